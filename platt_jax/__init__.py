@@ -1,0 +1,28 @@
+"""Platt scaling for classifiers by the thousand: one compiled program fits them all."""
+
+from platt_jax.calibrators import Fit, OneVsRestCalibrator, SegmentCalibrator, Sigmoid
+from platt_jax.fit import fit, fit_one_vs_rest, fit_segments
+from platt_jax.io import load, save
+from platt_jax.newton import Options
+from platt_jax.objective import GaussianPrior
+from platt_jax.solve import solve
+from platt_jax.status import Flag, Status
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Fit",
+    "Flag",
+    "GaussianPrior",
+    "OneVsRestCalibrator",
+    "Options",
+    "SegmentCalibrator",
+    "Sigmoid",
+    "Status",
+    "fit",
+    "fit_one_vs_rest",
+    "fit_segments",
+    "load",
+    "save",
+    "solve",
+]

@@ -1,0 +1,265 @@
+"""What a fit gives back: parameters, statuses and predictions.
+
+`Sigmoid` and `Fit` are pytrees; their arrays are NumPy's from the host functions and JAX's from
+`solve`. Predictions take and return the kind of array they are given.
+"""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from platt_jax import summaries
+from platt_jax.segments import locate
+from platt_jax.status import Status
+from platt_jax.summaries import Table
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Sigmoid:
+    """P(y=1 | f) = 1 / (1 + exp(A f + B)), for one problem or a batch of them.
+
+    Attributes:
+        A: (...), minus the slope of the log-odds; negative for a useful score.
+        B: (...), minus the log-odds at score 0.
+
+    Example:
+        >>> Sigmoid(A=-2.0, B=1.0).predict_proba(0.5)
+        0.5
+    """
+
+    A: np.ndarray
+    B: np.ndarray
+
+    def logit(self, scores):
+        """The log-odds -(A f + B) of class 1; scores (..., N) for parameters (...)."""
+        xp = jnp if isinstance(scores, jax.Array) or isinstance(self.A, jax.Array) else np
+        scores = xp.asarray(scores)
+        A, B = xp.asarray(self.A), xp.asarray(self.B)
+        if A.ndim and scores.ndim:
+            A, B = A[..., None], B[..., None]
+        return -(A * scores + B)
+
+    def predict_proba(self, scores):
+        """P(y=1 | score), in [0, 1]; scores (..., N) for parameters (...)."""
+        return expit(self.logit(scores))
+
+    @property
+    def slope(self):
+        """-A: the change of the log-odds per unit of score."""
+        return -self.A
+
+    @property
+    def intercept(self):
+        """-B: the log-odds at score 0."""
+        return -self.B
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, repr=False)
+class Fit:
+    """The fits of a batch of problems; every array leads with the batch shape (...).
+
+    Attributes:
+        A: (...), minus the slope of the log-odds, per unit of score.
+        B: (...), minus the log-odds at score 0.
+        status: (...) int, how each fit ended: a `Status`.
+        flags: (...) int, what is noteworthy about each: `Flag`s or-ed together.
+        iterations: (...) int, Newton steps taken.
+        passes: (...) int, evaluations of the derivatives; passes - iterations - 1 backtracks.
+        nll: (...), the objective at the answer in nats: the negative log-likelihood of Platt's
+            targets, summed over (weighted) rows, plus the prior's penalty if there is one.
+        gradient: (..., 2), the objective's gradient by (A, B), 0 up to rounding where converged.
+        hessian: (..., 2, 2), its Hessian, the observed information.
+        covariance: (..., 2, 2), the Hessian's inverse, the approximate covariance of (A, B); NaN
+            where constant scores leave it undefined.
+        n_pos: (...), weighted count of rows with y = 1.
+        n_neg: (...), weighted count of rows with y = 0.
+
+    A, B and what is computed at them are NaN where the status is NON_FINITE or EMPTY.
+    """
+
+    A: np.ndarray
+    B: np.ndarray
+    status: np.ndarray
+    flags: np.ndarray
+    iterations: np.ndarray
+    passes: np.ndarray
+    nll: np.ndarray
+    gradient: np.ndarray
+    hessian: np.ndarray
+    covariance: np.ndarray
+    n_pos: np.ndarray
+    n_neg: np.ndarray
+
+    @property
+    def converged(self):
+        """(...) bool, whether the optimum was found."""
+        return self.status == Status.CONVERGED
+
+    @property
+    def standard_errors(self):
+        """(..., 2), of A and B: square roots of the covariance's diagonal."""
+        variances = self.covariance[..., (0, 1), (0, 1)]
+        return (jnp if isinstance(variances, jax.Array) else np).sqrt(variances)
+
+    @property
+    def sigmoid(self) -> Sigmoid:
+        """The fitted sigmoids."""
+        return Sigmoid(self.A, self.B)
+
+    def raise_if_failed(self) -> "Fit":
+        """Returns the fit if every problem converged.
+
+        Raises:
+            RuntimeError: names the first problems that did not, and says what to do.
+        """
+        summaries.raise_if_failed(self, _indices(self.status))
+        return self
+
+    def table(self) -> Table:
+        """One line per problem: its index, parameters, errors, status, flags and counts."""
+        return summaries.table(self, {"index": _indices(self.status)})
+
+    def __repr__(self):
+        return summaries.describe("Fit", self)
+
+    def _repr_html_(self):
+        return summaries.describe_html("Fit", self, self.table)
+
+
+@dataclass(frozen=True, repr=False)
+class SegmentCalibrator:
+    """One sigmoid per segment, and one of all rows pooled for segments never seen.
+
+    Attributes:
+        keys: (K,) the segments, ascending.
+        fit: the fit of each, in the order of keys.
+        fallback: the fit of all finite rows pooled.
+    """
+
+    keys: np.ndarray
+    fit: Fit
+    fallback: Sigmoid
+
+    def predict_proba(self, scores, segments) -> np.ndarray:
+        """P(y=1) for each row by the sigmoid of its segment.
+
+        Args:
+            scores: (N,) floating.
+            segments: (N,) ids; those not among keys take the fallback.
+
+        Returns:
+            (N,) in [0, 1]; NaN for segments whose fit is NON_FINITE.
+
+        Raises:
+            ValueError: the two lengths differ.
+        """
+        scores, segments = np.asarray(scores), np.asarray(segments)
+        if scores.shape != segments.shape or scores.ndim != 1:
+            raise ValueError(
+                "scores and segments: expected two flat arrays of one length, "
+                f"got shapes {scores.shape} and {segments.shape}"
+            )
+        which = locate(self.keys, segments)  # -1, the last, is the fallback
+        A = np.append(self.fit.A, self.fallback.A.astype(self.fit.A.dtype))
+        B = np.append(self.fit.B, self.fallback.B.astype(self.fit.B.dtype))
+        return expit(-(A[which] * scores + B[which]))
+
+    def raise_if_failed(self) -> "SegmentCalibrator":
+        """Returns the calibrator if every segment's fit converged.
+
+        Raises:
+            RuntimeError: names the first segments whose fit did not, and says what to do.
+        """
+        summaries.raise_if_failed(self.fit, self.keys)
+        return self
+
+    def table(self) -> Table:
+        """One line per segment: its key, parameters, errors, status, flags and counts."""
+        return summaries.table(self.fit, {"segment": self.keys})
+
+    def __repr__(self):
+        return summaries.describe("SegmentCalibrator", self.fit)
+
+    def _repr_html_(self):
+        return summaries.describe_html("SegmentCalibrator", self.fit, self.table)
+
+
+@dataclass(frozen=True, repr=False)
+class OneVsRestCalibrator:
+    """One sigmoid per class of a classifier, each of that class against all others.
+
+    Attributes:
+        classes: (C,) the class ids, in the order of the score columns.
+        fit: the fit of each.
+    """
+
+    classes: np.ndarray
+    fit: Fit
+
+    def predict_proba(self, scores, normalize: bool = True) -> np.ndarray:
+        """Probabilities of the classes.
+
+        Args:
+            scores: (N, C).
+            normalize: divide each row by its sum (multiclass). False gives each class's own
+                probability (multilabel).
+
+        Returns:
+            (N, C) in [0, 1]. A class whose fit is NON_FINITE or EMPTY is NaN; the others are
+            normalised without it.
+
+        Raises:
+            ValueError: scores do not have a column per class.
+        """
+        scores = np.asarray(scores)
+        if scores.ndim != 2 or scores.shape[1] != len(self.classes):
+            raise ValueError(
+                f"scores: expected shape (N, {len(self.classes)}), a column per class, "
+                f"got {scores.shape}"
+            )
+        proba = expit(-(self.fit.A * scores + self.fit.B))
+        if normalize:
+            total = np.nansum(proba, axis=1, keepdims=True)
+            # All classes rounded to 0: none is likelier than another.
+            proba = np.where(total > 0, proba / np.where(total > 0, total, 1), 1 / proba.shape[1])
+        return proba
+
+    def raise_if_failed(self) -> "OneVsRestCalibrator":
+        """Returns the calibrator if every class's fit converged.
+
+        Raises:
+            RuntimeError: names the first classes whose fit did not, and says what to do.
+        """
+        summaries.raise_if_failed(self.fit, self.classes)
+        return self
+
+    def table(self) -> Table:
+        """One line per class: its id, parameters, errors, status, flags and counts."""
+        return summaries.table(self.fit, {"class": self.classes})
+
+    def __repr__(self):
+        return summaries.describe("OneVsRestCalibrator", self.fit)
+
+    def _repr_html_(self):
+        return summaries.describe_html("OneVsRestCalibrator", self.fit, self.table)
+
+
+def expit(logit):
+    """1 / (1 + exp(-logit)), which neither overflows nor rounds small probabilities to 0."""
+    xp = jnp if isinstance(logit, jax.Array) else np
+    e = xp.exp(-xp.abs(logit))
+    return xp.where(logit >= 0, 1, e) / (1 + e)
+
+
+def _indices(batch):
+    """Names for the problems of a batch: 0, 1, ...; (0, 0), (0, 1), ... where it has more axes."""
+    shape = np.shape(batch)
+    if len(shape) <= 1:
+        return np.arange(np.size(batch))
+    names = np.empty(np.size(batch), object)
+    names[:] = list(np.ndindex(shape))
+    return names

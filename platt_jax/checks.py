@@ -1,0 +1,209 @@
+"""Validation: what the user gave, as arrays that the rest can rely on, or a ValueError."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from platt_jax.newton import Options
+from platt_jax.objective import GaussianPrior
+from platt_jax.segments import locate
+from platt_jax.tiles import BAD_LABEL
+
+_CODINGS = "bool, {0, 1} or {-1, +1}"
+
+
+def floating(values, name: str) -> np.ndarray:
+    """Numbers as float32 or float64; integers and narrower floats are promoted.
+
+    Raises:
+        ValueError: not numbers.
+    """
+    values = _array(values, name)
+    if values.dtype in (np.float32, np.float64):
+        return values
+    if values.dtype.kind not in "biuf" and values.dtype.name != "bfloat16":
+        raise ValueError(f"{name}: expected numbers, got dtype {values.dtype}")
+    narrow = values.dtype.itemsize <= 2 and values.dtype.kind not in "iu"
+    return values.astype(np.float32 if narrow else np.float64)
+
+
+def scores(values) -> np.ndarray:
+    """Scores (..., N) with at least one row.
+
+    Raises:
+        ValueError: no rows, or not numbers.
+    """
+    values = floating(values, "scores")
+    if values.ndim == 0 or values.size == 0:
+        raise ValueError(f"scores: expected (..., N) with rows to fit, got shape {values.shape}")
+    return values
+
+
+def labels(values) -> np.ndarray:
+    """Labels as int8: 1, 0, and BAD_LABEL where a label is NaN or infinite.
+
+    Raises:
+        ValueError: labels outside the three codings.
+    """
+    values = _array(values, "labels")
+    if values.dtype == bool:
+        return values.view(np.int8)
+    if values.dtype.kind not in "iuf":
+        raise ValueError(f"labels: expected {_CODINGS}, got dtype {values.dtype}")
+    positive = values == 1
+    zero, minus = values == 0, values == -1
+    known = positive | (minus if minus.any() else zero)
+    if minus.any() and zero.any():
+        raise ValueError(f"labels: expected one of the codings {_CODINGS}, got 0 and -1 together")
+    if known.all():
+        return positive.view(np.int8)
+    finite = np.isfinite(values)
+    if not (known | ~finite).all():
+        odd = values[~known & finite].flat[0]
+        raise ValueError(f"labels: expected {_CODINGS}, got {odd}")
+    return np.where(finite, positive, np.int8(BAD_LABEL)).astype(np.int8)
+
+
+def weights(values, dtype) -> np.ndarray | None:
+    """Weights in the dtype of the scores.
+
+    Raises:
+        ValueError: a negative weight.
+    """
+    if values is None:
+        return None
+    values = floating(values, "weights").astype(dtype, copy=False)
+    if (values < 0).any():
+        raise ValueError(f"weights: expected >= 0, got {values[values < 0].flat[0]}")
+    return values
+
+
+def broadcast(values, shape: tuple[int, ...], name: str):
+    """Values as a read-only view of this shape.
+
+    Raises:
+        ValueError: the shapes do not match.
+    """
+    if values is None:
+        return None
+    try:
+        return np.broadcast_to(values, shape)
+    except ValueError:
+        raise ValueError(
+            f"{name}: expected a shape that broadcasts to the scores' {shape}, got {values.shape}"
+        ) from None
+
+
+def prior(values: GaussianPrior | None, batch: tuple[int, ...], dtype):
+    """A prior with one mean and one precision per problem of the batch.
+
+    Raises:
+        ValueError: the shapes do not match.
+    """
+    if values is None:
+        return None
+    if not isinstance(values, GaussianPrior):
+        raise ValueError(f"prior: expected a GaussianPrior, got {type(values).__name__}")
+    xp = jnp if any(isinstance(leaf, jax.Array) for leaf in values) else np
+    mean, precision = (xp.asarray(leaf, dtype) for leaf in values)
+    try:
+        return GaussianPrior(
+            xp.broadcast_to(mean, (*batch, 2)), xp.broadcast_to(precision, (*batch, 2, 2))
+        )
+    except ValueError:
+        raise ValueError(
+            f"prior: expected mean (2,) or {(*batch, 2)} and precision (2, 2) or "
+            f"{(*batch, 2, 2)}, got {mean.shape} and {precision.shape}"
+        ) from None
+
+
+def options(values) -> Options:
+    """The options.
+
+    Raises:
+        ValueError: something else.
+    """
+    if not isinstance(values, Options):
+        raise ValueError(f"options: expected an Options, got {type(values).__name__}")
+    return values
+
+
+def traced_arrays(scores_in, labels_in, weights_in):
+    """Scores, labels and weights of one shape (..., N), as JAX arrays; the inputs may be traced.
+
+    Raises:
+        ValueError: shapes do not match, or concrete labels or weights are not what they should be.
+    """
+    f = jnp.asarray(scores_in)
+    if not jnp.issubdtype(f.dtype, jnp.floating):
+        f = f.astype(float)
+    elif jnp.finfo(f.dtype).bits < 32:
+        f = f.astype(jnp.float32)
+    if f.ndim == 0 or f.size == 0:
+        raise ValueError(f"scores: expected (..., N) with rows to fit, got shape {f.shape}")
+    if isinstance(labels_in, jax.core.Tracer):
+        y = jnp.where(jnp.isfinite(labels_in), labels_in > 0, BAD_LABEL).astype(jnp.int8)
+    else:
+        y = jnp.asarray(labels(labels_in))
+    w = weights_in
+    if w is not None and not isinstance(w, jax.core.Tracer):
+        weights(w, np.float64)
+    if w is not None:
+        w = jnp.asarray(w).astype(f.dtype)
+    return f, _traced_broadcast(y, f.shape, "labels"), _traced_broadcast(w, f.shape, "weights")
+
+
+def _traced_broadcast(values, shape, name):
+    if values is None:
+        return None
+    if jnp.broadcast_shapes(values.shape, shape) != shape:
+        raise ValueError(
+            f"{name}: expected a shape that broadcasts to the scores' {shape}, got {values.shape}"
+        )
+    return jnp.broadcast_to(values, shape)
+
+
+def _array(values, name):
+    try:
+        return np.asarray(values)
+    except ValueError as error:
+        raise ValueError(f"{name}: expected an array ({error})") from None
+
+
+def classes(values, class_labels: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
+    """The class ids of the columns of scores with this shape (N, C).
+
+    Raises:
+        ValueError: not one distinct id per column.
+    """
+    if values is None:
+        values = np.arange(shape[1]) if class_labels.ndim == 2 else np.unique(class_labels)
+    values = np.asarray(values)
+    if values.shape != (shape[1],) or len(np.unique(values)) != shape[1]:
+        raise ValueError(
+            f"classes: expected {shape[1]} distinct ids, one per column of scores, "
+            f"got {values.tolist()}"
+        )
+    return values
+
+
+def class_membership(class_labels: np.ndarray, class_ids: np.ndarray, shape: tuple[int, int]):
+    """A function from a slice of the classes to int8 labels (classes, N) of those problems.
+
+    Raises:
+        ValueError: shapes do not match, or a label is not among the classes.
+    """
+    if class_labels.shape == shape:
+        columns = labels(class_labels).T
+        return lambda some: columns[some]
+    if class_labels.shape != shape[:1]:
+        raise ValueError(
+            f"labels: expected {shape[:1]} class ids or {shape} of {_CODINGS}, "
+            f"got shape {class_labels.shape}"
+        )
+    ascending = np.argsort(class_ids)
+    found = locate(class_ids[ascending], class_labels)
+    if (found < 0).any():
+        raise ValueError(f"labels: {class_labels[found < 0][0]!r} is not among classes")
+    codes = ascending[found]
+    return lambda some: (codes == np.arange(some.start, some.stop)[:, None]).view(np.int8)

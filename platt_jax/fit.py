@@ -1,0 +1,308 @@
+"""The host's side: check, pack, run chunk by chunk, report."""
+
+import warnings
+from collections.abc import Callable
+from functools import partial
+
+import jax
+import numpy as np
+
+from platt_jax import checks, packing
+from platt_jax.calibrators import Fit, OneVsRestCalibrator, SegmentCalibrator
+from platt_jax.newton import Options
+from platt_jax.objective import GaussianPrior
+from platt_jax.segments import group
+from platt_jax.solve import solve_tiles
+from platt_jax.status import Status
+
+_DEFAULT = Options()
+
+# Given a slice of the problems, their rows end to end: scores, labels, weights or None.
+TakeRows = Callable[[slice], tuple[np.ndarray, np.ndarray, np.ndarray | None]]
+
+
+def fit(
+    scores,
+    labels,
+    *,
+    weights=None,
+    prior: GaussianPrior | None = None,
+    options: Options = _DEFAULT,
+    progress: bool = False,
+) -> Fit:
+    """Fit one sigmoid to each problem of a batch.
+
+    Args:
+        scores: (..., N) numbers, higher meaning class 1; leading axes are independent problems.
+            float64 is solved in float64, float32 in float32, whatever JAX's x64 flag says;
+            integers and narrower floats are promoted.
+        labels: bool, {0, 1} or {-1, +1}, broadcastable to scores.
+        weights: counts of rows >= 0, broadcastable to scores: weight 2 is the row twice, weight 0
+            is the row gone. They enter Platt's targets, so their scale matters.
+        prior: a Gaussian prior on (A, B), with leading axes broadcastable to those of scores.
+        options: how to fit.
+        progress: show a progress bar (needs tqdm).
+
+    Returns:
+        A Fit of NumPy arrays with the batch shape (...).
+
+    Raises:
+        ValueError: an argument is not as above; or, with Options(non_finite="raise"), a score,
+            label or weight is not finite.
+
+    Example:
+        >>> one = fit([5.0, -4.0, 1.0], [1, 0, 0])
+        >>> round(float(one.A), 6), round(float(one.B), 6)
+        (-0.202614, 0.652367)
+    """
+    scores = checks.scores(scores)
+    labels = checks.broadcast(checks.labels(labels), scores.shape, "labels")
+    weights = checks.broadcast(checks.weights(weights, scores.dtype), scores.shape, "weights")
+    batch = scores.shape[:-1]
+    prior = _flat_prior(prior, batch, scores.dtype)
+
+    def take(problems):
+        which = np.unravel_index(np.arange(problems.start, problems.stop), batch) if batch else ()
+        if len(batch) == 1:
+            which = problems
+        return tuple(None if x is None else x[which].reshape(-1) for x in (scores, labels, weights))
+
+    sizes = np.full(int(np.prod(batch)), scores.shape[-1])
+    flat = _fit_all(sizes, take, scores.dtype, prior, options, progress)
+    result = jax.tree.map(lambda x: x.reshape(batch + x.shape[1:]), flat)
+    _report_non_finite(flat, options, lambda i: f"problem {np.unravel_index(i, batch)}")
+    return result
+
+
+def fit_segments(
+    scores,
+    labels,
+    segments,
+    *,
+    weights=None,
+    prior: GaussianPrior | None = None,
+    options: Options = _DEFAULT,
+    progress: bool = False,
+) -> SegmentCalibrator:
+    """Fit one sigmoid to the rows of each segment, and one to all rows for unseen segments.
+
+    Args:
+        scores: (N,) as in `fit`.
+        labels: (N,) as in `fit`.
+        segments: (N,) ids, integers, text or anything hashable.
+        weights: (N,) as in `fit`.
+        prior: as in `fit`; with leading axis (K,) in the order of the distinct ids, ascending.
+        options: how to fit.
+        progress: show a progress bar (needs tqdm).
+
+    Returns:
+        A SegmentCalibrator with the distinct ids, ascending, as keys.
+
+    Raises:
+        ValueError: an argument is not as above, as in `fit`.
+
+    Example:
+        >>> calibrator = fit_segments([2.0, -1.0, 1.0, 0.0], [1, 0, 1, 0], ["a", "a", "b", "b"])
+        >>> calibrator.predict_proba([0.5, 0.5], ["a", "unseen"]).shape
+        (2,)
+    """
+    scores = checks.scores(scores)
+    if scores.ndim != 1:
+        raise ValueError(f"scores: expected a flat array (N,), got shape {scores.shape}")
+    labels = checks.broadcast(checks.labels(labels), scores.shape, "labels")
+    weights = checks.broadcast(checks.weights(weights, scores.dtype), scores.shape, "weights")
+    segments = np.asarray(segments)
+    if segments.shape != scores.shape:
+        raise ValueError(
+            f"segments: expected one id per score {scores.shape}, got shape {segments.shape}"
+        )
+    keys, codes = group(segments)
+    shared = prior if prior is not None and np.ndim(prior.mean) == 1 else None
+    prior = _flat_prior(prior, (len(keys),), scores.dtype)
+
+    sizes = np.bincount(codes, minlength=len(keys))
+    largest_first = np.argsort(-sizes, kind="stable")
+    rank = np.empty(len(keys), np.int64)
+    rank[largest_first] = np.arange(len(keys))
+    row_order = _stable_argsort(rank[codes], len(keys))
+    sizes = sizes[largest_first]
+    ends = np.concatenate([[0], np.cumsum(sizes)])
+
+    def take(problems):
+        rows = row_order[ends[problems.start] : ends[problems.stop]]
+        return tuple(None if x is None else x[rows] for x in (scores, labels, weights))
+
+    if prior is not None:
+        prior = GaussianPrior(*(leaf[largest_first] for leaf in prior))
+    by_size = _fit_all(sizes, take, scores.dtype, prior, options, progress)
+    each = jax.tree.map(lambda x: x[rank], by_size)
+    _report_non_finite(each, options, lambda i: f"segment {keys.tolist()[i]!r}")
+    pooled = fit(scores, labels, weights=weights, prior=shared, options=_omitting(options))
+    return SegmentCalibrator(keys, each, pooled.sigmoid)
+
+
+def fit_one_vs_rest(
+    scores,
+    labels,
+    *,
+    classes=None,
+    weights=None,
+    prior: GaussianPrior | None = None,
+    options: Options = _DEFAULT,
+    progress: bool = False,
+) -> OneVsRestCalibrator:
+    """Fit one sigmoid per class of a classifier: that class against all others.
+
+    Args:
+        scores: (N, C) numbers, a column per class.
+        labels: (N,) class ids; or (N, C) of bool, {0, 1} or {-1, +1} for multilabel.
+        classes: (C,) the class ids in the order of the columns. None means the distinct labels,
+            ascending, or 0 ... C-1 for multilabel.
+        weights: (N,) as in `fit`.
+        prior: as in `fit`, with leading axis (C,) or none.
+        options: how to fit.
+        progress: show a progress bar (needs tqdm).
+
+    Returns:
+        A OneVsRestCalibrator.
+
+    Raises:
+        ValueError: an argument is not as above, as in `fit`; or a label is not among classes.
+
+    Example:
+        >>> import numpy as np
+        >>> scores = np.array([[2.0, -1.0], [-1.0, 1.0], [1.0, 0.5]])
+        >>> fit_one_vs_rest(scores, ["cat", "dog", "cat"]).predict_proba(scores).shape
+        (3, 2)
+    """
+    scores = checks.scores(scores)
+    if scores.ndim != 2:
+        raise ValueError(f"scores: expected (N, C), a column per class, got shape {scores.shape}")
+    columns = scores.T
+    weights = checks.broadcast(checks.weights(weights, scores.dtype), columns.shape, "weights")
+    prior = _flat_prior(prior, columns.shape[:1], scores.dtype)
+    labels = np.asarray(labels)
+    classes = checks.classes(classes, labels, scores.shape)
+    is_class = checks.class_membership(labels, classes, scores.shape)
+
+    def take(problems):
+        y = is_class(problems)
+        w = None if weights is None else weights[problems].reshape(-1)
+        return columns[problems].reshape(-1), y.reshape(-1), w
+
+    sizes = np.full(len(columns), columns.shape[1])
+    each = _fit_all(sizes, take, scores.dtype, prior, options, progress)
+    _report_non_finite(each, options, lambda i: f"class {classes.tolist()[i]!r}")
+    return OneVsRestCalibrator(classes, each)
+
+
+def _fit_all(sizes, take: TakeRows, dtype, prior, options, progress) -> Fit:
+    """Fit problems of these sizes (not ascending), chunk by chunk; arrays lead with (K,)."""
+    options = checks.options(options).with_tol(dtype)
+    done: list[Fit] = []
+    in_flight: list[tuple[packing.Chunk, Fit]] = []
+
+    def collect():
+        chunk, result = in_flight.pop()
+        problems = chunk.problems.stop - chunk.problems.start
+        done.append(jax.tree.map(lambda x: _lead_with_problems(x)[:problems], result))
+        bar.update(problems)
+
+    with _progress_bar(len(sizes), progress) as bar, jax.enable_x64(dtype == np.float64):
+        for chunk in packing.chunks(sizes):
+            result = _run_chunk(chunk, take(chunk.problems), prior, options)
+            # One chunk computes while the next is being packed.
+            if in_flight:
+                collect()
+            in_flight.append((chunk, result))
+        collect()
+    return jax.tree.map(lambda *parts: np.concatenate(parts), *done)
+
+
+def _run_chunk(chunk, rows, prior, options):
+    flat = [None if x is None else _lengthen(x, chunk.capacity) for x in rows]
+    if prior is not None:
+        shape = chunk.start.shape
+        prior = GaussianPrior(
+            *(
+                _lengthen(leaf[chunk.problems], chunk.start.size).reshape(shape + leaf.shape[1:])
+                for leaf in prior
+            )
+        )
+    layout = (chunk.start, chunk.size, chunk.owner, chunk.part)
+    return _solve_chunk(*flat, layout, prior, options=options)
+
+
+@partial(jax.jit, static_argnames="options")
+def _solve_chunk(scores, labels, weights, layout, prior, options):
+    return solve_tiles(packing.gather(scores, labels, weights, *layout), prior, options)
+
+
+def _lead_with_problems(x):
+    x = np.asarray(x)
+    return x.reshape((-1, *x.shape[2:]))
+
+
+def _lengthen(values, length):
+    """Values, and zeros up to this length."""
+    if len(values) == length:
+        return values
+    out = np.zeros((length, *values.shape[1:]), values.dtype)
+    out[: len(values)] = values
+    return out
+
+
+def _flat_prior(prior, batch, dtype):
+    prior = checks.prior(prior, batch, dtype)
+    if prior is None:
+        return None
+    mean, precision = (np.asarray(leaf) for leaf in prior)
+    return GaussianPrior(mean.reshape(-1, 2), precision.reshape(-1, 2, 2))
+
+
+def _stable_argsort(codes, bound):
+    """Stable argsort of codes in [0, bound), by NumPy's radix sort of 16 bits at a time."""
+    order = np.argsort((codes & 0xFFFF).astype(np.uint16), kind="stable")
+    if bound > 1 << 16:
+        high = (codes >> 16).astype(np.uint16)
+        order = order[np.argsort(high[order], kind="stable")]
+    return order
+
+
+def _omitting(options):
+    """For the pooled fit: one bad row must not cost the unseen segments their calibration."""
+    return Options(**{**vars(options), "non_finite": "omit"})
+
+
+def _report_non_finite(result, options, name):
+    bad = np.flatnonzero(result.status == Status.NON_FINITE)
+    if not len(bad):
+        return
+    what = (
+        f"{len(bad):,} of {len(result.status):,} problems hold NaN or infinite scores, labels or "
+        f"weights; the first is {name(bad[0])}"
+    )
+    if options.non_finite == "raise":
+        raise ValueError(f"scores, labels, weights: expected finite values, but {what}")
+    warnings.warn(f"{what}. Their A and B are NaN.", RuntimeWarning, stacklevel=3)
+
+
+class _NoBar:
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc_info):
+        return None
+
+    def update(self, n):
+        pass
+
+
+def _progress_bar(total, wanted):
+    if not wanted:
+        return _NoBar()
+    try:
+        from tqdm.auto import tqdm
+    except ImportError:
+        raise ImportError("progress=True needs tqdm: pip install 'platt-jax[progress]'") from None
+    return tqdm(total=total, unit="fit")

@@ -1,0 +1,140 @@
+"""Calibrators on disk: one .npz of plain arrays, no pickle, versioned."""
+
+import json
+import os
+import zipfile
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+
+from platt_jax.calibrators import Fit, OneVsRestCalibrator, SegmentCalibrator, Sigmoid
+
+_FORMAT = "platt-jax calibrator"
+_VERSION = 1
+
+Calibrator = Sigmoid | Fit | SegmentCalibrator | OneVsRestCalibrator
+
+_FIT_FIELDS = tuple(field.name for field in fields(Fit))
+_ARRAYS = {
+    "Sigmoid": ("A", "B"),
+    "Fit": _FIT_FIELDS,
+    "SegmentCalibrator": ("keys", "fallback_A", "fallback_B", *_FIT_FIELDS),
+    "OneVsRestCalibrator": ("classes", *_FIT_FIELDS),
+}
+# Axes that a field has behind the batch's own.
+_TRAILING = {"gradient": (2,), "hessian": (2, 2), "covariance": (2, 2)}
+
+
+def save(path: str | os.PathLike, calibrator: Calibrator) -> None:
+    """Write a calibrator to one .npz file, whole or not at all.
+
+    Args:
+        path: where to; taken as it is, no ending is added. An existing file is replaced.
+        calibrator: a Sigmoid, Fit, SegmentCalibrator or OneVsRestCalibrator.
+
+    Raises:
+        ValueError: something else, or keys that are neither numbers nor text.
+
+    Example:
+        >>> import os, tempfile
+        >>> path = os.path.join(tempfile.mkdtemp(), "sigmoid.npz")
+        >>> save(path, Sigmoid(A=-2.0, B=1.0))
+        >>> float(load(path).A)
+        -2.0
+    """
+    kind = type(calibrator).__name__
+    if kind not in _ARRAYS:
+        raise ValueError(f"calibrator: expected one of {', '.join(_ARRAYS)}, got {kind}")
+    arrays = {name: np.asarray(array) for name, array in _to_arrays(calibrator).items()}
+    for name, array in arrays.items():
+        if array.dtype.hasobject:
+            raise ValueError(f"{name}: only numbers and text can be saved, got mixed objects")
+    header = json.dumps({"format": _FORMAT, "version": _VERSION, "kind": kind})
+    path = Path(path)
+    # Written beside the target and moved over it: a reader sees the old file or the new one.
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        with open(partial, "wb") as file:
+            np.savez(file, header=np.array(header), **arrays)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def load(path: str | os.PathLike) -> Calibrator:
+    """Read a calibrator that `save` wrote.
+
+    Args:
+        path: the file.
+
+    Returns:
+        The calibrator, of the class it was saved from.
+
+    Raises:
+        ValueError: the file is no calibrator, is damaged, or is from a newer version.
+        OSError: the file cannot be read.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            kind = _read_kind(file, path)
+            arrays = {name: file[name] for name in _ARRAYS[kind]}
+    except (zipfile.BadZipFile, EOFError, KeyError, TypeError, AttributeError, ValueError) as error:
+        raise ValueError(f"{path}: not a platt_jax calibrator, or damaged ({error})") from None
+    _check_shapes(arrays, path)
+    return _from_arrays(kind, arrays)
+
+
+def _read_kind(file, path):
+    header = json.loads(str(file["header"]))
+    if header["format"] != _FORMAT:
+        raise ValueError("another format")
+    if header["version"] > _VERSION:
+        raise ValueError(
+            f"written by a newer platt_jax, as version {header['version']}; "
+            f"this one reads up to {_VERSION}"
+        )
+    return header["kind"]
+
+
+def _check_shapes(arrays, path):
+    names = arrays.get("keys", arrays.get("classes"))
+    batch = arrays["A"].shape if names is None else (len(names),)
+    for name in ("A", "B", *_FIT_FIELDS):
+        expected = batch + _TRAILING.get(name, ())
+        if name in arrays and arrays[name].shape != expected:
+            raise ValueError(
+                f"{path}: damaged calibrator, {name} has shape {arrays[name].shape}, "
+                f"expected {expected}"
+            )
+
+
+def _to_arrays(calibrator):
+    if isinstance(calibrator, Sigmoid):
+        return {"A": calibrator.A, "B": calibrator.B}
+    if isinstance(calibrator, Fit):
+        return {name: getattr(calibrator, name) for name in _FIT_FIELDS}
+    if isinstance(calibrator, OneVsRestCalibrator):
+        return {"classes": calibrator.classes, **_to_arrays(calibrator.fit)}
+    fallback = calibrator.fallback
+    return {
+        "keys": calibrator.keys,
+        "fallback_A": fallback.A,
+        "fallback_B": fallback.B,
+        **_to_arrays(calibrator.fit),
+    }
+
+
+def _from_arrays(kind, arrays):
+    if kind == "Sigmoid":
+        return Sigmoid(**arrays)
+    fit = Fit(**{name: arrays[name] for name in _FIT_FIELDS})
+    if kind == "Fit":
+        return fit
+    if kind == "OneVsRestCalibrator":
+        return OneVsRestCalibrator(arrays["classes"], fit)
+    return SegmentCalibrator(
+        arrays["keys"], fit, Sigmoid(arrays["fallback_A"], arrays["fallback_B"])
+    )

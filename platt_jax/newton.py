@@ -1,0 +1,314 @@
+"""One problem's algorithm: Newton's method with backtracking, as a state machine of scalars.
+
+Algorithm 1 of Lin, Lin & Weng (2007). `step` is handed the derivatives at the point that the state
+proposes (`trial`), accepts it or halves the step, and proposes the next point: one evaluation per
+iteration, backtracking as state. The loss itself is asked for only where the derivatives leave a
+doubt (`doubtful`). `solve` vmaps all this over the problems.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from platt_jax.objective import Derivatives
+from platt_jax.status import Status
+
+_ARMIJO = 1e-4  # the sufficient-decrease constant of Algorithm 1
+_RUNNING = -1
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to fit. Immutable and hashable: it is a static argument of the compiled program.
+
+    Attributes:
+        max_iter: Newton iterations at most (>= 1).
+        min_step: the smallest step length tried in a line search, in (0, 1].
+        sigma: added to the Hessian's diagonal; "dynamic" is 0 where the Hessian is positive
+            definite by Theorem 1 of Lin et al., 1e-12 elsewhere.
+        tol: stop where the Newton decrement, the distance to the optimum in standard errors, is
+            at most this. None means 1e-8 in float64 and 1e-4 in float32. With
+            stopping="gradient" it bounds the gradient's entries instead (None means 1e-5).
+        start: "gaussian" is the fit of two normal densities with one variance; "prior" is A = 0
+            and B = log((n_neg + 1) / (n_pos + 1)), the paper's start.
+        derivatives: "analytic", or "autodiff" to take gradient and Hessian from JAX.
+        targets: "platt" smooths the labels by the class counts (Platt 1999); "none" uses them as
+            they are.
+        monotone: restrict the slope to its useful sign, A <= 0.
+        non_finite: "flag" gives problems with NaN or infinite input status NON_FINITE; "raise"
+            makes them a ValueError; "omit" fits without the rows concerned.
+        stopping: "decrement" or "gradient", see tol.
+        standardize: solve for centred and scaled scores, which makes the fit affine invariant.
+
+    Raises:
+        ValueError: an argument is outside what is listed above.
+    """
+
+    max_iter: int = 100
+    min_step: float = 1e-10
+    sigma: float | Literal["dynamic"] = 1e-12
+    tol: float | None = None
+    start: Literal["gaussian", "prior"] = "gaussian"
+    derivatives: Literal["analytic", "autodiff"] = "analytic"
+    targets: Literal["platt", "none"] = "platt"
+    monotone: bool = False
+    non_finite: Literal["flag", "raise", "omit"] = "flag"
+    stopping: Literal["decrement", "gradient"] = "decrement"
+    standardize: bool = True
+
+    def __post_init__(self):
+        _check("max_iter", self.max_iter, "an integer >= 1", _is_count(self.max_iter))
+        _check("min_step", self.min_step, "in (0, 1]", _is_number(self.min_step, 0, 1))
+        _check(
+            "sigma",
+            self.sigma,
+            'a number > 0 or "dynamic"',
+            self.sigma == "dynamic" or _is_number(self.sigma, 0, float("inf")),
+        )
+        _check(
+            "tol",
+            self.tol,
+            "None or a number > 0",
+            self.tol is None or _is_number(self.tol, 0, float("inf")),
+        )
+        for name, choices in _CHOICES.items():
+            value = getattr(self, name)
+            _check(name, value, f"one of {choices}", any(value is c or value == c for c in choices))
+
+    @classmethod
+    def libsvm(cls) -> "Options":
+        """Appendix 3 of Lin, Lin & Weng (2007), which LIBSVM runs, step by step."""
+        return cls(
+            sigma=1e-12,
+            tol=1e-5,
+            start="prior",
+            stopping="gradient",
+            standardize=False,
+        )
+
+    def with_tol(self, dtype) -> "Options":
+        """These options with `tol` filled in for scores of this dtype."""
+        if self.tol is not None:
+            return self
+        if self.stopping == "gradient":
+            return replace(self, tol=1e-5)
+        return replace(self, tol=1e-8 if jnp.finfo(dtype).bits == 64 else 1e-4)
+
+
+_CHOICES: dict[str, tuple] = {
+    "start": ("gaussian", "prior"),
+    "derivatives": ("analytic", "autodiff"),
+    "targets": ("platt", "none"),
+    "monotone": (False, True),
+    "non_finite": ("flag", "raise", "omit"),
+    "stopping": ("decrement", "gradient"),
+    "standardize": (False, True),
+}
+
+
+def _is_count(value) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _is_number(value, above, at_most) -> bool:
+    return isinstance(value, int | float) and above < value <= at_most
+
+
+def _check(name, value, expected, ok):
+    if not ok:
+        raise ValueError(f"Options({name}={value!r}): expected {expected}")
+
+
+class Facts(NamedTuple):
+    """What the algorithm must know of a problem besides the derivatives."""
+
+    low: jax.Array  # the smallest score
+    high: jax.Array  # the largest score
+    total_weight: jax.Array  # n_pos + n_neg
+
+
+class State(NamedTuple):
+    """Where one problem stands."""
+
+    A: jax.Array
+    B: jax.Array
+    at: Derivatives  # at (A, B)
+    step_A: jax.Array  # the Newton direction
+    step_B: jax.Array
+    length: jax.Array  # the part of the direction to try next
+    decrement: jax.Array  # Newton decrement at (A, B)
+    pinned: jax.Array  # A is held at 0 (monotone=True)
+    status: jax.Array  # a Status, or running
+    iterations: jax.Array  # accepted Newton steps
+    passes: jax.Array  # evaluations
+
+
+def start(A, B) -> State:
+    """The state that asks for an evaluation at (A, B)."""
+    zero = jnp.zeros_like(A)
+    count = jnp.zeros(jnp.shape(A), jnp.int32)
+    return State(
+        A=A,
+        B=B,
+        at=Derivatives(zero, zero, zero, zero, zero),
+        step_A=zero,
+        step_B=zero,
+        length=zero,
+        decrement=zero + jnp.inf,
+        pinned=count > 0,
+        status=count + _RUNNING,
+        iterations=count,
+        passes=count,
+    )
+
+
+def running(state: State):
+    """Whether the problem wants another evaluation."""
+    return state.status == _RUNNING
+
+
+def trial(state: State):
+    """The point (A, B) to evaluate next."""
+    return state.A + state.length * state.step_A, state.B + state.length * state.step_B
+
+
+def doubtful(state: State, at: Derivatives, facts: Facts):
+    """Whether `step` needs the change of the loss to judge the trial.
+
+    Mostly the derivatives at the trial prove the sufficient decrease of Algorithm 1 by themselves.
+    Along the direction d, phi(s) = F(theta + s d) has |phi'''| <= R phi'' with R the largest
+    |d_A f + d_B| of any row (Bach 2010, "Self-concordant analysis for logistic regression",
+    section 2). Integrating phi'' back from s bounds phi(s) - phi(0) from above by
+    s phi'(s) - s^2 phi''(s) (exp(-x) + x - 1) / x^2 with x = s R. No loss is needed, and nothing
+    cancels near the optimum, where the difference of two losses is all rounding.
+    """
+    d_A, d_B, s = state.step_A, state.step_B, state.length
+    reach = jnp.maximum(jnp.abs(d_A * facts.low + d_B), jnp.abs(d_A * facts.high + d_B))
+    curvature = d_A * (d_A * at.h_AA + 2 * d_B * at.h_AB) + d_B * d_B * at.h_BB
+    bound = _slope(state, at) - s * curvature * _backward_share(s * reach)
+    proven = bound <= _ARMIJO * _slope(state, state.at)
+    return running(state) & ~_first(state) & _finite(at) & ~proven
+
+
+def step(state: State, at: Derivatives, change, facts: Facts, options: Options) -> State:
+    """One decision of Algorithm 1.
+
+    Args:
+        state: where the problem stands.
+        at: the derivatives at `trial(state)`.
+        change: loss at the trial minus loss at (A, B); it counts only where the trial is doubtful.
+        facts: about the problem.
+        options: how to fit.
+    """
+    sufficient = change < _ARMIJO * state.length * _slope(state, state.at)
+    accepted = _finite(at) & (~doubtful(state, at, facts) | sufficient)
+    moved, stayed = _accept(state, at, facts, options), _reject(state, facts, options)
+    new = jax.tree.map(lambda a, b: jnp.where(accepted, a, b), moved, stayed)
+    lost = _first(state) & ~_finite(at)
+    new = new._replace(
+        status=jnp.where(lost, int(Status.NON_FINITE), new.status), passes=state.passes + 1
+    )
+    return jax.tree.map(lambda a, b: jnp.where(running(state), a, b), new, state)
+
+
+def newton_direction(at: Derivatives, sigma, pinned):
+    """-(H + sigma I)^-1 g and the Newton decrement, by the factors of H = L D L'.
+
+    The pivot of A is the spread of the scores where the curvature is. Rounding could take it to 0
+    or below; it is held at a few units of rounding, so that the direction always descends.
+    """
+    tiny = jnp.finfo(at.h_AA.dtype).tiny
+    h_AA, h_BB = at.h_AA + sigma, jnp.maximum(at.h_BB + sigma, tiny)
+    ratio = jnp.where(pinned, 0, at.h_AB / h_BB)
+    floor = 4 * jnp.finfo(h_AA.dtype).eps * h_AA
+    pivot = jnp.maximum(jnp.maximum(h_AA - ratio * at.h_AB, floor), tiny)
+    g_A = jnp.where(pinned, 0, at.g_A - ratio * at.g_B)
+    step_A = -g_A / pivot
+    step_B = -at.g_B / h_BB - ratio * step_A
+    decrement = jnp.sqrt(g_A * (g_A / pivot) + at.g_B * (at.g_B / h_BB))
+    return step_A, step_B, decrement
+
+
+def _accept(state, at, facts, options):
+    A, B = trial(state)
+    step_A, step_B, decrement = newton_direction(at, _sigma(facts, options), state.pinned)
+    iterations = state.iterations + jnp.where(_first(state), 0, 1)
+    if options.stopping == "gradient":
+        done = (jnp.abs(at.g_A) < options.tol) & (jnp.abs(at.g_B) < options.tol)
+    else:
+        noise = _noise(facts, options)
+        stalled = (state.length == 1) & (decrement <= noise) & (decrement > state.decrement / 2)
+        done = (decrement <= options.tol) | stalled
+    exhausted = jnp.where(iterations >= options.max_iter, int(Status.MAX_ITERATIONS), _RUNNING)
+    new = state._replace(
+        A=A,
+        B=B,
+        at=at,
+        step_A=step_A,
+        step_B=step_B,
+        length=jnp.ones_like(A),
+        decrement=decrement,
+        status=jnp.where(done, int(Status.CONVERGED), exhausted),
+        iterations=iterations,
+    )
+    return _pin(new) if options.monotone else new
+
+
+def _reject(state, facts, options):
+    length = state.length / 2
+    # With the decrement down at rounding level there is nothing left to gain.
+    done = (options.stopping == "decrement") & (state.decrement <= _noise(facts, options))
+    failed = jnp.where(length < options.min_step, int(Status.LINE_SEARCH_FAILED), _RUNNING)
+    return state._replace(length=length, status=jnp.where(done, int(Status.CONVERGED), failed))
+
+
+def _pin(state):
+    """Where the unconstrained optimum has A > 0, start again on the boundary A = 0.
+
+    The problem is convex, so the constrained optimum then lies there.
+    """
+    wrong = (state.status == Status.CONVERGED) & (state.A > 0)
+    zero = jnp.zeros_like(state.A)
+    pinned = state._replace(
+        A=zero,
+        length=zero,
+        decrement=zero + jnp.inf,
+        pinned=jnp.ones_like(state.pinned),
+        status=jnp.full_like(state.status, _RUNNING),
+    )
+    return jax.tree.map(lambda a, b: jnp.where(wrong, a, b), pinned, state)
+
+
+def _sigma(facts, options):
+    if options.sigma == "dynamic":
+        return jnp.where(facts.low == facts.high, 1e-12, 0.0).astype(facts.low.dtype)
+    return jnp.asarray(options.sigma, facts.low.dtype)
+
+
+def _noise(facts, options):
+    """The decrement that rounding alone can cause: gradient entries err by eps per unit weight."""
+    eps = jnp.finfo(facts.low.dtype).eps
+    return jnp.maximum(10 * options.tol, 4 * eps * jnp.sqrt(facts.total_weight))
+
+
+def _first(state):
+    """Whether the evaluation under way is at the starting point, which is accepted as it is."""
+    return jnp.isinf(state.decrement)
+
+
+def _finite(at):
+    return jnp.isfinite(at.g_A + at.g_B + at.h_AA + at.h_AB + at.h_BB)
+
+
+def _slope(state, at):
+    """Derivative of the loss along the current direction, from derivatives at any point."""
+    return at.g_A * state.step_A + at.g_B * state.step_B
+
+
+def _backward_share(x):
+    """(exp(-x) + x - 1) / x^2, by its series where the difference would cancel."""
+    small = x < 0.03
+    safe = jnp.where(small, 1, x)
+    return jnp.where(small, 0.5 - x / 6 + x * x / 24, (jnp.expm1(-safe) + safe) / (safe * safe))

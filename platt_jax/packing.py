@@ -1,0 +1,151 @@
+"""Problems laid on tiles: which problems share a chunk, and where each of their rows goes.
+
+A chunk is one call of the compiled program. Its arrays have a shape from a short ladder, so any
+mix of problem sizes compiles the same few programs, and memory is bounded by the chunk.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from platt_jax.objective import PAD
+from platt_jax.tiles import DEPTH, LANES, Tiles
+
+# Tile rows of a chunk: a small, a middling and the usual size (1,048,576 rows of data).
+_LADDER = (16, 128, 1024)
+
+# A problem of more rows than the left gets at least as many lanes as the right says: below, half
+# a tile row of padding would weigh more than lanes of neighbours cost.
+_LANES_PER_PROBLEM = ((8192, 128), (1024, 16), (0, 1))
+
+
+class Chunk(NamedTuple):
+    """Where the problems of a chunk lie; problem i is at slice i // G, place i % G."""
+
+    problems: slice  # of the problems, in the order of the plan
+    start: np.ndarray  # [S, G] int32: first row of each problem, in the chunk's flat arrays
+    size: np.ndarray  # [S, G] int32: number of rows, 0 where there is no problem
+    owner: np.ndarray  # [R] int32: the slice of each tile row
+    part: np.ndarray  # [R] int32: how many tile rows of that slice come before
+
+    @property
+    def lanes_per_problem(self) -> int:
+        """w: the lanes that each problem has in a tile row."""
+        return LANES // self.start.shape[1]
+
+    @property
+    def capacity(self) -> int:
+        """Length of the chunk's flat arrays."""
+        return len(self.owner) * DEPTH * LANES
+
+
+def lanes_for(size: int) -> int:
+    """The w of a problem of this many rows: a function of nothing else, so company changes nothing."""
+    return next(lanes for above, lanes in _LANES_PER_PROBLEM if size > above or above == 0)
+
+
+def chunks(sizes: np.ndarray) -> Iterator[Chunk]:
+    """Chunks for problems of these sizes, which must not ascend and whose rows lie end to end."""
+    bounds = [0, *(int(np.sum(sizes > above)) for above, _ in _LANES_PER_PROBLEM)]
+    bounds[-1] = len(sizes)
+    for (_, lanes), first, last in zip(_LANES_PER_PROBLEM, bounds, bounds[1:], strict=False):
+        while first < last:
+            chunk = _next_chunk(sizes[first:last], first, lanes)
+            yield chunk
+            first = chunk.problems.stop
+
+
+def _next_chunk(sizes, first, lanes):
+    """As many of the first problems as fit."""
+    group = LANES // lanes
+    heights = -(-sizes[: _LADDER[-1] * group : group] // (DEPTH * lanes))  # tile rows per slice
+    ends = np.cumsum(heights)
+    taken = max(1, int(np.searchsorted(ends, _LADDER[-1], side="right")))
+    heights, tile_rows = heights[:taken], _round_up(int(ends[taken - 1]))
+    sizes = sizes[: taken * group]
+
+    # Eight tile rows or more per slice: an eighth of the state will do.
+    slices = tile_rows // 8 if taken <= tile_rows // 8 else tile_rows
+    owner = np.repeat(np.arange(taken, dtype=np.int32), heights)
+    part = np.arange(len(owner), dtype=np.int32) - np.repeat(ends[:taken] - heights, heights)
+    room = np.zeros(slices * group, np.int32)
+    size, start = room.copy(), room.copy()
+    size[: len(sizes)] = sizes
+    start[1 : len(sizes)] = np.cumsum(sizes[:-1])
+    spare = tile_rows - len(owner)
+    # Spare tile rows go to the last slice, past the end of all its problems.
+    return Chunk(
+        problems=slice(first, first + len(sizes)),
+        start=start.reshape(slices, group),
+        size=size.reshape(slices, group),
+        owner=np.concatenate([owner, np.full(spare, slices - 1, np.int32)]),
+        part=np.concatenate([part.astype(np.int32), np.full(spare, _PAST_THE_END, np.int32)]),
+    )
+
+
+# A part so high that no problem of the ladder reaches it, yet part * DEPTH * LANES fits int32.
+_PAST_THE_END = 2**20
+
+
+def _round_up(tile_rows: int) -> int:
+    """The next chunk size; above the ladder, for one huge problem, to three significant bits."""
+    for size in _LADDER:
+        if tile_rows <= size:
+            return size
+    step = 2 ** (tile_rows.bit_length() - 3)
+    return -(-tile_rows // step) * step
+
+
+def gather(scores, labels, weights, start, size, owner, part) -> Tiles:
+    """Tiles from the flat arrays of a chunk (see `Chunk`); traceable."""
+    lanes = LANES // start.shape[1]
+    row_in_part = (
+        jnp.arange(DEPTH, dtype=jnp.int32)[:, None] * lanes
+        + jnp.arange(lanes, dtype=jnp.int32)[None, :]
+    )
+    row = part[:, None, None, None] * (DEPTH * lanes) + row_in_part[None, :, None, :]
+    there = row < size[owner][:, None, :, None]
+    source = jnp.where(there, start[owner][:, None, :, None] + row, 0)
+
+    def place(flat, padding):
+        return jnp.where(there, flat.at[source].get(mode="promise_in_bounds"), padding)
+
+    return Tiles(
+        scores=place(scores, 0),
+        labels=place(labels, jnp.int8(PAD)),
+        weights=None if weights is None else place(weights, 0),
+        owner=owner,
+        slices=start[:, 0],
+    )
+
+
+def reshape(scores, labels, weights) -> Tiles:
+    """Tiles from dense arrays [..., N]; traceable and differentiable.
+
+    Large problems are cut along their rows as they lie. Small ones stand side by side.
+    """
+    *batch, rows = scores.shape
+    problems = math.prod(batch)
+    side_by_side = problems > 1 and lanes_for(rows) == 1
+    group = problems if side_by_side else 1
+    parts = -(-rows // (DEPTH if side_by_side else DEPTH * LANES))
+    lanes = 1 if side_by_side else -(-rows // (DEPTH * parts))
+    slices = problems // group
+
+    def place(dense, padding):
+        missing = parts * DEPTH * lanes - rows
+        dense = dense.reshape((problems, rows))
+        dense = jnp.pad(dense, ((0, 0), (0, missing)), constant_values=padding)
+        tiles = dense.reshape(slices, group, parts, DEPTH, lanes).transpose(0, 2, 3, 1, 4)
+        return tiles.reshape(slices * parts, DEPTH, group, lanes)
+
+    return Tiles(
+        scores=place(scores, 0),
+        labels=place(labels, PAD),
+        weights=None if weights is None else place(weights, 0),
+        owner=jnp.repeat(jnp.arange(slices, dtype=jnp.int32), parts),
+        slices=jnp.arange(slices, dtype=jnp.int32),
+    )

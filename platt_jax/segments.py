@@ -1,0 +1,75 @@
+"""Segment ids: grouping rows by them, and finding them again."""
+
+import numpy as np
+
+# A table over the whole range of integer ids beats sorting while it is no longer than this, or
+# than a few times the rows.
+_TABLE = 1 << 20
+
+
+def group(segments: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The distinct segments, and for each row which of them it has.
+
+    Returns:
+        keys (K,): ascending; in order of appearance where the ids have no order.
+        codes (N,): integers with segments == keys[codes].
+
+    Raises:
+        ValueError: NaN among the segments, or ids that cannot be hashed.
+    """
+    if segments.dtype == object:
+        return _group_objects(segments)
+    if segments.dtype.kind == "f" and np.isnan(segments).any():
+        raise ValueError(f"segments: NaN at row {int(np.argmax(np.isnan(segments)))}; expected ids")
+    table = _table_range(segments, len(segments))
+    if table is None:
+        keys, codes = np.unique(segments, return_inverse=True)
+        return keys, codes.reshape(-1)
+    low, length = table
+    offsets = (segments - low).astype(np.int64, copy=False)
+    present = np.zeros(length, bool)
+    present[offsets] = True
+    codes = np.cumsum(present, dtype=np.int32) - np.int32(1)
+    return (np.flatnonzero(present) + low).astype(segments.dtype), codes[offsets]
+
+
+def locate(keys: np.ndarray, segments: np.ndarray) -> np.ndarray:
+    """For each row the index of its segment among keys, -1 where it is not there."""
+    if keys.dtype == object or segments.dtype == object:
+        where = {key: i for i, key in enumerate(keys.tolist())}
+        return np.fromiter((where.get(s, -1) for s in segments.tolist()), np.int64, len(segments))
+    if keys.dtype.kind != segments.dtype.kind and "U" in keys.dtype.kind + segments.dtype.kind:
+        return np.full(len(segments), -1)  # text never equals a number
+    found = np.minimum(np.searchsorted(keys, segments), len(keys) - 1)
+    return np.where(keys[found] == segments, found, -1)
+
+
+def _table_range(segments, rows):
+    """(smallest id, range) where a table over the range is cheap, else None."""
+    if segments.dtype.kind not in "iu":
+        return None
+    low, high = int(segments.min()), int(segments.max())
+    length = high - low + 1
+    return (segments.dtype.type(low), length) if length <= max(_TABLE, 4 * rows) else None
+
+
+def _group_objects(segments):
+    where: dict = {}
+    try:
+        codes = np.fromiter(
+            (where.setdefault(s, len(where)) for s in segments.tolist()), np.int64, len(segments)
+        )
+    except TypeError as error:
+        raise ValueError(f"segments: expected hashable ids ({error})") from None
+    if all(isinstance(key, str) for key in where):
+        keys = np.array(list(where), str)
+    else:
+        keys = np.empty(len(where), object)
+        keys[:] = list(where)
+    try:
+        order = np.argsort(keys, kind="stable")
+    except TypeError:
+        return keys, codes
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    return keys[order], rank[codes]

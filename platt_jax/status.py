@@ -1,0 +1,64 @@
+"""How fits end, what is noteworthy about them, and what to do about either."""
+
+from enum import IntEnum, IntFlag
+
+
+class Status(IntEnum):
+    """How a fit ended. `message` says what to do about it."""
+
+    CONVERGED = 0
+    MAX_ITERATIONS = 1
+    LINE_SEARCH_FAILED = 2
+    NON_FINITE = 3
+    EMPTY = 4
+
+    @property
+    def message(self) -> str:
+        """What happened, and what to do."""
+        return _STATUS_MESSAGES[self]
+
+
+_STATUS_MESSAGES = {
+    Status.CONVERGED: "The optimum was found.",
+    Status.MAX_ITERATIONS: (
+        "Stopped before the optimum: raise Options(max_iter=...), or look at the flags: separable "
+        "scores without Platt's targets have no finite optimum."
+    ),
+    Status.LINE_SEARCH_FAILED: (
+        "No step reduced the loss further, short of the tolerance: rounding limits this fit. "
+        "Fit float64 scores, or look for scores that differ by many orders of magnitude."
+    ),
+    Status.NON_FINITE: (
+        "A score, label or weight is NaN or infinite; A and B are NaN. Clean the input, or drop "
+        'such rows with Options(non_finite="omit").'
+    ),
+    Status.EMPTY: "No row with a positive weight; A and B are NaN. Use a pooled fit.",
+}
+
+
+class Flag(IntFlag):
+    """What is noteworthy about a problem, whatever its status."""
+
+    ONE_CLASS = 1  # all labels are the same
+    CONSTANT_SCORES = 2  # all scores are the same: A = 0, B the log-odds of the mean target
+    SEPARABLE = 4  # a threshold splits the classes: only Platt's targets or a prior bound the slope
+    REVERSED = 8  # A > 0: higher scores mean class 0
+
+    @property
+    def message(self) -> str:
+        """What the flag means, and what to do."""
+        return _FLAG_MESSAGES[self]
+
+
+_FLAG_MESSAGES = {
+    Flag.ONE_CLASS: "All labels are the same; the sigmoid is flat. Pool this problem with others.",
+    Flag.CONSTANT_SCORES: "All scores are the same; A is 0 and B the log-odds of the mean target.",
+    Flag.SEPARABLE: (
+        "A threshold splits the classes, so only Platt's targets or a prior bound the slope. "
+        "Trust the ranking, not extreme probabilities."
+    ),
+    Flag.REVERSED: (
+        "A > 0: higher scores mean class 0. Check the sign of the scores and the coding of the "
+        "labels, or use Options(monotone=True)."
+    ),
+}
