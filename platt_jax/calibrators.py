@@ -4,6 +4,7 @@
 `solve`. Predictions take and return the kind of array they are given.
 """
 
+import math
 from dataclasses import dataclass
 
 import jax
@@ -11,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from platt_jax import summaries
+from platt_jax.objective import Array
 from platt_jax.segments import locate
 from platt_jax.status import Status
 from platt_jax.summaries import Table
@@ -30,8 +32,8 @@ class Sigmoid:
         0.5
     """
 
-    A: np.ndarray
-    B: np.ndarray
+    A: Array
+    B: Array
 
     def logit(self, scores):
         """The log-odds -(A f + B) of class 1; scores (..., N) for parameters (...)."""
@@ -81,18 +83,18 @@ class Fit:
     A, B and what is computed at them are NaN where the status is NON_FINITE or EMPTY.
     """
 
-    A: np.ndarray
-    B: np.ndarray
-    status: np.ndarray
-    flags: np.ndarray
-    iterations: np.ndarray
-    passes: np.ndarray
-    nll: np.ndarray
-    gradient: np.ndarray
-    hessian: np.ndarray
-    covariance: np.ndarray
-    n_pos: np.ndarray
-    n_neg: np.ndarray
+    A: Array
+    B: Array
+    status: Array
+    flags: Array
+    iterations: Array
+    passes: Array
+    nll: Array
+    gradient: Array
+    hessian: Array
+    covariance: Array
+    n_pos: Array
+    n_neg: Array
 
     @property
     def converged(self):
@@ -116,12 +118,12 @@ class Fit:
         Raises:
             RuntimeError: names the first problems that did not, and says what to do.
         """
-        summaries.raise_if_failed(self, _indices(self.status))
+        summaries.raise_if_failed(self, problem_names(np.shape(self.status)))
         return self
 
     def table(self) -> Table:
         """One line per problem: its index, parameters, errors, status, flags and counts."""
-        return summaries.table(self, {"index": _indices(self.status)})
+        return summaries.table(self, {"index": problem_names(np.shape(self.status))})
 
     def __repr__(self):
         return summaries.describe("Fit", self)
@@ -255,11 +257,10 @@ def expit(logit):
     return xp.where(logit >= 0, 1, e) / (1 + e)
 
 
-def _indices(batch):
-    """Names for the problems of a batch: 0, 1, ...; (0, 0), (0, 1), ... where it has more axes."""
-    shape = np.shape(batch)
-    if len(shape) <= 1:
-        return np.arange(np.size(batch))
-    names = np.empty(np.size(batch), object)
-    names[:] = list(np.ndindex(shape))
+def problem_names(batch: tuple[int, ...]) -> np.ndarray:
+    """The indices of a batch of problems: 0, 1, ...; or (0, 0), (0, 1), ... with more axes."""
+    if len(batch) <= 1:
+        return np.arange(math.prod(batch))
+    names = np.empty(math.prod(batch), object)
+    names[:] = list(np.ndindex(batch))
     return names

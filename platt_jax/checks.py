@@ -89,9 +89,7 @@ def broadcast(values, shape: tuple[int, ...], name: str):
     try:
         return np.broadcast_to(values, shape)
     except ValueError:
-        raise ValueError(
-            f"{name}: expected a shape that broadcasts to the scores' {shape}, got {values.shape}"
-        ) from None
+        raise ValueError(_shape_message(name, shape, values.shape)) from None
 
 
 def prior(values: GaussianPrior | None, batch: tuple[int, ...], dtype):
@@ -142,7 +140,9 @@ def traced_arrays(scores_in, labels_in, weights_in):
     if f.ndim == 0 or f.size == 0:
         raise ValueError(f"scores: expected (..., N) with rows to fit, got shape {f.shape}")
     if isinstance(labels_in, jax.core.Tracer):
-        y = jnp.where(jnp.isfinite(labels_in), labels_in > 0, BAD_LABEL).astype(jnp.int8)
+        y = (labels_in > 0).astype(jnp.int8)
+        if jnp.issubdtype(labels_in.dtype, jnp.floating):
+            y = jnp.where(jnp.isfinite(labels_in), y, jnp.int8(BAD_LABEL))
     else:
         y = jnp.asarray(labels(labels_in))
     w = weights_in
@@ -156,11 +156,14 @@ def traced_arrays(scores_in, labels_in, weights_in):
 def _traced_broadcast(values, shape, name):
     if values is None:
         return None
-    if jnp.broadcast_shapes(values.shape, shape) != shape:
-        raise ValueError(
-            f"{name}: expected a shape that broadcasts to the scores' {shape}, got {values.shape}"
-        )
-    return jnp.broadcast_to(values, shape)
+    try:
+        return jnp.broadcast_to(values, shape)
+    except ValueError:
+        raise ValueError(_shape_message(name, shape, values.shape)) from None
+
+
+def _shape_message(name, expected, got):
+    return f"{name}: expected a shape that broadcasts to the scores' {expected}, got {got}"
 
 
 def _array(values, name):

@@ -1,24 +1,20 @@
-"""The host's side: check, pack, run chunk by chunk, report."""
+"""The three fits: check what came, say whose rows are whose, run, report."""
 
 import warnings
-from collections.abc import Callable
-from functools import partial
+from dataclasses import replace
 
 import jax
 import numpy as np
 
-from platt_jax import checks, packing
-from platt_jax.calibrators import Fit, OneVsRestCalibrator, SegmentCalibrator
+from platt_jax import checks
+from platt_jax.calibrators import Fit, OneVsRestCalibrator, SegmentCalibrator, problem_names
 from platt_jax.newton import Options
 from platt_jax.objective import GaussianPrior
-from platt_jax.segments import group
-from platt_jax.solve import solve_tiles
+from platt_jax.run import fit_problems
+from platt_jax.segments import group, stable_argsort
 from platt_jax.status import Status
 
 _DEFAULT = Options()
-
-# Given a slice of the problems, their rows end to end: scores, labels, weights or None.
-TakeRows = Callable[[slice], tuple[np.ndarray, np.ndarray, np.ndarray | None]]
 
 
 def fit(
@@ -62,15 +58,16 @@ def fit(
     prior = _flat_prior(prior, batch, scores.dtype)
 
     def take(problems):
-        which = np.unravel_index(np.arange(problems.start, problems.stop), batch) if batch else ()
-        if len(batch) == 1:
-            which = problems
+        which = problems
+        if len(batch) != 1:
+            which = np.unravel_index(np.arange(problems.start, problems.stop), batch or (1,))
+            which = which if batch else ()
         return tuple(None if x is None else x[which].reshape(-1) for x in (scores, labels, weights))
 
     sizes = np.full(int(np.prod(batch)), scores.shape[-1])
-    flat = _fit_all(sizes, take, scores.dtype, prior, options, progress)
+    flat = fit_problems(sizes, take, scores.dtype, prior, options, progress)
     result = jax.tree.map(lambda x: x.reshape(batch + x.shape[1:]), flat)
-    _report_non_finite(flat, options, lambda i: f"problem {np.unravel_index(i, batch)}")
+    _report_non_finite(flat, options, "problems", problem_names(batch))
     return result
 
 
@@ -124,7 +121,7 @@ def fit_segments(
     largest_first = np.argsort(-sizes, kind="stable")
     rank = np.empty(len(keys), np.int64)
     rank[largest_first] = np.arange(len(keys))
-    row_order = _stable_argsort(rank[codes], len(keys))
+    row_order = stable_argsort(rank[codes], len(keys))
     sizes = sizes[largest_first]
     ends = np.concatenate([[0], np.cumsum(sizes)])
 
@@ -134,10 +131,12 @@ def fit_segments(
 
     if prior is not None:
         prior = GaussianPrior(*(leaf[largest_first] for leaf in prior))
-    by_size = _fit_all(sizes, take, scores.dtype, prior, options, progress)
+    by_size = fit_problems(sizes, take, scores.dtype, prior, options, progress)
     each = jax.tree.map(lambda x: x[rank], by_size)
-    _report_non_finite(each, options, lambda i: f"segment {keys.tolist()[i]!r}")
-    pooled = fit(scores, labels, weights=weights, prior=shared, options=_omitting(options))
+    _report_non_finite(each, options, "segments", keys)
+    pooled = fit(
+        scores, labels, weights=weights, prior=shared, options=replace(options, non_finite="omit")
+    )
     return SegmentCalibrator(keys, each, pooled.sigmoid)
 
 
@@ -191,65 +190,9 @@ def fit_one_vs_rest(
         return columns[problems].reshape(-1), y.reshape(-1), w
 
     sizes = np.full(len(columns), columns.shape[1])
-    each = _fit_all(sizes, take, scores.dtype, prior, options, progress)
-    _report_non_finite(each, options, lambda i: f"class {classes.tolist()[i]!r}")
+    each = fit_problems(sizes, take, scores.dtype, prior, options, progress)
+    _report_non_finite(each, options, "classes", classes)
     return OneVsRestCalibrator(classes, each)
-
-
-def _fit_all(sizes, take: TakeRows, dtype, prior, options, progress) -> Fit:
-    """Fit problems of these sizes (not ascending), chunk by chunk; arrays lead with (K,)."""
-    options = checks.options(options).with_tol(dtype)
-    done: list[Fit] = []
-    in_flight: list[tuple[packing.Chunk, Fit]] = []
-
-    def collect():
-        chunk, result = in_flight.pop()
-        problems = chunk.problems.stop - chunk.problems.start
-        done.append(jax.tree.map(lambda x: _lead_with_problems(x)[:problems], result))
-        bar.update(problems)
-
-    with _progress_bar(len(sizes), progress) as bar, jax.enable_x64(dtype == np.float64):
-        for chunk in packing.chunks(sizes):
-            result = _run_chunk(chunk, take(chunk.problems), prior, options)
-            # One chunk computes while the next is being packed.
-            if in_flight:
-                collect()
-            in_flight.append((chunk, result))
-        collect()
-    return jax.tree.map(lambda *parts: np.concatenate(parts), *done)
-
-
-def _run_chunk(chunk, rows, prior, options):
-    flat = [None if x is None else _lengthen(x, chunk.capacity) for x in rows]
-    if prior is not None:
-        shape = chunk.start.shape
-        prior = GaussianPrior(
-            *(
-                _lengthen(leaf[chunk.problems], chunk.start.size).reshape(shape + leaf.shape[1:])
-                for leaf in prior
-            )
-        )
-    layout = (chunk.start, chunk.size, chunk.owner, chunk.part)
-    return _solve_chunk(*flat, layout, prior, options=options)
-
-
-@partial(jax.jit, static_argnames="options")
-def _solve_chunk(scores, labels, weights, layout, prior, options):
-    return solve_tiles(packing.gather(scores, labels, weights, *layout), prior, options)
-
-
-def _lead_with_problems(x):
-    x = np.asarray(x)
-    return x.reshape((-1, *x.shape[2:]))
-
-
-def _lengthen(values, length):
-    """Values, and zeros up to this length."""
-    if len(values) == length:
-        return values
-    out = np.zeros((length, *values.shape[1:]), values.dtype)
-    out[: len(values)] = values
-    return out
 
 
 def _flat_prior(prior, batch, dtype):
@@ -260,49 +203,14 @@ def _flat_prior(prior, batch, dtype):
     return GaussianPrior(mean.reshape(-1, 2), precision.reshape(-1, 2, 2))
 
 
-def _stable_argsort(codes, bound):
-    """Stable argsort of codes in [0, bound), by NumPy's radix sort of 16 bits at a time."""
-    order = np.argsort((codes & 0xFFFF).astype(np.uint16), kind="stable")
-    if bound > 1 << 16:
-        high = (codes >> 16).astype(np.uint16)
-        order = order[np.argsort(high[order], kind="stable")]
-    return order
-
-
-def _omitting(options):
-    """For the pooled fit: one bad row must not cost the unseen segments their calibration."""
-    return Options(**{**vars(options), "non_finite": "omit"})
-
-
-def _report_non_finite(result, options, name):
+def _report_non_finite(result, options, kind, names):
     bad = np.flatnonzero(result.status == Status.NON_FINITE)
     if not len(bad):
         return
     what = (
-        f"{len(bad):,} of {len(result.status):,} problems hold NaN or infinite scores, labels or "
-        f"weights; the first is {name(bad[0])}"
+        f"{len(bad):,} of {len(names):,} {kind} hold NaN or infinite scores, labels or weights, "
+        f"the first is {names[bad[0] : bad[0] + 1].tolist()[0]!r}"
     )
     if options.non_finite == "raise":
         raise ValueError(f"scores, labels, weights: expected finite values, but {what}")
-    warnings.warn(f"{what}. Their A and B are NaN.", RuntimeWarning, stacklevel=3)
-
-
-class _NoBar:
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exc_info):
-        return None
-
-    def update(self, n):
-        pass
-
-
-def _progress_bar(total, wanted):
-    if not wanted:
-        return _NoBar()
-    try:
-        from tqdm.auto import tqdm
-    except ImportError:
-        raise ImportError("progress=True needs tqdm: pip install 'platt-jax[progress]'") from None
-    return tqdm(total=total, unit="fit")
+    warnings.warn(f"{what}: their A and B are NaN", RuntimeWarning, stacklevel=3)

@@ -5,6 +5,7 @@ import os
 import zipfile
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -46,17 +47,20 @@ def save(path: str | os.PathLike, calibrator: Calibrator) -> None:
     kind = type(calibrator).__name__
     if kind not in _ARRAYS:
         raise ValueError(f"calibrator: expected one of {', '.join(_ARRAYS)}, got {kind}")
-    arrays = {name: np.asarray(array) for name, array in _to_arrays(calibrator).items()}
+    arrays: dict[str, Any] = {
+        name: np.asarray(array) for name, array in _to_arrays(calibrator).items()
+    }
     for name, array in arrays.items():
         if array.dtype.hasobject:
             raise ValueError(f"{name}: only numbers and text can be saved, got mixed objects")
     header = json.dumps({"format": _FORMAT, "version": _VERSION, "kind": kind})
+    arrays["header"] = np.array(header)
     path = Path(path)
     # Written beside the target and moved over it: a reader sees the old file or the new one.
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         with open(partial, "wb") as file:
-            np.savez(file, header=np.array(header), **arrays)
+            np.savez(file, **arrays)
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, path)

@@ -12,6 +12,10 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+
+# What results and priors hold: NumPy's arrays on the host, JAX's where traced.
+Array = np.ndarray | jax.Array
 
 # A padding row has label PAD. Its margin is so large that every one of its terms is exactly 0.
 PAD = -1
@@ -35,8 +39,8 @@ class GaussianPrior(NamedTuple):
         precision: (2, 2) symmetric positive semidefinite, or (..., 2, 2); the inverse covariance.
     """
 
-    mean: jax.Array
-    precision: jax.Array
+    mean: Array
+    precision: Array
 
 
 class Derivatives(NamedTuple):
@@ -130,5 +134,6 @@ def prior_penalty(prior: GaussianPrior, A, B):
 def prior_derivatives(prior: GaussianPrior, A, B) -> Derivatives:
     """What the prior adds to gradient and Hessian."""
     off_A, off_B = A - prior.mean[..., 0], B - prior.mean[..., 1]
-    p_AA, p_AB, p_BB = (prior.precision[..., i, j] for i, j in ((0, 0), (0, 1), (1, 1)))
+    precision = jnp.asarray(prior.precision)
+    p_AA, p_AB, p_BB = (precision[..., i, j] for i, j in ((0, 0), (0, 1), (1, 1)))
     return Derivatives(p_AA * off_A + p_AB * off_B, p_AB * off_A + p_BB * off_B, p_AA, p_AB, p_BB)

@@ -43,7 +43,7 @@ class Chunk(NamedTuple):
 
 
 def lanes_for(size: int) -> int:
-    """The w of a problem of this many rows: a function of nothing else, so company changes nothing."""
+    """The w of a problem of this many rows, whatever its company."""
     return next(lanes for above, lanes in _LANES_PER_PROBLEM if size > above or above == 0)
 
 

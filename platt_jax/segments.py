@@ -44,6 +44,15 @@ def locate(keys: np.ndarray, segments: np.ndarray) -> np.ndarray:
     return np.where(keys[found] == segments, found, -1)
 
 
+def stable_argsort(codes, bound):
+    """Stable argsort of codes in [0, bound), by NumPy's radix sort of 16 bits at a time."""
+    order = np.argsort((codes & 0xFFFF).astype(np.uint16), kind="stable")
+    if bound > 1 << 16:
+        high = (codes >> 16).astype(np.uint16)
+        order = order[np.argsort(high[order], kind="stable")]
+    return order
+
+
 def _table_range(segments, rows):
     """(smallest id, range) where a table over the range is cheap, else None."""
     if segments.dtype.kind not in "iu":

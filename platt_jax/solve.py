@@ -6,28 +6,20 @@ their own; `solve_tiles` is what it shares with `fit`.
 
 import operator
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from platt_jax import checks, newton, objective, packing, tiles
+from platt_jax import frame as frames
 from platt_jax.calibrators import Fit
+from platt_jax.frame import Frame
 from platt_jax.newton import Facts, Options
 from platt_jax.objective import Derivatives, GaussianPrior, Targets
 from platt_jax.status import Flag, Status
-from platt_jax.tiles import Summary, Tiles
-
-
-class Frame(NamedTuple):
-    """The problem's own coordinates: g = (f - center) * scale, so A = scale A', B = B' - A center.
-
-    The scale is a power of two, so that centring is the only rounding.
-    """
-
-    center: jax.Array
-    scale: jax.Array
+from platt_jax.tiles import Tiles
 
 
 class Inputs(NamedTuple):
@@ -40,9 +32,11 @@ class Inputs(NamedTuple):
 
 
 class Fixed(NamedTuple):
-    """What the loop needs besides: the rows' layout and labels, and where to start."""
+    """What the loop needs besides: labels and layout as in Tiles, and where to start."""
 
-    rows: Tiles  # without scores and weights
+    labels: jax.Array
+    owner: jax.Array
+    slices: jax.Array
     facts: Facts
     A: jax.Array
     B: jax.Array
@@ -72,7 +66,7 @@ def solve(
 
     Derivatives of A, B and everything computed from them flow to scores, weights and prior by the
     implicit function theorem: no iteration is unrolled. They are zero for problems that did not
-    converge.
+    converge, and those of A for constant scores.
 
     Args:
         scores: (..., N) floating; leading axes are independent problems.
@@ -95,6 +89,7 @@ def solve(
         >>> jax.grad(slope)(scores).shape
         (3,)
     """
+    options = checks.options(options)
     scores, labels, weights = checks.traced_arrays(scores, labels, weights)
     batch = scores.shape[:-1]
     rows = packing.reshape(scores, labels, weights)
@@ -114,21 +109,27 @@ def solve_tiles(rows: Tiles, prior: GaussianPrior | None, options: Options) -> F
     seen = tiles.summarise(jax.lax.stop_gradient(rows))
     rows = tiles.drop(rows, tiles.on_rows(rows, seen.bad))
     n_pos, n_neg = tiles.counts(rows)
-
-    frame, A, B = _frame_and_start(rows, seen, n_pos, n_neg, options)
+    frame, A, B = _frame_and_start(*jax.lax.stop_gradient((rows, seen, n_pos, n_neg)), options)
     rows = tiles.standardise(rows, *frame)
-    low, high = (
-        jnp.where(jnp.isfinite(end), (end - frame.center) * frame.scale, 0) for end in _range(seen)
-    )
-    facts = jax.lax.stop_gradient(Facts(low, high, n_pos + n_neg))
+    low, high = ((end - frame.center) * frame.scale for end in frames.score_range(seen))
     make_targets = (
         objective.platt_targets if options.targets == "platt" else objective.plain_targets
     )
-    prior = None if prior is None else _into_frame(prior, frame)
-    inputs = Inputs(rows.scores, rows.weights, make_targets(n_pos, n_neg), prior)
-    fixed = Fixed(rows._replace(scores=None, weights=None), facts, A, B)
-    solution = _root(options, inputs, fixed)
-    return _report(solution, frame, seen, n_pos, n_neg, options)
+    inputs = Inputs(
+        scores=rows.scores,
+        weights=rows.weights,
+        targets=make_targets(n_pos, n_neg),
+        prior=None if prior is None else frames.prior_into(frame, prior),
+    )
+    fixed = Fixed(
+        labels=rows.labels,
+        owner=rows.owner,
+        slices=rows.slices,
+        facts=jax.lax.stop_gradient(Facts(low, high, n_pos + n_neg)),
+        A=A,
+        B=B,
+    )
+    return _report(_root(options, inputs, fixed), frame, seen, n_pos, n_neg, options)
 
 
 def _drop_absent(rows, options):
@@ -140,70 +141,17 @@ def _drop_absent(rows, options):
     return rows
 
 
-def _range(seen: Summary):
-    return jnp.minimum(seen.low_pos, seen.low_neg), jnp.maximum(seen.high_pos, seen.high_neg)
-
-
 def _frame_and_start(rows, seen, n_pos, n_neg, options):
-    """The coordinates to solve in, and the (A, B) to start from in them.
-
-    The optimum depends on neither, so no derivative flows through here.
-    """
-    rows, n_pos, n_neg = jax.lax.stop_gradient((rows, n_pos, n_neg))
-    low, high = (jnp.where(jnp.isfinite(end), end, 0) for end in _range(seen))
-    middle, half = low / 2 + high / 2, high / 2 - low / 2
-    rough = _power_of_two(half)
-    pos, neg = tiles.moments(rows, middle, rough)
-
-    total = jnp.maximum(n_pos + n_neg, jnp.finfo(n_pos.dtype).tiny)
-    mean = (pos.first + neg.first) / total
-    second = (pos.second + neg.second) / total
-    rounding = 4 * jnp.finfo(mean.dtype).eps * second
-    fine = _power_of_two(jnp.sqrt(jnp.maximum(second - mean * mean, rounding)))
-
-    mean_pos, mean_neg = (
-        jnp.where(n > 0, side.first / jnp.where(n > 0, n, 1) - mean, 0)
-        for side, n in ((pos, n_pos), (neg, n_neg))
-    )
-    between = (n_pos * mean_pos * mean_pos + n_neg * mean_neg * mean_neg) / total
-    within = jnp.maximum(second - mean * mean - between, rounding)
-    # Two normal densities with one variance have a sigmoid posterior (Hastie & Tibshirani 1998).
-    # Where they hardly overlap its slope knows no bounds, but the targets do: it need not change
-    # the log-odds between the class means by more than the targets' log-odds differ.
-    both = (n_pos > 0) & (n_neg > 0) & (within > 0)
-    apart = mean_pos - mean_neg
-    odds_pos, odds_neg = jnp.log(n_pos + 1), jnp.log(n_neg + 1)
-    steepest = (odds_pos + odds_neg) / jnp.where(apart == 0, 1, jnp.abs(apart))
-    A = jnp.where(both, -apart / jnp.where(both, within, 1), 0)
-    A = jnp.clip(A, -steepest, steepest)
-    if options.start == "prior":
-        A = jnp.zeros_like(A)
-    B = odds_neg - odds_pos - A * (mean_pos + mean_neg) / 2
-    A = A / fine
-
-    frame = Frame(middle + mean / rough, rough * fine)
+    """The coordinates to solve in, and the (A, B) to start from in them."""
+    frame, shape = frames.standardising(rows, seen, n_pos, n_neg)
+    if options.start == "gaussian":
+        A, B = frames.gaussian_start(shape, n_pos, n_neg)
+    else:
+        A, B = frames.prior_start(n_pos, n_neg)
     if options.standardize:
         return frame, A, B
-    A = A * frame.scale
-    return Frame(jnp.zeros_like(mean), jnp.ones_like(mean)), A, B - A * frame.center
-
-
-def _power_of_two(spread):
-    """The power of two nearest below 1 / spread; 1 for no spread."""
-    _, exponent = jnp.frexp(spread)
-    most = jnp.finfo(spread.dtype).maxexp - 2
-    exponent = jnp.clip(jnp.where(spread > 0, exponent, 0), -most, most)
-    return jnp.ldexp(jnp.ones_like(spread), -exponent)
-
-
-def _into_frame(prior, frame):
-    """The prior on (A, B) as one on the parameters (A', B') of the frame."""
-    one, zero = jnp.ones_like(frame.scale), jnp.zeros_like(frame.scale)
-    shift = frame.center * frame.scale
-    raw = jnp.stack([jnp.stack([frame.scale, zero], -1), jnp.stack([-shift, one], -1)], -2)
-    A, B = prior.mean[..., 0], prior.mean[..., 1]
-    mean = jnp.stack([A / frame.scale, B + A * frame.center], -1)
-    return GaussianPrior(mean, jnp.swapaxes(raw, -1, -2) @ prior.precision @ raw)
+    A, B = frames.parameters_back(frame, A, B)
+    return Frame(jnp.zeros_like(A), jnp.ones_like(A)), A, B
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
@@ -214,7 +162,7 @@ def _root(options, inputs: Inputs, fixed: Fixed) -> Solution:
 
     def advance(state):
         trial = newton.trial(state)
-        at = _derivatives(inputs, fixed, *trial, options)
+        at = _derivatives(inputs, fixed, trial, options)
         change = jax.lax.cond(
             jnp.any(doubtful(state, at, fixed.facts)),
             lambda: _loss_change(inputs, fixed, (state.A, state.B), trial),
@@ -225,7 +173,7 @@ def _root(options, inputs: Inputs, fixed: Fixed) -> Solution:
     state = jax.lax.while_loop(
         lambda state: jnp.any(newton.running(state)), advance, newton.start(fixed.A, fixed.B)
     )
-    loss = _loss(inputs, fixed, state.A, state.B)
+    loss = _loss(inputs, fixed, (state.A, state.B))
     return Solution(state.A, state.B, loss, state.at, state.status, state.iterations, state.passes)
 
 
@@ -237,35 +185,37 @@ def _root_jvp(options, primals, tangents):
     A, B = solution.A, solution.B
 
     def gradient(inputs):
-        at = _derivatives(inputs, fixed, A, B, options)
+        at = _derivatives(inputs, fixed, (A, B), options)
         return at.g_A, at.g_B
 
     _, (g_A, g_B) = jax.jvp(gradient, (inputs,), (inputs_dot,))
-    hessian = _derivatives(inputs, fixed, A, B, options)
-    pinned = (A == 0) & options.monotone
-    A_dot, B_dot, _ = newton.newton_direction(hessian._replace(g_A=g_A, g_B=g_B), 0.0, pinned)
+    hessian = _derivatives(inputs, fixed, (A, B), options)
+    # Constant scores leave A undetermined; it is 0 by convention, as on the boundary.
+    constant = (fixed.facts.low == fixed.facts.high) & (inputs.prior is None)
+    held = _pinned(solution, options) | constant
+    A_dot, B_dot, _ = newton.newton_direction(hessian._replace(g_A=g_A, g_B=g_B), 0.0, held)
     converged = solution.status == Status.CONVERGED
     A_dot, B_dot = jnp.where(converged, A_dot, 0), jnp.where(converged, B_dot, 0)
 
     def at_solution(inputs, A, B):
-        return _loss(inputs, fixed, A, B), _derivatives(inputs, fixed, A, B, options)
+        return _loss(inputs, fixed, (A, B)), _derivatives(inputs, fixed, (A, B), options)
 
     _, (loss_dot, at_dot) = jax.jvp(at_solution, (inputs, A, B), (inputs_dot, A_dot, B_dot))
-    no_tangents = (np.zeros(A.shape, jax.dtypes.float0),) * 3
+    no_tangents: Any = (np.zeros(A.shape, jax.dtypes.float0),) * 3
     return solution, Solution(A_dot, B_dot, loss_dot, at_dot, *no_tangents)
 
 
-def _derivatives(inputs: Inputs, fixed: Fixed, A, B, options) -> Derivatives:
+def _derivatives(inputs: Inputs, fixed: Fixed, point, options) -> Derivatives:
     """Sums over the rows, and the prior's share."""
-    at = tiles.evaluate(_rows(inputs, fixed), A, B, inputs.targets, options.derivatives)
+    at = tiles.evaluate(_rows(inputs, fixed), point, inputs.targets, options.derivatives)
     if inputs.prior is None:
         return at
-    return jax.tree.map(jnp.add, at, objective.prior_derivatives(inputs.prior, A, B))
+    return jax.tree.map(jnp.add, at, objective.prior_derivatives(inputs.prior, *point))
 
 
-def _loss(inputs: Inputs, fixed: Fixed, A, B):
-    loss = tiles.nll(_rows(inputs, fixed), A, B, inputs.targets)
-    return loss if inputs.prior is None else loss + objective.prior_penalty(inputs.prior, A, B)
+def _loss(inputs: Inputs, fixed: Fixed, point):
+    loss = tiles.nll(_rows(inputs, fixed), point, inputs.targets)
+    return loss if inputs.prior is None else loss + objective.prior_penalty(inputs.prior, *point)
 
 
 def _loss_change(inputs: Inputs, fixed: Fixed, before, after):
@@ -277,7 +227,7 @@ def _loss_change(inputs: Inputs, fixed: Fixed, before, after):
 
 
 def _rows(inputs: Inputs, fixed: Fixed) -> Tiles:
-    return fixed.rows._replace(scores=inputs.scores, weights=inputs.weights)
+    return Tiles(inputs.scores, fixed.labels, inputs.weights, fixed.owner, fixed.slices)
 
 
 def _report(solution, frame, seen, n_pos, n_neg, options) -> Fit:
@@ -290,53 +240,36 @@ def _report(solution, frame, seen, n_pos, n_neg, options) -> Fit:
     def answer(x):
         return jnp.where(failed.reshape(failed.shape + (1,) * (x.ndim - 2)), jnp.nan, x)
 
-    center, per_unit = frame.center, 1 / frame.scale
-    A = solution.A * frame.scale
-    # g = (f - center) scale, so a derivative by A is one by A' over scale plus center times B's.
-    h_AB = at.h_AB * per_unit + center * at.h_BB
-    h_AA = (at.h_AA * per_unit + 2 * center * at.h_AB) * per_unit + center * center * at.h_BB
-    pinned = (solution.A == 0) & options.monotone
+    A, B = frames.parameters_back(frame, solution.A, solution.B)
+    gradient, hessian = frames.derivatives_back(frame, at)
     return Fit(
         A=answer(A),
-        B=answer(solution.B - A * center),
+        B=answer(B),
         status=status,
         flags=_flags(A, seen, n_pos, n_neg),
         iterations=solution.iterations,
         passes=solution.passes,
         nll=answer(solution.loss),
-        gradient=answer(jnp.stack([at.g_A * per_unit + center * at.g_B, at.g_B], -1)),
-        hessian=answer(_symmetric(h_AA, h_AB, at.h_BB)),
-        covariance=answer(_covariance(at, frame, pinned)),
+        gradient=answer(gradient),
+        hessian=answer(hessian),
+        covariance=answer(frames.covariance_back(frame, at, _pinned(solution, options))),
         n_pos=n_pos,
         n_neg=n_neg,
     )
 
 
-def _covariance(at, frame, pinned):
-    """The inverse Hessian, inverted in the frame where it is well conditioned.
-
-    NaN where the scores are constant, which leaves A unidentified. A slope pinned to 0 has no
-    variance.
-    """
-    ratio = jnp.where(pinned, 0, at.h_AB / at.h_BB)
-    pivot = at.h_AA - ratio * at.h_AB
-    var_A = jnp.where(pinned, 0, jnp.where(pivot > 0, 1 / pivot, jnp.nan))
-    ratio = ratio + frame.center * frame.scale  # B = B' - center scale A'
-    var_B = 1 / at.h_BB + ratio * ratio * var_A
-    return _symmetric(frame.scale * var_A * frame.scale, -frame.scale * (ratio * var_A), var_B)
-
-
-def _symmetric(a, b, c):
-    return jnp.stack([jnp.stack([a, b], -1), jnp.stack([b, c], -1)], -2)
+def _pinned(solution, options):
+    """Whether monotone=True holds the slope at 0."""
+    return (solution.A == 0) & options.monotone
 
 
 def _flags(A, seen, n_pos, n_neg):
     both = (n_pos > 0) & (n_neg > 0)
-    low, high = _range(seen)
+    low, high = frames.score_range(seen)
     apart = (seen.high_neg <= seen.low_pos) | (seen.high_pos <= seen.low_neg)
     flags = (
         (Flag.ONE_CLASS, ~both & ((n_pos + n_neg) > 0)),
-        (Flag.CONSTANT_SCORES, low == high),
+        (Flag.CONSTANT_SCORES, (low == high) & ((n_pos + n_neg) > 0)),
         (Flag.SEPARABLE, both & apart & (low < high)),
         (Flag.REVERSED, A > 0),
     )

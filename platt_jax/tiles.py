@@ -58,15 +58,15 @@ class Moments(NamedTuple):
     second: jax.Array
 
 
-def evaluate(tiles: Tiles, A, B, targets: Targets, derivatives: str) -> Derivatives:
-    """The pass: gradient and Hessian of every problem at (A, B), each [S, G]."""
-    terms = _DERIVATIVES[derivatives](*_row_arguments(tiles, A, B, targets))
+def evaluate(tiles: Tiles, point, targets: Targets, derivatives: str) -> Derivatives:
+    """The pass: gradient and Hessian of every problem at its point (A, B), each [S, G]."""
+    terms = _DERIVATIVES[derivatives](*_row_arguments(tiles, point, targets))
     return Derivatives(*_sum(tiles, *terms))
 
 
-def nll(tiles: Tiles, A, B, targets: Targets):
-    """The loss of every problem at (A, B), in nats, [S, G]."""
-    row = _row_arguments(tiles, A, B, targets)
+def nll(tiles: Tiles, point, targets: Targets):
+    """The loss of every problem at its point (A, B), in nats, [S, G]."""
+    row = _row_arguments(tiles, point, targets)
     if tiles.weights is not None:
         return _sum(tiles, objective.nll(*row))[0]
     return _home(tiles, _sum_minus_log_product(*objective.nll_factors(*row)))
@@ -74,7 +74,7 @@ def nll(tiles: Tiles, A, B, targets: Targets):
 
 def nll_change(tiles: Tiles, before, after, targets: Targets):
     """The loss at the point after minus that at the point before, row by row, [S, G]."""
-    row_before, row_after = (_row_arguments(tiles, *point, targets) for point in (before, after))
+    row_before, row_after = (_row_arguments(tiles, point, targets) for point in (before, after))
     if tiles.weights is not None:
         return _sum(tiles, objective.nll(*row_after) - objective.nll(*row_before))[0]
     linear, q = objective.nll_factors(*row_before)
@@ -143,9 +143,10 @@ def on_rows(tiles: Tiles, per_problem):
     return per_problem[tiles.owner][:, None, :, None]
 
 
-def _row_arguments(tiles, A, B, targets):
-    targets = Targets(*(on_rows(tiles, t) for t in targets))
-    return on_rows(tiles, A), on_rows(tiles, B), tiles.scores, tiles.labels, targets
+def _row_arguments(tiles, point, targets):
+    """What the functions of `objective` take, for every row."""
+    A, B = (on_rows(tiles, parameter) for parameter in point)
+    return A, B, tiles.scores, tiles.labels, Targets(*(on_rows(tiles, t) for t in targets))
 
 
 def _sum(tiles, *terms):

@@ -1,0 +1,140 @@
+"""A problem's own coordinates: scores centred and scaled before the fit, answers mapped back.
+
+It makes the fit affine invariant: scores times 1e-8, or shifted by 1e6, give the same
+probabilities. The optimum does not depend on the frame, so no derivative flows through it.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from platt_jax import tiles
+from platt_jax.objective import Derivatives, GaussianPrior
+from platt_jax.tiles import Moments, Summary, Tiles
+
+
+class Frame(NamedTuple):
+    """g = (f - center) * scale, so that A = scale A' and B = B' - center A.
+
+    The scale is a power of two: the subtraction is then the only rounding.
+    """
+
+    center: jax.Array
+    scale: jax.Array
+
+
+class ClassShape(NamedTuple):
+    """Where the scores of the two classes lie in the frame."""
+
+    mean_pos: jax.Array
+    mean_neg: jax.Array
+    variance: jax.Array  # within the classes, pooled
+
+
+def score_range(seen: Summary):
+    """The smallest and the largest score, 0 where there is none."""
+    low = jnp.minimum(seen.low_pos, seen.low_neg)
+    high = jnp.maximum(seen.high_pos, seen.high_neg)
+    return jnp.where(jnp.isfinite(low), low, 0), jnp.where(jnp.isfinite(high), high, 0)
+
+
+def standardising(rows: Tiles, seen: Summary, n_pos, n_neg) -> tuple[Frame, ClassShape]:
+    """The frame in which the scores have mean 0 and a standard deviation of about 1."""
+    low, high = score_range(seen)
+    # Halved before they are combined: the range of finite scores may overflow.
+    middle, half = low / 2 + high / 2, high / 2 - low / 2
+    rough = _power_of_two_over(half)
+    pos, neg = tiles.moments(rows, middle, rough)
+
+    total = jnp.maximum(n_pos + n_neg, jnp.finfo(n_pos.dtype).tiny)
+    mean = (pos.first + neg.first) / total
+    second = (pos.second + neg.second) / total
+    rounding = 4 * jnp.finfo(mean.dtype).eps * second
+    variance = jnp.maximum(second - mean * mean, rounding)
+    fine = _power_of_two_over(jnp.sqrt(variance))
+
+    mean_pos, mean_neg = _mean(pos, n_pos) - mean, _mean(neg, n_neg) - mean
+    between = (n_pos * mean_pos * mean_pos + n_neg * mean_neg * mean_neg) / total
+    within = jnp.maximum(variance - between, rounding)
+    frame = Frame(middle + mean / rough, rough * fine)
+    return frame, ClassShape(mean_pos * fine, mean_neg * fine, within * fine * fine)
+
+
+def gaussian_start(shape: ClassShape, n_pos, n_neg):
+    """(A', B') of two normal densities with one variance (Hastie & Tibshirani 1998).
+
+    Where the classes hardly overlap that slope knows no bounds, but the targets do: the log-odds
+    at the class means need not differ by more than those of Platt's targets.
+    """
+    apart = shape.mean_pos - shape.mean_neg
+    odds_pos, odds_neg = jnp.log(n_pos + 1), jnp.log(n_neg + 1)
+    steepest = (odds_pos + odds_neg) / jnp.where(apart == 0, 1, jnp.abs(apart))
+    both = (n_pos > 0) & (n_neg > 0) & (shape.variance > 0)
+    slope = jnp.where(both, apart / jnp.where(both, shape.variance, 1), 0)
+    A = -jnp.clip(slope, -steepest, steepest)
+    return A, odds_neg - odds_pos - A * (shape.mean_pos + shape.mean_neg) / 2
+
+
+def prior_start(n_pos, n_neg):
+    """(0, B) with the log-odds of the smoothed base rate, the start of Lin et al. (2007)."""
+    return jnp.zeros_like(n_pos), jnp.log((n_neg + 1) / (n_pos + 1))
+
+
+def parameters_back(frame: Frame, A, B):
+    """(A, B) for the scores as they came."""
+    A = A * frame.scale
+    return A, B - A * frame.center
+
+
+def parameters_into(frame: Frame, A, B):
+    """(A', B') in the frame."""
+    return A / frame.scale, B + A * frame.center
+
+
+def prior_into(frame: Frame, prior: GaussianPrior) -> GaussianPrior:
+    """The prior on (A, B) as one on (A', B')."""
+    one, zero = jnp.ones_like(frame.scale), jnp.zeros_like(frame.scale)
+    back = _matrix(frame.scale, zero, -frame.center * frame.scale, one)
+    mean = parameters_into(frame, prior.mean[..., 0], prior.mean[..., 1])
+    return GaussianPrior(jnp.stack(mean, -1), jnp.swapaxes(back, -1, -2) @ prior.precision @ back)
+
+
+def derivatives_back(frame: Frame, at: Derivatives):
+    """Gradient (..., 2) and Hessian (..., 2, 2) by (A, B): f = g / scale + center in each sum."""
+    center, unit = frame.center, 1 / frame.scale
+    gradient = jnp.stack([at.g_A * unit + center * at.g_B, at.g_B], -1)
+    h_AB = at.h_AB * unit + center * at.h_BB
+    h_AA = (at.h_AA * unit + 2 * center * at.h_AB) * unit + center * center * at.h_BB
+    return gradient, _matrix(h_AA, h_AB, h_AB, at.h_BB)
+
+
+def covariance_back(frame: Frame, at: Derivatives, pinned):
+    """The inverse Hessian (..., 2, 2) of (A, B), inverted in the frame, where that is accurate.
+
+    NaN where the scores are constant, which leaves A undetermined. A slope pinned to 0 has no
+    variance.
+    """
+    ratio = jnp.where(pinned, 0, at.h_AB / at.h_BB)
+    pivot = at.h_AA - ratio * at.h_AB
+    var_A = jnp.where(pinned, 0, jnp.where(pivot > 0, 1 / pivot, jnp.nan))
+    ratio = ratio + frame.center * frame.scale
+    cross = -frame.scale * (ratio * var_A)
+    var_B = 1 / at.h_BB + ratio * ratio * var_A
+    return _matrix(frame.scale * var_A * frame.scale, cross, cross, var_B)
+
+
+def _mean(side: Moments, n):
+    return side.first / jnp.where(n > 0, n, 1)
+
+
+def _power_of_two_over(spread):
+    """A power of two near 1 / spread; 1 where there is no spread."""
+    _, exponent = jnp.frexp(spread)
+    most = jnp.finfo(spread.dtype).maxexp - 2
+    exponent = jnp.clip(jnp.where(spread > 0, exponent, 0), -most, most)
+    return jnp.ldexp(jnp.ones_like(spread), -exponent)
+
+
+def _matrix(a, b, c, d):
+    return jnp.stack([jnp.stack([a, b], -1), jnp.stack([c, d], -1)], -2)

@@ -1,0 +1,104 @@
+"""Problems through the compiled program, chunk by chunk."""
+
+from collections.abc import Callable
+from functools import partial
+
+import jax
+import numpy as np
+
+from platt_jax import checks, packing
+from platt_jax.calibrators import Fit
+from platt_jax.objective import GaussianPrior
+from platt_jax.solve import solve_tiles
+
+# Given a slice of the problems, their rows end to end: scores, labels, weights or None.
+TakeRows = Callable[[slice], tuple[np.ndarray, np.ndarray, np.ndarray | None]]
+
+
+def fit_problems(sizes: np.ndarray, take: TakeRows, dtype, prior, options, progress) -> Fit:
+    """Fit K problems.
+
+    Args:
+        sizes: (K,) numbers of rows, which must not ascend.
+        take: gives the rows of a slice of the problems.
+        dtype: of the scores.
+        prior: None, or with mean (K, 2) and precision (K, 2, 2).
+        options: how to fit.
+        progress: show a progress bar.
+
+    Returns:
+        A Fit of NumPy arrays that lead with (K,).
+    """
+    options = checks.options(options).with_tol(dtype)
+    done: list[Fit] = []
+    in_flight: list[tuple[packing.Chunk, Fit]] = []
+
+    def collect():
+        chunk, result = in_flight.pop()
+        problems = chunk.problems.stop - chunk.problems.start
+        done.append(jax.tree.map(lambda x: _lead_with_problems(x)[:problems], result))
+        bar.update(problems)
+
+    with _progress_bar(len(sizes), progress) as bar, jax.enable_x64(dtype == np.float64):
+        for chunk in packing.chunks(sizes):
+            result = _run_chunk(chunk, take(chunk.problems), prior, options)
+            # One chunk computes while the next is being packed.
+            if in_flight:
+                collect()
+            in_flight.append((chunk, result))
+        collect()
+    return jax.tree.map(lambda *parts: np.concatenate(parts), *done)
+
+
+def _run_chunk(chunk, rows, prior, options):
+    flat = [None if x is None else _lengthen(x, chunk.capacity) for x in rows]
+    if prior is not None:
+        shape = chunk.start.shape
+        prior = GaussianPrior(
+            *(
+                _lengthen(leaf[chunk.problems], chunk.start.size).reshape(shape + leaf.shape[1:])
+                for leaf in prior
+            )
+        )
+    layout = (chunk.start, chunk.size, chunk.owner, chunk.part)
+    return _solve_chunk(*flat, layout, prior, options=options)
+
+
+@partial(jax.jit, static_argnames="options")
+def _solve_chunk(scores, labels, weights, layout, prior, options):
+    return solve_tiles(packing.gather(scores, labels, weights, *layout), prior, options)
+
+
+def _lead_with_problems(x):
+    x = np.asarray(x)
+    return x.reshape((-1, *x.shape[2:]))
+
+
+def _lengthen(values, length):
+    """Values, and zeros up to this length."""
+    if len(values) == length:
+        return values
+    out = np.zeros((length, *values.shape[1:]), values.dtype)
+    out[: len(values)] = values
+    return out
+
+
+class _NoBar:
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc_info):
+        return None
+
+    def update(self, n):
+        pass
+
+
+def _progress_bar(total, wanted):
+    if not wanted:
+        return _NoBar()
+    try:
+        from tqdm.auto import tqdm
+    except ImportError:
+        raise ImportError("progress=True needs tqdm: pip install 'platt-jax[progress]'") from None
+    return tqdm(total=total, unit="fit")

@@ -1,0 +1,43 @@
+import os
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+# No silent promotion of dtypes or ranks inside the library.
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+jax.config.update("jax_numpy_rank_promotion", "raise")
+
+
+@pytest.fixture(scope="session")
+def real_data():
+    """A function from the name of an evaluation set to its arrays; skips where they are absent."""
+    beside_the_checkout = Path(__file__).parents[2] / "shared" / "data"
+    folder = Path(os.environ.get("PLATT_JAX_DATA", beside_the_checkout))
+
+    def read(name):
+        path = folder / f"{name}.npz"
+        if not path.exists():
+            pytest.skip(f"needs {path.name}: set PLATT_JAX_DATA to the folder that holds it")
+        with np.load(path) as file:
+            return {key: file[key] for key in file.files}
+
+    return read
+
+
+@pytest.fixture(params=[np.float64, np.float32], ids=["float64", "float32"])
+def dtype(request):
+    return request.param
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(7)
+
+
+@pytest.fixture
+def x64():
+    """JAX with 64-bit types, as a caller of `solve` would switch them on."""
+    with jax.enable_x64(True):
+        yield

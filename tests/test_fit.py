@@ -1,0 +1,374 @@
+"""`fit` end to end: known answers, invariances, degenerate problems, bad input."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+from reference import problem, six_sums
+
+import platt_jax as pj
+from platt_jax import Fit, Flag, GaussianPrior, Options, Status, packing
+
+FIELDS = [field.name for field in dataclasses.fields(Fit)]
+
+
+def batch(rng, problems, rows, dtype=np.float64):
+    parts = [problem(rng, rows, shift=rng.uniform(0, 3)) for _ in range(problems)]
+    scores, labels = (np.stack(x) for x in zip(*parts, strict=True))
+    return scores.astype(dtype), labels
+
+
+def assert_same(one: Fit, other: Fit):
+    """Equal in every field, up to the rounding of sums added in another order."""
+    eps = np.finfo(one.A.dtype).eps
+    # Gradients are what is left where everything cancels; their rounding is that of the terms.
+    terms = np.max(np.abs(one.hessian), initial=1)
+    for name in FIELDS:
+        a, b = getattr(one, name), getattr(other, name)
+        assert a.shape == b.shape and a.dtype == b.dtype, name
+        exact = name in ("status", "flags", "iterations", "passes", "n_pos", "n_neg")
+        rtol, atol = (0, 0) if exact else (200 * eps, 10 * eps * terms * (name == "gradient"))
+        np.testing.assert_allclose(a, b, rtol=rtol, atol=atol, err_msg=name)
+
+
+# --- known answers -------------------------------------------------------------------------------
+
+
+def test_scikit_learns_known_case():
+    one = pj.fit([5.0, -4.0, 1.0], [1, -1, -1])
+    assert one.A == pytest.approx(-0.20261448961847559, abs=1e-12)
+    assert one.B == pytest.approx(0.652366638998449, abs=1e-12)
+
+
+# Mean iterations and backtracks per iteration as FIELD measured LIBSVM's algorithm.
+@pytest.mark.parametrize(
+    ("name", "iterations", "backtracks", "rtol"),
+    [("lin2007_sonar", 4.53, 0.0, 1e-10), ("lin2007_shuttle", 6.29, 0.26, 1e-6)],
+)
+def test_libsvms_own_answers(real_data, name, iterations, backtracks, rtol):
+    data = real_data(name)
+    theirs = pj.fit(data["scores_cv"], data["y"], options=Options.libsvm())
+    np.testing.assert_allclose(theirs.A, data["libsvm_A"], rtol=rtol)
+    np.testing.assert_allclose(theirs.B, data["libsvm_B"], rtol=rtol)
+    halvings = theirs.passes - theirs.iterations - 1
+    assert theirs.iterations.mean() == pytest.approx(iterations, abs=0.005)
+    assert halvings.sum() / theirs.iterations.sum() == pytest.approx(backtracks, abs=0.005)
+
+    ours = pj.fit(data["scores_cv"], data["y"])
+    assert ours.converged.all()
+    assert np.max((ours.nll - theirs.nll) / theirs.nll) <= 1e-10
+    same = pj.fit(data["scores_cv"], data["y"], options=Options(derivatives="autodiff"))
+    np.testing.assert_allclose(same.A, ours.A, rtol=1e-9)
+    np.testing.assert_allclose(same.B, ours.B, rtol=1e-9)
+
+
+@pytest.mark.parametrize("targets", ["platt", "none"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_report_is_that_of_the_six_sums(targets, weighted, rng):
+    scores, labels = problem(rng, 150)
+    scores = 3 * scores + 10
+    weights = rng.uniform(0.1, 2, 150) if weighted else None
+    one = pj.fit(scores, labels, weights=weights, options=Options(targets=targets))
+    loss, g_A, g_B, h_AA, h_AB, h_BB = six_sums(
+        scores, labels, float(one.A), float(one.B), weights, targets
+    )
+    hessian = np.array([[h_AA, h_AB], [h_AB, h_BB]])
+    assert one.nll == pytest.approx(loss, rel=1e-12)
+    np.testing.assert_allclose(one.gradient, [g_A, g_B], atol=1e-9)
+    np.testing.assert_allclose(one.hessian, hessian, rtol=1e-9)
+    np.testing.assert_allclose(one.covariance, np.linalg.inv(hessian), rtol=1e-8)
+    np.testing.assert_allclose(one.standard_errors, np.sqrt(np.diag(one.covariance)))
+
+
+@pytest.mark.parametrize("start", ["gaussian", "prior"])
+@pytest.mark.parametrize("sigma", [1e-12, "dynamic"])
+@pytest.mark.parametrize("standardize", [True, False])
+def test_every_way_leads_to_the_same_optimum(start, sigma, standardize, rng):
+    scores, labels = batch(rng, 20, 90)
+    options = Options(start=start, sigma=sigma, standardize=standardize)
+    one, other = pj.fit(scores, labels), pj.fit(scores, labels, options=options)
+    assert other.converged.all()
+    np.testing.assert_allclose(other.A, one.A, rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(other.B, one.B, rtol=1e-8, atol=1e-8)
+
+
+def test_the_gaussian_start_saves_passes(rng):
+    scores, labels = batch(rng, 50, 300)
+    gaussian = pj.fit(scores, labels)
+    prior = pj.fit(scores, labels, options=Options(start="prior"))
+    assert gaussian.passes.mean() < prior.passes.mean() - 1
+    assert gaussian.passes.mean() < 5
+
+
+def test_prior_is_a_quadratic_on_the_parameters(rng):
+    scores, labels = batch(rng, 2, 60)
+    scores = 5 * scores - 3
+    prior = GaussianPrior(np.array([-1.0, 0.5]), np.array([[40.0, 3.0], [3.0, 10.0]]))
+    fit = pj.fit(scores, labels, prior=prior)
+    for k in range(2):
+        off = np.array([fit.A[k], fit.B[k]]) - prior.mean
+        loss, *g = six_sums(scores[k], labels[k], fit.A[k], fit.B[k])[:3]
+        np.testing.assert_allclose(g + prior.precision @ off, 0, atol=1e-7)
+        assert fit.nll[k] == pytest.approx(loss + off @ prior.precision @ off / 2, rel=1e-12)
+    each = GaussianPrior(np.stack([prior.mean, 2 * prior.mean]), prior.precision)
+    apart = pj.fit(scores, labels, prior=each)
+    assert apart.A[0] == pytest.approx(fit.A[0], rel=1e-12)
+    assert apart.A[1] != pytest.approx(fit.A[1], rel=1e-3)
+
+
+# --- invariances ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("scale", "shift"), [(1e-8, 0), (1e8, 0), (1, 1e6), (-1, 0), (1e-300, 0)])
+def test_affine_invariance(scale, shift, rng):
+    scores, labels = batch(rng, 10, 200)
+    moved = scores * scale + shift
+    one, other = pj.fit(scores, labels), pj.fit(moved, labels)
+    assert other.converged.all()
+    before, after = one.sigmoid.predict_proba(scores), other.sigmoid.predict_proba(moved)
+    np.testing.assert_allclose(after, before, atol=1e-8)
+    assert np.all((other.flags & Flag.REVERSED != 0) == ((one.A > 0) ^ (scale < 0)))
+
+
+def test_row_order_changes_nothing_beyond_rounding(rng, dtype):
+    scores, labels = batch(rng, 10, 333, dtype)
+    order = rng.permutation(333)
+    one, other = pj.fit(scores, labels), pj.fit(scores[:, order], labels[:, order])
+    rtol = 1e-9 if dtype == np.float64 else 2e-4
+    np.testing.assert_allclose(other.A, one.A, rtol=rtol, atol=rtol)
+    np.testing.assert_allclose(other.nll, one.nll, rtol=rtol)
+
+
+@pytest.mark.parametrize("rows", [5, 60, 1500])
+def test_a_batch_equals_a_loop_in_every_field(rows, dtype, rng):
+    scores, labels = batch(rng, 9, rows, dtype)
+    together = pj.fit(scores, labels)
+    for k in range(9):
+        alone = pj.fit(scores[k], labels[k])
+        assert_same(alone, jax.tree.map(lambda x, k=k: x[k], together))
+
+
+def test_company_changes_no_bit(rng):
+    """A problem's rows are summed in the same order whoever else is in its chunk."""
+    sizes = [3, 40, 40, 300]
+    parts = [problem(rng, n) for n in sizes]
+
+    def run(which):
+        scores, labels = (np.concatenate([parts[k][i] for k in which]) for i in (0, 1))
+        ids = np.repeat(which, [sizes[k] for k in which])
+        return pj.fit_segments(scores, labels, ids).fit
+
+    all_of_them, some = run([0, 1, 2, 3]), run([1, 3])
+    for name in FIELDS:
+        np.testing.assert_array_equal(
+            getattr(some, name), getattr(all_of_them, name)[[1, 3]], err_msg=name
+        )
+
+
+def test_chunk_size_changes_nothing_beyond_rounding(rng, monkeypatch):
+    scores, labels = batch(rng, 300, 70)
+    one = pj.fit(scores, labels)
+    monkeypatch.setattr(packing, "_LADDER", (16,))
+    other = pj.fit(scores, labels)
+    assert len(list(packing.chunks(np.full(300, 70)))) > 1
+    assert_same(other, one)
+
+
+def test_same_input_same_bits(rng, dtype):
+    scores, labels = batch(rng, 40, 500, dtype)
+    one, other = pj.fit(scores, labels), pj.fit(scores, labels)
+    for name in FIELDS:
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+
+
+def test_weights_count_rows(rng):
+    scores, labels = problem(rng, 80)
+    weights = rng.integers(0, 4, 80)
+    repeated = np.repeat(np.arange(80), weights)
+    one = pj.fit(scores, labels, weights=weights)
+    other = pj.fit(scores[repeated], labels[repeated])
+    assert one.A == pytest.approx(other.A, rel=1e-10) and one.B == pytest.approx(other.B, rel=1e-9)
+    assert one.n_pos == other.n_pos and one.nll == pytest.approx(other.nll, rel=1e-12)
+    # A row of weight 0 is gone: it can be anything.
+    scores[weights == 0] = np.nan
+    np.testing.assert_array_equal(pj.fit(scores, labels, weights=weights).A, one.A)
+
+
+# --- types and shapes ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("flag", [False, True])
+def test_dtype_follows_the_scores_whatever_the_x64_flag(flag, rng):
+    scores, labels = problem(rng, 50)
+    with jax.enable_x64(flag):
+        double, single = pj.fit(scores, labels), pj.fit(scores.astype(np.float32), labels)
+        assert jax.config.jax_enable_x64 == flag
+    assert double.A.dtype == np.float64 and single.A.dtype == np.float32
+    assert single.hessian.dtype == single.n_pos.dtype == np.float32
+    assert abs(double.A - single.A) < 1e-5
+    assert float(double.A) != float(np.float32(double.A))
+    for kind, expected in ((np.int32, np.float64), (np.float16, np.float32)):
+        assert pj.fit((10 * scores).astype(kind), labels).A.dtype == expected
+
+
+def test_labels_come_in_three_codings_and_broadcast(rng):
+    scores, labels = batch(rng, 6, 40)
+    labels = labels[0]
+    expected = pj.fit(scores, np.broadcast_to(labels, scores.shape))
+    for coding in (labels == 1, 2 * labels - 1, labels.astype(float), labels.tolist()):
+        np.testing.assert_array_equal(pj.fit(scores, coding).A, expected.A)
+    shaped = pj.fit(scores.reshape(2, 3, 40), labels, weights=np.ones(40))
+    assert shaped.A.shape == (2, 3) and shaped.hessian.shape == (2, 3, 2, 2)
+    np.testing.assert_allclose(shaped.A.ravel(), expected.A, rtol=1e-10)
+    assert np.shape(pj.fit(scores[0], labels).A) == ()
+
+
+# --- degenerate problems -------------------------------------------------------------------------
+
+
+def test_every_status_and_flag_from_one_call():
+    nan = np.nan
+    scores = np.array(
+        [
+            [0.1, 0.9, 0.4, 0.6, 0.5, 0.7],
+            [0.1, 0.9, nan, 0.6, 0.5, 0.7],
+            [2.0, 2.0, 2.0, 2.0, 2.0, 2.0],
+            [0.1, 0.2, 0.3, 0.4, 0.5, 0.6],
+            [0.1, 0.2, 0.3, 0.7, 0.8, 0.9],
+            [0.9, 0.2, 0.8, 0.3, 0.7, 0.1],
+            [0.1, 0.9, 0.4, np.inf, 0.5, 0.7],
+            [0.1, 0.2, 0.3, 0.4, 0.5, 0.6],
+        ]
+    )
+    labels = np.array(
+        [
+            [0, 1, 1, 0, 0, 1],
+            [0, 1, 1, 0, 0, 1],
+            [0, 1, 1, 0, 0, 0],
+            [1, 1, 1, 1, 1, 1],
+            [0, 0, 0, 1, 1, 1],
+            [0, 1, 0, 1, 1, 0],
+            [0, 1, 1, 0, 0, 1],
+            [0, 1, 1, 0, 0, 1],
+        ]
+    )
+    weights = np.ones_like(scores)
+    weights[-1] = 0
+    with pytest.warns(RuntimeWarning, match="2 of 8 problems .* the first is 1:"):
+        fit = pj.fit(scores, labels, weights=weights)
+    status = [Status(s).name for s in fit.status]
+    assert status == ["CONVERGED", "NON_FINITE", *["CONVERGED"] * 4, "NON_FINITE", "EMPTY"]
+    flags = [Flag(int(f)) for f in fit.flags]
+    assert flags == [
+        Flag(0),
+        Flag(0),
+        Flag.CONSTANT_SCORES,
+        Flag.ONE_CLASS,
+        Flag.SEPARABLE,
+        Flag.REVERSED,
+        Flag(0),
+        Flag(0),
+    ]
+    assert np.isnan(fit.A[[1, 6, 7]]).all() and np.isfinite(fit.A[[0, 2, 3, 4, 5]]).all()
+
+    # Constant scores: A = 0 and B the log-odds of the mean target.
+    mean_target = (2 * 3 / 4 + 4 * 1 / 6) / 6
+    assert fit.A[2] == 0 and fit.B[2] == pytest.approx(np.log(1 / mean_target - 1), rel=1e-12)
+    # One class: as constant as its target, 7/8.
+    np.testing.assert_allclose(fit.sigmoid.predict_proba(scores)[3], 7 / 8, rtol=1e-8)
+
+    with pytest.raises(RuntimeError, match=r"(?s)3 of 8 fits failed.*1: NON_FINITE.*7: EMPTY"):
+        fit.raise_if_failed()
+    limited = pj.fit(scores[0], labels[0], options=Options(max_iter=1, start="prior"))
+    assert limited.status == Status.MAX_ITERATIONS
+    assert pj.fit(scores[0], labels[0]).raise_if_failed().converged
+
+    # The bad ones leave every bit of the others as it was.
+    alone = pj.fit(scores[[0, 2, 3, 4, 5]], labels[[0, 2, 3, 4, 5]], weights=weights[:5])
+    for name in FIELDS:
+        np.testing.assert_array_equal(
+            getattr(alone, name), getattr(fit, name)[[0, 2, 3, 4, 5]], err_msg=name
+        )
+
+
+@pytest.mark.parametrize("where", ["scores", "labels", "weights"])
+def test_non_finite_is_flagged_raised_or_omitted(where, rng):
+    arrays = dict(zip(("scores", "labels"), batch(rng, 3, 30), strict=True))
+    arrays["labels"] = arrays["labels"].astype(float)
+    arrays["weights"] = np.ones((3, 30))
+    arrays[where][1, 4] = np.nan
+    with pytest.warns(RuntimeWarning, match="first is 1"):
+        fit = pj.fit(**arrays)
+    assert fit.status.tolist() == [0, Status.NON_FINITE, 0]
+    with pytest.raises(ValueError, match="first is 1"):
+        pj.fit(**arrays, options=Options(non_finite="raise"))
+    omitted = pj.fit(**arrays, options=Options(non_finite="omit"))
+    without = pj.fit(**{k: np.delete(v[1], 4) for k, v in arrays.items()})
+    assert omitted.A[1] == pytest.approx(without.A, rel=1e-10)
+    assert omitted.n_pos[1] + omitted.n_neg[1] == 29
+
+
+def test_the_smallest_problems(dtype):
+    for scores, labels in (([3.0], [1]), ([3.0], [0]), ([1.0, 2.0], [0, 1]), ([2.0, 2.0], [0, 1])):
+        one = pj.fit(np.array(scores, dtype), labels)
+        assert one.converged and np.isfinite([one.A, one.B]).all()
+    # Two rows, one of each class: a line through both targets, 2/3 and 1/3.
+    two = pj.fit([1.0, 2.0], [0, 1])
+    np.testing.assert_allclose(two.sigmoid.predict_proba([1.0, 2.0]), [1 / 3, 2 / 3], rtol=1e-10)
+
+
+def test_extreme_scores_stay_finite(rng):
+    scores, labels = problem(rng, 100)
+    outlier = scores.copy()
+    outlier[np.argmax(labels)] = 1e8
+    for extreme in (
+        scores * 1e300,
+        scores * 1e-300,
+        outlier,
+        np.sign(scores) * 10.0 ** (90 * scores),
+    ):
+        one = pj.fit(extreme, labels)
+        assert one.converged and np.isfinite([one.A, one.B, one.nll]).all()
+
+
+def test_monotone_holds_the_slope_at_its_useful_sign(rng):
+    scores, labels = batch(rng, 6, 100)
+    scores[::2] *= -1
+    free, held = pj.fit(scores, labels), pj.fit(scores, labels, options=Options(monotone=True))
+    wrong = free.A > 0
+    assert wrong.any() and not wrong.all() and held.converged.all()
+    assert np.all(held.A[wrong] == 0) and np.all(held.flags[wrong] & Flag.REVERSED == 0)
+    np.testing.assert_array_equal(held.A[~wrong], free.A[~wrong])
+    np.testing.assert_allclose(held.gradient[wrong, 1], 0, atol=1e-7)
+    assert np.all(held.nll[wrong] > free.nll[wrong])
+
+
+# --- bad input -----------------------------------------------------------------------------------
+
+GOOD = {"scores": np.zeros((3, 4)), "labels": np.array([0, 1, 0, 1])}
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ({"scores": np.zeros((3, 0))}, r"scores: .*\(3, 0\)"),
+        ({"scores": 1.0}, r"scores: .*\(\)"),
+        ({"scores": ["a", "b"]}, "scores: expected numbers"),
+        ({"scores": np.zeros(4, complex)}, "scores: expected numbers, got dtype complex"),
+        ({"scores": [[1.0], [1.0, 2.0]]}, "scores: expected an array"),
+        ({"labels": np.zeros(5)}, r"labels: expected a shape .*\(3, 4\), got \(5,\)"),
+        ({"labels": np.array([0, 1, 2, 0])}, "labels: expected bool.*got 2"),
+        ({"labels": np.array([0, 1, -1, 0])}, "labels: .*0 and -1 together"),
+        ({"labels": np.array([0.5, 1, 0, 1])}, "labels: .*got 0.5"),
+        ({"labels": ["yes", "no", "no", "yes"]}, "labels: expected bool"),
+        ({"weights": -np.ones(4)}, "weights: expected >= 0, got -1"),
+        ({"weights": np.ones(3)}, r"weights: expected a shape .*\(3, 4\), got \(3,\)"),
+        ({"prior": (0.0, 1.0)}, "prior: expected a GaussianPrior, got tuple"),
+        ({"prior": GaussianPrior(np.zeros(3), np.eye(2))}, "prior: expected mean"),
+        ({"options": {"max_iter": 3}}, "options: expected an Options, got dict"),
+    ],
+)
+def test_bad_input_is_named(bad, message):
+    with pytest.raises(ValueError, match=message):
+        pj.fit(**{**GOOD, **bad})

@@ -1,0 +1,159 @@
+"""The decision, one problem at a time, under a plain Python loop with plain sums."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from reference import appendix_3, problem, six_sums, targets
+
+from platt_jax import newton
+from platt_jax.newton import Facts, Options
+from platt_jax.objective import Derivatives
+from platt_jax.status import Flag, Status
+
+
+def run(scores, labels, options, start, sums=six_sums, weights=None):
+    """Drives the state machine with the reference sums; the trials, and the final state."""
+    options = options.with_tol(np.float64)
+    facts = Facts(*(jnp.asarray(float(x)) for x in (min(scores), max(scores), len(scores))))
+    step = jax.jit(partial(newton.step, options=options))
+    trial, doubtful = jax.jit(newton.trial), jax.jit(newton.doubtful)
+    state = newton.start(*(jnp.asarray(float(x)) for x in start))
+    history = []
+    while int(state.status) < 0:
+        A, B = (float(x) for x in trial(state))
+        loss, *at = sums(scores, labels, A, B, weights)
+        before = sums(scores, labels, float(state.A), float(state.B), weights)[0]
+        at = Derivatives(*(jnp.asarray(x) for x in at))
+        history.append((bool(doubtful(state, at, facts)), loss - before, state))
+        state = step(state, at, jnp.asarray(loss - before), facts)
+    return history, state
+
+
+def prior_start(labels):
+    n_pos, n_neg = np.sum(labels == 1), np.sum(labels == 0)
+    return 0.0, np.log((n_neg + 1) / (n_pos + 1))
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-3, 50.0])
+def test_libsvm_options_follow_appendix_3_step_by_step(scale, rng, x64):
+    for base_rate in (0.5, 0.1, 0.02):
+        scores, labels = problem(rng, 120, shift=2.0, scale=scale, base_rate=base_rate)
+        scores[0] *= 30
+        A, B, iterations, halvings = appendix_3(scores, labels)
+        _, state = run(scores, labels, Options.libsvm(), prior_start(labels))
+        assert Status(int(state.status)) == Status.CONVERGED
+        assert int(state.iterations) == iterations
+        assert int(state.passes) - int(state.iterations) - 1 == halvings
+        assert float(state.A) == pytest.approx(A, rel=1e-9)
+        assert float(state.B) == pytest.approx(B, rel=1e-9, abs=1e-12)
+
+
+def test_a_proven_decrease_is_a_decrease(rng, x64):
+    """Where the derivatives claim sufficient decrease without the loss, the loss agrees."""
+    proven = doubtful = 0
+    for scale in (0.1, 1.0, 4.0, 20.0):
+        for start in ((0.0, 0.0), (-8.0, 3.0), (5.0, -4.0)):
+            scores, labels = problem(rng, 60, scale=scale)
+            history, _ = run(scores, labels, Options(), start)
+            for doubt, change, state in history[1:]:
+                slope = float(state.at.g_A * state.step_A + state.at.g_B * state.step_B)
+                armijo = 1e-4 * float(state.length) * slope
+                rounding = 1e-13 * len(scores) * max(scale, 1)
+                assert doubt or change <= armijo + rounding
+                proven, doubtful = proven + (not doubt), doubtful + doubt
+    assert proven > 20 and doubtful > 5
+
+
+def test_statuses_of_the_search(rng, x64):
+    scores, labels = problem(rng, 50)
+    _, state = run(scores, labels, Options(max_iter=2), (-9.0, 2.0))
+    assert state.status == Status.MAX_ITERATIONS and state.iterations == 2
+
+    def walled_in(scores, labels, A, B, weights):
+        """At the start as it is; everywhere else steeply uphill."""
+        _, *at = six_sums(scores, labels, 0.0, 0.0)
+        return (0.0, *at) if A == B == 0 else (1.0, *(-x for x in at[:2]), *at[2:])
+
+    _, state = run(scores, labels, Options(min_step=1e-3), (0.0, 0.0), walled_in)
+    assert state.status == Status.LINE_SEARCH_FAILED
+    assert int(state.passes) == 1 + np.ceil(np.log2(1e3))
+
+    _, state = run(scores, labels, Options(), (0.0, 0.0), lambda *a: np.full(6, np.nan))
+    assert state.status == Status.NON_FINITE and state.passes == 1
+
+
+def test_dynamic_sigma_is_zero_unless_scores_are_constant(x64):
+    options = Options(sigma="dynamic")
+    at = Derivatives(*(jnp.asarray(x) for x in (1.0, 1.0, 2.0, 0.0, 4.0)))
+    for low, expected in ((0.0, 0.0), (1.0, 1e-12)):
+        facts = Facts(jnp.asarray(low), jnp.asarray(1.0), jnp.asarray(3.0))
+        assert newton._sigma(facts, options) == expected
+    step_A, step_B, decrement = newton.newton_direction(at, 0.0, jnp.asarray(False))
+    assert (step_A, step_B) == (-0.5, -0.25)
+    assert decrement == pytest.approx(np.sqrt(0.75))
+
+
+def test_direction_descends_even_where_the_hessian_is_singular(rng, dtype, x64):
+    for _ in range(200):
+        f = (1e3 + rng.normal(size=3) * 10.0 ** rng.uniform(-9, 0)).astype(dtype)
+        d2 = rng.uniform(0, 0.25, 3).astype(dtype)
+        sums = (np.sum(f * f * d2), np.sum(f * d2), np.sum(d2))
+        g = rng.normal(size=2)
+        at = Derivatives(*(jnp.asarray(x, dtype) for x in (*g, *sums)))
+        step_A, step_B, decrement = newton.newton_direction(at, 0.0, jnp.asarray(False))
+        assert np.isfinite(decrement) and float(decrement) > 0
+        slope = float(step_A) * g[0] + float(step_B) * g[1]
+        assert slope == pytest.approx(-(float(decrement) ** 2), rel=1e-3)
+
+
+def test_monotone_restarts_on_the_boundary(rng, x64):
+    scores, labels = problem(rng, 80, shift=-1.0)
+    _, state = run(scores, labels, Options(monotone=True), (0.0, 0.0))
+    mean_target = targets(labels).mean()
+    assert state.status == Status.CONVERGED
+    assert float(state.A) == 0
+    assert float(state.B) == pytest.approx(np.log(1 / mean_target - 1), abs=1e-8)
+    _, free = run(scores, labels, Options(), (0.0, 0.0))
+    assert float(free.A) > 0
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"max_iter": 0},
+        {"max_iter": 1.5},
+        {"max_iter": True},
+        {"min_step": 0},
+        {"min_step": 2.0},
+        {"sigma": 0},
+        {"sigma": "adaptive"},
+        {"tol": -1e-8},
+        {"tol": "tight"},
+        {"start": "zero"},
+        {"derivatives": "numeric"},
+        {"targets": "Platt"},
+        {"monotone": "yes"},
+        {"non_finite": "ignore"},
+        {"stopping": "loss"},
+        {"standardize": None},
+    ],
+)
+def test_options_refuse_what_they_do_not_know(bad):
+    (name,) = bad
+    with pytest.raises(ValueError, match=f"{name}=.*expected"):
+        Options(**bad)
+
+
+def test_options_and_messages():
+    with pytest.raises(TypeError):
+        Options(tolerance=1e-3)
+    assert hash(Options()) == hash(Options())
+    assert Options().with_tol(np.float32).tol == 1e-4
+    assert Options().with_tol(np.float64).tol == 1e-8
+    assert Options(stopping="gradient").with_tol(np.float32).tol == 1e-5
+    assert Options(tol=0.1).with_tol(np.float32).tol == 0.1
+    for member in (*Status, *Flag):
+        assert len(member.message) > 20

@@ -1,0 +1,138 @@
+"""The pass over the rows, dense and ragged, against row-by-row sums; and how rows are packed."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from reference import problem, six_sums
+
+from platt_jax import objective, packing, tiles
+from platt_jax.objective import PAD
+
+SIZES = np.array([9000, 2500, 1025, 700, 90, 57, 56, 17, 16, 9, 8, 7, 1])
+
+
+def ragged(rng, sizes, dtype, weighted):
+    """Rows of problems of these sizes, end to end."""
+    parts = [problem(rng, n) for n in sizes]
+    scores = np.concatenate([s for s, _ in parts]).astype(dtype)
+    labels = np.concatenate([y for _, y in parts])
+    weights = rng.uniform(0, 3, len(scores)).astype(dtype) if weighted else None
+    return scores, labels, weights
+
+
+def tiles_of(chunk, scores, labels, weights, first_row):
+    """The tiles of a chunk whose rows start at first_row."""
+
+    def flat(x):
+        out = np.zeros(chunk.capacity, x.dtype)
+        rows = x[first_row : first_row + chunk.size.sum()]
+        out[: len(rows)] = rows
+        return jnp.asarray(out)
+
+    weights = None if weights is None else flat(weights)
+    layout = (jnp.asarray(x) for x in (chunk.start, chunk.size, chunk.owner, chunk.part))
+    return packing.gather(flat(scores), flat(labels), weights, *layout)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("derivatives", ["analytic", "autodiff"])
+def test_ragged_pass_is_the_six_sums(dtype, weighted, derivatives, rng, x64):
+    scores, labels, weights = ragged(rng, SIZES, dtype, weighted)
+    starts = np.concatenate([[0], np.cumsum(SIZES)])
+    rtol = 1e-12 if dtype == np.float64 else 2e-5
+    seen = 0
+    for chunk in packing.chunks(SIZES):
+        rows = tiles_of(chunk, scores, labels, weights, starts[chunk.problems.start])
+        shape = chunk.start.shape
+        A, B = (jnp.asarray(rng.normal(size=shape), dtype) for _ in range(2))
+        n_pos, n_neg = tiles.counts(rows)
+        targets = objective.platt_targets(n_pos, n_neg)
+        at = tiles.evaluate(rows, (A, B), targets, derivatives)
+        loss = tiles.nll(rows, (A, B), targets)
+        change = tiles.nll_change(rows, (B, A), (A, B), targets)
+        before = tiles.nll(rows, (B, A), targets)
+        np.testing.assert_allclose(change, loss - before, rtol=rtol, atol=rtol * np.max(loss))
+        got = np.stack([np.ravel(x) for x in (loss, *at)])
+        for i, k in enumerate(range(chunk.problems.start, chunk.problems.stop)):
+            mine = slice(starts[k], starts[k + 1])
+            w = None if weights is None else weights[mine].astype(float)
+            point = float(np.ravel(A)[i]), float(np.ravel(B)[i])
+            expected = six_sums(scores[mine], labels[mine], *point, w)
+            scale = np.abs(expected).max()
+            np.testing.assert_allclose(got[:, i], expected, rtol=rtol, atol=rtol * scale)
+            seen += 1
+    assert seen == len(SIZES)
+
+
+@pytest.mark.parametrize("rows", [1, 7, 8, 9, 100, 1000, 1024, 1025, 3000])
+def test_dense_reshape_keeps_every_row_once(rows):
+    scores = np.arange(3 * rows, dtype=np.float32).reshape(3, rows)
+    labels = np.ones((3, rows), np.int8)
+    packed = packing.reshape(jnp.asarray(scores), jnp.asarray(labels), None)
+    there = np.asarray(packed.labels) != PAD
+    assert there.sum() == scores.size
+    owner = np.broadcast_to(np.asarray(packed.owner)[:, None, None, None], there.shape)
+    group = there.shape[2]
+    place = np.broadcast_to(np.arange(group)[None, None, :, None], there.shape)
+    for k in range(3):
+        mine = there & (owner * group + place == k)
+        assert sorted(np.asarray(packed.scores)[mine]) == list(scores[k])
+
+
+def test_gather_keeps_every_row_once(rng):
+    scores = np.arange(SIZES.sum(), dtype=np.float64).astype(np.float32)
+    labels = np.ones(len(scores), np.int8)
+    starts = np.concatenate([[0], np.cumsum(SIZES)])
+    for chunk in packing.chunks(SIZES):
+        rows = tiles_of(chunk, scores, labels, None, starts[chunk.problems.start])
+        there = np.asarray(rows.labels) != PAD
+        got = np.sort(np.asarray(rows.scores)[there])
+        mine = slice(starts[chunk.problems.start], starts[chunk.problems.stop])
+        np.testing.assert_array_equal(got, scores[mine])
+
+
+def test_any_mix_of_sizes_uses_few_shapes(rng):
+    shapes = set()
+    for mix in (
+        np.full(1000, 1000),
+        np.full(3, 100_000),
+        rng.integers(1, 30, 200_000),
+        np.maximum(1, rng.lognormal(4, 1.5, 20_000)).astype(int),
+        np.ones(1, int),
+    ):
+        sizes = np.sort(mix)[::-1]
+        plan = list(packing.chunks(sizes))
+        assert [c.problems.start for c in plan] == [0, *(c.problems.stop for c in plan[:-1])]
+        assert plan[-1].problems.stop == len(sizes)
+        shapes |= {(len(c.owner), c.start.shape) for c in plan}
+        slots = sum(c.capacity for c in plan)
+        assert slots <= 1.25 * sizes.sum() + 3 * 1024 * 1024
+    assert len(shapes) <= 3 * 3 * 2
+
+
+def test_summary_and_moments(rng, x64):
+    scores = np.array([[3.0, -1.0, 2.0, 7.0, 5.0], [1.0, np.nan, 2.0, 3.0, 4.0]])
+    labels = np.array([[1, 0, 1, 0, 1], [1, 0, 1, 0, 0]], np.int8)
+    rows = packing.reshape(jnp.asarray(scores), jnp.asarray(labels), None)
+    seen = jax.tree.map(np.ravel, tiles.summarise(rows))
+    assert seen.bad.tolist() == [False, True]
+    ends = (seen.low_pos[0], seen.high_pos[0], seen.low_neg[0], seen.high_neg[0])
+    assert ends == (2, 5, -1, 7)
+    shape = rows.slices.shape[0], rows.scores.shape[2]
+    pos, neg = tiles.moments(rows, jnp.full(shape, 1.0), jnp.full(shape, 0.5))
+    assert np.ravel(pos.first)[0] == pytest.approx((2 + 1 + 4) / 2)
+    assert np.ravel(neg.second)[0] == pytest.approx((4 + 36) / 4)
+
+
+def test_the_pass_is_one_fused_loop_with_one_exponential():
+    """The layout is worth its trouble only as long as XLA keeps the five sums in one fusion."""
+    rows = packing.reshape(jnp.zeros((256, 4096)), jnp.zeros((256, 4096), jnp.int8), None)
+    shape = (256, 1)
+    ones = jnp.ones(shape)
+
+    def sweep(rows, A, B):
+        return tiles.evaluate(rows, (A, B), objective.platt_targets(A, B), "analytic")
+
+    text = jax.jit(sweep).lower(rows, ones, ones).compile().as_text()
+    assert text.count(" exponential(") == 1
