@@ -77,8 +77,8 @@ class Fit:
         hessian: (..., 2, 2), its Hessian, the observed information.
         covariance: (..., 2, 2), the Hessian's inverse, the approximate covariance of (A, B); NaN
             where constant scores leave it undefined.
-        n_pos: (...), weighted count of rows with y = 1.
-        n_neg: (...), weighted count of rows with y = 0.
+        n_pos: (...), weighted count of the finite rows with y = 1.
+        n_neg: (...), weighted count of the finite rows with y = 0.
 
     A, B and what is computed at them are NaN where the status is NON_FINITE or EMPTY.
     """
@@ -151,15 +151,17 @@ class SegmentCalibrator:
 
         Args:
             scores: (N,) floating.
-            segments: (N,) ids; those not among keys take the fallback.
+            segments: (N,) ids, or one id for all; those not among keys take the fallback.
 
         Returns:
             (N,) in [0, 1]; NaN for segments whose fit is NON_FINITE.
 
         Raises:
-            ValueError: the two lengths differ.
+            ValueError: the two lengths differ, or text meets keys that are numbers or the reverse.
         """
         scores, segments = np.asarray(scores), np.asarray(segments)
+        if segments.ndim == 0:
+            segments = np.broadcast_to(segments, scores.shape)
         if scores.shape != segments.shape or scores.ndim != 1:
             raise ValueError(
                 "scores and segments: expected two flat arrays of one length, "

@@ -60,7 +60,9 @@ def labels(values) -> np.ndarray:
     finite = np.isfinite(values)
     if not (known | ~finite).all():
         odd = values[~known & finite].flat[0]
-        raise ValueError(f"labels: expected {_CODINGS}, got {odd}")
+        raise ValueError(
+            f"labels: expected {_CODINGS}, got {odd}; for class ids see fit_one_vs_rest"
+        )
     return np.where(finite, positive, np.int8(BAD_LABEL)).astype(np.int8)
 
 
@@ -96,7 +98,8 @@ def prior(values: GaussianPrior | None, batch: tuple[int, ...], dtype):
     """A prior with one mean and one precision per problem of the batch.
 
     Raises:
-        ValueError: the shapes do not match.
+        ValueError: the shapes do not match, or a precision that is not traced is no symmetric
+            positive semidefinite matrix.
     """
     if values is None:
         return None
@@ -105,7 +108,9 @@ def prior(values: GaussianPrior | None, batch: tuple[int, ...], dtype):
     xp = jnp if any(isinstance(leaf, jax.Array) for leaf in values) else np
     mean, precision = (xp.asarray(leaf, dtype) for leaf in values)
     try:
-        return GaussianPrior(
+        if mean.shape[-1:] != (2,) or precision.shape[-2:] != (2, 2):
+            raise ValueError
+        result = GaussianPrior(
             xp.broadcast_to(mean, (*batch, 2)), xp.broadcast_to(precision, (*batch, 2, 2))
         )
     except ValueError:
@@ -113,6 +118,25 @@ def prior(values: GaussianPrior | None, batch: tuple[int, ...], dtype):
             f"prior: expected mean (2,) or {(*batch, 2)} and precision (2, 2) or "
             f"{(*batch, 2, 2)}, got {mean.shape} and {precision.shape}"
         ) from None
+    if not any(isinstance(leaf, jax.core.Tracer) for leaf in values):
+        _check_precision(np.asarray(precision, np.float64))
+    return result
+
+
+def _check_precision(precision):
+    a, b, c, d = (
+        precision[..., 0, 0],
+        precision[..., 0, 1],
+        precision[..., 1, 0],
+        precision[..., 1, 1],
+    )
+    # A rank-one matrix is fine, however its determinant is rounded.
+    ok = (b == c) & (a >= 0) & (d >= 0) & (a * d * (1 + 1e-6) >= b * b)
+    if not np.all(ok):
+        first = precision.reshape(-1, 2, 2)[np.argmin(ok)]
+        raise ValueError(
+            f"prior: expected a symmetric positive semidefinite precision, got {first.tolist()}"
+        )
 
 
 def options(values) -> Options:
@@ -181,6 +205,11 @@ def classes(values, class_labels: np.ndarray, shape: tuple[int, int]) -> np.ndar
     """
     if values is None:
         values = np.arange(shape[1]) if class_labels.ndim == 2 else np.unique(class_labels)
+        if len(values) != shape[1]:
+            raise ValueError(
+                f"labels: expected {shape[1]} classes, one per column of scores, found "
+                f"{len(values)} distinct labels; name the columns with classes="
+            )
     values = np.asarray(values)
     if values.shape != (shape[1],) or len(np.unique(values)) != shape[1]:
         raise ValueError(
@@ -207,6 +236,6 @@ def class_membership(class_labels: np.ndarray, class_ids: np.ndarray, shape: tup
     ascending = np.argsort(class_ids)
     found = locate(class_ids[ascending], class_labels)
     if (found < 0).any():
-        raise ValueError(f"labels: {class_labels[found < 0][0]!r} is not among classes")
+        raise ValueError(f"labels: {class_labels[found < 0].tolist()[0]!r} is not among classes")
     codes = ascending[found]
     return lambda some: (codes == np.arange(some.start, some.stop)[:, None]).view(np.int8)

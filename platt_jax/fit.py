@@ -176,7 +176,10 @@ def fit_one_vs_rest(
     """
     scores = checks.scores(scores)
     if scores.ndim != 2:
-        raise ValueError(f"scores: expected (N, C), a column per class, got shape {scores.shape}")
+        raise ValueError(
+            f"scores: expected (N, C), a column per class, got shape {scores.shape}; "
+            "for one binary score see fit"
+        )
     columns = scores.T
     weights = checks.broadcast(checks.weights(weights, scores.dtype), columns.shape, "weights")
     prior = _flat_prior(prior, columns.shape[:1], scores.dtype)
@@ -208,9 +211,9 @@ def _report_non_finite(result, options, kind, names):
     if not len(bad):
         return
     what = (
-        f"{len(bad):,} of {len(names):,} {kind} hold NaN or infinite scores, labels or weights, "
-        f"the first is {names[bad[0] : bad[0] + 1].tolist()[0]!r}"
+        f"NaN or infinite scores, labels or weights in {len(bad):,} of {len(names):,} {kind}, "
+        f"first in {names[bad[0] : bad[0] + 1].tolist()[0]!r}"
     )
     if options.non_finite == "raise":
-        raise ValueError(f"scores, labels, weights: expected finite values, but {what}")
+        raise ValueError(f"scores, labels, weights: expected finite values, found {what}")
     warnings.warn(f"{what}: their A and B are NaN", RuntimeWarning, stacklevel=3)

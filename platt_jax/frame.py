@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from platt_jax import tiles
-from platt_jax.objective import Derivatives, GaussianPrior
+from platt_jax.objective import Derivatives, GaussianPrior, Targets
 from platt_jax.tiles import Moments, Summary, Tiles
 
 
@@ -61,19 +61,24 @@ def standardising(rows: Tiles, seen: Summary, n_pos, n_neg) -> tuple[Frame, Clas
     return frame, ClassShape(mean_pos * fine, mean_neg * fine, within * fine * fine)
 
 
-def gaussian_start(shape: ClassShape, n_pos, n_neg):
+def gaussian_start(shape: ClassShape, n_pos, n_neg, targets: Targets):
     """(A', B') of two normal densities with one variance (Hastie & Tibshirani 1998).
 
     Where the classes hardly overlap that slope knows no bounds, but the targets do: the log-odds
-    at the class means need not differ by more than those of Platt's targets.
+    at the class means need not differ by more than those of Platt's targets. Where there is no
+    slope, B is the log-odds of the mean target, which is then the optimum.
     """
     apart = shape.mean_pos - shape.mean_neg
-    odds_pos, odds_neg = jnp.log(n_pos + 1), jnp.log(n_neg + 1)
-    steepest = (odds_pos + odds_neg) / jnp.where(apart == 0, 1, jnp.abs(apart))
+    steepest = (jnp.log(n_pos + 1) + jnp.log(n_neg + 1)) / jnp.where(apart == 0, 1, jnp.abs(apart))
     both = (n_pos > 0) & (n_neg > 0) & (shape.variance > 0)
     slope = jnp.where(both, apart / jnp.where(both, shape.variance, 1), 0)
     A = -jnp.clip(slope, -steepest, steepest)
-    return A, odds_neg - odds_pos - A * (shape.mean_pos + shape.mean_neg) / 2
+    ones = n_pos * targets.positive + n_neg * targets.negative
+    zeros = n_pos * targets.positive_complement + n_neg * targets.negative_complement
+    mixed = (ones > 0) & (zeros > 0)
+    _, smoothed = prior_start(n_pos, n_neg)
+    B = jnp.where(mixed, jnp.log(zeros / jnp.where(mixed, ones, 1)), smoothed)
+    return A, B - A * (shape.mean_pos + shape.mean_neg) / 2
 
 
 def prior_start(n_pos, n_neg):

@@ -35,7 +35,9 @@ def save(path: str | os.PathLike, calibrator: Calibrator) -> None:
         calibrator: a Sigmoid, Fit, SegmentCalibrator or OneVsRestCalibrator.
 
     Raises:
-        ValueError: something else, or keys that are neither numbers nor text.
+        ValueError: something else, keys that are neither numbers nor text, or a path that is
+            there but no file.
+        OSError: the file cannot be written.
 
     Example:
         >>> import os, tempfile
@@ -55,8 +57,16 @@ def save(path: str | os.PathLike, calibrator: Calibrator) -> None:
             raise ValueError(f"{name}: only numbers and text can be saved, got mixed objects")
     header = json.dumps({"format": _FORMAT, "version": _VERSION, "kind": kind})
     arrays["header"] = np.array(header)
-    path = Path(path)
-    # Written beside the target and moved over it: a reader sees the old file or the new one.
+    _write_atomically(Path(path), arrays)
+
+
+def _write_atomically(path, arrays):
+    """Written beside the target and moved over it: a reader sees the old file or the new one."""
+    path = path.resolve()  # through a symbolic link, not over it
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"no such directory: {path.parent}")
+    if path.exists() and not path.is_file():
+        raise ValueError(f"path: expected a file to write, {path} is something else")
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         with open(partial, "wb") as file:
@@ -83,24 +93,20 @@ def load(path: str | os.PathLike) -> Calibrator:
     """
     try:
         with np.load(path, allow_pickle=False) as file:
-            kind = _read_kind(file, path)
-            arrays = {name: file[name] for name in _ARRAYS[kind]}
-    except (zipfile.BadZipFile, EOFError, KeyError, TypeError, AttributeError, ValueError) as error:
-        raise ValueError(f"{path}: not a platt_jax calibrator, or damaged ({error})") from None
-    _check_shapes(arrays, path)
-    return _from_arrays(kind, arrays)
-
-
-def _read_kind(file, path):
-    header = json.loads(str(file["header"]))
-    if header["format"] != _FORMAT:
-        raise ValueError("another format")
-    if header["version"] > _VERSION:
+            header = json.loads(str(file["header"]))
+            if header["format"] != _FORMAT:
+                raise ValueError
+            newer = header["version"] > _VERSION
+            arrays = {} if newer else {name: file[name] for name in _ARRAYS[header["kind"]]}
+    except (zipfile.BadZipFile, EOFError, KeyError, TypeError, AttributeError, ValueError):
+        raise ValueError(f"{path}: not a calibrator that platt_jax saved, or damaged") from None
+    if newer:
         raise ValueError(
-            f"written by a newer platt_jax, as version {header['version']}; "
-            f"this one reads up to {_VERSION}"
+            f"{path}: written by a newer platt_jax as version {header['version']}; this one reads "
+            f"up to version {_VERSION}"
         )
-    return header["kind"]
+    _check_shapes(arrays, path)
+    return _from_arrays(header["kind"], arrays)
 
 
 def _check_shapes(arrays, path):

@@ -17,29 +17,35 @@ def group(segments: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     Raises:
         ValueError: NaN among the segments, or ids that cannot be hashed.
     """
+    _refuse_nan(segments)
     if segments.dtype == object:
         return _group_objects(segments)
-    if segments.dtype.kind == "f" and np.isnan(segments).any():
-        raise ValueError(f"segments: NaN at row {int(np.argmax(np.isnan(segments)))}; expected ids")
     table = _table_range(segments, len(segments))
     if table is None:
         keys, codes = np.unique(segments, return_inverse=True)
         return keys, codes.reshape(-1)
     low, length = table
-    offsets = (segments - low).astype(np.int64, copy=False)
+    offsets = np.subtract(segments, low, dtype=np.int64, casting="unsafe")
     present = np.zeros(length, bool)
     present[offsets] = True
     codes = np.cumsum(present, dtype=np.int32) - np.int32(1)
-    return (np.flatnonzero(present) + low).astype(segments.dtype), codes[offsets]
+    keys = np.flatnonzero(present).astype(segments.dtype) + low
+    return keys, codes[offsets]
 
 
 def locate(keys: np.ndarray, segments: np.ndarray) -> np.ndarray:
-    """For each row the index of its segment among keys, -1 where it is not there."""
+    """For each row the index of its segment among keys, -1 where it is not there.
+
+    Raises:
+        ValueError: text is looked up among numbers, or numbers among text.
+    """
     if keys.dtype == object or segments.dtype == object:
         where = {key: i for i, key in enumerate(keys.tolist())}
         return np.fromiter((where.get(s, -1) for s in segments.tolist()), np.int64, len(segments))
-    if keys.dtype.kind != segments.dtype.kind and "U" in keys.dtype.kind + segments.dtype.kind:
-        return np.full(len(segments), -1)  # text never equals a number
+    if (keys.dtype.kind == "U") != (segments.dtype.kind == "U"):
+        raise ValueError(
+            f"segments: expected ids of the kind fitted, {keys.dtype}, got {segments.dtype}"
+        )
     found = np.minimum(np.searchsorted(keys, segments), len(keys) - 1)
     return np.where(keys[found] == segments, found, -1)
 
@@ -60,6 +66,12 @@ def _table_range(segments, rows):
     low, high = int(segments.min()), int(segments.max())
     length = high - low + 1
     return (segments.dtype.type(low), length) if length <= max(_TABLE, 4 * rows) else None
+
+
+def _refuse_nan(segments):
+    """NaN is no id: it is not even equal to itself."""
+    if segments.dtype.kind in "fcO" and (unequal := segments != segments).any():
+        raise ValueError(f"segments: expected ids, got NaN at row {np.argmax(unequal)}")
 
 
 def _group_objects(segments):

@@ -77,7 +77,8 @@ def solve(
         options: how to fit; static under jit.
 
     Returns:
-        A Fit of JAX arrays in the dtype of the scores (integers and float16 are promoted).
+        A Fit of JAX arrays in the dtype that JAX gives the scores: float64 only where 64-bit types
+        are switched on; integers and float16 are promoted.
 
     Raises:
         ValueError: shapes do not match, or concrete labels or weights are not what they should be.
@@ -91,15 +92,20 @@ def solve(
     """
     options = checks.options(options)
     scores, labels, weights = checks.traced_arrays(scores, labels, weights)
+    prior = checks.prior(prior, scores.shape[:-1], scores.dtype)
+    return _solve_dense(scores, labels, weights, prior, options.with_tol(scores.dtype))
+
+
+@partial(jax.jit, static_argnames="options")
+def _solve_dense(scores, labels, weights, prior, options):
     batch = scores.shape[:-1]
     rows = packing.reshape(scores, labels, weights)
     shape = (rows.slices.shape[0], rows.scores.shape[2])
     if prior is not None:
-        prior = checks.prior(prior, batch, scores.dtype)
         prior = GaussianPrior(
             prior.mean.reshape((*shape, 2)), prior.precision.reshape((*shape, 2, 2))
         )
-    fit = solve_tiles(rows, prior, options.with_tol(scores.dtype))
+    fit = solve_tiles(rows, prior, options)
     return jax.tree.map(lambda x: x.reshape(batch + x.shape[2:]), fit)
 
 
@@ -107,18 +113,20 @@ def solve_tiles(rows: Tiles, prior: GaussianPrior | None, options: Options) -> F
     """Fit the problems on these tiles; every field of the result leads with [S, G]."""
     rows = _drop_absent(rows, options)
     seen = tiles.summarise(jax.lax.stop_gradient(rows))
+    n_pos, n_neg = tiles.counts(tiles.drop(rows, tiles.bad_rows(rows)))
     rows = tiles.drop(rows, tiles.on_rows(rows, seen.bad))
-    n_pos, n_neg = tiles.counts(rows)
-    frame, A, B = _frame_and_start(*jax.lax.stop_gradient((rows, seen, n_pos, n_neg)), options)
+    if options.targets == "platt":
+        targets = objective.platt_targets(n_pos, n_neg)
+    else:
+        targets = objective.plain_targets(n_pos, n_neg)
+    known = jax.lax.stop_gradient((rows, seen, n_pos, n_neg, targets))
+    frame, A, B = _frame_and_start(*known, options)
     rows = tiles.standardise(rows, *frame)
     low, high = ((end - frame.center) * frame.scale for end in frames.score_range(seen))
-    make_targets = (
-        objective.platt_targets if options.targets == "platt" else objective.plain_targets
-    )
     inputs = Inputs(
         scores=rows.scores,
         weights=rows.weights,
-        targets=make_targets(n_pos, n_neg),
+        targets=targets,
         prior=None if prior is None else frames.prior_into(frame, prior),
     )
     fixed = Fixed(
@@ -141,11 +149,11 @@ def _drop_absent(rows, options):
     return rows
 
 
-def _frame_and_start(rows, seen, n_pos, n_neg, options):
+def _frame_and_start(rows, seen, n_pos, n_neg, targets, options):
     """The coordinates to solve in, and the (A, B) to start from in them."""
     frame, shape = frames.standardising(rows, seen, n_pos, n_neg)
     if options.start == "gaussian":
-        A, B = frames.gaussian_start(shape, n_pos, n_neg)
+        A, B = frames.gaussian_start(shape, n_pos, n_neg, targets)
     else:
         A, B = frames.prior_start(n_pos, n_neg)
     if options.standardize:

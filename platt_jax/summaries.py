@@ -102,12 +102,9 @@ def describe_html(kind: str, fit: "Fit", make_table: Callable[[], Table]) -> str
 
 def _headline(kind, fit):
     n = np.size(fit.A)
-    rows = float(np.sum(fit.n_pos) + np.sum(fit.n_neg))
-    return (
-        f"{kind}: {n:,} sigmoid{'s' if n != 1 else ''} from {rows:,.6g} rows, {fit.A.dtype}"
-        if rows < 1e6
-        else f"{kind}: {n:,} sigmoids from {rows:,.0f} rows, {fit.A.dtype}"
-    )
+    rows = float(np.sum(fit.n_pos, dtype=float) + np.sum(fit.n_neg, dtype=float))
+    count = f"{rows:,.0f}" if rows == round(rows) else f"{rows:,.6g} (weighted)"
+    return f"{kind}: {n:,} sigmoid{'' if n == 1 else 's'} from {count} rows in all, {fit.A.dtype}"
 
 
 def _outcome(fit):

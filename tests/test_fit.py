@@ -255,7 +255,7 @@ def test_every_status_and_flag_from_one_call():
     )
     weights = np.ones_like(scores)
     weights[-1] = 0
-    with pytest.warns(RuntimeWarning, match="2 of 8 problems .* the first is 1:"):
+    with pytest.warns(RuntimeWarning, match="2 of 8 problems, first in 1:"):
         fit = pj.fit(scores, labels, weights=weights)
     status = [Status(s).name for s in fit.status]
     assert status == ["CONVERGED", "NON_FINITE", *["CONVERGED"] * 4, "NON_FINITE", "EMPTY"]
@@ -298,10 +298,10 @@ def test_non_finite_is_flagged_raised_or_omitted(where, rng):
     arrays["labels"] = arrays["labels"].astype(float)
     arrays["weights"] = np.ones((3, 30))
     arrays[where][1, 4] = np.nan
-    with pytest.warns(RuntimeWarning, match="first is 1"):
+    with pytest.warns(RuntimeWarning, match="first in 1"):
         fit = pj.fit(**arrays)
     assert fit.status.tolist() == [0, Status.NON_FINITE, 0]
-    with pytest.raises(ValueError, match="first is 1"):
+    with pytest.raises(ValueError, match="first in 1"):
         pj.fit(**arrays, options=Options(non_finite="raise"))
     omitted = pj.fit(**arrays, options=Options(non_finite="omit"))
     without = pj.fit(**{k: np.delete(v[1], 4) for k, v in arrays.items()})
@@ -366,6 +366,9 @@ GOOD = {"scores": np.zeros((3, 4)), "labels": np.array([0, 1, 0, 1])}
         ({"weights": np.ones(3)}, r"weights: expected a shape .*\(3, 4\), got \(3,\)"),
         ({"prior": (0.0, 1.0)}, "prior: expected a GaussianPrior, got tuple"),
         ({"prior": GaussianPrior(np.zeros(3), np.eye(2))}, "prior: expected mean"),
+        ({"prior": GaussianPrior([-1, 0], 4.0)}, r"prior: .* precision \(2, 2\).*and \(\)"),
+        ({"prior": GaussianPrior([-1, 0], -np.eye(2))}, "prior: .*positive semidefinite"),
+        ({"prior": GaussianPrior([-1, 0], [[1, 5], [0, 1]])}, "prior: .*symmetric"),
         ({"options": {"max_iter": 3}}, "options: expected an Options, got dict"),
     ],
 )

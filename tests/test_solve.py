@@ -138,7 +138,7 @@ def test_solve_is_fit(rng, dtype):
 
 def test_runs_under_shard_map(rng):
     scores, labels = (np.stack(x) for x in zip(*[problem(rng, 50) for _ in range(4)], strict=True))
-    mesh = jax.make_mesh((1,), ("problems",))
+    mesh = jax.make_mesh((1,), ("problems",), axis_types=(jax.sharding.AxisType.Auto,))
     along = PartitionSpec("problems")
     sharded = jax.shard_map(
         lambda f, y: pj.solve(f, y).A, mesh=mesh, in_specs=along, out_specs=along, check_vma=False

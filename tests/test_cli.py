@@ -1,0 +1,270 @@
+"""The commands from end to end: files in, files out, and what a user is told when it goes wrong."""
+
+import csv
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import platt_jax
+from platt_jax import csvio
+from platt_jax.cli import main
+
+# What the core says of bad problems is under test here too, and the tests make warnings errors.
+pytestmark = pytest.mark.filterwarnings("default")
+
+
+@pytest.fixture(params=["plain", "pyarrow"])
+def reader(request, monkeypatch):
+    """Every test with this fixture runs without pyarrow, and with it where it is installed."""
+    if request.param == "plain":
+        monkeypatch.setitem(sys.modules, "pyarrow", None)
+    else:
+        pytest.importorskip("pyarrow")
+    return request.param
+
+
+@pytest.fixture
+def in_tmp(tmp_path, monkeypatch):
+    """A directory of our own to work in, so that messages name files as a user would."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(command):
+    """The exit status of `platt-jax` followed by these words."""
+    return main(command.split())
+
+
+def write(path, content):
+    path.write_bytes(content.encode())
+
+
+def flights(rows=400):
+    """Scores, labels and segments that look like numbers, and text that needs quotes."""
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=rows)
+    labels = (rng.uniform(size=rows) < 1 / (1 + np.exp(-2 * scores))).astype(int)
+    segments = rng.choice(["007", "7", "NA", "true", "", "a, b", 'say "x"'], rows)
+    return scores, labels, segments
+
+
+def as_csv(path, header, *columns):
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(header)
+        writer.writerows(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def read_back(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+# --- reading -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "id,f,y\n007,1.5,0\n7,-2e3,1\n",
+        "\ufeffid,f,y\r\n007,1.5,0\r\n7,-2e3,1",
+        '"id","f","y"\n"007","1.5","0"\n\n7,"-2e3",1\n\n',
+        "y,x,f,id\nfalse,é, 1.5,007\nTRUE,,-2000.0,7\n",
+        "y,x,f,id\n0.0,NA,1.5,007\n1.0,nan,-2000,7\n",
+    ],
+    ids=["plain", "bom-crlf", "quoted-blank-lines", "words", "float-labels"],
+)
+def test_reads_what_spreadsheets_and_scripts_write(reader, in_tmp, content):
+    write(in_tmp / "in.csv", content)
+    wanted = [("f", csvio.number), ("y", csvio.label), ("id", csvio.text)]
+    f, y, ids = csvio.read_columns("in.csv", wanted)
+    assert f.tolist() == [1.5, -2000.0] and f.dtype == np.float64
+    assert y.tolist() == [0, 1]
+    assert ids.tolist() == ["007", "7"]
+
+
+def test_one_column_in_two_roles(reader, in_tmp):
+    write(in_tmp / "in.csv", "f\n01\n1\n")
+    ids, f = csvio.read_columns("in.csv", [("f", csvio.text), ("f", csvio.number)])
+    assert f.tolist() == [1.0, 1.0] and ids.tolist() == ["01", "1"]
+
+
+def test_reads_a_pipe(reader, in_tmp):
+    os.mkfifo("pipe")
+    writer = threading.Thread(target=write, args=(in_tmp / "pipe", "f\n1\n2\n"))
+    writer.start()
+    (f,) = csvio.read_columns("pipe", [("f", csvio.number)])
+    writer.join()
+    assert f.tolist() == [1.0, 2.0]
+
+
+def test_both_readers_agree_on_values_and_types(in_tmp):
+    """Bit for bit, over texts of numbers that are easy to get wrong, and several blocks of file."""
+    pytest.importorskip("pyarrow")
+    rng = np.random.default_rng(1)
+    odd = ["-0", "4.9e-324", "1e400", "-inf", " 3 ", "123456789012345678901", ".5", "5."]
+    numbers = rng.normal(size=60_000) * 10.0 ** rng.integers(-300, 300, 60_000)
+    rows = [f"{x},{i % 2},{i % 977:04d}\n" for i, x in enumerate(odd + numbers.tolist())]
+    write(in_tmp / "in.csv", "f,y,id\n" + "".join(rows))
+    wanted = [("f", csvio.number), ("y", csvio.label), ("id", csvio.text)]
+    fast = csvio._read_with_pyarrow("in.csv", wanted)
+    assert fast is not None, "pyarrow should take this file"
+    for quick, plain in zip(fast, csvio._read_plainly("in.csv", wanted), strict=True):
+        assert quick.dtype == plain.dtype and quick.tobytes() == plain.tobytes()
+
+
+BROKEN = {
+    "": "in.csv: is empty, expected a header line and rows",
+    "\n\r\n": "in.csv: is empty, expected a header line and rows",
+    "f,y\n": "scores: expected",
+    "f,label\n1,0\n": "in.csv: has no column 'y', but 'f', 'label'",
+    "f;y\n1;0\n": "in.csv: has no column 'f', but 'f;y'",
+    "f,y,f\n1,0,1\n": "in.csv: has 2 columns 'f'",
+    "f,y\n1,0\n\n1.2.3,1\n": "in.csv, line 4, column 'f': '1.2.3' is not a number",
+    'x,f,y\n"a\nb",1,0\nc,,1\n': "in.csv, line 4, column 'f': '' is not a number",
+    "f,y\n1_0,0\n": "in.csv, line 2, column 'f': '1_0' is not a number",
+    "f,y\nnan(1),0\n": "in.csv, line 2, column 'f': 'nan(1)' is not a number",
+    "f,y\n1,0\n2,yes\n": "in.csv, line 3, column 'y': 'yes' is not a label "
+    "(0 and 1, -1 and 1, or true and false)",
+    "f,y\n1,0\n2,-1\n": "labels: expected",
+    "f,y\n1,0\n2\n": "in.csv, line 3: has 1 fields where the header has 2",
+    "f,y\n1,0,\n": "in.csv, line 2: has 3 fields where the header has 2",
+    'f,y,x\n1,0,a\n2,1,"b\n3,0,c\n': "in.csv, line 3: unexpected end of data",
+    "f,y\n1,0\nNA,1\n": "in.csv, line 3, column 'f': 'NA' is not a number",
+}
+
+
+@pytest.mark.parametrize("content", BROKEN)
+def test_a_broken_file_is_one_line_that_says_where(reader, in_tmp, capsys, content):
+    write(in_tmp / "in.csv", content)
+    assert run("fit in.csv --score f --label y --out c.npz") == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("platt-jax: error: " + BROKEN[content])
+    assert err.count("\n") == 1
+    assert not (in_tmp / "c.npz").exists()
+
+
+def test_a_file_in_another_encoding_is_refused(reader, in_tmp, capsys):
+    (in_tmp / "in.csv").write_bytes("f,y\n1,0\n".encode("utf-16"))
+    assert run("fit in.csv --score f --label y --out c.npz") == 2
+    assert "platt-jax: error: in.csv: is not UTF-8 text" in capsys.readouterr().err
+
+
+# --- fit and apply -----------------------------------------------------------------------------
+
+
+def test_fit_and_apply_by_segment(reader, in_tmp, capsys):
+    scores, labels, segments = flights()
+    as_csv(in_tmp / "fit.csv", ["id", "f", "y"], segments, scores, labels)
+    assert run("fit fit.csv --score f --label y --segment id --out c.npz") == 0
+    said = capsys.readouterr().out
+    assert "7 sigmoids" in said and "7 CONVERGED" in said
+
+    new = np.array(["007", "7", "never seen", ""])
+    as_csv(in_tmp / "new.csv", ["f", "id", "note"], scores[:4], new, np.array([*"ab", "c,\nd", ""]))
+    command = "apply new.csv --calibrator c.npz --score f --segment id --out out.csv"
+    assert run(command) == 0
+    said = capsys.readouterr().out
+    assert "4 rows" in said and "1 of them, in segments never fitted" in said
+
+    rows = read_back(in_tmp / "out.csv")
+    assert list(rows[0]) == ["f", "id", "note", "probability"]
+    assert [row["id"] for row in rows] == new.tolist()
+    assert rows[2]["note"] == "c,\nd"
+    expected = platt_jax.fit_segments(scores, labels, segments).predict_proba(scores[:4], new)
+    assert [float(row["probability"]) for row in rows] == expected.tolist()
+    assert len(set(expected)) == 4
+
+
+def test_fit_and_apply_one_sigmoid_with_weights(reader, in_tmp, capsys):
+    scores, labels, _ = flights(60)
+    weights = np.arange(60) % 3
+    as_csv(in_tmp / "in.csv", ["f", "y", "w"], scores, 2 * labels - 1, weights)
+    assert run("fit in.csv --score f --label y --weight w --out c.npz") == 0
+    assert "1 sigmoid" in capsys.readouterr().out
+    assert run("apply in.csv --calibrator c.npz --score f --out out.csv") == 0
+    assert "60 rows" in capsys.readouterr().out
+
+    expected = platt_jax.fit(np.repeat(scores, weights), np.repeat(labels, weights))
+    probability = [float(row["probability"]) for row in read_back(in_tmp / "out.csv")]
+    np.testing.assert_allclose(probability, expected.sigmoid.predict_proba(scores), rtol=1e-7)
+
+
+def test_a_bad_segment_is_reported_and_the_others_are_fitted(in_tmp, capsys):
+    scores, labels, segments = flights()
+    scores[np.flatnonzero(segments == "7")[0]] = np.nan
+    as_csv(in_tmp / "in.csv", ["id", "f", "y"], segments, scores, labels)
+    assert run("fit in.csv --score f --label y --segment id --out c.npz") == 0
+    out, err = capsys.readouterr()
+    assert "6 CONVERGED" in out and "1 NON_FINITE" in out
+    assert err.startswith("platt-jax: warning: ") and err.count("\n") == 1
+
+    command = "apply in.csv --calibrator c.npz --score f --segment id --out out.csv"
+    assert run(command) == 0
+    assert f"{np.sum(segments == '7')} of them nan" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("saved", "segment", "message"),
+    [
+        ("segments", "", "name their column by --segment"),
+        ("one", "--segment id", "leave out --segment"),
+        ("numbers", "--segment id", "segments of type int64, and those of a CSV file are text"),
+        ("many", "", "of many problems, not one"),
+        ("classes", "", "of many problems, not one"),
+        ("junk", "", "c.npz"),
+        ("nothing", "", "c.npz"),
+    ],
+)
+def test_a_calibrator_that_does_not_fit_the_request(in_tmp, capsys, saved, segment, message):
+    scores, labels, segments = flights(50)
+    as_csv(in_tmp / "in.csv", ["f", "id"], scores, segments)
+    if saved == "segments":
+        platt_jax.save("c.npz", platt_jax.fit_segments(scores, labels, segments))
+    elif saved == "numbers":
+        platt_jax.save("c.npz", platt_jax.fit_segments(scores, labels, np.arange(50) % 2))
+    elif saved == "one":
+        platt_jax.save("c.npz", platt_jax.fit(scores, labels).sigmoid)
+    elif saved == "many":
+        platt_jax.save("c.npz", platt_jax.fit(np.stack([scores, -scores]), labels))
+    elif saved == "classes":
+        two = np.stack([scores, -scores], axis=1)
+        platt_jax.save("c.npz", platt_jax.fit_one_vs_rest(two, labels))
+    elif saved == "junk":
+        write(in_tmp / "c.npz", "no calibrator")
+    command = f"apply in.csv --calibrator c.npz --score f {segment} --out out.csv"
+    assert run(command) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("platt-jax: error: ") and message in err and err.count("\n") == 1
+    assert not (in_tmp / "out.csv").exists()
+
+
+def test_apply_keeps_its_input(in_tmp, capsys):
+    scores, labels, _ = flights(50)
+    platt_jax.save("c.npz", platt_jax.fit(scores, labels))
+    as_csv(in_tmp / "in.csv", ["f", "probability"], scores, scores)
+    before = (in_tmp / "in.csv").read_bytes()
+    apply = "apply in.csv --calibrator c.npz --score f --out "
+    assert run(apply + "in.csv") == 2
+    assert "would overwrite" in capsys.readouterr().err
+    assert run(apply + "out.csv") == 2
+    assert "has a column 'probability' already" in capsys.readouterr().err
+    assert (in_tmp / "in.csv").read_bytes() == before
+
+
+def test_as_a_module():
+    def run_module(command):
+        words = [sys.executable, "-m", "platt_jax", *command.split()]
+        return subprocess.run(words, capture_output=True, text=True, check=False)
+
+    version = run_module("--version")
+    assert (version.returncode, version.stdout) == (0, f"platt-jax {platt_jax.__version__}\n")
+    missing = run_module("fit no.csv --score f --label y --out c.npz")
+    assert missing.returncode == 2
+    assert missing.stderr.startswith("platt-jax: error: ") and "no.csv" in missing.stderr
+    assert missing.stderr.count("\n") == 1

@@ -1,0 +1,49 @@
+"""The demo: its data are the source's, and what it prints is so."""
+
+import hashlib
+import re
+
+import numpy as np
+
+from platt_jax import demo
+from platt_jax.cli import main
+
+DIGESTS = {
+    "score": "3058a1b29b3ab98c",
+    "outcome": "1c8703bb22fc3588",
+    "aircraft": "2c893feb730e241f",
+    "route": "5a40446c48f47917",
+    "day": "1f083cf157040206",
+}
+
+
+def test_the_flights_are_those_of_the_source():
+    """Digests of the columns as the source has them, so the scores are exact to the bit."""
+    data = demo.load_flights()
+    digests = {
+        name: hashlib.sha256(column.astype(column.dtype.newbyteorder("<")).tobytes()).hexdigest()
+        for name, column in vars(data).items()
+    }
+    assert {name: digest[:16] for name, digest in digests.items()} == DIGESTS
+    assert len(np.unique(data.aircraft)) == 3823
+    assert len(np.unique(data.aircraft[data.day % 2 == 0])) == 3695
+
+
+def test_demo(capsys):
+    """Against figures from an independent solver (NumPy, float64) of the same 3,912 fits."""
+    assert main(["demo"]) == 0
+    said = capsys.readouterr().out
+    assert max(map(len, said.splitlines())) <= 100
+
+    def figures(label):
+        line = next(line for line in said.splitlines() if line.strip().startswith(label))
+        return [float(x) for x in re.findall(r"\d+\.\d{5}", line)[:2]]
+
+    np.testing.assert_allclose(figures("before"), [0.50631, 0.16503], atol=1.1e-5)
+    np.testing.assert_allclose(figures("pooled"), [0.50322, 0.16363], atol=1.1e-5)
+    np.testing.assert_allclose(figures("one curve per aircraft"), [0.538, 0.17419], atol=1e-3)
+    np.testing.assert_allclose(figures("one curve per route"), [0.50188, 0.16314], atol=1.1e-5)
+    assert re.search(r"CONVERGED +3,695 +217\n", said)
+    assert re.findall(r"^  route ([A-Z]{3}-[A-Z]{3}) ", said, re.M) == [
+        "LGA-ORD", "JFK-LAX", "LGA-ATL", "EWR-CLT", "JFK-MIA",
+    ]  # fmt: skip
