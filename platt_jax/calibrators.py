@@ -28,7 +28,7 @@ class Sigmoid:
         B: (...), minus the log-odds at score 0.
 
     Example:
-        >>> Sigmoid(A=-2.0, B=1.0).predict_proba(0.5)
+        >>> float(Sigmoid(A=-2.0, B=1.0).predict_proba(0.5))
         0.5
     """
 

@@ -208,7 +208,9 @@ def _accuracy(calibrations: list[Calibration], judged: list[list[Judged]], fligh
         loss = log_loss(probability[odd], outcome)
         brier = np.mean((probability[odd] - outcome) ** 2)
         excess = loss - pooled_loss
-        error = excess.std() / np.sqrt(len(excess))
+        # Flights of a day share its weather: days are independent, flights are not.
+        by_day = np.bincount(flights.day[odd], excess - excess.mean())
+        error = np.sqrt(np.sum(by_day**2)) / len(excess)
         against = f"{excess.mean():>+12.5f} ± {error:.5f}" if error else ""
         return f"  {label:<44}{loss.mean():>10.5f}{brier:>10.5f}{against}"
 
@@ -221,6 +223,7 @@ def _accuracy(calibrations: list[Calibration], judged: list[list[Judged]], fligh
         trusted = np.where(c.unflagged, c.own, pooled)
         lines.append(row(f"one curve per {c.kind}", c.own))
         lines.append(row("  flagged ones replaced by the pooled curve", trusted))
+    lines.append("  ± one standard error, taking days as independent.")
     lines += [_lesson(c, segments) for c, segments in zip(calibrations, judged, strict=True)]
     return "\n".join(lines) + "\n"
 

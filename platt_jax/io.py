@@ -92,7 +92,7 @@ def load(path: str | os.PathLike) -> Calibrator:
         OSError: the file cannot be read.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with open(path, "rb") as handle, np.load(handle, allow_pickle=False) as file:
             header = json.loads(str(file["header"]))
             if header["format"] != _FORMAT:
                 raise ValueError

@@ -1,0 +1,108 @@
+"""Results as users meet them: predictions, pytrees, tables and reprs."""
+
+import jax
+import jax.numpy as jnp
+import mpmath
+import numpy as np
+import pytest
+from reference import problem
+
+import platt_jax as pj
+from platt_jax import Sigmoid
+
+
+def test_predictions_are_exact_in_the_tails(dtype, x64):
+    scores = np.array([-1e30, -800, -90, -1, 0, 1, 30, 80, 800, 1e30], dtype)
+    for array in (np.asarray, jnp.asarray):
+        sigmoid = Sigmoid(array(dtype(-1)), array(dtype(0.5)))
+        p = sigmoid.predict_proba(array(scores))
+        assert type(p) is type(array(scores)) and p.dtype == dtype
+        with mpmath.workdps(40):
+            exact = [float(1 / (1 + mpmath.exp(-mpmath.mpf(float(f)) + 0.5))) for f in scores]
+        eps, tiny = np.finfo(dtype).eps, np.finfo(dtype).tiny
+        np.testing.assert_allclose(p, exact, rtol=100 * eps, atol=tiny)
+        assert np.all((0 <= p) & (p <= 1)) and np.all(np.diff(p) >= 0)
+        np.testing.assert_allclose(sigmoid.logit(array(scores)), scores - dtype(0.5), rtol=eps)
+    assert (sigmoid.slope, sigmoid.intercept) == (1, -0.5)
+
+
+def test_predictions_broadcast():
+    batch = Sigmoid(np.array([-1.0, -2.0]), np.array([0.0, 1.0]))
+    assert batch.predict_proba(np.zeros((2, 5))).shape == (2, 5)
+    assert batch.predict_proba(np.zeros(5)).shape == (2, 5)
+    assert batch.predict_proba(0.0).shape == (2,)
+    assert Sigmoid(-1.0, 0.0).predict_proba(np.zeros((3, 4))).shape == (3, 4)
+    assert Sigmoid(-2.0, 1.0).predict_proba(0.5) == 0.5
+    np.testing.assert_allclose(batch.predict_proba([3, 1]), batch.predict_proba([3.0, 1.0]))
+
+
+def test_results_are_pytrees(rng):
+    scores, labels = problem(rng, 40)
+    fit = pj.fit(np.stack([scores, scores + 1]), labels)
+    first = jax.tree.map(lambda x: x[0], fit)
+    assert np.shape(first.A) == () and first.hessian.shape == (2, 2)
+    predict = jax.jit(lambda sigmoid, f: sigmoid.predict_proba(f))
+    got = predict(first.sigmoid, jnp.asarray(scores))
+    np.testing.assert_allclose(got, first.sigmoid.predict_proba(scores), rtol=1e-5)
+    prior = pj.GaussianPrior(np.zeros(2), np.eye(2))
+    assert len(jax.tree.leaves(prior)) == 2
+
+
+def test_repr_says_in_three_lines_what_was_fitted_and_what_failed(rng):
+    scores, labels = problem(rng, 1200)
+    scores[5] = np.nan
+    with pytest.warns(RuntimeWarning):
+        calibrator = pj.fit_segments(scores, labels, np.repeat(np.arange(400), 3))
+    lines = repr(calibrator).splitlines()
+    assert lines[0] == "SegmentCalibrator: 400 sigmoids from 1,199 rows in all, float64"
+    assert lines[1] == "  status: 399 CONVERGED, 1 NON_FINITE"
+    assert lines[2].startswith("  flags:  ") and "ONE_CLASS" in lines[2] and len(lines) == 3
+    html = calibrator._repr_html_()
+    assert html.count("<tr>") == 11 and "NON_FINITE" in html and "and 390 more" in html
+    one = pj.fit(scores[:3], [0, 1, 0], weights=[0.5, 1, 2.25])
+    assert repr(one).startswith("Fit: 1 sigmoid from 3.75 (weighted) rows in all")
+
+
+def test_html_escapes_keys(rng):
+    scores, labels = problem(rng, 4)
+    html = pj.fit_segments(scores, labels, ["<b>", "<b>", "&", "&"])._repr_html_()
+    assert "&lt;b&gt;" in html and "<td><b></td>" not in html
+
+
+def test_table(rng):
+    scores, labels = problem(rng, 90)
+    calibrator = pj.fit_segments(scores, labels, np.repeat(["a", "b", "c"], 30))
+    table = calibrator.table()
+    names = ["segment", "A", "B", "se_A", "se_B", "status", "flags", "n_pos", "n_neg", "nll"]
+    assert list(table) == [*names, "iterations"]
+    assert all(isinstance(c, np.ndarray) and c.shape == (3,) for c in table.values())
+    np.testing.assert_array_equal(table["se_A"], calibrator.fit.standard_errors[:, 0])
+    assert table["status"].tolist() == ["CONVERGED"] * 3
+    both = pj.fit([[1.0, 1.0, 1.0]], [1, 1, 1]).table()
+    assert both["flags"].tolist() == ["ONE_CLASS|CONSTANT_SCORES"]
+    assert pj.fit(scores.reshape(3, 2, 15), labels[:15]).table()["index"].tolist()[3] == (1, 1)
+
+
+def test_table_to_pandas(rng):
+    pandas = pytest.importorskip("pandas")
+    frame = pj.fit(*problem(rng, 20)).table().to_pandas()
+    assert isinstance(frame, pandas.DataFrame) and frame.shape == (1, 11)
+
+
+def test_a_missing_guest_is_named_with_its_extra(rng, monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    monkeypatch.setitem(sys.modules, "tqdm.auto", None)
+    scores, labels = problem(rng, 20)
+    with pytest.raises(ImportError, match=r"pip install 'platt-jax\[pandas\]'"):
+        pj.fit(scores, labels).table().to_pandas()
+    with pytest.raises(ImportError, match=r"pip install 'platt-jax\[progress\]'"):
+        pj.fit(scores, labels, progress=True)
+
+
+def test_progress_counts_the_fits(rng, capsys):
+    pytest.importorskip("tqdm")
+    scores, labels = problem(rng, 20)
+    pj.fit(np.stack([scores] * 7), labels, progress=True)
+    assert "7/7" in capsys.readouterr().err
