@@ -72,9 +72,12 @@ def plain_targets(n_pos, n_neg) -> Targets:
 
 
 def nll(A, B, f, y, targets: Targets):
-    """The loss of a row, -t log p - (1-t) log(1-p) (Lin et al. 2007, equations 5 and 6)."""
+    """The loss of a row, -t log p - (1-t) log(1-p) (Lin et al. 2007, equations 5 and 6).
+
+    Returned as the two terms of its sum, the second being the loss for a target of 0.
+    """
     distance, target, _ = _less_likely(A, B, f, y, targets)
-    return target * distance + jnp.log1p(jnp.exp(-distance))
+    return target * distance, jnp.log1p(jnp.exp(-distance))
 
 
 def nll_factors(A, B, f, y, targets: Targets):
@@ -86,23 +89,24 @@ def nll_factors(A, B, f, y, targets: Targets):
     return target * distance, 1 / (1 + jnp.exp(-distance))
 
 
-def analytic_derivatives(A, B, f, y, targets: Targets) -> Derivatives:
-    """Gradient and Hessian of `nll` by (A, B) (Lin et al. 2007, section 2.2)."""
+def analytic_derivatives(A, B, f, y, targets: Targets, weight=1) -> Derivatives:
+    """Gradient and Hessian of the weighted `nll` by (A, B) (Lin et al. 2007, section 2.2)."""
     distance, target, negative_side = _less_likely(A, B, f, y, targets)
     e = jnp.exp(-distance)
     q = 1 / (1 + e)
     tail = e * q
-    slope = jnp.where(negative_side, tail - target, target - tail)  # t - p
-    curvature = tail * q  # p (1 - p)
+    slope = weight * jnp.where(negative_side, tail - target, target - tail)  # w (t - p)
+    curvature = weight * (tail * q)  # w p (1 - p)
     f_curvature = f * curvature
     return Derivatives(f * slope, slope, f * f_curvature, f_curvature, curvature)
 
 
-def autodiff_derivatives(A, B, f, y, targets: Targets) -> Derivatives:
+def autodiff_derivatives(A, B, f, y, targets: Targets, weight=1) -> Derivatives:
     """The same five terms, taken by JAX from `nll`."""
 
     def total(A, B):
-        return jnp.sum(nll(A, B, f, y, targets))
+        linear, rest = nll(A, B, f, y, targets)
+        return jnp.sum(weight * (linear + rest))
 
     row_gradient = jax.grad(total, argnums=(0, 1))
     A, B = jnp.broadcast_to(A, f.shape), jnp.broadcast_to(B, f.shape)

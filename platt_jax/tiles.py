@@ -60,39 +60,33 @@ class Moments(NamedTuple):
 
 def evaluate(tiles: Tiles, point, targets: Targets, derivatives: str) -> Derivatives:
     """The pass: gradient and Hessian of every problem at its point (A, B), each [S, G]."""
-    terms = _DERIVATIVES[derivatives](*_row_arguments(tiles, point, targets))
-    return Derivatives(*_sum(tiles, *terms))
+    row, weight = _row_arguments(tiles, point, targets), 1 if tiles.weights is None else tiles.weights
+    terms = _DERIVATIVES[derivatives](*row, weight)
+    return Derivatives(*(_home(tiles, lanes) for lanes in _sum_depth(*terms)))
 
 
 def nll(tiles: Tiles, point, targets: Targets):
     """The loss of every problem at its point (A, B), in nats, [S, G]."""
-    row = _row_arguments(tiles, point, targets)
-    if tiles.weights is not None:
-        return _sum(tiles, objective.nll(*row))[0]
-    return _home(tiles, _sum_minus_log_product(*objective.nll_factors(*row)))
+    return _home(tiles, _nll_lanes(tiles, point, targets))
 
 
 def nll_change(tiles: Tiles, before, after, targets: Targets):
-    """The loss at the point after minus that at the point before, row by row, [S, G]."""
-    row_before, row_after = (_row_arguments(tiles, point, targets) for point in (before, after))
-    if tiles.weights is not None:
-        return _sum(tiles, objective.nll(*row_after) - objective.nll(*row_before))[0]
-    linear, q = objective.nll_factors(*row_before)
-    new_linear, new_q = objective.nll_factors(*row_after)
-    return _home(tiles, _sum_minus_log_product(new_linear - linear, new_q / q))
+    """The loss at the point after minus that at the point before, lane by lane, [S, G]."""
+    new, old = (_nll_lanes(tiles, point, targets) for point in (after, before))
+    return _home(tiles, new - old)
 
 
 def counts(tiles: Tiles):
     """The weighted counts (n_pos, n_neg) of the two classes, each [S, G]."""
     dtype = tiles.scores.dtype
-    return _sum(tiles, (tiles.labels == 1).astype(dtype), (tiles.labels == 0).astype(dtype))
+    return _sums(tiles, (tiles.labels == 1).astype(dtype), (tiles.labels == 0).astype(dtype))
 
 
 def moments(tiles: Tiles, center, scale) -> tuple[Moments, Moments]:
     """The moments of the scores with label 1, and of those with label 0."""
     g = (tiles.scores - on_rows(tiles, center)) * on_rows(tiles, scale)
     g_pos, g_neg = (jnp.where(tiles.labels == label, g, 0) for label in (1, 0))
-    sums = _sum(tiles, g_pos, g_pos * g_pos, g_neg, g_neg * g_neg)
+    sums = _sums(tiles, g_pos, g_pos * g_pos, g_neg, g_neg * g_neg)
     return Moments(*sums[:2]), Moments(*sums[2:])
 
 
@@ -149,7 +143,16 @@ def _row_arguments(tiles, point, targets):
     return A, B, tiles.scores, tiles.labels, Targets(*(on_rows(tiles, t) for t in targets))
 
 
-def _sum(tiles, *terms):
+def _nll_lanes(tiles, point, targets):
+    row = _row_arguments(tiles, point, targets)
+    if tiles.weights is None:
+        return _sum_minus_log_product(*objective.nll_factors(*row))
+    linear, rest = objective.nll(*row)
+    # Two sums, added afterwards: XLA is slow at a reduction of one operand over the depth alone.
+    return sum(_sum_depth(tiles.weights * linear, tiles.weights * rest))
+
+
+def _sums(tiles, *terms):
     """The weighted sums of the terms over the rows of each problem, each [S, G]."""
     if tiles.weights is not None:
         terms = tuple(tiles.weights * term for term in terms)
