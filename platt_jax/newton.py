@@ -2,11 +2,11 @@
 
 Algorithm 1 of Lin, Lin & Weng (2007). `step` is handed the derivatives at the point that the state
 proposes (`trial`), accepts it or halves the step, and proposes the next point: one evaluation per
-iteration, backtracking as state. The loss itself is asked for only where the derivatives leave a
-doubt (`doubtful`). `solve` vmaps all this over the problems.
+iteration, backtracking as state. `solve` vmaps it over the problems.
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal, NamedTuple
 
 import jax
@@ -39,6 +39,9 @@ class Options:
         monotone: restrict the slope to its useful sign, A <= 0.
         non_finite: "flag" gives problems with NaN or infinite input status NON_FINITE; "raise"
             makes them a ValueError; "omit" fits without the rows concerned.
+        line_search: "gradient" accepts a step once the derivatives at its end prove the paper's
+            sufficient decrease, and needs no loss; "loss" also computes the loss, as the paper
+            prints it, before it rejects a step: one more pass over the rows for every trial.
         stopping: "decrement" or "gradient", see tol.
         standardize: solve for centred and scaled scores, which makes the fit affine invariant.
 
@@ -55,6 +58,7 @@ class Options:
     targets: Literal["platt", "none"] = "platt"
     monotone: bool = False
     non_finite: Literal["flag", "raise", "omit"] = "flag"
+    line_search: Literal["gradient", "loss"] = "gradient"
     stopping: Literal["decrement", "gradient"] = "decrement"
     standardize: bool = True
 
@@ -84,6 +88,7 @@ class Options:
             sigma=1e-12,
             tol=1e-5,
             start="prior",
+            line_search="loss",
             stopping="gradient",
             standardize=False,
         )
@@ -103,6 +108,7 @@ _CHOICES: dict[str, tuple] = {
     "targets": ("platt", "none"),
     "monotone": (False, True),
     "non_finite": ("flag", "raise", "omit"),
+    "line_search": ("gradient", "loss"),
     "stopping": ("decrement", "gradient"),
     "standardize": (False, True),
 }
@@ -174,43 +180,28 @@ def trial(state: State):
     return state.A + state.length * state.step_A, state.B + state.length * state.step_B
 
 
-def doubtful(state: State, at: Derivatives, facts: Facts):
-    """Whether `step` needs the change of the loss to judge the trial.
-
-    Mostly the derivatives at the trial prove the sufficient decrease of Algorithm 1 by themselves.
-    Along the direction d, phi(s) = F(theta + s d) has |phi'''| <= R phi'' with R the largest
-    |d_A f + d_B| of any row (Bach 2010, "Self-concordant analysis for logistic regression",
-    section 2). Integrating phi'' back from s bounds phi(s) - phi(0) from above by
-    s phi'(s) - s^2 phi''(s) (exp(-x) + x - 1) / x^2 with x = s R. No loss is needed, and nothing
-    cancels near the optimum, where the difference of two losses is all rounding.
-    """
-    d_A, d_B, s = state.step_A, state.step_B, state.length
-    reach = jnp.maximum(jnp.abs(d_A * facts.low + d_B), jnp.abs(d_A * facts.high + d_B))
-    curvature = d_A * (d_A * at.h_AA + 2 * d_B * at.h_AB) + d_B * d_B * at.h_BB
-    bound = _slope(state, at) - s * curvature * _backward_share(s * reach)
-    proven = bound <= _ARMIJO * _slope(state, state.at)
-    return running(state) & ~_first(state) & _finite(at) & ~proven
-
-
 def step(state: State, at: Derivatives, change, facts: Facts, options: Options) -> State:
     """One decision of Algorithm 1.
 
     Args:
         state: where the problem stands.
         at: the derivatives at `trial(state)`.
-        change: loss at the trial minus loss at (A, B); it counts only where the trial is doubtful.
+        change: the loss there minus the loss at (A, B); None with line_search="gradient".
         facts: about the problem.
         options: how to fit.
     """
-    sufficient = change < _ARMIJO * state.length * _slope(state, state.at)
-    accepted = _finite(at) & (~doubtful(state, at, facts) | sufficient)
+    first = jnp.isinf(state.decrement)
+    sufficient = _proves_decrease(state, at, facts)
+    if change is not None:
+        sufficient |= change < _ARMIJO * state.length * _slope(state, state.at)
+    finite = jnp.isfinite(at.g_A + at.g_B + at.h_AA + at.h_AB + at.h_BB)
     moved, stayed = _accept(state, at, facts, options), _reject(state, facts, options)
-    new = jax.tree.map(lambda a, b: jnp.where(accepted, a, b), moved, stayed)
-    lost = _first(state) & ~_finite(at)
+    new = jax.tree.map(partial(jnp.where, finite & (first | sufficient)), moved, stayed)
     new = new._replace(
-        status=jnp.where(lost, int(Status.NON_FINITE), new.status), passes=state.passes + 1
+        status=jnp.where(first & ~finite, int(Status.NON_FINITE), new.status),
+        passes=state.passes + 1,
     )
-    return jax.tree.map(lambda a, b: jnp.where(running(state), a, b), new, state)
+    return jax.tree.map(partial(jnp.where, running(state)), new, state)
 
 
 def newton_direction(at: Derivatives, sigma, pinned):
@@ -234,7 +225,7 @@ def newton_direction(at: Derivatives, sigma, pinned):
 def _accept(state, at, facts, options):
     A, B = trial(state)
     step_A, step_B, decrement = newton_direction(at, _sigma(facts, options), state.pinned)
-    iterations = state.iterations + jnp.where(_first(state), 0, 1)
+    iterations = state.iterations + jnp.where(jnp.isinf(state.decrement), 0, 1)
     if options.stopping == "gradient":
         done = (jnp.abs(at.g_A) < options.tol) & (jnp.abs(at.g_B) < options.tol)
     else:
@@ -293,18 +284,25 @@ def _noise(facts, options):
     return jnp.maximum(10 * options.tol, 4 * eps * jnp.sqrt(facts.total_weight))
 
 
-def _first(state):
-    """Whether the evaluation under way is at the starting point, which is accepted as it is."""
-    return jnp.isinf(state.decrement)
-
-
-def _finite(at):
-    return jnp.isfinite(at.g_A + at.g_B + at.h_AA + at.h_AB + at.h_BB)
-
-
 def _slope(state, at):
     """Derivative of the loss along the current direction, from derivatives at any point."""
     return at.g_A * state.step_A + at.g_B * state.step_B
+
+
+def _proves_decrease(state, at, facts):
+    """Whether the derivatives at the trial prove the sufficient decrease of Algorithm 1.
+
+    Along the direction d, phi(s) = F(theta + s d) has |phi'''| <= R phi'' with R the largest
+    |d_A f + d_B| of any row (Bach 2010, "Self-concordant analysis for logistic regression",
+    section 2). Integrating phi'' back from s bounds phi(s) - phi(0) from above by
+    s phi'(s) - s^2 phi''(s) (exp(-x) + x - 1) / x^2 with x = s R. No loss is needed, and nothing
+    cancels near the optimum, where the difference of two losses is all rounding.
+    """
+    d_A, d_B, s = state.step_A, state.step_B, state.length
+    reach = jnp.maximum(jnp.abs(d_A * facts.low + d_B), jnp.abs(d_A * facts.high + d_B))
+    curvature = d_A * (d_A * at.h_AA + 2 * d_B * at.h_AB) + d_B * d_B * at.h_BB
+    bound = _slope(state, at) - s * curvature * _backward_share(s * reach)
+    return bound <= _ARMIJO * _slope(state, state.at)
 
 
 def _backward_share(x):

@@ -14,8 +14,10 @@ import numpy as np
 from platt_jax.objective import PAD
 from platt_jax.tiles import DEPTH, LANES, Tiles
 
-# Tile rows of a chunk: a small, a middling and the usual size (1,048,576 rows of data).
-_LADDER = (16, 128, 1024)
+# Tile rows of a chunk: a small, a middling and the usual size (524,288 rows of data). The usual one
+# keeps what a chunk needs below the 32 MiB from which glibc gives memory back after every call,
+# to be faulted in again by the next: that doubles the time of a fit.
+_LADDER = (16, 128, 512)
 
 # A problem of more rows than the left gets at least as many lanes as the right says: below, half
 # a tile row of padding would weigh more than lanes of neighbours cost.

@@ -166,16 +166,13 @@ def _frame_and_start(rows, seen, n_pos, n_neg, targets, options):
 def _root(options, inputs: Inputs, fixed: Fixed) -> Solution:
     """The loop. Its result is the optimum as a function of the inputs."""
     step = jax.vmap(jax.vmap(partial(newton.step, options=options)))
-    doubtful = jax.vmap(jax.vmap(newton.doubtful))
 
     def advance(state):
         trial = newton.trial(state)
         at = _derivatives(inputs, fixed, trial, options)
-        change = jax.lax.cond(
-            jnp.any(doubtful(state, at, fixed.facts)),
-            lambda: _loss_change(inputs, fixed, (state.A, state.B), trial),
-            lambda: jnp.zeros_like(state.A),
-        )
+        change = None
+        if options.line_search == "loss":
+            change = _loss_change(inputs, fixed, (state.A, state.B), trial)
         return step(state, at, change, fixed.facts)
 
     state = jax.lax.while_loop(

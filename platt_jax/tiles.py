@@ -10,6 +10,7 @@ Why five sums at once and the loss apart: five are one fused loop with one expon
 weighted loss as the sixth breaks the fusion and costs several times the rest.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -25,7 +26,7 @@ LANES = 128  # lanes of a tile row, G * w
 # The label of a row whose label is not finite.
 BAD_LABEL = -2
 
-_DERIVATIVES = {
+_DERIVATIVES: dict[str, Callable[..., Derivatives]] = {
     "analytic": objective.analytic_derivatives,
     "autodiff": objective.autodiff_derivatives,
 }
@@ -60,7 +61,10 @@ class Moments(NamedTuple):
 
 def evaluate(tiles: Tiles, point, targets: Targets, derivatives: str) -> Derivatives:
     """The pass: gradient and Hessian of every problem at its point (A, B), each [S, G]."""
-    row, weight = _row_arguments(tiles, point, targets), 1 if tiles.weights is None else tiles.weights
+    row, weight = (
+        _row_arguments(tiles, point, targets),
+        1 if tiles.weights is None else tiles.weights,
+    )
     terms = _DERIVATIVES[derivatives](*row, weight)
     return Derivatives(*(_home(tiles, lanes) for lanes in _sum_depth(*terms)))
 

@@ -52,7 +52,7 @@ def test_loss_and_derivatives_match_mpmath(dtype, rng, x64):
     one, zero = jnp.ones(len(margins), dtype), jnp.zeros(len(margins), dtype)
     targets = Targets(*(jnp.full(len(margins), x, dtype) for x in (0.98, 0.01, 0.02, 0.99)))
     args = one, zero, jnp.asarray(margins), y, targets
-    loss, (linear, q) = objective.nll(*args), objective.nll_factors(*args)
+    loss, (linear, q) = sum(objective.nll(*args)), objective.nll_factors(*args)
     at = objective.analytic_derivatives(*args)
 
     ends = [(targets.negative, targets.negative_complement)]
@@ -92,7 +92,7 @@ def test_padding_contributes_exactly_nothing(dtype, x64):
     targets = Targets(*(jnp.full(3, x, dtype) for x in (0.9, 0.1, 0.1, 0.9)))
     linear, q = objective.nll_factors(A, B, f, y, targets)
     for term in (
-        objective.nll(A, B, f, y, targets),
+        *objective.nll(A, B, f, y, targets),
         linear,
         q - 1,
         *objective.analytic_derivatives(A, B, f, y, targets),
