@@ -69,8 +69,8 @@ def _next_chunk(sizes, first, lanes):
     heights, tile_rows = heights[:taken], _round_up(int(ends[taken - 1]))
     sizes = sizes[: taken * group]
 
-    # Eight tile rows or more per slice: an eighth of the state will do.
-    slices = tile_rows // 8 if taken <= tile_rows // 8 else tile_rows
+    # Room for the slices there are: one per tile row, or far fewer where problems are tall.
+    slices = next(n for n in (tile_rows // 64, tile_rows // 8, tile_rows) if n >= taken)
     owner = np.repeat(np.arange(taken, dtype=np.int32), heights)
     part = np.arange(len(owner), dtype=np.int32) - np.repeat(ends[:taken] - heights, heights)
     room = np.zeros(slices * group, np.int32)
