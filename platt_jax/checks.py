@@ -191,6 +191,8 @@ def _shape_message(name, expected, got):
 
 
 def _array(values, name):
+    if isinstance(values, jax.core.Tracer):
+        raise ValueError(f"{name}: expected an array, got a traced one; inside jit call solve")
     try:
         return np.asarray(values)
     except ValueError as error:

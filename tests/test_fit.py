@@ -375,3 +375,8 @@ GOOD = {"scores": np.zeros((3, 4)), "labels": np.array([0, 1, 0, 1])}
 def test_bad_input_is_named(bad, message):
     with pytest.raises(ValueError, match=message):
         pj.fit(**{**GOOD, **bad})
+
+
+def test_inside_jit_the_way_to_solve_is_shown():
+    with pytest.raises(ValueError, match="scores: .* inside jit call solve"):
+        jax.jit(lambda f: pj.fit(f, [0, 1, 0]).A)(np.zeros(3, np.float32))

@@ -1,0 +1,61 @@
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("optimistix")
+pytest.importorskip("sklearn")
+if shutil.which("g++") is None:
+    pytest.skip("needs g++", allow_module_level=True)
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_the_benchmark_runs_and_all_contenders_reach_the_same_loss(tmp_path):
+    workloads = ["1000x1000", "ragged", "weighted"]
+    command = [sys.executable, "-m", "benchmarks", "--quick", "--repeats", "2"]
+    done = subprocess.run(
+        [*command, "--out", str(tmp_path), "--only", *workloads, "--dtypes", "float64"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    (path,) = tmp_path.glob("*.json")
+    found = json.loads(path.read_text())
+    assert found["machine"]["cores"] >= 1
+    assert found["machine"]["versions"]["jax"]
+    assert [result["workload"] for result in found["results"]] == workloads
+    for result in found["results"]:
+        figures = {figure["contender"]: figure for figure in result["figures"]}
+        assert {"appendix3", "limit", "platt_jax solve", "platt_jax"} <= set(figures)
+        assert all(figure["seconds"] > 0 for figure in figures.values())
+        for name in ("limit", "platt_jax solve", "platt_jax"):
+            assert figures[name]["short"] == 0
+            assert figures[name]["excess_loss"] < 1e-6
+        assert figures["appendix3"]["short"] == figures["appendix3"]["excused"]
+        assert f"{result['workload']} float64" in done.stdout
+
+
+def test_a_contender_short_of_the_optimum_is_an_error_before_any_time_is_told():
+    from dataclasses import replace
+
+    import numpy as np
+
+    from benchmarks.measure import measure
+    from benchmarks.peers import contenders
+    from benchmarks.workloads import catalogue
+
+    at = catalogue(quick=True)["20000x100"](np.float64)
+    limit = next(c for c in contenders() if c.name == "limit")
+
+    def a_little_off(at):
+        run = limit.prepare(at)
+        return replace(run, answer=lambda out: {**out, "B": out["B"] + 0.01})
+
+    wrong = replace(limit, name="wrong", prepare=a_little_off)
+    with pytest.raises(RuntimeError, match="wrong: 500 of 500 losses too high"):
+        measure(at, [limit, wrong], repeats=1)
