@@ -6,6 +6,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import Self
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +17,8 @@ from platt_jax.objective import Array
 from platt_jax.segments import locate
 from platt_jax.status import Status
 from platt_jax.summaries import Table
+
+_LOWEST = np.finfo(np.float32).min
 
 
 @jax.tree_util.register_dataclass
@@ -59,9 +62,38 @@ class Sigmoid:
         return -self.B
 
 
+class _Inspectable:
+    """What every result of a fit can tell of itself."""
+
+    def _inspected(self) -> tuple["Fit", str, np.ndarray]:
+        """The fit, what its problems are called, and their names."""
+        raise NotImplementedError
+
+    def raise_if_failed(self) -> Self:
+        """Returns the result if every fit converged.
+
+        Raises:
+            RuntimeError: names the first that did not, and says what to do.
+        """
+        fit, _, names = self._inspected()
+        summaries.raise_if_failed(fit, names)
+        return self
+
+    def table(self) -> Table:
+        """One line per fit: its name, parameters, standard errors, status, flags and counts."""
+        fit, kind, names = self._inspected()
+        return summaries.table(fit, {kind: names})
+
+    def __repr__(self):
+        return summaries.describe(type(self).__name__, self._inspected()[0])
+
+    def _repr_html_(self):
+        return summaries.describe_html(type(self).__name__, self._inspected()[0], self.table)
+
+
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, repr=False)
-class Fit:
+class Fit(_Inspectable):
     """The fits of a batch of problems; every array leads with the batch shape (...).
 
     Attributes:
@@ -70,7 +102,9 @@ class Fit:
         status: (...) int, how each fit ended: a `Status`.
         flags: (...) int, what is noteworthy about each: `Flag`s or-ed together.
         iterations: (...) int, Newton steps taken.
-        passes: (...) int, evaluations of the derivatives; passes - iterations - 1 backtracks.
+        passes: (...) int, evaluations of the derivatives: one at the start, and one for each step
+            tried, so that passes - iterations - 1 were backtracks (less one more where
+            monotone=True starts again at A = 0).
         nll: (...), the objective at the answer in nats: the negative log-likelihood of Platt's
             targets, summed over (weighted) rows, plus the prior's penalty if there is one.
         gradient: (..., 2), the objective's gradient by (A, B), 0 up to rounding where converged.
@@ -112,28 +146,12 @@ class Fit:
         """The fitted sigmoids."""
         return Sigmoid(self.A, self.B)
 
-    def raise_if_failed(self) -> "Fit":
-        """Returns the fit if every problem converged.
-
-        Raises:
-            RuntimeError: names the first problems that did not, and says what to do.
-        """
-        summaries.raise_if_failed(self, problem_names(np.shape(self.status)))
-        return self
-
-    def table(self) -> Table:
-        """One line per problem: its index, parameters, errors, status, flags and counts."""
-        return summaries.table(self, {"index": problem_names(np.shape(self.status))})
-
-    def __repr__(self):
-        return summaries.describe("Fit", self)
-
-    def _repr_html_(self):
-        return summaries.describe_html("Fit", self, self.table)
+    def _inspected(self):
+        return self, "index", problem_names(np.shape(self.status))
 
 
 @dataclass(frozen=True, repr=False)
-class SegmentCalibrator:
+class SegmentCalibrator(_Inspectable):
     """One sigmoid per segment, and one of all rows pooled for segments never seen.
 
     Attributes:
@@ -172,28 +190,12 @@ class SegmentCalibrator:
         B = np.append(self.fit.B, self.fallback.B.astype(self.fit.B.dtype))
         return expit(-(A[which] * scores + B[which]))
 
-    def raise_if_failed(self) -> "SegmentCalibrator":
-        """Returns the calibrator if every segment's fit converged.
-
-        Raises:
-            RuntimeError: names the first segments whose fit did not, and says what to do.
-        """
-        summaries.raise_if_failed(self.fit, self.keys)
-        return self
-
-    def table(self) -> Table:
-        """One line per segment: its key, parameters, errors, status, flags and counts."""
-        return summaries.table(self.fit, {"segment": self.keys})
-
-    def __repr__(self):
-        return summaries.describe("SegmentCalibrator", self.fit)
-
-    def _repr_html_(self):
-        return summaries.describe_html("SegmentCalibrator", self.fit, self.table)
+    def _inspected(self):
+        return self.fit, "segment", self.keys
 
 
 @dataclass(frozen=True, repr=False)
-class OneVsRestCalibrator:
+class OneVsRestCalibrator(_Inspectable):
     """One sigmoid per class of a classifier, each of that class against all others.
 
     Attributes:
@@ -214,7 +216,7 @@ class OneVsRestCalibrator:
 
         Returns:
             (N, C) in [0, 1]. A class whose fit is NON_FINITE or EMPTY is NaN; the others are
-            normalised without it.
+            normalised without it. A NaN score makes its row NaN.
 
         Raises:
             ValueError: scores do not have a column per class.
@@ -225,31 +227,18 @@ class OneVsRestCalibrator:
                 f"scores: expected shape (N, {len(self.classes)}), a column per class, "
                 f"got {scores.shape}"
             )
-        proba = expit(-(self.fit.A * scores + self.fit.B))
-        if normalize:
-            total = np.nansum(proba, axis=1, keepdims=True)
-            # All classes rounded to 0: none is likelier than another.
-            proba = np.where(total > 0, proba / np.where(total > 0, total, 1), 1 / proba.shape[1])
-        return proba
+        logit = -(self.fit.A * scores + self.fit.B)
+        if not normalize:
+            return expit(logit)
+        # Logarithms keep their order where the probabilities themselves all round to 0.
+        fitted = np.isfinite(self.fit.A)
+        log_proba = np.minimum(logit, 0) - np.log1p(np.exp(-np.abs(logit)))
+        log_proba = np.where(fitted, log_proba, -np.inf)
+        proba = np.exp(log_proba - log_proba.max(axis=1, keepdims=True, initial=_LOWEST))
+        return np.where(fitted, proba / proba.sum(axis=1, keepdims=True), np.nan)
 
-    def raise_if_failed(self) -> "OneVsRestCalibrator":
-        """Returns the calibrator if every class's fit converged.
-
-        Raises:
-            RuntimeError: names the first classes whose fit did not, and says what to do.
-        """
-        summaries.raise_if_failed(self.fit, self.classes)
-        return self
-
-    def table(self) -> Table:
-        """One line per class: its id, parameters, errors, status, flags and counts."""
-        return summaries.table(self.fit, {"class": self.classes})
-
-    def __repr__(self):
-        return summaries.describe("OneVsRestCalibrator", self.fit)
-
-    def _repr_html_(self):
-        return summaries.describe_html("OneVsRestCalibrator", self.fit, self.table)
+    def _inspected(self):
+        return self.fit, "class", self.classes
 
 
 def expit(logit):

@@ -19,8 +19,8 @@ def floating(values, name: str) -> np.ndarray:
         ValueError: not numbers.
     """
     values = _array(values, name)
-    if values.dtype in (np.float32, np.float64):
-        return values
+    if values.dtype.kind == "f" and values.dtype.itemsize in (4, 8):
+        return values.astype(values.dtype.newbyteorder("="), copy=False)
     if values.dtype.kind not in "biuf" and values.dtype.name != "bfloat16":
         raise ValueError(f"{name}: expected numbers, got dtype {values.dtype}")
     narrow = values.dtype.itemsize <= 2 and values.dtype.kind not in "iu"
@@ -74,7 +74,8 @@ def weights(values, dtype) -> np.ndarray | None:
     """
     if values is None:
         return None
-    values = floating(values, "weights").astype(dtype, copy=False)
+    with np.errstate(over="ignore"):  # to infinity, which the fit reports
+        values = floating(values, "weights").astype(dtype, copy=False)
     if (values < 0).any():
         raise ValueError(f"weights: expected >= 0, got {values[values < 0].flat[0]}")
     return values
@@ -119,19 +120,17 @@ def prior(values: GaussianPrior | None, batch: tuple[int, ...], dtype):
             f"{(*batch, 2, 2)}, got {mean.shape} and {precision.shape}"
         ) from None
     if not any(isinstance(leaf, jax.core.Tracer) for leaf in values):
+        if not (np.isfinite(mean).all() and np.isfinite(precision).all()):
+            raise ValueError("prior: expected finite numbers, got NaN or infinity")
         _check_precision(np.asarray(precision, np.float64))
     return result
 
 
 def _check_precision(precision):
-    a, b, c, d = (
-        precision[..., 0, 0],
-        precision[..., 0, 1],
-        precision[..., 1, 0],
-        precision[..., 1, 1],
-    )
+    p_AA, p_AB, p_BA, p_BB = (precision[..., i, j] for i in (0, 1) for j in (0, 1))
     # A rank-one matrix is fine, however its determinant is rounded.
-    ok = (b == c) & (a >= 0) & (d >= 0) & (a * d * (1 + 1e-6) >= b * b)
+    enough = p_AA * p_BB * (1 + 1e-6) >= p_AB * p_AB
+    ok = (p_AB == p_BA) & (p_AA >= 0) & (p_BB >= 0) & enough
     if not np.all(ok):
         first = precision.reshape(-1, 2, 2)[np.argmin(ok)]
         raise ValueError(
@@ -236,7 +235,7 @@ def class_membership(class_labels: np.ndarray, class_ids: np.ndarray, shape: tup
             f"got shape {class_labels.shape}"
         )
     ascending = np.argsort(class_ids)
-    found = locate(class_ids[ascending], class_labels)
+    found = locate(class_ids[ascending], class_labels, "labels")
     if (found < 0).any():
         raise ValueError(f"labels: {class_labels[found < 0].tolist()[0]!r} is not among classes")
     codes = ascending[found]

@@ -114,7 +114,7 @@ def fit_segments(
             f"segments: expected one id per score {scores.shape}, got shape {segments.shape}"
         )
     keys, codes = group(segments)
-    shared = prior if prior is not None and np.ndim(prior.mean) == 1 else None
+    shared = _shared_prior(prior)
     prior = _flat_prior(prior, (len(keys),), scores.dtype)
 
     sizes = np.bincount(codes, minlength=len(keys))
@@ -134,10 +134,15 @@ def fit_segments(
     by_size = fit_problems(sizes, take, scores.dtype, prior, options, progress)
     each = jax.tree.map(lambda x: x[rank], by_size)
     _report_non_finite(each, options, "segments", keys)
-    pooled = fit(
-        scores, labels, weights=weights, prior=shared, options=replace(options, non_finite="omit")
+
+    # One bad row must not cost the unseen segments their calibration.
+    omitting = replace(options, non_finite="omit")
+    shared = _flat_prior(shared, (1,), scores.dtype)
+    rows = scores, labels, weights
+    pooled = fit_problems(
+        np.array([len(scores)]), lambda _: rows, scores.dtype, shared, omitting, progress=False
     )
-    return SegmentCalibrator(keys, each, pooled.sigmoid)
+    return SegmentCalibrator(keys, each, jax.tree.map(lambda x: x[0, ...], pooled.sigmoid))
 
 
 def fit_one_vs_rest(
@@ -206,12 +211,19 @@ def _flat_prior(prior, batch, dtype):
     return GaussianPrior(mean.reshape(-1, 2), precision.reshape(-1, 2, 2))
 
 
+def _shared_prior(prior):
+    """The prior if it is one for all problems, which then holds for the pooled fit too."""
+    if not isinstance(prior, GaussianPrior):
+        return None
+    return prior if np.ndim(prior.mean) == 1 and np.ndim(prior.precision) == 2 else None
+
+
 def _report_non_finite(result, options, kind, names):
     bad = np.flatnonzero(result.status == Status.NON_FINITE)
     if not len(bad):
         return
     what = (
-        f"NaN or infinite scores, labels or weights in {len(bad):,} of {len(names):,} {kind}, "
+        f"NaN, infinite or overflowing numbers in {len(bad):,} of {len(names):,} {kind}, "
         f"first in {names[bad[0] : bad[0] + 1].tolist()[0]!r}"
     )
     if options.non_finite == "raise":

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from platt_jax import tiles
-from platt_jax.objective import Derivatives, GaussianPrior, Targets
+from platt_jax.objective import Derivatives, Targets
 from platt_jax.tiles import Moments, Summary, Tiles
 
 
@@ -92,17 +92,17 @@ def parameters_back(frame: Frame, A, B):
     return A, B - A * frame.center
 
 
-def parameters_into(frame: Frame, A, B):
-    """(A', B') in the frame."""
-    return A / frame.scale, B + A * frame.center
-
-
-def prior_into(frame: Frame, prior: GaussianPrior) -> GaussianPrior:
-    """The prior on (A, B) as one on (A', B')."""
-    one, zero = jnp.ones_like(frame.scale), jnp.zeros_like(frame.scale)
-    back = _matrix(frame.scale, zero, -frame.center * frame.scale, one)
-    mean = parameters_into(frame, prior.mean[..., 0], prior.mean[..., 1])
-    return GaussianPrior(jnp.stack(mean, -1), jnp.swapaxes(back, -1, -2) @ prior.precision @ back)
+def derivatives_into(frame: Frame, at: Derivatives) -> Derivatives:
+    """Derivatives by (A, B) as those by (A', B')."""
+    center, scale = frame.center, frame.scale
+    h_AB = at.h_AB - center * at.h_BB
+    return Derivatives(
+        g_A=scale * (at.g_A - center * at.g_B),
+        g_B=at.g_B,
+        h_AA=scale * (scale * (at.h_AA - center * (at.h_AB + h_AB))),
+        h_AB=scale * h_AB,
+        h_BB=at.h_BB,
+    )
 
 
 def derivatives_back(frame: Frame, at: Derivatives):

@@ -2,7 +2,6 @@
 
 import json
 import os
-import zipfile
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ _ARRAYS = {
     "SegmentCalibrator": ("keys", "fallback_A", "fallback_B", *_FIT_FIELDS),
     "OneVsRestCalibrator": ("classes", *_FIT_FIELDS),
 }
+_CODES = ("status", "flags", "iterations", "passes")
 # Axes that a field has behind the batch's own.
 _TRAILING = {"gradient": (2,), "hessian": (2, 2), "covariance": (2, 2)}
 
@@ -91,34 +91,48 @@ def load(path: str | os.PathLike) -> Calibrator:
         ValueError: the file is no calibrator, is damaged, or is from a newer version.
         OSError: the file cannot be read.
     """
-    try:
-        with open(path, "rb") as handle, np.load(handle, allow_pickle=False) as file:
-            header = json.loads(str(file["header"]))
-            if header["format"] != _FORMAT:
-                raise ValueError
-            newer = header["version"] > _VERSION
-            arrays = {} if newer else {name: file[name] for name in _ARRAYS[header["kind"]]}
-    except (zipfile.BadZipFile, EOFError, KeyError, TypeError, AttributeError, ValueError):
-        raise ValueError(f"{path}: not a calibrator that platt_jax saved, or damaged") from None
-    if newer:
-        raise ValueError(
-            f"{path}: written by a newer platt_jax as version {header['version']}; this one reads "
-            f"up to version {_VERSION}"
-        )
-    _check_shapes(arrays, path)
+    with open(path, "rb") as handle:
+        try:
+            header, arrays = _read(handle)
+        except _NewerVersionError as newer:
+            raise ValueError(f"{path}: {newer}") from None
+        except Exception:
+            # A damaged file can fail anywhere in zip, header or array parsing, in many ways.
+            raise ValueError(f"{path}: not a calibrator that platt_jax saved, or damaged") from None
     return _from_arrays(header["kind"], arrays)
 
 
-def _check_shapes(arrays, path):
+class _NewerVersionError(Exception):
+    pass
+
+
+def _read(handle):
+    with np.load(handle, allow_pickle=False) as file:
+        header = json.loads(str(file["header"]))
+        if header["format"] != _FORMAT or type(header["version"]) is not int:
+            raise ValueError
+        if header["version"] > _VERSION:
+            raise _NewerVersionError(
+                f"written by a newer platt_jax as version {header['version']}; this one reads up "
+                f"to version {_VERSION}"
+            )
+        arrays = {name: file[name] for name in _ARRAYS[header["kind"]]}
     names = arrays.get("keys", arrays.get("classes"))
     batch = arrays["A"].shape if names is None else (len(names),)
+    if names is not None and names.ndim != 1:
+        raise ValueError
+    if "keys" in arrays and not (arrays["keys"][:-1] < arrays["keys"][1:]).all():
+        raise ValueError
     for name in ("A", "B", *_FIT_FIELDS):
-        expected = batch + _TRAILING.get(name, ())
-        if name in arrays and arrays[name].shape != expected:
-            raise ValueError(
-                f"{path}: damaged calibrator, {name} has shape {arrays[name].shape}, "
-                f"expected {expected}"
-            )
+        _check(arrays.get(name), batch + _TRAILING.get(name, ()), "i" if name in _CODES else "f")
+    for name in ("fallback_A", "fallback_B"):
+        _check(arrays.get(name), (), "f")
+    return header, arrays
+
+
+def _check(array, shape, kind):
+    if array is not None and (array.shape != shape or array.dtype.kind != kind):
+        raise ValueError
 
 
 def _to_arrays(calibrator):

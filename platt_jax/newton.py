@@ -5,6 +5,7 @@ proposes (`trial`), accepts it or halves the step, and proposes the next point: 
 iteration, backtracking as state. `solve` vmaps it over the problems.
 """
 
+import numbers
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, NamedTuple
@@ -17,6 +18,7 @@ from platt_jax.status import Status
 
 _ARMIJO = 1e-4  # the sufficient-decrease constant of Algorithm 1
 _RUNNING = -1
+_MOST_NOISE = 1e-2  # standard errors; a fit that rounding keeps farther off has not converged
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,8 @@ class Options:
             they are.
         monotone: restrict the slope to its useful sign, A <= 0.
         non_finite: "flag" gives problems with NaN or infinite input status NON_FINITE; "raise"
-            makes them a ValueError; "omit" fits without the rows concerned.
+            makes them a ValueError (but in `solve`, which cannot raise, a flag); "omit" fits
+            without the rows concerned.
         line_search: "gradient" accepts a step once the derivatives at its end prove the paper's
             sufficient decrease, and needs no loss; "loss" also computes the loss, as the paper
             prints it, before it rejects a step: one more pass over the rows for every trial.
@@ -115,11 +118,11 @@ _CHOICES: dict[str, tuple] = {
 
 
 def _is_count(value) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool) and int(value) >= 1
 
 
 def _is_number(value, above, at_most) -> bool:
-    return isinstance(value, int | float) and above < value <= at_most
+    return isinstance(value, numbers.Real) and above < value <= at_most
 
 
 def _check(name, value, expected, ok):
@@ -145,6 +148,7 @@ class State(NamedTuple):
     step_B: jax.Array
     length: jax.Array  # the part of the direction to try next
     decrement: jax.Array  # Newton decrement at (A, B)
+    unseen: jax.Array  # (A, B) is a start, to be accepted whatever its derivatives
     pinned: jax.Array  # A is held at 0 (monotone=True)
     status: jax.Array  # a Status, or running
     iterations: jax.Array  # accepted Newton steps
@@ -154,7 +158,7 @@ class State(NamedTuple):
 def start(A, B) -> State:
     """The state that asks for an evaluation at (A, B)."""
     zero = jnp.zeros_like(A)
-    count = jnp.zeros(jnp.shape(A), jnp.int32)
+    count = jnp.zeros_like(A, jnp.int32)
     return State(
         A=A,
         B=B,
@@ -162,7 +166,8 @@ def start(A, B) -> State:
         step_A=zero,
         step_B=zero,
         length=zero,
-        decrement=zero + jnp.inf,
+        decrement=zero,
+        unseen=count == 0,
         pinned=count > 0,
         status=count + _RUNNING,
         iterations=count,
@@ -190,17 +195,17 @@ def step(state: State, at: Derivatives, change, facts: Facts, options: Options) 
         facts: about the problem.
         options: how to fit.
     """
-    first = jnp.isinf(state.decrement)
-    sufficient = _proves_decrease(state, at, facts)
+    sufficient = state.unseen | _proves_decrease(state, at, facts)
     if change is not None:
         sufficient |= change < _ARMIJO * state.length * _slope(state, state.at)
-    finite = jnp.isfinite(at.g_A + at.g_B + at.h_AA + at.h_AB + at.h_BB)
     moved, stayed = _accept(state, at, facts, options), _reject(state, facts, options)
-    new = jax.tree.map(partial(jnp.where, finite & (first | sufficient)), moved, stayed)
+    finite = jnp.isfinite(at.g_A + at.g_B + at.h_AA + at.h_AB + at.h_BB + moved.decrement)
+    new = jax.tree.map(partial(jnp.where, finite & sufficient), moved, stayed)
     new = new._replace(
-        status=jnp.where(first & ~finite, int(Status.NON_FINITE), new.status),
+        status=jnp.where(state.unseen & ~finite, int(Status.NON_FINITE), new.status),
         passes=state.passes + 1,
     )
+    new = _pin(new) if options.monotone else new
     return jax.tree.map(partial(jnp.where, running(state)), new, state)
 
 
@@ -225,15 +230,16 @@ def newton_direction(at: Derivatives, sigma, pinned):
 def _accept(state, at, facts, options):
     A, B = trial(state)
     step_A, step_B, decrement = newton_direction(at, _sigma(facts, options), state.pinned)
-    iterations = state.iterations + jnp.where(jnp.isinf(state.decrement), 0, 1)
+    iterations = state.iterations + jnp.where(state.unseen, 0, 1)
     if options.stopping == "gradient":
         done = (jnp.abs(at.g_A) < options.tol) & (jnp.abs(at.g_B) < options.tol)
     else:
-        noise = _noise(facts, options)
-        stalled = (state.length == 1) & (decrement <= noise) & (decrement > state.decrement / 2)
+        full = ~state.unseen & (state.length == 1)
+        noise = _noise(at, facts, options)
+        stalled = full & (decrement <= noise) & (decrement > state.decrement / 2)
         done = (decrement <= options.tol) | stalled
     exhausted = jnp.where(iterations >= options.max_iter, int(Status.MAX_ITERATIONS), _RUNNING)
-    new = state._replace(
+    return state._replace(
         A=A,
         B=B,
         at=at,
@@ -242,30 +248,31 @@ def _accept(state, at, facts, options):
         length=jnp.ones_like(A),
         decrement=decrement,
         status=jnp.where(done, int(Status.CONVERGED), exhausted),
+        unseen=jnp.zeros_like(state.unseen),
         iterations=iterations,
     )
-    return _pin(new) if options.monotone else new
 
 
 def _reject(state, facts, options):
     length = state.length / 2
     # With the decrement down at rounding level there is nothing left to gain.
-    done = (options.stopping == "decrement") & (state.decrement <= _noise(facts, options))
+    quiet = state.decrement <= _noise(state.at, facts, options)
+    done = (options.stopping == "decrement") & quiet & ~state.unseen
     failed = jnp.where(length < options.min_step, int(Status.LINE_SEARCH_FAILED), _RUNNING)
     return state._replace(length=length, status=jnp.where(done, int(Status.CONVERGED), failed))
 
 
 def _pin(state):
-    """Where the unconstrained optimum has A > 0, start again on the boundary A = 0.
+    """Where the search ends with A > 0, start again on the boundary A = 0.
 
     The problem is convex, so the constrained optimum then lies there.
     """
-    wrong = (state.status == Status.CONVERGED) & (state.A > 0)
+    wrong = ~running(state) & (state.A > 0)
     zero = jnp.zeros_like(state.A)
     pinned = state._replace(
         A=zero,
         length=zero,
-        decrement=zero + jnp.inf,
+        unseen=jnp.ones_like(state.unseen),
         pinned=jnp.ones_like(state.pinned),
         status=jnp.full_like(state.status, _RUNNING),
     )
@@ -275,13 +282,18 @@ def _pin(state):
 def _sigma(facts, options):
     if options.sigma == "dynamic":
         return jnp.where(facts.low == facts.high, 1e-12, 0.0).astype(facts.low.dtype)
-    return jnp.asarray(options.sigma, facts.low.dtype)
+    # Of data that weigh less than one row it must not become the larger part of the Hessian.
+    return options.sigma * jnp.minimum(facts.total_weight, 1)
 
 
-def _noise(facts, options):
-    """The decrement that rounding alone can cause: gradient entries err by eps per unit weight."""
-    eps = jnp.finfo(facts.low.dtype).eps
-    return jnp.maximum(10 * options.tol, 4 * eps * jnp.sqrt(facts.total_weight))
+def _noise(at, facts, options):
+    """The decrement that rounding alone can cause; below it, a search that stalls has arrived.
+
+    Gradient entries err by eps times the weight of the rows, or the prior's curvature.
+    """
+    weight = facts.total_weight + at.h_AA + at.h_BB
+    noise = 4 * jnp.finfo(weight.dtype).eps * jnp.sqrt(weight)
+    return jnp.maximum(10 * options.tol, jnp.minimum(noise, _MOST_NOISE))
 
 
 def _slope(state, at):

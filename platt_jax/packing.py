@@ -113,7 +113,7 @@ def gather(scores, labels, weights, start, size, owner, part) -> Tiles:
     source = jnp.where(there, start[owner][:, None, :, None] + row, 0)
 
     def place(flat, padding):
-        return jnp.where(there, flat.at[source].get(mode="promise_in_bounds"), padding)
+        return jnp.where(there, jnp.asarray(flat).at[source].get(mode="promise_in_bounds"), padding)
 
     return Tiles(
         scores=place(scores, 0),

@@ -33,7 +33,7 @@ def group(segments: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return keys, codes[offsets]
 
 
-def locate(keys: np.ndarray, segments: np.ndarray) -> np.ndarray:
+def locate(keys: np.ndarray, segments: np.ndarray, name: str = "segments") -> np.ndarray:
     """For each row the index of its segment among keys, -1 where it is not there.
 
     Raises:
@@ -43,9 +43,12 @@ def locate(keys: np.ndarray, segments: np.ndarray) -> np.ndarray:
         where = {key: i for i, key in enumerate(keys.tolist())}
         return np.fromiter((where.get(s, -1) for s in segments.tolist()), np.int64, len(segments))
     if (keys.dtype.kind == "U") != (segments.dtype.kind == "U"):
-        raise ValueError(
-            f"segments: expected ids of the kind fitted, {keys.dtype}, got {segments.dtype}"
-        )
+        raise ValueError(f"{name}: expected ids of the kind of {keys.dtype}, got {segments.dtype}")
+    if keys.dtype.kind in "iu" and segments.dtype.kind in "iu" and keys.dtype != segments.dtype:
+        # NumPy would compare int64 with uint64 as float64.
+        ends = np.iinfo(keys.dtype)
+        there = (segments >= ends.min) & (segments <= ends.max)
+        return np.where(there, locate(keys, segments.astype(keys.dtype)), -1)
     found = np.minimum(np.searchsorted(keys, segments), len(keys) - 1)
     return np.where(keys[found] == segments, found, -1)
 

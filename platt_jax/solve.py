@@ -4,7 +4,6 @@ Pure and traceable. `solve` is for users who differentiate through a fit or embe
 their own; `solve_tiles` is what it shares with `fit`.
 """
 
-import operator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -37,7 +36,9 @@ class Fixed(NamedTuple):
     labels: jax.Array
     owner: jax.Array
     slices: jax.Array
+    frame: Frame
     facts: Facts
+    unbounded: jax.Array  # whether the loss falls forever along a ray
     A: jax.Array
     B: jax.Array
 
@@ -127,13 +128,15 @@ def solve_tiles(rows: Tiles, prior: GaussianPrior | None, options: Options) -> F
         scores=rows.scores,
         weights=rows.weights,
         targets=targets,
-        prior=None if prior is None else frames.prior_into(frame, prior),
+        prior=prior,
     )
     fixed = Fixed(
         labels=rows.labels,
         owner=rows.owner,
         slices=rows.slices,
+        frame=frame,
         facts=jax.lax.stop_gradient(Facts(low, high, n_pos + n_neg)),
+        unbounded=_unbounded(seen, n_pos, n_neg, prior, options),
         A=A,
         B=B,
     )
@@ -141,12 +144,21 @@ def solve_tiles(rows: Tiles, prior: GaussianPrior | None, options: Options) -> F
 
 
 def _drop_absent(rows, options):
-    """Rows of weight 0 are gone, and with non_finite="omit" so are those that are not finite."""
+    """Rows that are not finite are gone if their weight is 0, or with non_finite="omit".
+
+    Other rows of weight 0 stay: they add nothing, but the fit has a derivative by their weight.
+    """
+    bad = tiles.bad_rows(rows)
     if options.non_finite == "omit":
-        rows = tiles.drop(rows, tiles.bad_rows(rows))
-    if rows.weights is not None:
-        rows = tiles.drop(rows, rows.weights == 0)
-    return rows
+        return tiles.drop(rows, bad)
+    return rows if rows.weights is None else tiles.drop(rows, bad & (rows.weights == 0))
+
+
+def _unbounded(seen, n_pos, n_neg, prior, options):
+    """Whether the loss has no minimum: nothing bounds the parameters of separable labels."""
+    if options.targets == "platt" or prior is not None:
+        return jnp.zeros_like(n_pos, bool)
+    return ~_both_classes(n_pos, n_neg) | _separable(seen, n_pos, n_neg)
 
 
 def _frame_and_start(rows, seen, n_pos, n_neg, targets, options):
@@ -158,8 +170,11 @@ def _frame_and_start(rows, seen, n_pos, n_neg, targets, options):
         A, B = frames.prior_start(n_pos, n_neg)
     if options.standardize:
         return frame, A, B
+    # Constant scores are centred all the same: it holds the undetermined A at 0.
+    low, high = frames.score_range(seen)
+    identity = Frame(jnp.where(low == high, frame.center, 0), jnp.ones_like(A))
     A, B = frames.parameters_back(frame, A, B)
-    return Frame(jnp.zeros_like(A), jnp.ones_like(A)), A, B
+    return identity, A, B + A * identity.center
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
@@ -179,7 +194,10 @@ def _root(options, inputs: Inputs, fixed: Fixed) -> Solution:
         lambda state: jnp.any(newton.running(state)), advance, newton.start(fixed.A, fixed.B)
     )
     loss = _loss(inputs, fixed, (state.A, state.B))
-    return Solution(state.A, state.B, loss, state.at, state.status, state.iterations, state.passes)
+    # Where there is no optimum, the search has only come to where the loss is all but flat.
+    nowhere = fixed.unbounded & ~state.pinned & (state.status == Status.CONVERGED)
+    status = jnp.where(nowhere, int(Status.MAX_ITERATIONS), state.status)
+    return Solution(state.A, state.B, loss, state.at, status, state.iterations, state.passes)
 
 
 @_root.defjvp
@@ -215,20 +233,24 @@ def _derivatives(inputs: Inputs, fixed: Fixed, point, options) -> Derivatives:
     at = tiles.evaluate(_rows(inputs, fixed), point, inputs.targets, options.derivatives)
     if inputs.prior is None:
         return at
-    return jax.tree.map(jnp.add, at, objective.prior_derivatives(inputs.prior, *point))
+    # Where the scores lie far from 0, only the original coordinates hold the prior unrounded.
+    prior = objective.prior_derivatives(inputs.prior, *frames.parameters_back(fixed.frame, *point))
+    return jax.tree.map(jnp.add, at, frames.derivatives_into(fixed.frame, prior))
 
 
 def _loss(inputs: Inputs, fixed: Fixed, point):
-    loss = tiles.nll(_rows(inputs, fixed), point, inputs.targets)
-    return loss if inputs.prior is None else loss + objective.prior_penalty(inputs.prior, *point)
+    return tiles.nll(_rows(inputs, fixed), point, inputs.targets) + _penalty(inputs, fixed, point)
 
 
 def _loss_change(inputs: Inputs, fixed: Fixed, before, after):
     change = tiles.nll_change(_rows(inputs, fixed), before, after, inputs.targets)
+    return change + (_penalty(inputs, fixed, after) - _penalty(inputs, fixed, before))
+
+
+def _penalty(inputs: Inputs, fixed: Fixed, point):
     if inputs.prior is None:
-        return change
-    penalties = (objective.prior_penalty(inputs.prior, *point) for point in (after, before))
-    return change + operator.sub(*penalties)
+        return jnp.zeros_like(fixed.A)
+    return objective.prior_penalty(inputs.prior, *frames.parameters_back(fixed.frame, *point))
 
 
 def _rows(inputs: Inputs, fixed: Fixed) -> Tiles:
@@ -240,7 +262,7 @@ def _report(solution, frame, seen, n_pos, n_neg, options) -> Fit:
     at, empty = solution.at, (n_pos + n_neg) == 0
     status = jnp.where(empty, int(Status.EMPTY), solution.status)
     status = jnp.where(seen.bad, int(Status.NON_FINITE), status)
-    failed = seen.bad | empty
+    failed = (status == Status.NON_FINITE) | (status == Status.EMPTY)
 
     def answer(x):
         return jnp.where(failed.reshape(failed.shape + (1,) * (x.ndim - 2)), jnp.nan, x)
@@ -269,13 +291,23 @@ def _pinned(solution, options):
 
 
 def _flags(A, seen, n_pos, n_neg):
-    both = (n_pos > 0) & (n_neg > 0)
+    some = (n_pos + n_neg) > 0
     low, high = frames.score_range(seen)
-    apart = (seen.high_neg <= seen.low_pos) | (seen.high_pos <= seen.low_neg)
     flags = (
-        (Flag.ONE_CLASS, ~both & ((n_pos + n_neg) > 0)),
-        (Flag.CONSTANT_SCORES, (low == high) & ((n_pos + n_neg) > 0)),
-        (Flag.SEPARABLE, both & apart & (low < high)),
+        (Flag.ONE_CLASS, some & ~_both_classes(n_pos, n_neg)),
+        (Flag.CONSTANT_SCORES, some & (low == high)),
+        (Flag.SEPARABLE, _separable(seen, n_pos, n_neg)),
         (Flag.REVERSED, A > 0),
     )
     return sum(jnp.where(~seen.bad & raised, jnp.int32(flag), 0) for flag, raised in flags)
+
+
+def _both_classes(n_pos, n_neg):
+    return (n_pos > 0) & (n_neg > 0)
+
+
+def _separable(seen, n_pos, n_neg):
+    """Whether a threshold splits the classes, ties at the threshold included."""
+    low, high = frames.score_range(seen)
+    apart = (seen.high_neg <= seen.low_pos) | (seen.high_pos <= seen.low_neg)
+    return _both_classes(n_pos, n_neg) & apart & (low < high)

@@ -40,7 +40,7 @@ class Flag(IntFlag):
     """What is noteworthy about a problem, whatever its status."""
 
     ONE_CLASS = 1  # all labels are the same
-    CONSTANT_SCORES = 2  # all scores are the same: A = 0, B the log-odds of the mean target
+    CONSTANT_SCORES = 2  # all scores are the same: without a prior A = 0
     SEPARABLE = 4  # a threshold splits the classes: only Platt's targets or a prior bound the slope
     REVERSED = 8  # A > 0: higher scores mean class 0
 
@@ -52,7 +52,7 @@ class Flag(IntFlag):
 
 _FLAG_MESSAGES = {
     Flag.ONE_CLASS: "All labels are the same; the sigmoid is flat. Pool this problem with others.",
-    Flag.CONSTANT_SCORES: "All scores are the same; A is 0 and B the log-odds of the mean target.",
+    Flag.CONSTANT_SCORES: "All scores are the same and tell nothing; without a prior A is 0.",
     Flag.SEPARABLE: (
         "A threshold splits the classes, so only Platt's targets or a prior bound the slope. "
         "Trust the ranking, not extreme probabilities."

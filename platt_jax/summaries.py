@@ -4,6 +4,7 @@ from collections.abc import Callable
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+import jax
 import numpy as np
 
 from platt_jax.status import Flag, Status
@@ -78,6 +79,10 @@ def flag_counts(fit: "Fit") -> dict[str, int]:
 
 def describe(kind: str, fit: "Fit") -> str:
     """Three lines: what was fitted, how it ended, what is flagged."""
+    if not isinstance(fit.status, np.ndarray | np.generic | jax.Array) or isinstance(
+        fit.status, jax.core.Tracer
+    ):
+        return f"{kind}: traced, of {fit.status}"
     return "\n".join([_headline(kind, fit), *("  " + line for line in _outcome(fit))])
 
 

@@ -89,7 +89,7 @@ def counts(tiles: Tiles):
 def moments(tiles: Tiles, center, scale) -> tuple[Moments, Moments]:
     """The moments of the scores with label 1, and of those with label 0."""
     g = (tiles.scores - on_rows(tiles, center)) * on_rows(tiles, scale)
-    g_pos, g_neg = (jnp.where(tiles.labels == label, g, 0) for label in (1, 0))
+    g_pos, g_neg = (jnp.where(_of_class(tiles, label), g, 0) for label in (1, 0))
     sums = _sums(tiles, g_pos, g_pos * g_pos, g_neg, g_neg * g_neg)
     return Moments(*sums[:2]), Moments(*sums[2:])
 
@@ -98,7 +98,7 @@ def summarise(tiles: Tiles) -> Summary:
     """The ranges of the scores by class, and which problems hold a row that is not finite."""
     f, inf = tiles.scores, jnp.asarray(jnp.inf, tiles.scores.dtype)
     lows_highs = [
-        jnp.where(tiles.labels == label, sign * f, inf) for label in (1, 0) for sign in (1, -1)
+        jnp.where(_of_class(tiles, label), sign * f, inf) for label in (1, 0) for sign in (1, -1)
     ]
     operands = [jnp.where(bad_rows(tiles), -inf, 0), *lows_highs]
     lanes = lax.reduce(
@@ -110,6 +110,12 @@ def summarise(tiles: Tiles) -> Summary:
     )
     bad, low_pos, high_pos, low_neg, high_neg = jnp.moveaxis(least, -1, 0)
     return Summary(bad < 0, low_pos, -high_pos, low_neg, -high_neg)
+
+
+def _of_class(tiles, label):
+    """Which rows count for this class."""
+    rows = tiles.labels == label
+    return rows if tiles.weights is None else rows & (tiles.weights > 0)
 
 
 def bad_rows(tiles: Tiles):
@@ -153,7 +159,9 @@ def _nll_lanes(tiles, point, targets):
         return _sum_minus_log_product(*objective.nll_factors(*row))
     linear, rest = objective.nll(*row)
     # Two sums, added afterwards: XLA is slow at a reduction of one operand over the depth alone.
-    return sum(_sum_depth(tiles.weights * linear, tiles.weights * rest))
+    # Weight 0 times an overflowing loss is to be 0.
+    weighted = [jnp.where(tiles.weights == 0, 0, tiles.weights * term) for term in (linear, rest)]
+    return sum(_sum_depth(*weighted))
 
 
 def _sums(tiles, *terms):

@@ -5,6 +5,8 @@ import math
 import mpmath
 import numpy as np
 
+NO_PRIOR = (0, 0), ((0, 0), (0, 0))
+
 
 def targets(labels, weights=None, kind="platt"):
     """The target of each row."""
@@ -30,10 +32,10 @@ def six_sums(scores, labels, A, B, weights=None, kind="platt"):
     return [math.fsum(w * term) for term in (loss, f * d1, d1, f * f * d2, f * d2, d2)]
 
 
-def optimum(scores, labels, weights=None, kind="platt", start=(0.0, 0.0), digits=50):
+def optimum(scores, labels, weights=None, kind="platt", prior=None, start=(0, 0), digits=50):
     """(A, B) at the optimum to many digits, and the exact 2 x 2 Hessian there.
 
-    Newton's method with step halving in mpmath, from anywhere.
+    Newton's method with step halving in mpmath, from anywhere. The prior is (mean, precision).
     """
     with mpmath.workdps(digits):
         f = [mpmath.mpf(float(x)) for x in scores]
@@ -47,15 +49,15 @@ def optimum(scores, labels, weights=None, kind="platt", start=(0.0, 0.0), digits
         rows = [(fi, high if yi else low, wi) for fi, yi, wi in zip(f, y, w, strict=True)]
         A, B = mpmath.mpf(float(start[0])), mpmath.mpf(float(start[1]))
         for _ in range(200):
-            g_A, g_B, h_AA, h_AB, h_BB = _derivatives(rows, A, B)
+            g_A, g_B, h_AA, h_AB, h_BB = _derivatives(rows, A, B, prior)
             det = h_AA * h_BB - h_AB**2
             d_A, d_B = -(h_BB * g_A - h_AB * g_B) / det, -(h_AA * g_B - h_AB * g_A) / det
             decrement = mpmath.sqrt(-(g_A * d_A + g_B * d_B))
             if decrement < mpmath.mpf(10) ** (-digits // 3):
                 break
             step = mpmath.mpf(1)
-            while decrement > 0.1 and _loss(rows, A + step * d_A, B + step * d_B) > (
-                _loss(rows, A, B) + step * (g_A * d_A + g_B * d_B) / 10**4
+            while decrement > 0.1 and _loss(rows, A + step * d_A, B + step * d_B, prior) > (
+                _loss(rows, A, B, prior) + step * (g_A * d_A + g_B * d_B) / 10**4
             ):
                 step /= 2
             A, B = A + step * d_A, B + step * d_B
@@ -70,8 +72,10 @@ def error_in_standard_errors(A, B, exact):
         return float(mpmath.sqrt(abs(a * a * h_AA + 2 * a * b * h_AB + b * b * h_BB)))
 
 
-def _derivatives(rows, A, B):
-    sums = [mpmath.mpf(0)] * 5
+def _derivatives(rows, A, B, prior):
+    (m_A, m_B), ((p_AA, p_AB), (_, p_BB)) = prior or NO_PRIOR
+    off_A, off_B = A - m_A, B - m_B
+    sums = [p_AA * off_A + p_AB * off_B, p_AB * off_A + p_BB * off_B, p_AA, p_AB, p_BB]
     for f, t, w in rows:
         e = mpmath.exp(A * f + B)
         p, q = 1 / (1 + e), e / (1 + e)
@@ -81,8 +85,13 @@ def _derivatives(rows, A, B):
     return sums
 
 
-def _loss(rows, A, B):
-    return sum(w * (t * (A * f + B) + mpmath.log(1 + mpmath.exp(-(A * f + B)))) for f, t, w in rows)
+def _loss(rows, A, B, prior):
+    (m_A, m_B), ((p_AA, p_AB), (_, p_BB)) = prior or NO_PRIOR
+    off_A, off_B = A - m_A, B - m_B
+    penalty = (p_AA * off_A**2 + 2 * p_AB * off_A * off_B + p_BB * off_B**2) / 2
+    return penalty + sum(
+        w * (t * (A * f + B) + mpmath.log(1 + mpmath.exp(-(A * f + B)))) for f, t, w in rows
+    )
 
 
 def appendix_3(scores, labels):

@@ -117,6 +117,25 @@ def test_prior_is_a_quadratic_on_the_parameters(rng):
     assert apart.A[1] != pytest.approx(fit.A[1], rel=1e-3)
 
 
+@pytest.mark.parametrize(("mean", "precision"), [(1e6, 1e4), (1e6, 1e6), (1e3, 1.0)])
+def test_a_prior_is_as_accurate_far_from_zero(mean, precision, rng):
+    scores, labels = problem(rng, 60)
+    scores = scores + mean
+    prior = GaussianPrior(np.array([-1.0, 0.0]), precision * np.eye(2))
+    one = pj.fit(scores, labels, prior=prior)
+    assert one.converged
+    A, B = float(one.A), float(one.B)
+    off = np.array([A + 1, B])
+    assert one.nll == pytest.approx(
+        six_sums(scores, labels, A, B)[0] + off @ prior.precision @ off / 2, rel=1e-6
+    )
+    # No neighbour along the flat direction, or across it, is better.
+    for d_A, d_B in ((1e-6, -1e-6 * mean), (-1e-6, 1e-6 * mean), (0, 1e-3), (0, -1e-3)):
+        off = np.array([A + d_A + 1, B + d_B])
+        worse = six_sums(scores, labels, A + d_A, B + d_B)[0] + off @ prior.precision @ off / 2
+        assert worse >= float(one.nll) - 1e-6 * abs(float(one.nll))
+
+
 # --- invariances ---------------------------------------------------------------------------------
 
 
@@ -208,6 +227,8 @@ def test_dtype_follows_the_scores_whatever_the_x64_flag(flag, rng):
     assert single.hessian.dtype == single.n_pos.dtype == np.float32
     assert abs(double.A - single.A) < 1e-5
     assert float(double.A) != float(np.float32(double.A))
+    swapped = scores.astype(">f4")
+    assert pj.fit(swapped, labels).A.dtype == np.dtype(np.float32)
     for kind, expected in ((np.int32, np.float64), (np.float16, np.float32)):
         assert pj.fit((10 * scores).astype(kind), labels).A.dtype == expected
 
@@ -303,6 +324,16 @@ def test_non_finite_is_flagged_raised_or_omitted(where, rng):
     assert fit.status.tolist() == [0, Status.NON_FINITE, 0]
     with pytest.raises(ValueError, match="first in 1"):
         pj.fit(**arrays, options=Options(non_finite="raise"))
+    columns = {k: v.T for k, v in arrays.items()}
+    if where != "weights":
+        columns["weights"] = None
+        with pytest.warns(RuntimeWarning, match="1 of 3 classes, first in 1"):
+            assert pj.fit_one_vs_rest(**columns).fit.status.tolist() == fit.status.tolist()
+    flat = {k: v.ravel() for k, v in arrays.items()}
+    with pytest.warns(RuntimeWarning, match="1 of 3 segments, first in 1"):
+        calibrator = pj.fit_segments(**flat, segments=np.repeat([0, 1, 2], 30))
+    assert calibrator.fit.status.tolist() == fit.status.tolist()
+    assert np.isfinite(calibrator.fallback.A)
     omitted = pj.fit(**arrays, options=Options(non_finite="omit"))
     without = pj.fit(**{k: np.delete(v[1], 4) for k, v in arrays.items()})
     assert omitted.A[1] == pytest.approx(without.A, rel=1e-10)
@@ -330,6 +361,48 @@ def test_extreme_scores_stay_finite(rng):
     ):
         one = pj.fit(extreme, labels)
         assert one.converged and np.isfinite([one.A, one.B, one.nll]).all()
+
+
+@pytest.mark.parametrize("labels", [[0, 0, 1, 1], [1, 1, 1, 1], [1, 1, 0, 0]])
+def test_without_targets_what_has_no_optimum_does_not_converge(labels):
+    plain = Options(targets="none")
+    one = pj.fit([1.0, 2, 3, 4], labels, options=plain)
+    assert one.status == Status.MAX_ITERATIONS and np.isfinite([one.A, one.B]).all()
+    prior = GaussianPrior(np.zeros(2), np.eye(2))
+    assert pj.fit([1.0, 2, 3, 4], labels, prior=prior, options=plain).converged
+
+
+def test_overflow_is_non_finite_with_nan_parameters():
+    with pytest.warns(RuntimeWarning, match="overflowing numbers in 1 of 1 problems"):
+        one = pj.fit([1.0, 2.0, 3.0, 4.0], [0, 1, 0, 1], weights=[1e308] * 4)
+    assert one.status == Status.NON_FINITE and np.isnan([one.A, one.B, one.nll]).all()
+
+
+def test_light_weights_are_not_drowned_by_sigma(rng):
+    scores, labels = problem(rng, 100)
+    plain = Options(targets="none")
+    one = pj.fit(scores, labels, options=plain)
+    light = pj.fit(scores, labels, weights=np.full(100, 1e-12), options=plain)
+    assert light.A == pytest.approx(one.A, rel=1e-4)
+
+
+def test_rounding_that_keeps_a_fit_far_off_is_told(rng):
+    """Float32 cannot hold the sums of weights that spread over 24 orders of magnitude."""
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        scores, labels = problem(rng, 50)
+        weights = 10.0 ** rng.uniform(-12, 12, 50)
+        single = pj.fit(scores.astype(np.float32), labels, weights=weights)
+        double = pj.fit(scores.astype(np.float32).astype(float), labels, weights=weights)
+        off = np.array([single.A - double.A, single.B - double.B])
+        error = np.sqrt(off @ double.hessian @ off)
+        assert not single.converged or error < 0.1
+
+
+def test_monotone_holds_however_the_search_ends():
+    scores, labels = [1, 2, 3, 4, 2.5], [1, 1, 0, 0, 1]
+    one = pj.fit(scores, labels, options=Options(max_iter=1, monotone=True, start="prior"))
+    assert one.A <= 0 and np.isfinite(one.B)
 
 
 def test_monotone_holds_the_slope_at_its_useful_sign(rng):
@@ -366,6 +439,7 @@ GOOD = {"scores": np.zeros((3, 4)), "labels": np.array([0, 1, 0, 1])}
         ({"weights": np.ones(3)}, r"weights: expected a shape .*\(3, 4\), got \(3,\)"),
         ({"prior": (0.0, 1.0)}, "prior: expected a GaussianPrior, got tuple"),
         ({"prior": GaussianPrior(np.zeros(3), np.eye(2))}, "prior: expected mean"),
+        ({"prior": GaussianPrior([np.nan, 0], np.eye(2))}, "prior: expected finite numbers"),
         ({"prior": GaussianPrior([-1, 0], 4.0)}, r"prior: .* precision \(2, 2\).*and \(\)"),
         ({"prior": GaussianPrior([-1, 0], -np.eye(2))}, "prior: .*positive semidefinite"),
         ({"prior": GaussianPrior([-1, 0], [[1, 5], [0, 1]])}, "prior: .*symmetric"),
@@ -378,5 +452,5 @@ def test_bad_input_is_named(bad, message):
 
 
 def test_inside_jit_the_way_to_solve_is_shown():
-    with pytest.raises(ValueError, match="scores: .* inside jit call solve"):
+    with pytest.raises(ValueError, match=r"scores: .* inside jit call solve"):
         jax.jit(lambda f: pj.fit(f, [0, 1, 0]).A)(np.zeros(3, np.float32))

@@ -79,7 +79,10 @@ def test_files_that_are_no_calibrators(rng, tmp_path):
         (rewritten(header=header(kind="Ensemble")), "not a calibrator"),
         (rewritten(header=header(version=2)), "by a newer platt_jax as version 2"),
         (rewritten(A=np.array([{}], object)), "not a calibrator"),
-        (rewritten(B=np.zeros(3)), "damaged calibrator, B has shape"),
+        (rewritten(header=header(version="1")), "not a calibrator"),
+        (rewritten(B=np.zeros(3)), "not a calibrator"),
+        (rewritten(A=np.array("text")), "not a calibrator"),
+        (rewritten(status=np.array(0.5)), "not a calibrator"),
     ):
         path.write_bytes(content)
         with pytest.raises(ValueError, match=f"file.npz: .*{message}"):

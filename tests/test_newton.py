@@ -155,5 +155,6 @@ def test_options_and_messages():
     assert Options().with_tol(np.float64).tol == 1e-8
     assert Options(stopping="gradient").with_tol(np.float32).tol == 1e-5
     assert Options(tol=0.1).with_tol(np.float32).tol == 0.1
+    assert Options(max_iter=np.int64(5), tol=np.float32(1e-3)).max_iter == 5
     for member in (*Status, *Flag):
         assert len(member.message) > 20

@@ -41,6 +41,23 @@ def make(k):
     return scores, labels, weights, kind
 
 
+PRIOR = (-1.0, 0.25), ((4.0, 1.0), (1.0, 2.0))
+
+
+@pytest.mark.parametrize("shift", [0.0, 5.0, 1e6])
+def test_optima_under_a_prior(shift):
+    prior = pj.GaussianPrior(*(np.array(part) for part in PRIOR))
+    for k in range(0, PROBLEMS, 7):
+        scores, labels, weights, _ = make(k)
+        f = scores / max(1, np.abs(scores).max()) + shift
+        one = pj.fit(f, labels, weights=weights, prior=prior)
+        assert one.status == Status.CONVERGED, k
+        exact = optimum(f, labels, weights, prior=PRIOR, start=(float(one.A), float(one.B)))
+        rounding = abs(float(np.spacing(one.B))) * float(exact[2][2]) ** 0.5
+        error = error_in_standard_errors(one.A, one.B, exact)
+        assert error <= max(1e-6, rounding), (k, error)
+
+
 def _separable(scores, labels):
     pos, neg = scores[labels == 1], scores[labels == 0]
     return pos.min() >= neg.max() or neg.min() >= pos.max()

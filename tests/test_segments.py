@@ -40,8 +40,14 @@ def test_ids_that_are_none():
             group(bad)
     with pytest.raises(ValueError, match="segments: expected hashable ids"):
         group(np.array([{}, {}], object))
-    with pytest.raises(ValueError, match="segments: expected ids of the kind fitted"):
+    with pytest.raises(ValueError, match="segments: expected ids of the kind of"):
         locate(np.array(["1", "2"]), np.array([1, 2]))
+
+
+def test_large_ids_of_another_integer_type_are_not_rounded():
+    keys = np.array([2**60, 2**60 + 1, 2**60 + 2], np.uint64)
+    assert locate(keys, keys.astype(np.int64)).tolist() == [0, 1, 2]
+    assert locate(keys, np.array([-1, 2**60 + 1])).tolist() == [-1, 1]
 
 
 @pytest.mark.parametrize("bound", [10, 1 << 16, (1 << 16) + 1, 1 << 20])
@@ -124,6 +130,7 @@ def test_flat_arrays_are_asked_for():
         ({"scores": np.zeros((3, 1))}, r"scores: expected a flat array .*\(3, 1\)"),
         ({"segments": [1, 2]}, r"segments: expected one id per score \(3,\), got shape \(2,\)"),
         ({"labels": [0, 1]}, r"labels: .*\(3,\), got \(2,\)"),
+        ({"prior": (0, 1)}, "prior: expected a GaussianPrior"),
     ):
         with pytest.raises(ValueError, match=message):
             pj.fit_segments(**{**good, **bad})
@@ -178,8 +185,20 @@ def test_one_vs_rest_names_what_is_wrong(rng):
     calibrator = pj.fit_one_vs_rest(scores, labels)
     with pytest.raises(ValueError, match=r"scores: expected shape \(N, 3\).*got \(6, 2\)"):
         calibrator.predict_proba(scores[:, :2])
-    far = calibrator.predict_proba(np.full((1, 3), np.sign(calibrator.fit.A) * 1e6))
-    np.testing.assert_allclose(far.sum(), 1)
+    with pytest.raises(ValueError, match="labels: expected ids of the kind"):
+        pj.fit_one_vs_rest(scores, labels, classes=["a", "b", "c"])
+
+
+def test_normalising_keeps_order_in_the_tails_and_nan_where_it_belongs(rng):
+    labels = rng.integers(0, 3, 300)
+    scores = rng.normal(size=(300, 3)) + 2 * np.eye(3)[labels]
+    scores[:, 2][0] = np.nan
+    with pytest.warns(RuntimeWarning, match="1 of 3 classes, first in 2"):
+        calibrator = pj.fit_one_vs_rest(scores, labels)
+    far = calibrator.predict_proba([[-1000.0, -600.0, 0.0], [np.nan, 0.0, 0.0], [3.0, -3.0, 9.0]])
+    np.testing.assert_allclose(far[0, :2], [0, 1], atol=1e-12)
+    assert np.isnan(far[1]).all() and np.isnan(far[:, 2]).all()
+    np.testing.assert_allclose(far[2, :2].sum(), 1)
 
 
 # --- real data -----------------------------------------------------------------------------------
