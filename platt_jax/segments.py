@@ -49,6 +49,14 @@ def locate(keys: np.ndarray, segments: np.ndarray, name: str = "segments") -> np
         ends = np.iinfo(keys.dtype)
         there = (segments >= ends.min) & (segments <= ends.max)
         return np.where(there, locate(keys, segments.astype(keys.dtype)), -1)
+    table = _table_range(keys, len(segments))
+    if table is not None:
+        low, length = table
+        places = np.full(length + 1, -1)  # the last one is for whatever lies outside
+        places[np.subtract(keys, low, dtype=np.int64, casting="unsafe")] = np.arange(len(keys))
+        inside = (segments >= low) & (segments <= keys[-1])
+        offsets = np.subtract(segments, low, dtype=np.int64, casting="unsafe")
+        return places[np.where(inside, offsets, length)]
     found = np.minimum(np.searchsorted(keys, segments), len(keys) - 1)
     return np.where(keys[found] == segments, found, -1)
 
@@ -62,13 +70,13 @@ def stable_argsort(codes, bound):
     return order
 
 
-def _table_range(segments, rows):
-    """(smallest id, range) where a table over the range is cheap, else None."""
-    if segments.dtype.kind not in "iu":
+def _table_range(ids, rows):
+    """(smallest id, range) where a table over the range is cheap for so many rows, else None."""
+    if ids.dtype.kind not in "iu":
         return None
-    low, high = int(segments.min()), int(segments.max())
+    low, high = int(ids.min()), int(ids.max())
     length = high - low + 1
-    return (segments.dtype.type(low), length) if length <= max(_TABLE, 4 * rows) else None
+    return (ids.dtype.type(low), length) if length <= max(_TABLE, 4 * rows) else None
 
 
 def _refuse_nan(segments):

@@ -50,6 +50,12 @@ def test_large_ids_of_another_integer_type_are_not_rounded():
     assert locate(keys, np.array([-1, 2**60 + 1])).tolist() == [-1, 1]
 
 
+def test_unseen_integers_are_not_found_wherever_they_lie():
+    keys = np.array([-3, 5, 9])
+    ids = np.array([-4, -3, 0, 5, 9, 10, 2**62, -(2**62)])
+    assert locate(keys, ids).tolist() == [-1, 0, -1, 1, 2, -1, -1, -1]
+
+
 @pytest.mark.parametrize("bound", [10, 1 << 16, (1 << 16) + 1, 1 << 20])
 def test_stable_argsort(bound, rng):
     codes = rng.integers(0, bound, 5000)

@@ -48,8 +48,16 @@ def setting(rng, x64):
     return inputs, fit
 
 
-@pytest.mark.parametrize("name", ["scores", "weights", "mean", "precision"])
-@pytest.mark.parametrize("derivatives", ["analytic", "autodiff"])
+@pytest.mark.parametrize(
+    ("name", "derivatives"),
+    [
+        ("scores", "analytic"),
+        ("scores", "autodiff"),
+        ("weights", "analytic"),
+        ("mean", "analytic"),
+        ("precision", "analytic"),
+    ],
+)
 def test_jacobians_match_finite_differences_of_the_fit(name, derivatives, setting):
     inputs, fit = setting
     options = Options(derivatives=derivatives, tol=1e-13)
