@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from platt_jax.newton import Options
 from platt_jax.objective import GaussianPrior
+from platt_jax.options import Options
 from platt_jax.segments import locate
 from platt_jax.tiles import BAD_LABEL
 

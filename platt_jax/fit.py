@@ -8,8 +8,8 @@ import numpy as np
 
 from platt_jax import checks
 from platt_jax.calibrators import Fit, OneVsRestCalibrator, SegmentCalibrator, problem_names
-from platt_jax.newton import Options
 from platt_jax.objective import GaussianPrior
+from platt_jax.options import Options
 from platt_jax.run import fit_problems
 from platt_jax.segments import group, stable_argsort
 from platt_jax.status import Status

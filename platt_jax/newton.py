@@ -5,129 +5,19 @@ proposes (`trial`), accepts it or halves the step, and proposes the next point: 
 iteration, backtracking as state. `solve` vmaps it over the problems.
 """
 
-import numbers
-from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from platt_jax.objective import Derivatives
+from platt_jax.options import Options
 from platt_jax.status import Status
 
 _ARMIJO = 1e-4  # the sufficient-decrease constant of Algorithm 1
 _RUNNING = -1
 _MOST_NOISE = 1e-2  # standard errors; a fit that rounding keeps farther off has not converged
-
-
-@dataclass(frozen=True)
-class Options:
-    """How to fit. Immutable and hashable: it is a static argument of the compiled program.
-
-    Attributes:
-        max_iter: Newton iterations at most (>= 1).
-        min_step: the smallest step length tried in a line search, in (0, 1].
-        sigma: added to the Hessian's diagonal; "dynamic" is 0 where the Hessian is positive
-            definite by Theorem 1 of Lin et al., 1e-12 elsewhere.
-        tol: stop where the Newton decrement, the distance to the optimum in standard errors, is
-            at most this. None means 1e-8 in float64 and 1e-4 in float32. With
-            stopping="gradient" it bounds the gradient's entries instead (None means 1e-5).
-        start: "gaussian" is the fit of two normal densities with one variance; "prior" is A = 0
-            and B = log((n_neg + 1) / (n_pos + 1)), the paper's start.
-        derivatives: "analytic", or "autodiff" to take gradient and Hessian from JAX.
-        targets: "platt" smooths the labels by the class counts (Platt 1999); "none" uses them as
-            they are.
-        monotone: restrict the slope to its useful sign, A <= 0.
-        non_finite: "flag" gives problems with NaN or infinite input status NON_FINITE; "raise"
-            makes them a ValueError (but in `solve`, which cannot raise, a flag); "omit" fits
-            without the rows concerned.
-        line_search: "gradient" accepts a step once the derivatives at its end prove the paper's
-            sufficient decrease, and needs no loss; "loss" also computes the loss, as the paper
-            prints it, before it rejects a step: one more pass over the rows for every trial.
-        stopping: "decrement" or "gradient", see tol.
-        standardize: solve for centred and scaled scores, which makes the fit affine invariant.
-
-    Raises:
-        ValueError: an argument is outside what is listed above.
-    """
-
-    max_iter: int = 100
-    min_step: float = 1e-10
-    sigma: float | Literal["dynamic"] = 1e-12
-    tol: float | None = None
-    start: Literal["gaussian", "prior"] = "gaussian"
-    derivatives: Literal["analytic", "autodiff"] = "analytic"
-    targets: Literal["platt", "none"] = "platt"
-    monotone: bool = False
-    non_finite: Literal["flag", "raise", "omit"] = "flag"
-    line_search: Literal["gradient", "loss"] = "gradient"
-    stopping: Literal["decrement", "gradient"] = "decrement"
-    standardize: bool = True
-
-    def __post_init__(self):
-        _check("max_iter", self.max_iter, "an integer >= 1", _is_count(self.max_iter))
-        _check("min_step", self.min_step, "in (0, 1]", _is_number(self.min_step, 0, 1))
-        _check(
-            "sigma",
-            self.sigma,
-            'a number > 0 or "dynamic"',
-            self.sigma == "dynamic" or _is_number(self.sigma, 0, float("inf")),
-        )
-        _check(
-            "tol",
-            self.tol,
-            "None or a number > 0",
-            self.tol is None or _is_number(self.tol, 0, float("inf")),
-        )
-        for name, choices in _CHOICES.items():
-            value = getattr(self, name)
-            _check(name, value, f"one of {choices}", any(value is c or value == c for c in choices))
-
-    @classmethod
-    def libsvm(cls) -> "Options":
-        """Appendix 3 of Lin, Lin & Weng (2007), which LIBSVM runs, step by step."""
-        return cls(
-            sigma=1e-12,
-            tol=1e-5,
-            start="prior",
-            line_search="loss",
-            stopping="gradient",
-            standardize=False,
-        )
-
-    def with_tol(self, dtype) -> "Options":
-        """These options with `tol` filled in for scores of this dtype."""
-        if self.tol is not None:
-            return self
-        if self.stopping == "gradient":
-            return replace(self, tol=1e-5)
-        return replace(self, tol=1e-8 if jnp.finfo(dtype).bits == 64 else 1e-4)
-
-
-_CHOICES: dict[str, tuple] = {
-    "start": ("gaussian", "prior"),
-    "derivatives": ("analytic", "autodiff"),
-    "targets": ("platt", "none"),
-    "monotone": (False, True),
-    "non_finite": ("flag", "raise", "omit"),
-    "line_search": ("gradient", "loss"),
-    "stopping": ("decrement", "gradient"),
-    "standardize": (False, True),
-}
-
-
-def _is_count(value) -> bool:
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool) and int(value) >= 1
-
-
-def _is_number(value, above, at_most) -> bool:
-    return isinstance(value, numbers.Real) and above < value <= at_most
-
-
-def _check(name, value, expected, ok):
-    if not ok:
-        raise ValueError(f"Options({name}={value!r}): expected {expected}")
 
 
 class Facts(NamedTuple):

@@ -15,8 +15,9 @@ from platt_jax import checks, newton, objective, packing, tiles
 from platt_jax import frame as frames
 from platt_jax.calibrators import Fit
 from platt_jax.frame import Frame
-from platt_jax.newton import Facts, Options
+from platt_jax.newton import Facts
 from platt_jax.objective import Derivatives, GaussianPrior, Targets
+from platt_jax.options import Options
 from platt_jax.status import Flag, Status
 from platt_jax.tiles import Tiles
 

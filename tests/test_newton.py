@@ -9,8 +9,9 @@ import pytest
 from reference import appendix_3, problem, six_sums, targets
 
 from platt_jax import newton
-from platt_jax.newton import Facts, Options
+from platt_jax.newton import Facts
 from platt_jax.objective import Derivatives
+from platt_jax.options import Options
 from platt_jax.status import Flag, Status
 
 
