@@ -7,9 +7,11 @@ import numpy as np
 from platt_jax.objective import GaussianPrior
 from platt_jax.options import Options
 from platt_jax.segments import locate
-from platt_jax.tiles import BAD_LABEL
 
 _CODINGS = "bool, {0, 1} or {-1, +1}"
+
+# The label of a row whose label is NaN or infinite.
+BAD_LABEL = -1
 
 
 def floating(values, name: str) -> np.ndarray:
@@ -173,7 +175,8 @@ def traced_arrays(scores_in, labels_in, weights_in):
         weights(w, np.float64)
     if w is not None:
         w = jnp.asarray(w).astype(f.dtype)
-    return f, _traced_broadcast(y, f.shape, "labels"), _traced_broadcast(w, f.shape, "weights")
+    y, w = _traced_broadcast(y, f.shape, "labels"), _traced_broadcast(w, f.shape, "weights")
+    return jnp.where(y == BAD_LABEL, jnp.nan, f), y, w
 
 
 def _traced_broadcast(values, shape, name):

@@ -9,9 +9,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from platt_jax import tiles
 from platt_jax.objective import Derivatives, Targets
-from platt_jax.tiles import Moments, Summary, Tiles
+from platt_jax.tiles import Moments, Summary
 
 
 class Frame(NamedTuple):
@@ -39,14 +38,23 @@ def score_range(seen: Summary):
     return jnp.where(jnp.isfinite(low), low, 0), jnp.where(jnp.isfinite(high), high, 0)
 
 
-def standardising(rows: Tiles, seen: Summary, n_pos, n_neg) -> tuple[Frame, ClassShape]:
-    """The frame in which the scores have mean 0 and a standard deviation of about 1."""
+def rough_frame(seen: Summary) -> Frame:
+    """The frame in which the scores have the range [-1, 1] or less."""
     low, high = score_range(seen)
     # Halved before they are combined: the range of finite scores may overflow.
     middle, half = low / 2 + high / 2, high / 2 - low / 2
-    rough = _power_of_two_over(half)
-    pos, neg = tiles.moments(rows, middle, rough)
+    return Frame(middle, _power_of_two_over(half))
 
+
+def standardising(rough: Frame, pos: Moments, neg: Moments) -> tuple[Frame, ClassShape]:
+    """The frame in which the scores have mean 0 and a standard deviation of about 1.
+
+    Args:
+        rough: the frame of the moments.
+        pos: of the scores with label 1.
+        neg: of the scores with label 0.
+    """
+    n_pos, n_neg = pos.count, neg.count
     total = jnp.maximum(n_pos + n_neg, jnp.finfo(n_pos.dtype).tiny)
     mean = (pos.first + neg.first) / total
     second = (pos.second + neg.second) / total
@@ -54,10 +62,10 @@ def standardising(rows: Tiles, seen: Summary, n_pos, n_neg) -> tuple[Frame, Clas
     variance = jnp.maximum(second - mean * mean, rounding)
     fine = _power_of_two_over(jnp.sqrt(variance))
 
-    mean_pos, mean_neg = _mean(pos, n_pos) - mean, _mean(neg, n_neg) - mean
+    mean_pos, mean_neg = _mean(pos) - mean, _mean(neg) - mean
     between = (n_pos * mean_pos * mean_pos + n_neg * mean_neg * mean_neg) / total
     within = jnp.maximum(variance - between, rounding)
-    frame = Frame(middle + mean / rough, rough * fine)
+    frame = Frame(rough.center + mean / rough.scale, rough.scale * fine)
     return frame, ClassShape(mean_pos * fine, mean_neg * fine, within * fine * fine)
 
 
@@ -129,8 +137,8 @@ def covariance_back(frame: Frame, at: Derivatives, pinned):
     return _matrix(frame.scale * var_A * frame.scale, cross, cross, var_B)
 
 
-def _mean(side: Moments, n):
-    return side.first / jnp.where(n > 0, n, 1)
+def _mean(one_class: Moments):
+    return one_class.first / jnp.where(one_class.count > 0, one_class.count, 1)
 
 
 def _power_of_two_over(spread):

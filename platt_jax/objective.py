@@ -17,8 +17,7 @@ import numpy as np
 # What results and priors hold: NumPy's arrays on the host, JAX's where traced.
 Array = np.ndarray | jax.Array
 
-# A padding row has label PAD. Its margin is so large that every one of its terms is exactly 0.
-PAD = -1
+# The margin of padding: so large that every one of its terms is exactly 0.
 _PAD_MARGIN = 1e4
 
 
@@ -71,27 +70,28 @@ def plain_targets(n_pos, n_neg) -> Targets:
     return Targets(one, zero, zero, one)
 
 
-def nll(A, B, f, y, targets: Targets):
+def nll(A, B, f, y, targets: Targets, present=True):
     """The loss of a row, -t log p - (1-t) log(1-p) (Lin et al. 2007, equations 5 and 6).
 
-    Returned as the two terms of its sum, the second being the loss for a target of 0.
+    Here and below y is true for the positive class, and what is not present is padding: its terms
+    are 0, whatever its score. Returned as the two terms of its sum, the second being the loss for a target of 0.
     """
-    distance, target, _ = _less_likely(A, B, f, y, targets)
+    distance, target, _ = _less_likely(A, B, f, y, targets, present)
     return target * distance, jnp.log1p(jnp.exp(-distance))
 
 
-def nll_factors(A, B, f, y, targets: Targets):
+def nll_factors(A, B, f, y, targets: Targets, present=True):
     """The loss of a row as (linear, q) with loss = linear - log(q) and q in [1/2, 1].
 
     The logarithm of a product of eight q costs an eighth of eight logarithms.
     """
-    distance, target, _ = _less_likely(A, B, f, y, targets)
+    distance, target, _ = _less_likely(A, B, f, y, targets, present)
     return target * distance, 1 / (1 + jnp.exp(-distance))
 
 
-def analytic_derivatives(A, B, f, y, targets: Targets, weight=1) -> Derivatives:
+def analytic_derivatives(A, B, f, y, targets: Targets, present=True, weight=1) -> Derivatives:
     """Gradient and Hessian of the weighted `nll` by (A, B) (Lin et al. 2007, section 2.2)."""
-    distance, target, negative_side = _less_likely(A, B, f, y, targets)
+    distance, target, negative_side = _less_likely(A, B, f, y, targets, present)
     e = jnp.exp(-distance)
     q = 1 / (1 + e)
     tail = e * q
@@ -101,11 +101,11 @@ def analytic_derivatives(A, B, f, y, targets: Targets, weight=1) -> Derivatives:
     return Derivatives(f * slope, slope, f * f_curvature, f_curvature, curvature)
 
 
-def autodiff_derivatives(A, B, f, y, targets: Targets, weight=1) -> Derivatives:
+def autodiff_derivatives(A, B, f, y, targets: Targets, present=True, weight=1) -> Derivatives:
     """The same five terms, taken by JAX from `nll`."""
 
     def total(A, B):
-        linear, rest = nll(A, B, f, y, targets)
+        linear, rest = nll(A, B, f, y, targets, present)
         return jnp.sum(weight * (linear + rest))
 
     row_gradient = jax.grad(total, argnums=(0, 1))
@@ -116,15 +116,15 @@ def autodiff_derivatives(A, B, f, y, targets: Targets, weight=1) -> Derivatives:
     return Derivatives(g_A, g_B, h_AA, h_AB, h_BB)
 
 
-def _less_likely(A, B, f, y, targets: Targets):
+def _less_likely(A, B, f, y, targets: Targets, present):
     """|z|, the target of the class that is less likely at z, and whether z < 0."""
-    z = jnp.where(y == PAD, _PAD_MARGIN, A * f + B)
+    z = jnp.where(present, A * f + B, _PAD_MARGIN)
     negative_side = z < 0
     # Not jnp.abs: its derivative at 0 is 0, this one's is that of the branch taken.
     distance = jnp.where(negative_side, -z, z)
-    t = jnp.where(y > 0, targets.positive, targets.negative)
-    complement = jnp.where(y > 0, targets.positive_complement, targets.negative_complement)
-    target = jnp.where(y == PAD, 0, jnp.where(negative_side, complement, t))
+    t = jnp.where(y, targets.positive, targets.negative)
+    complement = jnp.where(y, targets.positive_complement, targets.negative_complement)
+    target = jnp.where(present, jnp.where(negative_side, complement, t), 0)
     return distance, target, negative_side
 
 

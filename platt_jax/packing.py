@@ -8,10 +8,10 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
-from platt_jax.objective import PAD
 from platt_jax.tiles import DEPTH, LANES, Tiles
 
 # Tile rows of a chunk: a small, a middling and the usual size (524,288 rows of data). The usual one
@@ -21,7 +21,10 @@ _LADDER = (16, 128, 512)
 
 # A problem of more rows than the left gets at least as many lanes as the right says: below, half
 # a tile row of padding would weigh more than lanes of neighbours cost.
-_LANES_PER_PROBLEM = ((8192, 128), (1024, 16), (0, 1))
+_LANES_PER_PROBLEM = ((8192, 128), (256, 16), (0, 1))
+
+# Stragglers get this part of a chunk's tile rows.
+_STRAGGLERS = 4
 
 
 class Chunk(NamedTuple):
@@ -117,11 +120,83 @@ def gather(scores, labels, weights, start, size, owner, part) -> Tiles:
 
     return Tiles(
         scores=place(scores, 0),
-        labels=place(labels, jnp.int8(PAD)),
+        positive=place(labels, 0) > 0,
+        present=jnp.broadcast_to(there, source.shape),
         weights=None if weights is None else place(weights, 0),
         owner=owner,
-        slices=start[:, 0],
+        heights=-(-size.max(1) // (DEPTH * lanes)),
     )
+
+
+class Stragglers(NamedTuple):
+    """A few of the problems of some tiles, packed together on a quarter of the tile rows."""
+
+    rows: Tiles
+    problems: jax.Array  # [S', G] int32: which place of all the tiles each had, as s * G + g
+    there: jax.Array  # [S', G]: whether there is a problem in a place
+
+    def take(self, of_all):
+        """Arrays [S, G, ...] of all problems as those of the few, [S', G, ...]."""
+
+        def take(x):
+            return x.reshape((-1, *x.shape[2:])).at[self.problems].get(mode="clip")
+
+        return jax.tree.map(take, of_all)
+
+    def put(self, of_all, of_few):
+        """Arrays [S, G, ...] of all problems, with those of the few put in their places."""
+
+        def put(x, few):
+            flat = x.reshape((-1, *x.shape[2:]))
+            return flat.at[self.problems].set(few, mode="drop").reshape(x.shape)
+
+        return jax.tree.map(put, of_all, of_few)
+
+
+def room_for_stragglers(rows: Tiles):
+    """How many problems `stragglers` can take, whichever they are."""
+    tile_rows, slices = _straggler_shape(rows)
+    group = rows.scores.shape[2]
+    return group * jnp.minimum(tile_rows // jnp.max(rows.heights), slices)
+
+
+def stragglers(rows: Tiles, wanted) -> Stragglers:
+    """The wanted problems ([S, G], no more than there is room for), each as it lay; traceable."""
+    tile_rows, slices = _straggler_shape(rows)
+    group = rows.scores.shape[2]
+    problems = jnp.nonzero(wanted.reshape(-1), size=slices * group, fill_value=wanted.size)[0]
+    problems = problems.astype(jnp.int32).reshape(slices, group)
+    there = problems < wanted.size
+    from_slice, from_place = jnp.divmod(jnp.where(there, problems, 0), group)
+
+    height = jnp.where(there, rows.heights[from_slice], 0)
+    heights = jnp.max(height, axis=1)
+    ends = jnp.cumsum(heights)
+    tile_row = jnp.arange(tile_rows, dtype=jnp.int32)
+    owner = jnp.sum(tile_row[:, None] >= ends[None, :-1], axis=1, dtype=jnp.int32)
+    part = (tile_row - (ends - heights)[owner])[:, None]
+    filled = part < height[owner]
+    first = jnp.cumsum(rows.heights) - rows.heights
+    source = jnp.where(filled, first[from_slice[owner]] + part, 0), from_place[owner]
+
+    def move(x, padding):
+        moved = x.swapaxes(1, 2).at[source].get(mode="promise_in_bounds").swapaxes(1, 2)
+        return jnp.where(filled[:, None, :, None], moved, padding)
+
+    few = Tiles(
+        scores=move(rows.scores, 0),
+        positive=move(rows.positive, False),
+        present=move(rows.present, False),
+        weights=None if rows.weights is None else move(rows.weights, 0),
+        owner=owner,
+        heights=heights,
+    )
+    return Stragglers(few, problems, there)
+
+
+def _straggler_shape(rows):
+    """Tile rows and slices for stragglers."""
+    return len(rows.owner) // _STRAGGLERS, len(rows.heights) // _STRAGGLERS
 
 
 def reshape(scores, labels, weights) -> Tiles:
@@ -146,8 +221,9 @@ def reshape(scores, labels, weights) -> Tiles:
 
     return Tiles(
         scores=place(scores, 0),
-        labels=place(labels, PAD),
+        positive=place(labels > 0, False),
+        present=place(jnp.ones(scores.shape, bool), False),
         weights=None if weights is None else place(weights, 0),
         owner=jnp.repeat(jnp.arange(slices, dtype=jnp.int32), parts),
-        slices=jnp.arange(slices, dtype=jnp.int32),
+        heights=jnp.full(slices, parts, jnp.int32),
     )

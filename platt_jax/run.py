@@ -51,6 +51,10 @@ def fit_problems(sizes: np.ndarray, take: TakeRows, dtype, prior, options, progr
 
 
 def _run_chunk(chunk, rows, prior, options):
+    scores, labels, weights = rows
+    if labels.min() == checks.BAD_LABEL:
+        scores = np.where(labels == checks.BAD_LABEL, np.asarray(np.nan, scores.dtype), scores)
+    rows = scores, labels, weights
     flat = [None if x is None else _lengthen(x, chunk.capacity) for x in rows]
     if prior is not None:
         shape = chunk.start.shape
@@ -64,7 +68,11 @@ def _run_chunk(chunk, rows, prior, options):
     return _solve_chunk(*flat, layout, prior, options=options)
 
 
-@partial(jax.jit, static_argnames="options")
+# XLA takes to vectors of half the width on its own; half of float64 passes goes by the full one.
+_COMPILER_OPTIONS = {"xla_cpu_prefer_vector_width": 512}
+
+
+@partial(jax.jit, static_argnames="options", compiler_options=_COMPILER_OPTIONS)
 def _solve_chunk(scores, labels, weights, layout, prior, options):
     return solve_tiles(packing.gather(scores, labels, weights, *layout), prior, options)
 

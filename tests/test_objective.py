@@ -7,13 +7,13 @@ import pytest
 from reference import targets as reference_targets
 
 from platt_jax import objective
-from platt_jax.objective import PAD, GaussianPrior, Targets
+from platt_jax.objective import GaussianPrior, Targets
 
 MARGINS = [0.0, 1e-300, -1e-30, 1e-8, -0.3, 0.7, -5.0, 20.0, -36.0, 45.0, -80.0, 85.0, -700.0, 1e4]
 
 
 def rows(dtype, rng):
-    """(A, B, f, y, targets): random rows, and rows with extreme margins by a huge or tiny score."""
+    """(A, B, f, y, targets, present): random rows, and rows with extreme margins by a huge or tiny score."""
     f = np.concatenate([rng.normal(size=40), np.array(MARGINS), np.array(MARGINS[1:]) * 1e3])
     y = (np.arange(len(f)) % 2).astype(np.int8)
     A = np.ones_like(f)
@@ -87,16 +87,16 @@ def test_autodiff_agrees_entry_by_entry(dtype, rng, x64):
 
 def test_padding_contributes_exactly_nothing(dtype, x64):
     f = jnp.asarray([0.0, 3.0, -1e6], dtype)
-    y = jnp.full(3, PAD, jnp.int8)
+    y, present = jnp.asarray([True, False, True]), jnp.zeros(3, bool)
     A, B = jnp.full(3, -2.0, dtype), jnp.full(3, 0.5, dtype)
     targets = Targets(*(jnp.full(3, x, dtype) for x in (0.9, 0.1, 0.1, 0.9)))
-    linear, q = objective.nll_factors(A, B, f, y, targets)
+    linear, q = objective.nll_factors(A, B, f, y, targets, present)
     for term in (
-        *objective.nll(A, B, f, y, targets),
+        *objective.nll(A, B, f, y, targets, present),
         linear,
         q - 1,
-        *objective.analytic_derivatives(A, B, f, y, targets),
-        *objective.autodiff_derivatives(A, B, f, y, targets),
+        *objective.analytic_derivatives(A, B, f, y, targets, present),
+        *objective.autodiff_derivatives(A, B, f, y, targets, present),
     ):
         assert np.all(np.asarray(term) == 0)
 

@@ -7,7 +7,6 @@ import pytest
 from reference import problem, six_sums
 
 from platt_jax import objective, packing, tiles
-from platt_jax.objective import PAD
 
 SIZES = np.array([9000, 2500, 1025, 700, 90, 57, 56, 17, 16, 9, 8, 7, 1])
 
@@ -46,7 +45,8 @@ def test_ragged_pass_is_the_six_sums(dtype, weighted, derivatives, rng, x64):
         rows = tiles_of(chunk, scores, labels, weights, starts[chunk.problems.start])
         shape = chunk.start.shape
         A, B = (jnp.asarray(rng.normal(size=shape), dtype) for _ in range(2))
-        n_pos, n_neg = tiles.counts(rows)
+        zero, one = jnp.zeros(shape, dtype), jnp.ones(shape, dtype)
+        n_pos, n_neg = (one_class.count for one_class in tiles.moments(rows, zero, one))
         targets = objective.platt_targets(n_pos, n_neg)
         at = tiles.evaluate(rows, (A, B), targets, derivatives)
         loss = tiles.nll(rows, (A, B), targets)
@@ -70,7 +70,7 @@ def test_dense_reshape_keeps_every_row_once(rows):
     scores = np.arange(3 * rows, dtype=np.float32).reshape(3, rows)
     labels = np.ones((3, rows), np.int8)
     packed = packing.reshape(jnp.asarray(scores), jnp.asarray(labels), None)
-    there = np.asarray(packed.labels) != PAD
+    there = np.asarray(packed.present)
     assert there.sum() == scores.size
     owner = np.broadcast_to(np.asarray(packed.owner)[:, None, None, None], there.shape)
     group = there.shape[2]
@@ -86,7 +86,7 @@ def test_gather_keeps_every_row_once(rng):
     starts = np.concatenate([[0], np.cumsum(SIZES)])
     for chunk in packing.chunks(SIZES):
         rows = tiles_of(chunk, scores, labels, None, starts[chunk.problems.start])
-        there = np.asarray(rows.labels) != PAD
+        there = np.asarray(rows.present)
         got = np.sort(np.asarray(rows.scores)[there])
         mine = slice(starts[chunk.problems.start], starts[chunk.problems.stop])
         np.testing.assert_array_equal(got, scores[mine])
@@ -119,7 +119,7 @@ def test_summary_and_moments(rng, x64):
     assert seen.bad.tolist() == [False, True]
     ends = (seen.low_pos[0], seen.high_pos[0], seen.low_neg[0], seen.high_neg[0])
     assert ends == (2, 5, -1, 7)
-    shape = rows.slices.shape[0], rows.scores.shape[2]
+    shape = len(rows.heights), rows.scores.shape[2]
     pos, neg = tiles.moments(rows, jnp.full(shape, 1.0), jnp.full(shape, 0.5))
     assert np.ravel(pos.first)[0] == pytest.approx((2 + 1 + 4) / 2)
     assert np.ravel(neg.second)[0] == pytest.approx((4 + 36) / 4)

@@ -1,0 +1,177 @@
+"""The loop: a pass over the rows, a decision per problem, until every problem has stopped.
+
+And its derivative: the result is the root of the gradient, as a function of what the loss is made
+of, so that no iteration need be unrolled.
+"""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from platt_jax import frame as frames
+from platt_jax import newton, objective, packing, tiles
+from platt_jax.frame import Frame
+from platt_jax.newton import Facts, State
+from platt_jax.objective import Derivatives, GaussianPrior, Targets
+from platt_jax.options import Options
+from platt_jax.status import Status
+from platt_jax.tiles import Tiles
+
+
+class Inputs(NamedTuple):
+    """What the optimum depends on, and is differentiable by."""
+
+    scores: jax.Array  # as in Tiles
+    weights: jax.Array | None  # as in Tiles
+    targets: Targets
+    prior: GaussianPrior | None
+
+
+class Layout(NamedTuple):
+    """The fields of Tiles that are not among the inputs."""
+
+    positive: jax.Array
+    present: jax.Array
+    owner: jax.Array
+    heights: jax.Array
+
+
+class Setting(NamedTuple):
+    """What else the loop knows of each problem; all [S, G]."""
+
+    frame: Frame
+    facts: Facts
+    unbounded: jax.Array  # whether the loss falls forever along a ray
+    A: jax.Array  # where to start
+    B: jax.Array
+
+
+class Solution(NamedTuple):
+    """Where the loop ended, in the coordinates that it worked in."""
+
+    A: jax.Array
+    B: jax.Array
+    loss: jax.Array
+    at: Derivatives
+    status: jax.Array
+    iterations: jax.Array
+    passes: jax.Array
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def root(options: Options, inputs: Inputs, layout: Layout, setting: Setting) -> Solution:
+    """The optimum of every problem, as a function of the inputs."""
+    state = newton.start(setting.A, setting.B)
+    rows = _rows(inputs, layout)
+    room = packing.room_for_stragglers(rows)
+    state = _search(options, inputs, layout, setting, state, room)
+    if len(rows.heights) >= 4:
+        state = _finish_stragglers(options, inputs, layout, setting, state)
+    loss = _loss(inputs, layout, setting, (state.A, state.B))
+    # Where there is no optimum, the search has only come to where the loss is all but flat.
+    nowhere = setting.unbounded & ~state.pinned & (state.status == Status.CONVERGED)
+    status = jnp.where(nowhere, int(Status.MAX_ITERATIONS), state.status)
+    return Solution(state.A, state.B, loss, state.at, status, state.iterations, state.passes)
+
+
+@root.defjvp
+def _root_jvp(options, primals, tangents):
+    """Implicit differentiation: g(theta, x) = 0 gives dtheta = -H^-1 (dg/dx) dx."""
+    (inputs, layout, setting), (inputs_dot, *_) = primals, tangents
+    solution = root(options, inputs, layout, setting)
+    A, B = solution.A, solution.B
+
+    def gradient(inputs):
+        at = _derivatives(inputs, layout, setting, (A, B), options)
+        return at.g_A, at.g_B
+
+    _, (g_A, g_B) = jax.jvp(gradient, (inputs,), (inputs_dot,))
+    hessian = _derivatives(inputs, layout, setting, (A, B), options)
+    # Constant scores leave A undetermined; it is 0 by convention, as on the boundary.
+    constant = (setting.facts.low == setting.facts.high) & (inputs.prior is None)
+    held = pinned(solution, options) | constant
+    A_dot, B_dot, _ = newton.newton_direction(hessian._replace(g_A=g_A, g_B=g_B), 0.0, held)
+    converged = solution.status == Status.CONVERGED
+    A_dot, B_dot = jnp.where(converged, A_dot, 0), jnp.where(converged, B_dot, 0)
+
+    def at_solution(inputs, A, B):
+        loss = _loss(inputs, layout, setting, (A, B))
+        return loss, _derivatives(inputs, layout, setting, (A, B), options)
+
+    _, (loss_dot, at_dot) = jax.jvp(at_solution, (inputs, A, B), (inputs_dot, A_dot, B_dot))
+    no_tangents: Any = (np.zeros(A.shape, jax.dtypes.float0),) * 3
+    return solution, Solution(A_dot, B_dot, loss_dot, at_dot, *no_tangents)
+
+
+def pinned(solution: Solution, options: Options):
+    """Whether monotone=True holds the slope at 0."""
+    return (solution.A == 0) & options.monotone
+
+
+def _search(options, inputs, layout, setting, state, room) -> State:
+    """Pass and decide until no more problems are running than there is room for elsewhere."""
+    step = jax.vmap(jax.vmap(partial(newton.step, options=options)))
+
+    def advance(state):
+        # The barrier keeps XLA from computing a target per row ahead of the loop: two more arrays
+        # of the size of the scores, to be read in every pass.
+        trial, targets = lax.optimization_barrier((newton.trial(state), inputs.targets))
+        at = _derivatives(inputs._replace(targets=targets), layout, setting, trial, options)
+        change = None
+        if options.line_search == "loss":
+            change = _loss_change(inputs, layout, setting, (state.A, state.B), trial)
+        return step(state, at, change, setting.facts)
+
+    def crowded(state):
+        return jnp.sum(newton.running(state), dtype=jnp.int32) > room
+
+    return lax.while_loop(crowded, advance, state)
+
+
+def _finish_stragglers(options, inputs, layout, setting, state) -> State:
+    """Go on with the few problems still running, on fewer rows."""
+    few = packing.stragglers(_rows(inputs, layout), newton.running(state))
+    rows, (targets, prior, their_setting, their_state) = few.rows, few.take(
+        (inputs.targets, inputs.prior, setting, state)
+    )
+    inputs = Inputs(rows.scores, rows.weights, targets, prior)
+    layout = Layout(rows.positive, rows.present, rows.owner, rows.heights)
+    # A place without a problem has nothing to run.
+    status = jnp.where(few.there, their_state.status, int(Status.EMPTY))
+    their_state = their_state._replace(status=status)
+    return few.put(state, _search(options, inputs, layout, their_setting, their_state, 0))
+
+
+def _derivatives(inputs: Inputs, layout, setting, point, options) -> Derivatives:
+    """Sums over the rows, and the prior's share."""
+    at = tiles.evaluate(_rows(inputs, layout), point, inputs.targets, options.derivatives)
+    if inputs.prior is None:
+        return at
+    # Where the scores lie far from 0, only the original coordinates hold the prior unrounded.
+    back = frames.parameters_back(setting.frame, *point)
+    prior = objective.prior_derivatives(inputs.prior, *back)
+    return jax.tree.map(jnp.add, at, frames.derivatives_into(setting.frame, prior))
+
+
+def _loss(inputs: Inputs, layout, setting, point):
+    loss = tiles.nll(_rows(inputs, layout), point, inputs.targets)
+    return loss + _penalty(inputs, setting, point)
+
+
+def _loss_change(inputs: Inputs, layout, setting, before, after):
+    change = tiles.nll_change(_rows(inputs, layout), before, after, inputs.targets)
+    return change + (_penalty(inputs, setting, after) - _penalty(inputs, setting, before))
+
+
+def _penalty(inputs: Inputs, setting, point):
+    if inputs.prior is None:
+        return jnp.zeros_like(setting.A)
+    return objective.prior_penalty(inputs.prior, *frames.parameters_back(setting.frame, *point))
+
+
+def _rows(inputs: Inputs, layout: Layout) -> Tiles:
+    return Tiles(scores=inputs.scores, weights=inputs.weights, **layout._asdict())
