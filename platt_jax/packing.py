@@ -11,7 +11,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
+from platt_jax import tiles
 from platt_jax.tiles import DEPTH, LANES, Tiles
 
 # Tile rows of a chunk: a small, a middling and the usual size (524,288 rows of data). The usual one
@@ -43,8 +45,8 @@ class Chunk(NamedTuple):
 
     @property
     def capacity(self) -> int:
-        """Length of the chunk's flat arrays."""
-        return len(self.owner) * DEPTH * LANES
+        """Length of the chunk's flat arrays; blocks of rows may be taken past the last row."""
+        return (len(self.owner) + 1) * DEPTH * LANES
 
 
 def lanes_for(size: int) -> int:
@@ -106,26 +108,46 @@ def _round_up(tile_rows: int) -> int:
 
 def gather(scores, labels, weights, start, size, owner, part) -> Tiles:
     """Tiles from the flat arrays of a chunk (see `Chunk`); traceable."""
-    lanes = LANES // start.shape[1]
-    row_in_part = (
-        jnp.arange(DEPTH, dtype=jnp.int32)[:, None] * lanes
-        + jnp.arange(lanes, dtype=jnp.int32)[None, :]
+    group = start.shape[1]
+    lanes = LANES // group
+    block = DEPTH * lanes  # rows of one problem in a tile row, end to end in the flat arrays
+    left = size[owner] - part[:, None] * block
+    source = jnp.where(left > 0, start[owner] + part[:, None] * block, 0)
+    there = jnp.arange(block, dtype=jnp.int32)[None, None] < left[..., None]
+    blocks = lax.GatherDimensionNumbers(
+        offset_dims=(2,), collapsed_slice_dims=(), start_index_map=(0,)
     )
-    row = part[:, None, None, None] * (DEPTH * lanes) + row_in_part[None, :, None, :]
-    there = row < size[owner][:, None, :, None]
-    source = jnp.where(there, start[owner][:, None, :, None] + row, 0)
 
     def place(flat, padding):
-        return jnp.where(there, jnp.asarray(flat).at[source].get(mode="promise_in_bounds"), padding)
+        rows = lax.gather(flat, source[..., None], blocks, (block,), mode="promise_in_bounds")
+        return _as_tiles(jnp.where(there, rows, padding))
 
     return Tiles(
-        scores=place(scores, 0),
-        positive=place(labels, 0) > 0,
-        present=jnp.broadcast_to(there, source.shape),
+        scores=place(_bad_as_infinite(scores), jnp.nan),
+        positive=place(labels > 0, False),
         weights=None if weights is None else place(weights, 0),
         owner=owner,
-        heights=-(-size.max(1) // (DEPTH * lanes)),
+        heights=-(-size.max(1) // block),
     )
+
+
+def _as_tiles(rows):
+    """Rows [R, G, block] as [R, P, 8, Q, w], G being P, or Q where there is one lane each."""
+    tile_rows, group, block = rows.shape
+    if block == DEPTH:
+        return rows.swapaxes(1, 2)[:, None, :, :, None]
+    return rows.reshape(tile_rows, group, DEPTH, 1, block // DEPTH)
+
+
+def _as_blocks(tiled):
+    """The reverse of `_as_tiles`."""
+    tile_rows, along_p, _, along_q, lanes = tiled.shape
+    return tiled.swapaxes(2, 3).reshape(tile_rows, along_p * along_q, DEPTH * lanes)
+
+
+def _bad_as_infinite(scores):
+    """NaN, which is padding from here on, as infinity."""
+    return jnp.where(jnp.isnan(scores), jnp.inf, scores)
 
 
 class Stragglers(NamedTuple):
@@ -156,14 +178,16 @@ class Stragglers(NamedTuple):
 def room_for_stragglers(rows: Tiles):
     """How many problems `stragglers` can take, whichever they are."""
     tile_rows, slices = _straggler_shape(rows)
-    group = rows.scores.shape[2]
-    return group * jnp.minimum(tile_rows // jnp.max(rows.heights), slices)
+    return rows.grid[1] * jnp.minimum(tile_rows // jnp.max(rows.heights), slices)
 
 
 def stragglers(rows: Tiles, wanted) -> Stragglers:
-    """The wanted problems ([S, G], no more than there is room for), each as it lay; traceable."""
+    """The wanted problems ([S, G], no more than there is room for), each as it lay; traceable.
+
+    The scores are standardised.
+    """
     tile_rows, slices = _straggler_shape(rows)
-    group = rows.scores.shape[2]
+    group = rows.grid[1]
     problems = jnp.nonzero(wanted.reshape(-1), size=slices * group, fill_value=wanted.size)[0]
     problems = problems.astype(jnp.int32).reshape(slices, group)
     there = problems < wanted.size
@@ -180,13 +204,12 @@ def stragglers(rows: Tiles, wanted) -> Stragglers:
     source = jnp.where(filled, first[from_slice[owner]] + part, 0), from_place[owner]
 
     def move(x, padding):
-        moved = x.swapaxes(1, 2).at[source].get(mode="promise_in_bounds").swapaxes(1, 2)
-        return jnp.where(filled[:, None, :, None], moved, padding)
+        moved = _as_blocks(x).at[source].get(mode="promise_in_bounds")
+        return _as_tiles(jnp.where(filled[..., None], moved, padding))
 
     few = Tiles(
-        scores=move(rows.scores, 0),
+        scores=move(rows.scores, tiles.far(rows.scores.dtype)),
         positive=move(rows.positive, False),
-        present=move(rows.present, False),
         weights=None if rows.weights is None else move(rows.weights, 0),
         owner=owner,
         heights=heights,
@@ -216,13 +239,12 @@ def reshape(scores, labels, weights) -> Tiles:
         missing = parts * DEPTH * lanes - rows
         dense = dense.reshape((problems, rows))
         dense = jnp.pad(dense, ((0, 0), (0, missing)), constant_values=padding)
-        tiles = dense.reshape(slices, group, parts, DEPTH, lanes).transpose(0, 2, 3, 1, 4)
-        return tiles.reshape(slices * parts, DEPTH, group, lanes)
+        dense = dense.reshape(slices, group, parts, DEPTH * lanes).swapaxes(1, 2)
+        return _as_tiles(dense.reshape(slices * parts, group, DEPTH * lanes))
 
     return Tiles(
-        scores=place(scores, 0),
+        scores=place(_bad_as_infinite(scores), jnp.nan),
         positive=place(labels > 0, False),
-        present=place(jnp.ones(scores.shape, bool), False),
         weights=None if weights is None else place(weights, 0),
         owner=jnp.repeat(jnp.arange(slices, dtype=jnp.int32), parts),
         heights=jnp.full(slices, parts, jnp.int32),

@@ -35,7 +35,6 @@ class Layout(NamedTuple):
     """The fields of Tiles that are not among the inputs."""
 
     positive: jax.Array
-    present: jax.Array
     owner: jax.Array
     heights: jax.Array
 
@@ -117,10 +116,10 @@ def _search(options, inputs, layout, setting, state, room) -> State:
     step = jax.vmap(jax.vmap(partial(newton.step, options=options)))
 
     def advance(state):
-        # The barrier keeps XLA from computing a target per row ahead of the loop: two more arrays
-        # of the size of the scores, to be read in every pass.
-        trial, targets = lax.optimization_barrier((newton.trial(state), inputs.targets))
-        at = _derivatives(inputs._replace(targets=targets), layout, setting, trial, options)
+        # The barrier keeps XLA from taking out of the loop what does not change in it: a target
+        # per row, a mask of the padding. They would be arrays to write, and to read in every pass.
+        trial, now = lax.optimization_barrier((newton.trial(state), inputs))
+        at = _derivatives(now, layout, setting, trial, options)
         change = None
         if options.line_search == "loss":
             change = _loss_change(inputs, layout, setting, (state.A, state.B), trial)
@@ -139,7 +138,7 @@ def _finish_stragglers(options, inputs, layout, setting, state) -> State:
         (inputs.targets, inputs.prior, setting, state)
     )
     inputs = Inputs(rows.scores, rows.weights, targets, prior)
-    layout = Layout(rows.positive, rows.present, rows.owner, rows.heights)
+    layout = Layout(rows.positive, rows.owner, rows.heights)
     # A place without a problem has nothing to run.
     status = jnp.where(few.there, their_state.status, int(Status.EMPTY))
     their_state = their_state._replace(status=status)

@@ -67,7 +67,7 @@ def solve(
 def _solve_dense(scores, labels, weights, prior, options):
     batch = scores.shape[:-1]
     rows = packing.reshape(scores, labels, weights)
-    shape = (rows.heights.shape[0], rows.scores.shape[2])
+    shape = rows.grid
     if prior is not None:
         prior = GaussianPrior(
             prior.mean.reshape((*shape, 2)), prior.precision.reshape((*shape, 2, 2))
@@ -101,7 +101,7 @@ def solve_tiles(rows: Tiles, prior: GaussianPrior | None, options: Options) -> F
         B=B,
     )
     inputs = Inputs(rows.scores, rows.weights, targets, prior)
-    layout = Layout(rows.positive, rows.present, rows.owner, rows.heights)
+    layout = Layout(rows.positive, rows.owner, rows.heights)
     solution = root(options, inputs, layout, setting)
     return _report(solution, frame, seen, n_pos, n_neg, options)
 

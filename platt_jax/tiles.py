@@ -1,9 +1,11 @@
 """Rows as tiles, and the pass over them: the only code that touches rows.
 
-A tile row holds 8 x lanes rows of data, as [8, G, w]: G problems side by side (a slice), w lanes
-each. Consecutive tile rows continue the same slice; `owner` says which. So problems of any sizes
-lie in arrays of one shape: tiny ones with w = 1 and G neighbours, large ones with G = 1.
-Whatever is not a row of data is padding and contributes exactly nothing.
+A tile row holds rows of data of a slice of G problems, as [P, 8, Q, w]: problem p * Q + q of the
+slice has w lanes, each 8 deep. Large problems have one slice each, small ones lie side by side:
+along P with lanes of their own, or, if tiny, along Q with one lane each. Consecutive tile rows
+continue the same slice; `owner` says which. So problems of any sizes lie in arrays of one shape.
+Whatever is not a row of data is padding and contributes exactly nothing. Its score says so: NaN at
+first, and `far` once the scores are standardised: what is finite times 0 is 0, with no mask to apply.
 
 Why 8: XLA unrolls a reduction over up to 8 elements and vectorises over the lanes behind it.
 Why five sums at once and the loss apart: five are one fused loop with one exponential per row; a
@@ -22,7 +24,7 @@ from platt_jax import objective
 from platt_jax.objective import Derivatives, Targets
 
 DEPTH = 8  # rows of data per lane of a tile row
-LANES = 128  # lanes of a tile row, G * w
+LANES = 128  # lanes of a tile row, P * Q * w
 
 _DERIVATIVES: dict[str, Callable[..., Derivatives]] = {
     "analytic": objective.analytic_derivatives,
@@ -33,12 +35,17 @@ _DERIVATIVES: dict[str, Callable[..., Derivatives]] = {
 class Tiles(NamedTuple):
     """The rows of S x G problems, on R tile rows."""
 
-    scores: jax.Array  # [R, 8, G, w]
-    positive: jax.Array  # [R, 8, G, w] bool: whether the label is 1
-    present: jax.Array  # [R, 8, G, w] bool: whether this is a row of data, not padding
-    weights: jax.Array | None  # [R, 8, G, w]
+    scores: jax.Array  # [R, P, 8, Q, w]; infinite where a row is not finite
+    positive: jax.Array  # [R, P, 8, Q, w] bool: whether the label is 1
+    weights: jax.Array | None  # [R, P, 8, Q, w]
     owner: jax.Array  # [R] int32, ascending: the slice that a tile row belongs to
     heights: jax.Array  # [S] int32: how many tile rows a slice has; spare ones are not counted
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """(S, G): the slices, and the problems of each."""
+        _, along_p, _, along_q, _ = self.scores.shape
+        return len(self.heights), along_p * along_q
 
 
 class Summary(NamedTuple):
@@ -59,8 +66,16 @@ class Moments(NamedTuple):
     second: jax.Array  # sum of g * g
 
 
+def far(dtype):
+    """The score of padding among standardised scores, which cannot be so large."""
+    return jnp.finfo(dtype).max
+
+
 def evaluate(tiles: Tiles, point, targets: Targets, derivatives: str) -> Derivatives:
-    """The pass: gradient and Hessian of every problem at its point (A, B), each [S, G]."""
+    """The pass: gradient and Hessian of every problem at its point (A, B), each [S, G].
+
+    Here and in the losses below the scores are standardised.
+    """
     weight = 1 if tiles.weights is None else tiles.weights
     terms = _DERIVATIVES[derivatives](*_row_arguments(tiles, point, targets), weight)
     return Derivatives(*_home(tiles, _sum_depth(*terms)))
@@ -86,7 +101,7 @@ def moments(tiles: Tiles, center, scale) -> tuple[Moments, Moments]:
         # The count has a derivative by a weight of 0; a score of weight 0 may be out of range.
         g = jnp.where(tiles.weights > 0, g, 0)
         powers = tiles.weights, tiles.weights * g, tiles.weights * g * g
-    rows = [tiles.present & (tiles.positive == label) for label in (True, False)]
+    rows = [present(tiles) & (tiles.positive == label) for label in (True, False)]
     terms = [jnp.where(of_class, power, 0) for of_class in rows for power in powers]
     sums = _home(tiles, _sum_depth(*terms))
     return Moments(*sums[:3]), Moments(*sums[3:])
@@ -100,50 +115,56 @@ def summarise(tiles: Tiles) -> Summary:
     ]
     operands = [jnp.where(bad_rows(tiles), -inf, 0), *lows_highs]
     bad, low_pos, high_pos, low_neg, high_neg = (
-        jax.ops.segment_min(least, tiles.owner, tiles.heights.shape[0], indices_are_sorted=True)
-        for least in _least(2, *_least(1, *operands))
+        jax.ops.segment_min(least, tiles.owner, tiles.grid[0], indices_are_sorted=True)
+        for least in map(partial(_flat, tiles), _least(3, *_least(2, *operands)))
     )
     return Summary(bad < 0, low_pos, -high_pos, low_neg, -high_neg)
 
 
 def _of_class(tiles, label):
     """Which rows count for this class."""
-    rows = tiles.present & (tiles.positive == label)
+    rows = present(tiles) & (tiles.positive == label)
     return rows if tiles.weights is None else rows & (tiles.weights > 0)
 
 
+def present(tiles: Tiles):
+    """Which places hold a row of data, as long as scores are not standardised."""
+    return ~jnp.isnan(tiles.scores)
+
+
 def bad_rows(tiles: Tiles):
-    """Which rows are not finite, [R, 8, G, w]."""
-    bad = ~jnp.isfinite(tiles.scores)
+    """Which rows are not finite."""
+    bad = jnp.isinf(tiles.scores)
     return bad if tiles.weights is None else bad | ~jnp.isfinite(tiles.weights)
 
 
 def drop(tiles: Tiles, rows) -> Tiles:
-    """The tiles with these rows [R, 8, G, w] turned into padding."""
+    """The tiles with these rows turned into padding."""
     weights = tiles.weights
     return tiles._replace(
-        scores=jnp.where(rows, 0, tiles.scores),
-        present=tiles.present & ~rows,
+        scores=jnp.where(rows, jnp.nan, tiles.scores),
         weights=None if weights is None else jnp.where(rows, 0, weights),
     )
 
 
 def standardise(tiles: Tiles, center, scale) -> Tiles:
-    """The tiles with scores (f - center) * scale, padding left at 0."""
+    """The tiles with scores (f - center) * scale, fit to be evaluated."""
     g = (tiles.scores - on_rows(tiles, center)) * on_rows(tiles, scale)
-    return tiles._replace(scores=jnp.where(tiles.present, g, 0))
+    return tiles._replace(scores=jnp.where(present(tiles), g, far(g.dtype)))
 
 
 def on_rows(tiles: Tiles, per_problem):
-    """[S, G] as [R, 1, G, 1], to meet the rows of the problems."""
-    return per_problem[tiles.owner][:, None, :, None]
+    """[S, G] as [R, P, 1, Q, 1], to meet the rows of the problems."""
+    tile_rows, along_p, _, along_q, _ = tiles.scores.shape
+    return per_problem[tiles.owner].reshape(tile_rows, along_p, 1, along_q, 1)
 
 
 def _row_arguments(tiles, point, targets):
     """What the functions of `objective` take, for every row."""
     A, B = (on_rows(tiles, parameter) for parameter in point)
     targets = Targets(*(on_rows(tiles, t) for t in targets))
-    return A, B, tiles.scores, tiles.positive, targets, tiles.present
+    f = tiles.scores
+    return A, B, f, tiles.positive, targets, f < far(f.dtype)
 
 
 def _nll_lanes(tiles, point, targets):
@@ -158,16 +179,22 @@ def _nll_lanes(tiles, point, targets):
 
 
 def _home(tiles, lanes):
-    """Several sums per lane, each [R, G, w], brought home to their problems, each [S, G]."""
+    """Several sums per lane, each [R, P, Q, w], brought home to their problems, each [S, G]."""
+    slices, _ = tiles.grid
     return [
-        jax.ops.segment_sum(tile_row, tiles.owner, tiles.heights.shape[0], indices_are_sorted=True)
-        for tile_row in _sum_together(2, *lanes)
+        jax.ops.segment_sum(_flat(tiles, sums), tiles.owner, slices, indices_are_sorted=True)
+        for sums in _sum_together(3, *lanes)
     ]
 
 
+def _flat(tiles, per_tile_row):
+    """[R, P, Q] as [R, G]."""
+    return per_tile_row.reshape(len(tiles.owner), tiles.grid[1])
+
+
 def _sum_depth(*terms):
-    """The sums per lane, each [R, G, w], of terms [R, 8, G, w]."""
-    return _sum_together(1, *terms)
+    """The sums per lane, each [R, P, Q, w], of terms [R, P, 8, Q, w]."""
+    return _sum_together(2, *terms)
 
 
 # Several operands in one reduction are one fused loop; one operand alone XLA takes for a case of its
@@ -189,16 +216,16 @@ def _sum_together_jvp(axis, primals, tangents):
 
 @jax.custom_jvp
 def _sum_minus_log_product(linear, q):
-    """sum(linear) and -sum(log(q)) over axis 1, with one logarithm for all the q in [1/2, 1]."""
+    """sum(linear) and -sum(log(q)) over the depth, with one logarithm for all the q in [1/2, 1]."""
     start = (jnp.zeros((), linear.dtype), jnp.ones((), q.dtype))
-    total, product = lax.reduce((linear, q), start, _add_multiply, dimensions=(1,))
+    total, product = lax.reduce((linear, q), start, _add_multiply, dimensions=(2,))
     return total, -jnp.log(product)
 
 
 @_sum_minus_log_product.defjvp
 def _sum_minus_log_product_jvp(primals, tangents):
     (linear_dot, q_dot), (_, q) = tangents, primals
-    return _sum_minus_log_product(*primals), (jnp.sum(linear_dot, 1), -jnp.sum(q_dot / q, 1))
+    return _sum_minus_log_product(*primals), (jnp.sum(linear_dot, 2), -jnp.sum(q_dot / q, 2))
 
 
 def _least(axis, *terms):

@@ -48,6 +48,7 @@ def test_ragged_pass_is_the_six_sums(dtype, weighted, derivatives, rng, x64):
         zero, one = jnp.zeros(shape, dtype), jnp.ones(shape, dtype)
         n_pos, n_neg = (one_class.count for one_class in tiles.moments(rows, zero, one))
         targets = objective.platt_targets(n_pos, n_neg)
+        rows = tiles.standardise(rows, zero, one)
         at = tiles.evaluate(rows, (A, B), targets, derivatives)
         loss = tiles.nll(rows, (A, B), targets)
         change = tiles.nll_change(rows, (B, A), (A, B), targets)
@@ -70,13 +71,13 @@ def test_dense_reshape_keeps_every_row_once(rows):
     scores = np.arange(3 * rows, dtype=np.float32).reshape(3, rows)
     labels = np.ones((3, rows), np.int8)
     packed = packing.reshape(jnp.asarray(scores), jnp.asarray(labels), None)
-    there = np.asarray(packed.present)
+    there = ~np.isnan(packed.scores)
     assert there.sum() == scores.size
-    owner = np.broadcast_to(np.asarray(packed.owner)[:, None, None, None], there.shape)
-    group = there.shape[2]
-    place = np.broadcast_to(np.arange(group)[None, None, :, None], there.shape)
+    slices, group = packed.grid
+    problem_ids = jnp.arange(slices * group).reshape(slices, group)
+    problem_ids = np.broadcast_to(tiles.on_rows(packed, problem_ids), there.shape)
     for k in range(3):
-        mine = there & (owner * group + place == k)
+        mine = there & (problem_ids == k)
         assert sorted(np.asarray(packed.scores)[mine]) == list(scores[k])
 
 
@@ -86,7 +87,7 @@ def test_gather_keeps_every_row_once(rng):
     starts = np.concatenate([[0], np.cumsum(SIZES)])
     for chunk in packing.chunks(SIZES):
         rows = tiles_of(chunk, scores, labels, None, starts[chunk.problems.start])
-        there = np.asarray(rows.present)
+        there = ~np.isnan(rows.scores)
         got = np.sort(np.asarray(rows.scores)[there])
         mine = slice(starts[chunk.problems.start], starts[chunk.problems.stop])
         np.testing.assert_array_equal(got, scores[mine])
@@ -119,7 +120,7 @@ def test_summary_and_moments(rng, x64):
     assert seen.bad.tolist() == [False, True]
     ends = (seen.low_pos[0], seen.high_pos[0], seen.low_neg[0], seen.high_neg[0])
     assert ends == (2, 5, -1, 7)
-    shape = len(rows.heights), rows.scores.shape[2]
+    shape = rows.grid
     pos, neg = tiles.moments(rows, jnp.full(shape, 1.0), jnp.full(shape, 0.5))
     assert np.ravel(pos.first)[0] == pytest.approx((2 + 1 + 4) / 2)
     assert np.ravel(neg.second)[0] == pytest.approx((4 + 36) / 4)
