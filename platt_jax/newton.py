@@ -36,9 +36,7 @@ class State(NamedTuple):
     at: Derivatives  # at (A, B)
     step_A: jax.Array  # the Newton direction
     step_B: jax.Array
-    length: jax.Array  # the part of the direction to try next
-    decrement: jax.Array  # Newton decrement at (A, B)
-    unseen: jax.Array  # (A, B) is a start, to be accepted whatever its derivatives
+    length: jax.Array  # the part of the direction to try next; 0 where (A, B) is still unseen
     pinned: jax.Array  # A is held at 0 (monotone=True)
     status: jax.Array  # a Status, or running
     iterations: jax.Array  # accepted Newton steps
@@ -56,8 +54,6 @@ def start(A, B) -> State:
         step_A=zero,
         step_B=zero,
         length=zero,
-        decrement=zero,
-        unseen=count == 0,
         pinned=count > 0,
         status=count + _RUNNING,
         iterations=count,
@@ -85,14 +81,17 @@ def step(state: State, at: Derivatives, change, facts: Facts, options: Options) 
         facts: about the problem.
         options: how to fit.
     """
-    sufficient = state.unseen | _proves_decrease(state, at, facts)
+    unseen = state.length == 0  # a start is accepted whatever its derivatives
+    sufficient = unseen | _proves_decrease(state, at, facts)
     if change is not None:
-        sufficient |= change < _ARMIJO * state.length * _slope(state, state.at)
+        sufficient |= change < _ARMIJO * state.length * _slope(state)
     moved, stayed = _accept(state, at, facts, options), _reject(state, facts, options)
-    finite = jnp.isfinite(at.g_A + at.g_B + at.h_AA + at.h_AB + at.h_BB + moved.decrement)
+    finite = jnp.isfinite(
+        at.g_A + at.g_B + at.h_AA + at.h_AB + at.h_BB + moved.step_A + moved.step_B
+    )
     new = jax.tree.map(partial(jnp.where, finite & sufficient), moved, stayed)
     new = new._replace(
-        status=jnp.where(state.unseen & ~finite, int(Status.NON_FINITE), new.status),
+        status=jnp.where(unseen & ~finite, int(Status.NON_FINITE), new.status),
         passes=state.passes + 1,
     )
     new = _pin(new) if options.monotone else new
@@ -100,7 +99,7 @@ def step(state: State, at: Derivatives, change, facts: Facts, options: Options) 
 
 
 def newton_direction(at: Derivatives, sigma, pinned):
-    """-(H + sigma I)^-1 g and the Newton decrement, by the factors of H = L D L'.
+    """-(H + sigma I)^-1 g, by the factors of H = L D L'.
 
     The pivot of A is the spread of the scores where the curvature is. Rounding could take it to 0
     or below; it is held at a few units of rounding, so that the direction always descends.
@@ -112,44 +111,37 @@ def newton_direction(at: Derivatives, sigma, pinned):
     pivot = jnp.maximum(jnp.maximum(h_AA - ratio * at.h_AB, floor), tiny)
     g_A = jnp.where(pinned, 0, at.g_A - ratio * at.g_B)
     step_A = -g_A / pivot
-    step_B = -at.g_B / h_BB - ratio * step_A
-    decrement = jnp.sqrt(g_A * (g_A / pivot) + at.g_B * (at.g_B / h_BB))
-    return step_A, step_B, decrement
+    return step_A, -at.g_B / h_BB - ratio * step_A
 
 
 def _accept(state, at, facts, options):
     A, B = trial(state)
-    step_A, step_B, decrement = newton_direction(at, _sigma(facts, options), state.pinned)
-    iterations = state.iterations + jnp.where(state.unseen, 0, 1)
+    step_A, step_B = newton_direction(at, _sigma(facts, options), state.pinned)
+    moved = state._replace(
+        A=A, B=B, at=at, step_A=step_A, step_B=step_B, length=jnp.ones_like(state.length)
+    )
+    iterations = state.iterations + jnp.where(state.length == 0, 0, 1)
     if options.stopping == "gradient":
         done = (jnp.abs(at.g_A) < options.tol) & (jnp.abs(at.g_B) < options.tol)
     else:
-        full = ~state.unseen & (state.length == 1)
+        decrement = _decrement(moved)
         noise = _noise(at, facts, options)
-        stalled = full & (decrement <= noise) & (decrement > state.decrement / 2)
-        done = (decrement <= options.tol) | stalled
+        stalled = (decrement <= noise) & (decrement > _decrement(state) / 2)
+        done = (decrement <= options.tol) | (stalled & (state.length == 1))
     exhausted = jnp.where(iterations >= options.max_iter, int(Status.MAX_ITERATIONS), _RUNNING)
-    return state._replace(
-        A=A,
-        B=B,
-        at=at,
-        step_A=step_A,
-        step_B=step_B,
-        length=jnp.ones_like(A),
-        decrement=decrement,
-        status=jnp.where(done, int(Status.CONVERGED), exhausted),
-        unseen=jnp.zeros_like(state.unseen),
-        iterations=iterations,
+    return moved._replace(
+        status=jnp.where(done, int(Status.CONVERGED), exhausted), iterations=iterations
     )
 
 
 def _reject(state, facts, options):
     length = state.length / 2
-    # With the decrement down at rounding level there is nothing left to gain.
-    quiet = state.decrement <= _noise(state.at, facts, options)
-    done = (options.stopping == "decrement") & quiet & ~state.unseen
     failed = jnp.where(length < options.min_step, int(Status.LINE_SEARCH_FAILED), _RUNNING)
-    return state._replace(length=length, status=jnp.where(done, int(Status.CONVERGED), failed))
+    if options.stopping == "decrement":
+        # With the decrement down at rounding level there is nothing left to gain.
+        quiet = _decrement(state) <= _noise(state.at, facts, options)
+        failed = jnp.where(quiet & (length > 0), int(Status.CONVERGED), failed)
+    return state._replace(length=length, status=failed)
 
 
 def _pin(state):
@@ -162,7 +154,6 @@ def _pin(state):
     pinned = state._replace(
         A=zero,
         length=zero,
-        unseen=jnp.ones_like(state.unseen),
         pinned=jnp.ones_like(state.pinned),
         status=jnp.full_like(state.status, _RUNNING),
     )
@@ -186,9 +177,15 @@ def _noise(at, facts, options):
     return jnp.maximum(10 * options.tol, jnp.minimum(noise, _MOST_NOISE))
 
 
-def _slope(state, at):
-    """Derivative of the loss along the current direction, from derivatives at any point."""
+def _slope(state, at=None):
+    """Derivative of the loss along the current direction: at (A, B), or where `at` was taken."""
+    at = state.at if at is None else at
     return at.g_A * state.step_A + at.g_B * state.step_B
+
+
+def _decrement(state):
+    """The Newton decrement at (A, B): the square root of g' H^-1 g."""
+    return jnp.sqrt(jnp.maximum(-_slope(state), 0))
 
 
 def _proves_decrease(state, at, facts):
@@ -204,7 +201,7 @@ def _proves_decrease(state, at, facts):
     reach = jnp.maximum(jnp.abs(d_A * facts.low + d_B), jnp.abs(d_A * facts.high + d_B))
     curvature = d_A * (d_A * at.h_AA + 2 * d_B * at.h_AB) + d_B * d_B * at.h_BB
     bound = _slope(state, at) - s * curvature * _backward_share(s * reach)
-    return bound <= _ARMIJO * _slope(state, state.at)
+    return bound <= _ARMIJO * _slope(state)
 
 
 def _backward_share(x):

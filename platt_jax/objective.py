@@ -74,7 +74,8 @@ def nll(A, B, f, y, targets: Targets, present=True):
     """The loss of a row, -t log p - (1-t) log(1-p) (Lin et al. 2007, equations 5 and 6).
 
     Here and below y is true for the positive class, and what is not present is padding: its terms
-    are 0, whatever its score. Returned as the two terms of its sum, the second being the loss for a target of 0.
+    are 0, whatever its score. Returned as the two terms of its sum, the second being the loss for
+    a target of 0.
     """
     distance, target, _ = _less_likely(A, B, f, y, targets, present)
     return target * distance, jnp.log1p(jnp.exp(-distance))

@@ -8,12 +8,10 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from platt_jax import tiles
 from platt_jax.tiles import DEPTH, LANES, Tiles
 
 # Tile rows of a chunk: a small, a middling and the usual size (524,288 rows of data). The usual one
@@ -24,9 +22,6 @@ _LADDER = (16, 128, 512)
 # A problem of more rows than the left gets at least as many lanes as the right says: below, half
 # a tile row of padding would weigh more than lanes of neighbours cost.
 _LANES_PER_PROBLEM = ((8192, 128), (256, 16), (0, 1))
-
-# Stragglers get this part of a chunk's tile rows.
-_STRAGGLERS = 4
 
 
 class Chunk(NamedTuple):
@@ -120,7 +115,7 @@ def gather(scores, labels, weights, start, size, owner, part) -> Tiles:
 
     def place(flat, padding):
         rows = lax.gather(flat, source[..., None], blocks, (block,), mode="promise_in_bounds")
-        return _as_tiles(jnp.where(there, rows, padding))
+        return as_tiles(jnp.where(there, rows, padding))
 
     return Tiles(
         scores=place(_bad_as_infinite(scores), jnp.nan),
@@ -131,7 +126,7 @@ def gather(scores, labels, weights, start, size, owner, part) -> Tiles:
     )
 
 
-def _as_tiles(rows):
+def as_tiles(rows):
     """Rows [R, G, block] as [R, P, 8, Q, w], G being P, or Q where there is one lane each."""
     tile_rows, group, block = rows.shape
     if block == DEPTH:
@@ -139,7 +134,7 @@ def _as_tiles(rows):
     return rows.reshape(tile_rows, group, DEPTH, 1, block // DEPTH)
 
 
-def _as_blocks(tiled):
+def as_blocks(tiled):
     """The reverse of `_as_tiles`."""
     tile_rows, along_p, _, along_q, lanes = tiled.shape
     return tiled.swapaxes(2, 3).reshape(tile_rows, along_p * along_q, DEPTH * lanes)
@@ -148,78 +143,6 @@ def _as_blocks(tiled):
 def _bad_as_infinite(scores):
     """NaN, which is padding from here on, as infinity."""
     return jnp.where(jnp.isnan(scores), jnp.inf, scores)
-
-
-class Stragglers(NamedTuple):
-    """A few of the problems of some tiles, packed together on a quarter of the tile rows."""
-
-    rows: Tiles
-    problems: jax.Array  # [S', G] int32: which place of all the tiles each had, as s * G + g
-    there: jax.Array  # [S', G]: whether there is a problem in a place
-
-    def take(self, of_all):
-        """Arrays [S, G, ...] of all problems as those of the few, [S', G, ...]."""
-
-        def take(x):
-            return x.reshape((-1, *x.shape[2:])).at[self.problems].get(mode="clip")
-
-        return jax.tree.map(take, of_all)
-
-    def put(self, of_all, of_few):
-        """Arrays [S, G, ...] of all problems, with those of the few put in their places."""
-
-        def put(x, few):
-            flat = x.reshape((-1, *x.shape[2:]))
-            return flat.at[self.problems].set(few, mode="drop").reshape(x.shape)
-
-        return jax.tree.map(put, of_all, of_few)
-
-
-def room_for_stragglers(rows: Tiles):
-    """How many problems `stragglers` can take, whichever they are."""
-    tile_rows, slices = _straggler_shape(rows)
-    return rows.grid[1] * jnp.minimum(tile_rows // jnp.max(rows.heights), slices)
-
-
-def stragglers(rows: Tiles, wanted) -> Stragglers:
-    """The wanted problems ([S, G], no more than there is room for), each as it lay; traceable.
-
-    The scores are standardised.
-    """
-    tile_rows, slices = _straggler_shape(rows)
-    group = rows.grid[1]
-    problems = jnp.nonzero(wanted.reshape(-1), size=slices * group, fill_value=wanted.size)[0]
-    problems = problems.astype(jnp.int32).reshape(slices, group)
-    there = problems < wanted.size
-    from_slice, from_place = jnp.divmod(jnp.where(there, problems, 0), group)
-
-    height = jnp.where(there, rows.heights[from_slice], 0)
-    heights = jnp.max(height, axis=1)
-    ends = jnp.cumsum(heights)
-    tile_row = jnp.arange(tile_rows, dtype=jnp.int32)
-    owner = jnp.sum(tile_row[:, None] >= ends[None, :-1], axis=1, dtype=jnp.int32)
-    part = (tile_row - (ends - heights)[owner])[:, None]
-    filled = part < height[owner]
-    first = jnp.cumsum(rows.heights) - rows.heights
-    source = jnp.where(filled, first[from_slice[owner]] + part, 0), from_place[owner]
-
-    def move(x, padding):
-        moved = _as_blocks(x).at[source].get(mode="promise_in_bounds")
-        return _as_tiles(jnp.where(filled[..., None], moved, padding))
-
-    few = Tiles(
-        scores=move(rows.scores, tiles.far(rows.scores.dtype)),
-        positive=move(rows.positive, False),
-        weights=None if rows.weights is None else move(rows.weights, 0),
-        owner=owner,
-        heights=heights,
-    )
-    return Stragglers(few, problems, there)
-
-
-def _straggler_shape(rows):
-    """Tile rows and slices for stragglers."""
-    return len(rows.owner) // _STRAGGLERS, len(rows.heights) // _STRAGGLERS
 
 
 def reshape(scores, labels, weights) -> Tiles:
@@ -240,7 +163,7 @@ def reshape(scores, labels, weights) -> Tiles:
         dense = dense.reshape((problems, rows))
         dense = jnp.pad(dense, ((0, 0), (0, missing)), constant_values=padding)
         dense = dense.reshape(slices, group, parts, DEPTH * lanes).swapaxes(1, 2)
-        return _as_tiles(dense.reshape(slices * parts, group, DEPTH * lanes))
+        return as_tiles(dense.reshape(slices * parts, group, DEPTH * lanes))
 
     return Tiles(
         scores=place(_bad_as_infinite(scores), jnp.nan),

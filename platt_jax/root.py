@@ -13,7 +13,7 @@ import numpy as np
 from jax import lax
 
 from platt_jax import frame as frames
-from platt_jax import newton, objective, packing, tiles
+from platt_jax import newton, objective, stragglers, tiles
 from platt_jax.frame import Frame
 from platt_jax.newton import Facts, State
 from platt_jax.objective import Derivatives, GaussianPrior, Targets
@@ -66,10 +66,12 @@ def root(options: Options, inputs: Inputs, layout: Layout, setting: Setting) -> 
     """The optimum of every problem, as a function of the inputs."""
     state = newton.start(setting.A, setting.B)
     rows = _rows(inputs, layout)
-    room = packing.room_for_stragglers(rows)
-    state = _search(options, inputs, layout, setting, state, room)
-    if len(rows.heights) >= 4:
+    if stragglers.worth_packing(rows):
+        room = stragglers.room(rows)
+        state = _search(options, inputs, layout, setting, state, room)
         state = _finish_stragglers(options, inputs, layout, setting, state)
+    else:
+        state = _search(options, inputs, layout, setting, state, 0)
     loss = _loss(inputs, layout, setting, (state.A, state.B))
     # Where there is no optimum, the search has only come to where the loss is all but flat.
     nowhere = setting.unbounded & ~state.pinned & (state.status == Status.CONVERGED)
@@ -93,7 +95,7 @@ def _root_jvp(options, primals, tangents):
     # Constant scores leave A undetermined; it is 0 by convention, as on the boundary.
     constant = (setting.facts.low == setting.facts.high) & (inputs.prior is None)
     held = pinned(solution, options) | constant
-    A_dot, B_dot, _ = newton.newton_direction(hessian._replace(g_A=g_A, g_B=g_B), 0.0, held)
+    A_dot, B_dot = newton.newton_direction(hessian._replace(g_A=g_A, g_B=g_B), 0.0, held)
     converged = solution.status == Status.CONVERGED
     A_dot, B_dot = jnp.where(converged, A_dot, 0), jnp.where(converged, B_dot, 0)
 
@@ -133,9 +135,10 @@ def _search(options, inputs, layout, setting, state, room) -> State:
 
 def _finish_stragglers(options, inputs, layout, setting, state) -> State:
     """Go on with the few problems still running, on fewer rows."""
-    few = packing.stragglers(_rows(inputs, layout), newton.running(state))
-    rows, (targets, prior, their_setting, their_state) = few.rows, few.take(
-        (inputs.targets, inputs.prior, setting, state)
+    few = stragglers.pack(_rows(inputs, layout), newton.running(state))
+    rows, (targets, prior, their_setting, their_state) = (
+        few.rows,
+        few.take((inputs.targets, inputs.prior, setting, state)),
     )
     inputs = Inputs(rows.scores, rows.weights, targets, prior)
     layout = Layout(rows.positive, rows.owner, rows.heights)

@@ -88,9 +88,7 @@ def solve_tiles(rows: Tiles, prior: GaussianPrior | None, options: Options) -> F
         targets = objective.platt_targets(n_pos, n_neg)
     else:
         targets = objective.plain_targets(n_pos, n_neg)
-    frame, A, B = _frame_and_start(
-        seen, rough, *jax.lax.stop_gradient((moments, targets)), options
-    )
+    frame, A, B = _frame_and_start(seen, rough, *jax.lax.stop_gradient((moments, targets)), options)
     rows = tiles.standardise(rows, *frame)
     low, high = ((end - frame.center) * frame.scale for end in frames.score_range(seen))
     setting = Setting(

@@ -5,7 +5,7 @@ slice has w lanes, each 8 deep. Large problems have one slice each, small ones l
 along P with lanes of their own, or, if tiny, along Q with one lane each. Consecutive tile rows
 continue the same slice; `owner` says which. So problems of any sizes lie in arrays of one shape.
 Whatever is not a row of data is padding and contributes exactly nothing. Its score says so: NaN at
-first, and `far` once the scores are standardised: what is finite times 0 is 0, with no mask to apply.
+first, and `far` once the scores are standardised, for what is finite times 0 is 0 without a mask.
 
 Why 8: XLA unrolls a reduction over up to 8 elements and vectorises over the lanes behind it.
 Why five sums at once and the loss apart: five are one fused loop with one exponential per row; a
@@ -111,13 +111,13 @@ def summarise(tiles: Tiles) -> Summary:
     """The ranges of the scores by class, and which problems hold a row that is not finite."""
     f, inf = tiles.scores, jnp.asarray(jnp.inf, tiles.scores.dtype)
     lows_highs = [
-        jnp.where(_of_class(tiles, label), sign * f, inf) for label in (True, False) for sign in (1, -1)
+        jnp.where(_of_class(tiles, label), sign * f, inf)
+        for label in (True, False)
+        for sign in (1, -1)
     ]
     operands = [jnp.where(bad_rows(tiles), -inf, 0), *lows_highs]
-    bad, low_pos, high_pos, low_neg, high_neg = (
-        jax.ops.segment_min(least, tiles.owner, tiles.grid[0], indices_are_sorted=True)
-        for least in map(partial(_flat, tiles), _least(3, *_least(2, *operands)))
-    )
+    least = _by_slice(jax.ops.segment_min, tiles, _least(3, *_least(2, *operands)))
+    bad, low_pos, high_pos, low_neg, high_neg = least
     return Summary(bad < 0, low_pos, -high_pos, low_neg, -high_neg)
 
 
@@ -180,16 +180,15 @@ def _nll_lanes(tiles, point, targets):
 
 def _home(tiles, lanes):
     """Several sums per lane, each [R, P, Q, w], brought home to their problems, each [S, G]."""
-    slices, _ = tiles.grid
-    return [
-        jax.ops.segment_sum(_flat(tiles, sums), tiles.owner, slices, indices_are_sorted=True)
-        for sums in _sum_together(3, *lanes)
-    ]
+    return _by_slice(jax.ops.segment_sum, tiles, _sum_together(3, *lanes))
 
 
-def _flat(tiles, per_tile_row):
-    """[R, P, Q] as [R, G]."""
-    return per_tile_row.reshape(len(tiles.owner), tiles.grid[1])
+def _by_slice(segment_reduction, tiles, tile_rows):
+    """Several numbers per tile row and problem, each [R, P, Q], reduced to [S, G] in one go."""
+    slices, group = tiles.grid
+    together = jnp.stack(tile_rows, axis=1).reshape(len(tiles.owner), len(tile_rows), group)
+    reduced = segment_reduction(together, tiles.owner, slices, indices_are_sorted=True)
+    return [reduced[:, i] for i in range(len(tile_rows))]
 
 
 def _sum_depth(*terms):
@@ -197,9 +196,9 @@ def _sum_depth(*terms):
     return _sum_together(2, *terms)
 
 
-# Several operands in one reduction are one fused loop; one operand alone XLA takes for a case of its
-# own, and a slow one. JAX has no derivative rule for several, hence the rules below: tangents take
-# the plain sums, which JAX can transpose.
+# Several operands in one reduction are one fused loop; one operand alone XLA takes for a case of
+# its own, and a slow one. JAX has no derivative rule for several, hence the rules below: tangents
+# take the plain sums, which JAX can transpose.
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))

@@ -92,9 +92,8 @@ def test_dynamic_sigma_is_zero_unless_scores_are_constant(x64):
     for low, expected in ((0.0, 0.0), (1.0, 1e-12)):
         facts = Facts(jnp.asarray(low), jnp.asarray(1.0), jnp.asarray(3.0))
         assert newton._sigma(facts, options) == expected
-    step_A, step_B, decrement = newton.newton_direction(at, 0.0, jnp.asarray(False))
+    step_A, step_B = newton.newton_direction(at, 0.0, jnp.asarray(False))
     assert (step_A, step_B) == (-0.5, -0.25)
-    assert decrement == pytest.approx(np.sqrt(0.75))
 
 
 def test_direction_descends_even_where_the_hessian_is_singular(rng, dtype, x64):
@@ -104,10 +103,9 @@ def test_direction_descends_even_where_the_hessian_is_singular(rng, dtype, x64):
         sums = (np.sum(f * f * d2), np.sum(f * d2), np.sum(d2))
         g = rng.normal(size=2)
         at = Derivatives(*(jnp.asarray(x, dtype) for x in (*g, *sums)))
-        step_A, step_B, decrement = newton.newton_direction(at, 0.0, jnp.asarray(False))
-        assert np.isfinite(decrement) and float(decrement) > 0
+        step_A, step_B = newton.newton_direction(at, 0.0, jnp.asarray(False))
         slope = float(step_A) * g[0] + float(step_B) * g[1]
-        assert slope == pytest.approx(-(float(decrement) ** 2), rel=1e-3)
+        assert np.isfinite(slope) and slope < 0
 
 
 def test_monotone_restarts_on_the_boundary(rng, x64):

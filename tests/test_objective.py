@@ -13,7 +13,7 @@ MARGINS = [0.0, 1e-300, -1e-30, 1e-8, -0.3, 0.7, -5.0, 20.0, -36.0, 45.0, -80.0,
 
 
 def rows(dtype, rng):
-    """(A, B, f, y, targets, present): random rows, and rows with extreme margins by a huge or tiny score."""
+    """(A, B, f, y, targets): random rows, and rows with extreme margins by a huge or tiny score."""
     f = np.concatenate([rng.normal(size=40), np.array(MARGINS), np.array(MARGINS[1:]) * 1e3])
     y = (np.arange(len(f)) % 2).astype(np.int8)
     A = np.ones_like(f)
