@@ -14,9 +14,12 @@ import numpy as np
 
 from platt_jax import summaries
 from platt_jax.objective import Array
-from platt_jax.segments import locate
+from platt_jax.segments import locator
 from platt_jax.status import Status
 from platt_jax.summaries import Table
+
+# Rows of a prediction that are worked on together: few enough to stay in the cache.
+_PREDICTED_AT_ONCE = 1 << 15
 
 _LOWEST = np.finfo(np.float32).min
 
@@ -185,10 +188,15 @@ class SegmentCalibrator(_Inspectable):
                 "scores and segments: expected two flat arrays of one length, "
                 f"got shapes {scores.shape} and {segments.shape}"
             )
-        which = locate(self.keys, segments)  # -1, the last, is the fallback
+        find = locator(self.keys, segments, "segments")
         A = np.append(self.fit.A, self.fallback.A.astype(self.fit.A.dtype))
         B = np.append(self.fit.B, self.fallback.B.astype(self.fit.B.dtype))
-        return expit(-(A[which] * scores + B[which]))
+        out = np.empty(len(scores), np.result_type(scores, A))
+        for start in range(0, len(scores), _PREDICTED_AT_ONCE):
+            rows = slice(start, start + _PREDICTED_AT_ONCE)
+            which = find(segments[rows])  # -1, the last, is the fallback
+            out[rows] = expit(-(A[which] * scores[rows] + B[which]))
+        return out
 
     def _inspected(self):
         return self.fit, "segment", self.keys

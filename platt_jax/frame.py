@@ -54,7 +54,7 @@ def standardising(rough: Frame, pos: Moments, neg: Moments) -> tuple[Frame, Clas
         pos: of the scores with label 1.
         neg: of the scores with label 0.
     """
-    n_pos, n_neg = pos.count, neg.count
+    n_pos, n_neg = pos.total, neg.total
     total = jnp.maximum(n_pos + n_neg, jnp.finfo(n_pos.dtype).tiny)
     mean = (pos.first + neg.first) / total
     second = (pos.second + neg.second) / total
@@ -138,7 +138,7 @@ def covariance_back(frame: Frame, at: Derivatives, pinned):
 
 
 def _mean(one_class: Moments):
-    return one_class.first / jnp.where(one_class.count > 0, one_class.count, 1)
+    return one_class.first / jnp.where(one_class.total > 0, one_class.total, 1)
 
 
 def _power_of_two_over(spread):

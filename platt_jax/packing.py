@@ -69,8 +69,10 @@ def _next_chunk(sizes, first, lanes):
     heights, tile_rows = heights[:taken], _round_up(int(ends[taken - 1]))
     sizes = sizes[: taken * group]
 
-    # Room for the slices there are: one per tile row, or far fewer where problems are tall.
-    slices = next(n for n in (tile_rows // 64, tile_rows // 8, tile_rows) if n >= taken)
+    # Room for the slices there are: one per tile row, or far fewer where problems are tall, or one
+    # for a problem too tall for the ladder.
+    steps = [tile_rows // 64, tile_rows // 8, tile_rows] if tile_rows <= _LADDER[-1] else [1]
+    slices = next(n for n in steps if n >= taken)
     owner = np.repeat(np.arange(taken, dtype=np.int32), heights)
     part = np.arange(len(owner), dtype=np.int32) - np.repeat(ends[:taken] - heights, heights)
     room = np.zeros(slices * group, np.int32)

@@ -1,5 +1,7 @@
 """Segment ids: grouping rows by them, and finding them again."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 # A table over the whole range of integer ids beats sorting while it is no longer than this, or
@@ -39,26 +41,49 @@ def locate(keys: np.ndarray, segments: np.ndarray, name: str = "segments") -> np
     Raises:
         ValueError: text is looked up among numbers, or numbers among text.
     """
+    return locator(keys, segments, name)(segments)
+
+
+def locator(keys: np.ndarray, segments: np.ndarray, name: str) -> Callable:
+    """What `locate` does, as a function that may be called with the segments part by part."""
     if keys.dtype == object or segments.dtype == object:
         where = {key: i for i, key in enumerate(keys.tolist())}
-        return np.fromiter((where.get(s, -1) for s in segments.tolist()), np.int64, len(segments))
+        return lambda some: np.fromiter(
+            (where.get(s, -1) for s in some.tolist()), np.int64, len(some)
+        )
     if (keys.dtype.kind == "U") != (segments.dtype.kind == "U"):
         raise ValueError(f"{name}: expected ids of the kind of {keys.dtype}, got {segments.dtype}")
     if keys.dtype.kind in "iu" and segments.dtype.kind in "iu" and keys.dtype != segments.dtype:
-        # NumPy would compare int64 with uint64 as float64.
-        ends = np.iinfo(keys.dtype)
-        there = (segments >= ends.min) & (segments <= ends.max)
-        return np.where(there, locate(keys, segments.astype(keys.dtype)), -1)
-    table = _table_range(keys, len(segments))
-    if table is not None:
-        low, length = table
-        places = np.full(length + 1, -1)  # the last one is for whatever lies outside
-        places[np.subtract(keys, low, dtype=np.int64, casting="unsafe")] = np.arange(len(keys))
-        inside = (segments >= low) & (segments <= keys[-1])
-        offsets = np.subtract(segments, low, dtype=np.int64, casting="unsafe")
-        return places[np.where(inside, offsets, length)]
-    found = np.minimum(np.searchsorted(keys, segments), len(keys) - 1)
-    return np.where(keys[found] == segments, found, -1)
+        return _locate_other_integers(keys, segments, name)
+    if (table := _table_range(keys, len(segments))) is not None:
+        return _locate_by_table(keys, *table)
+
+    def by_bisection(some):
+        found = np.minimum(np.searchsorted(keys, some), len(keys) - 1)
+        return np.where(keys[found] == some, found, -1)
+
+    return by_bisection
+
+
+def _locate_other_integers(keys, segments, name):
+    """NumPy would compare int64 with uint64 as float64."""
+    ends = np.iinfo(keys.dtype)
+    find = locator(keys, segments.astype(keys.dtype), name)
+    return lambda some: np.where(
+        (some >= ends.min) & (some <= ends.max), find(some.astype(keys.dtype)), -1
+    )
+
+
+def _locate_by_table(keys, low, length):
+    places = np.full(length + 1, -1)  # the last one is for whatever lies outside
+    places[np.subtract(keys, low, dtype=np.int64, casting="unsafe")] = np.arange(len(keys))
+
+    def find(some):
+        # Below the lowest key the difference wraps around to a huge number.
+        offsets = np.subtract(some, low, dtype=np.int64, casting="unsafe").view(np.uint64)
+        return places[np.minimum(offsets, np.uint64(length))]
+
+    return find
 
 
 def stable_argsort(codes, bound):

@@ -83,7 +83,7 @@ def solve_tiles(rows: Tiles, prior: GaussianPrior | None, options: Options) -> F
     rows = tiles.drop(rows, tiles.bad_rows(rows))
     rough = frames.rough_frame(seen)
     moments = tiles.moments(rows, *rough)
-    n_pos, n_neg = (one_class.count for one_class in moments)
+    n_pos, n_neg = (one_class.total for one_class in moments)
     if options.targets == "platt":
         targets = objective.platt_targets(n_pos, n_neg)
     else:
@@ -125,7 +125,7 @@ def _unbounded(seen, n_pos, n_neg, prior, options):
 def _frame_and_start(seen, rough, moments, targets, options):
     """The coordinates to solve in, and the (A, B) to start from in them."""
     frame, shape = frames.standardising(rough, *moments)
-    n_pos, n_neg = (one_class.count for one_class in moments)
+    n_pos, n_neg = (one_class.total for one_class in moments)
     if options.start == "gaussian":
         A, B = frames.gaussian_start(shape, n_pos, n_neg, targets)
     else:

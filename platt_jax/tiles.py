@@ -61,7 +61,7 @@ class Summary(NamedTuple):
 class Moments(NamedTuple):
     """Weighted sums over the rows of one class, of g = (score - center) * scale; all [S, G]."""
 
-    count: jax.Array  # sum of 1
+    total: jax.Array  # sum of 1
     first: jax.Array  # sum of g
     second: jax.Array  # sum of g * g
 

@@ -46,7 +46,7 @@ def test_ragged_pass_is_the_six_sums(dtype, weighted, derivatives, rng, x64):
         shape = chunk.start.shape
         A, B = (jnp.asarray(rng.normal(size=shape), dtype) for _ in range(2))
         zero, one = jnp.zeros(shape, dtype), jnp.ones(shape, dtype)
-        n_pos, n_neg = (one_class.count for one_class in tiles.moments(rows, zero, one))
+        n_pos, n_neg = (one_class.total for one_class in tiles.moments(rows, zero, one))
         targets = objective.platt_targets(n_pos, n_neg)
         rows = tiles.standardise(rows, zero, one)
         at = tiles.evaluate(rows, (A, B), targets, derivatives)
