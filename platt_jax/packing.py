@@ -19,6 +19,9 @@ from platt_jax.tiles import DEPTH, LANES, Tiles
 # to be faulted in again by the next: that doubles the time of a fit.
 _LADDER = (16, 128, 512)
 
+# The usual size where there is a slice per tile row, and so as much state as there are rows.
+_TINY = 256
+
 # A problem of more rows than the left gets at least as many lanes as the right says: below, half
 # a tile row of padding would weigh more than lanes of neighbours cost.
 _LANES_PER_PROBLEM = ((8192, 128), (256, 16), (0, 1))
@@ -65,8 +68,11 @@ def _next_chunk(sizes, first, lanes):
     group = LANES // lanes
     heights = -(-sizes[: _LADDER[-1] * group : group] // (DEPTH * lanes))  # tile rows per slice
     ends = np.cumsum(heights)
-    taken = max(1, int(np.searchsorted(ends, _LADDER[-1], side="right")))
-    heights, tile_rows = heights[:taken], _round_up(int(ends[taken - 1]))
+    ladder = _LADDER
+    if lanes == 1 and np.searchsorted(ends, ladder[-1], side="right") > ladder[-1] // 8:
+        ladder = (*ladder[:-1], _TINY)
+    taken = max(1, int(np.searchsorted(ends, ladder[-1], side="right")))
+    heights, tile_rows = heights[:taken], _round_up(int(ends[taken - 1]), ladder)
     sizes = sizes[: taken * group]
 
     # Room for the slices there are: one per tile row, or far fewer where problems are tall, or one
@@ -94,9 +100,9 @@ def _next_chunk(sizes, first, lanes):
 _PAST_THE_END = 2**20
 
 
-def _round_up(tile_rows: int) -> int:
+def _round_up(tile_rows: int, ladder: tuple[int, ...]) -> int:
     """The next chunk size; above the ladder, for one huge problem, to three significant bits."""
-    for size in _LADDER:
+    for size in ladder:
         if tile_rows <= size:
             return size
     step = 2 ** (tile_rows.bit_length() - 3)

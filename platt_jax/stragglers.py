@@ -16,7 +16,7 @@ from platt_jax.tiles import Tiles
 _SHARE = 4  # stragglers get one in so many tile rows
 
 # With fewer tile rows the time saved is less than it takes to compile a second loop.
-_WORTH_IT = 512
+_WORTH_IT = 256
 
 
 class Stragglers(NamedTuple):
