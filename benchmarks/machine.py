@@ -28,7 +28,7 @@ def describe() -> dict[str, Any]:
         "avx512": "avx512f" in (_field("/proc/cpuinfo", "flags") or ""),
         "cores": len(os.sched_getaffinity(0)),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
-        "os": platform.platform(),
+        "os": " ".join([platform.system(), *platform.libc_ver()]),
         "python": platform.python_version(),
         "device": device.device_kind,
         "device_copy_gb_per_s": round(copy_bandwidth() / 1e9, 1),
