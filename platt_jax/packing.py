@@ -19,7 +19,8 @@ from platt_jax.tiles import DEPTH, LANES, Tiles
 # to be faulted in again by the next: that doubles the time of a fit.
 _LADDER = (16, 128, 512)
 
-# The usual size where there is a slice per tile row, and so as much state as there are rows.
+# The usual size where there is a slice per tile row: the state then takes as much memory as the
+# rows, and must stay below those 32 MiB with them.
 _TINY = 256
 
 # A problem of more rows than the left gets at least as many lanes as the right says: below, half
@@ -35,11 +36,6 @@ class Chunk(NamedTuple):
     size: np.ndarray  # [S, G] int32: number of rows, 0 where there is no problem
     owner: np.ndarray  # [R] int32: the slice of each tile row
     part: np.ndarray  # [R] int32: how many tile rows of that slice come before
-
-    @property
-    def lanes_per_problem(self) -> int:
-        """w: the lanes that each problem has in a tile row."""
-        return LANES // self.start.shape[1]
 
     @property
     def capacity(self) -> int:
@@ -143,7 +139,7 @@ def as_tiles(rows):
 
 
 def as_blocks(tiled):
-    """The reverse of `_as_tiles`."""
+    """The reverse of `as_tiles`."""
     tile_rows, along_p, _, along_q, lanes = tiled.shape
     return tiled.swapaxes(2, 3).reshape(tile_rows, along_p * along_q, DEPTH * lanes)
 

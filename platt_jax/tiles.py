@@ -101,8 +101,8 @@ def moments(tiles: Tiles, center, scale) -> tuple[Moments, Moments]:
         # The count has a derivative by a weight of 0; a score of weight 0 may be out of range.
         g = jnp.where(tiles.weights > 0, g, 0)
         powers = tiles.weights, tiles.weights * g, tiles.weights * g * g
-    rows = [present(tiles) & (tiles.positive == label) for label in (True, False)]
-    terms = [jnp.where(of_class, power, 0) for of_class in rows for power in powers]
+    classes = [_of_class(tiles, label) for label in (True, False)]
+    terms = [jnp.where(of_class, power, 0) for of_class in classes for power in powers]
     sums = _home(tiles, _sum_depth(*terms))
     return Moments(*sums[:3]), Moments(*sums[3:])
 
@@ -110,8 +110,9 @@ def moments(tiles: Tiles, center, scale) -> tuple[Moments, Moments]:
 def summarise(tiles: Tiles) -> Summary:
     """The ranges of the scores by class, and which problems hold a row that is not finite."""
     f, inf = tiles.scores, jnp.asarray(jnp.inf, tiles.scores.dtype)
+    counts = True if tiles.weights is None else tiles.weights > 0
     lows_highs = [
-        jnp.where(_of_class(tiles, label), sign * f, inf)
+        jnp.where(_of_class(tiles, label) & counts, sign * f, inf)
         for label in (True, False)
         for sign in (1, -1)
     ]
@@ -122,9 +123,8 @@ def summarise(tiles: Tiles) -> Summary:
 
 
 def _of_class(tiles, label):
-    """Which rows count for this class."""
-    rows = present(tiles) & (tiles.positive == label)
-    return rows if tiles.weights is None else rows & (tiles.weights > 0)
+    """Which rows are of this class."""
+    return present(tiles) & (tiles.positive == label)
 
 
 def present(tiles: Tiles):
