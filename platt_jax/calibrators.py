@@ -54,6 +54,14 @@ class Sigmoid:
         """P(y=1 | score), in [0, 1]; scores (..., N) for parameters (...)."""
         return expit(self.logit(scores))
 
+    def log_proba(self, scores):
+        """log P(y=1 | score), finite where the probability itself rounds to 0 or 1.
+
+        log P(y=0 | score) is `Sigmoid(-A, -B).log_proba(score)`. Scores (..., N) for parameters
+        (...).
+        """
+        return log_expit(self.logit(scores))
+
     @property
     def slope(self):
         """-A: the change of the log-odds per unit of score."""
@@ -240,8 +248,7 @@ class OneVsRestCalibrator(_Inspectable):
             return expit(logit)
         # Logarithms keep their order where the probabilities themselves all round to 0.
         fitted = np.isfinite(self.fit.A)
-        log_proba = np.minimum(logit, 0) - np.log1p(np.exp(-np.abs(logit)))
-        log_proba = np.where(fitted, log_proba, -np.inf)
+        log_proba = np.where(fitted, log_expit(logit), -np.inf)
         proba = np.exp(log_proba - log_proba.max(axis=1, keepdims=True, initial=_LOWEST))
         return np.where(fitted, proba / proba.sum(axis=1, keepdims=True), np.nan)
 
@@ -254,6 +261,12 @@ def expit(logit):
     xp = jnp if isinstance(logit, jax.Array) else np
     e = xp.exp(-xp.abs(logit))
     return xp.where(logit >= 0, 1, e) / (1 + e)
+
+
+def log_expit(logit):
+    """log(expit(logit)), finite for every finite logit."""
+    xp = jnp if isinstance(logit, jax.Array) else np
+    return xp.minimum(logit, 0) - xp.log1p(xp.exp(-xp.abs(logit)))
 
 
 def problem_names(batch: tuple[int, ...]) -> np.ndarray:

@@ -10,7 +10,7 @@ from platt_jax import checks
 from platt_jax.calibrators import Fit, OneVsRestCalibrator, SegmentCalibrator, problem_names
 from platt_jax.objective import GaussianPrior
 from platt_jax.options import Options
-from platt_jax.run import fit_problems
+from platt_jax.run import begin_one, fit_problems
 from platt_jax.segments import group, stable_argsort
 from platt_jax.status import Status
 
@@ -114,20 +114,26 @@ def fit_segments(
             f"segments: expected one id per score {scores.shape}, got shape {segments.shape}"
         )
     keys, codes = group(segments)
-    shared = _shared_prior(prior)
+    shared = _flat_prior(_shared_prior(prior), (1,), scores.dtype)
     prior = _flat_prior(prior, (len(keys),), scores.dtype)
+    # One bad row must not cost the unseen segments their calibration.
+    omitting = replace(checks.options(options), non_finite="omit")
+    pooled = begin_one(scores, labels, weights, shared, omitting)
 
     sizes = np.bincount(codes, minlength=len(keys))
     largest_first = np.argsort(-sizes, kind="stable")
-    rank = np.empty(len(keys), np.int64)
-    rank[largest_first] = np.arange(len(keys))
+    rank = np.empty(len(keys), np.int32)
+    rank[largest_first] = np.arange(len(keys), dtype=np.int32)
     row_order = stable_argsort(rank[codes], len(keys))
     sizes = sizes[largest_first]
     ends = np.concatenate([[0], np.cumsum(sizes)])
 
     def take(problems):
         rows = row_order[ends[problems.start] : ends[problems.stop]]
-        return tuple(None if x is None else x[rows] for x in (scores, labels, weights))
+        # mode="clip" is the fast one, and the rows are all there.
+        return tuple(
+            None if x is None else x.take(rows, mode="clip") for x in (scores, labels, weights)
+        )
 
     if prior is not None:
         prior = GaussianPrior(*(leaf[largest_first] for leaf in prior))
@@ -135,14 +141,7 @@ def fit_segments(
     each = jax.tree.map(lambda x: x[rank], by_size)
     _report_non_finite(each, options, "segments", keys)
 
-    # One bad row must not cost the unseen segments their calibration.
-    omitting = replace(options, non_finite="omit")
-    shared = _flat_prior(shared, (1,), scores.dtype)
-    rows = scores, labels, weights
-    pooled = fit_problems(
-        np.array([len(scores)]), lambda _: rows, scores.dtype, shared, omitting, progress=False
-    )
-    return SegmentCalibrator(keys, each, jax.tree.map(lambda x: x[0, ...], pooled.sigmoid))
+    return SegmentCalibrator(keys, each, jax.tree.map(lambda x: x[0, ...], pooled().sigmoid))
 
 
 def fit_one_vs_rest(

@@ -1,5 +1,6 @@
 """Problems through the compiled program, chunk by chunk."""
 
+import math
 from collections.abc import Callable
 from functools import partial
 
@@ -29,25 +30,41 @@ def fit_problems(sizes: np.ndarray, take: TakeRows, dtype, prior, options, progr
     Returns:
         A Fit of NumPy arrays that lead with (K,).
     """
-    options = checks.options(options).with_tol(dtype)
     done: list[Fit] = []
-    in_flight: list[tuple[packing.Chunk, Fit]] = []
+    in_flight: list[Callable[[], Fit]] = []
 
     def collect():
-        chunk, result = in_flight.pop()
-        problems = chunk.problems.stop - chunk.problems.start
-        done.append(jax.tree.map(lambda x: _lead_with_problems(x)[:problems], result))
-        bar.update(problems)
+        fitted = in_flight.pop()()
+        done.append(fitted)
+        bar.update(len(fitted.status))
 
-    with _progress_bar(len(sizes), progress) as bar, jax.enable_x64(dtype == np.float64):
+    with _progress_bar(len(sizes), progress) as bar:
         for chunk in packing.chunks(sizes):
-            result = _run_chunk(chunk, take(chunk.problems), prior, options)
+            fitted = _begin(chunk, take(chunk.problems), dtype, prior, options)
             # One chunk computes while the next is being packed.
             if in_flight:
                 collect()
-            in_flight.append((chunk, result))
+            in_flight.append(fitted)
         collect()
     return jax.tree.map(lambda *parts: np.concatenate(parts), *done)
+
+
+def begin_one(scores, labels, weights, prior, options) -> Callable[[], Fit]:
+    """Begin the fit of one problem, which computes while the caller does something else.
+
+    Returns:
+        A function that waits for the end and gives a Fit whose arrays lead with (1,).
+    """
+    (chunk,) = packing.chunks(np.array([len(scores)]))
+    return _begin(chunk, (scores, labels, weights), scores.dtype, prior, options)
+
+
+def _begin(chunk, rows, dtype, prior, options) -> Callable[[], Fit]:
+    options = checks.options(options).with_tol(dtype)
+    with jax.enable_x64(dtype == np.float64):
+        result = _run_chunk(chunk, rows, prior, options)
+    problems = chunk.problems.stop - chunk.problems.start
+    return lambda: jax.tree.map(lambda x: _lead_with_problems(x)[:problems], result)
 
 
 def _run_chunk(chunk, rows, prior, options):
@@ -83,12 +100,23 @@ def _lead_with_problems(x):
 
 
 def _lengthen(values, length):
-    """Values, and zeros up to this length."""
-    if len(values) == length:
-        return values
-    out = np.zeros((length, *values.shape[1:]), values.dtype)
+    """Values, and zeros up to this length, where JAX takes them as they are on a CPU."""
+    out = _aligned((length, *values.shape[1:]), values.dtype)
     out[: len(values)] = values
+    out[len(values) :] = 0
     return out
+
+
+# JAX copies NumPy's arrays to a CPU that do not begin at a multiple of so many bytes.
+_ALIGNMENT = 64
+
+
+def _aligned(shape, dtype):
+    """An array of anything."""
+    size = math.prod(shape) * dtype.itemsize
+    memory = np.empty(size + _ALIGNMENT, np.uint8)
+    skipped = -memory.ctypes.data % _ALIGNMENT
+    return memory[skipped : skipped + size].view(dtype).reshape(shape)
 
 
 class _NoBar:

@@ -87,11 +87,16 @@ def _locate_by_table(keys, low, length):
 
 
 def stable_argsort(codes, bound):
-    """Stable argsort of codes in [0, bound), by NumPy's radix sort of 16 bits at a time."""
-    order = np.argsort((codes & 0xFFFF).astype(np.uint16), kind="stable")
-    if bound > 1 << 16:
-        high = (codes >> 16).astype(np.uint16)
-        order = order[np.argsort(high[order], kind="stable")]
+    """Stable argsort of codes in [0, bound): NumPy's radix sort, which takes 16 bits at most."""
+    if bound <= 1 << 16:
+        return np.argsort(codes.astype(np.uint16), kind="stable")
+    # The leading bits first: what is left is to sort within buckets that fit the cache.
+    low_bits = (bound - 1).bit_length() - 8
+    leading = (codes >> low_bits).astype(np.uint8)
+    order = np.argsort(leading, kind="stable")
+    low = codes & ((1 << low_bits) - 1)
+    for bucket in np.split(order, np.cumsum(np.bincount(leading))[:-1]):
+        bucket[:] = bucket[stable_argsort(low[bucket], 1 << low_bits)]
     return order
 
 

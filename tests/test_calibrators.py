@@ -22,6 +22,10 @@ def test_predictions_are_exact_in_the_tails(dtype, x64):
         eps, tiny = np.finfo(dtype).eps, np.finfo(dtype).tiny
         np.testing.assert_allclose(p, exact, rtol=100 * eps, atol=tiny)
         assert np.all((0 <= p) & (p <= 1)) and np.all(np.diff(p) >= 0)
+        logs = sigmoid.log_proba(array(scores))
+        with mpmath.workdps(800):
+            exact = [float(-mpmath.log1p(mpmath.exp(0.5 - mpmath.mpf(float(f))))) for f in scores]
+        np.testing.assert_allclose(logs, exact, rtol=4 * eps, atol=tiny)
         np.testing.assert_allclose(sigmoid.logit(array(scores)), scores - dtype(0.5), rtol=eps)
     assert (sigmoid.slope, sigmoid.intercept) == (1, -0.5)
 

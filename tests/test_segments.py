@@ -56,7 +56,7 @@ def test_unseen_integers_are_not_found_wherever_they_lie():
     assert locate(keys, ids).tolist() == [-1, 0, -1, 1, 2, -1, -1, -1]
 
 
-@pytest.mark.parametrize("bound", [10, 1 << 16, (1 << 16) + 1, 1 << 20])
+@pytest.mark.parametrize("bound", [10, 1 << 16, (1 << 16) + 1, 1 << 20, 1 << 30])
 def test_stable_argsort(bound, rng):
     codes = rng.integers(0, bound, 5000)
     np.testing.assert_array_equal(stable_argsort(codes, bound), np.argsort(codes, kind="stable"))
