@@ -69,6 +69,19 @@ def standardising(rough: Frame, pos: Moments, neg: Moments) -> tuple[Frame, Clas
     return frame, ClassShape(mean_pos * fine, mean_neg * fine, within * fine * fine)
 
 
+def largest_share(seen: Summary, rough: Frame, pos: Moments, neg: Moments):
+    """The share of the scores' variance that is one score's, the one farthest from the mean.
+
+    It is taken to weigh as much as the average row.
+    """
+    total = jnp.maximum(pos.total + neg.total, jnp.finfo(pos.total.dtype).tiny)
+    mean, second = (pos.first + neg.first) / total, (pos.second + neg.second) / total
+    low, high = ((end - rough.center) * rough.scale - mean for end in score_range(seen))
+    farthest = jnp.maximum(jnp.abs(low), jnp.abs(high))
+    sum_of_squares = (pos.rows + neg.rows) * (second - mean * mean)
+    return farthest * farthest / jnp.where(sum_of_squares > 0, sum_of_squares, jnp.inf)
+
+
 def gaussian_start(shape: ClassShape, n_pos, n_neg, targets: Targets):
     """(A', B') of two normal densities with one variance (Hastie & Tibshirani 1998).
 

@@ -43,6 +43,7 @@ class Flag(IntFlag):
     CONSTANT_SCORES = 2  # all scores are the same: without a prior A = 0
     SEPARABLE = 4  # a threshold splits the classes: only Platt's targets or a prior bound the slope
     REVERSED = 8  # A > 0: higher scores mean class 0
+    OUTLIER = 16  # of 20 rows or more, one has four fifths of the scores' variance
 
     @property
     def message(self) -> str:
@@ -60,5 +61,9 @@ _FLAG_MESSAGES = {
     Flag.REVERSED: (
         "A > 0: higher scores mean class 0. Check the sign of the scores and the coding of the "
         "labels, or use Options(monotone=True)."
+    ),
+    Flag.OUTLIER: (
+        "One score lies so far off that it may decide the slope alone and leave it flat for all "
+        "others. Check that row, or clip the scores."
     ),
 }

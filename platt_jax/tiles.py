@@ -64,6 +64,7 @@ class Moments(NamedTuple):
     total: jax.Array  # sum of 1
     first: jax.Array  # sum of g
     second: jax.Array  # sum of g * g
+    rows: jax.Array  # how many of them have a weight
 
 
 def far(dtype):
@@ -98,13 +99,16 @@ def moments(tiles: Tiles, center, scale) -> tuple[Moments, Moments]:
     if tiles.weights is None:
         powers = jnp.ones_like(g), g, g * g
     else:
-        # The count has a derivative by a weight of 0; a score of weight 0 may be out of range.
-        g = jnp.where(tiles.weights > 0, g, 0)
-        powers = tiles.weights, tiles.weights * g, tiles.weights * g * g
+        # The total has a derivative by a weight of 0; a score of weight 0 may be out of range.
+        counts = tiles.weights > 0
+        g = jnp.where(counts, g, 0)
+        powers = tiles.weights, tiles.weights * g, tiles.weights * g * g, counts.astype(g.dtype)
     classes = [_of_class(tiles, label) for label in (True, False)]
     terms = [jnp.where(of_class, power, 0) for of_class in classes for power in powers]
     sums = _home(tiles, _sum_depth(*terms))
-    return Moments(*sums[:3]), Moments(*sums[3:])
+    of_pos, of_neg = sums[: len(powers)], sums[len(powers) :]
+    # Without weights the fourth is the first.
+    return Moments(*(*of_pos, of_pos[0])[:4]), Moments(*(*of_neg, of_neg[0])[:4])
 
 
 def summarise(tiles: Tiles) -> Summary:
