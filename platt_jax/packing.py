@@ -18,6 +18,7 @@ from platt_jax.tiles import DEPTH, LANES, Tiles
 # keeps what a chunk needs below the 32 MiB from which glibc gives memory back after every call,
 # to be faulted in again by the next: that doubles the time of a fit.
 _LADDER = (16, 128, 512)
+LARGEST = _LADDER[-1]
 
 # The usual size where there is a slice per tile row: the state then takes as much memory as the
 # rows, and must stay below those 32 MiB with them.
@@ -48,32 +49,41 @@ def lanes_for(size: int) -> int:
     return next(lanes for above, lanes in _LANES_PER_PROBLEM if size > above or above == 0)
 
 
-def chunks(sizes: np.ndarray) -> Iterator[Chunk]:
-    """Chunks for problems of these sizes, which must not ascend and whose rows lie end to end."""
-    bounds = [0, *(int(np.sum(sizes > above)) for above, _ in _LANES_PER_PROBLEM)]
+def chunks(sizes: np.ndarray, first: int = 0, most: int = LARGEST) -> Iterator[Chunk]:
+    """Chunks for problems of these sizes, which must not ascend and whose rows lie end to end.
+
+    They begin with the problem `first`, and have no more than `most` tile rows, unless one problem
+    alone needs more.
+    """
+    bounds = [int(np.sum(sizes > above)) for above, _ in _LANES_PER_PROBLEM]
     bounds[-1] = len(sizes)
-    for (_, lanes), first, last in zip(_LANES_PER_PROBLEM, bounds, bounds[1:], strict=False):
+    ladder = tuple(size for size in _LADDER if size <= most)
+    for (_, lanes), last in zip(_LANES_PER_PROBLEM, bounds, strict=True):
         while first < last:
-            chunk = _next_chunk(sizes[first:last], first, lanes)
+            chunk = _next_chunk(sizes[first:last], first, lanes, ladder)
             yield chunk
             first = chunk.problems.stop
 
 
-def _next_chunk(sizes, first, lanes):
+def smaller(tile_rows: int) -> int | None:
+    """The size of chunks below this one, if there is one."""
+    return max((size for size in _LADDER if size < tile_rows), default=None)
+
+
+def _next_chunk(sizes, first, lanes, ladder):
     """As many of the first problems as fit."""
     group = LANES // lanes
-    heights = -(-sizes[: _LADDER[-1] * group : group] // (DEPTH * lanes))  # tile rows per slice
+    heights = -(-sizes[: ladder[-1] * group : group] // (DEPTH * lanes))  # tile rows per slice
     ends = np.cumsum(heights)
-    ladder = _LADDER
-    if lanes == 1 and np.searchsorted(ends, ladder[-1], side="right") > ladder[-1] // 8:
-        ladder = (*ladder[:-1], _TINY)
+    if lanes == 1 and np.searchsorted(ends, LARGEST, side="right") > LARGEST // 8:
+        ladder = tuple(min(size, _TINY) for size in ladder)
     taken = max(1, int(np.searchsorted(ends, ladder[-1], side="right")))
     heights, tile_rows = heights[:taken], _round_up(int(ends[taken - 1]), ladder)
     sizes = sizes[: taken * group]
 
     # Room for the slices there are: one per tile row, or far fewer where problems are tall, or one
     # for a problem too tall for the ladder.
-    steps = [tile_rows // 64, tile_rows // 8, tile_rows] if tile_rows <= _LADDER[-1] else [1]
+    steps = [tile_rows // 64, tile_rows // 8, tile_rows] if tile_rows <= LARGEST else [1]
     slices = next(n for n in steps if n >= taken)
     owner = np.repeat(np.arange(taken, dtype=np.int32), heights)
     part = np.arange(len(owner), dtype=np.int32) - np.repeat(ends[:taken] - heights, heights)

@@ -1,7 +1,8 @@
 """Problems through the compiled program, chunk by chunk."""
 
 import math
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import jax
@@ -29,24 +30,59 @@ def fit_problems(sizes: np.ndarray, take: TakeRows, dtype, prior, options, progr
 
     Returns:
         A Fit of NumPy arrays that lead with (K,).
+
+    Raises:
+        MemoryError: the device's memory is too small even for the smallest chunks.
     """
     done: list[Fit] = []
-    in_flight: list[Callable[[], Fit]] = []
-
-    def collect():
-        fitted = in_flight.pop()()
-        done.append(fitted)
-        bar.update(len(fitted.status))
-
     with _progress_bar(len(sizes), progress) as bar:
-        for chunk in packing.chunks(sizes):
-            fitted = _begin(chunk, take(chunk.problems), dtype, prior, options)
-            # One chunk computes while the next is being packed.
-            if in_flight:
-                collect()
-            in_flight.append(fitted)
-        collect()
+
+        def begin(chunk):
+            return _begin(chunk, take(chunk.problems), dtype, prior, options)
+
+        first, most = 0, packing.LARGEST
+        while first < len(sizes):
+            try:
+                for fitted in _one_ahead(begin, packing.chunks(sizes, first, most)):
+                    done.append(fitted)
+                    first += len(fitted.status)
+                    bar.update(len(fitted.status))
+            except jax.errors.JaxRuntimeError as error:
+                most = _smaller_chunks(most, error)
     return jax.tree.map(lambda *parts: np.concatenate(parts), *done)
+
+
+def _one_ahead(begin, chunks) -> Iterator[Fit]:
+    """The fits of the chunks; one computes while the next is being packed."""
+    in_flight = None
+    for chunk in chunks:
+        following = begin(chunk)
+        if in_flight is not None:
+            yield in_flight()
+        in_flight = following
+    if in_flight is not None:
+        yield in_flight()
+
+
+def _smaller_chunks(tile_rows, error):
+    """The size to go on with after this error.
+
+    Raises:
+        JaxRuntimeError: it was not for want of memory.
+        MemoryError: there is no smaller size.
+    """
+    if "RESOURCE_EXHAUSTED" not in str(error):
+        raise error
+    smaller = packing.smaller(tile_rows)
+    if smaller is None:
+        raise MemoryError("the device's memory is too small for this fit") from error
+    if tile_rows == packing.LARGEST:
+        warnings.warn(
+            "the device's memory ran out: going on with smaller chunks, which takes longer",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+    return smaller
 
 
 def begin_one(scores, labels, weights, prior, options) -> Callable[[], Fit]:

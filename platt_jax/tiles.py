@@ -97,12 +97,12 @@ def moments(tiles: Tiles, center, scale) -> tuple[Moments, Moments]:
     """The moments of the scores with label 1, and of those with label 0."""
     g = (tiles.scores - on_rows(tiles, center)) * on_rows(tiles, scale)
     if tiles.weights is None:
-        powers = jnp.ones_like(g), g, g * g
+        powers = [jnp.ones_like(g), g, g * g]
     else:
         # The total has a derivative by a weight of 0; a score of weight 0 may be out of range.
         counts = tiles.weights > 0
         g = jnp.where(counts, g, 0)
-        powers = tiles.weights, tiles.weights * g, tiles.weights * g * g, counts.astype(g.dtype)
+        powers = [tiles.weights, tiles.weights * g, tiles.weights * g * g, counts.astype(g.dtype)]
     classes = [_of_class(tiles, label) for label in (True, False)]
     terms = [jnp.where(of_class, power, 0) for of_class in classes for power in powers]
     sums = _home(tiles, _sum_depth(*terms))

@@ -1,0 +1,70 @@
+"""Chunks that fail: for want of memory, and otherwise."""
+
+import warnings
+
+import jax
+import numpy as np
+import pytest
+from reference import batch
+
+import platt_jax as pj
+from platt_jax import run
+
+ROWS_OF_A_SMALL_CHUNK = 17 * 1024
+
+
+@pytest.fixture
+def failing(monkeypatch):
+    """A function that makes the program fail for some calls, as `fails(call, rows)` says."""
+    program, calls = run._solve_chunk, []
+
+    def install(fails, message):
+        def instead(scores, *rest, **options):
+            calls.append(len(scores))
+            if fails(len(calls), len(scores)):
+                raise jax.errors.JaxRuntimeError(message)
+            return program(scores, *rest, **options)
+
+        monkeypatch.setattr(run, "_solve_chunk", instead)
+        return calls
+
+    return install
+
+
+OUT_OF_MEMORY = "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 8589934592 bytes."
+
+
+@pytest.mark.parametrize("first_failure", [1, 2])
+def test_out_of_memory_goes_on_with_smaller_chunks_and_says_so_once(first_failure, rng, failing):
+    scores, labels = batch(rng, 900, 1_000)
+    calm = pj.fit(scores, labels)
+    calls = failing(
+        lambda call, rows: call >= first_failure and rows > ROWS_OF_A_SMALL_CHUNK, OUT_OF_MEMORY
+    )
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        fit = pj.fit(scores, labels)
+    assert [str(w.message) for w in said] == [
+        "the device's memory ran out: going on with smaller chunks, which takes longer"
+    ]
+    assert said[0].filename == __file__
+    assert len(calls) > 50
+    np.testing.assert_array_equal(fit.status, calm.status)
+    np.testing.assert_allclose(fit.A, calm.A, rtol=1e-9)
+
+
+def test_no_memory_for_the_smallest_chunk_is_an_error(rng, failing):
+    scores, labels = batch(rng, 30, 1_000)
+    failing(lambda call, rows: True, OUT_OF_MEMORY)
+    with pytest.warns(RuntimeWarning), pytest.raises(MemoryError, match="too small"):
+        pj.fit(scores, labels)
+
+
+def test_another_failure_is_passed_on_and_spoils_nothing(rng, failing):
+    scores, labels = batch(rng, 900, 1_000)
+    calm = pj.fit(scores, labels)
+    failing(lambda call, rows: call == 2, "INTERNAL: something else")
+    with pytest.raises(jax.errors.JaxRuntimeError, match="something else"):
+        pj.fit(scores, labels)
+    again = pj.fit(scores, labels)
+    np.testing.assert_array_equal(again.A, calm.A)
