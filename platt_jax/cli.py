@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -14,14 +15,24 @@ import platt_jax
 from platt_jax import Fit, SegmentCalibrator, Sigmoid, fit, fit_segments, load, save
 from platt_jax.csvio import Parse, copy_with_column, label, number, read_columns, text
 
+# What a shell reports of a program stopped by SIGINT or SIGPIPE.
+_INTERRUPTED, _BROKEN_PIPE = 128 + 2, 128 + 13
+
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; what a user can put right is one line on stderr and exit status 2."""
-    arguments = _parser().parse_args(argv)
+    """Run one command; what a user can put right is one line on stderr and exit status 2.
+
+    Ctrl-C ends it without a word, and so does a reader like `head` that has seen enough.
+    """
     try:
-        with _warnings_as_lines():
+        with _output_written(), _warnings_as_lines():
+            arguments = _parser().parse_args(argv)
             arguments.command(arguments)
-    except (ValueError, OSError) as error:
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    except BrokenPipeError:
+        return _BROKEN_PIPE
+    except (ValueError, OSError, MemoryError) as error:
         print(f"platt-jax: error: {error}", file=sys.stderr)
         return 2
     return 0
@@ -125,6 +136,19 @@ def _load(path: str, by_segment: bool) -> Sigmoid | SegmentCalibrator:
     elif by_segment:
         raise ValueError(f"{path} has one sigmoid for all rows: leave out --segment")
     return calibrator
+
+
+@contextmanager
+def _output_written() -> Iterator[None]:
+    """What was printed leaves here or is given up: at exit, Python could only complain."""
+    try:
+        yield
+    finally:
+        try:
+            print(end="", flush=True)
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise
 
 
 @contextmanager

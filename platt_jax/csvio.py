@@ -7,8 +7,8 @@ that both give the same columns and the same errors, and pyarrow only makes it f
 
 from __future__ import annotations
 
+import codecs
 import csv
-import mmap
 import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -20,6 +20,9 @@ Parse = Callable[[str], float | int | str]
 Column = NDArray[Any]
 
 LABELS = {"0": 0, "1": 1, "-1": -1, "+1": 1, "0.0": 0, "1.0": 1, "-1.0": -1, "false": 0, "true": 1}
+
+# Half of csv's limit for a field: a longer field fills at least one block from end to end.
+_BLOCK = 1 << 16
 
 
 class CsvError(ValueError):
@@ -178,11 +181,20 @@ def _read_with_pyarrow(path: str, wanted: Sequence[tuple[str, Parse]]) -> list[C
 
 
 def _is_simple(path: str) -> bool:
-    """Whether a file can be read twice and has no quotes.
+    """Whether a file can be read twice and has nothing on which the two readers may differ.
 
-    pyarrow lets pass what strict csv does not, such as a quote that is never closed.
+    pyarrow lets pass what strict csv does not: a quote that is never closed, a field longer than
+    csv's limit, bytes that are not UTF-8 in a column that is not asked for.
     """
     if not os.path.getsize(path):  # empty, or a pipe
         return False
-    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        return content.find(b'"') < 0
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    with open(path, "rb") as file:
+        while block := file.read(_BLOCK):
+            if b'"' in block or (len(block) == _BLOCK and not (b"," in block or b"\n" in block)):
+                return False
+            try:
+                decoder.decode(block, final=len(block) < _BLOCK)
+            except UnicodeDecodeError:
+                return False
+    return True

@@ -28,7 +28,7 @@ class ClassShape(NamedTuple):
 
     mean_pos: jax.Array
     mean_neg: jax.Array
-    variance: jax.Array  # within the classes, pooled
+    variance: jax.Array  # within the classes
 
 
 def score_range(seen: Summary):
@@ -64,22 +64,27 @@ def standardising(rough: Frame, pos: Moments, neg: Moments) -> tuple[Frame, Clas
 
     mean_pos, mean_neg = _mean(pos) - mean, _mean(neg) - mean
     between = (n_pos * mean_pos * mean_pos + n_neg * mean_neg * mean_neg) / total
-    within = jnp.maximum(variance - between, rounding)
-    frame = Frame(rough.center + mean / rough.scale, rough.scale * fine)
+    # Pooled, but no less than both classes have on average: where one of them is rare it hardly
+    # counts when they are pooled, and too steep a start costs more than one too gentle.
+    within = jnp.maximum(variance - between, (_variance(pos) + _variance(neg)) / 2)
+    within = jnp.maximum(within, rounding)
+    # Not mean / scale: XLA makes one division of two, and their product may underflow.
+    frame = Frame(rough.center + mean * _over_power_of_two(rough.scale), rough.scale * fine)
     return frame, ClassShape(mean_pos * fine, mean_neg * fine, within * fine * fine)
 
 
 def largest_share(seen: Summary, rough: Frame, pos: Moments, neg: Moments):
     """The share of the scores' variance that is one score's, the one farthest from the mean.
 
-    It is taken to weigh as much as the average row.
+    At least: it is taken to weigh no more than the lightest row.
     """
     total = jnp.maximum(pos.total + neg.total, jnp.finfo(pos.total.dtype).tiny)
     mean, second = (pos.first + neg.first) / total, (pos.second + neg.second) / total
     low, high = ((end - rough.center) * rough.scale - mean for end in score_range(seen))
     farthest = jnp.maximum(jnp.abs(low), jnp.abs(high))
-    sum_of_squares = (pos.rows + neg.rows) * (second - mean * mean)
-    return farthest * farthest / jnp.where(sum_of_squares > 0, sum_of_squares, jnp.inf)
+    sum_of_squares = total * (second - mean * mean)
+    share = seen.lightest * farthest * farthest
+    return share / jnp.where(sum_of_squares > 0, sum_of_squares, jnp.inf)
 
 
 def gaussian_start(shape: ClassShape, n_pos, n_neg, targets: Targets):
@@ -141,17 +146,27 @@ def covariance_back(frame: Frame, at: Derivatives, pinned):
     NaN where the scores are constant, which leaves A undetermined. A slope pinned to 0 has no
     variance.
     """
-    ratio = jnp.where(pinned, 0, at.h_AB / at.h_BB)
+    some = at.h_BB > 0
+    h_BB = jnp.where(some, at.h_BB, 1)
+    ratio = jnp.where(pinned, 0, at.h_AB / h_BB)
     pivot = at.h_AA - ratio * at.h_AB
-    var_A = jnp.where(pinned, 0, jnp.where(pivot > 0, 1 / pivot, jnp.nan))
+    # Both: a derivative would pass through the division by 0 that one `where` only hides.
+    defined = some & (pivot > 0)
+    var_A = jnp.where(defined, 1 / jnp.where(defined, pivot, 1), jnp.nan)
+    var_A = jnp.where(pinned, 0, var_A)
     ratio = ratio + frame.center * frame.scale
     cross = -frame.scale * (ratio * var_A)
-    var_B = 1 / at.h_BB + ratio * ratio * var_A
+    var_B = jnp.where(some, 1 / h_BB, jnp.nan) + ratio * ratio * var_A
     return _matrix(frame.scale * var_A * frame.scale, cross, cross, var_B)
 
 
 def _mean(one_class: Moments):
     return one_class.first / jnp.where(one_class.total > 0, one_class.total, 1)
+
+
+def _variance(one_class: Moments):
+    mean = _mean(one_class)
+    return one_class.second / jnp.where(one_class.total > 0, one_class.total, 1) - mean * mean
 
 
 def _power_of_two_over(spread):
@@ -160,6 +175,11 @@ def _power_of_two_over(spread):
     most = jnp.finfo(spread.dtype).maxexp - 2
     exponent = jnp.clip(jnp.where(spread > 0, exponent, 0), -most, most)
     return jnp.ldexp(jnp.ones_like(spread), -exponent)
+
+
+def _over_power_of_two(scale):
+    """1 / scale, exactly."""
+    return 2 * _power_of_two_over(scale)
 
 
 def _matrix(a, b, c, d):

@@ -17,7 +17,8 @@ from platt_jax.status import Status
 
 _ARMIJO = 1e-4  # the sufficient-decrease constant of Algorithm 1
 _RUNNING = -1
-_MOST_NOISE = 1e-2  # standard errors; a fit that rounding keeps farther off has not converged
+# Standard errors, by dtype: a fit that rounding keeps farther off has not converged.
+_MOST_NOISE = {"float32": 1e-2, "float64": 1e-6}
 
 
 class Facts(NamedTuple):
@@ -104,14 +105,19 @@ def newton_direction(at: Derivatives, sigma, pinned):
     The pivot of A is the spread of the scores where the curvature is. Rounding could take it to 0
     or below; it is held at a few units of rounding, so that the direction always descends.
     """
+    pivot, ratio, h_BB = _factors(at, sigma, pinned)
+    g_A = jnp.where(pinned, 0, at.g_A - ratio * at.g_B)
+    step_A = -g_A / pivot
+    return step_A, -at.g_B / h_BB - ratio * step_A
+
+
+def _factors(at, sigma, pinned):
+    """The pivots of A and B, and what links them."""
     tiny = jnp.finfo(at.h_AA.dtype).tiny
     h_AA, h_BB = at.h_AA + sigma, jnp.maximum(at.h_BB + sigma, tiny)
     ratio = jnp.where(pinned, 0, at.h_AB / h_BB)
     floor = 4 * jnp.finfo(h_AA.dtype).eps * h_AA
-    pivot = jnp.maximum(jnp.maximum(h_AA - ratio * at.h_AB, floor), tiny)
-    g_A = jnp.where(pinned, 0, at.g_A - ratio * at.g_B)
-    step_A = -g_A / pivot
-    return step_A, -at.g_B / h_BB - ratio * step_A
+    return jnp.maximum(jnp.maximum(h_AA - ratio * at.h_AB, floor), tiny), ratio, h_BB
 
 
 def _accept(state, at, facts, options):
@@ -121,17 +127,16 @@ def _accept(state, at, facts, options):
         A=A, B=B, at=at, step_A=step_A, step_B=step_B, length=jnp.ones_like(state.length)
     )
     iterations = state.iterations + jnp.where(state.length == 0, 0, 1)
+    status = jnp.where(iterations >= options.max_iter, int(Status.MAX_ITERATIONS), _RUNNING)
     if options.stopping == "gradient":
         done = (jnp.abs(at.g_A) < options.tol) & (jnp.abs(at.g_B) < options.tol)
+        status = jnp.where(done, int(Status.CONVERGED), status)
     else:
         decrement = _decrement(moved)
-        noise = _noise(at, facts, options)
-        stalled = (decrement <= noise) & (decrement > _decrement(state) / 2)
+        stalled = _is_noise(moved, facts, options) & (decrement > _decrement(state) / 2)
         done = (decrement <= options.tol) | (stalled & (state.length == 1))
-    exhausted = jnp.where(iterations >= options.max_iter, int(Status.MAX_ITERATIONS), _RUNNING)
-    return moved._replace(
-        status=jnp.where(done, int(Status.CONVERGED), exhausted), iterations=iterations
-    )
+        status = jnp.where(done, _verdict(moved, options), status)
+    return moved._replace(status=status, iterations=iterations)
 
 
 def _reject(state, facts, options):
@@ -139,8 +144,8 @@ def _reject(state, facts, options):
     failed = jnp.where(length < options.min_step, int(Status.LINE_SEARCH_FAILED), _RUNNING)
     if options.stopping == "decrement":
         # With the decrement down at rounding level there is nothing left to gain.
-        quiet = _decrement(state) <= _noise(state.at, facts, options)
-        failed = jnp.where(quiet & (length > 0), int(Status.CONVERGED), failed)
+        quiet = _is_noise(state, facts, options) & (length > 0)
+        failed = jnp.where(quiet, _verdict(state, options), failed)
     return state._replace(length=length, status=failed)
 
 
@@ -167,14 +172,33 @@ def _sigma(facts, options):
     return options.sigma * jnp.minimum(facts.total_weight, 1)
 
 
-def _noise(at, facts, options):
-    """The decrement that rounding alone can cause; below it, a search that stalls has arrived.
+def _is_noise(state, facts, options):
+    """Whether the decrement is one that rounding alone can cause.
 
     Gradient entries err by eps times the weight of the rows, or the prior's curvature.
     """
-    weight = facts.total_weight + at.h_AA + at.h_BB
-    noise = 4 * jnp.finfo(weight.dtype).eps * jnp.sqrt(weight)
-    return jnp.maximum(10 * options.tol, jnp.minimum(noise, _MOST_NOISE))
+    weight = facts.total_weight + state.at.h_AA + state.at.h_BB
+    return _decrement(state) <= jnp.maximum(10 * options.tol, 4 * _rounding(state, weight))
+
+
+def _verdict(state, options):
+    """The status of a search that ends here: how far off may the optimum be?
+
+    As far as the decrement says, or as rounding may hide. The terms that are summed up are about
+    as large as those of h_BB where most rows are fitted well.
+    """
+    most = max(_MOST_NOISE[state.A.dtype.name], 10 * options.tol)
+    near = jnp.maximum(_decrement(state), _rounding(state, state.at.h_BB)) <= most
+    return jnp.where(near, int(Status.CONVERGED), int(Status.LINE_SEARCH_FAILED))
+
+
+def _rounding(state, weight):
+    """The standard errors that gradient entries are off by which err by eps times this weight.
+
+    For the slope what counts is the error beside what is left of its curvature, the pivot.
+    """
+    pivot, _, _ = _factors(state.at, 0.0, state.pinned)
+    return jnp.finfo(pivot.dtype).eps * jnp.sqrt(weight * jnp.maximum(state.at.h_AA / pivot, 1))
 
 
 def _slope(state, at=None):

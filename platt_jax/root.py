@@ -74,7 +74,7 @@ def root(options: Options, inputs: Inputs, layout: Layout, setting: Setting) -> 
         state = _search(options, inputs, layout, setting, state, 0)
     loss = _loss(inputs, layout, setting, (state.A, state.B))
     # Where there is no optimum, the search has only come to where the loss is all but flat.
-    nowhere = setting.unbounded & ~state.pinned & (state.status == Status.CONVERGED)
+    nowhere = setting.unbounded & ~state.pinned & (state.status != Status.NON_FINITE)
     status = jnp.where(nowhere, int(Status.MAX_ITERATIONS), state.status)
     return Solution(state.A, state.B, loss, state.at, status, state.iterations, state.passes)
 
@@ -103,7 +103,8 @@ def _root_jvp(options, primals, tangents):
         loss = _loss(inputs, layout, setting, (A, B))
         return loss, _derivatives(inputs, layout, setting, (A, B), options)
 
-    _, (loss_dot, at_dot) = jax.jvp(at_solution, (inputs, A, B), (inputs_dot, A_dot, B_dot))
+    _, dots = jax.jvp(at_solution, (inputs, A, B), (inputs_dot, A_dot, B_dot))
+    loss_dot, at_dot = jax.tree.map(lambda dot: jnp.where(converged, dot, 0), dots)
     no_tangents: Any = (np.zeros(A.shape, jax.dtypes.float0),) * 3
     return solution, Solution(A_dot, B_dot, loss_dot, at_dot, *no_tangents)
 

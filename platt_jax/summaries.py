@@ -108,7 +108,7 @@ def describe_html(kind: str, fit: "Fit", make_table: Callable[[], Table]) -> str
 def _headline(kind, fit):
     n = np.size(fit.A)
     rows = float(np.sum(fit.n_pos, dtype=float) + np.sum(fit.n_neg, dtype=float))
-    count = f"{rows:,.0f}" if rows == round(rows) else f"{rows:,.6g} (weighted)"
+    count = f"{rows:,.0f}" if float(rows).is_integer() else f"{rows:,.6g} (weighted)"
     return f"{kind}: {n:,} sigmoid{'' if n == 1 else 's'} from {count} rows in all, {fit.A.dtype}"
 
 

@@ -56,6 +56,7 @@ class Summary(NamedTuple):
     high_pos: jax.Array  # largest score with label 1; -inf without such a row
     low_neg: jax.Array
     high_neg: jax.Array
+    lightest: jax.Array  # smallest weight above 0; 1 where rows have none
 
 
 class Moments(NamedTuple):
@@ -121,9 +122,12 @@ def summarise(tiles: Tiles) -> Summary:
         for sign in (1, -1)
     ]
     operands = [jnp.where(bad_rows(tiles), -inf, 0), *lows_highs]
+    if tiles.weights is not None:
+        operands.append(jnp.where(counts, tiles.weights, inf))
     least = _by_slice(jax.ops.segment_min, tiles, _least(3, *_least(2, *operands)))
-    bad, low_pos, high_pos, low_neg, high_neg = least
-    return Summary(bad < 0, low_pos, -high_pos, low_neg, -high_neg)
+    bad, low_pos, high_pos, low_neg, high_neg, *weight = least
+    lightest = weight[0] if weight else jnp.ones_like(bad)
+    return Summary(bad < 0, low_pos, -high_pos, low_neg, -high_neg, lightest)
 
 
 def _of_class(tiles, label):

@@ -61,7 +61,37 @@ def optimum(scores, labels, weights=None, kind="platt", prior=None, start=(0, 0)
             ):
                 step /= 2
             A, B = A + step * d_A, B + step * d_B
+        else:
+            raise ArithmeticError("no optimum within 200 steps")
         return A, B, (h_AA, h_AB, h_BB)
+
+
+def constant_optimum(scores, labels, weights, kind="platt", digits=50):
+    """As `optimum`, where all scores are the same: A = 0, B the log-odds of the mean target."""
+    with mpmath.workdps(digits):
+        f, w = mpmath.mpf(float(scores[0])), [mpmath.mpf(float(x)) for x in weights]
+        n_pos = sum((wi for wi, y in zip(w, labels, strict=True) if y), mpmath.mpf(0))
+        n_neg = sum((wi for wi, y in zip(w, labels, strict=True) if not y), mpmath.mpf(0))
+        ones, zeros = n_pos, n_neg
+        if kind == "platt":
+            ones = n_pos * (n_pos + 1) / (n_pos + 2) + n_neg / (n_neg + 2)
+            zeros = n_pos / (n_pos + 2) + n_neg * (n_neg + 1) / (n_neg + 2)
+        h_BB = ones * zeros / (ones + zeros)
+        return mpmath.mpf(0), mpmath.log(zeros / ones), (f * f * h_BB, f * h_BB, h_BB)
+
+
+def has_optimum(scores, labels, weights, kind="platt"):
+    """Whether the loss of these rows, all of some weight, has a minimum."""
+    both_classes = 0 < labels.sum() < len(labels)
+    return kind == "platt" or bool(both_classes and not separable(scores, labels))
+
+
+def separable(scores, labels):
+    """Whether a threshold splits the two classes, ties on it included, of scores that vary."""
+    pos, neg = scores[labels == 1], scores[labels == 0]
+    if not (len(pos) and len(neg)) or np.ptp(scores) == 0:
+        return False
+    return bool(pos.min() >= neg.max() or neg.min() >= pos.max())
 
 
 def error_in_standard_errors(A, B, exact):
@@ -136,3 +166,10 @@ def problem(rng, rows, shift=1.0, scale=1.0, base_rate=0.4):
     """Scores and labels of one overlapping two-class problem."""
     labels = (rng.random(rows) < base_rate).astype(np.int8)
     return (rng.normal(size=rows) + shift * labels) * scale, labels
+
+
+def batch(rng, problems, rows, dtype=np.float64):
+    """Scores and labels (problems, rows) of problems that are not equally hard."""
+    parts = [problem(rng, rows, shift=rng.uniform(0, 3)) for _ in range(problems)]
+    scores, labels = (np.stack(x) for x in zip(*parts, strict=True))
+    return scores.astype(dtype), labels

@@ -48,19 +48,19 @@ def flights(rows=400):
     rng = np.random.default_rng(0)
     scores = rng.normal(size=rows)
     labels = (rng.uniform(size=rows) < 1 / (1 + np.exp(-2 * scores))).astype(int)
-    segments = rng.choice(["007", "7", "NA", "true", "", "a, b", 'say "x"'], rows)
+    segments = rng.choice(["007", "7", "NA", "true", "", "a, b", 'say "x"', "Zürich", "東京"], rows)
     return scores, labels, segments
 
 
 def as_csv(path, header, *columns):
-    with path.open("w", newline="") as file:
+    with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(header)
         writer.writerows(zip(*(column.tolist() for column in columns), strict=True))
 
 
 def read_back(path):
-    with path.open(newline="") as file:
+    with path.open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
 
 
@@ -155,6 +155,36 @@ def test_a_file_in_another_encoding_is_refused(reader, in_tmp, capsys):
     assert "platt-jax: error: in.csv: is not UTF-8 text" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("last", "message"),
+    [
+        (b"1,0,\xff\n", "is not UTF-8 text"),
+        (b"1,0,\xc3", "is not UTF-8 text"),
+        (b"1,0," + b"z" * 140_000 + b"\n", "line 30002: field larger than field limit"),
+    ],
+    ids=["not UTF-8", "cut in a character", "too long"],
+)
+def test_what_is_wrong_far_down_in_a_column_not_asked_for(reader, in_tmp, capsys, last, message):
+    """Found before anything is written, though only the copy would need that column."""
+    (in_tmp / "in.csv").write_bytes(b"f,y,x\n" + b"1,0,a\n" * 30_000 + last)
+    platt_jax.save("c.npz", platt_jax.Sigmoid(-1.0, 0.0))
+    assert run("apply in.csv --calibrator c.npz --score f --out out.csv") == 2
+    err = capsys.readouterr().err
+    assert err.startswith("platt-jax: error: in.csv") and message in err and err.count("\n") == 1
+    assert not (in_tmp / "out.csv").exists()
+
+
+def test_a_million_segments(in_tmp, capsys):
+    pytest.importorskip("pyarrow")
+    rows = [f"{i % 7},{i % 2},{i:06}\n" for i in range(1_000_000)]
+    write(in_tmp / "in.csv", "f,y,id\n" + "".join(rows))
+    wanted = [("f", csvio.number), ("y", csvio.label), ("id", csvio.text)]
+    plain = csvio._read_plainly("in.csv", wanted)
+    assert run("fit in.csv --score f --label y --segment id --out c.npz") == 0
+    assert "1,000,000 sigmoids from 1,000,000 rows" in capsys.readouterr().out
+    assert np.array_equal(platt_jax.load("c.npz").keys, plain[2])
+
+
 # --- fit and apply -----------------------------------------------------------------------------
 
 
@@ -163,9 +193,9 @@ def test_fit_and_apply_by_segment(reader, in_tmp, capsys):
     as_csv(in_tmp / "fit.csv", ["id", "f", "y"], segments, scores, labels)
     assert run("fit fit.csv --score f --label y --segment id --out c.npz") == 0
     said = capsys.readouterr().out
-    assert "7 sigmoids" in said and "7 CONVERGED" in said
+    assert "9 sigmoids" in said and "9 CONVERGED" in said
 
-    new = np.array(["007", "7", "never seen", ""])
+    new = np.array(["007", "東京", "never seen", ""])
     as_csv(in_tmp / "new.csv", ["f", "id", "note"], scores[:4], new, np.array([*"ab", "c,\nd", ""]))
     command = "apply new.csv --calibrator c.npz --score f --segment id --out out.csv"
     assert run(command) == 0
@@ -201,7 +231,7 @@ def test_a_bad_segment_is_reported_and_the_others_are_fitted(in_tmp, capsys):
     as_csv(in_tmp / "in.csv", ["id", "f", "y"], segments, scores, labels)
     assert run("fit in.csv --score f --label y --segment id --out c.npz") == 0
     out, err = capsys.readouterr()
-    assert "6 CONVERGED" in out and "1 NON_FINITE" in out
+    assert "8 CONVERGED" in out and "1 NON_FINITE" in out
     assert err.startswith("platt-jax: warning: ") and err.count("\n") == 1
 
     command = "apply in.csv --calibrator c.npz --score f --segment id --out out.csv"
@@ -268,3 +298,59 @@ def test_as_a_module():
     assert missing.returncode == 2
     assert missing.stderr.startswith("platt-jax: error: ") and "no.csv" in missing.stderr
     assert missing.stderr.count("\n") == 1
+
+
+# --- output that nobody reads, Ctrl-C ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("buffered", [True, False])
+@pytest.mark.parametrize("words", ["--help", "apply in.csv --calibrator c.npz --score f --out o"])
+def test_a_reader_that_has_seen_enough(in_tmp, buffered, words):
+    """As in `platt-jax demo | head`: neither the command nor Python, at exit, says a word."""
+    write(in_tmp / "in.csv", "f\n1\n")
+    platt_jax.save("c.npz", platt_jax.Sigmoid(-1.0, 0.0))
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as output:
+        ended = subprocess.run(
+            [sys.executable, *([] if buffered else ["-u"]), "-m", "platt_jax", *words.split()],
+            stdout=output,
+            stderr=subprocess.PIPE,
+            env={name: x for name, x in os.environ.items() if name != "PYTHONUNBUFFERED"},
+            check=False,
+        )
+    assert ended.stderr == b""
+    # argparse itself takes no notice of help that it could not write.
+    assert ended.returncode == (0 if words == "--help" and not buffered else 141)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_output_that_cannot_be_written(in_tmp):
+    write(in_tmp / "in.csv", "f\n1\n")
+    platt_jax.save("c.npz", platt_jax.Sigmoid(-1.0, 0.0))
+    apply = "apply in.csv --calibrator c.npz --score f --out o"
+    command = [sys.executable, "-m", "platt_jax", *apply.split()]
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("platt-jax: error: ") and ended.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("raised", "status", "said"),
+    [
+        (KeyboardInterrupt(), 130, ""),
+        (
+            MemoryError("Unable to allocate 9 TiB"),
+            2,
+            "platt-jax: error: Unable to allocate 9 TiB\n",
+        ),
+    ],
+)
+def test_ctrl_c_and_lack_of_memory(in_tmp, capsys, monkeypatch, raised, status, said):
+    def read_columns(path, wanted):
+        raise raised
+
+    monkeypatch.setattr("platt_jax.cli.read_columns", read_columns)
+    assert run("fit in.csv --score f --label y --out c.npz") == status
+    assert capsys.readouterr().err == said

@@ -4,13 +4,15 @@ import os
 import subprocess
 import sys
 import zipfile
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from made_up import same
 from reference import problem
 
 import platt_jax as pj
-from platt_jax import OneVsRestCalibrator, SegmentCalibrator, Sigmoid
+from platt_jax import SegmentCalibrator, Sigmoid
 
 
 def calibrators(rng):
@@ -27,27 +29,12 @@ def calibrators(rng):
     ]
 
 
-def leaves(calibrator):
-    if isinstance(calibrator, SegmentCalibrator):
-        yield calibrator.keys
-        yield from leaves(calibrator.fallback)
-        yield from leaves(calibrator.fit)
-    elif isinstance(calibrator, OneVsRestCalibrator):
-        yield calibrator.classes
-        yield from leaves(calibrator.fit)
-    else:
-        yield from vars(calibrator).values()
-
-
 def test_round_trip_keeps_every_bit(rng, tmp_path):
     for one in calibrators(rng):
         path = tmp_path / "calibrator"  # no ending is added
         pj.save(path, one)
         other = pj.load(str(path))
-        assert type(other) is type(one)
-        for a, b in zip(leaves(one), leaves(other), strict=True):
-            np.testing.assert_array_equal(a, b)
-            assert np.asarray(a).dtype == b.dtype and np.shape(a) == b.shape
+        assert same(one, other)
         assert repr(other) == repr(one)
         assert os.listdir(tmp_path) == ["calibrator"]
 
@@ -102,12 +89,56 @@ def test_nothing_is_executed_by_loading(tmp_path):
     assert not (tmp_path / "executed").exists()
 
 
+@pytest.mark.parametrize(
+    "dtype", ["c16", "?", "M8[D]", "m8[25s]", "f4", "S3", ">i4", ">U4", "u1", "U0"]
+)
+def test_keys_of_every_plain_type(rng, tmp_path, dtype):
+    one = pj.fit_segments(*problem(rng, 30), (np.arange(30) % 2).astype("i8").astype(dtype))
+    pj.save(tmp_path / "file.npz", one)
+    assert same(pj.load(tmp_path / "file.npz"), one)
+
+
+def test_sigmoids_made_by_hand(tmp_path):
+    """Integers and half floats become what a fit would have given; arrays may lie in any order."""
+    for one, expected in (
+        (Sigmoid(-2, 1), Sigmoid(np.float64(-2), np.float64(1))),
+        (Sigmoid(np.float16(-2), np.float16(1)), Sigmoid(np.float32(-2), np.float32(1))),
+        (Sigmoid([1, 2.5], [3, 4]), Sigmoid(np.array([1, 2.5]), np.array([3.0, 4.0]))),
+        (Sigmoid(np.zeros((0, 2)), np.zeros((0, 2))),) * 2,
+        (Sigmoid(*np.arange(12.0).reshape(2, 2, 3).swapaxes(1, 2)),) * 2,
+    ):
+        pj.save(tmp_path / "file.npz", one)
+        loaded = pj.load(tmp_path / "file.npz")
+        assert type(loaded.A) is type(loaded.B) is np.ndarray
+        assert same(loaded, expected)
+
+
+def test_a_file_from_a_machine_of_the_other_byte_order(tmp_path):
+    one = Sigmoid(np.array([1.5, 2.5]), np.array([-3.0, 4.0]))
+    pj.save(tmp_path / "file.npz", one)
+    with np.load(tmp_path / "file.npz") as file:
+        arrays = {name: array.astype(array.dtype.newbyteorder()) for name, array in file.items()}
+    np.savez(tmp_path / "file.npz", **arrays)
+    assert same(pj.load(tmp_path / "file.npz"), one)
+
+
 def test_what_cannot_be_saved(rng, tmp_path):
     path = tmp_path / "file.npz"
     path.write_text("precious")
     scores, labels = problem(rng, 4)
     mixed = pj.fit_segments(scores, labels, np.array([1, "b", 1, "b"], object))
-    for bad, message in ((mixed, "keys: only numbers and text"), ({}, "calibrator: expected one")):
+    good = pj.fit_segments(scores, labels, [1, 2, 1, 2])
+    for bad, message in (
+        (mixed, "keys: expected numbers or text of fixed width, got dtype object"),
+        ({}, "calibrator: expected one"),
+        (Sigmoid(np.zeros(2), 1.0), r"B: expected floating numbers of shape \(2,\), got float64"),
+        (Sigmoid("a", "b"), "A: expected numbers, got dtype <U1"),
+        (SegmentCalibrator(good.keys[::-1], good.fit, good.fallback), "keys: expected distinct"),
+        (SegmentCalibrator(good.keys[:1], good.fit, good.fallback), "A: expected floating"),
+        (SegmentCalibrator(good.keys[None], good.fit, good.fallback), "keys: expected a flat"),
+        (replace(good.fit, status=good.fit.status + 9), "status: expected 0 to"),
+        (replace(good.fit, status=good.fit.A), "status: expected integers"),
+    ):
         with pytest.raises(ValueError, match=message):
             pj.save(path, bad)
     assert path.read_text() == "precious"

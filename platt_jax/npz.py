@@ -1,0 +1,79 @@
+"""Plain arrays out of an .npz file that nobody vouches for.
+
+`numpy.load` believes the sizes that a file declares, and allocates by them. Here a size counts only
+once the bytes are there: members are stored uncompressed, as `numpy.savez` writes them, so that
+together they cannot be larger than the file, and an array is exactly as large as its bytes.
+"""
+
+import os
+import re
+from typing import BinaryIO
+from zipfile import ZIP_STORED, ZipFile
+
+import numpy as np
+
+# Kinds of dtype that are plain: numbers, text and times, but neither objects nor records.
+KINDS = "biufcSUmM"
+
+# How NumPy begins a member with such an array: magic, version 1.0, the length of what follows, and
+# a dict. Matched as text, for there is nothing in it to evaluate.
+_HEADER = re.compile(
+    rb"\x93NUMPY\x01\x00(?P<length>..)"
+    rb"\{'descr': '(?P<dtype>[<>|][biufcSUmM]\d{1,9}(\[\w{1,20}\])?)', "
+    rb"'fortran_order': (?P<fortran>True|False), "
+    rb"'shape': \((?P<shape>[\d, ]*)\), \} *\n",
+    re.DOTALL,
+)
+
+
+def open_archive(file: BinaryIO) -> ZipFile:
+    """The archive in a file, whose members do not claim more bytes than there are.
+
+    Raises:
+        Exception: the file is something else; of which class depends on where that shows.
+    """
+    size = os.fstat(file.fileno()).st_size
+    if not size:  # empty, or a device that may never end
+        raise ValueError("no bytes")
+    archive = ZipFile(file)
+    members = archive.infolist()
+    if sum(member.compress_size for member in members) > size:
+        raise ValueError("members are larger than the file")
+    if not all(0 <= member.header_offset < size for member in members):
+        raise ValueError("a member lies outside the file")
+    if len(set(archive.namelist())) < len(members):
+        raise ValueError("two members of one name")
+    return archive
+
+
+def read_array(archive: ZipFile, name: str) -> np.ndarray:
+    """One array of the archive, its checksum tested.
+
+    Raises:
+        Exception: it is missing, damaged or not plain; of which class depends on where that shows.
+    """
+    member = archive.getinfo(f"{name}.npy")
+    if member.compress_type != ZIP_STORED or member.file_size != member.compress_size:
+        raise ValueError("compressed")
+    content = archive.read(member)
+    header = _HEADER.match(content)
+    if header is None or int.from_bytes(header["length"], "little") != header.end() - 10:
+        raise ValueError("not the header of a plain array")
+    dtype = np.dtype(header["dtype"].decode())
+    shape = tuple(int(axis) for axis in re.findall(rb"\d+", header["shape"]))
+    values = np.frombuffer(content, dtype, offset=header.end())  # all there are, or an error
+    fortran = header["fortran"] == b"True"
+    array = values.reshape(shape, order="F" if fortran else "C").copy()
+    _check_values(array)
+    return array
+
+
+def _check_values(array):
+    """Text and truth values have bit patterns that mean nothing, and fail once they are used."""
+    if array.dtype.kind == "U":
+        code_points = np.dtype(np.uint32).newbyteorder(array.dtype.byteorder)
+        valid = (array.reshape(-1).view(code_points) <= 0x10FFFF).all()
+    else:
+        valid = array.dtype.kind != "b" or (array.view(np.uint8) <= 1).all()
+    if not valid:
+        raise ValueError("not a value of its type")
