@@ -32,7 +32,6 @@ def describe() -> dict[str, Any]:
         "python": platform.python_version(),
         "device": device.device_kind,
         "device_copy_gb_per_s": round(copy_bandwidth() / 1e9, 1),
-        "pool_threads_spread": spread_pool(),
         "compiler": _output("g++", "--version").split("\n")[0],
         "versions": {name: _version(name) for name in _PACKAGES},
         "commit": _output("git", "rev-parse", "HEAD"),
@@ -44,20 +43,6 @@ def describe() -> dict[str, Any]:
 def slug(text: str) -> str:
     """A device's name as part of a file name."""
     return "-".join("".join(c if c.isalnum() else " " for c in text.lower()).split())
-
-
-def spread_pool() -> int:
-    """Keep each of XLA's pool threads on a core of its own, where the system can; returns how many.
-
-    Linux at times runs two of them on one core for seconds or minutes, at half the speed. That
-    says nothing about a program. The pool must have been started.
-    """
-    tasks = sorted(Path("/proc/self/task").glob("*"))
-    pool = [int(t.name) for t in tasks if (t / "comm").read_text().startswith("tf_XLAEigen")]
-    cores = sorted(os.sched_getaffinity(0))
-    for i, thread in enumerate(pool):
-        os.sched_setaffinity(thread, {cores[i % len(cores)]})
-    return len(pool)
 
 
 def copy_bandwidth(mebibytes: int = 256) -> float:
