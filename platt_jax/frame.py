@@ -150,14 +150,14 @@ def covariance_back(frame: Frame, at: Derivatives, pinned):
     h_BB = jnp.where(some, at.h_BB, 1)
     ratio = jnp.where(pinned, 0, at.h_AB / h_BB)
     pivot = at.h_AA - ratio * at.h_AB
-    # Both: a derivative would pass through the division by 0 that one `where` only hides.
-    defined = some & (pivot > 0)
-    var_A = jnp.where(defined, 1 / jnp.where(defined, pivot, 1), jnp.nan)
-    var_A = jnp.where(pinned, 0, var_A)
+    # NaN comes last: no derivative may pass through a division by 0, or through NaN.
+    var_A = jnp.where(pinned, 0, 1 / jnp.where(pivot > 0, pivot, 1))
     ratio = ratio + frame.center * frame.scale
     cross = -frame.scale * (ratio * var_A)
-    var_B = jnp.where(some, 1 / h_BB, jnp.nan) + ratio * ratio * var_A
-    return _matrix(frame.scale * var_A * frame.scale, cross, cross, var_B)
+    var_B = 1 / h_BB + ratio * ratio * var_A
+    covariance = _matrix(frame.scale * var_A * frame.scale, cross, cross, var_B)
+    defined = some & (pinned | (pivot > 0))
+    return jnp.where(defined[..., None, None], covariance, jnp.nan)
 
 
 def _mean(one_class: Moments):

@@ -91,12 +91,15 @@ def _root_jvp(options, primals, tangents):
         return at.g_A, at.g_B
 
     _, (g_A, g_B) = jax.jvp(gradient, (inputs,), (inputs_dot,))
+    converged = solution.status == Status.CONVERGED
     hessian = _derivatives(inputs, layout, setting, (A, B), options)
+    # Where there is no optimum the identity will do: no derivative may pass through a division by 0.
+    identity = Derivatives(g_A=0, g_B=0, h_AA=1, h_AB=0, h_BB=1)
+    hessian = jax.tree.map(partial(jnp.where, converged), hessian, identity)
     # Constant scores leave A undetermined; it is 0 by convention, as on the boundary.
     constant = (setting.facts.low == setting.facts.high) & (inputs.prior is None)
     held = pinned(solution, options) | constant
     A_dot, B_dot = newton.newton_direction(hessian._replace(g_A=g_A, g_B=g_B), 0.0, held)
-    converged = solution.status == Status.CONVERGED
     A_dot, B_dot = jnp.where(converged, A_dot, 0), jnp.where(converged, B_dot, 0)
 
     def at_solution(inputs, A, B):

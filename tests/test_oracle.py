@@ -102,7 +102,7 @@ def expected_statuses(entry, dtype):
     weights = entry.weights[entry.weights > 0]
     with mpmath.workdps(50):
         h_AA, h_AB, h_BB = entry.exact[2]
-        center = mpmath.mpf(np.sum(weights * (scores / weights.sum())))
+        center = mpmath.fdot(weights, scores) / mpmath.fsum(weights)
         about_center = h_AA - 2 * center * h_AB + center**2 * h_BB
         pivot = h_AA - h_AB**2 / h_BB
         condition = 1 if entry.constant else max(1, float(about_center / pivot))
