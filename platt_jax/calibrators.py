@@ -55,7 +55,7 @@ class Sigmoid:
         return expit(self.logit(scores))
 
     def log_proba(self, scores):
-        """log P(y=1 | score), finite where the probability itself rounds to 0 or 1.
+        """Log P(y=1 | score), finite where the probability itself rounds to 0 or 1.
 
         log P(y=0 | score) is `Sigmoid(-A, -B).log_proba(score)`. Scores (..., N) for parameters
         (...).

@@ -86,8 +86,8 @@ def _root_jvp(options, primals, tangents):
     solution = root(options, inputs, layout, setting)
     A, B = solution.A, solution.B
 
-    # Checkpoints: a reverse pass adds up the rows anew, in one loop, from a few numbers per row. It
-    # would otherwise write down a dozen for each and read them again, which takes five times as long.
+    # Checkpoints: a reverse pass goes through the rows anew, in one loop. It would otherwise write
+    # down a dozen numbers for each and read them again, which takes five times as long.
     @jax.checkpoint
     def gradient(inputs):
         at = _derivatives(inputs, layout, setting, (A, B), options)
@@ -96,8 +96,9 @@ def _root_jvp(options, primals, tangents):
     _, (g_A, g_B) = jax.jvp(gradient, (inputs,), (inputs_dot,))
     converged = solution.status == Status.CONVERGED
     hessian = _derivatives(inputs, layout, setting, (A, B), options)
-    # Where there is no optimum the identity will do: no derivative may pass through a division by 0.
-    identity = Derivatives(g_A=0, g_B=0, h_AA=1, h_AB=0, h_BB=1)
+    # The identity will do where there is no optimum: no derivative may pass a division by 0.
+    zero, one = jnp.zeros_like(A), jnp.ones_like(A)
+    identity = Derivatives(g_A=zero, g_B=zero, h_AA=one, h_AB=zero, h_BB=one)
     hessian = jax.tree.map(partial(jnp.where, converged), hessian, identity)
     # Constant scores leave A undetermined; it is 0 by convention, as on the boundary.
     constant = (setting.facts.low == setting.facts.high) & (inputs.prior is None)

@@ -20,7 +20,6 @@ from platt_jax.root import Inputs, Layout, Setting, pinned, root
 from platt_jax.status import Flag, Status
 from platt_jax.tiles import Tiles
 
-
 # Among so many normal scores one has so much of the variance in 2 of a million problems, among more
 # in fewer yet: of n the share of each is nearly Beta(1/2, (n - 2) / 2) distributed.
 _DOMINATING_SHARE = 0.8

@@ -1,0 +1,198 @@
+"""Calibration by bins: the reliability curve and what is read off it."""
+
+import numbers
+from statistics import NormalDist
+from typing import NamedTuple
+
+import numpy as np
+
+from platt_jax.metrics import groups
+from platt_jax.metrics.rows import Predictions, ratio, read_predictions
+
+
+class ReliabilityCurve(NamedTuple):
+    """What was predicted and what happened, bin by bin; each (..., n_bins), NaN in empty bins.
+
+    Attributes:
+        prob_pred: the mean probability of the bin's rows.
+        prob_true: their frequency of class 1.
+        lower: the lower end of the interval around prob_true.
+        upper: its upper end.
+        n_rows: the (weighted) number of rows; 0 in empty bins.
+    """
+
+    prob_pred: np.ndarray
+    prob_true: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+    n_rows: np.ndarray
+
+
+class _Binned(NamedTuple):
+    """Sums over each bin's rows, (K, n_bins)."""
+
+    n_rows: np.ndarray
+    p: np.ndarray
+    q: np.ndarray
+    positive: np.ndarray
+    residual: np.ndarray
+
+
+def binned(rows: Predictions, n_bins: int, strategy: str) -> _Binned:
+    """The weighted sums of 1, P(y=1), P(y=0), y and y - P(y=1) over the rows of each bin.
+
+    Raises:
+        ValueError: there are no such bins.
+    """
+    p, q = rows.probabilities()
+    codes = groups.bins(rows, p, n_bins, strategy)
+    columns = (1, p, q, rows.positive, rows.residuals())
+    return _Binned(
+        *(
+            groups.sums(codes, rows.weights * x, len(p) * n_bins).reshape(len(p), n_bins)
+            for x in columns
+        )
+    )
+
+
+def reliability_curve(
+    labels,
+    proba,
+    *,
+    weights=None,
+    from_logits: bool = False,
+    n_bins: int = 10,
+    strategy: str = "uniform",
+    confidence: float = 0.95,
+) -> ReliabilityCurve:
+    """Observed frequency against mean probability in bins, with Wilson's intervals.
+
+    The bins of "uniform" are of equal width: (b/n, (b+1)/n], 0 belonging to the first, so that 1
+    falls into the last (Guo et al. 2017). Those of "quantile" are of equal mass: a row goes where
+    the middle of its probability's share of all the weight lies in the order of probabilities.
+    Equal probabilities are never parted, so that neither the order of rows nor counting a row twice
+    instead of giving it twice matters; with many of them bins are uneven and may be empty.
+
+    The intervals (Wilson 1927) are for each bin's own frequency: they cover it with the given
+    confidence on average, and treat weights as counts.
+
+    Args:
+        labels: bool, {0, 1} or {-1, +1}, broadcastable to proba.
+        proba: (..., N) probabilities of class 1, or logits.
+        weights: counts of rows >= 0, broadcastable to proba.
+        from_logits: proba holds logits.
+        n_bins: how many bins.
+        strategy: "uniform" or "quantile".
+        confidence: of the intervals, in (0, 1).
+
+    Returns:
+        A ReliabilityCurve of arrays (..., n_bins) in the dtype of proba.
+
+    Raises:
+        ValueError: an argument is not as above.
+
+    Example:
+        >>> curve = reliability_curve([0, 0, 1, 1], [0.1, 0.3, 0.6, 0.8], n_bins=2)
+        >>> curve.prob_pred.round(2).tolist(), curve.prob_true.tolist()
+        ([0.2, 0.7], [0.0, 1.0])
+        >>> curve.lower.round(4).tolist(), curve.upper.round(4).tolist()
+        ([0.0, 0.3424], [0.6576, 1.0])
+    """
+    if not (isinstance(confidence, numbers.Real) and 0 < confidence < 1):
+        raise ValueError(f"confidence: expected a number in (0, 1), got {confidence!r}")
+    rows = read_predictions(labels, proba, weights, from_logits)
+    each = binned(rows, n_bins, strategy)
+    z2 = NormalDist().inv_cdf((1 + confidence) / 2) ** 2
+    frequency = ratio(each.positive, each.n_rows)
+    center = (each.positive + z2 / 2) / (each.n_rows + z2)
+    variance = frequency * (each.n_rows - each.positive) + z2 / 4
+    half = np.sqrt(z2 * variance) / (each.n_rows + z2)
+    curve = (
+        ratio(each.p, each.n_rows),
+        frequency,
+        np.maximum(center - half, 0),
+        np.minimum(center + half, 1),
+        np.where(rows.total > 0, each.n_rows.T, np.nan).T,
+    )
+    return ReliabilityCurve(*(rows.result(column) for column in curve))
+
+
+def expected_calibration_error(
+    labels,
+    proba,
+    *,
+    weights=None,
+    from_logits: bool = False,
+    n_bins: int = 10,
+    strategy: str = "uniform",
+):
+    """The mean over rows of their bin's |frequency of class 1 - mean probability of class 1|.
+
+    This is the binary ECE of the positive class (Naeini, Cooper & Hauskrecht 2015): all of [0, 1]
+    is binned. The ECE of the predicted class's confidence, max(p, 1 - p), is another measure. With
+    strategy="quantile" it is the adaptive calibration error (Nguyen & O'Connor 2015; Nixon et al.
+    2019).
+
+    It is biased upwards, the more so the fewer rows a bin has, and depends on the bins: see
+    `smooth_ece`.
+
+    Args:
+        labels: bool, {0, 1} or {-1, +1}, broadcastable to proba.
+        proba: (..., N) probabilities of class 1, or logits.
+        weights: counts of rows >= 0, broadcastable to proba.
+        from_logits: proba holds logits.
+        n_bins: how many bins.
+        strategy: "uniform" or "quantile", as in `reliability_curve`.
+
+    Returns:
+        (...) in the dtype of proba, in [0, 1]; NaN as the package's docstring says.
+
+    Raises:
+        ValueError: an argument is not as above.
+
+    Example:
+        >>> round(float(expected_calibration_error([0, 0, 1, 1], [0.1, 0.3, 0.6, 0.8])), 6)
+        0.25
+    """
+    rows = read_predictions(labels, proba, weights, from_logits)
+    each = binned(rows, n_bins, strategy)
+    return rows.result(ratio(np.abs(each.residual).sum(axis=-1), rows.total))
+
+
+def maximum_calibration_error(
+    labels,
+    proba,
+    *,
+    weights=None,
+    from_logits: bool = False,
+    n_bins: int = 10,
+    strategy: str = "uniform",
+):
+    """The largest |frequency of class 1 - mean probability of class 1| of any bin with rows.
+
+    The MCE of the positive class (Naeini, Cooper & Hauskrecht 2015). A bin of a single row can
+    decide it; strategy="quantile" avoids that.
+
+    Args:
+        labels: bool, {0, 1} or {-1, +1}, broadcastable to proba.
+        proba: (..., N) probabilities of class 1, or logits.
+        weights: counts of rows >= 0, broadcastable to proba.
+        from_logits: proba holds logits.
+        n_bins: how many bins.
+        strategy: "uniform" or "quantile", as in `reliability_curve`.
+
+    Returns:
+        (...) in the dtype of proba, in [0, 1]; NaN as the package's docstring says.
+
+    Raises:
+        ValueError: an argument is not as above.
+
+    Example:
+        >>> round(float(maximum_calibration_error([0, 0, 1, 1], [0.1, 0.3, 0.6, 0.8])), 6)
+        0.4
+    """
+    rows = read_predictions(labels, proba, weights, from_logits)
+    each = binned(rows, n_bins, strategy)
+    gaps = np.abs(ratio(each.residual, each.n_rows))
+    largest = np.where(each.n_rows > 0, gaps, 0).max(axis=-1)
+    return rows.result(np.where(rows.total > 0, largest, np.nan))

@@ -1,0 +1,71 @@
+"""Rows in groups: equal values, and bins of equal width or equal mass."""
+
+import numbers
+
+import numpy as np
+
+from platt_jax.metrics.rows import Rows
+
+_STRATEGIES = ("uniform", "quantile")
+
+# So near below an edge, in widths of bins, is on it.
+_ON_THE_EDGE = 1e-9
+
+
+def mass_below(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """(K, N), the weight of the problem's smaller values plus half of that of the equal ones."""
+    order, first = _sorted(values)
+    cumulative = np.zeros((len(values), values.shape[1] + 1))
+    np.cumsum(np.take_along_axis(weights, order, axis=-1), axis=-1, out=cumulative[:, 1:])
+    column = np.arange(values.shape[1])
+    start = np.maximum.accumulate(np.where(first, column, 0), axis=-1)
+    last = np.roll(first, -1, axis=-1)  # each line begins with a first, which comes around
+    end = np.minimum.accumulate(np.where(last, column + 1, column[-1] + 1)[:, ::-1], axis=-1)
+    ends = np.take_along_axis(cumulative, end[:, ::-1], axis=-1)
+    return _unsorted(order, (np.take_along_axis(cumulative, start, axis=-1) + ends) / 2)
+
+
+def distinct(values: np.ndarray) -> np.ndarray:
+    """(K, N) int, the same number for equal values of one problem, different ones otherwise."""
+    order, first = _sorted(values)
+    return _unsorted(order, np.cumsum(first).reshape(first.shape) - 1)
+
+
+def bins(rows: Rows, p: np.ndarray, n_bins: int, strategy: str) -> np.ndarray:
+    """(K, N) int, the number of each row's bin; those of problem k are k n_bins + (0 ... n_bins-1).
+
+    Raises:
+        ValueError: n_bins is no positive integer, or the strategy is unknown.
+    """
+    if not isinstance(n_bins, numbers.Integral) or isinstance(n_bins, bool) or n_bins < 1:
+        raise ValueError(f"n_bins: expected an integer >= 1, got {n_bins!r}")
+    if strategy not in _STRATEGIES:
+        raise ValueError(f"strategy: expected one of {_STRATEGIES}, got {strategy!r}")
+    if strategy == "uniform":
+        which = np.searchsorted(np.arange(1, n_bins) / n_bins, p, side="left")
+    else:
+        total = np.where(rows.total > 0, rows.total, 1)[:, None]
+        place = n_bins * mass_below(p, rows.weights) / total
+        # Rounding must not decide what lies on an edge. Rows of weight 0 may lie above all mass.
+        which = np.minimum((place + _ON_THE_EDGE).astype(np.intp), n_bins - 1)
+    return which + n_bins * np.arange(len(p))[:, None]
+
+
+def sums(codes: np.ndarray, x: np.ndarray, groups: int = 0) -> np.ndarray:
+    """(groups or more,), the sum of x over each group of rows."""
+    return np.bincount(codes.ravel(), x.ravel(), groups)
+
+
+def _sorted(values):
+    """The order of each line, and where in that order a new value begins."""
+    order = np.argsort(values, axis=-1, kind="stable")
+    ascending = np.take_along_axis(values, order, axis=-1)
+    first = np.ones(values.shape, bool)
+    first[:, 1:] = ascending[:, 1:] != ascending[:, :-1]
+    return order, first
+
+
+def _unsorted(order, x):
+    out = np.empty_like(x)
+    np.put_along_axis(out, order, x, axis=-1)
+    return out

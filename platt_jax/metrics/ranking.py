@@ -1,0 +1,36 @@
+"""How well scores rank class 1 above class 0, whatever their calibration."""
+
+import numpy as np
+
+from platt_jax.metrics import groups
+from platt_jax.metrics.rows import ratio, read_scores
+
+
+def roc_auc(labels, scores, *, weights=None):
+    """The area under the ROC curve: how often a positive outranks a negative, ties counting 1/2.
+
+    It is the Mann-Whitney statistic over its largest value (Bamber 1975). A pair's weight is the
+    product of its rows'.
+
+    Args:
+        labels: bool, {0, 1} or {-1, +1}, broadcastable to scores.
+        scores: (..., N) probabilities, logits or any other finite scores, higher meaning class 1.
+        weights: counts of rows >= 0, broadcastable to scores.
+
+    Returns:
+        (...) in the dtype of scores, in [0, 1]; NaN with one class only, and as the package's
+        docstring says.
+
+    Raises:
+        ValueError: an argument is not as above.
+
+    Example:
+        >>> float(roc_auc([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8]))
+        0.75
+    """
+    rows = read_scores(labels, scores, weights)
+    negative = np.where(rows.positive, 0, rows.weights)
+    outranked = groups.mass_below(rows.values, negative)
+    n_neg = negative.sum(axis=-1)
+    n_pos = rows.sum(rows.positive)
+    return rows.result(ratio(ratio(rows.sum(rows.positive * outranked), n_pos), n_neg))

@@ -1,0 +1,223 @@
+"""Tests of calibration: could rows like these have come from these probabilities?"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from platt_jax.fit import fit
+from platt_jax.metrics.binned import binned
+from platt_jax.metrics.rows import ratio, read_predictions
+from platt_jax.options import Options
+from platt_jax.status import Flag
+
+# There is one of these per problem, not per row: less work than compiling JAX's for each shape.
+_erfc = np.frompyfunc(math.erfc, 1, 1)
+
+# The tail of chi-square is 0 from here on.
+_NO_TAIL = 1e6
+
+
+class ZTest(NamedTuple):
+    """A two-sided test by a standard normal statistic.
+
+    Attributes:
+        statistic: (...), standard normal where the hypothesis holds.
+        pvalue: (...), in [0, 1].
+    """
+
+    statistic: np.ndarray
+    pvalue: np.ndarray
+
+
+class ChiSquareTest(NamedTuple):
+    """A test by a statistic of chi-square distribution.
+
+    Attributes:
+        statistic: (...), chi-square where the hypothesis holds.
+        df: (...), its degrees of freedom.
+        pvalue: (...), in [0, 1]; NaN where df is 0.
+    """
+
+    statistic: np.ndarray
+    df: np.ndarray
+    pvalue: np.ndarray
+
+
+class CoxCalibration(NamedTuple):
+    """The fit of logit P(y=1) = intercept + slope * logit(proba); each (...).
+
+    Attributes:
+        slope: 1 where calibrated; below 1 probabilities are too extreme, above 1 too timid.
+        intercept: 0 where calibrated.
+        slope_se: the slope's standard error.
+        intercept_se: the intercept's standard error.
+        slope_test: Wald's test of slope = 1.
+        intercept_test: Wald's test of intercept = 0.
+        joint_test: the likelihood-ratio test of both, with 2 degrees of freedom.
+    """
+
+    slope: np.ndarray
+    intercept: np.ndarray
+    slope_se: np.ndarray
+    intercept_se: np.ndarray
+    slope_test: ZTest
+    intercept_test: ZTest
+    joint_test: ChiSquareTest
+
+
+def cox_calibration(labels, proba, *, weights=None, from_logits: bool = False) -> CoxCalibration:
+    """Calibration slope and intercept by logistic recalibration, with tests (Cox 1958).
+
+    Slope and intercept are fitted together, by maximum likelihood without Platt's targets. (The
+    intercept of a fit whose slope is held at 1, calibration-in-the-large, is another number.) Each
+    has Wald's test; the likelihood-ratio test of (slope, intercept) = (1, 0) is the one to decide
+    by: it does not depend on where the probabilities are centred.
+
+    On the rows that a sigmoid was fitted to, slope and intercept are near (1, 0) by construction:
+    use others.
+
+    Args:
+        labels: bool, {0, 1} or {-1, +1}, broadcastable to proba.
+        proba: (..., N) probabilities of class 1, or logits. Probabilities of exactly 0 or 1 count
+            as the floating-point number next to them, as in `log_loss`.
+        weights: counts of rows >= 0, broadcastable to proba.
+        from_logits: proba holds logits.
+
+    Returns:
+        A CoxCalibration of arrays (...) in the dtype of proba. NaN where there is no finite fit:
+        one class, classes split by a threshold, equal probabilities; and as the package's docstring
+        says.
+
+    Raises:
+        ValueError: an argument is not as above.
+
+    Example:
+        >>> cox = cox_calibration([0, 1, 0, 1, 0, 1], [0.1, 0.2, 0.3, 0.6, 0.7, 0.9])
+        >>> round(float(cox.slope), 4), round(float(cox.joint_test.pvalue), 4)
+        (0.5805, 0.8163)
+    """
+    rows = read_predictions(labels, proba, weights, from_logits)
+    found = fit(rows.logits(), rows.positive, weights=rows.weights, options=Options(targets="none"))
+    determined = found.converged & (found.flags & Flag.CONSTANT_SCORES == 0)
+
+    def known(x):
+        return np.where(determined, x, np.nan)
+
+    # (slope, intercept) is (-A, -B), of the same covariance.
+    slope, intercept = known(-found.A), known(-found.B)
+    slope_se, intercept_se = (known(se) for se in found.standard_errors.T)
+    twice_gain = known(2 * np.maximum(rows.sum(rows.log_losses()) - found.nll, 0))
+    return CoxCalibration(
+        slope=rows.result(slope),
+        intercept=rows.result(intercept),
+        slope_se=rows.result(slope_se),
+        intercept_se=rows.result(intercept_se),
+        slope_test=_z_test(rows, ratio(slope - 1, slope_se)),
+        intercept_test=_z_test(rows, ratio(intercept, intercept_se)),
+        joint_test=_chi_square_test(rows, twice_gain, np.full(len(slope), 2)),
+    )
+
+
+def spiegelhalter(labels, proba, *, weights=None, from_logits: bool = False) -> ZTest:
+    """Spiegelhalter's test (1986): is the Brier score what calibrated probabilities would give?
+
+        z = sum((y - p)(1 - 2p)) / sqrt(sum((1 - 2p)^2 p (1 - p)))
+
+    z > 0 says that the score is larger than that. Weights count as so many rows.
+
+    Args:
+        labels: bool, {0, 1} or {-1, +1}, broadcastable to proba.
+        proba: (..., N) probabilities of class 1, or logits.
+        weights: counts of rows >= 0, broadcastable to proba.
+        from_logits: proba holds logits.
+
+    Returns:
+        A ZTest of arrays (...) in the dtype of proba. NaN where all probabilities are 1/2, or 0 and
+        1 and right; infinite, with pvalue 0, where all are 0 and 1 and one is wrong; and NaN as the
+        package's docstring says.
+
+    Raises:
+        ValueError: an argument is not as above.
+
+    Example:
+        >>> test = spiegelhalter([0, 1, 0, 1], [0.1, 0.3, 0.6, 0.9])
+        >>> round(float(test.statistic), 4), round(float(test.pvalue), 4)
+        (0.603, 0.5465)
+    """
+    rows = read_predictions(labels, proba, weights, from_logits)
+    p, q = rows.probabilities()
+    variance = rows.sum((q - p) ** 2 * p * q)
+    return _z_test(rows, ratio(rows.sum(rows.residuals() * (q - p)), np.sqrt(variance)))
+
+
+def hosmer_lemeshow(
+    labels,
+    proba,
+    *,
+    weights=None,
+    from_logits: bool = False,
+    n_bins: int = 10,
+    in_sample: bool = False,
+) -> ChiSquareTest:
+    """The Hosmer-Lemeshow test (1980) over groups of equal mass ("deciles of risk").
+
+        chi2 = sum over groups of (positives - sum(p))^2 / (n m (1 - m)), m the group's mean p
+
+    The groups are the "quantile" bins of `reliability_curve` that are not empty. Its p-values
+    depend on them: `cox_calibration` and `spiegelhalter` do without.
+
+    Args:
+        labels: bool, {0, 1} or {-1, +1}, broadcastable to proba.
+        proba: (..., N) probabilities of class 1, or logits.
+        weights: counts of rows >= 0, broadcastable to proba.
+        from_logits: proba holds logits.
+        n_bins: how many groups.
+        in_sample: True where the probabilities come from a model fitted to these very rows: df is
+            the number of groups - 2. False where they do not: df is the number of groups (Hosmer,
+            Lemeshow & Sturdivant 2013).
+
+    Returns:
+        A ChiSquareTest of arrays (...) in the dtype of proba, df integers. A group whose
+        probabilities are all 0 or all 1 adds nothing if it is right and infinity if not; NaN as the
+        package's docstring says.
+
+    Raises:
+        ValueError: an argument is not as above.
+
+    Example:
+        >>> test = hosmer_lemeshow([0, 1, 0, 1], [0.1, 0.3, 0.6, 0.9], n_bins=2)
+        >>> round(float(test.statistic), 4), int(test.df), round(float(test.pvalue), 4)
+        (1.7917, 2, 0.4083)
+    """
+    rows = read_predictions(labels, proba, weights, from_logits)
+    each = binned(rows, n_bins, "quantile")
+    variance = ratio(each.p * each.q, each.n_rows)
+    terms = ratio(each.residual**2, variance)
+    terms = np.where(each.residual == 0, 0, terms)
+    df = (each.n_rows > 0).sum(axis=-1) - (2 if in_sample else 0)
+    chi2 = np.where(rows.total > 0, terms.sum(axis=-1), np.nan)
+    return _chi_square_test(rows, chi2, np.maximum(df, 0))
+
+
+def _z_test(rows, z):
+    pvalue = _erfc(np.abs(z) / np.sqrt(2)).astype(float)
+    return ZTest(rows.result(z), rows.result(pvalue))
+
+
+def _chi_square_test(rows, chi2, df):
+    pvalue = np.where(df > 0, _chi_square_tail(chi2, df), np.nan)
+    return ChiSquareTest(rows.result(chi2), df.reshape(rows.batch)[()], rows.result(pvalue))
+
+
+def _chi_square_tail(chi2, df):
+    """P(X > chi2) for integer df, by Abramowitz & Stegun 26.4.4 and 26.4.5: no term is negative."""
+    half, odd = np.minimum(chi2, _NO_TAIL) / 2, df % 2
+    tail = odd * _erfc(np.sqrt(half)).astype(float)
+    term = np.where(odd, np.sqrt(half) / math.gamma(1.5), 1) * np.exp(-half)
+    power = odd / 2
+    for _ in range(max(df) // 2):
+        tail += np.where(power < df / 2, term, 0)
+        power = power + 1
+        term = term * half / power
+    return tail
