@@ -333,11 +333,13 @@ def test_a_name_as_long_as_names_may_be(tmp_path):
 
 
 FIT_FOR_LONG = """
+import signal
 import time
 import jax
 import numpy as np
 import platt_jax as pj
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever the parent does with it
 rng = np.random.default_rng(0)
 labels = rng.random(20_000) < 0.3
 scores = rng.normal(size=20_000) + labels
