@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("optimistix")
 pytest.importorskip("sklearn")
 if shutil.which("g++") is None:

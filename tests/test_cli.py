@@ -174,6 +174,7 @@ def test_what_is_wrong_far_down_in_a_column_not_asked_for(reader, in_tmp, capsys
     assert not (in_tmp / "out.csv").exists()
 
 
+@pytest.mark.slow
 def test_a_million_segments(in_tmp, capsys):
     pytest.importorskip("pyarrow")
     rows = [f"{i % 7},{i % 2},{i:06}\n" for i in range(1_000_000)]

@@ -13,6 +13,8 @@ from test_solve import finite_difference
 import platt_jax as pj
 from platt_jax import GaussianPrior, Options, Status
 
+pytestmark = pytest.mark.slow
+
 EXACT = Options(tol=1e-13)
 
 # All that is computed from A and B. The counts are not, and have their derivatives regardless.

@@ -305,6 +305,7 @@ for _ in range(30):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.slow
 def test_a_save_killed_at_any_moment_leaves_the_old_file_or_the_new_one(tmp_path):
     command = [sys.executable, "-W", "ignore", "-c", SAVE_UNTIL_KILLED, str(tmp_path / "file.npz")]
     subprocess.run(command, check=True, timeout=60)
@@ -356,6 +357,7 @@ print("usable" if same and not jax.config.jax_enable_x64 else "broken", flush=Tr
 """
 
 
+@pytest.mark.slow
 def test_an_interrupt_stops_a_long_fit_within_a_chunk():
     """And what runs after it gives the same bits as before."""
     command = [sys.executable, "-c", FIT_FOR_LONG]

@@ -38,7 +38,10 @@ def test_scikit_learns_known_case():
 # Mean iterations and backtracks per iteration as FIELD measured LIBSVM's algorithm.
 @pytest.mark.parametrize(
     ("name", "iterations", "backtracks", "rtol"),
-    [("lin2007_sonar", 4.53, 0.0, 1e-10), ("lin2007_shuttle", 6.29, 0.26, 1e-6)],
+    [
+        ("lin2007_sonar", 4.53, 0.0, 1e-10),
+        pytest.param("lin2007_shuttle", 6.29, 0.26, 1e-6, marks=pytest.mark.slow),
+    ],
 )
 def test_libsvms_own_answers(real_data, name, iterations, backtracks, rtol):
     data = real_data(name)

@@ -21,6 +21,8 @@ from made_up import calibrators, same
 import platt_jax as pj
 from platt_jax import csvio
 
+pytestmark = pytest.mark.slow
+
 
 def examples(number):
     return settings(

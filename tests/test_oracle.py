@@ -141,7 +141,9 @@ def wrong_sign(entry, flags):
     return beyond_doubt and bool(flags & Flag.REVERSED) != (A > 0)
 
 
-@pytest.mark.parametrize("derivatives", ["analytic", "autodiff"])
+@pytest.mark.parametrize(
+    "derivatives", ["analytic", pytest.param("autodiff", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("targets", ["platt", "none"])
 def test_optima(targets, weighted, derivatives, dtype, entries):

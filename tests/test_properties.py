@@ -9,12 +9,15 @@ import warnings
 
 import jax
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from reference import six_sums
 
 import platt_jax as pj
 from platt_jax import Fit, Flag, Options, Sigmoid, Status
+
+pytestmark = pytest.mark.slow
 
 settings.register_profile(
     "properties",

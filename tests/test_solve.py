@@ -52,9 +52,9 @@ def setting(rng, x64):
     ("name", "derivatives"),
     [
         ("scores", "analytic"),
-        ("scores", "autodiff"),
+        pytest.param("scores", "autodiff", marks=pytest.mark.slow),
         ("weights", "analytic"),
-        ("mean", "analytic"),
+        pytest.param("mean", "analytic", marks=pytest.mark.slow),
         ("precision", "analytic"),
     ],
 )

@@ -232,6 +232,7 @@ def healthy(rng, problems, rows):
     ), labels
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weight", [None, 3.0, 1e-3], ids=["unweighted", "tripled", "thousandth"])
 def test_no_flag_on_healthy_problems(weight, dtype, rng):
     scores, labels = healthy(rng, 10_000, 200)

@@ -7,6 +7,8 @@ from platt_jax import run, stragglers
 from platt_jax.fit import fit
 from platt_jax.status import Status
 
+pytestmark = pytest.mark.slow
+
 FIELDS = ("A", "B", "status", "iterations", "passes", "nll", "gradient", "hessian")
 
 
