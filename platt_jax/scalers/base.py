@@ -1,0 +1,195 @@
+"""What all scalers share: checked rows, one program per batch, the report, predictions."""
+
+import warnings
+from abc import ABC, abstractmethod
+from functools import partial
+from typing import ClassVar, Generic, NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from platt_jax import checks, objective
+from platt_jax.calibrators import problem_names
+
+
+class Rows(NamedTuple):
+    """The rows of K problems, all finite; or of one problem, without the leading axis.
+
+    A row of weight 0 is a copy of its problem's heaviest row, so that it stretches no range and
+    fills no bin. A problem that cannot be fitted has ones for weights, and is blanked afterwards.
+    """
+
+    scores: np.ndarray  # (K, N)
+    positive: np.ndarray  # (K, N) bool
+    weights: np.ndarray  # (K, N)
+
+
+class Checked(NamedTuple):
+    """What was handed to a fit."""
+
+    rows: Rows
+    batch: tuple[int, ...]
+    bad: np.ndarray  # (K,) a score, label or weight is not finite
+    empty: np.ndarray  # (K,) no row has a positive weight
+
+
+class Fitted(ABC):
+    """What a scaler has learnt, for each problem of a batch (...): a dataclass of arrays."""
+
+    # Axes of the first field beyond the batch's.
+    _own_axes: ClassVar[int] = 0
+
+    def predict_proba(self, scores) -> np.ndarray:
+        """P(y=1 | score).
+
+        Args:
+            scores: (..., N) for problems (...), or (N,) for all of them.
+
+        Returns:
+            (..., N) in [0, 1]; NaN for NaN scores and for problems that could not be fitted. An
+            infinite score counts as the largest finite one.
+
+        Raises:
+            ValueError: scores are no numbers, or their shape does not fit the problems.
+        """
+        f, batch = checks.floating(scores, "scores"), self._batch()
+        try:
+            # Without an axis for its rows, -1, a scalar fails here as well.
+            np.broadcast_shapes(f.shape, (*batch, f.shape[-1]))
+        except (IndexError, ValueError):
+            raise ValueError(
+                f"scores: expected (..., N) for problems of shape {batch}, got {f.shape}"
+            ) from None
+        largest = np.finfo(f.dtype).max
+        # A score may overflow on its way to a probability of 0 or 1.
+        with np.errstate(over="ignore"):
+            return np.where(np.isnan(f), np.nan, self._predict(np.clip(f, -largest, largest)))
+
+    def _batch(self) -> tuple[int, ...]:
+        leaves = jax.tree.leaves(self)
+        first = np.shape(leaves[0]) if leaves else ()
+        return first[: len(first) - self._own_axes]
+
+    @abstractmethod
+    def _predict(self, f: np.ndarray) -> np.ndarray:
+        """Probabilities for floating scores."""
+
+
+F = TypeVar("F", bound=Fitted)
+
+
+class Scaler(ABC, Generic[F]):
+    """A way from scores to probabilities: a frozen dataclass of its options."""
+
+    def fit(self, scores, labels, *, weights=None) -> F:
+        """Learn from each problem of a batch.
+
+        Args:
+            scores: (..., N) numbers, higher meaning class 1; leading axes are independent problems.
+            labels: bool, {0, 1} or {-1, +1}, broadcastable to scores.
+            weights: counts of rows >= 0, broadcastable to scores.
+
+        Returns:
+            What was learnt, NumPy arrays that lead with the batch shape (...).
+
+        Raises:
+            ValueError: an argument is not as above.
+        """
+        rows, batch, bad, empty = checked(scores, labels, weights)
+        flat = jax.tree.map(partial(_blank, bad | empty), self._fit_batch(rows))
+        _report_non_finite(flat, bad, empty, batch)
+        return jax.tree.map(lambda x: x.reshape(batch + x.shape[1:]), flat)
+
+    def _fit_batch(self, rows: Rows) -> F:
+        """Fit K problems; the arrays of the result lead with (K,)."""
+        with jax.enable_x64(rows.scores.dtype == np.float64):
+            return jax.tree.map(np.asarray, _fit_each(rows, self))
+
+    def _fit_one(self, f: jax.Array, y: jax.Array, w: jax.Array) -> F:
+        """Fit one problem from (N,) scores, bool labels and weights; traced."""
+        raise NotImplementedError
+
+
+@partial(jax.jit, static_argnames="scaler")
+def _fit_each(rows, scaler):
+    return jax.vmap(scaler._fit_one)(*rows)
+
+
+def checked(scores, labels, weights) -> Checked:
+    """The rows of a fit.
+
+    Raises:
+        ValueError: an argument is not what `Scaler.fit` expects.
+    """
+    f = checks.scores(scores)
+    y = checks.broadcast(checks.labels(labels), f.shape, "labels")
+    w = checks.broadcast(checks.weights(weights, f.dtype), f.shape, "weights")
+    batch, flat = f.shape[:-1], (-1, f.shape[-1])
+    w = np.ones_like(f) if w is None else w
+    f, y, w = f.reshape(flat), y.reshape(flat), w.reshape(flat)
+    spoilt = ~np.isfinite(f) | ~np.isfinite(w) | (y == checks.BAD_LABEL)
+    bad, empty = (spoilt & (w != 0)).any(axis=1), (w == 0).all(axis=1)
+    hopeless = (bad | empty)[:, None]
+    f, w = np.where(hopeless, 0, f), np.where(hopeless, 1, w)
+    heaviest = w.argmax(axis=1)[:, None]
+    f = np.where(w > 0, f, np.take_along_axis(f, heaviest, 1))
+    y = np.where(w > 0, y, np.take_along_axis(y, heaviest, 1))
+    return Checked(Rows(f, y == 1, w), batch, bad, empty)
+
+
+def along_rows(x):
+    """A parameter per problem (...) in the shape that meets scores (..., N)."""
+    return x[..., None]
+
+
+def class_weights(y, w):
+    """The weights of the rows with label 1, and those of the others; 0 elsewhere."""
+    return jnp.where(y, w, 0), jnp.where(y, 0, w)
+
+
+def mean_target(n_pos, n_neg):
+    """The mean of Platt's targets: what to answer where the scores tell nothing."""
+    targets = objective.platt_targets(n_pos, n_neg)
+    return (n_pos * targets.positive + n_neg * targets.negative) / (n_pos + n_neg)
+
+
+def unit_frame(f):
+    """(center, scale) that take the scores of one problem to [-1, 1], constant ones to 0."""
+    low, high = f.min(), f.max()
+    # Halved before they are combined: the range of finite scores may overflow.
+    half = high / 2 - low / 2
+    tiny = jnp.finfo(f.dtype).tiny
+    return low / 2 + high / 2, jnp.where(half > 0, 1 / jnp.maximum(half, tiny), 1)
+
+
+def require(scaler, name: str, ok: bool, expected: str):
+    """Check an option of a scaler.
+
+    Raises:
+        ValueError: it is not ok.
+    """
+    if not ok:
+        raise ValueError(
+            f"{type(scaler).__name__}({name}={getattr(scaler, name)!r}): expected {expected}"
+        )
+
+
+def _blank(lost, x):
+    """x, NaN or 0 for the problems that are lost."""
+    lost = lost.reshape(lost.shape + (1,) * (x.ndim - 1))
+    return np.where(lost, np.nan if x.dtype.kind == "f" else x.dtype.type(0), x)
+
+
+def _report_non_finite(flat, bad, empty, batch):
+    leaves = [x.reshape(len(bad), -1) for x in jax.tree.leaves(flat)]
+    lost = np.any([~np.isfinite(x).all(axis=1) for x in leaves], axis=0)
+    (which,) = np.nonzero(bad | lost & ~empty)
+    if len(which):
+        names = problem_names(batch)
+        warnings.warn(
+            f"NaN, infinite or overflowing numbers in {len(which):,} of {len(names):,} problems, "
+            f"first in {names[which[:1]].tolist()[0]!r}: what was learnt of them is NaN",
+            RuntimeWarning,
+            stacklevel=3,
+        )

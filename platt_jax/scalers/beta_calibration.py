@@ -1,0 +1,130 @@
+"""Beta calibration: logistic regression on the logarithms of p and 1 - p."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from platt_jax.calibrators import expit, log_expit
+from platt_jax.objective import Array
+from platt_jax.scalers import newton
+from platt_jax.scalers.base import (
+    Fitted,
+    Scaler,
+    along_rows,
+    checked,
+    class_weights,
+    mean_target,
+    require,
+    unit_frame,
+)
+
+# Which of a, b and c are found, the others being 0: everywhere, and on the sides of a, b >= 0.
+_FACES = ((1, 1, 1), (0, 1, 1), (1, 0, 1), (0, 0, 1))
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class FittedBetaCalibration(Fitted):
+    """The log-odds a log(q) - b log(1 - q) + c.
+
+    Attributes:
+        a: (...), >= 0.
+        b: (...), >= 0.
+        c: (...).
+        inputs: what the scores are, as in `BetaCalibration`.
+    """
+
+    a: Array
+    b: Array
+    c: Array
+    inputs: str = field(metadata={"static": True})
+
+    def _predict(self, f):
+        log_q, log_rest = _logarithms(f, self.inputs)
+        logit = along_rows(self.a) * log_q - along_rows(self.b) * log_rest + along_rows(self.c)
+        return expit(logit)
+
+
+@dataclass(frozen=True)
+class BetaCalibration(Scaler[FittedBetaCalibration]):
+    """P(y=1 | q) = 1 / (1 + exp(-c) (1 - q)^b / q^a) with a, b >= 0 of maximum likelihood.
+
+    Kull, Silva Filho & Flach (2017, "Beta calibration", AISTATS, section 4): the log-odds are
+    a log(q) - b log(1 - q) + c, and the labels are taken as they are, without Platt's targets. The
+    authors' code fits without the bounds and, where a or b is negative, again without that feature;
+    here the bounded optimum itself is found, which is the same unless both are negative. With
+    inputs="scores" q is 1 / (1 + exp(-f)), whose logarithms are exact for every f. Where the
+    features separate the classes there is no optimum: the curve is so steep that rounding tells no
+    better.
+
+    One class or constant scores: flat.
+
+    Attributes:
+        inputs: "scores" (logits), or "probabilities" in [0, 1]; 0 and 1 are moved inwards by the
+            dtype's rounding unit.
+
+    Raises:
+        ValueError: in `fit`, a probability outside [0, 1].
+
+    Example:
+        >>> q, labels = [0.1, 0.4, 0.35, 0.8, 0.7, 0.9], [0, 1, 0, 0, 1, 1]
+        >>> BetaCalibration("probabilities").fit(q, labels).predict_proba([0.2, 0.8]).round(4)
+        array([0.1712, 0.7225])
+    """
+
+    inputs: Literal["scores", "probabilities"] = "scores"
+
+    def __post_init__(self):
+        known = self.inputs in ("scores", "probabilities")
+        require(self, "inputs", known, '"scores" or "probabilities"')
+
+    def fit(self, scores, labels, *, weights=None) -> FittedBetaCalibration:
+        """As every scaler, and with inputs="probabilities" these must be some."""
+        if self.inputs == "probabilities":
+            q = checked(scores, labels, weights).rows.scores
+            if not ((q >= 0) & (q <= 1)).all():
+                odd = q[(q < 0) | (q > 1)][0]
+                raise ValueError(f"scores: expected probabilities in [0, 1], got {odd}")
+        return super().fit(scores, labels, weights=weights)
+
+    def _fit_one(self, f, y, w):
+        log_q, log_rest = _logarithms(f, self.inputs)
+        # Features of size 1, which the intercept allows to be centred.
+        frames = [unit_frame(log_q), unit_frame(-log_rest)]
+        centered = [
+            (x - center) * scale
+            for x, (center, scale) in zip((log_q, -log_rest), frames, strict=True)
+        ]
+        features = jnp.stack([*centered, jnp.ones_like(f)], axis=1)
+        faces = jnp.asarray(_FACES, f.dtype)
+        found = jax.vmap(lambda free: newton.logistic(features, y, w, free))(faces)
+        # The loss is convex, so its bounded optimum is the best point of a face within the bounds.
+        within = (found.parameters[:, :2] >= 0).all(axis=1)
+        best = found.parameters[jnp.argmin(jnp.where(within, found.loss, jnp.inf))]
+        (center_a, scale_a), (center_b, scale_b) = frames
+        a, b = best[0] * scale_a, best[1] * scale_b
+
+        n_pos, n_neg = (jnp.sum(x) for x in class_weights(y, w))
+        told_apart = (n_pos > 0) & (n_neg > 0) & (f.min() < f.max())
+        flat = mean_target(n_pos, n_neg)
+        return FittedBetaCalibration(
+            a=jnp.where(told_apart, a, 0),
+            b=jnp.where(told_apart, b, 0),
+            c=jnp.where(
+                told_apart, best[2] - a * center_a - b * center_b, jnp.log(flat / (1 - flat))
+            ),
+            inputs=self.inputs,
+        )
+
+
+def _logarithms(f, inputs):
+    """log(q) and log(1 - q)."""
+    if inputs == "scores":
+        return log_expit(f), log_expit(-f)
+    xp = jnp if isinstance(f, jax.Array) else np
+    eps = xp.finfo(f.dtype).eps
+    q = xp.clip(f, eps, 1 - eps)
+    return xp.log(q), xp.log1p(-q)

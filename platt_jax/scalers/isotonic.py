@@ -1,0 +1,62 @@
+"""Isotonic regression: the monotone curve of least squares."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import jax
+import numpy as np
+from scipy.optimize import isotonic_regression
+
+from platt_jax.objective import Array
+from platt_jax.scalers.base import Fitted, Scaler
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class FittedIsotonic(Fitted):
+    """A monotone curve through points.
+
+    Attributes:
+        thresholds: (..., N), the scores of the fit, ascending.
+        probabilities: (..., N), what they were given; equal scores have equal probabilities.
+    """
+
+    thresholds: Array
+    probabilities: Array
+
+    _own_axes: ClassVar[int] = 1
+
+    def _predict(self, f):
+        curves = np.vectorize(np.interp, signature="(n),(m),(m)->(n)")
+        p = curves(f, self.thresholds, self.probabilities)
+        return p.astype(np.result_type(f, self.probabilities))
+
+
+@dataclass(frozen=True)
+class Isotonic(Scaler[FittedIsotonic]):
+    """The non-decreasing function of the score with the least weighted sum of squares.
+
+    Zadrozny & Elkan (2002, "Transforming classifier scores into accurate multiclass probability
+    estimates"), by SciPy's `isotonic_regression`, problem by problem. Rows of equal score are
+    pooled first. Between the scores of the fit the curve is linear, as in scikit-learn, and beyond
+    them constant.
+
+    One class: 0 or 1. Constant scores: the share of class 1.
+
+    Example:
+        >>> fitted = Isotonic().fit([1.0, 2.0, 3.0, 4.0], [0, 1, 0, 1])
+        >>> fitted.predict_proba([0.0, 1.5, 2.5, 3.5])
+        array([0.  , 0.25, 0.5 , 0.75])
+    """
+
+    def _fit_batch(self, rows):
+        curves = np.vectorize(_curve, signature="(n),(n),(n)->(n),(n)")
+        return FittedIsotonic(*(x.astype(rows.scores.dtype) for x in curves(*rows)))
+
+
+def _curve(f, y, w):
+    distinct, which = np.unique(f, return_inverse=True)
+    weight, positive = np.bincount(which, w), np.bincount(which, w * y)
+    fitted = isotonic_regression(positive / weight, weights=weight).x
+    order = np.sort(which)
+    return distinct[order], fitted[order]

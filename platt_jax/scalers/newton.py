@@ -1,0 +1,112 @@
+"""Logistic regression on a handful of features: Newton's method with backtracking, traceable."""
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+_ARMIJO = 1e-4  # the sufficient-decrease constant
+_MOST_PASSES = 200
+_SHORTEST_STEP = 1e-10
+
+
+class Optimum(NamedTuple):
+    """Where a search ended."""
+
+    parameters: jax.Array  # (P,)
+    loss: jax.Array
+    converged: jax.Array  # bool
+
+
+class _State(NamedTuple):
+    parameters: jax.Array
+    loss: jax.Array
+    direction: jax.Array
+    slope: jax.Array  # of the loss along the direction
+    length: jax.Array  # the part of the direction to try next
+    passes: jax.Array
+
+
+def logistic(features, y, w, free) -> Optimum:
+    """The minimum of sum w log(1 + exp(-s x'theta)), s = +1 or -1 for the two classes.
+
+    One evaluation per iteration, backtracking as state, as in `platt_jax.newton`: under vmap a
+    problem that backtracks costs the others nothing. It stops on the Newton decrement, the distance
+    to the optimum in standard errors. Where nothing bounds the parameters, as for classes that the
+    features separate, that is where rounding no longer tells a better answer.
+
+    Args:
+        features: (N, P), each of a size around 1.
+        y: (N,) bool.
+        w: (N,) weights >= 0.
+        free: (P,) 1 for parameters to be found, 0 for those held at 0.
+    """
+    side = jnp.where(y, 1, -1).astype(features.dtype)
+    eps = jnp.finfo(features.dtype).eps
+    tol = 1e-8 if features.dtype == jnp.float64 else 1e-4
+
+    def evaluate(parameters):
+        margin = side * (features @ parameters)
+        wrong = jax.nn.sigmoid(-margin)  # the probability of the other class
+        curvature = w * wrong * jax.nn.sigmoid(margin)
+        hessian = features.T @ (curvature[:, None] * features)
+        hessian = jnp.outer(free, free) * hessian + jnp.diag(1 - free)
+        gradient = free * (features.T @ (-w * wrong * side))
+        return jnp.sum(w * jax.nn.softplus(-margin)), gradient, hessian
+
+    def step(state):
+        trial = state.parameters + state.length * state.direction
+        loss, gradient, hessian = evaluate(trial)
+        # Near the optimum the change of the loss is all rounding.
+        allowed = _ARMIJO * state.length * state.slope + 4 * eps * state.loss
+        direction = -_solve(hessian, gradient, eps)
+        moved = _State(
+            parameters=trial,
+            loss=loss,
+            direction=direction,
+            slope=gradient @ direction,
+            length=jnp.ones_like(loss),
+            passes=state.passes,
+        )
+        stayed = state._replace(length=state.length / 2)
+        new = jax.tree.map(partial(jnp.where, loss <= state.loss + allowed), moved, stayed)
+        return new._replace(passes=state.passes + 1)
+
+    def decrement(state):
+        return jnp.sqrt(jnp.maximum(-state.slope, 0))
+
+    def wants_more(state):
+        within = (state.passes < _MOST_PASSES) & (state.length > _SHORTEST_STEP)
+        return (state.passes == 0) | (within & (decrement(state) > tol))
+
+    zero, unknown = jnp.zeros_like(free), jnp.asarray(jnp.inf, features.dtype)
+    start = _State(
+        zero, unknown, zero, jnp.zeros_like(unknown), jnp.ones_like(unknown), jnp.int32(0)
+    )
+    end = jax.lax.while_loop(wants_more, step, start)
+    return Optimum(end.parameters, end.loss, decrement(end) <= tol)
+
+
+def _solve(hessian, gradient, eps):
+    """H^-1 g by the factors of H = L D L', written out.
+
+    For a handful of parameters that compiles faster than a call of a solver for any number. A pivot
+    that rounding could take to 0 or below is held at a few units of rounding, as in
+    `platt_jax.newton`, so that the direction descends.
+    """
+    rows = range(len(gradient))
+    left = [[hessian[i, j] for j in rows] for i in rows]
+    right = [gradient[i] for i in rows]
+    for k in rows:
+        floor = 4 * eps * hessian[k, k] + jnp.finfo(gradient.dtype).tiny
+        left[k][k] = jnp.maximum(left[k][k], floor)
+        for i in rows[k + 1 :]:
+            ratio = left[i][k] / left[k][k]
+            left[i] = [left[i][j] - ratio * left[k][j] for j in rows]
+            right[i] = right[i] - ratio * right[k]
+    solution = list(right)
+    for i in reversed(rows):
+        known = sum((left[i][j] * solution[j] for j in rows[i + 1 :]), start=0.0)
+        solution[i] = (right[i] - known) / left[i][i]
+    return jnp.stack(solution)

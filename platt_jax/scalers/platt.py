@@ -1,0 +1,56 @@
+"""Platt scaling itself, in the clothes of the other scalers."""
+
+from dataclasses import dataclass
+
+import jax
+
+from platt_jax.calibrators import Fit, Sigmoid
+from platt_jax.fit import fit
+from platt_jax.objective import GaussianPrior
+from platt_jax.options import Options
+from platt_jax.scalers.base import Fitted
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class FittedPlatt(Fitted):
+    """The sigmoids, and how their fits ended.
+
+    Attributes:
+        result: the `platt_jax.Fit`, with status, flags and standard errors.
+    """
+
+    result: Fit
+
+    @property
+    def sigmoid(self) -> Sigmoid:
+        """The fitted sigmoids."""
+        return self.result.sigmoid
+
+    def _predict(self, f):
+        return self.sigmoid.predict_proba(f)
+
+
+@dataclass(frozen=True)
+class PlattScaling:
+    """P(y=1 | f) = 1 / (1 + exp(A f + B)) by `platt_jax.fit` (Lin, Lin & Weng 2007).
+
+    One class or constant scores: flat.
+
+    Attributes:
+        prior: a Gaussian prior on (A, B), or None.
+        options: how to fit.
+
+    Example:
+        >>> fitted = PlattScaling().fit([5.0, -4.0, 1.0], [1, 0, 0])
+        >>> float(fitted.result.A.round(6)), float(fitted.predict_proba([1.0])[0].round(6))
+        (-0.202614, 0.38942)
+    """
+
+    prior: GaussianPrior | None = None
+    options: Options = Options()  # noqa: RUF009 - immutable
+
+    def fit(self, scores, labels, *, weights=None) -> FittedPlatt:
+        """As `platt_jax.fit`."""
+        prior, options = self.prior, self.options
+        return FittedPlatt(fit(scores, labels, weights=weights, prior=prior, options=options))

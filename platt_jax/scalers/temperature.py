@@ -1,0 +1,61 @@
+"""Temperature scaling: one parameter on the logits."""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+
+from platt_jax.calibrators import expit
+from platt_jax.objective import Array
+from platt_jax.scalers import newton
+from platt_jax.scalers.base import Fitted, Scaler, along_rows
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class FittedTemperature(Fitted):
+    """P(y=1 | f) = 1 / (1 + exp(-f / T)).
+
+    Attributes:
+        inverse_temperature: (...), 1 / T >= 0; 0 answers 1/2 for every score.
+        converged: (...) bool, False where there is no optimum: the sign of the logit tells the
+            classes apart.
+    """
+
+    inverse_temperature: Array
+    converged: Array
+
+    def _predict(self, f):
+        return expit(along_rows(self.inverse_temperature) * f)
+
+
+@dataclass(frozen=True)
+class Temperature(Scaler[FittedTemperature]):
+    """1 / (1 + exp(-f / T)) with T > 0 of maximum likelihood, for scores f that are logits.
+
+    Guo, Pleiss, Sun & Weinberger (2017, "On calibration of modern neural networks", section 4.2),
+    for two classes. The labels are taken as they are, without Platt's targets. Where higher scores
+    go with class 0 the best T is infinite. Where every row has the sign of its class there is no
+    best T: it is then so small that rounding tells no better.
+
+    One class: likewise, by the signs of the logits. Constant scores: no exception, the level of the
+    logits counts; where all are 0, T is infinite.
+
+    Example:
+        >>> fitted = Temperature().fit([2.0, -2.0, 2.0, -2.0], [1, 0, 1, 1])
+        >>> float(fitted.inverse_temperature.round(6)), bool(fitted.converged)
+        (0.549306, True)
+    """
+
+    def _fit_one(self, f, y, w):
+        largest = jnp.max(jnp.abs(f))
+        unit = f / jnp.where(largest > 0, largest, 1)
+        side = jnp.where(y, unit, -unit)
+        best = newton.logistic(unit[:, None], y, w, jnp.ones(1, f.dtype))
+        # The loss is convex in 1 / T, so the sign of its derivative at 0 tells where it falls.
+        useful = jnp.sum(w * side) > 0
+        slope = best.parameters[0] / jnp.where(largest > 0, largest, 1)
+        return FittedTemperature(
+            inverse_temperature=jnp.where(useful, slope, 0),
+            converged=jnp.where(useful, best.converged & (jnp.min(side) < 0), True),
+        )
