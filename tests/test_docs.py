@@ -9,20 +9,28 @@ from pathlib import Path
 import pytest
 
 import platt_jax
+from platt_jax import metrics, scalers
 
-MODULES = [m.name for m in pkgutil.iter_modules(platt_jax.__path__) if m.name != "__main__"]
+MODULES = [
+    module.name
+    for module in pkgutil.walk_packages(platt_jax.__path__, "platt_jax.")
+    if not module.name.endswith("__main__")
+]
 README = Path(__file__).parents[1] / "README.md"
 
 
 @pytest.mark.parametrize("name", MODULES)
 def test_docstring_examples(name):
-    module = importlib.import_module(f"platt_jax.{name}")
-    assert doctest.testmod(module).failed == 0
+    assert doctest.testmod(importlib.import_module(name)).failed == 0
 
 
 def test_every_public_function_has_an_example():
-    for name in ("fit", "fit_segments", "fit_one_vs_rest", "solve", "save", "Sigmoid"):
-        assert ">>>" in getattr(platt_jax, name).__doc__, name
+    public = [platt_jax.fit, platt_jax.fit_segments, platt_jax.fit_one_vs_rest, platt_jax.solve]
+    public += [platt_jax.save, platt_jax.Sigmoid]
+    public += [getattr(scalers, name) for name in scalers.__all__]
+    public += [getattr(metrics, name) for name in metrics.__all__ if name.islower()]
+    for one in public:
+        assert ">>>" in one.__doc__, one
 
 
 def test_readme_examples_run(tmp_path, monkeypatch):
