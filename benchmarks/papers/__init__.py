@@ -1,0 +1,1 @@
+"""The papers' experiments: ``python -m benchmarks.papers.NAME`` (PAPERS.md says what came out)."""
