@@ -6,6 +6,8 @@ import pytest
 import platt_jax as pj
 from platt_jax import metrics
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("confidence", [0.8, 0.95])
 @pytest.mark.parametrize("n", [10, 50, 400])

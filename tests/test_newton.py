@@ -39,7 +39,9 @@ def prior_start(labels):
     return 0.0, np.log((n_neg + 1) / (n_pos + 1))
 
 
-@pytest.mark.parametrize("scale", [1.0, 1e-3, 50.0])
+@pytest.mark.parametrize(
+    "scale", [1.0, *(pytest.param(x, marks=pytest.mark.slow) for x in (1e-3, 50.0))]
+)
 def test_libsvm_options_follow_appendix_3_step_by_step(scale, rng, x64):
     for base_rate in (0.5, 0.1, 0.02):
         scores, labels = problem(rng, 120, shift=2.0, scale=scale, base_rate=base_rate)

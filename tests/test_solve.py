@@ -106,6 +106,7 @@ def test_derivative_by_a_weight_of_zero(rng, x64):
     assert jax.grad(slope)(jnp.asarray(weights))[3] == pytest.approx(float(one_sided), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_second_derivatives(rng, x64):
     scores, labels = problem(rng, 12)
     slope = jax.jit(lambda f: pj.solve(f, labels, options=Options(tol=1e-13)).A)

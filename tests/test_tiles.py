@@ -1,5 +1,7 @@
 """The pass over the rows, dense and ragged, against row-by-row sums; and how rows are packed."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -31,7 +33,19 @@ def tiles_of(chunk, scores, labels, weights, first_row):
 
     weights = None if weights is None else flat(weights)
     layout = (jnp.asarray(x) for x in (chunk.start, chunk.size, chunk.owner, chunk.part))
-    return packing.gather(flat(scores), flat(labels), weights, *layout)
+    return jax.jit(packing.gather)(flat(scores), flat(labels), weights, *layout)
+
+
+@partial(jax.jit, static_argnames="derivatives")
+def one_pass(rows, A, B, derivatives):
+    """The loss and its derivatives at (A, B), and its change from (B, A) with the loss there."""
+    zero, one = jnp.zeros_like(A), jnp.ones_like(A)
+    n_pos, n_neg = (one_class.total for one_class in tiles.moments(rows, zero, one))
+    targets = objective.platt_targets(n_pos, n_neg)
+    rows = tiles.standardise(rows, zero, one)
+    loss, before = (tiles.nll(rows, point, targets) for point in ((A, B), (B, A)))
+    change = tiles.nll_change(rows, (B, A), (A, B), targets)
+    return loss, tiles.evaluate(rows, (A, B), targets, derivatives), change, before
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -45,14 +59,7 @@ def test_ragged_pass_is_the_six_sums(dtype, weighted, derivatives, rng, x64):
         rows = tiles_of(chunk, scores, labels, weights, starts[chunk.problems.start])
         shape = chunk.start.shape
         A, B = (jnp.asarray(rng.normal(size=shape), dtype) for _ in range(2))
-        zero, one = jnp.zeros(shape, dtype), jnp.ones(shape, dtype)
-        n_pos, n_neg = (one_class.total for one_class in tiles.moments(rows, zero, one))
-        targets = objective.platt_targets(n_pos, n_neg)
-        rows = tiles.standardise(rows, zero, one)
-        at = tiles.evaluate(rows, (A, B), targets, derivatives)
-        loss = tiles.nll(rows, (A, B), targets)
-        change = tiles.nll_change(rows, (B, A), (A, B), targets)
-        before = tiles.nll(rows, (B, A), targets)
+        loss, at, change, before = one_pass(rows, A, B, derivatives)
         np.testing.assert_allclose(change, loss - before, rtol=rtol, atol=rtol * np.max(loss))
         got = np.stack([np.ravel(x) for x in (loss, *at)])
         for i, k in enumerate(range(chunk.problems.start, chunk.problems.stop)):
