@@ -18,6 +18,7 @@ class Packed:
     def __init__(self, at: Workload):
         sizes = np.diff(at.offsets)
         self._x64 = at.scores.dtype == np.float64
+        self._apart = run.stragglers_apart(sizes)
         self._options = Options().with_tol(at.scores.dtype)
         self._order = np.argsort(-sizes, kind="stable")
         sizes = sizes[self._order]
@@ -38,8 +39,12 @@ class Packed:
     def solve(self) -> list[Fit]:
         """Run the compiled program over all chunks, and wait for it."""
         with jax.enable_x64(self._x64):
-            done = [run._solve_chunk(*call, None, options=self._options) for call in self._calls]
-            return jax.block_until_ready(done)
+            return jax.block_until_ready(
+                [
+                    run._solve_chunk(*call, None, options=self._options, apart=self._apart)
+                    for call in self._calls
+                ]
+            )
 
     def in_order(self, done: list[Fit]) -> dict[str, np.ndarray]:
         """What `solve` returned, an entry per problem in the order of the workload."""

@@ -61,12 +61,17 @@ class Solution(NamedTuple):
     passes: jax.Array
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(0,))
-def root(options: Options, inputs: Inputs, layout: Layout, setting: Setting) -> Solution:
-    """The optimum of every problem, as a function of the inputs."""
+@partial(jax.custom_jvp, nondiff_argnums=(0, 1))
+def root(
+    options: Options, apart: bool, inputs: Inputs, layout: Layout, setting: Setting
+) -> Solution:
+    """The optimum of every problem, as a function of the inputs.
+
+    Where it may pay, stragglers go on apart from the rest if that is wanted.
+    """
     state = newton.start(setting.A, setting.B)
     rows = _rows(inputs, layout)
-    if stragglers.worth_packing(rows):
+    if apart and stragglers.worth_packing(rows):
         room = stragglers.room(rows)
         state = _search(options, inputs, layout, setting, state, room)
         state = _finish_stragglers(options, inputs, layout, setting, state)
@@ -80,10 +85,10 @@ def root(options: Options, inputs: Inputs, layout: Layout, setting: Setting) -> 
 
 
 @root.defjvp
-def _root_jvp(options, primals, tangents):
+def _root_jvp(options, apart, primals, tangents):
     """Implicit differentiation: g(theta, x) = 0 gives dtheta = -H^-1 (dg/dx) dx."""
     (inputs, layout, setting), (inputs_dot, *_) = primals, tangents
-    solution = root(options, inputs, layout, setting)
+    solution = root(options, apart, inputs, layout, setting)
     A, B = solution.A, solution.B
 
     # Checkpoints: a reverse pass goes through the rows anew, in one loop. It would otherwise write

@@ -13,6 +13,10 @@ from platt_jax.calibrators import Fit
 from platt_jax.objective import GaussianPrior
 from platt_jax.solve import solve_tiles
 
+# In a job of fewer rows the second loop, for stragglers, saves less than it takes to compile: some
+# 1.5 ns a row against half a second or more. A notebook's first fit should not wait for it.
+_ROWS_FOR_A_SECOND_LOOP = 1 << 20
+
 # Given a slice of the problems, their rows end to end: scores, labels, weights or None.
 TakeRows = Callable[[slice], tuple[np.ndarray, np.ndarray, np.ndarray | None]]
 
@@ -35,10 +39,11 @@ def fit_problems(sizes: np.ndarray, take: TakeRows, dtype, prior, options, progr
         MemoryError: the device's memory is too small even for the smallest chunks.
     """
     done: list[Fit] = []
+    apart = stragglers_apart(sizes)
     with _progress_bar(len(sizes), progress) as bar:
 
         def begin(chunk):
-            return _begin(chunk, take(chunk.problems), dtype, prior, options)
+            return _begin(chunk, take(chunk.problems), dtype, prior, options, apart)
 
         first, most = 0, packing.LARGEST
         while first < len(sizes):
@@ -50,6 +55,11 @@ def fit_problems(sizes: np.ndarray, take: TakeRows, dtype, prior, options, progr
             except jax.errors.JaxRuntimeError as error:
                 most = _smaller_chunks(most, error)
     return jax.tree.map(lambda *parts: np.concatenate(parts), *done)
+
+
+def stragglers_apart(sizes: np.ndarray) -> bool:
+    """Whether a job of problems of these sizes is to have a second loop for stragglers."""
+    return int(sizes.sum()) > _ROWS_FOR_A_SECOND_LOOP
 
 
 def _one_ahead(begin, chunks) -> Iterator[Fit]:
@@ -92,18 +102,18 @@ def begin_one(scores, labels, weights, prior, options) -> Callable[[], Fit]:
         A function that waits for the end and gives a Fit whose arrays lead with (1,).
     """
     (chunk,) = packing.chunks(np.array([len(scores)]))
-    return _begin(chunk, (scores, labels, weights), scores.dtype, prior, options)
+    return _begin(chunk, (scores, labels, weights), scores.dtype, prior, options, apart=False)
 
 
-def _begin(chunk, rows, dtype, prior, options) -> Callable[[], Fit]:
+def _begin(chunk, rows, dtype, prior, options, apart) -> Callable[[], Fit]:
     options = checks.options(options).with_tol(dtype)
     with jax.enable_x64(dtype == np.float64):
-        result = _run_chunk(chunk, rows, prior, options)
+        result = _run_chunk(chunk, rows, prior, options, apart)
     problems = chunk.problems.stop - chunk.problems.start
     return lambda: jax.tree.map(lambda x: _lead_with_problems(x)[:problems], result)
 
 
-def _run_chunk(chunk, rows, prior, options):
+def _run_chunk(chunk, rows, prior, options, apart):
     scores, labels, weights = rows
     if labels.min() == checks.BAD_LABEL:
         scores = np.where(labels == checks.BAD_LABEL, np.asarray(np.nan, scores.dtype), scores)
@@ -118,16 +128,16 @@ def _run_chunk(chunk, rows, prior, options):
             )
         )
     layout = (chunk.start, chunk.size, chunk.owner, chunk.part)
-    return _solve_chunk(*flat, layout, prior, options=options)
+    return _solve_chunk(*flat, layout, prior, options=options, apart=apart)
 
 
 # XLA takes to vectors of half the width on its own; half of float64 passes goes by the full one.
 _COMPILER_OPTIONS = {"xla_cpu_prefer_vector_width": 512}
 
 
-@partial(jax.jit, static_argnames="options", compiler_options=_COMPILER_OPTIONS)
-def _solve_chunk(scores, labels, weights, layout, prior, options):
-    return solve_tiles(packing.gather(scores, labels, weights, *layout), prior, options)
+@partial(jax.jit, static_argnames=("options", "apart"), compiler_options=_COMPILER_OPTIONS)
+def _solve_chunk(scores, labels, weights, layout, prior, options, apart):
+    return solve_tiles(packing.gather(scores, labels, weights, *layout), prior, options, apart)
 
 
 def _lead_with_problems(x):

@@ -77,12 +77,15 @@ def _solve_dense(scores, labels, weights, prior, options):
         prior = GaussianPrior(
             prior.mean.reshape((*shape, 2)), prior.precision.reshape((*shape, 2, 2))
         )
-    fit = solve_tiles(rows, prior, options)
+    fit = solve_tiles(rows, prior, options, apart=True)
     return jax.tree.map(lambda x: x.reshape(batch + x.shape[2:]), fit)
 
 
-def solve_tiles(rows: Tiles, prior: GaussianPrior | None, options: Options) -> Fit:
-    """Fit the problems on these tiles; every field of the result leads with [S, G]."""
+def solve_tiles(rows: Tiles, prior: GaussianPrior | None, options: Options, apart: bool) -> Fit:
+    """Fit the problems on these tiles; every field of the result leads with [S, G].
+
+    With `apart` stragglers may go on by themselves, in a loop of their own.
+    """
     rows = _drop_absent(rows, options)
     seen = tiles.summarise(jax.lax.stop_gradient(rows))
     rows = tiles.drop(rows, tiles.bad_rows(rows))
@@ -105,7 +108,7 @@ def solve_tiles(rows: Tiles, prior: GaussianPrior | None, options: Options) -> F
     )
     inputs = Inputs(rows.scores, rows.weights, targets, prior)
     layout = Layout(rows.positive, rows.owner, rows.heights)
-    solution = root(options, inputs, layout, setting)
+    solution = root(options, apart, inputs, layout, setting)
     flags = _flags(solution.A, seen, rough, moments)
     return _report(solution, frame, seen, flags, n_pos, n_neg, options)
 

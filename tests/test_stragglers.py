@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from platt_jax import run, stragglers
+from platt_jax import run
 from platt_jax.fit import fit
 from platt_jax.status import Status
 
@@ -28,13 +28,12 @@ def crowd(rng, rows, hard):
 def test_stragglers_get_the_bits_they_would_get_in_the_crowd(rows, weighted, rng, monkeypatch):
     scores, labels, hard = crowd(rng, rows, hard=3)
     weights = rng.uniform(0.5, 2, rows).astype(np.float32) if weighted else None
+    monkeypatch.setattr(run, "_ROWS_FOR_A_SECOND_LOOP", 0)
     apart = fit(scores, labels, weights=weights)
     assert apart.passes[hard].min() > np.median(apart.passes) + 1
     assert np.all(apart.status == Status.CONVERGED)
 
-    monkeypatch.setattr(stragglers, "worth_packing", lambda rows: False)
-    run._solve_chunk.clear_cache()
+    monkeypatch.setattr(run, "_ROWS_FOR_A_SECOND_LOOP", scores.size)
     together = fit(scores, labels, weights=weights)
-    run._solve_chunk.clear_cache()
     for name in FIELDS:
         np.testing.assert_array_equal(getattr(apart, name), getattr(together, name), err_msg=name)
