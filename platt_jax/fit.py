@@ -45,6 +45,7 @@ def fit(
     Raises:
         ValueError: an argument is not as above; or, with Options(non_finite="raise"), a score,
             label or weight is not finite.
+        MemoryError: the device's memory is too small even for small chunks of the rows.
 
     Example:
         >>> one = fit([5.0, -4.0, 1.0], [1, 0, 0])
@@ -97,6 +98,7 @@ def fit_segments(
 
     Raises:
         ValueError: an argument is not as above, as in `fit`.
+        MemoryError: as in `fit`.
 
     Example:
         >>> calibrator = fit_segments([2.0, -1.0, 1.0, 0.0], [1, 0, 1, 0], ["a", "a", "b", "b"])
@@ -171,6 +173,7 @@ def fit_one_vs_rest(
 
     Raises:
         ValueError: an argument is not as above, as in `fit`; or a label is not among classes.
+        MemoryError: as in `fit`.
 
     Example:
         >>> import numpy as np

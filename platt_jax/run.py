@@ -101,8 +101,9 @@ def begin_one(scores, labels, weights, prior, options) -> Callable[[], Fit]:
     Returns:
         A function that waits for the end and gives a Fit whose arrays lead with (1,).
     """
+    rows = scores, labels, weights
     (chunk,) = packing.chunks(np.array([len(scores)]))
-    return _begin(chunk, (scores, labels, weights), scores.dtype, prior, options, apart=False)
+    return _begin(chunk, rows, scores.dtype, prior, options, apart=False)
 
 
 def _begin(chunk, rows, dtype, prior, options, apart) -> Callable[[], Fit]:
