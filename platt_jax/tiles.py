@@ -69,8 +69,11 @@ class Moments(NamedTuple):
 
 
 def far(dtype):
-    """The score of padding among standardised scores, which cannot be so large."""
-    return jnp.finfo(dtype).max
+    """The score of padding among standardised scores, which cannot be so large.
+
+    Its square is finite: XLA multiplies constants first, and infinity times 0 is not 0.
+    """
+    return jnp.asarray(2.0 ** (jnp.finfo(dtype).maxexp // 2 - 1), dtype)
 
 
 def evaluate(tiles: Tiles, point, targets: Targets, derivatives: str) -> Derivatives:
