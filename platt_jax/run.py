@@ -100,10 +100,21 @@ def begin_one(scores, labels, weights, prior, options) -> Callable[[], Fit]:
 
     Returns:
         A function that waits for the end and gives a Fit whose arrays lead with (1,).
+
+    Raises:
+        MemoryError: the device's memory is too small; the function may raise it, too.
     """
     rows = scores, labels, weights
     (chunk,) = packing.chunks(np.array([len(scores)]))
-    return _begin(chunk, rows, scores.dtype, prior, options, apart=False)
+
+    def whole(step):
+        try:
+            return step()
+        except jax.errors.JaxRuntimeError as error:
+            return _smaller_chunks(0, error)  # there are none: it always raises
+
+    fitted = whole(lambda: _begin(chunk, rows, scores.dtype, prior, options, apart=False))
+    return lambda: whole(fitted)
 
 
 def _begin(chunk, rows, dtype, prior, options, apart) -> Callable[[], Fit]:

@@ -68,3 +68,10 @@ def test_another_failure_is_passed_on_and_spoils_nothing(rng, failing):
         pj.fit(scores, labels)
     again = pj.fit(scores, labels)
     np.testing.assert_array_equal(again.A, calm.A)
+
+
+def test_no_memory_for_the_pooled_fit_is_the_same_error(rng, failing):
+    scores, labels = (x.reshape(-1) for x in batch(rng, 3, 100))
+    failing(lambda call, rows: call == 1, OUT_OF_MEMORY)
+    with pytest.raises(MemoryError, match="too small"):
+        pj.fit_segments(scores, labels, np.repeat([1, 2, 3], 100))
