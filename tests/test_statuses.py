@@ -224,12 +224,12 @@ def healthy(rng, problems, rows):
     base_rate = np.where(np.arange(problems) % 2, 0.5, 0.1)[:, None]
     labels = rng.random((problems, rows)) < base_rate
     labels[:, :4] = [0, 1, 0, 1]
-    scores = rng.normal(size=(problems, rows)) + labels
+    # So far apart that no sample of a dozen positives is reversed by chance.
+    scores = rng.normal(size=(problems, rows)) + 2 * labels
     # The first two are ranked as they should be, the next two are not: nothing is separable.
     scores[:, :4] = [-1, 1, 2, -2]
-    return (scores + rng.normal(size=(problems, 1))) * np.exp(
-        rng.normal(size=(problems, 1))
-    ), labels
+    center, scale = rng.normal(size=(problems, 1)), np.exp(rng.normal(size=(problems, 1)))
+    return (scores + center) * scale, labels
 
 
 @pytest.mark.slow
@@ -238,13 +238,7 @@ def test_no_flag_on_healthy_problems(weight, dtype, rng):
     scores, labels = healthy(rng, 10_000, 200)
     weights = None if weight is None else dtype(weight)
     fit = pj.fit(scores.astype(dtype), labels, weights=weights).raise_if_failed()
-    # Of so many small samples a few rank their classes the wrong way round by chance.
-    reversed_ = (
-        np.sum((scores - scores.mean(1, keepdims=True)) * (labels - labels.mean(1)[:, None]), 1) < 0
-    )
-    expected = np.where(fit.A > 0, int(Flag.REVERSED), 0)
-    np.testing.assert_array_equal(fit.flags, expected)
-    assert np.mean(reversed_ != (fit.A > 0)) < 1e-3
+    assert not fit.flags.any()
 
 
 def outlying(rng, rows, dtype, at):
