@@ -14,7 +14,7 @@ from platt_jax.objective import GaussianPrior
 from platt_jax.solve import solve_tiles
 
 # In a job of fewer rows the second loop, for stragglers, saves less than it takes to compile: some
-# 1.5 ns a row against half a second or more. A notebook's first fit should not wait for it.
+# 1.5 ns a row against about a second. A notebook's first fit should not wait for it.
 _ROWS_FOR_A_SECOND_LOOP = 1 << 20
 
 # Given a slice of the problems, their rows end to end: scores, labels, weights or None.
