@@ -31,7 +31,8 @@ class Packed:
                 problems = chunk.problems
                 rows = slice(grouped.offsets[problems.start], grouped.offsets[problems.stop])
                 flat = [
-                    None if x is None else run._lengthen(x[rows], chunk.capacity) for x in columns
+                    None if x is None else packing.lengthen(x[rows], chunk.capacity)
+                    for x in columns
                 ]
                 layout = (chunk.start, chunk.size, chunk.owner, chunk.part)
                 self._calls.append(jax.device_put((*flat, layout)))

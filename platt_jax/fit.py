@@ -10,7 +10,7 @@ from platt_jax import checks
 from platt_jax.calibrators import Fit, OneVsRestCalibrator, SegmentCalibrator, problem_names
 from platt_jax.objective import GaussianPrior
 from platt_jax.options import Options
-from platt_jax.run import begin_one, fit_problems
+from platt_jax.run import fit_problems
 from platt_jax.segments import group, stable_argsort
 from platt_jax.status import Status
 
@@ -120,7 +120,10 @@ def fit_segments(
     prior = _flat_prior(prior, (len(keys),), scores.dtype)
     # One bad row must not cost the unseen segments their calibration.
     omitting = replace(checks.options(options), non_finite="omit")
-    pooled = begin_one(scores, labels, weights, shared, omitting)
+    everything = np.array([len(scores)])
+    pooled = fit_problems(
+        everything, lambda _: (scores, labels, weights), scores.dtype, shared, omitting, False
+    )
 
     sizes = np.bincount(codes, minlength=len(keys))
     largest_first = np.argsort(-sizes, kind="stable")
@@ -143,7 +146,7 @@ def fit_segments(
     each = jax.tree.map(lambda x: x[rank], by_size)
     _report_non_finite(each, options, "segments", keys)
 
-    return SegmentCalibrator(keys, each, jax.tree.map(lambda x: x[0, ...], pooled().sigmoid))
+    return SegmentCalibrator(keys, each, jax.tree.map(lambda x: x[0, ...], pooled.sigmoid))
 
 
 def fit_one_vs_rest(

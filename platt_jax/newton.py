@@ -99,6 +99,11 @@ def step(state: State, at: Derivatives, change, facts: Facts, options: Options) 
     return jax.tree.map(partial(jnp.where, running(state)), new, state)
 
 
+def step_all(state: State, at: Derivatives, change, facts: Facts, options: Options) -> State:
+    """`step` for problems [S, G]."""
+    return jax.vmap(jax.vmap(partial(step, options=options)))(state, at, change, facts)
+
+
 def newton_direction(at: Derivatives, sigma, pinned):
     """-(H + sigma I)^-1 g, by the factors of H = L D L'.
 

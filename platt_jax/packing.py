@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from platt_jax import checks
 from platt_jax.tiles import DEPTH, LANES, Tiles
 
 # Tile rows of a chunk: a small, a middling and the usual size (524,288 rows of data). The usual one
@@ -19,6 +20,12 @@ from platt_jax.tiles import DEPTH, LANES, Tiles
 # to be faulted in again by the next: that doubles the time of a fit.
 _LADDER = (16, 128, 512)
 LARGEST = _LADDER[-1]
+
+# A problem of more rows than these fits no chunk. It goes by slabs of so many rows, on tile rows of
+# more lanes: from memory, eight long streams come faster than eight short ones.
+TALLEST = LARGEST * DEPTH * LANES
+SLAB = 2 * TALLEST
+_SLAB_LANES = 4096
 
 # The usual size where there is a slice per tile row: the state then takes as much memory as the
 # rows, and must stay below those 32 MiB with them.
@@ -53,7 +60,7 @@ def chunks(sizes: np.ndarray, first: int = 0, most: int = LARGEST) -> Iterator[C
     """Chunks for problems of these sizes, which must not ascend and whose rows lie end to end.
 
     They begin with the problem `first`, and have no more than `most` tile rows, unless one problem
-    alone needs more.
+    alone needs more. None may have more than TALLEST rows.
     """
     bounds = [int(np.sum(sizes > above)) for above, _ in _LANES_PER_PROBLEM]
     bounds[-1] = len(sizes)
@@ -78,13 +85,12 @@ def _next_chunk(sizes, first, lanes, ladder):
     if lanes == 1 and np.searchsorted(ends, LARGEST, side="right") > LARGEST // 8:
         ladder = tuple(min(size, _TINY) for size in ladder)
     taken = max(1, int(np.searchsorted(ends, ladder[-1], side="right")))
-    heights, tile_rows = heights[:taken], _round_up(int(ends[taken - 1]), ladder)
+    heights = heights[:taken]
+    tile_rows = next(size for size in ladder if size >= ends[taken - 1])
     sizes = sizes[: taken * group]
 
-    # Room for the slices there are: one per tile row, or far fewer where problems are tall, or one
-    # for a problem too tall for the ladder.
-    steps = [tile_rows // 64, tile_rows // 8, tile_rows] if tile_rows <= LARGEST else [1]
-    slices = next(n for n in steps if n >= taken)
+    # Room for the slices there are: one per tile row, or far fewer where problems are tall.
+    slices = next(n for n in (tile_rows // 64, tile_rows // 8, tile_rows) if n >= taken)
     owner = np.repeat(np.arange(taken, dtype=np.int32), heights)
     part = np.arange(len(owner), dtype=np.int32) - np.repeat(ends[:taken] - heights, heights)
     room = np.zeros(slices * group, np.int32)
@@ -106,13 +112,32 @@ def _next_chunk(sizes, first, lanes, ladder):
 _PAST_THE_END = 2**20
 
 
-def _round_up(tile_rows: int, ladder: tuple[int, ...]) -> int:
-    """The next chunk size; above the ladder, for one huge problem, to three significant bits."""
-    for size in ladder:
-        if tile_rows <= size:
-            return size
-    step = 2 ** (tile_rows.bit_length() - 3)
-    return -(-tile_rows // step) * step
+def flat(rows, length: int) -> tuple:
+    """Scores, labels, weights (or None) at this length; where a label is bad, the score is NaN."""
+    scores, labels, weights = rows
+    if labels.min() == checks.BAD_LABEL:
+        scores = np.where(labels == checks.BAD_LABEL, np.asarray(np.nan, scores.dtype), scores)
+    return tuple(None if x is None else lengthen(x, length) for x in (scores, labels, weights))
+
+
+def lengthen(values: np.ndarray, length: int) -> np.ndarray:
+    """Values, and zeros up to this length, where JAX takes them as they are on a CPU."""
+    out = _aligned((length, *values.shape[1:]), values.dtype)
+    out[: len(values)] = values
+    out[len(values) :] = 0
+    return out
+
+
+# JAX copies NumPy's arrays to a CPU that do not begin at a multiple of so many bytes.
+_ALIGNMENT = 64
+
+
+def _aligned(shape, dtype):
+    """An array of anything."""
+    size = math.prod(shape) * dtype.itemsize
+    memory = np.empty(size + _ALIGNMENT, np.uint8)
+    skipped = -memory.ctypes.data % _ALIGNMENT
+    return memory[skipped : skipped + size].view(dtype).reshape(shape)
 
 
 def gather(scores, labels, weights, start, size, owner, part) -> Tiles:
@@ -137,6 +162,24 @@ def gather(scores, labels, weights, start, size, owner, part) -> Tiles:
         weights=None if weights is None else place(weights, 0),
         owner=owner,
         heights=-(-size.max(1) // block),
+    )
+
+
+def slab(scores, labels, weights, size) -> Tiles:
+    """Tiles of one problem from the first `size` places of SLAB; traceable."""
+    there = jnp.arange(SLAB, dtype=jnp.int32) < size
+    shape = (-1, 1, DEPTH, 1, _SLAB_LANES)
+
+    def place(flat, padding):
+        return jnp.where(there, flat, padding).reshape(shape)
+
+    tile_rows = SLAB // (DEPTH * _SLAB_LANES)
+    return Tiles(
+        scores=place(_bad_as_infinite(scores), jnp.nan),
+        positive=place(labels > 0, False),
+        weights=None if weights is None else place(weights, 0),
+        owner=jnp.zeros(tile_rows, jnp.int32),
+        heights=jnp.full(1, tile_rows, jnp.int32),
     )
 
 

@@ -78,10 +78,7 @@ def root(
     else:
         state = _search(options, inputs, layout, setting, state, 0)
     loss = _loss(inputs, layout, setting, (state.A, state.B))
-    # Where there is no optimum, the search has only come to where the loss is all but flat.
-    nowhere = setting.unbounded & ~state.pinned & (state.status != Status.NON_FINITE)
-    status = jnp.where(nowhere, int(Status.MAX_ITERATIONS), state.status)
-    return Solution(state.A, state.B, loss, state.at, status, state.iterations, state.passes)
+    return ended(state, loss, setting)
 
 
 @root.defjvp
@@ -122,6 +119,14 @@ def _root_jvp(options, apart, primals, tangents):
     return solution, Solution(A_dot, B_dot, loss_dot, at_dot, *no_tangents)
 
 
+def ended(state: State, loss, setting: Setting) -> Solution:
+    """The solution that this state is."""
+    # Where there is no optimum, the search has only come to where the loss is all but flat.
+    nowhere = setting.unbounded & ~state.pinned & (state.status != Status.NON_FINITE)
+    status = jnp.where(nowhere, int(Status.MAX_ITERATIONS), state.status)
+    return Solution(state.A, state.B, loss, state.at, status, state.iterations, state.passes)
+
+
 def pinned(solution: Solution, options: Options):
     """Whether monotone=True holds the slope at 0."""
     return (solution.A == 0) & options.monotone
@@ -129,7 +134,6 @@ def pinned(solution: Solution, options: Options):
 
 def _search(options, inputs, layout, setting, state, room) -> State:
     """Pass and decide until no more problems are running than there is room for elsewhere."""
-    step = jax.vmap(jax.vmap(partial(newton.step, options=options)))
 
     def advance(state):
         # The barrier keeps XLA from taking out of the loop what does not change in it: a target
@@ -139,7 +143,7 @@ def _search(options, inputs, layout, setting, state, room) -> State:
         change = None
         if options.line_search == "loss":
             change = _loss_change(inputs, layout, setting, (state.A, state.B), trial)
-        return step(state, at, change, setting.facts)
+        return newton.step_all(state, at, change, setting.facts, options)
 
     def crowded(state):
         return jnp.sum(newton.running(state), dtype=jnp.int32) > room
@@ -163,30 +167,40 @@ def _finish_stragglers(options, inputs, layout, setting, state) -> State:
 
 
 def _derivatives(inputs: Inputs, layout, setting, point, options) -> Derivatives:
-    """Sums over the rows, and the prior's share."""
     at = tiles.evaluate(_rows(inputs, layout), point, inputs.targets, options.derivatives)
-    if inputs.prior is None:
-        return at
-    # Where the scores lie far from 0, only the original coordinates hold the prior unrounded.
-    back = frames.parameters_back(setting.frame, *point)
-    prior = objective.prior_derivatives(inputs.prior, *back)
-    return jax.tree.map(jnp.add, at, frames.derivatives_into(setting.frame, prior))
+    return add_prior(at, inputs.prior, setting, point)
 
 
 def _loss(inputs: Inputs, layout, setting, point):
     loss = tiles.nll(_rows(inputs, layout), point, inputs.targets)
-    return loss + _penalty(inputs, setting, point)
+    return loss + penalty(inputs.prior, setting, point)
 
 
 def _loss_change(inputs: Inputs, layout, setting, before, after):
     change = tiles.nll_change(_rows(inputs, layout), before, after, inputs.targets)
-    return change + (_penalty(inputs, setting, after) - _penalty(inputs, setting, before))
+    return change + penalty_change(inputs.prior, setting, before, after)
 
 
-def _penalty(inputs: Inputs, setting, point):
-    if inputs.prior is None:
+def add_prior(at: Derivatives, prior: GaussianPrior | None, setting: Setting, point):
+    """Sums over the rows, and the prior's share."""
+    if prior is None:
+        return at
+    # Where the scores lie far from 0, only the original coordinates hold the prior unrounded.
+    back = frames.parameters_back(setting.frame, *point)
+    share = objective.prior_derivatives(prior, *back)
+    return jax.tree.map(jnp.add, at, frames.derivatives_into(setting.frame, share))
+
+
+def penalty(prior: GaussianPrior | None, setting: Setting, point):
+    """What the prior adds to the loss at a point."""
+    if prior is None:
         return jnp.zeros_like(setting.A)
-    return objective.prior_penalty(inputs.prior, *frames.parameters_back(setting.frame, *point))
+    return objective.prior_penalty(prior, *frames.parameters_back(setting.frame, *point))
+
+
+def penalty_change(prior: GaussianPrior | None, setting: Setting, before, after):
+    """What it adds there minus what it added before."""
+    return penalty(prior, setting, after) - penalty(prior, setting, before)
 
 
 def _rows(inputs: Inputs, layout: Layout) -> Tiles:

@@ -1,17 +1,18 @@
 """Problems through the compiled program, chunk by chunk."""
 
-import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 
 import jax
 import numpy as np
 
-from platt_jax import checks, packing
+from platt_jax import checks, packing, tiles
 from platt_jax.calibrators import Fit
 from platt_jax.objective import GaussianPrior
 from platt_jax.solve import solve_tiles
+from platt_jax.tall import fit_tall
+from platt_jax.threads import in_order
 
 # In a job of fewer rows the second loop, for stragglers, saves less than it takes to compile: some
 # 1.5 ns a row against about a second. A notebook's first fit should not wait for it.
@@ -26,7 +27,7 @@ def fit_problems(sizes: np.ndarray, take: TakeRows, dtype, prior, options, progr
 
     Args:
         sizes: (K,) numbers of rows, which must not ascend.
-        take: gives the rows of a slice of the problems.
+        take: gives the rows of a slice of the problems; called on several threads.
         dtype: of the scores.
         prior: None, or with mean (K, 2) and precision (K, 2, 2).
         options: how to fit.
@@ -38,17 +39,22 @@ def fit_problems(sizes: np.ndarray, take: TakeRows, dtype, prior, options, progr
     Raises:
         MemoryError: the device's memory is too small even for the smallest chunks.
     """
-    done: list[Fit] = []
+    options = checks.options(options).with_tol(dtype)
     apart = stragglers_apart(sizes)
-    with _progress_bar(len(sizes), progress) as bar:
 
-        def begin(chunk):
-            return _begin(chunk, take(chunk.problems), dtype, prior, options, apart)
+    def fit_chunk(chunk):
+        return _fit_chunk(chunk, take(chunk.problems), prior, options, apart)
 
-        first, most = 0, packing.LARGEST
+    done: list[Fit] = []
+    first, most = 0, packing.LARGEST
+    with _progress_bar(len(sizes), progress) as bar, jax.enable_x64(dtype == np.float64):
+        for i in range(int(np.sum(sizes > packing.TALLEST))):
+            done.append(_fit_tall(i, take, prior, options))
+            bar.update(1)
+            first += 1
         while first < len(sizes):
             try:
-                for fitted in _one_ahead(begin, packing.chunks(sizes, first, most)):
+                for fitted in in_order(fit_chunk, packing.chunks(sizes, first, most)):
                     done.append(fitted)
                     first += len(fitted.status)
                     bar.update(len(fitted.status))
@@ -62,18 +68,6 @@ def stragglers_apart(sizes: np.ndarray) -> bool:
     return int(sizes.sum()) > _ROWS_FOR_A_SECOND_LOOP
 
 
-def _one_ahead(begin, chunks) -> Iterator[Fit]:
-    """The fits of the chunks; one computes while the next is being packed."""
-    in_flight = None
-    for chunk in chunks:
-        following = begin(chunk)
-        if in_flight is not None:
-            yield in_flight()
-        in_flight = following
-    if in_flight is not None:
-        yield in_flight()
-
-
 def _smaller_chunks(tile_rows, error):
     """The size to go on with after this error.
 
@@ -81,11 +75,9 @@ def _smaller_chunks(tile_rows, error):
         JaxRuntimeError: it was not for want of memory.
         MemoryError: there is no smaller size.
     """
-    if "RESOURCE_EXHAUSTED" not in str(error):
-        raise error
     smaller = packing.smaller(tile_rows)
-    if smaller is None:
-        raise MemoryError("the device's memory is too small for this fit") from error
+    if smaller is None or not _is_want_of_memory(error):
+        raise _explained(error)
     if tile_rows == packing.LARGEST:
         warnings.warn(
             "the device's memory ran out: going on with smaller chunks, which takes longer",
@@ -95,59 +87,49 @@ def _smaller_chunks(tile_rows, error):
     return smaller
 
 
-def begin_one(scores, labels, weights, prior, options) -> Callable[[], Fit]:
-    """Begin the fit of one problem, which computes while the caller does something else.
-
-    Returns:
-        A function that waits for the end and gives a Fit whose arrays lead with (1,).
-
-    Raises:
-        MemoryError: the device's memory is too small; the function may raise it, too.
-    """
-    rows = scores, labels, weights
-    (chunk,) = packing.chunks(np.array([len(scores)]))
-
-    def whole(step):
-        try:
-            return step()
-        except jax.errors.JaxRuntimeError as error:
-            return _smaller_chunks(0, error)  # there are none: it always raises
-
-    fitted = whole(lambda: _begin(chunk, rows, scores.dtype, prior, options, apart=False))
-    return lambda: whole(fitted)
+def _is_want_of_memory(error):
+    return "RESOURCE_EXHAUSTED" in str(error)
 
 
-def _begin(chunk, rows, dtype, prior, options, apart) -> Callable[[], Fit]:
-    options = checks.options(options).with_tol(dtype)
-    with jax.enable_x64(dtype == np.float64):
-        result = _run_chunk(chunk, rows, prior, options, apart)
-    problems = chunk.problems.stop - chunk.problems.start
-    return lambda: jax.tree.map(lambda x: _lead_with_problems(x)[:problems], result)
+def _explained(error):
+    """The error to raise for it."""
+    if not _is_want_of_memory(error):
+        return error
+    explained = MemoryError("the device's memory is too small for this fit")
+    explained.__cause__ = error
+    return explained
 
 
-def _run_chunk(chunk, rows, prior, options, apart):
-    scores, labels, weights = rows
-    if labels.min() == checks.BAD_LABEL:
-        scores = np.where(labels == checks.BAD_LABEL, np.asarray(np.nan, scores.dtype), scores)
-    rows = scores, labels, weights
-    flat = [None if x is None else _lengthen(x, chunk.capacity) for x in rows]
+def _fit_tall(i, take, prior, options) -> Fit:
+    """Fit the problem i, which fits no chunk."""
+    if prior is not None:
+        prior = jax.tree.map(lambda leaf: leaf[None, i : i + 1], prior)
+    try:
+        fitted = fit_tall(take(slice(i, i + 1)), prior, options)
+    except jax.errors.JaxRuntimeError as error:
+        raise _explained(error) from None
+    return jax.tree.map(_lead_with_problems, fitted)
+
+
+def _fit_chunk(chunk, rows, prior, options, apart) -> Fit:
+    flat = packing.flat(rows, chunk.capacity)
     if prior is not None:
         shape = chunk.start.shape
         prior = GaussianPrior(
             *(
-                _lengthen(leaf[chunk.problems], chunk.start.size).reshape(shape + leaf.shape[1:])
+                packing.lengthen(leaf[chunk.problems], chunk.start.size).reshape(
+                    shape + leaf.shape[1:]
+                )
                 for leaf in prior
             )
         )
     layout = (chunk.start, chunk.size, chunk.owner, chunk.part)
-    return _solve_chunk(*flat, layout, prior, options=options, apart=apart)
+    fitted = _solve_chunk(*flat, layout, prior, options=options, apart=apart)
+    problems = chunk.problems.stop - chunk.problems.start
+    return jax.tree.map(lambda x: _lead_with_problems(x)[:problems], fitted)
 
 
-# XLA takes to vectors of half the width on its own; half of float64 passes goes by the full one.
-_COMPILER_OPTIONS = {"xla_cpu_prefer_vector_width": 512}
-
-
-@partial(jax.jit, static_argnames=("options", "apart"), compiler_options=_COMPILER_OPTIONS)
+@partial(jax.jit, static_argnames=("options", "apart"), compiler_options=tiles.COMPILER_OPTIONS)
 def _solve_chunk(scores, labels, weights, layout, prior, options, apart):
     return solve_tiles(packing.gather(scores, labels, weights, *layout), prior, options, apart)
 
@@ -155,26 +137,6 @@ def _solve_chunk(scores, labels, weights, layout, prior, options, apart):
 def _lead_with_problems(x):
     x = np.asarray(x)
     return x.reshape((-1, *x.shape[2:]))
-
-
-def _lengthen(values, length):
-    """Values, and zeros up to this length, where JAX takes them as they are on a CPU."""
-    out = _aligned((length, *values.shape[1:]), values.dtype)
-    out[: len(values)] = values
-    out[len(values) :] = 0
-    return out
-
-
-# JAX copies NumPy's arrays to a CPU that do not begin at a multiple of so many bytes.
-_ALIGNMENT = 64
-
-
-def _aligned(shape, dtype):
-    """An array of anything."""
-    size = math.prod(shape) * dtype.itemsize
-    memory = np.empty(size + _ALIGNMENT, np.uint8)
-    skipped = -memory.ctypes.data % _ALIGNMENT
-    return memory[skipped : skipped + size].view(dtype).reshape(shape)
 
 
 class _NoBar:

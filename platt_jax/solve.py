@@ -14,11 +14,11 @@ from platt_jax import frame as frames
 from platt_jax.calibrators import Fit
 from platt_jax.frame import Frame
 from platt_jax.newton import Facts
-from platt_jax.objective import GaussianPrior
+from platt_jax.objective import GaussianPrior, Targets
 from platt_jax.options import Options
 from platt_jax.root import Inputs, Layout, Setting, pinned, root
 from platt_jax.status import Flag, Status
-from platt_jax.tiles import Tiles
+from platt_jax.tiles import Moments, Summary, Tiles
 
 # Among so many normal scores one has so much of the variance in 2 of a million problems, among more
 # in fewer yet: of n the share of each is nearly Beta(1/2, (n - 2) / 2) distributed.
@@ -86,18 +86,45 @@ def solve_tiles(rows: Tiles, prior: GaussianPrior | None, options: Options, apar
 
     With `apart` stragglers may go on by themselves, in a loop of their own.
     """
-    rows = _drop_absent(rows, options)
-    seen = tiles.summarise(jax.lax.stop_gradient(rows))
-    rows = tiles.drop(rows, tiles.bad_rows(rows))
+    rows, seen = look(rows, options)
     rough = frames.rough_frame(seen)
     moments = tiles.moments(rows, *rough)
+    targets, setting = plan(seen, rough, moments, prior, options)
+    rows = tiles.standardise(rows, *setting.frame)
+    inputs = Inputs(rows.scores, rows.weights, targets, prior)
+    layout = Layout(rows.positive, rows.owner, rows.heights)
+    solution = root(options, apart, inputs, layout, setting)
+    return report(solution, setting.frame, seen, rough, moments, options)
+
+
+def look(rows: Tiles, options: Options) -> tuple[Tiles, Summary]:
+    """What there is to know before the scores can be summed up; rows that are not finite go."""
+    rows = _drop_absent(rows, options)
+    return tiles.drop(rows, tiles.bad_rows(rows)), tiles.summarise(jax.lax.stop_gradient(rows))
+
+
+def plan(
+    seen: Summary,
+    rough: Frame,
+    moments: tuple[Moments, Moments],
+    prior: GaussianPrior | None,
+    options: Options,
+) -> tuple[Targets, Setting]:
+    """The targets, and whatever else the search needs besides the rows.
+
+    Args:
+        seen: see `look`.
+        rough: the frame of the moments.
+        moments: of the two classes.
+        prior: a prior for each problem.
+        options: how to fit.
+    """
     n_pos, n_neg = (one_class.total for one_class in moments)
     if options.targets == "platt":
         targets = objective.platt_targets(n_pos, n_neg)
     else:
         targets = objective.plain_targets(n_pos, n_neg)
     frame, A, B = _frame_and_start(seen, rough, *jax.lax.stop_gradient((moments, targets)), options)
-    rows = tiles.standardise(rows, *frame)
     low, high = ((end - frame.center) * frame.scale for end in frames.score_range(seen))
     setting = Setting(
         frame=frame,
@@ -106,11 +133,7 @@ def solve_tiles(rows: Tiles, prior: GaussianPrior | None, options: Options, apar
         A=A,
         B=B,
     )
-    inputs = Inputs(rows.scores, rows.weights, targets, prior)
-    layout = Layout(rows.positive, rows.owner, rows.heights)
-    solution = root(options, apart, inputs, layout, setting)
-    flags = _flags(solution.A, seen, rough, moments)
-    return _report(solution, frame, seen, flags, n_pos, n_neg, options)
+    return targets, setting
 
 
 def _drop_absent(rows, options):
@@ -148,8 +171,9 @@ def _frame_and_start(seen, rough, moments, targets, options):
     return identity, A, B + A * identity.center
 
 
-def _report(solution, frame, seen, flags, n_pos, n_neg, options) -> Fit:
+def report(solution, frame, seen, rough, moments, options) -> Fit:
     """The solution in the coordinates of the scores as they came, with statuses and flags."""
+    n_pos, n_neg = (one_class.total for one_class in moments)
     at, empty = solution.at, (n_pos + n_neg) == 0
     status = jnp.where(empty, int(Status.EMPTY), solution.status)
     status = jnp.where(seen.bad, int(Status.NON_FINITE), status)
@@ -164,7 +188,7 @@ def _report(solution, frame, seen, flags, n_pos, n_neg, options) -> Fit:
         A=answer(A),
         B=answer(B),
         status=status,
-        flags=flags,
+        flags=_flags(solution.A, seen, rough, moments),
         iterations=solution.iterations,
         passes=solution.passes,
         nll=answer(solution.loss),

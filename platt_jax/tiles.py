@@ -26,6 +26,10 @@ from platt_jax.objective import Derivatives, Targets
 DEPTH = 8  # rows of data per lane of a tile row
 LANES = 128  # lanes of a tile row, P * Q * w
 
+# For programs with passes: XLA takes to vectors of half the width on its own, and a float64 pass
+# takes half the time by the full one.
+COMPILER_OPTIONS = {"xla_cpu_prefer_vector_width": 512}
+
 _DERIVATIVES: dict[str, Callable[..., Derivatives]] = {
     "analytic": objective.analytic_derivatives,
     "autodiff": objective.autodiff_derivatives,

@@ -48,7 +48,7 @@ def test_out_of_memory_goes_on_with_smaller_chunks_and_says_so_once(first_failur
         "the device's memory ran out: going on with smaller chunks, which takes longer"
     ]
     assert said[0].filename == __file__
-    assert len(calls) > 50
+    assert max(calls[-20:]) <= ROWS_OF_A_SMALL_CHUNK
     np.testing.assert_array_equal(fit.status, calm.status)
     np.testing.assert_allclose(fit.A, calm.A, rtol=1e-9)
 
@@ -72,6 +72,6 @@ def test_another_failure_is_passed_on_and_spoils_nothing(rng, failing):
 
 def test_no_memory_for_the_pooled_fit_is_the_same_error(rng, failing):
     scores, labels = (x.reshape(-1) for x in batch(rng, 3, 100))
-    failing(lambda call, rows: call == 1, OUT_OF_MEMORY)
-    with pytest.raises(MemoryError, match="too small"):
+    failing(lambda call, rows: True, OUT_OF_MEMORY)
+    with pytest.warns(RuntimeWarning), pytest.raises(MemoryError, match="too small"):
         pj.fit_segments(scores, labels, np.repeat([1, 2, 3], 100))

@@ -1,0 +1,141 @@
+"""One problem too tall for a chunk: each pass goes slab by slab, and the host adds up the sums.
+
+The stages of `solve.solve_tiles`, each a program of its own over a slab of one shape. So a problem
+of any size compiles the same few programs and takes little more memory than its rows.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+
+import jax
+import numpy as np
+
+from platt_jax import frame as frames
+from platt_jax import newton, packing, root, solve, tiles
+from platt_jax.calibrators import Fit
+from platt_jax.objective import GaussianPrior
+from platt_jax.options import Options
+from platt_jax.threads import in_order
+from platt_jax.tiles import Summary, Tiles
+
+# The fields of a Summary that are the greatest of any slab. The others are the least.
+_GREATEST = {"bad", "high_pos", "high_neg"}
+
+_compiled = partial(jax.jit, static_argnames="options", compiler_options=tiles.COMPILER_OPTIONS)
+
+
+def fit_tall(rows, prior: GaussianPrior | None, options: Options) -> Fit:
+    """Fit one problem.
+
+    Args:
+        rows: its scores, labels and weights (or None).
+        prior: None, or leading with [1, 1].
+        options: how to fit.
+
+    Returns:
+        A Fit whose fields lead with [1, 1].
+    """
+
+    def add_up(term, slabs, *arguments):
+        """The sum of a term over the slabs, in float64 whatever its type: counts stay exact."""
+        of_slabs = [term(slab, *arguments, options=options) for slab in slabs]
+        return jax.tree.map(
+            lambda *x: np.sum(np.stack(x), 0, dtype=np.float64).astype(x[0].dtype), *of_slabs
+        )
+
+    slabs, looks = map(
+        list, zip(*in_order(partial(_begin, options=options), _parts(*rows)), strict=True)
+    )
+    seen = _together(looks)
+    moments = add_up(_moments, slabs, seen)
+    targets, setting, state = _plan(seen, moments, prior, options=options)
+    for i, slab in enumerate(slabs):  # One by one: the memory of the last is that of the next.
+        slabs[i] = jax.block_until_ready(_standardise(slab, setting.frame, options=options))
+    while newton.running(state).any():
+        sums = add_up(_evaluate, slabs, state, targets)
+        change = None
+        if options.line_search == "loss":
+            change = add_up(_nll_change, slabs, state, targets)
+        state = _step(state, sums, change, prior, setting, options=options)
+    loss = add_up(_nll, slabs, state, targets)
+    return _report(state, loss, prior, setting, seen, moments, options=options)
+
+
+def _parts(*columns) -> Iterator[list]:
+    """The rows, cut to slabs."""
+    for first in range(0, len(columns[0]), packing.SLAB):
+        rows = slice(first, first + packing.SLAB)
+        yield [None if x is None else x[rows] for x in columns]
+
+
+def _begin(part, options):
+    """A slab on the device, and the look at it."""
+    slab = jax.device_put((*packing.flat(part, packing.SLAB), np.int32(len(part[0]))))
+    return slab, jax.block_until_ready(_look(slab, options=options))
+
+
+def _together(looks: list[Summary]) -> Summary:
+    """The summary of the whole problem."""
+
+    def of_all(name):
+        parts = np.stack([getattr(look, name) for look in looks])
+        return parts.max(0) if name in _GREATEST else parts.min(0)
+
+    return Summary(*map(of_all, Summary._fields))
+
+
+def _rows(slab, options) -> tuple[Tiles, Summary]:
+    return solve.look(packing.slab(*slab), options)
+
+
+@_compiled
+def _look(slab, options):
+    return _rows(slab, options)[1]
+
+
+@_compiled
+def _moments(slab, seen, options):
+    return tiles.moments(_rows(slab, options)[0], *frames.rough_frame(seen))
+
+
+@_compiled
+def _plan(seen, moments, prior, options):
+    targets, setting = solve.plan(seen, frames.rough_frame(seen), moments, prior, options)
+    return targets, setting, newton.start(setting.A, setting.B)
+
+
+@_compiled
+def _standardise(slab, frame, options):
+    return tiles.standardise(_rows(slab, options)[0], *frame)
+
+
+@_compiled
+def _evaluate(rows, state, targets, options):
+    return tiles.evaluate(rows, newton.trial(state), targets, options.derivatives)
+
+
+@_compiled
+def _nll_change(rows, state, targets, options):
+    return tiles.nll_change(rows, (state.A, state.B), newton.trial(state), targets)
+
+
+@_compiled
+def _step(state, sums, change, prior, setting, options):
+    trial = newton.trial(state)
+    sums = root.add_prior(sums, prior, setting, trial)
+    if change is not None:
+        change += root.penalty_change(prior, setting, (state.A, state.B), trial)
+    return newton.step_all(state, sums, change, setting.facts, options)
+
+
+@_compiled
+def _nll(rows, state, targets, options):
+    return tiles.nll(rows, (state.A, state.B), targets)
+
+
+@_compiled
+def _report(state, loss, prior, setting, seen, moments, options):
+    loss += root.penalty(prior, setting, (state.A, state.B))
+    solution = root.ended(state, loss, setting)
+    rough = frames.rough_frame(seen)
+    return solve.report(solution, setting.frame, seen, rough, moments, options)

@@ -1,0 +1,50 @@
+"""Work on a few threads at once.
+
+A compiled program has stretches that keep one core busy, or none: small arrays, the wait of one
+operation for the other core's half of the one before it. Another program fills them.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain, islice
+from typing import Any, TypeVar
+
+import jax
+
+_AT_ONCE = 3
+
+Item = TypeVar("Item")
+Made = TypeVar("Made")
+
+
+def in_order(work: Callable[[Item], Made], items: Iterable[Item]) -> Iterator[Made]:
+    """What work makes of each item, in their order; a few items are worked on at a time.
+
+    Work finds the caller's default device and 64-bit switch of JAX, which threads do not inherit.
+    An item's error is raised in its turn, and items that are not begun by then never are.
+    """
+    items = iter(items)
+    head = list(islice(items, 2))
+    if len(head) < 2:
+        yield from map(work, head)
+        return
+    config: Any = jax.config  # whose attributes type checkers do not know
+    device, x64 = config.jax_default_device, config.jax_enable_x64
+
+    def as_the_caller(item):
+        with jax.default_device(device), jax.enable_x64(x64):
+            return work(item)
+
+    begun: deque = deque()
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        try:
+            for item in chain(head, items):
+                begun.append(pool.submit(as_the_caller, item))
+                if len(begun) > _AT_ONCE:
+                    yield begun.popleft().result()
+            while begun:
+                yield begun.popleft().result()
+        finally:
+            for future in begun:
+                future.cancel()

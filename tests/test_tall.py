@@ -1,0 +1,167 @@
+"""Problems too tall for a chunk, slab by slab."""
+
+import jax
+import numpy as np
+import pytest
+from reference import problem, six_sums
+
+import platt_jax as pj
+from platt_jax import packing, run
+from platt_jax.status import Status
+
+FIELDS = ("A", "B", "status", "flags", "iterations", "nll", "hessian", "covariance", "n_pos")
+ROWS = 70_000  # three slabs of the small ones below, the last of them in part
+
+
+@pytest.fixture
+def slabs(monkeypatch):
+    """A function that makes every problem of more than 1,000 rows go by small slabs."""
+
+    def install():
+        monkeypatch.setattr(packing, "TALLEST", 1_000)
+        monkeypatch.setattr(packing, "SLAB", 8 * 4096)
+
+    return install
+
+
+def both_ways(slabs, *arguments, **keywords):
+    """The fit by one chunk, and the fit by slabs."""
+    by_chunk = pj.fit(*arguments, **keywords)
+    slabs()
+    return by_chunk, pj.fit(*arguments, **keywords)
+
+
+def assert_same(tall, chunk, rtol=1e-9):
+    for name in FIELDS:
+        np.testing.assert_allclose(
+            getattr(tall, name), getattr(chunk, name), rtol=rtol, atol=1e-12, err_msg=name
+        )
+
+
+def rows(rng, count=ROWS):
+    scores, labels = problem(rng, count, shift=1.5)
+    return scores + 3, labels
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pj.Options(),
+        pj.Options.libsvm(),
+        pj.Options(targets="none", start="prior"),
+        pj.Options(derivatives="autodiff", sigma="dynamic"),
+        pj.Options(monotone=True),
+    ],
+    ids=["default", "libsvm", "none", "autodiff", "monotone"],
+)
+def test_slabs_find_what_a_chunk_finds(slabs, rng, options):
+    scores, labels = rows(rng)
+    if options.monotone:
+        scores = -scores
+    chunk, tall = both_ways(slabs, scores, labels, options=options)
+    assert tall.status == Status.CONVERGED
+    assert tall.passes == chunk.passes
+    assert_same(tall, chunk)
+
+
+def test_the_gradient_vanishes_where_it_should(slabs, rng):
+    slabs()
+    scores, labels = rows(rng)
+    fit = pj.fit(scores, labels)
+    loss, g_A, g_B, *hessian = six_sums(scores, labels, fit.A, fit.B)
+    assert fit.nll == pytest.approx(loss, rel=1e-12)
+    assert max(abs(g_A), abs(g_B)) < 1e-6
+    np.testing.assert_allclose(fit.hessian[[0, 0, 1], [0, 1, 1]], hessian, rtol=1e-9)
+
+
+def test_weights_and_prior(slabs, rng):
+    scores, labels = rows(rng)
+    weights = rng.integers(0, 3, ROWS).astype(float)
+    scores[weights == 0] = np.where(rng.random((weights == 0).sum()) < 0.5, np.nan, 1e9)
+    prior = pj.GaussianPrior(np.array([-3.0, 1.0]), np.diag([1e4, 1e2]))
+    assert_same(*reversed(both_ways(slabs, scores, labels, weights=weights, prior=prior)))
+
+
+@pytest.mark.filterwarnings("ignore:NaN, infinite or overflowing")
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("place", [0, ROWS - 1])
+def test_one_bad_row(slabs, rng, bad, place):
+    slabs()
+    scores, labels = rows(rng)
+    scores[place] = bad
+    assert pj.fit(scores, labels).status == Status.NON_FINITE
+    omitted = pj.fit(scores, labels, options=pj.Options(non_finite="omit"))
+    assert_same(omitted, pj.fit(np.delete(scores, place), np.delete(labels, place)))
+
+
+def test_a_bad_label_is_a_bad_row(slabs, rng):
+    slabs()
+    scores, labels = rows(rng)
+    labels = labels.astype(float)
+    labels[40_000] = np.nan
+    with pytest.warns(RuntimeWarning, match="NaN"):
+        assert pj.fit(scores, labels).status == Status.NON_FINITE
+
+
+@pytest.mark.parametrize("kind", ["one class", "constant", "separable", "outlier"])
+def test_flags(slabs, rng, kind):
+    scores, labels = rows(rng)
+    if kind == "one class":
+        labels = np.ones(ROWS, bool)
+    elif kind == "constant":
+        scores = np.full(ROWS, 7.0)
+    elif kind == "separable":
+        labels = scores > 3
+    else:
+        scores[-1] = 1e6
+    chunk, tall = both_ways(slabs, scores, labels)
+    assert tall.flags == chunk.flags != 0
+    assert tall.status == Status.CONVERGED
+    np.testing.assert_allclose(tall.nll, chunk.nll, rtol=1e-9)
+
+
+def test_among_other_problems(slabs, rng):
+    """The tall ones of a job go by slabs, the rest by chunks, and each is where it was."""
+    scores, labels = rows(rng, 6_000)
+    segments = np.repeat([3, 1, 2, 5, 4], [2_000, 500, 3_000, 300, 200])
+    order = rng.permutation(6_000)
+    scores, labels, segments = scores[order], labels[order], segments[order]
+    chunks = pj.fit_segments(scores, labels, segments)
+    slabs()
+    mixed = pj.fit_segments(scores, labels, segments)
+    assert_same(mixed.fit, chunks.fit)
+    np.testing.assert_allclose(mixed.fallback.A, chunks.fallback.A, rtol=1e-9)
+    dense = pj.fit(scores.reshape(3, 2_000), labels.reshape(3, 2_000))
+    for i in range(3):
+        part = slice(2_000 * i, 2_000 * (i + 1))
+        alone = pj.fit(scores[part], labels[part])
+        assert_same(alone, jax.tree.map(lambda x: x[i], dense))  # noqa: B023
+
+
+def test_float32_counts_are_exact(slabs, rng):
+    """Sums of float32 over all the rows would lose some; over a slab they are whole numbers."""
+    slabs()
+    scores, labels = rows(rng)
+    weights = np.full(ROWS, 511.0, np.float32)
+    fit = pj.fit(scores.astype(np.float32), labels, weights=weights)
+    assert fit.n_pos == np.float32(511 * labels.sum())
+    assert fit.n_neg == np.float32(511 * (ROWS - labels.sum()))
+
+
+def test_same_input_same_bits(slabs, rng, dtype):
+    slabs()
+    scores, labels = rows(rng)
+    one, other = (pj.fit(scores.astype(dtype), labels) for _ in range(2))
+    for name in FIELDS:
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+
+
+def test_want_of_memory_is_a_memory_error(slabs, rng, monkeypatch):
+    slabs()
+
+    def fails(*rows):
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")
+
+    monkeypatch.setattr(run, "fit_tall", fails)
+    with pytest.raises(MemoryError, match="too small"):
+        pj.fit(*rows(rng))
