@@ -9,51 +9,58 @@ import jax
 import numpy as np
 
 from benchmarks.workloads import Workload
-from platt_jax import Fit, Options, packing, run
+from platt_jax import Fit, Options, packing, run, tall
+from platt_jax.threads import in_order
 
 
 class Packed:
-    """A workload's chunks, ready to solve."""
+    """A workload's problems, ready to solve."""
 
     def __init__(self, at: Workload):
         sizes = np.diff(at.offsets)
         self._x64 = at.scores.dtype == np.float64
-        self._apart = run.stragglers_apart(sizes)
         self._options = Options().with_tol(at.scores.dtype)
         self._order = np.argsort(-sizes, kind="stable")
         sizes = sizes[self._order]
         grouped = at if np.all(self._order[:-1] < self._order[1:]) else at.only(self._order)
         columns = (grouped.scores, grouped.labels, grouped.weights)
-        self._chunks = list(packing.chunks(sizes))
-        self._calls = []
+
+        def rows(problems: slice):
+            mine = slice(grouped.offsets[problems.start], grouped.offsets[problems.stop])
+            return [None if x is None else x[mine] for x in columns]
+
+        tall_ones = int(np.sum(sizes > packing.TALLEST))
+        chunks = list(packing.chunks(sizes, tall_ones))
+        self._problems = [1] * tall_ones + [c.problems.stop - c.problems.start for c in chunks]
         with jax.enable_x64(self._x64):
-            for chunk in self._chunks:
-                problems = chunk.problems
-                rows = slice(grouped.offsets[problems.start], grouped.offsets[problems.stop])
-                flat = [
-                    None if x is None else packing.lengthen(x[rows], chunk.capacity)
-                    for x in columns
-                ]
-                layout = (chunk.start, chunk.size, chunk.owner, chunk.part)
-                self._calls.append(jax.device_put((*flat, layout)))
+            self._slabs = [
+                jax.device_put(list(tall.slabs_of(rows(slice(i, i + 1))))) for i in range(tall_ones)
+            ]
+            self._chunks = [
+                jax.device_put(
+                    (
+                        *packing.flat(rows(chunk.problems), chunk.capacity),
+                        (chunk.start, chunk.size, chunk.owner, chunk.part),
+                    )
+                )
+                for chunk in chunks
+            ]
 
     def solve(self) -> list[Fit]:
-        """Run the compiled program over all chunks, and wait for it."""
+        """Run the compiled programs over all slabs and chunks, and wait for them."""
         with jax.enable_x64(self._x64):
-            return jax.block_until_ready(
-                [
-                    run._solve_chunk(*call, None, options=self._options, apart=self._apart)
-                    for call in self._calls
-                ]
-            )
+            by_slabs = [tall.fit_tall(slabs, None, self._options) for slabs in self._slabs]
+            return jax.block_until_ready([*by_slabs, *in_order(self._solve_chunk, self._chunks)])
+
+    def _solve_chunk(self, chunk) -> Fit:
+        return jax.block_until_ready(run._solve_chunk(*chunk, None, options=self._options))
 
     def in_order(self, done: list[Fit]) -> dict[str, np.ndarray]:
         """What `solve` returned, an entry per problem in the order of the workload."""
         out = {}
         for name in ("A", "B", "iterations", "passes"):
             fields = [np.asarray(getattr(fit, name)).reshape(-1) for fit in done]
-            lengths = [chunk.problems.stop - chunk.problems.start for chunk in self._chunks]
-            values = np.concatenate([x[:n] for x, n in zip(fields, lengths, strict=True)])
+            values = np.concatenate([x[:n] for x, n in zip(fields, self._problems, strict=True)])
             out[name] = np.empty_like(values)
             out[name][self._order] = values
         return out

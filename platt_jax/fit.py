@@ -6,12 +6,13 @@ from dataclasses import replace
 import jax
 import numpy as np
 
-from platt_jax import checks
+from platt_jax import checks, packing
 from platt_jax.calibrators import Fit, OneVsRestCalibrator, SegmentCalibrator, problem_names
+from platt_jax.grouping import GroupedRows
 from platt_jax.objective import GaussianPrior
 from platt_jax.options import Options
 from platt_jax.run import fit_problems
-from platt_jax.segments import group, stable_argsort
+from platt_jax.segments import group
 from platt_jax.status import Status
 
 _DEFAULT = Options()
@@ -125,25 +126,17 @@ def fit_segments(
         everything, lambda _: (scores, labels, weights), scores.dtype, shared, omitting, False
     )
 
-    sizes = np.bincount(codes, minlength=len(keys))
-    largest_first = np.argsort(-sizes, kind="stable")
-    rank = np.empty(len(keys), np.int32)
-    rank[largest_first] = np.arange(len(keys), dtype=np.int32)
-    row_order = stable_argsort(rank[codes], len(keys))
-    sizes = sizes[largest_first]
-    ends = np.concatenate([[0], np.cumsum(sizes)])
+    rows = GroupedRows(codes, len(keys))
+    rows.deal(packing.firsts(rows.sizes))
+    columns = scores, labels, weights
 
     def take(problems):
-        rows = row_order[ends[problems.start] : ends[problems.stop]]
-        # mode="clip" is the fast one, and the rows are all there.
-        return tuple(
-            None if x is None else x.take(rows, mode="clip") for x in (scores, labels, weights)
-        )
+        return rows.take(problems, columns)
 
     if prior is not None:
-        prior = GaussianPrior(*(leaf[largest_first] for leaf in prior))
-    by_size = fit_problems(sizes, take, scores.dtype, prior, options, progress)
-    each = jax.tree.map(lambda x: x[rank], by_size)
+        prior = GaussianPrior(*(leaf[rows.largest_first] for leaf in prior))
+    by_size = fit_problems(rows.sizes, take, scores.dtype, prior, options, progress)
+    each = jax.tree.map(lambda x: x[rows.rank], by_size)
     _report_non_finite(each, options, "segments", keys)
 
     return SegmentCalibrator(keys, each, jax.tree.map(lambda x: x[0, ...], pooled.sigmoid))

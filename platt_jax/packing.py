@@ -72,6 +72,12 @@ def chunks(sizes: np.ndarray, first: int = 0, most: int = LARGEST) -> Iterator[C
             first = chunk.problems.stop
 
 
+def firsts(sizes: np.ndarray) -> np.ndarray:
+    """The first problem of every chunk, and of what is too tall for one, for sizes as above."""
+    tall = int(np.sum(sizes > TALLEST))
+    return np.array([*range(tall), *(chunk.problems.start for chunk in chunks(sizes, tall))])
+
+
 def smaller(tile_rows: int) -> int | None:
     """The size of chunks below this one, if there is one."""
     return max((size for size in _LADDER if size < tile_rows), default=None)
@@ -90,7 +96,7 @@ def _next_chunk(sizes, first, lanes, ladder):
     sizes = sizes[: taken * group]
 
     # Room for the slices there are: one per tile row, or far fewer where problems are tall.
-    slices = next(n for n in (tile_rows // 64, tile_rows // 8, tile_rows) if n >= taken)
+    slices = tile_rows // 8 if tile_rows // 8 >= taken else tile_rows
     owner = np.repeat(np.arange(taken, dtype=np.int32), heights)
     part = np.arange(len(owner), dtype=np.int32) - np.repeat(ends[:taken] - heights, heights)
     room = np.zeros(slices * group, np.int32)
@@ -161,7 +167,7 @@ def gather(scores, labels, weights, start, size, owner, part) -> Tiles:
         positive=place(labels > 0, False),
         weights=None if weights is None else place(weights, 0),
         owner=owner,
-        heights=-(-size.max(1) // block),
+        sizes=size,
     )
 
 
@@ -179,7 +185,7 @@ def slab(scores, labels, weights, size) -> Tiles:
         positive=place(labels > 0, False),
         weights=None if weights is None else place(weights, 0),
         owner=jnp.zeros(tile_rows, jnp.int32),
-        heights=jnp.full(1, tile_rows, jnp.int32),
+        sizes=size.reshape(1, 1),
     )
 
 
@@ -189,12 +195,6 @@ def as_tiles(rows):
     if block == DEPTH:
         return rows.swapaxes(1, 2)[:, None, :, :, None]
     return rows.reshape(tile_rows, group, DEPTH, 1, block // DEPTH)
-
-
-def as_blocks(tiled):
-    """The reverse of `as_tiles`."""
-    tile_rows, along_p, _, along_q, lanes = tiled.shape
-    return tiled.swapaxes(2, 3).reshape(tile_rows, along_p * along_q, DEPTH * lanes)
 
 
 def _bad_as_infinite(scores):
@@ -227,5 +227,5 @@ def reshape(scores, labels, weights) -> Tiles:
         positive=place(labels > 0, False),
         weights=None if weights is None else place(weights, 0),
         owner=jnp.repeat(jnp.arange(slices, dtype=jnp.int32), parts),
-        heights=jnp.full(slices, parts, jnp.int32),
+        sizes=jnp.full((slices, group), rows, jnp.int32),
     )

@@ -13,7 +13,7 @@ import numpy as np
 from jax import lax
 
 from platt_jax import frame as frames
-from platt_jax import newton, objective, stragglers, tiles
+from platt_jax import newton, objective, tiles
 from platt_jax.frame import Frame
 from platt_jax.newton import Facts, State
 from platt_jax.objective import Derivatives, GaussianPrior, Targets
@@ -36,7 +36,7 @@ class Layout(NamedTuple):
 
     positive: jax.Array
     owner: jax.Array
-    heights: jax.Array
+    sizes: jax.Array
 
 
 class Setting(NamedTuple):
@@ -61,31 +61,19 @@ class Solution(NamedTuple):
     passes: jax.Array
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(0, 1))
-def root(
-    options: Options, apart: bool, inputs: Inputs, layout: Layout, setting: Setting
-) -> Solution:
-    """The optimum of every problem, as a function of the inputs.
-
-    Where it may pay, stragglers go on apart from the rest if that is wanted.
-    """
-    state = newton.start(setting.A, setting.B)
-    rows = _rows(inputs, layout)
-    if apart and stragglers.worth_packing(rows):
-        room = stragglers.room(rows)
-        state = _search(options, inputs, layout, setting, state, room)
-        state = _finish_stragglers(options, inputs, layout, setting, state)
-    else:
-        state = _search(options, inputs, layout, setting, state, 0)
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def root(options: Options, inputs: Inputs, layout: Layout, setting: Setting) -> Solution:
+    """The optimum of every problem, as a function of the inputs."""
+    state = _search(options, inputs, layout, setting)
     loss = _loss(inputs, layout, setting, (state.A, state.B))
     return ended(state, loss, setting)
 
 
 @root.defjvp
-def _root_jvp(options, apart, primals, tangents):
+def _root_jvp(options, primals, tangents):
     """Implicit differentiation: g(theta, x) = 0 gives dtheta = -H^-1 (dg/dx) dx."""
     (inputs, layout, setting), (inputs_dot, *_) = primals, tangents
-    solution = root(options, apart, inputs, layout, setting)
+    solution = root(options, inputs, layout, setting)
     A, B = solution.A, solution.B
 
     # Checkpoints: a reverse pass goes through the rows anew, in one loop. It would otherwise write
@@ -132,8 +120,8 @@ def pinned(solution: Solution, options: Options):
     return (solution.A == 0) & options.monotone
 
 
-def _search(options, inputs, layout, setting, state, room) -> State:
-    """Pass and decide until no more problems are running than there is room for elsewhere."""
+def _search(options, inputs, layout, setting) -> State:
+    """Pass and decide until every problem has stopped."""
 
     def advance(state):
         # The barrier keeps XLA from taking out of the loop what does not change in it: a target
@@ -145,25 +133,10 @@ def _search(options, inputs, layout, setting, state, room) -> State:
             change = _loss_change(inputs, layout, setting, (state.A, state.B), trial)
         return newton.step_all(state, at, change, setting.facts, options)
 
-    def crowded(state):
-        return jnp.sum(newton.running(state), dtype=jnp.int32) > room
+    def any_running(state):
+        return jnp.any(newton.running(state))
 
-    return lax.while_loop(crowded, advance, state)
-
-
-def _finish_stragglers(options, inputs, layout, setting, state) -> State:
-    """Go on with the few problems still running, on fewer rows."""
-    few = stragglers.pack(_rows(inputs, layout), newton.running(state))
-    rows, (targets, prior, their_setting, their_state) = (
-        few.rows,
-        few.take((inputs.targets, inputs.prior, setting, state)),
-    )
-    inputs = Inputs(rows.scores, rows.weights, targets, prior)
-    layout = Layout(rows.positive, rows.owner, rows.heights)
-    # A place without a problem has nothing to run.
-    status = jnp.where(few.there, their_state.status, int(Status.EMPTY))
-    their_state = their_state._replace(status=status)
-    return few.put(state, _search(options, inputs, layout, their_setting, their_state, 0))
+    return lax.while_loop(any_running, advance, newton.start(setting.A, setting.B))
 
 
 def _derivatives(inputs: Inputs, layout, setting, point, options) -> Derivatives:

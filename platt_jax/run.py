@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Callable
 from functools import partial
+from threading import Lock
 
 import jax
 import numpy as np
@@ -11,12 +12,11 @@ from platt_jax import checks, packing, tiles
 from platt_jax.calibrators import Fit
 from platt_jax.objective import GaussianPrior
 from platt_jax.solve import solve_tiles
-from platt_jax.tall import fit_tall
+from platt_jax.tall import fit_tall, slabs_of
 from platt_jax.threads import in_order
 
-# In a job of fewer rows the second loop, for stragglers, saves less than it takes to compile: some
-# 1.5 ns a row against about a second. A notebook's first fit should not wait for it.
-_ROWS_FOR_A_SECOND_LOOP = 1 << 20
+# Two threads that meet a new shape would both compile for it.
+_compiling = Lock()
 
 # Given a slice of the problems, their rows end to end: scores, labels, weights or None.
 TakeRows = Callable[[slice], tuple[np.ndarray, np.ndarray, np.ndarray | None]]
@@ -40,10 +40,9 @@ def fit_problems(sizes: np.ndarray, take: TakeRows, dtype, prior, options, progr
         MemoryError: the device's memory is too small even for the smallest chunks.
     """
     options = checks.options(options).with_tol(dtype)
-    apart = stragglers_apart(sizes)
 
     def fit_chunk(chunk):
-        return _fit_chunk(chunk, take(chunk.problems), prior, options, apart)
+        return _fit_chunk(chunk, take(chunk.problems), prior, options)
 
     done: list[Fit] = []
     first, most = 0, packing.LARGEST
@@ -61,11 +60,6 @@ def fit_problems(sizes: np.ndarray, take: TakeRows, dtype, prior, options, progr
             except jax.errors.JaxRuntimeError as error:
                 most = _smaller_chunks(most, error)
     return jax.tree.map(lambda *parts: np.concatenate(parts), *done)
-
-
-def stragglers_apart(sizes: np.ndarray) -> bool:
-    """Whether a job of problems of these sizes is to have a second loop for stragglers."""
-    return int(sizes.sum()) > _ROWS_FOR_A_SECOND_LOOP
 
 
 def _smaller_chunks(tile_rows, error):
@@ -105,13 +99,13 @@ def _fit_tall(i, take, prior, options) -> Fit:
     if prior is not None:
         prior = jax.tree.map(lambda leaf: leaf[None, i : i + 1], prior)
     try:
-        fitted = fit_tall(take(slice(i, i + 1)), prior, options)
+        fitted = fit_tall(slabs_of(take(slice(i, i + 1))), prior, options)
     except jax.errors.JaxRuntimeError as error:
         raise _explained(error) from None
     return jax.tree.map(_lead_with_problems, fitted)
 
 
-def _fit_chunk(chunk, rows, prior, options, apart) -> Fit:
+def _fit_chunk(chunk, rows, prior, options) -> Fit:
     flat = packing.flat(rows, chunk.capacity)
     if prior is not None:
         shape = chunk.start.shape
@@ -124,14 +118,15 @@ def _fit_chunk(chunk, rows, prior, options, apart) -> Fit:
             )
         )
     layout = (chunk.start, chunk.size, chunk.owner, chunk.part)
-    fitted = _solve_chunk(*flat, layout, prior, options=options, apart=apart)
+    with _compiling:
+        fitted = _solve_chunk(*flat, layout, prior, options=options)
     problems = chunk.problems.stop - chunk.problems.start
     return jax.tree.map(lambda x: _lead_with_problems(x)[:problems], fitted)
 
 
-@partial(jax.jit, static_argnames=("options", "apart"), compiler_options=tiles.COMPILER_OPTIONS)
-def _solve_chunk(scores, labels, weights, layout, prior, options, apart):
-    return solve_tiles(packing.gather(scores, labels, weights, *layout), prior, options, apart)
+@partial(jax.jit, static_argnames="options", compiler_options=tiles.COMPILER_OPTIONS)
+def _solve_chunk(scores, labels, weights, layout, prior, options):
+    return solve_tiles(packing.gather(scores, labels, weights, *layout), prior, options)
 
 
 def _lead_with_problems(x):

@@ -4,6 +4,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from platt_jax.grouping import pieces
+from platt_jax.threads import in_order
+
 # A table over the whole range of integer ids beats sorting while it is no longer than this, or
 # than a few times the rows.
 _TABLE = 1 << 20
@@ -27,12 +30,23 @@ def group(segments: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         keys, codes = np.unique(segments, return_inverse=True)
         return keys, codes.reshape(-1)
     low, length = table
-    offsets = np.subtract(segments, low, dtype=np.int64, casting="unsafe")
+
+    def offsets(piece):
+        return np.subtract(segments[piece], low, dtype=np.int64, casting="unsafe")
+
     present = np.zeros(length, bool)
-    present[offsets] = True
-    codes = np.cumsum(present, dtype=np.int32) - np.int32(1)
+    for piece in pieces(len(segments)):
+        present[offsets(piece)] = True
     keys = np.flatnonzero(present).astype(segments.dtype) + low
-    return keys, codes[offsets]
+    where = np.cumsum(present, dtype=np.int32) - np.int32(1)
+    where = where.astype(np.min_scalar_type(len(keys)))
+    codes = np.empty(len(segments), where.dtype)
+
+    def find(piece):
+        where.take(offsets(piece), mode="clip", out=codes[piece])
+
+    list(in_order(find, pieces(len(segments))))
+    return keys, codes
 
 
 def locate(keys: np.ndarray, segments: np.ndarray, name: str = "segments") -> np.ndarray:
@@ -84,20 +98,6 @@ def _locate_by_table(keys, low, length):
         return places[np.minimum(offsets, np.uint64(length))]
 
     return find
-
-
-def stable_argsort(codes, bound):
-    """Stable argsort of codes in [0, bound): NumPy's radix sort, which takes 16 bits at most."""
-    if bound <= 1 << 16:
-        return np.argsort(codes.astype(np.uint16), kind="stable")
-    # The leading bits first: what is left is to sort within buckets that fit the cache.
-    low_bits = (bound - 1).bit_length() - 8
-    leading = (codes >> low_bits).astype(np.uint8)
-    order = np.argsort(leading, kind="stable")
-    low = codes & ((1 << low_bits) - 1)
-    for bucket in np.split(order, np.cumsum(np.bincount(leading))[:-1]):
-        bucket[:] = bucket[stable_argsort(low[bucket], 1 << low_bits)]
-    return order
 
 
 def _table_range(ids, rows):

@@ -77,23 +77,20 @@ def _solve_dense(scores, labels, weights, prior, options):
         prior = GaussianPrior(
             prior.mean.reshape((*shape, 2)), prior.precision.reshape((*shape, 2, 2))
         )
-    fit = solve_tiles(rows, prior, options, apart=True)
+    fit = solve_tiles(rows, prior, options)
     return jax.tree.map(lambda x: x.reshape(batch + x.shape[2:]), fit)
 
 
-def solve_tiles(rows: Tiles, prior: GaussianPrior | None, options: Options, apart: bool) -> Fit:
-    """Fit the problems on these tiles; every field of the result leads with [S, G].
-
-    With `apart` stragglers may go on by themselves, in a loop of their own.
-    """
+def solve_tiles(rows: Tiles, prior: GaussianPrior | None, options: Options) -> Fit:
+    """Fit the problems on these tiles; every field of the result leads with [S, G]."""
     rows, seen = look(rows, options)
     rough = frames.rough_frame(seen)
     moments = tiles.moments(rows, *rough)
     targets, setting = plan(seen, rough, moments, prior, options)
     rows = tiles.standardise(rows, *setting.frame)
     inputs = Inputs(rows.scores, rows.weights, targets, prior)
-    layout = Layout(rows.positive, rows.owner, rows.heights)
-    solution = root(options, apart, inputs, layout, setting)
+    layout = Layout(rows.positive, rows.owner, rows.sizes)
+    solution = root(options, inputs, layout, setting)
     return report(solution, setting.frame, seen, rough, moments, options)
 
 

@@ -4,7 +4,7 @@ The stages of `solve.solve_tiles`, each a program of its own over a slab of one 
 of any size compiles the same few programs and takes little more memory than its rows.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 
 import jax
@@ -24,11 +24,20 @@ _GREATEST = {"bad", "high_pos", "high_neg"}
 _compiled = partial(jax.jit, static_argnames="options", compiler_options=tiles.COMPILER_OPTIONS)
 
 
-def fit_tall(rows, prior: GaussianPrior | None, options: Options) -> Fit:
+def slabs_of(rows) -> Iterator[tuple]:
+    """Scores, labels and weights (or None) of a problem as slabs, each with its number of rows."""
+    scores, labels, weights = rows
+    for first in range(0, len(scores), packing.SLAB):
+        here = slice(first, first + packing.SLAB)
+        part = scores[here], labels[here], None if weights is None else weights[here]
+        yield *packing.flat(part, packing.SLAB), np.int32(len(part[0]))
+
+
+def fit_tall(slabs: Iterable[tuple], prior: GaussianPrior | None, options: Options) -> Fit:
     """Fit one problem.
 
     Args:
-        rows: its scores, labels and weights (or None).
+        slabs: its rows, see `slabs_of`.
         prior: None, or leading with [1, 1].
         options: how to fit.
 
@@ -43,9 +52,8 @@ def fit_tall(rows, prior: GaussianPrior | None, options: Options) -> Fit:
             lambda *x: np.sum(np.stack(x), 0, dtype=np.float64).astype(x[0].dtype), *of_slabs
         )
 
-    slabs, looks = map(
-        list, zip(*in_order(partial(_begin, options=options), _parts(*rows)), strict=True)
-    )
+    begun = in_order(partial(_begin, options=options), slabs)
+    slabs, looks = map(list, zip(*begun, strict=True))
     seen = _together(looks)
     moments = add_up(_moments, slabs, seen)
     targets, setting, state = _plan(seen, moments, prior, options=options)
@@ -61,16 +69,9 @@ def fit_tall(rows, prior: GaussianPrior | None, options: Options) -> Fit:
     return _report(state, loss, prior, setting, seen, moments, options=options)
 
 
-def _parts(*columns) -> Iterator[list]:
-    """The rows, cut to slabs."""
-    for first in range(0, len(columns[0]), packing.SLAB):
-        rows = slice(first, first + packing.SLAB)
-        yield [None if x is None else x[rows] for x in columns]
-
-
-def _begin(part, options):
+def _begin(slab, options):
     """A slab on the device, and the look at it."""
-    slab = jax.device_put((*packing.flat(part, packing.SLAB), np.int32(len(part[0]))))
+    slab = jax.device_put(slab)
     return slab, jax.block_until_ready(_look(slab, options=options))
 
 

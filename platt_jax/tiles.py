@@ -43,13 +43,13 @@ class Tiles(NamedTuple):
     positive: jax.Array  # [R, P, 8, Q, w] bool: whether the label is 1
     weights: jax.Array | None  # [R, P, 8, Q, w]
     owner: jax.Array  # [R] int32, ascending: the slice that a tile row belongs to
-    heights: jax.Array  # [S] int32: how many tile rows a slice has; spare ones are not counted
+    sizes: jax.Array  # [S, G] int32: how many rows of data each problem has
 
     @property
     def grid(self) -> tuple[int, int]:
         """(S, G): the slices, and the problems of each."""
-        _, along_p, _, along_q, _ = self.scores.shape
-        return len(self.heights), along_p * along_q
+        slices, group = self.sizes.shape
+        return slices, group
 
 
 class Summary(NamedTuple):

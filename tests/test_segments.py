@@ -6,7 +6,7 @@ from reference import problem
 
 import platt_jax as pj
 from platt_jax import Flag, Options, Status
-from platt_jax.segments import group, locate, stable_argsort
+from platt_jax.segments import group, locate
 
 IDS = {
     "small ints": np.array([3, 1, 3, 2, 1, 3]),
@@ -31,7 +31,7 @@ def test_group_and_locate(ids):
     if keys.dtype != object:
         assert (np.sort(keys) == keys).all() and keys.dtype.kind in ids.dtype.kind + "U"
     np.testing.assert_array_equal(locate(keys, ids), codes)
-    np.testing.assert_array_equal(locate(keys[1:], ids), codes - 1)
+    np.testing.assert_array_equal(locate(keys[1:], ids), codes.astype(int) - 1)
 
 
 def test_ids_that_are_none():
@@ -57,11 +57,6 @@ def test_unseen_integers_are_not_found_wherever_they_lie():
 
 
 @pytest.mark.parametrize("bound", [10, 1 << 16, (1 << 16) + 1, 1 << 20, 1 << 30])
-def test_stable_argsort(bound, rng):
-    codes = rng.integers(0, bound, 5000)
-    np.testing.assert_array_equal(stable_argsort(codes, bound), np.argsort(codes, kind="stable"))
-
-
 def segmented(rng, dtype=np.float64):
     """(scores, labels, ids) of 40 segments of very different sizes, shuffled."""
     sizes = np.concatenate([[2000, 1100], rng.integers(1, 150, 38)])

@@ -120,6 +120,18 @@ def test_flags(slabs, rng, kind):
     np.testing.assert_allclose(tall.nll, chunk.nll, rtol=1e-9)
 
 
+@pytest.mark.parametrize("label", [0, 1])
+@pytest.mark.parametrize("side", [-1, 1])
+@pytest.mark.parametrize("place", [0, ROWS - 1])
+def test_one_row_of_one_slab_makes_classes_overlap(slabs, rng, label, side, place):
+    slabs()
+    scores, labels = rows(rng)
+    labels = np.where(side * (scores - 3) > 0, 1 - label, label)
+    assert pj.Flag(int(pj.fit(scores, labels).flags)) & pj.Flag.SEPARABLE
+    scores[place], labels[place] = side * 100, label
+    assert not pj.Flag(int(pj.fit(scores, labels).flags)) & pj.Flag.SEPARABLE
+
+
 def test_among_other_problems(slabs, rng):
     """The tall ones of a job go by slabs, the rest by chunks, and each is where it was."""
     scores, labels = rows(rng, 6_000)
