@@ -5,6 +5,8 @@ All that the benchmark knows of the library's inside is in this file.
 
 from __future__ import annotations
 
+from functools import partial
+
 import jax
 import numpy as np
 
@@ -25,16 +27,17 @@ class Packed:
         grouped = at if np.all(self._order[:-1] < self._order[1:]) else at.only(self._order)
         columns = (grouped.scores, grouped.labels, grouped.weights)
 
-        def rows(problems: slice):
+        def rows(problems: slice, part: slice = slice(None)):
             mine = slice(grouped.offsets[problems.start], grouped.offsets[problems.stop])
-            return [None if x is None else x[mine] for x in columns]
+            return [None if x is None else x[mine][part] for x in columns]
 
         tall_ones = int(np.sum(sizes > packing.TALLEST))
         chunks = list(packing.chunks(sizes, tall_ones))
         self._problems = [1] * tall_ones + [c.problems.stop - c.problems.start for c in chunks]
         with jax.enable_x64(self._x64):
             self._slabs = [
-                jax.device_put(list(tall.slabs_of(rows(slice(i, i + 1))))) for i in range(tall_ones)
+                jax.device_put(list(tall.slabs_of(sizes[i], partial(rows, slice(i, i + 1)))))
+                for i in range(tall_ones)
             ]
             self._chunks = [
                 jax.device_put(

@@ -224,14 +224,14 @@ def classes(values, class_labels: np.ndarray, shape: tuple[int, int]) -> np.ndar
 
 
 def class_membership(class_labels: np.ndarray, class_ids: np.ndarray, shape: tuple[int, int]):
-    """A function from a slice of the classes to int8 labels (classes, N) of those problems.
+    """A function from slices of the classes and rows to the int8 labels of those problems there.
 
     Raises:
         ValueError: shapes do not match, or a label is not among the classes.
     """
     if class_labels.shape == shape:
         columns = labels(class_labels).T
-        return lambda some: columns[some]
+        return lambda some, rows: columns[some, rows]
     if class_labels.shape != shape[:1]:
         raise ValueError(
             f"labels: expected {shape[:1]} class ids or {shape} of {_CODINGS}, "
@@ -242,4 +242,5 @@ def class_membership(class_labels: np.ndarray, class_ids: np.ndarray, shape: tup
     if (found < 0).any():
         raise ValueError(f"labels: {class_labels[found < 0].tolist()[0]!r} is not among classes")
     codes = ascending[found]
-    return lambda some: (codes == np.arange(some.start, some.stop)[:, None]).view(np.int8)
+    ids = np.arange(len(class_ids))[:, None]
+    return lambda some, rows: (codes[rows] == ids[some]).view(np.int8)

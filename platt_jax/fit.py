@@ -59,12 +59,13 @@ def fit(
     batch = scores.shape[:-1]
     prior = _flat_prior(prior, batch, scores.dtype)
 
-    def take(problems):
+    def take(problems, part):
         which = problems
         if len(batch) != 1:
             which = np.unravel_index(np.arange(problems.start, problems.stop), batch or (1,))
             which = which if batch else ()
-        return tuple(None if x is None else x[which].reshape(-1) for x in (scores, labels, weights))
+        columns = scores, labels, weights
+        return tuple(None if x is None else x[..., part][which].reshape(-1) for x in columns)
 
     sizes = np.full(int(np.prod(batch)), scores.shape[-1])
     flat = fit_problems(sizes, take, scores.dtype, prior, options, progress)
@@ -121,22 +122,25 @@ def fit_segments(
     prior = _flat_prior(prior, (len(keys),), scores.dtype)
     # One bad row must not cost the unseen segments their calibration.
     omitting = replace(checks.options(options), non_finite="omit")
+    columns = scores, labels, weights
+
+    def take_any(_, part):
+        return tuple(None if x is None else x[part] for x in columns)
+
     everything = np.array([len(scores)])
-    pooled = fit_problems(
-        everything, lambda _: (scores, labels, weights), scores.dtype, shared, omitting, False
-    )
+    pooled = fit_problems(everything, take_any, scores.dtype, shared, omitting, progress=False)
 
     rows = GroupedRows(codes, len(keys))
     rows.deal(packing.firsts(rows.sizes))
-    columns = scores, labels, weights
 
-    def take(problems):
-        return rows.take(problems, columns)
+    def take(problems, part):
+        return rows.take(problems, part, columns)
 
     if prior is not None:
         prior = GaussianPrior(*(leaf[rows.largest_first] for leaf in prior))
-    by_size = fit_problems(rows.sizes, take, scores.dtype, prior, options, progress)
-    each = jax.tree.map(lambda x: x[rows.rank], by_size)
+    each = fit_problems(
+        rows.sizes, take, scores.dtype, prior, options, progress, places=rows.largest_first
+    )
     _report_non_finite(each, options, "segments", keys)
 
     return SegmentCalibrator(keys, each, jax.tree.map(lambda x: x[0, ...], pooled.sigmoid))
@@ -190,10 +194,9 @@ def fit_one_vs_rest(
     classes = checks.classes(classes, labels, scores.shape)
     is_class = checks.class_membership(labels, classes, scores.shape)
 
-    def take(problems):
-        y = is_class(problems)
-        w = None if weights is None else weights[problems].reshape(-1)
-        return columns[problems].reshape(-1), y.reshape(-1), w
+    def take(problems, part):
+        w = None if weights is None else weights[problems, part].reshape(-1)
+        return columns[problems, part].reshape(-1), is_class(problems, part).reshape(-1), w
 
     sizes = np.full(len(columns), columns.shape[1])
     each = fit_problems(sizes, take, scores.dtype, prior, options, progress)

@@ -44,27 +44,38 @@ class GroupedRows:
 
         self._dealt = list(in_order(deal_piece, pieces(len(self._codes))))
 
-    def take(self, problems: slice, columns) -> tuple:
-        """The rows of a slice of the segments, by rank, from each column (or None)."""
+    def take(self, problems: slice, part: slice, columns) -> tuple:
+        """The rows of a slice of the segments, by rank, from each column (or None).
+
+        Of one segment alone it may be part of the rows.
+        """
         first = np.searchsorted(self._firsts, problems.start, side="right") - 1
         last = np.searchsorted(self._firsts, problems.stop, side="left")
-        rows = np.concatenate(
-            [
-                piece * _PIECE + order[ends[first] : ends[last]].astype(np.intp)
-                for piece, (order, ends) in enumerate(self._dealt)
-            ]
-        )
-        low, high = self._firsts[first], self._firsts[last]
+        low, high = self._firsts[[first, last]]
+        start, stop = self._ends[[problems.start, problems.stop]] - self._ends[low]
+        if high - low == 1:
+            rows = self._dealt_to(first, last, *part.indices(stop)[:2])
+            return tuple(None if x is None else x.take(rows, mode="clip") for x in columns)
+        rows = self._dealt_to(first, last, 0, self._ends[high] - self._ends[low])
         rank = self.rank.take(self._codes.take(rows, mode="clip"), mode="clip") - low
         # NumPy's radix sort is for up to 16 bits, which is what the segments of a chunk need.
         order = np.argsort(rank.astype(np.min_scalar_type(high - low - 1)), kind="stable")
-        start, stop = self._ends[[problems.start, problems.stop]] - self._ends[low]
-        order = order[start:stop]
+        order = order[start:stop][part]
         # First in the order of the rows, then within what the cache holds. Clipping is fast.
         return tuple(
             None if x is None else x.take(rows, mode="clip").take(order, mode="clip")
             for x in columns
         )
+
+    def _dealt_to(self, first, last, start, stop):
+        """The rows from start to stop of those in some buckets, ascending within each piece."""
+        parts, before = [], 0
+        for piece, (order, ends) in enumerate(self._dealt):
+            mine = order[ends[first] : ends[last]]
+            wanted = mine[max(start - before, 0) : max(stop - before, 0)]
+            parts.append(piece * _PIECE + wanted.astype(np.intp))
+            before += len(mine)
+        return np.concatenate(parts)
 
 
 def pieces(rows: int) -> list[slice]:

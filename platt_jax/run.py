@@ -18,20 +18,25 @@ from platt_jax.threads import in_order
 # Two threads that meet a new shape would both compile for it.
 _compiling = Lock()
 
-# Given a slice of the problems, their rows end to end: scores, labels, weights or None.
-TakeRows = Callable[[slice], tuple[np.ndarray, np.ndarray, np.ndarray | None]]
+# Given a slice of the problems and which of the rows of each, those rows end to end: scores, labels,
+# weights or None.
+TakeRows = Callable[[slice, slice], tuple[np.ndarray, np.ndarray, np.ndarray | None]]
+_ALL = slice(None)
 
 
-def fit_problems(sizes: np.ndarray, take: TakeRows, dtype, prior, options, progress) -> Fit:
+def fit_problems(
+    sizes: np.ndarray, take: TakeRows, dtype, prior, options, progress, places=None
+) -> Fit:
     """Fit K problems.
 
     Args:
         sizes: (K,) numbers of rows, which must not ascend.
-        take: gives the rows of a slice of the problems; called on several threads.
+        take: gives their rows; called on several threads.
         dtype: of the scores.
         prior: None, or with mean (K, 2) and precision (K, 2, 2).
         options: how to fit.
         progress: show a progress bar.
+        places: (K,) where each goes in the result; None for as they come.
 
     Returns:
         A Fit of NumPy arrays that lead with (K,).
@@ -42,24 +47,40 @@ def fit_problems(sizes: np.ndarray, take: TakeRows, dtype, prior, options, progr
     options = checks.options(options).with_tol(dtype)
 
     def fit_chunk(chunk):
-        return _fit_chunk(chunk, take(chunk.problems), prior, options)
+        return _fit_chunk(chunk, take(chunk.problems, _ALL), prior, options)
 
-    done: list[Fit] = []
-    first, most = 0, packing.LARGEST
+    results = _Results(np.arange(len(sizes)) if places is None else places)
+    most = packing.LARGEST
     with _progress_bar(len(sizes), progress) as bar, jax.enable_x64(dtype == np.float64):
         for i in range(int(np.sum(sizes > packing.TALLEST))):
-            done.append(_fit_tall(i, take, prior, options))
-            bar.update(1)
-            first += 1
-        while first < len(sizes):
+            bar.update(results.add(_fit_tall(i, sizes[i], take, prior, options)))
+        while results.count < len(sizes):
             try:
-                for fitted in in_order(fit_chunk, packing.chunks(sizes, first, most)):
-                    done.append(fitted)
-                    first += len(fitted.status)
-                    bar.update(len(fitted.status))
+                for fitted in in_order(fit_chunk, packing.chunks(sizes, results.count, most)):
+                    bar.update(results.add(fitted))
             except jax.errors.JaxRuntimeError as error:
                 most = _smaller_chunks(most, error)
-    return jax.tree.map(lambda *parts: np.concatenate(parts), *done)
+    return results.fit
+
+
+class _Results:
+    """The fits of the problems, each put in its place as it comes."""
+
+    def __init__(self, places):
+        self._places = places
+        self.count = 0
+
+    def add(self, fitted: Fit) -> int:
+        """Take in the fits of the next problems, and say how many they are."""
+        if self.count == 0:
+            length = len(self._places)
+            self.fit = jax.tree.map(lambda x: np.empty((length, *x.shape[1:]), x.dtype), fitted)
+        number = len(fitted.status)
+        where = self._places[self.count : self.count + number]
+        for whole, part in zip(*map(jax.tree.leaves, (self.fit, fitted)), strict=True):
+            whole[where] = part
+        self.count += number
+        return number
 
 
 def _smaller_chunks(tile_rows, error):
@@ -94,12 +115,13 @@ def _explained(error):
     return explained
 
 
-def _fit_tall(i, take, prior, options) -> Fit:
+def _fit_tall(i, size, take, prior, options) -> Fit:
     """Fit the problem i, which fits no chunk."""
+    slabs = slabs_of(size, partial(take, slice(i, i + 1)))
     if prior is not None:
         prior = jax.tree.map(lambda leaf: leaf[None, i : i + 1], prior)
     try:
-        fitted = fit_tall(slabs_of(take(slice(i, i + 1))), prior, options)
+        fitted = fit_tall(slabs, prior, options)
     except jax.errors.JaxRuntimeError as error:
         raise _explained(error) from None
     return jax.tree.map(_lead_with_problems, fitted)

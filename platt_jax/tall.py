@@ -4,7 +4,7 @@ The stages of `solve.solve_tiles`, each a program of its own over a slab of one 
 of any size compiles the same few programs and takes little more memory than its rows.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 import jax
@@ -24,13 +24,16 @@ _GREATEST = {"bad", "high_pos", "high_neg"}
 _compiled = partial(jax.jit, static_argnames="options", compiler_options=tiles.COMPILER_OPTIONS)
 
 
-def slabs_of(rows) -> Iterator[tuple]:
-    """Scores, labels and weights (or None) of a problem as slabs, each with its number of rows."""
-    scores, labels, weights = rows
-    for first in range(0, len(scores), packing.SLAB):
-        here = slice(first, first + packing.SLAB)
-        part = scores[here], labels[here], None if weights is None else weights[here]
-        yield *packing.flat(part, packing.SLAB), np.int32(len(part[0]))
+def slabs_of(size: int, take: Callable[[slice], tuple]) -> Iterator[tuple]:
+    """A problem of so many rows as slabs, each with the number of rows in it.
+
+    Args:
+        size: how many rows the problem has.
+        take: gives the scores, labels and weights (or None) of a slice of them.
+    """
+    for first in range(0, size, packing.SLAB):
+        last = min(first + packing.SLAB, size)
+        yield *packing.flat(take(slice(first, last)), packing.SLAB), np.int32(last - first)
 
 
 def fit_tall(slabs: Iterable[tuple], prior: GaussianPrior | None, options: Options) -> Fit:
@@ -47,7 +50,9 @@ def fit_tall(slabs: Iterable[tuple], prior: GaussianPrior | None, options: Optio
 
     def add_up(term, slabs, *arguments):
         """The sum of a term over the slabs, in float64 whatever its type: counts stay exact."""
-        of_slabs = [term(slab, *arguments, options=options) for slab in slabs]
+        of_slabs = in_order(
+            lambda slab: jax.block_until_ready(term(slab, *arguments, options=options)), slabs
+        )
         return jax.tree.map(
             lambda *x: np.sum(np.stack(x), 0, dtype=np.float64).astype(x[0].dtype), *of_slabs
         )

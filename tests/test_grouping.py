@@ -30,10 +30,14 @@ def test_rows_of_every_slice(segments, firsts, dtype, rng, monkeypatch):
     slices = [(0, segments), (0, 1), (segments - 1, segments), (segments // 3, segments // 2 + 1)]
     for start, stop in slices:
         wanted = by_rank[ends[start] : ends[stop]]
-        found = rows.take(slice(start, stop), (values, None, ids))
+        found = rows.take(slice(start, stop), slice(None), (values, None, ids))
         np.testing.assert_array_equal(found[0], values[wanted])
         assert found[1] is None
         np.testing.assert_array_equal(found[2], wanted)
+        if stop - start == 1:
+            for part in (slice(0, 3), slice(2, len(wanted)), slice(len(wanted) // 2, len(wanted))):
+                (found,) = rows.take(slice(start, stop), part, (ids,))
+                np.testing.assert_array_equal(found, wanted[part])
 
 
 def test_pieces_cover_the_rows_once(monkeypatch):
