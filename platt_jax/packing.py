@@ -141,7 +141,7 @@ _ALIGNMENT = 64
 def _aligned(shape, dtype):
     """An array of anything."""
     size = math.prod(shape) * dtype.itemsize
-    memory = np.empty(size + 4 * _ALIGNMENT, np.uint8)
+    memory = np.empty(size + _ALIGNMENT, np.uint8)
     skipped = -memory.ctypes.data % _ALIGNMENT
     return memory[skipped : skipped + size].view(dtype).reshape(shape)
 
