@@ -18,8 +18,8 @@ from platt_jax.threads import in_order
 # Two threads that meet a new shape would both compile for it.
 _compiling = Lock()
 
-# Given a slice of the problems and which rows of each, these rows end to end: the scores, the labels,
-# and weights or None.
+# Given a slice of the problems and which rows of each, these rows end to end: scores, labels, and
+# weights or None.
 TakeRows = Callable[[slice, slice], tuple[np.ndarray, np.ndarray, np.ndarray | None]]
 _ALL = slice(None)
 
