@@ -92,7 +92,7 @@ def _next_chunk(sizes, first, lanes, ladder):
         ladder = tuple(min(size, _TINY) for size in ladder)
     taken = max(1, int(np.searchsorted(ends, ladder[-1], side="right")))
     heights = heights[:taken]
-    tile_rows = next(size for size in ladder if size >= ends[taken - 1])
+    tile_rows = next(size for size in (*ladder, *_LADDER) if size >= ends[taken - 1])
     sizes = sizes[: taken * group]
 
     # Room for the slices there are: one per tile row, or far fewer where problems are tall.

@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Callable
 from functools import partial
 from threading import Lock
+from typing import NoReturn
 
 import jax
 import numpy as np
@@ -83,7 +84,7 @@ class _Results:
         return number
 
 
-def _smaller_chunks(tile_rows, error):
+def _smaller_chunks(tile_rows, error) -> int:
     """The size to go on with after this error.
 
     Raises:
@@ -92,7 +93,7 @@ def _smaller_chunks(tile_rows, error):
     """
     smaller = packing.smaller(tile_rows)
     if smaller is None or not _is_want_of_memory(error):
-        raise _explained(error)
+        _raise_plainly(error)
     if tile_rows == packing.LARGEST:
         warnings.warn(
             "the device's memory ran out: going on with smaller chunks, which takes longer",
@@ -106,13 +107,11 @@ def _is_want_of_memory(error):
     return "RESOURCE_EXHAUSTED" in str(error)
 
 
-def _explained(error):
-    """The error to raise for it."""
-    if not _is_want_of_memory(error):
-        return error
-    explained = MemoryError("the device's memory is too small for this fit")
-    explained.__cause__ = error
-    return explained
+def _raise_plainly(error) -> NoReturn:
+    """Raise it, as a MemoryError if that is what it is."""
+    if _is_want_of_memory(error):
+        raise MemoryError("the device's memory is too small for this fit") from error
+    raise error
 
 
 def _fit_tall(i, size, take, prior, options) -> Fit:
@@ -123,7 +122,7 @@ def _fit_tall(i, size, take, prior, options) -> Fit:
     try:
         fitted = fit_tall(slabs, prior, options)
     except jax.errors.JaxRuntimeError as error:
-        raise _explained(error) from None
+        _raise_plainly(error)
     return jax.tree.map(_lead_with_problems, fitted)
 
 

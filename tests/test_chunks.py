@@ -60,6 +60,23 @@ def test_no_memory_for_the_smallest_chunk_is_an_error(rng, failing):
         pj.fit(scores, labels)
 
 
+def test_a_problem_that_fits_no_smaller_chunk(rng, failing):
+    """The small ones are fitted by small chunks, the large one has to have a large one."""
+    scores, labels = (x.reshape(-1) for x in batch(rng, 60, 1_000))
+    segments = np.repeat([0, *range(1, 31)], [30_000] + [1_000] * 30)
+    calm = pj.fit_segments(scores, labels, segments).fit
+    # The pooled fit, then a large chunk and one of the small ones.
+    calls = failing(lambda call, rows: call == 2, OUT_OF_MEMORY)
+    with pytest.warns(RuntimeWarning, match="smaller chunks"):
+        fit = pj.fit_segments(scores, labels, segments).fit
+    assert len(calls) > 3
+    np.testing.assert_allclose(fit.A, calm.A, rtol=1e-9)
+    failing(lambda call, rows: rows > ROWS_OF_A_SMALL_CHUNK, OUT_OF_MEMORY)
+    with pytest.warns(RuntimeWarning), pytest.raises(MemoryError, match="too small") as raised:
+        pj.fit(scores[:30_000], labels[:30_000])
+    assert "RESOURCE_EXHAUSTED" in str(raised.value.__cause__)
+
+
 def test_another_failure_is_passed_on_and_spoils_nothing(rng, failing):
     scores, labels = batch(rng, 900, 1_000)
     calm = pj.fit(scores, labels)
