@@ -172,20 +172,23 @@ def gather(scores, labels, weights, start, size, owner, part) -> Tiles:
 
 
 def slab(scores, labels, weights, size) -> Tiles:
-    """Tiles of one problem from the first `size` places of SLAB; traceable."""
-    there = jnp.arange(SLAB, dtype=jnp.int32) < size
+    """Tiles of one problem from the first `size` places of a slab; traceable."""
+    there = jnp.arange(len(scores), dtype=jnp.int32) < size
+    return slab_tiles(
+        jnp.where(there, _bad_as_infinite(scores), jnp.nan), there & (labels > 0), weights
+    )
+
+
+def slab_tiles(scores, positive, weights) -> Tiles:
+    """The arrays of a slab as tiles."""
     shape = (-1, 1, DEPTH, 1, _SLAB_LANES)
-
-    def place(flat, padding):
-        return jnp.where(there, flat, padding).reshape(shape)
-
-    tile_rows = SLAB // (DEPTH * _SLAB_LANES)
+    tile_rows = len(scores) // (DEPTH * _SLAB_LANES)
     return Tiles(
-        scores=place(_bad_as_infinite(scores), jnp.nan),
-        positive=place(labels > 0, False),
-        weights=None if weights is None else place(weights, 0),
+        scores=scores.reshape(shape),
+        positive=positive.reshape(shape),
+        weights=None if weights is None else weights.reshape(shape),
         owner=jnp.zeros(tile_rows, jnp.int32),
-        sizes=size.reshape(1, 1),
+        sizes=jnp.full((1, 1), len(scores), jnp.int32),
     )
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from platt_jax import frame as frames
 from platt_jax import newton, packing, root, solve, tiles
 from platt_jax.calibrators import Fit
+from platt_jax.frame import Frame
 from platt_jax.objective import GaussianPrior
 from platt_jax.options import Options
 from platt_jax.threads import in_order
@@ -40,7 +41,7 @@ def fit_tall(slabs: Iterable[tuple], prior: GaussianPrior | None, options: Optio
     """Fit one problem.
 
     Args:
-        slabs: its rows, see `slabs_of`.
+        slabs: its rows, see `slabs_of`; they are standardised in place.
         prior: None, or leading with [1, 1].
         options: how to fit.
 
@@ -58,26 +59,49 @@ def fit_tall(slabs: Iterable[tuple], prior: GaussianPrior | None, options: Optio
         )
 
     begun = in_order(partial(_begin, options=options), slabs)
-    slabs, looks = map(list, zip(*begun, strict=True))
+    slabs, on_device, looks = map(list, zip(*begun, strict=True))
     seen = _together(looks)
-    moments = add_up(_moments, slabs, seen)
+    moments = add_up(_moments, on_device, seen)
+    del on_device  # On a CPU these are the slabs themselves, which now change.
     targets, setting, state = _plan(seen, moments, prior, options=options)
-    for i, slab in enumerate(slabs):  # One by one: the memory of the last is that of the next.
-        slabs[i] = jax.block_until_ready(_standardise(slab, setting.frame, options=options))
+    rows = list(in_order(partial(_standardise, frame=setting.frame), slabs))
     while newton.running(state).any():
-        sums = add_up(_evaluate, slabs, state, targets)
+        sums = add_up(_evaluate, rows, state, targets)
         change = None
         if options.line_search == "loss":
-            change = add_up(_nll_change, slabs, state, targets)
+            change = add_up(_nll_change, rows, state, targets)
         state = _step(state, sums, change, prior, setting, options=options)
-    loss = add_up(_nll, slabs, state, targets)
+    loss = add_up(_nll, rows, state, targets)
+    del slabs, rows  # JAX lets go of a NumPy array at its next call, which should be one of ours.
     return _report(state, loss, prior, setting, seen, moments, options=options)
 
 
 def _begin(slab, options):
-    """A slab on the device, and the look at it."""
-    slab = jax.device_put(slab)
-    return slab, jax.block_until_ready(_look(slab, options=options))
+    """A slab, the same on the device, and the look at it."""
+    on_device = jax.device_put(slab)
+    return slab, on_device, jax.block_until_ready(_look(on_device, options=options))
+
+
+def _standardise(slab, frame: Frame) -> Tiles:
+    """The slab as tiles fit to be evaluated.
+
+    By the host and in place: memory of its own would have to be cleared by the system first, which
+    takes longer than all else that is done here.
+    """
+    scores, labels, weights, size = slab
+    absent = ~np.isfinite(scores)
+    if weights is not None:
+        absent |= ~np.isfinite(weights)
+    absent[size:] = True
+    center, scale = (np.asarray(x).item() for x in frame)
+    with np.errstate(all="ignore"):
+        scores -= center
+        scores *= scale
+    if absent.any():
+        scores[absent] = tiles.far(scores.dtype)
+        if weights is not None:
+            weights[absent] = 0
+    return jax.device_put(packing.slab_tiles(scores, labels > 0, weights))
 
 
 def _together(looks: list[Summary]) -> Summary:
@@ -90,29 +114,22 @@ def _together(looks: list[Summary]) -> Summary:
     return Summary(*map(of_all, Summary._fields))
 
 
-def _rows(slab, options) -> tuple[Tiles, Summary]:
-    return solve.look(packing.slab(*slab), options)
-
-
 @_compiled
 def _look(slab, options):
-    return _rows(slab, options)[1]
+    _, seen = solve.look(packing.slab(*slab), options)
+    return seen
 
 
 @_compiled
 def _moments(slab, seen, options):
-    return tiles.moments(_rows(slab, options)[0], *frames.rough_frame(seen))
+    rows, _ = solve.look(packing.slab(*slab), options)
+    return tiles.moments(rows, *frames.rough_frame(seen))
 
 
 @_compiled
 def _plan(seen, moments, prior, options):
     targets, setting = solve.plan(seen, frames.rough_frame(seen), moments, prior, options)
     return targets, setting, newton.start(setting.A, setting.B)
-
-
-@_compiled
-def _standardise(slab, frame, options):
-    return tiles.standardise(_rows(slab, options)[0], *frame)
 
 
 @_compiled
