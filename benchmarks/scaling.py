@@ -69,7 +69,8 @@ def first_calls() -> dict[str, dict[str, float]]:
 
 def peak_memory(quick: bool) -> dict[str, dict[str, float]]:
     """Memory beyond the caller's arrays, against the packed rows."""
-    shapes = [(100, 1_000)] if quick else [(100, 100_000), (10_000, 1_000), (500_000, 12)]
+    many = [(1, 10_000_000), (100, 100_000), (10_000, 1_000), (500_000, 12), (50_000, 1_000)]
+    shapes = [(100, 1_000)] if quick else many
     return {
         f"{kind} {problems}x{rows} {dtype}": fresh.peak_memory(
             problems, rows, dtype, kind == "ragged"
