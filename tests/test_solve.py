@@ -53,9 +53,9 @@ def setting(rng, x64):
     [
         ("scores", "analytic"),
         pytest.param("scores", "autodiff", marks=pytest.mark.slow),
-        ("weights", "analytic"),
+        pytest.param("weights", "analytic", marks=pytest.mark.slow),
         pytest.param("mean", "analytic", marks=pytest.mark.slow),
-        ("precision", "analytic"),
+        pytest.param("precision", "analytic", marks=pytest.mark.slow),
     ],
 )
 def test_jacobians_match_finite_differences_of_the_fit(name, derivatives, setting):
@@ -71,6 +71,7 @@ def test_jacobians_match_finite_differences_of_the_fit(name, derivatives, settin
         assert np.max(np.abs(got - expected) / np.maximum(scale, 1e-3)) < 1e-6
 
 
+@pytest.mark.slow
 def test_gradient_under_jit_and_vmap_of_plain_and_weighted_fits(rng, x64):
     scores, labels = (np.stack(x) for x in zip(*[problem(rng, 25) for _ in range(4)], strict=True))
     weights = rng.uniform(0.5, 2, (4, 25))
@@ -161,6 +162,7 @@ def test_solve_is_fit(rng, dtype):
         np.testing.assert_array_equal(other.status, host.status)
 
 
+@pytest.mark.slow
 def test_runs_under_shard_map(rng):
     scores, labels = (np.stack(x) for x in zip(*[problem(rng, 50) for _ in range(4)], strict=True))
     mesh = jax.make_mesh((1,), ("problems",), axis_types=(jax.sharding.AxisType.Auto,))

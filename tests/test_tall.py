@@ -47,7 +47,7 @@ def rows(rng, count=ROWS):
     "options",
     [
         pj.Options(),
-        pj.Options.libsvm(),
+        pytest.param(pj.Options.libsvm(), marks=pytest.mark.slow),
         pj.Options(monotone=True, targets="none", start="prior"),
         pytest.param(pj.Options(derivatives="autodiff", sigma="dynamic"), marks=pytest.mark.slow),
     ],
