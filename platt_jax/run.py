@@ -3,7 +3,6 @@
 import warnings
 from collections.abc import Callable
 from functools import partial
-from threading import Lock
 from typing import NoReturn
 
 import jax
@@ -15,9 +14,6 @@ from platt_jax.objective import GaussianPrior
 from platt_jax.solve import solve_tiles
 from platt_jax.tall import fit_tall, slabs_of
 from platt_jax.threads import in_order
-
-# Two threads that meet a new shape would both compile for it.
-_compiling = Lock()
 
 # Given a slice of the problems and which rows of each, these rows end to end: scores, labels, and
 # weights or None.
@@ -139,8 +135,7 @@ def _fit_chunk(chunk, rows, prior, options) -> Fit:
             )
         )
     layout = (chunk.start, chunk.size, chunk.owner, chunk.part)
-    with _compiling:
-        fitted = _solve_chunk(*flat, layout, prior, options=options)
+    fitted = _solve_chunk(*flat, layout, prior, options=options)
     problems = chunk.problems.stop - chunk.problems.start
     return jax.tree.map(lambda x: _lead_with_problems(x)[:problems], fitted)
 
