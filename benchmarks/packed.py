@@ -5,7 +5,6 @@ All that the benchmark knows of the library's inside is in this file.
 
 from __future__ import annotations
 
-import copy
 from functools import partial
 from itertools import chain
 
@@ -41,7 +40,7 @@ class Packed:
                 list(tall.slabs_of(sizes[i], partial(rows, slice(i, i + 1))))
                 for i in range(tall_ones)
             ]
-            self._used = copy.deepcopy(self._slabs)
+            self._used = [[self._copy(slab) for slab in slabs] for slabs in self._slabs]
             self._chunks = [
                 jax.device_put(
                     (
@@ -61,6 +60,11 @@ class Packed:
                         np.copyto(mine, original)  # Each fit standardises them in place.
             by_slabs = [tall.fit_tall(slabs, None, self._options) for slabs in self._used]
             return jax.block_until_ready([*by_slabs, *in_order(self._solve_chunk, self._chunks)])
+
+    @staticmethod
+    def _copy(slab):
+        *columns, rows = slab
+        return *(None if x is None else packing.lengthen(x, len(x)) for x in columns), rows
 
     def _solve_chunk(self, chunk) -> Fit:
         return jax.block_until_ready(run._solve_chunk(*chunk, None, options=self._options))

@@ -46,7 +46,8 @@ def fit(
     Raises:
         ValueError: an argument is not as above; or, with Options(non_finite="raise"), a score,
             label or weight is not finite.
-        MemoryError: the device's memory is too small even for small chunks of the rows.
+        MemoryError: the device's memory is too small even for small chunks of the rows, or for a
+            single problem of more than half a million rows.
 
     Example:
         >>> one = fit([5.0, -4.0, 1.0], [1, 0, 0])

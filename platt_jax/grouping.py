@@ -23,7 +23,9 @@ class GroupedRows:
     def __init__(self, codes: np.ndarray, segments: int):
         """Codes (N,) say which of so many segments each row has."""
         self._codes = codes
-        counts = in_order(lambda p: np.bincount(codes[p], minlength=segments), pieces(len(codes)))
+        # A piece has more rows than there are counts to add up.
+        large = pieces(len(codes), max(_PIECE, 8 * segments))
+        counts = in_order(lambda piece: np.bincount(codes[piece], minlength=segments), large)
         sizes = sum(counts, start=np.zeros(segments, np.int64))
         self.largest_first = np.argsort(-sizes, kind="stable")
         self.sizes = sizes[self.largest_first]
@@ -78,6 +80,7 @@ class GroupedRows:
         return np.concatenate(parts)
 
 
-def pieces(rows: int) -> list[slice]:
-    """So many rows, a million or so at a time."""
-    return [slice(first, min(first + _PIECE, rows)) for first in range(0, rows, _PIECE)]
+def pieces(rows: int, length: int | None = None) -> list[slice]:
+    """So many rows, a million or so at a time, or as many as length says."""
+    length = length or _PIECE
+    return [slice(first, min(first + length, rows)) for first in range(0, rows, length)]

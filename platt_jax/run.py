@@ -3,7 +3,6 @@
 import warnings
 from collections.abc import Callable
 from functools import partial
-from typing import NoReturn
 
 import jax
 import numpy as np
@@ -19,6 +18,8 @@ from platt_jax.threads import in_order
 # weights or None.
 TakeRows = Callable[[slice, slice], tuple[np.ndarray, np.ndarray, np.ndarray | None]]
 _ALL = slice(None)
+
+_TOO_SMALL = "the device's memory is too small for this fit"
 
 
 def fit_problems(
@@ -39,7 +40,8 @@ def fit_problems(
         A Fit of NumPy arrays that lead with (K,).
 
     Raises:
-        MemoryError: the device's memory is too small even for the smallest chunks.
+        MemoryError: the device's memory is too small even for the smallest chunks, or for all rows
+            of a problem that fits no chunk.
     """
     options = checks.options(options).with_tol(dtype)
 
@@ -56,6 +58,8 @@ def fit_problems(
                 for fitted in in_order(fit_chunk, packing.chunks(sizes, results.count, most)):
                     bar.update(results.add(fitted))
             except jax.errors.JaxRuntimeError as error:
+                if not _is_want_of_memory(error):
+                    raise
                 most = _smaller_chunks(most, error)
     return results.fit
 
@@ -84,12 +88,11 @@ def _smaller_chunks(tile_rows, error) -> int:
     """The size to go on with after this error.
 
     Raises:
-        JaxRuntimeError: it was not for want of memory.
         MemoryError: there is no smaller size.
     """
     smaller = packing.smaller(tile_rows)
-    if smaller is None or not _is_want_of_memory(error):
-        _raise_plainly(error)
+    if smaller is None:
+        raise MemoryError(_TOO_SMALL) from error
     if tile_rows == packing.LARGEST:
         warnings.warn(
             "the device's memory ran out: going on with smaller chunks, which takes longer",
@@ -103,13 +106,6 @@ def _is_want_of_memory(error):
     return "RESOURCE_EXHAUSTED" in str(error)
 
 
-def _raise_plainly(error) -> NoReturn:
-    """Raise it, as a MemoryError if that is what it is."""
-    if _is_want_of_memory(error):
-        raise MemoryError("the device's memory is too small for this fit") from error
-    raise error
-
-
 def _fit_tall(i, size, take, prior, options) -> Fit:
     """Fit the problem i, which fits no chunk."""
     slabs = slabs_of(size, partial(take, slice(i, i + 1)))
@@ -118,7 +114,9 @@ def _fit_tall(i, size, take, prior, options) -> Fit:
     try:
         fitted = fit_tall(slabs, prior, options)
     except jax.errors.JaxRuntimeError as error:
-        _raise_plainly(error)
+        if _is_want_of_memory(error):
+            raise MemoryError(_TOO_SMALL) from error
+        raise
     return jax.tree.map(_lead_with_problems, fitted)
 
 

@@ -54,9 +54,10 @@ def fit_tall(slabs: Iterable[tuple], prior: GaussianPrior | None, options: Optio
         of_slabs = in_order(
             lambda slab: jax.block_until_ready(term(slab, *arguments, options=options)), slabs
         )
-        return jax.tree.map(
-            lambda *x: np.sum(np.stack(x), 0, dtype=np.float64).astype(x[0].dtype), *of_slabs
-        )
+        with np.errstate(all="ignore"):
+            return jax.tree.map(
+                lambda *x: np.sum(np.stack(x), 0, dtype=np.float64).astype(x[0].dtype), *of_slabs
+            )
 
     begun = in_order(partial(_begin, options=options), slabs)
     slabs, on_device, looks = map(list, zip(*begun, strict=True))

@@ -40,11 +40,19 @@ def in_order(work: Callable[[Item], Made], items: Iterable[Item]) -> Iterator[Ma
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         try:
             for item in chain(head, items):
-                begun.append(pool.submit(as_the_caller, item))
+                try:
+                    begun.append(pool.submit(as_the_caller, item))
+                except RuntimeError:  # Python is about to exit, and starts no more threads.
+                    yield from _results(begun)
+                    yield work(item)
                 if len(begun) > _AT_ONCE:
                     yield begun.popleft().result()
-            while begun:
-                yield begun.popleft().result()
+            yield from _results(begun)
         finally:
             for future in begun:
                 future.cancel()
+
+
+def _results(begun):
+    while begun:
+        yield begun.popleft().result()

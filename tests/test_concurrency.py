@@ -143,3 +143,27 @@ assert global_state() == before
 def test_importing_touches_no_global_state():
     command = [sys.executable, "-c", IMPORT]
     subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": os.path.dirname(__file__)})
+
+
+OUTLIVES_THE_MAIN_THREAD = """
+import threading
+import numpy as np
+import platt_jax as pj
+
+def fit():
+    main.join()
+    rng = np.random.default_rng(0)
+    labels = rng.random((700, 1_000)) < 0.4
+    print(pj.fit(rng.normal(size=labels.shape) + labels, labels).status.max())
+
+main = threading.main_thread()
+threading.Thread(target=fit).start()
+"""
+
+
+def test_a_thread_that_outlives_the_main_one_can_fit():
+    """Python then lets no executor begin anything."""
+    command = [sys.executable, "-W", "error", "-c", OUTLIVES_THE_MAIN_THREAD]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["0"]
+    assert not done.stderr

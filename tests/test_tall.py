@@ -1,5 +1,7 @@
 """Problems too tall for a chunk, slab by slab."""
 
+import warnings
+
 import jax
 import numpy as np
 import pytest
@@ -157,6 +159,18 @@ def test_float32_counts_are_exact(slabs, rng):
     fit = pj.fit(scores.astype(np.float32), labels, weights=weights)
     assert fit.n_pos == np.float32(511 * labels.sum())
     assert fit.n_neg == np.float32(511 * (ROWS - labels.sum()))
+
+
+@pytest.mark.parametrize("weight", [1e34, 1e36])
+def test_sums_that_overflow_say_so_by_the_status_alone(slabs, rng, weight):
+    slabs()
+    scores, labels = rows(rng)
+    weights = np.full(ROWS, weight, np.float32)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        fit = pj.fit(scores.astype(np.float32), labels, weights=weights)
+    assert fit.status != Status.CONVERGED or np.isfinite(fit.A)
+    assert all("overflowing numbers in 1" in str(w.message) for w in said)
 
 
 def test_same_input_same_bits(slabs, rng, dtype):
