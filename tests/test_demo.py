@@ -4,6 +4,7 @@ import hashlib
 import re
 
 import numpy as np
+import pytest
 
 from platt_jax import demo
 from platt_jax.cli import main
@@ -29,6 +30,7 @@ def test_the_flights_are_those_of_the_source():
     assert len(np.unique(data.aircraft[data.day % 2 == 0])) == 3695
 
 
+@pytest.mark.slow
 def test_demo(capsys):
     """Against figures from an independent solver (NumPy, float64) of the same 3,912 fits."""
     assert main(["demo"]) == 0

@@ -145,7 +145,7 @@ def wrong_sign(entry, flags):
     "derivatives", ["analytic", pytest.param("autodiff", marks=pytest.mark.slow)]
 )
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("targets", ["platt", "none"])
+@pytest.mark.parametrize("targets", ["platt", pytest.param("none", marks=pytest.mark.slow)])
 def test_optima(targets, weighted, derivatives, dtype, entries):
     options = Options(targets=targets, derivatives=derivatives)
     wrong = []

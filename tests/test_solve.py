@@ -116,6 +116,7 @@ def test_second_derivatives(rng, x64):
     np.testing.assert_allclose(got, expected, rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_derivatives_are_zero_where_there_is_no_optimum(rng, x64):
     scores, labels = (np.stack(x) for x in zip(*[problem(rng, 20) for _ in range(4)], strict=True))
     scores[1, 3] = np.nan
@@ -133,6 +134,7 @@ def test_derivatives_are_zero_where_there_is_no_optimum(rng, x64):
     assert np.all(np.asarray(d_scores[0]) != 0)
 
 
+@pytest.mark.slow
 def test_monotone_boundary_has_no_slope_derivative(rng, x64):
     scores, labels = problem(rng, 40, shift=-2.0)
     options = Options(monotone=True, tol=1e-13)
