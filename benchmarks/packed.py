@@ -1,4 +1,6 @@
-"""platt_jax's compiled solve alone: chunks packed and on the device before the clock starts.
+"""platt_jax's compiled solve alone: all rows packed, chunks on the device, before the clock starts.
+
+Slabs wait on the host. A fit standardises them in place, so each solve restores them first.
 
 All that the benchmark knows of the library's inside is in this file.
 """

@@ -43,7 +43,7 @@ class Tiles(NamedTuple):
     positive: jax.Array  # [R, P, 8, Q, w] bool: whether the label is 1
     weights: jax.Array | None  # [R, P, 8, Q, w]
     owner: jax.Array  # [R] int32, ascending: the slice that a tile row belongs to
-    sizes: jax.Array  # [S, G] int32: how many rows each problem has here, or has room for
+    sizes: jax.Array  # [S, G] int32: rows of each problem, or room for them; its shape is the grid
 
     @property
     def grid(self) -> tuple[int, int]:
