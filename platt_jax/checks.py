@@ -52,16 +52,22 @@ def labels(values) -> np.ndarray:
         return values.view(np.int8)
     if values.dtype.kind not in "iuf":
         raise ValueError(f"labels: expected {_CODINGS}, got dtype {values.dtype}")
+    # In place and one at a time: each of these arrays takes a byte a row.
     positive = values == 1
-    zero, minus = values == 0, values == -1
-    known = positive | (minus if minus.any() else zero)
-    if minus.any() and zero.any():
-        raise ValueError(f"labels: expected one of the codings {_CODINGS}, got 0 and -1 together")
+    minus = bool((values == -1).any())
+    known = values == (-1 if minus else 0)
+    known |= positive
     if known.all():
-        return positive.view(np.int8)
+        as_they_are = values.dtype.itemsize == 1 and not minus
+        return (values if as_they_are else positive).view(np.int8)
     finite = np.isfinite(values)
-    if not (known | ~finite).all():
-        odd = values[~known & finite].flat[0]
+    known |= ~finite
+    if not known.all():
+        odd = values[~known].flat[0]
+        if minus and odd == 0:
+            raise ValueError(
+                f"labels: expected one of the codings {_CODINGS}, got 0 and -1 together"
+            )
         raise ValueError(
             f"labels: expected {_CODINGS}, got {odd}; for class ids see fit_one_vs_rest"
         )

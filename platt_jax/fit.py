@@ -118,9 +118,7 @@ def fit_segments(
         raise ValueError(
             f"segments: expected one id per score {scores.shape}, got shape {segments.shape}"
         )
-    keys, codes = group(segments)
     shared = _flat_prior(_shared_prior(prior), (1,), scores.dtype)
-    prior = _flat_prior(prior, (len(keys),), scores.dtype)
     # One bad row must not cost the unseen segments their calibration.
     omitting = replace(checks.options(options), non_finite="omit")
     columns = scores, labels, weights
@@ -131,6 +129,8 @@ def fit_segments(
     everything = np.array([len(scores)])
     pooled = fit_problems(everything, take_any, scores.dtype, shared, omitting, progress=False)
 
+    keys, codes = group(segments)
+    prior = _flat_prior(prior, (len(keys),), scores.dtype)
     rows = GroupedRows(codes, len(keys))
     rows.deal(packing.firsts(rows.sizes))
 
