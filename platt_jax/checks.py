@@ -52,14 +52,15 @@ def labels(values) -> np.ndarray:
         return values.view(np.int8)
     if values.dtype.kind not in "iuf":
         raise ValueError(f"labels: expected {_CODINGS}, got dtype {values.dtype}")
-    # In place and one at a time: each of these arrays takes a byte a row.
+    # The usual case, without any array of the length of the labels.
+    if values.dtype.kind in "iu" and values.size and values.min() >= 0 and values.max() <= 1:
+        return values.astype(np.int8, copy=False)
     positive = values == 1
     minus = bool((values == -1).any())
     known = values == (-1 if minus else 0)
     known |= positive
     if known.all():
-        as_they_are = values.dtype.itemsize == 1 and not minus
-        return (values if as_they_are else positive).view(np.int8)
+        return positive.view(np.int8)
     finite = np.isfinite(values)
     known |= ~finite
     if not known.all():
@@ -84,7 +85,7 @@ def weights(values, dtype) -> np.ndarray | None:
         return None
     with np.errstate(over="ignore"):  # to infinity, which the fit reports
         values = floating(values, "weights").astype(dtype, copy=False)
-    if (values < 0).any():
+    if np.fmin.reduce(values, axis=None, initial=0) < 0:
         raise ValueError(f"weights: expected >= 0, got {values[values < 0].flat[0]}")
     return values
 

@@ -19,6 +19,11 @@ from platt_jax.threads import in_order
 TakeRows = Callable[[slice, slice], tuple[np.ndarray, np.ndarray, np.ndarray | None]]
 _ALL = slice(None)
 
+# glibc gives freed memory back, to be faulted in again by the next chunk, when more than twice the
+# largest block lies idle that it has seen freed: twice what a chunk needs is too little for three
+# of them. It learns from blocks of up to 32 MiB; one that nobody writes to takes no memory.
+_BLOCK_FREED = 30 << 20
+
 _TOO_SMALL = "the device's memory is too small for this fit"
 
 
@@ -44,6 +49,7 @@ def fit_problems(
             of a problem that fits no chunk.
     """
     options = checks.options(options).with_tol(dtype)
+    np.empty(_BLOCK_FREED, np.uint8)
 
     def fit_chunk(chunk):
         return _fit_chunk(chunk, take(chunk.problems, _ALL), prior, options)
