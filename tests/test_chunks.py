@@ -60,6 +60,7 @@ def test_no_memory_for_the_smallest_chunk_is_an_error(rng, failing):
         pj.fit(scores, labels)
 
 
+@pytest.mark.slow
 def test_a_problem_that_fits_no_smaller_chunk(rng, failing):
     """The small ones are fitted by small chunks, the large one has to have a large one."""
     scores, labels = (x.reshape(-1) for x in batch(rng, 60, 1_000))

@@ -80,7 +80,7 @@ def test_report_is_that_of_the_six_sums(targets, weighted, rng):
 
 @pytest.mark.parametrize("start", ["gaussian", "prior"])
 @pytest.mark.parametrize("sigma", [1e-12, "dynamic"])
-@pytest.mark.parametrize("standardize", [True, False])
+@pytest.mark.parametrize("standardize", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_every_way_leads_to_the_same_optimum(start, sigma, standardize, rng):
     scores, labels = batch(rng, 20, 90)
     options = Options(start=start, sigma=sigma, standardize=standardize)

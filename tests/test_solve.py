@@ -48,14 +48,15 @@ def setting(rng, x64):
     return inputs, fit
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "derivatives"),
     [
         ("scores", "analytic"),
-        pytest.param("scores", "autodiff", marks=pytest.mark.slow),
-        pytest.param("weights", "analytic", marks=pytest.mark.slow),
-        pytest.param("mean", "analytic", marks=pytest.mark.slow),
-        pytest.param("precision", "analytic", marks=pytest.mark.slow),
+        ("scores", "autodiff"),
+        ("weights", "analytic"),
+        ("mean", "analytic"),
+        ("precision", "analytic"),
     ],
 )
 def test_jacobians_match_finite_differences_of_the_fit(name, derivatives, setting):
@@ -147,6 +148,7 @@ def test_monotone_boundary_has_no_slope_derivative(rng, x64):
     np.testing.assert_allclose(got, expected, rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.parametrize("dtype", [np.float64, pytest.param(np.float32, marks=pytest.mark.slow)])
 def test_solve_is_fit(rng, dtype):
     scores, labels = (np.stack(x) for x in zip(*[problem(rng, 300) for _ in range(6)], strict=True))
     scores = scores.astype(dtype).reshape(2, 3, 300)

@@ -199,6 +199,8 @@ GOOD = {"scores": np.zeros((3, 4)), "labels": np.array([0, 1, 0, 1])}
         ({"labels": np.array([0.5, 1, 0, 1])}, "labels: .*got 0.5"),
         ({"labels": ["yes", "no", "no", "yes"]}, "labels: expected bool"),
         ({"weights": -np.ones(4)}, "weights: expected >= 0, got -1"),
+        ({"weights": [np.nan, 1, -2, 1]}, "weights: expected >= 0, got -2"),
+        ({"labels": np.zeros((0,), int)}, r"labels: expected a shape .*\(0,\)"),
         ({"weights": np.ones(3)}, r"weights: expected a shape .*\(3, 4\), got \(3,\)"),
         ({"prior": (0.0, 1.0)}, "prior: expected a GaussianPrior, got tuple"),
         ({"prior": GaussianPrior(np.zeros(3), np.eye(2))}, "prior: expected mean"),

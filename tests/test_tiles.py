@@ -49,7 +49,9 @@ def one_pass(rows, A, B, derivatives):
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("derivatives", ["analytic", "autodiff"])
+@pytest.mark.parametrize(
+    "derivatives", ["analytic", pytest.param("autodiff", marks=pytest.mark.slow)]
+)
 def test_ragged_pass_is_the_six_sums(dtype, weighted, derivatives, rng, x64):
     scores, labels, weights = ragged(rng, SIZES, dtype, weighted)
     starts = np.concatenate([[0], np.cumsum(SIZES)])
