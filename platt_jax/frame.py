@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from platt_jax.objective import Derivatives, Targets
 from platt_jax.tiles import Moments, Summary
@@ -170,11 +171,16 @@ def _variance(one_class: Moments):
 
 
 def _power_of_two_over(spread):
-    """A power of two near 1 / spread; 1 where there is no spread."""
-    _, exponent = jnp.frexp(spread)
-    most = jnp.finfo(spread.dtype).maxexp - 2
-    exponent = jnp.clip(jnp.where(spread > 0, exponent, 0), -most, most)
-    return jnp.ldexp(jnp.ones_like(spread), -exponent)
+    """A power of two near 1 / spread; 1 where there is no spread.
+
+    By the bits of the exponent: what JAX has for it goes by a general power, long to compile.
+    """
+    kind = jnp.finfo(spread.dtype)
+    exponent = lax.bitcast_convert_type(spread, f"int{kind.bits}") >> kind.nmant
+    one = kind.maxexp - 1  # the exponent of 1, as it is stored
+    over = jnp.clip(2 * one - 1 - exponent, 1, 2 * one)
+    power = lax.bitcast_convert_type(over << kind.nmant, spread.dtype)
+    return jnp.where(spread > 0, power, 1)
 
 
 def _over_power_of_two(scale):

@@ -34,7 +34,7 @@ class State(NamedTuple):
 
     A: jax.Array
     B: jax.Array
-    at: Derivatives  # at (A, B)
+    sums: jax.Array  # (5,) the derivatives at (A, B): one array is faster updated than five
     step_A: jax.Array  # the Newton direction
     step_B: jax.Array
     length: jax.Array  # the part of the direction to try next; 0 where (A, B) is still unseen
@@ -42,6 +42,15 @@ class State(NamedTuple):
     status: jax.Array  # a Status, or running
     iterations: jax.Array  # accepted Newton steps
     passes: jax.Array  # evaluations
+
+    @property
+    def at(self) -> Derivatives:
+        """The derivatives at (A, B)."""
+        return Derivatives(*self.sums)
+
+
+# Which axis is that of the problems, field by field.
+_PROBLEMS = State._make(int(name == "sums") for name in State._fields)
 
 
 def start(A, B) -> State:
@@ -51,7 +60,7 @@ def start(A, B) -> State:
     return State(
         A=A,
         B=B,
-        at=Derivatives(zero, zero, zero, zero, zero),
+        sums=jnp.zeros((5, *A.shape), A.dtype),
         step_A=zero,
         step_B=zero,
         length=zero,
@@ -90,18 +99,32 @@ def step(state: State, at: Derivatives, change, facts: Facts, options: Options) 
     finite = jnp.isfinite(
         at.g_A + at.g_B + at.h_AA + at.h_AB + at.h_BB + moved.step_A + moved.step_B
     )
-    new = jax.tree.map(partial(jnp.where, finite & sufficient), moved, stayed)
-    new = new._replace(
-        status=jnp.where(unseen & ~finite, int(Status.NON_FINITE), new.status),
-        passes=state.passes + 1,
+    going = running(state)
+    stayed = stayed._replace(
+        status=jnp.where(unseen & ~finite, int(Status.NON_FINITE), stayed.status)
     )
-    new = _pin(new) if options.monotone else new
-    return jax.tree.map(partial(jnp.where, running(state)), new, state)
+    stayed = jax.tree.map(partial(jnp.where, going), stayed, state)
+    accepted = _once(going & finite & sufficient)
+    new = jax.tree.map(partial(jnp.where, accepted), moved, stayed)
+    new = new._replace(passes=jnp.where(going, state.passes + 1, state.passes))
+    return _pin(new) if options.monotone else new
+
+
+def _once(condition):
+    """The same condition, computed once.
+
+    XLA computes what is cheap anew for each of its uses, here for each field of the state, which
+    takes longer to compile than all else of the step. A square root it does not call cheap.
+    """
+    return jnp.sqrt(jnp.where(condition, 1.0, 0.0)) > 0
 
 
 def step_all(state: State, at: Derivatives, change, facts: Facts, options: Options) -> State:
     """`step` for problems [S, G]."""
-    return jax.vmap(jax.vmap(partial(step, options=options)))(state, at, change, facts)
+    all_steps = partial(step, options=options)
+    for _ in range(2):
+        all_steps = jax.vmap(all_steps, in_axes=(_PROBLEMS, 0, 0, 0), out_axes=_PROBLEMS)
+    return all_steps(state, at, change, facts)
 
 
 def newton_direction(at: Derivatives, sigma, pinned):
@@ -129,7 +152,12 @@ def _accept(state, at, facts, options):
     A, B = trial(state)
     step_A, step_B = newton_direction(at, _sigma(facts, options), state.pinned)
     moved = state._replace(
-        A=A, B=B, at=at, step_A=step_A, step_B=step_B, length=jnp.ones_like(state.length)
+        A=A,
+        B=B,
+        sums=jnp.stack(at),
+        step_A=step_A,
+        step_B=step_B,
+        length=jnp.ones_like(state.length),
     )
     iterations = state.iterations + jnp.where(state.length == 0, 0, 1)
     status = jnp.where(iterations >= options.max_iter, int(Status.MAX_ITERATIONS), _RUNNING)

@@ -27,9 +27,9 @@ TALLEST = LARGEST * DEPTH * LANES
 SLAB = 2 * TALLEST
 _SLAB_LANES = 4096
 
-# The usual size where there is a slice per tile row: the state then takes as much memory as the
-# rows, and must stay below those 32 MiB with them.
-_TINY = 256
+# The usual size where there is a slice per tile row: the state then takes more memory than the
+# rows, and should stay in the second-level cache.
+_TINY = 128
 
 # A problem of more rows than the left gets at least as many lanes as the right says: below, half
 # a tile row of padding would weigh more than lanes of neighbours cost.
@@ -89,7 +89,7 @@ def _next_chunk(sizes, first, lanes, ladder):
     heights = -(-sizes[: ladder[-1] * group : group] // (DEPTH * lanes))  # tile rows per slice
     ends = np.cumsum(heights)
     if lanes == 1 and np.searchsorted(ends, LARGEST, side="right") > LARGEST // 8:
-        ladder = tuple(min(size, _TINY) for size in ladder)
+        ladder = tuple(size for size in ladder if size <= _TINY)
     taken = max(1, int(np.searchsorted(ends, ladder[-1], side="right")))
     heights = heights[:taken]
     tile_rows = next(size for size in (*ladder, *_LADDER) if size >= ends[taken - 1])

@@ -122,12 +122,14 @@ def pinned(solution: Solution, options: Options):
 
 def _search(options, inputs, layout, setting) -> State:
     """Pass and decide until every problem has stopped."""
+    from_outside = _rows(inputs, layout)
 
     def advance(state):
         # The barrier keeps XLA from taking out of the loop what does not change in it: a target
         # per row, a mask of the padding. They would be arrays to write, and to read in every pass.
-        trial, now = lax.optimization_barrier((newton.trial(state), inputs))
-        at = _derivatives(now, layout, setting, trial, options)
+        trial, (rows, targets) = lax.optimization_barrier((newton.trial(state), from_outside))
+        at = tiles.evaluate(rows, trial, targets, options.derivatives)
+        at = add_prior(at, inputs.prior, setting, trial)
         change = None
         if options.line_search == "loss":
             change = _loss_change(inputs, layout, setting, (state.A, state.B), trial)
@@ -140,17 +142,20 @@ def _search(options, inputs, layout, setting) -> State:
 
 
 def _derivatives(inputs: Inputs, layout, setting, point, options) -> Derivatives:
-    at = tiles.evaluate(_rows(inputs, layout), point, inputs.targets, options.derivatives)
+    rows, targets = _rows(inputs, layout)
+    at = tiles.evaluate(rows, point, targets, options.derivatives)
     return add_prior(at, inputs.prior, setting, point)
 
 
 def _loss(inputs: Inputs, layout, setting, point):
-    loss = tiles.nll(_rows(inputs, layout), point, inputs.targets)
+    rows, targets = _rows(inputs, layout)
+    loss = tiles.nll(rows, point, targets)
     return loss + penalty(inputs.prior, setting, point)
 
 
 def _loss_change(inputs: Inputs, layout, setting, before, after):
-    change = tiles.nll_change(_rows(inputs, layout), before, after, inputs.targets)
+    rows, targets = _rows(inputs, layout)
+    change = tiles.nll_change(rows, before, after, targets)
     return change + penalty_change(inputs.prior, setting, before, after)
 
 
@@ -176,5 +181,7 @@ def penalty_change(prior: GaussianPrior | None, setting: Setting, before, after)
     return penalty(prior, setting, after) - penalty(prior, setting, before)
 
 
-def _rows(inputs: Inputs, layout: Layout) -> Tiles:
-    return Tiles(scores=inputs.scores, weights=inputs.weights, **layout._asdict())
+def _rows(inputs: Inputs, layout: Layout) -> tuple[Tiles, Targets]:
+    """The rows, and the targets spread over them."""
+    rows = Tiles(scores=inputs.scores, weights=inputs.weights, **layout._asdict())
+    return rows, tiles.spread(rows, inputs.targets)

@@ -83,7 +83,7 @@ def far(dtype):
 def evaluate(tiles: Tiles, point, targets: Targets, derivatives: str) -> Derivatives:
     """The pass: gradient and Hessian of every problem at its point (A, B), each [S, G].
 
-    Here and in the losses below the scores are standardised.
+    Here and in the losses below the scores are standardised, and the targets `spread`.
     """
     weight = 1 if tiles.weights is None else tiles.weights
     terms = _DERIVATIVES[derivatives](*_row_arguments(tiles, point, targets), weight)
@@ -174,10 +174,14 @@ def on_rows(tiles: Tiles, per_problem):
     return per_problem[tiles.owner].reshape(tile_rows, along_p, 1, along_q, 1)
 
 
+def spread(tiles: Tiles, targets: Targets) -> Targets:
+    """The targets of every tile row."""
+    return Targets(*(on_rows(tiles, t) for t in targets))
+
+
 def _row_arguments(tiles, point, targets):
     """What the functions of `objective` take, for every row."""
     A, B = (on_rows(tiles, parameter) for parameter in point)
-    targets = Targets(*(on_rows(tiles, t) for t in targets))
     f = tiles.scores
     return A, B, f, tiles.positive, targets, f < far(f.dtype)
 

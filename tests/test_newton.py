@@ -70,6 +70,19 @@ def test_a_proven_decrease_is_a_decrease(rng, x64):
     assert counts[True] > 15 and counts[False] > 5
 
 
+def test_what_decides_is_computed_once():
+    """XLA would rather compute it anew for each field of the state."""
+    zero = jnp.zeros((8, 128))
+    options = Options().with_tol(zero.dtype)
+
+    def decide(state, at, facts):
+        return newton.step_all(state, at, None, facts, options)
+
+    arguments = newton.start(zero, zero), Derivatives(*[zero] * 5), Facts(*[zero] * 3)
+    text = jax.jit(decide).lower(*arguments).compile().as_text()
+    assert text.count(" is-finite(") <= 2
+
+
 def test_statuses_of_the_search(rng, x64):
     scores, labels = problem(rng, 50)
     _, state = run(scores, labels, Options(max_iter=2), (-9.0, 2.0))

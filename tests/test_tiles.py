@@ -43,6 +43,7 @@ def one_pass(rows, A, B, derivatives):
     n_pos, n_neg = (one_class.total for one_class in tiles.moments(rows, zero, one))
     targets = objective.platt_targets(n_pos, n_neg)
     rows = tiles.standardise(rows, zero, one)
+    targets = tiles.spread(rows, targets)
     loss, before = (tiles.nll(rows, point, targets) for point in ((A, B), (B, A)))
     change = tiles.nll_change(rows, (B, A), (A, B), targets)
     return loss, tiles.evaluate(rows, (A, B), targets, derivatives), change, before
@@ -142,7 +143,8 @@ def test_the_pass_is_one_fused_loop_with_one_exponential():
     ones = jnp.ones(shape)
 
     def sweep(rows, A, B):
-        return tiles.evaluate(rows, (A, B), objective.platt_targets(A, B), "analytic")
+        targets = tiles.spread(rows, objective.platt_targets(A, B))
+        return tiles.evaluate(rows, (A, B), targets, "analytic")
 
     text = jax.jit(sweep).lower(rows, ones, ones).compile().as_text()
     assert text.count(" exponential(") == 1
