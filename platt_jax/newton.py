@@ -60,7 +60,7 @@ def start(A, B) -> State:
     return State(
         A=A,
         B=B,
-        sums=jnp.zeros((5, *A.shape), A.dtype),
+        sums=jnp.stack([zero] * 5),
         step_A=zero,
         step_B=zero,
         length=zero,
