@@ -129,6 +129,7 @@ def fit_segments(
     everything = np.array([len(scores)])
     pooled = fit_problems(everything, take_any, scores.dtype, shared, omitting, progress=False)
 
+    # Only now, when the rows of the pooled fit are gone: each takes as much memory as the rows.
     keys, codes = group(segments)
     prior = _flat_prior(prior, (len(keys),), scores.dtype)
     rows = GroupedRows(codes, len(keys))

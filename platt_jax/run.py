@@ -19,11 +19,6 @@ from platt_jax.threads import in_order
 TakeRows = Callable[[slice, slice], tuple[np.ndarray, np.ndarray, np.ndarray | None]]
 _ALL = slice(None)
 
-# glibc gives freed memory back, to be faulted in again by the next chunk, when more than twice the
-# largest block lies idle that it has seen freed: twice what a chunk needs is too little for three
-# of them. It learns from blocks of up to 32 MiB; one that nobody writes to takes no memory.
-_BLOCK_FREED = 30 << 20
-
 _TOO_SMALL = "the device's memory is too small for this fit"
 
 
@@ -49,7 +44,7 @@ def fit_problems(
             of a problem that fits no chunk.
     """
     options = checks.options(options).with_tol(dtype)
-    np.empty(_BLOCK_FREED, np.uint8)
+    _let_malloc_keep_memory()
 
     def fit_chunk(chunk):
         return _fit_chunk(chunk, take(chunk.problems, _ALL), prior, options)
@@ -68,6 +63,16 @@ def fit_problems(
                     raise
                 most = _smaller_chunks(most, error)
     return results.fit
+
+
+def _let_malloc_keep_memory():
+    """Let the next chunk find the memory of the last one.
+
+    glibc gives freed memory back, to be faulted in again, when more than twice the largest block
+    lies idle that it has seen freed: twice what a chunk needs is too little for three of them. It
+    learns from blocks of up to 32 MiB; one that nobody writes to takes no memory.
+    """
+    np.empty(30 << 20, np.uint8)
 
 
 class _Results:
