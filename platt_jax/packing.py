@@ -153,19 +153,21 @@ def gather(scores, labels, weights, start, size, owner, part) -> Tiles:
     block = DEPTH * lanes  # rows of one problem in a tile row, end to end in the flat arrays
     left = size[owner] - part[:, None] * block
     source = jnp.where(left > 0, start[owner] + part[:, None] * block, 0)
-    there = jnp.arange(block, dtype=jnp.int32)[None, None] < left[..., None]
     blocks = lax.GatherDimensionNumbers(
         offset_dims=(2,), collapsed_slice_dims=(), start_index_map=(0,)
     )
 
-    def place(flat, padding):
+    def place(flat):
         rows = lax.gather(flat, source[..., None], blocks, (block,), mode="promise_in_bounds")
-        return as_tiles(jnp.where(there, rows, padding))
+        return as_tiles(rows)
 
+    number = jnp.arange(block, dtype=jnp.int32).reshape(1, 1, DEPTH, 1, lanes)
+    along_p, along_q = (1, group) if lanes == 1 else (group, 1)
+    there = number < left.reshape(len(owner), along_p, 1, along_q, 1)
     return Tiles(
-        scores=place(_bad_as_infinite(scores), jnp.nan),
-        positive=place(labels > 0, False),
-        weights=None if weights is None else place(weights, 0),
+        scores=jnp.where(there, place(_bad_as_infinite(scores)), jnp.nan),
+        positive=place(labels > 0),
+        weights=None if weights is None else jnp.where(there, place(weights), 0),
         owner=owner,
         sizes=size,
     )

@@ -122,13 +122,14 @@ def pinned(solution: Solution, options: Options):
 
 def _search(options, inputs, layout, setting) -> State:
     """Pass and decide until every problem has stopped."""
-    from_outside = _rows(inputs, layout)
+    from_outside = _rows(inputs, layout), inputs.targets
 
     def advance(state):
         # The barrier keeps XLA from taking out of the loop what does not change in it: a target
         # per row, a mask of the padding. They would be arrays to write, and to read in every pass.
         trial, (rows, targets) = lax.optimization_barrier((newton.trial(state), from_outside))
-        at = tiles.evaluate(rows, trial, targets, options.derivatives)
+        wanted = newton.running(state)
+        at = tiles.evaluate_wanted(rows, wanted, trial, targets, options.derivatives)
         at = add_prior(at, inputs.prior, setting, trial)
         change = None
         if options.line_search == "loss":
@@ -142,20 +143,17 @@ def _search(options, inputs, layout, setting) -> State:
 
 
 def _derivatives(inputs: Inputs, layout, setting, point, options) -> Derivatives:
-    rows, targets = _rows(inputs, layout)
-    at = tiles.evaluate(rows, point, targets, options.derivatives)
+    at = tiles.evaluate(_rows(inputs, layout), point, inputs.targets, options.derivatives)
     return add_prior(at, inputs.prior, setting, point)
 
 
 def _loss(inputs: Inputs, layout, setting, point):
-    rows, targets = _rows(inputs, layout)
-    loss = tiles.nll(rows, point, targets)
+    loss = tiles.nll(_rows(inputs, layout), point, inputs.targets)
     return loss + penalty(inputs.prior, setting, point)
 
 
 def _loss_change(inputs: Inputs, layout, setting, before, after):
-    rows, targets = _rows(inputs, layout)
-    change = tiles.nll_change(rows, before, after, targets)
+    change = tiles.nll_change(_rows(inputs, layout), before, after, inputs.targets)
     return change + penalty_change(inputs.prior, setting, before, after)
 
 
@@ -181,7 +179,5 @@ def penalty_change(prior: GaussianPrior | None, setting: Setting, before, after)
     return penalty(prior, setting, after) - penalty(prior, setting, before)
 
 
-def _rows(inputs: Inputs, layout: Layout) -> tuple[Tiles, Targets]:
-    """The rows, and the targets spread over them."""
-    rows = Tiles(scores=inputs.scores, weights=inputs.weights, **layout._asdict())
-    return rows, tiles.spread(rows, inputs.targets)
+def _rows(inputs: Inputs, layout: Layout) -> Tiles:
+    return Tiles(scores=inputs.scores, weights=inputs.weights, **layout._asdict())

@@ -135,13 +135,11 @@ def _plan(seen, moments, prior, options):
 
 @_compiled
 def _evaluate(rows, state, targets, options):
-    targets = tiles.spread(rows, targets)
     return tiles.evaluate(rows, newton.trial(state), targets, options.derivatives)
 
 
 @_compiled
 def _nll_change(rows, state, targets, options):
-    targets = tiles.spread(rows, targets)
     return tiles.nll_change(rows, (state.A, state.B), newton.trial(state), targets)
 
 
@@ -156,7 +154,7 @@ def _step(state, sums, change, prior, setting, options):
 
 @_compiled
 def _nll(rows, state, targets, options):
-    return tiles.nll(rows, (state.A, state.B), tiles.spread(rows, targets))
+    return tiles.nll(rows, (state.A, state.B), targets)
 
 
 @_compiled

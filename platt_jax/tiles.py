@@ -26,6 +26,10 @@ from platt_jax.objective import Derivatives, Targets
 DEPTH = 8  # rows of data per lane of a tile row
 LANES = 128  # lanes of a tile row, P * Q * w
 
+# Where there are more tile rows, the loop evaluates so many at a time: what its operations hand
+# on to each other then stays in the second-level cache.
+_AT_ONCE = 128
+
 # For programs with passes: XLA takes to vectors of half the width on its own, and a float64 pass
 # takes half the time by the full one.
 COMPILER_OPTIONS = {"xla_cpu_prefer_vector_width": 512}
@@ -83,11 +87,61 @@ def far(dtype):
 def evaluate(tiles: Tiles, point, targets: Targets, derivatives: str) -> Derivatives:
     """The pass: gradient and Hessian of every problem at its point (A, B), each [S, G].
 
-    Here and in the losses below the scores are standardised, and the targets `spread`.
+    Here and in the losses below the scores are standardised.
     """
+    return Derivatives(*_home(tiles, _evaluate_lanes(tiles, point, targets, derivatives)))
+
+
+def evaluate_wanted(tiles: Tiles, wanted, point, targets: Targets, derivatives: str) -> Derivatives:
+    """`evaluate` for the problems that are wanted ([S, G] bool). Others' sums mean nothing.
+
+    Of many tile rows only those are read that hold rows of such a problem, some at a time. A
+    problem's sums are added up in the same order whatever its company.
+    """
+    if len(tiles.owner) <= _AT_ONCE:
+        return evaluate(tiles, point, targets, derivatives)
+    order, batches = _in_batches(jnp.any(wanted, 1)[tiles.owner])
+
+    def add(i, sums):
+        some = _take(tiles, lax.dynamic_slice_in_dim(order, i * _AT_ONCE, _AT_ONCE))
+        lanes = _evaluate_lanes(some, point, targets, derivatives)
+        terms = _side_by_side(some, _sum_together(3, *lanes))
+        return sums.at[some.owner].add(terms, indices_are_sorted=True, mode="drop")
+
+    zero = jnp.zeros_like(point[0])
+    sums = lax.fori_loop(0, batches, add, jnp.stack([zero] * 5, 1))
+    return Derivatives(*(sums[:, i] for i in range(5)))
+
+
+def _in_batches(wanted):
+    """The numbers of the wanted tile rows, then one past the end; and how many batches they are."""
+    tile_rows = len(wanted)
+    length = -(-tile_rows // _AT_ONCE) * _AT_ONCE
+    place = jnp.cumsum(wanted, dtype=jnp.int32) - 1
+    numbers = jnp.arange(tile_rows, dtype=jnp.int32)
+    order = jnp.full(length, tile_rows, jnp.int32)
+    order = order.at[jnp.where(wanted, place, length)].set(numbers, mode="drop")
+    return order, place[-1] // _AT_ONCE + 1
+
+
+def _take(tiles, numbers):
+    """The tile rows of these numbers; one past the end is of no slice."""
+
+    def take(x):
+        return None if x is None else x.at[numbers].get(mode="clip")
+
+    return tiles._replace(
+        scores=take(tiles.scores),
+        positive=take(tiles.positive),
+        weights=take(tiles.weights),
+        owner=tiles.owner.at[numbers].get(mode="fill", fill_value=tiles.grid[0]),
+    )
+
+
+def _evaluate_lanes(tiles, point, targets, derivatives):
     weight = 1 if tiles.weights is None else tiles.weights
     terms = _DERIVATIVES[derivatives](*_row_arguments(tiles, point, targets), weight)
-    return Derivatives(*_home(tiles, _sum_depth(*terms)))
+    return _sum_depth(*terms)
 
 
 def nll(tiles: Tiles, point, targets: Targets):
@@ -170,20 +224,21 @@ def standardise(tiles: Tiles, center, scale) -> Tiles:
 
 def on_rows(tiles: Tiles, per_problem):
     """[S, G] as [R, P, 1, Q, 1], to meet the rows of the problems."""
+    return _along_rows(tiles, per_problem[tiles.owner])
+
+
+def _along_rows(tiles, per_tile_row):
+    """[R, G] as [R, P, 1, Q, 1]."""
     tile_rows, along_p, _, along_q, _ = tiles.scores.shape
-    return per_problem[tiles.owner].reshape(tile_rows, along_p, 1, along_q, 1)
-
-
-def spread(tiles: Tiles, targets: Targets) -> Targets:
-    """The targets of every tile row."""
-    return Targets(*(on_rows(tiles, t) for t in targets))
+    return per_tile_row.reshape(tile_rows, along_p, 1, along_q, 1)
 
 
 def _row_arguments(tiles, point, targets):
     """What the functions of `objective` take, for every row."""
-    A, B = (on_rows(tiles, parameter) for parameter in point)
+    gathered = jnp.stack([*point, *targets], 1)[tiles.owner]  # one gather instead of six
+    A, B, *of_classes = (_along_rows(tiles, gathered[:, i]) for i in range(gathered.shape[1]))
     f = tiles.scores
-    return A, B, f, tiles.positive, targets, f < far(f.dtype)
+    return A, B, f, tiles.positive, Targets(*of_classes), f < far(f.dtype)
 
 
 def _nll_lanes(tiles, point, targets):
@@ -204,10 +259,14 @@ def _home(tiles, lanes):
 
 def _by_slice(segment_reduction, tiles, tile_rows):
     """Several numbers per tile row and problem, each [R, P, Q], reduced to [S, G] in one go."""
-    slices, group = tiles.grid
-    together = jnp.stack(tile_rows, axis=1).reshape(len(tiles.owner), len(tile_rows), group)
+    together, slices = _side_by_side(tiles, tile_rows), tiles.grid[0]
     reduced = segment_reduction(together, tiles.owner, slices, indices_are_sorted=True)
     return [reduced[:, i] for i in range(len(tile_rows))]
+
+
+def _side_by_side(tiles, tile_rows):
+    """Several numbers per tile row and problem, each [R, P, Q], as one array [R, number, G]."""
+    return jnp.stack(tile_rows, axis=1).reshape(len(tiles.owner), len(tile_rows), tiles.grid[1])
 
 
 def _sum_depth(*terms):

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from reference import problem, six_sums
+from reference import batch, problem, six_sums
 
 from platt_jax import objective, packing, tiles
 
@@ -43,7 +43,6 @@ def one_pass(rows, A, B, derivatives):
     n_pos, n_neg = (one_class.total for one_class in tiles.moments(rows, zero, one))
     targets = objective.platt_targets(n_pos, n_neg)
     rows = tiles.standardise(rows, zero, one)
-    targets = tiles.spread(rows, targets)
     loss, before = (tiles.nll(rows, point, targets) for point in ((A, B), (B, A)))
     change = tiles.nll_change(rows, (B, A), (A, B), targets)
     return loss, tiles.evaluate(rows, (A, B), targets, derivatives), change, before
@@ -74,6 +73,31 @@ def test_ragged_pass_is_the_six_sums(dtype, weighted, derivatives, rng, x64):
             np.testing.assert_allclose(got[:, i], expected, rtol=rtol, atol=rtol * scale)
             seen += 1
     assert seen == len(SIZES)
+
+
+@pytest.mark.parametrize("shape", [(30, 1_000), (11, 3_000), (300, 90)])
+def test_unwanted_problems_are_neither_read_nor_in_the_way(shape, rng, monkeypatch, x64):
+    scores, labels = batch(rng, *shape)
+    rows = packing.reshape(jnp.asarray(scores), jnp.asarray(labels), None)
+    rows = tiles.standardise(rows, jnp.zeros(rows.grid), jnp.ones(rows.grid))
+    monkeypatch.setattr(tiles, "_AT_ONCE", 7)  # so that batches begin within problems
+    A, B = (jnp.asarray(rng.normal(size=rows.grid)) for _ in range(2))
+    targets = objective.platt_targets(A * A, B * B)
+
+    def sums(wanted, scores):
+        some = rows._replace(scores=scores)
+        return np.stack(tiles.evaluate_wanted(some, wanted, (A, B), targets, "analytic"))
+
+    everything = sums(np.ones(rows.grid, bool), rows.scores)
+    expected = np.stack(tiles.evaluate(rows, (A, B), targets, "analytic"))
+    np.testing.assert_allclose(everything, expected, rtol=1e-12, atol=1e-12 * expected.max())
+    for share in (0, 0.2, 0.7):
+        wanted = rng.random(rows.grid) < share
+        idle = ~wanted.any(1)[rows.owner]
+        poisoned = jnp.where(idle[:, None, None, None, None], jnp.nan, rows.scores)
+        got = sums(wanted, poisoned)
+        np.testing.assert_array_equal(got[:, wanted], everything[:, wanted])
+        assert not got[:, ~wanted.any(1)].any()
 
 
 @pytest.mark.parametrize("rows", [1, 7, 8, 9, 100, 1000, 1024, 1025, 3000])
@@ -143,7 +167,7 @@ def test_the_pass_is_one_fused_loop_with_one_exponential():
     ones = jnp.ones(shape)
 
     def sweep(rows, A, B):
-        targets = tiles.spread(rows, objective.platt_targets(A, B))
+        targets = objective.platt_targets(A, B)
         return tiles.evaluate(rows, (A, B), targets, "analytic")
 
     text = jax.jit(sweep).lower(rows, ones, ones).compile().as_text()
