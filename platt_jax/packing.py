@@ -27,9 +27,9 @@ TALLEST = LARGEST * DEPTH * LANES
 SLAB = 2 * TALLEST
 _SLAB_LANES = 4096
 
-# The usual size where there is a slice per tile row: the state then takes more memory than the
-# rows, and should stay in the second-level cache.
-_TINY = 128
+# The usual size where each lane is a problem of its own: the state then takes about as much memory
+# as the rows, and should stay in the second-level cache.
+_LARGEST_OF_LANES = 128
 
 # A problem of more rows than the left gets at least as many lanes as the right says: below, half
 # a tile row of padding would weigh more than lanes of neighbours cost.
@@ -86,10 +86,10 @@ def smaller(tile_rows: int) -> int | None:
 def _next_chunk(sizes, first, lanes, ladder):
     """As many of the first problems as fit."""
     group = LANES // lanes
+    if lanes == 1:
+        ladder = tuple(size for size in ladder if size <= _LARGEST_OF_LANES)
     heights = -(-sizes[: ladder[-1] * group : group] // (DEPTH * lanes))  # tile rows per slice
     ends = np.cumsum(heights)
-    if lanes == 1 and np.searchsorted(ends, LARGEST, side="right") > LARGEST // 8:
-        ladder = tuple(size for size in ladder if size <= _TINY)
     taken = max(1, int(np.searchsorted(ends, ladder[-1], side="right")))
     heights = heights[:taken]
     tile_rows = next(size for size in (*ladder, *_LADDER) if size >= ends[taken - 1])
