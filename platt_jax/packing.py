@@ -15,10 +15,10 @@ from jax import lax
 from platt_jax import checks
 from platt_jax.tiles import DEPTH, LANES, Tiles
 
-# Tile rows of a chunk: a small, a middling and the usual size (524,288 rows of data). The usual one
-# keeps what a chunk needs below the 32 MiB from which glibc gives memory back after every call,
-# to be faulted in again by the next: that doubles the time of a fit.
-_LADDER = (16, 128, 512)
+# Tile rows of a chunk. The usual size is the largest (524,288 rows of data). It keeps what a chunk
+# needs below the 32 MiB from which glibc gives memory back after every call, to be faulted in again
+# by the next: that doubles the time of a fit.
+_LADDER = (16, 128, 256, 512)
 LARGEST = _LADDER[-1]
 
 # A problem of more rows than these fits no chunk. It goes by slabs of so many rows, on tile rows of
@@ -27,9 +27,9 @@ TALLEST = LARGEST * DEPTH * LANES
 SLAB = 2 * TALLEST
 _SLAB_LANES = 4096
 
-# The usual size where each lane is a problem of its own: the state then takes about as much memory
-# as the rows, and should stay in the second-level cache.
-_LARGEST_OF_LANES = 128
+# The usual size where every lane is a problem of its own, and where there is a slice per tile row
+# even: the state then takes much memory beside the rows, and should stay in a cache.
+_SMALL, _TINY = 256, 128
 
 # A problem of more rows than the left gets at least as many lanes as the right says: below, half
 # a tile row of padding would weigh more than lanes of neighbours cost.
@@ -86,10 +86,11 @@ def smaller(tile_rows: int) -> int | None:
 def _next_chunk(sizes, first, lanes, ladder):
     """As many of the first problems as fit."""
     group = LANES // lanes
-    if lanes == 1:
-        ladder = tuple(size for size in ladder if size <= _LARGEST_OF_LANES)
     heights = -(-sizes[: ladder[-1] * group : group] // (DEPTH * lanes))  # tile rows per slice
     ends = np.cumsum(heights)
+    if lanes == 1:
+        tiny = np.searchsorted(ends, LARGEST, side="right") > LARGEST // 8
+        ladder = tuple(size for size in ladder if size <= (_TINY if tiny else _SMALL))
     taken = max(1, int(np.searchsorted(ends, ladder[-1], side="right")))
     heights = heights[:taken]
     tile_rows = next(size for size in (*ladder, *_LADDER) if size >= ends[taken - 1])
