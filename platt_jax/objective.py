@@ -82,12 +82,12 @@ def nll(A, B, f, y, targets: Targets, present=True):
 
 
 def nll_factors(A, B, f, y, targets: Targets, present=True):
-    """The loss of a row as (linear, q) with loss = linear - log(q) and q in [1/2, 1].
+    """The loss of a row as (linear, factor) with loss = linear + log(factor), factor in [1, 2].
 
-    The logarithm of a product of eight q costs an eighth of eight logarithms.
+    The logarithm of a product of 32 factors costs what one of them costs.
     """
     distance, target, _ = _less_likely(A, B, f, y, targets, present)
-    return target * distance, 1 / (1 + jnp.exp(-distance))
+    return target * distance, 1 + jnp.exp(-distance)
 
 
 def analytic_derivatives(A, B, f, y, targets: Targets, present=True, weight=1) -> Derivatives:

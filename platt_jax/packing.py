@@ -162,9 +162,9 @@ def gather(scores, labels, weights, start, size, owner, part) -> Tiles:
         rows = lax.gather(flat, source[..., None], blocks, (block,), mode="promise_in_bounds")
         return as_tiles(rows)
 
-    number = jnp.arange(block, dtype=jnp.int32).reshape(1, 1, DEPTH, 1, lanes)
     along_p, along_q = (1, group) if lanes == 1 else (group, 1)
-    there = number < left.reshape(len(owner), along_p, 1, along_q, 1)
+    number = jnp.arange(block, dtype=jnp.int32).reshape(1, 1, block, 1)
+    there = number < left.reshape(len(owner), along_p, 1, along_q)
     return Tiles(
         scores=jnp.where(there, place(_bad_as_infinite(scores)), jnp.nan),
         positive=place(labels > 0),
@@ -184,7 +184,7 @@ def slab(scores, labels, weights, size) -> Tiles:
 
 def slab_tiles(scores, positive, weights) -> Tiles:
     """The arrays of a slab as tiles."""
-    shape = (-1, 1, DEPTH, 1, _SLAB_LANES)
+    shape = (-1, 1, DEPTH * _SLAB_LANES, 1)
     tile_rows = len(scores) // (DEPTH * _SLAB_LANES)
     return Tiles(
         scores=scores.reshape(shape),
@@ -196,11 +196,10 @@ def slab_tiles(scores, positive, weights) -> Tiles:
 
 
 def as_tiles(rows):
-    """Rows [R, G, block] as [R, P, 8, Q, w], G being P, or Q where there is one lane each."""
-    tile_rows, group, block = rows.shape
-    if block == DEPTH:
-        return rows.swapaxes(1, 2)[:, None, :, :, None]
-    return rows.reshape(tile_rows, group, DEPTH, 1, block // DEPTH)
+    """Rows [R, G, block] as [R, P, 8w, Q], G being P, or Q where there is one lane each."""
+    if rows.shape[2] == DEPTH:
+        return rows.swapaxes(1, 2)[:, None]
+    return rows[..., None]
 
 
 def _bad_as_infinite(scores):

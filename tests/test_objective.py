@@ -52,7 +52,7 @@ def test_loss_and_derivatives_match_mpmath(dtype, rng, x64):
     one, zero = jnp.ones(len(margins), dtype), jnp.zeros(len(margins), dtype)
     targets = Targets(*(jnp.full(len(margins), x, dtype) for x in (0.98, 0.01, 0.02, 0.99)))
     args = one, zero, jnp.asarray(margins), y, targets
-    loss, (linear, q) = sum(objective.nll(*args)), objective.nll_factors(*args)
+    loss, (linear, factor) = sum(objective.nll(*args)), objective.nll_factors(*args)
     at = objective.analytic_derivatives(*args)
 
     ends = [(targets.negative, targets.negative_complement)]
@@ -62,7 +62,7 @@ def test_loss_and_derivatives_match_mpmath(dtype, rng, x64):
     eps, tiny = float(np.finfo(dtype).eps), float(np.finfo(dtype).tiny)
     f = margins.astype(float)
     np.testing.assert_allclose(loss, exact[:, 0], rtol=8 * eps)
-    np.testing.assert_allclose(linear - np.log(q), exact[:, 0], rtol=8 * eps, atol=2 * eps)
+    np.testing.assert_allclose(linear + np.log(factor), exact[:, 0], rtol=8 * eps, atol=2 * eps)
     # d1 cancels only where p meets its target, so an absolute error of a few eps is its due.
     np.testing.assert_allclose(at.g_B, exact[:, 1], rtol=8 * eps, atol=2 * eps)
     np.testing.assert_allclose(at.g_A, f * np.asarray(at.g_B, float), rtol=2 * eps)
@@ -90,11 +90,11 @@ def test_padding_contributes_exactly_nothing(dtype, x64):
     y, present = jnp.asarray([True, False, True]), jnp.zeros(3, bool)
     A, B = jnp.full(3, -2.0, dtype), jnp.full(3, 0.5, dtype)
     targets = Targets(*(jnp.full(3, x, dtype) for x in (0.9, 0.1, 0.1, 0.9)))
-    linear, q = objective.nll_factors(A, B, f, y, targets, present)
+    linear, factor = objective.nll_factors(A, B, f, y, targets, present)
     for term in (
         *objective.nll(A, B, f, y, targets, present),
         linear,
-        q - 1,
+        factor - 1,
         *objective.analytic_derivatives(A, B, f, y, targets, present),
         *objective.autodiff_derivatives(A, B, f, y, targets, present),
     ):

@@ -94,7 +94,7 @@ def test_unwanted_problems_are_neither_read_nor_in_the_way(shape, rng, monkeypat
     for share in (0, 0.2, 0.7):
         wanted = rng.random(rows.grid) < share
         idle = ~wanted.any(1)[rows.owner]
-        poisoned = jnp.where(idle[:, None, None, None, None], jnp.nan, rows.scores)
+        poisoned = jnp.where(idle[:, None, None, None], jnp.nan, rows.scores)
         got = sums(wanted, poisoned)
         np.testing.assert_array_equal(got[:, wanted], everything[:, wanted])
         assert not got[:, ~wanted.any(1)].any()
