@@ -47,7 +47,7 @@ class Packed:
                 jax.device_put(
                     (
                         *packing.flat(rows(chunk.problems), chunk.capacity),
-                        (chunk.start, chunk.size, chunk.owner, chunk.part),
+                        chunk.places,
                     )
                 )
                 for chunk in chunks

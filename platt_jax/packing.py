@@ -36,19 +36,25 @@ _SMALL, _TINY = 256, 128
 _LANES_PER_PROBLEM = ((8192, 128), (256, 16), (0, 1))
 
 
+class Places(NamedTuple):
+    """Where the rows of a chunk lie; problem i of the chunk is at slice i // G, place i % G."""
+
+    owner: np.ndarray  # [R] int32: the slice of each tile row
+    start: np.ndarray  # [R, G] int32: its first row of each problem, in the chunk's flat arrays
+    left: np.ndarray  # [R, G] int32: how many rows of the problem begin there, 0 if none
+    size: np.ndarray  # [S, G] int32: number of rows, 0 where there is no problem
+
+
 class Chunk(NamedTuple):
-    """Where the problems of a chunk lie; problem i is at slice i // G, place i % G."""
+    """Problems that share a call, and how they are laid out."""
 
     problems: slice  # of the problems, in the order of the plan
-    start: np.ndarray  # [S, G] int32: first row of each problem, in the chunk's flat arrays
-    size: np.ndarray  # [S, G] int32: number of rows, 0 where there is no problem
-    owner: np.ndarray  # [R] int32: the slice of each tile row
-    part: np.ndarray  # [R] int32: how many tile rows of that slice come before
+    places: Places
 
     @property
     def capacity(self) -> int:
         """Length of the chunk's flat arrays; blocks of rows may be taken past the last row."""
-        return (len(self.owner) + 1) * DEPTH * LANES
+        return (len(self.places.owner) + 1) * DEPTH * LANES
 
 
 def lanes_for(size: int) -> int:
@@ -98,25 +104,28 @@ def _next_chunk(sizes, first, lanes, ladder):
 
     # Room for the slices there are: one per tile row, or far fewer where problems are tall.
     slices = tile_rows // 8 if tile_rows // 8 >= taken else tile_rows
-    owner = np.repeat(np.arange(taken, dtype=np.int32), heights)
-    part = np.arange(len(owner), dtype=np.int32) - np.repeat(ends[:taken] - heights, heights)
     room = np.zeros(slices * group, np.int32)
-    size, start = room.copy(), room.copy()
-    size[: len(sizes)] = sizes
-    start[1 : len(sizes)] = np.cumsum(sizes[:-1])
-    spare = tile_rows - len(owner)
-    # Spare tile rows go to the last slice, past the end of all its problems.
+    room[: len(sizes)] = sizes
     return Chunk(
         problems=slice(first, first + len(sizes)),
-        start=start.reshape(slices, group),
-        size=size.reshape(slices, group),
-        owner=np.concatenate([owner, np.full(spare, slices - 1, np.int32)]),
-        part=np.concatenate([part.astype(np.int32), np.full(spare, _PAST_THE_END, np.int32)]),
+        places=_places(room.reshape(slices, group), heights, tile_rows),
     )
 
 
-# A part so high that no problem of the ladder reaches it, yet part * DEPTH * LANES fits int32.
-_PAST_THE_END = 2**20
+def _places(size, heights, tile_rows) -> Places:
+    """The places of problems of these sizes, whose slices take so many tile rows each."""
+    slices, group = size.shape
+    first = (np.cumsum(size) - size.ravel()).astype(np.int32).reshape(size.shape)
+    used = np.sum(heights)
+    # Spare tile rows go to the last slice; no row is left for them.
+    owner = np.full(tile_rows, slices - 1, np.int32)
+    owner[:used] = np.repeat(np.arange(len(heights)), heights)
+    start, left = np.zeros((2, tile_rows, group), np.int32)
+    part = np.arange(used) - np.repeat(np.cumsum(heights) - heights, heights)
+    before = (part * DEPTH * (LANES // group)).astype(np.int32)[:, None]
+    left[:used] = np.maximum(size[owner[:used]] - before, 0)
+    np.add(first[owner[:used]], before, out=start[:used], where=left[:used] > 0)
+    return Places(owner, start, left, size)
 
 
 def flat(rows, length: int) -> tuple:
@@ -147,30 +156,28 @@ def _aligned(shape, dtype):
     return memory[skipped : skipped + size].view(dtype).reshape(shape)
 
 
-def gather(scores, labels, weights, start, size, owner, part) -> Tiles:
-    """Tiles from the flat arrays of a chunk (see `Chunk`); traceable."""
-    group = start.shape[1]
+def gather(scores, labels, weights, places: Places) -> Tiles:
+    """Tiles from the flat arrays of a chunk; traceable."""
+    tile_rows, group = places.start.shape
     lanes = LANES // group
     block = DEPTH * lanes  # rows of one problem in a tile row, end to end in the flat arrays
-    left = size[owner] - part[:, None] * block
-    source = jnp.where(left > 0, start[owner] + part[:, None] * block, 0)
-    blocks = lax.GatherDimensionNumbers(
+    dimensions = lax.GatherDimensionNumbers(
         offset_dims=(2,), collapsed_slice_dims=(), start_index_map=(0,)
     )
 
     def place(flat):
-        rows = lax.gather(flat, source[..., None], blocks, (block,), mode="promise_in_bounds")
-        return as_tiles(rows)
+        start = places.start[..., None]
+        return as_tiles(lax.gather(flat, start, dimensions, (block,), mode="promise_in_bounds"))
 
     along_p, along_q = (1, group) if lanes == 1 else (group, 1)
     number = jnp.arange(block, dtype=jnp.int32).reshape(1, 1, block, 1)
-    there = number < left.reshape(len(owner), along_p, 1, along_q)
+    there = number < places.left.reshape(tile_rows, along_p, 1, along_q)
     return Tiles(
-        scores=jnp.where(there, place(_bad_as_infinite(scores)), jnp.nan),
-        positive=place(labels > 0),
+        scores=jnp.where(there, _bad_as_infinite(place(scores)), jnp.nan),
+        positive=place(labels) > 0,
         weights=None if weights is None else jnp.where(there, place(weights), 0),
-        owner=owner,
-        sizes=size,
+        owner=jnp.asarray(places.owner),
+        sizes=jnp.asarray(places.size),
     )
 
 

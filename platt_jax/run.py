@@ -134,24 +134,23 @@ def _fit_tall(i, size, take, prior, options) -> Fit:
 def _fit_chunk(chunk, rows, prior, options) -> Fit:
     flat = packing.flat(rows, chunk.capacity)
     if prior is not None:
-        shape = chunk.start.shape
+        shape = chunk.places.size.shape
         prior = GaussianPrior(
             *(
-                packing.lengthen(leaf[chunk.problems], chunk.start.size).reshape(
+                packing.lengthen(leaf[chunk.problems], chunk.places.size.size).reshape(
                     shape + leaf.shape[1:]
                 )
                 for leaf in prior
             )
         )
-    layout = (chunk.start, chunk.size, chunk.owner, chunk.part)
-    fitted = _solve_chunk(*flat, layout, prior, options=options)
+    fitted = _solve_chunk(*flat, chunk.places, prior, options=options)
     problems = chunk.problems.stop - chunk.problems.start
     return jax.tree.map(lambda x: _lead_with_problems(x)[:problems], fitted)
 
 
 @partial(jax.jit, static_argnames="options", compiler_options=tiles.COMPILER_OPTIONS)
-def _solve_chunk(scores, labels, weights, layout, prior, options):
-    return solve_tiles(packing.gather(scores, labels, weights, *layout), prior, options)
+def _solve_chunk(scores, labels, weights, places, prior, options):
+    return solve_tiles(packing.gather(scores, labels, weights, places), prior, options)
 
 
 def _lead_with_problems(x):

@@ -27,13 +27,12 @@ def tiles_of(chunk, scores, labels, weights, first_row):
 
     def flat(x):
         out = np.zeros(chunk.capacity, x.dtype)
-        rows = x[first_row : first_row + chunk.size.sum()]
+        rows = x[first_row : first_row + chunk.places.size.sum()]
         out[: len(rows)] = rows
         return jnp.asarray(out)
 
     weights = None if weights is None else flat(weights)
-    layout = (jnp.asarray(x) for x in (chunk.start, chunk.size, chunk.owner, chunk.part))
-    return jax.jit(packing.gather)(flat(scores), flat(labels), weights, *layout)
+    return jax.jit(packing.gather)(flat(scores), flat(labels), weights, chunk.places)
 
 
 @partial(jax.jit, static_argnames="derivatives")
@@ -59,7 +58,7 @@ def test_ragged_pass_is_the_six_sums(dtype, weighted, derivatives, rng, x64):
     seen = 0
     for chunk in packing.chunks(SIZES):
         rows = tiles_of(chunk, scores, labels, weights, starts[chunk.problems.start])
-        shape = chunk.start.shape
+        shape = chunk.places.size.shape
         A, B = (jnp.asarray(rng.normal(size=shape), dtype) for _ in range(2))
         loss, at, change, before = one_pass(rows, A, B, derivatives)
         np.testing.assert_allclose(change, loss - before, rtol=rtol, atol=rtol * np.max(loss))
@@ -140,7 +139,7 @@ def test_any_mix_of_sizes_uses_few_shapes(rng):
         plan = list(packing.chunks(sizes))
         assert [c.problems.start for c in plan] == [0, *(c.problems.stop for c in plan[:-1])]
         assert plan[-1].problems.stop == len(sizes)
-        shapes |= {(len(c.owner), c.start.shape) for c in plan}
+        shapes |= {(len(c.places.owner), c.places.size.shape) for c in plan}
         slots = sum(c.capacity for c in plan)
         assert slots <= 1.25 * sizes.sum() + 3 * 1024 * 1024
     assert len(shapes) <= 12
