@@ -178,20 +178,29 @@ def moments(tiles: Tiles, center, scale) -> tuple[Moments, Moments]:
 def summarise(tiles: Tiles) -> Summary:
     """The ranges of the scores by class, and which problems hold a row that is not finite."""
     tiles = _in_lanes(tiles)
-    f, inf = tiles.scores, jnp.asarray(jnp.inf, tiles.scores.dtype)
-    counts = True if tiles.weights is None else tiles.weights > 0
-    lows_highs = [
-        jnp.where(_of_class(tiles, label) & counts, sign * f, inf)
-        for label in (True, False)
-        for sign in (1, -1)
-    ]
-    operands = [jnp.where(bad_rows(tiles), -inf, 0), *lows_highs]
-    if tiles.weights is not None:
-        operands.append(jnp.where(counts, tiles.weights, inf))
-    least = _by_slice(jax.ops.segment_min, tiles, _least(3, *_least(2, *operands)))
+    inf = jnp.asarray(jnp.inf, tiles.scores.dtype)
+    bad = jnp.where(bad_rows(tiles), -inf, 0)
+    if tiles.weights is None:
+        lanes = _least(2, bad, *_range_ends(tiles))
+    else:
+        # In two, for XLA would not make one loop of it that takes several rows at once.
+        counts = tiles.weights > 0
+        bad, lightest = _least(2, bad, jnp.where(counts, tiles.weights, inf))
+        heavy = tiles._replace(scores=jnp.where(counts, tiles.scores, jnp.nan))
+        lanes = [bad, *_least(2, *_range_ends(heavy)), lightest]
+    least = _by_slice(jax.ops.segment_min, tiles, _least(3, *lanes))
     bad, low_pos, high_pos, low_neg, high_neg, *weight = least
     lightest = weight[0] if weight else jnp.ones_like(bad)
     return Summary(bad < 0, low_pos, -high_pos, low_neg, -high_neg, lightest)
+
+
+def _range_ends(tiles):
+    """For the least and the greatest score of each class, what the least is to be taken of."""
+    return [
+        jnp.where(_of_class(tiles, label), sign * tiles.scores, jnp.inf)
+        for label in (True, False)
+        for sign in (1, -1)
+    ]
 
 
 def _of_class(tiles, label):
@@ -259,13 +268,12 @@ def _row_arguments(tiles, point, targets):
 
 def _nll_lanes(tiles, point, targets):
     tiles = _in_lanes(tiles)
-    row = _row_arguments(tiles, point, targets)
+    linear, factor = objective.nll_factors(*_row_arguments(tiles, point, targets))
     if tiles.weights is None:
-        return _sum_with_logs(*objective.nll_factors(*row))
-    linear, rest = objective.nll(*row)
+        return _sum_with_logs(linear, factor)
     # Weight 0 times an overflowing loss is to be 0.
-    weighted = [jnp.where(tiles.weights == 0, 0, tiles.weights * term) for term in (linear, rest)]
-    return _sum_depth(*weighted)
+    terms = (jnp.where(tiles.weights == 0, 0, tiles.weights * x) for x in (linear, jnp.log(factor)))
+    return _sum_depth(*terms)
 
 
 def _home(tiles, lanes):
