@@ -96,15 +96,15 @@ def gaussian_start(shape: ClassShape, n_pos, n_neg, targets: Targets):
     slope, B is the log-odds of the mean target, which is then the optimum.
     """
     apart = shape.mean_pos - shape.mean_neg
-    steepest = (jnp.log(n_pos + 1) + jnp.log(n_neg + 1)) / jnp.where(apart == 0, 1, jnp.abs(apart))
+    # As few logarithms as will do: they take longer than all else here.
+    steepest = jnp.log((n_pos + 1) * (n_neg + 1)) / jnp.where(apart == 0, 1, jnp.abs(apart))
     both = (n_pos > 0) & (n_neg > 0) & (shape.variance > 0)
     slope = jnp.where(both, apart / jnp.where(both, shape.variance, 1), 0)
     A = -jnp.clip(slope, -steepest, steepest)
     ones = n_pos * targets.positive + n_neg * targets.negative
     zeros = n_pos * targets.positive_complement + n_neg * targets.negative_complement
     mixed = (ones > 0) & (zeros > 0)
-    _, smoothed = prior_start(n_pos, n_neg)
-    B = jnp.where(mixed, jnp.log(zeros / jnp.where(mixed, ones, 1)), smoothed)
+    B = jnp.log(jnp.where(mixed, zeros, n_neg + 1) / jnp.where(mixed, ones, n_pos + 1))
     return A, B - A * (shape.mean_pos + shape.mean_neg) / 2
 
 

@@ -1,15 +1,16 @@
 """Rows as tiles, and the pass over them: the only code that touches rows.
 
-A tile row holds rows of data of a slice of G problems, as [P, 8, Q, w]: problem p * Q + q of the
+A tile row holds rows of data of a slice of G problems, as [P, 8w, Q]: problem p * Q + q of the
 slice has w lanes, each 8 deep. Large problems have one slice each, small ones lie side by side:
 along P with lanes of their own, or, if tiny, along Q with one lane each. Consecutive tile rows
 continue the same slice; `owner` says which. So problems of any sizes lie in arrays of one shape.
 Whatever is not a row of data is padding and contributes exactly nothing. Its score says so: NaN at
 first, and `far` once the scores are standardised, for what is finite times 0 is 0 without a mask.
 
-Why 8: XLA unrolls a reduction over up to 8 elements and vectorises over the lanes behind it.
-Why five sums at once and the loss apart: five are one fused loop with one exponential per row; a
-weighted loss as the sixth breaks the fusion and costs several times the rest.
+Sums are taken of the lanes, [P, 8, Q, w], along the 8: XLA unrolls a reduction over up to 8
+elements and vectorises over the lanes behind it. Five sums at once and the loss apart: five are one
+fused loop with one exponential per row; a weighted loss as the sixth breaks the fusion and costs
+several times the rest. Elementwise, the fewer axes the faster.
 """
 
 from collections.abc import Callable
