@@ -37,7 +37,10 @@ _LANES_PER_PROBLEM = ((8192, 128), (256, 16), (0, 1))
 
 
 class Places(NamedTuple):
-    """Where the rows of a chunk lie; problem i of the chunk is at slice i // G, place i % G."""
+    """Where the rows of a chunk lie; problem i of the chunk is at slice i // G, place i % G.
+
+    Reckoned by the host, for XLA would do it anew for every row.
+    """
 
     owner: np.ndarray  # [R] int32: the slice of each tile row
     start: np.ndarray  # [R, G] int32: its first row of each problem, in the chunk's flat arrays
@@ -184,9 +187,7 @@ def gather(scores, labels, weights, places: Places) -> Tiles:
 def slab(scores, labels, weights, size) -> Tiles:
     """Tiles of one problem from the first `size` places of a slab; traceable."""
     there = jnp.arange(len(scores), dtype=jnp.int32) < size
-    return slab_tiles(
-        jnp.where(there, _bad_as_infinite(scores), jnp.nan), there & (labels > 0), weights
-    )
+    return slab_tiles(jnp.where(there, _bad_as_infinite(scores), jnp.nan), labels > 0, weights)
 
 
 def slab_tiles(scores, positive, weights) -> Tiles:

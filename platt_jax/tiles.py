@@ -90,7 +90,8 @@ def evaluate(tiles: Tiles, point, targets: Targets, derivatives: str) -> Derivat
 
     Here and in the losses below the scores are standardised.
     """
-    return Derivatives(*_home(tiles, _evaluate_lanes(tiles, point, targets, derivatives)))
+    of_tile_rows = [x[tiles.owner] for x in (*point, *targets)]
+    return Derivatives(*_home(tiles, _evaluate_lanes(tiles, of_tile_rows, derivatives)))
 
 
 def evaluate_wanted(tiles: Tiles, wanted, point, targets: Targets, derivatives: str) -> Derivatives:
@@ -99,18 +100,23 @@ def evaluate_wanted(tiles: Tiles, wanted, point, targets: Targets, derivatives: 
     Of many tile rows only those are read that hold rows of such a problem, some at a time. A
     problem's sums are added up in the same order whatever its company.
     """
+    of_problems = jnp.stack([*point, *targets], 1)
+
+    def lanes(tiles):
+        gathered = of_problems[tiles.owner]  # one gather for all six
+        of_tile_rows = [gathered[:, i] for i in range(gathered.shape[1])]
+        return _evaluate_lanes(tiles, of_tile_rows, derivatives)
+
     if len(tiles.owner) <= _AT_ONCE:
-        return evaluate(tiles, point, targets, derivatives)
+        return Derivatives(*_home(tiles, lanes(tiles)))
     order, batches = _in_batches(jnp.any(wanted, 1)[tiles.owner])
 
     def add(i, sums):
         some = _take(tiles, lax.dynamic_slice_in_dim(order, i * _AT_ONCE, _AT_ONCE))
-        lanes = _evaluate_lanes(some, point, targets, derivatives)
-        terms = _side_by_side(some, _sum_together(3, *lanes))
+        terms = _side_by_side(some, _sum_together(3, *lanes(some)))
         return sums.at[some.owner].add(terms, indices_are_sorted=True, mode="drop")
 
-    zero = jnp.zeros_like(point[0])
-    sums = lax.fori_loop(0, batches, add, jnp.stack([zero] * 5, 1))
+    sums = lax.fori_loop(0, batches, add, jnp.zeros_like(of_problems[:, :5]))
     return Derivatives(*(sums[:, i] for i in range(5)))
 
 
@@ -139,10 +145,11 @@ def _take(tiles, numbers):
     )
 
 
-def _evaluate_lanes(tiles, point, targets, derivatives):
+def _evaluate_lanes(tiles, of_tile_rows, derivatives):
+    """The sums per lane, for A, B and the targets of every tile row and problem, each [R, G]."""
     tiles = _in_lanes(tiles)
     weight = 1 if tiles.weights is None else tiles.weights
-    terms = _DERIVATIVES[derivatives](*_row_arguments(tiles, point, targets), weight)
+    terms = _DERIVATIVES[derivatives](*_row_arguments(tiles, of_tile_rows), weight)
     return _sum_depth(*terms)
 
 
@@ -172,8 +179,12 @@ def moments(tiles: Tiles, center, scale) -> tuple[Moments, Moments]:
     terms = [jnp.where(of_class, power, 0) for of_class in classes for power in powers]
     sums = _home(tiles, _sum_depth(*terms))
     of_pos, of_neg = sums[: len(powers)], sums[len(powers) :]
-    # Without weights the fourth is the first.
-    return Moments(*(*of_pos, of_pos[0])[:4]), Moments(*(*of_neg, of_neg[0])[:4])
+    if tiles.weights is None:
+        # A count has no derivative, but JAX would carry zeros back to every row.
+        of_pos, of_neg = (
+            [lax.stop_gradient(n), *rest, lax.stop_gradient(n)] for n, *rest in (of_pos, of_neg)
+        )
+    return Moments(*of_pos), Moments(*of_neg)
 
 
 def summarise(tiles: Tiles) -> Summary:
@@ -259,17 +270,17 @@ def _in_lanes(tiles):
     )
 
 
-def _row_arguments(tiles, point, targets):
+def _row_arguments(tiles, of_tile_rows):
     """What the functions of `objective` take, for every row."""
-    gathered = jnp.stack([*point, *targets], 1)[tiles.owner]  # one gather instead of six
-    A, B, *of_classes = (_along_rows(tiles, gathered[:, i]) for i in range(gathered.shape[1]))
+    A, B, *of_classes = (_along_rows(tiles, x) for x in of_tile_rows)
     f = tiles.scores
     return A, B, f, tiles.positive, Targets(*of_classes), f < far(f.dtype)
 
 
 def _nll_lanes(tiles, point, targets):
     tiles = _in_lanes(tiles)
-    linear, factor = objective.nll_factors(*_row_arguments(tiles, point, targets))
+    of_tile_rows = [x[tiles.owner] for x in (*point, *targets)]
+    linear, factor = objective.nll_factors(*_row_arguments(tiles, of_tile_rows))
     if tiles.weights is None:
         return _sum_with_logs(linear, factor)
     # Weight 0 times an overflowing loss is to be 0.
