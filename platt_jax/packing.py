@@ -13,6 +13,7 @@ import numpy as np
 from jax import lax
 
 from platt_jax import checks
+from platt_jax.objective import Array
 from platt_jax.tiles import DEPTH, LANES, Tiles
 
 # Tile rows of a chunk. The usual size is the largest (524,288 rows of data). It keeps what a chunk
@@ -42,10 +43,10 @@ class Places(NamedTuple):
     Reckoned by the host, for XLA would do it anew for every row.
     """
 
-    owner: np.ndarray  # [R] int32: the slice of each tile row
-    start: np.ndarray  # [R, G] int32: its first row of each problem, in the chunk's flat arrays
-    left: np.ndarray  # [R, G] int32: how many rows of the problem begin there, 0 if none
-    size: np.ndarray  # [S, G] int32: number of rows, 0 where there is no problem
+    owner: Array  # [R] int32: the slice of each tile row
+    start: Array  # [R, G] int32: its first row of each problem, in the chunk's flat arrays
+    left: Array  # [R, G] int32: how many rows of the problem begin there, 0 if none
+    size: Array  # [S, G] int32: number of rows, 0 where there is no problem
 
 
 class Chunk(NamedTuple):

@@ -14,7 +14,6 @@ several times the rest. Elementwise, the fewer axes the faster.
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -23,6 +22,7 @@ from jax import lax
 
 from platt_jax import objective
 from platt_jax.objective import Derivatives, Targets
+from platt_jax.reductions import least, sum_together, sum_with_logs
 
 DEPTH = 8  # rows of data per lane of a tile row
 LANES = 128  # lanes of a tile row, P * Q * w
@@ -90,8 +90,8 @@ def evaluate(tiles: Tiles, point, targets: Targets, derivatives: str) -> Derivat
 
     Here and in the losses below the scores are standardised.
     """
-    of_tile_rows = [x[tiles.owner] for x in (*point, *targets)]
-    return Derivatives(*_home(tiles, _evaluate_lanes(tiles, of_tile_rows, derivatives)))
+    lanes = _evaluate_lanes(tiles, _of_tile_rows(tiles, point, targets), derivatives)
+    return Derivatives(*_home(tiles, lanes))
 
 
 def evaluate_wanted(tiles: Tiles, wanted, point, targets: Targets, derivatives: str) -> Derivatives:
@@ -113,7 +113,7 @@ def evaluate_wanted(tiles: Tiles, wanted, point, targets: Targets, derivatives: 
 
     def add(i, sums):
         some = _take(tiles, lax.dynamic_slice_in_dim(order, i * _AT_ONCE, _AT_ONCE))
-        terms = _side_by_side(some, _sum_together(3, *lanes(some)))
+        terms = _side_by_side(some, sum_together(3, *lanes(some)))
         return sums.at[some.owner].add(terms, indices_are_sorted=True, mode="drop")
 
     sums = lax.fori_loop(0, batches, add, jnp.zeros_like(of_problems[:, :5]))
@@ -146,7 +146,7 @@ def _take(tiles, numbers):
 
 
 def _evaluate_lanes(tiles, of_tile_rows, derivatives):
-    """The sums per lane, for A, B and the targets of every tile row and problem, each [R, G]."""
+    """The sums per lane; see `_of_tile_rows`."""
     tiles = _in_lanes(tiles)
     weight = 1 if tiles.weights is None else tiles.weights
     terms = _DERIVATIVES[derivatives](*_row_arguments(tiles, of_tile_rows), weight)
@@ -193,15 +193,15 @@ def summarise(tiles: Tiles) -> Summary:
     inf = jnp.asarray(jnp.inf, tiles.scores.dtype)
     bad = jnp.where(bad_rows(tiles), -inf, 0)
     if tiles.weights is None:
-        lanes = _least(2, bad, *_range_ends(tiles))
+        lanes = least(2, bad, *_range_ends(tiles))
     else:
         # In two, for XLA would not make one loop of it that takes several rows at once.
         counts = tiles.weights > 0
-        bad, lightest = _least(2, bad, jnp.where(counts, tiles.weights, inf))
+        bad, lightest = least(2, bad, jnp.where(counts, tiles.weights, inf))
         heavy = tiles._replace(scores=jnp.where(counts, tiles.scores, jnp.nan))
-        lanes = [bad, *_least(2, *_range_ends(heavy)), lightest]
-    least = _by_slice(jax.ops.segment_min, tiles, _least(3, *lanes))
-    bad, low_pos, high_pos, low_neg, high_neg, *weight = least
+        lanes = [bad, *least(2, *_range_ends(heavy)), lightest]
+    ends = _by_slice(jax.ops.segment_min, tiles, least(3, *lanes))
+    bad, low_pos, high_pos, low_neg, high_neg, *weight = ends
     lightest = weight[0] if weight else jnp.ones_like(bad)
     return Summary(bad < 0, low_pos, -high_pos, low_neg, -high_neg, lightest)
 
@@ -270,6 +270,11 @@ def _in_lanes(tiles):
     )
 
 
+def _of_tile_rows(tiles, point, targets):
+    """A, B and the targets of every tile row and problem, each [R, G]."""
+    return [x[tiles.owner] for x in (*point, *targets)]
+
+
 def _row_arguments(tiles, of_tile_rows):
     """What the functions of `objective` take, for every row."""
     A, B, *of_classes = (_along_rows(tiles, x) for x in of_tile_rows)
@@ -279,18 +284,18 @@ def _row_arguments(tiles, of_tile_rows):
 
 def _nll_lanes(tiles, point, targets):
     tiles = _in_lanes(tiles)
-    of_tile_rows = [x[tiles.owner] for x in (*point, *targets)]
-    linear, factor = objective.nll_factors(*_row_arguments(tiles, of_tile_rows))
+    row = _row_arguments(tiles, _of_tile_rows(tiles, point, targets))
     if tiles.weights is None:
-        return _sum_with_logs(linear, factor)
-    # Weight 0 times an overflowing loss is to be 0.
-    terms = (jnp.where(tiles.weights == 0, 0, tiles.weights * x) for x in (linear, jnp.log(factor)))
+        return sum_with_logs(*objective.nll_factors(*row))
+    # Weight 0 times an overflowing loss is to be 0. And not by factors: a heavy row that is fitted
+    # well would lose its loss to rounding.
+    terms = (jnp.where(tiles.weights == 0, 0, tiles.weights * x) for x in objective.nll(*row))
     return _sum_depth(*terms)
 
 
 def _home(tiles, lanes):
     """Several sums per lane, each [R, P, Q, w], brought home to their problems, each [S, G]."""
-    return _by_slice(jax.ops.segment_sum, tiles, _sum_together(3, *lanes))
+    return _by_slice(jax.ops.segment_sum, tiles, sum_together(3, *lanes))
 
 
 def _by_slice(segment_reduction, tiles, tile_rows):
@@ -307,66 +312,4 @@ def _side_by_side(tiles, tile_rows):
 
 def _sum_depth(*terms):
     """The sums per lane, each [R, P, Q, w], of terms [R, P, 8, Q, w]."""
-    return _sum_together(2, *terms)
-
-
-# Several operands in one reduction are one fused loop; one operand alone XLA takes for a case of
-# its own, and a slow one. JAX has no derivative rule for several, hence the rules below: tangents
-# take the plain sums, which JAX can transpose.
-
-
-@partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _sum_together(axis, *terms):
-    """Sums over an axis, all of them in one fused loop."""
-    zeros = tuple(jnp.zeros((), term.dtype) for term in terms)
-    return tuple(lax.reduce(terms, zeros, _add_all, dimensions=(axis,)))
-
-
-@_sum_together.defjvp
-def _sum_together_jvp(axis, primals, tangents):
-    return _sum_together(axis, *primals), tuple(jnp.sum(tangent, axis) for tangent in tangents)
-
-
-@jax.custom_jvp
-def _sum_with_logs(linear, factor):
-    """Sums of linear and of log(factor), with one logarithm for the product of many factors.
-
-    Over the depth, and over the quarters of the lanes where there are that many: [R, P, Q, w / 4].
-    """
-    start = [jnp.zeros((), linear.dtype), jnp.ones((), factor.dtype)]
-    both = lax.reduce([linear, factor], start, _add_multiply, dimensions=(2,))
-    both = lax.reduce([_quarters(x) for x in both], start, _add_multiply, dimensions=(3,))
-    return both[0], jnp.log(both[1])
-
-
-@_sum_with_logs.defjvp
-def _sum_with_logs_jvp(primals, tangents):
-    (linear_dot, factor_dot), (_, factor) = tangents, primals
-    dots = (_quarters(jnp.sum(x, 2)).sum(3) for x in (linear_dot, factor_dot / factor))
-    return _sum_with_logs(*primals), tuple(dots)
-
-
-def _quarters(lanes):
-    """[R, P, Q, w] as [R, P, Q, 4, w / 4], or [R, P, Q, 1, w] where 4 does not divide w."""
-    *lead, w = lanes.shape
-    number = 4 if w % 4 == 0 else 1
-    return lanes.reshape(*lead, number, w // number)
-
-
-def _least(axis, *terms):
-    """The least along an axis, of all of the terms in one fused loop; none of them is NaN."""
-    inf = tuple(jnp.asarray(jnp.inf, term.dtype) for term in terms)
-    return lax.reduce(terms, inf, _lesser_all, dimensions=(axis,))
-
-
-def _add_all(a, b):
-    return tuple(x + y for x, y in zip(a, b, strict=True))
-
-
-def _lesser_all(a, b):
-    # Not jnp.minimum, which takes twice as long for the sake of NaN.
-    return tuple(jnp.where(x < y, x, y) for x, y in zip(a, b, strict=True))
-
-
-def _add_multiply(a, b):
-    return [a[0] + b[0], a[1] * b[1]]
+    return sum_together(2, *terms)

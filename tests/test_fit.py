@@ -3,13 +3,12 @@
 import dataclasses
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from reference import batch, problem, six_sums
 
 import platt_jax as pj
-from platt_jax import Fit, Flag, GaussianPrior, Options, frame, packing, run
+from platt_jax import Fit, Flag, GaussianPrior, Options, packing, run
 
 FIELDS = [field.name for field in dataclasses.fields(Fit)]
 
@@ -253,18 +252,3 @@ def test_labels_come_in_three_codings_and_broadcast(rng):
     assert shaped.A.shape == (2, 3) and shaped.hessian.shape == (2, 3, 2, 2)
     np.testing.assert_allclose(shaped.A.ravel(), expected.A, rtol=1e-10)
     assert np.shape(pj.fit(scores[0], labels).A) == ()
-
-
-# --- degenerate problems -------------------------------------------------------------------------
-
-
-def test_scales_are_powers_of_two(dtype, rng, x64):
-    """A scale that were none would round the scores once more."""
-    kind = np.finfo(dtype)
-    spread = 2 ** rng.uniform(kind.minexp + 1, kind.maxexp - 2, 10_000)
-    scale = np.asarray(frame._power_of_two_over(jnp.asarray(spread, dtype)))
-    assert scale.dtype == dtype
-    np.testing.assert_array_equal(np.frexp(scale)[0], 0.5)
-    product = scale * spread.astype(dtype)
-    assert np.all((product >= 0.5) & (product < 1))
-    assert frame._power_of_two_over(jnp.zeros((), dtype)) == 1

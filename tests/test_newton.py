@@ -4,6 +4,7 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+import mpmath
 import numpy as np
 import pytest
 from reference import appendix_3, problem, six_sums, targets
@@ -68,6 +69,16 @@ def test_a_proven_decrease_is_a_decrease(rng, x64):
                 assert not proven or change <= 1e-4 * float(state.length) * slope + rounding
                 counts[proven] += 1
     assert counts[True] > 15 and counts[False] > 5
+
+
+def test_the_share_of_the_curvature_is_what_it_says(dtype, x64):
+    """Integrated twice from the far end; the series and the formula meet at 0.3."""
+    x = np.concatenate([np.geomspace(1e-8, 1e3, 200), [0.2999, 0.3, 0.3001]]).astype(dtype)
+    with mpmath.workdps(60):
+        exact = [
+            float((mpmath.exp(-mpmath.mpf(v)) + v - 1) / mpmath.mpf(v) ** 2) for v in x.tolist()
+        ]
+    np.testing.assert_allclose(newton._backward_share(jnp.asarray(x)), exact, rtol=5e-6)
 
 
 def test_what_decides_is_computed_once():

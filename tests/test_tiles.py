@@ -159,15 +159,29 @@ def test_summary_and_moments(rng, x64):
     assert np.ravel(neg.second)[0] == pytest.approx((4 + 36) / 4)
 
 
-def test_the_pass_is_one_fused_loop_with_one_exponential():
+@pytest.mark.parametrize("of_all", [True, False])
+def test_the_pass_is_one_fused_loop_with_one_exponential(of_all):
     """The layout is worth its trouble only as long as XLA keeps the five sums in one fusion."""
     rows = packing.reshape(jnp.zeros((256, 4096)), jnp.zeros((256, 4096), jnp.int8), None)
     shape = (256, 1)
     ones = jnp.ones(shape)
 
     def sweep(rows, A, B):
-        targets = objective.platt_targets(A, B)
-        return tiles.evaluate(rows, (A, B), targets, "analytic")
+        arguments = (A, B), objective.platt_targets(A, B), "analytic"
+        if of_all:
+            return tiles.evaluate(rows, *arguments)
+        return tiles.evaluate_wanted(rows, A > 0, *arguments)
 
     text = jax.jit(sweep).lower(rows, ones, ones).compile().as_text()
     assert text.count(" exponential(") == 1
+
+
+def test_a_heavy_row_that_is_fitted_well_keeps_its_loss():
+    """Float32 rounds 1 + e to 1 where the loss, log(1 + e), is 3e-9; a weight makes it 3e3."""
+    scores, labels = np.float32([[20, -1, 1]]), jnp.array([[1, 0, 1]])
+    rows = packing.reshape(jnp.asarray(scores), labels, jnp.float32([[1e12, 1, 1]]))
+    zero, one = jnp.zeros((1, 1)), jnp.ones((1, 1))
+    rows = tiles.standardise(rows, zero, one)
+    loss = tiles.nll(rows, (-one, zero), objective.plain_targets(one, one))
+    expected = 1e12 * np.log1p(np.exp(-20.0)) + 2 * np.log1p(np.exp(-1.0))
+    assert loss.item() == pytest.approx(expected, rel=1e-6)
