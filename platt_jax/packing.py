@@ -14,27 +14,45 @@ from jax import lax
 
 from platt_jax import checks
 from platt_jax.objective import Array
-from platt_jax.tiles import DEPTH, LANES, Tiles
+from platt_jax.tiles import DEPTH, Tiles
 
-# Tile rows of a chunk. The usual size is the largest (524,288 rows of data). It keeps what a chunk
-# needs below the 32 MiB from which glibc gives memory back after every call, to be faulted in again
-# by the next: that doubles the time of a fit.
-_LADDER = (16, 128, 256, 512)
+# Rows of a chunk. The usual size is the largest: it keeps what a chunk needs below the 32 MiB from
+# which glibc gives memory back after every call, to be faulted in again by the next: that doubles
+# the time of a fit.
+_LADDER = (16_384, 131_072, 262_144, 524_288)
 LARGEST = _LADDER[-1]
 
 # A problem of more rows than these fits no chunk. It goes by slabs of so many rows, on tile rows of
 # more lanes: from memory, eight long streams come faster than eight short ones.
-TALLEST = LARGEST * DEPTH * LANES
+TALLEST = LARGEST
 SLAB = 2 * TALLEST
 _SLAB_LANES = 4096
 
-# The usual size where every lane is a problem of its own, and where there is a slice per tile row
-# even: the state then takes much memory beside the rows, and should stay in a cache.
-_SMALL, _TINY = 256, 128
+# The usual size where problems stand side by side, and where there is a slice per tile row even:
+# the state then takes much memory beside the rows, and should stay in a cache.
+_SMALL, _TINY = 262_144, 131_072
 
-# A problem of more rows than the left gets at least as many lanes as the right says: below, half
-# a tile row of padding would weigh more than lanes of neighbours cost.
-_LANES_PER_PROBLEM = ((8192, 128), (256, 16), (0, 1))
+
+class Kind(NamedTuple):
+    """What a tile row holds: a number of problems side by side, and lanes of each."""
+
+    above: int  # for problems of more rows than these
+    lanes: int
+    group: int
+
+    @property
+    def block(self) -> int:
+        """Rows of one problem in a tile row, end to end in the flat arrays."""
+        return DEPTH * self.lanes
+
+    @property
+    def rows(self) -> int:
+        """Rows of a tile row."""
+        return self.block * self.group
+
+
+# Long tile rows are cheaper, but problems are padded to whole ones.
+_KINDS = (Kind(8192, 128, 1), Kind(256, 16, 1), Kind(0, 1, 128))
 
 
 class Places(NamedTuple):
@@ -46,38 +64,45 @@ class Places(NamedTuple):
     owner: Array  # [R] int32: the slice of each tile row
     start: Array  # [R, G] int32: its first row of each problem, in the chunk's flat arrays
     left: Array  # [R, G] int32: how many rows of the problem begin there, 0 if none
-    size: Array  # [S, G] int32: number of rows, 0 where there is no problem
+    heights: Array  # [S] int32: the tile rows of each slice
 
 
 class Chunk(NamedTuple):
     """Problems that share a call, and how they are laid out."""
 
     problems: slice  # of the problems, in the order of the plan
+    rows: int  # room for so many
+    kind: Kind
     places: Places
 
     @property
+    def grid(self) -> tuple[int, int]:
+        """(S, G), as of Tiles."""
+        return len(self.places.heights), self.kind.group
+
+    @property
     def capacity(self) -> int:
-        """Length of the chunk's flat arrays; blocks of rows may be taken past the last row."""
-        return (len(self.places.owner) + 1) * DEPTH * LANES
+        """Length of the chunk's flat arrays: a block may be taken past the last row."""
+        return self.rows + self.kind.block
 
 
-def lanes_for(size: int) -> int:
-    """The w of a problem of this many rows, whatever its company."""
-    return next(lanes for above, lanes in _LANES_PER_PROBLEM if size > above or above == 0)
+def kind_for(size: int) -> Kind:
+    """The tile rows for a problem of this many rows, whatever its company."""
+    return next(kind for kind in _KINDS if size > kind.above or kind.above == 0)
 
 
 def chunks(sizes: np.ndarray, first: int = 0, most: int = LARGEST) -> Iterator[Chunk]:
     """Chunks for problems of these sizes, which must not ascend and whose rows lie end to end.
 
-    They begin with the problem `first`, and have no more than `most` tile rows, unless one problem
-    alone needs more. None may have more than TALLEST rows.
+    They begin with the problem `first`, and have no more than `most` rows, unless one problem
+    alone needs more. None may have more than TALLEST.
     """
-    bounds = [int(np.sum(sizes > above)) for above, _ in _LANES_PER_PROBLEM]
+    bounds = [int(np.sum(sizes > kind.above)) for kind in _KINDS]
     bounds[-1] = len(sizes)
-    ladder = tuple(size for size in _LADDER if size <= most)
-    for (_, lanes), last in zip(_LANES_PER_PROBLEM, bounds, strict=True):
+    ladder = tuple(rows for rows in _LADDER if rows <= most)
+    for kind, last in zip(_KINDS, bounds, strict=True):
         while first < last:
-            chunk = _next_chunk(sizes[first:last], first, lanes, ladder)
+            chunk = _next_chunk(sizes[first:last], first, kind, ladder)
             yield chunk
             first = chunk.problems.stop
 
@@ -88,35 +113,39 @@ def firsts(sizes: np.ndarray) -> np.ndarray:
     return np.array([*range(tall), *(chunk.problems.start for chunk in chunks(sizes, tall))])
 
 
-def smaller(tile_rows: int) -> int | None:
+def smaller(rows: int) -> int | None:
     """The size of chunks below this one, if there is one."""
-    return max((size for size in _LADDER if size < tile_rows), default=None)
+    return max((size for size in _LADDER if size < rows), default=None)
 
 
-def _next_chunk(sizes, first, lanes, ladder):
-    """As many of the first problems as fit."""
-    group = LANES // lanes
-    heights = -(-sizes[: ladder[-1] * group : group] // (DEPTH * lanes))  # tile rows per slice
-    ends = np.cumsum(heights)
-    if lanes == 1:
-        tiny = np.searchsorted(ends, LARGEST, side="right") > LARGEST // 8
-        ladder = tuple(size for size in ladder if size <= (_TINY if tiny else _SMALL))
+def _next_chunk(sizes, first, kind, ladder):
+    """As many of the first problems as fit, with room for a slice to every two tile rows."""
+    group = kind.group
+    most = ladder[-1] // kind.rows * group  # problems
+    heights = -(-sizes[:most:group] // kind.block)  # tile rows per slice
+    ends = np.cumsum(np.maximum(heights, 2)) * kind.rows
+    if group > 1:
+        tiny = np.searchsorted(ends, LARGEST, side="right") > LARGEST // kind.rows // 8
+        ladder = tuple(rows for rows in ladder if rows <= (_TINY if tiny else _SMALL))
     taken = max(1, int(np.searchsorted(ends, ladder[-1], side="right")))
     heights = heights[:taken]
-    tile_rows = next(size for size in (*ladder, *_LADDER) if size >= ends[taken - 1])
+    rows = next(rows for rows in (*ladder, *_LADDER) if rows >= ends[taken - 1])
+    tile_rows = rows // kind.rows
     sizes = sizes[: taken * group]
 
-    # Room for the slices there are: one per tile row, or far fewer where problems are tall.
-    slices = tile_rows // 8 if tile_rows // 8 >= taken else tile_rows
+    # Far fewer slices where problems are tall.
+    slices = tile_rows // 8 if tile_rows // 8 >= taken else tile_rows // 2
     room = np.zeros(slices * group, np.int32)
     room[: len(sizes)] = sizes
     return Chunk(
         problems=slice(first, first + len(sizes)),
-        places=_places(room.reshape(slices, group), heights, tile_rows),
+        rows=rows,
+        kind=kind,
+        places=_places(room.reshape(slices, group), heights, tile_rows, kind.block),
     )
 
 
-def _places(size, heights, tile_rows) -> Places:
+def _places(size, heights, tile_rows, block) -> Places:
     """The places of problems of these sizes, whose slices take so many tile rows each."""
     slices, group = size.shape
     first = (np.cumsum(size) - size.ravel()).astype(np.int32).reshape(size.shape)
@@ -126,10 +155,11 @@ def _places(size, heights, tile_rows) -> Places:
     owner[:used] = np.repeat(np.arange(len(heights)), heights)
     start, left = np.zeros((2, tile_rows, group), np.int32)
     part = np.arange(used) - np.repeat(np.cumsum(heights) - heights, heights)
-    before = (part * DEPTH * (LANES // group)).astype(np.int32)[:, None]
+    before = (part * block).astype(np.int32)[:, None]
     left[:used] = np.maximum(size[owner[:used]] - before, 0)
     np.add(first[owner[:used]], before, out=start[:used], where=left[:used] > 0)
-    return Places(owner, start, left, size)
+    heights = np.bincount(owner, minlength=slices).astype(np.int32)
+    return Places(owner, start, left, heights)
 
 
 def flat(rows, length: int) -> tuple:
@@ -162,26 +192,25 @@ def _aligned(shape, dtype):
 
 def gather(scores, labels, weights, places: Places) -> Tiles:
     """Tiles from the flat arrays of a chunk; traceable."""
-    tile_rows, group = places.start.shape
-    lanes = LANES // group
-    block = DEPTH * lanes  # rows of one problem in a tile row, end to end in the flat arrays
+    block = len(scores) // (places.start.size + 1)  # see Chunk.capacity
     dimensions = lax.GatherDimensionNumbers(
         offset_dims=(2,), collapsed_slice_dims=(), start_index_map=(0,)
     )
 
     def place(flat):
         start = places.start[..., None]
-        return as_tiles(lax.gather(flat, start, dimensions, (block,), mode="promise_in_bounds"))
+        blocks = lax.gather(flat, start, dimensions, (block,), mode="promise_in_bounds")
+        return blocks.swapaxes(1, 2)
 
-    along_p, along_q = (1, group) if lanes == 1 else (group, 1)
-    number = jnp.arange(block, dtype=jnp.int32).reshape(1, 1, block, 1)
-    there = number < places.left.reshape(tile_rows, along_p, 1, along_q)
+    number = jnp.arange(block, dtype=jnp.int32).reshape(1, block, 1)
+    there = number < places.left[:, None]
     return Tiles(
         scores=jnp.where(there, _bad_as_infinite(place(scores)), jnp.nan),
-        positive=place(labels) > 0,
+        # Not for what it says: unmasked, XLA would copy it, byte by byte, into another layout.
+        positive=(place(labels) > 0) & there,
         weights=None if weights is None else jnp.where(there, place(weights), 0),
         owner=jnp.asarray(places.owner),
-        sizes=jnp.asarray(places.size),
+        heights=jnp.asarray(places.heights),
     )
 
 
@@ -193,22 +222,15 @@ def slab(scores, labels, weights, size) -> Tiles:
 
 def slab_tiles(scores, positive, weights) -> Tiles:
     """The arrays of a slab as tiles."""
-    shape = (-1, 1, DEPTH * _SLAB_LANES, 1)
+    shape = (-1, DEPTH * _SLAB_LANES, 1)
     tile_rows = len(scores) // (DEPTH * _SLAB_LANES)
     return Tiles(
         scores=scores.reshape(shape),
         positive=positive.reshape(shape),
         weights=None if weights is None else weights.reshape(shape),
         owner=jnp.zeros(tile_rows, jnp.int32),
-        sizes=jnp.full((1, 1), len(scores), jnp.int32),
+        heights=jnp.full(1, tile_rows, jnp.int32),
     )
-
-
-def as_tiles(rows):
-    """Rows [R, G, block] as [R, P, 8w, Q], G being P, or Q where there is one lane each."""
-    if rows.shape[2] == DEPTH:
-        return rows.swapaxes(1, 2)[:, None]
-    return rows[..., None]
 
 
 def _bad_as_infinite(scores):
@@ -223,9 +245,9 @@ def reshape(scores, labels, weights) -> Tiles:
     """
     *batch, rows = scores.shape
     problems = math.prod(batch)
-    side_by_side = problems > 1 and lanes_for(rows) == 1
+    side_by_side = problems > 1 and kind_for(rows).group > 1
     group = problems if side_by_side else 1
-    parts = -(-rows // (DEPTH if side_by_side else DEPTH * LANES))
+    parts = -(-rows // (DEPTH if side_by_side else _KINDS[0].rows))
     lanes = 1 if side_by_side else -(-rows // (DEPTH * parts))
     slices = problems // group
 
@@ -233,13 +255,13 @@ def reshape(scores, labels, weights) -> Tiles:
         missing = parts * DEPTH * lanes - rows
         dense = dense.reshape((problems, rows))
         dense = jnp.pad(dense, ((0, 0), (0, missing)), constant_values=padding)
-        dense = dense.reshape(slices, group, parts, DEPTH * lanes).swapaxes(1, 2)
-        return as_tiles(dense.reshape(slices * parts, group, DEPTH * lanes))
+        dense = dense.reshape(slices, group, parts, DEPTH * lanes)
+        return dense.transpose(0, 2, 3, 1).reshape(slices * parts, DEPTH * lanes, group)
 
     return Tiles(
         scores=place(_bad_as_infinite(scores), jnp.nan),
         positive=place(labels > 0, False),
         weights=None if weights is None else place(weights, 0),
         owner=jnp.repeat(jnp.arange(slices, dtype=jnp.int32), parts),
-        sizes=jnp.full((slices, group), rows, jnp.int32),
+        heights=jnp.full(slices, parts, jnp.int32),
     )

@@ -27,24 +27,24 @@ def _sum_together_jvp(axis, primals, tangents):
 def sum_with_logs(linear, factor):
     """Sums of linear and of log(factor), with one logarithm for the product of many factors.
 
-    Of terms [R, P, 8, Q, w] over the depth, and over the quarters of the lanes where there are that
-    many: [R, P, Q, w / 4].
+    Of terms [R, 8, G, w] over the depth, and over the quarters of the lanes where there are that
+    many: [R, G, w / 4].
     """
     start = [jnp.zeros((), linear.dtype), jnp.ones((), factor.dtype)]
-    both = lax.reduce([linear, factor], start, _add_multiply, dimensions=(2,))
-    both = lax.reduce([_quarters(x) for x in both], start, _add_multiply, dimensions=(3,))
+    both = lax.reduce([linear, factor], start, _add_multiply, dimensions=(1,))
+    both = lax.reduce([_quarters(x) for x in both], start, _add_multiply, dimensions=(2,))
     return both[0], jnp.log(both[1])
 
 
 @sum_with_logs.defjvp
 def _sum_with_logs_jvp(primals, tangents):
     (linear_dot, factor_dot), (_, factor) = tangents, primals
-    dots = (_quarters(jnp.sum(x, 2)).sum(3) for x in (linear_dot, factor_dot / factor))
+    dots = (_quarters(jnp.sum(x, 1)).sum(2) for x in (linear_dot, factor_dot / factor))
     return sum_with_logs(*primals), tuple(dots)
 
 
 def _quarters(lanes):
-    """[R, P, Q, w] as [R, P, Q, 4, w / 4], or [R, P, Q, 1, w] where 4 does not divide w."""
+    """[R, G, w] as [R, G, 4, w / 4], or [R, G, 1, w] where 4 does not divide w."""
     *lead, w = lanes.shape
     number = 4 if w % 4 == 0 else 1
     return lanes.reshape(*lead, number, w // number)

@@ -36,7 +36,7 @@ class Layout(NamedTuple):
 
     positive: jax.Array
     owner: jax.Array
-    sizes: jax.Array
+    heights: jax.Array
 
 
 class Setting(NamedTuple):

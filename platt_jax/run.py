@@ -95,16 +95,16 @@ class _Results:
         return number
 
 
-def _smaller_chunks(tile_rows, error) -> int:
+def _smaller_chunks(rows, error) -> int:
     """The size to go on with after this error.
 
     Raises:
         MemoryError: there is no smaller size.
     """
-    smaller = packing.smaller(tile_rows)
+    smaller = packing.smaller(rows)
     if smaller is None:
         raise MemoryError(_TOO_SMALL) from error
-    if tile_rows == packing.LARGEST:
+    if rows == packing.LARGEST:
         warnings.warn(
             "the device's memory ran out: going on with smaller chunks, which takes longer",
             RuntimeWarning,
@@ -134,11 +134,11 @@ def _fit_tall(i, size, take, prior, options) -> Fit:
 def _fit_chunk(chunk, rows, prior, options) -> Fit:
     flat = packing.flat(rows, chunk.capacity)
     if prior is not None:
-        shape = chunk.places.size.shape
+        slices, group = chunk.grid
         prior = GaussianPrior(
             *(
-                packing.lengthen(leaf[chunk.problems], chunk.places.size.size).reshape(
-                    shape + leaf.shape[1:]
+                packing.lengthen(leaf[chunk.problems], slices * group).reshape(
+                    chunk.grid + leaf.shape[1:]
                 )
                 for leaf in prior
             )

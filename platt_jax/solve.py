@@ -89,7 +89,7 @@ def solve_tiles(rows: Tiles, prior: GaussianPrior | None, options: Options) -> F
     targets, setting = plan(seen, rough, moments, prior, options)
     rows = tiles.standardise(rows, *setting.frame)
     inputs = Inputs(rows.scores, rows.weights, targets, prior)
-    layout = Layout(rows.positive, rows.owner, rows.sizes)
+    layout = Layout(rows.positive, rows.owner, rows.heights)
     solution = root(options, inputs, layout, setting)
     return report(solution, setting.frame, seen, rough, moments, options)
 

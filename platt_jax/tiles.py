@@ -1,13 +1,12 @@
 """Rows as tiles, and the pass over them: the only code that touches rows.
 
-A tile row holds rows of data of a slice of G problems, as [P, 8w, Q]: problem p * Q + q of the
-slice has w lanes, each 8 deep. Large problems have one slice each, small ones lie side by side:
-along P with lanes of their own, or, if tiny, along Q with one lane each. Consecutive tile rows
+A tile row holds rows of data of a slice of G problems, as [8w, G]: each has w lanes, 8 deep. Small
+problems lie side by side with a lane each, others have slices of their own. Consecutive tile rows
 continue the same slice; `owner` says which. So problems of any sizes lie in arrays of one shape.
 Whatever is not a row of data is padding and contributes exactly nothing. Its score says so: NaN at
 first, and `far` once the scores are standardised, for what is finite times 0 is 0 without a mask.
 
-Sums are taken of the lanes, [P, 8, Q, w], along the 8: XLA unrolls a reduction over up to 8
+Sums are taken of the lanes, [8, G, w], along the 8: XLA unrolls a reduction over up to 8
 elements and vectorises over the lanes behind it. Five sums at once and the loss apart: five are one
 fused loop with one exponential per row; a weighted loss as the sixth breaks the fusion and costs
 several times the rest. Elementwise, the fewer axes the faster.
@@ -25,11 +24,10 @@ from platt_jax.objective import Derivatives, Targets
 from platt_jax.reductions import least, sum_together, sum_with_logs
 
 DEPTH = 8  # rows of data per lane of a tile row
-LANES = 128  # lanes of a tile row, P * Q * w
 
-# Where there are more tile rows, the loop evaluates so many at a time: what its operations hand
-# on to each other then stays in the second-level cache.
-_AT_ONCE = 128
+# Where there are more rows, the loop evaluates so many at a time: what its operations hand on to
+# each other then stays in the second-level cache.
+_AT_ONCE = 131_072
 
 # For programs with passes: XLA takes to vectors of half the width on its own, and a float64 pass
 # takes half the time by the full one.
@@ -44,17 +42,16 @@ _DERIVATIVES: dict[str, Callable[..., Derivatives]] = {
 class Tiles(NamedTuple):
     """The rows of S x G problems, on R tile rows."""
 
-    scores: jax.Array  # [R, P, 8w, Q]; infinite where a row is not finite
-    positive: jax.Array  # [R, P, 8w, Q] bool: whether the label is 1; anything in padding
-    weights: jax.Array | None  # [R, P, 8w, Q]
+    scores: jax.Array  # [R, 8w, G]; infinite where a row is not finite
+    positive: jax.Array  # [R, 8w, G] bool: whether the label is 1; anything in padding
+    weights: jax.Array | None  # [R, 8w, G]
     owner: jax.Array  # [R] int32, ascending: the slice that a tile row belongs to
-    sizes: jax.Array  # [S, G] int32: rows of each problem, or room for them; its shape is the grid
+    heights: jax.Array  # [S] int32: the tile rows of each slice
 
     @property
     def grid(self) -> tuple[int, int]:
         """(S, G): the slices, and the problems of each."""
-        slices, group = self.sizes.shape
-        return slices, group
+        return len(self.heights), self.scores.shape[2]
 
 
 class Summary(NamedTuple):
@@ -107,28 +104,31 @@ def evaluate_wanted(tiles: Tiles, wanted, point, targets: Targets, derivatives: 
         of_tile_rows = [gathered[:, i] for i in range(gathered.shape[1])]
         return _evaluate_lanes(tiles, of_tile_rows, derivatives)
 
-    if len(tiles.owner) <= _AT_ONCE:
+    if tiles.scores.size <= _AT_ONCE:
         return Derivatives(*_home(tiles, lanes(tiles)))
-    order, batches = _in_batches(jnp.any(wanted, 1)[tiles.owner])
+    at_once = max(1, _AT_ONCE // tiles.scores[0].size)
+    order, batches = _in_batches(tiles, jnp.any(wanted, 1), at_once)
 
     def add(i, sums):
-        some = _take(tiles, lax.dynamic_slice_in_dim(order, i * _AT_ONCE, _AT_ONCE))
-        terms = _side_by_side(some, sum_together(3, *lanes(some)))
+        some = _take(tiles, lax.dynamic_slice_in_dim(order, i * at_once, at_once))
+        terms = jnp.stack(sum_together(2, *lanes(some)), 1)
         return sums.at[some.owner].add(terms, indices_are_sorted=True, mode="drop")
 
     sums = lax.fori_loop(0, batches, add, jnp.zeros_like(of_problems[:, :5]))
     return Derivatives(*(sums[:, i] for i in range(5)))
 
 
-def _in_batches(wanted):
-    """The numbers of the wanted tile rows, then one past the end; and how many batches they are."""
-    tile_rows = len(wanted)
-    length = -(-tile_rows // _AT_ONCE) * _AT_ONCE
-    place = jnp.cumsum(wanted, dtype=jnp.int32) - 1
+def _in_batches(tiles, wanted, at_once):
+    """The tile rows of the wanted slices, then one past the end; and how many batches they are."""
+    tile_rows = len(tiles.owner)
+    length = -(-tile_rows // at_once) * at_once
     numbers = jnp.arange(tile_rows, dtype=jnp.int32)
-    order = jnp.full(length, tile_rows, jnp.int32)
-    order = order.at[jnp.where(wanted, place, length)].set(numbers, mode="drop")
-    return order, place[-1] // _AT_ONCE + 1
+    idle = jnp.where(wanted, 0, tiles.heights)
+    # A slice that is wanted moves up by what is idle before it, and what is idle out of the array.
+    up = jnp.where(wanted, jnp.cumsum(idle, dtype=jnp.int32), -length)
+    places = numbers - up.at[tiles.owner].get(mode="promise_in_bounds")
+    order = jnp.full(length, tile_rows, jnp.int32).at[places].set(numbers, mode="drop")
+    return order, -((jnp.sum(idle, dtype=jnp.int32) - tile_rows) // at_once)
 
 
 def _take(tiles, numbers):
@@ -193,14 +193,14 @@ def summarise(tiles: Tiles) -> Summary:
     inf = jnp.asarray(jnp.inf, tiles.scores.dtype)
     bad = jnp.where(bad_rows(tiles), -inf, 0)
     if tiles.weights is None:
-        lanes = least(2, bad, *_range_ends(tiles))
+        lanes = least(1, bad, *_range_ends(tiles))
     else:
         # In two, for XLA would not make one loop of it that takes several rows at once.
         counts = tiles.weights > 0
-        bad, lightest = least(2, bad, jnp.where(counts, tiles.weights, inf))
+        bad, lightest = least(1, bad, jnp.where(counts, tiles.weights, inf))
         heavy = tiles._replace(scores=jnp.where(counts, tiles.scores, jnp.nan))
-        lanes = [bad, *least(2, *_range_ends(heavy)), lightest]
-    ends = _by_slice(jax.ops.segment_min, tiles, least(3, *lanes))
+        lanes = [bad, *least(1, *_range_ends(heavy)), lightest]
+    ends = _by_slice(jax.ops.segment_min, tiles, least(2, *lanes))
     bad, low_pos, high_pos, low_neg, high_neg, *weight = ends
     lightest = weight[0] if weight else jnp.ones_like(bad)
     return Summary(bad < 0, low_pos, -high_pos, low_neg, -high_neg, lightest)
@@ -247,23 +247,22 @@ def standardise(tiles: Tiles, center, scale) -> Tiles:
 
 
 def on_rows(tiles: Tiles, per_problem):
-    """[S, G] as [R, P, 1, Q], to meet the rows of the problems; in lanes [R, P, 1, Q, 1]."""
+    """[S, G] as [R, 1, G], to meet the rows of the problems; in lanes [R, 1, G, 1]."""
     return _along_rows(tiles, per_problem[tiles.owner])
 
 
 def _along_rows(tiles, per_tile_row):
     """[R, G] likewise."""
-    tile_rows, along_p, _, along_q, *_ = tiles.scores.shape
-    return per_tile_row.reshape(tile_rows, along_p, 1, along_q, *[1] * (tiles.scores.ndim - 4))
+    in_rows = per_tile_row[:, None]
+    return in_rows if tiles.scores.ndim == 3 else in_rows[..., None]
 
 
 def _in_lanes(tiles):
-    """The tiles with arrays [R, P, 8, Q, w], to be reduced along the depth."""
-    tile_rows, along_p, rows, along_q = tiles.scores.shape
+    """The tiles with arrays [R, 8, G, w], to be reduced along the depth."""
+    tile_rows, rows, group = tiles.scores.shape  # rows is 8, or group 1
 
     def view(x):
-        shape = (tile_rows, along_p, DEPTH, along_q, rows // DEPTH)
-        return None if x is None else x.reshape(shape)
+        return None if x is None else x.reshape(tile_rows, DEPTH, group, rows // DEPTH)
 
     return tiles._replace(
         scores=view(tiles.scores), positive=view(tiles.positive), weights=view(tiles.weights)
@@ -294,22 +293,17 @@ def _nll_lanes(tiles, point, targets):
 
 
 def _home(tiles, lanes):
-    """Several sums per lane, each [R, P, Q, w], brought home to their problems, each [S, G]."""
-    return _by_slice(jax.ops.segment_sum, tiles, sum_together(3, *lanes))
+    """Several sums per lane, each [R, G, w], brought home to their problems, each [S, G]."""
+    return _by_slice(jax.ops.segment_sum, tiles, sum_together(2, *lanes))
 
 
 def _by_slice(segment_reduction, tiles, tile_rows):
-    """Several numbers per tile row and problem, each [R, P, Q], reduced to [S, G] in one go."""
-    together, slices = _side_by_side(tiles, tile_rows), tiles.grid[0]
+    """Several numbers per tile row and problem, each [R, G], reduced to [S, G] in one go."""
+    together, slices = jnp.stack(tile_rows, 1), tiles.grid[0]
     reduced = segment_reduction(together, tiles.owner, slices, indices_are_sorted=True)
     return [reduced[:, i] for i in range(len(tile_rows))]
 
 
-def _side_by_side(tiles, tile_rows):
-    """Several numbers per tile row and problem, each [R, P, Q], as one array [R, number, G]."""
-    return jnp.stack(tile_rows, axis=1).reshape(len(tiles.owner), len(tile_rows), tiles.grid[1])
-
-
 def _sum_depth(*terms):
-    """The sums per lane, each [R, P, Q, w], of terms [R, P, 8, Q, w]."""
-    return sum_together(2, *terms)
+    """The sums per lane, each [R, G, w], of terms [R, 8, G, w]."""
+    return sum_together(1, *terms)

@@ -22,12 +22,13 @@ def ragged(rng, sizes, dtype, weighted):
     return scores, labels, weights
 
 
-def tiles_of(chunk, scores, labels, weights, first_row):
-    """The tiles of a chunk whose rows start at first_row."""
+def tiles_of(chunk, scores, labels, weights):
+    """The tiles of a chunk of problems of these SIZES."""
+    first_row = SIZES[: chunk.problems.start].sum()
 
     def flat(x):
         out = np.zeros(chunk.capacity, x.dtype)
-        rows = x[first_row : first_row + chunk.places.size.sum()]
+        rows = x[first_row : first_row + SIZES[chunk.problems].sum()]
         out[: len(rows)] = rows
         return jnp.asarray(out)
 
@@ -57,9 +58,8 @@ def test_ragged_pass_is_the_six_sums(dtype, weighted, derivatives, rng, x64):
     rtol = 1e-12 if dtype == np.float64 else 2e-5
     seen = 0
     for chunk in packing.chunks(SIZES):
-        rows = tiles_of(chunk, scores, labels, weights, starts[chunk.problems.start])
-        shape = chunk.places.size.shape
-        A, B = (jnp.asarray(rng.normal(size=shape), dtype) for _ in range(2))
+        rows = tiles_of(chunk, scores, labels, weights)
+        A, B = (jnp.asarray(rng.normal(size=rows.grid), dtype) for _ in range(2))
         loss, at, change, before = one_pass(rows, A, B, derivatives)
         np.testing.assert_allclose(change, loss - before, rtol=rtol, atol=rtol * np.max(loss))
         got = np.stack([np.ravel(x) for x in (loss, *at)])
@@ -79,7 +79,7 @@ def test_unwanted_problems_are_neither_read_nor_in_the_way(shape, rng, monkeypat
     scores, labels = batch(rng, *shape)
     rows = packing.reshape(jnp.asarray(scores), jnp.asarray(labels), None)
     rows = tiles.standardise(rows, jnp.zeros(rows.grid), jnp.ones(rows.grid))
-    monkeypatch.setattr(tiles, "_AT_ONCE", 7)  # so that batches begin within problems
+    monkeypatch.setattr(tiles, "_AT_ONCE", 7_000)  # so that batches begin within problems
     A, B = (jnp.asarray(rng.normal(size=rows.grid)) for _ in range(2))
     targets = objective.platt_targets(A * A, B * B)
 
@@ -93,7 +93,7 @@ def test_unwanted_problems_are_neither_read_nor_in_the_way(shape, rng, monkeypat
     for share in (0, 0.2, 0.7):
         wanted = rng.random(rows.grid) < share
         idle = ~wanted.any(1)[rows.owner]
-        poisoned = jnp.where(idle[:, None, None, None], jnp.nan, rows.scores)
+        poisoned = jnp.where(idle[:, None, None], jnp.nan, rows.scores)
         got = sums(wanted, poisoned)
         np.testing.assert_array_equal(got[:, wanted], everything[:, wanted])
         assert not got[:, ~wanted.any(1)].any()
@@ -119,7 +119,7 @@ def test_gather_keeps_every_row_once(rng):
     labels = np.ones(len(scores), np.int8)
     starts = np.concatenate([[0], np.cumsum(SIZES)])
     for chunk in packing.chunks(SIZES):
-        rows = tiles_of(chunk, scores, labels, None, starts[chunk.problems.start])
+        rows = tiles_of(chunk, scores, labels, None)
         there = ~np.isnan(rows.scores)
         got = np.sort(np.asarray(rows.scores)[there])
         mine = slice(starts[chunk.problems.start], starts[chunk.problems.stop])
@@ -139,7 +139,7 @@ def test_any_mix_of_sizes_uses_few_shapes(rng):
         plan = list(packing.chunks(sizes))
         assert [c.problems.start for c in plan] == [0, *(c.problems.stop for c in plan[:-1])]
         assert plan[-1].problems.stop == len(sizes)
-        shapes |= {(len(c.places.owner), c.places.size.shape) for c in plan}
+        shapes |= {(len(c.places.owner), c.grid) for c in plan}
         slots = sum(c.capacity for c in plan)
         assert slots <= 1.25 * sizes.sum() + 3 * 1024 * 1024
     assert len(shapes) <= 12
