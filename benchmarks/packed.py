@@ -25,7 +25,7 @@ class Packed:
         sizes = np.diff(at.offsets)
         self._x64 = at.scores.dtype == np.float64
         self._options = Options().with_tol(at.scores.dtype)
-        self._order = np.argsort(-sizes, kind="stable")
+        self._order = packing.tallest_first(sizes)
         sizes = sizes[self._order]
         grouped = at if np.all(self._order[:-1] < self._order[1:]) else at.only(self._order)
         columns = (grouped.scores, grouped.labels, grouped.weights)
@@ -47,7 +47,7 @@ class Packed:
                 jax.device_put(
                     (
                         *packing.flat(rows(chunk.problems), chunk.capacity),
-                        chunk.places,
+                        chunk.places(),
                     )
                 )
                 for chunk in chunks

@@ -139,9 +139,9 @@ def fit_segments(
         return rows.take(problems, part, columns)
 
     if prior is not None:
-        prior = GaussianPrior(*(leaf[rows.largest_first] for leaf in prior))
+        prior = GaussianPrior(*(leaf[rows.tallest_first] for leaf in prior))
     each = fit_problems(
-        rows.sizes, take, scores.dtype, prior, options, progress, places=rows.largest_first
+        rows.sizes, take, scores.dtype, prior, options, progress, places=rows.tallest_first
     )
     _report_non_finite(each, options, "segments", keys)
 

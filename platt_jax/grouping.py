@@ -6,17 +6,16 @@ to buckets of segments, a piece of the rows at a time; and a bucket is sorted wh
 
 import numpy as np
 
-from platt_jax.threads import in_order
-
-_PIECE = 1 << 20
+from platt_jax import packing, threads
+from platt_jax.threads import in_order, pieces
 
 
 class GroupedRows:
-    """Which rows are whose; the segments in order of size, the largest first.
+    """Which rows are whose; the segments in the order of `packing.tallest_first`.
 
     Attributes:
-        sizes: (K,) numbers of rows, descending.
-        largest_first: (K,) which segment each of those is.
+        sizes: (K,) numbers of rows.
+        tallest_first: (K,) which segment each of those is.
         rank: (K,) the reverse: where each segment is among them.
     """
 
@@ -24,13 +23,13 @@ class GroupedRows:
         """Codes (N,) say which of so many segments each row has."""
         self._codes = codes
         # A piece has more rows than there are counts to add up.
-        large = pieces(len(codes), max(_PIECE, 8 * segments))
+        large = pieces(len(codes), max(threads.PIECE, 8 * segments))
         counts = in_order(lambda piece: np.bincount(codes[piece], minlength=segments), large)
         sizes = sum(counts, start=np.zeros(segments, np.int64))
-        self.largest_first = np.argsort(-sizes, kind="stable")
-        self.sizes = sizes[self.largest_first]
+        self.tallest_first = packing.tallest_first(sizes)
+        self.sizes = sizes[self.tallest_first]
         self.rank = np.empty(segments, np.int32)
-        self.rank[self.largest_first] = np.arange(segments, dtype=np.int32)
+        self.rank[self.tallest_first] = np.arange(segments, dtype=np.int32)
         self._ends = np.concatenate([[0], np.cumsum(self.sizes)])
 
     def deal(self, firsts: np.ndarray):
@@ -75,12 +74,6 @@ class GroupedRows:
         for piece, (order, ends) in enumerate(self._dealt):
             mine = order[ends[first] : ends[last]]
             wanted = mine[max(start - before, 0) : max(stop - before, 0)]
-            parts.append(piece * _PIECE + wanted.astype(np.intp))
+            parts.append(piece * threads.PIECE + wanted.astype(np.intp))
             before += len(mine)
         return np.concatenate(parts)
-
-
-def pieces(rows: int, length: int | None = None) -> list[slice]:
-    """So many rows, a million or so at a time, or as many as length says."""
-    length = length or _PIECE
-    return [slice(first, min(first + length, rows)) for first in range(0, rows, length)]

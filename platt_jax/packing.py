@@ -56,7 +56,7 @@ _KINDS = (Kind(8192, 128, 1), Kind(256, 16, 1), Kind(0, 1, 128))
 
 
 class Places(NamedTuple):
-    """Where the rows of a chunk lie; problem i of the chunk is at slice i // G, place i % G.
+    """Where the rows of a chunk lie; its problem i is at slice i // G, place i % G.
 
     Reckoned by the host, for XLA would do it anew for every row.
     """
@@ -71,19 +71,52 @@ class Chunk(NamedTuple):
     """Problems that share a call, and how they are laid out."""
 
     problems: slice  # of the problems, in the order of the plan
-    rows: int  # room for so many
+    sizes: np.ndarray  # of these
     kind: Kind
-    places: Places
+    rows: int  # room for so many
+    slices: int
 
     @property
     def grid(self) -> tuple[int, int]:
         """(S, G), as of Tiles."""
-        return len(self.places.heights), self.kind.group
+        return self.slices, self.kind.group
 
     @property
     def capacity(self) -> int:
         """Length of the chunk's flat arrays: a block may be taken past the last row."""
         return self.rows + self.kind.block
+
+    def places(self) -> Places:
+        """Where the rows lie."""
+        tile_rows, block = self.rows // self.kind.rows, self.kind.block
+        size = np.zeros(self.grid, np.int32)
+        size.ravel()[: len(self.sizes)] = self.sizes
+        first = (np.cumsum(size) - size.ravel()).astype(np.int32).reshape(size.shape)
+        heights = _heights(self.sizes, self.kind)
+        used = np.sum(heights)
+        # Spare tile rows go to the last slice; no row is left for them.
+        owner = np.full(tile_rows, self.slices - 1, np.int32)
+        owner[:used] = np.repeat(np.arange(len(heights)), heights)
+        start, left = np.zeros((2, tile_rows, self.kind.group), np.int32)
+        part = np.arange(used) - np.repeat(np.cumsum(heights) - heights, heights)
+        before = (part * block).astype(np.int32)[:, None]
+        left[:used] = np.maximum(size[owner[:used]] - before, 0)
+        np.add(first[owner[:used]], before, out=start[:used], where=left[:used] > 0)
+        heights = np.bincount(owner, minlength=self.slices).astype(np.int32)
+        return Places(owner, start, left, heights)
+
+
+def tallest_first(sizes: np.ndarray) -> np.ndarray:
+    """In which order `chunks` takes problems of these sizes: by tile rows, else as they come.
+
+    Were it by size, the results of a chunk would be farther apart, and longer on their way home.
+    """
+    sizes = np.minimum(sizes, TALLEST + 1)
+    height = np.zeros(len(sizes), np.uint16)
+    for kind in reversed(_KINDS):
+        more = sizes > kind.above
+        height[more] = height.max(initial=0) - (kind.above - sizes[more]) // kind.block
+    return np.argsort(~height, kind="stable")
 
 
 def kind_for(size: int) -> Kind:
@@ -92,7 +125,7 @@ def kind_for(size: int) -> Kind:
 
 
 def chunks(sizes: np.ndarray, first: int = 0, most: int = LARGEST) -> Iterator[Chunk]:
-    """Chunks for problems of these sizes, which must not ascend and whose rows lie end to end.
+    """Chunks for problems of these sizes, whose order is that of `tallest_first`.
 
     They begin with the problem `first`, and have no more than `most` rows, unless one problem
     alone needs more. None may have more than TALLEST.
@@ -102,7 +135,7 @@ def chunks(sizes: np.ndarray, first: int = 0, most: int = LARGEST) -> Iterator[C
     ladder = tuple(rows for rows in _LADDER if rows <= most)
     for kind, last in zip(_KINDS, bounds, strict=True):
         while first < last:
-            chunk = _next_chunk(sizes[first:last], first, kind, ladder)
+            chunk = _next_chunk(sizes[:last], first, kind, ladder)
             yield chunk
             first = chunk.problems.stop
 
@@ -119,47 +152,25 @@ def smaller(rows: int) -> int | None:
 
 
 def _next_chunk(sizes, first, kind, ladder):
-    """As many of the first problems as fit, with room for a slice to every two tile rows."""
-    group = kind.group
-    most = ladder[-1] // kind.rows * group  # problems
-    heights = -(-sizes[:most:group] // kind.block)  # tile rows per slice
+    """As many problems from the first on as fit, with room for a slice to two tile rows."""
+    most = ladder[-1] // kind.rows * kind.group  # problems
+    heights = _heights(sizes[first : first + most], kind)
     ends = np.cumsum(np.maximum(heights, 2)) * kind.rows
-    if group > 1:
+    if kind.group > 1:
         tiny = np.searchsorted(ends, LARGEST, side="right") > LARGEST // kind.rows // 8
         ladder = tuple(rows for rows in ladder if rows <= (_TINY if tiny else _SMALL))
     taken = max(1, int(np.searchsorted(ends, ladder[-1], side="right")))
-    heights = heights[:taken]
     rows = next(rows for rows in (*ladder, *_LADDER) if rows >= ends[taken - 1])
-    tile_rows = rows // kind.rows
-    sizes = sizes[: taken * group]
-
+    last = min(first + taken * kind.group, len(sizes))
     # Far fewer slices where problems are tall.
+    tile_rows = rows // kind.rows
     slices = tile_rows // 8 if tile_rows // 8 >= taken else tile_rows // 2
-    room = np.zeros(slices * group, np.int32)
-    room[: len(sizes)] = sizes
-    return Chunk(
-        problems=slice(first, first + len(sizes)),
-        rows=rows,
-        kind=kind,
-        places=_places(room.reshape(slices, group), heights, tile_rows, kind.block),
-    )
+    return Chunk(slice(first, last), sizes[first:last], kind, rows, slices)
 
 
-def _places(size, heights, tile_rows, block) -> Places:
-    """The places of problems of these sizes, whose slices take so many tile rows each."""
-    slices, group = size.shape
-    first = (np.cumsum(size) - size.ravel()).astype(np.int32).reshape(size.shape)
-    used = np.sum(heights)
-    # Spare tile rows go to the last slice; no row is left for them.
-    owner = np.full(tile_rows, slices - 1, np.int32)
-    owner[:used] = np.repeat(np.arange(len(heights)), heights)
-    start, left = np.zeros((2, tile_rows, group), np.int32)
-    part = np.arange(used) - np.repeat(np.cumsum(heights) - heights, heights)
-    before = (part * block).astype(np.int32)[:, None]
-    left[:used] = np.maximum(size[owner[:used]] - before, 0)
-    np.add(first[owner[:used]], before, out=start[:used], where=left[:used] > 0)
-    heights = np.bincount(owner, minlength=slices).astype(np.int32)
-    return Places(owner, start, left, heights)
+def _heights(sizes, kind):
+    """The tile rows of each slice of problems of these sizes, the first of a slice the tallest."""
+    return -(-sizes[:: kind.group] // kind.block)
 
 
 def flat(rows, length: int) -> tuple:

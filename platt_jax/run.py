@@ -28,7 +28,7 @@ def fit_problems(
     """Fit K problems.
 
     Args:
-        sizes: (K,) numbers of rows, which must not ascend.
+        sizes: (K,) numbers of rows, in the order of `packing.tallest_first`.
         take: gives their rows; called on several threads.
         dtype: of the scores.
         prior: None, or with mean (K, 2) and precision (K, 2, 2).
@@ -143,7 +143,7 @@ def _fit_chunk(chunk, rows, prior, options) -> Fit:
                 for leaf in prior
             )
         )
-    fitted = _solve_chunk(*flat, chunk.places, prior, options=options)
+    fitted = _solve_chunk(*flat, chunk.places(), prior, options=options)
     problems = chunk.problems.stop - chunk.problems.start
     return jax.tree.map(lambda x: _lead_with_problems(x)[:problems], fitted)
 

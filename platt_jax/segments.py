@@ -4,8 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from platt_jax.grouping import pieces
-from platt_jax.threads import in_order
+from platt_jax.threads import in_order, pieces
 
 # A table over the whole range of integer ids beats sorting while it is no longer than this, or
 # than a few times the rows.

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import jax
 
+PIECE = 1 << 20
 _AT_ONCE = 3
 
 Item = TypeVar("Item")
@@ -51,6 +52,12 @@ def in_order(work: Callable[[Item], Made], items: Iterable[Item]) -> Iterator[Ma
         finally:
             for future in begun:
                 future.cancel()
+
+
+def pieces(rows: int, length: int | None = None) -> list[slice]:
+    """So many rows, a million or so at a time, or as many as length says."""
+    length = length or PIECE
+    return [slice(first, min(first + length, rows)) for first in range(0, rows, length)]
 
 
 def _results(begun):

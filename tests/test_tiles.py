@@ -33,7 +33,7 @@ def tiles_of(chunk, scores, labels, weights):
         return jnp.asarray(out)
 
     weights = None if weights is None else flat(weights)
-    return jax.jit(packing.gather)(flat(scores), flat(labels), weights, chunk.places)
+    return jax.jit(packing.gather)(flat(scores), flat(labels), weights, chunk.places())
 
 
 @partial(jax.jit, static_argnames="derivatives")
@@ -135,11 +135,16 @@ def test_any_mix_of_sizes_uses_few_shapes(rng):
         np.maximum(1, rng.lognormal(4, 1.5, 20_000)).astype(int),
         np.ones(1, int),
     ):
-        sizes = np.sort(mix)[::-1]
+        sizes = mix[packing.tallest_first(mix)]
         plan = list(packing.chunks(sizes))
         assert [c.problems.start for c in plan] == [0, *(c.problems.stop for c in plan[:-1])]
         assert plan[-1].problems.stop == len(sizes)
-        shapes |= {(len(c.places.owner), c.grid) for c in plan}
+        shapes |= {(c.capacity, c.grid) for c in plan}
+        for chunk in plan:
+            places, group = chunk.places(), chunk.kind.group
+            room = np.zeros((chunk.slices, group), int)
+            np.add.at(room, places.owner, np.minimum(places.left, chunk.kind.block))
+            np.testing.assert_array_equal(room.ravel()[: len(chunk.sizes)], chunk.sizes)
         slots = sum(c.capacity for c in plan)
         assert slots <= 1.25 * sizes.sum() + 3 * 1024 * 1024
     assert len(shapes) <= 12
