@@ -152,10 +152,12 @@ def smaller(rows: int) -> int | None:
 
 
 def _next_chunk(sizes, first, kind, ladder):
-    """As many problems from the first on as fit, with room for a slice to two tile rows."""
+    """As many problems from the first on as fit."""
     most = ladder[-1] // kind.rows * kind.group  # problems
     heights = _heights(sizes[first : first + most], kind)
-    ends = np.cumsum(np.maximum(heights, 2)) * kind.rows
+    # Room for a slice to two tile rows, or to one where there are many of one and none of more.
+    least = 1 if heights[0] == 1 and len(heights) > _TINY // kind.rows // 2 else 2
+    ends = np.cumsum(np.maximum(heights, least)) * kind.rows
     if kind.group > 1:
         tiny = np.searchsorted(ends, LARGEST, side="right") > LARGEST // kind.rows // 8
         ladder = tuple(rows for rows in ladder if rows <= (_TINY if tiny else _SMALL))
@@ -164,7 +166,7 @@ def _next_chunk(sizes, first, kind, ladder):
     last = min(first + taken * kind.group, len(sizes))
     # Far fewer slices where problems are tall.
     tile_rows = rows // kind.rows
-    slices = tile_rows // 8 if tile_rows // 8 >= taken else tile_rows // 2
+    slices = tile_rows // 8 if tile_rows // 8 >= taken else tile_rows // least
     return Chunk(slice(first, last), sizes[first:last], kind, rows, slices)
 
 

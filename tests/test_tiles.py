@@ -83,18 +83,20 @@ def test_unwanted_problems_are_neither_read_nor_in_the_way(shape, rng, monkeypat
     A, B = (jnp.asarray(rng.normal(size=rows.grid)) for _ in range(2))
     targets = objective.platt_targets(A * A, B * B)
 
+    @jax.jit
     def sums(wanted, scores):
         some = rows._replace(scores=scores)
-        return np.stack(tiles.evaluate_wanted(some, wanted, (A, B), targets, "analytic"))
+        return jnp.stack(tiles.evaluate_wanted(some, wanted, (A, B), targets, "analytic"))
 
-    everything = sums(np.ones(rows.grid, bool), rows.scores)
-    expected = np.stack(tiles.evaluate(rows, (A, B), targets, "analytic"))
+    everything = np.asarray(sums(np.ones(rows.grid, bool), rows.scores))
+    evaluate = jax.jit(tiles.evaluate, static_argnums=3)
+    expected = np.stack(evaluate(rows, (A, B), targets, "analytic"))
     np.testing.assert_allclose(everything, expected, rtol=1e-12, atol=1e-12 * expected.max())
     for share in (0, 0.2, 0.7):
         wanted = rng.random(rows.grid) < share
         idle = ~wanted.any(1)[rows.owner]
         poisoned = jnp.where(idle[:, None, None], jnp.nan, rows.scores)
-        got = sums(wanted, poisoned)
+        got = np.asarray(sums(wanted, poisoned))
         np.testing.assert_array_equal(got[:, wanted], everything[:, wanted])
         assert not got[:, ~wanted.any(1)].any()
 
@@ -154,12 +156,12 @@ def test_summary_and_moments(rng, x64):
     scores = np.array([[3.0, -1.0, 2.0, 7.0, 5.0], [1.0, np.nan, 2.0, 3.0, 4.0]])
     labels = np.array([[1, 0, 1, 0, 1], [1, 0, 1, 0, 0]], np.int8)
     rows = packing.reshape(jnp.asarray(scores), jnp.asarray(labels), None)
-    seen = jax.tree.map(np.ravel, tiles.summarise(rows))
+    seen = jax.tree.map(np.ravel, jax.jit(tiles.summarise)(rows))
     assert seen.bad.tolist() == [False, True]
     ends = (seen.low_pos[0], seen.high_pos[0], seen.low_neg[0], seen.high_neg[0])
     assert ends == (2, 5, -1, 7)
     shape = rows.grid
-    pos, neg = tiles.moments(rows, jnp.full(shape, 1.0), jnp.full(shape, 0.5))
+    pos, neg = jax.jit(tiles.moments)(rows, jnp.full(shape, 1.0), jnp.full(shape, 0.5))
     assert np.ravel(pos.first)[0] == pytest.approx((2 + 1 + 4) / 2)
     assert np.ravel(neg.second)[0] == pytest.approx((4 + 36) / 4)
 
@@ -186,7 +188,12 @@ def test_a_heavy_row_that_is_fitted_well_keeps_its_loss():
     scores, labels = np.float32([[20, -1, 1]]), jnp.array([[1, 0, 1]])
     rows = packing.reshape(jnp.asarray(scores), labels, jnp.float32([[1e12, 1, 1]]))
     zero, one = jnp.zeros((1, 1)), jnp.ones((1, 1))
-    rows = tiles.standardise(rows, zero, one)
-    loss = tiles.nll(rows, (-one, zero), objective.plain_targets(one, one))
+
+    @jax.jit
+    def loss_of(rows):
+        rows = tiles.standardise(rows, zero, one)
+        return tiles.nll(rows, (-one, zero), objective.plain_targets(one, one))
+
+    loss = loss_of(rows)
     expected = 1e12 * np.log1p(np.exp(-20.0)) + 2 * np.log1p(np.exp(-1.0))
     assert loss.item() == pytest.approx(expected, rel=1e-6)
