@@ -21,10 +21,10 @@ from platt_jax.threads import in_order
 class Packed:
     """A workload's problems, ready to solve."""
 
-    def __init__(self, at: Workload):
+    def __init__(self, at: Workload, options: Options = Options()):  # noqa: B008 - immutable
         sizes = np.diff(at.offsets)
         self._x64 = at.scores.dtype == np.float64
-        self._options = Options().with_tol(at.scores.dtype)
+        self._options = options.with_tol(at.scores.dtype)
         self._order = packing.tallest_first(sizes)
         sizes = sizes[self._order]
         grouped = at if np.all(self._order[:-1] < self._order[1:]) else at.only(self._order)
