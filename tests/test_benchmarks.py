@@ -42,6 +42,15 @@ def test_the_benchmark_runs_and_all_contenders_reach_the_same_loss(tmp_path):
         assert f"{result['workload']} float64" in done.stdout
 
 
+def test_a_solve_is_taken_apart(tmp_path):
+    command = [sys.executable, "-m", "benchmarks.floor", "--quick", "--repeats", "2"]
+    subprocess.run([*command, "--out", str(tmp_path), "--only", "ragged"], cwd=ROOT, check=True)
+    (path,) = tmp_path.glob("floor-*.json")
+    parts = json.loads(path.read_text())["ns_per_row"]
+    assert [part["dtype"] for part in parts] == ["float64", "float32"]
+    assert all(part["passes"] > 3 and part["least_of_a_pass"] > 0 for part in parts)
+
+
 def test_a_contender_short_of_the_optimum_is_an_error_before_any_time_is_told(monkeypatch):
     monkeypatch.syspath_prepend(ROOT)
     from dataclasses import replace
