@@ -78,7 +78,9 @@ def test_the_share_of_the_curvature_is_what_it_says(dtype, x64):
         exact = [
             float((mpmath.exp(-mpmath.mpf(v)) + v - 1) / mpmath.mpf(v) ** 2) for v in x.tolist()
         ]
-    np.testing.assert_allclose(newton._backward_share(jnp.asarray(x)), exact, rtol=5e-6)
+    # The first term that the series leaves out is 1.1e-6 of the sum at 0.3.
+    rtol = 1.2e-6 if dtype == np.float64 else 5e-6
+    np.testing.assert_allclose(newton._backward_share(jnp.asarray(x)), exact, rtol=rtol)
 
 
 def test_what_decides_is_computed_once():
