@@ -6,7 +6,7 @@ to buckets of segments, a piece of the rows at a time; and a bucket is sorted wh
 
 import numpy as np
 
-from platt_jax import packing, threads
+from platt_jax import packing
 from platt_jax.threads import in_order, pieces
 
 
@@ -23,7 +23,7 @@ class GroupedRows:
         """Codes (N,) say which of so many segments each row has."""
         self._codes = codes
         # A piece has more rows than there are counts to add up.
-        large = pieces(len(codes), max(threads.PIECE, 8 * segments))
+        large = pieces(len(codes), least=8 * segments)
         counts = in_order(lambda piece: np.bincount(codes[piece], minlength=segments), large)
         sizes = sum(counts, start=np.zeros(segments, np.int64))
         self.tallest_first = packing.tallest_first(sizes)
@@ -41,7 +41,11 @@ class GroupedRows:
         def deal_piece(piece):
             mine = bucket.take(self._codes[piece], mode="clip")
             order = np.argsort(mine, kind="stable").astype(np.int32)
-            return order, np.append(0, np.cumsum(np.bincount(mine, minlength=len(firsts))))
+            return (
+                piece.start,
+                order,
+                np.append(0, np.cumsum(np.bincount(mine, minlength=len(firsts)))),
+            )
 
         self._dealt = list(in_order(deal_piece, pieces(len(self._codes))))
 
@@ -71,9 +75,9 @@ class GroupedRows:
     def _dealt_to(self, first, last, start, stop):
         """The rows from start to stop of those in some buckets, ascending within each piece."""
         parts, before = [], 0
-        for piece, (order, ends) in enumerate(self._dealt):
+        for begin, order, ends in self._dealt:
             mine = order[ends[first] : ends[last]]
             wanted = mine[max(start - before, 0) : max(stop - before, 0)]
-            parts.append(piece * threads.PIECE + wanted.astype(np.intp))
+            parts.append(begin + wanted.astype(np.intp))
             before += len(mine)
         return np.concatenate(parts)

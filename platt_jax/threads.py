@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 import jax
 
-PIECE = 1 << 20
 _AT_ONCE = 3
+_PIECE = 1 << 20
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
@@ -54,9 +54,9 @@ def in_order(work: Callable[[Item], Made], items: Iterable[Item]) -> Iterator[Ma
                 future.cancel()
 
 
-def pieces(rows: int, length: int | None = None) -> list[slice]:
-    """So many rows, a million or so at a time, or as many as length says."""
-    length = length or PIECE
+def pieces(rows: int, least: int = 0) -> list[slice]:
+    """So many rows, a million or so at a time, or at least as many as asked for."""
+    length = max(_PIECE, least)
     return [slice(first, min(first + length, rows)) for first in range(0, rows, length)]
 
 

@@ -14,7 +14,7 @@ from platt_jax.grouping import GroupedRows
 @pytest.mark.parametrize("smallest", [True, False])
 def test_rows_of_every_slice(segments, firsts, smallest, rng, monkeypatch):
     dtype = np.min_scalar_type(segments) if smallest else np.int64
-    monkeypatch.setattr(threads, "PIECE", 1_000)
+    monkeypatch.setattr(threads, "_PIECE", 1_000)
     codes = rng.integers(0, segments, 5_432).astype(dtype)
     rows = GroupedRows(codes, segments)
     sizes = np.bincount(codes, minlength=segments)
@@ -39,7 +39,7 @@ def test_rows_of_every_slice(segments, firsts, smallest, rng, monkeypatch):
 
 
 def test_pieces_cover_the_rows_once(monkeypatch):
-    monkeypatch.setattr(threads, "PIECE", 10)
+    monkeypatch.setattr(threads, "_PIECE", 10)
     for rows in (1, 9, 10, 11, 35):
         cut = threads.pieces(rows)
         np.testing.assert_array_equal(
