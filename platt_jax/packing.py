@@ -130,12 +130,13 @@ def chunks(sizes: np.ndarray, first: int = 0, most: int = LARGEST) -> Iterator[C
     They begin with the problem `first`, and have no more than `most` rows, unless one problem
     alone needs more. None may have more than TALLEST.
     """
-    bounds = [int(np.sum(sizes > kind.above)) for kind in _KINDS]
+    bounds = [int(np.sum(sizes > above)) for above in (TALLEST, *(kind.above for kind in _KINDS))]
     bounds[-1] = len(sizes)
-    ladder = tuple(rows for rows in _LADDER if rows <= most)
-    for kind, last in zip(_KINDS, bounds, strict=True):
+    for kind, begin, last in zip(_KINDS, bounds[:-1], bounds[1:], strict=True):
+        if first < last:
+            shape = _shape(sizes[begin:last], kind, most)
         while first < last:
-            chunk = _next_chunk(sizes[:last], first, kind, ladder)
+            chunk = _next_chunk(sizes[:last], first, kind, shape)
             yield chunk
             first = chunk.problems.stop
 
@@ -151,23 +152,49 @@ def smaller(rows: int) -> int | None:
     return max((size for size in _LADDER if size < rows), default=None)
 
 
-def _next_chunk(sizes, first, kind, ladder):
-    """As many problems from the first on as fit."""
-    most = ladder[-1] // kind.rows * kind.group  # problems
-    heights = _heights(sizes[first : first + most], kind)
-    # Room for a slice to two tile rows, or to one where there are many of one and none of more.
-    least = 1 if heights[0] == 1 and len(heights) > _TINY // kind.rows // 2 else 2
-    ends = np.cumsum(np.maximum(heights, least)) * kind.rows
+class _Shape(NamedTuple):
+    """What the chunks of a kind have in common: compiling takes longer than rows left empty."""
+
+    rows: int
+    tall: bool  # whether far fewer slices will do
+
+
+def _shape(sizes, kind, most) -> _Shape:
+    """For problems of these sizes, all that there are of a kind."""
+    heights = _heights(sizes, kind)
+    heights = np.maximum(heights, _least(heights, kind))
+    needed = int(np.sum(heights)) * kind.rows
     if kind.group > 1:
-        tiny = np.searchsorted(ends, LARGEST, side="right") > LARGEST // kind.rows // 8
-        ladder = tuple(rows for rows in ladder if rows <= (_TINY if tiny else _SMALL))
-    taken = max(1, int(np.searchsorted(ends, ladder[-1], side="right")))
-    rows = next(rows for rows in (*ladder, *_LADDER) if rows >= ends[taken - 1])
+        tiny = 8 * len(heights) * kind.rows > needed
+        most = min(most, _TINY if tiny else _SMALL)
+    if needed > most:
+        return _Shape(most, bool(heights[-1] >= 8))
+    rows = next(rows for rows in _LADDER if rows >= needed)
+    return _Shape(rows, 8 * len(heights) * kind.rows <= rows)
+
+
+def _next_chunk(sizes, first, kind, shape):
+    """As many problems from the first on as fit."""
+    most = shape.rows // kind.rows * kind.group  # problems
+    heights = _heights(sizes[first : first + most], kind)
+    least = _least(heights, kind)
+    ends = np.cumsum(np.maximum(heights, least)) * kind.rows
+    taken = max(1, int(np.searchsorted(ends, shape.rows, side="right")))
+    rows = next(rows for rows in (shape.rows, *_LADDER) if rows >= ends[taken - 1])
     last = min(first + taken * kind.group, len(sizes))
-    # Far fewer slices where problems are tall.
     tile_rows = rows // kind.rows
-    slices = tile_rows // 8 if tile_rows // 8 >= taken else tile_rows // least
+    slices = tile_rows // 8 if shape.tall else tile_rows // least
     return Chunk(slice(first, last), sizes[first:last], kind, rows, slices)
+
+
+def _least(heights, kind):
+    """How many tile rows a slice has room for at least, where slices have these heights.
+
+    As many as a problem of the kind has; two for few rows, or one where many slices have one each.
+    """
+    if heights[0] == 1 and len(heights) > _TINY // kind.rows // 2:
+        return 1
+    return max(2, kind.above // kind.block + 1)
 
 
 def _heights(sizes, kind):

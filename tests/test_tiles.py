@@ -147,9 +147,12 @@ def test_any_mix_of_sizes_uses_few_shapes(rng):
             room = np.zeros((chunk.slices, group), int)
             np.add.at(room, places.owner, np.minimum(places.left, chunk.kind.block))
             np.testing.assert_array_equal(room.ravel()[: len(chunk.sizes)], chunk.sizes)
+        for kind in {c.kind for c in plan}:
+            of_kind = {(c.rows, c.slices) for c in plan if c.kind == kind}
+            assert len(of_kind) <= (1 if kind.group == 1 else 2)
         slots = sum(c.capacity for c in plan)
         assert slots <= 1.25 * sizes.sum() + 3 * 1024 * 1024
-    assert len(shapes) <= 12
+    assert len(shapes) <= 8
 
 
 def test_summary_and_moments(rng, x64):
