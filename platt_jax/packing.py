@@ -156,45 +156,33 @@ class _Shape(NamedTuple):
     """What the chunks of a kind have in common: compiling takes longer than rows left empty."""
 
     rows: int
-    tall: bool  # whether far fewer slices will do
+    room: int  # there is a slice for so many tile rows; far fewer do where problems are tall
 
 
 def _shape(sizes, kind, most) -> _Shape:
     """For problems of these sizes, all that there are of a kind."""
     heights = _heights(sizes, kind)
-    heights = np.maximum(heights, _least(heights, kind))
-    needed = int(np.sum(heights)) * kind.rows
+    slices, tile_rows = len(heights), int(np.sum(heights))
     if kind.group > 1:
-        tiny = 8 * len(heights) * kind.rows > needed
+        tiny = 8 * slices > max(tile_rows, LARGEST // kind.rows)
         most = min(most, _TINY if tiny else _SMALL)
-    if needed > most:
-        return _Shape(most, bool(heights[-1] >= 8))
-    rows = next(rows for rows in _LADDER if rows >= needed)
-    return _Shape(rows, 8 * len(heights) * kind.rows <= rows)
+    rows = next((rows for rows in _LADDER if tile_rows * kind.rows <= rows <= most), most)
+    room = max(tile_rows, rows // kind.rows) // slices
+    return _Shape(rows, next((choice for choice in (8, 4) if choice <= room), 2))
 
 
 def _next_chunk(sizes, first, kind, shape):
     """As many problems from the first on as fit."""
     most = shape.rows // kind.rows * kind.group  # problems
     heights = _heights(sizes[first : first + most], kind)
-    least = _least(heights, kind)
-    ends = np.cumsum(np.maximum(heights, least)) * kind.rows
-    taken = max(1, int(np.searchsorted(ends, shape.rows, side="right")))
+    # Where there are many of one tile row and none of more, they have a slice each.
+    room = 1 if heights[0] == 1 and len(heights) > _TINY // kind.rows // 2 else shape.room
+    ends = np.cumsum(heights) * kind.rows
+    fitting = int(np.searchsorted(ends, shape.rows, side="right"))
+    taken = max(1, min(fitting, shape.rows // kind.rows // room))
     rows = next(rows for rows in (shape.rows, *_LADDER) if rows >= ends[taken - 1])
     last = min(first + taken * kind.group, len(sizes))
-    tile_rows = rows // kind.rows
-    slices = tile_rows // 8 if shape.tall else tile_rows // least
-    return Chunk(slice(first, last), sizes[first:last], kind, rows, slices)
-
-
-def _least(heights, kind):
-    """How many tile rows a slice has room for at least, where slices have these heights.
-
-    As many as a problem of the kind has; two for few rows, or one where many slices have one each.
-    """
-    if heights[0] == 1 and len(heights) > _TINY // kind.rows // 2:
-        return 1
-    return max(2, kind.above // kind.block + 1)
+    return Chunk(slice(first, last), sizes[first:last], kind, rows, rows // kind.rows // room)
 
 
 def _heights(sizes, kind):
