@@ -166,7 +166,8 @@ def _shape(sizes, kind, most) -> _Shape:
     if kind.group > 1:
         tiny = 8 * slices > max(tile_rows, LARGEST // kind.rows)
         most = min(most, _TINY if tiny else _SMALL)
-    rows = next((rows for rows in _LADDER if tile_rows * kind.rows <= rows <= most), most)
+    ladder = [rows for rows in _LADDER if rows <= most]
+    rows = next((rows for rows in ladder if tile_rows * kind.rows <= rows), ladder[-1])
     room = max(tile_rows, rows // kind.rows) // slices
     return _Shape(rows, next((choice for choice in (8, 4) if choice <= room), 2))
 
