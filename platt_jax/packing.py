@@ -168,8 +168,15 @@ def _shape(sizes, kind, most) -> _Shape:
         most = min(most, _TINY if tiny else _SMALL)
     ladder = [rows for rows in _LADDER if rows <= most]
     rows = next((rows for rows in ladder if tile_rows * kind.rows <= rows), ladder[-1])
-    room = max(tile_rows, rows // kind.rows) // slices
-    return _Shape(rows, next((choice for choice in (8, 4) if choice <= room), 2))
+    in_a_chunk = rows // kind.rows
+
+    def fits(room):
+        if tile_rows <= in_a_chunk:
+            return room * slices <= in_a_chunk
+        # Flatter problems leave tile rows empty, but no more than a fifth of all.
+        return np.sum(np.maximum(heights, room)) <= 1.25 * tile_rows
+
+    return _Shape(rows, next((room for room in (8, 4) if fits(room)), 2))
 
 
 def _next_chunk(sizes, first, kind, shape):

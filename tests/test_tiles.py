@@ -136,6 +136,7 @@ def test_any_mix_of_sizes_uses_few_shapes(rng):
         rng.integers(1, 30, 200_000),
         np.maximum(1, rng.lognormal(4, 1.5, 20_000)).astype(int),
         np.ones(1, int),
+        np.repeat([250, 12], [50_000, 150_000]),
     ):
         sizes = mix[packing.tallest_first(mix)]
         plan = list(packing.chunks(sizes))
