@@ -1,6 +1,6 @@
 """platt_jax's compiled solve alone: all rows packed, chunks on the device, before the clock starts.
 
-Slabs wait on the host. A fit standardises them in place, so each solve restores them first.
+Slabs wait on the host, where a CPU takes them as they are.
 
 All that the benchmark knows of the library's inside is in this file.
 """
@@ -8,13 +8,12 @@ All that the benchmark knows of the library's inside is in this file.
 from __future__ import annotations
 
 from functools import partial
-from itertools import chain
 
 import jax
 import numpy as np
 
 from benchmarks.workloads import Workload
-from platt_jax import Fit, Options, packing, run, tall
+from platt_jax import Fit, Options, packing, run, strips, tall
 from platt_jax.threads import in_order
 
 
@@ -25,6 +24,7 @@ class Packed:
         sizes = np.diff(at.offsets)
         self._x64 = at.scores.dtype == np.float64
         self._options = options.with_tol(at.scores.dtype)
+        self._by_strips = strips.at_hand()
         self._order = packing.tallest_first(sizes)
         sizes = sizes[self._order]
         grouped = at if np.all(self._order[:-1] < self._order[1:]) else at.only(self._order)
@@ -42,12 +42,11 @@ class Packed:
                 list(tall.slabs_of(sizes[i], partial(rows, slice(i, i + 1))))
                 for i in range(tall_ones)
             ]
-            self._used = [[self._copy(slab) for slab in slabs] for slabs in self._slabs]
             self._chunks = [
                 jax.device_put(
                     (
                         *packing.flat(rows(chunk.problems), chunk.capacity),
-                        chunk.places(),
+                        chunk.ranges() if self._by_strips else chunk.places(),
                     )
                 )
                 for chunk in chunks
@@ -56,20 +55,13 @@ class Packed:
     def solve(self) -> list[Fit]:
         """Run the compiled programs over all slabs and chunks, and wait for them."""
         with jax.enable_x64(self._x64):
-            for used, slab in zip(chain(*self._used), chain(*self._slabs), strict=True):
-                for mine, original in zip(used[:3], slab[:3], strict=True):
-                    if mine is not None:
-                        np.copyto(mine, original)  # Each fit standardises them in place.
-            by_slabs = [tall.fit_tall(slabs, None, self._options) for slabs in self._used]
+            by_slabs = [
+                tall.fit_tall(slabs, None, self._options, self._by_strips) for slabs in self._slabs
+            ]
             return jax.block_until_ready([*by_slabs, *in_order(self._solve_chunk, self._chunks)])
 
-    @staticmethod
-    def _copy(slab):
-        *columns, rows = slab
-        return *(None if x is None else packing.lengthen(x, len(x)) for x in columns), rows
-
     def _solve_chunk(self, chunk) -> Fit:
-        return jax.block_until_ready(run._solve_chunk(*chunk, None, options=self._options))
+        return jax.block_until_ready(run.solve_chunk(*chunk, None, options=self._options))
 
     def in_order(self, done: list[Fit]) -> dict[str, np.ndarray]:
         """What `solve` returned, an entry per problem in the order of the workload."""

@@ -77,7 +77,7 @@ def nll(A, B, f, y, targets: Targets, present=True):
     are 0, whatever its score. Returned as the two terms of its sum, the second being the loss for
     a target of 0.
     """
-    distance, target, _ = _less_likely(A, B, f, y, targets, present)
+    distance, target, _ = less_likely(A, B, f, y, targets, present)
     return target * distance, jnp.log1p(jnp.exp(-distance))
 
 
@@ -86,18 +86,28 @@ def nll_factors(A, B, f, y, targets: Targets, present=True):
 
     The logarithm of a product of 32 factors costs what one of them costs.
     """
-    distance, target, _ = _less_likely(A, B, f, y, targets, present)
+    distance, target, _ = less_likely(A, B, f, y, targets, present)
     return target * distance, 1 + jnp.exp(-distance)
 
 
 def analytic_derivatives(A, B, f, y, targets: Targets, present=True, weight=1) -> Derivatives:
     """Gradient and Hessian of the weighted `nll` by (A, B) (Lin et al. 2007, section 2.2)."""
-    distance, target, negative_side = _less_likely(A, B, f, y, targets, present)
+    distance, _, _ = less_likely(A, B, f, y, targets, present)
     e = jnp.exp(-distance)
-    q = 1 / (1 + e)
-    tail = e * q
-    slope = weight * jnp.where(negative_side, tail - target, target - tail)  # w (t - p)
-    curvature = weight * (tail * q)  # w p (1 - p)
+    tail = e / (1 + e)
+    return derivatives(f, tail, residual(A, B, f, y, targets, present, tail), weight)
+
+
+def residual(A, B, f, y, targets: Targets, present, tail):
+    """T - p, given the probability of the less likely class."""
+    _, target, negative_side = less_likely(A, B, f, y, targets, present)
+    return jnp.where(negative_side, tail - target, target - tail)
+
+
+def derivatives(f, tail, residual, weight=1) -> Derivatives:
+    """The terms of the derivatives, given the probability of the less likely class and t - p."""
+    slope = weight * residual
+    curvature = weight * (tail * (1 - tail))  # w p (1 - p); nothing cancels, for tail <= 1/2
     f_curvature = f * curvature
     return Derivatives(f * slope, slope, f * f_curvature, f_curvature, curvature)
 
@@ -117,7 +127,7 @@ def autodiff_derivatives(A, B, f, y, targets: Targets, present=True, weight=1) -
     return Derivatives(g_A, g_B, h_AA, h_AB, h_BB)
 
 
-def _less_likely(A, B, f, y, targets: Targets, present):
+def less_likely(A, B, f, y, targets: Targets, present):
     """|z|, the target of the class that is less likely at z, and whether z < 0."""
     z = jnp.where(present, A * f + B, _PAD_MARGIN)
     negative_side = z < 0

@@ -52,7 +52,8 @@ class Kind(NamedTuple):
 
 
 # Long tile rows are cheaper, but problems are padded to whole ones.
-_KINDS = (Kind(8192, 128, 1), Kind(256, 16, 1), Kind(0, 1, 128))
+TALLEST_SIDE_BY_SIDE = 256
+_KINDS = (Kind(8192, 128, 1), Kind(TALLEST_SIDE_BY_SIDE, 16, 1), Kind(0, 1, 128))
 
 
 class Places(NamedTuple):
@@ -65,6 +66,13 @@ class Places(NamedTuple):
     start: Array  # [R, G] int32: its first row of each problem, in the chunk's flat arrays
     left: Array  # [R, G] int32: how many rows of the problem begin there, 0 if none
     heights: Array  # [S] int32: the tile rows of each slice
+
+
+class Ranges(NamedTuple):
+    """The same for strips: where the rows of each problem lie in the flat arrays; [S, G] int32."""
+
+    start: Array
+    size: Array
 
 
 class Chunk(NamedTuple):
@@ -86,12 +94,17 @@ class Chunk(NamedTuple):
         """Length of the chunk's flat arrays: a block may be taken past the last row."""
         return self.rows + self.kind.block
 
-    def places(self) -> Places:
-        """Where the rows lie."""
-        tile_rows, block = self.rows // self.kind.rows, self.kind.block
+    def ranges(self) -> Ranges:
+        """Where the rows lie for strips."""
         size = np.zeros(self.grid, np.int32)
         size.ravel()[: len(self.sizes)] = self.sizes
-        first = (np.cumsum(size) - size.ravel()).astype(np.int32).reshape(size.shape)
+        start = (np.cumsum(size) - size.ravel()).astype(np.int32).reshape(size.shape)
+        return Ranges(start, size)
+
+    def places(self) -> Places:
+        """Where the rows lie for tiles."""
+        tile_rows, block = self.rows // self.kind.rows, self.kind.block
+        first, size = self.ranges()
         heights = _heights(self.sizes, self.kind)
         used = np.sum(heights)
         # Spare tile rows go to the last slice; no row is left for them.
@@ -253,16 +266,11 @@ def gather(scores, labels, weights, places: Places) -> Tiles:
 def slab(scores, labels, weights, size) -> Tiles:
     """Tiles of one problem from the first `size` places of a slab; traceable."""
     there = jnp.arange(len(scores), dtype=jnp.int32) < size
-    return slab_tiles(jnp.where(there, _bad_as_infinite(scores), jnp.nan), labels > 0, weights)
-
-
-def slab_tiles(scores, positive, weights) -> Tiles:
-    """The arrays of a slab as tiles."""
     shape = (-1, DEPTH * _SLAB_LANES, 1)
     tile_rows = len(scores) // (DEPTH * _SLAB_LANES)
     return Tiles(
-        scores=scores.reshape(shape),
-        positive=positive.reshape(shape),
+        scores=jnp.where(there, _bad_as_infinite(scores), jnp.nan).reshape(shape),
+        positive=(labels > 0).reshape(shape),
         weights=None if weights is None else weights.reshape(shape),
         owner=jnp.zeros(tile_rows, jnp.int32),
         heights=jnp.full(1, tile_rows, jnp.int32),

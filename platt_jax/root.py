@@ -13,13 +13,16 @@ import numpy as np
 from jax import lax
 
 from platt_jax import frame as frames
-from platt_jax import newton, objective, tiles
+from platt_jax import newton, objective, strips, tiles
 from platt_jax.frame import Frame
 from platt_jax.newton import Facts, State
 from platt_jax.objective import Derivatives, GaussianPrior, Targets
 from platt_jax.options import Options
 from platt_jax.status import Status
+from platt_jax.strips import Strip
 from platt_jax.tiles import Tiles
+
+Rows = Tiles | Strip
 
 
 class Inputs(NamedTuple):
@@ -61,19 +64,41 @@ class Solution(NamedTuple):
     passes: jax.Array
 
 
+def passes_over(rows: Rows) -> Any:
+    """The module with the passes over rows of this kind."""
+    return tiles if isinstance(rows, Tiles) else strips
+
+
+def solution_for(
+    rows: Rows,
+    targets: Targets,
+    prior: GaussianPrior | None,
+    setting: Setting,
+    options: Options,
+) -> Solution:
+    """The optimum of every problem; of tiles it has derivatives."""
+    if not isinstance(rows, Tiles):
+        return _found(rows, targets, prior, setting, options)
+    inputs = Inputs(rows.scores, rows.weights, targets, prior)
+    return _root(options, inputs, Layout(rows.positive, rows.owner, rows.heights), setting)
+
+
+def _found(rows, targets, prior, setting, options) -> Solution:
+    state = _search(rows, targets, prior, setting, options)
+    return ended(state, _loss(rows, targets, prior, setting, (state.A, state.B)), setting)
+
+
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
-def root(options: Options, inputs: Inputs, layout: Layout, setting: Setting) -> Solution:
+def _root(options: Options, inputs: Inputs, layout: Layout, setting: Setting) -> Solution:
     """The optimum of every problem, as a function of the inputs."""
-    state = _search(options, inputs, layout, setting)
-    loss = _loss(inputs, layout, setting, (state.A, state.B))
-    return ended(state, loss, setting)
+    return _found(_rows(inputs, layout), inputs.targets, inputs.prior, setting, options)
 
 
-@root.defjvp
+@_root.defjvp
 def _root_jvp(options, primals, tangents):
     """Implicit differentiation: g(theta, x) = 0 gives dtheta = -H^-1 (dg/dx) dx."""
     (inputs, layout, setting), (inputs_dot, *_) = primals, tangents
-    solution = root(options, inputs, layout, setting)
+    solution = _root(options, inputs, layout, setting)
     A, B = solution.A, solution.B
 
     # Checkpoints: a reverse pass goes through the rows anew, in one loop. It would otherwise write
@@ -98,7 +123,8 @@ def _root_jvp(options, primals, tangents):
 
     @jax.checkpoint
     def at_solution(inputs, A, B):
-        loss = _loss(inputs, layout, setting, (A, B))
+        rows = _rows(inputs, layout)
+        loss = _loss(rows, inputs.targets, inputs.prior, setting, (A, B))
         return loss, _derivatives(inputs, layout, setting, (A, B), options)
 
     _, dots = jax.jvp(at_solution, (inputs, A, B), (inputs_dot, A_dot, B_dot))
@@ -120,20 +146,22 @@ def pinned(solution: Solution, options: Options):
     return (solution.A == 0) & options.monotone
 
 
-def _search(options, inputs, layout, setting) -> State:
+def _search(rows, targets, prior, setting, options) -> State:
     """Pass and decide until every problem has stopped."""
-    from_outside = _rows(inputs, layout), inputs.targets
+    passes, from_outside = passes_over(rows), (rows, targets)
 
     def advance(state):
         # The barrier keeps XLA from taking out of the loop what does not change in it: a target
         # per row, a mask of the padding. They would be arrays to write, and to read in every pass.
         trial, (rows, targets) = lax.optimization_barrier((newton.trial(state), from_outside))
         wanted = newton.running(state)
-        at = tiles.evaluate_wanted(rows, wanted, trial, targets, options.derivatives)
-        at = add_prior(at, inputs.prior, setting, trial)
+        at = passes.evaluate_wanted(rows, wanted, trial, targets, options.derivatives)
+        at = add_prior(at, prior, setting, trial)
         change = None
         if options.line_search == "loss":
-            change = _loss_change(inputs, layout, setting, (state.A, state.B), trial)
+            before = state.A, state.B
+            change = passes.nll_change(rows, before, trial, targets)
+            change += penalty_change(prior, setting, before, trial)
         return newton.step_all(state, at, change, setting.facts, options)
 
     def any_running(state):
@@ -147,14 +175,9 @@ def _derivatives(inputs: Inputs, layout, setting, point, options) -> Derivatives
     return add_prior(at, inputs.prior, setting, point)
 
 
-def _loss(inputs: Inputs, layout, setting, point):
-    loss = tiles.nll(_rows(inputs, layout), point, inputs.targets)
-    return loss + penalty(inputs.prior, setting, point)
-
-
-def _loss_change(inputs: Inputs, layout, setting, before, after):
-    change = tiles.nll_change(_rows(inputs, layout), before, after, inputs.targets)
-    return change + penalty_change(inputs.prior, setting, before, after)
+def _loss(rows, targets, prior, setting, point):
+    loss = passes_over(rows).nll(rows, point, targets)
+    return loss + penalty(prior, setting, point)
 
 
 def add_prior(at: Derivatives, prior: GaussianPrior | None, setting: Setting, point):

@@ -7,10 +7,12 @@ from functools import partial
 import jax
 import numpy as np
 
-from platt_jax import checks, packing, tiles
+from platt_jax import checks, packing, strips, tiles
 from platt_jax.calibrators import Fit
 from platt_jax.objective import GaussianPrior
-from platt_jax.solve import solve_tiles
+from platt_jax.options import Options
+from platt_jax.packing import Places, Ranges
+from platt_jax.solve import solve_rows
 from platt_jax.tall import fit_tall, slabs_of
 from platt_jax.threads import in_order
 
@@ -46,14 +48,17 @@ def fit_problems(
     options = checks.options(options).with_tol(dtype)
     _let_malloc_keep_memory()
 
+    by_strips = strips.at_hand()
+
     def fit_chunk(chunk):
-        return _fit_chunk(chunk, take(chunk.problems, _ALL), prior, options)
+        return _fit_chunk(chunk, take(chunk.problems, _ALL), prior, options, by_strips)
 
     results = _Results(np.arange(len(sizes)) if places is None else places)
     most = packing.LARGEST
     with _progress_bar(len(sizes), progress) as bar, jax.enable_x64(dtype == np.float64):
         for i in range(int(np.sum(sizes > packing.TALLEST))):
-            bar.update(results.add(_fit_tall(i, sizes[i], take, prior, options)))
+            fitted = _fit_tall(i, sizes[i], take, prior, options, by_strips)
+            bar.update(results.add(fitted))
         while results.count < len(sizes):
             try:
                 for fitted in in_order(fit_chunk, packing.chunks(sizes, results.count, most)):
@@ -117,13 +122,13 @@ def _is_want_of_memory(error):
     return "RESOURCE_EXHAUSTED" in str(error)
 
 
-def _fit_tall(i, size, take, prior, options) -> Fit:
+def _fit_tall(i, size, take, prior, options, by_strips) -> Fit:
     """Fit the problem i, which fits no chunk."""
     slabs = slabs_of(size, partial(take, slice(i, i + 1)))
     if prior is not None:
         prior = jax.tree.map(lambda leaf: leaf[None, i : i + 1], prior)
     try:
-        fitted = fit_tall(slabs, prior, options)
+        fitted = fit_tall(slabs, prior, options, by_strips)
     except jax.errors.JaxRuntimeError as error:
         if _is_want_of_memory(error):
             raise MemoryError(_TOO_SMALL) from error
@@ -131,7 +136,7 @@ def _fit_tall(i, size, take, prior, options) -> Fit:
     return jax.tree.map(_lead_with_problems, fitted)
 
 
-def _fit_chunk(chunk, rows, prior, options) -> Fit:
+def _fit_chunk(chunk, rows, prior, options, by_strips) -> Fit:
     flat = packing.flat(rows, chunk.capacity)
     if prior is not None:
         slices, group = chunk.grid
@@ -143,14 +148,20 @@ def _fit_chunk(chunk, rows, prior, options) -> Fit:
                 for leaf in prior
             )
         )
-    fitted = _solve_chunk(*flat, chunk.places(), prior, options=options)
+    where = chunk.ranges() if by_strips else chunk.places()
+    fitted = solve_chunk(*flat, where, prior, options=options)
     problems = chunk.problems.stop - chunk.problems.start
     return jax.tree.map(lambda x: _lead_with_problems(x)[:problems], fitted)
 
 
 @partial(jax.jit, static_argnames="options", compiler_options=tiles.COMPILER_OPTIONS)
-def _solve_chunk(scores, labels, weights, places, prior, options):
-    return solve_tiles(packing.gather(scores, labels, weights, places), prior, options)
+def solve_chunk(scores, labels, weights, where: Places | Ranges, prior, options: Options) -> Fit:
+    """Fit the problems of a chunk; every field of the result leads with [S, G]."""
+    if isinstance(where, Places):
+        return solve_rows(packing.gather(scores, labels, weights, where), prior, options)
+    fit = partial(solve_rows, options=options)
+    columns = scores, labels, weights
+    return strips.one_by_one(fit, columns, *where, prior, packing.TALLEST_SIDE_BY_SIDE)
 
 
 def _lead_with_problems(x):

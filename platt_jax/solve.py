@@ -1,7 +1,7 @@
 """A fit from tiles to results: what to know of the rows, the loop over them, the report.
 
 Pure and traceable. `solve` is for users who differentiate through a fit or embed it in a program of
-their own; `solve_tiles` is what it shares with `fit`.
+their own; `solve_rows` is what it shares with `fit`.
 """
 
 from functools import partial
@@ -9,16 +9,16 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from platt_jax import checks, objective, packing, tiles
+from platt_jax import checks, objective, packing
 from platt_jax import frame as frames
 from platt_jax.calibrators import Fit
 from platt_jax.frame import Frame
 from platt_jax.newton import Facts
 from platt_jax.objective import GaussianPrior, Targets
 from platt_jax.options import Options
-from platt_jax.root import Inputs, Layout, Setting, pinned, root
+from platt_jax.root import Rows, Setting, passes_over, pinned, solution_for
 from platt_jax.status import Flag, Status
-from platt_jax.tiles import Moments, Summary, Tiles
+from platt_jax.tiles import Moments, Summary
 
 # Among so many normal scores one has so much of the variance in 2 of a million problems, among more
 # in fewer yet: of n the share of each is nearly Beta(1/2, (n - 2) / 2) distributed.
@@ -77,27 +77,20 @@ def _solve_dense(scores, labels, weights, prior, options):
         prior = GaussianPrior(
             prior.mean.reshape((*shape, 2)), prior.precision.reshape((*shape, 2, 2))
         )
-    fit = solve_tiles(rows, prior, options)
+    fit = solve_rows(rows, prior, options)
     return jax.tree.map(lambda x: x.reshape(batch + x.shape[2:]), fit)
 
 
-def solve_tiles(rows: Tiles, prior: GaussianPrior | None, options: Options) -> Fit:
-    """Fit the problems on these tiles; every field of the result leads with [S, G]."""
-    rows, seen = look(rows, options)
+def solve_rows(rows: Rows, prior: GaussianPrior | None, options: Options) -> Fit:
+    """Fit the problems that these rows are of; every field of the result leads with their grid."""
+    passes = passes_over(rows)
+    rows, seen = passes.look(rows, options)
     rough = frames.rough_frame(seen)
-    moments = tiles.moments(rows, *rough)
+    moments = passes.moments(rows, *rough)
     targets, setting = plan(seen, rough, moments, prior, options)
-    rows = tiles.standardise(rows, *setting.frame)
-    inputs = Inputs(rows.scores, rows.weights, targets, prior)
-    layout = Layout(rows.positive, rows.owner, rows.heights)
-    solution = root(options, inputs, layout, setting)
+    rows = passes.standardise(rows, *setting.frame)
+    solution = solution_for(rows, targets, prior, setting, options)
     return report(solution, setting.frame, seen, rough, moments, options)
-
-
-def look(rows: Tiles, options: Options) -> tuple[Tiles, Summary]:
-    """What there is to know before the scores can be summed up; rows that are not finite go."""
-    rows = _drop_absent(rows, options)
-    return tiles.drop(rows, tiles.bad_rows(rows)), tiles.summarise(jax.lax.stop_gradient(rows))
 
 
 def plan(
@@ -110,7 +103,7 @@ def plan(
     """The targets, and whatever else the search needs besides the rows.
 
     Args:
-        seen: see `look`.
+        seen: the look at the rows.
         rough: the frame of the moments.
         moments: of the two classes.
         prior: a prior for each problem.
@@ -131,17 +124,6 @@ def plan(
         B=B,
     )
     return targets, setting
-
-
-def _drop_absent(rows, options):
-    """Rows that are not finite are gone if their weight is 0, or with non_finite="omit".
-
-    Other rows of weight 0 stay: they add nothing, but the fit has a derivative by their weight.
-    """
-    bad = tiles.bad_rows(rows)
-    if options.non_finite == "omit":
-        return tiles.drop(rows, bad)
-    return rows if rows.weights is None else tiles.drop(rows, bad & (rows.weights == 0))
 
 
 def _unbounded(seen, n_pos, n_neg, prior, options):

@@ -1,6 +1,6 @@
 """One problem too tall for a chunk: each pass goes slab by slab, and the host adds up the sums.
 
-The stages of `solve.solve_tiles`, each a program of its own over a slab of one shape. So a problem
+The stages of `solve.solve_rows`, each a program of its own over a slab of one shape. So a problem
 of any size compiles the same few programs and takes little more memory than its rows.
 """
 
@@ -8,21 +8,20 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from platt_jax import frame as frames
-from platt_jax import newton, packing, root, solve, tiles
+from platt_jax import newton, packing, root, solve, strips, tiles
 from platt_jax.calibrators import Fit
-from platt_jax.frame import Frame
 from platt_jax.objective import GaussianPrior
 from platt_jax.options import Options
+from platt_jax.root import passes_over
 from platt_jax.threads import in_order
-from platt_jax.tiles import Summary, Tiles
+from platt_jax.tiles import Summary
 
 # The fields of a Summary that are the greatest of any slab. The others are the least.
 _GREATEST = {"bad", "high_pos", "high_neg"}
-
-_compiled = partial(jax.jit, static_argnames="options", compiler_options=tiles.COMPILER_OPTIONS)
 
 
 def slabs_of(size: int, take: Callable[[slice], tuple]) -> Iterator[tuple]:
@@ -37,72 +36,50 @@ def slabs_of(size: int, take: Callable[[slice], tuple]) -> Iterator[tuple]:
         yield *packing.flat(take(slice(first, last)), packing.SLAB), np.int32(last - first)
 
 
-def fit_tall(slabs: Iterable[tuple], prior: GaussianPrior | None, options: Options) -> Fit:
+def fit_tall(
+    slabs: Iterable[tuple], prior: GaussianPrior | None, options: Options, by_strips: bool
+) -> Fit:
     """Fit one problem.
 
     Args:
-        slabs: its rows, see `slabs_of`; they are standardised in place.
+        slabs: its rows, see `slabs_of`.
         prior: None, or leading with [1, 1].
         options: how to fit.
+        by_strips: take the rows as strips, not as tiles.
 
     Returns:
         A Fit whose fields lead with [1, 1].
     """
 
-    def add_up(term, slabs, *arguments):
+    def each(stage, slabs, *arguments):
+        def run(slab):
+            slab = jax.device_put(slab)
+            made = stage(slab, *arguments, options=options, by_strips=by_strips)
+            return slab, jax.block_until_ready(made)
+
+        return in_order(run, slabs)
+
+    on_device, looks = map(list, zip(*each(_look, slabs), strict=True))
+
+    def add_up(stage, *arguments):
         """The sum of a term over the slabs, in float64 whatever its type: counts stay exact."""
-        of_slabs = in_order(
-            lambda slab: jax.block_until_ready(term(slab, *arguments, options=options)), slabs
-        )
+        of_slabs = [made for _, made in each(stage, on_device, *arguments)]
         with np.errstate(all="ignore"):
             return jax.tree.map(
                 lambda *x: np.sum(np.stack(x), 0, dtype=np.float64).astype(x[0].dtype), *of_slabs
             )
 
-    begun = in_order(partial(_begin, options=options), slabs)
-    slabs, on_device, looks = map(list, zip(*begun, strict=True))
     seen = _together(looks)
-    moments = add_up(_moments, on_device, seen)
-    del on_device  # On a CPU these are the slabs themselves, which now change.
+    moments = add_up(_moments, seen)
     targets, setting, state = _plan(seen, moments, prior, options=options)
-    rows = list(in_order(partial(_standardise, frame=setting.frame), slabs))
     while newton.running(state).any():
-        sums = add_up(_evaluate, rows, state, targets)
+        sums = add_up(_evaluate, setting.frame, state, targets)
         change = None
         if options.line_search == "loss":
-            change = add_up(_nll_change, rows, state, targets)
+            change = add_up(_nll_change, setting.frame, state, targets)
         state = _step(state, sums, change, prior, setting, options=options)
-    loss = add_up(_nll, rows, state, targets)
-    del slabs, rows  # JAX lets go of a NumPy array at its next call, which should be one of ours.
+    loss = add_up(_nll, setting.frame, state, targets)
     return _report(state, loss, prior, setting, seen, moments, options=options)
-
-
-def _begin(slab, options):
-    """A slab, the same on the device, and the look at it."""
-    on_device = jax.device_put(slab)
-    return slab, on_device, jax.block_until_ready(_look(on_device, options=options))
-
-
-def _standardise(slab, frame: Frame) -> Tiles:
-    """The slab as tiles fit to be evaluated.
-
-    By the host and in place: memory of its own would have to be cleared by the system first, which
-    takes longer than all else that is done here.
-    """
-    scores, labels, weights, size = slab
-    absent = ~np.isfinite(scores)
-    if weights is not None:
-        absent |= ~np.isfinite(weights)
-    absent[size:] = True
-    center, scale = (np.asarray(x).item() for x in frame)
-    with np.errstate(all="ignore"):
-        scores -= center
-        scores *= scale
-    if absent.any():
-        scores[absent] = tiles.far(scores.dtype)
-        if weights is not None:
-            weights[absent] = 0
-    return jax.device_put(packing.slab_tiles(scores, labels > 0, weights))
 
 
 def _together(looks: list[Summary]) -> Summary:
@@ -115,35 +92,69 @@ def _together(looks: list[Summary]) -> Summary:
     return Summary(*map(of_all, Summary._fields))
 
 
-@_compiled
-def _look(slab, options):
-    _, seen = solve.look(packing.slab(*slab), options)
-    return seen
+_compiled = partial(jax.jit, compiler_options=tiles.COMPILER_OPTIONS)
 
 
-@_compiled
-def _moments(slab, seen, options):
-    rows, _ = solve.look(packing.slab(*slab), options)
-    return tiles.moments(rows, *frames.rough_frame(seen))
+def _stage(function):
+    """What a function makes of the rows of a slab, as a program."""
+
+    def run(slab, *arguments, options, by_strips):
+        def of_strip(columns, size, arguments):
+            strip = strips.Strip(*columns, jnp.int32(0), size[None])
+            return function(strip, *arguments, options=options)
+
+        *columns, size = slab
+        if by_strips:
+            return strips.as_one(of_strip)(columns, size, arguments)
+        return function(packing.slab(*slab), *arguments, options=options)
+
+    return _compiled(run, static_argnames=("options", "by_strips"))
 
 
-@_compiled
+@_stage
+def _look(rows, options):
+    return passes_over(rows).look(rows, options)[1]
+
+
+@_stage
+def _moments(rows, seen, options):
+    passes = passes_over(rows)
+    rows, _ = passes.look(rows, options)
+    return passes.moments(rows, *frames.rough_frame(seen))
+
+
+@_stage
+def _evaluate(rows, frame, state, targets, options):
+    passes, rows = _standardised(rows, frame, options)
+    return passes.evaluate(rows, newton.trial(state), targets, options.derivatives)
+
+
+@_stage
+def _nll_change(rows, frame, state, targets, options):
+    passes, rows = _standardised(rows, frame, options)
+    return passes.nll_change(rows, (state.A, state.B), newton.trial(state), targets)
+
+
+@_stage
+def _nll(rows, frame, state, targets, options):
+    passes, rows = _standardised(rows, frame, options)
+    return passes.nll(rows, (state.A, state.B), targets)
+
+
+def _standardised(rows, frame, options):
+    """The passes, and the rows as these want them: they are reckoned anew each time."""
+    passes = passes_over(rows)
+    rows, _ = passes.look(rows, options)
+    return passes, passes.standardise(rows, *frame)
+
+
+@partial(_compiled, static_argnames="options")
 def _plan(seen, moments, prior, options):
     targets, setting = solve.plan(seen, frames.rough_frame(seen), moments, prior, options)
     return targets, setting, newton.start(setting.A, setting.B)
 
 
-@_compiled
-def _evaluate(rows, state, targets, options):
-    return tiles.evaluate(rows, newton.trial(state), targets, options.derivatives)
-
-
-@_compiled
-def _nll_change(rows, state, targets, options):
-    return tiles.nll_change(rows, (state.A, state.B), newton.trial(state), targets)
-
-
-@_compiled
+@partial(_compiled, static_argnames="options")
 def _step(state, sums, change, prior, setting, options):
     trial = newton.trial(state)
     sums = root.add_prior(sums, prior, setting, trial)
@@ -152,12 +163,7 @@ def _step(state, sums, change, prior, setting, options):
     return newton.step_all(state, sums, change, setting.facts, options)
 
 
-@_compiled
-def _nll(rows, state, targets, options):
-    return tiles.nll(rows, (state.A, state.B), targets)
-
-
-@_compiled
+@partial(_compiled, static_argnames="options")
 def _report(state, loss, prior, setting, seen, moments, options):
     loss += root.penalty(prior, setting, (state.A, state.B))
     solution = root.ended(state, loss, setting)

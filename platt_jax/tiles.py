@@ -21,6 +21,7 @@ from jax import lax
 
 from platt_jax import objective
 from platt_jax.objective import Derivatives, Targets
+from platt_jax.options import Options
 from platt_jax.reductions import least, sum_together, sum_with_logs
 
 DEPTH = 8  # rows of data per lane of a tile row
@@ -185,6 +186,23 @@ def moments(tiles: Tiles, center, scale) -> tuple[Moments, Moments]:
             [lax.stop_gradient(n), *rest, lax.stop_gradient(n)] for n, *rest in (of_pos, of_neg)
         )
     return Moments(*of_pos), Moments(*of_neg)
+
+
+def look(tiles: Tiles, options: Options) -> tuple[Tiles, Summary]:
+    """What there is to know before the scores can be summed up; rows that are not finite go."""
+    tiles = _drop_absent(tiles, options)
+    return drop(tiles, bad_rows(tiles)), summarise(lax.stop_gradient(tiles))
+
+
+def _drop_absent(tiles, options):
+    """Rows that are not finite are gone if their weight is 0, or with non_finite="omit".
+
+    Other rows of weight 0 stay: they add nothing, but the fit has a derivative by their weight.
+    """
+    bad = bad_rows(tiles)
+    if options.non_finite == "omit":
+        return drop(tiles, bad)
+    return tiles if tiles.weights is None else drop(tiles, bad & (tiles.weights == 0))
 
 
 def summarise(tiles: Tiles) -> Summary:

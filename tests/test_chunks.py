@@ -16,7 +16,7 @@ ROWS_OF_A_SMALL_CHUNK = 17 * 1024
 @pytest.fixture
 def failing(monkeypatch):
     """A function that makes the program fail for some calls, as `fails(call, rows)` says."""
-    program, calls = run._solve_chunk, []
+    program, calls = run.solve_chunk, []
 
     def install(fails, message):
         def instead(scores, *rest, **options):
@@ -25,7 +25,7 @@ def failing(monkeypatch):
                 raise jax.errors.JaxRuntimeError(message)
             return program(scores, *rest, **options)
 
-        monkeypatch.setattr(run, "_solve_chunk", instead)
+        monkeypatch.setattr(run, "solve_chunk", instead)
         return calls
 
     return install

@@ -193,14 +193,14 @@ def test_chunk_size_changes_nothing_beyond_rounding(rng, monkeypatch):
 
 def test_other_sizes_compile_nothing_new(rng):
     """Any K, N and mix of segments runs by the few programs of the ladder."""
-    run._solve_chunk.clear_cache()
+    run.solve_chunk.clear_cache()
     for problems, rows in ((3, 500), (90, 300), (17, 900), (64, 290)):
         pj.fit(*batch(rng, problems, rows))
-    compiled = run._solve_chunk._cache_size()
+    compiled = run.solve_chunk._cache_size()
     assert compiled <= 3
     for problems, rows in ((5, 400), (80, 350), (40, 600), (2, 777)):
         pj.fit(*batch(rng, problems, rows))
-    assert run._solve_chunk._cache_size() == compiled
+    assert run.solve_chunk._cache_size() == compiled
 
 
 def test_same_input_same_bits(rng, dtype):

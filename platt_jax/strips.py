@@ -1,0 +1,354 @@
+"""Rows a vector at a time: what `tiles` is for a GPU, for a CPU.
+
+XLA runs a program on a CPU operation by operation, each over all rows and at a price to start. Here
+problems are fitted one after the other (or 128 small ones side by side), by loops over vectors of
+rows, and the whole is compiled as one function (see `as_one`). A problem's rows stay in the caches
+from the first look to the loss, and a loop ends where its problem does.
+"""
+
+from collections.abc import Callable
+from math import log
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import jaxlib
+from jax import lax
+from jax.experimental.xla_metadata import set_xla_metadata
+
+from platt_jax import objective
+from platt_jax.frame import Frame
+from platt_jax.objective import Derivatives, Targets
+from platt_jax.options import Options
+from platt_jax.tiles import Moments, Summary
+
+# Rows of a vector. With fewer the loops are too short; of ten times as many XLA would share an
+# operation among threads, which it cannot do within a function.
+LANES = 128
+
+# Vectors that are added up by themselves, before their sums are: rounding errors stay small.
+_TOGETHER = 64
+
+
+# Versions of jaxlib on which this was tried: how XLA compiles loops is no interface of it.
+_TRIED = (0, 8), (0, 13)
+
+
+def at_hand() -> bool:
+    """Whether the default device is one to use strips on."""
+    config: Any = jax.config  # whose attributes type checkers do not know
+    device: Any = config.jax_default_device or jax.devices()[0]
+    version = tuple(int(part) for part in jaxlib.__version__.split(".")[:2])
+    return getattr(device, "platform", device) == "cpu" and _TRIED[0] <= version < _TRIED[1]
+
+
+def as_one(function: Callable) -> Callable:
+    """The function, compiled as one for a CPU, which one core runs.
+
+    By the attributes with which XLA marks small loops. Where they mean nothing, the function is
+    compiled like any other.
+    """
+    return _marked(function, xla_cpu_small_call="true", inlineable="false")
+
+
+def _apart(function: Callable) -> Callable:
+    """The function, in loops of its own: what it returns is computed once for all its uses."""
+    return _marked(function, inlineable="false")
+
+
+def _marked(function, **attributes):
+    jitted = jax.jit(function, inline=False)
+    return lambda *arguments: set_xla_metadata(jitted(*arguments), **attributes)
+
+
+class Strip(NamedTuple):
+    """The rows of one problem, or of 128 side by side, a lane each. The vector i lies at 128 i."""
+
+    scores: jax.Array  # [C]
+    labels: jax.Array  # [C]: above 0 for class 1
+    weights: jax.Array | None  # [C]
+    start: jax.Array  # [] int32: where the first vector lies
+    size: jax.Array  # [G] int32: how many rows each problem has
+    frame: Frame | None = None  # to read the scores in; [1, G]
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """As of Tiles."""
+        return 1, len(self.size)
+
+
+def one_by_one(function: Callable, columns, start, size, more, tallest: int):
+    """What the function makes of each slice of problems, one after the other.
+
+    Args:
+        function: called with a Strip, and with what more there is of its problems, in the shape
+            [1, G, ...] as its results.
+        columns: scores, labels and weights (or None), flat.
+        start: [S, G] where the rows of each problem begin.
+        size: [S, G] how many they are.
+        more: a pytree of arrays [S, G, ...].
+        tallest: of problems side by side, none has more rows.
+    """
+    group = size.shape[1]
+
+    @as_one
+    def each(columns, start, size, more):
+        def next_slice(laid, of_slice):
+            start, size, more = of_slice
+            if group == 1:
+                strip = Strip(*columns, start[0], size)
+            else:
+                laid = _lay(columns, laid, start, size)
+                strip = Strip(*laid, jnp.int32(0), size)
+            made = function(strip, jax.tree.map(lambda x: x[None], more))
+            return laid, jax.tree.map(lambda x: x[0], made)
+
+        room = tallest * LANES if group > 1 else 0
+        laid = jax.tree.map(lambda x: jnp.zeros(room, x.dtype), columns)
+        return lax.scan(next_slice, laid, (start, size, more))[1]
+
+    return each(columns, start, size, more)
+
+
+def _lay(columns, laid, start, size):
+    """The rows of problems that lie end to end, side by side."""
+
+    def lay_vector(i, laid):
+        def place(into, x):
+            vector = x.at[start + i].get(mode="promise_in_bounds")
+            return lax.dynamic_update_slice_in_dim(into, vector, i * LANES, 0)
+
+        return jax.tree.map(place, laid, columns)
+
+    return lax.fori_loop(0, jnp.max(size), lay_vector, laid)
+
+
+class Row(NamedTuple):
+    """A vector of rows, each field [128]; where a row is not present, all else is anything."""
+
+    scores: jax.Array  # in the frame; finite
+    positive: jax.Array
+    weights: jax.Array | None  # finite; 0 where not present
+    there: jax.Array  # whether it is a row of the problem; not if it is not finite and weighs 0
+    present: jax.Array  # whether it is finite, too
+
+
+def _sum(a, b):
+    return a + b
+
+
+def _least(a, b):
+    return jnp.where(a < b, a, b)
+
+
+def look(strip: Strip, options: Options) -> tuple[Strip, Summary]:
+    """What there is to know before the scores can be summed up."""
+
+    def terms(row):
+        bad = row.there & ~row.present & (options.non_finite != "omit")
+        counts = row.present if row.weights is None else row.present & (row.weights > 0)
+        lightest = [] if row.weights is None else [jnp.where(counts, row.weights, jnp.inf)]
+        ends = [
+            jnp.where(counts & (row.positive == label), sign * row.scores, jnp.inf)
+            for label in (True, False)
+            for sign in (1, -1)
+        ]
+        return [jnp.where(bad, -1.0, 0.0).astype(row.scores.dtype), *ends, *lightest]
+
+    number = 5 if strip.weights is None else 6
+    found = _fold(strip, terms, number, combine=_least, start=jnp.inf)
+    bad, low_pos, high_pos, low_neg, high_neg, *weight = found
+    lightest = weight[0] if weight else jnp.ones_like(bad)
+    return strip, Summary(bad < 0, low_pos, -high_pos, low_neg, -high_neg, lightest)
+
+
+def moments(strip: Strip, center, scale) -> tuple[Moments, Moments]:
+    """The moments of the scores with label 1, and of those with label 0."""
+
+    def terms(row):
+        g = row.scores
+        if row.weights is None:
+            powers = [jnp.ones_like(g), g, g * g]
+        else:
+            counts = (row.weights > 0).astype(g.dtype)
+            powers = [row.weights, row.weights * g, row.weights * g * g, counts]
+        classes = [row.present & (row.positive == label) for label in (True, False)]
+        return [jnp.where(of_class, power, 0) for of_class in classes for power in powers]
+
+    number = 3 if strip.weights is None else 4
+    sums = _fold(standardise(strip, center, scale), terms, 2 * number)
+    of_pos, of_neg = sums[:number], sums[number:]
+    # Without weights the total is the number of rows.
+    last = 0 if strip.weights is None else 3
+    return Moments(*of_pos[:3], of_pos[last]), Moments(*of_neg[:3], of_neg[last])
+
+
+def standardise(strip: Strip, center, scale) -> Strip:
+    """The strip with scores (f - center) * scale, reckoned when they are read."""
+    return strip._replace(frame=Frame(center, scale))
+
+
+def evaluate(strip: Strip, point, targets: Targets, derivatives: str) -> Derivatives:
+    """The pass: gradient and Hessian of every problem at its point (A, B), each [1, G]."""
+
+    def terms(row, A, B, *of_classes):
+        arguments = A, B, row.scores, row.positive, Targets(*of_classes), row.present
+        weight = 1 if row.weights is None else row.weights
+        if derivatives == "autodiff":
+            return objective.autodiff_derivatives(*arguments, weight)
+        tail = _apart(_tail)(*arguments)
+        residual = _apart(objective.residual)(*arguments, tail)
+        return objective.derivatives(row.scores, tail, residual, weight)
+
+    return Derivatives(*_fold(strip, terms, 5, (*point, *targets)))
+
+
+def evaluate_wanted(strip: Strip, wanted, point, targets: Targets, derivatives: str) -> Derivatives:
+    """The same: of a strip some problem is wanted as long as it is asked for."""
+    return evaluate(strip, point, targets, derivatives)
+
+
+def nll(strip: Strip, point, targets: Targets):
+    """The loss of every problem at its point (A, B), in nats, [1, G]."""
+
+    def terms(row, A, B, *of_classes):
+        return [_loss(row, A, B, Targets(*of_classes))]
+
+    return _fold(strip, terms, 1, (*point, *targets))[0]
+
+
+def nll_change(strip: Strip, before, after, targets: Targets):
+    """The loss at the point after minus that at the point before, row by row, [S, G]."""
+
+    def terms(row, A, B, old_A, old_B, *of_classes):
+        targets = Targets(*of_classes)
+        return [_loss(row, A, B, targets) - _loss(row, old_A, old_B, targets)]
+
+    return _fold(strip, terms, 1, (*after, *before, *targets))[0]
+
+
+def _loss(row, A, B, targets):
+    distance, target, _ = objective.less_likely(
+        A, B, row.scores, row.positive, targets, row.present
+    )
+    e, one = _exp_quotient(distance)
+    # log(1 + e) = 2 artanh(e / (2 + e)), by its series, of numbers of at most 1/3
+    s = e / (e + 2 * one)
+    terms = 17 if s.dtype == jnp.float64 else 8
+    series = _polynomial([1 / (2 * i + 1) for i in range(terms)], s * s)
+    loss = jnp.where(row.present, target * distance + 2 * s * series, 0)
+    # Weight 0 times an overflowing loss is to be 0.
+    return loss if row.weights is None else jnp.where(row.weights == 0, 0, row.weights * loss)
+
+
+def _fold(strip, terms, number, per_problem=(), combine=_sum, start=0.0):
+    """Terms of the rows, reduced to one number per problem; a list of [1, G].
+
+    Args:
+        strip: the rows.
+        terms: given a Row and its numbers per problem, the terms.
+        number: how many terms.
+        per_problem: arrays [1, G].
+        combine: how two terms become one.
+        start: what combined with a term is the term.
+    """
+    per_problem = [x[0] for x in per_problem]
+    # An array each, or XLA would make copies of the one.
+    start = [jnp.full(LANES, start, strip.scores.dtype) for _ in range(number)]
+
+    def merge(a, b):
+        return [combine(x, y) for x, y in zip(a, b, strict=True)]
+
+    def fold_some(first, last):
+        def add(i, found):
+            return merge(found, terms(_read(strip, i), *per_problem))
+
+        return lax.fori_loop(first, last, add, start)
+
+    if len(strip.size) > 1:
+        return [x[None] for x in fold_some(0, jnp.max(strip.size))]
+    vectors = -(-strip.size[0] // LANES)
+
+    def add_some(j, found):
+        some = fold_some(j * _TOGETHER, jnp.minimum((j + 1) * _TOGETHER, vectors))
+        return merge(found, _across(some, combine))
+
+    found = lax.fori_loop(0, -(-vectors // _TOGETHER), add_some, [x[:1] for x in start])
+    return [x[None] for x in found]
+
+
+def _across(found, combine):
+    """Vectors [128] combined to [1]."""
+    x = jnp.stack(found)
+    while x.shape[1] > 8:
+        half = x.shape[1] // 2
+        x = _apart(lambda x, half=half: combine(x[:, :half], x[:, half:]))(x)
+    while x.shape[1] > 1:
+        half = x.shape[1] // 2
+        x = combine(x[:, :half], x[:, half:])
+    return list(x)
+
+
+def _read(strip, i) -> Row:
+    """The vector i."""
+    f, label, weight = (
+        None if x is None else lax.dynamic_slice_in_dim(x, strip.start + i * LANES, LANES)
+        for x in strip[:3]
+    )
+    number = i if len(strip.size) > 1 else i * LANES + jnp.arange(LANES, dtype=jnp.int32)
+    there = number < strip.size
+    present = there & (jnp.abs(f) < jnp.inf)
+    if weight is not None:
+        present &= jnp.abs(weight) < jnp.inf
+        there &= present | (weight != 0)
+        weight = jnp.where(present, weight, 0)
+    if strip.frame is not None:
+        f = (f - strip.frame.center[0]) * strip.frame.scale[0]
+    return Row(jnp.where(present, f, 0), label > 0, weight, there, present)
+
+
+# exp(r) is nearly the quotient of (U + V) by (U - V), U and V / r being polynomials in r^2 (Pade).
+_PADE = {
+    "float64": ((1, 5 / 44, 1 / 792, 1 / 665280), (1 / 2, 1 / 66, 1 / 15840)),
+    "float32": ((1, 1 / 10), (1 / 2, 1 / 120)),
+}
+# ln 2 in two parts, of which the first has few digits: its multiples are exact.
+_LN2 = {
+    "float64": (6.93147180369123816490e-01, 1.90821492927058770002e-10),
+    "float32": (0.693359375, -2.12194440e-4),
+}
+
+
+def _tail(A, B, f, y, targets, present):
+    """The probability of the class that is less likely."""
+    distance, _, _ = objective.less_likely(A, B, f, y, targets, present)
+    e, one = _exp_quotient(distance)
+    return jnp.where(present, e / (e + one), 0)
+
+
+def _exp_quotient(distance):
+    """Numbers whose quotient is exp(-distance), to a few units in the last place.
+
+    By nothing but what a vector of numbers goes through at once, and no division yet.
+    """
+    kind = jnp.finfo(distance.dtype)
+    even, odd = _PADE[distance.dtype.name]
+    # Farther off it is 0 beside whatever it is added to.
+    most = -kind.minexp * log(2)
+    near = jnp.where(distance > most, jnp.asarray(most, distance.dtype), distance)
+    # exp(-distance) = 2^-twos exp(-r)
+    twos = jnp.floor(near * (1 / log(2)) + 0.5)
+    high, low = _LN2[distance.dtype.name]
+    r = near - twos * high - twos * low
+    U, V = _polynomial(even, r * r), r * _polynomial(odd, r * r)
+    # The exponent's bits: those of a whole number are the last of the number plus 2^52 (or 2^23).
+    stored = (2.0**kind.nmant + kind.maxexp - 1) - twos
+    bits = lax.bitcast_convert_type(stored, f"int{kind.bits}") << kind.nmant
+    return (U - V) * lax.bitcast_convert_type(bits, distance.dtype), U + V
+
+
+def _polynomial(coefficients, x):
+    *rest, value = coefficients
+    for c in reversed(rest):
+        value = c + x * value
+    return value
