@@ -28,9 +28,8 @@ TALLEST = LARGEST
 SLAB = 2 * TALLEST
 _SLAB_LANES = 4096
 
-# The usual size where problems stand side by side, and where there is a slice per tile row even:
-# the state then takes much memory beside the rows, and should stay in a cache.
-_SMALL, _TINY = 262_144, 131_072
+
+_MANY = 64  # slices of one tile row each
 
 
 class Kind(NamedTuple):
@@ -176,9 +175,6 @@ def _shape(sizes, kind, most) -> _Shape:
     """For problems of these sizes, all that there are of a kind."""
     heights = _heights(sizes, kind)
     slices, tile_rows = len(heights), int(np.sum(heights))
-    if kind.group > 1:
-        tiny = 8 * slices > max(tile_rows, LARGEST // kind.rows)
-        most = min(most, _TINY if tiny else _SMALL)
     ladder = [rows for rows in _LADDER if rows <= most]
     rows = next((rows for rows in ladder if tile_rows * kind.rows <= rows), ladder[-1])
     in_a_chunk = rows // kind.rows
@@ -197,7 +193,7 @@ def _next_chunk(sizes, first, kind, shape):
     most = shape.rows // kind.rows * kind.group  # problems
     heights = _heights(sizes[first : first + most], kind)
     # Where there are many of one tile row and none of more, they have a slice each.
-    room = 1 if heights[0] == 1 and len(heights) > _TINY // kind.rows // 2 else shape.room
+    room = 1 if heights[0] == 1 and len(heights) > _MANY else shape.room
     ends = np.cumsum(heights) * kind.rows
     fitting = int(np.searchsorted(ends, shape.rows, side="right"))
     taken = max(1, min(fitting, shape.rows // kind.rows // room))

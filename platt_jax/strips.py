@@ -36,10 +36,14 @@ _TRIED = (0, 8), (0, 13)
 
 def at_hand() -> bool:
     """Whether the default device is one to use strips on."""
+    version = tuple(int(part) for part in jaxlib.__version__.split(".")[:2])
+    return _platform() == "cpu" and _TRIED[0] <= version < _TRIED[1]
+
+
+def _platform() -> str:
     config: Any = jax.config  # whose attributes type checkers do not know
     device: Any = config.jax_default_device or jax.devices()[0]
-    version = tuple(int(part) for part in jaxlib.__version__.split(".")[:2])
-    return getattr(device, "platform", device) == "cpu" and _TRIED[0] <= version < _TRIED[1]
+    return device if isinstance(device, str) else device.platform
 
 
 def as_one(function: Callable) -> Callable:
@@ -70,11 +74,6 @@ class Strip(NamedTuple):
     start: jax.Array  # [] int32: where the first vector lies
     size: jax.Array  # [G] int32: how many rows each problem has
     frame: Frame | None = None  # to read the scores in; [1, G]
-
-    @property
-    def grid(self) -> tuple[int, int]:
-        """As of Tiles."""
-        return 1, len(self.size)
 
 
 def one_by_one(function: Callable, columns, start, size, more, tallest: int):
@@ -231,12 +230,8 @@ def _loss(row, A, B, targets):
     distance, target, _ = objective.less_likely(
         A, B, row.scores, row.positive, targets, row.present
     )
-    e, one = _exp_quotient(distance)
-    # log(1 + e) = 2 artanh(e / (2 + e)), by its series, of numbers of at most 1/3
-    s = e / (e + 2 * one)
-    terms = 17 if s.dtype == jnp.float64 else 8
-    series = _polynomial([1 / (2 * i + 1) for i in range(terms)], s * s)
-    loss = jnp.where(row.present, target * distance + 2 * s * series, 0)
+    loss = target * distance + _log1p(*_exp_quotient(distance))
+    loss = jnp.where(row.present, loss, 0)
     # Weight 0 times an overflowing loss is to be 0.
     return loss if row.weights is None else jnp.where(row.weights == 0, 0, row.weights * loss)
 
@@ -345,6 +340,14 @@ def _exp_quotient(distance):
     stored = (2.0**kind.nmant + kind.maxexp - 1) - twos
     bits = lax.bitcast_convert_type(stored, f"int{kind.bits}") << kind.nmant
     return (U - V) * lax.bitcast_convert_type(bits, distance.dtype), U + V
+
+
+def _log1p(e, one):
+    """log(1 + e / one), where e <= one."""
+    # 2 artanh(e / (e + 2)) by its series, of numbers of at most 1/3
+    s = e / (e + 2 * one)
+    terms = 17 if s.dtype == jnp.float64 else 8
+    return 2 * s * _polynomial([1 / (2 * i + 1) for i in range(terms)], s * s)
 
 
 def _polynomial(coefficients, x):

@@ -1,0 +1,120 @@
+"""Rows a vector at a time, against tiles and against arithmetic of many digits."""
+
+from itertools import chain
+
+import jax
+import jax.numpy as jnp
+import mpmath
+import numpy as np
+import pytest
+from reference import problem
+
+import platt_jax as pj
+from platt_jax import strips
+from platt_jax.status import Status
+
+# Side by side, and one after the other: full vectors, a row more, a row less, several blocks.
+SIZES = [1, 2, 5, 128, 129, 256, 257, 300, 384, 1_000, 8_193, 20_000]
+
+OPTIONS = [
+    pj.Options(),
+    pj.Options.libsvm(),
+    pj.Options(derivatives="autodiff", targets="none", monotone=True),
+    pj.Options(line_search="loss", stopping="gradient", start="prior", sigma="dynamic"),
+    pj.Options(line_search="loss", standardize=False, non_finite="omit", monotone=True),
+]
+
+
+def by_both(monkeypatch, *arguments, **keywords):
+    """The fit of segments by strips, and by tiles."""
+    by_strips = pj.fit_segments(*arguments, **keywords)
+    monkeypatch.setattr(strips, "at_hand", lambda: False)
+    return by_strips.fit, pj.fit_segments(*arguments, **keywords).fit
+
+
+def segments(rng, dtype):
+    """Problems of all sizes, some of the rows not finite, of which one has no weight."""
+    rows = [problem(rng, size, shift=0.5) for size in SIZES]
+    scores, labels = (np.concatenate(column) for column in zip(*rows, strict=True))
+    weights = rng.integers(0, 4, len(scores)).astype(dtype)
+    scores[[200, 700, 9_000]] = np.nan, np.inf, np.nan
+    weights[700] = 0
+    return scores.astype(dtype), labels, np.repeat(np.arange(len(SIZES)), SIZES), weights
+
+
+@pytest.mark.filterwarnings("ignore:NaN:RuntimeWarning")
+@pytest.mark.parametrize(
+    "dtype, weighted, options",
+    [
+        (np.float32, False, OPTIONS[0]),
+        (np.float64, True, OPTIONS[0]),
+        *(
+            pytest.param(np.float64, i % 2, o, marks=pytest.mark.slow)
+            for i, o in enumerate(OPTIONS[1:])
+        ),
+    ],
+)
+def test_tiles_find_the_same(monkeypatch, rng, dtype, weighted, options):
+    *rows, weights = segments(rng, dtype)
+    prior = pj.GaussianPrior([-1.0, 0.5], [[2.0, 0.5], [0.5, 1.0]])
+    extra = {"weights": weights, "prior": prior} if weighted else {}
+    ours, theirs = by_both(monkeypatch, *rows, options=options, **extra)
+    np.testing.assert_array_equal(ours.status, theirs.status)
+    np.testing.assert_array_equal(ours.flags, theirs.flags)
+    assert (ours.status == Status.CONVERGED).sum() > len(SIZES) / 2
+    rtol = 1e-7 if dtype == np.float64 else 2e-3
+    for name in ("A", "B", "nll", "hessian", "covariance", "n_pos", "n_neg"):
+        np.testing.assert_allclose(
+            *(getattr(fit, name) for fit in (ours, theirs)), rtol=rtol, atol=rtol, err_msg=name
+        )
+
+
+def test_exponentials_are_exact_to_a_few_units(dtype, x64):
+    top = 700 if dtype == np.float64 else 80
+    distance = np.concatenate([[0], np.linspace(0, top, 3_001), np.geomspace(1e-9, top, 2_000)])
+    distance = distance.astype(dtype)
+    e, one = jax.jit(strips._exp_quotient)(distance)
+    exact = [mpmath.exp(-mpmath.mpf(float(x))) for x in distance]
+    tail = np.array([float(x / (1 + x)) for x in exact])
+    loss = np.array([float(mpmath.log1p(x)) for x in exact])
+    few = 5 * np.finfo(dtype).eps
+    np.testing.assert_allclose(e / (e + one), tail, rtol=few)
+    np.testing.assert_allclose(jax.jit(strips._log1p)(e, one), loss, rtol=few)
+
+
+def test_exponentials_far_out(dtype, x64):
+    e, one = strips._exp_quotient(jnp.asarray([1e4, 1e30, np.inf, np.nan], dtype))
+    assert np.all(np.asarray(e / one)[:3] <= 2 * np.finfo(dtype).tiny)
+    assert np.isnan(e[3])
+
+
+def test_loops_are_marked_in_the_compiled_program():
+    """As a call in the outermost computation, which XLA did not take apart."""
+
+    def loop(x):
+        return jax.lax.fori_loop(0, 10, lambda i, x: x / 2 + jnp.roll(x, 1), x)
+
+    text = jax.jit(strips.as_one(loop)).lower(np.ones(5_000, np.float32)).compile().as_text()
+    entry = text[text.index("ENTRY") :]
+    assert 'xla_cpu_small_call="true"' in entry and " call(" in entry
+
+
+@pytest.mark.parametrize(
+    "version, platform, expected",
+    [
+        ("0.8.0", "cpu", True),
+        ("0.12.0.1", "cpu", True),
+        ("0.99.0", "cpu", False),
+        ("0.12.0", "gpu", False),
+    ],
+)
+def test_strips_are_for_cpus_and_versions_that_were_tried(monkeypatch, version, platform, expected):
+    monkeypatch.setattr(strips.jaxlib, "__version__", version)
+    monkeypatch.setattr(strips, "_platform", lambda: platform)
+    assert strips.at_hand() == expected
+
+
+def test_the_default_device_may_be_told_by_name():
+    for device in chain(["cpu"], jax.devices("cpu")):
+        with jax.default_device(device):
+            assert strips._platform() == "cpu"
