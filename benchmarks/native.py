@@ -47,6 +47,8 @@ def library(name: str) -> ctypes.CDLL:
         unfinished = path.with_suffix(f".{os.getpid()}")
         subprocess.run([*command, str(here / f"{name}.cpp"), "-o", str(unfinished)], check=True)
         unfinished.replace(path)
+    # Threads of OpenMP would go on spinning for milliseconds, on cores that the next one needs.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     return ctypes.CDLL(str(path))
 
 

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from benchmarks.workloads import Workload
-from platt_jax import Fit, Options, packing, run, strips, tall
+from platt_jax import Fit, Options, packing, run, tall
 from platt_jax.threads import in_order
 
 
@@ -24,7 +24,6 @@ class Packed:
         sizes = np.diff(at.offsets)
         self._x64 = at.scores.dtype == np.float64
         self._options = options.with_tol(at.scores.dtype)
-        self._by_strips = strips.at_hand()
         self._order = packing.tallest_first(sizes)
         sizes = sizes[self._order]
         grouped = at if np.all(self._order[:-1] < self._order[1:]) else at.only(self._order)
@@ -46,7 +45,7 @@ class Packed:
                 jax.device_put(
                     (
                         *packing.flat(rows(chunk.problems), chunk.capacity),
-                        chunk.ranges() if self._by_strips else chunk.places(),
+                        chunk.where(),
                     )
                 )
                 for chunk in chunks
@@ -55,9 +54,7 @@ class Packed:
     def solve(self) -> list[Fit]:
         """Run the compiled programs over all slabs and chunks, and wait for them."""
         with jax.enable_x64(self._x64):
-            by_slabs = [
-                tall.fit_tall(slabs, None, self._options, self._by_strips) for slabs in self._slabs
-            ]
+            by_slabs = [tall.fit_tall(slabs, None, self._options) for slabs in self._slabs]
             return jax.block_until_ready([*by_slabs, *in_order(self._solve_chunk, self._chunks)])
 
     def _solve_chunk(self, chunk) -> Fit:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from platt_jax import checks
+from platt_jax import checks, strips
 from platt_jax.objective import Array
 from platt_jax.tiles import DEPTH, Tiles
 
@@ -38,6 +38,7 @@ class Kind(NamedTuple):
     above: int  # for problems of more rows than these
     lanes: int
     group: int
+    room: int | None = None  # a slice for so many tile rows; None for as many as suits them
 
     @property
     def block(self) -> int:
@@ -52,7 +53,16 @@ class Kind(NamedTuple):
 
 # Long tile rows are cheaper, but problems are padded to whole ones.
 TALLEST_SIDE_BY_SIDE = 256
-_KINDS = (Kind(8192, 128, 1), Kind(TALLEST_SIDE_BY_SIDE, 16, 1), Kind(0, 1, 128))
+TILES = (Kind(8192, 128, 1), Kind(TALLEST_SIDE_BY_SIDE, 16, 1), Kind(0, 1, 128))
+
+# For strips a tile row is no more than a measure of rows, and a slice without problems costs
+# nothing. So any mix of problems compiles two programs.
+STRIPS = (Kind(TALLEST_SIDE_BY_SIDE, 16, 1, room=2), Kind(0, 1, 128, room=1))
+
+
+def _kinds() -> tuple[Kind, ...]:
+    """Those for the device at hand."""
+    return STRIPS if strips.at_hand() else TILES
 
 
 class Places(NamedTuple):
@@ -93,6 +103,10 @@ class Chunk(NamedTuple):
         """Length of the chunk's flat arrays: a block may be taken past the last row."""
         return self.rows + self.kind.block
 
+    def where(self) -> Places | Ranges:
+        """Where the rows lie."""
+        return self.places() if self.kind.room is None else self.ranges()
+
     def ranges(self) -> Ranges:
         """Where the rows lie for strips."""
         size = np.zeros(self.grid, np.int32)
@@ -125,7 +139,7 @@ def tallest_first(sizes: np.ndarray) -> np.ndarray:
     """
     sizes = np.minimum(sizes, TALLEST + 1)
     height = np.zeros(len(sizes), np.uint16)
-    for kind in reversed(_KINDS):
+    for kind in reversed(TILES):
         more = sizes > kind.above
         height[more] = height.max(initial=0) - (kind.above - sizes[more]) // kind.block
     return np.argsort(~height, kind="stable")
@@ -133,18 +147,25 @@ def tallest_first(sizes: np.ndarray) -> np.ndarray:
 
 def kind_for(size: int) -> Kind:
     """The tile rows for a problem of this many rows, whatever its company."""
-    return next(kind for kind in _KINDS if size > kind.above or kind.above == 0)
+    return next(kind for kind in TILES if size > kind.above or kind.above == 0)
 
 
-def chunks(sizes: np.ndarray, first: int = 0, most: int = LARGEST) -> Iterator[Chunk]:
+def chunks(
+    sizes: np.ndarray,
+    first: int = 0,
+    most: int = LARGEST,
+    kinds: tuple[Kind, ...] | None = None,
+) -> Iterator[Chunk]:
     """Chunks for problems of these sizes, whose order is that of `tallest_first`.
 
     They begin with the problem `first`, and have no more than `most` rows, unless one problem
-    alone needs more. None may have more than TALLEST.
+    alone needs more. None may have more than TALLEST. They are of the kinds for the device at hand,
+    or of these.
     """
-    bounds = [int(np.sum(sizes > above)) for above in (TALLEST, *(kind.above for kind in _KINDS))]
+    kinds = kinds or _kinds()
+    bounds = [int(np.sum(sizes > above)) for above in (TALLEST, *(kind.above for kind in kinds))]
     bounds[-1] = len(sizes)
-    for kind, begin, last in zip(_KINDS, bounds[:-1], bounds[1:], strict=True):
+    for kind, begin, last in zip(kinds, bounds[:-1], bounds[1:], strict=True):
         if first < last:
             shape = _shape(sizes[begin:last], kind, most)
         while first < last:
@@ -178,6 +199,8 @@ def _shape(sizes, kind, most) -> _Shape:
     ladder = [rows for rows in _LADDER if rows <= most]
     rows = next((rows for rows in ladder if tile_rows * kind.rows <= rows), ladder[-1])
     in_a_chunk = rows // kind.rows
+    if kind.room is not None:
+        return _Shape(rows, kind.room)
 
     def fits(room):
         if tile_rows <= in_a_chunk:
@@ -287,7 +310,7 @@ def reshape(scores, labels, weights) -> Tiles:
     problems = math.prod(batch)
     side_by_side = problems > 1 and kind_for(rows).group > 1
     group = problems if side_by_side else 1
-    parts = -(-rows // (DEPTH if side_by_side else _KINDS[0].rows))
+    parts = -(-rows // (DEPTH if side_by_side else TILES[0].rows))
     lanes = 1 if side_by_side else -(-rows // (DEPTH * parts))
     slices = problems // group
 

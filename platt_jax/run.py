@@ -48,17 +48,14 @@ def fit_problems(
     options = checks.options(options).with_tol(dtype)
     _let_malloc_keep_memory()
 
-    by_strips = strips.at_hand()
-
     def fit_chunk(chunk):
-        return _fit_chunk(chunk, take(chunk.problems, _ALL), prior, options, by_strips)
+        return _fit_chunk(chunk, take(chunk.problems, _ALL), prior, options)
 
     results = _Results(np.arange(len(sizes)) if places is None else places)
     most = packing.LARGEST
     with _progress_bar(len(sizes), progress) as bar, jax.enable_x64(dtype == np.float64):
         for i in range(int(np.sum(sizes > packing.TALLEST))):
-            fitted = _fit_tall(i, sizes[i], take, prior, options, by_strips)
-            bar.update(results.add(fitted))
+            bar.update(results.add(_fit_tall(i, sizes[i], take, prior, options)))
         while results.count < len(sizes):
             try:
                 for fitted in in_order(fit_chunk, packing.chunks(sizes, results.count, most)):
@@ -122,13 +119,13 @@ def _is_want_of_memory(error):
     return "RESOURCE_EXHAUSTED" in str(error)
 
 
-def _fit_tall(i, size, take, prior, options, by_strips) -> Fit:
+def _fit_tall(i, size, take, prior, options) -> Fit:
     """Fit the problem i, which fits no chunk."""
     slabs = slabs_of(size, partial(take, slice(i, i + 1)))
     if prior is not None:
         prior = jax.tree.map(lambda leaf: leaf[None, i : i + 1], prior)
     try:
-        fitted = fit_tall(slabs, prior, options, by_strips)
+        fitted = fit_tall(slabs, prior, options)
     except jax.errors.JaxRuntimeError as error:
         if _is_want_of_memory(error):
             raise MemoryError(_TOO_SMALL) from error
@@ -136,7 +133,7 @@ def _fit_tall(i, size, take, prior, options, by_strips) -> Fit:
     return jax.tree.map(_lead_with_problems, fitted)
 
 
-def _fit_chunk(chunk, rows, prior, options, by_strips) -> Fit:
+def _fit_chunk(chunk, rows, prior, options) -> Fit:
     flat = packing.flat(rows, chunk.capacity)
     if prior is not None:
         slices, group = chunk.grid
@@ -148,8 +145,7 @@ def _fit_chunk(chunk, rows, prior, options, by_strips) -> Fit:
                 for leaf in prior
             )
         )
-    where = chunk.ranges() if by_strips else chunk.places()
-    fitted = solve_chunk(*flat, where, prior, options=options)
+    fitted = solve_chunk(*flat, chunk.where(), prior, options=options)
     problems = chunk.problems.stop - chunk.problems.start
     return jax.tree.map(lambda x: _lead_with_problems(x)[:problems], fitted)
 

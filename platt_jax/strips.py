@@ -7,6 +7,7 @@ from the first look to the loss, and a loop ends where its problem does.
 """
 
 from collections.abc import Callable
+from functools import partial
 from math import log
 from typing import Any, NamedTuple
 
@@ -77,7 +78,9 @@ class Strip(NamedTuple):
 
 
 def one_by_one(function: Callable, columns, start, size, more, tallest: int):
-    """What the function makes of each slice of problems, one after the other.
+    """What the function makes of each slice of problems, one after the other, [S, G, ...].
+
+    Slices without rows come last, and stay zero.
 
     Args:
         function: called with a Strip, and with what more there is of its problems, in the shape
@@ -88,23 +91,34 @@ def one_by_one(function: Callable, columns, start, size, more, tallest: int):
         more: a pytree of arrays [S, G, ...].
         tallest: of problems side by side, none has more rows.
     """
-    group = size.shape[1]
+    slices, group = size.shape
+    room = tallest * LANES if group > 1 else 0
+
+    def of_slice(laid, number, columns, start, size, more):
+        start, size, more = jax.tree.map(lambda x: x[number], (start, size, more))
+        at = start[0]
+        if group > 1:
+            laid = columns = _lay(columns, laid, start, size)
+            at = jnp.int32(0)
+        scores, labels, weights = columns
+        strip = Strip(scores, labels, weights, at, size)
+        return laid, function(strip, jax.tree.map(lambda x: x[None], more))
 
     @as_one
-    def each(columns, start, size, more):
-        def next_slice(laid, of_slice):
-            start, size, more = of_slice
-            if group == 1:
-                strip = Strip(*columns, start[0], size)
-            else:
-                laid = _lay(columns, laid, start, size)
-                strip = Strip(*laid, jnp.int32(0), size)
-            made = function(strip, jax.tree.map(lambda x: x[None], more))
-            return laid, jax.tree.map(lambda x: x[0], made)
+    def each(*arguments):
+        columns, _, size, _ = arguments
 
-        room = tallest * LANES if group > 1 else 0
+        def next_slice(number, so_far):
+            laid, made = so_far
+            laid, new = of_slice(laid, number, *arguments)
+            place = partial(lax.dynamic_update_slice_in_dim, start_index=number, axis=0)
+            return laid, jax.tree.map(place, made, new)
+
         laid = jax.tree.map(lambda x: jnp.zeros(room, x.dtype), columns)
-        return lax.scan(next_slice, laid, (start, size, more))[1]
+        _, shapes = jax.eval_shape(of_slice, laid, 0, *arguments)
+        made = jax.tree.map(lambda x: jnp.zeros((slices, *x.shape[1:]), x.dtype), shapes)
+        used = jnp.sum(size[:, 0] > 0, dtype=jnp.int32)
+        return lax.fori_loop(0, used, next_slice, (laid, made))[1]
 
     return each(columns, start, size, more)
 
@@ -114,7 +128,7 @@ def _lay(columns, laid, start, size):
 
     def lay_vector(i, laid):
         def place(into, x):
-            vector = x.at[start + i].get(mode="promise_in_bounds")
+            vector = x.at[start + i].get(mode="clip")
             return lax.dynamic_update_slice_in_dim(into, vector, i * LANES, 0)
 
         return jax.tree.map(place, laid, columns)
@@ -176,10 +190,11 @@ def moments(strip: Strip, center, scale) -> tuple[Moments, Moments]:
 
     number = 3 if strip.weights is None else 4
     sums = _fold(standardise(strip, center, scale), terms, 2 * number)
-    of_pos, of_neg = sums[:number], sums[number:]
-    # Without weights the total is the number of rows.
-    last = 0 if strip.weights is None else 3
-    return Moments(*of_pos[:3], of_pos[last]), Moments(*of_neg[:3], of_neg[last])
+
+    def of_class(total, first, second, rows=None):
+        return Moments(total, first, second, total if rows is None else rows)
+
+    return of_class(*sums[:number]), of_class(*sums[number:])
 
 
 def standardise(strip: Strip, center, scale) -> Strip:
@@ -284,12 +299,13 @@ def _across(found, combine):
     return list(x)
 
 
+def _take(column, at) -> Any:
+    return None if column is None else lax.dynamic_slice_in_dim(column, at, LANES)
+
+
 def _read(strip, i) -> Row:
     """The vector i."""
-    f, label, weight = (
-        None if x is None else lax.dynamic_slice_in_dim(x, strip.start + i * LANES, LANES)
-        for x in strip[:3]
-    )
+    f, label, weight = (_take(x, strip.start + i * LANES) for x in strip[:3])
     number = i if len(strip.size) > 1 else i * LANES + jnp.arange(LANES, dtype=jnp.int32)
     there = number < strip.size
     present = there & (jnp.abs(f) < jnp.inf)

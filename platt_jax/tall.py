@@ -36,20 +36,18 @@ def slabs_of(size: int, take: Callable[[slice], tuple]) -> Iterator[tuple]:
         yield *packing.flat(take(slice(first, last)), packing.SLAB), np.int32(last - first)
 
 
-def fit_tall(
-    slabs: Iterable[tuple], prior: GaussianPrior | None, options: Options, by_strips: bool
-) -> Fit:
+def fit_tall(slabs: Iterable[tuple], prior: GaussianPrior | None, options: Options) -> Fit:
     """Fit one problem.
 
     Args:
         slabs: its rows, see `slabs_of`.
         prior: None, or leading with [1, 1].
         options: how to fit.
-        by_strips: take the rows as strips, not as tiles.
 
     Returns:
         A Fit whose fields lead with [1, 1].
     """
+    by_strips = strips.at_hand()
 
     def each(stage, slabs, *arguments):
         def run(slab):
@@ -100,7 +98,8 @@ def _stage(function):
 
     def run(slab, *arguments, options, by_strips):
         def of_strip(columns, size, arguments):
-            strip = strips.Strip(*columns, jnp.int32(0), size[None])
+            scores, labels, weights = columns
+            strip = strips.Strip(scores, labels, weights, jnp.int32(0), size[None])
             return function(strip, *arguments, options=options)
 
         *columns, size = slab

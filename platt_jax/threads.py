@@ -1,9 +1,11 @@
 """Work on a few threads at once.
 
-A compiled program has stretches that keep one core busy, or none: small arrays, the wait of one
-operation for the other core's half of the one before it. Another program fills them.
+A compiled program keeps one core busy, or has stretches that do: the host's part before and after
+it, small arrays, the wait of one operation for the other cores' part of the one before it. Other
+programs keep the other cores busy.
 """
 
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +14,8 @@ from typing import Any, TypeVar
 
 import jax
 
-_AT_ONCE = 3
+# One more than there are cores, and at least so many as hide the stretches.
+_AT_ONCE = max(3, 1 + (os.cpu_count() or 1))
 _PIECE = 1 << 20
 
 Item = TypeVar("Item")

@@ -57,7 +57,7 @@ def test_ragged_pass_is_the_six_sums(dtype, weighted, derivatives, rng, x64):
     starts = np.concatenate([[0], np.cumsum(SIZES)])
     rtol = 1e-12 if dtype == np.float64 else 2e-5
     seen = 0
-    for chunk in packing.chunks(SIZES):
+    for chunk in packing.chunks(SIZES, kinds=packing.TILES):
         rows = tiles_of(chunk, scores, labels, weights)
         A, B = (jnp.asarray(rng.normal(size=rows.grid), dtype) for _ in range(2))
         loss, at, change, before = one_pass(rows, A, B, derivatives)
@@ -120,7 +120,7 @@ def test_gather_keeps_every_row_once(rng):
     scores = np.arange(SIZES.sum(), dtype=np.float64).astype(np.float32)
     labels = np.ones(len(scores), np.int8)
     starts = np.concatenate([[0], np.cumsum(SIZES)])
-    for chunk in packing.chunks(SIZES):
+    for chunk in packing.chunks(SIZES, kinds=packing.TILES):
         rows = tiles_of(chunk, scores, labels, None)
         there = ~np.isnan(rows.scores)
         got = np.sort(np.asarray(rows.scores)[there])
@@ -139,7 +139,7 @@ def test_any_mix_of_sizes_uses_few_shapes(rng):
         np.repeat([250, 12], [50_000, 150_000]),
     ):
         sizes = mix[packing.tallest_first(mix)]
-        plan = list(packing.chunks(sizes))
+        plan = list(packing.chunks(sizes, kinds=packing.TILES))
         assert [c.problems.start for c in plan] == [0, *(c.problems.stop for c in plan[:-1])]
         assert plan[-1].problems.stop == len(sizes)
         shapes |= {(c.capacity, c.grid) for c in plan}
