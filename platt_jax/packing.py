@@ -1,4 +1,4 @@
-"""Problems laid on tiles: which problems share a chunk, and where each of their rows goes.
+"""Problems laid on tiles or strips: which share a chunk, and where each of their rows goes.
 
 A chunk is one call of the compiled program. Its arrays have a shape from a short ladder, so any
 mix of problem sizes compiles the same few programs, and memory is bounded by the chunk.

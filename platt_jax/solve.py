@@ -1,4 +1,4 @@
-"""A fit from tiles to results: what to know of the rows, the loop over them, the report.
+"""A fit from rows to results: what to know of them, the loop over them, the report.
 
 Pure and traceable. `solve` is for users who differentiate through a fit or embed it in a program of
 their own; `solve_rows` is what it shares with `fit`.

@@ -8,7 +8,7 @@ from the first look to the loss, and a loop ends where its problem does.
 
 from collections.abc import Callable
 from functools import partial
-from math import log
+from math import comb, factorial, log
 from typing import Any, NamedTuple
 
 import jax
@@ -232,7 +232,7 @@ def nll(strip: Strip, point, targets: Targets):
 
 
 def nll_change(strip: Strip, before, after, targets: Targets):
-    """The loss at the point after minus that at the point before, row by row, [S, G]."""
+    """The loss at the point after minus that at the point before, row by row, [1, G]."""
 
     def terms(row, A, B, old_A, old_B, *of_classes):
         targets = Targets(*of_classes)
@@ -263,8 +263,7 @@ def _fold(strip, terms, number, per_problem=(), combine=_sum, start=0.0):
         start: what combined with a term is the term.
     """
     per_problem = [x[0] for x in per_problem]
-    # An array each, or XLA would make copies of the one.
-    start = [jnp.full(LANES, start, strip.scores.dtype) for _ in range(number)]
+    start = [jnp.full(LANES, start, strip.scores.dtype)] * number
 
     def merge(a, b):
         return [combine(x, y) for x, y in zip(a, b, strict=True)]
@@ -318,11 +317,9 @@ def _read(strip, i) -> Row:
     return Row(jnp.where(present, f, 0), label > 0, weight, there, present)
 
 
-# exp(r) is nearly the quotient of (U + V) by (U - V), U and V / r being polynomials in r^2 (Pade).
-_PADE = {
-    "float64": ((1, 5 / 44, 1 / 792, 1 / 665280), (1 / 2, 1 / 66, 1 / 15840)),
-    "float32": ((1, 1 / 10), (1 / 2, 1 / 120)),
-}
+# exp(r) is nearly the quotient of U + V by U - V, the even and the odd part of a polynomial: the
+# Pade approximant, here of so many powers. |r| is at most ln(2) / 2.
+_POWERS = {"float64": 6, "float32": 3}
 # ln 2 in two parts, of which the first has few digits: its multiples are exact.
 _LN2 = {
     "float64": (6.93147180369123816490e-01, 1.90821492927058770002e-10),
@@ -343,7 +340,6 @@ def _exp_quotient(distance):
     By nothing but what a vector of numbers goes through at once, and no division yet.
     """
     kind = jnp.finfo(distance.dtype)
-    even, odd = _PADE[distance.dtype.name]
     # Farther off it is 0 beside whatever it is added to.
     most = -kind.minexp * log(2)
     near = jnp.where(distance > most, jnp.asarray(most, distance.dtype), distance)
@@ -351,7 +347,9 @@ def _exp_quotient(distance):
     twos = jnp.floor(near * (1 / log(2)) + 0.5)
     high, low = _LN2[distance.dtype.name]
     r = near - twos * high - twos * low
-    U, V = _polynomial(even, r * r), r * _polynomial(odd, r * r)
+    m = _POWERS[distance.dtype.name]
+    pade = [comb(m, k) * factorial(2 * m - k) / factorial(2 * m) for k in range(m + 1)]
+    U, V = _polynomial(pade[::2], r * r), r * _polynomial(pade[1::2], r * r)
     # The exponent's bits: those of a whole number are the last of the number plus 2^52 (or 2^23).
     stored = (2.0**kind.nmant + kind.maxexp - 1) - twos
     bits = lax.bitcast_convert_type(stored, f"int{kind.bits}") << kind.nmant

@@ -118,3 +118,33 @@ def test_the_default_device_may_be_told_by_name():
     for device in chain(["cpu"], jax.devices("cpu")):
         with jax.default_device(device):
             assert strips._platform() == "cpu"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rows", [20, 300])
+@pytest.mark.parametrize("line_search", ["gradient", "loss"])
+@pytest.mark.parametrize("derivatives", ["analytic", "autodiff"])
+@pytest.mark.parametrize("stopping", ["decrement", "gradient"])
+def test_no_option_makes_an_operation_too_large(rng, rows, line_search, derivatives, stopping):
+    """XLA would share it among threads, which cannot be linked: an error, and not this test's."""
+    scores, labels = problem(rng, 3 * rows)
+    options = pj.Options(
+        line_search=line_search,
+        derivatives=derivatives,
+        stopping=stopping,
+        monotone=True,
+        targets="none",
+        start="prior",
+        sigma="dynamic",
+        non_finite="omit",
+        standardize=line_search == "gradient",
+    )
+    prior = pj.GaussianPrior([-1.0, 0.0], np.eye(2))
+    fit = pj.fit(
+        scores.reshape(3, -1),
+        labels.reshape(3, -1),
+        weights=np.ones((3, rows)),
+        prior=prior,
+        options=options,
+    )
+    assert np.all(fit.A <= 0)
