@@ -57,26 +57,26 @@ def fit_tall(slabs: Iterable[tuple], prior: GaussianPrior | None, options: Optio
 
         return in_order(run, slabs)
 
-    on_device, looks = map(list, zip(*each(_look, slabs), strict=True))
-
-    def add_up(stage, *arguments):
+    def add_up(stage, slabs, *arguments):
         """The sum of a term over the slabs, in float64 whatever its type: counts stay exact."""
-        of_slabs = [made for _, made in each(stage, on_device, *arguments)]
+        of_slabs = [made for _, made in each(stage, slabs, *arguments)]
         with np.errstate(all="ignore"):
             return jax.tree.map(
                 lambda *x: np.sum(np.stack(x), 0, dtype=np.float64).astype(x[0].dtype), *of_slabs
             )
 
+    on_device, looks = map(list, zip(*each(_look, slabs), strict=True))
     seen = _together(looks)
-    moments = add_up(_moments, seen)
+    moments = add_up(_moments, on_device, seen)
     targets, setting, state = _plan(seen, moments, prior, options=options)
     while newton.running(state).any():
-        sums = add_up(_evaluate, setting.frame, state, targets)
+        sums = add_up(_evaluate, on_device, setting.frame, state, targets)
         change = None
         if options.line_search == "loss":
-            change = add_up(_nll_change, setting.frame, state, targets)
+            change = add_up(_nll_change, on_device, setting.frame, state, targets)
         state = _step(state, sums, change, prior, setting, options=options)
-    loss = add_up(_nll, setting.frame, state, targets)
+    loss = add_up(_nll, on_device, setting.frame, state, targets)
+    del on_device  # JAX lets go of a NumPy array at its next call, which should be one of ours.
     return _report(state, loss, prior, setting, seen, moments, options=options)
 
 
