@@ -14,8 +14,16 @@ from typing import Any, TypeVar
 
 import jax
 
+
+def _cores() -> int:
+    """Those that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 # One more than there are cores, and at least so many as hide the stretches.
-_AT_ONCE = max(3, 1 + (os.cpu_count() or 1))
+_AT_ONCE = max(3, 1 + _cores())
 _PIECE = 1 << 20
 
 Item = TypeVar("Item")
