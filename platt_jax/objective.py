@@ -99,14 +99,14 @@ def analytic_derivatives(A, B, f, y, targets: Targets, present=True, weight=1) -
 
 
 def residual(A, B, f, y, targets: Targets, present, tail):
-    """T - p, given the probability of the less likely class."""
+    """The difference t - p, given the probability of the less likely class."""
     _, target, negative_side = less_likely(A, B, f, y, targets, present)
     return jnp.where(negative_side, tail - target, target - tail)
 
 
-def derivatives(f, tail, residual, weight=1) -> Derivatives:
+def derivatives(f, tail, t_minus_p, weight=1) -> Derivatives:
     """The terms of the derivatives, given the probability of the less likely class and t - p."""
-    slope = weight * residual
+    slope = weight * t_minus_p
     curvature = weight * (tail * (1 - tail))  # w p (1 - p); nothing cancels, for tail <= 1/2
     f_curvature = f * curvature
     return Derivatives(f * slope, slope, f * f_curvature, f_curvature, curvature)
