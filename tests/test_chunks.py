@@ -64,7 +64,7 @@ def test_no_memory_for_the_smallest_chunk_is_an_error(rng, failing):
 def test_a_problem_that_fits_no_smaller_chunk(rng, failing):
     """The small ones are fitted by small chunks, the large one has to have a large one."""
     scores, labels = (x.reshape(-1) for x in batch(rng, 60, 1_000))
-    segments = np.repeat([0, *range(1, 31)], [30_000] + [1_000] * 30)
+    segments = np.repeat([0, *range(1, 151)], [30_000] + [200] * 150)
     calm = pj.fit_segments(scores, labels, segments).fit
     # The pooled fit, then a large chunk and one of the small ones.
     calls = failing(lambda call, rows: call == 2, OUT_OF_MEMORY)
