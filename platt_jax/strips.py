@@ -21,7 +21,7 @@ from platt_jax import objective
 from platt_jax.frame import Frame
 from platt_jax.objective import Derivatives, Targets
 from platt_jax.options import Options
-from platt_jax.tiles import Moments, Summary
+from platt_jax.tiles import Moments, Summary, moment_terms, range_ends
 
 # Rows of a vector. With fewer the loops are too short; of ten times as many XLA would share an
 # operation among threads, which it cannot do within a function.
@@ -142,7 +142,7 @@ class Row(NamedTuple):
     scores: jax.Array  # in the frame; finite
     positive: jax.Array
     weights: jax.Array | None  # finite; 0 where not present
-    there: jax.Array  # whether it is a row of the problem; not if it is not finite and weighs 0
+    there: jax.Array  # whether it is a row of the problem, and has a weight
     present: jax.Array  # whether it is finite, too
 
 
@@ -159,13 +159,8 @@ def look(strip: Strip, options: Options) -> tuple[Strip, Summary]:
 
     def terms(row):
         bad = row.there & ~row.present & (options.non_finite != "omit")
-        counts = row.present if row.weights is None else row.present & (row.weights > 0)
-        lightest = [] if row.weights is None else [jnp.where(counts, row.weights, jnp.inf)]
-        ends = [
-            jnp.where(counts & (row.positive == label), sign * row.scores, jnp.inf)
-            for label in (True, False)
-            for sign in (1, -1)
-        ]
+        ends = range_ends(row.scores, _classes(row))
+        lightest = [] if row.weights is None else [jnp.where(row.present, row.weights, jnp.inf)]
         return [jnp.where(bad, -1.0, 0.0).astype(row.scores.dtype), *ends, *lightest]
 
     number = 5 if strip.weights is None else 6
@@ -179,22 +174,18 @@ def moments(strip: Strip, center, scale) -> tuple[Moments, Moments]:
     """The moments of the scores with label 1, and of those with label 0."""
 
     def terms(row):
-        g = row.scores
-        if row.weights is None:
-            powers = [jnp.ones_like(g), g, g * g]
-        else:
-            counts = (row.weights > 0).astype(g.dtype)
-            powers = [row.weights, row.weights * g, row.weights * g * g, counts]
-        classes = [row.present & (row.positive == label) for label in (True, False)]
-        return [jnp.where(of_class, power, 0) for of_class in classes for power in powers]
+        return moment_terms(row.scores, row.weights, row.present, _classes(row))
 
     number = 3 if strip.weights is None else 4
     sums = _fold(standardise(strip, center, scale), terms, 2 * number)
+    # Without weights the total is the number of rows.
+    of_pos, of_neg = ((*of_class, of_class[0])[:4] for of_class in (sums[:number], sums[number:]))
+    return Moments(*of_pos), Moments(*of_neg)
 
-    def of_class(total, first, second, rows=None):
-        return Moments(total, first, second, total if rows is None else rows)
 
-    return of_class(*sums[:number]), of_class(*sums[number:])
+def _classes(row):
+    """Which rows have label 1, and which label 0."""
+    return row.present & row.positive, row.present & ~row.positive
 
 
 def standardise(strip: Strip, center, scale) -> Strip:
@@ -246,9 +237,8 @@ def _loss(row, A, B, targets):
         A, B, row.scores, row.positive, targets, row.present
     )
     loss = target * distance + _log1p(*_exp_quotient(distance))
-    loss = jnp.where(row.present, loss, 0)
-    # Weight 0 times an overflowing loss is to be 0.
-    return loss if row.weights is None else jnp.where(row.weights == 0, 0, row.weights * loss)
+    weight = 1 if row.weights is None else row.weights
+    return jnp.where(row.present, weight * loss, 0)
 
 
 def _fold(strip, terms, number, per_problem=(), combine=_sum, start=0.0):
@@ -309,8 +299,8 @@ def _read(strip, i) -> Row:
     there = number < strip.size
     present = there & (jnp.abs(f) < jnp.inf)
     if weight is not None:
-        present &= jnp.abs(weight) < jnp.inf
-        there &= present | (weight != 0)
+        there &= weight != 0
+        present &= there & (weight < jnp.inf)
         weight = jnp.where(present, weight, 0)
     if strip.frame is not None:
         f = (f - strip.frame.center[0]) * strip.frame.scale[0]
@@ -320,7 +310,8 @@ def _read(strip, i) -> Row:
 # exp(r) is nearly the quotient of U + V by U - V, the even and the odd part of a polynomial: the
 # Pade approximant, here of so many powers. |r| is at most ln(2) / 2.
 _POWERS = {"float64": 6, "float32": 3}
-# ln 2 in two parts, of which the first has few digits: its multiples are exact.
+# ln 2 in two parts (Cody & Waite 1980), the first with few digits: its multiples are exact. These
+# are fdlibm's and Cephes's.
 _LN2 = {
     "float64": (6.93147180369123816490e-01, 1.90821492927058770002e-10),
     "float32": (0.693359375, -2.12194440e-4),

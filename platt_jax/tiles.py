@@ -169,23 +169,30 @@ def moments(tiles: Tiles, center, scale) -> tuple[Moments, Moments]:
     """The moments of the scores with label 1, and of those with label 0."""
     tiles = _in_lanes(tiles)
     g = (tiles.scores - on_rows(tiles, center)) * on_rows(tiles, scale)
-    if tiles.weights is None:
-        powers = [jnp.ones_like(g), g, g * g]
-    else:
+    counts = present(tiles)
+    if tiles.weights is not None:
         # The total has a derivative by a weight of 0; a score of weight 0 may be out of range.
         counts = tiles.weights > 0
         g = jnp.where(counts, g, 0)
-        powers = [tiles.weights, tiles.weights * g, tiles.weights * g * g, counts.astype(g.dtype)]
     classes = [_of_class(tiles, label) for label in (True, False)]
-    terms = [jnp.where(of_class, power, 0) for of_class in classes for power in powers]
+    terms = moment_terms(g, tiles.weights, counts, classes)
     sums = _home(tiles, _sum_depth(*terms))
-    of_pos, of_neg = sums[: len(powers)], sums[len(powers) :]
+    of_pos, of_neg = sums[: len(terms) // 2], sums[len(terms) // 2 :]
     if tiles.weights is None:
         # A count has no derivative, but JAX would carry zeros back to every row.
         of_pos, of_neg = (
             [lax.stop_gradient(n), *rest, lax.stop_gradient(n)] for n, *rest in (of_pos, of_neg)
         )
     return Moments(*of_pos), Moments(*of_neg)
+
+
+def moment_terms(g, weights, counts, classes) -> list:
+    """What the moments of each class are the sums of; without weights the last is the first."""
+    if weights is None:
+        powers = [jnp.ones_like(g), g, g * g]
+    else:
+        powers = [weights, weights * g, weights * g * g, counts.astype(g.dtype)]
+    return [jnp.where(of_class, power, 0) for of_class in classes for power in powers]
 
 
 def look(tiles: Tiles, options: Options) -> tuple[Tiles, Summary]:
@@ -224,13 +231,13 @@ def summarise(tiles: Tiles) -> Summary:
     return Summary(bad < 0, low_pos, -high_pos, low_neg, -high_neg, lightest)
 
 
-def _range_ends(tiles):
+def range_ends(scores, classes) -> list:
     """For the least and the greatest score of each class, what the least is to be taken of."""
-    return [
-        jnp.where(_of_class(tiles, label), sign * tiles.scores, jnp.inf)
-        for label in (True, False)
-        for sign in (1, -1)
-    ]
+    return [jnp.where(of_class, sign * scores, jnp.inf) for of_class in classes for sign in (1, -1)]
+
+
+def _range_ends(tiles):
+    return range_ends(tiles.scores, [_of_class(tiles, label) for label in (True, False)])
 
 
 def _of_class(tiles, label):

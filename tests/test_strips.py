@@ -10,7 +10,7 @@ import pytest
 from reference import problem
 
 import platt_jax as pj
-from platt_jax import strips
+from platt_jax import packing, strips
 from platt_jax.status import Status
 
 # Side by side, and one after the other: full vectors, a row more, a row less, several blocks.
@@ -42,7 +42,7 @@ def segments(rng, dtype):
     return scores.astype(dtype), labels, np.repeat(np.arange(len(SIZES)), SIZES), weights
 
 
-@pytest.mark.filterwarnings("ignore:NaN:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:NaN, infinite or overflowing")
 @pytest.mark.parametrize(
     "dtype, weighted, options",
     [
@@ -120,12 +120,46 @@ def test_the_default_device_may_be_told_by_name():
             assert strips._platform() == "cpu"
 
 
+@pytest.mark.parametrize("rows", [30, 400])
+def test_a_row_of_weight_0_is_gone_however_far_out(rng, rows):
+    scores, labels = problem(rng, rows + 1)
+    scores, weights = scores * 1e-8, np.ones(rows + 1)
+    without = pj.fit(scores[:-1], labels[:-1], weights=weights[:-1])
+    scores[-1], weights[-1] = 1e305, 0
+    np.testing.assert_array_equal(pj.fit(scores, labels, weights=weights).A, without.A)
+
+
+def test_any_mix_of_sizes_is_two_shapes(rng):
+    shapes = set()
+    for mix in (
+        np.full(1000, 1000),
+        np.full(8, 100_000),
+        np.maximum(1, rng.lognormal(5, 1.5, 20_000)).astype(int),
+        np.repeat([250, 12, 1], [50_000, 150_000, 1_000_000]),
+    ):
+        sizes = mix[packing.tallest_first(mix)]
+        plan = list(packing.chunks(sizes, kinds=packing.STRIPS))
+        np.testing.assert_array_equal(np.concatenate([c.sizes for c in plan]), sizes)
+        for chunk in plan:
+            start, size = (x.ravel() for x in chunk.ranges())
+            problems = len(chunk.sizes)
+            np.testing.assert_array_equal(size[:problems], chunk.sizes)
+            assert np.all(size[problems:] == 0)
+            np.testing.assert_array_equal(start[1:problems], np.cumsum(chunk.sizes)[:-1])
+            # A vector may be read past the last row.
+            assert (
+                chunk.sizes.sum() + (strips.LANES if chunk.kind.group == 1 else 0) <= chunk.capacity
+            )
+        shapes |= {(c.capacity, c.grid) for c in plan if c.rows == packing.LARGEST}
+    assert len(shapes) == 2
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("line_search", ["gradient", "loss"])
 @pytest.mark.parametrize("derivatives", ["analytic", "autodiff"])
 @pytest.mark.parametrize("stopping", ["decrement", "gradient"])
 def test_no_option_makes_an_operation_too_large(rng, line_search, derivatives, stopping):
-    """XLA would share it among threads, which cannot be linked: an error, and not this test's."""
+    """One that XLA shares among threads cannot be linked within a function: an INTERNAL error."""
     rows = 20  # side by side, where operations are the largest
     scores, labels = problem(rng, 3 * rows)
     options = pj.Options(
