@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from platt_jax import checks, strips
+from platt_jax import checks, loops
 from platt_jax.objective import Array
 from platt_jax.tiles import DEPTH, Tiles
 
@@ -62,7 +62,7 @@ STRIPS = (Kind(TALLEST_SIDE_BY_SIDE, 16, 1, room=2), Kind(0, 1, 128, room=1))
 
 def _kinds() -> tuple[Kind, ...]:
     """Those for the device at hand."""
-    return STRIPS if strips.at_hand() else TILES
+    return STRIPS if loops.at_hand() else TILES
 
 
 class Places(NamedTuple):

@@ -2,23 +2,22 @@
 
 XLA runs a program on a CPU operation by operation, each over all rows and at a price to start. Here
 problems are fitted one after the other (or 128 small ones side by side), by loops over vectors of
-rows, and the whole is compiled as one function (see `as_one`). A problem's rows stay in the caches
+rows, and the whole is compiled as one function (see `loops`). A problem's rows stay in the caches
 from the first look to the loss, and a loop ends where its problem does.
 """
 
 from collections.abc import Callable
 from functools import partial
-from math import comb, factorial, log
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import jaxlib
 from jax import lax
-from jax.experimental.xla_metadata import set_xla_metadata
 
 from platt_jax import objective
+from platt_jax.exponentials import exp_quotient, log1p
 from platt_jax.frame import Frame
+from platt_jax.loops import apart, as_one
 from platt_jax.objective import Derivatives, Targets
 from platt_jax.options import Options
 from platt_jax.tiles import Moments, Summary, moment_terms, range_ends
@@ -29,41 +28,6 @@ LANES = 128
 
 # Vectors that are added up by themselves, before their sums are: rounding errors stay small.
 _TOGETHER = 64
-
-
-# Versions of jaxlib on which this was tried: how XLA compiles loops is no interface of it.
-_TRIED = (0, 8), (0, 13)
-
-
-def at_hand() -> bool:
-    """Whether the default device is one to use strips on."""
-    version = tuple(int(part) for part in jaxlib.__version__.split(".")[:2])
-    return _platform() == "cpu" and _TRIED[0] <= version < _TRIED[1]
-
-
-def _platform() -> str:
-    config: Any = jax.config  # whose attributes type checkers do not know
-    device: Any = config.jax_default_device or jax.devices()[0]
-    return device if isinstance(device, str) else device.platform
-
-
-def as_one(function: Callable) -> Callable:
-    """The function, compiled as one for a CPU, which one core runs.
-
-    By the attributes with which XLA marks small loops. Where they mean nothing, the function is
-    compiled like any other.
-    """
-    return _marked(function, xla_cpu_small_call="true", inlineable="false")
-
-
-def _apart(function: Callable) -> Callable:
-    """The function, in loops of its own: what it returns is computed once for all its uses."""
-    return _marked(function, inlineable="false")
-
-
-def _marked(function, **attributes):
-    jitted = jax.jit(function, inline=False)
-    return lambda *arguments: set_xla_metadata(jitted(*arguments), **attributes)
 
 
 class Strip(NamedTuple):
@@ -201,8 +165,8 @@ def evaluate(strip: Strip, point, targets: Targets, derivatives: str) -> Derivat
         weight = 1 if row.weights is None else row.weights
         if derivatives == "autodiff":
             return objective.autodiff_derivatives(*arguments, weight)
-        tail = _apart(_tail)(*arguments)
-        residual = _apart(objective.residual)(*arguments, tail)
+        tail = apart(_tail)(*arguments)
+        residual = apart(objective.residual)(*arguments, tail)
         return objective.derivatives(row.scores, tail, residual, weight)
 
     return Derivatives(*_fold(strip, terms, 5, (*point, *targets)))
@@ -236,7 +200,7 @@ def _loss(row, A, B, targets):
     distance, target, _ = objective.less_likely(
         A, B, row.scores, row.positive, targets, row.present
     )
-    loss = target * distance + _log1p(*_exp_quotient(distance))
+    loss = target * distance + log1p(*exp_quotient(distance))
     weight = 1 if row.weights is None else row.weights
     return jnp.where(row.present, weight * loss, 0)
 
@@ -281,7 +245,7 @@ def _across(found, combine):
     x = jnp.stack(found)
     while x.shape[1] > 8:
         half = x.shape[1] // 2
-        x = _apart(lambda x, half=half: combine(x[:, :half], x[:, half:]))(x)
+        x = apart(lambda x, half=half: combine(x[:, :half], x[:, half:]))(x)
     while x.shape[1] > 1:
         half = x.shape[1] // 2
         x = combine(x[:, :half], x[:, half:])
@@ -307,56 +271,8 @@ def _read(strip, i) -> Row:
     return Row(jnp.where(present, f, 0), label > 0, weight, there, present)
 
 
-# exp(r) is nearly the quotient of U + V by U - V, the even and the odd part of a polynomial: the
-# Pade approximant, here of so many powers. |r| is at most ln(2) / 2.
-_POWERS = {"float64": 6, "float32": 3}
-# ln 2 in two parts (Cody & Waite 1980), the first with few digits: its multiples are exact. These
-# are fdlibm's and Cephes's.
-_LN2 = {
-    "float64": (6.93147180369123816490e-01, 1.90821492927058770002e-10),
-    "float32": (0.693359375, -2.12194440e-4),
-}
-
-
 def _tail(A, B, f, y, targets, present):
     """The probability of the class that is less likely."""
     distance, _, _ = objective.less_likely(A, B, f, y, targets, present)
-    e, one = _exp_quotient(distance)
+    e, one = exp_quotient(distance)
     return jnp.where(present, e / (e + one), 0)
-
-
-def _exp_quotient(distance):
-    """Numbers whose quotient is exp(-distance), to a few units in the last place.
-
-    By nothing but what a vector of numbers goes through at once, and no division yet.
-    """
-    kind = jnp.finfo(distance.dtype)
-    # Farther off it is 0 beside whatever it is added to.
-    most = -kind.minexp * log(2)
-    near = jnp.where(distance > most, jnp.asarray(most, distance.dtype), distance)
-    # exp(-distance) = 2^-twos exp(-r)
-    twos = jnp.floor(near * (1 / log(2)) + 0.5)
-    high, low = _LN2[distance.dtype.name]
-    r = near - twos * high - twos * low
-    m = _POWERS[distance.dtype.name]
-    pade = [comb(m, k) * factorial(2 * m - k) / factorial(2 * m) for k in range(m + 1)]
-    U, V = _polynomial(pade[::2], r * r), r * _polynomial(pade[1::2], r * r)
-    # The exponent's bits: those of a whole number are the last of the number plus 2^52 (or 2^23).
-    stored = (2.0**kind.nmant + kind.maxexp - 1) - twos
-    bits = lax.bitcast_convert_type(stored, f"int{kind.bits}") << kind.nmant
-    return (U - V) * lax.bitcast_convert_type(bits, distance.dtype), U + V
-
-
-def _log1p(e, one):
-    """log(1 + e / one), where e <= one."""
-    # 2 artanh(e / (e + 2)) by its series, of numbers of at most 1/3
-    s = e / (e + 2 * one)
-    terms = 17 if s.dtype == jnp.float64 else 8
-    return 2 * s * _polynomial([1 / (2 * i + 1) for i in range(terms)], s * s)
-
-
-def _polynomial(coefficients, x):
-    *rest, value = coefficients
-    for c in reversed(rest):
-        value = c + x * value
-    return value

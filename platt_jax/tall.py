@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from platt_jax import frame as frames
-from platt_jax import newton, packing, root, solve, strips, tiles
+from platt_jax import loops, newton, packing, root, solve, strips, tiles
 from platt_jax.calibrators import Fit
 from platt_jax.objective import GaussianPrior
 from platt_jax.options import Options
@@ -47,7 +47,7 @@ def fit_tall(slabs: Iterable[tuple], prior: GaussianPrior | None, options: Optio
     Returns:
         A Fit whose fields lead with [1, 1].
     """
-    by_strips = strips.at_hand()
+    by_strips = loops.at_hand()
 
     def each(stage, slabs, *arguments):
         def run(slab):
@@ -104,7 +104,7 @@ def _stage(function):
 
         *columns, size = slab
         if by_strips:
-            return strips.as_one(of_strip)(columns, size, arguments)
+            return loops.as_one(of_strip)(columns, size, arguments)
         return function(packing.slab(*slab), *arguments, options=options)
 
     return _compiled(run, static_argnames=("options", "by_strips"))

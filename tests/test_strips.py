@@ -10,7 +10,7 @@ import pytest
 from reference import problem
 
 import platt_jax as pj
-from platt_jax import packing, strips
+from platt_jax import exponentials, loops, packing, strips
 from platt_jax.status import Status
 
 # Side by side, and one after the other: full vectors, a row more, a row less, several blocks.
@@ -28,7 +28,7 @@ OPTIONS = [
 def by_both(monkeypatch, *arguments, **keywords):
     """The fit of segments by strips, and by tiles."""
     by_strips = pj.fit_segments(*arguments, **keywords)
-    monkeypatch.setattr(strips, "at_hand", lambda: False)
+    monkeypatch.setattr(loops, "at_hand", lambda: False)
     return by_strips.fit, pj.fit_segments(*arguments, **keywords).fit
 
 
@@ -73,17 +73,17 @@ def test_exponentials_are_exact_to_a_few_units(dtype, x64):
     top = 700 if dtype == np.float64 else 80
     distance = np.concatenate([[0], np.linspace(0, top, 3_001), np.geomspace(1e-9, top, 2_000)])
     distance = distance.astype(dtype)
-    e, one = jax.jit(strips._exp_quotient)(distance)
+    e, one = jax.jit(exponentials.exp_quotient)(distance)
     exact = [mpmath.exp(-mpmath.mpf(float(x))) for x in distance]
     tail = np.array([float(x / (1 + x)) for x in exact])
     loss = np.array([float(mpmath.log1p(x)) for x in exact])
     few = 5 * np.finfo(dtype).eps
     np.testing.assert_allclose(e / (e + one), tail, rtol=few)
-    np.testing.assert_allclose(jax.jit(strips._log1p)(e, one), loss, rtol=few)
+    np.testing.assert_allclose(jax.jit(exponentials.log1p)(e, one), loss, rtol=few)
 
 
 def test_exponentials_far_out(dtype, x64):
-    e, one = strips._exp_quotient(jnp.asarray([1e4, 1e30, np.inf, np.nan], dtype))
+    e, one = exponentials.exp_quotient(jnp.asarray([1e4, 1e30, np.inf, np.nan], dtype))
     assert np.all(np.asarray(e / one)[:3] <= 2 * np.finfo(dtype).tiny)
     assert np.isnan(e[3])
 
@@ -94,7 +94,7 @@ def test_loops_are_marked_in_the_compiled_program():
     def loop(x):
         return jax.lax.fori_loop(0, 10, lambda i, x: x / 2 + jnp.roll(x, 1), x)
 
-    text = jax.jit(strips.as_one(loop)).lower(np.ones(5_000, np.float32)).compile().as_text()
+    text = jax.jit(loops.as_one(loop)).lower(np.ones(5_000, np.float32)).compile().as_text()
     entry = text[text.index("ENTRY") :]
     assert 'xla_cpu_small_call="true"' in entry and " call(" in entry
 
@@ -109,15 +109,15 @@ def test_loops_are_marked_in_the_compiled_program():
     ],
 )
 def test_strips_are_for_cpus_and_versions_that_were_tried(monkeypatch, version, platform, expected):
-    monkeypatch.setattr(strips.jaxlib, "__version__", version)
-    monkeypatch.setattr(strips, "_platform", lambda: platform)
-    assert strips.at_hand() == expected
+    monkeypatch.setattr(loops.jaxlib, "__version__", version)
+    monkeypatch.setattr(loops, "_platform", lambda: platform)
+    assert loops.at_hand() == expected
 
 
 def test_the_default_device_may_be_told_by_name():
     for device in chain(["cpu"], jax.devices("cpu")):
         with jax.default_device(device):
-            assert strips._platform() == "cpu"
+            assert loops._platform() == "cpu"
 
 
 @pytest.mark.parametrize("rows", [30, 400])

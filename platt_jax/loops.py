@@ -1,0 +1,46 @@
+"""Loops that XLA compiles as one function for a CPU.
+
+It does so by itself with small ones, by a code generation in which operations cost nothing to start
+and control flow is free. JAX can ask for it by the attributes with which XLA marks those.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jaxlib
+from jax.experimental.xla_metadata import set_xla_metadata
+
+# Versions of jaxlib on which this was tried: how XLA compiles loops is no interface of it.
+_TRIED = (0, 8), (0, 13)
+
+
+def at_hand() -> bool:
+    """Whether the default device is a CPU, and jaxlib one of those on which this was tried."""
+    version = tuple(int(part) for part in jaxlib.__version__.split(".")[:2])
+    return _platform() == "cpu" and _TRIED[0] <= version < _TRIED[1]
+
+
+def _platform() -> str:
+    config: Any = jax.config  # whose attributes type checkers do not know
+    device: Any = config.jax_default_device or jax.devices()[0]
+    return device if isinstance(device, str) else device.platform
+
+
+def as_one(function: Callable) -> Callable:
+    """The function, compiled as one for a CPU, which one core runs.
+
+    By the attributes with which XLA marks small loops. Where they mean nothing, the function is
+    compiled like any other.
+    """
+    return _marked(function, xla_cpu_small_call="true", inlineable="false")
+
+
+def apart(function: Callable) -> Callable:
+    """The function, in loops of its own: what it returns is computed once for all its uses."""
+    return _marked(function, inlineable="false")
+
+
+def _marked(function, **attributes):
+    jitted = jax.jit(function, inline=False)
+    return lambda *arguments: set_xla_metadata(jitted(*arguments), **attributes)
