@@ -20,7 +20,7 @@ _LN2 = {
 
 
 def exp_quotient(distance):
-    """Numbers whose quotient is exp(-distance), to a few units in the last place.; not divided yet."""
+    """Two numbers whose quotient is exp(-distance), to a few units in the last place."""
     kind = jnp.finfo(distance.dtype)
     # Farther off it is 0 beside whatever it is added to.
     most = -kind.minexp * log(2)
