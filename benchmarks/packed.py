@@ -29,9 +29,9 @@ class Packed:
         grouped = at if np.all(self._order[:-1] < self._order[1:]) else at.only(self._order)
         columns = (grouped.scores, grouped.labels, grouped.weights)
 
-        def rows(problems: slice, part: slice = slice(None)):
+        def rows(problems: slice, part: slice, length: int):
             mine = slice(grouped.offsets[problems.start], grouped.offsets[problems.stop])
-            return [None if x is None else x[mine][part] for x in columns]
+            return packing.flat([None if x is None else x[mine][part] for x in columns], length)
 
         tall_ones = int(np.sum(sizes > packing.TALLEST))
         chunks = list(packing.chunks(sizes, tall_ones))
@@ -44,7 +44,7 @@ class Packed:
             self._chunks = [
                 jax.device_put(
                     (
-                        *packing.flat(rows(chunk.problems), chunk.capacity),
+                        *rows(chunk.problems, slice(None), chunk.capacity),
                         chunk.where(),
                     )
                 )

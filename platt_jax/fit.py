@@ -12,7 +12,7 @@ from platt_jax.grouping import GroupedRows
 from platt_jax.objective import GaussianPrior
 from platt_jax.options import Options
 from platt_jax.run import fit_problems
-from platt_jax.segments import group
+from platt_jax.segments import numbered
 from platt_jax.status import Status
 
 _DEFAULT = Options()
@@ -60,13 +60,14 @@ def fit(
     batch = scores.shape[:-1]
     prior = _flat_prior(prior, batch, scores.dtype)
 
-    def take(problems, part):
+    def take(problems, part, length):
         which = problems
         if len(batch) != 1:
             which = np.unravel_index(np.arange(problems.start, problems.stop), batch or (1,))
             which = which if batch else ()
         columns = scores, labels, weights
-        return tuple(None if x is None else x[..., part][which].reshape(-1) for x in columns)
+        mine = (None if x is None else x[..., part][which].reshape(-1) for x in columns)
+        return packing.flat(mine, length)
 
     sizes = np.full(int(np.prod(batch)), scores.shape[-1])
     flat = fit_problems(sizes, take, scores.dtype, prior, options, progress)
@@ -121,27 +122,20 @@ def fit_segments(
     shared = _flat_prior(_shared_prior(prior), (1,), scores.dtype)
     # One bad row must not cost the unseen segments their calibration.
     omitting = replace(checks.options(options), non_finite="omit")
-    columns = scores, labels, weights
-
-    def take_any(_, part):
-        return tuple(None if x is None else x[part] for x in columns)
-
-    everything = np.array([len(scores)])
-    pooled = fit_problems(everything, take_any, scores.dtype, shared, omitting, progress=False)
-
-    # Only now, when the rows of the pooled fit are gone: each takes as much memory as the rows.
-    keys, codes = group(segments)
+    rows = GroupedRows(numbered(segments), (scores, labels, weights))
+    keys = rows.keys
     prior = _flat_prior(prior, (len(keys),), scores.dtype)
-    rows = GroupedRows(codes, len(keys))
-    rows.deal(packing.firsts(rows.sizes))
 
-    def take(problems, part):
-        return rows.take(problems, part, columns)
+    def take_any(_, part, length):
+        return rows.all(part, length)
 
+    # Gaps between the segments are omitted, too.
+    everything = np.array([rows.length])
+    pooled = fit_problems(everything, take_any, scores.dtype, shared, omitting, progress=False)
     if prior is not None:
         prior = GaussianPrior(*(leaf[rows.tallest_first] for leaf in prior))
     each = fit_problems(
-        rows.sizes, take, scores.dtype, prior, options, progress, places=rows.tallest_first
+        rows.sizes, rows.take, scores.dtype, prior, options, progress, places=rows.tallest_first
     )
     _report_non_finite(each, options, "segments", keys)
 
@@ -196,9 +190,10 @@ def fit_one_vs_rest(
     classes = checks.classes(classes, labels, scores.shape)
     is_class = checks.class_membership(labels, classes, scores.shape)
 
-    def take(problems, part):
+    def take(problems, part, length):
         w = None if weights is None else weights[problems, part].reshape(-1)
-        return columns[problems, part].reshape(-1), is_class(problems, part).reshape(-1), w
+        mine = columns[problems, part].reshape(-1), is_class(problems, part).reshape(-1), w
+        return packing.flat(mine, length)
 
     sizes = np.full(len(columns), columns.shape[1])
     each = fit_problems(sizes, take, scores.dtype, prior, options, progress)

@@ -1,83 +1,145 @@
-"""Rows brought together by segment.
+"""Rows brought together by segment: each goes straight to its place, by a counting sort.
 
-A sort of all rows would miss the caches at every step, on one core. Instead the rows are dealt out
-to buckets of segments, a piece of the rows at a time; and a bucket is sorted when its turn comes.
+A piece of the rows at a time, on all cores. A piece is counted; then it is known where its rows of
+each segment go, and they are put there.
 """
 
-import numpy as np
+from functools import partial
+from itertools import accumulate
 
-from platt_jax import packing
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from platt_jax import loops, packing, tiles
+from platt_jax.segments import Numbered
 from platt_jax.threads import in_order, pieces
+
+# Fewer rows are sorted by NumPy, before the loop could be compiled.
+_MANY = 1 << 16
+_LEAST = 1 << 12
 
 
 class GroupedRows:
-    """Which rows are whose; the segments in the order of `packing.tallest_first`.
+    """The rows of every segment end to end; the segments in the order of `packing.tallest_first`.
+
+    Between some of them there is a gap, of rows with NaN for a score.
 
     Attributes:
-        sizes: (K,) numbers of rows.
-        tallest_first: (K,) which segment each of those is.
-        rank: (K,) the reverse: where each segment is among them.
+        keys: (K,) the segments, ascending or in order of their appearance.
+        tallest_first: (K,) which of those lie one after the other.
+        sizes: (K,) their numbers of rows, in that order.
+        length: from the first row to the last.
     """
 
-    def __init__(self, codes: np.ndarray, segments: int):
-        """Codes (N,) say which of so many segments each row has."""
-        self._codes = codes
-        # A piece has more rows than there are counts to add up.
-        large = pieces(len(codes), least=8 * segments)
-        counts = in_order(lambda piece: np.bincount(codes[piece], minlength=segments), large)
-        sizes = sum(counts, start=np.zeros(segments, np.int64))
-        self.tallest_first = packing.tallest_first(sizes)
-        self.sizes = sizes[self.tallest_first]
-        self.rank = np.empty(segments, np.int32)
-        self.rank[self.tallest_first] = np.arange(segments, dtype=np.int32)
-        self._ends = np.concatenate([[0], np.cumsum(self.sizes)])
+    def __init__(self, segments: Numbered, columns):
+        """Columns are scores (N,), labels, and weights or None."""
+        # A piece has more rows than there are counts to keep.
+        parts = pieces(len(segments.ids), least=4 * segments.numbers)
+        counts = list(in_order(partial(_count, segments), parts))
+        total = sum(counts, start=np.zeros(segments.numbers, np.int64))
+        used = np.flatnonzero(total)
+        self.keys = segments.named(used)
+        self.tallest_first = packing.tallest_first(total[used])
+        self.sizes = total[used][self.tallest_first]
+        self._starts, self.length = packing.laid_out(self.sizes)
+        first = np.zeros(segments.numbers, np.int64)
+        first[used[self.tallest_first]] = self._starts
 
-    def deal(self, firsts: np.ndarray):
-        """Deal the rows out to buckets of segments, given the first segment of each, by rank."""
-        self._firsts = np.append(firsts, len(self.sizes))
-        buckets = np.arange(len(firsts), dtype=np.min_scalar_type(len(firsts)))
-        bucket = np.repeat(buckets, np.diff(self._firsts))[self.rank]
+        columns = [x for x in columns if x is not None]
+        # Whatever is asked for is there: no chunk and no slab is longer than a slab.
+        room = (self.length + packing.SLAB,)
+        self._columns = [packing.aligned(room, x.dtype) for x in columns]
+        self._fill_gaps()
+        find = partial(_places, segments, max(part.stop - part.start for part in parts))
 
-        def deal_piece(piece):
-            mine = bucket.take(self._codes[piece], mode="clip")
-            order = np.argsort(mine, kind="stable").astype(np.int32)
-            return (
-                piece.start,
-                order,
-                np.append(0, np.cumsum(np.bincount(mine, minlength=len(firsts)))),
-            )
+        def place(part_and_first):
+            part, first = part_and_first
+            places = find(part, first)
+            scores, labels, *weights = (x[part] for x in columns)
+            rows = packing.bad_labels_as_nan(scores, labels), labels, *weights
+            for into, x in zip(self._columns, rows, strict=True):
+                into[places] = x
 
-        self._dealt = list(in_order(deal_piece, pieces(len(self._codes))))
+        before = accumulate(counts, initial=first)
+        list(in_order(place, zip(parts, before, strict=False)))
 
-    def take(self, problems: slice, part: slice, columns) -> tuple:
-        """The rows of a slice of the segments, by rank, from each column (or None).
+    def _fill_gaps(self):
+        ends = self._starts + self.sizes
+        gaps = np.flatnonzero(self._starts[1:] > ends[:-1])
+        for first, last in zip(ends[gaps], self._starts[gaps + 1], strict=True):
+            for column, nothing in zip(self._columns, (np.nan, 0, 0), strict=False):
+                column[first:last] = nothing
 
-        Of one segment alone it may be part of the rows.
+    def all(self, part: slice, length: int) -> tuple:
+        """The columns from a part's first row on, at this length: gaps, too."""
+        first = part.start or 0
+        return self._three([x[first : first + length] for x in self._columns])
+
+    def take(self, problems: slice, part: slice, length: int) -> tuple:
+        """The rows of some segments, or part of those of one, at this length.
+
+        As they lie, if there is no gap between them. What follows them is anything.
         """
-        first = np.searchsorted(self._firsts, problems.start, side="right") - 1
-        last = np.searchsorted(self._firsts, problems.stop, side="left")
-        low, high = self._firsts[[first, last]]
-        start, stop = self._ends[[problems.start, problems.stop]] - self._ends[low]
-        if high - low == 1:
-            rows = self._dealt_to(first, last, *part.indices(stop)[:2])
-            return tuple(None if x is None else x.take(rows, mode="clip") for x in columns)
-        rows = self._dealt_to(first, last, 0, self._ends[high] - self._ends[low])
-        rank = self.rank.take(self._codes.take(rows, mode="clip"), mode="clip") - low
-        # NumPy's radix sort is for up to 16 bits, which is what the segments of a chunk need.
-        order = np.argsort(rank.astype(np.min_scalar_type(high - low - 1)), kind="stable")
-        order = order[start:stop][part]
-        # First in the order of the rows, then within what the cache holds. Clipping is fast.
-        return tuple(
-            None if x is None else x.take(rows, mode="clip").take(order, mode="clip")
-            for x in columns
-        )
+        starts, sizes = self._starts[problems], self.sizes[problems]
+        if starts[-1] + sizes[-1] - starts[0] == np.sum(sizes):
+            return self.all(slice(starts[0] + (part.start or 0), None), length)
+        rows = np.repeat(starts - (np.cumsum(sizes) - sizes), sizes) + np.arange(np.sum(sizes))
+        return packing.flat(self._three([x[rows] for x in self._columns]), length)
 
-    def _dealt_to(self, first, last, start, stop):
-        """The rows from start to stop of those in some buckets, ascending within each piece."""
-        parts, before = [], 0
-        for begin, order, ends in self._dealt:
-            mine = order[ends[first] : ends[last]]
-            wanted = mine[max(start - before, 0) : max(stop - before, 0)]
-            parts.append(begin + wanted.astype(np.intp))
-            before += len(mine)
-        return np.concatenate(parts)
+    @staticmethod
+    def _three(columns):
+        """None where there are no weights."""
+        return (*columns, None)[:3]
+
+
+def _count(segments, part):
+    return np.bincount(segments.of(part), minlength=segments.numbers).astype(np.int32)
+
+
+def _places(segments, longest, part, first):
+    """Where each row of a part goes, given where the first row of each number goes."""
+    if longest < _MANY or not loops.at_hand():
+        return _places_by_sort(segments.of(part), first)
+    rows = part.stop - part.start
+    numbers = packing.aligned((_at_least(longest),), np.dtype(np.int64))
+    segments.of(part, out=numbers[:rows])
+    with jax.enable_x64(True):
+        first = packing.lengthen(first, _at_least(len(first)))
+        return np.asarray(_places_by_loop(numbers, first, np.int64(rows)))[:rows]
+
+
+def _places_by_sort(numbers, first):
+    order = np.argsort(numbers, kind="stable")
+    sizes = np.bincount(numbers, minlength=len(first))
+    places = np.empty(len(numbers), np.int64)
+    places[order] = np.arange(len(numbers)) + np.repeat(first - (np.cumsum(sizes) - sizes), sizes)
+    return places
+
+
+def _at_least(length):
+    """A power of 2, so that one program serves for many lengths; XLA fails where it is 1."""
+    return max(_LEAST, 1 << (length - 1).bit_length())
+
+
+@partial(jax.jit, compiler_options=tiles.COMPILER_OPTIONS)
+def _places_by_loop(numbers, first, rows):
+    """The same of the first so many rows."""
+
+    @loops.as_one
+    def run(numbers, first, rows):
+        def next_row(i, so_far):
+            next_place, places = so_far
+            number = _at(numbers, i)
+            places = _put(places, _at(next_place, number), i)
+            # Read where it was written: else XLA would copy what it reads and writes here.
+            return _put(next_place, _at(places, i) + 1, number), places
+
+        return lax.fori_loop(0, rows, next_row, (first, jnp.zeros_like(numbers)))[1]
+
+    return run(numbers, first, rows)
+
+
+_at = partial(lax.dynamic_index_in_dim, keepdims=False)
+_put = partial(lax.dynamic_update_index_in_dim, axis=0)

@@ -174,12 +174,6 @@ def chunks(
             first = chunk.problems.stop
 
 
-def firsts(sizes: np.ndarray) -> np.ndarray:
-    """The first problem of every chunk, and of what is too tall for one, for sizes as above."""
-    tall = int(np.sum(sizes > TALLEST))
-    return np.array([*range(tall), *(chunk.problems.start for chunk in chunks(sizes, tall))])
-
-
 def smaller(rows: int) -> int | None:
     """The size of chunks below this one, if there is one."""
     return max((size for size in _LADDER if size < rows), default=None)
@@ -230,17 +224,39 @@ def _heights(sizes, kind):
     return -(-sizes[:: kind.group] // kind.block)
 
 
+def laid_out(sizes: np.ndarray) -> tuple[np.ndarray, int]:
+    """Where to put the rows of each problem, and the length of all.
+
+    One after the other, but whatever begins a chunk or is too tall for one begins where JAX takes
+    it as it is.
+    """
+    tall = int(np.sum(sizes > TALLEST))
+    firsts = np.array([*range(tall), *(chunk.problems.start for chunk in chunks(sizes, tall))])
+    lengths = np.add.reduceat(sizes, firsts)
+    aligned_lengths = -(-lengths // _ALIGNMENT) * _ALIGNMENT
+    gaps = np.zeros(len(sizes), np.int64)
+    gaps[firsts[1:]] = (aligned_lengths - lengths)[:-1]
+    starts = np.cumsum(sizes) - sizes + np.cumsum(gaps)
+    return starts, int(starts[-1] + sizes[-1])
+
+
 def flat(rows, length: int) -> tuple:
     """Scores, labels, weights (or None) at this length; where a label is bad, the score is NaN."""
     scores, labels, weights = rows
-    if labels.min() == checks.BAD_LABEL:
-        scores = np.where(labels == checks.BAD_LABEL, np.asarray(np.nan, scores.dtype), scores)
+    scores = bad_labels_as_nan(scores, labels)
     return tuple(None if x is None else lengthen(x, length) for x in (scores, labels, weights))
+
+
+def bad_labels_as_nan(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """The scores, but NaN where the label is bad."""
+    if labels.min() != checks.BAD_LABEL:
+        return scores
+    return np.where(labels == checks.BAD_LABEL, np.asarray(np.nan, scores.dtype), scores)
 
 
 def lengthen(values: np.ndarray, length: int) -> np.ndarray:
     """Values, and zeros up to this length, where JAX takes them as they are on a CPU."""
-    out = _aligned((length, *values.shape[1:]), values.dtype)
+    out = aligned((length, *values.shape[1:]), values.dtype)
     out[: len(values)] = values
     out[len(values) :] = 0
     return out
@@ -250,8 +266,8 @@ def lengthen(values: np.ndarray, length: int) -> np.ndarray:
 _ALIGNMENT = 64
 
 
-def _aligned(shape, dtype):
-    """An array of anything."""
+def aligned(shape, dtype) -> np.ndarray:
+    """An array of anything, where JAX takes it as it is."""
     size = math.prod(shape) * dtype.itemsize
     memory = np.empty(size + _ALIGNMENT, np.uint8)
     skipped = -memory.ctypes.data % _ALIGNMENT

@@ -16,9 +16,9 @@ from platt_jax.solve import solve_rows
 from platt_jax.tall import fit_tall, slabs_of
 from platt_jax.threads import in_order
 
-# Given a slice of the problems and which rows of each, these rows end to end: scores, labels, and
-# weights or None.
-TakeRows = Callable[[slice, slice], tuple[np.ndarray, np.ndarray, np.ndarray | None]]
+# Given a slice of the problems, which rows of each, and a length: these rows end to end in arrays
+# of that length, scores, labels, and weights or None. What follows them may be anything.
+TakeRows = Callable[[slice, slice, int], tuple[np.ndarray, np.ndarray, np.ndarray | None]]
 _ALL = slice(None)
 
 _TOO_SMALL = "the device's memory is too small for this fit"
@@ -49,7 +49,7 @@ def fit_problems(
     _let_malloc_keep_memory()
 
     def fit_chunk(chunk):
-        return _fit_chunk(chunk, take(chunk.problems, _ALL), prior, options)
+        return _fit_chunk(chunk, take(chunk.problems, _ALL, chunk.capacity), prior, options)
 
     results = _Results(np.arange(len(sizes)) if places is None else places)
     most = packing.LARGEST
@@ -134,7 +134,6 @@ def _fit_tall(i, size, take, prior, options) -> Fit:
 
 
 def _fit_chunk(chunk, rows, prior, options) -> Fit:
-    flat = packing.flat(rows, chunk.capacity)
     if prior is not None:
         slices, group = chunk.grid
         prior = GaussianPrior(
@@ -145,7 +144,7 @@ def _fit_chunk(chunk, rows, prior, options) -> Fit:
                 for leaf in prior
             )
         )
-    fitted = solve_chunk(*flat, chunk.where(), prior, options=options)
+    fitted = solve_chunk(*rows, chunk.where(), prior, options=options)
     problems = chunk.problems.stop - chunk.problems.start
     return jax.tree.map(lambda x: _lead_with_problems(x)[:problems], fitted)
 

@@ -1,6 +1,7 @@
-"""Segment ids: grouping rows by them, and finding them again."""
+"""Segment ids: numbering them, and finding them again."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -10,42 +11,67 @@ from platt_jax.threads import in_order, pieces
 # than a few times the rows.
 _TABLE = 1 << 20
 
+# While there are so few possible ids, or so many rows for each, it does not matter if most of them
+# are nobody's.
+_SMALL_TABLE = 1 << 12
+_ROWS_EACH = 8
 
-def group(segments: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The distinct segments, and for each row which of them it has.
 
-    Returns:
-        keys (K,): ascending; in order of appearance where the ids have no order.
-        codes (N,): integers with segments == keys[codes].
+class Numbered(NamedTuple):
+    """Rows with the numbers of their segments, from 0 on; there may be numbers that no row has."""
+
+    ids: np.ndarray  # (N,) integers
+    low: np.ndarray | int  # a row's number is its id less this
+    numbers: int  # how many there are
+    keys: np.ndarray | None  # (numbers,) the segments; None where the ids are the segments
+
+    def of(self, piece: slice, out: np.ndarray | None = None) -> np.ndarray:
+        """The numbers of a piece of the rows, int64."""
+        return np.subtract(self.ids[piece], self.low, out=out, dtype=np.int64, casting="unsafe")
+
+    def named(self, numbers: np.ndarray) -> np.ndarray:
+        """The segments with these numbers."""
+        if self.keys is None:
+            return numbers.astype(self.ids.dtype) + self.low
+        return self.keys[numbers]
+
+
+def numbered(segments: np.ndarray) -> Numbered:
+    """The rows with their segments' numbers, in the order of the ids, or of their appearance.
 
     Raises:
         ValueError: NaN among the segments, or ids that cannot be hashed.
     """
     _refuse_nan(segments)
     if segments.dtype == object:
-        return _group_objects(segments)
+        keys, numbers = _number_objects(segments)
+        return Numbered(numbers, 0, len(keys), keys)
     table = _table_range(segments, len(segments))
     if table is None:
-        keys, codes = np.unique(segments, return_inverse=True)
-        return keys, codes.reshape(-1)
+        keys, numbers = np.unique(segments, return_inverse=True)
+        return Numbered(numbers.reshape(-1), 0, len(keys), keys)
     low, length = table
+    as_they_are = Numbered(segments, low, length, None)
+    if length <= max(_SMALL_TABLE, len(segments) // _ROWS_EACH):
+        return as_they_are
+    return _close_up(as_they_are)
 
-    def offsets(piece):
-        return np.subtract(segments[piece], low, dtype=np.int64, casting="unsafe")
 
-    present = np.zeros(length, bool)
-    for piece in pieces(len(segments)):
-        present[offsets(piece)] = True
-    keys = np.flatnonzero(present).astype(segments.dtype) + low
+def _close_up(wide: Numbered) -> Numbered:
+    """The same rows without the numbers that none of them has."""
+    present = np.zeros(wide.numbers, bool)
+    for piece in pieces(len(wide.ids)):
+        present[wide.of(piece)] = True
     where = np.cumsum(present, dtype=np.int32) - np.int32(1)
+    keys = wide.named(np.flatnonzero(present))
     where = where.astype(np.min_scalar_type(len(keys)))
-    codes = np.empty(len(segments), where.dtype)
+    numbers = np.empty(len(wide.ids), where.dtype)
 
     def find(piece):
-        where.take(offsets(piece), mode="clip", out=codes[piece])
+        where.take(wide.of(piece), mode="clip", out=numbers[piece])
 
-    list(in_order(find, pieces(len(segments))))
-    return keys, codes
+    list(in_order(find, pieces(len(numbers))))
+    return Numbered(numbers, 0, len(keys), keys)
 
 
 def locate(keys: np.ndarray, segments: np.ndarray, name: str = "segments") -> np.ndarray:
@@ -114,7 +140,7 @@ def _refuse_nan(segments):
         raise ValueError(f"segments: expected ids, got NaN at row {np.argmax(unequal)}")
 
 
-def _group_objects(segments):
+def _number_objects(segments):
     where: dict = {}
     try:
         codes = np.fromiter(

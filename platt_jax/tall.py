@@ -24,16 +24,16 @@ from platt_jax.tiles import Summary
 _GREATEST = {"bad", "high_pos", "high_neg"}
 
 
-def slabs_of(size: int, take: Callable[[slice], tuple]) -> Iterator[tuple]:
+def slabs_of(size: int, take: Callable[[slice, int], tuple]) -> Iterator[tuple]:
     """A problem of so many rows as slabs, each with the number of rows in it.
 
     Args:
         size: how many rows the problem has.
-        take: gives the scores, labels and weights (or None) of a slice of them.
+        take: gives scores, labels and weights (or None) of a slice of them, in arrays of a length.
     """
     for first in range(0, size, packing.SLAB):
         last = min(first + packing.SLAB, size)
-        yield *packing.flat(take(slice(first, last)), packing.SLAB), np.int32(last - first)
+        yield *take(slice(first, last), packing.SLAB), np.int32(last - first)
 
 
 def fit_tall(slabs: Iterable[tuple], prior: GaussianPrior | None, options: Options) -> Fit:

@@ -8,7 +8,8 @@ programs keep the other cores busy.
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
+from functools import cache
 from itertools import chain, islice
 from typing import Any, TypeVar
 
@@ -24,7 +25,7 @@ def _cores() -> int:
 
 # One more than there are cores, and at least so many as hide the stretches.
 _AT_ONCE = max(3, 1 + _cores())
-_PIECE = 1 << 20
+_PIECE = 1 << 19
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
@@ -49,25 +50,35 @@ def in_order(work: Callable[[Item], Made], items: Iterable[Item]) -> Iterator[Ma
             return work(item)
 
     begun: deque = deque()
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        try:
-            for item in chain(head, items):
-                try:
-                    begun.append(pool.submit(as_the_caller, item))
-                except RuntimeError:  # Python is about to exit, and starts no more threads.
-                    yield from _results(begun)
-                    yield work(item)
-                if len(begun) > _AT_ONCE:
-                    yield begun.popleft().result()
-            yield from _results(begun)
-        finally:
-            for future in begun:
-                future.cancel()
+    pool = _pool(os.getpid())
+    try:
+        for item in chain(head, items):
+            try:
+                begun.append(pool.submit(as_the_caller, item))
+            except RuntimeError:  # Python is about to exit, and starts no more threads.
+                yield from _results(begun)
+                yield work(item)
+            if len(begun) > _AT_ONCE:
+                yield begun.popleft().result()
+        yield from _results(begun)
+    finally:
+        for future in begun:
+            future.cancel()
+        wait(begun)
+
+
+@cache
+def _pool(process: int) -> ThreadPoolExecutor:
+    """The threads of this process, which wait for the next call: to start some takes a millisecond.
+
+    A forked process has none of its parent's.
+    """
+    return ThreadPoolExecutor(_AT_ONCE, "platt_jax")
 
 
 def pieces(rows: int, least: int = 0) -> list[slice]:
-    """So many rows, a million or so at a time, or at least as many as asked for."""
-    length = max(_PIECE, least)
+    """So many rows in pieces of one length, of half a million or so, or as many as asked for."""
+    length = -(-rows // -(-rows // max(_PIECE, least)))
     return [slice(first, min(first + length, rows)) for first in range(0, rows, length)]
 
 

@@ -1,41 +1,92 @@
-"""Rows dealt out to buckets and brought together by segment, against a plain sort."""
+"""Rows put in their places, segment by segment, against a plain sort."""
 
 import numpy as np
 import pytest
 
-from platt_jax import threads
+from platt_jax import checks, grouping, packing, threads
 from platt_jax.grouping import GroupedRows
+from platt_jax.segments import Numbered
+
+EVERY = slice(None)
+
+
+@pytest.fixture(params=["by sort", "by loop"])
+def way(request, monkeypatch):
+    """Both ways to find the places, on small pieces, with problems that count as tall."""
+    monkeypatch.setattr(grouping, "_MANY", 0 if request.param == "by loop" else 10**9)
+    monkeypatch.setattr(threads, "_PIECE", 1_000)
+    monkeypatch.setattr(packing, "TALLEST", 600)
+
+
+def grouped(rng, numbers, low=0, dtype=np.int64):
+    """Segments of very different sizes, some of none: the ids, the columns, and GroupedRows."""
+    ids = (numbers * rng.random(5_432) ** 3).astype(np.int64) + low
+    columns = (
+        rng.normal(size=len(ids)),
+        rng.integers(0, 2, len(ids)).astype(np.int8),
+        rng.random(len(ids)).astype(np.float32),
+    )
+    rows = GroupedRows(Numbered(ids.astype(dtype), dtype(low), numbers, None), columns)
+    return ids, columns, rows
 
 
 @pytest.mark.parametrize(
-    ("segments", "firsts"),
-    [(1, [0]), (7, [0]), (7, [0, 1, 5]), (300, [0, 3, 299]), (300, range(300)), (70_000, [0, 9])],
+    ("numbers", "low", "dtype"),
+    [(1, 5, np.uint8), (7, -3, np.int8), (300, 0, np.uint16), (70_000, 2**62, np.int64)],
 )
-@pytest.mark.parametrize("smallest", [True, False])
-def test_rows_of_every_slice(segments, firsts, smallest, rng, monkeypatch):
-    dtype = np.min_scalar_type(segments) if smallest else np.int64
-    monkeypatch.setattr(threads, "_PIECE", 1_000)
-    codes = rng.integers(0, segments, 5_432).astype(dtype)
-    rows = GroupedRows(codes, segments)
-    sizes = np.bincount(codes, minlength=segments)
+def test_rows_of_every_slice(numbers, low, dtype, way, rng):
+    ids, columns, rows = grouped(rng, numbers, low, dtype)
+    keys, sizes = np.unique(ids, return_counts=True)
+    np.testing.assert_array_equal(rows.keys, keys)
     np.testing.assert_array_equal(rows.sizes, sizes[rows.tallest_first])
-    np.testing.assert_array_equal(rows.rank[rows.tallest_first], np.arange(segments))
 
-    rows.deal(np.array(firsts))
-    values, ids = rng.normal(size=len(codes)), np.arange(len(codes))
-    by_rank = np.argsort(rows.rank[codes], kind="stable")
+    number = np.searchsorted(keys, ids)
+    by_rank = np.argsort(np.argsort(rows.tallest_first)[number], kind="stable")
     ends = np.append(0, np.cumsum(rows.sizes))
-    slices = [(0, segments), (0, 1), (segments - 1, segments), (segments // 3, segments // 2 + 1)]
-    for start, stop in slices:
-        wanted = by_rank[ends[start] : ends[stop]]
-        found = rows.take(slice(start, stop), slice(None), (values, None, ids))
-        np.testing.assert_array_equal(found[0], values[wanted])
-        assert found[1] is None
-        np.testing.assert_array_equal(found[2], wanted)
+    K = len(keys)
+    for start, stop in {(0, K), (0, 1), (K - 1, K), (K // 3, K // 2 + 1)}:
+        parts = [EVERY]
         if stop - start == 1:
-            for part in (slice(0, 3), slice(2, len(wanted)), slice(len(wanted) // 2, len(wanted))):
-                (found,) = rows.take(slice(start, stop), part, (ids,))
-                np.testing.assert_array_equal(found, wanted[part])
+            parts += [slice(0, 3), slice(2, sizes.max())]
+        for part in parts:
+            wanted = by_rank[ends[start] : ends[stop]][part]
+            found = rows.take(slice(start, stop), part, len(wanted) + 9)
+            for got, column in zip(found, columns, strict=True):
+                assert len(got) == len(wanted) + 9
+                np.testing.assert_array_equal(got[: len(wanted)], column[wanted])
+
+
+def test_all_rows_and_gaps_that_say_so(way, rng):
+    _, columns, rows = grouped(rng, 300)
+    scores, labels, weights = rows.all(EVERY, rows.length)
+    gap = np.isnan(scores)
+    assert 0 < gap.sum() == rows.length - 5_432
+    assert not labels[gap].any() and not weights[gap].any()
+    order, place = np.argsort(columns[0]), np.argsort(scores[~gap])
+    for got, column in zip((scores, labels, weights), columns, strict=True):
+        np.testing.assert_array_equal(got[~gap][place], column[order])
+    later = rows.all(slice(64, None), 10)
+    np.testing.assert_array_equal(later[1], labels[64:74])
+
+
+def test_chunks_and_tall_problems_begin_where_jax_takes_them_as_they_are(way, rng):
+    _, _, rows = grouped(rng, 60)
+    tall = int(np.sum(rows.sizes > packing.TALLEST))
+    chunks = list(packing.chunks(rows.sizes, tall))
+    assert tall > 0 and len(chunks) > 1
+    begun = [slice(i, i + 1) for i in range(tall)] + [chunk.problems for chunk in chunks]
+    for problems in begun:
+        for column in rows.take(problems, EVERY, 5):
+            assert column.ctypes.data % 64 == 0
+
+
+def test_bad_labels_and_no_weights(way):
+    scores, labels = np.arange(4.0), np.array([1, checks.BAD_LABEL, 0, 1], np.int8)
+    segments = Numbered(np.array([1, 0, 1, 0]), 0, 2, None)
+    rows = GroupedRows(segments, (scores, labels, None))
+    scores, _, weights = rows.take(slice(0, 2), EVERY, 4)
+    np.testing.assert_array_equal(scores, [np.nan, 3, 0, 2])
+    assert weights is None
 
 
 def test_pieces_cover_the_rows_once(monkeypatch):

@@ -6,12 +6,14 @@ from reference import problem
 
 import platt_jax as pj
 from platt_jax import Flag, Options, Status
-from platt_jax.segments import group, locate
+from platt_jax.segments import locate, numbered
 
 IDS = {
     "small ints": np.array([3, 1, 3, 2, 1, 3]),
     "wide ints": np.array([3, 1, 3, 2**60, 1, 3]),
     "negative": np.array([-3, 1, -3, 0, 1, -3]),
+    "far apart": np.array([70_000, -5, 70_000, 900_000, 3, -5]),
+    "farther": np.array([7 * 10**15, -5, 7 * 10**15, 900_000, 3, -5]),
     "uint8": np.array([250, 1, 250, 0, 1, 250], np.uint8),
     "int8": np.array([127, 1, 127, -128, 1, 127], np.int8),
     "uint64": np.array([2**63 + 3, 2**63, 2**63 + 3, 2**63 + 1, 2**63, 2**63 + 3], np.uint64),
@@ -24,22 +26,27 @@ IDS = {
 
 
 @pytest.mark.parametrize("ids", IDS.values(), ids=IDS.keys())
-def test_group_and_locate(ids):
-    keys, codes = group(ids)
-    assert (keys[codes] == ids).all()
+def test_number_and_locate(ids):
+    rows = numbered(ids)
+    numbers = rows.of(slice(None))
+    assert numbers.min() >= 0 and numbers.max() < rows.numbers
+    np.testing.assert_array_equal(rows.of(slice(2, 4)), numbers[2:4])
+    assert (rows.named(numbers) == ids).all()
+    used, codes = np.unique(numbers, return_inverse=True)
+    keys = rows.named(used)
     assert len(set(keys.tolist())) == len(keys) == len(set(ids.tolist()))
     if keys.dtype != object:
         assert (np.sort(keys) == keys).all() and keys.dtype.kind in ids.dtype.kind + "U"
     np.testing.assert_array_equal(locate(keys, ids), codes)
-    np.testing.assert_array_equal(locate(keys[1:], ids), codes.astype(int) - 1)
+    np.testing.assert_array_equal(locate(keys[1:], ids), codes - 1)
 
 
 def test_ids_that_are_none():
     for bad in (np.array([1.0, np.nan]), np.array(["a", np.nan], object)):
         with pytest.raises(ValueError, match="segments: expected ids, got NaN at row 1"):
-            group(bad)
+            numbered(bad)
     with pytest.raises(ValueError, match="segments: expected hashable ids"):
-        group(np.array([{}, {}], object))
+        numbered(np.array([{}, {}], object))
     with pytest.raises(ValueError, match="segments: expected ids of the kind of"):
         locate(np.array(["1", "2"]), np.array([1, 2]))
 
