@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from platt_jax import checks, loops
+from platt_jax import checks, loops, threads
 from platt_jax.objective import Array
 from platt_jax.tiles import DEPTH, Tiles
 
@@ -28,8 +28,10 @@ TALLEST = LARGEST
 SLAB = 2 * TALLEST
 _SLAB_LANES = 4096
 
-
 _MANY = 64  # slices of one tile row each
+
+# Fewer rows are not worth the time to hand them to another core.
+_WORTH_A_CORE = 1 << 16
 
 
 class Kind(NamedTuple):
@@ -184,17 +186,21 @@ class _Shape(NamedTuple):
 
     rows: int
     room: int  # there is a slice for so many tile rows; far fewer do where problems are tall
+    filled: int  # a chunk is full with so many rows
 
 
 def _shape(sizes, kind, most) -> _Shape:
     """For problems of these sizes, all that there are of a kind."""
     heights = _heights(sizes, kind)
     slices, tile_rows = len(heights), int(np.sum(heights))
-    ladder = [rows for rows in _LADDER if rows <= most]
-    rows = next((rows for rows in ladder if tile_rows * kind.rows <= rows), ladder[-1])
-    in_a_chunk = rows // kind.rows
+    share = tile_rows * kind.rows
     if kind.room is not None:
-        return _Shape(rows, kind.room)
+        share = _share(share, most) + int(np.max(heights)) * kind.rows
+    ladder = [rows for rows in _LADDER if rows <= most]
+    rows = next((rows for rows in ladder if share <= rows), ladder[-1])
+    if kind.room is not None:
+        return _Shape(rows, kind.room, min(share, rows))
+    in_a_chunk = rows // kind.rows
 
     def fits(room):
         if tile_rows <= in_a_chunk:
@@ -202,7 +208,20 @@ def _shape(sizes, kind, most) -> _Shape:
         # Flatter problems leave tile rows empty, but no more than a fifth of all.
         return np.sum(np.maximum(heights, room)) <= 1.25 * tile_rows
 
-    return _Shape(rows, next((room for room in (8, 4) if fits(room)), 2))
+    return _Shape(rows, next((room for room in (8, 4) if fits(room)), 2), rows)
+
+
+def _share(rows: int, most: int) -> int:
+    """Rows for each of as many parts as end together on all cores, with `most` rows or fewer."""
+    parts, all_cores = -(-rows // most), threads.cores()
+    even = -(-parts // all_cores) * all_cores
+    return -(-rows // min(even, max(parts, rows // _WORTH_A_CORE)))
+
+
+def slab_length(size: int) -> int:
+    """Rows of each slab of a problem of this size, but the last."""
+    share = _share(size, SLAB) if loops.at_hand() else SLAB
+    return -(-share // _ALIGNMENT) * _ALIGNMENT
 
 
 def _next_chunk(sizes, first, kind, shape):
@@ -212,7 +231,7 @@ def _next_chunk(sizes, first, kind, shape):
     # Where there are many of one tile row and none of more, they have a slice each.
     room = 1 if heights[0] == 1 and len(heights) > _MANY else shape.room
     ends = np.cumsum(heights) * kind.rows
-    fitting = int(np.searchsorted(ends, shape.rows, side="right"))
+    fitting = int(np.searchsorted(ends, shape.filled, side="right"))
     taken = max(1, min(fitting, shape.rows // kind.rows // room))
     rows = next(rows for rows in (shape.rows, *_LADDER) if rows >= ends[taken - 1])
     last = min(first + taken * kind.group, len(sizes))

@@ -31,8 +31,9 @@ def slabs_of(size: int, take: Callable[[slice, int], tuple]) -> Iterator[tuple]:
         size: how many rows the problem has.
         take: gives scores, labels and weights (or None) of a slice of them, in arrays of a length.
     """
-    for first in range(0, size, packing.SLAB):
-        last = min(first + packing.SLAB, size)
+    length = packing.slab_length(size)
+    for first in range(0, size, length):
+        last = min(first + length, size)
         yield *take(slice(first, last), packing.SLAB), np.int32(last - first)
 
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import jax
 
 
-def _cores() -> int:
+def cores() -> int:
     """Those that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
@@ -24,7 +24,7 @@ def _cores() -> int:
 
 
 # One more than there are cores, and at least so many as hide the stretches.
-_AT_ONCE = max(3, 1 + _cores())
+_AT_ONCE = max(3, 1 + cores())
 _PIECE = 1 << 19
 
 Item = TypeVar("Item")
