@@ -27,6 +27,8 @@ class Numbered(NamedTuple):
 
     def of(self, piece: slice, out: np.ndarray | None = None) -> np.ndarray:
         """The numbers of a piece of the rows, int64."""
+        if out is None and self.low == 0 and self.ids.dtype == np.int64:
+            return self.ids[piece]
         return np.subtract(self.ids[piece], self.low, out=out, dtype=np.int64, casting="unsafe")
 
     def named(self, numbers: np.ndarray) -> np.ndarray:
@@ -51,10 +53,11 @@ def numbered(segments: np.ndarray) -> Numbered:
         keys, numbers = np.unique(segments, return_inverse=True)
         return Numbered(numbers.reshape(-1), 0, len(keys), keys)
     low, length = table
+    few = max(_SMALL_TABLE, len(segments) // _ROWS_EACH)
+    if 0 <= low <= few - length:
+        return Numbered(segments, 0, int(low) + length, None)
     as_they_are = Numbered(segments, low, length, None)
-    if length <= max(_SMALL_TABLE, len(segments) // _ROWS_EACH):
-        return as_they_are
-    return _close_up(as_they_are)
+    return as_they_are if length <= few else _close_up(as_they_are)
 
 
 def _close_up(wide: Numbered) -> Numbered:

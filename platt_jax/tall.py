@@ -50,23 +50,22 @@ def fit_tall(slabs: Iterable[tuple], prior: GaussianPrior | None, options: Optio
     """
     by_strips = loops.at_hand()
 
-    def each(stage, slabs, *arguments):
-        def run(slab):
-            slab = jax.device_put(slab)
-            made = stage(slab, *arguments, options=options, by_strips=by_strips)
-            return slab, jax.block_until_ready(made)
+    def run(stage, slab, *arguments):
+        return jax.block_until_ready(stage(slab, *arguments, options=options, by_strips=by_strips))
 
-        return in_order(run, slabs)
+    def look(slab):
+        slab = jax.device_put(slab)
+        return slab, run(_look, slab)
 
     def add_up(stage, slabs, *arguments):
         """The sum of a term over the slabs, in float64 whatever its type: counts stay exact."""
-        of_slabs = [made for _, made in each(stage, slabs, *arguments)]
+        of_slabs = in_order(lambda slab: run(stage, slab, *arguments), slabs)
         with np.errstate(all="ignore"):
             return jax.tree.map(
                 lambda *x: np.sum(np.stack(x), 0, dtype=np.float64).astype(x[0].dtype), *of_slabs
             )
 
-    on_device, looks = map(list, zip(*each(_look, slabs), strict=True))
+    on_device, looks = map(list, zip(*in_order(look, slabs), strict=True))
     seen = _together(looks)
     moments = add_up(_moments, on_device, seen)
     targets, setting, state = _plan(seen, moments, prior, options=options)
