@@ -6,6 +6,7 @@ Each function runs this file as a program of its own, which prints one line of J
 from __future__ import annotations
 
 import ctypes
+import gc
 import json
 import os
 import subprocess
@@ -84,6 +85,7 @@ def _compile(dtype: str, ragged: str) -> dict[str, float]:
 def _memory(problems: str, rows: str, dtype: str, ragged: str) -> dict[str, float]:
     call, at = _call(int(problems), int(rows), dtype, ragged == "1")
     call()  # compiling takes memory of its own
+    gc.collect()  # JAX lets go of NumPy's arrays then
     ctypes.CDLL(None).malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
     before = _status("VmRSS")

@@ -14,6 +14,7 @@ from platt_jax.options import Options
 from platt_jax.run import fit_problems
 from platt_jax.segments import numbered
 from platt_jax.status import Status
+from platt_jax.threads import beside
 
 _DEFAULT = Options()
 
@@ -122,6 +123,7 @@ def fit_segments(
     shared = _flat_prior(_shared_prior(prior), (1,), scores.dtype)
     # One bad row must not cost the unseen segments their calibration.
     omitting = replace(checks.options(options), non_finite="omit")
+    dtype = scores.dtype
     rows = GroupedRows(numbered(segments), (scores, labels, weights))
     keys = rows.keys
     prior = _flat_prior(prior, (len(keys),), scores.dtype)
@@ -129,14 +131,20 @@ def fit_segments(
     def take_any(_, part, length):
         return rows.all(part, length)
 
-    # Gaps between the segments are omitted, too.
-    everything = np.array([rows.length])
-    pooled = fit_problems(everything, take_any, scores.dtype, shared, omitting, progress=False)
     if prior is not None:
         prior = GaussianPrior(*(leaf[rows.tallest_first] for leaf in prior))
-    each = fit_problems(
-        rows.sizes, rows.take, scores.dtype, prior, options, progress, places=rows.tallest_first
-    )
+
+    def fit_all():
+        # Gaps between the segments are omitted, too.
+        everything = np.array([rows.length])
+        return fit_problems(everything, take_any, dtype, shared, omitting, progress=False)
+
+    def fit_each():
+        return fit_problems(
+            rows.sizes, rows.take, dtype, prior, options, progress, places=rows.tallest_first
+        )
+
+    pooled, each = beside(fit_all, fit_each)
     _report_non_finite(each, options, "segments", keys)
 
     return SegmentCalibrator(keys, each, jax.tree.map(lambda x: x[0, ...], pooled.sigmoid))

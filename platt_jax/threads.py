@@ -42,19 +42,13 @@ def in_order(work: Callable[[Item], Made], items: Iterable[Item]) -> Iterator[Ma
     if len(head) < 2:
         yield from map(work, head)
         return
-    config: Any = jax.config  # whose attributes type checkers do not know
-    device, x64 = config.jax_default_device, config.jax_enable_x64
-
-    def as_the_caller(item):
-        with jax.default_device(device), jax.enable_x64(x64):
-            return work(item)
-
+    work_there = _as_the_caller(work)
     begun: deque = deque()
     pool = _pool(os.getpid())
     try:
         for item in chain(head, items):
             try:
-                begun.append(pool.submit(as_the_caller, item))
+                begun.append(pool.submit(work_there, item))
             except RuntimeError:  # Python is about to exit, and starts no more threads.
                 yield from _results(begun)
                 yield work(item)
@@ -65,6 +59,29 @@ def in_order(work: Callable[[Item], Made], items: Iterable[Item]) -> Iterator[Ma
         for future in begun:
             future.cancel()
         wait(begun)
+
+
+def beside(other: Callable[[], Made], mine: Callable[[], Item]) -> tuple[Made, Item]:
+    """What both return: the other runs on a thread of its own, which may use `in_order` too."""
+    with ThreadPoolExecutor(1) as thread:
+        try:
+            begun = thread.submit(_as_the_caller(other))
+        except RuntimeError:  # As above.
+            return other(), mine()
+        made = mine()
+        return begun.result(), made
+
+
+def _as_the_caller(work):
+    """The work with the present default device and 64-bit switch of JAX, on any thread."""
+    config: Any = jax.config  # whose attributes type checkers do not know
+    device, x64 = config.jax_default_device, config.jax_enable_x64
+
+    def as_the_caller(*arguments):
+        with jax.default_device(device), jax.enable_x64(x64):
+            return work(*arguments)
+
+    return as_the_caller
 
 
 @cache
