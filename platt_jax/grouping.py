@@ -36,7 +36,7 @@ class GroupedRows:
     def __init__(self, segments: Numbered, columns):
         """Columns are scores (N,), labels, and weights or None."""
         # A piece has more rows than there are counts to keep.
-        parts = pieces(len(segments.ids), least=4 * segments.numbers)
+        parts = pieces(len(segments.ids), least=2 * segments.numbers)
         counts = list(in_order(partial(_count, segments), parts))
         total = sum(counts, start=np.zeros(segments.numbers, np.int64))
         used = np.flatnonzero(total)
