@@ -66,7 +66,7 @@ def test_a_problem_that_fits_no_smaller_chunk(rng, failing):
     scores, labels = (x.reshape(-1) for x in batch(rng, 60, 1_000))
     segments = np.repeat([0, *range(1, 151)], [30_000] + [200] * 150)
     calm = pj.fit_segments(scores, labels, segments).fit
-    # The pooled fit, then a large chunk and one of the small ones.
+    # The pooled fit's only chunk or a large one: they are fitted at the same time.
     calls = failing(lambda call, rows: call == 2, OUT_OF_MEMORY)
     with pytest.warns(RuntimeWarning, match="smaller chunks"):
         fit = pj.fit_segments(scores, labels, segments).fit
