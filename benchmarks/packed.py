@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from benchmarks.workloads import Workload
-from platt_jax import Fit, Options, packing, run, tall
+from platt_jax import Fit, Options, layout, packing, run, tall
 from platt_jax.threads import in_order
 
 
@@ -24,7 +24,7 @@ class Packed:
         sizes = np.diff(at.offsets)
         self._x64 = at.scores.dtype == np.float64
         self._options = options.with_tol(at.scores.dtype)
-        self._order = packing.tallest_first(sizes)
+        self._order = layout.tallest_first(sizes)
         sizes = sizes[self._order]
         grouped = at if np.all(self._order[:-1] < self._order[1:]) else at.only(self._order)
         columns = (grouped.scores, grouped.labels, grouped.weights)
@@ -33,8 +33,8 @@ class Packed:
             mine = slice(grouped.offsets[problems.start], grouped.offsets[problems.stop])
             return packing.flat([None if x is None else x[mine][part] for x in columns], length)
 
-        tall_ones = int(np.sum(sizes > packing.TALLEST))
-        chunks = list(packing.chunks(sizes, tall_ones))
+        tall_ones = int(np.sum(sizes > layout.TALLEST))
+        chunks = list(layout.chunks(sizes, tall_ones))
         self._problems = [1] * tall_ones + [c.problems.stop - c.problems.start for c in chunks]
         with jax.enable_x64(self._x64):
             self._slabs = [

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from platt_jax import loops, packing, tiles
+from platt_jax import layout, loops, packing, tiles
 from platt_jax.segments import Numbered
 from platt_jax.threads import in_order, pieces
 
@@ -22,7 +22,7 @@ _LEAST = 1 << 12
 
 
 class GroupedRows:
-    """The rows of every segment end to end; the segments in the order of `packing.tallest_first`.
+    """The rows of every segment end to end; the segments in the order of `layout.tallest_first`.
 
     Between some of them there is a gap, of rows with NaN for a score.
 
@@ -41,15 +41,15 @@ class GroupedRows:
         total = sum(counts, start=np.zeros(segments.numbers, np.int64))
         used = np.flatnonzero(total)
         self.keys = segments.named(used)
-        self.tallest_first = packing.tallest_first(total[used])
+        self.tallest_first = layout.tallest_first(total[used])
         self.sizes = total[used][self.tallest_first]
-        self._starts, self.length = packing.laid_out(self.sizes)
+        self._starts, self.length = layout.laid_out(self.sizes)
         first = np.zeros(segments.numbers, np.int64)
         first[used[self.tallest_first]] = self._starts
 
         columns = [x for x in columns if x is not None]
         # Whatever is asked for is there: no chunk and no slab is longer than a slab.
-        room = (self.length + packing.SLAB,)
+        room = (self.length + layout.SLAB,)
         self._columns = [packing.aligned(room, x.dtype) for x in columns]
         self._fill_gaps()
         find = partial(_places, segments, max(part.stop - part.start for part in parts))

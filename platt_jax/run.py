@@ -7,11 +7,11 @@ from functools import partial
 import jax
 import numpy as np
 
-from platt_jax import checks, packing, strips, tiles
+from platt_jax import checks, layout, packing, strips, tiles
 from platt_jax.calibrators import Fit
+from platt_jax.layout import Places, Ranges
 from platt_jax.objective import GaussianPrior
 from platt_jax.options import Options
-from platt_jax.packing import Places, Ranges
 from platt_jax.solve import solve_rows
 from platt_jax.tall import fit_tall, slabs_of
 from platt_jax.threads import in_order
@@ -30,7 +30,7 @@ def fit_problems(
     """Fit K problems.
 
     Args:
-        sizes: (K,) numbers of rows, in the order of `packing.tallest_first`.
+        sizes: (K,) numbers of rows, in the order of `layout.tallest_first`.
         take: gives their rows; called on several threads.
         dtype: of the scores.
         prior: None, or with mean (K, 2) and precision (K, 2, 2).
@@ -52,13 +52,13 @@ def fit_problems(
         return _fit_chunk(chunk, take(chunk.problems, _ALL, chunk.capacity), prior, options)
 
     results = _Results(np.arange(len(sizes)) if places is None else places)
-    most = packing.LARGEST
+    most = layout.LARGEST
     with _progress_bar(len(sizes), progress) as bar, jax.enable_x64(dtype == np.float64):
-        for i in range(int(np.sum(sizes > packing.TALLEST))):
+        for i in range(int(np.sum(sizes > layout.TALLEST))):
             bar.update(results.add(_fit_tall(i, sizes[i], take, prior, options)))
         while results.count < len(sizes):
             try:
-                for fitted in in_order(fit_chunk, packing.chunks(sizes, results.count, most)):
+                for fitted in in_order(fit_chunk, layout.chunks(sizes, results.count, most)):
                     bar.update(results.add(fitted))
             except jax.errors.JaxRuntimeError as error:
                 if not _is_want_of_memory(error):
@@ -103,10 +103,10 @@ def _smaller_chunks(rows, error) -> int:
     Raises:
         MemoryError: there is no smaller size.
     """
-    smaller = packing.smaller(rows)
+    smaller = layout.smaller(rows)
     if smaller is None:
         raise MemoryError(_TOO_SMALL) from error
-    if rows == packing.LARGEST:
+    if rows == layout.LARGEST:
         warnings.warn(
             "the device's memory ran out: going on with smaller chunks, which takes longer",
             RuntimeWarning,
@@ -156,7 +156,7 @@ def solve_chunk(scores, labels, weights, where: Places | Ranges, prior, options:
         return solve_rows(packing.gather(scores, labels, weights, where), prior, options)
     fit = partial(solve_rows, options=options)
     columns = scores, labels, weights
-    return strips.one_by_one(fit, columns, *where, prior, packing.TALLEST_SIDE_BY_SIDE)
+    return strips.one_by_one(fit, columns, *where, prior, layout.TALLEST_SIDE_BY_SIDE)
 
 
 def _lead_with_problems(x):

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from platt_jax import frame as frames
-from platt_jax import loops, newton, packing, root, solve, strips, tiles
+from platt_jax import layout, loops, newton, packing, root, solve, strips, tiles
 from platt_jax.calibrators import Fit
 from platt_jax.objective import GaussianPrior
 from platt_jax.options import Options
@@ -31,10 +31,10 @@ def slabs_of(size: int, take: Callable[[slice, int], tuple]) -> Iterator[tuple]:
         size: how many rows the problem has.
         take: gives scores, labels and weights (or None) of a slice of them, in arrays of a length.
     """
-    length = packing.slab_length(size)
+    length = layout.slab_length(size)
     for first in range(0, size, length):
         last = min(first + length, size)
-        yield *take(slice(first, last), packing.SLAB), np.int32(last - first)
+        yield *take(slice(first, last), layout.SLAB), np.int32(last - first)
 
 
 def fit_tall(slabs: Iterable[tuple], prior: GaussianPrior | None, options: Options) -> Fit:

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from made_up import calibrators, same
@@ -16,6 +17,7 @@ from process_state import global_state
 from reference import problem
 
 import platt_jax as pj
+from platt_jax import threads
 from platt_jax.cli import main
 
 THREADS = 6
@@ -52,6 +54,18 @@ def test_fits_at_once_give_the_bits_of_fits_in_turn(rng):
     threaded = at_once(tasks)
     for task, result in zip(tasks, threaded, strict=True):
         assert same(task(), result)
+
+
+def test_two_fits_beside_each_other():
+    def dtype_and_thread():
+        return jnp.ones(()).dtype, threading.get_ident()
+
+    with jax.enable_x64(True):
+        (there, one), (here, other) = threads.beside(dtype_and_thread, dtype_and_thread)
+    assert there == here == np.float64 and one != other == threading.get_ident()
+    for both in ((lambda: 1 / 0, lambda: 1), (lambda: 1, lambda: 1 / 0)):
+        with pytest.raises(ZeroDivisionError):
+            threads.beside(*both)
 
 
 def test_predictions_at_once(rng):

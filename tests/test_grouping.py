@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from platt_jax import checks, grouping, packing, threads
+from platt_jax import checks, grouping, layout, threads
 from platt_jax.grouping import GroupedRows
 from platt_jax.segments import Numbered
 
@@ -15,7 +15,7 @@ def way(request, monkeypatch):
     """Both ways to find the places, on small pieces, with problems that count as tall."""
     monkeypatch.setattr(grouping, "_MANY", 0 if request.param == "by loop" else 10**9)
     monkeypatch.setattr(threads, "_PIECE", 1_000)
-    monkeypatch.setattr(packing, "TALLEST", 600)
+    monkeypatch.setattr(layout, "TALLEST", 600)
 
 
 def grouped(rng, numbers, low=0, dtype=np.int64):
@@ -71,8 +71,8 @@ def test_all_rows_and_gaps_that_say_so(way, rng):
 
 def test_chunks_and_tall_problems_begin_where_jax_takes_them_as_they_are(way, rng):
     _, _, rows = grouped(rng, 60)
-    tall = int(np.sum(rows.sizes > packing.TALLEST))
-    chunks = list(packing.chunks(rows.sizes, tall))
+    tall = int(np.sum(rows.sizes > layout.TALLEST))
+    chunks = list(layout.chunks(rows.sizes, tall))
     assert tall > 0 and len(chunks) > 1
     begun = [slice(i, i + 1) for i in range(tall)] + [chunk.problems for chunk in chunks]
     for problems in begun:

@@ -10,7 +10,7 @@ import pytest
 from reference import problem
 
 import platt_jax as pj
-from platt_jax import exponentials, loops, packing, strips
+from platt_jax import exponentials, layout, loops, strips, threads
 from platt_jax.status import Status
 
 # Side by side, and one after the other: full vectors, a row more, a row less, several blocks.
@@ -137,8 +137,8 @@ def test_any_mix_of_sizes_is_two_shapes(rng):
         np.maximum(1, rng.lognormal(5, 1.5, 20_000)).astype(int),
         np.repeat([250, 12, 1], [50_000, 150_000, 1_000_000]),
     ):
-        sizes = mix[packing.tallest_first(mix)]
-        plan = list(packing.chunks(sizes, kinds=packing.STRIPS))
+        sizes = mix[layout.tallest_first(mix)]
+        plan = list(layout.chunks(sizes, kinds=layout.STRIPS))
         np.testing.assert_array_equal(np.concatenate([c.sizes for c in plan]), sizes)
         for chunk in plan:
             start, size = (x.ravel() for x in chunk.ranges())
@@ -150,7 +150,7 @@ def test_any_mix_of_sizes_is_two_shapes(rng):
             assert (
                 chunk.sizes.sum() + (strips.LANES if chunk.kind.group == 1 else 0) <= chunk.capacity
             )
-        shapes |= {(c.capacity, c.grid) for c in plan if c.rows == packing.LARGEST}
+        shapes |= {(c.capacity, c.grid) for c in plan if c.rows == layout.LARGEST}
     assert len(shapes) == 2
 
 
@@ -182,3 +182,12 @@ def test_no_option_makes_an_operation_too_large(rng, line_search, derivatives, s
         options=options,
     )
     assert np.all(fit.A <= 0)
+
+
+def test_chunks_and_slabs_end_together_on_all_cores(monkeypatch):
+    monkeypatch.setattr(threads, "cores", lambda: 4)
+    plan = list(layout.chunks(np.full(3_000, 1_000), kinds=layout.STRIPS))
+    problems = [chunk.problems.stop - chunk.problems.start for chunk in plan]
+    assert len(plan) == 8 and max(problems) - min(problems) < 10
+    assert len(list(layout.chunks(np.full(60, 1_000), kinds=layout.STRIPS))) == 1
+    assert -(-5_000_000 // layout.slab_length(5_000_000)) == 8

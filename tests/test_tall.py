@@ -8,7 +8,7 @@ import pytest
 from reference import problem, six_sums
 
 import platt_jax as pj
-from platt_jax import packing, run, tall
+from platt_jax import layout, run, tall
 from platt_jax.status import Status
 
 FIELDS = ("A", "B", "status", "flags", "iterations", "nll", "hessian", "covariance", "n_pos")
@@ -20,8 +20,8 @@ def slabs(monkeypatch):
     """A function that makes every problem of more than 1,000 rows go by small slabs."""
 
     def install():
-        monkeypatch.setattr(packing, "TALLEST", 1_000)
-        monkeypatch.setattr(packing, "SLAB", 8 * 4096)
+        monkeypatch.setattr(layout, "TALLEST", 1_000)
+        monkeypatch.setattr(layout, "SLAB", 8 * 4096)
 
     return install
 
