@@ -35,7 +35,8 @@ def in_order(work: Callable[[Item], Made], items: Iterable[Item]) -> Iterator[Ma
     """What work makes of each item, in their order; a few items are worked on at a time.
 
     Work finds the caller's default device and 64-bit switch of JAX, which threads do not inherit.
-    An item's error is raised in its turn, and items that are not begun by then never are.
+    An item's error is raised in its turn, and items that are not begun by then never are. All share
+    the threads of the process: work that waited for more of its kind could wait for itself.
     """
     items = iter(items)
     head = list(islice(items, 2))
