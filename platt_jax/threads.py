@@ -25,7 +25,7 @@ def cores() -> int:
 
 # One more than there are cores, and at least so many as hide the stretches.
 _AT_ONCE = max(3, 1 + cores())
-_PIECE = 1 << 19
+_PIECE = 1 << 18
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
@@ -95,7 +95,7 @@ def _pool(process: int) -> ThreadPoolExecutor:
 
 
 def pieces(rows: int, least: int = 0) -> list[slice]:
-    """So many rows in pieces of one length, of half a million or so, or as many as asked for."""
+    """So many rows in pieces of one length: a quarter of a million or so, or `least`."""
     length = -(-rows // -(-rows // max(_PIECE, least)))
     return [slice(first, min(first + length, rows)) for first in range(0, rows, length)]
 
