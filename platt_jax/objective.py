@@ -95,19 +95,24 @@ def analytic_derivatives(A, B, f, y, targets: Targets, present=True, weight=1) -
     distance, _, _ = less_likely(A, B, f, y, targets, present)
     e = jnp.exp(-distance)
     tail = e / (1 + e)
-    return derivatives(f, tail, residual(A, B, f, y, targets, present, tail), weight)
+    return derivatives(
+        f, slope(A, B, f, y, targets, present, weight, tail), curvature(weight, tail)
+    )
 
 
-def residual(A, B, f, y, targets: Targets, present, tail):
-    """The difference t - p, given the probability of the less likely class."""
+def slope(A, B, f, y, targets: Targets, present, weight, tail):
+    """The derivative by z, w (t - p), given the probability of the less likely class."""
     _, target, negative_side = less_likely(A, B, f, y, targets, present)
-    return jnp.where(negative_side, tail - target, target - tail)
+    return weight * jnp.where(negative_side, tail - target, target - tail)
 
 
-def derivatives(f, tail, t_minus_p, weight=1) -> Derivatives:
-    """The terms of the derivatives, given the probability of the less likely class and t - p."""
-    slope = weight * t_minus_p
-    curvature = weight * (tail * (1 - tail))  # w p (1 - p); nothing cancels, for tail <= 1/2
+def curvature(weight, tail):
+    """The second derivative by z, w p (1 - p); nothing cancels, for tail <= 1/2."""
+    return weight * (tail * (1 - tail))
+
+
+def derivatives(f, slope, curvature) -> Derivatives:
+    """The terms of the derivatives by (A, B), given those by z."""
     f_curvature = f * curvature
     return Derivatives(f * slope, slope, f * f_curvature, f_curvature, curvature)
 

@@ -7,6 +7,7 @@ from the first look to the loss, and a loop ends where its problem does.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -30,7 +31,9 @@ LANES = 128
 _TOGETHER = 64
 
 
-class Strip(NamedTuple):
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Strip:
     """The rows of one problem, or of 128 side by side, a lane each. The vector i lies at 128 i."""
 
     scores: jax.Array  # [C]
@@ -39,6 +42,8 @@ class Strip(NamedTuple):
     start: jax.Array  # [] int32: where the first vector lies
     size: jax.Array  # [G] int32: how many rows each problem has
     frame: Frame | None = None  # to read the scores in; [1, G]
+    # Whether all rows are taken to be finite; if one is not, what is made of them is not either.
+    finite: bool = field(default=False, metadata={"static": True})
 
 
 def one_by_one(function: Callable, columns, start, size, more, tallest: int):
@@ -103,7 +108,7 @@ def _lay(columns, laid, start, size):
 class Row(NamedTuple):
     """A vector of rows, each field [128]; where a row is not present, all else is anything."""
 
-    scores: jax.Array  # in the frame; finite
+    scores: jax.Array  # in the frame
     positive: jax.Array
     weights: jax.Array | None  # finite; 0 where not present
     there: jax.Array  # whether it is a row of the problem, and has a weight
@@ -119,7 +124,10 @@ def _least(a, b):
 
 
 def look(strip: Strip, options: Options) -> tuple[Strip, Summary]:
-    """What there is to know before the scores can be summed up."""
+    """What there is to know before the scores can be summed up.
+
+    After it nobody asks again whether rows are finite, unless it is to omit those that are not.
+    """
 
     def terms(row):
         bad = row.there & ~row.present & (options.non_finite != "omit")
@@ -131,6 +139,7 @@ def look(strip: Strip, options: Options) -> tuple[Strip, Summary]:
     found = _fold(strip, terms, number, combine=_least, start=jnp.inf)
     bad, low_pos, high_pos, low_neg, high_neg, *weight = found
     lightest = weight[0] if weight else jnp.ones_like(bad)
+    strip = replace(strip, finite=options.non_finite != "omit")
     return strip, Summary(bad < 0, low_pos, -high_pos, low_neg, -high_neg, lightest)
 
 
@@ -141,7 +150,9 @@ def moments(strip: Strip, center, scale) -> tuple[Moments, Moments]:
         return moment_terms(row.scores, row.weights, row.present, _classes(row))
 
     number = 3 if strip.weights is None else 4
-    sums = _fold(standardise(strip, center, scale), terms, 2 * number)
+    # Where some rows are not finite, the others are counted.
+    strip = replace(standardise(strip, center, scale), finite=False)
+    sums = _fold(strip, terms, 2 * number)
     # Without weights the total is the number of rows.
     of_pos, of_neg = ((*of_class, of_class[0])[:4] for of_class in (sums[:number], sums[number:]))
     return Moments(*of_pos), Moments(*of_neg)
@@ -154,20 +165,21 @@ def _classes(row):
 
 def standardise(strip: Strip, center, scale) -> Strip:
     """The strip with scores (f - center) * scale, reckoned when they are read."""
-    return strip._replace(frame=Frame(center, scale))
+    return replace(strip, frame=Frame(center, scale))
 
 
 def evaluate(strip: Strip, point, targets: Targets, derivatives: str) -> Derivatives:
     """The pass: gradient and Hessian of every problem at its point (A, B), each [1, G]."""
 
     def terms(row, A, B, *of_classes):
-        arguments = A, B, row.scores, row.positive, Targets(*of_classes), row.present
-        weight = 1 if row.weights is None else row.weights
+        arguments = _arguments(row, A, B, of_classes)
         if derivatives == "autodiff":
-            return objective.autodiff_derivatives(*arguments, weight)
-        tail = apart(_tail)(*arguments)
-        residual = apart(objective.residual)(*arguments, tail)
-        return objective.derivatives(row.scores, tail, residual, weight)
+            return objective.autodiff_derivatives(*arguments)
+        *unweighted, weight = arguments
+        tail = apart(_tail)(*unweighted)
+        slope = apart(objective.slope)(*arguments, tail)
+        curvature = apart(objective.curvature)(weight, tail)
+        return objective.derivatives(row.scores, slope, curvature)
 
     return Derivatives(*_fold(strip, terms, 5, (*point, *targets)))
 
@@ -181,7 +193,7 @@ def nll(strip: Strip, point, targets: Targets):
     """The loss of every problem at its point (A, B), in nats, [1, G]."""
 
     def terms(row, A, B, *of_classes):
-        return [_loss(row, A, B, Targets(*of_classes))]
+        return [_loss(*_arguments(row, A, B, of_classes))]
 
     return _fold(strip, terms, 1, (*point, *targets))[0]
 
@@ -190,19 +202,25 @@ def nll_change(strip: Strip, before, after, targets: Targets):
     """The loss at the point after minus that at the point before, row by row, [1, G]."""
 
     def terms(row, A, B, old_A, old_B, *of_classes):
-        targets = Targets(*of_classes)
-        return [_loss(row, A, B, targets) - _loss(row, old_A, old_B, targets)]
+        new = _loss(*_arguments(row, A, B, of_classes))
+        return [new - _loss(*_arguments(row, old_A, old_B, of_classes))]
 
     return _fold(strip, terms, 1, (*after, *before, *targets))[0]
 
 
-def _loss(row, A, B, targets):
-    distance, target, _ = objective.less_likely(
-        A, B, row.scores, row.positive, targets, row.present
-    )
+def _loss(A, B, f, y, targets, present, weight):
+    distance, target, _ = objective.less_likely(A, B, f, y, targets, present)
     loss = target * distance + log1p(*exp_quotient(distance))
-    weight = 1 if row.weights is None else row.weights
-    return jnp.where(row.present, weight * loss, 0)
+    return jnp.where(present, weight * loss, 0)
+
+
+def _arguments(row, A, B, of_classes):
+    """What the functions of `objective` take.
+
+    A row with a weight need not be asked whether it is present: if not, that is 0.
+    """
+    present, weight = (row.present, 1) if row.weights is None else (True, row.weights)
+    return A, B, row.scores, row.positive, Targets(*of_classes), present, weight
 
 
 def _fold(strip, terms, number, per_problem=(), combine=_sum, start=0.0):
@@ -258,17 +276,29 @@ def _take(column, at) -> Any:
 
 def _read(strip, i) -> Row:
     """The vector i."""
-    f, label, weight = (_take(x, strip.start + i * LANES) for x in strip[:3])
+    columns = strip.scores, strip.labels, strip.weights
+    f, label, weight = (_take(x, strip.start + i * LANES) for x in columns)
     number = i if len(strip.size) > 1 else i * LANES + jnp.arange(LANES, dtype=jnp.int32)
     there = number < strip.size
-    present = there & (jnp.abs(f) < jnp.inf)
-    if weight is not None:
-        there &= weight != 0
-        present &= there & (weight < jnp.inf)
-        weight = jnp.where(present, weight, 0)
-    if strip.frame is not None:
-        f = (f - strip.frame.center[0]) * strip.frame.scale[0]
-    return Row(jnp.where(present, f, 0), label > 0, weight, there, present)
+    if weight is None:
+        present = there if strip.finite else there & (jnp.abs(f) < jnp.inf)
+        return Row(_in_frame(f, present, strip.frame), label > 0, None, there, present)
+    there &= weight != 0
+    # Apart, for every loop over the vector would begin by doing this.
+    f, weight = apart(_present_or_zero)(f, weight, there, strip.frame)
+    return Row(f, label > 0, weight, there, weight > 0)
+
+
+def _present_or_zero(f, weight, there, frame):
+    """Scores in the frame and weights of a vector, both 0 where not present."""
+    present = there & (jnp.abs(f) < jnp.inf) & (weight < jnp.inf)
+    return _in_frame(f, present, frame), jnp.where(present, weight, 0)
+
+
+def _in_frame(f, present, frame):
+    if frame is not None:
+        f = (f - frame.center[0]) * frame.scale[0]
+    return jnp.where(present, f, 0)
 
 
 def _tail(A, B, f, y, targets, present):
