@@ -112,7 +112,7 @@ class Row(NamedTuple):
     positive: jax.Array
     weights: jax.Array | None  # finite; 0 where not present
     there: jax.Array  # whether it is a row of the problem, and has a weight
-    present: jax.Array  # whether it is finite, too
+    present: jax.Array  # whether it is finite, too, or taken to be
 
 
 def _sum(a, b):
