@@ -280,18 +280,20 @@ def _read(strip, i) -> Row:
     f, label, weight = (_take(x, strip.start + i * LANES) for x in columns)
     number = i if len(strip.size) > 1 else i * LANES + jnp.arange(LANES, dtype=jnp.int32)
     there = number < strip.size
+    finite = jnp.abs(f) < jnp.inf
+    if weight is not None:
+        there &= weight != 0
+        finite &= weight < jnp.inf
+    present = there if strip.finite else there & finite
     if weight is None:
-        present = there if strip.finite else there & (jnp.abs(f) < jnp.inf)
         return Row(_in_frame(f, present, strip.frame), label > 0, None, there, present)
-    there &= weight != 0
     # Apart, for every loop over the vector would begin by doing this.
-    f, weight = apart(_present_or_zero)(f, weight, there, strip.frame)
+    f, weight = apart(_or_zero)(f, weight, present, strip.frame)
     return Row(f, label > 0, weight, there, weight > 0)
 
 
-def _present_or_zero(f, weight, there, frame):
-    """Scores in the frame and weights of a vector, both 0 where not present."""
-    present = there & (jnp.abs(f) < jnp.inf) & (weight < jnp.inf)
+def _or_zero(f, weight, present, frame):
+    """Scores in the frame and weights, 0 where not present."""
     return _in_frame(f, present, frame), jnp.where(present, weight, 0)
 
 

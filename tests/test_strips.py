@@ -154,6 +154,17 @@ def test_any_mix_of_sizes_is_two_shapes(rng):
     assert len(shapes) == 2
 
 
+def test_problems_side_by_side_end_together_and_their_results_stay_near(rng):
+    sizes = rng.integers(5, 21, 50_000)
+    order = layout.tallest_first(sizes)
+    np.testing.assert_array_equal(np.sort(order), np.arange(len(sizes)))
+    whole = len(sizes) // strips.LANES * strips.LANES
+    slices = sizes[order][:whole].reshape(-1, strips.LANES)
+    assert strips.LANES * slices.max(1).sum() < 1.05 * slices.sum()
+    # Not from all over: a chunk's results would take longer on their way home.
+    assert np.median([np.ptp(order[i : i + 4_096]) for i in range(0, whole, 4_096)]) < 20_000
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("line_search", ["gradient", "loss"])
 @pytest.mark.parametrize("derivatives", ["analytic", "autodiff"])
