@@ -30,7 +30,8 @@ ALIGNMENT = 64
 
 _MANY = 64  # slices of one tile row each
 
-_BY_SIZE = 1 << 12  # problems, see tallest_first
+# Problems side by side that are sorted by size together.
+_SORTED_TOGETHER = 1 << 12
 
 # Fewer rows are not worth the time to hand them to another core.
 _WORTH_A_CORE = 1 << 16
@@ -150,8 +151,11 @@ def tallest_first(sizes: np.ndarray) -> np.ndarray:
         height[more] = height.max(initial=0) - (kind.above - sizes[more]) // kind.block
     order = np.argsort(~height, kind="stable")
     side_by_side = order[np.sum(sizes > TALLEST_SIDE_BY_SIDE) :]
-    even = len(side_by_side) // _BY_SIZE * _BY_SIZE
-    for part in side_by_side[:even].reshape(-1, _BY_SIZE), side_by_side[even:].reshape(1, -1):
+    even = len(side_by_side) // _SORTED_TOGETHER * _SORTED_TOGETHER
+    for part in (
+        side_by_side[:even].reshape(-1, _SORTED_TOGETHER),
+        side_by_side[even:].reshape(1, -1),
+    ):
         by_size = np.argsort(~sizes[part].astype(np.uint16), kind="stable")
         part[:] = np.take_along_axis(part, by_size, axis=1)
     return order
