@@ -2,7 +2,7 @@
 
 Algorithm 1 of Lin, Lin & Weng (2007). `step` is handed the derivatives at the point that the state
 proposes (`trial`), accepts it or halves the step, and proposes the next point: one evaluation per
-iteration, backtracking as state. `solve` vmaps it over the problems.
+iteration, backtracking as state. All is elementwise: the same lines serve a grid of problems.
 """
 
 from functools import partial
@@ -34,10 +34,12 @@ class State(NamedTuple):
 
     A: jax.Array
     B: jax.Array
-    sums: jax.Array  # (5,) the derivatives at (A, B): one array is faster updated than five
-    step_A: jax.Array  # the Newton direction
+    sums: jax.Array  # (5, ...) the derivatives at (A, B): one array is faster updated than five
+    step_A: jax.Array  # the direction
     step_B: jax.Array
     length: jax.Array  # the part of the direction to try next; 0 where (A, B) is still unseen
+    decrement: jax.Array  # the Newton decrement at (A, B): the square root of g' H^-1 g
+    at_rest: jax.Array  # a Status if there is nothing to gain from (A, B) but rounding, or running
     pinned: jax.Array  # A is held at 0 (monotone=True)
     status: jax.Array  # a Status, or running
     iterations: jax.Array  # accepted Newton steps
@@ -47,10 +49,6 @@ class State(NamedTuple):
     def at(self) -> Derivatives:
         """The derivatives at (A, B)."""
         return Derivatives(*self.sums)
-
-
-# Which axis is that of the problems, field by field.
-_PROBLEMS = State._make(int(name == "sums") for name in State._fields)
 
 
 def start(A, B) -> State:
@@ -64,6 +62,8 @@ def start(A, B) -> State:
         step_A=zero,
         step_B=zero,
         length=zero,
+        decrement=zero,
+        at_rest=count + _RUNNING,
         pinned=count > 0,
         status=count + _RUNNING,
         iterations=count,
@@ -81,6 +81,33 @@ def trial(state: State):
     return state.A + state.length * state.step_A, state.B + state.length * state.step_B
 
 
+def last_step(state: State, options: Options) -> State:
+    """The state after the step that a search which met its tolerance has no need to try.
+
+    The gradient is reckoned there from the last pass, by the Hessian, which changes by less than
+    the step: by at most `tol` standard errors. A start that is the optimum stays what it is: of
+    one class the slope is exactly 0.
+    """
+    if options.stopping == "gradient":
+        return state
+    at, s_A, s_B = state.at, state.step_A, state.step_B
+    there = state._replace(
+        A=state.A + s_A,
+        B=state.B + s_B,
+        sums=jnp.stack(
+            at._replace(
+                g_A=at.g_A + at.h_AA * s_A + at.h_AB * s_B,
+                g_B=at.g_B + at.h_AB * s_A + at.h_BB * s_B,
+            )
+        ),
+    )
+    met = (state.status == Status.CONVERGED) & (state.decrement <= options.tol)
+    met &= state.iterations > 0
+    if options.monotone:
+        met &= there.A <= 0
+    return jax.tree.map(partial(jnp.where, met), there, state)
+
+
 def step(state: State, at: Derivatives, change, facts: Facts, options: Options) -> State:
     """One decision of Algorithm 1.
 
@@ -95,7 +122,7 @@ def step(state: State, at: Derivatives, change, facts: Facts, options: Options) 
     sufficient = unseen | _proves_decrease(state, at, facts)
     if change is not None:
         sufficient |= change < _ARMIJO * state.length * _slope(state)
-    moved, stayed = _accept(state, at, facts, options), _reject(state, facts, options)
+    moved, stayed = _accept(state, at, facts, options), _reject(state, options)
     finite = jnp.isfinite(
         at.g_A + at.g_B + at.h_AA + at.h_AB + at.h_BB + moved.step_A + moved.step_B
     )
@@ -119,67 +146,100 @@ def _once(condition):
     return jnp.sqrt(jnp.where(condition, 1.0, 0.0)) > 0
 
 
-def step_all(state: State, at: Derivatives, change, facts: Facts, options: Options) -> State:
-    """`step` for problems [S, G]."""
-    all_steps = partial(step, options=options)
-    for _ in range(2):
-        all_steps = jax.vmap(all_steps, in_axes=(_PROBLEMS, 0, 0, 0), out_axes=_PROBLEMS)
-    return all_steps(state, at, change, facts)
-
-
 def newton_direction(at: Derivatives, sigma, pinned):
-    """-(H + sigma I)^-1 g, by the factors of H = L D L'.
+    """-(H + sigma I)^-1 g."""
+    return _descent(_factors(at, sigma, pinned), at.g_A, at.g_B, pinned)
+
+
+class _Factors(NamedTuple):
+    """Of H = L D L'. Divisions take long: two serve for all."""
+
+    over_pivot: jax.Array  # 1 / D of A
+    over_h_BB: jax.Array  # 1 / D of B
+    ratio: jax.Array  # what links them, in L
+
+
+def _factors(at, sigma, pinned):
+    """The factors of H + sigma I.
 
     The pivot of A is the spread of the scores where the curvature is. Rounding could take it to 0
     or below; it is held at a few units of rounding, so that the direction always descends.
     """
-    pivot, ratio, h_BB = _factors(at, sigma, pinned)
-    g_A = jnp.where(pinned, 0, at.g_A - ratio * at.g_B)
-    step_A = -g_A / pivot
-    return step_A, -at.g_B / h_BB - ratio * step_A
-
-
-def _factors(at, sigma, pinned):
-    """The pivots of A and B, and what links them."""
     tiny = jnp.finfo(at.h_AA.dtype).tiny
-    h_AA, h_BB = at.h_AA + sigma, jnp.maximum(at.h_BB + sigma, tiny)
-    ratio = jnp.where(pinned, 0, at.h_AB / h_BB)
+    h_AA, over_h_BB = at.h_AA + sigma, 1 / jnp.maximum(at.h_BB + sigma, tiny)
+    ratio = jnp.where(pinned, 0, at.h_AB * over_h_BB)
     floor = 4 * jnp.finfo(h_AA.dtype).eps * h_AA
-    return jnp.maximum(jnp.maximum(h_AA - ratio * at.h_AB, floor), tiny), ratio, h_BB
+    pivot = jnp.maximum(jnp.maximum(h_AA - ratio * at.h_AB, floor), tiny)
+    return _Factors(1 / pivot, over_h_BB, ratio)
+
+
+def _descent(factors, g_A, g_B, pinned):
+    """-H^-1 g."""
+    over_pivot, over_h_BB, ratio = factors
+    step_A = -jnp.where(pinned, 0, g_A - ratio * g_B) * over_pivot
+    return step_A, -g_B * over_h_BB - ratio * step_A
 
 
 def _accept(state, at, facts, options):
     A, B = trial(state)
-    step_A, step_B = newton_direction(at, _sigma(facts, options), state.pinned)
-    moved = state._replace(
-        A=A,
-        B=B,
-        sums=jnp.stack(at),
-        step_A=step_A,
-        step_B=step_B,
-        length=jnp.ones_like(state.length),
-    )
+    factors = _factors(at, _sigma(facts, options), state.pinned)
+    step = _descent(factors, at.g_A, at.g_B, state.pinned)
+    decrement = jnp.sqrt(jnp.maximum(-_along(at, step), 0))
     iterations = state.iterations + jnp.where(state.length == 0, 0, 1)
     status = jnp.where(iterations >= options.max_iter, int(Status.MAX_ITERATIONS), _RUNNING)
+    at_rest = jnp.full_like(status, _RUNNING)
     if options.stopping == "gradient":
         done = (jnp.abs(at.g_A) < options.tol) & (jnp.abs(at.g_B) < options.tol)
         status = jnp.where(done, int(Status.CONVERGED), status)
     else:
-        decrement = _decrement(moved)
-        stalled = _is_noise(moved, facts, options) & (decrement > _decrement(state) / 2)
-        done = (decrement <= options.tol) | (stalled & (state.length == 1))
-        status = jnp.where(done, _verdict(moved, options), status)
-    return moved._replace(status=status, iterations=iterations)
+        noise, verdict = _rounding(at, factors, decrement, facts, options)
+        at_rest = jnp.where(noise, verdict, _RUNNING)
+        stalled = noise & (decrement > state.decrement / 2) & (state.length == 1)
+        done = (decrement <= options.tol) | stalled
+        status = jnp.where(done, verdict, status)
+    if options.direction == "tensor":
+        step = _corrected(step, decrement, factors, state, at)
+    return state._replace(
+        A=A,
+        B=B,
+        sums=jnp.stack(at),
+        step_A=step[0],
+        step_B=step[1],
+        length=jnp.ones_like(state.length),
+        decrement=decrement,
+        at_rest=at_rest,
+        status=status,
+        iterations=iterations,
+    )
 
 
-def _reject(state, facts, options):
+def _corrected(step, decrement, factors, state, at):
+    """Newton's direction s, corrected for the third derivative T: -H^-1 (g + T[s, s] / 2).
+
+    Along the last step, d, T is known by how much the Hessian changed on it, T[d] = C (Schnabel &
+    Frank 1984, "Tensor methods for nonlinear equations"). Of s = a d + r, with r across d, T[s, s]
+    is taken to be a^2 C d + 2 a C r. Where that would make the direction half as steep, or half as
+    steep again, it says nothing.
+    """
+    old, (s_A, s_B) = state.at, step
+    d_A, d_B = state.length * state.step_A, state.length * state.step_B
+    square = d_A * d_A + d_B * d_B
+    a = (s_A * d_A + s_B * d_B) / jnp.where(square > 0, square, 1)
+    v_A, v_B = a * (s_A - a / 2 * d_A), a * (s_B - a / 2 * d_B)
+    c_AA, c_AB, c_BB = at.h_AA - old.h_AA, at.h_AB - old.h_AB, at.h_BB - old.h_BB
+    t_A, t_B = c_AA * v_A + c_AB * v_B, c_AB * v_A + c_BB * v_B
+    telling = _once(jnp.abs(t_A * s_A + t_B * s_B) <= decrement * decrement / 2)
+    t_A, t_B = jnp.where(telling, t_A, 0), jnp.where(telling, t_B, 0)
+    return _descent(factors, at.g_A + t_A, at.g_B + t_B, state.pinned)
+
+
+def _reject(state, options):
+    """Half the step; but with the decrement at the level of rounding there is nothing to gain."""
     length = state.length / 2
     failed = jnp.where(length < options.min_step, int(Status.LINE_SEARCH_FAILED), _RUNNING)
-    if options.stopping == "decrement":
-        # With the decrement down at rounding level there is nothing left to gain.
-        quiet = _is_noise(state, facts, options) & (length > 0)
-        failed = jnp.where(quiet, _verdict(state, options), failed)
-    return state._replace(length=length, status=failed)
+    return state._replace(
+        length=length, status=jnp.where(state.at_rest == _RUNNING, failed, state.at_rest)
+    )
 
 
 def _pin(state):
@@ -192,6 +252,7 @@ def _pin(state):
     pinned = state._replace(
         A=zero,
         length=zero,
+        at_rest=jnp.full_like(state.status, _RUNNING),
         pinned=jnp.ones_like(state.pinned),
         status=jnp.full_like(state.status, _RUNNING),
     )
@@ -205,44 +266,33 @@ def _sigma(facts, options):
     return options.sigma * jnp.minimum(facts.total_weight, 1)
 
 
-def _is_noise(state, facts, options):
-    """Whether the decrement is one that rounding alone can cause.
+def _rounding(at, factors, decrement, facts, options):
+    """Whether the decrement is one that rounding alone can cause, and the status if it ends there.
 
-    Gradient entries err by eps times the weight of the rows, or the prior's curvature.
+    Gradient entries err by eps times the weight of the rows, or the prior's curvature. In standard
+    errors that is eps times the weight's square root; and for the slope what counts is the error
+    beside what is left of its curvature, the pivot. How far off the optimum may be is as far as
+    the decrement says, or as rounding may hide: the terms that are summed up are about as large as
+    those of h_BB where most rows are fitted well.
     """
-    weight = facts.total_weight + state.at.h_AA + state.at.h_BB
-    return _decrement(state) <= jnp.maximum(10 * options.tol, 4 * _rounding(state, weight))
-
-
-def _verdict(state, options):
-    """The status of a search that ends here: how far off may the optimum be?
-
-    As far as the decrement says, or as rounding may hide. The terms that are summed up are about
-    as large as those of h_BB where most rows are fitted well.
-    """
-    most = max(_MOST_NOISE[state.A.dtype.name], 10 * options.tol)
-    near = jnp.maximum(_decrement(state), _rounding(state, state.at.h_BB)) <= most
-    return jnp.where(near, int(Status.CONVERGED), int(Status.LINE_SEARCH_FAILED))
-
-
-def _rounding(state, weight):
-    """The standard errors that gradient entries are off by which err by eps times this weight.
-
-    For the slope what counts is the error beside what is left of its curvature, the pivot.
-    """
-    pivot, _, _ = _factors(state.at, 0.0, state.pinned)
-    return jnp.finfo(pivot.dtype).eps * jnp.sqrt(weight * jnp.maximum(state.at.h_AA / pivot, 1))
+    kind = jnp.finfo(decrement.dtype)
+    of_weight = float(kind.eps) ** 2 * jnp.maximum(at.h_AA * factors.over_pivot, 1)
+    weight = facts.total_weight + at.h_AA + at.h_BB
+    square = decrement * decrement  # of a sqrt less
+    noise = square <= jnp.maximum((10 * options.tol) ** 2, 16 * of_weight * weight)
+    most = max(_MOST_NOISE[kind.dtype.name], 10 * options.tol)
+    near = jnp.maximum(square, of_weight * at.h_BB) <= most**2
+    return noise, jnp.where(near, int(Status.CONVERGED), int(Status.LINE_SEARCH_FAILED))
 
 
 def _slope(state, at=None):
     """Derivative of the loss along the current direction: at (A, B), or where `at` was taken."""
-    at = state.at if at is None else at
-    return at.g_A * state.step_A + at.g_B * state.step_B
+    return _along(state.at if at is None else at, (state.step_A, state.step_B))
 
 
-def _decrement(state):
-    """The Newton decrement at (A, B): the square root of g' H^-1 g."""
-    return jnp.sqrt(jnp.maximum(-_slope(state), 0))
+def _along(at, direction):
+    """The derivative of the loss along a direction."""
+    return at.g_A * direction[0] + at.g_B * direction[1]
 
 
 def _proves_decrease(state, at, facts):
@@ -262,9 +312,9 @@ def _proves_decrease(state, at, facts):
 
 
 def _backward_share(x):
-    """(exp(-x) + x - 1) / x^2, by its series where the difference would cancel."""
-    small = x < 0.3
-    safe = jnp.where(small, 1, x)
-    # Not jnp.expm1: in float64 XLA has none that takes several numbers at once on a CPU.
-    series = (1 - x / 3 * (1 - x / 4 * (1 - x / 5 * (1 - x / 6)))) / 2
-    return jnp.where(small, series, (jnp.exp(-safe) - 1 + safe) / (safe * safe))
+    """At most (exp(-x) + x - 1) / x^2, which the Pade approximant at 0 never exceeds.
+
+    exp(x) times the numerators' difference is a function whose value and first two derivatives
+    at 0 are 0, and whose third is x^3 exp(x).
+    """
+    return (30 + 2 * x) / (60 + x * (24 + 3 * x))

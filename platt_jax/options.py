@@ -33,6 +33,8 @@ class Options:
             prints it, before it rejects a step: one more pass over the rows for every trial.
         stopping: "decrement" or "gradient", see tol.
         standardize: solve for centred and scaled scores, which makes the fit affine invariant.
+        direction: "newton", or "tensor", which corrects Newton's direction for how the Hessian
+            changed along the last step (Schnabel & Frank 1984): it reads no row, and saves passes.
 
     Raises:
         ValueError: an argument is outside what is listed above.
@@ -50,6 +52,7 @@ class Options:
     line_search: Literal["gradient", "loss"] = "gradient"
     stopping: Literal["decrement", "gradient"] = "decrement"
     standardize: bool = True
+    direction: Literal["tensor", "newton"] = "tensor"
 
     def __post_init__(self):
         _check("max_iter", self.max_iter, "an integer >= 1", _is_count(self.max_iter))
@@ -80,6 +83,7 @@ class Options:
             line_search="loss",
             stopping="gradient",
             standardize=False,
+            direction="newton",
         )
 
     def with_tol(self, dtype) -> "Options":
@@ -100,6 +104,7 @@ _CHOICES: dict[str, tuple] = {
     "line_search": ("gradient", "loss"),
     "stopping": ("decrement", "gradient"),
     "standardize": (False, True),
+    "direction": ("tensor", "newton"),
 }
 
 

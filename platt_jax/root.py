@@ -162,12 +162,13 @@ def _search(rows, targets, prior, setting, options) -> State:
             before = state.A, state.B
             change = passes.nll_change(rows, before, trial, targets)
             change += penalty_change(prior, setting, before, trial)
-        return newton.step_all(state, at, change, setting.facts, options)
+        return newton.step(state, at, change, setting.facts, options)
 
     def any_running(state):
         return jnp.any(newton.running(state))
 
-    return lax.while_loop(any_running, advance, newton.start(setting.A, setting.B))
+    state = lax.while_loop(any_running, advance, newton.start(setting.A, setting.B))
+    return newton.last_step(state, options)
 
 
 def _derivatives(inputs: Inputs, layout, setting, point, options) -> Derivatives:

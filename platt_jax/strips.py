@@ -62,6 +62,7 @@ def one_by_one(function: Callable, columns, start, size, more, tallest: int):
     """
     slices, group = size.shape
     room = tallest * LANES if group > 1 else 0
+    function = jax.jit(function, inline=True)  # which is traced once: for its shapes and the loop
 
     def of_slice(laid, number, columns, start, size, more):
         start, size, more = jax.tree.map(lambda x: x[number], (start, size, more))

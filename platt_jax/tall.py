@@ -137,6 +137,7 @@ def _nll_change(rows, frame, state, targets, options):
 @_stage
 def _nll(rows, frame, state, targets, options):
     passes, rows = _standardised(rows, frame, options)
+    state = newton.last_step(state, options)
     return passes.nll(rows, (state.A, state.B), targets)
 
 
@@ -159,11 +160,12 @@ def _step(state, sums, change, prior, setting, options):
     sums = root.add_prior(sums, prior, setting, trial)
     if change is not None:
         change += root.penalty_change(prior, setting, (state.A, state.B), trial)
-    return newton.step_all(state, sums, change, setting.facts, options)
+    return newton.step(state, sums, change, setting.facts, options)
 
 
 @partial(_compiled, static_argnames="options")
 def _report(state, loss, prior, setting, seen, moments, options):
+    state = newton.last_step(state, options)
     loss += root.penalty(prior, setting, (state.A, state.B))
     solution = root.ended(state, loss, setting)
     rough = frames.rough_frame(seen)

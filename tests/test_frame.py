@@ -2,8 +2,12 @@
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
+from reference import problem, targets
 
 from platt_jax import frame
+from platt_jax.objective import platt_targets
+from platt_jax.tiles import Moments
 
 
 def test_scales_are_powers_of_two(dtype, rng, x64):
@@ -16,3 +20,20 @@ def test_scales_are_powers_of_two(dtype, rng, x64):
     product = scale * spread.astype(dtype)
     assert np.all((product >= 0.5) & (product < 1))
     assert frame._power_of_two_over(jnp.zeros((), dtype)) == 1
+
+
+def test_moments_by_target_are_those_of_rows_that_belong_to_both_classes(rng, x64):
+    """Each row twice: to class 1 with the weight of its target, to class 0 with the rest."""
+    scores, labels = problem(rng, 30)
+
+    def moments(weights):
+        sums = (np.sum(weights * scores**power) for power in range(3))
+        return Moments(*map(jnp.asarray, (*sums, 30.0)))
+
+    pos, neg = moments(labels == 1), moments(labels != 1)
+    t = targets(labels)
+    for found, weights in zip(
+        frame.by_target(pos, neg, platt_targets(pos.total, neg.total)), (t, 1 - t), strict=True
+    ):
+        for one, other in zip(found[:3], moments(weights)[:3], strict=True):
+            assert float(one) == pytest.approx(float(other), rel=1e-12)

@@ -71,16 +71,16 @@ def test_a_proven_decrease_is_a_decrease(rng, x64):
     assert counts[True] > 15 and counts[False] > 5
 
 
-def test_the_share_of_the_curvature_is_what_it_says(dtype, x64):
-    """Integrated twice from the far end; the series and the formula meet at 0.3."""
-    x = np.concatenate([np.geomspace(1e-8, 1e3, 200), [0.2999, 0.3, 0.3001]]).astype(dtype)
+def test_the_share_of_the_curvature_is_never_more_than_there_is(dtype, x64):
+    """Integrated twice from the far end, to 60 digits; and nearly all of it where steps end."""
+    x = np.concatenate([[0.0], np.geomspace(1e-8, 1e3, 200)]).astype(dtype)
     with mpmath.workdps(60):
-        exact = [
-            float((mpmath.exp(-mpmath.mpf(v)) + v - 1) / mpmath.mpf(v) ** 2) for v in x.tolist()
+        exact = [0.5] + [
+            float((mpmath.exp(-mpmath.mpf(v)) + v - 1) / mpmath.mpf(v) ** 2) for v in x[1:].tolist()
         ]
-    # The first term that the series leaves out is 1.1e-6 of the sum at 0.3.
-    rtol = 1.2e-6 if dtype == np.float64 else 5e-6
-    np.testing.assert_allclose(newton._backward_share(jnp.asarray(x)), exact, rtol=rtol)
+    part = np.asarray(newton._backward_share(jnp.asarray(x))) / np.array(exact)
+    assert np.max(part) <= 1 + 4 * np.finfo(dtype).eps
+    assert np.min(part[x <= 1]) >= 0.9998 and np.min(part) >= 2 / 3
 
 
 def test_what_decides_is_computed_once():
@@ -89,7 +89,7 @@ def test_what_decides_is_computed_once():
     options = Options().with_tol(zero.dtype)
 
     def decide(state, at, facts):
-        return newton.step_all(state, at, None, facts, options)
+        return newton.step(state, at, None, facts, options)
 
     arguments = newton.start(zero, zero), Derivatives(*[zero] * 5), Facts(*[zero] * 3)
     text = jax.jit(decide).lower(*arguments).compile().as_text()
@@ -136,6 +136,36 @@ def test_direction_descends_even_where_the_hessian_is_singular(rng, dtype, x64):
         assert np.isfinite(slope) and slope < 0
 
 
+def test_the_corrected_direction_is_chebyshevs_where_the_third_derivative_is_constant(x64):
+    """F = a_A A^2 / 2 + a_B B^2 / 2 + c (A + 2 B)^3 / 6, the last step along the next one."""
+    u, c = np.array([1.0, 2.0]), 0.02
+
+    def derivatives(theta):
+        g = np.diag([3.0, 2.0]) @ theta + c / 2 * (u @ theta) ** 2 * u
+        return g, np.diag([3.0, 2.0]) + c * (u @ theta) * np.outer(u, u)
+
+    def as_sums(g, h):
+        return Derivatives(*map(jnp.asarray, (*g, h[0, 0], h[0, 1], h[1, 1])))
+
+    theta = np.array([1.0, -2.0])
+    g, h = derivatives(theta)
+    s = -np.linalg.solve(h, g)
+    d = 0.7 * s
+    before = newton.start(*map(jnp.asarray, theta - d))._replace(
+        sums=jnp.stack(as_sums(*derivatives(theta - d))),
+        step_A=jnp.asarray(2 * d[0]),
+        step_B=jnp.asarray(2 * d[1]),
+        length=jnp.asarray(0.5),
+    )
+    facts = Facts(*map(jnp.asarray, (-1.0, 1.0, 10.0)))
+    for direction, third in (("tensor", c * (u @ s) ** 2 * u), ("newton", 0 * u)):
+        options = Options(direction=direction).with_tol(np.float64)
+        after = newton.step(before, as_sums(g, h), None, facts, options)
+        expected = -np.linalg.solve(h, g + third / 2)
+        assert (after.A, after.B) == pytest.approx(theta, rel=1e-12)
+        assert (after.step_A, after.step_B) == pytest.approx(expected, rel=1e-9)
+
+
 def test_monotone_restarts_on_the_boundary(rng, x64):
     scores, labels = problem(rng, 80, shift=-1.0)
     _, state = run(scores, labels, Options(monotone=True), (0.0, 0.0))
@@ -166,6 +196,7 @@ def test_monotone_restarts_on_the_boundary(rng, x64):
         {"non_finite": "ignore"},
         {"stopping": "loss"},
         {"standardize": None},
+        {"direction": "steepest"},
     ],
 )
 def test_options_refuse_what_they_do_not_know(bad):
