@@ -47,15 +47,15 @@ def rough_frame(seen: Summary) -> Frame:
     return Frame(middle, _power_of_two_over(half))
 
 
-def by_target(pos: Moments, neg: Moments, targets: Targets) -> tuple[Moments, Moments]:
+def by_target(moments: tuple[Moments, Moments], targets: Targets) -> tuple[Moments, Moments]:
     """The moments where a row with target t belongs to class 1 with a weight of t, to 0 with 1 - t.
 
     A start from these is near the optimum for small problems too, whose targets are far from 0
     and 1: of 5 to 20 rows it is a tenth of a standard error off, by the labels six tenths.
     """
     t, u, not_t, not_u = targets
-    one = jax.tree.map(lambda p, n: t * p + u * n, pos, neg)
-    return one, jax.tree.map(lambda p, n: not_t * p + not_u * n, pos, neg)
+    one = jax.tree.map(lambda p, n: t * p + u * n, *moments)
+    return one, jax.tree.map(lambda p, n: not_t * p + not_u * n, *moments)
 
 
 def standardising(rough: Frame, pos: Moments, neg: Moments) -> tuple[Frame, ClassShape]:

@@ -6,7 +6,7 @@ iteration, backtracking as state. All is elementwise: the same lines serve a gri
 """
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -88,6 +88,7 @@ def last_step(state: State, options: Options) -> State:
     the step: by at most `tol` standard errors. A start that is the optimum stays what it is: of
     one class the slope is exactly 0.
     """
+    tol: Any = options.tol  # which `with_tol` has filled in
     if options.stopping == "gradient":
         return state
     at, s_A, s_B = state.at, state.step_A, state.step_B
@@ -101,8 +102,7 @@ def last_step(state: State, options: Options) -> State:
             )
         ),
     )
-    met = (state.status == Status.CONVERGED) & (state.decrement <= options.tol)
-    met &= state.iterations > 0
+    met = (state.status == Status.CONVERGED) & (state.decrement <= tol) & (state.iterations > 0)
     if options.monotone:
         met &= there.A <= 0
     return jax.tree.map(partial(jnp.where, met), there, state)

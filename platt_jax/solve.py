@@ -135,7 +135,7 @@ def _unbounded(seen, n_pos, n_neg, prior, options):
 
 def _frame_and_start(seen, rough, moments, targets, options):
     """The coordinates to solve in, and the (A, B) to start from in them."""
-    frame, shape = frames.standardising(rough, *frames.by_target(*moments, targets))
+    frame, shape = frames.standardising(rough, *frames.by_target(moments, targets))
     n_pos, n_neg = (one_class.total for one_class in moments)
     if options.start == "gaussian":
         A, B = frames.gaussian_start(shape, n_pos, n_neg, targets)

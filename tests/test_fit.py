@@ -108,7 +108,9 @@ def test_the_last_step_needs_no_pass(rng):
     """A loose tolerance finds nearly what a tight one does: the last error is squared."""
     scores, labels = batch(rng, 100, 60)
     exact, loose = pj.fit(scores, labels), pj.fit(scores, labels, options=Options(tol=0.05))
-    errors = np.abs(loose.A - exact.A) / exact.standard_errors[:, 0]
+    moved = loose.iterations > 0  # a start within the tolerance stays what it is
+    errors = (np.abs(loose.A - exact.A) / exact.standard_errors[:, 0])[moved]
+    assert np.sum(moved) > 80
     assert loose.passes.mean() < exact.passes.mean() - 1
     assert np.median(errors) < 1e-4 and np.max(errors) < 0.05**2
     # The gradient there is reckoned from the last pass.

@@ -33,7 +33,7 @@ def test_moments_by_target_are_those_of_rows_that_belong_to_both_classes(rng, x6
     pos, neg = moments(labels == 1), moments(labels != 1)
     t = targets(labels)
     for found, weights in zip(
-        frame.by_target(pos, neg, platt_targets(pos.total, neg.total)), (t, 1 - t), strict=True
+        frame.by_target((pos, neg), platt_targets(pos.total, neg.total)), (t, 1 - t), strict=True
     ):
         for one, other in zip(found[:3], moments(weights)[:3], strict=True):
             assert float(one) == pytest.approx(float(other), rel=1e-12)
