@@ -74,7 +74,7 @@ Answer fit(Problem<T> at, bool split) {
     const double eps = Simd<T>::eps, tol = Simd<T>::tol;
     auto [A, B] = prepare<WEIGHTED>(at, split);
     double dA = 0, dB = 0, length = 0, decrement = INFINITY, slope = 0, noise = 10 * tol;
-    double oldAA = 0, oldAB = 0, oldBB = 0;
+    double old_gA = 0, old_gB = 0, oldAA = 0, oldAB = 0, oldBB = 0;
     int iterations = -1, passes = 0;
     while (iterations < 100 && passes < 500) {
         const double newA = A + length * dA, newB = B + length * dB;
@@ -109,12 +109,15 @@ Answer fit(Problem<T> at, bool split) {
         if (length > 0) {
             // The third derivative along the last step (newton.py).
             const double a = (dA * lastA + dB * lastB) / (lastA * lastA + lastB * lastB);
-            const double vA = a * (dA - a / 2 * lastA), vB = a * (dB - a / 2 * lastB);
-            const double tA = (hAA - oldAA) * vA + (hAB - oldAB) * vB;
-            const double tB = (hAB - oldAB) * vA + (hBB - oldBB) * vB;
+            const double restA = 3 * (old_gA - gA) + (hAA + 2 * oldAA) * lastA +
+                                 (hAB + 2 * oldAB) * lastB;
+            const double restB = 3 * (old_gB - gB) + (hAB + 2 * oldAB) * lastA +
+                                 (hBB + 2 * oldBB) * lastB;
+            const double tA = a * ((hAA - oldAA) * dA + (hAB - oldAB) * dB + a * restA);
+            const double tB = a * ((hAB - oldAB) * dA + (hBB - oldBB) * dB + a * restB);
             if (std::fabs(tA * dA + tB * dB) <= decrement * decrement / 2) descend(tA, tB);
         }
-        oldAA = hAA, oldAB = hAB, oldBB = hBB;
+        old_gA = gA, old_gB = gB, oldAA = hAA, oldAB = hAB, oldBB = hBB;
         slope = gA * dA + gB * dB;
         // Rows err by about eps each, which no further step can mend.
         noise = eps * std::max(4 * std::sqrt(at.total), at.total / std::sqrt(hBB));

@@ -216,18 +216,23 @@ def _accept(state, at, facts, options):
 def _corrected(step, decrement, factors, state, at):
     """Newton's direction s, corrected for the third derivative T: -H^-1 (g + T[s, s] / 2).
 
-    Along the last step, d, T is known by how much the Hessian changed on it, T[d] = C (Schnabel &
-    Frank 1984, "Tensor methods for nonlinear equations"). Of s = a d + r, with r across d, T[s, s]
-    is taken to be a^2 C d + 2 a C r. Where that would make the direction half as steep, or half as
-    steep again, it says nothing.
+    T is known along the last step, d (Schnabel & Frank 1984, "Tensor methods for nonlinear
+    equations"). By how much the Hessian changed on it is T[d] = C; and the cubic through both ends'
+    gradients and Hessians has T[d, d] = 6 (g_old - g) + 2 H_old d + 4 H d at this end. Of s =
+    a d + r, with r across d, T[s, s] is taken to be a^2 T[d, d] + 2 a C r. Where that would make
+    the direction half as steep, or half as steep again, it says nothing.
     """
     old, (s_A, s_B) = state.at, step
     d_A, d_B = state.length * state.step_A, state.length * state.step_B
     square = d_A * d_A + d_B * d_B
     a = (s_A * d_A + s_B * d_B) / jnp.where(square > 0, square, 1)
-    v_A, v_B = a * (s_A - a / 2 * d_A), a * (s_B - a / 2 * d_B)
+    # T[s, s] / 2 = a (C s + a (T[d, d] / 2 - C d))
     c_AA, c_AB, c_BB = at.h_AA - old.h_AA, at.h_AB - old.h_AB, at.h_BB - old.h_BB
-    t_A, t_B = c_AA * v_A + c_AB * v_B, c_AB * v_A + c_BB * v_B
+    m_AA, m_AB, m_BB = at.h_AA + 2 * old.h_AA, at.h_AB + 2 * old.h_AB, at.h_BB + 2 * old.h_BB
+    rest_A = 3 * (old.g_A - at.g_A) + m_AA * d_A + m_AB * d_B
+    rest_B = 3 * (old.g_B - at.g_B) + m_AB * d_A + m_BB * d_B
+    t_A = a * (c_AA * s_A + c_AB * s_B + a * rest_A)
+    t_B = a * (c_AB * s_A + c_BB * s_B + a * rest_B)
     telling = _once(jnp.abs(t_A * s_A + t_B * s_B) <= decrement * decrement / 2)
     t_A, t_B = jnp.where(telling, t_A, 0), jnp.where(telling, t_B, 0)
     return _descent(factors, at.g_A + t_A, at.g_B + t_B, state.pinned)
