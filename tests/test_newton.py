@@ -114,6 +114,21 @@ def test_statuses_of_the_search(rng, x64):
     assert state.status == Status.NON_FINITE and state.passes == 1
 
 
+def test_what_rounding_hides_is_not_searched_for(rng, x64):
+    """Within ten tolerances of the optimum a rejected step ends the search, and well."""
+    scores, labels = problem(rng, 50)
+    _, found = run(scores, labels, Options(), prior_start(labels))
+    near = float(found.A) + 5e-8 / float(found.at.h_AA) ** 0.5, float(found.B)
+
+    def uphill(scores, labels, A, B, weights):
+        """At the start as it is; everywhere else uphill."""
+        loss, *at = six_sums(scores, labels, *near)
+        return (loss, *at) if (A, B) == near else (loss + 1, *(-x for x in at[:2]), *at[2:])
+
+    _, state = run(scores, labels, Options(), near, uphill)
+    assert state.status == Status.CONVERGED and state.passes == 2
+
+
 def test_dynamic_sigma_is_zero_unless_scores_are_constant(x64):
     options = Options(sigma="dynamic")
     at = Derivatives(*(jnp.asarray(x) for x in (1.0, 1.0, 2.0, 0.0, 4.0)))
