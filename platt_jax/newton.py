@@ -284,8 +284,9 @@ def _rounding(at, factors, decrement, facts, options):
     of_weight = float(kind.eps) ** 2 * jnp.maximum(at.h_AA * factors.over_pivot, 1)
     weight = facts.total_weight + at.h_AA + at.h_BB
     square = decrement * decrement  # of a sqrt less
-    noise = square <= jnp.maximum((10 * options.tol) ** 2, 16 * of_weight * weight)
-    most = max(_MOST_NOISE[kind.dtype.name], 10 * options.tol)
+    tol = min(10 * options.tol, float(kind.max) ** 0.5)  # whose square is finite
+    noise = square <= jnp.maximum(tol**2, 16 * of_weight * weight)
+    most = max(_MOST_NOISE[kind.dtype.name], tol)
     near = jnp.maximum(square, of_weight * at.h_BB) <= most**2
     return noise, jnp.where(near, int(Status.CONVERGED), int(Status.LINE_SEARCH_FAILED))
 

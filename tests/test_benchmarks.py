@@ -48,7 +48,7 @@ def test_a_solve_is_taken_apart(tmp_path):
     (path,) = tmp_path.glob("floor-*.json")
     parts = json.loads(path.read_text())["ns_per_row"]
     assert [part["dtype"] for part in parts] == ["float64", "float32"]
-    assert all(part["passes"] > 3 and part["first"] > 0 for part in parts)
+    assert all(part["passes"] > 2 and part["first"] > 0 for part in parts)
 
 
 def test_a_contender_short_of_the_optimum_is_an_error_before_any_time_is_told(monkeypatch):

@@ -217,10 +217,11 @@ def test_the_gradient_costs_less_than_the_fit(large):
     """The fit is part of it; going back through its eight passes would cost as much again at least,
     and more than that to write down what they had computed."""
     scores, labels = large
-    options = Options(start="prior")
+    slow = {"start": "prior", "direction": "newton"}
+    options = Options(**slow)
     assert pj.solve(scores, labels, options=options).passes >= 8
     fit = jax.jit(lambda f: pj.solve(f, labels, options=options).A)
-    both = [fit, gradient(large, start="prior")]
+    both = [fit, gradient(large, **slow)]
     taken = np.array([[seconds(function, scores) for function in both] for _ in range(15)])
     alone, with_gradient = np.min(taken[1:], axis=0)
     assert with_gradient <= 2 * alone

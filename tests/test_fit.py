@@ -119,6 +119,13 @@ def test_the_last_step_needs_no_pass(rng):
         np.testing.assert_allclose(loose.gradient[k], gradient, atol=0.05**2)
 
 
+@pytest.mark.filterwarnings("error")
+def test_any_tolerance_will_do(dtype, rng):
+    scores, labels = batch(rng, 3, 30)
+    one = pj.fit(scores.astype(dtype), labels, options=Options(tol=1e30))
+    assert one.converged.all() and (one.passes == 1).all()
+
+
 def test_the_tensor_direction_saves_passes(rng):
     scores, labels = batch(rng, 100, 200)
     newton = pj.fit(scores, labels, options=Options(direction="newton"))
