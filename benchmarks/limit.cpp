@@ -74,7 +74,7 @@ Answer fit(Problem<T> at, bool split) {
     const double eps = Simd<T>::eps, tol = Simd<T>::tol;
     auto [A, B] = prepare<WEIGHTED>(at, split);
     double dA = 0, dB = 0, length = 0, decrement = INFINITY, slope = 0, noise = 10 * tol;
-    double old_gA = 0, old_gB = 0, oldAA = 0, oldAB = 0, oldBB = 0;
+    double old_gA = 0, old_gB = 0, old_hAA = 0, old_hAB = 0, old_hBB = 0;
     int iterations = -1, passes = 0;
     while (iterations < 100 && passes < 500) {
         const double newA = A + length * dA, newB = B + length * dB;
@@ -109,15 +109,15 @@ Answer fit(Problem<T> at, bool split) {
         if (length > 0) {
             // The third derivative along the last step (newton.py).
             const double a = (dA * lastA + dB * lastB) / (lastA * lastA + lastB * lastB);
-            const double restA = 3 * (old_gA - gA) + (hAA + 2 * oldAA) * lastA +
-                                 (hAB + 2 * oldAB) * lastB;
-            const double restB = 3 * (old_gB - gB) + (hAB + 2 * oldAB) * lastA +
-                                 (hBB + 2 * oldBB) * lastB;
-            const double tA = a * ((hAA - oldAA) * dA + (hAB - oldAB) * dB + a * restA);
-            const double tB = a * ((hAB - oldAB) * dA + (hBB - oldBB) * dB + a * restB);
+            const double restA = 3 * (old_gA - gA) + (hAA + 2 * old_hAA) * lastA +
+                                 (hAB + 2 * old_hAB) * lastB;
+            const double restB = 3 * (old_gB - gB) + (hAB + 2 * old_hAB) * lastA +
+                                 (hBB + 2 * old_hBB) * lastB;
+            const double tA = a * ((hAA - old_hAA) * dA + (hAB - old_hAB) * dB + a * restA);
+            const double tB = a * ((hAB - old_hAB) * dA + (hBB - old_hBB) * dB + a * restB);
             if (std::fabs(tA * dA + tB * dB) <= decrement * decrement / 2) descend(tA, tB);
         }
-        old_gA = gA, old_gB = gB, oldAA = hAA, oldAB = hAB, oldBB = hBB;
+        old_gA = gA, old_gB = gB, old_hAA = hAA, old_hAB = hAB, old_hBB = hBB;
         slope = gA * dA + gB * dB;
         // Rows err by about eps each, which no further step can mend.
         noise = eps * std::max(4 * std::sqrt(at.total), at.total / std::sqrt(hBB));

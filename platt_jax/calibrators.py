@@ -119,9 +119,9 @@ class Fit(_Inspectable):
         nll: (...), the objective at the answer in nats: the negative log-likelihood of Platt's
             targets, summed over (weighted) rows, plus the prior's penalty if there is one.
         gradient: (..., 2), the objective's gradient by (A, B), 0 up to rounding where converged.
-        hessian: (..., 2, 2), its Hessian, the observed information: that of the last pass, from
-            which the answer of a converged fit is a last step of at most `Options.tol` standard
-            errors.
+        hessian: (..., 2, 2), its Hessian, the observed information. Both are taken from the last
+            pass, from which the answer of a converged fit is one more step of at most
+            `Options.tol` standard errors: the gradient is carried along it to first order.
         covariance: (..., 2, 2), the Hessian's inverse, the approximate covariance of (A, B); NaN
             where constant scores leave it undefined.
         n_pos: (...), weighted count of the finite rows with y = 1.

@@ -35,7 +35,7 @@ class State(NamedTuple):
     A: jax.Array
     B: jax.Array
     sums: jax.Array  # (5, ...) the derivatives at (A, B): one array is faster updated than five
-    step_A: jax.Array  # the direction
+    step_A: jax.Array  # the direction of the search
     step_B: jax.Array
     length: jax.Array  # the part of the direction to try next; 0 where (A, B) is still unseen
     decrement: jax.Array  # the Newton decrement at (A, B): the square root of g' H^-1 g
@@ -84,9 +84,9 @@ def trial(state: State):
 def last_step(state: State, options: Options) -> State:
     """The state after the step that a search which met its tolerance has no need to try.
 
-    The gradient is reckoned there from the last pass, by the Hessian, which changes by less than
-    the step: by at most `tol` standard errors. A start that is the optimum stays what it is: of
-    one class the slope is exactly 0.
+    The gradient there is reckoned from that of the last pass by the Hessian; the Hessian is left
+    as it was, less than `tol` standard errors away. A start that is the optimum stays what it is:
+    of one class the slope is exactly 0.
     """
     tol: Any = options.tol  # which `with_tol` has filled in
     if options.stopping == "gradient":
@@ -283,7 +283,7 @@ def _rounding(at, factors, decrement, facts, options):
     kind = jnp.finfo(decrement.dtype)
     of_weight = float(kind.eps) ** 2 * jnp.maximum(at.h_AA * factors.over_pivot, 1)
     weight = facts.total_weight + at.h_AA + at.h_BB
-    square = decrement * decrement  # of a sqrt less
+    square = decrement * decrement  # squares are compared, for a root takes longer
     tol = min(10 * options.tol, float(kind.max) ** 0.5)  # whose square is finite
     noise = square <= jnp.maximum(tol**2, 16 * of_weight * weight)
     most = max(_MOST_NOISE[kind.dtype.name], tol)

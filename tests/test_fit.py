@@ -98,7 +98,7 @@ def test_the_gaussian_start_saves_passes(rng):
     assert gaussian.passes.mean() < 4.2
 
 
-def test_of_few_rows_too(rng):
+def test_the_gaussian_start_is_near_the_optimum_of_few_rows_too(rng):
     """Platt's targets make the slope of few rows gentler than their labels would."""
     scores, labels = batch(rng, 200, 12)
     assert pj.fit(scores, labels).passes.mean() < 4.2
