@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from platt_jax import objective
-from platt_jax.exponentials import exp_quotient, log1p
+from platt_jax.exponentials import exp_quotient, log1p, log1p_quotient
 from platt_jax.frame import Frame
 from platt_jax.loops import apart, as_one
 from platt_jax.objective import Derivatives, Targets
@@ -193,10 +193,28 @@ def evaluate_wanted(strip: Strip, wanted, point, targets: Targets, derivatives: 
 def nll(strip: Strip, point, targets: Targets):
     """The loss of every problem at its point (A, B), in nats, [1, G]."""
 
-    def terms(row, A, B, *of_classes):
+    def weighted(row, A, B, *of_classes):
         return [_loss(*_arguments(row, A, B, of_classes))]
 
-    return _fold(strip, terms, 1, (*point, *targets))[0]
+    def parts(row, A, B, *of_classes):
+        """The loss as what is linear in z and log(1 + odds)."""
+        *arguments, _ = _arguments(row, A, B, of_classes)
+        distance, target, _ = objective.less_likely(*arguments)
+        e, one = exp_quotient(distance)
+        return [target * distance, e / one]
+
+    def merge(found, more):
+        """Sums of the linear, and products of 1 + odds: one logarithm serves many rows."""
+        (linear, odds), (new, o) = found, more
+        return [linear + new, odds + (o + odds * o)]
+
+    def close(found):
+        linear, odds = found
+        return [linear + log1p(odds)]
+
+    if strip.weights is not None:
+        return _fold(strip, weighted, 1, (*point, *targets))[0]
+    return _fold(strip, parts, 2, (*point, *targets), merge=merge, close=close)[0]
 
 
 def nll_change(strip: Strip, before, after, targets: Targets):
@@ -211,7 +229,7 @@ def nll_change(strip: Strip, before, after, targets: Targets):
 
 def _loss(A, B, f, y, targets, present, weight):
     distance, target, _ = objective.less_likely(A, B, f, y, targets, present)
-    loss = target * distance + log1p(*exp_quotient(distance))
+    loss = target * distance + log1p_quotient(*exp_quotient(distance))
     return jnp.where(present, weight * loss, 0)
 
 
@@ -224,7 +242,16 @@ def _arguments(row, A, B, of_classes):
     return A, B, row.scores, row.positive, Targets(*of_classes), present, weight
 
 
-def _fold(strip, terms, number, per_problem=(), combine=_sum, start=0.0):
+def _fold(
+    strip,
+    terms,
+    number,
+    per_problem=(),
+    combine=_sum,
+    start=0.0,
+    merge=None,
+    close=lambda found: found,
+):
     """Terms of the rows, reduced to one number per problem; a list of [1, G].
 
     Args:
@@ -234,29 +261,27 @@ def _fold(strip, terms, number, per_problem=(), combine=_sum, start=0.0):
         per_problem: arrays [1, G].
         combine: how two terms become one.
         start: what combined with a term is the term.
+        merge: how the terms of two vectors become those of one, if not each by `combine`.
+        close: what is made of the terms of some dozen vectors, to be combined.
     """
     per_problem = [x[0] for x in per_problem]
-    start = [jnp.full(LANES, start, strip.scores.dtype)] * number
+    one_problem = len(strip.size) == 1
+    vectors = -(-strip.size[0] // LANES) if one_problem else jnp.max(strip.size)
+    none = [jnp.full(LANES, start, strip.scores.dtype)] * number
 
-    def merge(a, b):
+    def each(a, b):
         return [combine(x, y) for x, y in zip(a, b, strict=True)]
 
-    def fold_some(first, last):
-        def add(i, found):
-            return merge(found, terms(_read(strip, i), *per_problem))
-
-        return lax.fori_loop(first, last, add, start)
-
-    if len(strip.size) > 1:
-        return [x[None] for x in fold_some(0, jnp.max(strip.size))]
-    vectors = -(-strip.size[0] // LANES)
+    def add(i, found):
+        return (merge or each)(found, terms(_read(strip, i), *per_problem))
 
     def add_some(j, found):
-        some = fold_some(j * _TOGETHER, jnp.minimum((j + 1) * _TOGETHER, vectors))
-        return merge(found, _across(some, combine))
+        last = jnp.minimum((j + 1) * _TOGETHER, vectors)
+        some = close(lax.fori_loop(j * _TOGETHER, last, add, none))
+        return each(found, _across(some, combine) if one_problem else some)
 
-    found = lax.fori_loop(0, -(-vectors // _TOGETHER), add_some, [x[:1] for x in start])
-    return [x[None] for x in found]
+    first = [x[:1] if one_problem else x for x in close(none)]
+    return [x[None] for x in lax.fori_loop(0, -(-vectors // _TOGETHER), add_some, first)]
 
 
 def _across(found, combine):

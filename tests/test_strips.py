@@ -79,7 +79,24 @@ def test_exponentials_are_exact_to_a_few_units(dtype, x64):
     loss = np.array([float(mpmath.log1p(x)) for x in exact])
     few = 5 * np.finfo(dtype).eps
     np.testing.assert_allclose(e / (e + one), tail, rtol=few)
-    np.testing.assert_allclose(jax.jit(exponentials.log1p)(e, one), loss, rtol=few)
+    np.testing.assert_allclose(jax.jit(exponentials.log1p_quotient)(e, one), loss, rtol=few)
+
+
+def test_a_logarithm_of_a_product_is_exact_to_a_few_units(dtype, x64):
+    x = np.concatenate([[0, 1], np.geomspace(1e-30, 1e-6, 100), 2 ** np.linspace(-20, 100, 5_001)])
+    x = x.astype(dtype)
+    exact = np.array([float(mpmath.log1p(mpmath.mpf(float(y)))) for y in x])
+    np.testing.assert_allclose(jax.jit(exponentials.log1p)(x), exact, rtol=5 * np.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("rows", [30, 20_000])
+def test_losses_far_below_rounding_are_summed_up(rows):
+    """Of a product of 1 + 1e-13, half the digits would be gone."""
+    scores = np.where(np.arange(rows) % 3, 1.0, -1.0)
+    prior = pj.GaussianPrior([-30.0, 0.0], np.eye(2) * 1e6)
+    fit = pj.fit(scores, scores > 0, prior=prior, options=pj.Options(targets="none"))
+    assert fit.status == Status.CONVERGED
+    np.testing.assert_allclose(fit.nll, rows * np.exp(-30.0), rtol=1e-9)
 
 
 def test_exponentials_far_out(dtype, x64):
