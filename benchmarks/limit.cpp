@@ -107,7 +107,7 @@ Answer fit(Problem<T> at, bool split) {
         descend(0, 0);
         decrement = std::sqrt(g * g / pivot + gB * gB / hBB);
         if (length > 0) {
-            // The third derivative along the last step (newton.py).
+            // The third derivative along the last step (direction.py).
             const double a = (dA * lastA + dB * lastB) / (lastA * lastA + lastB * lastB);
             const double restA = 3 * (old_gA - gA) + (hAA + 2 * old_hAA) * lastA +
                                  (hAB + 2 * old_hAB) * lastB;

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from platt_jax import direction
 from platt_jax.objective import Derivatives
 from platt_jax.options import Options
 from platt_jax.status import Status
@@ -131,60 +132,17 @@ def step(state: State, at: Derivatives, change, facts: Facts, options: Options) 
         status=jnp.where(unseen & ~finite, int(Status.NON_FINITE), stayed.status)
     )
     stayed = jax.tree.map(partial(jnp.where, going), stayed, state)
-    accepted = _once(going & finite & sufficient)
+    accepted = direction.once(going & finite & sufficient)
     new = jax.tree.map(partial(jnp.where, accepted), moved, stayed)
     new = new._replace(passes=jnp.where(going, state.passes + 1, state.passes))
     return _pin(new) if options.monotone else new
 
 
-def _once(condition):
-    """The same condition, computed once.
-
-    XLA computes what is cheap anew for each of its uses, here for each field of the state: more
-    than a quarter of the whole program's operations. A square root it does not call cheap.
-    """
-    return jnp.sqrt(jnp.where(condition, 1.0, 0.0)) > 0
-
-
-def newton_direction(at: Derivatives, sigma, pinned):
-    """-(H + sigma I)^-1 g."""
-    return _descent(_factors(at, sigma, pinned), at.g_A, at.g_B, pinned)
-
-
-class _Factors(NamedTuple):
-    """Of H = L D L'. Divisions take long: two serve for all."""
-
-    over_pivot: jax.Array  # 1 / D of A
-    over_h_BB: jax.Array  # 1 / D of B
-    ratio: jax.Array  # what links them, in L
-
-
-def _factors(at, sigma, pinned):
-    """The factors of H + sigma I.
-
-    The pivot of A is the spread of the scores where the curvature is. Rounding could take it to 0
-    or below; it is held at a few units of rounding, so that the direction always descends.
-    """
-    tiny = jnp.finfo(at.h_AA.dtype).tiny
-    h_AA, over_h_BB = at.h_AA + sigma, 1 / jnp.maximum(at.h_BB + sigma, tiny)
-    ratio = jnp.where(pinned, 0, at.h_AB * over_h_BB)
-    floor = 4 * jnp.finfo(h_AA.dtype).eps * h_AA
-    pivot = jnp.maximum(jnp.maximum(h_AA - ratio * at.h_AB, floor), tiny)
-    return _Factors(1 / pivot, over_h_BB, ratio)
-
-
-def _descent(factors, g_A, g_B, pinned):
-    """-H^-1 g."""
-    over_pivot, over_h_BB, ratio = factors
-    step_A = -jnp.where(pinned, 0, g_A - ratio * g_B) * over_pivot
-    return step_A, -g_B * over_h_BB - ratio * step_A
-
-
 def _accept(state, at, facts, options):
     A, B = trial(state)
-    factors = _factors(at, _sigma(facts, options), state.pinned)
-    step = _descent(factors, at.g_A, at.g_B, state.pinned)
-    decrement = jnp.sqrt(jnp.maximum(-_along(at, step), 0))
+    factors = direction.factorize(at, _sigma(facts, options), state.pinned)
+    step = direction.descent(factors, at.g_A, at.g_B)
+    decrement = jnp.sqrt(jnp.maximum(-direction.along(at, step), 0))
     iterations = state.iterations + jnp.where(state.length == 0, 0, 1)
     status = jnp.where(iterations >= options.max_iter, int(Status.MAX_ITERATIONS), _RUNNING)
     at_rest = jnp.full_like(status, _RUNNING)
@@ -198,7 +156,8 @@ def _accept(state, at, facts, options):
         done = (decrement <= options.tol) | stalled
         status = jnp.where(done, verdict, status)
     if options.direction == "tensor":
-        step = _corrected(step, decrement, factors, state, at)
+        last = state.length * state.step_A, state.length * state.step_B
+        step = direction.corrected(step, decrement, factors, last, state.at, at)
     return state._replace(
         A=A,
         B=B,
@@ -211,31 +170,6 @@ def _accept(state, at, facts, options):
         status=status,
         iterations=iterations,
     )
-
-
-def _corrected(step, decrement, factors, state, at):
-    """Newton's direction s, corrected for the third derivative T: -H^-1 (g + T[s, s] / 2).
-
-    T is known along the last step, d (Schnabel & Frank 1984, "Tensor methods for nonlinear
-    equations"). By how much the Hessian changed on it is T[d] = C; and the cubic through both ends'
-    gradients and Hessians has T[d, d] = 6 (g_old - g) + 2 H_old d + 4 H d at this end. Of s =
-    a d + r, with r across d, T[s, s] is taken to be a^2 T[d, d] + 2 a C r. Where that would make
-    the direction half as steep, or half as steep again, it says nothing.
-    """
-    old, (s_A, s_B) = state.at, step
-    d_A, d_B = state.length * state.step_A, state.length * state.step_B
-    square = d_A * d_A + d_B * d_B
-    a = (s_A * d_A + s_B * d_B) / jnp.where(square > 0, square, 1)
-    # T[s, s] / 2 = a (C s + a (T[d, d] / 2 - C d))
-    c_AA, c_AB, c_BB = at.h_AA - old.h_AA, at.h_AB - old.h_AB, at.h_BB - old.h_BB
-    m_AA, m_AB, m_BB = at.h_AA + 2 * old.h_AA, at.h_AB + 2 * old.h_AB, at.h_BB + 2 * old.h_BB
-    rest_A = 3 * (old.g_A - at.g_A) + m_AA * d_A + m_AB * d_B
-    rest_B = 3 * (old.g_B - at.g_B) + m_AB * d_A + m_BB * d_B
-    t_A = a * (c_AA * s_A + c_AB * s_B + a * rest_A)
-    t_B = a * (c_AB * s_A + c_BB * s_B + a * rest_B)
-    telling = _once(jnp.abs(t_A * s_A + t_B * s_B) <= decrement * decrement / 2)
-    t_A, t_B = jnp.where(telling, t_A, 0), jnp.where(telling, t_B, 0)
-    return _descent(factors, at.g_A + t_A, at.g_B + t_B, state.pinned)
 
 
 def _reject(state, options):
@@ -293,12 +227,7 @@ def _rounding(at, factors, decrement, facts, options):
 
 def _slope(state, at=None):
     """Derivative of the loss along the current direction: at (A, B), or where `at` was taken."""
-    return _along(state.at if at is None else at, (state.step_A, state.step_B))
-
-
-def _along(at, direction):
-    """The derivative of the loss along a direction."""
-    return at.g_A * direction[0] + at.g_B * direction[1]
+    return direction.along(state.at if at is None else at, (state.step_A, state.step_B))
 
 
 def _proves_decrease(state, at, facts):

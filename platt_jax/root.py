@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from platt_jax import direction, newton, objective, strips, tiles
 from platt_jax import frame as frames
-from platt_jax import newton, objective, strips, tiles
 from platt_jax.frame import Frame
 from platt_jax.newton import Facts, State
 from platt_jax.objective import Derivatives, GaussianPrior, Targets
@@ -118,7 +118,7 @@ def _root_jvp(options, primals, tangents):
     # Constant scores leave A undetermined; it is 0 by convention, as on the boundary.
     constant = (setting.facts.low == setting.facts.high) & (inputs.prior is None)
     held = pinned(solution, options) | constant
-    A_dot, B_dot = newton.newton_direction(hessian._replace(g_A=g_A, g_B=g_B), 0.0, held)
+    A_dot, B_dot = direction.newton(hessian._replace(g_A=g_A, g_B=g_B), 0.0, held)
     A_dot, B_dot = jnp.where(converged, A_dot, 0), jnp.where(converged, B_dot, 0)
 
     @jax.checkpoint

@@ -7,7 +7,7 @@ from functools import partial
 import jax
 import numpy as np
 
-from platt_jax import checks, layout, packing, strips, tiles
+from platt_jax import checks, layout, packing, slices, tiles
 from platt_jax.calibrators import Fit
 from platt_jax.layout import Places, Ranges
 from platt_jax.objective import GaussianPrior
@@ -156,7 +156,7 @@ def solve_chunk(scores, labels, weights, where: Places | Ranges, prior, options:
         return solve_rows(packing.gather(scores, labels, weights, where), prior, options)
     fit = partial(solve_rows, options=options)
     columns = scores, labels, weights
-    return strips.one_by_one(fit, columns, *where, prior, layout.TALLEST_SIDE_BY_SIDE)
+    return slices.one_by_one(fit, columns, *where, prior, layout.TALLEST_SIDE_BY_SIDE)
 
 
 def _lead_with_problems(x):

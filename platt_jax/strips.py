@@ -2,13 +2,11 @@
 
 XLA runs a program on a CPU operation by operation, each over all rows and at a price to start. Here
 problems are fitted one after the other (or 128 small ones side by side), by loops over vectors of
-rows, and the whole is compiled as one function (see `loops`). A problem's rows stay in the caches
-from the first look to the loss, and a loop ends where its problem does.
+rows, and the whole is compiled as one function (see `slices`, `loops`). A problem's rows stay in
+the caches from the first look to the loss, and a loop ends where its problem does.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -18,7 +16,7 @@ from jax import lax
 from platt_jax import objective
 from platt_jax.exponentials import exp_quotient, log1p, log1p_quotient
 from platt_jax.frame import Frame
-from platt_jax.loops import apart, as_one
+from platt_jax.loops import apart
 from platt_jax.objective import Derivatives, Targets
 from platt_jax.options import Options
 from platt_jax.tiles import Moments, Summary, moment_terms, range_ends
@@ -44,66 +42,6 @@ class Strip:
     frame: Frame | None = None  # to read the scores in; [1, G]
     # Whether all rows are taken to be finite; if one is not, what is made of them is not either.
     finite: bool = field(default=False, metadata={"static": True})
-
-
-def one_by_one(function: Callable, columns, start, size, more, tallest: int):
-    """What the function makes of each slice of problems, one after the other, [S, G, ...].
-
-    Slices without rows come last, and stay zero.
-
-    Args:
-        function: called with a Strip, and with what more there is of its problems, in the shape
-            [1, G, ...] as its results.
-        columns: scores, labels and weights (or None), flat.
-        start: [S, G] where the rows of each problem begin.
-        size: [S, G] how many they are.
-        more: a pytree of arrays [S, G, ...].
-        tallest: of problems side by side, none has more rows.
-    """
-    slices, group = size.shape
-    room = tallest * LANES if group > 1 else 0
-    function = jax.jit(function, inline=True)  # which is traced once: for its shapes and the loop
-
-    def of_slice(laid, number, columns, start, size, more):
-        start, size, more = jax.tree.map(lambda x: x[number], (start, size, more))
-        at = start[0]
-        if group > 1:
-            laid = columns = _lay(columns, laid, start, size)
-            at = jnp.int32(0)
-        scores, labels, weights = columns
-        strip = Strip(scores, labels, weights, at, size)
-        return laid, function(strip, jax.tree.map(lambda x: x[None], more))
-
-    @as_one
-    def each(*arguments):
-        columns, _, size, _ = arguments
-
-        def next_slice(number, so_far):
-            laid, made = so_far
-            laid, new = of_slice(laid, number, *arguments)
-            place = partial(lax.dynamic_update_slice_in_dim, start_index=number, axis=0)
-            return laid, jax.tree.map(place, made, new)
-
-        laid = jax.tree.map(lambda x: jnp.zeros(room, x.dtype), columns)
-        _, shapes = jax.eval_shape(of_slice, laid, 0, *arguments)
-        made = jax.tree.map(lambda x: jnp.zeros((slices, *x.shape[1:]), x.dtype), shapes)
-        used = jnp.sum(size[:, 0] > 0, dtype=jnp.int32)
-        return lax.fori_loop(0, used, next_slice, (laid, made))[1]
-
-    return each(columns, start, size, more)
-
-
-def _lay(columns, laid, start, size):
-    """The rows of problems that lie end to end, side by side."""
-
-    def lay_vector(i, laid):
-        def place(into, x):
-            vector = x.at[start + i].get(mode="clip")
-            return lax.dynamic_update_slice_in_dim(into, vector, i * LANES, 0)
-
-        return jax.tree.map(place, laid, columns)
-
-    return lax.fori_loop(0, jnp.max(size), lay_vector, laid)
 
 
 class Row(NamedTuple):

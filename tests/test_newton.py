@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from reference import appendix_3, problem, six_sums, targets
 
-from platt_jax import newton
+from platt_jax import direction, newton
 from platt_jax.newton import Facts
 from platt_jax.objective import Derivatives
 from platt_jax.options import Options
@@ -135,7 +135,7 @@ def test_dynamic_sigma_is_zero_unless_scores_are_constant(x64):
     for low, expected in ((0.0, 0.0), (1.0, 1e-12)):
         facts = Facts(jnp.asarray(low), jnp.asarray(1.0), jnp.asarray(3.0))
         assert newton._sigma(facts, options) == expected
-    step_A, step_B = newton.newton_direction(at, 0.0, jnp.asarray(False))
+    step_A, step_B = direction.newton(at, 0.0, jnp.asarray(False))
     assert (step_A, step_B) == (-0.5, -0.25)
 
 
@@ -146,7 +146,7 @@ def test_direction_descends_even_where_the_hessian_is_singular(rng, dtype, x64):
         sums = (np.sum(f * f * d2), np.sum(f * d2), np.sum(d2))
         g = rng.normal(size=2)
         at = Derivatives(*(jnp.asarray(x, dtype) for x in (*g, *sums)))
-        step_A, step_B = newton.newton_direction(at, 0.0, jnp.asarray(False))
+        step_A, step_B = direction.newton(at, 0.0, jnp.asarray(False))
         slope = float(step_A) * g[0] + float(step_B) * g[1]
         assert np.isfinite(slope) and slope < 0
 
@@ -173,8 +173,8 @@ def test_the_corrected_direction_is_chebyshevs_where_the_third_derivative_is_con
         length=jnp.asarray(0.5),
     )
     facts = Facts(*map(jnp.asarray, (-1.0, 1.0, 10.0)))
-    for direction, third in (("tensor", c * (u @ s) ** 2 * u), ("newton", 0 * u)):
-        options = Options(direction=direction).with_tol(np.float64)
+    for way, third in (("tensor", c * (u @ s) ** 2 * u), ("newton", 0 * u)):
+        options = Options(direction=way).with_tol(np.float64)
         after = newton.step(before, as_sums(g, h), None, facts, options)
         expected = -np.linalg.solve(h, g + third / 2)
         assert (after.A, after.B) == pytest.approx(theta, rel=1e-12)
