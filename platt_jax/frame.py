@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from platt_jax.moments import Moments, Summary
 from platt_jax.objective import Derivatives, Targets
-from platt_jax.tiles import Moments, Summary
 
 
 class Frame(NamedTuple):

@@ -13,12 +13,12 @@ from platt_jax import checks, objective, packing
 from platt_jax import frame as frames
 from platt_jax.calibrators import Fit
 from platt_jax.frame import Frame
+from platt_jax.moments import Moments, Summary
 from platt_jax.newton import Facts
 from platt_jax.objective import GaussianPrior, Targets
 from platt_jax.options import Options
 from platt_jax.root import Rows, Setting, passes_over, pinned, solution_for
 from platt_jax.status import Flag, Status
-from platt_jax.tiles import Moments, Summary
 
 # Among so many normal scores one has so much of the variance in 2 of a million problems, among more
 # in fewer yet: of n the share of each is nearly Beta(1/2, (n - 2) / 2) distributed.

@@ -17,9 +17,9 @@ from platt_jax import objective
 from platt_jax.exponentials import exp_quotient, log1p, log1p_quotient
 from platt_jax.frame import Frame
 from platt_jax.loops import apart
+from platt_jax.moments import Moments, Summary, moment_terms, range_ends, summary
 from platt_jax.objective import Derivatives, Targets
 from platt_jax.options import Options
-from platt_jax.tiles import Moments, Summary, moment_terms, range_ends
 
 # Rows of a vector. With fewer the loops are too short; of ten times as many XLA would share an
 # operation among threads, which it cannot do within a function.
@@ -75,11 +75,8 @@ def look(strip: Strip, options: Options) -> tuple[Strip, Summary]:
         return [jnp.where(bad, -1.0, 0.0).astype(row.scores.dtype), *ends, *lightest]
 
     number = 5 if strip.weights is None else 6
-    found = _fold(strip, terms, number, combine=_least, start=jnp.inf)
-    bad, low_pos, high_pos, low_neg, high_neg, *weight = found
-    lightest = weight[0] if weight else jnp.ones_like(bad)
-    strip = replace(strip, finite=options.non_finite != "omit")
-    return strip, Summary(bad < 0, low_pos, -high_pos, low_neg, -high_neg, lightest)
+    seen = summary(*_fold(strip, terms, number, combine=_least, start=jnp.inf))
+    return replace(strip, finite=options.non_finite != "omit"), seen
 
 
 def moments(strip: Strip, center, scale) -> tuple[Moments, Moments]:

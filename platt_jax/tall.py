@@ -14,11 +14,11 @@ import numpy as np
 from platt_jax import frame as frames
 from platt_jax import layout, loops, newton, packing, root, solve, strips, tiles
 from platt_jax.calibrators import Fit
+from platt_jax.moments import Summary
 from platt_jax.objective import GaussianPrior
 from platt_jax.options import Options
 from platt_jax.root import passes_over
 from platt_jax.threads import in_order
-from platt_jax.tiles import Summary
 
 # The fields of a Summary that are the greatest of any slab. The others are the least.
 _GREATEST = {"bad", "high_pos", "high_neg"}

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from platt_jax import objective
+from platt_jax.moments import Moments, Summary, moment_terms, range_ends, summary
 from platt_jax.objective import Derivatives, Targets
 from platt_jax.options import Options
 from platt_jax.reductions import least, sum_together, sum_with_logs
@@ -53,26 +54,6 @@ class Tiles(NamedTuple):
     def grid(self) -> tuple[int, int]:
         """(S, G): the slices, and the problems of each."""
         return len(self.heights), self.scores.shape[2]
-
-
-class Summary(NamedTuple):
-    """What one look at the rows tells of each problem; all [S, G]."""
-
-    bad: jax.Array  # whether a score or a weight is not finite
-    low_pos: jax.Array  # smallest score with label 1; inf without such a row
-    high_pos: jax.Array  # largest score with label 1; -inf without such a row
-    low_neg: jax.Array
-    high_neg: jax.Array
-    lightest: jax.Array  # smallest weight above 0; 1 where rows have none
-
-
-class Moments(NamedTuple):
-    """Weighted sums over the rows of one class, of g = (score - center) * scale; all [S, G]."""
-
-    total: jax.Array  # sum of 1
-    first: jax.Array  # sum of g
-    second: jax.Array  # sum of g * g
-    rows: jax.Array  # how many of them have a weight
 
 
 def far(dtype):
@@ -186,15 +167,6 @@ def moments(tiles: Tiles, center, scale) -> tuple[Moments, Moments]:
     return Moments(*of_pos), Moments(*of_neg)
 
 
-def moment_terms(g, weights, counts, classes) -> list:
-    """What the moments of each class are the sums of; without weights the last is the first."""
-    if weights is None:
-        powers = [jnp.ones_like(g), g, g * g]
-    else:
-        powers = [weights, weights * g, weights * g * g, counts.astype(g.dtype)]
-    return [jnp.where(of_class, power, 0) for of_class in classes for power in powers]
-
-
 def look(tiles: Tiles, options: Options) -> tuple[Tiles, Summary]:
     """What there is to know before the scores can be summed up; rows that are not finite go."""
     tiles = _drop_absent(tiles, options)
@@ -226,14 +198,7 @@ def summarise(tiles: Tiles) -> Summary:
         heavy = tiles._replace(scores=jnp.where(counts, tiles.scores, jnp.nan))
         lanes = [bad, *least(1, *_range_ends(heavy)), lightest]
     ends = _by_slice(jax.ops.segment_min, tiles, least(2, *lanes))
-    bad, low_pos, high_pos, low_neg, high_neg, *weight = ends
-    lightest = weight[0] if weight else jnp.ones_like(bad)
-    return Summary(bad < 0, low_pos, -high_pos, low_neg, -high_neg, lightest)
-
-
-def range_ends(scores, classes) -> list:
-    """For the least and the greatest score of each class, what the least is to be taken of."""
-    return [jnp.where(of_class, sign * scores, jnp.inf) for of_class in classes for sign in (1, -1)]
+    return summary(*ends)
 
 
 def _range_ends(tiles):

@@ -6,8 +6,8 @@ import pytest
 from reference import problem, targets
 
 from platt_jax import frame
+from platt_jax.moments import Moments
 from platt_jax.objective import platt_targets
-from platt_jax.tiles import Moments
 
 
 def test_scales_are_powers_of_two(dtype, rng, x64):
