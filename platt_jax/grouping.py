@@ -95,7 +95,9 @@ class GroupedRows:
 
 
 def _count(segments, part):
-    return np.bincount(segments.of(part), minlength=segments.numbers).astype(np.int32)
+    counts = np.bincount(segments.of(part), minlength=segments.numbers)
+    # A byte each where segments are small: those of all pieces are kept.
+    return counts.astype(np.min_scalar_type(counts.max()))
 
 
 def _places(segments, longest, part, first):
