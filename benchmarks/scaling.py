@@ -119,11 +119,7 @@ def stragglers(problems: int, repeats: int) -> dict[str, float]:
     hard[middle] = side * np.exp(5 * rng.normal(size=_ROWS_PER_PROBLEM))
     calls = [lambda: pj.fit(easy, labels), lambda: pj.fit(hard, labels)]
     fits = [call() for call in calls]
-    seconds: list[list[float]] = [[], []]
-    for _ in range(repeats):
-        for call, times in zip(calls, seconds, strict=True):
-            times.append(_time(call))
-    alone, with_hard = map(median, seconds)
+    alone, with_hard = _in_turns(calls, repeats)
     return {
         "easy_seconds": alone,
         "with_hard_seconds": with_hard,
@@ -135,7 +131,7 @@ def stragglers(problems: int, repeats: int) -> dict[str, float]:
 
 
 def predict(rows: int, repeats: int, segments: int = 4_000) -> dict[str, dict[str, float]]:
-    """predict_proba over segments, against NumPy's gather and SciPy's expit."""
+    """predict_proba over segments, against NumPy's gather and SciPy's expit, in turns."""
     out = {}
     for name, dtype in _DTYPES.items():
         at = workloads.ragged("", np.full(segments, rows // segments), dtype)
@@ -143,8 +139,11 @@ def predict(rows: int, repeats: int, segments: int = 4_000) -> dict[str, dict[st
         scores, labels, ids = at.ungrouped
         calibrator = pj.fit_segments(scores, labels, ids)
         A, B = calibrator.fit.A, calibrator.fit.B
-        ours = _median(lambda: calibrator.predict_proba(scores, ids), repeats)  # noqa: B023
-        numpy = _median(lambda: expit(-(A[ids] * scores + B[ids])), repeats)  # noqa: B023
+        calls = [
+            lambda: calibrator.predict_proba(scores, ids),  # noqa: B023
+            lambda: expit(-(A[ids] * scores + B[ids])),  # noqa: B023
+        ]
+        ours, numpy = _in_turns(calls, repeats)
         out[name] = {
             "rows_per_second": len(scores) / ours,
             "numpy_rows_per_second": len(scores) / numpy,
@@ -195,8 +194,13 @@ def _fit_dense(at: workloads.Workload) -> Callable[[], object]:
 
 
 def _median(call: Callable[[], object], repeats: int) -> float:
-    call()
-    return median(_time(call) for _ in range(repeats))
+    return _in_turns([call], repeats)[0]
+
+
+def _in_turns(calls: list[Callable[[], object]], repeats: int) -> list[float]:
+    """The median of each; a first turn does not count."""
+    turns = [[_time(call) for call in calls] for _ in range(1 + repeats)]
+    return [median(times) for times in zip(*turns[1:], strict=True)]
 
 
 def _time(call: Callable[[], object]) -> float:
