@@ -76,7 +76,7 @@ def kept(
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         unfinished = path.with_suffix(".unfinished.npz")
-        np.savez(unfinished, **make())  # type: ignore[arg-type]
+        np.savez(unfinished, **make())
         unfinished.replace(path)
     with np.load(path) as file:
         return {name: file[name] for name in file.files}
