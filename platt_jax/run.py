@@ -123,14 +123,14 @@ def _fit_tall(i, size, take, prior, options) -> Fit:
     """Fit the problem i, which fits no chunk."""
     slabs = slabs_of(size, partial(take, slice(i, i + 1)))
     if prior is not None:
-        prior = jax.tree.map(lambda leaf: leaf[None, i : i + 1], prior)
+        prior = jax.tree.map(lambda leaf: leaf[i], prior)
     try:
         fitted = fit_tall(slabs, prior, options)
     except jax.errors.JaxRuntimeError as error:
         if _is_want_of_memory(error):
             raise MemoryError(_TOO_SMALL) from error
         raise
-    return jax.tree.map(_lead_with_problems, fitted)
+    return jax.tree.map(lambda x: np.asarray(x)[None], fitted)
 
 
 def _fit_chunk(chunk, rows, prior, options) -> Fit:

@@ -17,8 +17,9 @@ def one_by_one(function: Callable, columns, start, size, more, tallest: int):
     Slices without rows come last, and stay zero.
 
     Args:
-        function: called with a Strip, and with what more there is of its problems, in the shape
-            [1, G, ...] as its results.
+        function: called with a Strip, and with what more there is of its problems. Both this and
+            its results have shapes that begin as that of the strip's sizes: of one problem not
+            [1], for XLA makes a loop over that of every operation.
         columns: scores, labels and weights (or None), flat.
         start: [S, G] where the rows of each problem begin.
         size: [S, G] how many they are.
@@ -26,18 +27,18 @@ def one_by_one(function: Callable, columns, start, size, more, tallest: int):
         tallest: of problems side by side, none has more rows.
     """
     slices, group = size.shape
-    room = tallest * LANES if group > 1 else 0
+    alone = group == 1
+    room = 0 if alone else tallest * LANES
     function = jax.jit(function, inline=True)  # which is traced once: for its shapes and the loop
 
     def of_slice(laid, number, columns, start, size, more):
-        start, size, more = jax.tree.map(lambda x: x[number], (start, size, more))
-        at = start[0]
-        if group > 1:
+        at = (number, 0) if alone else number
+        start, size, more = jax.tree.map(lambda x: x[at], (start, size, more))
+        if not alone:
             laid = columns = _lay(columns, laid, start, size)
-            at = jnp.int32(0)
+            start = jnp.int32(0)
         scores, labels, weights = columns
-        strip = Strip(scores, labels, weights, at, size)
-        return laid, function(strip, jax.tree.map(lambda x: x[None], more))
+        return laid, function(Strip(scores, labels, weights, start, size), more)
 
     @as_one
     def each(*arguments):
@@ -46,16 +47,17 @@ def one_by_one(function: Callable, columns, start, size, more, tallest: int):
         def next_slice(number, so_far):
             laid, made = so_far
             laid, new = of_slice(laid, number, *arguments)
-            place = partial(lax.dynamic_update_slice_in_dim, start_index=number, axis=0)
+            place = partial(lax.dynamic_update_index_in_dim, index=number, axis=0)
             return laid, jax.tree.map(place, made, new)
 
         laid = jax.tree.map(lambda x: jnp.zeros(room, x.dtype), columns)
         _, shapes = jax.eval_shape(of_slice, laid, 0, *arguments)
-        made = jax.tree.map(lambda x: jnp.zeros((slices, *x.shape[1:]), x.dtype), shapes)
+        made = jax.tree.map(lambda x: jnp.zeros((slices, *x.shape), x.dtype), shapes)
         used = jnp.sum(size[:, 0] > 0, dtype=jnp.int32)
         return lax.fori_loop(0, used, next_slice, (laid, made))[1]
 
-    return each(columns, start, size, more)
+    made = each(columns, start, size, more)
+    return jax.tree.map(lambda x: x[:, None], made) if alone else made
 
 
 def _lay(columns, laid, start, size):

@@ -159,7 +159,7 @@ def report(solution, frame, seen, rough, moments, options) -> Fit:
     failed = (status == Status.NON_FINITE) | (status == Status.EMPTY)
 
     def answer(x):
-        return jnp.where(failed.reshape(failed.shape + (1,) * (x.ndim - 2)), jnp.nan, x)
+        return jnp.where(failed.reshape(failed.shape + (1,) * (x.ndim - failed.ndim)), jnp.nan, x)
 
     A, B = frames.parameters_back(frame, solution.A, solution.B)
     gradient, hessian = frames.derivatives_back(frame, at)

@@ -38,8 +38,8 @@ class Strip:
     labels: jax.Array  # [C]: above 0 for class 1
     weights: jax.Array | None  # [C]
     start: jax.Array  # [] int32: where the first vector lies
-    size: jax.Array  # [G] int32: how many rows each problem has
-    frame: Frame | None = None  # to read the scores in; [1, G]
+    size: jax.Array  # [] or [128] int32: how many rows each problem has
+    frame: Frame | None = None  # to read the scores in
     # Whether all rows are taken to be finite; if one is not, what is made of them is not either.
     finite: bool = field(default=False, metadata={"static": True})
 
@@ -105,7 +105,7 @@ def standardise(strip: Strip, center, scale) -> Strip:
 
 
 def evaluate(strip: Strip, point, targets: Targets, derivatives: str) -> Derivatives:
-    """The pass: gradient and Hessian of every problem at its point (A, B), each [1, G]."""
+    """The pass: gradient and Hessian of every problem at its point (A, B)."""
 
     def terms(row, A, B, *of_classes):
         arguments = _arguments(row, A, B, of_classes)
@@ -126,7 +126,7 @@ def evaluate_wanted(strip: Strip, wanted, point, targets: Targets, derivatives: 
 
 
 def nll(strip: Strip, point, targets: Targets):
-    """The loss of every problem at its point (A, B), in nats, [1, G]."""
+    """The loss of every problem at its point (A, B), in nats."""
 
     def weighted(row, A, B, *of_classes):
         return [_loss(*_arguments(row, A, B, of_classes))]
@@ -153,7 +153,7 @@ def nll(strip: Strip, point, targets: Targets):
 
 
 def nll_change(strip: Strip, before, after, targets: Targets):
-    """The loss at the point after minus that at the point before, row by row, [1, G]."""
+    """The loss at the point after minus that at the point before, row by row."""
 
     def terms(row, A, B, old_A, old_B, *of_classes):
         new = _loss(*_arguments(row, A, B, of_classes))
@@ -187,22 +187,23 @@ def _fold(
     merge=None,
     close=lambda found: found,
 ):
-    """Terms of the rows, reduced to one number per problem; a list of [1, G].
+    """Terms of the rows, reduced to one number per problem; a list, each as `strip.size`.
 
     Args:
         strip: the rows.
         terms: given a Row and its numbers per problem, the terms.
         number: how many terms.
-        per_problem: arrays [1, G].
+        per_problem: arrays as `strip.size`.
         combine: how two terms become one.
         start: what combined with a term is the term.
         merge: how the terms of two vectors become those of one, if not each by `combine`.
         close: what is made of the terms of some dozen vectors, to be combined.
     """
-    per_problem = [x[0] for x in per_problem]
-    one_problem = len(strip.size) == 1
-    vectors = -(-strip.size[0] // LANES) if one_problem else jnp.max(strip.size)
-    none = [jnp.full(LANES, start, strip.scores.dtype)] * number
+    one_problem = strip.size.ndim == 0
+    vectors = -(-strip.size // LANES) if one_problem else jnp.max(strip.size)
+
+    def none(shape):
+        return [jnp.full(shape, start, strip.scores.dtype)] * number
 
     def each(a, b):
         return [combine(x, y) for x, y in zip(a, b, strict=True)]
@@ -212,15 +213,15 @@ def _fold(
 
     def add_some(j, found):
         last = jnp.minimum((j + 1) * _TOGETHER, vectors)
-        some = close(lax.fori_loop(j * _TOGETHER, last, add, none))
+        some = close(lax.fori_loop(j * _TOGETHER, last, add, none(LANES)))
         return each(found, _across(some, combine) if one_problem else some)
 
-    first = [x[:1] if one_problem else x for x in close(none)]
-    return [x[None] for x in lax.fori_loop(0, -(-vectors // _TOGETHER), add_some, first)]
+    first = close(none(strip.size.shape))
+    return lax.fori_loop(0, -(-vectors // _TOGETHER), add_some, first)
 
 
 def _across(found, combine):
-    """Vectors [128] combined to [1]."""
+    """Vectors [128] combined to []."""
     x = jnp.stack(found)
     while x.shape[1] > 8:
         half = x.shape[1] // 2
@@ -228,7 +229,7 @@ def _across(found, combine):
     while x.shape[1] > 1:
         half = x.shape[1] // 2
         x = combine(x[:, :half], x[:, half:])
-    return list(x)
+    return list(x[:, 0])
 
 
 def _take(column, at) -> Any:
@@ -239,7 +240,7 @@ def _read(strip, i) -> Row:
     """The vector i."""
     columns = strip.scores, strip.labels, strip.weights
     f, label, weight = (_take(x, strip.start + i * LANES) for x in columns)
-    number = i if len(strip.size) > 1 else i * LANES + jnp.arange(LANES, dtype=jnp.int32)
+    number = i if strip.size.ndim else i * LANES + jnp.arange(LANES, dtype=jnp.int32)
     there = number < strip.size
     finite = jnp.abs(f) < jnp.inf
     if weight is not None:
@@ -260,7 +261,7 @@ def _or_zero(f, weight, present, frame):
 
 def _in_frame(f, present, frame):
     if frame is not None:
-        f = (f - frame.center[0]) * frame.scale[0]
+        f = (f - frame.center) * frame.scale
     return jnp.where(present, f, 0)
 
 

@@ -42,11 +42,8 @@ def fit_tall(slabs: Iterable[tuple], prior: GaussianPrior | None, options: Optio
 
     Args:
         slabs: its rows, see `slabs_of`.
-        prior: None, or leading with [1, 1].
+        prior: None, or of this problem.
         options: how to fit.
-
-    Returns:
-        A Fit whose fields lead with [1, 1].
     """
     by_strips = loops.at_hand()
 
@@ -99,13 +96,15 @@ def _stage(function):
     def run(slab, *arguments, options, by_strips):
         def of_strip(columns, size, arguments):
             scores, labels, weights = columns
-            strip = strips.Strip(scores, labels, weights, jnp.int32(0), size[None])
+            strip = strips.Strip(scores, labels, weights, jnp.int32(0), size)
             return function(strip, *arguments, options=options)
 
         *columns, size = slab
         if by_strips:
             return loops.as_one(of_strip)(columns, size, arguments)
-        return function(packing.slab(*slab), *arguments, options=options)
+        arguments = jax.tree.map(lambda x: x[..., None, None], arguments)
+        made = function(packing.slab(*slab), *arguments, options=options)
+        return jax.tree.map(lambda x: x[0, 0], made)
 
     return _compiled(run, static_argnames=("options", "by_strips"))
 
