@@ -44,6 +44,7 @@ class Kind(NamedTuple):
     lanes: int
     group: int
     room: int | None = None  # a slice for so many tile rows; None for as many as suits them
+    most: int = LARGEST  # no chunk is for more rows
 
     @property
     def block(self) -> int:
@@ -61,8 +62,9 @@ TALLEST_SIDE_BY_SIDE = 256
 TILES = (Kind(8192, 128, 1), Kind(TALLEST_SIDE_BY_SIDE, 16, 1), Kind(0, 1, 128))
 
 # For strips a tile row is no more than a measure of rows, and a slice without problems costs
-# nothing. So any mix of problems compiles two programs.
-STRIPS = (Kind(TALLEST_SIDE_BY_SIDE, 16, 1, room=2), Kind(0, 1, 128, room=1))
+# nothing. So any mix of problems compiles two programs. Small problems have results as large as
+# their rows: those of half as many wait to be put in their places.
+STRIPS = (Kind(TALLEST_SIDE_BY_SIDE, 16, 1, room=2), Kind(0, 1, 128, room=1, most=LARGEST // 2))
 
 
 def _kinds() -> tuple[Kind, ...]:
@@ -183,7 +185,7 @@ def chunks(
     bounds[-1] = len(sizes)
     for kind, begin, last in zip(kinds, bounds[:-1], bounds[1:], strict=True):
         if first < last:
-            shape = _shape(sizes[begin:last], kind, most)
+            shape = _shape(sizes[begin:last], kind, min(most, kind.most))
         while first < last:
             chunk = _next_chunk(sizes[:last], first, kind, shape)
             yield chunk

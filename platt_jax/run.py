@@ -92,9 +92,15 @@ class _Results:
         number = len(fitted.status)
         where = self._places[self.count : self.count + number]
         for whole, part in zip(*map(jax.tree.leaves, (self.fit, fitted)), strict=True):
-            whole[where] = part
+            _items(whole)[where] = _items(part)
         self.count += number
         return number
+
+
+def _items(x):
+    """All numbers of a problem as one item, of which NumPy places many in the time of a row."""
+    kind = np.dtype((np.void, x.nbytes // len(x)))
+    return x.reshape(len(x), -1).view(kind)[:, 0]
 
 
 def _smaller_chunks(rows, error) -> int:

@@ -167,7 +167,7 @@ def test_any_mix_of_sizes_is_two_shapes(rng):
             assert (
                 chunk.sizes.sum() + (strips.LANES if chunk.kind.group == 1 else 0) <= chunk.capacity
             )
-        shapes |= {(c.capacity, c.grid) for c in plan if c.rows == layout.LARGEST}
+        shapes |= {(c.capacity, c.grid) for c in plan if c.rows == c.kind.most}
     assert len(shapes) == 2
 
 
