@@ -1,19 +1,24 @@
 """Rows brought together by segment: each goes straight to its place, by a counting sort.
 
-A piece of the rows at a time, on all cores.
+A piece of the rows at a time, on all cores. A piece is counted; then it is known where its rows of
+each segment go, and they are put there.
 """
 
 from functools import partial
 from itertools import accumulate
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
-from platt_jax import counting, layout, packing
+from platt_jax import layout, loops, packing, tiles
 from platt_jax.segments import Numbered
 from platt_jax.threads import in_order, pieces
 
-# The bits of a place by which it is found among so many that they lie in a core's caches.
-_NEAR_BITS = 16
+# Fewer rows are sorted by NumPy, before the loop could be compiled.
+_MANY = 1 << 16
+_LEAST = 1 << 12
 
 
 class GroupedRows:
@@ -30,30 +35,28 @@ class GroupedRows:
 
     def __init__(self, segments: Numbered, columns):
         """Columns are scores (N,), labels, and weights or None."""
-        # A piece has more rows than there are counts to keep.
-        parts = pieces(len(segments.ids), least=2 * segments.numbers)
-        counts = _counts(segments.of, parts, segments.numbers)
+        # A piece has as many rows as there are counts to keep.
+        parts = pieces(len(segments.ids), least=segments.numbers)
+        counts = list(in_order(partial(_count, segments), parts))
         first = self._lay_out(segments, sum(counts, start=np.zeros(segments.numbers, np.int64)))
 
         columns = [x for x in columns if x is not None]
         # Whatever is asked for is there: no chunk and no slab is longer than a slab.
         room = (self.length + layout.SLAB,)
         self._columns = [packing.aligned(room, x.dtype) for x in columns]
-
-        def rows_of(part):
-            scores, labels, *weights = (x[part] for x in columns)
-            return [packing.bad_labels_as_nan(scores, labels), labels, *weights]
-
-        if segments.numbers <= 1 << _NEAR_BITS:
-
-            def cut(part):
-                return segments.of(part), rows_of(part)
-
-            _deal(cut, parts, counts, first, self._columns)
-        else:
-            del counts
-            self._deal_twice(segments, first, rows_of)
         self._fill_gaps()
+        find = partial(_places, segments, max(part.stop - part.start for part in parts))
+
+        def place(part_and_first):
+            part, first = part_and_first
+            places = find(part, first).astype(np.intp)  # as NumPy would for each column
+            scores, labels, *weights = (x[part] for x in columns)
+            rows = packing.bad_labels_as_nan(scores, labels), labels, *weights
+            for into, x in zip(self._columns, rows, strict=True):
+                into[places] = x
+
+        before = accumulate(counts, initial=first)
+        list(in_order(place, zip(parts, before, strict=False)))
 
     def _lay_out(self, segments, counts):
         """Say where the segments lie, given their numbers of rows; returns where each begins."""
@@ -62,45 +65,11 @@ class GroupedRows:
         self.tallest_first = layout.tallest_first(counts[used])
         self.sizes = counts[used][self.tallest_first]
         self._starts, self.length = layout.laid_out(self.sizes)
+        # Places in half the bytes wherever they have room.
         kind = np.promote_types(np.int32, np.min_scalar_type(-self.length))
         first = np.zeros(segments.numbers, kind)
         first[used[self.tallest_first]] = self._starts
         return first
-
-    def _deal_twice(self, segments, first, rows_of):
-        """Each row to the neighbourhood where its segment begins, then to its place in there.
-
-        Straight to one of a million places, each score and each label would miss the caches.
-        """
-        begins = np.arange(0, self._starts[-1] + 1, 1 << _NEAR_BITS)
-        begins = self._starts[np.searchsorted(self._starts, begins)]
-        near = np.empty(self.length, np.uint16)
-
-        def where(part):
-            """Where the segment of each row begins."""
-            return first.take(segments.of(part), mode="clip")
-
-        def cut(part):
-            at = where(part)
-            return at >> _NEAR_BITS, [*rows_of(part), at & (1 << _NEAR_BITS) - 1]
-
-        parts = pieces(len(segments.ids))
-        counts = _counts(lambda part: where(part) >> _NEAR_BITS, parts, len(begins))
-        _deal(cut, parts, counts, begins, [*self._columns, near])
-
-        rows = sum(counts, start=np.zeros(len(begins), np.int64))
-        mixed = np.flatnonzero(np.bincount(self._starts >> _NEAR_BITS) > 1)
-        longest = int(np.max(rows[mixed], initial=0))
-        all_near = np.arange(1 << _NEAR_BITS)
-
-        def sort(hood):
-            part = slice(begins[hood], begins[hood] + rows[hood])
-            first = all_near + (hood << _NEAR_BITS)
-            places = counting.places(near[part], first, longest)
-            for x in self._columns:
-                x[places] = x[part].copy()
-
-        list(in_order(sort, mixed))
 
     def _fill_gaps(self):
         ends = self._starts + self.sizes
@@ -131,29 +100,54 @@ class GroupedRows:
         return (*columns, None)[:3]
 
 
-def _counts(numbers_of, parts, length):
-    """How many rows of each part have each number."""
-    return list(in_order(lambda part: counting.count(numbers_of(part), length), parts))
+def _count(segments, part):
+    counts = np.bincount(segments.of(part), minlength=segments.numbers)
+    # A byte each where segments are small: those of all pieces are kept.
+    return counts.astype(np.min_scalar_type(-1 - counts.max()))
 
 
-def _deal(cut, parts, counts, first, into):
-    """Rows to their places, part by part.
+def _places(segments, longest, part, first):
+    """Where each row of a part goes, given where the first row of each number goes."""
+    if longest < _MANY or not loops.at_hand():
+        return _places_by_sort(segments.of(part), first)
+    rows = part.stop - part.start
+    numbers = packing.aligned((_at_least(longest),), first.dtype)
+    segments.of(part, out=numbers[:rows])
+    with jax.enable_x64(True):
+        first = packing.lengthen(first, _at_least(len(first)))
+        return np.asarray(_places_by_loop(numbers, first, np.int32(rows)))[:rows]
 
-    Args:
-        cut: given a part, the numbers of its rows, and their columns.
-        parts: of the rows.
-        counts: how many rows of each part have each number.
-        first: where the first row of each number goes.
-        into: the columns to put them in.
-    """
-    longest = max(part.stop - part.start for part in parts)
 
-    def deal(part_and_first):
-        part, first = part_and_first
-        numbers, columns = cut(part)
-        places = counting.places(numbers, first, longest)
-        for x, column in zip(into, columns, strict=True):
-            x[places] = column
+def _places_by_sort(numbers, first):
+    order = np.argsort(numbers, kind="stable")
+    sizes = np.bincount(numbers, minlength=len(first))
+    places = np.empty(len(numbers), first.dtype)
+    places[order] = np.arange(len(numbers)) + np.repeat(first - (np.cumsum(sizes) - sizes), sizes)
+    return places
 
-    before = accumulate(counts, initial=first.astype(np.int64))
-    list(in_order(deal, zip(parts, before, strict=False)))
+
+def _at_least(length):
+    """A power of 2, so that one program serves for many lengths; XLA fails where it is 1."""
+    return max(_LEAST, 1 << (length - 1).bit_length())
+
+
+@partial(jax.jit, compiler_options=tiles.COMPILER_OPTIONS)
+def _places_by_loop(numbers, first, rows):
+    """The same of the first so many rows."""
+
+    @loops.as_one
+    def run(numbers, first, rows):
+        def next_row(i, so_far):
+            next_place, places = so_far
+            number = _at(numbers, i)
+            places = _put(places, _at(next_place, number), i)
+            # Read where it was written: else XLA would copy what it reads and writes here.
+            return _put(next_place, _at(places, i) + 1, number), places
+
+        return lax.fori_loop(0, rows, next_row, (first, jnp.zeros_like(numbers)))[1]
+
+    return run(numbers, first, rows)
+
+
+_at = partial(lax.dynamic_index_in_dim, keepdims=False)
+_put = partial(lax.dynamic_update_index_in_dim, axis=0)

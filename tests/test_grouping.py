@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from platt_jax import checks, counting, grouping, layout, threads
+from platt_jax import checks, grouping, layout, threads
 from platt_jax.grouping import GroupedRows
 from platt_jax.segments import Numbered
 
@@ -13,7 +13,7 @@ EVERY = slice(None)
 @pytest.fixture(params=["by sort", "by loop"])
 def way(request, monkeypatch):
     """Both ways to find the places, on small pieces, with problems that count as tall."""
-    monkeypatch.setattr(counting, "_MANY", 0 if request.param == "by loop" else 10**9)
+    monkeypatch.setattr(grouping, "_MANY", 0 if request.param == "by loop" else 10**9)
     monkeypatch.setattr(threads, "_PIECE", 1_000)
     monkeypatch.setattr(layout, "TALLEST", 600)
 
@@ -54,23 +54,6 @@ def test_rows_of_every_slice(numbers, low, dtype, way, rng):
             for got, column in zip(found, columns, strict=True):
                 assert len(got) == len(wanted) + 9
                 np.testing.assert_array_equal(got[: len(wanted)], column[wanted])
-
-
-def test_rows_go_by_way_of_neighbourhoods_where_segments_are_many(way, monkeypatch, rng):
-    """One holds a few segments here, many a segment is larger than one."""
-    ids, columns, at_once = grouped(rng, 300)
-    monkeypatch.setattr(grouping, "_NEAR_BITS", 6)
-    rows = GroupedRows(Numbered(ids, 0, 300, None), columns)
-    assert sum(at_once.sizes > 64) >= 10 and sum(at_once.sizes < 16) > 100
-    for got, expected in zip(rows.all(EVERY, rows.length), at_once.all(EVERY, rows.length), strict=True):
-        np.testing.assert_array_equal(got, expected)
-
-
-def test_many_numbers_but_one_segment(way, rng):
-    scores, labels = rng.normal(size=3_000), np.zeros(3_000, np.int8)
-    rows = GroupedRows(Numbered(np.full(3_000, 70_000), 0, 80_000, None), (scores, labels, None))
-    np.testing.assert_array_equal(rows.keys, [70_000])
-    np.testing.assert_array_equal(rows.all(EVERY, 3_000)[0], scores)
 
 
 def test_all_rows_and_gaps_that_say_so(way, rng):
