@@ -167,7 +167,7 @@ def test_the_corrected_direction_is_chebyshevs_where_the_third_derivative_is_con
     s = -np.linalg.solve(h, g)
     d = 0.7 * s
     before = newton.start(*map(jnp.asarray, theta - d))._replace(
-        sums=jnp.stack(as_sums(*derivatives(theta - d))),
+        at=as_sums(*derivatives(theta - d)),
         step_A=jnp.asarray(2 * d[0]),
         step_B=jnp.asarray(2 * d[1]),
         length=jnp.asarray(0.5),
