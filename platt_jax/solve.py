@@ -84,8 +84,9 @@ def _solve_dense(scores, labels, weights, prior, options):
 def solve_rows(rows: Rows, prior: GaussianPrior | None, options: Options) -> Fit:
     """Fit the problems that these rows are of; every field of the result leads with their grid."""
     passes = passes_over(rows)
-    rows, seen = passes.look(rows, options)
+    seen = passes.look(rows, options)
     rough = frames.rough_frame(seen)
+    rows = passes.summable(rows, options)
     moments = passes.moments(rows, *rough)
     targets, setting = plan(seen, rough, moments, prior, options)
     rows = passes.standardise(rows, *setting.frame)

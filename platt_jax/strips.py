@@ -62,11 +62,8 @@ def _least(a, b):
     return jnp.where(a < b, a, b)
 
 
-def look(strip: Strip, options: Options) -> tuple[Strip, Summary]:
-    """What there is to know before the scores can be summed up.
-
-    After it nobody asks again whether rows are finite, unless it is to omit those that are not.
-    """
+def look(strip: Strip, options: Options) -> Summary:
+    """What there is to know before the scores can be summed up."""
 
     def terms(row):
         bad = row.there & ~row.present & (options.non_finite != "omit")
@@ -75,8 +72,12 @@ def look(strip: Strip, options: Options) -> tuple[Strip, Summary]:
         return [jnp.where(bad, -1.0, 0.0).astype(row.scores.dtype), *ends, *lightest]
 
     number = 5 if strip.weights is None else 6
-    seen = summary(*_fold(strip, terms, number, combine=_least, start=jnp.inf))
-    return replace(strip, finite=options.non_finite != "omit"), seen
+    return summary(*_fold(strip, terms, number, combine=_least, start=jnp.inf))
+
+
+def summable(strip: Strip, options: Options) -> Strip:
+    """The strip after the look: nobody asks again whether rows are finite, unless to omit some."""
+    return replace(strip, finite=options.non_finite != "omit")
 
 
 def moments(strip: Strip, center, scale) -> tuple[Moments, Moments]:

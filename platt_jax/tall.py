@@ -111,14 +111,13 @@ def _stage(function):
 
 @_stage
 def _look(rows, options):
-    return passes_over(rows).look(rows, options)[1]
+    return passes_over(rows).look(rows, options)
 
 
 @_stage
 def _moments(rows, seen, options):
     passes = passes_over(rows)
-    rows, _ = passes.look(rows, options)
-    return passes.moments(rows, *frames.rough_frame(seen))
+    return passes.moments(passes.summable(rows, options), *frames.rough_frame(seen))
 
 
 @_stage
@@ -143,8 +142,7 @@ def _nll(rows, frame, state, targets, options):
 def _standardised(rows, frame, options):
     """The passes, and the rows as these want them: they are reckoned anew each time."""
     passes = passes_over(rows)
-    rows, _ = passes.look(rows, options)
-    return passes, passes.standardise(rows, *frame)
+    return passes, passes.standardise(passes.summable(rows, options), *frame)
 
 
 def _decision(function):

@@ -167,10 +167,15 @@ def moments(tiles: Tiles, center, scale) -> tuple[Moments, Moments]:
     return Moments(*of_pos), Moments(*of_neg)
 
 
-def look(tiles: Tiles, options: Options) -> tuple[Tiles, Summary]:
-    """What there is to know before the scores can be summed up; rows that are not finite go."""
+def look(tiles: Tiles, options: Options) -> Summary:
+    """What there is to know before the scores can be summed up."""
+    return summarise(lax.stop_gradient(_drop_absent(tiles, options)))
+
+
+def summable(tiles: Tiles, options: Options) -> Tiles:
+    """The tiles after the look: all rows that are not finite are gone."""
     tiles = _drop_absent(tiles, options)
-    return drop(tiles, bad_rows(tiles)), summarise(lax.stop_gradient(tiles))
+    return drop(tiles, bad_rows(tiles))
 
 
 def _drop_absent(tiles, options):
