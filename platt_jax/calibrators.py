@@ -17,6 +17,7 @@ from platt_jax.objective import Array
 from platt_jax.segments import locator
 from platt_jax.status import Status
 from platt_jax.summaries import Table
+from platt_jax.threads import in_order, pieces
 
 # Rows of a prediction that are worked on together: few enough to stay in the cache.
 _PREDICTED_AT_ONCE = 1 << 15
@@ -202,10 +203,14 @@ class SegmentCalibrator(_Inspectable):
         A = np.append(self.fit.A, self.fallback.A.astype(self.fit.A.dtype))
         B = np.append(self.fit.B, self.fallback.B.astype(self.fit.B.dtype))
         out = np.empty(len(scores), np.result_type(scores, A))
-        for start in range(0, len(scores), _PREDICTED_AT_ONCE):
-            rows = slice(start, start + _PREDICTED_AT_ONCE)
-            which = find(segments[rows])  # -1, the last, is the fallback
-            out[rows] = expit(-(A[which] * scores[rows] + B[which]))
+
+        def predict(piece):
+            for start in range(piece.start, piece.stop, _PREDICTED_AT_ONCE):
+                rows = slice(start, min(start + _PREDICTED_AT_ONCE, piece.stop))
+                which = find(segments[rows])  # -1, the last, is the fallback
+                out[rows] = expit(-(A[which] * scores[rows] + B[which]))
+
+        list(in_order(predict, pieces(len(scores))))
         return out
 
     def _inspected(self):

@@ -96,7 +96,8 @@ def _pool(process: int) -> ThreadPoolExecutor:
 
 def pieces(rows: int, least: int = 0) -> list[slice]:
     """So many rows in pieces of one length: a quarter of a million or so, or `least`."""
-    length = -(-rows // -(-rows // max(_PIECE, least)))
+    parts = max(1, -(-rows // max(_PIECE, least)))
+    length = max(1, -(-rows // parts))
     return [slice(first, min(first + length, rows)) for first in range(0, rows, length)]
 
 

@@ -91,6 +91,7 @@ def test_bad_labels_and_no_weights(way):
 
 def test_pieces_cover_the_rows_once(monkeypatch):
     monkeypatch.setattr(threads, "_PIECE", 10)
+    assert threads.pieces(0) == []
     for rows in (1, 9, 10, 11, 35):
         cut = threads.pieces(rows)
         np.testing.assert_array_equal(
