@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 
 class Summary(NamedTuple):
-    """What one look at the rows tells of each problem; all [S, G]."""
+    """What one look at the rows tells of each problem; arrays of one shape."""
 
     bad: jax.Array  # whether a score or a weight is not finite
     low_pos: jax.Array  # smallest score with label 1; inf without such a row
@@ -21,7 +21,7 @@ class Summary(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Weighted sums over the rows of one class, of g = (score - center) * scale; all [S, G]."""
+    """Weighted sums over the rows of one class, of g = (score - center) * scale."""
 
     total: jax.Array  # sum of 1
     first: jax.Array  # sum of g

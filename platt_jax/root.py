@@ -43,7 +43,7 @@ class Layout(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """What else the loop knows of each problem; all [S, G]."""
+    """What else the loop knows of each problem; arrays of one shape."""
 
     frame: Frame
     facts: Facts

@@ -82,7 +82,7 @@ def _solve_dense(scores, labels, weights, prior, options):
 
 
 def solve_rows(rows: Rows, prior: GaussianPrior | None, options: Options) -> Fit:
-    """Fit the problems that these rows are of; every field of the result leads with their grid."""
+    """Fit the problems that these rows are of; every field of the result leads with their shape."""
     passes = passes_over(rows)
     seen = passes.look(rows, options)
     rough = frames.rough_frame(seen)
