@@ -10,7 +10,7 @@ import pytest
 from reference import problem
 
 import platt_jax as pj
-from platt_jax import exponentials, layout, loops, strips, threads
+from platt_jax import exponentials, layout, loops, run, strips, threads
 from platt_jax.status import Status
 
 # Side by side, and one after the other: full vectors, a row more, a row less, several blocks.
@@ -114,6 +114,16 @@ def test_loops_are_marked_in_the_compiled_program():
     text = jax.jit(loops.as_one(loop)).lower(np.ones(5_000, np.float32)).compile().as_text()
     entry = text[text.index("ENTRY") :]
     assert 'xla_cpu_small_call="true"' in entry and " call(" in entry
+
+
+def test_the_numbers_of_one_problem_are_scalars(x64):
+    """Of operations on arrays [1, 1] XLA makes loops, and compiling takes a third longer."""
+    chunk = next(layout.chunks(np.full(500, 1_000)))
+    columns = np.zeros(chunk.capacity), np.zeros(chunk.capacity, np.int8), None
+    options = pj.Options().with_tol(np.float64)
+    text = run.solve_chunk.lower(*columns, chunk.where(), None, options=options).as_text()
+    assert text.count("-> tensor<f64>") > 100
+    assert text.count("-> tensor<1x1xf64>") < 10
 
 
 @pytest.mark.parametrize(
