@@ -1,7 +1,7 @@
 """Rows brought together by segment: each goes straight to its place, by a counting sort.
 
-A piece of the rows at a time, on all cores. A piece is counted; then it is known where its rows of
-each segment go, and they are put there.
+A stretch of the rows on each core. The stretches are counted; then it is known where the rows of
+each begin in each segment, and they are put there, piece by piece.
 """
 
 from functools import partial
@@ -14,7 +14,7 @@ from jax import lax
 
 from platt_jax import layout, loops, packing, tiles
 from platt_jax.segments import Numbered
-from platt_jax.threads import in_order, pieces
+from platt_jax.threads import cores, in_order, pieces
 
 # Fewer rows are sorted by NumPy, before the loop could be compiled.
 _MANY = 1 << 16
@@ -35,9 +35,11 @@ class GroupedRows:
 
     def __init__(self, segments: Numbered, columns):
         """Columns are scores (N,), labels, and weights or None."""
-        # A piece has as many rows as there are counts to keep.
-        parts = pieces(len(segments.ids), least=segments.numbers)
-        counts = list(in_order(partial(_count, segments), parts))
+        # Rows that go to one place come one soon after the other: cores that worked on neighbouring
+        # pieces would write to the same lines of memory, and wait for each other.
+        rows = len(segments.ids)
+        stretches = pieces(rows, least=-(-rows // cores()))
+        counts = list(in_order(partial(_count, segments), stretches))
         first = self._lay_out(segments, sum(counts, start=np.zeros(segments.numbers, np.int64)))
 
         columns = [x for x in columns if x is not None]
@@ -45,18 +47,17 @@ class GroupedRows:
         room = (self.length + layout.SLAB,)
         self._columns = [packing.aligned(room, x.dtype) for x in columns]
         self._fill_gaps()
-        find = partial(_places, segments, max(part.stop - part.start for part in parts))
 
-        def place(part_and_first):
-            part, first = part_and_first
-            places = find(part, first).astype(np.intp)  # as NumPy would for each column
-            scores, labels, *weights = (x[part] for x in columns)
-            rows = packing.bad_labels_as_nan(scores, labels), labels, *weights
-            for into, x in zip(self._columns, rows, strict=True):
-                into[places] = x
+        def place(stretch_and_next):
+            stretch, next_places = stretch_and_next
+            for places, part in _places(segments, stretch, next_places):
+                scores, labels, *weights = (x[part] for x in columns)
+                rows = packing.bad_labels_as_nan(scores, labels), labels, *weights
+                for into, x in zip(self._columns, rows, strict=True):
+                    np.put(into, places, x, mode="clip")  # sooner than into[places] = x
 
-        before = accumulate(counts, initial=first)
-        list(in_order(place, zip(parts, before, strict=False)))
+        next_places = accumulate(counts, initial=first)
+        list(in_order(place, zip(stretches, next_places, strict=False)))
 
     def _lay_out(self, segments, counts):
         """Say where the segments lie, given their numbers of rows; returns where each begins."""
@@ -100,30 +101,53 @@ class GroupedRows:
         return (*columns, None)[:3]
 
 
-def _count(segments, part):
-    counts = np.bincount(segments.of(part), minlength=segments.numbers)
-    # A byte each where segments are small: those of all pieces are kept.
+def _count(segments, stretch):
+    counts = np.zeros(segments.numbers, np.int64)
+    for part in _pieces(segments, stretch):
+        counts += np.bincount(segments.of(part), minlength=segments.numbers)
+    # A byte each where segments are small: those of all stretches are kept.
     return counts.astype(np.min_scalar_type(-1 - counts.max()))
 
 
-def _places(segments, longest, part, first):
-    """Where each row of a part goes, given where the first row of each number goes."""
-    if longest < _MANY or not loops.at_hand():
-        return _places_by_sort(segments.of(part), first)
-    rows = part.stop - part.start
-    numbers = packing.aligned((_at_least(longest),), first.dtype)
-    segments.of(part, out=numbers[:rows])
-    with jax.enable_x64(True):
-        first = packing.lengthen(first, _at_least(len(first)))
-        return np.asarray(_places_by_loop(numbers, first, np.int32(rows)))[:rows]
+def _pieces(segments, stretch):
+    """Pieces with as many rows as there are places to know."""
+    return pieces(stretch.stop - stretch.start, segments.numbers, stretch.start)
 
 
-def _places_by_sort(numbers, first):
+def _places(segments, stretch, next_places):
+    """Where each row of a stretch goes, piece by piece, and the piece.
+
+    Args:
+        segments: the numbers of all rows.
+        stretch: these rows.
+        next_places: (numbers,) where the first row of each number goes.
+    """
+    parts = _pieces(segments, stretch)
+    longest = parts[0].stop - parts[0].start
+    by_loop = longest >= _MANY and loops.at_hand()
+    if by_loop:
+        numbers = packing.aligned((_at_least(longest),), next_places.dtype)
+        next_places = packing.lengthen(next_places, _at_least(len(next_places)))
+    for part in parts:
+        rows = part.stop - part.start
+        if by_loop:
+            segments.of(part, out=numbers[:rows])
+            with jax.enable_x64(True):
+                places, next_places = _places_by_loop(numbers, next_places, np.int32(rows))
+            places = np.asarray(places)[:rows]
+        else:
+            places, next_places = _places_by_sort(segments.of(part), next_places)
+        yield places.astype(np.intp), part  # as NumPy would for each column
+
+
+def _places_by_sort(numbers, next_places):
+    """Where each row goes, and where the next of each number would."""
     order = np.argsort(numbers, kind="stable")
-    sizes = np.bincount(numbers, minlength=len(first))
-    places = np.empty(len(numbers), first.dtype)
-    places[order] = np.arange(len(numbers)) + np.repeat(first - (np.cumsum(sizes) - sizes), sizes)
-    return places
+    sizes = np.bincount(numbers, minlength=len(next_places))
+    before = np.repeat(next_places - (np.cumsum(sizes) - sizes), sizes)
+    places = np.empty(len(numbers), next_places.dtype)
+    places[order] = np.arange(len(numbers)) + before
+    return places, next_places + sizes
 
 
 def _at_least(length):
@@ -132,21 +156,24 @@ def _at_least(length):
 
 
 @partial(jax.jit, compiler_options=tiles.COMPILER_OPTIONS)
-def _places_by_loop(numbers, first, rows):
+def _places_by_loop(numbers, next_places, rows):
     """The same of the first so many rows."""
 
     @loops.as_one
-    def run(numbers, first, rows):
+    def run(numbers, next_places, rows):
         def next_row(i, so_far):
-            next_place, places = so_far
+            next_places, places = so_far
             number = _at(numbers, i)
-            places = _put(places, _at(next_place, number), i)
+            places = _put(places, _at(next_places, number), i)
             # Read where it was written: else XLA would copy what it reads and writes here.
-            return _put(next_place, _at(places, i) + 1, number), places
+            return _put(next_places, _at(places, i) + 1, number), places
 
-        return lax.fori_loop(0, rows, next_row, (first, jnp.zeros_like(numbers)))[1]
+        next_places, places = lax.fori_loop(
+            0, rows, next_row, (next_places, jnp.zeros_like(numbers))
+        )
+        return places, next_places
 
-    return run(numbers, first, rows)
+    return run(numbers, next_places, rows)
 
 
 _at = partial(lax.dynamic_index_in_dim, keepdims=False)

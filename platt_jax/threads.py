@@ -94,11 +94,12 @@ def _pool(process: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(_AT_ONCE, "platt_jax")
 
 
-def pieces(rows: int, least: int = 0) -> list[slice]:
+def pieces(rows: int, least: int = 0, begin: int = 0) -> list[slice]:
     """So many rows in pieces of one length: a quarter of a million or so, or `least`."""
     parts = max(1, -(-rows // max(_PIECE, least)))
     length = max(1, -(-rows // parts))
-    return [slice(first, min(first + length, rows)) for first in range(0, rows, length)]
+    end = begin + rows
+    return [slice(first, min(first + length, end)) for first in range(begin, end, length)]
 
 
 def _results(begun):
