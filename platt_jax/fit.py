@@ -137,7 +137,9 @@ def fit_segments(
     def fit_all():
         # Gaps between the segments are omitted, too.
         everything = np.array([rows.length])
-        return fit_problems(everything, take_any, dtype, shared, omitting, progress=False)
+        return fit_problems(
+            everything, take_any, dtype, shared, omitting, progress=False, loss=False
+        )
 
     def fit_each():
         return fit_problems(

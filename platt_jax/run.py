@@ -25,7 +25,7 @@ _TOO_SMALL = "the device's memory is too small for this fit"
 
 
 def fit_problems(
-    sizes: np.ndarray, take: TakeRows, dtype, prior, options, progress, places=None
+    sizes: np.ndarray, take: TakeRows, dtype, prior, options, progress, places=None, loss=True
 ) -> Fit:
     """Fit K problems.
 
@@ -37,6 +37,7 @@ def fit_problems(
         options: how to fit.
         progress: show a progress bar.
         places: (K,) where each goes in the result; None for as they come.
+        loss: whether the loss is wanted: of a problem that fits no chunk it takes a pass.
 
     Returns:
         A Fit of NumPy arrays that lead with (K,).
@@ -55,7 +56,7 @@ def fit_problems(
     most = layout.LARGEST
     with _progress_bar(len(sizes), progress) as bar, jax.enable_x64(dtype == np.float64):
         for i in range(int(np.sum(sizes > layout.TALLEST))):
-            bar.update(results.add(_fit_tall(i, sizes[i], take, prior, options)))
+            bar.update(results.add(_fit_tall(i, sizes[i], take, prior, options, loss)))
         while results.count < len(sizes):
             try:
                 for fitted in in_order(fit_chunk, layout.chunks(sizes, results.count, most)):
@@ -125,13 +126,13 @@ def _is_want_of_memory(error):
     return "RESOURCE_EXHAUSTED" in str(error)
 
 
-def _fit_tall(i, size, take, prior, options) -> Fit:
+def _fit_tall(i, size, take, prior, options, loss) -> Fit:
     """Fit the problem i, which fits no chunk."""
     slabs = slabs_of(size, partial(take, slice(i, i + 1)))
     if prior is not None:
         prior = jax.tree.map(lambda leaf: leaf[i], prior)
     try:
-        fitted = fit_tall(slabs, prior, options)
+        fitted = fit_tall(slabs, prior, options, loss)
     except jax.errors.JaxRuntimeError as error:
         if _is_want_of_memory(error):
             raise MemoryError(_TOO_SMALL) from error

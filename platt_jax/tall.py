@@ -37,13 +37,16 @@ def slabs_of(size: int, take: Callable[[slice, int], tuple]) -> Iterator[tuple]:
         yield *take(slice(first, last), layout.SLAB), np.int32(last - first)
 
 
-def fit_tall(slabs: Iterable[tuple], prior: GaussianPrior | None, options: Options) -> Fit:
+def fit_tall(
+    slabs: Iterable[tuple], prior: GaussianPrior | None, options: Options, loss: bool = True
+) -> Fit:
     """Fit one problem.
 
     Args:
         slabs: its rows, see `slabs_of`.
         prior: None, or of this problem.
         options: how to fit.
+        loss: whether the loss is wanted, which takes a pass; if not, it is NaN.
     """
     by_strips = loops.at_hand()
 
@@ -66,15 +69,17 @@ def fit_tall(slabs: Iterable[tuple], prior: GaussianPrior | None, options: Optio
     seen = _together(looks)
     moments = add_up(_moments, on_device, seen)
     targets, setting, state = _plan(seen, moments, prior, options=options)
-    while newton.running(state).any():
+    while newton.running(jax.device_get(state)):
         sums = add_up(_evaluate, on_device, setting.frame, state, targets)
         change = None
         if options.line_search == "loss":
             change = add_up(_nll_change, on_device, setting.frame, state, targets)
         state = _step(state, sums, change, prior, setting, options=options)
-    loss = add_up(_nll, on_device, setting.frame, state, targets)
+    nll = np.full_like(state.A, np.nan)
+    if loss:
+        nll = add_up(_nll, on_device, setting.frame, state, targets)
     del on_device  # JAX lets go of a NumPy array at its next call, which should be one of ours.
-    return _report(state, loss, prior, setting, seen, moments, options=options)
+    return _report(state, nll, prior, setting, seen, moments, options=options)
 
 
 def _together(looks: list[Summary]) -> Summary:
@@ -170,9 +175,9 @@ def _step(state, sums, change, prior, setting, options):
 
 
 @_decision
-def _report(state, loss, prior, setting, seen, moments, options):
+def _report(state, nll, prior, setting, seen, moments, options):
     state = newton.last_step(state, options)
-    loss += root.penalty(prior, setting, (state.A, state.B))
-    solution = root.ended(state, loss, setting)
+    nll += root.penalty(prior, setting, (state.A, state.B))
+    solution = root.ended(state, nll, setting)
     rough = frames.rough_frame(seen)
     return solve.report(solution, setting.frame, seen, rough, moments, options)
