@@ -1,5 +1,7 @@
 """Rows put in their places, segment by segment, against a plain sort."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -12,9 +14,13 @@ EVERY = slice(None)
 
 @pytest.fixture(params=["by sort", "by loop"])
 def way(request, monkeypatch):
-    """Both ways to find the places, on small pieces, with problems that count as tall."""
+    """Both ways to find the places, on three cores, with problems that count as tall.
+
+    A stretch of the rows is cut into two pieces.
+    """
     monkeypatch.setattr(grouping, "_MANY", 0 if request.param == "by loop" else 10**9)
     monkeypatch.setattr(threads, "_PIECE", 1_000)
+    monkeypatch.setattr(grouping, "cores", lambda: 3)
     monkeypatch.setattr(layout, "TALLEST", 600)
 
 
@@ -92,9 +98,8 @@ def test_bad_labels_and_no_weights(way):
 def test_pieces_cover_the_rows_once(monkeypatch):
     monkeypatch.setattr(threads, "_PIECE", 10)
     assert threads.pieces(0) == []
-    for rows in (1, 9, 10, 11, 35):
-        cut = threads.pieces(rows)
-        np.testing.assert_array_equal(
-            np.concatenate([np.arange(rows)[piece] for piece in cut]), np.arange(rows)
-        )
+    for rows, begin in itertools.product((1, 9, 10, 11, 35), (0, 100)):
+        cut = threads.pieces(rows, begin=begin)
+        all_rows = [row for piece in cut for row in range(piece.start, piece.stop)]
+        assert all_rows == list(range(begin, begin + rows))
         assert all(0 < piece.stop - piece.start <= 10 for piece in cut)

@@ -202,3 +202,16 @@ def test_want_of_memory_is_a_memory_error(slabs, rng, monkeypatch):
     monkeypatch.setattr(run, "fit_tall", fails)
     with pytest.raises(MemoryError, match="too small"):
         pj.fit(*rows(rng))
+
+
+def test_the_pooled_fit_of_segments_makes_no_pass_for_the_loss(slabs, rng, monkeypatch):
+    slabs()
+    scores, labels = rows(rng)
+    pooled = pj.fit(scores, labels).sigmoid
+
+    def fails(*arguments, **keywords):
+        raise AssertionError("a pass for a loss that nobody reads")
+
+    monkeypatch.setattr(tall, "_nll", fails)
+    found = pj.fit_segments(scores, labels, np.arange(ROWS) % 100).fallback
+    np.testing.assert_allclose([found.A, found.B], [pooled.A, pooled.B], rtol=1e-9)
