@@ -63,6 +63,25 @@ def test_unseen_integers_are_not_found_wherever_they_lie():
     assert locate(keys, ids).tolist() == [-1, 0, -1, 1, 2, -1, -1, -1]
 
 
+@pytest.mark.parametrize("characters", ["ab", "0123456789", " aAzé\0ÿ", "aΩ€𝄞"])
+@pytest.mark.parametrize("kind", ["<U1", "<U3", "<U8", ">U8", "<U9"])
+def test_text_of_any_characters_and_length(rng, characters, kind):
+    def words(count, characters, longest):
+        letters = rng.choice(list(characters), (count, longest))
+        return ["".join(word[: rng.integers(longest + 1)]) for word in letters]
+
+    ids = np.array(words(200, characters, int(kind[2:])), kind)
+    rows = numbered(ids)
+    keys, numbers = np.unique(ids, return_inverse=True)
+    np.testing.assert_array_equal(rows.named(np.arange(rows.numbers)), keys)
+    np.testing.assert_array_equal(rows.of(slice(None)), numbers)
+    others = np.array(words(300, "abé€0 ", 10))
+    number = {key: i for i, key in enumerate(keys.tolist())}
+    for some in (others, ids):
+        found = [number.get(id_, -1) for id_ in some.tolist()]
+        np.testing.assert_array_equal(locate(keys, some), found)
+
+
 def segmented(rng, dtype=np.float64):
     """(scores, labels, ids) of 40 segments of very different sizes, shuffled."""
     sizes = np.concatenate([[2000, 1100], rng.integers(1, 150, 38)])
