@@ -6,6 +6,7 @@ rows, and the whole is compiled as one function (see `slices`, `loops`). A probl
 the caches from the first look to the loss, and a loop ends where its problem does.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -54,12 +55,31 @@ class Row(NamedTuple):
     present: jax.Array  # whether it is finite, too, or taken to be
 
 
-def _sum(a, b):
-    return a + b
+class Reduction(NamedTuple):
+    """How the terms of many vectors become one list of numbers."""
+
+    start: float  # what combined with a term is the term
+    combine: Callable  # two terms to one
+    # The terms of two vectors to those of one, and what is made of them after some dozen vectors,
+    # to be combined; where it is not each term by `combine`, and the terms as they are.
+    merge: Callable | None = None
+    close: Callable = list
 
 
-def _least(a, b):
-    return jnp.where(a < b, a, b)
+def _merge_odds(found, more):
+    """Sums of what is linear in z, and products of 1 + odds: one logarithm serves many rows."""
+    (linear, odds), (new, o) = found, more
+    return [linear + new, odds + (o + odds * o)]
+
+
+def _close_odds(found):
+    linear, odds = found
+    return [linear + log1p(odds)]
+
+
+_SUM = Reduction(0.0, lambda a, b: a + b)
+_LEAST = Reduction(jnp.inf, lambda a, b: jnp.where(a < b, a, b))
+_LOSS = Reduction(0.0, _SUM.combine, _merge_odds, _close_odds)
 
 
 def look(strip: Strip, options: Options) -> Summary:
@@ -72,7 +92,7 @@ def look(strip: Strip, options: Options) -> Summary:
         return [jnp.where(bad, -1.0, 0.0).astype(row.scores.dtype), *ends, *lightest]
 
     number = 5 if strip.weights is None else 6
-    return summary(*_fold(strip, terms, number, combine=_least, start=jnp.inf))
+    return summary(*_fold(strip, terms, number, reduction=_LEAST))
 
 
 def summable(strip: Strip, options: Options) -> Strip:
@@ -133,24 +153,15 @@ def nll(strip: Strip, point, targets: Targets):
         return [_loss(*_arguments(row, A, B, of_classes))]
 
     def parts(row, A, B, *of_classes):
-        """The loss as what is linear in z and log(1 + odds)."""
+        """What is linear in z, and the odds of which the loss has log(1 + odds) besides."""
         *arguments, _ = _arguments(row, A, B, of_classes)
         distance, target, _ = objective.less_likely(*arguments)
         e, one = exp_quotient(distance)
         return [target * distance, e / one]
 
-    def merge(found, more):
-        """Sums of the linear, and products of 1 + odds: one logarithm serves many rows."""
-        (linear, odds), (new, o) = found, more
-        return [linear + new, odds + (o + odds * o)]
-
-    def close(found):
-        linear, odds = found
-        return [linear + log1p(odds)]
-
     if strip.weights is not None:
         return _fold(strip, weighted, 1, (*point, *targets))[0]
-    return _fold(strip, parts, 2, (*point, *targets), merge=merge, close=close)[0]
+    return _fold(strip, parts, 2, (*point, *targets), _LOSS)[0]
 
 
 def nll_change(strip: Strip, before, after, targets: Targets):
@@ -178,16 +189,7 @@ def _arguments(row, A, B, of_classes):
     return A, B, row.scores, row.positive, Targets(*of_classes), present, weight
 
 
-def _fold(
-    strip,
-    terms,
-    number,
-    per_problem=(),
-    combine=_sum,
-    start=0.0,
-    merge=None,
-    close=lambda found: found,
-):
+def _fold(strip, terms, number, per_problem=(), reduction=_SUM):
     """Terms of the rows, reduced to one number per problem; a list, each as `strip.size`.
 
     Args:
@@ -195,11 +197,9 @@ def _fold(
         terms: given a Row and its numbers per problem, the terms.
         number: how many terms.
         per_problem: arrays as `strip.size`.
-        combine: how two terms become one.
-        start: what combined with a term is the term.
-        merge: how the terms of two vectors become those of one, if not each by `combine`.
-        close: what is made of the terms of some dozen vectors, to be combined.
+        reduction: how they are reduced.
     """
+    start, combine, merge, close = reduction
     one_problem = strip.size.ndim == 0
     vectors = -(-strip.size // LANES) if one_problem else jnp.max(strip.size)
 
