@@ -23,18 +23,21 @@ ROOT = Path(__file__).parent.parent
 def import_seconds(repeats: int = 5) -> dict[str, float]:
     """What `import platt_jax` takes after `import jax`, and what that took."""
     compileall.compile_dir(ROOT / "platt_jax", quiet=1)  # to byte code, as pip does
-    found = [_in_a_new_process("import") for _ in range(repeats)]
-    return {key: median(one[key] for one in found) for key in found[0]}
+    return _medians([_in_a_new_process("import") for _ in range(repeats)])
 
 
-def compile_seconds(dtype: str, ragged: bool) -> dict[str, float]:
+def compile_seconds(dtype: str, ragged: bool, repeats: int = 5) -> dict[str, float]:
     """The first fit of a process, and the second."""
-    return _in_a_new_process("compile", dtype, str(int(ragged)))
+    return _medians([_in_a_new_process("compile", dtype, str(int(ragged))) for _ in range(repeats)])
 
 
 def peak_memory(problems: int, rows: int, dtype: str, ragged: bool) -> dict[str, float]:
     """Bytes beyond the caller's arrays at the peak of a fit, results included."""
     return _in_a_new_process("memory", str(problems), str(rows), dtype, str(int(ragged)))
+
+
+def _medians(found: list[dict[str, float]]) -> dict[str, float]:
+    return {key: median(one[key] for one in found) for key in found[0]}
 
 
 def _in_a_new_process(*arguments: str) -> dict[str, Any]:
