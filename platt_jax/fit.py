@@ -70,7 +70,7 @@ def fit(
         mine = (None if x is None else x[..., part][which].reshape(-1) for x in columns)
         return packing.flat(mine, length)
 
-    sizes = np.full(int(np.prod(batch)), scores.shape[-1])
+    sizes = np.broadcast_to(scores.shape[-1], int(np.prod(batch)))
     flat = fit_problems(sizes, take, scores.dtype, prior, options, progress)
     result = jax.tree.map(lambda x: x.reshape(batch + x.shape[1:]), flat)
     _report_non_finite(flat, options, "problems", problem_names(batch))

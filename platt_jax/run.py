@@ -52,7 +52,7 @@ def fit_problems(
     def fit_chunk(chunk):
         return _fit_chunk(chunk, take(chunk.problems, _ALL, chunk.capacity), prior, options)
 
-    results = _Results(np.arange(len(sizes)) if places is None else places)
+    results = _Results(len(sizes), places)
     most = layout.LARGEST
     with _progress_bar(len(sizes), progress) as bar, jax.enable_x64(dtype == np.float64):
         for i in range(int(np.sum(sizes > layout.TALLEST))):
@@ -81,17 +81,20 @@ def _let_malloc_keep_memory():
 class _Results:
     """The fits of the problems, each put in its place as it comes."""
 
-    def __init__(self, places):
+    def __init__(self, length, places):
+        self._length = length
         self._places = places
         self.count = 0
 
     def add(self, fitted: Fit) -> int:
         """Take in the fits of the next problems, and say how many they are."""
         if self.count == 0:
-            length = len(self._places)
-            self.fit = jax.tree.map(lambda x: np.empty((length, *x.shape[1:]), x.dtype), fitted)
+            shape = (self._length,)
+            self.fit = jax.tree.map(lambda x: np.empty(shape + x.shape[1:], x.dtype), fitted)
         number = len(fitted.status)
-        where = self._places[self.count : self.count + number]
+        where = slice(self.count, self.count + number)
+        if self._places is not None:
+            where = self._places[where]
         for whole, part in zip(*map(jax.tree.leaves, (self.fit, fitted)), strict=True):
             _items(whole)[where] = _items(part)
         self.count += number
