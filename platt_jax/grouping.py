@@ -63,11 +63,14 @@ class GroupedRows:
         """Say where the segments lie, given their numbers of rows; returns where each begins."""
         used = np.flatnonzero(counts)
         self.keys = segments.named(used)
-        self.tallest_first = layout.tallest_first(counts[used])
-        self.sizes = counts[used][self.tallest_first]
-        self._starts, self.length = layout.laid_out(self.sizes)
-        # Places in half the bytes wherever they have room.
+        tallest_first = layout.tallest_first(counts[used])
+        sizes = counts[used][tallest_first]
+        starts, self.length = layout.laid_out(sizes)
+        # In half the bytes wherever they have room.
         kind = np.promote_types(np.int32, np.min_scalar_type(-self.length))
+        self.tallest_first, self.sizes, self._starts = (
+            x.astype(kind) for x in (tallest_first, sizes, starts)
+        )
         first = np.zeros(segments.numbers, kind)
         first[used[self.tallest_first]] = self._starts
         return first
