@@ -35,10 +35,10 @@ class GroupedRows:
 
     def __init__(self, segments: Numbered, columns):
         """Columns are scores (N,), labels, and weights or None."""
-        # Rows that go to one place come one soon after the other: cores that worked on neighbouring
-        # pieces would write to the same lines of memory, and wait for each other.
+        # A stretch for each core, of no fewer rows than there are places to know. Two cores with
+        # neighbouring pieces would write to the same lines of memory, and wait for each other.
         rows = len(segments.ids)
-        stretches = pieces(rows, least=-(-rows // cores()))
+        stretches = pieces(rows, least=max(segments.numbers, -(-rows // cores())))
         counts = list(in_order(partial(_count, segments), stretches))
         first = self._lay_out(segments, sum(counts, start=np.zeros(segments.numbers, np.int64)))
 
