@@ -1,7 +1,7 @@
 """Rows brought together by segment: each goes straight to its place, by a counting sort.
 
-A stretch of the rows on each core. The stretches are counted; then it is known where the rows of
-each begin in each segment, and they are put there, piece by piece.
+A stretch of the rows on each core. The stretches are counted; then it is known where each one's
+rows of every segment go, and they are put there, piece by piece.
 """
 
 from functools import partial
@@ -35,10 +35,10 @@ class GroupedRows:
 
     def __init__(self, segments: Numbered, columns):
         """Columns are scores (N,), labels, and weights or None."""
-        # A stretch for each core, of no fewer rows than there are places to know. Two cores with
+        # A stretch for each core, but none shorter than its table of next places. Two cores with
         # neighbouring pieces would write to the same lines of memory, and wait for each other.
-        rows = len(segments.ids)
-        stretches = pieces(rows, least=max(segments.numbers, -(-rows // cores())))
+        total = len(segments.ids)
+        stretches = pieces(total, least=max(segments.numbers, -(-total // cores())))
         counts = list(in_order(partial(_count, segments), stretches))
         first = self._lay_out(segments, sum(counts, start=np.zeros(segments.numbers, np.int64)))
 
@@ -48,13 +48,13 @@ class GroupedRows:
         self._columns = [packing.aligned(room, x.dtype) for x in columns]
         self._fill_gaps()
 
-        def place(stretch_and_next):
-            stretch, next_places = stretch_and_next
-            for places, part in _places(segments, stretch, next_places):
-                scores, labels, *weights = (x[part] for x in columns)
+        def place(stretch_and_next_places):
+            for places, piece in _places(segments, *stretch_and_next_places):
+                scores, labels, *weights = (x[piece] for x in columns)
                 rows = packing.bad_labels_as_nan(scores, labels), labels, *weights
                 for into, x in zip(self._columns, rows, strict=True):
-                    np.put(into, places, x, mode="clip")  # sooner than into[places] = x
+                    # Sooner than into[places] = x. All places are within range.
+                    np.put(into, places, x, mode="clip")
 
         next_places = accumulate(counts, initial=first)
         list(in_order(place, zip(stretches, next_places, strict=False)))
@@ -66,8 +66,8 @@ class GroupedRows:
         tallest_first = layout.tallest_first(counts[used])
         sizes = counts[used][tallest_first]
         starts, self.length = layout.laid_out(sizes)
-        # In half the bytes wherever they have room.
-        kind = np.promote_types(np.int32, np.min_scalar_type(-self.length))
+        # In four bytes, if those have room for the end of any slab.
+        kind = np.promote_types(np.int32, np.min_scalar_type(-self.length - layout.SLAB))
         self.tallest_first, self.sizes, self._starts = (
             x.astype(kind) for x in (tallest_first, sizes, starts)
         )
@@ -106,51 +106,51 @@ class GroupedRows:
 
 def _count(segments, stretch):
     counts = np.zeros(segments.numbers, np.int64)
-    for part in _pieces(segments, stretch):
-        counts += np.bincount(segments.of(part), minlength=segments.numbers)
-    # A byte each where segments are small: those of all stretches are kept.
+    for piece in _pieces(segments, stretch):
+        counts += np.bincount(segments.of(piece), minlength=segments.numbers)
+    # Those of all stretches are kept at a time: a byte each where segments are small.
     return counts.astype(np.min_scalar_type(-1 - counts.max()))
 
 
 def _pieces(segments, stretch):
-    """Pieces with as many rows as there are places to know."""
+    """A stretch in pieces, none much shorter than the table of next places."""
     return pieces(stretch.stop - stretch.start, segments.numbers, stretch.start)
 
 
 def _places(segments, stretch, next_places):
-    """Where each row of a stretch goes, piece by piece, and the piece.
+    """Where the rows of a stretch go, and which rows they are, piece by piece.
 
     Args:
         segments: the numbers of all rows.
         stretch: these rows.
         next_places: (numbers,) where the first row of each number goes.
     """
-    parts = _pieces(segments, stretch)
-    longest = parts[0].stop - parts[0].start
+    cut = _pieces(segments, stretch)
+    longest = cut[0].stop - cut[0].start
     by_loop = longest >= _MANY and loops.at_hand()
     if by_loop:
         numbers = packing.aligned((_at_least(longest),), next_places.dtype)
         next_places = packing.lengthen(next_places, _at_least(len(next_places)))
-    for part in parts:
-        rows = part.stop - part.start
+    for piece in cut:
+        rows = piece.stop - piece.start
         if by_loop:
-            segments.of(part, out=numbers[:rows])
+            segments.of(piece, out=numbers[:rows])
             with jax.enable_x64(True):
                 places, next_places = _places_by_loop(numbers, next_places, np.int32(rows))
             places = np.asarray(places)[:rows]
         else:
-            places, next_places = _places_by_sort(segments.of(part), next_places)
-        yield places.astype(np.intp), part  # as NumPy would for each column
+            places, next_places = _places_by_sort(segments.of(piece), next_places)
+        yield places.astype(np.intp, copy=False), piece  # else NumPy would, for each column
 
 
 def _places_by_sort(numbers, next_places):
     """Where each row goes, and where the next of each number would."""
     order = np.argsort(numbers, kind="stable")
     sizes = np.bincount(numbers, minlength=len(next_places))
-    before = np.repeat(next_places - (np.cumsum(sizes) - sizes), sizes)
+    from_rank = np.repeat(next_places - (np.cumsum(sizes) - sizes), sizes)
     places = np.empty(len(numbers), next_places.dtype)
-    places[order] = np.arange(len(numbers)) + before
-    return places, next_places + sizes
+    places[order] = np.arange(len(numbers)) + from_rank
+    return places, (next_places + sizes).astype(next_places.dtype)
 
 
 def _at_least(length):
@@ -160,7 +160,7 @@ def _at_least(length):
 
 @partial(jax.jit, compiler_options=tiles.COMPILER_OPTIONS)
 def _places_by_loop(numbers, next_places, rows):
-    """The same of the first so many rows."""
+    """The same of the first so many rows; those after them may be anything."""
 
     @loops.as_one
     def run(numbers, next_places, rows):

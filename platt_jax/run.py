@@ -37,7 +37,8 @@ def fit_problems(
         options: how to fit.
         progress: show a progress bar.
         places: (K,) where each goes in the result; None for as they come.
-        loss: whether the loss is wanted: of a problem that fits no chunk it takes a pass.
+        loss: whether the loss is wanted. If not, that of problems that fit no chunk is NaN: it
+            takes a pass.
 
     Returns:
         A Fit of NumPy arrays that lead with (K,).

@@ -16,9 +16,11 @@ _TABLE = 1 << 20
 _SMALL_TABLE = 1 << 12
 _ROWS_EACH = 8
 
-# Bytes of a character of NumPy's text, and of an integer that holds as many characters.
-_CHARACTER, _BYTES = 4, 8
-_FIRST_WEIGHS_MOST = np.dtype(">u8")
+_CHARACTER_BYTES = 4  # of NumPy's text
+_MOST_CHARACTERS = 8
+_BIG_ENDIAN = np.dtype(">u8")  # in which the first character weighs most
+# In the time that one row of text is found sooner, so many keys become integers.
+_KEYS_A_ROW = 16
 
 
 class Numbered(NamedTuple):
@@ -74,27 +76,28 @@ def _unique(ids):
 
 
 def _as_integers(ids):
-    """Text of up to eight characters as integers in the same order; None if it is no such text.
+    """Text of up to eight Latin-1 characters as uint64 in the same order; None of anything else.
 
-    They are sorted in a seventh of the time. The characters must be of one byte (Latin-1).
+    A byte per character, and zeros after them as in NumPy's text. Integers are sorted in a seventh
+    of the time.
     """
-    width = ids.dtype.itemsize // _CHARACTER
-    if ids.dtype.kind != "U" or not 0 < width <= _BYTES or len(ids) == 0:
+    width = ids.dtype.itemsize // _CHARACTER_BYTES
+    if ids.dtype.kind != "U" or not 0 < width <= _MOST_CHARACTERS or len(ids) == 0:
         return None
     text = np.ascontiguousarray(ids, ids.dtype.newbyteorder("="))
     characters = text.view(np.uint32).reshape(len(ids), width)
     if characters.max() > 0xFF:
         return None
-    packed = np.zeros((len(ids), _BYTES), np.uint8)
+    packed = np.zeros((len(ids), _MOST_CHARACTERS), np.uint8)
     packed[:, :width] = characters
-    return packed.view(_FIRST_WEIGHS_MOST)[:, 0].astype(np.uint64)
+    return packed.view(_BIG_ENDIAN)[:, 0].astype(np.uint64)
 
 
 def _as_text(integers, dtype):
     """The text that `_as_integers` made these of."""
-    packed = integers.astype(_FIRST_WEIGHS_MOST).view(np.uint8).reshape(len(integers), _BYTES)
-    width = dtype.itemsize // _CHARACTER
-    return packed[:, :width].astype(np.uint32).view(dtype.newbyteorder("="))[:, 0]
+    packed = integers.astype(_BIG_ENDIAN).view(np.uint8).reshape(len(integers), _MOST_CHARACTERS)
+    characters = packed[:, : dtype.itemsize // _CHARACTER_BYTES].astype(np.uint32)
+    return characters.view(dtype.newbyteorder("="))[:, 0].astype(dtype, copy=False)
 
 
 def _close_up(wide: Numbered) -> Numbered:
@@ -137,7 +140,8 @@ def locator(keys: np.ndarray, segments: np.ndarray, name: str) -> Callable:
     if (table := _table_range(keys, len(segments))) is not None:
         return _locate_by_table(keys, *table)
 
-    short_keys = _as_integers(keys)
+    many = len(segments) > len(keys) // _KEYS_A_ROW
+    short_keys = _as_integers(keys) if many else None
 
     def by_bisection(some):
         short = None if short_keys is None else _as_integers(some)

@@ -60,10 +60,8 @@ class Reduction(NamedTuple):
 
     start: float  # what combined with a term is the term
     combine: Callable  # two terms to one
-    # The terms of two vectors to those of one, and what is made of them after some dozen vectors,
-    # to be combined; where it is not each term by `combine`, and the terms as they are.
-    merge: Callable | None = None
-    close: Callable = list
+    merge: Callable | None = None  # the terms of two vectors to those of one; None: by `combine`
+    close: Callable = list  # what is made of those of some dozen vectors, to be combined
 
 
 def _merge_odds(found, more):
@@ -197,7 +195,7 @@ def _fold(strip, terms, number, per_problem=(), reduction=_SUM):
         terms: given a Row and its numbers per problem, the terms.
         number: how many terms.
         per_problem: arrays as `strip.size`.
-        reduction: how they are reduced.
+        reduction: how they are combined.
     """
     start, combine, merge, close = reduction
     one_problem = strip.size.ndim == 0

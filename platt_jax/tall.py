@@ -5,6 +5,7 @@ of any size compiles the same few programs and takes little more memory than its
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -75,11 +76,12 @@ def fit_tall(
         if options.line_search == "loss":
             change = add_up(_nll_change, on_device, setting.frame, state, targets)
         state = _step(state, sums, change, prior, setting, options=options)
-    nll = np.full_like(state.A, np.nan)
+    nll = np.zeros_like(state.A)
     if loss:
         nll = add_up(_nll, on_device, setting.frame, state, targets)
     del on_device  # JAX lets go of a NumPy array at its next call, which should be one of ours.
-    return _report(state, nll, prior, setting, seen, moments, options=options)
+    fit = _report(state, nll, prior, setting, seen, moments, options=options)
+    return fit if loss else replace(fit, nll=np.full_like(nll, np.nan))
 
 
 def _together(looks: list[Summary]) -> Summary:

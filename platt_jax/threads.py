@@ -95,7 +95,7 @@ def _pool(process: int) -> ThreadPoolExecutor:
 
 
 def pieces(rows: int, least: int = 0, begin: int = 0) -> list[slice]:
-    """Rows, from `begin` on, in pieces of one length: a quarter of a million or so, or `least`."""
+    """Rows, from `begin` on, in pieces of one length: a quarter of a million, or `least`, or so."""
     parts = max(1, -(-rows // max(_PIECE, least)))
     length = max(1, -(-rows // parts))
     end = begin + rows

@@ -95,6 +95,16 @@ def test_bad_labels_and_no_weights(way):
     assert weights is None
 
 
+@pytest.mark.parametrize(("spare", "dtype"), [(1, np.int32), (0, np.int64)])
+def test_places_have_room_for_the_end_of_any_slab(spare, dtype):
+    counts = np.array([2**31 - layout.SLAB - 64 * spare, 5])
+    rows = GroupedRows.__new__(GroupedRows)
+    first = rows._lay_out(Numbered(np.arange(2), 0, 2, None), counts)
+    assert rows.length >= counts.sum()
+    for places in (first, rows.sizes, rows.tallest_first):
+        assert places.dtype == dtype
+
+
 def test_pieces_cover_the_rows_once(monkeypatch):
     monkeypatch.setattr(threads, "_PIECE", 10)
     assert threads.pieces(0) == []

@@ -73,11 +73,13 @@ def test_text_of_any_characters_and_length(rng, characters, kind):
     ids = np.array(words(200, characters, int(kind[2:])), kind)
     rows = numbered(ids)
     keys, numbers = np.unique(ids, return_inverse=True)
-    np.testing.assert_array_equal(rows.named(np.arange(rows.numbers)), keys)
+    named = rows.named(np.arange(rows.numbers))
+    np.testing.assert_array_equal(named, keys)
+    assert named.dtype == ids.dtype
     np.testing.assert_array_equal(rows.of(slice(None)), numbers)
     others = np.array(words(300, "abé€0 ", 10))
     number = {key: i for i, key in enumerate(keys.tolist())}
-    for some in (others, ids):
+    for some in (others, ids, others[:1]):
         found = [number.get(id_, -1) for id_ in some.tolist()]
         np.testing.assert_array_equal(locate(keys, some), found)
 
