@@ -205,7 +205,7 @@ def fit_one_vs_rest(
         mine = columns[problems, part].reshape(-1), is_class(problems, part).reshape(-1), w
         return packing.flat(mine, length)
 
-    sizes = np.full(len(columns), columns.shape[1])
+    sizes = np.broadcast_to(columns.shape[1], len(columns))
     each = fit_problems(sizes, take, scores.dtype, prior, options, progress)
     _report_non_finite(each, options, "classes", classes)
     return OneVsRestCalibrator(classes, each)

@@ -35,8 +35,8 @@ class GroupedRows:
 
     def __init__(self, segments: Numbered, columns):
         """Columns are scores (N,), labels, and weights or None."""
-        # A stretch for each core, but none shorter than its table of next places. Two cores with
-        # neighbouring pieces would write to the same lines of memory, and wait for each other.
+        # A stretch for each core; fewer, if they were short beside their tables of next places. Two
+        # cores with neighbouring pieces would write to the same lines of memory, and wait.
         total = len(segments.ids)
         stretches = pieces(total, least=max(segments.numbers, -(-total // cores())))
         counts = list(in_order(partial(_count, segments), stretches))
@@ -113,7 +113,7 @@ def _count(segments, stretch):
 
 
 def _pieces(segments, stretch):
-    """A stretch in pieces, none much shorter than the table of next places."""
+    """A stretch in pieces that are not short beside the table of next places."""
     return pieces(stretch.stop - stretch.start, segments.numbers, stretch.start)
 
 

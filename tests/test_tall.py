@@ -8,7 +8,7 @@ import pytest
 from reference import problem, six_sums
 
 import platt_jax as pj
-from platt_jax import layout, run, tall
+from platt_jax import layout, packing, run, tall
 from platt_jax.status import Status
 
 FIELDS = ("A", "B", "status", "flags", "iterations", "nll", "hessian", "covariance", "n_pos")
@@ -202,6 +202,19 @@ def test_want_of_memory_is_a_memory_error(slabs, rng, monkeypatch):
     monkeypatch.setattr(run, "fit_tall", fails)
     with pytest.raises(MemoryError, match="too small"):
         pj.fit(*rows(rng))
+
+
+def test_a_loss_that_is_not_wanted_is_nan_outside_of_programs_only(slabs, rng, x64):
+    slabs()
+    columns = *rows(rng), None
+
+    def take(part, length):
+        return packing.flat([None if x is None else x[part] for x in columns], length)
+
+    options = pj.Options().with_tol(np.float64)
+    with jax.debug_nans(True):
+        fit = tall.fit_tall(tall.slabs_of(ROWS, take), None, options, loss=False)
+    assert fit.status == Status.CONVERGED and np.isnan(fit.nll)
 
 
 def test_the_pooled_fit_of_segments_makes_no_pass_for_the_loss(slabs, rng, monkeypatch):
