@@ -6,10 +6,11 @@ import argparse
 import json
 from dataclasses import asdict
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 
-from benchmarks import machine
+from benchmarks import clock, machine
 from benchmarks.measure import Figures, measure
 from benchmarks.peers import contenders
 from benchmarks.workloads import Workload, catalogue
@@ -97,6 +98,8 @@ def _remarks(at: Workload, f: Figures) -> str:
         remarks.append(f"{f.short:,} short of the best loss, by {f.excess_loss:.0e} at worst")
     if f.failed:
         remarks.append(f"{f.failed:,} line searches failed, {f.excused:,} short of the best loss")
+    if (stolen := median(f.stolen_all)) > clock.LITTLE:
+        remarks.append(f"disturbed: the host took {stolen:.0%} of a processor")
     return "  " + "; ".join(remarks) if remarks else ""
 
 

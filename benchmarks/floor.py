@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
 
-from benchmarks import machine
+from benchmarks import clock, machine
 from benchmarks.packed import Packed
 from benchmarks.workloads import catalogue
 from platt_jax import Options
@@ -59,9 +58,7 @@ def parts(name: str, dtype: type, repeats: int, quick: bool) -> dict[str, Any]:
     seconds: dict[Packed, list[float]] = {whole: [], first: []}
     for _ in range(repeats):
         for packed, times in seconds.items():
-            start = time.perf_counter()
-            packed.solve()
-            times.append(time.perf_counter() - start)
+            times.append(clock.sample(packed.solve).seconds)
     solve, once = (1e9 * median(times) / at.rows for times in seconds.values())
     return {
         "solve": solve,

@@ -17,18 +17,20 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks import clock
+
 ROOT = Path(__file__).parent.parent
 
 
 def import_seconds(repeats: int = 5) -> dict[str, float]:
     """What `import platt_jax` takes after `import jax`, and what that took."""
     compileall.compile_dir(ROOT / "platt_jax", quiet=1)  # to byte code, as pip does
-    return _medians([_in_a_new_process("import") for _ in range(repeats)])
+    return _medians(repeats, "import")
 
 
 def compile_seconds(dtype: str, ragged: bool, repeats: int = 5) -> dict[str, float]:
     """The first fit of a process, and the second."""
-    return _medians([_in_a_new_process("compile", dtype, str(int(ragged))) for _ in range(repeats)])
+    return _medians(repeats, "compile", dtype, str(int(ragged)))
 
 
 def peak_memory(problems: int, rows: int, dtype: str, ragged: bool) -> dict[str, float]:
@@ -36,7 +38,12 @@ def peak_memory(problems: int, rows: int, dtype: str, ragged: bool) -> dict[str,
     return _in_a_new_process("memory", str(problems), str(rows), dtype, str(int(ragged)))
 
 
-def _medians(found: list[dict[str, float]]) -> dict[str, float]:
+def _medians(repeats: int, *arguments: str) -> dict[str, float]:
+    """Medians of what new processes find, and of what the host took from them."""
+    found = []
+    for _ in range(repeats):
+        given, stolen = clock.least_disturbed(lambda: _in_a_new_process(*arguments))
+        found.append(given | {"stolen": stolen})
     return {key: median(one[key] for one in found) for key in found[0]}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import time
 from dataclasses import dataclass
 from statistics import median
@@ -10,13 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import clock
 from benchmarks.peers import Contender, Run
 from benchmarks.workloads import Workload, losses
 
 # A contender that has taken this long, after two rounds, sits out the rest.
 _BUDGET_S = 20.0
-# After a parallel loop OpenMP's idle threads go on spinning for a while, on the next one's cores.
-_PAUSE_S = 0.02
 _SAMPLE_S = 0.05
 
 
@@ -28,6 +26,7 @@ class Figures:
     kind: str
     seconds: float  # median; of a sample, scaled up to all problems
     seconds_all: list[float]
+    stolen_all: list[float]  # what the host took of the processors' time, see `clock`
     ns_per_row: float
     fitted: int  # problems that were fitted and timed
     excess_loss: float  # the largest relative excess over the best loss of any contender
@@ -49,21 +48,26 @@ def measure(at: Workload, entrants: list[Contender], repeats: int) -> list[Figur
     answers = {c: run.answer(run.call()) for c, run in runs.items()}  # warm-up
     agreement = _agreement(at, runs, answers)
     calls = {c: _calls_per_sample(run) for c, run in runs.items()}
-    seconds: dict[Contender, list[float]] = {c: [] for c in runs}
-    for _ in range(repeats):
+    samples: dict[Contender, list[clock.Sample]] = {c: [] for c in runs}
+    spent = dict.fromkeys(runs, 0.0)
+    for turn in range(repeats):
         for c, run in runs.items():
-            if len(seconds[c]) < 2 or sum(seconds[c]) < _BUDGET_S:
-                seconds[c].append(_time(run, calls[c]))
+            if turn < 2 or spent[c] < _BUDGET_S:
+                start = time.perf_counter()
+                samples[c].append(clock.sample(run.call, calls[c]))
+                spent[c] += time.perf_counter() - start
     figures = []
     for c, run in runs.items():
         fitted = at.problems if run.problems is None else len(run.problems)
-        scaled = median(seconds[c]) * at.problems / fitted
+        seconds, stolen = map(list, zip(*samples[c], strict=True))
+        scaled = median(seconds) * at.problems / fitted
         figures.append(
             Figures(
                 contender=c.name,
                 kind=c.kind,
                 seconds=scaled,
-                seconds_all=seconds[c],
+                seconds_all=seconds,
+                stolen_all=stolen,
                 ns_per_row=1e9 * scaled / at.rows,
                 fitted=fitted,
                 passes=_passes(answers[c]),
@@ -75,17 +79,7 @@ def measure(at: Workload, entrants: list[Contender], repeats: int) -> list[Figur
 
 def _calls_per_sample(run: Run) -> int:
     """Enough that a sample outlasts a clock tick of the scheduler."""
-    return max(1, min(20, round(_SAMPLE_S / _time(run, 1))))
-
-
-def _time(run: Run, calls: int) -> float:
-    """Seconds of one call, mean of so many in a row."""
-    gc.collect()
-    time.sleep(_PAUSE_S)
-    start = time.perf_counter()
-    for _ in range(calls):
-        run.call()
-    return (time.perf_counter() - start) / calls
+    return max(1, min(20, round(_SAMPLE_S / clock.seconds(run.call))))
 
 
 def _agreement(at: Workload, runs: dict[Contender, Run], answers: dict) -> dict[Contender, dict]:

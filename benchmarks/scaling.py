@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import gc
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
@@ -19,7 +17,7 @@ import numpy as np
 from scipy.special import expit
 
 import platt_jax as pj
-from benchmarks import fresh, machine, workloads
+from benchmarks import clock, fresh, machine, workloads
 
 _DTYPES = {"float64": np.float64, "float32": np.float32}
 _COLORS = {"float64": "#1f4e79", "float32": "#d1701f"}
@@ -88,8 +86,7 @@ def growth_in_rows(most: int, repeats: int) -> dict[str, list[dict[str, float]]]
     for name, dtype in _DTYPES.items():
         for rows in counts:
             at = workloads.even("", rows // _ROWS_PER_PROBLEM, _ROWS_PER_PROBLEM, dtype)
-            seconds = _median(_fit_dense(at), repeats)
-            out[name].append({"rows": rows, "seconds": seconds, "ns_per_row": 1e9 * seconds / rows})
+            out[name].append({"rows": rows, **_per_row(_fit_dense(at), rows, repeats)})
     return out
 
 
@@ -100,10 +97,8 @@ def growth_in_segments(rows: int, repeats: int) -> dict[str, list[dict[str, floa
         for segments in (n for n in (10, 100, 1_000, 10_000, 100_000, 1_000_000) if n <= rows // 5):
             at = workloads.ragged("", np.full(segments, rows // segments), dtype)
             assert at.ungrouped is not None
-            seconds = _median(lambda rows=at.ungrouped: pj.fit_segments(*rows), repeats)
-            out[name].append(
-                {"segments": segments, "seconds": seconds, "ns_per_row": 1e9 * seconds / rows}
-            )
+            found = _per_row(lambda rows=at.ungrouped: pj.fit_segments(*rows), rows, repeats)
+            out[name].append({"segments": segments, **found})
     return out
 
 
@@ -121,9 +116,10 @@ def stragglers(problems: int, repeats: int) -> dict[str, float]:
     fits = [call() for call in calls]
     alone, with_hard = _in_turns(calls, repeats)
     return {
-        "easy_seconds": alone,
-        "with_hard_seconds": with_hard,
-        "ratio": with_hard / alone,
+        "easy_seconds": alone.seconds,
+        "with_hard_seconds": with_hard.seconds,
+        "ratio": with_hard.seconds / alone.seconds,
+        "stolen": max(alone.stolen, with_hard.stolen),
         "mean_passes": float(np.mean(fits[0].passes)),
         "most_passes_easy": int(np.max(fits[0].passes)),
         "passes_of_hard": int(fits[1].passes[middle]),
@@ -145,9 +141,10 @@ def predict(rows: int, repeats: int, segments: int = 4_000) -> dict[str, dict[st
         ]
         ours, numpy = _in_turns(calls, repeats)
         out[name] = {
-            "rows_per_second": len(scores) / ours,
-            "numpy_rows_per_second": len(scores) / numpy,
-            "ratio_to_numpy": ours / numpy,
+            "rows_per_second": len(scores) / ours.seconds,
+            "numpy_rows_per_second": len(scores) / numpy.seconds,
+            "ratio_to_numpy": ours.seconds / numpy.seconds,
+            "stolen": max(ours.stolen, numpy.stolen),
         }
     return out
 
@@ -193,21 +190,20 @@ def _fit_dense(at: workloads.Workload) -> Callable[[], object]:
     return lambda: pj.fit(scores, labels)
 
 
-def _median(call: Callable[[], object], repeats: int) -> float:
-    return _in_turns([call], repeats)[0]
+def _per_row(call: Callable[[], object], rows: int, repeats: int) -> dict[str, float]:
+    (found,) = _in_turns([call], repeats)
+    return {**found._asdict(), "ns_per_row": 1e9 * found.seconds / rows}
 
 
-def _in_turns(calls: list[Callable[[], object]], repeats: int) -> list[float]:
-    """The median of each; a first turn does not count."""
-    turns = [[_time(call) for call in calls] for _ in range(1 + repeats)]
-    return [median(times) for times in zip(*turns[1:], strict=True)]
-
-
-def _time(call: Callable[[], object]) -> float:
-    gc.collect()
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
+def _in_turns(calls: list[Callable[[], object]], repeats: int) -> list[clock.Sample]:
+    """The medians of each; the first call does not count."""
+    for call in calls:
+        call()
+    turns = [[clock.sample(call) for call in calls] for _ in range(repeats)]
+    return [
+        clock.Sample(*map(median, zip(*of_call, strict=True)))
+        for of_call in zip(*turns, strict=True)
+    ]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -71,3 +72,38 @@ def test_a_contender_short_of_the_optimum_is_an_error_before_any_time_is_told(mo
     wrong = replace(limit, name="wrong", prepare=a_little_off)
     with pytest.raises(RuntimeError, match="wrong: 500 of 500 losses too high"):
         measure(at, [limit, wrong], repeats=1)
+
+
+def test_what_the_host_disturbed_is_taken_again(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT)
+    from benchmarks import clock
+
+    monkeypatch.setattr(clock, "_WAIT_S", 0)
+    lost = 0.0
+
+    def tries(*losses):
+        """A sample of tries of which each loses so much, and is numbered from 0."""
+        number = iter(range(len(losses)))
+
+        def take():
+            nonlocal lost
+            one = next(number)
+            lost += losses[one]
+            return one
+
+        return take
+
+    monkeypatch.setattr(clock, "_stolen", lambda: lost)
+    assert clock.least_disturbed(tries(0)) == (0, 0)
+    assert clock.least_disturbed(tries(3, 1, 0)) == (2, 0)
+    assert clock.least_disturbed(tries(3e9, 1e3, 2e9, 4e9, 5e9))[0] == 1
+
+
+def test_the_clock_reads_what_the_kernel_says(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(ROOT)
+    from benchmarks import clock
+
+    monkeypatch.setattr(clock, "_STAT", tmp_path / "stat")
+    assert clock._stolen() == 0
+    (tmp_path / "stat").write_text("cpu  1 2 3 4 5 6 7 800 9 10\ncpu0 1 2 3 4 5 6 7 800 9 10\n")
+    assert clock._stolen() == 800 / os.sysconf("SC_CLK_TCK")
