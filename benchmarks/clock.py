@@ -15,10 +15,11 @@ from typing import NamedTuple, TypeVar
 
 T = TypeVar("T")
 
-# Processors' seconds lost per second: from so little on a sample counts as undisturbed.
+# Processors' seconds lost per second: a sample that lost no more counts as undisturbed.
 LITTLE = 0.02
 _TRIES = 5
 _WAIT_S = 0.5  # between them
+_SAMPLE_S = 0.05
 # After a parallel loop OpenMP's idle threads go on spinning for a while, on the next one's cores.
 _PAUSE_S = 0.02
 _STAT = Path("/proc/stat")
@@ -34,7 +35,7 @@ class Sample(NamedTuple):
 
 def sample(call: Callable[[], object], calls: int = 1) -> Sample:
     """The least disturbed of some samples of so many calls in a row."""
-    return Sample(*least_disturbed(lambda: seconds(call, calls)))
+    return Sample(*least_disturbed(lambda: _seconds(call, calls)))
 
 
 def least_disturbed(take: Callable[[], T]) -> tuple[T, float]:
@@ -55,7 +56,12 @@ def _with_loss(take: Callable[[], T]) -> tuple[T, float]:
     return given, (_stolen() - before) / (time.perf_counter() - start)
 
 
-def seconds(call: Callable[[], object], calls: int = 1) -> float:
+def calls_per_sample(call: Callable[[], object]) -> int:
+    """Enough that a sample outlasts a clock tick of the scheduler."""
+    return max(1, min(20, round(_SAMPLE_S / _seconds(call, 1))))
+
+
+def _seconds(call: Callable[[], object], calls: int) -> float:
     """Of one call, mean of so many in a row."""
     gc.collect()
     time.sleep(_PAUSE_S)

@@ -15,7 +15,6 @@ from benchmarks.workloads import Workload, losses
 
 # A contender that has taken this long, after two rounds, sits out the rest.
 _BUDGET_S = 20.0
-_SAMPLE_S = 0.05
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ def measure(at: Workload, entrants: list[Contender], repeats: int) -> list[Figur
     runs = {c: run for c in entrants if (run := c.prepare(at)) is not None}
     answers = {c: run.answer(run.call()) for c, run in runs.items()}  # warm-up
     agreement = _agreement(at, runs, answers)
-    calls = {c: _calls_per_sample(run) for c, run in runs.items()}
+    calls = {c: clock.calls_per_sample(run.call) for c, run in runs.items()}
     samples: dict[Contender, list[clock.Sample]] = {c: [] for c in runs}
     spent = dict.fromkeys(runs, 0.0)
     for turn in range(repeats):
@@ -75,11 +74,6 @@ def measure(at: Workload, entrants: list[Contender], repeats: int) -> list[Figur
             )
         )
     return [_with_ratios(figure, figures) for figure in figures]
-
-
-def _calls_per_sample(run: Run) -> int:
-    """Enough that a sample outlasts a clock tick of the scheduler."""
-    return max(1, min(20, round(_SAMPLE_S / clock.seconds(run.call))))
 
 
 def _agreement(at: Workload, runs: dict[Contender, Run], answers: dict) -> dict[Contender, dict]:

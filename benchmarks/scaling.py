@@ -199,7 +199,8 @@ def _in_turns(calls: list[Callable[[], object]], repeats: int) -> list[clock.Sam
     """The medians of each; the first call does not count."""
     for call in calls:
         call()
-    turns = [[clock.sample(call) for call in calls] for _ in range(repeats)]
+    numbers = [clock.calls_per_sample(call) for call in calls]
+    turns = [list(map(clock.sample, calls, numbers)) for _ in range(repeats)]
     return [
         clock.Sample(*map(median, zip(*of_call, strict=True)))
         for of_call in zip(*turns, strict=True)
