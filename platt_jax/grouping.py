@@ -46,18 +46,18 @@ class GroupedRows:
         # Whatever is asked for is there: no chunk and no slab is longer than a slab.
         room = (self.length + layout.SLAB,)
         self._columns = [packing.aligned(room, x.dtype) for x in columns]
-        self._fill_gaps()
 
         def place(stretch_and_next_places):
             for places, piece in _places(segments, *stretch_and_next_places):
                 scores, labels, *weights = (x[piece] for x in columns)
                 rows = packing.bad_labels_as_nan(scores, labels), labels, *weights
                 for into, x in zip(self._columns, rows, strict=True):
-                    # Sooner than into[places] = x. All places are within range.
-                    np.put(into, places, x, mode="clip")
+                    into[places] = x
 
         next_places = accumulate(counts, initial=first)
         list(in_order(place, zip(stretches, next_places, strict=False)))
+        # Not before: this core alone would touch nearly all of the memory first.
+        self._fill_gaps()
 
     def _lay_out(self, segments, counts):
         """Say where the segments lie, given their numbers of rows; returns where each begins."""
