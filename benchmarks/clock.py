@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 # Processors' seconds lost per second: a sample that lost no more counts as undisturbed.
 LITTLE = 0.02
-_TRIES = 5
+TRIES = 5
 _WAIT_S = 0.5  # between them
 _SAMPLE_S = 0.05
 # After a parallel loop OpenMP's idle threads go on spinning for a while, on the next one's cores.
@@ -33,21 +33,21 @@ class Sample(NamedTuple):
     stolen: float  # processors' seconds that the host gave to others, per second
 
 
-def sample(call: Callable[[], object], calls: int = 1) -> Sample:
+def sample(call: Callable[[], object], calls: int = 1, tries: int = TRIES) -> Sample:
     """The least disturbed of some samples of so many calls in a row."""
-    return Sample(*least_disturbed(lambda: _seconds(call, calls)))
+    return Sample(*least_disturbed(lambda: _seconds(call, calls), tries))
 
 
-def least_disturbed(take: Callable[[], T]) -> tuple[T, float]:
+def least_disturbed(take: Callable[[], T], tries: int = TRIES) -> tuple[T, float]:
     """What `take` gives while the host takes little, and how much that was.
 
-    Of five tries the one that lost least. It is chosen by what was lost, not by what it gives.
+    Of so many tries the one that lost least. It is chosen by what was lost, not by what it gives.
     """
-    tries = [_with_loss(take)]
-    while len(tries) < _TRIES and tries[-1][1] > LITTLE:
+    taken = [_with_loss(take)]
+    while len(taken) < tries and taken[-1][1] > LITTLE:
         time.sleep(_WAIT_S)
-        tries.append(_with_loss(take))
-    return min(tries, key=lambda one: one[1])
+        taken.append(_with_loss(take))
+    return min(taken, key=lambda one: one[1])
 
 
 def _with_loss(take: Callable[[], T]) -> tuple[T, float]:

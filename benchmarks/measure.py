@@ -37,8 +37,12 @@ class Figures:
     limit_ratio: float | None = None  # these seconds over those of the limit of the same kind
 
 
-def measure(at: Workload, entrants: list[Contender], repeats: int) -> list[Figures]:
+def measure(
+    at: Workload, entrants: list[Contender], repeats: int, tries: int = clock.TRIES
+) -> list[Figures]:
     """Fit with all of them, check that the losses agree, and only then tell the times.
+
+    So many tries of each sample, where the host disturbs it.
 
     Raises:
         RuntimeError: a contender that should reach the optimum has not.
@@ -53,7 +57,7 @@ def measure(at: Workload, entrants: list[Contender], repeats: int) -> list[Figur
         for c, run in runs.items():
             if turn < 2 or spent[c] < _BUDGET_S:
                 start = time.perf_counter()
-                samples[c].append(clock.sample(run.call, calls[c]))
+                samples[c].append(clock.sample(run.call, calls[c], tries))
                 spent[c] += time.perf_counter() - start
     figures = []
     for c, run in runs.items():
