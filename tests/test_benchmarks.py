@@ -97,6 +97,7 @@ def test_what_the_host_disturbed_is_taken_again(monkeypatch):
     assert clock.least_disturbed(tries(0)) == (0, 0)
     assert clock.least_disturbed(tries(3, 1, 0)) == (2, 0)
     assert clock.least_disturbed(tries(3e9, 1e3, 2e9, 4e9, 5e9))[0] == 1
+    assert clock.least_disturbed(tries(3e9), tries=1)[0] == 0
 
 
 def test_the_clock_reads_what_the_kernel_says(monkeypatch, tmp_path):
