@@ -5,16 +5,16 @@
 """
 
 import math
-from dataclasses import dataclass
-from typing import Self
+from dataclasses import dataclass, fields
+from typing import ClassVar, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from platt_jax import summaries
+from platt_jax import checks, ids, summaries
 from platt_jax.objective import Array
-from platt_jax.segments import locator
+from platt_jax.segments import ascending, locate, locator
 from platt_jax.status import Status
 from platt_jax.summaries import Table
 from platt_jax.threads import in_order, pieces
@@ -25,9 +25,30 @@ _PREDICTED_AT_ONCE = 1 << 15
 _LOWEST = np.finfo(np.float32).min
 
 
+class _ComparedByValue:
+    """Results are equal if they are of one class and hold equal arrays; NaN equals NaN."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other):
+        if type(self) is not type(other):
+            return NotImplemented
+        return all(
+            _equal(getattr(self, field.name), getattr(other, field.name))
+            for field in fields(self)  # type: ignore[arg-type]  # of a dataclass
+        )
+
+
+def _equal(one, other):
+    if isinstance(one, _ComparedByValue):
+        return one == other
+    one, other = np.asarray(one), np.asarray(other)
+    return one.dtype == other.dtype and np.array_equal(one, other, equal_nan=one.dtype.kind in "fc")
+
+
 @jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class Sigmoid:
+@dataclass(frozen=True, eq=False)
+class Sigmoid(_ComparedByValue):
     """P(y=1 | f) = 1 / (1 + exp(A f + B)), for one problem or a batch of them.
 
     Attributes:
@@ -45,7 +66,7 @@ class Sigmoid:
     def logit(self, scores):
         """The log-odds -(A f + B) of class 1; scores (..., N) for parameters (...)."""
         xp = jnp if isinstance(scores, jax.Array) or isinstance(self.A, jax.Array) else np
-        scores = xp.asarray(scores)
+        scores = xp.asarray(checks.plain(scores))
         A, B = xp.asarray(self.A), xp.asarray(self.B)
         if A.ndim and scores.ndim:
             A, B = A[..., None], B[..., None]
@@ -77,6 +98,8 @@ class Sigmoid:
 class _Inspectable:
     """What every result of a fit can tell of itself."""
 
+    _shared_rows: ClassVar[bool] = False  # whether all problems are of the same rows
+
     def _inspected(self) -> tuple["Fit", str, np.ndarray]:
         """The fit, what its problems are called, and their names."""
         raise NotImplementedError
@@ -93,19 +116,59 @@ class _Inspectable:
 
     def table(self) -> Table:
         """One line per fit: its name, parameters, standard errors, status, flags and counts."""
-        fit, kind, names = self._inspected()
-        return summaries.table(fit, {kind: names})
+        return summaries.table(*self._inspected())
 
     def __repr__(self):
-        return summaries.describe(type(self).__name__, self._inspected()[0])
+        fit, *_ = self._inspected()
+        return summaries.describe(type(self).__name__, fit, self._shared_rows)
 
     def _repr_html_(self):
-        return summaries.describe_html(type(self).__name__, self._inspected()[0], self.table)
+        fit, *_ = self._inspected()
+        return summaries.describe_html(type(self).__name__, fit, self._shared_rows, self.table)
+
+
+class _ById(_Inspectable):
+    """A result with a fit for each of K ids: a mapping from ids to fits."""
+
+    def _place(self, id_) -> int:
+        """Where the id's fit is, -1 if there is none.
+
+        Raises:
+            ValueError: it cannot be an id here.
+        """
+        _, kind, names = self._inspected()
+        keys, place = ascending(names)
+        (found,) = locate(keys, ids.read([id_], kind), kind)
+        return -1 if found < 0 else int(np.flatnonzero(place == found)[0])
+
+    def __getitem__(self, id_) -> "Fit":
+        """The fit of one id.
+
+        Raises:
+            KeyError: nothing was fitted for it.
+        """
+        fit, kind, _ = self._inspected()
+        place = self._place(id_)
+        if place < 0:
+            raise KeyError(f"{kind} {id_!r} was not among those fitted")
+        return jax.tree.map(lambda x: x[place], fit)
+
+    def __contains__(self, id_) -> bool:
+        try:
+            return self._place(id_) >= 0
+        except ValueError:
+            return False
+
+    def __len__(self) -> int:
+        return len(self._inspected()[2])
+
+    def __iter__(self):
+        return iter(self._inspected()[2])
 
 
 @jax.tree_util.register_dataclass
-@dataclass(frozen=True, repr=False)
-class Fit(_Inspectable):
+@dataclass(frozen=True, repr=False, eq=False)
+class Fit(_ComparedByValue, _Inspectable):
     """The fits of a batch of problems; every array leads with the batch shape (...).
 
     Attributes:
@@ -160,16 +223,24 @@ class Fit(_Inspectable):
         """The fitted sigmoids."""
         return Sigmoid(self.A, self.B)
 
+    def predict_proba(self, scores):
+        """P(y=1 | score) by the fitted sigmoids, as `Sigmoid.predict_proba`."""
+        return self.sigmoid.predict_proba(scores)
+
     def _inspected(self):
-        return self, "index", problem_names(np.shape(self.status))
+        return self, "problem", problem_names(np.shape(self.status))
 
 
-@dataclass(frozen=True, repr=False)
-class SegmentCalibrator(_Inspectable):
+@dataclass(frozen=True, repr=False, eq=False)
+class SegmentCalibrator(_ComparedByValue, _ById):
     """One sigmoid per segment, and one of all rows pooled for segments never seen.
 
+    `calibrator[segment]` is the Fit of one segment, `segment in calibrator` tells whether there is
+    one, `len(calibrator)` how many there are.
+
     Attributes:
-        keys: (K,) the segments, ascending.
+        keys: (K,) the segments, ascending; for segments of several columns a structured array, with
+            a field per column.
         fit: the fit of each, in the order of keys.
         fallback: the fit of all finite rows pooled.
     """
@@ -183,21 +254,24 @@ class SegmentCalibrator(_Inspectable):
 
         Args:
             scores: (N,) floating.
-            segments: (N,) ids, or one id for all; those not among keys take the fallback.
+            segments: (N,) ids as in `fit_segments`, or one id for all; those not among keys take
+                the fallback.
 
         Returns:
             (N,) in [0, 1]; NaN for segments whose fit is NON_FINITE.
 
         Raises:
-            ValueError: the two lengths differ, or text meets keys that are numbers or the reverse.
+            ValueError: the two lengths differ, an id is missing, or no key can be equal to one:
+                text among numbers, 1.5 among integers.
         """
-        scores, segments = np.asarray(scores), np.asarray(segments)
-        if segments.ndim == 0:
-            segments = np.broadcast_to(segments, scores.shape)
-        if scores.shape != segments.shape or scores.ndim != 1:
+        scores = checks.array(scores, "scores")
+        if scores.ndim != 1:
+            raise ValueError(f"scores: expected a flat array (N,), got shape {scores.shape}")
+        segments = ids.read_like(self.keys, segments, len(scores))
+        if (rows := ids.length(segments)) != len(scores):
             raise ValueError(
                 "scores and segments: expected two flat arrays of one length, "
-                f"got shapes {scores.shape} and {segments.shape}"
+                f"got shapes {scores.shape} and ({rows},)"
             )
         find = locator(self.keys, segments, "segments")
         A = np.append(self.fit.A, self.fallback.A.astype(self.fit.A.dtype))
@@ -207,7 +281,7 @@ class SegmentCalibrator(_Inspectable):
         def predict(piece):
             for start in range(piece.start, piece.stop, _PREDICTED_AT_ONCE):
                 rows = slice(start, min(start + _PREDICTED_AT_ONCE, piece.stop))
-                which = find(segments[rows])  # -1, the last, is the fallback
+                which = find(rows)  # -1, the last, is the fallback
                 out[rows] = expit(-(A[which] * scores[rows] + B[which]))
 
         list(in_order(predict, pieces(len(scores))))
@@ -217,9 +291,12 @@ class SegmentCalibrator(_Inspectable):
         return self.fit, "segment", self.keys
 
 
-@dataclass(frozen=True, repr=False)
-class OneVsRestCalibrator(_Inspectable):
+@dataclass(frozen=True, repr=False, eq=False)
+class OneVsRestCalibrator(_ComparedByValue, _ById):
     """One sigmoid per class of a classifier, each of that class against all others.
+
+    `calibrator[class_id]` is the Fit of one class, `class_id in calibrator` tells whether there is
+    one, `len(calibrator)` how many there are.
 
     Attributes:
         classes: (C,) the class ids, in the order of the score columns.
@@ -228,6 +305,8 @@ class OneVsRestCalibrator(_Inspectable):
 
     classes: np.ndarray
     fit: Fit
+
+    _shared_rows: ClassVar[bool] = True
 
     def predict_proba(self, scores, normalize: bool = True) -> np.ndarray:
         """Probabilities of the classes.
@@ -244,7 +323,7 @@ class OneVsRestCalibrator(_Inspectable):
         Raises:
             ValueError: scores do not have a column per class.
         """
-        scores = np.asarray(scores)
+        scores = checks.array(scores, "scores")
         if scores.ndim != 2 or scores.shape[1] != len(self.classes):
             raise ValueError(
                 f"scores: expected shape (N, {len(self.classes)}), a column per class, "

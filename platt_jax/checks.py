@@ -1,14 +1,19 @@
 """Validation: what the user gave, as arrays that the rest can rely on, or a ValueError."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from platt_jax import ids
 from platt_jax.objective import GaussianPrior
 from platt_jax.options import Options
-from platt_jax.segments import locate
+from platt_jax.segments import ascending, locate, numbered
 
 _CODINGS = "bool, {0, 1} or {-1, +1}"
+
+_FEW = 100
 
 # The label of a row whose label is NaN or infinite.
 BAD_LABEL = -1
@@ -20,7 +25,7 @@ def floating(values, name: str) -> np.ndarray:
     Raises:
         ValueError: not numbers.
     """
-    values = _array(values, name)
+    values = array(values, name)
     if values.dtype.kind == "f" and values.dtype.itemsize in (4, 8):
         return values.astype(values.dtype.newbyteorder("="), copy=False)
     if values.dtype.kind not in "biuf" and values.dtype.name != "bfloat16":
@@ -47,11 +52,11 @@ def labels(values) -> np.ndarray:
     Raises:
         ValueError: labels outside the three codings.
     """
-    values = _array(values, "labels")
+    values = array(values, "labels")
     if values.dtype == bool:
         return values.view(np.int8)
     if values.dtype.kind not in "iuf":
-        raise ValueError(f"labels: expected {_CODINGS}, got dtype {values.dtype}")
+        raise ValueError(f"labels: expected {_CODINGS}, got dtype {values.dtype}{_hint(values)}")
     # The usual case, without any array of the length of the labels.
     if values.dtype.kind in "iu" and values.size and values.min() >= 0 and values.max() <= 1:
         return values.astype(np.int8, copy=False)
@@ -73,6 +78,12 @@ def labels(values) -> np.ndarray:
             f"labels: expected {_CODINGS}, got {odd}; for class ids see fit_one_vs_rest"
         )
     return np.where(finite, positive, np.int8(BAD_LABEL)).astype(np.int8)
+
+
+def _hint(values):
+    """How to make labels of text, if they are that."""
+    words = {word for word in values.ravel()[:1000].tolist() if isinstance(word, str)}
+    return f"; compare with the positive class, as in labels == {max(words)!r}" if words else ""
 
 
 def weights(values, dtype) -> np.ndarray | None:
@@ -158,13 +169,34 @@ def options(values) -> Options:
     return values
 
 
+def doubtful_shape(scores: np.ndarray, labels: np.ndarray) -> str | None:
+    """What to warn of where the shape of checked arrays says that rows were taken for problems."""
+    *batch, rows = scores.shape
+    problems = math.prod(batch)
+    if problems > 1 and rows == 1:
+        return (
+            f"scores: shape {scores.shape} is {problems:,} problems of one row each; "
+            "for one problem of all rows pass scores.ravel() and labels.ravel()"
+        )
+    if problems > rows > 2 and labels.ndim > 1 and _one_hot(labels[:_FEW]) and _one_hot(labels):
+        return (
+            f"scores: shape {scores.shape} is {problems:,} problems of {rows} rows, and one row of "
+            "each is positive; for a classifier of that many classes see fit_one_vs_rest"
+        )
+    return None
+
+
+def _one_hot(labels):
+    return bool((labels.sum(axis=-1, dtype=np.int64) == 1).all() and labels.min() == 0)
+
+
 def traced_arrays(scores_in, labels_in, weights_in):
     """Scores, labels and weights of one shape (..., N), as JAX arrays; the inputs may be traced.
 
     Raises:
         ValueError: shapes do not match, or concrete labels or weights are not what they should be.
     """
-    f = jnp.asarray(scores_in)
+    f = jnp.asarray(plain(scores_in))
     if not jnp.issubdtype(f.dtype, jnp.floating):
         f = f.astype(float)
     elif jnp.finfo(f.dtype).bits < 32:
@@ -177,7 +209,7 @@ def traced_arrays(scores_in, labels_in, weights_in):
             y = jnp.where(jnp.isfinite(labels_in), y, jnp.int8(BAD_LABEL))
     else:
         y = jnp.asarray(labels(labels_in))
-    w = weights_in
+    w = plain(weights_in)
     if w is not None and not isinstance(w, jax.core.Tracer):
         weights(w, np.float64)
     if w is not None:
@@ -199,55 +231,89 @@ def _shape_message(name, expected, got):
     return f"{name}: expected a shape that broadcasts to the scores' {expected}, got {got}"
 
 
-def _array(values, name):
+def array(values, name: str) -> np.ndarray:
+    """Values of any container as an array.
+
+    Raises:
+        ValueError: they are traced, or no array.
+    """
     if isinstance(values, jax.core.Tracer):
-        raise ValueError(f"{name}: expected an array, got a traced one; inside jit call solve")
+        raise ValueError(
+            f"{name}: expected an array, got a traced one: this function runs on the host; inside "
+            "jit fit by solve, and predict by the result's sigmoid"
+        )
     try:
-        return np.asarray(values)
-    except ValueError as error:
+        return np.asarray(plain(values))
+    except (TypeError, ValueError, RuntimeError) as error:
         raise ValueError(f"{name}: expected an array ({error})") from None
 
 
-def classes(values, class_labels: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
-    """The class ids of the columns of scores with this shape (N, C).
-
-    Raises:
-        ValueError: not one distinct id per column.
-    """
-    if values is None:
-        values = np.arange(shape[1]) if class_labels.ndim == 2 else np.unique(class_labels)
-        if len(values) != shape[1]:
-            raise ValueError(
-                f"labels: expected {shape[1]} classes, one per column of scores, found "
-                f"{len(values)} distinct labels; name the columns with classes="
-            )
-    values = np.asarray(values)
-    if values.shape != (shape[1],) or len(np.unique(values)) != shape[1]:
-        raise ValueError(
-            f"classes: expected {shape[1]} distinct ids, one per column of scores, "
-            f"got {values.tolist()}"
-        )
+def plain(values):
+    """Masked numbers as NaN; a tensor of torch without what NumPy cannot take; else as it is."""
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        dtype = values.dtype if values.dtype.kind == "f" else np.float64
+        return np.ma.filled(values.astype(dtype), np.nan)
+    if hasattr(values, "detach"):  # from its gradient; and NumPy has no bfloat16
+        values = values.detach().cpu()
+        return values.float() if str(values.dtype) == "torch.bfloat16" else values
     return values
 
 
-def class_membership(class_labels: np.ndarray, class_ids: np.ndarray, shape: tuple[int, int]):
-    """A function from slices of the classes and rows to the int8 labels of those problems there.
+def classes_and_membership(class_ids, class_labels, shape: tuple[int, int]):
+    """The class ids of the columns of scores (N, C), and who belongs to which.
+
+    Args:
+        class_ids: (C,) or None, as in `fit_one_vs_rest`.
+        class_labels: (N,) class ids; or (N, C) labels.
+        shape: (N, C).
+
+    Returns:
+        The class ids (C,), and a function from slices of the classes and rows to the int8 labels of
+        those problems there.
 
     Raises:
-        ValueError: shapes do not match, or a label is not among the classes.
+        ValueError: shapes do not match, there is not one distinct id per column, or a label is not
+            among the classes.
     """
-    if class_labels.shape == shape:
-        columns = labels(class_labels).T
-        return lambda some, rows: columns[some, rows]
-    if class_labels.shape != shape[:1]:
+    dense = array(class_labels, "labels")
+    if dense.shape == shape:
+        columns = labels(dense).T
+        names = np.arange(shape[1]) if class_ids is None else _classes(class_ids, shape[1])
+        return names, lambda some, rows: columns[some, rows]
+    if dense.shape != shape[:1]:
         raise ValueError(
             f"labels: expected {shape[:1]} class ids or {shape} of {_CODINGS}, "
-            f"got shape {class_labels.shape}"
+            f"got shape {dense.shape}"
         )
-    ascending = np.argsort(class_ids)
-    found = locate(class_ids[ascending], class_labels, "labels")
+    of_rows = ids.read(class_labels, "labels")
+    names = _distinct(of_rows, shape[1]) if class_ids is None else _classes(class_ids, shape[1])
+    keys, place = ascending(names)
+    found = locate(keys, of_rows, "labels")
     if (found < 0).any():
-        raise ValueError(f"labels: {class_labels[found < 0].tolist()[0]!r} is not among classes")
-    codes = ascending[found]
-    ids = np.arange(len(class_ids))[:, None]
-    return lambda some, rows: (codes[rows] == ids[some]).view(np.int8)
+        odd = ids.single_column(of_rows, "labels")[found < 0]
+        raise ValueError(f"labels: {odd.tolist()[0]!r} is not among classes")
+    column = np.empty(len(keys), np.intp)  # of each key
+    column[place] = np.arange(len(keys))
+    codes, numbers = column[found], np.arange(len(keys))[:, None]
+    return names, lambda some, rows: (codes[rows] == numbers[some]).view(np.int8)
+
+
+def _distinct(class_labels, number):
+    rows = numbered(class_labels)
+    found = rows.named(np.unique(rows.of(slice(None))))
+    if len(found) != number:
+        raise ValueError(
+            f"labels: expected {number} classes, one per column of scores, found "
+            f"{len(found)} distinct labels; name the columns with classes="
+        )
+    return found
+
+
+def _classes(values, number):
+    values = ids.single_column(ids.read(values, "classes"), "classes")
+    if len(values) != number or len(set(values.tolist())) != number:
+        raise ValueError(
+            f"classes: expected {number} distinct ids, one per column of scores, "
+            f"got {values.tolist()}"
+        )
+    return values

@@ -6,7 +6,7 @@ from dataclasses import replace
 import jax
 import numpy as np
 
-from platt_jax import checks, packing
+from platt_jax import checks, ids, packing, summaries
 from platt_jax.calibrators import Fit, OneVsRestCalibrator, SegmentCalibrator, problem_names
 from platt_jax.grouping import GroupedRows
 from platt_jax.objective import GaussianPrior
@@ -44,6 +44,10 @@ def fit(
     Returns:
         A Fit of NumPy arrays with the batch shape (...).
 
+    Warns:
+        RuntimeWarning: every problem has one row only, as those of a column vector have; or labels
+            are one-hot, as those of a multiclass classifier are; or a problem is NON_FINITE.
+
     Raises:
         ValueError: an argument is not as above; or, with Options(non_finite="raise"), a score,
             label or weight is not finite.
@@ -59,6 +63,8 @@ def fit(
     labels = checks.broadcast(checks.labels(labels), scores.shape, "labels")
     weights = checks.broadcast(checks.weights(weights, scores.dtype), scores.shape, "weights")
     batch = scores.shape[:-1]
+    if (doubt := checks.doubtful_shape(scores, labels)) is not None:
+        warnings.warn(doubt, RuntimeWarning, stacklevel=2)
     prior = _flat_prior(prior, batch, scores.dtype)
 
     def take(problems, part, length):
@@ -92,14 +98,18 @@ def fit_segments(
     Args:
         scores: (N,) as in `fit`.
         labels: (N,) as in `fit`.
-        segments: (N,) ids, integers, text or anything hashable.
+        segments: (N,) ids: an array, list or pandas Series of integers, text, dates or anything
+            hashable that a file can hold; or ids of several columns, as a list of tuples, an (N, M)
+            array or a DataFrame. Equal ids are one segment; None, NaN and other missing ids are an
+            error.
         weights: (N,) as in `fit`.
         prior: as in `fit`; with leading axis (K,) in the order of the distinct ids, ascending.
         options: how to fit.
         progress: show a progress bar (needs tqdm).
 
     Returns:
-        A SegmentCalibrator with the distinct ids, ascending, as keys.
+        A SegmentCalibrator with the distinct ids, ascending, as keys; ids of several columns are a
+        structured array, with a field per column.
 
     Raises:
         ValueError: an argument is not as above, as in `fit`.
@@ -112,38 +122,45 @@ def fit_segments(
     """
     scores = checks.scores(scores)
     if scores.ndim != 1:
-        raise ValueError(f"scores: expected a flat array (N,), got shape {scores.shape}")
+        raise ValueError(
+            f"scores: expected a flat array (N,), got shape {scores.shape}; of a column vector take "
+            "scores.ravel()"
+        )
     labels = checks.broadcast(checks.labels(labels), scores.shape, "labels")
     weights = checks.broadcast(checks.weights(weights, scores.dtype), scores.shape, "weights")
-    segments = np.asarray(segments)
-    if segments.shape != scores.shape:
-        raise ValueError(
-            f"segments: expected one id per score {scores.shape}, got shape {segments.shape}"
-        )
+    segments = ids.read(segments)
+    if (rows := ids.length(segments)) != len(scores):
+        raise ValueError(f"segments: expected one id per score {scores.shape}, got shape ({rows},)")
     shared = _flat_prior(_shared_prior(prior), (1,), scores.dtype)
     # One bad row must not cost the unseen segments their calibration.
     omitting = replace(checks.options(options), non_finite="omit")
     dtype = scores.dtype
-    rows = GroupedRows(numbered(segments), (scores, labels, weights))
-    keys = rows.keys
+    grouped = GroupedRows(numbered(segments), (scores, labels, weights))
+    keys = grouped.keys
     prior = _flat_prior(prior, (len(keys),), scores.dtype)
 
     def take_any(_, part, length):
-        return rows.all(part, length)
+        return grouped.all(part, length)
 
     if prior is not None:
-        prior = GaussianPrior(*(leaf[rows.tallest_first] for leaf in prior))
+        prior = GaussianPrior(*(leaf[grouped.tallest_first] for leaf in prior))
 
     def fit_all():
         # Gaps between the segments are omitted, too.
-        everything = np.array([rows.length])
+        everything = np.array([grouped.length])
         return fit_problems(
             everything, take_any, dtype, shared, omitting, progress=False, loss=False
         )
 
     def fit_each():
         return fit_problems(
-            rows.sizes, rows.take, dtype, prior, options, progress, places=rows.tallest_first
+            grouped.sizes,
+            grouped.take,
+            dtype,
+            prior,
+            options,
+            progress,
+            places=grouped.tallest_first,
         )
 
     pooled, each = beside(fit_all, fit_each)
@@ -194,11 +211,15 @@ def fit_one_vs_rest(
             "for one binary score see fit"
         )
     columns = scores.T
-    weights = checks.broadcast(checks.weights(weights, scores.dtype), columns.shape, "weights")
+    weights = checks.weights(weights, scores.dtype)
+    if weights is not None:
+        if weights.shape not in ((), scores.shape[:1]):
+            raise ValueError(
+                f"weights: expected one per row, {scores.shape[:1]}, got shape {weights.shape}"
+            )
+        weights = np.broadcast_to(weights, columns.shape)
     prior = _flat_prior(prior, columns.shape[:1], scores.dtype)
-    labels = np.asarray(labels)
-    classes = checks.classes(classes, labels, scores.shape)
-    is_class = checks.class_membership(labels, classes, scores.shape)
+    classes, is_class = checks.classes_and_membership(classes, labels, scores.shape)
 
     def take(problems, part, length):
         w = None if weights is None else weights[problems, part].reshape(-1)
@@ -232,8 +253,12 @@ def _report_non_finite(result, options, kind, names):
         return
     what = (
         f"NaN, infinite or overflowing numbers in {len(bad):,} of {len(names):,} {kind}, "
-        f"first in {names[bad[0] : bad[0] + 1].tolist()[0]!r}"
+        f"first in {summaries.name(names, bad[0])}"
     )
     if options.non_finite == "raise":
         raise ValueError(f"scores, labels, weights: expected finite values, found {what}")
-    warnings.warn(f"{what}: their A and B are NaN", RuntimeWarning, stacklevel=3)
+    warnings.warn(
+        f'{what}: their A and B are NaN. Options(non_finite="omit") fits them without these rows',
+        RuntimeWarning,
+        stacklevel=3,
+    )

@@ -5,27 +5,44 @@ import os
 import secrets
 from dataclasses import fields
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from platt_jax import checks, npz
+from platt_jax import checks, id_codec, ids, npz
 from platt_jax.calibrators import Fit, OneVsRestCalibrator, SegmentCalibrator, Sigmoid
 from platt_jax.status import Flag, Status
 
 _FORMAT = "platt-jax calibrator"
-_VERSION = 1  # a status or a flag more makes the next, once there is a release
-_HEADER_BYTES = 4000  # at most; it has a few hundred
+_HEADER_BYTES = 1 << 20  # at most; the names of columns of ids are in it
+
+# The fields of a Fit in a file of each version. Whoever adds a field to Fit, a status or a flag
+# adds a version: files of the old ones are then read with NaN for the new field.
+_FIT_FIELDS = {
+    1: (
+        *("A", "B", "status", "flags", "iterations", "passes", "nll"),
+        *("gradient", "hessian", "covariance", "n_pos", "n_neg"),
+    ),
+}
+_VERSION = max(_FIT_FIELDS)
 
 Calibrator = Sigmoid | Fit | SegmentCalibrator | OneVsRestCalibrator
 
-_FIT_FIELDS = tuple(field.name for field in fields(Fit))
-_ARRAYS = {
-    "Sigmoid": ("A", "B"),
-    "Fit": _FIT_FIELDS,
-    "SegmentCalibrator": ("keys", "fallback_A", "fallback_B", *_FIT_FIELDS),
-    "OneVsRestCalibrator": ("classes", *_FIT_FIELDS),
+
+class _Kind(NamedTuple):
+    """What a file of one class of calibrators holds besides the fields of a Fit."""
+
+    fit: bool
+    ids: str | None = None
+    sigmoid: str | None = None  # how the names of its A and B begin
+
+
+_KINDS = {
+    "Sigmoid": _Kind(fit=False, sigmoid=""),
+    "Fit": _Kind(fit=True),
+    "SegmentCalibrator": _Kind(fit=True, ids="keys", sigmoid="fallback_"),
+    "OneVsRestCalibrator": _Kind(fit=True, ids="classes"),
 }
-_IDS = ("keys", "classes")
 # The fields of whole numbers, and the largest that means something.
 _CODES = {
     "status": max(Status),
@@ -45,8 +62,8 @@ def save(path: str | os.PathLike, calibrator: Calibrator) -> None:
         calibrator: a Sigmoid, Fit, SegmentCalibrator or OneVsRestCalibrator.
 
     Raises:
-        ValueError: something else, keys that are neither numbers nor text, fields that do not
-            belong together, or a path that is there but no file.
+        ValueError: something else, fields that do not belong together, or a path that is there but
+            no file.
         OSError: the file cannot be written.
 
     Example:
@@ -57,12 +74,21 @@ def save(path: str | os.PathLike, calibrator: Calibrator) -> None:
         -2.0
     """
     kind = type(calibrator).__name__
-    if kind not in _ARRAYS:
-        raise ValueError(f"calibrator: expected one of {', '.join(_ARRAYS)}, got {kind}")
-    arrays = {name: _plain(name, values) for name, values in _to_arrays(calibrator).items()}
-    _check_arrays(arrays)
-    header = json.dumps({"format": _FORMAT, "version": _VERSION, "kind": kind})
-    _write_atomically(Path(path), {"header": np.array(header), **arrays})
+    if kind not in _KINDS:
+        raise ValueError(f"calibrator: expected one of {', '.join(_KINDS)}, got {kind}")
+    about = {"format": _FORMAT, "version": _VERSION, "kind": kind}
+    arrays = _to_arrays(calibrator)
+    if (name := _KINDS[kind].ids) is None:
+        _check_fields(arrays, arrays["A"].shape)
+    else:
+        of_ids = np.asarray(getattr(calibrator, name))
+        _check_ids(name, of_ids)
+        _check_fields(arrays, of_ids.shape)
+        layout = _id_layout(of_ids)
+        if layout._asdict() != _ONE_PLAIN_COLUMN:
+            about["ids"] = layout._asdict()
+        arrays.update(_ids_to_arrays(name, of_ids, layout))
+    _write_atomically(Path(path), {"header": np.array(json.dumps(about)), **arrays})
 
 
 def _write_atomically(path, arrays):
@@ -127,39 +153,96 @@ def _read(file):
             f"written by a newer platt_jax as version {version}; this one reads up to version "
             f"{_VERSION}"
         )
-    names = _ARRAYS[header["kind"]]
-    if set(archive.namelist()) != {f"{name}.npy" for name in ("header", *names)}:
+    kind = _KINDS[header["kind"]]
+    layout = None
+    if kind.ids is not None:
+        layout = _IdLayout(**header.get("ids", _ONE_PLAIN_COLUMN))
+    fields, columns = _field_names(kind, version), _id_names(kind.ids, layout)
+    if set(archive.namelist()) != {f"{name}.npy" for name in ("header", *columns, *fields)}:
         raise ValueError("not the arrays of its kind")
-    arrays = {name: npz.read_array(archive, name) for name in names}
-    _check_arrays(arrays)
     # From a machine of the other byte order they come out as this one's.
-    plain = {name: _plain(name, array) for name, array in arrays.items()}
-    return _from_arrays(header["kind"], plain)
+    arrays = {name: _plain(name, npz.read_array(archive, name)) for name in fields}
+    if layout is None:
+        _check_fields(arrays, arrays["A"].shape)
+        return _from_arrays(header["kind"], arrays, None)
+    of_ids = _arrays_to_ids({name: npz.read_array(archive, name) for name in columns}, layout)
+    _check_ids(kind.ids, of_ids)
+    _check_fields(arrays, of_ids.shape)
+    return _from_arrays(header["kind"], arrays, of_ids)
 
 
-def _check_arrays(arrays):
+def _field_names(kind, version):
+    of_sigmoid = () if kind.sigmoid is None else (f"{kind.sigmoid}A", f"{kind.sigmoid}B")
+    return [*of_sigmoid, *(_FIT_FIELDS[version] if kind.fit else ())]
+
+
+# --- ids: columns of plain arrays -----------------------------------------------------------------
+
+
+class _IdLayout(NamedTuple):
+    """How ids lie in a file."""
+
+    fields: list[str] | None  # the names of their columns; None where they have no columns
+    objects: list[bool]  # whether a column is of Python objects, and in the file as text
+
+
+# What a file has that says nothing of its ids.
+_ONE_PLAIN_COLUMN = {"fields": None, "objects": [False]}
+
+
+def _id_layout(of_ids):
+    fields = of_ids.dtype.names
+    columns = [of_ids] if fields is None else [of_ids[field] for field in fields]
+    return _IdLayout(fields and list(fields), [column.dtype == object for column in columns])
+
+
+def _id_names(name, layout):
+    """The names of the arrays of ids."""
+    if layout is None:
+        return []
+    return [name] if layout.fields is None else [f"{name}_{i}" for i in range(len(layout.fields))]
+
+
+def _ids_to_arrays(name, of_ids, layout):
+    columns = [of_ids] if layout.fields is None else [of_ids[field] for field in layout.fields]
+    arrays = dict(zip(_id_names(name, layout), columns, strict=True))
+    for array_name, column in arrays.items():
+        if column.dtype == object:
+            ids.require_savable(column.tolist(), name)
+            arrays[array_name] = id_codec.to_text(column)
+    return arrays
+
+
+def _arrays_to_ids(arrays, layout):
+    columns = [
+        id_codec.from_text(array) if is_object else array
+        for array, is_object in zip(arrays.values(), layout.objects, strict=True)
+    ]
+    return columns[0] if layout.fields is None else ids.structured(layout.fields, columns)
+
+
+# --- what belongs together ------------------------------------------------------------------------
+
+
+def _check_fields(arrays, batch):
     """What is saved and what is loaded passes here, so that whatever was saved can be loaded.
 
     Raises:
-        ValueError: the arrays do not make a calibrator.
+        ValueError: the arrays do not make a calibrator of this many problems.
     """
-    batch = arrays["A"].shape
     for name, array in arrays.items():
-        if name in _IDS:  # before all others
-            _check_ids(name, array)
-            batch = array.shape
-        else:
-            shape = () if name.startswith("fallback_") else batch + _TRAILING.get(name, ())
-            _check_field(name, array, shape)
+        shape = () if name.startswith("fallback_") else batch + _TRAILING.get(name, ())
+        _check_field(name, array, shape)
 
 
-def _check_ids(name, ids):
-    if ids.dtype.kind not in npz.KINDS:
-        raise ValueError(f"{name}: expected numbers or text of fixed width, got dtype {ids.dtype}")
-    if ids.ndim != 1 or not len(ids):
-        raise ValueError(f"{name}: expected a flat array of ids, got shape {ids.shape}")
-    ordered = ids if name == "keys" else np.sort(ids)
-    if not (ordered[:-1] < ordered[1:]).all():
+def _check_ids(name, of_ids):
+    if of_ids.ndim != 1 or not len(of_ids):
+        raise ValueError(f"{name}: expected a flat array of ids, got shape {of_ids.shape}")
+    if of_ids.dtype.kind in npz.KINDS and name == "keys":
+        distinct = (of_ids[:-1] < of_ids[1:]).all()
+    else:
+        distinct = len(set(of_ids.tolist())) == len(of_ids)
+    if not distinct:
         raise ValueError(f"{name}: expected distinct ids, and keys in ascending order")
 
 
@@ -174,33 +257,33 @@ def _check_field(name, array, shape):
 
 
 def _plain(name, values):
-    return np.asarray(values) if name in (*_IDS, *_CODES) else checks.floating(values, name)
+    return np.asarray(values) if name in _CODES else checks.floating(values, name)
 
 
 def _to_arrays(calibrator):
+    """The fields by their names in the file, but for ids."""
     if isinstance(calibrator, Sigmoid):
-        return {"A": calibrator.A, "B": calibrator.B}
-    if isinstance(calibrator, Fit):
-        return {name: getattr(calibrator, name) for name in _FIT_FIELDS}
-    if isinstance(calibrator, OneVsRestCalibrator):
-        return {"classes": calibrator.classes, **_to_arrays(calibrator.fit)}
-    fallback = calibrator.fallback
-    return {
-        "keys": calibrator.keys,
-        "fallback_A": fallback.A,
-        "fallback_B": fallback.B,
-        **_to_arrays(calibrator.fit),
-    }
+        arrays = {"A": calibrator.A, "B": calibrator.B}
+    else:
+        fit = calibrator if isinstance(calibrator, Fit) else calibrator.fit
+        arrays = {name: getattr(fit, name) for name in _FIT_FIELDS[_VERSION]}
+    if isinstance(calibrator, SegmentCalibrator):
+        fallback = calibrator.fallback
+        arrays.update(fallback_A=fallback.A, fallback_B=fallback.B)
+    return {name: _plain(name, values) for name, values in arrays.items()}
 
 
-def _from_arrays(kind, arrays):
+def _from_arrays(kind, arrays, of_ids):
     if kind == "Sigmoid":
         return Sigmoid(**arrays)
-    fit = Fit(**{name: arrays[name] for name in _FIT_FIELDS})
+    fit = Fit(**{field.name: _fit_field(field.name, arrays) for field in fields(Fit)})
     if kind == "Fit":
         return fit
     if kind == "OneVsRestCalibrator":
-        return OneVsRestCalibrator(arrays["classes"], fit)
-    return SegmentCalibrator(
-        arrays["keys"], fit, Sigmoid(arrays["fallback_A"], arrays["fallback_B"])
-    )
+        return OneVsRestCalibrator(of_ids, fit)
+    return SegmentCalibrator(of_ids, fit, Sigmoid(arrays["fallback_A"], arrays["fallback_B"]))
+
+
+def _fit_field(name, arrays):
+    """A field of the Fit; NaN where the file is older than the field."""
+    return arrays[name] if name in arrays else np.full_like(arrays["A"], np.nan)

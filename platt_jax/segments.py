@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from platt_jax.ids import Coded, Columns, Ids, kind, length, structured
 from platt_jax.threads import in_order, pieces
 
 # A table over the whole range of integer ids beats sorting while it is no longer than this, or
@@ -19,6 +20,7 @@ _ROWS_EACH = 8
 _CHARACTER_BYTES = 4  # of NumPy's text
 _MOST_CHARACTERS = 8
 _BIG_ENDIAN = np.dtype(">u8")  # in which the first character weighs most
+_HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # Knuth's multiplicative hash: 2^64 / golden ratio
 # In the time that one row of text is found sooner, so many keys become integers.
 _KEYS_A_ROW = 16
 
@@ -44,16 +46,15 @@ class Numbered(NamedTuple):
         return self.keys[numbers]
 
 
-def numbered(segments: np.ndarray) -> Numbered:
-    """The rows with their segments' numbers, in the order of the ids, or of their appearance.
-
-    Raises:
-        ValueError: NaN among the segments, or ids that cannot be hashed.
-    """
-    _refuse_nan(segments)
-    if segments.dtype == object:
-        keys, numbers = _number_objects(segments)
-        return Numbered(numbers, 0, len(keys), keys)
+def numbered(segments: Ids) -> Numbered:
+    """The rows with their segments' numbers, in the order of the ids, or of their appearance."""
+    if isinstance(segments, Columns):
+        return _number_columns(segments)
+    if isinstance(segments, Coded):
+        keys, place = ascending(segments.values)
+        in_order = len(place) and (place == np.arange(len(place))).all()
+        codes = segments.codes if in_order else place[segments.codes]
+        return Numbered(codes, 0, len(keys), keys)
     table = _table_range(segments, len(segments))
     if table is None:
         keys, numbers = _unique(segments)
@@ -66,13 +67,94 @@ def numbered(segments: np.ndarray) -> Numbered:
     return as_they_are if length <= few else _close_up(as_they_are)
 
 
+def ascending(values):
+    """Distinct ids in ascending order where they have one, and the place there of each value."""
+    if values.dtype.names is not None:
+        rows = numbered(_by_column(values))
+        return rows.named(np.arange(rows.numbers)), rows.of(slice(None))
+    if values.dtype != object:
+        return np.unique(values, return_inverse=True)
+    try:
+        order = np.argsort(values, kind="stable")
+    except TypeError:  # such as numbers and text
+        order = np.arange(len(values))
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    return values[order], place
+
+
+def _number_columns(segments: Columns) -> Numbered:
+    """Two rows have the same number where they have the same in every column."""
+    first, *others = (numbered(column) for column in segments.columns)
+    of_columns = [np.arange(first.numbers)]  # for each number, that in every column so far
+    together = first
+    for column in others:
+        together, pairs = _close_up_pairs(together, column)
+        left, right = np.divmod(pairs, column.numbers)
+        of_columns = [*(numbers[left] for numbers in of_columns), right]
+    each = [
+        column.named(numbers) for column, numbers in zip((first, *others), of_columns, strict=True)
+    ]
+    return together._replace(keys=structured(segments.names, each))
+
+
+def _close_up_pairs(left: Numbered, right: Numbered) -> tuple[Numbered, np.ndarray]:
+    """Rows by pairs of numbers; and the pairs, left number * right.numbers + right number."""
+    pairs = np.empty(len(left.ids), np.int64)
+
+    def pair(piece):
+        of_left = np.multiply(left.of(piece), right.numbers, out=pairs[piece])
+        of_left += right.of(piece)
+
+    list(in_order(pair, pieces(len(pairs))))
+    numbers = left.numbers * right.numbers
+    if numbers <= max(_TABLE, 4 * len(pairs)):
+        closed_up = _close_up(Numbered(pairs, 0, numbers, None))
+        return closed_up, closed_up.named(np.arange(closed_up.numbers))
+    distinct, codes = np.unique(pairs, return_inverse=True)
+    return Numbered(codes, 0, len(distinct), None), distinct
+
+
 def _unique(ids):
     """The distinct ids, ascending, and the number of each row's."""
     short = _as_integers(ids)
     if short is None:
-        return np.unique(ids, return_inverse=True)
+        return _unique_text(ids) if ids.dtype.kind in "US" else np.unique(ids, return_inverse=True)
     keys, numbers = np.unique(short, return_inverse=True)
     return _as_text(keys, ids.dtype), numbers
+
+
+def _unique_text(ids):
+    """Of text of any length: by a hash of 64 bits, and then all rows are compared.
+
+    Integers are sorted in a seventh of the time that text takes.
+    """
+    words = _words(ids)
+    hashes = np.zeros(len(ids), np.uint64)
+    for word in words.T:
+        hashes = (hashes ^ word) * _HASH_FACTOR
+        hashes ^= hashes >> np.uint64(32)
+    distinct, codes = np.unique(hashes, return_inverse=True)
+    row = np.empty(len(distinct), np.int64)
+    row[codes] = np.arange(len(ids))  # any row of each
+    if not (words[row[codes]] == words).all():
+        return np.unique(ids, return_inverse=True)  # two texts have one hash
+    keys, place = ascending(ids[row])
+    return keys, place[codes]
+
+
+def _words(ids):
+    """Text as (N, words) uint64, equal where the texts are; a byte per character if it fits."""
+    width = ids.dtype.itemsize
+    content = np.ascontiguousarray(ids, ids.dtype.newbyteorder("=")).view(np.uint8)
+    content = content.reshape(len(ids), width)
+    if ids.dtype.kind == "U" and width and len(ids):
+        characters: np.ndarray = content.view(np.uint32)
+        if characters.max() <= 0xFF:
+            content, width = characters.astype(np.uint8), width // _CHARACTER_BYTES
+    packed = np.zeros((len(ids), max(1, -(-width // 8)) * 8), np.uint8)
+    packed[:, :width] = content
+    return packed.view(np.uint64)
 
 
 def _as_integers(ids):
@@ -117,26 +199,110 @@ def _close_up(wide: Numbered) -> Numbered:
     return Numbered(numbers, 0, len(keys), keys)
 
 
-def locate(keys: np.ndarray, segments: np.ndarray, name: str = "segments") -> np.ndarray:
+def locate(keys: np.ndarray, segments: Ids, name: str = "segments") -> np.ndarray:
     """For each row the index of its segment among keys, -1 where it is not there.
 
     Raises:
-        ValueError: text is looked up among numbers, or numbers among text.
+        ValueError: an id that no key can be equal to: text among numbers, 1.5 among integers.
     """
-    return locator(keys, segments, name)(segments)
+    return locator(keys, segments, name)(slice(None))
 
 
-def locator(keys: np.ndarray, segments: np.ndarray, name: str) -> Callable:
-    """What `locate` does, as a function that may be called with the segments part by part."""
-    if keys.dtype == object or segments.dtype == object:
+def locator(keys: np.ndarray, segments: Ids, name: str) -> Callable[[slice], np.ndarray]:
+    """What `locate` does, as a function from a slice of the rows."""
+    if isinstance(segments, Coded):
+        # Tuples are whole among keys of several lengths, and else go by their parts.
+        values = _tuples(segments.values) if keys.dtype == object else _by_column(segments.values)
+        where = locator(keys, values, name)(slice(None))
+        return lambda rows: where[segments.codes[rows]]
+    if keys.dtype.names is not None or isinstance(segments, Columns):
+        return _locate_columns(keys, segments, name)
+    if segments.dtype != object and _by_dict(keys, segments):
+        values, codes = np.unique(segments, return_inverse=True)
+        where = _finder(keys, values, name)(values)
+        return lambda rows: where[codes[rows]]
+    find = _finder(keys, segments, name)
+    return lambda rows: find(segments[rows])
+
+
+def _locate_columns(keys, segments, name):
+    """Find each column's id among those of the column's keys, then the combination."""
+    fields = keys.dtype.names or ()
+    got = len(segments.columns) if isinstance(segments, Columns) else 0
+    if got != len(fields):
+        expected = f"ids of the columns {fields}" if fields else "one id per row"
+        what = f"{got} columns" if got else "one id per row"
+        raise ValueError(f"{name}: expected {expected}, as fitted, got {what}")
+    columns = dict(zip(segments.names, segments.columns, strict=True))
+    if set(columns) != set(fields):  # by position, then
+        columns = dict(zip(fields, segments.columns, strict=True))
+    finders, sizes = [], []
+    combined = np.zeros(len(keys), np.int64)
+    for field in fields:
+        values, numbers = _distinct(keys[field])
+        finders.append(locator(values, columns[field], f"{name}, column {field!r}"))
+        sizes.append(len(values))
+        combined = combined * len(values) + numbers
+    order = np.argsort(combined)
+    find = _finder(combined[order], np.empty(length(segments), np.int64), name)
+
+    def find_rows(rows):
+        numbers = [finder(rows) for finder in finders]
+        code = np.zeros(len(numbers[0]), np.int64)
+        for number, size in zip(numbers, sizes, strict=True):
+            code = code * size + number
+        found = find(code)
+        known = (found >= 0) & np.all([number >= 0 for number in numbers], axis=0)
+        return np.where(known, order[found], -1)
+
+    return find_rows
+
+
+def _by_column(values) -> Ids:
+    """An array as ids: a structured one by its columns."""
+    if values.dtype.names is None:
+        return values
+    columns = [values[field] for field in values.dtype.names]
+    each = (Coded(*_distinct(x)[::-1]) if x.dtype == object else x for x in columns)
+    return Columns(values.dtype.names, tuple(each))
+
+
+def _tuples(values):
+    """An array with tuples for the records of a structured one."""
+    if values.dtype.names is None:
+        return values
+    tuples = np.empty(len(values), object)
+    tuples[:] = values.tolist()
+    return tuples
+
+
+def _distinct(keys):
+    """Distinct ids among these, ascending where they have an order, and which of them each is."""
+    if keys.dtype != object:
+        return np.unique(keys, return_inverse=True)
+    where: dict = {}
+    numbers = np.array([where.setdefault(key, len(where)) for key in keys.tolist()])
+    values = np.empty(len(where), object)
+    values[:] = list(where)
+    return values, numbers
+
+
+def _by_dict(keys, segments):
+    """Whether only Python compares these exactly."""
+    pair = {"i" if x.dtype.kind in "biu" else x.dtype.kind for x in (keys, segments)}
+    return "O" in pair or (len(pair) > 1 and pair <= set("ifc"))
+
+
+def _finder(keys, segments, name) -> Callable[[np.ndarray], np.ndarray]:
+    """A function that finds ids like these among the keys."""
+    _require_same_kind(keys, segments, name)
+    if _by_dict(keys, segments):
         where = {key: i for i, key in enumerate(keys.tolist())}
         return lambda some: np.fromiter(
             (where.get(s, -1) for s in some.tolist()), np.int64, len(some)
         )
-    if (keys.dtype.kind == "U") != (segments.dtype.kind == "U"):
-        raise ValueError(f"{name}: expected ids of the kind of {keys.dtype}, got {segments.dtype}")
     if keys.dtype.kind in "iu" and segments.dtype.kind in "iu" and keys.dtype != segments.dtype:
-        return _locate_other_integers(keys, segments, name)
+        return _find_other_integers(keys, segments, name)
     if (table := _table_range(keys, len(segments))) is not None:
         return _locate_by_table(keys, *table)
 
@@ -150,15 +316,32 @@ def locator(keys: np.ndarray, segments: np.ndarray, name: str) -> Callable:
     return by_bisection
 
 
+def _require_same_kind(keys, segments, name):
+    expected = {kind(key) for key in keys.tolist()} if keys.dtype == object else {kind(keys)}
+    if len(expected) > 1:  # such keys do not tell what an id can be
+        return
+    what = f"{name}: expected ids of the kind of {keys.dtype} keys ({', '.join(expected)}), got "
+    if segments.dtype != object and kind(segments) not in expected:
+        raise ValueError(f"{what}{kind(segments)} ({segments.dtype})")
+    if segments.dtype == object:
+        for value in segments.tolist():
+            if kind(value) not in expected:
+                raise ValueError(f"{what}{kind(value)} ({value!r})")
+    if keys.dtype.kind in "biu" and segments.dtype.kind == "f":
+        fractions = segments[segments != np.floor(segments)]
+        if len(fractions):
+            raise ValueError(f"{what}{fractions[0]}")
+
+
 def _bisect(keys, ids):
     found = np.minimum(np.searchsorted(keys, ids), len(keys) - 1)
     return np.where(keys[found] == ids, found, -1)
 
 
-def _locate_other_integers(keys, segments, name):
+def _find_other_integers(keys, segments, name):
     """NumPy would compare int64 with uint64 as float64."""
     ends = np.iinfo(keys.dtype)
-    find = locator(keys, segments.astype(keys.dtype), name)
+    find = _finder(keys, segments.astype(keys.dtype), name)
     return lambda some: np.where(
         (some >= ends.min) & (some <= ends.max), find(some.astype(keys.dtype)), -1
     )
@@ -183,31 +366,3 @@ def _table_range(ids, rows):
     low, high = int(ids.min()), int(ids.max())
     length = high - low + 1
     return (ids.dtype.type(low), length) if length <= max(_TABLE, 4 * rows) else None
-
-
-def _refuse_nan(segments):
-    """NaN is no id: it is not even equal to itself."""
-    if segments.dtype.kind in "fcO" and (unequal := segments != segments).any():
-        raise ValueError(f"segments: expected ids, got NaN at row {np.argmax(unequal)}")
-
-
-def _number_objects(segments):
-    where: dict = {}
-    try:
-        codes = np.fromiter(
-            (where.setdefault(s, len(where)) for s in segments.tolist()), np.int64, len(segments)
-        )
-    except TypeError as error:
-        raise ValueError(f"segments: expected hashable ids ({error})") from None
-    if all(isinstance(key, str) for key in where):
-        keys = np.array(list(where), str)
-    else:
-        keys = np.empty(len(where), object)
-        keys[:] = list(where)
-    try:
-        order = np.argsort(keys, kind="stable")
-    except TypeError:
-        return keys, codes
-    rank = np.empty(len(order), np.int64)
-    rank[order] = np.arange(len(order))
-    return keys[order], rank[codes]

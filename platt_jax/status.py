@@ -2,6 +2,8 @@
 
 from enum import IntEnum, IntFlag
 
+import numpy as np
+
 
 class Status(IntEnum):
     """How a fit ended. `message` says what to do about it."""
@@ -44,6 +46,11 @@ class Flag(IntFlag):
     SEPARABLE = 4  # a threshold splits the classes: only Platt's targets or a prior bound the slope
     REVERSED = 8  # A > 0: higher scores mean class 0
     OUTLIER = 16  # of 20 rows or more, one has four fifths of the scores' variance
+
+    @classmethod
+    def _missing_(cls, value):
+        # NumPy's integers, as a Fit holds them, are none of Python's.
+        return super()._missing_(int(value) if isinstance(value, np.integer) else value)
 
     @property
     def message(self) -> str:

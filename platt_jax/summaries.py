@@ -32,21 +32,38 @@ class Table(dict[str, np.ndarray]):
         return pd.DataFrame(dict(self))
 
 
-def table(fit: "Fit", names: dict[str, np.ndarray]) -> Table:
-    """The fits line by line, behind columns of names; status and flags as text."""
+def table(fit: "Fit", kind: str, names: np.ndarray) -> Table:
+    """The fits line by line, behind a column of names, or several; status and flags as text.
+
+    No column has the name of an attribute of a DataFrame, such as `flags` or `index`.
+    """
     flat = {key: np.ravel(getattr(fit, key)) for key in ("A", "B", "status", "flags")}
     errors = np.asarray(fit.standard_errors).reshape(-1, 2)
     counts = {key: np.ravel(getattr(fit, key)) for key in ("n_pos", "n_neg", "nll", "iterations")}
-    return Table(
-        names,
+    columns = dict(
         A=flat["A"],
         B=flat["B"],
         se_A=errors[:, 0],
         se_B=errors[:, 1],
         status=_texts(flat["status"], lambda code: Status(code).name),
-        flags=_texts(flat["flags"], _flag_names),
+        flag=_texts(flat["flags"], _flag_names),
         **counts,
     )
+    return Table(_name_columns(kind, names, columns), **columns)
+
+
+def _name_columns(kind, names, others):
+    """The names as columns: a field each, whose own name gives way to those of the others."""
+    if names.dtype.names is None:
+        return {kind: names}
+    return {
+        f"{kind}_{field}" if field in others else field: names[field] for field in names.dtype.names
+    }
+
+
+def name(names: np.ndarray, i: int) -> str:
+    """What messages call the problem i."""
+    return str(names[i]) if names.dtype.kind in "mM" else repr(names[i : i + 1].tolist()[0])
 
 
 def raise_if_failed(fit: "Fit", names: np.ndarray) -> None:
@@ -56,7 +73,7 @@ def raise_if_failed(fit: "Fit", names: np.ndarray) -> None:
     if not len(failed):
         return
     lines = [
-        f"  {names[i]}: {Status(status[i]).name}. {Status(status[i]).message}"
+        f"  {name(names, i)}: {Status(status[i]).name}. {Status(status[i]).message}"
         for i in failed[:_FAILURES_NAMED]
     ]
     more = len(failed) - len(lines)
@@ -77,16 +94,22 @@ def flag_counts(fit: "Fit") -> dict[str, int]:
     return {name: n for name, n in counts.items() if n}
 
 
-def describe(kind: str, fit: "Fit") -> str:
-    """Three lines: what was fitted, how it ended, what is flagged."""
+def describe(kind: str, fit: "Fit", shared_rows: bool) -> str:
+    """Three lines: what was fitted, how it ended, what is flagged.
+
+    Args:
+        kind: what the result is called.
+        fit: the fits.
+        shared_rows: whether all problems are of the same rows.
+    """
     if not isinstance(fit.status, np.ndarray | np.generic | jax.Array) or isinstance(
         fit.status, jax.core.Tracer
     ):
         return f"{kind}: traced, of {fit.status}"
-    return "\n".join([_headline(kind, fit), *("  " + line for line in _outcome(fit))])
+    return "\n".join([_headline(kind, fit, shared_rows), *("  " + x for x in _outcome(fit))])
 
 
-def describe_html(kind: str, fit: "Fit", make_table: Callable[[], Table]) -> str:
+def describe_html(kind: str, fit: "Fit", shared_rows: bool, make_table: Callable[[], Table]) -> str:
     """The three lines, and the first rows of the table: failures first, then flagged fits."""
     columns = make_table()
     urgency = np.lexsort([-np.ravel(fit.flags), -np.ravel(fit.status)])
@@ -100,14 +123,16 @@ def describe_html(kind: str, fit: "Fit", make_table: Callable[[], Table]) -> str
     rest = len(urgency) - len(shown)
     note = f"<div>and {rest:,} more; see <code>table()</code></div>" if rest else ""
     return (
-        f"<div><b>{escape(_headline(kind, fit))}</b><br>{lines}</div>"
+        f"<div><b>{escape(_headline(kind, fit, shared_rows))}</b><br>{lines}</div>"
         f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{note}"
     )
 
 
-def _headline(kind, fit):
+def _headline(kind, fit, shared_rows):
     n = np.size(fit.A)
-    rows = float(np.sum(fit.n_pos, dtype=float) + np.sum(fit.n_neg, dtype=float))
+    of_problems = np.asarray(fit.n_pos, float) + fit.n_neg
+    # A class whose scores are not all finite has fewer.
+    rows = float(np.max(of_problems, initial=0) if shared_rows else np.sum(of_problems))
     count = f"{rows:,.0f}" if float(rows).is_integer() else f"{rows:,.6g} (weighted)"
     return f"{kind}: {n:,} sigmoid{'' if n == 1 else 's'} from {count} rows in all, {fit.A.dtype}"
 

@@ -77,14 +77,14 @@ def test_table(rng):
     scores, labels = problem(rng, 90)
     calibrator = pj.fit_segments(scores, labels, np.repeat(["a", "b", "c"], 30))
     table = calibrator.table()
-    names = ["segment", "A", "B", "se_A", "se_B", "status", "flags", "n_pos", "n_neg", "nll"]
+    names = ["segment", "A", "B", "se_A", "se_B", "status", "flag", "n_pos", "n_neg", "nll"]
     assert list(table) == [*names, "iterations"]
     assert all(isinstance(c, np.ndarray) and c.shape == (3,) for c in table.values())
     np.testing.assert_array_equal(table["se_A"], calibrator.fit.standard_errors[:, 0])
     assert table["status"].tolist() == ["CONVERGED"] * 3
     both = pj.fit([[1.0, 1.0, 1.0]], [1, 1, 1]).table()
-    assert both["flags"].tolist() == ["ONE_CLASS|CONSTANT_SCORES"]
-    assert pj.fit(scores.reshape(3, 2, 15), labels[:15]).table()["index"].tolist()[3] == (1, 1)
+    assert both["flag"].tolist() == ["ONE_CLASS|CONSTANT_SCORES"]
+    assert pj.fit(scores.reshape(3, 2, 15), labels[:15]).table()["problem"].tolist()[3] == (1, 1)
 
 
 def test_table_to_pandas(rng):
@@ -110,3 +110,72 @@ def test_progress_counts_the_fits(rng, capsys):
     scores, labels = problem(rng, 20)
     pj.fit(np.stack([scores] * 7), labels, progress=True)
     assert "7/7" in capsys.readouterr().err
+
+
+def test_results_are_equal_by_value(rng):
+    scores, labels = problem(rng, 40)
+    other = scores + labels
+    columns = np.stack([scores, -scores], 1)
+    makers = {
+        "sigmoid": lambda f: pj.fit(f, labels).sigmoid,
+        "fit": lambda f: pj.fit(np.stack([f, f]), labels),
+        "segments": lambda f: pj.fit_segments(f, labels, np.arange(40) % 3),
+        "classes": lambda f: pj.fit_one_vs_rest(columns + f[:, None], labels),
+        "JAX": lambda f: pj.solve(f, labels),
+    }
+    for make in makers.values():
+        one, same, another = make(scores), make(scores), make(other)
+        assert one == same
+        assert one != another and one != 1 and one is not None
+        with pytest.raises(TypeError, match="unhashable"):
+            hash(one)
+    assert makers["fit"](scores) != makers["sigmoid"](scores)
+    scores[0] = np.nan
+    with pytest.warns(RuntimeWarning):
+        assert makers["fit"](scores) == makers["fit"](scores)
+
+
+def test_one_vs_rest_counts_its_rows_once(rng):
+    classes = rng.integers(0, 10, 500)
+    scores = rng.normal(size=(500, 10)) + np.eye(10)[classes]
+    scores[3, 4] = np.nan
+    with pytest.warns(RuntimeWarning, match="1 of 10 classes, first in 4: "):
+        calibrator = pj.fit_one_vs_rest(scores, classes)
+    assert repr(calibrator).splitlines()[0].endswith("10 sigmoids from 500 rows in all, float64")
+    assert "10 sigmoids from 500 rows in all" in calibrator._repr_html_()
+
+
+def test_no_column_hides_behind_an_attribute_of_a_frame(rng):
+    pandas = pytest.importorskip("pandas")
+    frame = pj.fit(*problem(rng, 20)).table().to_pandas()
+    assert not [name for name in frame if hasattr(pandas.DataFrame, name)]
+    assert len(frame[frame.flag != ""]) == 0
+
+
+def test_a_fit_predicts_as_its_sigmoid(rng):
+    scores, labels = problem(rng, 40)
+    fit = pj.fit(np.stack([scores, -scores]), labels)
+    np.testing.assert_array_equal(fit.predict_proba(scores), fit.sigmoid.predict_proba(scores))
+
+
+def test_flags_and_statuses_are_made_of_numpys_integers(rng):
+    fit = pj.fit(np.zeros((2, 3)), [1, 1, 1])
+    assert pj.Flag(fit.flags[0]) == pj.Flag.ONE_CLASS | pj.Flag.CONSTANT_SCORES
+    assert pj.Flag(np.int64(0)) == pj.Flag(0) and pj.Status(fit.status[0]) is pj.Status.CONVERGED
+    for bad in ("a", np.float64(1.5)):
+        with pytest.raises(ValueError, match="not a valid Flag"):
+            pj.Flag(bad)
+
+
+def test_host_predictions_say_what_to_do_inside_jit(rng):
+    scores, labels = problem(rng, 40)
+    by_segment = pj.fit_segments(scores, labels, np.arange(40) % 2)
+    by_class = pj.fit_one_vs_rest(np.stack([scores, -scores], 1), labels)
+    for predict, argument in (
+        (lambda f: by_segment.predict_proba(f, np.zeros(40, int)), scores),
+        (lambda ids: by_segment.predict_proba(scores, ids), np.zeros(40, int)),
+        (by_class.predict_proba, np.zeros((3, 2))),
+    ):
+        with pytest.raises(ValueError, match="got a traced"):
+            jax.jit(predict)(argument)
+    assert jax.jit(by_segment.fit.sigmoid.predict_proba)(np.zeros((2, 5))).shape == (2, 5)

@@ -6,6 +6,7 @@ from reference import problem
 
 import platt_jax as pj
 from platt_jax import Flag, Options, Status
+from platt_jax.ids import read
 from platt_jax.segments import locate, numbered
 
 IDS = {
@@ -21,13 +22,15 @@ IDS = {
     "text": np.array(["b", "a", "b", "ä", "a", "b"]),
     "objects of text": np.array(["b", "a", "b", "ccc", "a", "b"], object),
     "mixed objects": np.array(["b", 1, "b", ("t", 2), 1, "b"], object),
+    "bytes": np.array([b"b", b"a", b"b", b"ccc", b"a", b"b"]),
+    "long text": np.array(["b" * 30, "a" * 30, "b" * 30, "Ω" * 9, "a" * 30, "b" * 30]),
     "dates": np.array(["2020-01-02", "2020-01-01"] * 3, "datetime64[D]"),
 }
 
 
 @pytest.mark.parametrize("ids", IDS.values(), ids=IDS.keys())
 def test_number_and_locate(ids):
-    rows = numbered(ids)
+    rows = numbered(read(ids))
     numbers = rows.of(slice(None))
     assert numbers.min() >= 0 and numbers.max() < rows.numbers
     np.testing.assert_array_equal(rows.of(slice(2, 4)), numbers[2:4])
@@ -37,16 +40,16 @@ def test_number_and_locate(ids):
     assert len(set(keys.tolist())) == len(keys) == len(set(ids.tolist()))
     if keys.dtype != object:
         assert (np.sort(keys) == keys).all() and keys.dtype.kind in ids.dtype.kind + "U"
-    np.testing.assert_array_equal(locate(keys, ids), codes)
-    np.testing.assert_array_equal(locate(keys[1:], ids), codes - 1)
+    np.testing.assert_array_equal(locate(keys, read(ids)), codes)
+    np.testing.assert_array_equal(locate(keys[1:], read(ids)), codes - 1)
 
 
 def test_ids_that_are_none():
     for bad in (np.array([1.0, np.nan]), np.array(["a", np.nan], object)):
         with pytest.raises(ValueError, match="segments: expected ids, got NaN at row 1"):
-            numbered(bad)
+            read(bad)
     with pytest.raises(ValueError, match="segments: expected hashable ids"):
-        numbered(np.array([{}, {}], object))
+        read(np.array([{}, {}], object))
     with pytest.raises(ValueError, match="segments: expected ids of the kind of"):
         locate(np.array(["1", "2"]), np.array([1, 2]))
 

@@ -1,0 +1,74 @@
+"""Ids that are Python objects, as text in a file: JSON, with names for types that JSON lacks."""
+
+import datetime as dt
+import json
+import uuid
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+
+# By the name that stands for it: the type, what writes it as text, and what reads that.
+_TYPES: dict[str, tuple] = {
+    "bytes": (bytes, bytes.hex, bytes.fromhex),
+    "date": (dt.date, dt.date.isoformat, dt.date.fromisoformat),
+    "datetime": (dt.datetime, dt.datetime.isoformat, dt.datetime.fromisoformat),
+    "Decimal": (Decimal, str, Decimal),
+    "UUID": (uuid.UUID, str, uuid.UUID),
+}
+
+
+def to_text(objects: np.ndarray) -> np.ndarray:
+    """Objects (K,) as text (K,).
+
+    Raises:
+        TypeError: one is of another type.
+    """
+    return np.array([_write(value) for value in objects.tolist()], str)
+
+
+def from_text(text: np.ndarray) -> np.ndarray:
+    """The objects that `to_text` wrote.
+
+    Raises:
+        Exception: it did not write these; of which class depends on where that shows.
+    """
+    objects = np.empty(len(text), object)
+    objects[:] = [_read(one) for one in text.tolist()]
+    return objects
+
+
+def is_kept(value) -> bool:
+    """Whether a value comes back from text as it was."""
+    try:
+        return _read(_write(value)) == value
+    except (TypeError, ValueError, RecursionError):
+        return False
+
+
+def _write(value) -> str:
+    return json.dumps(_to_json(value))
+
+
+def _read(text):
+    return _from_json(json.loads(text))
+
+
+def _to_json(value) -> Any:
+    if isinstance(value, tuple):
+        return [_to_json(part) for part in value]
+    for name, (type_, write, _) in _TYPES.items():
+        if type(value) is type_:
+            return {name: write(value)}
+    if isinstance(value, str | int | float):
+        return value
+    raise TypeError(f"no text for a {type(value).__name__}")
+
+
+def _from_json(value):
+    if isinstance(value, list):
+        return tuple(_from_json(part) for part in value)
+    if isinstance(value, dict):
+        ((name, text),) = value.items()
+        return _TYPES[name][2](text)
+    return value
