@@ -1,21 +1,29 @@
 """Beta scaling: Beta distributed memberships, made Beta distributed probabilities."""
 
-import math
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, NamedTuple
 
 import jax
 import numpy as np
-from scipy.special import betainc, betaincinv
+from scipy.optimize import minimize_scalar
+from scipy.special import betainc, betaincinv, betaln
 
 from platt_jax.calibrators import expit
 from platt_jax.objective import Array
 from platt_jax.scalers.base import Fitted, Scaler, along_rows, mean_target, require
+from platt_jax.threads import in_order
 
 # The sizes alpha_2 + beta_2 that are tried, before the best of them is refined.
-_SIZES = np.geomspace(0.1, 1e4, 26)
-_REFINEMENTS = 35
-_GOLDEN = (math.sqrt(5) - 1) / 2
+_LOG_SIZES = np.log(np.geomspace(0.1, 1e4, 26))
+
+# Groups of neighbouring ranks that tell near which sizes an error has its minima.
+_GROUPS = 64
+
+# Newton's method on the logarithm of the size: differences are taken over this much of it, no step
+# is longer than the grid's, and after one as short as this what is left is rounding.
+_DIFFERENCE = 3e-5
+_LONGEST_STEP = 0.5
+_SHORTEST_STEP = 1e-5
 
 # Memberships vary if their variance has this share of the most it could be.
 _LEAST_SHARE = 1e-10
@@ -81,7 +89,7 @@ class BetaScaling(Scaler[FittedBetaScaling]):
       of class 0, for the others; it jumps at 0. form="binary" (Beta-2) has one curve for all rows,
       with the share of class 1 for its mean; it does not descend.
 
-    SciPy computes the Beta functions, in float64, for all problems together.
+    SciPy computes the Beta functions, in float64, which takes nearly all of the time.
 
     One class or constant scores: flat; likewise a predicted class whose rows are all right, all
     wrong or all of one score, by the targets of these rows alone, and 1/2 if it has no rows.
@@ -101,18 +109,22 @@ class BetaScaling(Scaler[FittedBetaScaling]):
         require(self, "form", self.form in ("binary", "predicted"), '"binary" or "predicted"')
 
     def _fit_batch(self, rows):
-        f, y, w = rows
-        dtype, w = f.dtype, w.astype(np.float64)
-        if self.form == "binary":
-            curves = [_fit_curve(_membership(f), y, w)]
-        else:
-            above = f > 0
-            curves = [
-                _fit_curve(_membership(f), y, np.where(above, w, 0)),
-                _fit_curve(_membership(-f), ~y, np.where(above, 0, w)),
-            ]
-        leaves = (np.stack(leaf, axis=-1).astype(dtype) for leaf in zip(*curves, strict=True))
+        curves = list(in_order(self._curves, zip(*rows, strict=True)))
+        leaves = np.moveaxis(np.array(curves, rows.scores.dtype), -1, 0)
         return FittedBetaScaling(BetaCurve(*leaves), self.form)
+
+    def _curves(self, rows) -> list["BetaCurve"]:
+        """The curves of one problem."""
+        f, y, w = rows
+        w = w.astype(np.float64)
+        if self.form == "binary":
+            return [_fit_curve(_membership(f), y, w)]
+        above = f > 0
+        below = ~above
+        return [
+            _fit_curve(_membership(f[above]), y[above], w[above]),
+            _fit_curve(_membership(-f[below]), ~y[below], w[below]),
+        ]
 
 
 def _membership(f):
@@ -121,30 +133,24 @@ def _membership(f):
 
 
 def _fit_curve(member, right, w) -> BetaCurve:
-    """The curves of K problems, from memberships, whether they are right, and weights (K, N)."""
-    n_right, n = (w * right).sum(axis=1), w.sum(axis=1)
-    some = n > 0
-    total, n_wrong = np.where(some, n, 1), np.where(some, n - n_right, 1)
-    mean = (w * member).sum(axis=1) / total
-    variance = (w * (member - mean[:, None]) ** 2).sum(axis=1) / total
+    """The curve of rows (N,), of their memberships, whether these are right, and weights."""
+    n_right, n = w[right].sum(), w.sum()
+    if n == 0:
+        return _curve(0, 0, 0.5)
+    mean = (w * member).sum() / n
+    variance = (w * (member - mean) ** 2).sum() / n
     most = mean * (1 - mean)
-    curved = (variance > _LEAST_SHARE * most) & (n_right > 0) & (n_right < n)
-    flat = np.where(some, mean_target(n_right, n_wrong), 0.5)
-    member_size = np.maximum(most / np.where(curved, variance, 1) - 1, _SMALLEST)
-    curve = BetaCurve(
-        member_mean=mean,
-        member_size=np.where(curved, member_size, 0),
-        performance=np.where(curved, n_right / total, flat),
-        size=np.ones_like(n),
-    )
-    over_rows = _over_rows(curve)
-    ranks = _ranks(member, over_rows)
+    if not (variance > _LEAST_SHARE * most and 0 < n_right < n):
+        return _curve(mean, 0, mean_target(n_right, n - n_right))
+    curve = _curve(mean, max(most / variance - 1, _SMALLEST), n_right / n)
+    ranks, which = np.unique(_ranks(member, curve), return_inverse=True)
+    weight = np.bincount(which, w)
+    share = np.bincount(which, w * right) / weight
+    return curve._replace(size=np.exp(_best_log_size(curve, ranks, share, weight)))
 
-    def error(log_size):
-        p = _scale(ranks, over_rows, np.exp(log_size)[:, None])
-        return (w * (p - right) ** 2).sum(axis=1)
 
-    return curve._replace(size=np.where(curved, np.exp(_least(error, len(n))), 1))
+def _curve(member_mean, member_size, performance):
+    return BetaCurve(*np.array([member_mean, member_size, performance, 1.0]))
 
 
 def _over_rows(curve):
@@ -160,23 +166,66 @@ def _ranks(member, curve):
 
 def _scale(ranks, curve, size):
     """Q(ranks), or the performance where the curve is flat."""
-    p = betaincinv(curve.performance * size, (1 - curve.performance) * size, ranks)
+    p = _quantile(curve.performance * size, (1 - curve.performance) * size, ranks)
     return np.where(curve.member_size > 0, p, curve.performance)
 
 
-def _least(error, problems):
-    """Where the errors of K problems are least: the best of a grid, then golden section."""
-    grid = np.log(_SIZES)
-    errors = np.stack([error(np.full(problems, point)) for point in grid])
-    best = errors.argmin(axis=0)
-    low, high = grid[np.maximum(best - 1, 0)], grid[np.minimum(best + 1, len(grid) - 1)]
-    left, right = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
-    at_left, at_right = error(left), error(right)
-    for _ in range(_REFINEMENTS):
-        below = at_left < at_right
-        low, high = np.where(below, low, left), np.where(below, right, high)
-        new = np.where(below, high - _GOLDEN * (high - low), low + _GOLDEN * (high - low))
-        at_new = error(new)
-        left, right = np.where(below, new, right), np.where(below, left, new)
-        at_left, at_right = np.where(below, at_new, at_right), np.where(below, at_left, at_new)
-    return (low + high) / 2
+def _quantile(alpha, beta, ranks):
+    """The Beta quantile function; SciPy's is NaN for some ranks in the lower tail."""
+    p = betaincinv(alpha, beta, ranks)
+    lost = np.isnan(p) & (ranks > 0)
+    if not lost.any():
+        return p
+    alpha, beta, ranks = (np.broadcast_to(x, p.shape)[lost] for x in (alpha, beta, ranks))
+    # There p < 1e-13: the first term of the distribution function's series in p is all of it.
+    p[lost] = np.exp((np.log(ranks) + np.log(alpha) + betaln(alpha, beta)) / alpha)
+    return p
+
+
+def _best_log_size(curve, ranks, share, weight):
+    """Where the squared error is least, from distinct ascending ranks, their shares and weights."""
+
+    def error_of(ranks, share, weight):
+        def error(log_size):
+            p = _scale(ranks, curve, np.exp(log_size))
+            return (weight * (p - share) ** 2).sum()
+
+        return error
+
+    starts = np.unique(np.linspace(0, len(ranks), _GROUPS, endpoint=False).astype(int))
+    total, sum_share, sum_rank = (
+        np.add.reduceat(x, starts) for x in (weight, weight * share, weight * ranks)
+    )
+    coarse = error_of(sum_rank / total, sum_share / total, total)
+    error = error_of(ranks, share, weight)
+    return min(_refined(error, start) for start in _minima(coarse))[1]
+
+
+def _minima(error):
+    """The sizes, as logarithms, about which an error has its minima: often two of like depth."""
+    errors = np.array([error(log_size) for log_size in _LOG_SIZES])
+    padded = np.pad(errors, 1, constant_values=np.inf)
+    (lowest,) = np.nonzero((errors <= padded[:-2]) & (errors < padded[2:]))
+    for k in lowest:
+        bounds = np.take(_LOG_SIZES, [k - 1, k + 1], mode="clip")
+        coarsely = {"xatol": 1e-3}
+        yield minimize_scalar(error, bounds=bounds, method="bounded", options=coarsely).x
+
+
+def _refined(error, start):
+    """The minimum of an error next to a logarithm of the size, and that logarithm."""
+    at, lowest, step = start, np.inf, 0.0
+    while True:
+        below, here, above = (error(at + step + h) for h in (-_DIFFERENCE, 0, _DIFFERENCE))
+        if here < lowest:
+            at, lowest = at + step, here
+            slope = (above - below) / (2 * _DIFFERENCE)
+            curvature = (above - 2 * here + below) / _DIFFERENCE**2
+            step = -slope / curvature if curvature > 0 else -np.sign(slope)
+            step = np.clip(step, -_LONGEST_STEP, _LONGEST_STEP)
+        else:
+            step = step / 2
+        end = np.clip(at + step, *_LOG_SIZES[[0, -1]])
+        step = end - at
+        if abs(step) < _SHORTEST_STEP:
+            return lowest, end
