@@ -2,6 +2,7 @@
 
 import math
 
+import mpmath
 import numpy as np
 import pytest
 from reference import optimum
@@ -396,3 +397,24 @@ def test_small_pvalues_are_those_of_scipy():
     test = metrics.spiegelhalter([[1]], unlikely, weights=n)
     exactly(test.pvalue, 2 * stats.norm.sf(test.statistic), rtol=1e-10)
     assert test.pvalue.min() < 1e-300
+
+
+@pytest.mark.parametrize("groups", [1, 2, 3, 10, 99, 1000, 1480, 1481, 2500, 5000])
+@pytest.mark.parametrize("excess", [0.98, 1.0, 1.1, 1.5])
+def test_pvalues_of_any_number_of_groups(groups, excess):
+    """chi2 is some excess times df: from far above 1/2 to 1e-100 and less."""
+    proba = 0.5 + 1e-7 * np.arange(groups)
+    test = metrics.hosmer_lemeshow(
+        np.arange(groups) % 2, proba, weights=np.full(groups, excess), n_bins=groups
+    )
+    assert test.df == groups
+    exactly(test.statistic, excess * groups, rtol=1e-2)
+    with mpmath.workdps(30):
+        half = mpmath.mpf(float(test.statistic)) / 2
+        expected = float(mpmath.gammainc(mpmath.mpf(groups) / 2, half, regularized=True))
+    exactly(test.pvalue, expected, rtol=1e-11)
+
+
+def test_pvalue_of_a_huge_statistic_is_0():
+    test = metrics.hosmer_lemeshow([[1], [1]], [[1e-300], [0.5]], weights=[[1], [1e6]], n_bins=1)
+    assert np.all(test.statistic > 1e5) and np.all(test.pvalue == 0)
