@@ -123,8 +123,8 @@ def fit_segments(
     scores = checks.scores(scores)
     if scores.ndim != 1:
         raise ValueError(
-            f"scores: expected a flat array (N,), got shape {scores.shape}; of a column vector take "
-            "scores.ravel()"
+            f"scores: expected a flat array (N,), got shape {scores.shape}; "
+            "of a column vector take scores.ravel()"
         )
     labels = checks.broadcast(checks.labels(labels), scores.shape, "labels")
     weights = checks.broadcast(checks.weights(weights, scores.dtype), scores.shape, "weights")
