@@ -29,9 +29,9 @@ class Packed:
         grouped = at if np.all(self._order[:-1] < self._order[1:]) else at.only(self._order)
         columns = (grouped.scores, grouped.labels, grouped.weights)
 
-        def rows(problems: slice, part: slice, length: int):
+        def rows(problems: slice, part: slice, space: packing.Space):
             mine = slice(grouped.offsets[problems.start], grouped.offsets[problems.stop])
-            return packing.flat([None if x is None else x[mine][part] for x in columns], length)
+            return packing.flat([None if x is None else x[mine][part] for x in columns], space)
 
         tall_ones = int(np.sum(sizes > layout.TALLEST))
         chunks = list(layout.chunks(sizes, tall_ones))
@@ -44,7 +44,7 @@ class Packed:
             self._chunks = [
                 jax.device_put(
                     (
-                        *rows(chunk.problems, slice(None), chunk.capacity),
+                        *rows(chunk.problems, slice(None), packing.Space(chunk.capacity)),
                         chunk.where(),
                     )
                 )

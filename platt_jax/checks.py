@@ -204,7 +204,7 @@ def traced_arrays(scores_in, labels_in, weights_in):
     if f.ndim == 0 or f.size == 0:
         raise ValueError(f"scores: expected (..., N) with rows to fit, got shape {f.shape}")
     if isinstance(labels_in, jax.core.Tracer):
-        y = (labels_in > 0).astype(jnp.int8)
+        y = (labels_in > jnp.zeros((), labels_in.dtype)).astype(jnp.int8)
         if jnp.issubdtype(labels_in.dtype, jnp.floating):
             y = jnp.where(jnp.isfinite(labels_in), y, jnp.int8(BAD_LABEL))
     else:

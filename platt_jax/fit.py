@@ -1,6 +1,5 @@
 """The three fits: check what came, say whose rows are whose, run, report."""
 
-import warnings
 from dataclasses import replace
 
 import jax
@@ -8,6 +7,7 @@ import numpy as np
 
 from platt_jax import checks, ids, packing, summaries
 from platt_jax.calibrators import Fit, OneVsRestCalibrator, SegmentCalibrator, problem_names
+from platt_jax.caller import Caller
 from platt_jax.grouping import GroupedRows
 from platt_jax.objective import GaussianPrior
 from platt_jax.options import Options
@@ -59,27 +59,28 @@ def fit(
         >>> round(float(one.A), 6), round(float(one.B), 6)
         (-0.202614, 0.652367)
     """
+    caller = Caller()
     scores = checks.scores(scores)
     labels = checks.broadcast(checks.labels(labels), scores.shape, "labels")
     weights = checks.broadcast(checks.weights(weights, scores.dtype), scores.shape, "weights")
     batch = scores.shape[:-1]
     if (doubt := checks.doubtful_shape(scores, labels)) is not None:
-        warnings.warn(doubt, RuntimeWarning, stacklevel=2)
+        caller.warn(doubt)
     prior = _flat_prior(prior, batch, scores.dtype)
 
-    def take(problems, part, length):
+    def take(problems, part, space):
         which = problems
         if len(batch) != 1:
             which = np.unravel_index(np.arange(problems.start, problems.stop), batch or (1,))
             which = which if batch else ()
         columns = scores, labels, weights
         mine = (None if x is None else x[..., part][which].reshape(-1) for x in columns)
-        return packing.flat(mine, length)
+        return packing.flat(mine, space)
 
     sizes = np.broadcast_to(scores.shape[-1], int(np.prod(batch)))
-    flat = fit_problems(sizes, take, scores.dtype, prior, options, progress)
+    flat = fit_problems(sizes, take, scores.dtype, prior, options, progress, caller)
     result = jax.tree.map(lambda x: x.reshape(batch + x.shape[1:]), flat)
-    _report_non_finite(flat, options, "problems", problem_names(batch))
+    _report_non_finite(flat, options, "problems", problem_names(batch), caller)
     return result
 
 
@@ -120,6 +121,7 @@ def fit_segments(
         >>> calibrator.predict_proba([0.5, 0.5], ["a", "unseen"]).shape
         (2,)
     """
+    caller = Caller()
     scores = checks.scores(scores)
     if scores.ndim != 1:
         raise ValueError(
@@ -139,8 +141,8 @@ def fit_segments(
     keys = grouped.keys
     prior = _flat_prior(prior, (len(keys),), scores.dtype)
 
-    def take_any(_, part, length):
-        return grouped.all(part, length)
+    def take_any(_, part, space):
+        return grouped.all(part, space.length)
 
     if prior is not None:
         prior = GaussianPrior(*(leaf[grouped.tallest_first] for leaf in prior))
@@ -149,7 +151,7 @@ def fit_segments(
         # Gaps between the segments are omitted, too.
         everything = np.array([grouped.length])
         return fit_problems(
-            everything, take_any, dtype, shared, omitting, progress=False, loss=False
+            everything, take_any, dtype, shared, omitting, False, caller, loss=False
         )
 
     def fit_each():
@@ -160,11 +162,12 @@ def fit_segments(
             prior,
             options,
             progress,
+            caller,
             places=grouped.tallest_first,
         )
 
     pooled, each = beside(fit_all, fit_each)
-    _report_non_finite(each, options, "segments", keys)
+    _report_non_finite(each, options, "segments", keys, caller)
 
     return SegmentCalibrator(keys, each, jax.tree.map(lambda x: x[0, ...], pooled.sigmoid))
 
@@ -204,6 +207,7 @@ def fit_one_vs_rest(
         >>> fit_one_vs_rest(scores, ["cat", "dog", "cat"]).predict_proba(scores).shape
         (3, 2)
     """
+    caller = Caller()
     scores = checks.scores(scores)
     if scores.ndim != 2:
         raise ValueError(
@@ -221,14 +225,14 @@ def fit_one_vs_rest(
     prior = _flat_prior(prior, columns.shape[:1], scores.dtype)
     classes, is_class = checks.classes_and_membership(classes, labels, scores.shape)
 
-    def take(problems, part, length):
+    def take(problems, part, space):
         w = None if weights is None else weights[problems, part].reshape(-1)
         mine = columns[problems, part].reshape(-1), is_class(problems, part).reshape(-1), w
-        return packing.flat(mine, length)
+        return packing.flat(mine, space)
 
     sizes = np.broadcast_to(columns.shape[1], len(columns))
-    each = fit_problems(sizes, take, scores.dtype, prior, options, progress)
-    _report_non_finite(each, options, "classes", classes)
+    each = fit_problems(sizes, take, scores.dtype, prior, options, progress, caller)
+    _report_non_finite(each, options, "classes", classes, caller)
     return OneVsRestCalibrator(classes, each)
 
 
@@ -247,7 +251,7 @@ def _shared_prior(prior):
     return prior if np.ndim(prior.mean) == 1 and np.ndim(prior.precision) == 2 else None
 
 
-def _report_non_finite(result, options, kind, names):
+def _report_non_finite(result, options, kind, names, caller):
     bad = np.flatnonzero(result.status == Status.NON_FINITE)
     if not len(bad):
         return
@@ -257,8 +261,6 @@ def _report_non_finite(result, options, kind, names):
     )
     if options.non_finite == "raise":
         raise ValueError(f"scores, labels, weights: expected finite values, found {what}")
-    warnings.warn(
-        f'{what}: their A and B are NaN. Options(non_finite="omit") fits them without these rows',
-        RuntimeWarning,
-        stacklevel=3,
+    caller.warn(
+        f'{what}: their A and B are NaN. Options(non_finite="omit") fits them without these rows'
     )

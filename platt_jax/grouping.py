@@ -14,7 +14,7 @@ from jax import lax
 
 from platt_jax import layout, loops, packing, tiles
 from platt_jax.segments import Numbered
-from platt_jax.threads import cores, in_order, pieces
+from platt_jax.threads import cores, in_order, pieces, run_programs
 
 # Fewer rows are sorted by NumPy, before the loop could be compiled.
 _MANY = 1 << 16
@@ -35,6 +35,9 @@ class GroupedRows:
 
     def __init__(self, segments: Numbered, columns):
         """Columns are scores (N,), labels, and weights or None."""
+        run_programs(lambda: self._group(segments, columns), x64=True)
+
+    def _group(self, segments, columns):
         # A stretch for each core; fewer, if they were short beside their tables of next places. Two
         # cores with neighbouring pieces would write to the same lines of memory, and wait.
         total = len(segments.ids)
@@ -87,16 +90,16 @@ class GroupedRows:
         first = part.start or 0
         return self._three([x[first : first + length] for x in self._columns])
 
-    def take(self, problems: slice, part: slice, length: int) -> tuple:
-        """The rows of some segments, or part of those of one, at this length.
+    def take(self, problems: slice, part: slice, space: packing.Space) -> tuple:
+        """The rows of some segments, or part of those of one, in arrays of the space's length.
 
         As they lie, if there is no gap between them. What follows them is anything.
         """
         starts, sizes = self._starts[problems], self.sizes[problems]
         if starts[-1] + sizes[-1] - starts[0] == np.sum(sizes):
-            return self.all(slice(starts[0] + (part.start or 0), None), length)
+            return self.all(slice(starts[0] + (part.start or 0), None), space.length)
         rows = np.repeat(starts - (np.cumsum(sizes) - sizes), sizes) + np.arange(np.sum(sizes))
-        return packing.flat(self._three([x[rows] for x in self._columns]), length)
+        return packing.flat(self._three([x[rows] for x in self._columns]), space)
 
     @staticmethod
     def _three(columns):
@@ -135,8 +138,7 @@ def _places(segments, stretch, next_places):
         rows = piece.stop - piece.start
         if by_loop:
             segments.of(piece, out=numbers[:rows])
-            with jax.enable_x64(True):
-                places, next_places = _places_by_loop(numbers, next_places, np.int32(rows))
+            places, next_places = _places_by_loop(numbers, next_places, np.int32(rows))
             places = np.asarray(places)[:rows]
         else:
             places, next_places = _places_by_sort(segments.of(piece), next_places)

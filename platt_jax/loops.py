@@ -17,8 +17,23 @@ _TRIED = (0, 8), (0, 13)
 
 def at_hand() -> bool:
     """Whether the default device is a CPU, and jaxlib one of those on which this was tried."""
-    version = tuple(int(part) for part in jaxlib.__version__.split(".")[:2])
-    return _platform() == "cpu" and _TRIED[0] <= version < _TRIED[1]
+    return _platform() == "cpu" and is_tried(jaxlib.__version__)
+
+
+def is_tried(version: str) -> bool:
+    """Whether this was tried on that version of jaxlib."""
+    return _TRIED[0] <= tuple(int(part) for part in version.split(".")[:2]) < _TRIED[1]
+
+
+def missing() -> str | None:
+    """What to tell of a CPU that goes without this, which takes about twice as long."""
+    if _platform() != "cpu" or is_tried(jaxlib.__version__):
+        return None
+    first, end = (".".join(map(str, version)) for version in _TRIED)
+    return (
+        f"jaxlib {jaxlib.__version__}: on CPUs platt_jax is about twice as fast with a jaxlib from "
+        f"{first} on and before {end}; results are as good with this one"
+    )
 
 
 def _platform() -> str:

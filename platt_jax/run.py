@@ -1,31 +1,39 @@
 """Problems through the compiled program, chunk by chunk."""
 
-import warnings
 from collections.abc import Callable
 from functools import partial
 
 import jax
 import numpy as np
 
-from platt_jax import checks, layout, packing, slices, tiles
+from platt_jax import checks, layout, loops, packing, slices, tiles
 from platt_jax.calibrators import Fit
+from platt_jax.caller import Caller
 from platt_jax.layout import Places, Ranges
 from platt_jax.objective import GaussianPrior
 from platt_jax.options import Options
 from platt_jax.solve import solve_rows
 from platt_jax.tall import fit_tall, slabs_of
-from platt_jax.threads import in_order
+from platt_jax.threads import in_order, run_programs
 
-# Given a slice of the problems, which rows of each, and a length: these rows end to end in arrays
-# of that length, scores, labels, and weights or None. What follows them may be anything.
-TakeRows = Callable[[slice, slice, int], tuple[np.ndarray, np.ndarray, np.ndarray | None]]
+# Given a slice of the problems, which rows of each, and a space: these rows end to end in arrays of
+# its length, scores, labels, and weights or None. What follows them may be anything.
+TakeRows = Callable[[slice, slice, packing.Space], tuple[np.ndarray, np.ndarray, np.ndarray | None]]
 _ALL = slice(None)
 
 _TOO_SMALL = "the device's memory is too small for this fit"
 
 
 def fit_problems(
-    sizes: np.ndarray, take: TakeRows, dtype, prior, options, progress, places=None, loss=True
+    sizes: np.ndarray,
+    take: TakeRows,
+    dtype,
+    prior,
+    options,
+    progress,
+    caller: Caller,
+    places=None,
+    loss=True,
 ) -> Fit:
     """Fit K problems.
 
@@ -36,6 +44,7 @@ def fit_problems(
         prior: None, or with mean (K, 2) and precision (K, 2, 2).
         options: how to fit.
         progress: show a progress bar.
+        caller: is warned of what makes the fit slower.
         places: (K,) where each goes in the result; None for as they come.
         loss: whether the loss is wanted. If not, that of problems that fit no chunk is NaN: it
             takes a pass.
@@ -48,35 +57,30 @@ def fit_problems(
             of a problem that fits no chunk.
     """
     options = checks.options(options).with_tol(dtype)
-    _let_malloc_keep_memory()
+    if (slower := loops.missing()) is not None:
+        caller.warn_once(slower)
 
     def fit_chunk(chunk):
-        return _fit_chunk(chunk, take(chunk.problems, _ALL, chunk.capacity), prior, options)
+        space = packing.Space(chunk.capacity, reused=True)
+        return _fit_chunk(chunk, take(chunk.problems, _ALL, space), prior, options)
 
-    results = _Results(len(sizes), places)
-    most = layout.LARGEST
-    with _progress_bar(len(sizes), progress) as bar, jax.enable_x64(dtype == np.float64):
-        for i in range(int(np.sum(sizes > layout.TALLEST))):
-            bar.update(results.add(_fit_tall(i, sizes[i], take, prior, options, loss)))
-        while results.count < len(sizes):
-            try:
-                for fitted in in_order(fit_chunk, layout.chunks(sizes, results.count, most)):
-                    bar.update(results.add(fitted))
-            except jax.errors.JaxRuntimeError as error:
-                if not _is_want_of_memory(error):
-                    raise
-                most = _smaller_chunks(most, error)
-    return results.fit
+    def fit_all():
+        results = _Results(len(sizes), places)
+        most = layout.LARGEST
+        with _progress_bar(len(sizes), progress) as bar:
+            for i in range(int(np.sum(sizes > layout.TALLEST))):
+                bar.update(results.add(_fit_tall(i, sizes[i], take, prior, options, loss)))
+            while results.count < len(sizes):
+                try:
+                    for fitted in in_order(fit_chunk, layout.chunks(sizes, results.count, most)):
+                        bar.update(results.add(fitted))
+                except jax.errors.JaxRuntimeError as error:
+                    if not _is_want_of_memory(error):
+                        raise
+                    most = _smaller_chunks(most, error, caller)
+        return results.fit
 
-
-def _let_malloc_keep_memory():
-    """Let the next chunk find the memory of the last one.
-
-    glibc gives freed memory back, to be faulted in again, when more than twice the largest block
-    lies idle that it has seen freed: twice what a chunk needs is too little for three of them. It
-    learns from blocks of up to 32 MiB; one that nobody writes to takes no memory.
-    """
-    np.empty(30 << 20, np.uint8)
+    return run_programs(fit_all, x64=dtype == np.float64)
 
 
 class _Results:
@@ -108,7 +112,7 @@ def _items(x):
     return x.reshape(len(x), -1).view(kind)[:, 0]
 
 
-def _smaller_chunks(rows, error) -> int:
+def _smaller_chunks(rows, error, caller) -> int:
     """The size to go on with after this error.
 
     Raises:
@@ -118,11 +122,7 @@ def _smaller_chunks(rows, error) -> int:
     if smaller is None:
         raise MemoryError(_TOO_SMALL) from error
     if rows == layout.LARGEST:
-        warnings.warn(
-            "the device's memory ran out: going on with smaller chunks, which takes longer",
-            RuntimeWarning,
-            stacklevel=4,
-        )
+        caller.warn("the device's memory ran out: going on with smaller chunks, which takes longer")
     return smaller
 
 

@@ -8,6 +8,7 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import AxisType, NamedSharding, PartitionSpec, auto_axes
 
 from platt_jax import checks, objective, packing
 from platt_jax import frame as frames
@@ -65,7 +66,25 @@ def solve(
     options = checks.options(options)
     scores, labels, weights = checks.traced_arrays(scores, labels, weights)
     prior = checks.prior(prior, scores.shape[:-1], scores.dtype)
-    return _solve_dense(scores, labels, weights, prior, options.with_tol(scores.dtype))
+    run = partial(_solve_dense, options=options.with_tol(scores.dtype))
+    return _over_explicit_axes(run, scores)(scores, labels, weights, prior)
+
+
+def _over_explicit_axes(run, scores):
+    """The function, where the mesh of the scores has explicit axes: there the compiler shards it.
+
+    Its results are sharded as the problems are.
+    """
+    mesh, spec = jax.typeof(scores).sharding.mesh, jax.typeof(scores).sharding.spec
+    explicit = [
+        name
+        for name, kind in zip(mesh.axis_names, mesh.axis_types, strict=True)
+        if kind is AxisType.Explicit
+    ]
+    if not explicit:
+        return run
+    of_problems = NamedSharding(mesh, PartitionSpec(*spec[:-1]))
+    return auto_axes(run, axes=tuple(explicit), out_sharding=of_problems)
 
 
 @partial(jax.jit, static_argnames="options")

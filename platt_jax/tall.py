@@ -25,17 +25,17 @@ from platt_jax.threads import in_order
 _GREATEST = {"bad", "high_pos", "high_neg"}
 
 
-def slabs_of(size: int, take: Callable[[slice, int], tuple]) -> Iterator[tuple]:
+def slabs_of(size: int, take: Callable[[slice, packing.Space], tuple]) -> Iterator[tuple]:
     """A problem of so many rows as slabs, each with the number of rows in it.
 
     Args:
         size: how many rows the problem has.
-        take: gives scores, labels and weights (or None) of a slice of them, in arrays of a length.
+        take: gives scores, labels and weights (or None) of a slice of them, in a space.
     """
     length = layout.slab_length(size)
     for first in range(0, size, length):
         last = min(first + length, size)
-        yield *take(slice(first, last), layout.SLAB), np.int32(last - first)
+        yield *take(slice(first, last), packing.Space(layout.SLAB)), np.int32(last - first)
 
 
 def fit_tall(

@@ -6,14 +6,17 @@ programs keep the other cores busy.
 """
 
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
+from contextlib import ExitStack
 from functools import cache
 from itertools import chain, islice
 from typing import Any, TypeVar
 
 import jax
+import numpy as np
 
 
 def cores() -> int:
@@ -27,8 +30,50 @@ def cores() -> int:
 _AT_ONCE = max(3, 1 + cores())
 _PIECE = 1 << 18
 
+# Settings that people debug their own programs with, and what ours need: padding is NaN, rows go to
+# the device and results come back.
+_SETTINGS_TO_DEBUG: dict[str, tuple] = {
+    "jax_disable_jit": (jax.disable_jit, False),
+    "jax_debug_nans": (jax.debug_nans, False),
+    "jax_debug_infs": (jax.debug_infs, False),
+    "jax_transfer_guard_host_to_device": (jax.transfer_guard_host_to_device, "allow"),
+    "jax_transfer_guard_device_to_device": (jax.transfer_guard_device_to_device, "allow"),
+    "jax_transfer_guard_device_to_host": (jax.transfer_guard_device_to_host, "allow"),
+}
+
 Item = TypeVar("Item")
 Made = TypeVar("Made")
+
+
+def run_programs(work: Callable[[], Made], x64: bool) -> Made:
+    """What the work returns, which runs compiled programs on concrete arrays.
+
+    They are compiled, whatever the user debugs with. Inside a function that the user has JAX trace
+    the work goes to another thread, where nothing is traced: the programs would become part of the
+    user's.
+
+    Args:
+        work: called once.
+        x64: whether it finds 64-bit types switched on.
+    """
+    with ExitStack() as settings:
+        _enter_own_settings(settings, x64)
+        if not isinstance(_identity(_CONCRETE), jax.core.Tracer):
+            return work()
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(_as_the_caller(work)).result()
+
+
+_CONCRETE = np.zeros((), np.float32)
+_identity = jax.jit(lambda x: x)
+
+
+def _enter_own_settings(settings: ExitStack, x64):
+    config: Any = jax.config  # whose attributes type checkers do not know
+    settings.enter_context(jax.enable_x64(x64))
+    for name, (setting, own) in _SETTINGS_TO_DEBUG.items():
+        if getattr(config, name) not in (None, own):
+            settings.enter_context(setting(own))
 
 
 def in_order(work: Callable[[Item], Made], items: Iterable[Item]) -> Iterator[Made]:
@@ -38,7 +83,7 @@ def in_order(work: Callable[[Item], Made], items: Iterable[Item]) -> Iterator[Ma
     An item's error is raised in its turn, and items that are not begun by then never are. All share
     the threads of the process: work that waited for more of its kind could wait for itself.
     """
-    items = iter(items)
+    items = _unless_stopped(items)
     head = list(islice(items, 2))
     if len(head) < 2:
         yield from map(work, head)
@@ -63,23 +108,49 @@ def in_order(work: Callable[[Item], Made], items: Iterable[Item]) -> Iterator[Ma
 
 
 def beside(other: Callable[[], Made], mine: Callable[[], Item]) -> tuple[Made, Item]:
-    """What both return: the other runs on a thread of its own, which may use `in_order` too."""
+    """What both return: the other runs on a thread of its own, which may use `in_order` too.
+
+    Where this thread is interrupted, the other stops at the next item of its `in_order`.
+    """
+    stop = threading.Event()
+
+    def other_unless_stopped():
+        _here.stop = stop
+        return other()
+
     with ThreadPoolExecutor(1) as thread:
         try:
-            begun = thread.submit(_as_the_caller(other))
+            begun = thread.submit(_as_the_caller(other_unless_stopped))
         except RuntimeError:  # As above.
             return other(), mine()
-        made = mine()
-        return begun.result(), made
+        try:
+            made = mine()
+            return begun.result(), made
+        finally:
+            stop.set()
+
+
+# Of a thread that another may stop: the event that tells it to.
+_here = threading.local()
+
+
+def _unless_stopped(items):
+    stop = getattr(_here, "stop", None)
+    for item in items:
+        if stop is not None and stop.is_set():
+            raise CancelledError
+        yield item
 
 
 def _as_the_caller(work):
     """The work with the present default device and 64-bit switch of JAX, on any thread."""
-    config: Any = jax.config  # whose attributes type checkers do not know
+    config: Any = jax.config  # as above
     device, x64 = config.jax_default_device, config.jax_enable_x64
 
     def as_the_caller(*arguments):
-        with jax.default_device(device), jax.enable_x64(x64):
+        with ExitStack() as settings:
+            settings.enter_context(jax.default_device(device))
+            _enter_own_settings(settings, x64)
             return work(*arguments)
 
     return as_the_caller

@@ -53,6 +53,14 @@ def test_out_of_memory_goes_on_with_smaller_chunks_and_says_so_once(first_failur
     np.testing.assert_allclose(fit.A, calm.A, rtol=1e-9)
 
 
+def test_both_fits_of_segments_warn_once_at_the_users_line(rng, failing):
+    scores, labels = (x.reshape(-1) for x in batch(rng, 60, 1_000))
+    failing(lambda call, rows: rows > ROWS_OF_A_SMALL_CHUNK, OUT_OF_MEMORY)
+    with pytest.warns(RuntimeWarning, match="smaller chunks") as said, pytest.raises(MemoryError):
+        pj.fit_segments(scores, labels, np.repeat(np.arange(60), 1_000))  # the pooled fit is large
+    assert [warning.filename for warning in said] == [__file__]
+
+
 def test_no_memory_for_the_smallest_chunk_is_an_error(rng, failing):
     scores, labels = batch(rng, 30, 1_000)
     failing(lambda call, rows: True, OUT_OF_MEMORY)

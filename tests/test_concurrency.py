@@ -1,5 +1,6 @@
 """Several threads at once, and what the library must leave alone for the sake of others."""
 
+import itertools
 import os
 import subprocess
 import sys
@@ -66,6 +67,20 @@ def test_two_fits_beside_each_other():
     for both in ((lambda: 1 / 0, lambda: 1), (lambda: 1, lambda: 1 / 0)):
         with pytest.raises(ZeroDivisionError):
             threads.beside(*both)
+
+
+def test_an_interrupt_stops_the_fit_beside_it():
+    begun = threading.Event()
+
+    def without_end():
+        return list(threads.in_order(lambda i: begun.set(), itertools.count()))
+
+    def interrupted():
+        assert begun.wait(10)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        threads.beside(without_end, interrupted)
 
 
 def test_predictions_at_once(rng):

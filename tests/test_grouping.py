@@ -7,6 +7,7 @@ import pytest
 
 from platt_jax import checks, grouping, layout, threads
 from platt_jax.grouping import GroupedRows
+from platt_jax.packing import Space
 from platt_jax.segments import Numbered
 
 EVERY = slice(None)
@@ -56,7 +57,7 @@ def test_rows_of_every_slice(numbers, low, dtype, way, rng):
             parts += [slice(0, 3), slice(2, sizes.max())]
         for part in parts:
             wanted = by_rank[ends[start] : ends[stop]][part]
-            found = rows.take(slice(start, stop), part, len(wanted) + 9)
+            found = rows.take(slice(start, stop), part, Space(len(wanted) + 9))
             for got, column in zip(found, columns, strict=True):
                 assert len(got) == len(wanted) + 9
                 np.testing.assert_array_equal(got[: len(wanted)], column[wanted])
@@ -82,7 +83,7 @@ def test_chunks_and_tall_problems_begin_where_jax_takes_them_as_they_are(way, rn
     assert tall > 0 and len(chunks) > 1
     begun = [slice(i, i + 1) for i in range(tall)] + [chunk.problems for chunk in chunks]
     for problems in begun:
-        for column in rows.take(problems, EVERY, 5):
+        for column in rows.take(problems, EVERY, Space(5)):
             assert column.ctypes.data % 64 == 0
 
 
@@ -90,7 +91,7 @@ def test_bad_labels_and_no_weights(way):
     scores, labels = np.arange(4.0), np.array([1, checks.BAD_LABEL, 0, 1], np.int8)
     segments = Numbered(np.array([1, 0, 1, 0]), 0, 2, None)
     rows = GroupedRows(segments, (scores, labels, None))
-    scores, _, weights = rows.take(slice(0, 2), EVERY, 4)
+    scores, _, weights = rows.take(slice(0, 2), EVERY, Space(4))
     np.testing.assert_array_equal(scores, [np.nan, 3, 0, 2])
     assert weights is None
 

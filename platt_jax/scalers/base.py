@@ -1,6 +1,5 @@
 """What all scalers share: checked rows, one program per batch, the report, predictions."""
 
-import warnings
 from abc import ABC, abstractmethod
 from functools import partial
 from typing import ClassVar, Generic, NamedTuple, TypeVar
@@ -11,6 +10,8 @@ import numpy as np
 
 from platt_jax import checks, objective
 from platt_jax.calibrators import problem_names
+from platt_jax.caller import Caller
+from platt_jax.threads import run_programs
 
 
 class Rows(NamedTuple):
@@ -103,8 +104,11 @@ class Scaler(ABC, Generic[F]):
 
     def _fit_batch(self, rows: Rows) -> F:
         """Fit K problems; the arrays of the result lead with (K,)."""
-        with jax.enable_x64(rows.scores.dtype == np.float64):
+
+        def fit_each():
             return jax.tree.map(np.asarray, _fit_each(rows, self))
+
+        return run_programs(fit_each, x64=rows.scores.dtype == np.float64)
 
     def _fit_one(self, f: jax.Array, y: jax.Array, w: jax.Array) -> F:
         """Fit one problem from (N,) scores, bool labels and weights; traced."""
@@ -187,9 +191,7 @@ def _report_non_finite(flat, bad, empty, batch):
     (which,) = np.nonzero(bad | lost & ~empty)
     if len(which):
         names = problem_names(batch)
-        warnings.warn(
+        Caller().warn(
             f"NaN, infinite or overflowing numbers in {len(which):,} of {len(names):,} problems, "
-            f"first in {names[which[:1]].tolist()[0]!r}: what was learnt of them is NaN",
-            RuntimeWarning,
-            stacklevel=3,
+            f"first in {names[which[:1]].tolist()[0]!r}: what was learnt of them is NaN"
         )

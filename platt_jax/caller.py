@@ -1,0 +1,46 @@
+"""Warnings that name the user's line, from however deep in this package and from any thread."""
+
+import sys
+import warnings
+from typing import ClassVar
+
+
+class Caller:
+    """The line that called this package, found when this is made."""
+
+    _told_once: ClassVar[set[str]] = set()
+
+    def __init__(self):
+        frame = sys._getframe(1)
+        while frame.f_back is not None and _is_of_this_package(frame):
+            frame = frame.f_back
+        self._file, self._line, self._globals = (
+            frame.f_code.co_filename,
+            frame.f_lineno,
+            frame.f_globals,
+        )
+        self._told: set[str] = set()
+
+    def warn_once(self, message: str):
+        """Warn there, if no call has said so in this process."""
+        if message not in self._told_once:
+            self._told_once.add(message)
+            self.warn(message)
+
+    def warn(self, message: str):
+        """Warn there; once, however often the call comes to the same message."""
+        if message in self._told:
+            return
+        self._told.add(message)
+        warnings.warn_explicit(
+            message,
+            RuntimeWarning,
+            self._file,
+            self._line,
+            module=self._globals.get("__name__"),
+            registry=self._globals.setdefault("__warningregistry__", {}),
+        )
+
+
+def _is_of_this_package(frame):
+    return frame.f_globals.get("__name__", "").partition(".")[0] == __package__
