@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import codecs
 import csv
+import io
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -20,6 +22,23 @@ Parse = Callable[[str], float | int | str]
 Column = NDArray[Any]
 
 LABELS = {"0": 0, "1": 1, "-1": -1, "+1": 1, "0.0": 0, "1.0": 1, "-1.0": -1, "false": 0, "true": 1}
+
+# The name of no file: as a target it stands for standard output.
+STDOUT = "-"
+
+# How files of other kinds begin, what they are, and what makes CSV of them. A header may begin with
+# the letters of Parquet's mark or of zip's, but not with the bytes that follow them.
+_OTHER_KINDS = (
+    (b"\x1f\x8b", "is gzip-compressed", "decompress it: gunzip -k {path}"),
+    (
+        b"PAR1\x15",
+        "is a Parquet file",
+        "convert it in Python: pandas.read_parquet('{path}').to_csv('in.csv', index=False)",
+    ),
+    (b"PK\x03\x04", "is a zip archive, or a spreadsheet", "unzip it, or export it as CSV"),
+    (b"\xff\xfe", "is UTF-16 text", "convert it: iconv -f UTF-16 -t UTF-8 {path} > utf8.csv"),
+    (b"\xfe\xff", "is UTF-16 text", "convert it: iconv -f UTF-16 -t UTF-8 {path} > utf8.csv"),
+)
 
 # Half of csv's limit for a field: a longer field fills at least one block from end to end.
 _BLOCK = 1 << 16
@@ -69,18 +88,25 @@ def read_columns(path: str, wanted: Sequence[tuple[str, Parse]]) -> list[Column]
 def copy_with_column(source: str, target: str, name: str, values: Column) -> None:
     """Write the records of `source` to `target`, each with its value as the last field.
 
+    Args:
+        source: A CSV file that `read_columns` reads.
+        target: Another file, or `STDOUT`.
+        name: The new column.
+        values: Its values, one per record.
+
     Raises:
-        CsvError: `source` has a column of this name already, is `target`, or is a pipe.
+        CsvError: `source` has a column of this name already, or is a pipe.
     """
-    if os.path.exists(target) and os.path.samefile(source, target):
-        raise CsvError(f"{target}: would overwrite the file that is being read")
     if not os.path.isfile(source):
         raise CsvError(f"{source}: is not a regular file, and has to be read twice")
     records = _records(source)
     header = _header(source, records)
     if name in header:
         raise CsvError(f"{source}: has a column {name!r} already")
-    with open(target, "w", newline="", encoding="utf-8") as file:
+    # UTF-8 whatever the terminal's encoding is, so that a pipe gets what a file would.
+    to_stdout = target == STDOUT
+    place = sys.stdout.fileno() if to_stdout else target
+    with open(place, "w", newline="", encoding="utf-8", closefd=not to_stdout) as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow([*header, name])
         rows = zip(records, values.tolist(), strict=True)
@@ -89,8 +115,12 @@ def copy_with_column(source: str, target: str, name: str, values: Column) -> Non
 
 def _records(path: str) -> Iterator[tuple[int, list[str]]]:
     """Each record, header included, and the line that it starts on; blank lines are no records."""
-    with open(path, newline="", encoding="utf-8-sig") as file:
-        reader = csv.reader(file, strict=True)
+    with open(path, "rb") as file:
+        start = file.peek(max(len(mark) for mark, _, _ in _OTHER_KINDS))
+        for mark, what, remedy in _OTHER_KINDS:
+            if start.startswith(mark):
+                raise CsvError(f"{path}: {what}, not UTF-8 text: {remedy.format(path=path)}")
+        reader = csv.reader(io.TextIOWrapper(file, "utf-8-sig", newline=""), strict=True)
         width = None
         while True:
             line = reader.line_num + 1
@@ -101,7 +131,9 @@ def _records(path: str) -> Iterator[tuple[int, list[str]]]:
             except csv.Error as error:
                 raise CsvError(f"{path}, line {line}: {error}") from error
             except UnicodeDecodeError as error:
-                raise CsvError(f"{path}: is not UTF-8 text ({error.reason})") from error
+                raise CsvError(
+                    f"{path}: is not UTF-8 text ({error.reason}): convert it, as by iconv"
+                ) from error
             if not fields:
                 continue
             if width is None:
