@@ -136,7 +136,7 @@ def _report_failures(calibrator: Fit | SegmentCalibrator) -> int:
     if not len(failed):
         return 0
     first = f", the first in segment {names[failed[0]]!r}" if names else ""
-    status = Status(statuses[failed[0]])
+    status = Status(int(statuses[failed[0]]))
     print(
         f"platt-jax: {len(failed):,} of {len(statuses):,} fits failed{first}: "
         f"{status.name}. {status.message}",
