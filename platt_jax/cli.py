@@ -105,6 +105,8 @@ def _fit(arguments: argparse.Namespace) -> int:
     if arguments.out == STDOUT:
         raise ValueError("a calibrator is a binary file: --out needs its name, got -")
     _check_files(arguments.out, arguments.file)
+    if os.path.exists(arguments.out) and not os.path.isfile(arguments.out):
+        raise ValueError(f"{arguments.out}: is no regular file, which --out has to be")
     asked: dict[str, tuple[str | None, Parse]] = {
         "score": (arguments.score, number),
         "label": (arguments.label, label),
@@ -114,6 +116,8 @@ def _fit(arguments: argparse.Namespace) -> int:
     wanted = {role: (name, parse) for role, (name, parse) in asked.items() if name is not None}
     read = read_columns(arguments.file, list(wanted.values()))
     columns = dict(zip(wanted, read, strict=True))
+    if not len(columns["score"]):
+        raise ValueError(f"{arguments.file}: has a header line, but no rows to fit")
     calibrator: Fit | SegmentCalibrator
     rows, weights = (columns["score"], columns["label"]), columns.get("weight")
     if "segment" in columns:
@@ -174,6 +178,8 @@ def _check_files(output: str, *inputs: str) -> None:
     for path in inputs:
         if path == "-":
             raise ValueError("-: standard input is not read, expected the name of a file")
+    if not output:
+        raise ValueError("--out: expected the name of a file, got ''")
     if output == STDOUT:
         written: os.stat_result | None = os.fstat(sys.stdout.fileno())
     elif os.path.isdir(output):

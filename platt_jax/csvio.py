@@ -11,6 +11,7 @@ import codecs
 import csv
 import io
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -29,16 +30,21 @@ STDOUT = "-"
 # How files of other kinds begin, what they are, and what makes CSV of them. A header may begin with
 # the letters of Parquet's mark or of zip's, but not with the bytes that follow them.
 _OTHER_KINDS = (
-    (b"\x1f\x8b", "is gzip-compressed", "decompress it: gunzip -k {path}"),
+    (rb"\x1f\x8b", "is gzip-compressed", "decompress it: gunzip -k {path}"),
     (
-        b"PAR1\x15",
+        rb"PAR1\x15",
         "is a Parquet file",
         "convert it in Python: pandas.read_parquet('{path}').to_csv('in.csv', index=False)",
     ),
-    (b"PK\x03\x04", "is a zip archive, or a spreadsheet", "unzip it, or export it as CSV"),
-    (b"\xff\xfe", "is UTF-16 text", "convert it: iconv -f UTF-16 -t UTF-8 {path} > utf8.csv"),
-    (b"\xfe\xff", "is UTF-16 text", "convert it: iconv -f UTF-16 -t UTF-8 {path} > utf8.csv"),
+    (rb"PK\x03\x04", "is a zip archive, or a spreadsheet", "unzip it, or export it as CSV"),
+    (
+        rb"\xff\xfe|\xfe\xff|.?\x00",  # with a byte order mark, or an ASCII letter's zero byte
+        "is UTF-16 text",
+        "convert it: iconv -f UTF-16 -t UTF-8 {path} > utf8.csv",
+    ),
 )
+
+_COLUMNS_NAMED = 20
 
 # Half of csv's limit for a field: a longer field fills at least one block from end to end.
 _BLOCK = 1 << 16
@@ -69,6 +75,10 @@ def label(field: str) -> int:
 def text(field: str) -> str:
     """The field as it stands: segment 007 is not segment 7."""
     return field
+
+
+# Named, for a column without rows has no values to tell its type by.
+_DTYPES: dict[Parse, type] = {number: np.float64, label: np.int64, text: np.str_}
 
 
 def read_columns(path: str, wanted: Sequence[tuple[str, Parse]]) -> list[Column]:
@@ -116,9 +126,9 @@ def copy_with_column(source: str, target: str, name: str, values: Column) -> Non
 def _records(path: str) -> Iterator[tuple[int, list[str]]]:
     """Each record, header included, and the line that it starts on; blank lines are no records."""
     with open(path, "rb") as file:
-        start = file.peek(max(len(mark) for mark, _, _ in _OTHER_KINDS))
+        start = file.peek(8)
         for mark, what, remedy in _OTHER_KINDS:
-            if start.startswith(mark):
+            if re.match(mark, start, re.DOTALL):
                 raise CsvError(f"{path}: {what}, not UTF-8 text: {remedy.format(path=path)}")
         reader = csv.reader(io.TextIOWrapper(file, "utf-8-sig", newline=""), strict=True)
         width = None
@@ -157,7 +167,12 @@ def _place(path: str, header: list[str], name: str) -> int:
         return header.index(name)
     if name in header:
         raise CsvError(f"{path}: has {header.count(name)} columns {name!r}")
-    raise CsvError(f"{path}: has no column {name!r}, but {', '.join(map(repr, header))}")
+    there = ", ".join(map(repr, header[:_COLUMNS_NAMED]))
+    if len(header) > _COLUMNS_NAMED:
+        there += f" and {len(header) - _COLUMNS_NAMED:,} more"
+    elif len(header) == 1:
+        there += " (is that one column? a comma separates fields)"
+    raise CsvError(f"{path}: has no column {name!r}, but {there}")
 
 
 def _read_plainly(path: str, wanted: Sequence[tuple[str, Parse]]) -> list[Column]:
@@ -172,7 +187,9 @@ def _read_plainly(path: str, wanted: Sequence[tuple[str, Parse]]) -> list[Column
             except ValueError as error:
                 where = f"{path}, line {line}, column {header[place]!r}"
                 raise CsvError(f"{where}: {fields[place]!r} {error}") from None
-    return [np.array(values) for values in columns]
+    return [
+        np.array(values, _DTYPES[parse]) for values, (_, parse) in zip(columns, wanted, strict=True)
+    ]
 
 
 def _read_with_pyarrow(path: str, wanted: Sequence[tuple[str, Parse]]) -> list[Column] | None:
@@ -182,8 +199,8 @@ def _read_with_pyarrow(path: str, wanted: Sequence[tuple[str, Parse]]) -> list[C
         from pyarrow import csv as arrow_csv
     except ImportError:
         return None
-    words = pyarrow.dictionary(pyarrow.int32(), pyarrow.string())
-    types = {name: pyarrow.float64() if parse is number else words for name, parse in wanted}
+    coded = pyarrow.dictionary(pyarrow.int32(), pyarrow.string())
+    types = {name: pyarrow.float64() if parse is number else coded for name, parse in wanted}
     if len(types) < len(wanted) or not _is_simple(path):
         return None
     header = _header(path, _records(path))
@@ -203,7 +220,8 @@ def _read_with_pyarrow(path: str, wanted: Sequence[tuple[str, Parse]]) -> list[C
             if parse is number:
                 columns.append(column.to_numpy())
             else:
-                distinct = np.array([parse(word) for word in column.dictionary.to_pylist()])
+                words = column.dictionary.to_pylist()
+                distinct: Column = np.array([parse(word) for word in words], _DTYPES[parse])
                 columns.append(distinct[column.indices.to_numpy()])
     except ValueError:  # pyarrow's own errors are of this kind
         return None

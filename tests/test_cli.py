@@ -121,9 +121,14 @@ def test_both_readers_agree_on_values_and_types(in_tmp):
 BROKEN = {
     "": "in.csv: is empty, expected a header line and rows",
     "\n\r\n": "in.csv: is empty, expected a header line and rows",
-    "f,y\n": "scores: expected",
+    "f,y\n": "in.csv: has a header line, but no rows to fit",
     "f,label\n1,0\n": "in.csv: has no column 'y', but 'f', 'label'",
-    "f;y\n1;0\n": "in.csv: has no column 'f', but 'f;y'",
+    "f;y\n1;0\n": "in.csv: has no column 'f', but 'f;y' (is that one column? a comma separates",
+    "f, y\n1, 0\n": "in.csv: has no column 'y', but 'f', ' y'\n",
+    ",".join(f"c{i}" for i in range(5000))
+    + "\n": "in.csv: has no column 'f', but 'c0', 'c1', 'c2', "
+    "'c3', 'c4', 'c5', 'c6', 'c7', 'c8', 'c9', 'c10', 'c11', 'c12', 'c13', 'c14', 'c15', 'c16', "
+    "'c17', 'c18', 'c19' and 4,980 more\n",
     "f,y,f\n1,0,1\n": "in.csv: has 2 columns 'f'",
     "f,y\n1,0\n\n1.2.3,1\n": "in.csv, line 4, column 'f': '1.2.3' is not a number",
     'x,f,y\n"a\nb",1,0\nc,,1\n': "in.csv, line 4, column 'f': '' is not a number",
@@ -161,6 +166,8 @@ KINDS_OF_FILES = {
     "Parquet": (b"PAR1\x15\x04\x15\x10", "is a Parquet file", "to_csv"),
     "zip": (b"PK\x03\x04\x14\x00", "is a zip archive, or a spreadsheet", "CSV"),
     "UTF-16": ("f,y\n1,0\n".encode("utf-16"), "is UTF-16 text", "iconv -f UTF-16 -t UTF-8 in.csv"),
+    "UTF-16 without a mark": ("f,y\n".encode("utf-16-le"), "is UTF-16 text", "iconv -f UTF-16"),
+    "big-endian": ("f,y\n".encode("utf-16-be"), "is UTF-16 text", "iconv -f UTF-16"),
 }
 
 
@@ -339,6 +346,15 @@ def test_a_calibrator_that_does_not_fit_the_request(in_tmp, capsys, saved, segme
     assert not (in_tmp / "out.csv").exists()
 
 
+def test_apply_to_a_header_without_rows(reader, in_tmp, capsys):
+    """As a nightly job gets on a day without any."""
+    write(in_tmp / "in.csv", "f,id\n")
+    platt_jax.save("c.npz", platt_jax.fit_segments([1.0, 2.0], [0, 1], ["a", "b"]))
+    assert run("apply in.csv --calibrator c.npz --score f --segment id --out out.csv") == 0
+    assert capsys.readouterr().out.startswith("0 rows written to out.csv\n")
+    assert (in_tmp / "out.csv").read_text() == "f,id,probability\n"
+
+
 def test_apply_keeps_its_input(in_tmp, capsys):
     scores, labels, _ = flights(50)
     platt_jax.save("c.npz", platt_jax.fit(scores, labels))
@@ -394,6 +410,9 @@ REFUSED_BEFORE_ANY_WORK = {
     "fit in.csv --score f --label y --out in.csv": "in.csv: would overwrite the file that is being",
     "fit in.csv --score f --label y --out no/c.npz": "no/c.npz: there is no directory no",
     "fit in.csv --score f --label y --out dir": "dir: is a directory",
+    "fit in.csv --score f --label y --out=": "--out: expected the name of a file, got ''",
+    "fit in.csv --score f --label y --out /dev/null": "/dev/null: is no regular file",
+    "apply in.csv --calibrator c.npz --score f --out=": "--out: expected the name of a file, got",
     "apply in.csv --calibrator c.npz --score f --out ./c.npz": "c.npz: would overwrite the file",
     "apply in.csv --calibrator c.npz --score f --out no/o": "no/o: there is no directory no",
     "apply in.csv --calibrator c.npz --score f --out dir": "dir: is a directory",
