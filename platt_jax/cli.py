@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 import warnings
@@ -36,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         return _BROKEN_PIPE
     except (ValueError, OSError, MemoryError) as error:
-        print(f"platt-jax: error: {error}", file=sys.stderr)
+        _tell(f"platt-jax: error: {error}")
         return 2
 
 
@@ -141,10 +142,9 @@ def _report_failures(calibrator: Fit | SegmentCalibrator) -> int:
         return 0
     first = f", the first in segment {names[failed[0]]!r}" if names else ""
     status = Status(int(statuses[failed[0]]))
-    print(
+    _tell(
         f"platt-jax: {len(failed):,} of {len(statuses):,} fits failed{first}: "
-        f"{status.name}. {status.message}",
-        file=sys.stderr,
+        f"{status.name}. {status.message}"
     )
     return _FITS_FAILED
 
@@ -159,7 +159,7 @@ def _apply(arguments: argparse.Namespace) -> int:
     probability = calibrator.predict_proba(*columns)
     copy_with_column(arguments.file, arguments.out, "probability", probability)
     to_stdout = arguments.out == STDOUT
-    say = partial(print, file=sys.stderr if to_stdout else sys.stdout)
+    say = _tell if to_stdout else print
     say(f"{len(probability):,} rows written to {'standard output' if to_stdout else arguments.out}")
     if isinstance(calibrator, SegmentCalibrator):
         unseen = np.count_nonzero(~np.isin(columns[1], calibrator.keys))
@@ -181,6 +181,8 @@ def _check_files(output: str, *inputs: str) -> None:
     if not output:
         raise ValueError("--out: expected the name of a file, got ''")
     if output == STDOUT:
+        if sys.stdout is None:
+            raise ValueError(f"{output}: standard output is closed")
         written: os.stat_result | None = os.fstat(sys.stdout.fileno())
     elif os.path.isdir(output):
         raise ValueError(f"{output}: is a directory")
@@ -213,9 +215,20 @@ def _load(path: str, by_segment: bool) -> Sigmoid | SegmentCalibrator:
     return calibrator
 
 
+def _tell(line: str) -> None:
+    """A line on standard error, if that is open; print would take standard output instead."""
+    if sys.stderr is not None:
+        print(line, file=sys.stderr)
+
+
 @contextmanager
 def _output_written() -> Iterator[None]:
-    """What was printed leaves here or is given up: at exit, Python could only complain."""
+    """What was printed leaves here or is given up: at exit, Python could only complain.
+
+    A character that the terminal's encoding lacks is escaped, as Python does on standard error.
+    """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         yield
     finally:
@@ -231,7 +244,7 @@ def _warnings_as_lines() -> Iterator[None]:
     """Warnings as lines in the manner of the errors, without the place in the code."""
 
     def show(message, *_):
-        print(f"platt-jax: warning: {message}", file=sys.stderr)
+        _tell(f"platt-jax: warning: {message}")
 
     with warnings.catch_warnings():
         warnings.showwarning = show

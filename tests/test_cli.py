@@ -385,6 +385,42 @@ def test_apply_writes_to_standard_output(in_tmp):
     assert not (in_tmp / "-").exists()
 
 
+@pytest.mark.parametrize(
+    ("closed", "status", "out", "err"),
+    [
+        (">&-", 2, "", "platt-jax: error: -: standard output is closed\n"),
+        ("2>&-", 0, "f,probability\n0,0.5\n", ""),
+    ],
+)
+def test_apply_to_standard_output_where_a_stream_is_closed(in_tmp, closed, status, out, err):
+    write(in_tmp / "in.csv", "f\n0\n")
+    platt_jax.save("c.npz", platt_jax.Sigmoid(-1.0, 0.0))
+    apply = "apply in.csv --calibrator c.npz --score f --out -"
+    ended = subprocess.run(
+        f"{sys.executable} -m platt_jax {apply} {closed}",
+        shell=True,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (status, out, err)
+
+
+def test_a_name_that_the_terminal_cannot_show(in_tmp):
+    write(in_tmp / "in.csv", "f\n0\n")
+    platt_jax.save("c.npz", platt_jax.Sigmoid(-1.0, 0.0))
+    apply = "apply in.csv --calibrator c.npz --score f --out größe.csv"
+    ended = subprocess.run(
+        [sys.executable, "-m", "platt_jax", *apply.split()],
+        capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        text=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout == "1 rows written to gr\\xf6\\xdfe.csv\n"
+
+
 def test_apply_does_not_append_to_the_file_it_reads(in_tmp):
     content = "f\n" + "1\n" * 10_000
     write(in_tmp / "in.csv", content)
