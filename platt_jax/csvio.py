@@ -27,6 +27,8 @@ LABELS = {"0": 0, "1": 1, "-1": -1, "+1": 1, "0.0": 0, "1.0": 1, "-1.0": -1, "fa
 # The name of no file: as a target it stands for standard output.
 STDOUT = "-"
 
+_ICONV = "convert it: iconv -f {} -t UTF-8 {{path}} > utf8.csv"
+
 # How files of other kinds begin, what they are, and what makes CSV of them. A header may begin with
 # the letters of Parquet's mark or of zip's, but not with the bytes that follow them.
 _OTHER_KINDS = (
@@ -37,11 +39,9 @@ _OTHER_KINDS = (
         "convert it in Python: pandas.read_parquet('{path}').to_csv('in.csv', index=False)",
     ),
     (rb"PK\x03\x04", "is a zip archive, or a spreadsheet", "unzip it, or export it as CSV"),
-    (
-        rb"\xff\xfe|\xfe\xff|.?\x00",  # with a byte order mark, or an ASCII letter's zero byte
-        "is UTF-16 text",
-        "convert it: iconv -f UTF-16 -t UTF-8 {path} > utf8.csv",
-    ),
+    (rb"\xff\xfe|\xfe\xff", "is UTF-16 text", _ICONV.format("UTF-16")),  # a byte order mark
+    (rb"\x00", "is UTF-16 text", _ICONV.format("UTF-16BE")),  # without one: a letter's zero byte
+    (rb".\x00", "is UTF-16 text", _ICONV.format("UTF-16LE")),
 )
 
 _COLUMNS_NAMED = 20

@@ -166,8 +166,12 @@ KINDS_OF_FILES = {
     "Parquet": (b"PAR1\x15\x04\x15\x10", "is a Parquet file", "to_csv"),
     "zip": (b"PK\x03\x04\x14\x00", "is a zip archive, or a spreadsheet", "CSV"),
     "UTF-16": ("f,y\n1,0\n".encode("utf-16"), "is UTF-16 text", "iconv -f UTF-16 -t UTF-8 in.csv"),
-    "UTF-16 without a mark": ("f,y\n".encode("utf-16-le"), "is UTF-16 text", "iconv -f UTF-16"),
-    "big-endian": ("f,y\n".encode("utf-16-be"), "is UTF-16 text", "iconv -f UTF-16"),
+    "UTF-16 without a mark": (
+        "f,y\n".encode("utf-16-le"),
+        "is UTF-16 text",
+        "iconv -f UTF-16LE -t",
+    ),
+    "big-endian": ("f,y\n".encode("utf-16-be"), "is UTF-16 text", "iconv -f UTF-16BE -t"),
 }
 
 
