@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import codecs
 import csv
+import io
 import os
+import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -20,6 +23,28 @@ Parse = Callable[[str], float | int | str]
 Column = NDArray[Any]
 
 LABELS = {"0": 0, "1": 1, "-1": -1, "+1": 1, "0.0": 0, "1.0": 1, "-1.0": -1, "false": 0, "true": 1}
+
+# The name of no file: as a target it stands for standard output.
+STDOUT = "-"
+
+_ICONV = "convert it: iconv -f {} -t UTF-8 {{path}} > utf8.csv"
+
+# How files of other kinds begin, what they are, and what makes CSV of them. A header may begin with
+# the letters of Parquet's mark or of zip's, but not with the bytes that follow them.
+_OTHER_KINDS = (
+    (rb"\x1f\x8b", "is gzip-compressed", "decompress it: gunzip -k {path}"),
+    (
+        rb"PAR1\x15",
+        "is a Parquet file",
+        "convert it in Python: pandas.read_parquet('{path}').to_csv('in.csv', index=False)",
+    ),
+    (rb"PK\x03\x04", "is a zip archive, or a spreadsheet", "unzip it, or export it as CSV"),
+    (rb"\xff\xfe|\xfe\xff", "is UTF-16 text", _ICONV.format("UTF-16")),  # a byte order mark
+    (rb"\x00", "is UTF-16 text", _ICONV.format("UTF-16BE")),  # without one: a letter's zero byte
+    (rb".\x00", "is UTF-16 text", _ICONV.format("UTF-16LE")),
+)
+
+_COLUMNS_NAMED = 20
 
 # Half of csv's limit for a field: a longer field fills at least one block from end to end.
 _BLOCK = 1 << 16
@@ -52,6 +77,10 @@ def text(field: str) -> str:
     return field
 
 
+# Named, for a column without rows has no values to tell its type by.
+_DTYPES: dict[Parse, type] = {number: np.float64, label: np.int64, text: np.str_}
+
+
 def read_columns(path: str, wanted: Sequence[tuple[str, Parse]]) -> list[Column]:
     """The columns of these names, each parsed by its own parser.
 
@@ -69,18 +98,25 @@ def read_columns(path: str, wanted: Sequence[tuple[str, Parse]]) -> list[Column]
 def copy_with_column(source: str, target: str, name: str, values: Column) -> None:
     """Write the records of `source` to `target`, each with its value as the last field.
 
+    Args:
+        source: A CSV file that `read_columns` reads.
+        target: Another file, or `STDOUT`.
+        name: The new column.
+        values: Its values, one per record.
+
     Raises:
-        CsvError: `source` has a column of this name already, is `target`, or is a pipe.
+        CsvError: `source` has a column of this name already, or is a pipe.
     """
-    if os.path.exists(target) and os.path.samefile(source, target):
-        raise CsvError(f"{target}: would overwrite the file that is being read")
     if not os.path.isfile(source):
         raise CsvError(f"{source}: is not a regular file, and has to be read twice")
     records = _records(source)
     header = _header(source, records)
     if name in header:
         raise CsvError(f"{source}: has a column {name!r} already")
-    with open(target, "w", newline="", encoding="utf-8") as file:
+    # UTF-8 whatever the terminal's encoding is, so that a pipe gets what a file would.
+    to_stdout = target == STDOUT
+    place = sys.stdout.fileno() if to_stdout else target
+    with open(place, "w", newline="", encoding="utf-8", closefd=not to_stdout) as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow([*header, name])
         rows = zip(records, values.tolist(), strict=True)
@@ -89,8 +125,12 @@ def copy_with_column(source: str, target: str, name: str, values: Column) -> Non
 
 def _records(path: str) -> Iterator[tuple[int, list[str]]]:
     """Each record, header included, and the line that it starts on; blank lines are no records."""
-    with open(path, newline="", encoding="utf-8-sig") as file:
-        reader = csv.reader(file, strict=True)
+    with open(path, "rb") as file:
+        start = file.peek(8)
+        for mark, what, remedy in _OTHER_KINDS:
+            if re.match(mark, start, re.DOTALL):
+                raise CsvError(f"{path}: {what}, not UTF-8 text: {remedy.format(path=path)}")
+        reader = csv.reader(io.TextIOWrapper(file, "utf-8-sig", newline=""), strict=True)
         width = None
         while True:
             line = reader.line_num + 1
@@ -101,7 +141,9 @@ def _records(path: str) -> Iterator[tuple[int, list[str]]]:
             except csv.Error as error:
                 raise CsvError(f"{path}, line {line}: {error}") from error
             except UnicodeDecodeError as error:
-                raise CsvError(f"{path}: is not UTF-8 text ({error.reason})") from error
+                raise CsvError(
+                    f"{path}: is not UTF-8 text ({error.reason}): convert it, as by iconv"
+                ) from error
             if not fields:
                 continue
             if width is None:
@@ -125,7 +167,12 @@ def _place(path: str, header: list[str], name: str) -> int:
         return header.index(name)
     if name in header:
         raise CsvError(f"{path}: has {header.count(name)} columns {name!r}")
-    raise CsvError(f"{path}: has no column {name!r}, but {', '.join(map(repr, header))}")
+    there = ", ".join(map(repr, header[:_COLUMNS_NAMED]))
+    if len(header) > _COLUMNS_NAMED:
+        there += f" and {len(header) - _COLUMNS_NAMED:,} more"
+    elif len(header) == 1:
+        there += " (is that one column? a comma separates fields)"
+    raise CsvError(f"{path}: has no column {name!r}, but {there}")
 
 
 def _read_plainly(path: str, wanted: Sequence[tuple[str, Parse]]) -> list[Column]:
@@ -140,7 +187,9 @@ def _read_plainly(path: str, wanted: Sequence[tuple[str, Parse]]) -> list[Column
             except ValueError as error:
                 where = f"{path}, line {line}, column {header[place]!r}"
                 raise CsvError(f"{where}: {fields[place]!r} {error}") from None
-    return [np.array(values) for values in columns]
+    return [
+        np.array(values, _DTYPES[parse]) for values, (_, parse) in zip(columns, wanted, strict=True)
+    ]
 
 
 def _read_with_pyarrow(path: str, wanted: Sequence[tuple[str, Parse]]) -> list[Column] | None:
@@ -150,8 +199,8 @@ def _read_with_pyarrow(path: str, wanted: Sequence[tuple[str, Parse]]) -> list[C
         from pyarrow import csv as arrow_csv
     except ImportError:
         return None
-    words = pyarrow.dictionary(pyarrow.int32(), pyarrow.string())
-    types = {name: pyarrow.float64() if parse is number else words for name, parse in wanted}
+    coded = pyarrow.dictionary(pyarrow.int32(), pyarrow.string())
+    types = {name: pyarrow.float64() if parse is number else coded for name, parse in wanted}
     if len(types) < len(wanted) or not _is_simple(path):
         return None
     header = _header(path, _records(path))
@@ -171,7 +220,8 @@ def _read_with_pyarrow(path: str, wanted: Sequence[tuple[str, Parse]]) -> list[C
             if parse is number:
                 columns.append(column.to_numpy())
             else:
-                distinct = np.array([parse(word) for word in column.dictionary.to_pylist()])
+                words = column.dictionary.to_pylist()
+                distinct: Column = np.array([parse(word) for word in words], _DTYPES[parse])
                 columns.append(distinct[column.indices.to_numpy()])
     except ValueError:  # pyarrow's own errors are of this kind
         return None

@@ -15,16 +15,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax import Flag, SegmentCalibrator, Status, fit_segments
+from platt_jax import Flag, SegmentCalibrator, Status, fit_segments, metrics
+from platt_jax.calibrators import expit
+from platt_jax.summaries import flag_counts, status_counts
 
 Array = NDArray[np.floating]
-
-FLAG_MEANINGS = {
-    Flag.ONE_CLASS: "never late, or always late",
-    Flag.CONSTANT_SCORES: "a single score: no slope to fit",
-    Flag.SEPARABLE: "a threshold splits them: a steep, unsure slope",
-    Flag.REVERSED: "A > 0: the higher the score, the fewer the delays",
-}
 
 
 @dataclass(frozen=True)
@@ -105,15 +100,9 @@ def calibrate(flights: Flights, kind: str) -> Calibration:
     return Calibration(kind, segments, calibrator, seconds[0], seconds[1], own, pooled)
 
 
-def log_loss(probability: Array, outcome: NDArray[np.int8]) -> Array:
-    """Minus the log of the probability given to what happened, per flight.
-
-    A probability rounded to 0 or 1 is taken one rounding error away from it: one such prediction
-    gone wrong costs 16 in float32, and not infinity.
-    """
-    eps = np.finfo(probability.dtype).eps
-    p = np.clip(probability, eps, 1 - eps).astype(np.float64)
-    return -np.where(outcome == 1, np.log(p), np.log1p(-p))
+def losses(outcome: NDArray[np.int8], probability: Array) -> Array:
+    """The log loss of each flight by itself, in float64 for sums over thousands of them."""
+    return metrics.log_loss(outcome[:, None], probability[:, None]).astype(np.float64)
 
 
 def judge(calibration: Calibration, flights: Flights) -> list[Judged]:
@@ -122,7 +111,7 @@ def judge(calibration: Calibration, flights: Flights) -> list[Judged]:
     fit, keys = c.calibrator.fit, c.calibrator.keys
     odd = np.flatnonzero(~fitted_on(flights) & np.isin(c.segments, keys))
     outcome = flights.outcome[odd]
-    gain = log_loss(c.pooled[odd], outcome) - log_loss(c.own[odd], outcome)
+    gain = losses(outcome, c.pooled[odd]) - losses(outcome, c.own[odd])
     names, groups, counts = np.unique(c.segments[odd], return_inverse=True, return_counts=True)
     sums = [np.bincount(groups, column) for column in (outcome, c.pooled[odd], c.own[odd], gain)]
     curve = {key: index for index, key in enumerate(keys.tolist())}
@@ -181,20 +170,20 @@ def _fits(calibrations: list[Calibration]) -> str:
 
 def _trust(calibrations: list[Calibration]) -> str:
     fits = [c.calibrator.fit for c in calibrations]
+    statuses = [status_counts(fit) for fit in fits]
+    flags = [flag_counts(fit) for fit in fits]
 
-    def row(label: str, counts: list[int], meaning: str = "") -> str:
-        cells = "".join(f"{count:>10,}" for count in counts)
-        return f"  {label:<20}{cells}   {meaning}".rstrip()
+    def row(label: str, counts: list[int]) -> str:
+        return f"  {label:<20}" + "".join(f"{count:>10,}" for count in counts)
 
     lines = [f"{'Which to trust':<22}" + "".join(f"{c.kind:>10}" for c in calibrations)]
     for status in Status:
-        counts = [int(np.sum(fit.status == status)) for fit in fits]
-        if any(counts):
-            lines.append(row(status.name, counts))
+        if any(status.name in counts for counts in statuses):
+            lines.append(row(status.name, [counts.get(status.name, 0) for counts in statuses]))
     lines.append(row("  no flag", [int(np.sum(fit.flags == 0)) for fit in fits]))
-    for flag, meaning in FLAG_MEANINGS.items():
-        counts = [int(np.sum((fit.flags & flag) != 0)) for fit in fits]
-        lines.append(row(f"  {flag.name}", counts, meaning))
+    for flag in Flag:
+        lines.append(row(f"  {flag.name}", [counts.get(str(flag.name), 0) for counts in flags]))
+        lines.append(_paragraph(flag.message, indent=6))
     return "\n".join(lines) + "\n"
 
 
@@ -202,11 +191,11 @@ def _accuracy(calibrations: list[Calibration], judged: list[list[Judged]], fligh
     odd = ~fitted_on(flights)
     outcome = flights.outcome[odd]
     pooled = calibrations[0].pooled
-    pooled_loss = log_loss(pooled[odd], outcome)
+    pooled_loss = losses(outcome, pooled[odd])
 
     def row(label: str, probability: Array) -> str:
-        loss = log_loss(probability[odd], outcome)
-        brier = np.mean((probability[odd] - outcome) ** 2)
+        loss = losses(outcome, probability[odd])
+        brier = metrics.brier_score(outcome, probability[odd])
         excess = loss - pooled_loss
         # Flights of a day share its weather: days are independent, flights are not.
         by_day = np.bincount(flights.day[odd], excess - excess.mean())
@@ -216,7 +205,7 @@ def _accuracy(calibrations: list[Calibration], judged: list[list[Judged]], fligh
 
     lines = [
         f"{'How good on the odd days':<46}{'log loss':>10}{'Brier':>10}   log loss - pooled",
-        row("before: the score taken as log-odds", 1 / (1 + np.exp(-flights.score))),
+        row("before: the score taken as log-odds", expit(flights.score)),
         row("pooled: one curve for all flights", pooled),
     ]
     for c in calibrations:
@@ -239,8 +228,8 @@ def _lesson(calibration: Calibration, judged: list[Judged]) -> str:
     )
 
 
-def _paragraph(text: str) -> str:
-    return textwrap.fill(text, 98, initial_indent="  ", subsequent_indent="  ")
+def _paragraph(text: str, indent: int = 2) -> str:
+    return textwrap.indent(textwrap.fill(text, 98 - indent), " " * indent)
 
 
 def _worth_a_look(judged: list[Judged]) -> str:

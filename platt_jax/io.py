@@ -93,7 +93,7 @@ def save(path: str | os.PathLike, calibrator: Calibrator) -> None:
 
 def _write_atomically(path, arrays):
     """Written beside the target and moved over it: a reader sees the old file or the new one."""
-    path = path.resolve()  # through a symbolic link, not over it
+    path = Path(os.path.realpath(path))  # through a symbolic link, not over it
     if not path.parent.is_dir():
         raise FileNotFoundError(f"no such directory: {path.parent}")
     if path.exists() and not path.is_file():

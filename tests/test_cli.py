@@ -1,6 +1,7 @@
 """The commands from end to end: files in, files out, and what a user is told when it goes wrong."""
 
 import csv
+import gzip
 import os
 import subprocess
 import sys
@@ -120,9 +121,14 @@ def test_both_readers_agree_on_values_and_types(in_tmp):
 BROKEN = {
     "": "in.csv: is empty, expected a header line and rows",
     "\n\r\n": "in.csv: is empty, expected a header line and rows",
-    "f,y\n": "scores: expected",
+    "f,y\n": "in.csv: has a header line, but no rows to fit",
     "f,label\n1,0\n": "in.csv: has no column 'y', but 'f', 'label'",
-    "f;y\n1;0\n": "in.csv: has no column 'f', but 'f;y'",
+    "f;y\n1;0\n": "in.csv: has no column 'f', but 'f;y' (is that one column? a comma separates",
+    "f, y\n1, 0\n": "in.csv: has no column 'y', but 'f', ' y'\n",
+    ",".join(f"c{i}" for i in range(5000))
+    + "\n": "in.csv: has no column 'f', but 'c0', 'c1', 'c2', "
+    "'c3', 'c4', 'c5', 'c6', 'c7', 'c8', 'c9', 'c10', 'c11', 'c12', 'c13', 'c14', 'c15', 'c16', "
+    "'c17', 'c18', 'c19' and 4,980 more\n",
     "f,y,f\n1,0,1\n": "in.csv: has 2 columns 'f'",
     "f,y\n1,0\n\n1.2.3,1\n": "in.csv, line 4, column 'f': '1.2.3' is not a number",
     'x,f,y\n"a\nb",1,0\nc,,1\n': "in.csv, line 4, column 'f': '' is not a number",
@@ -150,9 +156,39 @@ def test_a_broken_file_is_one_line_that_says_where(reader, in_tmp, capsys, conte
 
 
 def test_a_file_in_another_encoding_is_refused(reader, in_tmp, capsys):
-    (in_tmp / "in.csv").write_bytes("f,y\n1,0\n".encode("utf-16"))
+    (in_tmp / "in.csv").write_bytes("f,y,Größe\n1,0,1\n".encode("latin-1"))
     assert run("fit in.csv --score f --label y --out c.npz") == 2
     assert "platt-jax: error: in.csv: is not UTF-8 text" in capsys.readouterr().err
+
+
+KINDS_OF_FILES = {
+    "gzip": (gzip.compress(b"f,y\n1,0\n"), "is gzip-compressed", "gunzip -k in.csv"),
+    "Parquet": (b"PAR1\x15\x04\x15\x10", "is a Parquet file", "to_csv"),
+    "zip": (b"PK\x03\x04\x14\x00", "is a zip archive, or a spreadsheet", "CSV"),
+    "UTF-16": ("f,y\n1,0\n".encode("utf-16"), "is UTF-16 text", "iconv -f UTF-16 -t UTF-8 in.csv"),
+    "UTF-16 without a mark": (
+        "f,y\n".encode("utf-16-le"),
+        "is UTF-16 text",
+        "iconv -f UTF-16LE -t",
+    ),
+    "big-endian": ("f,y\n".encode("utf-16-be"), "is UTF-16 text", "iconv -f UTF-16BE -t"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS_OF_FILES)
+def test_a_file_of_another_kind_is_told_by_name(reader, in_tmp, capsys, kind):
+    content, what, remedy = KINDS_OF_FILES[kind]
+    (in_tmp / "in.csv").write_bytes(content)
+    assert run("fit in.csv --score f --label y --out c.npz") == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"platt-jax: error: in.csv: {what}, not UTF-8 text: ") and remedy in err
+    assert err.count("\n") == 1
+
+
+def test_columns_named_like_other_kinds_of_files(reader, in_tmp):
+    write(in_tmp / "in.csv", "PK,PAR1\n1,2\n")
+    one, two = csvio.read_columns("in.csv", [("PK", csvio.number), ("PAR1", csvio.number)])
+    assert (one.tolist(), two.tolist()) == ([1.0], [2.0])
 
 
 @pytest.mark.parametrize(
@@ -230,14 +266,53 @@ def test_a_bad_segment_is_reported_and_the_others_are_fitted(in_tmp, capsys):
     scores, labels, segments = flights()
     scores[np.flatnonzero(segments == "7")[0]] = np.nan
     as_csv(in_tmp / "in.csv", ["id", "f", "y"], segments, scores, labels)
-    assert run("fit in.csv --score f --label y --segment id --out c.npz") == 0
+    assert run("fit in.csv --score f --label y --segment id --out c.npz") == 3
     out, err = capsys.readouterr()
     assert "8 CONVERGED" in out and "1 NON_FINITE" in out
-    assert err.startswith("platt-jax: warning: ") and err.count("\n") == 1
+    warning, failure = err.splitlines()
+    assert warning.startswith("platt-jax: warning: ")
+    assert failure.startswith("platt-jax: 1 of 9 fits failed, the first in segment '7': NON_FINITE")
 
     command = "apply in.csv --calibrator c.npz --score f --segment id --out out.csv"
     assert run(command) == 0
     assert f"{np.sum(segments == '7')} of them nan" in capsys.readouterr().out
+
+
+def test_the_only_fit_fails(in_tmp, capsys):
+    write(in_tmp / "in.csv", "f,y\nnan,0\n1,1\n")
+    assert run("fit in.csv --score f --label y --out c.npz") == 3
+    out, err = capsys.readouterr()
+    assert "1 NON_FINITE" in out and "saved to c.npz" in out
+    assert "platt-jax: 1 of 1 fits failed: NON_FINITE" in err
+    assert np.isnan(platt_jax.load("c.npz").A)
+
+
+def test_help_tells_the_exit_statuses(capsys):
+    for command in ("--help", "fit --help", "apply --help"):
+        with pytest.raises(SystemExit) as ended:
+            run(command)
+        assert ended.value.code == 0
+        said = " ".join(capsys.readouterr().out.split())
+        assert "exit status: 0" in said and "2 bad input" in said and "3 some fits failed" in said
+
+
+@pytest.mark.parametrize("option", ["score", "label", "segment", "weight", "out"])
+def test_an_option_given_twice_is_refused(in_tmp, capsys, option):
+    write(in_tmp / "in.csv", "f,y\n1,0\n2,1\n")
+    options = "--score f --label y --segment f --weight y --out c.npz"
+    with pytest.raises(SystemExit) as ended:
+        run(f"fit in.csv {options} --{option} f")
+    assert ended.value.code == 2
+    assert f"argument --{option}: given twice" in capsys.readouterr().err
+    assert not (in_tmp / "c.npz").exists()
+
+
+@pytest.mark.parametrize("option", ["calibrator", "score", "segment", "out"])
+def test_an_option_of_apply_given_twice_is_refused(capsys, option):
+    with pytest.raises(SystemExit) as ended:
+        run(f"apply in.csv --calibrator c.npz --score f --segment f --out o --{option}=f")
+    assert ended.value.code == 2
+    assert f"argument --{option}: given twice" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -275,6 +350,15 @@ def test_a_calibrator_that_does_not_fit_the_request(in_tmp, capsys, saved, segme
     assert not (in_tmp / "out.csv").exists()
 
 
+def test_apply_to_a_header_without_rows(reader, in_tmp, capsys):
+    """As a nightly job gets on a day without any."""
+    write(in_tmp / "in.csv", "f,id\n")
+    platt_jax.save("c.npz", platt_jax.fit_segments([1.0, 2.0], [0, 1], ["a", "b"]))
+    assert run("apply in.csv --calibrator c.npz --score f --segment id --out out.csv") == 0
+    assert capsys.readouterr().out.startswith("0 rows written to out.csv\n")
+    assert (in_tmp / "out.csv").read_text() == "f,id,probability\n"
+
+
 def test_apply_keeps_its_input(in_tmp, capsys):
     scores, labels, _ = flights(50)
     platt_jax.save("c.npz", platt_jax.fit(scores, labels))
@@ -286,6 +370,111 @@ def test_apply_keeps_its_input(in_tmp, capsys):
     assert run(apply + "out.csv") == 2
     assert "has a column 'probability' already" in capsys.readouterr().err
     assert (in_tmp / "in.csv").read_bytes() == before
+
+
+def test_apply_writes_to_standard_output(in_tmp):
+    write(in_tmp / "in.csv", 'f,id\n1,Zürich\n2,"a, b"\n')
+    platt_jax.save("c.npz", platt_jax.Sigmoid(-1.0, 0.0))
+    apply = "apply in.csv --calibrator c.npz --score f --out "
+    assert run(apply + "out.csv") == 0
+    ended = subprocess.run(
+        [sys.executable, "-m", "platt_jax", *apply.split(), "-"],
+        capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": "latin-1"},
+        check=False,
+    )
+    assert ended.returncode == 0
+    assert ended.stdout == (in_tmp / "out.csv").read_bytes()
+    assert ended.stderr == b"2 rows written to standard output\n"
+    assert not (in_tmp / "-").exists()
+
+
+@pytest.mark.parametrize(
+    ("closed", "status", "out", "err"),
+    [
+        (">&-", 2, "", "platt-jax: error: -: standard output is closed\n"),
+        ("2>&-", 0, "f,probability\n0,0.5\n", ""),
+    ],
+)
+def test_apply_to_standard_output_where_a_stream_is_closed(in_tmp, closed, status, out, err):
+    write(in_tmp / "in.csv", "f\n0\n")
+    platt_jax.save("c.npz", platt_jax.Sigmoid(-1.0, 0.0))
+    apply = "apply in.csv --calibrator c.npz --score f --out -"
+    ended = subprocess.run(
+        f"{sys.executable} -m platt_jax {apply} {closed}",
+        shell=True,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (status, out, err)
+
+
+def test_a_name_that_the_terminal_cannot_show(in_tmp):
+    write(in_tmp / "in.csv", "f\n0\n")
+    platt_jax.save("c.npz", platt_jax.Sigmoid(-1.0, 0.0))
+    apply = "apply in.csv --calibrator c.npz --score f --out größe.csv"
+    ended = subprocess.run(
+        [sys.executable, "-m", "platt_jax", *apply.split()],
+        capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        text=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout == "1 rows written to gr\\xf6\\xdfe.csv\n"
+
+
+def test_apply_does_not_append_to_the_file_it_reads(in_tmp):
+    content = "f\n" + "1\n" * 10_000
+    write(in_tmp / "in.csv", content)
+    platt_jax.save("c.npz", platt_jax.Sigmoid(-1.0, 0.0))
+    apply = "apply in.csv --calibrator c.npz --score f --out -"
+    with (in_tmp / "in.csv").open("a") as output:
+        ended = subprocess.run(
+            [sys.executable, "-m", "platt_jax", *apply.split()],
+            stdout=output,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("platt-jax: error: ") and "would overwrite" in ended.stderr
+    assert (in_tmp / "in.csv").read_text() == content
+
+
+REFUSED_BEFORE_ANY_WORK = {
+    "fit in.csv --score f --label y --out -": "a calibrator is a binary file: --out needs its name",
+    "fit - --score f --label y --out c.npz": "standard input is not read",
+    "apply - --calibrator c.npz --score f --out o": "standard input is not read",
+    "fit in.csv --score f --label y --out in.csv": "in.csv: would overwrite the file that is being",
+    "fit in.csv --score f --label y --out no/c.npz": "no/c.npz: there is no directory no",
+    "fit in.csv --score f --label y --out dir": "dir: is a directory",
+    "fit in.csv --score f --label y --out=": "--out: expected the name of a file, got ''",
+    "fit in.csv --score f --label y --out /dev/null": "/dev/null: is no regular file",
+    "apply in.csv --calibrator c.npz --score f --out=": "--out: expected the name of a file, got",
+    "apply in.csv --calibrator c.npz --score f --out ./c.npz": "c.npz: would overwrite the file",
+    "apply in.csv --calibrator c.npz --score f --out no/o": "no/o: there is no directory no",
+    "apply in.csv --calibrator c.npz --score f --out dir": "dir: is a directory",
+}
+
+
+@pytest.mark.parametrize("command", REFUSED_BEFORE_ANY_WORK)
+def test_what_is_refused_before_any_work(in_tmp, capsys, monkeypatch, command):
+    def read_columns(path, wanted):
+        raise AssertionError("work before the refusal")
+
+    monkeypatch.setattr("platt_jax.cli.read_columns", read_columns)
+    write(in_tmp / "in.csv", "f,y\n1,0\n2,1\n")
+    platt_jax.save("c.npz", platt_jax.Sigmoid(-1.0, 0.0))
+    (in_tmp / "dir").mkdir()
+    before = {path.name: path.is_file() and path.read_bytes() for path in in_tmp.iterdir()}
+    assert run(command) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1
+    assert err.startswith("platt-jax: error: ") and REFUSED_BEFORE_ANY_WORK[command] in err
+    after = {path.name: path.is_file() and path.read_bytes() for path in in_tmp.iterdir()}
+    assert after == before
 
 
 def test_as_a_module():

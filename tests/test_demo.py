@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from platt_jax import demo
+from platt_jax import Flag, demo, fit_segments
 from platt_jax.cli import main
 
 DIGESTS = {
@@ -28,6 +28,27 @@ def test_the_flights_are_those_of_the_source():
     assert {name: digest[:16] for name, digest in digests.items()} == DIGESTS
     assert len(np.unique(data.aircraft)) == 3823
     assert len(np.unique(data.aircraft[data.day % 2 == 0])) == 3695
+
+
+def test_every_flag_is_counted_and_explained(rng):
+    """Each flag that there is, and those of a fit that OUTLIER alone decides, among two kinds."""
+    segments = np.repeat(["b", "a"], 40)
+    scores, labels = rng.normal(size=80), rng.random(80) < 0.5
+    scores[0] = 1e6
+    trust = demo._trust(
+        [
+            demo.Calibration(kind, segments, calibrator, 0.0, 0.0, scores, scores)
+            for kind, calibrator in (
+                ("aircraft", fit_segments(scores, labels, segments)),
+                ("route", fit_segments(scores, scores > 0, segments)),
+            )
+        ]
+    )
+    words = " ".join(trust.split())
+    assert re.search(r"CONVERGED +2 +2\n", trust)
+    assert re.search(r"OUTLIER +1 +1\n", trust)
+    assert re.search(r"SEPARABLE +0 +2\n", trust)
+    assert all(f"{flag.name} " in words and flag.message in words for flag in Flag)
 
 
 @pytest.mark.slow

@@ -16,7 +16,10 @@ MODULES = [
     for module in pkgutil.walk_packages(platt_jax.__path__, "platt_jax.")
     if not module.name.endswith("__main__")
 ]
-README = Path(__file__).parents[1] / "README.md"
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+DOCUMENTS = [README, *sorted((ROOT / "notebooks").glob("*.ipynb"))]
+EXAMPLES = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.S)
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -33,10 +36,19 @@ def test_every_public_function_has_an_example():
         assert ">>>" in one.__doc__, one
 
 
-def test_readme_examples_run(tmp_path, monkeypatch):
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_is_installed_from_a_checkout(document):
+    """No index has the package, so to install it by its name would fail, or install another."""
+    commands = re.findall(r"pip install +(.*)", document.read_text(encoding="utf-8"))
+    assert commands
+    assert [what for what in commands if not re.match(r"'?\.", what)] == []
+
+
+def test_readme_has_examples():
+    assert len(EXAMPLES) >= 5
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_a_readme_example_runs_by_itself(example, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    examples = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.S)
-    assert len(examples) >= 4
-    namespace: dict = {}
-    for example in examples:
-        exec(compile(example, str(README), "exec"), namespace)
+    exec(compile(example, str(README), "exec"), {"__name__": "__main__"})

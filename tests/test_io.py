@@ -151,6 +151,12 @@ def test_what_cannot_be_saved(rng, tmp_path):
     assert os.listdir(tmp_path) == ["file.npz"]
 
 
+def test_a_symbolic_link_to_itself_is_replaced(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "link")
+    pj.save(tmp_path / "link", Sigmoid(-1.0, 0.0))
+    assert pj.load(tmp_path / "link").A == -1
+
+
 def test_a_link_is_written_through(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "target")
     pj.save(tmp_path / "link", Sigmoid(-1.0, 0.0))
