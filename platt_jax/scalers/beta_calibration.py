@@ -26,7 +26,7 @@ _FACES = ((1, 1, 1), (0, 1, 1), (1, 0, 1), (0, 0, 1))
 
 
 @jax.tree_util.register_dataclass
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class FittedBetaCalibration(Fitted):
     """The log-odds a log(q) - b log(1 - q) + c.
 

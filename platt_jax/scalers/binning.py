@@ -12,7 +12,7 @@ from platt_jax.scalers.base import Fitted, Scaler, along_rows, require
 
 
 @jax.tree_util.register_dataclass
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class FittedBinning(Fitted):
     """One probability per bin.
 

@@ -12,7 +12,7 @@ from platt_jax.scalers.base import Fitted, Scaler
 
 
 @jax.tree_util.register_dataclass
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class FittedIsotonic(Fitted):
     """A monotone curve through points.
 
