@@ -65,3 +65,8 @@ def test_nan_is_equal_and_what_differs_is_not():
     flat = [BetaCalibration(x).fit([0.5, 0.5], [0, 1]) for x in ("scores", "probabilities")]
     assert flat[0].a == flat[1].a and flat[0] != flat[1]
     assert Softmax().fit([0.0], [0]) != Clip().fit([0.0], [0])
+
+
+def test_class_ids():
+    with pytest.raises(ValueError, match=r"got 2; for class ids pass labels == classes\[:, None\]"):
+        Binning().fit(np.zeros((4, 3)), [0, 1, 2, 0])

@@ -120,7 +120,9 @@ def _read(labels, values, weights, name):
         raise ValueError(f"{name}: expected (..., N) with rows, got shape {values.shape}")
     w = checks.weights(1.0 if weights is None else weights, np.float64)
     w = _broadcast(w, "weights", values, name)
-    y = _broadcast(checks.labels(labels), "labels", values, name)
+    of_classes = checks.a_problem_per_class(name)
+    y = checks.labels(labels, of_classes)
+    y = _broadcast(y, "labels", values, name, f"; for class ids {of_classes}")
     v = values.reshape(y.shape).astype(np.float64)
     with np.errstate(over="ignore"):
         finite = np.isfinite(w.sum(axis=-1))
@@ -137,14 +139,14 @@ def _read(labels, values, weights, name):
     }
 
 
-def _broadcast(x, name, values, values_name):
-    """x, with the shape of the values as (K, N)."""
+def _broadcast(x, name, values, values_name, of_rows=""):
+    """X in the shape of the values as (K, N); of_rows ends the message for an x (N,) of (N, C)."""
     try:
         return np.broadcast_to(x, values.shape).reshape(-1, values.shape[-1])
     except ValueError:
         raise ValueError(
             f"{name}: expected a shape that broadcasts to {values.shape}, that of {values_name}, "
-            f"got {x.shape}"
+            f"got {x.shape}{of_rows if x.shape == values.shape[:-1] else ''}"
         ) from None
 
 

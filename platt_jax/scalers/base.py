@@ -139,7 +139,8 @@ def checked(scores, labels, weights) -> Checked:
         ValueError: an argument is not what `Scaler.fit` expects.
     """
     f = checks.scores(scores)
-    y = checks.broadcast(checks.labels(labels), f.shape, "labels")
+    y = checks.labels(labels, checks.a_problem_per_class("scores"))
+    y = checks.broadcast(y, f.shape, "labels")
     w = checks.broadcast(checks.weights(weights, f.dtype), f.shape, "weights")
     batch, flat = f.shape[:-1], (-1, f.shape[-1])
     w = np.ones_like(f) if w is None else w
