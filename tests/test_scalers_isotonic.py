@@ -58,3 +58,8 @@ def test_problems_with_few_corners_beside_one_with_many(rng, dtype):
         np.testing.assert_array_equal(together.thresholds[k, :corners], alone.thresholds)
         assert np.all(together.thresholds[k, corners:] == alone.thresholds[-1])
     assert all(x.shape[0] == 3 and x.shape[1] < 100 for x in jax.tree.leaves(together))
+
+
+def test_between_scores_whose_difference_overflows():
+    fitted = Isotonic().fit([-1.5e308, 1.5e308], [0, 1])
+    np.testing.assert_allclose(fitted.predict_proba([-1e308, 0, 1e308]), [1 / 6, 1 / 2, 5 / 6])

@@ -3,8 +3,9 @@
 import time
 
 import numpy as np
+import pytest
 
-from platt_jax.scalers import BetaCalibration
+from platt_jax.scalers import BetaCalibration, Temperature
 
 
 def test_many_rows_in_float32_take_no_more_passes(rng):
@@ -23,3 +24,20 @@ def test_many_rows_in_float32_take_no_more_passes(rng):
     (single, seconds), (double, seconds_of_double) = map(fitted_in, (np.float32, np.float64))
     assert seconds < 5 * seconds_of_double
     np.testing.assert_allclose(single, double, atol=1e-5)
+
+
+@pytest.mark.parametrize("scaler", [BetaCalibration(), Temperature()], ids=repr)
+@pytest.mark.parametrize("exponent", [-20, -100])
+def test_the_scale_of_weights_does_not_matter(scaler, exponent, rng, dtype):
+    """Tiny ones ended the search before its first step."""
+    scores = rng.normal(size=48).astype(dtype)
+    labels = rng.random(48) < 1 / (1 + np.exp(-scores))
+    weights = rng.integers(1, 4, 48)
+    plain, tiny = (
+        scaler.fit(scores, labels, weights=w) for w in (weights, weights * 2.0**exponent)
+    )
+    np.testing.assert_allclose(
+        tiny.predict_proba(scores),
+        plain.predict_proba(scores),
+        rtol=1e-4 if dtype == np.float32 else 1e-7,
+    )

@@ -28,7 +28,7 @@ class FittedIsotonic(Fitted):
     _own_axes: ClassVar[int] = 1
 
     def _predict(self, f):
-        curves = np.vectorize(np.interp, signature="(n),(m),(m)->(n)")
+        curves = np.vectorize(_interpolated, signature="(n),(m),(m)->(n)")
         p = curves(f, self.thresholds, self.probabilities)
         return p.astype(np.result_type(f, self.probabilities))
 
@@ -57,6 +57,14 @@ class Isotonic(Scaler[FittedIsotonic]):
         return FittedIsotonic(
             *np.array(padded, rows.scores.dtype).reshape(-1, 2, most).swapaxes(0, 1)
         )
+
+
+def _interpolated(f, thresholds, probabilities):
+    # Halved where the difference of two scores would overflow.
+    with np.errstate(over="ignore"):
+        if np.isinf(np.float64(thresholds[-1]) - np.float64(thresholds[0])):
+            f, thresholds = f / 2, thresholds / 2
+    return np.interp(f, thresholds, probabilities)
 
 
 def _curve(f, y, w):

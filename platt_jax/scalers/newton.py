@@ -46,6 +46,9 @@ def logistic(features, y, w, free, needed=True) -> Optimum:
     """
     *columns, w, side = _in_blocks(*features.T, w, jnp.where(y, 1, -1).astype(features.dtype))
     features = jnp.stack(columns)
+    # The stopping test would take weights that are all tiny for an optimum. A power of two keeps
+    # their digits.
+    w = w * jnp.exp2(-jnp.minimum(jnp.floor(jnp.log2(w.max())), 0))
     eps = jnp.finfo(features.dtype).eps
     tol = 1e-8 if features.dtype == jnp.float64 else 1e-4
 
