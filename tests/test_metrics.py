@@ -292,3 +292,14 @@ def test_probabilities_of_many_classes(metric, rng):
     classes = np.arange(3)
     found = metric(labels == classes[:, None], proba.T)
     assert found.tolist() == [metric(labels == c, proba[:, c]) for c in classes]
+
+
+@pytest.mark.parametrize("scale", [2.0**1010, 2.0**-1010])
+def test_weights_whose_products_are_out_of_range(scale, rng):
+    proba = rng.random((3, 60))
+    labels = rng.random((3, 60)) < proba
+    weights = rng.integers(1, 4, 60)
+    by_mass = partial(metrics.expected_calibration_error, n_bins=5, strategy="quantile")
+    for metric in (metrics.roc_auc, by_mass):
+        plain, scaled = (metric(labels, proba, weights=w) for w in (weights, weights * scale))
+        np.testing.assert_array_equal(plain, scaled)

@@ -42,6 +42,14 @@ class Rows:
         """(K,), the weighted means over the rows of x (K, N)."""
         return ratio(self.sum(x), self.total)
 
+    def scaled_weights(self) -> np.ndarray:
+        """(K, N), the weights times the power of two that brings each problem's sum near 1.
+
+        Products of two of them neither overflow nor underflow, and no digit is lost.
+        """
+        _, exponent = np.frexp(self.total)
+        return np.ldexp(self.weights, -exponent[:, None])
+
     def result(self, x: np.ndarray):
         """What the user gets for x (K, ...): the batch's shape, the dtype; a scalar for one."""
         with np.errstate(over="ignore"):
