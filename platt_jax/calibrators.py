@@ -25,7 +25,7 @@ _PREDICTED_AT_ONCE = 1 << 15
 _LOWEST = np.finfo(np.float32).min
 
 
-class _ComparedByValue:
+class ComparedByValue:
     """Results are equal if they are of one class and hold equal arrays; NaN equals NaN."""
 
     __hash__ = None  # type: ignore[assignment]
@@ -40,7 +40,7 @@ class _ComparedByValue:
 
 
 def _equal(one, other):
-    if isinstance(one, _ComparedByValue):
+    if isinstance(one, ComparedByValue):
         return one == other
     one, other = np.asarray(one), np.asarray(other)
     return one.dtype == other.dtype and np.array_equal(one, other, equal_nan=one.dtype.kind in "fc")
@@ -48,7 +48,7 @@ def _equal(one, other):
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
-class Sigmoid(_ComparedByValue):
+class Sigmoid(ComparedByValue):
     """P(y=1 | f) = 1 / (1 + exp(A f + B)), for one problem or a batch of them.
 
     Attributes:
@@ -168,7 +168,7 @@ class _ById(_Inspectable):
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, repr=False, eq=False)
-class Fit(_ComparedByValue, _Inspectable):
+class Fit(ComparedByValue, _Inspectable):
     """The fits of a batch of problems; every array leads with the batch shape (...).
 
     Attributes:
@@ -232,7 +232,7 @@ class Fit(_ComparedByValue, _Inspectable):
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class SegmentCalibrator(_ComparedByValue, _ById):
+class SegmentCalibrator(ComparedByValue, _ById):
     """One sigmoid per segment, and one of all rows pooled for segments never seen.
 
     `calibrator[segment]` is the Fit of one segment, `segment in calibrator` tells whether there is
@@ -292,7 +292,7 @@ class SegmentCalibrator(_ComparedByValue, _ById):
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class OneVsRestCalibrator(_ComparedByValue, _ById):
+class OneVsRestCalibrator(ComparedByValue, _ById):
     """One sigmoid per class of a classifier, each of that class against all others.
 
     `calibrator[class_id]` is the Fit of one class, `class_id in calibrator` tells whether there is

@@ -46,8 +46,12 @@ def scores(values) -> np.ndarray:
     return values
 
 
-def labels(values) -> np.ndarray:
+def labels(values, of_classes: str = "see fit_one_vs_rest") -> np.ndarray:
     """Labels as int8: 1, 0, and BAD_LABEL where a label is NaN or infinite.
+
+    Args:
+        values: what the user gave.
+        of_classes: what a message says to do with class ids.
 
     Raises:
         ValueError: labels outside the three codings.
@@ -74,10 +78,16 @@ def labels(values) -> np.ndarray:
             raise ValueError(
                 f"labels: expected one of the codings {_CODINGS}, got 0 and -1 together"
             )
-        raise ValueError(
-            f"labels: expected {_CODINGS}, got {odd}; for class ids see fit_one_vs_rest"
-        )
+        raise ValueError(f"labels: expected {_CODINGS}, got {odd}; for class ids {of_classes}")
     return np.where(finite, positive, np.int8(BAD_LABEL)).astype(np.int8)
+
+
+def a_problem_per_class(name: str) -> str:
+    """What to do with class ids where nothing takes them, and an array (N, C) of this name."""
+    return (
+        f"pass labels == classes[:, None] and {name}.T, a problem per class, where {name} has "
+        "shape (N, C)"
+    )
 
 
 def _hint(values):

@@ -116,7 +116,7 @@ def describe_html(kind: str, fit: "Fit", shared_rows: bool, make_table: Callable
     shown = urgency[:_HTML_ROWS]
     head = "".join(f"<th>{escape(name)}</th>" for name in columns)
     rows = "".join(
-        "<tr>" + "".join(f"<td>{escape(_cell(c[i]))}</td>" for c in columns.values()) + "</tr>"
+        "<tr>" + "".join(f"<td>{escape(cell(c[i]))}</td>" for c in columns.values()) + "</tr>"
         for i in shown
     )
     lines = "<br>".join(escape(line) for line in _outcome(fit))
@@ -152,5 +152,6 @@ def _flag_names(code):
     return "|".join(str(flag.name) for flag in Flag if code & flag)
 
 
-def _cell(value: Any) -> str:
+def cell(value: Any) -> str:
+    """A value as reprs and tables of text show it: a float by six digits."""
     return f"{value:.6g}" if isinstance(value, float | np.floating) else str(value)

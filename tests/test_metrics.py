@@ -1,5 +1,6 @@
 """What holds for every metric alike: batches, weights, dtypes, degenerate and bad input."""
 
+import re
 from functools import partial
 
 import jax
@@ -270,3 +271,35 @@ def test_bad_strategy_and_confidence():
     for confidence in (0, 1, 95, float("nan"), "95%"):
         with pytest.raises(ValueError, match="confidence: expected a number in"):
             metrics.reliability_curve([0, 1], [0.1, 0.9], confidence=confidence)
+
+
+@pytest.mark.parametrize("metric", [metrics.log_loss, metrics.brier_score, metrics.roc_auc])
+def test_probabilities_of_many_classes(metric, rng):
+    """The message names what to pass, and that gives a number per class."""
+    proba = rng.dirichlet(np.ones(3), 40)
+    labels = np.arange(40) % 3
+    name = "scores" if metric is metrics.roc_auc else "proba"
+    advice = re.escape(
+        f"for class ids pass labels == classes[:, None] and {name}.T, a problem per class, "
+        f"where {name} has shape (N, C)"
+    )
+    with pytest.raises(ValueError, match=f"^labels: expected bool.* got 2; {advice}$"):
+        metric(labels, proba)
+    with pytest.raises(ValueError, match=f"^labels: expected a shape.* got .40,.; {advice}$"):
+        metric(labels % 2, proba)
+    with pytest.raises(ValueError, match=r"^labels: expected a shape.* got .39,.$"):
+        metric(labels[1:] % 2, proba)
+    classes = np.arange(3)
+    found = metric(labels == classes[:, None], proba.T)
+    assert found.tolist() == [metric(labels == c, proba[:, c]) for c in classes]
+
+
+@pytest.mark.parametrize("scale", [2.0**1010, 2.0**-1010])
+def test_weights_whose_products_are_out_of_range(scale, rng):
+    proba = rng.random((3, 60))
+    labels = rng.random((3, 60)) < proba
+    weights = rng.integers(1, 4, 60)
+    by_mass = partial(metrics.expected_calibration_error, n_bins=5, strategy="quantile")
+    for metric in (metrics.roc_auc, by_mass):
+        plain, scaled = (metric(labels, proba, weights=w) for w in (weights, weights * scale))
+        np.testing.assert_array_equal(plain, scaled)

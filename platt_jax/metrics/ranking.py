@@ -29,8 +29,8 @@ def roc_auc(labels, scores, *, weights=None):
         0.75
     """
     rows = read_scores(labels, scores, weights)
-    negative = np.where(rows.positive, 0, rows.weights)
-    outranked = groups.mass_below(rows.values, negative)
-    n_neg = negative.sum(axis=-1)
-    n_pos = rows.sum(rows.positive)
-    return rows.result(ratio(ratio(rows.sum(rows.positive * outranked), n_pos), n_neg))
+    weights = rows.scaled_weights()
+    positive, negative = weights * rows.positive, np.where(rows.positive, 0, weights)
+    outranked = (positive * groups.mass_below(rows.values, negative)).sum(axis=-1)
+    n_pos, n_neg = (x.sum(axis=-1) for x in (positive, negative))
+    return rows.result(ratio(ratio(outranked, n_pos), n_neg))

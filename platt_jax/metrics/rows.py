@@ -42,6 +42,14 @@ class Rows:
         """(K,), the weighted means over the rows of x (K, N)."""
         return ratio(self.sum(x), self.total)
 
+    def scaled_weights(self) -> np.ndarray:
+        """(K, N), the weights times the power of two that brings each problem's sum near 1.
+
+        Products of two of them neither overflow nor underflow, and no digit is lost.
+        """
+        _, exponent = np.frexp(self.total)
+        return np.ldexp(self.weights, -exponent[:, None])
+
     def result(self, x: np.ndarray):
         """What the user gets for x (K, ...): the batch's shape, the dtype; a scalar for one."""
         with np.errstate(over="ignore"):
@@ -120,7 +128,9 @@ def _read(labels, values, weights, name):
         raise ValueError(f"{name}: expected (..., N) with rows, got shape {values.shape}")
     w = checks.weights(1.0 if weights is None else weights, np.float64)
     w = _broadcast(w, "weights", values, name)
-    y = _broadcast(checks.labels(labels), "labels", values, name)
+    of_classes = checks.a_problem_per_class(name)
+    y = checks.labels(labels, of_classes)
+    y = _broadcast(y, "labels", values, name, f"; for class ids {of_classes}")
     v = values.reshape(y.shape).astype(np.float64)
     with np.errstate(over="ignore"):
         finite = np.isfinite(w.sum(axis=-1))
@@ -137,14 +147,14 @@ def _read(labels, values, weights, name):
     }
 
 
-def _broadcast(x, name, values, values_name):
-    """x, with the shape of the values as (K, N)."""
+def _broadcast(x, name, values, values_name, of_rows=""):
+    """X in the shape of the values as (K, N); of_rows ends the message for an x (N,) of (N, C)."""
     try:
         return np.broadcast_to(x, values.shape).reshape(-1, values.shape[-1])
     except ValueError:
         raise ValueError(
             f"{name}: expected a shape that broadcasts to {values.shape}, that of {values_name}, "
-            f"got {x.shape}"
+            f"got {x.shape}{of_rows if x.shape == values.shape[:-1] else ''}"
         ) from None
 
 

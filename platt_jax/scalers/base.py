@@ -1,6 +1,8 @@
 """What all scalers share: checked rows, one program per batch, the report, predictions."""
 
+import math
 from abc import ABC, abstractmethod
+from dataclasses import fields
 from functools import partial
 from typing import ClassVar, Generic, NamedTuple, TypeVar
 
@@ -8,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from platt_jax import checks, objective
-from platt_jax.calibrators import problem_names
+from platt_jax import checks, objective, summaries
+from platt_jax.calibrators import ComparedByValue, problem_names
 from platt_jax.caller import Caller
 from platt_jax.threads import run_programs
 
@@ -35,7 +37,7 @@ class Checked(NamedTuple):
     empty: np.ndarray  # (K,) no row has a positive weight
 
 
-class Fitted(ABC):
+class Fitted(ComparedByValue, ABC):
     """What a scaler has learnt, for each problem of a batch (...): a dataclass of arrays."""
 
     # Axes of the first field beyond the batch's.
@@ -66,6 +68,20 @@ class Fitted(ABC):
         # A score may overflow on its way to a probability of 0 or 1.
         with np.errstate(over="ignore"):
             return np.where(np.isnan(f), np.nan, self._predict(np.clip(f, -largest, largest)))
+
+    def __repr__(self):
+        named, _ = jax.tree_util.tree_flatten_with_path(self)
+        if not named:
+            return f"{type(self).__name__}: no parameters"
+        batch, (_, first) = self._batch(), named[0]
+        number = math.prod(batch)
+        learnt = [_told(jax.tree_util.keystr(path)[1:], leaf, batch) for path, leaf in named]
+        options = [x.name for x in fields(self) if x.metadata.get("static")]  # type: ignore[arg-type]
+        learnt += [f"{name}={getattr(self, name)!r}" for name in options]
+        return (
+            f"{type(self).__name__}: {number:,} problem{'' if number == 1 else 's'}, "
+            f"{getattr(first, 'dtype', 'no array')}: {', '.join(learnt)}"
+        )
 
     def _batch(self) -> tuple[int, ...]:
         leaves = jax.tree.leaves(self)
@@ -127,7 +143,8 @@ def checked(scores, labels, weights) -> Checked:
         ValueError: an argument is not what `Scaler.fit` expects.
     """
     f = checks.scores(scores)
-    y = checks.broadcast(checks.labels(labels), f.shape, "labels")
+    y = checks.labels(labels, checks.a_problem_per_class("scores"))
+    y = checks.broadcast(y, f.shape, "labels")
     w = checks.broadcast(checks.weights(weights, f.dtype), f.shape, "weights")
     batch, flat = f.shape[:-1], (-1, f.shape[-1])
     w = np.ones_like(f) if w is None else w
@@ -177,6 +194,14 @@ def require(scaler, name: str, ok: bool, expected: str):
         raise ValueError(
             f"{type(scaler).__name__}({name}={getattr(scaler, name)!r}): expected {expected}"
         )
+
+
+def _told(name, leaf, batch):
+    """What a repr says of an array: its one number, or the axes that it has for each problem."""
+    if not np.shape(leaf):
+        return f"{name}={summaries.cell(leaf[()] if isinstance(leaf, np.ndarray) else leaf)}"
+    own = np.shape(leaf)[len(batch) :]
+    return f"{name} ({', '.join(['...', *map(str, own)])})"
 
 
 def _blank(lost, x):

@@ -21,12 +21,12 @@ from platt_jax.scalers.base import (
     unit_frame,
 )
 
-# Which of a, b and c are found, the others being 0: everywhere, and on the sides of a, b >= 0.
-_FACES = ((1, 1, 1), (0, 1, 1), (1, 0, 1), (0, 0, 1))
+# Which of a, b and c are found, the others being 0, on the sides of a, b >= 0.
+_SIDES = ((0, 1, 1), (1, 0, 1), (0, 0, 1))
 
 
 @jax.tree_util.register_dataclass
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class FittedBetaCalibration(Fitted):
     """The log-odds a log(q) - b log(1 - q) + c.
 
@@ -99,11 +99,15 @@ class BetaCalibration(Scaler[FittedBetaCalibration]):
             for x, (center, scale) in zip((log_q, -log_rest), frames, strict=True)
         ]
         features = jnp.stack([*centered, jnp.ones_like(f)], axis=1)
-        faces = jnp.asarray(_FACES, f.dtype)
-        found = jax.vmap(lambda free: newton.logistic(features, y, w, free))(faces)
-        # The loss is convex, so its bounded optimum is the best point of a face within the bounds.
-        within = (found.parameters[:, :2] >= 0).all(axis=1)
-        best = found.parameters[jnp.argmin(jnp.where(within, found.loss, jnp.inf))]
+        found = newton.logistic(features, y, w, jnp.ones(3, f.dtype))
+        inside = (found.parameters[:2] >= 0).all()
+        # The loss is convex: a bounded optimum that is not inside is the best point of the sides.
+        sides = jax.vmap(lambda free: newton.logistic(features, y, w, free, needed=~inside))(
+            jnp.asarray(_SIDES, f.dtype)
+        )
+        allowed = (sides.parameters[:, :2] >= 0).all(axis=1)
+        at_side = sides.parameters[jnp.argmin(jnp.where(allowed, sides.loss, jnp.inf))]
+        best = jnp.where(inside, found.parameters, at_side)
         (center_a, scale_a), (center_b, scale_b) = frames
         a, b = best[0] * scale_a, best[1] * scale_b
 

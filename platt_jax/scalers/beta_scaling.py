@@ -45,7 +45,7 @@ class BetaCurve(NamedTuple):
 
 
 @jax.tree_util.register_dataclass
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class FittedBetaScaling(Fitted):
     """Beta quantiles for Beta probabilities.
 

@@ -12,7 +12,7 @@ from platt_jax.scalers.base import Fitted, Scaler, along_rows, require
 
 
 @jax.tree_util.register_dataclass
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class FittedBinning(Fitted):
     """One probability per bin.
 
@@ -72,14 +72,20 @@ class Binning(Scaler[FittedBinning]):
     def _fit_one(self, f, y, w):
         cuts = jnp.arange(1, self.bins, dtype=f.dtype)
         if self.by == "width":
-            upper = cuts / self.bins
-            edges = f.min() * (1 - upper) + f.max() * upper
+            low, high = f.min(), f.max()
+            # XLA would multiply by the reciprocal of a constant, which is rounded.
+            bins = jax.lax.optimization_barrier(jnp.asarray(self.bins, f.dtype))
+            # Multiplied before it is divided, so that an edge that is a score is that very score.
+            edges = low + (high - low) * cuts / bins
+            share = cuts / bins
+            spread_out = low * (1 - share) + high * share  # where the range overflows
+            edges = jnp.where(jnp.isfinite((high - low) * bins), edges, spread_out)
         else:
             order = jnp.argsort(f)
             weight_below = jnp.cumsum(w[order])
-            # Multiplied before it is divided, so that counts of rows stay whole.
-            wanted = cuts * weight_below[-1] / self.bins
-            edges = f[order][jnp.searchsorted(weight_below, wanted)]
+            # Multiplied and not divided, so that counts of rows stay whole.
+            wanted = cuts * weight_below[-1]
+            edges = f[order][jnp.searchsorted(weight_below * self.bins, wanted)]
         which = jnp.searchsorted(edges, f)
 
         def per_bin(x):

@@ -15,7 +15,7 @@ from platt_jax.scalers.base import Fitted, Scaler, along_rows, checked, class_we
 
 
 @jax.tree_util.register_dataclass
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class FittedClip(Fitted):
     """The fixed line."""
 
@@ -41,7 +41,7 @@ class Clip(Scaler[FittedClip]):
 
 
 @jax.tree_util.register_dataclass
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class FittedPPClip(Fitted):
     """The line and its two ends.
 

@@ -12,7 +12,7 @@ from platt_jax.scalers.base import Fitted, Scaler, along_rows, require, unit_fra
 
 
 @jax.tree_util.register_dataclass
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class FittedCosine(Fitted):
     """p(t) = a_0 + a_1 cos(t) + ... + a_n cos(n t), clipped to [0, 1].
 

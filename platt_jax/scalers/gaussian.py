@@ -21,7 +21,7 @@ from platt_jax.scalers.base import (
 
 
 @jax.tree_util.register_dataclass
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class FittedGaussian(Fitted):
     """Log-odds that are a parabola: u (quadratic u + slope) + intercept, u = (f - center) scale.
 

@@ -12,13 +12,14 @@ from platt_jax.scalers.base import Fitted, Scaler
 
 
 @jax.tree_util.register_dataclass
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class FittedIsotonic(Fitted):
-    """A monotone curve through points.
+    """A monotone curve through points: the corners of the curve through all scores of the fit.
 
     Attributes:
-        thresholds: (..., N), the scores of the fit, ascending.
-        probabilities: (..., N), what they were given; equal scores have equal probabilities.
+        thresholds: (..., M), scores of the fit, ascending: those where a plateau begins or ends.
+            In a batch, the last corner repeats up to the largest number that a problem has.
+        probabilities: (..., M), what they were given; equal scores have equal probabilities.
     """
 
     thresholds: Array
@@ -27,7 +28,7 @@ class FittedIsotonic(Fitted):
     _own_axes: ClassVar[int] = 1
 
     def _predict(self, f):
-        curves = np.vectorize(np.interp, signature="(n),(m),(m)->(n)")
+        curves = np.vectorize(_interpolated, signature="(n),(m),(m)->(n)")
         p = curves(f, self.thresholds, self.probabilities)
         return p.astype(np.result_type(f, self.probabilities))
 
@@ -50,13 +51,32 @@ class Isotonic(Scaler[FittedIsotonic]):
     """
 
     def _fit_batch(self, rows):
-        curves = np.vectorize(_curve, signature="(n),(n),(n)->(n),(n)")
-        return FittedIsotonic(*(x.astype(rows.scores.dtype) for x in curves(*rows)))
+        curves = [_corners(*_curve(*problem)) for problem in zip(*rows, strict=True)]
+        most = max(x.shape[-1] for x in curves)
+        padded = [np.pad(x, ((0, 0), (0, most - x.shape[-1])), mode="edge") for x in curves]
+        return FittedIsotonic(
+            *np.array(padded, rows.scores.dtype).reshape(-1, 2, most).swapaxes(0, 1)
+        )
+
+
+def _interpolated(f, thresholds, probabilities):
+    # Halved where the difference of two scores would overflow.
+    with np.errstate(over="ignore"):
+        if np.isinf(np.float64(thresholds[-1]) - np.float64(thresholds[0])):
+            f, thresholds = f / 2, thresholds / 2
+    return np.interp(f, thresholds, probabilities)
 
 
 def _curve(f, y, w):
+    """The distinct scores, ascending, and their probabilities."""
     distinct, which = np.unique(f, return_inverse=True)
     weight, positive = np.bincount(which, w), np.bincount(which, w * y)
-    fitted = isotonic_regression(positive / weight, weights=weight).x
-    order = np.sort(which)
-    return distinct[order], fitted[order]
+    return distinct, isotonic_regression(positive / weight, weights=weight).x
+
+
+def _corners(distinct, fitted):
+    """(2, M), the curve without the points between two of the same probability."""
+    same = fitted[1:] == fitted[:-1]
+    within = np.zeros(len(fitted), bool)
+    within[1:-1] = same[1:] & same[:-1]
+    return np.stack([distinct, fitted])[:, ~within]

@@ -18,7 +18,7 @@ _CALM_ITERATIONS = 3  # of hardly any change, after which the search stops
 
 
 @jax.tree_util.register_dataclass
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class FittedLevenbergMarquardt(Fitted):
     """A sigmoid, and how the search for it went.
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 _ARMIJO = 1e-4  # the sufficient-decrease constant
 _MOST_PASSES = 200
 _SHORTEST_STEP = 1e-10
+_ROWS_OF_A_BLOCK = 1024
 
 
 class Optimum(NamedTuple):
@@ -28,7 +29,7 @@ class _State(NamedTuple):
     passes: jax.Array
 
 
-def logistic(features, y, w, free) -> Optimum:
+def logistic(features, y, w, free, needed=True) -> Optimum:
     """The minimum of sum w log(1 + exp(-s x'theta)), s = +1 or -1 for the two classes.
 
     One evaluation per iteration, backtracking as state, as in `platt_jax.newton`: under vmap a
@@ -41,19 +42,24 @@ def logistic(features, y, w, free) -> Optimum:
         y: (N,) bool.
         w: (N,) weights >= 0.
         free: (P,) 1 for parameters to be found, 0 for those held at 0.
+        needed: bool; False makes no pass, and ends at 0 with an infinite loss.
     """
-    side = jnp.where(y, 1, -1).astype(features.dtype)
+    *columns, w, side = _in_blocks(*features.T, w, jnp.where(y, 1, -1).astype(features.dtype))
+    features = jnp.stack(columns)
+    # The stopping test would take weights that are all tiny for an optimum. A power of two keeps
+    # their digits.
+    w = w * jnp.exp2(-jnp.minimum(jnp.floor(jnp.log2(w.max())), 0))
     eps = jnp.finfo(features.dtype).eps
     tol = 1e-8 if features.dtype == jnp.float64 else 1e-4
 
     def evaluate(parameters):
-        margin = side * (features @ parameters)
+        margin = side * jnp.tensordot(parameters, features, 1)
         wrong = jax.nn.sigmoid(-margin)  # the probability of the other class
         curvature = w * wrong * jax.nn.sigmoid(margin)
-        hessian = features.T @ (curvature[:, None] * features)
+        hessian = jnp.einsum("pbr,qbr->bpq", features, curvature[None] * features).sum(0)
         hessian = jnp.outer(free, free) * hessian + jnp.diag(1 - free)
-        gradient = free * (features.T @ (-w * wrong * side))
-        return jnp.sum(w * jax.nn.softplus(-margin)), gradient, hessian
+        gradient = free * jnp.einsum("pbr,br->bp", features, -w * wrong * side).sum(0)
+        return jnp.sum(jnp.sum(w * jax.nn.softplus(-margin), 0)), gradient, hessian
 
     def step(state):
         trial = state.parameters + state.length * state.direction
@@ -78,7 +84,7 @@ def logistic(features, y, w, free) -> Optimum:
 
     def wants_more(state):
         within = (state.passes < _MOST_PASSES) & (state.length > _SHORTEST_STEP)
-        return (state.passes == 0) | (within & (decrement(state) > tol))
+        return needed & ((state.passes == 0) | (within & (decrement(state) > tol)))
 
     zero, unknown = jnp.zeros_like(free), jnp.asarray(jnp.inf, features.dtype)
     start = _State(
@@ -86,6 +92,17 @@ def logistic(features, y, w, free) -> Optimum:
     )
     end = jax.lax.while_loop(wants_more, step, start)
     return Optimum(end.parameters, end.loss, decrement(end) <= tol)
+
+
+def _in_blocks(*columns):
+    """Rows (N,) as (N / R, R), filled up with zeros, which weigh nothing.
+
+    Sums block by block round less than one sum of all rows. In float32 a sum of a million rows
+    would lose the small ones, and its rounding would hide what a step is worth.
+    """
+    rows = len(columns[0])
+    block = min(rows, _ROWS_OF_A_BLOCK)
+    return [jnp.pad(x, (0, -rows % block)).reshape(-1, block) for x in columns]
 
 
 def _solve(hessian, gradient, eps):

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import jax
 
+from platt_jax import summaries
 from platt_jax.calibrators import Fit, Sigmoid
 from platt_jax.fit import fit
 from platt_jax.objective import GaussianPrior
@@ -12,7 +13,7 @@ from platt_jax.scalers.base import Fitted
 
 
 @jax.tree_util.register_dataclass
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class FittedPlatt(Fitted):
     """The sigmoids, and how their fits ended.
 
@@ -26,6 +27,9 @@ class FittedPlatt(Fitted):
     def sigmoid(self) -> Sigmoid:
         """The fitted sigmoids."""
         return self.result.sigmoid
+
+    def __repr__(self):
+        return summaries.describe(type(self).__name__, self.result, shared_rows=False)
 
     def _predict(self, f):
         return self.sigmoid.predict_proba(f)

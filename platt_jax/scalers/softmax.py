@@ -9,7 +9,7 @@ from platt_jax.scalers.base import Fitted, Scaler, checked
 
 
 @jax.tree_util.register_dataclass
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class FittedSoftmax(Fitted):
     """The fixed sigmoid."""
 

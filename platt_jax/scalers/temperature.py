@@ -12,7 +12,7 @@ from platt_jax.scalers.base import Fitted, Scaler, along_rows
 
 
 @jax.tree_util.register_dataclass
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class FittedTemperature(Fitted):
     """P(y=1 | f) = 1 / (1 + exp(-f / T)).
 
