@@ -66,10 +66,19 @@ class Sigmoid(_ComparedByValue):
     def logit(self, scores):
         """The log-odds -(A f + B) of class 1; scores (..., N) for parameters (...)."""
         xp = jnp if isinstance(scores, jax.Array) or isinstance(self.A, jax.Array) else np
-        scores = xp.asarray(checks.plain(scores))
+        scores = (
+            jnp.asarray(checks.plain(scores)) if xp is jnp else checks.numbers(scores, "scores")
+        )
         A, B = xp.asarray(self.A), xp.asarray(self.B)
         if A.ndim and scores.ndim:
             A, B = A[..., None], B[..., None]
+        try:
+            jnp.broadcast_shapes(A.shape, B.shape, scores.shape)
+        except ValueError:
+            raise ValueError(
+                f"scores: expected (..., N) for parameters of shapes {np.shape(self.A)} and "
+                f"{np.shape(self.B)}, got {scores.shape}"
+            ) from None
         return -(A * scores + B)
 
     def predict_proba(self, scores):
@@ -264,7 +273,7 @@ class SegmentCalibrator(_ComparedByValue, _ById):
             ValueError: the two lengths differ, an id is missing, or no key can be equal to one:
                 text among numbers, 1.5 among integers.
         """
-        scores = checks.array(scores, "scores")
+        scores = checks.numbers(scores, "scores")
         if scores.ndim != 1:
             raise ValueError(f"scores: expected a flat array (N,), got shape {scores.shape}")
         segments = ids.read_like(self.keys, segments, len(scores))
@@ -323,7 +332,7 @@ class OneVsRestCalibrator(_ComparedByValue, _ById):
         Raises:
             ValueError: scores do not have a column per class.
         """
-        scores = checks.array(scores, "scores")
+        scores = checks.numbers(scores, "scores")
         if scores.ndim != 2 or scores.shape[1] != len(self.classes):
             raise ValueError(
                 f"scores: expected shape (N, {len(self.classes)}), a column per class, "

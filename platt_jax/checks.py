@@ -25,13 +25,23 @@ def floating(values, name: str) -> np.ndarray:
     Raises:
         ValueError: not numbers.
     """
-    values = array(values, name)
+    values = numbers(values, name)
     if values.dtype.kind == "f" and values.dtype.itemsize in (4, 8):
         return values.astype(values.dtype.newbyteorder("="), copy=False)
-    if values.dtype.kind not in "biuf" and values.dtype.name != "bfloat16":
-        raise ValueError(f"{name}: expected numbers, got dtype {values.dtype}")
     narrow = values.dtype.itemsize <= 2 and values.dtype.kind not in "iu"
     return values.astype(np.float32 if narrow else np.float64)
+
+
+def numbers(values, name: str) -> np.ndarray:
+    """Real numbers of any dtype.
+
+    Raises:
+        ValueError: not numbers.
+    """
+    values = array(values, name)
+    if values.dtype.kind not in "biuf" and values.dtype.name != "bfloat16":
+        raise ValueError(f"{name}: expected numbers, got dtype {values.dtype}")
+    return values
 
 
 def scores(values) -> np.ndarray:
@@ -127,7 +137,10 @@ def prior(values: GaussianPrior | None, batch: tuple[int, ...], dtype):
     if not isinstance(values, GaussianPrior):
         raise ValueError(f"prior: expected a GaussianPrior, got {type(values).__name__}")
     xp = jnp if any(isinstance(leaf, jax.Array) for leaf in values) else np
-    mean, precision = (xp.asarray(leaf, dtype) for leaf in values)
+    mean, precision = (
+        xp.asarray(leaf if isinstance(leaf, jax.Array) else numbers(leaf, "prior"), dtype)
+        for leaf in values
+    )
     try:
         if mean.shape[-1:] != (2,) or precision.shape[-2:] != (2, 2):
             raise ValueError

@@ -2,6 +2,7 @@
 
 import warnings
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -80,6 +81,58 @@ def test_weights_of_one_vs_rest_are_one_per_row(rng):
     assert pj.fit_one_vs_rest(scores, labels, weights=1) == pj.fit_one_vs_rest(
         scores, labels, weights=np.ones(6)
     )
+
+
+NO_NUMBERS = {
+    "text": np.array(["1", "2", "3"]),
+    "objects": np.array([1.0, None, 2.0], object),
+    "dates": np.arange(3).astype("M8[D]"),
+    "complex": np.ones(3) + 1j,
+}
+
+
+@pytest.mark.parametrize("values", NO_NUMBERS.values(), ids=NO_NUMBERS)
+def test_predictions_are_of_numbers(rng, values):
+    scores, labels = problem(rng, 6)
+    by_segment = pj.fit_segments(scores, labels, LABELS)
+    by_class = pj.fit_one_vs_rest(rng.normal(size=(6, 3)), np.arange(6) % 3)
+    sigmoid = by_segment.fallback
+    for predict in (
+        sigmoid.predict_proba,
+        sigmoid.log_proba,
+        sigmoid.logit,
+        lambda scores: by_segment.predict_proba(scores, [0, 1, 0]),
+        lambda scores: by_class.predict_proba(scores[None]),
+    ):
+        with pytest.raises(ValueError, match="scores: expected numbers, got dtype"):
+            predict(values)
+
+
+def test_scores_of_another_batch_than_the_sigmoids(rng):
+    sigmoid = pj.Sigmoid(np.ones(2), np.ones(2))
+    for of_numpy in (sigmoid, pj.Sigmoid(jnp.ones(2), jnp.ones(2))):
+        with pytest.raises(ValueError, match=r"scores: expected .*\(2,\) and \(2,\), got \(3, 5\)"):
+            of_numpy.predict_proba(np.zeros((3, 5)))
+
+
+def test_priors_of_any_container(rng):
+    scores, labels = problem(rng, 30)
+    mean, precision = np.array([-1.0, 0.5]), np.eye(2)
+    expected = pj.fit(scores, labels, prior=pj.GaussianPrior(mean, precision))
+    for one in ((mean.tolist(), precision.tolist()), (jnp.asarray(mean), jnp.asarray(precision))):
+        assert pj.fit(scores, labels, prior=pj.GaussianPrior(*one)) == expected
+    for bad, message in (
+        (["a", "b"], "prior: expected numbers, got dtype"),
+        (1j * mean, "prior: expected numbers, got dtype"),
+        ({}, "prior: expected numbers, got dtype"),
+        (np.ma.masked_array(mean, [True, False]), "prior: expected finite numbers"),
+    ):
+        prior = pj.GaussianPrior(bad, precision)
+        for fit in (pj.fit, pj.solve):
+            with pytest.raises(ValueError, match=message):
+                fit(scores, labels, prior=prior)
+    with pytest.raises(ValueError, match="prior: expected an array, got a traced one"):
+        jax.jit(lambda x: pj.fit(scores, labels, prior=pj.GaussianPrior(x, precision)).A)(mean)
 
 
 class Tensor:
