@@ -146,9 +146,8 @@ class _ById(_Inspectable):
             ValueError: it cannot be an id here.
         """
         _, kind, names = self._inspected()
-        keys, place = ascending(names)
-        (found,) = locate(keys, ids.read([id_], kind), kind)
-        return -1 if found < 0 else int(np.flatnonzero(place == found)[0])
+        (found,) = locate(names, ids.read([id_], kind), kind)
+        return int(found)
 
     def __getitem__(self, id_) -> "Fit":
         """The fit of one id.
@@ -346,6 +345,11 @@ class OneVsRestCalibrator(_ComparedByValue, _ById):
         log_proba = np.where(fitted, log_expit(logit), -np.inf)
         proba = np.exp(log_proba - log_proba.max(axis=1, keepdims=True, initial=_LOWEST))
         return np.where(fitted, proba / proba.sum(axis=1, keepdims=True), np.nan)
+
+    def _place(self, id_):
+        keys, place = ascending(self.classes)
+        (found,) = locate(keys, ids.read([id_], "class"), "class")
+        return -1 if found < 0 else int(np.flatnonzero(place == found)[0])
 
     def _inspected(self):
         return self.fit, "class", self.classes

@@ -40,7 +40,7 @@ def numbers(values, name: str) -> np.ndarray:
     """
     values = array(values, name)
     if values.dtype.kind not in "biuf" and values.dtype.name != "bfloat16":
-        raise ValueError(f"{name}: expected numbers, got dtype {values.dtype}")
+        raise ValueError(f"{name}: expected numbers, got dtype {values.dtype}{_missing(values)}")
     return values
 
 
@@ -91,9 +91,19 @@ def labels(values) -> np.ndarray:
 
 
 def _hint(values):
-    """How to make labels of text, if they are that."""
+    """How to make labels of text or of objects, if they are that."""
     words = {word for word in values.ravel()[:1000].tolist() if isinstance(word, str)}
-    return f"; compare with the positive class, as in labels == {max(words)!r}" if words else ""
+    if not words:
+        return _missing(values)
+    return f"; compare with the positive class, as in labels == {max(words)!r}"
+
+
+def _missing(values):
+    """What to give for a missing number, if there is one."""
+    if values.dtype != object:
+        return ""
+    found = next((what for x in values.ravel().tolist() if (what := ids.missing(x))), None)
+    return f" with {found} in it; convert to float, with NaN for what is missing" if found else ""
 
 
 def weights(values, dtype) -> np.ndarray | None:

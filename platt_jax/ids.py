@@ -219,7 +219,7 @@ def _coded_objects(values: list, name) -> Coded:
     except (TypeError, ValueError) as error:  # NumPy's durations without a unit raise the latter
         raise ValueError(f"{name}: expected hashable ids ({error})") from None
     for i, value in enumerate(where):
-        if (what := _missing(value)) is not None:
+        if (what := missing(value)) is not None:
             _refuse_missing(what, codes == i, name)
     distinct = list(where)
     lengths = {len(value) if isinstance(value, tuple) else 0 for value in distinct}
@@ -229,10 +229,10 @@ def _coded_objects(values: list, name) -> Coded:
     return Coded(codes, _typed(distinct, name))
 
 
-def _missing(value) -> str | None:
-    """What a missing id is called; None where it is there."""
+def missing(value) -> str | None:
+    """What a missing value is called; None where it is there."""
     if isinstance(value, tuple):
-        return next((what for part in value if (what := _missing(part)) is not None), None)
+        return next((what for part in value if (what := missing(part)) is not None), None)
     if value is None:
         return "None"
     kind = type(value).__name__

@@ -73,6 +73,17 @@ def test_labels_of_words_name_the_comparison():
         pj.fit(scores, np.array([{}, {}, {}, {}], object))
 
 
+def test_what_is_missing_among_objects_is_named():
+    pandas = pytest.importorskip("pandas")
+    objects = np.array([1.0, None, 0.0], object)
+    for values, what in ((objects, "None"), (pandas.array([True, None, False]), "NA")):
+        message = f"expected .*, got dtype object with {what} in it; convert to float, with NaN"
+        with pytest.raises(ValueError, match=f"labels: {message}"):
+            pj.fit([1.0, 2.0, 3.0], values)
+        with pytest.raises(ValueError, match=message.replace(".*", "numbers")):
+            pj.fit([1.0, 2.0, 3.0], [0, 1, 0], weights=values)
+
+
 def test_weights_of_one_vs_rest_are_one_per_row(rng):
     scores, labels = rng.normal(size=(6, 3)), np.arange(6) % 3
     for weights in (np.ones((6, 3)), np.ones((3, 6)), np.ones(3)):
