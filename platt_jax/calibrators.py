@@ -73,13 +73,12 @@ class Sigmoid(_ComparedByValue):
         if A.ndim and scores.ndim:
             A, B = A[..., None], B[..., None]
         try:
-            jnp.broadcast_shapes(A.shape, B.shape, scores.shape)
-        except ValueError:
+            return -(A * scores + B)
+        except (TypeError, ValueError) as error:  # JAX's and NumPy's for shapes that do not match
             raise ValueError(
                 f"scores: expected (..., N) for parameters of shapes {np.shape(self.A)} and "
                 f"{np.shape(self.B)}, got {scores.shape}"
-            ) from None
-        return -(A * scores + B)
+            ) from error
 
     def predict_proba(self, scores):
         """P(y=1 | score), in [0, 1]; scores (..., N) for parameters (...)."""
