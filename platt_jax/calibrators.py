@@ -66,11 +66,19 @@ class Sigmoid(ComparedByValue):
     def logit(self, scores):
         """The log-odds -(A f + B) of class 1; scores (..., N) for parameters (...)."""
         xp = jnp if isinstance(scores, jax.Array) or isinstance(self.A, jax.Array) else np
-        scores = xp.asarray(checks.plain(scores))
+        scores = (
+            jnp.asarray(checks.plain(scores)) if xp is jnp else checks.numbers(scores, "scores")
+        )
         A, B = xp.asarray(self.A), xp.asarray(self.B)
         if A.ndim and scores.ndim:
             A, B = A[..., None], B[..., None]
-        return -(A * scores + B)
+        try:
+            return -(A * scores + B)
+        except (TypeError, ValueError) as error:  # JAX's and NumPy's for shapes that do not match
+            raise ValueError(
+                f"scores: expected (..., N) for parameters of shapes {np.shape(self.A)} and "
+                f"{np.shape(self.B)}, got {scores.shape}"
+            ) from error
 
     def predict_proba(self, scores):
         """P(y=1 | score), in [0, 1]; scores (..., N) for parameters (...)."""
@@ -137,9 +145,8 @@ class _ById(_Inspectable):
             ValueError: it cannot be an id here.
         """
         _, kind, names = self._inspected()
-        keys, place = ascending(names)
-        (found,) = locate(keys, ids.read([id_], kind), kind)
-        return -1 if found < 0 else int(np.flatnonzero(place == found)[0])
+        (found,) = locate(names, ids.read([id_], kind), kind)
+        return int(found)
 
     def __getitem__(self, id_) -> "Fit":
         """The fit of one id.
@@ -264,7 +271,7 @@ class SegmentCalibrator(ComparedByValue, _ById):
             ValueError: the two lengths differ, an id is missing, or no key can be equal to one:
                 text among numbers, 1.5 among integers.
         """
-        scores = checks.array(scores, "scores")
+        scores = checks.numbers(scores, "scores")
         if scores.ndim != 1:
             raise ValueError(f"scores: expected a flat array (N,), got shape {scores.shape}")
         segments = ids.read_like(self.keys, segments, len(scores))
@@ -323,7 +330,7 @@ class OneVsRestCalibrator(ComparedByValue, _ById):
         Raises:
             ValueError: scores do not have a column per class.
         """
-        scores = checks.array(scores, "scores")
+        scores = checks.numbers(scores, "scores")
         if scores.ndim != 2 or scores.shape[1] != len(self.classes):
             raise ValueError(
                 f"scores: expected shape (N, {len(self.classes)}), a column per class, "
@@ -337,6 +344,11 @@ class OneVsRestCalibrator(ComparedByValue, _ById):
         log_proba = np.where(fitted, log_expit(logit), -np.inf)
         proba = np.exp(log_proba - log_proba.max(axis=1, keepdims=True, initial=_LOWEST))
         return np.where(fitted, proba / proba.sum(axis=1, keepdims=True), np.nan)
+
+    def _place(self, id_):
+        keys, place = ascending(self.classes)
+        (found,) = locate(keys, ids.read([id_], "class"), "class")
+        return -1 if found < 0 else int(np.flatnonzero(place == found)[0])
 
     def _inspected(self):
         return self.fit, "class", self.classes

@@ -25,13 +25,23 @@ def floating(values, name: str) -> np.ndarray:
     Raises:
         ValueError: not numbers.
     """
-    values = array(values, name)
+    values = numbers(values, name)
     if values.dtype.kind == "f" and values.dtype.itemsize in (4, 8):
         return values.astype(values.dtype.newbyteorder("="), copy=False)
-    if values.dtype.kind not in "biuf" and values.dtype.name != "bfloat16":
-        raise ValueError(f"{name}: expected numbers, got dtype {values.dtype}")
     narrow = values.dtype.itemsize <= 2 and values.dtype.kind not in "iu"
     return values.astype(np.float32 if narrow else np.float64)
+
+
+def numbers(values, name: str) -> np.ndarray:
+    """Real numbers of any dtype.
+
+    Raises:
+        ValueError: not numbers.
+    """
+    values = array(values, name)
+    if values.dtype.kind not in "biuf" and values.dtype.name != "bfloat16":
+        raise ValueError(f"{name}: expected numbers, got dtype {values.dtype}{_missing(values)}")
+    return values
 
 
 def scores(values) -> np.ndarray:
@@ -91,9 +101,19 @@ def a_problem_per_class(name: str) -> str:
 
 
 def _hint(values):
-    """How to make labels of text, if they are that."""
+    """How to make labels of text or of objects, if they are that."""
     words = {word for word in values.ravel()[:1000].tolist() if isinstance(word, str)}
-    return f"; compare with the positive class, as in labels == {max(words)!r}" if words else ""
+    if not words:
+        return _missing(values)
+    return f"; compare with the positive class, as in labels == {max(words)!r}"
+
+
+def _missing(values):
+    """What to give for a missing number, if there is one."""
+    if values.dtype != object:
+        return ""
+    found = next((what for x in values.ravel().tolist() if (what := ids.missing(x))), None)
+    return f" with {found} in it; convert to float, with NaN for what is missing" if found else ""
 
 
 def weights(values, dtype) -> np.ndarray | None:
@@ -137,7 +157,10 @@ def prior(values: GaussianPrior | None, batch: tuple[int, ...], dtype):
     if not isinstance(values, GaussianPrior):
         raise ValueError(f"prior: expected a GaussianPrior, got {type(values).__name__}")
     xp = jnp if any(isinstance(leaf, jax.Array) for leaf in values) else np
-    mean, precision = (xp.asarray(leaf, dtype) for leaf in values)
+    mean, precision = (
+        xp.asarray(leaf if isinstance(leaf, jax.Array) else numbers(leaf, "prior"), dtype)
+        for leaf in values
+    )
     try:
         if mean.shape[-1:] != (2,) or precision.shape[-2:] != (2, 2):
             raise ValueError

@@ -237,6 +237,8 @@ def fit_one_vs_rest(
 
 
 def _flat_prior(prior, batch, dtype):
+    if isinstance(prior, GaussianPrior):  # JAX's arrays may lack float64
+        prior = GaussianPrior(*(checks.array(leaf, "prior") for leaf in prior))
     prior = checks.prior(prior, batch, dtype)
     if prior is None:
         return None

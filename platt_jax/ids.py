@@ -55,8 +55,9 @@ def read(values, name: str = "segments") -> Ids:
     """
     if isinstance(values, jax.core.Tracer):
         raise ValueError(f"{name}: expected ids, got a traced array; group the rows outside of jit")
-    if hasattr(values, "columns") and hasattr(values, "shape"):  # a DataFrame
-        return _several([(str(x), values[x]) for x in values.columns], name)
+    if hasattr(values, "columns") and hasattr(values, "shape"):  # a DataFrame or pyarrow's Table
+        labels = getattr(values, "column_names", values.columns)
+        return _several([(str(x), values[x]) for x in labels], name)
     if (categorical := _categorical(values)) is not None:
         return _coded_categorical(categorical, name)
     is_list = isinstance(values, Sequence) and not isinstance(values, str | bytes)
@@ -130,15 +131,23 @@ def _several(columns, name) -> Ids:
 
 def _columns(columns, name) -> Columns:
     names = tuple(column_name for column_name, _ in columns)
-    if len(set(names)) < len(names):
-        raise ValueError(f"{name}: expected columns of distinct names, got {list(names)}")
+    if len(set(names)) < len(names) or "" in names:
+        raise ValueError(
+            f"{name}: expected columns of distinct names, none empty, got {list(names)}"
+        )
     each = []
     for column_name, values in columns:
         column = read(values, f"{name}, column {column_name!r}")
-        if isinstance(column, Columns):
-            raise ValueError(f"{name}, column {column_name!r}: expected one id per row")
+        if isinstance(column, Columns) or _are_tuples(column):
+            raise ValueError(
+                f"{name}, column {column_name!r}: expected one id per row, got several"
+            )
         each.append(column)
     return Columns(names, tuple(each))
+
+
+def _are_tuples(column):
+    return isinstance(column, Coded) and column.values.dtype.names is not None
 
 
 def _numbered_names(columns):
@@ -152,9 +161,14 @@ def _from_list(values: Sequence) -> np.ndarray:
         array = np.asarray(values)
         if kinds != {int} or array.dtype.kind in "iu":  # large ints become floats or objects
             return array
-    if kinds == {list}:
+    if kinds == {list} or _are_records(kinds, values):
         values = [tuple(row) for row in values]
     return np.fromiter(values, object, len(values))
+
+
+def _are_records(kinds, values):
+    """Whether these are rows of a structured array, as keys of several columns are."""
+    return kinds <= {np.void, np.record} and all(value.dtype.names for value in values)
 
 
 def _from_array(values, name) -> np.ndarray:
@@ -162,6 +176,8 @@ def _from_array(values, name) -> np.ndarray:
         array = np.asanyarray(values)
     except (TypeError, ValueError, RuntimeError) as error:
         raise ValueError(f"{name}: expected ids ({error})") from None
+    if array.dtype.names is not None:  # each column has its own mask
+        return array
     if isinstance(array, np.ma.MaskedArray) and np.ma.is_masked(array):
         masked = np.ma.getmaskarray(array).reshape(len(array), -1)
         _refuse_missing("a masked entry", masked.any(axis=1), name)
@@ -200,10 +216,10 @@ def _coded_objects(values: list, name) -> Coded:
         codes = np.fromiter(
             (where.setdefault(value, len(where)) for value in values), np.int64, len(values)
         )
-    except TypeError as error:
+    except (TypeError, ValueError) as error:  # NumPy's durations without a unit raise the latter
         raise ValueError(f"{name}: expected hashable ids ({error})") from None
     for i, value in enumerate(where):
-        if (what := _missing(value)) is not None:
+        if (what := missing(value)) is not None:
             _refuse_missing(what, codes == i, name)
     distinct = list(where)
     lengths = {len(value) if isinstance(value, tuple) else 0 for value in distinct}
@@ -213,10 +229,10 @@ def _coded_objects(values: list, name) -> Coded:
     return Coded(codes, _typed(distinct, name))
 
 
-def _missing(value) -> str | None:
-    """What a missing id is called; None where it is there."""
+def missing(value) -> str | None:
+    """What a missing value is called; None where it is there."""
     if isinstance(value, tuple):
-        return next((what for part in value if (what := _missing(part)) is not None), None)
+        return next((what for part in value if (what := missing(part)) is not None), None)
     if value is None:
         return "None"
     kind = type(value).__name__
@@ -301,6 +317,8 @@ def _plain_array(kind, values) -> np.ndarray | None:
         scalar = np.datetime64 if kind == "dates and times" else np.timedelta64
         times = [scalar(value) for value in values]
         plain = np.array(times)
+        if plain.dtype == object:  # months have no length in days
+            return None
         # In a finer unit the same range of integers covers fewer years.
         kept = all(x.astype(time.dtype) == time for x, time in zip(plain, times, strict=True))
         return plain if kept else None

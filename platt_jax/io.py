@@ -62,8 +62,8 @@ def save(path: str | os.PathLike, calibrator: Calibrator) -> None:
         calibrator: a Sigmoid, Fit, SegmentCalibrator or OneVsRestCalibrator.
 
     Raises:
-        ValueError: something else, fields that do not belong together, or a path that is there but
-            no file.
+        ValueError: something else, fields that do not belong together, or a path that is none or
+            leads to something other than a file.
         OSError: the file cannot be written.
 
     Example:
@@ -73,6 +73,7 @@ def save(path: str | os.PathLike, calibrator: Calibrator) -> None:
         >>> float(load(path).A)
         -2.0
     """
+    path = _path(path)
     kind = type(calibrator).__name__
     if kind not in _KINDS:
         raise ValueError(f"calibrator: expected one of {', '.join(_KINDS)}, got {kind}")
@@ -88,7 +89,14 @@ def save(path: str | os.PathLike, calibrator: Calibrator) -> None:
         if layout._asdict() != _ONE_PLAIN_COLUMN:
             about["ids"] = layout._asdict()
         arrays.update(_ids_to_arrays(name, of_ids, layout))
-    _write_atomically(Path(path), {"header": np.array(json.dumps(about)), **arrays})
+    _write_atomically(path, {"header": np.array(json.dumps(about)), **arrays})
+
+
+def _path(path):
+    try:
+        return Path(os.fsdecode(path))
+    except TypeError:  # a file object, or an integer, which `open` takes for an open file
+        raise ValueError(f"path: expected a str or a Path, got {type(path).__name__}") from None
 
 
 def _write_atomically(path, arrays):
@@ -120,10 +128,11 @@ def load(path: str | os.PathLike) -> Calibrator:
         The calibrator, of the class it was saved from.
 
     Raises:
-        ValueError: the file is no calibrator, is damaged, or is from a newer version.
+        ValueError: the path is none; the file is no calibrator, is damaged, or is from a newer
+            version.
         OSError: the file cannot be read.
     """
-    with open(path, "rb") as file:
+    with open(_path(path), "rb") as file:
         try:
             return _read(file)
         except _NewerVersionError as newer:

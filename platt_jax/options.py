@@ -1,6 +1,7 @@
 """How to fit: the user's choices, checked when they are made."""
 
 import numbers
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -55,13 +56,14 @@ class Options:
     direction: Literal["tensor", "newton"] = "tensor"
 
     def __post_init__(self):
-        _check("max_iter", self.max_iter, "an integer >= 1", _is_count(self.max_iter))
+        what = f"an integer from 1 to {_MOST_ITERATIONS:,}"
+        _check("max_iter", self.max_iter, what, _is_count(self.max_iter))
         _check("min_step", self.min_step, "in (0, 1]", _is_number(self.min_step, 0, 1))
         _check(
             "sigma",
             self.sigma,
             'a number > 0 or "dynamic"',
-            self.sigma == "dynamic" or _is_number(self.sigma, 0, float("inf")),
+            _is_one_of(self.sigma, ("dynamic",)) or _is_number(self.sigma, 0, float("inf")),
         )
         _check(
             "tol",
@@ -71,7 +73,12 @@ class Options:
         )
         for name, choices in _CHOICES.items():
             value = getattr(self, name)
-            _check(name, value, f"one of {choices}", any(value is c or value == c for c in choices))
+            _check(name, value, f"one of {choices}", _is_one_of(value, choices))
+        # JAX takes no fractions, and NumPy's scalars overflow where Python's do not.
+        object.__setattr__(self, "max_iter", int(self.max_iter))
+        for name in ("min_step", "sigma", "tol"):
+            if isinstance(value := getattr(self, name), numbers.Real):
+                object.__setattr__(self, name, float(value))
 
     @classmethod
     def libsvm(cls) -> "Options":
@@ -95,6 +102,8 @@ class Options:
         return replace(self, tol=1e-8 if jnp.finfo(dtype).bits == 64 else 1e-4)
 
 
+_MOST_ITERATIONS = 2**31 - 1  # they are counted in int32
+
 _CHOICES: dict[str, tuple] = {
     "start": ("gaussian", "prior"),
     "derivatives": ("analytic", "autodiff"),
@@ -109,7 +118,12 @@ _CHOICES: dict[str, tuple] = {
 
 
 def _is_count(value) -> bool:
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool) and int(value) >= 1
+    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    return whole and 1 <= int(value) <= _MOST_ITERATIONS
+
+
+def _is_one_of(value, choices) -> bool:
+    return isinstance(value, Hashable) and value in choices  # arrays compare element by element
 
 
 def _is_number(value, above, at_most) -> bool:

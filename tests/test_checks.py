@@ -2,6 +2,7 @@
 
 import warnings
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -72,6 +73,17 @@ def test_labels_of_words_name_the_comparison():
         pj.fit(scores, np.array([{}, {}, {}, {}], object))
 
 
+def test_what_is_missing_among_objects_is_named():
+    pandas = pytest.importorskip("pandas")
+    objects = np.array([1.0, None, 0.0], object)
+    for values, what in ((objects, "None"), (pandas.array([True, None, False]), "NA")):
+        message = f"expected .*, got dtype object with {what} in it; convert to float, with NaN"
+        with pytest.raises(ValueError, match=f"labels: {message}"):
+            pj.fit([1.0, 2.0, 3.0], values)
+        with pytest.raises(ValueError, match=message.replace(".*", "numbers")):
+            pj.fit([1.0, 2.0, 3.0], [0, 1, 0], weights=values)
+
+
 def test_weights_of_one_vs_rest_are_one_per_row(rng):
     scores, labels = rng.normal(size=(6, 3)), np.arange(6) % 3
     for weights in (np.ones((6, 3)), np.ones((3, 6)), np.ones(3)):
@@ -80,6 +92,58 @@ def test_weights_of_one_vs_rest_are_one_per_row(rng):
     assert pj.fit_one_vs_rest(scores, labels, weights=1) == pj.fit_one_vs_rest(
         scores, labels, weights=np.ones(6)
     )
+
+
+NO_NUMBERS = {
+    "text": np.array(["1", "2", "3"]),
+    "objects": np.array([1.0, None, 2.0], object),
+    "dates": np.arange(3).astype("M8[D]"),
+    "complex": np.ones(3) + 1j,
+}
+
+
+@pytest.mark.parametrize("values", NO_NUMBERS.values(), ids=NO_NUMBERS)
+def test_predictions_are_of_numbers(rng, values):
+    scores, labels = problem(rng, 6)
+    by_segment = pj.fit_segments(scores, labels, LABELS)
+    by_class = pj.fit_one_vs_rest(rng.normal(size=(6, 3)), np.arange(6) % 3)
+    sigmoid = by_segment.fallback
+    for predict in (
+        sigmoid.predict_proba,
+        sigmoid.log_proba,
+        sigmoid.logit,
+        lambda scores: by_segment.predict_proba(scores, [0, 1, 0]),
+        lambda scores: by_class.predict_proba(scores[None]),
+    ):
+        with pytest.raises(ValueError, match="scores: expected numbers, got dtype"):
+            predict(values)
+
+
+def test_scores_of_another_batch_than_the_sigmoids(rng):
+    sigmoid = pj.Sigmoid(np.ones(2), np.ones(2))
+    for of_numpy in (sigmoid, pj.Sigmoid(jnp.ones(2), jnp.ones(2))):
+        with pytest.raises(ValueError, match=r"scores: expected .*\(2,\) and \(2,\), got \(3, 5\)"):
+            of_numpy.predict_proba(np.zeros((3, 5)))
+
+
+def test_priors_of_any_container(rng):
+    scores, labels = problem(rng, 30)
+    mean, precision = np.array([-1.0, 0.5]), np.eye(2)
+    expected = pj.fit(scores, labels, prior=pj.GaussianPrior(mean, precision))
+    for one in ((mean.tolist(), precision.tolist()), (jnp.asarray(mean), jnp.asarray(precision))):
+        assert pj.fit(scores, labels, prior=pj.GaussianPrior(*one)) == expected
+    for bad, message in (
+        (["a", "b"], "prior: expected numbers, got dtype"),
+        (1j * mean, "prior: expected numbers, got dtype"),
+        ({}, "prior: expected numbers, got dtype"),
+        (np.ma.masked_array(mean, [True, False]), "prior: expected finite numbers"),
+    ):
+        prior = pj.GaussianPrior(bad, precision)
+        for fit in (pj.fit, pj.solve):
+            with pytest.raises(ValueError, match=message):
+                fit(scores, labels, prior=prior)
+    with pytest.raises(ValueError, match="prior: expected an array, got a traced one"):
+        jax.jit(lambda x: pj.fit(scores, labels, prior=pj.GaussianPrior(x, precision)).A)(mean)
 
 
 class Tensor:

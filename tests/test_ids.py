@@ -180,6 +180,68 @@ def test_columns_are_found_by_name_or_position_and_unseen_ones_take_the_fallback
         plain.predict_proba(scores, frame)
 
 
+def test_ids_that_a_result_lists_are_found_in_it(rng, tmp_path):
+    scores, labels = problem(rng, 600)
+    _, containers = several_columns(rng)
+    frame = containers["a DataFrame"].assign(
+        day=np.datetime64("2020-01-01T00:00:00.000000001") + rng.integers(0, 2, 600)
+    )
+    for values in (frame, containers["tuples"], [("a",), ("b",)] * 300, ["x", 1] * 300):
+        calibrator = pj.fit_segments(scores, labels, values)
+        pj.save(tmp_path / "file.npz", calibrator)
+        for one in (calibrator, pj.load(tmp_path / "file.npz")):
+            assert all(key in one for key in one)
+            assert [one[key].A for key in one] == calibrator.fit.A.tolist()
+            own = one.fit.sigmoid.predict_proba(np.zeros((len(one), 1)))[:, 0]
+            np.testing.assert_allclose(one.predict_proba(np.zeros(len(one)), list(one)), own)
+
+
+def test_no_rows_have_ids_of_any_kind(rng):
+    scores, labels = problem(rng, 600)
+    _, containers = several_columns(rng)
+    several = pj.fit_segments(scores, labels, containers["a DataFrame"])
+    for calibrator in (several, pj.fit_segments(scores, labels, ["a", "b"] * 300)):
+        for none in ([], np.zeros(0), pd.Series([]), containers["a DataFrame"][:0]):
+            assert calibrator.predict_proba([], none).shape == (0,)
+
+
+def test_tables_of_pyarrow_are_several_columns(rng):
+    pyarrow = pytest.importorskip("pyarrow")
+    scores, labels = problem(rng, 600)
+    frame = several_columns(rng)[1]["a DataFrame"]
+    calibrator = pj.fit_segments(scores, labels, frame)
+    table = pyarrow.table({name: frame[name].to_numpy() for name in frame})
+    assert pj.fit_segments(scores, labels, table) == calibrator
+    one = pj.fit_segments(scores, labels, table.select(["country"]))
+    assert one == pj.fit_segments(scores, labels, frame["country"])
+
+
+def test_columns_that_are_none(rng):
+    """A column of tuples made a file that could not be read."""
+    scores, labels = problem(rng, 4)
+    tuples = pd.DataFrame({"a": [("DE", 1), ("DE", 2)] * 2, "b": [1, 2, 3, 4]})
+    with pytest.raises(ValueError, match="segments, column 'a': expected one id per row"):
+        pj.fit_segments(scores, labels, tuples)
+    with pytest.raises(ValueError, match="expected columns of distinct names, none empty"):
+        pj.fit_segments(scores, labels, tuples.rename(columns={"a": ""}))
+    records = np.array([("a", 1), ("b", 2)] * 2, [("x", "U1"), ("y", int)])
+    masked = np.ma.masked_array(records, [(False, False), (False, True)] * 2)
+    with pytest.raises(ValueError, match=r"segments, column 'y': .*got a masked entry at row 1"):
+        pj.fit_segments(scores, labels, masked)
+
+
+@pytest.mark.parametrize(
+    ("pair", "message"),
+    [
+        ([np.timedelta64(1, "Y"), np.timedelta64(1, "D")], "got a timedelta64; convert"),
+        ([np.timedelta64(1), np.timedelta64(2)], "segments: expected hashable ids"),
+    ],
+)
+def test_durations_that_no_file_could_hold(rng, pair, message):
+    with pytest.raises(ValueError, match=f"segments: .*{message.removeprefix('segments: ')}"):
+        pj.fit_segments(*problem(rng, 4), pair * 2)
+
+
 def test_columns_with_names_of_the_table_keep_both(rng):
     frame = pd.DataFrame({"A": [1, 2] * 10, "status": ["x"] * 20})
     table = pj.fit_segments(*problem(rng, 20), frame).table()

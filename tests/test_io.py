@@ -157,6 +157,19 @@ def test_a_symbolic_link_to_itself_is_replaced(tmp_path):
     assert pj.load(tmp_path / "link").A == -1
 
 
+def test_paths_that_are_none(tmp_path):
+    """An integer would be taken for an open file, and closed."""
+    with open(tmp_path / "file", "w+b") as file:
+        for path in (file.fileno(), file, None, [str(tmp_path)]):
+            with pytest.raises(ValueError, match="path: expected a str or a Path, got "):
+                pj.save(path, Sigmoid(-1.0, 0.0))
+            with pytest.raises(ValueError, match="path: expected a str or a Path, got "):
+                pj.load(path)
+        assert file.read() == b""
+    pj.save(os.fsencode(tmp_path / "file"), Sigmoid(-1.0, 0.0))
+    assert pj.load(os.fsencode(tmp_path / "file")).A == -1
+
+
 def test_a_link_is_written_through(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "target")
     pj.save(tmp_path / "link", Sigmoid(-1.0, 0.0))

@@ -1,5 +1,6 @@
 """The decision, one problem at a time, under a plain Python loop with plain sums."""
 
+from fractions import Fraction
 from functools import partial
 
 import jax
@@ -198,13 +199,16 @@ def test_monotone_restarts_on_the_boundary(rng, x64):
         {"max_iter": 0},
         {"max_iter": 1.5},
         {"max_iter": True},
+        {"max_iter": 2**31},
         {"min_step": 0},
         {"min_step": 2.0},
         {"sigma": 0},
         {"sigma": "adaptive"},
+        {"sigma": np.ones(2)},
         {"tol": -1e-8},
         {"tol": "tight"},
         {"start": "zero"},
+        {"start": np.array(["prior"])},
         {"derivatives": "numeric"},
         {"targets": "Platt"},
         {"monotone": "yes"},
@@ -229,5 +233,8 @@ def test_options_and_messages():
     assert Options(stopping="gradient").with_tol(np.float32).tol == 1e-5
     assert Options(tol=0.1).with_tol(np.float32).tol == 0.1
     assert Options(max_iter=np.int64(5), tol=np.float32(1e-3)).max_iter == 5
+    largest = Options(max_iter=2**31 - 1, tol=Fraction(1, 8), sigma=np.float32(0.25), min_step=1)
+    assert largest == Options(max_iter=2**31 - 1, tol=0.125, sigma=0.25, min_step=1.0)
+    assert {type(largest.tol), type(largest.sigma), type(largest.min_step)} == {float}
     for member in (*Status, *Flag):
         assert len(member.message) > 20
