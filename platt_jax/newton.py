@@ -223,10 +223,10 @@ def _settled(A, step, facts):
     """Whether the decrement tells the distance to the optimum, and falls unless rounding stops it.
 
     It does where Newton's step changes no log-odds by more than a half (see `_proves_decrease`), or
-    the slope by so little that rows fitted for certain remain so. Elsewhere one far score may have
-    most of the curvature, and lose it on the way.
+    the slope by so little that a row whose log-odds change by more has A f = 512 and no curvature.
+    Elsewhere one far score may have most of the curvature, and lose it on the way.
     """
-    return (_reach(step, facts) <= 0.5) | (64 * jnp.abs(step[0]) <= jnp.abs(A))
+    return (_reach(step, facts) <= 0.5) | (1024 * jnp.abs(step[0]) <= jnp.abs(A))
 
 
 def _reach(step, facts):
