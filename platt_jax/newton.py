@@ -19,7 +19,7 @@ from platt_jax.status import Status
 _ARMIJO = 1e-4  # the sufficient-decrease constant of Algorithm 1
 _RUNNING = -1
 # Standard errors, by dtype: a fit that rounding keeps farther off has not converged.
-_MOST_NOISE = {"float32": 1e-2, "float64": 1e-6}
+MOST_NOISE = {"float32": 1e-2, "float64": 1e-6}
 
 
 class Facts(NamedTuple):
@@ -144,9 +144,10 @@ def _accept(state, at, facts, options):
         status = jnp.where(done, int(Status.CONVERGED), status)
     else:
         noise, verdict = _rounding(at, factors, decrement, facts, options)
-        at_rest = jnp.where(noise, verdict, _RUNNING)
+        settled = _settled(A, step, facts)
+        at_rest = jnp.where(noise & settled, verdict, _RUNNING)
         stalled = noise & (decrement > state.decrement / 2) & (state.length == 1)
-        done = (decrement <= options.tol) | stalled
+        done = ((decrement <= options.tol) | stalled) & settled
         status = jnp.where(done, verdict, status)
     if options.direction == "tensor":
         last = state.length * state.step_A, state.length * state.step_B
@@ -213,9 +214,25 @@ def _rounding(at, factors, decrement, facts, options):
     square = decrement * decrement  # squares are compared, for a root takes longer
     tol = min(10 * options.tol, float(kind.max) ** 0.5)  # whose square is finite
     noise = square <= jnp.maximum(tol**2, 16 * of_weight * weight)
-    most = max(_MOST_NOISE[kind.dtype.name], tol)
+    most = max(MOST_NOISE[kind.dtype.name], tol)
     near = jnp.maximum(square, of_weight * at.h_BB) <= most**2
     return noise, jnp.where(near, int(Status.CONVERGED), int(Status.LINE_SEARCH_FAILED))
+
+
+def _settled(A, step, facts):
+    """Whether the decrement tells the distance to the optimum, and falls unless rounding stops it.
+
+    It does where Newton's step changes no log-odds by more than a half (see `_proves_decrease`), or
+    the slope by so little that a row whose log-odds change by more has A f = 512 and no curvature.
+    Elsewhere one far score may have most of the curvature, and lose it on the way.
+    """
+    return (_reach(step, facts) <= 0.5) | (1024 * jnp.abs(step[0]) <= jnp.abs(A))
+
+
+def _reach(step, facts):
+    """By how much a step changes z of any row, at most."""
+    d_A, d_B = step
+    return jnp.maximum(jnp.abs(d_A * facts.low + d_B), jnp.abs(d_A * facts.high + d_B))
 
 
 def _slope(state, at=None):
@@ -233,7 +250,7 @@ def _proves_decrease(state, at, facts):
     cancels near the optimum, where the difference of two losses is all rounding.
     """
     d_A, d_B, s = state.step_A, state.step_B, state.length
-    reach = jnp.maximum(jnp.abs(d_A * facts.low + d_B), jnp.abs(d_A * facts.high + d_B))
+    reach = _reach((d_A, d_B), facts)
     curvature = d_A * (d_A * at.h_AA + 2 * d_B * at.h_AB) + d_B * d_B * at.h_BB
     bound = _slope(state, at) - s * curvature * _backward_share(s * reach)
     return bound <= _ARMIJO * _slope(state)

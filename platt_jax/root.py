@@ -138,7 +138,21 @@ def ended(state: State, loss, setting: Setting) -> Solution:
     # Where there is no optimum, the search has only come to where the loss is all but flat.
     nowhere = setting.unbounded & ~state.pinned & (state.status != Status.NON_FINITE)
     status = jnp.where(nowhere, int(Status.MAX_ITERATIONS), state.status)
+    lost = (status == Status.CONVERGED) & _slope_lost(state, setting.frame)
+    status = jnp.where(lost, int(Status.LINE_SEARCH_FAILED), status)
     return Solution(state.A, state.B, loss, state.at, status, state.iterations, state.passes)
+
+
+def _slope_lost(state: State, frame: Frame):
+    """Whether the slope for the scores as they came is out of range, and that matters.
+
+    Numbers below the smallest normal one are 0 to XLA; a scale that is 0 makes all scores equal.
+    """
+    kind = jnp.finfo(state.A.dtype)
+    A = jnp.abs(state.A * frame.scale)
+    in_standard_errors = jnp.abs(state.A) * jnp.sqrt(state.at.h_AA)
+    matters = in_standard_errors > newton.MOST_NOISE[kind.dtype.name]
+    return (A < kind.tiny) & (matters | (frame.scale < kind.tiny)) | jnp.isinf(A)
 
 
 def pinned(solution: Solution, options: Options):

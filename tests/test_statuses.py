@@ -162,6 +162,43 @@ def test_rounding_that_keeps_a_fit_far_off_is_told(rng):
         assert not single.converged or error < 0.1
 
 
+def test_a_slope_below_the_normal_numbers_is_told(dtype):
+    """XLA takes it for 0: of scores of such a range that is not the optimum."""
+    rng = np.random.default_rng(0)
+    labels = rng.random(100) < 0.4
+    scores = np.clip(rng.normal(size=100) / 4 + labels / 16, -1, 1)
+    most = float(np.finfo(dtype).max)
+    range_ = np.array([1e-6, 0.03, 0.7, 0.99])[:, None] * most
+    fit = pj.fit((scores * range_).astype(dtype), labels)
+    assert fit.status[0] == Status.CONVERGED and fit.A[0] < 0
+    assert np.all((fit.A != 0) == fit.converged)
+    assert np.all(fit.status[2:] == Status.LINE_SEARCH_FAILED)
+    assert np.isfinite(fit.A).all() and np.isfinite(fit.B).all()
+    # Where the slope is 0 by right, nothing is lost.
+    held = pj.fit(-scores * range_[:3], labels, options=Options(monotone=True))
+    assert held.converged.all() and np.all(held.A == 0)
+
+
+def test_the_curvature_of_one_far_score_hides_no_slope():
+    """Where Newton's steps move a far score by 1 in z each, the decrement falls slowly for long.
+
+    That is not rounding's doing: the optimum lies where that score has no curvature left.
+    """
+    scores, labels = np.empty((60, 40), np.float32), np.arange(40) < 3
+    weights = np.where(labels, 1.0, 25e3)
+    weights[-1] = 1
+    for seed, row in enumerate(scores):
+        rng = np.random.default_rng(seed)
+        row[:] = rng.normal(size=40)
+        row[:3] += 2
+        row[-1] = -(10 ** rng.uniform(5.5, 7))
+    single = pj.fit(scores, labels, weights=weights)
+    double = pj.fit(scores.astype(float), labels, weights=weights)
+    off = np.stack([single.A - double.A, single.B - double.B], -1)
+    error = np.sqrt(np.einsum("ki,kij,kj->k", off, double.hessian, off))
+    assert double.converged.all() and single.converged.all() and np.all(error < 1e-2)
+
+
 def test_monotone_holds_however_the_search_ends():
     scores, labels = [1, 2, 3, 4, 2.5], [1, 1, 0, 0, 1]
     one = pj.fit(scores, labels, options=Options(max_iter=1, monotone=True, start="prior"))
