@@ -12,7 +12,7 @@ from platt_jax.caller import Caller
 from platt_jax.layout import Places, Ranges
 from platt_jax.objective import GaussianPrior
 from platt_jax.options import Options
-from platt_jax.solve import solve_rows
+from platt_jax.solution import solve_rows
 from platt_jax.tall import fit_tall, slabs_of
 from platt_jax.threads import in_order, run_programs
 

@@ -1,6 +1,6 @@
 """One problem too tall for a chunk: each pass goes slab by slab, and the host adds up the sums.
 
-The stages of `solve.solve_rows`, each a program of its own over a slab of one shape. So a problem
+The stages of `solution.solve_rows`, each a program of its own over a slab of one shape. So a problem
 of any size compiles the same few programs and takes little more memory than its rows.
 """
 
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from platt_jax import frame as frames
-from platt_jax import layout, loops, newton, packing, root, solve, strips, tiles
+from platt_jax import layout, loops, newton, packing, root, solution, strips, tiles
 from platt_jax.calibrators import Fit
 from platt_jax.moments import Summary
 from platt_jax.objective import GaussianPrior
@@ -163,7 +163,7 @@ def _decision(function):
 
 @_decision
 def _plan(seen, moments, prior, options):
-    targets, setting = solve.plan(seen, frames.rough_frame(seen), moments, prior, options)
+    targets, setting = solution.plan(seen, frames.rough_frame(seen), moments, prior, options)
     return targets, setting, newton.start(setting.A, setting.B)
 
 
@@ -180,6 +180,6 @@ def _step(state, sums, change, prior, setting, options):
 def _report(state, nll, prior, setting, seen, moments, options):
     state = newton.last_step(state, options)
     nll += root.penalty(prior, setting, (state.A, state.B))
-    solution = root.ended(state, nll, setting)
+    found = root.ended(state, nll, setting)
     rough = frames.rough_frame(seen)
-    return solve.report(solution, setting.frame, seen, rough, moments, options)
+    return solution.report(found, setting.frame, seen, rough, moments, options)

@@ -4,9 +4,8 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import chdtrc
 
-from platt_jax.fit import fit
+from platt_jax.api import fit
 from platt_jax.metrics.binned import binned
 from platt_jax.metrics.rows import ratio, read_predictions
 from platt_jax.options import Options
@@ -204,5 +203,7 @@ def _z_test(rows, z):
 
 
 def _chi_square_test(rows, chi2, df):
+    from scipy.special import chdtrc  # JAX has SciPy; the import adds a warnings filter
+
     pvalue = np.where(df > 0, chdtrc(df, chi2), np.nan)
     return ChiSquareTest(rows.result(chi2), df.reshape(rows.batch)[()], rows.result(pvalue))

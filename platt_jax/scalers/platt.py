@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import jax
 
 from platt_jax import summaries
+from platt_jax.api import fit
 from platt_jax.calibrators import Fit, Sigmoid
-from platt_jax.fit import fit
 from platt_jax.objective import GaussianPrior
 from platt_jax.options import Options
 from platt_jax.scalers.base import Fitted
