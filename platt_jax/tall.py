@@ -1,7 +1,7 @@
 """One problem too tall for a chunk: each pass goes slab by slab, and the host adds up the sums.
 
-The stages of `solution.solve_rows`, each a program of its own over a slab of one shape. So a problem
-of any size compiles the same few programs and takes little more memory than its rows.
+The stages of `solution.solve_rows`, each a program of its own over a slab of one shape. So a
+problem of any size compiles the same few programs and takes little more memory than its rows.
 """
 
 from collections.abc import Callable, Iterable, Iterator
