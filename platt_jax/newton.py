@@ -147,7 +147,7 @@ def _accept(state, at, facts, options):
         settled = _settled(A, step, facts)
         at_rest = jnp.where(noise & settled, verdict, _RUNNING)
         stalled = noise & (decrement > state.decrement / 2) & (state.length == 1)
-        done = ((decrement <= options.tol) | stalled) & settled
+        done = (decrement <= options.tol) | (stalled & settled)
         status = jnp.where(done, verdict, status)
     if options.direction == "tensor":
         last = state.length * state.step_A, state.length * state.step_B
