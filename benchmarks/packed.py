@@ -13,7 +13,9 @@ import jax
 import numpy as np
 
 from benchmarks.workloads import Workload
-from platt_jax import Fit, Options, layout, packing, run, tall
+from platt_jax import Fit, Options
+from platt_jax.execution import planning, run
+from platt_jax.passes import blocks, packing
 from platt_jax.threads import in_order
 
 
@@ -24,7 +26,7 @@ class Packed:
         sizes = np.diff(at.offsets)
         self._x64 = at.scores.dtype == np.float64
         self._options = options.with_tol(at.scores.dtype)
-        self._order = layout.tallest_first(sizes)
+        self._order = planning.tallest_first(sizes)
         sizes = sizes[self._order]
         grouped = at if np.all(self._order[:-1] < self._order[1:]) else at.only(self._order)
         columns = (grouped.scores, grouped.labels, grouped.weights)
@@ -33,12 +35,12 @@ class Packed:
             mine = slice(grouped.offsets[problems.start], grouped.offsets[problems.stop])
             return packing.flat([None if x is None else x[mine][part] for x in columns], space)
 
-        tall_ones = int(np.sum(sizes > layout.TALLEST))
-        chunks = list(layout.chunks(sizes, tall_ones))
+        tall_ones = int(np.sum(sizes > planning.TALLEST))
+        chunks = list(planning.chunks(sizes, tall_ones))
         self._problems = [1] * tall_ones + [c.problems.stop - c.problems.start for c in chunks]
         with jax.enable_x64(self._x64):
             self._slabs = [
-                list(tall.slabs_of(sizes[i], partial(rows, slice(i, i + 1))))
+                list(blocks.slabs_of(sizes[i], partial(rows, slice(i, i + 1))))
                 for i in range(tall_ones)
             ]
             self._chunks = [
@@ -54,7 +56,7 @@ class Packed:
     def solve(self) -> list[Fit]:
         """Run the compiled programs over all slabs and chunks, and wait for them."""
         with jax.enable_x64(self._x64):
-            by_slabs = [tall.fit_tall(slabs, None, self._options) for slabs in self._slabs]
+            by_slabs = [blocks.fit_tall(slabs, None, self._options) for slabs in self._slabs]
             return jax.block_until_ready([*by_slabs, *in_order(self._solve_chunk, self._chunks)])
 
     def _solve_chunk(self, chunk) -> Fit:

@@ -5,14 +5,16 @@ from dataclasses import replace
 import jax
 import numpy as np
 
-from platt_jax import checks, ids, packing, summaries
-from platt_jax.calibrators import Fit, OneVsRestCalibrator, SegmentCalibrator, problem_names
-from platt_jax.caller import Caller
-from platt_jax.grouping import GroupedRows
-from platt_jax.objective import GaussianPrior
+from platt_jax import ids, validation
+from platt_jax.execution.caller import Caller
+from platt_jax.execution.grouping import GroupedRows
+from platt_jax.execution.run import fit_problems
+from platt_jax.ids.factorize import numbered
+from platt_jax.model.objective import GaussianPrior
 from platt_jax.options import Options
-from platt_jax.run import fit_problems
-from platt_jax.segments import numbered
+from platt_jax.passes import packing
+from platt_jax.results import tables
+from platt_jax.results.calibrators import Fit, OneVsRestCalibrator, SegmentCalibrator, problem_names
 from platt_jax.status import Status
 from platt_jax.threads import beside
 
@@ -60,11 +62,13 @@ def fit(
         (-0.202614, 0.652367)
     """
     caller = Caller()
-    scores = checks.scores(scores)
-    labels = checks.broadcast(checks.labels(labels), scores.shape, "labels")
-    weights = checks.broadcast(checks.weights(weights, scores.dtype), scores.shape, "weights")
+    scores = validation.scores(scores)
+    labels = validation.broadcast(validation.labels(labels), scores.shape, "labels")
+    weights = validation.broadcast(
+        validation.weights(weights, scores.dtype), scores.shape, "weights"
+    )
     batch = scores.shape[:-1]
-    if (doubt := checks.doubtful_shape(scores, labels)) is not None:
+    if (doubt := validation.doubtful_shape(scores, labels)) is not None:
         caller.warn(doubt)
     prior = _flat_prior(prior, batch, scores.dtype)
 
@@ -122,20 +126,22 @@ def fit_segments(
         (2,)
     """
     caller = Caller()
-    scores = checks.scores(scores)
+    scores = validation.scores(scores)
     if scores.ndim != 1:
         raise ValueError(
             f"scores: expected a flat array (N,), got shape {scores.shape}; "
             "of a column vector take scores.ravel()"
         )
-    labels = checks.broadcast(checks.labels(labels), scores.shape, "labels")
-    weights = checks.broadcast(checks.weights(weights, scores.dtype), scores.shape, "weights")
+    labels = validation.broadcast(validation.labels(labels), scores.shape, "labels")
+    weights = validation.broadcast(
+        validation.weights(weights, scores.dtype), scores.shape, "weights"
+    )
     segments = ids.read(segments)
     if (rows := ids.length(segments)) != len(scores):
         raise ValueError(f"segments: expected one id per score {scores.shape}, got shape ({rows},)")
     shared = _flat_prior(_shared_prior(prior), (1,), scores.dtype)
     # One bad row must not cost the unseen segments their calibration.
-    omitting = replace(checks.options(options), non_finite="omit")
+    omitting = replace(validation.options(options), non_finite="omit")
     dtype = scores.dtype
     grouped = GroupedRows(numbered(segments), (scores, labels, weights))
     keys = grouped.keys
@@ -208,14 +214,14 @@ def fit_one_vs_rest(
         (3, 2)
     """
     caller = Caller()
-    scores = checks.scores(scores)
+    scores = validation.scores(scores)
     if scores.ndim != 2:
         raise ValueError(
             f"scores: expected (N, C), a column per class, got shape {scores.shape}; "
             "for one binary score see fit"
         )
     columns = scores.T
-    weights = checks.weights(weights, scores.dtype)
+    weights = validation.weights(weights, scores.dtype)
     if weights is not None:
         if weights.shape not in ((), scores.shape[:1]):
             raise ValueError(
@@ -223,7 +229,7 @@ def fit_one_vs_rest(
             )
         weights = np.broadcast_to(weights, columns.shape)
     prior = _flat_prior(prior, columns.shape[:1], scores.dtype)
-    classes, is_class = checks.classes_and_membership(classes, labels, scores.shape)
+    classes, is_class = validation.classes_and_membership(classes, labels, scores.shape)
 
     def take(problems, part, space):
         w = None if weights is None else weights[problems, part].reshape(-1)
@@ -238,8 +244,8 @@ def fit_one_vs_rest(
 
 def _flat_prior(prior, batch, dtype):
     if isinstance(prior, GaussianPrior):  # JAX's arrays may lack float64
-        prior = GaussianPrior(*(checks.array(leaf, "prior") for leaf in prior))
-    prior = checks.prior(prior, batch, dtype)
+        prior = GaussianPrior(*(validation.array(leaf, "prior") for leaf in prior))
+    prior = validation.prior(prior, batch, dtype)
     if prior is None:
         return None
     mean, precision = (np.asarray(leaf) for leaf in prior)
@@ -259,7 +265,7 @@ def _report_non_finite(result, options, kind, names, caller):
         return
     what = (
         f"NaN, infinite or overflowing numbers in {len(bad):,} of {len(names):,} {kind}, "
-        f"first in {summaries.name(names, bad[0])}"
+        f"first in {tables.name(names, bad[0])}"
     )
     if options.non_finite == "raise":
         raise ValueError(f"scores, labels, weights: expected finite values, found {what}")

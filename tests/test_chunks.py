@@ -8,7 +8,7 @@ import pytest
 from reference import batch
 
 import platt_jax as pj
-from platt_jax import run
+from platt_jax.execution import run
 
 ROWS_OF_A_SMALL_CHUNK = 17 * 1024
 

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 import platt_jax
-from platt_jax import csvio
-from platt_jax.cli import main
+from platt_jax.cli import csvio, main
 
 # What the core says of bad problems is under test here too, and the tests make warnings errors.
 pytestmark = pytest.mark.filterwarnings("default")

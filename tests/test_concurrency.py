@@ -164,7 +164,7 @@ def test_no_global_state_is_touched(tmp_path, capsys, x64):
 IMPORT = """
 from process_state import global_state
 before = global_state()
-import platt_jax, platt_jax.cli, platt_jax.demo
+import platt_jax, platt_jax.cli, platt_jax.cli.demo
 assert global_state() == before
 """
 

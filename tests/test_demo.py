@@ -6,8 +6,8 @@ import re
 import numpy as np
 import pytest
 
-from platt_jax import Flag, demo, fit_segments
-from platt_jax.cli import main
+from platt_jax import Flag, fit_segments
+from platt_jax.cli import demo, main
 
 DIGESTS = {
     "score": "3058a1b29b3ab98c",

@@ -8,7 +8,8 @@ import pytest
 from reference import batch, problem, six_sums
 
 import platt_jax as pj
-from platt_jax import Fit, Flag, GaussianPrior, Options, layout, run
+from platt_jax import Fit, Flag, GaussianPrior, Options
+from platt_jax.execution import planning, run
 
 FIELDS = [field.name for field in dataclasses.fields(Fit)]
 
@@ -221,9 +222,9 @@ def test_company_changes_no_bit(rng):
 def test_chunk_size_changes_nothing_beyond_rounding(rng, monkeypatch):
     scores, labels = batch(rng, 300, 70)
     one = pj.fit(scores, labels)
-    monkeypatch.setattr(layout, "_LADDER", (16_384,))
+    monkeypatch.setattr(planning, "_LADDER", (16_384,))
     other = pj.fit(scores, labels)
-    assert len(list(layout.chunks(np.full(300, 70)))) > 1
+    assert len(list(planning.chunks(np.full(300, 70)))) > 1
     assert_same(other, one)
 
 

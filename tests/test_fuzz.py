@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from made_up import calibrators, same
 
 import platt_jax as pj
-from platt_jax import csvio
+from platt_jax.cli import csvio
 
 pytestmark = pytest.mark.slow
 

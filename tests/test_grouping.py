@@ -5,10 +5,11 @@ import itertools
 import numpy as np
 import pytest
 
-from platt_jax import checks, grouping, layout, threads
-from platt_jax.grouping import GroupedRows
-from platt_jax.packing import Space
-from platt_jax.segments import Numbered
+from platt_jax import threads, validation
+from platt_jax.execution import grouping, planning
+from platt_jax.execution.grouping import GroupedRows
+from platt_jax.ids.factorize import Numbered
+from platt_jax.passes.packing import Space
 
 EVERY = slice(None)
 
@@ -22,7 +23,7 @@ def way(request, monkeypatch):
     monkeypatch.setattr(grouping, "_MANY", 0 if request.param == "by loop" else 10**9)
     monkeypatch.setattr(threads, "_PIECE", 1_000)
     monkeypatch.setattr(grouping, "cores", lambda: 3)
-    monkeypatch.setattr(layout, "TALLEST", 600)
+    monkeypatch.setattr(planning, "TALLEST", 600)
 
 
 def grouped(rng, numbers, low=0, dtype=np.int64):
@@ -78,8 +79,8 @@ def test_all_rows_and_gaps_that_say_so(way, rng):
 
 def test_chunks_and_tall_problems_begin_where_jax_takes_them_as_they_are(way, rng):
     _, _, rows = grouped(rng, 60)
-    tall = int(np.sum(rows.sizes > layout.TALLEST))
-    chunks = list(layout.chunks(rows.sizes, tall))
+    tall = int(np.sum(rows.sizes > planning.TALLEST))
+    chunks = list(planning.chunks(rows.sizes, tall))
     assert tall > 0 and len(chunks) > 1
     begun = [slice(i, i + 1) for i in range(tall)] + [chunk.problems for chunk in chunks]
     for problems in begun:
@@ -88,7 +89,7 @@ def test_chunks_and_tall_problems_begin_where_jax_takes_them_as_they_are(way, rn
 
 
 def test_bad_labels_and_no_weights(way):
-    scores, labels = np.arange(4.0), np.array([1, checks.BAD_LABEL, 0, 1], np.int8)
+    scores, labels = np.arange(4.0), np.array([1, validation.BAD_LABEL, 0, 1], np.int8)
     segments = Numbered(np.array([1, 0, 1, 0]), 0, 2, None)
     rows = GroupedRows(segments, (scores, labels, None))
     scores, _, weights = rows.take(slice(0, 2), EVERY, Space(4))
@@ -98,7 +99,7 @@ def test_bad_labels_and_no_weights(way):
 
 @pytest.mark.parametrize(("spare", "dtype"), [(1, np.int32), (0, np.int64)])
 def test_places_have_room_for_the_end_of_any_slab(spare, dtype):
-    counts = np.array([2**31 - layout.SLAB - 64 * spare, 5])
+    counts = np.array([2**31 - planning.SLAB - 64 * spare, 5])
     rows = GroupedRows.__new__(GroupedRows)
     first = rows._lay_out(Numbered(np.arange(2), 0, 2, None), counts)
     assert rows.length >= counts.sum()

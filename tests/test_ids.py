@@ -10,6 +10,7 @@ from made_up import same
 from reference import problem
 
 import platt_jax as pj
+import platt_jax.ids.factorize
 from platt_jax import ids
 
 pd = pytest.importorskip("pandas")
@@ -252,7 +253,7 @@ def test_columns_with_names_of_the_table_keep_both(rng):
 def test_more_combinations_than_a_table_has_room_for(rng):
     columns = rng.integers(0, 10**6, (3000, 4))
     rows = ids.read(np.concatenate([columns, columns]))
-    from platt_jax.segments import locate, numbered
+    from platt_jax.ids.factorize import locate, numbered
 
     numbers = numbered(rows)
     keys = numbers.named(np.arange(numbers.numbers))
@@ -310,10 +311,9 @@ def test_results_by_id_are_mappings(rng):
 
 
 def test_a_hash_that_two_texts_share_merges_nothing(monkeypatch):
-    from platt_jax import segments
 
-    monkeypatch.setattr(segments, "_HASH_FACTOR", np.uint64(0))
+    monkeypatch.setattr(platt_jax.ids.factorize, "_HASH_FACTOR", np.uint64(0))
     values = np.array(["a" * 20, "b" * 20, "a" * 20])
-    numbers = segments.numbered(values)
+    numbers = platt_jax.ids.factorize.numbered(values)
     assert numbers.of(slice(None)).tolist() == [0, 1, 0]
     assert numbers.keys.tolist() == ["a" * 20, "b" * 20]

@@ -15,7 +15,8 @@ from made_up import same
 from reference import problem
 
 import platt_jax as pj
-from platt_jax import SegmentCalibrator, Sigmoid, io
+from platt_jax import SegmentCalibrator, Sigmoid
+from platt_jax.results import files
 
 
 def calibrators(rng):
@@ -209,13 +210,13 @@ def test_files_of_every_version_load_for_ever(path):
 
 def test_a_new_field_of_a_fit_asks_for_a_new_version_and_leaves_old_files_readable(monkeypatch):
     names = [field.name for field in fields(pj.Fit)]
-    assert sorted(io._FIT_FIELDS[io._VERSION]) == sorted(names)
+    assert sorted(files._FIT_FIELDS[files._VERSION]) == sorted(names)
 
     @dataclass(frozen=True)
     class NewFit(pj.Fit):
         evidence: np.ndarray
 
-    monkeypatch.setattr(io, "Fit", NewFit)
+    monkeypatch.setattr(files, "Fit", NewFit)
     loaded = pj.load(FILES / "fit-0.1.npz")
     assert np.isnan(loaded.evidence).all() and loaded.evidence.shape == loaded.A.shape
 

@@ -13,8 +13,10 @@ import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import platt_jax as pj
-from platt_jax import grouping, loops, scalers
-from platt_jax.caller import Caller
+from platt_jax import scalers
+from platt_jax.execution import grouping
+from platt_jax.execution.caller import Caller
+from platt_jax.passes import xla
 
 
 @contextmanager
@@ -161,8 +163,8 @@ def test_warnings_name_the_users_line():
 
 
 def test_a_jaxlib_on_which_the_fast_path_was_not_tried_is_told_once(monkeypatch):
-    monkeypatch.setattr(loops.jaxlib, "__version__", "0.99.0")
-    monkeypatch.setattr(loops, "_platform", lambda: "cpu")
+    monkeypatch.setattr(xla.jaxlib, "__version__", "0.99.0")
+    monkeypatch.setattr(xla, "_platform", lambda: "cpu")
     monkeypatch.setattr(Caller, "_told_once", set())
     with pytest.warns(RuntimeWarning, match=r"jaxlib 0\.99\.0: .* twice as fast") as said:
         for _ in range(2):
@@ -172,7 +174,7 @@ def test_a_jaxlib_on_which_the_fast_path_was_not_tried_is_told_once(monkeypatch)
 
 
 def test_the_installed_jaxlib_was_tried():
-    assert loops.is_tried(loops.jaxlib.__version__)
+    assert xla.is_tried(xla.jaxlib.__version__)
 
 
 def test_no_module_is_named_like_a_public_function():

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from reference import appendix_3, problem, six_sums, targets
 
-from platt_jax import direction, newton
-from platt_jax.newton import Facts
-from platt_jax.objective import Derivatives
+from platt_jax.model.objective import Derivatives
 from platt_jax.options import Options
+from platt_jax.solver import direction, newton
+from platt_jax.solver.newton import Facts
 from platt_jax.status import Flag, Status
 
 

@@ -5,7 +5,7 @@ import pytest
 from scipy.special import betainc
 
 from platt_jax.scalers import BetaScaling
-from platt_jax.scalers.beta_scaling import _quantile
+from platt_jax.scalers.historical.beta_scaling import _quantile
 
 TRIED = np.geomspace(0.1, 1e4, 200)
 

@@ -7,7 +7,7 @@ from reference import problem
 import platt_jax as pj
 from platt_jax import Flag, Options, Status
 from platt_jax.ids import read
-from platt_jax.segments import locate, numbered
+from platt_jax.ids.factorize import locate, numbered
 
 IDS = {
     "small ints": np.array([3, 1, 3, 2, 1, 3]),

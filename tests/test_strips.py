@@ -10,7 +10,9 @@ import pytest
 from reference import problem
 
 import platt_jax as pj
-from platt_jax import exponentials, layout, loops, run, strips, threads
+from platt_jax import threads
+from platt_jax.execution import planning, run
+from platt_jax.passes import elementary, vectors, xla
 from platt_jax.status import Status
 
 # Side by side, and one after the other: full vectors, a row more, a row less, several blocks.
@@ -28,7 +30,7 @@ OPTIONS = [
 def by_both(monkeypatch, *arguments, **keywords):
     """The fit of segments by strips, and by tiles."""
     by_strips = pj.fit_segments(*arguments, **keywords)
-    monkeypatch.setattr(loops, "at_hand", lambda: False)
+    monkeypatch.setattr(xla, "at_hand", lambda: False)
     return by_strips.fit, pj.fit_segments(*arguments, **keywords).fit
 
 
@@ -73,20 +75,20 @@ def test_exponentials_are_exact_to_a_few_units(dtype, x64):
     top = 700 if dtype == np.float64 else 80
     distance = np.concatenate([[0], np.linspace(0, top, 3_001), np.geomspace(1e-9, top, 2_000)])
     distance = distance.astype(dtype)
-    e, one = jax.jit(exponentials.exp_quotient)(distance)
+    e, one = jax.jit(elementary.exp_quotient)(distance)
     exact = [mpmath.exp(-mpmath.mpf(float(x))) for x in distance]
     tail = np.array([float(x / (1 + x)) for x in exact])
     loss = np.array([float(mpmath.log1p(x)) for x in exact])
     few = 5 * np.finfo(dtype).eps
     np.testing.assert_allclose(e / (e + one), tail, rtol=few)
-    np.testing.assert_allclose(jax.jit(exponentials.log1p_quotient)(e, one), loss, rtol=few)
+    np.testing.assert_allclose(jax.jit(elementary.log1p_quotient)(e, one), loss, rtol=few)
 
 
 def test_a_logarithm_of_a_product_is_exact_to_a_few_units(dtype, x64):
     x = np.concatenate([[0, 1], np.geomspace(1e-30, 1e-6, 100), 2 ** np.linspace(-20, 100, 5_001)])
     x = x.astype(dtype)
     exact = np.array([float(mpmath.log1p(mpmath.mpf(float(y)))) for y in x])
-    np.testing.assert_allclose(jax.jit(exponentials.log1p)(x), exact, rtol=5 * np.finfo(dtype).eps)
+    np.testing.assert_allclose(jax.jit(elementary.log1p)(x), exact, rtol=5 * np.finfo(dtype).eps)
 
 
 @pytest.mark.parametrize("rows", [30, 20_000])
@@ -100,7 +102,7 @@ def test_losses_far_below_rounding_are_summed_up(rows):
 
 
 def test_exponentials_far_out(dtype, x64):
-    e, one = exponentials.exp_quotient(jnp.asarray([1e4, 1e30, np.inf, np.nan], dtype))
+    e, one = elementary.exp_quotient(jnp.asarray([1e4, 1e30, np.inf, np.nan], dtype))
     assert np.all(np.asarray(e / one)[:3] <= 2 * np.finfo(dtype).tiny)
     assert np.isnan(e[3])
 
@@ -111,14 +113,14 @@ def test_loops_are_marked_in_the_compiled_program():
     def loop(x):
         return jax.lax.fori_loop(0, 10, lambda i, x: x / 2 + jnp.roll(x, 1), x)
 
-    text = jax.jit(loops.as_one(loop)).lower(np.ones(5_000, np.float32)).compile().as_text()
+    text = jax.jit(xla.as_one(loop)).lower(np.ones(5_000, np.float32)).compile().as_text()
     entry = text[text.index("ENTRY") :]
     assert 'xla_cpu_small_call="true"' in entry and " call(" in entry
 
 
 def test_the_numbers_of_one_problem_are_scalars(x64):
     """Of operations on arrays [1, 1] XLA makes loops, and compiling takes a third longer."""
-    chunk = next(layout.chunks(np.full(500, 1_000)))
+    chunk = next(planning.chunks(np.full(500, 1_000)))
     columns = np.zeros(chunk.capacity), np.zeros(chunk.capacity, np.int8), None
     options = pj.Options().with_tol(np.float64)
     text = run.solve_chunk.lower(*columns, chunk.where(), None, options=options).as_text()
@@ -136,15 +138,15 @@ def test_the_numbers_of_one_problem_are_scalars(x64):
     ],
 )
 def test_strips_are_for_cpus_and_versions_that_were_tried(monkeypatch, version, platform, expected):
-    monkeypatch.setattr(loops.jaxlib, "__version__", version)
-    monkeypatch.setattr(loops, "_platform", lambda: platform)
-    assert loops.at_hand() == expected
+    monkeypatch.setattr(xla.jaxlib, "__version__", version)
+    monkeypatch.setattr(xla, "_platform", lambda: platform)
+    assert xla.at_hand() == expected
 
 
 def test_the_default_device_may_be_told_by_name():
     for device in chain(["cpu"], jax.devices("cpu")):
         with jax.default_device(device):
-            assert loops._platform() == "cpu"
+            assert xla._platform() == "cpu"
 
 
 @pytest.mark.parametrize("rows", [30, 400])
@@ -164,8 +166,8 @@ def test_any_mix_of_sizes_is_two_shapes(rng):
         np.maximum(1, rng.lognormal(5, 1.5, 20_000)).astype(int),
         np.repeat([250, 12, 1], [50_000, 150_000, 1_000_000]),
     ):
-        sizes = mix[layout.tallest_first(mix)]
-        plan = list(layout.chunks(sizes, kinds=layout.STRIPS))
+        sizes = mix[planning.tallest_first(mix)]
+        plan = list(planning.chunks(sizes, kinds=planning.STRIPS))
         np.testing.assert_array_equal(np.concatenate([c.sizes for c in plan]), sizes)
         for chunk in plan:
             start, size = (x.ravel() for x in chunk.ranges())
@@ -175,7 +177,8 @@ def test_any_mix_of_sizes_is_two_shapes(rng):
             np.testing.assert_array_equal(start[1:problems], np.cumsum(chunk.sizes)[:-1])
             # A vector may be read past the last row.
             assert (
-                chunk.sizes.sum() + (strips.LANES if chunk.kind.group == 1 else 0) <= chunk.capacity
+                chunk.sizes.sum() + (vectors.LANES if chunk.kind.group == 1 else 0)
+                <= chunk.capacity
             )
         shapes |= {(c.capacity, c.grid) for c in plan if c.rows == c.kind.most}
     assert len(shapes) == 2
@@ -183,11 +186,11 @@ def test_any_mix_of_sizes_is_two_shapes(rng):
 
 def test_problems_side_by_side_end_together_and_their_results_stay_near(rng):
     sizes = rng.integers(5, 21, 50_000)
-    order = layout.tallest_first(sizes)
+    order = planning.tallest_first(sizes)
     np.testing.assert_array_equal(np.sort(order), np.arange(len(sizes)))
-    whole = len(sizes) // strips.LANES * strips.LANES
-    slices = sizes[order][:whole].reshape(-1, strips.LANES)
-    assert strips.LANES * slices.max(1).sum() < 1.05 * slices.sum()
+    whole = len(sizes) // vectors.LANES * vectors.LANES
+    slices = sizes[order][:whole].reshape(-1, vectors.LANES)
+    assert vectors.LANES * slices.max(1).sum() < 1.05 * slices.sum()
     # Not from all over: a chunk's results would take longer on their way home.
     assert np.median([np.ptp(order[i : i + 4_096]) for i in range(0, whole, 4_096)]) < 20_000
 
@@ -224,8 +227,8 @@ def test_no_option_makes_an_operation_too_large(rng, line_search, derivatives, s
 
 def test_chunks_and_slabs_end_together_on_all_cores(monkeypatch):
     monkeypatch.setattr(threads, "cores", lambda: 4)
-    plan = list(layout.chunks(np.full(3_000, 1_000), kinds=layout.STRIPS))
+    plan = list(planning.chunks(np.full(3_000, 1_000), kinds=planning.STRIPS))
     problems = [chunk.problems.stop - chunk.problems.start for chunk in plan]
     assert len(plan) == 8 and max(problems) - min(problems) < 10
-    assert len(list(layout.chunks(np.full(60, 1_000), kinds=layout.STRIPS))) == 1
-    assert -(-5_000_000 // layout.slab_length(5_000_000)) == 8
+    assert len(list(planning.chunks(np.full(60, 1_000), kinds=planning.STRIPS))) == 1
+    assert -(-5_000_000 // planning.slab_length(5_000_000)) == 8

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from reference import batch, problem, six_sums
 
-from platt_jax import layout, objective, packing, tiles
+from platt_jax.execution import planning
+from platt_jax.model import objective
+from platt_jax.passes import packing, tiles
 
 SIZES = np.array([9000, 2500, 1025, 700, 90, 57, 56, 17, 16, 9, 8, 7, 1])
 
@@ -57,7 +59,7 @@ def test_ragged_pass_is_the_six_sums(dtype, weighted, derivatives, rng, x64):
     starts = np.concatenate([[0], np.cumsum(SIZES)])
     rtol = 1e-12 if dtype == np.float64 else 2e-5
     seen = 0
-    for chunk in layout.chunks(SIZES, kinds=layout.TILES):
+    for chunk in planning.chunks(SIZES, kinds=planning.TILES):
         rows = tiles_of(chunk, scores, labels, weights)
         A, B = (jnp.asarray(rng.normal(size=rows.grid), dtype) for _ in range(2))
         loss, at, change, before = one_pass(rows, A, B, derivatives)
@@ -120,7 +122,7 @@ def test_gather_keeps_every_row_once(rng):
     scores = np.arange(SIZES.sum(), dtype=np.float64).astype(np.float32)
     labels = np.ones(len(scores), np.int8)
     starts = np.concatenate([[0], np.cumsum(SIZES)])
-    for chunk in layout.chunks(SIZES, kinds=layout.TILES):
+    for chunk in planning.chunks(SIZES, kinds=planning.TILES):
         rows = tiles_of(chunk, scores, labels, None)
         there = ~np.isnan(rows.scores)
         got = np.sort(np.asarray(rows.scores)[there])
@@ -138,8 +140,8 @@ def test_any_mix_of_sizes_uses_few_shapes(rng):
         np.ones(1, int),
         np.repeat([250, 12], [50_000, 150_000]),
     ):
-        sizes = mix[layout.tallest_first(mix)]
-        plan = list(layout.chunks(sizes, kinds=layout.TILES))
+        sizes = mix[planning.tallest_first(mix)]
+        plan = list(planning.chunks(sizes, kinds=planning.TILES))
         assert [c.problems.start for c in plan] == [0, *(c.problems.stop for c in plan[:-1])]
         assert plan[-1].problems.stop == len(sizes)
         shapes |= {(c.capacity, c.grid) for c in plan}

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from platt_jax import checks
-from platt_jax.calibrators import expit, log_expit
+from platt_jax import validation
+from platt_jax.results.calibrators import expit, log_expit
 
 # Stands in for whatever a row held that does not count; a probability as well as a logit.
 _PLACEHOLDER = 0.5
@@ -98,7 +98,7 @@ def read_scores(labels, scores, weights) -> Rows:
     Raises:
         ValueError: an argument is not as the package's docstring says.
     """
-    return Rows(**_read(labels, checks.floating(scores, "scores"), weights, "scores"))
+    return Rows(**_read(labels, validation.floating(scores, "scores"), weights, "scores"))
 
 
 def read_predictions(labels, proba, weights, from_logits: bool) -> Predictions:
@@ -107,7 +107,7 @@ def read_predictions(labels, proba, weights, from_logits: bool) -> Predictions:
     Raises:
         ValueError: an argument is not as the package's docstring says.
     """
-    values = checks.floating(proba, "proba")
+    values = validation.floating(proba, "proba")
     outside = (values < 0) | (values > 1)
     if not from_logits and outside.any():
         raise ValueError(
@@ -126,15 +126,15 @@ def ratio(top: np.ndarray, bottom: np.ndarray) -> np.ndarray:
 def _read(labels, values, weights, name):
     if values.ndim == 0 or values.size == 0:
         raise ValueError(f"{name}: expected (..., N) with rows, got shape {values.shape}")
-    w = checks.weights(1.0 if weights is None else weights, np.float64)
+    w = validation.weights(1.0 if weights is None else weights, np.float64)
     w = _broadcast(w, "weights", values, name)
-    of_classes = checks.a_problem_per_class(name)
-    y = checks.labels(labels, of_classes)
+    of_classes = validation.a_problem_per_class(name)
+    y = validation.labels(labels, of_classes)
     y = _broadcast(y, "labels", values, name, f"; for class ids {of_classes}")
     v = values.reshape(y.shape).astype(np.float64)
     with np.errstate(over="ignore"):
         finite = np.isfinite(w.sum(axis=-1))
-    spoilt = (w != 0) & (~np.isfinite(v) | (y == checks.BAD_LABEL))
+    spoilt = (w != 0) & (~np.isfinite(v) | (y == validation.BAD_LABEL))
     counts = (w > 0) & (finite & ~spoilt.any(axis=-1))[:, None]
     w = np.where(counts, w, 0)
     return {

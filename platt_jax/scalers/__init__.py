@@ -42,15 +42,15 @@ True
 """
 
 from platt_jax.scalers.beta_calibration import BetaCalibration
-from platt_jax.scalers.beta_scaling import BetaScaling
 from platt_jax.scalers.binning import Binning
-from platt_jax.scalers.clipping import Clip, PPClip
-from platt_jax.scalers.cosine import CosineExpansion
 from platt_jax.scalers.gaussian import Gaussian
+from platt_jax.scalers.historical.beta_scaling import BetaScaling
+from platt_jax.scalers.historical.clipping import Clip, PPClip
+from platt_jax.scalers.historical.cosine import CosineExpansion
+from platt_jax.scalers.historical.levenberg_marquardt import LevenbergMarquardt
+from platt_jax.scalers.historical.softmax import Softmax
 from platt_jax.scalers.isotonic import Isotonic
-from platt_jax.scalers.levenberg_marquardt import LevenbergMarquardt
 from platt_jax.scalers.platt import PlattScaling
-from platt_jax.scalers.softmax import Softmax
 from platt_jax.scalers.temperature import Temperature
 
 __all__ = [

@@ -10,9 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from platt_jax import checks, objective, summaries
-from platt_jax.calibrators import ComparedByValue, problem_names
-from platt_jax.caller import Caller
+from platt_jax import validation
+from platt_jax.execution.caller import Caller
+from platt_jax.model import objective
+from platt_jax.results import tables
+from platt_jax.results.calibrators import ComparedByValue, problem_names
 from platt_jax.threads import run_programs
 
 
@@ -56,7 +58,7 @@ class Fitted(ComparedByValue, ABC):
         Raises:
             ValueError: scores are no numbers, or their shape does not fit the problems.
         """
-        f, batch = checks.floating(scores, "scores"), self._batch()
+        f, batch = validation.floating(scores, "scores"), self._batch()
         try:
             # Without an axis for its rows, -1, a scalar fails here as well.
             np.broadcast_shapes(f.shape, (*batch, f.shape[-1]))
@@ -142,14 +144,14 @@ def checked(scores, labels, weights) -> Checked:
     Raises:
         ValueError: an argument is not what `Scaler.fit` expects.
     """
-    f = checks.scores(scores)
-    y = checks.labels(labels, checks.a_problem_per_class("scores"))
-    y = checks.broadcast(y, f.shape, "labels")
-    w = checks.broadcast(checks.weights(weights, f.dtype), f.shape, "weights")
+    f = validation.scores(scores)
+    y = validation.labels(labels, validation.a_problem_per_class("scores"))
+    y = validation.broadcast(y, f.shape, "labels")
+    w = validation.broadcast(validation.weights(weights, f.dtype), f.shape, "weights")
     batch, flat = f.shape[:-1], (-1, f.shape[-1])
     w = np.ones_like(f) if w is None else w
     f, y, w = f.reshape(flat), y.reshape(flat), w.reshape(flat)
-    spoilt = ~np.isfinite(f) | ~np.isfinite(w) | (y == checks.BAD_LABEL)
+    spoilt = ~np.isfinite(f) | ~np.isfinite(w) | (y == validation.BAD_LABEL)
     bad, empty = (spoilt & (w != 0)).any(axis=1), (w == 0).all(axis=1)
     hopeless = (bad | empty)[:, None]
     f, w = np.where(hopeless, 0, f), np.where(hopeless, 1, w)
@@ -199,7 +201,7 @@ def require(scaler, name: str, ok: bool, expected: str):
 def _told(name, leaf, batch):
     """What a repr says of an array: its one number, or the axes that it has for each problem."""
     if not np.shape(leaf):
-        return f"{name}={summaries.cell(leaf[()] if isinstance(leaf, np.ndarray) else leaf)}"
+        return f"{name}={tables.cell(leaf[()] if isinstance(leaf, np.ndarray) else leaf)}"
     own = np.shape(leaf)[len(batch) :]
     return f"{name} ({', '.join(['...', *map(str, own)])})"
 

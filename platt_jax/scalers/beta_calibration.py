@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from platt_jax.calibrators import expit, log_expit
-from platt_jax.objective import Array
+from platt_jax.model.objective import Array
+from platt_jax.results.calibrators import expit, log_expit
 from platt_jax.scalers import newton
 from platt_jax.scalers.base import (
     Fitted,

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from platt_jax.objective import Array
+from platt_jax.model.objective import Array
 from platt_jax.scalers.base import Fitted, Scaler, along_rows, require
 
 

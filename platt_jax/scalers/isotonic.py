@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from scipy.optimize import isotonic_regression
 
-from platt_jax.objective import Array
+from platt_jax.model.objective import Array
 from platt_jax.scalers.base import Fitted, Scaler
 
 

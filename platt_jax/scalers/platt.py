@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 import jax
 
-from platt_jax import summaries
 from platt_jax.api import fit
-from platt_jax.calibrators import Fit, Sigmoid
-from platt_jax.objective import GaussianPrior
+from platt_jax.model.objective import GaussianPrior
 from platt_jax.options import Options
+from platt_jax.results import tables
+from platt_jax.results.calibrators import Fit, Sigmoid
 from platt_jax.scalers.base import Fitted
 
 
@@ -29,7 +29,7 @@ class FittedPlatt(Fitted):
         return self.result.sigmoid
 
     def __repr__(self):
-        return summaries.describe(type(self).__name__, self.result, shared_rows=False)
+        return tables.describe(type(self).__name__, self.result, shared_rows=False)
 
     def _predict(self, f):
         return self.sigmoid.predict_proba(f)

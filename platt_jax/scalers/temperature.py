@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
-from platt_jax.calibrators import expit
-from platt_jax.objective import Array
+from platt_jax.model.objective import Array
+from platt_jax.results.calibrators import expit
 from platt_jax.scalers import newton
 from platt_jax.scalers.base import Fitted, Scaler, along_rows
 

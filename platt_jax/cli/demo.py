@@ -1,0 +1,257 @@
+"""The main job on real data: one sigmoid per aircraft and one per route, judged on other days.
+
+``platt-jax demo`` prints it. The curves are fitted on the even days of a half-year of flights and
+judged on the odd days, so no figure on accuracy comes from a flight that a curve has seen.
+"""
+
+from __future__ import annotations
+
+import textwrap
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from platt_jax import Flag, SegmentCalibrator, Status, fit_segments, metrics
+from platt_jax.results.calibrators import expit
+from platt_jax.results.tables import flag_counts, status_counts
+
+Array = NDArray[np.floating]
+
+
+@dataclass(frozen=True)
+class Flights:
+    """Scored flights, one value per flight in order of time (data/README.md has the origin)."""
+
+    score: NDArray[np.float32]  # log-odds of a late arrival, from a model trained on other months
+    outcome: NDArray[np.int8]  # 1: arrived more than 15 minutes late
+    aircraft: NDArray[np.str_]  # tail number
+    route: NDArray[np.str_]  # origin and destination, as JFK-LAX
+    day: NDArray[np.int16]  # day of the year
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The curves of one kind of segment, what they took, and what they say of every flight."""
+
+    kind: str  # "aircraft" or "route"
+    segments: NDArray[np.str_]  # per flight
+    calibrator: SegmentCalibrator
+    first_seconds: float  # the first call: grouping, compilation, fits
+    again_seconds: float  # the same call once more: grouping, fits
+    own: Array  # per flight: probability by its segment's curve (the pooled one where it has none)
+    pooled: Array  # per flight: probability by the one curve of all flights
+
+    @property
+    def sizes(self) -> Array:
+        """Flights that each curve was fitted on."""
+        return np.asarray(self.calibrator.fit.n_pos + self.calibrator.fit.n_neg)
+
+    @property
+    def unflagged(self) -> NDArray[np.bool_]:
+        """Per flight: whether its segment has a curve, and one without a flag."""
+        trusted = self.calibrator.keys[self.calibrator.fit.flags == 0]
+        return np.isin(self.segments, trusted)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One segment's curve, and what the odd days say of it."""
+
+    name: str  # as "route JFK-LAX"
+    size: float  # flights it was fitted on
+    A: float
+    B: float
+    flags: str  # the names of those set, or "none"
+    flights: int  # on odd days; the rest is about these
+    late: float  # how often they were late
+    pooled: float  # mean probability by the pooled curve
+    own: float  # mean probability by the segment's own curve
+    gain: float  # log loss saved by the own curve over the pooled one, summed
+
+
+def load_flights() -> Flights:
+    """Read the half-year of flights that ships with the package."""
+    columns = ("score", "outcome", "aircraft", "route", "day")
+    with np.load(Path(__file__).parents[1] / "data" / "nycflights.npz") as data:
+        return Flights(*(data[f"{c}_values"][data[f"{c}_codes"]] for c in columns))
+
+
+def fitted_on(flights: Flights) -> NDArray[np.bool_]:
+    """The flights that the curves may see: those of even days."""
+    return flights.day % 2 == 0
+
+
+def calibrate(flights: Flights, kind: str) -> Calibration:
+    """One curve per aircraft or per route, fitted on the even days."""
+    segments = getattr(flights, kind)
+    even = fitted_on(flights)
+    rows = flights.score[even], flights.outcome[even], segments[even]
+    seconds = []
+    for _ in range(2):
+        start = time.perf_counter()
+        calibrator = fit_segments(*rows)
+        seconds.append(time.perf_counter() - start)
+    own = calibrator.predict_proba(flights.score, segments)
+    pooled = calibrator.fallback.predict_proba(flights.score)
+    return Calibration(kind, segments, calibrator, seconds[0], seconds[1], own, pooled)
+
+
+def losses(outcome: NDArray[np.int8], probability: Array) -> Array:
+    """The log loss of each flight by itself, in float64 for sums over thousands of them."""
+    return metrics.log_loss(outcome[:, None], probability[:, None]).astype(np.float64)
+
+
+def judge(calibration: Calibration, flights: Flights) -> list[Judged]:
+    """Every segment that has a curve and flew on odd days, the least gained by its curve first."""
+    c = calibration
+    fit, keys = c.calibrator.fit, c.calibrator.keys
+    odd = np.flatnonzero(~fitted_on(flights) & np.isin(c.segments, keys))
+    outcome = flights.outcome[odd]
+    gain = losses(outcome, c.pooled[odd]) - losses(outcome, c.own[odd])
+    names, groups, counts = np.unique(c.segments[odd], return_inverse=True, return_counts=True)
+    sums = [np.bincount(groups, column) for column in (outcome, c.pooled[odd], c.own[odd], gain)]
+    curve = {key: index for index, key in enumerate(keys.tolist())}
+    judged = []
+    for name, count, late, pooled, own, saved in zip(names.tolist(), counts, *sums, strict=True):
+        k = curve[name]
+        judged.append(
+            Judged(
+                name=f"{c.kind} {name}",
+                size=float(c.sizes[k]),
+                A=float(fit.A[k]),
+                B=float(fit.B[k]),
+                flags=Flag(int(fit.flags[k])).name or "none",
+                flights=int(count),
+                late=late / count,
+                pooled=pooled / count,
+                own=own / count,
+                gain=saved,
+            )
+        )
+    return sorted(judged, key=lambda segment: segment.gain)
+
+
+def run(write: Callable[[str], object] = print) -> None:
+    """Fit, predict and report, each part as soon as it is known."""
+    flights = load_flights()
+    write(_introduction(flights))
+    calibrations = [calibrate(flights, kind) for kind in ("aircraft", "route")]
+    write(_fits(calibrations))
+    write(_trust(calibrations))
+    judged = [judge(calibration, flights) for calibration in calibrations]
+    write(_accuracy(calibrations, judged, flights))
+    write(_worth_a_look([segment for segments in judged for segment in segments]))
+
+
+def _introduction(flights: Flights) -> str:
+    even = fitted_on(flights)
+    about = (
+        f"{len(even):,} flights out of New York, July to December 2013, each with the score of a "
+        "boosted-tree model trained on January to June. Curves P(late) = 1 / (1 + exp(A score + "
+        f"B)) are fitted on the {even.sum():,} flights of even days and judged on the "
+        f"{(~even).sum():,} flights of odd days."
+    )
+    return f"Will this flight arrive more than 15 minutes late?\n\n{_paragraph(about)}\n"
+
+
+def _fits(calibrations: list[Calibration]) -> str:
+    lines = [f"{'Fits':<22}{'curves':>10}{'flights each':>18}{'first call':>16}{'again':>12}"]
+    for c in calibrations:
+        sizes = f"{c.sizes.min():,.0f} to {c.sizes.max():,.0f}"
+        times = f"{c.first_seconds:>14.2f} s{c.again_seconds:>10.3f} s"
+        lines.append(f"  one per {c.kind:<12}{len(c.sizes):>10,}{sizes:>18}{times}")
+    lines.append("  A first call compiles. Each call groups the flights and fits all curves.\n")
+    return "\n".join(lines)
+
+
+def _trust(calibrations: list[Calibration]) -> str:
+    fits = [c.calibrator.fit for c in calibrations]
+    statuses = [status_counts(fit) for fit in fits]
+    flags = [flag_counts(fit) for fit in fits]
+
+    def row(label: str, counts: list[int]) -> str:
+        return f"  {label:<20}" + "".join(f"{count:>10,}" for count in counts)
+
+    lines = [f"{'Which to trust':<22}" + "".join(f"{c.kind:>10}" for c in calibrations)]
+    for status in Status:
+        if any(status.name in counts for counts in statuses):
+            lines.append(row(status.name, [counts.get(status.name, 0) for counts in statuses]))
+    lines.append(row("  no flag", [int(np.sum(fit.flags == 0)) for fit in fits]))
+    for flag in Flag:
+        lines.append(row(f"  {flag.name}", [counts.get(str(flag.name), 0) for counts in flags]))
+        lines.append(_paragraph(flag.message, indent=6))
+    return "\n".join(lines) + "\n"
+
+
+def _accuracy(calibrations: list[Calibration], judged: list[list[Judged]], flights: Flights) -> str:
+    odd = ~fitted_on(flights)
+    outcome = flights.outcome[odd]
+    pooled = calibrations[0].pooled
+    pooled_loss = losses(outcome, pooled[odd])
+
+    def row(label: str, probability: Array) -> str:
+        loss = losses(outcome, probability[odd])
+        brier = metrics.brier_score(outcome, probability[odd])
+        excess = loss - pooled_loss
+        # Flights of a day share its weather: days are independent, flights are not.
+        by_day = np.bincount(flights.day[odd], excess - excess.mean())
+        error = np.sqrt(np.sum(by_day**2)) / len(excess)
+        against = f"{excess.mean():>+12.5f} ± {error:.5f}" if error else ""
+        return f"  {label:<44}{loss.mean():>10.5f}{brier:>10.5f}{against}"
+
+    lines = [
+        f"{'How good on the odd days':<46}{'log loss':>10}{'Brier':>10}   log loss - pooled",
+        row("before: the score taken as log-odds", expit(flights.score)),
+        row("pooled: one curve for all flights", pooled),
+    ]
+    for c in calibrations:
+        trusted = np.where(c.unflagged, c.own, pooled)
+        lines.append(row(f"one curve per {c.kind}", c.own))
+        lines.append(row("  flagged ones replaced by the pooled curve", trusted))
+    lines.append("  ± one standard error, taking days as independent.")
+    lines += [_lesson(c, segments) for c, segments in zip(calibrations, judged, strict=True)]
+    return "\n".join(lines) + "\n"
+
+
+def _lesson(calibration: Calibration, judged: list[Judged]) -> str:
+    verdict = "better" if sum(segment.gain for segment in judged) > 0 else "worse"
+    worst = judged[0]
+    return _paragraph(
+        f"One curve per {calibration.kind} is {verdict} than one for all. Half of them had "
+        f"{np.median(calibration.sizes):.0f} flights or fewer to be fitted on. The worst, "
+        f"{worst.name}, had {worst.size:,.0f} (A {worst.A:+.2f}, flags: {worst.flags}) and cost "
+        f"{-worst.gain:.1f} in log loss over {worst.flights:,} flights."
+    )
+
+
+def _paragraph(text: str, indent: int = 2) -> str:
+    return textwrap.indent(textwrap.fill(text, 98 - indent), " " * indent)
+
+
+def _worth_a_look(judged: list[Judged]) -> str:
+    # Were the pooled curve right, exp(gain) would have mean 1; this is Markov's inequality.
+    luck = np.log(len(judged) / 0.05)
+    lines = [
+        "Five segments most worth a look: those whose own curve beats the pooled one by most",
+        f"{'fitted on even days':>40}{'judged on odd days':>22}",
+        f"{'flights':>26}{'A':>7}{'B':>7}{'flights':>11}{'late':>9}{'pooled':>10}{'own':>8}"
+        f"{'gain':>8}  flags",
+    ]
+    for s in sorted(judged, key=lambda segment: -segment.gain)[:5]:
+        lines.append(
+            f"  {s.name:<16}{s.size:>8,.0f}{s.A:>7.2f}{s.B:>7.2f}{s.flights:>11,}{s.late:>9.1%}"
+            f"{s.pooled:>10.1%}{s.own:>8.1%}{s.gain:>8.1f}  {s.flags}"
+        )
+    lines.append(
+        _paragraph(
+            "late: how many were. pooled, own: how many the pooled and their own curve expected. "
+            "gain: log loss saved by their own curve, summed over their flights. Luck lifts the "
+            f"best of {len(judged):,} curves above {luck:.1f} less than one time in 20, if flights "
+            "were independent; a storm that delays many at once makes it likelier."
+        )
+    )
+    return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""A call of many problems: rows grouped, cut into chunks, run on several threads."""

@@ -1,0 +1,186 @@
+"""Rows brought together by segment: each goes straight to its place, by a counting sort.
+
+A stretch of the rows on each core. The stretches are counted; then it is known where each one's
+rows of every segment go, and they are put there, piece by piece.
+"""
+
+from functools import partial
+from itertools import accumulate
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from platt_jax.execution import planning
+from platt_jax.ids.factorize import Numbered
+from platt_jax.passes import packing, tiles, xla
+from platt_jax.threads import cores, in_order, pieces, run_programs
+
+# Fewer rows are sorted by NumPy, before the loop could be compiled.
+_MANY = 1 << 16
+_LEAST = 1 << 12
+
+
+class GroupedRows:
+    """The rows of every segment end to end; the segments in the order of `layout.tallest_first`.
+
+    Between some of them there is a gap, of rows with NaN for a score.
+
+    Attributes:
+        keys: (K,) the segments, ascending or in order of their appearance.
+        tallest_first: (K,) which of those lie one after the other.
+        sizes: (K,) their numbers of rows, in that order.
+        length: from the first row to the last.
+    """
+
+    def __init__(self, segments: Numbered, columns):
+        """Columns are scores (N,), labels, and weights or None."""
+        run_programs(lambda: self._group(segments, columns), x64=True)
+
+    def _group(self, segments, columns):
+        # A stretch for each core; fewer, if they were short beside their tables of next places. Two
+        # cores with neighbouring pieces would write to the same lines of memory, and wait.
+        total = len(segments.ids)
+        stretches = pieces(total, least=max(segments.numbers, -(-total // cores())))
+        counts = list(in_order(partial(_count, segments), stretches))
+        first = self._lay_out(segments, sum(counts, start=np.zeros(segments.numbers, np.int64)))
+
+        columns = [x for x in columns if x is not None]
+        # Whatever is asked for is there: no chunk and no slab is longer than a slab.
+        room = (self.length + planning.SLAB,)
+        self._columns = [packing.aligned(room, x.dtype) for x in columns]
+
+        def place(stretch_and_next_places):
+            for places, piece in _places(segments, *stretch_and_next_places):
+                scores, labels, *weights = (x[piece] for x in columns)
+                rows = packing.bad_labels_as_nan(scores, labels), labels, *weights
+                for into, x in zip(self._columns, rows, strict=True):
+                    into[places] = x
+
+        next_places = accumulate(counts, initial=first)
+        list(in_order(place, zip(stretches, next_places, strict=False)))
+        # Not before: this core alone would touch nearly all of the memory first.
+        self._fill_gaps()
+
+    def _lay_out(self, segments, counts):
+        """Say where the segments lie, given their numbers of rows; returns where each begins."""
+        used = np.flatnonzero(counts)
+        self.keys = segments.named(used)
+        tallest_first = planning.tallest_first(counts[used])
+        sizes = counts[used][tallest_first]
+        starts, self.length = planning.laid_out(sizes)
+        # In four bytes, if those have room for the end of any slab.
+        kind = np.promote_types(np.int32, np.min_scalar_type(-self.length - planning.SLAB))
+        self.tallest_first, self.sizes, self._starts = (
+            x.astype(kind) for x in (tallest_first, sizes, starts)
+        )
+        first = np.zeros(segments.numbers, kind)
+        first[used[self.tallest_first]] = self._starts
+        return first
+
+    def _fill_gaps(self):
+        ends = self._starts + self.sizes
+        gaps = np.flatnonzero(self._starts[1:] > ends[:-1])
+        for first, last in zip(ends[gaps], self._starts[gaps + 1], strict=True):
+            for column, nothing in zip(self._columns, (np.nan, 0, 0), strict=False):
+                column[first:last] = nothing
+
+    def all(self, part: slice, length: int) -> tuple:
+        """The columns from a part's first row on, at this length: gaps, too."""
+        first = part.start or 0
+        return self._three([x[first : first + length] for x in self._columns])
+
+    def take(self, problems: slice, part: slice, space: packing.Space) -> tuple:
+        """The rows of some segments, or part of those of one, in arrays of the space's length.
+
+        As they lie, if there is no gap between them. What follows them is anything.
+        """
+        starts, sizes = self._starts[problems], self.sizes[problems]
+        if starts[-1] + sizes[-1] - starts[0] == np.sum(sizes):
+            return self.all(slice(starts[0] + (part.start or 0), None), space.length)
+        rows = np.repeat(starts - (np.cumsum(sizes) - sizes), sizes) + np.arange(np.sum(sizes))
+        return packing.flat(self._three([x[rows] for x in self._columns]), space)
+
+    @staticmethod
+    def _three(columns):
+        """None where there are no weights."""
+        return (*columns, None)[:3]
+
+
+def _count(segments, stretch):
+    counts = np.zeros(segments.numbers, np.int64)
+    for piece in _pieces(segments, stretch):
+        counts += np.bincount(segments.of(piece), minlength=segments.numbers)
+    # Those of all stretches are kept at a time: a byte each where segments are small.
+    return counts.astype(np.min_scalar_type(-1 - counts.max()))
+
+
+def _pieces(segments, stretch):
+    """A stretch in pieces that are not short beside the table of next places."""
+    return pieces(stretch.stop - stretch.start, segments.numbers, stretch.start)
+
+
+def _places(segments, stretch, next_places):
+    """Where the rows of a stretch go, and which rows they are, piece by piece.
+
+    Args:
+        segments: the numbers of all rows.
+        stretch: these rows.
+        next_places: (numbers,) where the first row of each number goes.
+    """
+    cut = _pieces(segments, stretch)
+    longest = cut[0].stop - cut[0].start
+    by_loop = longest >= _MANY and xla.at_hand()
+    if by_loop:
+        numbers = packing.aligned((_at_least(longest),), next_places.dtype)
+        next_places = packing.lengthen(next_places, _at_least(len(next_places)))
+    for piece in cut:
+        rows = piece.stop - piece.start
+        if by_loop:
+            segments.of(piece, out=numbers[:rows])
+            places, next_places = _places_by_loop(numbers, next_places, np.int32(rows))
+            places = np.asarray(places)[:rows]
+        else:
+            places, next_places = _places_by_sort(segments.of(piece), next_places)
+        yield places.astype(np.intp, copy=False), piece  # else NumPy would, for each column
+
+
+def _places_by_sort(numbers, next_places):
+    """Where each row goes, and where the next of each number would."""
+    order = np.argsort(numbers, kind="stable")
+    sizes = np.bincount(numbers, minlength=len(next_places))
+    from_rank = np.repeat(next_places - (np.cumsum(sizes) - sizes), sizes)
+    places = np.empty(len(numbers), next_places.dtype)
+    places[order] = np.arange(len(numbers)) + from_rank
+    return places, (next_places + sizes).astype(next_places.dtype)
+
+
+def _at_least(length):
+    """A power of 2, so that one program serves for many lengths; XLA fails where it is 1."""
+    return max(_LEAST, 1 << (length - 1).bit_length())
+
+
+@partial(jax.jit, compiler_options=tiles.COMPILER_OPTIONS)
+def _places_by_loop(numbers, next_places, rows):
+    """The same of the first so many rows; those after them may be anything."""
+
+    @xla.as_one
+    def run(numbers, next_places, rows):
+        def next_row(i, so_far):
+            next_places, places = so_far
+            number = _at(numbers, i)
+            places = _put(places, _at(next_places, number), i)
+            # Read where it was written: else XLA would copy what it reads and writes here.
+            return _put(next_places, _at(places, i) + 1, number), places
+
+        next_places, places = lax.fori_loop(
+            0, rows, next_row, (next_places, jnp.zeros_like(numbers))
+        )
+        return places, next_places
+
+    return run(numbers, next_places, rows)
+
+
+_at = partial(lax.dynamic_index_in_dim, keepdims=False)
+_put = partial(lax.dynamic_update_index_in_dim, axis=0)

@@ -1,0 +1,343 @@
+"""Segment ids as users hand them over, read as plain columns that can be compared and saved.
+
+One rule holds for all containers: ids are equal when Python calls them equal (1 and 1.0 are, 1 and
+"1" are not), and a missing id (None, NaN, NaT, NA, a masked or a null entry) is refused.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import numbers
+from collections.abc import Hashable, Sequence
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from platt_jax.ids import codec
+
+# Kinds of NumPy dtype whose values are ids as they stand.
+_PLAIN = "biufcSUmM"
+
+
+class Coded(NamedTuple):
+    """Ids as codes into a list of ids, which is what a pandas categorical is."""
+
+    codes: np.ndarray  # (N,) integers
+    values: np.ndarray  # distinct ids; of tuples, a structured array
+
+
+Column = np.ndarray | Coded
+
+
+class Columns(NamedTuple):
+    """Ids of several columns: two rows have the same id where they agree in all of them."""
+
+    names: tuple[str, ...]
+    columns: tuple[Column, ...]
+
+
+Ids = np.ndarray | Coded | Columns
+
+
+def read(values, name: str = "segments") -> Ids:
+    """The ids of N rows.
+
+    Args:
+        values: an array, a list, a pandas Series or Categorical of N ids; or ids of several
+            columns: a list of tuples of one length, an (N, M) array, a DataFrame or a structured
+            array.
+        name: what messages call them.
+
+    Raises:
+        ValueError: an id is missing, cannot be hashed, or is of a type that cannot be saved; or
+            the values are traced.
+    """
+    if isinstance(values, jax.core.Tracer):
+        raise ValueError(f"{name}: expected ids, got a traced array; group the rows outside of jit")
+    if hasattr(values, "columns") and hasattr(values, "shape"):  # a DataFrame or pyarrow's Table
+        labels = getattr(values, "column_names", values.columns)
+        return _several([(str(x), values[x]) for x in labels], name)
+    if (categorical := _categorical(values)) is not None:
+        return _coded_categorical(categorical, name)
+    is_list = isinstance(values, Sequence) and not isinstance(values, str | bytes)
+    array = _from_list(values) if is_list else _from_array(values, name)
+    if array.dtype.names is not None:
+        return _columns([(field, array[field]) for field in array.dtype.names], name)
+    if array.ndim == 2:
+        return _several(list(zip(_numbered_names(array.shape[1]), array.T, strict=True)), name)
+    return _plain_or_coded(array, name)
+
+
+def read_like(keys: np.ndarray, values, rows: int, name: str = "segments") -> Ids:
+    """The ids of so many rows, given one for each row or one for all; keys are those fitted.
+
+    Raises:
+        ValueError: as `read`.
+    """
+    if not _is_one(values, several_columns=keys.dtype.names is not None):
+        return read(values, name)
+    one = values.reshape(1) if isinstance(values, np.generic | np.ndarray) else [values]
+    return _repeated(read(one, name), rows)
+
+
+def length(ids: Ids) -> int:
+    """How many rows the ids are of."""
+    if isinstance(ids, Columns):
+        return length(ids.columns[0])
+    return len(ids.codes if isinstance(ids, Coded) else ids)
+
+
+def single_column(ids: Ids, name: str) -> np.ndarray:
+    """The ids as one array.
+
+    Raises:
+        ValueError: they have several columns.
+    """
+    if isinstance(ids, Columns):
+        raise ValueError(f"{name}: expected one id each, got {len(ids.columns)} columns")
+    return ids.values[ids.codes] if isinstance(ids, Coded) else ids
+
+
+def structured(names: Sequence[str], columns: Sequence[np.ndarray]) -> np.ndarray:
+    """Columns of one length as one array, with a field for each."""
+    dtype = [(name, column.dtype) for name, column in zip(names, columns, strict=True)]
+    array = np.empty(columns[0].shape, dtype)
+    for name, column in zip(names, columns, strict=True):
+        array[name] = column
+    return array
+
+
+def _is_one(values, several_columns):
+    if several_columns and isinstance(values, tuple):
+        return not any(isinstance(part, tuple | list | np.ndarray) for part in values)
+    if isinstance(values, str | bytes | np.generic):
+        return True
+    return not hasattr(values, "__len__") or getattr(values, "ndim", None) == 0
+
+
+def _repeated(ids, rows):
+    if isinstance(ids, Columns):
+        return Columns(ids.names, tuple(_repeated(column, rows) for column in ids.columns))
+    return Coded(np.broadcast_to(np.int8(0), rows), single_column(ids, "segments"))
+
+
+def _several(columns, name) -> Ids:
+    """Named columns of a table; a single one is no different from an array."""
+    if not columns:
+        raise ValueError(f"{name}: expected at least one column of ids")
+    return read(columns[0][1], name) if len(columns) == 1 else _columns(columns, name)
+
+
+def _columns(columns, name) -> Columns:
+    names = tuple(column_name for column_name, _ in columns)
+    if len(set(names)) < len(names) or "" in names:
+        raise ValueError(
+            f"{name}: expected columns of distinct names, none empty, got {list(names)}"
+        )
+    each = []
+    for column_name, values in columns:
+        column = read(values, f"{name}, column {column_name!r}")
+        if isinstance(column, Columns) or _are_tuples(column):
+            raise ValueError(
+                f"{name}, column {column_name!r}: expected one id per row, got several"
+            )
+        each.append(column)
+    return Columns(names, tuple(each))
+
+
+def _are_tuples(column):
+    return isinstance(column, Coded) and column.values.dtype.names is not None
+
+
+def _numbered_names(columns):
+    return [f"segment_{i}" for i in range(columns)]
+
+
+def _from_list(values: Sequence) -> np.ndarray:
+    """A list as an array that merges no ids: NumPy would make text of [1, "1"]."""
+    kinds = set(map(type, values))
+    if kinds in ({int}, {bool}, {float}):
+        array = np.asarray(values)
+        if kinds != {int} or array.dtype.kind in "iu":  # large ints become floats or objects
+            return array
+    if kinds == {list} or _are_records(kinds, values):
+        values = [tuple(row) for row in values]
+    return np.fromiter(values, object, len(values))
+
+
+def _are_records(kinds, values):
+    """Whether these are rows of a structured array, as keys of several columns are."""
+    return kinds <= {np.void, np.record} and all(value.dtype.names for value in values)
+
+
+def _from_array(values, name) -> np.ndarray:
+    try:
+        array = np.asanyarray(values)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"{name}: expected ids ({error})") from None
+    if array.dtype.names is not None:  # each column has its own mask
+        return array
+    if isinstance(array, np.ma.MaskedArray) and np.ma.is_masked(array):
+        masked = np.ma.getmaskarray(array).reshape(len(array), -1)
+        _refuse_missing("a masked entry", masked.any(axis=1), name)
+    array = np.asarray(array)
+    if array.ndim not in (1, 2):
+        raise ValueError(f"{name}: expected one id per row, got shape {array.shape}")
+    return array
+
+
+def _categorical(values):
+    """What has codes and categories, if the values are a pandas Categorical or a Series of one."""
+    values = getattr(values, "cat", values)
+    return values if hasattr(values, "codes") and hasattr(values, "categories") else None
+
+
+def _coded_categorical(categorical, name) -> Coded:
+    codes = np.asarray(categorical.codes)
+    if len(codes) and codes.min() < 0:
+        _refuse_missing("a missing one", codes < 0, name)
+    return Coded(codes, single_column(read(np.asarray(categorical.categories), name), name))
+
+
+def _plain_or_coded(array, name) -> Column:
+    """One column of ids, none of them missing."""
+    if array.dtype.kind not in _PLAIN:
+        return _coded_objects(array.astype(object, copy=False).tolist(), name)
+    if array.dtype.kind in "fcmM" and (unequal := array != array).any():
+        _refuse_missing("NaT" if array.dtype.kind in "mM" else "NaN", unequal, name)
+    return array
+
+
+def _coded_objects(values: list, name) -> Coded:
+    """Python objects: equal ones have one code, whatever their types."""
+    where: dict[Hashable, int] = {}
+    try:
+        codes = np.fromiter(
+            (where.setdefault(value, len(where)) for value in values), np.int64, len(values)
+        )
+    except (TypeError, ValueError) as error:  # NumPy's durations without a unit raise the latter
+        raise ValueError(f"{name}: expected hashable ids ({error})") from None
+    for i, value in enumerate(where):
+        if (what := missing(value)) is not None:
+            _refuse_missing(what, codes == i, name)
+    distinct = list(where)
+    lengths = {len(value) if isinstance(value, tuple) else 0 for value in distinct}
+    if len(lengths) == 1 and 0 not in lengths:
+        columns = [_typed(list(column), name) for column in zip(*distinct, strict=True)]
+        return Coded(codes, structured(_numbered_names(len(columns)), columns))
+    return Coded(codes, _typed(distinct, name))
+
+
+def missing(value) -> str | None:
+    """What a missing value is called; None where it is there."""
+    if isinstance(value, tuple):
+        return next((what for part in value if (what := missing(part)) is not None), None)
+    if value is None:
+        return "None"
+    kind = type(value).__name__
+    if kind in ("NAType", "NaTType"):  # pandas'
+        return kind.removesuffix("Type")
+    if isinstance(value, numbers.Number | np.generic) and value != value:
+        return "NaT" if isinstance(value, np.datetime64 | np.timedelta64) else "NaN"
+    return None
+
+
+def _refuse_missing(what, rows, name):
+    raise ValueError(
+        f"{name}: expected ids, got {what} at row {np.argmax(rows)}; leave such rows out, or give "
+        "them an id of their own"
+    )
+
+
+def _typed(values: list, name) -> np.ndarray:
+    """Python objects as an array of a plain dtype that keeps them; else of objects.
+
+    Raises:
+        ValueError: an object that could not be saved.
+    """
+    values = [_unboxed(value) for value in values]
+    kinds = {kind(value) for value in values}
+    if len(kinds) == 1:
+        try:
+            plain = _plain_array(kinds.pop(), values)
+        except (OverflowError, ValueError):  # beyond NumPy's integers or years
+            plain = None
+        if plain is not None:
+            return plain
+    require_savable(values, name)
+    objects = np.empty(len(values), object)
+    objects[:] = values
+    return objects
+
+
+def _unboxed(value):
+    """NumPy's scalars as Python's, where there is one, and pandas' times as NumPy's or Python's."""
+    if isinstance(value, np.generic) and not isinstance(value, np.datetime64 | np.timedelta64):
+        return value.item()
+    if hasattr(value, "to_pydatetime") and value.tzinfo is not None and not value.nanosecond:
+        return value.to_pydatetime()
+    for method in ("to_datetime64", "to_timedelta64"):
+        if hasattr(value, method) and getattr(value, "tzinfo", None) is None:
+            return getattr(value, method)()
+    return value
+
+
+def kind(value) -> str:
+    """What a value can be equal to: others of its kind. For messages and for comparisons."""
+    if isinstance(value, np.ndarray):
+        return _KINDS_OF_DTYPES.get(value.dtype.kind, "objects")
+    if isinstance(value, str):
+        return "text"
+    if isinstance(value, bytes):
+        return "bytes"
+    if isinstance(value, numbers.Number) and not isinstance(value, np.timedelta64):
+        return "numbers"
+    if isinstance(value, dt.datetime) and value.tzinfo is not None:
+        return "times with a time zone"
+    if isinstance(value, dt.date | np.datetime64):
+        return "dates and times"
+    if isinstance(value, dt.timedelta | np.timedelta64):
+        return "durations"
+    return f"objects of type {type(value).__name__}"
+
+
+_KINDS_OF_DTYPES = {
+    **dict.fromkeys("biufc", "numbers"),
+    "U": "text",
+    "S": "bytes",
+    "M": "dates and times",
+    "m": "durations",
+}
+
+
+def _plain_array(kind, values) -> np.ndarray | None:
+    """Values of one kind as an array that keeps each of them, if there is one."""
+    if kind in ("dates and times", "durations"):
+        scalar = np.datetime64 if kind == "dates and times" else np.timedelta64
+        times = [scalar(value) for value in values]
+        plain = np.array(times)
+        if plain.dtype == object:  # months have no length in days
+            return None
+        # In a finer unit the same range of integers covers fewer years.
+        kept = all(x.astype(time.dtype) == time for x, time in zip(plain, times, strict=True))
+        return plain if kept else None
+    if kind not in ("numbers", "text", "bytes"):
+        return None
+    # Rounding would merge large integers, and NumPy drops the NUL characters that end a text.
+    plain = np.array(values)
+    return plain if plain.dtype.kind in _PLAIN and plain.tolist() == values else None
+
+
+def require_savable(values: list, name: str) -> None:
+    """Refuse Python objects that a file could not hold.
+
+    Raises:
+        ValueError: there is one.
+    """
+    for value in values:
+        if not codec.is_kept(value):
+            raise ValueError(
+                f"{name}: expected ids that a file can hold (numbers, text, dates, times, Decimal, "
+                f"UUID, or tuples of these), got a {type(value).__name__}; convert them to text"
+            )

@@ -1,0 +1,1 @@
+"""The mathematics of one problem, elementwise: no rows, no iterations."""

@@ -1,0 +1,1 @@
+"""The sums over rows: everything that touches rows, and what it is made of."""

@@ -1,0 +1,144 @@
+"""Rows laid where the compiled programs read them: flat arrays on the host, tiles on the device."""
+
+import math
+import threading
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from platt_jax import validation
+from platt_jax.execution import planning
+from platt_jax.execution.planning import Places
+from platt_jax.passes.tiles import DEPTH, Tiles
+
+
+class Space(NamedTuple):
+    """What rows are put into end to end: arrays of one length."""
+
+    length: int
+    # Whether they are this thread's own, which the next call puts other rows into. Memory that was
+    # written before costs no page faults: a tenth of the time of a fit.
+    reused: bool = False
+
+
+def flat(rows, space: Space) -> tuple:
+    """Scores, labels, weights (or None) in the space; where a label is bad, the score is NaN."""
+    scores, labels, weights = rows
+    columns = bad_labels_as_nan(scores, labels), labels, weights
+    return tuple(
+        None if x is None else _fill(_array(space, number, x), x)
+        for number, x in enumerate(columns)
+    )
+
+
+def _array(space, number, values):
+    size = space.length * values.itemsize
+    if not space.reused:
+        return aligned((space.length,), values.dtype)
+    memories = _of_this_thread.__dict__
+    if number not in memories or len(memories[number]) < size:
+        memories[number] = aligned((size,), np.dtype(np.uint8))
+    return memories[number][:size].view(values.dtype)
+
+
+_of_this_thread = threading.local()
+
+
+def bad_labels_as_nan(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """The scores, but NaN where the label is bad."""
+    if labels.min() != validation.BAD_LABEL:
+        return scores
+    return np.where(labels == validation.BAD_LABEL, np.asarray(np.nan, scores.dtype), scores)
+
+
+def lengthen(values: np.ndarray, length: int) -> np.ndarray:
+    """Values, and zeros up to this length, where JAX takes them as they are on a CPU."""
+    return _fill(aligned((length, *values.shape[1:]), values.dtype), values)
+
+
+def _fill(out, values):
+    out[: len(values)] = values
+    out[len(values) :] = 0
+    return out
+
+
+def aligned(shape, dtype) -> np.ndarray:
+    """An array of anything, where JAX takes it as it is."""
+    size = math.prod(shape) * dtype.itemsize
+    memory = np.empty(size + planning.ALIGNMENT, np.uint8)
+    skipped = -memory.ctypes.data % planning.ALIGNMENT
+    return memory[skipped : skipped + size].view(dtype).reshape(shape)
+
+
+def gather(scores, labels, weights, places: Places) -> Tiles:
+    """Tiles from the flat arrays of a chunk; traceable."""
+    block = len(scores) // (places.start.size + 1)  # see Chunk.capacity
+    dimensions = lax.GatherDimensionNumbers(
+        offset_dims=(2,), collapsed_slice_dims=(), start_index_map=(0,)
+    )
+
+    def place(flat):
+        start = places.start[..., None]
+        blocks = lax.gather(flat, start, dimensions, (block,), mode="promise_in_bounds")
+        return blocks.swapaxes(1, 2)
+
+    number = jnp.arange(block, dtype=jnp.int32).reshape(1, block, 1)
+    there = number < places.left[:, None]
+    return Tiles(
+        scores=jnp.where(there, _bad_as_infinite(place(scores)), jnp.nan),
+        # Not for what it says: unmasked, XLA would copy it, byte by byte, into another layout.
+        positive=(place(labels) > 0) & there,
+        weights=None if weights is None else jnp.where(there, place(weights), 0),
+        owner=jnp.asarray(places.owner),
+        heights=jnp.asarray(places.heights),
+    )
+
+
+def slab(scores, labels, weights, size) -> Tiles:
+    """Tiles of one problem from the first `size` places of a slab; traceable."""
+    there = jnp.arange(len(scores), dtype=jnp.int32) < size
+    shape = (-1, DEPTH * planning.SLAB_LANES, 1)
+    tile_rows = len(scores) // (DEPTH * planning.SLAB_LANES)
+    return Tiles(
+        scores=jnp.where(there, _bad_as_infinite(scores), jnp.nan).reshape(shape),
+        positive=(labels > 0).reshape(shape),
+        weights=None if weights is None else weights.reshape(shape),
+        owner=jnp.zeros(tile_rows, jnp.int32),
+        heights=jnp.full(1, tile_rows, jnp.int32),
+    )
+
+
+def _bad_as_infinite(scores):
+    """NaN, which is padding from here on, as infinity."""
+    return jnp.where(jnp.isnan(scores), jnp.inf, scores)
+
+
+def reshape(scores, labels, weights) -> Tiles:
+    """Tiles from dense arrays [..., N]; traceable and differentiable.
+
+    Large problems are cut along their rows as they lie. Small ones stand side by side.
+    """
+    *batch, rows = scores.shape
+    problems = math.prod(batch)
+    side_by_side = problems > 1 and planning.kind_for(rows).group > 1
+    group = problems if side_by_side else 1
+    parts = -(-rows // (DEPTH if side_by_side else planning.TILES[0].rows))
+    lanes = 1 if side_by_side else -(-rows // (DEPTH * parts))
+    slices = problems // group
+
+    def place(dense, padding):
+        missing = parts * DEPTH * lanes - rows
+        dense = dense.reshape((problems, rows))
+        dense = jnp.pad(dense, ((0, 0), (0, missing)), constant_values=padding)
+        dense = dense.reshape(slices, group, parts, DEPTH * lanes)
+        return dense.transpose(0, 2, 3, 1).reshape(slices * parts, DEPTH * lanes, group)
+
+    return Tiles(
+        scores=place(_bad_as_infinite(scores), jnp.nan),
+        positive=place(labels > 0, False),
+        weights=None if weights is None else place(weights, 0),
+        owner=jnp.repeat(jnp.arange(slices, dtype=jnp.int32), parts),
+        heights=jnp.full(slices, parts, jnp.int32),
+    )

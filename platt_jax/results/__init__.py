@@ -1,0 +1,1 @@
+"""What a fit returns, and how it is shown, applied and stored."""

@@ -1,0 +1,300 @@
+"""Calibrators on disk: one .npz of plain arrays, no pickle, versioned."""
+
+import json
+import os
+import secrets
+from dataclasses import fields
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from platt_jax import ids, validation
+from platt_jax.ids import codec
+from platt_jax.results import npz
+from platt_jax.results.calibrators import Fit, OneVsRestCalibrator, SegmentCalibrator, Sigmoid
+from platt_jax.status import Flag, Status
+
+_FORMAT = "platt-jax calibrator"
+_HEADER_BYTES = 1 << 20  # at most; the names of columns of ids are in it
+
+# The fields of a Fit in a file of each version. Whoever adds a field to Fit, a status or a flag
+# adds a version: files of the old ones are then read with NaN for the new field.
+_FIT_FIELDS = {
+    1: (
+        *("A", "B", "status", "flags", "iterations", "passes", "nll"),
+        *("gradient", "hessian", "covariance", "n_pos", "n_neg"),
+    ),
+}
+_VERSION = max(_FIT_FIELDS)
+
+Calibrator = Sigmoid | Fit | SegmentCalibrator | OneVsRestCalibrator
+
+
+class _Kind(NamedTuple):
+    """What a file of one class of calibrators holds besides the fields of a Fit."""
+
+    fit: bool
+    ids: str | None = None
+    sigmoid: str | None = None  # how the names of its A and B begin
+
+
+_KINDS = {
+    "Sigmoid": _Kind(fit=False, sigmoid=""),
+    "Fit": _Kind(fit=True),
+    "SegmentCalibrator": _Kind(fit=True, ids="keys", sigmoid="fallback_"),
+    "OneVsRestCalibrator": _Kind(fit=True, ids="classes"),
+}
+# The fields of whole numbers, and the largest that means something.
+_CODES = {
+    "status": max(Status),
+    "flags": sum(Flag),
+    "iterations": float("inf"),
+    "passes": float("inf"),
+}
+# Axes that a field has behind the batch's own.
+_TRAILING = {"gradient": (2,), "hessian": (2, 2), "covariance": (2, 2)}
+
+
+def save(path: str | os.PathLike, calibrator: Calibrator) -> None:
+    """Write a calibrator to one .npz file, whole or not at all.
+
+    Args:
+        path: where to; taken as it is, no ending is added. An existing file is replaced.
+        calibrator: a Sigmoid, Fit, SegmentCalibrator or OneVsRestCalibrator.
+
+    Raises:
+        ValueError: something else, fields that do not belong together, or a path that is none or
+            leads to something other than a file.
+        OSError: the file cannot be written.
+
+    Example:
+        >>> import os, tempfile
+        >>> path = os.path.join(tempfile.mkdtemp(), "sigmoid.npz")
+        >>> save(path, Sigmoid(A=-2.0, B=1.0))
+        >>> float(load(path).A)
+        -2.0
+    """
+    path = _path(path)
+    kind = type(calibrator).__name__
+    if kind not in _KINDS:
+        raise ValueError(f"calibrator: expected one of {', '.join(_KINDS)}, got {kind}")
+    about = {"format": _FORMAT, "version": _VERSION, "kind": kind}
+    arrays = _to_arrays(calibrator)
+    if (name := _KINDS[kind].ids) is None:
+        _check_fields(arrays, arrays["A"].shape)
+    else:
+        of_ids = np.asarray(getattr(calibrator, name))
+        _check_ids(name, of_ids)
+        _check_fields(arrays, of_ids.shape)
+        layout = _id_layout(of_ids)
+        if layout._asdict() != _ONE_PLAIN_COLUMN:
+            about["ids"] = layout._asdict()
+        arrays.update(_ids_to_arrays(name, of_ids, layout))
+    _write_atomically(path, {"header": np.array(json.dumps(about)), **arrays})
+
+
+def _path(path):
+    try:
+        return Path(os.fsdecode(path))
+    except TypeError:  # a file object, or an integer, which `open` takes for an open file
+        raise ValueError(f"path: expected a str or a Path, got {type(path).__name__}") from None
+
+
+def _write_atomically(path, arrays):
+    """Written beside the target and moved over it: a reader sees the old file or the new one."""
+    path = Path(os.path.realpath(path))  # through a symbolic link, not over it
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"no such directory: {path.parent}")
+    if path.exists() and not path.is_file():
+        raise ValueError(f"path: expected a file to write, {path} is something else")
+    # A name that no other thread or process takes, and short where the target's is not.
+    partial = path.with_name(f".platt-jax-{secrets.token_hex(8)}.partial")
+    try:
+        with open(partial, "xb") as file:
+            np.savez(file, **arrays)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def load(path: str | os.PathLike) -> Calibrator:
+    """Read a calibrator that `save` wrote.
+
+    Args:
+        path: the file.
+
+    Returns:
+        The calibrator, of the class it was saved from.
+
+    Raises:
+        ValueError: the path is none; the file is no calibrator, is damaged, or is from a newer
+            version.
+        OSError: the file cannot be read.
+    """
+    with open(_path(path), "rb") as file:
+        try:
+            return _read(file)
+        except _NewerVersionError as newer:
+            raise ValueError(f"{path}: {newer}") from None
+        except (OSError, MemoryError):
+            raise  # the machine's fault, not the file's
+        except Exception:
+            # A damaged file can fail anywhere in zip, header or array parsing, in many ways.
+            raise ValueError(f"{path}: not a calibrator that platt_jax saved, or damaged") from None
+
+
+class _NewerVersionError(Exception):
+    pass
+
+
+def _read(file):
+    archive = npz.open_archive(file)
+    header = npz.read_array(archive, "header")
+    if header.nbytes > _HEADER_BYTES:
+        raise ValueError("not our header")
+    header = json.loads(header.item())
+    version = header["version"]
+    if header["format"] != _FORMAT or type(version) is not int or version < 1:
+        raise ValueError("not our header")
+    if version > _VERSION:
+        raise _NewerVersionError(
+            f"written by a newer platt_jax as version {version}; this one reads up to version "
+            f"{_VERSION}"
+        )
+    kind = _KINDS[header["kind"]]
+    layout = None
+    if kind.ids is not None:
+        layout = _IdLayout(**header.get("ids", _ONE_PLAIN_COLUMN))
+    fields, columns = _field_names(kind, version), _id_names(kind.ids, layout)
+    if set(archive.namelist()) != {f"{name}.npy" for name in ("header", *columns, *fields)}:
+        raise ValueError("not the arrays of its kind")
+    # From a machine of the other byte order they come out as this one's.
+    arrays = {name: _plain(name, npz.read_array(archive, name)) for name in fields}
+    if layout is None:
+        _check_fields(arrays, arrays["A"].shape)
+        return _from_arrays(header["kind"], arrays, None)
+    of_ids = _arrays_to_ids({name: npz.read_array(archive, name) for name in columns}, layout)
+    _check_ids(kind.ids, of_ids)
+    _check_fields(arrays, of_ids.shape)
+    return _from_arrays(header["kind"], arrays, of_ids)
+
+
+def _field_names(kind, version):
+    of_sigmoid = () if kind.sigmoid is None else (f"{kind.sigmoid}A", f"{kind.sigmoid}B")
+    return [*of_sigmoid, *(_FIT_FIELDS[version] if kind.fit else ())]
+
+
+# --- ids: columns of plain arrays -----------------------------------------------------------------
+
+
+class _IdLayout(NamedTuple):
+    """How ids lie in a file."""
+
+    fields: list[str] | None  # the names of their columns; None where they have no columns
+    objects: list[bool]  # whether a column is of Python objects, and in the file as text
+
+
+# What a file has that says nothing of its ids.
+_ONE_PLAIN_COLUMN = {"fields": None, "objects": [False]}
+
+
+def _id_layout(of_ids):
+    fields = of_ids.dtype.names
+    columns = [of_ids] if fields is None else [of_ids[field] for field in fields]
+    return _IdLayout(fields and list(fields), [column.dtype == object for column in columns])
+
+
+def _id_names(name, layout):
+    """The names of the arrays of ids."""
+    if layout is None:
+        return []
+    return [name] if layout.fields is None else [f"{name}_{i}" for i in range(len(layout.fields))]
+
+
+def _ids_to_arrays(name, of_ids, layout):
+    columns = [of_ids] if layout.fields is None else [of_ids[field] for field in layout.fields]
+    arrays = dict(zip(_id_names(name, layout), columns, strict=True))
+    for array_name, column in arrays.items():
+        if column.dtype == object:
+            ids.require_savable(column.tolist(), name)
+            arrays[array_name] = codec.to_text(column)
+    return arrays
+
+
+def _arrays_to_ids(arrays, layout):
+    columns = [
+        codec.from_text(array) if is_object else array
+        for array, is_object in zip(arrays.values(), layout.objects, strict=True)
+    ]
+    return columns[0] if layout.fields is None else ids.structured(layout.fields, columns)
+
+
+# --- what belongs together ------------------------------------------------------------------------
+
+
+def _check_fields(arrays, batch):
+    """What is saved and what is loaded passes here, so that whatever was saved can be loaded.
+
+    Raises:
+        ValueError: the arrays do not make a calibrator of this many problems.
+    """
+    for name, array in arrays.items():
+        shape = () if name.startswith("fallback_") else batch + _TRAILING.get(name, ())
+        _check_field(name, array, shape)
+
+
+def _check_ids(name, of_ids):
+    if of_ids.ndim != 1 or not len(of_ids):
+        raise ValueError(f"{name}: expected a flat array of ids, got shape {of_ids.shape}")
+    if of_ids.dtype.kind in npz.KINDS and name == "keys":
+        distinct = (of_ids[:-1] < of_ids[1:]).all()
+    else:
+        distinct = len(set(of_ids.tolist())) == len(of_ids)
+    if not distinct:
+        raise ValueError(f"{name}: expected distinct ids, and keys in ascending order")
+
+
+def _check_field(name, array, shape):
+    kind, what = ("i", "integers") if name in _CODES else ("f", "floating numbers")
+    if array.shape != shape or array.dtype.kind != kind:
+        raise ValueError(
+            f"{name}: expected {what} of shape {shape}, got {array.dtype} of shape {array.shape}"
+        )
+    if name in _CODES and not ((array >= 0) & (array <= _CODES[name])).all():
+        raise ValueError(f"{name}: expected 0 to {_CODES[name]}, got other numbers")
+
+
+def _plain(name, values):
+    return np.asarray(values) if name in _CODES else validation.floating(values, name)
+
+
+def _to_arrays(calibrator):
+    """The fields by their names in the file, but for ids."""
+    if isinstance(calibrator, Sigmoid):
+        arrays = {"A": calibrator.A, "B": calibrator.B}
+    else:
+        fit = calibrator if isinstance(calibrator, Fit) else calibrator.fit
+        arrays = {name: getattr(fit, name) for name in _FIT_FIELDS[_VERSION]}
+    if isinstance(calibrator, SegmentCalibrator):
+        fallback = calibrator.fallback
+        arrays.update(fallback_A=fallback.A, fallback_B=fallback.B)
+    return {name: _plain(name, values) for name, values in arrays.items()}
+
+
+def _from_arrays(kind, arrays, of_ids):
+    if kind == "Sigmoid":
+        return Sigmoid(**arrays)
+    fit = Fit(**{field.name: _fit_field(field.name, arrays) for field in fields(Fit)})
+    if kind == "Fit":
+        return fit
+    if kind == "OneVsRestCalibrator":
+        return OneVsRestCalibrator(of_ids, fit)
+    return SegmentCalibrator(of_ids, fit, Sigmoid(arrays["fallback_A"], arrays["fallback_B"]))
+
+
+def _fit_field(name, arrays):
+    """A field of the Fit; NaN where the file is older than the field."""
+    return arrays[name] if name in arrays else np.full_like(arrays["A"], np.nan)

@@ -1,0 +1,157 @@
+"""A batch of fits as text and tables: what was fitted, and what needs a look."""
+
+from collections.abc import Callable
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from platt_jax.status import Flag, Status
+
+if TYPE_CHECKING:
+    from platt_jax.results.calibrators import Fit
+
+_FAILURES_NAMED = 5
+_HTML_ROWS = 10
+
+
+class Table(dict[str, np.ndarray]):
+    """Columns by name, as NumPy arrays of one length."""
+
+    def to_pandas(self):
+        """The table as a pandas DataFrame.
+
+        Raises:
+            ImportError: pandas is not installed.
+        """
+        try:
+            import pandas as pd
+        except ImportError:
+            raise ImportError("to_pandas() needs pandas: pip install 'platt-jax[pandas]'") from None
+        return pd.DataFrame(dict(self))
+
+
+def table(fit: "Fit", kind: str, names: np.ndarray) -> Table:
+    """The fits line by line, behind a column of names, or several; status and flags as text.
+
+    No column has the name of an attribute of a DataFrame, such as `flags` or `index`.
+    """
+    flat = {key: np.ravel(getattr(fit, key)) for key in ("A", "B", "status", "flags")}
+    errors = np.asarray(fit.standard_errors).reshape(-1, 2)
+    counts = {key: np.ravel(getattr(fit, key)) for key in ("n_pos", "n_neg", "nll", "iterations")}
+    columns = dict(
+        A=flat["A"],
+        B=flat["B"],
+        se_A=errors[:, 0],
+        se_B=errors[:, 1],
+        status=_texts(flat["status"], lambda code: Status(code).name),
+        flag=_texts(flat["flags"], _flag_names),
+        **counts,
+    )
+    return Table(_name_columns(kind, names, columns), **columns)
+
+
+def _name_columns(kind, names, others):
+    """The names as columns: a field each, whose own name gives way to those of the others."""
+    if names.dtype.names is None:
+        return {kind: names}
+    return {
+        f"{kind}_{field}" if field in others else field: names[field] for field in names.dtype.names
+    }
+
+
+def name(names: np.ndarray, i: int) -> str:
+    """What messages call the problem i."""
+    return str(names[i]) if names.dtype.kind in "mM" else repr(names[i : i + 1].tolist()[0])
+
+
+def raise_if_failed(fit: "Fit", names: np.ndarray) -> None:
+    """Raises a RuntimeError that names the first fits that did not converge."""
+    status = np.ravel(fit.status)
+    failed = np.flatnonzero(status != Status.CONVERGED)
+    if not len(failed):
+        return
+    lines = [
+        f"  {name(names, i)}: {Status(status[i]).name}. {Status(status[i]).message}"
+        for i in failed[:_FAILURES_NAMED]
+    ]
+    more = len(failed) - len(lines)
+    lines += [f"  and {more:,} more; see table()"] if more else []
+    raise RuntimeError(f"{len(failed):,} of {len(status):,} fits failed:\n" + "\n".join(lines))
+
+
+def status_counts(fit: "Fit") -> dict[str, int]:
+    """How many fits ended with each status that occurs, by name."""
+    codes, counts = np.unique(np.asarray(fit.status), return_counts=True)
+    return {Status(code).name: int(n) for code, n in zip(codes, counts, strict=True)}
+
+
+def flag_counts(fit: "Fit") -> dict[str, int]:
+    """How many fits carry each flag that occurs, by name."""
+    flags = np.asarray(fit.flags)
+    counts = {str(flag.name): int(np.count_nonzero(flags & flag)) for flag in Flag}
+    return {name: n for name, n in counts.items() if n}
+
+
+def describe(kind: str, fit: "Fit", shared_rows: bool) -> str:
+    """Three lines: what was fitted, how it ended, what is flagged.
+
+    Args:
+        kind: what the result is called.
+        fit: the fits.
+        shared_rows: whether all problems are of the same rows.
+    """
+    if not isinstance(fit.status, np.ndarray | np.generic | jax.Array) or isinstance(
+        fit.status, jax.core.Tracer
+    ):
+        return f"{kind}: traced, of {fit.status}"
+    return "\n".join([_headline(kind, fit, shared_rows), *("  " + x for x in _outcome(fit))])
+
+
+def describe_html(kind: str, fit: "Fit", shared_rows: bool, make_table: Callable[[], Table]) -> str:
+    """The three lines, and the first rows of the table: failures first, then flagged fits."""
+    columns = make_table()
+    urgency = np.lexsort([-np.ravel(fit.flags), -np.ravel(fit.status)])
+    shown = urgency[:_HTML_ROWS]
+    head = "".join(f"<th>{escape(name)}</th>" for name in columns)
+    rows = "".join(
+        "<tr>" + "".join(f"<td>{escape(cell(c[i]))}</td>" for c in columns.values()) + "</tr>"
+        for i in shown
+    )
+    lines = "<br>".join(escape(line) for line in _outcome(fit))
+    rest = len(urgency) - len(shown)
+    note = f"<div>and {rest:,} more; see <code>table()</code></div>" if rest else ""
+    return (
+        f"<div><b>{escape(_headline(kind, fit, shared_rows))}</b><br>{lines}</div>"
+        f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{note}"
+    )
+
+
+def _headline(kind, fit, shared_rows):
+    n = np.size(fit.A)
+    of_problems = np.asarray(fit.n_pos, float) + fit.n_neg
+    # A class whose scores are not all finite has fewer.
+    rows = float(np.max(of_problems, initial=0) if shared_rows else np.sum(of_problems))
+    count = f"{rows:,.0f}" if float(rows).is_integer() else f"{rows:,.6g} (weighted)"
+    return f"{kind}: {n:,} sigmoid{'' if n == 1 else 's'} from {count} rows in all, {fit.A.dtype}"
+
+
+def _outcome(fit):
+    statuses = ", ".join(f"{n:,} {name}" for name, n in status_counts(fit).items())
+    flags = ", ".join(f"{n:,} {name}" for name, n in flag_counts(fit).items())
+    return [f"status: {statuses}", f"flags:  {flags or 'none'}"]
+
+
+def _texts(codes, name):
+    distinct, which = np.unique(codes, return_inverse=True)
+    return np.array([name(int(code)) for code in distinct], str)[which.reshape(-1)]
+
+
+def _flag_names(code):
+    return "|".join(str(flag.name) for flag in Flag if code & flag)
+
+
+def cell(value: Any) -> str:
+    """A value as reprs and tables of text show it: a float by six digits."""
+    return f"{value:.6g}" if isinstance(value, float | np.floating) else str(value)

@@ -1,0 +1,1 @@
+"""Scalers that only the papers' comparisons need."""

@@ -1,0 +1,88 @@
+"""The score itself, clipped: Rüping's two trivial scalings (2004, section 3.2).
+
+Between the margins -1 and 1 a support vector machine's score is mapped linearly, (1 + f) / 2;
+beyond them it says no more than on which side a row lies.
+"""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from platt_jax.model.objective import Array
+from platt_jax.scalers.base import Fitted, Scaler, along_rows, checked, class_weights
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, repr=False, eq=False)
+class FittedClip(Fitted):
+    """The fixed line."""
+
+    def _predict(self, f):
+        return _clipped_line(f, 0, 1)
+
+
+@dataclass(frozen=True)
+class Clip(Scaler[FittedClip]):
+    """(1 + f) / 2 clipped to [0, 1], which Rüping's tables call SVM-01.
+
+    It learns nothing: `fit` only checks its input, and no row, bad or good, changes the answer.
+
+    Example:
+        >>> Clip().fit([0.5, -2.0], [1, 0]).predict_proba([-3.0, 0.5, 3.0])
+        array([0.  , 0.75, 1.  ])
+    """
+
+    def fit(self, scores, labels, *, weights=None) -> FittedClip:
+        """Check the arguments, which are those of every scaler."""
+        checked(scores, labels, weights)
+        return FittedClip()
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, repr=False, eq=False)
+class FittedPPClip(Fitted):
+    """The line and its two ends.
+
+    Attributes:
+        low: (...), the share of class 1 among rows with f < -1.
+        high: (...), the share of class 1 among rows with f > 1.
+    """
+
+    low: Array
+    high: Array
+
+    def _predict(self, f):
+        return _clipped_line(f, along_rows(self.low), along_rows(self.high))
+
+
+@dataclass(frozen=True)
+class PPClip(Scaler[FittedPPClip]):
+    """(1 + f) / 2 clipped to [P(y=1 | f < -1), P(y=1 | f > 1)]: Rüping's SVM-PP.
+
+    Section 3.2 also allows a reading with a step at each margin; the clipping is how section 4
+    describes the method, and it is monotone. Where no row lies beyond a margin, that end is 0
+    or 1, as in `Clip`. Where the ends are in the wrong order, all scores get the upper one.
+
+    One class or constant scores: the same rule; nothing is smoothed, so an end may be 0 or 1.
+
+    Example:
+        >>> fitted = PPClip().fit([-3.0, -2.0, 0.0, 1.5, 2.0], [0, 1, 0, 1, 1])
+        >>> fitted.predict_proba([-9.0, 0.2, 9.0])
+        array([0.5, 0.6, 1. ])
+    """
+
+    def _fit_one(self, f, y, w):
+        pos, neg = class_weights(y, w)
+
+        def share(rows, otherwise):
+            n_pos = jnp.sum(jnp.where(rows, pos, 0))
+            total = n_pos + jnp.sum(jnp.where(rows, neg, 0))
+            return jnp.where(total > 0, n_pos / jnp.where(total > 0, total, 1), otherwise)
+
+        return FittedPPClip(low=share(f < -1, 0), high=share(f > 1, 1))
+
+
+def _clipped_line(f, low, high):
+    return np.minimum(np.maximum((1 + f) / 2, low), high)

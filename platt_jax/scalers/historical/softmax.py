@@ -1,0 +1,34 @@
+"""Softmax scaling: a sigmoid that is not fitted at all."""
+
+from dataclasses import dataclass
+
+import jax
+
+from platt_jax.results.calibrators import expit
+from platt_jax.scalers.base import Fitted, Scaler, checked
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, repr=False, eq=False)
+class FittedSoftmax(Fitted):
+    """The fixed sigmoid."""
+
+    def _predict(self, f):
+        return expit(2 * f)
+
+
+@dataclass(frozen=True)
+class Softmax(Scaler[FittedSoftmax]):
+    """1 / (1 + exp(-2 f)) (Rüping 2004, section 3).
+
+    It learns nothing: `fit` only checks its input, and no row, bad or good, changes the answer.
+
+    Example:
+        >>> Softmax().fit([0.5, -2.0], [1, 0]).predict_proba([-1.0, 0.0]).round(4)
+        array([0.1192, 0.5   ])
+    """
+
+    def fit(self, scores, labels, *, weights=None) -> FittedSoftmax:
+        """Check the arguments, which are those of every scaler."""
+        checked(scores, labels, weights)
+        return FittedSoftmax()

@@ -1,0 +1,228 @@
+"""A fit from rows to results: what to know of them, the loop over them, the report.
+
+Pure and traceable. `solve` is for users who differentiate through a fit or embed it in a program of
+their own; `solve_rows` is what it shares with `fit`.
+"""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import AxisType, NamedSharding, PartitionSpec, auto_axes
+
+from platt_jax import validation
+from platt_jax.model import objective
+from platt_jax.model import standardization as frames
+from platt_jax.model.objective import GaussianPrior, Targets
+from platt_jax.model.standardization import Frame
+from platt_jax.model.statistics import Moments, Summary
+from platt_jax.options import Options
+from platt_jax.passes import packing
+from platt_jax.results.calibrators import Fit
+from platt_jax.solver.newton import Facts
+from platt_jax.solver.search import Rows, Setting, passes_over, pinned, solution_for
+from platt_jax.status import Flag, Status
+
+# Among so many normal scores one has so much of the variance in 2 of a million problems, among more
+# in fewer yet: of n the share of each is nearly Beta(1/2, (n - 2) / 2) distributed.
+_DOMINATING_SHARE = 0.8
+_ROWS_TO_DOMINATE = 20
+
+
+def solve(
+    scores,
+    labels,
+    *,
+    weights=None,
+    prior: GaussianPrior | None = None,
+    options: Options = Options(),  # noqa: B008 - immutable
+) -> Fit:
+    """Fit as a pure function of arrays: runs under jit, vmap, grad, jacfwd and shard_map.
+
+    Derivatives of A, B and everything computed from them flow to scores, weights and prior by the
+    implicit function theorem: no iteration is unrolled. They are zero for problems that did not
+    converge, and those of A for constant scores.
+
+    Args:
+        scores: (..., N) floating; leading axes are independent problems.
+        labels: broadcastable to scores; bool, {0, 1} or {-1, +1}. Traced labels count as
+            positive where they are > 0.
+        weights: broadcastable to scores; weight 2 is the row twice, weight 0 is the row gone.
+        prior: a Gaussian prior on (A, B), with leading axes broadcastable to those of scores.
+        options: how to fit; static under jit.
+
+    Returns:
+        A Fit of JAX arrays in the dtype that JAX gives the scores: float64 only where 64-bit types
+        are switched on; integers and float16 are promoted.
+
+    Raises:
+        ValueError: shapes do not match, or concrete labels or weights are not what they should be.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> scores, labels = jnp.array([5.0, -4.0, 1.0]), jnp.array([1, 0, 0])
+        >>> slope = lambda scores: -solve(scores, labels).A
+        >>> jax.grad(slope)(scores).shape
+        (3,)
+    """
+    options = validation.options(options)
+    scores, labels, weights = validation.traced_arrays(scores, labels, weights)
+    prior = validation.prior(prior, scores.shape[:-1], scores.dtype)
+    run = partial(_solve_dense, options=options.with_tol(scores.dtype))
+    return _over_explicit_axes(run, scores)(scores, labels, weights, prior)
+
+
+def _over_explicit_axes(run, scores):
+    """The function, where the mesh of the scores has explicit axes: there the compiler shards it.
+
+    Its results are sharded as the problems are.
+    """
+    mesh, spec = jax.typeof(scores).sharding.mesh, jax.typeof(scores).sharding.spec
+    explicit = [
+        name
+        for name, kind in zip(mesh.axis_names, mesh.axis_types, strict=True)
+        if kind is AxisType.Explicit
+    ]
+    if not explicit:
+        return run
+    of_problems = NamedSharding(mesh, PartitionSpec(*spec[:-1]))
+    return auto_axes(run, axes=tuple(explicit), out_sharding=of_problems)
+
+
+@partial(jax.jit, static_argnames="options")
+def _solve_dense(scores, labels, weights, prior, options):
+    batch = scores.shape[:-1]
+    rows = packing.reshape(scores, labels, weights)
+    shape = rows.grid
+    if prior is not None:
+        prior = GaussianPrior(
+            prior.mean.reshape((*shape, 2)), prior.precision.reshape((*shape, 2, 2))
+        )
+    fit = solve_rows(rows, prior, options)
+    return jax.tree.map(lambda x: x.reshape(batch + x.shape[2:]), fit)
+
+
+def solve_rows(rows: Rows, prior: GaussianPrior | None, options: Options) -> Fit:
+    """Fit the problems that these rows are of; every field of the result leads with their shape."""
+    passes = passes_over(rows)
+    seen = passes.look(rows, options)
+    rough = frames.rough_frame(seen)
+    rows = passes.summable(rows, options)
+    moments = passes.moments(rows, *rough)
+    targets, setting = plan(seen, rough, moments, prior, options)
+    rows = passes.standardise(rows, *setting.frame)
+    solution = solution_for(rows, targets, prior, setting, options)
+    return report(solution, setting.frame, seen, rough, moments, options)
+
+
+def plan(
+    seen: Summary,
+    rough: Frame,
+    moments: tuple[Moments, Moments],
+    prior: GaussianPrior | None,
+    options: Options,
+) -> tuple[Targets, Setting]:
+    """The targets, and whatever else the search needs besides the rows.
+
+    Args:
+        seen: the look at the rows.
+        rough: the frame of the moments.
+        moments: of the two classes.
+        prior: a prior for each problem.
+        options: how to fit.
+    """
+    n_pos, n_neg = (one_class.total for one_class in moments)
+    if options.targets == "platt":
+        targets = objective.platt_targets(n_pos, n_neg)
+    else:
+        targets = objective.plain_targets(n_pos, n_neg)
+    frame, A, B = _frame_and_start(seen, rough, *jax.lax.stop_gradient((moments, targets)), options)
+    low, high = ((end - frame.center) * frame.scale for end in frames.score_range(seen))
+    setting = Setting(
+        frame=frame,
+        facts=jax.lax.stop_gradient(Facts(low, high, n_pos + n_neg)),
+        unbounded=_unbounded(seen, n_pos, n_neg, prior, options),
+        A=A,
+        B=B,
+    )
+    return targets, setting
+
+
+def _unbounded(seen, n_pos, n_neg, prior, options):
+    """Whether the loss has no minimum: nothing bounds the parameters of separable labels."""
+    if options.targets == "platt" or prior is not None:
+        return jnp.zeros_like(n_pos, bool)
+    return ~_both_classes(n_pos, n_neg) | _separable(seen, n_pos, n_neg)
+
+
+def _frame_and_start(seen, rough, moments, targets, options):
+    """The coordinates to solve in, and the (A, B) to start from in them."""
+    frame, shape = frames.standardising(rough, *frames.by_target(moments, targets))
+    n_pos, n_neg = (one_class.total for one_class in moments)
+    if options.start == "gaussian":
+        A, B = frames.gaussian_start(shape, n_pos, n_neg, targets)
+    else:
+        A, B = frames.prior_start(n_pos, n_neg)
+    if options.standardize:
+        return frame, A, B
+    # Constant scores are centred all the same: it holds the undetermined A at 0.
+    low, high = frames.score_range(seen)
+    identity = Frame(jnp.where(low == high, frame.center, 0), jnp.ones_like(A))
+    A, B = frames.parameters_back(frame, A, B)
+    return identity, A, B + A * identity.center
+
+
+def report(solution, frame, seen, rough, moments, options) -> Fit:
+    """The solution in the coordinates of the scores as they came, with statuses and flags."""
+    n_pos, n_neg = (one_class.total for one_class in moments)
+    at, empty = solution.at, (n_pos + n_neg) == 0
+    status = jnp.where(empty, int(Status.EMPTY), solution.status)
+    status = jnp.where(seen.bad, int(Status.NON_FINITE), status)
+    failed = (status == Status.NON_FINITE) | (status == Status.EMPTY)
+
+    def answer(x):
+        return jnp.where(failed.reshape(failed.shape + (1,) * (x.ndim - failed.ndim)), jnp.nan, x)
+
+    A, B = frames.parameters_back(frame, solution.A, solution.B)
+    gradient, hessian = frames.derivatives_back(frame, at)
+    return Fit(
+        A=answer(A),
+        B=answer(B),
+        status=status,
+        flags=_flags(solution.A, seen, rough, moments),
+        iterations=solution.iterations,
+        passes=solution.passes,
+        nll=answer(solution.loss),
+        gradient=answer(gradient),
+        hessian=answer(hessian),
+        covariance=answer(frames.covariance_back(frame, at, pinned(solution, options))),
+        n_pos=n_pos,
+        n_neg=n_neg,
+    )
+
+
+def _flags(A, seen, rough, moments):
+    pos, neg = moments
+    n_pos, n_neg = pos.total, neg.total
+    some = (n_pos + n_neg) > 0
+    low, high = frames.score_range(seen)
+    dominated = frames.largest_share(seen, rough, pos, neg) >= _DOMINATING_SHARE
+    flags = (
+        (Flag.ONE_CLASS, some & ~_both_classes(n_pos, n_neg)),
+        (Flag.CONSTANT_SCORES, some & (low == high)),
+        (Flag.SEPARABLE, _separable(seen, n_pos, n_neg)),
+        (Flag.REVERSED, A > 0),
+        (Flag.OUTLIER, dominated & (pos.rows + neg.rows >= _ROWS_TO_DOMINATE)),
+    )
+    return sum(jnp.where(~seen.bad & raised, jnp.int32(flag), 0) for flag, raised in flags)
+
+
+def _both_classes(n_pos, n_neg):
+    return (n_pos > 0) & (n_neg > 0)
+
+
+def _separable(seen, n_pos, n_neg):
+    """Whether a threshold splits the classes, ties at the threshold included."""
+    low, high = frames.score_range(seen)
+    apart = (seen.high_neg <= seen.low_pos) | (seen.high_pos <= seen.low_neg)
+    return _both_classes(n_pos, n_neg) & apart & (low < high)

@@ -1,0 +1,352 @@
+"""Validation: what the user gave, as arrays that the rest can rely on, or a ValueError."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from platt_jax import ids
+from platt_jax.ids.factorize import ascending, locate, numbered
+from platt_jax.model.objective import GaussianPrior
+from platt_jax.options import Options
+
+_CODINGS = "bool, {0, 1} or {-1, +1}"
+
+_FEW = 100
+
+# The label of a row whose label is NaN or infinite.
+BAD_LABEL = -1
+
+
+def floating(values, name: str) -> np.ndarray:
+    """Numbers as float32 or float64; integers and narrower floats are promoted.
+
+    Raises:
+        ValueError: not numbers.
+    """
+    values = numbers(values, name)
+    if values.dtype.kind == "f" and values.dtype.itemsize in (4, 8):
+        return values.astype(values.dtype.newbyteorder("="), copy=False)
+    narrow = values.dtype.itemsize <= 2 and values.dtype.kind not in "iu"
+    return values.astype(np.float32 if narrow else np.float64)
+
+
+def numbers(values, name: str) -> np.ndarray:
+    """Real numbers of any dtype.
+
+    Raises:
+        ValueError: not numbers.
+    """
+    values = array(values, name)
+    if values.dtype.kind not in "biuf" and values.dtype.name != "bfloat16":
+        raise ValueError(f"{name}: expected numbers, got dtype {values.dtype}{_missing(values)}")
+    return values
+
+
+def scores(values) -> np.ndarray:
+    """Scores (..., N) with at least one row.
+
+    Raises:
+        ValueError: no rows, or not numbers.
+    """
+    values = floating(values, "scores")
+    if values.ndim == 0 or values.size == 0:
+        raise ValueError(f"scores: expected (..., N) with rows to fit, got shape {values.shape}")
+    return values
+
+
+def labels(values, of_classes: str = "see fit_one_vs_rest") -> np.ndarray:
+    """Labels as int8: 1, 0, and BAD_LABEL where a label is NaN or infinite.
+
+    Args:
+        values: what the user gave.
+        of_classes: what a message says to do with class ids.
+
+    Raises:
+        ValueError: labels outside the three codings.
+    """
+    values = array(values, "labels")
+    if values.dtype == bool:
+        return values.view(np.int8)
+    if values.dtype.kind not in "iuf":
+        raise ValueError(f"labels: expected {_CODINGS}, got dtype {values.dtype}{_hint(values)}")
+    # The usual case, without any array of the length of the labels.
+    if values.dtype.kind in "iu" and values.size and values.min() >= 0 and values.max() <= 1:
+        return values.astype(np.int8, copy=False)
+    positive = values == 1
+    minus = bool((values == -1).any())
+    known = values == (-1 if minus else 0)
+    known |= positive
+    if known.all():
+        return positive.view(np.int8)
+    finite = np.isfinite(values)
+    known |= ~finite
+    if not known.all():
+        odd = values[~known].flat[0]
+        if minus and odd == 0:
+            raise ValueError(
+                f"labels: expected one of the codings {_CODINGS}, got 0 and -1 together"
+            )
+        raise ValueError(f"labels: expected {_CODINGS}, got {odd}; for class ids {of_classes}")
+    return np.where(finite, positive, np.int8(BAD_LABEL)).astype(np.int8)
+
+
+def a_problem_per_class(name: str) -> str:
+    """What to do with class ids where nothing takes them, and an array (N, C) of this name."""
+    return (
+        f"pass labels == classes[:, None] and {name}.T, a problem per class, where {name} has "
+        "shape (N, C)"
+    )
+
+
+def _hint(values):
+    """How to make labels of text or of objects, if they are that."""
+    words = {word for word in values.ravel()[:1000].tolist() if isinstance(word, str)}
+    if not words:
+        return _missing(values)
+    return f"; compare with the positive class, as in labels == {max(words)!r}"
+
+
+def _missing(values):
+    """What to give for a missing number, if there is one."""
+    if values.dtype != object:
+        return ""
+    found = next((what for x in values.ravel().tolist() if (what := ids.missing(x))), None)
+    return f" with {found} in it; convert to float, with NaN for what is missing" if found else ""
+
+
+def weights(values, dtype) -> np.ndarray | None:
+    """Weights in the dtype of the scores.
+
+    Raises:
+        ValueError: a negative weight.
+    """
+    if values is None:
+        return None
+    with np.errstate(over="ignore"):  # to infinity, which the fit reports
+        values = floating(values, "weights").astype(dtype, copy=False)
+    if np.fmin.reduce(values, axis=None, initial=0) < 0:
+        raise ValueError(f"weights: expected >= 0, got {values[values < 0].flat[0]}")
+    return values
+
+
+def broadcast(values, shape: tuple[int, ...], name: str):
+    """Values as a read-only view of this shape.
+
+    Raises:
+        ValueError: the shapes do not match.
+    """
+    if values is None:
+        return None
+    try:
+        return np.broadcast_to(values, shape)
+    except ValueError:
+        raise ValueError(_shape_message(name, shape, values.shape)) from None
+
+
+def prior(values: GaussianPrior | None, batch: tuple[int, ...], dtype):
+    """A prior with one mean and one precision per problem of the batch.
+
+    Raises:
+        ValueError: the shapes do not match, or a precision that is not traced is no symmetric
+            positive semidefinite matrix.
+    """
+    if values is None:
+        return None
+    if not isinstance(values, GaussianPrior):
+        raise ValueError(f"prior: expected a GaussianPrior, got {type(values).__name__}")
+    xp = jnp if any(isinstance(leaf, jax.Array) for leaf in values) else np
+    mean, precision = (
+        xp.asarray(leaf if isinstance(leaf, jax.Array) else numbers(leaf, "prior"), dtype)
+        for leaf in values
+    )
+    try:
+        if mean.shape[-1:] != (2,) or precision.shape[-2:] != (2, 2):
+            raise ValueError
+        result = GaussianPrior(
+            xp.broadcast_to(mean, (*batch, 2)), xp.broadcast_to(precision, (*batch, 2, 2))
+        )
+    except ValueError:
+        raise ValueError(
+            f"prior: expected mean (2,) or {(*batch, 2)} and precision (2, 2) or "
+            f"{(*batch, 2, 2)}, got {mean.shape} and {precision.shape}"
+        ) from None
+    if not any(isinstance(leaf, jax.core.Tracer) for leaf in values):
+        if not (np.isfinite(mean).all() and np.isfinite(precision).all()):
+            raise ValueError("prior: expected finite numbers, got NaN or infinity")
+        _check_precision(np.asarray(precision, np.float64))
+    return result
+
+
+def _check_precision(precision):
+    p_AA, p_AB, p_BA, p_BB = (precision[..., i, j] for i in (0, 1) for j in (0, 1))
+    # A rank-one matrix is fine, however its determinant is rounded.
+    enough = p_AA * p_BB * (1 + 1e-6) >= p_AB * p_AB
+    ok = (p_AB == p_BA) & (p_AA >= 0) & (p_BB >= 0) & enough
+    if not np.all(ok):
+        first = precision.reshape(-1, 2, 2)[np.argmin(ok)]
+        raise ValueError(
+            f"prior: expected a symmetric positive semidefinite precision, got {first.tolist()}"
+        )
+
+
+def options(values) -> Options:
+    """The options.
+
+    Raises:
+        ValueError: something else.
+    """
+    if not isinstance(values, Options):
+        raise ValueError(f"options: expected an Options, got {type(values).__name__}")
+    return values
+
+
+def doubtful_shape(scores: np.ndarray, labels: np.ndarray) -> str | None:
+    """What to warn of where the shape of checked arrays says that rows were taken for problems."""
+    *batch, rows = scores.shape
+    problems = math.prod(batch)
+    if problems > 1 and rows == 1:
+        return (
+            f"scores: shape {scores.shape} is {problems:,} problems of one row each; "
+            "for one problem of all rows pass scores.ravel() and labels.ravel()"
+        )
+    if problems > rows > 2 and labels.ndim > 1 and _one_hot(labels[:_FEW]) and _one_hot(labels):
+        return (
+            f"scores: shape {scores.shape} is {problems:,} problems of {rows} rows, and one row of "
+            "each is positive; for a classifier of that many classes see fit_one_vs_rest"
+        )
+    return None
+
+
+def _one_hot(labels):
+    return bool((labels.sum(axis=-1, dtype=np.int64) == 1).all() and labels.min() == 0)
+
+
+def traced_arrays(scores_in, labels_in, weights_in):
+    """Scores, labels and weights of one shape (..., N), as JAX arrays; the inputs may be traced.
+
+    Raises:
+        ValueError: shapes do not match, or concrete labels or weights are not what they should be.
+    """
+    f = jnp.asarray(plain(scores_in))
+    if not jnp.issubdtype(f.dtype, jnp.floating):
+        f = f.astype(float)
+    elif jnp.finfo(f.dtype).bits < 32:
+        f = f.astype(jnp.float32)
+    if f.ndim == 0 or f.size == 0:
+        raise ValueError(f"scores: expected (..., N) with rows to fit, got shape {f.shape}")
+    if isinstance(labels_in, jax.core.Tracer):
+        y = (labels_in > jnp.zeros((), labels_in.dtype)).astype(jnp.int8)
+        if jnp.issubdtype(labels_in.dtype, jnp.floating):
+            y = jnp.where(jnp.isfinite(labels_in), y, jnp.int8(BAD_LABEL))
+    else:
+        y = jnp.asarray(labels(labels_in))
+    w = plain(weights_in)
+    if w is not None and not isinstance(w, jax.core.Tracer):
+        weights(w, np.float64)
+    if w is not None:
+        w = jnp.asarray(w).astype(f.dtype)
+    y, w = _traced_broadcast(y, f.shape, "labels"), _traced_broadcast(w, f.shape, "weights")
+    return jnp.where(y == BAD_LABEL, jnp.nan, f), y, w
+
+
+def _traced_broadcast(values, shape, name):
+    if values is None:
+        return None
+    try:
+        return jnp.broadcast_to(values, shape)
+    except ValueError:
+        raise ValueError(_shape_message(name, shape, values.shape)) from None
+
+
+def _shape_message(name, expected, got):
+    return f"{name}: expected a shape that broadcasts to the scores' {expected}, got {got}"
+
+
+def array(values, name: str) -> np.ndarray:
+    """Values of any container as an array.
+
+    Raises:
+        ValueError: they are traced, or no array.
+    """
+    if isinstance(values, jax.core.Tracer):
+        raise ValueError(
+            f"{name}: expected an array, got a traced one: this function runs on the host; inside "
+            "jit fit by solve, and predict by the result's sigmoid"
+        )
+    try:
+        return np.asarray(plain(values))
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"{name}: expected an array ({error})") from None
+
+
+def plain(values):
+    """Masked numbers as NaN; a tensor of torch without what NumPy cannot take; else as it is."""
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        dtype = values.dtype if values.dtype.kind == "f" else np.float64
+        return np.ma.filled(values.astype(dtype), np.nan)
+    if hasattr(values, "detach"):  # from its gradient; and NumPy has no bfloat16
+        values = values.detach().cpu()
+        return values.float() if str(values.dtype) == "torch.bfloat16" else values
+    return values
+
+
+def classes_and_membership(class_ids, class_labels, shape: tuple[int, int]):
+    """The class ids of the columns of scores (N, C), and who belongs to which.
+
+    Args:
+        class_ids: (C,) or None, as in `fit_one_vs_rest`.
+        class_labels: (N,) class ids; or (N, C) labels.
+        shape: (N, C).
+
+    Returns:
+        The class ids (C,), and a function from slices of the classes and rows to the int8 labels of
+        those problems there.
+
+    Raises:
+        ValueError: shapes do not match, there is not one distinct id per column, or a label is not
+            among the classes.
+    """
+    dense = array(class_labels, "labels")
+    if dense.shape == shape:
+        columns = labels(dense).T
+        names = np.arange(shape[1]) if class_ids is None else _classes(class_ids, shape[1])
+        return names, lambda some, rows: columns[some, rows]
+    if dense.shape != shape[:1]:
+        raise ValueError(
+            f"labels: expected {shape[:1]} class ids or {shape} of {_CODINGS}, "
+            f"got shape {dense.shape}"
+        )
+    of_rows = ids.read(class_labels, "labels")
+    names = _distinct(of_rows, shape[1]) if class_ids is None else _classes(class_ids, shape[1])
+    keys, place = ascending(names)
+    found = locate(keys, of_rows, "labels")
+    if (found < 0).any():
+        odd = ids.single_column(of_rows, "labels")[found < 0]
+        raise ValueError(f"labels: {odd.tolist()[0]!r} is not among classes")
+    column = np.empty(len(keys), np.intp)  # of each key
+    column[place] = np.arange(len(keys))
+    codes, numbers = column[found], np.arange(len(keys))[:, None]
+    return names, lambda some, rows: (codes[rows] == numbers[some]).view(np.int8)
+
+
+def _distinct(class_labels, number):
+    rows = numbered(class_labels)
+    found = rows.named(np.unique(rows.of(slice(None))))
+    if len(found) != number:
+        raise ValueError(
+            f"labels: expected {number} classes, one per column of scores, found "
+            f"{len(found)} distinct labels; name the columns with classes="
+        )
+    return found
+
+
+def _classes(values, number):
+    values = ids.single_column(ids.read(values, "classes"), "classes")
+    if len(values) != number or len(set(values.tolist())) != number:
+        raise ValueError(
+            f"classes: expected {number} distinct ids, one per column of scores, "
+            f"got {values.tolist()}"
+        )
+    return values
