@@ -97,6 +97,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _demo(arguments: argparse.Namespace) -> int:
 
+    from platt_jax.cli import demo
+
     demo.run()
     return 0
 
