@@ -16,7 +16,7 @@ from benchmarks.workloads import Workload
 from platt_jax import Fit, Options
 from platt_jax.execution import planning, run
 from platt_jax.passes import blocks, packing
-from platt_jax.threads import in_order
+from platt_jax.threads import ordered_map
 
 
 class Packed:
@@ -26,7 +26,7 @@ class Packed:
         sizes = np.diff(at.offsets)
         self._x64 = at.scores.dtype == np.float64
         self._options = options.with_tol(at.scores.dtype)
-        self._order = planning.tallest_first(sizes)
+        self._order = planning.largest_first(sizes)
         sizes = sizes[self._order]
         grouped = at if np.all(self._order[:-1] < self._order[1:]) else at.only(self._order)
         columns = (grouped.scores, grouped.labels, grouped.weights)
@@ -35,19 +35,19 @@ class Packed:
             mine = slice(grouped.offsets[problems.start], grouped.offsets[problems.stop])
             return packing.flat([None if x is None else x[mine][part] for x in columns], space)
 
-        tall_ones = int(np.sum(sizes > planning.TALLEST))
+        tall_ones = int(np.sum(sizes > planning.MAX_CHUNK_PROBLEM))
         chunks = list(planning.chunks(sizes, tall_ones))
         self._problems = [1] * tall_ones + [c.problems.stop - c.problems.start for c in chunks]
         with jax.enable_x64(self._x64):
             self._slabs = [
-                list(blocks.slabs_of(sizes[i], partial(rows, slice(i, i + 1))))
+                list(blocks.blocks_of(sizes[i], partial(rows, slice(i, i + 1))))
                 for i in range(tall_ones)
             ]
             self._chunks = [
                 jax.device_put(
                     (
                         *rows(chunk.problems, slice(None), packing.Space(chunk.capacity)),
-                        chunk.where(),
+                        chunk.row_map(),
                     )
                 )
                 for chunk in chunks
@@ -56,8 +56,8 @@ class Packed:
     def solve(self) -> list[Fit]:
         """Run the compiled programs over all slabs and chunks, and wait for them."""
         with jax.enable_x64(self._x64):
-            by_slabs = [blocks.fit_tall(slabs, None, self._options) for slabs in self._slabs]
-            return jax.block_until_ready([*by_slabs, *in_order(self._solve_chunk, self._chunks)])
+            by_slabs = [blocks.fit_oversized(slabs, None, self._options) for slabs in self._slabs]
+            return jax.block_until_ready([*by_slabs, *ordered_map(self._solve_chunk, self._chunks)])
 
     def _solve_chunk(self, chunk) -> Fit:
         return jax.block_until_ready(run.solve_chunk(*chunk, None, options=self._options))

@@ -9,14 +9,14 @@ from platt_jax import ids, validation
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.grouping import GroupedRows
 from platt_jax.execution.run import fit_problems
-from platt_jax.ids.factorize import numbered
+from platt_jax.ids.factorize import factorize
 from platt_jax.model.objective import GaussianPrior
 from platt_jax.options import Options
 from platt_jax.passes import packing
 from platt_jax.results import tables
 from platt_jax.results.calibrators import Fit, OneVsRestCalibrator, SegmentCalibrator, problem_names
 from platt_jax.status import Status
-from platt_jax.threads import beside
+from platt_jax.threads import run_concurrently
 
 _DEFAULT = Options()
 
@@ -143,7 +143,7 @@ def fit_segments(
     # One bad row must not cost the unseen segments their calibration.
     omitting = replace(validation.options(options), non_finite="omit")
     dtype = scores.dtype
-    grouped = GroupedRows(numbered(segments), (scores, labels, weights))
+    grouped = GroupedRows(factorize(segments), (scores, labels, weights))
     keys = grouped.keys
     prior = _flat_prior(prior, (len(keys),), scores.dtype)
 
@@ -151,7 +151,7 @@ def fit_segments(
         return grouped.all(part, space.length)
 
     if prior is not None:
-        prior = GaussianPrior(*(leaf[grouped.tallest_first] for leaf in prior))
+        prior = GaussianPrior(*(leaf[grouped.largest_first] for leaf in prior))
 
     def fit_all():
         # Gaps between the segments are omitted, too.
@@ -169,10 +169,10 @@ def fit_segments(
             options,
             progress,
             caller,
-            places=grouped.tallest_first,
+            places=grouped.largest_first,
         )
 
-    pooled, each = beside(fit_all, fit_each)
+    pooled, each = run_concurrently(fit_all, fit_each)
     _report_non_finite(each, options, "segments", keys, caller)
 
     return SegmentCalibrator(keys, each, jax.tree.map(lambda x: x[0, ...], pooled.sigmoid))

@@ -28,7 +28,7 @@ def cores() -> int:
 
 # One more than there are cores, and at least so many as hide the stretches.
 _AT_ONCE = max(3, 1 + cores())
-_PIECE = 1 << 18
+_ROWS_PER_SLICE = 1 << 18
 
 # Settings that people debug their own programs with, and what ours need: padding is NaN, rows go to
 # the device and results come back.
@@ -76,7 +76,7 @@ def _enter_own_settings(settings: ExitStack, x64):
             settings.enter_context(setting(own))
 
 
-def in_order(work: Callable[[Item], Made], items: Iterable[Item]) -> Iterator[Made]:
+def ordered_map(work: Callable[[Item], Made], items: Iterable[Item]) -> Iterator[Made]:
     """What work makes of each item, in their order; a few items are worked on at a time.
 
     Work finds the caller's default device and 64-bit switch of JAX, which threads do not inherit.
@@ -107,7 +107,7 @@ def in_order(work: Callable[[Item], Made], items: Iterable[Item]) -> Iterator[Ma
         wait(begun)
 
 
-def beside(other: Callable[[], Made], mine: Callable[[], Item]) -> tuple[Made, Item]:
+def run_concurrently(other: Callable[[], Made], mine: Callable[[], Item]) -> tuple[Made, Item]:
     """What both return: the other runs on a thread of its own, which may use `in_order` too.
 
     Where this thread is interrupted, the other stops at the next item of its `in_order`.
@@ -165,9 +165,9 @@ def _pool(process: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(_AT_ONCE, "platt_jax")
 
 
-def pieces(rows: int, least: int = 0, begin: int = 0) -> list[slice]:
+def row_slices(rows: int, least: int = 0, begin: int = 0) -> list[slice]:
     """Rows, from `begin` on, in pieces of one length: a quarter of a million, or `least`, or so."""
-    parts = max(1, -(-rows // max(_PIECE, least)))
+    parts = max(1, -(-rows // max(_ROWS_PER_SLICE, least)))
     length = max(1, -(-rows // parts))
     end = begin + rows
     return [slice(first, min(first + length, end)) for first in range(begin, end, length)]

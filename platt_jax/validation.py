@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from platt_jax import ids
-from platt_jax.ids.factorize import ascending, locate, numbered
+from platt_jax.ids.factorize import ascending, factorize, get_indexer
 from platt_jax.model.objective import GaussianPrior
 from platt_jax.options import Options
 
@@ -321,7 +321,7 @@ def classes_and_membership(class_ids, class_labels, shape: tuple[int, int]):
     of_rows = ids.read(class_labels, "labels")
     names = _distinct(of_rows, shape[1]) if class_ids is None else _classes(class_ids, shape[1])
     keys, place = ascending(names)
-    found = locate(keys, of_rows, "labels")
+    found = get_indexer(keys, of_rows, "labels")
     if (found < 0).any():
         odd = ids.single_column(of_rows, "labels")[found < 0]
         raise ValueError(f"labels: {odd.tolist()[0]!r} is not among classes")
@@ -332,7 +332,7 @@ def classes_and_membership(class_ids, class_labels, shape: tuple[int, int]):
 
 
 def _distinct(class_labels, number):
-    rows = numbered(class_labels)
+    rows = factorize(class_labels)
     found = rows.named(np.unique(rows.of(slice(None))))
     if len(found) != number:
         raise ValueError(

@@ -62,25 +62,25 @@ def test_two_fits_beside_each_other():
         return jnp.ones(()).dtype, threading.get_ident()
 
     with jax.enable_x64(True):
-        (there, one), (here, other) = threads.beside(dtype_and_thread, dtype_and_thread)
+        (there, one), (here, other) = threads.run_concurrently(dtype_and_thread, dtype_and_thread)
     assert there == here == np.float64 and one != other == threading.get_ident()
     for both in ((lambda: 1 / 0, lambda: 1), (lambda: 1, lambda: 1 / 0)):
         with pytest.raises(ZeroDivisionError):
-            threads.beside(*both)
+            threads.run_concurrently(*both)
 
 
 def test_an_interrupt_stops_the_fit_beside_it():
     begun = threading.Event()
 
     def without_end():
-        return list(threads.in_order(lambda i: begun.set(), itertools.count()))
+        return list(threads.ordered_map(lambda i: begun.set(), itertools.count()))
 
     def interrupted():
         assert begun.wait(10)
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        threads.beside(without_end, interrupted)
+        threads.run_concurrently(without_end, interrupted)
 
 
 def test_predictions_at_once(rng):

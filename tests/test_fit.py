@@ -222,7 +222,7 @@ def test_company_changes_no_bit(rng):
 def test_chunk_size_changes_nothing_beyond_rounding(rng, monkeypatch):
     scores, labels = batch(rng, 300, 70)
     one = pj.fit(scores, labels)
-    monkeypatch.setattr(planning, "_LADDER", (16_384,))
+    monkeypatch.setattr(planning, "_BUCKETS", (16_384,))
     other = pj.fit(scores, labels)
     assert len(list(planning.chunks(np.full(300, 70)))) > 1
     assert_same(other, one)

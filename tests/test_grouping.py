@@ -8,7 +8,7 @@ import pytest
 from platt_jax import threads, validation
 from platt_jax.execution import grouping, planning
 from platt_jax.execution.grouping import GroupedRows
-from platt_jax.ids.factorize import Numbered
+from platt_jax.ids.factorize import Factorized
 from platt_jax.passes.packing import Space
 
 EVERY = slice(None)
@@ -21,9 +21,9 @@ def way(request, monkeypatch):
     A stretch of the rows is cut into two pieces.
     """
     monkeypatch.setattr(grouping, "_MANY", 0 if request.param == "by loop" else 10**9)
-    monkeypatch.setattr(threads, "_PIECE", 1_000)
+    monkeypatch.setattr(threads, "_ROWS_PER_SLICE", 1_000)
     monkeypatch.setattr(grouping, "cores", lambda: 3)
-    monkeypatch.setattr(planning, "TALLEST", 600)
+    monkeypatch.setattr(planning, "MAX_CHUNK_PROBLEM", 600)
 
 
 def grouped(rng, numbers, low=0, dtype=np.int64):
@@ -34,7 +34,7 @@ def grouped(rng, numbers, low=0, dtype=np.int64):
         rng.integers(0, 2, len(ids)).astype(np.int8),
         rng.random(len(ids)).astype(np.float32),
     )
-    rows = GroupedRows(Numbered(ids.astype(dtype), dtype(low), numbers, None), columns)
+    rows = GroupedRows(Factorized(ids.astype(dtype), dtype(low), numbers, None), columns)
     return ids, columns, rows
 
 
@@ -46,10 +46,10 @@ def test_rows_of_every_slice(numbers, low, dtype, way, rng):
     ids, columns, rows = grouped(rng, numbers, low, dtype)
     keys, sizes = np.unique(ids, return_counts=True)
     np.testing.assert_array_equal(rows.keys, keys)
-    np.testing.assert_array_equal(rows.sizes, sizes[rows.tallest_first])
+    np.testing.assert_array_equal(rows.sizes, sizes[rows.largest_first])
 
     number = np.searchsorted(keys, ids)
-    by_rank = np.argsort(np.argsort(rows.tallest_first)[number], kind="stable")
+    by_rank = np.argsort(np.argsort(rows.largest_first)[number], kind="stable")
     ends = np.append(0, np.cumsum(rows.sizes))
     K = len(keys)
     for start, stop in {(0, K), (0, 1), (K - 1, K), (K // 3, K // 2 + 1)}:
@@ -79,7 +79,7 @@ def test_all_rows_and_gaps_that_say_so(way, rng):
 
 def test_chunks_and_tall_problems_begin_where_jax_takes_them_as_they_are(way, rng):
     _, _, rows = grouped(rng, 60)
-    tall = int(np.sum(rows.sizes > planning.TALLEST))
+    tall = int(np.sum(rows.sizes > planning.MAX_CHUNK_PROBLEM))
     chunks = list(planning.chunks(rows.sizes, tall))
     assert tall > 0 and len(chunks) > 1
     begun = [slice(i, i + 1) for i in range(tall)] + [chunk.problems for chunk in chunks]
@@ -90,7 +90,7 @@ def test_chunks_and_tall_problems_begin_where_jax_takes_them_as_they_are(way, rn
 
 def test_bad_labels_and_no_weights(way):
     scores, labels = np.arange(4.0), np.array([1, validation.BAD_LABEL, 0, 1], np.int8)
-    segments = Numbered(np.array([1, 0, 1, 0]), 0, 2, None)
+    segments = Factorized(np.array([1, 0, 1, 0]), 0, 2, None)
     rows = GroupedRows(segments, (scores, labels, None))
     scores, _, weights = rows.take(slice(0, 2), EVERY, Space(4))
     np.testing.assert_array_equal(scores, [np.nan, 3, 0, 2])
@@ -99,16 +99,16 @@ def test_bad_labels_and_no_weights(way):
 
 @pytest.mark.parametrize(("spare", "dtype"), [(1, np.int32), (0, np.int64)])
 def test_places_have_room_for_the_end_of_any_slab(spare, dtype):
-    counts = np.array([2**31 - planning.SLAB - 64 * spare, 5])
+    counts = np.array([2**31 - planning.BLOCK - 64 * spare, 5])
     rows = GroupedRows.__new__(GroupedRows)
-    first = rows._lay_out(Numbered(np.arange(2), 0, 2, None), counts)
+    first = rows._lay_out(Factorized(np.arange(2), 0, 2, None), counts)
     assert rows.length >= counts.sum()
-    for places in (first, rows.sizes, rows.tallest_first):
+    for places in (first, rows.sizes, rows.largest_first):
         assert places.dtype == dtype
 
 
 def test_pieces_cover_the_rows_once(monkeypatch):
-    monkeypatch.setattr(threads, "_PIECE", 10)
+    monkeypatch.setattr(threads, "_ROWS_PER_SLICE", 10)
     assert threads.pieces(0) == []
     for rows, begin in itertools.product((1, 9, 10, 11, 35), (0, 100)):
         cut = threads.pieces(rows, begin=begin)

@@ -253,12 +253,12 @@ def test_columns_with_names_of_the_table_keep_both(rng):
 def test_more_combinations_than_a_table_has_room_for(rng):
     columns = rng.integers(0, 10**6, (3000, 4))
     rows = ids.read(np.concatenate([columns, columns]))
-    from platt_jax.ids.factorize import locate, numbered
+    from platt_jax.ids.factorize import factorize, get_indexer
 
-    numbers = numbered(rows)
+    numbers = factorize(rows)
     keys = numbers.named(np.arange(numbers.numbers))
     np.testing.assert_array_equal(keys, np.unique(keys))
-    found = locate(keys, rows)
+    found = get_indexer(keys, rows)
     np.testing.assert_array_equal(
         np.stack([keys[x] for x in keys.dtype.names], 1)[found[:3000]], columns
     )

@@ -13,14 +13,16 @@ from reference import appendix_3, problem, six_sums, targets
 from platt_jax.model.objective import Derivatives
 from platt_jax.options import Options
 from platt_jax.solver import direction, newton
-from platt_jax.solver.newton import Facts
+from platt_jax.solver.newton import ProblemConstants
 from platt_jax.status import Flag, Status
 
 
 def run(scores, labels, options, start, sums=six_sums, weights=None):
     """Drives the state machine with the reference sums; the trials, and the final state."""
     options = options.with_tol(np.float64)
-    facts = Facts(*(jnp.asarray(float(x)) for x in (min(scores), max(scores), len(scores))))
+    facts = ProblemConstants(
+        *(jnp.asarray(float(x)) for x in (min(scores), max(scores), len(scores)))
+    )
     step = jax.jit(partial(newton.step, options=options))
     trial, proves = jax.jit(newton.trial), jax.jit(newton._proves_decrease)
     state = newton.start(*(jnp.asarray(float(x)) for x in start))
@@ -92,7 +94,7 @@ def test_what_decides_is_computed_once():
     def decide(state, at, facts):
         return newton.step(state, at, None, facts, options)
 
-    arguments = newton.start(zero, zero), Derivatives(*[zero] * 5), Facts(*[zero] * 3)
+    arguments = newton.start(zero, zero), Derivatives(*[zero] * 5), ProblemConstants(*[zero] * 3)
     text = jax.jit(decide).lower(*arguments).compile().as_text()
     assert text.count(" is-finite(") <= 2
 
@@ -134,7 +136,7 @@ def test_dynamic_sigma_is_zero_unless_scores_are_constant(x64):
     options = Options(sigma="dynamic")
     at = Derivatives(*(jnp.asarray(x) for x in (1.0, 1.0, 2.0, 0.0, 4.0)))
     for low, expected in ((0.0, 0.0), (1.0, 1e-12)):
-        facts = Facts(jnp.asarray(low), jnp.asarray(1.0), jnp.asarray(3.0))
+        facts = ProblemConstants(jnp.asarray(low), jnp.asarray(1.0), jnp.asarray(3.0))
         assert newton._sigma(facts, options) == expected
     step_A, step_B = direction.newton(at, 0.0, jnp.asarray(False))
     assert (step_A, step_B) == (-0.5, -0.25)
@@ -173,7 +175,7 @@ def test_the_corrected_direction_is_chebyshevs_where_the_third_derivative_is_con
         step_B=jnp.asarray(2 * d[1]),
         length=jnp.asarray(0.5),
     )
-    facts = Facts(*map(jnp.asarray, (-1.0, 1.0, 10.0)))
+    facts = ProblemConstants(*map(jnp.asarray, (-1.0, 1.0, 10.0)))
     for way, third in (("tensor", c * (u @ s) ** 2 * u), ("newton", 0 * u)):
         options = Options(direction=way).with_tol(np.float64)
         after = newton.step(before, as_sums(g, h), None, facts, options)

@@ -7,7 +7,7 @@ from reference import problem
 import platt_jax as pj
 from platt_jax import Flag, Options, Status
 from platt_jax.ids import read
-from platt_jax.ids.factorize import locate, numbered
+from platt_jax.ids.factorize import factorize, get_indexer
 
 IDS = {
     "small ints": np.array([3, 1, 3, 2, 1, 3]),
@@ -30,7 +30,7 @@ IDS = {
 
 @pytest.mark.parametrize("ids", IDS.values(), ids=IDS.keys())
 def test_number_and_locate(ids):
-    rows = numbered(read(ids))
+    rows = factorize(read(ids))
     numbers = rows.of(slice(None))
     assert numbers.min() >= 0 and numbers.max() < rows.numbers
     np.testing.assert_array_equal(rows.of(slice(2, 4)), numbers[2:4])
@@ -40,8 +40,8 @@ def test_number_and_locate(ids):
     assert len(set(keys.tolist())) == len(keys) == len(set(ids.tolist()))
     if keys.dtype != object:
         assert (np.sort(keys) == keys).all() and keys.dtype.kind in ids.dtype.kind + "U"
-    np.testing.assert_array_equal(locate(keys, read(ids)), codes)
-    np.testing.assert_array_equal(locate(keys[1:], read(ids)), codes - 1)
+    np.testing.assert_array_equal(get_indexer(keys, read(ids)), codes)
+    np.testing.assert_array_equal(get_indexer(keys[1:], read(ids)), codes - 1)
 
 
 def test_ids_that_are_none():
@@ -51,19 +51,19 @@ def test_ids_that_are_none():
     with pytest.raises(ValueError, match="segments: expected hashable ids"):
         read(np.array([{}, {}], object))
     with pytest.raises(ValueError, match="segments: expected ids of the kind of"):
-        locate(np.array(["1", "2"]), np.array([1, 2]))
+        get_indexer(np.array(["1", "2"]), np.array([1, 2]))
 
 
 def test_large_ids_of_another_integer_type_are_not_rounded():
     keys = np.array([2**60, 2**60 + 1, 2**60 + 2], np.uint64)
-    assert locate(keys, keys.astype(np.int64)).tolist() == [0, 1, 2]
-    assert locate(keys, np.array([-1, 2**60 + 1])).tolist() == [-1, 1]
+    assert get_indexer(keys, keys.astype(np.int64)).tolist() == [0, 1, 2]
+    assert get_indexer(keys, np.array([-1, 2**60 + 1])).tolist() == [-1, 1]
 
 
 def test_unseen_integers_are_not_found_wherever_they_lie():
     keys = np.array([-3, 5, 9])
     ids = np.array([-4, -3, 0, 5, 9, 10, 2**62, -(2**62)])
-    assert locate(keys, ids).tolist() == [-1, 0, -1, 1, 2, -1, -1, -1]
+    assert get_indexer(keys, ids).tolist() == [-1, 0, -1, 1, 2, -1, -1, -1]
 
 
 @pytest.mark.parametrize("characters", ["ab", "0123456789", " aAzé\0ÿ", "aΩ€𝄞"])
@@ -74,7 +74,7 @@ def test_text_of_any_characters_and_length(rng, characters, kind):
         return ["".join(word[: rng.integers(longest + 1)]) for word in letters]
 
     ids = np.array(words(200, characters, int(kind[2:])), kind)
-    rows = numbered(ids)
+    rows = factorize(ids)
     keys, numbers = np.unique(ids, return_inverse=True)
     named = rows.named(np.arange(rows.numbers))
     np.testing.assert_array_equal(named, keys)
@@ -84,7 +84,7 @@ def test_text_of_any_characters_and_length(rng, characters, kind):
     number = {key: i for i, key in enumerate(keys.tolist())}
     for some in (others, ids, others[:1]):
         found = [number.get(id_, -1) for id_ in some.tolist()]
-        np.testing.assert_array_equal(locate(keys, some), found)
+        np.testing.assert_array_equal(get_indexer(keys, some), found)
 
 
 def segmented(rng, dtype=np.float64):

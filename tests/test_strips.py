@@ -30,7 +30,7 @@ OPTIONS = [
 def by_both(monkeypatch, *arguments, **keywords):
     """The fit of segments by strips, and by tiles."""
     by_strips = pj.fit_segments(*arguments, **keywords)
-    monkeypatch.setattr(xla, "at_hand", lambda: False)
+    monkeypatch.setattr(xla, "fused_cpu_supported", lambda: False)
     return by_strips.fit, pj.fit_segments(*arguments, **keywords).fit
 
 
@@ -113,7 +113,7 @@ def test_loops_are_marked_in_the_compiled_program():
     def loop(x):
         return jax.lax.fori_loop(0, 10, lambda i, x: x / 2 + jnp.roll(x, 1), x)
 
-    text = jax.jit(xla.as_one(loop)).lower(np.ones(5_000, np.float32)).compile().as_text()
+    text = jax.jit(xla.single_call(loop)).lower(np.ones(5_000, np.float32)).compile().as_text()
     entry = text[text.index("ENTRY") :]
     assert 'xla_cpu_small_call="true"' in entry and " call(" in entry
 
@@ -123,7 +123,7 @@ def test_the_numbers_of_one_problem_are_scalars(x64):
     chunk = next(planning.chunks(np.full(500, 1_000)))
     columns = np.zeros(chunk.capacity), np.zeros(chunk.capacity, np.int8), None
     options = pj.Options().with_tol(np.float64)
-    text = run.solve_chunk.lower(*columns, chunk.where(), None, options=options).as_text()
+    text = run.solve_chunk.lower(*columns, chunk.row_map(), None, options=options).as_text()
     assert text.count("-> tensor<f64>") > 100
     assert text.count("-> tensor<1x1xf64>") < 10
 
@@ -140,7 +140,7 @@ def test_the_numbers_of_one_problem_are_scalars(x64):
 def test_strips_are_for_cpus_and_versions_that_were_tried(monkeypatch, version, platform, expected):
     monkeypatch.setattr(xla.jaxlib, "__version__", version)
     monkeypatch.setattr(xla, "_platform", lambda: platform)
-    assert xla.at_hand() == expected
+    assert xla.fused_cpu_supported() == expected
 
 
 def test_the_default_device_may_be_told_by_name():
@@ -166,11 +166,11 @@ def test_any_mix_of_sizes_is_two_shapes(rng):
         np.maximum(1, rng.lognormal(5, 1.5, 20_000)).astype(int),
         np.repeat([250, 12, 1], [50_000, 150_000, 1_000_000]),
     ):
-        sizes = mix[planning.tallest_first(mix)]
-        plan = list(planning.chunks(sizes, kinds=planning.STRIPS))
+        sizes = mix[planning.largest_first(mix)]
+        plan = list(planning.chunks(sizes, kinds=planning.VECTOR_SHAPES))
         np.testing.assert_array_equal(np.concatenate([c.sizes for c in plan]), sizes)
         for chunk in plan:
-            start, size = (x.ravel() for x in chunk.ranges())
+            start, size = (x.ravel() for x in chunk.row_ranges())
             problems = len(chunk.sizes)
             np.testing.assert_array_equal(size[:problems], chunk.sizes)
             assert np.all(size[problems:] == 0)
@@ -186,7 +186,7 @@ def test_any_mix_of_sizes_is_two_shapes(rng):
 
 def test_problems_side_by_side_end_together_and_their_results_stay_near(rng):
     sizes = rng.integers(5, 21, 50_000)
-    order = planning.tallest_first(sizes)
+    order = planning.largest_first(sizes)
     np.testing.assert_array_equal(np.sort(order), np.arange(len(sizes)))
     whole = len(sizes) // vectors.LANES * vectors.LANES
     slices = sizes[order][:whole].reshape(-1, vectors.LANES)
@@ -227,8 +227,8 @@ def test_no_option_makes_an_operation_too_large(rng, line_search, derivatives, s
 
 def test_chunks_and_slabs_end_together_on_all_cores(monkeypatch):
     monkeypatch.setattr(threads, "cores", lambda: 4)
-    plan = list(planning.chunks(np.full(3_000, 1_000), kinds=planning.STRIPS))
+    plan = list(planning.chunks(np.full(3_000, 1_000), kinds=planning.VECTOR_SHAPES))
     problems = [chunk.problems.stop - chunk.problems.start for chunk in plan]
     assert len(plan) == 8 and max(problems) - min(problems) < 10
-    assert len(list(planning.chunks(np.full(60, 1_000), kinds=planning.STRIPS))) == 1
-    assert -(-5_000_000 // planning.slab_length(5_000_000)) == 8
+    assert len(list(planning.chunks(np.full(60, 1_000), kinds=planning.VECTOR_SHAPES))) == 1
+    assert -(-5_000_000 // planning.block_length(5_000_000)) == 8

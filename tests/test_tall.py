@@ -21,8 +21,8 @@ def slabs(monkeypatch):
     """A function that makes every problem of more than 1,000 rows go by small slabs."""
 
     def install():
-        monkeypatch.setattr(planning, "TALLEST", 1_000)
-        monkeypatch.setattr(planning, "SLAB", 8 * 4096)
+        monkeypatch.setattr(planning, "MAX_CHUNK_PROBLEM", 1_000)
+        monkeypatch.setattr(planning, "BLOCK", 8 * 4096)
 
     return install
 
@@ -200,7 +200,7 @@ def test_want_of_memory_is_a_memory_error(slabs, rng, monkeypatch):
     def fails(*rows):
         raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")
 
-    monkeypatch.setattr(run, "fit_tall", fails)
+    monkeypatch.setattr(run, "fit_oversized", fails)
     with pytest.raises(MemoryError, match="too small"):
         pj.fit(*rows(rng))
 
@@ -214,7 +214,7 @@ def test_a_loss_that_is_not_wanted_is_nan_outside_of_programs_only(slabs, rng, x
 
     options = pj.Options().with_tol(np.float64)
     with jax.debug_nans(True):
-        fit = blocks.fit_tall(blocks.slabs_of(ROWS, take), None, options, loss=False)
+        fit = blocks.fit_oversized(blocks.blocks_of(ROWS, take), None, options, loss=False)
     assert fit.status == Status.CONVERGED and np.isnan(fit.nll)
 
 

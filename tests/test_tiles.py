@@ -35,7 +35,7 @@ def tiles_of(chunk, scores, labels, weights):
         return jnp.asarray(out)
 
     weights = None if weights is None else flat(weights)
-    return jax.jit(packing.gather)(flat(scores), flat(labels), weights, chunk.places())
+    return jax.jit(packing.gather)(flat(scores), flat(labels), weights, chunk.gather_map())
 
 
 @partial(jax.jit, static_argnames="derivatives")
@@ -59,7 +59,7 @@ def test_ragged_pass_is_the_six_sums(dtype, weighted, derivatives, rng, x64):
     starts = np.concatenate([[0], np.cumsum(SIZES)])
     rtol = 1e-12 if dtype == np.float64 else 2e-5
     seen = 0
-    for chunk in planning.chunks(SIZES, kinds=planning.TILES):
+    for chunk in planning.chunks(SIZES, kinds=planning.TILE_SHAPES):
         rows = tiles_of(chunk, scores, labels, weights)
         A, B = (jnp.asarray(rng.normal(size=rows.grid), dtype) for _ in range(2))
         loss, at, change, before = one_pass(rows, A, B, derivatives)
@@ -122,7 +122,7 @@ def test_gather_keeps_every_row_once(rng):
     scores = np.arange(SIZES.sum(), dtype=np.float64).astype(np.float32)
     labels = np.ones(len(scores), np.int8)
     starts = np.concatenate([[0], np.cumsum(SIZES)])
-    for chunk in planning.chunks(SIZES, kinds=planning.TILES):
+    for chunk in planning.chunks(SIZES, kinds=planning.TILE_SHAPES):
         rows = tiles_of(chunk, scores, labels, None)
         there = ~np.isnan(rows.scores)
         got = np.sort(np.asarray(rows.scores)[there])
@@ -140,13 +140,13 @@ def test_any_mix_of_sizes_uses_few_shapes(rng):
         np.ones(1, int),
         np.repeat([250, 12], [50_000, 150_000]),
     ):
-        sizes = mix[planning.tallest_first(mix)]
-        plan = list(planning.chunks(sizes, kinds=planning.TILES))
+        sizes = mix[planning.largest_first(mix)]
+        plan = list(planning.chunks(sizes, kinds=planning.TILE_SHAPES))
         assert [c.problems.start for c in plan] == [0, *(c.problems.stop for c in plan[:-1])]
         assert plan[-1].problems.stop == len(sizes)
         shapes |= {(c.capacity, c.grid) for c in plan}
         for chunk in plan:
-            places, group = chunk.places(), chunk.kind.group
+            places, group = chunk.gather_map(), chunk.kind.group
             room = np.zeros((chunk.slices, group), int)
             np.add.at(room, places.owner, np.minimum(places.left, chunk.kind.block))
             np.testing.assert_array_equal(room.ravel()[: len(chunk.sizes)], chunk.sizes)

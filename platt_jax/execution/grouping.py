@@ -13,9 +13,9 @@ import numpy as np
 from jax import lax
 
 from platt_jax.execution import planning
-from platt_jax.ids.factorize import Numbered
+from platt_jax.ids.factorize import Factorized
 from platt_jax.passes import packing, tiles, xla
-from platt_jax.threads import cores, in_order, pieces, run_programs
+from platt_jax.threads import cores, ordered_map, row_slices, run_programs
 
 # Fewer rows are sorted by NumPy, before the loop could be compiled.
 _MANY = 1 << 16
@@ -23,18 +23,18 @@ _LEAST = 1 << 12
 
 
 class GroupedRows:
-    """The rows of every segment end to end; the segments in the order of `layout.tallest_first`.
+    """The rows of every segment end to end; the segments in the order of `layout.largest_first`.
 
     Between some of them there is a gap, of rows with NaN for a score.
 
     Attributes:
         keys: (K,) the segments, ascending or in order of their appearance.
-        tallest_first: (K,) which of those lie one after the other.
+        largest_first: (K,) which of those lie one after the other.
         sizes: (K,) their numbers of rows, in that order.
         length: from the first row to the last.
     """
 
-    def __init__(self, segments: Numbered, columns):
+    def __init__(self, segments: Factorized, columns):
         """Columns are scores (N,), labels, and weights or None."""
         run_programs(lambda: self._group(segments, columns), x64=True)
 
@@ -42,13 +42,13 @@ class GroupedRows:
         # A stretch for each core; fewer, if they were short beside their tables of next places. Two
         # cores with neighbouring pieces would write to the same lines of memory, and wait.
         total = len(segments.ids)
-        stretches = pieces(total, least=max(segments.numbers, -(-total // cores())))
-        counts = list(in_order(partial(_count, segments), stretches))
+        stretches = row_slices(total, least=max(segments.numbers, -(-total // cores())))
+        counts = list(ordered_map(partial(_count, segments), stretches))
         first = self._lay_out(segments, sum(counts, start=np.zeros(segments.numbers, np.int64)))
 
         columns = [x for x in columns if x is not None]
         # Whatever is asked for is there: no chunk and no slab is longer than a slab.
-        room = (self.length + planning.SLAB,)
+        room = (self.length + planning.BLOCK,)
         self._columns = [packing.aligned(room, x.dtype) for x in columns]
 
         def place(stretch_and_next_places):
@@ -59,7 +59,7 @@ class GroupedRows:
                     into[places] = x
 
         next_places = accumulate(counts, initial=first)
-        list(in_order(place, zip(stretches, next_places, strict=False)))
+        list(ordered_map(place, zip(stretches, next_places, strict=False)))
         # Not before: this core alone would touch nearly all of the memory first.
         self._fill_gaps()
 
@@ -67,16 +67,16 @@ class GroupedRows:
         """Say where the segments lie, given their numbers of rows; returns where each begins."""
         used = np.flatnonzero(counts)
         self.keys = segments.named(used)
-        tallest_first = planning.tallest_first(counts[used])
-        sizes = counts[used][tallest_first]
-        starts, self.length = planning.laid_out(sizes)
+        largest_first = planning.largest_first(counts[used])
+        sizes = counts[used][largest_first]
+        starts, self.length = planning.layout_rows(sizes)
         # In four bytes, if those have room for the end of any slab.
-        kind = np.promote_types(np.int32, np.min_scalar_type(-self.length - planning.SLAB))
-        self.tallest_first, self.sizes, self._starts = (
-            x.astype(kind) for x in (tallest_first, sizes, starts)
+        kind = np.promote_types(np.int32, np.min_scalar_type(-self.length - planning.BLOCK))
+        self.largest_first, self.sizes, self._starts = (
+            x.astype(kind) for x in (largest_first, sizes, starts)
         )
         first = np.zeros(segments.numbers, kind)
-        first[used[self.tallest_first]] = self._starts
+        first[used[self.largest_first]] = self._starts
         return first
 
     def _fill_gaps(self):
@@ -118,7 +118,7 @@ def _count(segments, stretch):
 
 def _pieces(segments, stretch):
     """A stretch in pieces that are not short beside the table of next places."""
-    return pieces(stretch.stop - stretch.start, segments.numbers, stretch.start)
+    return row_slices(stretch.stop - stretch.start, segments.numbers, stretch.start)
 
 
 def _places(segments, stretch, next_places):
@@ -131,7 +131,7 @@ def _places(segments, stretch, next_places):
     """
     cut = _pieces(segments, stretch)
     longest = cut[0].stop - cut[0].start
-    by_loop = longest >= _MANY and xla.at_hand()
+    by_loop = longest >= _MANY and xla.fused_cpu_supported()
     if by_loop:
         numbers = packing.aligned((_at_least(longest),), next_places.dtype)
         next_places = packing.lengthen(next_places, _at_least(len(next_places)))
@@ -165,7 +165,7 @@ def _at_least(length):
 def _places_by_loop(numbers, next_places, rows):
     """The same of the first so many rows; those after them may be anything."""
 
-    @xla.as_one
+    @xla.single_call
     def run(numbers, next_places, rows):
         def next_row(i, so_far):
             next_places, places = so_far

@@ -17,14 +17,14 @@ from platt_jax.passes.tiles import DEPTH
 # Rows of a chunk. The usual size is the largest: it keeps what a chunk needs below the 32 MiB from
 # which glibc gives memory back after every call, to be faulted in again by the next: that doubles
 # the time of a fit.
-_LADDER = (16_384, 131_072, 262_144, 524_288)
-LARGEST = _LADDER[-1]
+_BUCKETS = (16_384, 131_072, 262_144, 524_288)
+LARGEST = _BUCKETS[-1]
 
 # A problem of more rows than these fits no chunk. It goes by slabs of so many rows, on tile rows of
 # more lanes: from memory, eight long streams come faster than eight short ones.
-TALLEST = LARGEST
-SLAB = 2 * TALLEST
-SLAB_LANES = 4096
+MAX_CHUNK_PROBLEM = LARGEST
+BLOCK = 2 * MAX_CHUNK_PROBLEM
+BLOCK_LANES = 4096
 
 # JAX copies NumPy's arrays to a CPU that do not begin at a multiple of so many bytes.
 ALIGNMENT = 64
@@ -38,7 +38,7 @@ _SORTED_TOGETHER = 1 << 12
 _WORTH_A_CORE = 1 << 16
 
 
-class Kind(NamedTuple):
+class TileShape(NamedTuple):
     """What a tile row holds: a number of problems side by side, and lanes of each."""
 
     above: int  # for problems of more rows than these
@@ -59,21 +59,21 @@ class Kind(NamedTuple):
 
 
 # Long tile rows are cheaper, but problems are padded to whole ones.
-TALLEST_SIDE_BY_SIDE = 256
-TILES = (Kind(8192, 128, 1), Kind(TALLEST_SIDE_BY_SIDE, 16, 1), Kind(0, 1, 128))
+MAX_SIDE_BY_SIDE = 256
+TILE_SHAPES = (TileShape(8192, 128, 1), TileShape(MAX_SIDE_BY_SIDE, 16, 1), TileShape(0, 1, 128))
 
 # For strips a tile row is no more than a measure of rows, and a slice without problems costs
 # nothing. So any mix of problems compiles two programs. Small problems have results as large as
 # their rows: those of half as many wait to be put in their places.
-STRIPS = (Kind(TALLEST_SIDE_BY_SIDE, 16, 1, room=2), Kind(0, 1, 128, room=1, most=LARGEST // 2))
+VECTOR_SHAPES = (TileShape(MAX_SIDE_BY_SIDE, 16, 1, room=2), TileShape(0, 1, 128, room=1, most=LARGEST // 2))
 
 
-def _kinds() -> tuple[Kind, ...]:
+def _tile_shapes() -> tuple[TileShape, ...]:
     """Those for the device at hand."""
-    return STRIPS if xla.at_hand() else TILES
+    return VECTOR_SHAPES if xla.fused_cpu_supported() else TILE_SHAPES
 
 
-class Places(NamedTuple):
+class GatherMap(NamedTuple):
     """Where the rows of a chunk lie; its problem i is at slice i // G, place i % G.
 
     Reckoned by the host, for XLA would do it anew for every row.
@@ -85,7 +85,7 @@ class Places(NamedTuple):
     heights: Array  # [S] int32: the tile rows of each slice
 
 
-class Ranges(NamedTuple):
+class RowRanges(NamedTuple):
     """The same for strips: where the rows of each problem lie in the flat arrays; [S, G] int32."""
 
     start: Array
@@ -97,7 +97,7 @@ class Chunk(NamedTuple):
 
     problems: slice  # of the problems, in the order of the plan
     sizes: np.ndarray  # of these
-    kind: Kind
+    kind: TileShape
     rows: int  # room for so many
     slices: int
 
@@ -111,21 +111,21 @@ class Chunk(NamedTuple):
         """Length of the chunk's flat arrays: a block may be taken past the last row."""
         return self.rows + self.kind.block
 
-    def where(self) -> Places | Ranges:
+    def row_map(self) -> GatherMap | RowRanges:
         """Where the rows lie."""
-        return self.places() if self.kind.room is None else self.ranges()
+        return self.gather_map() if self.kind.room is None else self.row_ranges()
 
-    def ranges(self) -> Ranges:
+    def row_ranges(self) -> RowRanges:
         """Where the rows lie for strips."""
         size = np.zeros(self.grid, np.int32)
         size.ravel()[: len(self.sizes)] = self.sizes
         start = (np.cumsum(size) - size.ravel()).astype(np.int32).reshape(size.shape)
-        return Ranges(start, size)
+        return RowRanges(start, size)
 
-    def places(self) -> Places:
+    def gather_map(self) -> GatherMap:
         """Where the rows lie for tiles."""
         tile_rows, block = self.rows // self.kind.rows, self.kind.block
-        first, size = self.ranges()
+        first, size = self.row_ranges()
         heights = _heights(self.sizes, self.kind)
         used = np.sum(heights)
         # Spare tile rows go to the last slice; no row is left for them.
@@ -137,23 +137,23 @@ class Chunk(NamedTuple):
         left[:used] = np.maximum(size[owner[:used]] - before, 0)
         np.add(first[owner[:used]], before, out=start[:used], where=left[:used] > 0)
         heights = np.bincount(owner, minlength=self.slices).astype(np.int32)
-        return Places(owner, start, left, heights)
+        return GatherMap(owner, start, left, heights)
 
 
-def tallest_first(sizes: np.ndarray) -> np.ndarray:
+def largest_first(sizes: np.ndarray) -> np.ndarray:
     """In which order `chunks` takes problems of these sizes: by tile rows, else as they come.
 
     Of those that stand side by side some thousands in a row go by size, so that few lanes end
     before their neighbours. Were it by size altogether, the results of a chunk would be farther
     apart, and longer on their way home.
     """
-    sizes = np.minimum(sizes, TALLEST + 1)
+    sizes = np.minimum(sizes, MAX_CHUNK_PROBLEM + 1)
     height = np.zeros(len(sizes), np.uint16)
-    for kind in reversed(TILES):
+    for kind in reversed(TILE_SHAPES):
         more = sizes > kind.above
         height[more] = height.max(initial=0) - (kind.above - sizes[more]) // kind.block
     order = np.argsort(~height, kind="stable")
-    side_by_side = order[np.sum(sizes > TALLEST_SIDE_BY_SIDE) :]
+    side_by_side = order[np.sum(sizes > MAX_SIDE_BY_SIDE) :]
     even = len(side_by_side) // _SORTED_TOGETHER * _SORTED_TOGETHER
     for part in (
         side_by_side[:even].reshape(-1, _SORTED_TOGETHER),
@@ -164,25 +164,27 @@ def tallest_first(sizes: np.ndarray) -> np.ndarray:
     return order
 
 
-def kind_for(size: int) -> Kind:
+def tile_shape_for(size: int) -> TileShape:
     """The tile rows for a problem of this many rows, whatever its company."""
-    return next(kind for kind in TILES if size > kind.above or kind.above == 0)
+    return next(kind for kind in TILE_SHAPES if size > kind.above or kind.above == 0)
 
 
 def chunks(
     sizes: np.ndarray,
     first: int = 0,
     most: int = LARGEST,
-    kinds: tuple[Kind, ...] | None = None,
+    kinds: tuple[TileShape, ...] | None = None,
 ) -> Iterator[Chunk]:
-    """Chunks for problems of these sizes, whose order is that of `tallest_first`.
+    """Chunks for problems of these sizes, whose order is that of `largest_first`.
 
     They begin with the problem `first`, and have no more than `most` rows, unless one problem
-    alone needs more. None may have more than TALLEST. They are of the kinds for the device at hand,
+    alone needs more. None may have more than MAX_CHUNK_PROBLEM. They are of the kinds for the device at hand,
     or of these.
     """
-    kinds = kinds or _kinds()
-    bounds = [int(np.sum(sizes > above)) for above in (TALLEST, *(kind.above for kind in kinds))]
+    kinds = kinds or _tile_shapes()
+    bounds = [
+        int(np.sum(sizes > above)) for above in (MAX_CHUNK_PROBLEM, *(kind.above for kind in kinds))
+    ]
     bounds[-1] = len(sizes)
     for kind, begin, last in zip(kinds, bounds[:-1], bounds[1:], strict=True):
         if first < last:
@@ -195,7 +197,7 @@ def chunks(
 
 def smaller(rows: int) -> int | None:
     """The size of chunks below this one, if there is one."""
-    return max((size for size in _LADDER if size < rows), default=None)
+    return max((size for size in _BUCKETS if size < rows), default=None)
 
 
 class _Shape(NamedTuple):
@@ -212,9 +214,9 @@ def _shape(sizes, kind, most) -> _Shape:
     slices, tile_rows = len(heights), int(np.sum(heights))
     if kind.room is not None:
         filled = _share(tile_rows * kind.rows, most) + int(np.max(heights)) * kind.rows
-        rows = _rung(filled, most)
+        rows = _bucket(filled, most)
         return _Shape(rows, kind.room, min(filled, rows))
-    rows = _rung(tile_rows * kind.rows, most)
+    rows = _bucket(tile_rows * kind.rows, most)
     in_a_chunk = rows // kind.rows
 
     def fits(room):
@@ -226,9 +228,9 @@ def _shape(sizes, kind, most) -> _Shape:
     return _Shape(rows, next((room for room in (8, 4) if fits(room)), 2), rows)
 
 
-def _rung(rows: int, most: int) -> int:
+def _bucket(rows: int, most: int) -> int:
     """The ladder's size for so many rows, or the largest that is allowed."""
-    ladder = [rung for rung in _LADDER if rung <= most]
+    ladder = [rung for rung in _BUCKETS if rung <= most]
     return next((rung for rung in ladder if rows <= rung), ladder[-1])
 
 
@@ -239,9 +241,9 @@ def _share(rows: int, most: int) -> int:
     return -(-rows // min(even, max(parts, rows // _WORTH_A_CORE)))
 
 
-def slab_length(size: int) -> int:
+def block_length(size: int) -> int:
     """Rows of each slab of a problem of this size, but the last."""
-    share = _share(size, SLAB) if xla.at_hand() else SLAB
+    share = _share(size, BLOCK) if xla.fused_cpu_supported() else BLOCK
     return -(-share // ALIGNMENT) * ALIGNMENT
 
 
@@ -254,7 +256,7 @@ def _next_chunk(sizes, first, kind, shape):
     ends = np.cumsum(heights) * kind.rows
     fitting = int(np.searchsorted(ends, shape.filled, side="right"))
     taken = max(1, min(fitting, shape.rows // kind.rows // room))
-    rows = next(rows for rows in (shape.rows, *_LADDER) if rows >= ends[taken - 1])
+    rows = next(rows for rows in (shape.rows, *_BUCKETS) if rows >= ends[taken - 1])
     last = min(first + taken * kind.group, len(sizes))
     return Chunk(slice(first, last), sizes[first:last], kind, rows, rows // kind.rows // room)
 
@@ -264,13 +266,13 @@ def _heights(sizes, kind):
     return -(-sizes[:: kind.group] // kind.block)
 
 
-def laid_out(sizes: np.ndarray) -> tuple[np.ndarray, int]:
+def layout_rows(sizes: np.ndarray) -> tuple[np.ndarray, int]:
     """Where to put the rows of each problem, and the length of all.
 
     One after the other, but whatever begins a chunk or is too tall for one begins where JAX takes
     it as it is.
     """
-    tall = int(np.sum(sizes > TALLEST))
+    tall = int(np.sum(sizes > MAX_CHUNK_PROBLEM))
     firsts = np.array([*range(tall), *(chunk.problems.start for chunk in chunks(sizes, tall))])
     lengths = np.add.reduceat(sizes, firsts)
     aligned_lengths = -(-lengths // ALIGNMENT) * ALIGNMENT

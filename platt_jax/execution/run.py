@@ -9,14 +9,14 @@ import numpy as np
 from platt_jax import validation
 from platt_jax.execution import planning
 from platt_jax.execution.caller import Caller
-from platt_jax.execution.planning import Places, Ranges
+from platt_jax.execution.planning import GatherMap, RowRanges
 from platt_jax.model.objective import GaussianPrior
 from platt_jax.options import Options
 from platt_jax.passes import packing, scan, tiles, xla
-from platt_jax.passes.blocks import fit_tall, slabs_of
+from platt_jax.passes.blocks import blocks_of, fit_oversized
 from platt_jax.results.calibrators import Fit
 from platt_jax.solver.solution import solve_rows
-from platt_jax.threads import in_order, run_programs
+from platt_jax.threads import ordered_map, run_programs
 
 # Given a slice of the problems, which rows of each, and a space: these rows end to end in arrays of
 # its length, scores, labels, and weights or None. What follows them may be anything.
@@ -40,7 +40,7 @@ def fit_problems(
     """Fit K problems.
 
     Args:
-        sizes: (K,) numbers of rows, in the order of `layout.tallest_first`.
+        sizes: (K,) numbers of rows, in the order of `layout.largest_first`.
         take: gives their rows; called on several threads.
         dtype: of the scores.
         prior: None, or with mean (K, 2) and precision (K, 2, 2).
@@ -70,11 +70,13 @@ def fit_problems(
         results = _Results(len(sizes), places)
         most = planning.LARGEST
         with _progress_bar(len(sizes), progress) as bar:
-            for i in range(int(np.sum(sizes > planning.TALLEST))):
-                bar.update(results.add(_fit_tall(i, sizes[i], take, prior, options, loss)))
+            for i in range(int(np.sum(sizes > planning.MAX_CHUNK_PROBLEM))):
+                bar.update(results.add(_fit_oversized(i, sizes[i], take, prior, options, loss)))
             while results.count < len(sizes):
                 try:
-                    for fitted in in_order(fit_chunk, planning.chunks(sizes, results.count, most)):
+                    for fitted in ordered_map(
+                        fit_chunk, planning.chunks(sizes, results.count, most)
+                    ):
                         bar.update(results.add(fitted))
                 except jax.errors.JaxRuntimeError as error:
                     if not _is_want_of_memory(error):
@@ -132,13 +134,13 @@ def _is_want_of_memory(error):
     return "RESOURCE_EXHAUSTED" in str(error)
 
 
-def _fit_tall(i, size, take, prior, options, loss) -> Fit:
+def _fit_oversized(i, size, take, prior, options, loss) -> Fit:
     """Fit the problem i, which fits no chunk."""
-    slabs = slabs_of(size, partial(take, slice(i, i + 1)))
+    slabs = blocks_of(size, partial(take, slice(i, i + 1)))
     if prior is not None:
         prior = jax.tree.map(lambda leaf: leaf[i], prior)
     try:
-        fitted = fit_tall(slabs, prior, options, loss)
+        fitted = fit_oversized(slabs, prior, options, loss)
     except jax.errors.JaxRuntimeError as error:
         if _is_want_of_memory(error):
             raise MemoryError(_TOO_SMALL) from error
@@ -157,19 +159,21 @@ def _fit_chunk(chunk, rows, prior, options) -> Fit:
                 for leaf in prior
             )
         )
-    fitted = solve_chunk(*rows, chunk.where(), prior, options=options)
+    fitted = solve_chunk(*rows, chunk.row_map(), prior, options=options)
     problems = chunk.problems.stop - chunk.problems.start
     return jax.tree.map(lambda x: _lead_with_problems(x)[:problems], fitted)
 
 
 @partial(jax.jit, static_argnames="options", compiler_options=tiles.COMPILER_OPTIONS)
-def solve_chunk(scores, labels, weights, where: Places | Ranges, prior, options: Options) -> Fit:
+def solve_chunk(
+    scores, labels, weights, where: GatherMap | RowRanges, prior, options: Options
+) -> Fit:
     """Fit the problems of a chunk; every field of the result leads with [S, G]."""
-    if isinstance(where, Places):
+    if isinstance(where, GatherMap):
         return solve_rows(packing.gather(scores, labels, weights, where), prior, options)
     fit = partial(solve_rows, options=options)
     columns = scores, labels, weights
-    return scan.one_by_one(fit, columns, *where, prior, planning.TALLEST_SIDE_BY_SIDE)
+    return scan.scan_groups(fit, columns, *where, prior, planning.MAX_SIDE_BY_SIDE)
 
 
 def _lead_with_problems(x):

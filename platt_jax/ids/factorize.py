@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from platt_jax.ids import Coded, Columns, Ids, kind, length, structured
-from platt_jax.threads import in_order, pieces
+from platt_jax.threads import ordered_map, row_slices
 
 # A table over the whole range of integer ids beats sorting while it is no longer than this, or
 # than a few times the rows.
@@ -25,7 +25,7 @@ _HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # Knuth's multiplicative hash: 2^6
 _KEYS_A_ROW = 16
 
 
-class Numbered(NamedTuple):
+class Factorized(NamedTuple):
     """Rows with the numbers of their segments, from 0 on; there may be numbers that no row has."""
 
     ids: np.ndarray  # (N,) integers
@@ -46,31 +46,31 @@ class Numbered(NamedTuple):
         return self.keys[numbers]
 
 
-def numbered(segments: Ids) -> Numbered:
+def factorize(segments: Ids) -> Factorized:
     """The rows with their segments' numbers, in the order of the ids, or of their appearance."""
     if isinstance(segments, Columns):
-        return _number_columns(segments)
+        return _factorize_columns(segments)
     if isinstance(segments, Coded):
         keys, place = ascending(segments.values)
         in_order = len(place) and (place == np.arange(len(place))).all()
         codes = segments.codes if in_order else place[segments.codes]
-        return Numbered(codes, 0, len(keys), keys)
+        return Factorized(codes, 0, len(keys), keys)
     table = _table_range(segments, len(segments))
     if table is None:
         keys, numbers = _unique(segments)
-        return Numbered(numbers, 0, len(keys), keys)
+        return Factorized(numbers, 0, len(keys), keys)
     low, length = table
     few = max(_SMALL_TABLE, len(segments) // _ROWS_EACH)
     if 0 <= low <= few - length:
-        return Numbered(segments, 0, int(low) + length, None)
-    as_they_are = Numbered(segments, low, length, None)
-    return as_they_are if length <= few else _close_up(as_they_are)
+        return Factorized(segments, 0, int(low) + length, None)
+    as_they_are = Factorized(segments, low, length, None)
+    return as_they_are if length <= few else _compact(as_they_are)
 
 
 def ascending(values):
     """Distinct ids in ascending order where they have one, and the place there of each value."""
     if values.dtype.names is not None:
-        rows = numbered(_by_column(values))
+        rows = factorize(_by_column(values))
         return rows.named(np.arange(rows.numbers)), rows.of(slice(None))
     if values.dtype != object:
         return np.unique(values, return_inverse=True)
@@ -83,13 +83,13 @@ def ascending(values):
     return values[order], place
 
 
-def _number_columns(segments: Columns) -> Numbered:
+def _factorize_columns(segments: Columns) -> Factorized:
     """Two rows have the same number where they have the same in every column."""
-    first, *others = (numbered(column) for column in segments.columns)
+    first, *others = (factorize(column) for column in segments.columns)
     of_columns = [np.arange(first.numbers)]  # for each number, that in every column so far
     together = first
     for column in others:
-        together, pairs = _close_up_pairs(together, column)
+        together, pairs = _compact_pairs(together, column)
         left, right = np.divmod(pairs, column.numbers)
         of_columns = [*(numbers[left] for numbers in of_columns), right]
     each = [
@@ -98,7 +98,7 @@ def _number_columns(segments: Columns) -> Numbered:
     return together._replace(keys=structured(segments.names, each))
 
 
-def _close_up_pairs(left: Numbered, right: Numbered) -> tuple[Numbered, np.ndarray]:
+def _compact_pairs(left: Factorized, right: Factorized) -> tuple[Factorized, np.ndarray]:
     """Rows by pairs of numbers; and the pairs, left number * right.numbers + right number."""
     pairs = np.empty(len(left.ids), np.int64)
 
@@ -106,13 +106,13 @@ def _close_up_pairs(left: Numbered, right: Numbered) -> tuple[Numbered, np.ndarr
         of_left = np.multiply(left.of(piece), right.numbers, out=pairs[piece])
         of_left += right.of(piece)
 
-    list(in_order(pair, pieces(len(pairs))))
+    list(ordered_map(pair, row_slices(len(pairs))))
     numbers = left.numbers * right.numbers
     if numbers <= max(_TABLE, 4 * len(pairs)):
-        closed_up = _close_up(Numbered(pairs, 0, numbers, None))
+        closed_up = _compact(Factorized(pairs, 0, numbers, None))
         return closed_up, closed_up.named(np.arange(closed_up.numbers))
     distinct, codes = np.unique(pairs, return_inverse=True)
-    return Numbered(codes, 0, len(distinct), None), distinct
+    return Factorized(codes, 0, len(distinct), None), distinct
 
 
 def _unique(ids):
@@ -182,10 +182,10 @@ def _as_text(integers, dtype):
     return characters.view(dtype.newbyteorder("="))[:, 0].astype(dtype, copy=False)
 
 
-def _close_up(wide: Numbered) -> Numbered:
+def _compact(wide: Factorized) -> Factorized:
     """The same rows without the numbers that none of them has."""
     present = np.zeros(wide.numbers, bool)
-    for piece in pieces(len(wide.ids)):
+    for piece in row_slices(len(wide.ids)):
         present[wide.of(piece)] = True
     where = np.cumsum(present, dtype=np.int32) - np.int32(1)
     keys = wide.named(np.flatnonzero(present))
@@ -195,30 +195,30 @@ def _close_up(wide: Numbered) -> Numbered:
     def find(piece):
         where.take(wide.of(piece), mode="clip", out=numbers[piece])
 
-    list(in_order(find, pieces(len(numbers))))
-    return Numbered(numbers, 0, len(keys), keys)
+    list(ordered_map(find, row_slices(len(numbers))))
+    return Factorized(numbers, 0, len(keys), keys)
 
 
-def locate(keys: np.ndarray, segments: Ids, name: str = "segments") -> np.ndarray:
+def get_indexer(keys: np.ndarray, segments: Ids, name: str = "segments") -> np.ndarray:
     """For each row the index of its segment among keys, -1 where it is not there.
 
     Raises:
         ValueError: an id that no key can be equal to: text among numbers, 1.5 among integers.
     """
-    return locator(keys, segments, name)(slice(None))
+    return indexer(keys, segments, name)(slice(None))
 
 
-def locator(keys: np.ndarray, segments: Ids, name: str) -> Callable[[slice], np.ndarray]:
-    """What `locate` does, as a function from a slice of the rows."""
+def indexer(keys: np.ndarray, segments: Ids, name: str) -> Callable[[slice], np.ndarray]:
+    """What `get_indexer` does, as a function from a slice of the rows."""
     if length(segments) == 0:  # no ids that could be of another kind, or of other columns
         return lambda rows: np.empty(0, np.int64)
     if isinstance(segments, Coded):
         # Tuples are whole among keys of several lengths, and else go by their parts.
         values = _tuples(segments.values) if keys.dtype == object else _by_column(segments.values)
-        where = locator(keys, values, name)(slice(None))
+        where = indexer(keys, values, name)(slice(None))
         return lambda rows: where[segments.codes[rows]]
     if keys.dtype.names is not None or isinstance(segments, Columns):
-        return _locate_columns(keys, segments, name)
+        return _columns_indexer(keys, segments, name)
     if segments.dtype != object and _by_dict(keys, segments):
         values, codes = np.unique(segments, return_inverse=True)
         where = _finder(keys, values, name)(values)
@@ -227,7 +227,7 @@ def locator(keys: np.ndarray, segments: Ids, name: str) -> Callable[[slice], np.
     return lambda rows: find(segments[rows])
 
 
-def _locate_columns(keys, segments, name):
+def _columns_indexer(keys, segments, name):
     """Find each column's id among those of the column's keys, then the combination."""
     fields = keys.dtype.names or ()
     got = len(segments.columns) if isinstance(segments, Columns) else 0
@@ -242,7 +242,7 @@ def _locate_columns(keys, segments, name):
     combined = np.zeros(len(keys), np.int64)
     for field in fields:
         values, numbers = _distinct(keys[field])
-        finders.append(locator(values, columns[field], f"{name}, column {field!r}"))
+        finders.append(indexer(values, columns[field], f"{name}, column {field!r}"))
         sizes.append(len(values))
         combined = combined * len(values) + numbers
     order = np.argsort(combined)
@@ -306,7 +306,7 @@ def _finder(keys, segments, name) -> Callable[[np.ndarray], np.ndarray]:
     if keys.dtype.kind in "iu" and segments.dtype.kind in "iu" and keys.dtype != segments.dtype:
         return _find_other_integers(keys, segments, name)
     if (table := _table_range(keys, len(segments))) is not None:
-        return _locate_by_table(keys, *table)
+        return _table_indexer(keys, *table)
 
     many = len(segments) > len(keys) // _KEYS_A_ROW
     short_keys = _as_integers(keys) if many else None
@@ -349,7 +349,7 @@ def _find_other_integers(keys, segments, name):
     )
 
 
-def _locate_by_table(keys, low, length):
+def _table_indexer(keys, low, length):
     places = np.full(length + 1, -1)  # the last one is for whatever lies outside
     places[np.subtract(keys, low, dtype=np.int64, casting="unsafe")] = np.arange(len(keys))
 

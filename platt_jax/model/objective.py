@@ -8,13 +8,14 @@ tail = e / (1 + e), e = exp(-|z|), never cancels and never overflows (Lin, Lin &
 section 3.2, where the two signs of z are spelled out one by one).
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-# What results and priors hold: NumPy's arrays on the host, JAX's where traced.
+# What results hold: NumPy's arrays on the host, JAX's where traced.
 Array = np.ndarray | jax.Array
 
 # The margin of padding: so large that every one of its terms is exactly 0.
@@ -30,18 +31,6 @@ class Targets(NamedTuple):
     negative_complement: jax.Array  # 1 - t of a row with y = 0
 
 
-class GaussianPrior(NamedTuple):
-    """A normal prior on theta = (A, B): adds (theta-mean)' precision (theta-mean) / 2 to the loss.
-
-    Attributes:
-        mean: (2,), or (..., 2) with one mean per problem.
-        precision: (2, 2) symmetric positive semidefinite, or (..., 2, 2); the inverse covariance.
-    """
-
-    mean: Array
-    precision: Array
-
-
 class Derivatives(NamedTuple):
     """First and second derivatives of the loss by (A, B); of one row, or summed over rows."""
 
@@ -50,6 +39,18 @@ class Derivatives(NamedTuple):
     h_AA: jax.Array
     h_AB: jax.Array
     h_BB: jax.Array
+
+
+class Arithmetic(NamedTuple):
+    """How a kind of rows computes exponentials."""
+
+    # Given |z|, two numbers whose quotient is exp(-|z|).
+    exp_quotient: Callable = lambda distance: (jnp.exp(-distance), 1)
+    # What is returned by a function of several uses; the compiler may compute it anew for each.
+    separately: Callable = lambda function: function
+
+
+XLA = Arithmetic()
 
 
 def platt_targets(n_pos, n_neg) -> Targets:
@@ -70,59 +71,53 @@ def plain_targets(n_pos, n_neg) -> Targets:
     return Targets(one, zero, zero, one)
 
 
-def nll(A, B, f, y, targets: Targets, present=True):
+def loss(A, B, f, y, targets: Targets, present=True, arithmetic=XLA):
     """The loss of a row, -t log p - (1-t) log(1-p) (Lin et al. 2007, equations 5 and 6).
 
     Here and below y is true for the positive class, and what is not present is padding: its terms
-    are 0, whatever its score. Returned as the two terms of its sum, the second being the loss for
-    a target of 0.
+    are 0, whatever its score. Returned as (linear, odds), with loss = linear + log(1 + odds): the
+    logarithm of a product of many factors 1 + odds costs what that of one of them costs.
     """
-    distance, target, _ = less_likely(A, B, f, y, targets, present)
-    return target * distance, jnp.log1p(jnp.exp(-distance))
+    distance, target, _ = _less_likely(A, B, f, y, targets, present)
+    e, one = arithmetic.exp_quotient(distance)
+    return target * distance, e / one
 
 
-def nll_factors(A, B, f, y, targets: Targets, present=True):
-    """The loss of a row as (linear, factor) with loss = linear + log(factor), factor in [1, 2].
+def analytic_derivatives(
+    A, B, f, y, targets: Targets, present=True, weight=1, arithmetic=XLA
+) -> Derivatives:
+    """Gradient and Hessian of the weighted `loss` by (A, B) (Lin et al. 2007, section 2.2)."""
 
-    The logarithm of a product of 32 factors costs what one of them costs.
-    """
-    distance, target, _ = less_likely(A, B, f, y, targets, present)
-    return target * distance, 1 + jnp.exp(-distance)
+    def tail(A, B, f, y, targets, present):
+        """The probability of the class that is less likely."""
+        distance, _, _ = _less_likely(A, B, f, y, targets, present)
+        e, one = arithmetic.exp_quotient(distance)
+        return jnp.where(present, e / (e + one), 0)
 
+    def slope(A, B, f, y, targets, present, weight, tail):
+        """The derivative by z, w (t - p)."""
+        _, target, negative_side = _less_likely(A, B, f, y, targets, present)
+        return weight * jnp.where(negative_side, tail - target, target - tail)
 
-def analytic_derivatives(A, B, f, y, targets: Targets, present=True, weight=1) -> Derivatives:
-    """Gradient and Hessian of the weighted `nll` by (A, B) (Lin et al. 2007, section 2.2)."""
-    distance, _, _ = less_likely(A, B, f, y, targets, present)
-    e = jnp.exp(-distance)
-    tail = e / (1 + e)
-    return derivatives(
-        f, slope(A, B, f, y, targets, present, weight, tail), curvature(weight, tail)
-    )
+    def curvature(weight, tail):
+        """The second derivative by z, w p (1 - p); nothing cancels, for tail <= 1/2."""
+        return weight * (tail * (1 - tail))
 
-
-def slope(A, B, f, y, targets: Targets, present, weight, tail):
-    """The derivative by z, w (t - p), given the probability of the less likely class."""
-    _, target, negative_side = less_likely(A, B, f, y, targets, present)
-    return weight * jnp.where(negative_side, tail - target, target - tail)
-
-
-def curvature(weight, tail):
-    """The second derivative by z, w p (1 - p); nothing cancels, for tail <= 1/2."""
-    return weight * (tail * (1 - tail))
+    row, separately = (A, B, f, y, targets, present), arithmetic.separately
+    p = separately(tail)(*row)
+    by_z = separately(slope)(*row, weight, p)
+    by_zz = separately(curvature)(weight, p)
+    return Derivatives(f * by_z, by_z, f * (f * by_zz), f * by_zz, by_zz)
 
 
-def derivatives(f, slope, curvature) -> Derivatives:
-    """The terms of the derivatives by (A, B), given those by z."""
-    f_curvature = f * curvature
-    return Derivatives(f * slope, slope, f * f_curvature, f_curvature, curvature)
-
-
-def autodiff_derivatives(A, B, f, y, targets: Targets, present=True, weight=1) -> Derivatives:
-    """The same five terms, taken by JAX from `nll`."""
+def autodiff_derivatives(
+    A, B, f, y, targets: Targets, present=True, weight=1, arithmetic=XLA
+) -> Derivatives:
+    """The same five terms, taken by JAX from `loss`, whatever the arithmetic."""
 
     def total(A, B):
-        linear, rest = nll(A, B, f, y, targets, present)
-        return jnp.sum(weight * (linear + rest))
+        linear, odds = loss(A, B, f, y, targets, present)
+        return jnp.sum(weight * (linear + jnp.log1p(odds)))
 
     row_gradient = jax.grad(total, argnums=(0, 1))
     A, B = jnp.broadcast_to(A, f.shape), jnp.broadcast_to(B, f.shape)
@@ -132,7 +127,14 @@ def autodiff_derivatives(A, B, f, y, targets: Targets, present=True, weight=1) -
     return Derivatives(g_A, g_B, h_AA, h_AB, h_BB)
 
 
-def less_likely(A, B, f, y, targets: Targets, present):
+# By the value of Options.derivatives.
+DERIVATIVES: dict[str, Callable[..., Derivatives]] = {
+    "analytic": analytic_derivatives,
+    "autodiff": autodiff_derivatives,
+}
+
+
+def _less_likely(A, B, f, y, targets: Targets, present):
     """|z|, the target of the class that is less likely at z, and whether z < 0."""
     z = jnp.where(present, A * f + B, _PAD_MARGIN)
     negative_side = z < 0
@@ -142,18 +144,3 @@ def less_likely(A, B, f, y, targets: Targets, present):
     complement = jnp.where(y, targets.positive_complement, targets.negative_complement)
     target = jnp.where(present, jnp.where(negative_side, complement, t), 0)
     return distance, target, negative_side
-
-
-def prior_penalty(prior: GaussianPrior, A, B):
-    """What the prior adds to the loss."""
-    off_A, off_B = A - prior.mean[..., 0], B - prior.mean[..., 1]
-    slope = prior_derivatives(prior, A, B)
-    return (off_A * slope.g_A + off_B * slope.g_B) / 2
-
-
-def prior_derivatives(prior: GaussianPrior, A, B) -> Derivatives:
-    """What the prior adds to gradient and Hessian."""
-    off_A, off_B = A - prior.mean[..., 0], B - prior.mean[..., 1]
-    precision = jnp.asarray(prior.precision)
-    p_AA, p_AB, p_BB = (precision[..., i, j] for i, j in ((0, 0), (0, 1), (1, 1)))
-    return Derivatives(p_AA * off_A + p_AB * off_B, p_AB * off_A + p_BB * off_B, p_AA, p_AB, p_BB)

@@ -1,16 +1,18 @@
 """What a search must know of the rows before it begins: ranges and moments of the scores by class.
 
-Tiles and strips reduce the same terms, each in their way.
+Every kind of rows reduces the same terms, each in its way.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 
-class Summary(NamedTuple):
-    """What one look at the rows tells of each problem; arrays of one shape."""
+class ScoreRanges(NamedTuple):
+    """The range of each class's scores, and whether all are finite; arrays of one shape."""
 
     bad: jax.Array  # whether a score or a weight is not finite
     low_pos: jax.Array  # smallest score with label 1; inf without such a row
@@ -18,6 +20,44 @@ class Summary(NamedTuple):
     low_neg: jax.Array
     high_neg: jax.Array
     lightest: jax.Array  # smallest weight above 0; 1 where rows have none
+
+    def both(self) -> tuple[jax.Array, jax.Array]:
+        """The smallest and the largest score, 0 where there is none."""
+        low = jnp.minimum(self.low_pos, self.low_neg)
+        high = jnp.maximum(self.high_pos, self.high_neg)
+        return jnp.where(jnp.isfinite(low), low, 0), jnp.where(jnp.isfinite(high), high, 0)
+
+
+def range_terms(bad, scores, classes, weights=None) -> list:
+    """The terms of which the minima are, in the order of the fields, the ranges.
+
+    Args:
+        bad: which rows are not finite.
+        scores: of the rows.
+        classes: which rows are of class 1, and which of class 0.
+        weights: of the rows, infinite where a row does not count.
+    """
+    ends = [jnp.where(of_class, sign * scores, jnp.inf) for of_class in classes for sign in (1, -1)]
+    return [jnp.where(bad, -1, 0).astype(scores.dtype), *ends, *([] if weights is None else [weights])]
+
+
+def ranges_of_minima(bad, low_pos, high_pos, low_neg, high_neg, lightest=None) -> ScoreRanges:
+    """The ranges, given the minima of `range_terms`."""
+    lightest = jnp.ones_like(bad) if lightest is None else lightest
+    return ScoreRanges(bad < 0, low_pos, -high_pos, low_neg, -high_neg, lightest)
+
+
+def union(parts: Sequence[ScoreRanges]) -> ScoreRanges:
+    """The ranges of all rows, given those of parts of them; on the host."""
+    each = ScoreRanges(*(np.stack(field) for field in zip(*parts, strict=True)))
+    return ScoreRanges(
+        bad=each.bad.any(0),
+        low_pos=each.low_pos.min(0),
+        high_pos=each.high_pos.max(0),
+        low_neg=each.low_neg.min(0),
+        high_neg=each.high_neg.max(0),
+        lightest=each.lightest.min(0),
+    )
 
 
 class Moments(NamedTuple):
@@ -29,18 +69,6 @@ class Moments(NamedTuple):
     rows: jax.Array  # how many of them have a weight
 
 
-def range_ends(scores, classes) -> list:
-    """For the least and the greatest score of each class, what the least is to be taken of."""
-    return [jnp.where(of_class, sign * scores, jnp.inf) for of_class in classes for sign in (1, -1)]
-
-
-def summary(bad, low_pos, high_pos, low_neg, high_neg, lightest=None) -> Summary:
-    """What the least of the terms tell: below 0 where a row is bad, `range_ends`, weights."""
-    if lightest is None:
-        lightest = jnp.ones_like(bad)
-    return Summary(bad < 0, low_pos, -high_pos, low_neg, -high_neg, lightest)
-
-
 def moment_terms(g, weights, counts, classes) -> list:
     """What the moments of each class are the sums of; without weights the last is the first."""
     if weights is None:
@@ -48,3 +76,10 @@ def moment_terms(g, weights, counts, classes) -> list:
     else:
         powers = [weights, weights * g, weights * g * g, counts.astype(g.dtype)]
     return [jnp.where(of_class, power, 0) for of_class in classes for power in powers]
+
+
+def moments_of_sums(sums) -> tuple[Moments, Moments]:
+    """The moments of both classes, given the sums of `moment_terms`."""
+    number = len(sums) // 2
+    of_pos, of_neg = ((*of_class, of_class[0])[:4] for of_class in (sums[:number], sums[number:]))
+    return Moments(*of_pos), Moments(*of_neg)

@@ -15,43 +15,43 @@ import numpy as np
 from platt_jax.execution import planning
 from platt_jax.model import standardization as frames
 from platt_jax.model.objective import GaussianPrior
-from platt_jax.model.statistics import Summary
+from platt_jax.model.statistics import ScoreRanges
 from platt_jax.options import Options
 from platt_jax.passes import packing, tiles, vectors, xla
 from platt_jax.results.calibrators import Fit
 from platt_jax.solver import newton, search, solution
 from platt_jax.solver.search import passes_over
-from platt_jax.threads import in_order
+from platt_jax.threads import ordered_map
 
-# The fields of a Summary that are the greatest of any slab. The others are the least.
+# The fields of a ScoreRanges that are the greatest of any slab. The others are the least.
 _GREATEST = {"bad", "high_pos", "high_neg"}
 
 
-def slabs_of(size: int, take: Callable[[slice, packing.Space], tuple]) -> Iterator[tuple]:
+def blocks_of(size: int, take: Callable[[slice, packing.Space], tuple]) -> Iterator[tuple]:
     """A problem of so many rows as slabs, each with the number of rows in it.
 
     Args:
         size: how many rows the problem has.
         take: gives scores, labels and weights (or None) of a slice of them, in a space.
     """
-    length = planning.slab_length(size)
+    length = planning.block_length(size)
     for first in range(0, size, length):
         last = min(first + length, size)
-        yield *take(slice(first, last), packing.Space(planning.SLAB)), np.int32(last - first)
+        yield *take(slice(first, last), packing.Space(planning.BLOCK)), np.int32(last - first)
 
 
-def fit_tall(
+def fit_oversized(
     slabs: Iterable[tuple], prior: GaussianPrior | None, options: Options, loss: bool = True
 ) -> Fit:
     """Fit one problem.
 
     Args:
-        slabs: its rows, see `slabs_of`.
+        slabs: its rows, see `blocks_of`.
         prior: None, or of this problem.
         options: how to fit.
         loss: whether the loss is wanted, which takes a pass; if not, it is NaN.
     """
-    by_strips = xla.at_hand()
+    by_strips = xla.fused_cpu_supported()
 
     def run(stage, slab, *arguments):
         return jax.block_until_ready(stage(slab, *arguments, options=options, by_strips=by_strips))
@@ -62,13 +62,13 @@ def fit_tall(
 
     def add_up(stage, slabs, *arguments):
         """The sum of a term over the slabs, in float64 whatever its type: counts stay exact."""
-        of_slabs = in_order(lambda slab: run(stage, slab, *arguments), slabs)
+        of_slabs = ordered_map(lambda slab: run(stage, slab, *arguments), slabs)
         with np.errstate(all="ignore"):
             return jax.tree.map(
                 lambda *x: np.sum(np.stack(x), 0, dtype=np.float64).astype(x[0].dtype), *of_slabs
             )
 
-    on_device, looks = map(list, zip(*in_order(look, slabs), strict=True))
+    on_device, looks = map(list, zip(*ordered_map(look, slabs), strict=True))
     seen = _together(looks)
     moments = add_up(_moments, on_device, seen)
     targets, setting, state = _plan(seen, moments, prior, options=options)
@@ -86,14 +86,14 @@ def fit_tall(
     return fit if loss else replace(fit, nll=np.full_like(nll, np.nan))
 
 
-def _together(looks: list[Summary]) -> Summary:
+def _together(looks: list[ScoreRanges]) -> ScoreRanges:
     """The summary of the whole problem."""
 
     def of_all(name):
         parts = np.stack([getattr(look, name) for look in looks])
         return parts.max(0) if name in _GREATEST else parts.min(0)
 
-    return Summary(*map(of_all, Summary._fields))
+    return ScoreRanges(*map(of_all, ScoreRanges._fields))
 
 
 _compiled = partial(jax.jit, compiler_options=tiles.COMPILER_OPTIONS)
@@ -105,12 +105,12 @@ def _stage(function):
     def run(slab, *arguments, options, by_strips):
         def of_strip(columns, size, arguments):
             scores, labels, weights = columns
-            strip = vectors.Strip(scores, labels, weights, jnp.int32(0), size)
+            strip = vectors.VectorRows(scores, labels, weights, jnp.int32(0), size)
             return function(strip, *arguments, options=options)
 
         *columns, size = slab
         if by_strips:
-            return xla.as_one(of_strip)(columns, size, arguments)
+            return xla.single_call(of_strip)(columns, size, arguments)
         arguments = jax.tree.map(lambda x: x[..., None, None], arguments)
         made = function(packing.slab(*slab), *arguments, options=options)
         return jax.tree.map(lambda x: x[0, 0], made)
@@ -126,7 +126,7 @@ def _look(rows, options):
 @_stage
 def _moments(rows, seen, options):
     passes = passes_over(rows)
-    return passes.moments(passes.summable(rows, options), *frames.rough_frame(seen))
+    return passes.moments(passes.summable(rows, options), *frames.range_standardization(seen))
 
 
 @_stage
@@ -158,14 +158,16 @@ def _decision(function):
     """What a function makes of a few numbers, as a program: much sooner compiled as one."""
 
     def run(*arguments, options):
-        return xla.as_one(partial(function, options=options))(*arguments)
+        return xla.single_call(partial(function, options=options))(*arguments)
 
     return _compiled(run, static_argnames="options")
 
 
 @_decision
 def _plan(seen, moments, prior, options):
-    targets, setting = solution.plan(seen, frames.rough_frame(seen), moments, prior, options)
+    targets, setting = solution.plan(
+        seen, frames.range_standardization(seen), moments, prior, options
+    )
     return targets, setting, newton.start(setting.A, setting.B)
 
 
@@ -183,5 +185,5 @@ def _report(state, nll, prior, setting, seen, moments, options):
     state = newton.last_step(state, options)
     nll += search.penalty(prior, setting, (state.A, state.B))
     found = search.ended(state, nll, setting)
-    rough = frames.rough_frame(seen)
+    rough = frames.range_standardization(seen)
     return solution.report(found, setting.frame, seen, rough, moments, options)

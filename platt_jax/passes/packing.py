@@ -10,7 +10,7 @@ from jax import lax
 
 from platt_jax import validation
 from platt_jax.execution import planning
-from platt_jax.execution.planning import Places
+from platt_jax.execution.planning import GatherMap
 from platt_jax.passes.tiles import DEPTH, Tiles
 
 
@@ -72,7 +72,7 @@ def aligned(shape, dtype) -> np.ndarray:
     return memory[skipped : skipped + size].view(dtype).reshape(shape)
 
 
-def gather(scores, labels, weights, places: Places) -> Tiles:
+def gather(scores, labels, weights, places: GatherMap) -> Tiles:
     """Tiles from the flat arrays of a chunk; traceable."""
     block = len(scores) // (places.start.size + 1)  # see Chunk.capacity
     dimensions = lax.GatherDimensionNumbers(
@@ -99,8 +99,8 @@ def gather(scores, labels, weights, places: Places) -> Tiles:
 def slab(scores, labels, weights, size) -> Tiles:
     """Tiles of one problem from the first `size` places of a slab; traceable."""
     there = jnp.arange(len(scores), dtype=jnp.int32) < size
-    shape = (-1, DEPTH * planning.SLAB_LANES, 1)
-    tile_rows = len(scores) // (DEPTH * planning.SLAB_LANES)
+    shape = (-1, DEPTH * planning.BLOCK_LANES, 1)
+    tile_rows = len(scores) // (DEPTH * planning.BLOCK_LANES)
     return Tiles(
         scores=jnp.where(there, _bad_as_infinite(scores), jnp.nan).reshape(shape),
         positive=(labels > 0).reshape(shape),
@@ -122,9 +122,9 @@ def reshape(scores, labels, weights) -> Tiles:
     """
     *batch, rows = scores.shape
     problems = math.prod(batch)
-    side_by_side = problems > 1 and planning.kind_for(rows).group > 1
+    side_by_side = problems > 1 and planning.tile_shape_for(rows).group > 1
     group = problems if side_by_side else 1
-    parts = -(-rows // (DEPTH if side_by_side else planning.TILES[0].rows))
+    parts = -(-rows // (DEPTH if side_by_side else planning.TILE_SHAPES[0].rows))
     lanes = 1 if side_by_side else -(-rows // (DEPTH * parts))
     slices = problems // group
 

@@ -7,17 +7,17 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from platt_jax.passes.vectors import LANES, Strip
-from platt_jax.passes.xla import as_one
+from platt_jax.passes.vectors import LANES, VectorRows
+from platt_jax.passes.xla import single_call
 
 
-def one_by_one(function: Callable, columns, start, size, more, tallest: int):
+def scan_groups(function: Callable, columns, start, size, more, tallest: int):
     """What the function makes of each slice of problems, one after the other, [S, G, ...].
 
     Slices without rows come last, and stay zero.
 
     Args:
-        function: called with a Strip, and with what more there is of its problems. Both this and
+        function: called with a VectorRows, and with what more there is of its problems. Both this and
             its results have shapes that begin as that of the strip's sizes: of one problem not
             [1], for XLA makes a loop over that of every operation.
         columns: scores, labels and weights (or None), flat.
@@ -38,9 +38,9 @@ def one_by_one(function: Callable, columns, start, size, more, tallest: int):
             laid = columns = _lay(columns, laid, start, size)
             start = jnp.int32(0)
         scores, labels, weights = columns
-        return laid, function(Strip(scores, labels, weights, start, size), more)
+        return laid, function(VectorRows(scores, labels, weights, start, size), more)
 
-    @as_one
+    @single_call
     def each(*arguments):
         columns, _, size, _ = arguments
 

@@ -21,7 +21,7 @@ from jax import lax
 
 from platt_jax.model import objective
 from platt_jax.model.objective import Derivatives, Targets
-from platt_jax.model.statistics import Moments, Summary, moment_terms, range_ends, summary
+from platt_jax.model.statistics import Moments, ScoreRanges, moment_terms, range_ends, summary
 from platt_jax.options import Options
 from platt_jax.passes.reductions import least, sum_together, sum_with_logs
 
@@ -167,7 +167,7 @@ def moments(tiles: Tiles, center, scale) -> tuple[Moments, Moments]:
     return Moments(*of_pos), Moments(*of_neg)
 
 
-def look(tiles: Tiles, options: Options) -> Summary:
+def look(tiles: Tiles, options: Options) -> ScoreRanges:
     """What there is to know before the scores can be summed up."""
     return summarise(lax.stop_gradient(_drop_absent(tiles, options)))
 
@@ -189,7 +189,7 @@ def _drop_absent(tiles, options):
     return tiles if tiles.weights is None else drop(tiles, bad & (tiles.weights == 0))
 
 
-def summarise(tiles: Tiles) -> Summary:
+def summarise(tiles: Tiles) -> ScoreRanges:
     """The ranges of the scores by class, and which problems hold a row that is not finite."""
     tiles = _in_lanes(tiles)
     inf = jnp.asarray(jnp.inf, tiles.scores.dtype)

@@ -16,11 +16,11 @@ from jax import lax
 
 from platt_jax.model import objective
 from platt_jax.model.objective import Derivatives, Targets
-from platt_jax.model.standardization import Frame
-from platt_jax.model.statistics import Moments, Summary, moment_terms, range_ends, summary
+from platt_jax.model.standardization import Standardization
+from platt_jax.model.statistics import Moments, ScoreRanges, moment_terms, range_ends, summary
 from platt_jax.options import Options
 from platt_jax.passes.elementary import exp_quotient, log1p, log1p_quotient
-from platt_jax.passes.xla import apart
+from platt_jax.passes.xla import noinline
 
 # Rows of a vector. With fewer the loops are too short; of ten times as many XLA would share an
 # operation among threads, which it cannot do within a function.
@@ -32,7 +32,7 @@ _TOGETHER = 64
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class Strip:
+class VectorRows:
     """The rows of one problem, or of 128 side by side, a lane each. The vector i lies at 128 i."""
 
     scores: jax.Array  # [C]
@@ -40,7 +40,7 @@ class Strip:
     weights: jax.Array | None  # [C]
     start: jax.Array  # [] int32: where the first vector lies
     size: jax.Array  # [] or [128] int32: how many rows each problem has
-    frame: Frame | None = None  # to read the scores in
+    frame: Standardization | None = None  # to read the scores in
     # Whether all rows are taken to be finite; if one is not, what is made of them is not either.
     finite: bool = field(default=False, metadata={"static": True})
 
@@ -80,7 +80,7 @@ _LEAST = Reduction(jnp.inf, lambda a, b: jnp.where(a < b, a, b))
 _LOSS = Reduction(0.0, _SUM.combine, _merge_odds, _close_odds)
 
 
-def look(strip: Strip, options: Options) -> Summary:
+def look(strip: VectorRows, options: Options) -> ScoreRanges:
     """What there is to know before the scores can be summed up."""
 
     def terms(row):
@@ -93,12 +93,12 @@ def look(strip: Strip, options: Options) -> Summary:
     return summary(*_fold(strip, terms, number, reduction=_LEAST))
 
 
-def summable(strip: Strip, options: Options) -> Strip:
+def summable(strip: VectorRows, options: Options) -> VectorRows:
     """The strip after the look: nobody asks again whether rows are finite, unless to omit some."""
     return replace(strip, finite=options.non_finite != "omit")
 
 
-def moments(strip: Strip, center, scale) -> tuple[Moments, Moments]:
+def moments(strip: VectorRows, center, scale) -> tuple[Moments, Moments]:
     """The moments of the scores with label 1, and of those with label 0."""
 
     def terms(row):
@@ -118,12 +118,12 @@ def _classes(row):
     return row.present & row.positive, row.present & ~row.positive
 
 
-def standardise(strip: Strip, center, scale) -> Strip:
+def standardise(strip: VectorRows, center, scale) -> VectorRows:
     """The strip with scores (f - center) * scale, reckoned when they are read."""
-    return replace(strip, frame=Frame(center, scale))
+    return replace(strip, frame=Standardization(center, scale))
 
 
-def evaluate(strip: Strip, point, targets: Targets, derivatives: str) -> Derivatives:
+def evaluate(strip: VectorRows, point, targets: Targets, derivatives: str) -> Derivatives:
     """The pass: gradient and Hessian of every problem at its point (A, B)."""
 
     def terms(row, A, B, *of_classes):
@@ -131,20 +131,22 @@ def evaluate(strip: Strip, point, targets: Targets, derivatives: str) -> Derivat
         if derivatives == "autodiff":
             return objective.autodiff_derivatives(*arguments)
         *unweighted, weight = arguments
-        tail = apart(_tail)(*unweighted)
-        slope = apart(objective.slope)(*arguments, tail)
-        curvature = apart(objective.curvature)(weight, tail)
+        tail = noinline(_tail)(*unweighted)
+        slope = noinline(objective.slope)(*arguments, tail)
+        curvature = noinline(objective.curvature)(weight, tail)
         return objective.derivatives(row.scores, slope, curvature)
 
     return Derivatives(*_fold(strip, terms, 5, (*point, *targets)))
 
 
-def evaluate_wanted(strip: Strip, wanted, point, targets: Targets, derivatives: str) -> Derivatives:
+def evaluate_wanted(
+    strip: VectorRows, wanted, point, targets: Targets, derivatives: str
+) -> Derivatives:
     """The same: of a strip some problem is wanted as long as it is asked for."""
     return evaluate(strip, point, targets, derivatives)
 
 
-def nll(strip: Strip, point, targets: Targets):
+def nll(strip: VectorRows, point, targets: Targets):
     """The loss of every problem at its point (A, B), in nats."""
 
     def weighted(row, A, B, *of_classes):
@@ -162,7 +164,7 @@ def nll(strip: Strip, point, targets: Targets):
     return _fold(strip, parts, 2, (*point, *targets), _LOSS)[0]
 
 
-def nll_change(strip: Strip, before, after, targets: Targets):
+def nll_change(strip: VectorRows, before, after, targets: Targets):
     """The loss at the point after minus that at the point before, row by row."""
 
     def terms(row, A, B, old_A, old_B, *of_classes):
@@ -224,7 +226,7 @@ def _across(found, combine):
     x = jnp.stack(found)
     while x.shape[1] > 8:
         half = x.shape[1] // 2
-        x = apart(lambda x, half=half: combine(x[:, :half], x[:, half:]))(x)
+        x = noinline(lambda x, half=half: combine(x[:, :half], x[:, half:]))(x)
     while x.shape[1] > 1:
         half = x.shape[1] // 2
         x = combine(x[:, :half], x[:, half:])
@@ -249,7 +251,7 @@ def _read(strip, i) -> Row:
     if weight is None:
         return Row(_in_frame(f, present, strip.frame), label > 0, None, there, present)
     # Apart, for every loop over the vector would begin by doing this.
-    f, weight = apart(_or_zero)(f, weight, present, strip.frame)
+    f, weight = noinline(_or_zero)(f, weight, present, strip.frame)
     return Row(f, label > 0, weight, there, weight > 0)
 
 

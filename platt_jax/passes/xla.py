@@ -15,7 +15,7 @@ from jax.experimental.xla_metadata import set_xla_metadata
 _TRIED = (0, 8), (0, 13)
 
 
-def at_hand() -> bool:
+def fused_cpu_supported() -> bool:
     """Whether the default device is a CPU, and jaxlib one of those on which this was tried."""
     return _platform() == "cpu" and is_tried(jaxlib.__version__)
 
@@ -42,7 +42,7 @@ def _platform() -> str:
     return device if isinstance(device, str) else device.platform
 
 
-def as_one(function: Callable) -> Callable:
+def single_call(function: Callable) -> Callable:
     """The function, compiled as one for a CPU, which one core runs.
 
     By the attributes with which XLA marks small loops. Where they mean nothing, the function is
@@ -51,7 +51,7 @@ def as_one(function: Callable) -> Callable:
     return _marked(function, xla_cpu_small_call="true", inlineable="false")
 
 
-def apart(function: Callable) -> Callable:
+def noinline(function: Callable) -> Callable:
     """The function, in loops of its own: what it returns is computed once for all its uses."""
     return _marked(function, inlineable="false")
 

@@ -13,12 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from platt_jax import ids, validation
-from platt_jax.ids.factorize import ascending, locate, locator
+from platt_jax.ids.factorize import ascending, get_indexer, indexer
 from platt_jax.model.objective import Array
 from platt_jax.results import tables
 from platt_jax.results.tables import Table
 from platt_jax.status import Status
-from platt_jax.threads import in_order, pieces
+from platt_jax.threads import ordered_map, row_slices
 
 # Rows of a prediction that are worked on together: few enough to stay in the cache.
 _PREDICTED_AT_ONCE = 1 << 15
@@ -148,7 +148,7 @@ class _ById(_Inspectable):
             ValueError: it cannot be an id here.
         """
         _, kind, names = self._inspected()
-        (found,) = locate(names, ids.read([id_], kind), kind)
+        (found,) = get_indexer(names, ids.read([id_], kind), kind)
         return int(found)
 
     def __getitem__(self, id_) -> "Fit":
@@ -283,7 +283,7 @@ class SegmentCalibrator(ComparedByValue, _ById):
                 "scores and segments: expected two flat arrays of one length, "
                 f"got shapes {scores.shape} and ({rows},)"
             )
-        find = locator(self.keys, segments, "segments")
+        find = indexer(self.keys, segments, "segments")
         A = np.append(self.fit.A, self.fallback.A.astype(self.fit.A.dtype))
         B = np.append(self.fit.B, self.fallback.B.astype(self.fit.B.dtype))
         out = np.empty(len(scores), np.result_type(scores, A))
@@ -294,7 +294,7 @@ class SegmentCalibrator(ComparedByValue, _ById):
                 which = find(rows)  # -1, the last, is the fallback
                 out[rows] = expit(-(A[which] * scores[rows] + B[which]))
 
-        list(in_order(predict, pieces(len(scores))))
+        list(ordered_map(predict, row_slices(len(scores))))
         return out
 
     def _inspected(self):
@@ -350,7 +350,7 @@ class OneVsRestCalibrator(ComparedByValue, _ById):
 
     def _place(self, id_):
         keys, place = ascending(self.classes)
-        (found,) = locate(keys, ids.read([id_], "class"), "class")
+        (found,) = get_indexer(keys, ids.read([id_], "class"), "class")
         return -1 if found < 0 else int(np.flatnonzero(place == found)[0])
 
     def _inspected(self):

@@ -22,7 +22,7 @@ _RUNNING = -1
 MOST_NOISE = {"float32": 1e-2, "float64": 1e-6}
 
 
-class Facts(NamedTuple):
+class ProblemConstants(NamedTuple):
     """What the algorithm must know of a problem besides the derivatives."""
 
     low: jax.Array  # the smallest score
@@ -40,7 +40,9 @@ class State(NamedTuple):
     step_B: jax.Array
     length: jax.Array  # the part of the direction to try next; 0 where (A, B) is still unseen
     decrement: jax.Array  # the Newton decrement at (A, B): the square root of g' H^-1 g
-    at_rest: jax.Array  # a Status if there is nothing to gain from (A, B) but rounding, or running
+    stalled_status: (
+        jax.Array
+    )  # a Status if there is nothing to gain from (A, B) but rounding, or running
     pinned: jax.Array  # A is held at 0 (monotone=True)
     status: jax.Array  # a Status, or running
     iterations: jax.Array  # accepted Newton steps
@@ -59,7 +61,7 @@ def start(A, B) -> State:
         step_B=zero,
         length=zero,
         decrement=zero,
-        at_rest=count + _RUNNING,
+        stalled_status=count + _RUNNING,
         pinned=count > 0,
         status=count + _RUNNING,
         iterations=count,
@@ -102,7 +104,7 @@ def last_step(state: State, options: Options) -> State:
     return jax.tree.map(partial(jnp.where, met), there, state)
 
 
-def step(state: State, at: Derivatives, change, facts: Facts, options: Options) -> State:
+def step(state: State, at: Derivatives, change, facts: ProblemConstants, options: Options) -> State:
     """One decision of Algorithm 1.
 
     Args:
@@ -138,14 +140,14 @@ def _accept(state, at, facts, options):
     decrement = jnp.sqrt(jnp.maximum(-direction.along(at, step), 0))
     iterations = state.iterations + jnp.where(state.length == 0, 0, 1)
     status = jnp.where(iterations >= options.max_iter, int(Status.MAX_ITERATIONS), _RUNNING)
-    at_rest = jnp.full_like(status, _RUNNING)
+    stalled_status = jnp.full_like(status, _RUNNING)
     if options.stopping == "gradient":
         done = (jnp.abs(at.g_A) < options.tol) & (jnp.abs(at.g_B) < options.tol)
         status = jnp.where(done, int(Status.CONVERGED), status)
     else:
         noise, verdict = _rounding(at, factors, decrement, facts, options)
         settled = _settled(A, step, facts)
-        at_rest = jnp.where(noise & settled, verdict, _RUNNING)
+        stalled_status = jnp.where(noise & settled, verdict, _RUNNING)
         stalled = noise & (decrement > state.decrement / 2) & (state.length == 1)
         done = (decrement <= options.tol) | (stalled & settled)
         status = jnp.where(done, verdict, status)
@@ -160,7 +162,7 @@ def _accept(state, at, facts, options):
         step_B=step[1],
         length=jnp.ones_like(state.length),
         decrement=decrement,
-        at_rest=at_rest,
+        stalled_status=stalled_status,
         status=status,
         iterations=iterations,
     )
@@ -171,7 +173,8 @@ def _reject(state, options):
     length = state.length / 2
     failed = jnp.where(length < options.min_step, int(Status.LINE_SEARCH_FAILED), _RUNNING)
     return state._replace(
-        length=length, status=jnp.where(state.at_rest == _RUNNING, failed, state.at_rest)
+        length=length,
+        status=jnp.where(state.stalled_status == _RUNNING, failed, state.stalled_status),
     )
 
 
@@ -185,7 +188,7 @@ def _pin(state):
     pinned = state._replace(
         A=zero,
         length=zero,
-        at_rest=jnp.full_like(state.status, _RUNNING),
+        stalled_status=jnp.full_like(state.status, _RUNNING),
         pinned=jnp.ones_like(state.pinned),
         status=jnp.full_like(state.status, _RUNNING),
     )

@@ -15,16 +15,16 @@ from jax import lax
 from platt_jax.model import objective
 from platt_jax.model import standardization as frames
 from platt_jax.model.objective import Derivatives, GaussianPrior, Targets
-from platt_jax.model.standardization import Frame
+from platt_jax.model.standardization import Standardization
 from platt_jax.options import Options
 from platt_jax.passes import tiles, vectors
 from platt_jax.passes.tiles import Tiles
-from platt_jax.passes.vectors import Strip
+from platt_jax.passes.vectors import VectorRows
 from platt_jax.solver import direction, newton
-from platt_jax.solver.newton import Facts, State
+from platt_jax.solver.newton import ProblemConstants, State
 from platt_jax.status import Status
 
-Rows = Tiles | Strip
+Rows = Tiles | VectorRows
 
 
 class Inputs(NamedTuple):
@@ -44,11 +44,11 @@ class Layout(NamedTuple):
     heights: jax.Array
 
 
-class Setting(NamedTuple):
+class Problem(NamedTuple):
     """What else the loop knows of each problem; arrays of one shape."""
 
-    frame: Frame
-    facts: Facts
+    frame: Standardization
+    facts: ProblemConstants
     unbounded: jax.Array  # whether the loss falls forever along a ray
     A: jax.Array  # where to start
     B: jax.Array
@@ -75,7 +75,7 @@ def solution_for(
     rows: Rows,
     targets: Targets,
     prior: GaussianPrior | None,
-    setting: Setting,
+    setting: Problem,
     options: Options,
 ) -> Solution:
     """The optimum of every problem; of tiles it has derivatives."""
@@ -91,7 +91,7 @@ def _found(rows, targets, prior, setting, options) -> Solution:
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _root(options: Options, inputs: Inputs, layout: Layout, setting: Setting) -> Solution:
+def _root(options: Options, inputs: Inputs, layout: Layout, setting: Problem) -> Solution:
     """The optimum of every problem, as a function of the inputs."""
     return _found(_rows(inputs, layout), inputs.targets, inputs.prior, setting, options)
 
@@ -135,7 +135,7 @@ def _root_jvp(options, primals, tangents):
     return solution, Solution(A_dot, B_dot, loss_dot, at_dot, *no_tangents)
 
 
-def ended(state: State, loss, setting: Setting) -> Solution:
+def ended(state: State, loss, setting: Problem) -> Solution:
     """The solution that this state is."""
     # Where there is no optimum, the search has only come to where the loss is all but flat.
     nowhere = setting.unbounded & ~state.pinned & (state.status != Status.NON_FINITE)
@@ -145,7 +145,7 @@ def ended(state: State, loss, setting: Setting) -> Solution:
     return Solution(state.A, state.B, loss, state.at, status, state.iterations, state.passes)
 
 
-def _slope_lost(state: State, frame: Frame):
+def _slope_lost(state: State, frame: Standardization):
     """Whether the slope for the scores as they came is out of range, and that matters.
 
     Numbers below the smallest normal one are 0 to XLA; a scale that is 0 makes all scores equal.
@@ -197,24 +197,24 @@ def _loss(rows, targets, prior, setting, point):
     return loss + penalty(prior, setting, point)
 
 
-def add_prior(at: Derivatives, prior: GaussianPrior | None, setting: Setting, point):
+def add_prior(at: Derivatives, prior: GaussianPrior | None, setting: Problem, point):
     """Sums over the rows, and the prior's share."""
     if prior is None:
         return at
     # Where the scores lie far from 0, only the original coordinates hold the prior unrounded.
-    back = frames.parameters_back(setting.frame, *point)
+    back = frames.to_original(setting.frame, *point)
     share = objective.prior_derivatives(prior, *back)
-    return jax.tree.map(jnp.add, at, frames.derivatives_into(setting.frame, share))
+    return jax.tree.map(jnp.add, at, frames.derivatives_to_standardized(setting.frame, share))
 
 
-def penalty(prior: GaussianPrior | None, setting: Setting, point):
+def penalty(prior: GaussianPrior | None, setting: Problem, point):
     """What the prior adds to the loss at a point."""
     if prior is None:
         return jnp.zeros_like(setting.A)
-    return objective.prior_penalty(prior, *frames.parameters_back(setting.frame, *point))
+    return objective.prior_penalty(prior, *frames.to_original(setting.frame, *point))
 
 
-def penalty_change(prior: GaussianPrior | None, setting: Setting, before, after):
+def penalty_change(prior: GaussianPrior | None, setting: Problem, before, after):
     """What it adds there minus what it added before."""
     return penalty(prior, setting, after) - penalty(prior, setting, before)
 

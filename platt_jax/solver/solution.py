@@ -14,13 +14,13 @@ from platt_jax import validation
 from platt_jax.model import objective
 from platt_jax.model import standardization as frames
 from platt_jax.model.objective import GaussianPrior, Targets
-from platt_jax.model.standardization import Frame
-from platt_jax.model.statistics import Moments, Summary
+from platt_jax.model.standardization import Standardization
+from platt_jax.model.statistics import Moments, ScoreRanges
 from platt_jax.options import Options
 from platt_jax.passes import packing
 from platt_jax.results.calibrators import Fit
-from platt_jax.solver.newton import Facts
-from platt_jax.solver.search import Rows, Setting, passes_over, pinned, solution_for
+from platt_jax.solver.newton import ProblemConstants
+from platt_jax.solver.search import Problem, Rows, passes_over, pinned, solution_for
 from platt_jax.status import Flag, Status
 
 # Among so many normal scores one has so much of the variance in 2 of a million problems, among more
@@ -106,7 +106,7 @@ def solve_rows(rows: Rows, prior: GaussianPrior | None, options: Options) -> Fit
     """Fit the problems that these rows are of; every field of the result leads with their shape."""
     passes = passes_over(rows)
     seen = passes.look(rows, options)
-    rough = frames.rough_frame(seen)
+    rough = frames.range_standardization(seen)
     rows = passes.summable(rows, options)
     moments = passes.moments(rows, *rough)
     targets, setting = plan(seen, rough, moments, prior, options)
@@ -116,12 +116,12 @@ def solve_rows(rows: Rows, prior: GaussianPrior | None, options: Options) -> Fit
 
 
 def plan(
-    seen: Summary,
-    rough: Frame,
+    seen: ScoreRanges,
+    rough: Standardization,
     moments: tuple[Moments, Moments],
     prior: GaussianPrior | None,
     options: Options,
-) -> tuple[Targets, Setting]:
+) -> tuple[Targets, Problem]:
     """The targets, and whatever else the search needs besides the rows.
 
     Args:
@@ -138,9 +138,9 @@ def plan(
         targets = objective.plain_targets(n_pos, n_neg)
     frame, A, B = _frame_and_start(seen, rough, *jax.lax.stop_gradient((moments, targets)), options)
     low, high = ((end - frame.center) * frame.scale for end in frames.score_range(seen))
-    setting = Setting(
+    setting = Problem(
         frame=frame,
-        facts=jax.lax.stop_gradient(Facts(low, high, n_pos + n_neg)),
+        facts=jax.lax.stop_gradient(ProblemConstants(low, high, n_pos + n_neg)),
         unbounded=_unbounded(seen, n_pos, n_neg, prior, options),
         A=A,
         B=B,
@@ -157,7 +157,7 @@ def _unbounded(seen, n_pos, n_neg, prior, options):
 
 def _frame_and_start(seen, rough, moments, targets, options):
     """The coordinates to solve in, and the (A, B) to start from in them."""
-    frame, shape = frames.standardising(rough, *frames.by_target(moments, targets))
+    frame, shape = frames.moment_standardization(rough, *frames.by_target(moments, targets))
     n_pos, n_neg = (one_class.total for one_class in moments)
     if options.start == "gaussian":
         A, B = frames.gaussian_start(shape, n_pos, n_neg, targets)
@@ -167,8 +167,8 @@ def _frame_and_start(seen, rough, moments, targets, options):
         return frame, A, B
     # Constant scores are centred all the same: it holds the undetermined A at 0.
     low, high = frames.score_range(seen)
-    identity = Frame(jnp.where(low == high, frame.center, 0), jnp.ones_like(A))
-    A, B = frames.parameters_back(frame, A, B)
+    identity = Standardization(jnp.where(low == high, frame.center, 0), jnp.ones_like(A))
+    A, B = frames.to_original(frame, A, B)
     return identity, A, B + A * identity.center
 
 
@@ -183,8 +183,8 @@ def report(solution, frame, seen, rough, moments, options) -> Fit:
     def answer(x):
         return jnp.where(failed.reshape(failed.shape + (1,) * (x.ndim - failed.ndim)), jnp.nan, x)
 
-    A, B = frames.parameters_back(frame, solution.A, solution.B)
-    gradient, hessian = frames.derivatives_back(frame, at)
+    A, B = frames.to_original(frame, solution.A, solution.B)
+    gradient, hessian = frames.derivatives_to_original(frame, at)
     return Fit(
         A=answer(A),
         B=answer(B),
@@ -195,7 +195,7 @@ def report(solution, frame, seen, rough, moments, options) -> Fit:
         nll=answer(solution.loss),
         gradient=answer(gradient),
         hessian=answer(hessian),
-        covariance=answer(frames.covariance_back(frame, at, pinned(solution, options))),
+        covariance=answer(frames.covariance_to_original(frame, at, pinned(solution, options))),
         n_pos=n_pos,
         n_neg=n_neg,
     )

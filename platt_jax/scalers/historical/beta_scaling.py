@@ -11,7 +11,7 @@ from scipy.special import betainc, betaincinv, betaln
 from platt_jax.model.objective import Array
 from platt_jax.results.calibrators import expit
 from platt_jax.scalers.base import Fitted, Scaler, along_rows, mean_target, require
-from platt_jax.threads import in_order
+from platt_jax.threads import ordered_map
 
 # The sizes alpha_2 + beta_2 that are tried, before the best of them is refined.
 _LOG_SIZES = np.log(np.geomspace(0.1, 1e4, 26))
@@ -109,7 +109,7 @@ class BetaScaling(Scaler[FittedBetaScaling]):
         require(self, "form", self.form in ("binary", "predicted"), '"binary" or "predicted"')
 
     def _fit_batch(self, rows):
-        curves = list(in_order(self._curves, zip(*rows, strict=True)))
+        curves = list(ordered_map(self._curves, zip(*rows, strict=True)))
         leaves = np.moveaxis(np.array(curves, rows.scores.dtype), -1, 0)
         return FittedBetaScaling(BetaCurve(*leaves), self.form)
 
