@@ -463,7 +463,7 @@ def test_what_is_refused_before_any_work(in_tmp, capsys, monkeypatch, command):
     def read_columns(path, wanted):
         raise AssertionError("work before the refusal")
 
-    monkeypatch.setattr("platt_jax.cli.read_columns", read_columns)
+    monkeypatch.setattr("platt_jax.cli.commands.read_columns", read_columns)
     write(in_tmp / "in.csv", "f,y\n1,0\n2,1\n")
     platt_jax.save("c.npz", platt_jax.Sigmoid(-1.0, 0.0))
     (in_tmp / "dir").mkdir()
@@ -540,6 +540,6 @@ def test_ctrl_c_and_lack_of_memory(in_tmp, capsys, monkeypatch, raised, status, 
     def read_columns(path, wanted):
         raise raised
 
-    monkeypatch.setattr("platt_jax.cli.read_columns", read_columns)
+    monkeypatch.setattr("platt_jax.cli.commands.read_columns", read_columns)
     assert run("fit in.csv --score f --label y --out c.npz") == status
     assert capsys.readouterr().err == said

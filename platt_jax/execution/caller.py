@@ -43,4 +43,4 @@ class Caller:
 
 
 def _is_of_this_package(frame):
-    return frame.f_globals.get("__name__", "").partition(".")[0] == __package__
+    return frame.f_globals.get("__name__", "").partition(".")[0] == __package__.partition(".")[0]
