@@ -1,10 +1,11 @@
 """Platt scaling for classifiers by the thousand: one compiled program fits them all."""
 
 from platt_jax.api import fit, fit_one_vs_rest, fit_segments
-from platt_jax.model.objective import GaussianPrior
+from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
-from platt_jax.results.calibrators import Fit, OneVsRestCalibrator, SegmentCalibrator, Sigmoid
+from platt_jax.results.calibrators import OneVsRestCalibrator, SegmentCalibrator
 from platt_jax.results.files import load, save
+from platt_jax.results.fit import Fit, Sigmoid
 from platt_jax.solver.solution import solve
 from platt_jax.status import Flag, Status
 

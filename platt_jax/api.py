@@ -7,14 +7,16 @@ import numpy as np
 
 from platt_jax import ids, validation
 from platt_jax.execution.caller import Caller
+from platt_jax.execution.classes import classes_and_membership
 from platt_jax.execution.grouping import GroupedRows
 from platt_jax.execution.run import fit_problems
 from platt_jax.ids.factorize import factorize
-from platt_jax.model.objective import GaussianPrior
+from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
 from platt_jax.passes import packing
 from platt_jax.results import tables
-from platt_jax.results.calibrators import Fit, OneVsRestCalibrator, SegmentCalibrator, problem_names
+from platt_jax.results.calibrators import OneVsRestCalibrator, SegmentCalibrator
+from platt_jax.results.fit import Fit, problem_names
 from platt_jax.status import Status
 from platt_jax.threads import run_concurrently
 
@@ -229,7 +231,7 @@ def fit_one_vs_rest(
             )
         weights = np.broadcast_to(weights, columns.shape)
     prior = _flat_prior(prior, columns.shape[:1], scores.dtype)
-    classes, is_class = validation.classes_and_membership(classes, labels, scores.shape)
+    classes, is_class = classes_and_membership(classes, labels, scores.shape)
 
     def take(problems, part, space):
         w = None if weights is None else weights[problems, part].reshape(-1)

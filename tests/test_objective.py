@@ -7,7 +7,8 @@ import pytest
 from reference import targets as reference_targets
 
 from platt_jax.model import objective
-from platt_jax.model.objective import GaussianPrior, Targets
+from platt_jax.model.objective import Targets
+from platt_jax.model.prior import GaussianPrior
 
 MARGINS = [0.0, 1e-300, -1e-30, 1e-8, -0.3, 0.7, -5.0, 20.0, -36.0, 45.0, -80.0, 85.0, -700.0, 1e4]
 

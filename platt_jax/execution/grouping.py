@@ -14,7 +14,7 @@ from jax import lax
 
 from platt_jax.execution import planning
 from platt_jax.ids.factorize import Factorized
-from platt_jax.passes import packing, tiles, xla
+from platt_jax.passes import packing, shapes, xla
 from platt_jax.threads import cores, ordered_map, row_slices, run_programs
 
 # Fewer rows are sorted by NumPy, before the loop could be compiled.
@@ -23,7 +23,7 @@ _LEAST = 1 << 12
 
 
 class GroupedRows:
-    """The rows of every segment end to end; the segments in the order of `layout.largest_first`.
+    """The rows of every segment end to end; the segments in the order of `planning.largest_first`.
 
     Between some of them there is a gap, of rows with NaN for a score.
 
@@ -47,8 +47,8 @@ class GroupedRows:
         first = self._lay_out(segments, sum(counts, start=np.zeros(segments.numbers, np.int64)))
 
         columns = [x for x in columns if x is not None]
-        # Whatever is asked for is there: no chunk and no slab is longer than a slab.
-        room = (self.length + planning.BLOCK,)
+        # Whatever is asked for is there: no chunk and no block is longer than a block.
+        room = (self.length + shapes.BLOCK_ROWS,)
         self._columns = [packing.aligned(room, x.dtype) for x in columns]
 
         def place(stretch_and_next_places):
@@ -70,8 +70,8 @@ class GroupedRows:
         largest_first = planning.largest_first(counts[used])
         sizes = counts[used][largest_first]
         starts, self.length = planning.layout_rows(sizes)
-        # In four bytes, if those have room for the end of any slab.
-        kind = np.promote_types(np.int32, np.min_scalar_type(-self.length - planning.BLOCK))
+        # In four bytes, if those have room for the end of any block.
+        kind = np.promote_types(np.int32, np.min_scalar_type(-self.length - shapes.BLOCK_ROWS))
         self.largest_first, self.sizes, self._starts = (
             x.astype(kind) for x in (largest_first, sizes, starts)
         )
@@ -161,7 +161,7 @@ def _at_least(length):
     return max(_LEAST, 1 << (length - 1).bit_length())
 
 
-@partial(jax.jit, compiler_options=tiles.COMPILER_OPTIONS)
+@partial(jax.jit, compiler_options=xla.COMPILER_OPTIONS)
 def _places_by_loop(numbers, next_places, rows):
     """The same of the first so many rows; those after them may be anything."""
 

@@ -1,6 +1,7 @@
 """Problems through the compiled program, chunk by chunk."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -9,13 +10,15 @@ import numpy as np
 from platt_jax import validation
 from platt_jax.execution import planning
 from platt_jax.execution.caller import Caller
-from platt_jax.execution.planning import GatherMap, RowRanges
-from platt_jax.model.objective import GaussianPrior
+from platt_jax.execution.progress import progress_bar
+from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
-from platt_jax.passes import packing, scan, tiles, xla
-from platt_jax.passes.blocks import blocks_of, fit_oversized
-from platt_jax.results.calibrators import Fit
-from platt_jax.solver.solution import solve_rows
+from platt_jax.passes import packing, scan, shapes, xla
+from platt_jax.passes.blocks import Block, Blocks
+from platt_jax.passes.shapes import GatherMap, RowRanges
+from platt_jax.results.fit import Fit
+from platt_jax.solver import search
+from platt_jax.solver.solution import fit_rows
 from platt_jax.threads import ordered_map, run_programs
 
 # Given a slice of the problems, which rows of each, and a space: these rows end to end in arrays of
@@ -40,7 +43,7 @@ def fit_problems(
     """Fit K problems.
 
     Args:
-        sizes: (K,) numbers of rows, in the order of `layout.largest_first`.
+        sizes: (K,) numbers of rows, in the order of `planning.largest_first`.
         take: gives their rows; called on several threads.
         dtype: of the scores.
         prior: None, or with mean (K, 2) and precision (K, 2, 2).
@@ -68,9 +71,9 @@ def fit_problems(
 
     def fit_all():
         results = _Results(len(sizes), places)
-        most = planning.LARGEST
-        with _progress_bar(len(sizes), progress) as bar:
-            for i in range(int(np.sum(sizes > planning.MAX_CHUNK_PROBLEM))):
+        most = shapes.MAX_CHUNK_ROWS
+        with progress_bar(len(sizes), progress) as bar:
+            for i in range(int(np.sum(sizes > shapes.MAX_PROBLEM_ROWS))):
                 bar.update(results.add(_fit_oversized(i, sizes[i], take, prior, options, loss)))
             while results.count < len(sizes):
                 try:
@@ -125,7 +128,7 @@ def _smaller_chunks(rows, error, caller) -> int:
     smaller = planning.smaller(rows)
     if smaller is None:
         raise MemoryError(_TOO_SMALL) from error
-    if rows == planning.LARGEST:
+    if rows == shapes.MAX_CHUNK_ROWS:
         caller.warn("the device's memory ran out: going on with smaller chunks, which takes longer")
     return smaller
 
@@ -136,11 +139,13 @@ def _is_want_of_memory(error):
 
 def _fit_oversized(i, size, take, prior, options, loss) -> Fit:
     """Fit the problem i, which fits no chunk."""
-    slabs = blocks_of(size, partial(take, slice(i, i + 1)))
     if prior is not None:
         prior = jax.tree.map(lambda leaf: leaf[i], prior)
     try:
-        fitted = fit_oversized(slabs, prior, options, loss)
+        rows = Blocks(
+            list(ordered_map(jax.device_put, blocks_of(size, partial(take, slice(i, i + 1)))))
+        )
+        fitted = fit_blocks(rows, prior, options, loss)
     except jax.errors.JaxRuntimeError as error:
         if _is_want_of_memory(error):
             raise MemoryError(_TOO_SMALL) from error
@@ -148,55 +153,60 @@ def _fit_oversized(i, size, take, prior, options, loss) -> Fit:
     return jax.tree.map(lambda x: np.asarray(x)[None], fitted)
 
 
+def blocks_of(size: int, take: Callable[[slice, packing.Space], tuple]) -> Iterator[Block]:
+    """An oversized problem's rows as blocks.
+
+    Args:
+        size: how many rows the problem has.
+        take: gives scores, labels and weights (or None) of a slice of them, in a space.
+    """
+    length = planning.block_length(size)
+    for first in range(0, size, length):
+        last = min(first + length, size)
+        space = packing.Space(shapes.BLOCK_ROWS)
+        scores, labels, weights = take(slice(first, last), space)
+        yield Block(scores, labels, weights, np.int32(last - first))
+
+
+def fit_blocks(
+    rows: Blocks, prior: GaussianPrior | None, options: Options, loss: bool = True
+) -> Fit:
+    """Fit an oversized problem; nll is NaN if the loss, which takes a pass, is not wanted."""
+    optimum = partial(search.optimum, runner=search.HOST, loss=loss)
+    fitted = fit_rows(rows, prior, options, optimum, search.HOST)
+    return fitted if loss else replace(fitted, nll=np.full_like(fitted.nll, np.nan))
+
+
 def _fit_chunk(chunk, rows, prior, options) -> Fit:
     if prior is not None:
-        slices, group = chunk.grid
+        groups, group = chunk.grid
         prior = GaussianPrior(
             *(
-                packing.lengthen(leaf[chunk.problems], slices * group).reshape(
+                packing.lengthen(leaf[chunk.problems], groups * group).reshape(
                     chunk.grid + leaf.shape[1:]
                 )
                 for leaf in prior
             )
         )
-    fitted = solve_chunk(*rows, chunk.row_map(), prior, options=options)
+    block = chunk.tile_shape.block
+    fitted = solve_chunk(*rows, chunk.row_map(), prior, options=options, block=block)
     problems = chunk.problems.stop - chunk.problems.start
     return jax.tree.map(lambda x: _lead_with_problems(x)[:problems], fitted)
 
 
-@partial(jax.jit, static_argnames="options", compiler_options=tiles.COMPILER_OPTIONS)
+@partial(jax.jit, static_argnames=("options", "block"), compiler_options=xla.COMPILER_OPTIONS)
 def solve_chunk(
-    scores, labels, weights, where: GatherMap | RowRanges, prior, options: Options
+    scores, labels, weights, where: GatherMap | RowRanges, prior, options: Options, block: int
 ) -> Fit:
     """Fit the problems of a chunk; every field of the result leads with [S, G]."""
     if isinstance(where, GatherMap):
-        return solve_rows(packing.gather(scores, labels, weights, where), prior, options)
-    fit = partial(solve_rows, options=options)
+        tiles = packing.gather_tiles(scores, labels, weights, where, block)
+        return fit_rows(tiles, prior, options)
+    fit = partial(fit_rows, options=options)
     columns = scores, labels, weights
-    return scan.scan_groups(fit, columns, *where, prior, planning.MAX_SIDE_BY_SIDE)
+    return scan.scan_groups(fit, columns, where.start, where.size, prior, shapes.MAX_SIDE_BY_SIDE)
 
 
 def _lead_with_problems(x):
     x = np.asarray(x)
     return x.reshape((-1, *x.shape[2:]))
-
-
-class _NoBar:
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exc_info):
-        return None
-
-    def update(self, n):
-        pass
-
-
-def _progress_bar(total, wanted):
-    if not wanted:
-        return _NoBar()
-    try:
-        from tqdm.auto import tqdm
-    except ImportError:
-        raise ImportError("progress=True needs tqdm: pip install 'platt-jax[progress]'") from None
-    return tqdm(total=total, unit="fit")

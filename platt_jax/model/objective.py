@@ -41,6 +41,15 @@ class Derivatives(NamedTuple):
     h_BB: jax.Array
 
 
+class Row(NamedTuple):
+    """A row of data, or an array of them."""
+
+    f: jax.Array  # score
+    y: jax.Array  # whether it is of the positive class
+    present: jax.Array | bool = True  # padding is not: its terms are 0, whatever its score
+    weight: jax.Array | int = 1
+
+
 class Arithmetic(NamedTuple):
     """How a kind of rows computes exponentials."""
 
@@ -71,57 +80,52 @@ def plain_targets(n_pos, n_neg) -> Targets:
     return Targets(one, zero, zero, one)
 
 
-def loss(A, B, f, y, targets: Targets, present=True, arithmetic=XLA):
-    """The loss of a row, -t log p - (1-t) log(1-p) (Lin et al. 2007, equations 5 and 6).
+def loss(point, row: Row, targets: Targets, arithmetic=XLA):
+    """The loss of a row of weight 1, -t log p - (1-t) log(1-p) (Lin et al. 2007, equations 5, 6).
 
-    Here and below y is true for the positive class, and what is not present is padding: its terms
-    are 0, whatever its score. Returned as (linear, odds), with loss = linear + log(1 + odds): the
-    logarithm of a product of many factors 1 + odds costs what that of one of them costs.
+    Returned as (linear, odds), with loss = linear + log(1 + odds): the logarithm of a product of
+    many factors 1 + odds costs what that of one of them costs.
     """
-    distance, target, _ = _less_likely(A, B, f, y, targets, present)
+    distance, target, _ = _less_likely(point, row, targets)
     e, one = arithmetic.exp_quotient(distance)
     return target * distance, e / one
 
 
-def analytic_derivatives(
-    A, B, f, y, targets: Targets, present=True, weight=1, arithmetic=XLA
-) -> Derivatives:
+def analytic_derivatives(point, row: Row, targets: Targets, arithmetic=XLA) -> Derivatives:
     """Gradient and Hessian of the weighted `loss` by (A, B) (Lin et al. 2007, section 2.2)."""
 
-    def tail(A, B, f, y, targets, present):
+    def tail(point, row, targets):
         """The probability of the class that is less likely."""
-        distance, _, _ = _less_likely(A, B, f, y, targets, present)
+        distance, _, _ = _less_likely(point, row, targets)
         e, one = arithmetic.exp_quotient(distance)
-        return jnp.where(present, e / (e + one), 0)
+        return jnp.where(row.present, e / (e + one), 0)
 
-    def slope(A, B, f, y, targets, present, weight, tail):
+    def slope(point, row, targets, tail):
         """The derivative by z, w (t - p)."""
-        _, target, negative_side = _less_likely(A, B, f, y, targets, present)
-        return weight * jnp.where(negative_side, tail - target, target - tail)
+        _, target, negative_side = _less_likely(point, row, targets)
+        return row.weight * jnp.where(negative_side, tail - target, target - tail)
 
     def curvature(weight, tail):
         """The second derivative by z, w p (1 - p); nothing cancels, for tail <= 1/2."""
         return weight * (tail * (1 - tail))
 
-    row, separately = (A, B, f, y, targets, present), arithmetic.separately
-    p = separately(tail)(*row)
-    by_z = separately(slope)(*row, weight, p)
-    by_zz = separately(curvature)(weight, p)
+    p = arithmetic.separately(tail)(point, row, targets)
+    by_z = arithmetic.separately(slope)(point, row, targets, p)
+    by_zz = arithmetic.separately(curvature)(row.weight, p)
+    f = row.f
     return Derivatives(f * by_z, by_z, f * (f * by_zz), f * by_zz, by_zz)
 
 
-def autodiff_derivatives(
-    A, B, f, y, targets: Targets, present=True, weight=1, arithmetic=XLA
-) -> Derivatives:
+def autodiff_derivatives(point, row: Row, targets: Targets, arithmetic=XLA) -> Derivatives:
     """The same five terms, taken by JAX from `loss`, whatever the arithmetic."""
 
     def total(A, B):
-        linear, odds = loss(A, B, f, y, targets, present)
-        return jnp.sum(weight * (linear + jnp.log1p(odds)))
+        linear, odds = loss((A, B), row, targets)
+        return jnp.sum(row.weight * (linear + jnp.log1p(odds)))
 
     row_gradient = jax.grad(total, argnums=(0, 1))
-    A, B = jnp.broadcast_to(A, f.shape), jnp.broadcast_to(B, f.shape)
-    one, zero = jnp.ones_like(f), jnp.zeros_like(f)
+    A, B = (jnp.broadcast_to(x, row.f.shape) for x in point)
+    one, zero = jnp.ones_like(row.f), jnp.zeros_like(row.f)
     (g_A, g_B), (h_AA, h_AB) = jax.jvp(row_gradient, (A, B), (one, zero))
     _, (_, h_BB) = jax.jvp(row_gradient, (A, B), (zero, one))
     return Derivatives(g_A, g_B, h_AA, h_AB, h_BB)
@@ -134,13 +138,14 @@ DERIVATIVES: dict[str, Callable[..., Derivatives]] = {
 }
 
 
-def _less_likely(A, B, f, y, targets: Targets, present):
+def _less_likely(point, row: Row, targets: Targets):
     """|z|, the target of the class that is less likely at z, and whether z < 0."""
-    z = jnp.where(present, A * f + B, _PAD_MARGIN)
+    A, B = point
+    z = jnp.where(row.present, A * row.f + B, _PAD_MARGIN)
     negative_side = z < 0
     # Not jnp.abs: its derivative at 0 is 0, this one's is that of the branch taken.
     distance = jnp.where(negative_side, -z, z)
-    t = jnp.where(y, targets.positive, targets.negative)
-    complement = jnp.where(y, targets.positive_complement, targets.negative_complement)
-    target = jnp.where(present, jnp.where(negative_side, complement, t), 0)
+    t = jnp.where(row.y, targets.positive, targets.negative)
+    complement = jnp.where(row.y, targets.positive_complement, targets.negative_complement)
+    target = jnp.where(row.present, jnp.where(negative_side, complement, t), 0)
     return distance, target, negative_side

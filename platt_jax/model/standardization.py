@@ -1,7 +1,7 @@
 """A problem's own coordinates: scores centred and scaled before the fit, answers mapped back.
 
 It makes the fit affine invariant: scores times 1e-8, or shifted by 1e6, give the same
-probabilities. The optimum does not depend on the frame, so no derivative flows through it.
+probabilities. The optimum does not depend on them, so no derivative flows through it.
 """
 
 from typing import NamedTuple
@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from platt_jax.model.objective import Derivatives, Targets
-from platt_jax.model.statistics import Moments, ScoreRanges
+from platt_jax.model.objective import Derivatives
+from platt_jax.model.statistics import ScoreRanges
 
 
 class Standardization(NamedTuple):
@@ -24,23 +24,23 @@ class Standardization(NamedTuple):
     scale: jax.Array
 
 
-def range_standardization(seen: ScoreRanges) -> Standardization:
-    """The frame in which the scores have the range [-1, 1] or less."""
-    low, high = score_range(seen)
+def range_standardization(ranges: ScoreRanges) -> Standardization:
+    """The coordinates in which the scores have the range [-1, 1] or less."""
+    low, high = ranges.overall()
     # Halved before they are combined: the range of finite scores may overflow.
     middle, half = low / 2 + high / 2, high / 2 - low / 2
-    return Standardization(middle, _power_of_two_over(half))
+    return Standardization(middle, power_of_two_over(half))
 
 
-def to_original(frame: Standardization, A, B):
+def to_original(standardization: Standardization, A, B):
     """(A, B) for the scores as they came."""
-    A = A * frame.scale
-    return A, B - A * frame.center
+    A = A * standardization.scale
+    return A, B - A * standardization.center
 
 
-def derivatives_to_standardized(frame: Standardization, at: Derivatives) -> Derivatives:
+def derivatives_to_standardized(standardization: Standardization, at: Derivatives) -> Derivatives:
     """Derivatives by (A, B) as those by (A', B')."""
-    center, scale = frame.center, frame.scale
+    center, scale = standardization.center, standardization.scale
     h_AB = at.h_AB - center * at.h_BB
     return Derivatives(
         g_A=scale * (at.g_A - center * at.g_B),
@@ -51,20 +51,20 @@ def derivatives_to_standardized(frame: Standardization, at: Derivatives) -> Deri
     )
 
 
-def derivatives_to_original(frame: Standardization, at: Derivatives):
+def derivatives_to_original(standardization: Standardization, at: Derivatives):
     """Gradient (..., 2) and Hessian (..., 2, 2) by (A, B): f = g / scale + center in each sum."""
-    center, unit = frame.center, 1 / frame.scale
+    center, unit = standardization.center, 1 / standardization.scale
     gradient = jnp.stack([at.g_A * unit + center * at.g_B, at.g_B], -1)
     h_AB = at.h_AB * unit + center * at.h_BB
     h_AA = (at.h_AA * unit + 2 * center * at.h_AB) * unit + center * center * at.h_BB
     return gradient, _matrix(h_AA, h_AB, h_AB, at.h_BB)
 
 
-def covariance_to_original(frame: Standardization, at: Derivatives, pinned):
-    """The inverse Hessian (..., 2, 2) of (A, B), inverted in the frame, where that is accurate.
+def covariance_to_original(standardization: Standardization, at: Derivatives, pinned):
+    """The inverse Hessian (..., 2, 2) of (A, B), inverted in standardized coordinates.
 
-    NaN where the scores are constant, which leaves A undetermined. A slope pinned to 0 has no
-    variance.
+    There that is accurate. NaN where the scores are constant, which leaves A undetermined. A slope
+    pinned to 0 has no variance.
     """
     some = at.h_BB > 0
     h_BB = jnp.where(some, at.h_BB, 1)
@@ -72,15 +72,15 @@ def covariance_to_original(frame: Standardization, at: Derivatives, pinned):
     pivot = at.h_AA - ratio * at.h_AB
     # NaN comes last: no derivative may pass through a division by 0, or through NaN.
     var_A = jnp.where(pinned, 0, 1 / jnp.where(pivot > 0, pivot, 1))
-    ratio = ratio + frame.center * frame.scale
-    cross = -frame.scale * (ratio * var_A)
+    ratio = ratio + standardization.center * standardization.scale
+    cross = -standardization.scale * (ratio * var_A)
     var_B = 1 / h_BB + ratio * ratio * var_A
-    covariance = _matrix(frame.scale * var_A * frame.scale, cross, cross, var_B)
+    covariance = _matrix(standardization.scale * var_A * standardization.scale, cross, cross, var_B)
     defined = some & (pinned | (pivot > 0))
     return jnp.where(defined[..., None, None], covariance, jnp.nan)
 
 
-def _power_of_two_over(spread):
+def power_of_two_over(spread):
     """A power of two near 1 / spread; 1 where there is no spread.
 
     By the bits of the exponent: what JAX has for it goes by a general power, long to compile.
@@ -93,9 +93,9 @@ def _power_of_two_over(spread):
     return jnp.where(spread > 0, power, 1)
 
 
-def _over_power_of_two(scale):
+def over_power_of_two(scale):
     """1 / scale, exactly."""
-    return 2 * _power_of_two_over(scale)
+    return 2 * power_of_two_over(scale)
 
 
 def _matrix(a, b, c, d):

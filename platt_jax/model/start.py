@@ -1,8 +1,21 @@
+"""Where the search starts, from the moments of the scores: their standardization, and (A, B)."""
 
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from platt_jax.model.objective import Targets
+from platt_jax.model.standardization import (
+    Standardization,
+    over_power_of_two,
+    power_of_two_over,
+)
+from platt_jax.model.statistics import Moments, ScoreRanges
 
 
 class ClassShape(NamedTuple):
-    """Where the scores of the two classes lie in the frame."""
+    """Where the scores of the two classes lie when they are standardized."""
 
     mean_pos: jax.Array
     mean_neg: jax.Array
@@ -15,22 +28,27 @@ def by_target(moments: tuple[Moments, Moments], targets: Targets) -> tuple[Momen
     A start from these is near the optimum for small problems too, whose targets are far from 0
     and 1: of 5 to 20 rows it is a tenth of a standard error off, by the labels six tenths.
     """
-    t, u, not_t, not_u = targets
-    one = jax.tree.map(lambda p, n: t * p + u * n, *moments)
-    return one, jax.tree.map(lambda p, n: not_t * p + not_u * n, *moments)
+
+    def mix(of_pos, of_neg):
+        return jax.tree.map(lambda p, n: of_pos * p + of_neg * n, *moments)
+
+    return (
+        mix(targets.positive, targets.negative),
+        mix(targets.positive_complement, targets.negative_complement),
+    )
 
 
-def largest_share(seen: ScoreRanges, rough: Standardization, pos: Moments, neg: Moments):
+def largest_share(ranges: ScoreRanges, rough: Standardization, pos: Moments, neg: Moments):
     """The share of the scores' variance that is one score's, the one farthest from the mean.
 
     At least: it is taken to weigh no more than the lightest row.
     """
     total = jnp.maximum(pos.total + neg.total, jnp.finfo(pos.total.dtype).tiny)
     mean, second = (pos.first + neg.first) / total, (pos.second + neg.second) / total
-    low, high = ((end - rough.center) * rough.scale - mean for end in score_range(seen))
+    low, high = ((end - rough.center) * rough.scale - mean for end in ranges.overall())
     farthest = jnp.maximum(jnp.abs(low), jnp.abs(high))
     sum_of_squares = total * (second - mean * mean)
-    share = seen.lightest * farthest * farthest
+    share = ranges.lightest * farthest * farthest
     return share / jnp.where(sum_of_squares > 0, sum_of_squares, jnp.inf)
 
 
@@ -71,10 +89,10 @@ def _variance(one_class: Moments):
 def moment_standardization(
     rough: Standardization, pos: Moments, neg: Moments
 ) -> tuple[Standardization, ClassShape]:
-    """The frame in which the scores have mean 0 and a standard deviation of about 1.
+    """The coordinates in which the scores have mean 0 and a standard deviation of about 1.
 
     Args:
-        rough: the frame of the moments.
+        rough: the coordinates of the moments.
         pos: of the scores of class 1.
         neg: of the scores of class 0.
     """
@@ -84,7 +102,7 @@ def moment_standardization(
     second = (pos.second + neg.second) / total
     rounding = 4 * jnp.finfo(mean.dtype).eps * second
     variance = jnp.maximum(second - mean * mean, rounding)
-    fine = _power_of_two_over(jnp.sqrt(variance))
+    fine = power_of_two_over(jnp.sqrt(variance))
 
     mean_pos, mean_neg = _mean(pos) - mean, _mean(neg) - mean
     between = (n_pos * mean_pos * mean_pos + n_neg * mean_neg * mean_neg) / total
@@ -93,7 +111,7 @@ def moment_standardization(
     within = jnp.maximum(variance - between, (_variance(pos) + _variance(neg)) / 2)
     within = jnp.maximum(within, rounding)
     # Not mean / scale: XLA makes one division of two, and their product may underflow.
-    frame = Standardization(
-        rough.center + mean * _over_power_of_two(rough.scale), rough.scale * fine
+    standardization = Standardization(
+        rough.center + mean * over_power_of_two(rough.scale), rough.scale * fine
     )
-    return frame, ClassShape(mean_pos * fine, mean_neg * fine, within * fine * fine)
+    return standardization, ClassShape(mean_pos * fine, mean_neg * fine, within * fine * fine)

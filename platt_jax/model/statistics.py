@@ -21,7 +21,7 @@ class ScoreRanges(NamedTuple):
     high_neg: jax.Array
     lightest: jax.Array  # smallest weight above 0; 1 where rows have none
 
-    def both(self) -> tuple[jax.Array, jax.Array]:
+    def overall(self) -> tuple[jax.Array, jax.Array]:
         """The smallest and the largest score, 0 where there is none."""
         low = jnp.minimum(self.low_pos, self.low_neg)
         high = jnp.maximum(self.high_pos, self.high_neg)
@@ -38,7 +38,8 @@ def range_terms(bad, scores, classes, weights=None) -> list:
         weights: of the rows, infinite where a row does not count.
     """
     ends = [jnp.where(of_class, sign * scores, jnp.inf) for of_class in classes for sign in (1, -1)]
-    return [jnp.where(bad, -1, 0).astype(scores.dtype), *ends, *([] if weights is None else [weights])]
+    bad = jnp.where(bad, -1, 0).astype(scores.dtype)
+    return [bad, *ends] if weights is None else [bad, *ends, weights]
 
 
 def ranges_of_minima(bad, low_pos, high_pos, low_neg, high_neg, lightest=None) -> ScoreRanges:
@@ -49,7 +50,7 @@ def ranges_of_minima(bad, low_pos, high_pos, low_neg, high_neg, lightest=None) -
 
 def union(parts: Sequence[ScoreRanges]) -> ScoreRanges:
     """The ranges of all rows, given those of parts of them; on the host."""
-    each = ScoreRanges(*(np.stack(field) for field in zip(*parts, strict=True)))
+    each = jax.tree.map(lambda *field: np.stack(field), *parts)
     return ScoreRanges(
         bad=each.bad.any(0),
         low_pos=each.low_pos.min(0),

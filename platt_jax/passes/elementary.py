@@ -38,10 +38,10 @@ def exp_quotient(distance):
     return (U - V) * lax.bitcast_convert_type(bits, distance.dtype), U + V
 
 
-def log1p_quotient(e, one):
-    """log(1 + e / one), where e <= one."""
-    # 2 artanh(e / (e + 2)) by its series, of numbers of at most 1/3
-    s = e / (e + 2 * one)
+def log1p_unit(x):
+    """log(1 + x), where x is from 0 to 1."""
+    # 2 artanh(x / (x + 2)) by its series, of numbers of at most 1/3
+    s = x / (x + 2)
     terms = 17 if s.dtype == jnp.float64 else 8
     return 2 * s * _polynomial([1 / (2 * i + 1) for i in range(terms)], s * s)
 
@@ -53,7 +53,7 @@ def log1p(x):
     # 1 + x = 2^twos (1 + rest)
     twos = (bits >> kind.nmant) - (kind.maxexp - 1)
     rest = lax.bitcast_convert_type(bits - (twos << kind.nmant), x.dtype) - 1
-    return twos.astype(x.dtype) * log(2) + log1p_quotient(jnp.where(twos == 0, x, rest), 1)
+    return twos.astype(x.dtype) * log(2) + log1p_unit(jnp.where(twos == 0, x, rest))
 
 
 def _polynomial(coefficients, x):

@@ -9,9 +9,9 @@ import numpy as np
 from jax import lax
 
 from platt_jax import validation
-from platt_jax.execution import planning
-from platt_jax.execution.planning import GatherMap
-from platt_jax.passes.tiles import DEPTH, Tiles
+from platt_jax.passes import shapes
+from platt_jax.passes.shapes import DEPTH, GatherMap
+from platt_jax.passes.tiles import Tiles
 
 
 class Space(NamedTuple):
@@ -67,46 +67,54 @@ def _fill(out, values):
 def aligned(shape, dtype) -> np.ndarray:
     """An array of anything, where JAX takes it as it is."""
     size = math.prod(shape) * dtype.itemsize
-    memory = np.empty(size + planning.ALIGNMENT, np.uint8)
-    skipped = -memory.ctypes.data % planning.ALIGNMENT
+    memory = np.empty(size + shapes.ALIGNMENT, np.uint8)
+    skipped = -memory.ctypes.data % shapes.ALIGNMENT
     return memory[skipped : skipped + size].view(dtype).reshape(shape)
 
 
-def gather(scores, labels, weights, places: GatherMap) -> Tiles:
-    """Tiles from the flat arrays of a chunk; traceable."""
-    block = len(scores) // (places.start.size + 1)  # see Chunk.capacity
+def gather_tiles(scores, labels, weights, where: GatherMap, block: int) -> Tiles:
+    """Tiles from the flat arrays of a chunk; traceable.
+
+    Args:
+        scores: (C,) of the chunk.
+        labels: (C,) likewise.
+        weights: (C,) or None.
+        where: the rows of each tile row.
+        block: how many rows of a problem a tile row has.
+    """
     dimensions = lax.GatherDimensionNumbers(
         offset_dims=(2,), collapsed_slice_dims=(), start_index_map=(0,)
     )
 
     def place(flat):
-        start = places.start[..., None]
+        start = where.start[..., None]
         blocks = lax.gather(flat, start, dimensions, (block,), mode="promise_in_bounds")
         return blocks.swapaxes(1, 2)
 
     number = jnp.arange(block, dtype=jnp.int32).reshape(1, block, 1)
-    there = number < places.left[:, None]
+    there = number < where.left[:, None]
     return Tiles(
         scores=jnp.where(there, _bad_as_infinite(place(scores)), jnp.nan),
         # Not for what it says: unmasked, XLA would copy it, byte by byte, into another layout.
         positive=(place(labels) > 0) & there,
         weights=None if weights is None else jnp.where(there, place(weights), 0),
-        owner=jnp.asarray(places.owner),
-        heights=jnp.asarray(places.heights),
+        segment_ids=jnp.asarray(where.segment_ids),
+        tiles_per_group=jnp.asarray(where.tiles_per_group),
     )
 
 
-def slab(scores, labels, weights, size) -> Tiles:
-    """Tiles of one problem from the first `size` places of a slab; traceable."""
+def block_tiles(scores, labels, weights, size) -> Tiles:
+    """Tiles of one problem from the first `size` places of a block; traceable."""
     there = jnp.arange(len(scores), dtype=jnp.int32) < size
-    shape = (-1, DEPTH * planning.BLOCK_LANES, 1)
-    tile_rows = len(scores) // (DEPTH * planning.BLOCK_LANES)
+    shape = (-1, DEPTH * shapes.BLOCK_LANES, 1)
+    tile_rows = len(scores) // (DEPTH * shapes.BLOCK_LANES)
     return Tiles(
         scores=jnp.where(there, _bad_as_infinite(scores), jnp.nan).reshape(shape),
         positive=(labels > 0).reshape(shape),
         weights=None if weights is None else weights.reshape(shape),
-        owner=jnp.zeros(tile_rows, jnp.int32),
-        heights=jnp.full(1, tile_rows, jnp.int32),
+        segment_ids=jnp.zeros(tile_rows, jnp.int32),
+        tiles_per_group=jnp.full(1, tile_rows, jnp.int32),
+        even=True,
     )
 
 
@@ -115,30 +123,31 @@ def _bad_as_infinite(scores):
     return jnp.where(jnp.isnan(scores), jnp.inf, scores)
 
 
-def reshape(scores, labels, weights) -> Tiles:
+def dense_tiles(scores, labels, weights) -> Tiles:
     """Tiles from dense arrays [..., N]; traceable and differentiable.
 
     Large problems are cut along their rows as they lie. Small ones stand side by side.
     """
     *batch, rows = scores.shape
     problems = math.prod(batch)
-    side_by_side = problems > 1 and planning.tile_shape_for(rows).group > 1
+    side_by_side = problems > 1 and shapes.tile_shape_for(rows).group > 1
     group = problems if side_by_side else 1
-    parts = -(-rows // (DEPTH if side_by_side else planning.TILE_SHAPES[0].rows))
+    parts = -(-rows // (DEPTH if side_by_side else shapes.TILE_SHAPES[0].rows))
     lanes = 1 if side_by_side else -(-rows // (DEPTH * parts))
-    slices = problems // group
+    groups = problems // group
 
     def place(dense, padding):
         missing = parts * DEPTH * lanes - rows
         dense = dense.reshape((problems, rows))
         dense = jnp.pad(dense, ((0, 0), (0, missing)), constant_values=padding)
-        dense = dense.reshape(slices, group, parts, DEPTH * lanes)
-        return dense.transpose(0, 2, 3, 1).reshape(slices * parts, DEPTH * lanes, group)
+        dense = dense.reshape(groups, group, parts, DEPTH * lanes)
+        return dense.transpose(0, 2, 3, 1).reshape(groups * parts, DEPTH * lanes, group)
 
     return Tiles(
         scores=place(_bad_as_infinite(scores), jnp.nan),
         positive=place(labels > 0, False),
         weights=None if weights is None else place(weights, 0),
-        owner=jnp.repeat(jnp.arange(slices, dtype=jnp.int32), parts),
-        heights=jnp.full(slices, parts, jnp.int32),
+        segment_ids=jnp.repeat(jnp.arange(groups, dtype=jnp.int32), parts),
+        tiles_per_group=jnp.full(groups, parts, jnp.int32),
+        even=True,
     )

@@ -5,22 +5,28 @@ several, hence the rules below: tangents take the plain sums, which JAX can tran
 """
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
+from platt_jax.passes.shapes import DEPTH, MAX_SIDE_BY_SIDE
+
+if TYPE_CHECKING:
+    from platt_jax.passes.tiles import Tiles
+
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
-def sum_together(axis, *terms):
+def sums(axis, *terms):
     """Sums over an axis, all of them in one fused loop."""
     zeros = tuple(jnp.zeros((), term.dtype) for term in terms)
     return tuple(lax.reduce(terms, zeros, _add_all, dimensions=(axis,)))
 
 
-@sum_together.defjvp
-def _sum_together_jvp(axis, primals, tangents):
-    return sum_together(axis, *primals), tuple(jnp.sum(tangent, axis) for tangent in tangents)
+@sums.defjvp
+def _sums_jvp(axis, primals, tangents):
+    return sums(axis, *primals), tuple(jnp.sum(tangent, axis) for tangent in tangents)
 
 
 @jax.custom_jvp
@@ -50,10 +56,51 @@ def _quarters(lanes):
     return lanes.reshape(*lead, number, w // number)
 
 
-def least(axis, *terms):
+def minima(axis, *terms):
     """The least along an axis, of all of the terms in one fused loop; none of them is NaN."""
     inf = tuple(jnp.asarray(jnp.inf, term.dtype) for term in terms)
     return lax.reduce(terms, inf, _lesser_all, dimensions=(axis,))
+
+
+def sums_by_group(tile_rows, tiles: "Tiles"):
+    """Several numbers per tile row, each [R, G], added up for each group of tile rows, [S, G]."""
+    return _by_group(jnp.add, 0, tile_rows, tiles)
+
+
+def minima_by_group(tile_rows, tiles: "Tiles"):
+    """The least of each group likewise."""
+    return _by_group(jnp.minimum, jnp.inf, tile_rows, tiles)
+
+
+def _by_group(combine, nothing, tile_rows, tiles):
+    """By a binary tree over each group's tile rows.
+
+    What is combined with what depends on the place in the group alone: the same bits on every
+    device, whatever the company. (A scatter adds up by atomic operations on a GPU.)
+    """
+    x = jnp.stack(tile_rows)
+    length, groups = len(tiles.segment_ids), len(tiles.tiles_per_group)
+    if tiles.even:
+        x = x.reshape(len(x), groups, -1, x.shape[-1])
+        while (height := x.shape[2]) > 1:
+            odd = x[:, :, height - 1 :] if height % 2 else x[:, :, :0]
+            paired = combine(x[:, :, 0 : height - 1 : 2], x[:, :, 1:height:2])
+            x = jnp.concatenate([paired, odd], 2)
+        return list(x[:, :, 0])
+    ends = jnp.cumsum(tiles.tiles_per_group)
+    place = jnp.arange(length) - (ends - tiles.tiles_per_group)[tiles.segment_ids]
+    left = tiles.tiles_per_group[tiles.segment_ids] - place
+    # Where problems lie side by side, what follows the tile rows of the largest is padding.
+    most = length if x.shape[-1] == 1 else MAX_SIDE_BY_SIDE // DEPTH
+    stride = 1
+    while stride < most:
+        ahead = jnp.roll(x, -stride, axis=1)
+        pairs = (place % (2 * stride) == 0) & (stride < left)
+        x = jnp.where(pairs[:, None], combine(x, ahead), x)
+        stride *= 2
+    first = jnp.minimum(ends - tiles.tiles_per_group, length - 1)
+    found = jnp.where(tiles.tiles_per_group[:, None] > 0, x[:, first], nothing)
+    return list(found)
 
 
 def _add_all(a, b):

@@ -1,4 +1,4 @@
-"""Slices of problems, one after the other in one function: a problem, or 128 small ones abreast."""
+"""Groups of problems, one after the other in one function: a problem, or 128 small ones abreast."""
 
 from collections.abc import Callable
 from functools import partial
@@ -11,27 +11,27 @@ from platt_jax.passes.vectors import LANES, VectorRows
 from platt_jax.passes.xla import single_call
 
 
-def scan_groups(function: Callable, columns, start, size, more, tallest: int):
-    """What the function makes of each slice of problems, one after the other, [S, G, ...].
+def scan_groups(function: Callable, columns, start, size, more, most: int):
+    """What the function makes of each group of problems, one after the other, [S, G, ...].
 
-    Slices without rows come last, and stay zero.
+    Groups without rows come last, and stay zero.
 
     Args:
-        function: called with a VectorRows, and with what more there is of its problems. Both this and
-            its results have shapes that begin as that of the strip's sizes: of one problem not
+        function: called with VectorRows, and with what more there is of their problems. Both this
+            and its results have shapes that begin as that of the rows' sizes: of one problem not
             [1], for XLA makes a loop over that of every operation.
         columns: scores, labels and weights (or None), flat.
         start: [S, G] where the rows of each problem begin.
         size: [S, G] how many they are.
         more: a pytree of arrays [S, G, ...].
-        tallest: of problems side by side, none has more rows.
+        most: of problems side by side, none has more rows.
     """
-    slices, group = size.shape
+    groups, group = size.shape
     alone = group == 1
-    room = 0 if alone else tallest * LANES
+    length = 0 if alone else most * LANES
     function = jax.jit(function, inline=True)  # which is traced once: for its shapes and the loop
 
-    def of_slice(laid, number, columns, start, size, more):
+    def of_group(laid, number, columns, start, size, more):
         at = (number, 0) if alone else number
         start, size, more = jax.tree.map(lambda x: x[at], (start, size, more))
         if not alone:
@@ -44,17 +44,17 @@ def scan_groups(function: Callable, columns, start, size, more, tallest: int):
     def each(*arguments):
         columns, _, size, _ = arguments
 
-        def next_slice(number, so_far):
+        def next_group(number, so_far):
             laid, made = so_far
-            laid, new = of_slice(laid, number, *arguments)
+            laid, new = of_group(laid, number, *arguments)
             place = partial(lax.dynamic_update_index_in_dim, index=number, axis=0)
             return laid, jax.tree.map(place, made, new)
 
-        laid = jax.tree.map(lambda x: jnp.zeros(room, x.dtype), columns)
-        _, shapes = jax.eval_shape(of_slice, laid, 0, *arguments)
-        made = jax.tree.map(lambda x: jnp.zeros((slices, *x.shape), x.dtype), shapes)
+        laid = jax.tree.map(lambda x: jnp.zeros(length, x.dtype), columns)
+        _, shapes = jax.eval_shape(of_group, laid, 0, *arguments)
+        made = jax.tree.map(lambda x: jnp.zeros((groups, *x.shape), x.dtype), shapes)
         used = jnp.sum(size[:, 0] > 0, dtype=jnp.int32)
-        return lax.fori_loop(0, used, next_slice, (laid, made))[1]
+        return lax.fori_loop(0, used, next_group, (laid, made))[1]
 
     made = each(columns, start, size, more)
     return jax.tree.map(lambda x: x[:, None], made) if alone else made

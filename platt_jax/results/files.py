@@ -12,7 +12,8 @@ import numpy as np
 from platt_jax import ids, validation
 from platt_jax.ids import codec
 from platt_jax.results import npz
-from platt_jax.results.calibrators import Fit, OneVsRestCalibrator, SegmentCalibrator, Sigmoid
+from platt_jax.results.calibrators import OneVsRestCalibrator, SegmentCalibrator
+from platt_jax.results.fit import Fit, Sigmoid
 from platt_jax.status import Flag, Status
 
 _FORMAT = "platt-jax calibrator"

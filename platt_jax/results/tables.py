@@ -10,7 +10,7 @@ import numpy as np
 from platt_jax.status import Flag, Status
 
 if TYPE_CHECKING:
-    from platt_jax.results.calibrators import Fit
+    from platt_jax.results.fit import Fit
 
 _FAILURES_NAMED = 5
 _HTML_ROWS = 10

@@ -14,7 +14,7 @@ from platt_jax import validation
 from platt_jax.execution.caller import Caller
 from platt_jax.model import objective
 from platt_jax.results import tables
-from platt_jax.results.calibrators import ComparedByValue, problem_names
+from platt_jax.results.fit import ComparedByValue, problem_names
 from platt_jax.threads import run_programs
 
 

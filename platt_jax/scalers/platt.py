@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import jax
 
 from platt_jax.api import fit
-from platt_jax.model.objective import GaussianPrior
+from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
 from platt_jax.results import tables
-from platt_jax.results.calibrators import Fit, Sigmoid
+from platt_jax.results.fit import Fit, Sigmoid
 from platt_jax.scalers.base import Fitted
 
 

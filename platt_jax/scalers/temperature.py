@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from platt_jax.model.objective import Array
-from platt_jax.results.calibrators import expit
+from platt_jax.results.fit import expit
 from platt_jax.scalers import newton
 from platt_jax.scalers.base import Fitted, Scaler, along_rows
 

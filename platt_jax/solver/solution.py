@@ -11,16 +11,16 @@ import jax.numpy as jnp
 from jax.sharding import AxisType, NamedSharding, PartitionSpec, auto_axes
 
 from platt_jax import validation
-from platt_jax.model import objective
-from platt_jax.model import standardization as frames
-from platt_jax.model.objective import GaussianPrior, Targets
-from platt_jax.model.standardization import Standardization
-from platt_jax.model.statistics import Moments, ScoreRanges
+from platt_jax.model import objective, standardization, start
+from platt_jax.model.prior import GaussianPrior
+from platt_jax.model.standardization import Standardization, range_standardization
 from platt_jax.options import Options
 from platt_jax.passes import packing
-from platt_jax.results.calibrators import Fit
-from platt_jax.solver.newton import ProblemConstants
-from platt_jax.solver.search import Problem, Rows, passes_over, pinned, solution_for
+from platt_jax.passes.protocol import Rows
+from platt_jax.results.fit import Fit
+from platt_jax.solver import implicit, search
+from platt_jax.solver.search import TRACED, Problem, Runner
+from platt_jax.solver.stopping import ProblemConstants
 from platt_jax.status import Flag, Status
 
 # Among so many normal scores one has so much of the variance in 2 of a million problems, among more
@@ -92,43 +92,48 @@ def _over_explicit_axes(run, scores):
 @partial(jax.jit, static_argnames="options")
 def _solve_dense(scores, labels, weights, prior, options):
     batch = scores.shape[:-1]
-    rows = packing.reshape(scores, labels, weights)
+    rows = packing.dense_tiles(scores, labels, weights)
     shape = rows.grid
     if prior is not None:
         prior = GaussianPrior(
             prior.mean.reshape((*shape, 2)), prior.precision.reshape((*shape, 2, 2))
         )
-    fit = solve_rows(rows, prior, options)
+    fit = fit_rows(rows, prior, options, implicit.optimum)
     return jax.tree.map(lambda x: x.reshape(batch + x.shape[2:]), fit)
 
 
-def solve_rows(rows: Rows, prior: GaussianPrior | None, options: Options) -> Fit:
-    """Fit the problems that these rows are of; every field of the result leads with their shape."""
-    passes = passes_over(rows)
-    seen = passes.look(rows, options)
-    rough = frames.range_standardization(seen)
-    rows = passes.summable(rows, options)
-    moments = passes.moments(rows, *rough)
-    targets, setting = plan(seen, rough, moments, prior, options)
-    rows = passes.standardise(rows, *setting.frame)
-    solution = solution_for(rows, targets, prior, setting, options)
-    return report(solution, setting.frame, seen, rough, moments, options)
-
-
-def plan(
-    seen: ScoreRanges,
-    rough: Standardization,
-    moments: tuple[Moments, Moments],
+def fit_rows(
+    rows: Rows,
     prior: GaussianPrior | None,
     options: Options,
-) -> tuple[Targets, Problem]:
+    optimum=search.optimum,
+    runner: Runner = TRACED,
+) -> Fit:
+    """Fit the problems that these rows are of; every field of the result leads with their shape.
+
+    Args:
+        rows: of any kind.
+        prior: None, or of every problem.
+        options: how to fit.
+        optimum: the search.
+        runner: how to run what reads no row.
+    """
+    ranges = rows.score_ranges(options)
+    rows = rows.mask_nonfinite(options)
+    moments = rows.moments(runner.decide(range_standardization)(ranges))
+    targets, problem = runner.decide(_set_up)(ranges, moments, prior, options=options)
+    rows = rows.standardized(problem.standardization)
+    solution = optimum(rows, targets, prior, problem, options)
+    return runner.decide(_report)(solution, problem, ranges, moments)
+
+
+def _set_up(ranges, moments, prior, options):
     """The targets, and whatever else the search needs besides the rows.
 
     Args:
-        seen: the look at the rows.
-        rough: the frame of the moments.
-        moments: of the two classes.
-        prior: a prior for each problem.
+        ranges: of the scores.
+        moments: of the two classes, in the coordinates of `range_standardization`.
+        prior: None, or of every problem.
         options: how to fit.
     """
     n_pos, n_neg = (one_class.total for one_class in moments)
@@ -136,93 +141,96 @@ def plan(
         targets = objective.platt_targets(n_pos, n_neg)
     else:
         targets = objective.plain_targets(n_pos, n_neg)
-    frame, A, B = _frame_and_start(seen, rough, *jax.lax.stop_gradient((moments, targets)), options)
-    low, high = ((end - frame.center) * frame.scale for end in frames.score_range(seen))
-    setting = Problem(
-        frame=frame,
-        facts=jax.lax.stop_gradient(ProblemConstants(low, high, n_pos + n_neg)),
-        unbounded=_unbounded(seen, n_pos, n_neg, prior, options),
+    # The optimum does not depend on the coordinates, so no derivative flows through them.
+    own, A, B = _coordinates_and_start(ranges, *jax.lax.stop_gradient((moments, targets)), options)
+    low, high = ((end - own.center) * own.scale for end in ranges.overall())
+    problem = Problem(
+        standardization=own,
+        constants=jax.lax.stop_gradient(ProblemConstants(low, high, n_pos + n_neg)),
+        bad=ranges.bad,
+        unbounded=_unbounded(ranges, n_pos, n_neg, prior, options),
         A=A,
         B=B,
     )
-    return targets, setting
+    return targets, problem
 
 
-def _unbounded(seen, n_pos, n_neg, prior, options):
+def _unbounded(ranges, n_pos, n_neg, prior, options):
     """Whether the loss has no minimum: nothing bounds the parameters of separable labels."""
     if options.targets == "platt" or prior is not None:
         return jnp.zeros_like(n_pos, bool)
-    return ~_both_classes(n_pos, n_neg) | _separable(seen, n_pos, n_neg)
+    return ~_both_classes(n_pos, n_neg) | _separable(ranges, n_pos, n_neg)
 
 
-def _frame_and_start(seen, rough, moments, targets, options):
+def _coordinates_and_start(ranges, moments, targets, options):
     """The coordinates to solve in, and the (A, B) to start from in them."""
-    frame, shape = frames.moment_standardization(rough, *frames.by_target(moments, targets))
+    rough = range_standardization(ranges)
+    own, shape = start.moment_standardization(rough, *start.by_target(moments, targets))
     n_pos, n_neg = (one_class.total for one_class in moments)
     if options.start == "gaussian":
-        A, B = frames.gaussian_start(shape, n_pos, n_neg, targets)
+        A, B = start.gaussian_start(shape, n_pos, n_neg, targets)
     else:
-        A, B = frames.prior_start(n_pos, n_neg)
+        A, B = start.prior_start(n_pos, n_neg)
     if options.standardize:
-        return frame, A, B
+        return own, A, B
     # Constant scores are centred all the same: it holds the undetermined A at 0.
-    low, high = frames.score_range(seen)
-    identity = Standardization(jnp.where(low == high, frame.center, 0), jnp.ones_like(A))
-    A, B = frames.to_original(frame, A, B)
+    low, high = ranges.overall()
+    identity = Standardization(jnp.where(low == high, own.center, 0), jnp.ones_like(A))
+    A, B = standardization.to_original(own, A, B)
     return identity, A, B + A * identity.center
 
 
-def report(solution, frame, seen, rough, moments, options) -> Fit:
-    """The solution in the coordinates of the scores as they came, with statuses and flags."""
-    n_pos, n_neg = (one_class.total for one_class in moments)
-    at, empty = solution.at, (n_pos + n_neg) == 0
-    status = jnp.where(empty, int(Status.EMPTY), solution.status)
-    status = jnp.where(seen.bad, int(Status.NON_FINITE), status)
+def _report(solution, problem, ranges, moments) -> Fit:
+    """The solution in the coordinates of the scores as they came, with flags."""
+    own, status = problem.standardization, solution.status
     failed = (status == Status.NON_FINITE) | (status == Status.EMPTY)
 
     def answer(x):
         return jnp.where(failed.reshape(failed.shape + (1,) * (x.ndim - failed.ndim)), jnp.nan, x)
 
-    A, B = frames.to_original(frame, solution.A, solution.B)
-    gradient, hessian = frames.derivatives_to_original(frame, at)
+    derivatives = solution.derivatives
+    A, B = standardization.to_original(own, solution.A, solution.B)
+    gradient, hessian = standardization.derivatives_to_original(own, derivatives)
+    covariance = standardization.covariance_to_original(own, derivatives, solution.pinned)
     return Fit(
         A=answer(A),
         B=answer(B),
         status=status,
-        flags=_flags(solution.A, seen, rough, moments),
+        flags=_flags(solution.A, ranges, moments),
         iterations=solution.iterations,
         passes=solution.passes,
         nll=answer(solution.loss),
         gradient=answer(gradient),
         hessian=answer(hessian),
-        covariance=answer(frames.covariance_to_original(frame, at, pinned(solution, options))),
-        n_pos=n_pos,
-        n_neg=n_neg,
+        covariance=answer(covariance),
+        n_pos=moments[0].total,
+        n_neg=moments[1].total,
     )
 
 
-def _flags(A, seen, rough, moments):
+def _flags(A, ranges, moments):
     pos, neg = moments
     n_pos, n_neg = pos.total, neg.total
     some = (n_pos + n_neg) > 0
-    low, high = frames.score_range(seen)
-    dominated = frames.largest_share(seen, rough, pos, neg) >= _DOMINATING_SHARE
+    low, high = ranges.overall()
+    share = start.largest_share(ranges, range_standardization(ranges), pos, neg)
+    dominated = share >= _DOMINATING_SHARE
     flags = (
         (Flag.ONE_CLASS, some & ~_both_classes(n_pos, n_neg)),
         (Flag.CONSTANT_SCORES, some & (low == high)),
-        (Flag.SEPARABLE, _separable(seen, n_pos, n_neg)),
+        (Flag.SEPARABLE, _separable(ranges, n_pos, n_neg)),
         (Flag.REVERSED, A > 0),
         (Flag.OUTLIER, dominated & (pos.rows + neg.rows >= _ROWS_TO_DOMINATE)),
     )
-    return sum(jnp.where(~seen.bad & raised, jnp.int32(flag), 0) for flag, raised in flags)
+    return sum(jnp.where(~ranges.bad & raised, jnp.int32(flag), 0) for flag, raised in flags)
 
 
 def _both_classes(n_pos, n_neg):
     return (n_pos > 0) & (n_neg > 0)
 
 
-def _separable(seen, n_pos, n_neg):
+def _separable(ranges, n_pos, n_neg):
     """Whether a threshold splits the classes, ties at the threshold included."""
-    low, high = frames.score_range(seen)
-    apart = (seen.high_neg <= seen.low_pos) | (seen.high_pos <= seen.low_neg)
+    low, high = ranges.overall()
+    apart = (ranges.high_neg <= ranges.low_pos) | (ranges.high_pos <= ranges.low_neg)
     return _both_classes(n_pos, n_neg) & apart & (low < high)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from platt_jax.model import objective
 from platt_jax.model.objective import Array, Derivatives
-from platt_jax.results.calibrators import Sigmoid
+from platt_jax.results.fit import Sigmoid
 from platt_jax.scalers.base import Fitted, Scaler, class_weights, require
 
 _LOG_ZERO = -200.0  # "make sure log(0) returns -200"
@@ -134,7 +134,7 @@ class LevenbergMarquardt(Scaler[FittedLevenbergMarquardt]):
             lambda search: self._step(search, evaluate),
             start,
         )
-        linear, rest = objective.nll(end.A, end.B, f, y, targets)
+        linear, odds = objective.loss((end.A, end.B), objective.Row(f, y), targets)
         return FittedLevenbergMarquardt(
             A=end.A,
             B=end.B,
@@ -142,7 +142,7 @@ class LevenbergMarquardt(Scaler[FittedLevenbergMarquardt]):
             iterations=end.iterations,
             overflows=end.overflows,
             log_zeros=end.log_zeros,
-            nll=jnp.sum(w * (linear + rest)),
+            nll=jnp.sum(w * (linear + jnp.log1p(odds))),
         )
 
     def _step(self, search, evaluate):

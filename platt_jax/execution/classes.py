@@ -1,0 +1,66 @@
+"""Whose rows are whose, among classes."""
+
+import numpy as np
+
+from platt_jax import ids, validation
+from platt_jax.ids.factorize import ascending, factorize, get_indexer
+
+
+def classes_and_membership(class_ids, class_labels, shape: tuple[int, int]):
+    """The class ids of the columns of scores (N, C), and who belongs to which.
+
+    Args:
+        class_ids: (C,) or None, as in `fit_one_vs_rest`.
+        class_labels: (N,) class ids; or (N, C) labels.
+        shape: (N, C).
+
+    Returns:
+        The class ids (C,), and a function from slices of the classes and rows to the int8 labels of
+        those problems there.
+
+    Raises:
+        ValueError: shapes do not match, there is not one distinct id per column, or a label is not
+            among the classes.
+    """
+    dense = validation.array(class_labels, "labels")
+    if dense.shape == shape:
+        columns = validation.labels(dense).T
+        names = np.arange(shape[1]) if class_ids is None else _classes(class_ids, shape[1])
+        return names, lambda some, rows: columns[some, rows]
+    if dense.shape != shape[:1]:
+        raise ValueError(
+            f"labels: expected {shape[:1]} class ids or {shape} of {validation.LABEL_CODINGS}, "
+            f"got shape {dense.shape}"
+        )
+    of_rows = ids.read(class_labels, "labels")
+    names = _distinct(of_rows, shape[1]) if class_ids is None else _classes(class_ids, shape[1])
+    keys, place = ascending(names)
+    found = get_indexer(keys, of_rows, "labels")
+    if (found < 0).any():
+        odd = ids.single_column(of_rows, "labels")[found < 0]
+        raise ValueError(f"labels: {odd.tolist()[0]!r} is not among classes")
+    column = np.empty(len(keys), np.intp)  # of each key
+    column[place] = np.arange(len(keys))
+    codes, numbers = column[found], np.arange(len(keys))[:, None]
+    return names, lambda some, rows: (codes[rows] == numbers[some]).view(np.int8)
+
+
+def _distinct(class_labels, number):
+    rows = factorize(class_labels)
+    found = rows.named(np.unique(rows.of(slice(None))))
+    if len(found) != number:
+        raise ValueError(
+            f"labels: expected {number} classes, one per column of scores, found "
+            f"{len(found)} distinct labels; name the columns with classes="
+        )
+    return found
+
+
+def _classes(values, number):
+    values = ids.single_column(ids.read(values, "classes"), "classes")
+    if len(values) != number or len(set(values.tolist())) != number:
+        raise ValueError(
+            f"classes: expected {number} distinct ids, one per column of scores, "
+            f"got {values.tolist()}"
+        )
+    return values

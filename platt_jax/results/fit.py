@@ -1,0 +1,218 @@
+"""What a fit gives back: parameters, statuses and predictions.
+
+`Sigmoid` and `Fit` are pytrees; their arrays are NumPy's from the host functions and JAX's from
+`solve`. Predictions take and return the kind of array they are given.
+"""
+
+import math
+from dataclasses import dataclass, fields
+from typing import ClassVar, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from platt_jax import validation
+from platt_jax.model.objective import Array
+from platt_jax.results import tables
+from platt_jax.results.tables import Table
+from platt_jax.status import Status
+
+
+class ComparedByValue:
+    """Results are equal if they are of one class and hold equal arrays; NaN equals NaN."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other):
+        if type(self) is not type(other):
+            return NotImplemented
+        return all(
+            _equal(getattr(self, field.name), getattr(other, field.name))
+            for field in fields(self)  # type: ignore[arg-type]  # of a dataclass
+        )
+
+
+def _equal(one, other):
+    if isinstance(one, ComparedByValue):
+        return one == other
+    one, other = np.asarray(one), np.asarray(other)
+    return one.dtype == other.dtype and np.array_equal(one, other, equal_nan=one.dtype.kind in "fc")
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False)
+class Sigmoid(ComparedByValue):
+    """P(y=1 | f) = 1 / (1 + exp(A f + B)), for one problem or a batch of them.
+
+    Attributes:
+        A: (...), minus the slope of the log-odds; negative for a useful score.
+        B: (...), minus the log-odds at score 0.
+
+    Example:
+        >>> float(Sigmoid(A=-2.0, B=1.0).predict_proba(0.5))
+        0.5
+    """
+
+    A: Array
+    B: Array
+
+    def logit(self, scores):
+        """The log-odds -(A f + B) of class 1; scores (..., N) for parameters (...)."""
+        xp = jnp if isinstance(scores, jax.Array) or isinstance(self.A, jax.Array) else np
+        scores = (
+            jnp.asarray(validation.plain(scores))
+            if xp is jnp
+            else validation.numbers(scores, "scores")
+        )
+        A, B = xp.asarray(self.A), xp.asarray(self.B)
+        if A.ndim and scores.ndim:
+            A, B = A[..., None], B[..., None]
+        try:
+            return -(A * scores + B)
+        except (TypeError, ValueError) as error:  # JAX's and NumPy's for shapes that do not match
+            raise ValueError(
+                f"scores: expected (..., N) for parameters of shapes {np.shape(self.A)} and "
+                f"{np.shape(self.B)}, got {scores.shape}"
+            ) from error
+
+    def predict_proba(self, scores):
+        """P(y=1 | score), in [0, 1]; scores (..., N) for parameters (...)."""
+        return expit(self.logit(scores))
+
+    def log_proba(self, scores):
+        """Log P(y=1 | score), finite where the probability itself rounds to 0 or 1.
+
+        log P(y=0 | score) is `Sigmoid(-A, -B).log_proba(score)`. Scores (..., N) for parameters
+        (...).
+        """
+        return log_expit(self.logit(scores))
+
+    @property
+    def slope(self):
+        """-A: the change of the log-odds per unit of score."""
+        return -self.A
+
+    @property
+    def intercept(self):
+        """-B: the log-odds at score 0."""
+        return -self.B
+
+
+class Inspectable:
+    """What every result of a fit can tell of itself."""
+
+    _shared_rows: ClassVar[bool] = False  # whether all problems are of the same rows
+
+    def _inspected(self) -> tuple["Fit", str, np.ndarray]:
+        """The fit, what its problems are called, and their names."""
+        raise NotImplementedError
+
+    def raise_if_failed(self) -> Self:
+        """Returns the result if every fit converged.
+
+        Raises:
+            RuntimeError: names the first that did not, and says what to do.
+        """
+        fit, _, names = self._inspected()
+        tables.raise_if_failed(fit, names)
+        return self
+
+    def table(self) -> Table:
+        """One line per fit: its name, parameters, standard errors, status, flags and counts."""
+        return tables.table(*self._inspected())
+
+    def __repr__(self):
+        fit, *_ = self._inspected()
+        return tables.describe(type(self).__name__, fit, self._shared_rows)
+
+    def _repr_html_(self):
+        fit, *_ = self._inspected()
+        return tables.describe_html(type(self).__name__, fit, self._shared_rows, self.table)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, repr=False, eq=False)
+class Fit(ComparedByValue, Inspectable):
+    """The fits of a batch of problems; every array leads with the batch shape (...).
+
+    Attributes:
+        A: (...), minus the slope of the log-odds, per unit of score.
+        B: (...), minus the log-odds at score 0.
+        status: (...) int, how each fit ended: a `Status`.
+        flags: (...) int, what is noteworthy about each: `Flag`s or-ed together.
+        iterations: (...) int, Newton steps taken.
+        passes: (...) int, evaluations of the derivatives: one at the start, and one for each step
+            tried, so that passes - iterations - 1 were backtracks (less one more where
+            monotone=True starts again at A = 0).
+        nll: (...), the objective at the answer in nats: the negative log-likelihood of Platt's
+            targets, summed over (weighted) rows, plus the prior's penalty if there is one.
+        gradient: (..., 2), the objective's gradient by (A, B), 0 up to rounding where converged.
+        hessian: (..., 2, 2), its Hessian, the observed information. Both are taken from the last
+            pass, from which the answer of a converged fit is one more step of at most
+            `Options.tol` standard errors: the gradient is carried along it to first order.
+        covariance: (..., 2, 2), the Hessian's inverse, the approximate covariance of (A, B); NaN
+            where constant scores leave it undefined.
+        n_pos: (...), weighted count of the finite rows with y = 1.
+        n_neg: (...), weighted count of the finite rows with y = 0.
+
+    A, B and what is computed at them are NaN where the status is NON_FINITE or EMPTY.
+    """
+
+    A: Array
+    B: Array
+    status: Array
+    flags: Array
+    iterations: Array
+    passes: Array
+    nll: Array
+    gradient: Array
+    hessian: Array
+    covariance: Array
+    n_pos: Array
+    n_neg: Array
+
+    @property
+    def converged(self):
+        """(...) bool, whether the optimum was found."""
+        return self.status == Status.CONVERGED
+
+    @property
+    def standard_errors(self):
+        """(..., 2), of A and B: square roots of the covariance's diagonal."""
+        variances = self.covariance[..., (0, 1), (0, 1)]
+        return (jnp if isinstance(variances, jax.Array) else np).sqrt(variances)
+
+    @property
+    def sigmoid(self) -> Sigmoid:
+        """The fitted sigmoids."""
+        return Sigmoid(self.A, self.B)
+
+    def predict_proba(self, scores):
+        """P(y=1 | score) by the fitted sigmoids, as `Sigmoid.predict_proba`."""
+        return self.sigmoid.predict_proba(scores)
+
+    def _inspected(self):
+        return self, "problem", problem_names(np.shape(self.status))
+
+
+def expit(logit):
+    """1 / (1 + exp(-logit)), which neither overflows nor rounds small probabilities to 0."""
+    xp = jnp if isinstance(logit, jax.Array) else np
+    e = xp.exp(-xp.abs(logit))
+    return xp.where(logit >= 0, 1, e) / (1 + e)
+
+
+def log_expit(logit):
+    """log(expit(logit)), finite for every finite logit."""
+    xp = jnp if isinstance(logit, jax.Array) else np
+    return xp.minimum(logit, 0) - xp.log1p(xp.exp(-xp.abs(logit)))
+
+
+def problem_names(batch: tuple[int, ...]) -> np.ndarray:
+    """The indices of a batch of problems: 0, 1, ...; or (0, 0), (0, 1), ... with more axes."""
+    if len(batch) <= 1:
+        return np.arange(math.prod(batch))
+    names = np.empty(math.prod(batch), object)
+    names[:] = list(np.ndindex(batch))
+    return names

@@ -1,0 +1,86 @@
+"""The derivative of a search: no iteration is unrolled.
+
+The optimum is the root of the gradient, as a function of the rows, the targets and the prior. By
+the implicit function theorem, g(theta, x) = 0 gives dtheta = -H^-1 (dg/dx) dx.
+"""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from platt_jax.model import prior as priors
+from platt_jax.model.objective import Derivatives
+from platt_jax.options import Options
+from platt_jax.passes.tiles import Tiles
+from platt_jax.solver import direction, search
+from platt_jax.solver.search import Problem, Solution
+from platt_jax.status import Status
+
+
+def optimum(rows: Tiles, targets, prior, problem: Problem, options: Options) -> Solution:
+    """`search.optimum` with derivatives by the rows' scores and weights, the targets, the prior."""
+    return _optimum(options, (rows, targets, prior), problem)
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _optimum(options, inputs, problem):
+    rows, targets, prior = inputs
+    return search.optimum(rows, targets, prior, problem, options)
+
+
+@_optimum.defjvp
+def _optimum_jvp(options, primals, tangents):
+    (inputs, problem), (inputs_dot, _) = primals, tangents
+    solution = _optimum(options, inputs, problem)
+    A, B = solution.A, solution.B
+
+    # Checkpoints: a reverse pass goes through the rows anew, in one loop. It would otherwise write
+    # down a dozen numbers for each and read them again, which takes five times as long.
+    @jax.checkpoint
+    def gradient(inputs):
+        at = _derivatives(inputs, problem, (A, B), options)
+        return at.g_A, at.g_B
+
+    _, (g_A, g_B) = jax.jvp(gradient, (inputs,), (inputs_dot,))
+    converged = solution.status == Status.CONVERGED
+    hessian = _derivatives(inputs, problem, (A, B), options)
+    # The identity will do where there is no optimum: no derivative may pass a division by 0.
+    zero, one = jnp.zeros_like(A), jnp.ones_like(A)
+    identity = Derivatives(g_A=zero, g_B=zero, h_AA=one, h_AB=zero, h_BB=one)
+    hessian = jax.tree.map(partial(jnp.where, converged), hessian, identity)
+    # Constant scores leave A undetermined; it is 0 by convention, as on the boundary.
+    _, _, prior = inputs
+    constant = (problem.constants.low == problem.constants.high) & (prior is None)
+    held = solution.pinned | constant
+    A_dot, B_dot = direction.newton(hessian._replace(g_A=g_A, g_B=g_B), 0.0, held)
+    A_dot, B_dot = jnp.where(converged, A_dot, 0), jnp.where(converged, B_dot, 0)
+
+    @jax.checkpoint
+    def at_solution(inputs, A, B):
+        rows, targets, prior = inputs
+        loss = rows.loss((A, B), targets)
+        loss += priors.penalty_at(prior, problem.standardization, (A, B))
+        return loss, _derivatives(inputs, problem, (A, B), options)
+
+    _, dots = jax.jvp(at_solution, (inputs, A, B), (inputs_dot, A_dot, B_dot))
+    loss_dot, derivatives_dot = jax.tree.map(lambda dot: jnp.where(converged, dot, 0), dots)
+    none: Any = np.zeros(A.shape, jax.dtypes.float0)
+    return solution, Solution(
+        A=A_dot,
+        B=B_dot,
+        loss=loss_dot,
+        derivatives=derivatives_dot,
+        status=none,
+        pinned=none,
+        iterations=none,
+        passes=none,
+    )
+
+
+def _derivatives(inputs, problem, point, options) -> Derivatives:
+    rows, targets, prior = inputs
+    sums = rows.derivatives(point, targets, options)
+    return priors.add_derivatives(sums, prior, problem.standardization, point)

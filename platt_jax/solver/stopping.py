@@ -1,0 +1,120 @@
+"""When a search has come to its end: the stopping rules, by the value of Options.stopping."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from platt_jax.model.objective import Derivatives
+from platt_jax.options import Options
+from platt_jax.solver.direction import Factors
+from platt_jax.status import Status
+
+# The status of a search that goes on.
+RUNNING = -1
+
+# Standard errors, by dtype: a fit that rounding keeps farther off has not converged.
+MOST_NOISE = {"float32": 1e-2, "float64": 1e-6}
+
+
+class ProblemConstants(NamedTuple):
+    """What the algorithm must know of a problem besides the derivatives."""
+
+    low: jax.Array  # the smallest score
+    high: jax.Array  # the largest score
+    total_weight: jax.Array  # n_pos + n_neg
+
+
+class Progress(NamedTuple):
+    """An accepted point, and how it was come to."""
+
+    A: jax.Array
+    derivatives: Derivatives
+    factors: Factors  # of the Hessian
+    step: tuple[jax.Array, jax.Array]  # Newton's, from here
+    decrement: jax.Array  # here
+    last_decrement: jax.Array  # at the point before
+    full_step: jax.Array  # whether the whole direction was taken to come here
+
+
+class Verdict(NamedTuple):
+    """What a rule says of an accepted point."""
+
+    status: jax.Array  # a Status if the search ends here, or RUNNING
+    # A Status if the search ends here as soon as a step fails, for want of anything to gain but
+    # rounding; or RUNNING.
+    stalled_status: jax.Array
+
+
+class StoppingRule(NamedTuple):
+    """When to stop, and whether the step that is not tried any more is worth taking."""
+
+    judge: Callable[[Progress, ProblemConstants, Options], Verdict]
+    # Whether a search whose decrement met the tolerance takes Newton's step from there unseen.
+    takes_last_step: bool
+
+
+def reach(step, constants: ProblemConstants):
+    """By how much a step changes z of any row, at most."""
+    d_A, d_B = step
+    return jnp.maximum(jnp.abs(d_A * constants.low + d_B), jnp.abs(d_A * constants.high + d_B))
+
+
+def _by_decrement(progress: Progress, constants: ProblemConstants, options: Options) -> Verdict:
+    """At a Newton decrement of `tol` or less, or where rounding keeps it from falling."""
+    noise, status = _rounding(progress, constants, options)
+    noise &= _settled(progress, constants)
+    slow = (progress.decrement > progress.last_decrement / 2) & progress.full_step
+    done = (progress.decrement <= _tol(options)) | (noise & slow)
+    return Verdict(jnp.where(done, status, RUNNING), jnp.where(noise, status, RUNNING))
+
+
+def _by_gradient(progress: Progress, constants: ProblemConstants, options: Options) -> Verdict:
+    """At a gradient with no entry of `tol` or more, as LIBSVM does."""
+    at, tol = progress.derivatives, _tol(options)
+    done = (jnp.abs(at.g_A) < tol) & (jnp.abs(at.g_B) < tol)
+    running = jnp.full_like(done, RUNNING, jnp.int32)
+    return Verdict(jnp.where(done, int(Status.CONVERGED), running), running)
+
+
+RULES = {
+    "decrement": StoppingRule(_by_decrement, takes_last_step=True),
+    "gradient": StoppingRule(_by_gradient, takes_last_step=False),
+}
+
+
+def _rounding(progress, constants, options):
+    """Whether the decrement is one that rounding alone can cause, and the status if it ends there.
+
+    Gradient entries err by eps times the weight of the rows, or the prior's curvature. In standard
+    errors that is eps times the weight's square root; and for the slope what counts is the error
+    beside what is left of its curvature, the pivot. How far off the optimum may be is as far as
+    the decrement says, or as rounding may hide: the terms that are summed up are about as large as
+    those of h_BB where most rows are fitted well.
+    """
+    at, kind = progress.derivatives, jnp.finfo(progress.decrement.dtype)
+    of_weight = float(kind.eps) ** 2 * jnp.maximum(at.h_AA * progress.factors.over_pivot, 1)
+    weight = constants.total_weight + at.h_AA + at.h_BB
+    square = progress.decrement * progress.decrement  # squares are compared: a root takes longer
+    tol = min(10 * _tol(options), float(kind.max) ** 0.5)  # whose square is finite
+    noise = square <= jnp.maximum(tol**2, 16 * of_weight * weight)
+    most = max(MOST_NOISE[kind.dtype.name], tol)
+    near = jnp.maximum(square, of_weight * at.h_BB) <= most**2
+    return noise, jnp.where(near, int(Status.CONVERGED), int(Status.LINE_SEARCH_FAILED))
+
+
+def _settled(progress, constants):
+    """Whether the decrement tells the distance to the optimum, and falls unless rounding stops it.
+
+    It does where Newton's step changes no log-odds by more than a half (see
+    `newton._proves_decrease`), or the slope by so little that a row moved by more has no curvature
+    left: its A f is beyond 512. Elsewhere one far score may have most of the curvature, and lose it
+    on the way.
+    """
+    flat = 1024 * jnp.abs(progress.step[0]) <= jnp.abs(progress.A)
+    return (reach(progress.step, constants) <= 0.5) | flat
+
+
+def _tol(options) -> float:
+    return options.tol  # which `with_tol` has filled in
