@@ -67,7 +67,7 @@ def measure(
         figures.append(
             Figures(
                 contender=c.name,
-                kind=c.kind,
+                kind=c.tile_shape,
                 seconds=scaled,
                 seconds_all=seconds,
                 stolen_all=stolen,

@@ -1,6 +1,6 @@
 """platt_jax's compiled solve alone: all rows packed, chunks on the device, before the clock starts.
 
-Slabs wait on the host, where a CPU takes them as they are.
+Blocks wait on the host, where a CPU takes them as they are.
 
 All that the benchmark knows of the library's inside is in this file.
 """
@@ -15,7 +15,8 @@ import numpy as np
 from benchmarks.workloads import Workload
 from platt_jax import Fit, Options
 from platt_jax.execution import planning, run
-from platt_jax.passes import blocks, packing
+from platt_jax.passes import packing
+from platt_jax.passes.blocks import Blocks, shapes
 from platt_jax.threads import ordered_map
 
 
@@ -35,32 +36,35 @@ class Packed:
             mine = slice(grouped.offsets[problems.start], grouped.offsets[problems.stop])
             return packing.flat([None if x is None else x[mine][part] for x in columns], space)
 
-        tall_ones = int(np.sum(sizes > planning.MAX_CHUNK_PROBLEM))
-        chunks = list(planning.chunks(sizes, tall_ones))
-        self._problems = [1] * tall_ones + [c.problems.stop - c.problems.start for c in chunks]
+        oversized = int(np.sum(sizes > shapes.MAX_PROBLEM_ROWS))
+        chunks = list(planning.chunks(sizes, oversized))
+        self._problems = [1] * oversized + [c.problems.stop - c.problems.start for c in chunks]
         with jax.enable_x64(self._x64):
-            self._slabs = [
-                list(blocks.blocks_of(sizes[i], partial(rows, slice(i, i + 1))))
-                for i in range(tall_ones)
+            self._blocks = [
+                list(run.blocks_of(sizes[i], partial(rows, slice(i, i + 1))))
+                for i in range(oversized)
             ]
             self._chunks = [
-                jax.device_put(
-                    (
-                        *rows(chunk.problems, slice(None), packing.Space(chunk.capacity)),
-                        chunk.row_map(),
-                    )
+                (
+                    jax.device_put((*rows(chunk.problems, slice(None), space), chunk.row_map())),
+                    chunk.tile_shape.block,
                 )
                 for chunk in chunks
+                for space in [packing.Space(chunk.capacity)]
             ]
 
     def solve(self) -> list[Fit]:
-        """Run the compiled programs over all slabs and chunks, and wait for them."""
+        """Run the compiled programs over all blocks and chunks, and wait for them."""
         with jax.enable_x64(self._x64):
-            by_slabs = [blocks.fit_oversized(slabs, None, self._options) for slabs in self._slabs]
-            return jax.block_until_ready([*by_slabs, *ordered_map(self._solve_chunk, self._chunks)])
+            by_blocks = [run.fit_blocks(Blocks(x), None, self._options) for x in self._blocks]
+            return jax.block_until_ready(
+                [*by_blocks, *ordered_map(self._solve_chunk, self._chunks)]
+            )
 
     def _solve_chunk(self, chunk) -> Fit:
-        return jax.block_until_ready(run.solve_chunk(*chunk, None, options=self._options))
+        arrays, block = chunk
+        fitted = run.solve_chunk(*arrays, None, options=self._options, block=block)
+        return jax.block_until_ready(fitted)
 
     def in_order(self, done: list[Fit]) -> dict[str, np.ndarray]:
         """What `solve` returned, an entry per problem in the order of the workload."""

@@ -108,9 +108,9 @@ def ordered_map(work: Callable[[Item], Made], items: Iterable[Item]) -> Iterator
 
 
 def run_concurrently(other: Callable[[], Made], mine: Callable[[], Item]) -> tuple[Made, Item]:
-    """What both return: the other runs on a thread of its own, which may use `in_order` too.
+    """What both return: the other runs on a thread of its own, which may use `ordered_map` too.
 
-    Where this thread is interrupted, the other stops at the next item of its `in_order`.
+    Where this thread is interrupted, the other stops at the next item of its `ordered_map`.
     """
     stop = threading.Event()
 

@@ -9,6 +9,7 @@ from platt_jax import threads, validation
 from platt_jax.execution import grouping, planning
 from platt_jax.execution.grouping import GroupedRows
 from platt_jax.ids.factorize import Factorized
+from platt_jax.passes import shapes
 from platt_jax.passes.packing import Space
 
 EVERY = slice(None)
@@ -23,7 +24,7 @@ def way(request, monkeypatch):
     monkeypatch.setattr(grouping, "_MANY", 0 if request.param == "by loop" else 10**9)
     monkeypatch.setattr(threads, "_ROWS_PER_SLICE", 1_000)
     monkeypatch.setattr(grouping, "cores", lambda: 3)
-    monkeypatch.setattr(planning, "MAX_CHUNK_PROBLEM", 600)
+    monkeypatch.setattr(shapes, "MAX_PROBLEM_ROWS", 600)
 
 
 def grouped(rng, numbers, low=0, dtype=np.int64):
@@ -79,7 +80,7 @@ def test_all_rows_and_gaps_that_say_so(way, rng):
 
 def test_chunks_and_tall_problems_begin_where_jax_takes_them_as_they_are(way, rng):
     _, _, rows = grouped(rng, 60)
-    tall = int(np.sum(rows.sizes > planning.MAX_CHUNK_PROBLEM))
+    tall = int(np.sum(rows.sizes > shapes.MAX_PROBLEM_ROWS))
     chunks = list(planning.chunks(rows.sizes, tall))
     assert tall > 0 and len(chunks) > 1
     begun = [slice(i, i + 1) for i in range(tall)] + [chunk.problems for chunk in chunks]
@@ -99,7 +100,7 @@ def test_bad_labels_and_no_weights(way):
 
 @pytest.mark.parametrize(("spare", "dtype"), [(1, np.int32), (0, np.int64)])
 def test_places_have_room_for_the_end_of_any_slab(spare, dtype):
-    counts = np.array([2**31 - planning.BLOCK - 64 * spare, 5])
+    counts = np.array([2**31 - shapes.BLOCK_ROWS - 64 * spare, 5])
     rows = GroupedRows.__new__(GroupedRows)
     first = rows._lay_out(Factorized(np.arange(2), 0, 2, None), counts)
     assert rows.length >= counts.sum()
@@ -107,11 +108,11 @@ def test_places_have_room_for_the_end_of_any_slab(spare, dtype):
         assert places.dtype == dtype
 
 
-def test_pieces_cover_the_rows_once(monkeypatch):
+def test_row_slices_cover_the_rows_once(monkeypatch):
     monkeypatch.setattr(threads, "_ROWS_PER_SLICE", 10)
-    assert threads.pieces(0) == []
+    assert threads.row_slices(0) == []
     for rows, begin in itertools.product((1, 9, 10, 11, 35), (0, 100)):
-        cut = threads.pieces(rows, begin=begin)
+        cut = threads.row_slices(rows, begin=begin)
         all_rows = [row for piece in cut for row in range(piece.start, piece.stop)]
         assert all_rows == list(range(begin, begin + rows))
         assert all(0 < piece.stop - piece.start <= 10 for piece in cut)

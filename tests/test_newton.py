@@ -13,18 +13,18 @@ from reference import appendix_3, problem, six_sums, targets
 from platt_jax.model.objective import Derivatives
 from platt_jax.options import Options
 from platt_jax.solver import direction, newton
-from platt_jax.solver.newton import ProblemConstants
+from platt_jax.solver.stopping import ProblemConstants
 from platt_jax.status import Flag, Status
 
 
 def run(scores, labels, options, start, sums=six_sums, weights=None):
     """Drives the state machine with the reference sums; the trials, and the final state."""
     options = options.with_tol(np.float64)
-    facts = ProblemConstants(
+    constants = ProblemConstants(
         *(jnp.asarray(float(x)) for x in (min(scores), max(scores), len(scores)))
     )
     step = jax.jit(partial(newton.step, options=options))
-    trial, proves = jax.jit(newton.trial), jax.jit(newton._proves_decrease)
+    trial, proves = jax.jit(newton.trial_point), jax.jit(newton._proves_decrease)
     state = newton.start(*(jnp.asarray(float(x)) for x in start))
     history = []
     while int(state.status) < 0:
@@ -32,9 +32,9 @@ def run(scores, labels, options, start, sums=six_sums, weights=None):
         loss, *at = sums(scores, labels, A, B, weights)
         before = sums(scores, labels, float(state.A), float(state.B), weights)[0]
         at = Derivatives(*(jnp.asarray(x) for x in at))
-        history.append((bool(proves(state, at, facts)), loss - before, state))
+        history.append((bool(proves(state, at, constants)), loss - before, state))
         change = jnp.asarray(loss - before) if options.line_search == "loss" else None
-        state = step(state, at, change, facts)
+        state = step(state, at, change, constants)
     return history, state
 
 
@@ -67,9 +67,11 @@ def test_a_proven_decrease_is_a_decrease(rng, x64):
             scores, labels = problem(rng, 60, scale=scale)
             history, _ = run(scores, labels, Options(), start)
             for proven, change, state in history[1:]:
-                slope = float(state.at.g_A * state.step_A + state.at.g_B * state.step_B)
+                slope = float(
+                    state.derivatives.g_A * state.step_A + state.derivatives.g_B * state.step_B
+                )
                 rounding = 1e-13 * len(scores) * max(scale, 1)
-                assert not proven or change <= 1e-4 * float(state.length) * slope + rounding
+                assert not proven or change <= 1e-4 * float(state.step_size) * slope + rounding
                 counts[proven] += 1
     assert counts[True] > 15 and counts[False] > 5
 
@@ -91,8 +93,8 @@ def test_what_decides_is_computed_once():
     zero = jnp.zeros((8, 128))
     options = Options().with_tol(zero.dtype)
 
-    def decide(state, at, facts):
-        return newton.step(state, at, None, facts, options)
+    def decide(state, at, constants):
+        return newton.step(state, at, None, constants, options)
 
     arguments = newton.start(zero, zero), Derivatives(*[zero] * 5), ProblemConstants(*[zero] * 3)
     text = jax.jit(decide).lower(*arguments).compile().as_text()
@@ -121,7 +123,7 @@ def test_what_rounding_hides_is_not_searched_for(rng, x64):
     """Within ten tolerances of the optimum a rejected step ends the search, and well."""
     scores, labels = problem(rng, 50)
     _, found = run(scores, labels, Options(), prior_start(labels))
-    near = float(found.A) + 5e-8 / float(found.at.h_AA) ** 0.5, float(found.B)
+    near = float(found.A) + 5e-8 / float(found.derivatives.h_AA) ** 0.5, float(found.B)
 
     def uphill(scores, labels, A, B, weights):
         """At the start as it is; everywhere else uphill."""
@@ -136,8 +138,8 @@ def test_dynamic_sigma_is_zero_unless_scores_are_constant(x64):
     options = Options(sigma="dynamic")
     at = Derivatives(*(jnp.asarray(x) for x in (1.0, 1.0, 2.0, 0.0, 4.0)))
     for low, expected in ((0.0, 0.0), (1.0, 1e-12)):
-        facts = ProblemConstants(jnp.asarray(low), jnp.asarray(1.0), jnp.asarray(3.0))
-        assert newton._sigma(facts, options) == expected
+        constants = ProblemConstants(jnp.asarray(low), jnp.asarray(1.0), jnp.asarray(3.0))
+        assert newton._sigma(constants, options) == expected
     step_A, step_B = direction.newton(at, 0.0, jnp.asarray(False))
     assert (step_A, step_B) == (-0.5, -0.25)
 
@@ -170,15 +172,15 @@ def test_the_corrected_direction_is_chebyshevs_where_the_third_derivative_is_con
     s = -np.linalg.solve(h, g)
     d = 0.7 * s
     before = newton.start(*map(jnp.asarray, theta - d))._replace(
-        at=as_sums(*derivatives(theta - d)),
+        derivatives=as_sums(*derivatives(theta - d)),
         step_A=jnp.asarray(2 * d[0]),
         step_B=jnp.asarray(2 * d[1]),
-        length=jnp.asarray(0.5),
+        step_size=jnp.asarray(0.5),
     )
-    facts = ProblemConstants(*map(jnp.asarray, (-1.0, 1.0, 10.0)))
+    constants = ProblemConstants(*map(jnp.asarray, (-1.0, 1.0, 10.0)))
     for way, third in (("tensor", c * (u @ s) ** 2 * u), ("newton", 0 * u)):
         options = Options(direction=way).with_tol(np.float64)
-        after = newton.step(before, as_sums(g, h), None, facts, options)
+        after = newton.step(before, as_sums(g, h), None, constants, options)
         expected = -np.linalg.solve(h, g + third / 2)
         assert (after.A, after.B) == pytest.approx(theta, rel=1e-12)
         assert (after.step_A, after.step_B) == pytest.approx(expected, rel=1e-9)

@@ -7,14 +7,15 @@ import pytest
 from reference import targets as reference_targets
 
 from platt_jax.model import objective
-from platt_jax.model.objective import Targets
+from platt_jax.model import prior as priors
+from platt_jax.model.objective import Row, Targets
 from platt_jax.model.prior import GaussianPrior
 
 MARGINS = [0.0, 1e-300, -1e-30, 1e-8, -0.3, 0.7, -5.0, 20.0, -36.0, 45.0, -80.0, 85.0, -700.0, 1e4]
 
 
 def rows(dtype, rng):
-    """(A, B, f, y, targets): random rows, and rows with extreme margins by a huge or tiny score."""
+    """(point, row, targets): random rows, and rows with extreme margins by a huge or tiny score."""
     f = np.concatenate([rng.normal(size=40), np.array(MARGINS), np.array(MARGINS[1:]) * 1e3])
     y = (np.arange(len(f)) % 2).astype(np.int8)
     A = np.ones_like(f)
@@ -22,7 +23,8 @@ def rows(dtype, rng):
     B = np.concatenate([rng.normal(size=40), np.zeros(len(f) - 40)])
     full = lambda x: jnp.full(f.shape, x, dtype)  # noqa: E731
     targets = Targets(*(full(x) for x in (0.98, 0.01, 0.02, 0.99)))
-    return jnp.asarray(A, dtype), jnp.asarray(B, dtype), jnp.asarray(f, dtype), y, targets
+    point = jnp.asarray(A, dtype), jnp.asarray(B, dtype)
+    return point, Row(jnp.asarray(f, dtype), y), targets
 
 
 @pytest.mark.parametrize("kind", ["platt", "none"])
@@ -52,8 +54,9 @@ def test_loss_and_derivatives_match_mpmath(dtype, rng, x64):
     y = (np.arange(len(margins)) % 2).astype(np.int8)
     one, zero = jnp.ones(len(margins), dtype), jnp.zeros(len(margins), dtype)
     targets = Targets(*(jnp.full(len(margins), x, dtype) for x in (0.98, 0.01, 0.02, 0.99)))
-    args = one, zero, jnp.asarray(margins), y, targets
-    loss, (linear, factor) = sum(objective.nll(*args)), objective.nll_factors(*args)
+    args = (one, zero), Row(jnp.asarray(margins), y), targets
+    linear, odds = objective.loss(*args)
+    loss = linear + np.log1p(odds)
     at = objective.analytic_derivatives(*args)
 
     ends = [(targets.negative, targets.negative_complement)]
@@ -63,7 +66,8 @@ def test_loss_and_derivatives_match_mpmath(dtype, rng, x64):
     eps, tiny = float(np.finfo(dtype).eps), float(np.finfo(dtype).tiny)
     f = margins.astype(float)
     np.testing.assert_allclose(loss, exact[:, 0], rtol=8 * eps)
-    np.testing.assert_allclose(linear + np.log(factor), exact[:, 0], rtol=8 * eps, atol=2 * eps)
+    in_product = linear + np.log(1 + odds)
+    np.testing.assert_allclose(in_product, exact[:, 0], rtol=8 * eps, atol=2 * eps)
     # d1 cancels only where p meets its target, so an absolute error of a few eps is its due.
     np.testing.assert_allclose(at.g_B, exact[:, 1], rtol=8 * eps, atol=2 * eps)
     np.testing.assert_allclose(at.g_A, f * np.asarray(at.g_B, float), rtol=2 * eps)
@@ -75,7 +79,7 @@ def test_loss_and_derivatives_match_mpmath(dtype, rng, x64):
 
 def test_autodiff_agrees_entry_by_entry(dtype, rng, x64):
     args = rows(dtype, rng)
-    f = np.asarray(args[2], np.float64)
+    f = np.asarray(args[1].f, np.float64)
     analytic = objective.analytic_derivatives(*args)
     autodiff = objective.autodiff_derivatives(*args)
     eps, tiny = np.finfo(dtype).eps, float(np.finfo(dtype).tiny)
@@ -91,13 +95,11 @@ def test_padding_contributes_exactly_nothing(dtype, x64):
     y, present = jnp.asarray([True, False, True]), jnp.zeros(3, bool)
     A, B = jnp.full(3, -2.0, dtype), jnp.full(3, 0.5, dtype)
     targets = Targets(*(jnp.full(3, x, dtype) for x in (0.9, 0.1, 0.1, 0.9)))
-    linear, factor = objective.nll_factors(A, B, f, y, targets, present)
+    arguments = (A, B), Row(f, y, present), targets
     for term in (
-        *objective.nll(A, B, f, y, targets, present),
-        linear,
-        factor - 1,
-        *objective.analytic_derivatives(A, B, f, y, targets, present),
-        *objective.autodiff_derivatives(A, B, f, y, targets, present),
+        *objective.loss(*arguments),
+        *objective.analytic_derivatives(*arguments),
+        *objective.autodiff_derivatives(*arguments),
     ):
         assert np.all(np.asarray(term) == 0)
 
@@ -108,7 +110,7 @@ def test_prior_derivatives_are_those_of_its_penalty(rng, x64):
     theta = rng.normal(size=2)
     off = theta - np.asarray(prior.mean)
     expected = off @ np.asarray(prior.precision) @ off / 2
-    assert objective.prior_penalty(prior, *theta) == pytest.approx(expected, rel=1e-14)
-    at = objective.prior_derivatives(prior, *theta)
+    assert priors.penalty(prior, *theta) == pytest.approx(expected, rel=1e-14)
+    at = priors.derivatives(prior, *theta)
     np.testing.assert_allclose([at.g_A, at.g_B], root @ root.T @ off, rtol=1e-13)
     np.testing.assert_allclose([at.h_AA, at.h_AB, at.h_BB], (root @ root.T)[[0, 0, 1], [0, 1, 1]])

@@ -1,5 +1,6 @@
 """The pass over the rows, dense and ragged, against row-by-row sums; and how rows are packed."""
 
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -10,7 +11,9 @@ from reference import batch, problem, six_sums
 
 from platt_jax.execution import planning
 from platt_jax.model import objective
-from platt_jax.passes import packing, tiles
+from platt_jax.model.standardization import Standardization
+from platt_jax.options import Options
+from platt_jax.passes import packing, shapes, tiles
 
 SIZES = np.array([9000, 2500, 1025, 700, 90, 57, 56, 17, 16, 9, 8, 7, 1])
 
@@ -35,19 +38,21 @@ def tiles_of(chunk, scores, labels, weights):
         return jnp.asarray(out)
 
     weights = None if weights is None else flat(weights)
-    return jax.jit(packing.gather)(flat(scores), flat(labels), weights, chunk.gather_map())
+    gather = jax.jit(packing.gather_tiles, static_argnames="block")
+    columns = flat(scores), flat(labels), weights
+    return gather(*columns, chunk.gather_map(), block=chunk.tile_shape.block)
 
 
-@partial(jax.jit, static_argnames="derivatives")
-def one_pass(rows, A, B, derivatives):
+@partial(jax.jit, static_argnames="options")
+def one_pass(rows, A, B, options):
     """The loss and its derivatives at (A, B), and its change from (B, A) with the loss there."""
-    zero, one = jnp.zeros_like(A), jnp.ones_like(A)
-    n_pos, n_neg = (one_class.total for one_class in tiles.moments(rows, zero, one))
+    identity = Standardization(jnp.zeros_like(A), jnp.ones_like(A))
+    n_pos, n_neg = (one_class.total for one_class in rows.moments(identity))
     targets = objective.platt_targets(n_pos, n_neg)
-    rows = tiles.standardise(rows, zero, one)
-    loss, before = (tiles.nll(rows, point, targets) for point in ((A, B), (B, A)))
-    change = tiles.nll_change(rows, (B, A), (A, B), targets)
-    return loss, tiles.evaluate(rows, (A, B), targets, derivatives), change, before
+    rows = rows.standardized(identity)
+    loss, before = (rows.loss(point, targets) for point in ((A, B), (B, A)))
+    change = rows.loss_change((B, A), (A, B), targets)
+    return loss, rows.derivatives((A, B), targets, options), change, before
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -59,10 +64,11 @@ def test_ragged_pass_is_the_six_sums(dtype, weighted, derivatives, rng, x64):
     starts = np.concatenate([[0], np.cumsum(SIZES)])
     rtol = 1e-12 if dtype == np.float64 else 2e-5
     seen = 0
-    for chunk in planning.chunks(SIZES, kinds=planning.TILE_SHAPES):
+    for chunk in planning.chunks(SIZES, tile_shapes=shapes.TILE_SHAPES):
         rows = tiles_of(chunk, scores, labels, weights)
         A, B = (jnp.asarray(rng.normal(size=rows.grid), dtype) for _ in range(2))
-        loss, at, change, before = one_pass(rows, A, B, derivatives)
+        options = Options(derivatives=derivatives)
+        loss, at, change, before = one_pass(rows, A, B, options)
         np.testing.assert_allclose(change, loss - before, rtol=rtol, atol=rtol * np.max(loss))
         got = np.stack([np.ravel(x) for x in (loss, *at)])
         for i, k in enumerate(range(chunk.problems.start, chunk.problems.stop)):
@@ -79,24 +85,23 @@ def test_ragged_pass_is_the_six_sums(dtype, weighted, derivatives, rng, x64):
 @pytest.mark.parametrize("shape", [(30, 1_000), (11, 3_000), (300, 90)])
 def test_unwanted_problems_are_neither_read_nor_in_the_way(shape, rng, monkeypatch, x64):
     scores, labels = batch(rng, *shape)
-    rows = packing.reshape(jnp.asarray(scores), jnp.asarray(labels), None)
-    rows = tiles.standardise(rows, jnp.zeros(rows.grid), jnp.ones(rows.grid))
+    rows = packing.dense_tiles(jnp.asarray(scores), jnp.asarray(labels), None)
+    rows = rows.standardized(Standardization(jnp.zeros(rows.grid), jnp.ones(rows.grid)))
     monkeypatch.setattr(tiles, "_AT_ONCE", 7_000)  # so that batches begin within problems
     A, B = (jnp.asarray(rng.normal(size=rows.grid)) for _ in range(2))
     targets = objective.platt_targets(A * A, B * B)
 
     @jax.jit
-    def sums(wanted, scores):
-        some = rows._replace(scores=scores)
-        return jnp.stack(tiles.evaluate_wanted(some, wanted, (A, B), targets, "analytic"))
+    def sums(active, scores):
+        some = replace(rows, scores=scores)
+        return jnp.stack(some.derivatives((A, B), targets, Options(), active))
 
     everything = np.asarray(sums(np.ones(rows.grid, bool), rows.scores))
-    evaluate = jax.jit(tiles.evaluate, static_argnums=3)
-    expected = np.stack(evaluate(rows, (A, B), targets, "analytic"))
+    expected = np.stack(jax.jit(lambda rows: rows.derivatives((A, B), targets, Options()))(rows))
     np.testing.assert_allclose(everything, expected, rtol=1e-12, atol=1e-12 * expected.max())
     for share in (0, 0.2, 0.7):
         wanted = rng.random(rows.grid) < share
-        idle = ~wanted.any(1)[rows.owner]
+        idle = ~wanted.any(1)[rows.segment_ids]
         poisoned = jnp.where(idle[:, None, None], jnp.nan, rows.scores)
         got = np.asarray(sums(wanted, poisoned))
         np.testing.assert_array_equal(got[:, wanted], everything[:, wanted])
@@ -107,12 +112,12 @@ def test_unwanted_problems_are_neither_read_nor_in_the_way(shape, rng, monkeypat
 def test_dense_reshape_keeps_every_row_once(rows):
     scores = np.arange(3 * rows, dtype=np.float32).reshape(3, rows)
     labels = np.ones((3, rows), np.int8)
-    packed = packing.reshape(jnp.asarray(scores), jnp.asarray(labels), None)
+    packed = packing.dense_tiles(jnp.asarray(scores), jnp.asarray(labels), None)
     there = ~np.isnan(packed.scores)
     assert there.sum() == scores.size
     slices, group = packed.grid
     problem_ids = jnp.arange(slices * group).reshape(slices, group)
-    problem_ids = np.broadcast_to(tiles.on_rows(packed, problem_ids), there.shape)
+    problem_ids = np.broadcast_to(tiles.broadcast_to_rows(packed, problem_ids), there.shape)
     for k in range(3):
         mine = there & (problem_ids == k)
         assert sorted(np.asarray(packed.scores)[mine]) == list(scores[k])
@@ -122,7 +127,7 @@ def test_gather_keeps_every_row_once(rng):
     scores = np.arange(SIZES.sum(), dtype=np.float64).astype(np.float32)
     labels = np.ones(len(scores), np.int8)
     starts = np.concatenate([[0], np.cumsum(SIZES)])
-    for chunk in planning.chunks(SIZES, kinds=planning.TILE_SHAPES):
+    for chunk in planning.chunks(SIZES, tile_shapes=shapes.TILE_SHAPES):
         rows = tiles_of(chunk, scores, labels, None)
         there = ~np.isnan(rows.scores)
         got = np.sort(np.asarray(rows.scores)[there])
@@ -131,7 +136,7 @@ def test_gather_keeps_every_row_once(rng):
 
 
 def test_any_mix_of_sizes_uses_few_shapes(rng):
-    shapes = set()
+    found = set()
     for mix in (
         np.full(1000, 1000),
         np.full(3, 100_000),
@@ -141,33 +146,34 @@ def test_any_mix_of_sizes_uses_few_shapes(rng):
         np.repeat([250, 12], [50_000, 150_000]),
     ):
         sizes = mix[planning.largest_first(mix)]
-        plan = list(planning.chunks(sizes, kinds=planning.TILE_SHAPES))
+        plan = list(planning.chunks(sizes, tile_shapes=shapes.TILE_SHAPES))
         assert [c.problems.start for c in plan] == [0, *(c.problems.stop for c in plan[:-1])]
         assert plan[-1].problems.stop == len(sizes)
-        shapes |= {(c.capacity, c.grid) for c in plan}
+        found |= {(c.capacity, c.grid) for c in plan}
         for chunk in plan:
-            places, group = chunk.gather_map(), chunk.kind.group
-            room = np.zeros((chunk.slices, group), int)
-            np.add.at(room, places.owner, np.minimum(places.left, chunk.kind.block))
+            places, group = chunk.gather_map(), chunk.tile_shape.group
+            room = np.zeros((chunk.groups, group), int)
+            np.add.at(room, places.segment_ids, np.minimum(places.left, chunk.tile_shape.block))
             np.testing.assert_array_equal(room.ravel()[: len(chunk.sizes)], chunk.sizes)
-        for kind in {c.kind for c in plan}:
-            of_kind = {(c.rows, c.slices) for c in plan if c.kind == kind}
-            assert len(of_kind) <= (1 if kind.group == 1 else 2)
+        for tile_shape in {c.tile_shape for c in plan}:
+            of_kind = {(c.rows, c.groups) for c in plan if c.tile_shape == tile_shape}
+            assert len(of_kind) <= (1 if tile_shape.group == 1 else 2)
         slots = sum(c.capacity for c in plan)
         assert slots <= 1.25 * sizes.sum() + 3 * 1024 * 1024
-    assert len(shapes) <= 8
+    assert len(found) <= 8
 
 
 def test_summary_and_moments(rng, x64):
     scores = np.array([[3.0, -1.0, 2.0, 7.0, 5.0], [1.0, np.nan, 2.0, 3.0, 4.0]])
     labels = np.array([[1, 0, 1, 0, 1], [1, 0, 1, 0, 0]], np.int8)
-    rows = packing.reshape(jnp.asarray(scores), jnp.asarray(labels), None)
-    seen = jax.tree.map(np.ravel, jax.jit(tiles.summarise)(rows))
+    rows = packing.dense_tiles(jnp.asarray(scores), jnp.asarray(labels), None)
+    seen = jax.tree.map(np.ravel, jax.jit(lambda rows: rows.score_ranges(Options()))(rows))
     assert seen.bad.tolist() == [False, True]
     ends = (seen.low_pos[0], seen.high_pos[0], seen.low_neg[0], seen.high_neg[0])
     assert ends == (2, 5, -1, 7)
     shape = rows.grid
-    pos, neg = jax.jit(tiles.moments)(rows, jnp.full(shape, 1.0), jnp.full(shape, 0.5))
+    coordinates = Standardization(jnp.full(shape, 1.0), jnp.full(shape, 0.5))
+    pos, neg = jax.jit(lambda rows: rows.moments(coordinates))(rows)
     assert np.ravel(pos.first)[0] == pytest.approx((2 + 1 + 4) / 2)
     assert np.ravel(neg.second)[0] == pytest.approx((4 + 36) / 4)
 
@@ -175,15 +181,13 @@ def test_summary_and_moments(rng, x64):
 @pytest.mark.parametrize("of_all", [True, False])
 def test_the_pass_is_one_fused_loop_with_one_exponential(of_all):
     """The layout is worth its trouble only as long as XLA keeps the five sums in one fusion."""
-    rows = packing.reshape(jnp.zeros((256, 4096)), jnp.zeros((256, 4096), jnp.int8), None)
+    rows = packing.dense_tiles(jnp.zeros((256, 4096)), jnp.zeros((256, 4096), jnp.int8), None)
     shape = (256, 1)
     ones = jnp.ones(shape)
 
     def sweep(rows, A, B):
-        arguments = (A, B), objective.platt_targets(A, B), "analytic"
-        if of_all:
-            return tiles.evaluate(rows, *arguments)
-        return tiles.evaluate_wanted(rows, A > 0, *arguments)
+        active = None if of_all else A > 0
+        return rows.derivatives((A, B), objective.platt_targets(A, B), Options(), active)
 
     text = jax.jit(sweep).lower(rows, ones, ones).compile().as_text()
     assert text.count(" exponential(") == 1
@@ -192,13 +196,13 @@ def test_the_pass_is_one_fused_loop_with_one_exponential(of_all):
 def test_a_heavy_row_that_is_fitted_well_keeps_its_loss():
     """Float32 rounds 1 + e to 1 where the loss, log(1 + e), is 3e-9; a weight makes it 3e3."""
     scores, labels = np.float32([[20, -1, 1]]), jnp.array([[1, 0, 1]])
-    rows = packing.reshape(jnp.asarray(scores), labels, jnp.float32([[1e12, 1, 1]]))
+    rows = packing.dense_tiles(jnp.asarray(scores), labels, jnp.float32([[1e12, 1, 1]]))
     zero, one = jnp.zeros((1, 1)), jnp.ones((1, 1))
 
     @jax.jit
     def loss_of(rows):
-        rows = tiles.standardise(rows, zero, one)
-        return tiles.nll(rows, (-one, zero), objective.plain_targets(one, one))
+        rows = rows.standardized(Standardization(zero, one))
+        return rows.loss((-one, zero), objective.plain_targets(one, one))
 
     loss = loss_of(rows)
     expected = 1e12 * np.log1p(np.exp(-20.0)) + 2 * np.log1p(np.exp(-1.0))

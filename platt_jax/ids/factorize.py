@@ -52,8 +52,8 @@ def factorize(segments: Ids) -> Factorized:
         return _factorize_columns(segments)
     if isinstance(segments, Coded):
         keys, place = ascending(segments.values)
-        in_order = len(place) and (place == np.arange(len(place))).all()
-        codes = segments.codes if in_order else place[segments.codes]
+        ascending_already = len(place) and (place == np.arange(len(place))).all()
+        codes = segments.codes if ascending_already else place[segments.codes]
         return Factorized(codes, 0, len(keys), keys)
     table = _table_range(segments, len(segments))
     if table is None:

@@ -87,8 +87,8 @@ def _by_group(combine, nothing, tile_rows, tiles):
             paired = combine(x[:, :, 0 : height - 1 : 2], x[:, :, 1:height:2])
             x = jnp.concatenate([paired, odd], 2)
         return list(x[:, :, 0])
-    ends = jnp.cumsum(tiles.tiles_per_group)
-    place = jnp.arange(length) - (ends - tiles.tiles_per_group)[tiles.segment_ids]
+    ends = jnp.cumsum(tiles.tiles_per_group, dtype=jnp.int32)
+    place = jnp.arange(length, dtype=jnp.int32) - (ends - tiles.tiles_per_group)[tiles.segment_ids]
     left = tiles.tiles_per_group[tiles.segment_ids] - place
     # Where problems lie side by side, what follows the tile rows of the largest is padding.
     most = length if x.shape[-1] == 1 else MAX_SIDE_BY_SIDE // DEPTH

@@ -8,8 +8,8 @@ import pytest
 from reference import problem, six_sums
 
 import platt_jax as pj
-from platt_jax.execution import planning, run
-from platt_jax.passes import blocks, packing
+from platt_jax.execution import run
+from platt_jax.passes import blocks, packing, shapes
 from platt_jax.status import Status
 
 FIELDS = ("A", "B", "status", "flags", "iterations", "nll", "hessian", "covariance", "n_pos")
@@ -21,8 +21,8 @@ def slabs(monkeypatch):
     """A function that makes every problem of more than 1,000 rows go by small slabs."""
 
     def install():
-        monkeypatch.setattr(planning, "MAX_CHUNK_PROBLEM", 1_000)
-        monkeypatch.setattr(planning, "BLOCK", 8 * 4096)
+        monkeypatch.setattr(shapes, "MAX_PROBLEM_ROWS", 1_000)
+        monkeypatch.setattr(shapes, "BLOCK_ROWS", 8 * 4096)
 
     return install
 
@@ -187,10 +187,10 @@ def test_any_size_runs_by_the_same_programs_and_leaves_the_rows_alone(slabs, rng
     scores, labels = rows(rng)
     before = scores.copy(), labels.copy()
     pj.fit(scores, labels)
-    compiled = blocks._evaluate._cache_size(), blocks._report._cache_size()
+    compiled = blocks._of_block._cache_size()
     for count in (1_001, 40_000, 65_536):
         pj.fit(scores[:count], labels[:count])
-    assert (blocks._evaluate._cache_size(), blocks._report._cache_size()) == compiled
+    assert blocks._of_block._cache_size() == compiled
     np.testing.assert_array_equal((scores, labels), before)
 
 
@@ -200,7 +200,7 @@ def test_want_of_memory_is_a_memory_error(slabs, rng, monkeypatch):
     def fails(*rows):
         raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")
 
-    monkeypatch.setattr(run, "fit_oversized", fails)
+    monkeypatch.setattr(run, "fit_blocks", fails)
     with pytest.raises(MemoryError, match="too small"):
         pj.fit(*rows(rng))
 
@@ -214,7 +214,8 @@ def test_a_loss_that_is_not_wanted_is_nan_outside_of_programs_only(slabs, rng, x
 
     options = pj.Options().with_tol(np.float64)
     with jax.debug_nans(True):
-        fit = blocks.fit_oversized(blocks.blocks_of(ROWS, take), None, options, loss=False)
+        rows_of_blocks = blocks.Blocks(list(run.blocks_of(ROWS, take)))
+        fit = run.fit_blocks(rows_of_blocks, None, options, loss=False)
     assert fit.status == Status.CONVERGED and np.isnan(fit.nll)
 
 
@@ -226,6 +227,6 @@ def test_the_pooled_fit_of_segments_makes_no_pass_for_the_loss(slabs, rng, monke
     def fails(*arguments, **keywords):
         raise AssertionError("a pass for a loss that nobody reads")
 
-    monkeypatch.setattr(blocks, "_nll", fails)
+    monkeypatch.setattr(blocks.Blocks, "loss", fails)
     found = pj.fit_segments(scores, labels, np.arange(ROWS) % 100).fallback
     np.testing.assert_allclose([found.A, found.B], [pooled.A, pooled.B], rtol=1e-9)

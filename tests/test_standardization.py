@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from reference import problem, targets
 
-from platt_jax.model import standardization
+from platt_jax.model import standardization, start
 from platt_jax.model.objective import platt_targets
 from platt_jax.model.statistics import Moments
 
@@ -14,12 +14,12 @@ def test_scales_are_powers_of_two(dtype, rng, x64):
     """A scale that were none would round the scores once more."""
     kind = np.finfo(dtype)
     spread = 2 ** rng.uniform(kind.minexp + 1, kind.maxexp - 2, 10_000)
-    scale = np.asarray(standardization._power_of_two_over(jnp.asarray(spread, dtype)))
+    scale = np.asarray(standardization.power_of_two_over(jnp.asarray(spread, dtype)))
     assert scale.dtype == dtype
     np.testing.assert_array_equal(np.frexp(scale)[0], 0.5)
     product = scale * spread.astype(dtype)
     assert np.all((product >= 0.5) & (product < 1))
-    assert standardization._power_of_two_over(jnp.zeros((), dtype)) == 1
+    assert standardization.power_of_two_over(jnp.zeros((), dtype)) == 1
 
 
 def test_moments_by_target_are_those_of_rows_that_belong_to_both_classes(rng, x64):
@@ -33,7 +33,7 @@ def test_moments_by_target_are_those_of_rows_that_belong_to_both_classes(rng, x6
     pos, neg = moments(labels == 1), moments(labels != 1)
     t = targets(labels)
     for found, weights in zip(
-        standardization.by_target((pos, neg), platt_targets(pos.total, neg.total)),
+        start.by_target((pos, neg), platt_targets(pos.total, neg.total)),
         (t, 1 - t),
         strict=True,
     ):
