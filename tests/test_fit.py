@@ -10,6 +10,7 @@ from reference import batch, problem, six_sums
 import platt_jax as pj
 from platt_jax import Fit, Flag, GaussianPrior, Options
 from platt_jax.execution import planning, run
+from platt_jax.passes import shapes
 
 FIELDS = [field.name for field in dataclasses.fields(Fit)]
 
@@ -222,14 +223,14 @@ def test_company_changes_no_bit(rng):
 def test_chunk_size_changes_nothing_beyond_rounding(rng, monkeypatch):
     scores, labels = batch(rng, 300, 70)
     one = pj.fit(scores, labels)
-    monkeypatch.setattr(planning, "_BUCKETS", (16_384,))
+    monkeypatch.setattr(shapes, "CHUNK_ROWS", (16_384,))
     other = pj.fit(scores, labels)
     assert len(list(planning.chunks(np.full(300, 70)))) > 1
     assert_same(other, one)
 
 
 def test_other_sizes_compile_nothing_new(rng):
-    """Any K, N and mix of segments runs by the few programs of the ladder."""
+    """Any K, N and mix of segments runs by a few programs."""
     run.solve_chunk.clear_cache()
     for problems, rows in ((3, 500), (90, 300), (17, 900), (64, 290)):
         pj.fit(*batch(rng, problems, rows))

@@ -311,9 +311,8 @@ def test_results_by_id_are_mappings(rng):
 
 
 def test_a_hash_that_two_texts_share_merges_nothing(monkeypatch):
-
     monkeypatch.setattr(platt_jax.ids.factorize, "_HASH_FACTOR", np.uint64(0))
     values = np.array(["a" * 20, "b" * 20, "a" * 20])
-    numbers = platt_jax.ids.factorize.numbered(values)
-    assert numbers.of(slice(None)).tolist() == [0, 1, 0]
-    assert numbers.keys.tolist() == ["a" * 20, "b" * 20]
+    found = platt_jax.ids.factorize.factorize(values)
+    assert found.of(slice(None)).tolist() == [0, 1, 0]
+    assert found.named(np.arange(2)).tolist() == ["a" * 20, "b" * 20]
