@@ -1,6 +1,7 @@
 """Platt scaling for classifiers by the thousand: one compiled program fits them all."""
 
 from platt_jax.api import fit, fit_one_vs_rest, fit_segments
+from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
 from platt_jax.results.calibrators import OneVsRestCalibrator, SegmentCalibrator
@@ -18,6 +19,7 @@ __all__ = [
     "OneVsRestCalibrator",
     "Options",
     "SegmentCalibrator",
+    "SegmentRows",
     "Sigmoid",
     "Status",
     "fit",

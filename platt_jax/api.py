@@ -5,18 +5,18 @@ from dataclasses import replace
 import jax
 import numpy as np
 
-from platt_jax import ids, validation
+from platt_jax import validation
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.classes import classes_and_membership
-from platt_jax.execution.grouping import GroupedRows
 from platt_jax.execution.run import fit_problems
-from platt_jax.ids.factorize import factorize
+from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
 from platt_jax.passes import packing
 from platt_jax.results import tables
 from platt_jax.results.calibrators import OneVsRestCalibrator, SegmentCalibrator
 from platt_jax.results.fit import Fit, problem_names
+from platt_jax.solver.solution import Given
 from platt_jax.status import Status
 from platt_jax.threads import run_concurrently
 
@@ -29,6 +29,7 @@ def fit(
     *,
     weights=None,
     prior: GaussianPrior | None = None,
+    start: tuple | None = None,
     options: Options = _DEFAULT,
     progress: bool = False,
 ) -> Fit:
@@ -42,6 +43,9 @@ def fit(
         weights: counts of rows >= 0, broadcastable to scores: weight 2 is the row twice, weight 0
             is the row gone. They enter Platt's targets, so their scale matters.
         prior: a Gaussian prior on (A, B), with leading axes broadcastable to those of scores.
+        start: (A, B) to begin the search at, each broadcastable to the leading axes of scores, such
+            as those of an earlier fit of similar rows: it saves passes, and changes no answer by
+            more than `Options.tol`. NaN means the usual start.
         options: how to fit.
         progress: show a progress bar (needs tqdm).
 
@@ -65,14 +69,11 @@ def fit(
     """
     caller = Caller()
     scores = validation.scores(scores)
-    labels = validation.broadcast(validation.labels(labels), scores.shape, "labels")
-    weights = validation.broadcast(
-        validation.weights(weights, scores.dtype), scores.shape, "weights"
-    )
+    labels, weights = validation.labels_and_weights(labels, weights, scores)
     batch = scores.shape[:-1]
     if (doubt := validation.doubtful_shape(scores, labels)) is not None:
         caller.warn(doubt)
-    prior = _flat_prior(prior, batch, scores.dtype)
+    given = _given(prior, start, batch, scores.dtype)
 
     def take(problems, part, space):
         which = problems
@@ -84,7 +85,7 @@ def fit(
         return packing.flat(mine, space)
 
     sizes = np.broadcast_to(scores.shape[-1], int(np.prod(batch)))
-    flat = fit_problems(sizes, take, scores.dtype, prior, options, progress, caller)
+    flat = fit_problems(sizes, take, scores.dtype, given, options, progress, caller)
     result = jax.tree.map(lambda x: x.reshape(batch + x.shape[1:]), flat)
     _report_non_finite(flat, options, "problems", problem_names(batch), caller)
     return result
@@ -92,18 +93,19 @@ def fit(
 
 def fit_segments(
     scores,
-    labels,
-    segments,
+    labels=None,
+    segments=None,
     *,
     weights=None,
     prior: GaussianPrior | None = None,
+    start: tuple | None = None,
     options: Options = _DEFAULT,
     progress: bool = False,
 ) -> SegmentCalibrator:
     """Fit one sigmoid to the rows of each segment, and one to all rows for unseen segments.
 
     Args:
-        scores: (N,) as in `fit`.
+        scores: (N,) as in `fit`; or SegmentRows, which stand for all four arrays.
         labels: (N,) as in `fit`.
         segments: (N,) ids: an array, list or pandas Series of integers, text, dates or anything
             hashable that a file can hold; or ids of several columns, as a list of tuples, an (N, M)
@@ -111,6 +113,7 @@ def fit_segments(
             error.
         weights: (N,) as in `fit`.
         prior: as in `fit`; with leading axis (K,) in the order of the distinct ids, ascending.
+        start: as in `fit`, for the segments: numbers, or (K,) in the order of the distinct ids.
         options: how to fit.
         progress: show a progress bar (needs tqdm).
 
@@ -128,50 +131,27 @@ def fit_segments(
         (2,)
     """
     caller = Caller()
-    scores = validation.scores(scores)
-    if scores.ndim != 1:
-        raise ValueError(
-            f"scores: expected a flat array (N,), got shape {scores.shape}; "
-            "of a column vector take scores.ravel()"
-        )
-    labels = validation.broadcast(validation.labels(labels), scores.shape, "labels")
-    weights = validation.broadcast(
-        validation.weights(weights, scores.dtype), scores.shape, "weights"
-    )
-    segments = ids.read(segments)
-    if (rows := ids.length(segments)) != len(scores):
-        raise ValueError(f"segments: expected one id per score {scores.shape}, got shape ({rows},)")
-    shared = _flat_prior(_shared_prior(prior), (1,), scores.dtype)
+    rows = _segment_rows(scores, labels, segments, weights)
+    keys, order = rows.keys, rows.largest_first
     # One bad row must not cost the unseen segments their calibration.
     omitting = replace(validation.options(options), non_finite="omit")
-    dtype = scores.dtype
-    grouped = GroupedRows(factorize(segments), (scores, labels, weights))
-    keys = grouped.keys
-    prior = _flat_prior(prior, (len(keys),), scores.dtype)
+    shared = Given(_flat_prior(_shared_prior(prior), (1,), rows.dtype))
+    given = _given(prior, start, keys.shape, rows.dtype)
+    given = jax.tree.map(lambda leaf: leaf[order], given)
 
     def take_any(_, part, space):
-        return grouped.all(part, space.length)
-
-    if prior is not None:
-        prior = GaussianPrior(*(leaf[grouped.largest_first] for leaf in prior))
+        return rows.all(part, space.length)
 
     def fit_all():
         # Gaps between the segments are omitted, too.
-        everything = np.array([grouped.length])
+        everything = np.array([rows.length])
         return fit_problems(
-            everything, take_any, dtype, shared, omitting, False, caller, loss=False
+            everything, take_any, rows.dtype, shared, omitting, False, caller, loss=False
         )
 
     def fit_each():
         return fit_problems(
-            grouped.sizes,
-            grouped.take,
-            dtype,
-            prior,
-            options,
-            progress,
-            caller,
-            places=grouped.largest_first,
+            rows.sizes, rows.take, rows.dtype, given, options, progress, caller, places=order
         )
 
     pooled, each = run_concurrently(fit_all, fit_each)
@@ -230,7 +210,7 @@ def fit_one_vs_rest(
                 f"weights: expected one per row, {scores.shape[:1]}, got shape {weights.shape}"
             )
         weights = np.broadcast_to(weights, columns.shape)
-    prior = _flat_prior(prior, columns.shape[:1], scores.dtype)
+    given = _given(prior, None, columns.shape[:1], scores.dtype)
     classes, is_class = classes_and_membership(classes, labels, scores.shape)
 
     def take(problems, part, space):
@@ -239,9 +219,26 @@ def fit_one_vs_rest(
         return packing.flat(mine, space)
 
     sizes = np.broadcast_to(columns.shape[1], len(columns))
-    each = fit_problems(sizes, take, scores.dtype, prior, options, progress, caller)
+    each = fit_problems(sizes, take, scores.dtype, given, options, progress, caller)
     _report_non_finite(each, options, "classes", classes, caller)
     return OneVsRestCalibrator(classes, each)
+
+
+def _segment_rows(scores, labels, segments, weights) -> SegmentRows:
+    if not isinstance(scores, SegmentRows):
+        return SegmentRows(scores, labels, segments, weights)
+    for name, values in (("labels", labels), ("segments", segments), ("weights", weights)):
+        if values is not None:
+            raise ValueError(f"{name}: expected none beside SegmentRows, which hold them")
+    return scores
+
+
+def _given(prior, start, batch, dtype) -> Given:
+    """What the user gave for each problem, with one leading axis."""
+    start = validation.start(start, batch, dtype)
+    if start is not None:
+        start = start[0].reshape(-1), start[1].reshape(-1)
+    return Given(_flat_prior(prior, batch, dtype), start)
 
 
 def _flat_prior(prior, batch, dtype):

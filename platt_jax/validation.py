@@ -132,6 +132,18 @@ def weights(values, dtype) -> np.ndarray | None:
     return values
 
 
+def labels_and_weights(label_values, weight_values, scores: np.ndarray):
+    """Labels and weights (or None) as `labels` and `weights` give them, in the shape of the scores.
+
+    Raises:
+        ValueError: the shapes do not match, or as those.
+    """
+    return (
+        broadcast(labels(label_values), scores.shape, "labels"),
+        broadcast(weights(weight_values, scores.dtype), scores.shape, "weights"),
+    )
+
+
 def broadcast(values, shape: tuple[int, ...], name: str):
     """Values as a read-only view of this shape.
 
@@ -178,6 +190,25 @@ def prior(values: GaussianPrior | None, batch: tuple[int, ...], dtype):
             raise ValueError("prior: expected finite numbers, got NaN or infinity")
         _check_precision(np.asarray(precision, np.float64))
     return result
+
+
+def start(values, batch: tuple[int, ...], dtype) -> tuple[np.ndarray, np.ndarray] | None:
+    """(A, B) to start from, each of the batch's shape.
+
+    Raises:
+        ValueError: not a pair, not numbers, or the shapes do not match.
+    """
+    if values is None:
+        return None
+    if not isinstance(values, tuple | list) or len(values) != 2:
+        raise ValueError(f"start: expected a pair (A, B), got {type(values).__name__}")
+    pair = (numbers(x, "start").astype(dtype) for x in values)
+    try:
+        A, B = (np.broadcast_to(x, batch) for x in pair)
+    except ValueError:
+        shapes = " and ".join(str(np.shape(x)) for x in values)
+        raise ValueError(f"start: expected A and B of shape {batch}, got {shapes}") from None
+    return A, B
 
 
 def _check_precision(precision):

@@ -1,5 +1,6 @@
 """Problems through the compiled program, chunk by chunk."""
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -11,14 +12,13 @@ from platt_jax import validation
 from platt_jax.execution import planning
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.progress import progress_bar
-from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
 from platt_jax.passes import packing, scan, shapes, xla
 from platt_jax.passes.blocks import Block, Blocks
 from platt_jax.passes.shapes import GatherMap, RowRanges
 from platt_jax.results.fit import Fit
 from platt_jax.solver import search
-from platt_jax.solver.solution import fit_rows
+from platt_jax.solver.solution import Given, fit_rows
 from platt_jax.threads import ordered_map, run_programs
 
 # Given a slice of the problems, which rows of each, and a space: these rows end to end in arrays of
@@ -33,7 +33,7 @@ def fit_problems(
     sizes: np.ndarray,
     take: TakeRows,
     dtype,
-    prior,
+    given: Given,
     options,
     progress,
     caller: Caller,
@@ -46,7 +46,7 @@ def fit_problems(
         sizes: (K,) numbers of rows, in the order of `planning.largest_first`.
         take: gives their rows; called on several threads.
         dtype: of the scores.
-        prior: None, or with mean (K, 2) and precision (K, 2, 2).
+        given: arrays that lead with (K,).
         options: how to fit.
         progress: show a progress bar.
         caller: is warned of what makes the fit slower.
@@ -67,14 +67,14 @@ def fit_problems(
 
     def fit_chunk(chunk):
         space = packing.Space(chunk.capacity, reused=True)
-        return _fit_chunk(chunk, take(chunk.problems, _ALL, space), prior, options)
+        return _fit_chunk(chunk, take(chunk.problems, _ALL, space), given, options)
 
     def fit_all():
         results = _Results(len(sizes), places)
         most = shapes.MAX_CHUNK_ROWS
         with progress_bar(len(sizes), progress) as bar:
             for i in range(int(np.sum(sizes > shapes.MAX_PROBLEM_ROWS))):
-                bar.update(results.add(_fit_oversized(i, sizes[i], take, prior, options, loss)))
+                bar.update(results.add(_fit_oversized(i, sizes[i], take, given, options, loss)))
             while results.count < len(sizes):
                 try:
                     for fitted in ordered_map(
@@ -137,15 +137,14 @@ def _is_want_of_memory(error):
     return "RESOURCE_EXHAUSTED" in str(error)
 
 
-def _fit_oversized(i, size, take, prior, options, loss) -> Fit:
+def _fit_oversized(i, size, take, given, options, loss) -> Fit:
     """Fit the problem i, which fits no chunk."""
-    if prior is not None:
-        prior = jax.tree.map(lambda leaf: leaf[i], prior)
+    given = jax.tree.map(lambda leaf: leaf[i], given)
     try:
         rows = Blocks(
             list(ordered_map(jax.device_put, blocks_of(size, partial(take, slice(i, i + 1)))))
         )
-        fitted = fit_blocks(rows, prior, options, loss)
+        fitted = fit_blocks(rows, given, options, loss)
     except jax.errors.JaxRuntimeError as error:
         if _is_want_of_memory(error):
             raise MemoryError(_TOO_SMALL) from error
@@ -168,43 +167,42 @@ def blocks_of(size: int, take: Callable[[slice, packing.Space], tuple]) -> Itera
         yield Block(scores, labels, weights, np.int32(last - first))
 
 
-def fit_blocks(
-    rows: Blocks, prior: GaussianPrior | None, options: Options, loss: bool = True
-) -> Fit:
+def fit_blocks(rows: Blocks, given: Given, options: Options, loss: bool = True) -> Fit:
     """Fit an oversized problem; nll is NaN if the loss, which takes a pass, is not wanted."""
     optimum = partial(search.optimum, runner=search.HOST, loss=loss)
-    fitted = fit_rows(rows, prior, options, optimum, search.HOST)
+    fitted = fit_rows(rows, given, options, optimum, search.HOST)
     return fitted if loss else replace(fitted, nll=np.full_like(fitted.nll, np.nan))
 
 
-def _fit_chunk(chunk, rows, prior, options) -> Fit:
-    if prior is not None:
-        groups, group = chunk.grid
-        prior = GaussianPrior(
-            *(
-                packing.lengthen(leaf[chunk.problems], groups * group).reshape(
-                    chunk.grid + leaf.shape[1:]
-                )
-                for leaf in prior
-            )
-        )
+def _fit_chunk(chunk, rows, given, options) -> Fit:
+    def on_grid(leaf):
+        of_chunk = packing.lengthen(leaf[chunk.problems], math.prod(chunk.grid))
+        return of_chunk.reshape(chunk.grid + leaf.shape[1:])
+
+    given = jax.tree.map(on_grid, given)
     block = chunk.tile_shape.block
-    fitted = solve_chunk(*rows, chunk.row_map(), prior, options=options, block=block)
+    fitted = solve_chunk(*rows, chunk.row_map(), given, options=options, block=block)
     problems = chunk.problems.stop - chunk.problems.start
     return jax.tree.map(lambda x: _lead_with_problems(x)[:problems], fitted)
 
 
 @partial(jax.jit, static_argnames=("options", "block"), compiler_options=xla.COMPILER_OPTIONS)
 def solve_chunk(
-    scores, labels, weights, where: GatherMap | RowRanges, prior, options: Options, block: int
+    scores,
+    labels,
+    weights,
+    where: GatherMap | RowRanges,
+    given: Given,
+    options: Options,
+    block: int,
 ) -> Fit:
     """Fit the problems of a chunk; every field of the result leads with [S, G]."""
     if isinstance(where, GatherMap):
         tiles = packing.gather_tiles(scores, labels, weights, where, block)
-        return fit_rows(tiles, prior, options)
+        return fit_rows(tiles, given, options)
     fit = partial(fit_rows, options=options)
     columns = scores, labels, weights
-    return scan.scan_groups(fit, columns, where.start, where.size, prior, shapes.MAX_SIDE_BY_SIDE)
+    return scan.scan_groups(fit, columns, where.start, where.size, given, shapes.MAX_SIDE_BY_SIDE)
 
 
 def _lead_with_problems(x):

@@ -38,6 +38,11 @@ def to_original(standardization: Standardization, A, B):
     return A, B - A * standardization.center
 
 
+def to_standardized(standardization: Standardization, A, B):
+    """(A', B') for the standardized scores."""
+    return A * over_power_of_two(standardization.scale), B + A * standardization.center
+
+
 def derivatives_to_standardized(standardization: Standardization, at: Derivatives) -> Derivatives:
     """Derivatives by (A, B) as those by (A', B')."""
     center, scale = standardization.center, standardization.scale

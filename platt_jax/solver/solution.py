@@ -5,6 +5,7 @@ their own; `solve_rows` is what it shares with `fit`.
 """
 
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,13 +21,24 @@ from platt_jax.passes.protocol import Rows
 from platt_jax.results.fit import Fit
 from platt_jax.solver import implicit, search
 from platt_jax.solver.search import TRACED, Problem, Runner
-from platt_jax.solver.stopping import ProblemConstants
+from platt_jax.solver.stopping import ProblemConstants, reach
 from platt_jax.status import Flag, Status
+
+
+class Given(NamedTuple):
+    """What users may give for every problem besides its rows; arrays lead with their shape."""
+
+    prior: GaussianPrior | None = None
+    start: tuple[jax.Array, jax.Array] | None = None  # (A, B), for the scores as they came
+
 
 # Among so many normal scores one has so much of the variance in 2 of a million problems, among more
 # in fewer yet: of n the share of each is nearly Beta(1/2, (n - 2) / 2) distributed.
 _DOMINATING_SHARE = 0.8
 _ROWS_TO_DOMINATE = 20
+
+# In log-odds. From ten times as far off Newton's method takes some 40 passes, and may fail.
+_FARTHEST_START = 16
 
 
 def solve(
@@ -98,13 +110,13 @@ def _solve_dense(scores, labels, weights, prior, options):
         prior = GaussianPrior(
             prior.mean.reshape((*shape, 2)), prior.precision.reshape((*shape, 2, 2))
         )
-    fit = fit_rows(rows, prior, options, implicit.optimum)
+    fit = fit_rows(rows, Given(prior), options, implicit.optimum)
     return jax.tree.map(lambda x: x.reshape(batch + x.shape[2:]), fit)
 
 
 def fit_rows(
     rows: Rows,
-    prior: GaussianPrior | None,
+    given: Given,
     options: Options,
     optimum=search.optimum,
     runner: Runner = TRACED,
@@ -113,7 +125,7 @@ def fit_rows(
 
     Args:
         rows: of any kind.
-        prior: None, or of every problem.
+        given: of every problem.
         options: how to fit.
         optimum: the search.
         runner: how to run what reads no row.
@@ -121,19 +133,19 @@ def fit_rows(
     ranges = rows.score_ranges(options)
     rows = rows.mask_nonfinite(options)
     moments = rows.moments(runner.decide(range_standardization)(ranges))
-    targets, problem = runner.decide(_set_up)(ranges, moments, prior, options=options)
+    targets, problem = runner.decide(_set_up)(ranges, moments, given, options=options)
     rows = rows.standardized(problem.standardization)
-    solution = optimum(rows, targets, prior, problem, options)
+    solution = optimum(rows, targets, given.prior, problem, options)
     return runner.decide(_report)(solution, problem, ranges, moments)
 
 
-def _set_up(ranges, moments, prior, options):
+def _set_up(ranges, moments, given, options):
     """The targets, and whatever else the search needs besides the rows.
 
     Args:
         ranges: of the scores.
         moments: of the two classes, in the coordinates of `range_standardization`.
-        prior: None, or of every problem.
+        given: of every problem.
         options: how to fit.
     """
     n_pos, n_neg = (one_class.total for one_class in moments)
@@ -144,11 +156,16 @@ def _set_up(ranges, moments, prior, options):
     # The optimum does not depend on the coordinates, so no derivative flows through them.
     own, A, B = _coordinates_and_start(ranges, *jax.lax.stop_gradient((moments, targets)), options)
     low, high = ((end - own.center) * own.scale for end in ranges.overall())
+    constants = jax.lax.stop_gradient(ProblemConstants(low, high, n_pos + n_neg))
+    if given.start is not None:
+        # Of one class, or of constant scores, the usual start has the slope of the optimum: 0.
+        sloping = _both_classes(n_pos, n_neg) & (low < high)
+        A, B = _warm_start(given.start, own, (A, B), constants, sloping)
     problem = Problem(
         standardization=own,
-        constants=jax.lax.stop_gradient(ProblemConstants(low, high, n_pos + n_neg)),
+        constants=constants,
         bad=ranges.bad,
-        unbounded=_unbounded(ranges, n_pos, n_neg, prior, options),
+        unbounded=_unbounded(ranges, n_pos, n_neg, given.prior, options),
         A=A,
         B=B,
     )
@@ -178,6 +195,18 @@ def _coordinates_and_start(ranges, moments, targets, options):
     identity = Standardization(jnp.where(low == high, own.center, 0), jnp.ones_like(A))
     A, B = standardization.to_original(own, A, B)
     return identity, A, B + A * identity.center
+
+
+def _warm_start(start_given, own, usual, constants, allowed):
+    """The user's (A, B) in a problem's own coordinates, where it may help; else the usual start.
+
+    Newton's method may fail from a start with all rows where the loss is all but linear. So the
+    user's is not taken where a row's log-odds there are far from those at the usual start.
+    """
+    warm = standardization.to_standardized(own, *start_given)
+    apart = reach((warm[0] - usual[0], warm[1] - usual[1]), constants)
+    taken = allowed & (apart <= _FARTHEST_START)
+    return (jnp.where(taken, new, old) for new, old in zip(warm, usual, strict=True))
 
 
 def _report(solution, problem, ranges, moments) -> Fit:

@@ -1,0 +1,55 @@
+"""Rows of segments that are fitted more than once."""
+
+from platt_jax import ids, validation
+from platt_jax.execution.grouping import GroupedRows
+from platt_jax.ids.factorize import factorize
+
+
+class SegmentRows(GroupedRows):
+    """Rows brought together by segment once, for `fit_segments` to fit again and again.
+
+    The rows are copied: later changes of the arrays change no fit.
+
+    Args:
+        scores: (N,) as in `fit_segments`.
+        labels: (N,) likewise.
+        segments: (N,) ids likewise.
+        weights: (N,) likewise.
+
+    Attributes:
+        keys: (K,) the distinct segments, ascending.
+        dtype: of the scores, float32 or float64, in which they are fitted.
+
+    Raises:
+        ValueError: an argument is not as in `fit_segments`.
+
+    Example:
+        >>> rows = SegmentRows([2.0, -1.0, 1.0, 0.0], [1, 0, 1, 0], ["a", "a", "b", "b"])
+        >>> rows
+        SegmentRows: 4 rows of 2 segments, float64
+        >>> fit_segments(rows).keys.tolist()
+        ['a', 'b']
+    """
+
+    def __init__(self, scores, labels, segments, weights=None):
+        scores = validation.scores(scores)
+        if scores.ndim != 1:
+            raise ValueError(
+                f"scores: expected a flat array (N,), got shape {scores.shape}; "
+                "of a column vector take scores.ravel()"
+            )
+        labels, weights = validation.labels_and_weights(labels, weights, scores)
+        segments = ids.read(segments)
+        if (number := ids.length(segments)) != len(scores):
+            raise ValueError(
+                f"segments: expected one id per score {scores.shape}, got shape ({number},)"
+            )
+        super().__init__(factorize(segments), (scores, labels, weights))
+        self.dtype = scores.dtype
+        self._rows = len(scores)
+
+    def __len__(self):
+        return self._rows
+
+    def __repr__(self):
+        return f"SegmentRows: {len(self):,} rows of {len(self.keys):,} segments, {self.dtype}"
