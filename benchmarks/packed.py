@@ -17,6 +17,7 @@ from platt_jax import Fit, Options
 from platt_jax.execution import planning, run
 from platt_jax.passes import packing
 from platt_jax.passes.blocks import Blocks, shapes
+from platt_jax.solver.solution import Given
 from platt_jax.threads import ordered_map
 
 
@@ -56,14 +57,14 @@ class Packed:
     def solve(self) -> list[Fit]:
         """Run the compiled programs over all blocks and chunks, and wait for them."""
         with jax.enable_x64(self._x64):
-            by_blocks = [run.fit_blocks(Blocks(x), None, self._options) for x in self._blocks]
+            by_blocks = [run.fit_blocks(Blocks(x), Given(), self._options) for x in self._blocks]
             return jax.block_until_ready(
                 [*by_blocks, *ordered_map(self._solve_chunk, self._chunks)]
             )
 
     def _solve_chunk(self, chunk) -> Fit:
         arrays, block = chunk
-        fitted = run.solve_chunk(*arrays, None, options=self._options, block=block)
+        fitted = run.solve_chunk(*arrays, Given(), options=self._options, block=block)
         return jax.block_until_ready(fitted)
 
     def in_order(self, done: list[Fit]) -> dict[str, np.ndarray]:

@@ -45,7 +45,7 @@ def fit(
         prior: a Gaussian prior on (A, B), with leading axes broadcastable to those of scores.
         start: (A, B) to begin the search at, each broadcastable to the leading axes of scores, such
             as those of an earlier fit of similar rows: it saves passes, and changes no answer by
-            more than `Options.tol`. NaN means the usual start.
+            more than `Options.tol`. A bad one costs a pass. NaN means the usual start.
         options: how to fit.
         progress: show a progress bar (needs tqdm).
 

@@ -201,8 +201,9 @@ def start(values, batch: tuple[int, ...], dtype) -> tuple[np.ndarray, np.ndarray
     if values is None:
         return None
     if not isinstance(values, tuple | list) or len(values) != 2:
-        raise ValueError(f"start: expected a pair (A, B), got {type(values).__name__}")
-    pair = (numbers(x, "start").astype(dtype) for x in values)
+        of_length = f" of {len(values)}" if hasattr(values, "__len__") else ""
+        raise ValueError(f"start: expected a pair (A, B), got {type(values).__name__}{of_length}")
+    pair = [numbers(x, "start").astype(dtype) for x in values]
     try:
         A, B = (np.broadcast_to(x, batch) for x in pair)
     except ValueError:

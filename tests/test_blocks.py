@@ -10,6 +10,7 @@ from reference import problem, six_sums
 import platt_jax as pj
 from platt_jax.execution import run
 from platt_jax.passes import blocks, packing, shapes
+from platt_jax.solver.solution import Given
 from platt_jax.status import Status
 
 FIELDS = ("A", "B", "status", "flags", "iterations", "nll", "hessian", "covariance", "n_pos")
@@ -215,7 +216,7 @@ def test_a_loss_that_is_not_wanted_is_nan_outside_of_programs_only(slabs, rng, x
     options = pj.Options().with_tol(np.float64)
     with jax.debug_nans(True):
         rows_of_blocks = blocks.Blocks(list(run.blocks_of(ROWS, take)))
-        fit = run.fit_blocks(rows_of_blocks, None, options, loss=False)
+        fit = run.fit_blocks(rows_of_blocks, Given(), options, loss=False)
     assert fit.status == Status.CONVERGED and np.isnan(fit.nll)
 
 

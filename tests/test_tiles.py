@@ -40,7 +40,7 @@ def tiles_of(chunk, scores, labels, weights):
     weights = None if weights is None else flat(weights)
     gather = jax.jit(packing.gather_tiles, static_argnames="block")
     columns = flat(scores), flat(labels), weights
-    return gather(*columns, chunk.gather_map(), block=chunk.tile_shape.block)
+    return gather(*columns, chunk.row_map(), block=chunk.tile_shape.block)
 
 
 @partial(jax.jit, static_argnames="options")
@@ -151,7 +151,7 @@ def test_any_mix_of_sizes_uses_few_shapes(rng):
         assert plan[-1].problems.stop == len(sizes)
         found |= {(c.capacity, c.grid) for c in plan}
         for chunk in plan:
-            places, group = chunk.gather_map(), chunk.tile_shape.group
+            places, group = chunk.row_map(), chunk.tile_shape.group
             room = np.zeros((chunk.groups, group), int)
             np.add.at(room, places.segment_ids, np.minimum(places.left, chunk.tile_shape.block))
             np.testing.assert_array_equal(room.ravel()[: len(chunk.sizes)], chunk.sizes)

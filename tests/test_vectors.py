@@ -13,6 +13,7 @@ import platt_jax as pj
 from platt_jax import threads
 from platt_jax.execution import planning, run
 from platt_jax.passes import elementary, shapes, vectors, xla
+from platt_jax.solver.solution import Given
 from platt_jax.status import Status
 
 # Side by side, and one after the other: full vectors, a row more, a row less, several blocks.
@@ -123,7 +124,7 @@ def test_the_numbers_of_one_problem_are_scalars(x64):
     chunk = next(planning.chunks(np.full(500, 1_000)))
     columns = np.zeros(chunk.capacity), np.zeros(chunk.capacity, np.int8), None
     options = pj.Options().with_tol(np.float64)
-    arguments = (*columns, chunk.row_map(), None)
+    arguments = (*columns, chunk.row_map(), Given())
     text = run.solve_chunk.lower(*arguments, options=options, block=128).as_text()
     assert text.count("-> tensor<f64>") > 100
     assert text.count("-> tensor<1x1xf64>") < 10
@@ -171,7 +172,7 @@ def test_any_mix_of_sizes_is_two_shapes(rng):
         plan = list(planning.chunks(sizes, tile_shapes=shapes.VECTOR_SHAPES))
         np.testing.assert_array_equal(np.concatenate([c.sizes for c in plan]), sizes)
         for chunk in plan:
-            start, size = (x.ravel() for x in chunk.row_ranges())
+            start, size = (x.ravel() for x in chunk.row_map())
             problems = len(chunk.sizes)
             np.testing.assert_array_equal(size[:problems], chunk.sizes)
             assert np.all(size[problems:] == 0)

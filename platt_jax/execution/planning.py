@@ -46,23 +46,29 @@ class Chunk(NamedTuple):
         """Length of the chunk's flat arrays: a block may be taken past the last row."""
         return self.rows + self.tile_shape.block
 
-    def row_map(self) -> GatherMap | RowRanges:
-        """Where the rows lie."""
-        return (
-            self.gather_map() if self.tile_shape.min_tiles_per_group is None else self.row_ranges()
-        )
+    def row_map(self, starts: np.ndarray | None = None) -> GatherMap | RowRanges:
+        """Where the rows lie.
 
-    def row_ranges(self) -> RowRanges:
+        Args:
+            starts: where the rows of each problem begin in the chunk's flat arrays, which may be
+                where another's do; None for end to end.
+        """
+        if starts is None:
+            starts = np.cumsum(self.sizes) - self.sizes
+        by_tiles = self.tile_shape.min_tiles_per_group is None
+        return self._gather_map(starts) if by_tiles else self._row_ranges(starts)
+
+    def _row_ranges(self, starts: np.ndarray) -> RowRanges:
         """Where the rows lie for vectors."""
-        size = np.zeros(self.grid, np.int32)
+        start, size = np.zeros((2, *self.grid), np.int32)
+        start.ravel()[: len(self.sizes)] = starts
         size.ravel()[: len(self.sizes)] = self.sizes
-        start = (np.cumsum(size) - size.ravel()).astype(np.int32).reshape(size.shape)
         return RowRanges(start, size)
 
-    def gather_map(self) -> GatherMap:
+    def _gather_map(self, starts: np.ndarray) -> GatherMap:
         """Where the rows lie for tiles."""
         tile_rows, block = self.rows // self.tile_shape.rows, self.tile_shape.block
-        first, size = self.row_ranges()
+        first, size = self._row_ranges(starts)
         tiles_per_group = _tiles_per_group(self.sizes, self.tile_shape)
         used = np.sum(tiles_per_group)
         # Spare tile rows go to the last group; no row is left for them.

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from platt_jax.model.objective import Derivatives
 from platt_jax.options import Options
@@ -159,6 +160,20 @@ def _reject(state, options):
         step_size=step_size,
         status=jnp.where(state.stalled_status == RUNNING, failed, state.stalled_status),
     )
+
+
+def leave_bad_start(state: State, usual, constants: ProblemConstants) -> State:
+    """The state; after the first pass, if the start proved bad, the one that starts at the usual.
+
+    From where nearly all rows are fitted with certainty, rightly or wrongly, Newton's step knows no
+    bounds, and the search may take hundreds of passes, or fail. Such a step promises to lower the
+    loss by half the squared decrement, more than there is to gain from a start of no slope: there
+    the loss is at most log 2 a row.
+    """
+    promised = state.decrement * state.decrement / 2
+    good = (state.status != Status.NON_FINITE) & (promised <= np.log(2) * constants.total_weight)
+    again = start(*usual)._replace(passes=state.passes)
+    return jax.tree.map(partial(jnp.where, (state.passes == 1) & ~good), again, state)
 
 
 def _pin(state):

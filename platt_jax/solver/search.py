@@ -31,6 +31,7 @@ class Problem(NamedTuple):
     unbounded: jax.Array  # whether the loss falls forever along a ray
     A: jax.Array  # where to start
     B: jax.Array
+    usual: tuple[jax.Array, jax.Array] | None = None  # where else, if that is a bad start
 
 
 class Solution(NamedTuple):
@@ -136,7 +137,10 @@ def _decide(state, point, sums, change, prior, problem, options):
     if change is not None:
         change += priors.penalty_at(prior, standardization, point)
         change -= priors.penalty_at(prior, standardization, (state.A, state.B))
-    return newton.step(state, derivatives, change, problem.constants, options)
+    new = newton.step(state, derivatives, change, problem.constants, options)
+    if problem.usual is None:
+        return new
+    return newton.leave_bad_start(new, problem.usual, problem.constants)
 
 
 def _solution(state: State, loss, prior, problem: Problem) -> Solution:

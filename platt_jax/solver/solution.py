@@ -21,7 +21,7 @@ from platt_jax.passes.protocol import Rows
 from platt_jax.results.fit import Fit
 from platt_jax.solver import implicit, search
 from platt_jax.solver.search import TRACED, Problem, Runner
-from platt_jax.solver.stopping import ProblemConstants, reach
+from platt_jax.solver.stopping import ProblemConstants
 from platt_jax.status import Flag, Status
 
 
@@ -36,9 +36,6 @@ class Given(NamedTuple):
 # in fewer yet: of n the share of each is nearly Beta(1/2, (n - 2) / 2) distributed.
 _DOMINATING_SHARE = 0.8
 _ROWS_TO_DOMINATE = 20
-
-# In log-odds. From ten times as far off Newton's method takes some 40 passes, and may fail.
-_FARTHEST_START = 16
 
 
 def solve(
@@ -157,10 +154,12 @@ def _set_up(ranges, moments, given, options):
     own, A, B = _coordinates_and_start(ranges, *jax.lax.stop_gradient((moments, targets)), options)
     low, high = ((end - own.center) * own.scale for end in ranges.overall())
     constants = jax.lax.stop_gradient(ProblemConstants(low, high, n_pos + n_neg))
+    usual = None
     if given.start is not None:
         # Of one class, or of constant scores, the usual start has the slope of the optimum: 0.
         sloping = _both_classes(n_pos, n_neg) & (low < high)
-        A, B = _warm_start(given.start, own, (A, B), constants, sloping)
+        usual = A, B
+        A, B = _warm_start(given.start, own, usual, sloping)
     problem = Problem(
         standardization=own,
         constants=constants,
@@ -168,6 +167,7 @@ def _set_up(ranges, moments, given, options):
         unbounded=_unbounded(ranges, n_pos, n_neg, given.prior, options),
         A=A,
         B=B,
+        usual=usual,
     )
     return targets, problem
 
@@ -197,15 +197,10 @@ def _coordinates_and_start(ranges, moments, targets, options):
     return identity, A, B + A * identity.center
 
 
-def _warm_start(start_given, own, usual, constants, allowed):
-    """The user's (A, B) in a problem's own coordinates, where it may help; else the usual start.
-
-    Newton's method may fail from a start with all rows where the loss is all but linear. So the
-    user's is not taken where a row's log-odds there are far from those at the usual start.
-    """
-    warm = standardization.to_standardized(own, *start_given)
-    apart = reach((warm[0] - usual[0], warm[1] - usual[1]), constants)
-    taken = allowed & (apart <= _FARTHEST_START)
+def _warm_start(given_start, own, usual, allowed):
+    """The user's (A, B) in standardized coordinates, where allowed and finite; else the usual."""
+    warm = standardization.to_standardized(own, *given_start)
+    taken = allowed & jnp.isfinite(warm[0]) & jnp.isfinite(warm[1])
     return (jnp.where(taken, new, old) for new, old in zip(warm, usual, strict=True))
 
 
