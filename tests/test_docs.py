@@ -2,6 +2,7 @@
 
 import doctest
 import importlib
+import importlib.util
 import pkgutil
 import re
 from pathlib import Path
@@ -52,3 +53,21 @@ def test_readme_has_examples():
 def test_a_readme_example_runs_by_itself(example, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     exec(compile(example, str(README), "exec"), {"__name__": "__main__"})
+
+
+def test_the_picture_of_the_architecture_is_that_of_the_imports():
+    """Where this fails: python docs/draw_layers.py --write."""
+    spec = importlib.util.spec_from_file_location("draw_layers", ROOT / "docs" / "draw_layers.py")
+    drawing = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(drawing)
+    assert drawing.drawn() == drawing.diagram()
+
+
+def test_the_architecture_names_files_that_exist():
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    named = {name for name in re.findall(r"`([\w/]+(?:\.py|/))`", text)}
+    here = [
+        path.relative_to(ROOT / "platt_jax").as_posix() for path in (ROOT / "platt_jax").rglob("*")
+    ]
+    missing = [x for x in named if not any(f"/{p}".endswith(f"/{x}".rstrip("/")) for p in here)]
+    assert len(named) > 25 and missing == []

@@ -81,12 +81,7 @@ def _by_group(combine, nothing, tile_rows, tiles):
     x = jnp.stack(tile_rows)
     length, groups = len(tiles.segment_ids), len(tiles.tiles_per_group)
     if tiles.even:
-        x = x.reshape(len(x), groups, -1, x.shape[-1])
-        while (height := x.shape[2]) > 1:
-            odd = x[:, :, height - 1 :] if height % 2 else x[:, :, :0]
-            paired = combine(x[:, :, 0 : height - 1 : 2], x[:, :, 1:height:2])
-            x = jnp.concatenate([paired, odd], 2)
-        return list(x[:, :, 0])
+        return list(_reduce_evenly(combine, x.reshape(len(x), groups, -1, x.shape[-1])))
     ends = jnp.cumsum(tiles.tiles_per_group, dtype=jnp.int32)
     place = jnp.arange(length, dtype=jnp.int32) - (ends - tiles.tiles_per_group)[tiles.segment_ids]
     left = tiles.tiles_per_group[tiles.segment_ids] - place
@@ -101,6 +96,23 @@ def _by_group(combine, nothing, tile_rows, tiles):
     first = jnp.minimum(ends - tiles.tiles_per_group, length - 1)
     found = jnp.where(tiles.tiles_per_group[:, None] > 0, x[:, first], nothing)
     return list(found)
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _reduce_evenly(combine, x):
+    """The same along axis 2."""
+    while (height := x.shape[2]) > 1:
+        odd = x[:, :, height - 1 :] if height % 2 else x[:, :, :0]
+        paired = combine(x[:, :, 0 : height - 1 : 2], x[:, :, 1:height:2])
+        x = jnp.concatenate([paired, odd], 2)
+    return x[:, :, 0]
+
+
+@_reduce_evenly.defjvp
+def _reduce_evenly_jvp(combine, primals, tangents):
+    # That of a sum, which JAX can transpose; minima are taken of rows without derivatives.
+    (x,), (x_dot,) = primals, tangents
+    return _reduce_evenly(combine, x), jnp.sum(x_dot, axis=2)
 
 
 def _add_all(a, b):
