@@ -83,7 +83,7 @@ def all_ranks(results: Results) -> dict[tuple[str, str], np.ndarray]:
     """Ranks on each set, by measure and kernel, of the methods in RANKED."""
     mcre = results.mcre[FLOORS.index(FLOOR)]
     return {
-        (measure, kernel): _ranks(of[:, k])
+        (measure, kernel): ranks_of(of[:, k])
         for measure, of in (("MSE", results.mse), ("mCRE", mcre))
         for k, kernel in enumerate(KERNELS)
     }
@@ -119,7 +119,7 @@ a one-sided paired t-test over the ten folds at 0.05:
 """
 
 
-def _ranks(values: np.ndarray) -> np.ndarray:
+def ranks_of(values: np.ndarray) -> np.ndarray:
     """The ranks on each set of the methods in RANKED, from values (M, S) of all."""
     values = values[[METHODS.index(name) for name in RANKED]]
     # Differences in the last digits are none: two methods may do the same by different roads.
@@ -182,7 +182,7 @@ def _floors_table(results: Results) -> str:
     rows = []
     for m, name in enumerate(RANKED):
         cells = [
-            f"{_ranks(results.mcre[i, :, k])[m].mean():.2f}"
+            f"{ranks_of(results.mcre[i, :, k])[m].mean():.2f}"
             for k in range(len(KERNELS))
             for i in range(len(FLOORS))
         ]
