@@ -271,6 +271,7 @@ _NOT_MEASURED = (
     "1 against 7",
     "1/2 has 0.25",
     "probabilities of 0;",
+    "logs of 0 hundreds of times",
     "stay at 0 and 1",
 )
 
