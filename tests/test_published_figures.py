@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from make_oracle import DIGITS
 
 from platt_jax.cli.demo import fitted_on, load_flights
 
@@ -291,14 +292,16 @@ def test_every_figure_of_the_papers_prose_is_that_of_the_results(papers):
 
 def test_the_figures_of_the_readme_are_measured():
     text = prose("README.md")
-    first = [of["first"] for of in latest("scaling-cpu-*.json")["compile_seconds"].values()]
+    scaling = latest("scaling-cpu-*.json")
+    assert scaling["machine"]["cores"] == 2
+    first = [of["first"] for of in scaling["compile_seconds"].values()]
     flights = load_flights()
     with np.load(Path(__file__).with_name("oracle.npz")) as oracle:
         problems = len(oracle["rows"])
     quoted = [
         f"takes about {min(first):.1f} to {max(first):.1f} seconds on two cores",
         f"{len(np.unique(flights.aircraft[fitted_on(flights)])):,} aircraft",
-        f"`test_oracle.py`: {problems} problems",
+        f"`test_oracle.py`: {problems} problems solved to {DIGITS} digits",
     ]
     assert [figure for figure in quoted if figure not in text] == []
     for known in quoted:
