@@ -34,10 +34,18 @@ def describe() -> dict[str, Any]:
         "device_copy_gb_per_s": round(copy_bandwidth() / 1e9, 1),
         "compiler": _output("g++", "--version").split("\n")[0],
         "versions": {name: _version(name) for name in _PACKAGES},
-        "commit": _output("git", "rev-parse", "HEAD"),
-        "uncommitted_changes": bool(_output("git", "status", "--porcelain", "platt_jax")),
+        **commit(),
         "load_before": os.getloadavg()[0],
     }
+
+
+def commit() -> dict[str, Any]:
+    """The commit of the checkout, and whether its code differs from it; None outside of one."""
+    at = _output("git", "rev-parse", "HEAD") or None
+    # From the checkout's root, wherever git runs. What a run before this one wrote is no code.
+    code = (":/platt_jax", ":/benchmarks", ":(top,exclude)benchmarks/results")
+    changed = bool(_output("git", "status", "--porcelain", "--", *code))
+    return {"commit": at, "uncommitted_changes": changed if at else None}
 
 
 def slug(text: str) -> str:

@@ -41,21 +41,17 @@ class Outcome:
 
 def main(argv: Sequence[str] | None = None) -> None:
     args = report.arguments("lin2007", __doc__, argv)
-    text = "# Lin, Lin & Weng (2007), Tables 1 and 2\n"
-    outcomes = {}
-    for number, name in enumerate(("sonar", "shuttle"), start=1):
+    results = {}
+    for name in ("sonar", "shuttle"):
         problems = _problems(args.data, name, every=11 if args.quick else 1)
         labels = problems["y"]
-        for kind, what in _KINDS.items():
-            found = run(problems[f"scores_{kind}"], labels)
-            outcomes[name, kind] = found
-            text += (
-                f"\n## Table {number}: {name}, {what}\n\n"
-                f"{len(problems['scores_cv'])} problems of {len(labels):,} rows, "
-                f"{np.sum(labels == 1)} of them of class 1.\n\n{_table(found)}"
-            )
-    text += _NOTES + "\n## What the paper says of it\n\n" + _claims(outcomes)
-    report.write(args, "lin2007", text, _draw(outcomes))
+        results[name] = {
+            "rows": len(labels),
+            "of_class_1": np.sum(labels == 1),
+            **{kind: run(problems[f"scores_{kind}"], labels) for kind in _KINDS},
+        }
+    outcomes = {(name, kind): of[kind] for name, of in results.items() for kind in _KINDS}
+    report.write(args, "lin2007", results, render, _draw(outcomes))
 
 
 def run(scores: np.ndarray, labels: np.ndarray) -> dict[str, Outcome]:
@@ -84,6 +80,33 @@ def run(scores: np.ndarray, labels: np.ndarray) -> dict[str, Outcome]:
             backtracks=fit.passes - fit.iterations - 1,
         )
     return out
+
+
+def read(results: dict) -> dict[tuple[str, str], dict[str, Outcome]]:
+    """By set, kind of scores and algorithm, from what the command wrote."""
+    return {
+        (name, kind): {
+            algorithm: Outcome(**{key: report.array(values) for key, values in one.items()})
+            for algorithm, one in of[kind].items()
+        }
+        for name, of in results.items()
+        for kind in _KINDS
+    }
+
+
+def render(results: dict) -> str:
+    """The report."""
+    text = "# Lin, Lin & Weng (2007), Tables 1 and 2\n"
+    outcomes = read(results)
+    for number, (name, of) in enumerate(results.items(), start=1):
+        for kind, what in _KINDS.items():
+            found = outcomes[name, kind]
+            text += (
+                f"\n## Table {number}: {name}, {what}\n\n"
+                f"{len(found[_LM].loss)} problems of {of['rows']:,} rows, "
+                f"{of['of_class_1']} of them of class 1.\n\n{_table(found)}"
+            )
+    return text + _NOTES + "\n## What the paper says of it\n\n" + _claims(outcomes)
 
 
 def loss(A: np.ndarray, B: np.ndarray, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:

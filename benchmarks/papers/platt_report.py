@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import combinations
 from typing import NamedTuple
 
 import matplotlib.pyplot as plt
@@ -30,19 +32,52 @@ class Task(NamedTuple):
     drawn: tuple[np.ndarray, np.ndarray, pj.Sigmoid] | None = None  # a sigmoid, and what it saw
 
 
-def compose(tasks: list[Task]) -> tuple[str, plt.Figure]:
-    """The report and its figure."""
+class Measured(NamedTuple):
+    """What is reported of a task; by method or by pair of methods, those that there are."""
+
+    name: str
+    n_train: str
+    n_test: int
+    errors: dict[str, int]
+    log_scores: dict[str, float]
+    mcnemar: dict[str, float]  # p of a pair's errors
+    wilcoxon: float | None  # p of the log scores of sigmoid and likelihood
+    preferred: str | None  # of the two, by the ranks
+    threshold: float  # the median of those of the sigmoids
+    sigmoids: int
+    costs: str
+
+
+def measure(task: Task) -> Measured:
+    """Errors, log scores and tests."""
+    by = {"sigmoid": task.sigmoid, "likelihood": task.likelihood}
+    by = {name: logits for name, logits in by.items() if logits is not None}
+    wrong = {name: (x > 0) != task.labels for name, x in {"raw": task.scores, **by}.items()}
+    p, preferred = (None, None) if task.likelihood is None else _rank_test(task)
+    return Measured(
+        name=task.name,
+        n_train=task.n_train,
+        n_test=len(task.labels),
+        errors={name: rows.sum() for name, rows in wrong.items()},
+        log_scores={name: _log_losses(logits, task.labels).sum() for name, logits in by.items()},
+        mcnemar={f"{a}, {b}": _mcnemar(wrong[a], wrong[b]) for a, b in combinations(wrong, 2)},
+        wilcoxon=p,
+        preferred=preferred,
+        threshold=np.median(task.thresholds),
+        sigmoids=len(task.thresholds),
+        costs=task.costs,
+    )
+
+
+def render(results: list[dict]) -> str:
+    """The report."""
+    tasks = [Measured(**one) for one in results]
     text = "# Platt (1999), the experiments\n\n" + _table(tasks) + _NOTES
-    text += "\n## What the paper says of it\n\n" + _claims(tasks)
-    return text, _draw(next(task for task in tasks if task.name == "Adult linear"))
+    return text + "\n## What the paper says of it\n\n" + _claims(tasks)
 
 
 def _log_losses(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return np.logaddexp(0, np.where(labels, -logits, logits))
-
-
-def _wrong(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    return (scores > 0) != labels
 
 
 def _mcnemar(a: np.ndarray, b: np.ndarray) -> float:
@@ -63,36 +98,25 @@ def _small(p: float) -> str:
     return f"{p:.2g}" if p > 1e-99 else "< 1e-99"
 
 
-def _errors(task: Task) -> dict[str, np.ndarray]:
-    """Which rows each method gets wrong."""
-    by = {"raw": task.scores, "sigmoid": task.sigmoid, "likelihood": task.likelihood}
-    return {name: _wrong(x, task.labels) for name, x in by.items() if x is not None}
+def ratio(task: Measured) -> float:
+    """Of the log scores, sigmoid to likelihood."""
+    return task.log_scores["sigmoid"] / task.log_scores["likelihood"]
 
 
-def _log_score(task: Task, logits: np.ndarray) -> float:
-    return _log_losses(logits, task.labels).sum()
-
-
-def _table(tasks: list[Task]) -> str:
+def _table(tasks: list[Measured]) -> str:
     figures, tests = [], []
     for task in tasks:
-        errors = _errors(task)
         figures.append(
             (
                 task.name,
                 task.n_train,
-                f"{len(task.labels):,}",
-                *(errors[m].sum() if m in errors else "-" for m in _METHODS),
-                f"{_log_score(task, task.sigmoid):,.0f}",
-                "-" if task.likelihood is None else f"{_log_score(task, task.likelihood):,.0f}",
+                f"{task.n_test:,}",
+                *(task.errors.get(m, "-") for m in _METHODS),
+                *(_cell(task.log_scores, m, "{:,.0f}".format) for m in _METHODS[1:]),
             )
         )
-        pairs = [("raw", "sigmoid"), ("raw", "likelihood"), ("sigmoid", "likelihood")]
-        p = [_small(_mcnemar(errors[a], errors[b])) if b in errors else "-" for a, b in pairs]
-        ranks = "-"
-        if task.likelihood is not None:
-            by_rank, preferred = _rank_test(task)
-            ranks = f"{_small(by_rank)}, {preferred}"
+        p = [_cell(task.mcnemar, f"{a}, {b}", _small) for a, b in combinations(_METHODS, 2)]
+        ranks = "-" if task.wilcoxon is None else f"{_small(task.wilcoxon)}, {task.preferred}"
         tests.append((task.name, *p, ranks, task.costs))
     return (
         report.table(
@@ -134,29 +158,31 @@ an L2 penalty on the columns (linear) or on those of the quadratic kernel's feat
 """
 
 
-def _claims(tasks: list[Task]) -> str:
+def _cell(figures: dict[str, float], key: str, text: Callable[[float], str]) -> str:
+    return text(figures[key]) if key in figures else "-"
+
+
+def _claims(tasks: list[Measured]) -> str:
     lines = []
     for task in tasks:
         if task.name in ("Reuters linear", "Adult quadratic"):
-            errors = _errors(task)
-            raw, sigmoid = errors["raw"], errors["sigmoid"]
-            better = sigmoid.sum() < raw.sum() and _mcnemar(raw, sigmoid) < _SIGNIFICANT
+            raw, sigmoid = task.errors["raw"], task.errors["sigmoid"]
+            better = sigmoid < raw and task.mcnemar["raw, sigmoid"] < _SIGNIFICANT
             lines.append(
                 f"- {task.name}: the sigmoid's threshold errs significantly less than zero: "
-                f"**{report.verdict(better)}** ({raw.sum()} and {sigmoid.sum()} errors; the "
-                f"sigmoid says 1/2 at a score of {np.median(task.thresholds):.3f}"
-                f"{' (median)' if len(task.thresholds) > 1 else ''})."
+                f"**{report.verdict(better)}** ({raw} and {sigmoid} errors; the "
+                f"sigmoid says 1/2 at a score of {task.threshold:.3f}"
+                f"{' (median)' if task.sigmoids > 1 else ''})."
             )
-    both = [task for task in tasks if task.likelihood is not None]
-    ratios = [_log_score(t, t.sigmoid) / _log_score(t, t.likelihood) for t in both]
+    both = [task for task in tasks if "likelihood" in task.errors]
     lines.append(
         "- The sigmoid's probabilities are of a quality roughly comparable to regularised "
         "likelihood's. The ratio of the log scores, sigmoid to likelihood: "
-        + ", ".join(f"{t.name} {r:.3f}" for t, r in zip(both, ratios, strict=True))
+        + ", ".join(f"{t.name} {ratio(t):.3f}" for t in both)
         + "."
     )
     fewer = {
-        m: [t.name for t in both if _errors(t)[m].sum() < _errors(t)[other].sum()]
+        m: [t.name for t in both if t.errors[m] < t.errors[other]]
         for m, other in (("sigmoid", "likelihood"), ("likelihood", "sigmoid"))
     }
     lines.append(
@@ -164,19 +190,19 @@ def _claims(tasks: list[Task]) -> str:
         f"(SVM + sigmoid has fewer on {', '.join(fewer['sigmoid']) or 'none'}; likelihood on "
         f"{', '.join(fewer['likelihood']) or 'none'})."
     )
-    for task, ratio in zip(both, ratios, strict=True):
+    for task in both:
         if task.name == "Web quadratic":
-            p, preferred = _rank_test(task)
-            split = ratio < 1 and preferred == "likelihood" and p < _SIGNIFICANT
+            preferred, p = task.preferred, task.wilcoxon
+            split = ratio(task) < 1 and preferred == "likelihood" and p < _SIGNIFICANT
             lines.append(
                 f"- {task.name}: the sum of the log scores is better for SVM + sigmoid, the rank "
                 f"test prefers regularised likelihood: **{report.verdict(split)}** (ratio of the "
-                f"log scores {ratio:.3f}; the ranks prefer the {preferred}, p {_small(p)})."
+                f"log scores {ratio(task):.3f}; the ranks prefer the {preferred}, p {_small(p)})."
             )
     return "\n".join(lines) + "\n"
 
 
-def _draw(task: Task) -> plt.Figure:
+def draw(task: Task) -> plt.Figure:
     """His figures 1 and 2: densities by class, and the sigmoid over the posterior of each bin."""
     scores, labels, sigmoid = task.drawn
     low, high = np.quantile(scores, [0.001, 0.999])

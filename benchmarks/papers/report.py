@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import hashlib
+import json
 from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 
@@ -15,13 +18,14 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.figure import Figure
 
+from benchmarks import machine
 from benchmarks.native import cache_folder
 
 COLORS = ["#1f4e79", "#d1701f", "#3c8c5a", "#8a4f9e", "#b03a48"]
 
 
 def arguments(command: str, description: str | None, argv: Sequence[str] | None):
-    """--data, --out and --quick."""
+    """--data, --out and --quick; and what the figures of this run depend on."""
     parser = argparse.ArgumentParser(
         prog=f"python -m benchmarks.papers.{command}", description=description
     )
@@ -32,21 +36,69 @@ def arguments(command: str, description: str | None, argv: Sequence[str] | None)
         "--out", type=Path, default=Path(__file__).parents[1] / "results" / "papers"
     )
     parser.add_argument("--quick", action="store_true", help="a small part: does it all run?")
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    # Before the run: the checkout may have moved on by its end.
+    args.machine = machine.describe()
+    return args
 
 
-def write(args, command: str, text: str, figure: Figure) -> None:
-    """Print the report, and write it and its figure."""
-    quick = "-quick" if args.quick else ""
-    packages = ("platt-jax", "jax", "numpy", "scipy", "scikit-learn")
-    versions = ", ".join(f"{name} {metadata.version(name)}" for name in packages)
-    option = " --quick" if args.quick else ""
-    text += f"\n`python -m benchmarks.papers.{command} --data DIR{option}`, with {versions}.\n"
+def write(args, command: str, results: Any, render: Callable[[Any], str], figure: Figure) -> None:
+    """Write the results, the report that is rendered from them, and its figure; print the report.
+
+    Args:
+        args: of `arguments`.
+        command: the name of the command.
+        results: what was found; written as JSON has it.
+        render: makes the report of what is read from that JSON.
+        figure: is drawn already.
+    """
+    name = f"{command}-quick" if args.quick else command
+    found = {"machine": args.machine, "results": _plain(results)}
+    text = document(name, found, render)
     print(text)
     args.out.mkdir(parents=True, exist_ok=True)
-    (args.out / f"{command}{quick}.md").write_text(text)
-    figure.savefig(args.out / f"{command}{quick}.png", dpi=110)
+    (args.out / f"{name}.json").write_text(json.dumps(found, indent=1, allow_nan=False) + "\n")
+    (args.out / f"{name}.md").write_text(text)
+    figure.savefig(args.out / f"{name}.png", dpi=110)
     plt.close(figure)
+
+
+def document(name: str, found: dict[str, Any], render: Callable[[Any], str]) -> str:
+    """The report of what a file of results holds, and where it comes from."""
+    command = name.removesuffix("-quick")
+    option = " --quick" if name != command else ""
+    about = found["machine"]
+    packages = ("platt-jax", "jax", "numpy", "scipy", "scikit-learn")
+    versions = ", ".join(f"{package} {about['versions'][package]}" for package in packages)
+    changed = " and uncommitted changes" if about["uncommitted_changes"] else ""
+    return (
+        f"{render(found['results'])}\n"
+        f"`python -m benchmarks.papers.{command} --data DIR{option}`, with {versions}, at commit "
+        f"{about['commit']}{changed}.\n"
+    )
+
+
+def _plain(x: Any) -> Any:
+    """Arrays, dataclasses and named tuples as JSON has them; NaN is null."""
+    if dataclasses.is_dataclass(x):
+        return _plain(vars(x))
+    if hasattr(x, "_asdict"):
+        return _plain(x._asdict())
+    if isinstance(x, dict):
+        return {key: _plain(value) for key, value in x.items()}
+    if isinstance(x, list | tuple | np.ndarray):
+        return [_plain(value) for value in x]
+    if isinstance(x, np.generic):
+        return _plain(x.item())
+    return None if x != x else x
+
+
+def array(values: list | None) -> np.ndarray | None:
+    """An array as it was before it was written; null is NaN in it, None without it."""
+    if values is None:
+        return None
+    found = np.array(values)
+    return found.astype(np.float64) if found.dtype == object else found
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

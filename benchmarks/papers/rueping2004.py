@@ -62,8 +62,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         sum((r.names for r in each), ()),
         *(np.concatenate([r[k] for r in each], axis) for k, axis in enumerate(_SET_AXES, start=1)),
     )
-    text, figure = rueping_report.compose(results)
-    report.write(args, "rueping2004", text, figure)
+    report.write(args, "rueping2004", results, rueping_report.render, rueping_report.draw(results))
 
 
 _SET_AXES = (0, 1, 1, 2, 1, 1, 3, 2)  # of the fields of Results after the names

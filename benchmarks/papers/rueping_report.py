@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import matplotlib.pyplot as plt
@@ -16,7 +17,7 @@ KERNELS = ("linear", "RBF")
 FLOORS = (1e-2, 1e-3, 1e-6)
 FLOOR = 1e-3
 # His Beta was last on every set, so that his ranks of the others are ranks among these.
-_RANKED = tuple(name for name in METHODS if name != "Beta")
+RANKED = tuple(name for name in METHODS if name != "Beta")
 _TESTED = ("KLR", "Platt", "Beta-2", "PP", "Bin-10", "Softmax")
 _TOP = {"Platt", "Beta-2", "PP"}
 
@@ -24,7 +25,7 @@ _TOP = {"Platt", "Beta-2", "PP"}
 class Results(NamedTuple):
     """How good the probabilities of held-out rows are."""
 
-    names: tuple[str, ...]  # of the S sets
+    names: Sequence[str]  # of the S sets
     rows: np.ndarray  # (S,)
     chosen: np.ndarray  # (2, S, 4), by kernel: C and gamma of SVM and KLR; NaN for no gamma
     accuracy: np.ndarray  # (2, S), of the SVM
@@ -73,14 +74,25 @@ _HIS_TESTS = {
 }
 
 
-def compose(results: Results) -> tuple[str, plt.Figure]:
-    """The report and its figure."""
+def read(found: dict) -> Results:
+    """From what the command wrote."""
+    return Results(**{key: report.array(values) for key, values in found.items()})
+
+
+def all_ranks(results: Results) -> dict[tuple[str, str], np.ndarray]:
+    """Ranks on each set, by measure and kernel, of the methods in RANKED."""
     mcre = results.mcre[FLOORS.index(FLOOR)]
-    ranks = {
-        (measure, kernel): _ranks(of[:, k])
+    return {
+        (measure, kernel): ranks_of(of[:, k])
         for measure, of in (("MSE", results.mse), ("mCRE", mcre))
         for k, kernel in enumerate(KERNELS)
     }
+
+
+def render(found: dict) -> str:
+    """The report."""
+    results = read(found)
+    ranks, mcre = all_ranks(results), results.mcre[FLOORS.index(FLOOR)]
     text = "# Rüping (2004), section 4\n\n" + _PREAMBLE + _sets_table(results)
     for k, kernel in enumerate(KERNELS):
         text += f"\n## {kernel} kernel\n\n" + _means_table(kernel, results.mse[:, k], mcre[:, k])
@@ -89,7 +101,7 @@ def compose(results: Results) -> tuple[str, plt.Figure]:
     text += "\n## How much the bound matters\n\n" + _floors_table(results)
     text += "\n## Mean squared error by set\n" + _each_set(results)
     text += "\n## What the paper says of it\n\n" + _claims(results, ranks)
-    return text, _draw(ranks)
+    return text
 
 
 _PREAMBLE = f"""Seven of his eleven sets; business, directmailing, insurance and medicine are not to
@@ -107,9 +119,9 @@ a one-sided paired t-test over the ten folds at 0.05:
 """
 
 
-def _ranks(values: np.ndarray) -> np.ndarray:
-    """The ranks on each set of the methods in _RANKED, from values (M, S) of all."""
-    values = values[[METHODS.index(name) for name in _RANKED]]
+def ranks_of(values: np.ndarray) -> np.ndarray:
+    """The ranks on each set of the methods in RANKED, from values (M, S) of all."""
+    values = values[[METHODS.index(name) for name in RANKED]]
     # Differences in the last digits are none: two methods may do the same by different roads.
     return rankdata(values.round(9), axis=0)
 
@@ -141,11 +153,11 @@ def _means_table(kernel: str, mse: np.ndarray, mcre: np.ndarray) -> str:
 
 def _ranks_table(kernel: str, ranks) -> str:
     columns = [
-        [f"{m:.2f} ({his:.2f})" for m, his in zip(mean, _printed(measure, kernel), strict=True)]
+        [f"{m:.2f} ({his:.2f})" for m, his in zip(mean, printed(measure, kernel), strict=True)]
         for measure in ("MSE", "mCRE")
         for mean in (ranks[measure, kernel].mean(axis=1),)
     ]
-    rows = list(zip(_RANKED, *columns, strict=True))
+    rows = list(zip(RANKED, *columns, strict=True))
     return report.table(("method", "MSE (his)", "mCRE (his)"), rows)
 
 
@@ -153,13 +165,13 @@ def _tests_table(kernel: str, of_folds: np.ndarray) -> str:
     rows = []
     for i, name in enumerate(_TESTED):
         row = of_folds[METHODS.index(name)]
-        cells = [_worse(row, of_folds[METHODS.index(other)]) for other in _TESTED]
+        cells = [worse(row, of_folds[METHODS.index(other)]) for other in _TESTED]
         his = _HIS_TESTS[kernel][i]
         rows.append((name, *(f"{n} ({h})" for n, h in zip(cells, his, strict=True))))
     return report.table(("", *_TESTED), rows)
 
 
-def _worse(row: np.ndarray, column: np.ndarray) -> int:
+def worse(row: np.ndarray, column: np.ndarray) -> int:
     """On how many sets losses (S, 10) are significantly above others."""
     differ = np.abs(row - column).max(axis=1) > 1e-12  # there is no t where nothing varies
     p = ttest_rel(row[differ], column[differ], axis=1, alternative="greater").pvalue
@@ -168,9 +180,9 @@ def _worse(row: np.ndarray, column: np.ndarray) -> int:
 
 def _floors_table(results: Results) -> str:
     rows = []
-    for m, name in enumerate(_RANKED):
+    for m, name in enumerate(RANKED):
         cells = [
-            f"{_ranks(results.mcre[i, :, k])[m].mean():.2f}"
+            f"{ranks_of(results.mcre[i, :, k])[m].mean():.2f}"
             for k in range(len(KERNELS))
             for i in range(len(FLOORS))
         ]
@@ -191,21 +203,21 @@ def _claims(results: Results, ranks) -> str:
     lines = []
     for (measure, kernel), of in ranks.items():
         mean = of.mean(axis=1)
-        best = sorted(set(_RANKED) - {"KLR"}, key=lambda name: mean[_RANKED.index(name)])[:3]
+        best = sorted(set(RANKED) - {"KLR"}, key=lambda name: mean[RANKED.index(name)])[:3]
         beyond = _displaced_beyond_error(of)
         lines.append(
             f"- {kernel}, {measure}: Platt, Beta-2 and PP are the three best scalings: "
             f"**{report.verdict(set(best) == _TOP)}**; up to sampling error: "
             f"**{report.verdict(not beyond)}**{beyond and f' ({beyond})'}. "
-            f"Here {_order(mean)}; in the paper {_order(_printed(measure, kernel))}."
+            f"Here {_order(mean)}; in the paper {_order(printed(measure, kernel))}."
         )
     for measure in ("MSE", "mCRE"):
         mean = ranks[measure, "RBF"].mean(axis=1)
-        klr = mean[_RANKED.index("KLR")]
+        klr = mean[RANKED.index("KLR")]
         lines.append(
             f"- RBF, {measure}: kernel logistic regression ranks best: "
             f"**{report.verdict(klr == mean.min())}** ({klr:.2f}; the best is "
-            f"{_RANKED[mean.argmin()]} with {mean.min():.2f})."
+            f"{RANKED[mean.argmin()]} with {mean.min():.2f})."
         )
     beta = results.mse[METHODS.index("Beta")]
     for k, kernel in enumerate(KERNELS):
@@ -221,16 +233,16 @@ def _claims(results: Results, ranks) -> str:
     return "\n".join(lines) + f"\n\n{_SAMPLING}"
 
 
-def _printed(measure: str, kernel: str) -> np.ndarray:
-    """The paper's average ranks of the methods in _RANKED."""
+def printed(measure: str, kernel: str) -> np.ndarray:
+    """The paper's average ranks of the methods in RANKED."""
     of = {"MSE": _HIS_MSE_RANKS, "mCRE": _HIS_MCRE_RANKS}[measure][kernel]
-    return np.array([of[METHODS.index(name)] for name in _RANKED])
+    return np.array([of[METHODS.index(name)] for name in RANKED])
 
 
 def _order(mean: np.ndarray) -> str:
     """The scalings by their average rank."""
-    order = [m for m in np.argsort(mean, kind="stable") if _RANKED[m] != "KLR"]
-    return ", ".join(f"{_RANKED[m]} {mean[m]:.2f}" for m in order)
+    order = [m for m in np.argsort(mean, kind="stable") if RANKED[m] != "KLR"]
+    return ", ".join(f"{RANKED[m]} {mean[m]:.2f}" for m in order)
 
 
 _SAMPLING = """Up to sampling error: no other scaling ranks better than one of the three by more
@@ -242,21 +254,22 @@ def _displaced_beyond_error(ranks: np.ndarray) -> str:
     """Which scalings beat one of the three by more than two standard errors, over the sets."""
     beyond = []
     for one in sorted(_TOP):
-        for other in set(_RANKED) - _TOP - {"KLR"}:
-            ahead = ranks[_RANKED.index(one)] - ranks[_RANKED.index(other)]
+        for other in set(RANKED) - _TOP - {"KLR"}:
+            ahead = ranks[RANKED.index(one)] - ranks[RANKED.index(other)]
             error = ahead.std(ddof=1) / np.sqrt(len(ahead))
             if ahead.mean() > 2 * error:
                 beyond.append(f"{other} beats {one} by {ahead.mean():.2f} ± {error:.2f}")
     return "; ".join(sorted(beyond))
 
 
-def _draw(ranks) -> plt.Figure:
+def draw(results: Results) -> plt.Figure:
     """Average ranks, ours with their standard errors beside his."""
+    ranks = all_ranks(results)
     figure, panels = plt.subplots(2, 2, figsize=(10.5, 7.5), layout="constrained", sharex=True)
     for ((measure, kernel), of), axes in zip(ranks.items(), panels.flat, strict=True):
-        printed = _printed(measure, kernel)
-        order = np.argsort(printed)[::-1]
-        at = np.arange(len(_RANKED))
+        his = printed(measure, kernel)
+        order = np.argsort(his)[::-1]
+        at = np.arange(len(RANKED))
         error = of.std(axis=1, ddof=1) / np.sqrt(of.shape[1])
         axes.errorbar(
             of.mean(axis=1)[order],
@@ -268,7 +281,7 @@ def _draw(ranks) -> plt.Figure:
             label=f"here, {of.shape[1]} sets, with standard error",
         )
         axes.plot(
-            printed[order],
+            his[order],
             at,
             "x",
             color=report.COLORS[1],
@@ -276,7 +289,7 @@ def _draw(ranks) -> plt.Figure:
             markeredgewidth=2,
             label="Rüping (2004), 11 sets",
         )
-        axes.set_yticks(at, [_RANKED[m] for m in order])
+        axes.set_yticks(at, [RANKED[m] for m in order])
         axes.set(xlabel="average rank", title=f"{kernel} kernel, {measure}", xlim=(0.5, 8.5))
         report.bare(axes)
     handles, labels = panels[0, 0].get_legend_handles_labels()

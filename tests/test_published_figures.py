@@ -1,0 +1,323 @@
+"""The results that are committed, and every figure that is quoted from them."""
+
+import json
+import math
+import re
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from make_oracle import DIGITS
+
+from platt_jax.cli.demo import fitted_on, load_flights
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT)
+    from benchmarks import machine
+
+    return machine
+
+
+def read(path):
+    return json.loads((RESULTS / path).read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.rglob("*.json")), ids=lambda path: path.stem)
+def test_results_carry_the_commit_that_they_were_measured_at(path):
+    about = read(path)["machine"]
+    assert len(about["commit"]) == 40 and int(about["commit"], 16)
+    assert about["uncommitted_changes"] in (False, None)  # None: not known
+
+
+def test_uncommitted_changes_of_the_code_are_seen(machine, monkeypatch, tmp_path):
+    """Of the code: another command's results are not."""
+    for folder in ("platt_jax", "benchmarks/results", "tests"):
+        (tmp_path / folder).mkdir(parents=True)
+    monkeypatch.setattr(machine, "__file__", str(tmp_path / "benchmarks" / "machine.py"))
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    assert machine.commit() == {"commit": None, "uncommitted_changes": None}
+
+    def git(*command):
+        who = ("-c", "user.name=a", "-c", "user.email=a@b")
+        subprocess.run(["git", *who, *command], cwd=tmp_path, check=True, capture_output=True)
+
+    for code in (tmp_path / "platt_jax" / "a.py", tmp_path / "benchmarks" / "a.py"):
+        code.write_text("1")
+    git("init")
+    git("add", ".")
+    git("commit", "-m", "one")
+    for other in ("benchmarks/results/a.json", "tests/a.py"):
+        (tmp_path / other).write_text("{}")
+    found = machine.commit()
+    assert len(found["commit"]) == 40
+    assert found["uncommitted_changes"] is False
+    for code in (tmp_path / "platt_jax" / "a.py", tmp_path / "benchmarks" / "a.py"):
+        code.write_text("2")
+        assert machine.commit()["uncommitted_changes"] is True
+        code.write_text("1")
+
+
+@pytest.fixture
+def papers(monkeypatch):
+    """The modules that render each paper's report."""
+    for module in ("matplotlib", "scipy", "sklearn"):
+        pytest.importorskip(module)
+    monkeypatch.syspath_prepend(ROOT)
+    from benchmarks.papers import lin2007, platt_report, report, rueping_report
+
+    return SimpleNamespace(
+        lin2007=lin2007, platt1999=platt_report, rueping2004=rueping_report, report=report
+    )
+
+
+@pytest.mark.parametrize("name", ["lin2007", "platt1999", "rueping2004"])
+def test_a_report_is_what_its_results_say(papers, name):
+    render = getattr(papers, name).render
+    expected = papers.report.document(name, read(f"papers/{name}.json"), render)
+    assert (RESULTS / "papers" / f"{name}.md").read_text(encoding="utf-8") == expected
+
+
+def of_lin(module):
+    outcomes = module.read(read("papers/lin2007.json")["results"])
+    lm, newton, dynamic, default = (
+        {key: of[algorithm] for key, of in outcomes.items()}
+        for algorithm in (
+            "LM, bug fixed",
+            "Newton, fixed sigma",
+            "Newton, dynamic sigma",
+            "platt_jax's defaults",
+        )
+    )
+    cv, train = ("shuttle", "cv"), ("shuttle", "train")
+
+    def above(of, other, share):
+        return int(np.sum(of.loss > other.loss * (1 + share)))
+
+    def iterations(of, key):
+        return f"{of[key].iterations.mean():.2f}"
+
+    def backtracks(of, key):
+        return f"{of[key].backtracks.sum() / of[key].iterations.sum():.2f}"
+
+    never_above = sum(
+        len(lm[key].loss)
+        for key in (cv, train)
+        if not above(newton[key], lm[key], 1e-6) and not above(dynamic[key], lm[key], 1e-6)
+    )
+    yield f"on every one of the {never_above} problems, with either sigma"
+    yield (
+        f"LM's is higher on {above(lm[cv], newton[cv], 1e-6)} (held-out scores) and "
+        f"{above(lm[train], newton[train], 1e-6)} (training scores) of {len(lm[cv].loss)}, by more "
+        f"than 1 % on {above(lm[cv], newton[cv], 0.01)} and {above(lm[train], newton[train], 0.01)}"
+    )
+    assert all(of.converged.all() for of in lm.values()), "LM does not notice"
+    yield (
+        f"LM met {lm[cv].overflows.sum()} and {lm[train].overflows.sum()} overflows there, each on "
+        f"{same(np.sum(lm[cv].overflows > 0), np.sum(lm[train].overflows > 0))} problems"
+    )
+    assert min(lm[key].log_zeros.mean() for key in (cv, train)) > 200, "hundreds of logs of 0"
+    yield (
+        f"It needs more iterations, {iterations(lm, cv)} and {iterations(lm, train)} against "
+        f"Newton's {iterations(newton, cv)} and {iterations(newton, train)}."
+    )
+    sonar = [key for key in outcomes if key[0] == "sonar"]
+    assert sum(lm[key].overflows.sum() for key in sonar) == 0, "no overflow on sonar"
+    most = max(np.max(lm[key].loss / newton[key].loss - 1) for key in sonar)
+    yield f"no overflow, no loss more than {math.ceil(1e4 * most) / 100:.2f} % above the best"
+    both = [same(backtracks(newton, key), backtracks(dynamic, key)) for key in (cv, train)]
+    yield f"({both[0]} and {both[1]} backtracks per iteration)"
+    yield (
+        f"platt_jax's own defaults reach the same losses in {iterations(default, sonar[0])} and "
+        f"{iterations(default, sonar[1])} iterations on sonar and in {iterations(default, cv)} and "
+        f"{iterations(default, train)} on shuttle."
+    )
+
+
+def of_rueping(module):
+    results = module.read(read("papers/rueping2004.json")["results"])
+    ranks = {key: of.mean(axis=1) for key, of in module.all_ranks(results).items()}
+    at = module.METHODS.index
+
+    def rank(measure, kernel, *names):
+        return [f"{ranks[measure, kernel][module.RANKED.index(name)]:.2f}" for name in names]
+
+    def his(measure, kernel, *names):
+        of = module.printed(measure, kernel)
+        return [f"{of[module.RANKED.index(name)]:.2f}" for name in names]
+
+    def worse(row, column):
+        return module.worse(results.mcre_of_folds[at(row), 1], results.mcre_of_folds[at(column), 1])
+
+    def of_beta(values):
+        return "{:.4f} and {:.4f}".format(*values)
+
+    of_name = dict(zip(results.names, range(len(results.names)), strict=True))
+    sets, folds = results.mcre_of_folds.shape[2:]
+    yield f"mushroom ({results.rows[of_name['mushroom']]:,} of 8,124, drawn at random)"
+    yield f"trained in {folds} folds"
+    yield f"fitted to {sets * folds} folds"
+    top = ("Platt", "Beta-2", "PP")
+    yield (
+        "(average ranks {}, {} and {}; his {}, {} and {})".format(
+            *rank("MSE", "linear", *top), *his("MSE", "linear", *top)
+        )
+    )
+    yield (
+        "by cross-entropy ({}, {} and {}; his {}, {} and {})".format(
+            *rank("mCRE", "linear", *top), *his("mCRE", "linear", *top)
+        )
+    )
+    for measure in ("MSE", "mCRE"):
+        best = [module.RANKED[m] for m in ranks[measure, "RBF"].argsort()[:2]]
+        assert best == ["Platt", "Beta-2"], "with the RBF kernel Platt is best and Beta-2 second"
+    for of in ranks.values():
+        last = {module.RANKED[m] for m in of.argsort()[-3:]}
+        assert last == {"01", "Softmax", "Bin-50"}, "the worst three in all four tables"
+    others = ("PP", "Bin-10", "Softmax")
+    yield (
+        "PP, 10 bins and Softmax are significantly worse than Platt on {}, {} and {} of the seven "
+        "sets; his counts are 5, 3 and 9 of eleven."
+    ).format(*(worse(name, "Platt") for name in others))
+    yield (
+        "10 bins are ahead of PP ({} against {} by MSE, {} against {} by cross-entropy)".format(
+            *rank("MSE", "RBF", "Bin-10", "PP"), *rank("mCRE", "RBF", "Bin-10", "PP")
+        )
+    )
+    yield "({} against {})".format(*his("mCRE", "RBF", "Bin-10", "PP"))
+    yield "by far, with an MSE of 0.5966 and 0.6009"
+    yield f"as good as the best, {of_beta(results.mse[at('Beta')].mean(axis=1))}."
+    yield f"ours would have {of_beta(results.beta_of_predicted.mean(axis=1))}, read"
+    yield f"of class 0 {of_beta(results.beta_turned.mean(axis=1))}."
+    yield "Here it ranks {} by MSE".format(*rank("MSE", "RBF", "KLR"))
+    yield "and {} by cross-entropy".format(*rank("mCRE", "RBF", "KLR"))
+    one = of_name["promoters"]
+    klr, platt = (results.mse[at(name), 1] for name in ("KLR", "Platt"))
+    assert klr.mean() > platt.mean(), "on average KLR falls behind Platt"
+    assert np.delete(klr, one).mean() < np.delete(platt, one).mean(), "by promoters alone"
+    yield f"({klr[one]:.4f} against {platt[one]:.4f}, {results.rows[one]} rows)"
+    yield "KLR is first here ({} and {})".format(
+        *rank("MSE", "linear", "KLR"), *rank("mCRE", "linear", "KLR")
+    )
+    low, bound, high = sorted(module.FLOORS)
+    assert bound == module.FLOOR
+    yield f"{bound:g} was taken. With {high:g} and with 1e-6"
+    assert low == 1e-6
+    scalings = list(module.RANKED[1:])  # all but KLR
+    first = module.ranks_of(results.mcre[module.FLOORS.index(low), :, 0])[1:].mean(axis=1).argmin()
+    yield f"({scalings[first]} first with {low:.0e})".replace("e-0", "e-")
+    for i, of_kernels in enumerate(results.mcre):
+        for k, best in enumerate((3, 2)):
+            mean = module.ranks_of(of_kernels[:, k]).mean(axis=1)
+            order = [m for m in np.argsort(mean) if module.RANKED[m] != "KLR"]
+            assert {module.RANKED[m] for m in order[:best]} == set(top[:best]), (i, k)
+    yield f"on 6 sets with the RBF kernel by his paired tests, on {worse('Beta-2', 'Platt')} here"
+
+
+def of_platt(module):
+    tasks = [module.Measured(**one) for one in read("papers/platt1999.json")["results"]]
+    of = {task.name: task for task in tasks}
+    reuters, quadratic, web = (
+        of[name] for name in ("Reuters linear", "Adult quadratic", "Web quadratic")
+    )
+    yield (
+        f"({reuters.errors['sigmoid']} against {reuters.errors['raw']} errors over "
+        f"{reuters.sigmoids} topics, McNemar p = {reuters.mcnemar['raw, sigmoid']:.0e})".replace(
+            "e-0", "e-"
+        )
+    )
+    both = [task for task in tasks if "likelihood" in task.errors]
+    above = [100 * (module.ratio(task) - 1) for task in both]
+    yield f"{min(above):.0f} to {max(above):.0f} % above"
+    yield (
+        f"({quadratic.errors['sigmoid']} against {quadratic.errors['raw']} errors, "
+        f"p = {quadratic.mcnemar['raw, sigmoid']:.2f})"
+    )
+    yield f"the sigmoid says 1/2 at a score of {quadratic.threshold:.3f}."
+    yield (f"({web.log_scores['likelihood']:,.0f} against {web.log_scores['sigmoid']:,.0f})")
+    assert len(both) == 4 and all(
+        task.preferred == "likelihood" and task.wilcoxon < 0.05 for task in both
+    ), "on all four by Wilcoxon's test"
+    yield f"errors are over {web.n_test:,} rows."
+
+
+def same(a, b):
+    assert a == b
+    return a
+
+
+# Numbers that are no results: of the papers' own, or parts of names.
+_NOT_MEASURED = (
+    "Tables 1 and 2",
+    "110 settings",
+    "110 SVMs",
+    "1e-12 is small against the Hessians",
+    "(2007)",
+    "(2004)",
+    "(1999)",
+    "`a9a`, `w8a`, ",
+    "lin2007",
+    "platt1999",
+    "rueping2004",
+    "Beta-2",
+    "SVM-01",
+    "10 bins",
+    "50 bins",
+    "1 against 7",
+    "1/2 has 0.25",
+    "probabilities of 0;",
+    "logs of 0 hundreds of times",
+    "stay at 0 and 1",
+)
+
+
+def test_every_figure_of_the_papers_prose_is_that_of_the_results(papers):
+    text = prose("benchmarks/PAPERS.md")
+    quoted = [
+        *of_lin(papers.lin2007),
+        *of_rueping(papers.rueping2004),
+        *of_platt(papers.platt1999),
+    ]
+    assert [figure for figure in quoted if figure not in text] == []
+    for known in (*quoted, *_NOT_MEASURED):
+        text = text.replace(known, " ")
+    assert re.findall(r"\S*\d\S*", text) == []
+
+
+def test_the_figures_of_the_readme_are_measured():
+    text = prose("README.md")
+    scaling = latest("scaling-cpu-*.json")
+    assert scaling["machine"]["cores"] == 2
+    first = [of["first"] for of in scaling["compile_seconds"].values()]
+    flights = load_flights()
+    with np.load(Path(__file__).with_name("oracle.npz")) as oracle:
+        problems = len(oracle["rows"])
+    quoted = [
+        f"takes about {min(first):.1f} to {max(first):.1f} seconds on two cores",
+        f"{len(np.unique(flights.aircraft[fitted_on(flights)])):,} aircraft",
+        f"`test_oracle.py`: {problems} problems solved to {DIGITS} digits",
+    ]
+    assert [figure for figure in quoted if figure not in text] == []
+    for known in quoted:
+        text = text.replace(known, " ")
+    # What is measured has a unit. `--weight 2` and the like have none.
+    units = r"(?:seconds?|ms|milliseconds|ns|nanoseconds|minutes?|times|%|GB|MB|aircraft)\b"
+    numbers = r"(?:\d[\d.,]*|one|two|three|four|five|ten|hundred)"
+    assert re.findall(rf"{numbers} {units}", text) == []
+
+
+def latest(pattern):
+    return read(max(RESULTS.glob(pattern)).name)
+
+
+def prose(path):
+    """A document's text, without code blocks and line breaks."""
+    text = (ROOT / path).read_text(encoding="utf-8")
+    text = re.sub(r"```.*?```|^ {4}\S.*?$", " ", text, flags=re.S | re.M)
+    return " ".join(text.split())
