@@ -24,6 +24,7 @@ class SegmentRows(GroupedRows):
         ValueError: an argument is not as in `fit_segments`.
 
     Example:
+        >>> from platt_jax import fit_segments
         >>> rows = SegmentRows([2.0, -1.0, 1.0, 0.0], [1, 0, 1, 0], ["a", "a", "b", "b"])
         >>> rows
         SegmentRows: 4 rows of 2 segments, float64
