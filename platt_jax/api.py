@@ -151,7 +151,7 @@ def fit_segments(
 
     def fit_each():
         return fit_problems(
-            rows.sizes, rows.take, rows.dtype, given, options, progress, caller, places=order
+            rows.sizes, rows.take, rows.dtype, given, options, progress, caller, order=order
         )
 
     pooled, each = run_concurrently(fit_all, fit_each)

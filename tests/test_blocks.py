@@ -1,4 +1,4 @@
-"""Problems too tall for a chunk, slab by slab."""
+"""Problems of too many rows for a chunk, block by block."""
 
 import warnings
 
@@ -14,12 +14,12 @@ from platt_jax.solver.solution import Given
 from platt_jax.status import Status
 
 FIELDS = ("A", "B", "status", "flags", "iterations", "nll", "hessian", "covariance", "n_pos")
-ROWS = 70_000  # three slabs of the small ones below, the last of them in part
+ROWS = 70_000  # three blocks of the small ones below, the last of them in part
 
 
 @pytest.fixture
-def slabs(monkeypatch):
-    """A function that makes every problem of more than 1,000 rows go by small slabs."""
+def small_blocks(monkeypatch):
+    """A function that makes every problem of more than 1,000 rows go by small blocks."""
 
     def install():
         monkeypatch.setattr(shapes, "MAX_PROBLEM_ROWS", 1_000)
@@ -28,17 +28,17 @@ def slabs(monkeypatch):
     return install
 
 
-def both_ways(slabs, *arguments, **keywords):
-    """The fit by one chunk, and the fit by slabs."""
+def both_ways(small_blocks, *arguments, **keywords):
+    """The fit by one chunk, and the fit by blocks."""
     by_chunk = pj.fit(*arguments, **keywords)
-    slabs()
+    small_blocks()
     return by_chunk, pj.fit(*arguments, **keywords)
 
 
-def assert_same(by_slabs, by_chunk, rtol=1e-9):
+def assert_same(by_blocks, by_chunk, rtol=1e-9):
     for name in FIELDS:
         np.testing.assert_allclose(
-            getattr(by_slabs, name), getattr(by_chunk, name), rtol=rtol, atol=1e-12, err_msg=name
+            getattr(by_blocks, name), getattr(by_chunk, name), rtol=rtol, atol=1e-12, err_msg=name
         )
 
 
@@ -57,18 +57,18 @@ def rows(rng, count=ROWS):
     ],
     ids=["default", "libsvm", "monotone", "autodiff"],
 )
-def test_slabs_find_what_a_chunk_finds(slabs, rng, options):
+def test_blocks_find_what_a_chunk_finds(small_blocks, rng, options):
     scores, labels = rows(rng)
     if options.monotone:
         scores = -scores
-    by_chunk, by_slabs = both_ways(slabs, scores, labels, options=options)
-    assert by_slabs.status == Status.CONVERGED
-    assert by_slabs.passes == by_chunk.passes
-    assert_same(by_slabs, by_chunk)
+    by_chunk, by_blocks = both_ways(small_blocks, scores, labels, options=options)
+    assert by_blocks.status == Status.CONVERGED
+    assert by_blocks.passes == by_chunk.passes
+    assert_same(by_blocks, by_chunk)
 
 
-def test_the_gradient_vanishes_where_it_should(slabs, rng):
-    slabs()
+def test_the_gradient_vanishes_where_it_should(small_blocks, rng):
+    small_blocks()
     scores, labels = rows(rng)
     fit = pj.fit(scores, labels)
     loss, g_A, g_B, *hessian = six_sums(scores, labels, fit.A, fit.B)
@@ -77,19 +77,19 @@ def test_the_gradient_vanishes_where_it_should(slabs, rng):
     np.testing.assert_allclose(fit.hessian[[0, 0, 1], [0, 1, 1]], hessian, rtol=1e-9)
 
 
-def test_weights_and_prior(slabs, rng):
+def test_weights_and_prior(small_blocks, rng):
     scores, labels = rows(rng)
     weights = rng.integers(0, 3, ROWS).astype(float)
     scores[weights == 0] = np.where(rng.random((weights == 0).sum()) < 0.5, np.nan, 1e9)
     prior = pj.GaussianPrior(np.array([-3.0, 1.0]), np.diag([1e4, 1e2]))
-    assert_same(*reversed(both_ways(slabs, scores, labels, weights=weights, prior=prior)))
+    assert_same(*reversed(both_ways(small_blocks, scores, labels, weights=weights, prior=prior)))
 
 
 @pytest.mark.filterwarnings("ignore:NaN, infinite or overflowing")
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("place", [0, ROWS - 1])
-def test_one_bad_row(slabs, rng, bad, place):
-    slabs()
+def test_one_bad_row(small_blocks, rng, bad, place):
+    small_blocks()
     scores, labels = rows(rng)
     scores[place] = bad
     assert pj.fit(scores, labels).status == Status.NON_FINITE
@@ -97,8 +97,8 @@ def test_one_bad_row(slabs, rng, bad, place):
     assert_same(omitted, pj.fit(np.delete(scores, place), np.delete(labels, place)))
 
 
-def test_a_bad_label_is_a_bad_row(slabs, rng):
-    slabs()
+def test_a_bad_label_is_a_bad_row(small_blocks, rng):
+    small_blocks()
     scores, labels = rows(rng)
     labels = labels.astype(float)
     labels[40_000] = np.nan
@@ -107,7 +107,7 @@ def test_a_bad_label_is_a_bad_row(slabs, rng):
 
 
 @pytest.mark.parametrize("kind", ["one class", "constant", "separable", "outlier"])
-def test_flags(slabs, rng, kind):
+def test_flags(small_blocks, rng, kind):
     scores, labels = rows(rng)
     if kind == "one class":
         labels = np.ones(ROWS, bool)
@@ -117,17 +117,17 @@ def test_flags(slabs, rng, kind):
         labels = scores > 3
     else:
         scores[-1] = 1e6
-    by_chunk, by_slabs = both_ways(slabs, scores, labels)
-    assert by_slabs.flags == by_chunk.flags != 0
-    assert by_slabs.status == Status.CONVERGED
-    np.testing.assert_allclose(by_slabs.nll, by_chunk.nll, rtol=1e-9)
+    by_chunk, by_blocks = both_ways(small_blocks, scores, labels)
+    assert by_blocks.flags == by_chunk.flags != 0
+    assert by_blocks.status == Status.CONVERGED
+    np.testing.assert_allclose(by_blocks.nll, by_chunk.nll, rtol=1e-9)
 
 
 @pytest.mark.parametrize("label", [0, 1])
 @pytest.mark.parametrize("side", [-1, 1])
 @pytest.mark.parametrize("place", [0, ROWS - 1])
-def test_one_row_of_one_slab_makes_classes_overlap(slabs, rng, label, side, place):
-    slabs()
+def test_one_row_of_one_block_makes_classes_overlap(small_blocks, rng, label, side, place):
+    small_blocks()
     scores, labels = rows(rng)
     labels = np.where(side * (scores - 3) > 0, 1 - label, label)
     assert pj.Flag(int(pj.fit(scores, labels).flags)) & pj.Flag.SEPARABLE
@@ -135,14 +135,14 @@ def test_one_row_of_one_slab_makes_classes_overlap(slabs, rng, label, side, plac
     assert not pj.Flag(int(pj.fit(scores, labels).flags)) & pj.Flag.SEPARABLE
 
 
-def test_among_other_problems(slabs, rng):
-    """The tall ones of a job go by slabs, the rest by chunks, and each is where it was."""
+def test_among_other_problems(small_blocks, rng):
+    """The oversized ones of a job go by blocks, the rest by chunks, and each is where it was."""
     scores, labels = rows(rng, 6_000)
     segments = np.repeat([3, 1, 2, 5, 4], [2_000, 500, 3_000, 300, 200])
     order = rng.permutation(6_000)
     scores, labels, segments = scores[order], labels[order], segments[order]
     chunks = pj.fit_segments(scores, labels, segments)
-    slabs()
+    small_blocks()
     mixed = pj.fit_segments(scores, labels, segments)
     assert_same(mixed.fit, chunks.fit)
     np.testing.assert_allclose(mixed.fallback.A, chunks.fallback.A, rtol=1e-9)
@@ -153,9 +153,9 @@ def test_among_other_problems(slabs, rng):
         assert_same(alone, jax.tree.map(lambda x: x[i], dense))  # noqa: B023
 
 
-def test_float32_counts_are_exact(slabs, rng):
-    """Sums of float32 over all the rows would lose some; over a slab they are whole numbers."""
-    slabs()
+def test_float32_counts_are_exact(small_blocks, rng):
+    """Sums of float32 over all the rows would lose some; over a block they are whole numbers."""
+    small_blocks()
     scores, labels = rows(rng)
     weights = np.full(ROWS, 511.0, np.float32)
     fit = pj.fit(scores.astype(np.float32), labels, weights=weights)
@@ -164,8 +164,8 @@ def test_float32_counts_are_exact(slabs, rng):
 
 
 @pytest.mark.parametrize("weight", [1e34, 1e36])
-def test_sums_that_overflow_say_so_by_the_status_alone(slabs, rng, weight):
-    slabs()
+def test_sums_that_overflow_say_so_by_the_status_alone(small_blocks, rng, weight):
+    small_blocks()
     scores, labels = rows(rng)
     weights = np.full(ROWS, weight, np.float32)
     with warnings.catch_warnings(record=True) as said:
@@ -175,16 +175,16 @@ def test_sums_that_overflow_say_so_by_the_status_alone(slabs, rng, weight):
     assert all("overflowing numbers in 1" in str(w.message) for w in said)
 
 
-def test_same_input_same_bits(slabs, rng, dtype):
-    slabs()
+def test_same_input_same_bits(small_blocks, rng, dtype):
+    small_blocks()
     scores, labels = rows(rng)
     one, other = (pj.fit(scores.astype(dtype), labels) for _ in range(2))
     for name in FIELDS:
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
 
 
-def test_any_size_runs_by_the_same_programs_and_leaves_the_rows_alone(slabs, rng):
-    slabs()
+def test_any_size_runs_by_the_same_programs_and_leaves_the_rows_alone(small_blocks, rng):
+    small_blocks()
     scores, labels = rows(rng)
     before = scores.copy(), labels.copy()
     pj.fit(scores, labels)
@@ -195,8 +195,8 @@ def test_any_size_runs_by_the_same_programs_and_leaves_the_rows_alone(slabs, rng
     np.testing.assert_array_equal((scores, labels), before)
 
 
-def test_want_of_memory_is_a_memory_error(slabs, rng, monkeypatch):
-    slabs()
+def test_want_of_memory_is_a_memory_error(small_blocks, rng, monkeypatch):
+    small_blocks()
 
     def fails(*rows):
         raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")
@@ -206,8 +206,8 @@ def test_want_of_memory_is_a_memory_error(slabs, rng, monkeypatch):
         pj.fit(*rows(rng))
 
 
-def test_a_loss_that_is_not_wanted_is_nan_outside_of_programs_only(slabs, rng, x64):
-    slabs()
+def test_a_loss_that_is_not_wanted_is_nan_outside_of_programs_only(small_blocks, rng, x64):
+    small_blocks()
     columns = *rows(rng), None
 
     def take(part, length):
@@ -220,8 +220,8 @@ def test_a_loss_that_is_not_wanted_is_nan_outside_of_programs_only(slabs, rng, x
     assert fit.status == Status.CONVERGED and np.isnan(fit.nll)
 
 
-def test_the_pooled_fit_of_segments_makes_no_pass_for_the_loss(slabs, rng, monkeypatch):
-    slabs()
+def test_the_pooled_fit_of_segments_makes_no_pass_for_the_loss(small_blocks, rng, monkeypatch):
+    small_blocks()
     scores, labels = rows(rng)
     pooled = pj.fit(scores, labels).sigmoid
 

@@ -39,7 +39,7 @@ class GroupedRows:
         run_programs(lambda: self._group(segments, columns), x64=True)
 
     def _group(self, segments, columns):
-        # A stretch for each core; fewer, if they were short beside their tables of next places. Two
+        # A stretch for each core; fewer, if they were short compared with their tables of next positions. Two
         # cores with neighbouring pieces would write to the same lines of memory, and wait.
         total = len(segments.ids)
         stretches = row_slices(total, least=max(segments.numbers, -(-total // cores())))
@@ -51,15 +51,15 @@ class GroupedRows:
         room = (self.length + shapes.BLOCK_ROWS,)
         self._columns = [packing.aligned(room, x.dtype) for x in columns]
 
-        def place(stretch_and_next_places):
-            for places, piece in _places(segments, *stretch_and_next_places):
+        def place(stretch_and_next_positions):
+            for positions, piece in _positions(segments, *stretch_and_next_positions):
                 scores, labels, *weights = (x[piece] for x in columns)
                 rows = packing.bad_labels_as_nan(scores, labels), labels, *weights
                 for into, x in zip(self._columns, rows, strict=True):
-                    into[places] = x
+                    into[positions] = x
 
-        next_places = accumulate(counts, initial=first)
-        list(ordered_map(place, zip(stretches, next_places, strict=False)))
+        next_positions = accumulate(counts, initial=first)
+        list(ordered_map(place, zip(stretches, next_positions, strict=False)))
         # Not before: this core alone would touch nearly all of the memory first.
         self._fill_gaps()
 
@@ -117,43 +117,43 @@ def _count(segments, stretch):
 
 
 def _pieces(segments, stretch):
-    """A stretch in pieces that are not short beside the table of next places."""
+    """A stretch in pieces that are not short compared with the table of next positions."""
     return row_slices(stretch.stop - stretch.start, segments.numbers, stretch.start)
 
 
-def _places(segments, stretch, next_places):
+def _positions(segments, stretch, next_positions):
     """Where the rows of a stretch go, and which rows they are, piece by piece.
 
     Args:
         segments: the numbers of all rows.
         stretch: these rows.
-        next_places: (numbers,) where the first row of each number goes.
+        next_positions: (numbers,) where the first row of each number goes.
     """
     cut = _pieces(segments, stretch)
     longest = cut[0].stop - cut[0].start
     by_loop = longest >= _MANY and xla.fused_cpu_supported()
     if by_loop:
-        numbers = packing.aligned((_at_least(longest),), next_places.dtype)
-        next_places = packing.lengthen(next_places, _at_least(len(next_places)))
+        numbers = packing.aligned((_at_least(longest),), next_positions.dtype)
+        next_positions = packing.lengthen(next_positions, _at_least(len(next_positions)))
     for piece in cut:
         rows = piece.stop - piece.start
         if by_loop:
             segments.of(piece, out=numbers[:rows])
-            places, next_places = _places_by_loop(numbers, next_places, np.int32(rows))
-            places = np.asarray(places)[:rows]
+            positions, next_positions = _positions_by_loop(numbers, next_positions, np.int32(rows))
+            positions = np.asarray(positions)[:rows]
         else:
-            places, next_places = _places_by_sort(segments.of(piece), next_places)
-        yield places.astype(np.intp, copy=False), piece  # else NumPy would, for each column
+            positions, next_positions = _positions_by_sort(segments.of(piece), next_positions)
+        yield positions.astype(np.intp, copy=False), piece  # else NumPy would, for each column
 
 
-def _places_by_sort(numbers, next_places):
+def _positions_by_sort(numbers, next_positions):
     """Where each row goes, and where the next of each number would."""
     order = np.argsort(numbers, kind="stable")
-    sizes = np.bincount(numbers, minlength=len(next_places))
-    from_rank = np.repeat(next_places - (np.cumsum(sizes) - sizes), sizes)
-    places = np.empty(len(numbers), next_places.dtype)
-    places[order] = np.arange(len(numbers)) + from_rank
-    return places, (next_places + sizes).astype(next_places.dtype)
+    sizes = np.bincount(numbers, minlength=len(next_positions))
+    from_rank = np.repeat(next_positions - (np.cumsum(sizes) - sizes), sizes)
+    positions = np.empty(len(numbers), next_positions.dtype)
+    positions[order] = np.arange(len(numbers)) + from_rank
+    return positions, (next_positions + sizes).astype(next_positions.dtype)
 
 
 def _at_least(length):
@@ -162,24 +162,24 @@ def _at_least(length):
 
 
 @partial(jax.jit, compiler_options=xla.COMPILER_OPTIONS)
-def _places_by_loop(numbers, next_places, rows):
+def _positions_by_loop(numbers, next_positions, rows):
     """The same of the first so many rows; those after them may be anything."""
 
     @xla.single_call
-    def run(numbers, next_places, rows):
+    def run(numbers, next_positions, rows):
         def next_row(i, so_far):
-            next_places, places = so_far
+            next_positions, positions = so_far
             number = _at(numbers, i)
-            places = _put(places, _at(next_places, number), i)
+            positions = _put(positions, _at(next_positions, number), i)
             # Read where it was written: else XLA would copy what it reads and writes here.
-            return _put(next_places, _at(places, i) + 1, number), places
+            return _put(next_positions, _at(positions, i) + 1, number), positions
 
-        next_places, places = lax.fori_loop(
-            0, rows, next_row, (next_places, jnp.zeros_like(numbers))
+        next_positions, positions = lax.fori_loop(
+            0, rows, next_row, (next_positions, jnp.zeros_like(numbers))
         )
-        return places, next_places
+        return positions, next_positions
 
-    return run(numbers, next_places, rows)
+    return run(numbers, next_positions, rows)
 
 
 _at = partial(lax.dynamic_index_in_dim, keepdims=False)

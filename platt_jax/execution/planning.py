@@ -90,7 +90,7 @@ def largest_first(sizes: np.ndarray) -> np.ndarray:
 
     Of those that stand side by side some thousands in a row go by size, so that few lanes end
     before their neighbours. Were it by size altogether, the results of a chunk would be farther
-    apart, and longer on their way home.
+    apart in the whole, and take longer to be put there.
     """
     sizes = np.minimum(sizes, shapes.MAX_PROBLEM_ROWS + 1)
     height = np.zeros(len(sizes), np.uint16)
@@ -219,11 +219,13 @@ def _tiles_per_group(sizes, tile_shape):
 def layout_rows(sizes: np.ndarray) -> tuple[np.ndarray, int]:
     """Where to put the rows of each problem, and the length of all.
 
-    One after the other, but whatever begins a chunk or is too tall for one begins where JAX takes
+    One after the other, but whatever begins a chunk or is oversized begins where JAX takes
     it as it is.
     """
-    tall = int(np.sum(sizes > shapes.MAX_PROBLEM_ROWS))
-    firsts = np.array([*range(tall), *(chunk.problems.start for chunk in chunks(sizes, tall))])
+    oversized = int(np.sum(sizes > shapes.MAX_PROBLEM_ROWS))
+    firsts = np.array(
+        [*range(oversized), *(chunk.problems.start for chunk in chunks(sizes, oversized))]
+    )
     lengths = np.add.reduceat(sizes, firsts)
     aligned_lengths = -(-lengths // shapes.ALIGNMENT) * shapes.ALIGNMENT
     gaps = np.zeros(len(sizes), np.int64)

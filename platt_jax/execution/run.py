@@ -37,7 +37,7 @@ def fit_problems(
     options,
     progress,
     caller: Caller,
-    places=None,
+    order=None,
     loss=True,
 ) -> Fit:
     """Fit K problems.
@@ -50,7 +50,7 @@ def fit_problems(
         options: how to fit.
         progress: show a progress bar.
         caller: is warned of what makes the fit slower.
-        places: (K,) where each goes in the result; None for as they come.
+        order: (K,) where each goes in the result; None for as they come.
         loss: whether the loss is wanted. If not, that of problems that fit no chunk is NaN: it
             takes a pass.
 
@@ -70,7 +70,7 @@ def fit_problems(
         return _fit_chunk(chunk, take(chunk.problems, _ALL, space), given, options)
 
     def fit_all():
-        results = _Results(len(sizes), places)
+        results = _Results(len(sizes), order)
         most = shapes.MAX_CHUNK_ROWS
         with progress_bar(len(sizes), progress) as bar:
             for i in range(int(np.sum(sizes > shapes.MAX_PROBLEM_ROWS))):
@@ -93,9 +93,9 @@ def fit_problems(
 class _Results:
     """The fits of the problems, each put in its place as it comes."""
 
-    def __init__(self, length, places):
+    def __init__(self, length, order):
         self._length = length
-        self._places = places
+        self._order = order
         self.count = 0
 
     def add(self, fitted: Fit) -> int:
@@ -105,8 +105,8 @@ class _Results:
             self.fit = jax.tree.map(lambda x: np.empty(shape + x.shape[1:], x.dtype), fitted)
         number = len(fitted.status)
         where = slice(self.count, self.count + number)
-        if self._places is not None:
-            where = self._places[where]
+        if self._order is not None:
+            where = self._order[where]
         for whole, part in zip(*map(jax.tree.leaves, (self.fit, fitted)), strict=True):
             _items(whole)[where] = _items(part)
         self.count += number

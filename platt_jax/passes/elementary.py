@@ -22,7 +22,7 @@ _LN2 = {
 def exp_quotient(distance):
     """Two numbers whose quotient is exp(-distance), to a few units in the last place."""
     kind = jnp.finfo(distance.dtype)
-    # Farther off it is 0 beside whatever it is added to.
+    # Farther off it is lost in whatever it is added to.
     most = -kind.minexp * log(2)
     near = jnp.where(distance > most, jnp.asarray(most, distance.dtype), distance)
     # exp(-distance) = 2^-twos exp(-r)

@@ -93,10 +93,10 @@ class BetaCalibration(Scaler[FittedBetaCalibration]):
     def _fit_one(self, f, y, w):
         log_q, log_rest = _logarithms(f, self.inputs)
         # Features of size 1, which the intercept allows to be centred.
-        frames = [unit_frame(log_q), unit_frame(-log_rest)]
+        units = [unit_frame(log_q), unit_frame(-log_rest)]
         centered = [
             (x - center) * scale
-            for x, (center, scale) in zip((log_q, -log_rest), frames, strict=True)
+            for x, (center, scale) in zip((log_q, -log_rest), units, strict=True)
         ]
         features = jnp.stack([*centered, jnp.ones_like(f)], axis=1)
         found = newton.logistic(features, y, w, jnp.ones(3, f.dtype))
@@ -108,7 +108,7 @@ class BetaCalibration(Scaler[FittedBetaCalibration]):
         allowed = (sides.parameters[:, :2] >= 0).all(axis=1)
         at_side = sides.parameters[jnp.argmin(jnp.where(allowed, sides.loss, jnp.inf))]
         best = jnp.where(inside, found.parameters, at_side)
-        (center_a, scale_a), (center_b, scale_b) = frames
+        (center_a, scale_a), (center_b, scale_b) = units
         a, b = best[0] * scale_a, best[1] * scale_b
 
         n_pos, n_neg = (jnp.sum(x) for x in class_weights(y, w))

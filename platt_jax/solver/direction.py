@@ -1,4 +1,4 @@
-"""Which way to go: Newton's direction, and what is known of the third derivative beside it.
+"""Which way to go: Newton's direction, and what is known of the third derivative.
 
 All is elementwise, and reads no row.
 """
