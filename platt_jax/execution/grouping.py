@@ -39,8 +39,9 @@ class GroupedRows:
         run_programs(lambda: self._group(segments, columns), x64=True)
 
     def _group(self, segments, columns):
-        # A stretch for each core; fewer, if they were short compared with their tables of next positions. Two
-        # cores with neighbouring pieces would write to the same lines of memory, and wait.
+        # A stretch for each core; fewer, if they were short compared with their tables of next
+        # positions. Two cores with neighbouring pieces would write to the same lines of memory, and
+        # wait.
         total = len(segments.ids)
         stretches = row_slices(total, least=max(segments.numbers, -(-total // cores())))
         counts = list(ordered_map(partial(_count, segments), stretches))
