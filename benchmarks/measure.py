@@ -67,7 +67,7 @@ def measure(
         figures.append(
             Figures(
                 contender=c.name,
-                kind=c.tile_shape,
+                kind=c.kind,
                 seconds=scaled,
                 seconds_all=seconds,
                 stolen_all=stolen,
