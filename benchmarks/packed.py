@@ -15,8 +15,8 @@ import numpy as np
 from benchmarks.workloads import Workload
 from platt_jax import Fit, Options
 from platt_jax.execution import planning, run
-from platt_jax.passes import packing
-from platt_jax.passes.blocks import Blocks, shapes
+from platt_jax.passes import packing, shapes
+from platt_jax.passes.blocks import Blocks
 from platt_jax.threads import ordered_map
 
 
