@@ -1,6 +1,6 @@
 """Where the time of a compiled solve goes: ``python -m benchmarks.floor``.
 
-A fit is what is done once for all rows (look, moments, the loss) and passes. A fit that stops after
+A fit is what is done once for all rows (score ranges, moments, the loss) and passes. A fit that stops after
 its first pass tells the one from the other.
 """
 
