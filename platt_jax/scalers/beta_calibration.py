@@ -9,7 +9,6 @@ import numpy as np
 
 from platt_jax.model.objective import Array
 from platt_jax.results.fit import expit, log_expit
-from platt_jax.scalers import newton
 from platt_jax.scalers.base import (
     Fitted,
     Scaler,
@@ -20,6 +19,7 @@ from platt_jax.scalers.base import (
     require,
     unit_frame,
 )
+from platt_jax.scalers.logistic import fit_logistic
 
 # Which of a, b and c are found, the others being 0, on the sides of a, b >= 0.
 _SIDES = ((0, 1, 1), (1, 0, 1), (0, 0, 1))
@@ -99,10 +99,10 @@ class BetaCalibration(Scaler[FittedBetaCalibration]):
             for x, (center, scale) in zip((log_q, -log_rest), units, strict=True)
         ]
         features = jnp.stack([*centered, jnp.ones_like(f)], axis=1)
-        found = newton.logistic(features, y, w, jnp.ones(3, f.dtype))
+        found = fit_logistic(features, y, w, jnp.ones(3, f.dtype))
         inside = (found.parameters[:2] >= 0).all()
         # The loss is convex: a bounded optimum that is not inside is the best point of the sides.
-        sides = jax.vmap(lambda free: newton.logistic(features, y, w, free, needed=~inside))(
+        sides = jax.vmap(lambda free: fit_logistic(features, y, w, free, needed=~inside))(
             jnp.asarray(_SIDES, f.dtype)
         )
         allowed = (sides.parameters[:, :2] >= 0).all(axis=1)

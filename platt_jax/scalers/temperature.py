@@ -7,8 +7,8 @@ import jax.numpy as jnp
 
 from platt_jax.model.objective import Array
 from platt_jax.results.fit import expit
-from platt_jax.scalers import newton
 from platt_jax.scalers.base import Fitted, Scaler, along_rows
+from platt_jax.scalers.logistic import fit_logistic
 
 
 @jax.tree_util.register_dataclass
@@ -51,7 +51,7 @@ class Temperature(Scaler[FittedTemperature]):
         largest = jnp.max(jnp.abs(f))
         unit = f / jnp.where(largest > 0, largest, 1)
         side = jnp.where(y, unit, -unit)
-        best = newton.logistic(unit[:, None], y, w, jnp.ones(1, f.dtype))
+        best = fit_logistic(unit[:, None], y, w, jnp.ones(1, f.dtype))
         # The loss is convex in 1 / T, so the sign of its derivative at 0 tells where it falls.
         useful = jnp.sum(w * side) > 0
         slope = best.parameters[0] / jnp.where(largest > 0, largest, 1)

@@ -29,10 +29,10 @@ class _State(NamedTuple):
     passes: jax.Array
 
 
-def logistic(features, y, w, free, needed=True) -> Optimum:
+def fit_logistic(features, y, w, free, needed=True) -> Optimum:
     """The minimum of sum w log(1 + exp(-s x'theta)), s = +1 or -1 for the two classes.
 
-    One evaluation per iteration, backtracking as state, as in `platt_jax.newton`: under vmap a
+    One evaluation per iteration, backtracking as state, as in `platt_jax.solver.newton`: under vmap a
     problem that backtracks costs the others nothing. It stops on the Newton decrement, the distance
     to the optimum in standard errors. Where nothing bounds the parameters, as for classes that the
     features separate, that is where rounding no longer tells a better answer.
@@ -110,7 +110,7 @@ def _solve(hessian, gradient, eps):
 
     For a handful of parameters that compiles faster than a call of a solver for any number. A pivot
     that rounding could take to 0 or below is held at a few units of rounding, as in
-    `platt_jax.newton`, so that the direction descends.
+    `platt_jax.solver.newton`, so that the direction descends.
     """
     rows = range(len(gradient))
     left = [[hessian[i, j] for j in rows] for i in rows]
