@@ -32,10 +32,10 @@ class _State(NamedTuple):
 def fit_logistic(features, y, w, free, needed=True) -> Optimum:
     """The minimum of sum w log(1 + exp(-s x'theta)), s = +1 or -1 for the two classes.
 
-    One evaluation per iteration, backtracking as state, as in `platt_jax.solver.newton`: under vmap a
-    problem that backtracks costs the others nothing. It stops on the Newton decrement, the distance
-    to the optimum in standard errors. Where nothing bounds the parameters, as for classes that the
-    features separate, that is where rounding no longer tells a better answer.
+    One evaluation per iteration, backtracking as state, as in `platt_jax.solver.newton`: under vmap
+    a problem that backtracks costs the others nothing. It stops on the Newton decrement, the
+    distance to the optimum in standard errors. Where nothing bounds the parameters, as for classes
+    that the features separate, that is where rounding no longer tells a better answer.
 
     Args:
         features: (N, P), each of a size around 1.
