@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -29,6 +30,13 @@ _ALL = slice(None)
 _TOO_SMALL = "the device's memory is too small for this fit"
 
 
+class Task(NamedTuple):
+    """What to compute for every problem; both functions take rows, what is given, and options."""
+
+    of_rows: Callable  # traced; results lead with the problems' shape
+    of_blocks: Callable  # of an oversized problem; on the host
+
+
 def fit_problems(
     sizes: np.ndarray,
     take: TakeRows,
@@ -40,22 +48,42 @@ def fit_problems(
     order=None,
     loss=True,
 ) -> Fit:
-    """Fit K problems.
+    """Fit K problems: `run_problems` for a task that gives a Fit.
+
+    Args as there, and:
+        loss: whether the loss is wanted. If not, that of problems that fit no chunk is NaN: it
+            takes a pass.
+    """
+    task = Task(fit_rows, partial(fit_blocks, loss=loss))
+    return run_problems(task, sizes, take, dtype, given, options, progress, caller, order)
+
+
+def run_problems(
+    task: Task,
+    sizes: np.ndarray,
+    take: TakeRows,
+    dtype,
+    given: Any,
+    options,
+    progress,
+    caller: Caller,
+    order=None,
+):
+    """What the task computes for K problems.
 
     Args:
+        task: what to compute.
         sizes: (K,) numbers of rows, in the order of `planning.largest_first`.
         take: gives their rows; called on several threads.
         dtype: of the scores.
-        given: arrays that lead with (K,).
+        given: a pytree of arrays that lead with (K,).
         options: how to fit.
         progress: show a progress bar.
         caller: is warned of what makes the fit slower.
         order: (K,) where each goes in the result; None for as they come.
-        loss: whether the loss is wanted. If not, that of problems that fit no chunk is NaN: it
-            takes a pass.
 
     Returns:
-        A Fit of NumPy arrays that lead with (K,).
+        A pytree of NumPy arrays that lead with (K,).
 
     Raises:
         MemoryError: the device's memory is too small even for the smallest chunks, or for all rows
@@ -65,49 +93,49 @@ def fit_problems(
     if (slower := xla.missing()) is not None:
         caller.warn_once(slower)
 
-    def fit_chunk(chunk):
+    def run_chunk(chunk):
         space = packing.Space(chunk.capacity, reused=True)
-        return _fit_chunk(chunk, take(chunk.problems, _ALL, space), given, options)
+        return _run_chunk(task, chunk, take(chunk.problems, _ALL, space), given, options)
 
-    def fit_all():
+    def run_all():
         results = _Results(len(sizes), order)
         most = shapes.MAX_CHUNK_ROWS
         with progress_bar(len(sizes), progress) as bar:
             for i in range(int(np.sum(sizes > shapes.MAX_PROBLEM_ROWS))):
-                bar.update(results.add(_fit_oversized(i, sizes[i], take, given, options, loss)))
+                bar.update(results.add(_run_oversized(task, i, sizes[i], take, given, options)))
             while results.count < len(sizes):
                 try:
                     for fitted in ordered_map(
-                        fit_chunk, planning.chunks(sizes, results.count, most)
+                        run_chunk, planning.chunks(sizes, results.count, most)
                     ):
                         bar.update(results.add(fitted))
                 except jax.errors.JaxRuntimeError as error:
                     if not _is_want_of_memory(error):
                         raise
                     most = _smaller_chunks(most, error, caller)
-        return results.fit
+        return results.made
 
-    return run_programs(fit_all, x64=dtype == np.float64)
+    return run_programs(run_all, x64=dtype == np.float64)
 
 
 class _Results:
-    """The fits of the problems, each put in its place as it comes."""
+    """The results of the problems, each put in its place as it comes."""
 
     def __init__(self, length, order):
         self._length = length
         self._order = order
         self.count = 0
 
-    def add(self, fitted: Fit) -> int:
-        """Take in the fits of the next problems, and say how many they are."""
+    def add(self, made) -> int:
+        """Take in the results of the next problems, and say how many they are."""
         if self.count == 0:
             shape = (self._length,)
-            self.fit = jax.tree.map(lambda x: np.empty(shape + x.shape[1:], x.dtype), fitted)
-        number = len(fitted.status)
+            self.made = jax.tree.map(lambda x: np.empty(shape + x.shape[1:], x.dtype), made)
+        number = len(jax.tree.leaves(made)[0])
         where = slice(self.count, self.count + number)
         if self._order is not None:
             where = self._order[where]
-        for whole, part in zip(*map(jax.tree.leaves, (self.fit, fitted)), strict=True):
+        for whole, part in zip(*map(jax.tree.leaves, (self.made, made)), strict=True):
             _items(whole)[where] = _items(part)
         self.count += number
         return number
@@ -137,19 +165,19 @@ def _is_want_of_memory(error):
     return "RESOURCE_EXHAUSTED" in str(error)
 
 
-def _fit_oversized(i, size, take, given, options, loss) -> Fit:
-    """Fit the problem i, which fits no chunk."""
+def _run_oversized(task, i, size, take, given, options):
+    """The results of the problem i, which fits no chunk."""
     given = jax.tree.map(lambda leaf: leaf[i], given)
     try:
         rows = Blocks(
             list(ordered_map(jax.device_put, blocks_of(size, partial(take, slice(i, i + 1)))))
         )
-        fitted = fit_blocks(rows, given, options, loss)
+        made = task.of_blocks(rows, given, options)
     except jax.errors.JaxRuntimeError as error:
         if _is_want_of_memory(error):
             raise MemoryError(_TOO_SMALL) from error
         raise
-    return jax.tree.map(lambda x: np.asarray(x)[None], fitted)
+    return jax.tree.map(lambda x: np.asarray(x)[None], made)
 
 
 def blocks_of(size: int, take: Callable[[slice, packing.Space], tuple]) -> Iterator[Block]:
@@ -174,33 +202,38 @@ def fit_blocks(rows: Blocks, given: Given, options: Options, loss: bool = True) 
     return fitted if loss else replace(fitted, nll=np.full_like(fitted.nll, np.nan))
 
 
-def _fit_chunk(chunk, rows, given, options) -> Fit:
+def _run_chunk(task, chunk, rows, given, options):
     def on_grid(leaf):
         of_chunk = packing.lengthen(leaf[chunk.problems], math.prod(chunk.grid))
         return of_chunk.reshape(chunk.grid + leaf.shape[1:])
 
     given = jax.tree.map(on_grid, given)
     block = chunk.tile_shape.block
-    fitted = solve_chunk(*rows, chunk.row_map(), given, options=options, block=block)
+    made = solve_chunk(
+        *rows, chunk.row_map(), given, options=options, block=block, function=task.of_rows
+    )
     problems = chunk.problems.stop - chunk.problems.start
-    return jax.tree.map(lambda x: _lead_with_problems(x)[:problems], fitted)
+    return jax.tree.map(lambda x: _lead_with_problems(x)[:problems], made)
 
 
-@partial(jax.jit, static_argnames=("options", "block"), compiler_options=xla.COMPILER_OPTIONS)
+@partial(
+    jax.jit, static_argnames=("options", "block", "function"), compiler_options=xla.COMPILER_OPTIONS
+)
 def solve_chunk(
     scores,
     labels,
     weights,
     where: GatherMap | RowRanges,
-    given: Given,
+    given,
     options: Options,
     block: int,
-) -> Fit:
-    """Fit the problems of a chunk; every field of the result leads with [S, G]."""
+    function: Callable = fit_rows,
+):
+    """What the function makes of the problems of a chunk; every result leads with [S, G]."""
     if isinstance(where, GatherMap):
         tiles = packing.gather_tiles(scores, labels, weights, where, block)
-        return fit_rows(tiles, given, options)
-    fit = partial(fit_rows, options=options)
+        return function(tiles, given, options)
+    fit = partial(function, options=options)
     columns = scores, labels, weights
     return scan.scan_groups(fit, columns, where.start, where.size, given, shapes.MAX_SIDE_BY_SIDE)
 
