@@ -1,6 +1,7 @@
 """The three fits: check what came, say whose rows are whose, run, report."""
 
 from dataclasses import replace
+from typing import Literal
 
 import jax
 import numpy as np
@@ -13,9 +14,11 @@ from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
 from platt_jax.passes import packing
+from platt_jax.population.estimate import estimate_population
 from platt_jax.results import tables
 from platt_jax.results.calibrators import OneVsRestCalibrator, SegmentCalibrator
 from platt_jax.results.fit import Fit, problem_names
+from platt_jax.results.population import Population
 from platt_jax.solver.solution import Given
 from platt_jax.status import Status
 from platt_jax.threads import run_concurrently
@@ -99,6 +102,7 @@ def fit_segments(
     weights=None,
     prior: GaussianPrior | None = None,
     start: tuple | None = None,
+    pooling: Literal["none", "partial", "complete"] = "none",
     options: Options = _DEFAULT,
     progress: bool = False,
 ) -> SegmentCalibrator:
@@ -114,6 +118,12 @@ def fit_segments(
         weights: (N,) as in `fit`.
         prior: as in `fit`; with leading axis (K,) in the order of the distinct ids, ascending.
         start: as in `fit`, for the segments: numbers, or (K,) in the order of the distinct ids.
+        pooling: "none" fits each segment by itself. "partial" takes the segments for a sample from
+            a population, (A, B) ~ Normal(mean, covariance), which it estimates from all of them:
+            the fewer rows a segment has, the nearer its curve is to the population's, and unseen
+            segments have the population's probability. Labels are then used as they are, without
+            Platt's targets, since the population is the prior. "complete" gives every segment the
+            curve of all rows.
         options: how to fit.
         progress: show a progress bar (needs tqdm).
 
@@ -132,12 +142,12 @@ def fit_segments(
     """
     caller = Caller()
     rows = _segment_rows(scores, labels, segments, weights)
-    keys, order = rows.keys, rows.largest_first
+    options = validation.options(options)
+    validation.pooling(pooling, prior, start, options)
     # One bad row must not cost the unseen segments their calibration.
-    omitting = replace(validation.options(options), non_finite="omit")
+    omitting = replace(options, non_finite="omit")
     shared = Given(_flat_prior(_shared_prior(prior), (1,), rows.dtype))
-    given = _given(prior, start, keys.shape, rows.dtype)
-    given = jax.tree.map(lambda leaf: leaf[order], given)
+    given = _given(prior, start, rows.keys.shape, rows.dtype)
 
     def take_any(_, part, space):
         return rows.all(part, space.length)
@@ -145,19 +155,37 @@ def fit_segments(
     def fit_all():
         # Gaps between the segments are omitted, too.
         everything = np.array([rows.length])
-        return fit_problems(
+        pooled = fit_problems(
             everything, take_any, rows.dtype, shared, omitting, False, caller, loss=False
         )
+        return jax.tree.map(lambda x: x[0, ...], pooled)
 
     def fit_each():
+        ordered = jax.tree.map(lambda leaf: leaf[rows.largest_first], given)
         return fit_problems(
-            rows.sizes, rows.take, rows.dtype, given, options, progress, caller, order=order
+            rows.sizes,
+            rows.take,
+            rows.dtype,
+            ordered,
+            options,
+            progress,
+            caller,
+            order=rows.largest_first,
         )
 
-    pooled, each = run_concurrently(fit_all, fit_each)
-    _report_non_finite(each, options, "segments", keys, caller)
-
-    return SegmentCalibrator(keys, each, jax.tree.map(lambda x: x[0, ...], pooled.sigmoid))
+    estimated, population = None, None
+    if pooling == "partial":
+        pooled = fit_all()
+        estimated = estimate_population(rows, pooled, options, progress, caller)
+        population = Population.not_estimated(len(rows.keys))
+    if estimated is not None:
+        each, population = estimated
+    else:
+        pooled, each = run_concurrently(fit_all, fit_each)
+        if pooling != "none":
+            each = _with_pooled_curve(each, pooled)
+    _report_non_finite(each, options, "segments", rows.keys, caller)
+    return SegmentCalibrator(rows.keys, each, pooled.sigmoid, population)
 
 
 def fit_one_vs_rest(
@@ -231,6 +259,12 @@ def _segment_rows(scores, labels, segments, weights) -> SegmentRows:
         if values is not None:
             raise ValueError(f"{name}: expected none beside SegmentRows, which hold them")
     return scores
+
+
+def _with_pooled_curve(each: Fit, pooled: Fit) -> Fit:
+    """The segments with the fit of all rows for their own; the rows counted are theirs."""
+    alike = jax.tree.map(lambda x, of_each: np.broadcast_to(x, of_each.shape), pooled, each)
+    return replace(alike, n_pos=each.n_pos, n_neg=each.n_neg)
 
 
 def _given(prior, start, batch, dtype) -> Given:

@@ -212,6 +212,27 @@ def start(values, batch: tuple[int, ...], dtype) -> tuple[np.ndarray, np.ndarray
     return A, B
 
 
+def pooling(value, prior_given, start_given, fit_options: Options) -> None:
+    """Checks how segments are to be pooled, and that the other arguments agree with it.
+
+    Raises:
+        ValueError: they do not.
+    """
+    choices = ("none", "partial", "complete")
+    if not isinstance(value, str) or value not in choices:
+        raise ValueError(f"pooling: expected one of {choices}, got {value!r}")
+    if value == "none":
+        return
+    if value == "partial" and prior_given is not None:
+        raise ValueError('prior: expected None with pooling="partial": the population is the prior')
+    if start_given is not None:
+        raise ValueError(f'start: expected None with pooling="{value}"')
+    if value == "partial" and fit_options.monotone:
+        raise ValueError(
+            'Options(monotone=True): not with pooling="partial", whose population is normal'
+        )
+
+
 def _check_precision(precision):
     p_AA, p_AB, p_BA, p_BB = (precision[..., i, j] for i in (0, 1) for j in (0, 1))
     # A rank-one matrix is fine, however its determinant is rounded.

@@ -9,6 +9,7 @@ import numpy as np
 from platt_jax import ids, validation
 from platt_jax.ids.factorize import ascending, get_indexer, indexer
 from platt_jax.results.fit import ComparedByValue, Fit, Inspectable, Sigmoid, expit, log_expit
+from platt_jax.results.population import Population, PopulationStatus
 from platt_jax.threads import ordered_map, row_slices
 
 # Rows of a prediction that are worked on together: few enough to stay in the cache.
@@ -68,11 +69,18 @@ class SegmentCalibrator(ComparedByValue, _ById):
             a field per column.
         fit: the fit of each, in the order of keys.
         fallback: the fit of all finite rows pooled.
+        population: what the segments are a sample of, with pooling="partial"; else None.
     """
 
     keys: np.ndarray
     fit: Fit
     fallback: Sigmoid
+    population: Population | None = None
+
+    @property
+    def shrinkage(self) -> np.ndarray | None:
+        """(K,) from 0, a segment's own rows alone, to 1, the population alone; else None."""
+        return None if self.population is None else self.population.shrinkage
 
     def predict_proba(self, scores, segments) -> np.ndarray:
         """P(y=1) for each row by the sigmoid of its segment.
@@ -80,7 +88,7 @@ class SegmentCalibrator(ComparedByValue, _ById):
         Args:
             scores: (N,) floating.
             segments: (N,) ids as in `fit_segments`, or one id for all; those not among keys take
-                the fallback.
+                the population's probability, or without a population the fallback.
 
         Returns:
             (N,) in [0, 1]; NaN for segments whose fit is NON_FINITE.
@@ -102,12 +110,17 @@ class SegmentCalibrator(ComparedByValue, _ById):
         A = np.append(self.fit.A, self.fallback.A.astype(self.fit.A.dtype))
         B = np.append(self.fit.B, self.fallback.B.astype(self.fit.B.dtype))
         out = np.empty(len(scores), np.result_type(scores, A))
+        population = self.population
+        if population is not None and population.status == PopulationStatus.NOT_ESTIMATED:
+            population = None
 
         def predict(piece):
             for start in range(piece.start, piece.stop, _PREDICTED_AT_ONCE):
                 rows = slice(start, min(start + _PREDICTED_AT_ONCE, piece.stop))
                 which = find(rows)  # -1, the last, is the fallback
                 out[rows] = expit(-(A[which] * scores[rows] + B[which]))
+                if population is not None and (unseen := which < 0).any():
+                    out[rows][unseen] = population.predict_proba(scores[rows][unseen])
 
         list(ordered_map(predict, row_slices(len(scores))))
         return out

@@ -3,7 +3,7 @@
 import json
 import os
 import secrets
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ from platt_jax.ids import codec
 from platt_jax.results import npz
 from platt_jax.results.calibrators import OneVsRestCalibrator, SegmentCalibrator
 from platt_jax.results.fit import Fit, Sigmoid
+from platt_jax.results.population import Population, PopulationStatus
 from platt_jax.status import Flag, Status
 
 _FORMAT = "platt-jax calibrator"
@@ -27,6 +28,8 @@ _FIT_FIELDS = {
         *("gradient", "hessian", "covariance", "n_pos", "n_neg"),
     ),
 }
+# Since version 2 a SegmentCalibrator may have a population, as its header says.
+_FIT_FIELDS[2] = _FIT_FIELDS[1]
 _VERSION = max(_FIT_FIELDS)
 
 Calibrator = Sigmoid | Fit | SegmentCalibrator | OneVsRestCalibrator
@@ -52,6 +55,18 @@ _CODES = {
     "flags": sum(Flag),
     "iterations": float("inf"),
     "passes": float("inf"),
+}
+_CODES["population_status"] = max(PopulationStatus)
+# The fields of a Population: whether they lead with the segments, and what axes follow.
+_POPULATION_SHAPES = {
+    "mean": (False, (2,)),
+    "covariance": (False, (2, 2)),
+    "mean_errors": (False, (2,)),
+    "covariance_errors": (False, (2, 2)),
+    "status": (False, ()),
+    "posterior_mean": (True, (2,)),
+    "posterior_covariance": (True, (2, 2)),
+    "shrinkage": (True, ()),
 }
 # Axes that a field has behind the batch's own.
 _TRAILING = {"gradient": (2,), "hessian": (2, 2), "covariance": (2, 2)}
@@ -81,6 +96,8 @@ def save(path: str | os.PathLike, calibrator: Calibrator) -> None:
     if kind not in _KINDS:
         raise ValueError(f"calibrator: expected one of {', '.join(_KINDS)}, got {kind}")
     about = {"format": _FORMAT, "version": _VERSION, "kind": kind}
+    if getattr(calibrator, "population", None) is not None:
+        about["population"] = True
     arrays = _to_arrays(calibrator)
     if (name := _KINDS[kind].ids) is None:
         _check_fields(arrays, arrays["A"].shape)
@@ -170,6 +187,8 @@ def _read(file):
     if kind.ids is not None:
         layout = _IdLayout(**header.get("ids", _ONE_PLAIN_COLUMN))
     fields, columns = _field_names(kind, version), _id_names(kind.ids, layout)
+    if version >= 2 and header["kind"] == "SegmentCalibrator" and header.get("population"):
+        fields += [f"population_{name}" for name in _POPULATION_SHAPES]
     if set(archive.namelist()) != {f"{name}.npy" for name in ("header", *columns, *fields)}:
         raise ValueError("not the arrays of its kind")
     # From a machine of the other byte order they come out as this one's.
@@ -243,8 +262,18 @@ def _check_fields(arrays, batch):
         ValueError: the arrays do not make a calibrator of this many problems.
     """
     for name, array in arrays.items():
-        shape = () if name.startswith("fallback_") else batch + _TRAILING.get(name, ())
-        _check_field(name, array, shape)
+        _check_field(name, array, _shape(name, batch))
+
+
+def _shape(name, batch):
+    """What the field of a calibrator of this many problems should have."""
+    owner, _, field = name.partition("_")
+    if owner == "fallback":
+        return ()
+    if owner == "population":
+        of_each, trailing = _POPULATION_SHAPES[field]
+        return (batch if of_each else ()) + trailing
+    return batch + _TRAILING.get(name, ())
 
 
 def _check_ids(name, of_ids):
@@ -282,6 +311,9 @@ def _to_arrays(calibrator):
     if isinstance(calibrator, SegmentCalibrator):
         fallback = calibrator.fallback
         arrays.update(fallback_A=fallback.A, fallback_B=fallback.B)
+        if (population := calibrator.population) is not None:
+            names = _POPULATION_SHAPES
+            arrays |= {f"population_{name}": getattr(population, name) for name in names}
     return {name: _plain(name, values) for name, values in arrays.items()}
 
 
@@ -293,7 +325,13 @@ def _from_arrays(kind, arrays, of_ids):
         return fit
     if kind == "OneVsRestCalibrator":
         return OneVsRestCalibrator(of_ids, fit)
-    return SegmentCalibrator(of_ids, fit, Sigmoid(arrays["fallback_A"], arrays["fallback_B"]))
+    fallback, population = Sigmoid(arrays["fallback_A"], arrays["fallback_B"]), None
+    if "population_mean" in arrays:
+        population = Population(
+            **{name: arrays[f"population_{name}"] for name in _POPULATION_SHAPES}
+        )
+        population = replace(population, status=PopulationStatus(int(population.status)))
+    return SegmentCalibrator(of_ids, fit, fallback, population)
 
 
 def _fit_field(name, arrays):

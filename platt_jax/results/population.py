@@ -1,0 +1,153 @@
+"""The population that segments are a sample of."""
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import ndtr
+
+from platt_jax import validation
+from platt_jax.results.fit import ComparedByValue
+
+
+class PopulationStatus(IntEnum):
+    """How the estimate of a population ended. `message` says what it means."""
+
+    CONVERGED = 0
+    MAX_ITERATIONS = 1
+    BOUNDARY = 2
+    NOT_ESTIMATED = 3
+
+    @property
+    def message(self) -> str:
+        """What happened, and what to do."""
+        return _MESSAGES[self]
+
+
+_MESSAGES = {
+    PopulationStatus.CONVERGED: "The optimum was found.",
+    PopulationStatus.MAX_ITERATIONS: "Stopped before the optimum; the estimate is near it.",
+    PopulationStatus.BOUNDARY: (
+        "The segments differ by no more than chance in at least one direction of (A, B): there the "
+        "covariance is 0, and all segments have the population's value."
+    ),
+    PopulationStatus.NOT_ESTIMATED: (
+        "There is no population to estimate: fewer than two segments, one class only, scores that "
+        "are all the same, or a pooled fit that failed. All segments have the pooled curve."
+    ),
+}
+
+# Where the median shrinkage is no more than this, pooling hardly changes any curve.
+_LITTLE = 0.05
+
+# The logistic distribution as a mixture of normal ones, to 2e-9 (Monahan & Stefanski 1992, "Normal
+# scale mixture approximations to F*(z) and computation of the logistic-normal integral").
+_SHARES = (
+    *(0.003246343272134, 0.051517477033972, 0.195077912673858, 0.315569823632818),
+    *(0.274149576158423, 0.131076880695470, 0.027912418727972, 0.001449567805354),
+)
+_PRECISIONS = (
+    *(1.365340806296348, 1.059523971016916, 0.830791313765644, 0.650732166639391),
+    *(0.508135425366489, 0.396313345166341, 0.308904252267995, 0.238212616409306),
+)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Population(ComparedByValue):
+    """(A, B) of a segment drawn at random is Normal(mean, covariance).
+
+    Where the status is NOT_ESTIMATED all other fields are NaN, and the shrinkage is 1.
+
+    Attributes:
+        mean: (2,), of (A, B).
+        covariance: (2, 2), of (A, B) between segments.
+        mean_errors: (2,), standard errors of the mean.
+        covariance_errors: (2, 2), standard errors of the covariance.
+        status: a `PopulationStatus`.
+        posterior_mean: (K, 2), each segment's, given its rows and the population.
+        posterior_covariance: (K, 2, 2), likewise.
+        shrinkage: (K,) from 0, by its own rows alone, to 1, by the population alone: the
+            posterior's variance over the population's, on average of the two directions.
+    """
+
+    mean: np.ndarray
+    covariance: np.ndarray
+    mean_errors: np.ndarray
+    covariance_errors: np.ndarray
+    status: PopulationStatus
+    posterior_mean: np.ndarray
+    posterior_covariance: np.ndarray
+    shrinkage: np.ndarray
+
+    @classmethod
+    def not_estimated(cls, segments: int) -> "Population":
+        """What stands for the population of so many segments where there is no estimating it."""
+        return cls(
+            mean=np.full(2, np.nan),
+            covariance=np.full((2, 2), np.nan),
+            mean_errors=np.full(2, np.nan),
+            covariance_errors=np.full((2, 2), np.nan),
+            status=PopulationStatus.NOT_ESTIMATED,
+            posterior_mean=np.full((segments, 2), np.nan),
+            posterior_covariance=np.full((segments, 2, 2), np.nan),
+            shrinkage=np.ones(segments),
+        )
+
+    def __repr__(self):
+        if self.status == PopulationStatus.NOT_ESTIMATED:
+            return f"Population: NOT_ESTIMATED. {self.status.message}"
+        of_A, of_B = (
+            f"mean {mean:.4g} (standard error {error:.2g}), standard deviation {variance**0.5:.4g}"
+            for mean, error, variance in zip(
+                self.mean, self.mean_errors, np.diag(self.covariance), strict=True
+            )
+        )
+        number, median = len(self.shrinkage), np.median(self.shrinkage)
+        return (
+            f"Population of {number:,} segments, {self.status.name}\n  A: {of_A}\n  B: {of_B}\n"
+            f"  shrinkage: median {median:.2f}; {_gain(median)}"
+        )
+
+    def predict_proba(self, scores) -> np.ndarray:
+        """P(y=1 | score) of a segment never seen: the mean of its probability over the population.
+
+        Args:
+            scores: (...) numbers.
+
+        Returns:
+            (...) in [0, 1], in float64.
+        """
+        scores = validation.numbers(scores, "scores").astype(np.float64)
+        variance = _variance(self.covariance, scores)
+        return mean_probability(-(self.mean[0] * scores + self.mean[1]), variance)
+
+
+def _gain(shrinkage):
+    """What there is to gain by pooling, in words."""
+    if shrinkage < _LITTLE:
+        return "most segments have rows enough of their own, and nothing to gain"
+    if shrinkage > 1 - _LITTLE:
+        return "most segments have hardly anything of their own to tell"
+    return "most segments gain by pooling"
+
+
+def _variance(covariance, scores):
+    """Of A f + B."""
+    c_AA, c_AB, c_BB = covariance[0, 0], covariance[0, 1], covariance[1, 1]
+    return np.maximum(scores * (c_AA * scores + 2 * c_AB) + c_BB, 0)
+
+
+def mean_probability(logit, variance) -> np.ndarray:
+    """The mean of 1 / (1 + exp(-x)) over x ~ Normal(logit, variance); float64, to 2e-9."""
+    with jax.enable_x64(True):
+        return np.asarray(_mean_probability(np.asarray(logit), np.asarray(variance)))
+
+
+@jax.jit
+def _mean_probability(logit, variance):
+    return sum(
+        share * ndtr(scale * logit / jnp.sqrt(1 + scale * scale * variance))
+        for share, scale in zip(_SHARES, _PRECISIONS, strict=True)
+    )

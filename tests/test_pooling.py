@@ -1,0 +1,280 @@
+"""Partial and complete pooling: the population of the segments, and what it makes of each."""
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+from scipy.optimize import minimize
+from scipy.special import expit, logsumexp
+
+import platt_jax as pj
+from platt_jax import Options, Status
+from platt_jax.passes import shapes
+from platt_jax.results.population import PopulationStatus, mean_probability
+
+
+def segments(seed, number, rows, mean=(-1.5, 0.5), spread=(0.7, 0.5)):
+    """Scores, labels, segments of a population without correlation."""
+    rng = np.random.default_rng(seed)
+    A, B = (m + s * rng.normal(size=number) for m, s in zip(mean, spread, strict=True))
+    which = np.repeat(np.arange(number), rows)
+    scores = rng.normal(size=len(which))
+    labels = rng.random(len(which)) < expit(-(A[which] * scores + B[which]))
+    return scores, labels, which
+
+
+def log_marginal(parameters, data, number):
+    """The log likelihood of a population, integrated over a wide and fine grid."""
+    mean_A, mean_B, log_a, b, log_c = parameters
+    factor = np.array([[np.exp(log_a), 0], [b, np.exp(log_c)]])
+    u = np.linspace(-6, 6, 61)
+    grid = np.stack(np.meshgrid(u, u), -1).reshape(-1, 2)
+    log_weight = -(grid**2).sum(1) / 2
+    log_weight -= logsumexp(log_weight)
+    A, B = (np.array([mean_A, mean_B]) + grid @ factor.T).T
+    scores, labels, which = data
+    z = A[:, None] * scores + B[:, None]
+    loss = np.where(labels, np.logaddexp(0, z), np.logaddexp(0, -z))
+    of_segment = np.add.reduceat(loss, np.flatnonzero(np.diff(which, prepend=-1)), axis=1)
+    return logsumexp(log_weight[:, None] - of_segment, axis=0).sum()
+
+
+@pytest.fixture(scope="module")
+def few():
+    """40 segments of 12 rows, and the maximum of their marginal likelihood by brute force."""
+    data = segments(3, 40, 12)
+    found = minimize(lambda x: -log_marginal(x, data, 40), [-1, 0, -1, 0, -1], method="BFGS")
+    mean_A, mean_B, log_a, b, log_c = found.x
+    factor = np.array([[np.exp(log_a), 0], [b, np.exp(log_c)]])
+    return data, np.array([mean_A, mean_B]), factor @ factor.T
+
+
+def test_the_population_is_that_of_greatest_marginal_likelihood(few):
+    data, mean, covariance = few
+    population = pj.fit_segments(*data, pooling="partial").population
+    assert population.status == PopulationStatus.CONVERGED
+    np.testing.assert_allclose(population.mean, mean, atol=0.01 * population.mean_errors.max())
+    off = np.abs(population.covariance - covariance) / population.covariance_errors
+    assert off.max() < 0.02
+
+
+def test_the_posterior_is_that_of_a_fine_grid(few):
+    (scores, labels, which), *_ = few
+    population = pj.fit_segments(scores, labels, which, pooling="partial").population
+    factor = np.linalg.cholesky(population.covariance)
+    u = np.linspace(-6, 6, 121)
+    grid = population.mean + np.stack(np.meshgrid(u, u), -1).reshape(-1, 2) @ factor.T
+    for segment in (0, 7, 39):
+        mine = which == segment
+        z = grid[:, :1] * scores[mine] + grid[:, 1:]
+        loss = np.where(labels[mine], np.logaddexp(0, z), np.logaddexp(0, -z)).sum(1)
+        off = np.linalg.solve(factor, (grid - population.mean).T)
+        weight = np.exp(-loss - (off**2).sum(0) / 2)
+        weight /= weight.sum()
+        mean = weight @ grid
+        covariance = (weight[:, None] * (grid - mean)).T @ (grid - mean)
+        sd = np.sqrt(np.diag(covariance))
+        assert np.abs((population.posterior_mean[segment] - mean) / sd).max() < 0.01
+        np.testing.assert_allclose(
+            population.posterior_covariance[segment], covariance, atol=0.01 * covariance.max()
+        )
+
+
+@pytest.mark.parametrize("rows", [5, 20, 100])
+def test_it_finds_the_population_that_segments_were_drawn_from(rows):
+    found = [
+        pj.fit_segments(*segments(seed, 4000, rows), pooling="partial").population
+        for seed in range(4)
+    ]
+    spreads = np.mean([np.sqrt(np.diag(x.covariance)) for x in found], axis=0)
+    np.testing.assert_allclose(spreads, [0.7, 0.5], rtol=0.08)
+    np.testing.assert_allclose(np.mean([x.mean for x in found], axis=0), [-1.5, 0.5], rtol=0.04)
+
+
+def test_its_standard_errors_are_those_of_repetition():
+    found = [
+        pj.fit_segments(*segments(seed, 300, 30), pooling="partial").population
+        for seed in range(60)
+    ]
+    spread = np.std([x.mean for x in found], axis=0)
+    np.testing.assert_allclose(np.mean([x.mean_errors for x in found], axis=0), spread, rtol=0.3)
+    spread = np.std([x.covariance for x in found], axis=0)
+    mean = np.mean([x.covariance_errors for x in found], axis=0)
+    np.testing.assert_allclose(mean, spread, rtol=0.35)
+
+
+def test_predictions_beat_those_of_no_pooling_and_of_complete_pooling():
+    rng = np.random.default_rng(0)
+    rows = rng.choice([5, 20, 100, 500], size=800)
+    scores, labels, which = segments(1, 800, rows)
+    even = rng.random(len(which)) < 0.5
+    by = {
+        pooling: pj.fit_segments(scores[even], labels[even], which[even], pooling=pooling)
+        for pooling in ("none", "partial", "complete")
+    }
+    for size in (5, 20, 100, 500):
+        test = ~even & (rows[which] == size)
+        loss = {
+            pooling: pj.metrics.log_loss(
+                labels[test], calibrator.predict_proba(scores[test], which[test])
+            )
+            for pooling, calibrator in by.items()
+        }
+        assert loss["partial"] < loss["none"] and loss["partial"] < loss["complete"]
+
+
+def test_a_segment_never_seen_has_the_mean_probability_of_the_population(few):
+    calibrator = pj.fit_segments(*few[0], pooling="partial")
+    population = calibrator.population
+    for score in (-3.0, 0.0, 2.5):
+        row = np.array([score, 1])
+        logit, variance = -population.mean @ row, row @ population.covariance @ row
+
+        def density(u, logit=logit, sd=np.sqrt(variance)):
+            return expit(logit + sd * u) * np.exp(-u * u / 2) / np.sqrt(2 * np.pi)
+
+        expected = quad(density, -10, 10)[0]
+        found = calibrator.predict_proba([score], [10_000])
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+    seen = calibrator.predict_proba([0.3], [7])
+    assert seen == calibrator[7].predict_proba(0.3)
+
+
+@pytest.mark.parametrize("variance", [0.0, 0.01, 1.0, 100.0])
+def test_mean_probabilities_are_integrals(variance):
+    for logit in (-12.0, -1.0, 0.0, 4.0):
+        sd = np.sqrt(variance)
+        points = [-logit / sd] if sd and abs(logit) < 12 * sd else None
+        expected = quad(
+            lambda u, logit=logit, sd=sd: expit(logit + sd * u) * np.exp(-u * u / 2),
+            *(-12, 12),
+            points=points,
+            limit=200,
+        )[0] / np.sqrt(2 * np.pi)
+        np.testing.assert_allclose(mean_probability(logit, variance), expected, atol=3e-9)
+
+
+def test_shifting_and_scaling_the_scores_changes_no_probability(few):
+    scores, labels, which = few[0]
+    one = pj.fit_segments(scores, labels, which, pooling="partial")
+    other = pj.fit_segments(1e4 * scores - 3e5, labels, which, pooling="partial")
+    new = np.r_[which[:50], [10_000] * 50]
+    expected = one.predict_proba(scores[:100], new)
+    found = other.predict_proba(1e4 * scores[:100] - 3e5, new)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    np.testing.assert_allclose(one.shrinkage, other.shrinkage, rtol=1e-6)
+
+
+def test_weights_count_rows(few):
+    scores, labels, which = few[0]
+    weights = np.random.default_rng(0).integers(0, 4, len(scores))
+    weighted = pj.fit_segments(scores, labels, which, weights=weights, pooling="partial")
+    repeated = (np.repeat(x, weights) for x in (scores, labels, which))
+    expected = pj.fit_segments(*repeated, pooling="partial")
+    # The rows give the coordinates, in which the search starts and stops.
+    np.testing.assert_allclose(weighted.population.mean, expected.population.mean, atol=2e-3)
+    np.testing.assert_allclose(weighted.fit.A, expected.fit.A, atol=5e-3)
+
+
+def test_float32_agrees(few):
+    scores, labels, which = few[0]
+    double = pj.fit_segments(scores, labels, which, pooling="partial")
+    single = pj.fit_segments(scores.astype(np.float32), labels, which, pooling="partial")
+    assert single.fit.A.dtype == np.float32
+    np.testing.assert_allclose(single.fit.A, double.fit.A, atol=1e-3)
+
+
+def test_a_segment_of_too_many_rows_for_a_chunk(few, monkeypatch):
+    scores, labels, which = segments(5, 6, [40_000, 30, 30, 30, 50, 60])
+    expected = pj.fit_segments(scores, labels, which, pooling="partial")
+    for name, rows in (("MAX_PROBLEM_ROWS", 32_768), ("BLOCK_ROWS", 32_768)):
+        monkeypatch.setattr(shapes, name, rows)
+    found = pj.fit_segments(scores, labels, which, pooling="partial")
+    np.testing.assert_allclose(found.population.covariance, expected.population.covariance, 1e-6)
+    np.testing.assert_allclose(found.fit.A, expected.fit.A, rtol=1e-6)
+
+
+def test_segments_that_do_not_differ_are_at_the_boundary():
+    scores, labels, which = segments(0, 300, 50, spread=(0.0, 0.0))
+    calibrator = pj.fit_segments(scores, labels, which, pooling="partial")
+    population = calibrator.population
+    assert population.status == PopulationStatus.BOUNDARY
+    assert (calibrator.fit.status == Status.CONVERGED).all()
+    assert np.linalg.eigvalsh(population.covariance)[0] < 1e-3
+    pooled = calibrator.fallback.predict_proba(scores[:100])
+    np.testing.assert_allclose(
+        calibrator.predict_proba(scores[:100], which[:100]), pooled, atol=0.1
+    )
+
+
+@pytest.mark.parametrize("case", ["one segment", "one class", "constant scores"])
+def test_where_there_is_no_population_all_segments_have_the_pooled_curve(case):
+    scores, labels, which = segments(0, 10, 10)
+    if case == "one segment":
+        which = np.zeros_like(which)
+    elif case == "one class":
+        labels = np.ones_like(labels)
+    else:
+        scores = np.full_like(scores, 2.5)
+    calibrator = pj.fit_segments(scores, labels, which, pooling="partial")
+    assert calibrator.population.status == PopulationStatus.NOT_ESTIMATED
+    assert "NOT_ESTIMATED" in repr(calibrator.population)
+    assert (calibrator.fit.A == calibrator.fallback.A).all() and (calibrator.shrinkage == 1).all()
+    expected = calibrator.fallback.predict_proba(scores[:3])
+    np.testing.assert_array_equal(calibrator.predict_proba(scores[:3], [99, 98, 97]), expected)
+
+
+def test_a_bad_segment_changes_no_bit_of_the_others_but_by_the_population():
+    scores, labels, which = segments(0, 50, 20)
+    scores[:20] = np.nan
+    with pytest.warns(RuntimeWarning, match="1 of 50 segments"):
+        calibrator = pj.fit_segments(scores, labels, which, pooling="partial")
+    assert calibrator.fit.status[0] == Status.NON_FINITE
+    assert (calibrator.fit.status[1:] == Status.CONVERGED).all()
+    assert np.isfinite(calibrator.population.mean).all()
+    rest = pj.fit_segments(scores[20:], labels[20:], which[20:], pooling="partial")
+    np.testing.assert_allclose(calibrator.population.mean, rest.population.mean, atol=1e-3)
+
+
+def test_separable_and_one_class_segments_have_finite_curves():
+    scores, labels, which = segments(0, 400, 4)
+    calibrator = pj.fit_segments(scores, labels, which, pooling="partial")
+    assert (calibrator.fit.flags != 0).mean() > 0.3
+    assert calibrator.fit.converged.all() and np.abs(calibrator.fit.A).max() < 10
+
+
+def test_complete_pooling_is_one_curve_for_all():
+    scores, labels, which = segments(0, 5, [3, 10, 20, 40, 80])
+    calibrator = pj.fit_segments(scores, labels, which, pooling="complete")
+    pooled = pj.fit(scores, labels)
+    np.testing.assert_allclose(calibrator.fit.A, pooled.A, rtol=1e-9)
+    assert (calibrator.fit.n_pos + calibrator.fit.n_neg).tolist() == [3, 10, 20, 40, 80]
+    assert calibrator.population is None and calibrator.shrinkage is None
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_same_rows_same_bits_in_any_run(seed):
+    data = segments(seed, 200, 15)
+    one, other = (pj.fit_segments(*data, pooling="partial") for _ in range(2))
+    assert one == other
+
+
+def test_it_is_saved_and_loaded(few, tmp_path):
+    calibrator = pj.fit_segments(*few[0], pooling="partial")
+    pj.save(tmp_path / "c.npz", calibrator)
+    loaded = pj.load(tmp_path / "c.npz")
+    assert loaded == calibrator and loaded.population.status is PopulationStatus.CONVERGED
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"pooling": "some"}, "pooling: expected one of"),
+        ({"pooling": None}, "pooling: expected one of"),
+        ({"prior": pj.GaussianPrior(np.zeros(2), np.eye(2))}, "prior: expected None with pooling="),
+        ({"start": (0.0, 0.0)}, 'start: expected None with pooling="partial"'),
+        ({"options": Options(monotone=True)}, r"Options\(monotone=True\): not with pooling="),
+    ],
+)
+def test_what_does_not_go_with_pooling_is_refused(few, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        pj.fit_segments(*few[0], **{"pooling": "partial", **arguments})
