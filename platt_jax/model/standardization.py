@@ -6,10 +6,11 @@ probabilities. The optimum does not depend on them, so no derivative flows throu
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 
-from platt_jax.model.objective import Array, Derivatives
+from platt_jax.model.objective import Derivatives
 from platt_jax.model.statistics import ScoreRanges
 
 
@@ -19,8 +20,8 @@ class Standardization(NamedTuple):
     The scale is a power of two: the subtraction is then the only rounding.
     """
 
-    center: Array
-    scale: Array
+    center: jax.Array
+    scale: jax.Array
 
 
 def range_standardization(ranges: ScoreRanges) -> Standardization:

@@ -6,7 +6,7 @@ anew wherever a step leads.
 """
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -33,6 +33,13 @@ _LONGEST = 0.7
 _NO_SPREAD = 1e-3
 _START_SPREAD = 0.5
 _SAMPLED_ROWS = 100_000
+
+
+class _Coordinates(NamedTuple):
+    """(score - center) * scale."""
+
+    center: float
+    scale: float
 
 
 class _Position(NamedTuple):
@@ -92,7 +99,7 @@ class _Job(NamedTuple):
     """What stays the same from pass to pass."""
 
     rows: SegmentRows
-    coordinates: Standardization
+    coordinates: _Coordinates
     options: Options
     caller: Caller
 
@@ -122,10 +129,10 @@ class _Job(NamedTuple):
     def evaluate(self, population: Normals, segments: Normals) -> _Position:
         """One pass over the rows: the posteriors at the segments' nodes."""
         rows, order = self.rows, self.rows.largest_first
-        center, scale = (np.full(len(order), x, rows.dtype) for x in self.coordinates)
+        of_each: Any = (np.full(len(order), x, rows.dtype) for x in self.coordinates)
         nodes = Nodes(
             Normals(*(x[order].astype(rows.dtype) for x in segments)),
-            Standardization(center, scale),
+            Standardization(*of_each),
         )
         losses = run_problems(
             quadrature.NODE_LOSSES,
@@ -143,14 +150,15 @@ class _Job(NamedTuple):
         return _Position(population, segments, quadrature.posteriors(losses, segments, population))
 
 
-def _coordinates(rows) -> Standardization:
+def _coordinates(rows) -> _Coordinates:
     """Those in which the middle half of the scores is as wide as that of N(0, 1)."""
     scores = rows.all(slice(0, None), rows.length)[0]
     scores = scores[:: max(1, len(scores) // _SAMPLED_ROWS)]
     scores = scores[np.isfinite(scores)].astype(float)
+    low: Any
     low, middle, high = np.quantile(scores, [0.25, 0.5, 0.75])
     width = (high - low) / 1.349 or np.std(scores)
-    return Standardization(np.asarray(middle), np.asarray(1 / width))
+    return _Coordinates(float(middle), float(1 / width))
 
 
 def _map(coordinates):

@@ -13,6 +13,7 @@ from jax import lax
 
 from platt_jax.execution.run import Task
 from platt_jax.model import objective
+from platt_jax.model.objective import Array
 from platt_jax.model.standardization import Standardization
 from platt_jax.options import Options
 from platt_jax.passes.blocks import Blocks
@@ -103,13 +104,13 @@ NODE_LOSSES = Task(_node_losses, _node_losses_of_blocks)
 class Posteriors(NamedTuple):
     """What the segments say of themselves and of their population N(0, I), in its coordinates u."""
 
-    log_likelihood: jax.Array  # [] of the population
+    log_likelihood: Array  # [] of the population
     # By the mean (u1, u2) and the factor [[exp(a), 0], [b, exp(c)]] of the population.
-    gradient: jax.Array  # [5]
-    information: jax.Array  # [5, 5], minus the Hessian
-    score_products: jax.Array  # [5, 5], the sum over the segments of s s', s their gradients
-    mean: jax.Array  # [K, 2]
-    covariance: jax.Array  # [K, 2, 2]
+    gradient: Array  # [5]
+    information: Array  # [5, 5], minus the Hessian
+    score_products: Array  # [5, 5], the sum over the segments of s s', s their gradients
+    mean: Array  # [K, 2]
+    covariance: Array  # [K, 2, 2]
 
 
 def posteriors(losses: np.ndarray, nodes: Normals, population: Normals) -> Posteriors:
@@ -145,15 +146,17 @@ def _relative(nodes, population):
 @jax.jit
 def _posteriors(losses, at: Normals):
     z = jnp.asarray(Z)[:, :, None]
+    factor = at.factor_AA * at.factor_BB
+    at = jax.tree.map(lambda x: x[None], at)
     u1 = at.mean_A + at.factor_AA * z[:, 0]
     u2 = at.mean_B + at.factor_BA * z[:, 0] + at.factor_BB * z[:, 1]
     log_ratio = (z[:, 0] ** 2 + z[:, 1] ** 2 - u1 * u1 - u2 * u2) / 2
     log_f = log_ratio - losses.T.astype(u1.dtype) + jnp.asarray(_LOG_WEIGHT)[:, None]
-    most = jnp.max(log_f, 0)
+    most = jnp.max(log_f, 0, keepdims=True)
     f = jnp.exp(log_f - most)
-    total = jnp.sum(f, 0)
+    total = jnp.sum(f, 0, keepdims=True)
     p = f / total
-    log_likelihood = jnp.sum(most + jnp.log(total) + jnp.log(at.factor_AA * at.factor_BB))
+    log_likelihood = jnp.sum((most + jnp.log(total))[0] + jnp.log(factor))
 
     scores = (u1, u2, u1 * u1 - 1, u1 * u2, u2 * u2 - 1)
     pairs = [(i, j) for i in range(5) for j in range(i + 1)]
