@@ -1,6 +1,6 @@
 """Fits by segment or class: mappings from ids to fits, with predictions for rows of many ids."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import jax
@@ -8,8 +8,15 @@ import numpy as np
 
 from platt_jax import ids, validation
 from platt_jax.ids.factorize import ascending, get_indexer, indexer
-from platt_jax.results.fit import ComparedByValue, Fit, Inspectable, Sigmoid, expit, log_expit
+from platt_jax.results.fit import ComparedByValue, Fit, Inspectable, Sigmoid
 from platt_jax.results.population import Population, PopulationStatus
+from platt_jax.results.probabilities import (
+    band,
+    critical_value,
+    expit,
+    log_expit,
+    variance_of_logit,
+)
 from platt_jax.threads import ordered_map, row_slices
 
 # Rows of a prediction that are worked on together: few enough to stay in the cache.
@@ -70,12 +77,14 @@ class SegmentCalibrator(ComparedByValue, _ById):
         fit: the fit of each, in the order of keys.
         fallback: the fit of all finite rows pooled.
         population: what the segments are a sample of, with pooling="partial"; else None.
+        fallback_covariance: (2, 2), of (A, B) of the fallback; NaN where it is not known.
     """
 
     keys: np.ndarray
     fit: Fit
     fallback: Sigmoid
     population: Population | None = None
+    fallback_covariance: np.ndarray = field(default_factory=lambda: np.full((2, 2), np.nan))
 
     @property
     def shrinkage(self) -> np.ndarray | None:
@@ -97,6 +106,66 @@ class SegmentCalibrator(ComparedByValue, _ById):
             ValueError: the two lengths differ, an id is missing, or no key can be equal to one:
                 text among numbers, 1.5 among integers.
         """
+        A, B = (
+            np.append(own, pooled.astype(own.dtype))
+            for own, pooled in ((self.fit.A, self.fallback.A), (self.fit.B, self.fallback.B))
+        )
+        population = self._usable_population()
+
+        def proba(f, which):
+            p = expit(-(A[which] * f + B[which]))
+            if population is not None and (unseen := which < 0).any():
+                p[unseen] = population.predict_proba(f[unseen])
+            return (p,)
+
+        return self._by_row(proba, scores, segments, A.dtype, 1)[0]
+
+    def band(self, scores, segments, level: float = 0.95, simultaneous: bool = False):
+        """A confidence band for each row's P(y=1), as `Fit.band`.
+
+        Args:
+            scores: (N,) floating.
+            segments: (N,) ids, or one id for all. Those not among keys have the band of a segment
+                drawn from the population, or without a population that of the fallback.
+            level: as in `Fit.band`.
+            simultaneous: whether it is to hold at all scores of a segment at once.
+
+        Returns:
+            Lower and upper probabilities, each (N,); NaN where the covariance is.
+
+        Raises:
+            ValueError: a level that is not between 0 and 1, or as in `predict_proba`.
+        """
+        population = self._usable_population()
+        if population is None:
+            mean = np.stack([self.fallback.A, self.fallback.B])
+            covariance = self.fallback_covariance
+        else:
+            mean, covariance = population.mean, population.covariance
+        dtype = self.fit.A.dtype
+        A, B = (
+            np.append(own, x.astype(dtype))
+            for own, x in ((self.fit.A, mean[0]), (self.fit.B, mean[1]))
+        )
+        of_all = np.append(self.fit.covariance, covariance[None].astype(dtype), 0)
+        entries = [of_all[:, i, j] for i, j in ((0, 0), (0, 1), (1, 1))]
+        critical_value(level, simultaneous)  # before any work
+
+        def both(f, which):
+            variance = variance_of_logit(f, *(x[which] for x in entries))
+            return band(-(A[which] * f + B[which]), variance, level, simultaneous)
+
+        return self._by_row(both, scores, segments, dtype, 2)
+
+    def _usable_population(self):
+        estimated = self.population and self.population.status != PopulationStatus.NOT_ESTIMATED
+        return self.population if estimated else None
+
+    def _by_row(self, function, scores, segments, dtype, number):
+        """So many arrays (N,) that a function makes of scores and their places among the keys.
+
+        The place of a segment that is not among them is -1.
+        """
         scores = validation.numbers(scores, "scores")
         if scores.ndim != 1:
             raise ValueError(f"scores: expected a flat array (N,), got shape {scores.shape}")
@@ -107,23 +176,16 @@ class SegmentCalibrator(ComparedByValue, _ById):
                 f"got shapes {scores.shape} and ({rows},)"
             )
         find = indexer(self.keys, segments, "segments")
-        A = np.append(self.fit.A, self.fallback.A.astype(self.fit.A.dtype))
-        B = np.append(self.fit.B, self.fallback.B.astype(self.fit.B.dtype))
-        out = np.empty(len(scores), np.result_type(scores, A))
-        population = self.population
-        if population is not None and population.status == PopulationStatus.NOT_ESTIMATED:
-            population = None
+        made = tuple(np.empty(len(scores), np.result_type(scores, dtype)) for _ in range(number))
 
-        def predict(piece):
+        def fill(piece):
             for start in range(piece.start, piece.stop, _PREDICTED_AT_ONCE):
                 rows = slice(start, min(start + _PREDICTED_AT_ONCE, piece.stop))
-                which = find(rows)  # -1, the last, is the fallback
-                out[rows] = expit(-(A[which] * scores[rows] + B[which]))
-                if population is not None and (unseen := which < 0).any():
-                    out[rows][unseen] = population.predict_proba(scores[rows][unseen])
+                for whole, part in zip(made, function(scores[rows], find(rows)), strict=True):
+                    whole[rows] = part
 
-        list(ordered_map(predict, row_slices(len(scores))))
-        return out
+        list(ordered_map(fill, row_slices(len(scores))))
+        return made
 
     def _inspected(self):
         return self.fit, "segment", self.keys
@@ -161,12 +223,7 @@ class OneVsRestCalibrator(ComparedByValue, _ById):
         Raises:
             ValueError: scores do not have a column per class.
         """
-        scores = validation.numbers(scores, "scores")
-        if scores.ndim != 2 or scores.shape[1] != len(self.classes):
-            raise ValueError(
-                f"scores: expected shape (N, {len(self.classes)}), a column per class, "
-                f"got {scores.shape}"
-            )
+        scores = self._columns(scores)
         logit = -(self.fit.A * scores + self.fit.B)
         if not normalize:
             return expit(logit)
@@ -175,6 +232,32 @@ class OneVsRestCalibrator(ComparedByValue, _ById):
         log_proba = np.where(fitted, log_expit(logit), -np.inf)
         proba = np.exp(log_proba - log_proba.max(axis=1, keepdims=True, initial=_LOWEST))
         return np.where(fitted, proba / proba.sum(axis=1, keepdims=True), np.nan)
+
+    def band(self, scores, level: float = 0.95, simultaneous: bool = False):
+        """Confidence bands for each class's own probability, as `Fit.band`; not normalised.
+
+        Args:
+            scores: (N, C).
+            level: as in `Fit.band`.
+            simultaneous: whether a class's band is to hold at all its scores at once.
+
+        Returns:
+            Lower and upper probabilities, each (N, C).
+
+        Raises:
+            ValueError: a level that is not between 0 and 1, or scores without a column per class.
+        """
+        lower, upper = self.fit.band(self._columns(scores).T, level, simultaneous)
+        return lower.T, upper.T
+
+    def _columns(self, scores):
+        scores = validation.numbers(scores, "scores")
+        if scores.ndim != 2 or scores.shape[1] != len(self.classes):
+            raise ValueError(
+                f"scores: expected shape (N, {len(self.classes)}), a column per class, "
+                f"got {scores.shape}"
+            )
+        return scores
 
     def _place(self, id_):
         keys, place = ascending(self.classes)

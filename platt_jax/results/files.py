@@ -28,7 +28,8 @@ _FIT_FIELDS = {
         *("gradient", "hessian", "covariance", "n_pos", "n_neg"),
     ),
 }
-# Since version 2 a SegmentCalibrator may have a population, as its header says.
+# Since version 2 a SegmentCalibrator has its fallback's covariance, and, if its header says so, a
+# population.
 _FIT_FIELDS[2] = _FIT_FIELDS[1]
 _VERSION = max(_FIT_FIELDS)
 
@@ -187,8 +188,10 @@ def _read(file):
     if kind.ids is not None:
         layout = _IdLayout(**header.get("ids", _ONE_PLAIN_COLUMN))
     fields, columns = _field_names(kind, version), _id_names(kind.ids, layout)
-    if version >= 2 and header["kind"] == "SegmentCalibrator" and header.get("population"):
-        fields += [f"population_{name}" for name in _POPULATION_SHAPES]
+    if version >= 2 and header["kind"] == "SegmentCalibrator":
+        fields.append("fallback_covariance")
+        if header.get("population"):
+            fields += [f"population_{name}" for name in _POPULATION_SHAPES]
     if set(archive.namelist()) != {f"{name}.npy" for name in ("header", *columns, *fields)}:
         raise ValueError("not the arrays of its kind")
     # From a machine of the other byte order they come out as this one's.
@@ -269,7 +272,7 @@ def _shape(name, batch):
     """What the field of a calibrator of this many problems should have."""
     owner, _, field = name.partition("_")
     if owner == "fallback":
-        return ()
+        return _TRAILING.get(field, ())
     if owner == "population":
         of_each, trailing = _POPULATION_SHAPES[field]
         return (batch if of_each else ()) + trailing
@@ -311,6 +314,7 @@ def _to_arrays(calibrator):
     if isinstance(calibrator, SegmentCalibrator):
         fallback = calibrator.fallback
         arrays.update(fallback_A=fallback.A, fallback_B=fallback.B)
+        arrays["fallback_covariance"] = calibrator.fallback_covariance
         if (population := calibrator.population) is not None:
             names = _POPULATION_SHAPES
             arrays |= {f"population_{name}": getattr(population, name) for name in names}
@@ -331,7 +335,8 @@ def _from_arrays(kind, arrays, of_ids):
             **{name: arrays[f"population_{name}"] for name in _POPULATION_SHAPES}
         )
         population = replace(population, status=PopulationStatus(int(population.status)))
-    return SegmentCalibrator(of_ids, fit, fallback, population)
+    covariance = arrays.get("fallback_covariance", np.full((2, 2), np.nan))
+    return SegmentCalibrator(of_ids, fit, fallback, population, covariance)
 
 
 def _fit_field(name, arrays):

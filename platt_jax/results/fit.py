@@ -15,6 +15,7 @@ import numpy as np
 from platt_jax import validation
 from platt_jax.model.objective import Array
 from platt_jax.results import tables
+from platt_jax.results.probabilities import band, expit, log_expit, variance_of_logit
 from platt_jax.results.tables import Table
 from platt_jax.status import Status
 
@@ -88,6 +89,49 @@ class Sigmoid(ComparedByValue):
         """
         return log_expit(self.logit(scores))
 
+    def inverse(self, probability):
+        """The score at which the probability is this: a threshold for decisions.
+
+        Args:
+            probability: (..., N) in (0, 1) for parameters (...), or a number; outside of it the
+                score is infinite or NaN.
+
+        Returns:
+            (..., N); NaN or infinite for A = 0, where all scores have one probability.
+
+        Example:
+            >>> float(Sigmoid(A=-2.0, B=1.0).inverse(0.5))
+            0.5
+        """
+        xp = jnp if isinstance(probability, jax.Array) or isinstance(self.A, jax.Array) else np
+        p, A, B = (xp.asarray(x) for x in (probability, self.A, self.B))
+        if A.ndim and p.ndim:
+            A, B = A[..., None], B[..., None]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return -(xp.log(p) - xp.log1p(-p) + B) / A
+
+    def shift_prior(self, from_rate, to_rate) -> "Sigmoid":
+        """The sigmoid where positives are more or less frequent than in the rows it was fitted on.
+
+        As after undersampling of the negatives, or for a new population whose scores given the
+        class are as before (Elkan 2001; Saerens, Latinne & Decaestecker 2002): the log-odds change
+        by the difference of those of the rates.
+
+        Args:
+            from_rate: (...) in (0, 1), the share of positives among the rows fitted.
+            to_rate: (...) in (0, 1), the share where the sigmoid is to be used.
+
+        Raises:
+            ValueError: a rate that is not between 0 and 1.
+
+        Example:
+            >>> fitted = Sigmoid(A=-2.0, B=1.0)
+            >>> round(float(fitted.shift_prior(0.5, 0.01).predict_proba(0.5)), 6)
+            0.01
+        """
+        of_rate = [_log_odds(from_rate, "from_rate"), _log_odds(to_rate, "to_rate")]
+        return Sigmoid(self.A, self.B + of_rate[0] - of_rate[1])
+
     @property
     def slope(self):
         """-A: the change of the log-odds per unit of score."""
@@ -97,6 +141,15 @@ class Sigmoid(ComparedByValue):
     def intercept(self):
         """-B: the log-odds at score 0."""
         return -self.B
+
+
+def _log_odds(rate, name):
+    if isinstance(rate, jax.core.Tracer):
+        return jnp.log(rate) - jnp.log1p(-rate)
+    rate = validation.floating(rate, name)
+    if not ((rate > 0) & (rate < 1)).all():
+        raise ValueError(f"{name}: expected numbers between 0 and 1, got {rate}")
+    return np.log(rate) - np.log1p(-rate)
 
 
 class Inspectable:
@@ -192,21 +245,40 @@ class Fit(ComparedByValue, Inspectable):
         """P(y=1 | score) by the fitted sigmoids, as `Sigmoid.predict_proba`."""
         return self.sigmoid.predict_proba(scores)
 
+    def band(self, scores, level: float = 0.95, simultaneous: bool = False):
+        """A confidence band for P(y=1 | score).
+
+        The log-odds are normal around the fitted ones, with the variance [f, 1] C [f, 1]' for the
+        covariance C of (A, B); their interval is mapped to probabilities.
+
+        Args:
+            scores: (..., N) for problems (...), as for `predict_proba`.
+            level: the probability that the band holds the true one, in (0, 1).
+            simultaneous: whether it is to hold at all scores at once (Scheffe 1959), rather than
+                at each of them.
+
+        Returns:
+            Lower and upper probabilities, each as `predict_proba` returns. NaN where the covariance
+            is: constant scores leave it undefined.
+
+        Raises:
+            ValueError: a level that is not between 0 and 1.
+
+        Example:
+            >>> from platt_jax import fit
+            >>> lower, upper = fit([5.0, -4.0, 1.0, 2.0], [1, 0, 0, 1]).band([0.0, 3.0])
+            >>> bool((lower < upper).all())
+            True
+        """
+        logit = self.sigmoid.logit(scores)
+        scores = jnp.asarray(scores) if isinstance(logit, jax.Array) else np.asarray(scores)
+        entries = [self.covariance[..., i, j] for i, j in ((0, 0), (0, 1), (1, 1))]
+        if scores.ndim:
+            entries = [x[..., None] for x in entries]
+        return band(logit, variance_of_logit(scores, *entries), level, simultaneous)
+
     def _inspected(self):
         return self, "problem", problem_names(np.shape(self.status))
-
-
-def expit(logit):
-    """1 / (1 + exp(-logit)), which neither overflows nor rounds small probabilities to 0."""
-    xp = jnp if isinstance(logit, jax.Array) else np
-    e = xp.exp(-xp.abs(logit))
-    return xp.where(logit >= 0, 1, e) / (1 + e)
-
-
-def log_expit(logit):
-    """log(expit(logit)), finite for every finite logit."""
-    xp = jnp if isinstance(logit, jax.Array) else np
-    return xp.minimum(logit, 0) - xp.log1p(xp.exp(-xp.abs(logit)))
 
 
 def problem_names(batch: tuple[int, ...]) -> np.ndarray:
