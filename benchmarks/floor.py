@@ -1,7 +1,7 @@
 """Where the time of a compiled solve goes: ``python -m benchmarks.floor``.
 
-A fit is what is done once for all rows (score ranges, moments, the loss) and passes. A fit that stops after
-its first pass tells the one from the other.
+A fit is what is done once for all rows (score ranges, moments, the loss) and passes. A fit that
+stops after its first pass tells the one from the other.
 """
 
 from __future__ import annotations
