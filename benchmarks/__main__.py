@@ -24,8 +24,10 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="small workloads: does it all run?")
     parser.add_argument("--only", nargs="+", metavar="NAME", choices=names, default=names)
     parser.add_argument("--dtypes", nargs="+", choices=list(_DTYPES), help="quick: float64")
-    rivals = [c.name for c in contenders()]
-    parser.add_argument("--skip", nargs="+", metavar="CONTENDER", choices=rivals, default=[])
+    contender_names = [c.name for c in contenders()]
+    parser.add_argument(
+        "--skip", nargs="+", metavar="CONTENDER", choices=contender_names, default=[]
+    )
     parser.add_argument("--repeats", type=int, help="7 to 35, or 2 with --quick")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     args = parser.parse_args()
@@ -33,13 +35,13 @@ def main() -> None:
     dtypes = args.dtypes or (["float64"] if args.quick else list(_DTYPES))
     about = machine.describe()
     print(f"{about['cpu']}, {about['cores']} cores, device {about['device']}, {about['date']}")
-    entrants = [c for c in contenders() if c.name not in args.skip]
+    chosen = [c for c in contenders() if c.name not in args.skip]
     results = []
     for name in args.only:
         for dtype in dtypes:
             at = catalogue(args.quick)[name](_DTYPES[dtype])
             repeats = args.repeats or (2 if args.quick else _turns(at))
-            figures = measure(at, entrants, repeats, tries=1 if args.quick else clock.TRIES)
+            figures = measure(at, chosen, repeats, tries=1 if args.quick else clock.TRIES)
             print(table(at, figures, about["device_copy_gb_per_s"]), flush=True)
             results.append(
                 {
@@ -60,7 +62,7 @@ def main() -> None:
 
 
 def _turns(at: Workload) -> int:
-    """More where calls are short: a burst of somebody else's work lasts several turns of those."""
+    """More where calls are short: a burst of other processes' work lasts several turns."""
     return min(35, max(7, 35_000_000 // at.rows))
 
 

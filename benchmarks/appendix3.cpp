@@ -97,12 +97,12 @@ void fit_all(int64_t problems, const int64_t* offset, const T* scores, const int
 
 }  // namespace
 
-#define DOOR(name, T)                                                                             \
+#define ENTRY(name, T)                                                                            \
     extern "C" void name(int64_t problems, const int64_t* offset, const T* scores,                \
                          const int8_t* labels, const T* weights, double* A, double* B,            \
                          double* loss, int32_t* iterations, int32_t* status) {                    \
         fit_all<T>(problems, offset, scores, labels, weights, A, B, loss, iterations, status);    \
     }
 
-DOOR(appendix3_float64, double)
-DOOR(appendix3_float32, float)
+ENTRY(appendix3_float64, double)
+ENTRY(appendix3_float32, float)

@@ -1,7 +1,7 @@
 """The stopwatch, which sees what a machine's host gave to other machines meanwhile.
 
-A guest that shares its processors is told by the kernel for how long they were somebody else's
-("steal", proc_stat(5)). Such time is no contender's: a sample that lost some is taken again.
+The kernel of a virtual machine counts for how long the host ran others on its processors ("steal",
+proc_stat(5)). Such time is no contender's: a sample that lost some is taken again.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _seconds(call: Callable[[], object], calls: int) -> float:
 
 
 def _stolen() -> float:
-    """Seconds that all processors together have lost; 0 where nobody says."""
+    """Seconds that all processors together have lost; 0 where the kernel does not say."""
     if not _STAT.exists():
         return 0.0
     ticks = _STAT.read_text().split(maxsplit=_STEAL + 1)[_STEAL]

@@ -155,12 +155,12 @@ void fit_all(int64_t problems, const int64_t* offset, const T* scores, const int
 
 }  // namespace
 
-#define DOOR(name, T)                                                                              \
+#define ENTRY(name, T)                                                                             \
     extern "C" void name(int64_t problems, const int64_t* offset, const T* scores,                 \
                          const int8_t* labels, const T* weights, double* A, double* B,             \
                          double* loss, int32_t* iterations, int32_t* passes) {                     \
         fit_all<T>(problems, offset, scores, labels, weights, A, B, loss, iterations, passes);     \
     }
 
-DOOR(limit_float64, double)
-DOOR(limit_float32, float)
+ENTRY(limit_float64, double)
+ENTRY(limit_float32, float)

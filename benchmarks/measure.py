@@ -1,4 +1,4 @@
-"""Times side by side: rounds of A B C, A B C, ... so that a machine's drift hits all alike."""
+"""Times side by side: turns of A B C, A B C, ... so that a machine's drift affects all alike."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks import clock
 from benchmarks.peers import Contender, Run
 from benchmarks.workloads import Workload, losses
 
-# A contender that has taken this long, after two rounds, sits out the rest.
+# A contender that has taken this long, after two turns, sits out the rest.
 _BUDGET_S = 20.0
 
 
@@ -38,16 +38,16 @@ class Figures:
 
 
 def measure(
-    at: Workload, entrants: list[Contender], repeats: int, tries: int = clock.TRIES
+    at: Workload, contenders: list[Contender], repeats: int, tries: int = clock.TRIES
 ) -> list[Figures]:
-    """Fit with all of them, check that the losses agree, and only then tell the times.
+    """Fit with all of them, check that the losses agree, and only then report the times.
 
     So many tries of each sample, where the host disturbs it.
 
     Raises:
         RuntimeError: a contender that should reach the optimum has not.
     """
-    runs = {c: run for c in entrants if (run := c.prepare(at)) is not None}
+    runs = {c: run for c in contenders if (run := c.prepare(at)) is not None}
     answers = {c: run.answer(run.call()) for c, run in runs.items()}  # warm-up
     agreement = _agreement(at, runs, answers)
     calls = {c: clock.calls_per_sample(run.call) for c, run in runs.items()}

@@ -27,9 +27,9 @@ def fit(name: str, at: Workload) -> dict[str, np.ndarray]:
     arrays = [at.offsets, at.scores, at.labels, at.weights, *out.values()]
     assert at.offsets.dtype == np.int64 and at.labels.dtype == np.int8
     assert all(array is None or array.flags.c_contiguous for array in arrays)
-    door = getattr(library(name), f"{name}_{at.scores.dtype}")
+    entry = getattr(library(name), f"{name}_{at.scores.dtype}")
     pointers = [None if x is None else x.ctypes.data_as(ctypes.c_void_p) for x in arrays]
-    door(ctypes.c_int64(at.problems), *pointers)
+    entry(ctypes.c_int64(at.problems), *pointers)
     return out
 
 

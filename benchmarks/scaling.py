@@ -103,7 +103,7 @@ def growth_in_segments(rows: int, repeats: int) -> dict[str, list[dict[str, floa
 
 
 def stragglers(problems: int, repeats: int) -> dict[str, float]:
-    """10,000 easy problems, and the same with a hard one in their midst, in turns."""
+    """Easy problems, and the same with one hard problem among them, in turns."""
     rng = np.random.default_rng(12)
     labels = (rng.random((problems, _ROWS_PER_PROBLEM)) < 0.4).astype(np.int8)
     easy = rng.normal(size=labels.shape) + 1.5 * labels

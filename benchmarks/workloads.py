@@ -166,5 +166,5 @@ def _rows(rng: np.random.Generator, sizes: NDArray[np.integer], dtype: type):
     scores[heavy] = rng.standard_t(2, heavy.sum())
     scores += np.repeat(center, sizes) + np.repeat(shift, sizes) * labels
     scores *= np.repeat(scale, sizes)
-    # Rounded to float32 either way: both dtypes have the same problems, and the same luck.
+    # Rounded to float32 either way: both dtypes have the same problems.
     return scores.astype(np.float32).astype(dtype), labels

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.slow
-
 pytest.importorskip("optimistix")
 pytest.importorskip("sklearn")
 if shutil.which("g++") is None:
@@ -17,6 +15,7 @@ if shutil.which("g++") is None:
 ROOT = Path(__file__).parents[1]
 
 
+@pytest.mark.slow
 def test_the_benchmark_runs_and_all_contenders_reach_the_same_loss(tmp_path):
     workloads = ["1000x1000", "ragged", "weighted"]
     command = [sys.executable, "-m", "benchmarks", "--quick", "--repeats", "2"]
@@ -43,6 +42,7 @@ def test_the_benchmark_runs_and_all_contenders_reach_the_same_loss(tmp_path):
         assert f"{result['workload']} float64" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_solve_is_taken_apart(tmp_path):
     command = [sys.executable, "-m", "benchmarks.floor", "--quick", "--repeats", "2"]
     subprocess.run([*command, "--out", str(tmp_path), "--only", "ragged"], cwd=ROOT, check=True)
@@ -72,6 +72,8 @@ def test_a_contender_short_of_the_optimum_is_an_error_before_any_time_is_told(mo
     wrong = replace(limit, name="wrong", prepare=a_little_off)
     with pytest.raises(RuntimeError, match="wrong: 500 of 500 losses too high"):
         measure(at, [limit, wrong], repeats=1)
+    (figures,) = measure(at, [limit], repeats=1, tries=1)
+    assert (figures.kind, figures.short, figures.limit_ratio) == ("solve", 0, 1)
 
 
 def test_what_the_host_disturbed_is_taken_again(monkeypatch):

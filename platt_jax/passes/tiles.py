@@ -84,6 +84,7 @@ class Tiles:
         both = statistics.moments_of_sums(self._per_problem(sums(1, *terms)))
         if tiles.weights is not None:
             return both
+        # A count has no derivative, but JAX would carry zeros back to every row.
         pos, neg = (
             x._replace(total=lax.stop_gradient(x.total), rows=lax.stop_gradient(x.rows))
             for x in both
@@ -258,12 +259,6 @@ def _classes(tiles):
     """Which rows have label 1, and which label 0."""
     present = _present(tiles)
     return present & tiles.positive, present & ~tiles.positive
-
-
-def _constant_counts(moments):
-    """A count has no derivative, but JAX would carry zeros back to every row."""
-    total, rows = lax.stop_gradient((moments.total, moments.rows))
-    return moments._replace(total=total, rows=rows)
 
 
 def _standardize(tiles, standardization):

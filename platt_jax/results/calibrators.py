@@ -147,7 +147,7 @@ class SegmentCalibrator(ComparedByValue, _ById):
             np.append(own, x.astype(dtype))
             for own, x in ((self.fit.A, mean[0]), (self.fit.B, mean[1]))
         )
-        of_all = np.append(self.fit.covariance, covariance[None].astype(dtype), 0)
+        of_all = np.append(np.asarray(self.fit.covariance), covariance[None].astype(dtype), 0)
         entries = [of_all[:, i, j] for i, j in ((0, 0), (0, 1), (1, 1))]
         critical_value(level, simultaneous)  # before any work
 
