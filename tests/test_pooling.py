@@ -40,9 +40,9 @@ def log_marginal(parameters, data, number):
 
 @pytest.fixture(scope="module")
 def few():
-    """40 segments of 12 rows, and the maximum of their marginal likelihood by brute force."""
-    data = segments(3, 40, 12)
-    found = minimize(lambda x: -log_marginal(x, data, 40), [-1, 0, -1, 0, -1], method="BFGS")
+    """60 segments of 20 rows, and the maximum of their marginal likelihood by brute force."""
+    data = segments(4, 60, 20)
+    found = minimize(lambda x: -log_marginal(x, data, 60), [-1, 0, -1, 0, -1], method="BFGS")
     mean_A, mean_B, log_a, b, log_c = found.x
     factor = np.array([[np.exp(log_a), 0], [b, np.exp(log_c)]])
     return data, np.array([mean_A, mean_B]), factor @ factor.T
@@ -63,7 +63,7 @@ def test_the_posterior_is_that_of_a_fine_grid(few):
     factor = np.linalg.cholesky(population.covariance)
     u = np.linspace(-6, 6, 121)
     grid = population.mean + np.stack(np.meshgrid(u, u), -1).reshape(-1, 2) @ factor.T
-    for segment in (0, 7, 39):
+    for segment in (0, 7, 59):
         mine = which == segment
         z = grid[:, :1] * scores[mine] + grid[:, 1:]
         loss = np.where(labels[mine], np.logaddexp(0, z), np.logaddexp(0, -z)).sum(1)
@@ -127,7 +127,7 @@ def test_a_segment_never_seen_has_the_mean_probability_of_the_population(few):
     population = calibrator.population
     for score in (-3.0, 0.0, 2.5):
         row = np.array([score, 1])
-        logit, variance = -population.mean @ row, row @ population.covariance @ row
+        logit, variance = -population.mean @ row, row @ population.predictive_covariance @ row
 
         def density(u, logit=logit, variance=variance):
             return expit(logit + np.sqrt(variance) * u) * np.exp(-u * u / 2) / np.sqrt(2 * np.pi)

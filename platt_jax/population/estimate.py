@@ -30,7 +30,7 @@ _NEAR = 1.0
 # In one step no standard deviation changes by more than a factor exp(0.7).
 _LONGEST = 0.7
 # A spread below this, in log-odds over the usual range of scores, is none.
-_NO_SPREAD = 1e-3
+_NO_SPREAD = 1e-2
 _START_SPREAD = 0.5
 _SAMPLED_ROWS = 100_000
 
@@ -241,7 +241,7 @@ def _result(population, segments, at: Posteriors, coordinates, status) -> Popula
     return Population(
         mean=back @ population.mean,
         covariance=covariance,
-        mean_errors=np.sqrt(np.maximum(np.diag(root @ spread[:2, :2] @ root.T), 0)),
+        mean_covariance=root @ spread[:2, :2] @ root.T,
         covariance_errors=np.sqrt(np.maximum(np.diag(of_covariance), 0)).reshape(2, 2),
         status=status,
         posterior_mean=segments.mean @ back.T,

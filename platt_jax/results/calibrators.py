@@ -141,7 +141,7 @@ class SegmentCalibrator(ComparedByValue, _ById):
             mean = np.stack([self.fallback.A, self.fallback.B])
             covariance = self.fallback_covariance
         else:
-            mean, covariance = population.mean, population.covariance
+            mean, covariance = population.mean, population.predictive_covariance
         dtype = self.fit.A.dtype
         A, B = (
             np.append(own, x.astype(dtype))

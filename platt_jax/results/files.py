@@ -62,7 +62,7 @@ _CODES["population_status"] = max(PopulationStatus)
 _POPULATION_SHAPES = {
     "mean": (False, (2,)),
     "covariance": (False, (2, 2)),
-    "mean_errors": (False, (2,)),
+    "mean_covariance": (False, (2, 2)),
     "covariance_errors": (False, (2, 2)),
     "status": (False, ()),
     "posterior_mean": (True, (2,)),

@@ -10,6 +10,7 @@ from jax.scipy.special import ndtr
 
 from platt_jax import validation
 from platt_jax.results.fit import ComparedByValue
+from platt_jax.results.probabilities import variance_of_logit
 
 
 class PopulationStatus(IntEnum):
@@ -63,7 +64,7 @@ class Population(ComparedByValue):
     Attributes:
         mean: (2,), of (A, B).
         covariance: (2, 2), of (A, B) between segments.
-        mean_errors: (2,), standard errors of the mean.
+        mean_covariance: (2, 2), of the estimate of the mean.
         covariance_errors: (2, 2), standard errors of the covariance.
         status: a `PopulationStatus`.
         posterior_mean: (K, 2), each segment's, given its rows and the population.
@@ -74,7 +75,7 @@ class Population(ComparedByValue):
 
     mean: np.ndarray
     covariance: np.ndarray
-    mean_errors: np.ndarray
+    mean_covariance: np.ndarray
     covariance_errors: np.ndarray
     status: PopulationStatus
     posterior_mean: np.ndarray
@@ -87,13 +88,23 @@ class Population(ComparedByValue):
         return cls(
             mean=np.full(2, np.nan),
             covariance=np.full((2, 2), np.nan),
-            mean_errors=np.full(2, np.nan),
+            mean_covariance=np.full((2, 2), np.nan),
             covariance_errors=np.full((2, 2), np.nan),
             status=PopulationStatus.NOT_ESTIMATED,
             posterior_mean=np.full((segments, 2), np.nan),
             posterior_covariance=np.full((segments, 2, 2), np.nan),
             shrinkage=np.ones(segments),
         )
+
+    @property
+    def mean_errors(self) -> np.ndarray:
+        """(2,), standard errors of the mean."""
+        return np.sqrt(np.diag(self.mean_covariance))
+
+    @property
+    def predictive_covariance(self) -> np.ndarray:
+        """(2, 2), of (A, B) of a segment never seen: spread and error of the mean."""
+        return self.covariance + self.mean_covariance
 
     def __repr__(self):
         if self.status == PopulationStatus.NOT_ESTIMATED:
@@ -120,7 +131,7 @@ class Population(ComparedByValue):
             (...) in [0, 1], in float64.
         """
         scores = validation.numbers(scores, "scores").astype(np.float64)
-        variance = _variance(self.covariance, scores)
+        variance = variance_of_logit(scores, *self.predictive_covariance.ravel()[[0, 1, 3]])
         return mean_probability(-(self.mean[0] * scores + self.mean[1]), variance)
 
 
@@ -131,12 +142,6 @@ def _gain(shrinkage):
     if shrinkage > 1 - _LITTLE:
         return "most segments have hardly anything of their own to tell"
     return "most segments gain by pooling"
-
-
-def _variance(covariance, scores):
-    """Of A f + B."""
-    c_AA, c_AB, c_BB = covariance[0, 0], covariance[0, 1], covariance[1, 1]
-    return np.maximum(scores * (c_AA * scores + 2 * c_AB) + c_BB, 0)
 
 
 def mean_probability(logit, variance) -> np.ndarray:
