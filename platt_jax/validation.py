@@ -235,9 +235,11 @@ def pooling(value, prior_given, start_given, fit_options: Options) -> None:
 
 def _check_precision(precision):
     p_AA, p_AB, p_BA, p_BB = (precision[..., i, j] for i in (0, 1) for j in (0, 1))
-    # A rank-one matrix is fine, however its determinant is rounded.
+    # A rank-one matrix is fine, however its determinant is rounded; and so is a computed inverse,
+    # which is symmetric but for rounding.
     enough = p_AA * p_BB * (1 + 1e-6) >= p_AB * p_AB
-    ok = (p_AB == p_BA) & (p_AA >= 0) & (p_BB >= 0) & enough
+    symmetric = np.abs(p_AB - p_BA) <= 1e-6 * np.sqrt(np.abs(p_AA * p_BB))
+    ok = symmetric & (p_AA >= 0) & (p_BB >= 0) & enough
     if not np.all(ok):
         first = precision.reshape(-1, 2, 2)[np.argmin(ok)]
         raise ValueError(
