@@ -198,7 +198,7 @@ def test_any_size_runs_by_the_same_programs_and_leaves_the_rows_alone(small_bloc
 def test_want_of_memory_is_a_memory_error(small_blocks, rng, monkeypatch):
     small_blocks()
 
-    def fails(*rows):
+    def fails(*rows, **options):
         raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")
 
     monkeypatch.setattr(run, "fit_blocks", fails)

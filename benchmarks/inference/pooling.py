@@ -177,7 +177,7 @@ def gpboost(_):
 
 
 def nuts(data):
-    """Posterior means and spreads of 50 aircraft by NUTS, all parameters integrated, and by ours."""
+    """Posterior means and spreads of 50 aircraft: by NUTS, all parameters integrated, and ours."""
     import numpyro
     import numpyro.distributions as dist
 
