@@ -36,6 +36,9 @@ class Options:
         standardize: solve for centred and scaled scores, which makes the fit affine invariant.
         direction: "newton", or "tensor", which corrects Newton's direction for how the Hessian
             changed along the last step (Schnabel & Frank 1984): it reads no row, and saves passes.
+        intercept: fit B, too; False holds it at 0: P = 1 / (1 + exp(A f)), which is temperature
+            scaling of logits f, with 1 / T = -A. Guo et al. (2017) take the labels as they are,
+            targets="none".
 
     Raises:
         ValueError: an argument is outside what is listed above.
@@ -54,6 +57,7 @@ class Options:
     stopping: Literal["decrement", "gradient"] = "decrement"
     standardize: bool = True
     direction: Literal["tensor", "newton"] = "tensor"
+    intercept: bool = True
 
     def __post_init__(self):
         what = f"an integer from 1 to {_MOST_ITERATIONS:,}"
@@ -114,6 +118,7 @@ _CHOICES: dict[str, tuple] = {
     "stopping": ("decrement", "gradient"),
     "standardize": (False, True),
     "direction": ("tensor", "newton"),
+    "intercept": (False, True),
 }
 
 

@@ -42,8 +42,10 @@ class Flag(IntFlag):
     """What is noteworthy about a problem, whatever its status."""
 
     ONE_CLASS = 1  # all labels are the same
-    CONSTANT_SCORES = 2  # all scores are the same: without a prior A = 0
-    SEPARABLE = 4  # a threshold splits the classes: only Platt's targets or a prior bound the slope
+    CONSTANT_SCORES = 2  # all scores are the same: without a prior A = 0, if B is fitted
+    # a threshold, which is 0 if B is held, splits the classes: only Platt's targets or a prior
+    # bound the slope
+    SEPARABLE = 4
     REVERSED = 8  # A > 0: higher scores mean class 0
     OUTLIER = 16  # of 20 rows or more, one has four fifths of the scores' variance
 
@@ -60,7 +62,9 @@ class Flag(IntFlag):
 
 _FLAG_MESSAGES = {
     Flag.ONE_CLASS: "All labels are the same; the sigmoid is flat. Pool this problem with others.",
-    Flag.CONSTANT_SCORES: "All scores are the same and tell nothing; without a prior A is 0.",
+    Flag.CONSTANT_SCORES: (
+        "All scores are the same and tell nothing; without a prior A is 0 if B is fitted."
+    ),
     Flag.SEPARABLE: (
         "A threshold splits the classes, so only Platt's targets or a prior bound the slope. "
         "Trust the ranking, not extreme probabilities."

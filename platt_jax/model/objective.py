@@ -131,6 +131,15 @@ def autodiff_derivatives(point, row: Row, targets: Targets, arithmetic=XLA) -> D
     return Derivatives(g_A, g_B, h_AA, h_AB, h_BB)
 
 
+def with_B_held(at: Derivatives) -> Derivatives:
+    """The derivatives of a loss in which B is held at 0, where half its square joins the loss.
+
+    That moves neither A nor B, and Newton's step is the one of A alone: no step need ask.
+    """
+    zero, one = jnp.zeros_like(at.g_B), jnp.ones_like(at.g_B)
+    return Derivatives(at.g_A, zero, at.h_AA, zero, one)
+
+
 # By the value of Options.derivatives.
 DERIVATIVES: dict[str, Callable[..., Derivatives]] = {
     "analytic": analytic_derivatives,

@@ -24,9 +24,11 @@ class Standardization(NamedTuple):
     scale: jax.Array
 
 
-def range_standardization(ranges: ScoreRanges) -> Standardization:
-    """The coordinates in which the scores have the range [-1, 1] or less."""
+def range_standardization(ranges: ScoreRanges, centered: bool = True) -> Standardization:
+    """The coordinates in which the scores have the range [-1, 1] or less; not centered: scaled."""
     low, high = ranges.overall()
+    if not centered:
+        return Standardization(jnp.zeros_like(low), power_of_two_over(jnp.maximum(-low, high)))
     # Halved before they are combined: the range of finite scores may overflow.
     middle, half = low / 2 + high / 2, high / 2 - low / 2
     return Standardization(middle, power_of_two_over(half))

@@ -38,6 +38,18 @@ def by_target(moments: tuple[Moments, Moments], targets: Targets) -> tuple[Momen
     )
 
 
+def mirrored(pos: Moments, neg: Moments) -> tuple[Moments, Moments]:
+    """The moments of the rows and of their mirror images, whose scores are -f and targets 1 - t.
+
+    The loss of a row without an intercept is that of its image. The mean of all is then 0.
+    """
+
+    def join(one, other):
+        return jax.tree.map(jnp.add, one, other._replace(first=-other.first))
+
+    return join(pos, neg), join(neg, pos)
+
+
 def largest_share(ranges: ScoreRanges, rough: Standardization, pos: Moments, neg: Moments):
     """The share of the scores' variance that is one score's, the one farthest from the mean.
 

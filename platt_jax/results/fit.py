@@ -209,7 +209,9 @@ class Fit(ComparedByValue, Inspectable):
         n_pos: (...), weighted count of the finite rows with y = 1.
         n_neg: (...), weighted count of the finite rows with y = 0.
 
-    A, B and what is computed at them are NaN where the status is NON_FINITE or EMPTY.
+    A, B and what is computed at them are NaN where the status is NON_FINITE or EMPTY. With
+    Options(intercept=False) the objective is a function of A alone: B, and what belongs to B in
+    gradient, hessian and covariance, are 0.
     """
 
     A: Array

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from platt_jax.model import prior as priors
-from platt_jax.model.objective import Derivatives
+from platt_jax.model.objective import Derivatives, with_B_held
 from platt_jax.options import Options
 from platt_jax.passes.tiles import Tiles
 from platt_jax.solver import direction, search
@@ -51,10 +51,12 @@ def _optimum_jvp(options, primals, tangents):
     zero, one = jnp.zeros_like(A), jnp.ones_like(A)
     identity = Derivatives(g_A=zero, g_B=zero, h_AA=one, h_AB=zero, h_BB=one)
     hessian = jax.tree.map(partial(jnp.where, converged), hessian, identity)
-    # Constant scores leave A undetermined; it is 0 by convention, as on the boundary.
+    # Constant scores leave A undetermined, unless B is held and they are not 0; it is 0 by
+    # convention, as on the boundary.
     _, _, prior = inputs
-    constant = (problem.constants.low == problem.constants.high) & (prior is None)
-    held = solution.pinned | constant
+    low, high = problem.constants.low, problem.constants.high
+    constant = low == high if options.intercept else (low == 0) & (high == 0)
+    held = solution.pinned | (constant & (prior is None))
     A_dot, B_dot = direction.newton(hessian._replace(g_A=g_A, g_B=g_B), 0.0, held)
     A_dot, B_dot = jnp.where(converged, A_dot, 0), jnp.where(converged, B_dot, 0)
 
@@ -83,4 +85,5 @@ def _optimum_jvp(options, primals, tangents):
 def _derivatives(inputs, problem, point, options) -> Derivatives:
     rows, targets, prior = inputs
     sums = rows.derivatives(point, targets, options)
-    return priors.add_derivatives(sums, prior, problem.standardization, point)
+    at = priors.add_derivatives(sums, prior, problem.standardization, point)
+    return at if options.intercept else with_B_held(at)

@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 
 from platt_jax.model import prior as priors
-from platt_jax.model.objective import Derivatives, Targets
+from platt_jax.model.objective import Derivatives, Targets, with_B_held
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.model.standardization import Standardization
 from platt_jax.options import Options
@@ -134,6 +134,8 @@ def _decide(state, point, sums, change, prior, problem, options):
     """The next state, given the sums over the rows at a point."""
     standardization = problem.standardization
     derivatives = priors.add_derivatives(sums, prior, standardization, point)
+    if not options.intercept:
+        derivatives = with_B_held(derivatives)
     if change is not None:
         change += priors.penalty_at(prior, standardization, point)
         change -= priors.penalty_at(prior, standardization, (state.A, state.B))

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec, auto_axes
 
 from platt_jax import validation
@@ -129,11 +130,16 @@ def fit_rows(
     """
     ranges = rows.score_ranges(options)
     rows = rows.mask_nonfinite(options)
-    moments = rows.moments(runner.decide(range_standardization)(ranges))
+    moments = rows.moments(runner.decide(_rough)(ranges, options=options))
     targets, problem = runner.decide(_set_up)(ranges, moments, given, options=options)
     rows = rows.standardized(problem.standardization)
     solution = optimum(rows, targets, given.prior, problem, options)
-    return runner.decide(_report)(solution, problem, ranges, moments)
+    return runner.decide(_report)(solution, problem, ranges, moments, options=options)
+
+
+def _rough(ranges, options):
+    """The coordinates of the moments; B is coupled with the slope unless their center is 0."""
+    return range_standardization(ranges, centered=options.intercept)
 
 
 def _set_up(ranges, moments, given, options):
@@ -141,7 +147,7 @@ def _set_up(ranges, moments, given, options):
 
     Args:
         ranges: of the scores.
-        moments: of the two classes, in the coordinates of `range_standardization`.
+        moments: of the two classes, in the coordinates of `_rough`.
         given: of every problem.
         options: how to fit.
     """
@@ -158,8 +164,11 @@ def _set_up(ranges, moments, given, options):
     if given.start is not None:
         # Of one class, or of constant scores, the usual start has the slope of the optimum: 0.
         sloping = _both_classes(n_pos, n_neg) & (low < high)
+        if not options.intercept:
+            sloping = (low < 0) | (high > 0)
         usual = A, B
         A, B = _warm_start(given.start, own, usual, sloping)
+        B = B if options.intercept else jnp.zeros_like(B)
     problem = Problem(
         standardization=own,
         constants=constants,
@@ -176,18 +185,24 @@ def _unbounded(ranges, n_pos, n_neg, prior, options):
     """Whether the loss has no minimum: nothing bounds the parameters of separable labels."""
     if options.targets == "platt" or prior is not None:
         return jnp.zeros_like(n_pos, bool)
-    return ~_both_classes(n_pos, n_neg) | _separable(ranges, n_pos, n_neg)
+    if not options.intercept:
+        return _apart_at_zero(ranges)
+    return ~_both_classes(n_pos, n_neg) | _separable(ranges, n_pos, n_neg, options)
 
 
 def _coordinates_and_start(ranges, moments, targets, options):
     """The coordinates to solve in, and the (A, B) to start from in them."""
-    rough = range_standardization(ranges)
-    own, shape = start.moment_standardization(rough, *start.by_target(moments, targets))
+    classes = start.by_target(moments, targets)
+    if not options.intercept:
+        classes = start.mirrored(*classes)
+    own, shape = start.moment_standardization(_rough(ranges, options), *classes)
     n_pos, n_neg = (one_class.total for one_class in moments)
     if options.start == "gaussian":
         A, B = start.gaussian_start(shape, n_pos, n_neg, targets)
     else:
         A, B = start.prior_start(n_pos, n_neg)
+    if not options.intercept:
+        B = jnp.zeros_like(B)
     if options.standardize:
         return own, A, B
     # Constant scores are centred all the same: it holds the undetermined A at 0.
@@ -204,7 +219,7 @@ def _warm_start(given_start, own, usual, allowed):
     return (jnp.where(taken, new, old) for new, old in zip(warm, usual, strict=True))
 
 
-def _report(solution, problem, ranges, moments) -> Fit:
+def _report(solution, problem, ranges, moments, options) -> Fit:
     """The solution in the coordinates of the scores as they came, with flags."""
     own, status = problem.standardization, solution.status
     failed = (status == Status.NON_FINITE) | (status == Status.EMPTY)
@@ -216,11 +231,14 @@ def _report(solution, problem, ranges, moments) -> Fit:
     A, B = standardization.to_original(own, solution.A, solution.B)
     gradient, hessian = standardization.derivatives_to_original(own, derivatives)
     covariance = standardization.covariance_to_original(own, derivatives, solution.pinned)
+    if not options.intercept:
+        of_A = np.array([[True, False], [False, False]])
+        hessian, covariance = (jnp.where(of_A, matrix, 0) for matrix in (hessian, covariance))
     return Fit(
         A=answer(A),
         B=answer(B),
         status=status,
-        flags=_flags(solution.A, ranges, moments),
+        flags=_flags(solution.A, ranges, moments, options),
         iterations=solution.iterations,
         passes=solution.passes,
         nll=answer(solution.loss),
@@ -232,17 +250,17 @@ def _report(solution, problem, ranges, moments) -> Fit:
     )
 
 
-def _flags(A, ranges, moments):
+def _flags(A, ranges, moments, options):
     pos, neg = moments
     n_pos, n_neg = pos.total, neg.total
     some = (n_pos + n_neg) > 0
     low, high = ranges.overall()
-    share = start.largest_share(ranges, range_standardization(ranges), pos, neg)
+    share = start.largest_share(ranges, _rough(ranges, options), pos, neg)
     dominated = share >= _DOMINATING_SHARE
     flags = (
         (Flag.ONE_CLASS, some & ~_both_classes(n_pos, n_neg)),
         (Flag.CONSTANT_SCORES, some & (low == high)),
-        (Flag.SEPARABLE, _separable(ranges, n_pos, n_neg)),
+        (Flag.SEPARABLE, _separable(ranges, n_pos, n_neg, options)),
         (Flag.REVERSED, A > 0),
         (Flag.OUTLIER, dominated & (pos.rows + neg.rows >= _ROWS_TO_DOMINATE)),
     )
@@ -253,8 +271,18 @@ def _both_classes(n_pos, n_neg):
     return (n_pos > 0) & (n_neg > 0)
 
 
-def _separable(ranges, n_pos, n_neg):
-    """Whether a threshold splits the classes, ties at the threshold included."""
+def _separable(ranges, n_pos, n_neg, options):
+    """Whether a threshold splits the classes, ties included; without an intercept it is 0."""
+    if not options.intercept:
+        return _both_classes(n_pos, n_neg) & _apart_at_zero(ranges)
     low, high = ranges.overall()
     apart = (ranges.high_neg <= ranges.low_pos) | (ranges.high_pos <= ranges.low_neg)
     return _both_classes(n_pos, n_neg) & apart & (low < high)
+
+
+def _apart_at_zero(ranges):
+    """Whether 0 splits the classes, or bounds the only one; not if all scores are 0."""
+    low, high = ranges.overall()
+    rising = (ranges.high_neg <= 0) & (ranges.low_pos >= 0)
+    falling = (ranges.high_pos <= 0) & (ranges.low_neg >= 0)
+    return (rising | falling) & ((low < 0) | (high > 0))
