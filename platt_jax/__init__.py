@@ -2,6 +2,7 @@
 
 from platt_jax.api import fit, fit_one_vs_rest, fit_segments
 from platt_jax.execution.segment_rows import SegmentRows
+from platt_jax.inference import Bootstrap, bootstrap
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
 from platt_jax.results.calibrators import OneVsRestCalibrator, SegmentCalibrator
@@ -13,6 +14,7 @@ from platt_jax.status import Flag, Status
 __version__ = "0.1.0"
 
 __all__ = [
+    "Bootstrap",
     "Fit",
     "Flag",
     "GaussianPrior",
@@ -22,6 +24,7 @@ __all__ = [
     "SegmentRows",
     "Sigmoid",
     "Status",
+    "bootstrap",
     "fit",
     "fit_one_vs_rest",
     "fit_segments",

@@ -9,8 +9,10 @@ import numpy as np
 from platt_jax import validation
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.classes import classes_and_membership
+from platt_jax.execution.dense_rows import DenseRows
+from platt_jax.execution.given import given_to
 from platt_jax.execution.run import fit_problems
-from platt_jax.execution.segment_rows import SegmentRows
+from platt_jax.execution.segment_rows import segment_rows
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
 from platt_jax.passes import packing
@@ -19,7 +21,6 @@ from platt_jax.results import tables
 from platt_jax.results.calibrators import OneVsRestCalibrator, SegmentCalibrator
 from platt_jax.results.fit import Fit, problem_names
 from platt_jax.results.population import Population
-from platt_jax.solver.solution import Given
 from platt_jax.status import Status
 from platt_jax.threads import run_concurrently
 
@@ -71,24 +72,12 @@ def fit(
         (-0.202614, 0.652367)
     """
     caller = Caller()
-    scores = validation.scores(scores)
-    labels, weights = validation.labels_and_weights(labels, weights, scores)
-    batch = scores.shape[:-1]
-    if (doubt := validation.doubtful_shape(scores, labels)) is not None:
+    rows = DenseRows(scores, labels, weights)
+    batch = rows.batch
+    if (doubt := validation.doubtful_shape(rows.scores, rows.labels)) is not None:
         caller.warn(doubt)
-    given = _given(prior, start, batch, scores.dtype)
-
-    def take(problems, part, space):
-        which = problems
-        if len(batch) != 1:
-            which = np.unravel_index(np.arange(problems.start, problems.stop), batch or (1,))
-            which = which if batch else ()
-        columns = scores, labels, weights
-        mine = (None if x is None else x[..., part][which].reshape(-1) for x in columns)
-        return packing.flat(mine, space)
-
-    sizes = np.broadcast_to(scores.shape[-1], int(np.prod(batch)))
-    flat = fit_problems(sizes, take, scores.dtype, given, options, progress, caller)
+    given = given_to(batch, rows.dtype, prior, start)
+    flat = fit_problems(rows.sizes, rows.take, rows.dtype, given, options, progress, caller)
     result = jax.tree.map(lambda x: x.reshape(batch + x.shape[1:]), flat)
     _report_non_finite(flat, options, "problems", problem_names(batch), caller)
     return result
@@ -141,13 +130,13 @@ def fit_segments(
         (2,)
     """
     caller = Caller()
-    rows = _segment_rows(scores, labels, segments, weights)
+    rows = segment_rows(scores, labels, segments, weights)
     options = validation.options(options)
     validation.pooling(pooling, prior, start, options)
     # One bad row must not cost the unseen segments their calibration.
     omitting = replace(options, non_finite="omit")
-    shared = Given(_flat_prior(_shared_prior(prior), (1,), rows.dtype))
-    given = _given(prior, start, rows.keys.shape, rows.dtype)
+    shared = given_to((1,), rows.dtype, _shared_prior(prior))
+    given = given_to(rows.keys.shape, rows.dtype, prior, start)
 
     def take_any(_, part, space):
         return rows.all(part, space.length)
@@ -238,7 +227,7 @@ def fit_one_vs_rest(
                 f"weights: expected one per row, {scores.shape[:1]}, got shape {weights.shape}"
             )
         weights = np.broadcast_to(weights, columns.shape)
-    given = _given(prior, None, columns.shape[:1], scores.dtype)
+    given = given_to(columns.shape[:1], scores.dtype, prior)
     classes, is_class = classes_and_membership(classes, labels, scores.shape)
 
     def take(problems, part, space):
@@ -252,37 +241,10 @@ def fit_one_vs_rest(
     return OneVsRestCalibrator(classes, each)
 
 
-def _segment_rows(scores, labels, segments, weights) -> SegmentRows:
-    if not isinstance(scores, SegmentRows):
-        return SegmentRows(scores, labels, segments, weights)
-    for name, values in (("labels", labels), ("segments", segments), ("weights", weights)):
-        if values is not None:
-            raise ValueError(f"{name}: expected none beside SegmentRows, which hold them")
-    return scores
-
-
 def _with_pooled_curve(each: Fit, pooled: Fit) -> Fit:
     """The segments with the fit of all rows for their own; the rows counted are theirs."""
     alike = jax.tree.map(lambda x, of_each: np.broadcast_to(x, of_each.shape), pooled, each)
     return replace(alike, n_pos=each.n_pos, n_neg=each.n_neg)
-
-
-def _given(prior, start, batch, dtype) -> Given:
-    """What the user gave for each problem, with one leading axis."""
-    start = validation.start(start, batch, dtype)
-    if start is not None:
-        start = start[0].reshape(-1), start[1].reshape(-1)
-    return Given(_flat_prior(prior, batch, dtype), start)
-
-
-def _flat_prior(prior, batch, dtype):
-    if isinstance(prior, GaussianPrior):  # JAX's arrays may lack float64
-        prior = GaussianPrior(*(validation.array(leaf, "prior") for leaf in prior))
-    prior = validation.prior(prior, batch, dtype)
-    if prior is None:
-        return None
-    mean, precision = (np.asarray(leaf) for leaf in prior)
-    return GaussianPrior(mean.reshape(-1, 2), precision.reshape(-1, 2, 2))
 
 
 def _shared_prior(prior):

@@ -90,30 +90,64 @@ def run_problems(
             of a problem that fits no chunk.
     """
     options = validation.options(options).with_tol(dtype)
-    if (slower := xla.missing()) is not None:
-        caller.warn_once(slower)
 
     def run_chunk(chunk):
         space = packing.Space(chunk.capacity, reused=True)
         return _run_chunk(task, chunk, take(chunk.problems, _ALL, space), given, options)
 
+    def run_oversized(i):
+        return _run_oversized(task, i, sizes[i], take, given, options)
+
+    places = None if order is None else order.__getitem__
+    return in_chunks(sizes, run_chunk, run_oversized, dtype, progress, caller, places)
+
+
+def in_chunks(
+    sizes: np.ndarray,
+    solve: Callable,
+    solve_oversized: Callable | None,
+    dtype,
+    progress,
+    caller: Caller,
+    places: Callable | None = None,
+):
+    """What is made of each of K problems, chunk by chunk.
+
+    Args:
+        sizes: (K,) numbers of rows, in the order of `planning.largest_first`.
+        solve: given a Chunk, the results of its problems: a pytree of NumPy arrays that lead with
+            them; called on several threads.
+        solve_oversized: given the number of an oversized problem, its results likewise; None where
+            there is none.
+        dtype: of the scores.
+        progress: show a progress bar.
+        caller: is warned of what makes this slower.
+        places: given a slice of the problems, where their results go; None for as they come.
+
+    Returns:
+        The results of all, leading with (K,).
+
+    Raises:
+        MemoryError: as `run_problems`.
+    """
+    if (slower := xla.missing()) is not None:
+        caller.warn_once(slower)
+
     def run_all():
-        results = _Results(len(sizes), order)
+        results = _Results(len(sizes), places)
         most = shapes.MAX_CHUNK_ROWS
         with progress_bar(len(sizes), progress) as bar:
             for i in range(int(np.sum(sizes > shapes.MAX_PROBLEM_ROWS))):
-                bar.update(results.add(_run_oversized(task, i, sizes[i], take, given, options)))
+                bar.update(results.add(solve_oversized(i)))
             while results.count < len(sizes):
                 try:
-                    for fitted in ordered_map(
-                        run_chunk, planning.chunks(sizes, results.count, most)
-                    ):
-                        bar.update(results.add(fitted))
+                    for made in ordered_map(solve, planning.chunks(sizes, results.count, most)):
+                        bar.update(results.add(made))
                 except jax.errors.JaxRuntimeError as error:
                     if not _is_want_of_memory(error):
                         raise
                     most = _smaller_chunks(most, error, caller)
-        return results.made
+        return results.whole
 
     return run_programs(run_all, x64=dtype == np.float64)
 
@@ -121,21 +155,21 @@ def run_problems(
 class _Results:
     """The results of the problems, each put in its place as it comes."""
 
-    def __init__(self, length, order):
+    def __init__(self, length, places):
         self._length = length
-        self._order = order
+        self._places = places
         self.count = 0
 
     def add(self, made) -> int:
         """Take in the results of the next problems, and say how many they are."""
         if self.count == 0:
             shape = (self._length,)
-            self.made = jax.tree.map(lambda x: np.empty(shape + x.shape[1:], x.dtype), made)
+            self.whole = jax.tree.map(lambda x: np.empty(shape + x.shape[1:], x.dtype), made)
         number = len(jax.tree.leaves(made)[0])
         where = slice(self.count, self.count + number)
-        if self._order is not None:
-            where = self._order[where]
-        for whole, part in zip(*map(jax.tree.leaves, (self.made, made)), strict=True):
+        if self._places is not None:
+            where = self._places(where)
+        for whole, part in zip(*map(jax.tree.leaves, (self.whole, made)), strict=True):
             _items(whole)[where] = _items(part)
         self.count += number
         return number
@@ -203,17 +237,27 @@ def fit_blocks(rows: Blocks, given: Given, options: Options, loss: bool = True) 
 
 
 def _run_chunk(task, chunk, rows, given, options):
-    def on_grid(leaf):
-        of_chunk = packing.lengthen(leaf[chunk.problems], math.prod(chunk.grid))
-        return of_chunk.reshape(chunk.grid + leaf.shape[1:])
-
-    given = jax.tree.map(on_grid, given)
-    block = chunk.tile_shape.block
+    given = on_grid(jax.tree.map(lambda leaf: leaf[chunk.problems], given), chunk)
+    block, function = chunk.tile_shape.block, task.of_rows
     made = solve_chunk(
-        *rows, chunk.row_map(), given, options=options, block=block, function=task.of_rows
+        *rows, chunk.row_map(), given, options=options, block=block, function=function
     )
-    problems = chunk.problems.stop - chunk.problems.start
-    return jax.tree.map(lambda x: _lead_with_problems(x)[:problems], made)
+    return off_grid(made, chunk)
+
+
+def on_grid(of_problems, chunk: planning.Chunk):
+    """Arrays that lead with the problems of a chunk, as the compiled program takes them, [S, G]."""
+
+    def place(leaf):
+        lengthened = packing.lengthen(leaf, math.prod(chunk.grid))
+        return lengthened.reshape(chunk.grid + leaf.shape[1:])
+
+    return jax.tree.map(place, of_problems)
+
+
+def off_grid(made, chunk: planning.Chunk):
+    """What the program returns, [S, G, ...], leading with the problems of the chunk."""
+    return jax.tree.map(lambda x: _lead_with_problems(x)[: len(chunk.sizes)], made)
 
 
 @partial(

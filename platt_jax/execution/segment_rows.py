@@ -54,3 +54,17 @@ class SegmentRows(GroupedRows):
 
     def __repr__(self):
         return f"SegmentRows: {len(self):,} rows of {len(self.keys):,} segments, {self.dtype}"
+
+
+def segment_rows(scores, labels, segments, weights) -> SegmentRows:
+    """The rows of these arrays by segment; or the scores, if they are SegmentRows.
+
+    Raises:
+        ValueError: as SegmentRows; or they come beside other arrays.
+    """
+    if not isinstance(scores, SegmentRows):
+        return SegmentRows(scores, labels, segments, weights)
+    for name, values in (("labels", labels), ("segments", segments), ("weights", weights)):
+        if values is not None:
+            raise ValueError(f"{name}: expected none beside SegmentRows, which hold them")
+    return scores

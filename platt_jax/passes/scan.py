@@ -11,7 +11,9 @@ from platt_jax.passes.vectors import LANES, VectorRows
 from platt_jax.passes.xla import single_call
 
 
-def scan_groups(function: Callable, columns, start, size, more, most: int):
+def scan_groups(
+    function: Callable, columns, start, size, more, most: int, draw: Callable | None = None
+):
     """What the function makes of each group of problems, one after the other, [S, G, ...].
 
     Groups without rows come last, and stay zero.
@@ -25,36 +27,43 @@ def scan_groups(function: Callable, columns, start, size, more, most: int):
         size: [S, G] how many they are.
         more: a pytree of arrays [S, G, ...].
         most: of problems side by side, none has more rows.
+        draw: given what more there is of the problems, and numbers of rows [128] or [], factors of
+            their weights [128]; None for none.
     """
     groups, group = size.shape
     alone = group == 1
     length = 0 if alone else most * LANES
     function = jax.jit(function, inline=True)  # which is traced once: for its shapes and the loop
 
-    def of_group(laid, number, columns, start, size, more):
+    def of_group(scratch, number, columns, start, size, more):
+        laid, drawn = scratch
         at = (number, 0) if alone else number
         start, size, more = jax.tree.map(lambda x: x[at], (start, size, more))
         if not alone:
             laid = columns = _lay(columns, laid, start, size)
             start = jnp.int32(0)
         scores, labels, weights = columns
-        return laid, function(VectorRows(scores, labels, weights, start, size), more)
+        if draw is not None:
+            weights = drawn = _drawn_weights(partial(draw, more), drawn, weights, start, size)
+        return (laid, drawn), function(VectorRows(scores, labels, weights, start, size), more)
 
     @single_call
     def each(*arguments):
         columns, _, size, _ = arguments
 
         def next_group(number, so_far):
-            laid, made = so_far
-            laid, new = of_group(laid, number, *arguments)
+            scratch, made = so_far
+            scratch, new = of_group(scratch, number, *arguments)
             place = partial(lax.dynamic_update_index_in_dim, index=number, axis=0)
-            return laid, jax.tree.map(place, made, new)
+            return scratch, jax.tree.map(place, made, new)
 
         laid = jax.tree.map(lambda x: jnp.zeros(length, x.dtype), columns)
-        _, shapes = jax.eval_shape(of_group, laid, 0, *arguments)
+        scores = columns[0] if alone else laid[0]
+        scratch = laid, None if draw is None else jnp.zeros_like(scores)
+        _, shapes = jax.eval_shape(of_group, scratch, 0, *arguments)
         made = jax.tree.map(lambda x: jnp.zeros((groups, *x.shape), x.dtype), shapes)
         used = jnp.sum(size[:, 0] > 0, dtype=jnp.int32)
-        return lax.fori_loop(0, used, next_group, (laid, made))[1]
+        return lax.fori_loop(0, used, next_group, (scratch, made))[1]
 
     made = each(columns, start, size, more)
     return jax.tree.map(lambda x: x[:, None], made) if alone else made
@@ -71,3 +80,19 @@ def _lay(columns, laid, start, size):
         return jax.tree.map(place, laid, columns)
 
     return lax.fori_loop(0, jnp.max(size), lay_vector, laid)
+
+
+def _drawn_weights(draw, drawn, weights, start, size):
+    """The array, with the weights drawn where the rows of these problems lie."""
+    alone = size.ndim == 0
+    lanes = jnp.arange(LANES, dtype=jnp.int32)
+
+    def draw_vector(i, drawn):
+        at = start + i * LANES
+        vector = draw(i * LANES + lanes if alone else i)
+        if weights is not None:
+            vector *= lax.dynamic_slice_in_dim(weights, at, LANES)
+        return lax.dynamic_update_slice_in_dim(drawn, vector, at, 0)
+
+    vectors = -(-size // LANES) if alone else jnp.max(size)
+    return lax.fori_loop(0, vectors, draw_vector, drawn)

@@ -1,0 +1,45 @@
+"""Rows of problems of one size, as the arrays that the user gave."""
+
+import math
+
+import numpy as np
+
+from platt_jax import validation
+from platt_jax.passes import packing
+
+
+class DenseRows:
+    """The rows of the problems of a batch.
+
+    Args:
+        scores: (..., N) as in `fit`.
+        labels: likewise.
+        weights: likewise.
+
+    Attributes:
+        scores: (..., N) floating.
+        labels: (..., N) int8.
+        batch: the leading axes.
+        dtype: of the scores, float32 or float64, in which they are fitted.
+        sizes: (K,) the numbers of rows of all problems.
+
+    Raises:
+        ValueError: an argument is not as in `fit`.
+    """
+
+    def __init__(self, scores, labels, weights=None):
+        self.scores = validation.scores(scores)
+        self.labels, self._weights = validation.labels_and_weights(labels, weights, self.scores)
+        self.batch = self.scores.shape[:-1]
+        self.dtype = self.scores.dtype
+        self.sizes = np.broadcast_to(self.scores.shape[-1], math.prod(self.batch))
+
+    def take(self, problems: slice, part: slice, space: packing.Space) -> tuple:
+        """The rows of some problems, or part of those of one, in arrays of the space's length."""
+        which = problems
+        if len(self.batch) != 1:
+            numbers = np.arange(problems.start, problems.stop)
+            which = np.unravel_index(numbers, self.batch or (1,)) if self.batch else ()
+        columns = self.scores, self.labels, self._weights
+        mine = (None if x is None else x[..., part][which].reshape(-1) for x in columns)
+        return packing.flat(mine, space)

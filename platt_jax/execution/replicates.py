@@ -1,0 +1,135 @@
+"""Bootstrap replicates of problems through the compiled program: they share their rows."""
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from platt_jax import validation
+from platt_jax.execution.caller import Caller
+from platt_jax.execution.run import TakeRows, in_chunks, off_grid, on_grid
+from platt_jax.model.objective import Array
+from platt_jax.options import Options
+from platt_jax.passes import packing, replicated, scan, shapes, xla
+from platt_jax.passes.replicated import Stream
+from platt_jax.passes.shapes import GatherMap, RowRanges
+from platt_jax.solver import search
+from platt_jax.solver.solution import Given, fit_rows
+
+
+class Replicates(NamedTuple):
+    """The fits of replicates; arrays of one shape."""
+
+    A: Array
+    B: Array
+    status: Array  # int8
+    one_class: Array  # bool
+
+
+class Plan(NamedTuple):
+    """Which replicates to fit."""
+
+    kind: str
+    seed: int
+    number: int  # of each problem
+    ids: np.ndarray  # (K,) uint64, what identifies each problem
+
+
+def fit_replicates(
+    sizes: np.ndarray,
+    take: TakeRows,
+    dtype,
+    given: Given,
+    plan: Plan,
+    options: Options,
+    progress,
+    caller: Caller,
+    order: np.ndarray | None = None,
+) -> Replicates:
+    """Fit the replicates of K problems, each a problem of its own over the rows of its original.
+
+    Args:
+        sizes: (K,) numbers of rows, in the order of `planning.largest_first`; none is oversized.
+        take: gives their rows, as in `fit_problems`.
+        dtype: of the scores.
+        given: arrays that lead with (K,).
+        plan: which replicates, with the ids in the same order.
+        options: how to fit.
+        progress: show a progress bar.
+        caller: is warned of what makes the fit slower.
+        order: (K,) where each problem goes in the result; None for as they come.
+
+    Returns:
+        NumPy arrays (R, K).
+
+    Raises:
+        MemoryError: as `fit_problems`.
+    """
+    options = validation.options(options).with_tol(dtype)
+    number, problems = plan.number, len(sizes)
+
+    def of_originals(some):
+        """Of which problems these replicates are, and which of each."""
+        return np.divmod(np.arange(some.start, some.stop), number)
+
+    def solve(chunk):
+        problem, replicate = of_originals(chunk.problems)
+        originals = slice(problem[0], problem[-1] + 1)
+        rows = take(originals, slice(None), packing.Space(chunk.capacity, reused=True))
+        ends = np.cumsum(sizes[originals])
+        starts = (ends - sizes[originals])[problem - problem[0]]
+        stream = replicated.streams(plan.seed, plan.ids[problem], replicate)
+        their_own = jax.tree.map(lambda leaf: leaf[problem], given), stream
+        made = _solve_chunk(
+            *rows,
+            chunk.row_map(starts),
+            *on_grid(their_own, chunk),
+            options=options,
+            kind=plan.kind,
+            block=chunk.tile_shape.block,
+        )
+        return off_grid(made, chunk)
+
+    def places(some):
+        problem, replicate = of_originals(some)
+        return replicate * problems + (problem if order is None else order[problem])
+
+    of_replicates = np.repeat(sizes.astype(np.int32), number)
+    made = in_chunks(of_replicates, solve, None, dtype, progress, caller, places)
+    return Replicates(*(x.reshape(number, problems) for x in made))
+
+
+@partial(
+    jax.jit, static_argnames=("options", "kind", "block"), compiler_options=xla.COMPILER_OPTIONS
+)
+def _solve_chunk(
+    scores,
+    labels,
+    weights,
+    where: GatherMap | RowRanges,
+    given: Given,
+    stream: Stream,
+    options: Options,
+    kind: str,
+    block: int,
+) -> Replicates:
+    """Fit the replicates of a chunk; the results are [S, G]."""
+    optimum = partial(search.optimum, loss=False)
+
+    def fit(rows, given_and_stream):
+        made = fit_rows(rows, given_and_stream[0], options, optimum)
+        one_class = (made.n_pos > 0) != (made.n_neg > 0)
+        return Replicates(made.A, made.B, made.status.astype(jnp.int8), one_class)
+
+    if isinstance(where, GatherMap):
+        tiles = packing.gather_tiles(scores, labels, weights, where, block)
+        return fit(replicated.reweighted(tiles, stream, kind), (given, stream))
+
+    def draw(given_and_stream, row):
+        return replicated.draw(kind, given_and_stream[1], row, scores.dtype)
+
+    columns, more = (scores, labels, weights), (given, stream)
+    most = shapes.MAX_SIDE_BY_SIDE
+    return scan.scan_groups(fit, columns, where.start, where.size, more, most, draw)

@@ -1,0 +1,276 @@
+"""The bootstrap: how far the fits of random reweightings of the rows scatter."""
+
+import hashlib
+import math
+import numbers
+from dataclasses import dataclass
+
+import jax
+import numpy as np
+
+from platt_jax.api import fit, fit_segments
+from platt_jax.execution.caller import Caller
+from platt_jax.execution.dense_rows import DenseRows
+from platt_jax.execution.given import given_to
+from platt_jax.execution.replicates import Plan, fit_replicates
+from platt_jax.execution.segment_rows import SegmentRows, segment_rows
+from platt_jax.model.prior import GaussianPrior
+from platt_jax.options import Options
+from platt_jax.passes import replicated, shapes
+from platt_jax.results.fit import ComparedByValue, Fit, Sigmoid, expit
+from platt_jax.status import Status
+
+_DEFAULT = Options()
+
+# Log-odds of a band that are in memory at a time.
+_AT_ONCE = 1 << 22
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Bootstrap(ComparedByValue):
+    """R replicates of each problem of a batch (...), and of the spread of their parameters.
+
+    Replicates that failed are left out of everything that is computed of them: those that did not
+    converge, and those with rows of one class only, which tell nothing of the slope. Where fewer
+    than two are left the answer is NaN.
+
+    Attributes:
+        A: (R, ...), minus the slope of the log-odds in each replicate.
+        B: (R, ...), minus the log-odds at score 0.
+        status: (R, ...) int8, how each fit ended: a `Status`. Where the original is NON_FINITE, so
+            are all of its replicates.
+        one_class: (R, ...) bool, whether only rows of one class have a weight in the replicate.
+        fit: the original fits, of the batch's shape.
+        keys: (K,) the segments, in the order of the batch (K,); None without segments.
+    """
+
+    A: np.ndarray
+    B: np.ndarray
+    status: np.ndarray
+    one_class: np.ndarray
+    fit: Fit
+    keys: np.ndarray | None = None
+
+    @property
+    def failed(self) -> np.ndarray:
+        """(R, ...) bool, which replicates are left out."""
+        return (self.status != Status.CONVERGED) | self.one_class
+
+    @property
+    def standard_errors(self) -> np.ndarray:
+        """(..., 2), the standard deviations of A and of B over the replicates."""
+        used = ~self.failed
+        count = used.sum(0)
+        divisor = np.where(count > 1, count - 1, 1)
+
+        def deviation(x):
+            mean = np.where(used, x, 0).sum(0) / np.maximum(count, 1)
+            squares = np.where(used, x - mean, 0) ** 2
+            return np.where(count > 1, np.sqrt(squares.sum(0) / divisor), np.nan).astype(x.dtype)
+
+        return np.stack([deviation(self.A), deviation(self.B)], -1)
+
+    def interval(self, level: float = 0.95, kind: str = "percentile"):
+        """Confidence intervals of A and B (Efron & Tibshirani 1993, chapter 13).
+
+        Args:
+            level: the probability with which each is to hold the parameter, in (0, 1).
+            kind: "percentile", between quantiles of the replicates; or "basic", those mirrored at
+                the original fit.
+
+        Returns:
+            Lower and upper ends, each (..., 2), of A and B.
+
+        Raises:
+            ValueError: level or kind is not as above.
+        """
+        ends = _ends(level)
+        if kind not in ("percentile", "basic"):
+            raise ValueError(f'kind: expected "percentile" or "basic", got {kind!r}')
+        failed = self.failed
+        found = [_quantiles(np.where(failed, np.nan, x), ends) for x in (self.A, self.B)]
+        lower, upper = np.stack(found, -1)
+        if kind == "percentile":
+            return lower, upper
+        twice = 2 * np.stack([self.fit.A, self.fit.B], -1)
+        return twice - upper, twice - lower
+
+    def band(self, scores, level: float = 0.95):
+        """Percentile intervals of P(y=1 | score), each for its score alone.
+
+        Args:
+            scores: (..., N), or any that broadcast to it: (N,) are the scores of every problem.
+            level: as in `interval`.
+
+        Returns:
+            Lower and upper probabilities, each (..., N).
+
+        Raises:
+            ValueError: level is not as in `interval`, or the shapes do not match.
+        """
+        ends = _ends(level)
+        # Which says what is wrong with the scores.
+        shape = self.fit.sigmoid.logit(scores).shape
+        scores = np.broadcast_to(np.asarray(scores), shape).reshape(-1, shape[-1])
+        number, (problems, length) = len(self.A), scores.shape
+        failed = self.failed.reshape(number, problems)
+        A, B = (np.where(failed, np.nan, x.reshape(number, problems)) for x in (self.A, self.B))
+        out = np.empty((2, problems, length), A.dtype)
+        wide = max(1, _AT_ONCE // number)
+        high = max(1, wide // length)
+        for i in range(0, problems, high):
+            for j in range(0, length, wide):
+                some = slice(i, i + high), slice(j, j + wide)
+                sigmoid = Sigmoid(A[:, some[0]], B[:, some[0]])
+                out[:, *some] = _quantiles(sigmoid.logit(scores[some][None]), ends)
+        lower, upper = expit(out).reshape(2, *shape)
+        return lower, upper
+
+    def __repr__(self):
+        number, problems = len(self.A), math.prod(self.A.shape[1:])
+        what = "problem" if self.keys is None else "segment"
+        left_out = int(self.failed.sum())
+        text = f"Bootstrap: {number:,} replicates of {problems:,} {what}{'s' * (problems != 1)}"
+        if not left_out:
+            return text
+        one_class = int((self.one_class & (self.status == Status.CONVERGED)).sum())
+        counts = {"of one class": one_class} | {
+            status.name: int((self.status == status).sum()) for status in list(Status)[1:]
+        }
+        named = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
+        return f"{text}, {left_out:,} fits left out: {named}"
+
+
+def bootstrap(
+    scores,
+    labels=None,
+    *,
+    segments=None,
+    weights=None,
+    prior: GaussianPrior | None = None,
+    replicates: int = 200,
+    kind: str = "poisson",
+    seed: int = 0,
+    options: Options = _DEFAULT,
+    progress: bool = False,
+) -> Bootstrap:
+    """Fit each problem again and again, its rows with random weights.
+
+    The weights are independent, of mean 1 and variance 1, and multiply those given. They follow
+    from the seed, the replicate, the problem and the number of the row in its problem alone: a
+    problem's replicates depend neither on the other problems, nor on how many replicates there
+    are. A problem of a batch is known by its place in the batch, a segment by its id. Platt's
+    targets follow from the weighted counts of the replicate.
+
+    Args:
+        scores: (..., N) as in `fit`; with segments (N,), or SegmentRows, as in `fit_segments`.
+        labels: likewise.
+        segments: (N,) ids as in `fit_segments`; None for problems as in `fit`.
+        weights: likewise. A row of weight 3 is drawn as one, three times or not at all: three equal
+            rows of weight 1, which are drawn one by one, scatter less.
+        prior: as in `fit`, or in `fit_segments`.
+        replicates: how many of each problem, at least 2.
+        kind: "poisson", counts of mean 1, nearly those of rows drawn with replacement (Chamandy et
+            al. 2012); or "bayesian", exponential weights (Rubin 1981), with which no class is lost.
+        seed: from 0 to 2^64 - 1.
+        options: how to fit. Every replicate starts where the original fit ended.
+        progress: show a progress bar (needs tqdm).
+
+    Returns:
+        A Bootstrap of the batch shape (...), or (K,) of segments.
+
+    Warns:
+        RuntimeWarning: as `fit`.
+
+    Raises:
+        ValueError: an argument is not as above; or a problem has more than 524,288 rows.
+        MemoryError: as `fit`.
+
+    Example:
+        >>> import numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> scores = rng.normal(size=500)
+        >>> labels = rng.random(500) < 1 / (1 + np.exp(-2 * scores))
+        >>> result = bootstrap(scores, labels)
+        >>> result
+        Bootstrap: 200 replicates of 1 problem
+        >>> lower, upper = result.band([0.0, 1.0])
+        >>> bool((lower < result.fit.predict_proba([0.0, 1.0])).all())
+        True
+    """
+    caller = Caller()
+    _check_count("replicates", replicates, 2, 2**31 - 1)
+    _check_count("seed", seed, 0, 2**64 - 1)
+    if kind not in replicated.KINDS:
+        raise ValueError(f"kind: expected one of {replicated.KINDS}, got {kind!r}")
+    rows: SegmentRows | DenseRows
+    if segments is None and not isinstance(scores, SegmentRows):
+        rows = DenseRows(scores, labels, weights)
+        keys, order, batch = None, None, rows.batch
+        ids = np.arange(len(rows.sizes), dtype=np.uint64)
+        _check_sizes(rows.sizes)
+        original = fit(scores, labels, weights=weights, prior=prior, options=options)
+    else:
+        rows = segment_rows(scores, labels, segments, weights)
+        keys, order, batch = rows.keys, rows.largest_first, rows.keys.shape
+        ids = np.array([_hash(key) for key in keys[order].tolist()], np.uint64)
+        _check_sizes(rows.sizes)
+        original = fit_segments(rows, prior=prior, options=options).fit
+    given = given_to(batch, rows.dtype, prior, (original.A, original.B))
+    if order is not None:
+        given = jax.tree.map(lambda leaf: leaf[order], given)
+    plan = Plan(kind, int(seed), int(replicates), ids)
+    made = fit_replicates(
+        rows.sizes, rows.take, rows.dtype, given, plan, options, progress, caller, order
+    )
+    made = jax.tree.map(lambda x: x.reshape(-1, *batch), made)
+    # Without its bad rows, which some draw no weight for, a problem is another one.
+    bad = original.status == Status.NON_FINITE
+    for x, answer in zip(made, (np.nan, np.nan, Status.NON_FINITE, False), strict=True):
+        x[:, bad] = answer
+    return Bootstrap(*made, original, keys)
+
+
+def _hash(key) -> int:
+    """64 bits that depend on a segment's id alone."""
+    return int.from_bytes(hashlib.blake2b(repr(key).encode(), digest_size=8).digest(), "little")
+
+
+def _check_sizes(sizes):
+    if (most := sizes.max()) > shapes.MAX_PROBLEM_ROWS:
+        raise ValueError(
+            f"scores: expected at most {shapes.MAX_PROBLEM_ROWS:,} rows in a problem, got "
+            f"{most:,}; with so many the standard_errors of the fit are as good"
+        )
+
+
+def _check_count(name, value, least, most):
+    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if not (whole and least <= value <= most):
+        raise ValueError(f"{name}: expected an integer from {least} to {most:,}, got {value!r}")
+
+
+def _ends(level):
+    if not (isinstance(level, numbers.Real) and 0 < level < 1):
+        raise ValueError(f"level: expected a number in (0, 1), got {level!r}")
+    tail = (1 - float(level)) / 2
+    return tail, 1 - tail
+
+
+def _quantiles(x, parts):
+    """Quantiles along the first axis by linear interpolation; NaN is left out.
+
+    As `numpy.nanquantile`, which takes one problem at a time.
+    """
+    x = np.sort(x, axis=0)  # NaN last
+    count = len(x) - np.isnan(x).sum(0)
+
+    def quantile(part):
+        place = part * np.maximum(count - 1, 0)
+        below = place.astype(np.intp)
+        above = np.minimum(below + 1, np.maximum(count - 1, 0))
+        low, high = (np.take_along_axis(x, at[None], 0)[0] for at in (below, above))
+        between = low + (place - below).astype(x.dtype) * (high - low)
+        return np.where(count > 1, between, np.nan)
+
+    return np.stack([quantile(part) for part in parts])

@@ -1,0 +1,111 @@
+"""Random weights of bootstrap replicates, drawn where the rows are: none are handed over.
+
+A weight follows from its replicate's stream and the number of its row in the problem alone, so it
+is the same in any layout. It is drawn once a fit, into an array for the rows of one problem (of a
+chunk's on tiles), since to draw it anew in every pass costs more than to read it.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import exp, factorial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from platt_jax.model.objective import Array
+from platt_jax.passes.elementary import log1p
+from platt_jax.passes.tiles import Tiles, broadcast_to_rows
+
+# The distribution function of Poisson(1) at 0, 1, ..., times 2^32. Beyond it rounds to 2^32.
+_POISSON = [
+    np.uint32(round(2**32 * sum(exp(-1) / factorial(j) for j in range(count + 1))))
+    for count in range(12)
+]
+
+
+class Stream(NamedTuple):
+    """Which random numbers a replicate takes: two words of 32 bits, or arrays of them."""
+
+    first: Array
+    second: Array
+
+
+def streams(seed: int, problems: np.ndarray, replicates: np.ndarray) -> Stream:
+    """The streams of replicates of problems.
+
+    Args:
+        seed: from 0 to 2^64 - 1.
+        problems: (K,) uint64, what identifies each one's problem.
+        replicates: (K,) the number of each among its problem's.
+    """
+    words = _mixed(np.full(len(problems), seed, np.uint64))
+    words = _mixed(_mixed(words ^ problems) + replicates.astype(np.uint64))
+    return Stream((words >> np.uint64(32)).astype(np.uint32), words.astype(np.uint32))
+
+
+def draw(kind: str, stream: Stream, row, dtype) -> jax.Array:
+    """The weights of rows, given their numbers in the problem; traceable.
+
+    Args:
+        kind: "poisson" for counts of mean 1, "bayesian" for exponential variables of mean 1.
+        stream: broadcastable to row.
+        row: int32.
+        dtype: of the weights.
+    """
+    return _DRAWS[kind](_random_bits(stream, row.astype(jnp.uint32)), dtype)
+
+
+def reweighted(tiles: Tiles, stream: Stream, kind: str) -> Tiles:
+    """The rows with random weights, or their own times those.
+
+    Args:
+        tiles: the rows as they came.
+        stream: [S, G].
+        kind: as in `draw`.
+    """
+    tile_rows, block, _ = tiles.scores.shape
+    first = jnp.cumsum(tiles.tiles_per_group, dtype=jnp.int32) - tiles.tiles_per_group
+    place = jnp.arange(tile_rows, dtype=jnp.int32) - first[tiles.segment_ids]
+    row = place[:, None, None] * block + jnp.arange(block, dtype=jnp.int32)[None, :, None]
+    of_rows = Stream(*(broadcast_to_rows(tiles, word) for word in stream))
+    weights = draw(kind, of_rows, row, tiles.scores.dtype)
+    if tiles.weights is not None:
+        weights *= tiles.weights
+    return replace(tiles, weights=jnp.where(jnp.isnan(tiles.scores), 0, weights))
+
+
+def _mixed(words):
+    """A bijection of 64-bit words that looks random: splitmix64 (Steele, Lea & Flood 2014)."""
+    words = words + np.uint64(0x9E3779B97F4A7C15)
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return words ^ (words >> np.uint64(31))
+
+
+def _random_bits(stream, row):
+    """32 bits for each row: Wellons' integer hash triple32, with the stream in its first rounds."""
+    x = row ^ stream.first
+    x = (x ^ (x >> 17)) * np.uint32(0xED5AD4BB)
+    x = ((x ^ (x >> 11)) ^ stream.second) * np.uint32(0xAC4C1B51)
+    x = (x ^ (x >> 15)) * np.uint32(0x31848BAB)
+    return x ^ (x >> 14)
+
+
+def _poisson(bits, dtype):
+    count = jnp.zeros(bits.shape, jnp.int32)
+    for threshold in _POISSON:
+        count += (bits >= threshold).astype(jnp.int32)
+    return count.astype(dtype)
+
+
+def _exponential(bits, dtype):
+    """-log(u) = log(1 + (1 - u) / u), where u is uniform and neither 0 nor 1."""
+    number = min(32, jnp.finfo(dtype).nmant)
+    u = ((bits >> (32 - number)).astype(dtype) + 0.5) * 2.0**-number
+    return log1p((1 - u) / u)
+
+
+_DRAWS: dict[str, Callable] = {"poisson": _poisson, "bayesian": _exponential}
+KINDS = tuple(_DRAWS)
