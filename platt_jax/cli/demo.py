@@ -11,11 +11,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import Flag, SegmentCalibrator, Status, fit_segments, metrics
+from platt_jax.results.population import Population
 from platt_jax.results.probabilities import expit
 from platt_jax.results.tables import flag_counts, status_counts
 
@@ -44,6 +46,10 @@ class Calibration:
     again_seconds: float  # the same call once more: grouping, fits
     own: Array  # per flight: probability by its segment's curve (the pooled one where it has none)
     pooled: Array  # per flight: probability by the one curve of all flights
+    partly: (
+        Array  # per flight: by its segment's curve, drawn to the population's: pooling="partial"
+    )
+    population: Population
 
     @property
     def sizes(self) -> Array:
@@ -97,7 +103,18 @@ def calibrate(flights: Flights, kind: str) -> Calibration:
         seconds.append(time.perf_counter() - start)
     own = calibrator.predict_proba(flights.score, segments)
     pooled = calibrator.fallback.predict_proba(flights.score)
-    return Calibration(kind, segments, calibrator, seconds[0], seconds[1], own, pooled)
+    partly = fit_segments(*rows, pooling="partial")
+    return Calibration(
+        kind,
+        segments,
+        calibrator,
+        seconds[0],
+        seconds[1],
+        own,
+        pooled,
+        partly.predict_proba(flights.score, segments),
+        cast(Population, partly.population),
+    )
 
 
 def losses(outcome: NDArray[np.int8], probability: Array) -> Array:
@@ -212,6 +229,7 @@ def _accuracy(calibrations: list[Calibration], judged: list[list[Judged]], fligh
         trusted = np.where(c.unflagged, c.own, pooled)
         lines.append(row(f"one curve per {c.kind}", c.own))
         lines.append(row("  flagged ones replaced by the pooled curve", trusted))
+        lines.append(row(f"one curve per {c.kind}, partially pooled", c.partly))
     lines.append("  ± one standard error, taking days as independent.")
     lines += [_lesson(c, segments) for c, segments in zip(calibrations, judged, strict=True)]
     return "\n".join(lines) + "\n"
@@ -220,11 +238,14 @@ def _accuracy(calibrations: list[Calibration], judged: list[list[Judged]], fligh
 def _lesson(calibration: Calibration, judged: list[Judged]) -> str:
     verdict = "better" if sum(segment.gain for segment in judged) > 0 else "worse"
     worst = judged[0]
+    spread = np.sqrt(calibration.population.covariance[1, 1])
     return _paragraph(
         f"One curve per {calibration.kind} is {verdict} than one for all. Half of them had "
         f"{np.median(calibration.sizes):.0f} flights or fewer to be fitted on. The worst, "
         f"{worst.name}, had {worst.size:,.0f} (A {worst.A:+.2f}, flags: {worst.flags}) and cost "
-        f"{-worst.gain:.1f} in log loss over {worst.flights:,} flights."
+        f"{-worst.gain:.1f} in log loss over {worst.flights:,} flights. Partial pooling takes the "
+        f"curves for a sample from a population, whose B varies by {spread:.2f} between them, and "
+        "gives each as much of its own as its flights can tell."
     )
 
 
