@@ -157,7 +157,8 @@ def fit_segments(
     pooled, each = run_concurrently(fit_all, fit_each)
     _report_non_finite(each, options, "segments", keys, caller)
 
-    return SegmentCalibrator(keys, each, jax.tree.map(lambda x: x[0, ...], pooled.sigmoid))
+    pooled = jax.tree.map(lambda x: x[0, ...], pooled)
+    return SegmentCalibrator(keys, each, pooled.sigmoid, pooled.covariance)
 
 
 def fit_one_vs_rest(

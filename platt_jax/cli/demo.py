@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import Flag, SegmentCalibrator, Status, fit_segments, metrics
-from platt_jax.results.fit import expit
+from platt_jax.results.probabilities import expit
 from platt_jax.results.tables import flag_counts, status_counts
 
 Array = NDArray[np.floating]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from platt_jax import validation
-from platt_jax.results.fit import expit, log_expit
+from platt_jax.results.probabilities import expit, log_expit
 
 # Stands in for whatever a row held that does not count; a probability as well as a logit.
 _PLACEHOLDER = 0.5

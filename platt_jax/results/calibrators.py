@@ -1,6 +1,6 @@
 """Fits by segment or class: mappings from ids to fits, with predictions for rows of many ids."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import jax
@@ -8,7 +8,14 @@ import numpy as np
 
 from platt_jax import ids, validation
 from platt_jax.ids.factorize import ascending, get_indexer, indexer
-from platt_jax.results.fit import ComparedByValue, Fit, Inspectable, Sigmoid, expit, log_expit
+from platt_jax.results.fit import ComparedByValue, Fit, Inspectable, Sigmoid
+from platt_jax.results.probabilities import (
+    band,
+    critical_value,
+    expit,
+    log_expit,
+    variance_of_logit,
+)
 from platt_jax.threads import ordered_map, row_slices
 
 # Rows of a prediction that are worked on together: few enough to stay in the cache.
@@ -68,11 +75,13 @@ class SegmentCalibrator(ComparedByValue, _ById):
             a field per column.
         fit: the fit of each, in the order of keys.
         fallback: the fit of all finite rows pooled.
+        fallback_covariance: (2, 2), of its (A, B), as `Fit.covariance`; NaN where it is not known.
     """
 
     keys: np.ndarray
     fit: Fit
     fallback: Sigmoid
+    fallback_covariance: np.ndarray = field(default_factory=lambda: np.full((2, 2), np.nan))
 
     def predict_proba(self, scores, segments) -> np.ndarray:
         """P(y=1) for each row by the sigmoid of its segment.
@@ -89,6 +98,60 @@ class SegmentCalibrator(ComparedByValue, _ById):
             ValueError: the two lengths differ, an id is missing, or no key can be equal to one:
                 text among numbers, 1.5 among integers.
         """
+        A, B = self._with_fallback((self.fit.A, self.fallback.A), (self.fit.B, self.fallback.B))
+
+        def proba(f, which):
+            return (expit(-(A[which] * f + B[which])),)
+
+        return self._by_row(proba, 1, scores, segments)[0]
+
+    def band(self, scores, segments, level: float = 0.95, simultaneous: bool = False):
+        """A confidence band for each row's P(y=1), as `Fit.band`.
+
+        For segments that were not fitted it is the band of the fallback: it says how well the
+        pooled rows determine that, and not how far such a segment may be from it.
+
+        Args:
+            scores: (N,) as in `predict_proba`.
+            segments: (N,) or one for all, as there.
+            level: as in `Fit.band`.
+            simultaneous: whether at all scores of a segment at once.
+
+        Returns:
+            Lower and upper probabilities, each (N,). NaN as in `Fit.band`, and for segments that
+            were not fitted if the calibrator was saved before files had `fallback_covariance`.
+
+        Raises:
+            ValueError: a level that is not between 0 and 1, or as `predict_proba`.
+        """
+        critical = critical_value(level, simultaneous)
+        of_fits, of_fallback = self.fit.covariance, self.fallback_covariance
+        A, B, *covariance = self._with_fallback(
+            (self.fit.A, self.fallback.A),
+            (self.fit.B, self.fallback.B),
+            *((of_fits[:, i, j], of_fallback[i, j]) for i, j in ((0, 0), (0, 1), (1, 1))),
+        )
+
+        def both(f, which):
+            variance = variance_of_logit(f, *(x[which] for x in covariance))
+            return band(-(A[which] * f + B[which]), variance, critical)
+
+        return self._by_row(both, 2, scores, segments)
+
+    @staticmethod
+    def _with_fallback(*pairs):
+        """Numbers of the segments (K,), and one of the fallback behind them: at place -1."""
+        return [np.append(each, pooled.astype(each.dtype)) for each, pooled in pairs]
+
+    def _by_row(self, function, results: int, scores, segments) -> tuple[np.ndarray, ...]:
+        """What a function makes of scores and places among the keys, -1 for what is not there.
+
+        Args:
+            function: of the scores and places of some rows; returns a tuple of arrays.
+            results: how many.
+            scores: (N,).
+            segments: (N,) or one.
+        """
         scores = validation.numbers(scores, "scores")
         if scores.ndim != 1:
             raise ValueError(f"scores: expected a flat array (N,), got shape {scores.shape}")
@@ -99,18 +162,17 @@ class SegmentCalibrator(ComparedByValue, _ById):
                 f"got shapes {scores.shape} and ({rows},)"
             )
         find = indexer(self.keys, segments, "segments")
-        A = np.append(self.fit.A, self.fallback.A.astype(self.fit.A.dtype))
-        B = np.append(self.fit.B, self.fallback.B.astype(self.fit.B.dtype))
-        out = np.empty(len(scores), np.result_type(scores, A))
+        dtype = np.result_type(scores, self.fit.A)
+        made = tuple(np.empty(len(scores), dtype) for _ in range(results))
 
-        def predict(piece):
+        def fill(piece):
             for start in range(piece.start, piece.stop, _PREDICTED_AT_ONCE):
                 rows = slice(start, min(start + _PREDICTED_AT_ONCE, piece.stop))
-                which = find(rows)  # -1, the last, is the fallback
-                out[rows] = expit(-(A[which] * scores[rows] + B[which]))
+                for whole, part in zip(made, function(scores[rows], find(rows)), strict=True):
+                    whole[rows] = part
 
-        list(ordered_map(predict, row_slices(len(scores))))
-        return out
+        list(ordered_map(fill, row_slices(len(scores))))
+        return made
 
     def _inspected(self):
         return self.fit, "segment", self.keys
@@ -148,12 +210,7 @@ class OneVsRestCalibrator(ComparedByValue, _ById):
         Raises:
             ValueError: scores do not have a column per class.
         """
-        scores = validation.numbers(scores, "scores")
-        if scores.ndim != 2 or scores.shape[1] != len(self.classes):
-            raise ValueError(
-                f"scores: expected shape (N, {len(self.classes)}), a column per class, "
-                f"got {scores.shape}"
-            )
+        scores = self._columns(scores)
         logit = -(self.fit.A * scores + self.fit.B)
         if not normalize:
             return expit(logit)
@@ -162,6 +219,35 @@ class OneVsRestCalibrator(ComparedByValue, _ById):
         log_proba = np.where(fitted, log_expit(logit), -np.inf)
         proba = np.exp(log_proba - log_proba.max(axis=1, keepdims=True, initial=_LOWEST))
         return np.where(fitted, proba / proba.sum(axis=1, keepdims=True), np.nan)
+
+    def band(self, scores, level: float = 0.95, simultaneous: bool = False):
+        """A confidence band for each class's own probability, as `Fit.band`.
+
+        It is the band of `predict_proba(scores, normalize=False)`; probabilities that were divided
+        by their sum may lie outside.
+
+        Args:
+            scores: (N, C).
+            level: as in `Fit.band`, for each class.
+            simultaneous: whether at all scores of a class at once.
+
+        Returns:
+            Lower and upper probabilities, each (N, C); NaN as in `Fit.band`.
+
+        Raises:
+            ValueError: a level that is not between 0 and 1, or scores without a column per class.
+        """
+        lower, upper = self.fit.band(self._columns(scores).T, level, simultaneous)
+        return lower.T, upper.T
+
+    def _columns(self, scores):
+        scores = validation.numbers(scores, "scores")
+        if scores.ndim != 2 or scores.shape[1] != len(self.classes):
+            raise ValueError(
+                f"scores: expected shape (N, {len(self.classes)}), a column per class, "
+                f"got {scores.shape}"
+            )
+        return scores
 
     def _place(self, id_):
         keys, place = ascending(self.classes)

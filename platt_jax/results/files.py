@@ -27,6 +27,8 @@ _FIT_FIELDS = {
         *("gradient", "hessian", "covariance", "n_pos", "n_neg"),
     ),
 }
+# Since version 2 a SegmentCalibrator has its fallback's covariance.
+_FIT_FIELDS[2] = _FIT_FIELDS[1]
 _VERSION = max(_FIT_FIELDS)
 
 Calibrator = Sigmoid | Fit | SegmentCalibrator | OneVsRestCalibrator
@@ -170,6 +172,8 @@ def _read(file):
     if kind.ids is not None:
         layout = _IdLayout(**header.get("ids", _ONE_PLAIN_COLUMN))
     fields, columns = _field_names(kind, version), _id_names(kind.ids, layout)
+    if version >= 2 and header["kind"] == "SegmentCalibrator":
+        fields.append("fallback_covariance")
     if set(archive.namelist()) != {f"{name}.npy" for name in ("header", *columns, *fields)}:
         raise ValueError("not the arrays of its kind")
     # From a machine of the other byte order they come out as this one's.
@@ -243,8 +247,8 @@ def _check_fields(arrays, batch):
         ValueError: the arrays do not make a calibrator of this many problems.
     """
     for name, array in arrays.items():
-        shape = () if name.startswith("fallback_") else batch + _TRAILING.get(name, ())
-        _check_field(name, array, shape)
+        own = name.removeprefix("fallback_")
+        _check_field(name, array, (batch if own == name else ()) + _TRAILING.get(own, ()))
 
 
 def _check_ids(name, of_ids):
@@ -282,6 +286,7 @@ def _to_arrays(calibrator):
     if isinstance(calibrator, SegmentCalibrator):
         fallback = calibrator.fallback
         arrays.update(fallback_A=fallback.A, fallback_B=fallback.B)
+        arrays["fallback_covariance"] = calibrator.fallback_covariance
     return {name: _plain(name, values) for name, values in arrays.items()}
 
 
@@ -293,7 +298,10 @@ def _from_arrays(kind, arrays, of_ids):
         return fit
     if kind == "OneVsRestCalibrator":
         return OneVsRestCalibrator(of_ids, fit)
-    return SegmentCalibrator(of_ids, fit, Sigmoid(arrays["fallback_A"], arrays["fallback_B"]))
+    fallback = Sigmoid(arrays["fallback_A"], arrays["fallback_B"])
+    unknown = np.full((2, 2), np.nan, fallback.A.dtype)
+    covariance = arrays.get("fallback_covariance", unknown)
+    return SegmentCalibrator(of_ids, fit, fallback, covariance)
 
 
 def _fit_field(name, arrays):

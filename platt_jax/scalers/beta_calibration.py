@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from platt_jax.model.objective import Array
-from platt_jax.results.fit import expit, log_expit
+from platt_jax.results.probabilities import expit, log_expit
 from platt_jax.scalers.base import (
     Fitted,
     Scaler,

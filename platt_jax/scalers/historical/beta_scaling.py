@@ -9,7 +9,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import betainc, betaincinv, betaln
 
 from platt_jax.model.objective import Array
-from platt_jax.results.fit import expit
+from platt_jax.results.probabilities import expit
 from platt_jax.scalers.base import Fitted, Scaler, along_rows, mean_target, require
 from platt_jax.threads import ordered_map
 

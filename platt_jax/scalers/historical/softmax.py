@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import jax
 
-from platt_jax.results.fit import expit
+from platt_jax.results.probabilities import expit
 from platt_jax.scalers.base import Fitted, Scaler, checked
 
 
