@@ -186,15 +186,18 @@ def test_a_slope_held_at_0_has_no_variance(rng):
 
 
 def test_under_a_wrong_curve_it_is_what_simulation_gives():
-    """The truth has a kink, which the inverse Hessian does not know of: it is a third off."""
+    """The truth is flat beyond +-1, of which the inverse Hessian does not know: it is a third off.
+
+    Each of the observed variances is known to 3 %, by the number of fits.
+    """
     rng = np.random.default_rng(3)
-    scores = rng.normal(size=(3000, 400))
-    labels = rng.random(scores.shape) < expit(np.where(scores > 0, 6 * scores, 0.2 * scores))
+    scores = rng.normal(scale=2, size=(2000, 400))
+    labels = rng.random(scores.shape) < expit(2 * np.clip(scores, -1, 1))
     fits = pj.fit(scores, labels)
-    observed = np.stack([fits.A.var(), fits.B.var()])  # each to 3 %, by 3000 fits
+    observed = np.stack([fits.A.var(), fits.B.var()])
     robust = robust_covariance(fits, scores, labels).standard_errors ** 2
     np.testing.assert_allclose(robust.mean(axis=0), observed, rtol=0.1)
-    assert abs(fits.covariance.mean(axis=0)[0, 0] / observed[0] - 1) > 0.2
+    assert fits.covariance.mean(axis=0)[0, 0] < 0.7 * observed[0]
 
 
 def test_rows_that_come_in_clusters():

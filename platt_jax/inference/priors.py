@@ -17,7 +17,8 @@ def prior_from(
     Near its optimum the objective is a quadratic with the fitted (A, B) as its mean and the Hessian
     as its precision (Laplace's approximation). A prior that the fit itself had is part of it, so
     that night after night adds to what is known. The new fit has targets of its own rows' counts,
-    as any other.
+    as any other. The coordinates are those of the scores as they come: where these lie a thousand
+    times as far from 0 as they spread, float32 leaves nothing of such a prior.
 
     Args:
         calibrator: the earlier fit.
