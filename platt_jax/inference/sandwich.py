@@ -42,7 +42,7 @@ def robust_covariance(
     (t - p)^2 [f, 1]' [f, 1], and (A, B) are then those of the sigmoid nearest to the truth (Huber
     1967; White 1982). With clusters it is it without the second, too: M is the sum over clusters of
     s' s, where s is the sum of (t - p) [f, 1] over the cluster's rows (Liang & Zeger 1986), times
-    G / (G - 1) for G clusters. That of few clusters, less than some 40, is too small.
+    G / (G - 1) for G clusters. Of fewer than some hundred rows or clusters both are too small.
 
     Args:
         calibrator: as `fit`, `fit_segments` or `fit_one_vs_rest` returned it.

@@ -277,6 +277,10 @@ class Fit(ComparedByValue, Inspectable):
         the covariance C of (A, B). Their interval, `critical_value` standard errors to either side,
         is mapped to probabilities.
 
+        In simulations a band of 95 % holds the truth in 93 % to 97 % of problems, where each class
+        has 50 rows or more. Of fewer Platt's targets pull the fit towards 1/2 by more than its
+        standard error: pointwise in some 90 % with 10 rows of a class, and in 60 % with 2.
+
         Args:
             scores: (..., N) for problems (...), as for `predict_proba`.
             level: how often the band is to hold the true probabilities, between 0 and 1.
