@@ -174,7 +174,7 @@ def fit_segments(
         if pooling != "none":
             each = _with_pooled_curve(each, pooled)
     _report_non_finite(each, options, "segments", rows.keys, caller)
-    return SegmentCalibrator(rows.keys, each, pooled.sigmoid, population, pooled.covariance)
+    return SegmentCalibrator(rows.keys, each, pooled.sigmoid, pooled.covariance, population)
 
 
 def fit_one_vs_rest(

@@ -227,10 +227,13 @@ def pooling(value, prior_given, start_given, fit_options: Options) -> None:
         raise ValueError('prior: expected None with pooling="partial": the population is the prior')
     if start_given is not None:
         raise ValueError(f'start: expected None with pooling="{value}"')
-    if value == "partial" and fit_options.monotone:
-        raise ValueError(
-            'Options(monotone=True): not with pooling="partial", whose population is normal'
-        )
+    if value == "partial":
+        for name, usual in (("monotone", False), ("intercept", True)):
+            if getattr(fit_options, name) != usual:
+                raise ValueError(
+                    f'Options({name}={not usual}): expected {usual} with pooling="partial", whose '
+                    "population is of normal (A, B)"
+                )
 
 
 def _check_precision(precision):

@@ -35,7 +35,8 @@ def calibrators():
 def leaves(calibrator):
     """The arrays of a calibrator, in order."""
     if isinstance(calibrator, SegmentCalibrator):
-        return [calibrator.keys, *leaves(calibrator.fallback), *leaves(calibrator.fit)]
+        pooled = *leaves(calibrator.fallback), calibrator.fallback_covariance
+        return [calibrator.keys, *pooled, *leaves(calibrator.fit)]
     if isinstance(calibrator, OneVsRestCalibrator):
         return [calibrator.classes, *leaves(calibrator.fit)]
     return jax.tree.leaves(calibrator)

@@ -1,120 +1,270 @@
-"""Confidence bands, thresholds and new base rates."""
+"""Confidence bands, thresholds and shifts of the base rate."""
+
+import math
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
+import mpmath
 import numpy as np
 import pytest
-from reference import batch
-from scipy.special import expit
-from scipy.stats import chi2, norm
+from reference import problem
+from scipy import stats
+from scipy.special import expit, logit
 
 import platt_jax as pj
-from platt_jax.results.probabilities import critical_value
+from platt_jax import Sigmoid
 
 
-@pytest.mark.parametrize("level", [0.5, 0.9, 0.95, 0.999])
-def test_critical_values(level):
-    np.testing.assert_allclose(critical_value(level, False), norm.ppf((1 + level) / 2))
-    np.testing.assert_allclose(critical_value(level, True), np.sqrt(chi2.ppf(level, 2)))
+def oracle(one, scores, critical):
+    """A band by plain loops in 50 digits, for a single fit."""
+    lower, upper = [], []
+    with mpmath.workdps(50):
+        C = mpmath.matrix(np.asarray(one.covariance, np.float64).tolist())
+        for f in scores:
+            x = mpmath.matrix([float(f), 1])
+            reach = critical * mpmath.sqrt((x.T * C * x)[0])
+            center = -(mpmath.mpf(float(one.A)) * float(f) + mpmath.mpf(float(one.B)))
+            for ends, z in ((lower, center - reach), (upper, center + reach)):
+                ends.append(float(1 / (1 + mpmath.exp(-z))))
+    return np.array(lower), np.array(upper)
 
 
+@pytest.mark.parametrize("level", [0.5, 0.95, 0.999])
 @pytest.mark.parametrize("simultaneous", [False, True])
-def test_a_band_is_the_log_odds_and_their_errors(rng, dtype, simultaneous):
-    scores, labels = batch(rng, 3, 200)
-    fit = pj.fit(scores.astype(dtype), labels)
-    at = rng.normal(size=(3, 7)).astype(dtype)
-    lower, upper = fit.band(at, level=0.9, simultaneous=simultaneous)
-    assert lower.shape == upper.shape == (3, 7) and lower.dtype == dtype
-    for k in range(3):
-        for i, f in enumerate(at[k]):
-            row = np.array([f, 1.0])
-            logit = -(fit.A[k] * f + fit.B[k])
-            reach = critical_value(0.9, simultaneous) * np.sqrt(row @ fit.covariance[k] @ row)
-            np.testing.assert_allclose(lower[k, i], expit(logit - reach), rtol=1e-4)
-            np.testing.assert_allclose(upper[k, i], expit(logit + reach), rtol=1e-4)
+def test_band_of_one_fit(rng, dtype, level, simultaneous):
+    scores, labels = problem(rng, 80)
+    one = pj.fit(scores.astype(dtype), labels)
+    at = np.linspace(-5, 5, 21).astype(dtype)
+    critical = (
+        math.sqrt(stats.chi2.ppf(level, 2)) if simultaneous else stats.norm.isf((1 - level) / 2)
+    )
+    tolerance = 1e-12 if dtype == np.float64 else 1e-5
+    for found, expected in zip(
+        one.band(at, level, simultaneous), oracle(one, at, critical), strict=True
+    ):
+        assert found.dtype == dtype
+        np.testing.assert_allclose(found, expected, rtol=tolerance)
 
 
-def test_of_one_problem_and_one_score(rng):
-    scores, labels = (x[0] for x in batch(rng, 1, 50))
-    fit = pj.fit(scores, labels)
-    lower, upper = fit.band(0.5)
-    assert np.shape(lower) == () and lower < fit.predict_proba(0.5) < upper
+def test_critical_values():
+    """Figures from tables: 1.960 and, for two parameters, 2.448."""
+    one = replace(
+        pj.fit([1.0, 2, 3, 4], [0, 1, 0, 1]), A=np.float64(0), B=np.float64(0), covariance=np.eye(2)
+    )
+    for simultaneous, critical in ((False, 1.959964), (True, 2.447747)):
+        lower, upper = one.band([0.0], simultaneous=simultaneous)
+        np.testing.assert_allclose([lower[0], upper[0]], expit([-critical, critical]), rtol=1e-6)
 
 
-def test_under_jit():
-    @jax.jit
-    def lower(scores):
-        return pj.solve(scores, jnp.array([1, 0, 1, 0])).band(jnp.array([0.0, 1.0]))[0]
+def test_a_batch_is_a_loop_of_singles(rng):
+    scores, labels = problem(rng, (2, 3, 40))
+    batch = pj.fit(scores, labels)
+    lower, upper = batch.band(scores)
+    assert lower.shape == upper.shape == (2, 3, 40)
+    assert ((lower < batch.predict_proba(scores)) & (batch.predict_proba(scores) < upper)).all()
+    for i, j in np.ndindex(2, 3):
+        one = jax.tree.map(lambda x: x[i, j], batch)  # noqa: B023
+        for whole, single in zip((lower, upper), one.band(scores[i, j]), strict=True):
+            np.testing.assert_array_equal(whole[i, j], single)
+    for ends, at in zip(batch.band(0.5), batch.band(np.full((2, 3, 1), 0.5)), strict=True):
+        np.testing.assert_array_equal(ends, at[..., 0])
 
-    scores = np.array([1.0, 2.0, 3.0, 0.5], np.float32)
-    expected = pj.fit(scores, [1, 0, 1, 0]).band(np.array([0.0, 1.0], np.float32))[0]
-    np.testing.assert_allclose(lower(scores), expected, rtol=1e-3)
 
-
-def test_of_segments_by_row(rng):
-    scores, labels = (x.ravel() for x in batch(rng, 3, 100))
-    segments = np.repeat(["a", "b", "c"], 100)
+def test_segments_and_those_never_seen(rng):
+    scores, labels = problem(rng, 90)
+    segments = np.array(["a", "b", "c"])[np.arange(90) % 3]
     calibrator = pj.fit_segments(scores, labels, segments)
+    asked = np.array(["c", "never", "a"])[np.arange(90) % 3]
     pooled = pj.fit(scores, labels)
-    lower, upper = calibrator.band([0.2, 0.7, 0.7], ["b", "unseen", "a"], 0.9)
-    for i, (one, f) in enumerate([(calibrator["b"], 0.2), (pooled, 0.7), (calibrator["a"], 0.7)]):
-        np.testing.assert_allclose((lower[i], upper[i]), one.band(f, 0.9), rtol=1e-6)
-
-
-def test_of_classes(rng):
-    scores = rng.normal(size=(60, 3))
-    calibrator = pj.fit_one_vs_rest(scores, rng.integers(0, 3, 60))
-    lower, upper = calibrator.band(scores[:4], simultaneous=True)
-    assert lower.shape == (4, 3)
-    one = calibrator[1].band(scores[:4, 1], simultaneous=True)
-    np.testing.assert_allclose((lower[:, 1], upper[:, 1]), one)
-
-
-def test_constant_scores_have_no_band():
-    lower, upper = pj.fit([1.0, 1.0, 1.0], [1, 0, 0]).band([1.0, 2.0])
-    assert np.isnan(lower).all() and np.isnan(upper).all()
-
-
-@pytest.mark.parametrize("level", [0, 1, -0.5, 95])
-def test_a_level_that_is_none_is_refused(rng, level):
-    scores, labels = (x[0] for x in batch(rng, 1, 50))
-    with pytest.raises(ValueError, match="level: expected a number between 0 and 1"):
-        pj.fit(scores, labels).band(scores, level)
-
-
-@pytest.mark.parametrize(("rows", "tolerance"), [(200, 0.02), (2000, 0.015)])
-def test_bands_hold_the_truth_as_often_as_they_say(rng, rows, tolerance):
-    scores = rng.normal(size=(2000, rows))
-    labels = rng.random(scores.shape) < expit(1.3 * scores - 0.4)
-    fit = pj.fit(scores, labels)
-    at = np.linspace(-2, 2, 9)
-    truth = expit(1.3 * at - 0.4)
     for simultaneous in (False, True):
-        lower, upper = fit.band(np.broadcast_to(at, (2000, 9)), simultaneous=simultaneous)
-        inside = (lower <= truth) & (truth <= upper)
-        found = inside.all(1).mean() if simultaneous else inside.mean()
-        assert abs(found - 0.95) < tolerance
+        found = calibrator.band(scores, asked, 0.9, simultaneous)
+        for segment, of_segment in (
+            ("a", calibrator["a"]),
+            ("c", calibrator["c"]),
+            ("never", pooled),
+        ):
+            rows = asked == segment
+            for ends, expected in zip(
+                found, of_segment.band(scores[rows], 0.9, simultaneous), strict=True
+            ):
+                np.testing.assert_allclose(ends[rows], expected, rtol=1e-9)
+    for one_for_all, by_row in zip(
+        calibrator.band(scores, "b"), calibrator.band(scores, ["b"] * 90), strict=True
+    ):
+        np.testing.assert_array_equal(one_for_all, by_row)
 
 
-def test_the_inverse_is_the_score_of_a_probability():
-    sigmoid = pj.Sigmoid(np.array([-2.0, 0.5]), np.array([1.0, -3.0]))
-    p = np.array([[1e-9, 0.5, 0.9], [0.1, 0.2, 1 - 1e-9]])
-    np.testing.assert_allclose(sigmoid.predict_proba(sigmoid.inverse(p)), p, rtol=1e-12)
-    assert np.isnan(pj.Sigmoid(np.float64(0), np.float64(0)).inverse(0.5))
-    np.testing.assert_allclose(jax.jit(sigmoid.inverse)(jnp.float32(0.5)), [0.5, 6.0], rtol=1e-6)
+def test_fallback_covariance_is_that_of_the_pooled_fit(rng, dtype, tmp_path):
+    scores, labels = problem(rng, 60)
+    scores = scores.astype(dtype)
+    calibrator = pj.fit_segments(scores, labels, np.arange(60) % 4)
+    assert calibrator.fallback_covariance.dtype == dtype
+    np.testing.assert_allclose(
+        calibrator.fallback_covariance, pj.fit(scores, labels).covariance, rtol=1e-4
+    )
+    pj.save(tmp_path / "file.npz", calibrator)
+    loaded = pj.load(tmp_path / "file.npz")
+    np.testing.assert_array_equal(loaded.fallback_covariance, calibrator.fallback_covariance)
+    made_by_hand = pj.SegmentCalibrator(calibrator.keys, calibrator.fit, calibrator.fallback)
+    lower, _ = made_by_hand.band([0.0, 0.0], [0, 9])
+    assert np.isfinite(lower[0]) and np.isnan(lower[1])
 
 
-def test_undersampled_negatives_are_put_right(rng):
-    scores = rng.normal(size=400_000)
-    labels = rng.random(len(scores)) < expit(1.5 * scores - 4)
+def test_classes_each_on_their_own(rng):
+    scores = rng.normal(size=(50, 3))
+    calibrator = pj.fit_one_vs_rest(scores, np.arange(50) % 3)
+    lower, upper = calibrator.band(scores, 0.8)
+    proba = calibrator.predict_proba(scores, normalize=False)
+    assert lower.shape == upper.shape == (50, 3) and ((lower < proba) & (proba < upper)).all()
+    for c in range(3):
+        for ends, expected in zip(
+            (lower, upper), calibrator[c].band(scores[:, c], 0.8), strict=True
+        ):
+            np.testing.assert_array_equal(ends[:, c], expected)
+    with pytest.raises(ValueError, match=r"scores: expected shape \(N, 3\)"):
+        calibrator.band(scores[:, :2])
+
+
+def test_levels_that_are_none(rng):
+    scores, labels = problem(rng, 30)
+    by_segment = pj.fit_segments(scores, labels, labels)
+    by_class = pj.fit_one_vs_rest(np.stack([-scores, scores], -1), labels)
+    for level in (0, 1, -0.5, 95, float("nan"), "0.95", None):
+        for band, more in (
+            (by_segment[0].band, ()),
+            (by_segment.band, (labels,)),
+            (by_class.band, ()),
+        ):
+            at = np.stack([-scores, scores], -1) if band == by_class.band else scores
+            with pytest.raises(ValueError, match="level: expected a number between 0 and 1, got "):
+                band(at, *more, level)
+
+
+@pytest.mark.filterwarnings("ignore:NaN, infinite or overflowing")
+def test_unknown_covariances_and_infinite_scores_give_nan(rng):
+    scores, labels = problem(rng, (3, 30))
+    scores[0] = 2.0
+    scores[1, 3] = np.nan
+    lower, upper = pj.fit(scores, labels).band(np.zeros((3, 2)))
+    for ends in (lower, upper):
+        assert np.isnan(ends[:2]).all() and np.isfinite(ends[2]).all()
+    lower, upper = pj.fit(scores[2], labels[2]).band([np.inf, -np.inf, np.nan, 0.0])
+    assert np.isnan(lower[:3] + upper[:3]).all() and np.isfinite([lower[3], upper[3]]).all()
+
+
+@pytest.mark.parametrize("shift", [1e3, 1e6])
+def test_scores_far_from_0_do_not_make_the_band_too_narrow(rng, dtype, shift):
+    """The terms of the variance cancel there; rounding alone left a variance of 0, or less."""
+    scores, labels = problem(rng, 200)
+    shifted = (scores + shift).astype(dtype)
+    exact = pj.fit(shifted.astype(np.float64) - shift, labels)
+    at = np.unique(shifted)
+    expected = exact.band(at.astype(np.float64) - shift)
+    found = pj.fit(shifted, labels).band(at)
+    width, expected_width = (
+        logit(x[1].astype(np.float64)) - logit(x[0].astype(np.float64)) for x in (found, expected)
+    )
+    if dtype == np.float64:
+        np.testing.assert_allclose(width, expected_width, rtol=1e-2)
+    finite = np.isfinite(width)
+    assert (width[finite] > 0.9 * expected_width[finite]).all()
+
+
+def test_integers_do_not_overflow(rng):
+    scores = rng.integers(-100, 100, 200).astype(np.int8)
+    one = pj.fit(scores, rng.random(200) < expit(scores / 30.0))
+    for found, expected in zip(one.band(scores), one.band(scores.astype(np.float64)), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_bands_inside_a_program(rng):
+    scores, labels = problem(rng, (2, 40))
+    scores = scores.astype(np.float32)
+
+    @jax.jit
+    def run(scores):
+        return pj.solve(scores, labels).band(scores, simultaneous=True)
+
+    on_host = pj.fit(scores, labels).band(scores, simultaneous=True)
+    for found, expected in zip(run(jnp.asarray(scores)), on_host, strict=True):
+        assert isinstance(found, jax.Array)
+        np.testing.assert_allclose(found, expected, rtol=1e-4)
+    mixed = pj.fit(scores, labels).band(jnp.asarray(scores))
+    assert isinstance(mixed[0], jax.Array)
+
+
+# --- thresholds and base rates --------------------------------------------------------------------
+
+
+def test_inverse_undoes_predict_proba(rng, dtype):
+    sigmoid = Sigmoid(*rng.normal(size=(2, 3, 1)).astype(dtype)[:, :, 0])
+    scores = rng.normal(size=(3, 50)).astype(dtype)
+    tolerance = 1e-10 if dtype == np.float64 else 1e-2
+    back = sigmoid.inverse(sigmoid.predict_proba(scores))
+    assert back.dtype == dtype
+    np.testing.assert_allclose(back, scores, rtol=tolerance, atol=tolerance)
+    assert sigmoid.inverse(0.25).shape == (3,)
+    np.testing.assert_allclose(
+        sigmoid.predict_proba(sigmoid.inverse(0.25)[:, None]), 0.25, rtol=1e-6
+    )
+    np.testing.assert_allclose(
+        jax.jit(Sigmoid.inverse)(sigmoid, jnp.float32(0.25)), sigmoid.inverse(0.25), rtol=1e-5
+    )
+
+
+def test_inverse_at_the_ends():
+    assert Sigmoid(-2.0, 1.0).inverse([0, 1]).tolist() == [-np.inf, np.inf]
+    assert Sigmoid(2.0, 1.0).inverse([0, 1]).tolist() == [np.inf, -np.inf]
+    assert np.isnan(Sigmoid(0.0, 1.0).inverse([0, 0.3, 1])).all()
+    assert np.isnan(Sigmoid(np.zeros(2), np.ones(2)).inverse([[0.3], [0.4]])).all()
+    assert np.isnan(Sigmoid(-1.0, 0.0).inverse(np.nan))
+    tiny = Sigmoid(-1.0, 0.0).inverse(1e-300)
+    assert tiny == pytest.approx(-300 * math.log(10))
+    for bad in (1.5, [-0.1], jnp.array([0.5, 2.0])):
+        with pytest.raises(ValueError, match=r"proba: expected numbers in \[0, 1\], got "):
+            Sigmoid(-1.0, 0.0).inverse(bad)
+    with pytest.raises(ValueError, match=r"proba: expected \(..., N\)"):
+        Sigmoid(np.zeros(2), np.ones(2)).inverse(np.full((3, 4), 0.5))
+
+
+def test_shift_prior_is_bayes_rule_on_the_rates(rng, dtype):
+    """By likelihood ratios: the odds times the ratio of the rates' odds."""
+    sigmoid = Sigmoid(*rng.normal(size=(2, 4)).astype(dtype))
+    old, new = rng.uniform(0.01, 0.99, (2, 4))
+    shifted = sigmoid.shift_prior(old, new)
+    assert shifted.A is sigmoid.A and shifted.B.dtype == dtype
+    p = sigmoid.predict_proba(np.linspace(-2, 2, 9).astype(dtype)[None].repeat(4, 0))
+    class_1, class_0 = p * (new / old)[:, None], (1 - p) * ((1 - new) / (1 - old))[:, None]
+    np.testing.assert_allclose(
+        shifted.predict_proba(np.linspace(-2, 2, 9).astype(dtype)[None].repeat(4, 0)),
+        class_1 / (class_1 + class_0),
+        rtol=1e-12 if dtype == np.float64 else 1e-5,
+    )
+    there_and_back = shifted.shift_prior(new, old)
+    np.testing.assert_allclose(there_and_back.B, sigmoid.B, rtol=1e-5)
+    assert sigmoid.shift_prior(0.5, 0.1).B.shape == (4,)
+    traced = jax.jit(lambda s: s.shift_prior(0.5, 0.1))(sigmoid)
+    np.testing.assert_allclose(traced.B, sigmoid.shift_prior(0.5, 0.1).B, rtol=1e-5)
+
+
+def test_shift_prior_mends_undersampling(rng):
+    """Of all negatives a tenth: the shifted fit is that of all rows."""
+    scores = rng.normal(size=100_000)
+    labels = rng.random(len(scores)) < expit(2 * scores - 4)
     kept = labels | (rng.random(len(scores)) < 0.1)
-    whole, part = pj.fit(scores, labels), pj.fit(scores[kept], labels[kept])
-    shifted = part.sigmoid.shift_prior(labels[kept].mean(), labels.mean())
-    assert abs(shifted.B - whole.B) < 4 * whole.standard_errors[1]
-    assert abs(part.B - whole.B) > 20 * whole.standard_errors[1]
+    fitted = pj.fit(scores[kept], labels[kept])
+    shifted = fitted.sigmoid.shift_prior(labels[kept].mean(), labels.mean())
+    whole = pj.fit(scores, labels)
+    assert abs(shifted.B - whole.B) < 4 * fitted.standard_errors[1]
+    assert abs(fitted.B - whole.B) > 20 * fitted.standard_errors[1]
 
 
-@pytest.mark.parametrize("rates", [(0.0, 0.5), (0.5, 1.0), (0.5, np.nan), ("a", 0.5)])
-def test_rates_that_are_none_are_refused(rates):
-    with pytest.raises(ValueError, match="_rate: expected numbers"):
-        pj.Sigmoid(np.float64(-1), np.float64(0)).shift_prior(*rates)
+@pytest.mark.parametrize("rate", [0, 1, -0.1, 5, float("nan"), [0.5, 0], "half"])
+def test_rates_that_are_none(rate):
+    with pytest.raises(ValueError, match="from_rate: expected numbers"):
+        Sigmoid(-1.0, 0.0).shift_prior(rate, 0.5)
+    with pytest.raises(ValueError, match="to_rate: expected numbers"):
+        Sigmoid(-1.0, 0.0).shift_prior(0.5, rate)
+    with pytest.raises(ValueError, match="from_rate, to_rate: expected shapes"):
+        Sigmoid(-1.0, 0.0).shift_prior([0.5, 0.4], 0.5)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import platt_jax
-from platt_jax import metrics, scalers
+from platt_jax import inference, metrics, scalers
 
 MODULES = [
     module.name
@@ -32,6 +32,7 @@ def test_every_public_function_has_an_example():
     public = [platt_jax.fit, platt_jax.fit_segments, platt_jax.fit_one_vs_rest, platt_jax.solve]
     public += [platt_jax.save, platt_jax.Sigmoid]
     public += [getattr(scalers, name) for name in scalers.__all__]
+    public += [getattr(inference, name) for name in inference.__all__]
     public += [getattr(metrics, name) for name in metrics.__all__ if name.islower()]
     for one in public:
         assert ">>>" in one.__doc__, one

@@ -197,8 +197,7 @@ def test_files_of_every_version_load_for_ever(path):
     kind = json.loads(stored.pop("header").item())["kind"]
     assert type(loaded).__name__ == kind
     parts = {"fallback_A": "fallback.A", "fallback_B": "fallback.B", "keys": "keys"}
-    parts["classes"] = "classes"
-    parts["fallback_covariance"] = "fallback_covariance"
+    parts.update(classes="classes", fallback_covariance="fallback_covariance")
     for name, array in stored.items():
         place = parts.get(name, name if kind in ("Sigmoid", "Fit") else f"fit.{name}")
         if name.startswith("population_"):

@@ -272,7 +272,10 @@ def test_it_is_saved_and_loaded(few, tmp_path):
         ({"pooling": None}, "pooling: expected one of"),
         ({"prior": pj.GaussianPrior(np.zeros(2), np.eye(2))}, "prior: expected None with pooling="),
         ({"start": (0.0, 0.0)}, 'start: expected None with pooling="partial"'),
-        ({"options": Options(monotone=True)}, r"Options\(monotone=True\): not with pooling="),
+        (
+            {"options": Options(monotone=True)},
+            r"Options\(monotone=True\): expected False with pooling=",
+        ),
     ],
 )
 def test_what_does_not_go_with_pooling_is_refused(few, arguments, message):

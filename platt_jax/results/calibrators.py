@@ -1,7 +1,7 @@
 """Fits by segment or class: mappings from ids to fits, with predictions for rows of many ids."""
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
@@ -76,15 +76,15 @@ class SegmentCalibrator(ComparedByValue, _ById):
             a field per column.
         fit: the fit of each, in the order of keys.
         fallback: the fit of all finite rows pooled.
+        fallback_covariance: (2, 2), of its (A, B), as `Fit.covariance`; NaN where it is not known.
         population: what the segments are a sample of, with pooling="partial"; else None.
-        fallback_covariance: (2, 2), of (A, B) of the fallback; NaN where it is not known.
     """
 
     keys: np.ndarray
     fit: Fit
     fallback: Sigmoid
-    population: Population | None = None
     fallback_covariance: np.ndarray = field(default_factory=lambda: np.full((2, 2), np.nan))
+    population: Population | None = None
 
     @property
     def shrinkage(self) -> np.ndarray | None:
@@ -106,10 +106,8 @@ class SegmentCalibrator(ComparedByValue, _ById):
             ValueError: the two lengths differ, an id is missing, or no key can be equal to one:
                 text among numbers, 1.5 among integers.
         """
-        A, B = (
-            np.append(own, pooled.astype(own.dtype))
-            for own, pooled in ((self.fit.A, self.fallback.A), (self.fit.B, self.fallback.B))
-        )
+        A, B = self._with_fallback((self.fit.A, self.fallback.A), (self.fit.B, self.fallback.B))
+
         population = self._usable_population()
 
         def proba(f, which):
@@ -118,53 +116,62 @@ class SegmentCalibrator(ComparedByValue, _ById):
                 p[unseen] = population.predict_proba(f[unseen])
             return (p,)
 
-        return self._by_row(proba, scores, segments, A.dtype, 1)[0]
+        return self._by_row(proba, 1, scores, segments)[0]
 
     def band(self, scores, segments, level: float = 0.95, simultaneous: bool = False):
         """A confidence band for each row's P(y=1), as `Fit.band`.
 
+        For segments that were not fitted it is the band of a segment drawn from the population.
+        Without one it is the band of the fallback, which says how well the pooled rows determine
+        that, and not how far such a segment may be from it.
+
         Args:
-            scores: (N,) floating.
-            segments: (N,) ids, or one id for all. Those not among keys have the band of a segment
-                drawn from the population, or without a population that of the fallback.
+            scores: (N,) as in `predict_proba`.
+            segments: (N,) or one for all, as there.
             level: as in `Fit.band`.
-            simultaneous: whether it is to hold at all scores of a segment at once.
+            simultaneous: whether at all scores of a segment at once.
 
         Returns:
-            Lower and upper probabilities, each (N,); NaN where the covariance is.
+            Lower and upper probabilities, each (N,). NaN as in `Fit.band`, and for segments that
+            were not fitted if the calibrator was saved before files had `fallback_covariance`.
 
         Raises:
-            ValueError: a level that is not between 0 and 1, or as in `predict_proba`.
+            ValueError: a level that is not between 0 and 1, or as `predict_proba`.
         """
-        population = self._usable_population()
-        if population is None:
-            mean = np.stack([self.fallback.A, self.fallback.B])
-            covariance = self.fallback_covariance
-        else:
-            mean, covariance = population.mean, population.predictive_covariance
-        dtype = self.fit.A.dtype
-        A, B = (
-            np.append(own, x.astype(dtype))
-            for own, x in ((self.fit.A, mean[0]), (self.fit.B, mean[1]))
+        critical = critical_value(level, simultaneous)
+        of_fits, of_fallback = self.fit.covariance, self.fallback_covariance
+        mean: Any = self.fallback.A, self.fallback.B
+        if (population := self._usable_population()) is not None:
+            mean, of_fallback = population.mean, population.predictive_covariance
+        A, B, *covariance = self._with_fallback(
+            (self.fit.A, mean[0]),
+            (self.fit.B, mean[1]),
+            *((of_fits[:, i, j], of_fallback[i, j]) for i, j in ((0, 0), (0, 1), (1, 1))),
         )
-        of_all = np.append(np.asarray(self.fit.covariance), covariance[None].astype(dtype), 0)
-        entries = [of_all[:, i, j] for i, j in ((0, 0), (0, 1), (1, 1))]
-        critical_value(level, simultaneous)  # before any work
 
         def both(f, which):
-            variance = variance_of_logit(f, *(x[which] for x in entries))
-            return band(-(A[which] * f + B[which]), variance, level, simultaneous)
+            variance = variance_of_logit(f, *(x[which] for x in covariance))
+            return band(-(A[which] * f + B[which]), variance, critical)
 
-        return self._by_row(both, scores, segments, dtype, 2)
+        return self._by_row(both, 2, scores, segments)
 
     def _usable_population(self):
         estimated = self.population and self.population.status != PopulationStatus.NOT_ESTIMATED
         return self.population if estimated else None
 
-    def _by_row(self, function, scores, segments, dtype, number):
-        """So many arrays (N,) that a function makes of scores and their places among the keys.
+    @staticmethod
+    def _with_fallback(*pairs):
+        """Numbers of the segments (K,), and one of the fallback behind them: at place -1."""
+        return [np.append(each, pooled.astype(each.dtype)) for each, pooled in pairs]
 
-        The place of a segment that is not among them is -1.
+    def _by_row(self, function, results: int, scores, segments) -> tuple[np.ndarray, ...]:
+        """What a function makes of scores and places among the keys, -1 for what is not there.
+
+        Args:
+            function: of the scores and places of some rows; returns a tuple of arrays.
+            results: how many.
+            scores: (N,).
+            segments: (N,) or one.
         """
         scores = validation.numbers(scores, "scores")
         if scores.ndim != 1:
@@ -176,7 +183,8 @@ class SegmentCalibrator(ComparedByValue, _ById):
                 f"got shapes {scores.shape} and ({rows},)"
             )
         find = indexer(self.keys, segments, "segments")
-        made = tuple(np.empty(len(scores), np.result_type(scores, dtype)) for _ in range(number))
+        dtype = np.result_type(scores, self.fit.A)
+        made = tuple(np.empty(len(scores), dtype) for _ in range(results))
 
         def fill(piece):
             for start in range(piece.start, piece.stop, _PREDICTED_AT_ONCE):
@@ -234,15 +242,18 @@ class OneVsRestCalibrator(ComparedByValue, _ById):
         return np.where(fitted, proba / proba.sum(axis=1, keepdims=True), np.nan)
 
     def band(self, scores, level: float = 0.95, simultaneous: bool = False):
-        """Confidence bands for each class's own probability, as `Fit.band`; not normalised.
+        """A confidence band for each class's own probability, as `Fit.band`.
+
+        It is the band of `predict_proba(scores, normalize=False)`; probabilities that were divided
+        by their sum may lie outside.
 
         Args:
             scores: (N, C).
-            level: as in `Fit.band`.
-            simultaneous: whether a class's band is to hold at all its scores at once.
+            level: as in `Fit.band`, for each class.
+            simultaneous: whether at all scores of a class at once.
 
         Returns:
-            Lower and upper probabilities, each (N, C).
+            Lower and upper probabilities, each (N, C); NaN as in `Fit.band`.
 
         Raises:
             ValueError: a level that is not between 0 and 1, or scores without a column per class.

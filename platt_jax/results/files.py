@@ -335,8 +335,9 @@ def _from_arrays(kind, arrays, of_ids):
             **{name: arrays[f"population_{name}"] for name in _POPULATION_SHAPES}
         )
         population = replace(population, status=PopulationStatus(int(population.status)))
-    covariance = arrays.get("fallback_covariance", np.full((2, 2), np.nan))
-    return SegmentCalibrator(of_ids, fit, fallback, population, covariance)
+    unknown = np.full((2, 2), np.nan, fallback.A.dtype)
+    covariance = arrays.get("fallback_covariance", unknown)
+    return SegmentCalibrator(of_ids, fit, fallback, covariance, population)
 
 
 def _fit_field(name, arrays):

@@ -15,7 +15,13 @@ import numpy as np
 from platt_jax import validation
 from platt_jax.model.objective import Array
 from platt_jax.results import tables
-from platt_jax.results.probabilities import band, expit, log_expit, variance_of_logit
+from platt_jax.results.probabilities import (
+    band,
+    critical_value,
+    expit,
+    log_expit,
+    variance_of_logit,
+)
 from platt_jax.results.tables import Table
 from platt_jax.status import Status
 
@@ -60,22 +66,26 @@ class Sigmoid(ComparedByValue):
 
     def logit(self, scores):
         """The log-odds -(A f + B) of class 1; scores (..., N) for parameters (...)."""
-        xp = jnp if isinstance(scores, jax.Array) or isinstance(self.A, jax.Array) else np
-        scores = (
-            jnp.asarray(validation.plain(scores))
-            if xp is jnp
-            else validation.numbers(scores, "scores")
-        )
-        A, B = xp.asarray(self.A), xp.asarray(self.B)
-        if A.ndim and scores.ndim:
-            A, B = A[..., None], B[..., None]
+        scores, A, B = self._by_row(scores, "scores", self.A, self.B)
         try:
             return -(A * scores + B)
         except (TypeError, ValueError) as error:  # JAX's and NumPy's for shapes that do not match
-            raise ValueError(
-                f"scores: expected (..., N) for parameters of shapes {np.shape(self.A)} and "
-                f"{np.shape(self.B)}, got {scores.shape}"
-            ) from error
+            raise self._shape_error("scores", scores) from error
+
+    def _by_row(self, rows, name, *parameters):
+        """Rows (..., N) and parameters (...) as arrays of one kind that broadcast together."""
+        xp = jnp if isinstance(rows, jax.Array) or isinstance(self.A, jax.Array) else np
+        rows = jnp.asarray(validation.plain(rows)) if xp is jnp else validation.numbers(rows, name)
+        arrays = [xp.asarray(x) for x in parameters]
+        if np.ndim(self.A) and rows.ndim:
+            arrays = [x[..., None] for x in arrays]
+        return rows, *arrays
+
+    def _shape_error(self, name, rows):
+        return ValueError(
+            f"{name}: expected (..., N) for parameters of shapes {np.shape(self.A)} and "
+            f"{np.shape(self.B)}, got {rows.shape}"
+        )
 
     def predict_proba(self, scores):
         """P(y=1 | score), in [0, 1]; scores (..., N) for parameters (...)."""
@@ -89,48 +99,65 @@ class Sigmoid(ComparedByValue):
         """
         return log_expit(self.logit(scores))
 
-    def inverse(self, probability):
-        """The score at which the probability is this: a threshold for decisions.
+    def inverse(self, proba):
+        """The score at which P(y=1) is this: the threshold of a decision.
 
         Args:
-            probability: (..., N) in (0, 1) for parameters (...), or a number; outside of it the
-                score is infinite or NaN.
+            proba: (..., N) in [0, 1] for parameters (...).
 
         Returns:
-            (..., N); NaN or infinite for A = 0, where all scores have one probability.
+            (..., N). NaN where A is 0, and all scores have one probability; infinite for 0 and 1.
+
+        Raises:
+            ValueError: not in [0, 1] (which traced numbers are not checked for), or the shapes do
+                not match.
 
         Example:
             >>> float(Sigmoid(A=-2.0, B=1.0).inverse(0.5))
             0.5
         """
-        xp = jnp if isinstance(probability, jax.Array) or isinstance(self.A, jax.Array) else np
-        p, A, B = (xp.asarray(x) for x in (probability, self.A, self.B))
-        if A.ndim and p.ndim:
-            A, B = A[..., None], B[..., None]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return -(xp.log(p) - xp.log1p(-p) + B) / A
+        proba, A, B = self._by_row(proba, "proba", self.A, self.B)
+        xp = jnp if isinstance(proba, jax.Array) else np
+        if not isinstance(proba, jax.core.Tracer):
+            known = np.asarray(proba)
+            if (outside := (known < 0) | (known > 1)).any():
+                raise ValueError(f"proba: expected numbers in [0, 1], got {known[outside].flat[0]}")
+        with np.errstate(divide="ignore"):
+            logit = xp.log(proba) - xp.log1p(-proba)
+        try:
+            return xp.where(A == 0, xp.nan, -(logit + B) / xp.where(A == 0, 1, A))
+        except (TypeError, ValueError) as error:
+            raise self._shape_error("proba", proba) from error
 
     def shift_prior(self, from_rate, to_rate) -> "Sigmoid":
-        """The sigmoid where positives are more or less frequent than in the rows it was fitted on.
+        """The sigmoid for rows among which positives are more or less frequent than when fitted.
 
-        As after undersampling of the negatives, or for a new population whose scores given the
-        class are as before (Elkan 2001; Saerens, Latinne & Decaestecker 2002): the log-odds change
-        by the difference of those of the rates.
+        After undersampling of negatives, say; or for another population, where the scores given the
+        class are distributed as before. The log-odds change by the difference of those of the two
+        rates (Elkan 2001, "The Foundations of Cost-Sensitive Learning", theorem 2; Saerens,
+        Latinne & Decaestecker 2002, equation 2.4).
 
         Args:
             from_rate: (...) in (0, 1), the share of positives among the rows fitted.
             to_rate: (...) in (0, 1), the share where the sigmoid is to be used.
 
         Raises:
-            ValueError: a rate that is not between 0 and 1.
+            ValueError: a rate that is not between 0 and 1, or the shapes do not match.
 
         Example:
             >>> fitted = Sigmoid(A=-2.0, B=1.0)
             >>> round(float(fitted.shift_prior(0.5, 0.01).predict_proba(0.5)), 6)
             0.01
         """
-        of_rate = [_log_odds(from_rate, "from_rate"), _log_odds(to_rate, "to_rate")]
-        return Sigmoid(self.A, self.B + of_rate[0] - of_rate[1])
+        shift = _log_odds(from_rate, "from_rate") - _log_odds(to_rate, "to_rate")
+        xp = jnp if isinstance(self.B, jax.Array) else np
+        B = xp.asarray(self.B)
+        if np.broadcast_shapes(shift.shape, B.shape) != B.shape:
+            raise ValueError(
+                "from_rate, to_rate: expected shapes that broadcast to the parameters' "
+                f"{B.shape}, got {np.shape(from_rate)} and {np.shape(to_rate)}"
+            )
+        return Sigmoid(self.A, B + xp.asarray(shift, B.dtype))
 
     @property
     def slope(self):
@@ -144,11 +171,9 @@ class Sigmoid(ComparedByValue):
 
 
 def _log_odds(rate, name):
-    if isinstance(rate, jax.core.Tracer):
-        return jnp.log(rate) - jnp.log1p(-rate)
-    rate = validation.floating(rate, name)
-    if not ((rate > 0) & (rate < 1)).all():
-        raise ValueError(f"{name}: expected numbers between 0 and 1, got {rate}")
+    rate = validation.numbers(rate, name).astype(np.float64)
+    if not (inside := (rate > 0) & (rate < 1)).all():
+        raise ValueError(f"{name}: expected numbers between 0 and 1, got {rate[~inside].flat[0]}")
     return np.log(rate) - np.log1p(-rate)
 
 
@@ -250,34 +275,39 @@ class Fit(ComparedByValue, Inspectable):
     def band(self, scores, level: float = 0.95, simultaneous: bool = False):
         """A confidence band for P(y=1 | score).
 
-        The log-odds are normal around the fitted ones, with the variance [f, 1] C [f, 1]' for the
-        covariance C of (A, B); their interval is mapped to probabilities.
+        The log-odds of a fit are normal around the true ones, with variance [f, 1] C [f, 1]' for
+        the covariance C of (A, B). Their interval, `critical_value` standard errors to either side,
+        is mapped to probabilities.
+
+        In simulations a band of 95 % holds the truth in 93 % to 97 % of problems, where each class
+        has 50 rows or more. Of fewer Platt's targets pull the fit towards 1/2 by more than its
+        standard error: pointwise in some 90 % with 10 rows of a class, and in 60 % with 2.
 
         Args:
             scores: (..., N) for problems (...), as for `predict_proba`.
-            level: the probability that the band holds the true one, in (0, 1).
-            simultaneous: whether it is to hold at all scores at once (Scheffe 1959), rather than
-                at each of them.
+            level: how often the band is to hold the true probabilities, between 0 and 1.
+            simultaneous: whether at all scores at once (Scheffe 1959; wider), not at each of them.
 
         Returns:
-            Lower and upper probabilities, each as `predict_proba` returns. NaN where the covariance
-            is: constant scores leave it undefined.
+            Lower and upper probabilities, each of the shape of `predict_proba`. NaN where the
+            covariance is: constant scores, which leave the slope undetermined, and failed fits. For
+            infinite scores an end of the band, or both, are NaN.
 
         Raises:
-            ValueError: a level that is not between 0 and 1.
+            ValueError: a level that is not between 0 and 1, or the shapes do not match.
 
         Example:
             >>> from platt_jax import fit
-            >>> lower, upper = fit([5.0, -4.0, 1.0, 2.0], [1, 0, 0, 1]).band([0.0, 3.0])
-            >>> bool((lower < upper).all())
-            True
+            >>> fitted = fit([5.0, -4.0, 1.0, 2.0], [1, 0, 0, 1])
+            >>> lower, upper = fitted.band([0.0, 3.0])
+            >>> lower.round(2), upper.round(2)
+            (array([0.07, 0.12]), array([0.88, 0.95]))
         """
+        critical = critical_value(level, simultaneous)
         logit = self.sigmoid.logit(scores)
-        scores = jnp.asarray(scores) if isinstance(logit, jax.Array) else np.asarray(scores)
-        entries = [self.covariance[..., i, j] for i, j in ((0, 0), (0, 1), (1, 1))]
-        if scores.ndim:
-            entries = [x[..., None] for x in entries]
-        return band(logit, variance_of_logit(scores, *entries), level, simultaneous)
+        entries = (self.covariance[..., i, j] for i, j in ((0, 0), (0, 1), (1, 1)))
+        variance = variance_of_logit(*self.sigmoid._by_row(scores, "scores", *entries))
+        return band(logit, variance, critical)
 
     def _inspected(self):
         return self, "problem", problem_names(np.shape(self.status))

@@ -1,6 +1,7 @@
 """From log-odds to probabilities, and to bands that say how sure those are."""
 
 import math
+import numbers
 from statistics import NormalDist
 
 import jax
@@ -24,27 +25,37 @@ def log_expit(logit):
 def critical_value(level: float, simultaneous: bool) -> float:
     """How many standard errors a band of this level reaches to either side.
 
-    Of a simultaneous band by Scheffe's method (1959; Working & Hotelling 1929 for a line): the
-    square root of the chi-squared quantile with 2 degrees of freedom, 2.448 at 0.95.
+    Of a simultaneous band by Scheffe's method (1959, "The Analysis of Variance"; for a line Working
+    & Hotelling 1929): the square root of chi-squared's quantile for 2 degrees of freedom, 2.448 at
+    0.95.
 
     Raises:
         ValueError: a level that is not between 0 and 1.
     """
-    if not 0 < level < 1:
-        raise ValueError(f"level: expected a number between 0 and 1, got {level}")
+    if not isinstance(level, numbers.Real) or not 0 < level < 1:
+        raise ValueError(f"level: expected a number between 0 and 1, got {level!r}")
     if simultaneous:
         return math.sqrt(-2 * math.log1p(-level))
     return NormalDist().inv_cdf((1 + level) / 2)
 
 
-def band(logit, variance, level: float, simultaneous: bool):
+def band(logit, variance, critical: float):
     """Lower and upper probabilities, given log-odds and their variances."""
     xp = jnp if isinstance(logit, jax.Array) else np
-    reach = critical_value(level, simultaneous) * xp.sqrt(variance)
-    return expit(logit - reach), expit(logit + reach)
+    reach = critical * xp.sqrt(variance)
+    with np.errstate(invalid="ignore"):  # of infinite scores
+        return expit(logit - reach), expit(logit + reach)
 
 
 def variance_of_logit(scores, c_AA, c_AB, c_BB):
-    """The variance of A f + B, given the covariance of (A, B)."""
-    xp = jnp if isinstance(c_AA, jax.Array) or isinstance(scores, jax.Array) else np
-    return xp.maximum(scores * (c_AA * scores + 2 * c_AB) + c_BB, 0)
+    """The variance of A f + B, given the covariance of (A, B), which may be rounded.
+
+    Where the scores lie far from 0 compared with their spread, the terms cancel, and what is left
+    could be as small as 0, or smaller, by rounding alone. The variance returned is above the exact
+    one by the bound of that rounding, which elsewhere is a few units in the last place.
+    """
+    xp = jnp if isinstance(scores, jax.Array) else np
+    rounding = 4 * float(xp.finfo(c_BB.dtype).eps)
+    with np.errstate(invalid="ignore"):  # of infinite scores
+        terms = c_AA * scores * scores, 2 * c_AB * scores, c_BB
+        return sum(terms) + rounding * sum(map(xp.abs, terms))

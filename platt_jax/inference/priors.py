@@ -1,0 +1,72 @@
+"""Fits as priors of the fits to come."""
+
+import numpy as np
+
+from platt_jax import ids, validation
+from platt_jax.ids.factorize import ascending, get_indexer
+from platt_jax.model.prior import GaussianPrior
+from platt_jax.results.calibrators import OneVsRestCalibrator, SegmentCalibrator
+from platt_jax.results.fit import Fit
+
+
+def prior_from(
+    calibrator: Fit | SegmentCalibrator | OneVsRestCalibrator, keys=None, *, forgetting: float = 1.0
+) -> GaussianPrior:
+    """What a fit has learnt, as the prior of a fit of new rows: last night's for tonight.
+
+    Near its optimum the objective is a quadratic with the fitted (A, B) as its mean and the Hessian
+    as its precision (Laplace's approximation). A prior that the fit itself had is part of it, so
+    that night after night adds to what is known. The new fit has targets of its own rows' counts,
+    as any other. The coordinates are those of the scores as they come: where these lie a thousand
+    times as far from 0 as they spread, float32 leaves nothing of such a prior.
+
+    Args:
+        calibrator: the earlier fit.
+        keys: the segments or classes to give priors for, (J,) ids: those of the new rows, for
+            `fit_segments` distinct and ascending, as `SegmentRows.keys`. None means those of the
+            calibrator, or a Fit's problems.
+        forgetting: in (0, 1], what the precision is multiplied by: 0.5 has each earlier row count
+            half.
+
+    Returns:
+        A GaussianPrior with one mean and one precision per problem. A key that the calibrator does
+        not have, and a fit that did not converge, get mean 0 and precision 0, which is no prior.
+
+    Raises:
+        ValueError: a forgetting outside (0, 1], keys for a Fit, or keys of another kind than those
+            fitted.
+
+    Example:
+        >>> from platt_jax import SegmentRows, fit_segments
+        >>> last_night = fit_segments([2.0, -1.0, 1.0, 0.0], [1, 0, 1, 0], ["a", "a", "b", "b"])
+        >>> rows = SegmentRows([1.5, -1.0, 1.0, 0.5], [1, 0, 1, 0], ["b", "b", "c", "c"])
+        >>> tonight = fit_segments(rows, prior=prior_from(last_night, rows.keys))
+        >>> tonight.keys.tolist()
+        ['b', 'c']
+    """
+    if not 0 < forgetting <= 1:
+        raise ValueError(f"forgetting: expected a number in (0, 1], got {forgetting!r}")
+    if not isinstance(calibrator, Fit | SegmentCalibrator | OneVsRestCalibrator):
+        raise ValueError(f"calibrator: expected a fit, got {type(calibrator).__name__}")
+    fit = calibrator if isinstance(calibrator, Fit) else calibrator.fit
+    mean = np.stack([validation.array(x, "calibrator") for x in (fit.A, fit.B)], -1)
+    precision = forgetting * validation.array(fit.hessian, "calibrator")
+    known = validation.array(fit.converged, "calibrator")
+    if keys is not None:
+        where = _places(calibrator, keys)
+        mean, precision, known = mean[where], precision[where], known[where] & (where >= 0)
+    return GaussianPrior(
+        np.where(known[..., None], mean, 0), np.where(known[..., None, None], precision, 0)
+    )
+
+
+def _places(calibrator, keys):
+    """Where the fits of these keys are, -1 for those that have none."""
+    keys = ids.read(keys, "keys")
+    if isinstance(calibrator, Fit):
+        raise ValueError("keys: expected None for a Fit, whose problems have no ids")
+    if isinstance(calibrator, SegmentCalibrator):
+        return get_indexer(calibrator.keys, keys, "keys")
+    ordered, place = ascending(calibrator.classes)
+    found = get_indexer(ordered, keys, "keys")
+    return np.where(found < 0, -1, np.argsort(place)[found])
