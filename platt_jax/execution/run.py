@@ -67,17 +67,17 @@ def fit_problems(
         space = packing.Space(chunk.capacity, reused=True)
         return _fit_chunk(chunk, take(chunk.problems, _ALL, space), given, options)
 
-    def fit_oversized(i):
-        return _fit_oversized(i, sizes[i], take, given, options, loss)
+    def solve_oversized(i):
+        return fit_oversized(i, sizes[i], take, given, options, loss)
 
     places = None if order is None else order.__getitem__
-    return in_chunks(sizes, fit_chunk, fit_oversized, dtype, progress, caller, places)
+    return in_chunks(sizes, fit_chunk, solve_oversized, dtype, progress, caller, places)
 
 
 def in_chunks(
     sizes: np.ndarray,
     solve: Callable,
-    solve_oversized: Callable | None,
+    solve_oversized: Callable,
     dtype,
     progress,
     caller: Caller,
@@ -89,8 +89,7 @@ def in_chunks(
         sizes: (K,) numbers of rows, in the order of `planning.largest_first`.
         solve: given a Chunk, the results of its problems: a pytree with a `status`, of NumPy arrays
             that lead with them; called on several threads.
-        solve_oversized: given the number of an oversized problem, its results likewise; None where
-            there is none.
+        solve_oversized: given the number of an oversized problem, its results likewise.
         dtype: of the scores.
         progress: show a progress bar.
         caller: is warned of what makes this slower.
@@ -171,7 +170,7 @@ def _is_want_of_memory(error):
     return "RESOURCE_EXHAUSTED" in str(error)
 
 
-def _fit_oversized(i, size, take, given, options, loss) -> Fit:
+def fit_oversized(i, size, take, given, options, loss) -> Fit:
     """Fit the problem i, which fits no chunk."""
     given = jax.tree.map(lambda leaf: leaf[i], given)
     try:
