@@ -1,5 +1,7 @@
 """Replicates are the fits with their weights handed over, whatever the layout and the company."""
 
+import importlib
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -24,20 +26,27 @@ def weights(kind, number, ids, rows, seed=0, dtype=np.float64):
     return np.asarray(drawn).reshape(len(ids), number, rows).swapaxes(0, 1)
 
 
-@pytest.mark.parametrize("tile_shapes", [shapes.TILE_SHAPES, shapes.VECTOR_SHAPES])
-@pytest.mark.parametrize("size", [40, 1000])
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(
+    ("tile_shapes", "size", "kind", "weighted"),
+    [
+        (shapes.VECTOR_SHAPES, 40, "poisson", True),
+        (shapes.VECTOR_SHAPES, 40, "bayesian", False),
+        (shapes.VECTOR_SHAPES, 1000, "poisson", False),
+        (shapes.VECTOR_SHAPES, 1000, "bayesian", True),
+        (shapes.TILE_SHAPES, 40, "poisson", True),
+        (shapes.TILE_SHAPES, 1000, "bayesian", False),
+    ],
+)
 def test_a_replicate_is_the_fit_with_its_weights(
     rng, monkeypatch, tile_shapes, size, kind, weighted
 ):
-    monkeypatch.setattr(planning, "_tile_shapes", lambda: tile_shapes)
     scores, labels = batch(rng, 3, size)
     own = rng.integers(0, 3, scores.shape) if weighted else np.ones(scores.shape)
-    given = own if weighted else None
-    made = pj.bootstrap(scores, labels, weights=given, replicates=5, kind=kind, seed=3)
     drawn = own * weights(kind, 5, range(3), size, seed=3)
     expected = pj.fit(np.tile(scores, (5, 1, 1)), labels, weights=drawn)
+    monkeypatch.setattr(planning, "_tile_shapes", lambda: tile_shapes)
+    given = own if weighted else None
+    made = pj.bootstrap(scores, labels, weights=given, replicates=5, kind=kind, seed=3)
     np.testing.assert_allclose(made.A, expected.A, rtol=1e-9)
     np.testing.assert_allclose(made.B, expected.B, rtol=1e-9, atol=1e-9)
     assert made.status.shape == (5, 3) and (made.status == Status.CONVERGED).all()
@@ -61,15 +70,17 @@ def test_replicates_of_an_oversized_problem(rng, monkeypatch, kind):
     np.testing.assert_allclose(made.B, expected.B, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("size", [50, 700])
+@pytest.mark.parametrize("size", [250, 700])
 def test_bits_depend_neither_on_chunks_nor_on_threads_nor_on_company(rng, monkeypatch, size):
     scores, labels = batch(rng, 30, size)
     whole = pj.bootstrap(scores, labels, replicates=20)
     alone = pj.bootstrap(scores[:2], labels[:2], replicates=7)
     for name in ("A", "B", "status"):
         assert np.array_equal(getattr(alone, name), getattr(whole, name)[:7, :2])
-    monkeypatch.setattr(shapes, "MAX_CHUNK_ROWS", shapes.CHUNK_ROWS[0])
+    before = [chunk.problems for chunk in planning.chunks(np.full(600, size))]
     monkeypatch.setattr("platt_jax.threads.cores", lambda: 5)
+    monkeypatch.setattr(planning, "_WORTH_A_CORE", 1 << 14)
+    assert before != [chunk.problems for chunk in planning.chunks(np.full(600, size))]
     assert pj.bootstrap(scores, labels, replicates=20) == whole
 
 
@@ -136,19 +147,19 @@ def test_standard_errors_are_those_of_the_hessian(rng, kind):
 
 
 def test_intervals_cover_the_parameters(rng):
-    """Of 1,000 data sets, 95 of 100 intervals hold the slope and intercept they were made with."""
-    scores = rng.normal(size=(1000, 400))
+    """Nearly 95 of 100 intervals hold the slope and intercept that the data were made with."""
+    scores = rng.normal(size=(600, 600))
     labels = rng.random(scores.shape) < 1 / (1 + np.exp(-1.0 * scores - 0.3))
     options = pj.Options(targets="none")
-    made = pj.bootstrap(scores, labels, replicates=150, options=options)
+    made = pj.bootstrap(scores, labels, replicates=200, options=options)
     truth = np.array([-1.0, -0.3])
     for kind in ("percentile", "basic"):
         lower, upper = made.interval(kind=kind)
         covered = ((lower <= truth) & (truth <= upper)).mean(0)
-        assert (abs(covered - 0.94) < 0.025).all(), (kind, covered)
+        assert (abs(covered - 0.94) < 0.03).all(), (kind, covered)
     lower, upper = made.band([-1.0, 0.0, 2.0])
     truth = 1 / (1 + np.exp(-1.0 * np.array([-1.0, 0.0, 2.0]) - 0.3))
-    assert (abs(((lower <= truth) & (truth <= upper)).mean(0) - 0.94) < 0.025).all()
+    assert (abs(((lower <= truth) & (truth <= upper)).mean(0) - 0.94) < 0.03).all()
 
 
 def test_quantiles_and_bands_are_those_of_the_replicates(rng):
@@ -172,8 +183,7 @@ def test_quantiles_and_bands_are_those_of_the_replicates(rng):
 
 
 def test_bands_of_many_scores_are_those_of_each(rng, monkeypatch):
-    from platt_jax.inference import bootstrap as module
-
+    module = importlib.import_module("platt_jax.inference.bootstrap")
     scores, labels = batch(rng, 3, 60)
     made = pj.bootstrap(scores, labels, replicates=20)
     whole = made.band(scores)

@@ -1,0 +1,1 @@
+"""What inference costs and how well it covers: ``python -m benchmarks.inference.NAME``."""
