@@ -1,1 +1,1 @@
-"""Simulations of what `platt_jax.inference` promises: ``python -m benchmarks.inference.NAME``."""
+"""What inference promises, and what it costs: ``python -m benchmarks.inference.NAME``."""

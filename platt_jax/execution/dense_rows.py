@@ -36,7 +36,7 @@ class DenseRows:
 
     def take(self, problems: slice, part: slice, space: packing.Space) -> tuple:
         """The rows of some problems, or part of those of one, in arrays of the space's length."""
-        which = problems
+        which: slice | tuple = problems
         if len(self.batch) != 1:
             numbers = np.arange(problems.start, problems.stop)
             which = np.unravel_index(numbers, self.batch or (1,)) if self.batch else ()

@@ -1,15 +1,15 @@
 """Bootstrap replicates of problems through the compiled program: they share their rows."""
 
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from platt_jax import validation
 from platt_jax.execution.caller import Caller
-from platt_jax.execution.run import TakeRows, in_chunks, off_grid, on_grid
+from platt_jax.execution.run import TakeRows, fit_task, in_chunks, off_grid, on_grid, run_oversized
 from platt_jax.model.objective import Array
 from platt_jax.options import Options
 from platt_jax.passes import packing, replicated, scan, shapes, xla
@@ -17,6 +17,9 @@ from platt_jax.passes.replicated import Stream
 from platt_jax.passes.shapes import GatherMap, RowRanges
 from platt_jax.solver import search
 from platt_jax.solver.solution import Given, fit_rows
+
+# The tolerance of replicates, in standard errors; a smaller one takes a pass more.
+_TOL = 1e-4
 
 
 class Replicates(NamedTuple):
@@ -51,7 +54,7 @@ def fit_replicates(
     """Fit the replicates of K problems, each a problem of its own over the rows of its original.
 
     Args:
-        sizes: (K,) numbers of rows, in the order of `planning.largest_first`; none is oversized.
+        sizes: (K,) numbers of rows, in the order of `planning.largest_first`.
         take: gives their rows, as in `fit_problems`.
         dtype: of the scores.
         given: arrays that lead with (K,).
@@ -67,7 +70,7 @@ def fit_replicates(
     Raises:
         MemoryError: as `fit_problems`.
     """
-    options = validation.options(options).with_tol(dtype)
+    options = _with_tol(validation.options(options), dtype)
     number, problems = plan.number, len(sizes)
 
     def of_originals(some):
@@ -92,13 +95,34 @@ def fit_replicates(
         )
         return off_grid(made, chunk)
 
+    def solve_oversized(i):
+        problem, replicate = divmod(i, number)
+        stream = replicated.streams(plan.seed, plan.ids[[problem]], np.array([replicate]))
+
+        def take_reweighted(which, part, space):
+            scores, labels, weights = take(which, part, space)
+            row = np.arange(part.start, part.start + space.length, dtype=np.int32)
+            drawn = np.asarray(_draw(stream, row, kind=plan.kind, dtype=scores.dtype))
+            return scores, labels, drawn if weights is None else drawn * weights
+
+        fit = fit_task(loss=False)
+        made = run_oversized(fit, problem, sizes[problem], take_reweighted, given, options)
+        return jax.tree.map(np.asarray, _replicates(made))
+
     def places(some):
         problem, replicate = of_originals(some)
         return replicate * problems + (problem if order is None else order[problem])
 
     of_replicates = np.repeat(sizes.astype(np.int32), number)
-    made = in_chunks(of_replicates, solve, None, dtype, progress, caller, places)
+    made = in_chunks(of_replicates, solve, solve_oversized, dtype, progress, caller, places)
     return Replicates(*(x.reshape(number, problems) for x in made))
+
+
+def _with_tol(options, dtype):
+    """These options with `tol` filled in: after the last step the error is nearly its square."""
+    if options.tol is None and options.stopping == "decrement":
+        return replace(options, tol=_TOL)
+    return options.with_tol(dtype)
 
 
 @partial(
@@ -119,9 +143,7 @@ def _solve_chunk(
     optimum = partial(search.optimum, loss=False)
 
     def fit(rows, given_and_stream):
-        made = fit_rows(rows, given_and_stream[0], options, optimum)
-        one_class = (made.n_pos > 0) != (made.n_neg > 0)
-        return Replicates(made.A, made.B, made.status.astype(jnp.int8), one_class)
+        return _replicates(fit_rows(rows, given_and_stream[0], options, optimum))
 
     if isinstance(where, GatherMap):
         tiles = packing.gather_tiles(scores, labels, weights, where, block)
@@ -133,3 +155,13 @@ def _solve_chunk(
     columns, more = (scores, labels, weights), (given, stream)
     most = shapes.MAX_SIDE_BY_SIDE
     return scan.scan_groups(fit, columns, where.start, where.size, more, most, draw)
+
+
+def _replicates(made):
+    one_class = (made.n_pos > 0) != (made.n_neg > 0)
+    return Replicates(made.A, made.B, made.status.astype(np.int8), one_class)
+
+
+@partial(jax.jit, static_argnames=("kind", "dtype"))
+def _draw(stream, row, kind, dtype):
+    return replicated.draw(kind, stream, row, dtype)

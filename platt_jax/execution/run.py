@@ -37,6 +37,11 @@ class Task(NamedTuple):
     of_blocks: Callable  # of an oversized problem; on the host
 
 
+def fit_task(loss: bool) -> Task:
+    """A fit; `loss` as in `fit_problems`."""
+    return Task(fit_rows, partial(fit_blocks, loss=loss))
+
+
 def fit_problems(
     sizes: np.ndarray,
     take: TakeRows,
@@ -54,8 +59,7 @@ def fit_problems(
         loss: whether the loss is wanted. If not, that of problems that fit no chunk is NaN: it
             takes a pass.
     """
-    task = Task(fit_rows, partial(fit_blocks, loss=loss))
-    return run_problems(task, sizes, take, dtype, given, options, progress, caller, order)
+    return run_problems(fit_task(loss), sizes, take, dtype, given, options, progress, caller, order)
 
 
 def run_problems(
@@ -95,17 +99,17 @@ def run_problems(
         space = packing.Space(chunk.capacity, reused=True)
         return _run_chunk(task, chunk, take(chunk.problems, _ALL, space), given, options)
 
-    def run_oversized(i):
-        return _run_oversized(task, i, sizes[i], take, given, options)
+    def solve_oversized(i):
+        return run_oversized(task, i, sizes[i], take, given, options)
 
     places = None if order is None else order.__getitem__
-    return in_chunks(sizes, run_chunk, run_oversized, dtype, progress, caller, places)
+    return in_chunks(sizes, run_chunk, solve_oversized, dtype, progress, caller, places)
 
 
 def in_chunks(
     sizes: np.ndarray,
     solve: Callable,
-    solve_oversized: Callable | None,
+    solve_oversized: Callable,
     dtype,
     progress,
     caller: Caller,
@@ -117,8 +121,7 @@ def in_chunks(
         sizes: (K,) numbers of rows, in the order of `planning.largest_first`.
         solve: given a Chunk, the results of its problems: a pytree of NumPy arrays that lead with
             them; called on several threads.
-        solve_oversized: given the number of an oversized problem, its results likewise; None where
-            there is none.
+        solve_oversized: given the number of an oversized problem, its results likewise.
         dtype: of the scores.
         progress: show a progress bar.
         caller: is warned of what makes this slower.
@@ -199,7 +202,7 @@ def _is_want_of_memory(error):
     return "RESOURCE_EXHAUSTED" in str(error)
 
 
-def _run_oversized(task, i, size, take, given, options):
+def run_oversized(task, i, size, take, given, options):
     """The results of the problem i, which fits no chunk."""
     given = jax.tree.map(lambda leaf: leaf[i], given)
     try:
