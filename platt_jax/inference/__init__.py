@@ -1,7 +1,7 @@
 """How sure fits are: intervals, bands and tests, as functions over results."""
 
-from platt_jax.inference.bootstrap import Bootstrap, bootstrap
 from platt_jax.inference.priors import prior_from
+from platt_jax.inference.replication import Bootstrap, bootstrap
 from platt_jax.inference.sandwich import robust_covariance
 
 __all__ = ["Bootstrap", "bootstrap", "prior_from", "robust_covariance"]

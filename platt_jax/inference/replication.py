@@ -42,6 +42,11 @@ class Bootstrap(ComparedByValue):
         one_class: (R, ...) bool, whether only rows of one class have a weight in the replicate.
         fit: the original fits, of the batch's shape.
         keys: (K,) the segments, in the order of the batch (K,); None without segments.
+
+    Example:
+        >>> from platt_jax import bootstrap
+        >>> bootstrap([5.0, -4.0, 1.0, 2.0], [1, 0, 0, 1], replicates=50).A.shape
+        (50,)
     """
 
     A: np.ndarray
