@@ -20,6 +20,7 @@ import numpy as np
 
 import platt_jax as pj
 from benchmarks import fresh, machine
+from platt_jax.passes import replicated
 
 _RESULTS = Path(__file__).parents[1] / "results" / "inference"
 _REPLICATES = 200
