@@ -20,6 +20,7 @@ import numpy as np
 
 import platt_jax as pj
 from benchmarks import fresh, machine
+from platt_jax.passes import replicated
 
 _RESULTS = Path(__file__).parents[1] / "results" / "inference"
 _REPLICATES = 200
@@ -38,9 +39,7 @@ def main():
         "replicates": _REPLICATES,
         "time": [_times(*job) for job in _JOBS],
         "memory": [_in_a_new_process(*job[:3]) for job in _JOBS if job[3] == "poisson"],
-        "coverage": [
-            _coverage(kind, rows) for kind in ("poisson", "bayesian") for rows in (50, 400)
-        ],
+        "coverage": [_coverage(kind, rows) for kind in replicated.KINDS for rows in (50, 400)],
     }
     text = json.dumps(found, indent=1)
     print(text)

@@ -80,8 +80,8 @@ def fit_replicates(
     def solve(chunk):
         problem, replicate = of_originals(chunk.problems)
         originals = slice(problem[0], problem[-1] + 1)
-        rows = take(originals, slice(None), packing.Space(chunk.capacity, reused=True))
         ends = np.cumsum(sizes[originals])
+        rows = take(originals, slice(None), packing.Space(_room(ends[-1], chunk), reused=True))
         starts = (ends - sizes[originals])[problem - problem[0]]
         stream = replicated.streams(plan.seed, plan.ids[problem], replicate)
         their_own = jax.tree.map(lambda leaf: leaf[problem], given), stream
@@ -116,6 +116,11 @@ def fit_replicates(
     of_replicates = np.repeat(sizes.astype(np.int32), number)
     made = in_chunks(of_replicates, solve, solve_oversized, dtype, progress, caller, places)
     return Replicates(*(x.reshape(number, problems) for x in made))
+
+
+def _room(rows, chunk):
+    """Length of the flat arrays for so many rows, far fewer than those of the replicates."""
+    return next(size for size in shapes.CHUNK_ROWS if size >= rows) + chunk.tile_shape.block
 
 
 def _with_tol(options, dtype):
