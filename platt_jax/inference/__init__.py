@@ -1,6 +1,6 @@
 """How sure fits are: intervals, bands and tests, as functions over results."""
 
 from platt_jax.inference.priors import prior_from
-from platt_jax.inference.sandwich import robust_covariance
+from platt_jax.inference.robust import robust_covariance
 
 __all__ = ["prior_from", "robust_covariance"]
