@@ -32,10 +32,15 @@ def oracle(one, scores, labels, weights=None, clusters=None, precision=0.0, kind
     return np.linalg.inv(bread) @ meat @ np.linalg.inv(bread)
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("clustered", [False, True])
-@pytest.mark.parametrize("targets", ["platt", "none"])
-@pytest.mark.parametrize("prior", [None, PRIOR])
+@pytest.mark.parametrize(
+    "weighted, clustered, targets, prior",
+    [
+        (False, False, "platt", None),
+        (False, True, "platt", None),
+        (True, False, "none", None),
+        (True, True, "platt", PRIOR),
+    ],
+)
 def test_row_by_row(rng, weighted, clustered, targets, prior):
     scores, labels = problem(rng, (2, 60))
     given = {
