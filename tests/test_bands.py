@@ -209,7 +209,9 @@ def test_inverse_undoes_predict_proba(rng, dtype):
         sigmoid.predict_proba(sigmoid.inverse(0.25)[:, None]), 0.25, rtol=1e-6
     )
     np.testing.assert_allclose(
-        jax.jit(Sigmoid.inverse)(sigmoid, jnp.float32(0.25)), sigmoid.inverse(0.25), rtol=1e-5
+        jax.jit(Sigmoid.inverse)(sigmoid, jnp.asarray(np.array(0.25, dtype))),
+        sigmoid.inverse(0.25),
+        rtol=1e-5,
     )
 
 

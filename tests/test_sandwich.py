@@ -32,10 +32,15 @@ def oracle(one, scores, labels, weights=None, clusters=None, precision=0.0, kind
     return np.linalg.inv(bread) @ meat @ np.linalg.inv(bread)
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("clustered", [False, True])
-@pytest.mark.parametrize("targets", ["platt", "none"])
-@pytest.mark.parametrize("prior", [None, PRIOR])
+@pytest.mark.parametrize(
+    "weighted, clustered, targets, prior",
+    [
+        (False, False, "platt", None),
+        (False, True, "platt", None),
+        (True, False, "none", None),
+        (True, True, "platt", PRIOR),
+    ],
+)
 def test_row_by_row(rng, weighted, clustered, targets, prior):
     scores, labels = problem(rng, (2, 60))
     given = {
@@ -120,7 +125,7 @@ def test_a_batch_in_parts_is_the_batch(rng, monkeypatch):
     fits = pj.fit(scores, labels)
     whole = robust_covariance(fits, scores, labels, clusters=np.arange(30) // 3)
     assert whole.covariance.shape == (2, 5, 2, 2)
-    monkeypatch.setattr("platt_jax.inference.sandwich._ROWS_AT_ONCE", 70)
+    monkeypatch.setattr("platt_jax.inference.robust._ROWS_AT_ONCE", 70)
     in_parts = robust_covariance(fits, scores, labels, clusters=np.arange(30) // 3)
     np.testing.assert_allclose(in_parts.covariance, whole.covariance, rtol=1e-12)
 
@@ -237,6 +242,7 @@ def test_other_arguments_than_those_of_the_fit(rng):
         ((fitted, scores, labels), {"prior": {}}, "prior: expected a GaussianPrior"),
         ((fitted.sigmoid, scores, labels), {}, "calibrator: expected a fit, got Sigmoid"),
         ((by_segment, scores, labels), {"segments": np.arange(60)}, "segments: expected those"),
+        ((by_segment, scores, labels), {}, "segments: expected"),
         ((by_segment, scores, labels), {"segments": [1]}, "segments: expected one id per row"),
         ((by_segment, scores, labels), {"prior": {}, "segments": np.arange(60) % 2}, "prior: expe"),
         ((by_class, scores, labels), {}, r"scores: expected shape \(N, 2\)"),

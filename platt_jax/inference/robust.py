@@ -1,0 +1,198 @@
+"""Covariances that hold when the sigmoid is wrong, or rows depend on each other."""
+
+from dataclasses import replace
+from typing import TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from platt_jax import ids, validation
+from platt_jax.execution.classes import classes_and_membership
+from platt_jax.ids.factorize import factorize, get_indexer
+from platt_jax.inference.sandwich import Problems, Rows, class_counts, sandwich
+from platt_jax.model.prior import GaussianPrior
+from platt_jax.options import Options
+from platt_jax.results.calibrators import OneVsRestCalibrator, SegmentCalibrator
+from platt_jax.results.fit import Fit
+
+Calibrator = TypeVar("Calibrator", Fit, SegmentCalibrator, OneVsRestCalibrator)
+
+# Rows of several problems that are worked on together.
+_ROWS_AT_ONCE = 1 << 20
+
+_DEFAULT = Options()
+
+
+def robust_covariance(
+    calibrator: Calibrator,
+    scores,
+    labels,
+    *,
+    segments=None,
+    weights=None,
+    clusters=None,
+    prior: GaussianPrior | None = None,
+    options: Options = _DEFAULT,
+) -> Calibrator:
+    """The calibrator with the sandwich covariance of each (A, B), for its errors and bands.
+
+    The inverse Hessian H^-1 is the covariance if the sigmoid is the true curve and rows are
+    independent. H^-1 M H^-1 is it without the first, where M is the sum over rows of
+    (t - p)^2 [f, 1]' [f, 1], and (A, B) are then those of the sigmoid nearest to the truth (Huber
+    1967; White 1982). With clusters it is it without the second, too: M is the sum over clusters of
+    s' s, where s is the sum of (t - p) [f, 1] over the cluster's rows (Liang & Zeger 1986), times
+    G / (G - 1) for G clusters. Of fewer than some hundred rows or clusters both are too small.
+
+    Args:
+        calibrator: as `fit`, `fit_segments` or `fit_one_vs_rest` returned it.
+        scores: the rows it was fitted to, as they were given there.
+        labels: likewise.
+        segments: likewise, for a SegmentCalibrator.
+        weights: likewise. They count rows, which are as many independent ones: weight 2 is the row
+            twice. For sampling weights, whose rows are single ones, let every row be a cluster.
+        clusters: (N,) ids of rows that depend on each other, such as those of one user; None if
+            they are independent. Those of different problems are taken to be independent.
+        prior: likewise. It is part of H, and not of M.
+        options: likewise.
+
+    Returns:
+        A calibrator of the same class with another covariance, and fallback_covariance. NaN where
+        the scores are constant, and where a problem has a single cluster.
+
+    Raises:
+        ValueError: an argument is not as there; or the counts of the classes are not those of the
+            rows that were fitted.
+
+    Example:
+        >>> from platt_jax import fit
+        >>> scores, labels = [5.0, -4.0, 1.0, 2.0, -1.0], [1, 0, 0, 1, 1]
+        >>> robust = robust_covariance(fit(scores, labels), scores, labels)
+        >>> robust.standard_errors.round(2)
+        array([0.07, 0.45])
+        >>> lower, upper = robust.band(scores)
+    """
+    options = validation.options(options)
+    scores = validation.scores(scores)
+    if isinstance(calibrator, SegmentCalibrator):
+        return _of_segments(calibrator, scores, labels, segments, weights, clusters, prior, options)
+    if segments is not None:
+        raise ValueError(f"segments: expected None for a {type(calibrator).__name__}")
+    if isinstance(calibrator, Fit):
+        labels, weights = validation.labels_and_weights(labels, weights, scores)
+        return _of_columns(calibrator, scores, labels, weights, clusters, prior, options)
+    if not isinstance(calibrator, OneVsRestCalibrator):
+        raise ValueError(f"calibrator: expected a fit, got {type(calibrator).__name__}")
+    number = len(calibrator.classes)
+    if scores.ndim != 2 or scores.shape[1] != number:
+        raise ValueError(f"scores: expected shape (N, {number}), got {scores.shape}")
+    _, is_class = classes_and_membership(calibrator.classes, labels, scores.shape)
+    weights = validation.broadcast(
+        validation.weights(weights, scores.dtype), scores.shape[:1], "weights"
+    )
+    of_class = is_class(slice(None), slice(None))
+    fit = _of_columns(calibrator.fit, scores.T, of_class, weights, clusters, prior, options)
+    return replace(calibrator, fit=fit)
+
+
+def _of_segments(calibrator, scores, labels, segments, weights, clusters, prior, options):
+    if scores.ndim != 1:
+        raise ValueError(f"scores: expected a flat array (N,), got shape {scores.shape}")
+    labels, weights = validation.labels_and_weights(labels, weights, scores)
+    found = get_indexer(calibrator.keys, _ids(segments, len(scores), "segments"), "segments")
+    if (found < 0).any():
+        raise ValueError(
+            f"segments: expected those that were fitted, got another at row {np.argmin(found)}"
+        )
+    rows = _rows(found, scores, labels, weights, _codes(clusters, len(scores)))
+    fit = calibrator.fit
+    problems = _problems(fit.A, fit.B, fit.covariance, prior)
+    robust = _checked_sandwich(problems, rows, options, (fit.n_pos, fit.n_neg))
+    # As in `fit_segments`: a prior for all problems is one for all rows pooled, too.
+    shared = prior is not None and np.ndim(prior.mean) == 1 and np.ndim(prior.precision) == 2
+    fallback, covariance = calibrator.fallback, calibrator.fallback_covariance
+    pooled = _problems(fallback.A, fallback.B, covariance, prior if shared else None)
+    one = rows._replace(problem=np.zeros_like(rows.problem))
+    of_pooled = sandwich(pooled, one, options.targets == "platt")[0].astype(fallback.A.dtype)
+    return replace(calibrator, fit=_with(fit, robust), fallback_covariance=of_pooled)
+
+
+def _of_columns(fit, scores, labels, weights, clusters, prior, options):
+    """The fit of problems (..., N), with another covariance."""
+    batch, length = scores.shape[:-1], scores.shape[-1]
+    if batch != np.shape(fit.A):
+        raise ValueError(
+            f"scores: expected shape {(*np.shape(fit.A), 'N')} as fitted, got {scores.shape}"
+        )
+    codes = _codes(clusters, length)
+    columns = [
+        None if x is None else np.broadcast_to(x, scores.shape).reshape(-1, length)
+        for x in (scores, labels, weights, codes)
+    ]
+    problems = _problems(fit.A, fit.B, fit.covariance, prior)
+    parts, step = [np.empty((0, 2, 2))], max(1, _ROWS_AT_ONCE // length)
+    for start in range(0, len(problems.A), step):
+        which = slice(start, start + step)
+        some = problems.some(which)
+        flat = (None if x is None else x[which].ravel() for x in columns)
+        rows = _rows(np.repeat(np.arange(len(some.A)), length), *flat)
+        counts = (np.ravel(n)[which] for n in (fit.n_pos, fit.n_neg))
+        parts.append(_checked_sandwich(some, rows, options, counts))
+    return _with(fit, np.concatenate(parts))
+
+
+def _with(fit, covariance):
+    """The fit with this covariance (K, 2, 2)."""
+    xp = jnp if isinstance(fit.covariance, jax.Array) else np
+    covariance = covariance.reshape(fit.covariance.shape)
+    return replace(fit, covariance=xp.asarray(covariance, fit.covariance.dtype))
+
+
+def _problems(A, B, covariance, prior):
+    batch = np.shape(A)
+    A, B, covariance = (
+        validation.array(x, "calibrator").astype(np.float64) for x in (A, B, covariance)
+    )
+    if isinstance(prior, GaussianPrior):  # JAX's arrays may lack float64
+        prior = GaussianPrior(*(validation.array(leaf, "prior") for leaf in prior))
+    prior = validation.prior(prior, batch, np.float64)
+    precision = np.zeros((*batch, 2, 2)) if prior is None else prior.precision
+    held = (A == 0) & (covariance[..., 0, 0] == 0)
+    return Problems(A.ravel(), B.ravel(), held.ravel(), precision.reshape(-1, 2, 2))
+
+
+def _ids(values, rows, name):
+    values = ids.read(values, name)
+    if (number := ids.length(values)) != rows:
+        raise ValueError(f"{name}: expected one id per row, {rows} of them, got {number}")
+    return values
+
+
+def _codes(clusters, rows):
+    if clusters is None:
+        return None
+    return factorize(_ids(clusters, rows, "clusters")).of(slice(None))
+
+
+def _rows(problem, scores, labels, weights, codes) -> Rows:
+    """Without those of weight 0, and those that the fit has left out."""
+    w = np.ones(len(scores)) if weights is None else weights.astype(np.float64)
+    counts = (w > 0) & np.isfinite(w) & np.isfinite(scores) & (labels != validation.BAD_LABEL)
+    problem, f, y, w = (x[counts] for x in (problem, scores, labels, w))
+    return Rows(problem, f.astype(np.float64), y == 1, w, None if codes is None else codes[counts])
+
+
+def _checked_sandwich(problems, rows, options, of_fit):
+    """The covariances, if the rows have the fits' n_pos and n_neg."""
+    of_rows = class_counts(rows, len(problems.A))
+    for name, fitted, found in zip(("n_pos", "n_neg"), of_fit, of_rows, strict=True):
+        fitted = np.asarray(fitted)
+        tolerance = float(np.sqrt(np.finfo(fitted.dtype).eps))
+        same = np.isclose(found, fitted, rtol=tolerance, atol=0, equal_nan=True)
+        if not same.all():
+            i = np.argmin(same)
+            raise ValueError(
+                f"scores, labels, weights: expected the rows that were fitted, with {name} = "
+                f"{fitted[i]:g}, got {name} = {found[i]:g}"
+            )
+    return sandwich(problems, rows, options.targets == "platt")
