@@ -9,6 +9,7 @@ from scipy.special import expit, logsumexp
 import platt_jax as pj
 from platt_jax import Options, Status, metrics
 from platt_jax.passes import shapes
+from platt_jax.population import estimate
 from platt_jax.results.population import PopulationStatus, mean_probability
 
 
@@ -88,6 +89,19 @@ def test_it_finds_the_population_that_segments_were_drawn_from(rows):
     spreads = np.mean([np.sqrt(np.diag(x.covariance)) for x in found], axis=0)
     np.testing.assert_allclose(spreads, [0.7, 0.5], rtol=0.08)
     np.testing.assert_allclose(np.mean([x.mean for x in found], axis=0), [-1.5, 0.5], rtol=0.04)
+
+
+def test_many_segments_take_no_more_passes(monkeypatch):
+    """What a step gains is lost in the errors of the quadrature, which grow with the segments."""
+    evaluate, passes = estimate._Job.evaluate, []
+
+    def counted(*arguments):
+        passes.append(1)
+        return evaluate(*arguments)
+
+    monkeypatch.setattr(estimate._Job, "evaluate", counted)
+    pj.fit_segments(*segments(0, 200_000, 3), pooling="partial")
+    assert len(passes) <= 12
 
 
 def test_its_standard_errors_are_those_of_repetition():

@@ -26,7 +26,8 @@ from platt_jax.status import Flag, Status
 _MOST_PASSES = 50
 # Standard errors of the population's parameters; the last step is taken without a pass.
 _TOLERANCE = 1e-2
-_NEAR = 1.0
+# In standard deviations of the population, and logarithms of them.
+_SHORT = 0.1
 # In one step no standard deviation changes by more than a factor exp(0.7).
 _LONGEST = 0.7
 # A spread below this, in log-odds over the usual range of scores, is none.
@@ -80,8 +81,8 @@ def estimate_population(
         trial = job.evaluate(*_moved(at, step))
         passes += 1
         gain = trial.posteriors.log_likelihood - at.posteriors.log_likelihood
-        # Near the optimum the gain is lost in the errors of the quadrature.
-        if gain >= 0 or decrement <= _NEAR:
+        # The gain of a short step may be lost in the errors of the quadrature.
+        if gain >= 0 or np.abs(step).max() <= _SHORT:
             at = trial
             step, decrement = _newton_step(at.posteriors)
         else:
