@@ -91,6 +91,7 @@ def test_it_finds_the_population_that_segments_were_drawn_from(rows):
     np.testing.assert_allclose(np.mean([x.mean for x in found], axis=0), [-1.5, 0.5], rtol=0.04)
 
 
+@pytest.mark.slow
 def test_many_segments_take_no_more_passes(monkeypatch):
     """What a step gains is lost in the errors of the quadrature, which grow with the segments."""
     evaluate, passes = estimate._Job.evaluate, []
