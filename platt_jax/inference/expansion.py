@@ -28,7 +28,9 @@ from platt_jax.options import Options
 from platt_jax.passes import xla
 
 _ORDER = 6  # of the highest derivative in the polynomial
-_STEPS = 3  # of Newton's method on the two equations
+# Of the polynomials in each step of Newton's method on the two equations, for gradient and Hessian:
+# as many as the step is good for.
+_DEGREES = (0, 0), (3, 1), (_ORDER - 1, 2)
 
 # How far from the optimum the bound holds: changes of the log-odds by the intercept, and by the
 # slope one standard deviation of the scores away.
@@ -49,7 +51,7 @@ class Center(NamedTuple):
 class Sums(NamedTuple):
     """Sums over the rows of each problem, of scores a in the center's coordinates."""
 
-    derivatives: jax.Array  # [S, K, K + 1]: of w a^j and the k-th derivative of the loss by z,
+    derivatives: jax.Array  # [S, K, K + 2]: of w a^j and the k-th derivative of the loss by z,
     # the first without its target, which is a row's or another
     # [S, K + 2]: of w |a|^j times the most that p (1 - p) may be within the radius
     bounds: jax.Array
@@ -88,7 +90,8 @@ def _read(rows, at: Center) -> _Read:
     return _Read(a, at.A[:, None] * f + at.B[:, None], labels > 0, w, counts)
 
 
-def _sums(rows, at: Center) -> Sums:
+@partial(jax.jit, compiler_options=xla.COMPILER_OPTIONS)
+def sums(rows, at: Center) -> Sums:
     """The sums over these rows, to be added to those over others of the same problems.
 
     Args:
@@ -104,41 +107,35 @@ def _sums(rows, at: Center) -> Sums:
         for c in polynomial.coef[-2::-1]:
             value = value * v + c
         factors.append(w * v * value * (2 * p - 1 if order % 2 else 1))
-    powers = [jnp.ones_like(a)]
-    for _ in range(_ORDER + 1):
-        powers.append(powers[-1] * a)
     # The distance from 0 that the log-odds keep, whatever they change by within the radius.
     e = jnp.exp(-jnp.maximum(jnp.abs(z) - _RADIUS * (1 + jnp.abs(a)), 0))
     most = w * e / (1 + e) ** 2
-    stacked = jnp.stack(powers, 2)
-    of_class = jnp.stack([jnp.where(y, w, 0), jnp.where(y, 0, w)], 1)
-    by_class = jnp.einsum("scl,slj->scj", of_class, stacked[..., :2])
-    return Sums(
-        jnp.einsum("skl,slj->skj", jnp.stack(factors, 1), stacked[..., :-1]),
-        jnp.einsum("sl,slj->sj", most, jnp.abs(stacked)),
-        by_class[:, 0],
-        by_class[:, 1],
+    # For the absolute values of odd powers.
+    signed = jnp.where(a < 0, -most, most)
+    powers = [jnp.ones_like(a)]
+    for _ in range(_ORDER + 1):
+        powers.append(powers[-1] * a)
+    of_class = jnp.where(y, w, 0), jnp.where(y, 0, w)
+    # As one product of matrices: so many sums would each be a loop that computes all terms anew.
+    factors = jnp.stack([*of_class, most, signed, *factors], 1)
+    pos, neg, even, odd, *derivatives = jnp.moveaxis(
+        jnp.einsum("skl,sjl->skj", factors, jnp.stack(powers, 1)), 1, 0
     )
-
-
-sums = jax.jit(_sums, compiler_options=xla.COMPILER_OPTIONS)
+    is_odd = np.arange(_ORDER + 2) % 2 == 1
+    return Sums(jnp.stack(derivatives, 1), jnp.where(is_odd, odd, even), pos[:, :2], neg[:, :2])
 
 
 @partial(jax.jit, static_argnames=("options", "tolerance"), compiler_options=xla.COMPILER_OPTIONS)
-def leave_each_out(
-    rows, at: Center, of_all: Sums | None, options: Options, tolerance: float
-) -> LeftOut:
+def leave_each_out(rows, at: Center, of_all: Sums, options: Options, tolerance: float) -> LeftOut:
     """The fits without each of these rows.
 
     Args:
         rows: as of `sums`.
         at: the fits of all rows.
-        of_all: the sums over all rows of the problems; None where these are all.
+        of_all: the sums over all rows of the problems.
         options: how they were fitted.
         tolerance: of the log-odds.
     """
-    if of_all is None:
-        of_all = _sums(rows, at)
     a, z, y, w, counts = _read(rows, at)
     held = at.slope_held[:, None]
     targets = {"platt": platt_targets, "none": plain_targets}[options.targets]
@@ -155,14 +152,14 @@ def leave_each_out(
     t = jnp.where(y, t.positive, t.negative)
 
     alpha, beta = jnp.zeros_like(z), jnp.zeros_like(z)
-    for _ in range(_STEPS):
+    for of_gradient, of_hessian in _DEGREES:
         p, v = _probability(z + a * alpha + beta)
         slope, v = w * (t - p), w * v
-        g_A = from_targets_A + _derivative(expansion, 1, 1, alpha, beta) - slope * a
-        g_B = from_targets_B + _derivative(expansion, 1, 0, alpha, beta) - slope
-        h_AA = jnp.where(held, 1, _derivative(expansion, 2, 2, alpha, beta) - v * a * a)
-        h_AB = jnp.where(held, 0, _derivative(expansion, 2, 1, alpha, beta) - v * a)
-        h_BB = _derivative(expansion, 2, 0, alpha, beta) - v
+        g_A = from_targets_A + _derivative(expansion, 1, 1, alpha, beta, of_gradient) - slope * a
+        g_B = from_targets_B + _derivative(expansion, 1, 0, alpha, beta, of_gradient) - slope
+        h_AA = jnp.where(held, 1, _derivative(expansion, 2, 2, alpha, beta, of_hessian) - v * a * a)
+        h_AB = jnp.where(held, 0, _derivative(expansion, 2, 1, alpha, beta, of_hessian) - v * a)
+        h_BB = _derivative(expansion, 2, 0, alpha, beta, of_hessian) - v
         if not options.intercept:
             g_B, h_AB, h_BB = jnp.zeros_like(z), jnp.zeros_like(z), jnp.ones_like(z)
         by_A = jnp.where(held, 0, g_A)
@@ -237,12 +234,12 @@ def _expansion(of_all: Sums, at: Center):
     return found
 
 
-def _derivative(expansion, k, j, alpha, beta):
+def _derivative(expansion, k, j, alpha, beta, degree):
     """The derivative (k - j times by B, j by A) where the parameters change by alpha and beta."""
     total = 0.0
-    for by_A in range(_ORDER - k, -1, -1):
+    for by_A in range(degree, -1, -1):
         inner = 0.0
-        for by_B in range(_ORDER - k - by_A, -1, -1):
+        for by_B in range(degree - by_A, -1, -1):
             c = 1 / (factorial(by_A) * factorial(by_B))
             inner = inner * beta + c * expansion[k + by_A + by_B, j + by_A]
         total = total * alpha + inner

@@ -144,10 +144,9 @@ def _expand(rows: _Rows, fit: Fit, prior, options):
         problems, length = call
         at = jax.tree.map(lambda x: x[problems], center)
         pieces = list(_pieces(rows, problems, length))
-        of_all = None
-        if len(pieces) > 1:
-            each = [jax.device_get(sums(rows.at(*piece), at)) for piece in pieces]
-            of_all = jax.tree.map(lambda *x: np.sum(x, 0, dtype=x[0].dtype), *each)
+        of_all = sums(rows.at(*pieces[0]), at)
+        for piece in pieces[1:]:
+            of_all = jax.tree.map(np.add, of_all, jax.device_get(sums(rows.at(*piece), at)))
         doubtful = []
         for where, sizes in pieces:
             out = leave_each_out(rows.at(where, sizes), at, of_all, options, tolerance)
