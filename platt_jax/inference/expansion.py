@@ -82,7 +82,7 @@ class _Read(NamedTuple):
 def _read(rows, at: Center) -> _Read:
     scores, labels, weights, sizes = rows
     w = jnp.ones_like(scores) if weights is None else weights
-    there = jnp.arange(scores.shape[1], dtype=jnp.int32) < sizes[:, None]
+    there = jnp.arange(scores.shape[1], dtype=jnp.int32)[None] < sizes[:, None]
     counts = there & jnp.isfinite(scores) & jnp.isfinite(w) & (w > 0)
     w, f = jnp.where(counts, w, 0), jnp.where(counts, scores, 0)
     center, scale = (x[:, None] for x in at.coordinates)
@@ -121,7 +121,7 @@ def sums(rows, at: Center) -> Sums:
     pos, neg, even, odd, *derivatives = jnp.moveaxis(
         jnp.einsum("skl,sjl->skj", factors, jnp.stack(powers, 1)), 1, 0
     )
-    is_odd = np.arange(_ORDER + 2) % 2 == 1
+    is_odd = np.arange(_ORDER + 2)[None] % 2 == 1
     return Sums(jnp.stack(derivatives, 1), jnp.where(is_odd, odd, even), pos[:, :2], neg[:, :2])
 
 
@@ -184,7 +184,7 @@ def leave_each_out(rows, at: Center, of_all: Sums, options: Options, tolerance: 
     if options.monotone:
         doubtful |= jnp.where(held, g_A > 0, A > 0)
     return LeftOut(
-        logit=-(z + a * alpha + beta),
+        logit=jnp.where(jnp.isfinite(rows[0]), -(z + a * alpha + beta), jnp.nan),
         A=A,
         B=at.B[:, None] + beta - alpha * scale * center,
         doubtful=counts & jnp.isfinite(z) & doubtful,

@@ -54,7 +54,7 @@ def leave_one_out(
 
     Returns:
         (..., N) probabilities, in the dtype of the scores. A row of weight 0 gets that of the whole
-        fit. NaN where a score is not finite, the whole fit is NaN, or no other row remains.
+        fit. NaN where a score or label is not finite, the whole fit is NaN, or no other row is left.
 
     Raises:
         ValueError: an argument is not as above.
@@ -141,9 +141,9 @@ def _expand(rows: _Rows, fit: Fit, prior, options):
     center = _center(fit, prior, options)
 
     def run(call):
-        problems, length = call
+        problems, used, length = call
         at = jax.tree.map(lambda x: x[problems], center)
-        pieces = list(_pieces(rows, problems, length))
+        pieces = list(_pieces(rows, problems, used, length))
         of_all = sums(rows.at(*pieces[0]), at)
         for piece in pieces[1:]:
             of_all = jax.tree.map(np.add, of_all, jax.device_get(sums(rows.at(*piece), at)))
@@ -180,10 +180,10 @@ def _center(fit: Fit, prior, options) -> Center:
 
 
 def _calls(sizes):
-    """Problems that share a call, and the length that the rows of each are given; a few shapes."""
+    """Calls: problems [S], how many of them are not just repeated, and the length L; few shapes."""
     lengths = sizes
     if (sizes != sizes[0]).any():
-        step = np.maximum(2 ** (np.log2(sizes).astype(int) - 2), 8)
+        step = 1 << np.maximum(np.log2(sizes).astype(int) - 2, 3)  # a few lengths per octave
         lengths = -(-sizes // step) * step
     order = np.argsort(lengths, kind="stable")
     for length in np.unique(lengths):
@@ -191,13 +191,15 @@ def _calls(sizes):
         together = max(1, _AT_ONCE // int(length))
         for first in range(0, len(problems), together):
             some = problems[first : first + together]
-            yield np.resize(some, together), int(length)
+            yield np.resize(some, together), len(some), int(length)
 
 
-def _pieces(rows, problems, length):
+def _pieces(rows, problems, used, length):
     """Where the rows of these problems lie, [S, L], and how many there are; parts of large ones."""
+    unused = np.arange(len(problems)) >= used
     for first in range(0, length, _AT_ONCE):
         sizes = np.clip(rows.sizes[problems] - first, 0, _AT_ONCE).astype(np.int32)
+        sizes[unused] = 0
         positions = np.arange(first, first + min(length, _AT_ONCE))
         where = rows.starts[problems][:, None] + positions
         yield np.minimum(where, len(rows.scores) - 1), sizes
