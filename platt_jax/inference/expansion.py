@@ -70,12 +70,12 @@ class LeftOut(NamedTuple):
 
 
 class _Read(NamedTuple):
-    """Rows as they are read; arrays [S, L], 0 where a row does not count."""
+    """Rows as they are read; arrays [S, L]."""
 
     a: jax.Array  # the score in the center's coordinates
     z: jax.Array  # at the center
     y: jax.Array
-    w: jax.Array
+    w: jax.Array  # 0 where a row does not count
     counts: jax.Array
 
 
@@ -84,9 +84,9 @@ def _read(rows, at: Center) -> _Read:
     w = jnp.ones_like(scores) if weights is None else weights
     there = jnp.arange(scores.shape[1], dtype=jnp.int32)[None] < sizes[:, None]
     counts = there & jnp.isfinite(scores) & jnp.isfinite(w) & (w > 0)
-    w, f = jnp.where(counts, w, 0), jnp.where(counts, scores, 0)
+    w, f = jnp.where(counts, w, 0), jnp.where(jnp.isfinite(scores), scores, 0)
     center, scale = (x[:, None] for x in at.coordinates)
-    a = jnp.where(counts, (f - center) * scale, 0)
+    a = (f - center) * scale
     return _Read(a, at.A[:, None] * f + at.B[:, None], labels > 0, w, counts)
 
 
@@ -99,7 +99,8 @@ def sums(rows, at: Center) -> Sums:
             [S, L] or None; and how many rows there are from the first place on, [S].
         at: the fits of all rows.
     """
-    a, z, y, w, _ = _read(rows, at)
+    a, z, y, w, counts = _read(rows, at)
+    a, z = jnp.where(counts, a, 0), jnp.where(counts, z, 0)
     p, v = _probability(z)
     factors = [-w * p]
     for order, polynomial in enumerate(_POLYNOMIALS[:-1], start=2):

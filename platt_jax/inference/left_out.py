@@ -54,7 +54,8 @@ def leave_one_out(
 
     Returns:
         (..., N) probabilities, in the dtype of the scores. A row of weight 0 gets that of the whole
-        fit. NaN where a score or label is not finite, the whole fit is NaN, or no other row is left.
+        fit. NaN where a score or label is not finite, the whole fit is NaN, or no row would be
+        left.
 
     Raises:
         ValueError: an argument is not as above.
