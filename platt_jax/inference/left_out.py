@@ -22,6 +22,7 @@ _TOLERANCE = {"float64": 5e-7, "float32": 5e-4}
 
 # Rows of a call: what the operations hand on to each other then stays in the caches.
 _AT_ONCE = 1 << 15
+_SHORTEST = 64  # and so many of a problem at least, where not all have the same number
 
 
 def leave_one_out(
@@ -184,8 +185,7 @@ def _calls(sizes):
     """Calls: problems [S], how many of them are not just repeated, and the length L; few shapes."""
     lengths = sizes
     if (sizes != sizes[0]).any():
-        step = 1 << np.maximum(np.log2(sizes).astype(int) - 2, 3)  # a few lengths per octave
-        lengths = -(-sizes // step) * step
+        lengths = np.maximum(1 << np.ceil(np.log2(sizes)).astype(np.int64), _SHORTEST)
     order = np.argsort(lengths, kind="stable")
     for length in np.unique(lengths):
         problems = order[slice(*np.searchsorted(lengths[order], (length, length + 1)))]
