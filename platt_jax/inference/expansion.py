@@ -62,10 +62,10 @@ class Sums(NamedTuple):
 class LeftOut(NamedTuple):
     """The fits without one row each; arrays [S, L]."""
 
-    logit: jax.Array  # the log-odds of the row left out
+    probability: jax.Array  # P(y=1) of the row left out
     A: jax.Array
     B: jax.Array
-    # Whether all of that may be off by more than the tolerance, or nothing is known.
+    # Whether its log-odds may be off by more than the tolerance, or nothing is known.
     doubtful: jax.Array
 
 
@@ -104,7 +104,7 @@ def sums(rows, at: Center) -> Sums:
     p, v = _probability(z)
     factors = [-w * p]
     for order, polynomial in enumerate(_POLYNOMIALS[:-1], start=2):
-        value = polynomial.coef[-1]
+        value = jnp.full_like(v, polynomial.coef[-1])
         for c in polynomial.coef[-2::-1]:
             value = value * v + c
         factors.append(w * v * value * (2 * p - 1 if order % 2 else 1))
@@ -118,9 +118,9 @@ def sums(rows, at: Center) -> Sums:
         powers.append(powers[-1] * a)
     of_class = jnp.where(y, w, 0), jnp.where(y, 0, w)
     # As one product of matrices: so many sums would each be a loop that computes all terms anew.
-    factors = jnp.stack([*of_class, most, signed, *factors], 1)
+    every = jnp.stack([*of_class, most, signed, *factors], 1)
     pos, neg, even, odd, *derivatives = jnp.moveaxis(
-        jnp.einsum("skl,sjl->skj", factors, jnp.stack(powers, 1)), 1, 0
+        jnp.einsum("skl,sjl->skj", every, jnp.stack(powers, 1)), 1, 0
     )
     is_odd = np.arange(_ORDER + 2)[None] % 2 == 1
     return Sums(jnp.stack(derivatives, 1), jnp.where(is_odd, odd, even), pos[:, :2], neg[:, :2])
@@ -137,6 +137,7 @@ def leave_each_out(rows, at: Center, of_all: Sums, options: Options, tolerance: 
         options: how they were fitted.
         tolerance: of the log-odds.
     """
+    scores, *_ = rows
     a, z, y, w, counts = _read(rows, at)
     held = at.slope_held[:, None]
     targets = {"platt": platt_targets, "none": plain_targets}[options.targets]
@@ -144,13 +145,13 @@ def leave_each_out(rows, at: Center, of_all: Sums, options: Options, tolerance: 
         (x[:, :1], x[:, 1:]) for x in (of_all.pos, of_all.neg)
     )
     # What rounding makes of all of a class less all of it must not fall below 0.
-    t = targets(
+    without = targets(
         jnp.maximum(n_pos - jnp.where(y, w, 0), 0), jnp.maximum(n_neg - jnp.where(y, 0, w), 0)
     )
     expansion = _expansion(of_all, at)
-    from_targets_A = t.positive * first_pos + t.negative * first_neg
-    from_targets_B = t.positive * n_pos + t.negative * n_neg
-    t = jnp.where(y, t.positive, t.negative)
+    from_targets_A = without.positive * first_pos + without.negative * first_neg
+    from_targets_B = without.positive * n_pos + without.negative * n_neg
+    t = jnp.where(y, without.positive, without.negative)
 
     alpha, beta = jnp.zeros_like(z), jnp.zeros_like(z)
     for of_gradient, of_hessian in _DEGREES:
@@ -185,7 +186,7 @@ def leave_each_out(rows, at: Center, of_all: Sums, options: Options, tolerance: 
     if options.monotone:
         doubtful |= jnp.where(held, g_A > 0, A > 0)
     return LeftOut(
-        logit=jnp.where(jnp.isfinite(rows[0]), -(z + a * alpha + beta), jnp.nan),
+        probability=jnp.where(jnp.isfinite(scores), _probability(z + a * alpha + beta)[0], jnp.nan),
         A=A,
         B=at.B[:, None] + beta - alpha * scale * center,
         doubtful=counts & jnp.isfinite(z) & doubtful,

@@ -1,5 +1,7 @@
 """What every row would get if it had not been among the rows of the fit."""
 
+from typing import Any
+
 import jax
 import numpy as np
 
@@ -13,7 +15,7 @@ from platt_jax.model.prior import GaussianPrior
 from platt_jax.model.standardization import Standardization
 from platt_jax.options import Options
 from platt_jax.passes import packing
-from platt_jax.results.fit import Fit, Sigmoid, expit
+from platt_jax.results.fit import Fit, Sigmoid
 from platt_jax.solver.solution import Given
 from platt_jax.threads import ordered_map, run_programs
 
@@ -84,14 +86,14 @@ def leave_one_out(
             np.asarray(prior.mean).reshape(-1, 2), np.asarray(prior.precision).reshape(-1, 2, 2)
         )
     rows = _Rows(columns, sizes)
-    logit, doubtful, start = run_programs(
+    found, doubtful, start = run_programs(
         lambda: _expand(rows, fit, prior, options), x64=scores.dtype == np.float64
     )
-    logit[doubtful] = _refit(rows, doubtful, start, prior, options, caller)
+    found[doubtful] = _refit(rows, doubtful, start, prior, options, caller)
     if order is None:
-        return expit(logit).reshape(scores.shape)
-    result = np.empty_like(logit)
-    result[order] = expit(logit)
+        return found.reshape(scores.shape)
+    result = np.empty_like(found)
+    result[order] = found
     return result
 
 
@@ -137,9 +139,9 @@ def _checked(fit, batch, dtype) -> Fit:
 
 
 def _expand(rows: _Rows, fit: Fit, prior, options):
-    """By the expansions: the log-odds of all rows; and of the doubtful ones which, and (A, B)."""
-    logit = np.empty_like(rows.scores)
-    tolerance = _TOLERANCE[logit.dtype.name]
+    """By the expansions: probabilities of all rows; and of the doubtful ones which, and (A, B)."""
+    found = np.empty_like(rows.scores)
+    tolerance = _TOLERANCE[found.dtype.name]
     center = _center(fit, prior, options)
 
     def run(call):
@@ -154,14 +156,14 @@ def _expand(rows: _Rows, fit: Fit, prior, options):
             out = leave_each_out(rows.at(where, sizes), at, of_all, options, tolerance)
             out = jax.tree.map(np.asarray, out)
             there = np.arange(where.shape[1]) < sizes[:, None]
-            logit[where[there]] = out.logit[there]
-            again = out.doubtful & there
+            found[where[there]] = out.probability[there]
+            again = np.nonzero(out.doubtful)
             doubtful.append((where[again], out.A[again], out.B[again]))
         return doubtful
 
-    found = [part for parts in ordered_map(run, _calls(rows.sizes)) for part in parts]
-    which, A, B = (np.concatenate(x) for x in zip(*found, strict=True))
-    return logit, which, (A, B)
+    each = [part for parts in ordered_map(run, _calls(rows.sizes)) for part in parts]
+    which, A, B = (np.concatenate(x) for x in zip(*each, strict=True))
+    return found, which, (A, B)
 
 
 def _center(fit: Fit, prior, options) -> Center:
@@ -170,15 +172,17 @@ def _center(fit: Fit, prior, options) -> Center:
         h_AA, h_AB, h_BB = (fit.hessian[:, i, j] for i, j in ((0, 0), (0, 1), (1, 1)))
         middle = h_AB / h_BB if options.intercept else np.zeros_like(h_AA)
         spread = fit.covariance[:, 0, 0]  # the inverse of the scores' sum of squares, by curvature
-        held = ~(spread > 0)
-        pinned = held & (spread == 0)
+        held: Any = ~(spread > 0)
+        pinned = spread == 0
         spread = np.where(pinned, 1 / (h_AA - h_AB * middle), spread)
         weight = h_BB if options.intercept else (fit.n_pos + fit.n_neg) / 5
         scale = np.sqrt(spread * weight)
     middle, scale = (np.where(np.isfinite(x), x, 0) for x in (middle, scale))
     kind = fit.A.dtype
-    coordinates = Standardization(middle.astype(kind), scale.astype(kind))
-    return Center(fit.A, fit.B, coordinates, held, prior)
+    # JAX takes NumPy's arrays as its own.
+    coordinates: Any = middle.astype(kind), scale.astype(kind)
+    of_fit: Any = fit.A, fit.B
+    return Center(*of_fit, Standardization(*coordinates), held, prior)
 
 
 def _calls(sizes):
@@ -207,15 +211,15 @@ def _pieces(rows, problems, used, length):
 
 
 def _refit(rows: _Rows, which, start, prior, options, caller):
-    """The log-odds of these rows by fits of all others of their problems."""
+    """The probabilities of these rows by fits of all others of their problems."""
     problem = np.searchsorted(rows.starts, which, side="right") - 1
     sizes = rows.sizes[problem] - 1
-    logit = np.full(len(which), np.nan, rows.scores.dtype)
+    found = np.full(len(which), np.nan, rows.scores.dtype)
     some = np.flatnonzero(sizes > 0)
     order = planning.largest_first(sizes[some])
     some = some[order]
     if not len(some):
-        return logit
+        return found
     sizes = sizes[some]
     starts, left_out = rows.starts[problem[some]], which[some]
 
@@ -234,6 +238,6 @@ def _refit(rows: _Rows, which, start, prior, options, caller):
         None if prior is None else jax.tree.map(lambda x: x[problem[some]], prior),
         tuple(x[some] for x in start),
     )
-    fits = fit_problems(sizes, take, logit.dtype, given, options, False, caller)
-    logit[some] = Sigmoid(fits.A, fits.B).logit(rows.scores[left_out][:, None])[:, 0]
-    return logit
+    fits = fit_problems(sizes, take, found.dtype, given, options, False, caller)
+    found[some] = Sigmoid(fits.A, fits.B).predict_proba(rows.scores[left_out][:, None])[:, 0]
+    return found
