@@ -27,7 +27,7 @@ from platt_jax.model.standardization import Standardization, derivatives_to_stan
 from platt_jax.options import Options
 from platt_jax.passes import xla
 
-_ORDER = 6  # of the highest derivative in the polynomial
+_ORDER = 5  # of the highest derivative in the polynomial
 # Of the polynomials in each step of Newton's method on the two equations, for gradient and Hessian:
 # as many as the step is good for.
 _DEGREES = (0, 0), (3, 1), (_ORDER - 1, 2)

@@ -181,8 +181,9 @@ def _center(fit: Fit, prior, options) -> Center:
     kind = fit.A.dtype
     # JAX takes NumPy's arrays as its own.
     coordinates: Any = middle.astype(kind), scale.astype(kind)
-    of_fit: Any = fit.A, fit.B
-    return Center(*of_fit, Standardization(*coordinates), held, prior)
+    A: Any = fit.A
+    B: Any = fit.B
+    return Center(A, B, Standardization(*coordinates), held, prior)
 
 
 def _calls(sizes):
