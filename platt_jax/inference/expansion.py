@@ -1,0 +1,260 @@
+"""The optima of a problem with one row left out, from sums over the rows of the whole problem.
+
+Row i adds w (t - p_i) [f_i, 1] to the gradient. Where it is left out, Platt's targets of its class
+change, too, by which the gradient changes by so much times a sum over that class. All else is the
+gradient of the whole problem, and near the optimum that is a polynomial: its coefficients are sums
+of w k(z) f^j, with k the derivatives of the logistic loss by z. So each of the n optima is the root
+of two equations in two unknowns, which need no row but the one left out.
+
+A single Newton step from the optimum is the approximation of Pregibon (1981, "Logistic regression
+diagnostics"), which Beirami, Razaviyayn, Shahrampour & Tarokh (2017) and Rad & Maleki (2020)
+study. Here the third and higher derivatives join, and what the polynomial leaves out is bounded.
+"""
+
+from functools import partial
+from math import comb, factorial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.polynomial import Polynomial
+
+from platt_jax.model import prior as priors
+from platt_jax.model.objective import plain_targets, platt_targets
+from platt_jax.model.prior import GaussianPrior
+from platt_jax.model.standardization import Standardization, derivatives_to_standardized
+from platt_jax.options import Options
+from platt_jax.passes import xla
+
+_ORDER = 5  # of the highest derivative in the polynomial
+# Of the polynomials in each step of Newton's method on the two equations, for gradient and Hessian:
+# as many as the step is good for.
+_DEGREES = (0, 0), (3, 1), (_ORDER - 1, 2)
+
+# How far from the optimum the bound holds: changes of the log-odds by the intercept, and by the
+# slope one standard deviation of the scores away.
+_RADIUS = 0.25
+
+
+class Center(NamedTuple):
+    """Where problems are expanded; arrays that lead with [S]."""
+
+    A: jax.Array
+    B: jax.Array
+    # In which the scores, weighted by curvature, have about mean 0 and variance 1.
+    coordinates: Standardization
+    slope_held: jax.Array  # whether A stays as it is
+    prior: GaussianPrior | None
+
+
+class Sums(NamedTuple):
+    """Sums over the rows of each problem, of scores a in the center's coordinates."""
+
+    derivatives: jax.Array  # [S, K, K + 2]: of w a^j and the k-th derivative of the loss by z,
+    # the first without its target, which is a row's or another
+    # [S, K + 2]: of w |a|^j times the most that p (1 - p) may be within the radius
+    bounds: jax.Array
+    pos: jax.Array  # [S, 2]: of w and w a, of class 1
+    neg: jax.Array  # [S, 2]: of class 0
+
+
+class LeftOut(NamedTuple):
+    """The fits without one row each; arrays [S, L]."""
+
+    probability: jax.Array  # P(y=1) of the row left out
+    A: jax.Array
+    B: jax.Array
+    # Whether its log-odds may be off by more than the tolerance, or nothing is known.
+    doubtful: jax.Array
+
+
+class _Read(NamedTuple):
+    """Rows as they are read; arrays [S, L]."""
+
+    a: jax.Array  # the score in the center's coordinates
+    z: jax.Array  # at the center
+    y: jax.Array
+    w: jax.Array  # 0 where a row does not count
+    counts: jax.Array
+
+
+def _read(rows, at: Center) -> _Read:
+    scores, labels, weights, sizes = rows
+    w = jnp.ones_like(scores) if weights is None else weights
+    there = jnp.arange(scores.shape[1], dtype=jnp.int32)[None] < sizes[:, None]
+    counts = there & jnp.isfinite(scores) & jnp.isfinite(w) & (w > 0)
+    w, f = jnp.where(counts, w, 0), jnp.where(jnp.isfinite(scores), scores, 0)
+    center, scale = (x[:, None] for x in at.coordinates)
+    a = (f - center) * scale
+    return _Read(a, at.A[:, None] * f + at.B[:, None], labels > 0, w, counts)
+
+
+@partial(jax.jit, compiler_options=xla.COMPILER_OPTIONS)
+def sums(rows, at: Center) -> Sums:
+    """The sums over these rows, to be added to those over others of the same problems.
+
+    Args:
+        rows: scores [S, L], NaN where a label is bad; labels [S, L], above 0 for class 1; weights
+            [S, L] or None; and how many rows there are from the first place on, [S].
+        at: the fits of all rows.
+    """
+    a, z, y, w, counts = _read(rows, at)
+    a, z = jnp.where(counts, a, 0), jnp.where(counts, z, 0)
+    p, v = _probability(z)
+    factors = [-w * p]
+    for order, polynomial in enumerate(_POLYNOMIALS[:-1], start=2):
+        value = jnp.full_like(v, polynomial.coef[-1])
+        for c in polynomial.coef[-2::-1]:
+            value = value * v + c
+        factors.append(w * v * value * (2 * p - 1 if order % 2 else 1))
+    # The distance from 0 that the log-odds keep, whatever they change by within the radius.
+    e = jnp.exp(-jnp.maximum(jnp.abs(z) - _RADIUS * (1 + jnp.abs(a)), 0))
+    most = w * e / (1 + e) ** 2
+    # For the absolute values of odd powers.
+    signed = jnp.where(a < 0, -most, most)
+    powers = [jnp.ones_like(a)]
+    for _ in range(_ORDER + 1):
+        powers.append(powers[-1] * a)
+    of_class = jnp.where(y, w, 0), jnp.where(y, 0, w)
+    # As one product of matrices: so many sums would each be a loop that computes all terms anew.
+    every = jnp.stack([*of_class, most, signed, *factors], 1)
+    pos, neg, even, odd, *derivatives = jnp.moveaxis(
+        jnp.einsum("skl,sjl->skj", every, jnp.stack(powers, 1)), 1, 0
+    )
+    is_odd = np.arange(_ORDER + 2)[None] % 2 == 1
+    return Sums(jnp.stack(derivatives, 1), jnp.where(is_odd, odd, even), pos[:, :2], neg[:, :2])
+
+
+@partial(jax.jit, static_argnames=("options", "tolerance"), compiler_options=xla.COMPILER_OPTIONS)
+def leave_each_out(rows, at: Center, of_all: Sums, options: Options, tolerance: float) -> LeftOut:
+    """The fits without each of these rows.
+
+    Args:
+        rows: as of `sums`.
+        at: the fits of all rows.
+        of_all: the sums over all rows of the problems.
+        options: how they were fitted.
+        tolerance: of the log-odds.
+    """
+    scores, *_ = rows
+    a, z, y, w, counts = _read(rows, at)
+    held = at.slope_held[:, None]
+    targets = {"platt": platt_targets, "none": plain_targets}[options.targets]
+    (n_pos, first_pos), (n_neg, first_neg) = (
+        (x[:, :1], x[:, 1:]) for x in (of_all.pos, of_all.neg)
+    )
+    # What rounding makes of all of a class less all of it must not fall below 0.
+    without = targets(
+        jnp.maximum(n_pos - jnp.where(y, w, 0), 0), jnp.maximum(n_neg - jnp.where(y, 0, w), 0)
+    )
+    expansion = _expansion(of_all, at)
+    from_targets_A = without.positive * first_pos + without.negative * first_neg
+    from_targets_B = without.positive * n_pos + without.negative * n_neg
+    t = jnp.where(y, without.positive, without.negative)
+
+    alpha, beta = jnp.zeros_like(z), jnp.zeros_like(z)
+    for of_gradient, of_hessian in _DEGREES:
+        p, v = _probability(z + a * alpha + beta)
+        slope, v = w * (t - p), w * v
+        g_A = from_targets_A + _derivative(expansion, 1, 1, alpha, beta, of_gradient) - slope * a
+        g_B = from_targets_B + _derivative(expansion, 1, 0, alpha, beta, of_gradient) - slope
+        h_AA = jnp.where(held, 1, _derivative(expansion, 2, 2, alpha, beta, of_hessian) - v * a * a)
+        h_AB = jnp.where(held, 0, _derivative(expansion, 2, 1, alpha, beta, of_hessian) - v * a)
+        h_BB = _derivative(expansion, 2, 0, alpha, beta, of_hessian) - v
+        if not options.intercept:
+            g_B, h_AB, h_BB = jnp.zeros_like(z), jnp.zeros_like(z), jnp.ones_like(z)
+        by_A = jnp.where(held, 0, g_A)
+        over = 1 / (h_AA * h_BB - h_AB * h_AB)
+        step_A, step_B = (h_AB * g_B - h_BB * by_A) * over, (h_AB * by_A - h_AA * g_B) * over
+        alpha, beta = alpha + step_A, beta + step_B
+
+    # With x = [a, 1] and what the gradient is off by, r: x' H^-1 r is at most the root of
+    # x' H^-1 x times r' H^-1 r.
+    r_A, r_B = _remainder(of_all.bounds, jnp.abs(alpha), jnp.abs(beta))
+    r_A, x_A = jnp.where(held, 0, r_A), jnp.where(held, 0, a)
+    r_B, x_B = (r_B, 1) if options.intercept else (0, 0)
+    of_row = h_BB * x_A * x_A - 2 * h_AB * x_A * x_B + h_AA * x_B * x_B
+    of_rest = h_BB * r_A * r_A + 2 * jnp.abs(h_AB) * r_A * r_B + h_AA * r_B * r_B
+    last_step = jnp.abs(a * step_A) + jnp.abs(step_B)
+    # Twice, for the Hessian between here and the optimum.
+    error = last_step + 2 * jnp.sqrt(of_row * of_rest) * over
+    near = (jnp.abs(alpha) <= _RADIUS) & (jnp.abs(beta) <= _RADIUS) & (h_AA > 0) & (over > 0)
+    center, scale = (x[:, None] for x in at.coordinates)
+    A = at.A[:, None] + alpha * scale
+    doubtful = ~(near & (error <= tolerance))
+    if options.monotone:
+        doubtful |= jnp.where(held, g_A > 0, A > 0)
+    return LeftOut(
+        probability=jnp.where(jnp.isfinite(scores), _probability(z + a * alpha + beta)[0], jnp.nan),
+        A=A,
+        B=at.B[:, None] + beta - alpha * scale * center,
+        doubtful=counts & jnp.isfinite(z) & doubtful,
+    )
+
+
+def _probability(z):
+    """1 / (1 + exp(z)), and its derivative by -z."""
+    e = jnp.exp(-jnp.abs(z))
+    small = e / (1 + e)
+    return jnp.where(z > 0, small, 1 / (1 + e)), small / (1 + e)
+
+
+def _curvature_polynomials():
+    """The derivatives of the loss by z, over v = p (1 - p) or, the odd ones, over v (2 p - 1)."""
+    found = [Polynomial([1.0])]  # of the second derivative
+    for order in range(3, _ORDER + 2):
+        last, v = found[-1], Polynomial([0.0, 1.0])
+        by_v = last.deriv()
+        odd = order % 2
+        found.append(last + v * by_v if odd else (1 - 6 * v) * last + v * (1 - 4 * v) * by_v)
+    return found
+
+
+_POLYNOMIALS = _curvature_polynomials()
+# The largest the first derivative that is left out may be, in units of v.
+_MOST = float(np.max(np.abs(_POLYNOMIALS[-1](np.linspace(0, 0.25, 1001)))))
+
+
+def _expansion(of_all: Sums, at: Center):
+    """By (k, j), [S, 1]: the j-th derivative by A of the (k - j)-th by B, of the loss of all rows.
+
+    The first ones are those of p; the targets' share is apart.
+    """
+    found = {
+        (k, j): of_all.derivatives[:, k - 1, j, None]
+        for k in range(1, _ORDER + 1)
+        for j in range(k + 1)
+    }
+    if at.prior is not None:
+        share = derivatives_to_standardized(
+            at.coordinates, priors.derivatives(at.prior, at.A, at.B)
+        )
+        places = (1, 1), (1, 0), (2, 2), (2, 1), (2, 0)
+        for place, x in zip(places, share, strict=True):
+            found[place] = found[place] + x[:, None]
+    return found
+
+
+def _derivative(expansion, k, j, alpha, beta, degree):
+    """The derivative (k - j times by B, j by A) where the parameters change by alpha and beta."""
+    total = 0.0
+    for by_A in range(degree, -1, -1):
+        inner = 0.0
+        for by_B in range(degree - by_A, -1, -1):
+            c = 1 / (factorial(by_A) * factorial(by_B))
+            inner = inner * beta + c * expansion[k + by_A + by_B, j + by_A]
+        total = total * alpha + inner
+    return total
+
+
+def _remainder(bounds, alpha, beta):
+    """A bound of what the gradient's polynomial leaves out, by A and by B."""
+
+    def bound(j):
+        total = 0.0
+        for i in range(_ORDER, -1, -1):
+            total = total * alpha + comb(_ORDER, i) * beta ** (_ORDER - i) * bounds[:, i + j, None]
+        return _MOST / factorial(_ORDER) * total
+
+    return bound(1), bound(0)

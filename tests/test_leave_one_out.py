@@ -1,0 +1,247 @@
+"""leave_one_out gives every row what a fit of all other rows gives it."""
+
+import numpy as np
+import pytest
+from reference import batch, optimum
+
+import platt_jax as pj
+from platt_jax import GaussianPrior, Options, Status
+from platt_jax.inference import left_out
+from platt_jax.results.fit import expit
+
+PRIOR = GaussianPrior(np.array([-1.0, 0.3]), np.array([[3.0, 0.5], [0.5, 2.0]]))
+
+
+def one_by_one(scores, labels, weights=None, prior=None, options=Options()):  # noqa: B008
+    """The log-odds of each row of one problem, by as many fits."""
+    n = len(scores)
+    others = np.arange(n - 1) + (np.arange(n - 1) >= np.arange(n)[:, None])
+    weights = None if weights is None else weights[others]
+    fit = pj.fit(scores[others], labels[others], weights=weights, prior=prior, options=options)
+    return fit.sigmoid.logit(scores[:, None])[:, 0]
+
+
+def logit(p):
+    return np.log(p) - np.log1p(-p)
+
+
+def assert_exact(scores, labels, weights=None, prior=None, options=Options(), atol=1e-6):  # noqa: B008
+    fit = pj.fit(scores, labels, weights=weights, prior=prior, options=options)
+    found = pj.leave_one_out(fit, scores, labels, weights=weights, prior=prior, options=options)
+    assert found.shape == scores.shape and found.dtype == scores.dtype
+    for k, f in enumerate(scores):
+        w = None if weights is None else weights[k]
+        expected = one_by_one(f, labels[k], w, prior, options)
+        shown = np.abs(expected) < 12  # where rounding of the probability leaves the log-odds
+        np.testing.assert_allclose(logit(found[k, shown]), expected[shown], rtol=0, atol=atol)
+        np.testing.assert_allclose(found[k], expit(expected), atol=atol)
+    return found
+
+
+@pytest.fixture
+def refits(monkeypatch):
+    """How many rows were fitted without, by each call."""
+    counts = []
+    refit = left_out._refit
+    monkeypatch.setattr(
+        left_out,
+        "_refit",
+        lambda rows, which, *rest: counts.append(len(which)) or refit(rows, which, *rest),
+    )
+    return counts
+
+
+@pytest.mark.parametrize(("rows", "share"), [(5, 1), (50, 0.6), (200, 0.1), (1000, 3e-3)])
+def test_every_row_gets_what_a_fit_of_the_others_gives_it(rng, refits, rows, share):
+    scores, labels = batch(rng, 4, rows)
+    assert_exact(scores, labels)
+    assert refits[0] <= share * scores.size
+
+
+def test_to_50_digits(rng):
+    scores, labels = (x[0] for x in batch(rng, 1, 40))
+    found = pj.leave_one_out(pj.fit(scores, labels), scores, labels)
+    for i in (0, 17, 39):
+        A, B, *_ = optimum(np.delete(scores, i), np.delete(labels, i))
+        expected = 1 / (1 + np.exp(float(A) * scores[i] + float(B)))
+        np.testing.assert_allclose(found[i], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        Options(targets="none"),
+        Options(intercept=False),
+        Options(intercept=False, targets="none"),
+        Options(monotone=True),
+    ],
+    ids=["no targets", "no intercept", "temperature", "monotone"],
+)
+@pytest.mark.parametrize("prior", [None, PRIOR], ids=["", "prior"])
+def test_other_fits(rng, options, prior):
+    scores, labels = batch(rng, 3, 120)
+    assert_exact(3 + 2 * scores, labels, prior=prior, options=options)
+
+
+def test_weights_count_rows_and_the_whole_row_is_left_out(rng, refits):
+    scores, labels = batch(rng, 3, 120)
+    weights = rng.choice([0.0, 0.5, 1.0, 2.0, 7.0], scores.shape)
+    found = assert_exact(scores, labels, weights)
+    fit = pj.fit(scores, labels, weights=weights)
+    none = weights == 0
+    np.testing.assert_allclose(found[none], fit.predict_proba(scores)[none], rtol=1e-12)
+    assert refits[0] < 0.5 * scores.size
+
+
+@pytest.mark.parametrize("scale, offset", [(1e-8, 0.0), (1.0, 1e6), (1e30, -1e30)])
+def test_scores_of_any_scale_and_level(rng, refits, scale, offset):
+    scores, labels = batch(rng, 2, 120)
+    assert_exact(scores * scale + offset, labels, atol=1e-5 if offset == 1e6 else 1e-6)
+    assert refits[0] < 0.1 * scores.size
+
+
+def test_a_row_that_decides_the_slope_alone(rng, refits):
+    scores, labels = batch(rng, 3, 120)
+    scores[0, 5], labels[0, 5] = 60.0, 0
+    scores[1, :3] = 1e4, -1e4, 1e6
+    scores[2] = rng.standard_cauchy(120)
+    assert_exact(scores, labels)
+    assert 0 < refits[0] < 0.5 * scores.size
+
+
+def test_saturated_scores_cost_no_refits(rng, refits):
+    """Most of these rows are far off, and have no curvature left."""
+    scores = rng.normal(size=(2, 1000)) * 30
+    labels = rng.random(scores.shape) < 1 / (1 + np.exp(-scores))
+    pj.leave_one_out(pj.fit(scores, labels), scores, labels)
+    assert refits[0] < 0.05 * scores.size
+
+
+def test_where_the_rest_is_of_one_class_constant_or_separable():
+    scores = np.array([[1.0, 2.0, 3.0, 4.0], [1, 1, 1, 5], [1, 2, 3, 4], [2, 2, 2, 2]])
+    labels = np.array([[0, 0, 0, 1], [0, 1, 0, 1], [0, 0, 1, 1], [0, 1, 0, 0]])
+    assert_exact(scores, labels)
+    assert_exact(scores, np.ones_like(labels))
+    assert_exact(scores, labels, options=Options(monotone=True))
+    assert_exact(scores, labels, options=Options(intercept=False))
+
+
+def test_a_slope_held_at_zero(rng, refits):
+    scores, labels = batch(rng, 3, 120)
+    options = Options(monotone=True)
+    assert (pj.fit(-scores, labels, options=options).A == 0).all()
+    assert_exact(-scores, labels, options=options)
+    assert refits[0] < 0.1 * scores.size
+    noise = rng.random(scores.shape) < 0.5  # where a row may hold the slope, or free it
+    assert_exact(scores, noise, options=options)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3])
+def test_few_rows(rows):
+    scores, labels = np.arange(1.0, rows + 1), np.arange(rows) % 2
+    found = pj.leave_one_out(pj.fit(scores, labels), scores, labels)
+    if rows == 1:
+        assert np.isnan(found).all()
+    else:
+        fits = [pj.fit(np.delete(scores, i), np.delete(labels, i)) for i in range(rows)]
+        expected = [fit.predict_proba(f) for fit, f in zip(fits, scores, strict=True)]
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_segments_of_all_sizes(rng):
+    sizes = [1, 4, 9, 30, 31, 100, 120, 5]
+    segments = np.repeat(list("hcbadefg"), sizes)
+    scores, labels = (x[0] for x in batch(rng, 1, sum(sizes)))
+    weights = rng.integers(0, 3, len(scores)).astype(float)
+    shuffled = rng.permutation(len(scores))
+    scores, labels, segments = scores[shuffled], labels[shuffled], segments[shuffled]
+    prior = GaussianPrior(rng.normal(size=(8, 2)), np.eye(2) * np.arange(1, 9)[:, None, None])
+    fit = pj.fit_segments(scores, labels, segments, weights=weights, prior=prior).fit
+    found = pj.leave_one_out(fit, scores, labels, weights=weights, segments=segments, prior=prior)
+    for k, name in enumerate("abcdefgh"):
+        mine = segments == name
+        if mine.sum() == 1:
+            assert np.isnan(found[mine]).all()
+            continue
+        of_segment = GaussianPrior(prior.mean[k], prior.precision[k])
+        expected = one_by_one(scores[mine], labels[mine], weights[mine], of_segment)
+        np.testing.assert_allclose(logit(found[mine]), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_problem_of_several_calls(rng, monkeypatch, weighted):
+    scores, labels = (x[0] for x in batch(rng, 1, 3000))
+    weights = rng.integers(0, 3, len(scores)).astype(float) if weighted else None
+    fit = pj.fit(scores, labels, weights=weights)
+    whole = pj.leave_one_out(fit, scores, labels, weights=weights)
+    monkeypatch.setattr(left_out, "_AT_ONCE", 1024)
+    parts = pj.leave_one_out(fit, scores, labels, weights=weights)
+    np.testing.assert_allclose(parts, whole, rtol=1e-9)
+
+
+def test_float32(rng):
+    scores, labels = batch(rng, 3, 120)
+    assert_exact(scores.astype(np.float32), labels, atol=1e-3)
+
+
+def test_bad_rows_cost_only_their_problem(rng):
+    scores, labels = batch(rng, 3, 60)
+    labels = labels.astype(float)
+    scores[1, 7], labels[2, 9] = np.nan, np.nan
+    with pytest.warns(RuntimeWarning, match="NaN"):
+        flagged = pj.fit(scores, labels)
+    assert flagged.status.tolist() == [0, Status.NON_FINITE, Status.NON_FINITE]
+    found = pj.leave_one_out(flagged, scores, labels)
+    assert np.isnan(found[1:]).all()
+    np.testing.assert_allclose(logit(found[0]), one_by_one(scores[0], labels[0]), atol=1e-6)
+
+    options = Options(non_finite="omit")
+    fit = pj.fit(scores, labels, options=options)
+    found = pj.leave_one_out(fit, scores, labels, options=options)
+    assert np.isnan(found[1, 7]) and np.isnan(found[2, 9]) and np.isnan(found).sum() == 2
+    good = np.arange(60) != 7
+    expected = one_by_one(scores[1, good], labels[1, good])
+    np.testing.assert_allclose(logit(found[1, good]), expected, atol=1e-6)
+
+
+def test_batches_of_any_shape_and_broadcast_labels(rng):
+    scores = rng.normal(size=(2, 3, 40))
+    labels = rng.random(40) < 0.5
+    fit = pj.fit(scores, labels)
+    found = pj.leave_one_out(fit, scores, labels)
+    one = pj.leave_one_out(pj.fit(scores[1, 2], labels), scores[1, 2], labels)
+    np.testing.assert_allclose(found[1, 2], one, rtol=1e-12)
+
+
+def test_it_is_honest_where_the_fit_flatters_itself(rng):
+    scores, labels = rng.normal(size=(400, 12)), rng.random((400, 12)) < 0.5
+    fit = pj.fit(scores, labels)
+
+    def log_loss(p):
+        return -np.mean(np.log(np.where(labels, p, 1 - p)))
+
+    assert log_loss(fit.predict_proba(scores)) < np.log(2)
+    assert log_loss(pj.leave_one_out(fit, scores, labels)) > np.log(2)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"fit": None}, "fit: expected a Fit, got NoneType"),
+        ({"scores": np.zeros((2, 4))}, r"fit: expected problems of shape \(2,\), got \(\)"),
+        ({"scores": np.zeros(4, np.float32)}, "fit: expected one of float32 scores, got float64"),
+        ({"labels": [0, 1]}, "labels: expected a shape that broadcasts"),
+        ({"labels": [0, 1, 2, 3]}, "labels: expected bool"),
+        ({"weights": [-1, 1, 1, 1]}, "weights: expected >= 0"),
+        ({"segments": [1, 2]}, r"segments: expected one id per score .*, got shape \(2,\)"),
+        ({"segments": [1, 1, 2, 2]}, r"fit: expected problems of shape \(2,\), got \(\)"),
+        ({"prior": 3}, "prior: expected a GaussianPrior"),
+        ({"options": None}, "options: expected an Options"),
+    ],
+    ids=str,
+)
+def test_what_is_refused(change, message):
+    scores, labels = np.array([1.0, 2.0, 3.0, 4.0]), [0, 1, 0, 1]
+    given = {"fit": pj.fit(scores, labels), "scores": scores, "labels": labels} | change
+    with pytest.raises(ValueError, match=message):
+        pj.leave_one_out(**given)
