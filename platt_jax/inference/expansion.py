@@ -182,7 +182,8 @@ def leave_each_out(rows, at: Center, of_all: Sums, options: Options, tolerance: 
     near = (jnp.abs(alpha) <= _RADIUS) & (jnp.abs(beta) <= _RADIUS) & (h_AA > 0) & (over > 0)
     center, scale = (x[:, None] for x in at.coordinates)
     A = at.A[:, None] + alpha * scale
-    doubtful = ~(near & (error <= tolerance))
+    # Where no other row has a weight there is no fit, even with a prior.
+    doubtful = ~(near & (error <= tolerance)) | (w >= n_pos + n_neg)
     if options.monotone:
         doubtful |= jnp.where(held, g_A > 0, A > 0)
     return LeftOut(
