@@ -1,8 +1,9 @@
 """How sure fits are: intervals, tests and honest checks, as functions over results."""
 
+from platt_jax.inference.fresh_rows import triage
 from platt_jax.inference.left_out import leave_one_out
 from platt_jax.inference.priors import prior_from
 from platt_jax.inference.replication import Bootstrap, bootstrap
 from platt_jax.inference.robust import robust_covariance
 
-__all__ = ["Bootstrap", "bootstrap", "leave_one_out", "prior_from", "robust_covariance"]
+__all__ = ["Bootstrap", "bootstrap", "leave_one_out", "prior_from", "robust_covariance", "triage"]

@@ -1,6 +1,5 @@
 """The bootstrap: how far the fits of random reweightings of the rows scatter."""
 
-import hashlib
 import math
 import numbers
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from platt_jax.execution.dense_rows import DenseRows
 from platt_jax.execution.given import given_to
 from platt_jax.execution.replicates import Plan, fit_replicates
 from platt_jax.execution.segment_rows import SegmentRows, segment_rows
+from platt_jax.ids.hashing import hashes
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
 from platt_jax.passes import replicated
@@ -218,7 +218,7 @@ def bootstrap(
     else:
         rows = segment_rows(scores, labels, segments, weights)
         keys, order, batch = rows.keys, rows.largest_first, rows.keys.shape
-        ids = np.array([_hash(key) for key in keys[order].tolist()], np.uint64)
+        ids = hashes(keys[order])
         original = fit_segments(rows, prior=prior, options=options).fit
     given = given_to(batch, rows.dtype, prior, (original.A, original.B))
     if order is not None:
@@ -233,11 +233,6 @@ def bootstrap(
     for x, answer in zip(made, (np.nan, np.nan, Status.NON_FINITE, False), strict=True):
         x[:, bad] = answer
     return Bootstrap(made.A, made.B, made.status, made.one_class, original, keys)
-
-
-def _hash(key) -> int:
-    """64 bits that depend on a segment's id alone."""
-    return int.from_bytes(hashlib.blake2b(repr(key).encode(), digest_size=8).digest(), "little")
 
 
 def _check_count(name, value, least, most):

@@ -40,9 +40,17 @@ def streams(seed: int, problems: np.ndarray, replicates: np.ndarray) -> Stream:
         problems: (K,) uint64, what identifies each one's problem.
         replicates: (K,) the number of each among its problem's.
     """
-    words = _mixed(np.full(len(problems), seed, np.uint64))
-    words = _mixed(_mixed(words ^ problems) + replicates.astype(np.uint64))
+    words = random_words(seed, problems, replicates)
     return Stream((words >> np.uint64(32)).astype(np.uint32), words.astype(np.uint32))
+
+
+def random_words(seed: int, problems: np.ndarray, replicates: np.ndarray) -> np.ndarray:
+    """A random word of 64 bits for each replicate of each problem; arguments as in `streams`.
+
+    Those that broadcast together are taken together.
+    """
+    words = mixed(np.full(1, seed, np.uint64))
+    return mixed(mixed(words ^ problems) + replicates.astype(np.uint64))
 
 
 def draw(kind: str, stream: Stream, row, dtype) -> jax.Array:
@@ -76,7 +84,7 @@ def reweighted(tiles: Tiles, stream: Stream, kind: str) -> Tiles:
     return replace(tiles, weights=jnp.where(jnp.isnan(tiles.scores), 0, weights))
 
 
-def _mixed(words):
+def mixed(words):
     """A bijection of 64-bit words that looks random: splitmix64 (Steele, Lea & Flood 2014)."""
     words = words + np.uint64(0x9E3779B97F4A7C15)
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

@@ -6,21 +6,17 @@ anew wherever a step leads.
 """
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from platt_jax.execution.caller import Caller
-from platt_jax.execution.run import fit_problems, run_problems
 from platt_jax.execution.segment_rows import SegmentRows
-from platt_jax.model.prior import GaussianPrior
-from platt_jax.model.standardization import Standardization
 from platt_jax.options import Options
-from platt_jax.population import quadrature
-from platt_jax.population.quadrature import Nodes, Normals, Posteriors, normals
+from platt_jax.population.quadrature import Normals, Posteriors, normals
+from platt_jax.population.segments import Coordinates, Segments
 from platt_jax.results.fit import Fit
 from platt_jax.results.population import Population, PopulationStatus
-from platt_jax.solver.solution import Given
 from platt_jax.status import Flag, Status
 
 _MOST_PASSES = 50
@@ -33,21 +29,13 @@ _LONGEST = 0.7
 # A spread below this, in log-odds over the usual range of scores, is none.
 _NO_SPREAD = 1e-2
 _START_SPREAD = 0.5
-_SAMPLED_ROWS = 100_000
-
-
-class _Coordinates(NamedTuple):
-    """(score - center) * scale."""
-
-    center: float
-    scale: float
 
 
 class _Position(NamedTuple):
     """A population, in standardized coordinates, and what the segments say there."""
 
     population: Normals
-    segments: Normals  # where their nodes are
+    nodes: Normals  # of the segments
     posteriors: Posteriors
 
 
@@ -69,18 +57,18 @@ def estimate_population(
     if len(rows.keys) < 2 or pooled.status != Status.CONVERGED or flagged:
         return None
     options = replace(options, targets="none")
-    coordinates = _coordinates(rows)
-    mean = _to_coordinates(coordinates, np.array([pooled.A, pooled.B], float))
-    job = _Job(rows, coordinates, options, caller)
+    coordinates = Coordinates.of(rows)
+    segments = Segments(rows, coordinates, options, caller)
+    mean = coordinates.matrix @ np.array([pooled.A, pooled.B], float)
     population = normals(mean, _START_SPREAD**2 * np.eye(2))
-    fit = job.modes(population, start=None)
-    at = job.evaluate(population, _around(fit, population, coordinates))
+    fit = segments.modes(population)
+    at = _evaluated(segments, population, segments.around(fit, population))
     passes, status = 1, PopulationStatus.MAX_ITERATIONS
     step, decrement = _newton_step(at.posteriors)
     while passes < _MOST_PASSES and decrement > _TOLERANCE:
-        trial = job.evaluate(*_moved(at, step))
+        trial = _evaluated(segments, *_moved(at, step))
         passes += 1
-        gain = trial.posteriors.log_likelihood - at.posteriors.log_likelihood
+        gain = np.sum(trial.posteriors.log_likelihood) - np.sum(at.posteriors.log_likelihood)
         # The gain of a short step may be lost in the errors of the quadrature.
         if gain >= 0 or np.abs(step).max() <= _SHORT:
             at = trial
@@ -89,99 +77,15 @@ def estimate_population(
             step = step / 2
     if decrement <= _TOLERANCE:
         status = PopulationStatus.CONVERGED
-    population, segments = _moved(at, step)
+    population, nodes = _moved(at, step)
     if np.linalg.eigvalsh(population.covariance)[0] < _NO_SPREAD**2:
         status = PopulationStatus.BOUNDARY
-    fit = job.modes(population, start=segments.mean, progress=progress)
-    return fit, _result(population, segments, at.posteriors, coordinates, status)
+    fit = segments.modes(population, start=nodes.mean, progress=progress)
+    return fit, _result(population, nodes, at.posteriors, coordinates, status)
 
 
-class _Job(NamedTuple):
-    """What stays the same from pass to pass."""
-
-    rows: SegmentRows
-    coordinates: _Coordinates
-    options: Options
-    caller: Caller
-
-    def modes(self, population, start, progress=False) -> Fit:
-        """Each segment's fit under the population as its prior."""
-        rows, K = self.rows, len(self.rows.keys)
-        to_original = np.linalg.inv(_map(self.coordinates))
-        mean = to_original @ population.mean
-        precision = np.linalg.inv(to_original @ population.covariance @ to_original.T)
-        prior = GaussianPrior(
-            np.broadcast_to(mean, (K, 2)).astype(rows.dtype),
-            np.broadcast_to(precision, (K, 2, 2)).astype(rows.dtype),
-        )
-        if start is not None:
-            start = tuple((start @ to_original.T)[rows.largest_first].astype(rows.dtype).T)
-        return fit_problems(
-            rows.sizes,
-            rows.take,
-            rows.dtype,
-            Given(prior, start),
-            self.options,
-            progress,
-            self.caller,
-            order=rows.largest_first,
-        )
-
-    def evaluate(self, population: Normals, segments: Normals) -> _Position:
-        """One pass over the rows: the posteriors at the segments' nodes."""
-        rows, order = self.rows, self.rows.largest_first
-        of_each: Any = (np.full(len(order), x, rows.dtype) for x in self.coordinates)
-        nodes = Nodes(
-            Normals(*(x[order].astype(rows.dtype) for x in segments)),
-            Standardization(*of_each),
-        )
-        losses = run_problems(
-            quadrature.NODE_LOSSES,
-            rows.sizes,
-            rows.take,
-            rows.dtype,
-            nodes,
-            self.options,
-            False,
-            self.caller,
-            order=order,
-        )
-        # A segment whose rows are not finite says nothing.
-        losses = np.where(np.isfinite(losses).all(1)[:, None], losses, 0)
-        return _Position(population, segments, quadrature.posteriors(losses, segments, population))
-
-
-def _coordinates(rows) -> _Coordinates:
-    """Those in which the middle half of the scores is as wide as that of N(0, 1)."""
-    scores = rows.all(slice(0, None), rows.length)[0]
-    scores = scores[:: max(1, len(scores) // _SAMPLED_ROWS)]
-    scores = scores[np.isfinite(scores)].astype(float)
-    low: Any
-    low, middle, high = np.quantile(scores, [0.25, 0.5, 0.75])
-    width = (high - low) / 1.349 or np.std(scores)
-    return _Coordinates(float(middle), float(1 / width))
-
-
-def _map(coordinates):
-    """The matrix that takes (A, B) to these coordinates."""
-    return np.array([[1 / coordinates.scale, 0], [coordinates.center, 1]])
-
-
-def _to_coordinates(coordinates, parameters):
-    return parameters @ _map(coordinates).T
-
-
-def _around(fit: Fit, population: Normals, coordinates) -> Normals:
-    """The normal approximations at the modes; where a fit has none, the population."""
-    to = _map(coordinates)
-    mean = _to_coordinates(coordinates, np.stack([fit.A, fit.B], -1).astype(float))
-    covariance = to @ fit.covariance.astype(float) @ to.T
-    usable = np.isfinite(mean).all(-1) & np.isfinite(covariance).all((-1, -2))
-    usable &= np.linalg.det(np.where(usable[:, None, None], covariance, np.eye(2))) > 0
-    return normals(
-        np.where(usable[:, None], mean, population.mean),
-        np.where(usable[:, None, None], covariance, population.covariance),
-    )
+def _evaluated(segments: Segments, population: Normals, nodes: Normals) -> _Position:
+    return _Position(population, nodes, segments.posteriors(population, nodes))
 
 
 def _newton_step(at: Posteriors):
@@ -224,9 +128,9 @@ def _square(factor):
     return factor @ factor.T
 
 
-def _result(population, segments, at: Posteriors, coordinates, status) -> Population:
+def _result(population, nodes, at: Posteriors, coordinates, status) -> Population:
     """The population in the coordinates of the scores as they came."""
-    back = np.linalg.inv(_map(coordinates))
+    back = np.linalg.inv(coordinates.matrix)
     root = back @ _factor(population)
     spread = np.linalg.pinv(at.information, hermitian=True)
     # By the entries of the covariance's factor, R at R = I: of F R R' F' with dR lower triangular.
@@ -237,7 +141,7 @@ def _result(population, segments, at: Posteriors, coordinates, status) -> Popula
     by_factor = np.stack([d.ravel() for d in directions], -1)
     of_covariance = by_factor @ spread[2:, 2:] @ by_factor.T
     covariance = _square(root)
-    own = back @ segments.covariance @ back.T
+    own = back @ nodes.covariance @ back.T
     left = np.linalg.solve(covariance, own)
     return Population(
         mean=back @ population.mean,
@@ -245,7 +149,7 @@ def _result(population, segments, at: Posteriors, coordinates, status) -> Popula
         mean_covariance=root @ spread[:2, :2] @ root.T,
         covariance_errors=np.sqrt(np.maximum(np.diag(of_covariance), 0)).reshape(2, 2),
         status=status,
-        posterior_mean=segments.mean @ back.T,
+        posterior_mean=nodes.mean @ back.T,
         posterior_covariance=own,
         shrinkage=np.clip(np.trace(left, axis1=1, axis2=2) / 2, 0, 1),
     )

@@ -104,7 +104,7 @@ NODE_LOSSES = Task(_node_losses, _node_losses_of_blocks)
 class Posteriors(NamedTuple):
     """What the segments say of themselves and of their population N(0, I), in its coordinates u."""
 
-    log_likelihood: Array  # [] of the population
+    log_likelihood: Array  # [K] of the population, by a segment's rows
     # By the mean (u1, u2) and the factor [[exp(a), 0], [b, exp(c)]] of the population.
     gradient: Array  # [5]
     information: Array  # [5, 5], minus the Hessian
@@ -156,7 +156,7 @@ def _posteriors(losses, at: Normals):
     f = jnp.exp(log_f - most)
     total = jnp.sum(f, 0, keepdims=True)
     p = f / total
-    log_likelihood = jnp.sum((most + jnp.log(total))[0] + jnp.log(factor))
+    log_likelihood = (most + jnp.log(total))[0] + jnp.log(factor)
 
     scores = (u1, u2, u1 * u1 - 1, u1 * u2, u2 * u2 - 1)
     pairs = [(i, j) for i in range(5) for j in range(i + 1)]

@@ -49,11 +49,11 @@ def table(fit: "Fit", kind: str, names: np.ndarray) -> Table:
         flag=_texts(flat["flags"], _flag_names),
         **counts,
     )
-    return Table(_name_columns(kind, names, columns), **columns)
+    return Table(name_columns(kind, names, columns), **columns)
 
 
-def _name_columns(kind, names, others):
-    """The names as columns: a field each, whose own name gives way to those of the others."""
+def name_columns(kind: str, names: np.ndarray, others) -> dict[str, np.ndarray]:
+    """Names as columns: a field each, whose own name gives way to those of other columns."""
     if names.dtype.names is None:
         return {kind: names}
     return {

@@ -1,0 +1,181 @@
+"""Which segments need a look: their predictions against fresh rows."""
+
+import numbers
+
+import numpy as np
+
+from platt_jax.execution.caller import Caller
+from platt_jax.execution.segment_rows import SegmentRows, segment_rows
+from platt_jax.ids.hashing import hashes
+from platt_jax.inference.score_tests import ScoreTests
+from platt_jax.inference.simulation import MOST_DRAWS, sequential_pvalues
+from platt_jax.options import Options
+from platt_jax.passes import packing
+from platt_jax.population.quadrature import normals
+from platt_jax.population.segments import Coordinates, Segments
+from platt_jax.results import tables
+from platt_jax.results.calibrators import SegmentCalibrator
+from platt_jax.results.fit import Fit
+from platt_jax.results.probabilities import log_expit
+from platt_jax.results.tables import Table
+
+# Probabilities nearer to 0 or 1 are taken for this near.
+_LEAST = 2.0**-53
+
+# Of the level, what the test by a Bayes factor spends; the test by simulation spends the rest.
+_OF_BAYES_FACTOR = 0.1
+
+# Intercept 0 and slope 1 in Platt's signs, and how far segments are expected to be from them.
+_RIGHT = np.array([-1.0, 0.0])
+_SPREAD = np.eye(2)
+
+_JUDGED = (
+    *("intercept", "slope", "se_intercept", "se_slope"),
+    *("cox_p", "spiegelhalter_z", "p_value"),
+)
+
+
+def triage(
+    calibrator: SegmentCalibrator, scores, labels=None, segments=None, *, level: float = 0.05
+) -> Table:
+    """Which segments' predictions do not fit fresh rows, most urgent first.
+
+    The hypothesis is that every label of a segment is 1 with the probability predicted for it. Its
+    two tests, Cox's of intercept and slope and Spiegelhalter's, are combined by the smaller of
+    their p-values. Below some thousand rows these say little by themselves: `p_value` compares the
+    smaller one with those of labels drawn by the predictions, and is exact for segments of any
+    size. As draws are few in the far tail, a Bayes factor takes over there, which by Markov's
+    inequality is too large with probability no more than its inverse. The shares of the two tests
+    are 90 and 10 % of the level.
+
+    Of the segments with a q-value of at most q, a share of no more than q is expected to be right
+    (Benjamini & Hochberg 1995), if segments are independent. That holds for one look at rows that
+    were not fitted: not for the rows of the fit, which it fits too well, nor if one looks every
+    night until something shows. With rows enough every calibrator is off; slope and intercept say
+    how far.
+
+    Args:
+        calibrator: as `fit_segments` returns it.
+        scores: (N,) as in `fit_segments`, of rows that were not fitted; or SegmentRows.
+        labels: (N,) likewise.
+        segments: (N,) likewise. Segments that were not fitted are judged by what the calibrator
+            predicts for them.
+        level: a segment is flagged if its q-value is no larger.
+
+    Returns:
+        A Table with a line for each segment of the rows, and the columns
+
+        - `segment`, or those of its several columns;
+        - `rows`, `positives` and `expected`, the sum of the predictions;
+        - `intercept` and `slope` of the log-odds over those predicted, 0 and 1 if these are right,
+          with standard errors `se_intercept` and `se_slope`. They are fitted with a standard normal
+          prior around 0 and 1, without which few rows often have no finite fit;
+        - `cox_p`, by the chi-square distribution, and `spiegelhalter_z`, by the normal one: positive
+          where predictions are too extreme;
+        - `p_value`, `q_value` and `flagged`.
+
+        First come segments with a score or label that is not finite, or whose fit is NaN: of these
+        everything after `rows` is NaN, and none is flagged.
+
+    Raises:
+        ValueError: an argument is not as above; or SegmentRows have weights.
+
+    Example:
+        >>> import numpy as np
+        >>> from platt_jax import fit_segments
+        >>> rng = np.random.default_rng(0)
+        >>> segments = np.arange(4000) % 4
+        >>> scores = rng.normal(size=4000)
+        >>> labels = rng.random(4000) < 1 / (1 + np.exp(-2 * scores))
+        >>> calibrator = fit_segments(scores, labels, segments)
+        >>> flipped = labels ^ (segments == 3)
+        >>> fresh = triage(calibrator, scores, flipped, segments)
+        >>> int(fresh["segment"][0]), int(fresh["flagged"].sum())
+        (3, 1)
+    """
+    if not isinstance(calibrator, SegmentCalibrator):
+        raise ValueError(
+            f"calibrator: expected a SegmentCalibrator, got {type(calibrator).__name__}"
+        )
+    if not (isinstance(level, numbers.Real) and 0 < level < 1):
+        raise ValueError(f"level: expected a number in (0, 1), got {level!r}")
+    rows = segment_rows(scores, labels, segments, None)
+    keys, sizes = rows.keys[rows.largest_first], rows.sizes.astype(np.int64)
+    f, y, weights = rows.take(slice(0, len(keys)), slice(None), packing.Space(len(rows)))
+    if weights is not None:
+        raise ValueError("scores: expected SegmentRows without weights")
+    proba = calibrator.predict_proba(f.astype(float), np.repeat(keys, sizes)).astype(float)
+    starts = np.cumsum(sizes) - sizes
+    finite = np.logical_and.reduceat(np.isfinite(proba), starts)
+    positives = np.add.reduceat((y > 0).astype(float), starts)
+    expected = np.add.reduceat(proba, starts)
+    of_finite = np.repeat(finite, sizes)
+    judged = dict.fromkeys(_JUDGED, np.zeros(0))
+    if finite.any():
+        made = _judge(proba[of_finite], y[of_finite] > 0, sizes[finite], keys[finite])
+        judged = dict(zip(_JUDGED, made, strict=True))
+    judged = {name: _placed(finite, x) for name, x in judged.items()}
+    q_value = _q_values(judged["p_value"])
+    order = np.lexsort((judged["cox_p"], judged["p_value"], finite))
+    columns = dict(
+        rows=sizes,
+        positives=np.where(finite, positives, np.nan),
+        expected=expected,
+        **judged,
+        q_value=q_value,
+        flagged=q_value <= level,
+    )
+    named = tables.name_columns("segment", keys, columns)
+    return Table({name: x[order] for name, x in {**named, **columns}.items()})
+
+
+def _judge(proba, labels, sizes, keys) -> tuple[np.ndarray, ...]:
+    """The columns `_JUDGED` of segments."""
+    proba = np.clip(proba, _LEAST, 1 - _LEAST)
+    logit = np.log(proba) - np.log1p(-proba)
+    tests = ScoreTests(logit, proba, labels, sizes)
+    fit, log_bayes_factor = _recalibrated(logit, labels, sizes)
+    by_bayes_factor = np.exp(-log_bayes_factor) / _OF_BAYES_FACTOR
+    # Twice the smaller of two p-values is one (Bonferroni).
+    pvalue = np.minimum(2 * tests.least_pvalue, 1)
+    few = np.flatnonzero(~tests.normal)
+    pvalue[few] = by_bayes_factor[few]
+    # Of the others, draws cannot make the p-value smaller.
+    drawn = few[by_bayes_factor[few] > 1 / (1 - _OF_BAYES_FACTOR) / (MOST_DRAWS + 1)]
+    by_draws = sequential_pvalues(proba, sizes, hashes(keys), drawn, tests.extreme)
+    pvalue[drawn] = np.minimum(pvalue[drawn], by_draws / (1 - _OF_BAYES_FACTOR))
+    se_slope, se_intercept = fit.standard_errors.T
+    return (
+        *(-fit.B, -fit.A, se_intercept, se_slope),
+        *(tests.cox_pvalue, tests.spiegelhalter_z, np.minimum(pvalue, 1)),
+    )
+
+
+def _recalibrated(logit, labels, sizes) -> tuple[Fit, np.ndarray]:
+    """The fit of the labels to the log-odds, and the log Bayes factor against the log-odds."""
+    rows = SegmentRows(logit, labels, np.repeat(np.arange(len(sizes)), sizes))
+    options = Options(targets="none")
+    segments = Segments(rows, Coordinates(center=0.0, scale=1.0), options, Caller())
+    prior = normals(_RIGHT, _SPREAD)
+    fit = segments.modes(prior)
+    evidence = segments.posteriors(prior, segments.around(fit, prior)).log_likelihood
+    log_proba = log_expit(np.where(labels, logit, -logit))
+    return fit, evidence - np.add.reduceat(log_proba, np.cumsum(sizes) - sizes)
+
+
+def _placed(where, x):
+    """These numbers where there are some, NaN elsewhere."""
+    placed = np.full(len(where), np.nan)
+    placed[where] = x
+    return placed
+
+
+def _q_values(pvalue):
+    """The least false discovery rates at which each would be discovered; NaN for NaN."""
+    order = np.argsort(pvalue)  # NaN last
+    number = np.isfinite(pvalue).sum()
+    q = pvalue[order] * number / np.arange(1, len(pvalue) + 1)
+    q[:number] = np.minimum.accumulate(q[:number][::-1])[::-1]
+    q_value = np.empty_like(q)
+    q_value[order] = np.minimum(q, 1)
+    return q_value
