@@ -9,6 +9,7 @@ from platt_jax.execution.segment_rows import SegmentRows, segment_rows
 from platt_jax.ids.hashing import hashes
 from platt_jax.inference.score_tests import ScoreTests
 from platt_jax.inference.simulation import MOST_DRAWS, sequential_pvalues
+from platt_jax.model.objective import Array
 from platt_jax.options import Options
 from platt_jax.passes import packing
 from platt_jax.population.quadrature import normals
@@ -70,7 +71,7 @@ def triage(
         - `intercept` and `slope` of the log-odds over those predicted, 0 and 1 if these are right,
           with standard errors `se_intercept` and `se_slope`. They are fitted with a standard normal
           prior around 0 and 1, without which few rows often have no finite fit;
-        - `cox_p`, by the chi-square distribution, and `spiegelhalter_z`, by the normal one: positive
+        - `cox_p`, by the chi-square distribution, and `spiegelhalter_z`, standard normal, positive
           where predictions are too extreme;
         - `p_value`, `q_value` and `flagged`.
 
@@ -129,7 +130,7 @@ def triage(
     return Table({name: x[order] for name, x in {**named, **columns}.items()})
 
 
-def _judge(proba, labels, sizes, keys) -> tuple[np.ndarray, ...]:
+def _judge(proba, labels, sizes, keys) -> tuple[Array, ...]:
     """The columns `_JUDGED` of segments."""
     proba = np.clip(proba, _LEAST, 1 - _LEAST)
     logit = np.log(proba) - np.log1p(-proba)
@@ -151,7 +152,7 @@ def _judge(proba, labels, sizes, keys) -> tuple[np.ndarray, ...]:
     )
 
 
-def _recalibrated(logit, labels, sizes) -> tuple[Fit, np.ndarray]:
+def _recalibrated(logit, labels, sizes) -> tuple[Fit, Array]:
     """The fit of the labels to the log-odds, and the log Bayes factor against the log-odds."""
     rows = SegmentRows(logit, labels, np.repeat(np.arange(len(sizes)), sizes))
     options = Options(targets="none")

@@ -1,7 +1,5 @@
 """Tests of probabilities by sums over rows, problem by problem."""
 
-from typing import NamedTuple
-
 import numpy as np
 
 # So little of a sum's variance is rounding.
@@ -88,7 +86,7 @@ class ScoreTests:
         sizes = self._sizes[some]
         starts = np.cumsum(sizes) - sizes
         intercept, slope, z = (
-            np.add.reduceat(np.where(labels, share, 0), starts, axis=1) - expected
+            np.add.reduceat(labels * share, starts, axis=1) - expected
             for share, expected in zip(self._shares[:, rows], self._expected[:, some], strict=True)
         )
         return intercept**2 + slope**2, z

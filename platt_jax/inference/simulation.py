@@ -1,4 +1,4 @@
-"""P-values that are exact whatever the number of rows: by labels drawn where the hypothesis holds."""
+"""Exact p-values at any number of rows: by labels drawn where the hypothesis holds."""
 
 from collections.abc import Callable
 

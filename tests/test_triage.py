@@ -1,0 +1,231 @@
+"""Which segments need a look: p-values against enumeration, and discoveries against the truth."""
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+from scipy.integrate import dblquad
+from scipy.special import expit
+from scipy.stats import chi2, false_discovery_control, norm
+
+import platt_jax as pj
+from platt_jax import metrics, triage
+from platt_jax.inference import simulation
+from platt_jax.inference.fresh_rows import _recalibrated
+from platt_jax.inference.score_tests import ScoreTests
+
+
+def known_curves(A, B, keys=None):
+    """A calibrator with these curves."""
+    keys = np.arange(len(A)) if keys is None else keys
+    scores, labels = np.tile([1.0, 0.0, 0.5], len(A)), np.tile([1, 0, 1], len(A))
+    fitted = pj.fit_segments(scores, labels, np.repeat(keys, 3))
+    return replace(fitted, fit=replace(fitted.fit, A=np.asarray(A), B=np.asarray(B)))
+
+
+def fresh(seed, K, sizes, share_off=0.0):
+    """Curves, and rows that come from them; but of a share of the segments they do not."""
+    rng = np.random.default_rng(seed)
+    segments = np.repeat(np.arange(K), rng.integers(*sizes, size=K))
+    A, B = rng.normal(-1.5, 0.4, K), rng.normal(0.5, 1, K)
+    off = rng.random(K) < share_off
+    scores = rng.normal(size=len(segments))
+    logit = -(A[segments] * scores + B[segments])
+    shift, stretch = np.where(off, rng.choice([-1, 1], K), 0), np.where(off, 0.4, 1)
+    logit = shift[segments] + stretch[segments] * logit
+    labels = rng.random(len(segments)) < expit(logit)
+    return known_curves(A, B), scores, labels, segments, off
+
+
+def score_tests(logit, labels, sizes):
+    return ScoreTests(logit, expit(logit), labels, np.asarray(sizes))
+
+
+def test_the_least_pvalue_counts_what_enumeration_counts(monkeypatch):
+    # With so many draws as extreme, the p-value is known to 2 %.
+    monkeypatch.setattr(simulation, "_EXTREME", 2_500)
+    monkeypatch.setattr(simulation, "MOST_DRAWS", 100_000)
+    rng = np.random.default_rng(0)
+    sizes = np.array([3, 6, 6, 7])
+    logit, labels = rng.normal(-0.5, 1.5, sizes.sum()), rng.random(sizes.sum()) < 0.4
+    tests = score_tests(logit, labels, sizes)
+    found = simulation.sequential_pvalues(
+        expit(logit), sizes, np.arange(4, dtype=np.uint64), np.arange(4), tests.extreme
+    )
+    for k, some in enumerate(np.split(np.arange(sizes.sum()), np.cumsum(sizes)[:-1])):
+        all_labels = np.array(list(product([False, True], repeat=len(some))))
+        chance = np.where(all_labels, expit(logit[some]), expit(-logit[some])).prod(axis=1)
+        least = [score_tests(logit[some], y, [len(some)]).least_pvalue[0] for y in all_labels]
+        exact = chance[np.array(least) <= tests.least_pvalue[k] * (1 + 1e-9)].sum()
+        np.testing.assert_allclose(found[k], exact, rtol=0.08)
+
+
+def test_the_score_tests_are_the_textbooks():
+    rng = np.random.default_rng(1)
+    logit = rng.normal(-1, 1, 400)
+    labels = rng.random(400) < expit(0.7 * logit)
+    tests, p = score_tests(logit, labels, [400]), expit(logit)
+    design = np.stack([np.ones(400), logit], -1)
+    score = design.T @ (labels - p)
+    chi_square = score @ np.linalg.solve((design * (p * (1 - p))[:, None]).T @ design, score)
+    np.testing.assert_allclose(tests.cox_pvalue, np.exp(-chi_square / 2), rtol=1e-9)
+    z = metrics.spiegelhalter(labels, p).statistic
+    np.testing.assert_allclose(tests.spiegelhalter_z, z, rtol=1e-9)
+
+
+def test_probabilities_that_are_all_the_same_have_one_degree_of_freedom():
+    labels = np.arange(50) < 40
+    tests = score_tests(np.full(50, 0.3), labels, [50])
+    p = expit(0.3)
+    chi_square = (40 - 50 * p) ** 2 / (50 * p * (1 - p))
+    np.testing.assert_allclose(tests.cox_pvalue, chi2.sf(chi_square, 1), rtol=1e-9)
+    assert np.isnan(score_tests(np.zeros(50), labels, [50]).spiegelhalter_z)
+
+
+def test_the_bayes_factor_is_the_integral():
+    rng = np.random.default_rng(2)
+    logit = rng.normal(size=12)
+    labels = rng.random(12) < 0.3
+
+    def likelihood(intercept, slope):
+        moved = intercept + slope * logit
+        return expit(np.where(labels, moved, -moved)).prod()
+
+    def weighted(intercept, slope):
+        prior = np.exp(-(intercept**2 + (slope - 1) ** 2) / 2) / (2 * np.pi)
+        return prior * likelihood(intercept, slope)
+
+    exact, _ = dblquad(weighted, -8, 10, -9, 9)
+    _, found = _recalibrated(logit, labels, np.array([12]))
+    np.testing.assert_allclose(found, np.log(exact / likelihood(0, 1)), atol=2e-3)
+
+
+@pytest.mark.parametrize("sizes", [(3, 8), (5, 60)])
+def test_pvalues_are_valid_at_any_number_of_rows(sizes):
+    made = triage(*fresh(3, 2_000, sizes)[:-1])["p_value"]
+    for level in (0.5, 0.1, 0.01):
+        error = np.sqrt(level * (1 - level) / len(made))
+        assert (made <= level).mean() < level + 3 * error
+        # And not much too large: rows are few, and p-values few of them.
+        assert (made <= level).mean() > 0.5 * level - 3 * error
+
+
+def test_false_discoveries_are_as_few_as_asked_for():
+    shares, found, off = [], 0, 0
+    for seed in range(4):
+        *rows, is_off = fresh(10 + seed, 2_000, (5, 300), share_off=0.05)
+        made = triage(*rows, level=0.1)
+        true = is_off[made["segment"]]
+        shares.append((made["flagged"] & ~true).sum() / made["flagged"].sum())
+        found, off = found + (made["flagged"] & true).sum(), off + true.sum()
+    # 0.095 and its error over so many discoveries.
+    assert np.mean(shares) < 0.095 + 3 * np.sqrt(0.095 / found)
+    assert found > 0.5 * off
+
+
+def test_one_segment_among_many_is_found():
+    # Ten thousand draws cannot give a p-value as small as it takes.
+    K = 20_000
+    calibrator, scores, labels, segments, _ = fresh(4, K, (1, 3))
+    rng = np.random.default_rng(5)
+    more = rng.normal(size=300)
+    wrong = rng.random(300) > calibrator.predict_proba(more, np.full(300, 7))
+    made = triage(
+        calibrator,
+        np.append(scores, more),
+        np.append(labels, wrong),
+        np.append(segments, np.full(300, 7)),
+    )
+    assert made["segment"][0] == 7
+    assert made["flagged"].tolist() == [True] + [False] * (K - 1)
+
+
+def test_a_segment_is_judged_without_regard_to_the_others():
+    calibrator, scores, labels, segments, _ = fresh(6, 50, (5, 60))
+    every = triage(calibrator, scores, labels, segments)
+    for k in (0, 20, 49):
+        mine = segments == k
+        alone = triage(calibrator, scores[mine], labels[mine], segments[mine])
+        (line,) = np.flatnonzero(every["segment"] == k)
+        for name in set(every) - {"q_value", "flagged"}:
+            np.testing.assert_allclose(alone[name][0], every[name][line], rtol=1e-12, err_msg=name)
+
+
+def test_large_segments_need_no_draws(monkeypatch):
+    calibrator, scores, labels, segments, _ = fresh(7, 2, (20_000, 20_001))
+    monkeypatch.setattr(simulation, "MOST_DRAWS", 0)
+    made = triage(calibrator, scores, labels, segments)
+    least = np.minimum(made["cox_p"], 2 * norm.sf(np.abs(made["spiegelhalter_z"])))
+    np.testing.assert_allclose(made["p_value"], np.minimum(2 * least, 1), rtol=1e-9)
+
+
+def test_the_table():
+    *rows, _ = fresh(8, 300, (5, 100), share_off=0.2)
+    calibrator, scores, labels, segments = rows
+    made = triage(*rows)
+    np.testing.assert_allclose(made["q_value"], false_discovery_control(made["p_value"]))
+    assert (np.diff(made["p_value"]) >= 0).all()
+    proba = calibrator.predict_proba(scores, segments)
+    by_row = {"rows": np.ones(len(scores)), "positives": labels, "expected": proba}
+    for name, values in by_row.items():
+        sums = np.bincount(segments, values)[made["segment"]]
+        np.testing.assert_allclose(made[name], sums, rtol=1e-12)
+    largest = made["segment"][np.argmax(made["rows"])]
+    cox = metrics.cox_calibration(labels[segments == largest], proba[segments == largest])
+    line = made["segment"] == largest
+    # The prior moves neither by more than a fraction of its standard error.
+    assert abs(made["slope"][line] - cox.slope) < 0.5 * cox.slope_se
+    assert abs(made["intercept"][line] - cox.intercept) < 0.5 * cox.intercept_se
+    np.testing.assert_allclose(made["se_slope"][line], cox.slope_se, rtol=0.1)
+    assert made.to_pandas().columns.tolist() == list(made)
+
+
+def test_segments_that_cannot_be_judged_come_first():
+    calibrator, scores, labels, segments, _ = fresh(9, 5, (20, 30))
+    scores[segments == 3] = np.nan
+    made = triage(calibrator, scores, labels, segments)
+    assert made["segment"][0] == 3 and not made["flagged"][0]
+    assert all(np.isnan(made[x][0]) for x in set(made) - {"segment", "rows", "flagged"})
+    assert np.isfinite(made["p_value"][1:]).all()
+    nothing = triage(calibrator, np.full(4, np.nan), np.ones(4), np.zeros(4, int))
+    assert np.isnan(nothing["p_value"]).all()
+
+
+def test_segments_that_were_not_fitted_are_judged_by_what_is_predicted():
+    calibrator, scores, labels, segments, _ = fresh(11, 3, (300, 301))
+    made = triage(calibrator, scores, labels, segments + 2)
+    unseen = made["segment"] > 2
+    expected = [calibrator.fallback.predict_proba(scores[segments + 2 == k]).sum() for k in (3, 4)]
+    np.testing.assert_allclose(np.sort(made["expected"][unseen]), np.sort(expected))
+
+
+def test_rows_grouped_before_and_segments_of_several_columns():
+    calibrator, scores, labels, segments, _ = fresh(12, 6, (20, 40))
+    made = triage(calibrator, scores, labels, segments)
+    grouped = triage(calibrator, pj.SegmentRows(scores, labels, segments))
+    for name, column in made.items():
+        np.testing.assert_array_equal(column, grouped[name])
+    pairs = [("ab"[k % 2], int(k)) for k in segments]
+    by_pair = triage(pj.fit_segments(scores, labels, pairs), scores, labels, pairs)
+    assert list(by_pair)[:2] == ["0", "1"] and len(by_pair) == len(made) + 1
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"calibrator": pj.fit([1.0, 2.0], [0, 1])}, "calibrator: expected a SegmentCal.*got Fit"),
+        ({"level": 0}, r"level: expected a number in \(0, 1\), got 0"),
+        ({"labels": [1, 2]}, "labels: "),
+        ({"segments": [0]}, "segments: expected one id per score"),
+        (
+            {"scores": pj.SegmentRows([1.0], [1], [0], [2.0]), "labels": None, "segments": None},
+            "scores: expected SegmentRows without weights",
+        ),
+    ],
+)
+def test_bad_input(changed, message):
+    calibrator = known_curves(np.array([-1.0]), np.array([0.0]))
+    given = {"calibrator": calibrator, "scores": [1.0, 2.0], "labels": [0, 1], "segments": [0, 0]}
+    with pytest.raises(ValueError, match=message):
+        triage(**(given | changed))
