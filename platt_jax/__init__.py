@@ -2,7 +2,7 @@
 
 from platt_jax.api import fit, fit_one_vs_rest, fit_segments
 from platt_jax.execution.segment_rows import SegmentRows
-from platt_jax.inference import Bootstrap, bootstrap, leave_one_out, triage
+from platt_jax.inference import Bootstrap, bootstrap, leave_one_out, triage, update
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
 from platt_jax.results.calibrators import OneVsRestCalibrator, SegmentCalibrator
@@ -33,4 +33,5 @@ __all__ = [
     "save",
     "solve",
     "triage",
+    "update",
 ]

@@ -208,7 +208,7 @@ def test_rows_grouped_before_and_segments_of_several_columns():
         np.testing.assert_array_equal(column, grouped[name])
     pairs = [("ab"[k % 2], int(k)) for k in segments]
     by_pair = triage(pj.fit_segments(scores, labels, pairs), scores, labels, pairs)
-    assert list(by_pair)[:2] == ["0", "1"] and len(by_pair) == len(made) + 1
+    assert list(by_pair)[:2] == ["segment_0", "segment_1"] and len(by_pair) == len(made) + 1
 
 
 @pytest.mark.parametrize(

@@ -5,5 +5,22 @@ from platt_jax.inference.left_out import leave_one_out
 from platt_jax.inference.priors import prior_from
 from platt_jax.inference.replication import Bootstrap, bootstrap
 from platt_jax.inference.robust import robust_covariance
+from platt_jax.inference.updating import update
 
-__all__ = ["Bootstrap", "bootstrap", "leave_one_out", "prior_from", "robust_covariance", "triage"]
+__all__ = [
+    "Bootstrap",
+    "bootstrap",
+    "leave_one_out",
+    "prior_from",
+    "robust_covariance",
+    "triage",
+    "update",
+]
+    "Bootstrap",
+    "bootstrap",
+    "leave_one_out",
+    "prior_from",
+    "robust_covariance",
+    "triage",
+    "update",
+]

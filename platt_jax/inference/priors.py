@@ -16,21 +16,22 @@ def prior_from(
 
     Near its optimum the objective is a quadratic with the fitted (A, B) as its mean and the Hessian
     as its precision (Laplace's approximation). A prior that the fit itself had is part of it, so
-    that night after night adds to what is known. The new fit has targets of its own rows' counts,
-    as any other. The coordinates are those of the scores as they come: where these lie a thousand
-    times as far from 0 as they spread, float32 leaves nothing of such a prior.
+    that night after night adds to what is known; `update` does that. The coordinates are those of
+    the scores as they come: where these lie a thousand times as far from 0 as they spread, float32
+    leaves nothing of such a prior.
 
     Args:
         calibrator: the earlier fit.
         keys: the segments or classes to give priors for, (J,) ids: those of the new rows, for
             `fit_segments` distinct and ascending, as `SegmentRows.keys`. None means those of the
             calibrator, or a Fit's problems.
-        forgetting: in (0, 1], what the precision is multiplied by: 0.5 has each earlier row count
-            half.
+        forgetting: in (0, 1], what the weights of all earlier rows are multiplied by. A population
+            is not forgotten: without its rows a segment's prior is that.
 
     Returns:
         A GaussianPrior with one mean and one precision per problem. A key that the calibrator does
-        not have, and a fit that did not converge, get mean 0 and precision 0, which is no prior.
+        not have, and a fit that did not converge, get the calibrator's population, if it has one;
+        else mean 0 and precision 0, which is no prior.
 
     Raises:
         ValueError: a forgetting outside (0, 1], keys for a Fit, or keys of another kind than those
@@ -50,13 +51,28 @@ def prior_from(
         raise ValueError(f"calibrator: expected a fit, got {type(calibrator).__name__}")
     fit = calibrator if isinstance(calibrator, Fit) else calibrator.fit
     mean = np.stack([validation.array(x, "calibrator") for x in (fit.A, fit.B)], -1)
-    precision = forgetting * validation.array(fit.hessian, "calibrator")
+    precision = validation.array(fit.hessian, "calibrator")
     known = validation.array(fit.converged, "calibrator")
     if keys is not None:
         where = _places(calibrator, keys)
         mean, precision, known = mean[where], precision[where], known[where] & (where >= 0)
-    return GaussianPrior(
+    learnt = GaussianPrior(
         np.where(known[..., None], mean, 0), np.where(known[..., None, None], precision, 0)
+    )
+    population = getattr(calibrator, "population", None)
+    if population is None or not population.estimated:
+        return learnt._replace(precision=forgetting * learnt.precision)
+    return _forgotten(learnt, np.where(known, forgetting, 0), population)
+
+
+def _forgotten(learnt, forgetting, population):
+    """What is left of priors that hold a population, which is not forgotten, and rows."""
+    rest = (1 - forgetting)[:, None, None] * np.linalg.inv(population.covariance)
+    kept = forgetting[:, None, None] * learnt.precision
+    information = kept @ learnt.mean[..., None] + rest @ population.mean[:, None]
+    mean = np.linalg.solve(kept + rest, information)[..., 0]
+    return GaussianPrior(
+        mean.astype(learnt.mean.dtype), (kept + rest).astype(learnt.precision.dtype)
     )
 
 

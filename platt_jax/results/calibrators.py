@@ -9,7 +9,7 @@ import numpy as np
 from platt_jax import ids, validation
 from platt_jax.ids.factorize import ascending, get_indexer, indexer
 from platt_jax.results.fit import ComparedByValue, Fit, Inspectable, Sigmoid
-from platt_jax.results.population import Population, PopulationStatus
+from platt_jax.results.population import Population
 from platt_jax.results.probabilities import (
     band,
     critical_value,
@@ -156,8 +156,7 @@ class SegmentCalibrator(ComparedByValue, _ById):
         return self._by_row(both, 2, scores, segments)
 
     def _usable_population(self):
-        estimated = self.population and self.population.status != PopulationStatus.NOT_ESTIMATED
-        return self.population if estimated else None
+        return self.population if self.population and self.population.estimated else None
 
     @staticmethod
     def _with_fallback(*pairs):

@@ -97,6 +97,11 @@ class Population(ComparedByValue):
         )
 
     @property
+    def estimated(self) -> bool:
+        """Whether there is one: False where the status is NOT_ESTIMATED."""
+        return self.status != PopulationStatus.NOT_ESTIMATED
+
+    @property
     def mean_errors(self) -> np.ndarray:
         """(2,), standard errors of the mean."""
         return np.sqrt(np.diag(self.mean_covariance))
@@ -107,7 +112,7 @@ class Population(ComparedByValue):
         return self.covariance + self.mean_covariance
 
     def __repr__(self):
-        if self.status == PopulationStatus.NOT_ESTIMATED:
+        if not self.estimated:
             return f"Population: NOT_ESTIMATED. {self.status.message}"
         of_A, of_B = (
             f"mean {mean:.4g} (standard error {error:.2g}), standard deviation {variance**0.5:.4g}"
