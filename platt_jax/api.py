@@ -79,7 +79,7 @@ def fit(
     given = given_to(batch, rows.dtype, prior, start)
     flat = fit_problems(rows.sizes, rows.take, rows.dtype, given, options, progress, caller)
     result = jax.tree.map(lambda x: x.reshape(batch + x.shape[1:]), flat)
-    _report_non_finite(flat, options, "problems", problem_names(batch), caller)
+    report_non_finite(flat, options, "problems", problem_names(batch), caller)
     return result
 
 
@@ -173,7 +173,7 @@ def fit_segments(
         pooled, each = run_concurrently(fit_all, fit_each)
         if pooling != "none":
             each = _with_pooled_curve(each, pooled)
-    _report_non_finite(each, options, "segments", rows.keys, caller)
+    report_non_finite(each, options, "segments", rows.keys, caller)
     return SegmentCalibrator(rows.keys, each, pooled.sigmoid, pooled.covariance, population)
 
 
@@ -237,7 +237,7 @@ def fit_one_vs_rest(
 
     sizes = np.broadcast_to(columns.shape[1], len(columns))
     each = fit_problems(sizes, take, scores.dtype, given, options, progress, caller)
-    _report_non_finite(each, options, "classes", classes, caller)
+    report_non_finite(each, options, "classes", classes, caller)
     return OneVsRestCalibrator(classes, each)
 
 
@@ -254,7 +254,12 @@ def _shared_prior(prior):
     return prior if np.ndim(prior.mean) == 1 and np.ndim(prior.precision) == 2 else None
 
 
-def _report_non_finite(result, options, kind, names, caller):
+def report_non_finite(result: Fit, options: Options, kind: str, names, caller: Caller) -> None:
+    """Warns of fits that are NON_FINITE, and says which is the first.
+
+    Raises:
+        ValueError: there is one, and options.non_finite is "raise".
+    """
     bad = np.flatnonzero(result.status == Status.NON_FINITE)
     if not len(bad):
         return

@@ -16,11 +16,3 @@ __all__ = [
     "triage",
     "update",
 ]
-    "Bootstrap",
-    "bootstrap",
-    "leave_one_out",
-    "prior_from",
-    "robust_covariance",
-    "triage",
-    "update",
-]

@@ -5,8 +5,12 @@ from dataclasses import replace
 import jax
 import numpy as np
 
-from platt_jax import api
-from platt_jax.execution.segment_rows import segment_rows
+from platt_jax import validation
+from platt_jax.api import report_non_finite
+from platt_jax.execution.caller import Caller
+from platt_jax.execution.given import given_to
+from platt_jax.execution.run import fit_problems
+from platt_jax.execution.segment_rows import SegmentRows, segment_rows
 from platt_jax.ids.factorize import ascending, get_indexer
 from platt_jax.inference.priors import prior_from
 from platt_jax.model.prior import GaussianPrior
@@ -14,7 +18,6 @@ from platt_jax.options import Options
 from platt_jax.results.calibrators import SegmentCalibrator
 from platt_jax.results.fit import Fit, Sigmoid
 from platt_jax.results.population import Population
-from platt_jax.status import Status
 
 _DEFAULT = Options()
 
@@ -33,13 +36,14 @@ def update(
     """The calibrator with what new rows add to it; no earlier row is needed.
 
     The prior of each segment is `prior_from(calibrator, ...)`: a normal distribution with the
-    earlier fit as its mean and its Hessian as the precision. To keep no more of earlier rows than
-    that (a Laplace memory) costs little: in `benchmarks/inference/online.py` its log-odds differ
-    from those of a fit of all rows by a fraction of their standard error.
+    earlier fit as its mean and its Hessian as the precision, which is all that is kept of earlier
+    rows (a Laplace memory). Platt's targets smooth the labels by as much as in a fit of all rows.
 
-    New labels are used as they are, without Platt's targets, which the prior makes up for. New
-    segments start from the population if the calibrator has one, as of pooling="partial"; if not,
-    they are fitted as in `fit_segments`. The population itself stays as it was estimated.
+    With a population, as of pooling="partial", labels are used as they are. Its mean moves with its
+    segments, by generalized least squares; its covariance stays as it was estimated. New segments
+    start from it.
+
+    `benchmarks/inference/online.py` measures how far the outcome is from that of a fit of all rows.
 
     Args:
         calibrator: as `fit_segments` or `update` returns it.
@@ -71,22 +75,42 @@ def update(
         raise ValueError(
             f"calibrator: expected a SegmentCalibrator, got {type(calibrator).__name__}"
         )
+    caller = Caller()
     rows = segment_rows(scores, labels, segments, weights)
+    options = validation.options(options)
+    population = calibrator.population
+    if population is not None and population.estimated:
+        options = replace(options, targets="none")
+    remembered = _remembered(calibrator, forgetting)
+    place = get_indexer(calibrator.keys, rows.keys, "segments")
+    known = (place >= 0) & np.append(remembered.converged, False)[place]
+    n_pos, n_neg = (np.where(known, n[place], 0) for n in (remembered.n_pos, remembered.n_neg))
     prior = prior_from(calibrator, rows.keys, forgetting=forgetting)
-    without_prior = (prior.precision == 0).all((1, 2))
-    tonight = api.fit_segments(
-        rows,
-        prior=prior,
-        options=replace(options, targets="none"),
-        progress=progress,
-    ).fit
-    if without_prior.any():
-        alone = api.fit_segments(rows, options=options).fit
-        tonight = _where(without_prior, alone, tonight)
-    keys, each = _joined(calibrator, rows.keys, _remembered(calibrator, forgetting), tonight)
-    fallback, covariance = _updated_fallback(calibrator, rows, forgetting, options)
-    population = _of_these(calibrator.population, each)
+    new = _fit(rows, prior, (n_pos, n_neg), options, progress, caller)
+    report_non_finite(new, options, "segments", rows.keys, caller)
+    new = replace(new, n_pos=new.n_pos + n_pos, n_neg=new.n_neg + n_neg)
+    keys, each = _joined(calibrator.keys, remembered, rows.keys, new, place)
+    if population is not None:
+        each, population = _moved(each, population)
+    fallback, covariance = _updated_fallback(calibrator, rows, forgetting, options, caller)
     return SegmentCalibrator(keys, each, fallback, covariance, population)
+
+
+def _fit(rows: SegmentRows, prior, counts, options, progress, caller) -> Fit:
+    """The fit of every segment's rows with these priors, which stand for so many more rows."""
+    given = given_to(rows.keys.shape, rows.dtype, prior)
+    if options.targets == "platt":
+        given = given._replace(remembered=tuple(n.astype(rows.dtype) for n in counts))
+    return fit_problems(
+        rows.sizes,
+        rows.take,
+        rows.dtype,
+        jax.tree.map(lambda leaf: leaf[rows.largest_first], given),
+        options,
+        progress,
+        caller,
+        order=rows.largest_first,
+    )
 
 
 def _remembered(calibrator, forgetting) -> Fit:
@@ -113,62 +137,89 @@ def _remembered(calibrator, forgetting) -> Fit:
     return _where(np.asarray(old.converged), forgotten, old)
 
 
-def _joined(calibrator, new_keys, remembered: Fit, tonight: Fit) -> tuple[np.ndarray, Fit]:
-    """The segments of both, ascending, and their fits: tonight's where there is one."""
-    place = get_indexer(calibrator.keys, new_keys, "segments")
-    seen = place >= 0
-    known = np.zeros(len(new_keys), bool)
-    known[seen] = remembered.converged[place[seen]]
-    counts = {
-        name: getattr(tonight, name) + np.where(known, getattr(remembered, name)[place], 0)
-        for name in ("n_pos", "n_neg")
-    }
-    tonight = replace(tonight, **counts)
-    names = np.concatenate([calibrator.keys, new_keys[~seen]])
-    keys, order = ascending(names)
+def _joined(old_keys, old: Fit, new_keys, new: Fit, place) -> tuple[np.ndarray, Fit]:
+    """The segments of both, ascending, and their fits: the new one where there is one.
 
-    def join(old, new):
-        joined = np.concatenate([old, new[~seen].astype(old.dtype)])
-        joined[place[seen]] = new[seen]
+    Args:
+        old_keys: (K,) segments.
+        old: their fits.
+        new_keys: (J,) segments.
+        new: their fits.
+        place: (J,) where these are among the old ones; -1 for those that are not.
+    """
+    seen = place >= 0
+    keys, order = ascending(np.concatenate([old_keys, new_keys[~seen]]))
+
+    def join(of_old, of_new):
+        joined = np.concatenate([of_old, of_new[~seen].astype(of_old.dtype)])
+        joined[place[seen]] = of_new[seen]
         ordered = np.empty_like(joined)
         ordered[order] = joined
         return ordered
 
-    return keys, jax.tree.map(join, remembered, tonight)
+    return keys, jax.tree.map(join, old, new)
 
 
-def _updated_fallback(calibrator, rows, forgetting, options) -> tuple[Sigmoid, np.ndarray]:
-    """The pooled fit and its covariance, which is not known of files of old."""
+def _moved(fit: Fit, population: Population) -> tuple[Fit, Population]:
+    """The population with the mean that its segments have by now, and their fits under it.
+
+    With P the precision and m the mean of what a segment's rows say of its (A, B), m is normal
+    around the population's mean with covariance P^-1 + S, where S is the population's covariance.
+    """
+    if not population.estimated:
+        return fit, Population.not_estimated(len(fit.A))
+    S, usable = population.covariance, np.asarray(fit.converged)
+    theta = np.stack([fit.A, fit.B], -1).astype(float)
+    of_population = np.linalg.inv(S)
+    own = np.where(usable[:, None, None], fit.hessian - of_population, 0)
+    weight = np.linalg.solve(np.eye(2) + own @ S, own)
+    information = np.where(
+        usable[:, None], _times(fit.hessian, theta) - of_population @ population.mean, 0
+    )
+    pull = np.linalg.solve(np.eye(2) + own @ S, information[..., None])[..., 0]
+    mean_covariance = np.linalg.inv(weight.sum(0))
+    mean = mean_covariance @ pull.sum(0)
+    moved = np.linalg.solve(of_population + own, of_population @ (mean - population.mean))
+    theta = theta + moved
+    fit = replace(fit, A=theta[:, 0].astype(fit.A.dtype), B=theta[:, 1].astype(fit.B.dtype))
+    covariance = np.where(usable[:, None, None], fit.covariance, S)
+    left = np.trace(np.linalg.solve(S, covariance), axis1=1, axis2=2) / 2
+    return fit, replace(
+        population,
+        mean=mean,
+        mean_covariance=mean_covariance,
+        posterior_mean=theta,
+        posterior_covariance=covariance,
+        shrinkage=np.clip(left, 0, 1),
+    )
+
+
+def _updated_fallback(calibrator, rows, forgetting, options, caller) -> tuple[Sigmoid, np.ndarray]:
+    """The pooled fit and its covariance, which old files lack: then it stays as it is."""
     sigmoid, covariance = calibrator.fallback, calibrator.fallback_covariance
     if not np.isfinite(covariance).all():
         return sigmoid, covariance
     precision = forgetting * np.linalg.pinv(covariance.astype(float), hermitian=True)
     prior = GaussianPrior(np.array([sigmoid.A, sigmoid.B], float), precision)
-    scores, labels, weights = rows.all(slice(0, None), rows.length)
-    finite = np.isfinite(scores)
-    options = replace(options, targets="none", non_finite="omit")
-    weights = None if weights is None else weights[finite]
-    if not finite.any():
-        return sigmoid, covariance / forgetting
-    made = api.fit(
-        scores[finite], labels[finite] > 0, weights=weights, prior=prior, options=options
+    given = given_to((1,), rows.dtype, prior)
+    pooled = fit_problems(
+        np.array([rows.length]),
+        lambda _, part, space: rows.all(part, space.length),
+        rows.dtype,
+        given,
+        replace(options, targets="none", non_finite="omit"),
+        False,
+        caller,
+        loss=False,
     )
-    if made.status != Status.CONVERGED:
+    if not pooled.converged[0]:
         return sigmoid, covariance / forgetting
-    return made.sigmoid, np.asarray(made.covariance)
+    pooled = jax.tree.map(lambda x: x[0, ...], pooled)
+    return pooled.sigmoid, np.asarray(pooled.covariance)
 
 
-def _of_these(population: Population | None, fit: Fit) -> Population | None:
-    """The population with the posteriors of these segments."""
-    if population is None or not population.estimated:
-        return population and Population.not_estimated(len(fit.A))
-    left = np.trace(np.linalg.solve(population.covariance, fit.covariance), axis1=1, axis2=2) / 2
-    return replace(
-        population,
-        posterior_mean=np.stack([fit.A, fit.B], -1),
-        posterior_covariance=np.asarray(fit.covariance),
-        shrinkage=np.where(np.isnan(left), 1, np.clip(left, 0, 1)),
-    )
+def _times(matrices, vectors):
+    return (matrices @ vectors[..., None])[..., 0]
 
 
 def _where(condition: np.ndarray, one: Fit, other: Fit) -> Fit:

@@ -74,6 +74,20 @@ def platt_targets(n_pos, n_neg) -> Targets:
     )
 
 
+def later_platt_targets(n_pos, n_neg, n_pos_before, n_neg_before) -> Targets:
+    """Targets of rows that come after others, whose targets were Platt's.
+
+    What targets lack, summed over the rows of a class, is n / (n + 2) by Platt's. Of the rows that
+    come later it is what makes up that sum for all rows so far.
+    """
+
+    def lacking(n, before):
+        return 2 / ((before + 2) * (before + n + 2))
+
+    positive, negative = lacking(n_pos, n_pos_before), lacking(n_neg, n_neg_before)
+    return Targets(1 - positive, negative, positive, 1 - negative)
+
+
 def plain_targets(n_pos, n_neg) -> Targets:
     """The labels themselves as targets: maximum likelihood without Platt's smoothing."""
     one, zero = jnp.ones_like(n_pos), jnp.zeros_like(n_pos)

@@ -31,6 +31,8 @@ class Given(NamedTuple):
 
     prior: GaussianPrior | None = None
     start: tuple[jax.Array, jax.Array] | None = None  # (A, B), for the scores as they came
+    # n_pos and n_neg of rows that the prior stands for, for Platt's targets.
+    remembered: tuple[jax.Array, jax.Array] | None = None
 
 
 # Among so many normal scores one has so much of the variance in 2 of a million problems, among more
@@ -152,7 +154,9 @@ def _set_up(ranges, moments, given, options):
         options: how to fit.
     """
     n_pos, n_neg = (one_class.total for one_class in moments)
-    if options.targets == "platt":
+    if options.targets == "platt" and given.remembered is not None:
+        targets = objective.later_platt_targets(n_pos, n_neg, *given.remembered)
+    elif options.targets == "platt":
         targets = objective.platt_targets(n_pos, n_neg)
     else:
         targets = objective.plain_targets(n_pos, n_neg)

@@ -1,0 +1,178 @@
+"""Last night's posterior as tonight's prior, against fits of all rows and by hand."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import platt_jax as pj
+from platt_jax import update
+from platt_jax.inference import prior_from
+from platt_jax.model import objective
+from platt_jax.results.population import Population
+
+
+def night(seed, rows=3_000, segments=60):
+    rng = np.random.default_rng(seed)
+    which = rng.integers(0, segments, rows)
+    A, B = -1.5 + 0.5 * np.sin(np.arange(segments)), 0.3 * np.cos(np.arange(segments))
+    scores = rng.normal(size=rows)
+    labels = rng.random(rows) < 1 / (1 + np.exp(A[which] * scores + B[which]))
+    return scores, labels, which
+
+
+NIGHTS = [night(seed) for seed in range(4)]
+ALL = [np.concatenate(column) for column in zip(*NIGHTS, strict=True)]
+
+
+@pytest.mark.parametrize("pooling", ["none", "partial"])
+def test_night_after_night_is_nearly_the_fit_of_all_rows(pooling):
+    updated = pj.fit_segments(*NIGHTS[0], pooling=pooling)
+    for rows in NIGHTS[1:]:
+        updated = update(updated, *rows)
+    full = pj.fit_segments(*ALL, pooling=pooling)
+    errors = full.fit.standard_errors
+    off = np.stack([updated.fit.A - full.fit.A, updated.fit.B - full.fit.B], -1) / errors
+    assert np.median(np.abs(off)) < 0.2 and np.abs(off).max() < 1
+    np.testing.assert_allclose(updated.fit.standard_errors, errors, rtol=0.3)
+    np.testing.assert_allclose(updated.fallback.A, full.fallback.A, atol=1e-3)
+    covariances = updated.fallback_covariance, full.fallback_covariance
+    np.testing.assert_allclose(*map(np.diag, covariances), rtol=0.01)
+    for name in ("n_pos", "n_neg"):
+        np.testing.assert_array_equal(getattr(updated.fit, name), getattr(full.fit, name))
+
+
+def test_the_log_odds_of_a_segment_are_those_of_its_prior_and_its_rows():
+    before = pj.fit_segments(*NIGHTS[0])
+    after = update(before, *NIGHTS[1], forgetting=0.7)
+    scores, labels, which = NIGHTS[1]
+    f, y, old = scores[which == 5], labels[which == 5], before[5]
+    A, B = after[5].A, after[5].B
+    n_pos, n_neg = y.sum(), (~y).sum()
+    before_pos, before_neg = 0.7 * old.n_pos, 0.7 * old.n_neg
+    # What the targets of all rows so far lack in sum, less what those of earlier rows lacked.
+    lacks = (before_pos + n_pos) / (before_pos + n_pos + 2) - before_pos / (before_pos + 2)
+    exceeds = (before_neg + n_neg) / (before_neg + n_neg + 2) - before_neg / (before_neg + 2)
+    t = np.where(y, 1 - lacks / n_pos, exceeds / n_neg)
+    p = 1 / (1 + np.exp(A * f + B))
+    own = np.array([((t - p) * f).sum(), (t - p).sum()])
+    prior = 0.7 * old.hessian @ (np.array([A, B]) - [old.A, old.B])
+    np.testing.assert_allclose(own + prior, 0, atol=1e-9 * len(f))
+
+
+def test_targets_of_later_rows_go_on_where_platts_end():
+    first, both = (objective.platt_targets(n, n) for n in (np.float64(7), np.float64(19)))
+    later = objective.later_platt_targets(*map(np.float64, (12, 12, 7, 7)))
+    lack = 7 * first.positive_complement + 12 * later.positive_complement
+    np.testing.assert_allclose(lack, 19 * both.positive_complement, rtol=1e-14)
+    alone = objective.later_platt_targets(*map(np.float64, (7, 3, 0, 0)))
+    assert alone == objective.platt_targets(np.float64(7), np.float64(3))
+
+
+def test_new_segments_are_fitted_as_by_themselves():
+    before = pj.fit_segments(*NIGHTS[0])
+    scores, labels, which = NIGHTS[1]
+    after = update(before, scores, labels, which + 30)
+    alone = pj.fit_segments(scores, labels, which + 30)
+    np.testing.assert_allclose(after[75].A, alone[75].A, rtol=1e-7)
+    assert after.keys.tolist() == list(range(90))
+
+
+def test_new_segments_start_from_the_population():
+    before = pj.fit_segments(*NIGHTS[0], pooling="partial")
+    after = update(before, [0.5], [1], [1_000])
+    assert after.shrinkage.shape == (61,) and after.shrinkage[-1] > 0.8
+    np.testing.assert_allclose(after[1_000].A, after.population.mean[0], atol=0.2)
+
+
+def test_segments_without_new_rows_forget():
+    before = pj.fit_segments(*NIGHTS[0])
+    after = update(before, [0.5], [1], [1_000], forgetting=0.5)
+    old = replace(after[7], nll=before[7].nll, gradient=before[7].gradient)
+    np.testing.assert_array_equal(old.A, before[7].A)
+    np.testing.assert_allclose(old.covariance, 2 * before[7].covariance)
+    np.testing.assert_allclose(old.hessian, before[7].hessian / 2)
+    assert after[7].iterations == 0 and after[7].n_pos == before[7].n_pos / 2
+
+
+def test_a_population_is_not_forgotten():
+    before = pj.fit_segments(*NIGHTS[0], pooling="partial")
+    prior = prior_from(before, [3, 1_000], forgetting=1e-9)
+    for mean, precision in zip(*prior, strict=True):
+        np.testing.assert_allclose(mean, before.population.mean, atol=1e-6)
+        np.testing.assert_allclose(
+            precision, np.linalg.inv(before.population.covariance), rtol=1e-5
+        )
+
+
+def test_the_populations_mean_moves_as_by_generalized_least_squares():
+    before = pj.fit_segments(*NIGHTS[0], pooling="partial")
+    scores, labels, which = NIGHTS[1]
+    after = update(before, scores, labels & (scores > -0.5), which)
+    S, old_mean = before.population.covariance, before.population.mean
+    # Each segment's own rows say m, with covariance C; under the old mean its fit was theta.
+    H, move = after.fit.hessian, after.population.mean - old_mean
+    theta = np.stack([after.fit.A, after.fit.B], -1)
+    theta -= np.linalg.solve(H, np.linalg.inv(S) @ move)
+    C = np.linalg.inv(H - np.linalg.inv(S))
+    m = theta + (C @ np.linalg.inv(S) @ (theta - old_mean)[..., None])[..., 0]
+    W = np.linalg.inv(C + S)
+    mean = np.linalg.solve(W.sum(0), (W @ m[..., None])[..., 0].sum(0))
+    np.testing.assert_allclose(after.population.mean, mean, rtol=1e-6)
+    np.testing.assert_allclose(after.population.mean_covariance, np.linalg.inv(W.sum(0)), rtol=1e-6)
+    assert np.abs(move).max() > 0.05
+
+
+def test_failed_fits_are_begun_anew():
+    scores, labels, which = (column.copy() for column in NIGHTS[0])
+    scores[which == 4] = np.nan
+    with pytest.warns(RuntimeWarning, match="first in 4"):
+        before = pj.fit_segments(scores, labels, which)
+    after = update(before, *NIGHTS[1]).raise_if_failed()
+    np.testing.assert_allclose(after[4].A, pj.fit_segments(*NIGHTS[1])[4].A, rtol=1e-7)
+    bad = [column.copy() for column in NIGHTS[1]]
+    bad[0][bad[2] == 9] = np.inf
+    with pytest.warns(RuntimeWarning, match="first in 9"):
+        assert np.isnan(update(before, *bad)[9].A)
+
+
+def test_without_a_population_to_estimate():
+    before = pj.fit_segments([1.0, 2.0], [0, 1], ["a", "a"], pooling="partial")
+    after = update(before, [1.0, 2.0, 0.0], [0, 1, 1], ["b", "b", "a"])
+    assert after.keys.tolist() == ["a", "b"] and not after.population.estimated
+    assert after.population == Population.not_estimated(2)
+
+
+def test_rows_grouped_before_temperature_and_float32():
+    rows = [NIGHTS[0][0].astype(np.float32), *NIGHTS[0][1:]]
+    options = pj.Options(intercept=False)
+    before = pj.fit_segments(*rows, options=options)
+    after = update(before, pj.SegmentRows(*rows), options=options)
+    assert after.fit.A.dtype == np.float32 and (after.fit.B == 0).all()
+    twice = pj.fit_segments(*[np.tile(column, 2) for column in rows], options=options)
+    assert (np.abs(after.fit.A - twice.fit.A) < 0.5 * twice.fit.standard_errors[:, 0]).all()
+    assert (after.fit.standard_errors[:, 0] < before.fit.standard_errors[:, 0]).all()
+
+
+def test_an_updated_calibrator_is_saved_as_any_other(tmp_path):
+    before = pj.fit_segments(*NIGHTS[0], pooling="partial")
+    after = update(before, *NIGHTS[1])
+    pj.save(tmp_path / "tonight.npz", after)
+    assert pj.load(tmp_path / "tonight.npz") == after
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"calibrator": pj.fit([1.0, 2.0], [0, 1])}, "calibrator: expected a SegmentCal.*got Fit"),
+        ({"forgetting": 0}, r"forgetting: expected a number in \(0, 1\], got 0"),
+        ({"labels": [1, 2]}, "labels: "),
+        ({"segments": ["a", "b"]}, "segments"),
+        ({"options": None}, "options"),
+    ],
+)
+def test_bad_input(changed, message):
+    calibrator = pj.fit_segments([1.0, 2.0], [0, 1], [0, 0])
+    given = {"calibrator": calibrator, "scores": [1.0, 2.0], "labels": [0, 1], "segments": [0, 0]}
+    with pytest.raises(ValueError, match=message):
+        update(**(given | changed))
