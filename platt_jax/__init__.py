@@ -1,6 +1,7 @@
 """Platt scaling for classifiers by the thousand: one compiled program fits them all."""
 
 from platt_jax.api import fit, fit_one_vs_rest, fit_segments
+from platt_jax.environment import show_config, use_compilation_cache
 from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.inference import Bootstrap, bootstrap, leave_one_out, triage, update
 from platt_jax.model.prior import GaussianPrior
@@ -31,7 +32,9 @@ __all__ = [
     "leave_one_out",
     "load",
     "save",
+    "show_config",
     "solve",
     "triage",
     "update",
+    "use_compilation_cache",
 ]

@@ -1,0 +1,83 @@
+"""What platt_jax runs on: versions, devices, and compiled programs kept between processes."""
+
+import importlib.metadata
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from platt_jax.passes import xla
+from platt_jax.threads import cores
+
+_PACKAGES = (
+    *("platt-jax", "jax", "jaxlib", "numpy", "scipy"),
+    *("pandas", "polars", "pyarrow", "narwhals", "scikit-learn", "matplotlib", "tqdm"),
+)
+_VARIABLES = ("JAX_", "XLA_", "CUDA_VISIBLE_DEVICES")
+
+
+def show_config() -> None:
+    """Print what a bug report needs: versions, devices, and settings that change how fits run."""
+    for title, lines in _sections().items():
+        print(f"{title}:")
+        width = max(map(len, lines))
+        for name, value in lines.items():
+            print(f"  {name:{width}}  {value}")
+
+
+def use_compilation_cache(path: str | os.PathLike | None = None) -> Path:
+    """Keep compiled programs in a folder, from which later processes read them.
+
+    Switches on JAX's own persistent cache for the whole process, for programs of any size. Call it
+    before the first fit. The first fit of a later process then takes a fraction of the time; see
+    the README.
+
+    Args:
+        path: the folder, made if it does not exist. None means `platt_jax` in the user's folder for
+            caches: `$XDG_CACHE_HOME`, or `~/.cache`.
+
+    Returns:
+        The folder.
+
+    Raises:
+        OSError: the folder cannot be made.
+    """
+    if path is None:
+        path = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "platt_jax"
+    path = Path(path).absolute()
+    path.mkdir(parents=True, exist_ok=True)
+    jax.config.update("jax_compilation_cache_dir", str(path))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
+    return path
+
+
+def _sections():
+    config: Any = jax.config  # whose attributes type checkers do not know
+    settings = {
+        name: value for name, value in sorted(os.environ.items()) if name.startswith(_VARIABLES)
+    }
+    return {
+        "versions": {"python": platform.python_version()}
+        | {name: _version(name) for name in _PACKAGES},
+        "machine": {
+            "system": platform.platform(),
+            "cores": cores(),
+            "devices": ", ".join(map(str, jax.devices())),
+        },
+        "settings": {
+            "64-bit types in JAX": config.jax_enable_x64,
+            "compilation cache": config.jax_compilation_cache_dir,
+            "programs": xla.missing() or "as intended",
+        }
+        | settings,
+    }
+
+
+def _version(name):
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
