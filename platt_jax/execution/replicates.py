@@ -114,7 +114,10 @@ def fit_replicates(
         return replicate * problems + (problem if order is None else order[problem])
 
     of_replicates = np.repeat(sizes.astype(np.int32), number)
-    made = in_chunks(of_replicates, solve, solve_oversized, dtype, progress, caller, places)
+    program = fit_replicates, plan.kind, np.dtype(dtype), options
+    made = in_chunks(
+        program, of_replicates, solve, solve_oversized, dtype, progress, caller, places
+    )
     return Replicates(*(x.reshape(number, problems) for x in made))
 
 

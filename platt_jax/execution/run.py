@@ -1,9 +1,10 @@
 """Problems through the compiled program, chunk by chunk."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import jax
@@ -103,10 +104,16 @@ def run_problems(
         return run_oversized(task, i, sizes[i], take, given, options)
 
     places = None if order is None else order.__getitem__
-    return in_chunks(sizes, run_chunk, solve_oversized, dtype, progress, caller, places)
+    program = task.of_rows, np.dtype(dtype), options
+    return in_chunks(program, sizes, run_chunk, solve_oversized, dtype, progress, caller, places)
+
+
+# What was run before in this process, and is compiled.
+_compiled: set = set()
 
 
 def in_chunks(
+    program: Hashable,
     sizes: np.ndarray,
     solve: Callable,
     solve_oversized: Callable,
@@ -118,6 +125,7 @@ def in_chunks(
     """What is made of each of K problems, chunk by chunk.
 
     Args:
+        program: what the compiled program depends on.
         sizes: (K,) numbers of rows, in the order of `planning.largest_first`.
         solve: given a Chunk, the results of its problems: a pytree of NumPy arrays that lead with
             them; called on several threads.
@@ -143,9 +151,13 @@ def in_chunks(
             for i in range(int(np.sum(sizes > shapes.MAX_PROBLEM_ROWS))):
                 bar.update(results.add(solve_oversized(i)))
             while results.count < len(sizes):
+                chunks = planning.chunks(sizes, results.count, most)
+                # Else all threads that `ordered_map` shares would wait for one to compile.
+                first = [] if program in _compiled else islice(chunks, 1)
                 try:
-                    for made in ordered_map(solve, planning.chunks(sizes, results.count, most)):
+                    for made in chain(map(solve, first), ordered_map(solve, chunks)):
                         bar.update(results.add(made))
+                        _compiled.add(program)
                 except jax.errors.JaxRuntimeError as error:
                     if not _is_want_of_memory(error):
                         raise
