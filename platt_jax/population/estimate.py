@@ -109,15 +109,59 @@ def _moved(at: _Position, step) -> tuple[Normals, Normals]:
     root = _factor(at.population)
     shift, stretch = step[:2], np.array([[np.exp(step[2]), 0], [step[3], np.exp(step[4])]])
     moved = normals(at.population.mean + root @ shift, _square(root @ stretch))
-    mean, covariance = at.posteriors.mean, at.posteriors.covariance
-    precision = np.linalg.inv(covariance)
-    values, vectors = np.linalg.eigh(precision - np.eye(2))
-    own = (vectors * np.maximum(values, 0)[:, None]) @ vectors.transpose(0, 2, 1)
-    towards = (precision @ mean[..., None])[..., 0]
+    precision = _Symmetric.of(at.posteriors.covariance).inverse()
+    own = precision.plus(-np.eye(2)).positive_part()
     new = np.linalg.inv(_square(stretch))
-    covariance = np.linalg.inv(own + new)
-    mean = (covariance @ (towards + new @ shift)[..., None])[..., 0]
-    return moved, normals(at.population.mean + mean @ root.T, root @ covariance @ root.T)
+    covariance = own.plus(new).inverse()
+    pull = precision.times(*at.posteriors.mean.T)
+    mean = covariance.times(*(x + y for x, y in zip(pull, new @ shift, strict=True)))
+    factor = covariance.factor()
+    P = at.population
+    return moved, Normals(
+        P.mean_A + P.factor_AA * mean[0],
+        P.mean_B + P.factor_BA * mean[0] + P.factor_BB * mean[1],
+        P.factor_AA * factor[0],
+        P.factor_BA * factor[0] + P.factor_BB * factor[1],
+        P.factor_BB * factor[2],
+    )
+
+
+class _Symmetric(NamedTuple):
+    """Symmetric matrices (2, 2), by arrays of their entries: LAPACK takes them one by one."""
+
+    AA: np.ndarray
+    AB: np.ndarray
+    BB: np.ndarray
+
+    @classmethod
+    def of(cls, matrices):
+        return cls(matrices[:, 0, 0], matrices[:, 0, 1], matrices[:, 1, 1])
+
+    def plus(self, matrix):
+        return _Symmetric(self.AA + matrix[0, 0], self.AB + matrix[0, 1], self.BB + matrix[1, 1])
+
+    def times(self, A, B):
+        return self.AA * A + self.AB * B, self.AB * A + self.BB * B
+
+    def inverse(self):
+        determinant = self.AA * self.BB - self.AB * self.AB
+        return _Symmetric(self.BB / determinant, -self.AB / determinant, self.AA / determinant)
+
+    def factor(self):
+        """The lower triangles (AA, BA, BB) of their Cholesky factors."""
+        AA = np.sqrt(self.AA)
+        BA = self.AB / AA
+        return AA, BA, np.sqrt(self.BB - BA * BA)
+
+    def positive_part(self):
+        """The matrices with 0 for their negative eigenvalues."""
+        middle, half = (self.AA + self.BB) / 2, (self.AA - self.BB) / 2
+        radius = np.hypot(half, self.AB)
+        low, high = middle - radius, np.maximum(middle + radius, 0)
+        # The projection on the larger one's eigenvector is (M - low) / (high - low).
+        share = np.where(low >= 0, 1, high / np.where(radius > 0, 2 * radius, 1))
+        rest = np.where(low >= 0, 0, share * low)
+        return _Symmetric(share * self.AA - rest, share * self.AB, share * self.BB - rest)
 
 
 def _factor(normal: Normals):
