@@ -1,6 +1,7 @@
 """Platt scaling for classifiers by the thousand: one compiled program fits them all."""
 
 from platt_jax.api import fit, fit_one_vs_rest, fit_segments
+from platt_jax.execution.progress import ProgressReport
 from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.inference import Bootstrap, bootstrap, leave_one_out
 from platt_jax.model.prior import GaussianPrior
@@ -20,6 +21,7 @@ __all__ = [
     "GaussianPrior",
     "OneVsRestCalibrator",
     "Options",
+    "ProgressReport",
     "SegmentCalibrator",
     "SegmentRows",
     "Sigmoid",

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from platt_jax.execution.caller import Caller
+from platt_jax.execution.progress import Stage, stage
 from platt_jax.execution.run import fit_problems, run_problems
 from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.model.prior import GaussianPrior
@@ -52,7 +53,7 @@ class _Position(NamedTuple):
 
 
 def estimate_population(
-    rows: SegmentRows, pooled: Fit, options: Options, progress: bool, caller: Caller
+    rows: SegmentRows, pooled: Fit, options: Options, progress, caller: Caller
 ) -> tuple[Fit, Population] | None:
     """The fit of each segment under the population as its prior, and the population.
 
@@ -62,7 +63,7 @@ def estimate_population(
         rows: of the segments.
         pooled: the fit of all rows, without leading axes.
         options: how to fit; but labels are used as they are.
-        progress: show a progress bar for the last fit.
+        progress: as in `fit_segments`.
         caller: is warned of what makes the fit slower.
     """
     flagged = pooled.flags & (Flag.ONE_CLASS | Flag.CONSTANT_SCORES)
@@ -73,13 +74,13 @@ def estimate_population(
     mean = _to_coordinates(coordinates, np.array([pooled.A, pooled.B], float))
     job = _Job(rows, coordinates, options, caller)
     population = normals(mean, _START_SPREAD**2 * np.eye(2))
-    fit = job.modes(population, start=None)
-    at = job.evaluate(population, _around(fit, population, coordinates))
+    fit = job.modes(population, None, stage(progress, "first fit"))
+    at = job.evaluate(population, _around(fit, population, coordinates), _pass(progress, 1))
     passes, status = 1, PopulationStatus.MAX_ITERATIONS
     step, decrement = _newton_step(at.posteriors)
     while passes < _MOST_PASSES and decrement > _TOLERANCE:
-        trial = job.evaluate(*_moved(at, step))
         passes += 1
+        trial = job.evaluate(*_moved(at, step), _pass(progress, passes))
         gain = trial.posteriors.log_likelihood - at.posteriors.log_likelihood
         # The gain of a short step may be lost in the errors of the quadrature.
         if gain >= 0 or np.abs(step).max() <= _SHORT:
@@ -92,8 +93,12 @@ def estimate_population(
     population, segments = _moved(at, step)
     if np.linalg.eigvalsh(population.covariance)[0] < _NO_SPREAD**2:
         status = PopulationStatus.BOUNDARY
-    fit = job.modes(population, start=segments.mean, progress=progress)
+    fit = job.modes(population, segments.mean, stage(progress))
     return fit, _result(population, segments, at.posteriors, coordinates, status)
+
+
+def _pass(progress, number) -> Stage:
+    return stage(progress, f"population, pass {number}")
 
 
 class _Job(NamedTuple):
@@ -104,7 +109,7 @@ class _Job(NamedTuple):
     options: Options
     caller: Caller
 
-    def modes(self, population, start, progress=False) -> Fit:
+    def modes(self, population, start, progress: Stage) -> Fit:
         """Each segment's fit under the population as its prior."""
         rows, K = self.rows, len(self.rows.keys)
         to_original = np.linalg.inv(_map(self.coordinates))
@@ -127,7 +132,7 @@ class _Job(NamedTuple):
             order=rows.largest_first,
         )
 
-    def evaluate(self, population: Normals, segments: Normals) -> _Position:
+    def evaluate(self, population: Normals, segments: Normals, progress: Stage) -> _Position:
         """One pass over the rows: the posteriors at the segments' nodes."""
         rows, order = self.rows, self.rows.largest_first
         of_each: Any = (np.full(len(order), x, rows.dtype) for x in self.coordinates)
@@ -142,7 +147,7 @@ class _Job(NamedTuple):
             rows.dtype,
             nodes,
             self.options,
-            False,
+            progress,
             self.caller,
             order=order,
         )
