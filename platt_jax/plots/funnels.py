@@ -103,7 +103,7 @@ def rate_funnel(labels, proba, segments, *, weights=None, from_logits: bool = Fa
         z = (observed - expected) / np.sqrt(variance)
     ax = _funnel(ax, rows, observed / expected, 1.0, z, typical, "segment")
     ax.set_ylabel("observed / expected")
-    ax.set_ylim(max(ax.get_ylim()[0], 0), None)
+    ax.set_ylim(max(ax.get_ylim()[0], -0.1), None)
     return ax
 
 
@@ -143,20 +143,16 @@ def _funnel(ax, rows, values, center, z, typical, kind):
         reach = critical_value(level, False) * typical / np.sqrt(grid)
         looks = {"color": style.ORANGE, "linestyle": line, "linewidth": 1}
         ax.plot(grid, center - reach, **looks)
-        ax.plot(grid, center + reach, label=_share(level), **looks)
+        ax.plot(grid, center + reach, label=f"{style.percent(level)} limits", **looks)
     ax.axhline(center, color=style.ORANGE, linewidth=1.5)
     far = np.abs(z) > critical_value(_LEVELS[1], False)
     some = f"{np.count_nonzero(~far):,} {style.plural(kind)}"
     style.points(ax, rows[~far], values[~far], window, some, color=style.BLUE, alpha=0.4)
     if far.any():
-        beyond = f"{np.count_nonzero(far):,} beyond their {_share(_LEVELS[1])}"
+        beyond = f"{np.count_nonzero(far):,} beyond their {style.percent(_LEVELS[1])} limits"
         looks = {"color": style.VERMILLION, "marker": "D", "s": 14, "alpha": 1}
         style.points(ax, rows[far], values[far], window, beyond, marked=True, **looks)
     low, high = window[1]
     style.note_beyond(ax, (values < low) | (values > high))
-    ax.legend(frameon=False, fontsize=style.SMALL + 1, loc="upper right")
+    style.legend_beside(ax, rows, values, window)
     return ax
-
-
-def _share(level):
-    return f"{100 * level:g} % limits"

@@ -13,6 +13,7 @@ _LOOKS = {
     Flag.OUTLIER: (style.GREEN, "D"),
     Flag.REVERSED: (style.VERMILLION, "v"),
 }
+_ODD = Flag.CONSTANT_SCORES | Flag.ONE_CLASS | Flag.SEPARABLE
 _STATUS_COLORS = {
     Status.CONVERGED: style.BLUE,
     Status.MAX_ITERATIONS: style.VERMILLION,
@@ -25,8 +26,8 @@ _STATUS_COLORS = {
 def parameter_map(fits, *, ax=None):
     """The parameters (A, B) of all problems, coloured by their flags.
 
-    The axes hold the middle 98 % of the problems without a flag, or of all where most have one. A
-    problem with several flags is shown by the first of CONSTANT_SCORES, ONE_CLASS, SEPARABLE,
+    The axes hold the middle 98 % of the problems that are neither CONSTANT_SCORES, ONE_CLASS nor
+    SEPARABLE, or of all where most are. A problem with several flags is shown by the first of CONSTANT_SCORES, ONE_CLASS, SEPARABLE,
     OUTLIER and REVERSED that it has. Problems that have no parameters are left out.
 
     Args:
@@ -55,7 +56,9 @@ def parameter_map(fits, *, ax=None):
         raise ValueError("fits: expected problems with parameters, but all are NaN")
     A, B, flags = A[finite].astype(float), B[finite].astype(float), flags[finite]
     plain = flags == 0
-    usual = plain if 2 * np.count_nonzero(plain) >= len(plain) else np.ones_like(plain)
+    usual = (flags & _ODD) == 0
+    if 2 * np.count_nonzero(usual) < len(usual):
+        usual[:] = True
     window = style.central(A[usual]), style.central(B[usual])
     ax = style.axes_or_new(ax)
     ax.set(xlim=window[0], ylim=window[1], xlabel="A", ylabel="B")
@@ -72,7 +75,7 @@ def parameter_map(fits, *, ax=None):
             style.points(ax, A[mine], B[mine], window, some, marked=True, **looks)
     within = [(x >= low) & (x <= high) for x, (low, high) in zip((A, B), window, strict=True)]
     style.note_beyond(ax, ~(within[0] & within[1]))
-    ax.legend(frameon=False, fontsize=style.SMALL, loc="best" if len(A) < 1000 else "upper right")
+    style.legend_beside(ax, A, B, window)
     return ax
 
 
@@ -107,14 +110,16 @@ def convergence(fits, *, ax=None):
         mine = status == each
         if mine.any():
             counts = np.bincount(iterations[mine], minlength=longest + 1)
-            label = f"steps, {np.count_nonzero(mine):,} {each.name}"
-            ax.bar(numbers, counts, 0.8, bottom=below, color=color, label=label)
+            label = f"steps of {np.count_nonzero(mine):,} {each.name}"
+            ax.bar(numbers - 0.2, counts, 0.4, bottom=below, color=color, label=label)
             below += counts
     counts = np.bincount(passes, minlength=longest + 1)
-    edges = np.arange(longest + 2) - 0.5
-    ax.stairs(counts, edges, color=style.BLACK, label="passes over the rows")
-    ax.set(yscale="log", xlabel="Newton steps, or passes", ylabel=style.plural(kind))
-    ax.set(ylim=(0.5, 2 * max(below.max(), counts.max())))
+    looks = {"color": "none", "edgecolor": style.BLACK, "hatch": "////"}
+    ax.bar(numbers + 0.2, counts, 0.4, label="passes over the rows", **looks)
+    # Room for the legend above the bars, on a logarithmic axis.
+    highest = 2 * max(below.max(), counts.max())
+    ax.set(yscale="log", ylim=(0.5, 0.5 * highest**1.4), xlim=(-0.6, longest + 0.6))
+    ax.set(xlabel="Newton steps or passes of a fit", ylabel=style.plural(kind))
     ax.xaxis.get_major_locator().set_params(integer=True)
-    ax.legend(frameon=False, fontsize=style.SMALL + 1)
+    style.legend(ax, loc="upper left")
     return ax

@@ -152,7 +152,7 @@ def reliability_diagram(
         _check_finite(labels, each, weights, from_logits)
     ax = style.axes_or_new(ax)
     ax.plot([0, 1], [0, 1], color=style.GREY, linestyle="--", label="perfectly calibrated")
-    panel = style.panel_below(ax, "22%") if histogram else None
+    panel = style.panel_below(ax, 0.2) if histogram else None
     share = np.linspace(0, 1, _HISTOGRAM_BINS + 1)
     for i, (name, each) in enumerate(models.items()):
         color = style.CYCLE[i % len(style.CYCLE)]
@@ -182,16 +182,15 @@ def reliability_diagram(
         panel.yaxis.set_major_locator(_few_ticks())
         panel.yaxis.set_major_formatter(_short_counts())
         ax.set_xlabel("")
-    ax.legend(frameon=False, fontsize=style.SMALL + 1)
+    style.legend(ax)
     return ax
 
 
 def _label(name, method, confidence):
     if name is not None:
         return str(name)
-    what = "observed" if method == "binned" else "isotonic regression"
-    bar = "interval" if method == "binned" else "consistency band"
-    return f"{what}, {confidence:.0%} {bar}"
+    what, extent = ("observed", "interval") if method == "binned" else ("isotonic", "band")
+    return f"{what}, {style.percent(confidence)} {extent}"
 
 
 def _row_weights(weights, p):

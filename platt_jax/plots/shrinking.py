@@ -4,15 +4,15 @@ import numpy as np
 
 from platt_jax.plots import style
 
-_ARROWS = 300
+_MOVES = 300
 
 
 def shrinkage(calibrator, unpooled=None, *, ax=None):
     """How far partial pooling takes the segments towards the population, by their rows.
 
     Without `unpooled` it is the shrinkage itself, from 0, a segment's own rows alone, to 1, the
-    population alone. With it arrows go from each unpooled slope to the partially pooled one; of
-    more than 300 segments that many have arrows, evenly by rank of rows.
+    population alone. With it a line goes from each unpooled slope to the partially pooled one; of
+    more than 300 segments that many are drawn, evenly by rank of rows.
 
     Args:
         calibrator: a SegmentCalibrator with pooling="partial".
@@ -47,32 +47,28 @@ def shrinkage(calibrator, unpooled=None, *, ax=None):
         window = across, (-0.02, 1.02)
         ax.set(xlim=window[0], ylim=window[1], ylabel="shrinkage")
         some = f"{len(rows):,} segments"
-        style.points(ax, rows, calibrator.shrinkage, window, some, color=style.BLUE, alpha=0.4)
+        looks = {"color": style.BLUE, "alpha": 0.4}
+        style.points(ax, rows, calibrator.shrinkage, window, some, **looks)
+        style.legend_beside(ax, rows, calibrator.shrinkage, window)
     else:
-        _arrows(ax, rows, -unpooled.fit.A, -calibrator.fit.A, across)
-        mean = float(-calibrator.population.mean[0])
-        ax.axhline(
-            mean, color=style.ORANGE, linewidth=1.5, label="mean of the population", zorder=1
-        )
-    ax.legend(frameon=False, fontsize=style.SMALL + 1, loc="upper right")
+        mean = -float(calibrator.population.mean[0])
+        ax.axhline(mean, color=style.ORANGE, linewidth=1.5, label="mean of the population")
+        _moves(ax, rows, -unpooled.fit.A, -calibrator.fit.A, across)
     return ax
 
 
-def _arrows(ax, rows, before, after, across):
+def _moves(ax, rows, before, after, across):
     usable = np.flatnonzero(np.isfinite(before) & np.isfinite(after) & (rows > 0))
-    window = across, style.central(before[usable].astype(float))
     by_rows = usable[np.argsort(rows[usable], kind="stable")]
-    few = np.linspace(0, len(by_rows) - 1, min(len(by_rows), _ARROWS)).astype(np.intp)
+    few = np.linspace(0, len(by_rows) - 1, min(len(by_rows), _MOVES)).astype(np.intp)
     some = by_rows[few]
+    x, start, end = rows[some], before[some].astype(float), after[some].astype(float)
+    window = across, style.central(np.append(start, end), share=0.96)
     ax.set(xlim=window[0], ylim=window[1], ylabel="slope, $-A$")
-    looks = {"color": style.GREY, "arrowstyle": "->", "linewidth": 0.6, "shrinkA": 0, "shrinkB": 0}
-    for x, start, end in zip(rows[some], before[some], after[some], strict=True):
-        ax.annotate("", (x, end), (x, start), arrowprops=looks, annotation_clip=True)
-    dots = {"s": 10, "zorder": 3, "linewidth": 0.8}
-    ax.scatter(
-        rows[some], before[some], label="unpooled", edgecolor=style.VERMILLION, color="none", **dots
-    )
-    count = "" if len(few) == len(by_rows) else f", {len(few)} of {len(by_rows):,} segments"
-    ax.scatter(rows[some], after[some], label=f"partially pooled{count}", color=style.BLUE, **dots)
-    low, high = window[1]
-    style.note_beyond(ax, (before[some] < low) | (before[some] > high))
+    ax.vlines(x, start, end, color=style.GREY, linewidth=0.6)
+    hollow = {"color": "none", "edgecolor": style.VERMILLION, "linewidth": 0.8}
+    ax.scatter(x, start, 12, label="unpooled", zorder=2.1, **hollow)
+    which = "" if len(few) == len(by_rows) else f", {len(few)} of {len(by_rows):,} segments"
+    ax.scatter(x, end, 10, label=f"partially pooled{which}", color=style.BLUE, zorder=2.2)
+    style.note_beyond(ax, (start < window[1][0]) | (start > window[1][1]))
+    style.legend_beside(ax, x, start, window)

@@ -63,11 +63,11 @@ def sigmoid(
     grid = rows.grid()
     _draw(ax, fit, rows, grid, n_bins, strategy, level)
     ax.set_ylabel("P(y = 1)")
-    ax.legend(frameon=False, fontsize=style.SMALL + 1)
+    style.legend(ax)
     if not densities:
         ax.set_xlabel("score")
         return ax
-    panel = style.panel_below(ax, "40%")
+    panel = style.panel_below(ax, 0.3)
     edges = np.linspace(grid[0], grid[-1], 61)
     for label, color, line in ((0, style.BLUE, "-"), (1, style.VERMILLION, "--")):
         mine = rows.labels == label
@@ -78,7 +78,7 @@ def sigmoid(
             panel.stairs(density, edges, color=color, linestyle=line, label=f"class {label}")
     panel.set(xlabel="score", ylabel="density")
     panel.set_ylim(0, None)
-    panel.legend(frameon=False, fontsize=style.SMALL + 1)
+    style.legend(panel)
     return ax
 
 
@@ -195,9 +195,16 @@ class _Rows:
 def _draw(ax, fit, rows, grid, n_bins, strategy, level):
     lower, upper = fit.band(grid, level)
     ax.fill_between(grid, lower, upper, color=style.BLUE, alpha=0.2, linewidth=0)
-    ax.plot(grid, fit.predict_proba(grid), color=style.BLUE, label=f"sigmoid, {level:.0%} band")
+    ax.plot(
+        grid,
+        fit.predict_proba(grid),
+        color=style.BLUE,
+        label=f"sigmoid, {style.percent(level)} band",
+    )
     rates = rows.rates(n_bins, strategy, level)
-    style.intervals(ax, rates, color=style.BLACK, label=f"observed, {level:.0%} interval")
+    style.intervals(
+        ax, rates, color=style.BLACK, label=f"observed, {style.percent(level)} interval"
+    )
     ax.set(xlim=grid[[0, -1]], ylim=(-0.02, 1.02))
 
 

@@ -37,11 +37,17 @@ def axes_or_new(ax) -> Any:
     return pyplot().subplots(layout="constrained")[1] if ax is None else ax
 
 
-def panel_below(ax, size: str) -> Any:
-    """New axes below, which take their height and their place from these and share the x axis."""
-    from mpl_toolkits.axes_grid1 import make_axes_locatable
-
-    below = make_axes_locatable(ax).append_axes("bottom", size, pad=0.1, sharex=ax)
+def panel_below(ax, share: float) -> Any:
+    """New axes below, which take this share of the height and share the x axis."""
+    spec = ax.get_subplotspec()
+    if spec is None:
+        left, bottom, width, height = ax.get_position(original=True).bounds
+        ax.set_position((left, bottom + 1.1 * share * height, width, (1 - 1.1 * share) * height))
+        below = ax.figure.add_axes((left, bottom, width, share * height), sharex=ax)
+    else:
+        upper, lower = spec.subgridspec(2, 1, height_ratios=(1 - share, share), hspace=0.1)
+        ax.set_subplotspec(upper)
+        below = ax.figure.add_subplot(lower, sharex=ax)
     ax.tick_params(labelbottom=False)
     return below
 
@@ -132,3 +138,30 @@ def note_beyond(ax, beyond) -> None:
 def plural(kind: str) -> str:
     """Several of what `Inspectable` results call their problems."""
     return kind + ("es" if kind.endswith("s") else "s")
+
+
+def percent(share: float) -> str:
+    """A share as text: 95 %."""
+    return f"{100 * share:g} %"
+
+
+def legend(ax, **options) -> Any:
+    """A legend through which little of what lies behind it shows."""
+    looks = {"fontsize": SMALL + 1, "edgecolor": "none", "framealpha": 0.85, "handlelength": 1.5}
+    return ax.legend(**looks | options)
+
+
+def legend_beside(ax, x, y, window) -> Any:
+    """A legend in the corner where the fewest of these points lie."""
+    right, top = (places > 0.5 for places in _places(ax, x, y, window))
+    away = np.abs(_places(ax, x, y, window) - 0.5)
+    near = (away[0] < 0.5) & (away[1] > 0.2) & (away[1] < 0.5)
+    counts = {
+        f"{vertical} {horizontal}": np.count_nonzero(near & (top == up) & (right == across))
+        for vertical, up in (("upper", True), ("lower", False))
+        for horizontal, across in (("right", True), ("left", False))
+    }
+    made = legend(ax, loc=min(counts, key=counts.__getitem__), markerscale=1.5)
+    for handle in made.legend_handles:
+        handle.set_alpha(1)
+    return made
