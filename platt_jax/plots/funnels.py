@@ -2,10 +2,11 @@
 
 import numpy as np
 
-from platt_jax import ids, metrics, validation
+from platt_jax import ids
 from platt_jax.ids.factorize import factorize
 from platt_jax.plots import style
-from platt_jax.results.probabilities import critical_value, expit
+from platt_jax.plots.rows import predicted
+from platt_jax.results.probabilities import critical_value
 from platt_jax.status import Flag, Status
 
 # Of two, and of three standard errors, as funnel plots have them (Spiegelhalter 2005).
@@ -51,9 +52,12 @@ def slope_funnel(fits, *, ax=None):
     rows = np.ravel(np.asarray(fit.n_pos, float) + fit.n_neg)[usable]
     error = error[usable]
     pooled = getattr(fits, "fallback", None)
-    center = np.average(slope, weights=error**-2) if pooled is None else float(pooled.slope)
+    if pooled is None:
+        center, of_all = np.average(slope, weights=error**-2), "weighted mean"
+    else:
+        center, of_all = float(pooled.slope), "all rows pooled"
     typical = np.median(error * np.sqrt(rows))
-    ax = _funnel(ax, rows, slope, center, (slope - center) / error, typical, kind)
+    ax = _funnel(ax, rows, slope, center, (slope - center) / error, typical, kind, of_all)
     ax.set_ylabel("slope, $-A$")
     return ax
 
@@ -86,43 +90,31 @@ def rate_funnel(labels, proba, segments, *, weights=None, from_logits: bool = Fa
         >>> ax.get_ylabel()
         'observed / expected'
     """
-    p, y, w = _flat_rows(labels, proba, weights, from_logits)
+    number = np.shape(proba)[:1]
     numbered = factorize(ids.read(segments))
     codes = numbered.of(slice(0, None))
-    if codes.shape != p.shape:
-        raise ValueError(f"segments: expected one per row, {len(p):,}, got {len(codes):,}")
+    if codes.shape != number:
+        raise ValueError(f"segments: expected one per row, {number}, got {codes.shape}")
+    p, y, w = predicted(labels, proba, weights, from_logits)
+    if weights is not None:
+        codes = codes[np.broadcast_to(weights, number) != 0]
     rows, observed, expected, variance = (
         np.bincount(codes, w * x, numbered.numbers) for x in (np.ones_like(p), y, p, p * (1 - p))
     )
     used = expected > 0
     rows, observed, expected, variance = (x[used] for x in (rows, observed, expected, variance))
     if not len(rows):
-        raise ValueError("proba: expected some above 0, got none with a positive weight")
+        raise ValueError("proba: expected some above 0, got none")
     typical = np.sqrt(variance.sum() * rows.sum()) / expected.sum()
     with np.errstate(divide="ignore", invalid="ignore"):
         z = (observed - expected) / np.sqrt(variance)
-    ax = _funnel(ax, rows, observed / expected, 1.0, z, typical, "segment")
+    ax = _funnel(ax, rows, observed / expected, 1.0, z, typical, "segment", "as expected")
     ax.set_ylabel("observed / expected")
     ax.set_ylim(max(ax.get_ylim()[0], -0.1), None)
     return ax
 
 
-def _flat_rows(labels, proba, weights, from_logits):
-    """Probabilities, labels of 0 and 1, and weights, each (N,) and finite."""
-    values = validation.floating(proba, "proba")
-    if values.ndim != 1:
-        raise ValueError(f"proba: expected (N,), got shape {values.shape}")
-    if np.isnan(metrics.brier_score(labels, values, weights=weights, from_logits=from_logits)):
-        raise ValueError(
-            "labels, proba, weights: expected finite values and a positive weight, got NaN, "
-            "infinity or no weight at all; leave such rows out"
-        )
-    y, w = validation.labels_and_weights(labels, 1.0 if weights is None else weights, values)
-    p = expit(values.astype(float)) if from_logits else values.astype(float)
-    return p, y, w
-
-
-def _funnel(ax, rows, values, center, z, typical, kind):
+def _funnel(ax, rows, values, center, z, typical, kind, center_label):
     """Values of K problems against their rows, marked by how far from the centre they are.
 
     Args:
@@ -133,10 +125,11 @@ def _funnel(ax, rows, values, center, z, typical, kind):
         z: (K,) how many of its own standard errors each is from it.
         typical: the standard error of a problem of one row.
         kind: what the problems are called.
+        center_label: what the centre is.
     """
     ax = style.axes_or_new(ax)
     ax.set_xscale("log")
-    window = (rows.min() / 1.2, rows.max() * 1.2), style.central(values)
+    window = (rows.min() / 1.2, rows.max() * 1.2), style.central(values, pad=0.3)
     ax.set(xlim=window[0], ylim=window[1], xlabel=f"rows of the {kind}")
     grid = np.geomspace(*window[0], 200)
     for level, line in zip(_LEVELS, ("-", "--"), strict=True):
@@ -144,7 +137,7 @@ def _funnel(ax, rows, values, center, z, typical, kind):
         looks = {"color": style.ORANGE, "linestyle": line, "linewidth": 1}
         ax.plot(grid, center - reach, **looks)
         ax.plot(grid, center + reach, label=f"{style.percent(level)} limits", **looks)
-    ax.axhline(center, color=style.ORANGE, linewidth=1.5)
+    ax.axhline(center, color=style.ORANGE, linewidth=1.5, label=center_label)
     far = np.abs(z) > critical_value(_LEVELS[1], False)
     some = f"{np.count_nonzero(~far):,} {style.plural(kind)}"
     style.points(ax, rows[~far], values[~far], window, some, color=style.BLUE, alpha=0.4)

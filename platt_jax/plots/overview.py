@@ -14,21 +14,15 @@ _LOOKS = {
     Flag.REVERSED: (style.VERMILLION, "v"),
 }
 _ODD = Flag.CONSTANT_SCORES | Flag.ONE_CLASS | Flag.SEPARABLE
-_STATUS_COLORS = {
-    Status.CONVERGED: style.BLUE,
-    Status.MAX_ITERATIONS: style.VERMILLION,
-    Status.LINE_SEARCH_FAILED: style.ORANGE,
-    Status.NON_FINITE: style.PURPLE,
-    Status.EMPTY: style.GREY,
-}
 
 
 def parameter_map(fits, *, ax=None):
     """The parameters (A, B) of all problems, coloured by their flags.
 
     The axes hold the middle 98 % of the problems that are neither CONSTANT_SCORES, ONE_CLASS nor
-    SEPARABLE, or of all where most are. A problem with several flags is shown by the first of CONSTANT_SCORES, ONE_CLASS, SEPARABLE,
-    OUTLIER and REVERSED that it has. Problems that have no parameters are left out.
+    SEPARABLE, or of all where most are. A problem with several flags is shown by the first of
+    CONSTANT_SCORES, ONE_CLASS, SEPARABLE, OUTLIER and REVERSED that it has. Problems that have no
+    parameters are left out.
 
     Args:
         fits: a SegmentCalibrator, a OneVsRestCalibrator or a Fit of a batch (...).
@@ -104,21 +98,25 @@ def convergence(fits, *, ax=None):
         raise ValueError("fits: expected problems, got none")
     ax = style.axes_or_new(ax)
     longest = int(max(iterations.max(), passes.max()))
-    numbers = np.arange(longest + 1)
-    below = np.zeros(longest + 1)
-    for each, color in _STATUS_COLORS.items():
-        mine = status == each
-        if mine.any():
-            counts = np.bincount(iterations[mine], minlength=longest + 1)
-            label = f"steps of {np.count_nonzero(mine):,} {each.name}"
-            ax.bar(numbers - 0.2, counts, 0.4, bottom=below, color=color, label=label)
-            below += counts
-    counts = np.bincount(passes, minlength=longest + 1)
-    looks = {"color": "none", "edgecolor": style.BLACK, "hatch": "////"}
-    ax.bar(numbers + 0.2, counts, 0.4, label="passes over the rows", **looks)
+    columns = [
+        (f"steps of {np.count_nonzero(status == each):,} {each.name}", iterations[status == each])
+        for each in Status
+        if (status == each).any()
+    ]
+    columns.append(("passes over the rows", passes))
+    width = 0.8 / len(columns)
+    highest = 1
+    for i, (label, numbers) in enumerate(columns):
+        counts = np.bincount(numbers, minlength=longest + 1)
+        highest = max(highest, counts.max())
+        looks = {"color": style.CYCLE[i], "edgecolor": style.BLACK, "linewidth": 0.5}
+        if numbers is passes:
+            looks |= {"color": "none", "hatch": "////"}
+        place = np.arange(longest + 1) + (i + 0.5) * width - 0.4
+        ax.bar(place, counts, width, label=label, **looks)
     # Room for the legend above the bars, on a logarithmic axis.
-    highest = 2 * max(below.max(), counts.max())
-    ax.set(yscale="log", ylim=(0.5, 0.5 * highest**1.4), xlim=(-0.6, longest + 0.6))
+    room = 1 / (1 - 0.09 * len(columns))
+    ax.set(yscale="log", ylim=(0.5, 0.5 * (2.5 * highest) ** room), xlim=(-0.6, longest + 0.6))
     ax.set(xlabel="Newton steps or passes of a fit", ylabel=style.plural(kind))
     ax.xaxis.get_major_locator().set_params(integer=True)
     style.legend(ax, loc="upper left")

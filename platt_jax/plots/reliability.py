@@ -7,7 +7,7 @@ import numpy as np
 
 from platt_jax import metrics
 from platt_jax.plots import style
-from platt_jax.results.probabilities import expit
+from platt_jax.plots.rows import predicted
 
 _METHODS = ("binned", "isotonic")
 _HISTOGRAM_BINS = 50
@@ -60,15 +60,15 @@ class ReliabilityDisplay:
         Raises:
             ValueError: an argument is not as there.
         """
-        _check_finite(labels, proba, weights, from_logits)
+        rows = predicted(labels, proba, weights, from_logits)
         curve: metrics.ReliabilityCurve | metrics.IsotonicCurve
-        shared = {"weights": weights, "from_logits": from_logits, "confidence": confidence}
+        shared = {"weights": rows.weights, "confidence": confidence}
         if method == "binned":
             curve = metrics.reliability_curve(
-                labels, proba, n_bins=n_bins, strategy=strategy, **shared
+                rows.labels, rows.values, n_bins=n_bins, strategy=strategy, **shared
             )
         elif method == "isotonic":
-            curve = metrics.isotonic_curve(labels, proba, **shared)
+            curve = metrics.isotonic_curve(rows.labels, rows.values, **shared)
         else:
             raise ValueError(f"method: expected one of {_METHODS}, got {method!r}")
         return cls(curve, name=name).plot(ax, **line)
@@ -148,22 +148,20 @@ def reliability_diagram(
     models = proba if isinstance(proba, Mapping) else {None: proba}
     if not models:
         raise ValueError("proba: expected predictions, got an empty mapping")
-    for each in models.values():
-        _check_finite(labels, each, weights, from_logits)
+    rows = [predicted(labels, each, weights, from_logits) for each in models.values()]
     ax = style.axes_or_new(ax)
     ax.plot([0, 1], [0, 1], color=style.GREY, linestyle="--", label="perfectly calibrated")
     panel = style.panel_below(ax, 0.2) if histogram else None
     share = np.linspace(0, 1, _HISTOGRAM_BINS + 1)
-    for i, (name, each) in enumerate(models.items()):
+    for i, (name, each) in enumerate(zip(models, rows, strict=True)):
         color = style.CYCLE[i % len(style.CYCLE)]
         looks = {"color": color}
         if method == "binned":
             looks["marker"] = style.MARKERS[i % len(style.MARKERS)]
         ReliabilityDisplay.from_predictions(
-            labels,
-            each,
-            weights=weights,
-            from_logits=from_logits,
+            each.labels,
+            each.values,
+            weights=each.weights,
             method=method,
             n_bins=n_bins,
             strategy=strategy,
@@ -173,8 +171,7 @@ def reliability_diagram(
             **looks,
         )
         if panel is not None:
-            p = expit(np.asarray(each, float)) if from_logits else np.asarray(each, float)
-            counts, _ = np.histogram(p, share, weights=_row_weights(weights, p))
+            counts, _ = np.histogram(each.values, share, weights=each.weights)
             panel.stairs(counts, share, color=color, fill=len(models) == 1)
     if panel is not None:
         panel.set(xlabel=ax.get_xlabel(), ylabel="rows")
@@ -193,10 +190,6 @@ def _label(name, method, confidence):
     return f"{what}, {style.percent(confidence)} {extent}"
 
 
-def _row_weights(weights, p):
-    return None if weights is None else np.broadcast_to(np.asarray(weights, float), p.shape)
-
-
 def _few_ticks():
     from matplotlib.ticker import MaxNLocator
 
@@ -207,20 +200,3 @@ def _short_counts():
     from matplotlib.ticker import EngFormatter
 
     return EngFormatter(sep="")
-
-
-def _check_finite(labels, proba, weights, from_logits):
-    """What a curve is drawn of.
-
-    Raises:
-        ValueError: not one problem, or rows that make its curve NaN.
-    """
-    if np.ndim(proba) != 1:
-        raise ValueError(
-            f"proba: expected (N,), or a mapping from names to such, got shape {np.shape(proba)}"
-        )
-    if np.isnan(metrics.brier_score(labels, proba, weights=weights, from_logits=from_logits)):
-        raise ValueError(
-            "labels, proba, weights: expected finite values and a positive weight, got NaN, "
-            "infinity or no weight at all; leave such rows out"
-        )

@@ -63,7 +63,7 @@ def _moves(ax, rows, before, after, across):
     few = np.linspace(0, len(by_rows) - 1, min(len(by_rows), _MOVES)).astype(np.intp)
     some = by_rows[few]
     x, start, end = rows[some], before[some].astype(float), after[some].astype(float)
-    window = across, style.central(np.append(start, end), share=0.96)
+    window = across, style.central(np.append(start, end), share=0.96, pad=0.35)
     ax.set(xlim=window[0], ylim=window[1], ylabel="slope, $-A$")
     ax.vlines(x, start, end, color=style.GREY, linewidth=0.6)
     hollow = {"color": "none", "edgecolor": style.VERMILLION, "linewidth": 0.8}

@@ -4,9 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from platt_jax import ids, metrics, validation
+from platt_jax import ids, validation
 from platt_jax.ids.factorize import get_indexer
 from platt_jax.plots import style
+from platt_jax.plots.rows import Rows, scored
 
 _POINTS = 200
 _COLUMNS = 3
@@ -58,9 +59,9 @@ def sigmoid(
     """
     if np.ndim(fit.A) != 0:
         raise ValueError(f"fit: expected that of one problem, got a batch {np.shape(fit.A)}")
-    rows = _Rows(scores, labels, weights)
+    rows = scored(scores, labels, weights)
     ax = style.axes_or_new(ax)
-    grid = rows.grid()
+    grid = _scores_to_draw(rows)
     _draw(ax, fit, rows, grid, n_bins, strategy, level)
     ax.set_ylabel("P(y = 1)")
     style.legend(ax)
@@ -72,7 +73,7 @@ def sigmoid(
     for label, color, line in ((0, style.BLUE, "-"), (1, style.VERMILLION, "--")):
         mine = rows.labels == label
         if rows.weights[mine].sum() > 0:
-            counts, _ = np.histogram(rows.scores[mine], edges, weights=rows.weights[mine])
+            counts, _ = np.histogram(rows.values[mine], edges, weights=rows.weights[mine])
             density = counts / (rows.weights[mine].sum() * (edges[1] - edges[0]))
             panel.stairs(density, edges, fill=True, color=color, alpha=0.25)
             panel.stairs(density, edges, color=color, linestyle=line, label=f"class {label}")
@@ -135,10 +136,10 @@ def segment_sigmoids(
         raise ValueError(f"chosen: {names[places.index(-1)]!r} was not among the segments fitted")
     rows = _of_places(calibrator, scores, labels, segments, weights, places)
     axes = _grid_of_axes(axes, len(names))
-    low, high = np.array([each.grid()[[0, -1]] for each in rows]).T
+    low, high = np.array([_scores_to_draw(each)[[0, -1]] for each in rows]).T
     grid = np.linspace(low.min(), high.max(), _POINTS)
     for ax, name, note, each in zip(axes.flat, names, notes, rows, strict=False):
-        bins = int(np.clip(len(each.scores) // _ROWS_PER_BIN, 1, n_bins))
+        bins = int(np.clip(len(each.values) // _ROWS_PER_BIN, 1, n_bins))
         _draw(ax, calibrator[name], each, grid, bins, "quantile", level)
         pooled = calibrator.fallback.predict_proba(grid)
         ax.plot(grid, pooled, color=style.GREY, linestyle="--", zorder=1)
@@ -150,46 +151,9 @@ def segment_sigmoids(
     return axes
 
 
-class _Rows:
-    """Rows of one problem that are all finite: flat arrays, labels of 0 and 1.
-
-    Raises:
-        ValueError: they are not.
-    """
-
-    def __init__(self, scores, labels, weights):
-        self.scores = validation.scores(scores).astype(float)
-        if self.scores.ndim != 1:
-            raise ValueError(f"scores: expected (N,), got shape {self.scores.shape}")
-        weights = np.ones(1) if weights is None else weights
-        self.labels, self.weights = validation.labels_and_weights(labels, weights, self.scores)
-        for name in ("scores", "labels", "weights"):
-            values = getattr(self, name)
-            bad = ~np.isfinite(values) | (values == validation.BAD_LABEL) * (name == "labels")
-            if bad.any():
-                raise ValueError(
-                    f"{name}: expected finite numbers, got {np.count_nonzero(bad):,} that are NaN "
-                    "or infinite; leave such rows out"
-                )
-
-    def grid(self):
-        """Scores, evenly spaced over the middle 99.8 % of those of the rows."""
-        return np.linspace(*style.central(self.scores, share=0.998, pad=0.02), _POINTS)
-
-    def rates(self, n_bins, strategy, confidence) -> metrics.ReliabilityCurve:
-        """Of class 1 against the mean score of each bin."""
-        low = self.scores.min()
-        # Any increasing line leaves the bins as they are.
-        width = (self.scores.max() - low) or 1
-        curve = metrics.reliability_curve(
-            self.labels,
-            (self.scores - low) / width,
-            weights=self.weights,
-            n_bins=n_bins,
-            strategy=strategy,
-            confidence=confidence,
-        )
-        return curve._replace(prob_pred=low + width * curve.prob_pred)
+def _scores_to_draw(rows):
+    """Evenly spaced over the middle 99.8 % of those of the rows."""
+    return np.linspace(*style.central(rows.values, share=0.998, pad=0.02), _POINTS)
 
 
 def _draw(ax, fit, rows, grid, n_bins, strategy, level):
@@ -229,26 +193,22 @@ def _chosen(chosen, most):
 
 def _of_places(calibrator, scores, labels, segments, weights, places):
     """The rows of each of these places among the keys."""
-    scores = validation.scores(scores)
-    if scores.ndim != 1:
-        raise ValueError(f"scores: expected (N,), got shape {scores.shape}")
-    labels = validation.broadcast(validation.labels(labels), scores.shape, "labels")
-    weights = validation.broadcast(
-        validation.weights(weights, scores.dtype), scores.shape, "weights"
-    )
-    segments = ids.read(segments)
-    if ids.length(segments) != len(scores):
+    found = get_indexer(calibrator.keys, ids.read(segments))
+    if found.shape != np.shape(scores):
         raise ValueError(
-            f"segments: expected one per row, {len(scores)}, got {ids.length(segments)}"
+            f"scores and segments: expected two flat arrays of one length, got shapes "
+            f"{np.shape(scores)} and {found.shape}"
         )
-    found = get_indexer(calibrator.keys, segments)
-    rows = []
+    weights = validation.weights(1.0 if weights is None else weights, np.float64)
+    weights = validation.broadcast(weights, found.shape, "weights")
+    # What is wrong with other segments' rows is no matter here.
+    weights = np.where(np.isin(found, places), weights, 0)
+    found = found[weights != 0]
     for place in places:
-        mine = np.flatnonzero(found == place)
-        if not len(mine):
+        if not (found == place).any():
             raise ValueError(f"chosen: {calibrator.keys[place]!r} has none of the rows given")
-        rows.append(_Rows(scores[mine], labels[mine], None if weights is None else weights[mine]))
-    return rows
+    rows = scored(scores, labels, weights)
+    return [Rows(*(x[found == place] for x in rows)) for place in places]
 
 
 def _grid_of_axes(axes, number) -> Any:

@@ -14,7 +14,7 @@ SMALL = 8  # points
 
 # More than so many are drawn as hexagons.
 MOST_POINTS = 20_000
-_CELLS = 200
+_CELLS = 60
 
 
 def pyplot() -> Any:
@@ -71,7 +71,7 @@ def points(ax, x, y, window, label: str, marked=False, **style) -> Any:
         y: (K,).
         window: ((left, right), (bottom, top)) of the axes; what lies beyond is not drawn.
         label: of the legend; the colour bar's too.
-        marked: whether these are drawn as dots in any case: of very many, one for each of 40,000
+        marked: whether these are drawn as dots in any case: of very many, one for each of 3,600
             cells of the window.
         style: of the dots.
     """
@@ -85,6 +85,7 @@ def points(ax, x, y, window, label: str, marked=False, **style) -> Any:
         cells = (np.minimum((inside * _CELLS).astype(int), _CELLS - 1) * [[_CELLS], [1]]).sum(0)
         _, one = np.unique(cells, return_index=True)
         x, y = x[one], y[one]
+        dots |= {"s": 5, "alpha": 1}
     return ax.scatter(x, y, **dots)
 
 
@@ -161,6 +162,8 @@ def legend_beside(ax, x, y, window) -> Any:
         for vertical, up in (("upper", True), ("lower", False))
         for horizontal, across in (("right", True), ("left", False))
     }
+    if not ax.get_legend_handles_labels()[0]:  # hexagons have a colour bar instead
+        return None
     made = legend(ax, loc=min(counts, key=counts.__getitem__), markerscale=1.5)
     for handle in made.legend_handles:
         handle.set_alpha(1)
