@@ -11,8 +11,9 @@ What the figures show is computed in `platt_jax.metrics` and by the fits themsel
 from platt_jax.plots.funnels import rate_funnel, slope_funnel
 from platt_jax.plots.overview import convergence, parameter_map
 from platt_jax.plots.reliability import ReliabilityDisplay, reliability_diagram
+from platt_jax.plots.segments import segment_sigmoids
 from platt_jax.plots.shrinking import shrinkage
-from platt_jax.plots.sigmoids import segment_sigmoids, sigmoid
+from platt_jax.plots.sigmoids import sigmoid
 
 __all__ = [
     "ReliabilityDisplay",

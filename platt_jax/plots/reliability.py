@@ -62,7 +62,7 @@ class ReliabilityDisplay:
         """
         rows = predicted(labels, proba, weights, from_logits)
         curve: metrics.ReliabilityCurve | metrics.IsotonicCurve
-        shared = {"weights": rows.weights, "confidence": confidence}
+        shared: dict[str, Any] = {"weights": rows.weights, "confidence": confidence}
         if method == "binned":
             curve = metrics.reliability_curve(
                 rows.labels, rows.values, n_bins=n_bins, strategy=strategy, **shared
@@ -155,7 +155,7 @@ def reliability_diagram(
     share = np.linspace(0, 1, _HISTOGRAM_BINS + 1)
     for i, (name, each) in enumerate(zip(models, rows, strict=True)):
         color = style.CYCLE[i % len(style.CYCLE)]
-        looks = {"color": color}
+        looks: dict[str, Any] = {"color": color}
         if method == "binned":
             looks["marker"] = style.MARKERS[i % len(style.MARKERS)]
         ReliabilityDisplay.from_predictions(
