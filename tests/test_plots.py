@@ -21,7 +21,6 @@ from platt_jax import Flag, Status, metrics, plots
 from platt_jax.plots import style
 from platt_jax.results.population import Population, PopulationStatus
 
-
 plt.switch_backend("Agg")
 
 
