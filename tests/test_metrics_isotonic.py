@@ -53,6 +53,17 @@ def test_a_weight_counts_rows(rng):
     assert np.mean(heavy.upper - heavy.lower) < 0.4 * np.mean(weighted.upper - weighted.lower)
 
 
+def test_light_rows_among_heavy_ones_do_not_widen_the_band(rng):
+    labels, p = predictions(rng, 400)
+    heavy = np.arange(400) % 2 == 0
+    curves = (
+        isotonic_curve(labels, p, weights=np.where(heavy, 200, 1)),
+        isotonic_curve(labels[heavy], p[heavy], weights=np.full(200, 200)),
+    )
+    mixed, alone = (np.mean(curve.upper - curve.lower) for curve in curves)
+    np.testing.assert_allclose(mixed, alone, rtol=0.1)
+
+
 def test_logits_repeat_the_probabilities(rng):
     labels, p = predictions(rng, 300)
     logits = np.log(p / (1 - p))

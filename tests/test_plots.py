@@ -43,6 +43,7 @@ def rows():
     labels[segments == 7] = 0
     scores[segments == 8] = 1
     labels[segments == 9] = scores[segments == 9] > -0.5
+    labels[segments == 10] = scores[segments == 10] < -0.5
     return scores, labels, segments
 
 
@@ -324,6 +325,7 @@ def test_segments_of_several_columns(rows):
 def test_map_shows_every_problem_once_by_its_flag(calibrator):
     ax = plots.parameter_map(calibrator)
     fit = calibrator.fit
+    assert (fit.flags == Flag.SEPARABLE | Flag.REVERSED).any()
     (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
     inside = (fit.A >= left) & (fit.A <= right) & (fit.B >= bottom) & (fit.B <= top)
     order = [Flag.CONSTANT_SCORES, Flag.ONE_CLASS, Flag.SEPARABLE, Flag.OUTLIER, Flag.REVERSED]
