@@ -167,7 +167,7 @@ def fit_segments(
 
     estimated, population = None, None
     if pooling == "partial":
-        pooled = fit_all(stage(progress, "pooled fit"))
+        pooled = fit_all(stage(progress, "pooled fit", last=False))
         estimated = estimate_population(rows, pooled, options, progress, caller)
         population = Population.not_estimated(len(rows.keys))
     if estimated is not None:

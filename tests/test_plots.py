@@ -303,6 +303,22 @@ def test_segments_of_a_table(rows, calibrator):
     assert not axes[1, 1].get_visible()
 
 
+@pytest.mark.parametrize("kind", ["text", "objects", "categories", "dates"])
+def test_segments_of_a_table_of_any_type(rows, kind):
+    pandas = pytest.importorskip("pandas")
+    scores, labels, segments = rows
+    days = np.datetime64("2024-03-01") + segments
+    text = days.astype(str)
+    ids = {"objects": text.astype(object), "dates": days}.get(kind, text)
+    if kind == "categories":
+        ids = pandas.Categorical(ids)
+    calibrator = pj.fit_segments(scores, labels, ids)
+    chosen = pandas.DataFrame({"segment": ids[np.flatnonzero(segments == 4)[:1]]})
+    axes = plots.segment_sigmoids(calibrator, scores, labels, ids, chosen)
+    assert axes[0, 0].get_title().startswith("2024-03-05")
+    assert axes[0, 0].get_title().endswith(f", {np.sum(segments == 4)} rows")
+
+
 def test_rows_of_other_segments_do_not_matter(rows, calibrator):
     scores, labels, segments = (x.copy() for x in rows)
     scores[segments == 11] = np.nan

@@ -76,6 +76,16 @@ def test_a_bar_shows_rows_and_open_problems(rng, capsys):
     assert "rows/s" in last and "0 open" in last
 
 
+def test_the_bar_of_the_last_stage_stays(rng, capsys):
+    pytest.importorskip("tqdm")
+    scores, labels = problem(rng, 2000)
+    pj.fit_segments(scores, labels, np.arange(2000) % 40, pooling="partial", progress=True)
+    lines = capsys.readouterr().err.split("\n")
+    # Of what a line shows only what follows the last carriage return stays.
+    assert [line.split("\r")[-1][:9] for line in lines] == ["fit: 100%", ""]
+    assert "population, pass 2" in lines[0]
+
+
 def test_nothing_is_shown_unasked(rng, capsys, monkeypatch):
     import sys
 

@@ -40,17 +40,19 @@ class Stage(NamedTuple):
     Attributes:
         progress: what the user gave: whether to show a bar, or a function of a ProgressReport.
         name: what the part is called.
+        last: whether it is the call's last, whose bar stays when it is done.
     """
 
     progress: bool | Listener = False
     name: str = "fit"
+    last: bool = True
 
 
 SILENT = Stage()
 
 
-def stage(progress, name: str = "fit") -> Stage:
-    """The stage of this name.
+def stage(progress, name: str = "fit", last: bool = True) -> Stage:
+    """A Stage of what the user gave.
 
     Raises:
         ValueError: progress is neither true, false nor a function.
@@ -60,7 +62,7 @@ def stage(progress, name: str = "fit") -> Stage:
             "progress: expected True, False or a function that takes a ProgressReport, "
             f"got {progress!r}"
         )
-    return Stage(progress, name)
+    return Stage(progress, name, last)
 
 
 @contextmanager
@@ -79,7 +81,7 @@ def reporting(sizes: np.ndarray, to: Stage) -> Iterator[Callable[[int], None]]:
     elif callable(to.progress):
         yield _reports(sizes, to.name, to.progress)
     else:
-        with _bar(int(np.sum(sizes)), to.name) as bar:
+        with _bar(int(np.sum(sizes)), to) as bar:
             yield _reports(sizes, to.name, _shown_by(bar))
 
 
@@ -102,12 +104,13 @@ def _reports(sizes, name, listener):
     return advance
 
 
-def _bar(rows, name):
+def _bar(rows, to):
     try:
         from tqdm.auto import tqdm
     except ImportError:
         raise ImportError("progress=True needs tqdm: pip install 'platt-jax[progress]'") from None
-    return tqdm(total=rows, unit=" rows", unit_scale=True, desc=f"{name}: compiling")
+    name = f"{to.name}: compiling"
+    return tqdm(total=rows, unit=" rows", unit_scale=True, desc=name, leave=to.last)
 
 
 def _shown_by(bar):

@@ -94,7 +94,7 @@ def _chosen(chosen, most):
     elif "segment" not in chosen:
         raise ValueError(f"chosen: expected a column 'segment', got {list(chosen.keys())}")
     else:
-        names = [ids.read(chosen["segment"])[i] for i in range(min(most, len(chosen["segment"])))]
+        names = list(np.asarray(chosen["segment"])[:most])
         tests = [name for name in ("p_value", "q_value") if name in chosen]
         notes = [
             "".join(f"\n{test[0]} = {np.asarray(chosen[test])[i]:.2g}" for test in tests[-1:])

@@ -74,7 +74,7 @@ def estimate_population(
     mean = _to_coordinates(coordinates, np.array([pooled.A, pooled.B], float))
     job = _Job(rows, coordinates, options, caller)
     population = normals(mean, _START_SPREAD**2 * np.eye(2))
-    fit = job.modes(population, None, stage(progress, "first fit"))
+    fit = job.modes(population, None, stage(progress, "first fit", last=False))
     at = job.evaluate(population, _around(fit, population, coordinates), _pass(progress, 1))
     passes, status = 1, PopulationStatus.MAX_ITERATIONS
     step, decrement = _newton_step(at.posteriors)
@@ -98,7 +98,7 @@ def estimate_population(
 
 
 def _pass(progress, number) -> Stage:
-    return stage(progress, f"population, pass {number}")
+    return stage(progress, f"population, pass {number}", last=False)
 
 
 class _Job(NamedTuple):
