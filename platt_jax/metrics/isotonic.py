@@ -4,7 +4,6 @@ import numbers
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import isotonic_regression
 
 from platt_jax.metrics.rows import read_predictions
 
@@ -83,11 +82,18 @@ def isotonic_curve(
     weight = rows.weights[0, counted]
     positive = np.bincount(which, weight * rows.positive[0, counted])
     weight = np.bincount(which, weight)
-    fitted = isotonic_regression(positive / weight, weights=weight).x
+    fitted = _isotonic(positive / weight, weight)
     at = _corners_and_some_others(fitted)
     ends = (1 - confidence) / 2, (1 + confidence) / 2
     band = np.quantile(_by_chance(p, weight, at, replicates, seed), ends, axis=0)
     return IsotonicCurve(p[at], fitted[at], *band)
+
+
+def _isotonic(values, weight):
+    # SciPy adds warning filters as it is imported: importing metrics is to leave them alone.
+    from scipy.optimize import isotonic_regression
+
+    return isotonic_regression(values, weights=weight).x
 
 
 def _by_chance(p, weight, at, replicates, seed):
@@ -98,7 +104,7 @@ def _by_chance(p, weight, at, replicates, seed):
     curves = np.empty((replicates, len(at)))
     for curve in curves:
         drawn = rng.binomial(whole, p) + rest * (rng.random(len(p)) < p)
-        curve[:] = isotonic_regression(drawn / weight, weights=weight).x[at]
+        curve[:] = _isotonic(drawn / weight, weight)[at]
     return curves
 
 
