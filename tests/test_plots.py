@@ -293,14 +293,18 @@ def test_segments_of_a_table(rows, calibrator):
     assert [title.split(",")[0] for title in titles] == ["3", "40"]
     assert [title.split("\n")[1] for title in titles] == ["q = 0.0012", "q = 0.2"]
     del table["q_value"]
-    frame = pytest.importorskip("pandas").DataFrame(table, index=[7, 8, 9])
-    axes = plots.segment_sigmoids(calibrator, *rows, chosen=frame)
-    assert [ax.get_title()[-5:] for ax in axes.flat if ax.get_visible()] == [
-        "1e-06",
-        " 0.01",
-        "= 0.5",
-    ]
-    assert not axes[1, 1].get_visible()
+    pandas, pyarrow = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
+    for chosen in (pandas.DataFrame(table, index=[7, 8, 9]), pyarrow.table(table)):
+        axes = plots.segment_sigmoids(calibrator, *rows, chosen=chosen)
+        titles = [ax.get_title() for ax in axes.flat if ax.get_visible()]
+        assert [title.split("\n")[1] for title in titles] == ["p = 1e-06", "p = 0.01", "p = 0.5"]
+        assert not axes[1, 1].get_visible()
+
+
+def test_segments_of_a_column(rows, calibrator):
+    column = pytest.importorskip("pandas").Series([12, 3], index=[5, 6])
+    axes = plots.segment_sigmoids(calibrator, *rows, chosen=column)
+    assert [ax.get_title().split(",")[0] for ax in axes.flat] == ["12", "3"]
 
 
 @pytest.mark.parametrize("kind", ["text", "objects", "categories", "dates"])

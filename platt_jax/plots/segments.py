@@ -1,6 +1,7 @@
 """The fitted sigmoids of chosen segments, in small multiples."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -88,21 +89,30 @@ def segment_sigmoids(
 
 def _chosen(chosen, most):
     """The names of the first segments chosen, and what a table says of each."""
-    if not hasattr(chosen, "keys"):
+    columns = _column_names(chosen)
+    if columns is None:
         names = list(chosen)[:most]
         notes = [""] * len(names)
-    elif "segment" not in chosen:
-        raise ValueError(f"chosen: expected a column 'segment', got {list(chosen.keys())}")
+    elif "segment" not in columns:
+        raise ValueError(f"chosen: expected a column 'segment', got {columns}")
     else:
         names = list(np.asarray(chosen["segment"])[:most])
-        tests = [name for name in ("p_value", "q_value") if name in chosen]
-        notes = [
-            "".join(f"\n{test[0]} = {np.asarray(chosen[test])[i]:.2g}" for test in tests[-1:])
-            for i in range(len(names))
-        ]
+        notes = [""] * len(names)
+        for test in ("p_value", "q_value"):
+            if test in columns:
+                values = np.asarray(chosen[test])[:most]
+                notes = [f"\n{test[0]} = {value:.2g}" for value in values]
     if not names:
         raise ValueError("chosen: expected at least one segment, got none")
     return names, notes
+
+
+def _column_names(chosen):
+    """Those of a table: a mapping, or a pyarrow, pandas or polars one; None if it is none."""
+    for attribute in ("column_names", "columns"):
+        if hasattr(chosen, attribute):
+            return list(getattr(chosen, attribute))
+    return list(chosen) if isinstance(chosen, Mapping) else None
 
 
 def _of_places(calibrator, scores, labels, segments, weights, places):
