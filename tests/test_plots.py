@@ -500,9 +500,10 @@ def test_a_million_problems_are_drawn_in_two_seconds(million, pooled):
     }
     seconds = {}
     for name, make in figures.items():
-        began = time.perf_counter()
+        # Of this process: drawing uses one thread, and others may keep the cores busy.
+        began = time.process_time()
         make().figure.canvas.draw()
-        seconds[name] = time.perf_counter() - began
+        seconds[name] = time.process_time() - began
     assert max(seconds.values()) < 2, seconds
 
 
