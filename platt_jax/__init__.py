@@ -2,6 +2,7 @@
 
 from platt_jax.api import fit, fit_one_vs_rest, fit_segments
 from platt_jax.environment import show_config, use_compilation_cache
+from platt_jax.execution.progress import ProgressReport
 from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.inference import Bootstrap, bootstrap, leave_one_out, triage, update
 from platt_jax.model.prior import GaussianPrior
@@ -21,6 +22,7 @@ __all__ = [
     "GaussianPrior",
     "OneVsRestCalibrator",
     "Options",
+    "ProgressReport",
     "SegmentCalibrator",
     "SegmentRows",
     "Sigmoid",

@@ -11,6 +11,7 @@ from platt_jax.execution.caller import Caller
 from platt_jax.execution.classes import classes_and_membership
 from platt_jax.execution.dense_rows import DenseRows
 from platt_jax.execution.given import given_to
+from platt_jax.execution.progress import SILENT, Listener, stage
 from platt_jax.execution.run import fit_problems
 from platt_jax.execution.segment_rows import segment_rows
 from platt_jax.model.prior import GaussianPrior
@@ -35,7 +36,7 @@ def fit(
     prior: GaussianPrior | None = None,
     start: tuple | None = None,
     options: Options = _DEFAULT,
-    progress: bool = False,
+    progress: bool | Listener = False,
 ) -> Fit:
     """Fit one sigmoid to each problem of a batch.
 
@@ -51,7 +52,8 @@ def fit(
             as those of an earlier fit of similar rows: it saves passes, and changes no answer by
             more than `Options.tol`. A bad one costs a pass. NaN means the usual start.
         options: how to fit.
-        progress: show a progress bar (needs tqdm).
+        progress: whether to show a progress bar (needs tqdm); or a function, which is called with a
+            `ProgressReport` after each chunk of the work.
 
     Returns:
         A Fit of NumPy arrays with the batch shape (...).
@@ -71,13 +73,13 @@ def fit(
         >>> round(float(one.A), 6), round(float(one.B), 6)
         (-0.202614, 0.652367)
     """
-    caller = Caller()
+    caller, told = Caller(), stage(progress)
     rows = DenseRows(scores, labels, weights)
     batch = rows.batch
     if (doubt := validation.doubtful_shape(rows.scores, rows.labels)) is not None:
         caller.warn(doubt)
     given = given_to(batch, rows.dtype, prior, start)
-    flat = fit_problems(rows.sizes, rows.take, rows.dtype, given, options, progress, caller)
+    flat = fit_problems(rows.sizes, rows.take, rows.dtype, given, options, told, caller)
     result = jax.tree.map(lambda x: x.reshape(batch + x.shape[1:]), flat)
     report_non_finite(flat, options, "problems", problem_names(batch), caller)
     return result
@@ -93,7 +95,7 @@ def fit_segments(
     start: tuple | None = None,
     pooling: Literal["none", "partial", "complete"] = "none",
     options: Options = _DEFAULT,
-    progress: bool = False,
+    progress: bool | Listener = False,
 ) -> SegmentCalibrator:
     """Fit one sigmoid to the rows of each segment, and one to all rows for unseen segments.
 
@@ -114,7 +116,8 @@ def fit_segments(
             Platt's targets, since the population is the prior. "complete" gives every segment the
             curve of all rows.
         options: how to fit.
-        progress: show a progress bar (needs tqdm).
+        progress: whether to show a progress bar (needs tqdm); or a function, which is called with a
+            `ProgressReport` after each chunk of the work.
 
     Returns:
         A SegmentCalibrator with the distinct ids, ascending, as keys; ids of several columns are a
@@ -129,7 +132,7 @@ def fit_segments(
         >>> calibrator.predict_proba([0.5, 0.5], ["a", "unseen"]).shape
         (2,)
     """
-    caller = Caller()
+    caller, told = Caller(), stage(progress)
     rows = segment_rows(scores, labels, segments, weights)
     options = validation.options(options)
     validation.pooling(pooling, prior, start, options)
@@ -141,11 +144,11 @@ def fit_segments(
     def take_any(_, part, space):
         return rows.all(part, space.length)
 
-    def fit_all():
+    def fit_all(told_of_all=SILENT):
         # Gaps between the segments are omitted, too.
         everything = np.array([rows.length])
         pooled = fit_problems(
-            everything, take_any, rows.dtype, shared, omitting, False, caller, loss=False
+            everything, take_any, rows.dtype, shared, omitting, told_of_all, caller, loss=False
         )
         return jax.tree.map(lambda x: x[0, ...], pooled)
 
@@ -157,14 +160,14 @@ def fit_segments(
             rows.dtype,
             ordered,
             options,
-            progress,
+            told,
             caller,
             order=rows.largest_first,
         )
 
     estimated, population = None, None
     if pooling == "partial":
-        pooled = fit_all()
+        pooled = fit_all(stage(progress, "pooled fit", last=False))
         estimated = estimate_population(rows, pooled, options, progress, caller)
         population = Population.not_estimated(len(rows.keys))
     if estimated is not None:
@@ -185,7 +188,7 @@ def fit_one_vs_rest(
     weights=None,
     prior: GaussianPrior | None = None,
     options: Options = _DEFAULT,
-    progress: bool = False,
+    progress: bool | Listener = False,
 ) -> OneVsRestCalibrator:
     """Fit one sigmoid per class of a classifier: that class against all others.
 
@@ -197,7 +200,8 @@ def fit_one_vs_rest(
         weights: (N,) as in `fit`.
         prior: as in `fit`, with leading axis (C,) or none.
         options: how to fit.
-        progress: show a progress bar (needs tqdm).
+        progress: whether to show a progress bar (needs tqdm); or a function, which is called with a
+            `ProgressReport` after each chunk of the work.
 
     Returns:
         A OneVsRestCalibrator.
@@ -212,7 +216,7 @@ def fit_one_vs_rest(
         >>> fit_one_vs_rest(scores, ["cat", "dog", "cat"]).predict_proba(scores).shape
         (3, 2)
     """
-    caller = Caller()
+    caller, told = Caller(), stage(progress)
     scores = validation.scores(scores)
     if scores.ndim != 2:
         raise ValueError(
@@ -236,7 +240,7 @@ def fit_one_vs_rest(
         return packing.flat(mine, space)
 
     sizes = np.broadcast_to(columns.shape[1], len(columns))
-    each = fit_problems(sizes, take, scores.dtype, given, options, progress, caller)
+    each = fit_problems(sizes, take, scores.dtype, given, options, told, caller)
     report_non_finite(each, options, "classes", classes, caller)
     return OneVsRestCalibrator(classes, each)
 

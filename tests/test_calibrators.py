@@ -105,13 +105,6 @@ def test_a_missing_guest_is_named_with_its_extra(rng, monkeypatch):
         pj.fit(scores, labels, progress=True)
 
 
-def test_progress_counts_the_fits(rng, capsys):
-    pytest.importorskip("tqdm")
-    scores, labels = problem(rng, 20)
-    pj.fit(np.stack([scores] * 7), labels, progress=True)
-    assert "7/7" in capsys.readouterr().err
-
-
 def test_results_are_equal_by_value(rng):
     scores, labels = problem(rng, 40)
     other = scores + labels

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import platt_jax
-from platt_jax import inference, metrics, scalers
+from platt_jax import inference, metrics, plots, scalers
 
 MODULES = [
     module.name
@@ -34,6 +34,7 @@ def test_every_public_function_has_an_example():
     public += [getattr(scalers, name) for name in scalers.__all__]
     public += [getattr(inference, name) for name in inference.__all__]
     public += [getattr(metrics, name) for name in metrics.__all__ if name.islower()]
+    public += [getattr(plots, name) for name in plots.__all__]
     for one in public:
         assert ">>>" in one.__doc__, one
 

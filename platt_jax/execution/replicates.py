@@ -9,6 +9,7 @@ import numpy as np
 
 from platt_jax import validation
 from platt_jax.execution.caller import Caller
+from platt_jax.execution.progress import Stage
 from platt_jax.execution.run import TakeRows, fit_task, in_chunks, off_grid, on_grid, run_oversized
 from platt_jax.model.objective import Array
 from platt_jax.options import Options
@@ -47,7 +48,7 @@ def fit_replicates(
     given: Given,
     plan: Plan,
     options: Options,
-    progress,
+    progress: Stage,
     caller: Caller,
     order: np.ndarray | None = None,
 ) -> Replicates:
@@ -60,7 +61,7 @@ def fit_replicates(
         given: arrays that lead with (K,).
         plan: which replicates, with the ids in the same order.
         options: how to fit.
-        progress: show a progress bar.
+        progress: who is told how far the work is.
         caller: is warned of what makes the fit slower.
         order: (K,) where each problem goes in the result; None for as they come.
 

@@ -13,7 +13,7 @@ import numpy as np
 from platt_jax import validation
 from platt_jax.execution import planning
 from platt_jax.execution.caller import Caller
-from platt_jax.execution.progress import progress_bar
+from platt_jax.execution.progress import Stage, reporting
 from platt_jax.options import Options
 from platt_jax.passes import packing, scan, shapes, xla
 from platt_jax.passes.blocks import Block, Blocks
@@ -49,7 +49,7 @@ def fit_problems(
     dtype,
     given: Given,
     options,
-    progress,
+    progress: Stage,
     caller: Caller,
     order=None,
     loss=True,
@@ -70,7 +70,7 @@ def run_problems(
     dtype,
     given: Any,
     options,
-    progress,
+    progress: Stage,
     caller: Caller,
     order=None,
 ):
@@ -83,7 +83,7 @@ def run_problems(
         dtype: of the scores.
         given: a pytree of arrays that lead with (K,).
         options: how to fit.
-        progress: show a progress bar.
+        progress: who is told how far the work is.
         caller: is warned of what makes the fit slower.
         order: (K,) where each goes in the result; None for as they come.
 
@@ -118,7 +118,7 @@ def in_chunks(
     solve: Callable,
     solve_oversized: Callable,
     dtype,
-    progress,
+    progress: Stage,
     caller: Caller,
     places: Callable | None = None,
 ):
@@ -131,7 +131,7 @@ def in_chunks(
             them; called on several threads.
         solve_oversized: given the number of an oversized problem, its results likewise.
         dtype: of the scores.
-        progress: show a progress bar.
+        progress: who is told how far the work is.
         caller: is warned of what makes this slower.
         places: given a slice of the problems, where their results go; None for as they come.
 
@@ -147,16 +147,16 @@ def in_chunks(
     def run_all():
         results = _Results(len(sizes), places)
         most = shapes.MAX_CHUNK_ROWS
-        with progress_bar(len(sizes), progress) as bar:
+        with reporting(sizes, progress) as advance:
             for i in range(int(np.sum(sizes > shapes.MAX_PROBLEM_ROWS))):
-                bar.update(results.add(solve_oversized(i)))
+                advance(results.add(solve_oversized(i)))
             while results.count < len(sizes):
                 chunks = planning.chunks(sizes, results.count, most)
                 # Else all threads that `ordered_map` shares would wait for one to compile.
                 first = [] if program in _compiled else islice(chunks, 1)
                 try:
                     for made in chain(map(solve, first), ordered_map(solve, chunks)):
-                        bar.update(results.add(made))
+                        advance(results.add(made))
                         _compiled.add(program)
                 except jax.errors.JaxRuntimeError as error:
                     if not _is_want_of_memory(error):

@@ -8,6 +8,7 @@ import numpy as np
 from platt_jax import ids, validation
 from platt_jax.execution import planning
 from platt_jax.execution.caller import Caller
+from platt_jax.execution.progress import SILENT
 from platt_jax.execution.run import fit_problems
 from platt_jax.ids.factorize import factorize
 from platt_jax.inference.expansion import Center, leave_each_out, sums
@@ -239,6 +240,6 @@ def _refit(rows: _Rows, which, start, prior, options, caller):
         None if prior is None else jax.tree.map(lambda x: x[problem[some]], prior),
         tuple(x[some] for x in start),
     )
-    fits = fit_problems(sizes, take, found.dtype, given, options, False, caller)
+    fits = fit_problems(sizes, take, found.dtype, given, options, SILENT, caller)
     found[some] = Sigmoid(fits.A, fits.B).predict_proba(rows.scores[left_out][:, None])[:, 0]
     return found

@@ -11,6 +11,7 @@ from platt_jax.api import fit, fit_segments
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.dense_rows import DenseRows
 from platt_jax.execution.given import given_to
+from platt_jax.execution.progress import Listener, stage
 from platt_jax.execution.replicates import Plan, fit_replicates
 from platt_jax.execution.segment_rows import SegmentRows, segment_rows
 from platt_jax.ids.hashing import hashes
@@ -157,7 +158,7 @@ def bootstrap(
     kind: str = "poisson",
     seed: int = 0,
     options: Options = _DEFAULT,
-    progress: bool = False,
+    progress: bool | Listener = False,
 ) -> Bootstrap:
     """Fit each problem again and again, its rows with random weights.
 
@@ -180,7 +181,8 @@ def bootstrap(
         seed: from 0 to 2^64 - 1.
         options: how to fit. Every replicate starts where the original fit ended. For replicates a
             tol of None means 1e-4 standard errors: the last step leaves far less.
-        progress: show a progress bar (needs tqdm).
+        progress: whether to show a progress bar (needs tqdm); or a function, which is called with a
+            `ProgressReport` after each chunk of the work.
 
     Returns:
         A Bootstrap of the batch shape (...), or (K,) of segments.
@@ -209,23 +211,26 @@ def bootstrap(
     _check_count("seed", seed, 0, 2**64 - 1)
     if kind not in replicated.KINDS:
         raise ValueError(f"kind: expected one of {replicated.KINDS}, got {kind!r}")
+    told = stage(progress, "bootstrap")
     rows: SegmentRows | DenseRows
     if segments is None and not isinstance(scores, SegmentRows):
         rows = DenseRows(scores, labels, weights)
         keys, order, batch = None, None, rows.batch
         ids = np.arange(len(rows.sizes), dtype=np.uint64)
-        original = fit(scores, labels, weights=weights, prior=prior, options=options)
+        original = fit(
+            scores, labels, weights=weights, prior=prior, options=options, progress=progress
+        )
     else:
         rows = segment_rows(scores, labels, segments, weights)
         keys, order, batch = rows.keys, rows.largest_first, rows.keys.shape
         ids = hashes(keys[order])
-        original = fit_segments(rows, prior=prior, options=options).fit
+        original = fit_segments(rows, prior=prior, options=options, progress=progress).fit
     given = given_to(batch, rows.dtype, prior, (original.A, original.B))
     if order is not None:
         given = jax.tree.map(lambda leaf: leaf[order], given)
     plan = Plan(kind, int(seed), int(replicates), ids)
     made = fit_replicates(
-        rows.sizes, rows.take, rows.dtype, given, plan, options, progress, caller, order
+        rows.sizes, rows.take, rows.dtype, given, plan, options, told, caller, order
     )
     made = jax.tree.map(lambda x: x.reshape(-1, *batch), made)
     # Without its bad rows, which some draw no weight for, a problem is another one.

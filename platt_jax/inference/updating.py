@@ -9,6 +9,7 @@ from platt_jax import validation
 from platt_jax.api import report_non_finite
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.given import given_to
+from platt_jax.execution.progress import SILENT, Listener, stage
 from platt_jax.execution.run import fit_problems
 from platt_jax.execution.segment_rows import SegmentRows, segment_rows
 from platt_jax.ids.factorize import ascending, get_indexer
@@ -31,7 +32,7 @@ def update(
     weights=None,
     forgetting: float = 1.0,
     options: Options = _DEFAULT,
-    progress: bool = False,
+    progress: bool | Listener = False,
 ) -> SegmentCalibrator:
     """The calibrator with what new rows add to it; no earlier row is needed.
 
@@ -54,7 +55,7 @@ def update(
         forgetting: in (0, 1], what the weights of all earlier rows are multiplied by, also in
             segments without new ones: with 0.9, rows of n updates ago count 0.9^n.
         options: how to fit.
-        progress: show a progress bar (needs tqdm).
+        progress: as in `fit_segments`.
 
     Returns:
         A SegmentCalibrator with the segments of both. `n_pos` and `n_neg` count earlier rows as
@@ -75,7 +76,7 @@ def update(
         raise ValueError(
             f"calibrator: expected a SegmentCalibrator, got {type(calibrator).__name__}"
         )
-    caller = Caller()
+    caller, told = Caller(), stage(progress)
     rows = segment_rows(scores, labels, segments, weights)
     options = validation.options(options)
     population = calibrator.population
@@ -86,7 +87,7 @@ def update(
     known = (place >= 0) & np.append(remembered.converged, False)[place]
     n_pos, n_neg = (np.where(known, n[place], 0) for n in (remembered.n_pos, remembered.n_neg))
     prior = prior_from(calibrator, rows.keys, forgetting=forgetting)
-    new = _fit(rows, prior, (n_pos, n_neg), options, progress, caller)
+    new = _fit(rows, prior, (n_pos, n_neg), options, told, caller)
     report_non_finite(new, options, "segments", rows.keys, caller)
     new = replace(new, n_pos=new.n_pos + n_pos, n_neg=new.n_neg + n_neg)
     keys, each = _joined(calibrator.keys, remembered, rows.keys, new, place)
@@ -96,7 +97,7 @@ def update(
     return SegmentCalibrator(keys, each, fallback, covariance, population)
 
 
-def _fit(rows: SegmentRows, prior, counts, options, progress, caller) -> Fit:
+def _fit(rows: SegmentRows, prior, counts, options, told, caller) -> Fit:
     """The fit of every segment's rows with these priors, which stand for so many more rows."""
     given = given_to(rows.keys.shape, rows.dtype, prior)
     if options.targets == "platt":
@@ -107,7 +108,7 @@ def _fit(rows: SegmentRows, prior, counts, options, progress, caller) -> Fit:
         rows.dtype,
         jax.tree.map(lambda leaf: leaf[rows.largest_first], given),
         options,
-        progress,
+        told,
         caller,
         order=rows.largest_first,
     )
@@ -208,7 +209,7 @@ def _updated_fallback(calibrator, rows, forgetting, options, caller) -> tuple[Si
         rows.dtype,
         given,
         replace(options, targets="none", non_finite="omit"),
-        False,
+        SILENT,
         caller,
         loss=False,
     )

@@ -1,8 +1,8 @@
 """How good are probabilities? Proper scores, calibration measures and tests, for whole batches.
 
-Every function takes labels and probabilities of class 1 of shape (..., N), whose leading axes are
-independent problems, and gives arrays of shape (...): numbers for a single problem. The rules are
-the same throughout:
+Every function but `isotonic_curve` takes labels and probabilities of class 1 of shape (..., N),
+whose leading axes are independent problems, and gives arrays of shape (...): numbers for a single
+problem. The rules are the same throughout:
 
 - `proba` holds numbers in [0, 1], or any finite logits with `from_logits=True`. float32 gives
   float32 results; all arithmetic is in float64.
@@ -20,6 +20,7 @@ from platt_jax.metrics.binned import (
     maximum_calibration_error,
     reliability_curve,
 )
+from platt_jax.metrics.isotonic import IsotonicCurve, isotonic_curve
 from platt_jax.metrics.proper import (
     BrierDecomposition,
     brier_decomposition,
@@ -41,6 +42,7 @@ __all__ = [
     "BrierDecomposition",
     "ChiSquareTest",
     "CoxCalibration",
+    "IsotonicCurve",
     "ReliabilityCurve",
     "ZTest",
     "brier_decomposition",
@@ -48,6 +50,7 @@ __all__ = [
     "cox_calibration",
     "expected_calibration_error",
     "hosmer_lemeshow",
+    "isotonic_curve",
     "log_loss",
     "maximum_calibration_error",
     "reliability_curve",

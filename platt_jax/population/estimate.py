@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from platt_jax.execution.caller import Caller
+from platt_jax.execution.progress import Stage, stage
 from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.options import Options
 from platt_jax.population.quadrature import Normals, Posteriors, normals
@@ -40,7 +41,7 @@ class _Position(NamedTuple):
 
 
 def estimate_population(
-    rows: SegmentRows, pooled: Fit, options: Options, progress: bool, caller: Caller
+    rows: SegmentRows, pooled: Fit, options: Options, progress, caller: Caller
 ) -> tuple[Fit, Population] | None:
     """The fit of each segment under the population as its prior, and the population.
 
@@ -50,7 +51,7 @@ def estimate_population(
         rows: of the segments.
         pooled: the fit of all rows, without leading axes.
         options: how to fit; but labels are used as they are.
-        progress: show a progress bar for the last fit.
+        progress: as in `fit_segments`.
         caller: is warned of what makes the fit slower.
     """
     flagged = pooled.flags & (Flag.ONE_CLASS | Flag.CONSTANT_SCORES)
@@ -61,13 +62,13 @@ def estimate_population(
     segments = Segments(rows, coordinates, options, caller)
     mean = coordinates.matrix @ np.array([pooled.A, pooled.B], float)
     population = normals(mean, _START_SPREAD**2 * np.eye(2))
-    fit = segments.modes(population)
-    at = _evaluated(segments, population, segments.around(fit, population))
+    fit = segments.modes(population, None, stage(progress, "first fit", last=False))
+    at = _evaluated(segments, population, segments.around(fit, population), _pass(progress, 1))
     passes, status = 1, PopulationStatus.MAX_ITERATIONS
     step, decrement = _newton_step(at.posteriors)
     while passes < _MOST_PASSES and decrement > _TOLERANCE:
-        trial = _evaluated(segments, *_moved(at, step))
         passes += 1
+        trial = _evaluated(segments, *_moved(at, step), _pass(progress, passes))
         gain = np.sum(trial.posteriors.log_likelihood) - np.sum(at.posteriors.log_likelihood)
         # The gain of a short step may be lost in the errors of the quadrature.
         if gain >= 0 or np.abs(step).max() <= _SHORT:
@@ -80,12 +81,16 @@ def estimate_population(
     population, nodes = _moved(at, step)
     if np.linalg.eigvalsh(population.covariance)[0] < _NO_SPREAD**2:
         status = PopulationStatus.BOUNDARY
-    fit = segments.modes(population, start=nodes.mean, progress=progress)
+    fit = segments.modes(population, nodes.mean, stage(progress))
     return fit, _result(population, nodes, at.posteriors, coordinates, status)
 
 
-def _evaluated(segments: Segments, population: Normals, nodes: Normals) -> _Position:
-    return _Position(population, nodes, segments.posteriors(population, nodes))
+def _pass(progress, number) -> Stage:
+    return stage(progress, f"population, pass {number}", last=False)
+
+
+def _evaluated(segments: Segments, population: Normals, nodes: Normals, told: Stage) -> _Position:
+    return _Position(population, nodes, segments.posteriors(population, nodes, told))
 
 
 def _newton_step(at: Posteriors):

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from platt_jax.execution.caller import Caller
+from platt_jax.execution.progress import SILENT, Stage
 from platt_jax.execution.run import fit_problems, run_problems
 from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.model.prior import GaussianPrior
@@ -49,7 +50,7 @@ class Segments(NamedTuple):
     options: Options
     caller: Caller
 
-    def modes(self, population: Normals, start=None, progress=False) -> Fit:
+    def modes(self, population: Normals, start=None, told: Stage = SILENT) -> Fit:
         """Each segment's fit under the population as its prior."""
         rows, K = self.rows, len(self.rows.keys)
         to_original = np.linalg.inv(self.coordinates.matrix)
@@ -67,7 +68,7 @@ class Segments(NamedTuple):
             rows.dtype,
             Given(prior, start),
             self.options,
-            progress,
+            told,
             self.caller,
             order=rows.largest_first,
         )
@@ -84,7 +85,7 @@ class Segments(NamedTuple):
             np.where(usable[:, None, None], covariance, population.covariance),
         )
 
-    def posteriors(self, population: Normals, nodes: Normals) -> Posteriors:
+    def posteriors(self, population: Normals, nodes: Normals, told: Stage = SILENT) -> Posteriors:
         """One pass over the rows: the posteriors, by the loss at the segments' nodes."""
         rows, order = self.rows, self.rows.largest_first
         of_each: Any = (np.full(len(order), x, rows.dtype) for x in self.coordinates)
@@ -98,7 +99,7 @@ class Segments(NamedTuple):
             rows.dtype,
             placed,
             self.options,
-            False,
+            told,
             self.caller,
             order=order,
         )

@@ -1,0 +1,115 @@
+"""Calibration without bins: the isotonic reliability curve."""
+
+import numbers
+from typing import NamedTuple
+
+import numpy as np
+
+from platt_jax.metrics.rows import read_predictions
+
+# At so many predictions, evenly spaced by rank, and at the corners of the curve.
+_POINTS = 500
+
+
+class IsotonicCurve(NamedTuple):
+    """What was predicted and what happened, without bins; each (M,), in float64.
+
+    The M predictions are the corners of the curve and up to 500 others, evenly spaced by rank;
+    between them all three curves are linear.
+
+    Attributes:
+        prob_pred: distinct predictions, ascending.
+        prob_true: the frequency of class 1 there by isotonic regression, non-decreasing.
+        lower: the lower end of the consistency band: what prob_true would be by chance alone if the
+            predictions were right.
+        upper: its upper end.
+    """
+
+    prob_pred: np.ndarray
+    prob_true: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+
+
+def isotonic_curve(
+    labels,
+    proba,
+    *,
+    weights=None,
+    from_logits: bool = False,
+    confidence: float = 0.95,
+    replicates: int = 100,
+    seed: int = 0,
+) -> IsotonicCurve:
+    """Observed frequency against probability by isotonic regression, with a consistency band.
+
+    The CORP reliability diagram (Dimitriadis, Gneiting & Jordan 2021, "Stable reliability diagrams
+    for probabilistic classifiers"). There are no bins to choose. The band is pointwise: for each
+    replicate labels are drawn from the predictions themselves, and a curve is fitted to them. A
+    curve that leaves the band tells of predictions that are not calibrated.
+
+    Args:
+        labels: (N,) bool, {0, 1} or {-1, +1}; of one problem.
+        proba: (N,) probabilities of class 1, or logits.
+        weights: (N,) counts of rows >= 0.
+        from_logits: proba holds logits.
+        confidence: of the band, in (0, 1).
+        replicates: how many curves the band is taken from.
+        seed: of the labels drawn.
+
+    Returns:
+        An IsotonicCurve; NaN at a single point where the package's docstring says NaN.
+
+    Raises:
+        ValueError: an argument is not as above.
+
+    Example:
+        >>> curve = isotonic_curve([0, 1, 0, 1], [0.1, 0.3, 0.6, 0.8])
+        >>> curve.prob_true.tolist()
+        [0.0, 0.5, 0.5, 1.0]
+    """
+    if not (isinstance(confidence, numbers.Real) and 0 < confidence < 1):
+        raise ValueError(f"confidence: expected a number in (0, 1), got {confidence!r}")
+    if not isinstance(replicates, numbers.Integral) or replicates < 2:
+        raise ValueError(f"replicates: expected an integer >= 2, got {replicates!r}")
+    rows = read_predictions(labels, proba, weights, from_logits)
+    if rows.batch:
+        raise ValueError(f"proba: expected (N,), one problem's, got shape {np.shape(proba)}")
+    if not rows.total[0]:
+        return IsotonicCurve(*np.full((4, 1), np.nan))
+    counted = rows.weights[0] > 0
+    p, which = np.unique(rows.probabilities()[0][0, counted], return_inverse=True)
+    weight = rows.weights[0, counted]
+    positive = np.bincount(which, weight * rows.positive[0, counted])
+    weight = np.bincount(which, weight)
+    fitted = _isotonic(positive / weight, weight)
+    at = _corners_and_some_others(fitted)
+    ends = (1 - confidence) / 2, (1 + confidence) / 2
+    band = np.quantile(_by_chance(p, weight, at, replicates, seed), ends, axis=0)
+    return IsotonicCurve(p[at], fitted[at], *band)
+
+
+def _isotonic(values, weight):
+    # SciPy adds warning filters as it is imported: importing metrics is to leave them alone.
+    from scipy.optimize import isotonic_regression
+
+    return isotonic_regression(values, weights=weight).x
+
+
+def _by_chance(p, weight, at, replicates, seed):
+    """(replicates, M), curves fitted to labels that are drawn from the predictions."""
+    rng = np.random.default_rng(seed)
+    whole = np.floor(weight)
+    rest, whole = weight - whole, whole.astype(np.int64)
+    curves = np.empty((replicates, len(at)))
+    for curve in curves:
+        drawn = rng.binomial(whole, p) + rest * (rng.random(len(p)) < p)
+        curve[:] = _isotonic(drawn / weight, weight)[at]
+    return curves
+
+
+def _corners_and_some_others(fitted):
+    step = np.diff(fitted) != 0
+    corner = np.append(True, step) | np.append(step, True)
+    others = np.linspace(0, len(fitted) - 1, min(len(fitted), _POINTS)).astype(np.intp)
+    return np.union1d(np.flatnonzero(corner), others)

@@ -1,0 +1,151 @@
+"""Funnel plots: what differs between problems by more than chance."""
+
+import numpy as np
+
+from platt_jax import ids
+from platt_jax.ids.factorize import factorize
+from platt_jax.plots import style
+from platt_jax.plots.rows import predicted
+from platt_jax.results.probabilities import critical_value
+from platt_jax.status import Flag, Status
+
+# Of two, and of three standard errors, as funnel plots have them (Spiegelhalter 2005).
+_LEVELS = (0.95, 0.998)
+_NO_SLOPE = Flag.ONE_CLASS | Flag.CONSTANT_SCORES | Flag.SEPARABLE
+
+
+def slope_funnel(fits, *, ax=None):
+    """Slopes against numbers of rows, within control limits around the slope of all.
+
+    The slope of all is that of the pooled rows, or without them the mean weighted by precision. The
+    limits are 95 % and 99.8 % ones for the typical standard error at a number of rows; a problem is
+    marked by its own. Problems that have no slope to speak of are left out: those that did not
+    converge, and those flagged ONE_CLASS, CONSTANT_SCORES or SEPARABLE.
+
+    Args:
+        fits: a SegmentCalibrator, a OneVsRestCalibrator or a Fit of a batch (...). With
+            pooling="partial" slopes are drawn together, and fewer are marked.
+        ax: matplotlib axes; None for those of a new figure.
+
+    Returns:
+        The axes.
+
+    Raises:
+        ValueError: no problem has a slope.
+        ImportError: matplotlib is missing.
+
+    Example:
+        >>> import numpy as np
+        >>> from platt_jax import fit
+        >>> rng = np.random.default_rng(0)
+        >>> scores = rng.normal(size=(20, 100))
+        >>> slope_funnel(fit(scores, rng.random((20, 100)) < 0.5)).get_ylabel()
+        'slope, $-A$'
+    """
+    fit, kind, _ = fits._inspected()
+    error = np.ravel(fit.standard_errors[..., 0]).astype(float)
+    usable = (np.ravel(fit.status) == Status.CONVERGED) & (error > 0)
+    usable &= (np.ravel(fit.flags) & _NO_SLOPE) == 0
+    if not usable.any():
+        raise ValueError("fits: expected problems with a slope, but all are flagged or failed")
+    slope = -np.ravel(fit.A)[usable].astype(float)
+    rows = np.ravel(np.asarray(fit.n_pos, float) + fit.n_neg)[usable]
+    error = error[usable]
+    pooled = getattr(fits, "fallback", None)
+    if pooled is None:
+        center, of_all = np.average(slope, weights=error**-2), "weighted mean"
+    else:
+        center, of_all = float(pooled.slope), "all rows pooled"
+    typical = np.median(error * np.sqrt(rows))
+    ax = _funnel(ax, rows, slope, center, (slope - center) / error, typical, kind, of_all)
+    ax.set_ylabel("slope, $-A$")
+    return ax
+
+
+def rate_funnel(labels, proba, segments, *, weights=None, from_logits: bool = False, ax=None):
+    """Observed over expected positives of each segment against its rows, within control limits.
+
+    Where the probabilities are right the ratio is 1 but for chance, whose variance is the sum of
+    p (1 - p). The limits are 95 % and 99.8 % ones for the mean probability and the mean variance of
+    all rows; a segment is marked by its own. They are normal ones, which hold less well where fewer
+    than some ten positives are expected.
+
+    Args:
+        labels: (N,) bool, {0, 1} or {-1, +1}.
+        proba: (N,) probabilities of class 1, or logits.
+        segments: (N,) ids, as in `fit_segments`.
+        weights: (N,) counts of rows >= 0.
+        from_logits: proba holds logits.
+        ax: matplotlib axes; None for those of a new figure.
+
+    Returns:
+        The axes.
+
+    Raises:
+        ValueError: an argument is not as above; or a prediction, label or weight is not finite.
+        ImportError: matplotlib is missing.
+
+    Example:
+        >>> ax = rate_funnel([0, 1, 0, 1], [0.1, 0.3, 0.6, 0.8], ["a", "a", "b", "b"])
+        >>> ax.get_ylabel()
+        'observed / expected'
+    """
+    number = np.shape(proba)[:1]
+    numbered = factorize(ids.read(segments))
+    codes = numbered.of(slice(0, None))
+    if codes.shape != number:
+        raise ValueError(f"segments: expected one per row, {number}, got {codes.shape}")
+    p, y, w = predicted(labels, proba, weights, from_logits)
+    if weights is not None:
+        codes = codes[np.broadcast_to(weights, number) != 0]
+    rows, observed, expected, variance = (
+        np.bincount(codes, w * x, numbered.numbers) for x in (np.ones_like(p), y, p, p * (1 - p))
+    )
+    used = expected > 0
+    rows, observed, expected, variance = (x[used] for x in (rows, observed, expected, variance))
+    if not len(rows):
+        raise ValueError("proba: expected some above 0, got none")
+    typical = np.sqrt(variance.sum() * rows.sum()) / expected.sum()
+    with np.errstate(divide="ignore", invalid="ignore"):
+        z = (observed - expected) / np.sqrt(variance)
+    ax = _funnel(ax, rows, observed / expected, 1.0, z, typical, "segment", "as expected")
+    ax.set_ylabel("observed / expected")
+    ax.set_ylim(max(ax.get_ylim()[0], -0.1), None)
+    return ax
+
+
+def _funnel(ax, rows, values, center, z, typical, kind, center_label):
+    """Values of K problems against their rows, marked by how far from the centre they are.
+
+    Args:
+        ax: axes or None.
+        rows: (K,) positive.
+        values: (K,).
+        center: what they would be but for chance.
+        z: (K,) how many of its own standard errors each is from it.
+        typical: the standard error of a problem of one row.
+        kind: what the problems are called.
+        center_label: what the centre is.
+    """
+    ax = style.axes_or_new(ax)
+    ax.set_xscale("log")
+    window = (rows.min() / 1.2, rows.max() * 1.2), style.central(values, pad=0.3)
+    ax.set(xlim=window[0], ylim=window[1], xlabel=f"rows of the {kind}")
+    grid = np.geomspace(*window[0], 200)
+    for level, line in zip(_LEVELS, ("-", "--"), strict=True):
+        reach = critical_value(level, False) * typical / np.sqrt(grid)
+        looks = {"color": style.ORANGE, "linestyle": line, "linewidth": 1}
+        ax.plot(grid, center - reach, **looks)
+        ax.plot(grid, center + reach, label=f"{style.percent(level)} limits", **looks)
+    ax.axhline(center, color=style.ORANGE, linewidth=1.5, label=center_label)
+    far = np.abs(z) > critical_value(_LEVELS[1], False)
+    some = f"{np.count_nonzero(~far):,} {style.plural(kind)}"
+    style.points(ax, rows[~far], values[~far], window, some, color=style.BLUE, alpha=0.4)
+    if far.any():
+        beyond = f"{np.count_nonzero(far):,} beyond their {style.percent(_LEVELS[1])} limits"
+        looks = {"color": style.VERMILLION, "marker": "D", "s": 14, "alpha": 1}
+        style.points(ax, rows[far], values[far], window, beyond, marked=True, **looks)
+    low, high = window[1]
+    style.note_beyond(ax, (values < low) | (values > high))
+    style.legend_beside(ax, rows, values, window)
+    return ax

@@ -1,0 +1,88 @@
+"""The rows that a figure shows: flat, finite, with a positive weight."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from platt_jax import metrics, validation
+from platt_jax.results.probabilities import expit
+
+
+class Rows(NamedTuple):
+    """N rows of one problem, in float64.
+
+    Attributes:
+        values: (N,), scores or probabilities.
+        labels: (N,) of 0 and 1.
+        weights: (N,) > 0.
+    """
+
+    values: np.ndarray
+    labels: np.ndarray
+    weights: np.ndarray
+
+    def rates(self, n_bins: int, strategy: str, confidence: float) -> metrics.ReliabilityCurve:
+        """The frequency of class 1 in bins of the values, against the mean value of each."""
+        low = self.values.min()
+        # Bins of equal width or equal mass stay as they are under an increasing line.
+        width = (self.values.max() - low) or 1
+        curve = metrics.reliability_curve(
+            self.labels,
+            (self.values - low) / width,
+            weights=self.weights,
+            n_bins=n_bins,
+            strategy=strategy,
+            confidence=confidence,
+        )
+        return curve._replace(prob_pred=low + width * curve.prob_pred)
+
+
+def scored(scores, labels, weights) -> Rows:
+    """Rows of scores of any scale.
+
+    Raises:
+        ValueError: an array is not flat or does not match, or a number that counts is not finite.
+    """
+    return _read(validation.floating(scores, "scores"), labels, weights, "scores")
+
+
+def predicted(labels, proba, weights, from_logits: bool) -> Rows:
+    """Rows of probabilities.
+
+    Raises:
+        ValueError: as `scored`, or no probability.
+    """
+    rows = _read(validation.floating(proba, "proba"), labels, weights, "proba")
+    if from_logits:
+        return rows._replace(values=expit(rows.values))
+    outside = (rows.values < 0) | (rows.values > 1)
+    if outside.any():
+        raise ValueError(
+            f"proba: expected probabilities in [0, 1], got {rows.values[outside][0]}; "
+            "for logits say from_logits=True"
+        )
+    return rows
+
+
+def _read(values, labels, weights, name):
+    if values.ndim != 1:
+        raise ValueError(f"{name}: expected (N,), one problem's, got shape {values.shape}")
+    labels = validation.broadcast(validation.labels(labels), values.shape, "labels")
+    weights = validation.weights(1.0 if weights is None else weights, np.float64)
+    weights = validation.broadcast(weights, values.shape, "weights")
+    counted = weights != 0
+    values, labels, weights = values[counted], labels[counted], weights[counted]
+    if not len(values):
+        raise ValueError("weights: expected some above 0, got none")
+    bad = {
+        name: ~np.isfinite(values),
+        "labels": labels == validation.BAD_LABEL,
+        "weights": ~np.isfinite(weights),
+    }
+    for which, rows in bad.items():
+        if number := np.count_nonzero(rows):
+            raise ValueError(
+                f"{which}: expected finite numbers, got {number:,} that are NaN or infinite; "
+                "leave these rows out, or give them weight 0"
+            )
+    return Rows(values.astype(float), labels, weights.astype(float))

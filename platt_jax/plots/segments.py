@@ -1,0 +1,168 @@
+"""The fitted sigmoids of chosen segments, in small multiples."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from platt_jax import ids, validation
+from platt_jax.ids.factorize import get_indexer
+from platt_jax.plots import style
+from platt_jax.plots.rows import Rows, scored
+from platt_jax.plots.sigmoids import POINTS, draw_sigmoid, scores_to_draw
+
+_COLUMNS = 3
+# A bin of fewer rows tells nothing.
+_ROWS_PER_BIN = 10
+
+
+def segment_sigmoids(
+    calibrator,
+    scores,
+    labels,
+    segments,
+    chosen,
+    *,
+    weights=None,
+    most: int = 12,
+    n_bins: int = 5,
+    level: float = 0.95,
+    axes=None,
+):
+    """The sigmoids of some segments, each with its band over its binned rates, in small multiples.
+
+    Each has the curve of all rows pooled, dashed.
+
+    Args:
+        calibrator: a SegmentCalibrator.
+        scores: (N,) numbers.
+        labels: (N,) bool, {0, 1} or {-1, +1}.
+        segments: (N,) ids, as in `fit_segments`.
+        chosen: ids of segments, the first to be drawn first; or a table with a column "segment",
+            most urgent first, whose columns "p_value" and "q_value" the titles tell, if it has
+            them.
+        weights: (N,) counts of rows >= 0.
+        most: how many of them to draw.
+        n_bins: how many bins of equal numbers of rows the rates are taken in; fewer where a bin
+            would have fewer than 10 rows.
+        level: of the bands and of the intervals, in (0, 1).
+        axes: an array of matplotlib axes, one for each segment or more; None for those of a new
+            figure.
+
+    Returns:
+        The axes: an array of the shape of `axes`, or (lines, columns) of up to three columns.
+
+    Raises:
+        ValueError: an argument is not as above, or a chosen segment was not fitted; or a score,
+            label or weight of a chosen segment is not finite.
+        ImportError: matplotlib is missing.
+
+    Example:
+        >>> from platt_jax import fit_segments
+        >>> rows = [2.0, -1.0, 1.0, 0.0], [1, 0, 1, 0], ["a", "a", "b", "b"]
+        >>> segment_sigmoids(fit_segments(*rows), *rows, chosen=["b", "a"])[0, 0].get_title()
+        'b, 2 rows'
+    """
+    names, notes = _chosen(chosen, most)
+    places = [calibrator._place(name) for name in names]
+    if -1 in places:
+        raise ValueError(f"chosen: {names[places.index(-1)]!r} was not among the segments fitted")
+    rows = _of_places(calibrator, scores, labels, segments, weights, places)
+    of_own = axes is None
+    axes = _grid_of_axes(axes, len(names))
+    low, high = np.array([scores_to_draw(each)[[0, -1]] for each in rows]).T
+    grid = np.linspace(low.min(), high.max(), POINTS)
+    for ax, name, note, each in zip(axes.flat, names, notes, rows, strict=False):
+        bins = int(np.clip(len(each.values) // _ROWS_PER_BIN, 1, n_bins))
+        draw_sigmoid(ax, calibrator[name], each, grid, bins, "quantile", level)
+        pooled = calibrator.fallback.predict_proba(grid)
+        looks = {"color": style.GREY, "linestyle": "--", "zorder": 1}
+        ax.plot(grid, pooled, label="all rows pooled", **looks)
+        count = each.weights.sum()
+        ax.set_title(f"{_text(name)}, {count:,.6g} rows{note}", fontsize=style.SMALL)
+        ax.tick_params(labelsize=style.SMALL)
+    if of_own:
+        _finish(axes, len(names))
+    return axes
+
+
+def _chosen(chosen, most):
+    """The names of the first segments chosen, and what a table says of each."""
+    columns = _column_names(chosen)
+    if columns is None:
+        names = list(chosen)[:most]
+        notes = [""] * len(names)
+    elif "segment" not in columns:
+        raise ValueError(f"chosen: expected a column 'segment', got {columns}")
+    else:
+        names = list(np.asarray(chosen["segment"])[:most])
+        notes = [""] * len(names)
+        for test in ("p_value", "q_value"):
+            if test in columns:
+                values = np.asarray(chosen[test])[:most]
+                notes = [f"\n{test[0]} = {value:.2g}" for value in values]
+    if not names:
+        raise ValueError("chosen: expected at least one segment, got none")
+    return names, notes
+
+
+def _column_names(chosen):
+    """Those of a table: a mapping, or a pyarrow, pandas or polars one; None if it is none."""
+    for attribute in ("column_names", "columns"):
+        if hasattr(chosen, attribute):
+            return list(getattr(chosen, attribute))
+    return list(chosen) if isinstance(chosen, Mapping) else None
+
+
+def _of_places(calibrator, scores, labels, segments, weights, places):
+    """The rows of each of these places among the keys."""
+    found = get_indexer(calibrator.keys, ids.read(segments))
+    if found.shape != np.shape(scores):
+        raise ValueError(
+            f"scores and segments: expected two flat arrays of one length, got shapes "
+            f"{np.shape(scores)} and {found.shape}"
+        )
+    weights = validation.weights(1.0 if weights is None else weights, np.float64)
+    weights = validation.broadcast(weights, found.shape, "weights")
+    # What is wrong with other segments' rows is no matter here.
+    weights = np.where(np.isin(found, places), weights, 0)
+    found = found[weights != 0]
+    for place in places:
+        if not (found == place).any():
+            raise ValueError(f"chosen: {calibrator.keys[place]!r} has none of the rows given")
+    rows = scored(scores, labels, weights)
+    return [Rows(*(x[found == place] for x in rows)) for place in places]
+
+
+def _grid_of_axes(axes, number) -> Any:
+    if axes is not None:
+        axes = np.atleast_1d(axes)
+        if axes.size < number:
+            raise ValueError(f"axes: expected {number} or more, got {axes.size}")
+        return axes
+    columns = min(_COLUMNS, math.ceil(math.sqrt(number)))
+    lines = -(-number // columns)
+    size = 1 + 1.8 * columns, 0.5 + 1.6 * lines
+    shared = {"sharex": True, "sharey": True, "squeeze": False}
+    figure, axes = style.pyplot().subplots(
+        lines, columns, layout="constrained", figsize=size, **shared
+    )
+    figure.supxlabel("score", fontsize=style.SMALL + 2)
+    figure.supylabel("P(y = 1)", fontsize=style.SMALL + 2)
+    return axes
+
+
+def _finish(axes, used):
+    """Hide the axes that are left over, and put a legend above all."""
+    columns = axes.shape[1]
+    for i in range(used, axes.size):
+        axes.flat[i].set_visible(False)
+        axes.flat[i - columns].tick_params(labelbottom=True)
+    handles, texts = axes.flat[0].get_legend_handles_labels()
+    looks = {"frameon": False, "fontsize": style.SMALL, "handlelength": 1.5}
+    axes.flat[0].figure.legend(handles, texts, loc="outside upper center", ncols=columns, **looks)
+
+
+def _text(name):
+    return ", ".join(map(str, name)) if isinstance(name, tuple) else str(name)

@@ -1,0 +1,74 @@
+"""What partial pooling does to segments."""
+
+import numpy as np
+
+from platt_jax.plots import style
+
+_MOVES = 300
+
+
+def shrinkage(calibrator, unpooled=None, *, ax=None):
+    """How far partial pooling takes the segments towards the population, by their rows.
+
+    Without `unpooled` it is the shrinkage itself, from 0, a segment's own rows alone, to 1, the
+    population alone. With it a line goes from each unpooled slope to the partially pooled one; of
+    more than 300 segments that many are drawn, evenly by rank of rows.
+
+    Args:
+        calibrator: a SegmentCalibrator with pooling="partial".
+        unpooled: that of the same rows with pooling="none", or None.
+        ax: matplotlib axes; None for those of a new figure.
+
+    Returns:
+        The axes.
+
+    Raises:
+        ValueError: the calibrator has no population, or the two have other segments.
+        ImportError: matplotlib is missing.
+
+    Example:
+        >>> import numpy as np
+        >>> from platt_jax import fit_segments
+        >>> rng = np.random.default_rng(0)
+        >>> rows = rng.normal(size=500), rng.random(500) < 0.5, np.arange(500) % 20
+        >>> ax = shrinkage(fit_segments(*rows, pooling="partial"))
+        >>> ax.get_ylabel()
+        'shrinkage'
+    """
+    if calibrator.population is None:
+        raise ValueError('calibrator: expected one with pooling="partial", got one without')
+    if unpooled is not None and not np.array_equal(unpooled.keys, calibrator.keys):
+        raise ValueError("unpooled: expected a calibrator of the same segments, got other keys")
+    rows = np.asarray(calibrator.fit.n_pos, float) + calibrator.fit.n_neg
+    ax = style.axes_or_new(ax)
+    ax.set(xscale="log", xlabel="rows of the segment")
+    across = rows[rows > 0].min() / 1.2, rows.max() * 1.2
+    if unpooled is None:
+        window = across, (-0.02, 1.02)
+        ax.set(xlim=window[0], ylim=window[1], ylabel="shrinkage")
+        some = f"{len(rows):,} segments"
+        looks = {"color": style.BLUE, "alpha": 0.4}
+        style.points(ax, rows, calibrator.shrinkage, window, some, **looks)
+        style.legend_beside(ax, rows, calibrator.shrinkage, window)
+    else:
+        mean = -float(calibrator.population.mean[0])
+        ax.axhline(mean, color=style.ORANGE, linewidth=1.5, label="mean of the population")
+        _moves(ax, rows, -unpooled.fit.A, -calibrator.fit.A, across)
+    return ax
+
+
+def _moves(ax, rows, before, after, across):
+    usable = np.flatnonzero(np.isfinite(before) & np.isfinite(after) & (rows > 0))
+    by_rows = usable[np.argsort(rows[usable], kind="stable")]
+    few = np.linspace(0, len(by_rows) - 1, min(len(by_rows), _MOVES)).astype(np.intp)
+    some = by_rows[few]
+    x, start, end = rows[some], before[some].astype(float), after[some].astype(float)
+    window = across, style.central(np.append(start, end), share=0.96, pad=0.35)
+    ax.set(xlim=window[0], ylim=window[1], ylabel="slope, $-A$")
+    ax.vlines(x, start, end, color=style.GREY, linewidth=0.6)
+    hollow = {"color": "none", "edgecolor": style.VERMILLION, "linewidth": 0.8}
+    ax.scatter(x, start, 12, label="unpooled", zorder=2.1, **hollow)
+    which = "" if len(few) == len(by_rows) else f", {len(few)} of {len(by_rows):,} segments"
+    ax.scatter(x, end, 10, label=f"partially pooled{which}", color=style.BLUE, zorder=2.2)
+    style.note_beyond(ax, (start < window[1][0]) | (start > window[1][1]))
+    style.legend_beside(ax, x, start, window)

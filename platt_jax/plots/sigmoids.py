@@ -1,0 +1,98 @@
+"""A fitted sigmoid over its rows."""
+
+import numpy as np
+
+from platt_jax.plots import style
+from platt_jax.plots.rows import scored
+
+POINTS = 200
+
+
+def sigmoid(
+    fit,
+    scores,
+    labels,
+    *,
+    weights=None,
+    n_bins: int = 10,
+    strategy: str = "quantile",
+    level: float = 0.95,
+    densities: bool = True,
+    ax=None,
+):
+    """A fitted sigmoid and its band over binned rates, above the densities of the two classes.
+
+    The figures of Platt (1999, "Probabilistic outputs for support vector machines and comparisons
+    to regularized likelihood methods"). The axis holds the middle 99.8 % of the scores.
+
+    Args:
+        fit: a Fit of one problem, such as `calibrator[segment]`.
+        scores: (N,) numbers.
+        labels: (N,) bool, {0, 1} or {-1, +1}.
+        weights: (N,) counts of rows >= 0.
+        n_bins: how many bins the rates are taken in, with Wilson's intervals.
+        strategy: of the bins: "quantile", of equal numbers of rows, or "uniform", of equal width.
+        level: of the band and of the intervals, in (0, 1).
+        densities: whether to draw the densities, on axes of their own that take their place from
+            those given.
+        ax: matplotlib axes; None for those of a new figure.
+
+    Returns:
+        The axes of the sigmoid.
+
+    Raises:
+        ValueError: an argument is not as above; or a score, label or weight is not finite.
+        ImportError: matplotlib is missing.
+
+    Example:
+        >>> from platt_jax import fit
+        >>> scores, labels = [5.0, -4.0, 1.0, 2.0], [1, 0, 0, 1]
+        >>> sigmoid(fit(scores, labels), scores, labels, n_bins=2).get_ylabel()
+        'P(y = 1)'
+    """
+    if np.ndim(fit.A) != 0:
+        raise ValueError(f"fit: expected that of one problem, got a batch {np.shape(fit.A)}")
+    rows = scored(scores, labels, weights)
+    ax = style.axes_or_new(ax)
+    grid = scores_to_draw(rows)
+    draw_sigmoid(ax, fit, rows, grid, n_bins, strategy, level)
+    ax.set_ylabel("P(y = 1)")
+    style.legend(ax)
+    if not densities:
+        ax.set_xlabel("score")
+        return ax
+    panel = style.panel_below(ax, 0.3)
+    edges = np.linspace(grid[0], grid[-1], 61)
+    for label, color, line in ((0, style.BLUE, "-"), (1, style.VERMILLION, "--")):
+        mine = rows.labels == label
+        if rows.weights[mine].sum() > 0:
+            counts, _ = np.histogram(rows.values[mine], edges, weights=rows.weights[mine])
+            density = counts / (rows.weights[mine].sum() * (edges[1] - edges[0]))
+            panel.stairs(density, edges, fill=True, color=color, alpha=0.25)
+            panel.stairs(density, edges, color=color, linestyle=line, label=f"class {label}")
+    panel.set(xlabel="score", ylabel="density")
+    panel.set_ylim(0, None)
+    style.legend(panel)
+    return ax
+
+
+def scores_to_draw(rows):
+    """Evenly spaced over the middle 99.8 % of those of the rows."""
+    return np.linspace(*style.central(rows.values, share=0.998, pad=0.02), POINTS)
+
+
+def draw_sigmoid(ax, fit, rows, grid, n_bins, strategy, level) -> None:
+    """The sigmoid at the scores of the grid, its band, and the rates of the rows."""
+    lower, upper = fit.band(grid, level)
+    ax.fill_between(grid, lower, upper, color=style.BLUE, alpha=0.2, linewidth=0)
+    ax.plot(
+        grid,
+        fit.predict_proba(grid),
+        color=style.BLUE,
+        label=f"sigmoid, {style.percent(level)} band",
+    )
+    rates = rows.rates(n_bins, strategy, level)
+    style.intervals(
+        ax, rates, color=style.BLACK, label=f"observed, {style.percent(level)} interval"
+    )
+    ax.set(xlim=grid[[0, -1]], ylim=(-0.02, 1.02))

@@ -1,0 +1,170 @@
+"""What all figures share: colours, axes, intervals, and what is drawn of very many points."""
+
+from typing import Any
+
+import numpy as np
+
+# Okabe & Ito (2008, "Color universal design"), but for the yellow, which is pale on white.
+BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
+BLUE, VERMILLION, PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "#999999"
+
+CYCLE = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, BLACK)
+MARKERS = "osD^vPX"
+SMALL = 8  # points
+
+# More than so many are drawn as hexagons.
+MOST_POINTS = 20_000
+_CELLS = 60
+
+
+def pyplot() -> Any:
+    """matplotlib.pyplot.
+
+    Raises:
+        ImportError: matplotlib is missing.
+    """
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError:
+        raise ImportError(
+            "platt_jax.plots needs matplotlib: pip install 'platt-jax[plots]'"
+        ) from None
+    return plt
+
+
+def axes_or_new(ax) -> Any:
+    """The axes given, or those of a new figure."""
+    return pyplot().subplots(layout="constrained")[1] if ax is None else ax
+
+
+def panel_below(ax, share: float) -> Any:
+    """New axes below, which take this share of the height and share the x axis."""
+    spec = ax.get_subplotspec()
+    if spec is None:
+        left, bottom, width, height = ax.get_position(original=True).bounds
+        ax.set_position((left, bottom + 1.1 * share * height, width, (1 - 1.1 * share) * height))
+        below = ax.figure.add_axes((left, bottom, width, share * height), sharex=ax)
+    else:
+        upper, lower = spec.subgridspec(2, 1, height_ratios=(1 - share, share), hspace=0.1)
+        ax.set_subplotspec(upper)
+        below = ax.figure.add_subplot(lower, sharex=ax)
+    ax.tick_params(labelbottom=False)
+    return below
+
+
+def intervals(ax, curve, **style) -> Any:
+    """Frequencies with their intervals, of the bins of a ReliabilityCurve that have rows."""
+    filled = curve.n_rows > 0
+    x, y, lower, upper = (getattr(curve, name)[filled] for name in curve._fields[:4])
+    # Rounding may put an end on the wrong side.
+    reach = np.maximum([y - lower, upper - y], 0)
+    looks = {"linestyle": "none", "marker": "o", "markersize": 4, "capsize": 2.5, "linewidth": 1}
+    return ax.errorbar(x, y, reach, **looks | style)
+
+
+def points(ax, x, y, window, label: str, marked=False, **style) -> Any:
+    """Points with a legend, as dots or, of very many, as hexagons.
+
+    Args:
+        ax: where; its scales and limits are set.
+        x: (K,).
+        y: (K,).
+        window: ((left, right), (bottom, top)) of the axes; what lies beyond is not drawn.
+        label: of the legend; the colour bar's too.
+        marked: whether these are drawn as dots in any case: of very many, one for each of 3,600
+            cells of the window.
+        style: of the dots.
+    """
+    inside = _places(ax, x, y, window)
+    within = ((inside >= 0) & (inside <= 1)).all(0)
+    x, y, inside = x[within], y[within], inside[:, within]
+    dots = {"s": 9, "linewidth": 0, "alpha": 0.6, "label": label} | style
+    if len(x) > MOST_POINTS and not marked:
+        return _hexagons(ax, x, y, window, label)
+    if len(x) > MOST_POINTS:
+        cells = (np.minimum((inside * _CELLS).astype(int), _CELLS - 1) * [[_CELLS], [1]]).sum(0)
+        _, one = np.unique(cells, return_index=True)
+        x, y = x[one], y[one]
+        dots |= {"s": 5, "alpha": 1}
+    return ax.scatter(x, y, **dots)
+
+
+def _places(ax, x, y, window):
+    """(2, K), where the points are in the window, from 0 to 1 along each axis."""
+    log = ax.get_xscale() == "log"
+    with np.errstate(divide="ignore", invalid="ignore"):
+        places = []
+        for values, ends, take_log in ((x, window[0], log), (y, window[1], False)):
+            values, (low, high) = (np.log(values), np.log(ends)) if take_log else (values, ends)
+            places.append((values - low) / (high - low))
+    return np.array(places)
+
+
+def _hexagons(ax, x, y, window, label):
+    log = ax.get_xscale() == "log"
+    extent = (*(np.log10(window[0]) if log else window[0]), *window[1])
+    made = ax.hexbin(
+        x,
+        y,
+        gridsize=60,
+        bins="log",
+        mincnt=1,
+        cmap="Greys",
+        xscale="log" if log else "linear",
+        extent=extent,
+        linewidths=0.2,
+        zorder=0,
+    )
+    made.set_clim(0.3, None)  # so that single points are not white on white
+    ax.figure.colorbar(made, ax=ax, label=label)
+    return made
+
+
+def central(values, share: float = 0.98, pad: float = 0.15) -> tuple[float, float]:
+    """Limits that hold this share of the finite values in the middle, with a margin."""
+    values = values[np.isfinite(values)]
+    if not len(values):
+        return -1.0, 1.0
+    low, high = np.quantile(values, [(1 - share) / 2, (1 + share) / 2]).astype(float)
+    width = (high - low) or abs(high) or 1.0
+    return low - pad * width, high + pad * width
+
+
+def note_beyond(ax, beyond) -> None:
+    """Say how many points lie beyond the limits of the axes, if any do; beyond is (K,) bool."""
+    if number := np.count_nonzero(beyond):
+        ax.set_title(f"{number:,} beyond the axes", loc="right", fontsize=SMALL, color="#555555")
+
+
+def plural(kind: str) -> str:
+    """Several of what `Inspectable` results call their problems."""
+    return kind + ("es" if kind.endswith("s") else "s")
+
+
+def percent(share: float) -> str:
+    """A share as text: 95 %."""
+    return f"{100 * share:g} %"
+
+
+def legend(ax, **options) -> Any:
+    """A legend through which little of what lies behind it shows."""
+    looks = {"fontsize": SMALL + 1, "edgecolor": "none", "framealpha": 0.85, "handlelength": 1.5}
+    return ax.legend(**looks | options)
+
+
+def legend_beside(ax, x, y, window) -> Any:
+    """A legend in the corner where the fewest of these points lie."""
+    right, top = (places > 0.5 for places in _places(ax, x, y, window))
+    away = np.abs(_places(ax, x, y, window) - 0.5)
+    near = (away[0] < 0.5) & (away[1] > 0.2) & (away[1] < 0.5)
+    counts = {
+        f"{vertical} {horizontal}": np.count_nonzero(near & (top == up) & (right == across))
+        for vertical, up in (("upper", True), ("lower", False))
+        for horizontal, across in (("right", True), ("left", False))
+    }
+    if not ax.get_legend_handles_labels()[0]:  # hexagons have a colour bar instead
+        return None
+    made = legend(ax, loc=min(counts, key=counts.__getitem__), markerscale=1.5)
+    for handle in made.legend_handles:
+        handle.set_alpha(1)
+    return made

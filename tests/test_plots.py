@@ -1,0 +1,588 @@
+"""Figures show the numbers they should, on the axes they are given, and change no setting."""
+
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import jax
+import matplotlib
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from matplotlib.collections import LineCollection, PathCollection, PolyCollection
+from matplotlib.text import Text
+from scipy import stats
+from sklearn.calibration import CalibrationDisplay
+from sklearn.isotonic import IsotonicRegression
+
+import platt_jax as pj
+from platt_jax import Flag, Status, metrics, plots
+from platt_jax.plots import style
+from platt_jax.results.population import Population, PopulationStatus
+
+plt.switch_backend("Agg")
+
+
+@pytest.fixture(autouse=True)
+def settings_stay_and_figures_go():
+    before = dict(matplotlib.rcParams)
+    yield
+    assert dict(matplotlib.rcParams) == before
+    plt.close("all")
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """Scores, labels, segments: some of one class, separable, reversed, constant."""
+    rng = np.random.default_rng(0)
+    segments = np.repeat(np.arange(60), rng.integers(2, 90, 60))
+    scores = rng.normal(-0.5, 1, len(segments))
+    slope = np.where(segments < 5, -1.5, 1.5)
+    labels = (rng.random(len(segments)) < 1 / (1 + np.exp(-slope * scores))).astype(int)
+    labels[segments == 7] = 0
+    scores[segments == 8] = 1
+    labels[segments == 9] = scores[segments == 9] > -0.5
+    labels[segments == 10] = scores[segments == 10] < -0.5
+    return scores, labels, segments
+
+
+@pytest.fixture(scope="module")
+def calibrator(rows):
+    return pj.fit_segments(*rows)
+
+
+@pytest.fixture(scope="module")
+def pooled(calibrator):
+    """As by partial pooling: what figures read of it, and slopes of its own."""
+    K = len(calibrator.keys)
+    population = Population(
+        mean=np.array([-1.2, 0.1]),
+        covariance=np.eye(2),
+        mean_covariance=np.eye(2),
+        covariance_errors=np.eye(2),
+        status=PopulationStatus.CONVERGED,
+        posterior_mean=np.zeros((K, 2)),
+        posterior_covariance=np.zeros((K, 2, 2)),
+        shrinkage=np.linspace(0.9, 0.1, K),
+    )
+    fit = replace(calibrator.fit, A=calibrator.fit.A / 2 - 0.6)
+    return replace(calibrator, fit=fit, population=population)
+
+
+@pytest.fixture(scope="module")
+def million(calibrator):
+    """A calibrator of a million segments that resemble these."""
+    rng = np.random.default_rng(1)
+    K = 1_000_000
+    which = rng.integers(0, len(calibrator.keys), K)
+    fit = jax.tree.map(lambda x: x[which], calibrator.fit)
+    fit = replace(fit, A=fit.A + rng.normal(size=K) * 0.2, B=fit.B + rng.normal(size=K) * 0.2)
+    return replace(calibrator, keys=np.arange(K), fit=fit)
+
+
+def sizes(calibrator):
+    return calibrator.fit.n_pos + calibrator.fit.n_neg
+
+
+def labelled(ax):
+    """The artists that the legend names, by label."""
+    return dict(zip(*ax.get_legend_handles_labels()[::-1], strict=True))
+
+
+def starting(ax, text):
+    (found,) = [artist for label, artist in labelled(ax).items() if text in label]
+    return found
+
+
+def drawn(dots):
+    """The points of a scatter, as a sorted list."""
+    return sorted(map(tuple, np.asarray(dots.get_offsets()).tolist()))
+
+
+def pairs(*columns):
+    return sorted(zip(*(np.asarray(x, float).tolist() for x in columns), strict=True))
+
+
+def every_figure(rows, calibrator, pooled):
+    scores, labels, segments = rows
+    p = calibrator.fallback.predict_proba(scores)
+    own = calibrator.predict_proba(scores, segments)
+    one = pj.fit(scores, labels)
+    return {
+        "binned": lambda ax=None: plots.reliability_diagram(labels, p, ax=ax),
+        "isotonic": lambda ax=None: plots.reliability_diagram(
+            labels, {"pooled": p, "own": own}, method="isotonic", ax=ax
+        ),
+        "sigmoid": lambda ax=None: plots.sigmoid(one, scores, labels, ax=ax),
+        "map": lambda ax=None: plots.parameter_map(calibrator, ax=ax),
+        "slopes": lambda ax=None: plots.slope_funnel(calibrator, ax=ax),
+        "rates": lambda ax=None: plots.rate_funnel(labels, p, segments, ax=ax),
+        "shrinkage": lambda ax=None: plots.shrinkage(pooled, ax=ax),
+        "moves": lambda ax=None: plots.shrinkage(pooled, calibrator, ax=ax),
+        "convergence": lambda ax=None: plots.convergence(calibrator, ax=ax),
+    }
+
+
+FIGURES = (
+    *("binned", "isotonic", "sigmoid", "map", "slopes", "rates", "shrinkage", "moves"),
+    "convergence",
+)
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_draws_on_the_axes_given_or_on_new_ones(name, rows, calibrator, pooled):
+    make = every_figure(rows, calibrator, pooled)[name]
+    figure, (ax, other) = plt.subplots(1, 2)
+    assert make(ax=ax) is ax and ax.figure is figure
+    assert not other.has_data()
+    new = make()
+    assert new.figure is not figure and new.has_data()
+
+
+@pytest.mark.parametrize("name", [*FIGURES, "segments"])
+def test_all_text_is_legible_and_inside_at_six_inches(name, rows, calibrator, pooled):
+    if name == "segments":
+        ax = plots.segment_sigmoids(calibrator, *rows, chosen=calibrator.keys)[0, 0]
+        ax.figure.set_size_inches(6, 7)
+    else:
+        ax = every_figure(rows, calibrator, pooled)[name]()
+        ax.figure.set_size_inches(6, 4)
+    ax.figure.canvas.draw()
+    texts = [x for x in ax.figure.findobj(Text) if x.get_visible() and x.get_text()]
+    assert min(text.get_fontsize() for text in texts) >= 8
+    whole = ax.figure.bbox.padded(1)
+    boxes = [each.get_tightbbox() for each in ax.figure.axes if each.get_visible()]
+    assert all(whole.contains(*box.min) and whole.contains(*box.max) for box in boxes)
+    assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
+
+
+def test_a_panel_takes_its_place_from_axes_without_a_grid(rows, calibrator, pooled):
+    figure = plt.figure()
+    ax = figure.add_axes((0.2, 0.3, 0.6, 0.5))
+    every_figure(rows, calibrator, pooled)["binned"](ax=ax)
+    upper, lower = (x.get_position().bounds for x in figure.axes)
+    assert lower[:2] == (0.2, 0.3) and lower[1] + lower[3] < upper[1]
+    np.testing.assert_allclose(upper[1] + upper[3], 0.8)
+
+
+def test_reliability_is_that_of_scikit_learn_with_wilson_intervals(rows, calibrator):
+    scores, labels, _ = rows
+    p = calibrator.fallback.predict_proba(scores)
+    ax = plots.reliability_diagram(labels, p, strategy="uniform", n_bins=7, confidence=0.9)
+    line, _, (bars,) = starting(ax, "observed, 90 %").lines
+    theirs = CalibrationDisplay.from_predictions(labels, p, n_bins=7)
+    np.testing.assert_allclose(line.get_xydata(), np.c_[theirs.prob_pred, theirs.prob_true])
+    which = np.searchsorted(np.arange(1, 7) / 7, p)
+    for number, ((_, low), (_, high)) in zip(np.unique(which), bars.get_segments(), strict=True):
+        mine = labels[which == number]
+        interval = stats.binomtest(int(mine.sum()), len(mine)).proportion_ci(0.9, "wilson")
+        np.testing.assert_allclose([low, high], interval, atol=1e-12)
+    (histogram,) = ax.figure.axes[1].patches
+    counts, edges, _ = histogram.get_data()
+    np.testing.assert_array_equal(counts, np.histogram(p, edges)[0])
+    assert counts.sum() == len(p)
+
+
+def test_models_share_axes_and_differ_in_colour_and_marker(rows, calibrator):
+    scores, labels, segments = rows
+    models = {
+        "pooled": calibrator.fallback.predict_proba(scores),
+        "own": calibrator.predict_proba(scores, segments),
+    }
+    ax = plots.reliability_diagram(labels, models, histogram=False)
+    assert len(ax.figure.axes) == 1
+    lines = [starting(ax, name).lines[0] for name in models]
+    for line, p in zip(lines, models.values(), strict=True):
+        curve = metrics.reliability_curve(labels, p, strategy="quantile")
+        np.testing.assert_allclose(line.get_xydata(), np.c_[curve.prob_pred, curve.prob_true])
+    assert lines[0].get_color() != lines[1].get_color()
+    assert lines[0].get_marker() != lines[1].get_marker()
+
+
+def test_logits_and_weights_of_a_reliability_diagram(rows, calibrator):
+    scores, labels, _ = rows
+    logit = calibrator.fallback.logit(scores)
+    weights = np.arange(len(scores)) % 3
+    ax = plots.reliability_diagram(labels, logit, weights=weights, from_logits=True)
+    p = np.repeat(1 / (1 + np.exp(-logit)), weights)
+    curve = metrics.reliability_curve(np.repeat(labels, weights), p, strategy="quantile")
+    line = starting(ax, "observed").lines[0]
+    np.testing.assert_allclose(line.get_xydata(), np.c_[curve.prob_pred, curve.prob_true])
+    counts, edges, _ = ax.figure.axes[1].patches[0].get_data()
+    np.testing.assert_array_equal(counts, np.histogram(p, edges)[0])
+
+
+def test_isotonic_diagram(rows, calibrator):
+    scores, labels, _ = rows
+    p = calibrator.fallback.predict_proba(scores)
+    ax = plots.reliability_diagram(labels, p, method="isotonic")
+    line = starting(ax, "isotonic, 95 %")
+    x, y = line.get_xydata().T
+    theirs = IsotonicRegression(y_min=0, y_max=1).fit(p, labels)
+    np.testing.assert_allclose(y, theirs.predict(x), atol=1e-12)
+    assert x[0] == p.min() and x[-1] == p.max()
+    (band,) = [c for c in ax.collections if isinstance(c, PolyCollection)]
+    curve = metrics.isotonic_curve(labels, p)
+    corners = band.get_paths()[0].vertices
+    for end in (curve.lower, curve.upper):
+        assert set(zip(x, end, strict=True)) <= set(map(tuple, corners.tolist()))
+
+
+def test_display_keeps_its_parts():
+    display = plots.ReliabilityDisplay.from_predictions(
+        [0, 1, 0, 1], [0.1, 0.3, 0.6, 0.8], n_bins=2, name="mine", color="red"
+    )
+    assert display.line_ in display.ax_.lines and display.figure_ is display.ax_.figure
+    assert display.line_.get_color() == "red" and display.interval_.get_label() == "mine"
+    np.testing.assert_allclose(display.line_.get_xydata(), [[0.2, 0.5], [0.7, 0.5]])
+    again = display.plot()
+    assert again is display and display.ax_.figure.number == 2
+
+
+def test_sigmoid_its_band_rates_and_densities(rows):
+    scores, labels, _ = rows
+    one = pj.fit(scores, labels)
+    ax = plots.sigmoid(one, scores, labels, n_bins=6, level=0.8)
+    x, y = starting(ax, "sigmoid, 80 %").get_xydata().T
+    np.testing.assert_allclose(y, 1 / (1 + np.exp(one.A * x + one.B)))
+    (band,) = [c for c in ax.collections if isinstance(c, PolyCollection)]
+    corners = set(map(tuple, band.get_paths()[0].vertices.tolist()))
+    for end in one.band(x, 0.8):
+        assert set(zip(x, end, strict=True)) <= corners
+    line = starting(ax, "observed, 80 %").lines[0]
+    by_score = np.array_split(np.argsort(scores, kind="stable"), 6)
+    middle = [scores[part].mean() for part in by_score]
+    np.testing.assert_allclose(line.get_xdata(), middle, atol=0.02)
+    np.testing.assert_allclose(line.get_ydata(), [labels[i].mean() for i in by_score], atol=0.02)
+    for label in (0, 1):
+        density, edges, _ = starting(ax.figure.axes[1], f"class {label}").get_data()
+        mine = scores[labels == label]
+        assert edges[0] <= np.quantile(scores, 0.01) and edges[-1] >= np.quantile(scores, 0.99)
+        inside = (mine >= edges[0]) & (mine <= edges[-1])
+        expected = np.histogram(mine, edges, density=True)[0] * inside.mean()
+        np.testing.assert_allclose(density, expected)
+    assert len(plots.sigmoid(one, scores, labels, densities=False).figure.axes) == 1
+
+
+def test_segments_are_drawn_in_the_order_chosen(rows, calibrator):
+    scores, labels, segments = rows
+    axes = plots.segment_sigmoids(calibrator, *rows, chosen=[20, 7, 31, 2])
+    assert axes.shape == (2, 2)
+    for ax, name in zip(axes.flat, (20, 7, 31, 2), strict=True):
+        assert ax.get_title() == f"{name}, {np.sum(segments == name)} rows"
+        x, y = starting(ax, "sigmoid").get_xydata().T
+        np.testing.assert_allclose(y, calibrator[name].predict_proba(x))
+        x, y = starting(ax, "all rows").get_xydata().T
+        np.testing.assert_allclose(y, calibrator.fallback.predict_proba(x))
+        x, y = starting(ax, "observed").lines[0].get_xydata().T
+        mine = segments == name
+        assert len(x) <= max(1, mine.sum() // 10)
+        if len(x) == 1:
+            np.testing.assert_allclose((x[0], y[0]), (scores[mine].mean(), labels[mine].mean()))
+
+
+def test_segments_of_a_table(rows, calibrator):
+    table = {
+        "segment": np.array([3, 40, 12]),
+        "p_value": np.array([1e-6, 0.01, 0.5]),
+        "q_value": np.array([0.00123, 0.2, 0.6]),
+    }
+    axes = plots.segment_sigmoids(calibrator, *rows, chosen=table, most=2)
+    titles = [ax.get_title() for ax in axes.flat if ax.get_visible()]
+    assert [title.split(",")[0] for title in titles] == ["3", "40"]
+    assert [title.split("\n")[1] for title in titles] == ["q = 0.0012", "q = 0.2"]
+    del table["q_value"]
+    pandas, pyarrow = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
+    for chosen in (pandas.DataFrame(table, index=[7, 8, 9]), pyarrow.table(table)):
+        axes = plots.segment_sigmoids(calibrator, *rows, chosen=chosen)
+        titles = [ax.get_title() for ax in axes.flat if ax.get_visible()]
+        assert [title.split("\n")[1] for title in titles] == ["p = 1e-06", "p = 0.01", "p = 0.5"]
+        assert not axes[1, 1].get_visible()
+
+
+def test_segments_of_a_column(rows, calibrator):
+    column = pytest.importorskip("pandas").Series([12, 3], index=[5, 6])
+    axes = plots.segment_sigmoids(calibrator, *rows, chosen=column)
+    assert [ax.get_title().split(",")[0] for ax in axes.flat] == ["12", "3"]
+
+
+@pytest.mark.parametrize("kind", ["text", "objects", "categories", "dates"])
+def test_segments_of_a_table_of_any_type(rows, kind):
+    pandas = pytest.importorskip("pandas")
+    scores, labels, segments = rows
+    days = np.datetime64("2024-03-01") + segments
+    text = days.astype(str)
+    ids = {"objects": text.astype(object), "dates": days}.get(kind, text)
+    if kind == "categories":
+        ids = pandas.Categorical(ids)
+    calibrator = pj.fit_segments(scores, labels, ids)
+    chosen = pandas.DataFrame({"segment": ids[np.flatnonzero(segments == 4)[:1]]})
+    axes = plots.segment_sigmoids(calibrator, scores, labels, ids, chosen)
+    assert axes[0, 0].get_title().startswith("2024-03-05")
+    assert axes[0, 0].get_title().endswith(f", {np.sum(segments == 4)} rows")
+
+
+def test_rows_of_other_segments_do_not_matter(rows, calibrator):
+    scores, labels, segments = (x.copy() for x in rows)
+    scores[segments == 11] = np.nan
+    given = np.empty(2, object)
+    given[:] = plt.subplots(1, 2)[1]
+    axes = plots.segment_sigmoids(calibrator, scores, labels, segments, [30], axes=given)
+    assert axes is given and axes[0].has_data() and not axes[1].has_data()
+    with pytest.raises(ValueError, match=r"scores: expected finite numbers, got \d+ that are NaN"):
+        plots.segment_sigmoids(calibrator, scores, labels, segments, [11])
+
+
+def test_segments_of_several_columns(rows):
+    scores, labels, segments = rows
+    columns = [("ab"[s % 2], int(s // 2)) for s in segments]
+    calibrator = pj.fit_segments(scores, labels, columns)
+    axes = plots.segment_sigmoids(calibrator, scores, labels, columns, [("b", 10)])
+    assert axes[0, 0].get_title() == f"b, 10, {np.sum(segments == 21)} rows"
+
+
+def test_map_shows_every_problem_once_by_its_flag(calibrator):
+    ax = plots.parameter_map(calibrator)
+    fit = calibrator.fit
+    assert (fit.flags == Flag.SEPARABLE | Flag.REVERSED).any()
+    (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
+    inside = (fit.A >= left) & (fit.A <= right) & (fit.B >= bottom) & (fit.B <= top)
+    order = [Flag.CONSTANT_SCORES, Flag.ONE_CLASS, Flag.SEPARABLE, Flag.OUTLIER, Flag.REVERSED]
+    seen = 0
+    for i, flag in enumerate([None, *order]):
+        if flag is None:
+            mine = fit.flags == 0
+        else:
+            earlier = sum(order[: i - 1], Flag(0))
+            mine = ((fit.flags & flag) != 0) & ((fit.flags & earlier) == 0)
+        if mine.any():
+            dots = starting(ax, "no flag" if flag is None else flag.name)
+            assert dots.get_label().startswith(f"{mine.sum():,} ")
+            assert drawn(dots) == pairs(fit.A[mine & inside], fit.B[mine & inside])
+            seen += mine.sum()
+    assert seen == len(fit.A) and (fit.flags != 0).any()
+    assert (~inside).any()
+    assert ax.get_title(loc="right") == f"{np.sum(~inside)} beyond the axes"
+
+
+def test_looks_differ_in_colour_and_in_shape(calibrator):
+    dots = [c for c in plots.parameter_map(calibrator).collections if isinstance(c, PathCollection)]
+    assert len(dots) >= 4
+    assert len({c.get_facecolor()[0, :3].tobytes() for c in dots}) == len(dots)
+    assert len({c.get_paths()[0].vertices.tobytes() for c in dots}) == len(dots)
+
+
+def test_slope_funnel_marks_what_is_beyond_its_own_limits(calibrator):
+    ax = plots.slope_funnel(calibrator)
+    fit, pooled = calibrator.fit, calibrator.fallback
+    bad = Flag.ONE_CLASS | Flag.CONSTANT_SCORES | Flag.SEPARABLE
+    usable = (fit.flags & bad) == 0
+    n, slope, error = sizes(calibrator)[usable], -fit.A[usable], fit.standard_errors[usable, 0]
+    far = np.abs(slope + pooled.A) > stats.norm.isf(0.001) * error
+    low, high = ax.get_ylim()
+    shown = (slope >= low) & (slope <= high)
+    assert far.any() and not far.all()
+    assert drawn(starting(ax, "beyond")) == pairs(n[far & shown], slope[far & shown])
+    assert drawn(starting(ax, "segments")) == pairs(n[~far & shown], slope[~far & shown])
+    assert starting(ax, "beyond").get_label() == f"{far.sum()} beyond their 99.8 % limits"
+    x, y = starting(ax, "95 %").get_xydata().T
+    typical = np.median(error * np.sqrt(n))
+    np.testing.assert_allclose(y, -pooled.A + stats.norm.isf(0.025) * typical / np.sqrt(x))
+    assert starting(ax, "all rows pooled").get_ydata()[0] == -pooled.A
+
+
+def test_slope_funnel_of_a_batch_has_the_weighted_mean(rng):
+    scores = rng.normal(size=(3, 4, 80))
+    fit = pj.fit(scores, rng.random(scores.shape) < 1 / (1 + np.exp(-scores)))
+    ax = plots.slope_funnel(fit)
+    mean = np.average(-fit.A.ravel(), weights=fit.standard_errors[..., 0].ravel() ** -2)
+    np.testing.assert_allclose(starting(ax, "weighted mean").get_ydata()[0], mean)
+    assert ax.get_xlabel() == "rows of the problem" and starting(ax, "12 problems")
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_rate_funnel_compares_observed_with_expected(rows, calibrator, weighted):
+    scores, labels, segments = rows
+    p = calibrator.fallback.predict_proba(scores)
+    w = np.arange(len(p)) % 3 if weighted else np.ones(len(p))
+    ax = plots.rate_funnel(labels, p, [f"s{s}" for s in segments], weights=w if weighted else None)
+    n, observed, expected, variance = (
+        np.array([np.sum((w * x)[segments == s]) for s in np.unique(segments)])
+        for x in (np.ones(len(p)), labels, p, p * (1 - p))
+    )
+    z = np.abs(observed - expected) / np.sqrt(variance)
+    far, ratio = z > stats.norm.isf(0.001), observed / expected
+    shown = ratio <= ax.get_ylim()[1]
+    assert far.any()
+    np.testing.assert_allclose(
+        drawn(starting(ax, "beyond")), pairs(n[far & shown], ratio[far & shown])
+    )
+    np.testing.assert_allclose(
+        drawn(starting(ax, "segments")), pairs(n[~far & shown], ratio[~far & shown])
+    )
+    x, y = labelled(ax)["99.8 % limits"].get_xydata().T
+    error = np.sqrt(variance.sum() / n.sum() / x) / (expected.sum() / n.sum())
+    np.testing.assert_allclose(y, 1 + stats.norm.isf(0.001) * error)
+
+
+def test_shrinkage_by_rows_and_slopes_before_and_after(pooled, calibrator):
+    dots = plots.shrinkage(pooled).collections[0]
+    assert drawn(dots) == pairs(sizes(pooled), pooled.shrinkage)
+    ax = plots.shrinkage(pooled, calibrator)
+    before, after = -calibrator.fit.A, -pooled.fit.A
+    n = sizes(pooled)
+    assert drawn(starting(ax, "unpooled")) == pairs(n, before)
+    assert drawn(starting(ax, "partially pooled")) == pairs(n, after)
+    (lines,) = [c for c in ax.collections if isinstance(c, LineCollection)]
+    ends = sorted((x, start, end) for (x, start), (_, end) in lines.get_segments())
+    assert ends == pairs(n, before, after)
+    assert starting(ax, "mean of the population").get_ydata()[0] == 1.2
+
+
+def test_convergence_counts_steps_and_passes(calibrator):
+    fit = calibrator.fit
+    stopped = np.where(fit.iterations > 2, Status.MAX_ITERATIONS, fit.status)
+    fit = replace(fit, status=stopped, passes=fit.passes + (fit.A < -1))
+    ax = plots.convergence(replace(calibrator, fit=fit))
+    bars = labelled(ax)
+    assert len(bars) == 3
+    for status in (Status.CONVERGED, Status.MAX_ITERATIONS):
+        mine = fit.status == status
+        heights = [bar.get_height() for bar in bars[f"steps of {mine.sum()} {status.name}"]]
+        assert heights == np.bincount(fit.iterations[mine], minlength=len(heights)).tolist()
+    heights = [bar.get_height() for bar in bars["passes over the rows"]]
+    assert heights == np.bincount(fit.passes).tolist()
+
+
+def test_very_many_problems_are_counted_in_hexagons(calibrator, monkeypatch):
+    dots = plots.parameter_map(calibrator)
+    monkeypatch.setattr(style, "MOST_POINTS", 20)
+    ax = plots.parameter_map(calibrator)
+    (hexagons,) = [c for c in ax.collections if isinstance(c, PolyCollection)]
+    assert hexagons.get_array().sum() == len(starting(dots, "no flag").get_offsets())
+    funnel = plots.slope_funnel(calibrator)
+    (hexagons,) = [c for c in funnel.collections if isinstance(c, PolyCollection)]
+    marked = starting(funnel, "beyond").get_offsets()
+    low, high = funnel.get_ylim()
+    usable = (calibrator.fit.flags & (Flag.ONE_CLASS | 2 | Flag.SEPARABLE)) == 0
+    shown = usable & (-calibrator.fit.A > low) & (-calibrator.fit.A < high)
+    assert hexagons.get_array().sum() == shown.sum() - len(marked)
+
+
+def test_a_mark_for_each_cell_of_very_many():
+    rng = np.random.default_rng(0)
+    x, y = rng.random((2, 60_000))
+    ax = plt.subplots()[1]
+    window = (0.0, 1.0), (0.0, 0.5)
+    dots = style.points(ax, x, y, window, "many", marked=True)
+    cells = {(int(a * 60), int(b * 120)) for a, b in dots.get_offsets().tolist()}
+    assert len(cells) == len(dots.get_offsets())
+    assert cells == {(int(a * 60), int(b * 120)) for a, b in zip(x, y, strict=True) if b <= 0.5}
+
+
+@pytest.mark.slow
+def test_a_million_problems_are_drawn_in_two_seconds(million, pooled):
+    K = len(million.keys)
+    rng = np.random.default_rng(2)
+    segments = np.sort(rng.integers(0, K, 3 * K))
+    p = rng.beta(2, 5, 3 * K)
+    labels = rng.random(3 * K) < p
+    population = replace(pooled.population, shrinkage=rng.random(K))
+    partial = replace(million, population=population)
+    figures = {
+        "map": lambda: plots.parameter_map(million),
+        "slopes": lambda: plots.slope_funnel(million),
+        "rates": lambda: plots.rate_funnel(labels, p, segments),
+        "shrinkage": lambda: plots.shrinkage(partial),
+        "moves": lambda: plots.shrinkage(partial, million),
+        "convergence": lambda: plots.convergence(million),
+    }
+    seconds = {}
+    for name, make in figures.items():
+        # Of this process: drawing uses one thread, and others may keep the cores busy.
+        began = time.process_time()
+        make().figure.canvas.draw()
+        seconds[name] = time.process_time() - began
+    assert max(seconds.values()) < 2, seconds
+
+
+def test_what_cannot_be_drawn_is_named(rows, calibrator, pooled):
+    scores, labels, segments = rows
+    p = calibrator.fallback.predict_proba(scores)
+    one = pj.fit(scores, labels)
+    bad = np.where(np.arange(len(p)) == 3, np.nan, p)
+    flat = replace(calibrator.fit, flags=calibrator.fit.flags | Flag.ONE_CLASS)
+    failed = replace(
+        calibrator, fit=replace(calibrator.fit, A=np.full_like(calibrator.fit.A, np.nan))
+    )
+    grid = calibrator, scores, labels, segments
+    for call, message in (
+        (lambda: plots.reliability_diagram(labels, bad), "proba: expected finite numbers, got 1 "),
+        (lambda: plots.reliability_diagram(labels, p * 2), "proba: expected probabilities in"),
+        (lambda: plots.reliability_diagram(labels, p[None]), r"proba: expected \(N,\)"),
+        (lambda: plots.reliability_diagram(labels, {}), "proba: .* got an empty mapping"),
+        (lambda: plots.reliability_diagram(labels[1:], p), "labels: expected"),
+        (lambda: plots.reliability_diagram(labels, p, method="corp"), "method: expected one of"),
+        (lambda: plots.reliability_diagram(labels, p, strategy="x"), "strategy: expected"),
+        (lambda: plots.reliability_diagram(labels, p, weights=0 * p), "weights: expected some"),
+        (lambda: plots.sigmoid(calibrator.fit, scores, labels), "fit: expected that of one"),
+        (lambda: plots.sigmoid(one, bad, labels), "scores: expected finite numbers"),
+        (lambda: plots.sigmoid(one, scores, labels, level=2), "level: expected"),
+        (lambda: plots.segment_sigmoids(*grid, chosen=[99]), "chosen: 99 was not among"),
+        (lambda: plots.segment_sigmoids(*grid, chosen=[]), "chosen: expected at least one"),
+        (lambda: plots.segment_sigmoids(*grid, chosen={"id": [1]}), "expected a column 'segment'"),
+        (
+            lambda: plots.segment_sigmoids(calibrator, scores[:9], labels[:9], segments[:9], [50]),
+            "chosen: .*50.* has none of the rows",
+        ),
+        (
+            lambda: plots.segment_sigmoids(calibrator, scores[1:], labels, segments, [50]),
+            "scores and segments: expected two flat arrays",
+        ),
+        (
+            lambda: plots.segment_sigmoids(*grid, chosen=[1, 2], axes=plt.subplots()[1]),
+            "axes: expected 2 or more, got 1",
+        ),
+        (lambda: plots.parameter_map(failed), "fits: expected problems with parameters"),
+        (lambda: plots.slope_funnel(flat), "fits: expected problems with a slope"),
+        (lambda: plots.rate_funnel(labels, p, segments[1:]), "segments: expected one per row"),
+        (lambda: plots.rate_funnel(labels, 0 * p, segments), "proba: expected some above 0"),
+        (lambda: plots.shrinkage(calibrator), 'calibrator: expected one with pooling="partial"'),
+        (
+            lambda: plots.shrinkage(pooled, replace(calibrator, keys=calibrator.keys + 1)),
+            "unpooled: expected a calibrator of the same segments",
+        ),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
+
+
+def test_rows_of_weight_zero_are_gone(rows, calibrator):
+    scores, labels, segments = rows
+    p = calibrator.fallback.predict_proba(scores)
+    weights = np.ones(len(p))
+    weights[3] = 0
+    bad = np.where(weights == 0, np.nan, p)
+    kept = weights == 1
+    one, same = (
+        plots.rate_funnel(labels, bad, segments, weights=weights),
+        plots.rate_funnel(labels[kept], p[kept], segments[kept]),
+    )
+    assert drawn(starting(one, "segments")) == drawn(starting(same, "segments"))
+
+
+def test_a_missing_matplotlib_is_named_with_its_extra(monkeypatch, calibrator):
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    with pytest.raises(ImportError, match=r"pip install 'platt-jax\[plots\]'"):
+        plots.parameter_map(calibrator)
+    with pytest.raises(ImportError, match=r"pip install 'platt-jax\[plots\]'"):
+        plots.segment_sigmoids(calibrator, [1.0], [1], [3], [3])
+
+
+def test_importing_does_not_import_matplotlib():
+    code = (
+        "import sys, platt_jax; assert 'platt_jax.plots' not in sys.modules; "
+        "import platt_jax.plots; assert 'matplotlib' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
