@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from platt_jax import ids
+from platt_jax import columns, ids
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
 
@@ -37,9 +37,12 @@ def numbers(values, name: str) -> np.ndarray:
     Raises:
         ValueError: not numbers.
     """
-    values = array(values, name)
+    given, values = values, array(values, name)
     if values.dtype.kind not in "biuf" and values.dtype.name != "bfloat16":
-        raise ValueError(f"{name}: expected numbers, got dtype {values.dtype}{_missing(values)}")
+        raise ValueError(
+            f"{columns.labelled(name, given)}: expected numbers, got dtype "
+            f"{values.dtype}{_missing(values)}"
+        )
     return values
 
 
@@ -65,12 +68,12 @@ def labels(values, of_classes: str = "see fit_one_vs_rest") -> np.ndarray:
     Raises:
         ValueError: labels outside the three codings.
     """
-    values = array(values, "labels")
+    name, values = columns.labelled("labels", values), array(values, "labels")
     if values.dtype == bool:
         return values.view(np.int8)
     if values.dtype.kind not in "iuf":
         raise ValueError(
-            f"labels: expected {LABEL_CODINGS}, got dtype {values.dtype}{_hint(values)}"
+            f"{name}: expected {LABEL_CODINGS}, got dtype {values.dtype}{_hint(values)}"
         )
     # The usual case, without any array of the length of the labels.
     if values.dtype.kind in "iu" and values.size and values.min() >= 0 and values.max() <= 1:
@@ -87,9 +90,9 @@ def labels(values, of_classes: str = "see fit_one_vs_rest") -> np.ndarray:
         odd = values[~known].flat[0]
         if minus and odd == 0:
             raise ValueError(
-                f"labels: expected one of the codings {LABEL_CODINGS}, got 0 and -1 together"
+                f"{name}: expected one of the codings {LABEL_CODINGS}, got 0 and -1 together"
             )
-        raise ValueError(f"labels: expected {LABEL_CODINGS}, got {odd}; for class ids {of_classes}")
+        raise ValueError(f"{name}: expected {LABEL_CODINGS}, got {odd}; for class ids {of_classes}")
     return np.where(finite, positive, np.int8(BAD_LABEL)).astype(np.int8)
 
 
@@ -268,7 +271,7 @@ def doubtful_shape(scores: np.ndarray, labels: np.ndarray) -> str | None:
     if problems > 1 and rows == 1:
         return (
             f"scores: shape {scores.shape} is {problems:,} problems of one row each; "
-            "for one problem of all rows pass scores.ravel() and labels.ravel()"
+            "for one problem of all rows pass scores.ravel() and labels.ravel(), of tables columns"
         )
     if problems > rows > 2 and labels.ndim > 1 and _one_hot(labels[:_FEW]) and _one_hot(labels):
         return (
@@ -335,17 +338,18 @@ def array(values, name: str) -> np.ndarray:
             "jit fit by solve, and predict by the result's sigmoid"
         )
     try:
-        return np.asarray(plain(values))
+        values = plain(values)
+        read = np.asarray(values)
+        if read.dtype == object and (floats := columns.floats(values)) is not None:
+            return floats
+        return read
     except (TypeError, ValueError, RuntimeError) as error:
         raise ValueError(f"{name}: expected an array ({error})") from None
 
 
 def plain(values):
-    """Masked numbers as NaN; a tensor of torch without what NumPy cannot take; else as it is."""
+    """Masked numbers as NaN; what NumPy or JAX cannot take as what they can; else as it is."""
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
         dtype = values.dtype if values.dtype.kind == "f" else np.float64
         return np.ma.filled(values.astype(dtype), np.nan)
-    if hasattr(values, "detach"):  # from its gradient; and NumPy has no bfloat16
-        values = values.detach().cpu()
-        return values.float() if str(values.dtype) == "torch.bfloat16" else values
-    return values
+    return columns.on_host(values)

@@ -37,7 +37,7 @@ class SegmentRows(GroupedRows):
         if scores.ndim != 1:
             raise ValueError(
                 f"scores: expected a flat array (N,), got shape {scores.shape}; "
-                "of a column vector take scores.ravel()"
+                "of a column vector take scores.ravel(), of a table its column"
             )
         labels, weights = validation.labels_and_weights(labels, weights, scores)
         segments = ids.read(segments)

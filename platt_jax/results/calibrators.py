@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 
-from platt_jax import ids, validation
+from platt_jax import columns, ids, validation
 from platt_jax.ids.factorize import ascending, get_indexer, indexer
 from platt_jax.results.fit import ComparedByValue, Fit, Inspectable, Sigmoid
 from platt_jax.results.population import Population, PopulationStatus
@@ -176,13 +176,14 @@ class SegmentCalibrator(ComparedByValue, _ById):
         scores = validation.numbers(scores, "scores")
         if scores.ndim != 1:
             raise ValueError(f"scores: expected a flat array (N,), got shape {scores.shape}")
+        name = columns.labelled("segments", segments)
         segments = ids.read_like(self.keys, segments, len(scores))
         if (rows := ids.length(segments)) != len(scores):
             raise ValueError(
                 "scores and segments: expected two flat arrays of one length, "
                 f"got shapes {scores.shape} and ({rows},)"
             )
-        find = indexer(self.keys, segments, "segments")
+        find = indexer(self.keys, segments, name)
         dtype = np.result_type(scores, self.fit.A)
         made = tuple(np.empty(len(scores), dtype) for _ in range(results))
 
