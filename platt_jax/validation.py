@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from platt_jax import columns, ids
+from platt_jax.ids.factorize import factorize
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
 
@@ -96,6 +97,30 @@ def labels(values, of_classes: str = "see fit_one_vs_rest") -> np.ndarray:
     return np.where(finite, positive, np.int8(BAD_LABEL)).astype(np.int8)
 
 
+def labels_by_name(values, pos_label) -> np.ndarray:
+    """Labels as int8: 1 where they equal pos_label, 0 where they are one other value.
+
+    Raises:
+        ValueError: there is a third value, or a missing one.
+    """
+    name, values = columns.labelled("labels", values), plain(values)
+    if not hasattr(values, "__array__"):
+        values = array(values, "labels")
+    shape = getattr(values, "shape", (len(values),))
+    flat = values if len(shape) == 1 else np.asarray(values).ravel()
+    rows = factorize(ids.read(flat, "labels"))
+    numbers = rows.of(slice(None))
+    used = np.flatnonzero(np.bincount(numbers))
+    names = rows.named(used).tolist()
+    if sum(value != pos_label for value in names) > 1:
+        found = ", ".join(map(repr, names[:5])) + (", ..." if len(names) > 5 else "")
+        raise ValueError(
+            f"{name}: expected pos_label={pos_label!r} and at most one other value, got {found}"
+        )
+    positive = used[[value == pos_label for value in names]]
+    return np.isin(numbers, positive).view(np.int8).reshape(shape)
+
+
 def a_problem_per_class(name: str) -> str:
     """What to do with class ids where nothing takes them, and an array (N, C) of this name."""
     return (
@@ -109,7 +134,11 @@ def _hint(values):
     words = {word for word in values.ravel()[:1000].tolist() if isinstance(word, str)}
     if not words:
         return _missing(values)
-    return f"; compare with the positive class, as in labels == {max(words)!r}"
+    positive = repr(max(words))
+    return (
+        f"; compare with the positive class, as in labels == {positive}, or, in fit and "
+        f"fit_segments, name it: pos_label={positive}"
+    )
 
 
 def _missing(values):
@@ -135,14 +164,16 @@ def weights(values, dtype) -> np.ndarray | None:
     return values
 
 
-def labels_and_weights(label_values, weight_values, scores: np.ndarray):
+def labels_and_weights(label_values, weight_values, scores: np.ndarray, pos_label=None):
     """Labels and weights (or None) as `labels` and `weights` give them, in the shape of the scores.
 
     Raises:
         ValueError: the shapes do not match, or as those.
     """
+    named = pos_label is not None
+    y = labels_by_name(label_values, pos_label) if named else labels(label_values)
     return (
-        broadcast(labels(label_values), scores.shape, "labels"),
+        broadcast(y, scores.shape, "labels"),
         broadcast(weights(weight_values, scores.dtype), scores.shape, "weights"),
     )
 

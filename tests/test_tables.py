@@ -363,3 +363,51 @@ def test_arrays_of_a_device(rows, kind):
         calibrator.predict_proba(kind(scores), kind(segments)),
         calibrator.predict_proba(scores, segments),
     )
+
+
+def test_labels_by_name(rows, column):
+    scores, labels, weights, segments = rows
+    names = np.array(["no", "yes"])[labels]
+    expected = pj.fit_segments(scores, labels, segments)
+    for values in (names, names.tolist(), names.astype(object), column(names.tolist())):
+        assert pj.fit_segments(scores, values, segments, pos_label="yes") == expected
+        assert pj.fit(scores, values, weights=weights, pos_label="yes") == pj.fit(
+            scores, labels, weights=weights
+        )
+        rows_ = pj.SegmentRows(scores, values, segments, pos_label="yes")
+        assert pj.fit_segments(rows_) == expected
+        with pytest.raises(ValueError, match="pos_label: expected none beside SegmentRows"):
+            pj.fit_segments(rows_, pos_label="yes")
+    numbers = column((3 - labels).tolist())
+    assert pj.fit_segments(scores, numbers, segments, pos_label=2) == expected
+    coded = pd.Series(names, dtype="category")
+    assert pj.fit_segments(scores, coded, segments, pos_label="yes") == expected
+
+
+def test_labels_by_name_of_many_problems(rows):
+    scores, labels, *_ = rows
+    both = np.stack([labels, 1 - labels])
+    scores = np.stack([scores, scores])
+    names = np.array(["n", "y"])[both]
+    expected = pj.fit(scores, both)
+    for values in (names, names.tolist(), pd.DataFrame(names)):
+        assert pj.fit(scores, values, pos_label="y") == expected
+
+
+def test_labels_of_one_name_are_of_one_class():
+    none = pj.fit([0.0, 1.0, 2.0], ["no"] * 3, pos_label="yes")
+    assert none.n_pos == 0 and none.n_neg == 3
+    assert pj.fit([0.0, 1.0, 2.0], ["yes"] * 3, pos_label="yes").n_neg == 0
+
+
+def test_labels_that_pos_label_does_not_name():
+    message = r"labels: expected pos_label='Yes' and at most one other value, got 'no', 'yes'"
+    with pytest.raises(ValueError, match=message):
+        pj.fit([0.0, 1.0], ["no", "yes"], pos_label="Yes")
+    with pytest.raises(ValueError, match=r"labels, column 'y': .*, 'd', 'e', \.\.\."):
+        pj.fit(np.arange(6.0), pd.Series(list("abcdef"), name="y"), pos_label="a")
+    with pytest.raises(ValueError, match=r"labels.*: expected ids, got None at row 1; leave"):
+        pj.fit([0.0, 1.0], ["no", None], pos_label="no")
+    for call in (pj.fit, lambda f, y: pj.fit_segments(f, y, [1, 1])):
+        with pytest.raises(ValueError, match="in fit and fit_segments, name it: pos_label='yes'"):
+            call([0.0, 1.0], ["no", "yes"])
