@@ -1,5 +1,6 @@
 """Columns of pandas, polars, pyarrow and DuckDB, and arrays of devices, where arrays are taken."""
 
+import datetime as dt
 import sys
 from decimal import Decimal
 
@@ -10,6 +11,7 @@ from reference import problem
 
 import platt_jax as pj
 from platt_jax import columns, ids, metrics, scalers, validation
+from platt_jax.results.tables import Table
 
 pd = pytest.importorskip("pandas")
 pl = pytest.importorskip("polars")
@@ -411,3 +413,51 @@ def test_labels_that_pos_label_does_not_name():
     for call in (pj.fit, lambda f, y: pj.fit_segments(f, y, [1, 1])):
         with pytest.raises(ValueError, match="in fit and fit_segments, name it: pos_label='yes'"):
             call([0.0, 1.0], ["no", "yes"])
+
+
+def test_tables_go_out_to_each_library(rows):
+    scores, labels, _, segments = rows
+    made = pj.fit_segments(scores, labels, segments).table()
+    for table in (made.to_pandas(), made.to_polars(), made.to_arrow()):
+        names = getattr(table, "column_names", table.columns)
+        assert list(names) == list(made)
+        for name, column in made.items():
+            np.testing.assert_array_equal(np.asarray(table[name]), column)
+
+
+TIMES = ["M8[Y]", "M8[M]", "M8[D]", "M8[h]", "M8[25s]", "M8[s]", "M8[2us]", "M8[ns]"]
+
+
+@pytest.mark.parametrize("dtype", [*TIMES, "m8[D]", "m8[s]", "m8[us]", ">i4", ">f4", "S3", "?"])
+def test_ids_of_every_plain_type_go_out(dtype):
+    """Units of time that a library lacks were refused, or taken for others: 25 s for 1 s."""
+    column = np.array([3, 1], "i8").astype(dtype)
+    table = Table(x=column)
+    exact = column.astype(f"{dtype[:2]}[ns]") if dtype[1:2] == "8" else column
+    for values in (table.to_polars()["x"], table.to_arrow()["x"]):
+        values = np.asarray(values)
+        assert (values.astype(exact.dtype) == exact).all()
+
+
+def test_ids_that_are_objects_go_out_where_a_column_can_hold_them():
+    made = pj.fit_segments([0.0, 1.0], [0, 1], [dt.date(2020, 1, 2), dt.date(2020, 1, 1)]).table()
+    tuples = np.empty(2, object)
+    tuples[:] = [Decimal("0.1"), Decimal("0.25")]
+    for table in (made, Table(x=tuples)):
+        name, column = next(iter(table.items()))
+        assert table.to_polars()[name].to_list() == column.tolist()
+        assert table.to_arrow()[name].to_pylist() == column.tolist()
+    mixed = pj.fit_segments([0.0, 1.0], [0, 1], [1, "1"]).table()
+    for convert in (mixed.to_polars, mixed.to_arrow):
+        with pytest.raises(ValueError, match=r"column 'segment': .* has no type .*astype\(str\)"):
+            convert()
+    mixed["segment"] = mixed["segment"].astype(str)
+    assert mixed.to_polars()["segment"].to_list() == ["1", "1"]
+
+
+@pytest.mark.parametrize("library", ["polars", "pyarrow"])
+def test_a_library_that_is_missing_is_named(library, monkeypatch):
+    monkeypatch.setitem(sys.modules, library, None)
+    table = Table(x=np.zeros(1))
+    with pytest.raises(ImportError, match=f"needs {library}: pip install {library}"):
+        {"polars": table.to_polars, "pyarrow": table.to_arrow}[library]()
