@@ -280,7 +280,7 @@ def _shape(name, batch):
 
 
 def _check_ids(name, of_ids):
-    if of_ids.ndim != 1 or not len(of_ids):
+    if of_ids.ndim != 1:
         raise ValueError(f"{name}: expected a flat array of ids, got shape {of_ids.shape}")
     if of_ids.dtype.kind in npz.KINDS and name == "keys":
         distinct = (of_ids[:-1] < of_ids[1:]).all()
