@@ -106,16 +106,18 @@ def table(fit: "Fit", kind: str, names: np.ndarray) -> Table:
         flag=_texts(flat["flags"], _flag_names),
         **counts,
     )
-    return Table(_name_columns(kind, names, columns), **columns)
+    return keyed(kind, names, columns)
 
 
-def _name_columns(kind, names, others):
-    """The names as columns: a field each, whose own name gives way to those of the others."""
+def keyed(kind: str, names: np.ndarray, columns: dict[str, np.ndarray]) -> Table:
+    """A table of columns behind those of the names: a field each, whose own name gives way."""
     if names.dtype.names is None:
-        return {kind: names}
-    return {
-        f"{kind}_{field}" if field in others else field: names[field] for field in names.dtype.names
+        return Table({kind: names}, **columns)
+    fields = {
+        f"{kind}_{field}" if field in columns else field: names[field]
+        for field in names.dtype.names
     }
+    return Table(fields, **columns)
 
 
 def name(names: np.ndarray, i: int) -> str:
