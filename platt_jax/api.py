@@ -61,7 +61,8 @@ def fit(
 
     Warns:
         RuntimeWarning: every problem has one row only, as those of a column vector have; or labels
-            are one-hot, as those of a multiclass classifier are; or a problem is NON_FINITE.
+            are one-hot, as those of a multiclass classifier are; or a problem is NON_FINITE; or,
+            once in a process, 100 scores and more all lie in [0, 1], as probabilities do.
 
     Raises:
         ValueError: an argument is not as above; or, with Options(non_finite="raise"), a score,
@@ -79,6 +80,8 @@ def fit(
     batch = rows.batch
     if (doubt := validation.doubtful_shape(rows.scores, rows.labels)) is not None:
         caller.warn(doubt)
+    if (doubt := validation.probabilities_for_scores(rows.scores)) is not None:
+        caller.warn_once(doubt)
     given = given_to(batch, rows.dtype, prior, start)
     flat = fit_problems(rows.sizes, rows.take, rows.dtype, given, options, progress, caller)
     result = jax.tree.map(lambda x: x.reshape(batch + x.shape[1:]), flat)
@@ -224,6 +227,8 @@ def fit_one_vs_rest(
             f"scores: expected (N, C), a column per class, got shape {scores.shape}; "
             "for one binary score see fit"
         )
+    if (doubt := validation.probabilities_for_scores(scores.T)) is not None:
+        caller.warn_once(doubt)
     columns = scores.T
     weights = validation.weights(weights, scores.dtype)
     if weights is not None:

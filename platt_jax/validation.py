@@ -312,6 +312,24 @@ def doubtful_shape(scores: np.ndarray, labels: np.ndarray) -> str | None:
     return None
 
 
+def probabilities_for_scores(scores: np.ndarray) -> str | None:
+    """What to warn of where many checked scores all lie in [0, 1], as probabilities do."""
+    # Of other scores the first few say so, and nothing is spent on the rest.
+    first = scores[(0,) * (scores.ndim - 1)][:_FEW]
+    if len(first) < _FEW or not _in_unit_interval(first) or not _in_unit_interval(scores):
+        return None
+    if ((scores == 0) | (scores == 1)).all():  # votes
+        return None
+    return (
+        "scores: all lie in [0, 1]. If they are probabilities p, fit and predict by their logits, "
+        "np.log(p / (1 - p)): a sigmoid of p itself cannot even leave p as it is"
+    )
+
+
+def _in_unit_interval(x):
+    return bool(x.min() >= 0 and x.max() <= 1)
+
+
 def _one_hot(labels):
     return bool((labels.sum(axis=-1, dtype=np.int64) == 1).all() and labels.min() == 0)
 

@@ -1,6 +1,7 @@
 """Rows of segments that are fitted more than once."""
 
 from platt_jax import ids, validation
+from platt_jax.execution.caller import Caller
 from platt_jax.execution.grouping import GroupedRows
 from platt_jax.ids.factorize import factorize
 
@@ -41,6 +42,8 @@ class SegmentRows(GroupedRows):
                 "of a column vector take scores.ravel(), of a table its column"
             )
         labels, weights = validation.labels_and_weights(labels, weights, scores, pos_label)
+        if (doubt := validation.probabilities_for_scores(scores)) is not None:
+            Caller().warn_once(doubt)
         segments = ids.read(segments)
         if (number := ids.length(segments)) != len(scores):
             raise ValueError(
