@@ -461,3 +461,11 @@ def test_a_library_that_is_missing_is_named(library, monkeypatch):
     table = Table(x=np.zeros(1))
     with pytest.raises(ImportError, match=f"needs {library}: pip install {library}"):
         {"polars": table.to_polars, "pyarrow": table.to_arrow}[library]()
+
+
+@pytest.mark.parametrize("coded", CODED.values(), ids=CODED)
+def test_text_that_numpy_would_cut_stays_apart(coded):
+    """NumPy drops the NUL characters that end a text."""
+    text = np.array(["a", "a\0", "b"] * 10, object)
+    calibrator = pj.fit_segments(np.arange(30.0), np.arange(30) % 2, coded(text))
+    assert list(calibrator) == ["a", "a\0", "b"]

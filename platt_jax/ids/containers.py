@@ -197,6 +197,8 @@ def _from_array(values, name) -> np.ndarray:
 def _coded(codes, values, name) -> Coded:
     if len(codes) and codes.min() < 0:
         _refuse_missing("a missing one", codes < 0, name)
+    if set(map(type, values.tolist())) == {str}:  # which need not be told apart once more
+        return Coded(codes, _typed(values.tolist(), name))
     return Coded(codes, single_column(_read(values, name), name))
 
 
