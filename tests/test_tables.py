@@ -162,6 +162,15 @@ def test_categories_that_miss_one(values):
         pj.fit_segments([0.0, 1.0], [0, 1], values)
 
 
+def test_a_null_in_a_dictionary_counts_where_a_row_has_it():
+    dictionary = pa.array(["a", None, "b"])
+    unused = pa.DictionaryArray.from_arrays(pa.array([0, 2, 0]), dictionary)
+    assert list(pj.fit_segments([0.0, 1.0, 2.0], [0, 1, 1], unused)) == ["a", "b"]
+    with pytest.raises(ValueError, match="segments: expected ids, got None at row 2"):
+        used = pa.DictionaryArray.from_arrays(pa.array([0, 2, 1]), dictionary)
+        pj.fit_segments([0.0, 1.0, 2.0], [0, 1, 1], used)
+
+
 def test_a_dictionary_may_name_a_value_twice_or_not_at_all(rows):
     scores, labels, _, segments = rows
     expected = pj.fit_segments(scores, labels, segments)
@@ -185,8 +194,8 @@ def test_categories_that_columns_share(rows):
     scores, labels, _, segments = rows
     others = pl.Series([f"other {i}" for i in range(1000)]).cast(pl.Categorical)
     values = pl.Series(segments).cast(pl.Categorical)
-    read = ids.read(values)
-    assert sorted(read.values.tolist()) == ["a", "b", "ccc"] and len(others) == 1000
+    assert sorted(ids.read(values).values.tolist()) == ["a", "b", "ccc"] and len(others) == 1000
+    assert pj.fit_segments(scores, labels, values) == pj.fit_segments(scores, labels, segments)
     empty = values.head(0)
     assert pj.fit_segments(scores, labels, segments).predict_proba([], empty).shape == (0,)
 
