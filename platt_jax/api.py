@@ -33,6 +33,7 @@ def fit(
     labels,
     *,
     weights=None,
+    pos_label=None,
     prior: GaussianPrior | None = None,
     start: tuple | None = None,
     options: Options = _DEFAULT,
@@ -47,6 +48,8 @@ def fit(
         labels: bool, {0, 1} or {-1, +1}, broadcastable to scores.
         weights: counts of rows >= 0, broadcastable to scores: weight 2 is the row twice, weight 0
             is the row gone. They enter Platt's targets, so their scale matters.
+        pos_label: the label of class 1, where labels are two values of any other kind, such as
+            text: "yes" and "no".
         prior: a Gaussian prior on (A, B), with leading axes broadcastable to those of scores.
         start: (A, B) to begin the search at, each broadcastable to the leading axes of scores, such
             as those of an earlier fit of similar rows: it saves passes, and changes no answer by
@@ -60,7 +63,8 @@ def fit(
 
     Warns:
         RuntimeWarning: every problem has one row only, as those of a column vector have; or labels
-            are one-hot, as those of a multiclass classifier are; or a problem is NON_FINITE.
+            are one-hot, as those of a multiclass classifier are; or a problem is NON_FINITE; or,
+            once in a process, 100 scores and more all lie in [0, 1], as probabilities do.
 
     Raises:
         ValueError: an argument is not as above; or, with Options(non_finite="raise"), a score,
@@ -74,10 +78,12 @@ def fit(
         (-0.202614, 0.652367)
     """
     caller, told = Caller(), stage(progress)
-    rows = DenseRows(scores, labels, weights)
+    rows = DenseRows(scores, labels, weights, pos_label)
     batch = rows.batch
     if (doubt := validation.doubtful_shape(rows.scores, rows.labels)) is not None:
         caller.warn(doubt)
+    if (doubt := validation.probabilities_for_scores(rows.scores)) is not None:
+        caller.warn_once(doubt)
     given = given_to(batch, rows.dtype, prior, start)
     flat = fit_problems(rows.sizes, rows.take, rows.dtype, given, options, told, caller)
     result = jax.tree.map(lambda x: x.reshape(batch + x.shape[1:]), flat)
@@ -91,6 +97,7 @@ def fit_segments(
     segments=None,
     *,
     weights=None,
+    pos_label=None,
     prior: GaussianPrior | None = None,
     start: tuple | None = None,
     pooling: Literal["none", "partial", "complete"] = "none",
@@ -102,11 +109,12 @@ def fit_segments(
     Args:
         scores: (N,) as in `fit`; or SegmentRows, which stand for all four arrays.
         labels: (N,) as in `fit`.
-        segments: (N,) ids: an array, list or pandas Series of integers, text, dates or anything
-            hashable that a file can hold; or ids of several columns, as a list of tuples, an (N, M)
-            array or a DataFrame. Equal ids are one segment; None, NaN and other missing ids are an
-            error.
+        segments: (N,) ids: an array, list or column of integers, text, categories, dates or
+            anything hashable that a file can hold; or ids of several columns, as a list of tuples,
+            an (N, M) array or a DataFrame. Equal ids are one segment; None, NaN and other missing
+            ids are an error.
         weights: (N,) as in `fit`.
+        pos_label: as in `fit`.
         prior: as in `fit`; with leading axis (K,) in the order of the distinct ids, ascending.
         start: as in `fit`, for the segments: numbers, or (K,) in the order of the distinct ids.
         pooling: "none" fits each segment by itself. "partial" takes the segments for a sample from
@@ -133,7 +141,7 @@ def fit_segments(
         (2,)
     """
     caller, told = Caller(), stage(progress)
-    rows = segment_rows(scores, labels, segments, weights)
+    rows = segment_rows(scores, labels, segments, weights, pos_label)
     options = validation.options(options)
     validation.pooling(pooling, prior, start, options)
     # One bad row must not cost the unseen segments their calibration.
@@ -223,6 +231,8 @@ def fit_one_vs_rest(
             f"scores: expected (N, C), a column per class, got shape {scores.shape}; "
             "for one binary score see fit"
         )
+    if (doubt := validation.probabilities_for_scores(scores.T)) is not None:
+        caller.warn_once(doubt)
     columns = scores.T
     weights = validation.weights(weights, scores.dtype)
     if weights is not None:

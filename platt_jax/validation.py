@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from platt_jax import ids
+from platt_jax import columns, ids
+from platt_jax.ids.factorize import factorize
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
 
@@ -37,9 +38,12 @@ def numbers(values, name: str) -> np.ndarray:
     Raises:
         ValueError: not numbers.
     """
-    values = array(values, name)
+    given, values = values, array(values, name)
     if values.dtype.kind not in "biuf" and values.dtype.name != "bfloat16":
-        raise ValueError(f"{name}: expected numbers, got dtype {values.dtype}{_missing(values)}")
+        raise ValueError(
+            f"{columns.labelled(name, given)}: expected numbers, got dtype "
+            f"{values.dtype}{_missing(values)}"
+        )
     return values
 
 
@@ -65,12 +69,12 @@ def labels(values, of_classes: str = "see fit_one_vs_rest") -> np.ndarray:
     Raises:
         ValueError: labels outside the three codings.
     """
-    values = array(values, "labels")
+    name, values = columns.labelled("labels", values), array(values, "labels")
     if values.dtype == bool:
         return values.view(np.int8)
     if values.dtype.kind not in "iuf":
         raise ValueError(
-            f"labels: expected {LABEL_CODINGS}, got dtype {values.dtype}{_hint(values)}"
+            f"{name}: expected {LABEL_CODINGS}, got dtype {values.dtype}{_hint(values)}"
         )
     # The usual case, without any array of the length of the labels.
     if values.dtype.kind in "iu" and values.size and values.min() >= 0 and values.max() <= 1:
@@ -87,10 +91,34 @@ def labels(values, of_classes: str = "see fit_one_vs_rest") -> np.ndarray:
         odd = values[~known].flat[0]
         if minus and odd == 0:
             raise ValueError(
-                f"labels: expected one of the codings {LABEL_CODINGS}, got 0 and -1 together"
+                f"{name}: expected one of the codings {LABEL_CODINGS}, got 0 and -1 together"
             )
-        raise ValueError(f"labels: expected {LABEL_CODINGS}, got {odd}; for class ids {of_classes}")
+        raise ValueError(f"{name}: expected {LABEL_CODINGS}, got {odd}; for class ids {of_classes}")
     return np.where(finite, positive, np.int8(BAD_LABEL)).astype(np.int8)
+
+
+def labels_by_name(values, pos_label) -> np.ndarray:
+    """Labels as int8: 1 where they equal pos_label, 0 where they are one other value.
+
+    Raises:
+        ValueError: there is a third value, or a missing one.
+    """
+    name, values = columns.labelled("labels", values), plain(values)
+    if not hasattr(values, "__array__"):
+        values = array(values, "labels")
+    shape = getattr(values, "shape", (len(values),))
+    flat = values if len(shape) == 1 else np.asarray(values).ravel()
+    rows = factorize(ids.read(flat, "labels"))
+    numbers = rows.of(slice(None))
+    used = np.flatnonzero(np.bincount(numbers))
+    names = rows.named(used).tolist()
+    if sum(value != pos_label for value in names) > 1:
+        found = ", ".join(map(repr, names[:5])) + (", ..." if len(names) > 5 else "")
+        raise ValueError(
+            f"{name}: expected pos_label={pos_label!r} and at most one other value, got {found}"
+        )
+    positive = used[[value == pos_label for value in names]]
+    return np.isin(numbers, positive).view(np.int8).reshape(shape)
 
 
 def a_problem_per_class(name: str) -> str:
@@ -106,7 +134,11 @@ def _hint(values):
     words = {word for word in values.ravel()[:1000].tolist() if isinstance(word, str)}
     if not words:
         return _missing(values)
-    return f"; compare with the positive class, as in labels == {max(words)!r}"
+    positive = repr(max(words))
+    return (
+        f"; compare with the positive class, as in labels == {positive}, or, in fit and "
+        f"fit_segments, name it: pos_label={positive}"
+    )
 
 
 def _missing(values):
@@ -132,14 +164,16 @@ def weights(values, dtype) -> np.ndarray | None:
     return values
 
 
-def labels_and_weights(label_values, weight_values, scores: np.ndarray):
+def labels_and_weights(label_values, weight_values, scores: np.ndarray, pos_label=None):
     """Labels and weights (or None) as `labels` and `weights` give them, in the shape of the scores.
 
     Raises:
         ValueError: the shapes do not match, or as those.
     """
+    named = pos_label is not None
+    y = labels_by_name(label_values, pos_label) if named else labels(label_values)
     return (
-        broadcast(labels(label_values), scores.shape, "labels"),
+        broadcast(y, scores.shape, "labels"),
         broadcast(weights(weight_values, scores.dtype), scores.shape, "weights"),
     )
 
@@ -268,7 +302,7 @@ def doubtful_shape(scores: np.ndarray, labels: np.ndarray) -> str | None:
     if problems > 1 and rows == 1:
         return (
             f"scores: shape {scores.shape} is {problems:,} problems of one row each; "
-            "for one problem of all rows pass scores.ravel() and labels.ravel()"
+            "for one problem of all rows pass scores.ravel() and labels.ravel(), of tables columns"
         )
     if problems > rows > 2 and labels.ndim > 1 and _one_hot(labels[:_FEW]) and _one_hot(labels):
         return (
@@ -276,6 +310,24 @@ def doubtful_shape(scores: np.ndarray, labels: np.ndarray) -> str | None:
             "each is positive; for a classifier of that many classes see fit_one_vs_rest"
         )
     return None
+
+
+def probabilities_for_scores(scores: np.ndarray) -> str | None:
+    """What to warn of where many checked scores all lie in [0, 1], as probabilities do."""
+    # Of other scores the first few say so, and nothing is spent on the rest.
+    first = scores[(0,) * (scores.ndim - 1)][:_FEW]
+    if len(first) < _FEW or not _in_unit_interval(first) or not _in_unit_interval(scores):
+        return None
+    if ((scores == 0) | (scores == 1)).all():  # votes
+        return None
+    return (
+        "scores: all lie in [0, 1]. If they are probabilities p, fit and predict by their logits, "
+        "np.log(p / (1 - p)): a sigmoid of p itself cannot even leave p as it is"
+    )
+
+
+def _in_unit_interval(x):
+    return bool(x.min() >= 0 and x.max() <= 1)
 
 
 def _one_hot(labels):
@@ -335,17 +387,18 @@ def array(values, name: str) -> np.ndarray:
             "jit fit by solve, and predict by the result's sigmoid"
         )
     try:
-        return np.asarray(plain(values))
+        values = plain(values)
+        read = np.asarray(values)
+        if read.dtype == object and (floats := columns.floats(values)) is not None:
+            return floats
+        return read
     except (TypeError, ValueError, RuntimeError) as error:
         raise ValueError(f"{name}: expected an array ({error})") from None
 
 
 def plain(values):
-    """Masked numbers as NaN; a tensor of torch without what NumPy cannot take; else as it is."""
+    """Masked numbers as NaN; what NumPy or JAX cannot take as what they can; else as it is."""
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
         dtype = values.dtype if values.dtype.kind == "f" else np.float64
         return np.ma.filled(values.astype(dtype), np.nan)
-    if hasattr(values, "detach"):  # from its gradient; and NumPy has no bfloat16
-        values = values.detach().cpu()
-        return values.float() if str(values.dtype) == "torch.bfloat16" else values
-    return values
+    return columns.on_host(values)

@@ -172,3 +172,58 @@ def test_host_predictions_say_what_to_do_inside_jit(rng):
         with pytest.raises(ValueError, match="got a traced"):
             jax.jit(predict)(argument)
     assert jax.jit(by_segment.fit.sigmoid.predict_proba)(np.zeros((2, 5))).shape == (2, 5)
+
+
+def mostly_small(rng):
+    """Scores, labels and segments of two large segments, a small one and one that fails."""
+    segments = np.repeat(["a", "b", "few", "nan"], [100, 100, 3, 20])
+    scores, labels = problem(rng, len(segments))
+    return np.where(segments == "nan", np.nan, scores), labels, segments
+
+
+@pytest.mark.parametrize("pooling", ["none", "partial"])
+def test_segments_that_are_left_out_are_unseen_ones(rng, tmp_path, pooling):
+    scores, labels, segments = mostly_small(rng)
+    with pytest.warns(RuntimeWarning, match="in 1 of 4 segments"):
+        calibrator = pj.fit_segments(scores, labels, segments, pooling=pooling)
+    fit = calibrator.fit
+    kept = calibrator.only((fit.n_pos + fit.n_neg >= 50) & fit.converged)
+    assert list(kept) == ["a", "b"] and kept["b"] == calibrator["b"]
+    f = np.linspace(-2, 2, 4)
+    here = ["a", "b", "few", "nan"]
+    proba = kept.predict_proba(f, here)
+    np.testing.assert_array_equal(proba[:2], calibrator.predict_proba(f[:2], here[:2]))
+    unseen = calibrator.predict_proba(f[2:], ["x", "y"])
+    np.testing.assert_array_equal(proba[2:], unseen)
+    assert np.isfinite(proba).all()
+    pj.save(tmp_path / "file.npz", kept)
+    loaded = pj.load(tmp_path / "file.npz")
+    assert loaded == kept
+    np.testing.assert_array_equal(loaded.predict_proba(f, here), proba)
+    np.testing.assert_array_equal(loaded.band(f, here), kept.band(f, here))
+    assert calibrator.only(np.ones(4, bool)) == calibrator
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [["a", "b"], [1, 2], [("a", 1), ("b", 2)], ["a", 1]],
+    ids=["text", "integers", "columns", "objects"],
+)
+def test_a_calibrator_of_no_segments_is_its_fallback(rng, tmp_path, ids):
+    scores, labels = problem(rng, 40)
+    calibrator = pj.fit_segments(scores, labels, ids * 20)
+    none = calibrator.only(np.zeros(2, bool))
+    pj.save(tmp_path / "file.npz", none)
+    for one in (none, pj.load(tmp_path / "file.npz")):
+        assert len(one) == 0 and ids[0] not in one and one == none
+        proba = one.predict_proba(scores, ids * 20)
+        np.testing.assert_array_equal(proba, calibrator.fallback.predict_proba(scores))
+        assert len(one.table()["A"]) == 0 and "0 sigmoids" in repr(one) and one._repr_html_()
+        assert one.raise_if_failed() is one
+
+
+def test_only_takes_a_bool_per_segment(rng):
+    calibrator = pj.fit_segments(*problem(rng, 40), np.arange(40) % 2)
+    for where in ([0, 1], [True], True, ["a", "b"]):
+        with pytest.raises(ValueError, match="where: expected a bool for each of"):
+            calibrator.only(where)

@@ -15,6 +15,7 @@ class DenseRows:
         scores: (..., N) as in `fit`.
         labels: likewise.
         weights: likewise.
+        pos_label: likewise.
 
     Attributes:
         scores: (..., N) floating.
@@ -27,9 +28,11 @@ class DenseRows:
         ValueError: an argument is not as in `fit`.
     """
 
-    def __init__(self, scores, labels, weights=None):
+    def __init__(self, scores, labels, weights=None, pos_label=None):
         self.scores = validation.scores(scores)
-        self.labels, self._weights = validation.labels_and_weights(labels, weights, self.scores)
+        self.labels, self._weights = validation.labels_and_weights(
+            labels, weights, self.scores, pos_label
+        )
         self.batch = self.scores.shape[:-1]
         self.dtype = self.scores.dtype
         self.sizes = np.broadcast_to(self.scores.shape[-1], math.prod(self.batch))

@@ -1,6 +1,7 @@
 """Rows of segments that are fitted more than once."""
 
 from platt_jax import ids, validation
+from platt_jax.execution.caller import Caller
 from platt_jax.execution.grouping import GroupedRows
 from platt_jax.ids.factorize import factorize
 
@@ -15,6 +16,7 @@ class SegmentRows(GroupedRows):
         labels: (N,) likewise.
         segments: (N,) ids likewise.
         weights: (N,) likewise.
+        pos_label: likewise.
 
     Attributes:
         keys: (K,) the distinct segments, ascending.
@@ -32,14 +34,16 @@ class SegmentRows(GroupedRows):
         ['a', 'b']
     """
 
-    def __init__(self, scores, labels, segments, weights=None):
+    def __init__(self, scores, labels, segments, weights=None, *, pos_label=None):
         scores = validation.scores(scores)
         if scores.ndim != 1:
             raise ValueError(
                 f"scores: expected a flat array (N,), got shape {scores.shape}; "
-                "of a column vector take scores.ravel()"
+                "of a column vector take scores.ravel(), of a table its column"
             )
-        labels, weights = validation.labels_and_weights(labels, weights, scores)
+        labels, weights = validation.labels_and_weights(labels, weights, scores, pos_label)
+        if (doubt := validation.probabilities_for_scores(scores)) is not None:
+            Caller().warn_once(doubt)
         segments = ids.read(segments)
         if (number := ids.length(segments)) != len(scores):
             raise ValueError(
@@ -56,15 +60,16 @@ class SegmentRows(GroupedRows):
         return f"SegmentRows: {len(self):,} rows of {len(self.keys):,} segments, {self.dtype}"
 
 
-def segment_rows(scores, labels, segments, weights) -> SegmentRows:
+def segment_rows(scores, labels, segments, weights, pos_label=None) -> SegmentRows:
     """The rows of these arrays by segment; or the scores, if they are SegmentRows.
 
     Raises:
         ValueError: as SegmentRows; or they come beside other arrays.
     """
     if not isinstance(scores, SegmentRows):
-        return SegmentRows(scores, labels, segments, weights)
-    for name, values in (("labels", labels), ("segments", segments), ("weights", weights)):
+        return SegmentRows(scores, labels, segments, weights, pos_label=pos_label)
+    beside = {"labels": labels, "segments": segments, "weights": weights, "pos_label": pos_label}
+    for name, values in beside.items():
         if values is not None:
             raise ValueError(f"{name}: expected none beside SegmentRows, which hold them")
     return scores

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from platt_jax import columns as tables
 from platt_jax.ids import codec
 
 # Kinds of NumPy dtype whose values are ids as they stand.
@@ -44,9 +45,9 @@ def read(values, name: str = "segments") -> Ids:
     """The ids of N rows.
 
     Args:
-        values: an array, a list, a pandas Series or Categorical of N ids; or ids of several
-            columns: a list of tuples of one length, an (N, M) array, a DataFrame or a structured
-            array.
+        values: an array, a list, or a column of pandas, polars, pyarrow or DuckDB of N ids; or ids
+            of several columns: a list of tuples of one length, an (N, M) array, a table of those
+            libraries or a structured array.
         name: what messages call them.
 
     Raises:
@@ -55,11 +56,16 @@ def read(values, name: str = "segments") -> Ids:
     """
     if isinstance(values, jax.core.Tracer):
         raise ValueError(f"{name}: expected ids, got a traced array; group the rows outside of jit")
+    values = tables.on_host(values)
+    return _read(values, tables.labelled(name, values))
+
+
+def _read(values, name) -> Ids:
     if hasattr(values, "columns") and hasattr(values, "shape"):  # a DataFrame or pyarrow's Table
         labels = getattr(values, "column_names", values.columns)
         return _several([(str(x), values[x]) for x in labels], name)
-    if (categorical := _categorical(values)) is not None:
-        return _coded_categorical(categorical, name)
+    if (coded := tables.dictionary(values)) is not None:
+        return _coded(*coded, name)
     is_list = isinstance(values, Sequence) and not isinstance(values, str | bytes)
     array = _from_list(values) if is_list else _from_array(values, name)
     if array.dtype.names is not None:
@@ -75,6 +81,7 @@ def read_like(keys: np.ndarray, values, rows: int, name: str = "segments") -> Id
     Raises:
         ValueError: as `read`.
     """
+    values = tables.on_host(values)
     if not _is_one(values, several_columns=keys.dtype.names is not None):
         return read(values, name)
     one = values.reshape(1) if isinstance(values, np.generic | np.ndarray) else [values]
@@ -126,7 +133,7 @@ def _several(columns, name) -> Ids:
     """Named columns of a table; a single one is no different from an array."""
     if not columns:
         raise ValueError(f"{name}: expected at least one column of ids")
-    return read(columns[0][1], name) if len(columns) == 1 else _columns(columns, name)
+    return _read(columns[0][1], name) if len(columns) == 1 else _columns(columns, name)
 
 
 def _columns(columns, name) -> Columns:
@@ -137,7 +144,7 @@ def _columns(columns, name) -> Columns:
         )
     each = []
     for column_name, values in columns:
-        column = read(values, f"{name}, column {column_name!r}")
+        column = _read(values, f"{name}, column {column_name!r}")
         if isinstance(column, Columns) or _are_tuples(column):
             raise ValueError(
                 f"{name}, column {column_name!r}: expected one id per row, got several"
@@ -187,17 +194,12 @@ def _from_array(values, name) -> np.ndarray:
     return array
 
 
-def _categorical(values):
-    """What has codes and categories, if the values are a pandas Categorical or a Series of one."""
-    values = getattr(values, "cat", values)
-    return values if hasattr(values, "codes") and hasattr(values, "categories") else None
-
-
-def _coded_categorical(categorical, name) -> Coded:
-    codes = np.asarray(categorical.codes)
+def _coded(codes, values, name) -> Coded:
     if len(codes) and codes.min() < 0:
         _refuse_missing("a missing one", codes < 0, name)
-    return Coded(codes, single_column(read(np.asarray(categorical.categories), name), name))
+    if set(map(type, values.tolist())) == {str}:  # which need not be told apart once more
+        return Coded(codes, _typed(values.tolist(), name))
+    return Coded(codes, single_column(_read(values, name), name))
 
 
 def _plain_or_coded(array, name) -> Column:

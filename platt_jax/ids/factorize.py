@@ -212,6 +212,8 @@ def indexer(keys: np.ndarray, segments: Ids, name: str) -> Callable[[slice], np.
     """What `get_indexer` does, as a function from a slice of the rows."""
     if length(segments) == 0:  # no ids that could be of another kind, or of other columns
         return lambda rows: np.empty(0, np.int64)
+    if len(keys) == 0:
+        return lambda rows: np.full(len(range(length(segments))[rows]), -1)
     if isinstance(segments, Coded):
         # Tuples are whole among keys of several lengths, and else go by their parts.
         values = _tuples(segments.values) if keys.dtype == object else _by_column(segments.values)

@@ -126,8 +126,8 @@ def triage(
         q_value=q_value,
         flagged=q_value <= level,
     )
-    named = tables.name_columns("segment", keys, columns)
-    return Table({name: x[order] for name, x in {**named, **columns}.items()})
+    table = tables.keyed("segment", keys, columns)
+    return Table({name: x[order] for name, x in table.items()})
 
 
 def _judge(proba, labels, sizes, keys) -> tuple[Array, ...]:

@@ -12,6 +12,8 @@ problem. The rules are the same throughout:
 - A NaN, or an infinite weight or logit, makes its own problem's results NaN; so does having no row
   of positive weight. Nothing warns.
 - A ValueError says which argument was not as it should be, what it was, and what was expected.
+
+`by_segment` computes any of them for each segment of flat arrays.
 """
 
 from platt_jax.metrics.binned import (
@@ -28,6 +30,7 @@ from platt_jax.metrics.proper import (
     log_loss,
 )
 from platt_jax.metrics.ranking import roc_auc
+from platt_jax.metrics.segments import BySegment, by_segment
 from platt_jax.metrics.significance import (
     ChiSquareTest,
     CoxCalibration,
@@ -40,6 +43,7 @@ from platt_jax.metrics.smooth import smooth_ece
 
 __all__ = [
     "BrierDecomposition",
+    "BySegment",
     "ChiSquareTest",
     "CoxCalibration",
     "IsotonicCurve",
@@ -47,6 +51,7 @@ __all__ = [
     "ZTest",
     "brier_decomposition",
     "brier_score",
+    "by_segment",
     "cox_calibration",
     "expected_calibration_error",
     "hosmer_lemeshow",

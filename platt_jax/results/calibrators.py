@@ -1,12 +1,12 @@
 """Fits by segment or class: mappings from ids to fits, with predictions for rows of many ids."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import jax
 import numpy as np
 
-from platt_jax import ids, validation
+from platt_jax import columns, ids, validation
 from platt_jax.ids.factorize import ascending, get_indexer, indexer
 from platt_jax.results.fit import ComparedByValue, Fit, Inspectable, Sigmoid
 from platt_jax.results.population import Population
@@ -90,6 +90,40 @@ class SegmentCalibrator(ComparedByValue, _ById):
     def shrinkage(self) -> np.ndarray | None:
         """(K,) from 0, a segment's own rows alone, to 1, the population alone; else None."""
         return None if self.population is None else self.population.shrinkage
+
+    def only(self, where) -> "SegmentCalibrator":
+        """The calibrator of some of its segments: the others become unseen ones.
+
+        So failed, flagged or small segments get the fallback's curve, or the population's, today
+        and from a file.
+
+        Args:
+            where: (K,) bool, the segments to keep, in the order of keys.
+
+        Returns:
+            A SegmentCalibrator of those, with the same fallback.
+
+        Raises:
+            ValueError: not one bool per segment.
+
+        Example:
+            >>> from platt_jax import Flag, fit_segments
+            >>> shops = ["a"] * 4 + ["b"] * 2
+            >>> calibrator = fit_segments([2.0, -1, 1, 0, 3, 1], [1, 0, 0, 1, 1, 0], shops)
+            >>> fit = calibrator.fit
+            >>> enough = fit.n_pos + fit.n_neg >= 4
+            >>> calibrator.only(enough & fit.converged & (fit.flags & Flag.REVERSED == 0)).keys
+            array(['a'], dtype='<U1')
+        """
+        where = validation.array(where, "where")
+        if where.dtype != bool or where.shape != self.keys.shape:
+            raise ValueError(
+                f"where: expected a bool for each of {self.keys.shape} segments, got "
+                f"{where.dtype} of shape {where.shape}"
+            )
+        fit = jax.tree.map(lambda x: x[where], self.fit)
+        population = self.population and self.population.only(where)
+        return replace(self, keys=self.keys[where], fit=fit, population=population)
 
     def predict_proba(self, scores, segments) -> np.ndarray:
         """P(y=1) for each row by the sigmoid of its segment.
@@ -175,13 +209,14 @@ class SegmentCalibrator(ComparedByValue, _ById):
         scores = validation.numbers(scores, "scores")
         if scores.ndim != 1:
             raise ValueError(f"scores: expected a flat array (N,), got shape {scores.shape}")
+        name = columns.labelled("segments", segments)
         segments = ids.read_like(self.keys, segments, len(scores))
         if (rows := ids.length(segments)) != len(scores):
             raise ValueError(
                 "scores and segments: expected two flat arrays of one length, "
                 f"got shapes {scores.shape} and ({rows},)"
             )
-        find = indexer(self.keys, segments, "segments")
+        find = indexer(self.keys, segments, name)
         dtype = np.result_type(scores, self.fit.A)
         made = tuple(np.empty(len(scores), dtype) for _ in range(results))
 

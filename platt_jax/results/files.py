@@ -280,7 +280,8 @@ def _shape(name, batch):
 
 
 def _check_ids(name, of_ids):
-    if of_ids.ndim != 1 or not len(of_ids):
+    # Without a segment a calibrator is its fallback; without a class it is nothing.
+    if of_ids.ndim != 1 or not (len(of_ids) or name == "keys"):
         raise ValueError(f"{name}: expected a flat array of ids, got shape {of_ids.shape}")
     if of_ids.dtype.kind in npz.KINDS and name == "keys":
         distinct = (of_ids[:-1] < of_ids[1:]).all()

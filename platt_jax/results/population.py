@@ -1,6 +1,6 @@
 """The population that segments are a sample of."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 import jax
@@ -95,6 +95,11 @@ class Population(ComparedByValue):
             posterior_covariance=np.full((segments, 2, 2), np.nan),
             shrinkage=np.ones(segments),
         )
+
+    def only(self, where: np.ndarray) -> "Population":
+        """The same population, with what is each segment's of some segments."""
+        of_each = ("posterior_mean", "posterior_covariance", "shrinkage")
+        return replace(self, **{name: getattr(self, name)[where] for name in of_each})
 
     @property
     def estimated(self) -> bool:

@@ -15,6 +15,12 @@ if TYPE_CHECKING:
 _FAILURES_NAMED = 5
 _HTML_ROWS = 10
 
+# Of times and durations, those that polars and pyarrow both have.
+_UNITS = {
+    "M": {("D", 1), ("ms", 1), ("us", 1), ("ns", 1)},
+    "m": {("ms", 1), ("us", 1), ("ns", 1)},
+}
+
 
 class Table(dict[str, np.ndarray]):
     """Columns by name, as NumPy arrays of one length."""
@@ -30,6 +36,57 @@ class Table(dict[str, np.ndarray]):
         except ImportError:
             raise ImportError("to_pandas() needs pandas: pip install 'platt-jax[pandas]'") from None
         return pd.DataFrame(dict(self))
+
+    def to_polars(self):
+        """The table as a polars DataFrame.
+
+        Raises:
+            ImportError: polars is not installed.
+            ValueError: ids of several types, or of one that polars lacks.
+        """
+        try:
+            import polars as pl
+        except ImportError:
+            raise ImportError("to_polars() needs polars: pip install polars") from None
+        return pl.DataFrame(self._converted(lambda name, x: pl.Series(name, x), "polars"))
+
+    def to_arrow(self):
+        """The table as a pyarrow Table.
+
+        Raises:
+            ImportError: pyarrow is not installed.
+            ValueError: ids of several types, or of one that pyarrow lacks.
+        """
+        try:
+            import pyarrow as pa
+        except ImportError:
+            raise ImportError("to_arrow() needs pyarrow: pip install pyarrow") from None
+        return pa.table(self._converted(lambda _, x: pa.array(x), "pyarrow"))
+
+    def _converted(self, convert, library):
+        columns = {}
+        for name, column in self.items():
+            try:
+                columns[name] = convert(name, _portable(column))
+            except (TypeError, ValueError, OverflowError, NotImplementedError) as error:
+                raise ValueError(
+                    f"column {name!r}: {library} has no type for all its values; make them text: "
+                    f"table[{name!r}] = table[{name!r}].astype(str)"
+                ) from error
+        return columns
+
+
+def _portable(column):
+    """The column in types that others have: objects as a list, times in their units."""
+    if column.dtype == object:
+        return column.tolist()
+    if column.dtype.kind in "mM":
+        unit, count = np.datetime_data(column.dtype)
+        if (unit, count) in _UNITS[column.dtype.kind]:
+            return column
+        finer = "D" if column.dtype.kind == "M" and unit in "YMW" else "ms"
+        return column.astype(f"{column.dtype.kind}8[{unit if unit in ('us', 'ns') else finer}]")
+    return column.astype(column.dtype.newbyteorder("="), copy=False)
 
 
 def table(fit: "Fit", kind: str, names: np.ndarray) -> Table:
@@ -49,16 +106,18 @@ def table(fit: "Fit", kind: str, names: np.ndarray) -> Table:
         flag=_texts(flat["flags"], _flag_names),
         **counts,
     )
-    return Table(name_columns(kind, names, columns), **columns)
+    return keyed(kind, names, columns)
 
 
-def name_columns(kind: str, names: np.ndarray, others) -> dict[str, np.ndarray]:
-    """Names as columns: a field each, whose own name gives way to those of other columns."""
+def keyed(kind: str, names: np.ndarray, columns: dict[str, np.ndarray]) -> Table:
+    """A table of columns behind those of the names: a field each, whose own name gives way."""
     if names.dtype.names is None:
-        return {kind: names}
-    return {
-        f"{kind}_{field}" if field in others else field: names[field] for field in names.dtype.names
+        return Table({kind: names}, **columns)
+    fields = {
+        f"{kind}_{field}" if field in columns else field: names[field]
+        for field in names.dtype.names
     }
+    return Table(fields, **columns)
 
 
 def name(names: np.ndarray, i: int) -> str:

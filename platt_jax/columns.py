@@ -1,0 +1,148 @@
+"""Columns and tables of pandas, polars, pyarrow and DuckDB, and arrays of devices, as NumPy's.
+
+No library is imported here before an object of it has come: its type names the library. What NumPy
+reads by itself, as it does most columns, is left to NumPy.
+"""
+
+import datetime as dt
+
+import numpy as np
+
+# Of whose objects a table is computed only when it is asked for.
+_DEFERRED = ("duckdb.", "_duckdb.", "polars.lazyframe.", "narwhals.")
+
+
+def on_host(values):
+    """A table that is not computed yet as one that is, a device's tensor as the host's; no copy.
+
+    A relation of DuckDB or a lazy frame of one column becomes that column.
+
+    Raises:
+        ImportError: narwhals, which runs relations and lazy frames, is not installed.
+    """
+    if isinstance(values, np.ndarray | list):
+        return values
+    if f"{type(values).__module__}.".startswith(_DEFERRED):
+        return _run(values)
+    if hasattr(values, "detach"):  # torch: from its gradient; and NumPy has no bfloat16
+        values = values.detach().cpu()
+        return values.float() if str(values.dtype) == "torch.bfloat16" else values
+    if _library(values) == "cupy":  # which NumPy may not read
+        return values.get()
+    return values
+
+
+def _run(values):
+    try:
+        import narwhals as nw
+    except ImportError:
+        raise ImportError(
+            f"a {type(values).__name__} needs narwhals: pip install 'platt-jax[tables]'"
+        ) from None
+    table = nw.from_native(values, allow_series=True, pass_through=True)
+    if isinstance(table, nw.LazyFrame):
+        table = table.collect()
+        if len(table.columns) == 1:
+            table = table[table.columns[0]]
+    return nw.to_native(table, pass_through=True)
+
+
+def floats(values) -> np.ndarray | None:
+    """A column of decimals, or of numbers or booleans with nulls, as float64; None of others.
+
+    NumPy makes Python's objects of these.
+    """
+    library = _library(values)
+    if library not in ("pandas", "polars", "pyarrow"):
+        return None
+    try:
+        import narwhals as nw
+    except ImportError:  # NumPy's answer stands
+        return None
+    if library == "pyarrow" and hasattr(values, "type"):  # narwhals takes chunked arrays only
+        import pyarrow as pa
+
+        values = pa.chunked_array(getattr(values, "chunks", [values]), values.type)
+    column = nw.from_native(values, allow_series=True, pass_through=True)
+    if not isinstance(column, nw.Series):
+        return None
+    if not (column.dtype.is_numeric() or column.dtype == nw.Boolean):
+        return None
+    return column.cast(nw.Float64).to_numpy()
+
+
+def dictionary(values) -> tuple[np.ndarray, np.ndarray] | None:
+    """The codes (N,) of a column of categories or text, and what they stand for.
+
+    A missing value has the code -1, or the answer is None as for other columns. Text is encoded by
+    its own library, in a tenth of the time that Python's objects take.
+    """
+    of = {"pandas": _of_pandas, "polars": _of_polars, "pyarrow": _of_arrow}
+    return of.get(_library(values), lambda _: None)(values)
+
+
+def labelled(name: str, values) -> str:
+    """What messages call an argument: with its column's name, if it has one."""
+    column = getattr(values, "name", None)
+    return f"{name}, column {column!r}" if isinstance(column, str) and column else name
+
+
+def _library(values):
+    return type(values).__module__.partition(".")[0]
+
+
+def _of_pandas(values):
+    dtype = getattr(values, "dtype", None)
+    if dtype is None or isinstance(dtype, np.dtype):
+        return None
+    array = getattr(values, "array", values)
+    if hasattr(array, "codes"):
+        return np.asarray(array.codes), np.asarray(array.categories)
+    in_arrow = getattr(dtype, "storage", None) == "pyarrow" or hasattr(dtype, "pyarrow_dtype")
+    return _of_arrow(array.__arrow_array__()) if in_arrow else None
+
+
+def _of_polars(values):
+    dtype = getattr(values, "dtype", None)
+    kind = None if dtype is None else dtype.base_type().__name__
+    if getattr(dtype, "time_zone", None) is not None:
+        return _with_zone(values.to_numpy())
+    if kind not in ("Categorical", "Enum", "String") or values.null_count():
+        return None
+    if kind == "String":
+        import polars as pl
+
+        values = values.cast(pl.Categorical)
+    codes = values.to_physical().to_numpy()
+    # They are places in a list that columns share, most of which may be of others.
+    row = np.full(codes.max(initial=0) + np.intp(1), -1)
+    row[codes] = np.arange(len(codes))  # any row of each
+    used = np.flatnonzero(row >= 0)
+    place = np.zeros(len(row), np.min_scalar_type(len(used)))
+    place[used] = np.arange(len(used))
+    return place[codes], values.gather(row[used]).to_numpy()
+
+
+def _of_arrow(values):
+    kind = str(getattr(values, "type", None))
+    if getattr(getattr(values, "type", None), "tz", None) is not None:
+        return _with_zone(np.asarray(values))
+    if not kind.startswith(("dictionary", "string", "large_string")):
+        return None
+    if getattr(values, "null_count", True):  # a scalar has none
+        return None
+    encoded = values if kind.startswith("dictionary") else values.dictionary_encode()
+    if hasattr(encoded, "chunks"):
+        encoded = encoded.combine_chunks()
+    if encoded.dictionary.null_count:
+        return None
+    return tuple(x.to_numpy(zero_copy_only=False) for x in (encoded.indices, encoded.dictionary))
+
+
+def _with_zone(utc):
+    """Times with a zone, which NumPy's lack, and so would be equal to times without."""
+    distinct, codes = np.unique(utc, return_inverse=True)
+    if np.isnat(distinct).any() or (distinct.astype("M8[us]") != distinct).any():
+        return None
+    aware = [time.replace(tzinfo=dt.UTC) for time in distinct.astype("M8[us]").tolist()]
+    return codes, np.array(aware, object)

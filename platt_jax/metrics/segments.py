@@ -1,0 +1,101 @@
+"""Any of the metrics for each segment."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from platt_jax import columns, ids, validation
+from platt_jax.ids.factorize import factorize
+from platt_jax.results.tables import Table, keyed
+
+
+class BySegment(NamedTuple):
+    """A metric of the rows of each of K segments.
+
+    Attributes:
+        keys: (K,) the segments, in ascending order where they have one.
+        n_rows: (K,) their numbers of rows.
+        values: what the metric gives, every array of it leading with (K,).
+    """
+
+    keys: np.ndarray
+    n_rows: np.ndarray
+    values: Any
+
+    def table(self) -> Table:
+        """A line per segment: its id, its number of rows, its values; those of bins left out."""
+        flat = {name: x for name, x in _named("value", self.values) if x.ndim == 1}
+        return keyed("segment", self.keys, {"n_rows": self.n_rows, **flat})
+
+
+def by_segment(metric: Callable, labels, proba, segments, *, weights=None, **options) -> BySegment:
+    """A metric of the rows of each segment.
+
+    Segments of similar size are laid side by side, and the metric computed for all of them at once.
+
+    Args:
+        metric: a function of this package, such as `log_loss`; or another like it: of labels and
+            probabilities (..., N), with `weights`, of which 0 is the row gone.
+        labels: (N,) bool, {0, 1} or {-1, +1}.
+        proba: (N,) what the metric takes: probabilities, logits or scores.
+        segments: (N,) ids as in `fit_segments`.
+        weights: (N,) counts of rows >= 0.
+        options: of the metric, such as from_logits=True.
+
+    Returns:
+        A BySegment; `.table()` for a table.
+
+    Raises:
+        ValueError: an argument is not as above.
+
+    Example:
+        >>> from platt_jax import metrics
+        >>> shops = ["a", "b", "a", "b"]
+        >>> brier = by_segment(metrics.brier_score, [1, 0, 0, 1], [0.9, 0.5, 0.1, 0.5], shops)
+        >>> brier.keys.tolist(), brier.values.round(2).tolist()
+        (['a', 'b'], [0.01, 0.25])
+    """
+    name = columns.labelled("segments", segments)
+    p = validation.floating(proba, "proba")
+    of_rows = ids.read(segments)
+    if p.ndim != 1 or ids.length(of_rows) != len(p) or not len(p):
+        raise ValueError(
+            f"proba, {name}: expected two flat arrays of one length, with rows, got shapes "
+            f"{p.shape} and ({ids.length(of_rows)},)"
+        )
+    y, w = validation.labels_and_weights(labels, 1.0 if weights is None else weights, p)
+    y = np.where(y == validation.BAD_LABEL, np.nan, y) if y.min() < 0 else y
+    rows = factorize(of_rows)
+    numbers = rows.of(slice(None))
+    order = np.argsort(numbers, kind="stable")
+    sizes = np.bincount(numbers, minlength=rows.numbers)
+    used = np.flatnonzero(sizes)
+    sizes = sizes[used]
+    ends = np.cumsum(sizes)
+
+    def of_some(which, width):
+        column = np.arange(width)
+        inside = column < sizes[which, None]
+        # A row in place of one that is not there is gone by its weight.
+        place = order[np.minimum((ends - sizes)[which, None] + column, ends[which, None] - 1)]
+        return metric(y[place], p[place], weights=np.where(inside, w[place], 0), **options)
+
+    exponents = np.frexp(sizes - 1)[1]  # of the power of two that has room for all
+    groups = [np.flatnonzero(exponents == exponent) for exponent in np.unique(exponents)]
+    made = [of_some(which, 1 << int(exponents[which[0]])) for which in groups]
+    back = np.argsort(np.concatenate(groups))
+    values = jax.tree.map(lambda *parts: np.concatenate(parts)[back], *made)
+    return BySegment(rows.named(used), sizes, values)
+
+
+def _named(name, values):
+    """Every array of a result, by the names on the way to it."""
+    if not hasattr(values, "_asdict"):
+        return [(name, values)]
+    return [
+        (inner if name == "value" else f"{name}_{inner}", x)
+        for field, part in values._asdict().items()
+        for inner, x in _named(field, part)
+    ]

@@ -1,0 +1,105 @@
+"""Metrics by segment: what each segment's rows give by themselves."""
+
+import jax
+import numpy as np
+import pytest
+
+import platt_jax as pj
+from platt_jax import metrics
+
+METRICS = {
+    name: getattr(metrics, name)
+    for name in metrics.__all__
+    if name[0].islower() and name != "by_segment"
+}
+
+
+@pytest.fixture
+def rows(rng):
+    """Labels, probabilities, weights and segments of very different sizes, in any order."""
+    segments = rng.permutation(np.repeat(np.arange(9) * 7 - 20, [200, 64, 65, 63, 33, 2, 1, 40, 8]))
+    proba = rng.uniform(0.02, 0.98, len(segments))
+    labels = (rng.random(len(segments)) < proba).astype(int)
+    return labels, proba, rng.integers(0, 4, len(segments)), segments
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS)
+def test_every_metric_of_every_segment(rows, metric, weighted):
+    labels, proba, weights, segments = rows
+    weights = weights if weighted else None
+    made = metrics.by_segment(metric, labels, proba, segments, weights=weights)
+    keys = np.unique(segments)
+    np.testing.assert_array_equal(made.keys, keys)
+    np.testing.assert_array_equal(made.n_rows, [(segments == key).sum() for key in keys])
+    rtol = 1e-6 if metric is metrics.cox_calibration else 1e-9  # its fit stops short of rounding
+    for i, key in enumerate(keys):
+        mine = segments == key
+        alone = metric(labels[mine], proba[mine], weights=weights[mine] if weighted else None)
+        assert jax.tree.structure(alone) == jax.tree.structure(made.values)
+        for of_all, one in zip(*map(jax.tree.leaves, (made.values, alone)), strict=True):
+            assert of_all.dtype == np.asarray(one).dtype
+            np.testing.assert_allclose(of_all[i], one, rtol=rtol, atol=1e-12)
+
+
+def test_a_table_of_them(rows):
+    labels, proba, _, segments = rows
+    cox = metrics.by_segment(metrics.cox_calibration, labels, proba, segments)
+    table = cox.table()
+    assert list(table)[:3] == ["segment", "n_rows", "slope"]
+    assert table["joint_test_pvalue"] is cox.values.joint_test.pvalue
+    assert list(metrics.by_segment(metrics.log_loss, labels, proba, segments).table()) == [
+        *("segment", "n_rows", "value")
+    ]
+    curve = metrics.by_segment(metrics.reliability_curve, labels, proba, segments)
+    assert curve.values.prob_true.shape == (9, 10) and list(curve.table()) == ["segment", "n_rows"]
+
+
+def test_options_containers_and_bad_rows(rows):
+    pd = pytest.importorskip("pandas")
+    labels, proba, _, segments = rows
+    labels, logits = np.where(labels, 1.0, -1.0), np.log(proba / (1 - proba))
+    labels[segments == 1] = np.nan  # those of one segment alone
+    text = np.array([f"shop {x}" for x in segments])
+    frame = pd.DataFrame({"shop": text, "n_rows": segments % 2})
+    several = metrics.by_segment(
+        metrics.log_loss, pd.Series(labels), pd.Series(logits), frame, from_logits=True
+    )
+    assert list(several.table()) == ["shop", "segment_n_rows", "n_rows", "value"]
+    one = metrics.by_segment(metrics.log_loss, labels, logits, text, from_logits=True)
+    np.testing.assert_array_equal(one.values, several.values)
+    assert (np.isnan(one.values) == (one.keys == "shop 1")).all()
+    assert len(one.table().to_pandas()) == 9
+    exact = metrics.by_segment(metrics.log_loss, labels, np.float32(proba), text)
+    assert exact.values.dtype == np.float32
+
+
+def test_what_is_refused(rows):
+    labels, proba, _, segments = rows
+    log_loss = metrics.log_loss
+    for call, message in (
+        (lambda: metrics.by_segment(log_loss, labels, proba, segments[1:]), "proba, segments: exp"),
+        (lambda: metrics.by_segment(log_loss, labels, proba[None], segments), "proba, segments:"),
+        (lambda: metrics.by_segment(log_loss, [], [], []), "proba, segments: expected two"),
+        (lambda: metrics.by_segment(log_loss, labels[1:], proba, segments), "labels: expected a"),
+        (lambda: metrics.by_segment(log_loss, labels, proba + 1, segments), r"in \[0, 1\]"),
+        (lambda: metrics.by_segment(log_loss, labels + 2, proba, segments), "labels: expected bo"),
+        (lambda: metrics.by_segment(log_loss, labels, proba, [None] * 476), "segments: expected i"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
+
+
+def test_how_well_each_segment_is_calibrated(rng):
+    segments = rng.integers(0, 5, 1000)
+    scores = rng.normal(size=1000)
+    labels = rng.random(1000) < 1 / (1 + np.exp(-2 * scores - segments))
+    calibrator = pj.fit_segments(scores, labels, segments)
+    own, pooled = (
+        metrics.by_segment(metrics.log_loss, labels, proba, segments).values
+        for proba in (
+            calibrator.predict_proba(scores, segments),
+            calibrator.fallback.predict_proba(scores),
+        )
+    )
+    assert (own < pooled).all()

@@ -1,0 +1,480 @@
+"""Columns of pandas, polars, pyarrow and DuckDB, and arrays of devices, where arrays are taken."""
+
+import datetime as dt
+import sys
+from decimal import Decimal
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from reference import problem
+
+import platt_jax as pj
+from platt_jax import columns, ids, metrics, scalers, validation
+from platt_jax.results.tables import Table
+
+pd = pytest.importorskip("pandas")
+pl = pytest.importorskip("polars")
+pa = pytest.importorskip("pyarrow")
+duckdb = pytest.importorskip("duckdb")
+pytest.importorskip("narwhals")
+
+N = 60
+
+
+def pandas_arrow(values):
+    return pd.Series(pd.arrays.ArrowExtensionArray(pa.array(values)))
+
+
+def chunked(values):
+    return pa.chunked_array([pa.array(values[:25]), pa.array(values[25:])])
+
+
+# A list of N values, None for a missing one, as a column.
+CONTAINERS = {
+    "pandas": pd.Series,
+    "pandas, nullable": lambda values: pd.Series(values).convert_dtypes(),
+    "pandas on Arrow": pandas_arrow,
+    "polars": pl.Series,
+    "pyarrow": pa.array,
+    "pyarrow, chunked": chunked,
+    "DuckDB": lambda values: duckdb.from_arrow(pa.table({"x": pa.array(values)})),
+    "polars, lazy": lambda values: pl.LazyFrame({"x": values}),
+}
+
+
+@pytest.fixture(params=CONTAINERS.values(), ids=CONTAINERS)
+def column(request):
+    return request.param
+
+
+@pytest.fixture
+def rows(rng):
+    """Scores, labels, weights and segments of N rows, as NumPy arrays."""
+    scores, labels = problem(rng, N)
+    return scores, labels, rng.integers(1, 4, N), np.array(["b", "a", "ccc"])[np.arange(N) % 3]
+
+
+def test_columns_are_taken_wherever_arrays_are(rows, column):
+    scores, labels, weights, segments = rows
+    f, y, w, s = (column(x.tolist()) for x in rows)
+    fit = pj.fit(scores, labels, weights=weights)
+    assert pj.fit(f, y, weights=w) == fit
+    np.testing.assert_array_equal(fit.predict_proba(f), fit.predict_proba(scores))
+    calibrator = pj.fit_segments(scores, labels, segments, weights=weights)
+    assert pj.fit_segments(f, y, s, weights=w) == calibrator
+    assert pj.fit_segments(pj.SegmentRows(f, y, s, w)) == calibrator
+    proba = calibrator.predict_proba(scores, segments)
+    np.testing.assert_array_equal(calibrator.predict_proba(f, s), proba)
+    np.testing.assert_array_equal(calibrator.band(f, s), calibrator.band(scores, segments))
+    loss = metrics.log_loss(labels, proba, weights=weights)
+    assert metrics.log_loss(y, column(proba.tolist()), weights=w) == loss
+    scaler = scalers.Isotonic()
+    assert scaler.fit(f, y, weights=w) == scaler.fit(scores, labels, weights=weights)
+    decision = np.stack([scores, -scores, scores**2], 1)
+    assert pj.fit_one_vs_rest(decision, s) == pj.fit_one_vs_rest(decision, segments)
+    assert pj.solve(f, y, weights=w) == pj.solve(scores, labels, weights=weights)
+
+
+def test_a_null_is_a_nan(rows, column):
+    scores, labels, weights, _ = rows
+
+    def with_null(values):
+        return column([None, *values.tolist()[1:]])
+
+    omit = pj.Options(non_finite="omit")
+    cases = [
+        (with_null(scores), labels, None),
+        (with_null(np.arange(N)), labels, None),
+        (scores, with_null(labels), None),
+        (scores, labels, with_null(weights)),
+    ]
+    if column is not pd.Series:  # which keeps Python's objects of these
+        cases.append((scores, with_null(labels.astype(bool)), None))
+    for f, y, w in cases:
+        with pytest.warns(RuntimeWarning, match="NaN, infinite or overflowing numbers in 1 of 1"):
+            assert pj.fit(f, y, weights=w).status == pj.Status.NON_FINITE
+    expected = pj.fit(scores[1:], labels[1:])
+    for f, y, _ in (cases[0], *cases[2:3], *cases[4:]):
+        omitted = pj.fit(f, y, options=omit)
+        assert omitted.n_pos + omitted.n_neg == N - 1
+        np.testing.assert_allclose(omitted.A, expected.A, rtol=1e-12)
+
+
+def test_a_null_among_segments_is_refused(rows, column):
+    scores, labels, _, segments = rows
+    numbers = np.arange(N) % 3
+    days = np.arange("2020-01-01", "2020-03-01", dtype="M8[D]").astype("M8[us]").astype(object)
+    for ids_ in (segments.tolist(), numbers.tolist(), days.tolist()):
+        values = column([ids_[0], None, *ids_[2:]])
+        message = "segments.*: expected ids, got (None|NaN|NaT|NA) at row 1; leave such rows out"
+        with pytest.raises(ValueError, match=message):
+            pj.fit_segments(scores, labels, values)
+
+
+CODED = {
+    "pandas": lambda text: pd.Series(text, dtype="category"),
+    "pandas on Arrow": lambda text: pandas_arrow(text.astype(object)).astype(
+        pd.ArrowDtype(pa.dictionary(pa.int32(), pa.string()))
+    ),
+    "polars": lambda text: pl.Series(text).cast(pl.Categorical),
+    "polars, Enum": lambda text: pl.Series(text).cast(pl.Enum(["zz", *np.unique(text), "yy"])),
+    "pyarrow": lambda text: pa.array(text).dictionary_encode(),
+    "pyarrow, chunked": lambda text: pa.chunked_array(
+        [pa.array(text[:20]).dictionary_encode(), pa.array(text[20:]).dictionary_encode()]
+    ),
+    "pandas, text": pd.Series,
+    "polars, text": pl.Series,
+    "pyarrow, text": pa.array,
+}
+
+
+@pytest.mark.parametrize("coded", CODED.values(), ids=CODED)
+def test_categories_and_text_stay_codes(rows, coded):
+    scores, labels, _, segments = rows
+    values = coded(segments)
+    read = ids.read(values)
+    assert isinstance(read, ids.Coded) and read.values.dtype.kind == "U"
+    assert columns.dictionary(values) is not None  # no Python object per row
+    calibrator = pj.fit_segments(scores, labels, segments)
+    assert pj.fit_segments(scores, labels, values) == calibrator
+    swapped = coded(segments[::-1])
+    np.testing.assert_array_equal(
+        calibrator.predict_proba(scores, swapped), calibrator.predict_proba(scores, segments[::-1])
+    )
+    with pytest.raises(ValueError, match="segments: expected ids of the kind of int64"):
+        pj.fit_segments(scores, labels, np.arange(N) % 2).predict_proba(scores, values)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pd.Series(["a", None], dtype="category"),
+        pl.Series(["a", None]).cast(pl.Categorical),
+        pl.Series(["a", None]).cast(pl.Enum(["a"])),
+        pa.array(["a", None]).dictionary_encode(),
+        pa.DictionaryArray.from_arrays(pa.array([0, 1]), pa.array(["a", None])),
+    ],
+    ids=lambda values: type(values).__module__,
+)
+def test_categories_that_miss_one(values):
+    with pytest.raises(ValueError, match=r"segments: expected ids, got .* at row 1; leave such"):
+        pj.fit_segments([0.0, 1.0], [0, 1], values)
+
+
+def test_a_null_in_a_dictionary_counts_where_a_row_has_it():
+    dictionary = pa.array(["a", None, "b"])
+    unused = pa.DictionaryArray.from_arrays(pa.array([0, 2, 0]), dictionary)
+    assert list(pj.fit_segments([0.0, 1.0, 2.0], [0, 1, 1], unused)) == ["a", "b"]
+    with pytest.raises(ValueError, match="segments: expected ids, got None at row 2"):
+        used = pa.DictionaryArray.from_arrays(pa.array([0, 2, 1]), dictionary)
+        pj.fit_segments([0.0, 1.0, 2.0], [0, 1, 1], used)
+
+
+def test_a_dictionary_may_name_a_value_twice_or_not_at_all(rows):
+    scores, labels, _, segments = rows
+    expected = pj.fit_segments(scores, labels, segments)
+    codes = np.array([3, 0, 1])[np.arange(N) % 3]
+    codes[:30] = np.array([2, 0, 1])[np.arange(30) % 3]
+    values = pa.DictionaryArray.from_arrays(codes, ["a", "ccc", "b", "b", "of no row"])
+    calibrator = pj.fit_segments(scores, labels, values)
+    assert calibrator.fit == expected.fit and list(calibrator) == list(expected)
+
+
+def test_categories_of_other_values_than_text(rows):
+    scores, labels, *_ = rows
+    days = np.arange("2020-01-01", "2020-01-04", dtype="M8[D]")[np.arange(N) % 3]
+    for values in (days, np.arange(N) % 3, (np.arange(N) % 3) / 4):
+        expected = pj.fit_segments(scores, labels, values)
+        assert pj.fit_segments(scores, labels, pa.array(values).dictionary_encode()) == expected
+
+
+def test_categories_that_columns_share(rows):
+    """The codes of polars are places in a list of all columns' categories."""
+    scores, labels, _, segments = rows
+    others = pl.Series([f"other {i}" for i in range(1000)]).cast(pl.Categorical)
+    values = pl.Series(segments).cast(pl.Categorical)
+    assert sorted(ids.read(values).values.tolist()) == ["a", "b", "ccc"] and len(others) == 1000
+    assert pj.fit_segments(scores, labels, values) == pj.fit_segments(scores, labels, segments)
+    empty = values.head(0)
+    assert pj.fit_segments(scores, labels, segments).predict_proba([], empty).shape == (0,)
+
+
+TABLES = {
+    "pandas": pd.DataFrame,
+    "polars": pl.DataFrame,
+    "pyarrow": pa.table,
+    "pyarrow, batch": pa.record_batch,
+    "DuckDB": lambda named: duckdb.from_arrow(pa.table(named)),
+    "polars, lazy": pl.LazyFrame,
+}
+
+
+@pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
+def test_segments_of_several_columns(rows, table):
+    scores, labels, _, segments = rows
+    device = np.arange(N) % 2
+    named = {"country": segments, "device": device}
+    expected = pj.fit_segments(scores, labels, pd.DataFrame(named))
+    assert pj.fit_segments(scores, labels, table(named)) == expected
+    swapped = table({"device": device, "country": segments})
+    np.testing.assert_array_equal(
+        expected.predict_proba(scores, swapped), expected.predict_proba(scores, table(named))
+    )
+    one = pj.fit_segments(scores, labels, table({"country": segments}))
+    assert one == pj.fit_segments(scores, labels, segments)
+    missing = table({"country": [None, *segments[1:].tolist()], "device": device})
+    with pytest.raises(ValueError, match=r"segments, column 'country': .* got (None|NaN) at row 0"):
+        pj.fit_segments(scores, labels, missing)
+
+
+@pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
+def test_tables_of_a_column_per_class(rows, table):
+    scores, _, _, segments = rows
+    decision = {name: scores * i for i, name in enumerate("abc")}
+    expected = pj.fit_one_vs_rest(np.stack(list(decision.values()), 1), segments)
+    assert pj.fit_one_vs_rest(table(decision), segments) == expected
+
+
+def test_dates_and_times(rows):
+    scores, labels, *_ = rows
+    hours = np.arange("2020-01-01", "2020-01-04", dtype="M8[h]")[np.arange(N) % 3]
+    for unit, kind in (("D", pa.date32()), ("us", pa.timestamp("us")), ("ns", pa.timestamp("ns"))):
+        array = pa.array(hours.astype(f"M8[{unit}]"), kind)
+        expected = pj.fit_segments(scores, labels, hours.astype(f"M8[{unit}]"))
+        for values in (array, pl.Series(array), pandas_arrow(array)):
+            calibrator = pj.fit_segments(scores, labels, values)
+            np.testing.assert_array_equal(calibrator.keys, expected.keys)
+            assert calibrator.fit == expected.fit
+
+
+def test_times_with_a_zone_are_none_without(rows):
+    """NumPy's reading of them has no zone, and so pandas' were found in none of the others."""
+    scores, labels, *_ = rows
+    hours = pd.Series(pd.date_range("2020-01-01", periods=3, tz="Europe/Berlin"))[np.arange(N) % 3]
+    expected = pj.fit_segments(scores, labels, hours)
+    array = pa.array(hours)
+    for values in (array, pl.Series(array), pandas_arrow(array)):
+        assert pj.fit_segments(scores, labels, values) == expected
+        with pytest.raises(ValueError, match="times with a time zone"):
+            pj.fit_segments(scores, labels, hours.dt.tz_localize(None)).predict_proba(
+                scores, values
+            )
+
+
+def test_decimals_are_numbers(rows):
+    scores, labels, *_ = rows
+    decimals = [Decimal(round(x * 8)) / 8 for x in scores.tolist()]
+    expected = pj.fit([float(x) for x in decimals], labels)
+    relation = duckdb.from_arrow(pa.table({"x": pa.array(decimals)}))
+    for values in (pa.array(decimals), pl.Series(decimals), pandas_arrow(decimals), relation):
+        assert pj.fit(values, labels) == expected
+
+
+def test_what_is_refused_is_named_with_its_column():
+    numbers, text = [0.0, 1.0], ["x", "y"]
+    for make in (lambda name, x: pd.Series(x, name=name), pl.Series):
+        for call in (
+            lambda bad: pj.fit(bad, [0, 1]),
+            lambda bad: pj.fit([0.0, 1.0], [0, 1], weights=bad),
+            lambda bad: pj.fit([0.0, 1.0], bad),
+        ):
+            with pytest.raises(ValueError, match=r"(scores|weights|labels), column 'clicks': ex"):
+                call(make("clicks", text))
+        with pytest.raises(ValueError, match=r"labels, column 'clicks': expected .*, got 3"):
+            pj.fit(numbers, make("clicks", [1, 3]))
+        with pytest.raises(ValueError, match="segments, column 'shop': expected ids, got N"):
+            pj.fit_segments(numbers, [0, 1], make("shop", ["a", None]))
+        with pytest.raises(ValueError, match="segments, column 'shop': expected ids of the kind"):
+            pj.fit_segments(numbers, [0, 1], [1, 2]).predict_proba(numbers, make("shop", text))
+    with pytest.raises(ValueError, match=r"scores: expected a flat .* of a table its column"):
+        pj.fit_segments(pd.DataFrame({"f": numbers}), [0, 1], [1, 2])
+
+
+def test_without_narwhals(rows, monkeypatch):
+    """Only what NumPy cannot read by itself needs it."""
+    monkeypatch.setitem(sys.modules, "narwhals", None)
+    scores, labels, _, segments = rows
+    expected = pj.fit_segments(scores, labels, segments)
+    for column in (pd.Series, pl.Series, pa.array):
+        assert pj.fit_segments(column(scores), column(labels), column(segments)) == expected
+    with pytest.raises(ValueError, match=r"labels: expected .* with None in it; convert to"):
+        pj.fit([0.0, 1.0], pl.Series([True, None]))
+    message = r"a DuckDBPyRelation needs narwhals: pip install 'platt-jax\[tables\]'"
+    with pytest.raises(ImportError, match=message):
+        pj.fit(duckdb.sql("select 1"), labels)
+    with pytest.raises(ImportError, match="a LazyFrame needs narwhals"):
+        expected.predict_proba(scores, pl.LazyFrame({"x": segments}))
+
+
+def test_narwhals_is_imported_for_no_array(rows, monkeypatch):
+    monkeypatch.setitem(sys.modules, "narwhals", None)
+    scores, labels, weights, segments = rows
+    pj.fit_segments(pd.Series(scores), pd.Series(labels), pd.Series(segments), weights=weights)
+    pj.fit_segments(scores, labels, np.array(["a", 1] * (N // 2), object))
+
+
+def test_columns_and_arrays_of_a_cpu_are_not_copied(rng):
+    scores = rng.normal(size=1000)
+    for values in (jnp.asarray(scores, np.float32), pl.Series(scores), pa.array(scores)):
+        assert np.shares_memory(validation.floating(values, "scores"), np.asarray(values))
+    column = pd.Series(scores)
+    assert np.shares_memory(validation.floating(column, "scores"), column.to_numpy())
+
+
+def test_tensors_of_torch(rows):
+    torch = pytest.importorskip("torch")
+    scores, labels, *_ = rows
+    f = torch.tensor(scores)
+    assert np.shares_memory(validation.floating(f, "scores"), f.numpy())
+    f.requires_grad_()
+    assert np.shares_memory(validation.floating(f, "scores"), f.detach().numpy())
+    numbers = np.arange(N) % 3
+    expected = pj.fit_segments(scores, labels, numbers)
+    assert pj.fit_segments(f, torch.tensor(labels), torch.tensor(numbers)) == expected
+
+
+class OnDevice:
+    """An array of a GPU, which NumPy may not read: as cupy and torch have them."""
+
+    def __init__(self, array):
+        self._array, self.dtype, self.ndim = array, array.dtype, array.ndim
+
+    def __array__(self, *args, **kwargs):
+        raise TypeError("Implicit conversion to a NumPy array is not allowed")
+
+    def __len__(self):
+        return len(self._array)
+
+
+class OfCupy(OnDevice):
+    def get(self):
+        return self._array
+
+
+OfCupy.__module__ = "cupy"
+
+
+class OfTorch(OnDevice):
+    def detach(self):
+        return self
+
+    def cpu(self):
+        return self._array
+
+
+@pytest.mark.parametrize("kind", [OfCupy, OfTorch])
+def test_arrays_of_a_device(rows, kind):
+    scores, labels, weights, _ = rows
+    segments = np.arange(N) % 3
+    arrays = (kind(x) for x in (scores, labels, segments))
+    calibrator = pj.fit_segments(*arrays, weights=kind(weights))
+    assert calibrator == pj.fit_segments(scores, labels, segments, weights=weights)
+    np.testing.assert_array_equal(
+        calibrator.predict_proba(kind(scores), kind(segments)),
+        calibrator.predict_proba(scores, segments),
+    )
+
+
+def test_labels_by_name(rows, column):
+    scores, labels, weights, segments = rows
+    names = np.array(["no", "yes"])[labels]
+    expected = pj.fit_segments(scores, labels, segments)
+    for values in (names, names.tolist(), names.astype(object), column(names.tolist())):
+        assert pj.fit_segments(scores, values, segments, pos_label="yes") == expected
+        assert pj.fit(scores, values, weights=weights, pos_label="yes") == pj.fit(
+            scores, labels, weights=weights
+        )
+        rows_ = pj.SegmentRows(scores, values, segments, pos_label="yes")
+        assert pj.fit_segments(rows_) == expected
+        with pytest.raises(ValueError, match="pos_label: expected none beside SegmentRows"):
+            pj.fit_segments(rows_, pos_label="yes")
+    numbers = column((3 - labels).tolist())
+    assert pj.fit_segments(scores, numbers, segments, pos_label=2) == expected
+    coded = pd.Series(names, dtype="category")
+    assert pj.fit_segments(scores, coded, segments, pos_label="yes") == expected
+
+
+def test_labels_by_name_of_many_problems(rows):
+    scores, labels, *_ = rows
+    both = np.stack([labels, 1 - labels])
+    scores = np.stack([scores, scores])
+    names = np.array(["n", "y"])[both]
+    expected = pj.fit(scores, both)
+    for values in (names, names.tolist(), pd.DataFrame(names)):
+        assert pj.fit(scores, values, pos_label="y") == expected
+
+
+def test_labels_of_one_name_are_of_one_class():
+    none = pj.fit([0.0, 1.0, 2.0], ["no"] * 3, pos_label="yes")
+    assert none.n_pos == 0 and none.n_neg == 3
+    assert pj.fit([0.0, 1.0, 2.0], ["yes"] * 3, pos_label="yes").n_neg == 0
+
+
+def test_labels_that_pos_label_does_not_name():
+    message = r"labels: expected pos_label='Yes' and at most one other value, got 'no', 'yes'"
+    with pytest.raises(ValueError, match=message):
+        pj.fit([0.0, 1.0], ["no", "yes"], pos_label="Yes")
+    with pytest.raises(ValueError, match=r"labels, column 'y': .*, 'd', 'e', \.\.\."):
+        pj.fit(np.arange(6.0), pd.Series(list("abcdef"), name="y"), pos_label="a")
+    with pytest.raises(ValueError, match=r"labels.*: expected ids, got None at row 1; leave"):
+        pj.fit([0.0, 1.0], ["no", None], pos_label="no")
+    for call in (pj.fit, lambda f, y: pj.fit_segments(f, y, [1, 1])):
+        with pytest.raises(ValueError, match="in fit and fit_segments, name it: pos_label='yes'"):
+            call([0.0, 1.0], ["no", "yes"])
+
+
+def test_tables_go_out_to_each_library(rows):
+    scores, labels, _, segments = rows
+    made = pj.fit_segments(scores, labels, segments).table()
+    for table in (made.to_pandas(), made.to_polars(), made.to_arrow()):
+        names = getattr(table, "column_names", table.columns)
+        assert list(names) == list(made)
+        for name, column in made.items():
+            np.testing.assert_array_equal(np.asarray(table[name]), column)
+
+
+TIMES = ["M8[Y]", "M8[M]", "M8[D]", "M8[h]", "M8[25s]", "M8[s]", "M8[2us]", "M8[ns]"]
+
+
+@pytest.mark.parametrize("dtype", [*TIMES, "m8[D]", "m8[s]", "m8[us]", ">i4", ">f4", "S3", "?"])
+def test_ids_of_every_plain_type_go_out(dtype):
+    """Units of time that a library lacks were refused, or taken for others: 25 s for 1 s."""
+    column = np.array([3, 1], "i8").astype(dtype)
+    table = Table(x=column)
+    exact = column.astype(f"{dtype[:2]}[ns]") if dtype[1:2] == "8" else column
+    for values in (table.to_polars()["x"], table.to_arrow()["x"]):
+        values = np.asarray(values)
+        assert (values.astype(exact.dtype) == exact).all()
+
+
+def test_ids_that_are_objects_go_out_where_a_column_can_hold_them():
+    made = pj.fit_segments([0.0, 1.0], [0, 1], [dt.date(2020, 1, 2), dt.date(2020, 1, 1)]).table()
+    tuples = np.empty(2, object)
+    tuples[:] = [Decimal("0.1"), Decimal("0.25")]
+    for table in (made, Table(x=tuples)):
+        name, column = next(iter(table.items()))
+        assert table.to_polars()[name].to_list() == column.tolist()
+        assert table.to_arrow()[name].to_pylist() == column.tolist()
+    mixed = pj.fit_segments([0.0, 1.0], [0, 1], [1, "1"]).table()
+    for convert in (mixed.to_polars, mixed.to_arrow):
+        with pytest.raises(ValueError, match=r"column 'segment': .* has no type .*astype\(str\)"):
+            convert()
+    mixed["segment"] = mixed["segment"].astype(str)
+    assert mixed.to_polars()["segment"].to_list() == ["1", "1"]
+
+
+@pytest.mark.parametrize("library", ["polars", "pyarrow"])
+def test_a_library_that_is_missing_is_named(library, monkeypatch):
+    monkeypatch.setitem(sys.modules, library, None)
+    table = Table(x=np.zeros(1))
+    with pytest.raises(ImportError, match=f"needs {library}: pip install {library}"):
+        {"polars": table.to_polars, "pyarrow": table.to_arrow}[library]()
+
+
+@pytest.mark.parametrize("coded", CODED.values(), ids=CODED)
+def test_text_that_numpy_would_cut_stays_apart(coded):
+    """NumPy drops the NUL characters that end a text."""
+    text = np.array(["a", "a\0", "b"] * 10, object)
+    calibrator = pj.fit_segments(np.arange(30.0), np.arange(30) % 2, coded(text))
+    assert list(calibrator) == ["a", "a\0", "b"]
