@@ -10,7 +10,7 @@ from platt_jax import metrics
 METRICS = {
     name: getattr(metrics, name)
     for name in metrics.__all__
-    if name[0].islower() and name != "by_segment"
+    if name[0].islower() and name not in ("by_segment", "isotonic_curve")
 }
 
 

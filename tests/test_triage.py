@@ -19,7 +19,7 @@ from platt_jax.inference.score_tests import ScoreTests
 def known_curves(A, B, keys=None):
     """A calibrator with these curves."""
     keys = np.arange(len(A)) if keys is None else keys
-    scores, labels = np.tile([1.0, 0.0, 0.5], len(A)), np.tile([1, 0, 1], len(A))
+    scores, labels = np.tile([2.0, -1.0, 0.5], len(A)), np.tile([1, 0, 1], len(A))
     fitted = pj.fit_segments(scores, labels, np.repeat(keys, 3))
     return replace(fitted, fit=replace(fitted.fit, A=np.asarray(A), B=np.asarray(B)))
 

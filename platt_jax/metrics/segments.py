@@ -36,8 +36,9 @@ def by_segment(metric: Callable, labels, proba, segments, *, weights=None, **opt
     Segments of similar size are laid side by side, and the metric computed for all of them at once.
 
     Args:
-        metric: a function of this package, such as `log_loss`; or another like it: of labels and
-            probabilities (..., N), with `weights`, of which 0 is the row gone.
+        metric: a function of this package, such as `log_loss`, but not `isotonic_curve`, which is
+            of one problem; or another like it: of labels and probabilities (..., N), with
+            `weights`, of which 0 is the row gone.
         labels: (N,) bool, {0, 1} or {-1, +1}.
         proba: (N,) what the metric takes: probabilities, logits or scores.
         segments: (N,) ids as in `fit_segments`.
