@@ -167,8 +167,10 @@ def test_solve_is_fit(rng, dtype):
 
 
 @pytest.mark.slow
-def test_runs_under_shard_map(rng):
-    scores, labels = (np.stack(x) for x in zip(*[problem(rng, 50) for _ in range(4)], strict=True))
+@pytest.mark.parametrize("problems, rows", [(4, 50), (300, 500)])  # the latter read in batches
+def test_runs_under_shard_map(rng, problems, rows):
+    made = [problem(rng, rows) for _ in range(problems)]
+    scores, labels = (np.stack(x) for x in zip(*made, strict=True))
     mesh = jax.make_mesh((1,), ("problems",), axis_types=(jax.sharding.AxisType.Auto,))
     along = PartitionSpec("problems")
     sharded = jax.shard_map(
