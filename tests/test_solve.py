@@ -1,5 +1,7 @@
 """The traceable fit: jit, vmap, sharding, and derivatives against finite differences of the fit."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -178,6 +180,26 @@ def test_runs_under_shard_map(rng, problems, rows):
     )
     scores = scores.astype(np.float32)
     np.testing.assert_allclose(sharded(scores, labels), pj.solve(scores, labels).A, rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_differentiates_under_shard_map(rng):
+    scores, labels = (np.stack(x) for x in zip(*[problem(rng, 50) for _ in range(4)], strict=True))
+    scores = scores.astype(np.float32)
+    mesh = jax.make_mesh((1,), ("problems",), axis_types=(jax.sharding.AxisType.Auto,))
+    along = PartitionSpec("problems")
+
+    def slopes(f, y):
+        return pj.solve(f, y).A
+
+    def gradient(function):
+        return jax.grad(lambda f, y: function(f, y).sum())
+
+    sharded = partial(jax.shard_map, mesh=mesh, in_specs=along, out_specs=along)
+    expected = gradient(slopes)(scores, labels)
+    for sharded_gradient in (gradient(sharded(slopes)), sharded(gradient(slopes))):
+        found = sharded_gradient(scores, labels)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-7)
 
 
 def test_solve_checks_what_it_can(rng):
