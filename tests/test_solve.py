@@ -1,5 +1,7 @@
 """The traceable fit: jit, vmap, sharding, and derivatives against finite differences of the fit."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -167,8 +169,10 @@ def test_solve_is_fit(rng, dtype):
 
 
 @pytest.mark.slow
-def test_runs_under_shard_map(rng):
-    scores, labels = (np.stack(x) for x in zip(*[problem(rng, 50) for _ in range(4)], strict=True))
+@pytest.mark.parametrize("problems, rows", [(4, 50), (300, 500)])  # the latter read in batches
+def test_runs_under_shard_map(rng, problems, rows):
+    made = [problem(rng, rows) for _ in range(problems)]
+    scores, labels = (np.stack(x) for x in zip(*made, strict=True))
     mesh = jax.make_mesh((1,), ("problems",), axis_types=(jax.sharding.AxisType.Auto,))
     along = PartitionSpec("problems")
     sharded = jax.shard_map(
@@ -176,6 +180,26 @@ def test_runs_under_shard_map(rng):
     )
     scores = scores.astype(np.float32)
     np.testing.assert_allclose(sharded(scores, labels), pj.solve(scores, labels).A, rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_differentiates_under_shard_map(rng):
+    scores, labels = (np.stack(x) for x in zip(*[problem(rng, 50) for _ in range(4)], strict=True))
+    scores = scores.astype(np.float32)
+    mesh = jax.make_mesh((1,), ("problems",), axis_types=(jax.sharding.AxisType.Auto,))
+    along = PartitionSpec("problems")
+
+    def slopes(f, y):
+        return pj.solve(f, y).A
+
+    def gradient(function):
+        return jax.grad(lambda f, y: function(f, y).sum())
+
+    sharded = partial(jax.shard_map, mesh=mesh, in_specs=along, out_specs=along)
+    expected = gradient(slopes)(scores, labels)
+    for sharded_gradient in (gradient(sharded(slopes)), sharded(gradient(slopes))):
+        found = sharded_gradient(scores, labels)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-7)
 
 
 def test_solve_checks_what_it_can(rng):

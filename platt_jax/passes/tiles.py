@@ -116,7 +116,8 @@ class Tiles:
             )
             return lanes.at[:, numbers].set(found, mode="drop", unique_indices=True)
 
-        none = jnp.zeros((5, len(self.segment_ids), self.grid[1]), self.scores.dtype)
+        # As the scores: under shard_map both vary over the mesh, or the loop has no type.
+        none = jnp.zeros_like(self.scores, shape=(5, len(self.segment_ids), self.grid[1]))
         return Derivatives(*sums_by_group(lax.fori_loop(0, batches, add, none), self))
 
     def loss(self, point, targets: Targets):

@@ -5,11 +5,9 @@ the implicit function theorem, g(theta, x) = 0 gives dtheta = -H^-1 (dg/dx) dx.
 """
 
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from platt_jax.model import prior as priors
 from platt_jax.model.objective import Derivatives, with_B_held
@@ -22,13 +20,21 @@ from platt_jax.status import Status
 
 def optimum(rows: Tiles, targets, prior, problem: Problem, options: Options) -> Solution:
     """`search.optimum` with derivatives by the rows' scores and weights, the targets, the prior."""
-    return _optimum(options, (rows, targets, prior), problem)
+    solution = _optimum(options, (rows, targets, prior), problem)
+    return solution._replace(
+        status=solution.status.astype(jnp.int32),
+        pinned=solution.pinned > 0,
+        iterations=solution.iterations.astype(jnp.int32),
+        passes=solution.passes.astype(jnp.int32),
+    )
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _optimum(options, inputs, problem):
+    """The optimum with floats for its integers, whose tangents JAX refuses under shard_map."""
     rows, targets, prior = inputs
-    return search.optimum(rows, targets, prior, problem, options)
+    solution = search.optimum(rows, targets, prior, problem, options)
+    return jax.tree.map(lambda x: x.astype(solution.A.dtype), solution)
 
 
 @_optimum.defjvp
@@ -56,7 +62,7 @@ def _optimum_jvp(options, primals, tangents):
     _, _, prior = inputs
     low, high = problem.constants.low, problem.constants.high
     constant = low == high if options.intercept else (low == 0) & (high == 0)
-    held = solution.pinned | (constant & (prior is None))
+    held = (solution.pinned > 0) | (constant & (prior is None))
     A_dot, B_dot = direction.newton(hessian._replace(g_A=g_A, g_B=g_B), 0.0, held)
     A_dot, B_dot = jnp.where(converged, A_dot, 0), jnp.where(converged, B_dot, 0)
 
@@ -69,16 +75,15 @@ def _optimum_jvp(options, primals, tangents):
 
     _, dots = jax.jvp(at_solution, (inputs, A, B), (inputs_dot, A_dot, B_dot))
     loss_dot, derivatives_dot = jax.tree.map(lambda dot: jnp.where(converged, dot, 0), dots)
-    none: Any = np.zeros(A.shape, jax.dtypes.float0)
     return solution, Solution(
         A=A_dot,
         B=B_dot,
         loss=loss_dot,
         derivatives=derivatives_dot,
-        status=none,
-        pinned=none,
-        iterations=none,
-        passes=none,
+        status=zero,
+        pinned=zero,
+        iterations=zero,
+        passes=zero,
     )
 
 
