@@ -10,7 +10,6 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import check_cv
 from sklearn.svm import LinearSVC
 from sklearn.utils import get_tags, indexable
-from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.metadata_routing import UNUSED, MetadataRouter, MethodMapping, process_routing
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d
@@ -57,9 +56,6 @@ class CalibratedBase(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         weights = None
         if sample_weight is not None:
             weights = _check_sample_weight(sample_weight, X, dtype=np.float64)
-        if self.class_weight is not None:
-            of_class = compute_sample_weight(self.class_weight, y)
-            weights = of_class if weights is None else weights * of_class
         return Rows(X, y, classes, codes, weights)
 
     def _routed(self, sample_weight, groups, fit_params) -> tuple[dict, dict]:
@@ -103,5 +99,7 @@ class CalibratedBase(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = get_tags(self._base_estimator()).input_tags.sparse
+        inside = get_tags(self._base_estimator()).input_tags
+        tags.input_tags.sparse = inside.sparse
+        tags.input_tags.allow_nan = inside.allow_nan
         return tags

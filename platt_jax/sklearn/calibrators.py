@@ -78,7 +78,7 @@ def _fit_softmax(fold) -> TemperatureCalibrator:
 def _fit_pairs(folds, classes, options) -> list[PairwiseCalibrator]:
     """One sigmoid for each pair of classes of each fold, from the rows of the two."""
     scores, labels, problems, weights = [], [], [], []
-    numbers = []  # of each fold's problems
+    numbers: list[np.ndarray] = []  # of each fold's problems
     for fold in folds:
         first = numbers[-1][-1] + 1 if numbers else 0
         i, j = np.triu_indices(len(fold.seen), 1)

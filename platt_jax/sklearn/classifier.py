@@ -71,9 +71,6 @@ class PlattCalibratedClassifier(CalibratedBase):
             and averages their probabilities. False fits one calibrator to the scores of all rows
             left out, and the classifier again to all rows. "auto" is True, but False for a
             FrozenEstimator.
-        class_weight: None, {class: weight} or "balanced": factors of the rows' weights in the
-            calibration, not in the base classifier, which has its own. A weight counts rows: where
-            one negative in ten was kept, {0: 10} calibrates for all of them.
         multiclass: "ovr", one sigmoid per class against the rest, normalised; or "coupling", one
             per pair of classes, coupled as LIBSVM does (Wu, Lin & Weng 2004), for SVC and NuSVC.
         response_method: what the scores are: "decision_function", "predict_proba" or
@@ -108,7 +105,6 @@ class PlattCalibratedClassifier(CalibratedBase):
         cv=None,
         n_jobs=None,
         ensemble="auto",
-        class_weight=None,
         multiclass="ovr",
         response_method="auto",
         options=None,
@@ -118,7 +114,6 @@ class PlattCalibratedClassifier(CalibratedBase):
         self.cv = cv
         self.n_jobs = n_jobs
         self.ensemble = ensemble
-        self.class_weight = class_weight
         self.multiclass = multiclass
         self.response_method = response_method
         self.options = options
@@ -155,9 +150,8 @@ class PlattCalibratedClassifier(CalibratedBase):
             estimators, folds = [estimator], [score(estimator, rows, None, scorer)]
         else:
             splits = self._splits(rows, to_split)
-            estimators, folds = zip(
-                *cross_fit(estimator, rows, splits, scorer, to_fit, self.n_jobs), strict=True
-            )
+            parts = cross_fit(estimator, rows, splits, scorer, to_fit, self.n_jobs)
+            estimators, folds = [one for one, _ in parts], [fold for _, fold in parts]
             if not ensemble:
                 estimators = [clone(estimator).fit(rows.X, rows.y, **to_fit)]
                 folds = [join(folds, len(rows.classes), scorer)]

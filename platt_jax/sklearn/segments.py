@@ -4,9 +4,10 @@ import numbers
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.base import clone
 from sklearn.utils import _safe_indexing
-from sklearn.utils.multiclass import type_of_target
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from platt_jax.api import fit_segments
@@ -35,7 +36,6 @@ class SegmentCalibratedClassifier(CalibratedBase):
         pooling: "none", "partial" or "complete", as in `platt_jax.fit_segments`.
         cv: as for PlattCalibratedClassifier.
         n_jobs: as there.
-        class_weight: as there.
         response_method: as there.
         options: as there.
 
@@ -60,13 +60,12 @@ class SegmentCalibratedClassifier(CalibratedBase):
     def __init__(
         self,
         estimator=None,
+        segments=None,
         *,
-        segments=0,
         passthrough=False,
         pooling="none",
         cv=None,
         n_jobs=None,
-        class_weight=None,
         response_method="auto",
         options=None,
     ):
@@ -76,7 +75,6 @@ class SegmentCalibratedClassifier(CalibratedBase):
         self.pooling = pooling
         self.cv = cv
         self.n_jobs = n_jobs
-        self.class_weight = class_weight
         self.response_method = response_method
         self.options = options
 
@@ -100,7 +98,8 @@ class SegmentCalibratedClassifier(CalibratedBase):
             raise ValueError(
                 f"response_method: expected one of {RESPONSE_METHODS}, got {self.response_method!r}"
             )
-        validate_data(self, X, skip_check_array=True, reset=True)
+        X = self._checked(X, reset=True)
+        check_classification_targets(y)
         if type_of_target(y, input_name="y") != "binary":
             raise ValueError(
                 "y: expected two classes. Only binary classification is supported; "
@@ -139,29 +138,47 @@ class SegmentCalibratedClassifier(CalibratedBase):
     def predict_proba(self, X) -> np.ndarray:
         """Calibrated probabilities (N, 2) of rows X (N, F) by their segments' sigmoids."""
         check_is_fitted(self)
-        validate_data(self, X, skip_check_array=True, reset=False)
-        segments, inner = self._apart(X)
+        segments, inner = self._apart(self._checked(X, reset=False))
         scorer = Scorer(self.response_method, "one-vs-rest", binary=True)
         p = self.calibrator_.predict_proba(scorer(self.estimator_, inner)[:, 0], segments)
         return np.stack([1 - p, p], axis=1)
 
     def predict(self, X) -> np.ndarray:
         """The likelier class (N,) of rows X (N, F), which may differ from the base classifier's."""
-        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+        likelier = self.predict_proba(X).argmax(axis=1)
+        return self.classes_[likelier]
+
+    def _checked(self, X, reset: bool):
+        """X as an array or a DataFrame, with as many columns as there were.
+
+        Raises:
+            ValueError: it is sparse, not of two axes, or has other columns.
+        """
+        if issparse(X):
+            raise ValueError("X: expected an array or a DataFrame, got a sparse matrix")
+        if not hasattr(X, "shape"):
+            X = np.array(X, dtype=object)  # columns of numbers beside columns of text
+        if len(X.shape) != 2:
+            raise ValueError(
+                f"X: expected (N, F) with the columns of segments, got shape {X.shape}. Reshape "
+                "your data"
+            )
+        validate_data(self, X, skip_check_array=True, reset=reset)
+        return X
 
     def _apart(self, X) -> tuple[Any, Any]:
         """The segments of the rows, and the columns for the base classifier."""
-        X = X if hasattr(X, "shape") else np.asarray(X)
         several = isinstance(self.segments, list | tuple)
+        if X.shape[1] <= (fewest := len(self.segments) if several else 1):
+            raise ValueError(
+                f"X: found {X.shape[1]} feature(s) (shape={X.shape}) while a minimum of "
+                f"{fewest + 1} is required: those of segments, and others to learn from."
+            )
         positions = [_position(X, x) for x in (self.segments if several else [self.segments])]
         ids = _safe_indexing(X, positions if several else positions[0], axis=1)
         if self.passthrough:
             return ids, X
         others = [i for i in range(X.shape[1]) if i not in positions]
-        if not others:
-            raise ValueError(
-                f"X: expected columns besides those of segments, got n_features = {X.shape[1]}"
-            )
         return ids, _safe_indexing(X, others, axis=1)
 
     def __sklearn_tags__(self):
