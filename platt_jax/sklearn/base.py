@@ -11,10 +11,12 @@ from sklearn.model_selection import check_cv
 from sklearn.svm import LinearSVC
 from sklearn.utils import get_tags, indexable
 from sklearn.utils.metadata_routing import UNUSED, MetadataRouter, MethodMapping, process_routing
-from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d
 
 from platt_jax.sklearn.cross_fitting import Rows
+
+_TARGETS = ("binary", "multiclass", "multilabel-indicator")
 
 
 class CalibratedBase(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
@@ -40,11 +42,15 @@ class CalibratedBase(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         Raises:
             ValueError: y is no classification target, or lengths differ.
         """
-        check_classification_targets(y)
+        target = type_of_target(y, input_name="y")
+        if target not in _TARGETS:
+            raise ValueError(
+                f"y: expected class labels, or columns of 0 and 1. Unknown label type: {target}"
+            )
         X, y = indexable(X, y)
         if self._is_frozen():
             check_is_fitted(self.estimator)
-        if type_of_target(y, input_name="y") == "multilabel-indicator":
+        if target == "multilabel-indicator":
             codes = np.asarray(y.toarray() if hasattr(y, "toarray") else y) == 1
             classes = np.arange(codes.shape[1])
         else:

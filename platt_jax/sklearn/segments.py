@@ -7,7 +7,7 @@ import numpy as np
 from scipy.sparse import issparse
 from sklearn.base import clone
 from sklearn.utils import _safe_indexing
-from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from platt_jax.api import fit_segments
@@ -99,16 +99,16 @@ class SegmentCalibratedClassifier(CalibratedBase):
                 f"response_method: expected one of {RESPONSE_METHODS}, got {self.response_method!r}"
             )
         X = self._checked(X, reset=True)
-        check_classification_targets(y)
-        if type_of_target(y, input_name="y") != "binary":
-            raise ValueError(
-                "y: expected two classes. Only binary classification is supported; "
-                f"the type of the target is {type_of_target(y)}"
-            )
         estimator = self._base_estimator()
         to_fit, to_split = self._routed(sample_weight, groups, fit_params)
+        rows = self._rows(X, y, sample_weight)
+        if len(rows.classes) > 2 or rows.codes.ndim == 2:
+            raise ValueError(
+                "y: expected labels of two classes. Only binary classification is supported. The "
+                f"type of the target is {type_of_target(y)}."
+            )
         segments, inner = self._apart(X)
-        rows = self._rows(inner, y, sample_weight)
+        rows = rows._replace(X=inner)
         scorer = Scorer(self.response_method, "one-vs-rest", binary=True)
         if self._is_frozen():
             self.estimator_ = estimator
@@ -169,10 +169,11 @@ class SegmentCalibratedClassifier(CalibratedBase):
     def _apart(self, X) -> tuple[Any, Any]:
         """The segments of the rows, and the columns for the base classifier."""
         several = isinstance(self.segments, list | tuple)
-        if X.shape[1] <= (fewest := len(self.segments) if several else 1):
+        fewest = (len(self.segments) if several else 1) + (not self.passthrough)
+        if X.shape[1] < fewest:
             raise ValueError(
-                f"X: found {X.shape[1]} feature(s) (shape={X.shape}) while a minimum of "
-                f"{fewest + 1} is required: those of segments, and others to learn from."
+                f"X: found {X.shape[1]} feature(s) (shape={X.shape}) while a minimum of {fewest} "
+                "is required: those of segments, and others to learn from."
             )
         positions = [_position(X, x) for x in (self.segments if several else [self.segments])]
         ids = _safe_indexing(X, positions if several else positions[0], axis=1)
