@@ -6,6 +6,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from platt_jax import validation
 from platt_jax.api import fit, fit_segments
 from platt_jax.options import Options
 from platt_jax.results.calibrators import OneVsRestCalibrator
@@ -26,7 +27,7 @@ class Fold(NamedTuple):
 
 def options_of(method: str, options: Options | None) -> Options:
     """How the sigmoids are fitted: temperature scaling of two classes is a sigmoid, too."""
-    options = Options() if options is None else options
+    options = Options() if options is None else validation.options(options)
     if method == "sigmoid":
         return options
     return replace(options, intercept=False, targets="none", monotone=True)

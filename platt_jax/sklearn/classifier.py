@@ -136,6 +136,7 @@ class PlattCalibratedClassifier(CalibratedBase):
             ValueError: a parameter or argument is not as above.
         """
         self._check_parameters()
+        options = options_of(self.method, self.options)
         estimator = self._base_estimator()
         ensemble = not self._is_frozen() if self.ensemble == "auto" else self.ensemble
         if ensemble and isinstance(self.cv, LeaveOneOut):
@@ -155,7 +156,6 @@ class PlattCalibratedClassifier(CalibratedBase):
             if not ensemble:
                 estimators = [clone(estimator).fit(rows.X, rows.y, **to_fit)]
                 folds = [join(folds, len(rows.classes), scorer)]
-        options = options_of(self.method, self.options)
         calibrators = fit_folds(folds, rows.classes, scorer.kind, options)
         self.classes_ = rows.classes
         self.calibrated_classifiers_ = [

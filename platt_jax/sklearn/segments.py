@@ -10,6 +10,7 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from platt_jax import validation
 from platt_jax.api import fit_segments
 from platt_jax.results.tables import Table
 from platt_jax.sklearn.base import CalibratedBase
@@ -98,6 +99,8 @@ class SegmentCalibratedClassifier(CalibratedBase):
             raise ValueError(
                 f"response_method: expected one of {RESPONSE_METHODS}, got {self.response_method!r}"
             )
+        options = options_of("sigmoid", self.options)
+        validation.pooling(self.pooling, None, None, options)
         X = self._checked(X, reset=True)
         estimator = self._base_estimator()
         to_fit, to_split = self._routed(sample_weight, groups, fit_params)
@@ -126,7 +129,7 @@ class SegmentCalibratedClassifier(CalibratedBase):
             segments,
             weights=fold.weights,
             pooling=self.pooling,
-            options=options_of("sigmoid", self.options),
+            options=options,
         )
         return self
 
