@@ -15,12 +15,14 @@ SUPPORT_VECTORS = SVC(gamma=0.1, tol=1e-10)
 
 # The checks' infinite feature is in column 0; as the id of a segment it would be welcome.
 CLASSIFIERS = [
-    PlattCalibratedClassifier(),
     PlattCalibratedClassifier(LogisticRegression(), cv=3, ensemble=False),
-    PlattCalibratedClassifier(LogisticRegression(), cv=3, method="temperature"),
-    PlattCalibratedClassifier(DecisionTreeClassifier(random_state=0), cv=3),
     PlattCalibratedClassifier(SUPPORT_VECTORS, cv=3, multiclass="coupling"),
     SegmentCalibratedClassifier(LogisticRegression(), -1, cv=3),
+]
+MORE_CLASSIFIERS = [
+    PlattCalibratedClassifier(),
+    PlattCalibratedClassifier(LogisticRegression(), cv=3, method="temperature"),
+    PlattCalibratedClassifier(DecisionTreeClassifier(random_state=0), cv=3),
     SegmentCalibratedClassifier(
         LogisticRegression(), [0], cv=3, passthrough=True, pooling="complete"
     ),
@@ -30,4 +32,11 @@ CLASSIFIERS = [
 @parametrize_with_checks(CLASSIFIERS)
 @pytest.mark.filterwarnings("default")  # the checks provoke scikit-learn's own
 def test_scikit_learns_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks(MORE_CLASSIFIERS)
+@pytest.mark.filterwarnings("default")
+def test_scikit_learns_checks_of_more(estimator, check):
     check(estimator)

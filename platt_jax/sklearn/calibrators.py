@@ -51,9 +51,11 @@ def fit_folds(folds: list[Fold], classes: np.ndarray, kind: Kind, options: Optio
 
 def _fit_columns(folds, classes, options) -> list[OneVsRestCalibrator]:
     """One sigmoid for each column of each fold; what the folds lack has weight 0."""
-    shape = len(folds), max(x.scores.shape[1] for x in folds), max(len(x.scores) for x in folds)
-    scores, labels = np.zeros(shape), np.zeros(shape, bool)
-    weights = np.zeros(shape)
+    columns, rows = max(x.scores.shape[1] for x in folds), max(len(x.scores) for x in folds)
+    if rows < len(folds) * columns:
+        rows += 1  # positive without weight, lest `fit` takes rows of one class each for one-hot
+    shape = len(folds), columns, rows
+    scores, labels, weights = np.zeros(shape), np.ones(shape, bool), np.zeros(shape)
     known = []
     for i, fold in enumerate(folds):
         n, columns = fold.scores.shape
