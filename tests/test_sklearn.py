@@ -34,7 +34,7 @@ METHODS = ["sigmoid", *TEMPERATURE]
 @pytest.fixture(scope="module")
 def problems():
     hundred = make_classification(
-        3000, 40, n_informative=30, n_classes=100, n_clusters_per_class=1, random_state=0
+        2000, 40, n_informative=30, n_classes=100, n_clusters_per_class=1, random_state=0
     )
     return {
         "breast cancer": load_breast_cancer(return_X_y=True),
@@ -71,11 +71,11 @@ def test_agrees_with_scikit_learn(problems, name, method, ensemble):
     # The folds' classifiers are not what is compared; one for all saves fitting 500.
     base = FrozenEstimator(linear().fit(X[::2], y[::2]))
     X, y = X[1::2], y[1::2]
-    ours = PlattCalibratedClassifier(base, method=method, ensemble=ensemble, cv=3).fit(X, y)
-    theirs = CalibratedClassifierCV(base, method=method, ensemble=ensemble, cv=3).fit(X, y)
+    ours = PlattCalibratedClassifier(base, method=method, ensemble=ensemble, cv=2).fit(X, y)
+    theirs = CalibratedClassifierCV(base, method=method, ensemble=ensemble, cv=2).fit(X, y)
     assert difference(ours, theirs, X) < 1e-6
     assert ours.predict(X).tolist() == theirs.predict(X).tolist()
-    assert len(ours.calibrators_) == (3 if ensemble else 1)
+    assert len(ours.calibrators_) == (2 if ensemble else 1)
 
 
 @pytest.mark.parametrize("ensemble", [True, False, "auto"])
@@ -94,21 +94,22 @@ def test_the_temperature_of_probabilities_agrees(rng, method, classes):
     for base in (GaussianNB(), KNeighborsClassifier(3)):  # the latter's are 0 and 1, some of them
         ours = PlattCalibratedClassifier(base, method=method, cv=3).fit(X, y)
         theirs = CalibratedClassifierCV(base, method=method, cv=3).fit(X, y)
-        assert difference(ours, theirs, X) < 1e-6
+        assert difference(ours, theirs, X) < 1e-5
 
 
 @pytest.mark.parametrize("classes", [2, 3])
 def test_a_sigmoid_is_fitted_to_the_log_odds_of_probabilities(rng, classes):
-    X, y = make_classification(300, 6, n_informative=4, n_classes=classes, random_state=1)
-    base = FrozenEstimator(GaussianNB().fit(X, y))
+    X, y = make_classification(
+        300, 6, n_informative=4, n_classes=classes, class_sep=0.3, random_state=1
+    )
+    base = FrozenEstimator(GaussianNB(var_smoothing=1.0).fit(X, y))
     p = base.predict_proba(X)
     log_odds = np.log(p) - np.log1p(-p)
-    if classes == 2:
-        expected = pj.fit(log_odds[:, 1], y)
-    else:
-        expected = pj.fit_one_vs_rest(log_odds, y).fit
+    assert np.abs(log_odds).max() < 10  # beyond that 1 - p is rounded
+    columns = [1] if classes == 2 else [0, 1, 2]
+    expected = pj.fit(log_odds.T[columns], y == np.array(columns)[:, None])
     (found,) = PlattCalibratedClassifier(base).fit(X, y).calibrators_
-    np.testing.assert_allclose(found.fit.A, np.atleast_1d(expected.A), rtol=1e-6)
+    np.testing.assert_allclose(found.fit.A, expected.A, rtol=1e-6)
     by_logarithm = PlattCalibratedClassifier(base, response_method="predict_log_proba").fit(X, y)
     np.testing.assert_allclose(by_logarithm.calibrators_[0].fit.A, found.fit.A, rtol=1e-6)
 
@@ -153,10 +154,9 @@ def test_classes_that_a_fold_lacks_have_probability_0_there(rng):
         model = PlattCalibratedClassifier(LogisticRegression(), cv=cv, ensemble=False)
         model.set_params(method=method).fit(X, y)
         np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1)
-        rows = model.table()["rows"] if method == "temperature" else None
-        fit = model.calibrators_[0].fit if method == "sigmoid" else None
-        assert rows is None or rows[0] == 60
-        assert fit is None or (fit.n_pos + fit.n_neg).tolist() == [90, 90, 60]
+        table = model.table()
+        rows = table["rows"] if method == "temperature" else table["n_pos"] + table["n_neg"]
+        assert rows.tolist() == ([60] if method == "temperature" else [90, 90, 60])
 
 
 def test_a_frozen_classifier_may_know_more_classes_than_the_rows(rng):
@@ -216,16 +216,13 @@ class Margins(ClassifierMixin, BaseEstimator):
         raise AssertionError("the margin is there to be taken")
 
 
-def test_raw_margins_are_taken_also_inside_of_others(binary):
+@pytest.mark.parametrize("outer", [lambda x: x, lambda x: make_pipeline(StandardScaler(), x)])
+def test_raw_margins_are_taken_also_at_the_end_of_a_pipeline(binary, outer):
     X, y = binary
-    for base in (Margins(), make_pipeline(StandardScaler(), Margins())):
-        model = PlattCalibratedClassifier(FrozenEstimator(base.fit(X, y))).fit(X, y)
-        scores = X[:, 0] if base is not Margins and isinstance(base, Margins) else None
-        if scores is not None:
-            np.testing.assert_allclose(model.calibrators_[0].fit.A, pj.fit(scores, y).A)
-        else:
-            standard = StandardScaler().fit_transform(X)[:, 0]
-            np.testing.assert_allclose(model.calibrators_[0].fit.A, pj.fit(standard, y).A)
+    X = StandardScaler().fit_transform(X)
+    base = FrozenEstimator(outer(Margins()).fit(X, y))
+    model = PlattCalibratedClassifier(base).fit(X, y)
+    np.testing.assert_allclose(model.calibrators_[0].fit.A, pj.fit(X[:, 0], y).A)
 
 
 @pytest.mark.parametrize("library", ["lightgbm", "xgboost", "catboost"])
@@ -248,11 +245,9 @@ def test_boosters_are_calibrated_by_their_margins(library, classes):
         base = FrozenEstimator(booster)
         model = PlattCalibratedClassifier(base).fit(X[150:], y[150:])
         margins = np.asarray(booster.predict(X[150:], **raw), float)
-    if classes == 2:
-        expected = pj.fit(margins, y[150:])
-    else:
-        expected = pj.fit_one_vs_rest(margins, y[150:]).fit
-    np.testing.assert_allclose(model.calibrators_[0].fit.A, np.atleast_1d(expected.A), rtol=1e-6)
+    targets = y[150:] == np.arange(classes)[-(classes if classes > 2 else 1) :, None]
+    expected = pj.fit(np.atleast_2d(margins.T), targets)
+    np.testing.assert_allclose(model.calibrators_[0].fit.A, expected.A, rtol=1e-6)
 
 
 def test_groups_need_no_routing(binary):
@@ -277,6 +272,7 @@ def test_metadata_is_routed(binary, routing, rng):
     assert difference(ours, theirs, X) < 1e-6
     # From the outside in: the groups are asked for by the splitters alone.
     inner = PlattCalibratedClassifier(**arguments).set_fit_request(sample_weight=True)
+    inner.set_score_request(sample_weight=True)
     found = cross_validate(inner, X, y, params=given, cv=GroupKFold(3), error_score="raise")
     assert np.isfinite(found["test_score"]).all()
     with pytest.raises(TypeError, match="unknown"):
@@ -350,7 +346,8 @@ def test_feature_names_are_kept_with_pandas_inside_and_outside(binary):
     inner = model.calibrated_classifiers_[0].estimator[-1]
     assert inner.feature_names_in_.tolist() == ["a", "b", "c"]
     plain = PlattCalibratedClassifier(clone(base), cv=3).fit(X, y)
-    np.testing.assert_array_equal(model.predict_proba(frame), plain.predict_proba(X))
+    found, expected = model.predict_proba(frame), plain.predict_proba(X)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
     with pytest.raises(ValueError, match="feature names"):
         model.predict_proba(frame[["b", "a", "c"]])
 
@@ -415,7 +412,7 @@ def test_the_temperature_of_three_classes(rng):
     right = fit_temperature(logits, logits.argmax(axis=1))
     assert right.status == pj.Status.MAX_ITERATIONS
     assert right.predict_proba(logits).max(axis=1).min() > 0.5
-    assert fit_temperature(np.full((2, 3), np.nan), [0, 1]).status == pj.Status.NON_FINITE
+    assert fit_temperature(np.full((2, 3), np.nan), np.arange(2)).status == pj.Status.NON_FINITE
     assert fit_temperature(logits[:2], np.array([-1, -1])).status == pj.Status.EMPTY
     assert isinstance(found, TemperatureCalibrator)
 

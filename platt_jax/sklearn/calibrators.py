@@ -21,7 +21,7 @@ class Fold(NamedTuple):
 
     scores: np.ndarray  # (n, M), of a Scorer
     codes: np.ndarray  # (n,) numbers of the rows' classes; or (n, L) of bool for multilabel
-    weights: np.ndarray | None  # (n,)
+    weights: np.ndarray | None  # (n,), or (n, M) where they differ between columns
     seen: np.ndarray  # (C,) numbers of the classes that the classifier knows, ascending
 
 
@@ -64,8 +64,8 @@ def _fit_columns(folds, classes, options) -> list[OneVsRestCalibrator]:
         scores[i, :columns, :n] = fold.scores.T
         multilabel = fold.codes.ndim == 2
         labels[i, :columns, :n] = fold.codes.T if multilabel else fold.codes == known[i][:, None]
-        weights[i, :columns, :n] = 1 if fold.weights is None else fold.weights
-    each = fit(scores, labels, weights=None if weights.all() else weights, options=options)
+        weights[i, :columns, :n] = 1 if fold.weights is None else fold.weights.T
+    each = fit(scores, labels, weights=None if (weights == 1).all() else weights, options=options)
     return [
         OneVsRestCalibrator(classes[mine], _part(each, (i, slice(len(mine)))))
         for i, mine in enumerate(known)
@@ -75,7 +75,10 @@ def _fit_columns(folds, classes, options) -> list[OneVsRestCalibrator]:
 def _fit_softmax(fold) -> TemperatureCalibrator:
     column = np.searchsorted(fold.seen, fold.codes)
     known = np.isin(fold.codes, fold.seen)
-    return fit_temperature(fold.scores, np.where(known, column, -1), fold.weights)
+    weights = fold.weights
+    if weights is not None and weights.ndim == 2:
+        weights = weights.min(axis=1)
+    return fit_temperature(fold.scores, np.where(known, column, -1), weights)
 
 
 def _fit_pairs(folds, classes, options) -> list[PairwiseCalibrator]:
@@ -96,7 +99,10 @@ def _fit_pairs(folds, classes, options) -> list[PairwiseCalibrator]:
         scores.append(fold.scores[rows, pairs])
         labels.append(mine[rows] == i[pairs])
         problems.append(first + pairs)
-        weights.append(np.ones(len(rows)) if fold.weights is None else fold.weights[rows])
+        if fold.weights is None:
+            weights.append(np.ones(len(rows)))
+        else:
+            weights.append(np.broadcast_to(fold.weights.T, fold.scores.T.shape)[pairs, rows])
     joined = (np.concatenate(x) for x in (scores, labels, problems))
     each = fit_segments(*joined, weights=np.concatenate(weights), options=options).fit
     return [
