@@ -1,5 +1,6 @@
 """multiclass="coupling": LIBSVM's probabilities of several classes."""
 
+import re
 import warnings
 
 import numpy as np
@@ -12,10 +13,13 @@ from sklearn.model_selection import PredefinedSplit, StratifiedKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, NuSVC
+from test_docs import ROOT
 
 import platt_jax as pj
 from platt_jax.sklearn import PlattCalibratedClassifier, couple
 
+PAGE = ROOT / "docs" / "leaving_svc_probability.md"
+EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S)
 DIGITS = load_digits(return_X_y=True)
 
 
@@ -175,3 +179,8 @@ def test_svc_probability_has_a_replacement_as_good():
     ).fit(X[:600], y[:600])
     loss = -np.log(model.predict_proba(X[600:])[np.arange(len(y) - 600), y[600:]]).mean()
     assert loss < 0.3
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_an_example_for_those_who_leave_runs_by_itself(example):
+    exec(compile(example, str(PAGE), "exec"), {"__name__": "__main__"})

@@ -66,8 +66,8 @@ def couple(pairwise) -> np.ndarray:
         ValueError: there are not so many columns for any C.
 
     Example:
-        >>> couple([[0.5, 0.8, 0.8]]).round(3)
-        array([[0.444, 0.444, 0.111]])
+        >>> couple([[0.5, 0.8, 0.8]]).round(2)
+        array([[0.44, 0.44, 0.11]])
     """
     r = validation.floating(pairwise, "pairwise")
     pairs = r.shape[1] if r.ndim == 2 else 0
