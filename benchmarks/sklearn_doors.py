@@ -47,6 +47,9 @@ class ScoresAsFeatures(ClassifierMixin, BaseEstimator):
     def decision_function(self, X):
         return X[:, 0] if X.shape[1] == 1 else X
 
+    def predict(self, X):
+        raise NotImplementedError  # scikit-learn asks for it, and does not call it
+
 
 def scores_and_labels(name: str) -> tuple[np.ndarray, np.ndarray]:
     """The decision values of a linear classifier for the half of the rows it has not seen."""
