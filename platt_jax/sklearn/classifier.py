@@ -13,7 +13,7 @@ from platt_jax.results.calibrators import OneVsRestCalibrator
 from platt_jax.results.tables import Table
 from platt_jax.sklearn.base import CalibratedBase
 from platt_jax.sklearn.calibrators import fit_folds, options_of
-from platt_jax.sklearn.cross_fitting import cross_fit, join, score
+from platt_jax.sklearn.cross_fitting import cross_fit, join, score, select
 from platt_jax.sklearn.scores import RESPONSE_METHODS, Kind, Scorer
 
 
@@ -147,8 +147,11 @@ class PlattCalibratedClassifier(CalibratedBase):
         to_fit, to_split = self._routed(sample_weight, groups, fit_params)
         rows = self._rows(X, y, sample_weight)
         scorer = self._scorer(rows)
-        if self._is_frozen() and not ensemble:
-            estimators, folds = [estimator], [score(estimator, rows, None, scorer)]
+        if self._is_frozen():
+            whole = score(estimator, rows, scorer)
+            splits = self._splits(rows, to_split) if ensemble else [(None, slice(None))]
+            folds = [select(whole, test) for _, test in splits]
+            estimators = [estimator] * len(folds)
         else:
             splits = self._splits(rows, to_split)
             parts = cross_fit(estimator, rows, splits, scorer, to_fit, self.n_jobs)

@@ -22,17 +22,19 @@ class Rows(NamedTuple):
     weights: np.ndarray | None  # of the calibration
 
 
-def score(estimator, rows: Rows, which, scorer: Scorer) -> Fold:
-    """What a fitted classifier says of some rows; None for all.
+def score(estimator, rows: Rows, scorer: Scorer) -> Fold:
+    """What a fitted classifier says of the rows.
 
     Raises:
         ValueError: the classifier knows one class only.
     """
-    X, codes, weights = rows.X, rows.codes, rows.weights
-    if which is not None:
-        X, codes = _safe_indexing(X, which), codes[which]
-        weights = None if weights is None else weights[which]
-    return Fold(scorer(estimator, X), codes, weights, _seen(estimator, rows))
+    return Fold(scorer(estimator, rows.X), rows.codes, rows.weights, _seen(estimator, rows))
+
+
+def select(fold: Fold, which) -> Fold:
+    """Some rows of a fold."""
+    weights = None if fold.weights is None else fold.weights[which]
+    return Fold(fold.scores[which], fold.codes[which], weights, fold.seen)
 
 
 def cross_fit(estimator, rows: Rows, splits, scorer: Scorer, fit_params, n_jobs):
@@ -53,7 +55,9 @@ def cross_fit(estimator, rows: Rows, splits, scorer: Scorer, fit_params, n_jobs)
 def _fit_and_score(estimator, rows, train, test, scorer, fit_params):
     X, y = _safe_indexing(rows.X, train), _safe_indexing(rows.y, train)
     estimator.fit(X, y, **_check_method_params(rows.X, params=fit_params, indices=train))
-    return estimator, score(estimator, rows, test, scorer)
+    weights = None if rows.weights is None else rows.weights[test]
+    scores = scorer(estimator, _safe_indexing(rows.X, test))
+    return estimator, Fold(scores, rows.codes[test], weights, _seen(estimator, rows))
 
 
 def _seen(estimator, rows):

@@ -115,7 +115,7 @@ class SegmentCalibratedClassifier(CalibratedBase):
         scorer = Scorer(self.response_method, "one-vs-rest", binary=True)
         if self._is_frozen():
             self.estimator_ = estimator
-            fold = score(estimator, rows, None, scorer)
+            fold = score(estimator, rows, scorer)
         else:
             splits = list(self._splits(rows, to_split))
             parts = cross_fit(estimator, rows, splits, scorer, to_fit, self.n_jobs)

@@ -9,6 +9,7 @@ from platt_jax.status import Status
 
 _TOL = 1e-8  # as Options.tol in float64
 _MAX_ITERATIONS = 100
+_ENTRIES_AT_ONCE = 1 << 15  # of logits: few enough to stay in the cache
 
 
 @dataclass(frozen=True, repr=False)
@@ -90,21 +91,9 @@ def fit_temperature(logits, codes, weights=None) -> TemperatureCalibrator:
     unit = max(-d.min(), np.finfo(np.float64).tiny)
     d, own = d / unit, own / unit
 
-    def derivatives(b):
-        """The negative log-likelihood's value, first and second derivative."""
-        e = np.exp(b * d)
-        total = e.sum(axis=1)
-        mean = np.einsum("nc,nc->n", e, d) / total
-        square = np.einsum("nc,nc,nc->n", e, d, d) / total
-        return (
-            w @ (np.log(total) - b * own),
-            w @ (mean - own),
-            w @ np.maximum(square - mean * mean, 0),
-        )
-
     b, low, high = 0.0, 0.0, np.inf
     for step in range(_MAX_ITERATIONS + 1):
-        value, slope, curvature = derivatives(b)
+        value, slope, curvature = _derivatives(b, d, own, w)
         at_bound = b == 0 and slope >= 0
         converged = at_bound or slope * slope <= _TOL * _TOL * curvature
         if converged or step == _MAX_ITERATIONS:
@@ -123,6 +112,35 @@ def fit_temperature(logits, codes, weights=None) -> TemperatureCalibrator:
         iterations=step,
         rows=float(w.sum()),
     )
+
+
+def _derivatives(b, d, own, w):
+    """The negative log-likelihood's value, first and second derivative by b.
+
+    Args:
+        b: the inverse temperature.
+        d: (N, C) logits less the largest of their row.
+        own: (N,) those of the rows' classes.
+        w: (N,) weights.
+    """
+    length = max(1, _ENTRIES_AT_ONCE // d.shape[1])
+    space = np.empty((length, d.shape[1]))
+    sums = np.zeros(3)
+    for start in range(0, len(d), length):
+        rows = slice(start, start + length)
+        x, w_own = d[rows], w[rows]
+        e = np.multiply(x, b, out=space[: len(x)])
+        np.exp(e, out=e)
+        total = e.sum(axis=1)
+        e *= x
+        mean = e.sum(axis=1) / total
+        variance = np.einsum("nc,nc->n", e, x) / total - mean * mean
+        sums += (
+            w_own @ (np.log(total) - b * own[rows]),
+            w_own @ (mean - own[rows]),
+            w_own @ np.maximum(variance, 0),
+        )
+    return sums
 
 
 def _failed(status, w):
