@@ -1,0 +1,24 @@
+"""Platt scaling where scikit-learn's users expect it: as a classifier around a classifier.
+
+Not imported by `import platt_jax`; scikit-learn 1.7 or newer is needed.
+"""
+
+try:
+    import sklearn as _sklearn  # noqa: F401 - is it there?
+except ImportError as error:
+    raise ImportError(
+        "platt_jax.sklearn needs scikit-learn: pip install 'platt-jax[sklearn]'"
+    ) from error
+
+from platt_jax.sklearn.classifier import PlattCalibratedClassifier
+from platt_jax.sklearn.coupling import PairwiseCalibrator, couple
+from platt_jax.sklearn.segments import SegmentCalibratedClassifier
+from platt_jax.sklearn.temperature import TemperatureCalibrator
+
+__all__ = [
+    "PairwiseCalibrator",
+    "PlattCalibratedClassifier",
+    "SegmentCalibratedClassifier",
+    "TemperatureCalibrator",
+    "couple",
+]

@@ -1,0 +1,111 @@
+"""What the calibrated classifiers share: their rows, parameters, tags and routing."""
+
+import warnings
+from inspect import signature
+
+import numpy as np
+from sklearn import get_config
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin
+from sklearn.frozen import FrozenEstimator
+from sklearn.model_selection import check_cv
+from sklearn.svm import LinearSVC
+from sklearn.utils import get_tags, indexable
+from sklearn.utils.metadata_routing import UNUSED, MetadataRouter, MethodMapping, process_routing
+from sklearn.utils.multiclass import type_of_target
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d
+
+from platt_jax.sklearn.cross_fitting import Rows
+
+_TARGETS = ("binary", "multiclass", "multilabel-indicator")
+
+
+class CalibratedBase(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
+    """A classifier around a classifier, which it fits and calibrates."""
+
+    # Groups are for the splitter, which asks for them itself.
+    __metadata_request__fit = {"groups": UNUSED}  # noqa: RUF012 - scikit-learn's protocol
+
+    def _base_estimator(self):
+        if self.estimator is not None:
+            return self.estimator
+        default = LinearSVC(random_state=0)
+        if get_config()["enable_metadata_routing"]:
+            default.set_fit_request(sample_weight=True)
+        return default
+
+    def _is_frozen(self) -> bool:
+        return isinstance(self.estimator, FrozenEstimator)
+
+    def _rows(self, X, y, sample_weight) -> Rows:
+        """The rows, checked.
+
+        Raises:
+            ValueError: y is no classification target, or lengths differ.
+        """
+        target = type_of_target(y, input_name="y")
+        if target not in _TARGETS:
+            raise ValueError(
+                f"y: expected class labels, or columns of 0 and 1. Unknown label type: {target}"
+            )
+        X, y = indexable(X, y)
+        if self._is_frozen():
+            check_is_fitted(self.estimator)
+        if target == "multilabel-indicator":
+            codes = np.asarray(y.toarray() if hasattr(y, "toarray") else y) == 1
+            classes = np.arange(codes.shape[1])
+        else:
+            labels = column_or_1d(y, warn=True)
+            classes, codes = np.unique(labels, return_inverse=True)
+            if self._is_frozen():  # which may know classes that have no row here
+                classes = np.union1d(classes, self.estimator.classes_)
+                codes = np.searchsorted(classes, labels)
+        weights = None
+        if sample_weight is not None:
+            weights = _check_sample_weight(sample_weight, X, dtype=np.float64)
+        return Rows(X, y, classes, codes, weights)
+
+    def _routed(self, sample_weight, groups, fit_params) -> tuple[dict, dict]:
+        """What `fit` of the base classifier gets, and what `split` of the splitter."""
+        estimator = self._base_estimator()
+        given = {} if groups is None else {"groups": groups}
+        if get_config()["enable_metadata_routing"]:
+            routed = process_routing(
+                self, "fit", sample_weight=sample_weight, **given, **fit_params
+            )
+            return routed.estimator.fit, routed.splitter.split
+        if sample_weight is not None and not self._is_frozen():
+            if "sample_weight" in signature(estimator.fit).parameters:
+                fit_params = {**fit_params, "sample_weight": sample_weight}
+            else:
+                warnings.warn(
+                    f"sample_weight: fit of {type(estimator).__name__} takes none, so only the "
+                    "calibration is weighted",
+                    stacklevel=3,
+                )
+        return fit_params, given
+
+    def _splits(self, rows: Rows, split_params):
+        return check_cv(self.cv, rows.y, classifier=True).split(rows.X, rows.y, **split_params)
+
+    def _copy_feature_names(self, fitted):
+        for name in ("n_features_in_", "feature_names_in_"):
+            if hasattr(fitted, name):
+                setattr(self, name, getattr(fitted, name))
+
+    def get_metadata_routing(self):
+        """How metadata reaches the base classifier's `fit` and the splitter's `split`."""
+        to_fit = MethodMapping().add(caller="fit", callee="fit")
+        to_split = MethodMapping().add(caller="fit", callee="split")
+        return (
+            MetadataRouter(owner=self)
+            .add_self_request(self)
+            .add(estimator=self._base_estimator(), method_mapping=to_fit)
+            .add(splitter=self.cv, method_mapping=to_split)
+        )
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        inside = get_tags(self._base_estimator()).input_tags
+        tags.input_tags.sparse = inside.sparse
+        tags.input_tags.allow_nan = inside.allow_nan
+        return tags

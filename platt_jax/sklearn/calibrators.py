@@ -1,0 +1,115 @@
+"""From the scores of all folds to their calibrators, in one batched fit."""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from platt_jax import validation
+from platt_jax.api import fit, fit_segments
+from platt_jax.options import Options
+from platt_jax.results.calibrators import OneVsRestCalibrator
+from platt_jax.results.fit import Fit
+from platt_jax.sklearn.coupling import PairwiseCalibrator
+from platt_jax.sklearn.scores import Kind
+from platt_jax.sklearn.temperature import TemperatureCalibrator, fit_temperature
+
+
+class Fold(NamedTuple):
+    """Rows that one classifier was not fitted on."""
+
+    scores: np.ndarray  # (n, M), of a Scorer
+    codes: np.ndarray  # (n,) numbers of the rows' classes; or (n, L) of bool for multilabel
+    weights: np.ndarray | None  # (n,), or (n, M) where they differ between columns
+    seen: np.ndarray  # (C,) numbers of the classes that the classifier knows, ascending
+
+
+def options_of(method: str, options: Options | None) -> Options:
+    """How the sigmoids are fitted: temperature scaling of two classes is a sigmoid, too."""
+    options = Options() if options is None else validation.options(options)
+    if method == "sigmoid":
+        return options
+    return replace(options, intercept=False, targets="none", monotone=True)
+
+
+def fit_folds(folds: list[Fold], classes: np.ndarray, kind: Kind, options: Options) -> list:
+    """A calibrator for each fold, with the classes that its classifier knows.
+
+    Args:
+        folds: the rows.
+        classes: all class ids, which codes number.
+        kind: of the scores.
+        options: how to fit.
+    """
+    if kind == "pairwise":
+        return _fit_pairs(folds, classes, options)
+    if kind == "softmax" and folds[0].scores.shape[1] > 1:
+        return [_fit_softmax(fold) for fold in folds]
+    return _fit_columns(folds, classes, options)
+
+
+def _fit_columns(folds, classes, options) -> list[OneVsRestCalibrator]:
+    """One sigmoid for each column of each fold; what the folds lack has weight 0."""
+    columns, rows = max(x.scores.shape[1] for x in folds), max(len(x.scores) for x in folds)
+    if rows < len(folds) * columns:
+        rows += 1  # positive without weight, lest `fit` takes rows of one class each for one-hot
+    shape = len(folds), columns, rows
+    scores, labels, weights = np.zeros(shape), np.ones(shape, bool), np.zeros(shape)
+    known = []
+    for i, fold in enumerate(folds):
+        n, columns = fold.scores.shape
+        # Of two classes the second has the only column.
+        known.append(fold.seen[-columns:])
+        scores[i, :columns, :n] = fold.scores.T
+        multilabel = fold.codes.ndim == 2
+        labels[i, :columns, :n] = fold.codes.T if multilabel else fold.codes == known[i][:, None]
+        weights[i, :columns, :n] = 1 if fold.weights is None else fold.weights.T
+    each = fit(scores, labels, weights=None if (weights == 1).all() else weights, options=options)
+    return [
+        OneVsRestCalibrator(classes[mine], _part(each, (i, slice(len(mine)))))
+        for i, mine in enumerate(known)
+    ]
+
+
+def _fit_softmax(fold) -> TemperatureCalibrator:
+    column = np.searchsorted(fold.seen, fold.codes)
+    known = np.isin(fold.codes, fold.seen)
+    weights = fold.weights
+    if weights is not None and weights.ndim == 2:
+        weights = weights.min(axis=1)
+    return fit_temperature(fold.scores, np.where(known, column, -1), weights)
+
+
+def _fit_pairs(folds, classes, options) -> list[PairwiseCalibrator]:
+    """One sigmoid for each pair of classes of each fold, from the rows of the two."""
+    scores, labels, problems, weights = [], [], [], []
+    numbers: list[np.ndarray] = []  # of each fold's problems
+    for fold in folds:
+        first = numbers[-1][-1] + 1 if numbers else 0
+        i, j = np.triu_indices(len(fold.seen), 1)
+        numbers.append(first + np.arange(len(i)))
+        # A row without weight for every pair, so that there is a fit of those without rows.
+        scores.append(np.zeros(len(i)))
+        labels.append(np.zeros(len(i), bool))
+        problems.append(numbers[-1])
+        weights.append(np.zeros(len(i)))
+        mine = np.where(np.isin(fold.codes, fold.seen), np.searchsorted(fold.seen, fold.codes), -1)
+        rows, pairs = np.nonzero((mine[:, None] == i) | (mine[:, None] == j))
+        scores.append(fold.scores[rows, pairs])
+        labels.append(mine[rows] == i[pairs])
+        problems.append(first + pairs)
+        if fold.weights is None:
+            weights.append(np.ones(len(rows)))
+        else:
+            weights.append(np.broadcast_to(fold.weights.T, fold.scores.T.shape)[pairs, rows])
+    joined = (np.concatenate(x) for x in (scores, labels, problems))
+    each = fit_segments(*joined, weights=np.concatenate(weights), options=options).fit
+    return [
+        PairwiseCalibrator(classes[fold.seen], _part(each, mine))
+        for fold, mine in zip(folds, numbers, strict=True)
+    ]
+
+
+def _part(each: Fit, where) -> Fit:
+    return jax.tree.map(lambda x: x[where], each)

@@ -1,0 +1,231 @@
+"""A drop-in for scikit-learn's CalibratedClassifierCV."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.model_selection import LeaveOneOut
+from sklearn.utils import get_tags
+from sklearn.utils.validation import check_is_fitted
+
+from platt_jax.results.calibrators import OneVsRestCalibrator
+from platt_jax.results.tables import Table
+from platt_jax.sklearn.base import CalibratedBase
+from platt_jax.sklearn.calibrators import fit_folds, options_of
+from platt_jax.sklearn.cross_fitting import cross_fit, join, score, select
+from platt_jax.sklearn.scores import RESPONSE_METHODS, Kind, Scorer
+
+
+@dataclass(frozen=True)
+class CalibratedMember:
+    """A fitted classifier and its calibrator.
+
+    Attributes:
+        estimator: the classifier.
+        calibrator: OneVsRestCalibrator, TemperatureCalibrator or PairwiseCalibrator.
+        scorer: how the classifier is asked for scores.
+        seen: numbers of the classes that the classifier knows.
+        classes: all of them.
+    """
+
+    estimator: Any
+    calibrator: Any
+    scorer: Scorer
+    seen: np.ndarray
+    classes: np.ndarray
+
+    def predict_proba(self, X) -> np.ndarray:
+        """Probabilities (N, C); 0 for classes that the classifier does not know."""
+        scores = self.scorer(self.estimator, X)
+        proba = np.zeros((len(scores), len(self.classes)))
+        if self.scorer.kind == "multilabel":
+            return self.calibrator.predict_proba(scores, normalize=False)
+        if scores.shape[1] == 1 and isinstance(self.calibrator, OneVsRestCalibrator):
+            (p,) = self.calibrator.predict_proba(scores, normalize=False).T
+            proba[:, self.seen] = np.stack([1 - p, p], axis=1)
+        else:
+            proba[:, self.seen] = self.calibrator.predict_proba(scores)
+        return proba
+
+
+class PlattCalibratedClassifier(CalibratedBase):
+    """A classifier whose probabilities are calibrated, all folds and classes in one batched fit.
+
+    Parameters, `fit` and predictions are those of `sklearn.calibration.CalibratedClassifierCV`, and
+    so are the probabilities, up to what its optimizer leaves, where the base classifier has a
+    `decision_function`. Where it has `predict_proba` alone, method="sigmoid" differs: scikit-learn
+    fits the sigmoid to the probabilities, this class to their log-odds, which is what a sigmoid
+    takes (scikit-learn issue #34312). Groups can be given to `fit` without metadata routing, no
+    number of rows of a class is too small, and multilabel targets are taken.
+
+    Args:
+        estimator: the classifier; None means LinearSVC(random_state=0). A fitted one is wrapped in
+            a `sklearn.frozen.FrozenEstimator`: it is not fitted again, and all rows given to `fit`
+            calibrate it.
+        method: "sigmoid", or "temperature", one parameter for all classes (labels as they are,
+            without Platt's targets); for multilabel one for each label.
+        cv: how to split the rows: None (5 folds), an integer, a splitter, or pairs of indices.
+        n_jobs: on how many processors the base classifiers are fitted.
+        ensemble: True keeps the classifier of each fold, with a calibrator from the rows left out,
+            and averages their probabilities. False fits one calibrator to the scores of all rows
+            left out, and the classifier again to all rows. "auto" is True, but False for a
+            FrozenEstimator.
+        multiclass: "ovr", one sigmoid per class against the rest, normalised; or "coupling", one
+            per pair of classes, coupled as LIBSVM does (Wu, Lin & Weng 2004), for SVC and NuSVC.
+        response_method: what the scores are: "decision_function", "predict_proba" or
+            "predict_log_proba", whose log-odds are taken. A probability below 1e-12 counts as that.
+            "auto" is the raw margin of LightGBM, XGBoost and CatBoost, also at the end of a
+            pipeline; else the first of decision_function and predict_proba there is.
+        options: a `platt_jax.Options` for the sigmoids, or None for the default.
+
+    Attributes:
+        classes_: (C,) the class labels, ascending; 0 ... L-1 for multilabel.
+        calibrated_classifiers_: a CalibratedMember for each fold, or one: .estimator, .calibrator.
+        calibrators_: their calibrators: OneVsRestCalibrator (of two classes the second has the one
+            sigmoid), TemperatureCalibrator for the temperature of more than two classes, or
+            PairwiseCalibrator for coupling.
+        n_features_in_: number of features, if the base classifier has it.
+        feature_names_in_: names of features, if the base classifier has them.
+
+    Example:
+        >>> from sklearn.datasets import load_iris
+        >>> from sklearn.svm import LinearSVC
+        >>> X, y = load_iris(return_X_y=True)
+        >>> model = PlattCalibratedClassifier(LinearSVC()).fit(X, y)
+        >>> model.predict_proba(X[:2]).shape, len(model.calibrators_), len(model.table()["A"])
+        ((2, 3), 5, 15)
+    """
+
+    def __init__(
+        self,
+        estimator=None,
+        *,
+        method="sigmoid",
+        cv=None,
+        n_jobs=None,
+        ensemble="auto",
+        multiclass="ovr",
+        response_method="auto",
+        options=None,
+    ):
+        self.estimator = estimator
+        self.method = method
+        self.cv = cv
+        self.n_jobs = n_jobs
+        self.ensemble = ensemble
+        self.multiclass = multiclass
+        self.response_method = response_method
+        self.options = options
+
+    def fit(self, X, y, sample_weight=None, *, groups=None, **fit_params):
+        """Fit the base classifier, unless it is frozen, and its calibrators.
+
+        Args:
+            X: (N, F), or what the base classifier takes.
+            y: (N,) class labels; or (N, L) of 0 and 1 for multilabel.
+            sample_weight: (N,) counts of rows >= 0, for the calibration and for the base
+                classifier, if that takes them; else there is a warning.
+            groups: (N,) for a splitter such as GroupKFold.
+            **fit_params: for `fit` of the base classifier; routed where metadata routing is on.
+
+        Returns:
+            self.
+
+        Raises:
+            ValueError: a parameter or argument is not as above.
+        """
+        self._check_parameters()
+        options = options_of(self.method, self.options)
+        estimator = self._base_estimator()
+        ensemble = not self._is_frozen() if self.ensemble == "auto" else self.ensemble
+        if ensemble and isinstance(self.cv, LeaveOneOut):
+            raise ValueError(
+                "cv=LeaveOneOut(): expected folds of several rows, since each calibrates a "
+                "classifier; or take ensemble=False"
+            )
+        to_fit, to_split = self._routed(sample_weight, groups, fit_params)
+        rows = self._rows(X, y, sample_weight)
+        scorer = self._scorer(rows)
+        if self._is_frozen():
+            whole = score(estimator, rows, scorer)
+            splits = self._splits(rows, to_split) if ensemble else [(None, slice(None))]
+            folds = [select(whole, test) for _, test in splits]
+            estimators = [estimator] * len(folds)
+        else:
+            splits = self._splits(rows, to_split)
+            parts = cross_fit(estimator, rows, splits, scorer, to_fit, self.n_jobs)
+            estimators, folds = [one for one, _ in parts], [fold for _, fold in parts]
+            if not ensemble:
+                estimators = [clone(estimator).fit(rows.X, rows.y, **to_fit)]
+                folds = [join(folds, len(rows.classes), scorer)]
+        calibrators = fit_folds(folds, rows.classes, scorer.kind, options)
+        self.classes_ = rows.classes
+        self.calibrated_classifiers_ = [
+            CalibratedMember(one, calibrator, scorer, fold.seen, rows.classes)
+            for one, calibrator, fold in zip(estimators, calibrators, folds, strict=True)
+        ]
+        self._copy_feature_names(estimators[0])
+        return self
+
+    @property
+    def calibrators_(self) -> list:
+        """The calibrators of calibrated_classifiers_."""
+        return [member.calibrator for member in self.calibrated_classifiers_]
+
+    def table(self) -> Table:
+        """One line per fit, as `Fit.table`, behind the number of its member of the ensemble."""
+        check_is_fitted(self)
+        tables = [calibrator.table() for calibrator in self.calibrators_]
+        number = np.repeat(np.arange(len(tables)), [len(x["status"]) for x in tables])
+        columns = {name: np.concatenate([x[name] for x in tables]) for name in tables[0]}
+        return Table(member=number, **columns)
+
+    def predict_proba(self, X) -> np.ndarray:
+        """Calibrated probabilities: (N, C) for rows X (N, F), or (N, L) of each label by itself."""
+        check_is_fitted(self)
+        return np.mean([member.predict_proba(X) for member in self.calibrated_classifiers_], axis=0)
+
+    def predict(self, X) -> np.ndarray:
+        """The likeliest class (N,) of rows X (N, F); or (N, L), 1 where a label is likely.
+
+        The class may differ from the base classifier's.
+        """
+        proba = self.predict_proba(X)
+        if self._kind_of_members() == "multilabel":
+            return (proba > 0.5).astype(int)
+        return self.classes_[proba.argmax(axis=1)]
+
+    def _kind_of_members(self):
+        return self.calibrated_classifiers_[0].scorer.kind
+
+    def _scorer(self, rows) -> Scorer:
+        multilabel, binary = rows.codes.ndim == 2, len(rows.classes) == 2
+        kind: Kind = "one-vs-rest" if self.method == "sigmoid" else "softmax"
+        if multilabel:
+            kind = "multilabel"
+        elif self.multiclass == "coupling":
+            kind = "pairwise"
+        return Scorer(self.response_method, kind, binary)
+
+    def _check_parameters(self):
+        choices = {
+            "method": ("sigmoid", "temperature"),
+            "ensemble": (True, False, "auto"),
+            "multiclass": ("ovr", "coupling"),
+            "response_method": RESPONSE_METHODS,
+        }
+        for name, allowed in choices.items():
+            if (value := getattr(self, name)) not in allowed:
+                raise ValueError(f"{name}: expected one of {allowed}, got {value!r}")
+        if self.multiclass == "coupling" and self.method != "sigmoid":
+            raise ValueError(
+                'multiclass="coupling": expected method="sigmoid", which pairs of classes are '
+                f"calibrated by, got {self.method!r}"
+            )
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        inside = get_tags(self._base_estimator()).classifier_tags
+        tags.classifier_tags.multi_label = inside is not None and inside.multi_label
+        return tags

@@ -1,0 +1,120 @@
+"""Pairwise coupling: from probabilities for pairs of classes to those of the classes."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from platt_jax import validation
+from platt_jax.results.fit import Fit, Inspectable
+from platt_jax.results.probabilities import expit
+from platt_jax.status import Status
+
+# LIBSVM's svm_predict_probability and multiclass_probability.
+_SMALLEST = 1e-7
+_TOL = 0.005
+_MAX_ITERATIONS = 100
+
+_ENTRIES_AT_ONCE = 1 << 18  # of all rows' matrices, so that they stay in the cache
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class PairwiseCalibrator(Inspectable):
+    """One sigmoid per pair of classes, coupled to probabilities of the classes.
+
+    Attributes:
+        classes: (C,) the class ids.
+        fit: the fits (C (C - 1) / 2,) of the pairs (0, 1), (0, 2), ... (1, 2), ..., each from the
+            rows of its two classes, the first being y = 1.
+    """
+
+    classes: np.ndarray
+    fit: Fit
+
+    def predict_proba(self, scores) -> np.ndarray:
+        """Probabilities (N, C) for decision values (N, C (C - 1) / 2) of the pairs.
+
+        A pair without any row says 1/2.
+        """
+        A, B = self.fit.A, self.fit.B
+        of_first = expit(-(A * scores + B))
+        of_first[:, self.fit.status == Status.EMPTY] = 0.5
+        return couple(of_first)
+
+    def _inspected(self):
+        i, j = np.triu_indices(len(self.classes), 1)
+        kind = self.classes.dtype
+        names = np.empty(len(i), [("class", kind), ("versus", kind)])
+        names["class"], names["versus"] = self.classes[i], self.classes[j]
+        return self.fit, "pair", names
+
+
+def couple(pairwise) -> np.ndarray:
+    """Probabilities of classes from those of their pairs, as LIBSVM computes them.
+
+    The second method of Wu, Lin & Weng (2004, "Probability Estimates for Multi-class Classification
+    by Pairwise Coupling", Algorithm 2), with LIBSVM's bounds on the pairs, 1e-7 and 1 - 1e-7, and
+    LIBSVM's tolerance, 0.005 / C: results are equal to its own, not to the exact optimum.
+
+    Args:
+        pairwise: (N, C (C - 1) / 2) estimates of P(i | i or j) for the pairs (0, 1), (0, 2), ...
+            (1, 2), ... of classes i < j.
+
+    Returns:
+        (N, C), rows that sum to 1; NaN for rows with a NaN.
+
+    Raises:
+        ValueError: there are not so many columns for any C.
+
+    Example:
+        >>> couple([[0.5, 0.8, 0.8]]).round(2)
+        array([[0.44, 0.44, 0.11]])
+    """
+    r = validation.floating(pairwise, "pairwise")
+    pairs = r.shape[1] if r.ndim == 2 else 0
+    C = (1 + round(np.sqrt(1 + 8 * pairs))) // 2
+    if pairs == 0 or C * (C - 1) // 2 != pairs:
+        raise ValueError(f"pairwise: expected shape (N, C (C - 1) / 2), got {r.shape}")
+    r = np.clip(r.astype(np.float64), _SMALLEST, 1 - _SMALLEST)
+    if C == 2:
+        return np.hstack([r, 1 - r])
+    pieces = np.array_split(r, max(1, len(r) * C * C // _ENTRIES_AT_ONCE))
+    return np.concatenate([_couple(piece, C) for piece in pieces])
+
+
+def _couple(r, C):
+    p = np.full((len(r), C), 1 / C)
+    p[np.isnan(r).any(axis=1)] = np.nan
+    open_ = np.flatnonzero(np.isfinite(p[:, 0]))
+    Q = _quadratic(r[open_], C)
+    for _ in range(_MAX_ITERATIONS):
+        mine = p[open_]
+        Qp = np.einsum("nij,nj->ni", Q, mine)
+        pQp = np.einsum("ni,ni->n", mine, Qp)
+        keep = np.abs(Qp - pQp[:, None]).max(axis=1, initial=0) >= _TOL / C
+        open_ = open_[keep]
+        if not len(open_):
+            break
+        if not keep.all():
+            Q, Qp, pQp, mine = Q[keep], Qp[keep], pQp[keep], mine[keep]
+        for t in range(C):
+            # One coordinate to its optimum, and the whole normalised.
+            q = Q[:, t, t]
+            change = (pQp - Qp[:, t]) / q
+            pQp = (pQp + change * (change * q + 2 * Qp[:, t])) / (1 + change) ** 2
+            mine[:, t] += change
+            mine /= (1 + change)[:, None]
+            Qp += change[:, None] * Q[:, t]
+            Qp /= (1 + change)[:, None]
+        p[open_] = mine
+    return p
+
+
+def _quadratic(r, C):
+    """Equation 19's matrices: Q_ii = sum of r_ji^2 over j, Q_ij = -r_ij r_ji."""
+    i, j = np.triu_indices(C, 1)
+    Q = np.zeros((len(r), C, C))
+    Q[:, i, j] = Q[:, j, i] = -r * (1 - r)
+    R = np.zeros((len(r), C, C))  # R_ij = P(i | i or j)
+    R[:, i, j], R[:, j, i] = r, 1 - r
+    Q[:, np.arange(C), np.arange(C)] = np.einsum("nji,nji->ni", R, R)
+    return Q

@@ -1,0 +1,92 @@
+"""The base classifier, fitted on folds, and its scores for the rows it was not fitted on."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.utils import _safe_indexing
+from sklearn.utils.parallel import Parallel, delayed
+from sklearn.utils.validation import _check_method_params
+
+from platt_jax.sklearn.calibrators import Fold
+from platt_jax.sklearn.scores import Scorer
+
+
+class Rows(NamedTuple):
+    """What is fitted and calibrated on."""
+
+    X: Any
+    y: Any
+    classes: np.ndarray
+    codes: np.ndarray  # as in Fold
+    weights: np.ndarray | None  # of the calibration
+
+
+def score(estimator, rows: Rows, scorer: Scorer) -> Fold:
+    """What a fitted classifier says of the rows.
+
+    Raises:
+        ValueError: the classifier knows one class only.
+    """
+    return Fold(scorer(estimator, rows.X), rows.codes, rows.weights, _seen(estimator, rows))
+
+
+def select(fold: Fold, which) -> Fold:
+    """Some rows of a fold."""
+    weights = None if fold.weights is None else fold.weights[which]
+    return Fold(fold.scores[which], fold.codes[which], weights, fold.seen)
+
+
+def cross_fit(estimator, rows: Rows, splits, scorer: Scorer, fit_params, n_jobs):
+    """A clone of the classifier for each split, fitted on one part; what it says of the other.
+
+    Returns:
+        A list of pairs of a classifier and a Fold.
+
+    Raises:
+        ValueError: the rows that one is fitted on are all of one class.
+    """
+    return Parallel(n_jobs=n_jobs)(
+        delayed(_fit_and_score)(clone(estimator), rows, train, test, scorer, fit_params)
+        for train, test in splits
+    )
+
+
+def _fit_and_score(estimator, rows, train, test, scorer, fit_params):
+    X, y = _safe_indexing(rows.X, train), _safe_indexing(rows.y, train)
+    estimator.fit(X, y, **_check_method_params(rows.X, params=fit_params, indices=train))
+    weights = None if rows.weights is None else rows.weights[test]
+    scores = scorer(estimator, _safe_indexing(rows.X, test))
+    return estimator, Fold(scores, rows.codes[test], weights, _seen(estimator, rows))
+
+
+def _seen(estimator, rows):
+    if rows.codes.ndim == 2:
+        return np.arange(rows.codes.shape[1])
+    if len(estimator.classes_) < 2:
+        raise ValueError(
+            "y: expected rows of two classes or more wherever the estimator is fitted, got only "
+            f"class {estimator.classes_.tolist()[0]!r}"
+        )
+    return np.searchsorted(rows.classes, estimator.classes_)
+
+
+def join(folds: list[Fold], classes: int, scorer: Scorer) -> Fold:
+    """The rows of all folds as those of one classifier, which knows all classes."""
+    everything = np.arange(classes)
+    codes = np.concatenate([x.codes for x in folds])
+    if all(len(x.seen) == classes for x in folds):
+        scores = np.concatenate([x.scores for x in folds])
+        weights = None if folds[0].weights is None else np.concatenate([x.weights for x in folds])
+        return Fold(scores, codes, weights, everything)
+    # The rows of a fold whose classifier lacks a class have no weight in its columns.
+    shape = len(codes), len(scorer.columns_of(everything, classes))
+    scores, weights = np.zeros(shape), np.zeros(shape)
+    start = 0
+    for fold in folds:
+        mine = np.arange(start, start + len(fold.codes))
+        part = np.ix_(mine, scorer.columns_of(fold.seen, classes))
+        scores[part] = fold.scores
+        weights[part] = 1 if fold.weights is None else fold.weights[:, None]
+        start += len(fold.codes)
+    return Fold(scores, codes, weights, everything)

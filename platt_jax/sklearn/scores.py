@@ -1,0 +1,165 @@
+"""What a fitted classifier says of rows, as scores on the scale of log-odds."""
+
+from collections.abc import Callable
+from copy import copy
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from sklearn.frozen import FrozenEstimator
+from sklearn.pipeline import Pipeline
+
+Kind = Literal["one-vs-rest", "softmax", "pairwise", "multilabel"]
+RESPONSE_METHODS = ("auto", "decision_function", "predict_proba", "predict_log_proba")
+
+# Where scikit-learn's temperature scaling puts the logarithm of 0, too.
+_SMALLEST_PROBA = 1e-12
+_SMALLEST_LOG_PROBA = np.log(np.finfo(np.float64).tiny)
+
+# How gradient boosting libraries, by their package, give what their link function is applied to.
+_MARGINS: dict[str, Callable[[Any, Any], Any]] = {
+    "catboost": lambda model, X: model.predict(X, prediction_type="RawFormulaVal"),
+    "lightgbm": lambda model, X: model.predict(X, raw_score=True),
+    "xgboost": lambda model, X: model.predict(X, output_margin=True),
+}
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """A function from a fitted classifier and rows to scores (N, M), float64.
+
+    Attributes:
+        response_method: one of RESPONSE_METHODS.
+        kind: "one-vs-rest" has a column for each class, and only one, for the second class, where
+            there are two; so has "softmax", where the columns are logits, or logarithms of
+            probabilities; "pairwise" has a column for each pair of classes, which is higher for the
+            first; "multilabel" one for each label.
+        binary: whether there are two classes in all. A classifier that was fitted on two of more
+            classes has a column for each.
+    """
+
+    response_method: str
+    kind: Kind
+    binary: bool
+
+    def __call__(self, estimator, X) -> np.ndarray:
+        """The scores.
+
+        Raises:
+            ValueError: the classifier does not have what is asked for.
+        """
+        if self.kind == "pairwise":
+            return _columns(_pairwise(estimator, X))
+        columns = _columns(self._response(estimator, X))
+        if columns.shape[1] == 1 and self.kind != "multilabel" and not self.binary:
+            return np.hstack([-columns, columns])
+        return columns
+
+    def columns_of(self, seen, classes: int) -> np.ndarray:
+        """Where the columns of a classifier that knows some classes are among those of all."""
+        if self.kind != "pairwise":
+            return seen
+        number = np.zeros((classes, classes), int)
+        pairs = np.triu_indices(classes, 1)
+        number[pairs] = np.arange(len(pairs[0]))
+        i, j = np.triu_indices(len(seen), 1)
+        return number[seen[i], seen[j]]
+
+    def _response(self, estimator, X):
+        margin = _MARGINS.get(_library(estimator)) if self.response_method == "auto" else None
+        if margin is not None:
+            return margin(_final(estimator), _transformed(estimator, X))
+        method = self._available(estimator)
+        values = getattr(estimator, method)(X)
+        if method == "decision_function":
+            return values
+        log_probas = _log if method == "predict_proba" else _finite
+        if isinstance(values, list):  # of multilabel forests and the like: two columns per label
+            return np.column_stack([_log_odds(log_probas(x))[:, 1] for x in values])
+        values = np.asarray(values, np.float64)
+        if self.kind == "multilabel":
+            absent = 1 - values if method == "predict_proba" else -np.expm1(values)
+            return log_probas(values) - _log(absent)
+        log_proba = log_probas(values)
+        if self.kind == "softmax" and values.shape[1] > 2:
+            return log_proba
+        log_odds = _log_odds(log_proba)
+        return log_odds[:, 1] if values.shape[1] == 2 else log_odds
+
+    def _available(self, estimator) -> str:
+        auto = ("decision_function", "predict_proba")
+        wanted = auto if self.response_method == "auto" else (self.response_method,)
+        for method in wanted:
+            if hasattr(estimator, method):
+                return method
+        raise ValueError(
+            f"estimator: expected a classifier with {' or '.join(wanted)}, got {estimator!r}"
+        )
+
+
+def _columns(values) -> np.ndarray:
+    values = np.asarray(values, np.float64)
+    return values[:, None] if values.ndim == 1 else values
+
+
+def _pairwise(estimator, X):
+    final = _final(estimator)
+    if not hasattr(final, "decision_function_shape"):
+        raise ValueError(
+            'multiclass="coupling": expected a classifier with a decision value for each pair of '
+            f"classes, which SVC and NuSVC have, got {final!r}"
+        )
+    by_pair = copy(final)  # the user's own stays as it is
+    by_pair.decision_function_shape = "ovo"
+    values = by_pair.decision_function(_transformed(estimator, X))
+    # Of two classes alone the values are higher for the second.
+    return values if values.ndim == 2 else -values
+
+
+def _final(estimator):
+    """The classifier inside of pipelines, searches and what is frozen."""
+    if isinstance(estimator, FrozenEstimator):
+        return _final(estimator.estimator)
+    if isinstance(estimator, Pipeline):
+        return _final(estimator.steps[-1][1])
+    if hasattr(estimator, "best_estimator_"):
+        return _final(estimator.best_estimator_)
+    return estimator
+
+
+def _transformed(estimator, X):
+    """The rows as that classifier sees them."""
+    if isinstance(estimator, FrozenEstimator):
+        return _transformed(estimator.estimator, X)
+    if isinstance(estimator, Pipeline):
+        for _, step in estimator.steps[:-1]:
+            X = step.transform(X) if hasattr(step, "transform") else X
+        return _transformed(estimator.steps[-1][1], X)
+    if hasattr(estimator, "best_estimator_"):
+        return _transformed(estimator.best_estimator_, X)
+    return X
+
+
+def _library(estimator) -> str:
+    """The boosting library whose class the classifier, or one of its bases, is; "" if none."""
+    packages = (base.__module__.split(".")[0] for base in type(_final(estimator)).__mro__)
+    return next((package for package in packages if package in _MARGINS), "")
+
+
+def _log(proba):
+    return np.log(np.maximum(np.asarray(proba, np.float64), _SMALLEST_PROBA))
+
+
+def _finite(log_proba):
+    return np.maximum(np.asarray(log_proba, np.float64), _SMALLEST_LOG_PROBA)
+
+
+def _log_odds(log_proba):
+    """Log p - log(1 - p) of each class (N, C), where 1 - p may be much smaller than rounding."""
+    if log_proba.shape[1] == 2:
+        return log_proba - log_proba[:, ::-1]
+    likeliest = np.zeros(log_proba.shape, bool)
+    likeliest[np.arange(len(log_proba)), log_proba.argmax(axis=1)] = True
+    others = np.logaddexp.reduce(np.where(likeliest, -np.inf, log_proba), axis=1)
+    of_rest = np.log1p(-np.exp(np.where(likeliest, -np.inf, log_proba)))
+    return log_proba - np.where(likeliest, others[:, None], of_rest)

@@ -1,0 +1,211 @@
+"""A classifier with a calibration of its own for each segment of the rows."""
+
+import numbers
+from typing import Any
+
+import numpy as np
+from scipy.sparse import issparse
+from sklearn.base import clone
+from sklearn.utils import _safe_indexing
+from sklearn.utils.multiclass import type_of_target
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from platt_jax import validation
+from platt_jax.api import fit_segments
+from platt_jax.results.tables import Table
+from platt_jax.sklearn.base import CalibratedBase
+from platt_jax.sklearn.calibrators import options_of
+from platt_jax.sklearn.cross_fitting import cross_fit, join, score
+from platt_jax.sklearn.scores import RESPONSE_METHODS, Scorer
+
+
+class SegmentCalibratedClassifier(CalibratedBase):
+    """A classifier of two classes, calibrated by segment (country, advertiser, aircraft).
+
+    One base classifier serves all segments. Its scores for rows that it was not fitted on, from
+    cross-validation, calibrate it, one sigmoid per segment by `platt_jax.fit_segments`; then it is
+    fitted again to all rows. Segments that `fit` has not seen get the calibration of all rows
+    pooled, or with pooling="partial" the population's.
+
+    Args:
+        estimator: the classifier, as for PlattCalibratedClassifier; a fitted one is wrapped in a
+            FrozenEstimator, and all rows given to `fit` calibrate it.
+        segments: the column of X with the segments: its name, in a DataFrame, or its position; or
+            a list of these, whose values together are the segment.
+        passthrough: whether the base classifier sees the segment columns, too. By default it does
+            not: ids are seldom features, and text is none.
+        pooling: "none", "partial" or "complete", as in `platt_jax.fit_segments`.
+        cv: as for PlattCalibratedClassifier.
+        n_jobs: as there.
+        response_method: as there.
+        options: as there.
+
+    Attributes:
+        classes_: (2,) the class labels, ascending.
+        estimator_: the base classifier, fitted to all rows.
+        calibrator_: the `platt_jax.SegmentCalibrator`, with keys, fits, fallback and shrinkage.
+        n_features_in_: number of columns of X, with those of segments.
+        feature_names_in_: their names, if X has them.
+
+    Example:
+        >>> import numpy as np
+        >>> from sklearn.linear_model import LogisticRegression
+        >>> rng = np.random.default_rng(0)
+        >>> X = np.column_stack([rng.normal(size=(300, 2)), rng.integers(0, 3, 300)])
+        >>> y = X[:, 0] + rng.normal(size=300) > 0
+        >>> model = SegmentCalibratedClassifier(LogisticRegression(), segments=2).fit(X, y)
+        >>> model.predict_proba(X).shape, model.calibrator_.keys
+        ((300, 2), array([0., 1., 2.]))
+    """
+
+    def __init__(
+        self,
+        estimator=None,
+        segments=None,
+        *,
+        passthrough=False,
+        pooling="none",
+        cv=None,
+        n_jobs=None,
+        response_method="auto",
+        options=None,
+    ):
+        self.estimator = estimator
+        self.segments = segments
+        self.passthrough = passthrough
+        self.pooling = pooling
+        self.cv = cv
+        self.n_jobs = n_jobs
+        self.response_method = response_method
+        self.options = options
+
+    def fit(self, X, y, sample_weight=None, *, groups=None, **fit_params):
+        """Fit the base classifier, unless it is frozen, and the calibrator.
+
+        Args:
+            X: (N, F) with the segment columns: a DataFrame, an array or a list of rows.
+            y: (N,) labels of two classes.
+            sample_weight: as for PlattCalibratedClassifier.
+            groups: as there.
+            **fit_params: as there.
+
+        Returns:
+            self.
+
+        Raises:
+            ValueError: a parameter or argument is not as above.
+        """
+        if self.response_method not in RESPONSE_METHODS:
+            raise ValueError(
+                f"response_method: expected one of {RESPONSE_METHODS}, got {self.response_method!r}"
+            )
+        options = options_of("sigmoid", self.options)
+        validation.pooling(self.pooling, None, None, options)
+        X = self._checked(X, reset=True)
+        estimator = self._base_estimator()
+        to_fit, to_split = self._routed(sample_weight, groups, fit_params)
+        rows = self._rows(X, y, sample_weight)
+        if len(rows.classes) > 2 or rows.codes.ndim == 2:
+            raise ValueError(
+                "y: expected labels of two classes. Only binary classification is supported. The "
+                f"type of the target is {type_of_target(y)}."
+            )
+        segments, inner = self._apart(X)
+        rows = rows._replace(X=inner)
+        scorer = Scorer(self.response_method, "one-vs-rest", binary=True)
+        if self._is_frozen():
+            self.estimator_ = estimator
+            fold = score(estimator, rows, scorer)
+        else:
+            splits = list(self._splits(rows, to_split))
+            parts = cross_fit(estimator, rows, splits, scorer, to_fit, self.n_jobs)
+            fold = join([part for _, part in parts], len(rows.classes), scorer)
+            segments = _safe_indexing(segments, np.concatenate([test for _, test in splits]))
+            self.estimator_ = clone(estimator).fit(rows.X, rows.y, **to_fit)
+        self.classes_ = rows.classes
+        self.calibrator_ = fit_segments(
+            fold.scores[:, 0],
+            fold.codes,
+            segments,
+            weights=fold.weights,
+            pooling=self.pooling,
+            options=options,
+        )
+        return self
+
+    def table(self) -> Table:
+        """One line per segment, as `platt_jax.SegmentCalibrator.table`."""
+        check_is_fitted(self)
+        return self.calibrator_.table()
+
+    def predict_proba(self, X) -> np.ndarray:
+        """Calibrated probabilities (N, 2) of rows X (N, F) by their segments' sigmoids."""
+        check_is_fitted(self)
+        segments, inner = self._apart(self._checked(X, reset=False))
+        scorer = Scorer(self.response_method, "one-vs-rest", binary=True)
+        p = self.calibrator_.predict_proba(scorer(self.estimator_, inner)[:, 0], segments)
+        return np.stack([1 - p, p], axis=1)
+
+    def predict(self, X) -> np.ndarray:
+        """The likelier class (N,) of rows X (N, F), which may differ from the base classifier's."""
+        likelier = self.predict_proba(X).argmax(axis=1)
+        return self.classes_[likelier]
+
+    def _checked(self, X, reset: bool):
+        """X as an array or a DataFrame, with as many columns as there were.
+
+        Raises:
+            ValueError: it is sparse, not of two axes, or has other columns.
+        """
+        if issparse(X):
+            raise ValueError("X: expected an array or a DataFrame, got a sparse matrix")
+        if not hasattr(X, "shape"):
+            X = np.array(X, dtype=object)  # columns of numbers beside columns of text
+        if len(X.shape) != 2:
+            raise ValueError(
+                f"X: expected (N, F) with the columns of segments, got shape {X.shape}. Reshape "
+                "your data"
+            )
+        validate_data(self, X, skip_check_array=True, reset=reset)
+        return X
+
+    def _apart(self, X) -> tuple[Any, Any]:
+        """The segments of the rows, and the columns for the base classifier."""
+        several = isinstance(self.segments, list | tuple)
+        fewest = (len(self.segments) if several else 1) + (not self.passthrough)
+        if X.shape[1] < fewest:
+            raise ValueError(
+                f"X: found {X.shape[1]} feature(s) (shape={X.shape}) while a minimum of {fewest} "
+                "is required: those of segments, and others to learn from."
+            )
+        positions = [_position(X, x) for x in (self.segments if several else [self.segments])]
+        ids = _safe_indexing(X, positions if several else positions[0], axis=1)
+        if self.passthrough:
+            return ids, X
+        others = [i for i in range(X.shape[1]) if i not in positions]
+        return ids, _safe_indexing(X, others, axis=1)
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        tags.input_tags.sparse = False
+        return tags
+
+
+def _position(X, column) -> int:
+    """Where a column is that is named, or numbered.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if isinstance(column, str):
+        names = list(getattr(X, "columns", ()))
+        if column in names:
+            return names.index(column)
+        raise ValueError(f"segments: no column {column!r} in X; it has {names or 'no names'}")
+    if isinstance(column, numbers.Integral) and -X.shape[1] <= column < X.shape[1]:
+        return int(column) % X.shape[1]
+    raise ValueError(
+        "segments: expected the name of a column of X, or its position below "
+        f"{X.shape[1]}, got {column!r}"
+    )
