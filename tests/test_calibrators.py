@@ -222,6 +222,13 @@ def test_a_calibrator_of_no_segments_is_its_fallback(rng, tmp_path, ids):
         assert one.raise_if_failed() is one
 
 
+def test_seen_tells_rows_of_fitted_segments_from_others():
+    calibrator = pj.fit_segments([1.0, 2.0, 3.0], [0, 1, 0], [7, 7, 9])
+    assert calibrator.seen([9, 8, 7, 9]).tolist() == [True, False, True, True]
+    with pytest.raises(ValueError, match="segments"):
+        calibrator.seen(["7"])
+
+
 def test_only_takes_a_bool_per_segment(rng):
     calibrator = pj.fit_segments(*problem(rng, 40), np.arange(40) % 2)
     for where in ([0, 1], [True], True, ["a", "b"]):

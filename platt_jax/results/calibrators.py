@@ -125,6 +125,20 @@ class SegmentCalibrator(ComparedByValue, _ById):
         population = self.population and self.population.only(where)
         return replace(self, keys=self.keys[where], fit=fit, population=population)
 
+    def seen(self, segments) -> np.ndarray:
+        """Which rows are of segments that were fitted: (N,) bool for ids (N,).
+
+        Raises:
+            ValueError: an id is missing, or no key can be equal to one.
+
+        Example:
+            >>> from platt_jax import fit_segments
+            >>> calibrator = fit_segments([2.0, -1.0], [1, 0], ["a", "a"])
+            >>> calibrator.seen(["a", "b", "a"])
+            array([ True, False,  True])
+        """
+        return get_indexer(self.keys, ids.read(segments, "segments"), "segments") >= 0
+
     def predict_proba(self, scores, segments) -> np.ndarray:
         """P(y=1) for each row by the sigmoid of its segment.
 
