@@ -32,9 +32,9 @@ def weights(kind, number, ids, rows, seed=0, dtype=np.float64):
         (shapes.VECTOR_SHAPES, 40, "poisson", True),
         (shapes.VECTOR_SHAPES, 40, "bayesian", False),
         (shapes.VECTOR_SHAPES, 1000, "poisson", False),
-        (shapes.VECTOR_SHAPES, 1000, "bayesian", True),
+        pytest.param(shapes.VECTOR_SHAPES, 1000, "bayesian", True, marks=pytest.mark.slow),
         (shapes.TILE_SHAPES, 40, "poisson", True),
-        (shapes.TILE_SHAPES, 1000, "bayesian", False),
+        pytest.param(shapes.TILE_SHAPES, 1000, "bayesian", False, marks=pytest.mark.slow),
     ],
 )
 def test_a_replicate_is_the_fit_with_its_weights(

@@ -51,7 +51,10 @@ def refits(monkeypatch):
     return counts
 
 
-@pytest.mark.parametrize(("rows", "share"), [(5, 1), (50, 0.6), (200, 0.1), (1000, 3e-3)])
+@pytest.mark.parametrize(
+    ("rows", "share"),
+    [(5, 1), (50, 0.6), pytest.param(200, 0.1, marks=pytest.mark.slow), (1000, 3e-3)],
+)
 def test_every_row_gets_what_a_fit_of_the_others_gives_it(rng, refits, rows, share):
     scores, labels = batch(rng, 4, rows)
     assert_exact(scores, labels)
@@ -77,7 +80,9 @@ def test_to_50_digits(rng):
     ],
     ids=["no targets", "no intercept", "temperature", "monotone"],
 )
-@pytest.mark.parametrize("prior", [None, PRIOR], ids=["", "prior"])
+@pytest.mark.parametrize(
+    "prior", [None, pytest.param(PRIOR, marks=pytest.mark.slow)], ids=["", "prior"]
+)
 def test_other_fits(rng, options, prior):
     scores, labels = batch(rng, 3, 120)
     assert_exact(3 + 2 * scores, labels, prior=prior, options=options)
@@ -117,6 +122,7 @@ def test_saturated_scores_cost_no_refits(rng, refits):
     assert refits[0] < 0.05 * scores.size
 
 
+@pytest.mark.slow
 def test_where_the_rest_is_of_one_class_constant_or_separable():
     scores = np.array([[1.0, 2.0, 3.0, 4.0], [1, 1, 1, 5], [1, 2, 3, 4], [2, 2, 2, 2]])
     labels = np.array([[0, 0, 0, 1], [0, 1, 0, 1], [0, 0, 1, 1], [0, 1, 0, 0]])
@@ -168,7 +174,7 @@ def test_segments_of_all_sizes(rng):
         np.testing.assert_allclose(logit(found[mine]), expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("weighted", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_problem_of_several_calls(rng, monkeypatch, weighted):
     scores, labels = (x[0] for x in batch(rng, 1, 3000))
     weights = rng.integers(0, 3, len(scores)).astype(float) if weighted else None

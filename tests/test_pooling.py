@@ -80,7 +80,7 @@ def test_the_posterior_is_that_of_a_fine_grid(few):
         )
 
 
-@pytest.mark.parametrize("rows", [5, 20, 100])
+@pytest.mark.parametrize("rows", [5, 20, pytest.param(100, marks=pytest.mark.slow)])
 def test_it_finds_the_population_that_segments_were_drawn_from(rows):
     found = [
         pj.fit_segments(*segments(seed, 4000, rows), pooling="partial").population

@@ -180,7 +180,9 @@ def test_input_is_refused_by_name(rows, frame):
     frame = frame.drop(columns="device")
     with pytest.raises(ValueError, match="y: expected labels of two classes"):
         model.fit(frame, np.arange(900) % 3)
-    with pytest.raises(ValueError, match=r"segments: expected ids, got .* at row 3"):
+    with pytest.raises(
+        ValueError, match=r"segments, column 'country': expected ids, got .* at row 3"
+    ):
         model.fit(frame.assign(country=frame["country"].where(np.arange(900) != 3, None)), y)
     with pytest.raises(ValueError, match="a minimum of 2 is required"):
         model.fit(frame[["country"]], y)

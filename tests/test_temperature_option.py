@@ -203,7 +203,7 @@ def test_a_start_saves_passes_and_its_B_is_held_all_the_same(data):
     np.testing.assert_allclose(bad.A, cold.A, rtol=1e-9)
 
 
-@pytest.mark.parametrize("rows", [7, 3000])
+@pytest.mark.parametrize("rows", [7, pytest.param(3000, marks=pytest.mark.slow)])
 def test_tiles_agree_with_vectors(rng, monkeypatch, rows):
     scores, labels = batch(rng, 5, rows)
     scores = 3 * scores + 1

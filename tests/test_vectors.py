@@ -50,7 +50,7 @@ def segments(rng, dtype):
     "dtype, weighted, options",
     [
         (np.float32, False, OPTIONS[0]),
-        (np.float64, True, OPTIONS[0]),
+        pytest.param(np.float64, True, OPTIONS[0], marks=pytest.mark.slow),
         *(
             pytest.param(np.float64, i % 2, o, marks=pytest.mark.slow)
             for i, o in enumerate(OPTIONS[1:])

@@ -60,7 +60,9 @@ def test_a_start_that_is_not_finite_is_the_usual_one(rng):
     assert warm == cold
 
 
-@pytest.mark.parametrize("options", [Options.libsvm(), Options(monotone=True)])
+@pytest.mark.parametrize(
+    "options", [pytest.param(Options.libsvm(), marks=pytest.mark.slow), Options(monotone=True)]
+)
 def test_a_warm_start_under_other_options(rng, options):
     scores, labels = batch(rng, 10, 300)
     cold = pj.fit(scores, labels, options=options)
