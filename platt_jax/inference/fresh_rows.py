@@ -49,8 +49,8 @@ def triage(
     inequality is too large with probability no more than its inverse. The shares of the two tests
     are 90 and 10 % of the level.
 
-    In simulations where 5 % of 10,000 segments are off (`benchmarks/inference/triage.py`), between 0
-    and 4.6 % of those flagged at 5 % are right, at any number of rows; by the chi-square p-values
+    In simulations where 5 % of 10,000 segments are off (`benchmarks/inference/triage.py`), 0 to 5 %
+    of those flagged at level 0.05 are right, at any number of rows; by the chi-square p-values
     alone 68 % at 5 rows, 23 % at 20 and 5 % at 200.
 
     Of the segments with a q-value of at most q, a share of no more than q is expected to be right

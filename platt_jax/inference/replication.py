@@ -79,8 +79,8 @@ class Bootstrap(ComparedByValue):
     def interval(self, level: float = 0.95, kind: str = "percentile"):
         """Confidence intervals of A and B (Efron & Tibshirani 1993, chapter 13).
 
-        In simulations 95 % intervals hold the truth in 94 to 96 % of problems of 400 rows; of 50 rows
-        the percentile ones in 91 to 94 %, the basic ones in 96 to 99 %.
+        In simulations 95 % intervals hold the truth in 94 to 96 % of problems of 400 rows; of 50
+        rows the percentile ones in 91 to 94 %, the basic ones in 96 to 99 %.
 
         Args:
             level: the probability with which each is to hold the parameter, in (0, 1).

@@ -44,8 +44,8 @@ def update(
     segments, by generalized least squares; its covariance stays as it was estimated. New segments
     start from it.
 
-    After 22 weekly updates on flights, parameters are within 0.4 standard errors of those of a fit of
-    all rows (median over carriers, routes or aircraft; `benchmarks/inference/online.py`).
+    After 21 weekly updates on flights, parameters are within 0.4 standard errors of those of a fit
+    of all rows (median of carriers, routes or aircraft; `benchmarks/inference/online.py`).
 
     Args:
         calibrator: as `fit_segments` or `update` returns it.
