@@ -110,7 +110,7 @@ def _inline_math(translator, node):
 
 
 def _displayed_math(translator, node):
-    translator.body.append(f'<div class="math">{_mathml(node.astext(), "block")}</div>')
+    translator.body.append(f'<div class="formula">{_mathml(node.astext(), "block")}</div>')
     raise nodes.SkipNode
 
 
