@@ -5,16 +5,20 @@ MathML, and names of other projects are not links.
 """
 
 import os
+import sys
+from pathlib import Path
 
 from docutils import nodes
 from latex2mathml.converter import convert
-from pygments.lexers.special import TextLexer
 
 import platt_jax
 import platt_jax.metrics
 import platt_jax.plots
 import platt_jax.scalers
 import platt_jax.sklearn
+
+sys.path.insert(0, str(Path(__file__).parent))
+import draw_layers
 
 project = "platt_jax"
 author = copyright = "The platt_jax authors"
@@ -114,12 +118,19 @@ def _displayed_math(translator, node):
     raise nodes.SkipNode
 
 
+def _draw_diagrams(app, doctree):
+    """Draws diagrams in the language of Mermaid, whose program would come from the network."""
+    for block in list(doctree.findall(nodes.literal_block)):
+        if block.get("language") == "mermaid":
+            block.replace_self(nodes.raw("", draw_layers.svg(block.astext()), format="html"))
+
+
 def setup(app):
     """Connects what this file defines."""
     app.connect("autodoc-process-signature", _default_options)
     app.connect("autodoc-skip-member", _fields_described_once)
     app.connect("missing-reference", _code_for_unknown_names)
-    app.add_lexer("mermaid", TextLexer)
+    app.connect("doctree-read", _draw_diagrams)
     app.add_html_math_renderer("mathml", (_inline_math, None), (_displayed_math, None))
 
 
