@@ -89,12 +89,26 @@ def test_the_reference_has_every_public_name(package):
     assert missing == []
 
 
-def test_the_picture_of_the_architecture_is_that_of_the_imports():
-    """Where this fails: python docs/draw_layers.py --write."""
+@pytest.fixture(scope="module")
+def drawing():
     spec = importlib.util.spec_from_file_location("draw_layers", ROOT / "docs" / "draw_layers.py")
-    drawing = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(drawing)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_picture_of_the_architecture_is_that_of_the_imports(drawing):
+    """Where this fails: python docs/draw_layers.py --write."""
     assert drawing.drawn() == drawing.diagram()
+
+
+def test_the_image_of_the_architecture_has_every_box_and_arrow_of_the_picture(drawing):
+    mermaid = "flowchart TD\n    top --> middle\n    middle --> low\n    top --> low\n"
+    image = drawing.svg(mermaid)
+    boxes = re.findall(r'<rect x="[^"]*" y="([^"]*)".*?<text[^>]*>(\w+)</text>', image)
+    heights = {name: float(y) for y, name in boxes}
+    assert heights["top"] < heights["middle"] < heights["low"] and len(boxes) == 3
+    assert image.count("marker-end") == 3
 
 
 def test_the_architecture_names_files_that_exist():
