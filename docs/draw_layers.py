@@ -11,6 +11,7 @@ from pathlib import Path
 _ROOT = Path(__file__).parents[1]
 _PAGE = _ROOT / "docs" / "architecture.md"
 _PACKAGE = "platt_jax"
+_WIDTH = 640
 _BEGIN, _END = "```mermaid\n", "```\n"
 
 
@@ -24,6 +25,55 @@ def diagram() -> str:
 def drawn() -> str:
     """The diagram that architecture.md has."""
     return _page_parts()[1]
+
+
+def svg(mermaid: str) -> str:
+    """A diagram as an image: what imports stands above what is imported."""
+    arrows = [tuple(line.split(" --> ")) for line in mermaid.split("\n    ")[1:]]
+    arrows = [(above, below.strip()) for above, below in arrows]
+    place = _places(arrows)
+    lines, boxes = [], []
+    for above, below in arrows:
+        (x, y), (to_x, to_y) = place[above], place[below]
+        middle = (y + to_y) / 2
+        curve = f"M{x},{y + 14} C{x},{middle} {to_x},{middle} {to_x},{to_y - 16}"
+        lines.append(f'<path d="{curve}" fill="none" marker-end="url(#tip)"/>')
+    for name, (x, y) in place.items():
+        boxes.append(
+            f'<rect x="{x - 46}" y="{y - 14}" width="92" height="28" rx="5"/>'
+            f'<text x="{x}" y="{y + 5}" text-anchor="middle">{name}</text>'
+        )
+    height = max(y for _, y in place.values()) + 20
+    tip = '<marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" '
+    tip += 'orient="auto"><path d="M0,0 L8,4 L0,8 z"/></marker>'
+    return (
+        f'<svg class="layers" viewBox="0 0 {_WIDTH} {height}" role="img" '
+        f'aria-label="imports between packages"><defs>{tip}</defs>{"".join(lines + boxes)}</svg>'
+    )
+
+
+def _places(arrows):
+    """The middles of boxes, in rows: each package one below the lowest of those that import it."""
+    importers: dict[str, list[str]] = {name: [] for arrow in arrows for name in arrow}
+    for above, below in arrows:
+        importers[below].append(above)
+
+    def row(name):
+        return 1 + max(map(row, importers[name]), default=-1)
+
+    rows: dict[int, list[str]] = {}
+    for name in sorted(importers):
+        rows.setdefault(row(name), []).append(name)
+    place: dict[str, tuple[float, float]] = {}
+    for number in sorted(rows):
+
+        def mean_of_importers(name):
+            return sum(place[x][0] for x in importers[name]) / max(len(importers[name]), 1)
+
+        names = sorted(rows[number], key=mean_of_importers)
+        for i, name in enumerate(names):
+            place[name] = _WIDTH * (i + 0.5) / len(names), 20 + 62 * number
+    return place
 
 
 def _page_parts():

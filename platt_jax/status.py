@@ -41,13 +41,13 @@ _STATUS_MESSAGES = {
 class Flag(IntFlag):
     """What is noteworthy about a problem, whatever its status."""
 
-    ONE_CLASS = 1  # all labels are the same
-    CONSTANT_SCORES = 2  # all scores are the same: without a prior A = 0, if B is fitted
-    # a threshold, which is 0 if B is held, splits the classes: only Platt's targets or a prior
-    # bound the slope
+    ONE_CLASS = 1  #: all labels are the same
+    CONSTANT_SCORES = 2  #: all scores are the same: without a prior A = 0, if B is fitted
+    #: a threshold, which is 0 if B is held, splits the classes: only Platt's targets or a prior
+    #: bound the slope
     SEPARABLE = 4
-    REVERSED = 8  # A > 0: higher scores mean class 0
-    OUTLIER = 16  # of 20 rows or more, one has four fifths of the scores' variance
+    REVERSED = 8  #: A > 0: higher scores mean class 0
+    OUTLIER = 16  #: of 20 rows or more, one has four fifths of the scores' variance
 
     @classmethod
     def _missing_(cls, value):

@@ -126,7 +126,7 @@ def expected_calibration_error(
     n_bins: int = 10,
     strategy: str = "uniform",
 ):
-    """The mean over rows of their bin's |frequency of class 1 - mean probability of class 1|.
+    """The mean over rows of their bin's abs(frequency of class 1 - mean probability of class 1).
 
     This is the binary ECE of the positive class (Naeini, Cooper & Hauskrecht 2015): all of [0, 1]
     is binned. The ECE of the predicted class's confidence, max(p, 1 - p), is another measure. With
@@ -168,7 +168,7 @@ def maximum_calibration_error(
     n_bins: int = 10,
     strategy: str = "uniform",
 ):
-    """The largest |frequency of class 1 - mean probability of class 1| of any bin with rows.
+    """The largest abs(frequency of class 1 - mean probability of class 1) of any bin with rows.
 
     The MCE of the positive class (Naeini, Cooper & Hauskrecht 2015). A bin of a single row can
     decide it; strategy="quantile" avoids that.

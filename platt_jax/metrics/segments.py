@@ -46,7 +46,7 @@ def by_segment(metric: Callable, labels, proba, segments, *, weights=None, **opt
         options: of the metric, such as from_logits=True.
 
     Returns:
-        A BySegment; `.table()` for a table.
+        A BySegment; `BySegment.table` makes a table of it.
 
     Raises:
         ValueError: an argument is not as above.

@@ -82,9 +82,9 @@ def cox_calibration(labels, proba, *, weights=None, from_logits: bool = False) -
         from_logits: proba holds logits.
 
     Returns:
-        A CoxCalibration of arrays (...) in the dtype of proba. NaN where there is no finite fit:
-        one class, classes split by a threshold, equal probabilities; and as the package's docstring
-        says.
+        A CoxCalibration of arrays (...) in the dtype of proba. NaN where there is no finite fit,
+        as of one class, of classes split by a threshold and of equal probabilities; and as the
+        package's docstring says.
 
     Raises:
         ValueError: an argument is not as above.

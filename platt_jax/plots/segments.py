@@ -51,7 +51,7 @@ def segment_sigmoids(
             figure.
 
     Returns:
-        The axes: an array of the shape of `axes`, or (lines, columns) of up to three columns.
+        The axes, an array of the shape of `axes`, or (lines, columns) of up to three columns.
 
     Raises:
         ValueError: an argument is not as above, or a chosen segment was not fitted; or a score,

@@ -161,12 +161,12 @@ class Sigmoid(ComparedByValue):
 
     @property
     def slope(self):
-        """-A: the change of the log-odds per unit of score."""
+        """-A, the change of the log-odds per unit of score."""
         return -self.A
 
     @property
     def intercept(self):
-        """-B: the log-odds at score 0."""
+        """-B, the log-odds at score 0."""
         return -self.B
 
 
@@ -218,7 +218,7 @@ class Fit(ComparedByValue, Inspectable):
         A: (...), minus the slope of the log-odds, per unit of score.
         B: (...), minus the log-odds at score 0.
         status: (...) int, how each fit ended: a `Status`.
-        flags: (...) int, what is noteworthy about each: `Flag`s or-ed together.
+        flags: (...) int, what is noteworthy about each: values of `Flag`, or-ed together.
         iterations: (...) int, Newton steps taken.
         passes: (...) int, evaluations of the derivatives: one at the start, and one for each step
             tried, so that passes - iterations - 1 were backtracks (less one more where
@@ -259,7 +259,7 @@ class Fit(ComparedByValue, Inspectable):
 
     @property
     def standard_errors(self):
-        """(..., 2), of A and B: square roots of the covariance's diagonal."""
+        """(..., 2), of A and B, the square roots of the covariance's diagonal."""
         variances = self.covariance[..., (0, 1), (0, 1)]
         return (jnp if isinstance(variances, jax.Array) else np).sqrt(variances)
 

@@ -103,7 +103,7 @@ class Population(ComparedByValue):
 
     @property
     def estimated(self) -> bool:
-        """Whether there is one: False where the status is NOT_ESTIMATED."""
+        """Whether there is one; False where the status is NOT_ESTIMATED."""
         return self.status != PopulationStatus.NOT_ESTIMATED
 
     @property
@@ -113,7 +113,7 @@ class Population(ComparedByValue):
 
     @property
     def predictive_covariance(self) -> np.ndarray:
-        """(2, 2), of (A, B) of a segment never seen: spread and error of the mean."""
+        """(2, 2), of (A, B) of a segment never seen, the spread and the error of the mean."""
         return self.covariance + self.mean_covariance
 
     def __repr__(self):

@@ -2,7 +2,7 @@
 
 Every scaler is a frozen dataclass of its options, with ``fit(scores, labels, *, weights=None)`` on
 scores (..., N) whose leading axes are independent problems, as in `platt_jax.fit`. It returns what
-was learnt, with ``predict_proba(scores)`` for scores (..., N):
+was learnt, with ``predict_proba(scores)`` for scores (..., N)::
 
     PlattScaling          the sigmoid 1 / (1 + exp(A f + B)) by `platt_jax.fit`
     LevenbergMarquardt    the same sigmoid by Platt's own pseudo code (Platt 1999, appendix)

@@ -170,7 +170,7 @@ class PlattCalibratedClassifier(CalibratedBase):
 
     @property
     def calibrators_(self) -> list:
-        """The calibrators of calibrated_classifiers_."""
+        """The calibrators of `calibrated_classifiers_`."""
         return [member.calibrator for member in self.calibrated_classifiers_]
 
     def table(self) -> Table:

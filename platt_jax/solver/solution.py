@@ -64,8 +64,8 @@ def solve(
         options: how to fit; static under jit.
 
     Returns:
-        A Fit of JAX arrays in the dtype that JAX gives the scores: float64 only where 64-bit types
-        are switched on; integers and float16 are promoted.
+        A Fit of JAX arrays in the dtype that JAX gives the scores, which is float64 only where
+        64-bit types are switched on; integers and float16 are promoted.
 
     Raises:
         ValueError: shapes do not match, or concrete labels or weights are not what they should be.
