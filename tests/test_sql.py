@@ -35,6 +35,13 @@ def made(seed=0, rows=3000, number=30):
     return {"f": f, "y": y, "s": s, "w": w}
 
 
+def plain(rows=3000, number=30):
+    """Columns without anything odd."""
+    rng = np.random.default_rng(0)
+    f, s = rng.normal(size=rows), rng.integers(0, number, rows)
+    return {"f": f, "y": rng.random(rows) < expit(2 * f - 0.5), "s": s}
+
+
 def in_duckdb(columns):
     connection = duckdb.connect()
     columns_in_arrow = pa.table(columns)  # noqa: F841 - DuckDB finds it by its name
@@ -107,7 +114,7 @@ def test_answers_are_those_of_rows_in_memory(put, given):
 
 @pytest.mark.parametrize("coding", [bool, int, float, "minus"])
 def test_labels_of_all_codings(put, coding):
-    columns = made(number=2) | {"f": np.random.default_rng(0).normal(size=3000)}
+    columns = plain(number=2)
     labels = columns["y"] * 2 - 1 if coding == "minus" else columns["y"].astype(coding)
     expected = pj.fit_segments(columns["f"], labels, columns["s"])
     assert_equal(sql.fit_segments(**put(columns | {"y": labels}), **COLUMNS), expected)
@@ -139,7 +146,7 @@ def test_ids_of_any_kind(keys):
 
 
 def test_segments_of_several_columns_and_names_with_quotes(put):
-    columns = made(number=10) | {"f": np.random.default_rng(0).normal(size=3000)}
+    columns = plain(number=10)
     other = np.random.default_rng(2).choice(["x", "y"], 3000)
     named = {'sc"ore': columns["f"], "la bel": columns["y"], "a;b": columns["s"], "select": other}
     if put is in_sqlite:
@@ -157,7 +164,7 @@ def test_segments_of_several_columns_and_names_with_quotes(put):
 
 
 def test_parquet_files(tmp_path):
-    columns = made() | {"f": np.random.default_rng(0).normal(size=3000)}
+    columns = made() | {"f": plain()["f"]}
     table = pa.table(columns)
     for i in range(3):
         pq.write_table(table.slice(1000 * i, 1000), tmp_path / f"{i}.parquet")
@@ -194,7 +201,7 @@ def test_a_nan_is_predicted_where_the_score_or_the_fit_is_nan():
 
 
 def test_later_passes_read_open_segments_and_no_other_columns(monkeypatch):
-    columns = made(rows=20_000) | {"f": np.random.default_rng(0).normal(size=20_000)}
+    columns = plain(rows=20_000)
     asked = []
     run = engines.DuckDB.run
 
@@ -208,17 +215,17 @@ def test_later_passes_read_open_segments_and_no_other_columns(monkeypatch):
     of_segments = [points for query, points in asked if points and "k0" in query]
     assert len(of_segments) <= 8 and of_segments[0] == 30
     assert of_segments[-2] < 30  # of the search; the last is that of the loss
-    plain = [query.split("FROM platt_rows")[0] for query, _ in asked]
-    assert not any("*" in text for text in plain)
+    read = [query.split("FROM platt_rows")[0] for query, _ in asked]
+    assert not any("*" in text for text in read)
 
 
 def test_a_relation_that_changes_is_refused(monkeypatch):
-    columns = made() | {"f": np.random.default_rng(0).normal(size=3000)}
+    columns = plain()
     connection = in_sqlite(columns)["connection"]
     moments = queries.moments
 
     def after_a_row_more(names):
-        connection.execute("INSERT INTO t VALUES (1.0, 1, 0, 1.0)")
+        connection.execute("INSERT INTO t VALUES (1.0, 1, 0)")
         return moments(names)
 
     monkeypatch.setattr(queries, "moments", after_a_row_more)
@@ -245,7 +252,7 @@ BAD = {
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input(case):
     changed, message = BAD[case]
-    columns = made(rows=50) | {"text": ["x"] * 50, "both": [0, -1] * 25}
+    columns = plain(rows=50) | {"text": ["x"] * 50, "both": [0, -1] * 25}
     columns |= {"f": np.linspace(-1, 1, 50), "some": [None, *range(49)]}
     with pytest.raises(ValueError, match=message):
         sql.fit_segments(**in_duckdb(columns) | COLUMNS | changed)
@@ -264,7 +271,7 @@ def test_bad_tables_of_connections():
 
 
 def test_a_population_is_not_predicted_in_an_engine():
-    columns = made() | {"f": np.random.default_rng(0).normal(size=3000)}
+    columns = plain()
     pooled = pj.fit_segments(columns["f"], columns["y"], columns["s"], pooling="partial")
     with pytest.raises(ValueError, match="calibrator: expected one without a population"):
         sql.predict(**in_duckdb(columns), calibrator=pooled, score="f", segment="s")

@@ -89,9 +89,7 @@ def _parquet(path):
     try:
         import duckdb
     except ImportError:
-        raise ImportError(
-            "a Parquet path needs DuckDB: pip install 'platt-jax[sql]'"
-        ) from None
+        raise ImportError("a Parquet path needs DuckDB: pip install 'platt-jax[sql]'") from None
     try:
         return duckdb.connect().read_parquet(path)
     except duckdb.Error as error:
@@ -141,7 +139,7 @@ class Spark:
         frames = {ROWS: self._frame}
         if points is not None:
             frames[POINTS] = broadcast(session.createDataFrame(points))
-        for name, frame in frames.items():
+        for name in frames:
             text = text.replace(name, f"{{{name}}}")
         return session.sql(text, **frames)
 
@@ -236,7 +234,8 @@ def _dialect_name(name):
     name = {**known, "psycopg2": "postgres", "pymysql": "mysql"}.get(name, name)
     if name not in sqlglot.Dialect.classes:
         raise ValueError(
-            f"dialect: expected one that sqlglot knows, such as 'sqlite' or 'postgres', got {name!r}"
+            "dialect: expected one that sqlglot knows, such as 'sqlite' or 'postgres', got "
+            f"{name!r}"
         )
     return name
 

@@ -95,13 +95,12 @@ def fit_segments(
     shared = given_to((1,), _DTYPE, shared_prior(prior))
     rows = _rows(engine, names, found)
 
-    pooled = _fitted(_all_in_one(rows), shared, replace(options, non_finite="omit"), loss=False)
+    omitting, is_complete = replace(options, non_finite="omit"), pooling == "complete"
+    pooled = _fitted(_all_in_one(rows), shared, omitting, loss=is_complete)
     pooled = jax.tree.map(lambda x: x[0], pooled)
-    if pooling == "complete":
-        each = _fitted(rows, given, replace(options, max_iter=1))
+    each = _fitted(rows, given, options)
+    if is_complete:
         each = with_pooled_curve(each, pooled)
-    else:
-        each = _fitted(rows, given, options)
     report_non_finite(each, options, "segments", keys, caller)
     return SegmentCalibrator(keys, each, pooled.sigmoid, pooled.covariance)
 

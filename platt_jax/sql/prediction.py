@@ -58,7 +58,7 @@ def predict(
         )
     segments = [segment] if isinstance(segment, str) else list(segment)
     engine = engine_of(relation, connection, dialect)
-    names = Names(score, None, segments)
+    names = Names(score, "", segments)
     check_columns(engine.columns(), {"score": score}, segments)
     return engine.extended(_query(names, calibrator.fallback, name), _points(calibrator, names))
 

@@ -27,7 +27,7 @@ class Names(NamedTuple):
     """The columns of a relation."""
 
     score: str
-    label: str | None
+    label: str
     segment: Sequence[str]
     weight: str | None = None
 
@@ -84,8 +84,10 @@ def moments(names: Names) -> str:
 
 def derivatives(names: Names) -> str:
     """The sums of `objective.analytic_derivatives`."""
-    terms = Derivatives("g * by_z", "by_z", "g * g * by_zz", "g * by_zz", "by_zz")
-    sums = ", ".join(f"SUM({term}) AS {name}" for name, term in terms._asdict().items())
+    terms = "g * by_z", "by_z", "g * g * by_zz", "g * by_zz", "by_zz"
+    sums = ", ".join(
+        f"SUM({term}) AS {name}" for name, term in zip(Derivatives._fields, terms, strict=True)
+    )
     return f"""
         {_at_points(names, "")},
         tails AS (SELECT *, e / (1 + e) AS tail FROM at_points),

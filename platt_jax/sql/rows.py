@@ -1,6 +1,7 @@
 """Rows in an engine: every method of `Rows` is a query, or is answered by an earlier one."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -72,11 +73,11 @@ class QueryRows:
         return self._sums(queries.loss_change, self._at(targets, **points))["loss_change"]
 
     def _at(self, targets, **point):
-        yield from zip(STANDARDIZATION, self.standardization, strict=True)
+        yield from zip(STANDARDIZATION, self.standardization or (), strict=True)
         yield from zip(TARGETS, targets, strict=True)
         yield from point.items()
 
-    def _sums(self, query, of_problems, active=None) -> dict[str, np.ndarray]:
+    def _sums(self, query, of_problems, active=None) -> dict[str, Any]:
         """The columns (K,) of a query's result; 0 for problems without a row, or not active.
 
         Raises:
