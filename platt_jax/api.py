@@ -146,7 +146,7 @@ def fit_segments(
     validation.pooling(pooling, prior, start, options)
     # One bad row must not cost the unseen segments their calibration.
     omitting = replace(options, non_finite="omit")
-    shared = given_to((1,), rows.dtype, _shared_prior(prior))
+    shared = given_to((1,), rows.dtype, shared_prior(prior))
     given = given_to(rows.keys.shape, rows.dtype, prior, start)
 
     def take_any(_, part, space):
@@ -183,7 +183,7 @@ def fit_segments(
     else:
         pooled, each = run_concurrently(fit_all, fit_each)
         if pooling != "none":
-            each = _with_pooled_curve(each, pooled)
+            each = with_pooled_curve(each, pooled)
     report_non_finite(each, options, "segments", rows.keys, caller)
     return SegmentCalibrator(rows.keys, each, pooled.sigmoid, pooled.covariance, population)
 
@@ -255,13 +255,13 @@ def fit_one_vs_rest(
     return OneVsRestCalibrator(classes, each)
 
 
-def _with_pooled_curve(each: Fit, pooled: Fit) -> Fit:
+def with_pooled_curve(each: Fit, pooled: Fit) -> Fit:
     """The segments with the fit of all rows for their own; the rows counted are theirs."""
     alike = jax.tree.map(lambda x, of_each: np.broadcast_to(x, of_each.shape), pooled, each)
     return replace(alike, n_pos=each.n_pos, n_neg=each.n_neg)
 
 
-def _shared_prior(prior):
+def shared_prior(prior):
     """The prior if it is one for all problems, which then holds for the pooled fit too."""
     if not isinstance(prior, GaussianPrior):
         return None

@@ -17,6 +17,7 @@ from platt_jax.execution.progress import Stage, reporting
 from platt_jax.options import Options
 from platt_jax.passes import packing, scan, shapes, xla
 from platt_jax.passes.blocks import Block, Blocks
+from platt_jax.passes.protocol import Rows
 from platt_jax.passes.shapes import GatherMap, RowRanges
 from platt_jax.results.fit import Fit
 from platt_jax.solver import search
@@ -244,8 +245,8 @@ def blocks_of(size: int, take: Callable[[slice, packing.Space], tuple]) -> Itera
         yield Block(scores, labels, weights, np.int32(last - first))
 
 
-def fit_blocks(rows: Blocks, given: Given, options: Options, loss: bool = True) -> Fit:
-    """Fit an oversized problem; nll is NaN if the loss, which takes a pass, is not wanted."""
+def fit_blocks(rows: Rows, given: Given, options: Options, loss: bool = True) -> Fit:
+    """Fit by the host's loop; nll is NaN if the loss, which takes a pass, is not wanted."""
     optimum = partial(search.optimum, runner=search.HOST, loss=loss)
     fitted = fit_rows(rows, given, options, optimum, search.HOST)
     return fitted if loss else replace(fitted, nll=np.full_like(fitted.nll, np.nan))

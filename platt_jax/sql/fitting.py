@@ -1,0 +1,184 @@
+"""`fit_segments` over rows in an engine."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import jax
+import numpy as np
+import pyarrow as pa
+
+from platt_jax import ids, validation
+from platt_jax.api import report_non_finite, shared_prior, with_pooled_curve
+from platt_jax.execution.caller import Caller
+from platt_jax.execution.given import given_to
+from platt_jax.execution.run import fit_blocks
+from platt_jax.ids.factorize import factorize
+from platt_jax.model.prior import GaussianPrior
+from platt_jax.model.statistics import ScoreRanges
+from platt_jax.options import Options
+from platt_jax.results.calibrators import SegmentCalibrator
+from platt_jax.solver.solution import Given
+from platt_jax.sql import queries
+from platt_jax.sql.engines import Engine, check_columns, engine_of
+from platt_jax.sql.queries import Names
+from platt_jax.sql.rows import QueryRows, numbers
+from platt_jax.threads import run_programs
+
+_DTYPE = np.dtype(np.float64)
+
+
+def fit_segments(
+    relation,
+    *,
+    score: str,
+    label: str,
+    segment: str | Sequence[str],
+    weight: str | None = None,
+    connection=None,
+    dialect: str | None = None,
+    prior: GaussianPrior | None = None,
+    start: tuple | None = None,
+    pooling: Literal["none", "complete"] = "none",
+    options: Options = Options(),  # noqa: B008 - immutable
+) -> SegmentCalibrator:
+    """Fit one sigmoid to the rows of each segment of a relation, and one to all rows.
+
+    As `platt_jax.fit_segments`, in float64, but the rows stay in their engine. NULL among scores,
+    labels and weights counts as NaN.
+
+    Args:
+        relation: a relation of DuckDB; the path or pattern of Parquet files, which DuckDB reads; a
+            DataFrame of Spark; or the name of a table, with its connection.
+        score: the column of scores.
+        label: the column of labels: booleans, {0, 1} or {-1, +1}.
+        segment: the column of segment ids, or several, whose combinations are the segments.
+        weight: the column of weights, if there is one.
+        connection: where the relation is the name of a table: one of Python's database interface
+            (PEP 249), or of SQLAlchemy. Its engine needs EXP, LN and temporary tables.
+        dialect: of that connection, by sqlglot's name, such as "sqlite"; None to tell by its type.
+        prior: as in `platt_jax.fit_segments`.
+        start: likewise.
+        pooling: likewise; but not "partial".
+        options: likewise; `derivatives` has no meaning here.
+
+    Returns:
+        A SegmentCalibrator.
+
+    Raises:
+        ValueError: an argument is not as above, a column is missing or of another type, an id is
+            NULL; or the relation changed between two passes.
+
+    Example:
+        >>> import duckdb
+        >>> rows = duckdb.sql("SELECT * FROM (VALUES (2.0, 1, 'a'), (-1.0, 0, 'a')) t(f, y, shop)")
+        >>> calibrator = fit_segments(rows, score="f", label="y", segment="shop")
+        >>> calibrator.keys.tolist()
+        ['a']
+    """
+    caller = Caller()
+    options = validation.options(options)
+    if pooling == "partial":
+        raise ValueError(
+            'pooling: expected "none" or "complete" in an engine, got "partial", which needs the '
+            "rows in memory or in platt_jax.streaming"
+        )
+    validation.pooling(pooling, prior, start, options)
+    names = Names(score, label, [segment] if isinstance(segment, str) else list(segment), weight)
+    engine = engine_of(relation, connection, dialect)
+    numeric = {"score": score, "label": label, "weight": weight}
+    check_columns(engine.columns(), numeric, names.segment)
+    found = engine.run(queries.ranges(names))
+    _check_values(found, names)
+    keys, found = _ascending(found, names)
+    given = given_to(keys.shape, _DTYPE, prior, start)
+    shared = given_to((1,), _DTYPE, shared_prior(prior))
+    rows = _rows(engine, names, found)
+
+    omitting, is_complete = replace(options, non_finite="omit"), pooling == "complete"
+    pooled = _fitted(_all_in_one(rows), shared, omitting, loss=is_complete)
+    pooled = jax.tree.map(lambda x: x[0], pooled)
+    each = _fitted(rows, given, options)
+    if is_complete:
+        each = with_pooled_curve(each, pooled)
+    report_non_finite(each, options, "segments", keys, caller)
+    return SegmentCalibrator(keys, each, pooled.sigmoid, pooled.covariance)
+
+
+def _fitted(rows: QueryRows, given: Given, options: Options, loss: bool = True):
+    options = options.with_tol(_DTYPE)
+    made = run_programs(lambda: fit_blocks(rows, given, options, loss), x64=True)
+    return jax.tree.map(np.asarray, made)
+
+
+def _rows(engine: Engine, names: Names, found: pa.Table) -> QueryRows:
+    """The rows of the segments, given the result of `queries.ranges`."""
+
+    def column(name, missing: float):
+        values = numbers(found[name])
+        return np.where(np.isnan(values), missing, values)
+
+    ranges = ScoreRanges(
+        bad=column("bad", 0) > 0,
+        low_pos=column("low_pos", np.inf),
+        high_pos=column("high_pos", -np.inf),
+        low_neg=column("low_neg", np.inf),
+        high_neg=column("high_neg", -np.inf),
+        lightest=column("lightest", 1 if names.weight is None else np.inf),
+    )
+    keys = found.select(names.keys).rename_columns([f"p_{key}" for key in names.keys])
+    return QueryRows(engine, names, keys, ranges, column("good", 0).astype(np.int64))
+
+
+def _all_in_one(rows: QueryRows) -> QueryRows:
+    """All rows as those of one problem."""
+    of_each = rows.ranges
+    ranges: Any = {
+        name: (np.max if name.startswith("high") else np.min)(values, keepdims=True)
+        for name, values in of_each._asdict().items()
+    }
+    ranges["bad"] = of_each.bad.any(keepdims=True)
+    return replace(
+        rows,
+        names=rows.names._replace(segment=[]),
+        keys=pa.table({"every_row": [0]}),
+        ranges=ScoreRanges(**ranges),
+        good=rows.good.sum(keepdims=True),
+    )
+
+
+def _ascending(found: pa.Table, names: Names) -> tuple[np.ndarray, pa.Table]:
+    """The segments in ascending order, and the result of `queries.ranges` in that order."""
+    columns = found.select(names.keys).rename_columns(names.segment)
+    of_rows = factorize(ids.read(columns, "segment"))
+    place = of_rows.of(slice(None))
+    order = np.argsort(place, kind="stable")
+    used = place[order]
+    if (used[1:] == used[:-1]).any():
+        raise ValueError(
+            "segment: expected ids that are equal where the engine calls them equal, got "
+            f"{of_rows.named(used[:-1][used[1:] == used[:-1]])[0]!r} twice"
+        )
+    return of_rows.named(used), found.take(pa.array(order))
+
+
+def _check_values(found: pa.Table, names: Names):
+    """What is wrong with the rows, given the result of `queries.ranges`."""
+    if not found.num_rows:
+        raise ValueError("relation: expected rows to fit, got none")
+    for column, key in zip(names.segment, names.keys, strict=True):
+        if found[key].null_count:
+            rows = int(numbers(found["n"])[found[key].is_null().to_numpy()].sum())
+            raise ValueError(
+                f"segment, column {column!r}: expected ids, got NULL in {rows:,} rows; leave these "
+                "out, or give them an id of their own"
+            )
+    least = np.fmin.reduce(numbers(found["least_weight"]))
+    if least < 0:
+        raise ValueError(f"weight, column {names.weight!r}: expected >= 0, got {least}")
+    odd = numbers(found["odd"])
+    name, coding = f"label, column {names.label!r}", validation.LABEL_CODINGS
+    if not np.isnan(odd).all():
+        raise ValueError(f"{name}: expected {coding}, got {odd[~np.isnan(odd)][0]}")
+    if numbers(found["minus"]).max() > 0 and numbers(found["zero"]).max() > 0:
+        raise ValueError(f"{name}: expected one of the codings {coding}, got 0 and -1 together")

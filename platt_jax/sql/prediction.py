@@ -1,0 +1,98 @@
+"""Probabilities as a query, where the rows are."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from platt_jax.results.calibrators import SegmentCalibrator
+from platt_jax.results.fit import Sigmoid
+from platt_jax.sql.engines import POINTS, ROWS, check_columns, engine_of
+from platt_jax.sql.queries import LARGEST, Names, quoted
+
+
+def predict(
+    relation,
+    calibrator: SegmentCalibrator,
+    *,
+    score: str,
+    segment: str | Sequence[str],
+    name: str = "probability",
+    connection=None,
+    dialect: str | None = None,
+):
+    """The rows of a relation and their P(y=1), in one more column; no row moves.
+
+    Args:
+        relation: as in `fit_segments`.
+        calibrator: of the segments.
+        score: the column of scores.
+        segment: the column of segment ids, or several, as in `fit_segments`.
+        name: of the new column.
+        connection: as in `fit_segments`.
+        dialect: likewise.
+
+    Returns:
+        A relation of DuckDB or a DataFrame of Spark, not computed yet; or, of the table of a
+        connection, a cursor over the result. Probabilities are those of
+        `SegmentCalibrator.predict_proba`, and NULL where the score is; below 1e-304 they are 0.
+        Rows of a segment that was not fitted, or is NULL, have the fallback's.
+
+    Raises:
+        ValueError: a column is missing, or as `fit_segments`; or the calibrator has a population,
+            whose probability for segments that were not fitted is an integral.
+
+    Example:
+        >>> import duckdb
+        >>> from platt_jax.sql import fit_segments
+        >>> rows = duckdb.sql("SELECT * FROM (VALUES (2.0, 1, 'a'), (-1.0, 0, 'a')) t(f, y, shop)")
+        >>> calibrator = fit_segments(rows, score="f", label="y", segment="shop")
+        >>> with_p = predict(rows, calibrator, score="f", segment="shop", name="p")
+        >>> [round(p, 3) for f, y, shop, p in with_p.fetchall()]
+        [0.667, 0.333]
+    """
+    if calibrator.population is not None:
+        raise ValueError(
+            "calibrator: expected one without a population, whose probability for segments that "
+            "were not fitted is an integral; predict_proba computes it"
+        )
+    segments = [segment] if isinstance(segment, str) else list(segment)
+    engine = engine_of(relation, connection, dialect)
+    names = Names(score, "", segments)
+    check_columns(engine.columns(), {"score": score}, segments)
+    return engine.extended(_query(names, calibrator.fallback, name), _points(calibrator, names))
+
+
+def _query(names: Names, fallback: Sigmoid, name: str) -> str:
+    """Each branch has an exponential of a number below 0, and none so low that it is an error."""
+    A, B = (
+        f"CASE WHEN {POINTS}.known IS NULL THEN {float(of_all):.17e} ELSE {POINTS}.{parameter} END"
+        for parameter, of_all in (("A", fallback.A), ("B", fallback.B))
+    )
+    z = f"({A}) * CAST({ROWS}.{quoted(names.score)} AS DOUBLE) + ({B})"
+    on = " AND ".join(
+        f"{ROWS}.{quoted(column)} = {POINTS}.p_{key}"
+        for column, key in zip(names.segment, names.keys, strict=True)
+    )
+    # 1 / z tells infinity from NaN, which engines take for larger than any number.
+    return f"""
+        SELECT {ROWS}.*, CASE
+            WHEN {z} BETWEEN 0 AND 700 THEN EXP(-({z})) / (1 + EXP(-({z})))
+            WHEN {z} BETWEEN -700 AND 0 THEN 1 / (1 + EXP({z}))
+            WHEN {z} < -700 THEN 1.0
+            WHEN {z} <= {LARGEST} OR 1 / ({z}) = 0 THEN 0.0
+            ELSE {z} END AS {quoted(name)}
+        FROM {ROWS} LEFT JOIN {POINTS} ON {on}
+    """
+
+
+def _points(calibrator: SegmentCalibrator, names: Names) -> pa.Table:
+    keys = calibrator.keys
+    fields = [keys] if keys.dtype.names is None else [keys[x] for x in keys.dtype.names]
+    if len(fields) != len(names.segment):
+        raise ValueError(
+            f"segment: expected {len(fields)} columns, as the calibrator's, got {names.segment}"
+        )
+    columns = {f"p_{key}": pa.array(x) for key, x in zip(names.keys, fields, strict=True)}
+    A, B = (np.asarray(x, float) for x in (calibrator.fit.A, calibrator.fit.B))
+    return pa.table({**columns, "known": np.ones(len(A), int), "A": A, "B": B})

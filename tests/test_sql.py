@@ -1,0 +1,284 @@
+"""Rows in DuckDB, Parquet and SQLite: the answers are those of rows in memory."""
+
+import datetime as dt
+import sqlite3
+from functools import partial
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from scipy.special import expit
+
+import platt_jax as pj
+from platt_jax import GaussianPrior, Options, Status, sql
+from platt_jax.sql import engines, queries
+
+COLUMNS = {"score": "f", "label": "y", "segment": "s"}
+
+
+def made(seed=0, rows=3000, number=30):
+    """Columns of segments, among which there are odd ones."""
+    rng = np.random.default_rng(seed)
+    s = np.sort(rng.integers(0, number, rows))
+    f = rng.normal(size=rows)
+    y = rng.random(rows) < expit(2 * f - 0.5)
+    y[s == 3] = True  # one class
+    f[s == 4] = 2.5  # constant scores
+    y[s == 5] = f[s == 5] > 0  # separable
+    y[s == 6] = f[s == 6] < 0.3  # reversed
+    f[np.flatnonzero(s == 7)[2]] = np.nan
+    w = rng.integers(0, 4, rows).astype(float)
+    w[s == 8] = 0  # empty
+    f[np.flatnonzero(s == 9)[1]], w[np.flatnonzero(s == 9)[1]] = np.inf, 0  # missing, so good
+    return {"f": f, "y": y, "s": s, "w": w}
+
+
+def plain(rows=3000, number=30):
+    """Columns without anything odd."""
+    rng = np.random.default_rng(0)
+    f, s = rng.normal(size=rows), rng.integers(0, number, rows)
+    return {"f": f, "y": rng.random(rows) < expit(2 * f - 0.5), "s": s}
+
+
+def in_duckdb(columns):
+    connection = duckdb.connect()
+    columns_in_arrow = pa.table(columns)  # noqa: F841 - DuckDB finds it by its name
+    connection.execute("CREATE TABLE t AS SELECT * FROM columns_in_arrow")
+    return {"relation": connection.table("t")}
+
+
+def in_sqlite(columns):
+    connection = sqlite3.connect(":memory:")
+    connection.execute(f"CREATE TABLE t ({', '.join(columns)})")
+    rows = zip(*(np.asarray(x).tolist() for x in columns.values()), strict=True)
+    places = ", ".join("?" for _ in columns)
+    connection.executemany(f"INSERT INTO t VALUES ({places})", list(rows))
+    return {"relation": "t", "connection": connection}
+
+
+ENGINES = {"duckdb": in_duckdb, "sqlite": in_sqlite}
+
+
+@pytest.fixture(params=ENGINES)
+def put(request):
+    """A function from columns to the arguments that name them in an engine."""
+    return ENGINES[request.param]
+
+
+def assert_equal(found, expected):
+    """But for rounding, and what tells how the search went."""
+    assert (found.keys == expected.keys).all() and found.keys.dtype == expected.keys.dtype
+    for name in ("status", "flags", "n_pos", "n_neg"):
+        assert (getattr(found.fit, name) == getattr(expected.fit, name)).all(), name
+    unit = np.where(expected.fit.status == Status.EMPTY, 1, expected.fit.standard_errors[..., 0])
+    unit = np.where(unit > 0, unit, 1)
+    np.testing.assert_allclose(found.fit.A / unit, expected.fit.A / unit, atol=1e-7, rtol=0)
+    for name in ("A", "B"):
+        of_all = getattr(expected.fallback, name)
+        np.testing.assert_allclose(getattr(found.fallback, name), of_all, rtol=1e-9)
+    np.testing.assert_allclose(found.fit.nll, expected.fit.nll, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(found.fit.covariance, expected.fit.covariance, rtol=1e-6, atol=1e-12)
+    np.testing.assert_allclose(found.fallback_covariance, expected.fallback_covariance, rtol=1e-6)
+
+
+PRIOR = GaussianPrior(np.array([-1.0, 0]), np.eye(2))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"weight": "w"},
+        {"prior": PRIOR},
+        {"start": (-1.0, 0.0), "weight": "w"},
+        {"pooling": "complete"},
+        {"options": Options(targets="none", max_iter=30)},
+        {"options": Options(non_finite="omit", monotone=True)},
+        {"options": Options(intercept=False)},
+        {"options": Options.libsvm()},
+    ],
+    ids=lambda given: ", ".join(map(str, given)) or "plain",
+)
+@pytest.mark.filterwarnings("ignore:NaN, infinite or overflowing")
+def test_answers_are_those_of_rows_in_memory(put, given):
+    columns = made()
+    in_memory = {"weights": columns["w"]} if "weight" in given else {}
+    in_memory |= {name: x for name, x in given.items() if name != "weight"}
+    expected = pj.fit_segments(columns["f"], columns["y"], columns["s"], **in_memory)
+    found = sql.fit_segments(**put(columns), **COLUMNS, **given)
+    assert_equal(found, expected)
+    assert "NON_FINITE" in str(expected) or "omit" in str(given) or "complete" in str(given)
+
+
+@pytest.mark.parametrize("coding", [bool, int, float, "minus"])
+def test_labels_of_all_codings(put, coding):
+    columns = plain(number=2)
+    labels = columns["y"] * 2 - 1 if coding == "minus" else columns["y"].astype(coding)
+    expected = pj.fit_segments(columns["f"], labels, columns["s"])
+    assert_equal(sql.fit_segments(**put(columns | {"y": labels}), **COLUMNS), expected)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        ["b", "a", "it's", 'x"y', "; DROP TABLE t", "ß", ""],
+        [3, -1, 2**60],
+        [0.5, -1.25],
+        [dt.date(2024, 2, 29), dt.date(1999, 1, 1)],
+        [dt.datetime(2024, 2, 29, 12, 30, 1), dt.datetime(1999, 1, 1)],
+        [True, False],
+    ],
+    ids=lambda keys: type(keys[0]).__name__,
+)
+def test_ids_of_any_kind(keys):
+    rng = np.random.default_rng(1)
+    which = rng.integers(0, len(keys), 600)
+    columns = {"f": rng.normal(size=600), "y": rng.random(600) < 0.4}
+    columns["s"] = pa.array([keys[i] for i in which])
+    placed = in_duckdb(columns)
+    found = sql.fit_segments(**placed, **COLUMNS)
+    assert_equal(found, pj.fit_segments(columns["f"], columns["y"], columns["s"]))
+    rows = sql.predict(**placed, calibrator=found, score="f", segment="s").to_arrow_table()
+    expected = found.predict_proba(rows["f"].to_numpy(), rows["s"])
+    np.testing.assert_allclose(rows["probability"].to_numpy(), expected, rtol=1e-14)
+
+
+def test_segments_of_several_columns_and_names_with_quotes(put):
+    columns = plain(number=10)
+    other = np.random.default_rng(2).choice(["x", "y"], 3000)
+    named = {'sc"ore': columns["f"], "la bel": columns["y"], "a;b": columns["s"], "select": other}
+    if put is in_sqlite:
+        columns_of = {f'"{name.replace(chr(34), chr(34) * 2)}"': x for name, x in named.items()}
+        placed = put(columns_of)
+    else:
+        placed = put(named)
+    segment = ["a;b", "select"]
+    found = sql.fit_segments(**placed, score='sc"ore', label="la bel", segment=segment)
+    ids = np.empty(3000, [("a;b", columns["s"].dtype), ("select", other.dtype)])
+    ids["a;b"], ids["select"] = columns["s"], other
+    assert_equal(found, pj.fit_segments(columns["f"], columns["y"], ids))
+    predicted = sql.predict(**placed, calibrator=found, score='sc"ore', segment=segment).fetchall()
+    assert len(predicted) == 3000 and len(predicted[0]) == 5
+
+
+def test_parquet_files(tmp_path):
+    columns = made() | {"f": plain()["f"]}
+    table = pa.table(columns)
+    for i in range(3):
+        pq.write_table(table.slice(1000 * i, 1000), tmp_path / f"{i}.parquet")
+    found = sql.fit_segments(str(tmp_path / "*.parquet"), **COLUMNS, weight="w")
+    weights = columns["w"]
+    expected = pj.fit_segments(columns["f"], columns["y"], columns["s"], weights=weights)
+    assert_equal(found, expected)
+
+
+def test_predictions_of_odd_scores_and_unseen_segments(put):
+    calibrator = pj.fit_segments([2.0, -1, 1, 0], [1, 0, 1, 0], ["a", "a", "b", "b"])
+    scores = [0.3, 1e9, -1e9, np.inf, -np.inf, None, 5e2, 0.0]
+    ids = ["a", "b", "a", "b", "unseen", "a", "a", None]
+    rows = {"f": pa.array(scores), "s": pa.array(ids)}
+    if put is in_sqlite:
+        rows = {name: np.array(x.to_pylist(), object) for name, x in rows.items()}
+    found = sql.predict(**put(rows), calibrator=calibrator, score="f", segment="s", name="p")
+    by_score = {(f, s): p for f, s, p in found.fetchall()}
+    assert by_score[None, "a"] is None
+    for f, s in zip(scores, ids, strict=True):
+        if f is not None:
+            expected = calibrator.predict_proba([f], ["unseen" if s is None else s])[0]
+            np.testing.assert_allclose(by_score[f, s], expected, rtol=1e-13, atol=1e-304)
+
+
+def test_a_nan_is_predicted_where_the_score_or_the_fit_is_nan():
+    calibrator = pj.fit_segments([2.0, -1, 1, 0], [1, 0, 1, 0], ["a", "a", "b", "b"])
+    with pytest.warns(RuntimeWarning, match="NaN, infinite"):
+        bad = pj.fit_segments([2.0, -1, np.nan, 0], [1, 0, 1, 0], ["a", "a", "b", "b"])
+    rows = in_duckdb({"f": [np.nan, 1.0], "s": ["a", "b"]})
+    column = partial(sql.predict, **rows, score="f", segment="s", name="p")
+    assert np.isnan(column(calibrator=calibrator).fetchnumpy()["p"]).tolist() == [True, False]
+    assert np.isnan(column(calibrator=bad).fetchnumpy()["p"]).all()
+
+
+def test_later_passes_read_open_segments_and_no_other_columns(monkeypatch):
+    columns = plain(rows=20_000)
+    asked = []
+    run = engines.DuckDB.run
+
+    def counted(engine, query, points=None):
+        asked.append((query, None if points is None else points.num_rows))
+        return run(engine, query, points)
+
+    monkeypatch.setattr(engines.DuckDB, "run", counted)
+    placed = in_duckdb(columns | {"unused": np.zeros(20_000)})
+    sql.fit_segments(**placed, **COLUMNS)
+    of_segments = [points for query, points in asked if points and "k0" in query]
+    assert len(of_segments) <= 8 and of_segments[0] == 30
+    assert of_segments[-2] < 30  # of the search; the last is that of the loss
+    read = [query.split("FROM platt_rows")[0] for query, _ in asked]
+    assert not any("*" in text for text in read)
+
+
+def test_a_relation_that_changes_is_refused(monkeypatch):
+    columns = plain()
+    connection = in_sqlite(columns)["connection"]
+    moments = queries.moments
+
+    def after_a_row_more(names):
+        connection.execute("INSERT INTO t VALUES (1.0, 1, 0)")
+        return moments(names)
+
+    monkeypatch.setattr(queries, "moments", after_a_row_more)
+    with pytest.raises(ValueError, match="relation: expected the same rows in every pass"):
+        sql.fit_segments("t", connection=connection, **COLUMNS)
+
+
+BAD = {
+    "no such column": ({"score": "g"}, "score: expected one of the columns"),
+    "text for scores": ({"score": "text"}, "score, column 'text': expected numbers, got string"),
+    "text for labels": ({"label": "text"}, "label, column 'text': expected numbers, got string"),
+    "labels": ({"label": "f"}, r"label, column 'f': expected bool, \{0, 1\} or \{-1, \+1\}, got"),
+    "two codings": ({"label": "both"}, "label, column 'both': expected one of the codings"),
+    "weights": ({"weight": "f"}, "weight, column 'f': expected >= 0, got -"),
+    "no segments": ({"segment": []}, "segment: expected at least one column"),
+    "missing ids": ({"segment": "some"}, "segment, column 'some': expected ids, got NULL in 1 row"),
+    "pooling": ({"pooling": "partial"}, 'pooling: expected "none" or "complete"'),
+    "a dialect": ({"dialect": "sqlite"}, "connection, dialect: expected only beside the name"),
+    "a relation": ({"relation": 3}, "relation: expected a relation of DuckDB"),
+    "no files": ({"relation": "nowhere/*.parquet"}, "relation: no Parquet files at"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input(case):
+    changed, message = BAD[case]
+    columns = plain(rows=50) | {"text": ["x"] * 50, "both": [0, -1] * 25}
+    columns |= {"f": np.linspace(-1, 1, 50), "some": [None, *range(49)]}
+    with pytest.raises(ValueError, match=message):
+        sql.fit_segments(**in_duckdb(columns) | COLUMNS | changed)
+
+
+def test_bad_tables_of_connections():
+    placed = in_sqlite({"f": ["x"], "y": [1], "s": [1]})
+    with pytest.raises(ValueError, match="score, column 'f': expected numbers, got string"):
+        sql.fit_segments(**placed, **COLUMNS)
+    with pytest.raises(ValueError, match="dialect: expected one that sqlglot knows"):
+        sql.fit_segments(**placed, **COLUMNS, dialect="klingon")
+    with pytest.raises(ValueError, match="connection: expected one of Python's database interface"):
+        sql.fit_segments("t", connection=3, **COLUMNS)
+    with pytest.raises(ValueError, match="relation: expected rows to fit, got none"):
+        sql.fit_segments(duckdb.sql("SELECT 1.0 f, 1 y, 1 s LIMIT 0"), **COLUMNS)
+
+
+def test_a_population_is_not_predicted_in_an_engine():
+    columns = plain()
+    pooled = pj.fit_segments(columns["f"], columns["y"], columns["s"], pooling="partial")
+    with pytest.raises(ValueError, match="calibrator: expected one without a population"):
+        sql.predict(**in_duckdb(columns), calibrator=pooled, score="f", segment="s")
+    with pytest.raises(ValueError, match="segment: expected 1 columns"):
+        sql.predict(
+            **in_duckdb(columns),
+            calibrator=pj.fit_segments(columns["f"], columns["y"], columns["s"]),
+            score="f",
+            segment=["s", "y"],
+        )

@@ -1,0 +1,72 @@
+"""Rows in Spark, on two processes' worth of local threads; skewed, and with a task that fails."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from scipy.special import expit
+
+import platt_jax as pj
+
+pytestmark = pytest.mark.slow
+pyspark = pytest.importorskip("pyspark", reason="pip install '.[spark]', and Java 17")
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory):
+    from pyspark.sql import SparkSession
+
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.sql.shuffle.partitions": "4",
+        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+    }
+    builder = SparkSession.builder.master("local[2, 4]")  # two threads; a task may fail four times
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    yield session
+    session.stop()
+
+
+def columns():
+    """Nine rows in ten are of one segment."""
+    rng = np.random.default_rng(0)
+    rows = 60_000
+    s = np.where(rng.random(rows) < 0.9, 0, rng.integers(0, 300, rows))
+    f = rng.normal(size=rows)
+    y = rng.random(rows) < expit(2 * f - rng.normal(size=300)[s])
+    return {"f": f, "y": y, "s": s.astype(str), "w": rng.integers(0, 3, rows).astype(float)}
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_answers_are_those_of_rows_in_memory(session, tmp_path):
+    from platt_jax import sql
+
+    made = columns()
+    expected = pj.fit_segments(made["f"], made["y"], made["s"], weights=made["w"])
+    frame = session.createDataFrame(pa.table(made)).repartition(8)
+    failed = tmp_path / "failed"
+
+    def fail_once(batches):
+        if not failed.exists():
+            failed.touch()
+            raise RuntimeError("this worker is lost")
+        yield from batches
+
+    for rows in (frame, frame.mapInPandas(fail_once, frame.schema)):
+        found = sql.fit_segments(rows, score="f", label="y", segment="s", weight="w")
+        assert (found.keys == expected.keys).all()
+        for name in ("status", "flags", "n_pos", "n_neg"):
+            assert (getattr(found.fit, name) == getattr(expected.fit, name)).all(), name
+        np.testing.assert_allclose(found.fit.A, expected.fit.A, rtol=1e-8, atol=1e-8)
+        np.testing.assert_allclose(found.fallback.A, expected.fallback.A, rtol=1e-9)
+    assert failed.exists()
+
+    odd = pa.table({"f": [0.3, np.nan, np.inf, None], "s": ["0", "1", "unseen", "0"]})
+    with_p = sql.predict(session.createDataFrame(odd), expected, score="f", segment="s").toArrow()
+    assert with_p["probability"].null_count == 1
+    by_score = {str(row["f"]): row["probability"] for row in with_p.to_pylist()}
+    assert by_score["0.3"] == pytest.approx(expected.predict_proba([0.3], ["0"])[0], rel=1e-12)
+    assert np.isnan(by_score["nan"]) and by_score["inf"] == 1
