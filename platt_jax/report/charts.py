@@ -34,10 +34,12 @@ def reliability(rows: Predicted) -> str:
     """Observed against predicted, before and after."""
     proba = {"before": rows.before[rows.usable], "after": rows.after[rows.usable]}
     labels = rows.labels[rows.usable]
-    return _svg(
-        lambda axes: plots.reliability_diagram(labels, proba, ax=axes[0]),
-        "Reliability diagram: observed frequency against predicted probability, before and after",
-    )[0]
+
+    def draw(axes):
+        _legend_above(plots.reliability_diagram(labels, proba, ax=axes[0]))
+
+    what = "Reliability diagram: observed frequency against predicted probability, before and after"
+    return _svg(draw, what)[0]
 
 
 def funnel(rows: Predicted, segments) -> str:
@@ -45,7 +47,8 @@ def funnel(rows: Predicted, segments) -> str:
 
     def draw(axes):
         labels, proba = (np.where(rows.usable, x, 0) for x in (rows.labels, rows.after))
-        plots.rate_funnel(labels, proba, segments, weights=rows.usable.astype(float), ax=axes[0])
+        weights = rows.usable.astype(float)
+        _legend_above(plots.rate_funnel(labels, proba, segments, weights=weights, ax=axes[0]))
 
     return _svg(draw, "Funnel plot: observed over expected positives of each segment")[0]
 
@@ -62,7 +65,7 @@ def worst(calibrator: SegmentCalibrator, judged: Judged, scores, labels, segment
             ax.set(xlabel="score", ylabel="P(y = 1)")
 
     what = "The segment's sigmoid over its observed rates"
-    return _svg(draw, what, number=len(chosen), size=(2.8, 2.2)) if chosen else []
+    return _svg(draw, what, number=len(chosen), small=True) if chosen else []
 
 
 def shown(judged: Judged) -> np.ndarray:
@@ -72,10 +75,7 @@ def shown(judged: Judged) -> np.ndarray:
 
 
 def _svg(
-    draw: Callable[[Sequence[Any]], Any],
-    what: str,
-    number: int = 1,
-    size: tuple[float, float] = (4.8, 4.4),
+    draw: Callable[[Sequence[Any]], Any], what: str, number: int = 1, small: bool = False
 ) -> list[str]:
     """What a function draws on axes, each of a figure of its own, as elements of a page."""
     from matplotlib import style
@@ -83,9 +83,22 @@ def _svg(
 
     # The user's own style might not suit the page. Ids that are not random make equal pages equal.
     with style.context(["default", {"svg.fonttype": "none", "svg.hashsalt": "platt_jax"}]):
-        figures = [Figure(figsize=size, layout="constrained") for _ in range(number)]
-        draw([figure.add_subplot() for figure in figures])
+        if small:  # all alike, which leaves nothing to lay out
+            figures = [Figure(figsize=(2.8, 2.2)) for _ in range(number)]
+            draw([figure.add_axes((0.18, 0.2, 0.8, 0.77)) for figure in figures])
+        else:
+            figures = [Figure(figsize=(4.8, 4.4), layout="constrained") for _ in range(number)]
+            draw([figure.add_subplot() for figure in figures])
         return [_element(figure, what) for figure in figures]
+
+
+def _legend_above(ax):
+    """Move the legend from over the axes, where it hides some of what they show."""
+    if (legend := ax.get_legend()) is not None:
+        legend.remove()
+        looks = {"fontsize": 9, "frameon": False, "handlelength": 1.5}
+        handles_and_texts = ax.get_legend_handles_labels()
+        ax.figure.legend(*handles_and_texts, loc="outside upper center", ncols=3, **looks)
 
 
 def _element(figure, what):
@@ -96,10 +109,14 @@ def _element(figure, what):
     file = io.StringIO()
     none = dict.fromkeys(("Creator", "Date", "Format", "Type"))
     figure.savefig(file, format="svg", transparent=True, dpi=150, metadata=none)
-    svg = file.getvalue()
-    svg = svg[svg.index("<svg") :]
-    view = re.search(r'viewBox="[^"]*"', svg)[0]
-    svg = re.sub(r"^<svg[^>]*>", f'<svg {view} role="img" aria-label="{what}">', svg)
+    # The page gives it its width, and names no namespace.
+    svg = re.sub(
+        r'.*<svg [^>]*(viewBox="[^"]*")[^>]*>',
+        rf'<svg \1 role="img" aria-label="{what}">',
+        file.getvalue(),
+        count=1,
+        flags=re.S,
+    )
     # Another chart of the page has groups of the same names, and a style for all elements.
     svg = re.sub(r'<g id="[^"]*"', "<g", svg)
     svg = re.sub(r"<style.*?</style>", "", svg, flags=re.S)

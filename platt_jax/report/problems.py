@@ -61,12 +61,10 @@ def lines(calibrator: SegmentCalibrator, judged: Judged) -> list[list[Any]]:
     fitted_rows = np.asarray(fit.n_pos, float) + fit.n_neg
     of_rows = [judged.table[name] for name in ("rows", "positives", "expected", "q_value")]
     of_fit = [fitted_rows, fit.A, fit.B]
-    if calibrator.population is not None:
-        shrinkage = calibrator.population.shrinkage
-    made = []
+    made: list[list[Any]] = []
     for i in worst.tolist():
         k = place[i]
-        line = [name(judged.keys[i] if i < number else calibrator.keys[k])]
+        line: list[Any] = [name(judged.keys[i] if i < number else calibrator.keys[k])]
         if k < 0:
             line += [UNSEEN, "", None, None, None]
         else:
@@ -75,7 +73,7 @@ def lines(calibrator: SegmentCalibrator, judged: Judged) -> list[list[Any]]:
             line += [_rounded(column[k]) for column in of_fit]
         line += [_rounded(column[i]) for column in of_rows] if i < number else [0, 0, 0, None]
         if calibrator.population is not None:
-            line.append(None if k < 0 else _rounded(shrinkage[k]))
+            line.append(None if k < 0 else _rounded(calibrator.population.shrinkage[k]))
         made.append(line)
     return made
 

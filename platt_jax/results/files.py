@@ -137,7 +137,7 @@ def destination(path: str | os.PathLike) -> Path:
     return path
 
 
-def write_atomically(path: Path, write: Callable[[BinaryIO], None]) -> None:
+def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """Written beside the target and moved over it: a reader sees the old file or the new one."""
     # A name that no other thread or process takes, and short where the target's is not.
     partial = path.with_name(f".platt-jax-{secrets.token_hex(8)}.partial")
