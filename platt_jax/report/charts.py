@@ -97,8 +97,9 @@ def _legend_above(ax):
     if (legend := ax.get_legend()) is not None:
         legend.remove()
         looks = {"fontsize": 9, "frameon": False, "handlelength": 1.5}
-        handles_and_texts = ax.get_legend_handles_labels()
-        ax.figure.legend(*handles_and_texts, loc="outside upper center", ncols=3, **looks)
+        handles, texts = ax.get_legend_handles_labels()
+        columns = 3 if len(texts) <= 3 else 2
+        ax.figure.legend(handles, texts, loc="outside upper center", ncols=columns, **looks)
 
 
 def _element(figure, what):
