@@ -265,7 +265,7 @@ def test_segments_of_several_columns(tmp_path, undrawn):
 
 def test_a_report_is_the_same_each_time_and_changes_no_setting(calibrator, page, tmp_path):
     before = dict(matplotlib.rcParams)
-    with matplotlib.rc_context({"axes.facecolor": "red", "svg.fonttype": "path"}):
+    with matplotlib.rc_context({"axes.labelcolor": "red", "svg.fonttype": "path"}):
         calibrator.to_html(tmp_path / "r.html", *made_up(seed=1))
     assert dict(matplotlib.rcParams) == before
     assert Page(tmp_path / "r.html").source == page.source

@@ -132,7 +132,7 @@ def _outcome(calibrator):
 def _before(predicted):
     if predicted.scores_are_probabilities:
         return "the scores, taken as probabilities, as all lie in [0, 1]"
-    return "the sigmoid of all fitted rows pooled, as the scores are no probabilities"
+    return "the sigmoid of all fitted rows pooled, as the scores do not all lie in [0, 1]"
 
 
 def _measured(predicted):
@@ -155,7 +155,7 @@ def _charts(predicted, segments):
         return "<p>No row has a finite score, label and probability.</p>"
     drawn = [(charts.reliability(predicted), "Bins of equal numbers of rows, 95 % intervals.")]
     if (predicted.after[predicted.usable] > 0).any():
-        caption = "Within the limits a segment differs from what was predicted by chance alone."
+        caption = "Within the limits a segment differs by no more than chance explains."
         drawn.append((charts.funnel(predicted, segments), caption))
     return "".join(
         f'<figure class="chart">{svg}<figcaption>{caption}</figcaption></figure>'
