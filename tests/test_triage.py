@@ -192,6 +192,15 @@ def test_segments_that_cannot_be_judged_come_first():
     assert np.isnan(nothing["p_value"]).all()
 
 
+@pytest.mark.parametrize("bad", [np.inf, -np.inf])
+def test_a_segment_with_an_infinite_score_is_not_judged(bad):
+    calibrator, scores, labels, segments, _ = fresh(8, 4, (50, 60))
+    scores[np.flatnonzero(segments == 2)[0]] = bad
+    made = triage(calibrator, scores, labels, segments)
+    assert made["segment"][0] == 2 and np.isfinite(made["p_value"]).tolist() == [False] + [True] * 3
+    assert all(np.isnan(made[x][0]) for x in set(made) - {"segment", "rows", "flagged"})
+
+
 def test_segments_that_were_not_fitted_are_judged_by_what_is_predicted():
     calibrator, scores, labels, segments, _ = fresh(11, 3, (300, 301))
     made = triage(calibrator, scores, labels, segments + 2)

@@ -111,7 +111,8 @@ def triage(
         raise ValueError("scores: expected SegmentRows without weights")
     proba = calibrator.predict_proba(f.astype(float), np.repeat(keys, sizes)).astype(float)
     starts = np.cumsum(sizes) - sizes
-    finite = np.logical_and.reduceat(np.isfinite(proba), starts)
+    # An infinite score has a probability, 0 or 1.
+    finite = np.logical_and.reduceat(np.isfinite(proba) & np.isfinite(f), starts)
     positives = np.add.reduceat((y > 0).astype(float), starts)
     expected = np.add.reduceat(proba, starts)
     of_finite = np.repeat(finite, sizes)
@@ -125,7 +126,7 @@ def triage(
     columns = dict(
         rows=sizes,
         positives=np.where(finite, positives, np.nan),
-        expected=expected,
+        expected=np.where(finite, expected, np.nan),
         **judged,
         q_value=q_value,
         flagged=q_value <= level,

@@ -1,6 +1,7 @@
 """Fits by segment or class: mappings from ids to fits, with predictions for rows of many ids."""
 
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from typing import Any, ClassVar
 
 import jax
@@ -202,6 +203,25 @@ class SegmentCalibrator(ComparedByValue, _ById):
             return band(-(A[which] * f + B[which]), variance, critical)
 
         return self._by_row(both, 2, scores, segments)
+
+    def to_html(self, path, scores, labels, segments) -> None:
+        """Write a report of the fits and of how they do on these rows: one HTML file.
+
+        See `platt_jax.report.to_html`.
+
+        Args:
+            path: where to; an existing file is replaced.
+            scores: (N,) as in `fit_segments`, best of rows that were not fitted.
+            labels: (N,) likewise.
+            segments: (N,) likewise.
+
+        Raises:
+            ValueError: an argument is not as above.
+            OSError: the file cannot be written.
+            ImportError: matplotlib is missing.
+        """
+        # By name: an import statement would turn the order of the layers around.
+        import_module("platt_jax.report").to_html(self, path, scores, labels, segments)
 
     def _usable_population(self):
         return self.population if self.population and self.population.estimated else None

@@ -3,9 +3,10 @@
 import json
 import os
 import secrets
+from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -110,7 +111,8 @@ def save(path: str | os.PathLike, calibrator: Calibrator) -> None:
         if layout._asdict() != _ONE_PLAIN_COLUMN:
             about["ids"] = layout._asdict()
         arrays.update(_ids_to_arrays(name, of_ids, layout))
-    _write_atomically(path, {"header": np.array(json.dumps(about)), **arrays})
+    arrays = {"header": np.array(json.dumps(about)), **arrays}
+    write_atomically(destination(path), lambda file: np.savez(file, **arrays))
 
 
 def _path(path):
@@ -120,18 +122,28 @@ def _path(path):
         raise ValueError(f"path: expected a str or a Path, got {type(path).__name__}") from None
 
 
-def _write_atomically(path, arrays):
-    """Written beside the target and moved over it: a reader sees the old file or the new one."""
-    path = Path(os.path.realpath(path))  # through a symbolic link, not over it
+def destination(path: str | os.PathLike) -> Path:
+    """Where a file of this path is to be written: through a symbolic link, not over it.
+
+    Raises:
+        ValueError: the path is none or leads to something other than a file.
+        FileNotFoundError: its directory does not exist.
+    """
+    path = Path(os.path.realpath(_path(path)))
     if not path.parent.is_dir():
         raise FileNotFoundError(f"no such directory: {path.parent}")
     if path.exists() and not path.is_file():
         raise ValueError(f"path: expected a file to write, {path} is something else")
+    return path
+
+
+def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Written beside the target and moved over it: a reader sees the old file or the new one."""
     # A name that no other thread or process takes, and short where the target's is not.
     partial = path.with_name(f".platt-jax-{secrets.token_hex(8)}.partial")
     try:
         with open(partial, "xb") as file:
-            np.savez(file, **arrays)
+            write(file)
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, path)

@@ -103,7 +103,7 @@ def table(fit: "Fit", kind: str, names: np.ndarray) -> Table:
         se_A=errors[:, 0],
         se_B=errors[:, 1],
         status=_texts(flat["status"], lambda code: Status(code).name),
-        flag=_texts(flat["flags"], _flag_names),
+        flag=_texts(flat["flags"], flag_names),
         **counts,
     )
     return keyed(kind, names, columns)
@@ -207,7 +207,8 @@ def _texts(codes, name):
     return np.array([name(int(code)) for code in distinct], str)[which.reshape(-1)]
 
 
-def _flag_names(code):
+def flag_names(code: int) -> str:
+    """The flags of a problem by name, ONE_CLASS|SEPARABLE."""
     return "|".join(str(flag.name) for flag in Flag if code & flag)
 
 

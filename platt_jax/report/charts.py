@@ -1,0 +1,125 @@
+"""The charts of a report, as SVG that takes part in its page."""
+
+import io
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from platt_jax import plots
+from platt_jax.report.rows import Judged, Predicted
+from platt_jax.results.calibrators import SegmentCalibrator
+
+MOST_SEGMENTS = 12
+# More points than so many take less room as an image.
+_MOST_VECTORS = 500
+
+
+def require_matplotlib() -> None:
+    """See that there is a matplotlib to draw with.
+
+    Raises:
+        ImportError: there is none.
+    """
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise ImportError(
+            "platt_jax.report needs matplotlib: pip install 'platt-jax[report]'"
+        ) from None
+
+
+def reliability(rows: Predicted) -> str:
+    """Observed against predicted, before and after."""
+    proba = {"before": rows.before[rows.usable], "after": rows.after[rows.usable]}
+    labels = rows.labels[rows.usable]
+
+    def draw(axes):
+        _legend_above(plots.reliability_diagram(labels, proba, ax=axes[0]))
+
+    what = "Reliability diagram: observed frequency against predicted probability, before and after"
+    return _svg(draw, what)[0]
+
+
+def funnel(rows: Predicted, segments) -> str:
+    """Observed over expected positives of each segment against its rows."""
+
+    def draw(axes):
+        labels, proba = (np.where(rows.usable, x, 0) for x in (rows.labels, rows.after))
+        weights = rows.usable.astype(float)
+        _legend_above(plots.rate_funnel(labels, proba, segments, weights=weights, ax=axes[0]))
+
+    return _svg(draw, "Funnel plot: observed over expected positives of each segment")[0]
+
+
+def worst(calibrator: SegmentCalibrator, judged: Judged, scores, labels, segments) -> list[str]:
+    """The sigmoids of the most urgent segments, which are `shown` of those judged."""
+    places = judged.place[shown(judged)]
+    chosen = [calibrator.keys[place] for place in places]
+
+    def draw(axes):
+        plots.segment_sigmoids(calibrator, scores, labels, segments, chosen, axes=np.array(axes))
+        for ax in axes:
+            ax.set_title("")  # the page has them as text
+            ax.set(xlabel="score", ylabel="P(y = 1)")
+
+    what = "The segment's sigmoid over its observed rates"
+    return _svg(draw, what, number=len(chosen), small=True) if chosen else []
+
+
+def shown(judged: Judged) -> np.ndarray:
+    """Which of the segments judged are drawn: the first that have a test and a fit."""
+    drawable = (judged.place >= 0) & np.isfinite(judged.table["p_value"])
+    return np.flatnonzero(drawable)[:MOST_SEGMENTS]
+
+
+def _svg(
+    draw: Callable[[Sequence[Any]], Any], what: str, number: int = 1, small: bool = False
+) -> list[str]:
+    """What a function draws on axes, each of a figure of its own, as elements of a page."""
+    from matplotlib import style
+    from matplotlib.figure import Figure
+
+    # The user's own style might not suit the page. Ids that are not random make equal pages equal.
+    with style.context(["default", {"svg.fonttype": "none", "svg.hashsalt": "platt_jax"}]):
+        if small:  # all alike, which leaves nothing to lay out
+            figures = [Figure(figsize=(2.8, 2.2)) for _ in range(number)]
+            draw([figure.add_axes((0.18, 0.2, 0.8, 0.77)) for figure in figures])
+        else:
+            figures = [Figure(figsize=(4.8, 4.4), layout="constrained") for _ in range(number)]
+            draw([figure.add_subplot() for figure in figures])
+        return [_element(figure, what) for figure in figures]
+
+
+def _legend_above(ax):
+    """Move the legend from over the axes, where it hides some of what they show."""
+    if (legend := ax.get_legend()) is not None:
+        legend.remove()
+        looks = {"fontsize": 9, "frameon": False, "handlelength": 1.5}
+        handles, texts = ax.get_legend_handles_labels()
+        columns = 3 if len(texts) <= 3 else 2
+        ax.figure.legend(handles, texts, loc="outside upper center", ncols=columns, **looks)
+
+
+def _element(figure, what):
+    for ax in figure.axes:
+        for collection in ax.collections:
+            if len(collection.get_offsets()) > _MOST_VECTORS:
+                collection.set_rasterized(True)
+    file = io.StringIO()
+    none = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+    figure.savefig(file, format="svg", transparent=True, dpi=150, metadata=none)
+    # The page gives it its width, and names no namespace.
+    svg = re.sub(
+        r'.*<svg [^>]*(viewBox="[^"]*")[^>]*>',
+        rf'<svg \1 role="img" aria-label="{what}">',
+        file.getvalue(),
+        count=1,
+        flags=re.S,
+    )
+    # Another chart of the page has groups of the same names, and a style for all elements.
+    svg = re.sub(r'<g id="[^"]*"', "<g", svg)
+    svg = re.sub(r"<style.*?</style>", "", svg, flags=re.S)
+    # The page's own font.
+    return re.sub(r'font: ([\d.]+px)[^;"]*', r"font-size: \1", svg)

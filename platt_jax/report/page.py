@@ -1,0 +1,191 @@
+"""The page of a report, put together from its parts."""
+
+import base64
+import hashlib
+import re
+from html import escape
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+
+from platt_jax.report import charts, problems, rows
+from platt_jax.results.calibrators import SegmentCalibrator
+from platt_jax.results.files import destination, write_atomically
+from platt_jax.results.tables import flag_counts, status_counts
+from platt_jax.status import Flag, Status
+
+_LEVEL = 0.05
+
+
+def to_html(calibrator: SegmentCalibrator, path, scores, labels, segments) -> None:
+    """Write a report of a calibrator and of how it does on these rows: one HTML file.
+
+    It has how the fits ended, reliability before and after, a funnel of the segments, the segments
+    that `triage` puts first, and a table to sort and search. The table holds the 10,000 worst
+    segments. Before is what the scores themselves say if all lie in [0, 1], else the sigmoid of all
+    rows pooled; the page says which.
+
+    The p-values hold for rows that were not fitted, as `triage` says.
+
+    Args:
+        calibrator: as `fit_segments` returns it.
+        path: where to; an existing file is replaced, whole or not at all.
+        scores: (N,) as in `fit_segments`, best of rows that were not fitted. A row whose score or
+            label is not finite counts only in the number of rows.
+        labels: (N,) likewise.
+        segments: (N,) likewise; not all segments that were fitted need have rows, and others may.
+
+    Raises:
+        ValueError: an argument is not as above.
+        OSError: the file cannot be written.
+        ImportError: matplotlib is missing.
+
+    Example:
+        >>> import os, tempfile
+        >>> import numpy as np
+        >>> from platt_jax import fit_segments
+        >>> rng = np.random.default_rng(0)
+        >>> rows = rng.normal(size=300), rng.random(300) < 0.5, np.arange(300) % 3
+        >>> path = os.path.join(tempfile.mkdtemp(), "report.html")
+        >>> to_html(fit_segments(*rows), path, *rows)
+        >>> os.path.getsize(path) < 1_000_000
+        True
+    """
+    if not isinstance(calibrator, SegmentCalibrator):
+        raise ValueError(
+            f"calibrator: expected a SegmentCalibrator, got {type(calibrator).__name__}"
+        )
+    path = destination(path)
+    charts.require_matplotlib()
+    predicted, judged = rows.read(calibrator, scores, labels, segments, _LEVEL)
+    page = _page(calibrator, predicted, judged, (scores, labels, segments))
+    # A segment's name may hold what no file in UTF-8 can.
+    write_atomically(path, lambda file: file.write(page.encode("utf-8", "xmlcharrefreplace")))
+
+
+def _page(calibrator, predicted, judged, given):
+    from platt_jax import __version__
+
+    script = _resource("report.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    lines = problems.lines(calibrator, judged)
+    columns = problems.columns(calibrator)
+    parts = {
+        "style": _resource("report.css"),
+        "script": script,
+        "digest": digest,
+        "version": escape(__version__),
+        "summary": _summary(calibrator, predicted, judged),
+        "outcome": _outcome(calibrator),
+        "before": _before(predicted),
+        "measured": _measured(predicted),
+        "charts": _charts(predicted, given[2]),
+        "worst": _worst(calibrator, judged, given),
+        "held": _held(len(lines), problems.total(calibrator, judged)),
+        "head": "".join(map(_heading, columns)),
+        "meaning": "".join(
+            f"<dt>{name}</dt><dd>{escape(problems.COLUMNS[name])}</dd>" for name in columns
+        ),
+        "data": problems.as_json({"columns": columns, "rows": lines}),
+    }
+    # In one go: what a part holds is never taken for the name of another.
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _resource("report.html"))
+
+
+def _resource(name):
+    return (files(__package__) / name).read_text(encoding="utf-8")
+
+
+def _summary(calibrator, predicted, judged):
+    fit, table = calibrator.fit, judged.table
+    seen = judged.place >= 0
+    converged = np.count_nonzero(np.asarray(fit.status) == Status.CONVERGED)
+    population = calibrator.population
+    terms: dict[str, Any] = {
+        "segments fitted": f"{len(calibrator.keys):,}",
+        "converged": f"{converged:,}",
+        "with a flag": f"{np.count_nonzero(fit.flags):,}",
+        "pooling": "none" if population is None else "partial",
+        "rows of this report": f"{len(predicted.usable):,}",
+        "rows left out": f"{np.count_nonzero(~predicted.usable):,}",
+        "segments without rows": f"{len(calibrator.keys) - np.count_nonzero(seen):,}",
+        "segments not fitted": f"{np.count_nonzero(~seen):,}",
+        f"predictions off, q ≤ {_LEVEL:g}": (
+            f"{np.count_nonzero(table['flagged']):,} of "
+            f"{np.count_nonzero(np.isfinite(table['p_value'])):,}"
+        ),
+    }
+    return "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in terms.items())
+
+
+def _outcome(calibrator):
+    """The statuses and flags that occur, how often, and what they mean."""
+    said = [(name, n, Status[name].message) for name, n in status_counts(calibrator.fit).items()]
+    said += [(name, n, Flag[name].message) for name, n in flag_counts(calibrator.fit).items()]
+    return "".join(
+        f'<tr><th scope="row">{name}</th><td class="n">{n:,}</td><td>{escape(message)}</td></tr>'
+        for name, n, message in said
+    )
+
+
+def _before(predicted):
+    if predicted.scores_are_probabilities:
+        return "the scores, taken as probabilities, as all lie in [0, 1]"
+    return "the sigmoid of all fitted rows pooled, as the scores do not all lie in [0, 1]"
+
+
+def _measured(predicted):
+    if not predicted.usable.any():
+        return ""
+    lines = "".join(
+        f'<tr><th scope="row">{name}</th><td class="n">{before:.4f}</td>'
+        f'<td class="n">{after:.4f}</td></tr>'
+        for name, (before, after) in predicted.measured().items()
+    )
+    return (
+        '<table class="measured"><thead><tr><th scope="col">metric</th>'
+        '<th scope="col" class="n">before</th><th scope="col" class="n">after</th></tr></thead>'
+        f"<tbody>{lines}</tbody></table>"
+    )
+
+
+def _charts(predicted, segments):
+    if not predicted.usable.any():
+        return "<p>No row has a finite score, label and probability.</p>"
+    drawn = [(charts.reliability(predicted), "Bins of equal numbers of rows, 95 % intervals.")]
+    if (predicted.after[predicted.usable] > 0).any():
+        caption = "Within the limits a segment differs by no more than chance explains."
+        drawn.append((charts.funnel(predicted, segments), caption))
+    return "".join(
+        f'<figure class="chart">{svg}<figcaption>{caption}</figcaption></figure>'
+        for svg, caption in drawn
+    )
+
+
+def _worst(calibrator, judged, given):
+    drawn = charts.worst(calibrator, judged, *given)
+    if not drawn:
+        return "<p>No segment of these rows was fitted and could be tested.</p>"
+    made = []
+    for i, svg in zip(charts.shown(judged), drawn, strict=True):
+        name, count = escape(problems.name(judged.keys[i])), judged.table["rows"][i]
+        made.append(
+            f'<figure class="chart"><figcaption><bdi>{name}</bdi>'
+            f"<span>{count:,} rows, q = {judged.table['q_value'][i]:.2g}</span></figcaption>"
+            f"{svg}</figure>"
+        )
+    return "".join(made)
+
+
+def _held(held, total):
+    if held < total:
+        return f"The worst {held:,} of {total:,} segments."
+    return f"All {total:,} segments, the worst first."
+
+
+def _heading(name):
+    return (
+        f'<th scope="col" aria-sort="none"><button type="button">{name}'
+        '<span aria-hidden="true"></span></button></th>'
+    )

@@ -1,0 +1,87 @@
+"""The rows of a report: what was predicted for them before and after the fit."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from platt_jax import ids, metrics, validation
+from platt_jax.execution.segment_rows import SegmentRows
+from platt_jax.ids.factorize import get_indexer
+from platt_jax.inference import triage
+from platt_jax.results.calibrators import SegmentCalibrator
+from platt_jax.results.tables import Table
+
+
+class Predicted(NamedTuple):
+    """N rows and their predictions.
+
+    Attributes:
+        labels: (N,) of 0 and 1, where a row is usable.
+        before: (N,) probabilities without the calibrator's segments.
+        after: (N,) the calibrator's probabilities.
+        usable: (N,) bool, whether score, label and both probabilities are finite.
+        scores_are_probabilities: whether `before` is the scores, and not the pooled curve.
+    """
+
+    labels: np.ndarray
+    before: np.ndarray
+    after: np.ndarray
+    usable: np.ndarray
+    scores_are_probabilities: bool
+
+    def measured(self) -> dict[str, tuple[float, float]]:
+        """Each metric of the usable rows, before and after."""
+        labels = self.labels[self.usable]
+        both = self.before[self.usable], self.after[self.usable]
+        named = {
+            "Log loss": metrics.log_loss,
+            "Brier score": metrics.brier_score,
+            "Expected calibration error": metrics.expected_calibration_error,
+        }
+        return {
+            name: (float(metric(labels, both[0])), float(metric(labels, both[1])))
+            for name, metric in named.items()
+        }
+
+
+class Judged(NamedTuple):
+    """The M segments of the rows, the most urgent first.
+
+    Attributes:
+        table: what `triage` says of them.
+        keys: (M,) the segments.
+        place: (M,) where each is among the calibrator's keys, -1 if it was not fitted.
+    """
+
+    table: Table
+    keys: np.ndarray
+    place: np.ndarray
+
+
+def read(
+    calibrator: SegmentCalibrator, scores, labels, segments, level: float
+) -> tuple[Predicted, Judged]:
+    """The rows, and the segments they are of.
+
+    Raises:
+        ValueError: an argument is not as in `fit_segments`, or no key can be equal to a segment.
+    """
+    rows = SegmentRows(scores, labels, segments)
+    judged = _judged(calibrator, rows, triage(calibrator, rows, level=level))
+    f = validation.floating(scores, "scores").astype(float)
+    y, _ = validation.labels_and_weights(labels, None, f)
+    after = calibrator.predict_proba(f, segments)
+    finite = f[np.isfinite(f)]
+    are_probabilities = len(finite) > 0 and 0 <= finite.min() and finite.max() <= 1
+    before = f if are_probabilities else calibrator.fallback.predict_proba(f)
+    usable = np.isfinite(f) & np.isfinite(before) & np.isfinite(after)
+    usable &= y != validation.BAD_LABEL
+    return Predicted(y, before, after, usable, bool(are_probabilities)), judged
+
+
+def _judged(calibrator, rows, table):
+    """The table with its segments as one array."""
+    fields = rows.keys.dtype.names
+    columns = list(table.values())[: len(fields or [0])]
+    keys = ids.structured(fields, columns) if fields else columns[0]
+    return Judged(table, keys, get_indexer(calibrator.keys, ids.read(keys)))

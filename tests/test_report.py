@@ -1,0 +1,356 @@
+"""The report as a file: one page that parses, holds what was fitted, and that no name can break."""
+
+import base64
+import hashlib
+import json
+import os
+import re
+import sys
+import warnings
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import jax
+import matplotlib
+import numpy as np
+import pytest
+
+import platt_jax as pj
+from platt_jax import Status, triage
+from platt_jax.report import charts, problems
+
+HOSTILE = [
+    "<script>window.harmed = 1</script>",
+    "</script><img src=x onerror='window.harmed = 1'>",
+    "<!--<script>",
+    '"><b onmouseover="window.harmed = 1">',
+    "{{data}} {{script}} \\1 \\g<0>",
+    "$\\frac{$ %s {0}",
+    "x" * 10_000,
+    "\u202egnipool \u0634\u0631\u0643\u0629 \u0627\u0644\u0646\u0648\u0631",
+    "\ud800 half a pair",
+    "\u2028 \x00 \x1b \n",
+]
+VOID = {"meta", "input", "br", "img", "link", "hr"}
+
+
+class Page(HTMLParser):
+    """A page, its tags matched, with the text of each element by tag and by id."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.open, self.tags, self.ids, self.texts, self.urls = [], [], [], {}, []
+        with open(path, encoding="utf-8") as file:
+            self.source = file.read()
+        self.feed(self.source)
+        self.close()
+        assert self.open == []
+        self.problems = json.loads(self.texts["data"])
+
+    def handle_starttag(self, tag, attributes):
+        given = dict(attributes)
+        self.tags.append(tag)
+        self.ids += [given["id"]] if "id" in given and "svg" not in self.open_tags() else []
+        self.urls += [v for k, v in attributes if k in ("src", "href", "xlink:href", "action")]
+        assert not [k for k in given if k.startswith("on")]
+        if tag not in VOID:
+            self.open.append((tag, given.get("id")))
+
+    def handle_startendtag(self, tag, attributes):
+        self.handle_starttag(tag, attributes)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag):
+        assert self.open.pop()[0] == tag
+
+    def handle_data(self, data):
+        for key in {name for pair in self.open for name in pair if name}:
+            self.texts[key] = self.texts.get(key, "") + data
+
+    def open_tags(self):
+        return [tag for tag, _ in self.open]
+
+    def summary(self):
+        found = re.findall(r"<div><dt>(.*?)</dt><dd>(.*?)</dd></div>", self.source)
+        return dict(found)
+
+    def column(self, name):
+        i = self.problems["columns"].index(name)
+        return [row[i] for row in self.problems["rows"]]
+
+
+def made_up(K=40, seed=0):
+    """Scores, labels and segment numbers."""
+    rng = np.random.default_rng(seed)
+    segments = np.repeat(np.arange(K), rng.integers(4, 60, K))
+    scores = rng.normal(size=len(segments))
+    labels = (rng.random(len(segments)) < 1 / (1 + np.exp(-1.5 * scores))).astype(int)
+    return scores, labels, segments
+
+
+@pytest.fixture(scope="module")
+def calibrator():
+    return pj.fit_segments(*made_up())
+
+
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Charts without content, as drawing takes most of the time."""
+    monkeypatch.setattr(
+        charts, "_svg", lambda draw, what, number=1, small=False: ["<svg/>"] * number
+    )
+
+
+@pytest.fixture(scope="module")
+def page(calibrator, tmp_path_factory):
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    assert calibrator.to_html(path, *made_up(seed=1)) is None
+    return Page(path)
+
+
+def renamed(calibrator, rows, names):
+    """Both with these names for the first segments."""
+    every = np.array([*names, *(f"z{i:07d}" for i in range(len(calibrator) - len(names)))], object)
+    order = sorted(range(len(every)), key=every.__getitem__)
+    fit = jax.tree.map(lambda x: x[order], calibrator.fit)
+    keys = np.array(every[order].tolist())
+    scores, labels, segments = rows
+    return replace(calibrator, keys=keys, fit=fit), (scores, labels, every[segments].tolist())
+
+
+def test_the_page_loads_nothing(page):
+    assert page.urls and all(re.match(r"#|data:image/png;base64,", url) for url in page.urls)
+    assert not re.search(r"https?:|@import|url\((?!#)", page.source)
+    assert page.tags.count("script") == 2 and "link" not in page.tags and "iframe" not in page.tags
+    assert "default-src 'none'" in page.source
+    assert page.source.startswith("<!DOCTYPE html>") and len(page.ids) == len(set(page.ids))
+
+
+def test_it_allows_its_own_script_and_no_other(page):
+    own = page.source[page.source.rindex("<script>") + 8 : page.source.rindex("</script>")]
+    digest = base64.b64encode(hashlib.sha256(own.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in page.source
+
+
+def test_the_table_says_what_triage_and_the_fits_say(page, calibrator):
+    judged = triage(calibrator, *made_up(seed=1))
+    assert page.column("segment") == judged["segment"].astype(str).tolist()
+    assert page.column("rows") == judged["rows"].tolist()
+    fits = calibrator.table()
+    np.testing.assert_allclose(page.column("A"), fits["A"][judged["segment"]], rtol=1e-3)
+    np.testing.assert_allclose(page.column("q-value"), judged["q_value"], rtol=1e-3)
+    flags = [text.replace("|", ", ") for text in fits["flag"][judged["segment"]]]
+    assert page.column("flags") == flags
+    assert "shrinkage" not in page.problems["columns"]
+    assert page.summary()["segments fitted"] == "40"
+    assert "All 40 segments" in page.source
+
+
+def test_before_is_the_scores_only_where_they_are_probabilities(calibrator, tmp_path, undrawn):
+    scores, labels, segments = made_up()
+    pooled = calibrator.fallback.predict_proba(scores)
+    calibrator.to_html(tmp_path / "a.html", scores, labels, segments)
+    first = Page(tmp_path / "a.html")
+    assert "Before: the sigmoid of all fitted rows pooled" in first.source
+    assert f">{pj.metrics.log_loss(labels, pooled):.4f}<" in first.source
+    own = calibrator.predict_proba(scores, segments)
+    assert f">{pj.metrics.log_loss(labels, own):.4f}<" in first.source
+    p = np.clip(pooled, 0.01, 0.99)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that scores look like probabilities
+        of_proba = pj.fit_segments(p, labels, segments)
+        of_proba.to_html(tmp_path / "b.html", p, labels, segments)
+    second = Page(tmp_path / "b.html")
+    assert "Before: the scores, taken as probabilities" in second.source
+    assert f">{pj.metrics.log_loss(labels, p):.4f}<" in second.source
+
+
+def test_hostile_names_stay_text(calibrator, tmp_path, undrawn):
+    path = tmp_path / "report.html"
+    renamed_to, rows = renamed(calibrator, made_up(seed=1), HOSTILE)
+    renamed_to.to_html(path, *rows)
+    page = Page(path)
+    assert page.tags.count("script") == 2 and "img" not in page.tags and "b" not in page.tags
+    assert page.tags.count("section") == 5 and page.tags.count("svg") == 14
+    shown = page.column("segment")
+    short = [name for name in HOSTILE if len(name) <= 120]
+    assert set(short) <= set(shown) and "x" * 119 + "…" in shown
+    raw = page.source[page.source.index('id="data">') + 10 :]
+    assert "<" not in raw[: raw.index("</script>")]
+    assert max(map(len, shown)) == 120
+
+
+def test_hostile_names_in_the_small_multiples(calibrator, tmp_path):
+    some = np.arange(40) < 12
+    rows = [x[made_up(seed=1)[2] < 12] for x in made_up(seed=1)]
+    renamed_to, rows = renamed(calibrator.only(some), rows, HOSTILE)
+    renamed_to.to_html(tmp_path / "report.html", *rows)
+    page = Page(tmp_path / "report.html")
+    assert page.tags.count("bdi") == 12 and page.tags.count("script") == 2
+    assert "<script>window.harmed" in page.texts["bdi"] and "{{data}}" in page.texts["bdi"]
+    assert "img" not in page.tags and "b" not in page.tags
+
+
+def test_failed_unseen_and_rowless_segments(tmp_path):
+    scores, labels, segments = made_up()
+    scores[segments == 3] = np.nan
+    weights = np.where(segments == 5, 0.0, 1.0)
+    with pytest.warns(RuntimeWarning):
+        calibrator = pj.fit_segments(scores, labels, segments, weights=weights)
+    assert {Status.NON_FINITE, Status.EMPTY} <= set(calibrator.fit.status.tolist())
+    scores, labels, segments = made_up(seed=1)
+    scores[segments == 8] = np.inf
+    some = (segments != 5) & (segments != 20)
+    segments = np.where(segments == 11, 99, segments)
+    calibrator.to_html(tmp_path / "r.html", scores[some], labels[some], segments[some])
+    page = Page(tmp_path / "r.html")
+    lines = dict(zip(page.column("segment"), page.problems["rows"], strict=True))
+    names = page.column("segment")
+    assert len(lines) == 41 and set(names[:2]) == {"3", "5"} and set(names[-2:]) == {"11", "20"}
+    assert lines["3"][1] == "NON_FINITE" and lines["3"][4] is None and lines["3"][6] > 0
+    assert lines["5"][1] == "EMPTY" and lines["5"][6] == 0
+    assert lines["99"][1] == "UNSEEN" and lines["99"][4] is None and lines["99"][8] > 0
+    assert lines["20"][1] == "CONVERGED" and lines["20"][6:] == [0, 0, 0, None]
+    assert lines["8"][7:] == [None, None, None]
+    summary = page.summary()
+    assert summary["segments without rows"] == "3" and summary["segments not fitted"] == "1"
+    left_out = np.count_nonzero(np.isin(segments[some], [3, 8]))
+    assert summary["rows left out"] == f"{left_out}"
+    assert Status.EMPTY.message in page.texts["td"]
+
+
+def test_rows_of_which_none_can_be_used(calibrator, tmp_path):
+    calibrator.to_html(tmp_path / "r.html", [np.nan, np.nan], [1, 0], [2, 3])
+    page = Page(tmp_path / "r.html")
+    assert "No row has a finite score" in page.source and "No segment of these" in page.source
+    assert "svg" not in page.tags and len(page.problems["rows"]) == 40
+
+
+def test_labels_that_are_missing_or_of_another_coding(calibrator, tmp_path, undrawn):
+    scores, labels, segments = made_up(seed=1)
+    coded = np.where(labels == 1, 1.0, -1.0)
+    coded[:3] = np.nan
+    calibrator.to_html(tmp_path / "r.html", scores, coded, segments)
+    page = Page(tmp_path / "r.html")
+    assert page.summary()["rows left out"] == "3" and "svg" in page.tags
+
+
+def test_scores_so_low_that_nothing_is_expected(calibrator, tmp_path):
+    steep = pj.Sigmoid(A=np.float64(-1.0), B=np.float64(0.0))
+    low = replace(calibrator.only(np.zeros(40, bool)), fallback=steep)
+    low.to_html(tmp_path / "r.html", np.full(4, -1e6), [0, 0, 1, 0], [1, 1, 2, 2])
+    page = Page(tmp_path / "r.html")
+    assert page.tags.count("svg") == 1 and page.column("status") == ["UNSEEN"] * 2
+
+
+def test_a_pooled_calibrator_tells_its_shrinkage(tmp_path, undrawn):
+    calibrator = pj.fit_segments(*made_up(), pooling="partial")
+    calibrator.to_html(tmp_path / "r.html", *made_up(seed=1))
+    page = Page(tmp_path / "r.html")
+    order = [int(name) for name in page.column("segment")]
+    np.testing.assert_allclose(page.column("shrinkage"), calibrator.shrinkage[order], rtol=1e-3)
+    assert page.summary()["pooling"] == "partial"
+
+
+def test_segments_of_several_columns(tmp_path, undrawn):
+    scores, labels, segments = made_up()
+    pairs = [(f"c{i % 4}", i // 4) for i in segments.tolist()]
+    calibrator = pj.fit_segments(scores, labels, pairs)
+    calibrator.to_html(tmp_path / "r.html", scores, labels, pairs)
+    page = Page(tmp_path / "r.html")
+    assert sorted(page.column("segment")) == sorted(f"c{i % 4}, {i // 4}" for i in range(40))
+    assert page.tags.count("svg") == 14
+
+
+def test_a_report_is_the_same_each_time_and_changes_no_setting(calibrator, page, tmp_path):
+    before = dict(matplotlib.rcParams)
+    with matplotlib.rc_context({"axes.labelcolor": "red", "svg.fonttype": "path"}):
+        calibrator.to_html(tmp_path / "r.html", *made_up(seed=1))
+    assert dict(matplotlib.rcParams) == before
+    assert Page(tmp_path / "r.html").source == page.source
+
+
+def test_an_old_report_stays_until_the_new_one_is_whole(calibrator, tmp_path, monkeypatch, undrawn):
+    path = tmp_path / "report.html"
+    path.write_text("the old one")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError("disk full")))
+        with pytest.raises(OSError, match="disk full"):
+            calibrator.to_html(path, *made_up(seed=1))
+    assert os.listdir(tmp_path) == ["report.html"] and path.read_text() == "the old one"
+    calibrator.to_html(path, *made_up(seed=1))
+    assert os.listdir(tmp_path) == ["report.html"] and "Calibration report" in path.read_text()
+
+
+def test_errors_name_the_argument(calibrator, tmp_path, undrawn):
+    scores, labels, segments = made_up()
+    path = tmp_path / "r.html"
+    for message, arguments in {
+        "path: expected a str or a Path": (3, scores, labels, segments),
+        "path: expected a file to write": (tmp_path, scores, labels, segments),
+        "scores: expected": (path, scores[:0], labels[:0], segments[:0]),
+        "scores: expected a flat array": (path, scores[None], labels, segments),
+        "labels: expected": (path, scores, labels + 5, segments),
+        "labels: ": (path, scores, labels[:-1], segments),
+        "segments: expected one id per score": (path, scores, labels, segments[:-1]),
+        "segments: ": (path, scores, labels, segments.astype(str)),
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            calibrator.to_html(*arguments)
+    with pytest.raises(FileNotFoundError, match="no such directory"):
+        calibrator.to_html(tmp_path / "none" / "r.html", scores, labels, segments)
+    with pytest.raises(ValueError, match="calibrator: expected a SegmentCalibrator, got Fit"):
+        pj.report.to_html(pj.fit(scores, labels), path, scores, labels, segments)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_missing_matplotlib_is_named_with_its_extra(calibrator, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ImportError, match=r"pip install 'platt-jax\[report\]'"):
+        calibrator.to_html(tmp_path / "r.html", *made_up())
+
+
+def many(calibrator, K):
+    """A calibrator of K segments that resemble these, and three rows of each."""
+    rng = np.random.default_rng(1)
+    which = rng.integers(0, len(calibrator), K)
+    fit = jax.tree.map(lambda x: x[which], calibrator.fit)
+    fit = replace(fit, A=fit.A + rng.normal(size=K), B=fit.B + rng.normal(size=K))
+    segments = np.repeat(np.arange(K), 3)
+    scores = rng.normal(size=3 * K)
+    return replace(calibrator, keys=np.arange(K), fit=fit), (
+        scores,
+        rng.random(3 * K) < 0.5,
+        segments,
+    )
+
+
+def test_ten_thousand_segments_take_less_than_four_megabytes(calibrator, tmp_path):
+    large, (scores, labels, segments) = many(calibrator, 10_000)
+    names = np.char.add("Straße der Segmente ", np.arange(10_000).astype(str))
+    order = np.argsort(names)
+    large = replace(large, keys=names[order], fit=jax.tree.map(lambda x: x[order], large.fit))
+    large.to_html(tmp_path / "r.html", scores, labels, names[segments])
+    page = Page(tmp_path / "r.html")
+    assert len(page.problems["rows"]) == 10_000 and "All 10,000 segments" in page.source
+    assert (tmp_path / "r.html").stat().st_size < 4e6
+
+
+def test_of_more_segments_the_worst_are_held(calibrator, tmp_path, monkeypatch, undrawn):
+    monkeypatch.setattr(problems, "MOST", 15)
+    calibrator.to_html(tmp_path / "r.html", *made_up(seed=1))
+    page = Page(tmp_path / "r.html")
+    worst = triage(calibrator, *made_up(seed=1))["segment"][:15]
+    assert page.column("segment") == worst.astype(str).tolist()
+    assert "The worst 15 of 40 segments" in page.source
+
+
+@pytest.mark.slow
+def test_a_million_segments(calibrator, tmp_path):
+    large, rows = many(calibrator, 1_000_000)
+    large.to_html(tmp_path / "r.html", *rows)
+    page = Page(tmp_path / "r.html")
+    assert len(page.problems["rows"]) == 10_000
+    assert "The worst 10,000 of 1,000,000 segments" in page.source
+    assert (tmp_path / "r.html").stat().st_size < 4e6

@@ -1,0 +1,265 @@
+"""The report in a browser: what its script does, what hostile names cannot, how it looks."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_report import HOSTILE, made_up
+
+import platt_jax as pj
+from platt_jax import Status
+
+pytestmark = pytest.mark.slow
+
+CHROMIUM = shutil.which("chromium")
+# Of elements that hold text: contrast with what is behind them, by WCAG 2.
+CONTRASTS = """() => {
+  const channel = (v) => (v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
+  const numbers = (color) => color.match(/[\\d.]+/g).map(Number);
+  const luminance = (c) => 0.2126 * channel(c[0]) + 0.7152 * channel(c[1]) + 0.0722 * channel(c[2]);
+  const behind = (e) => {
+    for (; e; e = e.parentElement) {
+      const color = numbers(getComputedStyle(e).backgroundColor);
+      if (color[3] !== 0) return color;
+    }
+    return [255, 255, 255];
+  };
+  const has = (e) => [...e.childNodes].some((x) => x.nodeType === 3 && x.data.trim());
+  return [...document.querySelectorAll("main *:not(svg *)")]
+    .filter((e) => has(e) && !e.disabled && e.checkVisibility())
+    .map((e) => {
+      const pair = [luminance(numbers(getComputedStyle(e).color)), luminance(behind(e))];
+      return [e.tagName, (Math.max(...pair) + 0.05) / (Math.min(...pair) + 0.05)];
+    });
+}"""
+SIZES = """texts => texts.map((text) => {
+  const { a, b } = text.getScreenCTM();
+  return parseFloat(getComputedStyle(text).fontSize) * Math.hypot(a, b);
+})"""
+CUT_OFF = """texts => texts.filter((text) => {
+  const [inner, outer] = [text, text.ownerSVGElement].map((x) => x.getBoundingClientRect());
+  const across = inner.left < outer.left - 1 || inner.right > outer.right + 1;
+  return across || inner.top < outer.top - 1 || inner.bottom > outer.bottom + 1;
+}).map((text) => text.textContent)"""
+NO_NUMBER = "\u2013"
+OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    playwright = pytest.importorskip("playwright.sync_api")
+    if CHROMIUM is None:
+        pytest.skip("needs chromium")
+    with playwright.sync_playwright() as driver:
+        # In a container it has no sandbox of its own to build.
+        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    """A report of 200 segments: hostile names, and one of each kind of failure."""
+    scores, labels, segments = made_up(200)
+    every = np.array([*HOSTILE, *(f"shop {i}" for i in range(len(HOSTILE), 200))], object)
+    scores[segments == 60] = np.nan
+    labels[segments == 61] = 1
+    named = every[segments].tolist()
+    with pytest.warns(RuntimeWarning):
+        calibrator = pj.fit_segments(scores, labels, named)
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    scores, labels, segments = made_up(200, seed=1)
+    labels[segments < 12] = scores[segments < 12] < 0
+    calibrator.to_html(path, scores, labels, every[segments].tolist())
+    return path, calibrator
+
+
+@pytest.fixture
+def opened(browser, report, request):
+    """A function that opens the report; no page may load anything or complain."""
+    contexts, complaints, asked = [], [], []
+
+    def open_(**context):
+        contexts.append(
+            browser.new_context(**{"viewport": {"width": 1200, "height": 900}} | context)
+        )
+        page = contexts[-1].new_page()
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("request", lambda one: asked.append(one.url))
+        page.goto(report[0].as_uri())
+        return page
+
+    yield open_
+    for context in contexts:
+        context.close()
+    assert complaints == []
+    assert [url for url in asked if not url.startswith(("data:", report[0].as_uri()))] == []
+
+
+def cells(page, column):
+    """The texts of a column of the page of the table that is shown."""
+    return page.eval_on_selector_all(
+        f"#problems tbody tr > :nth-child({column})", "them => them.map((x) => x.textContent)"
+    )
+
+
+def heading(page, name):
+    return page.locator("#problems thead button", has_text=name).first
+
+
+def test_it_sorts(opened):
+    page = opened()
+    first = cells(page, 1)
+    heading(page, "fitted rows").click()
+    assert page.locator("th[aria-sort=ascending]").inner_text().startswith("fitted rows")
+    rows = [int(text) for text in cells(page, 4)]
+    assert rows == sorted(rows) and len(rows) == 50 and cells(page, 1) != first
+    heading(page, "fitted rows").click()
+    rows = [int(text) for text in cells(page, 4)]
+    assert rows == sorted(rows, reverse=True) and rows[0] > 50
+    for _ in range(2):  # where there is no number is last in either direction
+        heading(page, "q-value").click()
+        assert NO_NUMBER not in cells(page, 10)
+    heading(page, "segment").click()
+    page.fill("#query", "shop")
+    shops = [int(text.split()[1]) for text in cells(page, 1)]
+    assert shops == sorted(shops) and 99 in range(shops[0], 200)
+
+
+def test_it_pages(opened):
+    page = opened()
+    assert page.inner_text("#count") == "1 to 50 of 200 segments"
+    assert page.is_disabled("#previous") and page.is_disabled("#first")
+    seen = cells(page, 1)
+    for _ in range(3):
+        page.click("#next")
+        seen += cells(page, 1)
+    assert len(set(seen)) == 200 and page.is_disabled("#next")
+    page.click("#first")
+    page.click("#last")
+    page.click("#previous")
+    assert page.inner_text("#count") == "101 to 150 of 200 segments"
+
+
+def test_it_searches_and_filters(opened, report):
+    page = opened()
+    page.fill("#query", "SHOP 19")
+    assert sorted(cells(page, 1)) == sorted(["shop 19", *(f"shop {i}" for i in range(190, 200))])
+    page.fill("#query", "none is like this")
+    assert page.inner_text("#count") == "No segment is like that" and cells(page, 1) == []
+    assert page.is_disabled("#next") and page.is_disabled("#last")
+    page.fill("#query", "")
+    page.select_option("#status", "NON_FINITE")
+    assert cells(page, 1) == ["shop 60"]
+    page.select_option("#status", "CONVERGED")
+    status = report[1].fit.status
+    converged = np.count_nonzero(status == Status.CONVERGED)
+    assert page.inner_text("#count") == f"1 to 50 of {converged} segments"
+    page.select_option("#flag", "ONE_CLASS")
+    flagged = np.count_nonzero((report[1].fit.flags & 1 != 0) & (status == Status.CONVERGED))
+    assert "shop 61" in cells(page, 1) and page.inner_text("#count").endswith(
+        f"of {flagged} segments"
+    )
+    assert all("ONE_CLASS" in text for text in cells(page, 3))
+
+
+def test_hostile_names_do_no_harm(opened):
+    page = opened()
+    for query in ("script", "onerror", "onmouseover", "{{data}}", "frac", "xxxx", "half", "gnip"):
+        page.fill("#query", query)
+        assert len(cells(page, 1)) >= 1, query
+        page.mouse.move(100, 100)
+    page.fill("#query", "</script><img")
+    assert cells(page, 1) == [HOSTILE[1]]
+    page.fill("#query", "")
+    assert page.evaluate("window.harmed") is None
+    assert page.locator("main img, main b, main script").count() == 0
+    assert page.evaluate(OVERFLOW) == 0
+
+
+def test_no_other_script_would_run(opened, report, browser, tmp_path):
+    harmful = tmp_path / "harmful.html"
+    text = report[0].read_text(encoding="utf-8")
+    harmful.write_text(
+        text.replace("</main>", f"{HOSTILE[0]}{HOSTILE[1]}</main>"), encoding="utf-8"
+    )
+    page = browser.new_page()
+    page.goto(harmful.as_uri())
+    assert page.locator("#problems tbody tr").count() == 50
+    assert page.evaluate("window.harmed") is None
+    page.close()
+
+
+@pytest.mark.parametrize("width", [320, 400, 800, 1600])
+def test_it_is_as_wide_as_the_screen(opened, width):
+    page = opened(viewport={"width": width, "height": 800})
+    assert page.evaluate(OVERFLOW) <= 0
+    sizes = page.eval_on_selector_all("svg text", SIZES)
+    assert page.eval_on_selector_all("svg text", CUT_OFF) == []
+    assert min(sizes) > 6.5 and np.median(sizes) > 8.5
+    narrow = page.eval_on_selector_all(".outcome th", "them => them.map((x) => x.offsetHeight)")
+    assert page.locator(".scroll").bounding_box()["width"] <= width and max(narrow) < 200
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_is_told_from_what_is_behind_it(opened, scheme):
+    page = opened(color_scheme=scheme)
+    found = page.evaluate(CONTRASTS)
+    assert len(found) > 300 and min(ratio for _, ratio in found) >= 4.5
+    paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (paper == "rgb(255, 255, 255)") == (scheme == "light")
+
+
+def test_the_keyboard_reaches_everything(opened):
+    page = opened()
+    page.click("h1")
+    reached = []
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        reached.append(
+            page.evaluate("document.activeElement.id || document.activeElement.textContent")
+        )
+        if "What the columns mean" in reached[-1]:
+            break
+    assert {"query", "status", "flag", "next", "last"} <= set(reached)
+    columns = page.locator("#problems thead button").all_inner_texts()
+    assert len(columns) == 10 and set(columns) <= set(reached)
+    outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+    assert outline == "solid"
+    heading(page, "q-value").focus()
+    page.keyboard.press("Enter")
+    assert page.locator("th[aria-sort=ascending]").count() == 1
+    page.locator(".scroll").focus()
+    assert page.evaluate("document.activeElement.className") == "scroll"
+
+
+def test_what_is_read_aloud_has_names(opened):
+    page = opened()
+    for role, name in (
+        ("searchbox", "Segment contains"),
+        ("combobox", "Status"),
+        ("combobox", "Flag"),
+        ("region", "Table of segments"),
+        ("navigation", "Pages of the table"),
+    ):
+        assert page.get_by_role(role, name=name).count() == 1, name
+    assert page.get_by_role("img").count() == page.locator("svg").count() == 14
+    levels = page.eval_on_selector_all("h1, h2", "them => them.map((x) => x.tagName)")
+    assert levels == ["H1"] + ["H2"] * 5
+
+
+def test_it_prints(opened, tmp_path):
+    page = opened(color_scheme="dark")
+    page.emulate_media(media="print")
+    assert (
+        not page.is_visible("form") and not page.is_visible("nav") and page.is_visible("#problems")
+    )
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert page.evaluate("getComputedStyle(document.querySelector('svg')).filter") == "none"
+    page.set_viewport_size({"width": 680, "height": 900})  # of A4, less its margins
+    assert page.evaluate(OVERFLOW) <= 0
+    assert page.locator("#problems").bounding_box()["width"] <= 680
+    page.pdf(path=tmp_path / "r.pdf", format="A4")
+    assert Path(tmp_path / "r.pdf").read_bytes().startswith(b"%PDF")
