@@ -5,6 +5,15 @@ import jax
 import numpy as np
 import pytest
 
+# The programs that one process compiled the others read, those that tests start among them, and so
+# does the next run.
+_COMPILED = os.environ.setdefault(
+    "JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / "build" / "compiled")
+)
+_SECONDS = os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
+jax.config.update("jax_compilation_cache_dir", _COMPILED)
+jax.config.update("jax_persistent_cache_min_compile_time_secs", float(_SECONDS))
+
 # No silent promotion of dtypes or ranks inside the library.
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")

@@ -307,6 +307,14 @@ def test_segments_of_a_column(rows, calibrator):
     assert [ax.get_title().split(",")[0] for ax in axes.flat] == ["12", "3"]
 
 
+def test_names_of_segments_are_no_formulas(rows):
+    scores, labels, segments = rows
+    names = np.where(segments == 4, r"$\frac{$", segments.astype(str))
+    calibrator = pj.fit_segments(scores, labels, names)
+    axes = plots.segment_sigmoids(calibrator, scores, labels, names, chosen=[r"$\frac{$"])
+    axes[0, 0].figure.canvas.draw()
+
+
 @pytest.mark.parametrize("kind", ["text", "objects", "categories", "dates"])
 def test_segments_of_a_table_of_any_type(rows, kind):
     pandas = pytest.importorskip("pandas")

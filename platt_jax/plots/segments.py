@@ -80,7 +80,9 @@ def segment_sigmoids(
         looks = {"color": style.GREY, "linestyle": "--", "zorder": 1}
         ax.plot(grid, pooled, label="all rows pooled", **looks)
         count = each.weights.sum()
-        ax.set_title(f"{_text(name)}, {count:,.6g} rows{note}", fontsize=style.SMALL, parse_math=False)
+        ax.set_title(
+            f"{_text(name)}, {count:,.6g} rows{note}", fontsize=style.SMALL, parse_math=False
+        )
         ax.tick_params(labelsize=style.SMALL)
     if of_own:
         _finish(axes, len(names))
