@@ -6,12 +6,22 @@ import sys
 from pathlib import Path
 
 import platt_jax
+import platt_jax.distributed
 import platt_jax.sklearn
 import platt_jax.sql
 from platt_jax import inference, metrics, plots, scalers
 
 STORED = Path(__file__).with_suffix(".txt")
-PACKAGES = (platt_jax, inference, metrics, scalers, plots, platt_jax.sklearn, platt_jax.sql)
+PACKAGES = (
+    platt_jax,
+    inference,
+    metrics,
+    scalers,
+    plots,
+    platt_jax.sklearn,
+    platt_jax.sql,
+    platt_jax.distributed,
+)
 
 
 def described() -> str:

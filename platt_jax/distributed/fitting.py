@@ -1,0 +1,125 @@
+"""`fit_segments` over rows in several processes."""
+
+from dataclasses import replace
+
+import jax
+import numpy as np
+
+from platt_jax import validation
+from platt_jax.api import report_non_finite, shared_prior
+from platt_jax.distributed.exchange import Exchange, keys_of_all
+from platt_jax.distributed.rows import LocalRows, SummedRows
+from platt_jax.execution.caller import Caller
+from platt_jax.execution.given import given_to
+from platt_jax.execution.run import fit_blocks
+from platt_jax.execution.segment_rows import SegmentRows
+from platt_jax.ids import read
+from platt_jax.ids.factorize import get_indexer
+from platt_jax.model.prior import GaussianPrior
+from platt_jax.options import Options
+from platt_jax.results.calibrators import SegmentCalibrator
+from platt_jax.threads import run_programs
+
+
+def fit_segments(
+    scores,
+    labels,
+    segments,
+    *,
+    weights=None,
+    prior: GaussianPrior | None = None,
+    start: tuple | None = None,
+    options: Options = Options(),  # noqa: B008 - immutable
+    time_limit: float | None = None,
+) -> SegmentCalibrator:
+    """Fit one sigmoid to the rows of each segment, which may lie in several processes.
+
+    As `platt_jax.fit_segments`, whose answers these are to rounding. All processes call it, each
+    with rows of its own, which may be none; all must give the same prior, start and options.
+
+    Args:
+        scores: (N,) of this process.
+        labels: (N,) likewise.
+        segments: (N,) likewise.
+        weights: (N,) likewise.
+        prior: as in `platt_jax.fit_segments`; with leading axis (K,) for the segments of all.
+        start: likewise.
+        options: likewise.
+        time_limit: seconds to wait for the other processes in a pass; None for as long as it takes.
+
+    Returns:
+        A SegmentCalibrator of the segments of all processes, the same bits in each.
+
+    Raises:
+        ValueError: an argument is not as above, here or in another process: all raise.
+        RuntimeError: a process has ended.
+        TimeoutError: a process says nothing for longer than the time limit.
+
+    Example:
+        >>> calibrator = fit_segments([2.0, -1.0], [1, 0], ["a", "a"])  # of one process
+        >>> calibrator.keys.tolist()
+        ['a']
+    """
+    caller, exchange = Caller(), Exchange(time_limit)
+    options = validation.options(options)
+    rows, dtype = _agreed_rows(exchange, scores, labels, segments, weights)
+    keys = keys_of_all(exchange, None if rows is None else rows.keys)
+    given = given_to(keys.shape, dtype, prior, start)
+    shared = given_to((1,), dtype, shared_prior(prior))
+
+    def fitted(local, number, given, options, loss):
+        summed = SummedRows(local, number, dtype, exchange, caller)
+        fit = fit_blocks(summed, given, options.with_tol(dtype), loss)
+        return jax.tree.map(np.asarray, fit)
+
+    def fit_both():
+        omitting = replace(options, non_finite="omit")
+        pooled = fitted(_pooled(rows), 1, shared, omitting, loss=False)
+        each = fitted(_by_segment(rows, keys), len(keys), given, options, loss=True)
+        return jax.tree.map(lambda x: x[0], pooled), each
+
+    pooled, each = run_programs(fit_both, x64=dtype == np.float64)
+    report_non_finite(each, options, "segments", keys, caller)
+    return SegmentCalibrator(keys, each, pooled.sigmoid, pooled.covariance)
+
+
+def _agreed_rows(exchange, scores, labels, segments, weights):
+    """This process's rows, None where there are none, and the dtype of all scores.
+
+    Raises:
+        ValueError: the rows of a process are not as they should be; in all processes.
+    """
+    rows, error = None, ""
+    try:
+        if np.size(scores):
+            rows = SegmentRows(scores, labels, segments, weights)
+    except ValueError as raised:
+        error = str(raised)
+    for process, other in enumerate(exchange.bytes(error.encode())):
+        if other:
+            raise ValueError(f"{other.decode()} (in process {process})")
+    size = 0 if rows is None else rows.dtype.itemsize
+    largest = exchange.arrays(np.array([size])).max()
+    if not largest:
+        raise ValueError("scores: expected rows to fit in some process, got none in all")
+    dtype = np.dtype(f"f{largest}")
+    if rows is not None and rows.dtype != dtype:
+        rows = SegmentRows(validation.scores(scores).astype(dtype), labels, segments, weights)
+    return rows, dtype
+
+
+def _by_segment(rows: SegmentRows | None, keys: np.ndarray) -> LocalRows | None:
+    if rows is None:
+        return None
+    places = get_indexer(keys, read(rows.keys))[rows.largest_first]
+    return LocalRows(rows.sizes, rows.take, rows.dtype, places)
+
+
+def _pooled(rows: SegmentRows | None) -> LocalRows | None:
+    if rows is None:
+        return None
+
+    def take(_, part, space):
+        return rows.all(part, space.length)
+
+    return LocalRows(np.array([rows.length]), take, rows.dtype, np.array([0]))

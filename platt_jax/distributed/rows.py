@@ -1,0 +1,136 @@
+"""Rows of several processes: every process sums over its own, and all add up the same sums."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from platt_jax.distributed.exchange import Exchange
+from platt_jax.execution.caller import Caller
+from platt_jax.execution.progress import SILENT
+from platt_jax.execution.run import TakeRows, Task, run_problems
+from platt_jax.model import statistics
+from platt_jax.model.objective import Derivatives, Targets
+from platt_jax.model.standardization import Standardization
+from platt_jax.model.statistics import Moments, ScoreRanges
+from platt_jax.options import Options
+
+
+class LocalRows(NamedTuple):
+    """This process's rows of some of the K problems."""
+
+    sizes: np.ndarray  # as `run_problems` takes them, like the next
+    take: TakeRows
+    dtype: np.dtype
+    places: np.ndarray  # which of the K problems they are of, in the order of sizes
+
+
+@dataclass(frozen=True)
+class SummedRows:
+    """The rows of K problems in all processes. See `passes.protocol.Rows` for the methods.
+
+    All processes call the same methods in the same order, and get the same bits.
+
+    Attributes:
+        local: this process's, None where it has none.
+        number: K.
+        dtype: of the scores of all.
+        exchange: with the other processes.
+        caller: is warned of what makes the sums slower.
+        masked: how rows that are not finite were masked, if they were.
+        standardization: of the scores, if any.
+    """
+
+    local: LocalRows | None
+    number: int
+    dtype: np.dtype
+    exchange: Exchange
+    caller: Caller
+    masked: Options = Options()  # noqa: RUF009 - immutable
+    standardization: Standardization | None = None
+
+    def score_ranges(self, options: Options) -> ScoreRanges:
+        """See `Rows`."""
+        inf = np.full(self.number, np.inf)
+        nothing = ScoreRanges(np.zeros(self.number), inf, -inf, inf, -inf, inf)
+        of_all = self._of_all(_RANGES, (), nothing, options)
+        parts = [ScoreRanges(*x)._replace(bad=x[0] > 0) for x in of_all.astype(self.dtype)]
+        return statistics.union(parts)
+
+    def mask_nonfinite(self, options: Options) -> "SummedRows":
+        """See `Rows`."""
+        return replace(self, masked=options)
+
+    def moments(self, standardization: Standardization) -> tuple[Moments, Moments]:
+        """See `Rows`."""
+        sums = self._sum(_MOMENTS, standardization, 8)
+        return Moments(*sums[:4]), Moments(*sums[4:])
+
+    def standardized(self, standardization: Standardization) -> "SummedRows":
+        """See `Rows`."""
+        return replace(self, standardization=standardization)
+
+    def derivatives(self, point, targets: Targets, options: Options, active=None) -> Derivatives:
+        """See `Rows`."""
+        given = self.standardization, point, targets
+        return Derivatives(*self._sum(_DERIVATIVES, given, 5, options))
+
+    def loss(self, point, targets: Targets):
+        """See `Rows`."""
+        return self._sum(_LOSS, (self.standardization, point, targets), 1)[0]
+
+    def loss_change(self, before, after, targets: Targets):
+        """See `Rows`."""
+        return self._sum(_CHANGE, (self.standardization, before, after, targets), 1)[0]
+
+    def _sum(self, task, given, number, options=None) -> Any:
+        """The sums over all processes, in float64 and in their order: counts stay exact."""
+        nothing = (np.zeros(self.number),) * number
+        return self._of_all(task, given, nothing, options or self.masked).sum(0).astype(self.dtype)
+
+    def _of_all(self, task, given, nothing, options) -> np.ndarray:
+        """Of each process, each leaf of what the task makes of each problem."""
+        mine = np.stack([np.array(x, np.float64) for x in nothing])
+        if self.local is not None:
+            sizes, take, dtype, places = self.local
+            here = jax.tree.map(lambda x: np.asarray(x)[places], given)
+            made = run_problems(task, sizes, take, dtype, here, options, SILENT, self.caller)
+            for row, leaf in zip(mine, jax.tree.leaves(made), strict=True):
+                row[places] = leaf
+        return self.exchange.arrays(mine)
+
+
+def _ranges(rows, given, options):
+    return rows.score_ranges(options)
+
+
+def _moments(rows, standardization, options):
+    return rows.mask_nonfinite(options).moments(standardization)
+
+
+def _derivatives(rows, given, options):
+    standardization, point, targets = given
+    rows = rows.mask_nonfinite(options).standardized(standardization)
+    return rows.derivatives(point, targets, options)
+
+
+def _loss(rows, given, options):
+    standardization, point, targets = given
+    return rows.mask_nonfinite(options).standardized(standardization).loss(point, targets)
+
+
+def _change(rows, given, options):
+    standardization, before, after, targets = given
+    rows = rows.mask_nonfinite(options).standardized(standardization)
+    return rows.loss_change(before, after, targets)
+
+
+def _task(function: Callable) -> Task:
+    return Task(function, function)
+
+
+_RANGES, _MOMENTS, _DERIVATIVES, _LOSS, _CHANGE = map(
+    _task, (_ranges, _moments, _derivatives, _loss, _change)
+)

@@ -1,0 +1,88 @@
+"""One of several processes that fit together: distributed_process.py NUMBER COUNT PORT WHAT."""
+
+import os
+import signal
+import sys
+import time
+
+import jax
+import numpy as np
+from scipy.special import expit
+
+import platt_jax as pj
+from platt_jax import GaussianPrior, Options, distributed
+from platt_jax.distributed.rows import SummedRows
+
+
+def rows_of_all():
+    """Rows, and which of them are whose: the last process has none, the first some alone."""
+    rng = np.random.default_rng(0)
+    s = rng.integers(0, 40, 12_000)
+    f = rng.normal(size=12_000)
+    y = rng.random(12_000) < expit(1.5 * f - rng.normal(size=40)[s])
+    y[s == 3] = True
+    f[np.flatnonzero(s == 7)[5]] = np.nan
+    w = rng.integers(0, 3, 12_000).astype(float)
+    return (f, y, s.astype(str), w), np.where(s < 8, 0, rng.integers(0, 2, 12_000))
+
+
+def compare(number):
+    (f, y, s, w), owner = rows_of_all()
+    mine = owner == number
+    prior = GaussianPrior(np.array([-1.0, 0]), np.eye(2))
+    given = (
+        {},
+        {"options": Options(non_finite="omit", targets="none"), "prior": prior},
+        {"options": Options.libsvm(), "start": (-1.0, 0.0)},
+    )
+    for arguments in given:
+        found = distributed.fit_segments(f[mine], y[mine], s[mine], weights=w[mine], **arguments)
+        expected = pj.fit_segments(f, y, s, weights=w, **arguments)
+        assert (found.keys == expected.keys).all()
+        for name in ("status", "flags", "n_pos", "n_neg"):
+            assert (getattr(found.fit, name) == getattr(expected.fit, name)).all(), name
+        for name in ("A", "B", "nll", "covariance"):
+            pair = getattr(found.fit, name), getattr(expected.fit, name)
+            np.testing.assert_allclose(*pair, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(found.fallback.A, expected.fallback.A, rtol=1e-9)
+    single = distributed.fit_segments(f[mine].astype(np.float32), y[mine], s[mine])
+    assert single.fit.A.dtype == np.float32
+    print("bits", found.fit.A.tobytes().hex()[:400], single.fit.A.tobytes().hex()[:400])
+
+    for wrong, message in (
+        ((np.where(number == 0, 7, y[mine]), s[mine]), "got 7; .*in process 0"),
+        ((y[mine], s[mine].astype(int) if number == 0 else s[mine]), "numbers and text"),
+    ):
+        try:
+            distributed.fit_segments(f[mine], *wrong, weights=w[mine])
+        except ValueError as error:
+            print("refused", error)
+        else:
+            raise AssertionError(message)
+
+
+def interrupted(number, what):
+    """The last process ends, or sleeps, in the middle of the search."""
+    derivatives, passes = SummedRows.derivatives, []
+
+    def at_the_third_pass(*arguments, **named):
+        passes.append(1)
+        if number == 1 and len(passes) == 3:
+            if what == "killed":
+                os.kill(os.getpid(), signal.SIGKILL)
+            time.sleep(60)
+        return derivatives(*arguments, **named)
+
+    SummedRows.derivatives = at_the_third_pass
+    (f, y, s, _), owner = rows_of_all()
+    mine = owner == number
+    distributed.fit_segments(f[mine], y[mine], s[mine], time_limit=20)
+
+
+if __name__ == "__main__":
+    number, count, port = map(int, sys.argv[1:4])
+    jax.distributed.initialize(f"127.0.0.1:{port}", count, number)
+    if sys.argv[4] == "compare":
+        compare(number)
+    else:
+        interrupted(number, sys.argv[4])

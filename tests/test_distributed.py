@@ -1,0 +1,47 @@
+"""Several real processes fit together, over loopback."""
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROCESS = Path(__file__).parent / "distributed_process.py"
+
+
+def run_processes(count, what, seconds):
+    """What each process wrote, and how it ended."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-W", "ignore", PROCESS]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    begun = [
+        subprocess.Popen([*command, str(i), str(count), str(port), what], **pipes)
+        for i in range(count)
+    ]
+    try:
+        written = [process.communicate(timeout=seconds)[0] for process in begun]
+    finally:
+        for process in begun:
+            process.kill()
+    return written, [process.returncode for process in begun]
+
+
+@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_the_answers_are_those_of_one_process(count):
+    """Of four processes two have no rows."""
+    written, codes = run_processes(count, "compare", seconds=240)
+    assert codes == [0] * count, written
+    told = [[x for x in w.splitlines() if x.startswith(("bits", "refused"))] for w in written]
+    assert len(told[0]) == 3 and all(x == told[0] for x in told)
+    assert "got 7" in told[0][1] and "in process 0" in told[0][1]
+    assert "numbers and text" in told[0][2]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what, message", [("killed", "has ended"), ("stuck", "has said nothing")])
+def test_a_lost_process_ends_the_others_in_time(what, message):
+    written, codes = run_processes(2, what, seconds=150)
+    assert codes[0] != 0 and message in written[0], written[0]
