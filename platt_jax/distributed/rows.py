@@ -54,7 +54,7 @@ class SummedRows:
     def score_ranges(self, options: Options) -> ScoreRanges:
         """See `Rows`."""
         inf = np.full(self.number, np.inf)
-        nothing = ScoreRanges(np.zeros(self.number), inf, -inf, inf, -inf, inf)
+        nothing = np.zeros(self.number), inf, -inf, inf, -inf, inf
         of_all = self._of_all(_RANGES, (), nothing, options)
         parts = [ScoreRanges(*x)._replace(bad=x[0] > 0) for x in of_all.astype(self.dtype)]
         return statistics.union(parts)
