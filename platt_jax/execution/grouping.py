@@ -32,7 +32,11 @@ class GroupedRows:
         largest_first: (K,) which of those lie one after the other.
         sizes: (K,) their numbers of rows, in that order.
         length: from the first row to the last.
+        reread: whether rows of a problem that fits no chunk are read anew by each pass over them,
+            rather than kept on the device.
     """
+
+    reread: bool = False
 
     def __init__(self, segments: Factorized, columns):
         """Columns are scores (N,), labels, and weights or None."""
@@ -91,6 +95,10 @@ class GroupedRows:
         """The columns from a part's first row on, at this length: gaps, too."""
         first = part.start or 0
         return self._three([x[first : first + length] for x in self._columns])
+
+    def sampled_scores(self, most: int) -> np.ndarray:
+        """About so many scores, evenly from all rows; or all, and those of gaps, too."""
+        return self._columns[0][: self.length : max(1, self.length // most)]
 
     def take(self, problems: slice, part: slice, space: packing.Space) -> tuple:
         """The rows of some segments, or part of those of one, in arrays of the space's length.

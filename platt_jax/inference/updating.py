@@ -112,6 +112,7 @@ def _fit(rows: SegmentRows, prior, counts, options, told, caller) -> Fit:
         told,
         caller,
         order=rows.largest_first,
+        reread=rows.reread,
     )
 
 
@@ -213,6 +214,7 @@ def _updated_fallback(calibrator, rows, forgetting, options, caller) -> tuple[Si
         SILENT,
         caller,
         loss=False,
+        reread=rows.reread,
     )
     if not pooled.converged[0]:
         return sigmoid, covariance / forgetting

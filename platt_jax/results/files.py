@@ -106,11 +106,11 @@ def save(path: str | os.PathLike, calibrator: Calibrator) -> None:
         of_ids = np.asarray(getattr(calibrator, name))
         _check_ids(name, of_ids)
         _check_fields(arrays, of_ids.shape)
-        layout = _id_layout(of_ids)
+        layout = id_layout(of_ids)
         if layout._asdict() != _ONE_PLAIN_COLUMN:
             about["ids"] = layout._asdict()
-        arrays.update(_ids_to_arrays(name, of_ids, layout))
-    _write_atomically(path, {"header": np.array(json.dumps(about)), **arrays})
+        arrays.update(ids_to_arrays(name, of_ids, layout))
+    write_atomically(path, {"header": np.array(json.dumps(about)), **arrays})
 
 
 def _path(path):
@@ -120,8 +120,8 @@ def _path(path):
         raise ValueError(f"path: expected a str or a Path, got {type(path).__name__}") from None
 
 
-def _write_atomically(path, arrays):
-    """Written beside the target and moved over it: a reader sees the old file or the new one."""
+def write_atomically(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    """Arrays as .npz, written beside the target and moved over it: a reader sees the old file or the new one."""
     path = Path(os.path.realpath(path))  # through a symbolic link, not over it
     if not path.parent.is_dir():
         raise FileNotFoundError(f"no such directory: {path.parent}")
@@ -186,8 +186,8 @@ def _read(file):
     kind = _KINDS[header["kind"]]
     layout = None
     if kind.ids is not None:
-        layout = _IdLayout(**header.get("ids", _ONE_PLAIN_COLUMN))
-    fields, columns = _field_names(kind, version), _id_names(kind.ids, layout)
+        layout = IdLayout(**header.get("ids", _ONE_PLAIN_COLUMN))
+    fields, columns = _field_names(kind, version), id_names(kind.ids, layout)
     if version >= 2 and header["kind"] == "SegmentCalibrator":
         fields.append("fallback_covariance")
         if header.get("population"):
@@ -199,7 +199,7 @@ def _read(file):
     if layout is None:
         _check_fields(arrays, arrays["A"].shape)
         return _from_arrays(header["kind"], arrays, None)
-    of_ids = _arrays_to_ids({name: npz.read_array(archive, name) for name in columns}, layout)
+    of_ids = arrays_to_ids({name: npz.read_array(archive, name) for name in columns}, layout)
     _check_ids(kind.ids, of_ids)
     _check_fields(arrays, of_ids.shape)
     return _from_arrays(header["kind"], arrays, of_ids)
@@ -213,7 +213,7 @@ def _field_names(kind, version):
 # --- ids: columns of plain arrays -----------------------------------------------------------------
 
 
-class _IdLayout(NamedTuple):
+class IdLayout(NamedTuple):
     """How ids lie in a file."""
 
     fields: list[str] | None  # the names of their columns; None where they have no columns
@@ -224,22 +224,24 @@ class _IdLayout(NamedTuple):
 _ONE_PLAIN_COLUMN = {"fields": None, "objects": [False]}
 
 
-def _id_layout(of_ids):
+def id_layout(of_ids: np.ndarray) -> IdLayout:
+    """How these ids lie in a file."""
     fields = of_ids.dtype.names
     columns = [of_ids] if fields is None else [of_ids[field] for field in fields]
-    return _IdLayout(fields and list(fields), [column.dtype == object for column in columns])
+    return IdLayout(fields and list(fields), [column.dtype == object for column in columns])
 
 
-def _id_names(name, layout):
+def id_names(name: str | None, layout: IdLayout | None) -> list[str]:
     """The names of the arrays of ids."""
     if layout is None:
         return []
     return [name] if layout.fields is None else [f"{name}_{i}" for i in range(len(layout.fields))]
 
 
-def _ids_to_arrays(name, of_ids, layout):
+def ids_to_arrays(name: str, of_ids: np.ndarray, layout: IdLayout) -> dict[str, np.ndarray]:
+    """Ids as plain arrays, by their names in the file."""
     columns = [of_ids] if layout.fields is None else [of_ids[field] for field in layout.fields]
-    arrays = dict(zip(_id_names(name, layout), columns, strict=True))
+    arrays = dict(zip(id_names(name, layout), columns, strict=True))
     for array_name, column in arrays.items():
         if column.dtype == object:
             ids.require_savable(column.tolist(), name)
@@ -247,7 +249,8 @@ def _ids_to_arrays(name, of_ids, layout):
     return arrays
 
 
-def _arrays_to_ids(arrays, layout):
+def arrays_to_ids(arrays: dict[str, np.ndarray], layout: IdLayout) -> np.ndarray:
+    """The ids that `ids_to_arrays` gave."""
     columns = [
         codec.from_text(array) if is_object else array
         for array, is_object in zip(arrays.values(), layout.objects, strict=True)
@@ -311,7 +314,7 @@ def _to_arrays(calibrator):
         arrays = {"A": calibrator.A, "B": calibrator.B}
     else:
         fit = calibrator if isinstance(calibrator, Fit) else calibrator.fit
-        arrays = {name: getattr(fit, name) for name in _FIT_FIELDS[_VERSION]}
+        arrays = fit_arrays(fit)
     if isinstance(calibrator, SegmentCalibrator):
         fallback = calibrator.fallback
         arrays.update(fallback_A=fallback.A, fallback_B=fallback.B)
@@ -320,6 +323,11 @@ def _to_arrays(calibrator):
             names = _POPULATION_SHAPES
             arrays |= {f"population_{name}": getattr(population, name) for name in names}
     return {name: _plain(name, values) for name, values in arrays.items()}
+
+
+def fit_arrays(fit: Fit) -> dict[str, np.ndarray]:
+    """The fields of a Fit by their names in a file of the newest version."""
+    return {name: getattr(fit, name) for name in _FIT_FIELDS[_VERSION]}
 
 
 def _from_arrays(kind, arrays, of_ids):
