@@ -4,6 +4,7 @@ A stretch of the rows on each core. The stretches are counted; then it is known 
 rows of every segment go, and they are put there, piece by piece.
 """
 
+from collections.abc import Iterator
 from functools import partial
 from itertools import accumulate
 
@@ -57,7 +58,7 @@ class GroupedRows:
         self._columns = [packing.aligned(room, x.dtype) for x in columns]
 
         def place(stretch_and_next_positions):
-            for positions, piece in _positions(segments, *stretch_and_next_positions):
+            for positions, piece in row_positions(segments, *stretch_and_next_positions):
                 scores, labels, *weights = (x[piece] for x in columns)
                 rows = packing.bad_labels_as_nan(scores, labels), labels, *weights
                 for into, x in zip(self._columns, rows, strict=True):
@@ -130,7 +131,9 @@ def _pieces(segments, stretch):
     return row_slices(stretch.stop - stretch.start, segments.numbers, stretch.start)
 
 
-def _positions(segments, stretch, next_positions):
+def row_positions(
+    segments: Factorized, stretch: slice, next_positions: np.ndarray
+) -> Iterator[tuple[np.ndarray, slice]]:
     """Where the rows of a stretch go, and which rows they are, piece by piece.
 
     Args:

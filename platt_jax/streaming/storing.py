@@ -1,0 +1,123 @@
+"""The cache: rows stored whole or not at all, and found again."""
+
+import errno
+import json
+import os
+import secrets
+import shutil
+from functools import partial
+from pathlib import Path
+
+from platt_jax.execution.caller import Caller
+from platt_jax.execution.progress import Listener, stage
+from platt_jax.streaming.grouping import group_source
+from platt_jax.streaming.sources import Names, open_source
+from platt_jax.streaming.stored import StoredRows, is_stored
+
+
+def store_rows(
+    source,
+    cache: str | os.PathLike,
+    *,
+    score: str | None = None,
+    label: str | None = None,
+    segment: str | list[str] | None = None,
+    weight: str | None = None,
+    key: str | None = None,
+    progress: bool | Listener = False,
+) -> StoredRows:
+    """Bring rows together by segment on disk, unless that was done before.
+
+    Args:
+        source: a Parquet file, a directory of some, or a list of paths; a mapping from names to
+            arrays, or a tuple of arrays (scores, labels, segments[, weights]), such as
+            memory-mapped ones; or batches: an iterable of such tuples, of mappings, or of tables of
+            pyarrow, pandas or polars. It is read once.
+        cache: a directory for the rows. If it has those of this source already, the source is not
+            read. It takes as much room as the columns, and more than twice that while it is made.
+        score: the name of a column, unless columns come in tuples.
+        label: likewise.
+        segment: likewise; several names for ids of several columns.
+        weight: likewise; None for none.
+        key: a name for the content of arrays or batches, which their files do not vouch for: a
+            cache that was made with another key is not taken. Batches without a key are not
+            recognized.
+        progress: as in `fit_segments`; its stages are "reading rows", unless their number is not
+            known before, and "grouping rows".
+
+    Raises:
+        ValueError: a batch is not as in `fit_segments`; the cache is of another source, or a
+            directory of something else; or a file changed while it was read.
+        OSError: the rows cannot be read or written.
+        ImportError: pyarrow is not installed, and the source is of Parquet files.
+
+    Example:
+        >>> import os, tempfile
+        >>> cache = os.path.join(tempfile.mkdtemp(), "rows")
+        >>> batches = [([2.0, -1.0], [1, 0], ["a", "b"]), ([1.0, 0.0], [1, 0], ["b", "a"])]
+        >>> len(store_rows(batches, cache))
+        4
+    """
+    if (segment_names := segment) is not None and not isinstance(segment, str):
+        segment_names = list(segment)
+    caller = Caller()
+    opened = open_source(source, Names(score, label, segment_names, weight), key)
+    found = _as_json(opened.fingerprint())
+    cache = Path(os.path.abspath(cache))
+    if is_stored(cache):
+        return _reopened(cache, found)
+    if cache.exists() and (not cache.is_dir() or any(cache.iterdir())):
+        raise ValueError(f"cache: expected a new or empty directory, {cache} is something else")
+    cache.parent.mkdir(parents=True, exist_ok=True)
+    partial_directory = cache.with_name(f".{cache.name}-{secrets.token_hex(8)}.partial")
+    try:
+        partial_directory.mkdir()
+        group_source(opened, partial_directory, found, partial(_stage, progress), caller)
+        if (now := _as_json(opened.fingerprint())) != found:
+            raise ValueError(f"source: changed while it was read: {_differences(found, now)}")
+        try:
+            os.rename(partial_directory, cache)
+        except OSError as error:
+            # Another process was faster.
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) or not is_stored(cache):
+                raise
+            return _reopened(cache, found)
+    finally:
+        shutil.rmtree(partial_directory, ignore_errors=True)
+    return StoredRows(cache)
+
+
+def _stage(progress, name):
+    return stage(progress, name, last=False)
+
+
+def _reopened(cache, fingerprint):
+    rows = StoredRows(cache)
+    if fingerprint is None:
+        raise ValueError(
+            f"cache: {cache} has rows already, and batches cannot be compared with them; name "
+            "their content by key=, take StoredRows(cache), or delete the directory"
+        )
+    if rows.fingerprint != fingerprint:
+        raise ValueError(
+            f"cache: {cache} is of another source: {_differences(rows.fingerprint, fingerprint)}; "
+            "delete the directory, or name another"
+        )
+    return rows
+
+
+def _as_json(fingerprint):
+    return json.loads(json.dumps(fingerprint))
+
+
+def _differences(old, new):
+    """What two fingerprints do not share."""
+    old, new = (_flat(x or {}) for x in (old, new))
+    names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+    shown = [f"{name} was {old.get(name)}, is {new.get(name)}" for name in names[:3]]
+    return "; ".join(shown) + ("; ..." if len(names) > 3 else "")
+
+
+def _flat(fingerprint):
+    of_files = fingerprint.get("files", {})
+    return {**{x: y for x, y in fingerprint.items() if x != "files"}, **of_files}
