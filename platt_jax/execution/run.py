@@ -283,8 +283,8 @@ def read_block(
         part: which of its rows.
         reused: as of Space.
     """
-    rows = take(part, packing.Space(shapes.BLOCK_ROWS, reused))
-    return Block(*rows, np.int32(part.stop - part.start))
+    scores, labels, weights = take(part, packing.Space(shapes.BLOCK_ROWS, reused))
+    return Block(scores, labels, weights, np.int32(part.stop - part.start))
 
 
 def fit_blocks(rows: Blocks, given: Given, options: Options, loss: bool = True) -> Fit:

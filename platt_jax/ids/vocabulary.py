@@ -1,5 +1,7 @@
 """The distinct ids of rows that come batch by batch."""
 
+from typing import Any
+
 import numpy as np
 
 from platt_jax.ids import Ids
@@ -15,7 +17,7 @@ class Vocabulary:
     """
 
     def __init__(self):
-        self.keys: np.ndarray | None = None
+        self.keys: Any = None
         self.numbers = np.empty(0, np.int32)
 
     def add(self, rows: np.ndarray, keys: np.ndarray) -> np.ndarray:

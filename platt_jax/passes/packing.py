@@ -2,7 +2,7 @@
 
 import math
 import threading
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -38,7 +38,7 @@ def room(space: Space, number: int, dtype: np.dtype) -> np.ndarray:
     size = space.length * dtype.itemsize
     if not space.reused:
         return aligned((space.length,), dtype)
-    memories = _of_this_thread.__dict__
+    memories: dict[Any, np.ndarray] = _of_this_thread.__dict__
     if number not in memories or len(memories[number]) < size:
         memories[number] = aligned((size,), np.dtype(np.uint8))
     return memories[number][:size].view(dtype)

@@ -3,9 +3,10 @@
 import json
 import os
 import secrets
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -92,7 +93,7 @@ def save(path: str | os.PathLike, calibrator: Calibrator) -> None:
         >>> float(load(path).A)
         -2.0
     """
-    path = _path(path)
+    target = _path(path)
     kind = type(calibrator).__name__
     if kind not in _KINDS:
         raise ValueError(f"calibrator: expected one of {', '.join(_KINDS)}, got {kind}")
@@ -110,7 +111,7 @@ def save(path: str | os.PathLike, calibrator: Calibrator) -> None:
         if layout._asdict() != _ONE_PLAIN_COLUMN:
             about["ids"] = layout._asdict()
         arrays.update(ids_to_arrays(name, of_ids, layout))
-    write_atomically(path, {"header": np.array(json.dumps(about)), **arrays})
+    write_atomically(target, {"header": np.array(json.dumps(about)), **arrays})
 
 
 def _path(path):
@@ -120,8 +121,15 @@ def _path(path):
         raise ValueError(f"path: expected a str or a Path, got {type(path).__name__}") from None
 
 
-def write_atomically(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    """Arrays as .npz, written beside the target and moved over it: a reader sees the old file or the new one."""
+def write_atomically(path: Path, arrays: Mapping[str, Any]) -> None:
+    """Write arrays as .npz beside the target, and move that over it.
+
+    A reader sees the old file or the new one.
+
+    Raises:
+        ValueError: the path leads to something other than a file.
+        OSError: the file cannot be written.
+    """
     path = Path(os.path.realpath(path))  # through a symbolic link, not over it
     if not path.parent.is_dir():
         raise FileNotFoundError(f"no such directory: {path.parent}")
@@ -131,7 +139,7 @@ def write_atomically(path: Path, arrays: dict[str, np.ndarray]) -> None:
     partial = path.with_name(f".platt-jax-{secrets.token_hex(8)}.partial")
     try:
         with open(partial, "xb") as file:
-            np.savez(file, **arrays)
+            np.savez(file, **dict(arrays))
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, path)
@@ -228,10 +236,12 @@ def id_layout(of_ids: np.ndarray) -> IdLayout:
     """How these ids lie in a file."""
     fields = of_ids.dtype.names
     columns = [of_ids] if fields is None else [of_ids[field] for field in fields]
-    return IdLayout(fields and list(fields), [column.dtype == object for column in columns])
+    return IdLayout(
+        None if fields is None else list(fields), [column.dtype == object for column in columns]
+    )
 
 
-def id_names(name: str | None, layout: IdLayout | None) -> list[str]:
+def id_names(name, layout: IdLayout | None) -> list[str]:
     """The names of the arrays of ids."""
     if layout is None:
         return []
@@ -325,7 +335,7 @@ def _to_arrays(calibrator):
     return {name: _plain(name, values) for name, values in arrays.items()}
 
 
-def fit_arrays(fit: Fit) -> dict[str, np.ndarray]:
+def fit_arrays(fit: Fit) -> dict[str, Any]:
     """The fields of a Fit by their names in a file of the newest version."""
     return {name: getattr(fit, name) for name in _FIT_FIELDS[_VERSION]}
 

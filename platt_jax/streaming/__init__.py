@@ -13,7 +13,7 @@ go wherever SegmentRows do.
 """
 
 from platt_jax.streaming.fitting import fit_segments
-from platt_jax.streaming.storing import store_rows
 from platt_jax.streaming.stored import StoredRows
+from platt_jax.streaming.storing import store_rows
 
 __all__ = ["StoredRows", "fit_segments", "store_rows"]

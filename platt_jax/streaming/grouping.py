@@ -10,6 +10,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -44,7 +45,7 @@ class _Checked(NamedTuple):
     columns: list[np.ndarray]  # scores, labels, and weights if there are any
     rows: np.ndarray  # which of the keys each row has
     keys: np.ndarray
-    coding: tuple[bool, bool]  # whether there is a label -1, and 0
+    coding: np.ndarray  # (2,) whether there is a label -1, and 0
     doubtful: str | None
     where: str
 
@@ -100,29 +101,25 @@ def _spill(source, spill, progress, caller):
     """Write the rows as they come; returns their ids, how many have each, and the dtypes."""
     vocabulary, counts = Vocabulary(), np.zeros(0, np.int64)
     first: _Checked | None = None
-    codings, doubts, files = (False, False), [], []
-    try:
-        with reporting(_repeated(source.rows or 0), progress) as advance:
-            for batch in ordered_map(_check, _with_rows(source.batches())):
-                if first is None:
-                    first = batch
-                    names = [*COLUMNS[: len(batch.columns)], _NUMBERS]
-                    files = [open(spill / name, "wb", buffering=0) for name in names]
-                codings = tuple(x or y for x, y in zip(codings, batch.coding, strict=True))
-                with _naming(batch.where):
-                    _require_alike(first, batch, codings)
-                    numbers = vocabulary.add(batch.rows, batch.keys)
-                more = np.bincount(numbers, minlength=len(vocabulary.numbers))
-                more[: len(counts)] += counts
-                counts = more
-                doubts.append(batch.doubtful)
-                for file, column in zip(files, (*batch.columns, numbers), strict=True):
-                    _write(file, column)
-                if source.rows is not None:
-                    advance(len(numbers))
-    finally:
-        for file in files:
-            file.close()
+    codings, doubts, files = np.zeros(2, bool), [], []
+    with ExitStack() as open_files, reporting(_repeated(source.rows or 0), progress) as advance:
+        for batch in ordered_map(_check, _with_rows(source.batches())):
+            if first is None:
+                first = batch
+                names = [*COLUMNS[: len(batch.columns)], _NUMBERS]
+                files = [_open(open_files, spill / name) for name in names]
+            codings |= batch.coding
+            with _naming(batch.where):
+                _require_alike(first, batch, codings)
+                numbers = vocabulary.add(batch.rows, batch.keys)
+            more = np.bincount(numbers, minlength=len(vocabulary.numbers))
+            more[: len(counts)] += counts
+            counts = more
+            doubts.append(batch.doubtful)
+            for file, column in zip(files, (*batch.columns, numbers), strict=True):
+                _write(file, column)
+            if source.rows is not None:
+                advance(len(numbers))
     if first is None:
         raise ValueError("source: expected rows to fit, got none")
     if all(doubts):
@@ -136,13 +133,14 @@ def _with_rows(batches: Iterator[Batch]) -> Iterator[Batch]:
 
 def _check(batch: Batch) -> _Checked:
     with _naming(batch.where):
-        columns, segments = checked_rows(batch.scores, batch.labels, batch.segments, batch.weights)
-        scores, labels, weights = columns
+        (scores, labels, weights), segments = checked_rows(
+            batch.scores, batch.labels, batch.segments, batch.weights
+        )
         given = validation.array(batch.labels, "labels")
-        coding = bool((given == -1).any()), bool((given == 0).any())
+        coding = np.array([(given == -1).any(), (given == 0).any()])
     doubtful = validation.probabilities_for_scores(scores)
     scores = packing.bad_labels_as_nan(scores, labels)
-    columns = [scores, labels] if weights is None else [scores, labels, weights]
+    columns = [x for x in (scores, labels, weights) if x is not None]
     return _Checked(columns, *distinct(segments), coding, doubtful, batch.where)
 
 
@@ -161,7 +159,7 @@ class _naming:
 
 
 def _require_alike(first, batch, codings):
-    if all(codings):
+    if codings.all():
         raise ValueError(
             f"labels: expected one of the codings {validation.LABEL_CODINGS} in all batches, got "
             "0 and -1"
@@ -220,27 +218,18 @@ def _partition(spill, directory, dtypes, rank, buckets, advance):
         edges = np.cumsum(np.bincount(of_rows, minlength=buckets.number))
         return [column[order] for column in columns], [0, *edges.tolist()]
 
-    files = []
-    try:
-        files += [open(directory / name, "wb", buffering=0) for name in names]
+    with ExitStack() as open_files:
+        files = [_open(open_files, directory / name) for name in names]
         for file, dtype in zip(files, dtypes, strict=True):
             file.truncate(int(buckets.places[-1]) * dtype.itemsize)
         next_places = buckets.places[:-1].tolist()
-        for columns, edges in ordered_map(read, row_slices_of(rows)):
+        for columns, edges in ordered_map(read, row_slices(rows, _BLOCK_ROWS)):
             for i, (first, last) in enumerate(pairwise(edges)):
                 if first < last:
                     for file, column in zip(files, columns, strict=True):
                         _write(file, column[first:last], next_places[i])
                     next_places[i] += last - first
             advance(edges[-1])
-    finally:
-        for file in files:
-            file.close()
-
-
-def row_slices_of(rows):
-    """Rows in blocks."""
-    return row_slices(rows, least=_BLOCK_ROWS)
 
 
 def _put_in_order(directory, dtypes, buckets, advance):
@@ -287,11 +276,15 @@ def _positions(path, buckets, segments, first, rows):
     return positions
 
 
+def _open(stack, path):
+    return stack.enter_context(open(path, "wb", buffering=0))
+
+
 def _write(file, column, first: int | None = None) -> None:
     """Write a column to an unbuffered file, at the item `first`, or behind what is there."""
     if first is not None:
         file.seek(first * column.itemsize)
-    left = memoryview(np.ascontiguousarray(column).view(np.uint8))
+    left = memoryview(np.ascontiguousarray(column).view(np.uint8).data)
     while len(left):
         left = left[file.write(left) :]
 

@@ -9,11 +9,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from platt_jax.ids import structured
+
 BATCH_ROWS = 1 << 20
 
 # What is hashed of an array: so many stretches of so many rows, evenly from all.
 _STRETCHES = 256
 _STRETCH_ROWS = 1024
+
+
+_ARGUMENTS = ("scores", "labels", "segments", "weights")
 
 
 class Names(NamedTuple):
@@ -64,14 +69,17 @@ def open_source(source, names: Names, key: str | None) -> Source:
         return _of_parquet([Path(path) for path in source], names)
     if isinstance(source, Mapping):
         _require_names(names)
-        return _of_arrays([_column(source, name, "source") for name in _four(names)], key)
+        arrays = {name: _column(source, name, "source") for name in names.columns}
+        return _of_arrays(arrays, names, key)
     if isinstance(source, tuple) and source and _all_are(source, np.ndarray):
         if len(source) not in (3, 4) or any(x.ndim < 1 for x in source):
             raise ValueError(
                 "source: expected arrays (scores, labels, segments[, weights]), got shapes "
                 f"{[x.shape for x in source]}"
             )
-        return _of_arrays([*source, None][:4], key)
+        columns = _ARGUMENTS[: len(source)]
+        arrays = dict(zip(columns, source, strict=True))
+        return _of_arrays(arrays, Names(*columns, *[None] * (4 - len(source))), key)
     if hasattr(source, "columns"):  # a whole table
         source = [source]
     if not isinstance(source, Iterable):
@@ -105,10 +113,7 @@ def _column(table, name, where):
         if not isinstance(table, Mapping):
             return table[list(name)]
         columns = [np.asarray(_column(table, part, where)) for part in name]
-        together = np.empty(len(columns[0]), [(n, x.dtype) for n, x in zip(name, columns)])
-        for part, column in zip(name, columns, strict=True):
-            together[part] = column
-        return together
+        return structured(name, columns)
     try:
         return table[name]
     except (KeyError, IndexError, LookupError):
@@ -167,29 +172,29 @@ def _of_parquet(files: list[Path], names: Names) -> Source:
 # --- arrays ---------------------------------------------------------------------------------------
 
 
-def _of_arrays(columns: list, key) -> Source:
-    columns = [x if x is None or isinstance(x, np.ndarray) else np.asarray(x) for x in columns]
-    rows = len(columns[0])
-    for name, column in zip(("labels", "segments", "weights"), columns[1:], strict=True):
-        if column is not None and len(column) != rows:
-            raise ValueError(f"{name}: expected one per score, {rows:,}, got {len(column):,}")
+def _of_arrays(arrays: dict[str, Any], names: Names, key) -> Source:
+    arrays = {name: x if hasattr(x, "dtype") else np.asarray(x) for name, x in arrays.items()}
+    rows = len(arrays[str(names.score)])
+    for name, array in arrays.items():
+        if len(array) != rows:
+            raise ValueError(f"{name}: expected one per score, {rows:,}, got {len(array):,}")
 
     def batches():
         for first in range(0, rows, BATCH_ROWS):
-            part = slice(first, first + BATCH_ROWS)
-            copies = (None if x is None else np.array(x[part]) for x in columns)
-            yield Batch(f"rows from {first:,} on", *copies)
-            for column in columns:
-                _let_go(column)
+            copies = {name: np.array(x[first : first + BATCH_ROWS]) for name, x in arrays.items()}
+            for array in arrays.values():
+                _let_go(array)
+            where = f"rows from {first:,} on"
+            yield Batch(where, *(_column(copies, name, where) for name in _four(names)))
 
     def fingerprint():
-        return {"key": key, "arrays": [None if x is None else _digest(x) for x in columns]}
+        return {**names._asdict(), "key": key, **{n: _digest(x) for n, x in arrays.items()}}
 
     return Source(batches, fingerprint, rows)
 
 
 def _let_go(column):
-    """Give the pages of a file that is mapped read-only back: they would count as this process's."""
+    """Give back the pages of a file that is mapped read-only, which count as this process's."""
     mapped = getattr(column, "_mmap", None)
     if mapped is not None and getattr(column, "mode", None) == "r" and hasattr(mapped, "madvise"):
         mapped.madvise(mmap.MADV_DONTNEED)

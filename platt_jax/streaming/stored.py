@@ -117,7 +117,7 @@ def read_at(file, first: int, into: np.ndarray) -> None:
         OSError: the file ends before.
     """
     file.seek(first * into.itemsize)
-    left = memoryview(into.view(np.uint8))
+    left = memoryview(into.view(np.uint8).data)
     while len(left):
         number = file.readinto(left)
         if not number:

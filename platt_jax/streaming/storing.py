@@ -58,10 +58,8 @@ def store_rows(
         >>> len(store_rows(batches, cache))
         4
     """
-    if (segment_names := segment) is not None and not isinstance(segment, str):
-        segment_names = list(segment)
     caller = Caller()
-    opened = open_source(source, Names(score, label, segment_names, weight), key)
+    opened = open_source(source, Names(score, label, segment, weight), key)
     found = _as_json(opened.fingerprint())
     cache = Path(os.path.abspath(cache))
     if is_stored(cache):
