@@ -36,6 +36,10 @@ class Names(NamedTuple):
         weight = [] if self.weight is None else [self.weight]
         return [str(self.score), str(self.label), *segment, *weight]
 
+    def __str__(self):
+        given = {name: x for name, x in self._asdict().items() if x is not None}
+        return f" ({', '.join(f'{name} {x!r}' for name, x in given.items())})" if given else ""
+
 
 class Batch(NamedTuple):
     """Some rows."""
@@ -79,7 +83,7 @@ def open_source(source, names: Names, key: str | None) -> Source:
             )
         columns = _ARGUMENTS[: len(source)]
         arrays = dict(zip(columns, source, strict=True))
-        return _of_arrays(arrays, Names(*columns, *[None] * (4 - len(source))), key)
+        return _of_arrays(arrays, Names(*[*columns, None][:4]), key)
     if hasattr(source, "columns"):  # a whole table
         source = [source]
     if not isinstance(source, Iterable):
@@ -155,7 +159,7 @@ def _of_parquet(files: list[Path], names: Names) -> Source:
             with parquet.ParquetFile(path) as file:
                 first = 0
                 for table in file.iter_batches(BATCH_ROWS, columns=names.columns):
-                    where = f"rows from {first:,} on of {path}"
+                    where = f"rows from {first:,} on of {path}{names}"
                     yield Batch(where, *(_column(table, name, where) for name in _four(names)))
                     first += table.num_rows
 
@@ -184,7 +188,7 @@ def _of_arrays(arrays: dict[str, Any], names: Names, key) -> Source:
             copies = {name: np.array(x[first : first + BATCH_ROWS]) for name, x in arrays.items()}
             for array in arrays.values():
                 _let_go(array)
-            where = f"rows from {first:,} on"
+            where = f"rows from {first:,} on{names}"
             yield Batch(where, *(_column(copies, name, where) for name in _four(names)))
 
     def fingerprint():
@@ -220,7 +224,7 @@ def _of_batches(source: Iterable, names: Names, key) -> Source:
     def batches():
         first = 0
         for number, batch in enumerate(source):
-            where = f"batch {number:,}, rows from {first:,} on"
+            where = f"batch {number:,}, rows from {first:,} on{names}"
             made = Batch(where, *_four_columns(batch, names, where))
             yield made
             first += len(made.scores)
