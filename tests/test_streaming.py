@@ -57,8 +57,8 @@ def assert_same(one, other):
 @pytest.mark.parametrize(
     ("pooling", "dtype"),
     [
-        ("none", np.float64),
         ("none", np.float32),
+        pytest.param("none", np.float64, marks=pytest.mark.slow),
         ("complete", np.float32),
         pytest.param("partial", np.float32, marks=pytest.mark.slow),
     ],
