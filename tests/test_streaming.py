@@ -353,6 +353,25 @@ def test_two_that_store_the_same_rows_at_once_share_them(small, tmp_path):
     assert_same(pj.fit_segments(made[0]), pj.fit_segments(*columns))
 
 
+def test_what_a_killed_process_left_is_removed_and_what_is_in_use_is_not(small, tmp_path):
+    columns, seen = made_up(4000, 30), []
+    left = tmp_path / ".rows-0123.partial"
+    left.mkdir()
+
+    def batches():
+        for batch in batches_of(columns, 1000):
+            seen.append(sorted(x.name for x in tmp_path.iterdir()))
+            yield batch
+            if len(seen) == 1:
+                streaming.store_rows(columns, tmp_path / "rows", key="same")
+
+    with pytest.raises(ValueError, match=r"cache: .* is of another source"):
+        streaming.store_rows(batches(), tmp_path / "rows", key="same")
+    assert len(seen) == 4 and len(seen[0]) == 1 and seen[0] != [left.name]
+    assert "rows" in seen[1] and seen[0][0] in seen[1]
+    assert [x.name for x in tmp_path.iterdir()] == ["rows"]
+
+
 # --- checkpoints and progress ---------------------------------------------------------------------
 
 

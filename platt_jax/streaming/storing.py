@@ -5,7 +5,10 @@ import json
 import os
 import secrets
 import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
+from glob import escape
 from pathlib import Path
 
 from platt_jax.execution.caller import Caller
@@ -67,22 +70,53 @@ def store_rows(
     if cache.exists() and (not cache.is_dir() or any(cache.iterdir())):
         raise ValueError(f"cache: expected a new or empty directory, {cache} is something else")
     cache.parent.mkdir(parents=True, exist_ok=True)
-    partial_directory = cache.with_name(f".{cache.name}-{secrets.token_hex(8)}.partial")
-    try:
-        partial_directory.mkdir()
-        group_source(opened, partial_directory, found, partial(_stage, progress), caller)
+    with _beside(cache) as unfinished:
+        group_source(opened, unfinished, found, partial(_stage, progress), caller)
         if (now := _as_json(opened.fingerprint())) != found:
             raise ValueError(f"source: changed while it was read: {_differences(found, now)}")
         try:
-            os.rename(partial_directory, cache)
+            os.rename(unfinished, cache)
         except OSError as error:
             # Another process was faster.
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) or not is_stored(cache):
                 raise
             return _reopened(cache, found)
-    finally:
-        shutil.rmtree(partial_directory, ignore_errors=True)
     return StoredRows(cache)
+
+
+@contextmanager
+def _beside(cache: Path) -> Iterator[Path]:
+    """A new directory beside the cache, which is removed in the end if it is still there.
+
+    It is locked meanwhile: what processes that were killed left is not, and is removed.
+    """
+    unfinished = cache.with_name(f".{cache.name}-{secrets.token_hex(8)}.partial")
+    with ExitStack() as until_the_end:
+        with ExitStack() as while_made:  # Else it could be taken for one that was left.
+            _lock(cache.parent, while_made, wait=True)
+            for left in cache.parent.glob(f".{escape(cache.name)}-*.partial"):
+                with ExitStack() as while_removed:
+                    if _lock(left, while_removed, wait=False):
+                        shutil.rmtree(left, ignore_errors=True)
+            unfinished.mkdir()
+            until_the_end.callback(shutil.rmtree, unfinished, ignore_errors=True)
+            _lock(unfinished, until_the_end, wait=True)
+        yield unfinished
+
+
+def _lock(directory: Path, until: ExitStack, wait: bool) -> bool:
+    """Whether a directory could be locked, which not all systems can."""
+    try:
+        import fcntl
+    except ImportError:
+        return False
+    try:
+        descriptor = os.open(directory, os.O_RDONLY)
+        until.callback(os.close, descriptor)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except OSError:
+        return False
+    return True
 
 
 def _stage(progress, name):
