@@ -8,7 +8,8 @@ import pytest
 from reference import batch
 
 import platt_jax as pj
-from platt_jax.execution import run
+from platt_jax.execution import planning, run
+from platt_jax.passes import shapes
 
 ROWS_OF_A_SMALL_CHUNK = 17 * 1024
 
@@ -101,3 +102,13 @@ def test_no_memory_for_the_pooled_fit_is_the_same_error(rng, failing):
     failing(lambda call, rows: True, OUT_OF_MEMORY)
     with pytest.warns(RuntimeWarning), pytest.raises(MemoryError, match="too small"):
         pj.fit_segments(scores, labels, np.repeat([1, 2, 3], 100))
+
+
+@pytest.mark.parametrize("large", [480_000, 502_789, 524_288, 524_289, 724_027])
+def test_problems_near_the_largest_size_that_fits_a_chunk_come_first(large):
+    sizes = np.array([3, 400, 75_000, large, 9000, 300, 524_288])
+    order = planning.largest_first(sizes)
+    tile_rows = -(-np.minimum(sizes[order], shapes.MAX_PROBLEM_ROWS + 1) // 1024)
+    assert (np.diff(tile_rows) <= 0).all()
+    starts, length = planning.layout_rows(sizes[order])
+    assert (np.diff(starts) >= sizes[order][:-1]).all() and length >= sizes.sum()
