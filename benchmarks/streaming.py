@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -134,8 +133,9 @@ def _run(way, folder):
 
 
 def _resident():
-    """The most that this process had so far."""
-    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 2)
+    """The most that this process had so far, in GiB; `ru_maxrss` begins with that of its parent."""
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return round(int(status["VmHWM"].split()[0]) / 2**20, 2)
 
 
 def _digest(calibrator):

@@ -170,7 +170,7 @@ def fit_segment_rows(
     given = given_to(rows.keys.shape, rows.dtype, prior, start)
 
     def take_any(_, part, space):
-        return rows.all(part, space.length)
+        return rows.all(part, space)
 
     def fit_all(told_of_all=SILENT):
         # Gaps between the segments are omitted, too.

@@ -92,10 +92,13 @@ class GroupedRows:
             for column, nothing in zip(self._columns, (np.nan, 0, 0), strict=False):
                 column[first:last] = nothing
 
-    def all(self, part: slice, length: int) -> tuple:
-        """The columns from a part's first row on, at this length: gaps, too."""
+    def all(self, part: slice, space: packing.Space) -> tuple:
+        """The columns from a part's first row on, at the space's length: gaps, too.
+
+        What follows the part is anything.
+        """
         first = part.start or 0
-        return self._three([x[first : first + length] for x in self._columns])
+        return self._three([x[first : first + space.length] for x in self._columns])
 
     def sampled_scores(self, most: int) -> np.ndarray:
         """About so many scores, evenly from all rows; or all, and those of gaps, too."""
@@ -108,7 +111,7 @@ class GroupedRows:
         """
         starts, sizes = self._starts[problems], self.sizes[problems]
         if starts[-1] + sizes[-1] - starts[0] == np.sum(sizes):
-            return self.all(slice(starts[0] + (part.start or 0), None), space.length)
+            return self.all(slice(starts[0] + (part.start or 0), None), space)
         rows = np.repeat(starts - (np.cumsum(sizes) - sizes), sizes) + np.arange(np.sum(sizes))
         return packing.flat(self._three([x[rows] for x in self._columns]), space)
 

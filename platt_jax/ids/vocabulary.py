@@ -35,10 +35,11 @@ class Vocabulary:
             self.numbers = np.argsort(place).astype(np.int32)
             return np.arange(len(keys), dtype=np.int32)[rows]
         self._require_same_type(keys)
-        new = keys[self._find(keys) < 0]
-        if len(new):
-            self._insert(new)
-        return self.numbers[self._find(keys)][rows]
+        found = self._find(keys)
+        if (found < 0).any():
+            self._insert(keys[found < 0])
+            found = self._find(keys)
+        return self.numbers[found][rows]
 
     def _find(self, keys):
         return indexer(self.keys, split_columns(keys), "segments")(slice(None))

@@ -207,7 +207,7 @@ def _updated_fallback(calibrator, rows, forgetting, options, caller) -> tuple[Si
     given = given_to((1,), rows.dtype, prior)
     pooled = fit_problems(
         np.array([rows.length]),
-        lambda _, part, space: rows.all(part, space.length),
+        lambda _, part, space: rows.all(part, space),
         rows.dtype,
         given,
         replace(options, targets="none", non_finite="omit"),

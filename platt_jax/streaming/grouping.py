@@ -22,7 +22,7 @@ from platt_jax import validation
 from platt_jax.execution import planning
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.grouping import row_positions
-from platt_jax.execution.progress import Stage, reporting
+from platt_jax.execution.progress import SILENT, Stage, reporting
 from platt_jax.execution.segment_rows import checked_rows
 from platt_jax.ids.factorize import Factorized
 from platt_jax.ids.vocabulary import Vocabulary, distinct
@@ -68,7 +68,7 @@ def group_source(
     """
     spill = directory / "spill"
     spill.mkdir()
-    vocabulary, counts, dtypes = _spill(source, spill, progress("reading rows"), caller)
+    vocabulary, counts, dtypes = _spill(source, spill, _reading(source, progress), caller)
     largest_first = planning.largest_first(counts[vocabulary.numbers])
     sizes = counts[vocabulary.numbers][largest_first]
     starts, length = planning.layout_rows(sizes)
@@ -92,6 +92,11 @@ def group_source(
     arrays = {"largest_first": largest_first, "sizes": sizes, "starts": starts}
     arrays = {name: x.astype(kind) for name, x in arrays.items()}
     write_manifest(directory, header, vocabulary.keys, arrays)
+
+
+def _reading(source, progress):
+    """The stage of it; one of unknown length is silent."""
+    return SILENT if source.rows is None else progress("reading rows")
 
 
 # --- reading --------------------------------------------------------------------------------------
@@ -118,8 +123,7 @@ def _spill(source, spill, progress, caller):
             doubts.append(batch.doubtful)
             for file, column in zip(files, (*batch.columns, numbers), strict=True):
                 _write(file, column)
-            if source.rows is not None:
-                advance(len(numbers))
+            advance(len(numbers))
     if first is None:
         raise ValueError("source: expected rows to fit, got none")
     if all(doubts):
@@ -128,7 +132,7 @@ def _spill(source, spill, progress, caller):
 
 
 def _with_rows(batches: Iterator[Batch]) -> Iterator[Batch]:
-    return (batch for batch in batches if np.shape(batch.scores) != (0,) and len(batch.scores))
+    return (batch for batch in batches if np.shape(batch.scores) != (0,))
 
 
 def _check(batch: Batch) -> _Checked:
@@ -285,8 +289,11 @@ def _write(file, column, first: int | None = None) -> None:
     if first is not None:
         file.seek(first * column.itemsize)
     left = memoryview(np.ascontiguousarray(column).view(np.uint8).data)
-    while len(left):
-        left = left[file.write(left) :]
+    try:
+        while len(left):
+            left = left[file.write(left) :]
+    except OSError as error:  # which does not say where
+        raise OSError(error.errno, error.strerror, file.name) from None
 
 
 def _repeated(rows):

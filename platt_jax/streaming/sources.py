@@ -227,7 +227,7 @@ def _of_batches(source: Iterable, names: Names, key) -> Source:
             where = f"batch {number:,}, rows from {first:,} on{names}"
             made = Batch(where, *_four_columns(batch, names, where))
             yield made
-            first += len(made.scores)
+            first += np.size(made.scores)
 
     return Source(batches, lambda: None if key is None else {"key": key}, None)
 

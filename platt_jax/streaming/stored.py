@@ -62,27 +62,20 @@ class StoredRows(SegmentRows):
             f"in {self._directory}"
         )
 
-    def all(self, part: slice, length: int) -> tuple:
+    def all(self, part: slice, space: packing.Space) -> tuple:
         """See GroupedRows."""
-        return self._all(part, packing.Space(length))
-
-    def _all(self, part, space):
-        first = part.start or 0
-        return self._read([slice(first, min(first + space.length, self.length))], space)
+        return self._read([slice(*part.indices(self.length))], space)
 
     def sampled_scores(self, most: int) -> np.ndarray:
         """See GroupedRows."""
         step = max(1, self.length // most)
         together = max(1, _SAMPLED_TOGETHER // step) * step
-        parts = range(0, self.length, together)
-        return np.concatenate(
-            [
-                self._all(slice(first, None), packing.Space(together))[0][
-                    : self.length - first : step
-                ]
-                for first in parts
-            ]
-        )
+        samples = []
+        for first in range(0, self.length, together):
+            part = slice(first, min(first + together, self.length))
+            scores, *_ = self.all(part, packing.Space(together))
+            samples.append(scores[: part.stop - first : step].copy())
+        return np.concatenate(samples)
 
     def take(self, problems: slice, part: slice, space: packing.Space) -> tuple:
         """See GroupedRows."""

@@ -37,7 +37,7 @@ def store_rows(
             memory-mapped ones; or batches: an iterable of such tuples, of mappings, or of tables of
             pyarrow, pandas or polars. It is read once.
         cache: a directory for the rows. If it has those of this source already, the source is not
-            read. It takes as much room as the columns, and more than twice that while it is made.
+            read. Of float32 scores without weights it takes 5 bytes a row, and 18 while it is made.
         score: the name of a column, unless columns come in tuples.
         label: likewise.
         segment: likewise; several names for ids of several columns.
