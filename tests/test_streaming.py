@@ -81,7 +81,14 @@ def test_oversized_segments_and_all_rows_are_read_for_each_pass(small, tmp_path,
     monkeypatch.setattr(sources, "BATCH_ROWS", 30_000)
     rows = streaming.store_rows((f, y, s), tmp_path / "rows")
     assert (rows.sizes > shapes.MAX_PROBLEM_ROWS).any()
-    assert_same(streaming.fit_segments(rows), pj.fit_segments(f, y, s))
+    read, reads = rows._read, []
+    monkeypatch.setattr(rows, "_read", lambda *args: reads.append(args) or read(*args))
+    fit = streaming.fit_segments(rows)
+    assert_same(fit, pj.fit_segments(f, y, s))
+    largest = rows.largest_first[0]
+    of_largest = [parts[0].start for parts, _ in reads].count(rows._starts[0])
+    assert of_largest > fit.fit.passes[largest] > 1
+    assert all(space.reused for _, space in reads)
 
 
 @pytest.mark.parametrize("of", ["text", "objects", "two columns", "dates"])
