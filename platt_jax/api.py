@@ -8,12 +8,13 @@ import numpy as np
 
 from platt_jax import validation
 from platt_jax.execution.caller import Caller
+from platt_jax.execution.checkpoint import Checkpoint
 from platt_jax.execution.classes import classes_and_membership
 from platt_jax.execution.dense_rows import DenseRows
 from platt_jax.execution.given import given_to
-from platt_jax.execution.progress import SILENT, Listener, stage
+from platt_jax.execution.progress import SILENT, Listener, Stage, stage
 from platt_jax.execution.run import fit_problems
-from platt_jax.execution.segment_rows import segment_rows
+from platt_jax.execution.segment_rows import SegmentRows, segment_rows
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
 from platt_jax.passes import packing
@@ -142,21 +143,48 @@ def fit_segments(
     """
     caller, told = Caller(), stage(progress)
     rows = segment_rows(scores, labels, segments, weights, pos_label)
+    return fit_segment_rows(rows, prior, start, pooling, options, told, caller)
+
+
+def fit_segment_rows(
+    rows: SegmentRows,
+    prior: GaussianPrior | None,
+    start: tuple | None,
+    pooling: str,
+    options: Options,
+    told: Stage,
+    caller: Caller,
+    checkpoint: Checkpoint | None = None,
+) -> SegmentCalibrator:
+    """`fit_segments` of rows that lie by segment.
+
+    Args as there, and:
+        checkpoint: where the segments' fits are kept as they come, without pooling="partial".
+    """
     options = validation.options(options)
     validation.pooling(pooling, prior, start, options)
+    progress = told.progress
     # One bad row must not cost the unseen segments their calibration.
     omitting = replace(options, non_finite="omit")
     shared = given_to((1,), rows.dtype, shared_prior(prior))
     given = given_to(rows.keys.shape, rows.dtype, prior, start)
 
     def take_any(_, part, space):
-        return rows.all(part, space.length)
+        return rows.all(part, space)
 
     def fit_all(told_of_all=SILENT):
         # Gaps between the segments are omitted, too.
         everything = np.array([rows.length])
         pooled = fit_problems(
-            everything, take_any, rows.dtype, shared, omitting, told_of_all, caller, loss=False
+            everything,
+            take_any,
+            rows.dtype,
+            shared,
+            omitting,
+            told_of_all,
+            caller,
+            loss=False,
+            reread=rows.reread,
         )
         return jax.tree.map(lambda x: x[0, ...], pooled)
 
@@ -171,6 +199,8 @@ def fit_segments(
             told,
             caller,
             order=rows.largest_first,
+            reread=rows.reread,
+            checkpoint=checkpoint,
         )
 
     estimated, population = None, None

@@ -9,6 +9,7 @@ import platt_jax
 import platt_jax.distributed
 import platt_jax.sklearn
 import platt_jax.sql
+import platt_jax.streaming
 from platt_jax import inference, metrics, plots, scalers
 
 STORED = Path(__file__).with_suffix(".txt")
@@ -21,6 +22,7 @@ PACKAGES = (
     platt_jax.sklearn,
     platt_jax.sql,
     platt_jax.distributed,
+    platt_jax.streaming,
 )
 
 

@@ -8,7 +8,8 @@ import pytest
 from reference import batch
 
 import platt_jax as pj
-from platt_jax.execution import run
+from platt_jax.execution import planning, run
+from platt_jax.passes import shapes
 
 ROWS_OF_A_SMALL_CHUNK = 17 * 1024
 
@@ -101,3 +102,12 @@ def test_no_memory_for_the_pooled_fit_is_the_same_error(rng, failing):
     failing(lambda call, rows: True, OUT_OF_MEMORY)
     with pytest.warns(RuntimeWarning), pytest.raises(MemoryError, match="too small"):
         pj.fit_segments(scores, labels, np.repeat([1, 2, 3], 100))
+
+
+def test_sizes_up_to_the_largest_that_fits_a_chunk_are_ordered():
+    sizes = np.geomspace(1, 2 * shapes.MAX_PROBLEM_ROWS, 3000).astype(int)
+    sizes = sizes[planning.largest_first(sizes)]
+    tile_rows = -(-np.minimum(sizes, shapes.MAX_PROBLEM_ROWS + 1) // 1024)
+    assert (np.diff(tile_rows) <= 0).all()
+    starts, length = planning.layout_rows(sizes)
+    assert (np.diff(starts) >= sizes[:-1]).all() and length >= sizes.sum()

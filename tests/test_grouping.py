@@ -67,14 +67,14 @@ def test_rows_of_every_slice(numbers, low, dtype, way, rng):
 
 def test_all_rows_and_gaps_that_say_so(way, rng):
     _, columns, rows = grouped(rng, 300)
-    scores, labels, weights = rows.all(EVERY, rows.length)
+    scores, labels, weights = rows.all(EVERY, Space(rows.length))
     gap = np.isnan(scores)
     assert 0 < gap.sum() == rows.length - 5_432
     assert not labels[gap].any() and not weights[gap].any()
     order, place = np.argsort(columns[0]), np.argsort(scores[~gap])
     for got, column in zip((scores, labels, weights), columns, strict=True):
         np.testing.assert_array_equal(got[~gap][place], column[order])
-    later = rows.all(slice(64, None), 10)
+    later = rows.all(slice(64, None), Space(10))
     np.testing.assert_array_equal(later[1], labels[64:74])
 
 

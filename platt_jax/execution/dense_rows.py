@@ -23,10 +23,13 @@ class DenseRows:
         batch: the leading axes.
         dtype: of the scores, float32 or float64, in which they are fitted.
         sizes: (K,) the numbers of rows of all problems.
+        reread: as of GroupedRows.
 
     Raises:
         ValueError: an argument is not as in `fit`.
     """
+
+    reread = False
 
     def __init__(self, scores, labels, weights=None, pos_label=None):
         self.scores = validation.scores(scores)

@@ -4,6 +4,7 @@ A stretch of the rows on each core. The stretches are counted; then it is known 
 rows of every segment go, and they are put there, piece by piece.
 """
 
+from collections.abc import Iterator
 from functools import partial
 from itertools import accumulate
 
@@ -32,7 +33,11 @@ class GroupedRows:
         largest_first: (K,) which of those lie one after the other.
         sizes: (K,) their numbers of rows, in that order.
         length: from the first row to the last.
+        reread: whether rows of a problem that fits no chunk are read anew by each pass over them,
+            rather than kept on the device.
     """
+
+    reread: bool = False
 
     def __init__(self, segments: Factorized, columns):
         """Columns are scores (N,), labels, and weights or None."""
@@ -53,7 +58,7 @@ class GroupedRows:
         self._columns = [packing.aligned(room, x.dtype) for x in columns]
 
         def place(stretch_and_next_positions):
-            for positions, piece in _positions(segments, *stretch_and_next_positions):
+            for positions, piece in row_positions(segments, *stretch_and_next_positions):
                 scores, labels, *weights = (x[piece] for x in columns)
                 rows = packing.bad_labels_as_nan(scores, labels), labels, *weights
                 for into, x in zip(self._columns, rows, strict=True):
@@ -87,10 +92,17 @@ class GroupedRows:
             for column, nothing in zip(self._columns, (np.nan, 0, 0), strict=False):
                 column[first:last] = nothing
 
-    def all(self, part: slice, length: int) -> tuple:
-        """The columns from a part's first row on, at this length: gaps, too."""
+    def all(self, part: slice, space: packing.Space) -> tuple:
+        """The columns from a part's first row on, at the space's length: gaps, too.
+
+        What follows the part is anything.
+        """
         first = part.start or 0
-        return self._three([x[first : first + length] for x in self._columns])
+        return self._three([x[first : first + space.length] for x in self._columns])
+
+    def sampled_scores(self, most: int) -> np.ndarray:
+        """About so many scores, evenly from all rows; or all, and those of gaps, too."""
+        return self._columns[0][: self.length : max(1, self.length // most)]
 
     def take(self, problems: slice, part: slice, space: packing.Space) -> tuple:
         """The rows of some segments, or part of those of one, in arrays of the space's length.
@@ -99,7 +111,7 @@ class GroupedRows:
         """
         starts, sizes = self._starts[problems], self.sizes[problems]
         if starts[-1] + sizes[-1] - starts[0] == np.sum(sizes):
-            return self.all(slice(starts[0] + (part.start or 0), None), space.length)
+            return self.all(slice(starts[0] + (part.start or 0), None), space)
         rows = np.repeat(starts - (np.cumsum(sizes) - sizes), sizes) + np.arange(np.sum(sizes))
         return packing.flat(self._three([x[rows] for x in self._columns]), space)
 
@@ -122,7 +134,9 @@ def _pieces(segments, stretch):
     return row_slices(stretch.stop - stretch.start, segments.numbers, stretch.start)
 
 
-def _positions(segments, stretch, next_positions):
+def row_positions(
+    segments: Factorized, stretch: slice, next_positions: np.ndarray
+) -> Iterator[tuple[np.ndarray, slice]]:
     """Where the rows of a stretch go, and which rows they are, piece by piece.
 
     Args:

@@ -94,9 +94,13 @@ def largest_first(sizes: np.ndarray) -> np.ndarray:
     """
     sizes = np.minimum(sizes, shapes.MAX_PROBLEM_ROWS + 1)
     height = np.zeros(len(sizes), np.uint16)
-    for tile_shape in reversed(shapes.TILE_SHAPES):
+    # Above what a tile shape is for, tile rows of a larger one are counted: sixteen bits would not
+    # do for all rows in the smallest.
+    tops = (shapes.MAX_PROBLEM_ROWS + 1, *(tile_shape.above for tile_shape in shapes.TILE_SHAPES))
+    for tile_shape, top in zip(reversed(shapes.TILE_SHAPES), tops[-2::-1], strict=True):
         more = sizes > tile_shape.above
-        height[more] = height.max(initial=0) - (tile_shape.above - sizes[more]) // tile_shape.block
+        beyond = np.minimum(sizes[more], top) - tile_shape.above
+        height[more] = height.max(initial=0) + -(-beyond // tile_shape.block)
     order = np.argsort(~height, kind="stable")
     side_by_side = order[np.sum(sizes > shapes.MAX_SIDE_BY_SIDE) :]
     even = len(side_by_side) // _SORTED_TOGETHER * _SORTED_TOGETHER

@@ -14,8 +14,9 @@ class ProgressReport(NamedTuple):
     The counts begin anew with each stage; its last report has all problems done.
 
     Attributes:
-        stage: what is under way: "fit", "bootstrap", or with pooling="partial" also "pooled fit",
-            "first fit" and "population, pass 1", and so on.
+        stage: what is under way: "fit" or "bootstrap"; with pooling="partial" also "pooled fit",
+            "first fit" and "population, pass 1", and so on; of rows that are stored on disk also
+            "reading rows" and "grouping rows".
         problems_done: problems finished so far; a bootstrap's are replicates.
         problems: problems in all.
         rows_done: their rows so far.
@@ -29,6 +30,11 @@ class ProgressReport(NamedTuple):
     rows_done: int
     rows: int
     seconds: float
+
+    @property
+    def seconds_left(self) -> float:
+        """Of this stage, if its rows go on at the pace so far."""
+        return self.seconds * (self.rows - self.rows_done) / max(1, self.rows_done)
 
 
 Listener = Callable[[ProgressReport], Any]

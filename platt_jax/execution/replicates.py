@@ -51,6 +51,7 @@ def fit_replicates(
     progress: Stage,
     caller: Caller,
     order: np.ndarray | None = None,
+    reread: bool = False,
 ) -> Replicates:
     """Fit the replicates of K problems, each a problem of its own over the rows of its original.
 
@@ -64,6 +65,7 @@ def fit_replicates(
         progress: who is told how far the work is.
         caller: is warned of what makes the fit slower.
         order: (K,) where each problem goes in the result; None for as they come.
+        reread: as in `run_problems`.
 
     Returns:
         NumPy arrays (R, K).
@@ -107,7 +109,7 @@ def fit_replicates(
             return scores, labels, drawn if weights is None else drawn * weights
 
         fit = fit_task(loss=False)
-        made = run_oversized(fit, problem, sizes[problem], take_reweighted, given, options)
+        made = run_oversized(fit, problem, sizes[problem], take_reweighted, given, options, reread)
         return jax.tree.map(np.asarray, _replicates(made))
 
     def places(some):

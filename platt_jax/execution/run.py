@@ -1,7 +1,7 @@
 """Problems through the compiled program, chunk by chunk."""
 
 import math
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
@@ -13,6 +13,7 @@ import numpy as np
 from platt_jax import validation
 from platt_jax.execution import planning
 from platt_jax.execution.caller import Caller
+from platt_jax.execution.checkpoint import Checkpoint
 from platt_jax.execution.progress import Stage, reporting
 from platt_jax.options import Options
 from platt_jax.passes import packing, scan, shapes, xla
@@ -54,14 +55,29 @@ def fit_problems(
     caller: Caller,
     order=None,
     loss=True,
+    reread=False,
+    checkpoint: Checkpoint | None = None,
 ) -> Fit:
     """Fit K problems: `run_problems` for a task that gives a Fit.
 
     Args as there, and:
         loss: whether the loss is wanted. If not, that of problems that fit no chunk is NaN: it
             takes a pass.
+        checkpoint: where results are kept as they come, and those of a call that was stopped are.
     """
-    return run_problems(fit_task(loss), sizes, take, dtype, given, options, progress, caller, order)
+    return run_problems(
+        fit_task(loss),
+        sizes,
+        take,
+        dtype,
+        given,
+        options,
+        progress,
+        caller,
+        order,
+        reread,
+        checkpoint,
+    )
 
 
 def run_problems(
@@ -74,6 +90,8 @@ def run_problems(
     progress: Stage,
     caller: Caller,
     order=None,
+    reread=False,
+    checkpoint: Checkpoint | None = None,
 ):
     """What the task computes for K problems.
 
@@ -87,6 +105,9 @@ def run_problems(
         progress: who is told how far the work is.
         caller: is warned of what makes the fit slower.
         order: (K,) where each goes in the result; None for as they come.
+        reread: whether every pass over a problem that fits no chunk takes its rows anew, since the
+            device's memory may not hold them.
+        checkpoint: as in `fit_problems`; for a task that gives a Fit.
 
     Returns:
         A pytree of NumPy arrays that lead with (K,).
@@ -102,11 +123,13 @@ def run_problems(
         return _run_chunk(task, chunk, take(chunk.problems, _ALL, space), given, options)
 
     def solve_oversized(i):
-        return run_oversized(task, i, sizes[i], take, given, options)
+        return run_oversized(task, i, sizes[i], take, given, options, reread)
 
     places = None if order is None else order.__getitem__
     program = task.of_rows, np.dtype(dtype), options
-    return in_chunks(program, sizes, run_chunk, solve_oversized, dtype, progress, caller, places)
+    return in_chunks(
+        program, sizes, run_chunk, solve_oversized, dtype, progress, caller, places, checkpoint
+    )
 
 
 # What was run before in this process, and is compiled.
@@ -122,6 +145,7 @@ def in_chunks(
     progress: Stage,
     caller: Caller,
     places: Callable | None = None,
+    checkpoint: Checkpoint | None = None,
 ):
     """What is made of each of K problems, chunk by chunk.
 
@@ -135,6 +159,7 @@ def in_chunks(
         progress: who is told how far the work is.
         caller: is warned of what makes this slower.
         places: given a slice of the problems, where their results go; None for as they come.
+        checkpoint: as in `run_problems`.
 
     Returns:
         The results of all, leading with (K,).
@@ -146,10 +171,12 @@ def in_chunks(
         caller.warn_once(slower)
 
     def run_all():
-        results = _Results(len(sizes), places)
+        results = _Results(len(sizes), places, checkpoint)
         most = shapes.MAX_CHUNK_ROWS
         with reporting(sizes, progress) as advance:
-            for i in range(int(np.sum(sizes > shapes.MAX_PROBLEM_ROWS))):
+            if results.count:
+                advance(results.count)
+            for i in range(results.count, int(np.sum(sizes > shapes.MAX_PROBLEM_ROWS))):
                 advance(results.add(solve_oversized(i)))
             while results.count < len(sizes):
                 chunks = planning.chunks(sizes, results.count, most)
@@ -171,10 +198,13 @@ def in_chunks(
 class _Results:
     """The results of the problems, each put in its place as it comes."""
 
-    def __init__(self, length, places):
+    def __init__(self, length, places, checkpoint):
         self._length = length
         self._places = places
+        self._checkpoint = checkpoint
         self.count = 0
+        if checkpoint is not None and (kept := checkpoint.restored()) is not None:
+            self.count, self.whole = kept
 
     def add(self, made) -> int:
         """Take in the results of the next problems, and say how many they are."""
@@ -188,6 +218,8 @@ class _Results:
         for whole, part in zip(*map(jax.tree.leaves, (self.whole, made)), strict=True):
             _items(whole)[where] = _items(part)
         self.count += number
+        if self._checkpoint is not None:
+            self._checkpoint.keep(self.count, self.whole)
         return number
 
 
@@ -215,13 +247,19 @@ def _is_want_of_memory(error):
     return "RESOURCE_EXHAUSTED" in str(error)
 
 
-def run_oversized(task, i, size, take, given, options):
-    """The results of the problem i, which fits no chunk."""
+def run_oversized(task, i, size, take, given, options, reread=False):
+    """The results of the problem i, which fits no chunk; `reread` as in `run_problems`."""
     given = jax.tree.map(lambda leaf: leaf[i], given)
+    take = partial(take, slice(i, i + 1))
     try:
-        rows = Blocks(
-            list(ordered_map(jax.device_put, blocks_of(size, partial(take, slice(i, i + 1)))))
-        )
+        if reread:
+            rows = Blocks(block_slices(size), partial(read_block, take, reused=True))
+        else:
+
+            def on_device(part):
+                return jax.device_put(read_block(take, part))
+
+            rows = Blocks(list(ordered_map(on_device, block_slices(size))))
         made = task.of_blocks(rows, given, options)
     except jax.errors.JaxRuntimeError as error:
         if _is_want_of_memory(error):
@@ -230,19 +268,24 @@ def run_oversized(task, i, size, take, given, options):
     return jax.tree.map(lambda x: np.asarray(x)[None], made)
 
 
-def blocks_of(size: int, take: Callable[[slice, packing.Space], tuple]) -> Iterator[Block]:
-    """An oversized problem's rows as blocks.
+def block_slices(size: int) -> list[slice]:
+    """Which rows of an oversized problem of this size are a block."""
+    length = planning.block_length(size)
+    return [slice(first, min(first + length, size)) for first in range(0, size, length)]
+
+
+def read_block(
+    take: Callable[[slice, packing.Space], tuple], part: slice, reused: bool = False
+) -> Block:
+    """A block of an oversized problem.
 
     Args:
-        size: how many rows the problem has.
-        take: gives scores, labels and weights (or None) of a slice of them, in a space.
+        take: gives scores, labels and weights (or None) of a slice of its rows, in a space.
+        part: which of its rows.
+        reused: as of Space.
     """
-    length = planning.block_length(size)
-    for first in range(0, size, length):
-        last = min(first + length, size)
-        space = packing.Space(shapes.BLOCK_ROWS)
-        scores, labels, weights = take(slice(first, last), space)
-        yield Block(scores, labels, weights, np.int32(last - first))
+    scores, labels, weights = take(part, packing.Space(shapes.BLOCK_ROWS, reused))
+    return Block(scores, labels, weights, np.int32(part.stop - part.start))
 
 
 def fit_blocks(rows: Rows, given: Given, options: Options, loss: bool = True) -> Fit:

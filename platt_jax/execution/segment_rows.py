@@ -1,5 +1,7 @@
 """Rows of segments that are fitted more than once."""
 
+import numpy as np
+
 from platt_jax import ids, validation
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.grouping import GroupedRows
@@ -35,21 +37,11 @@ class SegmentRows(GroupedRows):
     """
 
     def __init__(self, scores, labels, segments, weights=None, *, pos_label=None):
-        scores = validation.scores(scores)
-        if scores.ndim != 1:
-            raise ValueError(
-                f"scores: expected a flat array (N,), got shape {scores.shape}; "
-                "of a column vector take scores.ravel(), of a table its column"
-            )
-        labels, weights = validation.labels_and_weights(labels, weights, scores, pos_label)
+        columns, segments = checked_rows(scores, labels, segments, weights, pos_label)
+        scores = columns[0]
         if (doubt := validation.probabilities_for_scores(scores)) is not None:
             Caller().warn_once(doubt)
-        segments = ids.read(segments)
-        if (number := ids.length(segments)) != len(scores):
-            raise ValueError(
-                f"segments: expected one id per score {scores.shape}, got shape ({number},)"
-            )
-        super().__init__(factorize(segments), (scores, labels, weights))
+        super().__init__(factorize(segments), columns)
         self.dtype = scores.dtype
         self._rows = len(scores)
 
@@ -58,6 +50,29 @@ class SegmentRows(GroupedRows):
 
     def __repr__(self):
         return f"SegmentRows: {len(self):,} rows of {len(self.keys):,} segments, {self.dtype}"
+
+
+def checked_rows(
+    scores, labels, segments, weights, pos_label=None
+) -> tuple[tuple[np.ndarray, np.ndarray, np.ndarray | None], ids.Ids]:
+    """Scores, labels and weights (or None) of rows, as arrays (N,), and the ids of their segments.
+
+    Raises:
+        ValueError: an argument is not as in `fit_segments`.
+    """
+    scores = validation.scores(scores)
+    if scores.ndim != 1:
+        raise ValueError(
+            f"scores: expected a flat array (N,), got shape {scores.shape}; "
+            "of a column vector take scores.ravel(), of a table its column"
+        )
+    labels, weights = validation.labels_and_weights(labels, weights, scores, pos_label)
+    segments = ids.read(segments)
+    if (number := ids.length(segments)) != len(scores):
+        raise ValueError(
+            f"segments: expected one id per score {scores.shape}, got shape ({number},)"
+        )
+    return (scores, labels, weights), segments
 
 
 def segment_rows(scores, labels, segments, weights, pos_label=None) -> SegmentRows:

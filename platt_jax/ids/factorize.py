@@ -70,7 +70,7 @@ def factorize(segments: Ids) -> Factorized:
 def ascending(values):
     """Distinct ids in ascending order where they have one, and the place there of each value."""
     if values.dtype.names is not None:
-        rows = factorize(_by_column(values))
+        rows = factorize(split_columns(values))
         return rows.named(np.arange(rows.numbers)), rows.of(slice(None))
     if values.dtype != object:
         return np.unique(values, return_inverse=True)
@@ -216,7 +216,9 @@ def indexer(keys: np.ndarray, segments: Ids, name: str) -> Callable[[slice], np.
         return lambda rows: np.full(len(range(length(segments))[rows]), -1)
     if isinstance(segments, Coded):
         # Tuples are whole among keys of several lengths, and else go by their parts.
-        values = _tuples(segments.values) if keys.dtype == object else _by_column(segments.values)
+        values = (
+            _tuples(segments.values) if keys.dtype == object else split_columns(segments.values)
+        )
         where = indexer(keys, values, name)(slice(None))
         return lambda rows: where[segments.codes[rows]]
     if keys.dtype.names is not None or isinstance(segments, Columns):
@@ -262,7 +264,7 @@ def _columns_indexer(keys, segments, name):
     return find_rows
 
 
-def _by_column(values) -> Ids:
+def split_columns(values: np.ndarray) -> Ids:
     """An array as ids: a structured one by its columns."""
     if values.dtype.names is None:
         return values

@@ -233,7 +233,16 @@ def bootstrap(
         given = jax.tree.map(lambda leaf: leaf[order], given)
     plan = Plan(kind, int(seed), int(replicates), ids)
     made = fit_replicates(
-        rows.sizes, rows.take, rows.dtype, given, plan, options, told, caller, order
+        rows.sizes,
+        rows.take,
+        rows.dtype,
+        given,
+        plan,
+        options,
+        told,
+        caller,
+        order,
+        rows.reread,
     )
     made = jax.tree.map(lambda x: x.reshape(-1, *batch), made)
     # Without its bad rows, which some draw no weight for, a problem is another one.

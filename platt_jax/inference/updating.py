@@ -112,6 +112,7 @@ def _fit(rows: SegmentRows, prior, counts, options, told, caller) -> Fit:
         told,
         caller,
         order=rows.largest_first,
+        reread=rows.reread,
     )
 
 
@@ -206,13 +207,14 @@ def _updated_fallback(calibrator, rows, forgetting, options, caller) -> tuple[Si
     given = given_to((1,), rows.dtype, prior)
     pooled = fit_problems(
         np.array([rows.length]),
-        lambda _, part, space: rows.all(part, space.length),
+        lambda _, part, space: rows.all(part, space),
         rows.dtype,
         given,
         replace(options, targets="none", non_finite="omit"),
         SILENT,
         caller,
         loss=False,
+        reread=rows.reread,
     )
     if not pooled.converged[0]:
         return sigmoid, covariance / forgetting

@@ -4,10 +4,10 @@ Each method of `Rows` is one program, run on every block. All blocks have one sh
 any size compiles the same few programs.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -37,12 +37,15 @@ class Blocks:
     """The rows of one problem, which every method reads anew. See `protocol.Rows` for the methods.
 
     Attributes:
-        source: the blocks; something that can be iterated over again and again.
+        source: what the blocks are made of; something that can be iterated over again and again.
+        read: makes a block of an item of the source, on the thread that then takes its sums; None
+            where the items are the blocks.
         masked: how rows that are not finite were masked, if they were.
         standardization: of the scores, if any.
     """
 
-    source: Iterable[Block]
+    source: Iterable
+    read: Callable[[Any], Block] | None = None
     masked: Options | None = None
     standardization: Standardization | None = None
 
@@ -94,7 +97,12 @@ class Blocks:
             method=method,
             as_vectors=xla.fused_cpu_supported(),
         )
-        return ordered_map(lambda block: jax.block_until_ready(program(block)), self.source)
+
+        def sums(item):
+            block = item if self.read is None else self.read(item)
+            return jax.block_until_ready(program(block))
+
+        return ordered_map(sums, self.source)
 
 
 @partial(

@@ -2,7 +2,7 @@
 
 import math
 import threading
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -28,19 +28,20 @@ def flat(rows, space: Space) -> tuple:
     scores, labels, weights = rows
     columns = bad_labels_as_nan(scores, labels), labels, weights
     return tuple(
-        None if x is None else _fill(_array(space, number, x), x)
+        None if x is None else _fill(room(space, number, x.dtype), x)
         for number, x in enumerate(columns)
     )
 
 
-def _array(space, number, values):
-    size = space.length * values.itemsize
+def room(space: Space, number: int, dtype: np.dtype) -> np.ndarray:
+    """The space's array for the column of this number, which holds anything."""
+    size = space.length * dtype.itemsize
     if not space.reused:
-        return aligned((space.length,), values.dtype)
-    memories = _of_this_thread.__dict__
+        return aligned((space.length,), dtype)
+    memories: dict[Any, np.ndarray] = _of_this_thread.__dict__
     if number not in memories or len(memories[number]) < size:
         memories[number] = aligned((size,), np.dtype(np.uint8))
-    return memories[number][:size].view(values.dtype)
+    return memories[number][:size].view(dtype)
 
 
 _of_this_thread = threading.local()

@@ -28,8 +28,7 @@ class Coordinates(NamedTuple):
     @classmethod
     def of(cls, rows: SegmentRows) -> "Coordinates":
         """Those in which the middle half of the scores is as wide as that of N(0, 1)."""
-        scores = rows.all(slice(0, None), rows.length)[0]
-        scores = scores[:: max(1, len(scores) // _SAMPLED_ROWS)]
+        scores = rows.sampled_scores(_SAMPLED_ROWS)
         scores = scores[np.isfinite(scores)].astype(float)
         low: Any
         low, middle, high = np.quantile(scores, [0.25, 0.5, 0.75])
@@ -71,6 +70,7 @@ class Segments(NamedTuple):
             told,
             self.caller,
             order=rows.largest_first,
+            reread=rows.reread,
         )
 
     def around(self, fit: Fit, population: Normals) -> Normals:
@@ -102,6 +102,7 @@ class Segments(NamedTuple):
             told,
             self.caller,
             order=order,
+            reread=rows.reread,
         )
         # A segment whose rows are not finite says nothing.
         losses = np.where(np.isfinite(losses).all(1)[:, None], losses, 0)

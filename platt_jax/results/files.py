@@ -3,10 +3,10 @@
 import json
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -93,7 +93,6 @@ def save(path: str | os.PathLike, calibrator: Calibrator) -> None:
         >>> float(load(path).A)
         -2.0
     """
-    path = _path(path)
     kind = type(calibrator).__name__
     if kind not in _KINDS:
         raise ValueError(f"calibrator: expected one of {', '.join(_KINDS)}, got {kind}")
@@ -107,12 +106,11 @@ def save(path: str | os.PathLike, calibrator: Calibrator) -> None:
         of_ids = np.asarray(getattr(calibrator, name))
         _check_ids(name, of_ids)
         _check_fields(arrays, of_ids.shape)
-        layout = _id_layout(of_ids)
+        layout = id_layout(of_ids)
         if layout._asdict() != _ONE_PLAIN_COLUMN:
             about["ids"] = layout._asdict()
-        arrays.update(_ids_to_arrays(name, of_ids, layout))
-    arrays = {"header": np.array(json.dumps(about)), **arrays}
-    write_atomically(destination(path), lambda file: np.savez(file, **arrays))
+        arrays.update(ids_to_arrays(name, of_ids, layout))
+    write_arrays(path, {"header": np.array(json.dumps(about)), **arrays})
 
 
 def _path(path):
@@ -149,6 +147,11 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def write_arrays(path: str | os.PathLike, arrays: Mapping[str, Any]) -> None:
+    """Arrays as one .npz, whole or not at all; errors as of `destination`."""
+    write_atomically(destination(path), lambda file: np.savez(file, **dict(arrays)))
 
 
 def load(path: str | os.PathLike) -> Calibrator:
@@ -198,8 +201,8 @@ def _read(file):
     kind = _KINDS[header["kind"]]
     layout = None
     if kind.ids is not None:
-        layout = _IdLayout(**header.get("ids", _ONE_PLAIN_COLUMN))
-    fields, columns = _field_names(kind, version), _id_names(kind.ids, layout)
+        layout = IdLayout(**header.get("ids", _ONE_PLAIN_COLUMN))
+    fields, columns = _field_names(kind, version), id_names(kind.ids, layout)
     if version >= 2 and header["kind"] == "SegmentCalibrator":
         fields.append("fallback_covariance")
         if header.get("population"):
@@ -211,7 +214,7 @@ def _read(file):
     if layout is None:
         _check_fields(arrays, arrays["A"].shape)
         return _from_arrays(header["kind"], arrays, None)
-    of_ids = _arrays_to_ids({name: npz.read_array(archive, name) for name in columns}, layout)
+    of_ids = arrays_to_ids({name: npz.read_array(archive, name) for name in columns}, layout)
     _check_ids(kind.ids, of_ids)
     _check_fields(arrays, of_ids.shape)
     return _from_arrays(header["kind"], arrays, of_ids)
@@ -225,7 +228,7 @@ def _field_names(kind, version):
 # --- ids: columns of plain arrays -----------------------------------------------------------------
 
 
-class _IdLayout(NamedTuple):
+class IdLayout(NamedTuple):
     """How ids lie in a file."""
 
     fields: list[str] | None  # the names of their columns; None where they have no columns
@@ -236,22 +239,26 @@ class _IdLayout(NamedTuple):
 _ONE_PLAIN_COLUMN = {"fields": None, "objects": [False]}
 
 
-def _id_layout(of_ids):
+def id_layout(of_ids: np.ndarray) -> IdLayout:
+    """How these ids lie in a file."""
     fields = of_ids.dtype.names
     columns = [of_ids] if fields is None else [of_ids[field] for field in fields]
-    return _IdLayout(fields and list(fields), [column.dtype == object for column in columns])
+    return IdLayout(
+        None if fields is None else list(fields), [column.dtype == object for column in columns]
+    )
 
 
-def _id_names(name, layout):
+def id_names(name, layout: IdLayout | None) -> list[str]:
     """The names of the arrays of ids."""
     if layout is None:
         return []
     return [name] if layout.fields is None else [f"{name}_{i}" for i in range(len(layout.fields))]
 
 
-def _ids_to_arrays(name, of_ids, layout):
+def ids_to_arrays(name: str, of_ids: np.ndarray, layout: IdLayout) -> dict[str, np.ndarray]:
+    """Ids as plain arrays, by their names in the file."""
     columns = [of_ids] if layout.fields is None else [of_ids[field] for field in layout.fields]
-    arrays = dict(zip(_id_names(name, layout), columns, strict=True))
+    arrays = dict(zip(id_names(name, layout), columns, strict=True))
     for array_name, column in arrays.items():
         if column.dtype == object:
             ids.require_savable(column.tolist(), name)
@@ -259,7 +266,8 @@ def _ids_to_arrays(name, of_ids, layout):
     return arrays
 
 
-def _arrays_to_ids(arrays, layout):
+def arrays_to_ids(arrays: dict[str, np.ndarray], layout: IdLayout) -> np.ndarray:
+    """The ids that `ids_to_arrays` gave."""
     columns = [
         codec.from_text(array) if is_object else array
         for array, is_object in zip(arrays.values(), layout.objects, strict=True)
@@ -323,7 +331,7 @@ def _to_arrays(calibrator):
         arrays = {"A": calibrator.A, "B": calibrator.B}
     else:
         fit = calibrator if isinstance(calibrator, Fit) else calibrator.fit
-        arrays = {name: getattr(fit, name) for name in _FIT_FIELDS[_VERSION]}
+        arrays = fit_arrays(fit)
     if isinstance(calibrator, SegmentCalibrator):
         fallback = calibrator.fallback
         arrays.update(fallback_A=fallback.A, fallback_B=fallback.B)
@@ -332,6 +340,11 @@ def _to_arrays(calibrator):
             names = _POPULATION_SHAPES
             arrays |= {f"population_{name}": getattr(population, name) for name in names}
     return {name: _plain(name, values) for name, values in arrays.items()}
+
+
+def fit_arrays(fit: Fit) -> dict[str, Any]:
+    """The fields of a Fit by their names in a file of the newest version."""
+    return {name: getattr(fit, name) for name in _FIT_FIELDS[_VERSION]}
 
 
 def _from_arrays(kind, arrays, of_ids):

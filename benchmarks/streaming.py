@@ -1,0 +1,150 @@
+"""Rows on disk against rows in memory: ``python -m benchmarks.streaming --rows 30000000``.
+
+Each way runs in a process of its own, which fits a few rows first, so that no time is compilation,
+and reports the most memory it had resident. The rows are float32 scores, int8 labels and int32 ids
+of 100,000 segments, whose sizes are drawn from a log-normal distribution; read from memory-mapped
+arrays, and with --parquet from a Parquet file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks import machine
+
+_PIECE = 1 << 22
+_COLUMNS = {"scores": np.float32, "labels": np.int8, "segments": np.int32}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.streaming")
+    parser.add_argument("--rows", type=int, default=30_000_000)
+    parser.add_argument("--segments", type=int, default=100_000)
+    parser.add_argument("--parquet", action="store_true", help="read a Parquet file, too")
+    parser.add_argument("--folder", type=Path, help="where to put the rows; about 30 bytes each")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
+    parser.add_argument("--run", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.run:
+        print(json.dumps(_run(args.run, args.folder)))
+        return
+    about = machine.describe()
+    with tempfile.TemporaryDirectory(dir=args.folder) as folder:
+        found = measure(Path(folder), args.rows, args.segments, args.parquet)
+    path = args.out / "streaming.json"
+    results = json.loads(path.read_text()) if path.exists() else {}
+    results[f"{args.rows:,} rows of {args.segments:,} segments"] = {"machine": about, **found}
+    path.write_text(json.dumps(results, indent=1) + "\n")
+
+
+def measure(folder: Path, rows: int, segments: int, parquet: bool) -> dict:
+    """What each way takes."""
+    _make(folder, rows, segments, parquet)
+    ways = ["store arrays", "fit stored rows", "fit rows in memory"]
+    ways += ["store Parquet"] if parquet else []
+    found = {}
+    for way in ways:
+        command = [sys.executable, "-m", "benchmarks.streaming", "--run", way, "--folder", folder]
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+        found[way] = json.loads(done.stdout.splitlines()[-1])
+        print(way, found[way], flush=True)
+    stored, in_memory = found["fit stored rows"], found["fit rows in memory"]
+    found["share of the speed in memory"] = {
+        "grouped before": round(in_memory["seconds, grouped before"] / stored["seconds"], 2),
+        "with grouping": round(in_memory["seconds, with grouping"] / stored["seconds"], 2),
+    }
+    found["same bits"] = stored["digest"] == in_memory["digest"]
+    return found
+
+
+def _make(folder, rows, segments, parquet):
+    random = np.random.default_rng(1)
+    share = np.cumsum(random.lognormal(0, 1.5, segments))
+    slope = random.normal(1.5, 0.5, segments).astype(np.float32)
+    arrays = {
+        name: np.lib.format.open_memmap(folder / f"{name}.npy", "w+", dtype, (rows,))
+        for name, dtype in _COLUMNS.items()
+    }
+    for first in range(0, rows, _PIECE):
+        number = min(_PIECE, rows - first)
+        s = np.searchsorted(share, share[-1] * random.random(number)).astype(np.int32)
+        f = random.standard_normal(number, np.float32)
+        y = random.random(number, np.float32) < 1 / (1 + np.exp(1 - slope[s] * f))
+        for array, values in zip(arrays.values(), (f, y, s), strict=True):
+            array[first : first + number] = values
+    if parquet:
+        import pyarrow as pa
+        from pyarrow import parquet as pq
+
+        schema = pa.schema([(name, pa.from_numpy_dtype(x)) for name, x in _COLUMNS.items()])
+        with pq.ParquetWriter(folder / "rows.parquet", schema) as writer:
+            for first in range(0, rows, _PIECE):
+                part = {name: x[first : first + _PIECE] for name, x in arrays.items()}
+                writer.write_table(pa.table(part, schema), row_group_size=1 << 20)
+
+
+def _run(way, folder):
+    """One way, in this process."""
+    import platt_jax as pj
+    from platt_jax import streaming
+
+    arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in _COLUMNS}
+    names = {"score": "scores", "label": "labels", "segment": "segments"}
+    few = {name: np.array(x[: 1 << 21]) for name, x in arrays.items()}
+    pj.fit_segments(*few.values())
+    with tempfile.TemporaryDirectory(dir=folder) as small:
+        pj.fit_segments(streaming.store_rows(few, Path(small) / "rows", **names))
+    before, found = _resident(), {}
+    rows, cache = len(arrays["scores"]), folder / "cache"
+    began = time.perf_counter()
+    if way == "store arrays":
+        streaming.store_rows(arrays, cache, **names)
+        found["bytes per row"] = sum(x.stat().st_size for x in cache.iterdir()) / rows
+    elif way == "store Parquet":
+        streaming.store_rows(folder / "rows.parquet", folder / "cache of Parquet", **names)
+    elif way == "fit stored rows":
+        found["digest"] = _digest(streaming.fit_segments(streaming.StoredRows(cache)))
+    else:
+        in_memory = [np.array(x) for x in arrays.values()]
+        began = time.perf_counter()
+        made = pj.SegmentRows(*in_memory)
+        grouped = time.perf_counter()
+        found["digest"] = _digest(pj.fit_segments(made))
+        ended = time.perf_counter()
+        found["seconds, grouped before"] = round(ended - grouped, 2)
+        found["seconds, with grouping"] = round(ended - began, 2)
+        found["rows per second, grouped before"] = round(rows / (ended - grouped))
+    seconds = time.perf_counter() - began
+    return {
+        "seconds": round(seconds, 2),
+        "rows per second": round(rows / seconds),
+        "resident GiB": _resident(),
+        "resident GiB before": before,
+        **found,
+    }
+
+
+def _resident():
+    """The most that this process had so far, in GiB; `ru_maxrss` begins with that of its parent."""
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return round(int(status["VmHWM"].split()[0]) / 2**20, 2)
+
+
+def _digest(calibrator):
+    """Text that fits of other bits do not share."""
+    import hashlib
+
+    numbers = (calibrator.fit.A, calibrator.fit.hessian, calibrator.fallback.A)
+    return hashlib.blake2b(b"".join(np.asarray(x).tobytes() for x in numbers)).hexdigest()[:16]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""The distinct ids of rows that come batch by batch."""
+
+from typing import Any
+
+import numpy as np
+
+from platt_jax.ids import Ids
+from platt_jax.ids.factorize import ascending, factorize, indexer, split_columns
+
+
+class Vocabulary:
+    """Ids and their numbers, which are given in order of appearance.
+
+    Attributes:
+        keys: (K,) the ids so far, ascending; None before the first.
+        numbers: (K,) the number of each, int32.
+    """
+
+    def __init__(self):
+        self.keys: Any = None
+        self.numbers = np.empty(0, np.int32)
+
+    def add(self, rows: np.ndarray, keys: np.ndarray) -> np.ndarray:
+        """The numbers of a batch's rows, of which new ids get the next ones.
+
+        Args:
+            rows: (N,) which of the keys each row has.
+            keys: the distinct ids of the batch, as of `distinct`.
+
+        Raises:
+            ValueError: the ids are of another type than those before.
+        """
+        if self.keys is None:
+            self.keys, place = ascending(keys)
+            self.numbers = np.argsort(place).astype(np.int32)
+            return np.arange(len(keys), dtype=np.int32)[rows]
+        self._require_same_type(keys)
+        found = self._find(keys)
+        if (found < 0).any():
+            self._insert(keys[found < 0])
+            found = self._find(keys)
+        return self.numbers[found][rows]
+
+    def _find(self, keys):
+        return indexer(self.keys, split_columns(keys), "segments")(slice(None))
+
+    def _insert(self, new):
+        old = len(self.keys)
+        self.keys, place = ascending(np.concatenate([self.keys, new]))
+        numbers = np.empty(old + len(new), np.int32)
+        numbers[place[:old]] = self.numbers
+        numbers[place[old:]] = np.arange(old, old + len(new))
+        self.numbers = numbers
+
+    def _require_same_type(self, keys):
+        had, got = self.keys.dtype, keys.dtype
+        if _kinds(had) != _kinds(got) or np.result_type(had, got).kind != had.kind:
+            raise ValueError(
+                f"segments: expected ids of one type in all batches, got {got} after {had}"
+            )
+
+
+def distinct(segments: Ids) -> tuple[np.ndarray, np.ndarray]:
+    """Which of the distinct ids each row has, and these."""
+    rows = factorize(segments)
+    numbers = rows.of(slice(None))
+    used = np.zeros(rows.numbers, bool)
+    used[numbers] = True
+    place = np.cumsum(used) - 1
+    return place[numbers], rows.named(np.flatnonzero(used))
+
+
+def _kinds(dtype):
+    """The kind of ids, or of each of their columns by its name."""
+    if dtype.names is None:
+        return dtype.kind
+    return [(name, dtype[name].kind) for name in dtype.names]

@@ -1,0 +1,117 @@
+"""`fit_segments` of rows on disk."""
+
+import hashlib
+import os
+from typing import Literal
+
+import numpy as np
+
+from platt_jax import validation
+from platt_jax.api import fit_segment_rows
+from platt_jax.execution.caller import Caller
+from platt_jax.execution.checkpoint import Checkpoint
+from platt_jax.execution.progress import Listener, stage
+from platt_jax.model.prior import GaussianPrior
+from platt_jax.options import Options
+from platt_jax.results.calibrators import SegmentCalibrator
+from platt_jax.streaming.stored import StoredRows
+from platt_jax.streaming.storing import store_rows
+
+_DEFAULT = Options()
+
+
+def fit_segments(
+    source,
+    *,
+    score: str | None = None,
+    label: str | None = None,
+    segment: str | list[str] | None = None,
+    weight: str | None = None,
+    cache: str | os.PathLike | None = None,
+    key: str | None = None,
+    prior: GaussianPrior | None = None,
+    start: tuple | None = None,
+    pooling: Literal["none", "partial", "complete"] = "none",
+    options: Options = _DEFAULT,
+    progress: bool | Listener = False,
+    checkpoint: str | os.PathLike | None = None,
+) -> SegmentCalibrator:
+    """`platt_jax.fit_segments` of more rows than memory holds, with the same results.
+
+    Args:
+        source: as in `store_rows`; or StoredRows.
+        score: as in `store_rows`.
+        label: likewise.
+        segment: likewise.
+        weight: likewise.
+        cache: likewise; None with StoredRows only.
+        key: likewise.
+        prior: as in `platt_jax.fit_segments`.
+        start: likewise.
+        pooling: likewise.
+        options: likewise.
+        progress: likewise, for the stages of `store_rows`, too.
+        checkpoint: a file for the segments' fits so far, written every few seconds: the same call
+            after a crash goes on from there, to the same bits. It is removed in the end. The
+            pooled fit, a few passes over the rows, begins anew. Not with pooling="partial".
+
+    Returns:
+        A SegmentCalibrator.
+
+    Raises:
+        ValueError: as in `store_rows` and `platt_jax.fit_segments`; or the checkpoint is of other
+            rows or other arguments.
+        OSError: as in `store_rows`; or the checkpoint cannot be read or written.
+
+    Example:
+        >>> import os, tempfile
+        >>> cache = os.path.join(tempfile.mkdtemp(), "rows")
+        >>> batches = [([2.0, -1.0], [1, 0], ["a", "b"]), ([1.0, 0.0], [1, 0], ["b", "a"])]
+        >>> fit_segments(batches, cache=cache).keys.tolist()
+        ['a', 'b']
+    """
+    caller, told = Caller(), stage(progress)
+    # Before hours of reading.
+    validation.pooling(pooling, prior, start, validation.options(options))
+    if checkpoint is not None and pooling == "partial":
+        raise ValueError('checkpoint: expected None with pooling="partial"')
+    if isinstance(source, StoredRows):
+        rows = source
+    elif cache is None:
+        raise ValueError("cache: expected a directory for the rows by segment, got None")
+    else:
+        rows = store_rows(
+            source,
+            cache,
+            score=score,
+            label=label,
+            segment=segment,
+            weight=weight,
+            key=key,
+            progress=progress,
+        )
+    kept = None
+    if checkpoint is not None:
+        kept = Checkpoint(checkpoint, _call(rows, prior, start, options))
+    calibrator = fit_segment_rows(rows, prior, start, pooling, options, told, caller, kept)
+    if kept is not None:
+        kept.remove()
+    return calibrator
+
+
+def _call(rows, prior, start, options):
+    """What the segments' fits depend on."""
+    return {
+        "rows": rows.identity,
+        "prior": _digest(prior),
+        "start": _digest(start),
+        "options": repr(options.with_tol(rows.dtype)),
+    }
+
+
+def _digest(arrays):
+    digest = hashlib.blake2b(digest_size=16)
+    for array in arrays or ():
+        array = np.ascontiguousarray(array, np.float64)
+        digest.update(repr(array.shape).encode() + array.tobytes())
+    return digest.hexdigest()

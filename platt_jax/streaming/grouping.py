@@ -1,0 +1,301 @@
+"""Rows brought together by segment on disk: more of them than memory holds.
+
+The source is read once, and its rows written as they come, with the number of each one's segment
+in place of its id. Then it is known where every segment goes. Segments that lie side by side make a
+bucket, whose rows fit in memory; each row is written to its bucket's place, and then the buckets
+are put in order, one by one. A segment that fills a bucket alone is in order at once.
+"""
+
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from platt_jax import validation
+from platt_jax.execution import planning
+from platt_jax.execution.caller import Caller
+from platt_jax.execution.grouping import row_positions
+from platt_jax.execution.progress import SILENT, Stage, reporting
+from platt_jax.execution.segment_rows import checked_rows
+from platt_jax.ids.factorize import Factorized
+from platt_jax.ids.vocabulary import Vocabulary, distinct
+from platt_jax.passes import packing
+from platt_jax.streaming.sources import Batch, Source
+from platt_jax.streaming.stored import COLUMNS, read_at, write_manifest
+from platt_jax.threads import ordered_map, row_slices, run_programs
+
+# Rows of a bucket: those of a few at a time are in memory.
+BUCKET_ROWS = 1 << 22
+
+_BLOCK_ROWS = 1 << 20
+_NUMBERS = "numbers"
+_NOTHING = (np.nan, 0, 0)  # what a gap has for a score, a label and a weight
+
+
+class _Checked(NamedTuple):
+    """A batch as arrays."""
+
+    columns: list[np.ndarray]  # scores, labels, and weights if there are any
+    rows: np.ndarray  # which of the keys each row has
+    keys: np.ndarray
+    coding: np.ndarray  # (2,) whether there is a label -1, and 0
+    doubtful: str | None
+    where: str
+
+
+def group_source(
+    source: Source, directory: Path, fingerprint, progress: Callable[[str], Stage], caller: Caller
+) -> None:
+    """Write the rows of a source to a directory, which StoredRows reads.
+
+    Args:
+        source: is read once.
+        directory: an empty one.
+        fingerprint: of the source, to be written beside the rows.
+        progress: gives the stage of a name.
+        caller: is warned of scores that look like probabilities.
+
+    Raises:
+        ValueError: a batch's columns are not as in `fit_segments`, or there are no rows.
+        OSError: a file cannot be written.
+    """
+    spill = directory / "spill"
+    spill.mkdir()
+    vocabulary, counts, dtypes = _spill(source, spill, _reading(source, progress), caller)
+    largest_first = planning.largest_first(counts[vocabulary.numbers])
+    sizes = counts[vocabulary.numbers][largest_first]
+    starts, length = planning.layout_rows(sizes)
+    rank = np.empty(len(sizes), np.int32)  # of each number's segment, in this order
+    rank[vocabulary.numbers[largest_first]] = np.arange(len(sizes))
+    buckets = _Buckets.of(sizes, starts, length)
+    with reporting(_repeated(2 * int(sizes.sum())), progress("grouping rows")) as advance:
+        _partition(spill, directory, dtypes, rank, buckets, advance)
+        shutil.rmtree(spill)
+        run_programs(partial(_put_in_order, directory, dtypes, buckets, advance), x64=True)
+    (directory / _NUMBERS).unlink()
+    header = {
+        "rows": int(sizes.sum()),
+        "length": length,
+        "dtypes": [dtype.str for dtype in dtypes],
+        "source": fingerprint,
+        "identity": secrets.token_hex(16),
+    }
+    # In four bytes if they suffice, as GroupedRows has them.
+    kind = np.min_scalar_type(-length - 1) if length > np.iinfo(np.int32).max else np.int32
+    arrays = {"largest_first": largest_first, "sizes": sizes, "starts": starts}
+    arrays = {name: x.astype(kind) for name, x in arrays.items()}
+    write_manifest(directory, header, vocabulary.keys, arrays)
+
+
+def _reading(source, progress):
+    """The stage of it; one of unknown length is silent."""
+    return SILENT if source.rows is None else progress("reading rows")
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+def _spill(source, spill, progress, caller):
+    """Write the rows as they come; returns their ids, how many have each, and the dtypes."""
+    vocabulary, counts = Vocabulary(), np.zeros(0, np.int64)
+    first: _Checked | None = None
+    codings, doubts, files = np.zeros(2, bool), [], []
+    with ExitStack() as open_files, reporting(_repeated(source.rows or 0), progress) as advance:
+        for batch in ordered_map(_check, _with_rows(source.batches())):
+            if first is None:
+                first = batch
+                names = [*COLUMNS[: len(batch.columns)], _NUMBERS]
+                files = [_open(open_files, spill / name) for name in names]
+            codings |= batch.coding
+            with _naming(batch.where):
+                _require_alike(first, batch, codings)
+                numbers = vocabulary.add(batch.rows, batch.keys)
+            more = np.bincount(numbers, minlength=len(vocabulary.numbers))
+            more[: len(counts)] += counts
+            counts = more
+            doubts.append(batch.doubtful)
+            for file, column in zip(files, (*batch.columns, numbers), strict=True):
+                _write(file, column)
+            advance(len(numbers))
+    if first is None:
+        raise ValueError("source: expected rows to fit, got none")
+    if all(doubts):
+        caller.warn_once(doubts[0])
+    return vocabulary, counts, [x.dtype for x in first.columns]
+
+
+def _with_rows(batches: Iterator[Batch]) -> Iterator[Batch]:
+    return (batch for batch in batches if np.shape(batch.scores) != (0,))
+
+
+def _check(batch: Batch) -> _Checked:
+    with _naming(batch.where):
+        (scores, labels, weights), segments = checked_rows(
+            batch.scores, batch.labels, batch.segments, batch.weights
+        )
+        given = validation.array(batch.labels, "labels")
+        coding = np.array([(given == -1).any(), (given == 0).any()])
+    doubtful = validation.probabilities_for_scores(scores)
+    scores = packing.bad_labels_as_nan(scores, labels)
+    columns = [x for x in (scores, labels, weights) if x is not None]
+    return _Checked(columns, *distinct(segments), coding, doubtful, batch.where)
+
+
+class _naming:
+    """Errors inside say which rows they are of."""
+
+    def __init__(self, where):
+        self._where = where
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, traceback):
+        if isinstance(error, ValueError):
+            raise ValueError(f"{self._where}: {error}") from None
+
+
+def _require_alike(first, batch, codings):
+    if codings.all():
+        raise ValueError(
+            f"labels: expected one of the codings {validation.LABEL_CODINGS} in all batches, got "
+            "0 and -1"
+        )
+    if len(batch.columns) != len(first.columns):
+        raise ValueError("weights: expected them in all batches or in none")
+    had, got = first.columns[0].dtype, batch.columns[0].dtype
+    if got != had:
+        raise ValueError(f"scores: expected one dtype in all batches, got {got} after {had}")
+
+
+# --- buckets --------------------------------------------------------------------------------------
+
+
+class _Buckets(NamedTuple):
+    """Segments side by side; what is first of each, and after the last."""
+
+    segments: np.ndarray  # (buckets + 1,)
+    places: np.ndarray  # (buckets + 1,) where their rows lie
+    sizes: np.ndarray  # (K,) of the segments
+    starts: np.ndarray  # (K,) likewise
+
+    @classmethod
+    def of(cls, sizes, starts, length):
+        ends = starts + sizes
+        segments = [0]
+        while segments[-1] < len(sizes):
+            first = segments[-1]
+            last = np.searchsorted(ends, starts[first] + BUCKET_ROWS, side="right")
+            segments.append(max(int(last), first + 1))
+        places = np.append(starts[segments[:-1]], length)
+        return cls(np.array(segments), places, sizes, starts)
+
+    @property
+    def number(self):
+        return len(self.segments) - 1
+
+
+def _partition(spill, directory, dtypes, rank, buckets, advance):
+    """Write each row to its bucket's place, in the order in which they came."""
+    bucket = np.repeat(np.arange(buckets.number), np.diff(buckets.segments))
+    bucket = bucket.astype(np.min_scalar_type(buckets.number))
+    names = [*COLUMNS[: len(dtypes)], _NUMBERS]
+    dtypes = [*dtypes, np.dtype(np.int32)]
+    rows = (spill / _NUMBERS).stat().st_size // 4
+
+    def read(part):
+        columns = []
+        for name, dtype in zip(names, dtypes, strict=True):
+            columns.append(np.empty(part.stop - part.start, dtype))
+            with open(spill / name, "rb", buffering=0) as file:
+                read_at(file, part.start, columns[-1])
+        columns[-1] = rank[columns[-1]]
+        of_rows = bucket[columns[-1]]
+        order = np.argsort(of_rows, kind="stable")
+        edges = np.cumsum(np.bincount(of_rows, minlength=buckets.number))
+        return [column[order] for column in columns], [0, *edges.tolist()]
+
+    with ExitStack() as open_files:
+        files = [_open(open_files, directory / name) for name in names]
+        for file, dtype in zip(files, dtypes, strict=True):
+            file.truncate(int(buckets.places[-1]) * dtype.itemsize)
+        next_places = buckets.places[:-1].tolist()
+        for columns, edges in ordered_map(read, row_slices(rows, _BLOCK_ROWS)):
+            for i, (first, last) in enumerate(pairwise(edges)):
+                if first < last:
+                    for file, column in zip(files, columns, strict=True):
+                        _write(file, column[first:last], next_places[i])
+                    next_places[i] += last - first
+            advance(edges[-1])
+
+
+def _put_in_order(directory, dtypes, buckets, advance):
+    paths = [directory / name for name in COLUMNS[: len(dtypes)]]
+
+    def put(i):
+        segments = slice(*buckets.segments[i : i + 2])
+        sizes = buckets.sizes[segments]
+        first, last = buckets.places[i : i + 2].tolist()
+        rows = int(sizes.sum())
+        if len(sizes) == 1:
+            positions = slice(0, 0)
+            gap = first + rows
+        else:
+            positions = _positions(directory / _NUMBERS, buckets, segments, first, rows)
+            gap = first
+        for path, dtype, nothing in zip(paths, dtypes, _NOTHING, strict=False):
+            ordered = np.full(last - gap, nothing, dtype)
+            with open(path, "r+b", buffering=0) as file:
+                if gap == first:
+                    column = np.empty(rows, dtype)
+                    read_at(file, first, column)
+                    ordered[positions] = column
+                _write(file, ordered, gap)
+        return rows
+
+    for rows in ordered_map(put, range(buckets.number)):
+        advance(rows)
+    for path in paths:
+        with open(path, "r+b") as file:
+            os.fsync(file.fileno())
+
+
+def _positions(path, buckets, segments, first, rows):
+    """Where in its bucket each row goes."""
+    ranks = np.empty(rows, np.int32)
+    with open(path, "rb", buffering=0) as file:
+        read_at(file, first, ranks)
+    starts = (buckets.starts[segments] - first).astype(np.int32)
+    numbers = Factorized(ranks, segments.start, len(starts), None)
+    positions = np.empty(rows, np.int32)
+    for of_piece, piece in row_positions(numbers, slice(0, rows), starts):
+        positions[piece] = of_piece
+    return positions
+
+
+def _open(stack, path):
+    return stack.enter_context(open(path, "wb", buffering=0))
+
+
+def _write(file, column, first: int | None = None) -> None:
+    """Write a column to an unbuffered file, at the item `first`, or behind what is there."""
+    if first is not None:
+        file.seek(first * column.itemsize)
+    left = memoryview(np.ascontiguousarray(column).view(np.uint8).data)
+    try:
+        while len(left):
+            left = left[file.write(left) :]
+    except OSError as error:  # which does not say where
+        raise OSError(error.errno, error.strerror, file.name) from None
+
+
+def _repeated(rows):
+    """Rows as problems of one row each, for progress reports."""
+    return np.broadcast_to(np.int8(1), rows)

@@ -1,0 +1,249 @@
+"""Where rows come from: Parquet files, arrays cut into blocks, and batches."""
+
+import hashlib
+import mmap
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from platt_jax.ids import structured
+
+BATCH_ROWS = 1 << 20
+
+# What is hashed of an array: so many stretches of so many rows, evenly from all.
+_STRETCHES = 256
+_STRETCH_ROWS = 1024
+
+
+_ARGUMENTS = ("scores", "labels", "segments", "weights")
+
+
+class Names(NamedTuple):
+    """The columns of a source: names, or None where it has none."""
+
+    score: str | None
+    label: str | None
+    segment: Any  # a name, or a list of names for ids of several columns
+    weight: str | None
+
+    @property
+    def columns(self) -> list[str]:
+        """All of them."""
+        segment = [self.segment] if isinstance(self.segment, str) else list(self.segment)
+        weight = [] if self.weight is None else [self.weight]
+        return [str(self.score), str(self.label), *segment, *weight]
+
+    def __str__(self):
+        given = {name: x for name, x in self._asdict().items() if x is not None}
+        return f" ({', '.join(f'{name} {x!r}' for name, x in given.items())})" if given else ""
+
+
+class Batch(NamedTuple):
+    """Some rows."""
+
+    where: str  # what messages call them
+    scores: Any
+    labels: Any
+    segments: Any
+    weights: Any
+
+
+class Source(NamedTuple):
+    """Rows that can be read from first to last."""
+
+    batches: Callable[[], Iterator[Batch]]
+    # What tells this source's content from others', as JSON has it; None where nothing does.
+    fingerprint: Callable[[], dict | None]
+    rows: int | None  # None where it is not known
+
+
+def open_source(source, names: Names, key: str | None) -> Source:
+    """The rows of a source, as `store_rows` takes it.
+
+    Raises:
+        ValueError: it is none, or lacks a column.
+        ImportError: pyarrow is not installed, and the source is of Parquet files.
+    """
+    if isinstance(source, str | os.PathLike):
+        return _of_parquet(_files_at(Path(source)), names)
+    if isinstance(source, list | tuple) and source and _all_are(source, str | os.PathLike):
+        return _of_parquet([Path(path) for path in source], names)
+    if isinstance(source, Mapping):
+        _require_names(names)
+        arrays = {name: _column(source, name, "source") for name in names.columns}
+        return _of_arrays(arrays, names, key)
+    if isinstance(source, tuple) and source and _all_are(source, np.ndarray):
+        if len(source) not in (3, 4) or any(x.ndim < 1 for x in source):
+            raise ValueError(
+                "source: expected arrays (scores, labels, segments[, weights]), got shapes "
+                f"{[x.shape for x in source]}"
+            )
+        columns = _ARGUMENTS[: len(source)]
+        arrays = dict(zip(columns, source, strict=True))
+        return _of_arrays(arrays, Names(*[*columns, None][:4]), key)
+    if hasattr(source, "columns"):  # a whole table
+        source = [source]
+    if not isinstance(source, Iterable):
+        raise ValueError(
+            "source: expected Parquet files, arrays or batches, got a " + type(source).__name__
+        )
+    return _of_batches(source, names, key)
+
+
+def _all_are(values, kind):
+    return all(isinstance(value, kind) for value in values)
+
+
+def _four(names):
+    return names.score, names.label, names.segment, names.weight
+
+
+def _require_names(names):
+    for argument, name in zip(("score", "label", "segment"), names, strict=False):
+        if name is None:
+            raise ValueError(f"{argument}: expected the name of a column of the source, got None")
+
+
+def _column(table, name, where):
+    """A column of a mapping or table; several as a table of them, None where there is no name."""
+    if name is None:
+        return None
+    if not isinstance(name, str):
+        if hasattr(table, "select"):  # pyarrow and polars
+            return table.select(list(name))
+        if not isinstance(table, Mapping):
+            return table[list(name)]
+        columns = [np.asarray(_column(table, part, where)) for part in name]
+        return structured(name, columns)
+    try:
+        return table[name]
+    except (KeyError, IndexError, LookupError):
+        there = list(getattr(table, "column_names", None) or table.keys())
+        raise ValueError(f"{where}: expected a column {name!r}, there are {there}") from None
+
+
+# --- Parquet --------------------------------------------------------------------------------------
+
+
+def _files_at(path):
+    if not path.is_dir():
+        return [path]
+    files = sorted(path.rglob("*.parquet"))
+    if not files:
+        raise ValueError(f"source: expected a directory of .parquet files, {path} has none")
+    return files
+
+
+def _of_parquet(files: list[Path], names: Names) -> Source:
+    try:
+        import pyarrow.parquet as parquet
+    except ImportError:
+        raise ImportError("Parquet files need pyarrow: pip install 'platt-jax[tables]'") from None
+    _require_names(names)
+    rows = 0
+    for path in files:
+        try:
+            with parquet.ParquetFile(path) as file:
+                there, rows = file.schema_arrow.names, rows + file.metadata.num_rows
+        except ValueError as error:  # as pyarrow's own errors are
+            raise ValueError(f"source: {path} is not a Parquet file ({error})") from None
+        for name in names.columns:
+            if name not in there:
+                raise ValueError(f"source: expected a column {name!r} in {path}, there are {there}")
+
+    def batches():
+        for path in files:
+            with parquet.ParquetFile(path) as file:
+                first = 0
+                for table in file.iter_batches(BATCH_ROWS, columns=names.columns):
+                    where = f"rows from {first:,} on of {path}{names}"
+                    yield Batch(where, *(_column(table, name, where) for name in _four(names)))
+                    first += table.num_rows
+
+    def fingerprint():
+        about = {}
+        for path in files:
+            found = path.stat()
+            about[str(path)] = [found.st_size, found.st_mtime_ns]
+        return {**names._asdict(), "files": about}
+
+    return Source(batches, fingerprint, rows)
+
+
+# --- arrays ---------------------------------------------------------------------------------------
+
+
+def _of_arrays(arrays: dict[str, Any], names: Names, key) -> Source:
+    arrays = {name: x if hasattr(x, "dtype") else np.asarray(x) for name, x in arrays.items()}
+    rows = len(arrays[str(names.score)])
+    for name, array in arrays.items():
+        if len(array) != rows:
+            raise ValueError(f"{name}: expected one per score, {rows:,}, got {len(array):,}")
+
+    def batches():
+        for first in range(0, rows, BATCH_ROWS):
+            copies = {name: np.array(x[first : first + BATCH_ROWS]) for name, x in arrays.items()}
+            for array in arrays.values():
+                _let_go(array)
+            where = f"rows from {first:,} on{names}"
+            yield Batch(where, *(_column(copies, name, where) for name in _four(names)))
+
+    def fingerprint():
+        return {**names._asdict(), "key": key, **{n: _digest(x) for n, x in arrays.items()}}
+
+    return Source(batches, fingerprint, rows)
+
+
+def _let_go(column):
+    """Give back the pages of a file that is mapped read-only, which count as this process's."""
+    mapped = getattr(column, "_mmap", None)
+    if mapped is not None and getattr(column, "mode", None) == "r" and hasattr(mapped, "madvise"):
+        mapped.madvise(mmap.MADV_DONTNEED)
+
+
+def _digest(column):
+    """The shape and dtype of an array, and a hash of a sample."""
+    digest = hashlib.blake2b(digest_size=16)
+    for first in np.linspace(0, max(0, len(column) - _STRETCH_ROWS), _STRETCHES).astype(int):
+        stretch = np.ascontiguousarray(column[first : first + _STRETCH_ROWS])
+        if stretch.dtype.hasobject:
+            digest.update(repr(stretch.tolist()).encode())
+        else:
+            digest.update(stretch.tobytes())
+    _let_go(column)
+    return [list(column.shape), str(column.dtype), digest.hexdigest()]
+
+
+# --- batches --------------------------------------------------------------------------------------
+
+
+def _of_batches(source: Iterable, names: Names, key) -> Source:
+    def batches():
+        first = 0
+        for number, batch in enumerate(source):
+            where = f"batch {number:,}, rows from {first:,} on{names}"
+            made = Batch(where, *_four_columns(batch, names, where))
+            yield made
+            first += np.size(made.scores)
+
+    return Source(batches, lambda: None if key is None else {"key": key}, None)
+
+
+def _four_columns(batch, names, where):
+    if isinstance(batch, tuple | list):
+        if len(batch) not in (3, 4):
+            raise ValueError(
+                f"source: expected batches (scores, labels, segments[, weights]), got {len(batch)} "
+                f"columns in {where}"
+            )
+        return [*batch, None][:4]
+    if not (hasattr(batch, "columns") or isinstance(batch, Mapping)):
+        raise ValueError(
+            "source: expected batches that are tuples (scores, labels, segments[, weights]), "
+            f"mappings or tables, got a {type(batch).__name__} in {where}"
+        )
+    _require_names(names)
+    return [_column(batch, name, where) for name in _four(names)]

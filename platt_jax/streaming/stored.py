@@ -1,0 +1,150 @@
+"""Rows on disk, by segment: a directory that is written once, and read as the rows are fitted."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from platt_jax.execution.segment_rows import SegmentRows
+from platt_jax.passes import packing
+from platt_jax.results import files, npz
+from platt_jax.results.files import IdLayout
+
+FORMAT = "platt-jax rows 1"
+MANIFEST = "rows.npz"
+COLUMNS = ("scores", "labels", "weights")
+
+# Of so many rows at a time a sample is taken.
+_SAMPLED_TOGETHER = 1 << 20
+
+
+class StoredRows(SegmentRows):
+    """Rows that `store_rows` wrote, in place of arrays wherever SegmentRows are taken.
+
+    They stay on disk: a fit reads those of a chunk of segments once, for all passes over them; the
+    pooled fit, and one of a segment of more than half a million rows, reads them for each pass.
+
+    Args:
+        directory: that was given to `store_rows` as cache.
+
+    Attributes:
+        keys: (K,) the distinct segments, ascending.
+        dtype: of the scores, float32 or float64, in which they are fitted.
+        identity: text that no other stored rows have.
+
+    Raises:
+        ValueError: there are no stored rows, or they are damaged.
+        OSError: they cannot be read.
+    """
+
+    reread = True
+
+    def __init__(self, directory):
+        self._directory = Path(directory)
+        header, arrays = _read_manifest(self._directory)
+        layout = IdLayout(**header["ids"])
+        names = files.id_names("keys", layout)
+        self.keys = files.arrays_to_ids({name: arrays[name] for name in names}, layout)
+        self.largest_first, self.sizes = arrays["largest_first"], arrays["sizes"]
+        self._starts = arrays["starts"]
+        self.length, self._rows = header["length"], header["rows"]
+        self.fingerprint, self.identity = header["source"], header["identity"]
+        self._dtypes = [np.dtype(dtype) for dtype in header["dtypes"]]
+        self.dtype = self._dtypes[0]
+        self._paths = [self._directory / name for name in COLUMNS[: len(self._dtypes)]]
+        for path, dtype in zip(self._paths, self._dtypes, strict=True):
+            if not path.is_file() or path.stat().st_size != self.length * dtype.itemsize:
+                raise ValueError(f"cache: {path} is missing or damaged: delete {self._directory}")
+
+    def __repr__(self):
+        return (
+            f"StoredRows: {len(self):,} rows of {len(self.keys):,} segments, {self.dtype}, "
+            f"in {self._directory}"
+        )
+
+    def all(self, part: slice, space: packing.Space) -> tuple:
+        """See GroupedRows."""
+        return self._read([slice(*part.indices(self.length))], space)
+
+    def sampled_scores(self, most: int) -> np.ndarray:
+        """See GroupedRows."""
+        step = max(1, self.length // most)
+        together = max(1, _SAMPLED_TOGETHER // step) * step
+        samples = []
+        for first in range(0, self.length, together):
+            part = slice(first, min(first + together, self.length))
+            scores, *_ = self.all(part, packing.Space(together))
+            samples.append(scores[: part.stop - first : step].copy())
+        return np.concatenate(samples)
+
+    def take(self, problems: slice, part: slice, space: packing.Space) -> tuple:
+        """See GroupedRows."""
+        starts, sizes = self._starts[problems], self.sizes[problems]
+        if len(starts) == 1 and part != slice(None):
+            first = int(starts[0])
+            return self._read([slice(first + part.start, first + part.stop)], space)
+        ends = starts + sizes
+        gaps = np.flatnonzero(starts[1:] != ends[:-1])
+        firsts, lasts = starts[[0, *(gaps + 1)]].tolist(), ends[[*gaps, -1]].tolist()
+        return self._read([slice(*ends) for ends in zip(firsts, lasts, strict=True)], space)
+
+    def _read(self, parts: list[slice], space: packing.Space) -> tuple:
+        """These stretches of the columns, end to end."""
+        columns = []
+        for number, (path, dtype) in enumerate(zip(self._paths, self._dtypes, strict=True)):
+            into, filled = packing.room(space, number, dtype), 0
+            # A file for each call: threads share no position, and processes no descriptor.
+            with open(path, "rb", buffering=0) as file:
+                for part in parts:
+                    rows = part.stop - part.start
+                    read_at(file, part.start, into[filled : filled + rows])
+                    filled += rows
+            columns.append(into)
+        return self._three(columns)
+
+
+def read_at(file, first: int, into: np.ndarray) -> None:
+    """Fill an array with items of an unbuffered file, from the item `first` on.
+
+    Raises:
+        OSError: the file ends before.
+    """
+    file.seek(first * into.itemsize)
+    left = memoryview(into.view(np.uint8).data)
+    while len(left):
+        number = file.readinto(left)
+        if not number:
+            raise OSError(f"{file.name}: {len(left):,} bytes are missing: was it changed?")
+        left = left[number:]
+
+
+def is_stored(directory: Path) -> bool:
+    """Whether there are stored rows in a directory."""
+    return (directory / MANIFEST).is_file()
+
+
+def write_manifest(directory: Path, header: dict, keys: np.ndarray, arrays: dict) -> None:
+    """Write what StoredRows reads besides the columns."""
+    layout = files.id_layout(keys)
+    header = {"format": FORMAT, **header, "ids": layout._asdict()}
+    of_ids = files.ids_to_arrays("keys", keys, layout)
+    files.write_arrays(
+        directory / MANIFEST, {"header": np.array(json.dumps(header)), **of_ids, **arrays}
+    )
+
+
+def _read_manifest(directory):
+    if not is_stored(directory):
+        raise ValueError(f"cache: expected a directory that store_rows wrote, got {directory}")
+    with open(directory / MANIFEST, "rb") as file:
+        try:
+            archive = npz.open_archive(file)
+            header = json.loads(npz.read_array(archive, "header").item())
+            if header["format"] != FORMAT:
+                raise ValueError("not our header")
+            names = [name.removesuffix(".npy") for name in archive.namelist()]
+            return header, {name: npz.read_array(archive, name) for name in names}
+        except (OSError, MemoryError):
+            raise  # the machine's fault, not the file's
+        except Exception:
+            raise ValueError(f"cache: {file.name} is damaged: delete {directory}") from None
