@@ -7,7 +7,14 @@ from scipy.special import expit
 
 import platt_jax as pj
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    # Spark forks to start Java at once, which is safe, but JAX warns of every fork.
+    pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning"),
+    pytest.mark.filterwarnings("ignore:Exception ignored:pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
 pyspark = pytest.importorskip("pyspark", reason="pip install '.[spark]', and Java 17")
 
 
@@ -39,8 +46,6 @@ def columns():
     return {"f": f, "y": y, "s": s.astype(str), "w": rng.integers(0, 3, rows).astype(float)}
 
 
-@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_answers_are_those_of_rows_in_memory(session, tmp_path):
     from platt_jax import sql
 
