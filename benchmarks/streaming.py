@@ -40,9 +40,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         found = measure(Path(folder), args.rows, args.segments, args.parquet)
     path = args.out / "streaming.json"
-    results = json.loads(path.read_text()) if path.exists() else {}
-    results[f"{args.rows:,} rows of {args.segments:,} segments"] = {"machine": about, **found}
-    path.write_text(json.dumps(results, indent=1) + "\n")
+    rows = f"{args.rows:,} rows of {args.segments:,} segments"
+    path.write_text(json.dumps({"machine": about, "results": {rows: found}}, indent=1) + "\n")
 
 
 def measure(folder: Path, rows: int, segments: int, parquet: bool) -> dict:

@@ -120,6 +120,6 @@ def _pooled(rows: SegmentRows | None) -> LocalRows | None:
         return None
 
     def take(_, part, space):
-        return rows.all(part, space.length)
+        return rows.all(part, space)
 
     return LocalRows(np.array([rows.length]), take, rows.dtype, np.array([0]))
