@@ -1,5 +1,7 @@
 """Segments whose rows are more than memory holds.
 
+For example::
+
     from platt_jax import streaming
 
     calibrator = streaming.fit_segments(
