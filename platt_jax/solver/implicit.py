@@ -12,13 +12,13 @@ import jax.numpy as jnp
 from platt_jax.model import prior as priors
 from platt_jax.model.objective import Derivatives, with_B_held
 from platt_jax.options import Options
-from platt_jax.passes.tiles import Tiles
+from platt_jax.passes.protocol import Rows
 from platt_jax.solver import direction, search
 from platt_jax.solver.search import Problem, Solution
 from platt_jax.status import Status
 
 
-def optimum(rows: Tiles, targets, prior, problem: Problem, options: Options) -> Solution:
+def optimum(rows: Rows, targets, prior, problem: Problem, options: Options) -> Solution:
     """`search.optimum` with derivatives by the rows' scores and weights, the targets, the prior."""
     solution = _optimum(options, (rows, targets, prior), problem)
     return solution._replace(

@@ -5,12 +5,12 @@ their own; `solve_rows` is what it shares with `fit`.
 """
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import AxisType, NamedSharding, PartitionSpec, auto_axes
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from platt_jax import validation
 from platt_jax.model import objective, standardization, start
@@ -19,6 +19,7 @@ from platt_jax.model.standardization import Standardization, range_standardizati
 from platt_jax.options import Options
 from platt_jax.passes import packing
 from platt_jax.passes.protocol import Rows
+from platt_jax.passes.sharded import ShardedRows
 from platt_jax.results.fit import Fit
 from platt_jax.solver import implicit, search
 from platt_jax.solver.search import TRACED, Problem, Runner
@@ -55,6 +56,11 @@ def solve(
     implicit function theorem: no iteration is unrolled. They are zero for problems that did not
     converge, and those of A for constant scores.
 
+    Scores may be sharded over the devices of a mesh: along the leading axes each device fits its
+    own problems, along the last one each sums over its own rows, and the sums are added up. Rows
+    stay where they are, unless the scores are traced and the mesh's axes automatic: there the
+    compiler decides.
+
     Args:
         scores: (..., N) floating; leading axes are independent problems.
         labels: broadcastable to scores; bool, {0, 1} or {-1, +1}. Traced labels count as
@@ -81,31 +87,60 @@ def solve(
     scores, labels, weights = validation.traced_arrays(scores, labels, weights)
     prior = validation.prior(prior, scores.shape[:-1], scores.dtype)
     run = partial(_solve_dense, options=options.with_tol(scores.dtype))
-    return _over_explicit_axes(run, scores)(scores, labels, weights, prior)
+    sharding = _known_sharding(scores)
+    if sharding is None:
+        return run(scores, labels, weights, prior)
+    return _solve_sharded(scores, labels, weights, prior, run, sharding)
 
 
-def _over_explicit_axes(run, scores):
-    """The function, where the mesh of the scores has explicit axes: there the compiler shards it.
+def _known_sharding(scores) -> NamedSharding | None:
+    """How the scores lie on a mesh of several devices, where that is known.
 
-    Its results are sharded as the problems are.
+    Of traced scores it is where the axes of the mesh are explicit.
     """
-    mesh, spec = jax.typeof(scores).sharding.mesh, jax.typeof(scores).sharding.spec
-    explicit = [
-        name
-        for name, kind in zip(mesh.axis_names, mesh.axis_types, strict=True)
-        if kind is AxisType.Explicit
-    ]
-    if not explicit:
-        return run
-    of_problems = NamedSharding(mesh, PartitionSpec(*spec[:-1]))
-    return auto_axes(run, axes=tuple(explicit), out_sharding=of_problems)
+    traced = isinstance(scores, jax.core.Tracer)
+    sharding = jax.typeof(scores).sharding if traced else getattr(scores, "sharding", None)
+    used = isinstance(sharding, NamedSharding) and any(sharding.spec)
+    return sharding if used else None
 
 
-@partial(jax.jit, static_argnames="options")
-def _solve_dense(scores, labels, weights, prior, options):
+@partial(jax.jit, static_argnames=("run", "sharding"))
+def _solve_sharded(scores, labels, weights, prior, run, sharding):
+    """Each device fits its problems over its rows; where they share problems, sums travel.
+
+    The compiler left to itself would gather the rows.
+    """
+    *of_problems, of_rows = (*sharding.spec, *(None,) * scores.ndim)[: scores.ndim]
+    along, over = PartitionSpec(*of_problems, of_rows), PartitionSpec(*of_problems)
+    axes = of_rows if isinstance(of_rows, tuple) else (of_rows,)
+
+    def place(x, spec):
+        """Laid as the scores are, as explicit axes ask for."""
+        explicit = AxisType.Explicit in sharding.mesh.axis_types
+        return jax.sharding.reshard(x, NamedSharding(sharding.mesh, spec)) if explicit else x
+
+    def as_scores(x):
+        return None if x is None else place(jnp.broadcast_to(x, scores.shape), along)
+
+    if prior is not None:
+        prior = jax.tree.map(lambda x: place(x, over), prior)
+    return jax.shard_map(
+        partial(run, axes=() if of_rows is None else axes),
+        mesh=sharding.mesh,
+        in_specs=(along, along, along, over),
+        out_specs=over,
+        check_vma=False,
+    )(scores, as_scores(labels), as_scores(weights), prior)
+
+
+@partial(jax.jit, static_argnames=("options", "axes"))
+def _solve_dense(scores, labels, weights, prior, options, axes=()):
+    """Fit the problems of dense arrays; the rows of all devices along some axes of a mesh."""
     batch = scores.shape[:-1]
-    rows = packing.dense_tiles(scores, labels, weights)
+    rows: Any = packing.dense_tiles(scores, labels, weights)
     shape = rows.grid
+    if axes:
+        rows = ShardedRows(rows, axes)
     if prior is not None:
         prior = GaussianPrior(
             prior.mean.reshape((*shape, 2)), prior.precision.reshape((*shape, 2, 2))

@@ -1,0 +1,63 @@
+"""Rows of the same problems on several devices: each sums over its own, and the sums are added up.
+
+For use inside `jax.shard_map`.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import jax
+from jax import lax
+
+from platt_jax.model.objective import Derivatives, Targets
+from platt_jax.model.standardization import Standardization
+from platt_jax.model.statistics import Moments, ScoreRanges
+from platt_jax.options import Options
+from platt_jax.passes.protocol import Rows
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class ShardedRows:
+    """The rows of all devices along some axes of a mesh. See `protocol.Rows` for the methods.
+
+    Only numbers per problem travel, and all devices get the same bits.
+    """
+
+    local: Any  # Rows: those of this device, of all the problems
+    axes: tuple[str, ...] = field(metadata={"static": True})
+
+    def score_ranges(self, options: Options) -> ScoreRanges:
+        """See `Rows`."""
+        here = self.local.score_ranges(options)
+        bad = here.bad.astype(here.low_pos.dtype)
+        low_pos, low_neg, lightest = lax.pmin((here.low_pos, here.low_neg, here.lightest), self.axes)
+        bad, high_pos, high_neg = lax.pmax((bad, here.high_pos, here.high_neg), self.axes)
+        return ScoreRanges(bad > 0, low_pos, high_pos, low_neg, high_neg, lightest)
+
+    def mask_nonfinite(self, options: Options) -> "ShardedRows":
+        """See `Rows`."""
+        return self._with(self.local.mask_nonfinite(options))
+
+    def moments(self, standardization: Standardization) -> tuple[Moments, Moments]:
+        """See `Rows`."""
+        return lax.psum(self.local.moments(standardization), self.axes)
+
+    def standardized(self, standardization: Standardization) -> "ShardedRows":
+        """See `Rows`."""
+        return self._with(self.local.standardized(standardization))
+
+    def derivatives(self, point, targets: Targets, options: Options, active=None) -> Derivatives:
+        """See `Rows`."""
+        return lax.psum(self.local.derivatives(point, targets, options, active), self.axes)
+
+    def loss(self, point, targets: Targets):
+        """See `Rows`."""
+        return lax.psum(self.local.loss(point, targets), self.axes)
+
+    def loss_change(self, before, after, targets: Targets):
+        """See `Rows`."""
+        return lax.psum(self.local.loss_change(before, after, targets), self.axes)
+
+    def _with(self, local: Rows) -> "ShardedRows":
+        return replace(self, local=local)
