@@ -5,6 +5,7 @@ from typing import Literal
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
 from platt_jax import validation
 from platt_jax.execution.caller import Caller
@@ -12,6 +13,7 @@ from platt_jax.execution.checkpoint import Checkpoint
 from platt_jax.execution.classes import classes_and_membership
 from platt_jax.execution.dense_rows import DenseRows
 from platt_jax.execution.given import given_to
+from platt_jax.execution.mesh import checked
 from platt_jax.execution.progress import SILENT, Listener, Stage, stage
 from platt_jax.execution.run import fit_problems
 from platt_jax.execution.segment_rows import SegmentRows, segment_rows
@@ -37,6 +39,7 @@ def fit(
     pos_label=None,
     prior: GaussianPrior | None = None,
     start: tuple | None = None,
+    mesh: Mesh | None = None,
     options: Options = _DEFAULT,
     progress: bool | Listener = False,
 ) -> Fit:
@@ -55,6 +58,10 @@ def fit(
         start: (A, B) to begin the search at, each broadcastable to the leading axes of scores, such
             as those of an earlier fit of similar rows: it saves passes, and changes no answer by
             more than `Options.tol`. A bad one costs a pass. NaN means the usual start.
+        mesh: a `jax.sharding.Mesh` of devices of this process, None for JAX's default device. Its
+            axes are named "problems", "rows" or both: over the first each device fits problems of
+            its own, over the second all sum over their shares of the rows of each. A problem of
+            more than half a million rows is shared by all devices either way.
         options: how to fit.
         progress: whether to show a progress bar (needs tqdm); or a function, which is called with a
             `ProgressReport` after each chunk of the work.
@@ -86,7 +93,8 @@ def fit(
     if (doubt := validation.probabilities_for_scores(rows.scores)) is not None:
         caller.warn_once(doubt)
     given = given_to(batch, rows.dtype, prior, start)
-    flat = fit_problems(rows.sizes, rows.take, rows.dtype, given, options, told, caller)
+    over = checked(mesh)
+    flat = fit_problems(rows.sizes, rows.take, rows.dtype, given, options, told, caller, over=over)
     result = jax.tree.map(lambda x: x.reshape(batch + x.shape[1:]), flat)
     report_non_finite(flat, options, "problems", problem_names(batch), caller)
     return result
@@ -102,6 +110,7 @@ def fit_segments(
     prior: GaussianPrior | None = None,
     start: tuple | None = None,
     pooling: Literal["none", "partial", "complete"] = "none",
+    mesh: Mesh | None = None,
     options: Options = _DEFAULT,
     progress: bool | Listener = False,
 ) -> SegmentCalibrator:
@@ -124,6 +133,7 @@ def fit_segments(
             segments have the population's probability. Labels are then used as they are, without
             Platt's targets, since the population is the prior. "complete" gives every segment the
             curve of all rows.
+        mesh: as in `fit`.
         options: how to fit.
         progress: whether to show a progress bar (needs tqdm); or a function, which is called with a
             `ProgressReport` after each chunk of the work.
@@ -143,7 +153,7 @@ def fit_segments(
     """
     caller, told = Caller(), stage(progress)
     rows = segment_rows(scores, labels, segments, weights, pos_label)
-    return fit_segment_rows(rows, prior, start, pooling, options, told, caller)
+    return fit_segment_rows(rows, prior, start, pooling, options, told, caller, mesh=mesh)
 
 
 def fit_segment_rows(
@@ -155,6 +165,7 @@ def fit_segment_rows(
     told: Stage,
     caller: Caller,
     checkpoint: Checkpoint | None = None,
+    mesh: Mesh | None = None,
 ) -> SegmentCalibrator:
     """`fit_segments` of rows that lie by segment.
 
@@ -163,6 +174,7 @@ def fit_segment_rows(
     """
     options = validation.options(options)
     validation.pooling(pooling, prior, start, options)
+    over = checked(mesh)
     progress = told.progress
     # One bad row must not cost the unseen segments their calibration.
     omitting = replace(options, non_finite="omit")
@@ -185,6 +197,7 @@ def fit_segment_rows(
             caller,
             loss=False,
             reread=rows.reread,
+            over=over,
         )
         return jax.tree.map(lambda x: x[0, ...], pooled)
 
@@ -201,12 +214,13 @@ def fit_segment_rows(
             order=rows.largest_first,
             reread=rows.reread,
             checkpoint=checkpoint,
+            over=over,
         )
 
     estimated, population = None, None
     if pooling == "partial":
         pooled = fit_all(stage(progress, "pooled fit", last=False))
-        estimated = estimate_population(rows, pooled, options, progress, caller)
+        estimated = estimate_population(rows, pooled, options, progress, caller, over)
         population = Population.not_estimated(len(rows.keys))
     if estimated is not None:
         each, population = estimated

@@ -188,9 +188,9 @@ def _share(rows: int, most: int) -> int:
     return -(-rows // min(even, max(parts, rows // _WORTH_A_CORE)))
 
 
-def block_length(size: int) -> int:
-    """Rows of each block of a problem of this size, but the last."""
-    block = shapes.BLOCK_ROWS
+def block_length(size: int, devices: int = 1) -> int:
+    """Rows of each block of a problem of this size, but the last; all devices get some."""
+    block = min(shapes.BLOCK_ROWS, -(-size // devices))
     share = _share(size, block) if xla.fused_cpu_supported() else block
     return -(-share // shapes.ALIGNMENT) * shapes.ALIGNMENT
 

@@ -9,8 +9,9 @@ import numpy as np
 
 from platt_jax import validation
 from platt_jax.execution.caller import Caller
+from platt_jax.execution.grids import off_grid, on_grid
 from platt_jax.execution.progress import Stage
-from platt_jax.execution.run import TakeRows, fit_task, in_chunks, off_grid, on_grid, run_oversized
+from platt_jax.execution.run import TakeRows, fit_task, in_chunks, run_oversized
 from platt_jax.model.objective import Array
 from platt_jax.options import Options
 from platt_jax.passes import packing, replicated, scan, shapes, xla

@@ -1,6 +1,5 @@
 """Problems through the compiled program, chunk by chunk."""
 
-import math
 from collections.abc import Callable, Hashable
 from dataclasses import replace
 from functools import partial
@@ -9,17 +8,20 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
 from platt_jax import validation
-from platt_jax.execution import planning
+from platt_jax.execution import mesh, planning
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.checkpoint import Checkpoint
+from platt_jax.execution.grids import off_grid, on_grid
 from platt_jax.execution.progress import Stage, reporting
 from platt_jax.options import Options
 from platt_jax.passes import packing, scan, shapes, xla
 from platt_jax.passes.blocks import Block, Blocks
 from platt_jax.passes.protocol import Rows
 from platt_jax.passes.shapes import GatherMap, RowRanges
+from platt_jax.passes.sharded import ShardedRows
 from platt_jax.results.fit import Fit
 from platt_jax.solver import search
 from platt_jax.solver.solution import Given, fit_rows
@@ -57,6 +59,7 @@ def fit_problems(
     loss=True,
     reread=False,
     checkpoint: Checkpoint | None = None,
+    over: Mesh | None = None,
 ) -> Fit:
     """Fit K problems: `run_problems` for a task that gives a Fit.
 
@@ -77,6 +80,7 @@ def fit_problems(
         order,
         reread,
         checkpoint,
+        over,
     )
 
 
@@ -92,6 +96,7 @@ def run_problems(
     order=None,
     reread=False,
     checkpoint: Checkpoint | None = None,
+    over: Mesh | None = None,
 ):
     """What the task computes for K problems.
 
@@ -108,6 +113,7 @@ def run_problems(
         reread: whether every pass over a problem that fits no chunk takes its rows anew, since the
             device's memory may not hold them.
         checkpoint: as in `fit_problems`; for a task that gives a Fit.
+        over: as `mesh.checked` returns it; None for the default device.
 
     Returns:
         A pytree of NumPy arrays that lead with (K,).
@@ -122,14 +128,26 @@ def run_problems(
         space = packing.Space(chunk.capacity, reused=True)
         return _run_chunk(task, chunk, take(chunk.problems, _ALL, space), given, options)
 
+    def run_on_mesh(over, chunks):
+        block, function = chunks[0].tile_shape.block, task.of_rows
+        program = partial(
+            _solve_on_mesh, options=options, block=block, function=function, over=over
+        )
+        return mesh.solve_chunks(over, chunks, take, given, program)
+
     def solve_oversized(i):
-        return run_oversized(task, i, sizes[i], take, given, options, reread)
+        return run_oversized(task, i, sizes[i], take, given, options, reread, over)
 
     places = None if order is None else order.__getitem__
-    program = task.of_rows, np.dtype(dtype), options
-    return in_chunks(
-        program, sizes, run_chunk, solve_oversized, dtype, progress, caller, places, checkpoint
-    )
+    program = task.of_rows, np.dtype(dtype), options, over
+    solve: Callable = run_chunk
+    cut: Callable = planning.chunks
+    if over is not None:
+        solve, cut = partial(run_on_mesh, over), mesh.cut(over)
+    with mesh.as_default(over):
+        return in_chunks(
+            program, sizes, solve, solve_oversized, dtype, progress, caller, places, checkpoint, cut
+        )
 
 
 # What was run before in this process, and is compiled.
@@ -146,6 +164,7 @@ def in_chunks(
     caller: Caller,
     places: Callable | None = None,
     checkpoint: Checkpoint | None = None,
+    cut: Callable = planning.chunks,
 ):
     """What is made of each of K problems, chunk by chunk.
 
@@ -160,6 +179,8 @@ def in_chunks(
         caller: is warned of what makes this slower.
         places: given a slice of the problems, where their results go; None for as they come.
         checkpoint: as in `run_problems`.
+        cut: how the problems are cut into what `solve` takes at a time; called as `planning.chunks`
+            is.
 
     Returns:
         The results of all, leading with (K,).
@@ -179,7 +200,7 @@ def in_chunks(
             for i in range(results.count, int(np.sum(sizes > shapes.MAX_PROBLEM_ROWS))):
                 advance(results.add(solve_oversized(i)))
             while results.count < len(sizes):
-                chunks = planning.chunks(sizes, results.count, most)
+                chunks = cut(sizes, results.count, most)
                 # Else all threads that `ordered_map` shares would wait for one to compile.
                 first = [] if program in _compiled else islice(chunks, 1)
                 try:
@@ -247,19 +268,12 @@ def _is_want_of_memory(error):
     return "RESOURCE_EXHAUSTED" in str(error)
 
 
-def run_oversized(task, i, size, take, given, options, reread=False):
-    """The results of the problem i, which fits no chunk; `reread` as in `run_problems`."""
+def run_oversized(task, i, size, take, given, options, reread=False, over=None):
+    """The results of the problem i, which fits no chunk; `reread`, `over` as in `run_problems`."""
     given = jax.tree.map(lambda leaf: leaf[i], given)
     take = partial(take, slice(i, i + 1))
     try:
-        if reread:
-            rows = Blocks(block_slices(size), partial(read_block, take, reused=True))
-        else:
-
-            def on_device(part):
-                return jax.device_put(read_block(take, part))
-
-            rows = Blocks(list(ordered_map(on_device, block_slices(size))))
+        rows = _blocks(size, take, reread, over)
         made = task.of_blocks(rows, given, options)
     except jax.errors.JaxRuntimeError as error:
         if _is_want_of_memory(error):
@@ -268,9 +282,21 @@ def run_oversized(task, i, size, take, given, options, reread=False):
     return jax.tree.map(lambda x: np.asarray(x)[None], made)
 
 
-def block_slices(size: int) -> list[slice]:
+def _blocks(size, take, reread, over) -> Blocks:
+    """The rows of an oversized problem."""
+    parts: list = block_slices(size, 1 if over is None else over.size)
+    read: Callable = partial(read_block, take, reused=reread)
+    if over is not None:
+        parts = list(mesh.together(parts, over.size))
+        read = partial(mesh.put_blocks, over, partial(read_block, take))
+    if reread:
+        return Blocks(parts, read, mesh=over)
+    return Blocks(list(ordered_map(lambda part: jax.device_put(read(part)), parts)), mesh=over)
+
+
+def block_slices(size: int, devices: int = 1) -> list[slice]:
     """Which rows of an oversized problem of this size are a block."""
-    length = planning.block_length(size)
+    length = planning.block_length(size, devices)
     return [slice(first, min(first + length, size)) for first in range(0, size, length)]
 
 
@@ -304,21 +330,6 @@ def _run_chunk(task, chunk, rows, given, options):
     return off_grid(made, chunk)
 
 
-def on_grid(of_problems, chunk: planning.Chunk):
-    """Arrays that lead with the problems of a chunk, as the compiled program takes them, [S, G]."""
-
-    def place(leaf):
-        lengthened = packing.lengthen(leaf, math.prod(chunk.grid))
-        return lengthened.reshape(chunk.grid + leaf.shape[1:])
-
-    return jax.tree.map(place, of_problems)
-
-
-def off_grid(made, chunk: planning.Chunk):
-    """What the program returns, [S, G, ...], leading with the problems of the chunk."""
-    return jax.tree.map(lambda x: _lead_with_problems(x)[: len(chunk.sizes)], made)
-
-
 @partial(
     jax.jit, static_argnames=("options", "block", "function"), compiler_options=xla.COMPILER_OPTIONS
 )
@@ -333,14 +344,33 @@ def solve_chunk(
     function: Callable = fit_rows,
 ):
     """What the function makes of the problems of a chunk; every result leads with [S, G]."""
+    return _solve(scores, labels, weights, where, given, options, block, function)
+
+
+@partial(
+    jax.jit,
+    static_argnames=("options", "block", "function", "over"),
+    compiler_options=xla.COMPILER_OPTIONS,
+)
+def _solve_on_mesh(columns, where, given, options: Options, block: int, function, over: Mesh):
+    """The same of a chunk for each place along the axis of the problems."""
+
+    def local(columns, where, given):
+        axes = (mesh.ROWS,) if over.shape[mesh.ROWS] > 1 else ()
+        scores, labels, weights = columns
+        return _solve(scores, labels, weights, where, given, options, block, function, axes)
+
+    specs = mesh.OVER_ALL, mesh.OVER_ALL, mesh.OVER_PROBLEMS
+    # Unchecked: the loops of `scan` begin with what does not vary over the mesh.
+    return jax.shard_map(
+        local, mesh=over, in_specs=specs, out_specs=mesh.OVER_PROBLEMS, check_vma=False
+    )(columns, where, given)
+
+
+def _solve(scores, labels, weights, where, given, options, block, function, axes=()):
     if isinstance(where, GatherMap):
-        tiles = packing.gather_tiles(scores, labels, weights, where, block)
-        return function(tiles, given, options)
+        tiles: Any = packing.gather_tiles(scores, labels, weights, where, block)
+        return function(ShardedRows(tiles, axes) if axes else tiles, given, options)
     fit = partial(function, options=options)
     columns = scores, labels, weights
     return scan.scan_groups(fit, columns, where.start, where.size, given, shapes.MAX_SIDE_BY_SIDE)
-
-
-def _lead_with_problems(x):
-    x = np.asarray(x)
-    return x.reshape((-1, *x.shape[2:]))

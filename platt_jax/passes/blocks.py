@@ -7,11 +7,13 @@ any size compiles the same few programs.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh, PartitionSpec
 
 from platt_jax.model import statistics
 from platt_jax.model.objective import Derivatives, Targets
@@ -29,7 +31,8 @@ class Block(NamedTuple):
     scores: np.ndarray
     labels: np.ndarray
     weights: np.ndarray | None
-    size: np.int32  # how many rows there are, from the first place on
+    # How many rows there are, from the first place on; [1] of one of many on a mesh.
+    size: np.int32 | np.ndarray
 
 
 @dataclass(frozen=True)
@@ -42,12 +45,14 @@ class Blocks:
             where the items are the blocks.
         masked: how rows that are not finite were masked, if they were.
         standardization: of the scores, if any.
+        mesh: where every block is one for each device; None for the default device.
     """
 
     source: Iterable
     read: Callable[[Any], Block] | None = None
     masked: Options | None = None
     standardization: Standardization | None = None
+    mesh: Mesh | None = None
 
     def score_ranges(self, options: Options) -> ScoreRanges:
         """See `Rows`."""
@@ -96,23 +101,46 @@ class Blocks:
             masked=self.masked,
             method=method,
             as_vectors=xla.fused_cpu_supported(),
+            mesh=self.mesh,
         )
 
         def sums(item):
             block = item if self.read is None else self.read(item)
             return jax.block_until_ready(program(block))
 
-        return ordered_map(sums, self.source)
+        found = ordered_map(sums, self.source)
+        return found if self.mesh is None else chain.from_iterable(map(_of_devices, found))
+
+
+def _of_devices(made):
+    """What each device returned, given what all did, leading with the devices."""
+    leaves, tree = jax.tree.flatten(jax.device_get(made))
+    return [jax.tree.unflatten(tree, of_device) for of_device in zip(*leaves, strict=True)]
 
 
 @partial(
     jax.jit,
-    static_argnames=("method", "options", "masked", "as_vectors"),
+    static_argnames=("method", "options", "masked", "as_vectors", "mesh"),
     compiler_options=xla.COMPILER_OPTIONS,
 )
-def _of_block(block, arrays, standardization, method, options, masked, as_vectors):
-    """What the method returns for the rows of one block."""
+def _of_block(block, arrays, standardization, method, options, masked, as_vectors, mesh):
+    """What the method returns for the rows of one block, or of one on each device of a mesh."""
+    run = partial(_sums, method=method, options=options, masked=masked, as_vectors=as_vectors)
+    if mesh is None:
+        return run(block, arrays, standardization)
 
+    def local(block, *more):
+        made = run(block._replace(size=block.size[0]), *more)
+        return jax.tree.map(lambda x: x[None], made)
+
+    over, same = PartitionSpec(mesh.axis_names), PartitionSpec()
+    # Unchecked: the loops begin with what does not vary over the mesh.
+    return jax.shard_map(
+        local, mesh=mesh, in_specs=(over, same, same), out_specs=over, check_vma=False
+    )(block, arrays, standardization)
+
+
+def _sums(block, arrays, standardization, method, options, masked, as_vectors):
     def run(block, arrays, standardization):
         rows = _rows(block, as_vectors)
         if masked is not None:

@@ -31,7 +31,9 @@ class ShardedRows:
         """See `Rows`."""
         here = self.local.score_ranges(options)
         bad = here.bad.astype(here.low_pos.dtype)
-        low_pos, low_neg, lightest = lax.pmin((here.low_pos, here.low_neg, here.lightest), self.axes)
+        low_pos, low_neg, lightest = lax.pmin(
+            (here.low_pos, here.low_neg, here.lightest), self.axes
+        )
         bad, high_pos, high_neg = lax.pmax((bad, here.high_pos, here.high_neg), self.axes)
         return ScoreRanges(bad > 0, low_pos, high_pos, low_neg, high_neg, lightest)
 

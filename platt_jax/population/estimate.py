@@ -41,7 +41,7 @@ class _Position(NamedTuple):
 
 
 def estimate_population(
-    rows: SegmentRows, pooled: Fit, options: Options, progress, caller: Caller
+    rows: SegmentRows, pooled: Fit, options: Options, progress, caller: Caller, over=None
 ) -> tuple[Fit, Population] | None:
     """The fit of each segment under the population as its prior, and the population.
 
@@ -53,13 +53,14 @@ def estimate_population(
         options: how to fit; but labels are used as they are.
         progress: as in `fit_segments`.
         caller: is warned of what makes the fit slower.
+        over: as of `run_problems`.
     """
     flagged = pooled.flags & (Flag.ONE_CLASS | Flag.CONSTANT_SCORES)
     if len(rows.keys) < 2 or pooled.status != Status.CONVERGED or flagged:
         return None
     options = replace(options, targets="none")
     coordinates = Coordinates.of(rows)
-    segments = Segments(rows, coordinates, options, caller)
+    segments = Segments(rows, coordinates, options, caller, over)
     mean = coordinates.matrix @ np.array([pooled.A, pooled.B], float)
     population = normals(mean, _START_SPREAD**2 * np.eye(2))
     fit = segments.modes(population, None, stage(progress, "first fit", last=False))

@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 import numpy as np
+from jax.sharding import Mesh
 
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.progress import SILENT, Stage
@@ -48,6 +49,7 @@ class Segments(NamedTuple):
     coordinates: Coordinates
     options: Options
     caller: Caller
+    over: Mesh | None = None  # as of `run_problems`
 
     def modes(self, population: Normals, start=None, told: Stage = SILENT) -> Fit:
         """Each segment's fit under the population as its prior."""
@@ -71,6 +73,7 @@ class Segments(NamedTuple):
             self.caller,
             order=rows.largest_first,
             reread=rows.reread,
+            over=self.over,
         )
 
     def around(self, fit: Fit, population: Normals) -> Normals:
@@ -103,6 +106,7 @@ class Segments(NamedTuple):
             self.caller,
             order=order,
             reread=rows.reread,
+            over=self.over,
         )
         # A segment whose rows are not finite says nothing.
         losses = np.where(np.isfinite(losses).all(1)[:, None], losses, 0)

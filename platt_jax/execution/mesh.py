@@ -1,0 +1,177 @@
+"""Chunks and blocks on the devices of a mesh: problems over some axis, rows over another."""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from itertools import groupby, islice
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from platt_jax.execution import planning
+from platt_jax.execution.grids import off_grid, on_grid
+from platt_jax.execution.planning import Chunk
+from platt_jax.passes import packing, shapes
+from platt_jax.passes.blocks import Block
+from platt_jax.passes.shapes import GatherMap
+
+AXES = PROBLEMS, ROWS = "problems", "rows"
+OVER_ALL, OVER_PROBLEMS = PartitionSpec(AXES), PartitionSpec(PROBLEMS)
+
+# Programs that wait for each other's sums must reach all devices in one order.
+_one_at_a_time = threading.Lock()
+
+
+def checked(mesh: Mesh | None) -> Mesh | None:
+    """The mesh with both axes, of automatic types; of length 1 where it has one of them only.
+
+    Raises:
+        ValueError: it is no mesh, has other axes, or devices of another process.
+    """
+    if mesh is None:
+        return None
+    if not isinstance(mesh, Mesh):
+        raise ValueError(f"mesh: expected a jax.sharding.Mesh, got {type(mesh).__name__}")
+    names = mesh.axis_names
+    if not names or not set(names) <= set(AXES):
+        raise ValueError(f'mesh: expected axes named "problems", "rows" or both, got {names}')
+    if any(device.process_index != jax.process_index() for device in mesh.devices.flat):
+        raise ValueError(
+            "mesh: expected devices of this process, got some of others; "
+            "for rows in several processes see platt_jax.distributed"
+        )
+    devices = mesh.devices if names != AXES[::-1] else mesh.devices.T
+    shape = tuple(mesh.shape.get(name, 1) for name in AXES)
+    return Mesh(devices.reshape(shape), AXES, axis_types=(AxisType.Auto,) * 2)
+
+
+def as_default(mesh: Mesh | None) -> AbstractContextManager:
+    """A context in which its first device is JAX's default: programs are planned for its kind."""
+    return nullcontext() if mesh is None else jax.default_device(mesh.devices.flat[0])
+
+
+def cut(mesh: Mesh) -> Callable[[np.ndarray, int, int], Iterator[list[Chunk]]]:
+    """What gives the chunks that share a call, in place of `planning.chunks`.
+
+    They have one shape, and are one for each place along the axis of the problems.
+    """
+    # Where rows are shared, tiles on any device: all meet once a pass, for all problems of a chunk.
+    tile_shapes = shapes.TILE_SHAPES if mesh.shape[ROWS] > 1 else None
+    number = mesh.shape[PROBLEMS]
+
+    def alike(sizes, first, most):
+        share = int(np.sum(sizes[first:])) // number  # so that there is work for all devices
+        most = min(most, max((x for x in shapes.CHUNK_ROWS if x <= share), default=1))
+        chunks = planning.chunks(sizes, first, max(most, shapes.CHUNK_ROWS[0]), tile_shapes)
+        for _, some in groupby(chunks, key=lambda chunk: chunk[2:]):
+            yield from together(some, number)
+
+    return alike
+
+
+def together(items: Iterable, number: int) -> Iterator[list]:
+    """So many items at a time, and what is left."""
+    items = iter(items)
+    while some := list(islice(items, number)):
+        yield some
+
+
+def solve_chunks(mesh: Mesh, chunks: list[Chunk], take: Callable, given, program: Callable):
+    """What the program makes of chunks of one shape, one along the axis of the problems each.
+
+    Args:
+        mesh: as of `checked`.
+        chunks: as `cut` gives them.
+        take: gives the rows of some problems.
+        given: a pytree of arrays that lead with all problems.
+        program: given the columns, the maps, and what is given, on the mesh.
+
+    Returns:
+        A pytree of NumPy arrays that lead with the problems of all chunks.
+    """
+    shares: list[tuple] = []
+    of_problems = []
+    for chunk in _filled_up(chunks, mesh.shape[PROBLEMS]):
+        rows: tuple = _no_rows(shares[0][0]) if shares and not len(chunk.sizes) else ()
+        if not rows:
+            rows = take(chunk.problems, slice(None), packing.Space(chunk.capacity))
+        where = chunk.row_map()
+        number = mesh.shape[ROWS]
+        shares += [(rows, where)] if number == 1 else _split(rows, where, chunk, number)
+        mine = jax.tree.map(lambda leaf, chunk=chunk: leaf[chunk.problems], given)
+        of_problems.append(on_grid(mine, chunk))
+    columns, where = _put(mesh, shares)
+    given = jax.tree.map(lambda *parts: np.concatenate(parts), *of_problems)
+    given = jax.device_put(given, NamedSharding(mesh, OVER_PROBLEMS))
+    with _one_at_a_time if mesh.shape[ROWS] > 1 else nullcontext():
+        made = jax.device_get(program(columns, where, given))
+    grids = (
+        jax.tree.map(lambda x, i=i, chunk=chunk: x[i * chunk.groups :][: chunk.groups], made)
+        for i, chunk in enumerate(chunks)
+    )
+    parts = [off_grid(grid, chunk) for grid, chunk in zip(grids, chunks, strict=True)]
+    return jax.tree.map(lambda *x: np.concatenate(x), *parts)
+
+
+def put_blocks(mesh: Mesh, read: Callable[[slice], Block], parts: list[slice]) -> Block:
+    """The blocks of these parts, one on each device, the last ones without rows if need be."""
+    blocks = [block._replace(size=np.array([block.size])) for block in map(read, parts)]
+    empty = blocks[0]._replace(size=np.zeros(1, np.int32))
+    return _put(mesh, [*blocks, *[empty] * (mesh.size - len(blocks))])
+
+
+def _filled_up(chunks, number):
+    """So many chunks, the last of them without problems if need be."""
+    last = chunks[-1]
+    end = last.problems.stop
+    empty = last._replace(problems=slice(end, end), sizes=last.sizes[:0])
+    return [*chunks, *[empty] * (number - len(chunks))]
+
+
+def _no_rows(rows):
+    return tuple(None if x is None else np.zeros_like(x) for x in rows)
+
+
+def _split(rows, where: GatherMap, chunk: Chunk, number: int) -> list[tuple]:
+    """The rows and the map of a chunk in so many shares, of about as many tile rows each.
+
+    Where problems lie side by side, some rows are in two shares, and count in the one whose tile
+    rows they are on.
+    """
+    tile_rows, tile = len(where.segment_ids), chunk.tile_shape
+    each = -(-tile_rows // number)
+    # The first tile row of a share may begin in the middle of a group, and so may the next share's.
+    overlap = 0 if tile.group == 1 else 2 * shapes.MAX_SIDE_BY_SIDE * tile.group
+    length = min(each * tile.rows + overlap + tile.block, len(rows[0]))
+    shares = []
+    for first in range(0, number * each, each):
+        mine = slice(first, first + each)
+        left = _lengthened(where.left[mine], each, 0)
+        start = _lengthened(where.start[mine], each, 0)
+        segment_ids = _lengthened(where.segment_ids[mine], each, chunk.groups - 1)
+        begin = int(start[left > 0].min(initial=len(rows[0])))
+        begin = min(begin, len(rows[0]) - length)
+        tiles_per_group = np.bincount(segment_ids, minlength=chunk.groups).astype(np.int32)
+        columns = tuple(None if x is None else x[begin : begin + length] for x in rows)
+        start = np.where(left > 0, start - begin, 0).astype(np.int32)
+        shares.append((columns, GatherMap(segment_ids, start, left, tiles_per_group)))
+    return shares
+
+
+def _lengthened(values, length, filler):
+    missing = length - len(values)
+    return np.pad(values, [(0, missing)] + [(0, 0)] * (values.ndim - 1), constant_values=filler)
+
+
+def _put(mesh: Mesh, parts: list) -> Any:
+    """The pytrees of arrays, one on each device, as arrays of the mesh."""
+    sharding, devices = NamedSharding(mesh, OVER_ALL), mesh.devices.ravel()
+
+    def place(*leaves):
+        shape = len(leaves) * len(leaves[0]), *leaves[0].shape[1:]
+        there = [jax.device_put(x, device) for x, device in zip(leaves, devices, strict=True)]
+        return jax.make_array_from_single_device_arrays(shape, sharding, there)
+
+    return jax.tree.map(place, *parts)
