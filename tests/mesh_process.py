@@ -9,8 +9,9 @@ os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
 
 import jax
 import numpy as np
-import platt_jax as pj
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+import platt_jax as pj
 from platt_jax.execution import run
 
 DEVICES = np.array(jax.devices())
@@ -92,7 +93,7 @@ def segments():
 
 
 def dense():
-    """Batches that do not divide, priors, starts, options, bad rows; fewer problems than devices."""
+    """Batches that do not divide, priors, starts, options, bad rows; few problems."""
     rng = np.random.default_rng(1)
     prior = pj.GaussianPrior(rng.normal(size=(3, 2)), np.broadcast_to(np.eye(2), (3, 2, 2)))
     cases = (

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import jax
 import numpy as np
-import platt_jax as pj
 import pytest
 from jax.sharding import Mesh
+
+import platt_jax as pj
 
 PROGRAM = Path(__file__).parent / "mesh_process.py"
 
