@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, NamedSharding, PartitionSpec, auto_axes
 
 from platt_jax import validation
 from platt_jax.model import objective, standardization, start
@@ -89,7 +89,7 @@ def solve(
     run = partial(_solve_dense, options=options.with_tol(scores.dtype))
     sharding = _known_sharding(scores)
     if sharding is None:
-        return run(scores, labels, weights, prior)
+        return _over_hidden_axes(run, scores)(scores, labels, weights, prior)
     return _solve_sharded(scores, labels, weights, prior, run, sharding)
 
 
@@ -102,6 +102,19 @@ def _known_sharding(scores) -> NamedSharding | None:
     sharding = jax.typeof(scores).sharding if traced else getattr(scores, "sharding", None)
     used = isinstance(sharding, NamedSharding) and any(sharding.spec)
     return sharding if used else None
+
+
+def _over_hidden_axes(run, scores):
+    """The function, where the mesh has explicit axes that vmap may hide: there the compiler shards.
+
+    JAX 0.10 cannot batch a reshape along such an axis.
+    """
+    mesh = jax.typeof(scores).sharding.mesh
+    kinds = zip(mesh.axis_names, mesh.axis_types, strict=True)
+    explicit = tuple(name for name, kind in kinds if kind is AxisType.Explicit)
+    if not explicit:
+        return run
+    return auto_axes(run, axes=explicit, out_sharding=NamedSharding(mesh, PartitionSpec()))
 
 
 @partial(jax.jit, static_argnames=("run", "sharding"))
