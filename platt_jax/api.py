@@ -1,7 +1,7 @@
 """The three fits: check what came, say whose rows are whose, run, report."""
 
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import numpy as np
@@ -21,10 +21,10 @@ from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
 from platt_jax.passes import packing
 from platt_jax.population.estimate import estimate_population
+from platt_jax.population.rows import GroupedByChunk
 from platt_jax.results import tables
 from platt_jax.results.calibrators import OneVsRestCalibrator, SegmentCalibrator
 from platt_jax.results.fit import Fit, problem_names
-from platt_jax.results.population import Population
 from platt_jax.status import Status
 from platt_jax.threads import run_concurrently
 
@@ -217,14 +217,13 @@ def fit_segment_rows(
             over=over,
         )
 
-    estimated, population = None, None
+    each: Any = None
+    population = None
     if pooling == "partial":
         pooled = fit_all(stage(progress, "pooled fit", last=False))
-        estimated = estimate_population(rows, pooled, options, progress, caller, over)
-        population = Population.not_estimated(len(rows.keys))
-    if estimated is not None:
-        each, population = estimated
-    else:
+        by_segment = GroupedByChunk(rows, caller, over)
+        each, population = estimate_population(by_segment, pooled, options, progress)
+    if each is None:
         pooled, each = run_concurrently(fit_all, fit_each)
         if pooling != "none":
             each = with_pooled_curve(each, pooled)

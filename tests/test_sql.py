@@ -112,6 +112,33 @@ def test_answers_are_those_of_rows_in_memory(put, given):
     assert "NON_FINITE" in str(expected) or "omit" in str(given) or "complete" in str(given)
 
 
+@pytest.mark.filterwarnings("ignore:NaN, infinite or overflowing")
+@pytest.mark.parametrize("engine, outlier", [("sqlite", 0.0), ("duckdb", 1e9)])
+def test_partial_pooling_is_that_of_rows_in_memory(engine, outlier):
+    columns = made(rows=900)
+    f, y, s = (columns[name] for name in "fys")
+    f[0] += outlier
+    expected = pj.fit_segments(f, y, s, pooling="partial")
+    found = sql.fit_segments(**ENGINES[engine](columns), **COLUMNS, pooling="partial")
+    assert (found.fit.status == expected.fit.status).all()
+    for name, unit in (
+        ("mean", expected.population.mean_errors),
+        ("covariance", expected.population.covariance_errors.clip(1e-9)),
+        ("posterior_mean", np.sqrt(np.diag(expected.population.covariance))),
+        ("shrinkage", 1),
+    ):
+        off = getattr(found.population, name) - getattr(expected.population, name)
+        np.testing.assert_allclose(off / unit, 0, atol=1e-3, err_msg=name)
+
+
+def test_no_population_of_one_segment(put):
+    columns = plain(rows=50, number=1)
+    found = sql.fit_segments(**put(columns), **COLUMNS, pooling="partial")
+    expected = pj.fit_segments(*(columns[name] for name in "fys"), pooling="partial")
+    assert not found.population.estimated
+    assert_equal(found, expected)
+
+
 @pytest.mark.parametrize("coding", [bool, int, float, "minus"])
 def test_labels_of_all_codings(put, coding):
     columns = plain(number=2)

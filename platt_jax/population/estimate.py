@@ -10,12 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from platt_jax.execution.caller import Caller
-from platt_jax.execution.progress import Stage, stage
-from platt_jax.execution.segment_rows import SegmentRows
+from platt_jax.execution.progress import Listener, Stage, stage
 from platt_jax.options import Options
 from platt_jax.population.quadrature import Normals, Posteriors, normals
-from platt_jax.population.segments import Coordinates, Segments
+from platt_jax.population.rows import PopulationRows
+from platt_jax.population.segments import Segments
 from platt_jax.results.fit import Fit
 from platt_jax.results.population import Population, PopulationStatus
 from platt_jax.status import Flag, Status
@@ -41,26 +40,24 @@ class _Position(NamedTuple):
 
 
 def estimate_population(
-    rows: SegmentRows, pooled: Fit, options: Options, progress, caller: Caller, over=None
-) -> tuple[Fit, Population] | None:
+    rows: PopulationRows, pooled: Fit, options: Options, progress: bool | Listener = False
+) -> tuple[Fit | None, Population]:
     """The fit of each segment under the population as its prior, and the population.
 
-    None where there is no population to estimate.
+    No fit where there is no population to estimate.
 
     Args:
         rows: of the segments.
         pooled: the fit of all rows, without leading axes.
         options: how to fit; but labels are used as they are.
         progress: as in `fit_segments`.
-        caller: is warned of what makes the fit slower.
-        over: as of `run_problems`.
     """
     flagged = pooled.flags & (Flag.ONE_CLASS | Flag.CONSTANT_SCORES)
-    if len(rows.keys) < 2 or pooled.status != Status.CONVERGED or flagged:
-        return None
+    if rows.number < 2 or pooled.status != Status.CONVERGED or flagged:
+        return None, Population.not_estimated(rows.number)
     options = replace(options, targets="none")
-    coordinates = Coordinates.of(rows)
-    segments = Segments(rows, coordinates, options, caller, over)
+    coordinates = rows.coordinates(options)
+    segments = Segments(rows, coordinates, options)
     mean = coordinates.matrix @ np.array([pooled.A, pooled.B], float)
     population = normals(mean, _START_SPREAD**2 * np.eye(2))
     fit = segments.modes(population, None, stage(progress, "first fit", last=False))

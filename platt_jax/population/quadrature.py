@@ -16,7 +16,6 @@ from platt_jax.model import objective
 from platt_jax.model.objective import Array
 from platt_jax.model.standardization import Standardization
 from platt_jax.options import Options
-from platt_jax.passes.blocks import Blocks
 from platt_jax.passes.protocol import Rows
 from platt_jax.passes.reductions import sums
 
@@ -84,12 +83,14 @@ def _node_losses(rows: Rows, nodes: Nodes, options: Options):
     return jnp.moveaxis(lax.map(loss, jnp.asarray(Z, at.mean_A.dtype)), 0, -1)
 
 
-def _node_losses_of_blocks(rows: Blocks, nodes: Nodes, options: Options):
+def _node_losses_on_host(rows: Rows, nodes: Nodes, options: Options):
     at, (targets, rows) = nodes.posterior, _prepared(rows, nodes, options)
-    A = at.mean_A + at.factor_AA * Z[:, 0]
-    B = at.mean_B + at.factor_BA * Z[:, 0] + at.factor_BB * Z[:, 1]
-    points = zip(A.astype(at.mean_A.dtype), B.astype(at.mean_A.dtype), strict=True)
-    return np.stack([rows.loss(point, targets) for point in points])
+    losses = []
+    for z in Z.astype(at.mean_A.dtype):
+        A = at.mean_A + at.factor_AA * z[0]
+        B = at.mean_B + at.factor_BA * z[0] + at.factor_BB * z[1]
+        losses.append(rows.loss((A, B), targets))
+    return np.stack(losses, -1)
 
 
 def _prepared(rows, nodes, options):
@@ -98,7 +99,7 @@ def _prepared(rows, nodes, options):
     return objective.plain_targets(one, one), rows
 
 
-NODE_LOSSES = Task(_node_losses, _node_losses_of_blocks)
+NODE_LOSSES = Task(_node_losses, _node_losses_on_host)
 
 
 class Posteriors(NamedTuple):

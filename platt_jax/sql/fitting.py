@@ -17,6 +17,8 @@ from platt_jax.ids.factorize import factorize
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.model.statistics import ScoreRanges
 from platt_jax.options import Options
+from platt_jax.population.estimate import estimate_population
+from platt_jax.population.rows import GroupedElsewhere
 from platt_jax.results.calibrators import SegmentCalibrator
 from platt_jax.solver.solution import Given
 from platt_jax.sql import queries
@@ -39,7 +41,7 @@ def fit_segments(
     dialect: str | None = None,
     prior: GaussianPrior | None = None,
     start: tuple | None = None,
-    pooling: Literal["none", "complete"] = "none",
+    pooling: Literal["none", "partial", "complete"] = "none",
     options: Options = Options(),  # noqa: B008 - immutable
 ) -> SegmentCalibrator:
     """Fit one sigmoid to the rows of each segment of a relation, and one to all rows.
@@ -59,7 +61,7 @@ def fit_segments(
         dialect: of that connection, by sqlglot's name, such as "sqlite"; None to tell by its type.
         prior: as in `platt_jax.fit_segments`.
         start: likewise.
-        pooling: likewise; but not "partial".
+        pooling: likewise; "partial" takes about 25 queries for each step of the population.
         options: likewise; `derivatives` has no meaning here.
 
     Returns:
@@ -78,11 +80,6 @@ def fit_segments(
     """
     caller = Caller()
     options = validation.options(options)
-    if pooling == "partial":
-        raise ValueError(
-            'pooling: expected "none" or "complete" in an engine, got "partial", which needs the '
-            "rows in memory or in platt_jax.streaming"
-        )
     validation.pooling(pooling, prior, start, options)
     names = Names(score, label, [segment] if isinstance(segment, str) else list(segment), weight)
     engine = engine_of(relation, connection, dialect)
@@ -95,14 +92,20 @@ def fit_segments(
     shared = given_to((1,), _DTYPE, shared_prior(prior))
     rows = _rows(engine, names, found)
 
-    omitting, is_complete = replace(options, non_finite="omit"), pooling == "complete"
-    pooled = _fitted(_all_in_one(rows), shared, omitting, loss=is_complete)
+    omitting = replace(options, non_finite="omit")
+    pooled = _fitted(_all_in_one(rows), shared, omitting, loss=pooling != "none")
     pooled = jax.tree.map(lambda x: x[0], pooled)
-    each = _fitted(rows, given, options)
-    if is_complete:
-        each = with_pooled_curve(each, pooled)
+    each: Any = None
+    population = None
+    if pooling == "partial":
+        by_segment = GroupedElsewhere(rows, len(keys), _DTYPE)
+        each, population = estimate_population(by_segment, pooled, options)
+    if each is None:
+        each = _fitted(rows, given, options)
+        if pooling != "none":
+            each = with_pooled_curve(each, pooled)
     report_non_finite(each, options, "segments", keys, caller)
-    return SegmentCalibrator(keys, each, pooled.sigmoid, pooled.covariance)
+    return SegmentCalibrator(keys, each, pooled.sigmoid, pooled.covariance, population)
 
 
 def _fitted(rows: QueryRows, given: Given, options: Options, loss: bool = True):
