@@ -1,9 +1,8 @@
 """Rows on disk against rows in memory: ``python -m benchmarks.streaming --rows 30000000``.
 
 Each way runs in a process of its own, which fits a few rows first, so that no time is compilation,
-and reports the most memory it had resident. The rows are float32 scores, int8 labels and int32 ids
-of 100,000 segments, whose sizes are drawn from a log-normal distribution; read from memory-mapped
-arrays, and with --parquet from a Parquet file.
+and reports the most memory it had resident. The rows are those of `rows_on_disk`, read from
+memory-mapped arrays, and with --parquet from a Parquet file.
 """
 
 from __future__ import annotations
@@ -18,10 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks import machine
-
-_PIECE = 1 << 22
-_COLUMNS = {"scores": np.float32, "labels": np.int8, "segments": np.int32}
+from benchmarks import machine, rows_on_disk
+from benchmarks.rows_on_disk import COLUMNS, resident
 
 
 def main() -> None:
@@ -46,7 +43,7 @@ def main() -> None:
 
 def measure(folder: Path, rows: int, segments: int, parquet: bool) -> dict:
     """What each way takes."""
-    _make(folder, rows, segments, parquet)
+    rows_on_disk.make(folder, rows, segments, parquet)
     ways = ["store arrays", "fit stored rows", "fit rows in memory"]
     ways += ["store Parquet"] if parquet else []
     found = {}
@@ -64,44 +61,18 @@ def measure(folder: Path, rows: int, segments: int, parquet: bool) -> dict:
     return found
 
 
-def _make(folder, rows, segments, parquet):
-    random = np.random.default_rng(1)
-    share = np.cumsum(random.lognormal(0, 1.5, segments))
-    slope = random.normal(1.5, 0.5, segments).astype(np.float32)
-    arrays = {
-        name: np.lib.format.open_memmap(folder / f"{name}.npy", "w+", dtype, (rows,))
-        for name, dtype in _COLUMNS.items()
-    }
-    for first in range(0, rows, _PIECE):
-        number = min(_PIECE, rows - first)
-        s = np.searchsorted(share, share[-1] * random.random(number)).astype(np.int32)
-        f = random.standard_normal(number, np.float32)
-        y = random.random(number, np.float32) < 1 / (1 + np.exp(1 - slope[s] * f))
-        for array, values in zip(arrays.values(), (f, y, s), strict=True):
-            array[first : first + number] = values
-    if parquet:
-        import pyarrow as pa
-        from pyarrow import parquet as pq
-
-        schema = pa.schema([(name, pa.from_numpy_dtype(x)) for name, x in _COLUMNS.items()])
-        with pq.ParquetWriter(folder / "rows.parquet", schema) as writer:
-            for first in range(0, rows, _PIECE):
-                part = {name: x[first : first + _PIECE] for name, x in arrays.items()}
-                writer.write_table(pa.table(part, schema), row_group_size=1 << 20)
-
-
 def _run(way, folder):
     """One way, in this process."""
     import platt_jax as pj
     from platt_jax import streaming
 
-    arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in _COLUMNS}
+    arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in COLUMNS}
     names = {"score": "scores", "label": "labels", "segment": "segments"}
     few = {name: np.array(x[: 1 << 21]) for name, x in arrays.items()}
     pj.fit_segments(*few.values())
     with tempfile.TemporaryDirectory(dir=folder) as small:
         pj.fit_segments(streaming.store_rows(few, Path(small) / "rows", **names))
-    before, found = _resident(), {}
+    before, found = resident(), {}
     rows, cache = len(arrays["scores"]), folder / "cache"
     began = time.perf_counter()
     if way == "store arrays":
@@ -125,16 +96,10 @@ def _run(way, folder):
     return {
         "seconds": round(seconds, 2),
         "rows per second": round(rows / seconds),
-        "resident GiB": _resident(),
+        "resident GiB": resident(),
         "resident GiB before": before,
         **found,
     }
-
-
-def _resident():
-    """The most that this process had so far, in GiB; `ru_maxrss` begins with that of its parent."""
-    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    return round(int(status["VmHWM"].split()[0]) / 2**20, 2)
 
 
 def _digest(calibrator):

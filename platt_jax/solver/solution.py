@@ -235,11 +235,15 @@ def _set_up(ranges, moments, given, options):
 
 def _unbounded(ranges, n_pos, n_neg, prior, options):
     """Whether the loss has no minimum: nothing bounds the parameters of separable labels."""
-    if options.targets == "platt" or prior is not None:
+    if options.targets == "platt":
         return jnp.zeros_like(n_pos, bool)
-    if not options.intercept:
-        return _apart_at_zero(ranges)
-    return ~_both_classes(n_pos, n_neg) | _separable(ranges, n_pos, n_neg, options)
+    if options.intercept:
+        unbounded = ~_both_classes(n_pos, n_neg) | _separable(ranges, n_pos, n_neg, options)
+    else:
+        unbounded = _apart_at_zero(ranges)
+    if prior is None:
+        return unbounded
+    return unbounded & jnp.all(prior.precision == 0, (-1, -2))
 
 
 def _coordinates_and_start(ranges, moments, targets, options):

@@ -1,7 +1,7 @@
 """`fit_segments` over rows in an engine."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from operator import itemgetter
 from typing import Any, Literal
 
 import jax
@@ -88,36 +88,44 @@ def fit_segments(
     found = engine.run(queries.ranges(names))
     _check_values(found, names)
     keys, found = _ascending(found, names)
-    given = given_to(keys.shape, _DTYPE, prior, start)
-    shared = given_to((1,), _DTYPE, shared_prior(prior))
+    given = _given_to_both(len(keys), prior, start)
     rows = _rows(engine, names, found)
 
-    omitting = replace(options, non_finite="omit")
-    pooled = _fitted(_all_in_one(rows), shared, omitting, loss=pooling != "none")
-    pooled = jax.tree.map(lambda x: x[0], pooled)
-    each: Any = None
-    population = None
+    def fit_both():
+        return fit_blocks(rows, given, options.with_tol(_DTYPE))
+
+    fitted = jax.tree.map(np.asarray, run_programs(fit_both, x64=True))
+    each, pooled = (jax.tree.map(itemgetter(at), fitted) for at in (slice(-1), -1))
+    partial, population = None, None
     if pooling == "partial":
-        by_segment = GroupedElsewhere(rows, len(keys), _DTYPE)
-        each, population = estimate_population(by_segment, pooled, options)
-    if each is None:
-        each = _fitted(rows, given, options)
-        if pooling != "none":
-            each = with_pooled_curve(each, pooled)
+        by_segment = GroupedElsewhere(rows.without_all(), len(keys), _DTYPE)
+        partial, population = estimate_population(by_segment, pooled, options)
+    if partial is not None:
+        each = partial
+    elif pooling != "none":
+        each = with_pooled_curve(each, pooled)
     report_non_finite(each, options, "segments", keys, caller)
     return SegmentCalibrator(keys, each, pooled.sigmoid, pooled.covariance, population)
 
 
-def _fitted(rows: QueryRows, given: Given, options: Options, loss: bool = True):
-    options = options.with_tol(_DTYPE)
-    made = run_programs(lambda: fit_blocks(rows, given, options, loss), x64=True)
-    return jax.tree.map(np.asarray, made)
+def _given_to_both(segments: int, prior, start) -> Given:
+    """To the segments and, last, to all rows: of these no start, and no prior unless all share it.
+
+    A start that is NaN is the usual one, and a precision of 0 no prior.
+    """
+    given = given_to((segments,), _DTYPE, prior, start)
+    of_all: Any = given_to((1,), _DTYPE, shared_prior(prior))
+    if given.prior is not None and of_all.prior is None:
+        of_all = of_all._replace(prior=jax.tree.map(lambda x: np.zeros_like(x[:1]), given.prior))
+    if start is not None:
+        of_all = of_all._replace(start=(np.full(1, np.nan),) * 2)
+    return jax.tree.map(lambda *x: np.concatenate(x), given, of_all)
 
 
 def _rows(engine: Engine, names: Names, found: pa.Table) -> QueryRows:
-    """The rows of the segments, given the result of `queries.ranges`."""
+    """The rows of the segments and of all, given the result of `queries.ranges`."""
 
-    def column(name, missing: float):
+    def column(name, missing):
         values = numbers(found[name])
         return np.where(np.isnan(values), missing, values)
 
@@ -130,24 +138,15 @@ def _rows(engine: Engine, names: Names, found: pa.Table) -> QueryRows:
         lightest=column("lightest", 1 if names.weight is None else np.inf),
     )
     keys = found.select(names.keys).rename_columns([f"p_{key}" for key in names.keys])
-    return QueryRows(engine, names, keys, ranges, column("good", 0).astype(np.int64))
-
-
-def _all_in_one(rows: QueryRows) -> QueryRows:
-    """All rows as those of one problem."""
-    of_each = rows.ranges
-    ranges: Any = {
-        name: (np.max if name.startswith("high") else np.min)(values, keepdims=True)
-        for name, values in of_each._asdict().items()
-    }
-    ranges["bad"] = of_each.bad.any(keepdims=True)
-    return replace(
-        rows,
-        names=rows.names._replace(segment=[]),
-        keys=pa.table({"every_row": [0]}),
-        ranges=ScoreRanges(**ranges),
-        good=rows.good.sum(keepdims=True),
+    good = column("good", 0).astype(np.int64)
+    ends = (
+        (np.max if name.startswith("high") else np.min)(x)
+        for name, x in zip(ranges._fields[1:], ranges[1:], strict=True)
     )
+    # One bad row must not cost the unseen segments their calibration.
+    of_all = (False, *ends)
+    both: Any = map(np.append, ranges, of_all)
+    return QueryRows(engine, names, keys, ScoreRanges(*both), np.append(good, good.sum()))
 
 
 def _ascending(found: pa.Table, names: Names) -> tuple[np.ndarray, pa.Table]:

@@ -8,7 +8,7 @@ import pyarrow as pa
 from platt_jax.results.calibrators import SegmentCalibrator
 from platt_jax.results.fit import Sigmoid
 from platt_jax.sql.engines import POINTS, ROWS, check_columns, engine_of
-from platt_jax.sql.queries import LARGEST, Names, quoted
+from platt_jax.sql.queries import LARGEST, Names, literal, quoted
 
 
 def predict(
@@ -66,7 +66,7 @@ def predict(
 def _query(names: Names, fallback: Sigmoid, name: str) -> str:
     """Each branch has an exponential of a number below 0, and none so low that it is an error."""
     A, B = (
-        f"CASE WHEN {POINTS}.known IS NULL THEN {float(of_all):.17e} ELSE {POINTS}.{parameter} END"
+        f"CASE WHEN {POINTS}.known IS NULL THEN {literal(of_all)} ELSE {POINTS}.{parameter} END"
         for parameter, of_all in (("A", fallback.A), ("B", fallback.B))
     )
     z = f"({A}) * CAST({ROWS}.{quoted(names.score)} AS DOUBLE) + ({B})"

@@ -1,11 +1,11 @@
 """The texts of the queries, in DuckDB's dialect: what `model` says of a row, in SQL."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from sqlglot import exp
 
-from platt_jax.model.objective import Derivatives
+from platt_jax.model.statistics import Moments
 from platt_jax.sql.engines import POINTS, ROWS
 
 LARGEST = "1.7976931348623157e308"
@@ -14,13 +14,8 @@ _FAR = "700"
 # What a search knows of each segment, in the columns of `POINTS`.
 STANDARDIZATION = ("center", "scale")
 TARGETS = ("t_pos", "t_neg", "c_pos", "c_neg")
-# The fields of `Moments`, each with _pos or _neg.
-MOMENTS = {
-    "total": "w",
-    "first": "w * ((f - center) * scale)",
-    "second": "w * ((f - center) * scale) * ((f - center) * scale)",
-    "rows": "1",
-}
+# What ends the names of what is of all rows, not of their segments.
+ALL = "_all"
 
 
 class Names(NamedTuple):
@@ -35,6 +30,11 @@ class Names(NamedTuple):
     def keys(self) -> list[str]:
         """What queries call the columns of the segment."""
         return [f"k{i}" for i in range(len(self.segment))]
+
+
+def literal(x) -> str:
+    """A finite number, to the last bit; with an exponent, or engines take it for a decimal one."""
+    return f"{float(x):.17e}"
 
 
 def quoted(name: str) -> str:
@@ -69,54 +69,80 @@ def ranges(names: Names) -> str:
 
 
 def moments(names: Names) -> str:
-    """The sums of `statistics.moment_terms` of both classes."""
+    """The sums of `statistics.moment_terms` of both classes, in the order of the fields."""
     terms = [
         f"SUM(CASE WHEN y {of_class} THEN {term} ELSE 0 END) AS {name}_{suffix}"
         for of_class, suffix in (("= 1", "pos"), ("<> 1", "neg"))
-        for name, term in MOMENTS.items()
+        for name, term in zip(Moments._fields, ("w", "w * g", "w * g * g", "1"), strict=True)
     ]
     return f"""
-        {_with_rows(names)}
-        SELECT j, COUNT(*) AS good, {", ".join(terms)}
-        FROM checked {_joined(names)} WHERE kind = 1 GROUP BY j
+        {_with_scores(names, None)}
+        SELECT j, COUNT(*) AS good, {", ".join(terms)} FROM scores GROUP BY j
     """
 
 
-def derivatives(names: Names) -> str:
-    """The sums of `objective.analytic_derivatives`."""
-    terms = "g * by_z", "by_z", "g * g * by_zz", "g * by_zz", "by_zz"
+def derivatives(names: Names, of_all: Mapping[str, float] | None) -> str:
+    """The sums of `objective.analytic_derivatives`.
+
+    Args:
+        names: of the columns.
+        of_all: what the search knows of the problem of all rows; None without it. Its sums over
+            the rows of each segment are columns that end in `ALL`. So in the other queries.
+    """
+    problems = _problems(of_all)
+    tails = ", ".join(f"e{of} / (1 + e{of}) AS tail{of}" for of in problems)
+    terms = ", ".join(
+        f"""g{of}, w * tail{of} * (1 - tail{of}) AS by_zz{of},
+                w * CASE WHEN z{of} < 0 THEN tail{of} - t{of} ELSE t{of} - tail{of} END AS by_z{of}
+        """
+        for of in problems
+    )
     sums = ", ".join(
-        f"SUM({term}) AS {name}" for name, term in zip(Derivatives._fields, terms, strict=True)
+        f"SUM({factors}by_{by}{of}) AS {name}{of}"
+        for of in problems
+        for name, factors, by in (
+            ("g_A", f"g{of} * ", "z"),
+            ("g_B", "", "z"),
+            ("h_AA", f"g{of} * g{of} * ", "zz"),
+            ("h_AB", f"g{of} * ", "zz"),
+            ("h_BB", "", "zz"),
+        )
     )
     return f"""
-        {_at_points(names, "")},
-        tails AS (SELECT *, e / (1 + e) AS tail FROM at_points),
-        terms AS (
-            SELECT j, g, w * tail * (1 - tail) AS by_zz,
-                w * CASE WHEN z < 0 THEN tail - t ELSE t - tail END AS by_z
-            FROM tails
-        )
+        {_at_points(names, of_all, "")},
+        tails AS (SELECT *, {tails} FROM at_points),
+        terms AS (SELECT j, {terms} FROM tails)
         SELECT j, COUNT(*) AS good, {sums} FROM terms GROUP BY j
     """
 
 
-def loss(names: Names) -> str:
+def loss(names: Names, of_all: Mapping[str, float] | None) -> str:
     """The sums of `objective.loss`."""
+    sums = ", ".join(
+        f"SUM(w * (t{of} * d{of} + LN(1 + e{of}))) AS loss{of}" for of in _problems(of_all)
+    )
     return f"""
-        {_at_points(names, "")}
-        SELECT j, COUNT(*) AS good, SUM(w * (t * d + LN(1 + e))) AS loss
-        FROM at_points GROUP BY j
+        {_at_points(names, of_all, "")}
+        SELECT j, COUNT(*) AS good, {sums} FROM at_points GROUP BY j
     """
 
 
-def loss_change(names: Names) -> str:
+def loss_change(names: Names, of_all: Mapping[str, float] | None) -> str:
     """The sums of the loss at (A, B) less that at (A_before, B_before), row by row."""
-    change = "t * d - t_before * d_before + LN(1 + e) - LN(1 + e_before)"
+    sums = ", ".join(
+        f"""SUM(w * (t{of} * d{of} - t_before{of} * d_before{of}
+                + LN(1 + e{of}) - LN(1 + e_before{of}))) AS loss_change{of}"""
+        for of in _problems(of_all)
+    )
     return f"""
-        {_at_points(names, "", "_before")}
-        SELECT j, COUNT(*) AS good, SUM(w * ({change})) AS loss_change
-        FROM at_points GROUP BY j
+        {_at_points(names, of_all, "", "_before")}
+        SELECT j, COUNT(*) AS good, {sums} FROM at_points GROUP BY j
     """
+
+
+def _problems(of_all):
+    """What ends the names of the problems that a row belongs to: its segment's, that of all."""
+    return ("",) if of_all is None else ("", ALL)
 
 
 def _with_rows(names: Names) -> str:
@@ -136,29 +162,36 @@ def _with_rows(names: Names) -> str:
     """
 
 
-def _at_points(names, *which):
-    """What each row's loss is made of at points of its segment (`objective._less_likely`)."""
-    z = ", ".join(f"A{x} * ((f - center) * scale) + B{x} AS z{x}" for x in which)
-    parts = ", ".join(
-        f"""ABS(z{x}) AS d{x},
-                CASE WHEN z{x} < 0 THEN CASE WHEN y = 1 THEN c_pos ELSE c_neg END
-                    ELSE CASE WHEN y = 1 THEN t_pos ELSE t_neg END END AS t{x},
-                CASE WHEN ABS(z{x}) > {_FAR} THEN 0 ELSE EXP(-ABS(z{x})) END AS e{x}"""
-        for x in which
-    )
+def _with_scores(names, of_all):
+    """The good rows, with what is known of their problems, and their standardized scores."""
+    on = " AND ".join(f"checked.{key} = {POINTS}.p_{key}" for key in names.keys)
+    known = "".join(f", {literal(x)} AS {name}{ALL}" for name, x in (of_all or {}).items())
+    g = ", ".join(f"(f - center{of}) * scale{of} AS g{of}" for of in _problems(of_all))
     return f"""
         {_with_rows(names)},
-        logits AS (
-            SELECT *, (f - center) * scale AS g, {z} FROM checked {_joined(names)} WHERE kind = 1
+        joined AS (
+            SELECT *{known} FROM checked JOIN {POINTS} ON {on} WHERE kind = 1
         ),
-        at_points AS (SELECT *, {parts} FROM logits)
+        scores AS (SELECT *, {g} FROM joined)
     """
 
 
-def _joined(names):
-    """The join with the points; without columns of segments all rows are of the only one."""
-    on = " AND ".join(f"checked.{key} = {POINTS}.p_{key}" for key in names.keys) or "1 = 1"
-    return f"JOIN {POINTS} ON {on}"
+def _at_points(names, of_all, *which):
+    """What each row's loss is made of at points of its problems (`objective._less_likely`)."""
+    at = [(of, f"{x}{of}") for of in _problems(of_all) for x in which]
+    z = ", ".join(f"A{x} * g{of} + B{x} AS z{x}" for of, x in at)
+    parts = ", ".join(
+        f"""ABS(z{x}) AS d{x},
+                CASE WHEN z{x} < 0 THEN CASE WHEN y = 1 THEN c_pos{of} ELSE c_neg{of} END
+                    ELSE CASE WHEN y = 1 THEN t_pos{of} ELSE t_neg{of} END END AS t{x},
+                CASE WHEN ABS(z{x}) > {_FAR} THEN 0 ELSE EXP(-ABS(z{x})) END AS e{x}"""
+        for of, x in at
+    )
+    return f"""
+        {_with_scores(names, of_all)},
+        logits AS (SELECT *, {z} FROM scores),
+        at_points AS (SELECT *, {parts} FROM logits)
+    """
 
 
 def _finite(column):

@@ -13,19 +13,21 @@ from platt_jax.model.statistics import Moments, ScoreRanges
 from platt_jax.options import Options
 from platt_jax.sql import queries
 from platt_jax.sql.engines import Engine
-from platt_jax.sql.queries import STANDARDIZATION, TARGETS, Names
+from platt_jax.sql.queries import ALL, STANDARDIZATION, TARGETS, Names
 
 
 @dataclass(frozen=True)
 class QueryRows:
-    """The rows of K problems. See `passes.protocol.Rows` for the methods.
+    """The rows of S segments, which are S problems; or S + 1, where the last one has all rows.
+
+    See `passes.protocol.Rows` for the methods.
 
     Attributes:
         engine: runs the queries.
-        names: the columns of the rows; without columns of segments all rows are of one problem.
-        keys: with a row for each problem: the segments, in columns p_k0, p_k1, ...
-        ranges: of the scores of each.
-        good: (K,) how many rows of each are finite and have a weight.
+        names: the columns of the rows.
+        keys: with a row for each segment, in columns p_k0, p_k1, ...
+        ranges: of the scores of each problem.
+        good: how many rows of each problem are finite and have a weight.
         standardization: of the scores, if any.
     """
 
@@ -47,12 +49,19 @@ class QueryRows:
 
     def moments(self, standardization: Standardization) -> tuple[Moments, Moments]:
         """See `Rows`."""
-        sums = self._sums(queries.moments, zip(STANDARDIZATION, standardization, strict=True))
+        segments = self.without_all()
+        center, scale = (np.asarray(x, float) for x in standardization)
+        number = len(segments.good)
+        own = zip(STANDARDIZATION, (center[:number], scale[:number]), strict=True)
+        sums = segments._sums(lambda names, _: queries.moments(names), own)
+        # Of the segments' scores g, those of all rows are stretch * g + shift.
+        stretch = scale[number:] / scale[:number, None]
+        shift = (center[:number, None] - center[number:]) * scale[number:]
         pos, neg = (
-            Moments(*(sums[f"{name}_{suffix}"] for name in queries.MOMENTS))
+            Moments(*(sums[f"{name}_{suffix}"] for name in Moments._fields))
             for suffix in ("pos", "neg")
         )
-        return pos, neg
+        return _with_all(pos, stretch, shift), _with_all(neg, stretch, shift)
 
     def standardized(self, standardization: Standardization) -> "QueryRows":
         """See `Rows`."""
@@ -77,33 +86,69 @@ class QueryRows:
         yield from zip(TARGETS, targets, strict=True)
         yield from point.items()
 
+    def without_all(self) -> "QueryRows":
+        """The rows of the segments alone."""
+        segments = self.keys.num_rows
+        ranges = ScoreRanges(*(x[:segments] for x in self.ranges))
+        return replace(self, ranges=ranges, good=self.good[:segments])
+
     def _sums(self, query, of_problems, active=None) -> dict[str, Any]:
-        """The columns (K,) of a query's result; 0 for problems without a row, or not active.
+        """The columns of a query's result; 0 for problems without a row, or not active.
 
         Raises:
             ValueError: the rows are not as many as before.
         """
-        which = np.arange(len(self.good))
-        if active is not None:
-            which = np.flatnonzero(np.asarray(active))
+        segments, shape = self.keys.num_rows, self.good.shape
+        active = np.ones(shape, bool) if active is None else np.array(active)
+        has_all = active[segments:].any()
+        active[:segments] |= has_all
+        which = np.flatnonzero(active[:segments])
         points = self.keys.take(pa.array(which)).append_column("j", pa.array(which))
+        of_all: dict | None = {} if has_all else None
         for name, values in of_problems:
-            column = np.broadcast_to(np.asarray(values, float), self.good.shape)[which]
-            points = points.append_column(name, pa.array(column))
-        found = self.engine.run(query(self.names), points)
-        place = numbers(found["j"]).astype(int)
-        sums = {}
+            values = np.broadcast_to(np.asarray(values, float), shape)
+            points = points.append_column(name, pa.array(values[which]))
+            if of_all is not None:
+                of_all[name] = values[-1]
+        found = self.engine.run(query(self.names, of_all), points)
+        self._check_same_rows(found, which)
+        return self._placed(found, has_all)
+
+    def _placed(self, found, has_all):
+        """The columns of a result, those of all rows added up over the segments."""
+        place, sums = numbers(found["j"]).astype(int), {}
         for name in found.column_names:
-            sums[name] = np.zeros(len(self.good))
+            if name == "j" or name.endswith(ALL):
+                continue
+            sums[name] = np.zeros(self.good.shape)
             sums[name][place] = numbers(found[name])
-        if (changed := sums["good"][which] != self.good[which]).any():
+            if has_all and name + ALL in found.column_names:
+                sums[name][-1] = numbers(found[name + ALL]).sum()
+        return sums
+
+    def _check_same_rows(self, found, which):
+        number = np.zeros(self.good.shape)
+        number[numbers(found["j"]).astype(int)] = numbers(found["good"])
+        if (changed := number[which] != self.good[which]).any():
             first = which[np.argmax(changed)]
             raise ValueError(
                 "relation: expected the same rows in every pass, but "
-                f"{int(sums['good'][first]):,} rows of a segment that had {self.good[first]:,} "
+                f"{int(number[first]):,} rows of a segment that had {self.good[first]:,} "
                 "are there now; fit a copy, or in a transaction"
             )
-        return sums
+
+
+def _with_all(of_segments: Moments, stretch, shift) -> Moments:
+    """Moments of segments and, last, of all rows if there is a column (S, 1) of coordinates."""
+    total, first, second, rows = (np.asarray(x)[:, None] for x in of_segments)
+    of_all = (
+        total + 0 * shift,
+        stretch * first + shift * total,
+        stretch * (stretch * second + 2 * shift * first) + shift * shift * total,
+        rows + 0 * shift,
+    )
+    both: Any = (np.append(x, y.sum(0)) for x, y in zip(of_segments, of_all, strict=True))
+    return Moments(*both)
 
 
 def numbers(column: pa.ChunkedArray) -> np.ndarray:
