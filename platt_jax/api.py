@@ -21,7 +21,7 @@ from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
 from platt_jax.passes import packing
 from platt_jax.population.estimate import estimate_population
-from platt_jax.population.rows import GroupedByChunk
+from platt_jax.population.rows import ChunkedSegments
 from platt_jax.results import tables
 from platt_jax.results.calibrators import OneVsRestCalibrator, SegmentCalibrator
 from platt_jax.results.fit import Fit, problem_names
@@ -221,7 +221,7 @@ def fit_segment_rows(
     population = None
     if pooling == "partial":
         pooled = fit_all(stage(progress, "pooled fit", last=False))
-        by_segment = GroupedByChunk(rows, caller, over)
+        by_segment = ChunkedSegments(rows, caller, over)
         each, population = estimate_population(by_segment, pooled, options, progress)
     if each is None:
         pooled, each = run_concurrently(fit_all, fit_each)

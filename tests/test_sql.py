@@ -92,6 +92,7 @@ PRIOR = GaussianPrior(np.array([-1.0, 0]), np.eye(2))
         {},
         {"weight": "w"},
         {"prior": PRIOR},
+        {"prior": GaussianPrior(np.zeros((30, 2)), np.arange(1, 31)[:, None, None] * np.eye(2))},
         {"start": (-1.0, 0.0), "weight": "w"},
         {"pooling": "complete"},
         {"options": Options(targets="none", max_iter=30)},

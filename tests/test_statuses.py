@@ -219,6 +219,22 @@ def test_monotone_holds_the_slope_at_its_useful_sign(rng):
 
 # --- bad input -----------------------------------------------------------------------------------
 
+
+@pytest.mark.parametrize("intercept", [True, False])
+def test_a_prior_of_no_precision_does_not_bound_separable_labels(intercept):
+    options = Options(targets="none", intercept=intercept, max_iter=30)
+    rows = np.array([-2.0, -1, 1, 2]), np.array([0, 0, 1, 1])
+    precision = np.stack([np.zeros((2, 2)), np.eye(2)])
+    found = pj.fit(
+        *(np.stack([x, x]) for x in rows),
+        prior=GaussianPrior(np.zeros((2, 2)), precision),
+        options=options,
+    )
+    assert found.status.tolist() == [Status.MAX_ITERATIONS, Status.CONVERGED]
+    alone = pj.fit(*rows, options=options)
+    assert alone.status == Status.MAX_ITERATIONS
+
+
 GOOD = {"scores": np.zeros((3, 4)), "labels": np.array([0, 1, 0, 1])}
 
 

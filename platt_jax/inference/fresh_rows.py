@@ -13,7 +13,7 @@ from platt_jax.model.objective import Array
 from platt_jax.options import Options
 from platt_jax.passes import packing
 from platt_jax.population.quadrature import normals
-from platt_jax.population.rows import Coordinates, GroupedByChunk
+from platt_jax.population.rows import ChunkedSegments, Coordinates
 from platt_jax.population.segments import Segments
 from platt_jax.results import tables
 from platt_jax.results.calibrators import SegmentCalibrator
@@ -162,7 +162,7 @@ def _recalibrated(logit, labels, sizes) -> tuple[Fit, Array]:
     """The fit of the labels to the log-odds, and the log Bayes factor against the log-odds."""
     rows = SegmentRows(logit, labels, np.repeat(np.arange(len(sizes)), sizes))
     options = Options(targets="none")
-    by_segment = GroupedByChunk(rows, Caller())
+    by_segment = ChunkedSegments(rows, Caller())
     segments = Segments(by_segment, Coordinates(center=0.0, scale=1.0), options)
     prior = normals(_RIGHT, _SPREAD)
     fit = segments.modes(prior)

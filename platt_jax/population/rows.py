@@ -57,7 +57,7 @@ class PopulationRows(Protocol):
         """(K, J): the loss of each segment at each of its nodes; NaN if a row is not finite."""
 
 
-class GroupedByChunk(NamedTuple):
+class ChunkedSegments(NamedTuple):
     """`PopulationRows` that lie by segment, and go through the compiled program in chunks."""
 
     rows: SegmentRows
@@ -106,7 +106,7 @@ class GroupedByChunk(NamedTuple):
         return {"order": self.rows.largest_first, "reread": self.rows.reread, "over": self.over}
 
 
-class GroupedElsewhere(NamedTuple):
+class SummedSegments(NamedTuple):
     """`PopulationRows` of which every pass brings the sums of all segments to the host."""
 
     rows: Rows
@@ -120,10 +120,13 @@ class GroupedElsewhere(NamedTuple):
         some = total > 0
         total, first, second = total[some], first[some] / total[some], second[some] / total[some]
         center, unit = standardization.center[some], 1 / standardization.scale[some]
-        mean, variance = center + first * unit, (second - first * first) * unit * unit
+        mean, deviation = (
+            center + first * unit,
+            np.sqrt(np.maximum(second - first * first, 0)) * unit,
+        )
         middle = _median(mean, total)
-        squares = variance + (mean - middle) ** 2
-        return Coordinates(middle, float(1 / np.sqrt(_median(squares, total) or squares.max())))
+        width = np.hypot(deviation, mean - middle)
+        return Coordinates(middle, float(1 / (_median(width, total) or width.max())))
 
     def _moments(self, options):
         standardization = range_standardization(self.rows.score_ranges(options))

@@ -18,7 +18,7 @@ from platt_jax.model.prior import GaussianPrior
 from platt_jax.model.statistics import ScoreRanges
 from platt_jax.options import Options
 from platt_jax.population.estimate import estimate_population
-from platt_jax.population.rows import GroupedElsewhere
+from platt_jax.population.rows import SummedSegments
 from platt_jax.results.calibrators import SegmentCalibrator
 from platt_jax.solver.solution import Given
 from platt_jax.sql import queries
@@ -98,7 +98,7 @@ def fit_segments(
     each, pooled = (jax.tree.map(itemgetter(at), fitted) for at in (slice(-1), -1))
     partial, population = None, None
     if pooling == "partial":
-        by_segment = GroupedElsewhere(rows.without_all(), len(keys), _DTYPE)
+        by_segment = SummedSegments(rows.without_all(), len(keys), _DTYPE)
         partial, population = estimate_population(by_segment, pooled, options)
     if partial is not None:
         each = partial

@@ -48,20 +48,19 @@ class QueryRows:
         return self
 
     def moments(self, standardization: Standardization) -> tuple[Moments, Moments]:
-        """See `Rows`."""
+        """See `Rows`; those of all rows are computed from those of the segments."""
         segments = self.without_all()
         center, scale = (np.asarray(x, float) for x in standardization)
         number = len(segments.good)
         own = zip(STANDARDIZATION, (center[:number], scale[:number]), strict=True)
         sums = segments._sums(lambda names, _: queries.moments(names), own)
-        # Of the segments' scores g, those of all rows are stretch * g + shift.
-        stretch = scale[number:] / scale[:number, None]
-        shift = (center[:number, None] - center[number:]) * scale[number:]
         pos, neg = (
             Moments(*(sums[f"{name}_{suffix}"] for name in Moments._fields))
             for suffix in ("pos", "neg")
         )
-        return _with_all(pos, stretch, shift), _with_all(neg, stretch, shift)
+        if number == len(self.good):
+            return pos, neg
+        return _with_all(pos, center, scale), _with_all(neg, center, scale)
 
     def standardized(self, standardization: Standardization) -> "QueryRows":
         """See `Rows`."""
@@ -101,7 +100,7 @@ class QueryRows:
         segments, shape = self.keys.num_rows, self.good.shape
         active = np.ones(shape, bool) if active is None else np.array(active)
         has_all = active[segments:].any()
-        active[:segments] |= has_all
+        active[:segments] |= has_all  # the sums over all rows come by segment
         which = np.flatnonzero(active[:segments])
         points = self.keys.take(pa.array(which)).append_column("j", pa.array(which))
         of_all: dict | None = {} if has_all else None
@@ -138,16 +137,19 @@ class QueryRows:
             )
 
 
-def _with_all(of_segments: Moments, stretch, shift) -> Moments:
-    """Moments of segments and, last, of all rows if there is a column (S, 1) of coordinates."""
-    total, first, second, rows = (np.asarray(x)[:, None] for x in of_segments)
+def _with_all(of_segments: Moments, center, scale) -> Moments:
+    """The moments of the segments and, last, those of all rows; so are the coordinates."""
+    total, first, second, rows = of_segments
+    # Of a segment's scores g, those of all rows are stretch * g + shift.
+    stretch = scale[-1] / scale[:-1]
+    shift = (np.where(rows > 0, center[:-1], center[-1]) - center[-1]) * scale[-1]
     of_all = (
-        total + 0 * shift,
+        total,
         stretch * first + shift * total,
         stretch * (stretch * second + 2 * shift * first) + shift * shift * total,
-        rows + 0 * shift,
+        rows,
     )
-    both: Any = (np.append(x, y.sum(0)) for x, y in zip(of_segments, of_all, strict=True))
+    both: Any = (np.append(x, np.sum(y)) for x, y in zip(of_segments, of_all, strict=True))
     return Moments(*both)
 
 
