@@ -62,22 +62,70 @@ def compare(number, more):
             raise AssertionError(message)
 
 
+def before_each_pass(act):
+    """Call `act` with the number of each pass over the rows of this process, from 1."""
+    local, passes = SummedRows._local, []
+
+    def counted(*arguments):
+        passes.append(1)
+        act(len(passes))
+        return local(*arguments)
+
+    SummedRows._local = counted
+    return passes
+
+
 def interrupted(number, what):
     """The last process ends, or sleeps, in the middle of the search."""
-    derivatives, passes = SummedRows.derivatives, []
 
-    def at_the_third_pass(*arguments, **named):
-        passes.append(1)
-        if number == 1 and len(passes) == 3:
+    def act(passes):
+        if number == 1 and passes == 9:
             if what == "killed":
                 os.kill(os.getpid(), signal.SIGKILL)
             time.sleep(60)
-        return derivatives(*arguments, **named)
 
-    SummedRows.derivatives = at_the_third_pass
+    before_each_pass(act)
     (f, y, s, _), owner = rows_of_all()
     mine = owner == number
     distributed.fit_segments(f[mine], y[mine], s[mine], time_limit=20)
+
+
+def checkpointed(number, what):
+    """A fit with a checkpoint, "killed" before pass N in one of the processes; N = 0 never."""
+    _, directory, at, killed = what.split(" ")
+
+    def act(passes):
+        if passes == int(at) and number == int(killed):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    passes = before_each_pass(act)
+    (f, y, s, w), owner = rows_of_all()
+    mine = owner == number
+    rows = f[mine], y[mine], s[mine]
+    found = distributed.fit_segments(*rows, weights=w[mine], checkpoint=directory)
+    assert not os.path.exists(directory)
+    resumed = len(passes)
+    whole = distributed.fit_segments(*rows, weights=w[mine])
+    print("passes", resumed, len(passes) - resumed)
+    for name in ("A", "B", "covariance", "nll", "status"):
+        pair = getattr(found.fit, name), getattr(whole.fit, name)
+        np.testing.assert_array_equal(*pair)
+    np.testing.assert_array_equal(found.fallback.A, whole.fallback.A)
+
+
+def of_another_call(number, what):
+    """The checkpoint of a fit of other rows, or with other options, is refused by all."""
+    _, directory = what.split(" ")
+    (f, y, s, _), owner = rows_of_all()
+    mine = owner == number
+    for rows, options in (
+        ((-f[mine], y[mine], s[mine]), Options()),
+        ((f[mine], y[mine], s[mine]), Options(max_iter=7)),
+    ):
+        try:
+            distributed.fit_segments(*rows, options=options, checkpoint=directory)
+        except ValueError as error:
+            print("refused", error)
 
 
 if __name__ == "__main__":
@@ -85,5 +133,9 @@ if __name__ == "__main__":
     jax.distributed.initialize(f"127.0.0.1:{port}", count, number)
     if sys.argv[4] in ("one fit", "several fits"):
         compare(number, more=sys.argv[4] == "several fits")
+    elif sys.argv[4].startswith("checkpoint"):
+        checkpointed(number, sys.argv[4])
+    elif sys.argv[4].startswith("another"):
+        of_another_call(number, sys.argv[4])
     else:
         interrupted(number, sys.argv[4])

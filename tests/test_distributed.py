@@ -1,5 +1,6 @@
 """Several real processes fit together, over loopback."""
 
+import signal
 import socket
 import subprocess
 import sys
@@ -47,3 +48,22 @@ def test_the_answers_are_those_of_one_process(count, what):
 def test_a_lost_process_ends_the_others_in_time(what, message):
     written, codes = run_processes(2, what, seconds=150)
     assert codes[0] != 0 and message in written[0], written[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at, killed", [(2, 0), (8, 1), (11, 0)])
+def test_a_killed_fit_goes_on_from_its_checkpoint_to_the_same_bits(tmp_path, at, killed):
+    directory = tmp_path / "sums"
+    written, codes = run_processes(2, f"checkpoint {directory} {at} {killed}", seconds=150)
+    assert codes[killed] == -signal.SIGKILL and codes[1 - killed] != 0, written
+    assert len(list(directory.iterdir())) == at - 1
+    if at == 8:
+        written, codes = run_processes(2, f"another {directory}", seconds=150)
+        assert codes == [0, 0], written
+        for w in written:
+            assert "with other rows, options; delete" in w and "with other rows;" in w, written
+    written, codes = run_processes(2, f"checkpoint {directory} 0 0", seconds=150)
+    assert codes == [0, 0], written
+    for w in written:
+        resumed, whole = (int(x) for x in w.split("passes ")[1].split()[:2])
+        assert resumed + at - 1 == whole > at, written

@@ -1,19 +1,27 @@
-"""What processes tell each other: bytes of each to all, in the order of the processes."""
+"""What processes tell each other: bytes of each to all, and the sums of their arrays."""
 
 import io
 import threading
-from typing import Any
+from collections.abc import Callable
+from functools import cache
+from typing import Any, TypeVar, cast
 
+import jax
 import numpy as np
+from jax import lax
 from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as Spec
 
 from platt_jax import ids
 from platt_jax.ids import codec
 from platt_jax.ids.factorize import factorize
 
+Made = TypeVar("Made")
+
 
 class Exchange:
-    """Gathers over all processes, and does not wait for a silent one forever.
+    """Gathers and adds up over all processes, and does not wait for a silent one forever.
 
     Args:
         time_limit: seconds that a process waits for the others, None for as long as it takes.
@@ -46,12 +54,24 @@ class Exchange:
         of_all = self.arrays(padded)
         return [x[:length].tobytes() for x, length in zip(of_all, lengths, strict=True)]
 
-    def _in_time(self, gather):
+    def sums(self, mine: np.ndarray) -> np.ndarray:
+        """The sum of the arrays of all processes: float64, of one shape; the same bits in each.
+
+        Raises:
+            RuntimeError, TimeoutError: as `arrays`.
+        """
+        return self._in_time(lambda: _reduce(mine, lax.psum))
+
+    def least(self, mine: np.ndarray) -> np.ndarray:
+        """The smallest of each number of these arrays, otherwise as `sums`."""
+        return self._in_time(lambda: _reduce(mine, lax.pmin))
+
+    def _in_time(self, exchange):
         made: dict[str, Any] = {}
 
         def run():
             try:
-                made["found"] = gather()
+                made["found"] = exchange()
             except Exception as error:
                 made["error"] = error
 
@@ -69,13 +89,55 @@ class Exchange:
         return made["found"]
 
 
+def agree(exchange: Exchange, work: Callable[[], Made]) -> Made:
+    """What the work returns in this process, if it succeeds in all.
+
+    Raises:
+        ValueError: it raised one in some process; in all.
+    """
+    made, error = None, ""
+    try:
+        made = work()
+    except ValueError as raised:
+        error = str(raised)
+    for process, other in enumerate(exchange.bytes(error.encode())):
+        if other:
+            raise ValueError(f"{other.decode()} (in process {process})")
+    return cast(Made, made)
+
+
+def _reduce(mine: np.ndarray, how: Callable) -> np.ndarray:
+    """The reduction of the arrays of all processes: a few times their own bytes travel to each."""
+    with jax.enable_x64(True):
+        over = _processes()
+        spread = NamedSharding(over, Spec("process"))
+        of_all = jax.make_array_from_process_local_data(spread, mine[None])
+        return np.asarray(_reduction(over, how)(of_all).addressable_data(0))
+
+
+def _processes() -> Mesh:
+    """A device of each process."""
+    first: dict[int, Any] = {}
+    for device in jax.devices():
+        first.setdefault(device.process_index, device)
+    return Mesh(np.array([first[process] for process in sorted(first)]), ("process",))
+
+
+@cache
+def _reduction(over: Mesh, how: Callable):
+    def local(mine):
+        return how(mine[0], "process")
+
+    return jax.jit(jax.shard_map(local, mesh=over, in_specs=Spec("process"), out_specs=Spec()))
+
+
 def keys_of_all(exchange: Exchange, mine: np.ndarray | None) -> np.ndarray:
     """The distinct segments of all processes, ascending, given those of this one.
 
     Raises:
         ValueError: the ids of two processes are of different kinds; in all processes.
     """
-    parts = [_from_bytes(x) for x in exchange.bytes(_to_bytes(mine)) if x]
+    parts = [_from_bytes(x) for x in exchange.bytes(to_bytes(mine)) if x]
     kinds = {_kind(part) for part in parts}
     if len(kinds) > 1:
         raise ValueError(
@@ -94,7 +156,7 @@ def _kind(keys):
     return ids.kind(keys)
 
 
-def _to_bytes(keys: np.ndarray | None) -> bytes:
+def to_bytes(keys: np.ndarray | None) -> bytes:
     """A file of NumPy's; objects as text, without pickle."""
     if keys is None:
         return b""

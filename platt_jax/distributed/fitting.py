@@ -1,5 +1,7 @@
 """`fit_segments` over rows in several processes."""
 
+import hashlib
+import os
 from dataclasses import replace
 
 import jax
@@ -7,9 +9,11 @@ import numpy as np
 
 from platt_jax import validation
 from platt_jax.api import report_non_finite, shared_prior
-from platt_jax.distributed.exchange import Exchange, keys_of_all
+from platt_jax.distributed.exchange import Exchange, agree, keys_of_all, to_bytes
+from platt_jax.distributed.journal import Journal
 from platt_jax.distributed.rows import LocalRows, SummedRows
 from platt_jax.execution.caller import Caller
+from platt_jax.execution.checkpoint import digest
 from platt_jax.execution.given import given_to
 from platt_jax.execution.run import fit_blocks
 from platt_jax.execution.segment_rows import SegmentRows
@@ -31,6 +35,7 @@ def fit_segments(
     start: tuple | None = None,
     options: Options = Options(),  # noqa: B008 - immutable
     time_limit: float | None = None,
+    checkpoint: str | os.PathLike | None = None,
 ) -> SegmentCalibrator:
     """Fit one sigmoid to the rows of each segment, which may lie in several processes.
 
@@ -46,12 +51,17 @@ def fit_segments(
         start: likewise.
         options: likewise.
         time_limit: seconds to wait for the other processes in a pass; None for as long as it takes.
+        checkpoint: a directory for the sums of each pass so far, which the first process reads and
+            writes: the same call after a crash, by as many processes with the same rows, goes on
+            from there to the same bits. It is removed in the end.
 
     Returns:
         A SegmentCalibrator of the segments of all processes, the same bits in each.
 
     Raises:
-        ValueError: an argument is not as above, here or in another process: all raise.
+        ValueError: an argument is not as above, or the checkpoint is of other rows or arguments;
+            here or in another process: all raise.
+        OSError: the checkpoint cannot be read or written; in the first process.
         RuntimeError: a process has ended.
         TimeoutError: a process says nothing for longer than the time limit.
 
@@ -66,9 +76,11 @@ def fit_segments(
     keys = keys_of_all(exchange, None if rows is None else rows.keys)
     given = given_to(keys.shape, dtype, prior, start)
     shared = given_to((1,), dtype, shared_prior(prior))
+    call = {} if checkpoint is None else _call(exchange, rows, given, options)
+    journal = Journal(exchange, checkpoint, call)
 
     def fitted(local, number, given, options, loss):
-        summed = SummedRows(local, number, dtype, exchange, caller)
+        summed = SummedRows(local, number, dtype, journal, caller)
         fit = fit_blocks(summed, given, options.with_tol(dtype), loss)
         return jax.tree.map(np.asarray, fit)
 
@@ -79,6 +91,7 @@ def fit_segments(
         return jax.tree.map(lambda x: x[0], pooled), each
 
     pooled, each = run_programs(fit_both, x64=dtype == np.float64)
+    journal.remove()
     report_non_finite(each, options, "segments", keys, caller)
     return SegmentCalibrator(keys, each, pooled.sigmoid, pooled.covariance)
 
@@ -89,15 +102,11 @@ def _agreed_rows(exchange, scores, labels, segments, weights):
     Raises:
         ValueError: the rows of a process are not as they should be; in all processes.
     """
-    rows, error = None, ""
-    try:
-        if np.size(scores):
-            rows = SegmentRows(scores, labels, segments, weights)
-    except ValueError as raised:
-        error = str(raised)
-    for process, other in enumerate(exchange.bytes(error.encode())):
-        if other:
-            raise ValueError(f"{other.decode()} (in process {process})")
+
+    def rows_here():
+        return SegmentRows(scores, labels, segments, weights) if np.size(scores) else None
+
+    rows = agree(exchange, rows_here)
     size = 0 if rows is None else rows.dtype.itemsize
     largest = exchange.arrays(np.array([size])).max()
     if not largest:
@@ -106,6 +115,16 @@ def _agreed_rows(exchange, scores, labels, segments, weights):
     if rows is not None and rows.dtype != dtype:
         rows = SegmentRows(validation.scores(scores).astype(dtype), labels, segments, weights)
     return rows, dtype
+
+
+def _call(exchange, rows, given, options) -> dict[str, str]:
+    """What the sums depend on."""
+    mine = b"" if rows is None else rows.digest() + to_bytes(rows.keys)
+    return {
+        "rows": b"".join(exchange.bytes(hashlib.blake2b(mine, digest_size=16).digest())).hex(),
+        "prior or start": digest(jax.tree.leaves(given)),
+        "options": repr(options),
+    }
 
 
 def _by_segment(rows: SegmentRows | None, keys: np.ndarray) -> LocalRows | None:

@@ -7,11 +7,10 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from platt_jax.distributed.exchange import Exchange
+from platt_jax.distributed.journal import Journal
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.progress import SILENT
 from platt_jax.execution.run import TakeRows, Task, run_problems
-from platt_jax.model import statistics
 from platt_jax.model.objective import Derivatives, Targets
 from platt_jax.model.standardization import Standardization
 from platt_jax.model.statistics import Moments, ScoreRanges
@@ -37,7 +36,7 @@ class SummedRows:
         local: this process's, None where it has none.
         number: K.
         dtype: of the scores of all.
-        exchange: with the other processes.
+        journal: of the sums over all processes.
         caller: is warned of what makes the sums slower.
         masked: how rows that are not finite were masked, if they were.
         standardization: of the scores, if any.
@@ -46,18 +45,22 @@ class SummedRows:
     local: LocalRows | None
     number: int
     dtype: np.dtype
-    exchange: Exchange
+    journal: Journal
     caller: Caller
     masked: Options = Options()  # noqa: RUF009 - immutable
     standardization: Standardization | None = None
 
     def score_ranges(self, options: Options) -> ScoreRanges:
         """See `Rows`."""
-        inf = np.full(self.number, np.inf)
-        nothing = np.zeros(self.number), inf, -inf, inf, -inf, inf
-        of_all = self._of_all(_RANGES, (), nothing, options)
-        parts = [ScoreRanges(*x)._replace(bad=x[0] > 0) for x in of_all.astype(self.dtype)]
-        return statistics.union(parts)
+        signs = np.array([-1, 1, -1, 1, -1, 1])[:, None]  # of the fields: smallest or largest
+        nothing = np.broadcast_to(signs * np.inf, (6, self.number))
+
+        def local():
+            return signs * self._local(_RANGES, (), nothing, options)
+
+        least = self.journal.least(local, nothing.shape)
+        ranges = ScoreRanges(*(signs * least).astype(self.dtype))
+        return ranges._replace(bad=ranges.bad > 0)
 
     def mask_nonfinite(self, options: Options) -> "SummedRows":
         """See `Rows`."""
@@ -86,20 +89,24 @@ class SummedRows:
         return self._sum(_CHANGE, (self.standardization, before, after, targets), 1)[0]
 
     def _sum(self, task, given, number, options=None) -> Any:
-        """The sums over all processes, in float64 and in their order: counts stay exact."""
-        nothing = (np.zeros(self.number),) * number
-        return self._of_all(task, given, nothing, options or self.masked).sum(0).astype(self.dtype)
+        """The sums over all processes, in float64: counts stay exact."""
+        nothing = np.zeros((number, self.number))
 
-    def _of_all(self, task, given, nothing, options) -> np.ndarray:
-        """Of each process, each leaf of what the task makes of each problem."""
-        mine = np.stack([np.array(x, np.float64) for x in nothing])
+        def local():
+            return self._local(task, given, nothing, options or self.masked)
+
+        return self.journal.sums(local, nothing.shape).astype(self.dtype)
+
+    def _local(self, task, given, nothing, options) -> np.ndarray:
+        """Each leaf of what the task makes of each problem, from the rows of this process."""
+        mine = np.array(nothing, np.float64)
         if self.local is not None:
             sizes, take, dtype, places = self.local
             here = jax.tree.map(lambda x: np.asarray(x)[places], given)
             made = run_problems(task, sizes, take, dtype, here, options, SILENT, self.caller)
             for row, leaf in zip(mine, jax.tree.leaves(made), strict=True):
                 row[places] = leaf
-        return self.exchange.arrays(mine)
+        return mine
 
 
 def _ranges(rows, given, options):

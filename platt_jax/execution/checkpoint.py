@@ -1,8 +1,10 @@
-"""Results so far in a file, for a call that may be stopped and made again."""
+"""What is known so far in a file, for a call that may be stopped and made again."""
 
+import hashlib
 import json
 import os
 import time
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -16,27 +18,88 @@ _SECONDS = 2.0
 _PART_OF_TIME = 0.05
 
 
+def read(path: Path, call: dict[str, str]) -> dict[str, np.ndarray] | None:
+    """The arrays in a file; None if there is no file.
+
+    Args:
+        path: the file. Its directory must exist.
+        call: what the arrays depend on, by names that messages use.
+
+    Raises:
+        ValueError: the file is something else, or is of another call.
+        OSError: it cannot be read, or there is no such directory.
+    """
+    if not path.exists():
+        if not path.parent.is_dir():
+            raise FileNotFoundError(f"checkpoint: no such directory: {path.parent}")
+        return None
+    with open(path, "rb") as file:
+        try:
+            archive = npz.open_archive(file)
+            header = json.loads(npz.read_array(archive, "header").item())
+            if header["format"] != _FORMAT:
+                raise ValueError("not our header")
+            names = [x.removesuffix(".npy") for x in archive.namelist()]
+            arrays = {x: npz.read_array(archive, x) for x in names if x != "header"}
+            found = header["call"]
+        except (OSError, MemoryError):
+            raise  # the machine's fault, not the file's
+        except Exception:
+            # As of `files.load`: a damaged file can fail anywhere.
+            raise ValueError(
+                f"checkpoint: {path} is not a checkpoint that platt_jax wrote, or damaged"
+            ) from None
+    differing = [name for name in call if found.get(name) != call[name]]
+    if differing:
+        raise ValueError(
+            f"checkpoint: {path} is of a fit with other {', '.join(differing)}; delete "
+            "it, or name another file"
+        )
+    return arrays
+
+
+def write(path: Path, call: dict[str, str], arrays: Mapping[str, np.ndarray]) -> None:
+    """Write what `read` reads, whole or not at all.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    header = np.array(json.dumps({"format": _FORMAT, "call": call}))
+    files.write_arrays(path, {"header": header, **arrays})
+
+
+def digest(arrays: Iterable[np.ndarray]) -> str:
+    """Text that other arrays do not share."""
+    whole = hashlib.blake2b(digest_size=16)
+    for array in arrays:
+        array = np.ascontiguousarray(array, np.float64)
+        whole.update(repr(array.shape).encode() + array.tobytes())
+    return whole.hexdigest()
+
+
 class Checkpoint:
     """The fits of the first problems of a call.
 
     Args:
         path: the file; it need not exist. Its directory must.
-        call: what the fits depend on, by names that messages use.
+        call: as in `read`.
 
     Raises:
-        ValueError: the file is something else, or is of another call.
-        OSError: it cannot be read, or there is no such directory.
+        ValueError, OSError: as `read`.
     """
 
     def __init__(self, path: str | os.PathLike, call: dict[str, str]):
         self._path = Path(path)
         self._call = call
         self._next = 0.0
-        self._kept = self._read()
+        self._kept = read(self._path, call)
 
     def restored(self) -> tuple[int, Fit] | None:
         """How many problems were fitted, and the fits of all, with anything for the others."""
-        return self._kept
+        if self._kept is None:
+            return None
+        fits = dict(self._kept)
+        return int(fits.pop("count")), Fit(**fits)
 
     def keep(self, count: int, whole: Fit) -> None:
         """Write these results, unless that was done a moment ago.
@@ -51,41 +114,10 @@ class Checkpoint:
         began = time.monotonic()
         if began < self._next:
             return
-        header = {"format": _FORMAT, "count": count, "call": self._call}
-        arrays = {"header": np.array(json.dumps(header)), **files.fit_arrays(whole)}
-        files.write_arrays(self._path, arrays)
+        write(self._path, self._call, {"count": np.array(count), **files.fit_arrays(whole)})
         ended = time.monotonic()
         self._next = ended + max(_SECONDS, (ended - began) / _PART_OF_TIME)
 
     def remove(self) -> None:
         """The call is over."""
         self._path.unlink(missing_ok=True)
-
-    def _read(self):
-        if not self._path.exists():
-            if not self._path.parent.is_dir():
-                raise FileNotFoundError(f"checkpoint: no such directory: {self._path.parent}")
-            return None
-        with open(self._path, "rb") as file:
-            try:
-                archive = npz.open_archive(file)
-                header = json.loads(npz.read_array(archive, "header").item())
-                if header["format"] != _FORMAT:
-                    raise ValueError("not our header")
-                names = [x.removesuffix(".npy") for x in archive.namelist()]
-                arrays = {x: npz.read_array(archive, x) for x in names if x != "header"}
-                count, call, whole = header["count"], header["call"], Fit(**arrays)
-            except (OSError, MemoryError):
-                raise  # the machine's fault, not the file's
-            except Exception:
-                # As of `files.load`: a damaged file can fail anywhere.
-                raise ValueError(
-                    f"checkpoint: {self._path} is not a checkpoint that platt_jax wrote, or damaged"
-                ) from None
-        differing = [name for name in self._call if call.get(name) != self._call[name]]
-        if differing:
-            raise ValueError(
-                f"checkpoint: {self._path} is of a fit with other {', '.join(differing)}; delete "
-                "it, or name another file"
-            )
-        return count, whole

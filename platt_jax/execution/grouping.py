@@ -4,6 +4,7 @@ A stretch of the rows on each core. The stretches are counted; then it is known 
 rows of every segment go, and they are put there, piece by piece.
 """
 
+import hashlib
 from collections.abc import Iterator
 from functools import partial
 from itertools import accumulate
@@ -99,6 +100,13 @@ class GroupedRows:
         """
         first = part.start or 0
         return self._three([x[first : first + space.length] for x in self._columns])
+
+    def digest(self) -> bytes:
+        """What other rows, or the same in another order, do not share."""
+        whole = hashlib.blake2b(self.sizes.tobytes(), digest_size=16)
+        for column in self._columns:
+            whole.update(column[: self.length].data)
+        return whole.digest()
 
     def sampled_scores(self, most: int) -> np.ndarray:
         """About so many scores, evenly from all rows; or all, and those of gaps, too."""

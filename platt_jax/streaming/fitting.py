@@ -1,15 +1,12 @@
 """`fit_segments` of rows on disk."""
 
-import hashlib
 import os
 from typing import Literal
-
-import numpy as np
 
 from platt_jax import validation
 from platt_jax.api import fit_segment_rows
 from platt_jax.execution.caller import Caller
-from platt_jax.execution.checkpoint import Checkpoint
+from platt_jax.execution.checkpoint import Checkpoint, digest
 from platt_jax.execution.progress import Listener, stage
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
@@ -103,15 +100,7 @@ def _call(rows, prior, start, options):
     """What the segments' fits depend on."""
     return {
         "rows": rows.identity,
-        "prior": _digest(prior),
-        "start": _digest(start),
+        "prior": digest(prior or ()),
+        "start": digest(start or ()),
         "options": repr(options.with_tol(rows.dtype)),
     }
-
-
-def _digest(arrays):
-    digest = hashlib.blake2b(digest_size=16)
-    for array in arrays or ():
-        array = np.ascontiguousarray(array, np.float64)
-        digest.update(repr(array.shape).encode() + array.tobytes())
-    return digest.hexdigest()
