@@ -130,7 +130,7 @@ def of_another_call(number, what):
 
 if __name__ == "__main__":
     number, count, port = map(int, sys.argv[1:4])
-    jax.distributed.initialize(f"127.0.0.1:{port}", count, number)
+    jax.distributed.initialize(f"127.0.0.1:{port}", count, number, heartbeat_timeout_seconds=10)
     if sys.argv[4] in ("one fit", "several fits"):
         compare(number, more=sys.argv[4] == "several fits")
     elif sys.argv[4].startswith("checkpoint"):

@@ -15,9 +15,18 @@ import numpy as np
 
 import platt_jax
 from platt_jax import Fit, SegmentCalibrator, Sigmoid, Status, fit, fit_segments, load, save
-from platt_jax.cli.csvio import STDOUT, Parse, copy_with_column, label, number, read_columns, text
+from platt_jax.cli.csvio import (
+    STDOUT,
+    Column,
+    Parse,
+    copy_with_column,
+    label,
+    number,
+    read_columns,
+    text,
+)
 
-_FITS_FAILED = 3
+_FITS_FAILED, _PROCESS_LOST = 3, 4
 # What a shell reports of a program stopped by SIGINT or SIGPIPE.
 _INTERRUPTED, _BROKEN_PIPE = 128 + 2, 128 + 13
 
@@ -54,7 +63,8 @@ def _parser() -> argparse.ArgumentParser:
     exit_statuses = (
         "exit status: 0 done, and every fit converged; 2 bad input, or an output that cannot be "
         "written; 3 some fits failed, or all: the calibrator is written, and one line on standard "
-        "error says how many failed and which first."
+        "error says how many failed and which first; 4 with --distributed, another process ended, "
+        "or said nothing for too long."
     )
     parser = argparse.ArgumentParser(
         prog="platt-jax",
@@ -70,18 +80,40 @@ def _parser() -> argparse.ArgumentParser:
 
     def add_command(name: str, about: str) -> tuple[argparse.ArgumentParser, Callable]:
         command = commands.add_parser(name, help=about, description=about, epilog=exit_statuses)
-        command.add_argument("file", metavar="FILE", help="CSV with a header line, in UTF-8")
         return command, partial(command.add_argument, action=_Once)
 
-    fitting, option = add_command("fit", "fit sigmoids to the scores and labels of a CSV file")
+    about_file = "CSV with a header line, in UTF-8"
+    fitting, option = add_command("fit", "fit sigmoids to the scores and labels of CSV files")
+    fitting.add_argument("files", metavar="FILE", nargs="+", help=about_file)
     option("--score", required=True, metavar="COL", help="column of scores")
     option("--label", required=True, metavar="COL", help="column of 0/1, -1/1 or true/false")
     option("--segment", metavar="COL", help="column of names: one sigmoid for each")
     option("--weight", metavar="COL", help="column of weights; 2 is the row twice")
     option("--out", required=True, metavar="FILE.npz", help="where the sigmoids go")
+    several = fitting.add_argument_group(
+        "several processes",
+        "Started by SLURM (srun), Open MPI (mpirun) or another launcher that "
+        "jax.distributed.initialize knows. Process i of n reads every n-th FILE, from the i-th on; "
+        "a segment may have rows in all of them.",
+    )
+    several.add_argument("--distributed", action="store_true", help="fit by all processes of a job")
+    several.add_argument(
+        "--checkpoint",
+        metavar="DIR",
+        action=_Once,
+        help="keep the sums of each pass there; the same command goes on from them",
+    )
+    several.add_argument(
+        "--time-limit",
+        metavar="SECONDS",
+        type=float,
+        action=_Once,
+        help="how long a process waits for the others in a pass; forever if not given",
+    )
     fitting.set_defaults(command=_fit)
 
     applying, option = add_command("apply", "add a column of probabilities to a CSV file")
+    applying.add_argument("file", metavar="FILE", help=about_file)
     option("--calibrator", required=True, metavar="FILE.npz", help="from platt-jax fit")
     option("--score", required=True, metavar="COL", help="column of scores")
     option("--segment", metavar="COL", help="column of names, if fitted with one")
@@ -106,9 +138,47 @@ def _demo(arguments: argparse.Namespace) -> int:
 def _fit(arguments: argparse.Namespace) -> int:
     if arguments.out == STDOUT:
         raise ValueError("a calibrator is a binary file: --out needs its name, got -")
-    _check_files(arguments.out, arguments.file)
+    _check_files(arguments.out, *arguments.files)
     if os.path.exists(arguments.out) and not os.path.isfile(arguments.out):
         raise ValueError(f"{arguments.out}: is no regular file, which --out has to be")
+    if arguments.distributed:
+        from platt_jax.cli import job
+
+        return job.ending_all(partial(_fit_in_job, arguments), lost=_PROCESS_LOST)
+    for name in ("checkpoint", "time_limit"):
+        if getattr(arguments, name) is not None:
+            raise ValueError(f"--{name.replace('_', '-')}: expected only with --distributed")
+    columns = _columns(arguments, arguments.files)
+    if not len(columns["score"]):
+        raise ValueError(f"{arguments.files[0]}: has a header line, but no rows to fit")
+    calibrator: Fit | SegmentCalibrator
+    rows, weights = (columns["score"], columns["label"]), columns.get("weight")
+    if "segment" in columns:
+        calibrator = fit_segments(*rows, columns["segment"], weights=weights)
+    else:
+        calibrator = fit(*rows, weights=weights)
+    return _written(arguments, calibrator)
+
+
+def _fit_in_job(arguments: argparse.Namespace) -> int:
+    if arguments.segment is None:
+        raise ValueError("--distributed: expected --segment, the column of segments, too")
+    from platt_jax import distributed
+    from platt_jax.cli import job
+
+    process, processes = job.begin()
+    columns = _columns(arguments, arguments.files[process::processes])
+    calibrator = distributed.fit_segments(
+        *(columns[role] for role in ("score", "label", "segment")),
+        weights=columns.get("weight"),
+        checkpoint=arguments.checkpoint,
+        time_limit=arguments.time_limit,
+    )
+    return _written(arguments, calibrator) if process == 0 else _status(calibrator)
+
+
+def _columns(arguments: argparse.Namespace, files: Sequence[str]) -> dict[str, Column]:
+    """By role, the columns asked for, of the rows of all files; empty ones without a file."""
     asked: dict[str, tuple[str | None, Parse]] = {
         "score": (arguments.score, number),
         "label": (arguments.label, label),
@@ -116,20 +186,23 @@ def _fit(arguments: argparse.Namespace) -> int:
         "weight": (arguments.weight, number),
     }
     wanted = {role: (name, parse) for role, (name, parse) in asked.items() if name is not None}
-    read = read_columns(arguments.file, list(wanted.values()))
-    columns = dict(zip(wanted, read, strict=True))
-    if not len(columns["score"]):
-        raise ValueError(f"{arguments.file}: has a header line, but no rows to fit")
-    calibrator: Fit | SegmentCalibrator
-    rows, weights = (columns["score"], columns["label"]), columns.get("weight")
-    if "segment" in columns:
-        calibrator = fit_segments(*rows, columns["segment"], weights=weights)
-    else:
-        calibrator = fit(*rows, weights=weights)
+    parts = [read_columns(file, list(wanted.values())) for file in files]
+    if not parts:
+        return dict.fromkeys(wanted, np.zeros(0))
+    return dict(zip(wanted, map(np.concatenate, zip(*parts, strict=True)), strict=True))
+
+
+def _written(arguments: argparse.Namespace, calibrator: Fit | SegmentCalibrator) -> int:
+    """The exit status, after the calibrator is saved and shown."""
     save(arguments.out, calibrator)
     print(calibrator)
     print(f"saved to {arguments.out}")
     return _report_failures(calibrator)
+
+
+def _status(calibrator: Fit | SegmentCalibrator) -> int:
+    found = calibrator.fit if isinstance(calibrator, SegmentCalibrator) else calibrator
+    return 0 if np.all(found.status == Status.CONVERGED) else _FITS_FAILED
 
 
 def _report_failures(calibrator: Fit | SegmentCalibrator) -> int:
@@ -140,14 +213,14 @@ def _report_failures(calibrator: Fit | SegmentCalibrator) -> int:
         statuses, names = np.ravel(calibrator.status), None
     failed = np.flatnonzero(statuses != Status.CONVERGED)
     if not len(failed):
-        return 0
+        return _status(calibrator)
     first = f", the first in segment {names[failed[0]]!r}" if names else ""
     status = Status(int(statuses[failed[0]]))
     _tell(
         f"platt-jax: {len(failed):,} of {len(statuses):,} fits failed{first}: "
         f"{status.name}. {status.message}"
     )
-    return _FITS_FAILED
+    return _status(calibrator)
 
 
 def _apply(arguments: argparse.Namespace) -> int:
