@@ -3,8 +3,9 @@
 import json
 import os
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -93,6 +94,16 @@ def save(path: str | os.PathLike, calibrator: Calibrator) -> None:
         >>> float(load(path).A)
         -2.0
     """
+    about, arrays = described(calibrator)
+    write_arrays(path, {"header": np.array(json.dumps(about)), **arrays})
+
+
+def described(calibrator: Calibrator) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """What a file of this calibrator says of it, and its arrays, of which none is of objects.
+
+    Raises:
+        ValueError: something else, or fields that do not belong together.
+    """
     kind = type(calibrator).__name__
     if kind not in _KINDS:
         raise ValueError(f"calibrator: expected one of {', '.join(_KINDS)}, got {kind}")
@@ -110,7 +121,7 @@ def save(path: str | os.PathLike, calibrator: Calibrator) -> None:
         if layout._asdict() != _ONE_PLAIN_COLUMN:
             about["ids"] = layout._asdict()
         arrays.update(ids_to_arrays(name, of_ids, layout))
-    write_arrays(path, {"header": np.array(json.dumps(about)), **arrays})
+    return about, arrays
 
 
 def _path(path):
@@ -138,15 +149,15 @@ def destination(path: str | os.PathLike) -> Path:
 def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """Written beside the target and moved over it: a reader sees the old file or the new one."""
     # A name that no other thread or process takes, and short where the target's is not.
-    partial = path.with_name(f".platt-jax-{secrets.token_hex(8)}.partial")
+    unfinished = path.with_name(f".platt-jax-{secrets.token_hex(8)}.partial")
     try:
-        with open(partial, "xb") as file:
+        with open(unfinished, "xb") as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(partial, path)
+        os.replace(unfinished, path)
     finally:
-        partial.unlink(missing_ok=True)
+        unfinished.unlink(missing_ok=True)
 
 
 def write_arrays(path: str | os.PathLike, arrays: Mapping[str, Any]) -> None:
@@ -169,15 +180,25 @@ def load(path: str | os.PathLike) -> Calibrator:
         OSError: the file cannot be read.
     """
     with open(_path(path), "rb") as file:
-        try:
-            return _read(file)
-        except _NewerVersionError as newer:
-            raise ValueError(f"{path}: {newer}") from None
-        except (OSError, MemoryError):
-            raise  # the machine's fault, not the file's
-        except Exception:
-            # A damaged file can fail anywhere in zip, header or array parsing, in many ways.
-            raise ValueError(f"{path}: not a calibrator that platt_jax saved, or damaged") from None
+        return rebuilt(lambda: _read(file), str(path))
+
+
+def rebuilt(read: Callable[[], Calibrator], source: str) -> Calibrator:
+    """The calibrator that is read from a source, which messages name.
+
+    Raises:
+        ValueError: it is none, is damaged, or is from a newer version.
+        OSError, MemoryError: the machine's fault, not the file's.
+    """
+    try:
+        return read()
+    except _NewerVersionError as newer:
+        raise ValueError(f"{source}: {newer}") from None
+    except (OSError, MemoryError):
+        raise
+    except Exception:
+        # A damaged file can fail anywhere in zip, header or array parsing, in many ways.
+        raise ValueError(f"{source}: not a calibrator that platt_jax saved, or damaged") from None
 
 
 class _NewerVersionError(Exception):
@@ -189,35 +210,49 @@ def _read(file):
     header = npz.read_array(archive, "header")
     if header.nbytes > _HEADER_BYTES:
         raise ValueError("not our header")
-    header = json.loads(header.item())
-    version = header["version"]
-    if header["format"] != _FORMAT or type(version) is not int or version < 1:
+    names = [name.removesuffix(".npy") for name in archive.namelist() if name != "header.npy"]
+    return assembled(json.loads(header.item()), names, partial(npz.read_array, archive))
+
+
+def assembled(about: dict[str, Any], names: Collection[str], read: Callable) -> Calibrator:
+    """The calibrator that `described` described.
+
+    Args:
+        about: what it gave first.
+        names: of the arrays there are.
+        read: gives the array of a name.
+
+    Raises:
+        Exception: they do not belong to a calibrator; of which class depends on where that shows.
+    """
+    version = about["version"]
+    if about["format"] != _FORMAT or type(version) is not int or version < 1:
         raise ValueError("not our header")
     if version > _VERSION:
         raise _NewerVersionError(
             f"written by a newer platt_jax as version {version}; this one reads up to version "
             f"{_VERSION}"
         )
-    kind = _KINDS[header["kind"]]
+    kind = _KINDS[about["kind"]]
     layout = None
     if kind.ids is not None:
-        layout = IdLayout(**header.get("ids", _ONE_PLAIN_COLUMN))
+        layout = IdLayout(**about.get("ids", _ONE_PLAIN_COLUMN))
     fields, columns = _field_names(kind, version), id_names(kind.ids, layout)
-    if version >= 2 and header["kind"] == "SegmentCalibrator":
+    if version >= 2 and about["kind"] == "SegmentCalibrator":
         fields.append("fallback_covariance")
-        if header.get("population"):
+        if about.get("population"):
             fields += [f"population_{name}" for name in _POPULATION_SHAPES]
-    if set(archive.namelist()) != {f"{name}.npy" for name in ("header", *columns, *fields)}:
+    if set(names) != {*columns, *fields}:
         raise ValueError("not the arrays of its kind")
     # From a machine of the other byte order they come out as this one's.
-    arrays = {name: _plain(name, npz.read_array(archive, name)) for name in fields}
+    arrays = {name: _plain(name, read(name)) for name in fields}
     if layout is None:
         _check_fields(arrays, arrays["A"].shape)
-        return _from_arrays(header["kind"], arrays, None)
-    of_ids = arrays_to_ids({name: npz.read_array(archive, name) for name in columns}, layout)
+        return _from_arrays(about["kind"], arrays, None)
+    of_ids = arrays_to_ids({name: read(name) for name in columns}, layout)
     _check_ids(kind.ids, of_ids)
     _check_fields(arrays, of_ids.shape)
-    return _from_arrays(header["kind"], arrays, of_ids)
+    return _from_arrays(about["kind"], arrays, of_ids)
 
 
 def _field_names(kind, version):

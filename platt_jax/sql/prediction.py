@@ -8,7 +8,7 @@ import pyarrow as pa
 from platt_jax.results.calibrators import SegmentCalibrator
 from platt_jax.results.fit import Sigmoid
 from platt_jax.sql.engines import POINTS, ROWS, check_columns, engine_of
-from platt_jax.sql.queries import LARGEST, Names, literal, quoted
+from platt_jax.sql.queries import Names, literal, probability, quoted
 
 
 def predict(
@@ -64,7 +64,6 @@ def predict(
 
 
 def _query(names: Names, fallback: Sigmoid, name: str) -> str:
-    """Each branch has an exponential of a number below 0, and none so low that it is an error."""
     A, B = (
         f"CASE WHEN {POINTS}.known IS NULL THEN {literal(of_all)} ELSE {POINTS}.{parameter} END"
         for parameter, of_all in (("A", fallback.A), ("B", fallback.B))
@@ -74,15 +73,8 @@ def _query(names: Names, fallback: Sigmoid, name: str) -> str:
         f"{ROWS}.{quoted(column)} = {POINTS}.p_{key}"
         for column, key in zip(names.segment, names.keys, strict=True)
     )
-    # 1 / z tells infinity from NaN, which engines take for larger than any number.
     return f"""
-        SELECT {ROWS}.*, CASE
-            WHEN {z} BETWEEN 0 AND 700 THEN EXP(-({z})) / (1 + EXP(-({z})))
-            WHEN {z} BETWEEN -700 AND 0 THEN 1 / (1 + EXP({z}))
-            WHEN {z} < -700 THEN 1.0
-            WHEN {z} <= {LARGEST} OR 1 / ({z}) = 0 THEN 0.0
-            ELSE {z} END AS {quoted(name)}
-        FROM {ROWS} LEFT JOIN {POINTS} ON {on}
+        SELECT {ROWS}.*, {probability(z)} AS {quoted(name)} FROM {ROWS} LEFT JOIN {POINTS} ON {on}
     """
 
 

@@ -42,6 +42,21 @@ def quoted(name: str) -> str:
     return exp.to_identifier(name, quoted=True).sql("duckdb")
 
 
+def probability(z: str) -> str:
+    """1 / (1 + EXP(z)) for an expression of a number, NaN and infinities included.
+
+    Each branch has an exponential of a number below 0, and none so low that it is an error: some
+    engines call that one.
+    """
+    # 1 / z tells infinity from NaN, which engines take for larger than any number.
+    return f"""CASE
+        WHEN {z} BETWEEN 0 AND {_FAR} THEN EXP(-({z})) / (1 + EXP(-({z})))
+        WHEN {z} BETWEEN -{_FAR} AND 0 THEN 1 / (1 + EXP({z}))
+        WHEN {z} < -{_FAR} THEN 1.0
+        WHEN {z} <= {LARGEST} OR 1 / ({z}) = 0 THEN 0.0
+        ELSE {z} END"""
+
+
 def ranges(names: Names) -> str:
     """Of every segment: its rows counted, the ranges of the scores by class, what is wrong."""
     ends = ", ".join(

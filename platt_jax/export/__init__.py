@@ -1,0 +1,13 @@
+"""Calibrators as text or a model that other programs read, without platt_jax.
+
+`to_json` and `from_json` keep everything. `to_python`, `to_sql` and `to_onnx` give what computes
+the probabilities: for one sigmoid, or one for each segment and the fallback for all others.
+`to_sql` needs `pip install 'platt-jax[sql]'`, and `to_onnx` `pip install 'platt-jax[onnx]'`.
+"""
+
+from platt_jax.export.json import from_json, to_json
+from platt_jax.export.onnx import to_onnx
+from platt_jax.export.python import to_python
+from platt_jax.export.sql import SqlExport, to_sql
+
+__all__ = ["SqlExport", "from_json", "to_json", "to_onnx", "to_python", "to_sql"]

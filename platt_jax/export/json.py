@@ -1,0 +1,108 @@
+"""A calibrator as JSON, whole; `calibrator.schema.json` is its schema."""
+
+import json
+from typing import Any
+
+import numpy as np
+
+from platt_jax.results import files
+from platt_jax.results.files import Calibrator
+
+_WORDS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
+
+
+def to_json(calibrator: Calibrator) -> str:
+    """A calibrator as a JSON text, which `from_json` reads without loss.
+
+    The text has a version, the class of the calibrator, the dtype of each array, and the arrays:
+    `keys` or `classes`, `A`, `B`, and the other fields of `Fit`. Numbers that JSON lacks are the
+    strings "NaN", "Infinity" and "-Infinity". Its schema is
+    `platt_jax/export/calibrator.schema.json`.
+
+    Args:
+        calibrator: what `save` takes.
+
+    Returns:
+        JSON in ASCII, without line breaks.
+
+    Raises:
+        ValueError: as `save`.
+
+    Example:
+        >>> from platt_jax import Sigmoid
+        >>> text = to_json(Sigmoid(A=-2.0, B=1.0))
+        >>> text[:71]
+        '{"format": "platt-jax calibrator", "version": 2, "kind": "Sigmoid", "ty'
+        >>> float(from_json(text).A)
+        -2.0
+    """
+    about, arrays = files.described(calibrator)
+    types = {name: array.dtype.newbyteorder("<").str for name, array in arrays.items()}
+    values = {name: _to_list(array) for name, array in arrays.items()}
+    return json.dumps({**about, "types": types, "arrays": values}, allow_nan=False)
+
+
+def from_json(text: str | bytes) -> Calibrator:
+    """The calibrator that `to_json` wrote.
+
+    Args:
+        text: the JSON.
+
+    Returns:
+        The calibrator, of the class it was written from.
+
+    Raises:
+        ValueError: the text is no calibrator, is damaged, or is from a newer version.
+    """
+
+    def read():
+        about = json.loads(text)
+        arrays, types = about.pop("arrays"), about.pop("types")
+        if set(arrays) != set(types):
+            raise ValueError("not a dtype for each array")
+        return files.assembled(about, arrays, lambda name: _to_array(arrays[name], types[name]))
+
+    return files.rebuilt(read, "text")
+
+
+def _to_list(array: np.ndarray) -> Any:
+    if array.dtype.kind == "S":
+        return [value.hex() for value in array.tolist()]
+    if array.dtype.kind in "mM":
+        return array.view(np.int64).tolist()
+    if array.dtype.kind != "f" or np.isfinite(array).all():
+        return array.tolist()
+    return _with_words(array.tolist())
+
+
+def _with_words(values):
+    if isinstance(values, list):
+        return [_with_words(value) for value in values]
+    if values != values:
+        return "NaN"
+    if values in (_WORDS["Infinity"], _WORDS["-Infinity"]):
+        return "Infinity" if values > 0 else "-Infinity"
+    return values
+
+
+def _to_array(values, type_: str) -> np.ndarray:
+    dtype = np.dtype(type_)
+    if dtype.kind == "S":
+        return np.array([bytes.fromhex(value) for value in values], dtype)
+    if dtype.kind in "mM":
+        return np.array(values, np.int64).view(dtype)
+    if dtype.kind == "f":
+        # What a list of numbers and words becomes as an array of its own would be text.
+        return np.array(_without_words(values), dtype)
+    if dtype.kind not in "biuU":
+        raise ValueError("not a plain dtype")
+    array = np.array(values, dtype)
+    if array.tolist() != values:
+        raise ValueError("not values of their dtype")
+    return array
+
+
+def _without_words(values):
+    if isinstance(values, list):
+        return [_without_words(value) for value in values]
+    return _WORDS[values] if isinstance(values, str) else values

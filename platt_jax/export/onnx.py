@@ -1,0 +1,109 @@
+"""A calibrator as an ONNX model."""
+
+from typing import Any
+
+import numpy as np
+
+from platt_jax import __version__
+from platt_jax.export.curves import Curves, curves
+
+# Of 2023 and 2021: what they have is in every runtime since.
+_OPSET, _ML_OPSET, _IR_VERSION = 18, 3, 9
+
+
+def to_onnx(calibrator):
+    """A calibrator as an ONNX model: scores and segments in, probabilities out.
+
+    Its inputs are `score`, float64 (N,), and unless it is one sigmoid `segment`, (N,) of text or
+    int64. Its outputs are `logit` and `probability`, float64 (N,): those of `predict_proba`, to
+    rounding. Segments that were not fitted have the fallback's.
+
+    Args:
+        calibrator: a SegmentCalibrator of one column of text or integers, without a population; a
+            Sigmoid or a Fit of one problem.
+
+    Returns:
+        An `onnx.ModelProto`, which `onnx.checker` has passed. `SerializeToString()` gives its
+        bytes.
+
+    Raises:
+        ValueError: something else.
+        ImportError: onnx is missing.
+
+    Example:
+        >>> from platt_jax import fit_segments
+        >>> model = to_onnx(fit_segments([2.0, -1.0, 1.0, 0.0], [1, 0, 1, 0], ["a", "a", "b", "b"]))
+        >>> [x.name for x in model.graph.input]
+        ['score', 'segment']
+    """
+    try:
+        import onnx
+        from onnx import TensorProto, helper
+    except ImportError:
+        raise ImportError("to_onnx: needs onnx: pip install 'platt-jax[onnx]'") from None
+
+    found = curves(calibrator)
+    slope, intercept = (np.append(x, y) for x, y in zip(found[1:3], found.fallback, strict=True))
+    rows = ["N"]
+    inputs = [helper.make_tensor_value_info("score", TensorProto.DOUBLE, rows)]
+    if found.segments is None:
+        place = helper.make_node("Constant", [], ["place"], value_int=0)
+    else:
+        name, kind = _key_type(found)
+        inputs.append(helper.make_tensor_value_info("segment", getattr(TensorProto, kind), rows))
+        # Places among the segments; that of the fallback is the last.
+        keys: dict[str, Any] = {f"keys_{name}": found.segments}
+        place = helper.make_node(
+            "LabelEncoder",
+            ["segment"],
+            ["place"],
+            domain="ai.onnx.ml",
+            values_int64s=list(range(len(found.segments))),
+            default_int64=len(found.segments),
+            **keys,
+        )
+    nodes = [
+        place,
+        helper.make_node("Gather", ["negative_A", "place"], ["slope"]),
+        helper.make_node("Gather", ["negative_B", "place"], ["intercept"]),
+        helper.make_node("Mul", ["slope", "score"], ["product"]),
+        helper.make_node("Add", ["product", "intercept"], ["logit"]),
+        helper.make_node("Sigmoid", ["logit"], ["probability"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "platt_jax",
+        inputs,
+        [
+            helper.make_tensor_value_info(x, TensorProto.DOUBLE, rows)
+            for x in ("logit", "probability")
+        ],
+        initializer=[
+            onnx.numpy_helper.from_array(-slope, "negative_A"),
+            onnx.numpy_helper.from_array(-intercept, "negative_B"),
+        ],
+    )
+    model = helper.make_model(
+        graph,
+        producer_name="platt_jax",
+        producer_version=__version__,
+        ir_version=_IR_VERSION,
+        opset_imports=[
+            helper.make_opsetid("", _OPSET),
+            helper.make_opsetid("ai.onnx.ml", _ML_OPSET),
+        ],
+    )
+    onnx.checker.check_model(model, full_check=True)
+    return model
+
+
+def _key_type(found: Curves) -> tuple[str, str]:
+    """How ONNX calls the type of the segments, in a LabelEncoder and in a tensor."""
+    types = {type(segment) for segment in found.segments or [""]}
+    for type_, names in ((str, ("strings", "STRING")), (int, ("int64s", "INT64"))):
+        if types == {type_}:
+            return names
+    raise ValueError(
+        "calibrator: expected segments of one column, text or integers, got "
+        + " and ".join(sorted(x.__name__ for x in types))
+    )
