@@ -1,0 +1,336 @@
+"""Exported calibrators, executed elsewhere, against `predict_proba`."""
+
+import datetime as dt
+import json
+import sqlite3
+import subprocess
+import sys
+from dataclasses import fields, replace
+from importlib.resources import files
+from uuid import UUID
+
+import numpy as np
+import pytest
+
+import platt_jax as pj
+from platt_jax import Sigmoid
+from platt_jax.export import from_json, to_json, to_onnx, to_python, to_sql
+
+# What the core says of the segment that fails is tested elsewhere.
+pytestmark = pytest.mark.filterwarnings("ignore:NaN, infinite or overflowing:RuntimeWarning")
+
+HOSTILE = [
+    "",
+    "o'clock",
+    'say "x"',
+    "a\\b\\n",
+    "-- ; DROP TABLE t",
+    "Zürich",
+    "東京",
+    "null",
+    "a\nb",
+]
+SCORES = np.array([0.0, -1.5, 2.25, 30, -40, 800, -800, 1e5, 1e-300, 0.1])
+
+
+def calibrator(keys, dtype=np.float64, failed=False):
+    """One segment for each key, of which the last fails on request."""
+    rng = np.random.default_rng(0)
+    place = np.arange(60 * len(keys)) % len(keys)
+    f = rng.normal(size=len(place)).astype(dtype)
+    y = rng.random(len(place)) < 1 / (1 + np.exp(place % 5 - 2 - (1 + place % 3) * f))
+    if failed:
+        f[len(keys) - 1] = np.nan
+    return pj.fit_segments(f, y, keys[place])
+
+
+def keys_of(kind):
+    if kind == "columns":
+        return np.array([("a", 1), ("a", 2), ("b'", 1)], [("shop", "U2"), ("year", "i8")])
+    return {
+        "text": np.array(HOSTILE),
+        "integers": np.array([-3, 0, 7, 2**40]),
+        "dates": np.array(["2024-02-29", "2025-01-01"], "M8[D]"),
+        "truth": np.array([False, True]),
+        "floats": np.array([-0.1, 1e-300, 2.5]),
+    }[kind]
+
+
+KINDS = ["text", "integers", "dates", "truth", "floats", "columns"]
+OTHERS = {
+    "text": "unseen",
+    "integers": 5,
+    "dates": dt.date(1999, 1, 1),
+    "truth": None,
+    "floats": 0.5,
+    "columns": ("b'", 2),
+}
+
+
+def rows_of(fitted, kind):
+    """Scores beside each segment, and an unseen one if there can be one; and the answers."""
+    seen = fitted.keys.tolist()
+    segments = [*seen, OTHERS[kind]] if OTHERS[kind] is not None else seen
+    rows = [(float(f), segment) for segment in segments for f in SCORES]
+    as_ids = np.empty(len(rows), fitted.keys.dtype if kind == "columns" else object)
+    as_ids[:] = [segment for _, segment in rows]
+    ids = as_ids if kind == "columns" else np.array([s for _, s in rows])
+    if kind == "dates":
+        ids = ids.astype("M8[D]")
+    return rows, fitted.predict_proba(np.array([f for f, _ in rows]), ids)
+
+
+def assert_close(found, expected):
+    """To 1e-12 on logits, where these can be told from probabilities, and in absolute terms."""
+    found = np.array([np.nan if p is None else p for p in found])
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-300)
+
+
+# --- JSON -----------------------------------------------------------------------------------------
+
+
+def assert_same(found, expected):
+    assert type(found) is type(expected)
+    for field in fields(expected):
+        a, b = getattr(found, field.name), getattr(expected, field.name)
+        if a is None or hasattr(a, "__dataclass_fields__"):
+            assert (a is None) == (b is None)
+            if a is not None:
+                assert_same(a, b)
+        else:
+            a, b = np.asarray(a), np.asarray(b)
+            assert a.dtype == b.dtype, field.name
+            np.testing.assert_array_equal(a, b)
+
+
+def made(name):
+    rng = np.random.default_rng(0)
+    f, y = rng.normal(size=(3, 50)), rng.random((3, 50)) < 0.5
+    rows = rng.normal(size=900), rng.random(900) < 0.4, rng.integers(0, 9, 900)
+    if name in KINDS:
+        return calibrator(keys_of(name), failed=True)
+    return {
+        "sigmoid": lambda: Sigmoid(A=-2.0, B=np.float32(0.1)),
+        "fits": lambda: pj.fit(f, y),
+        "classes": lambda: pj.fit_one_vs_rest(f.T, rng.integers(0, 3, 50)),
+        "float32": lambda: calibrator(keys_of("text"), np.float32),
+        "bytes": lambda: calibrator(np.array([b"a", b"\xff"])),
+        "uuids": lambda: calibrator(np.array([UUID(int=1), UUID(int=2)], object)),
+        "population": lambda: pj.fit_segments(*rows, pooling="partial"),
+    }[name]()
+
+
+OTHER_KINDS = ["sigmoid", "fits", "classes", "float32", "bytes", "uuids", "population"]
+
+
+@pytest.mark.parametrize("name", [*KINDS, *OTHER_KINDS])
+def test_json_keeps_everything_and_follows_its_schema(name):
+    import jsonschema
+
+    saved = made(name)
+    text = to_json(saved)
+    assert_same(from_json(text), saved)
+    schema = json.loads((files("platt_jax.export") / "calibrator.schema.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(json.loads(text), schema)
+
+
+def _changed(text, **members):
+    return json.dumps({**json.loads(text), **members})
+
+
+def test_json_that_is_no_calibrator_is_refused():
+    text = to_json(calibrator(keys_of("text")))
+    whole = json.loads(text)
+    for wrong in (
+        "",
+        "[]",
+        text[:-1],
+        "{}",
+        "[" * 100_000,
+        _changed(text, format="other"),
+        _changed(text, version=0),
+        _changed(text, kind="Scaler"),
+        _changed(text, arrays={**whole["arrays"], "A": [1.0]}),
+        _changed(text, arrays={**whole["arrays"], "A": ["Nan"] * 8}),
+        _changed(text, arrays={k: v for k, v in whole["arrays"].items() if k != "B"}),
+        _changed(text, arrays={**whole["arrays"], "status": [0.5] * 8}),
+        _changed(text, types={**whole["types"], "A": "O"}),
+        _changed(text, types={**whole["types"], "A": "<i8"}),
+    ):
+        with pytest.raises(ValueError, match="text: not a calibrator that platt_jax saved, or dam"):
+            from_json(wrong)
+    with pytest.raises(ValueError, match="by a newer platt_jax as version 99"):
+        from_json(_changed(text, version=99))
+    with pytest.raises(ValueError, match="calibrator: expected one of"):
+        to_json("calibrator")
+
+
+# --- Python ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_python_module_predicts_what_the_calibrator_does(kind):
+    fitted = calibrator(keys_of(kind), failed=True)
+    module = {}
+    exec(to_python(fitted), module)
+    rows, expected = rows_of(fitted, kind)
+    assert np.isnan(expected).any()
+    found = [module["predict_proba"](f, segment) for f, segment in rows]
+    assert_close(found, expected)
+    seen = rows[0][1]
+    assert np.isnan(module["predict_proba"](np.nan, seen))
+    assert [module["predict_proba"](f, seen) for f in (np.inf, -np.inf)] == [1.0, 0.0]
+
+
+def test_the_python_module_needs_nothing_else(tmp_path):
+    (tmp_path / "served.py").write_text(to_python(pj.fit([2.0, -1, 1, 0], [1, 0, 1, 0])))
+    code = "import sys, served; print(served.predict_proba(0.5), 'numpy' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    p, numpy = done.stdout.split()
+    assert float(p) == pytest.approx(pj.fit([2.0, -1, 1, 0], [1, 0, 1, 0]).predict_proba([0.5])[0])
+    assert numpy == "False"
+
+
+# --- SQL ------------------------------------------------------------------------------------------
+
+
+class InDuckDB:
+    dialect = "duckdb"
+
+    def __init__(self):
+        duckdb = pytest.importorskip("duckdb")
+        self.connection = duckdb.connect()
+
+    def __call__(self, statement):
+        return self.connection.execute(statement).fetchall()
+
+    def table(self, rows, names, types):
+        import pyarrow as pa
+
+        columns = [pa.array(column) for column in zip(*rows, strict=True)]
+        self.connection.register("t", pa.table(columns, names=names))
+
+
+class InSQLite:
+    dialect = "sqlite"
+
+    def __init__(self):
+        self.connection = sqlite3.connect(":memory:")
+
+    def __call__(self, statement):
+        return self.connection.execute(statement).fetchall()
+
+    def table(self, rows, names, types):
+        self.connection.execute(f"CREATE TABLE t ({', '.join(names)})")
+        kept = [[x.isoformat() if isinstance(x, dt.date) else x for x in row] for row in rows]
+        self.connection.executemany(f"INSERT INTO t VALUES ({', '.join('?' * len(names))})", kept)
+
+
+@pytest.mark.parametrize("engine", [InDuckDB, InSQLite])
+@pytest.mark.parametrize("table", [None, "sig moids"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_sql_predicts_what_the_calibrator_does(kind, table, engine):
+    check_sql(engine(), kind, table)
+
+
+def check_sql(run, kind, table):
+    fitted = calibrator(keys_of(kind), failed=True)
+    rows, expected = rows_of(fitted, kind)
+    flat = [(i, f, *(s if isinstance(s, tuple) else (s,))) for i, (f, s) in enumerate(rows)]
+    segment = ["shop", "year"] if kind == "columns" else "the shop"
+    names = ["i", "f", *([segment] if isinstance(segment, str) else segment)]
+    run.table(flat, [f'"{name}"' if run.dialect == "sqlite" else name for name in names], None)
+    made = to_sql(fitted, "f", segment, dialect=run.dialect, table=table)
+    assert bool(made.setup) == bool(made.join) == bool(table)
+    for statement in made.setup:
+        run(statement)
+    found = run(f"SELECT i, {made.expression} AS p FROM t {made.join} ORDER BY i")
+    assert_close([p for _, p in found], expected)
+
+
+def test_sql_of_null_and_of_many_segments():
+    run = InDuckDB()
+    many = calibrator(np.arange(1200))
+    with pytest.raises(ValueError, match="table: expected the name of a table to make for 1,200"):
+        to_sql(many, "f", "s")
+    made = to_sql(many, "f", "s", table="curves")
+    assert len(made.setup) == 4
+    for statement in made.setup:
+        run(statement)
+    query = f"SELECT {made.expression} FROM (SELECT NULL AS f, 3 AS s UNION ALL SELECT 1, NULL) t"
+    (null,), (of_fallback,) = run(f"{query} {made.join} ORDER BY f NULLS FIRST")
+    assert null is None
+    assert of_fallback == pytest.approx(many.fallback.predict_proba([1.0])[0], rel=1e-12)
+
+
+# --- ONNX -----------------------------------------------------------------------------------------
+
+
+def run_onnx(model, **inputs):
+    runtime = pytest.importorskip("onnxruntime")
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = runtime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    return session.run(["logit", "probability"], inputs)
+
+
+@pytest.mark.parametrize("kind", ["text", "integers"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_onnx_predicts_what_the_calibrator_does(kind, dtype):
+    fitted = calibrator(keys_of(kind), dtype, failed=True)
+    rows, expected = rows_of(fitted, kind)
+    scores = np.array([f for f, _ in rows])
+    segments = np.array([s for _, s in rows], np.int64 if kind == "integers" else object)
+    logit, p = run_onnx(to_onnx(fitted), score=scores, segment=segments)
+    place = [next((i for i, k in enumerate(fitted.keys) if k == s), -1) for _, s in rows]
+    A = np.append(fitted.fit.A, fitted.fallback.A).astype(float)[place]
+    B = np.append(fitted.fit.B, fitted.fallback.B).astype(float)[place]
+    np.testing.assert_allclose(logit, -(A * scores + B), rtol=1e-12, atol=1e-300)
+    np.testing.assert_allclose(p, expected, rtol=1e-12, atol=1e-15)
+
+
+def test_onnx_of_one_sigmoid():
+    _, p = run_onnx(to_onnx(Sigmoid(A=-2.0, B=1.0)), score=np.array([0.5, np.nan, 1.0]))
+    np.testing.assert_allclose(p, Sigmoid(-2.0, 1.0).predict_proba([0.5, np.nan, 1.0]), rtol=1e-12)
+
+
+# --- what cannot be exported ----------------------------------------------------------------------
+
+
+def test_what_cannot_be_exported_is_refused():
+    fitted = calibrator(keys_of("text"))
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=900), rng.random(900) < 0.4, rng.integers(0, 9, 900)
+    pooled = pj.fit_segments(*rows, pooling="partial")
+    for export in (to_python, to_onnx, lambda x: to_sql(x, "f", "s")):
+        with pytest.raises(ValueError, match="expected one without a population"):
+            export(pooled)
+        export(replace(pooled, population=None))
+        with pytest.raises(ValueError, match="a SegmentCalibrator or one sigmoid, got a"):
+            export(pj.fit(rng.normal(size=(2, 9)), np.arange(9) % 2))
+    for wrong, message in (
+        ({"segment": None}, "segment: expected 1 column, as the calibrator's, got None"),
+        ({"segment": ["a", "b"]}, r"expected 1 column, as the calibrator's, got \['a', 'b'\]"),
+        ({"dialect": "cobol"}, "dialect: expected one that sqlglot knows, got 'cobol'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            to_sql(fitted, **{"score": "f", "segment": "s", **wrong})
+    with pytest.raises(ValueError, match="table: expected None for one sigmoid"):
+        to_sql(Sigmoid(-1.0, 0.0), "f", table="t")
+    uuids = calibrator(np.array([UUID(int=1), UUID(int=2)], object))
+    for export in (to_python, to_onnx, lambda x: to_sql(x, "f", "s")):
+        with pytest.raises(ValueError, match=r"expected (segments of|text, numbers)"):
+            export(uuids)
+    with pytest.raises(ValueError, match="one column, text or integers, got tuple"):
+        to_onnx(calibrator(keys_of("columns")))
+
+
+def test_without_onnx_it_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(ImportError, match=r"pip install 'platt-jax\[onnx\]'"):
+        to_onnx(Sigmoid(-1.0, 0.0))
