@@ -207,7 +207,7 @@ class InDuckDB:
     def __call__(self, statement):
         return self.connection.execute(statement).fetchall()
 
-    def table(self, rows, names, types):
+    def table(self, rows, names):
         import pyarrow as pa
 
         columns = [pa.array(column) for column in zip(*rows, strict=True)]
@@ -223,8 +223,9 @@ class InSQLite:
     def __call__(self, statement):
         return self.connection.execute(statement).fetchall()
 
-    def table(self, rows, names, types):
-        self.connection.execute(f"CREATE TABLE t ({', '.join(names)})")
+    def table(self, rows, names):
+        columns = ", ".join(f'"{name}"' for name in names)
+        self.connection.execute(f"CREATE TABLE t ({columns})")
         kept = [[x.isoformat() if isinstance(x, dt.date) else x for x in row] for row in rows]
         self.connection.executemany(f"INSERT INTO t VALUES ({', '.join('?' * len(names))})", kept)
 
@@ -242,7 +243,7 @@ def check_sql(run, kind, table):
     flat = [(i, f, *(s if isinstance(s, tuple) else (s,))) for i, (f, s) in enumerate(rows)]
     segment = ["shop", "year"] if kind == "columns" else "the shop"
     names = ["i", "f", *([segment] if isinstance(segment, str) else segment)]
-    run.table(flat, [f'"{name}"' if run.dialect == "sqlite" else name for name in names], None)
+    run.table(flat, names)
     made = to_sql(fitted, "f", segment, dialect=run.dialect, table=table)
     assert bool(made.setup) == bool(made.join) == bool(table)
     for statement in made.setup:

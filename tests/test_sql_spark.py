@@ -75,3 +75,22 @@ def test_answers_are_those_of_rows_in_memory(session, tmp_path):
     by_score = {str(row["f"]): row["probability"] for row in with_p.to_pylist()}
     assert by_score["0.3"] == pytest.approx(expected.predict_proba([0.3], ["0"])[0], rel=1e-12)
     assert np.isnan(by_score["nan"]) and by_score["inf"] == 1
+
+
+@pytest.mark.parametrize("table", [None, "sigmoids"])
+@pytest.mark.parametrize("kind", ["text", "integers", "dates", "truth", "floats", "columns"])
+def test_an_exported_calibrator_predicts_what_it_does_here(session, kind, table):
+    from test_export import check_sql
+
+    class InSpark:
+        dialect = "spark"
+
+        def __call__(self, statement):
+            return [tuple(row) for row in session.sql(statement).collect()]
+
+        def table(self, rows, names):
+            made = dict(zip(names, zip(*rows, strict=True), strict=True))
+            session.createDataFrame(pa.table(made)).createOrReplaceTempView("t")
+
+    session.sql("DROP TABLE IF EXISTS sigmoids")
+    check_sql(InSpark(), kind, table)
