@@ -2,6 +2,7 @@
 
 import csv
 import gzip
+import json
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 
 import platt_jax
 from platt_jax.cli import csvio, main
+from platt_jax.cli.inputs import Input
 
 # What the core says of bad problems is under test here too, and the tests make warnings errors.
 pytestmark = pytest.mark.filterwarnings("default")
@@ -41,6 +43,10 @@ def run(command):
 
 def write(path, content):
     path.write_bytes(content.encode())
+
+
+def csv_input(name):
+    return Input(name, name)
 
 
 def flights(rows=400):
@@ -81,7 +87,7 @@ def read_back(path):
 def test_reads_what_spreadsheets_and_scripts_write(reader, in_tmp, content):
     write(in_tmp / "in.csv", content)
     wanted = [("f", csvio.number), ("y", csvio.label), ("id", csvio.text)]
-    f, y, ids = csvio.read_columns("in.csv", wanted)
+    f, y, ids = csvio.read_columns(csv_input("in.csv"), wanted)
     assert f.tolist() == [1.5, -2000.0] and f.dtype == np.float64
     assert y.tolist() == [0, 1]
     assert ids.tolist() == ["007", "7"]
@@ -89,7 +95,7 @@ def test_reads_what_spreadsheets_and_scripts_write(reader, in_tmp, content):
 
 def test_one_column_in_two_roles(reader, in_tmp):
     write(in_tmp / "in.csv", "f\n01\n1\n")
-    ids, f = csvio.read_columns("in.csv", [("f", csvio.text), ("f", csvio.number)])
+    ids, f = csvio.read_columns(csv_input("in.csv"), [("f", csvio.text), ("f", csvio.number)])
     assert f.tolist() == [1.0, 1.0] and ids.tolist() == ["01", "1"]
 
 
@@ -97,7 +103,7 @@ def test_reads_a_pipe(reader, in_tmp):
     os.mkfifo("pipe")
     writer = threading.Thread(target=write, args=(in_tmp / "pipe", "f\n1\n2\n"))
     writer.start()
-    (f,) = csvio.read_columns("pipe", [("f", csvio.number)])
+    (f,) = csvio.read_columns(csv_input("pipe"), [("f", csvio.number)])
     writer.join()
     assert f.tolist() == [1.0, 2.0]
 
@@ -111,9 +117,9 @@ def test_both_readers_agree_on_values_and_types(in_tmp):
     rows = [f"{x},{i % 2},{i % 977:04d}\n" for i, x in enumerate(odd + numbers.tolist())]
     write(in_tmp / "in.csv", "f,y,id\n" + "".join(rows))
     wanted = [("f", csvio.number), ("y", csvio.label), ("id", csvio.text)]
-    fast = csvio._read_with_pyarrow("in.csv", wanted)
+    fast = csvio._read_with_pyarrow(csv_input("in.csv"), wanted)
     assert fast is not None, "pyarrow should take this file"
-    for quick, plain in zip(fast, csvio._read_plainly("in.csv", wanted), strict=True):
+    for quick, plain in zip(fast, csvio._read_plainly(csv_input("in.csv"), wanted), strict=True):
         assert quick.dtype == plain.dtype and quick.tobytes() == plain.tobytes()
 
 
@@ -161,8 +167,8 @@ def test_a_file_in_another_encoding_is_refused(reader, in_tmp, capsys):
 
 
 KINDS_OF_FILES = {
-    "gzip": (gzip.compress(b"f,y\n1,0\n"), "is gzip-compressed", "gunzip -k in.csv"),
-    "Parquet": (b"PAR1\x15\x04\x15\x10", "is a Parquet file", "to_csv"),
+    "gzip": (gzip.compress(gzip.compress(b"f,y\n1,0\n")), "is compressed twice", "gunzip -k in"),
+    "Parquet": (gzip.compress(b"PAR1\x15\x04\x15\x10"), "is a Parquet file, compr", "gunzip -k"),
     "zip": (b"PK\x03\x04\x14\x00", "is a zip archive, or a spreadsheet", "CSV"),
     "UTF-16": ("f,y\n1,0\n".encode("utf-16"), "is UTF-16 text", "iconv -f UTF-16 -t UTF-8 in.csv"),
     "UTF-16 without a mark": (
@@ -180,13 +186,15 @@ def test_a_file_of_another_kind_is_told_by_name(reader, in_tmp, capsys, kind):
     (in_tmp / "in.csv").write_bytes(content)
     assert run("fit in.csv --score f --label y --out c.npz") == 2
     err = capsys.readouterr().err
-    assert err.startswith(f"platt-jax: error: in.csv: {what}, not UTF-8 text: ") and remedy in err
+    assert err.startswith(f"platt-jax: error: in.csv: {what}") and remedy in err
     assert err.count("\n") == 1
 
 
 def test_columns_named_like_other_kinds_of_files(reader, in_tmp):
     write(in_tmp / "in.csv", "PK,PAR1\n1,2\n")
-    one, two = csvio.read_columns("in.csv", [("PK", csvio.number), ("PAR1", csvio.number)])
+    one, two = csvio.read_columns(
+        csv_input("in.csv"), [("PK", csvio.number), ("PAR1", csvio.number)]
+    )
     assert (one.tolist(), two.tolist()) == ([1.0], [2.0])
 
 
@@ -215,7 +223,7 @@ def test_a_million_segments(in_tmp, capsys):
     rows = [f"{i % 7},{i % 2},{i:06}\n" for i in range(1_000_000)]
     write(in_tmp / "in.csv", "f,y,id\n" + "".join(rows))
     wanted = [("f", csvio.number), ("y", csvio.label), ("id", csvio.text)]
-    plain = csvio._read_plainly("in.csv", wanted)
+    plain = csvio._read_plainly(csv_input("in.csv"), wanted)
     assert run("fit in.csv --score f --label y --segment id --out c.npz") == 0
     assert "1,000,000 sigmoids from 1,000,000 rows" in capsys.readouterr().out
     assert np.array_equal(platt_jax.load("c.npz").keys, plain[2])
@@ -287,29 +295,32 @@ def test_the_only_fit_fails(in_tmp, capsys):
 
 
 def test_help_tells_the_exit_statuses(capsys):
-    for command in ("--help", "fit --help", "apply --help"):
+    for command in ("", "fit", "apply", "triage", "report", "export"):
         with pytest.raises(SystemExit) as ended:
-            run(command)
+            run(f"{command} --help")
         assert ended.value.code == 0
         said = " ".join(capsys.readouterr().out.split())
         assert "exit status: 0" in said and "2 bad input" in said and "3 some fits failed" in said
+        assert "4 with --distributed" in said and "example" in said
 
 
-@pytest.mark.parametrize("option", ["score", "label", "segment", "weight", "out"])
+@pytest.mark.parametrize("option", ["score", "label", "weight", "out", "pooling"])
 def test_an_option_given_twice_is_refused(in_tmp, capsys, option):
     write(in_tmp / "in.csv", "f,y\n1,0\n2,1\n")
-    options = "--score f --label y --segment f --weight y --out c.npz"
+    options = "--score f --label y --segment f --weight y --out c.npz --pooling none"
     with pytest.raises(SystemExit) as ended:
-        run(f"fit in.csv {options} --{option} f")
+        run(f"fit in.csv {options} --{option} none")
     assert ended.value.code == 2
     assert f"argument --{option}: given twice" in capsys.readouterr().err
     assert not (in_tmp / "c.npz").exists()
 
 
-@pytest.mark.parametrize("option", ["calibrator", "score", "segment", "out"])
+@pytest.mark.parametrize("option", ["calibrator", "score", "delimiter", "out"])
 def test_an_option_of_apply_given_twice_is_refused(capsys, option):
     with pytest.raises(SystemExit) as ended:
-        run(f"apply in.csv --calibrator c.npz --score f --segment f --out o --{option}=f")
+        run(
+            f"apply in.csv --calibrator c.npz --score f --segment f --delimiter f --out o --{option}=f"
+        )
     assert ended.value.code == 2
     assert f"argument --{option}: given twice" in capsys.readouterr().err
 
@@ -444,8 +455,14 @@ def test_apply_does_not_append_to_the_file_it_reads(in_tmp):
 
 REFUSED_BEFORE_ANY_WORK = {
     "fit in.csv --score f --label y --out -": "a calibrator is a binary file: --out needs its name",
-    "fit - --score f --label y --out c.npz": "standard input is not read",
-    "apply - --calibrator c.npz --score f --out o": "standard input is not read",
+    "fit - - --score f --label y --out c.npz": "-: expected standard input once, got it 2 times",
+    "fit in.csv --score f --label y --out c.npz --pooling partial": "only with --segment",
+    "fit in.csv --score f --label y --out c.npz --time-limit 3": "only with --distributed",
+    "report in.csv --calibrator c.npz --score f --label y --segment s --out -": "a page is a file",
+    "triage in.csv --calibrator c.npz --score f --label y": "--segment: expected the column of",
+    "export c.npz --to json --table t --out o": "--table: expected only with --to sql",
+    "export c.npz --to sql --out o": "--score: expected the column of scores",
+    "export c.npz --to sql --score f --out c.npz": "c.npz: would overwrite the file",
     "fit in.csv --score f --label y --out in.csv": "in.csv: would overwrite the file that is being",
     "fit in.csv --score f --label y --out no/c.npz": "no/c.npz: there is no directory no",
     "fit in.csv --score f --label y --out dir": "dir: is a directory",
@@ -463,7 +480,7 @@ def test_what_is_refused_before_any_work(in_tmp, capsys, monkeypatch, command):
     def read_columns(path, wanted):
         raise AssertionError("work before the refusal")
 
-    monkeypatch.setattr("platt_jax.cli.commands.read_columns", read_columns)
+    monkeypatch.setattr("platt_jax.cli.csvio.read_columns", read_columns)
     write(in_tmp / "in.csv", "f,y\n1,0\n2,1\n")
     platt_jax.save("c.npz", platt_jax.Sigmoid(-1.0, 0.0))
     (in_tmp / "dir").mkdir()
@@ -540,6 +557,173 @@ def test_ctrl_c_and_lack_of_memory(in_tmp, capsys, monkeypatch, raised, status, 
     def read_columns(path, wanted):
         raise raised
 
-    monkeypatch.setattr("platt_jax.cli.commands.read_columns", read_columns)
+    monkeypatch.setattr("platt_jax.cli.csvio.read_columns", read_columns)
     assert run("fit in.csv --score f --label y --out c.npz") == status
     assert capsys.readouterr().err == said
+
+
+# --- other kinds of files, several columns, summaries ---------------------------------------------
+
+
+def by_shop_and_year(rows=2000):
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=rows)
+    labels = (rng.random(rows) < 1 / (1 + np.exp(1 - 2 * scores))).astype(int)
+    return scores, labels, rng.choice(["a", "b", "東京"], rows), rng.integers(2023, 2025, rows)
+
+
+def written_as(path, *columns):
+    """The rows as a file of the kind that its name tells."""
+    names = ["f", "y", "shop", "year"]
+    if path.suffix == ".parquet":
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        parquet.write_table(pa.table(dict(zip(names, columns, strict=True))), path)
+        return
+    delimiter = "\t" if ".tsv" in path.name else ","
+    lines = [names, *zip(*(x.tolist() for x in columns), strict=True)]
+    content = "".join(delimiter.join(map(str, line)) + "\n" for line in lines).encode()
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+
+
+def read_any(path):
+    if path.suffix == ".parquet":
+        from pyarrow import parquet
+
+        return {k: np.array(v) for k, v in parquet.read_table(path).to_pydict().items()}
+    content = path.read_bytes()
+    text = (gzip.decompress(content) if path.suffix == ".gz" else content).decode()
+    header, *lines = [line.split("\t" if ".tsv" in path.name else ",") for line in text.split("\n")]
+    return dict(zip(header, map(np.array, zip(*lines[:-1], strict=True)), strict=True))
+
+
+FILES = ["in.csv", "in.tsv", "in.csv.gz", "in.TSV.gz", "in.parquet"]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_kind_of_file_and_several_segment_columns(in_tmp, capsys, name):
+    pytest.importorskip("pyarrow")
+    name = name.replace("TSV", "tsv")
+    columns = by_shop_and_year()
+    written_as(in_tmp / name, *columns)
+    by = "--segment shop --segment year"
+    assert run(f"fit {name} --score f --label y {by} --out c.npz --json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["problems"] == 6 and told["status"] == {"CONVERGED": 6}
+    assert told["positives"] + told["negatives"] == 2000
+
+    out = name.replace("in", "out")
+    assert run(f"apply {name} --calibrator c.npz --score f {by} --out {out} --json") == 0
+    assert json.loads(capsys.readouterr().out) == {"rows": 2000, "unseen": 0, "nan": 0, "out": out}
+    f, y, shop, year = columns
+    segments = np.array(list(zip(shop, year, strict=True)), [("shop", "U2"), ("year", "i8")])
+    expected = platt_jax.fit_segments(f, y, segments).predict_proba(f, segments)
+    found = read_any(in_tmp / out)
+    assert list(found) == ["f", "y", "shop", "year", "probability"]
+    np.testing.assert_allclose(found["probability"].astype(float), expected, rtol=1e-12)
+    assert (found["shop"] == shop).all()
+
+
+def test_several_files_and_standard_input(in_tmp, capsys, monkeypatch):
+    columns = by_shop_and_year()
+    for i in range(2):
+        written_as(in_tmp / f"part-{i}.csv.gz", *(x[i::2] for x in columns))
+    written_as(in_tmp / "in.csv", *columns)
+    assert run("fit part-0.csv.gz part-1.csv.gz --score f --label y --out both.npz") == 0
+    with open("in.csv") as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
+        assert run("fit - --score f --label y --out piped.npz") == 0
+    both, piped = platt_jax.load("both.npz"), platt_jax.load("piped.npz")
+    np.testing.assert_allclose(both.A, piped.A, rtol=1e-10)
+    capsys.readouterr()
+    with open("in.csv") as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
+        assert run("fit - --score nope --label y --out c.npz") == 2
+    assert "error: standard input: has no column 'nope'" in capsys.readouterr().err
+
+
+def test_what_is_wrong_with_a_file_of_another_kind(in_tmp, capsys):
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    columns = by_shop_and_year(50)
+    written_as(in_tmp / "in.parquet", *columns)
+    written_as(in_tmp / "in.csv", *columns)
+    written_as(in_tmp / "cut.csv.gz", *columns)
+    cut = (in_tmp / "cut.csv.gz").read_bytes()[:-20]
+    (in_tmp / "cut.csv.gz").write_bytes(cut)
+    (in_tmp / "cut.parquet").write_bytes((in_tmp / "in.parquet").read_bytes()[:-20])
+    parquet.write_table(pa.table({"f": ["x", "y"], "y": [0, None]}), "odd.parquet")
+    for files, score, message in (
+        ("in.csv in.parquet", "f", "in.parquet is a Parquet file, and in.csv is not"),
+        ("in.parquet", "g", "in.parquet: has no column 'g', but 'f', 'y', 'shop', 'year'"),
+        ("cut.csv.gz", "f", "cut.csv.gz: is a damaged gzip file"),
+        ("cut.parquet", "f", "cut.parquet: is a damaged Parquet file"),
+        ("odd.parquet", "f", "odd.parquet, column 'f': expected numbers, got string"),
+        ("odd.parquet", "y", "odd.parquet, column 'y': expected a label in each row, got 1 nulls"),
+    ):
+        assert run(f"fit {files} --score {score} --label y --out c.npz") == 2
+        out, err = capsys.readouterr()
+        assert out == "" and err.startswith(f"platt-jax: error: {message}"), err
+        assert not (in_tmp / "c.npz").exists()
+
+
+@pytest.fixture
+def fitted(in_tmp, capsys):
+    written_as(in_tmp / "in.csv", *by_shop_and_year())
+    assert run("fit in.csv --score f --label y --segment shop --out c.npz") == 0
+    capsys.readouterr()
+    return platt_jax.load("c.npz")
+
+
+def test_triage_tells_the_worst_and_writes_all(in_tmp, fitted, capsys):
+    f, y, shop, year = by_shop_and_year()
+    y[shop == "b"] = 1 - y[shop == "b"]
+    written_as(in_tmp / "new.csv", f, y, shop, year)
+    judge = "triage new.csv --calibrator c.npz --score f --label y --segment shop"
+    assert run(judge) == 0
+    first, header, worst, *_ = capsys.readouterr().out.splitlines()
+    assert first == "1 of 3 segments flagged at a false discovery rate of 0.05"
+    assert header.split()[:2] == ["segment", "rows"] and worst.split()[0] == "b"
+    assert run(f"{judge} --json --out all.csv --level 0.01") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told == {"segments": 3, "flagged": 1, "level": 0.01}
+    lines = read_back(in_tmp / "all.csv")
+    assert lines[0]["segment"] == "b" and lines[0]["flagged"] == "True"
+
+
+def test_report_writes_a_page(in_tmp, fitted, capsys):
+    pytest.importorskip("matplotlib")
+    words = "report in.csv --calibrator c.npz --score f --label y --segment shop --out c.html"
+    assert run(words) == 0
+    assert capsys.readouterr().out == "a page of 3 segments and 2,000 rows: c.html\n"
+    assert "東京" in (in_tmp / "c.html").read_text(encoding="utf-8")
+
+
+def test_exports_are_those_of_the_library(in_tmp, fitted):
+    pytest.importorskip("onnx")
+    pytest.importorskip("sqlglot")
+    from platt_jax.export import from_json, to_onnx, to_python, to_sql
+
+    for to, more in (("json", ""), ("python", ""), ("onnx", ""), ("sql", "--score f --segment s")):
+        assert run(f"export c.npz --to {to} {more} --out c.{to}") == 0
+    assert (from_json((in_tmp / "c.json").read_text()).fit.A == fitted.fit.A).all()
+    assert (in_tmp / "c.python").read_text() == to_python(fitted)
+    assert (in_tmp / "c.onnx").read_bytes() == to_onnx(fitted).SerializeToString()
+    assert (in_tmp / "c.sql").read_text() == to_sql(fitted, "f", "s").expression + "\n"
+
+
+def test_pooling_is_that_of_the_library(in_tmp, fitted):
+    words = "fit in.csv --score f --label y --segment shop --out p.npz --pooling partial"
+    assert run(words) == 0
+    assert platt_jax.load("p.npz").population is not None
+
+
+def test_completion_knows_the_commands(capsys):
+    pytest.importorskip("shtab")
+    with pytest.raises(SystemExit) as ended:
+        run("--print-completion bash")
+    assert ended.value.code == 0
+    script = capsys.readouterr().out
+    assert all(word in script for word in ("fit", "triage", "--calibrator", "--delimiter"))

@@ -1,5 +1,5 @@
-"""The command line, `platt-jax`: CSV files in and out, and the demo."""
+"""The command line, `platt-jax`."""
 
-from platt_jax.cli.commands import main
+from platt_jax.cli.main import main
 
 __all__ = ["main"]

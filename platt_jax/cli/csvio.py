@@ -12,32 +12,28 @@ import csv
 import io
 import os
 import re
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
+
+from platt_jax.cli.inputs import Input
+from platt_jax.results.tables import cell
 
 Parse = Callable[[str], float | int | str]
 Column = NDArray[Any]
 
 LABELS = {"0": 0, "1": 1, "-1": -1, "+1": 1, "0.0": 0, "1.0": 1, "-1.0": -1, "false": 0, "true": 1}
 
-# The name of no file: as a target it stands for standard output.
-STDOUT = "-"
-
 _ICONV = "convert it: iconv -f {} -t UTF-8 {{path}} > utf8.csv"
 
 # How files of other kinds begin, what they are, and what makes CSV of them. A header may begin with
 # the letters of Parquet's mark or of zip's, but not with the bytes that follow them.
 _OTHER_KINDS = (
-    (rb"\x1f\x8b", "is gzip-compressed", "decompress it: gunzip -k {path}"),
-    (
-        rb"PAR1\x15",
-        "is a Parquet file",
-        "convert it in Python: pandas.read_parquet('{path}').to_csv('in.csv', index=False)",
-    ),
+    (rb"\x1f\x8b", "is compressed twice", "decompress it: gunzip -k {path}"),
+    (rb"PAR1\x15", "is a Parquet file, compressed", "decompress it: gunzip -k {path}"),
     (rb"PK\x03\x04", "is a zip archive, or a spreadsheet", "unzip it, or export it as CSV"),
     (rb"\xff\xfe|\xfe\xff", "is UTF-16 text", _ICONV.format("UTF-16")),  # a byte order mark
     (rb"\x00", "is UTF-16 text", _ICONV.format("UTF-16BE")),  # without one: a letter's zero byte
@@ -45,6 +41,7 @@ _OTHER_KINDS = (
 )
 
 _COLUMNS_NAMED = 20
+_DELIMITERS = {",": "a comma", "\t": "a tab"}
 
 # Half of csv's limit for a field: a longer field fills at least one block from end to end.
 _BLOCK = 1 << 16
@@ -77,60 +74,96 @@ def text(field: str) -> str:
     return field
 
 
+# By role.
+PARSERS: dict[str, Parse] = {"score": number, "label": label, "weight": number}
+
 # Named, for a column without rows has no values to tell its type by.
 _DTYPES: dict[Parse, type] = {number: np.float64, label: np.int64, text: np.str_}
 
 
-def read_columns(path: str, wanted: Sequence[tuple[str, Parse]]) -> list[Column]:
+def read_columns(source: Input, wanted: Sequence[tuple[str, Parse]]) -> list[Column]:
     """The columns of these names, each parsed by its own parser.
 
     Args:
-        path: A CSV file in UTF-8 with a header line.
-        wanted: Name and parser (`number`, `label` or `text`) of each column.
+        source: a CSV file in UTF-8 with a header line.
+        wanted: name and parser (`number`, `label` or `text`) of each column.
 
     Raises:
-        CsvError: The file is empty or broken, a column is missing, or a field cannot be parsed.
+        CsvError: the file is empty or broken, a column is missing, or a field cannot be parsed.
     """
-    columns = _read_with_pyarrow(path, wanted)
-    return _read_plainly(path, wanted) if columns is None else columns
+    try:
+        columns = _read_with_pyarrow(source, wanted)
+        return _read_plainly(source, wanted) if columns is None else columns
+    except (EOFError, zlib.error):
+        raise CsvError(f"{source.name}: is a damaged gzip file") from None
 
 
-def copy_with_column(source: str, target: str, name: str, values: Column) -> None:
-    """Write the records of `source` to `target`, each with its value as the last field.
+def copy_with_column(source: Input, target: BinaryIO, name: str, values: Column) -> None:
+    """Write the records of `source`, each with its value as the last field.
 
     Args:
-        source: A CSV file that `read_columns` reads.
-        target: Another file, or `STDOUT`.
-        name: The new column.
-        values: Its values, one per record.
+        source: a CSV file that `read_columns` reads.
+        target: where to, in UTF-8 whatever the terminal's encoding is.
+        name: the new column.
+        values: its values, one per record.
 
     Raises:
         CsvError: `source` has a column of this name already, or is a pipe.
     """
-    if not os.path.isfile(source):
-        raise CsvError(f"{source}: is not a regular file, and has to be read twice")
+    if not os.path.isfile(source.path):
+        raise CsvError(f"{source.name}: is not a regular file, and has to be read twice")
     records = _records(source)
     header = _header(source, records)
     if name in header:
-        raise CsvError(f"{source}: has a column {name!r} already")
-    # UTF-8 whatever the terminal's encoding is, so that a pipe gets what a file would.
-    to_stdout = target == STDOUT
-    place = sys.stdout.fileno() if to_stdout else target
-    with open(place, "w", newline="", encoding="utf-8", closefd=not to_stdout) as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([*header, name])
-        rows = zip(records, values.tolist(), strict=True)
-        writer.writerows([*fields, value] for (_, fields), value in rows)
+        raise CsvError(f"{source.name}: has a column {name!r} already")
+    text = io.TextIOWrapper(target, "utf-8", newline="")
+    writer = csv.writer(text, lineterminator="\n", delimiter=source.delimiter)
+    writer.writerow([*header, name])
+    rows = zip(records, values.tolist(), strict=True)
+    writer.writerows([*fields, value] for (_, fields), value in rows)
+    text.flush()
+    text.detach()  # the file is the caller's to close
 
 
-def _records(path: str) -> Iterator[tuple[int, list[str]]]:
+def write_table(table: Mapping[str, Column], target: BinaryIO) -> None:
+    """Write columns of one length as CSV, with a header line."""
+    text = io.TextIOWrapper(target, "utf-8", newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(table)
+    writer.writerows(zip(*(column.tolist() for column in table.values()), strict=True))
+    text.flush()
+    text.detach()
+
+
+def aligned(table: Mapping[str, Column], rows: int) -> list[str]:
+    """The first rows of a table as lines, one column below another."""
+    columns = [
+        [name, *(cell(value) for value in column[:rows].tolist())] for name, column in table.items()
+    ]
+    widths = [max(map(len, column)) for column in columns]
+    return [
+        "  ".join(word.rjust(width) for word, width in zip(line, widths, strict=True))
+        for line in zip(*columns, strict=True)
+    ]
+
+
+def columns_there(names: Sequence[str]) -> str:
+    """The columns of a file, or the first of many, as messages tell them."""
+    there = ", ".join(map(repr, names[:_COLUMNS_NAMED]))
+    more = len(names) - _COLUMNS_NAMED
+    return there if more <= 0 else f"{there} and {more:,} more"
+
+
+def _records(source: Input) -> Iterator[tuple[int, list[str]]]:
     """Each record, header included, and the line that it starts on; blank lines are no records."""
-    with open(path, "rb") as file:
+    name = source.name
+    with source.open() as file:
         start = file.peek(8)
         for mark, what, remedy in _OTHER_KINDS:
             if re.match(mark, start, re.DOTALL):
-                raise CsvError(f"{path}: {what}, not UTF-8 text: {remedy.format(path=path)}")
-        reader = csv.reader(io.TextIOWrapper(file, "utf-8-sig", newline=""), strict=True)
+                raise CsvError(f"{name}: {what}, not UTF-8 text: {remedy.format(path=name)}")
+        text = io.TextIOWrapper(file, "utf-8-sig", newline="")
+        reader = csv.reader(text, strict=True, delimiter=source.delimiter)
         width = None
         while True:
             line = reader.line_num + 1
@@ -139,10 +172,10 @@ def _records(path: str) -> Iterator[tuple[int, list[str]]]:
             except StopIteration:
                 return
             except csv.Error as error:
-                raise CsvError(f"{path}, line {line}: {error}") from error
+                raise CsvError(f"{name}, line {line}: {error}") from error
             except UnicodeDecodeError as error:
                 raise CsvError(
-                    f"{path}: is not UTF-8 text ({error.reason}): convert it, as by iconv"
+                    f"{name}: is not UTF-8 text ({error.reason}): convert it, as by iconv"
                 ) from error
             if not fields:
                 continue
@@ -150,49 +183,48 @@ def _records(path: str) -> Iterator[tuple[int, list[str]]]:
                 width = len(fields)
             if len(fields) != width:
                 raise CsvError(
-                    f"{path}, line {line}: has {len(fields)} fields where the header has {width}"
+                    f"{name}, line {line}: has {len(fields)} fields where the header has {width}"
                 )
             yield line, fields
 
 
-def _header(path: str, records: Iterator[tuple[int, list[str]]]) -> list[str]:
+def _header(source: Input, records: Iterator[tuple[int, list[str]]]) -> list[str]:
     try:
         return next(records)[1]
     except StopIteration:
-        raise CsvError(f"{path}: is empty, expected a header line and rows") from None
+        raise CsvError(f"{source.name}: is empty, expected a header line and rows") from None
 
 
-def _place(path: str, header: list[str], name: str) -> int:
+def _place(source: Input, header: list[str], name: str) -> int:
     if header.count(name) == 1:
         return header.index(name)
     if name in header:
-        raise CsvError(f"{path}: has {header.count(name)} columns {name!r}")
-    there = ", ".join(map(repr, header[:_COLUMNS_NAMED]))
-    if len(header) > _COLUMNS_NAMED:
-        there += f" and {len(header) - _COLUMNS_NAMED:,} more"
-    elif len(header) == 1:
-        there += " (is that one column? a comma separates fields)"
-    raise CsvError(f"{path}: has no column {name!r}, but {there}")
+        raise CsvError(f"{source.name}: has {header.count(name)} columns {name!r}")
+    there = columns_there(header)
+    if len(header) == 1:
+        there += f" (is that one column? {_DELIMITERS.get(source.delimiter, 'a delimiter')}"
+        there += " separates fields)"
+    raise CsvError(f"{source.name}: has no column {name!r}, but {there}")
 
 
-def _read_plainly(path: str, wanted: Sequence[tuple[str, Parse]]) -> list[Column]:
-    records = _records(path)
-    header = _header(path, records)
-    places = [(_place(path, header, name), parse) for name, parse in wanted]
+def _read_plainly(source: Input, wanted: Sequence[tuple[str, Parse]]) -> list[Column]:
+    records = _records(source)
+    header = _header(source, records)
+    places = [(_place(source, header, name), parse) for name, parse in wanted]
     columns: list[list[float | int | str]] = [[] for _ in wanted]
     for line, fields in records:
         for (place, parse), column in zip(places, columns, strict=True):
             try:
                 column.append(parse(fields[place]))
             except ValueError as error:
-                where = f"{path}, line {line}, column {header[place]!r}"
+                where = f"{source.name}, line {line}, column {header[place]!r}"
                 raise CsvError(f"{where}: {fields[place]!r} {error}") from None
     return [
         np.array(values, _DTYPES[parse]) for values, (_, parse) in zip(columns, wanted, strict=True)
     ]
 
 
-def _read_with_pyarrow(path: str, wanted: Sequence[tuple[str, Parse]]) -> list[Column] | None:
+def _read_with_pyarrow(source: Input, wanted: Sequence[tuple[str, Parse]]) -> list[Column] | None:
     """The columns, or None for the plain reader to read them or to say what is wrong."""
     try:
         import pyarrow
@@ -201,15 +233,16 @@ def _read_with_pyarrow(path: str, wanted: Sequence[tuple[str, Parse]]) -> list[C
         return None
     coded = pyarrow.dictionary(pyarrow.int32(), pyarrow.string())
     types = {name: pyarrow.float64() if parse is number else coded for name, parse in wanted}
-    if len(types) < len(wanted) or not _is_simple(path):
+    if len(types) < len(wanted) or not _is_simple(source):
         return None
-    header = _header(path, _records(path))
+    header = _header(source, _records(source))
     if any(header.count(name) != 1 for name in types):
         return None
     try:
-        with open(path, "rb") as file:
+        with source.open() as file:
             table = arrow_csv.read_csv(
                 file,
+                parse_options=arrow_csv.ParseOptions(delimiter=source.delimiter),
                 convert_options=arrow_csv.ConvertOptions(
                     include_columns=list(types), column_types=types
                 ),
@@ -230,18 +263,19 @@ def _read_with_pyarrow(path: str, wanted: Sequence[tuple[str, Parse]]) -> list[C
     return None if any(np.isnan(column).any() for column in numbers) else columns
 
 
-def _is_simple(path: str) -> bool:
+def _is_simple(source: Input) -> bool:
     """Whether a file can be read twice and has nothing on which the two readers may differ.
 
     pyarrow lets pass what strict csv does not: a quote that is never closed, a field longer than
     csv's limit, bytes that are not UTF-8 in a column that is not asked for.
     """
-    if not os.path.getsize(path):  # empty, or a pipe
+    if not os.path.getsize(source.path):  # empty, or a pipe
         return False
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    with open(path, "rb") as file:
+    decoder, delimiter = codecs.getincrementaldecoder("utf-8")(), source.delimiter.encode()
+    with source.open() as file:
         while block := file.read(_BLOCK):
-            if b'"' in block or (len(block) == _BLOCK and not (b"," in block or b"\n" in block)):
+            long_field = len(block) == _BLOCK and not (delimiter in block or b"\n" in block)
+            if b'"' in block or long_field:
                 return False
             try:
                 decoder.decode(block, final=len(block) < _BLOCK)

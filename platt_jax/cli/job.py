@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 from typing import NoReturn
 
 import jax
+
+from platt_jax.cli.outputs import tell
 
 
 def begin() -> tuple[int, int]:
@@ -51,6 +52,5 @@ def ending_all(work: Callable[[], int], lost: int) -> int:
 
 
 def _end(error: Exception, status: int) -> NoReturn:
-    if sys.stderr is not None:
-        print(f"platt-jax: error: {error}", file=sys.stderr, flush=True)
+    tell(f"platt-jax: error: {error}")
     os._exit(status)

@@ -1,0 +1,118 @@
+"""Files of rows: CSV, TSV, gzip of these, Parquet; and standard input."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from platt_jax import ids
+
+# Instead of the name of a file: standard input, or standard output.
+DASH = "-"
+_GZIP, _PARQUET = b"\x1f\x8b", b"PAR1\x15"
+_TAB_ENDINGS = (".tsv", ".tab", ".tsv.gz", ".tab.gz")
+
+
+class Input(NamedTuple):
+    """A file of rows."""
+
+    name: str  # what messages call it
+    path: str  # where its bytes are
+    delimiter: str = ","
+
+    @property
+    def is_parquet(self) -> bool:
+        """Whether it begins as Parquet does."""
+        return self._begins(_PARQUET)
+
+    def open(self) -> io.BufferedReader:
+        """Its bytes, decompressed."""
+        if self._begins(_GZIP):
+            return io.BufferedReader(cast(Any, gzip.open(self.path)))
+        return open(self.path, "rb")
+
+    def _begins(self, mark: bytes) -> bool:
+        if not os.path.isfile(self.path):  # of a pipe nothing can be read twice
+            return False
+        with open(self.path, "rb") as file:
+            return file.read(len(mark)) == mark
+
+
+@contextmanager
+def staged(names: Sequence[str], delimiter: str | None) -> Iterator[list[Input]]:
+    """The files of these names; standard input is copied to a file, to be read more than once.
+
+    Args:
+        names: of files, of which one may be `DASH`.
+        delimiter: between fields; None for a tab in files whose name ends so, else a comma.
+
+    Raises:
+        ValueError: standard input is named twice, or closed.
+    """
+    if list(names).count(DASH) > 1:
+        raise ValueError(f"{DASH}: expected standard input once, got it {names.count(DASH)} times")
+    with ExitStack() as files:
+        yield [_staged(name, delimiter, files) for name in names]
+
+
+def _staged(name, delimiter, files) -> Input:
+    if delimiter is None:
+        delimiter = "\t" if name.lower().endswith(_TAB_ENDINGS) else ","
+    if name != DASH:
+        return Input(name, name, delimiter)
+    if sys.stdin is None:
+        raise ValueError(f"{DASH}: standard input is closed")
+    copy = files.enter_context(tempfile.NamedTemporaryFile())  # noqa: SIM115 - left with the others
+    shutil.copyfileobj(sys.stdin.buffer, copy)
+    copy.flush()
+    return Input("standard input", copy.name, delimiter)
+
+
+def read_rows(inputs: Sequence[Input], columns: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns of the rows of all files, by role: score, label, weight, segment.
+
+    Args:
+        inputs: files of one kind.
+        columns: the name of the column of each role; of the segment a list of names.
+
+    Returns:
+        By role what the library takes. A segment of several columns is a structured array, or a
+        table of pyarrow. Without a file all are empty.
+
+    Raises:
+        ValueError: a file is broken, or has no such column; or the files are of several kinds.
+        ImportError: a Parquet file, and pyarrow is missing.
+    """
+    from platt_jax.cli import csvio, parquet
+
+    if not inputs:
+        return dict.fromkeys(columns, np.zeros(0))
+    kinds = [source.is_parquet for source in inputs]
+    if any(kinds) and not all(kinds):
+        raise ValueError(
+            f"{inputs[kinds.index(True)].name} is a Parquet file, and "
+            f"{inputs[kinds.index(False)].name} is not: expected files of one kind"
+        )
+    if all(kinds):
+        return parquet.read_rows(inputs, columns)
+    segments = columns.get("segment", [])
+    wanted = [(columns[role], csvio.PARSERS[role]) for role in columns if role != "segment"]
+    wanted += [(name, csvio.text) for name in segments]
+    parts = [csvio.read_columns(source, wanted) for source in inputs]
+    read = [np.concatenate(x) for x in zip(*parts, strict=True)]
+    found: dict[str, Any] = dict(zip([x for x in columns if x != "segment"], read, strict=False))
+    if segments:
+        of_segment = read[-len(segments) :]
+        found["segment"] = (
+            of_segment[0] if len(segments) == 1 else ids.structured(segments, of_segment)
+        )
+    return found

@@ -1,0 +1,113 @@
+"""Where a command writes: files, whole or not at all; standard output; what it tells its user."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import BinaryIO, cast
+
+from platt_jax.cli.inputs import DASH
+from platt_jax.results.files import destination, write_atomically
+
+
+def check(output: str, *inputs: str, only_file: str = "") -> None:
+    """Refuse, before any work, an output that cannot be, or that is one of the inputs.
+
+    Args:
+        output: its name.
+        inputs: those of the files that are read.
+        only_file: why it has to be a regular file, if it has to.
+
+    Raises:
+        ValueError: says which file, and why.
+    """
+    if not output:
+        raise ValueError("--out: expected the name of a file, got ''")
+    if output == DASH:
+        if only_file:
+            raise ValueError(f"{only_file}: --out needs its name, got -")
+        if sys.stdout is None:
+            raise ValueError(f"{output}: standard output is closed")
+        written: os.stat_result | None = os.fstat(sys.stdout.fileno())
+    elif os.path.isdir(output):
+        raise ValueError(f"{output}: is a directory")
+    elif (folder := os.path.dirname(output)) and not os.path.isdir(folder):
+        raise ValueError(f"{output}: there is no directory {folder}")
+    else:
+        written = os.stat(output) if os.path.exists(output) else None
+        if only_file and written and not os.path.isfile(output):
+            raise ValueError(f"{output}: is no regular file, which --out has to be")
+    for path in inputs:
+        if written and os.path.exists(path) and os.path.samestat(written, os.stat(path)):
+            raise ValueError(f"{output}: would overwrite the file that is being read")
+
+
+def write(output: str, content) -> None:
+    """Have `content` write to a file, or to standard output.
+
+    Args:
+        output: its name; compressed if it ends in .gz. A regular file is whole or not there.
+        content: called with a binary file.
+    """
+    if output == DASH:
+        with open(sys.stdout.fileno(), "wb", closefd=False) as file:
+            content(file)
+    elif os.path.exists(output) and not os.path.isfile(output):  # a device, a pipe
+        with open(output, "wb") as file:
+            content(file)
+    else:
+        write_atomically(destination(output), lambda file: _compressed(output, file, content))
+
+
+def _compressed(output, file, content):
+    if not output.endswith(".gz"):
+        content(file)
+        return
+    with gzip.GzipFile(fileobj=file, mode="wb") as inner:
+        content(cast(BinaryIO, inner))
+
+
+def named(output: str) -> str:
+    """What messages call an output."""
+    return "standard output" if output == DASH else output
+
+
+def tell(line: str) -> None:
+    """A line on standard error, if that is open; print would take standard output instead."""
+    if sys.stderr is not None:
+        print(line, file=sys.stderr)
+
+
+@contextmanager
+def output_written() -> Iterator[None]:
+    """What was printed leaves here or is given up: at exit, Python could only complain.
+
+    A character that the terminal's encoding lacks is escaped, as Python does on standard error.
+    """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        yield
+    finally:
+        try:
+            print(end="", flush=True)
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise
+
+
+@contextmanager
+def warnings_as_lines() -> Iterator[None]:
+    """Warnings as lines in the manner of the errors, without the place in the code."""
+
+    def show(message, *_):
+        tell(f"platt-jax: warning: {message}")
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield

@@ -1,0 +1,143 @@
+"""Columns of Parquet files, and a copy with one column more; rows are never Python objects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from platt_jax.cli.csvio import columns_there, label
+from platt_jax.cli.inputs import Input
+
+_BATCH_ROWS = 1 << 20
+
+
+def read_rows(inputs: Sequence[Input], columns: Mapping[str, Any]) -> dict[str, Any]:
+    """As `inputs.read_rows`, of Parquet files."""
+    tables = [_read(source, columns) for source in inputs]
+    import pyarrow as pa
+
+    table = pa.concat_tables(tables)
+    return _roles(table, columns, inputs[0])
+
+
+def copy_with_column(
+    source: Input,
+    write: BinaryIO,
+    name: str,
+    columns: Mapping[str, Any],
+    predict: Callable[[dict[str, Any]], np.ndarray],
+    as_parquet: bool,
+) -> Iterator[np.ndarray]:
+    """Write the rows of `source`, each with its prediction as the last field; yields these.
+
+    Args:
+        source: a Parquet file.
+        write: where to, as Parquet, or as CSV.
+        name: the new column.
+        columns: as in `inputs.read_rows`.
+        predict: from the columns of some rows by role to their predictions.
+        as_parquet: which of them.
+
+    Raises:
+        ValueError: a column is missing, or `source` has one of this name already.
+    """
+    import pyarrow as pa
+
+    file = _open(source)
+    there = file.schema_arrow.names
+    if name in there:
+        raise ValueError(f"{source.name}: has a column {name!r} already")
+    _check(source, there, columns)
+    schema = file.schema_arrow.append(pa.field(name, pa.float64()))
+    with _writer(write, schema, as_parquet) as writer:
+        for batch in file.iter_batches(_BATCH_ROWS):
+            rows = pa.table(batch)
+            p = predict(_roles(rows, columns, source))
+            writer.write_table(rows.append_column(name, pa.array(p.astype(float))).cast(schema))
+            yield p
+
+
+@contextmanager
+def _writer(file, schema, as_parquet):
+    if as_parquet:
+        from pyarrow import parquet
+
+        with parquet.ParquetWriter(file, schema) as writer:
+            yield writer
+    else:
+        from pyarrow import csv
+
+        with csv.CSVWriter(file, schema) as writer:
+            yield writer
+
+
+def _open(source: Input, text: Sequence[str] = ()):
+    try:
+        from pyarrow import parquet
+    except ImportError:
+        raise ImportError(
+            f"{source.name} is a Parquet file, which needs pyarrow: pip install 'platt-jax[csv]'"
+        ) from None
+    try:
+        # Text as codes and distinct values: Python's objects would take ten times the room.
+        return parquet.ParquetFile(source.path, read_dictionary=list(text))
+    except ValueError as error:  # pyarrow's own errors are of this kind
+        raise ValueError(f"{source.name}: is a damaged Parquet file: {error}") from None
+
+
+def _names(columns) -> list[str]:
+    plain = [columns[role] for role in columns if role != "segment"]
+    return [*plain, *columns.get("segment", [])]
+
+
+def _check(source, there, columns):
+    for name in _names(columns):
+        if name not in there:
+            raise ValueError(f"{source.name}: has no column {name!r}, but {columns_there(there)}")
+
+
+def _read(source, columns):
+    file = _open(source, columns.get("segment", []))
+    _check(source, file.schema_arrow.names, columns)
+    return file.read(list(dict.fromkeys(_names(columns))))
+
+
+def _roles(table, columns, source) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for role, name in columns.items():
+        if role == "segment":
+            found[role] = table[name[0]] if len(name) == 1 else table.select(name)
+        elif role == "label":
+            found[role] = _labels(table[name], f"{source.name}, column {name!r}")
+        else:
+            found[role] = _numbers(table[name], f"{source.name}, column {name!r}")
+    return found
+
+
+def _numbers(column, where) -> np.ndarray:
+    import pyarrow as pa
+
+    if pa.types.is_float32(column.type):
+        return column.to_numpy()
+    try:
+        return column.cast(pa.float64(), safe=False).to_numpy()
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        raise ValueError(f"{where}: expected numbers, got {column.type}") from None
+
+
+def _labels(column, where) -> np.ndarray:
+    import pyarrow as pa
+
+    if column.null_count:
+        raise ValueError(f"{where}: expected a label in each row, got {column.null_count:,} nulls")
+    if not pa.types.is_string(column.type) and not pa.types.is_large_string(column.type):
+        return column.to_numpy()
+    coded = column.dictionary_encode().combine_chunks()
+    try:
+        distinct = np.array([label(word) for word in coded.dictionary.to_pylist()])
+    except ValueError as error:
+        raise ValueError(f"{where}: a value {error}") from None
+    return distinct[coded.indices.to_numpy()]

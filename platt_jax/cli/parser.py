@@ -1,0 +1,229 @@
+"""The words that the command line knows, and its help."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+import platt_jax
+from platt_jax.cli import commands
+
+_EXIT_STATUSES = """\
+exit status:
+  0  done, and every fit converged
+  2  bad input, or an output that cannot be written; one line on standard error says what
+  3  some fits failed, or all: the calibrator is written, and one line on standard error
+     says how many failed and which first
+  4  with --distributed: another process ended, or said nothing for too long
+"""
+
+_EXAMPLES = {
+    "": """\
+examples:
+  platt-jax fit history.csv --score f --label y --segment shop --out calibrator.npz
+  platt-jax apply new.csv --calibrator calibrator.npz --score f --segment shop --out -
+  platt-jax triage new.csv --calibrator calibrator.npz --score f --label y --segment shop
+""",
+    "fit": """\
+examples:
+  platt-jax fit history.csv --score f --label y --out sigmoid.npz
+  platt-jax fit day-*.parquet --score f --label y --segment shop --segment year --out c.npz
+  zcat history.csv.gz | platt-jax fit - --score f --label y --segment shop --out c.npz --json
+""",
+    "apply": """\
+examples:
+  platt-jax apply new.csv --calibrator c.npz --score f --segment shop --out with_p.csv.gz
+  platt-jax apply new.parquet --calibrator c.npz --score f --segment shop --out with_p.parquet
+  cat new.tsv | platt-jax apply - --delimiter tab --calibrator c.npz --score f --out - | head
+""",
+    "triage": """\
+examples:
+  platt-jax triage new.csv --calibrator c.npz --score f --label y --segment shop
+  platt-jax triage new.csv --calibrator c.npz --score f --label y --segment shop --out all.csv
+""",
+    "report": """\
+example:
+  platt-jax report new.csv --calibrator c.npz --score f --label y --segment shop --out c.html
+""",
+    "export": """\
+examples:
+  platt-jax export c.npz --to json --out c.json
+  platt-jax export c.npz --to sql --score f --segment shop --dialect spark --out -
+  platt-jax export c.npz --to onnx --out c.onnx
+""",
+}
+
+
+class _Once(argparse.Action):
+    """Stores a value, and refuses a second one, where argparse by itself would take the last."""
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        if getattr(namespace, self.dest) is not None:
+            raise argparse.ArgumentError(self, "given twice")
+        setattr(namespace, self.dest, values)
+
+
+class _Command:
+    """A command's options, which are much the same."""
+
+    def __init__(self, among, name: str, about: str, run: Callable):
+        self._parser = among.add_parser(
+            name,
+            help=about,
+            description=about,
+            epilog=f"{_EXAMPLES.get(name, '')}\n{_EXIT_STATUSES}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        self._parser.set_defaults(command=run)
+        self.add = self._parser.add_argument
+        self.group = self._parser.add_argument_group
+
+    def once(self, name: str, **about):
+        return self.add(name, action=_Once, **about)
+
+    def files(self, several: bool = False):
+        about = "CSV, TSV (.tsv), one of these compressed (.gz), or Parquet; - for standard input"
+        self.add("files" if several else "file", metavar="FILE", help=about, **_many(several))
+        self.once(
+            "--delimiter",
+            metavar="CHAR",
+            type=_delimiter,
+            help="between fields: a character, or 'tab'",
+        )
+
+    def calibrator(self):
+        self.once(
+            "--calibrator", required=True, metavar="FILE.npz", help="from platt-jax fit, or save"
+        )
+
+    def columns(self, labels: bool, segment: str):
+        self.once("--score", required=True, metavar="COL", help="column of scores")
+        if labels:
+            self.once(
+                "--label", required=True, metavar="COL", help="column of 0/1, -1/1 or true/false"
+            )
+        self.add("--segment", metavar="COL", action="append", default=[], help=segment)
+
+    def out(self, metavar: str, about: str, required: bool = True):
+        self.once("--out", required=required, metavar=metavar, help=about)
+
+    def json(self):
+        self.add("--json", action="store_true", help="tell what was done as one line of JSON")
+
+
+def _many(several):
+    return {"nargs": "+"} if several else {}
+
+
+def _delimiter(word: str) -> str:
+    delimiter = {"tab": "\t", "\\t": "\t"}.get(word, word)
+    if len(delimiter) != 1 or delimiter in '"\r\n':
+        raise argparse.ArgumentTypeError(f"expected one character or 'tab', got {word!r}")
+    return delimiter
+
+
+def parser() -> argparse.ArgumentParser:
+    """That of all commands."""
+    whole = argparse.ArgumentParser(
+        prog="platt-jax",
+        description="Platt scaling for thousands to millions of classifiers at once.\n"
+        "P(y=1 | score) = 1 / (1 + exp(A score + B)), so A < 0 for a useful score.",
+        epilog=f"{_EXAMPLES['']}\n{_EXIT_STATUSES}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    whole.add_argument("--version", action="version", version=f"platt-jax {platt_jax.__version__}")
+    _add_completion(whole)
+    among = whole.add_subparsers(required=True, metavar="COMMAND")
+    _Command(among, "demo", "one sigmoid per aircraft and per route, on real data", commands.demo)
+    _add_fit(among)
+    for_rows = "column of segments, if fitted with one; again for each of several"
+
+    applying = _Command(among, "apply", "add a column of probabilities", commands.apply)
+    applying.files()
+    applying.calibrator()
+    applying.columns(labels=False, segment=for_rows)
+    applying.out(
+        "FILE",
+        "FILE and a column 'probability': Parquet if it ends in .parquet, else text, compressed "
+        "if in .gz; - for standard output",
+    )
+    applying.json()
+
+    judging = _Command(
+        among, "triage", "which segments' predictions do not fit fresh rows", commands.triage
+    )
+    judging.files(several=True)
+    judging.calibrator()
+    judging.columns(labels=True, segment="column of segments; again for each of several")
+    judging.once(
+        "--level", type=float, metavar="Q", help="of the flags' false discovery rate: 0.05"
+    )
+    judging.out(
+        "FILE.csv", "where all segments go, most urgent first; - for standard output", False
+    )
+    judging.json()
+
+    reporting = _Command(among, "report", "one HTML page of a calibrator", commands.report)
+    reporting.files(several=True)
+    reporting.calibrator()
+    reporting.columns(labels=True, segment="column of segments; again for each of several")
+    reporting.out("FILE.html", "where the page goes")
+    reporting.json()
+
+    exporting = _Command(among, "export", "a calibrator for other programs", commands.export)
+    exporting.add("calibrator", metavar="FILE.npz", help="from platt-jax fit, or save")
+    exporting.once("--to", required=True, choices=["json", "python", "sql", "onnx"], help="what")
+    exporting.out("FILE", "where to; - for standard output")
+    of_sql = exporting.group("of --to sql")
+    for name, metavar, about in (
+        ("--score", "COL", "column of scores"),
+        ("--dialect", "NAME", "one that sqlglot knows: duckdb if not given"),
+        ("--table", "NAME", "a table to make for the segments, instead of a CASE"),
+    ):
+        of_sql.add_argument(name, metavar=metavar, action=_Once, help=about)
+    about = "column of segments; again for each of several"
+    of_sql.add_argument("--segment", metavar="COL", action="append", default=[], help=about)
+    return whole
+
+
+def _add_fit(among):
+    fitting = _Command(among, "fit", "fit sigmoids to scores and labels", commands.fit)
+    fitting.files(several=True)
+    fitting.columns(labels=True, segment="one sigmoid for each; again for each of several columns")
+    fitting.once("--weight", metavar="COL", help="column of weights; 2 is the row twice")
+    fitting.out("FILE.npz", "where the sigmoids go")
+    fitting.once(
+        "--pooling",
+        choices=["none", "partial", "complete"],
+        help="of segments: each by its own rows (none), shrunk to their population, or all alike",
+    )
+    fitting.json()
+    several = fitting.group(
+        "several processes",
+        "Started by SLURM (srun), Open MPI (mpirun) or another launcher that "
+        "jax.distributed.initialize knows. Process i of n reads every n-th FILE, from the i-th on; "
+        "a segment may have rows in all of them.",
+    )
+    several.add_argument("--distributed", action="store_true", help="fit by all processes of a job")
+    several.add_argument(
+        "--checkpoint",
+        metavar="DIR",
+        action=_Once,
+        help="keep the sums of each pass there; the same command goes on from them",
+    )
+    several.add_argument(
+        "--time-limit",
+        metavar="SECONDS",
+        type=float,
+        action=_Once,
+        help="how long a process waits for the others in a pass; forever if not given",
+    )
+
+
+def _add_completion(whole):
+    """`--print-completion bash`, which shtab writes."""
+    try:
+        import shtab
+    except ImportError:
+        return
+    shtab.add_argument_to(whole, ["--print-completion"], help="print a script for the shell")
