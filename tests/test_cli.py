@@ -318,9 +318,8 @@ def test_an_option_given_twice_is_refused(in_tmp, capsys, option):
 @pytest.mark.parametrize("option", ["calibrator", "score", "delimiter", "out"])
 def test_an_option_of_apply_given_twice_is_refused(capsys, option):
     with pytest.raises(SystemExit) as ended:
-        run(
-            f"apply in.csv --calibrator c.npz --score f --segment f --delimiter f --out o --{option}=f"
-        )
+        words = "apply in.csv --calibrator c.npz --score f --delimiter f --out o"
+        run(f"{words} --{option}=f")
     assert ended.value.code == 2
     assert f"argument --{option}: given twice" in capsys.readouterr().err
 
