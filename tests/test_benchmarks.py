@@ -110,3 +110,11 @@ def test_the_clock_reads_what_the_kernel_says(monkeypatch, tmp_path):
     assert clock._stolen() == 0
     (tmp_path / "stat").write_text("cpu  1 2 3 4 5 6 7 800 9 10\ncpu0 1 2 3 4 5 6 7 800 9 10\n")
     assert clock._stolen() == 800 / os.sysconf("SC_CLK_TCK")
+
+
+@pytest.mark.slow
+def test_nights_that_are_killed_lose_nothing(tmp_path):
+    command = [sys.executable, "-m", "benchmarks.nightly", "--nights", "2", "--out", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, check=True)
+    found = json.loads((tmp_path / "nightly.json").read_text())
+    assert found["checked"]["files, all whole and the same"] == 13

@@ -1,0 +1,1 @@
+"""A nightly job from end to end, and what kills it."""
