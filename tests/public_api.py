@@ -7,6 +7,8 @@ from pathlib import Path
 
 import platt_jax
 import platt_jax.distributed
+import platt_jax.export
+import platt_jax.report
 import platt_jax.sklearn
 import platt_jax.sql
 import platt_jax.streaming
@@ -23,6 +25,8 @@ PACKAGES = (
     platt_jax.sql,
     platt_jax.distributed,
     platt_jax.streaming,
+    platt_jax.export,
+    platt_jax.report,
 )
 
 

@@ -652,12 +652,14 @@ def test_what_is_wrong_with_a_file_of_another_kind(in_tmp, capsys):
     written_as(in_tmp / "cut.csv.gz", *columns)
     cut = (in_tmp / "cut.csv.gz").read_bytes()[:-20]
     (in_tmp / "cut.csv.gz").write_bytes(cut)
+    (in_tmp / "no.csv.gz").write_bytes(cut[:2] + cut[20:])
     (in_tmp / "cut.parquet").write_bytes((in_tmp / "in.parquet").read_bytes()[:-20])
     parquet.write_table(pa.table({"f": ["x", "y"], "y": [0, None]}), "odd.parquet")
     for files, score, message in (
         ("in.csv in.parquet", "f", "in.parquet is a Parquet file, and in.csv is not"),
         ("in.parquet", "g", "in.parquet: has no column 'g', but 'f', 'y', 'shop', 'year'"),
         ("cut.csv.gz", "f", "cut.csv.gz: is a damaged gzip file"),
+        ("no.csv.gz", "f", "no.csv.gz: is a damaged gzip file"),
         ("cut.parquet", "f", "cut.parquet: is a damaged Parquet file"),
         ("odd.parquet", "f", "odd.parquet, column 'f': expected numbers, got string"),
         ("odd.parquet", "y", "odd.parquet, column 'y': expected a label in each row, got 1 nulls"),

@@ -20,6 +20,7 @@ from made_up import calibrators, same
 
 import platt_jax as pj
 from platt_jax.cli import csvio
+from platt_jax.cli.inputs import Input
 
 pytestmark = pytest.mark.slow
 
@@ -202,10 +203,14 @@ def csv_files(draw):
     return draw(st.sampled_from([b"", b"\xef\xbb\xbf"])) + content
 
 
-def columns_or_refused(read, path):
+def named(path):
+    return Input(str(path), str(path))
+
+
+def columns_or_refused(read, source):
     """Types and bits of the columns, or what was said instead."""
     try:
-        return [(column.dtype, column.tobytes()) for column in read(str(path), WANTED)]
+        return [(column.dtype, column.tobytes()) for column in read(source, WANTED)]
     except csvio.CsvError as error:
         return str(error)
 
@@ -216,22 +221,23 @@ def test_csv_readers_agree_on_any_file(tmp_path, content):
     pytest.importorskip("pyarrow")
     path = tmp_path / "in.csv"
     path.write_bytes(content)
-    plain = columns_or_refused(csvio._read_plainly, path)
-    assert columns_or_refused(csvio.read_columns, path) == plain
+    plain = columns_or_refused(csvio._read_plainly, named(path))
+    assert columns_or_refused(csvio.read_columns, named(path)) == plain
 
 
 @examples(500)
 @given(content=csv_files())
 def test_a_copy_has_one_column_more(tmp_path, content):
     """Whatever could be read can be copied, and the copy says the same."""
-    source, target = tmp_path / "in.csv", tmp_path / "out.csv"
-    source.write_bytes(content)
+    source, target = named(tmp_path / "in.csv"), named(tmp_path / "out.csv")
+    (tmp_path / "in.csv").write_bytes(content)
     columns = columns_or_refused(csvio.read_columns, source)
     if isinstance(columns, str):
         return
-    rows = len(csvio.read_columns(str(source), WANTED)[0])
+    rows = len(csvio.read_columns(source, WANTED)[0])
     values = np.arange(rows) / 3
-    csvio.copy_with_column(str(source), str(target), "p", values)
+    with open(target.path, "wb") as file:
+        csvio.copy_with_column(source, file, "p", values)
     assert columns_or_refused(csvio.read_columns, target) == columns
-    (copied,) = csvio.read_columns(str(target), [("p", csvio.number)])
+    (copied,) = csvio.read_columns(target, [("p", csvio.number)])
     assert copied.tolist() == values.tolist()

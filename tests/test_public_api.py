@@ -1,5 +1,7 @@
 """The public interface changes on purpose only, and its changes show in public_api.txt."""
 
+import inspect
+
 import pytest
 
 pytest.importorskip("sklearn")
@@ -22,3 +24,23 @@ def test_a_changed_default_or_method_shows(monkeypatch):
     monkeypatch.setattr("platt_jax.scalers.Softmax", Changed)
     new = set(public_api.described().splitlines())
     assert "    .predict_proba(self, scores, clip=True)" in new
+
+
+def test_every_public_function_has_types():
+    """A function without any is an error wherever a strict type checker sees it called."""
+    untyped = []
+    for module in public_api.PACKAGES:
+        for name in module.__all__:
+            thing = getattr(module, name)
+            members = [(name, thing)]
+            if inspect.isclass(thing):
+                members = [
+                    (f"{name}.{key}", value.fget if isinstance(value, property) else value)
+                    for key, value in vars(thing).items()
+                    if key == "__init__" or not key.startswith("_")
+                ]
+            for path, member in members:
+                ours = getattr(member, "__module__", "").startswith("platt_jax")
+                if inspect.isfunction(member) and ours and not member.__annotations__:
+                    untyped.append(path)
+    assert untyped == []

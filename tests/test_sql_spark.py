@@ -14,6 +14,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Exception ignored:pytest.PytestUnraisableExceptionWarning"),
     pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    # As in test_export.py, of which these are the checks in Spark.
+    pytest.mark.filterwarnings("ignore:NaN, infinite or overflowing:RuntimeWarning"),
 ]
 pyspark = pytest.importorskip("pyspark", reason="pip install '.[spark]', and Java 17")
 

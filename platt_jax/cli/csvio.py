@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import codecs
 import csv
+import gzip
 import io
 import os
 import re
@@ -42,6 +43,9 @@ _OTHER_KINDS = (
 
 _COLUMNS_NAMED = 20
 _DELIMITERS = {",": "a comma", "\t": "a tab"}
+
+# What reading a damaged gzip file raises.
+_DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
 
 # Half of csv's limit for a field: a longer field fills at least one block from end to end.
 _BLOCK = 1 << 16
@@ -91,11 +95,8 @@ def read_columns(source: Input, wanted: Sequence[tuple[str, Parse]]) -> list[Col
     Raises:
         CsvError: the file is empty or broken, a column is missing, or a field cannot be parsed.
     """
-    try:
-        columns = _read_with_pyarrow(source, wanted)
-        return _read_plainly(source, wanted) if columns is None else columns
-    except (EOFError, zlib.error):
-        raise CsvError(f"{source.name}: is a damaged gzip file") from None
+    columns = _read_with_pyarrow(source, wanted)
+    return _read_plainly(source, wanted) if columns is None else columns
 
 
 def copy_with_column(source: Input, target: BinaryIO, name: str, values: Column) -> None:
@@ -156,36 +157,45 @@ def columns_there(names: Sequence[str]) -> str:
 
 def _records(source: Input) -> Iterator[tuple[int, list[str]]]:
     """Each record, header included, and the line that it starts on; blank lines are no records."""
+    try:
+        with source.open() as file, io.TextIOWrapper(file, "utf-8-sig", newline="") as text:
+            _refuse_other_kinds(file.peek(8), source.name)
+            yield from _records_of(text, source)
+    except _DAMAGED:
+        raise CsvError(f"{source.name}: is a damaged gzip file") from None
+
+
+def _refuse_other_kinds(start: bytes, name: str) -> None:
+    for mark, what, remedy in _OTHER_KINDS:
+        if re.match(mark, start, re.DOTALL):
+            raise CsvError(f"{name}: {what}, not UTF-8 text: {remedy.format(path=name)}")
+
+
+def _records_of(text: io.TextIOWrapper, source: Input) -> Iterator[tuple[int, list[str]]]:
     name = source.name
-    with source.open() as file:
-        start = file.peek(8)
-        for mark, what, remedy in _OTHER_KINDS:
-            if re.match(mark, start, re.DOTALL):
-                raise CsvError(f"{name}: {what}, not UTF-8 text: {remedy.format(path=name)}")
-        text = io.TextIOWrapper(file, "utf-8-sig", newline="")
-        reader = csv.reader(text, strict=True, delimiter=source.delimiter)
-        width = None
-        while True:
-            line = reader.line_num + 1
-            try:
-                fields = next(reader)
-            except StopIteration:
-                return
-            except csv.Error as error:
-                raise CsvError(f"{name}, line {line}: {error}") from error
-            except UnicodeDecodeError as error:
-                raise CsvError(
-                    f"{name}: is not UTF-8 text ({error.reason}): convert it, as by iconv"
-                ) from error
-            if not fields:
-                continue
-            if width is None:
-                width = len(fields)
-            if len(fields) != width:
-                raise CsvError(
-                    f"{name}, line {line}: has {len(fields)} fields where the header has {width}"
-                )
-            yield line, fields
+    reader = csv.reader(text, strict=True, delimiter=source.delimiter)
+    width = None
+    while True:
+        line = reader.line_num + 1
+        try:
+            fields = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise CsvError(f"{name}, line {line}: {error}") from error
+        except UnicodeDecodeError as error:
+            raise CsvError(
+                f"{name}: is not UTF-8 text ({error.reason}): convert it, as by iconv"
+            ) from error
+        if not fields:
+            continue
+        if width is None:
+            width = len(fields)
+        if len(fields) != width:
+            raise CsvError(
+                f"{name}, line {line}: has {len(fields)} fields where the header has {width}"
+            )
+        yield line, fields
 
 
 def _header(source: Input, records: Iterator[tuple[int, list[str]]]) -> list[str]:
@@ -272,13 +282,13 @@ def _is_simple(source: Input) -> bool:
     if not os.path.getsize(source.path):  # empty, or a pipe
         return False
     decoder, delimiter = codecs.getincrementaldecoder("utf-8")(), source.delimiter.encode()
-    with source.open() as file:
-        while block := file.read(_BLOCK):
-            long_field = len(block) == _BLOCK and not (delimiter in block or b"\n" in block)
-            if b'"' in block or long_field:
-                return False
-            try:
+    try:
+        with source.open() as file:
+            while block := file.read(_BLOCK):
+                long_field = len(block) == _BLOCK and not (delimiter in block or b"\n" in block)
+                if b'"' in block or long_field:
+                    return False
                 decoder.decode(block, final=len(block) < _BLOCK)
-            except UnicodeDecodeError:
-                return False
+    except (UnicodeDecodeError, *_DAMAGED):
+        return False
     return True

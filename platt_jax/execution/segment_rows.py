@@ -36,7 +36,7 @@ class SegmentRows(GroupedRows):
         ['a', 'b']
     """
 
-    def __init__(self, scores, labels, segments, weights=None, *, pos_label=None):
+    def __init__(self, scores, labels, segments, weights=None, *, pos_label=None) -> None:
         columns, segments = checked_rows(scores, labels, segments, weights, pos_label)
         scores = columns[0]
         if (doubt := validation.probabilities_for_scores(scores)) is not None:
@@ -45,7 +45,7 @@ class SegmentRows(GroupedRows):
         self.dtype = scores.dtype
         self._rows = len(scores)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self._rows
 
     def __repr__(self):

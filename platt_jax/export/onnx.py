@@ -11,7 +11,7 @@ from platt_jax.export.curves import Curves, curves
 _OPSET, _ML_OPSET, _IR_VERSION = 18, 3, 9
 
 
-def to_onnx(calibrator):
+def to_onnx(calibrator) -> Any:
     """A calibrator as an ONNX model: scores and segments in, probabilities out.
 
     Its inputs are `score`, float64 (N,), and unless it is one sigmoid `segment`, (N,) of text or

@@ -1,5 +1,7 @@
 """Funnel plots: what differs between problems by more than chance."""
 
+from typing import Any
+
 import numpy as np
 
 from platt_jax import ids
@@ -14,7 +16,7 @@ _LEVELS = (0.95, 0.998)
 _NO_SLOPE = Flag.ONE_CLASS | Flag.CONSTANT_SCORES | Flag.SEPARABLE
 
 
-def slope_funnel(fits, *, ax=None):
+def slope_funnel(fits, *, ax=None) -> Any:
     """Slopes against numbers of rows, within control limits around the slope of all.
 
     The slope of all is that of the pooled rows, or without them the mean weighted by precision. The

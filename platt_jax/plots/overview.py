@@ -1,5 +1,7 @@
 """All problems at a glance: their parameters, their flags, and how their fits converged."""
 
+from typing import Any
+
 import numpy as np
 
 from platt_jax.plots import style
@@ -16,7 +18,7 @@ _LOOKS = {
 _ODD = Flag.CONSTANT_SCORES | Flag.ONE_CLASS | Flag.SEPARABLE
 
 
-def parameter_map(fits, *, ax=None):
+def parameter_map(fits, *, ax=None) -> Any:
     """The parameters (A, B) of all problems, coloured by their flags.
 
     The axes hold the middle 98 % of the problems that are neither CONSTANT_SCORES, ONE_CLASS nor
@@ -73,7 +75,7 @@ def parameter_map(fits, *, ax=None):
     return ax
 
 
-def convergence(fits, *, ax=None):
+def convergence(fits, *, ax=None) -> Any:
     """How many Newton steps the fits took, by status, and how many passes over the rows.
 
     Args:

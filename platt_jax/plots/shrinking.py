@@ -1,5 +1,7 @@
 """What partial pooling does to segments."""
 
+from typing import Any
+
 import numpy as np
 
 from platt_jax.plots import style
@@ -7,7 +9,7 @@ from platt_jax.plots import style
 _MOVES = 300
 
 
-def shrinkage(calibrator, unpooled=None, *, ax=None):
+def shrinkage(calibrator, unpooled=None, *, ax=None) -> Any:
     """How far partial pooling takes the segments towards the population, by their rows.
 
     Without `unpooled` it is the shrinkage itself, from 0, a segment's own rows alone, to 1, the

@@ -6,7 +6,7 @@
 
 import math
 from dataclasses import dataclass, fields
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
@@ -64,7 +64,7 @@ class Sigmoid(ComparedByValue):
     A: Array
     B: Array
 
-    def logit(self, scores):
+    def logit(self, scores) -> Any:
         """The log-odds -(A f + B) of class 1; scores (..., N) for parameters (...)."""
         scores, A, B = self._by_row(scores, "scores", self.A, self.B)
         try:
@@ -87,11 +87,11 @@ class Sigmoid(ComparedByValue):
             f"{np.shape(self.B)}, got {rows.shape}"
         )
 
-    def predict_proba(self, scores):
+    def predict_proba(self, scores) -> Any:
         """P(y=1 | score), in [0, 1]; scores (..., N) for parameters (...)."""
         return expit(self.logit(scores))
 
-    def log_proba(self, scores):
+    def log_proba(self, scores) -> Any:
         """Log P(y=1 | score), finite where the probability itself rounds to 0 or 1.
 
         log P(y=0 | score) is `Sigmoid(-A, -B).log_proba(score)`. Scores (..., N) for parameters
@@ -99,7 +99,7 @@ class Sigmoid(ComparedByValue):
         """
         return log_expit(self.logit(scores))
 
-    def inverse(self, proba):
+    def inverse(self, proba) -> Any:
         """The score at which P(y=1) is this: the threshold of a decision.
 
         Args:
@@ -160,12 +160,12 @@ class Sigmoid(ComparedByValue):
         return Sigmoid(self.A, B + xp.asarray(shift, B.dtype))
 
     @property
-    def slope(self):
+    def slope(self) -> Any:
         """-A, the change of the log-odds per unit of score."""
         return -self.A
 
     @property
-    def intercept(self):
+    def intercept(self) -> Any:
         """-B, the log-odds at score 0."""
         return -self.B
 
@@ -253,12 +253,12 @@ class Fit(ComparedByValue, Inspectable):
     n_neg: Array
 
     @property
-    def converged(self):
+    def converged(self) -> Any:
         """(...) bool, whether the optimum was found."""
         return self.status == Status.CONVERGED
 
     @property
-    def standard_errors(self):
+    def standard_errors(self) -> Any:
         """(..., 2), of A and B, the square roots of the covariance's diagonal."""
         variances = self.covariance[..., (0, 1), (0, 1)]
         return (jnp if isinstance(variances, jax.Array) else np).sqrt(variances)
@@ -268,7 +268,7 @@ class Fit(ComparedByValue, Inspectable):
         """The fitted sigmoids."""
         return Sigmoid(self.A, self.B)
 
-    def predict_proba(self, scores):
+    def predict_proba(self, scores) -> Any:
         """P(y=1 | score) by the fitted sigmoids, as `Sigmoid.predict_proba`."""
         return self.sigmoid.predict_proba(scores)
 

@@ -1,7 +1,7 @@
 """A drop-in for scikit-learn's CalibratedClassifierCV."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import clone
@@ -108,7 +108,7 @@ class PlattCalibratedClassifier(CalibratedBase):
         multiclass="ovr",
         response_method="auto",
         options=None,
-    ):
+    ) -> None:
         self.estimator = estimator
         self.method = method
         self.cv = cv
@@ -118,7 +118,7 @@ class PlattCalibratedClassifier(CalibratedBase):
         self.response_method = response_method
         self.options = options
 
-    def fit(self, X, y, sample_weight=None, *, groups=None, **fit_params):
+    def fit(self, X, y, sample_weight=None, *, groups=None, **fit_params) -> Self:
         """Fit the base classifier, unless it is frozen, and its calibrators.
 
         Args:

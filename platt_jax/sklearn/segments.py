@@ -1,7 +1,7 @@
 """A classifier with a calibration of its own for each segment of the rows."""
 
 import numbers
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from scipy.sparse import issparse
@@ -69,7 +69,7 @@ class SegmentCalibratedClassifier(CalibratedBase):
         n_jobs=None,
         response_method="auto",
         options=None,
-    ):
+    ) -> None:
         self.estimator = estimator
         self.segments = segments
         self.passthrough = passthrough
@@ -79,7 +79,7 @@ class SegmentCalibratedClassifier(CalibratedBase):
         self.response_method = response_method
         self.options = options
 
-    def fit(self, X, y, sample_weight=None, *, groups=None, **fit_params):
+    def fit(self, X, y, sample_weight=None, *, groups=None, **fit_params) -> Self:
         """Fit the base classifier, unless it is frozen, and the calibrator.
 
         Args:

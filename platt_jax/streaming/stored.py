@@ -1,6 +1,7 @@
 """Rows on disk, by segment: a directory that is written once, and read as the rows are fitted."""
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -39,7 +40,7 @@ class StoredRows(SegmentRows):
 
     reread = True
 
-    def __init__(self, directory):
+    def __init__(self, directory: str | os.PathLike) -> None:
         self._directory = Path(directory)
         header, arrays = _read_manifest(self._directory)
         layout = IdLayout(**header["ids"])
