@@ -5,8 +5,12 @@ reads by itself, as it does most columns, is left to NumPy.
 """
 
 import datetime as dt
+from typing import Any, TypeAlias
 
 import numpy as np
+
+# What users hand in as an array: NumPy's, JAX's, a list, or what this module reads.
+Column: TypeAlias = Any
 
 # Of whose objects a table is computed only when it is asked for.
 _DEFERRED = ("duckdb.", "_duckdb.", "polars.lazyframe.", "narwhals.")

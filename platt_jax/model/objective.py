@@ -9,14 +9,14 @@ section 3.2, where the two signs of z are spelled out one by one).
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
-import numpy as np
+from numpy.typing import NDArray
 
 # What results hold: NumPy's arrays on the host, JAX's where traced.
-Array = np.ndarray | jax.Array
+Array: TypeAlias = NDArray[Any] | jax.Array
 
 # The margin of padding: so large that every one of its terms is exactly 0.
 _PAD_MARGIN = 1e4
