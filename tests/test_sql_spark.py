@@ -1,4 +1,7 @@
-"""Rows in Spark, on two processes' worth of local threads; skewed, and with a task that fails."""
+"""Rows in Spark, on two local threads; skewed, and with a worker that is killed."""
+
+import os
+import signal
 
 import numpy as np
 import pyarrow as pa
@@ -54,22 +57,22 @@ def test_answers_are_those_of_rows_in_memory(session, tmp_path):
     made = columns()
     expected = pj.fit_segments(made["f"], made["y"], made["s"], weights=made["w"])
     frame = session.createDataFrame(pa.table(made)).repartition(8)
-    failed = tmp_path / "failed"
+    killed = tmp_path / "killed"
 
-    def fail_once(batches):
-        if not failed.exists():
-            failed.touch()
-            raise RuntimeError("this worker is lost")
+    def killed_once(batches):
+        if not killed.exists():
+            killed.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
         yield from batches
 
-    for rows in (frame, frame.mapInPandas(fail_once, frame.schema)):
+    for rows in (frame, frame.mapInPandas(killed_once, frame.schema)):
         found = sql.fit_segments(rows, score="f", label="y", segment="s", weight="w")
         assert (found.keys == expected.keys).all()
         for name in ("status", "flags", "n_pos", "n_neg"):
             assert (getattr(found.fit, name) == getattr(expected.fit, name)).all(), name
         np.testing.assert_allclose(found.fit.A, expected.fit.A, rtol=1e-8, atol=1e-8)
         np.testing.assert_allclose(found.fallback.A, expected.fallback.A, rtol=1e-9)
-    assert failed.exists()
+    assert killed.exists()
 
     odd = pa.table({"f": [0.3, np.nan, np.inf, None], "s": ["0", "1", "unseen", "0"]})
     with_p = sql.predict(session.createDataFrame(odd), expected, score="f", segment="s").toArrow()
