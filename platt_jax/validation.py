@@ -355,7 +355,7 @@ def traced_arrays(
     f = jnp.asarray(plain(scores_in))
     if not jnp.issubdtype(f.dtype, jnp.floating):
         f = f.astype(float)
-    elif jnp.finfo(f.dtype).bits < 32:  # type: ignore[no-untyped-call]  # a class of ml_dtypes
+    elif jnp.finfo(f.dtype).bits < 32:  # a class of ml_dtypes
         f = f.astype(jnp.float32)
     if f.ndim == 0 or f.size == 0:
         raise ValueError(f"scores: expected (..., N) with rows to fit, got shape {f.shape}")

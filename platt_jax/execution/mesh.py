@@ -20,7 +20,7 @@ from platt_jax.passes.blocks import Block
 from platt_jax.passes.shapes import GatherMap, RowRanges
 
 AXES = PROBLEMS, ROWS = "problems", "rows"
-OVER_ALL, OVER_PROBLEMS = PartitionSpec(AXES), PartitionSpec(PROBLEMS)  # type: ignore[no-untyped-call]
+OVER_ALL, OVER_PROBLEMS = PartitionSpec(AXES), PartitionSpec(PROBLEMS)
 
 # Programs that wait for each other's sums must reach all devices in one order.
 _one_at_a_time = threading.Lock()

@@ -187,7 +187,7 @@ def unit_frame(f: jax.Array) -> tuple[jax.Array, jax.Array]:
     low, high = f.min(), f.max()
     # Halved before they are combined: the range of finite scores may overflow.
     half = high / 2 - low / 2
-    tiny = jnp.finfo(f.dtype).tiny  # type: ignore[no-untyped-call]
+    tiny = jnp.finfo(f.dtype).tiny
     return low / 2 + high / 2, jnp.where(half > 0, 1 / jnp.maximum(half, tiny), 1)
 
 

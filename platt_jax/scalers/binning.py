@@ -75,7 +75,7 @@ class Binning(Scaler[FittedBinning]):
         if self.by == "width":
             low, high = f.min(), f.max()
             # XLA would multiply by the reciprocal of a constant, which is rounded.
-            bins = jax.lax.optimization_barrier(jnp.asarray(self.bins, f.dtype))  # type: ignore[no-untyped-call]
+            bins = jax.lax.optimization_barrier(jnp.asarray(self.bins, f.dtype))
             # Multiplied before it is divided, so that an edge that is a score is that very score.
             edges = low + (high - low) * cuts / bins
             share = cuts / bins

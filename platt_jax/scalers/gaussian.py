@@ -96,7 +96,7 @@ class Gaussian(Scaler[FittedGaussian]):
         told_apart = (n_pos > 0) & (n_neg > 0) & (f.min() < f.max())
         mean_pos, square_pos = _moments(u, pos)
         mean_neg, square_neg = _moments(u, neg)
-        least = jnp.finfo(f.dtype).eps ** 2  # type: ignore[no-untyped-call]
+        least = jnp.finfo(f.dtype).eps ** 2
         pooled = jnp.maximum((square_pos + square_neg) / (n_pos + n_neg), least)
         variance_pos = variance_neg = pooled
         if self.variance == "separate":

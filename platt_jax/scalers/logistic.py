@@ -56,7 +56,7 @@ def fit_logistic(
     # The stopping test would take weights that are all tiny for an optimum. A power of two keeps
     # their digits.
     w = w * jnp.exp2(-jnp.minimum(jnp.floor(jnp.log2(w.max())), 0))
-    eps = jnp.finfo(features.dtype).eps  # type: ignore[no-untyped-call]
+    eps = jnp.finfo(features.dtype).eps
     tol = 1e-8 if features.dtype == jnp.float64 else 1e-4
 
     def evaluate(parameters: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -123,7 +123,7 @@ def _solve(hessian: jax.Array, gradient: jax.Array, eps: np.floating[Any]) -> ja
     left = [[hessian[i, j] for j in rows] for i in rows]
     right = [gradient[i] for i in rows]
     for k in rows:
-        floor = 4 * eps * hessian[k, k] + jnp.finfo(gradient.dtype).tiny  # type: ignore[no-untyped-call]
+        floor = 4 * eps * hessian[k, k] + jnp.finfo(gradient.dtype).tiny
         left[k][k] = jnp.maximum(left[k][k], floor)
         for i in rows[k + 1 :]:
             ratio = left[i][k] / left[k][k]

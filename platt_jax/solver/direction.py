@@ -29,10 +29,10 @@ def factorize(at: Derivatives, sigma: jax.Array | float, pinned: jax.Array) -> F
     The pivot of A is the spread of the scores where the curvature is. Rounding could take it to 0
     or below; it is held at a few units of rounding, so that the direction always descends.
     """
-    tiny = jnp.finfo(at.h_AA.dtype).tiny  # type: ignore[no-untyped-call]
+    tiny = jnp.finfo(at.h_AA.dtype).tiny
     h_AA, over_h_BB = at.h_AA + sigma, 1 / jnp.maximum(at.h_BB + sigma, tiny)
     ratio = jnp.where(pinned, 0, at.h_AB * over_h_BB)
-    floor = 4 * jnp.finfo(h_AA.dtype).eps * h_AA  # type: ignore[no-untyped-call]
+    floor = 4 * jnp.finfo(h_AA.dtype).eps * h_AA
     pivot = jnp.maximum(jnp.maximum(h_AA - ratio * at.h_AB, floor), tiny)
     return Factors(1 / pivot, over_h_BB, ratio, pinned)
 

@@ -66,7 +66,7 @@ def _traced_loop(
     def body(state: State) -> State:
         # The barrier keeps XLA from taking out of the loop what does not change in it: a target
         # per row, a mask of the padding. They would be arrays to write, and to read in every pass.
-        point, fixed = lax.optimization_barrier((newton.trial_point(state), (rows, targets)))  # type: ignore[no-untyped-call]
+        point, fixed = lax.optimization_barrier((newton.trial_point(state), (rows, targets)))
         return advance(state, point, *fixed)
 
     return lax.while_loop(lambda state: jnp.any(any_running(state)), body, state)
@@ -213,7 +213,7 @@ def _slope_lost(state: State, standardization: Standardization) -> jax.Array:
 
     Numbers below the smallest normal one are 0 to XLA; a scale that is 0 makes all scores equal.
     """
-    kind, scale = jnp.finfo(state.A.dtype), standardization.scale  # type: ignore[no-untyped-call]
+    kind, scale = jnp.finfo(state.A.dtype), standardization.scale
     A = jnp.abs(state.A * scale)
     in_standard_errors = jnp.abs(state.A) * jnp.sqrt(state.derivatives.h_AA)
     matters = in_standard_errors > MOST_NOISE[kind.dtype.name]

@@ -122,7 +122,7 @@ def _over_hidden_axes(run: Callable[..., Fit], scores: jax.Array) -> Callable[..
     sharded: Callable[..., Fit] = auto_axes(
         run,
         axes=explicit,
-        out_sharding=NamedSharding(mesh, PartitionSpec()),  # type: ignore[no-untyped-call]
+        out_sharding=NamedSharding(mesh, PartitionSpec()),
     )
     return sharded
 
@@ -141,13 +141,13 @@ def _solve_sharded(
     The compiler left to itself would gather the rows.
     """
     *of_problems, of_rows = (*sharding.spec, *(None,) * scores.ndim)[: scores.ndim]
-    along, over = PartitionSpec(*of_problems, of_rows), PartitionSpec(*of_problems)  # type: ignore[no-untyped-call]
+    along, over = PartitionSpec(*of_problems, of_rows), PartitionSpec(*of_problems)
     axes = of_rows if isinstance(of_rows, tuple) else (of_rows,)
 
     def place(x: jax.Array, spec: PartitionSpec) -> jax.Array:
         """Laid as the scores are, as explicit axes ask for."""
         explicit = AxisType.Explicit in sharding.mesh.axis_types
-        return jax.sharding.reshard(x, NamedSharding(sharding.mesh, spec)) if explicit else x  # type: ignore[no-untyped-call]
+        return jax.sharding.reshard(x, NamedSharding(sharding.mesh, spec)) if explicit else x
 
     def as_scores(x: jax.Array | None) -> jax.Array | None:
         return None if x is None else place(jnp.broadcast_to(x, scores.shape), along)

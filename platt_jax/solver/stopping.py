@@ -95,7 +95,7 @@ def _rounding(
     the decrement says, or as rounding may hide: the terms that are summed up are about as large as
     those of h_BB where most rows are fitted well.
     """
-    at, kind = progress.derivatives, jnp.finfo(progress.decrement.dtype)  # type: ignore[no-untyped-call]
+    at, kind = progress.derivatives, jnp.finfo(progress.decrement.dtype)
     of_weight = float(kind.eps) ** 2 * jnp.maximum(at.h_AA * progress.factors.over_pivot, 1)
     weight = constants.total_weight + at.h_AA + at.h_BB
     square = progress.decrement * progress.decrement  # squares are compared: a root takes longer

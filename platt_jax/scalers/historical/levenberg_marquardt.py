@@ -159,7 +159,7 @@ class LevenbergMarquardt(Scaler[FittedLevenbergMarquardt]):
         trial = evaluate(A, B)
 
         better = trial.loss < search.loss * (1 + 1e-7)
-        tiny = jnp.finfo(A.dtype).tiny  # type: ignore[no-untyped-call]
+        tiny = jnp.finfo(A.dtype).tiny
         stabilizer = jnp.where(better, jnp.maximum(0.1 * stabilizer, tiny), 10 * stabilizer)
         change, scale = trial.loss - search.loss, (trial.loss + search.loss + 1) / 2
         hardly = (change > -1e-3 * scale) & (change < 1e-7 * scale)
