@@ -6,8 +6,10 @@ from typing import Any, Literal
 import jax
 import numpy as np
 from jax.sharding import Mesh
+from numpy.typing import NDArray
 
 from platt_jax import validation
+from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.checkpoint import Checkpoint
 from platt_jax.execution.classes import classes_and_membership
@@ -32,13 +34,13 @@ _DEFAULT = Options()
 
 
 def fit(
-    scores,
-    labels,
+    scores: Column,
+    labels: Column,
     *,
-    weights=None,
-    pos_label=None,
+    weights: Column | None = None,
+    pos_label: Any = None,
     prior: GaussianPrior | None = None,
-    start: tuple | None = None,
+    start: tuple[Column, Column] | None = None,
     mesh: Mesh | None = None,
     options: Options = _DEFAULT,
     progress: bool | Listener = False,
@@ -95,20 +97,20 @@ def fit(
     given = given_to(batch, rows.dtype, prior, start)
     over = checked(mesh)
     flat = fit_problems(rows.sizes, rows.take, rows.dtype, given, options, told, caller, over=over)
-    result = jax.tree.map(lambda x: x.reshape(batch + x.shape[1:]), flat)
+    result: Fit = jax.tree.map(lambda x: x.reshape(batch + x.shape[1:]), flat)
     report_non_finite(flat, options, "problems", problem_names(batch), caller)
     return result
 
 
 def fit_segments(
-    scores,
-    labels=None,
-    segments=None,
+    scores: Column,
+    labels: Column | None = None,
+    segments: Column | None = None,
     *,
-    weights=None,
-    pos_label=None,
+    weights: Column | None = None,
+    pos_label: Any = None,
     prior: GaussianPrior | None = None,
-    start: tuple | None = None,
+    start: tuple[Column, Column] | None = None,
     pooling: Literal["none", "partial", "complete"] = "none",
     mesh: Mesh | None = None,
     options: Options = _DEFAULT,
@@ -159,7 +161,7 @@ def fit_segments(
 def fit_segment_rows(
     rows: SegmentRows,
     prior: GaussianPrior | None,
-    start: tuple | None,
+    start: tuple[Column, Column] | None,
     pooling: str,
     options: Options,
     told: Stage,
@@ -181,10 +183,10 @@ def fit_segment_rows(
     shared = given_to((1,), rows.dtype, shared_prior(prior))
     given = given_to(rows.keys.shape, rows.dtype, prior, start)
 
-    def take_any(_, part, space):
+    def take_any(_: slice, part: slice, space: packing.Space) -> packing.Columns:
         return rows.all(part, space)
 
-    def fit_all(told_of_all=SILENT):
+    def fit_all(told_of_all: Stage = SILENT) -> Fit:
         # Gaps between the segments are omitted, too.
         everything = np.array([rows.length])
         pooled = fit_problems(
@@ -199,9 +201,10 @@ def fit_segment_rows(
             reread=rows.reread,
             over=over,
         )
-        return jax.tree.map(lambda x: x[0, ...], pooled)
+        one: Fit = jax.tree.map(lambda x: x[0, ...], pooled)
+        return one
 
-    def fit_each():
+    def fit_each() -> Fit:
         ordered = jax.tree.map(lambda leaf: leaf[rows.largest_first], given)
         return fit_problems(
             rows.sizes,
@@ -228,15 +231,16 @@ def fit_segment_rows(
         if pooling != "none":
             each = with_pooled_curve(each, pooled)
     report_non_finite(each, options, "segments", rows.keys, caller)
-    return SegmentCalibrator(rows.keys, each, pooled.sigmoid, pooled.covariance, population)
+    covariance: Any = pooled.covariance  # NumPy's, of a fit on the host
+    return SegmentCalibrator(rows.keys, each, pooled.sigmoid, covariance, population)
 
 
 def fit_one_vs_rest(
-    scores,
-    labels,
+    scores: Column,
+    labels: Column,
     *,
-    classes=None,
-    weights=None,
+    classes: Column | None = None,
+    weights: Column | None = None,
     prior: GaussianPrior | None = None,
     options: Options = _DEFAULT,
     progress: bool | Listener = False,
@@ -287,7 +291,7 @@ def fit_one_vs_rest(
     given = given_to(columns.shape[:1], scores.dtype, prior)
     classes, is_class = classes_and_membership(classes, labels, scores.shape)
 
-    def take(problems, part, space):
+    def take(problems: slice, part: slice, space: packing.Space) -> packing.Columns:
         w = None if weights is None else weights[problems, part].reshape(-1)
         mine = columns[problems, part].reshape(-1), is_class(problems, part).reshape(-1), w
         return packing.flat(mine, space)
@@ -300,18 +304,20 @@ def fit_one_vs_rest(
 
 def with_pooled_curve(each: Fit, pooled: Fit) -> Fit:
     """The segments with the fit of all rows for their own; the rows counted are theirs."""
-    alike = jax.tree.map(lambda x, of_each: np.broadcast_to(x, of_each.shape), pooled, each)
+    alike: Fit = jax.tree.map(lambda x, of_each: np.broadcast_to(x, of_each.shape), pooled, each)
     return replace(alike, n_pos=each.n_pos, n_neg=each.n_neg)
 
 
-def shared_prior(prior):
+def shared_prior(prior: GaussianPrior | None) -> GaussianPrior | None:
     """The prior if it is one for all problems, which then holds for the pooled fit too."""
     if not isinstance(prior, GaussianPrior):
         return None
     return prior if np.ndim(prior.mean) == 1 and np.ndim(prior.precision) == 2 else None
 
 
-def report_non_finite(result: Fit, options: Options, kind: str, names, caller: Caller) -> None:
+def report_non_finite(
+    result: Fit, options: Options, kind: str, names: NDArray[Any], caller: Caller
+) -> None:
     """Warns of fits that are NON_FINITE, and says which is the first.
 
     Raises:

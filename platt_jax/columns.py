@@ -5,18 +5,23 @@ reads by itself, as it does most columns, is left to NumPy.
 """
 
 import datetime as dt
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 # What users hand in as an array: NumPy's, JAX's, a list, or what this module reads.
 Column: TypeAlias = Any
+
+# Codes (N,), and the distinct values that they are places of.
+_Coded: TypeAlias = tuple[NDArray[Any], NDArray[Any]]
 
 # Of whose objects a table is computed only when it is asked for.
 _DEFERRED = ("duckdb.", "_duckdb.", "polars.lazyframe.", "narwhals.")
 
 
-def on_host(values):
+def on_host(values: Column) -> Any:
     """A table that is not computed yet as one that is, a device's tensor as the host's; no copy.
 
     A relation of DuckDB or a lazy frame of one column becomes that column.
@@ -36,7 +41,7 @@ def on_host(values):
     return values
 
 
-def _run(values):
+def _run(values: Any) -> Any:
     try:
         import narwhals as nw
     except ImportError:
@@ -51,7 +56,7 @@ def _run(values):
     return nw.to_native(table, pass_through=True)
 
 
-def floats(values) -> np.ndarray | None:
+def floats(values: Column) -> NDArray[np.float64] | None:
     """A column of decimals, or of numbers or booleans with nulls, as float64; None of others.
 
     NumPy makes Python's objects of these.
@@ -75,27 +80,31 @@ def floats(values) -> np.ndarray | None:
     return column.cast(nw.Float64).to_numpy()
 
 
-def dictionary(values) -> tuple[np.ndarray, np.ndarray] | None:
+def dictionary(values: Column) -> _Coded | None:
     """The codes (N,) of a column of categories or text, and what they stand for.
 
     A missing value has the code -1, or the answer is None as for other columns. Text is encoded by
     its own library, in a tenth of the time that Python's objects take.
     """
-    of = {"pandas": _of_pandas, "polars": _of_polars, "pyarrow": _of_arrow}
+    of: dict[str, Callable[[Any], _Coded | None]] = {
+        "pandas": _of_pandas,
+        "polars": _of_polars,
+        "pyarrow": _of_arrow,
+    }
     return of.get(_library(values), lambda _: None)(values)
 
 
-def labelled(name: str, values) -> str:
+def labelled(name: str, values: Column) -> str:
     """What messages call an argument: with its column's name, if it has one."""
     column = getattr(values, "name", None)
     return f"{name}, column {column!r}" if isinstance(column, str) and column else name
 
 
-def _library(values):
+def _library(values: Any) -> str:
     return type(values).__module__.partition(".")[0]
 
 
-def _of_pandas(values):
+def _of_pandas(values: Any) -> _Coded | None:
     dtype = getattr(values, "dtype", None)
     if dtype is None or isinstance(dtype, np.dtype):
         return None
@@ -106,7 +115,7 @@ def _of_pandas(values):
     return _of_arrow(array.__arrow_array__()) if in_arrow else None
 
 
-def _of_polars(values):
+def _of_polars(values: Any) -> _Coded | None:
     dtype = getattr(values, "dtype", None)
     kind = None if dtype is None else dtype.base_type().__name__
     if getattr(dtype, "time_zone", None) is not None:
@@ -127,7 +136,7 @@ def _of_polars(values):
     return place[codes], values.gather(row[used]).to_numpy()
 
 
-def _of_arrow(values):
+def _of_arrow(values: Any) -> _Coded | None:
     kind = str(getattr(values, "type", None))
     if getattr(getattr(values, "type", None), "tz", None) is not None:
         return _with_zone(np.asarray(values))
@@ -143,7 +152,7 @@ def _of_arrow(values):
     return tuple(x.to_numpy(zero_copy_only=False) for x in (encoded.indices, encoded.dictionary))
 
 
-def _with_zone(utc):
+def _with_zone(utc: NDArray[Any]) -> _Coded | None:
     """Times with a zone, which NumPy's lack, and so would be equal to times without."""
     distinct, codes = np.unique(utc, return_inverse=True)
     if np.isnat(distinct).any() or (distinct.astype("M8[us]") != distinct).any():

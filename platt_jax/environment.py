@@ -27,7 +27,7 @@ def show_config() -> None:
             print(f"  {name:{width}}  {value}")
 
 
-def use_compilation_cache(path: str | os.PathLike | None = None) -> Path:
+def use_compilation_cache(path: str | os.PathLike[str] | None = None) -> Path:
     """Keep compiled programs in a folder, from which later processes read them.
 
     Switches on JAX's own persistent cache for the whole process, for programs of any size. Call it
@@ -48,13 +48,14 @@ def use_compilation_cache(path: str | os.PathLike | None = None) -> Path:
         path = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "platt_jax"
     path = Path(path).absolute()
     path.mkdir(parents=True, exist_ok=True)
-    jax.config.update("jax_compilation_cache_dir", str(path))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
+    config: Any = jax.config  # whose methods have no types
+    config.update("jax_compilation_cache_dir", str(path))
+    config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    config.update("jax_persistent_cache_min_entry_size_bytes", 0)
     return path
 
 
-def _sections():
+def _sections() -> dict[str, dict[str, Any]]:
     config: Any = jax.config  # whose attributes type checkers do not know
     settings = {
         name: value for name, value in sorted(os.environ.items()) if name.startswith(_VARIABLES)
@@ -76,7 +77,7 @@ def _sections():
     }
 
 
-def _version(name):
+def _version(name: str) -> str:
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:

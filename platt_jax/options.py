@@ -3,9 +3,10 @@
 import numbers
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import jax.numpy as jnp
+from numpy.typing import DTypeLike
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class Options:
     direction: Literal["tensor", "newton"] = "tensor"
     intercept: bool = True
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         what = f"an integer from 1 to {_MOST_ITERATIONS:,}"
         _check("max_iter", self.max_iter, what, _is_count(self.max_iter))
         _check("min_step", self.min_step, "in (0, 1]", _is_number(self.min_step, 0, 1))
@@ -97,7 +98,7 @@ class Options:
             direction="newton",
         )
 
-    def with_tol(self, dtype) -> "Options":
+    def with_tol(self, dtype: DTypeLike) -> "Options":
         """These options with `tol` filled in for scores of this dtype."""
         if self.tol is not None:
             return self
@@ -108,7 +109,7 @@ class Options:
 
 _MOST_ITERATIONS = 2**31 - 1  # they are counted in int32
 
-_CHOICES: dict[str, tuple] = {
+_CHOICES: dict[str, tuple[str | bool, ...]] = {
     "start": ("gaussian", "prior"),
     "derivatives": ("analytic", "autodiff"),
     "targets": ("platt", "none"),
@@ -122,19 +123,20 @@ _CHOICES: dict[str, tuple] = {
 }
 
 
-def _is_count(value) -> bool:
+def _is_count(value: Any) -> bool:
     whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
     return whole and 1 <= int(value) <= _MOST_ITERATIONS
 
 
-def _is_one_of(value, choices) -> bool:
+def _is_one_of(value: object, choices: tuple[str | bool, ...]) -> bool:
     return isinstance(value, Hashable) and value in choices  # arrays compare element by element
 
 
-def _is_number(value, above, at_most) -> bool:
-    return isinstance(value, numbers.Real) and above < value <= at_most
+def _is_number(value: Any, above: float, at_most: float) -> bool:
+    real = isinstance(value, numbers.Real)
+    return real and above < value <= at_most
 
 
-def _check(name, value, expected, ok):
+def _check(name: str, value: object, expected: str, ok: bool) -> None:
     if not ok:
         raise ValueError(f"Options({name}={value!r}): expected {expected}")

@@ -1,6 +1,7 @@
 """How fits end, what is noteworthy about them, and what to do about either."""
 
 from enum import IntEnum, IntFlag
+from typing import Any
 
 import numpy as np
 
@@ -50,7 +51,7 @@ class Flag(IntFlag):
     OUTLIER = 16  #: of 20 rows or more, one has four fifths of the scores' variance
 
     @classmethod
-    def _missing_(cls, value):
+    def _missing_(cls, value: object) -> Any:
         # NumPy's integers, as a Fit holds them, are none of Python's.
         return super()._missing_(int(value) if isinstance(value, np.integer) else value)
 

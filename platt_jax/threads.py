@@ -9,7 +9,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from functools import cache
 from itertools import chain, islice
@@ -32,7 +32,7 @@ _ROWS_PER_SLICE = 1 << 18
 
 # Settings that people debug their own programs with, and what ours need: padding is NaN, rows go to
 # the device and results come back.
-_SETTINGS_TO_DEBUG: dict[str, tuple] = {
+_SETTINGS_TO_DEBUG: dict[str, tuple[Callable[..., Any], bool | str]] = {
     "jax_disable_jit": (jax.disable_jit, False),
     "jax_debug_nans": (jax.debug_nans, False),
     "jax_debug_infs": (jax.debug_infs, False),
@@ -68,7 +68,7 @@ _CONCRETE = np.zeros((), np.float32)
 _identity = jax.jit(lambda x: x)
 
 
-def _enter_own_settings(settings: ExitStack, x64):
+def _enter_own_settings(settings: ExitStack, x64: bool) -> None:
     config: Any = jax.config  # whose attributes type checkers do not know
     settings.enter_context(jax.enable_x64(x64))
     for name, (setting, own) in _SETTINGS_TO_DEBUG.items():
@@ -89,7 +89,7 @@ def ordered_map(work: Callable[[Item], Made], items: Iterable[Item]) -> Iterator
         yield from map(work, head)
         return
     work_there = _as_the_caller(work)
-    begun: deque = deque()
+    begun: deque[Future[Made]] = deque()
     pool = _pool(os.getpid())
     try:
         for item in chain(head, items):
@@ -114,7 +114,7 @@ def run_concurrently(other: Callable[[], Made], mine: Callable[[], Item]) -> tup
     """
     stop = threading.Event()
 
-    def other_unless_stopped():
+    def other_unless_stopped() -> Made:
         _here.stop = stop
         return other()
 
@@ -134,7 +134,7 @@ def run_concurrently(other: Callable[[], Made], mine: Callable[[], Item]) -> tup
 _here = threading.local()
 
 
-def _unless_stopped(items):
+def _unless_stopped(items: Iterable[Item]) -> Iterator[Item]:
     stop = getattr(_here, "stop", None)
     for item in items:
         if stop is not None and stop.is_set():
@@ -142,12 +142,12 @@ def _unless_stopped(items):
         yield item
 
 
-def _as_the_caller(work):
+def _as_the_caller(work: Callable[..., Made]) -> Callable[..., Made]:
     """The work with the present default device and 64-bit switch of JAX, on any thread."""
     config: Any = jax.config  # as above
     device, x64 = config.jax_default_device, config.jax_enable_x64
 
-    def as_the_caller(*arguments):
+    def as_the_caller(*arguments: Any) -> Made:
         with ExitStack() as settings:
             settings.enter_context(jax.default_device(device))
             _enter_own_settings(settings, x64)
@@ -173,6 +173,6 @@ def row_slices(rows: int, least: int = 0, begin: int = 0) -> list[slice]:
     return [slice(first, min(first + length, end)) for first in range(begin, end, length)]
 
 
-def _results(begun):
+def _results(begun: deque[Future[Made]]) -> Iterator[Made]:
     while begun:
         yield begun.popleft().result()

@@ -1,12 +1,15 @@
 """Validation: what the user gave, as arrays that the rest can rely on, or a ValueError."""
 
 import math
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import DTypeLike, NDArray
 
 from platt_jax import columns, ids
+from platt_jax.columns import Column
 from platt_jax.ids.factorize import factorize
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
@@ -18,48 +21,51 @@ _FEW = 100
 # The label of a row whose label is NaN or infinite.
 BAD_LABEL = -1
 
+# An array of NumPy's, or None where None was given.
+ArrayIfGiven: TypeAlias = Any
 
-def floating(values, name: str) -> np.ndarray:
+
+def floating(values: Column, name: str) -> NDArray[Any]:
     """Numbers as float32 or float64; integers and narrower floats are promoted.
 
     Raises:
         ValueError: not numbers.
     """
-    values = numbers(values, name)
-    if values.dtype.kind == "f" and values.dtype.itemsize in (4, 8):
-        return values.astype(values.dtype.newbyteorder("="), copy=False)
-    narrow = values.dtype.itemsize <= 2 and values.dtype.kind not in "iu"
-    return values.astype(np.float32 if narrow else np.float64)
+    read = numbers(values, name)
+    if read.dtype.kind == "f" and read.dtype.itemsize in (4, 8):
+        return read.astype(read.dtype.newbyteorder("="), copy=False)
+    narrow = read.dtype.itemsize <= 2 and read.dtype.kind not in "iu"
+    return read.astype(np.float32 if narrow else np.float64)
 
 
-def numbers(values, name: str) -> np.ndarray:
+def numbers(values: Column, name: str) -> NDArray[Any]:
     """Real numbers of any dtype.
 
     Raises:
         ValueError: not numbers.
     """
-    given, values = values, array(values, name)
-    if values.dtype.kind not in "biuf" and values.dtype.name != "bfloat16":
+    read = array(values, name)
+    if read.dtype.kind not in "biuf" and read.dtype.name != "bfloat16":
         raise ValueError(
-            f"{columns.labelled(name, given)}: expected numbers, got dtype "
-            f"{values.dtype}{_missing(values)}"
+            f"{columns.labelled(name, values)}: expected numbers, got dtype "
+            f"{read.dtype}{_missing(read)}"
         )
-    return values
+    return read
 
 
-def scores(values) -> np.ndarray:
+def scores(values: Column) -> NDArray[Any]:
     """Scores (..., N) with at least one row.
 
     Raises:
         ValueError: no rows, or not numbers.
     """
-    values = floating(values, "scores")
-    if values.ndim == 0 or values.size == 0:
-        raise ValueError(f"scores: expected (..., N) with rows to fit, got shape {values.shape}")
-    return values
+    read = floating(values, "scores")
+    if read.ndim == 0 or read.size == 0:
+        raise ValueError(f"scores: expected (..., N) with rows to fit, got shape {read.shape}")
+    return read
 
 
-def labels(values, of_classes: str = "see fit_one_vs_rest") -> np.ndarray:
+def labels(values: Column, of_classes: str = "see fit_one_vs_rest") -> NDArray[np.int8]:
     """Labels as int8: 1, 0, and BAD_LABEL where a label is NaN or infinite.
 
     Args:
@@ -69,26 +75,24 @@ def labels(values, of_classes: str = "see fit_one_vs_rest") -> np.ndarray:
     Raises:
         ValueError: labels outside the three codings.
     """
-    name, values = columns.labelled("labels", values), array(values, "labels")
-    if values.dtype == bool:
-        return values.view(np.int8)
-    if values.dtype.kind not in "iuf":
-        raise ValueError(
-            f"{name}: expected {LABEL_CODINGS}, got dtype {values.dtype}{_hint(values)}"
-        )
+    name, read = columns.labelled("labels", values), array(values, "labels")
+    if read.dtype == bool:
+        return read.view(np.int8)
+    if read.dtype.kind not in "iuf":
+        raise ValueError(f"{name}: expected {LABEL_CODINGS}, got dtype {read.dtype}{_hint(read)}")
     # The usual case, without any array of the length of the labels.
-    if values.dtype.kind in "iu" and values.size and values.min() >= 0 and values.max() <= 1:
-        return values.astype(np.int8, copy=False)
-    positive = values == 1
-    minus = bool((values == -1).any())
-    known = values == (-1 if minus else 0)
+    if read.dtype.kind in "iu" and read.size and read.min() >= 0 and read.max() <= 1:
+        return read.astype(np.int8, copy=False)
+    positive: NDArray[np.bool_] = read == 1
+    minus = bool((read == -1).any())
+    known = read == (-1 if minus else 0)
     known |= positive
     if known.all():
         return positive.view(np.int8)
-    finite = np.isfinite(values)
+    finite = np.isfinite(read)
     known |= ~finite
     if not known.all():
-        odd = values[~known].flat[0]
+        odd = read[~known].flat[0]
         if minus and odd == 0:
             raise ValueError(
                 f"{name}: expected one of the codings {LABEL_CODINGS}, got 0 and -1 together"
@@ -97,7 +101,7 @@ def labels(values, of_classes: str = "see fit_one_vs_rest") -> np.ndarray:
     return np.where(finite, positive, np.int8(BAD_LABEL)).astype(np.int8)
 
 
-def labels_by_name(values, pos_label) -> np.ndarray:
+def labels_by_name(values: Column, pos_label: Any) -> NDArray[np.int8]:
     """Labels as int8: 1 where they equal pos_label, 0 where they are one other value.
 
     Raises:
@@ -129,7 +133,7 @@ def a_problem_per_class(name: str) -> str:
     )
 
 
-def _hint(values):
+def _hint(values: NDArray[Any]) -> str:
     """How to make labels of text or of objects, if they are that."""
     words = {word for word in values.ravel()[:1000].tolist() if isinstance(word, str)}
     if not words:
@@ -141,7 +145,7 @@ def _hint(values):
     )
 
 
-def _missing(values):
+def _missing(values: NDArray[Any]) -> str:
     """What to give for a missing number, if there is one."""
     if values.dtype != object:
         return ""
@@ -149,7 +153,7 @@ def _missing(values):
     return f" with {found} in it; convert to float, with NaN for what is missing" if found else ""
 
 
-def weights(values, dtype) -> np.ndarray | None:
+def weights(values: Column, dtype: DTypeLike) -> ArrayIfGiven:
     """Weights in the dtype of the scores.
 
     Raises:
@@ -164,7 +168,9 @@ def weights(values, dtype) -> np.ndarray | None:
     return values
 
 
-def labels_and_weights(label_values, weight_values, scores: np.ndarray, pos_label=None):
+def labels_and_weights(
+    label_values: Column, weight_values: Column, scores: NDArray[Any], pos_label: Any = None
+) -> tuple[NDArray[np.int8], ArrayIfGiven]:
     """Labels and weights (or None) as `labels` and `weights` give them, in the shape of the scores.
 
     Raises:
@@ -178,7 +184,7 @@ def labels_and_weights(label_values, weight_values, scores: np.ndarray, pos_labe
     )
 
 
-def broadcast(values, shape: tuple[int, ...], name: str):
+def broadcast(values: ArrayIfGiven, shape: tuple[int, ...], name: str) -> ArrayIfGiven:
     """Values as a read-only view of this shape.
 
     Raises:
@@ -192,7 +198,9 @@ def broadcast(values, shape: tuple[int, ...], name: str):
         raise ValueError(_shape_message(name, shape, values.shape)) from None
 
 
-def prior(values: GaussianPrior | None, batch: tuple[int, ...], dtype):
+def prior(
+    values: GaussianPrior | None, batch: tuple[int, ...], dtype: DTypeLike
+) -> GaussianPrior | None:
     """A prior with one mean and one precision per problem of the batch.
 
     Raises:
@@ -226,7 +234,9 @@ def prior(values: GaussianPrior | None, batch: tuple[int, ...], dtype):
     return result
 
 
-def start(values, batch: tuple[int, ...], dtype) -> tuple[np.ndarray, np.ndarray] | None:
+def start(
+    values: tuple[Column, Column] | None, batch: tuple[int, ...], dtype: DTypeLike
+) -> tuple[NDArray[Any], NDArray[Any]] | None:
     """(A, B) to start from, each of the batch's shape.
 
     Raises:
@@ -246,7 +256,7 @@ def start(values, batch: tuple[int, ...], dtype) -> tuple[np.ndarray, np.ndarray
     return A, B
 
 
-def pooling(value, prior_given, start_given, fit_options: Options) -> None:
+def pooling(value: Any, prior_given: Any, start_given: Any, fit_options: Options) -> None:
     """Checks how segments are to be pooled, and that the other arguments agree with it.
 
     Raises:
@@ -270,7 +280,7 @@ def pooling(value, prior_given, start_given, fit_options: Options) -> None:
                 )
 
 
-def _check_precision(precision):
+def _check_precision(precision: NDArray[np.float64]) -> None:
     p_AA, p_AB, p_BA, p_BB = (precision[..., i, j] for i in (0, 1) for j in (0, 1))
     # A rank-one matrix is fine, however its determinant is rounded; and so is a computed inverse,
     # which is symmetric but for rounding.
@@ -284,7 +294,7 @@ def _check_precision(precision):
         )
 
 
-def options(values) -> Options:
+def options(values: Options) -> Options:
     """The options.
 
     Raises:
@@ -295,7 +305,7 @@ def options(values) -> Options:
     return values
 
 
-def doubtful_shape(scores: np.ndarray, labels: np.ndarray) -> str | None:
+def doubtful_shape(scores: NDArray[Any], labels: NDArray[np.int8]) -> str | None:
     """What to warn of where the shape of checked arrays says that rows were taken for problems."""
     *batch, rows = scores.shape
     problems = math.prod(batch)
@@ -312,7 +322,7 @@ def doubtful_shape(scores: np.ndarray, labels: np.ndarray) -> str | None:
     return None
 
 
-def probabilities_for_scores(scores: np.ndarray) -> str | None:
+def probabilities_for_scores(scores: NDArray[Any]) -> str | None:
     """What to warn of where many checked scores all lie in [0, 1], as probabilities do."""
     # Of other scores the first few say so, and nothing is spent on the rest.
     first = scores[(0,) * (scores.ndim - 1)][:_FEW]
@@ -326,15 +336,17 @@ def probabilities_for_scores(scores: np.ndarray) -> str | None:
     )
 
 
-def _in_unit_interval(x):
+def _in_unit_interval(x: NDArray[Any]) -> bool:
     return bool(x.min() >= 0 and x.max() <= 1)
 
 
-def _one_hot(labels):
+def _one_hot(labels: NDArray[np.int8]) -> bool:
     return bool((labels.sum(axis=-1, dtype=np.int64) == 1).all() and labels.min() == 0)
 
 
-def traced_arrays(scores_in, labels_in, weights_in):
+def traced_arrays(
+    scores_in: Column, labels_in: Column, weights_in: Column
+) -> tuple[jax.Array, jax.Array, jax.Array | None]:
     """Scores, labels and weights of one shape (..., N), as JAX arrays; the inputs may be traced.
 
     Raises:
@@ -343,7 +355,7 @@ def traced_arrays(scores_in, labels_in, weights_in):
     f = jnp.asarray(plain(scores_in))
     if not jnp.issubdtype(f.dtype, jnp.floating):
         f = f.astype(float)
-    elif jnp.finfo(f.dtype).bits < 32:
+    elif jnp.finfo(f.dtype).bits < 32:  # a class of ml_dtypes
         f = f.astype(jnp.float32)
     if f.ndim == 0 or f.size == 0:
         raise ValueError(f"scores: expected (..., N) with rows to fit, got shape {f.shape}")
@@ -362,7 +374,7 @@ def traced_arrays(scores_in, labels_in, weights_in):
     return jnp.where(y == BAD_LABEL, jnp.nan, f), y, w
 
 
-def _traced_broadcast(values, shape, name):
+def _traced_broadcast(values: Any, shape: tuple[int, ...], name: str) -> Any:
     if values is None:
         return None
     try:
@@ -371,11 +383,11 @@ def _traced_broadcast(values, shape, name):
         raise ValueError(_shape_message(name, shape, values.shape)) from None
 
 
-def _shape_message(name, expected, got):
+def _shape_message(name: str, expected: tuple[int, ...], got: tuple[int, ...]) -> str:
     return f"{name}: expected a shape that broadcasts to the scores' {expected}, got {got}"
 
 
-def array(values, name: str) -> np.ndarray:
+def array(values: Column, name: str) -> NDArray[Any]:
     """Values of any container as an array.
 
     Raises:
@@ -396,7 +408,7 @@ def array(values, name: str) -> np.ndarray:
         raise ValueError(f"{name}: expected an array ({error})") from None
 
 
-def plain(values):
+def plain(values: Column) -> Any:
     """Masked numbers as NaN; what NumPy or JAX cannot take as what they can; else as it is."""
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
         dtype = values.dtype if values.dtype.kind == "f" else np.float64

@@ -8,9 +8,10 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
+from numpy.typing import NDArray
 
 import platt_jax
 from platt_jax import Fit, SegmentCalibrator, Sigmoid, Status, load, save
@@ -83,7 +84,7 @@ def _fit_in_job(arguments: argparse.Namespace) -> int:
     return _written(arguments, calibrator) if process == 0 else _status(calibrator)
 
 
-def _written(arguments, calibrator: Fit | SegmentCalibrator) -> int:
+def _written(arguments: argparse.Namespace, calibrator: Fit | SegmentCalibrator) -> int:
     """The exit status, after the calibrator is saved and told of."""
     save(arguments.out, calibrator)
     found = calibrator.fit if isinstance(calibrator, SegmentCalibrator) else calibrator
@@ -131,9 +132,9 @@ def apply(arguments: argparse.Namespace) -> int:
     as_parquet = arguments.out.endswith(".parquet")
     counts = {"rows": 0, "unseen": 0, "nan": 0}
 
-    def predict(rows: dict[str, Any]) -> np.ndarray:
+    def predict(rows: dict[str, Any]) -> NDArray[np.floating]:
         by_row = [rows[role] for role in ("score", "segment") if role in rows]
-        p = calibrator.predict_proba(*by_row)
+        p: NDArray[np.floating] = calibrator.predict_proba(*by_row)
         counts["rows"] += len(p)
         counts["nan"] += int(np.count_nonzero(np.isnan(p)))
         if isinstance(calibrator, SegmentCalibrator):
@@ -144,7 +145,7 @@ def apply(arguments: argparse.Namespace) -> int:
         if source.is_parquet:
             columns = _columns(arguments)
 
-            def copy(file):
+            def copy(file: BinaryIO) -> Any:
                 return list(
                     parquet.copy_with_column(
                         source, file, "probability", columns, predict, as_parquet
@@ -157,7 +158,7 @@ def apply(arguments: argparse.Namespace) -> int:
             _check_text(arguments.calibrator, calibrator)
             p = predict(rows)
 
-            def copy(file):
+            def copy(file: BinaryIO) -> Any:
                 csvio.copy_with_column(source, file, "probability", p)
 
         outputs.write(arguments.out, copy)
@@ -165,7 +166,7 @@ def apply(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _tell_applied(arguments, counts, by_segment):
+def _tell_applied(arguments: argparse.Namespace, counts: dict[str, int], by_segment: bool) -> None:
     say = outputs.tell if arguments.out == DASH else print
     if arguments.json:
         say(json.dumps({**counts, "out": arguments.out}))
@@ -229,7 +230,7 @@ def export(arguments: argparse.Namespace) -> int:
         raise ValueError(f"--{given[0]}: expected only with --to sql")
     if arguments.to == "sql" and arguments.score is None:
         raise ValueError("--score: expected the column of scores, with --to sql")
-    calibrator = load(arguments.calibrator)
+    calibrator: Any = load(arguments.calibrator)  # exports refuse a kind that they do not take
 
     def sql() -> str:
         made = exports.to_sql(
@@ -254,19 +255,19 @@ def export(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _columns(arguments) -> dict[str, Any]:
+def _columns(arguments: argparse.Namespace) -> dict[str, Any]:
     """The columns asked for, by role; of the segment a list."""
     named = {role: getattr(arguments, role, None) for role in ("score", "label", "weight")}
     columns: dict[str, Any] = {role: name for role, name in named.items() if name is not None}
     return {**columns, "segment": arguments.segment} if arguments.segment else columns
 
 
-def _read(arguments, files: list[str]) -> dict[str, Any]:
+def _read(arguments: argparse.Namespace, files: list[str]) -> dict[str, Any]:
     with staged(files, arguments.delimiter) as inputs:
         return read_rows(inputs, _columns(arguments))
 
 
-def _judged(arguments) -> tuple[SegmentCalibrator, dict[str, Any]]:
+def _judged(arguments: argparse.Namespace) -> tuple[SegmentCalibrator, dict[str, Any]]:
     """The calibrator, and the rows that it is judged by."""
     if not arguments.segment:
         raise ValueError("--segment: expected the column of segments")
@@ -299,7 +300,7 @@ def _load(path: str, segment: list[str]) -> Sigmoid | SegmentCalibrator:
     return calibrator
 
 
-def _check_text(path: str, calibrator) -> None:
+def _check_text(path: str, calibrator: Sigmoid | SegmentCalibrator) -> None:
     """Refuse a calibrator whose segments no field of a CSV file is equal to."""
     if not isinstance(calibrator, SegmentCalibrator):
         return

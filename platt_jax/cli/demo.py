@@ -88,7 +88,8 @@ def load_flights() -> Flights:
 
 def fitted_on(flights: Flights) -> NDArray[np.bool_]:
     """The flights that the curves may see: those of even days."""
-    return flights.day % 2 == 0
+    even: NDArray[np.bool_] = flights.day % 2 == 0
+    return even
 
 
 def calibrate(flights: Flights, kind: str) -> Calibration:
@@ -119,7 +120,8 @@ def calibrate(flights: Flights, kind: str) -> Calibration:
 
 def losses(outcome: NDArray[np.int8], probability: Array) -> Array:
     """The log loss of each flight by itself, in float64 for sums over thousands of them."""
-    return metrics.log_loss(outcome[:, None], probability[:, None]).astype(np.float64)
+    of_each: Array = metrics.log_loss(outcome[:, None], probability[:, None]).astype(np.float64)
+    return of_each
 
 
 def judge(calibration: Calibration, flights: Flights) -> list[Judged]:

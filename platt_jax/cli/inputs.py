@@ -64,7 +64,7 @@ def staged(names: Sequence[str], delimiter: str | None) -> Iterator[list[Input]]
         yield [_staged(name, delimiter, files) for name in names]
 
 
-def _staged(name, delimiter, files) -> Input:
+def _staged(name: str, delimiter: str | None, files: ExitStack) -> Input:
     if delimiter is None:
         delimiter = "\t" if name.lower().endswith(_TAB_ENDINGS) else ","
     if name != DASH:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import jax
 
@@ -22,7 +22,8 @@ def begin() -> tuple[int, int]:
         RuntimeError: the others cannot be reached.
     """
     # With that service SIGTERM only sets a mark, and a job that is cancelled would go on.
-    jax.config.update("jax_enable_preemption_service", False)
+    config: Any = jax.config  # whose methods have no types
+    config.update("jax_enable_preemption_service", False)
     try:
         jax.distributed.initialize()
     except ValueError as error:

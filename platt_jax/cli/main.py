@@ -20,7 +20,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with output_written(), warnings_as_lines():
             arguments = parser().parse_args(argv)
-            return arguments.command(arguments)
+            status: int = arguments.command(arguments)
+            return status
     except KeyboardInterrupt:
         return _INTERRUPTED
     except BrokenPipeError:

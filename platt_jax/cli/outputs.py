@@ -7,9 +7,9 @@ import io
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 from platt_jax.cli.inputs import DASH
 from platt_jax.results.files import destination, write_atomically
@@ -47,7 +47,7 @@ def check(output: str, *inputs: str, only_file: str = "") -> None:
             raise ValueError(f"{output}: would overwrite the file that is being read")
 
 
-def write(output: str, content) -> None:
+def write(output: str, content: Callable[[BinaryIO], object]) -> None:
     """Have `content` write to a file, or to standard output.
 
     Args:
@@ -64,7 +64,7 @@ def write(output: str, content) -> None:
         write_atomically(destination(output), lambda file: _compressed(output, file, content))
 
 
-def _compressed(output, file, content):
+def _compressed(output: str, file: BinaryIO, content: Callable[[BinaryIO], object]) -> None:
     if not output.endswith(".gz"):
         content(file)
         return
@@ -105,9 +105,9 @@ def output_written() -> Iterator[None]:
 def warnings_as_lines() -> Iterator[None]:
     """Warnings as lines in the manner of the errors, without the place in the code."""
 
-    def show(message, *_):
+    def show(message: Warning | str, *_: Any) -> None:
         tell(f"platt-jax: warning: {message}")
 
     with warnings.catch_warnings():
-        warnings.showwarning = show
+        warnings.showwarning = show  # type: ignore[assignment]  # called by position
         yield

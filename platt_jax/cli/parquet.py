@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any, BinaryIO
 
 import numpy as np
+from numpy.typing import NDArray
 
 from platt_jax.cli.csvio import columns_there, label
 from platt_jax.cli.inputs import Input
@@ -28,9 +29,9 @@ def copy_with_column(
     write: BinaryIO,
     name: str,
     columns: Mapping[str, Any],
-    predict: Callable[[dict[str, Any]], np.ndarray],
+    predict: Callable[[dict[str, Any]], NDArray[np.floating]],
     as_parquet: bool,
-) -> Iterator[np.ndarray]:
+) -> Iterator[NDArray[np.floating]]:
     """Write the rows of `source`, each with its prediction as the last field; yields these.
 
     Args:
@@ -61,7 +62,7 @@ def copy_with_column(
 
 
 @contextmanager
-def _writer(file, schema, as_parquet):
+def _writer(file: BinaryIO, schema: Any, as_parquet: bool) -> Iterator[Any]:
     if as_parquet:
         from pyarrow import parquet
 
@@ -74,7 +75,7 @@ def _writer(file, schema, as_parquet):
             yield writer
 
 
-def _open(source: Input, text: Sequence[str] = ()):
+def _open(source: Input, text: Sequence[str] = ()) -> Any:
     try:
         from pyarrow import parquet
     except ImportError:
@@ -88,24 +89,24 @@ def _open(source: Input, text: Sequence[str] = ()):
         raise ValueError(f"{source.name}: is a damaged Parquet file: {error}") from None
 
 
-def _names(columns) -> list[str]:
+def _names(columns: Mapping[str, Any]) -> list[str]:
     plain = [columns[role] for role in columns if role != "segment"]
     return [*plain, *columns.get("segment", [])]
 
 
-def _check(source, there, columns):
+def _check(source: Input, there: Sequence[str], columns: Mapping[str, Any]) -> None:
     for name in _names(columns):
         if name not in there:
             raise ValueError(f"{source.name}: has no column {name!r}, but {columns_there(there)}")
 
 
-def _read(source, columns):
+def _read(source: Input, columns: Mapping[str, Any]) -> Any:
     file = _open(source, columns.get("segment", []))
     _check(source, file.schema_arrow.names, columns)
     return file.read(list(dict.fromkeys(_names(columns))))
 
 
-def _roles(table, columns, source) -> dict[str, Any]:
+def _roles(table: Any, columns: Mapping[str, Any], source: Input) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for role, name in columns.items():
         if role == "segment":
@@ -117,7 +118,7 @@ def _roles(table, columns, source) -> dict[str, Any]:
     return found
 
 
-def _numbers(column, where) -> np.ndarray:
+def _numbers(column: Any, where: str) -> Any:
     import pyarrow as pa
 
     if pa.types.is_float32(column.type):
@@ -128,7 +129,7 @@ def _numbers(column, where) -> np.ndarray:
         raise ValueError(f"{where}: expected numbers, got {column.type}") from None
 
 
-def _labels(column, where) -> np.ndarray:
+def _labels(column: Any, where: str) -> Any:
     import pyarrow as pa
 
     if column.null_count:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import platt_jax
 from platt_jax.cli import commands
@@ -54,10 +55,20 @@ examples:
 }
 
 
+# What `add_subparsers` returns.
+_Among: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+
 class _Once(argparse.Action):
     """Stores a value, and refuses a second one, where argparse by itself would take the last."""
 
-    def __call__(self, parser, namespace, values, option_string=None):
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
         if getattr(namespace, self.dest) is not None:
             raise argparse.ArgumentError(self, "given twice")
         setattr(namespace, self.dest, values)
@@ -66,7 +77,9 @@ class _Once(argparse.Action):
 class _Command:
     """A command's options, which are much the same."""
 
-    def __init__(self, among, name: str, about: str, run: Callable):
+    def __init__(
+        self, among: _Among, name: str, about: str, run: Callable[[argparse.Namespace], int]
+    ) -> None:
         self._parser = among.add_parser(
             name,
             help=about,
@@ -78,10 +91,10 @@ class _Command:
         self.add = self._parser.add_argument
         self.group = self._parser.add_argument_group
 
-    def once(self, name: str, **about):
+    def once(self, name: str, **about: Any) -> argparse.Action:
         return self.add(name, action=_Once, **about)
 
-    def files(self, several: bool = False):
+    def files(self, several: bool = False) -> None:
         about = "CSV, TSV (.tsv), one of these compressed (.gz), or Parquet; - for standard input"
         self.add("files" if several else "file", metavar="FILE", help=about, **_many(several))
         self.once(
@@ -91,12 +104,12 @@ class _Command:
             help="between fields: a character, or 'tab'",
         )
 
-    def calibrator(self):
+    def calibrator(self) -> None:
         self.once(
             "--calibrator", required=True, metavar="FILE.npz", help="from platt-jax fit, or save"
         )
 
-    def columns(self, labels: bool, segment: str):
+    def columns(self, labels: bool, segment: str) -> None:
         self.once("--score", required=True, metavar="COL", help="column of scores")
         if labels:
             self.once(
@@ -104,14 +117,14 @@ class _Command:
             )
         self.add("--segment", metavar="COL", action="append", default=[], help=segment)
 
-    def out(self, metavar: str, about: str, required: bool = True):
+    def out(self, metavar: str, about: str, required: bool = True) -> None:
         self.once("--out", required=required, metavar=metavar, help=about)
 
-    def json(self):
+    def json(self) -> None:
         self.add("--json", action="store_true", help="tell what was done as one line of JSON")
 
 
-def _many(several):
+def _many(several: bool) -> dict[str, Any]:
     return {"nargs": "+"} if several else {}
 
 
@@ -186,7 +199,7 @@ def parser() -> argparse.ArgumentParser:
     return whole
 
 
-def _add_fit(among):
+def _add_fit(among: _Among) -> None:
     fitting = _Command(among, "fit", "fit sigmoids to scores and labels", commands.fit)
     fitting.files(several=True)
     fitting.columns(labels=True, segment="one sigmoid for each; again for each of several columns")
@@ -220,7 +233,7 @@ def _add_fit(among):
     )
 
 
-def _add_completion(whole):
+def _add_completion(whole: argparse.ArgumentParser) -> None:
     """`--print-completion bash`, which shtab writes."""
     try:
         import shtab

@@ -4,7 +4,7 @@ import io
 import threading
 from collections.abc import Callable
 from functools import cache
-from typing import Any, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 import jax
 import numpy as np
@@ -12,12 +12,16 @@ from jax import lax
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as Spec
+from numpy.typing import NDArray
 
 from platt_jax import ids
 from platt_jax.ids import codec
 from platt_jax.ids.factorize import factorize
 
 Made = TypeVar("Made")
+
+# Reduces an array over the axis of this name: JAX's psum or pmin.
+_Reduction: TypeAlias = Callable[[jax.Array, str], jax.Array]
 
 
 class Exchange:
@@ -30,7 +34,7 @@ class Exchange:
     def __init__(self, time_limit: float | None):
         self._time_limit = time_limit
 
-    def arrays(self, mine: np.ndarray) -> np.ndarray:
+    def arrays(self, mine: NDArray[Any]) -> NDArray[Any]:
         """The arrays of all processes, which have one shape and dtype, along a new first axis.
 
         Raises:
@@ -54,7 +58,7 @@ class Exchange:
         of_all = self.arrays(padded)
         return [x[:length].tobytes() for x, length in zip(of_all, lengths, strict=True)]
 
-    def sums(self, mine: np.ndarray) -> np.ndarray:
+    def sums(self, mine: NDArray[np.float64]) -> NDArray[np.float64]:
         """The sum of the arrays of all processes: float64, of one shape; the same bits in each.
 
         Raises:
@@ -62,14 +66,14 @@ class Exchange:
         """
         return self._in_time(lambda: _reduce(mine, lax.psum))
 
-    def least(self, mine: np.ndarray) -> np.ndarray:
+    def least(self, mine: NDArray[np.float64]) -> NDArray[np.float64]:
         """The smallest of each number of these arrays, otherwise as `sums`."""
         return self._in_time(lambda: _reduce(mine, lax.pmin))
 
-    def _in_time(self, exchange):
+    def _in_time(self, exchange: Callable[[], Made]) -> Made:
         made: dict[str, Any] = {}
 
-        def run():
+        def run() -> None:
             try:
                 made["found"] = exchange()
             except Exception as error:
@@ -86,7 +90,8 @@ class Exchange:
             )
         if "error" in made:
             raise RuntimeError("a process has ended, or cannot be reached") from made["error"]
-        return made["found"]
+        found: Made = made["found"]
+        return found
 
 
 def agree(exchange: Exchange, work: Callable[[], Made]) -> Made:
@@ -106,7 +111,7 @@ def agree(exchange: Exchange, work: Callable[[], Made]) -> Made:
     return cast(Made, made)
 
 
-def _reduce(mine: np.ndarray, how: Callable) -> np.ndarray:
+def _reduce(mine: NDArray[np.float64], how: _Reduction) -> NDArray[np.float64]:
     """The reduction of the arrays of all processes: a few times their own bytes travel to each."""
     with jax.enable_x64(True):
         over = _processes()
@@ -124,14 +129,14 @@ def _processes() -> Mesh:
 
 
 @cache
-def _reduction(over: Mesh, how: Callable):
-    def local(mine):
+def _reduction(over: Mesh, how: _Reduction) -> Callable[[jax.Array], jax.Array]:
+    def local(mine: jax.Array) -> jax.Array:
         return how(mine[0], "process")
 
     return jax.jit(jax.shard_map(local, mesh=over, in_specs=Spec("process"), out_specs=Spec()))
 
 
-def keys_of_all(exchange: Exchange, mine: np.ndarray | None) -> np.ndarray:
+def keys_of_all(exchange: Exchange, mine: NDArray[Any] | None) -> NDArray[Any]:
     """The distinct segments of all processes, ascending, given those of this one.
 
     Raises:
@@ -150,13 +155,13 @@ def keys_of_all(exchange: Exchange, mine: np.ndarray | None) -> np.ndarray:
     return rows.named(np.flatnonzero(np.bincount(rows.of(slice(None)))))
 
 
-def _kind(keys):
+def _kind(keys: NDArray[Any]) -> str:
     if keys.dtype.names is not None:
         return f"{len(keys.dtype.names)} columns"
     return ids.kind(keys)
 
 
-def to_bytes(keys: np.ndarray | None) -> bytes:
+def to_bytes(keys: NDArray[Any] | None) -> bytes:
     """A file of NumPy's; objects as text, without pickle."""
     if keys is None:
         return b""
@@ -167,6 +172,6 @@ def to_bytes(keys: np.ndarray | None) -> bytes:
     return bytes([is_text]) + file.getvalue()
 
 
-def _from_bytes(sent: bytes) -> np.ndarray:
-    keys = np.load(io.BytesIO(sent[1:]), allow_pickle=False)
+def _from_bytes(sent: bytes) -> NDArray[Any]:
+    keys: NDArray[Any] = np.load(io.BytesIO(sent[1:]), allow_pickle=False)
     return codec.from_text(keys) if sent[0] else keys

@@ -3,12 +3,15 @@
 import hashlib
 import os
 from dataclasses import replace
+from typing import Any
 
 import jax
 import numpy as np
+from numpy.typing import NDArray
 
 from platt_jax import validation
 from platt_jax.api import report_non_finite, shared_prior
+from platt_jax.columns import Column
 from platt_jax.distributed.exchange import Exchange, agree, keys_of_all, to_bytes
 from platt_jax.distributed.journal import Journal
 from platt_jax.distributed.rows import LocalRows, SummedRows
@@ -21,21 +24,24 @@ from platt_jax.ids import read
 from platt_jax.ids.factorize import get_indexer
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
+from platt_jax.passes import packing
 from platt_jax.results.calibrators import SegmentCalibrator
+from platt_jax.results.fit import Fit
+from platt_jax.solver.solution import Given
 from platt_jax.threads import run_programs
 
 
 def fit_segments(
-    scores,
-    labels,
-    segments,
+    scores: Column,
+    labels: Column,
+    segments: Column,
     *,
-    weights=None,
+    weights: Column | None = None,
     prior: GaussianPrior | None = None,
-    start: tuple | None = None,
+    start: tuple[Any, Any] | None = None,
     options: Options = Options(),  # noqa: B008 - immutable
     time_limit: float | None = None,
-    checkpoint: str | os.PathLike | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
 ) -> SegmentCalibrator:
     """Fit one sigmoid to the rows of each segment, which may lie in several processes.
 
@@ -79,12 +85,15 @@ def fit_segments(
     call = {} if checkpoint is None else _call(exchange, rows, given, options)
     journal = Journal(exchange, checkpoint, call)
 
-    def fitted(local, number, given, options, loss):
+    def fitted(
+        local: LocalRows | None, number: int, given: Given, options: Options, loss: bool
+    ) -> Fit:
         summed = SummedRows(local, number, dtype, journal, caller)
         fit = fit_blocks(summed, given, options.with_tol(dtype), loss)
-        return jax.tree.map(np.asarray, fit)
+        on_host: Fit = jax.tree.map(np.asarray, fit)
+        return on_host
 
-    def fit_both():
+    def fit_both() -> tuple[Fit, Fit]:
         omitting = replace(options, non_finite="omit")
         pooled = fitted(_pooled(rows), 1, shared, omitting, loss=False)
         each = fitted(_by_segment(rows, keys), len(keys), given, options, loss=True)
@@ -93,17 +102,20 @@ def fit_segments(
     pooled, each = run_programs(fit_both, x64=dtype == np.float64)
     journal.remove()
     report_non_finite(each, options, "segments", keys, caller)
-    return SegmentCalibrator(keys, each, pooled.sigmoid, pooled.covariance)
+    covariance: Any = pooled.covariance  # NumPy's, of a fit on the host
+    return SegmentCalibrator(keys, each, pooled.sigmoid, covariance)
 
 
-def _agreed_rows(exchange, scores, labels, segments, weights):
+def _agreed_rows(
+    exchange: Exchange, scores: Column, labels: Column, segments: Column, weights: Column | None
+) -> tuple[SegmentRows | None, np.dtype[Any]]:
     """This process's rows, None where there are none, and the dtype of all scores.
 
     Raises:
         ValueError: the rows of a process are not as they should be; in all processes.
     """
 
-    def rows_here():
+    def rows_here() -> SegmentRows | None:
         return SegmentRows(scores, labels, segments, weights) if np.size(scores) else None
 
     rows = agree(exchange, rows_here)
@@ -117,7 +129,9 @@ def _agreed_rows(exchange, scores, labels, segments, weights):
     return rows, dtype
 
 
-def _call(exchange, rows, given, options) -> dict[str, str]:
+def _call(
+    exchange: Exchange, rows: SegmentRows | None, given: Given, options: Options
+) -> dict[str, str]:
     """What the sums depend on."""
     mine = b"" if rows is None else rows.digest() + to_bytes(rows.keys)
     return {
@@ -127,7 +141,7 @@ def _call(exchange, rows, given, options) -> dict[str, str]:
     }
 
 
-def _by_segment(rows: SegmentRows | None, keys: np.ndarray) -> LocalRows | None:
+def _by_segment(rows: SegmentRows | None, keys: NDArray[Any]) -> LocalRows | None:
     if rows is None:
         return None
     places = get_indexer(keys, read(rows.keys))[rows.largest_first]
@@ -138,7 +152,7 @@ def _pooled(rows: SegmentRows | None) -> LocalRows | None:
     if rows is None:
         return None
 
-    def take(_, part, space):
+    def take(_: slice, part: slice, space: packing.Space) -> packing.Columns:
         return rows.all(part, space)
 
     return LocalRows(np.array([rows.length]), take, rows.dtype, np.array([0]))

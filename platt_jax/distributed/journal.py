@@ -3,12 +3,17 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
 import jax
 import numpy as np
+from numpy.typing import NDArray
 
 from platt_jax.distributed.exchange import Exchange, agree
 from platt_jax.execution import checkpoint
+
+# The sums, or the least, of arrays of one shape.
+_Sums: TypeAlias = NDArray[np.float64]
 
 
 class Journal:
@@ -27,7 +32,9 @@ class Journal:
         OSError: a file cannot be read, or there is no place for the directory; in the first.
     """
 
-    def __init__(self, exchange: Exchange, directory: str | os.PathLike | None, call: dict):
+    def __init__(
+        self, exchange: Exchange, directory: str | os.PathLike[str] | None, call: dict[str, str]
+    ):
         self._exchange = exchange
         self._writes = directory is not None and jax.process_index() == 0
         self._directory = Path(directory or "")
@@ -36,7 +43,7 @@ class Journal:
         kept = agree(exchange, self._kept)
         self._known = int(exchange.arrays(np.array([kept or 0]))[0, 0])
 
-    def sums(self, local: Callable[[], np.ndarray], shape: tuple[int, int]) -> np.ndarray:
+    def sums(self, local: Callable[[], _Sums], shape: tuple[int, int]) -> _Sums:
         """The sum over all processes of what `local` returns: float64 of this shape.
 
         Raises:
@@ -45,7 +52,7 @@ class Journal:
         """
         return self._next(self._exchange.sums, local, shape)
 
-    def least(self, local: Callable[[], np.ndarray], shape: tuple[int, int]) -> np.ndarray:
+    def least(self, local: Callable[[], _Sums], shape: tuple[int, int]) -> _Sums:
         """The smallest of each number instead."""
         return self._next(self._exchange.least, local, shape)
 
@@ -58,7 +65,9 @@ class Journal:
         if not any(self._directory.iterdir()):
             self._directory.rmdir()
 
-    def _next(self, reduce, local, shape):
+    def _next(
+        self, reduce: Callable[[_Sums], _Sums], local: Callable[[], _Sums], shape: tuple[int, int]
+    ) -> _Sums:
         file = self._file(self._passes)
         self._passes += 1
         if self._passes <= self._known:
@@ -79,5 +88,5 @@ class Journal:
             number += 1
         return number
 
-    def _file(self, number):
+    def _file(self, number: int) -> Path:
         return self._directory / f"pass-{number:04d}.npz"

@@ -6,24 +6,27 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from numpy.typing import NDArray
 
 from platt_jax.distributed.journal import Journal
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.progress import SILENT
 from platt_jax.execution.run import TakeRows, Task, run_problems
+from platt_jax.ids.factorize import Integers
 from platt_jax.model.objective import Derivatives, Targets
 from platt_jax.model.standardization import Standardization
 from platt_jax.model.statistics import Moments, ScoreRanges
 from platt_jax.options import Options
+from platt_jax.passes.protocol import Point, Rows
 
 
 class LocalRows(NamedTuple):
     """This process's rows of some of the K problems."""
 
-    sizes: np.ndarray  # as `run_problems` takes them, like the next
+    sizes: Integers  # as `run_problems` takes them, like the next
     take: TakeRows
-    dtype: np.dtype
-    places: np.ndarray  # which of the K problems they are of, in the order of sizes
+    dtype: np.dtype[Any]
+    places: Integers  # which of the K problems they are of, in the order of sizes
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ class SummedRows:
 
     local: LocalRows | None
     number: int
-    dtype: np.dtype
+    dtype: np.dtype[Any]
     journal: Journal
     caller: Caller
     masked: Options = Options()  # noqa: RUF009 - immutable
@@ -55,7 +58,7 @@ class SummedRows:
         signs = np.array([-1, 1, -1, 1, -1, 1])[:, None]  # of the fields: smallest or largest
         nothing = np.broadcast_to(signs * np.inf, (6, self.number))
 
-        def local():
+        def local() -> NDArray[np.float64]:
             return signs * self._local(_RANGES, (), nothing, options)
 
         least = self.journal.least(local, nothing.shape)
@@ -75,29 +78,33 @@ class SummedRows:
         """See `Rows`."""
         return replace(self, standardization=standardization)
 
-    def derivatives(self, point, targets: Targets, options: Options, active=None) -> Derivatives:
+    def derivatives(
+        self, point: Point, targets: Targets, options: Options, active: jax.Array | None = None
+    ) -> Derivatives:
         """See `Rows`."""
         given = self.standardization, point, targets
         return Derivatives(*self._sum(_DERIVATIVES, given, 5, options))
 
-    def loss(self, point, targets: Targets):
+    def loss(self, point: Point, targets: Targets) -> Any:
         """See `Rows`."""
         return self._sum(_LOSS, (self.standardization, point, targets), 1)[0]
 
-    def loss_change(self, before, after, targets: Targets):
+    def loss_change(self, before: Point, after: Point, targets: Targets) -> Any:
         """See `Rows`."""
         return self._sum(_CHANGE, (self.standardization, before, after, targets), 1)[0]
 
-    def _sum(self, task, given, number, options=None) -> Any:
+    def _sum(self, task: Task, given: Any, number: int, options: Options | None = None) -> Any:
         """The sums over all processes, in float64: counts stay exact."""
         nothing = np.zeros((number, self.number))
 
-        def local():
+        def local() -> NDArray[np.float64]:
             return self._local(task, given, nothing, options or self.masked)
 
         return self.journal.sums(local, nothing.shape).astype(self.dtype)
 
-    def _local(self, task, given, nothing, options) -> np.ndarray:
+    def _local(
+        self, task: Task, given: Any, nothing: NDArray[np.float64], options: Options
+    ) -> NDArray[np.float64]:
         """Each leaf of what the task makes of each problem, from the rows of this process."""
         mine = np.array(nothing, np.float64)
         if self.local is not None:
@@ -109,32 +116,34 @@ class SummedRows:
         return mine
 
 
-def _ranges(rows, given, options):
+def _ranges(rows: Rows, given: Any, options: Options) -> ScoreRanges:
     return rows.score_ranges(options)
 
 
-def _moments(rows, standardization, options):
+def _moments(
+    rows: Rows, standardization: Standardization, options: Options
+) -> tuple[Moments, Moments]:
     return rows.mask_nonfinite(options).moments(standardization)
 
 
-def _derivatives(rows, given, options):
+def _derivatives(rows: Rows, given: Any, options: Options) -> Derivatives:
     standardization, point, targets = given
     rows = rows.mask_nonfinite(options).standardized(standardization)
     return rows.derivatives(point, targets, options)
 
 
-def _loss(rows, given, options):
+def _loss(rows: Rows, given: Any, options: Options) -> jax.Array:
     standardization, point, targets = given
     return rows.mask_nonfinite(options).standardized(standardization).loss(point, targets)
 
 
-def _change(rows, given, options):
+def _change(rows: Rows, given: Any, options: Options) -> jax.Array:
     standardization, before, after, targets = given
     rows = rows.mask_nonfinite(options).standardized(standardization)
     return rows.loss_change(before, after, targets)
 
 
-def _task(function: Callable) -> Task:
+def _task(function: Callable[..., Any]) -> Task:
     return Task(function, function)
 
 

@@ -2,6 +2,7 @@
 
 import sys
 import warnings
+from types import FrameType
 from typing import ClassVar
 
 
@@ -10,7 +11,7 @@ class Caller:
 
     _told_once: ClassVar[set[str]] = set()
 
-    def __init__(self):
+    def __init__(self) -> None:
         frame = sys._getframe(1)
         while frame.f_back is not None and _is_of_this_package(frame):
             frame = frame.f_back
@@ -21,13 +22,13 @@ class Caller:
         )
         self._told: set[str] = set()
 
-    def warn_once(self, message: str):
+    def warn_once(self, message: str) -> None:
         """Warn there, if no call has said so in this process."""
         if message not in self._told_once:
             self._told_once.add(message)
             self.warn(message)
 
-    def warn(self, message: str):
+    def warn(self, message: str) -> None:
         """Warn there; once, however often the call comes to the same message."""
         if message in self._told:
             return
@@ -42,5 +43,6 @@ class Caller:
         )
 
 
-def _is_of_this_package(frame):
-    return frame.f_globals.get("__name__", "").partition(".")[0] == __package__.partition(".")[0]
+def _is_of_this_package(frame: FrameType) -> bool:
+    name: str = frame.f_globals.get("__name__", "")
+    return name.partition(".")[0] == __package__.partition(".")[0]

@@ -6,9 +6,12 @@ import os
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from platt_jax.model.objective import Array
 from platt_jax.results import files, npz
 from platt_jax.results.fit import Fit
 
@@ -18,7 +21,7 @@ _SECONDS = 2.0
 _PART_OF_TIME = 0.05
 
 
-def read(path: Path, call: dict[str, str]) -> dict[str, np.ndarray] | None:
+def read(path: Path, call: dict[str, str]) -> dict[str, NDArray[Any]] | None:
     """The arrays in a file; None if there is no file.
 
     Args:
@@ -58,7 +61,7 @@ def read(path: Path, call: dict[str, str]) -> dict[str, np.ndarray] | None:
     return arrays
 
 
-def write(path: Path, call: dict[str, str], arrays: Mapping[str, np.ndarray]) -> None:
+def write(path: Path, call: dict[str, str], arrays: Mapping[str, NDArray[Any]]) -> None:
     """Write what `read` reads, whole or not at all.
 
     Raises:
@@ -68,7 +71,7 @@ def write(path: Path, call: dict[str, str], arrays: Mapping[str, np.ndarray]) ->
     files.write_arrays(path, {"header": header, **arrays})
 
 
-def digest(arrays: Iterable[np.ndarray]) -> str:
+def digest(arrays: Iterable[Array]) -> str:
     """Text that other arrays do not share."""
     whole = hashlib.blake2b(digest_size=16)
     for array in arrays:
@@ -88,7 +91,7 @@ class Checkpoint:
         ValueError, OSError: as `read`.
     """
 
-    def __init__(self, path: str | os.PathLike, call: dict[str, str]):
+    def __init__(self, path: str | os.PathLike[str], call: dict[str, str]) -> None:
         self._path = Path(path)
         self._call = call
         self._next = 0.0

@@ -1,12 +1,19 @@
 """Whose rows are whose, among classes."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from platt_jax import ids, validation
+from platt_jax.columns import Column
 from platt_jax.ids.factorize import ascending, factorize, get_indexer
 
 
-def classes_and_membership(class_ids, class_labels, shape: tuple[int, int]):
+def classes_and_membership(
+    class_ids: Column | None, class_labels: Column, shape: tuple[int, int]
+) -> tuple[NDArray[Any], Callable[[slice, slice], NDArray[np.int8]]]:
     """The class ids of the columns of scores (N, C), and who belongs to which.
 
     Args:
@@ -45,7 +52,7 @@ def classes_and_membership(class_ids, class_labels, shape: tuple[int, int]):
     return names, lambda some, rows: (codes[rows] == numbers[some]).view(np.int8)
 
 
-def _distinct(class_labels, number):
+def _distinct(class_labels: ids.Ids, number: int) -> NDArray[Any]:
     rows = factorize(class_labels)
     found = rows.named(np.unique(rows.of(slice(None))))
     if len(found) != number:
@@ -56,11 +63,11 @@ def _distinct(class_labels, number):
     return found
 
 
-def _classes(values, number):
-    values = ids.single_column(ids.read(values, "classes"), "classes")
-    if len(values) != number or len(set(values.tolist())) != number:
+def _classes(values: Column, number: int) -> NDArray[Any]:
+    found = ids.single_column(ids.read(values, "classes"), "classes")
+    if len(found) != number or len(set(found.tolist())) != number:
         raise ValueError(
             f"classes: expected {number} distinct ids, one per column of scores, "
-            f"got {values.tolist()}"
+            f"got {found.tolist()}"
         )
-    return values
+    return found

@@ -1,10 +1,12 @@
 """Rows of problems of one size, as the arrays that the user gave."""
 
 import math
+from typing import Any
 
 import numpy as np
 
 from platt_jax import validation
+from platt_jax.columns import Column
 from platt_jax.passes import packing
 
 
@@ -31,7 +33,9 @@ class DenseRows:
 
     reread = False
 
-    def __init__(self, scores, labels, weights=None, pos_label=None):
+    def __init__(
+        self, scores: Column, labels: Column, weights: Column | None = None, pos_label: Any = None
+    ) -> None:
         self.scores = validation.scores(scores)
         self.labels, self._weights = validation.labels_and_weights(
             labels, weights, self.scores, pos_label
@@ -40,9 +44,9 @@ class DenseRows:
         self.dtype = self.scores.dtype
         self.sizes = np.broadcast_to(self.scores.shape[-1], math.prod(self.batch))
 
-    def take(self, problems: slice, part: slice, space: packing.Space) -> tuple:
+    def take(self, problems: slice, part: slice, space: packing.Space) -> packing.Columns:
         """The rows of some problems, or part of those of one, in arrays of the space's length."""
-        which: slice | tuple = problems
+        which: Any = problems
         if len(self.batch) != 1:
             numbers = np.arange(problems.start, problems.stop)
             which = np.unravel_index(numbers, self.batch or (1,)) if self.batch else ()

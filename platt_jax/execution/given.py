@@ -1,13 +1,21 @@
 """What users give for each problem besides its rows: checked, with one leading axis."""
 
+from typing import Any
+
 import numpy as np
 
 from platt_jax import validation
+from platt_jax.columns import Column
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.solver.solution import Given
 
 
-def given_to(batch: tuple[int, ...], dtype, prior=None, start=None) -> Given:
+def given_to(
+    batch: tuple[int, ...],
+    dtype: np.dtype[Any],
+    prior: GaussianPrior | None = None,
+    start: tuple[Column, Column] | None = None,
+) -> Given:
     """What the user gave for the problems of a batch; arrays lead with (K,).
 
     Raises:
@@ -19,7 +27,7 @@ def given_to(batch: tuple[int, ...], dtype, prior=None, start=None) -> Given:
     if prior is not None:
         mean, precision = (np.asarray(leaf) for leaf in prior)
         prior = GaussianPrior(mean.reshape(-1, 2), precision.reshape(-1, 2, 2))
-    start = validation.start(start, batch, dtype)
-    if start is not None:
-        start = start[0].reshape(-1), start[1].reshape(-1)
-    return Given(prior, start)
+    pair: Any = validation.start(start, batch, dtype)  # NumPy's here, JAX's where it is traced
+    if pair is not None:
+        pair = pair[0].reshape(-1), pair[1].reshape(-1)
+    return Given(prior, pair)

@@ -5,19 +5,23 @@ rows of every segment go, and they are put there, piece by piece.
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import accumulate
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from numpy.typing import NDArray
 
 from platt_jax.execution import planning
 from platt_jax.ids.factorize import Factorized
 from platt_jax.passes import packing, shapes, xla
 from platt_jax.threads import cores, ordered_map, row_slices, run_programs
+
+_TwoArrays: TypeAlias = tuple[jax.Array, jax.Array]
 
 # Fewer rows are sorted by NumPy, before the loop could be compiled.
 _MANY = 1 << 16
@@ -40,11 +44,11 @@ class GroupedRows:
 
     reread: bool = False
 
-    def __init__(self, segments: Factorized, columns):
+    def __init__(self, segments: Factorized, columns: packing.Columns) -> None:
         """Columns are scores (N,), labels, and weights or None."""
         run_programs(lambda: self._group(segments, columns), x64=True)
 
-    def _group(self, segments, columns):
+    def _group(self, segments: Factorized, columns: packing.Columns) -> None:
         # A stretch for each core; fewer, if they were short compared with their tables of next
         # positions. Two cores with neighbouring pieces would write to the same lines of memory, and
         # wait.
@@ -53,14 +57,14 @@ class GroupedRows:
         counts = list(ordered_map(partial(_count, segments), stretches))
         first = self._lay_out(segments, sum(counts, start=np.zeros(segments.numbers, np.int64)))
 
-        columns = [x for x in columns if x is not None]
+        given = [x for x in columns if x is not None]
         # Whatever is asked for is there: no chunk and no block is longer than a block.
         room = (self.length + shapes.BLOCK_ROWS,)
-        self._columns = [packing.aligned(room, x.dtype) for x in columns]
+        self._columns = [packing.aligned(room, x.dtype) for x in given]
 
-        def place(stretch_and_next_positions):
+        def place(stretch_and_next_positions: tuple[slice, NDArray[Any]]) -> None:
             for positions, piece in row_positions(segments, *stretch_and_next_positions):
-                scores, labels, *weights = (x[piece] for x in columns)
+                scores, labels, *weights = (x[piece] for x in given)
                 rows = packing.bad_labels_as_nan(scores, labels), labels, *weights
                 for into, x in zip(self._columns, rows, strict=True):
                     into[positions] = x
@@ -70,7 +74,7 @@ class GroupedRows:
         # Not before: this core alone would touch nearly all of the memory first.
         self._fill_gaps()
 
-    def _lay_out(self, segments, counts):
+    def _lay_out(self, segments: Factorized, counts: NDArray[np.int64]) -> NDArray[Any]:
         """Say where the segments lie, given their numbers of rows; returns where each begins."""
         used = np.flatnonzero(counts)
         self.keys = segments.named(used)
@@ -86,14 +90,14 @@ class GroupedRows:
         first[used[self.largest_first]] = self._starts
         return first
 
-    def _fill_gaps(self):
+    def _fill_gaps(self) -> None:
         ends = self._starts + self.sizes
         gaps = np.flatnonzero(self._starts[1:] > ends[:-1])
         for first, last in zip(ends[gaps], self._starts[gaps + 1], strict=True):
             for column, nothing in zip(self._columns, (np.nan, 0, 0), strict=False):
                 column[first:last] = nothing
 
-    def all(self, part: slice, space: packing.Space) -> tuple:
+    def all(self, part: slice, space: packing.Space) -> packing.Columns:
         """The columns from a part's first row on, at the space's length: gaps, too.
 
         What follows the part is anything.
@@ -108,11 +112,11 @@ class GroupedRows:
             whole.update(column[: self.length].data)
         return whole.digest()
 
-    def sampled_scores(self, most: int) -> np.ndarray:
+    def sampled_scores(self, most: int) -> NDArray[Any]:
         """About so many scores, evenly from all rows; or all, and those of gaps, too."""
         return self._columns[0][: self.length : max(1, self.length // most)]
 
-    def take(self, problems: slice, part: slice, space: packing.Space) -> tuple:
+    def take(self, problems: slice, part: slice, space: packing.Space) -> packing.Columns:
         """The rows of some segments, or part of those of one, in arrays of the space's length.
 
         As they lie, if there is no gap between them. What follows them is anything.
@@ -124,12 +128,14 @@ class GroupedRows:
         return packing.flat(self._three([x[rows] for x in self._columns]), space)
 
     @staticmethod
-    def _three(columns):
+    def _three(columns: Sequence[NDArray[Any]]) -> packing.Columns:
         """None where there are no weights."""
-        return (*columns, None)[:3]
+        three: Any = (*columns, None)[:3]
+        found: packing.Columns = three
+        return found
 
 
-def _count(segments, stretch):
+def _count(segments: Factorized, stretch: slice) -> NDArray[Any]:
     counts = np.zeros(segments.numbers, np.int64)
     for piece in _pieces(segments, stretch):
         counts += np.bincount(segments.of(piece), minlength=segments.numbers)
@@ -137,14 +143,14 @@ def _count(segments, stretch):
     return counts.astype(np.min_scalar_type(-1 - counts.max()))
 
 
-def _pieces(segments, stretch):
+def _pieces(segments: Factorized, stretch: slice) -> list[slice]:
     """A stretch in pieces that are not short compared with the table of next positions."""
     return row_slices(stretch.stop - stretch.start, segments.numbers, stretch.start)
 
 
 def row_positions(
-    segments: Factorized, stretch: slice, next_positions: np.ndarray
-) -> Iterator[tuple[np.ndarray, slice]]:
+    segments: Factorized, stretch: slice, next_positions: NDArray[Any]
+) -> Iterator[tuple[NDArray[np.intp], slice]]:
     """Where the rows of a stretch go, and which rows they are, piece by piece.
 
     Args:
@@ -169,7 +175,9 @@ def row_positions(
         yield positions.astype(np.intp, copy=False), piece  # else NumPy would, for each column
 
 
-def _positions_by_sort(numbers, next_positions):
+def _positions_by_sort(
+    numbers: NDArray[np.int64], next_positions: NDArray[Any]
+) -> tuple[NDArray[Any], NDArray[Any]]:
     """Where each row goes, and where the next of each number would."""
     order = np.argsort(numbers, kind="stable")
     sizes = np.bincount(numbers, minlength=len(next_positions))
@@ -179,18 +187,20 @@ def _positions_by_sort(numbers, next_positions):
     return positions, (next_positions + sizes).astype(next_positions.dtype)
 
 
-def _at_least(length):
+def _at_least(length: int) -> int:
     """A power of 2, so that one program serves for many lengths; XLA fails where it is 1."""
     return max(_LEAST, 1 << (length - 1).bit_length())
 
 
 @partial(jax.jit, compiler_options=xla.COMPILER_OPTIONS)
-def _positions_by_loop(numbers, next_positions, rows):
+def _positions_by_loop(
+    numbers: jax.Array, next_positions: jax.Array, rows: jax.Array
+) -> _TwoArrays:
     """The same of the first so many rows; those after them may be anything."""
 
     @xla.single_call
-    def run(numbers, next_positions, rows):
-        def next_row(i, so_far):
+    def run(numbers: jax.Array, next_positions: jax.Array, rows: jax.Array) -> _TwoArrays:
+        def next_row(i: jax.Array, so_far: _TwoArrays) -> _TwoArrays:
             next_positions, positions = so_far
             number = _at(numbers, i)
             positions = _put(positions, _at(next_positions, number), i)
@@ -202,7 +212,8 @@ def _positions_by_loop(numbers, next_positions, rows):
         )
         return positions, next_positions
 
-    return run(numbers, next_positions, rows)
+    made: _TwoArrays = run(numbers, next_positions, rows)
+    return made
 
 
 _at = partial(lax.dynamic_index_in_dim, keepdims=False)

@@ -4,24 +4,31 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from itertools import groupby, islice
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from numpy.typing import NDArray
 
 from platt_jax.execution import planning
 from platt_jax.execution.grids import off_grid, on_grid
 from platt_jax.execution.planning import Chunk
+from platt_jax.model.objective import Array
 from platt_jax.passes import packing, shapes
 from platt_jax.passes.blocks import Block
-from platt_jax.passes.shapes import GatherMap
+from platt_jax.passes.shapes import GatherMap, RowRanges
 
 AXES = PROBLEMS, ROWS = "problems", "rows"
 OVER_ALL, OVER_PROBLEMS = PartitionSpec(AXES), PartitionSpec(PROBLEMS)
 
 # Programs that wait for each other's sums must reach all devices in one order.
 _one_at_a_time = threading.Lock()
+
+Item = TypeVar("Item")
+
+# What one device reads: rows, and where they lie.
+_Share: TypeAlias = tuple[packing.Columns, GatherMap | RowRanges]
 
 
 def checked(mesh: Mesh | None) -> Mesh | None:
@@ -47,12 +54,12 @@ def checked(mesh: Mesh | None) -> Mesh | None:
     return Mesh(devices.reshape(shape), AXES, axis_types=(AxisType.Auto,) * 2)
 
 
-def as_default(mesh: Mesh | None) -> AbstractContextManager:
+def as_default(mesh: Mesh | None) -> AbstractContextManager[Any]:
     """A context in which its first device is JAX's default: programs are planned for its kind."""
     return nullcontext() if mesh is None else jax.default_device(mesh.devices.flat[0])
 
 
-def cut(mesh: Mesh) -> Callable[[np.ndarray, int, int], Iterator[list[Chunk]]]:
+def cut(mesh: Mesh) -> Callable[[NDArray[Any], int, int], Iterator[list[Chunk]]]:
     """What gives the chunks that share a call, in place of `planning.chunks`.
 
     They have one shape, and are one for each place along the axis of the problems.
@@ -61,7 +68,7 @@ def cut(mesh: Mesh) -> Callable[[np.ndarray, int, int], Iterator[list[Chunk]]]:
     tile_shapes = shapes.TILE_SHAPES if mesh.shape[ROWS] > 1 else None
     number = mesh.shape[PROBLEMS]
 
-    def alike(sizes, first, most):
+    def alike(sizes: NDArray[Any], first: int, most: int) -> Iterator[list[Chunk]]:
         share = int(np.sum(sizes[first:])) // number  # so that there is work for all devices
         most = min(most, max((x for x in shapes.CHUNK_ROWS if x <= share), default=1))
         chunks = planning.chunks(sizes, first, max(most, shapes.CHUNK_ROWS[0]), tile_shapes)
@@ -71,14 +78,20 @@ def cut(mesh: Mesh) -> Callable[[np.ndarray, int, int], Iterator[list[Chunk]]]:
     return alike
 
 
-def together(items: Iterable, number: int) -> Iterator[list]:
+def together(items: Iterable[Item], number: int) -> Iterator[list[Item]]:
     """So many items at a time, and what is left."""
     items = iter(items)
     while some := list(islice(items, number)):
         yield some
 
 
-def solve_chunks(mesh: Mesh, chunks: list[Chunk], take: Callable, given, program: Callable):
+def solve_chunks(
+    mesh: Mesh,
+    chunks: list[Chunk],
+    take: Callable[..., packing.Columns],
+    given: Any,
+    program: Callable[..., Any],
+) -> Any:
     """What the program makes of chunks of one shape, one along the axis of the problems each.
 
     Args:
@@ -91,13 +104,13 @@ def solve_chunks(mesh: Mesh, chunks: list[Chunk], take: Callable, given, program
     Returns:
         A pytree of NumPy arrays that lead with the problems of all chunks.
     """
-    shares: list[tuple] = []
+    shares: list[_Share] = []
     of_problems = []
     for chunk in _filled_up(chunks, mesh.shape[PROBLEMS]):
-        rows: tuple = _no_rows(shares[0][0]) if shares and not len(chunk.sizes) else ()
+        rows: Any = _no_rows(shares[0][0]) if shares and not len(chunk.sizes) else ()
         if not rows:
             rows = take(chunk.problems, slice(None), packing.Space(chunk.capacity))
-        where = chunk.row_map()
+        where: Any = chunk.row_map()  # a GatherMap where rows are shared
         number = mesh.shape[ROWS]
         shares += [(rows, where)] if number == 1 else _split(rows, where, chunk, number)
         mine = jax.tree.map(lambda leaf, chunk=chunk: leaf[chunk.problems], given)
@@ -119,10 +132,11 @@ def put_blocks(mesh: Mesh, read: Callable[[slice], Block], parts: list[slice]) -
     """The blocks of these parts, one on each device, the last ones without rows if need be."""
     blocks = [block._replace(size=np.array([block.size])) for block in map(read, parts)]
     empty = blocks[0]._replace(size=np.zeros(1, np.int32))
-    return _put(mesh, [*blocks, *[empty] * (mesh.size - len(blocks))])
+    there: Block = _put(mesh, [*blocks, *[empty] * (mesh.size - len(blocks))])
+    return there
 
 
-def _filled_up(chunks, number):
+def _filled_up(chunks: list[Chunk], number: int) -> list[Chunk]:
     """So many chunks, the last of them without problems if need be."""
     last = chunks[-1]
     end = last.problems.stop
@@ -130,11 +144,13 @@ def _filled_up(chunks, number):
     return [*chunks, *[empty] * (number - len(chunks))]
 
 
-def _no_rows(rows):
-    return tuple(None if x is None else np.zeros_like(x) for x in rows)
+def _no_rows(rows: packing.Columns) -> packing.Columns:
+    nothing: Any = tuple(None if x is None else np.zeros_like(x) for x in rows)
+    columns: packing.Columns = nothing
+    return columns
 
 
-def _split(rows, where: GatherMap, chunk: Chunk, number: int) -> list[tuple]:
+def _split(rows: packing.Columns, where: GatherMap, chunk: Chunk, number: int) -> list[_Share]:
     """The rows and the map of a chunk in so many shares, of about as many tile rows each.
 
     Where problems lie side by side, some rows are in two shares, and count in the one whose tile
@@ -145,7 +161,7 @@ def _split(rows, where: GatherMap, chunk: Chunk, number: int) -> list[tuple]:
     # The first tile row of a share may begin in the middle of a group, and so may the next share's.
     overlap = 0 if tile.group == 1 else 2 * shapes.MAX_SIDE_BY_SIDE * tile.group
     length = min(each * tile.rows + overlap + tile.block, len(rows[0]))
-    shares = []
+    shares: list[_Share] = []
     for first in range(0, number * each, each):
         mine = slice(first, first + each)
         left = _lengthened(where.left[mine], each, 0)
@@ -154,22 +170,22 @@ def _split(rows, where: GatherMap, chunk: Chunk, number: int) -> list[tuple]:
         begin = int(start[left > 0].min(initial=len(rows[0])))
         begin = min(begin, len(rows[0]) - length)
         tiles_per_group = np.bincount(segment_ids, minlength=chunk.groups).astype(np.int32)
-        columns = tuple(None if x is None else x[begin : begin + length] for x in rows)
+        columns: Any = tuple(None if x is None else x[begin : begin + length] for x in rows)
         start = np.where(left > 0, start - begin, 0).astype(np.int32)
         shares.append((columns, GatherMap(segment_ids, start, left, tiles_per_group)))
     return shares
 
 
-def _lengthened(values, length, filler):
+def _lengthened(values: Array, length: int, filler: int) -> NDArray[Any]:
     missing = length - len(values)
     return np.pad(values, [(0, missing)] + [(0, 0)] * (values.ndim - 1), constant_values=filler)
 
 
-def _put(mesh: Mesh, parts: list) -> Any:
+def _put(mesh: Mesh, parts: list[Any]) -> Any:
     """The pytrees of arrays, one on each device, as arrays of the mesh."""
     sharding, devices = NamedSharding(mesh, OVER_ALL), mesh.devices.ravel()
 
-    def place(*leaves):
+    def place(*leaves: NDArray[Any]) -> jax.Array:
         shape = len(leaves) * len(leaves[0]), *leaves[0].shape[1:]
         there = [jax.device_put(x, device) for x, device in zip(leaves, devices, strict=True)]
         return jax.make_array_from_single_device_arrays(shape, sharding, there)

@@ -5,9 +5,10 @@ of problem sizes compiles the same few programs, and memory is bounded by the ch
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from platt_jax import threads
 from platt_jax.passes import shapes, xla
@@ -31,7 +32,7 @@ class Chunk(NamedTuple):
     """Problems that share a call, and how they are laid out."""
 
     problems: slice  # of the problems, in the order of the plan
-    sizes: np.ndarray  # of these
+    sizes: NDArray[Any]  # of these
     tile_shape: TileShape
     rows: int  # room for so many
     groups: int
@@ -46,7 +47,7 @@ class Chunk(NamedTuple):
         """Length of the chunk's flat arrays: a block may be taken past the last row."""
         return self.rows + self.tile_shape.block
 
-    def row_map(self, starts: np.ndarray | None = None) -> GatherMap | RowRanges:
+    def row_map(self, starts: NDArray[Any] | None = None) -> GatherMap | RowRanges:
         """Where the rows lie.
 
         Args:
@@ -58,14 +59,14 @@ class Chunk(NamedTuple):
         by_tiles = self.tile_shape.min_tiles_per_group is None
         return self._gather_map(starts) if by_tiles else self._row_ranges(starts)
 
-    def _row_ranges(self, starts: np.ndarray) -> RowRanges:
+    def _row_ranges(self, starts: NDArray[Any]) -> RowRanges:
         """Where the rows lie for vectors."""
         start, size = np.zeros((2, *self.grid), np.int32)
         start.ravel()[: len(self.sizes)] = starts
         size.ravel()[: len(self.sizes)] = self.sizes
         return RowRanges(start, size)
 
-    def _gather_map(self, starts: np.ndarray) -> GatherMap:
+    def _gather_map(self, starts: NDArray[Any]) -> GatherMap:
         """Where the rows lie for tiles."""
         tile_rows, block = self.rows // self.tile_shape.rows, self.tile_shape.block
         first, size = self._row_ranges(starts)
@@ -85,7 +86,7 @@ class Chunk(NamedTuple):
         return GatherMap(segment_ids, start, left, tiles_per_group)
 
 
-def largest_first(sizes: np.ndarray) -> np.ndarray:
+def largest_first(sizes: NDArray[Any]) -> NDArray[Any]:
     """In which order `chunks` takes problems of these sizes: by tile rows, else as they come.
 
     Of those that stand side by side some thousands in a row go by size, so that few lanes end
@@ -114,7 +115,7 @@ def largest_first(sizes: np.ndarray) -> np.ndarray:
 
 
 def chunks(
-    sizes: np.ndarray,
+    sizes: NDArray[Any],
     first: int = 0,
     most: int = shapes.MAX_CHUNK_ROWS,
     tile_shapes: tuple[TileShape, ...] | None = None,
@@ -152,7 +153,7 @@ class _ChunkShape(NamedTuple):
     filled: int  # a chunk is full with so many rows
 
 
-def _shape(sizes, tile_shape, most) -> _ChunkShape:
+def _shape(sizes: NDArray[Any], tile_shape: TileShape, most: int) -> _ChunkShape:
     """For problems of these sizes, all that there are of a tile shape."""
     tiles_per_group = _tiles_per_group(sizes, tile_shape)
     groups, tile_rows = len(tiles_per_group), int(np.sum(tiles_per_group))
@@ -166,11 +167,12 @@ def _shape(sizes, tile_shape, most) -> _ChunkShape:
     rows = _bucket(tile_rows * tile_shape.rows, most)
     in_a_chunk = rows // tile_shape.rows
 
-    def fits(min_tiles):
+    def fits(min_tiles: int) -> bool:
         if tile_rows <= in_a_chunk:
             return min_tiles * groups <= in_a_chunk
         # Flatter problems leave tile rows empty, but no more than a fifth of all.
-        return np.sum(np.maximum(tiles_per_group, min_tiles)) <= 1.25 * tile_rows
+        needed: int = np.sum(np.maximum(tiles_per_group, min_tiles))
+        return needed <= 1.25 * tile_rows
 
     return _ChunkShape(rows, next((min_tiles for min_tiles in (8, 4) if fits(min_tiles)), 2), rows)
 
@@ -195,7 +197,9 @@ def block_length(size: int, devices: int = 1) -> int:
     return -(-share // shapes.ALIGNMENT) * shapes.ALIGNMENT
 
 
-def _next_chunk(sizes, first, tile_shape, shape):
+def _next_chunk(
+    sizes: NDArray[Any], first: int, tile_shape: TileShape, shape: _ChunkShape
+) -> Chunk:
     """As many problems from the first on as fit."""
     most = shape.rows // tile_shape.rows * tile_shape.group  # problems
     tiles_per_group = _tiles_per_group(sizes[first : first + most], tile_shape)
@@ -215,12 +219,12 @@ def _next_chunk(sizes, first, tile_shape, shape):
     )
 
 
-def _tiles_per_group(sizes, tile_shape):
+def _tiles_per_group(sizes: NDArray[Any], tile_shape: TileShape) -> NDArray[Any]:
     """The tile rows of each group of problems of these sizes, the first of a group the largest."""
     return -(-sizes[:: tile_shape.group] // tile_shape.block)
 
 
-def layout_rows(sizes: np.ndarray) -> tuple[np.ndarray, int]:
+def layout_rows(sizes: NDArray[Any]) -> tuple[NDArray[Any], int]:
     """Where to put the rows of each problem, and the length of all.
 
     One after the other, but whatever begins a chunk or is oversized begins where JAX takes

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 
 class ProgressReport(NamedTuple):
@@ -57,7 +58,7 @@ class Stage(NamedTuple):
 SILENT = Stage()
 
 
-def stage(progress, name: str = "fit", last: bool = True) -> Stage:
+def stage(progress: bool | Listener, name: str = "fit", last: bool = True) -> Stage:
     """A Stage of what the user gave.
 
     Raises:
@@ -72,7 +73,7 @@ def stage(progress, name: str = "fit", last: bool = True) -> Stage:
 
 
 @contextmanager
-def reporting(sizes: np.ndarray, to: Stage) -> Iterator[Callable[[int], None]]:
+def reporting(sizes: NDArray[Any], to: Stage) -> Iterator[Callable[[int], None]]:
     """A function to call with the number of problems that a chunk has finished.
 
     Args:
@@ -91,16 +92,16 @@ def reporting(sizes: np.ndarray, to: Stage) -> Iterator[Callable[[int], None]]:
             yield _reports(sizes, to.name, _shown_by(bar))
 
 
-def _ignore(number):
+def _ignore(number: int) -> None:
     pass
 
 
-def _reports(sizes, name, listener):
+def _reports(sizes: NDArray[Any], name: str, listener: Listener) -> Callable[[int], None]:
     began = time.perf_counter()
     problems, rows = len(sizes), int(np.sum(sizes))
     problems_done = rows_done = 0
 
-    def advance(number):
+    def advance(number: int) -> None:
         nonlocal problems_done, rows_done
         rows_done += int(np.sum(sizes[problems_done : problems_done + number]))
         problems_done += number
@@ -110,7 +111,7 @@ def _reports(sizes, name, listener):
     return advance
 
 
-def _bar(rows, to):
+def _bar(rows: int, to: Stage) -> Any:
     try:
         from tqdm.auto import tqdm
     except ImportError:
@@ -119,8 +120,8 @@ def _bar(rows, to):
     return tqdm(total=rows, unit=" rows", unit_scale=True, desc=name, leave=to.last)
 
 
-def _shown_by(bar):
-    def show(report):
+def _shown_by(bar: Any) -> Listener:
+    def show(report: ProgressReport) -> None:
         bar.set_description_str(report.stage, refresh=False)
         bar.set_postfix_str(f"{report.problems - report.problems_done:,} open", refresh=False)
         bar.update(report.rows_done - bar.n)

@@ -2,21 +2,25 @@
 
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from numpy.typing import NDArray
 
 from platt_jax import validation
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.grids import off_grid, on_grid
+from platt_jax.execution.planning import Chunk
 from platt_jax.execution.progress import Stage
 from platt_jax.execution.run import TakeRows, fit_task, in_chunks, run_oversized
 from platt_jax.model.objective import Array
 from platt_jax.options import Options
 from platt_jax.passes import packing, replicated, scan, shapes, xla
+from platt_jax.passes.protocol import Rows
 from platt_jax.passes.replicated import Stream
 from platt_jax.passes.shapes import GatherMap, RowRanges
+from platt_jax.results.fit import Fit
 from platt_jax.solver import search
 from platt_jax.solver.solution import Given, fit_rows
 
@@ -39,19 +43,19 @@ class Plan(NamedTuple):
     kind: str
     seed: int
     number: int  # of each problem
-    ids: np.ndarray  # (K,) uint64, what identifies each problem
+    ids: NDArray[np.uint64]  # (K,) uint64, what identifies each problem
 
 
 def fit_replicates(
-    sizes: np.ndarray,
+    sizes: NDArray[Any],
     take: TakeRows,
-    dtype,
+    dtype: np.dtype[Any],
     given: Given,
     plan: Plan,
     options: Options,
     progress: Stage,
     caller: Caller,
-    order: np.ndarray | None = None,
+    order: NDArray[Any] | None = None,
     reread: bool = False,
 ) -> Replicates:
     """Fit the replicates of K problems, each a problem of its own over the rows of its original.
@@ -77,11 +81,11 @@ def fit_replicates(
     options = _with_tol(validation.options(options), dtype)
     number, problems = plan.number, len(sizes)
 
-    def of_originals(some):
+    def of_originals(some: slice) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Of which problems these replicates are, and which of each."""
         return np.divmod(np.arange(some.start, some.stop), number)
 
-    def solve(chunk):
+    def solve(chunk: Chunk) -> Any:
         problem, replicate = of_originals(chunk.problems)
         originals = slice(problem[0], problem[-1] + 1)
         ends = np.cumsum(sizes[originals])
@@ -99,11 +103,11 @@ def fit_replicates(
         )
         return off_grid(made, chunk)
 
-    def solve_oversized(i):
+    def solve_oversized(i: int) -> Any:
         problem, replicate = divmod(i, number)
         stream = replicated.streams(plan.seed, plan.ids[[problem]], np.array([replicate]))
 
-        def take_reweighted(which, part, space):
+        def take_reweighted(which: slice, part: slice, space: packing.Space) -> packing.Columns:
             scores, labels, weights = take(which, part, space)
             row = np.arange(part.start, part.start + space.length, dtype=np.int32)
             drawn = np.asarray(_draw(stream, row, kind=plan.kind, dtype=scores.dtype))
@@ -113,7 +117,7 @@ def fit_replicates(
         made = run_oversized(fit, problem, sizes[problem], take_reweighted, given, options, reread)
         return jax.tree.map(np.asarray, _replicates(made))
 
-    def places(some):
+    def places(some: slice) -> NDArray[Any]:
         problem, replicate = of_originals(some)
         return replicate * problems + (problem if order is None else order[problem])
 
@@ -125,12 +129,12 @@ def fit_replicates(
     return Replicates(*(x.reshape(number, problems) for x in made))
 
 
-def _room(rows, chunk):
+def _room(rows: int, chunk: Chunk) -> int:
     """Length of the flat arrays for so many rows, far fewer than those of the replicates."""
     return next(size for size in shapes.CHUNK_ROWS if size >= rows) + chunk.tile_shape.block
 
 
-def _with_tol(options, dtype):
+def _with_tol(options: Options, dtype: np.dtype[Any]) -> Options:
     """These options with `tol` filled in: after the last step the error is nearly its square."""
     if options.tol is None and options.stopping == "decrement":
         return replace(options, tol=_TOL)
@@ -141,9 +145,9 @@ def _with_tol(options, dtype):
     jax.jit, static_argnames=("options", "kind", "block"), compiler_options=xla.COMPILER_OPTIONS
 )
 def _solve_chunk(
-    scores,
-    labels,
-    weights,
+    scores: jax.Array,
+    labels: jax.Array,
+    weights: jax.Array | None,
     where: GatherMap | RowRanges,
     given: Given,
     stream: Stream,
@@ -154,26 +158,27 @@ def _solve_chunk(
     """Fit the replicates of a chunk; the results are [S, G]."""
     optimum = partial(search.optimum, loss=False)
 
-    def fit(rows, given_and_stream):
+    def fit(rows: Rows, given_and_stream: tuple[Given, Stream]) -> Replicates:
         return _replicates(fit_rows(rows, given_and_stream[0], options, optimum))
 
     if isinstance(where, GatherMap):
         tiles = packing.gather_tiles(scores, labels, weights, where, block)
         return fit(replicated.reweighted(tiles, stream, kind), (given, stream))
 
-    def draw(given_and_stream, row):
+    def draw(given_and_stream: tuple[Given, Stream], row: jax.Array) -> jax.Array:
         return replicated.draw(kind, given_and_stream[1], row, scores.dtype)
 
     columns, more = (scores, labels, weights), (given, stream)
     most = shapes.MAX_SIDE_BY_SIDE
-    return scan.scan_groups(fit, columns, where.start, where.size, more, most, draw)
+    made: Replicates = scan.scan_groups(fit, columns, where.start, where.size, more, most, draw)
+    return made
 
 
-def _replicates(made):
+def _replicates(made: Fit) -> Replicates:
     one_class = (made.n_pos > 0) != (made.n_neg > 0)
     return Replicates(made.A, made.B, made.status.astype(np.int8), one_class)
 
 
 @partial(jax.jit, static_argnames=("kind", "dtype"))
-def _draw(stream, row, kind, dtype):
+def _draw(stream: Stream, row: jax.Array, kind: str, dtype: np.dtype[Any]) -> jax.Array:
     return replicated.draw(kind, stream, row, dtype)

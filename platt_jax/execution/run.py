@@ -1,20 +1,22 @@
 """Problems through the compiled program, chunk by chunk."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import numpy as np
 from jax.sharding import Mesh
+from numpy.typing import NDArray
 
 from platt_jax import validation
 from platt_jax.execution import mesh, planning
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.checkpoint import Checkpoint
 from platt_jax.execution.grids import off_grid, on_grid
+from platt_jax.execution.planning import Chunk
 from platt_jax.execution.progress import Stage, reporting
 from platt_jax.options import Options
 from platt_jax.passes import packing, scan, shapes, xla
@@ -29,7 +31,11 @@ from platt_jax.threads import ordered_map, run_programs
 
 # Given a slice of the problems, which rows of each, and a space: these rows end to end in arrays of
 # its length, scores, labels, and weights or None. What follows them may be anything.
-TakeRows = Callable[[slice, slice, packing.Space], tuple[np.ndarray, np.ndarray, np.ndarray | None]]
+TakeRows: TypeAlias = Callable[[slice, slice, packing.Space], packing.Columns]
+# The same rows where they are traced.
+_Columns: TypeAlias = tuple[jax.Array, jax.Array, jax.Array | None]
+# Given a slice of the problems, where their results go.
+_Places: TypeAlias = Callable[[slice], NDArray[Any]]
 _ALL = slice(None)
 
 _TOO_SMALL = "the device's memory is too small for this fit"
@@ -38,8 +44,8 @@ _TOO_SMALL = "the device's memory is too small for this fit"
 class Task(NamedTuple):
     """What to compute for every problem; both functions take rows, what is given, and options."""
 
-    of_rows: Callable  # traced; results lead with the problems' shape
-    of_blocks: Callable  # of an oversized problem; on the host
+    of_rows: Callable[..., Any]  # traced; results lead with the problems' shape
+    of_blocks: Callable[..., Any]  # of an oversized problem; on the host
 
 
 def fit_task(loss: bool) -> Task:
@@ -48,16 +54,16 @@ def fit_task(loss: bool) -> Task:
 
 
 def fit_problems(
-    sizes: np.ndarray,
+    sizes: NDArray[Any],
     take: TakeRows,
-    dtype,
+    dtype: np.dtype[Any],
     given: Given,
-    options,
+    options: Options,
     progress: Stage,
     caller: Caller,
-    order=None,
-    loss=True,
-    reread=False,
+    order: NDArray[Any] | None = None,
+    loss: bool = True,
+    reread: bool = False,
     checkpoint: Checkpoint | None = None,
     over: Mesh | None = None,
 ) -> Fit:
@@ -68,7 +74,7 @@ def fit_problems(
             takes a pass.
         checkpoint: where results are kept as they come, and those of a call that was stopped are.
     """
-    return run_problems(
+    fit: Fit = run_problems(
         fit_task(loss),
         sizes,
         take,
@@ -82,22 +88,23 @@ def fit_problems(
         checkpoint,
         over,
     )
+    return fit
 
 
 def run_problems(
     task: Task,
-    sizes: np.ndarray,
+    sizes: NDArray[Any],
     take: TakeRows,
-    dtype,
+    dtype: np.dtype[Any],
     given: Any,
-    options,
+    options: Options,
     progress: Stage,
     caller: Caller,
-    order=None,
-    reread=False,
+    order: NDArray[Any] | None = None,
+    reread: bool = False,
     checkpoint: Checkpoint | None = None,
     over: Mesh | None = None,
-):
+) -> Any:
     """What the task computes for K problems.
 
     Args:
@@ -124,24 +131,24 @@ def run_problems(
     """
     options = validation.options(options).with_tol(dtype)
 
-    def run_chunk(chunk):
+    def run_chunk(chunk: Chunk) -> Any:
         space = packing.Space(chunk.capacity, reused=True)
         return _run_chunk(task, chunk, take(chunk.problems, _ALL, space), given, options)
 
-    def run_on_mesh(over, chunks):
+    def run_on_mesh(over: Mesh, chunks: list[Chunk]) -> Any:
         block, function = chunks[0].tile_shape.block, task.of_rows
         program = partial(
             _solve_on_mesh, options=options, block=block, function=function, over=over
         )
         return mesh.solve_chunks(over, chunks, take, given, program)
 
-    def solve_oversized(i):
+    def solve_oversized(i: int) -> Any:
         return run_oversized(task, i, sizes[i], take, given, options, reread, over)
 
-    places = None if order is None else order.__getitem__
+    places: _Places | None = None if order is None else order.__getitem__
     program = task.of_rows, np.dtype(dtype), options, over
-    solve: Callable = run_chunk
-    cut: Callable = planning.chunks
+    solve: Callable[..., Any] = run_chunk
+    cut: Callable[..., Iterator[Any]] = planning.chunks
     if over is not None:
         solve, cut = partial(run_on_mesh, over), mesh.cut(over)
     with mesh.as_default(over):
@@ -151,21 +158,21 @@ def run_problems(
 
 
 # What was run before in this process, and is compiled.
-_compiled: set = set()
+_compiled: set[Hashable] = set()
 
 
 def in_chunks(
     program: Hashable,
-    sizes: np.ndarray,
-    solve: Callable,
-    solve_oversized: Callable,
-    dtype,
+    sizes: NDArray[Any],
+    solve: Callable[..., Any],
+    solve_oversized: Callable[[int], Any],
+    dtype: np.dtype[Any],
     progress: Stage,
     caller: Caller,
-    places: Callable | None = None,
+    places: _Places | None = None,
     checkpoint: Checkpoint | None = None,
-    cut: Callable = planning.chunks,
-):
+    cut: Callable[..., Iterator[Any]] = planning.chunks,
+) -> Any:
     """What is made of each of K problems, chunk by chunk.
 
     Args:
@@ -191,7 +198,7 @@ def in_chunks(
     if (slower := xla.missing()) is not None:
         caller.warn_once(slower)
 
-    def run_all():
+    def run_all() -> Any:
         results = _Results(len(sizes), places, checkpoint)
         most = shapes.MAX_CHUNK_ROWS
         with reporting(sizes, progress) as advance:
@@ -202,7 +209,7 @@ def in_chunks(
             while results.count < len(sizes):
                 chunks = cut(sizes, results.count, most)
                 # Else all threads that `ordered_map` shares would wait for one to compile.
-                first = [] if program in _compiled else islice(chunks, 1)
+                first: Iterable[Any] = [] if program in _compiled else islice(chunks, 1)
                 try:
                     for made in chain(map(solve, first), ordered_map(solve, chunks)):
                         advance(results.add(made))
@@ -219,7 +226,9 @@ def in_chunks(
 class _Results:
     """The results of the problems, each put in its place as it comes."""
 
-    def __init__(self, length, places, checkpoint):
+    whole: Any
+
+    def __init__(self, length: int, places: _Places | None, checkpoint: Checkpoint | None) -> None:
         self._length = length
         self._places = places
         self._checkpoint = checkpoint
@@ -227,13 +236,13 @@ class _Results:
         if checkpoint is not None and (kept := checkpoint.restored()) is not None:
             self.count, self.whole = kept
 
-    def add(self, made) -> int:
+    def add(self, made: Any) -> int:
         """Take in the results of the next problems, and say how many they are."""
         if self.count == 0:
             shape = (self._length,)
             self.whole = jax.tree.map(lambda x: np.empty(shape + x.shape[1:], x.dtype), made)
         number = len(jax.tree.leaves(made)[0])
-        where = slice(self.count, self.count + number)
+        where: Any = slice(self.count, self.count + number)
         if self._places is not None:
             where = self._places(where)
         for whole, part in zip(*map(jax.tree.leaves, (self.whole, made)), strict=True):
@@ -244,13 +253,13 @@ class _Results:
         return number
 
 
-def _items(x):
+def _items(x: NDArray[Any]) -> NDArray[Any]:
     """All numbers of a problem as one item, of which NumPy places many in the time of a row."""
     kind = np.dtype((np.void, x.nbytes // len(x)))
     return x.reshape(len(x), -1).view(kind)[:, 0]
 
 
-def _smaller_chunks(rows, error, caller) -> int:
+def _smaller_chunks(rows: int, error: Exception, caller: Caller) -> int:
     """The size to go on with after this error.
 
     Raises:
@@ -264,11 +273,20 @@ def _smaller_chunks(rows, error, caller) -> int:
     return smaller
 
 
-def _is_want_of_memory(error):
+def _is_want_of_memory(error: Exception) -> bool:
     return "RESOURCE_EXHAUSTED" in str(error)
 
 
-def run_oversized(task, i, size, take, given, options, reread=False, over=None):
+def run_oversized(
+    task: Task,
+    i: int,
+    size: int,
+    take: Callable[..., packing.Columns],
+    given: Any,
+    options: Options,
+    reread: bool = False,
+    over: Mesh | None = None,
+) -> Any:
     """The results of the problem i, which fits no chunk; `reread`, `over` as in `run_problems`."""
     given = jax.tree.map(lambda leaf: leaf[i], given)
     take = partial(take, slice(i, i + 1))
@@ -282,10 +300,12 @@ def run_oversized(task, i, size, take, given, options, reread=False, over=None):
     return jax.tree.map(lambda x: np.asarray(x)[None], made)
 
 
-def _blocks(size, take, reread, over) -> Blocks:
+def _blocks(
+    size: int, take: Callable[..., packing.Columns], reread: bool, over: Mesh | None
+) -> Blocks:
     """The rows of an oversized problem."""
-    parts: list = block_slices(size, 1 if over is None else over.size)
-    read: Callable = partial(read_block, take, reused=reread)
+    parts: list[Any] = block_slices(size, 1 if over is None else over.size)
+    read: Callable[..., Block] = partial(read_block, take, reused=reread)
     if over is not None:
         parts = list(mesh.together(parts, over.size))
         read = partial(mesh.put_blocks, over, partial(read_block, take))
@@ -301,7 +321,7 @@ def block_slices(size: int, devices: int = 1) -> list[slice]:
 
 
 def read_block(
-    take: Callable[[slice, packing.Space], tuple], part: slice, reused: bool = False
+    take: Callable[[slice, packing.Space], packing.Columns], part: slice, reused: bool = False
 ) -> Block:
     """A block of an oversized problem.
 
@@ -321,7 +341,9 @@ def fit_blocks(rows: Rows, given: Given, options: Options, loss: bool = True) ->
     return fitted if loss else replace(fitted, nll=np.full_like(fitted.nll, np.nan))
 
 
-def _run_chunk(task, chunk, rows, given, options):
+def _run_chunk(
+    task: Task, chunk: Chunk, rows: packing.Columns, given: Any, options: Options
+) -> Any:
     given = on_grid(jax.tree.map(lambda leaf: leaf[chunk.problems], given), chunk)
     block, function = chunk.tile_shape.block, task.of_rows
     made = solve_chunk(
@@ -334,15 +356,15 @@ def _run_chunk(task, chunk, rows, given, options):
     jax.jit, static_argnames=("options", "block", "function"), compiler_options=xla.COMPILER_OPTIONS
 )
 def solve_chunk(
-    scores,
-    labels,
-    weights,
+    scores: jax.Array,
+    labels: jax.Array,
+    weights: jax.Array | None,
     where: GatherMap | RowRanges,
-    given,
+    given: Any,
     options: Options,
     block: int,
-    function: Callable = fit_rows,
-):
+    function: Callable[..., Any] = fit_rows,
+) -> Any:
     """What the function makes of the problems of a chunk; every result leads with [S, G]."""
     return _solve(scores, labels, weights, where, given, options, block, function)
 
@@ -352,10 +374,18 @@ def solve_chunk(
     static_argnames=("options", "block", "function", "over"),
     compiler_options=xla.COMPILER_OPTIONS,
 )
-def _solve_on_mesh(columns, where, given, options: Options, block: int, function, over: Mesh):
+def _solve_on_mesh(
+    columns: _Columns,
+    where: GatherMap | RowRanges,
+    given: Any,
+    options: Options,
+    block: int,
+    function: Callable[..., Any],
+    over: Mesh,
+) -> Any:
     """The same of a chunk for each place along the axis of the problems."""
 
-    def local(columns, where, given):
+    def local(columns: _Columns, where: GatherMap | RowRanges, given: Any) -> Any:
         axes = (mesh.ROWS,) if over.shape[mesh.ROWS] > 1 else ()
         scores, labels, weights = columns
         return _solve(scores, labels, weights, where, given, options, block, function, axes)
@@ -367,7 +397,17 @@ def _solve_on_mesh(columns, where, given, options: Options, block: int, function
     )(columns, where, given)
 
 
-def _solve(scores, labels, weights, where, given, options, block, function, axes=()):
+def _solve(
+    scores: jax.Array,
+    labels: jax.Array,
+    weights: jax.Array | None,
+    where: GatherMap | RowRanges,
+    given: Any,
+    options: Options,
+    block: int,
+    function: Callable[..., Any],
+    axes: tuple[str, ...] = (),
+) -> Any:
     if isinstance(where, GatherMap):
         tiles: Any = packing.gather_tiles(scores, labels, weights, where, block)
         return function(ShardedRows(tiles, axes) if axes else tiles, given, options)

@@ -1,11 +1,13 @@
 """Rows of segments that are fitted more than once."""
 
-import numpy as np
+from typing import Any
 
 from platt_jax import ids, validation
+from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.grouping import GroupedRows
 from platt_jax.ids.factorize import factorize
+from platt_jax.passes import packing
 
 
 class SegmentRows(GroupedRows):
@@ -36,7 +38,15 @@ class SegmentRows(GroupedRows):
         ['a', 'b']
     """
 
-    def __init__(self, scores, labels, segments, weights=None, *, pos_label=None) -> None:
+    def __init__(
+        self,
+        scores: Column,
+        labels: Column,
+        segments: Column,
+        weights: Column | None = None,
+        *,
+        pos_label: Any = None,
+    ) -> None:
         columns, segments = checked_rows(scores, labels, segments, weights, pos_label)
         scores = columns[0]
         if (doubt := validation.probabilities_for_scores(scores)) is not None:
@@ -48,13 +58,13 @@ class SegmentRows(GroupedRows):
     def __len__(self) -> int:
         return self._rows
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"SegmentRows: {len(self):,} rows of {len(self.keys):,} segments, {self.dtype}"
 
 
 def checked_rows(
-    scores, labels, segments, weights, pos_label=None
-) -> tuple[tuple[np.ndarray, np.ndarray, np.ndarray | None], ids.Ids]:
+    scores: Column, labels: Column, segments: Column, weights: Column | None, pos_label: Any = None
+) -> tuple[packing.Columns, ids.Ids]:
     """Scores, labels and weights (or None) of rows, as arrays (N,), and the ids of their segments.
 
     Raises:
@@ -75,7 +85,13 @@ def checked_rows(
     return (scores, labels, weights), segments
 
 
-def segment_rows(scores, labels, segments, weights, pos_label=None) -> SegmentRows:
+def segment_rows(
+    scores: Column,
+    labels: Column | None,
+    segments: Column | None,
+    weights: Column | None,
+    pos_label: Any = None,
+) -> SegmentRows:
     """The rows of these arrays by segment; or the scores, if they are SegmentRows.
 
     Raises:

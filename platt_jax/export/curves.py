@@ -1,11 +1,15 @@
 """What an export of probabilities needs of a calibrator, as plain Python values."""
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from platt_jax.results.calibrators import SegmentCalibrator
 from platt_jax.results.fit import Fit, Sigmoid
+
+# What an export of probabilities takes; of SegmentCalibrators those without a population.
+Exportable: TypeAlias = SegmentCalibrator | Sigmoid | Fit
 
 
 class Curves(NamedTuple):
@@ -31,7 +35,7 @@ class Curves(NamedTuple):
         return len(first) if isinstance(first, tuple) else 1
 
 
-def curves(calibrator) -> Curves:
+def curves(calibrator: Exportable) -> Curves:
     """The sigmoids of a calibrator.
 
     Raises:
@@ -58,9 +62,10 @@ def curves(calibrator) -> Curves:
     return Curves(_values(calibrator.keys), A, B, fallback)
 
 
-def _values(keys: np.ndarray) -> list:
+def _values(keys: NDArray[Any]) -> list[Any]:
     if keys.dtype.names is not None:
         return list(zip(*(_values(keys[name]) for name in keys.dtype.names), strict=True))
     if keys.dtype.kind == "M" and np.datetime_data(keys.dtype)[0] not in ("Y", "M", "W", "D"):
         keys = keys.astype("M8[us]")  # Python's own; finer ones would come out as integers
-    return keys.tolist()
+    values: list[Any] = keys.tolist()
+    return values

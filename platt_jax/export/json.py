@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from platt_jax.results import files
 from platt_jax.results.files import Calibrator
@@ -55,7 +56,7 @@ def from_json(text: str | bytes) -> Calibrator:
         ValueError: the text is no calibrator, is damaged, or is from a newer version.
     """
 
-    def read():
+    def read() -> Calibrator:
         about = json.loads(text)
         arrays, types = about.pop("arrays"), about.pop("types")
         if set(arrays) != set(types):
@@ -65,7 +66,7 @@ def from_json(text: str | bytes) -> Calibrator:
     return files.rebuilt(read, "text")
 
 
-def _to_list(array: np.ndarray) -> Any:
+def _to_list(array: NDArray[Any]) -> Any:
     if array.dtype.kind == "S":
         return [value.hex() for value in array.tolist()]
     if array.dtype.kind in "mM":
@@ -75,7 +76,7 @@ def _to_list(array: np.ndarray) -> Any:
     return _with_words(array.tolist())
 
 
-def _with_words(values):
+def _with_words(values: Any) -> Any:
     if isinstance(values, list):
         return [_with_words(value) for value in values]
     if values != values:
@@ -85,7 +86,7 @@ def _with_words(values):
     return values
 
 
-def _to_array(values, type_: str) -> np.ndarray:
+def _to_array(values: Any, type_: str) -> NDArray[Any]:
     dtype = np.dtype(type_)
     if dtype.kind == "S":
         return np.array([bytes.fromhex(value) for value in values], dtype)
@@ -102,7 +103,7 @@ def _to_array(values, type_: str) -> np.ndarray:
     return array
 
 
-def _without_words(values):
+def _without_words(values: Any) -> Any:
     if isinstance(values, list):
         return [_without_words(value) for value in values]
     return _WORDS[values] if isinstance(values, str) else values

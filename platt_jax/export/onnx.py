@@ -5,13 +5,13 @@ from typing import Any
 import numpy as np
 
 from platt_jax import __version__
-from platt_jax.export.curves import Curves, curves
+from platt_jax.export.curves import Curves, Exportable, curves
 
 # Of 2023 and 2021: what they have is in every runtime since.
 _OPSET, _ML_OPSET, _IR_VERSION = 18, 3, 9
 
 
-def to_onnx(calibrator) -> Any:
+def to_onnx(calibrator: Exportable) -> Any:
     """A calibrator as an ONNX model: scores and segments in, probabilities out.
 
     Its inputs are `score`, float64 (N,), and unless it is one sigmoid `segment`, (N,) of text or

@@ -1,9 +1,10 @@
 """A calibrator as a module of plain Python."""
 
 import datetime as dt
+from typing import Any
 
 from platt_jax import __version__
-from platt_jax.export.curves import curves
+from platt_jax.export.curves import Exportable, curves
 
 _HEAD = '''"""P(y=1) of scores, by sigmoids that platt_jax {version} fitted."""
 
@@ -49,7 +50,7 @@ def predict_proba(score, segment):
 _TYPES = (str, bytes, bool, int, float, dt.date, dt.datetime)
 
 
-def to_python(calibrator) -> str:
+def to_python(calibrator: Exportable) -> str:
     """A calibrator as the text of a Python module, which needs nothing but Python.
 
     Its function `predict_proba(score, segment)`, or `predict_proba(score)` of one sigmoid, takes
@@ -86,7 +87,7 @@ def to_python(calibrator) -> str:
     )
 
 
-def _text(segment) -> str:
+def _text(segment: Any) -> str:
     for part in segment if isinstance(segment, tuple) else (segment,):
         if type(part) not in _TYPES or getattr(part, "tzinfo", None) is not None:
             raise ValueError(

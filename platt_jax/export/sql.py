@@ -2,9 +2,9 @@
 
 import datetime as dt
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from platt_jax.export.curves import Curves, curves
+from platt_jax.export.curves import Curves, Exportable, curves
 
 # An expression with more segments than this is refused: engines take long to read it.
 _MOST_IN_EXPRESSION = 1000
@@ -29,7 +29,7 @@ class SqlExport(NamedTuple):
 
 
 def to_sql(
-    calibrator,
+    calibrator: Exportable,
     score: str,
     segment: str | Sequence[str] | None = None,
     *,
@@ -79,7 +79,7 @@ def to_sql(
     except (SqlglotError, ValueError) as error:
         raise ValueError(f"dialect: expected one that sqlglot knows, got {dialect!r}") from error
 
-    def written(text):
+    def written(text: str) -> str:
         return sqlglot.transpile(text, read="duckdb", write=dialect)[0]
 
     score, columns = queries.quoted(score), [queries.quoted(column) for column in columns]
@@ -94,7 +94,7 @@ def to_sql(
     return SqlExport(expression, join, setup)
 
 
-def _check(found: Curves, columns, table):
+def _check(found: Curves, columns: Sequence[str], table: str | None) -> None:
     expected = 0 if found.segments is None else found.columns
     if len(columns) != expected:
         raise ValueError(
@@ -122,7 +122,7 @@ def _number(x: float) -> str:
     return "NULL" if x != x else queries.literal(x)
 
 
-def _cases(found: Curves, score: str, columns) -> str:
+def _cases(found: Curves, score: str, columns: Sequence[str]) -> str:
     A, B = map(_number, found.fallback)
     of_others = _probability(A, B, score)
     if not found.segments:
@@ -134,17 +134,17 @@ def _cases(found: Curves, score: str, columns) -> str:
     return f"CASE{cases} ELSE {of_others} END"
 
 
-def _equal(columns, segment) -> str:
+def _equal(columns: Sequence[str], segment: Any) -> str:
     return " AND ".join(
         f"{column} = {literal}" for column, literal in zip(columns, _literals(segment), strict=True)
     )
 
 
-def _literals(segment) -> list[str]:
+def _literals(segment: Any) -> list[str]:
     return [_literal(part) for part in (segment if isinstance(segment, tuple) else (segment,))]
 
 
-def _literal(part) -> str:
+def _literal(part: Any) -> str:
     from sqlglot import exp
 
     from platt_jax.sql import queries
@@ -184,6 +184,6 @@ def _joined(found: Curves, score: str) -> str:
     return _probability(A, B, score)
 
 
-def _join(table: str, columns) -> str:
+def _join(table: str, columns: Sequence[str]) -> str:
     on = " AND ".join(f"{column} = platt_key_{i}" for i, column in enumerate(columns))
     return f"LEFT JOIN {table} ON {on}"

@@ -3,13 +3,15 @@
 import datetime as dt
 import json
 import uuid
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 # By the name that stands for it: the type, what writes it as text, and what reads that.
-_TYPES: dict[str, tuple] = {
+_TYPES: dict[str, tuple[type, Callable[[Any], str], Callable[[str], Any]]] = {
     "bytes": (bytes, bytes.hex, bytes.fromhex),
     "date": (dt.date, dt.date.isoformat, dt.date.fromisoformat),
     "datetime": (dt.datetime, dt.datetime.isoformat, dt.datetime.fromisoformat),
@@ -18,7 +20,7 @@ _TYPES: dict[str, tuple] = {
 }
 
 
-def to_text(objects: np.ndarray) -> np.ndarray:
+def to_text(objects: NDArray[np.object_]) -> NDArray[np.str_]:
     """Objects (K,) as text (K,).
 
     Raises:
@@ -27,7 +29,7 @@ def to_text(objects: np.ndarray) -> np.ndarray:
     return np.array([_write(value) for value in objects.tolist()], str)
 
 
-def from_text(text: np.ndarray) -> np.ndarray:
+def from_text(text: NDArray[np.str_]) -> NDArray[np.object_]:
     """The objects that `to_text` wrote.
 
     Raises:
@@ -38,23 +40,24 @@ def from_text(text: np.ndarray) -> np.ndarray:
     return objects
 
 
-def is_kept(value) -> bool:
+def is_kept(value: Any) -> bool:
     """Whether a value comes back from text as it was."""
     try:
-        return _read(_write(value)) == value
+        kept: bool = _read(_write(value)) == value
+        return kept
     except (TypeError, ValueError, RecursionError):
         return False
 
 
-def _write(value) -> str:
+def _write(value: Any) -> str:
     return json.dumps(_to_json(value))
 
 
-def _read(text):
+def _read(text: str) -> Any:
     return _from_json(json.loads(text))
 
 
-def _to_json(value) -> Any:
+def _to_json(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_to_json(part) for part in value]
     for name, (type_, write, _) in _TYPES.items():
@@ -65,7 +68,7 @@ def _to_json(value) -> Any:
     raise TypeError(f"no text for a {type(value).__name__}")
 
 
-def _from_json(value):
+def _from_json(value: Any) -> Any:
     if isinstance(value, list):
         return tuple(_from_json(part) for part in value)
     if isinstance(value, dict):

@@ -9,10 +9,11 @@ from __future__ import annotations
 import datetime as dt
 import numbers
 from collections.abc import Hashable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import jax
 import numpy as np
+from numpy.typing import NDArray
 
 from platt_jax import columns as tables
 from platt_jax.ids import codec
@@ -24,11 +25,11 @@ _PLAIN = "biufcSUmM"
 class Coded(NamedTuple):
     """Ids as codes into a list of ids, which is what a pandas categorical is."""
 
-    codes: np.ndarray  # (N,) integers
-    values: np.ndarray  # distinct ids; of tuples, a structured array
+    codes: NDArray[Any]  # (N,) integers
+    values: NDArray[Any]  # distinct ids; of tuples, a structured array
 
 
-Column = np.ndarray | Coded
+Column: TypeAlias = NDArray[Any] | Coded
 
 
 class Columns(NamedTuple):
@@ -38,10 +39,13 @@ class Columns(NamedTuple):
     columns: tuple[Column, ...]
 
 
-Ids = np.ndarray | Coded | Columns
+Ids: TypeAlias = NDArray[Any] | Coded | Columns
+
+# A column's name, and the column as it was given.
+_Named: TypeAlias = tuple[str, tables.Column]
 
 
-def read(values, name: str = "segments") -> Ids:
+def read(values: tables.Column, name: str = "segments") -> Ids:
     """The ids of N rows.
 
     Args:
@@ -60,7 +64,7 @@ def read(values, name: str = "segments") -> Ids:
     return _read(values, tables.labelled(name, values))
 
 
-def _read(values, name) -> Ids:
+def _read(values: tables.Column, name: str) -> Ids:
     if hasattr(values, "columns") and hasattr(values, "shape"):  # a DataFrame or pyarrow's Table
         labels = getattr(values, "column_names", values.columns)
         return _several([(str(x), values[x]) for x in labels], name)
@@ -75,7 +79,7 @@ def _read(values, name) -> Ids:
     return _plain_or_coded(array, name)
 
 
-def read_like(keys: np.ndarray, values, rows: int, name: str = "segments") -> Ids:
+def read_like(keys: NDArray[Any], values: tables.Column, rows: int, name: str = "segments") -> Ids:
     """The ids of so many rows, given one for each row or one for all; keys are those fitted.
 
     Raises:
@@ -95,7 +99,7 @@ def length(ids: Ids) -> int:
     return len(ids.codes if isinstance(ids, Coded) else ids)
 
 
-def single_column(ids: Ids, name: str) -> np.ndarray:
+def single_column(ids: Ids, name: str) -> NDArray[Any]:
     """The ids as one array.
 
     Raises:
@@ -106,7 +110,7 @@ def single_column(ids: Ids, name: str) -> np.ndarray:
     return ids.values[ids.codes] if isinstance(ids, Coded) else ids
 
 
-def structured(names: Sequence[str], columns: Sequence[np.ndarray]) -> np.ndarray:
+def structured(names: Sequence[str], columns: Sequence[NDArray[Any]]) -> NDArray[Any]:
     """Columns of one length as one array, with a field for each."""
     dtype = [(name, column.dtype) for name, column in zip(names, columns, strict=True)]
     array = np.empty(columns[0].shape, dtype)
@@ -115,7 +119,7 @@ def structured(names: Sequence[str], columns: Sequence[np.ndarray]) -> np.ndarra
     return array
 
 
-def _is_one(values, several_columns):
+def _is_one(values: tables.Column, several_columns: bool) -> bool:
     if several_columns and isinstance(values, tuple):
         return not any(isinstance(part, tuple | list | np.ndarray) for part in values)
     if isinstance(values, str | bytes | np.generic):
@@ -123,20 +127,22 @@ def _is_one(values, several_columns):
     return not hasattr(values, "__len__") or getattr(values, "ndim", None) == 0
 
 
-def _repeated(ids, rows):
+def _repeated(ids: Ids, rows: int) -> Coded | Columns:
+    first = np.broadcast_to(np.int8(0), rows)
     if isinstance(ids, Columns):
-        return Columns(ids.names, tuple(_repeated(column, rows) for column in ids.columns))
-    return Coded(np.broadcast_to(np.int8(0), rows), single_column(ids, "segments"))
+        each = tuple(Coded(first, single_column(column, "segments")) for column in ids.columns)
+        return Columns(ids.names, each)
+    return Coded(first, single_column(ids, "segments"))
 
 
-def _several(columns, name) -> Ids:
+def _several(columns: Sequence[_Named], name: str) -> Ids:
     """Named columns of a table; a single one is no different from an array."""
     if not columns:
         raise ValueError(f"{name}: expected at least one column of ids")
     return _read(columns[0][1], name) if len(columns) == 1 else _columns(columns, name)
 
 
-def _columns(columns, name) -> Columns:
+def _columns(columns: Sequence[_Named], name: str) -> Columns:
     names = tuple(column_name for column_name, _ in columns)
     if len(set(names)) < len(names) or "" in names:
         raise ValueError(
@@ -153,15 +159,15 @@ def _columns(columns, name) -> Columns:
     return Columns(names, tuple(each))
 
 
-def _are_tuples(column):
+def _are_tuples(column: Column) -> bool:
     return isinstance(column, Coded) and column.values.dtype.names is not None
 
 
-def _numbered_names(columns):
+def _numbered_names(columns: int) -> list[str]:
     return [f"segment_{i}" for i in range(columns)]
 
 
-def _from_list(values: Sequence) -> np.ndarray:
+def _from_list(values: Sequence[Any]) -> NDArray[Any]:
     """A list as an array that merges no ids: NumPy would make text of [1, "1"]."""
     kinds = set(map(type, values))
     if kinds in ({int}, {bool}, {float}):
@@ -173,20 +179,20 @@ def _from_list(values: Sequence) -> np.ndarray:
     return np.fromiter(values, object, len(values))
 
 
-def _are_records(kinds, values):
+def _are_records(kinds: set[type], values: Sequence[Any]) -> bool:
     """Whether these are rows of a structured array, as keys of several columns are."""
     return kinds <= {np.void, np.record} and all(value.dtype.names for value in values)
 
 
-def _from_array(values, name) -> np.ndarray:
+def _from_array(values: Any, name: str) -> NDArray[Any]:
     try:
-        array = np.asanyarray(values)
+        array: NDArray[Any] = np.asanyarray(values)
     except (TypeError, ValueError, RuntimeError) as error:
         raise ValueError(f"{name}: expected ids ({error})") from None
     if array.dtype.names is not None:  # each column has its own mask
         return array
     if isinstance(array, np.ma.MaskedArray) and np.ma.is_masked(array):
-        masked = np.ma.getmaskarray(array).reshape(len(array), -1)
+        masked: Any = np.ma.getmaskarray(array).reshape(len(array), -1)
         _refuse_missing("a masked entry", masked.any(axis=1), name)
     array = np.asarray(array)
     if array.ndim not in (1, 2):
@@ -194,7 +200,7 @@ def _from_array(values, name) -> np.ndarray:
     return array
 
 
-def _coded(codes, values, name) -> Coded:
+def _coded(codes: NDArray[Any], values: NDArray[Any], name: str) -> Coded:
     if len(codes) and codes.min() < 0:
         _refuse_missing("a missing one", codes < 0, name)
     if set(map(type, values.tolist())) == {str}:  # which need not be told apart once more
@@ -202,7 +208,7 @@ def _coded(codes, values, name) -> Coded:
     return Coded(codes, single_column(_read(values, name), name))
 
 
-def _plain_or_coded(array, name) -> Column:
+def _plain_or_coded(array: NDArray[Any], name: str) -> Column:
     """One column of ids, none of them missing."""
     if array.dtype.kind not in _PLAIN:
         return _coded_objects(array.astype(object, copy=False).tolist(), name)
@@ -211,7 +217,7 @@ def _plain_or_coded(array, name) -> Column:
     return array
 
 
-def _coded_objects(values: list, name) -> Coded:
+def _coded_objects(values: list[Any], name: str) -> Coded:
     """Python objects: equal ones have one code, whatever their types."""
     where: dict[Hashable, int] = {}
     try:
@@ -231,7 +237,7 @@ def _coded_objects(values: list, name) -> Coded:
     return Coded(codes, _typed(distinct, name))
 
 
-def missing(value) -> str | None:
+def missing(value: Any) -> str | None:
     """What a missing value is called; None where it is there."""
     if isinstance(value, tuple):
         return next((what for part in value if (what := missing(part)) is not None), None)
@@ -245,14 +251,14 @@ def missing(value) -> str | None:
     return None
 
 
-def _refuse_missing(what, rows, name):
+def _refuse_missing(what: str, rows: NDArray[np.bool_], name: str) -> NoReturn:
     raise ValueError(
         f"{name}: expected ids, got {what} at row {np.argmax(rows)}; leave such rows out, or give "
         "them an id of their own"
     )
 
 
-def _typed(values: list, name) -> np.ndarray:
+def _typed(values: list[Any], name: str) -> NDArray[Any]:
     """Python objects as an array of a plain dtype that keeps them; else of objects.
 
     Raises:
@@ -273,7 +279,7 @@ def _typed(values: list, name) -> np.ndarray:
     return objects
 
 
-def _unboxed(value):
+def _unboxed(value: Any) -> Any:
     """NumPy's scalars as Python's, where there is one, and pandas' times as NumPy's or Python's."""
     if isinstance(value, np.generic) and not isinstance(value, np.datetime64 | np.timedelta64):
         return value.item()
@@ -285,7 +291,7 @@ def _unboxed(value):
     return value
 
 
-def kind(value) -> str:
+def kind(value: Any) -> str:
     """What a value can be equal to: others of its kind. For messages and for comparisons."""
     if isinstance(value, np.ndarray):
         return _KINDS_OF_DTYPES.get(value.dtype.kind, "objects")
@@ -313,7 +319,7 @@ _KINDS_OF_DTYPES = {
 }
 
 
-def _plain_array(kind, values) -> np.ndarray | None:
+def _plain_array(kind: str, values: list[Any]) -> NDArray[Any] | None:
     """Values of one kind as an array that keeps each of them, if there is one."""
     if kind in ("dates and times", "durations"):
         scalar = np.datetime64 if kind == "dates and times" else np.timedelta64
@@ -331,7 +337,7 @@ def _plain_array(kind, values) -> np.ndarray | None:
     return plain if plain.dtype.kind in _PLAIN and plain.tolist() == values else None
 
 
-def require_savable(values: list, name: str) -> None:
+def require_savable(values: list[Any], name: str) -> None:
     """Refuse Python objects that a file could not hold.
 
     Raises:

@@ -1,9 +1,10 @@
 """Segment ids: numbering them, and finding them again."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from platt_jax.ids import Coded, Columns, Ids, kind, length, structured
 from platt_jax.threads import ordered_map, row_slices
@@ -25,21 +26,31 @@ _HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # Knuth's multiplicative hash: 2^6
 _KEYS_A_ROW = 16
 
 
+# Of any width.
+Integers: TypeAlias = NDArray[np.integer[Any]]
+
+# From ids to their places among keys, -1 for those that are not there.
+_Finder: TypeAlias = Callable[[NDArray[Any]], Integers]
+
+
 class Factorized(NamedTuple):
     """Rows with the numbers of their segments, from 0 on; there may be numbers that no row has."""
 
-    ids: np.ndarray  # (N,) integers
-    low: np.ndarray | int  # a row's number is its id less this
+    ids: NDArray[Any]  # (N,) integers
+    low: np.integer[Any] | int  # a row's number is its id less this
     numbers: int  # how many there are
-    keys: np.ndarray | None  # (numbers,) the segments; None where the ids are the segments
+    keys: NDArray[Any] | None  # (numbers,) the segments; None where the ids are the segments
 
-    def of(self, piece: slice, out: np.ndarray | None = None) -> np.ndarray:
+    def of(self, piece: slice, out: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
         """The numbers of a piece of the rows, int64."""
         if out is None and self.low == 0 and self.ids.dtype == np.int64:
             return self.ids[piece]
-        return np.subtract(self.ids[piece], self.low, out=out, dtype=np.int64, casting="unsafe")
+        ids = self.ids[piece]
+        numbers: NDArray[np.int64]
+        numbers = np.subtract(ids, self.low, out=out, dtype=np.int64, casting="unsafe")
+        return numbers
 
-    def named(self, numbers: np.ndarray) -> np.ndarray:
+    def named(self, numbers: Integers) -> NDArray[Any]:
         """The segments with these numbers."""
         if self.keys is None:
             return numbers.astype(self.ids.dtype) + self.low
@@ -67,7 +78,7 @@ def factorize(segments: Ids) -> Factorized:
     return as_they_are if length <= few else _compact(as_they_are)
 
 
-def ascending(values):
+def ascending(values: NDArray[Any]) -> tuple[NDArray[Any], Integers]:
     """Distinct ids in ascending order where they have one, and the place there of each value."""
     if values.dtype.names is not None:
         rows = factorize(split_columns(values))
@@ -98,11 +109,11 @@ def _factorize_columns(segments: Columns) -> Factorized:
     return together._replace(keys=structured(segments.names, each))
 
 
-def _compact_pairs(left: Factorized, right: Factorized) -> tuple[Factorized, np.ndarray]:
+def _compact_pairs(left: Factorized, right: Factorized) -> tuple[Factorized, Integers]:
     """Rows by pairs of numbers; and the pairs, left number * right.numbers + right number."""
     pairs = np.empty(len(left.ids), np.int64)
 
-    def pair(piece):
+    def pair(piece: slice) -> None:
         of_left = np.multiply(left.of(piece), right.numbers, out=pairs[piece])
         of_left += right.of(piece)
 
@@ -115,7 +126,7 @@ def _compact_pairs(left: Factorized, right: Factorized) -> tuple[Factorized, np.
     return Factorized(codes, 0, len(distinct), None), distinct
 
 
-def _unique(ids):
+def _unique(ids: NDArray[Any]) -> tuple[NDArray[Any], Integers]:
     """The distinct ids, ascending, and the number of each row's."""
     short = _as_integers(ids)
     if short is None:
@@ -124,7 +135,7 @@ def _unique(ids):
     return _as_text(keys, ids.dtype), numbers
 
 
-def _unique_text(ids):
+def _unique_text(ids: NDArray[Any]) -> tuple[NDArray[Any], Integers]:
     """Of text of any length: by a hash of 64 bits, and then all rows are compared.
 
     Integers are sorted in a seventh of the time that text takes.
@@ -143,13 +154,13 @@ def _unique_text(ids):
     return keys, place[codes]
 
 
-def _words(ids):
+def _words(ids: NDArray[Any]) -> NDArray[np.uint64]:
     """Text as (N, words) uint64, equal where the texts are; a byte per character if it fits."""
     width = ids.dtype.itemsize
     content = np.ascontiguousarray(ids, ids.dtype.newbyteorder("=")).view(np.uint8)
     content = content.reshape(len(ids), width)
     if ids.dtype.kind == "U" and width and len(ids):
-        characters: np.ndarray = content.view(np.uint32)
+        characters: NDArray[Any] = content.view(np.uint32)
         if characters.max() <= 0xFF:
             content, width = characters.astype(np.uint8), width // _CHARACTER_BYTES
     packed = np.zeros((len(ids), max(1, -(-width // 8)) * 8), np.uint8)
@@ -157,7 +168,7 @@ def _words(ids):
     return packed.view(np.uint64)
 
 
-def _as_integers(ids):
+def _as_integers(ids: NDArray[Any]) -> NDArray[np.uint64] | None:
     """Text of up to eight Latin-1 characters as uint64 in the same order; None of anything else.
 
     A byte per character, and zeros after them as in NumPy's text. Integers are sorted in a seventh
@@ -175,7 +186,7 @@ def _as_integers(ids):
     return packed.view(_BIG_ENDIAN)[:, 0].astype(np.uint64)
 
 
-def _as_text(integers, dtype):
+def _as_text(integers: NDArray[np.uint64], dtype: np.dtype[Any]) -> NDArray[Any]:
     """The text that `_as_integers` made these of."""
     packed = integers.astype(_BIG_ENDIAN).view(np.uint8).reshape(len(integers), _MOST_CHARACTERS)
     characters = packed[:, : dtype.itemsize // _CHARACTER_BYTES].astype(np.uint32)
@@ -192,14 +203,14 @@ def _compact(wide: Factorized) -> Factorized:
     where = where.astype(np.min_scalar_type(len(keys)))
     numbers = np.empty(len(wide.ids), where.dtype)
 
-    def find(piece):
+    def find(piece: slice) -> None:
         where.take(wide.of(piece), mode="clip", out=numbers[piece])
 
     list(ordered_map(find, row_slices(len(numbers))))
     return Factorized(numbers, 0, len(keys), keys)
 
 
-def get_indexer(keys: np.ndarray, segments: Ids, name: str = "segments") -> np.ndarray:
+def get_indexer(keys: NDArray[Any], segments: Ids, name: str = "segments") -> Integers:
     """For each row the index of its segment among keys, -1 where it is not there.
 
     Raises:
@@ -208,7 +219,7 @@ def get_indexer(keys: np.ndarray, segments: Ids, name: str = "segments") -> np.n
     return indexer(keys, segments, name)(slice(None))
 
 
-def indexer(keys: np.ndarray, segments: Ids, name: str) -> Callable[[slice], np.ndarray]:
+def indexer(keys: NDArray[Any], segments: Ids, name: str) -> Callable[[slice], Integers]:
     """What `get_indexer` does, as a function from a slice of the rows."""
     if length(segments) == 0:  # no ids that could be of another kind, or of other columns
         return lambda rows: np.empty(0, np.int64)
@@ -231,11 +242,11 @@ def indexer(keys: np.ndarray, segments: Ids, name: str) -> Callable[[slice], np.
     return lambda rows: find(segments[rows])
 
 
-def _columns_indexer(keys, segments, name):
+def _columns_indexer(keys: NDArray[Any], segments: Ids, name: str) -> Callable[[slice], Integers]:
     """Find each column's id among those of the column's keys, then the combination."""
     fields = keys.dtype.names or ()
     got = len(segments.columns) if isinstance(segments, Columns) else 0
-    if got != len(fields):
+    if not isinstance(segments, Columns) or got != len(fields):
         expected = f"ids of the columns {fields}" if fields else "one id per row"
         what = f"{got} columns" if got else "one id per row"
         raise ValueError(f"{name}: expected {expected}, as fitted, got {what}")
@@ -252,7 +263,7 @@ def _columns_indexer(keys, segments, name):
     order = np.argsort(combined)
     find = _finder(combined[order], np.empty(length(segments), np.int64), name)
 
-    def find_rows(rows):
+    def find_rows(rows: slice) -> Integers:
         numbers = [finder(rows) for finder in finders]
         code = np.zeros(len(numbers[0]), np.int64)
         for number, size in zip(numbers, sizes, strict=True):
@@ -264,7 +275,7 @@ def _columns_indexer(keys, segments, name):
     return find_rows
 
 
-def split_columns(values: np.ndarray) -> Ids:
+def split_columns(values: NDArray[Any]) -> Ids:
     """An array as ids: a structured one by its columns."""
     if values.dtype.names is None:
         return values
@@ -273,7 +284,7 @@ def split_columns(values: np.ndarray) -> Ids:
     return Columns(values.dtype.names, tuple(each))
 
 
-def _tuples(values):
+def _tuples(values: NDArray[Any]) -> NDArray[Any]:
     """An array with tuples for the records of a structured one."""
     if values.dtype.names is None:
         return values
@@ -282,24 +293,24 @@ def _tuples(values):
     return tuples
 
 
-def _distinct(keys):
+def _distinct(keys: NDArray[Any]) -> tuple[NDArray[Any], Integers]:
     """Distinct ids among these, ascending where they have an order, and which of them each is."""
     if keys.dtype != object:
         return np.unique(keys, return_inverse=True)
-    where: dict = {}
+    where: dict[Any, int] = {}
     numbers = np.array([where.setdefault(key, len(where)) for key in keys.tolist()])
     values = np.empty(len(where), object)
     values[:] = list(where)
     return values, numbers
 
 
-def _by_dict(keys, segments):
+def _by_dict(keys: NDArray[Any], segments: NDArray[Any]) -> bool:
     """Whether only Python compares these exactly."""
     pair = {"i" if x.dtype.kind in "biu" else x.dtype.kind for x in (keys, segments)}
     return "O" in pair or (len(pair) > 1 and pair <= set("ifc"))
 
 
-def _finder(keys, segments, name) -> Callable[[np.ndarray], np.ndarray]:
+def _finder(keys: NDArray[Any], segments: NDArray[Any], name: str) -> _Finder:
     """A function that finds ids like these among the keys."""
     _require_same_kind(keys, segments, name)
     if _by_dict(keys, segments):
@@ -315,14 +326,15 @@ def _finder(keys, segments, name) -> Callable[[np.ndarray], np.ndarray]:
     many = len(segments) > len(keys) // _KEYS_A_ROW
     short_keys = _as_integers(keys) if many else None
 
-    def by_bisection(some):
-        short = None if short_keys is None else _as_integers(some)
-        return _bisect(keys, some) if short is None else _bisect(short_keys, short)
+    def by_bisection(some: NDArray[Any]) -> Integers:
+        if short_keys is None or (short := _as_integers(some)) is None:
+            return _bisect(keys, some)
+        return _bisect(short_keys, short)
 
     return by_bisection
 
 
-def _require_same_kind(keys, segments, name):
+def _require_same_kind(keys: NDArray[Any], segments: NDArray[Any], name: str) -> None:
     expected = {kind(key) for key in keys.tolist()} if keys.dtype == object else {kind(keys)}
     if len(expected) > 1:  # such keys do not tell what an id can be
         return
@@ -339,12 +351,12 @@ def _require_same_kind(keys, segments, name):
             raise ValueError(f"{what}{fractions[0]}")
 
 
-def _bisect(keys, ids):
+def _bisect(keys: NDArray[Any], ids: NDArray[Any]) -> Integers:
     found = np.minimum(np.searchsorted(keys, ids), len(keys) - 1)
     return np.where(keys[found] == ids, found, -1)
 
 
-def _find_other_integers(keys, segments, name):
+def _find_other_integers(keys: Integers, segments: Integers, name: str) -> _Finder:
     """NumPy would compare int64 with uint64 as float64."""
     ends = np.iinfo(keys.dtype)
     find = _finder(keys, segments.astype(keys.dtype), name)
@@ -353,19 +365,20 @@ def _find_other_integers(keys, segments, name):
     )
 
 
-def _table_indexer(keys, low, length):
-    places = np.full(length + 1, -1)  # the last one is for whatever lies outside
+def _table_indexer(keys: Integers, low: np.integer[Any], length: int) -> _Finder:
+    places: Integers = np.full(length + 1, -1)  # the last one is for whatever lies outside
     places[np.subtract(keys, low, dtype=np.int64, casting="unsafe")] = np.arange(len(keys))
 
-    def find(some):
+    def find(some: NDArray[Any]) -> Integers:
         # Below the lowest key the difference wraps around to a huge number.
+        offsets: NDArray[np.uint64]
         offsets = np.subtract(some, low, dtype=np.int64, casting="unsafe").view(np.uint64)
         return places[np.minimum(offsets, np.uint64(length))]
 
     return find
 
 
-def _table_range(ids, rows):
+def _table_range(ids: NDArray[Any], rows: int) -> tuple[np.integer[Any], int] | None:
     """(smallest id, range) where a table over the range is cheap for so many rows, else None."""
     if ids.dtype.kind not in "iu":
         return None

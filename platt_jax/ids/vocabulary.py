@@ -3,9 +3,10 @@
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from platt_jax.ids import Ids
-from platt_jax.ids.factorize import ascending, factorize, indexer, split_columns
+from platt_jax.ids.factorize import Integers, ascending, factorize, indexer, split_columns
 
 
 class Vocabulary:
@@ -16,11 +17,11 @@ class Vocabulary:
         numbers: (K,) the number of each, int32.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.keys: Any = None
-        self.numbers = np.empty(0, np.int32)
+        self.numbers: NDArray[np.int32] = np.empty(0, np.int32)
 
-    def add(self, rows: np.ndarray, keys: np.ndarray) -> np.ndarray:
+    def add(self, rows: Integers, keys: NDArray[Any]) -> NDArray[np.int32]:
         """The numbers of a batch's rows, of which new ids get the next ones.
 
         Args:
@@ -41,10 +42,10 @@ class Vocabulary:
             found = self._find(keys)
         return self.numbers[found][rows]
 
-    def _find(self, keys):
+    def _find(self, keys: NDArray[Any]) -> Integers:
         return indexer(self.keys, split_columns(keys), "segments")(slice(None))
 
-    def _insert(self, new):
+    def _insert(self, new: NDArray[Any]) -> None:
         old = len(self.keys)
         self.keys, place = ascending(np.concatenate([self.keys, new]))
         numbers = np.empty(old + len(new), np.int32)
@@ -52,7 +53,7 @@ class Vocabulary:
         numbers[place[old:]] = np.arange(old, old + len(new))
         self.numbers = numbers
 
-    def _require_same_type(self, keys):
+    def _require_same_type(self, keys: NDArray[Any]) -> None:
         had, got = self.keys.dtype, keys.dtype
         if _kinds(had) != _kinds(got) or np.result_type(had, got).kind != had.kind:
             raise ValueError(
@@ -60,7 +61,7 @@ class Vocabulary:
             )
 
 
-def distinct(segments: Ids) -> tuple[np.ndarray, np.ndarray]:
+def distinct(segments: Ids) -> tuple[Integers, NDArray[Any]]:
     """Which of the distinct ids each row has, and these."""
     rows = factorize(segments)
     numbers = rows.of(slice(None))
@@ -70,7 +71,7 @@ def distinct(segments: Ids) -> tuple[np.ndarray, np.ndarray]:
     return place[numbers], rows.named(np.flatnonzero(used))
 
 
-def _kinds(dtype):
+def _kinds(dtype: np.dtype[Any]) -> str | list[tuple[str, str]]:
     """The kind of ids, or of each of their columns by its name."""
     if dtype.names is None:
         return dtype.kind

@@ -13,7 +13,7 @@ study. Here the third and higher derivatives join, and what the polynomial leave
 
 from functools import partial
 from math import comb, factorial
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +26,9 @@ from platt_jax.model.prior import GaussianPrior
 from platt_jax.model.standardization import Standardization, derivatives_to_standardized
 from platt_jax.options import Options
 from platt_jax.passes import xla
+
+# As `sums` takes them: scores, labels, weights and sizes.
+Rows: TypeAlias = tuple[jax.Array, jax.Array, jax.Array | None, jax.Array]
 
 _ORDER = 5  # of the highest derivative in the polynomial
 # Of the polynomials in each step of Newton's method on the two equations, for gradient and Hessian:
@@ -79,7 +82,7 @@ class _Read(NamedTuple):
     counts: jax.Array
 
 
-def _read(rows, at: Center) -> _Read:
+def _read(rows: Rows, at: Center) -> _Read:
     scores, labels, weights, sizes = rows
     w = jnp.ones_like(scores) if weights is None else weights
     there = jnp.arange(scores.shape[1], dtype=jnp.int32)[None] < sizes[:, None]
@@ -91,7 +94,7 @@ def _read(rows, at: Center) -> _Read:
 
 
 @partial(jax.jit, compiler_options=xla.COMPILER_OPTIONS)
-def sums(rows, at: Center) -> Sums:
+def sums(rows: Rows, at: Center) -> Sums:
     """The sums over these rows, to be added to those over others of the same problems.
 
     Args:
@@ -127,7 +130,9 @@ def sums(rows, at: Center) -> Sums:
 
 
 @partial(jax.jit, static_argnames=("options", "tolerance"), compiler_options=xla.COMPILER_OPTIONS)
-def leave_each_out(rows, at: Center, of_all: Sums, options: Options, tolerance: float) -> LeftOut:
+def leave_each_out(
+    rows: Rows, at: Center, of_all: Sums, options: Options, tolerance: float
+) -> LeftOut:
     """The fits without each of these rows.
 
     Args:
@@ -194,14 +199,14 @@ def leave_each_out(rows, at: Center, of_all: Sums, options: Options, tolerance: 
     )
 
 
-def _probability(z):
+def _probability(z: jax.Array) -> tuple[jax.Array, jax.Array]:
     """1 / (1 + exp(z)), and its derivative by -z."""
     e = jnp.exp(-jnp.abs(z))
     small = e / (1 + e)
     return jnp.where(z > 0, small, 1 / (1 + e)), small / (1 + e)
 
 
-def _curvature_polynomials():
+def _curvature_polynomials() -> list[Polynomial]:
     """The derivatives of the loss by z, over v = p (1 - p) or, the odd ones, over v (2 p - 1)."""
     found = [Polynomial([1.0])]  # of the second derivative
     for order in range(3, _ORDER + 2):
@@ -217,7 +222,7 @@ _POLYNOMIALS = _curvature_polynomials()
 _MOST = float(np.max(np.abs(_POLYNOMIALS[-1](np.linspace(0, 0.25, 1001)))))
 
 
-def _expansion(of_all: Sums, at: Center):
+def _expansion(of_all: Sums, at: Center) -> dict[tuple[int, int], jax.Array]:
     """By (k, j), [S, 1]: the j-th derivative by A of the (k - j)-th by B, of the loss of all rows.
 
     The first ones are those of p; the targets' share is apart.
@@ -237,11 +242,18 @@ def _expansion(of_all: Sums, at: Center):
     return found
 
 
-def _derivative(expansion, k, j, alpha, beta, degree):
+def _derivative(
+    expansion: dict[tuple[int, int], jax.Array],
+    k: int,
+    j: int,
+    alpha: jax.Array,
+    beta: jax.Array,
+    degree: int,
+) -> jax.Array | float:
     """The derivative (k - j times by B, j by A) where the parameters change by alpha and beta."""
-    total = 0.0
+    total: jax.Array | float = 0.0
     for by_A in range(degree, -1, -1):
-        inner = 0.0
+        inner: jax.Array | float = 0.0
         for by_B in range(degree - by_A, -1, -1):
             c = 1 / (factorial(by_A) * factorial(by_B))
             inner = inner * beta + c * expansion[k + by_A + by_B, j + by_A]
@@ -249,11 +261,13 @@ def _derivative(expansion, k, j, alpha, beta, degree):
     return total
 
 
-def _remainder(bounds, alpha, beta):
+def _remainder(
+    bounds: jax.Array, alpha: jax.Array, beta: jax.Array
+) -> tuple[jax.Array | float, jax.Array | float]:
     """A bound of what the gradient's polynomial leaves out, by A and by B."""
 
-    def bound(j):
-        total = 0.0
+    def bound(j: int) -> jax.Array | float:
+        total: jax.Array | float = 0.0
         for i in range(_ORDER, -1, -1):
             total = total * alpha + comb(_ORDER, i) * beta ** (_ORDER - i) * bounds[:, i + j, None]
         return _MOST / factorial(_ORDER) * total

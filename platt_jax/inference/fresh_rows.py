@@ -1,9 +1,12 @@
 """Which segments need a look: their predictions against fresh rows."""
 
 import numbers
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.segment_rows import SegmentRows, segment_rows
 from platt_jax.ids.hashing import hashes
@@ -38,7 +41,12 @@ _JUDGED = (
 
 
 def triage(
-    calibrator: SegmentCalibrator, scores, labels=None, segments=None, *, level: float = 0.05
+    calibrator: SegmentCalibrator,
+    scores: Column,
+    labels: Column = None,
+    segments: Column = None,
+    *,
+    level: float = 0.05,
 ) -> Table:
     """Which segments' predictions do not fit fresh rows, most urgent first.
 
@@ -136,7 +144,12 @@ def triage(
     return Table({name: x[order] for name, x in table.items()})
 
 
-def _judge(proba, labels, sizes, keys) -> tuple[Array, ...]:
+def _judge(
+    proba: NDArray[np.float64],
+    labels: NDArray[np.bool_],
+    sizes: NDArray[np.int64],
+    keys: NDArray[Any],
+) -> tuple[Array, ...]:
     """The columns `_JUDGED` of segments."""
     proba = np.clip(proba, _LEAST, 1 - _LEAST)
     logit = np.log(proba) - np.log1p(-proba)
@@ -158,7 +171,9 @@ def _judge(proba, labels, sizes, keys) -> tuple[Array, ...]:
     )
 
 
-def _recalibrated(logit, labels, sizes) -> tuple[Fit, Array]:
+def _recalibrated(
+    logit: NDArray[np.float64], labels: NDArray[np.bool_], sizes: NDArray[np.int64]
+) -> tuple[Fit, Array]:
     """The fit of the labels to the log-odds, and the log Bayes factor against the log-odds."""
     rows = SegmentRows(logit, labels, np.repeat(np.arange(len(sizes)), sizes))
     options = Options(targets="none")
@@ -171,18 +186,18 @@ def _recalibrated(logit, labels, sizes) -> tuple[Fit, Array]:
     return fit, evidence - np.add.reduceat(log_proba, np.cumsum(sizes) - sizes)
 
 
-def _placed(where, x):
+def _placed(where: NDArray[np.bool_], x: Array) -> NDArray[np.float64]:
     """These numbers where there are some, NaN elsewhere."""
     placed = np.full(len(where), np.nan)
     placed[where] = x
     return placed
 
 
-def _q_values(pvalue):
+def _q_values(pvalue: NDArray[np.float64]) -> NDArray[np.float64]:
     """The least false discovery rates at which each would be discovered; NaN for NaN."""
     order = np.argsort(pvalue)  # NaN last
     number = np.isfinite(pvalue).sum()
-    q = pvalue[order] * number / np.arange(1, len(pvalue) + 1)
+    q: NDArray[np.float64] = pvalue[order] * number / np.arange(1, len(pvalue) + 1)
     q[:number] = np.minimum.accumulate(q[:number][::-1])[::-1]
     q_value = np.empty_like(q)
     q_value[order] = np.minimum(q, 1)

@@ -1,11 +1,14 @@
 """What every row would get if it had not been among the rows of the fit."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import jax
 import numpy as np
+from numpy.typing import NDArray
 
 from platt_jax import ids, validation
+from platt_jax.columns import Column
 from platt_jax.execution import planning
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.progress import SILENT
@@ -30,14 +33,14 @@ _SHORTEST = 64  # and so many of a problem at least, where not all have the same
 
 def leave_one_out(
     fit: Fit,
-    scores,
-    labels,
+    scores: Column,
+    labels: Column,
     *,
-    weights=None,
-    segments=None,
+    weights: Column = None,
+    segments: Column = None,
     prior: GaussianPrior | None = None,
     options: Options = Options(),  # noqa: B008 - immutable
-) -> np.ndarray:
+) -> NDArray[Any]:
     """P(y=1 | score) for every row by the fit of all other rows of its problem.
 
     Metrics of these are honest, where those of the rows that were fitted flatter the fit. The row
@@ -101,19 +104,21 @@ def leave_one_out(
 class _Rows:
     """The rows of all problems end to end."""
 
-    def __init__(self, columns, sizes):
+    def __init__(self, columns: list[Any], sizes: NDArray[np.int64]) -> None:
         self.scores, self.labels, self.weights = columns
         self.scores = packing.bad_labels_as_nan(self.scores, self.labels)
         self.sizes = sizes
         self.starts = np.cumsum(sizes) - sizes
 
-    def at(self, where, *sizes):
+    def at(self, where: NDArray[np.int64], *sizes: NDArray[Any]) -> tuple[Any, ...]:
         """Scores, labels and weights (or None) of some, and what else goes with them."""
         columns = self.scores, self.labels, self.weights
         return *(None if x is None else x[where] for x in columns), *sizes
 
 
-def _grouped(segments, scores):
+def _grouped(
+    segments: Column, scores: NDArray[Any]
+) -> tuple[tuple[int, ...], NDArray[np.int64], NDArray[np.int64]]:
     """The batch, where to find the rows of each segment, one after the other, and how many."""
     segments = ids.read(segments)
     if scores.ndim != 1 or ids.length(segments) != len(scores):
@@ -128,7 +133,7 @@ def _grouped(segments, scores):
     return sizes.shape, np.argsort(numbers, kind="stable"), sizes
 
 
-def _checked(fit, batch, dtype) -> Fit:
+def _checked(fit: Fit, batch: tuple[int, ...], dtype: np.dtype[Any]) -> Fit:
     if not isinstance(fit, Fit):
         raise ValueError(f"fit: expected a Fit, got {type(fit).__name__}")
     fit = jax.tree.map(np.asarray, fit)
@@ -136,23 +141,26 @@ def _checked(fit, batch, dtype) -> Fit:
         raise ValueError(f"fit: expected problems of shape {batch}, got {fit.A.shape}")
     if fit.A.dtype != dtype:
         raise ValueError(f"fit: expected one of {dtype} scores, got {fit.A.dtype}")
-    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[len(batch) :]), fit)
+    flat: Fit = jax.tree.map(lambda x: x.reshape(-1, *x.shape[len(batch) :]), fit)
+    return flat
 
 
-def _expand(rows: _Rows, fit: Fit, prior, options):
+def _expand(
+    rows: _Rows, fit: Fit, prior: GaussianPrior | None, options: Options
+) -> tuple[NDArray[Any], NDArray[np.int64], tuple[NDArray[Any], NDArray[Any]]]:
     """By the expansions: probabilities of all rows; and of the doubtful ones which, and (A, B)."""
     found = np.empty_like(rows.scores)
     tolerance = _TOLERANCE[found.dtype.name]
     center = _center(fit, prior, options)
 
-    def run(call):
+    def run(call: tuple[NDArray[np.int64], int, int]) -> list[tuple[NDArray[Any], ...]]:
         problems, used, length = call
         at = jax.tree.map(lambda x: x[problems], center)
         pieces = list(_pieces(rows, problems, used, length))
         of_all = sums(rows.at(*pieces[0]), at)
         for piece in pieces[1:]:
             of_all = jax.tree.map(np.add, of_all, jax.device_get(sums(rows.at(*piece), at)))
-        doubtful = []
+        doubtful: list[tuple[NDArray[Any], ...]] = []
         for where, sizes in pieces:
             out = leave_each_out(rows.at(where, sizes), at, of_all, options, tolerance)
             out = jax.tree.map(np.asarray, out)
@@ -167,7 +175,7 @@ def _expand(rows: _Rows, fit: Fit, prior, options):
     return found, which, (A, B)
 
 
-def _center(fit: Fit, prior, options) -> Center:
+def _center(fit: Fit, prior: GaussianPrior | None, options: Options) -> Center:
     """Where to expand. The coordinates are good enough whatever the precision."""
     with np.errstate(all="ignore"):
         h_AA, h_AB, h_BB = (fit.hessian[:, i, j] for i, j in ((0, 0), (0, 1), (1, 1)))
@@ -187,7 +195,7 @@ def _center(fit: Fit, prior, options) -> Center:
     return Center(A, B, Standardization(*coordinates), held, prior)
 
 
-def _calls(sizes):
+def _calls(sizes: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], int, int]]:
     """Calls: problems [S], how many of them are not just repeated, and the length L; few shapes."""
     lengths = sizes
     if (sizes != sizes[0]).any():
@@ -201,7 +209,9 @@ def _calls(sizes):
             yield np.resize(some, together), len(some), int(length)
 
 
-def _pieces(rows, problems, used, length):
+def _pieces(
+    rows: _Rows, problems: NDArray[np.int64], used: int, length: int
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int32]]]:
     """Where the rows of these problems lie, [S, L], and how many there are; parts of large ones."""
     unused = np.arange(len(problems)) >= used
     for first in range(0, length, _AT_ONCE):
@@ -212,7 +222,14 @@ def _pieces(rows, problems, used, length):
         yield np.minimum(where, len(rows.scores) - 1), sizes
 
 
-def _refit(rows: _Rows, which, start, prior, options, caller):
+def _refit(
+    rows: _Rows,
+    which: NDArray[np.int64],
+    start: tuple[NDArray[Any], NDArray[Any]],
+    prior: GaussianPrior | None,
+    options: Options,
+    caller: Caller,
+) -> NDArray[Any]:
     """The probabilities of these rows by fits of all others of their problems."""
     problem = np.searchsorted(rows.starts, which, side="right") - 1
     sizes = rows.sizes[problem] - 1
@@ -225,7 +242,7 @@ def _refit(rows: _Rows, which, start, prior, options, caller):
     sizes = sizes[some]
     starts, left_out = rows.starts[problem[some]], which[some]
 
-    def take(fits, part, space):
+    def take(fits: slice, part: slice, space: packing.Space) -> tuple[Any, ...]:
         first, last, _ = part.indices(int(sizes[fits][0]))
         if part != slice(None):
             where = np.arange(first, last) + starts[fits]

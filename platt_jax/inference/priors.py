@@ -1,16 +1,24 @@
 """Fits as priors of the fits to come."""
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from platt_jax import ids, validation
+from platt_jax.columns import Column
 from platt_jax.ids.factorize import ascending, get_indexer
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.results.calibrators import OneVsRestCalibrator, SegmentCalibrator
 from platt_jax.results.fit import Fit
+from platt_jax.results.population import Population
 
 
 def prior_from(
-    calibrator: Fit | SegmentCalibrator | OneVsRestCalibrator, keys=None, *, forgetting: float = 1.0
+    calibrator: Fit | SegmentCalibrator | OneVsRestCalibrator,
+    keys: Column = None,
+    *,
+    forgetting: float = 1.0,
 ) -> GaussianPrior:
     """What a fit has learnt, as the prior of a fit of new rows: last night's for tonight.
 
@@ -65,7 +73,9 @@ def prior_from(
     return _forgotten(learnt, np.where(known, forgetting, 0), population)
 
 
-def _forgotten(learnt, forgetting, population):
+def _forgotten(
+    learnt: GaussianPrior, forgetting: NDArray[np.float64], population: Population
+) -> GaussianPrior:
     """What is left of priors that hold a population, which is not forgotten, and rows."""
     rest = (1 - forgetting)[:, None, None] * np.linalg.inv(population.covariance)
     kept = forgetting[:, None, None] * learnt.precision
@@ -76,7 +86,9 @@ def _forgotten(learnt, forgetting, population):
     )
 
 
-def _places(calibrator, keys):
+def _places(
+    calibrator: Fit | SegmentCalibrator | OneVsRestCalibrator, keys: Column
+) -> NDArray[Any]:
     """Where the fits of these keys are, -1 for those that have none."""
     keys = ids.read(keys, "keys")
     if isinstance(calibrator, Fit):

@@ -1,16 +1,20 @@
 """Covariances that hold when the sigmoid is wrong, or rows depend on each other."""
 
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import NDArray
 
 from platt_jax import ids, validation
+from platt_jax.columns import Column
 from platt_jax.execution.classes import classes_and_membership
 from platt_jax.ids.factorize import factorize, get_indexer
 from platt_jax.inference.sandwich import Problems, Rows, class_counts, sandwich
+from platt_jax.model.objective import Array
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
 from platt_jax.results.calibrators import OneVsRestCalibrator, SegmentCalibrator
@@ -26,12 +30,12 @@ _DEFAULT = Options()
 
 def robust_covariance(
     calibrator: Calibrator,
-    scores,
-    labels,
+    scores: Column,
+    labels: Column,
     *,
-    segments=None,
-    weights=None,
-    clusters=None,
+    segments: Column = None,
+    weights: Column = None,
+    clusters: Column = None,
     prior: GaussianPrior | None = None,
     options: Options = _DEFAULT,
 ) -> Calibrator:
@@ -80,7 +84,8 @@ def robust_covariance(
         raise ValueError(f"segments: expected None for a {type(calibrator).__name__}")
     if isinstance(calibrator, Fit):
         labels, weights = validation.labels_and_weights(labels, weights, scores)
-        return _of_columns(calibrator, scores, labels, weights, clusters, prior, options)
+        # To mypy it may be a OneVsRestCalibrator, too.
+        return _of_columns(calibrator, scores, labels, weights, clusters, prior, options)  # type: ignore[return-value]
     if not isinstance(calibrator, OneVsRestCalibrator):
         raise ValueError(f"calibrator: expected a fit, got {type(calibrator).__name__}")
     number = len(calibrator.classes)
@@ -95,7 +100,16 @@ def robust_covariance(
     return replace(calibrator, fit=fit)
 
 
-def _of_segments(calibrator, scores, labels, segments, weights, clusters, prior, options):
+def _of_segments(
+    calibrator: SegmentCalibrator,
+    scores: NDArray[Any],
+    labels: Column,
+    segments: Column,
+    weights: Column,
+    clusters: Column,
+    prior: GaussianPrior | None,
+    options: Options,
+) -> SegmentCalibrator:
     if scores.ndim != 1:
         raise ValueError(f"scores: expected a flat array (N,), got shape {scores.shape}")
     labels, weights = validation.labels_and_weights(labels, weights, scores)
@@ -117,7 +131,15 @@ def _of_segments(calibrator, scores, labels, segments, weights, clusters, prior,
     return replace(calibrator, fit=_with(fit, robust), fallback_covariance=of_pooled)
 
 
-def _of_columns(fit, scores, labels, weights, clusters, prior, options):
+def _of_columns(
+    fit: Fit,
+    scores: NDArray[Any],
+    labels: NDArray[np.int8],
+    weights: NDArray[Any] | None,
+    clusters: Column,
+    prior: GaussianPrior | None,
+    options: Options,
+) -> Fit:
     """The fit of problems (..., N), with another covariance."""
     batch, length = scores.shape[:-1], scores.shape[-1]
     if batch != np.shape(fit.A):
@@ -134,21 +156,21 @@ def _of_columns(fit, scores, labels, weights, clusters, prior, options):
     for start in range(0, len(problems.A), step):
         which = slice(start, start + step)
         some = problems.some(which)
-        flat = (None if x is None else x[which].ravel() for x in columns)
+        flat: Any = (None if x is None else x[which].ravel() for x in columns)
         rows = _rows(np.repeat(np.arange(len(some.A)), length), *flat)
         counts = (np.ravel(n)[which] for n in (fit.n_pos, fit.n_neg))
         parts.append(_checked_sandwich(some, rows, options, counts))
     return _with(fit, np.concatenate(parts))
 
 
-def _with(fit, covariance):
+def _with(fit: Fit, covariance: NDArray[np.float64]) -> Fit:
     """The fit with this covariance (K, 2, 2)."""
     xp = jnp if isinstance(fit.covariance, jax.Array) else np
     covariance = covariance.reshape(fit.covariance.shape)
     return replace(fit, covariance=xp.asarray(covariance, fit.covariance.dtype))
 
 
-def _problems(A, B, covariance, prior):
+def _problems(A: Array, B: Array, covariance: Array, prior: GaussianPrior | None) -> Problems:
     batch = np.shape(A)
     A, B, covariance = (
         validation.array(x, "calibrator").astype(np.float64) for x in (A, B, covariance)
@@ -156,25 +178,31 @@ def _problems(A, B, covariance, prior):
     if isinstance(prior, GaussianPrior):  # JAX's arrays may lack float64
         prior = GaussianPrior(*(validation.array(leaf, "prior") for leaf in prior))
     prior = validation.prior(prior, batch, np.float64)
-    precision = np.zeros((*batch, 2, 2)) if prior is None else prior.precision
+    precision: Any = np.zeros((*batch, 2, 2)) if prior is None else prior.precision
     held = (A == 0) & (covariance[..., 0, 0] == 0)
     return Problems(A.ravel(), B.ravel(), held.ravel(), precision.reshape(-1, 2, 2))
 
 
-def _ids(values, rows, name):
-    values = ids.read(values, name)
-    if (number := ids.length(values)) != rows:
+def _ids(values: Column, rows: int, name: str) -> ids.Ids:
+    found = ids.read(values, name)
+    if (number := ids.length(found)) != rows:
         raise ValueError(f"{name}: expected one id per row, {rows} of them, got {number}")
-    return values
+    return found
 
 
-def _codes(clusters, rows):
+def _codes(clusters: Column, rows: int) -> NDArray[Any] | None:
     if clusters is None:
         return None
     return factorize(_ids(clusters, rows, "clusters")).of(slice(None))
 
 
-def _rows(problem, scores, labels, weights, codes) -> Rows:
+def _rows(
+    problem: NDArray[Any],
+    scores: NDArray[Any],
+    labels: NDArray[np.int8],
+    weights: NDArray[Any] | None,
+    codes: NDArray[Any] | None,
+) -> Rows:
     """Without those of weight 0, and those that the fit has left out."""
     w = np.ones(len(scores)) if weights is None else weights.astype(np.float64)
     counts = (w > 0) & np.isfinite(w) & np.isfinite(scores) & (labels != validation.BAD_LABEL)
@@ -182,7 +210,9 @@ def _rows(problem, scores, labels, weights, codes) -> Rows:
     return Rows(problem, f.astype(np.float64), y == 1, w, None if codes is None else codes[counts])
 
 
-def _checked_sandwich(problems, rows, options, of_fit):
+def _checked_sandwich(
+    problems: Problems, rows: Rows, options: Options, of_fit: Iterable[Array]
+) -> NDArray[np.float64]:
     """The covariances, if the rows have the fits' n_pos and n_neg."""
     of_rows = class_counts(rows, len(problems.A))
     for name, fitted, found in zip(("n_pos", "n_neg"), of_fit, of_rows, strict=True):

@@ -1,41 +1,50 @@
 """The sandwich H^-1 M H^-1 of many problems at once, by sums over their rows."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from platt_jax.results.probabilities import expit
+
+# Of matrices; one number is that of all.
+Entries: TypeAlias = NDArray[Any] | float
 
 
 class Problems(NamedTuple):
     """K fits, in float64."""
 
-    A: np.ndarray  # (K,)
-    B: np.ndarray  # (K,)
-    held: np.ndarray  # (K,) bool, whether Options(monotone=True) holds the slope at 0
-    precision: np.ndarray  # (K, 2, 2), of the prior
+    A: NDArray[np.float64]  # (K,)
+    B: NDArray[np.float64]  # (K,)
+    held: NDArray[np.bool_]  # (K,), whether Options(monotone=True) holds the slope at 0
+    precision: NDArray[np.float64]  # (K, 2, 2), of the prior
 
     def some(self, which: slice) -> "Problems":
         """Those of a slice."""
-        return Problems(*(x[which] for x in self))
+        parts: Any = (x[which] for x in self)
+        return Problems(*parts)
 
 
 class Rows(NamedTuple):
     """Rows that count, of K problems, end to end."""
 
-    problem: np.ndarray  # (N,) integers
-    f: np.ndarray  # (N,) float64
-    y: np.ndarray  # (N,) bool
-    w: np.ndarray  # (N,) float64
-    cluster: np.ndarray | None  # (N,) integers
+    problem: NDArray[Any]  # (N,) integers
+    f: NDArray[np.float64]  # (N,)
+    y: NDArray[np.bool_]  # (N,)
+    w: NDArray[np.float64]  # (N,)
+    cluster: NDArray[Any] | None  # (N,) integers
 
 
-def class_counts(rows: Rows, number: int):
+def class_counts(rows: Rows, number: int) -> list[NDArray[np.float64]]:
     """The weighted counts n_pos and n_neg, each (K,), of this number of problems."""
-    return [np.bincount(rows.problem, rows.w * is_one, number) for is_one in (rows.y, ~rows.y)]
+    # NumPy says integers, whatever the weights.
+    counts: list[Any] = [
+        np.bincount(rows.problem, rows.w * is_one, number) for is_one in (rows.y, ~rows.y)
+    ]
+    return counts
 
 
-def sandwich(problems: Problems, rows: Rows, smooth: bool) -> np.ndarray:
+def sandwich(problems: Problems, rows: Rows, smooth: bool) -> NDArray[np.float64]:
     """(K, 2, 2), the sandwich covariance of (A, B), in float64.
 
     Args:
@@ -46,8 +55,9 @@ def sandwich(problems: Problems, rows: Rows, smooth: bool) -> np.ndarray:
     number, (problem, f, y, w, _) = len(problems.A), rows
     n_pos, n_neg = class_counts(rows, number)
 
-    def total(x):
-        return np.bincount(problem, x, number)
+    def total(x: NDArray[np.float64]) -> NDArray[np.float64]:
+        summed: NDArray[Any] = np.bincount(problem, x, number)
+        return summed
 
     with np.errstate(all="ignore"):  # of fits that are NaN, and of problems without rows
         z = problems.A[problem] * f + problems.B[problem]
@@ -74,8 +84,10 @@ def sandwich(problems: Problems, rows: Rows, smooth: bool) -> np.ndarray:
         return to_original @ inverse @ meat @ inverse @ to_original.mT
 
 
-def _meat(rows: Rows, slope, number):
+def _meat(rows: Rows, slope: NDArray[np.float64], number: int) -> NDArray[np.float64]:
     """(K, 2, 2), the covariance of the gradient: what stands between the inverse Hessians."""
+    by_A: NDArray[Any]
+    by_B: NDArray[Any]
     by_A, by_B = slope * rows.f, slope
     owner, weight = rows.problem, rows.w
     if rows.cluster is not None:
@@ -91,7 +103,7 @@ def _meat(rows: Rows, slope, number):
     return _matrices(m_AA, m_AB, m_AB, m_BB)
 
 
-def _inverse(hessian, held):
+def _inverse(hessian: NDArray[np.float64], held: NDArray[np.bool_]) -> NDArray[np.float64]:
     """The inverses of (K, 2, 2), of B alone where A is held; NaN where there is none."""
     h_AA, h_AB, h_BB = hessian[:, 0, 0], np.where(held, 0, hessian[:, 0, 1]), hessian[:, 1, 1]
     ratio = h_AB / h_BB
@@ -100,5 +112,5 @@ def _inverse(hessian, held):
     return _matrices(var_A, -ratio * var_A, -ratio * var_A, 1 / h_BB + ratio * ratio * var_A)
 
 
-def _matrices(a, b, c, d):
+def _matrices(a: Entries, b: Entries, c: Entries, d: Entries) -> NDArray[np.float64]:
     return np.stack(np.broadcast_arrays(a, b, c, d), -1).reshape(-1, 2, 2)

@@ -1,6 +1,7 @@
 """Tests of probabilities by sums over rows, problem by problem."""
 
 import numpy as np
+from numpy.typing import NDArray
 
 # So little of a sum's variance is rounding.
 _NOTHING = 1e-18
@@ -31,17 +32,23 @@ class ScoreTests:
         normal: (K,) bool, whether there are rows enough for these distributions to hold.
     """
 
-    def __init__(self, logit, proba, labels, sizes):
+    def __init__(
+        self,
+        logit: NDArray[np.float64],
+        proba: NDArray[np.float64],
+        labels: NDArray[np.bool_],
+        sizes: NDArray[np.int64],
+    ) -> None:
         from scipy.special import erfc, ndtri  # JAX has SciPy; the import adds a warnings filter
 
         self._sizes = sizes
         starts = np.cumsum(sizes) - sizes
         variance = proba * (1 - proba)
 
-        def total(x):
+        def total(x: NDArray[np.float64]) -> NDArray[np.float64]:
             return np.add.reduceat(x, starts)
 
-        def by_row(x):
+        def by_row(x: NDArray[np.float64]) -> NDArray[np.float64]:
             return np.repeat(x, sizes)
 
         v_00 = total(variance)
@@ -65,9 +72,14 @@ class ScoreTests:
         least_z = -ndtri(self.least_pvalue / 2)
         with np.errstate(divide="ignore"):
             least_chi_square = np.where(has_slope, -2 * np.log(self.least_pvalue), least_z**2)
-        self._least = _TIED * least_chi_square, _TIED * least_z
+        self._least: tuple[NDArray[np.float64], NDArray[np.float64]] = (
+            _TIED * least_chi_square,
+            _TIED * least_z,
+        )
 
-    def extreme(self, some: np.ndarray, rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    def extreme(
+        self, some: NDArray[np.int64], rows: NDArray[np.int64], labels: NDArray[np.bool_]
+    ) -> NDArray[np.bool_]:
         """Whether labels give a p-value no larger than `least_pvalue`.
 
         Args:
@@ -81,7 +93,12 @@ class ScoreTests:
         chi_square, z = self._statistics(some, rows, labels)
         return (chi_square >= self._least[0][some]) | (np.abs(z) >= self._least[1][some])
 
-    def _statistics(self, some, rows, labels):
+    def _statistics(
+        self,
+        some: NDArray[np.int64] | slice,
+        rows: NDArray[np.int64] | slice,
+        labels: NDArray[np.bool_],
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Cox's chi-square and Spiegelhalter's z, each (R, k)."""
         sizes = self._sizes[some]
         starts = np.cumsum(sizes) - sizes

@@ -1,8 +1,9 @@
 """Exact p-values at any number of rows: by labels drawn where the hypothesis holds."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
 from platt_jax.passes.replicated import mixed, random_words
 from platt_jax.threads import ordered_map
@@ -18,8 +19,12 @@ _AT_ONCE = 1 << 17
 
 
 def sequential_pvalues(
-    proba: np.ndarray, sizes: np.ndarray, ids: np.ndarray, which: np.ndarray, extreme: Callable
-) -> np.ndarray:
+    proba: NDArray[np.float64],
+    sizes: NDArray[np.int64],
+    ids: NDArray[np.uint64],
+    which: NDArray[np.int64],
+    extreme: Callable[[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]], NDArray[np.bool_]],
+) -> NDArray[np.float64]:
     """P-values of problems by drawing labels until enough of the draws are extreme.
 
     With the draw in which that happens for the h-th time, l, the p-value is h / l; and if it has
@@ -45,7 +50,9 @@ def sequential_pvalues(
     while len(open_) and drawn < MOST_DRAWS:
         until = min(max(_FIRST_DRAWS, 2 * drawn), MOST_DRAWS)
 
-        def draw(some, first=drawn, last=until):
+        def draw(
+            some: NDArray[np.int64], first: int = drawn, last: int = until
+        ) -> NDArray[np.bool_]:
             owner, number = _rows_of(sizes[some])
             rows = starts[some][owner] + number
             step = max(1, _AT_ONCE // len(rows))
@@ -67,19 +74,29 @@ def sequential_pvalues(
     return pvalues[which]
 
 
-def _rows_of(sizes):
+def _rows_of(sizes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The problem of each row, and its number in the problem, of problems of these sizes."""
     owner = np.repeat(np.arange(len(sizes)), sizes)
     return owner, np.arange(len(owner)) - (np.cumsum(sizes) - sizes)[owner]
 
 
-def _labels(draws, ids, owner, number, threshold):
+def _labels(
+    draws: NDArray[np.int64],
+    ids: NDArray[np.uint64],
+    owner: NDArray[np.int64],
+    number: NDArray[np.int64],
+    threshold: NDArray[np.uint64],
+) -> NDArray[np.bool_]:
     """(R, rows) bool, the labels of rows in these draws."""
     streams = random_words(_SEED, ids, draws[:, None])
     return mixed(streams[:, owner] + number.astype(np.uint64)) < threshold
 
 
-def _in_pieces(work, problems, sizes):
+def _in_pieces(
+    work: Callable[[NDArray[np.int64]], NDArray[np.bool_]],
+    problems: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.bool_]]]:
     """The results of some of the problems at a time, on all cores."""
     ends = np.cumsum(sizes[problems]) // (_AT_ONCE // _FIRST_DRAWS)
     pieces = np.split(problems, np.flatnonzero(np.diff(ends)) + 1)

@@ -1,19 +1,23 @@
 """Calibrators that go on learning: last night's posterior is tonight's prior."""
 
 from dataclasses import replace
+from typing import Any
 
 import jax
 import numpy as np
+from numpy.typing import NDArray
 
 from platt_jax import validation
 from platt_jax.api import report_non_finite
+from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.given import given_to
-from platt_jax.execution.progress import SILENT, Listener, stage
+from platt_jax.execution.progress import SILENT, Listener, Stage, stage
 from platt_jax.execution.run import fit_problems
 from platt_jax.execution.segment_rows import SegmentRows, segment_rows
 from platt_jax.ids.factorize import ascending, get_indexer
 from platt_jax.inference.priors import prior_from
+from platt_jax.model.objective import Array
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
 from platt_jax.results.calibrators import SegmentCalibrator
@@ -25,11 +29,11 @@ _DEFAULT = Options()
 
 def update(
     calibrator: SegmentCalibrator,
-    scores,
-    labels=None,
-    segments=None,
+    scores: Column,
+    labels: Column = None,
+    segments: Column = None,
     *,
-    weights=None,
+    weights: Column = None,
     forgetting: float = 1.0,
     options: Options = _DEFAULT,
     progress: bool | Listener = False,
@@ -98,11 +102,19 @@ def update(
     return SegmentCalibrator(keys, each, fallback, covariance, population)
 
 
-def _fit(rows: SegmentRows, prior, counts, options, told, caller) -> Fit:
+def _fit(
+    rows: SegmentRows,
+    prior: GaussianPrior,
+    counts: tuple[NDArray[Any], NDArray[Any]],
+    options: Options,
+    told: Stage,
+    caller: Caller,
+) -> Fit:
     """The fit of every segment's rows with these priors, which stand for so many more rows."""
     given = given_to(rows.keys.shape, rows.dtype, prior)
     if options.targets == "platt":
-        given = given._replace(remembered=tuple(n.astype(rows.dtype) for n in counts))
+        remembered: Any = tuple(n.astype(rows.dtype) for n in counts)
+        given = given._replace(remembered=remembered)
     return fit_problems(
         rows.sizes,
         rows.take,
@@ -116,7 +128,7 @@ def _fit(rows: SegmentRows, prior, counts, options, told, caller) -> Fit:
     )
 
 
-def _remembered(calibrator, forgetting) -> Fit:
+def _remembered(calibrator: SegmentCalibrator, forgetting: float) -> Fit:
     """The fits as they are without new rows."""
     old = jax.tree.map(np.asarray, calibrator.fit)
     prior = prior_from(calibrator, forgetting=forgetting)
@@ -140,7 +152,9 @@ def _remembered(calibrator, forgetting) -> Fit:
     return _where(np.asarray(old.converged), forgotten, old)
 
 
-def _joined(old_keys, old: Fit, new_keys, new: Fit, place) -> tuple[np.ndarray, Fit]:
+def _joined(
+    old_keys: NDArray[Any], old: Fit, new_keys: NDArray[Any], new: Fit, place: NDArray[Any]
+) -> tuple[NDArray[Any], Fit]:
     """The segments of both, ascending, and their fits: the new one where there is one.
 
     Args:
@@ -153,7 +167,7 @@ def _joined(old_keys, old: Fit, new_keys, new: Fit, place) -> tuple[np.ndarray, 
     seen = place >= 0
     keys, order = ascending(np.concatenate([old_keys, new_keys[~seen]]))
 
-    def join(of_old, of_new):
+    def join(of_old: NDArray[Any], of_new: NDArray[Any]) -> NDArray[Any]:
         joined = np.concatenate([of_old, of_new[~seen].astype(of_old.dtype)])
         joined[place[seen]] = of_new[seen]
         ordered = np.empty_like(joined)
@@ -197,7 +211,13 @@ def _moved(fit: Fit, population: Population) -> tuple[Fit, Population]:
     )
 
 
-def _updated_fallback(calibrator, rows, forgetting, options, caller) -> tuple[Sigmoid, np.ndarray]:
+def _updated_fallback(
+    calibrator: SegmentCalibrator,
+    rows: SegmentRows,
+    forgetting: float,
+    options: Options,
+    caller: Caller,
+) -> tuple[Sigmoid, NDArray[Any]]:
     """The pooled fit and its covariance, which old files lack: then it stays as it is."""
     sigmoid, covariance = calibrator.fallback, calibrator.fallback_covariance
     if not np.isfinite(covariance).all():
@@ -222,14 +242,15 @@ def _updated_fallback(calibrator, rows, forgetting, options, caller) -> tuple[Si
     return pooled.sigmoid, np.asarray(pooled.covariance)
 
 
-def _times(matrices, vectors):
+def _times(matrices: Array, vectors: NDArray[np.float64]) -> Array:
     return (matrices @ vectors[..., None])[..., 0]
 
 
-def _where(condition: np.ndarray, one: Fit, other: Fit) -> Fit:
+def _where(condition: NDArray[np.bool_], one: Fit, other: Fit) -> Fit:
     """The fits of one where the condition holds, else those of the other."""
 
-    def choose(x, y):
+    def choose(x: NDArray[Any], y: NDArray[Any]) -> NDArray[Any]:
         return np.where(condition.reshape(-1, *(1,) * (np.ndim(x) - 1)), x, y).astype(y.dtype)
 
-    return jax.tree.map(choose, one, other)
+    chosen: Fit = jax.tree.map(choose, one, other)
+    return chosen

@@ -2,10 +2,12 @@
 
 import numbers
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from platt_jax.columns import Column
 from platt_jax.metrics import groups
 from platt_jax.metrics.rows import Predictions, ratio, read_predictions
 
@@ -21,21 +23,21 @@ class ReliabilityCurve(NamedTuple):
         n_rows: the (weighted) number of rows; 0 in empty bins.
     """
 
-    prob_pred: np.ndarray
-    prob_true: np.ndarray
-    lower: np.ndarray
-    upper: np.ndarray
-    n_rows: np.ndarray
+    prob_pred: NDArray[Any]
+    prob_true: NDArray[Any]
+    lower: NDArray[Any]
+    upper: NDArray[Any]
+    n_rows: NDArray[Any]
 
 
 class _Binned(NamedTuple):
     """Sums over each bin's rows, (K, n_bins)."""
 
-    n_rows: np.ndarray
-    p: np.ndarray
-    q: np.ndarray
-    positive: np.ndarray
-    residual: np.ndarray
+    n_rows: NDArray[np.float64]
+    p: NDArray[np.float64]
+    q: NDArray[np.float64]
+    positive: NDArray[np.float64]
+    residual: NDArray[np.float64]
 
 
 def binned(rows: Predictions, n_bins: int, strategy: str) -> _Binned:
@@ -56,10 +58,10 @@ def binned(rows: Predictions, n_bins: int, strategy: str) -> _Binned:
 
 
 def reliability_curve(
-    labels,
-    proba,
+    labels: Column,
+    proba: Column,
     *,
-    weights=None,
+    weights: Column = None,
     from_logits: bool = False,
     n_bins: int = 10,
     strategy: str = "uniform",
@@ -118,14 +120,14 @@ def reliability_curve(
 
 
 def expected_calibration_error(
-    labels,
-    proba,
+    labels: Column,
+    proba: Column,
     *,
-    weights=None,
+    weights: Column = None,
     from_logits: bool = False,
     n_bins: int = 10,
     strategy: str = "uniform",
-):
+) -> Any:
     """The mean over rows of their bin's abs(frequency of class 1 - mean probability of class 1).
 
     This is the binary ECE of the positive class (Naeini, Cooper & Hauskrecht 2015): all of [0, 1]
@@ -160,14 +162,14 @@ def expected_calibration_error(
 
 
 def maximum_calibration_error(
-    labels,
-    proba,
+    labels: Column,
+    proba: Column,
     *,
-    weights=None,
+    weights: Column = None,
     from_logits: bool = False,
     n_bins: int = 10,
     strategy: str = "uniform",
-):
+) -> Any:
     """The largest abs(frequency of class 1 - mean probability of class 1) of any bin with rows.
 
     The MCE of the positive class (Naeini, Cooper & Hauskrecht 2015). A bin of a single row can

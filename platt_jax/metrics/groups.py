@@ -1,8 +1,10 @@
 """Rows in groups: equal values, and bins of equal width or equal mass."""
 
 import numbers
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from platt_jax.metrics.rows import Rows
 
@@ -12,7 +14,7 @@ _STRATEGIES = ("uniform", "quantile")
 _ON_THE_EDGE = 1e-9
 
 
-def mass_below(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
+def mass_below(values: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
     """(K, N), the weight of the problem's smaller values plus half of that of the equal ones."""
     order, first = _sorted(values)
     cumulative = np.zeros((len(values), values.shape[1] + 1))
@@ -25,13 +27,13 @@ def mass_below(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return _unsorted(order, (np.take_along_axis(cumulative, start, axis=-1) + ends) / 2)
 
 
-def distinct(values: np.ndarray) -> np.ndarray:
+def distinct(values: NDArray[np.float64]) -> NDArray[np.intp]:
     """(K, N) int, the same number for equal values of one problem, different ones otherwise."""
     order, first = _sorted(values)
     return _unsorted(order, np.cumsum(first).reshape(first.shape) - 1)
 
 
-def bins(rows: Rows, p: np.ndarray, n_bins: int, strategy: str) -> np.ndarray:
+def bins(rows: Rows, p: NDArray[np.float64], n_bins: int, strategy: str) -> NDArray[np.intp]:
     """(K, N) int, the number of each row's bin; those of problem k are k n_bins + (0 ... n_bins-1).
 
     Raises:
@@ -52,12 +54,14 @@ def bins(rows: Rows, p: np.ndarray, n_bins: int, strategy: str) -> np.ndarray:
     return which + n_bins * np.arange(len(p))[:, None]
 
 
-def sums(codes: np.ndarray, x: np.ndarray, groups: int = 0) -> np.ndarray:
+def sums(codes: NDArray[np.intp], x: NDArray[np.float64], groups: int = 0) -> NDArray[np.float64]:
     """(groups or more,), the sum of x over each group of rows."""
-    return np.bincount(codes.ravel(), x.ravel(), groups)
+    # NumPy says integers, whatever the weights.
+    summed: NDArray[Any] = np.bincount(codes.ravel(), x.ravel(), groups)
+    return summed
 
 
-def _sorted(values):
+def _sorted(values: NDArray[np.float64]) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
     """The order of each line, and where in that order a new value begins."""
     order = np.argsort(values, axis=-1, kind="stable")
     ascending = np.take_along_axis(values, order, axis=-1)
@@ -66,7 +70,7 @@ def _sorted(values):
     return order, first
 
 
-def _unsorted(order, x):
+def _unsorted(order: NDArray[np.intp], x: NDArray[Any]) -> NDArray[Any]:
     out = np.empty_like(x)
     np.put_along_axis(out, order, x, axis=-1)
     return out

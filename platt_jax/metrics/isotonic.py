@@ -4,7 +4,9 @@ import numbers
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from platt_jax.columns import Column
 from platt_jax.metrics.rows import read_predictions
 
 # At so many predictions, evenly spaced by rank, and at the corners of the curve.
@@ -25,17 +27,17 @@ class IsotonicCurve(NamedTuple):
         upper: its upper end.
     """
 
-    prob_pred: np.ndarray
-    prob_true: np.ndarray
-    lower: np.ndarray
-    upper: np.ndarray
+    prob_pred: NDArray[np.float64]
+    prob_true: NDArray[np.float64]
+    lower: NDArray[np.float64]
+    upper: NDArray[np.float64]
 
 
 def isotonic_curve(
-    labels,
-    proba,
+    labels: Column,
+    proba: Column,
     *,
-    weights=None,
+    weights: Column = None,
     from_logits: bool = False,
     confidence: float = 0.95,
     replicates: int = 100,
@@ -89,14 +91,21 @@ def isotonic_curve(
     return IsotonicCurve(p[at], fitted[at], *band)
 
 
-def _isotonic(values, weight):
+def _isotonic(values: NDArray[np.float64], weight: NDArray[np.float64]) -> NDArray[np.float64]:
     # SciPy adds warning filters as it is imported: importing metrics is to leave them alone.
     from scipy.optimize import isotonic_regression
 
-    return isotonic_regression(values, weights=weight).x
+    fitted: NDArray[np.float64] = isotonic_regression(values, weights=weight).x
+    return fitted
 
 
-def _by_chance(p, weight, at, replicates, seed):
+def _by_chance(
+    p: NDArray[np.float64],
+    weight: NDArray[np.float64],
+    at: NDArray[np.intp],
+    replicates: int,
+    seed: int,
+) -> NDArray[np.float64]:
     """(replicates, M), curves fitted to labels that are drawn from the predictions."""
     rng = np.random.default_rng(seed)
     whole = np.floor(weight)
@@ -108,7 +117,7 @@ def _by_chance(p, weight, at, replicates, seed):
     return curves
 
 
-def _corners_and_some_others(fitted):
+def _corners_and_some_others(fitted: NDArray[np.float64]) -> NDArray[np.intp]:
     step = np.diff(fitted) != 0
     corner = np.append(True, step) | np.append(step, True)
     others = np.linspace(0, len(fitted) - 1, min(len(fitted), _POINTS)).astype(np.intp)

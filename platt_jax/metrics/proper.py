@@ -1,9 +1,11 @@
 """Proper scores: the log loss, and the Brier score with what it is made of."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from platt_jax.columns import Column
 from platt_jax.metrics import groups
 from platt_jax.metrics.rows import read_predictions
 
@@ -22,13 +24,15 @@ class BrierDecomposition(NamedTuple):
             their covariance with the labels; 0 where groups are distinct probabilities.
     """
 
-    reliability: np.ndarray
-    resolution: np.ndarray
-    uncertainty: np.ndarray
-    within_bin: np.ndarray
+    reliability: NDArray[Any]
+    resolution: NDArray[Any]
+    uncertainty: NDArray[Any]
+    within_bin: NDArray[Any]
 
 
-def log_loss(labels, proba, *, weights=None, from_logits: bool = False):
+def log_loss(
+    labels: Column, proba: Column, *, weights: Column = None, from_logits: bool = False
+) -> Any:
     """The mean of -log P(y), in nats per row: the mean cross-entropy.
 
     From logits it is exact to rounding and finite whatever they are. Probabilities are taken as
@@ -61,7 +65,9 @@ def log_loss(labels, proba, *, weights=None, from_logits: bool = False):
     return rows.result(rows.mean(rows.log_losses()))
 
 
-def brier_score(labels, proba, *, weights=None, from_logits: bool = False):
+def brier_score(
+    labels: Column, proba: Column, *, weights: Column = None, from_logits: bool = False
+) -> Any:
     """The mean of (y - P(y=1))^2 with y in {0, 1} (Brier 1950), which Rüping (2004) calls MSE.
 
     Half of Brier's own sum over both classes, as is usual for two of them.
@@ -87,10 +93,10 @@ def brier_score(labels, proba, *, weights=None, from_logits: bool = False):
 
 
 def brier_decomposition(
-    labels,
-    proba,
+    labels: Column,
+    proba: Column,
     *,
-    weights=None,
+    weights: Column = None,
     from_logits: bool = False,
     n_bins: int | None = None,
     strategy: str = "uniform",
@@ -128,7 +134,7 @@ def brier_decomposition(
     mass = groups.sums(codes, rows.weights)
     mass[mass == 0] = 1  # of rows that do not count
 
-    def group_mean(x):
+    def group_mean(x: NDArray[Any]) -> NDArray[np.float64]:
         return (groups.sums(codes, rows.weights * x) / mass)[codes]
 
     mean_p, frequency = group_mean(p), group_mean(rows.positive)

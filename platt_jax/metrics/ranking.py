@@ -4,11 +4,12 @@ from typing import Any
 
 import numpy as np
 
+from platt_jax.columns import Column
 from platt_jax.metrics import groups
 from platt_jax.metrics.rows import ratio, read_scores
 
 
-def roc_auc(labels, scores, *, weights=None) -> Any:
+def roc_auc(labels: Column, scores: Column, *, weights: Column = None) -> Any:
     """The area under the ROC curve: how often a positive outranks a negative, ties counting 1/2.
 
     It is the Mann-Whitney statistic over its largest value (Bamber 1975). A pair's weight is the

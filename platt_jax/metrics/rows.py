@@ -1,10 +1,13 @@
 """The rows that a metric sums over: checked, in float64, one line per problem."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from platt_jax import validation
+from platt_jax.columns import Column
 from platt_jax.results.probabilities import expit, log_expit
 
 # Stands in for whatever a row held that does not count; a probability as well as a logit.
@@ -27,30 +30,32 @@ class Rows:
         dtype: of the results.
     """
 
-    positive: np.ndarray
-    values: np.ndarray
-    weights: np.ndarray
-    total: np.ndarray
+    positive: NDArray[np.bool_]
+    values: NDArray[np.float64]
+    weights: NDArray[np.float64]
+    total: NDArray[np.float64]
     batch: tuple[int, ...]
-    dtype: np.dtype
+    dtype: np.dtype[Any]
 
-    def sum(self, x: np.ndarray) -> np.ndarray:
+    def sum(self, x: NDArray[Any]) -> NDArray[np.float64]:
         """(K,), the weighted sums over the rows of x (K, N)."""
-        return (self.weights * x).sum(axis=-1)
+        sums: NDArray[np.float64] = (self.weights * x).sum(axis=-1)
+        return sums
 
-    def mean(self, x: np.ndarray) -> np.ndarray:
+    def mean(self, x: NDArray[Any]) -> NDArray[np.float64]:
         """(K,), the weighted means over the rows of x (K, N)."""
         return ratio(self.sum(x), self.total)
 
-    def scaled_weights(self) -> np.ndarray:
+    def scaled_weights(self) -> NDArray[np.float64]:
         """(K, N), the weights times the power of two that brings each problem's sum near 1.
 
         Products of two of them neither overflow nor underflow, and no digit is lost.
         """
         _, exponent = np.frexp(self.total)
-        return np.ldexp(self.weights, -exponent[:, None])
+        scaled: NDArray[np.float64] = np.ldexp(self.weights, -exponent[:, None])
+        return scaled
 
-    def result(self, x: np.ndarray):
+    def result(self, x: NDArray[Any]) -> Any:
         """What the user gets for x (K, ...): the batch's shape, the dtype; a scalar for one."""
         with np.errstate(over="ignore"):
             return x.reshape(self.batch + x.shape[1:]).astype(self.dtype)[()]
@@ -66,33 +71,36 @@ class Predictions(Rows):
 
     from_logits: bool
 
-    def probabilities(self) -> tuple[np.ndarray, np.ndarray]:
+    def probabilities(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """P(y=1) and P(y=0), both (K, N); neither is rounded where the other is near 1."""
         if self.from_logits:
             return expit(self.values), expit(-self.values)
         return self.values, 1 - self.values
 
-    def residuals(self) -> np.ndarray:
+    def residuals(self) -> NDArray[np.float64]:
         """(K, N), y - P(y=1)."""
         p, q = self.probabilities()
         return np.where(self.positive, q, -p)
 
-    def logits(self) -> np.ndarray:
+    def logits(self) -> NDArray[np.float64]:
         """(K, N), finite: probabilities of exactly 0 or 1 count as the float next to them."""
         if self.from_logits:
             return self.values
         p = _inside(self.values, self.dtype)
         return np.log(p) - np.log1p(-p)
 
-    def log_losses(self) -> np.ndarray:
+    def log_losses(self) -> NDArray[np.float64]:
         """(K, N), -log of the probability of what happened, finite as the logits are."""
         if self.from_logits:
-            return -log_expit(np.where(self.positive, self.values, -self.values))
+            log_proba: NDArray[np.float64] = log_expit(
+                np.where(self.positive, self.values, -self.values)
+            )
+            return -log_proba
         p = _inside(self.values, self.dtype)
         return -np.where(self.positive, np.log(p), np.log1p(-p))
 
 
-def read_scores(labels, scores, weights) -> Rows:
+def read_scores(labels: Column, scores: Column, weights: Column) -> Rows:
     """Rows of scores of any scale.
 
     Raises:
@@ -101,7 +109,9 @@ def read_scores(labels, scores, weights) -> Rows:
     return Rows(**_read(labels, validation.floating(scores, "scores"), weights, "scores"))
 
 
-def read_predictions(labels, proba, weights, from_logits: bool) -> Predictions:
+def read_predictions(
+    labels: Column, proba: Column, weights: Column, from_logits: bool
+) -> Predictions:
     """Rows of probabilities or logits.
 
     Raises:
@@ -117,16 +127,16 @@ def read_predictions(labels, proba, weights, from_logits: bool) -> Predictions:
     return Predictions(**_read(labels, values, weights, "proba"), from_logits=from_logits)
 
 
-def ratio(top: np.ndarray, bottom: np.ndarray) -> np.ndarray:
+def ratio(top: NDArray[np.float64], bottom: NDArray[np.float64]) -> NDArray[np.float64]:
     """The quotient; 0 / 0 is NaN and x / 0 infinite, in silence."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         return top / bottom
 
 
-def _read(labels, values, weights, name):
+def _read(labels: Column, values: NDArray[Any], weights: Column, name: str) -> dict[str, Any]:
     if values.ndim == 0 or values.size == 0:
         raise ValueError(f"{name}: expected (..., N) with rows, got shape {values.shape}")
-    w = validation.weights(1.0 if weights is None else weights, np.float64)
+    w: Any = validation.weights(1.0 if weights is None else weights, np.float64)
     w = _broadcast(w, "weights", values, name)
     of_classes = validation.a_problem_per_class(name)
     y = validation.labels(labels, of_classes)
@@ -147,7 +157,9 @@ def _read(labels, values, weights, name):
     }
 
 
-def _broadcast(x, name, values, values_name, of_rows=""):
+def _broadcast(
+    x: NDArray[Any], name: str, values: NDArray[Any], values_name: str, of_rows: str = ""
+) -> NDArray[Any]:
     """X in the shape of the values as (K, N); of_rows ends the message for an x (N,) of (N, C)."""
     try:
         return np.broadcast_to(x, values.shape).reshape(-1, values.shape[-1])
@@ -158,7 +170,8 @@ def _broadcast(x, name, values, values_name, of_rows=""):
         ) from None
 
 
-def _inside(p, dtype):
+def _inside(p: NDArray[np.float64], dtype: np.dtype[Any]) -> NDArray[np.float64]:
     """Probabilities, strictly between 0 and 1: what rounding to this dtype may have hidden."""
     ends = np.array([0, 1], dtype)
-    return np.clip(p, *np.nextafter(ends, ends[::-1]).astype(np.float64))
+    inside: NDArray[np.float64] = np.clip(p, *np.nextafter(ends, ends[::-1]).astype(np.float64))
+    return inside

@@ -5,8 +5,10 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from numpy.typing import NDArray
 
 from platt_jax import columns, ids, validation
+from platt_jax.columns import Column
 from platt_jax.ids.factorize import factorize
 from platt_jax.results.tables import Table, keyed
 
@@ -20,8 +22,8 @@ class BySegment(NamedTuple):
         values: what the metric gives, every array of it leading with (K,).
     """
 
-    keys: np.ndarray
-    n_rows: np.ndarray
+    keys: NDArray[Any]
+    n_rows: NDArray[np.intp]
     values: Any
 
     def table(self) -> Table:
@@ -30,7 +32,15 @@ class BySegment(NamedTuple):
         return keyed("segment", self.keys, {"n_rows": self.n_rows, **flat})
 
 
-def by_segment(metric: Callable, labels, proba, segments, *, weights=None, **options) -> BySegment:
+def by_segment(
+    metric: Callable[..., Any],
+    labels: Column,
+    proba: Column,
+    segments: Column,
+    *,
+    weights: Column = None,
+    **options: Any,
+) -> BySegment:
     """A metric of the rows of each segment.
 
     Segments of similar size are laid side by side, and the metric computed for all of them at once.
@@ -76,7 +86,7 @@ def by_segment(metric: Callable, labels, proba, segments, *, weights=None, **opt
     sizes = sizes[used]
     ends = np.cumsum(sizes)
 
-    def of_some(which, width):
+    def of_some(which: NDArray[np.intp], width: int) -> Any:
         column = np.arange(width)
         inside = column < sizes[which, None]
         # A row in place of one that is not there is gone by its weight.
@@ -91,7 +101,7 @@ def by_segment(metric: Callable, labels, proba, segments, *, weights=None, **opt
     return BySegment(rows.named(used), sizes, values)
 
 
-def _named(name, values):
+def _named(name: str, values: Any) -> list[tuple[str, NDArray[Any]]]:
     """Every array of a result, by the names on the way to it."""
     if not hasattr(values, "_asdict"):
         return [(name, values)]

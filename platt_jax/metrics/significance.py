@@ -1,13 +1,16 @@
 """Tests of calibration: could rows like these have come from these probabilities?"""
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from platt_jax.api import fit
+from platt_jax.columns import Column
 from platt_jax.metrics.binned import binned
-from platt_jax.metrics.rows import ratio, read_predictions
+from platt_jax.metrics.rows import Rows, ratio, read_predictions
+from platt_jax.model.objective import Array
 from platt_jax.options import Options
 from platt_jax.status import Flag
 
@@ -23,8 +26,8 @@ class ZTest(NamedTuple):
         pvalue: (...), in [0, 1].
     """
 
-    statistic: np.ndarray
-    pvalue: np.ndarray
+    statistic: NDArray[Any]
+    pvalue: NDArray[Any]
 
 
 class ChiSquareTest(NamedTuple):
@@ -36,9 +39,9 @@ class ChiSquareTest(NamedTuple):
         pvalue: (...), in [0, 1]; NaN where df is 0.
     """
 
-    statistic: np.ndarray
-    df: np.ndarray
-    pvalue: np.ndarray
+    statistic: NDArray[Any]
+    df: NDArray[np.intp]
+    pvalue: NDArray[Any]
 
 
 class CoxCalibration(NamedTuple):
@@ -54,16 +57,18 @@ class CoxCalibration(NamedTuple):
         joint_test: the likelihood-ratio test of both, with 2 degrees of freedom.
     """
 
-    slope: np.ndarray
-    intercept: np.ndarray
-    slope_se: np.ndarray
-    intercept_se: np.ndarray
+    slope: NDArray[Any]
+    intercept: NDArray[Any]
+    slope_se: NDArray[Any]
+    intercept_se: NDArray[Any]
     slope_test: ZTest
     intercept_test: ZTest
     joint_test: ChiSquareTest
 
 
-def cox_calibration(labels, proba, *, weights=None, from_logits: bool = False) -> CoxCalibration:
+def cox_calibration(
+    labels: Column, proba: Column, *, weights: Column = None, from_logits: bool = False
+) -> CoxCalibration:
     """Calibration slope and intercept by logistic recalibration, with tests (Cox 1958).
 
     Slope and intercept are fitted together, by maximum likelihood without Platt's targets. (The
@@ -98,7 +103,7 @@ def cox_calibration(labels, proba, *, weights=None, from_logits: bool = False) -
     found = fit(rows.logits(), rows.positive, weights=rows.weights, options=Options(targets="none"))
     determined = found.converged & (found.flags & Flag.CONSTANT_SCORES == 0)
 
-    def known(x):
+    def known(x: Array) -> NDArray[np.float64]:
         return np.where(determined, x, np.nan)
 
     # (slope, intercept) is (-A, -B), of the same covariance.
@@ -116,7 +121,9 @@ def cox_calibration(labels, proba, *, weights=None, from_logits: bool = False) -
     )
 
 
-def spiegelhalter(labels, proba, *, weights=None, from_logits: bool = False) -> ZTest:
+def spiegelhalter(
+    labels: Column, proba: Column, *, weights: Column = None, from_logits: bool = False
+) -> ZTest:
     """Spiegelhalter's test (1986): is the Brier score what calibrated probabilities would give?
 
         z = sum((y - p)(1 - 2p)) / sqrt(sum((1 - 2p)^2 p (1 - p)))
@@ -149,10 +156,10 @@ def spiegelhalter(labels, proba, *, weights=None, from_logits: bool = False) -> 
 
 
 def hosmer_lemeshow(
-    labels,
-    proba,
+    labels: Column,
+    proba: Column,
     *,
-    weights=None,
+    weights: Column = None,
     from_logits: bool = False,
     n_bins: int = 10,
     in_sample: bool = False,
@@ -197,12 +204,12 @@ def hosmer_lemeshow(
     return _chi_square_test(rows, chi2, np.maximum(df, 0))
 
 
-def _z_test(rows, z):
+def _z_test(rows: Rows, z: NDArray[np.float64]) -> ZTest:
     pvalue = _erfc(np.abs(z) / np.sqrt(2)).astype(float)
     return ZTest(rows.result(z), rows.result(pvalue))
 
 
-def _chi_square_test(rows, chi2, df):
+def _chi_square_test(rows: Rows, chi2: NDArray[np.float64], df: NDArray[np.intp]) -> ChiSquareTest:
     from scipy.special import chdtrc  # JAX has SciPy; the import adds a warnings filter
 
     pvalue = np.where(df > 0, chdtrc(df, chi2), np.nan)

@@ -1,7 +1,11 @@
 """Smooth calibration error: no bins, and a bandwidth that the data choose."""
 
-import numpy as np
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from platt_jax.columns import Column
 from platt_jax.metrics.rows import read_predictions
 
 # Bandwidths from which on a grid serves, and its intervals per such bandwidth.
@@ -18,7 +22,9 @@ _AT_ONCE = 2**19
 _HALVINGS = 16
 
 
-def smooth_ece(labels, proba, *, weights=None, from_logits: bool = False):
+def smooth_ece(
+    labels: Column, proba: Column, *, weights: Column = None, from_logits: bool = False
+) -> Any:
     """The smooth expected calibration error smECE (Blasiok & Nakkiran 2023), without bins.
 
     The residuals y - P(y=1) are smoothed along P(y=1) by a Gaussian kernel of bandwidth s,
@@ -65,7 +71,7 @@ def smooth_ece(labels, proba, *, weights=None, from_logits: bool = False):
     return rows.result(out)
 
 
-def _fixed_point(series, lowest, highest):
+def _fixed_point(series: NDArray[np.float64], lowest: float, highest: float) -> NDArray[np.float64]:
     """The smECE at the bandwidth that it equals, which lies in this range."""
     low, high = (np.full((len(series), 1), end) for end in (lowest, highest))
     for _ in range(_HALVINGS):
@@ -75,17 +81,24 @@ def _fixed_point(series, lowest, highest):
     return _error(series, high)
 
 
-def _error(series, bandwidth):
+def _error(
+    series: NDArray[np.float64], bandwidth: float | NDArray[np.float64]
+) -> NDArray[np.float64]:
     """(K,), the smECE at this bandwidth, or at these (K, 1), by the trapezoidal rule."""
     k = np.arange(series.shape[-1])
     intervals = k[-1] * _PER_BANDWIDTH // _COSINES
     # The Gaussian reflected at both ends is the heat kernel of [0, 1]: it damps cosines.
     damped = series * np.exp(-((np.pi * k * bandwidth) ** 2) / 2)
     smoothed = np.abs(np.fft.irfft(damped, 2 * intervals)[:, : intervals + 1])
-    return 2 * (smoothed.sum(axis=-1) - (smoothed[:, 0] + smoothed[:, -1]) / 2)
+    error: NDArray[np.float64] = 2 * (
+        smoothed.sum(axis=-1) - (smoothed[:, 0] + smoothed[:, -1]) / 2
+    )
+    return error
 
 
-def _cosine_series(p, mass, bandwidth):
+def _cosine_series(
+    p: NDArray[np.float64], mass: NDArray[np.float64], bandwidth: float
+) -> NDArray[np.float64]:
     """The sums of mass * cos(pi k p) over p (K, N), for as many k as this bandwidth asks for.
 
     Each mass is shared by the two grid points that it lies between.

@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 # What results hold: NumPy's arrays on the host, JAX's where traced.
 Array: TypeAlias = NDArray[Any] | jax.Array
 
+Point: TypeAlias = tuple[jax.Array, jax.Array]  # (A, B) of every problem
+
 # The margin of padding: so large that every one of its terms is exactly 0.
 _PAD_MARGIN = 1e4
 
@@ -54,15 +56,18 @@ class Arithmetic(NamedTuple):
     """How a kind of rows computes exponentials."""
 
     # Given |z|, two numbers whose quotient is exp(-|z|).
-    exp_quotient: Callable = lambda distance: (jnp.exp(-distance), 1)
+    exp_quotient: Callable[[jax.Array], tuple[jax.Array, jax.Array | int]] = lambda distance: (
+        jnp.exp(-distance),
+        1,
+    )
     # What is returned by a function of several uses; the compiler may compute it anew for each.
-    separately: Callable = lambda function: function
+    separately: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda function: function
 
 
 XLA = Arithmetic()
 
 
-def platt_targets(n_pos, n_neg) -> Targets:
+def platt_targets(n_pos: jax.Array, n_neg: jax.Array) -> Targets:
     """Platt's targets (1999, section 2.2) from the (weighted) counts of the two classes."""
     positive_complement = 1 / (n_pos + 2)
     negative = 1 / (n_neg + 2)
@@ -74,27 +79,31 @@ def platt_targets(n_pos, n_neg) -> Targets:
     )
 
 
-def later_platt_targets(n_pos, n_neg, n_pos_before, n_neg_before) -> Targets:
+def later_platt_targets(
+    n_pos: jax.Array, n_neg: jax.Array, n_pos_before: jax.Array, n_neg_before: jax.Array
+) -> Targets:
     """Targets of rows that come after others, whose targets were Platt's.
 
     What targets lack, summed over the rows of a class, is n / (n + 2) by Platt's. Of the rows that
     come later it is what makes up that sum for all rows so far.
     """
 
-    def lacking(n, before):
+    def lacking(n: jax.Array, before: jax.Array) -> jax.Array:
         return 2 / ((before + 2) * (before + n + 2))
 
     positive, negative = lacking(n_pos, n_pos_before), lacking(n_neg, n_neg_before)
     return Targets(1 - positive, negative, positive, 1 - negative)
 
 
-def plain_targets(n_pos, n_neg) -> Targets:
+def plain_targets(n_pos: jax.Array, n_neg: jax.Array) -> Targets:
     """The labels themselves as targets: maximum likelihood without Platt's smoothing."""
     one, zero = jnp.ones_like(n_pos), jnp.zeros_like(n_pos)
     return Targets(one, zero, zero, one)
 
 
-def loss(point, row: Row, targets: Targets, arithmetic=XLA):
+def loss(
+    point: Point, row: Row, targets: Targets, arithmetic: Arithmetic = XLA
+) -> tuple[jax.Array, jax.Array]:
     """The loss of a row of weight 1, -t log p - (1-t) log(1-p) (Lin et al. 2007, equations 5, 6).
 
     Returned as (linear, odds), with loss = linear + log(1 + odds): the logarithm of a product of
@@ -105,21 +114,23 @@ def loss(point, row: Row, targets: Targets, arithmetic=XLA):
     return target * distance, e / one
 
 
-def analytic_derivatives(point, row: Row, targets: Targets, arithmetic=XLA) -> Derivatives:
+def analytic_derivatives(
+    point: Point, row: Row, targets: Targets, arithmetic: Arithmetic = XLA
+) -> Derivatives:
     """Gradient and Hessian of the weighted `loss` by (A, B) (Lin et al. 2007, section 2.2)."""
 
-    def tail(point, row, targets):
+    def tail(point: Point, row: Row, targets: Targets) -> jax.Array:
         """The probability of the class that is less likely."""
         distance, _, _ = _less_likely(point, row, targets)
         e, one = arithmetic.exp_quotient(distance)
         return jnp.where(row.present, e / (e + one), 0)
 
-    def slope(point, row, targets, tail):
+    def slope(point: Point, row: Row, targets: Targets, tail: jax.Array) -> jax.Array:
         """The derivative by z, w (t - p)."""
         _, target, negative_side = _less_likely(point, row, targets)
         return row.weight * jnp.where(negative_side, tail - target, target - tail)
 
-    def curvature(weight, tail):
+    def curvature(weight: jax.Array | int, tail: jax.Array) -> jax.Array:
         """The second derivative by z, w p (1 - p); nothing cancels, for tail <= 1/2."""
         return weight * (tail * (1 - tail))
 
@@ -130,10 +141,12 @@ def analytic_derivatives(point, row: Row, targets: Targets, arithmetic=XLA) -> D
     return Derivatives(f * by_z, by_z, f * (f * by_zz), f * by_zz, by_zz)
 
 
-def autodiff_derivatives(point, row: Row, targets: Targets, arithmetic=XLA) -> Derivatives:
+def autodiff_derivatives(
+    point: Point, row: Row, targets: Targets, arithmetic: Arithmetic = XLA
+) -> Derivatives:
     """The same five terms, taken by JAX from `loss`, whatever the arithmetic."""
 
-    def total(A, B):
+    def total(A: jax.Array, B: jax.Array) -> jax.Array:
         linear, odds = loss((A, B), row, targets)
         return jnp.sum(row.weight * (linear + jnp.log1p(odds)))
 
@@ -161,7 +174,9 @@ DERIVATIVES: dict[str, Callable[..., Derivatives]] = {
 }
 
 
-def _less_likely(point, row: Row, targets: Targets):
+def _less_likely(
+    point: Point, row: Row, targets: Targets
+) -> tuple[jax.Array, jax.Array, jax.Array]:
     """|z|, the target of the class that is less likely at z, and whether z < 0."""
     A, B = point
     z = jnp.where(row.present, A * row.f + B, _PAD_MARGIN)

@@ -4,9 +4,8 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from platt_jax.model.objective import Derivatives
+from platt_jax.model.objective import Array, Derivatives, Point
 from platt_jax.model.standardization import (
     Standardization,
     derivatives_to_standardized,
@@ -22,36 +21,40 @@ class GaussianPrior(NamedTuple):
         precision: (2, 2) symmetric positive semidefinite, or (..., 2, 2); the inverse covariance.
     """
 
-    mean: np.ndarray | jax.Array
-    precision: np.ndarray | jax.Array
+    mean: Array
+    precision: Array
 
 
 def add_derivatives(
-    sums: Derivatives, prior: GaussianPrior | None, standardization: Standardization, point
+    sums: Derivatives, prior: GaussianPrior | None, standardization: Standardization, point: Point
 ) -> Derivatives:
     """The sums over the rows and the prior's share, at a point in standardized coordinates."""
     if prior is None:
         return sums
     # Where the scores lie far from 0, only the original coordinates hold the prior unrounded.
     share = derivatives(prior, *to_original(standardization, *point))
-    return jax.tree.map(jnp.add, sums, derivatives_to_standardized(standardization, share))
+    share = derivatives_to_standardized(standardization, share)
+    total: Derivatives = jax.tree.map(jnp.add, sums, share)
+    return total
 
 
-def penalty_at(prior: GaussianPrior | None, standardization: Standardization, point):
+def penalty_at(
+    prior: GaussianPrior | None, standardization: Standardization, point: Point
+) -> jax.Array:
     """What the prior adds to the loss at a point in standardized coordinates."""
     if prior is None:
         return jnp.zeros_like(standardization.center)
     return penalty(prior, *to_original(standardization, *point))
 
 
-def penalty(prior: GaussianPrior, A, B):
+def penalty(prior: GaussianPrior, A: jax.Array, B: jax.Array) -> jax.Array:
     """What the prior adds to the loss."""
     off_A, off_B = A - prior.mean[..., 0], B - prior.mean[..., 1]
     slope = derivatives(prior, A, B)
     return (off_A * slope.g_A + off_B * slope.g_B) / 2
 
 
-def derivatives(prior: GaussianPrior, A, B) -> Derivatives:
+def derivatives(prior: GaussianPrior, A: jax.Array, B: jax.Array) -> Derivatives:
     """What the prior adds to gradient and Hessian."""
     off_A, off_B = A - prior.mean[..., 0], B - prior.mean[..., 1]
     precision = jnp.asarray(prior.precision)

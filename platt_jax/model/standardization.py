@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from platt_jax.model.objective import Derivatives
+from platt_jax.model.objective import Derivatives, Point
 from platt_jax.model.statistics import ScoreRanges
 
 
@@ -34,13 +34,13 @@ def range_standardization(ranges: ScoreRanges, centered: bool = True) -> Standar
     return Standardization(middle, power_of_two_over(half))
 
 
-def to_original(standardization: Standardization, A, B):
+def to_original(standardization: Standardization, A: jax.Array, B: jax.Array) -> Point:
     """(A, B) for the scores as they came."""
     A = A * standardization.scale
     return A, B - A * standardization.center
 
 
-def to_standardized(standardization: Standardization, A, B):
+def to_standardized(standardization: Standardization, A: jax.Array, B: jax.Array) -> Point:
     """(A', B') for the standardized scores."""
     return A * over_power_of_two(standardization.scale), B + A * standardization.center
 
@@ -58,7 +58,9 @@ def derivatives_to_standardized(standardization: Standardization, at: Derivative
     )
 
 
-def derivatives_to_original(standardization: Standardization, at: Derivatives):
+def derivatives_to_original(
+    standardization: Standardization, at: Derivatives
+) -> tuple[jax.Array, jax.Array]:
     """Gradient (..., 2) and Hessian (..., 2, 2) by (A, B): f = g / scale + center in each sum."""
     center, unit = standardization.center, 1 / standardization.scale
     gradient = jnp.stack([at.g_A * unit + center * at.g_B, at.g_B], -1)
@@ -67,7 +69,9 @@ def derivatives_to_original(standardization: Standardization, at: Derivatives):
     return gradient, _matrix(h_AA, h_AB, h_AB, at.h_BB)
 
 
-def covariance_to_original(standardization: Standardization, at: Derivatives, pinned):
+def covariance_to_original(
+    standardization: Standardization, at: Derivatives, pinned: jax.Array
+) -> jax.Array:
     """The inverse Hessian (..., 2, 2) of (A, B), inverted in standardized coordinates.
 
     There that is accurate. NaN where the scores are constant, which leaves A undetermined. A slope
@@ -87,7 +91,7 @@ def covariance_to_original(standardization: Standardization, at: Derivatives, pi
     return jnp.where(defined[..., None, None], covariance, jnp.nan)
 
 
-def power_of_two_over(spread):
+def power_of_two_over(spread: jax.Array) -> jax.Array:
     """A power of two near 1 / spread; 1 where there is no spread.
 
     By the bits of the exponent: what JAX has for it goes by a general power, long to compile.
@@ -100,10 +104,10 @@ def power_of_two_over(spread):
     return jnp.where(spread > 0, power, 1)
 
 
-def over_power_of_two(scale):
+def over_power_of_two(scale: jax.Array) -> jax.Array:
     """1 / scale, exactly."""
     return 2 * power_of_two_over(scale)
 
 
-def _matrix(a, b, c, d):
+def _matrix(a: jax.Array, b: jax.Array, c: jax.Array, d: jax.Array) -> jax.Array:
     return jnp.stack([jnp.stack([a, b], -1), jnp.stack([c, d], -1)], -2)

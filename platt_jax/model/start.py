@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from platt_jax.model.objective import Targets
+from platt_jax.model.objective import Point, Targets
 from platt_jax.model.standardization import (
     Standardization,
     over_power_of_two,
@@ -29,8 +29,9 @@ def by_target(moments: tuple[Moments, Moments], targets: Targets) -> tuple[Momen
     and 1: of 5 to 20 rows it is a tenth of a standard error off, by the labels six tenths.
     """
 
-    def mix(of_pos, of_neg):
-        return jax.tree.map(lambda p, n: of_pos * p + of_neg * n, *moments)
+    def mix(of_pos: jax.Array, of_neg: jax.Array) -> Moments:
+        found: Moments = jax.tree.map(lambda p, n: of_pos * p + of_neg * n, *moments)
+        return found
 
     return (
         mix(targets.positive, targets.negative),
@@ -44,13 +45,16 @@ def mirrored(pos: Moments, neg: Moments) -> tuple[Moments, Moments]:
     The loss of a row without an intercept is that of its image. The mean of all is then 0.
     """
 
-    def join(one, other):
-        return jax.tree.map(jnp.add, one, other._replace(first=-other.first))
+    def join(one: Moments, other: Moments) -> Moments:
+        found: Moments = jax.tree.map(jnp.add, one, other._replace(first=-other.first))
+        return found
 
     return join(pos, neg), join(neg, pos)
 
 
-def largest_share(ranges: ScoreRanges, rough: Standardization, pos: Moments, neg: Moments):
+def largest_share(
+    ranges: ScoreRanges, rough: Standardization, pos: Moments, neg: Moments
+) -> jax.Array:
     """The share of the scores' variance that is one score's, the one farthest from the mean.
 
     At least: it is taken to weigh no more than the lightest row.
@@ -64,7 +68,9 @@ def largest_share(ranges: ScoreRanges, rough: Standardization, pos: Moments, neg
     return share / jnp.where(sum_of_squares > 0, sum_of_squares, jnp.inf)
 
 
-def gaussian_start(shape: ClassShape, n_pos, n_neg, targets: Targets):
+def gaussian_start(
+    shape: ClassShape, n_pos: jax.Array, n_neg: jax.Array, targets: Targets
+) -> Point:
     """(A', B') of two normal densities with one variance (Hastie & Tibshirani 1998).
 
     Where the classes hardly overlap that slope knows no bounds, but the targets do: the log-odds
@@ -84,16 +90,16 @@ def gaussian_start(shape: ClassShape, n_pos, n_neg, targets: Targets):
     return A, B - A * (shape.mean_pos + shape.mean_neg) / 2
 
 
-def prior_start(n_pos, n_neg):
+def prior_start(n_pos: jax.Array, n_neg: jax.Array) -> Point:
     """(0, B) with the log-odds of the smoothed base rate, the start of Lin et al. (2007)."""
     return jnp.zeros_like(n_pos), jnp.log((n_neg + 1) / (n_pos + 1))
 
 
-def _mean(one_class: Moments):
+def _mean(one_class: Moments) -> jax.Array:
     return one_class.first / jnp.where(one_class.total > 0, one_class.total, 1)
 
 
-def _variance(one_class: Moments):
+def _variance(one_class: Moments) -> jax.Array:
     mean = _mean(one_class)
     return one_class.second / jnp.where(one_class.total > 0, one_class.total, 1) - mean * mean
 

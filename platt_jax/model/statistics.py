@@ -28,7 +28,12 @@ class ScoreRanges(NamedTuple):
         return jnp.where(jnp.isfinite(low), low, 0), jnp.where(jnp.isfinite(high), high, 0)
 
 
-def range_terms(bad, scores, classes, weights=None) -> list:
+def range_terms(
+    bad: jax.Array,
+    scores: jax.Array,
+    classes: Sequence[jax.Array],
+    weights: jax.Array | None = None,
+) -> list[jax.Array]:
     """The terms of which the minima are, in the order of the fields, the ranges.
 
     Args:
@@ -42,7 +47,14 @@ def range_terms(bad, scores, classes, weights=None) -> list:
     return [bad, *ends] if weights is None else [bad, *ends, weights]
 
 
-def ranges_of_minima(bad, low_pos, high_pos, low_neg, high_neg, lightest=None) -> ScoreRanges:
+def ranges_of_minima(
+    bad: jax.Array,
+    low_pos: jax.Array,
+    high_pos: jax.Array,
+    low_neg: jax.Array,
+    high_neg: jax.Array,
+    lightest: jax.Array | None = None,
+) -> ScoreRanges:
     """The ranges, given the minima of `range_terms`."""
     lightest = jnp.ones_like(bad) if lightest is None else lightest
     return ScoreRanges(bad < 0, low_pos, -high_pos, low_neg, -high_neg, lightest)
@@ -70,7 +82,9 @@ class Moments(NamedTuple):
     rows: jax.Array  # how many of them have a weight
 
 
-def moment_terms(g, weights, counts, classes) -> list:
+def moment_terms(
+    g: jax.Array, weights: jax.Array | None, counts: jax.Array, classes: Sequence[jax.Array]
+) -> list[jax.Array]:
     """What the moments of each class are the sums of; without weights the last is the first."""
     if weights is None:
         powers = [jnp.ones_like(g), g, g * g]
@@ -79,7 +93,7 @@ def moment_terms(g, weights, counts, classes) -> list:
     return [jnp.where(of_class, power, 0) for of_class in classes for power in powers]
 
 
-def moments_of_sums(sums) -> tuple[Moments, Moments]:
+def moments_of_sums(sums: Sequence[jax.Array]) -> tuple[Moments, Moments]:
     """The moments of both classes, given the sums of `moment_terms`."""
     number = len(sums) // 2
     of_pos, of_neg = ((*of_class, of_class[0])[:4] for of_class in (sums[:number], sums[number:]))

@@ -4,7 +4,7 @@ Each method of `Rows` is one program, run on every block. All blocks have one sh
 any size compiles the same few programs.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -16,7 +16,7 @@ import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
 from platt_jax.model import statistics
-from platt_jax.model.objective import Derivatives, Targets
+from platt_jax.model.objective import Array, Derivatives, Point, Targets
 from platt_jax.model.standardization import Standardization
 from platt_jax.model.statistics import Moments, ScoreRanges
 from platt_jax.options import Options
@@ -28,11 +28,11 @@ from platt_jax.threads import ordered_map
 class Block(NamedTuple):
     """Some of the rows, in arrays of one length for all blocks."""
 
-    scores: np.ndarray
-    labels: np.ndarray
-    weights: np.ndarray | None
+    scores: Array
+    labels: Array
+    weights: Array | None
     # How many rows there are, from the first place on; [1] of one of many on a mesh.
-    size: np.int32 | np.ndarray
+    size: np.int32 | Array
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Blocks:
         mesh: where every block is one for each device; None for the default device.
     """
 
-    source: Iterable
+    source: Iterable[Any]
     read: Callable[[Any], Block] | None = None
     masked: Options | None = None
     standardization: Standardization | None = None
@@ -64,25 +64,31 @@ class Blocks:
 
     def moments(self, standardization: Standardization) -> tuple[Moments, Moments]:
         """See `Rows`."""
-        return self._sum("moments", standardization)
+        total: tuple[Moments, Moments] = self._sum("moments", standardization)
+        return total
 
     def standardized(self, standardization: Standardization) -> "Blocks":
         """See `Rows`."""
         return replace(self, standardization=standardization)
 
-    def derivatives(self, point, targets: Targets, options: Options, active=None) -> Derivatives:
+    def derivatives(
+        self, point: Point, targets: Targets, options: Options, active: jax.Array | None = None
+    ) -> Derivatives:
         """See `Rows`."""
-        return self._sum("derivatives", point, targets, options)
+        total: Derivatives = self._sum("derivatives", point, targets, options)
+        return total
 
-    def loss(self, point, targets: Targets):
+    def loss(self, point: Point, targets: Targets) -> jax.Array:
         """See `Rows`."""
-        return self._sum("loss", point, targets)
+        total: jax.Array = self._sum("loss", point, targets)
+        return total
 
-    def loss_change(self, before, after, targets: Targets):
+    def loss_change(self, before: Point, after: Point, targets: Targets) -> jax.Array:
         """See `Rows`."""
-        return self._sum("loss_change", before, after, targets)
+        total: jax.Array = self._sum("loss_change", before, after, targets)
+        return total
 
-    def _sum(self, method, *arguments):
+    def _sum(self, method: str, *arguments: Any) -> Any:
         """The sum over the blocks, in float64 whatever its type: counts stay exact."""
         parts = list(self._of_blocks(method, *arguments))
         with np.errstate(all="ignore"):
@@ -90,7 +96,7 @@ class Blocks:
                 lambda *x: np.sum(np.stack(x), 0, dtype=np.float64).astype(x[0].dtype), *parts
             )
 
-    def _of_blocks(self, method, *arguments):
+    def _of_blocks(self, method: str, *arguments: Any) -> Iterator[Any]:
         options = tuple(x for x in arguments if isinstance(x, Options))
         arrays = tuple(x for x in arguments if not isinstance(x, Options))
         program = partial(
@@ -104,7 +110,7 @@ class Blocks:
             mesh=self.mesh,
         )
 
-        def sums(item):
+        def sums(item: Any) -> Any:
             block = item if self.read is None else self.read(item)
             return jax.block_until_ready(program(block))
 
@@ -112,7 +118,7 @@ class Blocks:
         return found if self.mesh is None else chain.from_iterable(map(_of_devices, found))
 
 
-def _of_devices(made):
+def _of_devices(made: Any) -> list[Any]:
     """What each device returned, given what all did, leading with the devices."""
     leaves, tree = jax.tree.flatten(jax.device_get(made))
     return [jax.tree.unflatten(tree, of_device) for of_device in zip(*leaves, strict=True)]
@@ -123,13 +129,22 @@ def _of_devices(made):
     static_argnames=("method", "options", "masked", "as_vectors", "mesh"),
     compiler_options=xla.COMPILER_OPTIONS,
 )
-def _of_block(block, arrays, standardization, method, options, masked, as_vectors, mesh):
+def _of_block(
+    block: Block,
+    arrays: tuple[Any, ...],
+    standardization: Standardization | None,
+    method: str,
+    options: tuple[Options, ...],
+    masked: Options | None,
+    as_vectors: bool,
+    mesh: Mesh | None,
+) -> Any:
     """What the method returns for the rows of one block, or of one on each device of a mesh."""
     run = partial(_sums, method=method, options=options, masked=masked, as_vectors=as_vectors)
     if mesh is None:
         return run(block, arrays, standardization)
 
-    def local(block, *more):
+    def local(block: Any, *more: Any) -> Any:
         made = run(block._replace(size=block.size[0]), *more)
         return jax.tree.map(lambda x: x[None], made)
 
@@ -140,8 +155,16 @@ def _of_block(block, arrays, standardization, method, options, masked, as_vector
     )(block, arrays, standardization)
 
 
-def _sums(block, arrays, standardization, method, options, masked, as_vectors):
-    def run(block, arrays, standardization):
+def _sums(
+    block: Block,
+    arrays: tuple[Any, ...],
+    standardization: Standardization | None,
+    method: str,
+    options: tuple[Options, ...],
+    masked: Options | None,
+    as_vectors: bool,
+) -> Any:
+    def run(block: Block, arrays: tuple[Any, ...], standardization: Standardization | None) -> Any:
         rows = _rows(block, as_vectors)
         if masked is not None:
             rows = rows.mask_nonfinite(masked)
@@ -155,7 +178,7 @@ def _sums(block, arrays, standardization, method, options, masked, as_vectors):
     return jax.tree.map(lambda x: x[0, 0], run(block, *per_problem))
 
 
-def _rows(block, as_vectors):
+def _rows(block: Any, as_vectors: bool) -> Any:
     if not as_vectors:
         return packing.block_tiles(*block)
     scores, labels, weights, size = block

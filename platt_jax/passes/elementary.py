@@ -3,8 +3,10 @@
 XLA's own for float64 on a CPU take three times as long, or one number at a time.
 """
 
+from collections.abc import Sequence
 from math import comb, factorial, log
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 
@@ -19,7 +21,7 @@ _LN2 = {
 }
 
 
-def exp_quotient(distance):
+def exp_quotient(distance: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Two numbers whose quotient is exp(-distance), to a few units in the last place."""
     kind = jnp.finfo(distance.dtype)
     # Farther off it is lost in whatever it is added to.
@@ -38,7 +40,7 @@ def exp_quotient(distance):
     return (U - V) * lax.bitcast_convert_type(bits, distance.dtype), U + V
 
 
-def log1p_unit(x):
+def log1p_unit(x: jax.Array) -> jax.Array:
     """log(1 + x), where x is from 0 to 1."""
     # 2 artanh(x / (x + 2)) by its series, of numbers of at most 1/3
     s = x / (x + 2)
@@ -46,7 +48,7 @@ def log1p_unit(x):
     return 2 * s * _polynomial([1 / (2 * i + 1) for i in range(terms)], s * s)
 
 
-def log1p(x):
+def log1p(x: jax.Array) -> jax.Array:
     """log(1 + x), where x is from 0 to 2^100."""
     kind = jnp.finfo(x.dtype)
     bits = lax.bitcast_convert_type(1 + x, f"int{kind.bits}")
@@ -56,7 +58,8 @@ def log1p(x):
     return twos.astype(x.dtype) * log(2) + log1p_unit(jnp.where(twos == 0, x, rest))
 
 
-def _polynomial(coefficients, x):
+def _polynomial(coefficients: Sequence[float], x: jax.Array) -> jax.Array | float:
+    value: jax.Array | float
     *rest, value = coefficients
     for c in reversed(rest):
         value = c + x * value

@@ -2,16 +2,22 @@
 
 import math
 import threading
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple, TypeAlias
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from numpy.typing import NDArray
 
 from platt_jax import validation
 from platt_jax.passes import shapes
 from platt_jax.passes.shapes import DEPTH, GatherMap
 from platt_jax.passes.tiles import Tiles
+
+# Scores, labels and weights (or None), on the host.
+Columns: TypeAlias = tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]
 
 
 class Space(NamedTuple):
@@ -23,22 +29,24 @@ class Space(NamedTuple):
     reused: bool = False
 
 
-def flat(rows, space: Space) -> tuple:
+def flat(rows: Iterable[Any], space: Space) -> Columns:
     """Scores, labels, weights (or None) in the space; where a label is bad, the score is NaN."""
     scores, labels, weights = rows
     columns = bad_labels_as_nan(scores, labels), labels, weights
-    return tuple(
+    laid: Any = tuple(
         None if x is None else _fill(room(space, number, x.dtype), x)
         for number, x in enumerate(columns)
     )
+    found: Columns = laid
+    return found
 
 
-def room(space: Space, number: int, dtype: np.dtype) -> np.ndarray:
+def room(space: Space, number: int, dtype: np.dtype[Any]) -> NDArray[Any]:
     """The space's array for the column of this number, which holds anything."""
     size = space.length * dtype.itemsize
     if not space.reused:
         return aligned((space.length,), dtype)
-    memories: dict[Any, np.ndarray] = _of_this_thread.__dict__
+    memories: dict[Any, NDArray[Any]] = _of_this_thread.__dict__
     if number not in memories or len(memories[number]) < size:
         memories[number] = aligned((size,), np.dtype(np.uint8))
     return memories[number][:size].view(dtype)
@@ -47,25 +55,25 @@ def room(space: Space, number: int, dtype: np.dtype) -> np.ndarray:
 _of_this_thread = threading.local()
 
 
-def bad_labels_as_nan(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
+def bad_labels_as_nan(scores: NDArray[Any], labels: NDArray[Any]) -> NDArray[Any]:
     """The scores, but NaN where the label is bad."""
     if labels.min() != validation.BAD_LABEL:
         return scores
     return np.where(labels == validation.BAD_LABEL, np.asarray(np.nan, scores.dtype), scores)
 
 
-def lengthen(values: np.ndarray, length: int) -> np.ndarray:
+def lengthen(values: NDArray[Any], length: int) -> NDArray[Any]:
     """Values, and zeros up to this length, where JAX takes them as they are on a CPU."""
     return _fill(aligned((length, *values.shape[1:]), values.dtype), values)
 
 
-def _fill(out, values):
+def _fill(out: NDArray[Any], values: NDArray[Any]) -> NDArray[Any]:
     out[: len(values)] = values
     out[len(values) :] = 0
     return out
 
 
-def aligned(shape, dtype) -> np.ndarray:
+def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     """An array of anything, where JAX takes it as it is."""
     size = math.prod(shape) * dtype.itemsize
     memory = np.empty(size + shapes.ALIGNMENT, np.uint8)
@@ -73,7 +81,9 @@ def aligned(shape, dtype) -> np.ndarray:
     return memory[skipped : skipped + size].view(dtype).reshape(shape)
 
 
-def gather_tiles(scores, labels, weights, where: GatherMap, block: int) -> Tiles:
+def gather_tiles(
+    scores: jax.Array, labels: jax.Array, weights: jax.Array | None, where: GatherMap, block: int
+) -> Tiles:
     """Tiles from the flat arrays of a chunk; traceable.
 
     Args:
@@ -87,7 +97,7 @@ def gather_tiles(scores, labels, weights, where: GatherMap, block: int) -> Tiles
         offset_dims=(2,), collapsed_slice_dims=(), start_index_map=(0,)
     )
 
-    def place(flat):
+    def place(flat: jax.Array) -> jax.Array:
         start = where.start[..., None]
         blocks = lax.gather(flat, start, dimensions, (block,), mode="promise_in_bounds")
         return blocks.swapaxes(1, 2)
@@ -104,7 +114,9 @@ def gather_tiles(scores, labels, weights, where: GatherMap, block: int) -> Tiles
     )
 
 
-def block_tiles(scores, labels, weights, size) -> Tiles:
+def block_tiles(
+    scores: jax.Array, labels: jax.Array, weights: jax.Array | None, size: jax.Array
+) -> Tiles:
     """Tiles of one problem from the first `size` places of a block; traceable."""
     there = jnp.arange(len(scores), dtype=jnp.int32) < size
     shape = (-1, DEPTH * shapes.BLOCK_LANES, 1)
@@ -119,12 +131,12 @@ def block_tiles(scores, labels, weights, size) -> Tiles:
     )
 
 
-def _bad_as_infinite(scores):
+def _bad_as_infinite(scores: jax.Array) -> jax.Array:
     """NaN, which is padding from here on, as infinity."""
     return jnp.where(jnp.isnan(scores), jnp.inf, scores)
 
 
-def dense_tiles(scores, labels, weights) -> Tiles:
+def dense_tiles(scores: jax.Array, labels: jax.Array, weights: jax.Array | None) -> Tiles:
     """Tiles from dense arrays [..., N]; traceable and differentiable.
 
     Large problems are cut along their rows as they lie. Small ones stand side by side.
@@ -137,7 +149,7 @@ def dense_tiles(scores, labels, weights) -> Tiles:
     lanes = 1 if side_by_side else -(-rows // (DEPTH * parts))
     groups = problems // group
 
-    def place(dense, padding):
+    def place(dense: jax.Array, padding: Any) -> jax.Array:
         missing = parts * DEPTH * lanes - rows
         dense = dense.reshape((problems, rows))
         dense = jnp.pad(dense, ((0, 0), (0, missing)), constant_values=padding)

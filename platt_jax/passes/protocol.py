@@ -5,11 +5,10 @@ from typing import Protocol, Self, TypeVar
 import jax
 
 from platt_jax.model.objective import Derivatives, Targets
+from platt_jax.model.objective import Point as Point
 from platt_jax.model.standardization import Standardization
 from platt_jax.model.statistics import Moments, ScoreRanges
 from platt_jax.options import Options
-
-Point = tuple[jax.Array, jax.Array]  # (A, B) of every problem
 
 
 class Rows(Protocol):

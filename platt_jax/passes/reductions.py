@@ -4,8 +4,9 @@ One operand alone it takes for a case of its own, and a slow one. JAX has no der
 several, hence the rules below: tangents take the plain sums, which JAX can transpose.
 """
 
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -16,21 +17,24 @@ from platt_jax.passes.shapes import DEPTH, MAX_SIDE_BY_SIDE
 if TYPE_CHECKING:
     from platt_jax.passes.tiles import Tiles
 
+Arrays: TypeAlias = tuple[jax.Array, ...]
+Pair: TypeAlias = tuple[jax.Array, jax.Array]
+
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
-def sums(axis, *terms):
+def sums(axis: int, *terms: jax.Array) -> Arrays:
     """Sums over an axis, all of them in one fused loop."""
     zeros = tuple(jnp.zeros((), term.dtype) for term in terms)
     return tuple(lax.reduce(terms, zeros, _add_all, dimensions=(axis,)))
 
 
 @sums.defjvp
-def _sums_jvp(axis, primals, tangents):
+def _sums_jvp(axis: int, primals: Arrays, tangents: Arrays) -> tuple[Arrays, Arrays]:
     return sums(axis, *primals), tuple(jnp.sum(tangent, axis) for tangent in tangents)
 
 
 @jax.custom_jvp
-def sum_with_logs(linear, factor):
+def sum_with_logs(linear: jax.Array, factor: jax.Array) -> Arrays:
     """Sums of linear and of log(factor), with one logarithm for the product of many factors.
 
     Of terms [R, 8, G, w] over the depth, and over the quarters of the lanes where there are that
@@ -43,36 +47,42 @@ def sum_with_logs(linear, factor):
 
 
 @sum_with_logs.defjvp
-def _sum_with_logs_jvp(primals, tangents):
+def _sum_with_logs_jvp(primals: Pair, tangents: Pair) -> tuple[Arrays, Arrays]:
     (linear_dot, factor_dot), (_, factor) = tangents, primals
     dots = (_quarters(jnp.sum(x, 1)).sum(2) for x in (linear_dot, factor_dot / factor))
     return sum_with_logs(*primals), tuple(dots)
 
 
-def _quarters(lanes):
+def _quarters(lanes: jax.Array) -> jax.Array:
     """[R, G, w] as [R, G, 4, w / 4], or [R, G, 1, w] where 4 does not divide w."""
     *lead, w = lanes.shape
     number = 4 if w % 4 == 0 else 1
     return lanes.reshape(*lead, number, w // number)
 
 
-def minima(axis, *terms):
+def minima(axis: int, *terms: jax.Array) -> Arrays:
     """The least along an axis, of all of the terms in one fused loop; none of them is NaN."""
     inf = tuple(jnp.asarray(jnp.inf, term.dtype) for term in terms)
-    return lax.reduce(terms, inf, _lesser_all, dimensions=(axis,))
+    least: Arrays = lax.reduce(terms, inf, _lesser_all, dimensions=(axis,))
+    return least
 
 
-def sums_by_group(tile_rows, tiles: "Tiles"):
+def sums_by_group(tile_rows: Sequence[jax.Array], tiles: "Tiles") -> list[jax.Array]:
     """Several numbers per tile row, each [R, G], added up for each group of tile rows, [S, G]."""
     return _by_group(jnp.add, 0, tile_rows, tiles)
 
 
-def minima_by_group(tile_rows, tiles: "Tiles"):
+def minima_by_group(tile_rows: Sequence[jax.Array], tiles: "Tiles") -> list[jax.Array]:
     """The least of each group likewise."""
     return _by_group(jnp.minimum, jnp.inf, tile_rows, tiles)
 
 
-def _by_group(combine, nothing, tile_rows, tiles):
+def _by_group(
+    combine: Callable[..., jax.Array],
+    nothing: float,
+    tile_rows: Sequence[jax.Array],
+    tiles: "Tiles",
+) -> list[jax.Array]:
     """By a binary tree over each group's tile rows.
 
     What is combined with what depends on the place in the group alone: the same bits on every
@@ -99,7 +109,7 @@ def _by_group(combine, nothing, tile_rows, tiles):
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _reduce_evenly(combine, x):
+def _reduce_evenly(combine: Callable[..., jax.Array], x: jax.Array) -> jax.Array:
     """The same along axis 2."""
     while (height := x.shape[2]) > 1:
         odd = x[:, :, height - 1 :] if height % 2 else x[:, :, :0]
@@ -109,20 +119,22 @@ def _reduce_evenly(combine, x):
 
 
 @_reduce_evenly.defjvp
-def _reduce_evenly_jvp(combine, primals, tangents):
+def _reduce_evenly_jvp(
+    combine: Callable[..., jax.Array], primals: tuple[jax.Array], tangents: tuple[jax.Array]
+) -> Pair:
     # That of a sum, which JAX can transpose; minima are taken of rows without derivatives.
     (x,), (x_dot,) = primals, tangents
     return _reduce_evenly(combine, x), jnp.sum(x_dot, axis=2)
 
 
-def _add_all(a, b):
+def _add_all(a: Arrays, b: Arrays) -> Arrays:
     return tuple(x + y for x, y in zip(a, b, strict=True))
 
 
-def _lesser_all(a, b):
+def _lesser_all(a: Arrays, b: Arrays) -> Arrays:
     # Not jnp.minimum, which takes twice as long for the sake of NaN.
     return tuple(jnp.where(x < y, x, y) for x, y in zip(a, b, strict=True))
 
 
-def _add_multiply(a, b):
+def _add_multiply(a: Sequence[jax.Array], b: Sequence[jax.Array]) -> list[jax.Array]:
     return [a[0] + b[0], a[1] * b[1]]

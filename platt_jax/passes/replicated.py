@@ -8,11 +8,12 @@ chunk's on tiles), since to draw it anew in every pass costs more than to read i
 from collections.abc import Callable
 from dataclasses import replace
 from math import exp, factorial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import NDArray
 
 from platt_jax.model.objective import Array
 from platt_jax.passes.elementary import log1p
@@ -32,7 +33,7 @@ class Stream(NamedTuple):
     second: Array
 
 
-def streams(seed: int, problems: np.ndarray, replicates: np.ndarray) -> Stream:
+def streams(seed: int, problems: NDArray[np.uint64], replicates: NDArray[Any]) -> Stream:
     """The streams of replicates of problems.
 
     Args:
@@ -44,7 +45,9 @@ def streams(seed: int, problems: np.ndarray, replicates: np.ndarray) -> Stream:
     return Stream((words >> np.uint64(32)).astype(np.uint32), words.astype(np.uint32))
 
 
-def random_words(seed: int, problems: np.ndarray, replicates: np.ndarray) -> np.ndarray:
+def random_words(
+    seed: int, problems: NDArray[np.uint64], replicates: NDArray[Any]
+) -> NDArray[np.uint64]:
     """A random word of 64 bits for each replicate of each problem; arguments as in `streams`.
 
     Those that broadcast together are taken together.
@@ -53,7 +56,7 @@ def random_words(seed: int, problems: np.ndarray, replicates: np.ndarray) -> np.
     return mixed(mixed(words ^ problems) + replicates.astype(np.uint64))
 
 
-def draw(kind: str, stream: Stream, row, dtype) -> jax.Array:
+def draw(kind: str, stream: Stream, row: jax.Array, dtype: np.dtype[Any]) -> jax.Array:
     """The weights of rows, given their numbers in the problem; traceable.
 
     Args:
@@ -84,7 +87,7 @@ def reweighted(tiles: Tiles, stream: Stream, kind: str) -> Tiles:
     return replace(tiles, weights=jnp.where(jnp.isnan(tiles.scores), 0, weights))
 
 
-def mixed(words):
+def mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """A bijection of 64-bit words that looks random: splitmix64 (Steele, Lea & Flood 2014)."""
     words = words + np.uint64(0x9E3779B97F4A7C15)
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -92,7 +95,7 @@ def mixed(words):
     return words ^ (words >> np.uint64(31))
 
 
-def _random_bits(stream, row):
+def _random_bits(stream: Stream, row: jax.Array) -> jax.Array:
     """32 bits for each row: Wellons' integer hash triple32, with the stream in its first rounds."""
     x = row ^ stream.first
     x = (x ^ (x >> 17)) * np.uint32(0xED5AD4BB)
@@ -101,19 +104,22 @@ def _random_bits(stream, row):
     return x ^ (x >> 14)
 
 
-def _poisson(bits, dtype):
+def _poisson(bits: jax.Array, dtype: np.dtype[Any]) -> jax.Array:
     count = jnp.zeros(bits.shape, jnp.int32)
     for threshold in _POISSON:
         count += (bits >= threshold).astype(jnp.int32)
     return count.astype(dtype)
 
 
-def _exponential(bits, dtype):
+def _exponential(bits: jax.Array, dtype: np.dtype[Any]) -> jax.Array:
     """-log(u) = log(1 + (1 - u) / u), where u is uniform and neither 0 nor 1."""
     number = min(32, jnp.finfo(dtype).nmant)
     u = ((bits >> (32 - number)).astype(dtype) + 0.5) * 2.0**-number
     return log1p((1 - u) / u)
 
 
-_DRAWS: dict[str, Callable] = {"poisson": _poisson, "bayesian": _exponential}
+_DRAWS: dict[str, Callable[[jax.Array, np.dtype[Any]], jax.Array]] = {
+    "poisson": _poisson,
+    "bayesian": _exponential,
+}
 KINDS = tuple(_DRAWS)

@@ -2,18 +2,29 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
+from platt_jax.model.objective import Array
 from platt_jax.passes.vectors import LANES, VectorRows
 from platt_jax.passes.xla import single_call
 
+# Scores, labels and weights (or None).
+Columns: TypeAlias = tuple[jax.Array, jax.Array, jax.Array | None]
+
 
 def scan_groups(
-    function: Callable, columns, start, size, more, most: int, draw: Callable | None = None
-):
+    function: Callable[..., Any],
+    columns: Columns,
+    start: Array,
+    size: Array,
+    more: Any,
+    most: int,
+    draw: Callable[..., jax.Array] | None = None,
+) -> Any:
     """What the function makes of each group of problems, one after the other, [S, G, ...].
 
     Groups without rows come last, and stay zero.
@@ -35,7 +46,9 @@ def scan_groups(
     length = 0 if alone else most * LANES
     function = jax.jit(function, inline=True)  # which is traced once: for its shapes and the loop
 
-    def of_group(scratch, number, columns, start, size, more):
+    def of_group(
+        scratch: Any, number: jax.Array | int, columns: Columns, start: Any, size: Any, more: Any
+    ) -> tuple[Any, Any]:
         laid, drawn = scratch
         at = (number, 0) if alone else number
         start, size, more = jax.tree.map(lambda x: x[at], (start, size, more))
@@ -48,10 +61,10 @@ def scan_groups(
         return (laid, drawn), function(VectorRows(scores, labels, weights, start, size), more)
 
     @single_call
-    def each(*arguments):
+    def each(*arguments: Any) -> Any:
         columns, _, size, _ = arguments
 
-        def next_group(number, so_far):
+        def next_group(number: jax.Array, so_far: Any) -> tuple[Any, Any]:
             scratch, made = so_far
             scratch, new = of_group(scratch, number, *arguments)
             place = partial(lax.dynamic_update_index_in_dim, index=number, axis=0)
@@ -69,25 +82,32 @@ def scan_groups(
     return jax.tree.map(lambda x: x[:, None], made) if alone else made
 
 
-def _lay(columns, laid, start, size):
+def _lay(columns: Columns, laid: Columns, start: jax.Array, size: jax.Array) -> Columns:
     """The rows of problems that lie end to end, side by side."""
 
-    def lay_vector(i, laid):
-        def place(into, x):
+    def lay_vector(i: jax.Array, laid: Columns) -> Any:
+        def place(into: jax.Array, x: jax.Array) -> jax.Array:
             vector = x.at[start + i].get(mode="clip")
             return lax.dynamic_update_slice_in_dim(into, vector, i * LANES, 0)
 
         return jax.tree.map(place, laid, columns)
 
-    return lax.fori_loop(0, jnp.max(size), lay_vector, laid)
+    filled: Columns = lax.fori_loop(0, jnp.max(size), lay_vector, laid)
+    return filled
 
 
-def _drawn_weights(draw, drawn, weights, start, size):
+def _drawn_weights(
+    draw: Callable[..., jax.Array],
+    drawn: jax.Array,
+    weights: jax.Array | None,
+    start: jax.Array,
+    size: jax.Array,
+) -> jax.Array:
     """The array, with the weights drawn where the rows of these problems lie."""
     alone = size.ndim == 0
     lanes = jnp.arange(LANES, dtype=jnp.int32)
 
-    def draw_vector(i, drawn):
+    def draw_vector(i: jax.Array, drawn: jax.Array) -> jax.Array:
         at = start + i * LANES
         vector = draw(i * LANES + lanes if alone else i)
         if weights is not None:
@@ -95,4 +115,5 @@ def _drawn_weights(draw, drawn, weights, start, size):
         return lax.dynamic_update_slice_in_dim(drawn, vector, at, 0)
 
     vectors = -(-size // LANES) if alone else jnp.max(size)
-    return lax.fori_loop(0, vectors, draw_vector, drawn)
+    filled: jax.Array = lax.fori_loop(0, vectors, draw_vector, drawn)
+    return filled

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 from jax import lax
 
-from platt_jax.model.objective import Derivatives, Targets
+from platt_jax.model.objective import Derivatives, Point, Targets
 from platt_jax.model.standardization import Standardization
 from platt_jax.model.statistics import Moments, ScoreRanges
 from platt_jax.options import Options
@@ -43,23 +43,32 @@ class ShardedRows:
 
     def moments(self, standardization: Standardization) -> tuple[Moments, Moments]:
         """See `Rows`."""
-        return lax.psum(self.local.moments(standardization), self.axes)
+        here = self.local.moments(standardization)
+        total: tuple[Moments, Moments] = lax.psum(here, self.axes)
+        return total
 
     def standardized(self, standardization: Standardization) -> "ShardedRows":
         """See `Rows`."""
         return self._with(self.local.standardized(standardization))
 
-    def derivatives(self, point, targets: Targets, options: Options, active=None) -> Derivatives:
+    def derivatives(
+        self, point: Point, targets: Targets, options: Options, active: jax.Array | None = None
+    ) -> Derivatives:
         """See `Rows`."""
-        return lax.psum(self.local.derivatives(point, targets, options, active), self.axes)
+        here = self.local.derivatives(point, targets, options, active)
+        total: Derivatives = lax.psum(here, self.axes)
+        return total
 
-    def loss(self, point, targets: Targets):
+    def loss(self, point: Point, targets: Targets) -> jax.Array:
         """See `Rows`."""
-        return lax.psum(self.local.loss(point, targets), self.axes)
+        total: jax.Array = lax.psum(self.local.loss(point, targets), self.axes)
+        return total
 
-    def loss_change(self, before, after, targets: Targets):
+    def loss_change(self, before: Point, after: Point, targets: Targets) -> jax.Array:
         """See `Rows`."""
-        return lax.psum(self.local.loss_change(before, after, targets), self.axes)
+        here = self.local.loss_change(before, after, targets)
+        total: jax.Array = lax.psum(here, self.axes)
+        return total
 
     def _with(self, local: Rows) -> "ShardedRows":
         return replace(self, local=local)

@@ -12,15 +12,18 @@ fused loop with one exponential per row; a weighted loss as the sixth breaks the
 several times the rest. Elementwise, the fewer axes the faster.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from platt_jax.model import objective, statistics
-from platt_jax.model.objective import Derivatives, Row, Targets
+from platt_jax.model.objective import Array, Derivatives, Point, Row, Targets
 from platt_jax.model.standardization import Standardization
 from platt_jax.model.statistics import Moments, ScoreRanges
 from platt_jax.options import Options
@@ -55,7 +58,9 @@ class Tiles:
         tiles = _lanes(lax.stop_gradient(_without_missing(self, options)))
         bad, classes = _bad_rows(tiles), _classes(tiles)
         if tiles.weights is None:
-            found = minima(1, *statistics.range_terms(bad, tiles.scores, classes))
+            found: Sequence[jax.Array] = minima(
+                1, *statistics.range_terms(bad, tiles.scores, classes)
+            )
         else:
             # In two, for XLA would not make one loop of it that takes several rows at once.
             counts = tiles.weights > 0
@@ -96,7 +101,9 @@ class Tiles:
         g = _standardize(self, standardization)
         return replace(self, scores=jnp.where(_present(self), g, pad_score(g.dtype)))
 
-    def derivatives(self, point, targets: Targets, options: Options, active=None) -> Derivatives:
+    def derivatives(
+        self, point: Point, targets: Targets, options: Options, active: jax.Array | None = None
+    ) -> Derivatives:
         """See `Rows`.
 
         Of many tile rows only those are read that hold rows of an active problem, some at a time. A
@@ -109,7 +116,7 @@ class Tiles:
         at_once = max(1, _AT_ONCE // self.scores[0].size)
         order, batches = _in_batches(self, jnp.any(active, 1), at_once)
 
-        def add(i, lanes):
+        def add(i: jax.Array, lanes: jax.Array) -> jax.Array:
             numbers = lax.dynamic_slice_in_dim(order, i * at_once, at_once)
             found = jnp.stack(
                 sums(2, *_derivative_lanes(_take(self, numbers), of_problems, options))
@@ -120,21 +127,22 @@ class Tiles:
         none = jnp.zeros_like(self.scores, shape=(5, len(self.segment_ids), self.grid[1]))
         return Derivatives(*sums_by_group(lax.fori_loop(0, batches, add, none), self))
 
-    def loss(self, point, targets: Targets):
+    def loss(self, point: Point, targets: Targets) -> jax.Array:
         """See `Rows`."""
-        return sum(self._per_problem(_loss_lanes(self, point, targets)))
+        return cast(jax.Array, sum(self._per_problem(_loss_lanes(self, point, targets))))
 
-    def loss_change(self, before, after, targets: Targets):
+    def loss_change(self, before: Point, after: Point, targets: Targets) -> jax.Array:
         """See `Rows`."""
         new, old = (_loss_lanes(self, point, targets) for point in (after, before))
-        return sum(self._per_problem([n - o for n, o in zip(new, old, strict=True)]))
+        changes = [n - o for n, o in zip(new, old, strict=True)]
+        return cast(jax.Array, sum(self._per_problem(changes)))
 
-    def _per_problem(self, lanes):
+    def _per_problem(self, lanes: Sequence[jax.Array]) -> list[jax.Array]:
         """Several sums per lane, each [R, G, w], added up for each problem, [S, G]."""
         return sums_by_group(sums(2, *lanes), self)
 
 
-def pad_score(dtype):
+def pad_score(dtype: np.dtype[Any]) -> jax.Array:
     """The score of padding among standardized scores, which cannot be so large.
 
     Its square is finite: XLA multiplies constants first, and infinity times 0 is not 0.
@@ -142,22 +150,22 @@ def pad_score(dtype):
     return jnp.asarray(2.0 ** (jnp.finfo(dtype).maxexp // 2 - 1), dtype)
 
 
-def broadcast_to_rows(tiles: Tiles, per_problem):
+def broadcast_to_rows(tiles: Tiles, per_problem: Array) -> jax.Array:
     """[S, G] as [R, 1, G], to meet the rows of the problems; in lanes [R, 1, G, 1]."""
     return _along_rows(tiles, per_problem[tiles.segment_ids])
 
 
-def _along_rows(tiles, per_tile_row):
+def _along_rows(tiles: Tiles, per_tile_row: jax.Array) -> jax.Array:
     """[R, G] likewise."""
     in_rows = per_tile_row[:, None]
     return in_rows if tiles.scores.ndim == 3 else in_rows[..., None]
 
 
-def _lanes(tiles):
+def _lanes(tiles: Tiles) -> Tiles:
     """The tiles with arrays [R, 8, G, w], to be reduced along the depth."""
     tile_rows, rows, group = tiles.scores.shape  # rows is 8, or group 1
 
-    def view(x):
+    def view(x: jax.Array | None) -> Any:
         return None if x is None else x.reshape(tile_rows, DEPTH, group, rows // DEPTH)
 
     return replace(
@@ -168,7 +176,7 @@ def _lanes(tiles):
     )
 
 
-def _in_batches(tiles, active, at_once):
+def _in_batches(tiles: Tiles, active: jax.Array, at_once: int) -> tuple[jax.Array, jax.Array]:
     """The tile rows of the active groups, then numbers past the end; and how many batches."""
     tile_rows = len(tiles.segment_ids)
     length = -(-tile_rows // at_once) * at_once
@@ -182,10 +190,10 @@ def _in_batches(tiles, active, at_once):
     return order, -((jnp.sum(idle, dtype=jnp.int32) - tile_rows) // at_once)
 
 
-def _take(tiles, numbers):
+def _take(tiles: Tiles, numbers: jax.Array) -> Tiles:
     """The tile rows of these numbers; those past the end are any."""
 
-    def take(x):
+    def take(x: jax.Array | None) -> Any:
         return None if x is None else x.at[numbers].get(mode="clip")
 
     return replace(
@@ -197,7 +205,9 @@ def _take(tiles, numbers):
     )
 
 
-def _derivative_lanes(tiles, of_problems, options):
+def _derivative_lanes(
+    tiles: Tiles, of_problems: jax.Array, options: Options
+) -> tuple[jax.Array, ...]:
     """The sums per lane, given A, B and the targets of every problem, [S, 6, G]."""
     tiles, gathered = _lanes(tiles), of_problems[tiles.segment_ids]  # one gather for all six
     A, B, *of_classes = (_along_rows(tiles, gathered[:, i]) for i in range(gathered.shape[1]))
@@ -205,7 +215,7 @@ def _derivative_lanes(tiles, of_problems, options):
     return sums(1, *derivatives((A, B), _row(tiles), Targets(*of_classes)))
 
 
-def _loss_lanes(tiles, point, targets):
+def _loss_lanes(tiles: Tiles, point: Point, targets: Targets) -> tuple[jax.Array, ...]:
     tiles = _lanes(tiles)
     point, targets = jax.tree.map(partial(broadcast_to_rows, tiles), (point, targets))
     linear, odds = objective.loss(point, _row(tiles), targets)
@@ -217,14 +227,14 @@ def _loss_lanes(tiles, point, targets):
     return sums(1, *terms)
 
 
-def _row(tiles) -> Row:
+def _row(tiles: Tiles) -> Row:
     """The rows of standardized tiles, as the formulas take them."""
     f = tiles.scores
     weight = 1 if tiles.weights is None else tiles.weights
     return Row(f, tiles.positive, f < pad_score(f.dtype), weight)
 
 
-def _without_missing(tiles, options):
+def _without_missing(tiles: Tiles, options: Options) -> Tiles:
     """Rows that are not finite are gone if their weight is 0, or with non_finite="omit".
 
     Other rows of weight 0 stay: they add nothing, but the fit has a derivative by their weight.
@@ -235,7 +245,7 @@ def _without_missing(tiles, options):
     return tiles if tiles.weights is None else _drop(tiles, bad & (tiles.weights == 0))
 
 
-def _drop(tiles, rows):
+def _drop(tiles: Tiles, rows: jax.Array) -> Tiles:
     """The tiles with these rows turned into padding."""
     weights = tiles.weights
     return replace(
@@ -245,23 +255,23 @@ def _drop(tiles, rows):
     )
 
 
-def _bad_rows(tiles):
+def _bad_rows(tiles: Tiles) -> jax.Array:
     """Which rows are not finite."""
     bad = jnp.isinf(tiles.scores)
     return bad if tiles.weights is None else bad | ~jnp.isfinite(tiles.weights)
 
 
-def _present(tiles):
+def _present(tiles: Tiles) -> jax.Array:
     """Which places hold a row of data, as long as scores are not standardized."""
     return ~jnp.isnan(tiles.scores)
 
 
-def _classes(tiles):
+def _classes(tiles: Tiles) -> tuple[jax.Array, jax.Array]:
     """Which rows have label 1, and which label 0."""
     present = _present(tiles)
     return present & tiles.positive, present & ~tiles.positive
 
 
-def _standardize(tiles, standardization):
+def _standardize(tiles: Tiles, standardization: Standardization) -> jax.Array:
     center, scale = (broadcast_to_rows(tiles, x) for x in standardization)
     return (tiles.scores - center) * scale

@@ -6,16 +6,16 @@ rows, and the whole is compiled as one function (see `scan`, `xla`). A problem's
 caches from the score ranges to the loss, and a loop ends where its problem does.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from platt_jax.model import objective, statistics
-from platt_jax.model.objective import Arithmetic, Derivatives, Row, Targets
+from platt_jax.model.objective import Arithmetic, Derivatives, Point, Row, Targets
 from platt_jax.model.standardization import Standardization
 from platt_jax.model.statistics import Moments, ScoreRanges
 from platt_jax.options import Options
@@ -28,6 +28,8 @@ LANES = 128
 
 # Vectors that are added up by themselves, before their sums are: rounding errors stay small.
 _TOGETHER = 64
+
+Terms: TypeAlias = list[jax.Array]  # one for each term
 
 _ARITHMETIC = Arithmetic(exp_quotient, noinline)
 
@@ -52,7 +54,7 @@ class VectorRows:
     def score_ranges(self, options: Options) -> ScoreRanges:
         """See `Rows`."""
 
-        def terms(vector):
+        def terms(vector: Vector) -> Terms:
             bad = vector.there & ~vector.present & (options.non_finite != "omit")
             weights = vector.weights
             if weights is not None:
@@ -69,7 +71,7 @@ class VectorRows:
     def moments(self, standardization: Standardization) -> tuple[Moments, Moments]:
         """See `Rows`."""
 
-        def terms(vector):
+        def terms(vector: Vector) -> Terms:
             return statistics.moment_terms(
                 vector.scores, vector.weights, vector.present, _classes(vector)
             )
@@ -82,29 +84,31 @@ class VectorRows:
         """See `Rows`."""
         return replace(self, standardization=standardization)
 
-    def derivatives(self, point, targets: Targets, options: Options, active=None) -> Derivatives:
+    def derivatives(
+        self, point: Point, targets: Targets, options: Options, active: jax.Array | None = None
+    ) -> Derivatives:
         """See `Rows`. These problems are read as long as one of them is active."""
         derivatives = objective.DERIVATIVES[options.derivatives]
 
-        def terms(vector, point, targets):
+        def terms(vector: Vector, point: Point, targets: Targets) -> Derivatives:
             return derivatives(point, _row(vector), targets, _ARITHMETIC)
 
         return Derivatives(*_fold(self, terms, 5, point, targets))
 
-    def loss(self, point, targets: Targets):
+    def loss(self, point: Point, targets: Targets) -> jax.Array:
         """See `Rows`."""
 
-        def parts(vector, point, targets):
+        def parts(vector: Vector, point: Point, targets: Targets) -> tuple[jax.Array, jax.Array]:
             return objective.loss(point, _row(vector), targets, _ARITHMETIC)
 
         if self.weights is not None:
             return _fold(self, lambda *arguments: [_loss(*arguments)], 1, point, targets)[0]
         return _fold(self, parts, 2, point, targets, reduction=_LOSS)[0]
 
-    def loss_change(self, before, after, targets: Targets):
+    def loss_change(self, before: Point, after: Point, targets: Targets) -> jax.Array:
         """See `Rows`."""
 
-        def terms(vector, before, after, targets):
+        def terms(vector: Vector, before: Point, after: Point, targets: Targets) -> Terms:
             return [_loss(vector, after, targets) - _loss(vector, before, targets)]
 
         return _fold(self, terms, 1, before, after, targets)[0]
@@ -124,18 +128,20 @@ class Reduction(NamedTuple):
     """How the terms of many vectors become one list of numbers."""
 
     start: float  # what combined with a term is the term
-    combine: Callable  # two terms to one
-    merge: Callable | None = None  # the terms of two vectors to those of one; None: by `combine`
-    close: Callable = list  # what is made of those of some dozen vectors, to be combined
+    combine: Callable[[jax.Array, jax.Array], jax.Array]  # two terms to one
+    # The terms of two vectors to those of one; None: by `combine`.
+    merge: Callable[[Terms, Sequence[jax.Array]], Terms] | None = None
+    # What is made of those of some dozen vectors, to be combined.
+    close: Callable[[Terms], Terms] = list
 
 
-def _merge_odds(found, more):
+def _merge_odds(found: Terms, more: Sequence[jax.Array]) -> Terms:
     """Sums of what is linear in z, and products of 1 + odds: one logarithm serves many rows."""
     (linear, odds), (new, o) = found, more
     return [linear + new, odds + (o + odds * o)]
 
 
-def _close_odds(found):
+def _close_odds(found: Terms) -> Terms:
     linear, odds = found
     return [linear + log1p(odds)]
 
@@ -145,25 +151,31 @@ _LEAST = Reduction(jnp.inf, lambda a, b: jnp.where(a < b, a, b))
 _LOSS = Reduction(0.0, _SUM.combine, _merge_odds, _close_odds)
 
 
-def _classes(vector):
+def _classes(vector: Vector) -> tuple[jax.Array, jax.Array]:
     """Which rows have label 1, and which label 0."""
     return vector.present & vector.positive, vector.present & ~vector.positive
 
 
-def _row(vector) -> Row:
+def _row(vector: Vector) -> Row:
     """A row with a weight need not be asked whether it is present: if not, that is 0."""
     if vector.weights is None:
         return Row(vector.scores, vector.positive, vector.present)
     return Row(vector.scores, vector.positive, weight=vector.weights)
 
 
-def _loss(vector, point, targets):
+def _loss(vector: Vector, point: Point, targets: Targets) -> jax.Array:
     row = _row(vector)
     linear, odds = objective.loss(point, row, targets, _ARITHMETIC)
     return jnp.where(row.present, row.weight * (linear + log1p_unit(odds)), 0)
 
 
-def _fold(rows, terms, number, *per_problem, reduction=_SUM):
+def _fold(
+    rows: VectorRows,
+    terms: Callable[..., Sequence[jax.Array]],
+    number: int,
+    *per_problem: Any,
+    reduction: Reduction = _SUM,
+) -> Terms:
     """Terms of the rows, reduced to one number per problem; a list, each as `rows.size`.
 
     Args:
@@ -177,25 +189,26 @@ def _fold(rows, terms, number, *per_problem, reduction=_SUM):
     one_problem = rows.size.ndim == 0
     vectors = -(-rows.size // LANES) if one_problem else jnp.max(rows.size)
 
-    def none(shape):
+    def none(shape: int | tuple[int, ...]) -> Terms:
         return [jnp.full(shape, start, rows.scores.dtype)] * number
 
-    def each(a, b):
+    def each(a: Terms, b: Sequence[jax.Array]) -> Terms:
         return [combine(x, y) for x, y in zip(a, b, strict=True)]
 
-    def add(i, found):
+    def add(i: jax.Array, found: Terms) -> Terms:
         return (merge or each)(found, terms(_read(rows, i), *per_problem))
 
-    def add_some(j, found):
+    def add_some(j: jax.Array, found: Terms) -> Terms:
         last = jnp.minimum((j + 1) * _TOGETHER, vectors)
         some = close(lax.fori_loop(j * _TOGETHER, last, add, none(LANES)))
         return each(found, _across(some, combine) if one_problem else some)
 
     first = close(none(rows.size.shape))
-    return lax.fori_loop(0, -(-vectors // _TOGETHER), add_some, first)
+    made: Terms = lax.fori_loop(0, -(-vectors // _TOGETHER), add_some, first)
+    return made
 
 
-def _across(found, combine):
+def _across(found: Terms, combine: Callable[[jax.Array, jax.Array], jax.Array]) -> Terms:
     """Vectors [128] combined to []."""
     x = jnp.stack(found)
     while x.shape[1] > 8:
@@ -207,11 +220,11 @@ def _across(found, combine):
     return list(x[:, 0])
 
 
-def _take(column, at) -> Any:
+def _take(column: jax.Array | None, at: jax.Array) -> Any:
     return None if column is None else lax.dynamic_slice_in_dim(column, at, LANES)
 
 
-def _read(rows, i) -> Vector:
+def _read(rows: VectorRows, i: jax.Array) -> Vector:
     """The vector i."""
     columns = rows.scores, rows.labels, rows.weights
     f, label, weight = (_take(x, rows.start + i * LANES) for x in columns)
@@ -231,12 +244,16 @@ def _read(rows, i) -> Vector:
     return Vector(f, label > 0, weight, there, weight > 0)
 
 
-def _or_zero(f, weight, present, standardization):
+def _or_zero(
+    f: jax.Array, weight: jax.Array, present: jax.Array, standardization: Standardization | None
+) -> tuple[jax.Array, jax.Array]:
     """Standardized scores and weights, 0 where not present."""
     return _standardized(f, present, standardization), jnp.where(present, weight, 0)
 
 
-def _standardized(f, present, standardization):
+def _standardized(
+    f: jax.Array, present: jax.Array, standardization: Standardization | None
+) -> jax.Array:
     if standardization is not None:
         f = (f - standardization.center) * standardization.scale
     return jnp.where(present, f, 0)

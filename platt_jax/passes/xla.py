@@ -21,7 +21,7 @@ COMPILER_OPTIONS = {"xla_cpu_prefer_vector_width": 512}
 
 def fused_cpu_supported() -> bool:
     """Whether the default device is a CPU, and jaxlib one of those on which this was tried."""
-    return _platform() == "cpu" and is_tried(jaxlib.__version__)
+    return _platform() == "cpu" and is_tried(jaxlib.__version__)  # type: ignore[attr-defined]
 
 
 def is_tried(version: str) -> bool:
@@ -31,11 +31,12 @@ def is_tried(version: str) -> bool:
 
 def missing() -> str | None:
     """What to tell of a CPU that goes without this, which takes about twice as long."""
-    if _platform() != "cpu" or is_tried(jaxlib.__version__):
+    found: str = jaxlib.__version__  # type: ignore[attr-defined]
+    if _platform() != "cpu" or is_tried(found):
         return None
     first, end = (".".join(map(str, version)) for version in _TRIED)
     return (
-        f"jaxlib {jaxlib.__version__}: on CPUs platt_jax is about twice as fast with a jaxlib from "
+        f"jaxlib {found}: on CPUs platt_jax is about twice as fast with a jaxlib from "
         f"{first} on and before {end}; results are as good with this one"
     )
 
@@ -46,7 +47,7 @@ def _platform() -> str:
     return device if isinstance(device, str) else device.platform
 
 
-def single_call(function: Callable) -> Callable:
+def single_call(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function, compiled as one for a CPU, which one core runs.
 
     By the attributes with which XLA marks small loops. Where they mean nothing, the function is
@@ -55,11 +56,11 @@ def single_call(function: Callable) -> Callable:
     return _marked(function, xla_cpu_small_call="true", inlineable="false")
 
 
-def noinline(function: Callable) -> Callable:
+def noinline(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function, in loops of its own: what it returns is computed once for all its uses."""
     return _marked(function, inlineable="false")
 
 
-def _marked(function, **attributes):
+def _marked(function: Callable[..., Any], **attributes: str) -> Callable[..., Any]:
     jitted = jax.jit(function, inline=False)
     return lambda *arguments: set_xla_metadata(jitted(*arguments), **attributes)

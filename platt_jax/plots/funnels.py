@@ -1,22 +1,30 @@
 """Funnel plots: what differs between problems by more than chance."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from platt_jax import ids
+from platt_jax.columns import Column
 from platt_jax.ids.factorize import factorize
 from platt_jax.plots import style
 from platt_jax.plots.rows import predicted
+from platt_jax.results.fit import Inspectable
 from platt_jax.results.probabilities import critical_value
 from platt_jax.status import Flag, Status
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 # Of two, and of three standard errors, as funnel plots have them (Spiegelhalter 2005).
 _LEVELS = (0.95, 0.998)
 _NO_SLOPE = Flag.ONE_CLASS | Flag.CONSTANT_SCORES | Flag.SEPARABLE
 
 
-def slope_funnel(fits, *, ax=None) -> Any:
+def slope_funnel(fits: Inspectable, *, ax: Axes | None = None) -> Axes:
     """Slopes against numbers of rows, within control limits around the slope of all.
 
     The slope of all is that of the pooled rows, or without them the mean weighted by precision. The
@@ -64,7 +72,15 @@ def slope_funnel(fits, *, ax=None) -> Any:
     return ax
 
 
-def rate_funnel(labels, proba, segments, *, weights=None, from_logits: bool = False, ax=None):
+def rate_funnel(
+    labels: Column,
+    proba: Column,
+    segments: Column,
+    *,
+    weights: Column = None,
+    from_logits: bool = False,
+    ax: Axes | None = None,
+) -> Axes:
     """Observed over expected positives of each segment against its rows, within control limits.
 
     Where the probabilities are right the ratio is 1 but for chance, whose variance is the sum of
@@ -116,7 +132,16 @@ def rate_funnel(labels, proba, segments, *, weights=None, from_logits: bool = Fa
     return ax
 
 
-def _funnel(ax, rows, values, center, z, typical, kind, center_label):
+def _funnel(
+    ax: Axes | None,
+    rows: NDArray[Any],
+    values: NDArray[Any],
+    center: float,
+    z: NDArray[Any],
+    typical: float,
+    kind: str,
+    center_label: str,
+) -> Axes:
     """Values of K problems against their rows, marked by how far from the centre they are.
 
     Args:
@@ -136,7 +161,7 @@ def _funnel(ax, rows, values, center, z, typical, kind, center_label):
     grid = np.geomspace(*window[0], 200)
     for level, line in zip(_LEVELS, ("-", "--"), strict=True):
         reach = critical_value(level, False) * typical / np.sqrt(grid)
-        looks = {"color": style.ORANGE, "linestyle": line, "linewidth": 1}
+        looks: dict[str, Any] = {"color": style.ORANGE, "linestyle": line, "linewidth": 1}
         ax.plot(grid, center - reach, **looks)
         ax.plot(grid, center + reach, label=f"{style.percent(level)} limits", **looks)
     ax.axhline(center, color=style.ORANGE, linewidth=1.5, label=center_label)

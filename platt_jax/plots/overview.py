@@ -1,11 +1,17 @@
 """All problems at a glance: their parameters, their flags, and how their fits converged."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from platt_jax.plots import style
+from platt_jax.results.fit import Inspectable
 from platt_jax.status import Flag, Status
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 # Of a problem with several flags the first of these is shown: it explains the others.
 _LOOKS = {
@@ -18,7 +24,7 @@ _LOOKS = {
 _ODD = Flag.CONSTANT_SCORES | Flag.ONE_CLASS | Flag.SEPARABLE
 
 
-def parameter_map(fits, *, ax=None) -> Any:
+def parameter_map(fits: Inspectable, *, ax: Axes | None = None) -> Axes:
     """The parameters (A, B) of all problems, coloured by their flags.
 
     The axes hold the middle 98 % of the problems that are neither CONSTANT_SCORES, ONE_CLASS nor
@@ -67,7 +73,7 @@ def parameter_map(fits, *, ax=None) -> Any:
         left &= ~mine
         if mine.any():
             some = f"{np.count_nonzero(mine):,} {flag.name}"
-            looks = {"color": color, "marker": marker, "s": 14}
+            looks: dict[str, Any] = {"color": color, "marker": marker, "s": 14}
             style.points(ax, A[mine], B[mine], window, some, marked=True, **looks)
     within = [(x >= low) & (x <= high) for x, (low, high) in zip((A, B), window, strict=True)]
     style.note_beyond(ax, ~(within[0] & within[1]))
@@ -75,7 +81,7 @@ def parameter_map(fits, *, ax=None) -> Any:
     return ax
 
 
-def convergence(fits, *, ax=None) -> Any:
+def convergence(fits: Inspectable, *, ax: Axes | None = None) -> Axes:
     """How many Newton steps the fits took, by status, and how many passes over the rows.
 
     Args:
@@ -111,7 +117,11 @@ def convergence(fits, *, ax=None) -> Any:
     for i, (label, numbers) in enumerate(columns):
         counts = np.bincount(numbers, minlength=longest + 1)
         highest = max(highest, counts.max())
-        looks = {"color": style.CYCLE[i], "edgecolor": style.BLACK, "linewidth": 0.5}
+        looks: dict[str, Any] = {
+            "color": style.CYCLE[i],
+            "edgecolor": style.BLACK,
+            "linewidth": 0.5,
+        }
         if numbers is passes:
             looks |= {"color": "none", "hatch": "////"}
         place = np.arange(longest + 1) + (i + 0.5) * width - 0.4
@@ -120,6 +130,7 @@ def convergence(fits, *, ax=None) -> Any:
     room = 1 / (1 - 0.09 * len(columns))
     ax.set(yscale="log", ylim=(0.5, 0.5 * (2.5 * highest) ** room), xlim=(-0.6, longest + 0.6))
     ax.set(xlabel="Newton steps or passes of a fit", ylabel=style.plural(kind))
-    ax.xaxis.get_major_locator().set_params(integer=True)
+    locator: Any = ax.xaxis.get_major_locator()
+    locator.set_params(integer=True)
     style.legend(ax, loc="upper left")
     return ax

@@ -1,13 +1,20 @@
 """Reliability diagrams: what was predicted against what happened."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from platt_jax import metrics
+from platt_jax.columns import Column
 from platt_jax.plots import style
 from platt_jax.plots.rows import predicted
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.ticker import Formatter, Locator
 
 _METHODS = ("binned", "isotonic")
 _HISTOGRAM_BINS = 50
@@ -35,25 +42,27 @@ class ReliabilityDisplay:
     line_: Any
     interval_: Any
 
-    def __init__(self, curve, *, name: str | None = None):
+    def __init__(
+        self, curve: metrics.ReliabilityCurve | metrics.IsotonicCurve, *, name: str | None = None
+    ) -> None:
         self.curve = curve
         self.name = name
 
     @classmethod
     def from_predictions(
         cls,
-        labels,
-        proba,
+        labels: Column,
+        proba: Column,
         *,
-        weights=None,
+        weights: Column = None,
         from_logits: bool = False,
         method: str = "binned",
         n_bins: int = 10,
         strategy: str = "quantile",
         confidence: float = 0.95,
         name: str | None = None,
-        ax=None,
-        **line,
+        ax: Axes | None = None,
+        **line: Any,
     ) -> Self:
         """Compute the curve and draw it; arguments as in `reliability_diagram`, for one model.
 
@@ -73,7 +82,7 @@ class ReliabilityDisplay:
             raise ValueError(f"method: expected one of {_METHODS}, got {method!r}")
         return cls(curve, name=name).plot(ax, **line)
 
-    def plot(self, ax=None, **line) -> Self:
+    def plot(self, ax: Axes | None = None, **line: Any) -> Self:
         """Draw the curve.
 
         Args:
@@ -102,18 +111,18 @@ class ReliabilityDisplay:
 
 
 def reliability_diagram(
-    labels,
-    proba,
+    labels: Column,
+    proba: Column,
     *,
-    weights=None,
+    weights: Column = None,
     from_logits: bool = False,
     method: str = "binned",
     n_bins: int = 10,
     strategy: str = "quantile",
     confidence: float = 0.95,
     histogram: bool = True,
-    ax=None,
-):
+    ax: Axes | None = None,
+) -> Axes:
     """Observed frequency against predicted probability, above a histogram of the predictions.
 
     Args:
@@ -183,20 +192,20 @@ def reliability_diagram(
     return ax
 
 
-def _label(name, method, confidence):
+def _label(name: object, method: str, confidence: float) -> str:
     if name is not None:
         return str(name)
     what, extent = ("observed", "interval") if method == "binned" else ("isotonic", "band")
     return f"{what}, {style.percent(confidence)} {extent}"
 
 
-def _few_ticks():
+def _few_ticks() -> Locator:
     from matplotlib.ticker import MaxNLocator
 
     return MaxNLocator(nbins=2, integer=True)
 
 
-def _short_counts():
+def _short_counts() -> Formatter:
     from matplotlib.ticker import EngFormatter
 
     return EngFormatter(sep="")

@@ -1,10 +1,12 @@
 """The rows that a figure shows: flat, finite, with a positive weight."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from platt_jax import metrics, validation
+from platt_jax.columns import Column
 from platt_jax.results.probabilities import expit
 
 
@@ -17,9 +19,9 @@ class Rows(NamedTuple):
         weights: (N,) > 0.
     """
 
-    values: np.ndarray
-    labels: np.ndarray
-    weights: np.ndarray
+    values: NDArray[np.float64]
+    labels: NDArray[np.int8]
+    weights: NDArray[np.float64]
 
     def rates(self, n_bins: int, strategy: str, confidence: float) -> metrics.ReliabilityCurve:
         """The frequency of class 1 in bins of the values, against the mean value of each."""
@@ -37,7 +39,7 @@ class Rows(NamedTuple):
         return curve._replace(prob_pred=low + width * curve.prob_pred)
 
 
-def scored(scores, labels, weights) -> Rows:
+def scored(scores: Column, labels: Column, weights: Column) -> Rows:
     """Rows of scores of any scale.
 
     Raises:
@@ -46,7 +48,7 @@ def scored(scores, labels, weights) -> Rows:
     return _read(validation.floating(scores, "scores"), labels, weights, "scores")
 
 
-def predicted(labels, proba, weights, from_logits: bool) -> Rows:
+def predicted(labels: Column, proba: Column, weights: Column, from_logits: bool) -> Rows:
     """Rows of probabilities.
 
     Raises:
@@ -64,7 +66,7 @@ def predicted(labels, proba, weights, from_logits: bool) -> Rows:
     return rows
 
 
-def _read(values, labels, weights, name):
+def _read(values: NDArray[Any], labels: Column, weights: Column, name: str) -> Rows:
     if values.ndim != 1:
         raise ValueError(f"{name}: expected (N,), one problem's, got shape {values.shape}")
     labels = validation.broadcast(validation.labels(labels), values.shape, "labels")

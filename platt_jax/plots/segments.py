@@ -1,16 +1,21 @@
 """The fitted sigmoids of chosen segments, in small multiples."""
 
+from __future__ import annotations
+
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from platt_jax import ids, validation
+from platt_jax.columns import Column
 from platt_jax.ids.factorize import get_indexer
 from platt_jax.plots import style
 from platt_jax.plots.rows import Rows, scored
 from platt_jax.plots.sigmoids import POINTS, draw_sigmoid, scores_to_draw
+from platt_jax.results.calibrators import SegmentCalibrator
 
 _COLUMNS = 3
 # A bin of fewer rows tells nothing.
@@ -18,18 +23,18 @@ _ROWS_PER_BIN = 10
 
 
 def segment_sigmoids(
-    calibrator,
-    scores,
-    labels,
-    segments,
-    chosen,
+    calibrator: SegmentCalibrator,
+    scores: Column,
+    labels: Column,
+    segments: Column,
+    chosen: Any,
     *,
-    weights=None,
+    weights: Column = None,
     most: int = 12,
     n_bins: int = 5,
     level: float = 0.95,
-    axes=None,
-):
+    axes: NDArray[Any] | None = None,
+) -> NDArray[Any]:
     """The sigmoids of some segments, each with its band over its binned rates, in small multiples.
 
     Each has the curve of all rows pooled, dashed.
@@ -77,7 +82,7 @@ def segment_sigmoids(
         bins = int(np.clip(len(each.values) // _ROWS_PER_BIN, 1, n_bins))
         draw_sigmoid(ax, calibrator[name], each, grid, bins, "quantile", level)
         pooled = calibrator.fallback.predict_proba(grid)
-        looks = {"color": style.GREY, "linestyle": "--", "zorder": 1}
+        looks: dict[str, Any] = {"color": style.GREY, "linestyle": "--", "zorder": 1}
         ax.plot(grid, pooled, label="all rows pooled", **looks)
         count = each.weights.sum()
         ax.set_title(
@@ -89,7 +94,7 @@ def segment_sigmoids(
     return axes
 
 
-def _chosen(chosen, most):
+def _chosen(chosen: Any, most: int) -> tuple[list[Any], list[str]]:
     """The names of the first segments chosen, and what a table says of each."""
     columns = _column_names(chosen)
     if columns is None:
@@ -109,7 +114,7 @@ def _chosen(chosen, most):
     return names, notes
 
 
-def _column_names(chosen):
+def _column_names(chosen: Any) -> list[Any] | None:
     """Those of a table: a mapping, or a pyarrow, pandas or polars one; None if it is none."""
     for attribute in ("column_names", "columns"):
         if hasattr(chosen, attribute):
@@ -117,7 +122,14 @@ def _column_names(chosen):
     return list(chosen) if isinstance(chosen, Mapping) else None
 
 
-def _of_places(calibrator, scores, labels, segments, weights, places):
+def _of_places(
+    calibrator: SegmentCalibrator,
+    scores: Column,
+    labels: Column,
+    segments: Column,
+    weights: Column,
+    places: Sequence[int],
+) -> list[Rows]:
     """The rows of each of these places among the keys."""
     found = get_indexer(calibrator.keys, ids.read(segments))
     if found.shape != np.shape(scores):
@@ -137,7 +149,7 @@ def _of_places(calibrator, scores, labels, segments, weights, places):
     return [Rows(*(x[found == place] for x in rows)) for place in places]
 
 
-def _grid_of_axes(axes, number) -> Any:
+def _grid_of_axes(axes: NDArray[Any] | None, number: int) -> NDArray[Any]:
     if axes is not None:
         axes = np.atleast_1d(axes)
         if axes.size < number:
@@ -155,16 +167,16 @@ def _grid_of_axes(axes, number) -> Any:
     return axes
 
 
-def _finish(axes, used):
+def _finish(axes: NDArray[Any], used: int) -> None:
     """Hide the axes that are left over, and put a legend above all."""
     columns = axes.shape[1]
     for i in range(used, axes.size):
         axes.flat[i].set_visible(False)
         axes.flat[i - columns].tick_params(labelbottom=True)
     handles, texts = axes.flat[0].get_legend_handles_labels()
-    looks = {"frameon": False, "fontsize": style.SMALL, "handlelength": 1.5}
+    looks: dict[str, Any] = {"frameon": False, "fontsize": style.SMALL, "handlelength": 1.5}
     axes.flat[0].figure.legend(handles, texts, loc="outside upper center", ncols=columns, **looks)
 
 
-def _text(name):
+def _text(name: object) -> str:
     return ", ".join(map(str, name)) if isinstance(name, tuple) else str(name)

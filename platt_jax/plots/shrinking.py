@@ -1,15 +1,27 @@
 """What partial pooling does to segments."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from platt_jax.plots import style
+from platt_jax.results.calibrators import SegmentCalibrator
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _MOVES = 300
 
 
-def shrinkage(calibrator, unpooled=None, *, ax=None) -> Any:
+def shrinkage(
+    calibrator: SegmentCalibrator,
+    unpooled: SegmentCalibrator | None = None,
+    *,
+    ax: Axes | None = None,
+) -> Axes:
     """How far partial pooling takes the segments towards the population, by their rows.
 
     Without `unpooled` it is the shrinkage itself, from 0, a segment's own rows alone, to 1, the
@@ -46,12 +58,13 @@ def shrinkage(calibrator, unpooled=None, *, ax=None) -> Any:
     ax.set(xscale="log", xlabel="rows of the segment")
     across = rows[rows > 0].min() / 1.2, rows.max() * 1.2
     if unpooled is None:
+        share: Any = calibrator.shrinkage  # not None, as there is a population
         window = across, (-0.02, 1.02)
         ax.set(xlim=window[0], ylim=window[1], ylabel="shrinkage")
         some = f"{len(rows):,} segments"
-        looks = {"color": style.BLUE, "alpha": 0.4}
-        style.points(ax, rows, calibrator.shrinkage, window, some, **looks)
-        style.legend_beside(ax, rows, calibrator.shrinkage, window)
+        looks: dict[str, Any] = {"color": style.BLUE, "alpha": 0.4}
+        style.points(ax, rows, share, window, some, **looks)
+        style.legend_beside(ax, rows, share, window)
     else:
         mean = -float(calibrator.population.mean[0])
         ax.axhline(mean, color=style.ORANGE, linewidth=1.5, label="mean of the population")
@@ -59,7 +72,13 @@ def shrinkage(calibrator, unpooled=None, *, ax=None) -> Any:
     return ax
 
 
-def _moves(ax, rows, before, after, across):
+def _moves(
+    ax: Axes,
+    rows: NDArray[Any],
+    before: Any,
+    after: Any,
+    across: tuple[float, float],
+) -> None:
     usable = np.flatnonzero(np.isfinite(before) & np.isfinite(after) & (rows > 0))
     by_rows = usable[np.argsort(rows[usable], kind="stable")]
     few = np.linspace(0, len(by_rows) - 1, min(len(by_rows), _MOVES)).astype(np.intp)
@@ -68,7 +87,7 @@ def _moves(ax, rows, before, after, across):
     window = across, style.central(np.append(start, end), share=0.96, pad=0.35)
     ax.set(xlim=window[0], ylim=window[1], ylabel="slope, $-A$")
     ax.vlines(x, start, end, color=style.GREY, linewidth=0.6)
-    hollow = {"color": "none", "edgecolor": style.VERMILLION, "linewidth": 0.8}
+    hollow: dict[str, Any] = {"color": "none", "edgecolor": style.VERMILLION, "linewidth": 0.8}
     ax.scatter(x, start, 12, label="unpooled", zorder=2.1, **hollow)
     which = "" if len(few) == len(by_rows) else f", {len(few)} of {len(by_rows):,} segments"
     ax.scatter(x, end, 10, label=f"partially pooled{which}", color=style.BLUE, zorder=2.2)

@@ -1,25 +1,35 @@
 """A fitted sigmoid over its rows."""
 
-import numpy as np
+from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from platt_jax.columns import Column
 from platt_jax.plots import style
-from platt_jax.plots.rows import scored
+from platt_jax.plots.rows import Rows, scored
+from platt_jax.results.fit import Fit
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 POINTS = 200
 
 
 def sigmoid(
-    fit,
-    scores,
-    labels,
+    fit: Fit,
+    scores: Column,
+    labels: Column,
     *,
-    weights=None,
+    weights: Column = None,
     n_bins: int = 10,
     strategy: str = "quantile",
     level: float = 0.95,
     densities: bool = True,
-    ax=None,
-):
+    ax: Axes | None = None,
+) -> Axes:
     """A fitted sigmoid and its band over binned rates, above the densities of the two classes.
 
     The figures of Platt (1999, "Probabilistic outputs for support vector machines and comparisons
@@ -76,12 +86,20 @@ def sigmoid(
     return ax
 
 
-def scores_to_draw(rows):
+def scores_to_draw(rows: Rows) -> NDArray[np.float64]:
     """Evenly spaced over the middle 99.8 % of those of the rows."""
     return np.linspace(*style.central(rows.values, share=0.998, pad=0.02), POINTS)
 
 
-def draw_sigmoid(ax, fit, rows, grid, n_bins, strategy, level) -> None:
+def draw_sigmoid(
+    ax: Axes,
+    fit: Fit,
+    rows: Rows,
+    grid: NDArray[np.float64],
+    n_bins: int,
+    strategy: str,
+    level: float,
+) -> None:
     """The sigmoid at the scores of the grid, its band, and the rates of the rows."""
     lower, upper = fit.band(grid, level)
     ax.fill_between(grid, lower, upper, color=style.BLUE, alpha=0.2, linewidth=0)

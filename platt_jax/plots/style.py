@@ -1,8 +1,22 @@
 """What all figures share: colours, axes, intervals, and what is drawn of very many points."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.collections import PathCollection, PolyCollection
+    from matplotlib.container import ErrorbarContainer
+    from matplotlib.legend import Legend
+
+    from platt_jax.metrics import ReliabilityCurve
+
+# ((left, right), (bottom, top)) of axes.
+Window: TypeAlias = tuple[tuple[float, float], tuple[float, float]]
 
 # Okabe & Ito (2008, "Color universal design"), but for the yellow, which is pale on white.
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
@@ -32,12 +46,12 @@ def pyplot() -> Any:
     return plt
 
 
-def axes_or_new(ax) -> Any:
+def axes_or_new(ax: Axes | None) -> Axes:
     """The axes given, or those of a new figure."""
     return pyplot().subplots(layout="constrained")[1] if ax is None else ax
 
 
-def panel_below(ax, share: float) -> Any:
+def panel_below(ax: Axes, share: float) -> Axes:
     """New axes below, which take this share of the height and share the x axis."""
     spec = ax.get_subplotspec()
     if spec is None:
@@ -45,24 +59,39 @@ def panel_below(ax, share: float) -> Any:
         ax.set_position((left, bottom + 1.1 * share * height, width, (1 - 1.1 * share) * height))
         below = ax.figure.add_axes((left, bottom, width, share * height), sharex=ax)
     else:
-        upper, lower = spec.subgridspec(2, 1, height_ratios=(1 - share, share), hspace=0.1)
+        halves: Any = spec.subgridspec(2, 1, height_ratios=(1 - share, share), hspace=0.1)
+        upper, lower = halves
         ax.set_subplotspec(upper)
         below = ax.figure.add_subplot(lower, sharex=ax)
     ax.tick_params(labelbottom=False)
     return below
 
 
-def intervals(ax, curve, **style) -> Any:
+def intervals(ax: Axes, curve: ReliabilityCurve, **style: Any) -> ErrorbarContainer:
     """Frequencies with their intervals, of the bins of a ReliabilityCurve that have rows."""
     filled = curve.n_rows > 0
     x, y, lower, upper = (getattr(curve, name)[filled] for name in curve._fields[:4])
     # Rounding may put an end on the wrong side.
     reach = np.maximum([y - lower, upper - y], 0)
-    looks = {"linestyle": "none", "marker": "o", "markersize": 4, "capsize": 2.5, "linewidth": 1}
+    looks: dict[str, Any] = {
+        "linestyle": "none",
+        "marker": "o",
+        "markersize": 4,
+        "capsize": 2.5,
+        "linewidth": 1,
+    }
     return ax.errorbar(x, y, reach, **looks | style)
 
 
-def points(ax, x, y, window, label: str, marked=False, **style) -> Any:
+def points(
+    ax: Axes,
+    x: NDArray[Any],
+    y: NDArray[Any],
+    window: Window,
+    label: str,
+    marked: bool = False,
+    **style: Any,
+) -> PathCollection | PolyCollection:
     """Points with a legend, as dots or, of very many, as hexagons.
 
     Args:
@@ -78,7 +107,7 @@ def points(ax, x, y, window, label: str, marked=False, **style) -> Any:
     inside = _places(ax, x, y, window)
     within = ((inside >= 0) & (inside <= 1)).all(0)
     x, y, inside = x[within], y[within], inside[:, within]
-    dots = {"s": 9, "linewidth": 0, "alpha": 0.6, "label": label} | style
+    dots: dict[str, Any] = {"s": 9, "linewidth": 0, "alpha": 0.6, "label": label} | style
     if len(x) > MOST_POINTS and not marked:
         return _hexagons(ax, x, y, window, label)
     if len(x) > MOST_POINTS:
@@ -89,7 +118,7 @@ def points(ax, x, y, window, label: str, marked=False, **style) -> Any:
     return ax.scatter(x, y, **dots)
 
 
-def _places(ax, x, y, window):
+def _places(ax: Axes, x: NDArray[Any], y: NDArray[Any], window: Window) -> NDArray[np.float64]:
     """(2, K), where the points are in the window, from 0 to 1 along each axis."""
     log = ax.get_xscale() == "log"
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -100,7 +129,9 @@ def _places(ax, x, y, window):
     return np.array(places)
 
 
-def _hexagons(ax, x, y, window, label):
+def _hexagons(
+    ax: Axes, x: NDArray[Any], y: NDArray[Any], window: Window, label: str
+) -> PolyCollection:
     log = ax.get_xscale() == "log"
     extent = (*(np.log10(window[0]) if log else window[0]), *window[1])
     made = ax.hexbin(
@@ -120,7 +151,7 @@ def _hexagons(ax, x, y, window, label):
     return made
 
 
-def central(values, share: float = 0.98, pad: float = 0.15) -> tuple[float, float]:
+def central(values: NDArray[Any], share: float = 0.98, pad: float = 0.15) -> tuple[float, float]:
     """Limits that hold this share of the finite values in the middle, with a margin."""
     values = values[np.isfinite(values)]
     if not len(values):
@@ -130,7 +161,7 @@ def central(values, share: float = 0.98, pad: float = 0.15) -> tuple[float, floa
     return low - pad * width, high + pad * width
 
 
-def note_beyond(ax, beyond) -> None:
+def note_beyond(ax: Axes, beyond: NDArray[np.bool_]) -> None:
     """Say how many points lie beyond the limits of the axes, if any do; beyond is (K,) bool."""
     if number := np.count_nonzero(beyond):
         ax.set_title(f"{number:,} beyond the axes", loc="right", fontsize=SMALL, color="#555555")
@@ -146,13 +177,18 @@ def percent(share: float) -> str:
     return f"{100 * share:g} %"
 
 
-def legend(ax, **options) -> Any:
+def legend(ax: Axes, **options: Any) -> Legend:
     """A legend through which little of what lies behind it shows."""
-    looks = {"fontsize": SMALL + 1, "edgecolor": "none", "framealpha": 0.85, "handlelength": 1.5}
+    looks: dict[str, Any] = {
+        "fontsize": SMALL + 1,
+        "edgecolor": "none",
+        "framealpha": 0.85,
+        "handlelength": 1.5,
+    }
     return ax.legend(**looks | options)
 
 
-def legend_beside(ax, x, y, window) -> Any:
+def legend_beside(ax: Axes, x: NDArray[Any], y: NDArray[Any], window: Window) -> Legend | None:
     """A legend in the corner where the fewest of these points lie."""
     right, top = (places > 0.5 for places in _places(ax, x, y, window))
     away = np.abs(_places(ax, x, y, window) - 0.5)
@@ -165,6 +201,7 @@ def legend_beside(ax, x, y, window) -> Any:
     if not ax.get_legend_handles_labels()[0]:  # hexagons have a colour bar instead
         return None
     made = legend(ax, loc=min(counts, key=counts.__getitem__), markerscale=1.5)
-    for handle in made.legend_handles:
+    handles: list[Any] = made.legend_handles
+    for handle in handles:
         handle.set_alpha(1)
     return made

@@ -6,14 +6,16 @@ anew wherever a step leads.
 """
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from platt_jax.execution.progress import Listener, Stage, stage
+from platt_jax.model.objective import Array
 from platt_jax.options import Options
 from platt_jax.population.quadrature import Normals, Posteriors, normals
-from platt_jax.population.rows import PopulationRows
+from platt_jax.population.rows import Coordinates, PopulationRows
 from platt_jax.population.segments import Segments
 from platt_jax.results.fit import Fit
 from platt_jax.results.population import Population, PopulationStatus
@@ -83,7 +85,7 @@ def estimate_population(
     return fit, _result(population, nodes, at.posteriors, coordinates, status)
 
 
-def _pass(progress, number) -> Stage:
+def _pass(progress: bool | Listener, number: int) -> Stage:
     return stage(progress, f"population, pass {number}", last=False)
 
 
@@ -91,7 +93,7 @@ def _evaluated(segments: Segments, population: Normals, nodes: Normals, told: St
     return _Position(population, nodes, segments.posteriors(population, nodes, told))
 
 
-def _newton_step(at: Posteriors):
+def _newton_step(at: Posteriors) -> tuple[NDArray[np.float64], float]:
     """The step of the population's parameters, and how far it goes in standard errors."""
     curvature = at.information
     if np.linalg.eigvalsh(curvature)[0] <= 0:
@@ -99,11 +101,11 @@ def _newton_step(at: Posteriors):
         # Hall, Hall & Hausman 1974).
         curvature = at.score_products
     step = np.linalg.lstsq(curvature, at.gradient)[0]
-    decrement = np.sqrt(np.maximum(step @ at.gradient, 0))
+    decrement: Any = np.sqrt(np.maximum(step @ at.gradient, 0))
     return step / max(1, np.abs(step[[2, 4]]).max() / _LONGEST), decrement
 
 
-def _moved(at: _Position, step) -> tuple[Normals, Normals]:
+def _moved(at: _Position, step: NDArray[np.float64]) -> tuple[Normals, Normals]:
     """The population after a step, and where the segments' posteriors then are.
 
     A segment's likelihood is taken to be normal for that: its precision is what its posterior has
@@ -132,31 +134,31 @@ def _moved(at: _Position, step) -> tuple[Normals, Normals]:
 class _Symmetric(NamedTuple):
     """Symmetric matrices (2, 2), by arrays of their entries: LAPACK takes them one by one."""
 
-    AA: np.ndarray
-    AB: np.ndarray
-    BB: np.ndarray
+    AA: NDArray[np.float64]
+    AB: NDArray[np.float64]
+    BB: NDArray[np.float64]
 
     @classmethod
-    def of(cls, matrices):
+    def of(cls, matrices: Any) -> Self:
         return cls(matrices[:, 0, 0], matrices[:, 0, 1], matrices[:, 1, 1])
 
-    def plus(self, matrix):
+    def plus(self, matrix: NDArray[Any]) -> "_Symmetric":
         return _Symmetric(self.AA + matrix[0, 0], self.AB + matrix[0, 1], self.BB + matrix[1, 1])
 
-    def times(self, A, B):
+    def times(self, A: Array, B: Array) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         return self.AA * A + self.AB * B, self.AB * A + self.BB * B
 
-    def inverse(self):
+    def inverse(self) -> "_Symmetric":
         determinant = self.AA * self.BB - self.AB * self.AB
         return _Symmetric(self.BB / determinant, -self.AB / determinant, self.AA / determinant)
 
-    def factor(self):
+    def factor(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
         """The lower triangles (AA, BA, BB) of their Cholesky factors."""
         AA = np.sqrt(self.AA)
         BA = self.AB / AA
         return AA, BA, np.sqrt(self.BB - BA * BA)
 
-    def positive_part(self):
+    def positive_part(self) -> "_Symmetric":
         """The matrices with 0 for their negative eigenvalues."""
         middle, half = (self.AA + self.BB) / 2, (self.AA - self.BB) / 2
         radius = np.hypot(half, self.AB)
@@ -167,15 +169,21 @@ class _Symmetric(NamedTuple):
         return _Symmetric(share * self.AA - rest, share * self.AB, share * self.BB - rest)
 
 
-def _factor(normal: Normals):
+def _factor(normal: Normals) -> NDArray[np.float64]:
     return np.array([[normal.factor_AA, 0], [normal.factor_BA, normal.factor_BB]])
 
 
-def _square(factor):
+def _square(factor: NDArray[np.float64]) -> NDArray[np.float64]:
     return factor @ factor.T
 
 
-def _result(population, nodes, at: Posteriors, coordinates, status) -> Population:
+def _result(
+    population: Normals,
+    nodes: Normals,
+    at: Posteriors,
+    coordinates: Coordinates,
+    status: PopulationStatus,
+) -> Population:
     """The population in the coordinates of the scores as they came."""
     back = np.linalg.inv(coordinates.matrix)
     root = back @ _factor(population)

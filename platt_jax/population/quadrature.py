@@ -4,19 +4,20 @@ The nodes lie where the posterior does: at mean + factor z, for a fixed grid of 
 are exact to many digits (Naylor & Smith 1982; Rabe-Hesketh, Skrondal & Pickles 2005).
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from numpy.typing import NDArray
 
 from platt_jax.execution.run import Task
 from platt_jax.model import objective
 from platt_jax.model.objective import Array
 from platt_jax.model.standardization import Standardization
 from platt_jax.options import Options
-from platt_jax.passes.protocol import Rows
+from platt_jax.passes.protocol import AnyRows, Rows
 from platt_jax.passes.reductions import sums
 
 _PER_AXIS = 5
@@ -25,20 +26,20 @@ _PER_AXIS = 5
 class Normals(NamedTuple):
     """A normal distribution of (A, B) for each segment, or one for all."""
 
-    mean_A: np.ndarray
-    mean_B: np.ndarray
+    mean_A: Array
+    mean_B: Array
     # The lower triangle of the factor F of the covariance F F'.
-    factor_AA: np.ndarray
-    factor_BA: np.ndarray
-    factor_BB: np.ndarray
+    factor_AA: Array
+    factor_BA: Array
+    factor_BB: Array
 
     @property
-    def mean(self) -> np.ndarray:
+    def mean(self) -> NDArray[Any]:
         """(..., 2)."""
         return np.stack([self.mean_A, self.mean_B], -1)
 
     @property
-    def covariance(self) -> np.ndarray:
+    def covariance(self) -> NDArray[Any]:
         """(..., 2, 2)."""
         AB = self.factor_AA * self.factor_BA
         BB = self.factor_BA * self.factor_BA + self.factor_BB * self.factor_BB
@@ -46,7 +47,7 @@ class Normals(NamedTuple):
         return np.stack([np.stack(row, -1) for row in rows], -2)
 
 
-def normals(mean: np.ndarray, covariance: np.ndarray) -> Normals:
+def normals(mean: NDArray[np.float64], covariance: NDArray[np.float64]) -> Normals:
     """The normal distributions with these means (..., 2) and covariances (..., 2, 2)."""
     factor = np.linalg.cholesky(covariance)
     return Normals(
@@ -61,7 +62,7 @@ class Nodes(NamedTuple):
     coordinates: Standardization  # of the scores, in which A and B are
 
 
-def _grid(per_axis):
+def _grid(per_axis: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Nodes (J, 2) and log weights (J,) of integrals over the standard normal distribution."""
     node, weight = np.polynomial.hermite_e.hermegauss(per_axis)
     z = np.stack(np.meshgrid(node, node, indexing="ij"), -1).reshape(-1, 2)
@@ -71,19 +72,19 @@ def _grid(per_axis):
 Z, _LOG_WEIGHT = _grid(_PER_AXIS)
 
 
-def _node_losses(rows: Rows, nodes: Nodes, options: Options):
+def _node_losses(rows: Rows, nodes: Nodes, options: Options) -> jax.Array:
     """The loss at each node; results lead with the problems' shape, then come the nodes."""
     at, (targets, rows) = nodes.posterior, _prepared(rows, nodes, options)
 
-    def loss(z):
-        A = at.mean_A + at.factor_AA * z[0]
-        B = at.mean_B + at.factor_BA * z[0] + at.factor_BB * z[1]
+    def loss(z: jax.Array) -> jax.Array:
+        A: Any = at.mean_A + at.factor_AA * z[0]
+        B: Any = at.mean_B + at.factor_BA * z[0] + at.factor_BB * z[1]
         return rows.loss((A, B), targets)
 
     return jnp.moveaxis(lax.map(loss, jnp.asarray(Z, at.mean_A.dtype)), 0, -1)
 
 
-def _node_losses_on_host(rows: Rows, nodes: Nodes, options: Options):
+def _node_losses_on_host(rows: Rows, nodes: Nodes, options: Options) -> NDArray[Any]:
     at, (targets, rows) = nodes.posterior, _prepared(rows, nodes, options)
     losses = []
     for z in Z.astype(at.mean_A.dtype):
@@ -93,7 +94,7 @@ def _node_losses_on_host(rows: Rows, nodes: Nodes, options: Options):
     return np.stack(losses, -1)
 
 
-def _prepared(rows, nodes, options):
+def _prepared(rows: AnyRows, nodes: Nodes, options: Options) -> tuple[objective.Targets, AnyRows]:
     one = jnp.ones_like(nodes.posterior.mean_A)
     rows = rows.mask_nonfinite(options).standardized(nodes.coordinates)
     return objective.plain_targets(one, one), rows
@@ -114,7 +115,7 @@ class Posteriors(NamedTuple):
     covariance: Array  # [K, 2, 2]
 
 
-def posteriors(losses: np.ndarray, nodes: Normals, population: Normals) -> Posteriors:
+def posteriors(losses: NDArray[Any], nodes: Normals, population: Normals) -> Posteriors:
     """The posteriors of the segments, and what they make of their population.
 
     With f the log density of a segment's parameters, the gradient of its log likelihood is E f',
@@ -127,10 +128,13 @@ def posteriors(losses: np.ndarray, nodes: Normals, population: Normals) -> Poste
         population: one distribution.
     """
     with jax.enable_x64(True):
-        return jax.tree.map(np.asarray, _posteriors(losses, _relative(nodes, population)))
+        made: Posteriors = jax.tree.map(
+            np.asarray, _posteriors(losses, _relative(nodes, population))
+        )
+    return made
 
 
-def _relative(nodes, population):
+def _relative(nodes: Normals, population: Normals) -> Normals:
     """The nodes in coordinates in which the population is N(0, I)."""
     P = population
     AA, BB = nodes.factor_AA / P.factor_AA, nodes.factor_BB / P.factor_BB
@@ -145,7 +149,7 @@ def _relative(nodes, population):
 
 
 @jax.jit
-def _posteriors(losses, at: Normals):
+def _posteriors(losses: jax.Array, at: Normals) -> Posteriors:
     z = jnp.asarray(Z)[:, :, None]
     factor = at.factor_AA * at.factor_BB
     at = jax.tree.map(lambda x: x[None], at)
@@ -191,7 +195,7 @@ def _posteriors(losses, at: Normals):
     )
 
 
-def _symmetric(lower):
+def _symmetric(lower: list[jax.Array]) -> jax.Array:
     """The 5 by 5 matrix whose lower triangle is this, row by row."""
     place = [[max(i, j) * (max(i, j) + 1) // 2 + min(i, j) for j in range(5)] for i in range(5)]
     return jnp.stack(lower)[np.array(place)]

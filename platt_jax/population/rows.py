@@ -1,17 +1,20 @@
 """What a population needs of the rows of its segments, wherever these lie."""
 
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import jax
 import numpy as np
 from jax.sharding import Mesh
+from numpy.typing import NDArray
 
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.progress import Stage
 from platt_jax.execution.run import fit_blocks, fit_problems, run_problems
 from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.model.prior import GaussianPrior
-from platt_jax.model.standardization import range_standardization
+from platt_jax.model.standardization import Standardization, range_standardization
+from platt_jax.model.statistics import Moments
 from platt_jax.options import Options
 from platt_jax.passes.protocol import Rows
 from platt_jax.population import quadrature
@@ -19,6 +22,8 @@ from platt_jax.population.quadrature import Nodes
 from platt_jax.results.fit import Fit
 from platt_jax.solver.solution import Given
 from platt_jax.threads import run_programs
+
+Start: TypeAlias = tuple[Any, Any] | None  # (A, B) of each segment, (K,)
 
 _SAMPLED_ROWS = 100_000
 _MIDDLE_HALF = 1.349  # the width of that of N(0, 1)
@@ -31,7 +36,7 @@ class Coordinates(NamedTuple):
     scale: float
 
     @property
-    def matrix(self) -> np.ndarray:
+    def matrix(self) -> NDArray[np.float64]:
         """(2, 2), which takes (A, B) to these coordinates."""
         return np.array([[1 / self.scale, 0], [self.center, 1]])
 
@@ -44,16 +49,16 @@ class PopulationRows(Protocol):
         """K."""
 
     @property
-    def dtype(self) -> np.dtype:
+    def dtype(self) -> np.dtype[Any]:
         """Of the scores."""
 
     def coordinates(self, options: Options) -> Coordinates:
         """Those in which the scores are about as wide as N(0, 1); a few outliers do not matter."""
 
-    def fit(self, prior: GaussianPrior, start, options: Options, told: Stage) -> Fit:
+    def fit(self, prior: GaussianPrior, start: Start, options: Options, told: Stage) -> Fit:
         """The fit of each segment; the prior's arrays and the start's lead with (K,)."""
 
-    def node_losses(self, nodes: Nodes, options: Options, told: Stage) -> np.ndarray:
+    def node_losses(self, nodes: Nodes, options: Options, told: Stage) -> NDArray[Any]:
         """(K, J): the loss of each segment at each of its nodes; NaN if a row is not finite."""
 
 
@@ -70,9 +75,10 @@ class ChunkedSegments(NamedTuple):
         return len(self.rows.keys)
 
     @property
-    def dtype(self) -> np.dtype:
+    def dtype(self) -> np.dtype[Any]:
         """See `PopulationRows`."""
-        return self.rows.dtype
+        dtype: np.dtype[Any] = self.rows.dtype
+        return dtype
 
     def coordinates(self, options: Options) -> Coordinates:
         """See `PopulationRows`."""
@@ -83,22 +89,24 @@ class ChunkedSegments(NamedTuple):
         width = (high - low) / _MIDDLE_HALF or np.std(scores)
         return Coordinates(float(middle), float(1 / width))
 
-    def fit(self, prior: GaussianPrior, start, options: Options, told: Stage) -> Fit:
+    def fit(self, prior: GaussianPrior, start: Start, options: Options, told: Stage) -> Fit:
         """See `PopulationRows`."""
         given = self._by_size(Given(prior, start))
-        return fit_problems(*self._from(given, options, told), **self._how())
+        fit: Fit = fit_problems(*self._from(given, options, told), **self._how())
+        return fit
 
-    def node_losses(self, nodes: Nodes, options: Options, told: Stage) -> np.ndarray:
+    def node_losses(self, nodes: Nodes, options: Options, told: Stage) -> NDArray[Any]:
         """See `PopulationRows`."""
         given = self._by_size(nodes)
-        return run_problems(
+        losses: NDArray[Any] = run_problems(
             quadrature.NODE_LOSSES, *self._from(given, options, told), **self._how()
         )
+        return losses
 
-    def _by_size(self, given):
+    def _by_size(self, given: Any) -> Any:
         return jax.tree.map(lambda x: x[self.rows.largest_first], given)
 
-    def _from(self, given, options, told):
+    def _from(self, given: Any, options: Options, told: Stage) -> tuple[Any, ...]:
         rows = self.rows
         return rows.sizes, rows.take, rows.dtype, given, options, told, self.caller
 
@@ -111,7 +119,7 @@ class SummedSegments(NamedTuple):
 
     rows: Rows
     number: int
-    dtype: np.dtype
+    dtype: np.dtype[Any]
 
     def coordinates(self, options: Options) -> Coordinates:
         """See `PopulationRows`; by the mean and the variance of each segment's scores."""
@@ -128,28 +136,30 @@ class SummedSegments(NamedTuple):
         width = np.hypot(deviation, mean - middle)
         return Coordinates(middle, float(1 / (_median(width, total) or width.max())))
 
-    def _moments(self, options):
+    def _moments(self, options: Options) -> tuple[Standardization, tuple[Moments, Moments]]:
         standardization = range_standardization(self.rows.score_ranges(options))
         return standardization, self.rows.mask_nonfinite(options).moments(standardization)
 
-    def fit(self, prior: GaussianPrior, start, options: Options, told: Stage) -> Fit:
+    def fit(self, prior: GaussianPrior, start: Start, options: Options, told: Stage) -> Fit:
         """See `PopulationRows`."""
         options = options.with_tol(self.dtype)
-        return self._run(lambda: fit_blocks(self.rows, Given(prior, start), options))
+        fit: Fit = self._run(lambda: fit_blocks(self.rows, Given(prior, start), options))
+        return fit
 
-    def node_losses(self, nodes: Nodes, options: Options, told: Stage) -> np.ndarray:
+    def node_losses(self, nodes: Nodes, options: Options, told: Stage) -> NDArray[Any]:
         """See `PopulationRows`."""
-        return self._run(lambda: self._node_losses(nodes, options))
+        losses: NDArray[Any] = self._run(lambda: self._node_losses(nodes, options))
+        return losses
 
-    def _node_losses(self, nodes, options):
+    def _node_losses(self, nodes: Nodes, options: Options) -> NDArray[Any]:
         losses = quadrature.NODE_LOSSES.of_blocks(self.rows, nodes, options)
         bad = self.rows.score_ranges(options).bad
         return np.where(bad[:, None], np.nan, losses)
 
-    def _run(self, function):
+    def _run(self, function: Callable[[], Any]) -> Any:
         made = run_programs(function, x64=self.dtype == np.float64)
         return jax.tree.map(np.asarray, made)
 
 
-def _median(x, weights) -> float:
+def _median(x: NDArray[Any], weights: NDArray[Any]) -> float:
     return float(np.quantile(x, 0.5, weights=weights, method="inverted_cdf"))

@@ -1,8 +1,9 @@
 """Segments whose population is given: their fits under it, and their posteriors."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from platt_jax.execution.progress import SILENT, Stage
 from platt_jax.model.prior import GaussianPrior
@@ -10,7 +11,7 @@ from platt_jax.model.standardization import Standardization
 from platt_jax.options import Options
 from platt_jax.population import quadrature
 from platt_jax.population.quadrature import Nodes, Normals, Posteriors, normals
-from platt_jax.population.rows import Coordinates, PopulationRows
+from platt_jax.population.rows import Coordinates, PopulationRows, Start
 from platt_jax.results.fit import Fit
 
 
@@ -21,7 +22,9 @@ class Segments(NamedTuple):
     coordinates: Coordinates
     options: Options
 
-    def modes(self, population: Normals, start=None, told: Stage = SILENT) -> Fit:
+    def modes(
+        self, population: Normals, start: NDArray[np.float64] | None = None, told: Stage = SILENT
+    ) -> Fit:
         """Each segment's fit under the population as its prior."""
         rows, K = self.rows, self.rows.number
         to_original = np.linalg.inv(self.coordinates.matrix)
@@ -31,16 +34,17 @@ class Segments(NamedTuple):
             np.broadcast_to(mean, (K, 2)).astype(rows.dtype),
             np.broadcast_to(precision, (K, 2, 2)).astype(rows.dtype),
         )
+        pair: Start = None
         if start is not None:
-            start = tuple((start @ to_original.T).astype(rows.dtype).T)
-        return rows.fit(prior, start, self.options, told)
+            pair = tuple((start @ to_original.T).astype(rows.dtype).T)
+        return rows.fit(prior, pair, self.options, told)
 
     def around(self, fit: Fit, population: Normals) -> Normals:
         """The normal approximations at the modes; where a fit has none, the population."""
         to = self.coordinates.matrix
         mean = np.stack([fit.A, fit.B], -1).astype(float) @ to.T
         covariance = to @ fit.covariance.astype(float) @ to.T
-        usable = np.isfinite(mean).all(-1) & np.isfinite(covariance).all((-1, -2))
+        usable: Any = np.isfinite(mean).all(-1) & np.isfinite(covariance).all((-1, -2))
         usable &= np.linalg.det(np.where(usable[:, None, None], covariance, np.eye(2))) > 0
         return normals(
             np.where(usable[:, None], mean, population.mean),

@@ -1,15 +1,23 @@
 """The charts of a report, as SVG that takes part in its page."""
 
+from __future__ import annotations
+
 import io
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from platt_jax import plots
+from platt_jax.columns import Column
 from platt_jax.report.rows import Judged, Predicted
 from platt_jax.results.calibrators import SegmentCalibrator
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 MOST_SEGMENTS = 12
 # More points than so many take less room as an image.
@@ -35,17 +43,17 @@ def reliability(rows: Predicted) -> str:
     proba = {"before": rows.before[rows.usable], "after": rows.after[rows.usable]}
     labels = rows.labels[rows.usable]
 
-    def draw(axes):
+    def draw(axes: Sequence[Axes]) -> None:
         _legend_above(plots.reliability_diagram(labels, proba, ax=axes[0]))
 
     what = "Reliability diagram: observed frequency against predicted probability, before and after"
     return _svg(draw, what)[0]
 
 
-def funnel(rows: Predicted, segments) -> str:
+def funnel(rows: Predicted, segments: Column) -> str:
     """Observed over expected positives of each segment against its rows."""
 
-    def draw(axes):
+    def draw(axes: Sequence[Axes]) -> None:
         labels, proba = (np.where(rows.usable, x, 0) for x in (rows.labels, rows.after))
         weights = rows.usable.astype(float)
         _legend_above(plots.rate_funnel(labels, proba, segments, weights=weights, ax=axes[0]))
@@ -53,12 +61,14 @@ def funnel(rows: Predicted, segments) -> str:
     return _svg(draw, "Funnel plot: observed over expected positives of each segment")[0]
 
 
-def worst(calibrator: SegmentCalibrator, judged: Judged, scores, labels, segments) -> list[str]:
+def worst(
+    calibrator: SegmentCalibrator, judged: Judged, scores: Column, labels: Column, segments: Column
+) -> list[str]:
     """The sigmoids of the most urgent segments, which are `shown` of those judged."""
     places = judged.place[shown(judged)]
     chosen = [calibrator.keys[place] for place in places]
 
-    def draw(axes):
+    def draw(axes: Sequence[Axes]) -> None:
         plots.segment_sigmoids(calibrator, scores, labels, segments, chosen, axes=np.array(axes))
         for ax in axes:
             ax.set_title("")  # the page has them as text
@@ -68,14 +78,14 @@ def worst(calibrator: SegmentCalibrator, judged: Judged, scores, labels, segment
     return _svg(draw, what, number=len(chosen), small=True) if chosen else []
 
 
-def shown(judged: Judged) -> np.ndarray:
+def shown(judged: Judged) -> NDArray[np.intp]:
     """Which of the segments judged are drawn: the first that have a test and a fit."""
     drawable = (judged.place >= 0) & np.isfinite(judged.table["p_value"])
     return np.flatnonzero(drawable)[:MOST_SEGMENTS]
 
 
 def _svg(
-    draw: Callable[[Sequence[Any]], Any], what: str, number: int = 1, small: bool = False
+    draw: Callable[[Sequence[Axes]], None], what: str, number: int = 1, small: bool = False
 ) -> list[str]:
     """What a function draws on axes, each of a figure of its own, as elements of a page."""
     from matplotlib import style
@@ -92,20 +102,21 @@ def _svg(
         return [_element(figure, what) for figure in figures]
 
 
-def _legend_above(ax):
+def _legend_above(ax: Axes) -> None:
     """Move the legend from over the axes, where it hides some of what they show."""
     if (legend := ax.get_legend()) is not None:
         legend.remove()
-        looks = {"fontsize": 9, "frameon": False, "handlelength": 1.5}
+        looks: dict[str, Any] = {"fontsize": 9, "frameon": False, "handlelength": 1.5}
         handles, texts = ax.get_legend_handles_labels()
         columns = 3 if len(texts) <= 3 else 2
         ax.figure.legend(handles, texts, loc="outside upper center", ncols=columns, **looks)
 
 
-def _element(figure, what):
+def _element(figure: Figure, what: str) -> str:
     for ax in figure.axes:
         for collection in ax.collections:
-            if len(collection.get_offsets()) > _MOST_VECTORS:
+            offsets: Any = collection.get_offsets()
+            if len(offsets) > _MOST_VECTORS:
                 collection.set_rasterized(True)
     file = io.StringIO()
     none = dict.fromkeys(("Creator", "Date", "Format", "Type"))

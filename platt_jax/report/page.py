@@ -2,23 +2,35 @@
 
 import base64
 import hashlib
+import os
 import re
 from html import escape
 from importlib.resources import files
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from platt_jax.columns import Column
 from platt_jax.report import charts, problems, rows
+from platt_jax.report.rows import Judged, Predicted
 from platt_jax.results.calibrators import SegmentCalibrator
 from platt_jax.results.files import destination, write_atomically
 from platt_jax.results.tables import flag_counts, status_counts
 from platt_jax.status import Flag, Status
 
+# The rows as they came: scores, labels and segments.
+_Given: TypeAlias = tuple[Column, Column, Column]
+
 _LEVEL = 0.05
 
 
-def to_html(calibrator: SegmentCalibrator, path, scores, labels, segments) -> None:
+def to_html(
+    calibrator: SegmentCalibrator,
+    path: str | os.PathLike[str],
+    scores: Column,
+    labels: Column,
+    segments: Column,
+) -> None:
     """Write a report of a calibrator and of how it does on these rows: one HTML file.
 
     It has how the fits ended, reliability before and after, a funnel of the segments, the segments
@@ -64,7 +76,9 @@ def to_html(calibrator: SegmentCalibrator, path, scores, labels, segments) -> No
     write_atomically(path, lambda file: file.write(page.encode("utf-8", "xmlcharrefreplace")))
 
 
-def _page(calibrator, predicted, judged, given):
+def _page(
+    calibrator: SegmentCalibrator, predicted: Predicted, judged: Judged, given: _Given
+) -> str:
     from platt_jax import __version__
 
     script = _resource("report.js")
@@ -93,11 +107,11 @@ def _page(calibrator, predicted, judged, given):
     return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _resource("report.html"))
 
 
-def _resource(name):
+def _resource(name: str) -> str:
     return (files(__package__) / name).read_text(encoding="utf-8")
 
 
-def _summary(calibrator, predicted, judged):
+def _summary(calibrator: SegmentCalibrator, predicted: Predicted, judged: Judged) -> str:
     fit, table = calibrator.fit, judged.table
     seen = judged.place >= 0
     converged = np.count_nonzero(np.asarray(fit.status) == Status.CONVERGED)
@@ -119,7 +133,7 @@ def _summary(calibrator, predicted, judged):
     return "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in terms.items())
 
 
-def _outcome(calibrator):
+def _outcome(calibrator: SegmentCalibrator) -> str:
     """The statuses and flags that occur, how often, and what they mean."""
     said = [(name, n, Status[name].message) for name, n in status_counts(calibrator.fit).items()]
     said += [(name, n, Flag[name].message) for name, n in flag_counts(calibrator.fit).items()]
@@ -129,13 +143,13 @@ def _outcome(calibrator):
     )
 
 
-def _before(predicted):
+def _before(predicted: Predicted) -> str:
     if predicted.scores_are_probabilities:
         return "the scores, taken as probabilities, as all lie in [0, 1]"
     return "the sigmoid of all fitted rows pooled, as the scores do not all lie in [0, 1]"
 
 
-def _measured(predicted):
+def _measured(predicted: Predicted) -> str:
     if not predicted.usable.any():
         return ""
     lines = "".join(
@@ -150,7 +164,7 @@ def _measured(predicted):
     )
 
 
-def _charts(predicted, segments):
+def _charts(predicted: Predicted, segments: Column) -> str:
     if not predicted.usable.any():
         return "<p>No row has a finite score, label and probability.</p>"
     drawn = [(charts.reliability(predicted), "Bins of equal numbers of rows, 95 % intervals.")]
@@ -163,7 +177,7 @@ def _charts(predicted, segments):
     )
 
 
-def _worst(calibrator, judged, given):
+def _worst(calibrator: SegmentCalibrator, judged: Judged, given: _Given) -> str:
     drawn = charts.worst(calibrator, judged, *given)
     if not drawn:
         return "<p>No segment of these rows was fitted and could be tested.</p>"
@@ -178,13 +192,13 @@ def _worst(calibrator, judged, given):
     return "".join(made)
 
 
-def _held(held, total):
+def _held(held: int, total: int) -> str:
     if held < total:
         return f"The worst {held:,} of {total:,} segments."
     return f"All {total:,} segments, the worst first."
 
 
-def _heading(name):
+def _heading(name: str) -> str:
     return (
         f'<th scope="col" aria-sort="none"><button type="button">{name}'
         '<span aria-hidden="true"></span></button></th>'

@@ -78,19 +78,19 @@ def lines(calibrator: SegmentCalibrator, judged: Judged) -> list[list[Any]]:
     return made
 
 
-def name(key) -> str:
+def name(key: Any) -> str:
     """A segment as text, cut where it is very long."""
     parts = key.tolist() if isinstance(key, np.void) else key
     text = ", ".join(map(str, parts)) if isinstance(parts, tuple) else str(key)
     return text if len(text) <= _LONGEST_NAME else text[: _LONGEST_NAME - 1] + "…"
 
 
-def as_json(values) -> str:
+def as_json(values: Any) -> str:
     """JSON for a script element, which only a < could end."""
     return json.dumps(values, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
-def _rounded(value):
+def _rounded(value: Any) -> float | None:
     """A number by as many digits as are read; None where there is none."""
     value = float(value)
     if not math.isfinite(value):

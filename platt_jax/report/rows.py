@@ -1,12 +1,14 @@
 """The rows of a report: what was predicted for them before and after the fit."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from platt_jax import ids, metrics, validation
+from platt_jax.columns import Column
 from platt_jax.execution.segment_rows import SegmentRows
-from platt_jax.ids.factorize import get_indexer
+from platt_jax.ids.factorize import Integers, get_indexer
 from platt_jax.inference import triage
 from platt_jax.results.calibrators import SegmentCalibrator
 from platt_jax.results.tables import Table
@@ -23,10 +25,10 @@ class Predicted(NamedTuple):
         scores_are_probabilities: whether `before` is the scores, and not the pooled curve.
     """
 
-    labels: np.ndarray
-    before: np.ndarray
-    after: np.ndarray
-    usable: np.ndarray
+    labels: NDArray[np.int8]
+    before: NDArray[np.float64]
+    after: NDArray[np.float64]
+    usable: NDArray[np.bool_]
     scores_are_probabilities: bool
 
     def measured(self) -> dict[str, tuple[float, float]]:
@@ -54,12 +56,12 @@ class Judged(NamedTuple):
     """
 
     table: Table
-    keys: np.ndarray
-    place: np.ndarray
+    keys: NDArray[Any]
+    place: Integers
 
 
 def read(
-    calibrator: SegmentCalibrator, scores, labels, segments, level: float
+    calibrator: SegmentCalibrator, scores: Column, labels: Column, segments: Column, level: float
 ) -> tuple[Predicted, Judged]:
     """The rows, and the segments they are of.
 
@@ -79,7 +81,7 @@ def read(
     return Predicted(y, before, after, usable, bool(are_probabilities)), judged
 
 
-def _judged(calibrator, rows, table):
+def _judged(calibrator: SegmentCalibrator, rows: SegmentRows, table: Table) -> Judged:
     """The table with its segments as one array."""
     fields = rows.keys.dtype.names
     columns = list(table.values())[: len(fields or [0])]

@@ -1,14 +1,18 @@
 """Fits by segment or class: mappings from ids to fits, with predictions for rows of many ids."""
 
+import os
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any, ClassVar
 
 import jax
 import numpy as np
+from numpy.typing import NDArray
 
 from platt_jax import columns, ids, validation
-from platt_jax.ids.factorize import ascending, get_indexer, indexer
+from platt_jax.columns import Column
+from platt_jax.ids.factorize import Integers, ascending, get_indexer, indexer
 from platt_jax.results.fit import ComparedByValue, Fit, Inspectable, Sigmoid
 from platt_jax.results.population import Population
 from platt_jax.results.probabilities import (
@@ -30,7 +34,7 @@ _LOWEST = np.finfo(np.float32).min
 class _ById(Inspectable):
     """A result with a fit for each of K ids: a mapping from ids to fits."""
 
-    def _place(self, id_) -> int:
+    def _place(self, id_: Any) -> int:
         """Where the id's fit is, -1 if there is none.
 
         Raises:
@@ -40,7 +44,7 @@ class _ById(Inspectable):
         (found,) = get_indexer(names, ids.read([id_], kind), kind)
         return int(found)
 
-    def __getitem__(self, id_) -> "Fit":
+    def __getitem__(self, id_: Any) -> "Fit":
         """The fit of one id.
 
         Raises:
@@ -50,9 +54,10 @@ class _ById(Inspectable):
         place = self._place(id_)
         if place < 0:
             raise KeyError(f"{kind} {id_!r} was not among those fitted")
-        return jax.tree.map(lambda x: x[place], fit)
+        of_one: Fit = jax.tree.map(lambda x: x[place], fit)
+        return of_one
 
-    def __contains__(self, id_) -> bool:
+    def __contains__(self, id_: object) -> bool:
         try:
             return self._place(id_) >= 0
         except ValueError:
@@ -61,7 +66,7 @@ class _ById(Inspectable):
     def __len__(self) -> int:
         return len(self._inspected()[2])
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Any]:
         return iter(self._inspected()[2])
 
 
@@ -81,18 +86,18 @@ class SegmentCalibrator(ComparedByValue, _ById):
         population: what the segments are a sample of, with pooling="partial"; else None.
     """
 
-    keys: np.ndarray
+    keys: NDArray[Any]
     fit: Fit
     fallback: Sigmoid
-    fallback_covariance: np.ndarray = field(default_factory=lambda: np.full((2, 2), np.nan))
+    fallback_covariance: NDArray[Any] = field(default_factory=lambda: np.full((2, 2), np.nan))
     population: Population | None = None
 
     @property
-    def shrinkage(self) -> np.ndarray | None:
+    def shrinkage(self) -> NDArray[Any] | None:
         """(K,) from 0, a segment's own rows alone, to 1, the population alone; else None."""
         return None if self.population is None else self.population.shrinkage
 
-    def only(self, where) -> "SegmentCalibrator":
+    def only(self, where: Column) -> "SegmentCalibrator":
         """The calibrator of some of its segments: the others become unseen ones.
 
         So failed, flagged or small segments get the fallback's curve, or the population's, today
@@ -126,7 +131,7 @@ class SegmentCalibrator(ComparedByValue, _ById):
         population = self.population and self.population.only(where)
         return replace(self, keys=self.keys[where], fit=fit, population=population)
 
-    def seen(self, segments) -> np.ndarray:
+    def seen(self, segments: Column) -> NDArray[np.bool_]:
         """Which rows are of segments that were fitted: (N,) bool for ids (N,).
 
         Raises:
@@ -140,7 +145,7 @@ class SegmentCalibrator(ComparedByValue, _ById):
         """
         return get_indexer(self.keys, ids.read(segments, "segments"), "segments") >= 0
 
-    def predict_proba(self, scores, segments) -> np.ndarray:
+    def predict_proba(self, scores: Column, segments: Column) -> NDArray[Any]:
         """P(y=1) for each row by the sigmoid of its segment.
 
         Args:
@@ -159,7 +164,7 @@ class SegmentCalibrator(ComparedByValue, _ById):
 
         population = self._usable_population()
 
-        def proba(f, which):
+        def proba(f: NDArray[Any], which: Integers) -> tuple[NDArray[Any]]:
             p = expit(-(A[which] * f + B[which]))
             if population is not None and (unseen := which < 0).any():
                 p[unseen] = population.predict_proba(f[unseen])
@@ -167,7 +172,9 @@ class SegmentCalibrator(ComparedByValue, _ById):
 
         return self._by_row(proba, 1, scores, segments)[0]
 
-    def band(self, scores, segments, level: float = 0.95, simultaneous: bool = False):
+    def band(
+        self, scores: Column, segments: Column, level: float = 0.95, simultaneous: bool = False
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
         """A confidence band for each row's P(y=1), as `Fit.band`.
 
         For segments that were not fitted it is the band of a segment drawn from the population.
@@ -198,13 +205,16 @@ class SegmentCalibrator(ComparedByValue, _ById):
             *((of_fits[:, i, j], of_fallback[i, j]) for i, j in ((0, 0), (0, 1), (1, 1))),
         )
 
-        def both(f, which):
+        def both(f: NDArray[Any], which: Integers) -> tuple[NDArray[Any], NDArray[Any]]:
             variance = variance_of_logit(f, *(x[which] for x in covariance))
             return band(-(A[which] * f + B[which]), variance, critical)
 
-        return self._by_row(both, 2, scores, segments)
+        lower, upper = self._by_row(both, 2, scores, segments)
+        return lower, upper
 
-    def to_html(self, path, scores, labels, segments) -> None:
+    def to_html(
+        self, path: str | os.PathLike[str], scores: Column, labels: Column, segments: Column
+    ) -> None:
         """Write a report of the fits and of how they do on these rows: one HTML file.
 
         See `platt_jax.report.to_html`.
@@ -223,15 +233,21 @@ class SegmentCalibrator(ComparedByValue, _ById):
         # By name: an import statement would turn the order of the layers around.
         import_module("platt_jax.report").to_html(self, path, scores, labels, segments)
 
-    def _usable_population(self):
+    def _usable_population(self) -> Population | None:
         return self.population if self.population and self.population.estimated else None
 
     @staticmethod
-    def _with_fallback(*pairs):
+    def _with_fallback(*pairs: tuple[Any, Any]) -> list[NDArray[Any]]:
         """Numbers of the segments (K,), and one of the fallback behind them: at place -1."""
         return [np.append(each, pooled.astype(each.dtype)) for each, pooled in pairs]
 
-    def _by_row(self, function, results: int, scores, segments) -> tuple[np.ndarray, ...]:
+    def _by_row(
+        self,
+        function: Callable[..., tuple[NDArray[Any], ...]],
+        results: int,
+        scores: Column,
+        segments: Column,
+    ) -> tuple[NDArray[Any], ...]:
         """What a function makes of scores and places among the keys, -1 for what is not there.
 
         Args:
@@ -254,7 +270,7 @@ class SegmentCalibrator(ComparedByValue, _ById):
         dtype = np.result_type(scores, self.fit.A)
         made = tuple(np.empty(len(scores), dtype) for _ in range(results))
 
-        def fill(piece):
+        def fill(piece: slice) -> None:
             for start in range(piece.start, piece.stop, _PREDICTED_AT_ONCE):
                 rows = slice(start, min(start + _PREDICTED_AT_ONCE, piece.stop))
                 for whole, part in zip(made, function(scores[rows], find(rows)), strict=True):
@@ -263,7 +279,7 @@ class SegmentCalibrator(ComparedByValue, _ById):
         list(ordered_map(fill, row_slices(len(scores))))
         return made
 
-    def _inspected(self):
+    def _inspected(self) -> tuple[Fit, str, NDArray[Any]]:
         return self.fit, "segment", self.keys
 
 
@@ -279,12 +295,12 @@ class OneVsRestCalibrator(ComparedByValue, _ById):
         fit: the fit of each.
     """
 
-    classes: np.ndarray
+    classes: NDArray[Any]
     fit: Fit
 
     _shared_rows: ClassVar[bool] = True
 
-    def predict_proba(self, scores, normalize: bool = True) -> np.ndarray:
+    def predict_proba(self, scores: Column, normalize: bool = True) -> NDArray[Any]:
         """Probabilities of the classes.
 
         Args:
@@ -302,14 +318,17 @@ class OneVsRestCalibrator(ComparedByValue, _ById):
         scores = self._columns(scores)
         logit = -(self.fit.A * scores + self.fit.B)
         if not normalize:
-            return expit(logit)
+            of_each: NDArray[Any] = expit(logit)
+            return of_each
         # Logarithms keep their order where the probabilities themselves all round to 0.
         fitted = np.isfinite(self.fit.A)
         log_proba = np.where(fitted, log_expit(logit), -np.inf)
         proba = np.exp(log_proba - log_proba.max(axis=1, keepdims=True, initial=_LOWEST))
         return np.where(fitted, proba / proba.sum(axis=1, keepdims=True), np.nan)
 
-    def band(self, scores, level: float = 0.95, simultaneous: bool = False):
+    def band(
+        self, scores: Column, level: float = 0.95, simultaneous: bool = False
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
         """A confidence band for each class's own probability, as `Fit.band`.
 
         It is the band of `predict_proba(scores, normalize=False)`; probabilities that were divided
@@ -329,19 +348,19 @@ class OneVsRestCalibrator(ComparedByValue, _ById):
         lower, upper = self.fit.band(self._columns(scores).T, level, simultaneous)
         return lower.T, upper.T
 
-    def _columns(self, scores):
-        scores = validation.numbers(scores, "scores")
-        if scores.ndim != 2 or scores.shape[1] != len(self.classes):
+    def _columns(self, scores: Column) -> NDArray[Any]:
+        read = validation.numbers(scores, "scores")
+        if read.ndim != 2 or read.shape[1] != len(self.classes):
             raise ValueError(
                 f"scores: expected shape (N, {len(self.classes)}), a column per class, "
-                f"got {scores.shape}"
+                f"got {read.shape}"
             )
-        return scores
+        return read
 
-    def _place(self, id_):
+    def _place(self, id_: Any) -> int:
         keys, place = ascending(self.classes)
         (found,) = get_indexer(keys, ids.read([id_], "class"), "class")
         return -1 if found < 0 else int(np.flatnonzero(place == found)[0])
 
-    def _inspected(self):
+    def _inspected(self) -> tuple[Fit, str, NDArray[Any]]:
         return self.fit, "class", self.classes

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from platt_jax import ids, validation
+from platt_jax.columns import Column
 from platt_jax.ids import codec
 from platt_jax.results import npz
 from platt_jax.results.calibrators import OneVsRestCalibrator, SegmentCalibrator
@@ -75,7 +77,7 @@ _POPULATION_SHAPES = {
 _TRAILING = {"gradient": (2,), "hessian": (2, 2), "covariance": (2, 2)}
 
 
-def save(path: str | os.PathLike, calibrator: Calibrator) -> None:
+def save(path: str | os.PathLike[str], calibrator: Calibrator) -> None:
     """Write a calibrator to one .npz file, whole or not at all.
 
     Args:
@@ -98,7 +100,7 @@ def save(path: str | os.PathLike, calibrator: Calibrator) -> None:
     write_arrays(path, {"header": np.array(json.dumps(about)), **arrays})
 
 
-def described(calibrator: Calibrator) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def described(calibrator: Calibrator) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """What a file of this calibrator says of it, and its arrays, of which none is of objects.
 
     Raises:
@@ -124,14 +126,14 @@ def described(calibrator: Calibrator) -> tuple[dict[str, Any], dict[str, np.ndar
     return about, arrays
 
 
-def _path(path):
+def _path(path: str | os.PathLike[str]) -> Path:
     try:
         return Path(os.fsdecode(path))
     except TypeError:  # a file object, or an integer, which `open` takes for an open file
         raise ValueError(f"path: expected a str or a Path, got {type(path).__name__}") from None
 
 
-def destination(path: str | os.PathLike) -> Path:
+def destination(path: str | os.PathLike[str]) -> Path:
     """Where a file of this path is to be written: through a symbolic link, not over it.
 
     Raises:
@@ -160,12 +162,12 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
         unfinished.unlink(missing_ok=True)
 
 
-def write_arrays(path: str | os.PathLike, arrays: Mapping[str, Any]) -> None:
+def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> None:
     """Arrays as one .npz, whole or not at all; errors as of `destination`."""
     write_atomically(destination(path), lambda file: np.savez(file, **dict(arrays)))
 
 
-def load(path: str | os.PathLike) -> Calibrator:
+def load(path: str | os.PathLike[str]) -> Calibrator:
     """Read a calibrator that `save` wrote.
 
     Args:
@@ -205,7 +207,7 @@ class _NewerVersionError(Exception):
     pass
 
 
-def _read(file):
+def _read(file: BinaryIO) -> Calibrator:
     archive = npz.open_archive(file)
     header = npz.read_array(archive, "header")
     if header.nbytes > _HEADER_BYTES:
@@ -214,7 +216,9 @@ def _read(file):
     return assembled(json.loads(header.item()), names, partial(npz.read_array, archive))
 
 
-def assembled(about: dict[str, Any], names: Collection[str], read: Callable) -> Calibrator:
+def assembled(
+    about: dict[str, Any], names: Collection[str], read: Callable[[str], NDArray[Any]]
+) -> Calibrator:
     """The calibrator that `described` described.
 
     Args:
@@ -246,7 +250,7 @@ def assembled(about: dict[str, Any], names: Collection[str], read: Callable) -> 
         raise ValueError("not the arrays of its kind")
     # From a machine of the other byte order they come out as this one's.
     arrays = {name: _plain(name, read(name)) for name in fields}
-    if layout is None:
+    if kind.ids is None or layout is None:
         _check_fields(arrays, arrays["A"].shape)
         return _from_arrays(about["kind"], arrays, None)
     of_ids = arrays_to_ids({name: read(name) for name in columns}, layout)
@@ -255,7 +259,7 @@ def assembled(about: dict[str, Any], names: Collection[str], read: Callable) -> 
     return _from_arrays(about["kind"], arrays, of_ids)
 
 
-def _field_names(kind, version):
+def _field_names(kind: _Kind, version: int) -> list[str]:
     of_sigmoid = () if kind.sigmoid is None else (f"{kind.sigmoid}A", f"{kind.sigmoid}B")
     return [*of_sigmoid, *(_FIT_FIELDS[version] if kind.fit else ())]
 
@@ -274,7 +278,7 @@ class IdLayout(NamedTuple):
 _ONE_PLAIN_COLUMN = {"fields": None, "objects": [False]}
 
 
-def id_layout(of_ids: np.ndarray) -> IdLayout:
+def id_layout(of_ids: NDArray[Any]) -> IdLayout:
     """How these ids lie in a file."""
     fields = of_ids.dtype.names
     columns = [of_ids] if fields is None else [of_ids[field] for field in fields]
@@ -283,14 +287,14 @@ def id_layout(of_ids: np.ndarray) -> IdLayout:
     )
 
 
-def id_names(name, layout: IdLayout | None) -> list[str]:
+def id_names(name: str | None, layout: IdLayout | None) -> list[str]:
     """The names of the arrays of ids."""
-    if layout is None:
+    if name is None or layout is None:
         return []
     return [name] if layout.fields is None else [f"{name}_{i}" for i in range(len(layout.fields))]
 
 
-def ids_to_arrays(name: str, of_ids: np.ndarray, layout: IdLayout) -> dict[str, np.ndarray]:
+def ids_to_arrays(name: str, of_ids: NDArray[Any], layout: IdLayout) -> dict[str, NDArray[Any]]:
     """Ids as plain arrays, by their names in the file."""
     columns = [of_ids] if layout.fields is None else [of_ids[field] for field in layout.fields]
     arrays = dict(zip(id_names(name, layout), columns, strict=True))
@@ -301,7 +305,7 @@ def ids_to_arrays(name: str, of_ids: np.ndarray, layout: IdLayout) -> dict[str, 
     return arrays
 
 
-def arrays_to_ids(arrays: dict[str, np.ndarray], layout: IdLayout) -> np.ndarray:
+def arrays_to_ids(arrays: dict[str, NDArray[Any]], layout: IdLayout) -> NDArray[Any]:
     """The ids that `ids_to_arrays` gave."""
     columns = [
         codec.from_text(array) if is_object else array
@@ -313,7 +317,7 @@ def arrays_to_ids(arrays: dict[str, np.ndarray], layout: IdLayout) -> np.ndarray
 # --- what belongs together ------------------------------------------------------------------------
 
 
-def _check_fields(arrays, batch):
+def _check_fields(arrays: Mapping[str, NDArray[Any]], batch: tuple[int, ...]) -> None:
     """What is saved and what is loaded passes here, so that whatever was saved can be loaded.
 
     Raises:
@@ -323,7 +327,7 @@ def _check_fields(arrays, batch):
         _check_field(name, array, _shape(name, batch))
 
 
-def _shape(name, batch):
+def _shape(name: str, batch: tuple[int, ...]) -> tuple[int, ...]:
     """What the field of a calibrator of this many problems should have."""
     owner, _, field = name.partition("_")
     if owner == "fallback":
@@ -334,7 +338,8 @@ def _shape(name, batch):
     return batch + _TRAILING.get(name, ())
 
 
-def _check_ids(name, of_ids):
+def _check_ids(name: str, of_ids: NDArray[Any]) -> None:
+    distinct: bool | np.bool_
     # Without a segment a calibrator is its fallback; without a class it is nothing.
     if of_ids.ndim != 1 or not (len(of_ids) or name == "keys"):
         raise ValueError(f"{name}: expected a flat array of ids, got shape {of_ids.shape}")
@@ -346,7 +351,7 @@ def _check_ids(name, of_ids):
         raise ValueError(f"{name}: expected distinct ids, and keys in ascending order")
 
 
-def _check_field(name, array, shape):
+def _check_field(name: str, array: NDArray[Any], shape: tuple[int, ...]) -> None:
     kind, what = ("i", "integers") if name in _CODES else ("f", "floating numbers")
     if array.shape != shape or array.dtype.kind != kind:
         raise ValueError(
@@ -356,12 +361,13 @@ def _check_field(name, array, shape):
         raise ValueError(f"{name}: expected 0 to {_CODES[name]}, got other numbers")
 
 
-def _plain(name, values):
+def _plain(name: str, values: Column) -> NDArray[Any]:
     return np.asarray(values) if name in _CODES else validation.floating(values, name)
 
 
-def _to_arrays(calibrator):
+def _to_arrays(calibrator: Calibrator) -> dict[str, NDArray[Any]]:
     """The fields by their names in the file, but for ids."""
+    arrays: dict[str, Any]
     if isinstance(calibrator, Sigmoid):
         arrays = {"A": calibrator.A, "B": calibrator.B}
     else:
@@ -382,7 +388,7 @@ def fit_arrays(fit: Fit) -> dict[str, Any]:
     return {name: getattr(fit, name) for name in _FIT_FIELDS[_VERSION]}
 
 
-def _from_arrays(kind, arrays, of_ids):
+def _from_arrays(kind: str, arrays: dict[str, Any], of_ids: Any) -> Calibrator:
     if kind == "Sigmoid":
         return Sigmoid(**arrays)
     fit = Fit(**{field.name: _fit_field(field.name, arrays) for field in fields(Fit)})
@@ -401,6 +407,6 @@ def _from_arrays(kind, arrays, of_ids):
     return SegmentCalibrator(of_ids, fit, fallback, covariance, population)
 
 
-def _fit_field(name, arrays):
+def _fit_field(name: str, arrays: dict[str, Any]) -> NDArray[Any]:
     """A field of the Fit; NaN where the file is older than the field."""
     return arrays[name] if name in arrays else np.full_like(arrays["A"], np.nan)

@@ -11,8 +11,10 @@ from typing import Any, ClassVar, Self
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import NDArray
 
 from platt_jax import validation
+from platt_jax.columns import Column
 from platt_jax.model.objective import Array
 from platt_jax.results import tables
 from platt_jax.results.probabilities import (
@@ -31,7 +33,7 @@ class ComparedByValue:
 
     __hash__ = None  # type: ignore[assignment]
 
-    def __eq__(self, other):
+    def __eq__(self, other: object) -> bool:
         if type(self) is not type(other):
             return NotImplemented
         return all(
@@ -40,7 +42,7 @@ class ComparedByValue:
         )
 
 
-def _equal(one, other):
+def _equal(one: object, other: object) -> bool:
     if isinstance(one, ComparedByValue):
         return one == other
     one, other = np.asarray(one), np.asarray(other)
@@ -64,7 +66,7 @@ class Sigmoid(ComparedByValue):
     A: Array
     B: Array
 
-    def logit(self, scores) -> Any:
+    def logit(self, scores: Column) -> Any:
         """The log-odds -(A f + B) of class 1; scores (..., N) for parameters (...)."""
         scores, A, B = self._by_row(scores, "scores", self.A, self.B)
         try:
@@ -72,7 +74,7 @@ class Sigmoid(ComparedByValue):
         except (TypeError, ValueError) as error:  # JAX's and NumPy's for shapes that do not match
             raise self._shape_error("scores", scores) from error
 
-    def _by_row(self, rows, name, *parameters):
+    def _by_row(self, rows: Column, name: str, *parameters: Any) -> tuple[Any, ...]:
         """Rows (..., N) and parameters (...) as arrays of one kind that broadcast together."""
         xp = jnp if isinstance(rows, jax.Array) or isinstance(self.A, jax.Array) else np
         rows = jnp.asarray(validation.plain(rows)) if xp is jnp else validation.numbers(rows, name)
@@ -81,17 +83,17 @@ class Sigmoid(ComparedByValue):
             arrays = [x[..., None] for x in arrays]
         return rows, *arrays
 
-    def _shape_error(self, name, rows):
+    def _shape_error(self, name: str, rows: Array) -> ValueError:
         return ValueError(
             f"{name}: expected (..., N) for parameters of shapes {np.shape(self.A)} and "
             f"{np.shape(self.B)}, got {rows.shape}"
         )
 
-    def predict_proba(self, scores) -> Any:
+    def predict_proba(self, scores: Column) -> Any:
         """P(y=1 | score), in [0, 1]; scores (..., N) for parameters (...)."""
         return expit(self.logit(scores))
 
-    def log_proba(self, scores) -> Any:
+    def log_proba(self, scores: Column) -> Any:
         """Log P(y=1 | score), finite where the probability itself rounds to 0 or 1.
 
         log P(y=0 | score) is `Sigmoid(-A, -B).log_proba(score)`. Scores (..., N) for parameters
@@ -99,7 +101,7 @@ class Sigmoid(ComparedByValue):
         """
         return log_expit(self.logit(scores))
 
-    def inverse(self, proba) -> Any:
+    def inverse(self, proba: Column) -> Any:
         """The score at which P(y=1) is this: the threshold of a decision.
 
         Args:
@@ -129,7 +131,7 @@ class Sigmoid(ComparedByValue):
         except (TypeError, ValueError) as error:
             raise self._shape_error("proba", proba) from error
 
-    def shift_prior(self, from_rate, to_rate) -> "Sigmoid":
+    def shift_prior(self, from_rate: Column, to_rate: Column) -> "Sigmoid":
         """The sigmoid for rows among which positives are more or less frequent than when fitted.
 
         After undersampling of negatives, say; or for another population, where the scores given the
@@ -170,11 +172,12 @@ class Sigmoid(ComparedByValue):
         return -self.B
 
 
-def _log_odds(rate, name):
+def _log_odds(rate: Column, name: str) -> NDArray[np.float64]:
     rate = validation.numbers(rate, name).astype(np.float64)
     if not (inside := (rate > 0) & (rate < 1)).all():
         raise ValueError(f"{name}: expected numbers between 0 and 1, got {rate[~inside].flat[0]}")
-    return np.log(rate) - np.log1p(-rate)
+    log_odds: NDArray[np.float64] = np.log(rate) - np.log1p(-rate)
+    return log_odds
 
 
 class Inspectable:
@@ -182,7 +185,7 @@ class Inspectable:
 
     _shared_rows: ClassVar[bool] = False  # whether all problems are of the same rows
 
-    def _inspected(self) -> tuple["Fit", str, np.ndarray]:
+    def _inspected(self) -> tuple["Fit", str, NDArray[Any]]:
         """The fit, what its problems are called, and their names."""
         raise NotImplementedError
 
@@ -200,11 +203,11 @@ class Inspectable:
         """One line per fit: its name, parameters, standard errors, status, flags and counts."""
         return tables.table(*self._inspected())
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         fit, *_ = self._inspected()
         return tables.describe(type(self).__name__, fit, self._shared_rows)
 
-    def _repr_html_(self):
+    def _repr_html_(self) -> str:
         fit, *_ = self._inspected()
         return tables.describe_html(type(self).__name__, fit, self._shared_rows, self.table)
 
@@ -268,11 +271,13 @@ class Fit(ComparedByValue, Inspectable):
         """The fitted sigmoids."""
         return Sigmoid(self.A, self.B)
 
-    def predict_proba(self, scores) -> Any:
+    def predict_proba(self, scores: Column) -> Any:
         """P(y=1 | score) by the fitted sigmoids, as `Sigmoid.predict_proba`."""
         return self.sigmoid.predict_proba(scores)
 
-    def band(self, scores, level: float = 0.95, simultaneous: bool = False):
+    def band(
+        self, scores: Column, level: float = 0.95, simultaneous: bool = False
+    ) -> tuple[Any, Any]:
         """A confidence band for P(y=1 | score).
 
         The log-odds of a fit are normal around the true ones, with variance [f, 1] C [f, 1]' for
@@ -309,11 +314,11 @@ class Fit(ComparedByValue, Inspectable):
         variance = variance_of_logit(*self.sigmoid._by_row(scores, "scores", *entries))
         return band(logit, variance, critical)
 
-    def _inspected(self):
+    def _inspected(self) -> tuple["Fit", str, NDArray[Any]]:
         return self, "problem", problem_names(np.shape(self.status))
 
 
-def problem_names(batch: tuple[int, ...]) -> np.ndarray:
+def problem_names(batch: tuple[int, ...]) -> NDArray[Any]:
     """The indices of a batch of problems: 0, 1, ...; or (0, 0), (0, 1), ... with more axes."""
     if len(batch) <= 1:
         return np.arange(math.prod(batch))

@@ -7,10 +7,11 @@ together they cannot be larger than the file, and an array is exactly as large a
 
 import os
 import re
-from typing import BinaryIO
+from typing import Any, BinaryIO
 from zipfile import ZIP_STORED, ZipFile
 
 import numpy as np
+from numpy.typing import NDArray
 
 # Kinds of dtype that are plain: numbers, text and times, but neither objects nor records.
 KINDS = "biufcSUmM"
@@ -46,7 +47,7 @@ def open_archive(file: BinaryIO) -> ZipFile:
     return archive
 
 
-def read_array(archive: ZipFile, name: str) -> np.ndarray:
+def read_array(archive: ZipFile, name: str) -> NDArray[Any]:
     """One array of the archive, its checksum tested.
 
     Raises:
@@ -68,8 +69,9 @@ def read_array(archive: ZipFile, name: str) -> np.ndarray:
     return array
 
 
-def _check_values(array):
+def _check_values(array: NDArray[Any]) -> None:
     """Text and truth values have bit patterns that mean nothing, and fail once they are used."""
+    valid: bool | np.bool_
     if array.dtype.kind == "U":
         code_points = np.dtype(np.uint32).newbyteorder(array.dtype.byteorder)
         valid = (array.reshape(-1).view(code_points) <= 0x10FFFF).all()

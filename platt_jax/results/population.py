@@ -2,13 +2,17 @@
 
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtr
+from numpy.typing import NDArray
 
 from platt_jax import validation
+from platt_jax.columns import Column
+from platt_jax.model.objective import Array
 from platt_jax.results.fit import ComparedByValue
 from platt_jax.results.probabilities import variance_of_logit
 
@@ -73,14 +77,14 @@ class Population(ComparedByValue):
             posterior's variance over the population's, on average of the two directions.
     """
 
-    mean: np.ndarray
-    covariance: np.ndarray
-    mean_covariance: np.ndarray
-    covariance_errors: np.ndarray
+    mean: NDArray[Any]
+    covariance: NDArray[Any]
+    mean_covariance: NDArray[Any]
+    covariance_errors: NDArray[Any]
     status: PopulationStatus
-    posterior_mean: np.ndarray
-    posterior_covariance: np.ndarray
-    shrinkage: np.ndarray
+    posterior_mean: NDArray[Any]
+    posterior_covariance: NDArray[Any]
+    shrinkage: NDArray[Any]
 
     @classmethod
     def not_estimated(cls, segments: int) -> "Population":
@@ -96,7 +100,7 @@ class Population(ComparedByValue):
             shrinkage=np.ones(segments),
         )
 
-    def only(self, where: np.ndarray) -> "Population":
+    def only(self, where: NDArray[np.bool_]) -> "Population":
         """The same population, with what is each segment's of some segments."""
         of_each = ("posterior_mean", "posterior_covariance", "shrinkage")
         return replace(self, **{name: getattr(self, name)[where] for name in of_each})
@@ -107,16 +111,18 @@ class Population(ComparedByValue):
         return self.status != PopulationStatus.NOT_ESTIMATED
 
     @property
-    def mean_errors(self) -> np.ndarray:
+    def mean_errors(self) -> NDArray[Any]:
         """(2,), standard errors of the mean."""
-        return np.sqrt(np.diag(self.mean_covariance))
+        errors: NDArray[Any] = np.sqrt(np.diag(self.mean_covariance))
+        return errors
 
     @property
-    def predictive_covariance(self) -> np.ndarray:
+    def predictive_covariance(self) -> NDArray[Any]:
         """(2, 2), of (A, B) of a segment never seen, the spread and the error of the mean."""
-        return self.covariance + self.mean_covariance
+        covariance: NDArray[Any] = self.covariance + self.mean_covariance
+        return covariance
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         if not self.estimated:
             return f"Population: NOT_ESTIMATED. {self.status.message}"
         of_A, of_B = (
@@ -131,7 +137,7 @@ class Population(ComparedByValue):
             f"  shrinkage: median {median:.2f}; {_gain(median)}"
         )
 
-    def predict_proba(self, scores) -> np.ndarray:
+    def predict_proba(self, scores: Column) -> NDArray[np.float64]:
         """P(y=1 | score) of a segment never seen: the mean of its probability over the population.
 
         Args:
@@ -145,7 +151,7 @@ class Population(ComparedByValue):
         return mean_probability(-(self.mean[0] * scores + self.mean[1]), variance)
 
 
-def _gain(shrinkage):
+def _gain(shrinkage: float) -> str:
     """What there is to gain by pooling, in words."""
     if shrinkage < _LITTLE:
         return "most segments have rows enough of their own, and nothing to gain"
@@ -154,14 +160,14 @@ def _gain(shrinkage):
     return "most segments gain by pooling"
 
 
-def mean_probability(logit, variance) -> np.ndarray:
+def mean_probability(logit: Array, variance: Array) -> NDArray[np.float64]:
     """The mean of 1 / (1 + exp(-x)) over x ~ Normal(logit, variance); float64, to 2e-9."""
     with jax.enable_x64(True):
         return np.asarray(_mean_probability(np.asarray(logit), np.asarray(variance)))
 
 
 @jax.jit
-def _mean_probability(logit, variance):
+def _mean_probability(logit: jax.Array, variance: jax.Array) -> Any:
     return sum(
         share * ndtr(scale * logit / jnp.sqrt(1 + scale * scale * variance))
         for share, scale in zip(_SHARES, _PRECISIONS, strict=True)

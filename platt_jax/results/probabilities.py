@@ -3,20 +3,23 @@
 import math
 import numbers
 from statistics import NormalDist
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from platt_jax.model.objective import Array
 
-def expit(logit):
+
+def expit(logit: Array) -> Any:
     """1 / (1 + exp(-logit)), which neither overflows nor rounds small probabilities to 0."""
     xp = jnp if isinstance(logit, jax.Array) else np
     e = xp.exp(-xp.abs(logit))
     return xp.where(logit >= 0, 1, e) / (1 + e)
 
 
-def log_expit(logit):
+def log_expit(logit: Array) -> Any:
     """log(expit(logit)), finite for every finite logit."""
     xp = jnp if isinstance(logit, jax.Array) else np
     return xp.minimum(logit, 0) - xp.log1p(xp.exp(-xp.abs(logit)))
@@ -39,7 +42,7 @@ def critical_value(level: float, simultaneous: bool) -> float:
     return NormalDist().inv_cdf((1 + level) / 2)
 
 
-def band(logit, variance, critical: float):
+def band(logit: Array, variance: Array, critical: float) -> tuple[Any, Any]:
     """Lower and upper probabilities, given log-odds and their variances."""
     xp = jnp if isinstance(logit, jax.Array) else np
     reach = critical * xp.sqrt(variance)
@@ -47,7 +50,7 @@ def band(logit, variance, critical: float):
         return expit(logit - reach), expit(logit + reach)
 
 
-def variance_of_logit(scores, c_AA, c_AB, c_BB):
+def variance_of_logit(scores: Array, c_AA: Array, c_AB: Array, c_BB: Array) -> Any:
     """The variance of A f + B, given the covariance of (A, B), which may be rounded.
 
     Where the scores lie far from 0 compared with their spread, the terms cancel, and what is left

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
+from numpy.typing import NDArray
 
 from platt_jax.status import Flag, Status
 
@@ -22,10 +23,10 @@ _UNITS = {
 }
 
 
-class Table(dict[str, np.ndarray]):
+class Table(dict[str, NDArray[Any]]):
     """Columns by name, as NumPy arrays of one length."""
 
-    def to_pandas(self):
+    def to_pandas(self) -> Any:
         """The table as a pandas DataFrame.
 
         Raises:
@@ -37,7 +38,7 @@ class Table(dict[str, np.ndarray]):
             raise ImportError("to_pandas() needs pandas: pip install 'platt-jax[pandas]'") from None
         return pd.DataFrame(dict(self))
 
-    def to_polars(self):
+    def to_polars(self) -> Any:
         """The table as a polars DataFrame.
 
         Raises:
@@ -50,7 +51,7 @@ class Table(dict[str, np.ndarray]):
             raise ImportError("to_polars() needs polars: pip install polars") from None
         return pl.DataFrame(self._converted(lambda name, x: pl.Series(name, x), "polars"))
 
-    def to_arrow(self):
+    def to_arrow(self) -> Any:
         """The table as a pyarrow Table.
 
         Raises:
@@ -63,7 +64,7 @@ class Table(dict[str, np.ndarray]):
             raise ImportError("to_arrow() needs pyarrow: pip install pyarrow") from None
         return pa.table(self._converted(lambda _, x: pa.array(x), "pyarrow"))
 
-    def _converted(self, convert, library):
+    def _converted(self, convert: Callable[[str, Any], Any], library: str) -> dict[str, Any]:
         columns = {}
         for name, column in self.items():
             try:
@@ -76,7 +77,7 @@ class Table(dict[str, np.ndarray]):
         return columns
 
 
-def _portable(column):
+def _portable(column: NDArray[Any]) -> Any:
     """The column in types that others have: objects as a list, times in their units."""
     if column.dtype == object:
         return column.tolist()
@@ -89,7 +90,7 @@ def _portable(column):
     return column.astype(column.dtype.newbyteorder("="), copy=False)
 
 
-def table(fit: "Fit", kind: str, names: np.ndarray) -> Table:
+def table(fit: "Fit", kind: str, names: NDArray[Any]) -> Table:
     """The fits line by line, behind a column of names, or several; status and flags as text.
 
     No column has the name of an attribute of a DataFrame, such as `flags` or `index`.
@@ -109,7 +110,7 @@ def table(fit: "Fit", kind: str, names: np.ndarray) -> Table:
     return keyed(kind, names, columns)
 
 
-def keyed(kind: str, names: np.ndarray, columns: dict[str, np.ndarray]) -> Table:
+def keyed(kind: str, names: NDArray[Any], columns: dict[str, NDArray[Any]]) -> Table:
     """A table of columns behind those of the names: a field each, whose own name gives way."""
     if names.dtype.names is None:
         return Table({kind: names}, **columns)
@@ -120,12 +121,12 @@ def keyed(kind: str, names: np.ndarray, columns: dict[str, np.ndarray]) -> Table
     return Table(fields, **columns)
 
 
-def name(names: np.ndarray, i: int) -> str:
+def name(names: NDArray[Any], i: int) -> str:
     """What messages call the problem i."""
     return str(names[i]) if names.dtype.kind in "mM" else repr(names[i : i + 1].tolist()[0])
 
 
-def raise_if_failed(fit: "Fit", names: np.ndarray) -> None:
+def raise_if_failed(fit: "Fit", names: NDArray[Any]) -> None:
     """Raises a RuntimeError that names the first fits that did not converge."""
     status = np.ravel(fit.status)
     failed = np.flatnonzero(status != Status.CONVERGED)
@@ -187,7 +188,7 @@ def describe_html(kind: str, fit: "Fit", shared_rows: bool, make_table: Callable
     )
 
 
-def _headline(kind, fit, shared_rows):
+def _headline(kind: str, fit: "Fit", shared_rows: bool) -> str:
     n = np.size(fit.A)
     of_problems = np.asarray(fit.n_pos, float) + fit.n_neg
     # A class whose scores are not all finite has fewer.
@@ -196,13 +197,13 @@ def _headline(kind, fit, shared_rows):
     return f"{kind}: {n:,} sigmoid{'' if n == 1 else 's'} from {count} rows in all, {fit.A.dtype}"
 
 
-def _outcome(fit):
+def _outcome(fit: "Fit") -> list[str]:
     statuses = ", ".join(f"{n:,} {name}" for name, n in status_counts(fit).items())
     flags = ", ".join(f"{n:,} {name}" for name, n in flag_counts(fit).items())
     return [f"status: {statuses}", f"flags:  {flags or 'none'}"]
 
 
-def _texts(codes, name):
+def _texts(codes: NDArray[Any], name: Callable[[int], str]) -> NDArray[np.str_]:
     distinct, which = np.unique(codes, return_inverse=True)
     return np.array([name(int(code)) for code in distinct], str)[which.reshape(-1)]
 

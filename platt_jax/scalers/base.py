@@ -4,15 +4,18 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import fields
 from functools import partial
-from typing import ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import NDArray
 
 from platt_jax import validation
+from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.model import objective
+from platt_jax.model.objective import Array
 from platt_jax.results import tables
 from platt_jax.results.fit import ComparedByValue, problem_names
 from platt_jax.threads import run_programs
@@ -25,9 +28,9 @@ class Rows(NamedTuple):
     fills no bin. A problem that cannot be fitted has ones for weights, and is blanked afterwards.
     """
 
-    scores: np.ndarray  # (K, N)
-    positive: np.ndarray  # (K, N) bool
-    weights: np.ndarray  # (K, N)
+    scores: NDArray[Any]  # (K, N)
+    positive: NDArray[np.bool_]  # (K, N)
+    weights: NDArray[Any]  # (K, N)
 
 
 class Checked(NamedTuple):
@@ -35,8 +38,8 @@ class Checked(NamedTuple):
 
     rows: Rows
     batch: tuple[int, ...]
-    bad: np.ndarray  # (K,) a score, label or weight is not finite
-    empty: np.ndarray  # (K,) no row has a positive weight
+    bad: NDArray[np.bool_]  # (K,) a score, label or weight is not finite
+    empty: NDArray[np.bool_]  # (K,) no row has a positive weight
 
 
 class Fitted(ComparedByValue, ABC):
@@ -45,7 +48,7 @@ class Fitted(ComparedByValue, ABC):
     # Axes of the first field beyond the batch's.
     _own_axes: ClassVar[int] = 0
 
-    def predict_proba(self, scores) -> np.ndarray:
+    def predict_proba(self, scores: Column) -> NDArray[Any]:
         """P(y=1 | score).
 
         Args:
@@ -71,7 +74,7 @@ class Fitted(ComparedByValue, ABC):
         with np.errstate(over="ignore"):
             return np.where(np.isnan(f), np.nan, self._predict(np.clip(f, -largest, largest)))
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         named, _ = jax.tree_util.tree_flatten_with_path(self)
         if not named:
             return f"{type(self).__name__}: no parameters"
@@ -91,7 +94,7 @@ class Fitted(ComparedByValue, ABC):
         return first[: len(first) - self._own_axes]
 
     @abstractmethod
-    def _predict(self, f: np.ndarray) -> np.ndarray:
+    def _predict(self, f: NDArray[Any]) -> NDArray[Any]:
         """Probabilities for floating scores."""
 
 
@@ -101,7 +104,7 @@ F = TypeVar("F", bound=Fitted)
 class Scaler(ABC, Generic[F]):
     """A way from scores to probabilities: a frozen dataclass of its options."""
 
-    def fit(self, scores, labels, *, weights=None) -> F:
+    def fit(self, scores: Column, labels: Column, *, weights: Column = None) -> F:
         """Learn from each problem of a batch.
 
         Args:
@@ -116,15 +119,17 @@ class Scaler(ABC, Generic[F]):
             ValueError: an argument is not as above.
         """
         rows, batch, bad, empty = checked(scores, labels, weights)
-        flat = jax.tree.map(partial(_blank, bad | empty), self._fit_batch(rows))
+        flat: F = jax.tree.map(partial(_blank, bad | empty), self._fit_batch(rows))
         _report_non_finite(flat, bad, empty, batch)
-        return jax.tree.map(lambda x: x.reshape(batch + x.shape[1:]), flat)
+        fitted: F = jax.tree.map(lambda x: x.reshape(batch + x.shape[1:]), flat)
+        return fitted
 
     def _fit_batch(self, rows: Rows) -> F:
         """Fit K problems; the arrays of the result lead with (K,)."""
 
-        def fit_each():
-            return jax.tree.map(np.asarray, _fit_each(rows, self))
+        def fit_each() -> F:
+            fitted: F = jax.tree.map(np.asarray, _fit_each(rows, self))
+            return fitted
 
         return run_programs(fit_each, x64=rows.scores.dtype == np.float64)
 
@@ -134,11 +139,11 @@ class Scaler(ABC, Generic[F]):
 
 
 @partial(jax.jit, static_argnames="scaler")
-def _fit_each(rows, scaler):
+def _fit_each(rows: tuple[jax.Array, jax.Array, jax.Array], scaler: Scaler[F]) -> F:
     return jax.vmap(scaler._fit_one)(*rows)
 
 
-def checked(scores, labels, weights) -> Checked:
+def checked(scores: Column, labels: Column, weights: Column) -> Checked:
     """The rows of a fit.
 
     Raises:
@@ -161,23 +166,23 @@ def checked(scores, labels, weights) -> Checked:
     return Checked(Rows(f, y == 1, w), batch, bad, empty)
 
 
-def along_rows(x):
+def along_rows(x: Array) -> Any:
     """A parameter per problem (...) in the shape that meets scores (..., N)."""
     return x[..., None]
 
 
-def class_weights(y, w):
+def class_weights(y: jax.Array, w: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The weights of the rows with label 1, and those of the others; 0 elsewhere."""
     return jnp.where(y, w, 0), jnp.where(y, 0, w)
 
 
-def mean_target(n_pos, n_neg):
+def mean_target(n_pos: Any, n_neg: Any) -> Any:
     """The mean of Platt's targets: what to answer where the scores tell nothing."""
     targets = objective.platt_targets(n_pos, n_neg)
     return (n_pos * targets.positive + n_neg * targets.negative) / (n_pos + n_neg)
 
 
-def unit_frame(f):
+def unit_frame(f: jax.Array) -> tuple[jax.Array, jax.Array]:
     """(center, scale) that take the scores of one problem to [-1, 1], constant ones to 0."""
     low, high = f.min(), f.max()
     # Halved before they are combined: the range of finite scores may overflow.
@@ -186,7 +191,7 @@ def unit_frame(f):
     return low / 2 + high / 2, jnp.where(half > 0, 1 / jnp.maximum(half, tiny), 1)
 
 
-def require(scaler, name: str, ok: bool, expected: str):
+def require(scaler: Scaler[Any], name: str, ok: bool, expected: str) -> None:
     """Check an option of a scaler.
 
     Raises:
@@ -198,7 +203,7 @@ def require(scaler, name: str, ok: bool, expected: str):
         )
 
 
-def _told(name, leaf, batch):
+def _told(name: str, leaf: Any, batch: tuple[int, ...]) -> str:
     """What a repr says of an array: its one number, or the axes that it has for each problem."""
     if not np.shape(leaf):
         return f"{name}={tables.cell(leaf[()] if isinstance(leaf, np.ndarray) else leaf)}"
@@ -206,13 +211,15 @@ def _told(name, leaf, batch):
     return f"{name} ({', '.join(['...', *map(str, own)])})"
 
 
-def _blank(lost, x):
+def _blank(lost: NDArray[np.bool_], x: NDArray[Any]) -> NDArray[Any]:
     """x, NaN or 0 for the problems that are lost."""
     lost = lost.reshape(lost.shape + (1,) * (x.ndim - 1))
     return np.where(lost, np.nan if x.dtype.kind == "f" else x.dtype.type(0), x)
 
 
-def _report_non_finite(flat, bad, empty, batch):
+def _report_non_finite(
+    flat: Fitted, bad: NDArray[np.bool_], empty: NDArray[np.bool_], batch: tuple[int, ...]
+) -> None:
     leaves = [x.reshape(len(bad), -1) for x in jax.tree.leaves(flat)]
     lost = np.any([~np.isfinite(x).all(axis=1) for x in leaves], axis=0)
     (which,) = np.nonzero(bad | lost & ~empty)

@@ -1,12 +1,14 @@
 """Beta calibration: logistic regression on the logarithms of p and 1 - p."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import NDArray
 
+from platt_jax.columns import Column
 from platt_jax.model.objective import Array
 from platt_jax.results.probabilities import expit, log_expit
 from platt_jax.scalers.base import (
@@ -42,10 +44,11 @@ class FittedBetaCalibration(Fitted):
     c: Array
     inputs: str = field(metadata={"static": True})
 
-    def _predict(self, f):
+    def _predict(self, f: NDArray[Any]) -> NDArray[Any]:
         log_q, log_rest = _logarithms(f, self.inputs)
         logit = along_rows(self.a) * log_q - along_rows(self.b) * log_rest + along_rows(self.c)
-        return expit(logit)
+        p: NDArray[Any] = expit(logit)
+        return p
 
 
 @dataclass(frozen=True)
@@ -77,11 +80,13 @@ class BetaCalibration(Scaler[FittedBetaCalibration]):
 
     inputs: Literal["scores", "probabilities"] = "scores"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         known = self.inputs in ("scores", "probabilities")
         require(self, "inputs", known, '"scores" or "probabilities"')
 
-    def fit(self, scores, labels, *, weights=None) -> FittedBetaCalibration:
+    def fit(
+        self, scores: Column, labels: Column, *, weights: Column = None
+    ) -> FittedBetaCalibration:
         """As every scaler, and with inputs="probabilities" these must be some."""
         if self.inputs == "probabilities":
             q = checked(scores, labels, weights).rows.scores
@@ -90,7 +95,7 @@ class BetaCalibration(Scaler[FittedBetaCalibration]):
                 raise ValueError(f"scores: expected probabilities in [0, 1], got {odd}")
         return super().fit(scores, labels, weights=weights)
 
-    def _fit_one(self, f, y, w):
+    def _fit_one(self, f: jax.Array, y: jax.Array, w: jax.Array) -> FittedBetaCalibration:
         log_q, log_rest = _logarithms(f, self.inputs)
         # Features of size 1, which the intercept allows to be centred.
         units = [unit_frame(log_q), unit_frame(-log_rest)]
@@ -124,7 +129,7 @@ class BetaCalibration(Scaler[FittedBetaCalibration]):
         )
 
 
-def _logarithms(f, inputs):
+def _logarithms(f: Any, inputs: str) -> tuple[Any, Any]:
     """log(q) and log(1 - q)."""
     if inputs == "scores":
         return log_expit(f), log_expit(-f)

@@ -1,11 +1,12 @@
 """Bins of scores, and the share of class 1 in each."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import NDArray
 
 from platt_jax.model.objective import Array
 from platt_jax.scalers.base import Fitted, Scaler, along_rows, require
@@ -26,8 +27,8 @@ class FittedBinning(Fitted):
 
     _own_axes: ClassVar[int] = 1
 
-    def _predict(self, f):
-        which = sum(
+    def _predict(self, f: NDArray[Any]) -> NDArray[Any]:
+        which: Any = sum(
             (f > along_rows(self.edges[..., k])).astype(int) for k in range(self.edges.shape[-1])
         )
         batch = np.shape(self.probabilities)[:-1]
@@ -65,11 +66,11 @@ class Binning(Scaler[FittedBinning]):
     bins: int = 10
     by: Literal["width", "mass"] = "width"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         require(self, "bins", isinstance(self.bins, int) and self.bins >= 2, "an integer >= 2")
         require(self, "by", self.by in ("width", "mass"), '"width" or "mass"')
 
-    def _fit_one(self, f, y, w):
+    def _fit_one(self, f: jax.Array, y: jax.Array, w: jax.Array) -> FittedBinning:
         cuts = jnp.arange(1, self.bins, dtype=f.dtype)
         if self.by == "width":
             low, high = f.min(), f.max()
@@ -88,7 +89,7 @@ class Binning(Scaler[FittedBinning]):
             edges = f[order][jnp.searchsorted(weight_below * self.bins, wanted)]
         which = jnp.searchsorted(edges, f)
 
-        def per_bin(x):
+        def per_bin(x: jax.Array) -> jax.Array:
             return jax.ops.segment_sum(x, which, self.bins)
 
         total, n_pos = per_bin(w), per_bin(jnp.where(y, w, 0))

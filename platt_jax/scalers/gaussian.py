@@ -1,11 +1,12 @@
 """Bayes' rule on one normal density of scores per class."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import NDArray
 
 from platt_jax.model.objective import Array
 from platt_jax.results.probabilities import expit
@@ -39,12 +40,13 @@ class FittedGaussian(Fitted):
     slope: Array
     intercept: Array
 
-    def _predict(self, f):
+    def _predict(self, f: NDArray[Any]) -> NDArray[Any]:
         u = (f - along_rows(self.center)) * along_rows(self.scale)
         # So far out nothing changes any more, and nothing overflows yet.
         u = np.clip(u, -1e9, 1e9)
         curve = along_rows(self.quadratic) * u + along_rows(self.slope)
-        return expit(u * curve + along_rows(self.intercept))
+        p: NDArray[Any] = expit(u * curve + along_rows(self.intercept))
+        return p
 
 
 @dataclass(frozen=True)
@@ -80,13 +82,13 @@ class Gaussian(Scaler[FittedGaussian]):
     variance: Literal["tied", "separate"] = "tied"
     bias: Literal["bayes", "zero"] = "bayes"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         require(self, "variance", self.variance in ("tied", "separate"), '"tied" or "separate"')
         require(self, "bias", self.bias in ("bayes", "zero"), '"bayes" or "zero"')
         allowed = self.bias == "bayes" or self.variance == "tied"
         require(self, "bias", allowed, '"bayes" with variance="separate"')
 
-    def _fit_one(self, f, y, w):
+    def _fit_one(self, f: jax.Array, y: jax.Array, w: jax.Array) -> FittedGaussian:
         center, scale = unit_frame(f)
         u = (f - center) * scale
         pos, neg = class_weights(y, w)
@@ -124,13 +126,15 @@ class Gaussian(Scaler[FittedGaussian]):
         )
 
 
-def _moments(u, w):
+def _moments(u: jax.Array, w: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The mean, and the sum of squares about it; 0 where there is no weight."""
     total = jnp.sum(w)
     mean = jnp.sum(w * u) / jnp.where(total > 0, total, 1)
     return mean, jnp.sum(w * (u - mean) ** 2)
 
 
-def _own_variance(square, n, pooled, least):
+def _own_variance(
+    square: jax.Array, n: jax.Array, pooled: jax.Array, least: np.floating[Any]
+) -> jax.Array:
     variance = square / jnp.where(n > 0, n, 1)
     return jnp.where(variance > least, variance, pooled)

@@ -1,14 +1,15 @@
 """Isotonic regression: the monotone curve of least squares."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
 
 from platt_jax.model.objective import Array
-from platt_jax.scalers.base import Fitted, Scaler
+from platt_jax.scalers.base import Fitted, Rows, Scaler
 
 
 @jax.tree_util.register_dataclass
@@ -27,9 +28,9 @@ class FittedIsotonic(Fitted):
 
     _own_axes: ClassVar[int] = 1
 
-    def _predict(self, f):
+    def _predict(self, f: NDArray[Any]) -> NDArray[Any]:
         curves = np.vectorize(_interpolated, signature="(n),(m),(m)->(n)")
-        p = curves(f, self.thresholds, self.probabilities)
+        p: NDArray[Any] = curves(f, self.thresholds, self.probabilities)
         return p.astype(np.result_type(f, self.probabilities))
 
 
@@ -50,7 +51,7 @@ class Isotonic(Scaler[FittedIsotonic]):
         array([0.  , 0.25, 0.5 , 0.75])
     """
 
-    def _fit_batch(self, rows):
+    def _fit_batch(self, rows: Rows) -> FittedIsotonic:
         curves = [_corners(*_curve(*problem)) for problem in zip(*rows, strict=True)]
         most = max(x.shape[-1] for x in curves)
         padded = [np.pad(x, ((0, 0), (0, most - x.shape[-1])), mode="edge") for x in curves]
@@ -59,22 +60,27 @@ class Isotonic(Scaler[FittedIsotonic]):
         )
 
 
-def _interpolated(f, thresholds, probabilities):
+def _interpolated(
+    f: NDArray[Any], thresholds: NDArray[Any], probabilities: NDArray[Any]
+) -> NDArray[np.float64]:
     # Halved where the difference of two scores would overflow.
     with np.errstate(over="ignore"):
         if np.isinf(np.float64(thresholds[-1]) - np.float64(thresholds[0])):
             f, thresholds = f / 2, thresholds / 2
-    return np.interp(f, thresholds, probabilities)
+    p: NDArray[np.float64] = np.interp(f, thresholds, probabilities)
+    return p
 
 
-def _curve(f, y, w):
+def _curve(
+    f: NDArray[Any], y: NDArray[np.bool_], w: NDArray[Any]
+) -> tuple[NDArray[Any], NDArray[np.float64]]:
     """The distinct scores, ascending, and their probabilities."""
     distinct, which = np.unique(f, return_inverse=True)
     weight, positive = np.bincount(which, w), np.bincount(which, w * y)
     return distinct, isotonic_regression(positive / weight, weights=weight).x
 
 
-def _corners(distinct, fitted):
+def _corners(distinct: NDArray[Any], fitted: NDArray[np.float64]) -> NDArray[Any]:
     """(2, M), the curve without the points between two of the same probability."""
     same = fitted[1:] == fitted[:-1]
     within = np.zeros(len(fitted), bool)

@@ -1,10 +1,11 @@
 """Logistic regression on a handful of features: Newton's method with backtracking, traceable."""
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 _ARMIJO = 1e-4  # the sufficient-decrease constant
 _MOST_PASSES = 200
@@ -29,7 +30,13 @@ class _State(NamedTuple):
     passes: jax.Array
 
 
-def fit_logistic(features, y, w, free, needed=True) -> Optimum:
+def fit_logistic(
+    features: jax.Array,
+    y: jax.Array,
+    w: jax.Array,
+    free: jax.Array,
+    needed: jax.Array | bool = True,
+) -> Optimum:
     """The minimum of sum w log(1 + exp(-s x'theta)), s = +1 or -1 for the two classes.
 
     One evaluation per iteration, backtracking as state, as in `platt_jax.solver.newton`: under vmap
@@ -52,7 +59,7 @@ def fit_logistic(features, y, w, free, needed=True) -> Optimum:
     eps = jnp.finfo(features.dtype).eps
     tol = 1e-8 if features.dtype == jnp.float64 else 1e-4
 
-    def evaluate(parameters):
+    def evaluate(parameters: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         margin = side * jnp.tensordot(parameters, features, 1)
         wrong = jax.nn.sigmoid(-margin)  # the probability of the other class
         curvature = w * wrong * jax.nn.sigmoid(margin)
@@ -61,7 +68,7 @@ def fit_logistic(features, y, w, free, needed=True) -> Optimum:
         gradient = free * jnp.einsum("pbr,br->bp", features, -w * wrong * side).sum(0)
         return jnp.sum(jnp.sum(w * jax.nn.softplus(-margin), 0)), gradient, hessian
 
-    def step(state):
+    def step(state: _State) -> _State:
         trial = state.parameters + state.length * state.direction
         loss, gradient, hessian = evaluate(trial)
         # Near the optimum the change of the loss is all rounding.
@@ -76,13 +83,13 @@ def fit_logistic(features, y, w, free, needed=True) -> Optimum:
             passes=state.passes,
         )
         stayed = state._replace(length=state.length / 2)
-        new = jax.tree.map(partial(jnp.where, loss <= state.loss + allowed), moved, stayed)
+        new: _State = jax.tree.map(partial(jnp.where, loss <= state.loss + allowed), moved, stayed)
         return new._replace(passes=state.passes + 1)
 
-    def decrement(state):
+    def decrement(state: _State) -> jax.Array:
         return jnp.sqrt(jnp.maximum(-state.slope, 0))
 
-    def wants_more(state):
+    def wants_more(state: _State) -> jax.Array:
         within = (state.passes < _MOST_PASSES) & (state.length > _SHORTEST_STEP)
         return needed & ((state.passes == 0) | (within & (decrement(state) > tol)))
 
@@ -94,7 +101,7 @@ def fit_logistic(features, y, w, free, needed=True) -> Optimum:
     return Optimum(end.parameters, end.loss, decrement(end) <= tol)
 
 
-def _in_blocks(*columns):
+def _in_blocks(*columns: jax.Array) -> list[jax.Array]:
     """Rows (N,) as (N / R, R), filled up with zeros, which weigh nothing.
 
     Sums block by block round less than one sum of all rows. In float32 a sum of a million rows
@@ -105,7 +112,7 @@ def _in_blocks(*columns):
     return [jnp.pad(x, (0, -rows % block)).reshape(-1, block) for x in columns]
 
 
-def _solve(hessian, gradient, eps):
+def _solve(hessian: jax.Array, gradient: jax.Array, eps: np.floating[Any]) -> jax.Array:
     """H^-1 g by the factors of H = L D L', written out.
 
     For a handful of parameters that compiles faster than a call of a solver for any number. A pivot

@@ -1,10 +1,13 @@
 """Platt scaling itself, in the clothes of the other scalers."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import jax
+from numpy.typing import NDArray
 
 from platt_jax.api import fit
+from platt_jax.columns import Column
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
 from platt_jax.results import tables
@@ -28,11 +31,12 @@ class FittedPlatt(Fitted):
         """The fitted sigmoids."""
         return self.result.sigmoid
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return tables.describe(type(self).__name__, self.result, shared_rows=False)
 
-    def _predict(self, f):
-        return self.sigmoid.predict_proba(f)
+    def _predict(self, f: NDArray[Any]) -> NDArray[Any]:
+        p: NDArray[Any] = self.sigmoid.predict_proba(f)
+        return p
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ class PlattScaling:
     prior: GaussianPrior | None = None
     options: Options = Options()  # noqa: RUF009 - immutable
 
-    def fit(self, scores, labels, *, weights=None) -> FittedPlatt:
+    def fit(self, scores: Column, labels: Column, *, weights: Column = None) -> FittedPlatt:
         """As `platt_jax.fit`."""
         prior, options = self.prior, self.options
         return FittedPlatt(fit(scores, labels, weights=weights, prior=prior, options=options))

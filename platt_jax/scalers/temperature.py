@@ -1,9 +1,11 @@
 """Temperature scaling: one parameter on the logits."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+from numpy.typing import NDArray
 
 from platt_jax.model.objective import Array
 from platt_jax.results.probabilities import expit
@@ -25,8 +27,9 @@ class FittedTemperature(Fitted):
     inverse_temperature: Array
     converged: Array
 
-    def _predict(self, f):
-        return expit(along_rows(self.inverse_temperature) * f)
+    def _predict(self, f: NDArray[Any]) -> NDArray[Any]:
+        p: NDArray[Any] = expit(along_rows(self.inverse_temperature) * f)
+        return p
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ class Temperature(Scaler[FittedTemperature]):
         (0.549306, True)
     """
 
-    def _fit_one(self, f, y, w):
+    def _fit_one(self, f: jax.Array, y: jax.Array, w: jax.Array) -> FittedTemperature:
         largest = jnp.max(jnp.abs(f))
         unit = f / jnp.where(largest > 0, largest, 1)
         side = jnp.where(y, unit, -unit)

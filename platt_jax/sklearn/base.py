@@ -1,7 +1,9 @@
 """What the calibrated classifiers share: their rows, parameters, tags and routing."""
 
 import warnings
+from collections.abc import Iterable
 from inspect import signature
+from typing import Any
 
 import numpy as np
 from sklearn import get_config
@@ -14,18 +16,20 @@ from sklearn.utils.metadata_routing import UNUSED, MetadataRouter, MethodMapping
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d
 
+from platt_jax.columns import Column
 from platt_jax.sklearn.cross_fitting import Rows
 
 _TARGETS = ("binary", "multiclass", "multilabel-indicator")
 
 
-class CalibratedBase(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
+# scikit-learn has no stubs, so its classes are Any to mypy.
+class CalibratedBase(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     """A classifier around a classifier, which it fits and calibrates."""
 
     # Groups are for the splitter, which asks for them itself.
     __metadata_request__fit = {"groups": UNUSED}  # noqa: RUF012 - scikit-learn's protocol
 
-    def _base_estimator(self):
+    def _base_estimator(self) -> Any:
         if self.estimator is not None:
             return self.estimator
         default = LinearSVC(random_state=0)
@@ -36,7 +40,7 @@ class CalibratedBase(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     def _is_frozen(self) -> bool:
         return isinstance(self.estimator, FrozenEstimator)
 
-    def _rows(self, X, y, sample_weight) -> Rows:
+    def _rows(self, X: Any, y: Column, sample_weight: Column) -> Rows:
         """The rows, checked.
 
         Raises:
@@ -64,7 +68,9 @@ class CalibratedBase(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             weights = _check_sample_weight(sample_weight, X, dtype=np.float64)
         return Rows(X, y, classes, codes, weights)
 
-    def _routed(self, sample_weight, groups, fit_params) -> tuple[dict, dict]:
+    def _routed(
+        self, sample_weight: Column, groups: Column, fit_params: dict[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
         """What `fit` of the base classifier gets, and what `split` of the splitter."""
         estimator = self._base_estimator()
         given = {} if groups is None else {"groups": groups}
@@ -84,15 +90,17 @@ class CalibratedBase(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
                 )
         return fit_params, given
 
-    def _splits(self, rows: Rows, split_params):
-        return check_cv(self.cv, rows.y, classifier=True).split(rows.X, rows.y, **split_params)
+    def _splits(self, rows: Rows, split_params: dict[str, Any]) -> Iterable[tuple[Any, Any]]:
+        splitter = check_cv(self.cv, rows.y, classifier=True)
+        splits: Iterable[tuple[Any, Any]] = splitter.split(rows.X, rows.y, **split_params)
+        return splits
 
-    def _copy_feature_names(self, fitted):
+    def _copy_feature_names(self, fitted: Any) -> None:
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(fitted, name):
                 setattr(self, name, getattr(fitted, name))
 
-    def get_metadata_routing(self):
+    def get_metadata_routing(self) -> MetadataRouter:
         """How metadata reaches the base classifier's `fit` and the splitter's `split`."""
         to_fit = MethodMapping().add(caller="fit", callee="fit")
         to_split = MethodMapping().add(caller="fit", callee="split")
@@ -103,7 +111,7 @@ class CalibratedBase(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             .add(splitter=self.cv, method_mapping=to_split)
         )
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         inside = get_tags(self._base_estimator()).input_tags
         tags.input_tags.sparse = inside.sparse

@@ -1,10 +1,11 @@
 """From the scores of all folds to their calibrators, in one batched fit."""
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from numpy.typing import NDArray
 
 from platt_jax import validation
 from platt_jax.api import fit, fit_segments
@@ -19,10 +20,10 @@ from platt_jax.sklearn.temperature import TemperatureCalibrator, fit_temperature
 class Fold(NamedTuple):
     """Rows that one classifier was not fitted on."""
 
-    scores: np.ndarray  # (n, M), of a Scorer
-    codes: np.ndarray  # (n,) numbers of the rows' classes; or (n, L) of bool for multilabel
-    weights: np.ndarray | None  # (n,), or (n, M) where they differ between columns
-    seen: np.ndarray  # (C,) numbers of the classes that the classifier knows, ascending
+    scores: NDArray[np.float64]  # (n, M), of a Scorer
+    codes: NDArray[Any]  # (n,) numbers of the rows' classes; or (n, L) of bool for multilabel
+    weights: NDArray[np.float64] | None  # (n,), or (n, M) where they differ between columns
+    seen: NDArray[np.intp]  # (C,) numbers of the classes that the classifier knows, ascending
 
 
 def options_of(method: str, options: Options | None) -> Options:
@@ -33,7 +34,7 @@ def options_of(method: str, options: Options | None) -> Options:
     return replace(options, intercept=False, targets="none", monotone=True)
 
 
-def fit_folds(folds: list[Fold], classes: np.ndarray, kind: Kind, options: Options) -> list:
+def fit_folds(folds: list[Fold], classes: NDArray[Any], kind: Kind, options: Options) -> list[Any]:
     """A calibrator for each fold, with the classes that its classifier knows.
 
     Args:
@@ -49,7 +50,9 @@ def fit_folds(folds: list[Fold], classes: np.ndarray, kind: Kind, options: Optio
     return _fit_columns(folds, classes, options)
 
 
-def _fit_columns(folds, classes, options) -> list[OneVsRestCalibrator]:
+def _fit_columns(
+    folds: list[Fold], classes: NDArray[Any], options: Options
+) -> list[OneVsRestCalibrator]:
     """One sigmoid for each column of each fold; what the folds lack has weight 0."""
     columns, rows = max(x.scores.shape[1] for x in folds), max(len(x.scores) for x in folds)
     if rows < len(folds) * columns:
@@ -72,7 +75,7 @@ def _fit_columns(folds, classes, options) -> list[OneVsRestCalibrator]:
     ]
 
 
-def _fit_softmax(fold) -> TemperatureCalibrator:
+def _fit_softmax(fold: Fold) -> TemperatureCalibrator:
     column = np.searchsorted(fold.seen, fold.codes)
     known = np.isin(fold.codes, fold.seen)
     weights = fold.weights
@@ -81,10 +84,12 @@ def _fit_softmax(fold) -> TemperatureCalibrator:
     return fit_temperature(fold.scores, np.where(known, column, -1), weights)
 
 
-def _fit_pairs(folds, classes, options) -> list[PairwiseCalibrator]:
+def _fit_pairs(
+    folds: list[Fold], classes: NDArray[Any], options: Options
+) -> list[PairwiseCalibrator]:
     """One sigmoid for each pair of classes of each fold, from the rows of the two."""
     scores, labels, problems, weights = [], [], [], []
-    numbers: list[np.ndarray] = []  # of each fold's problems
+    numbers: list[NDArray[np.intp]] = []  # of each fold's problems
     for fold in folds:
         first = numbers[-1][-1] + 1 if numbers else 0
         i, j = np.triu_indices(len(fold.seen), 1)
@@ -111,5 +116,6 @@ def _fit_pairs(folds, classes, options) -> list[PairwiseCalibrator]:
     ]
 
 
-def _part(each: Fit, where) -> Fit:
-    return jax.tree.map(lambda x: x[where], each)
+def _part(each: Fit, where: Any) -> Fit:
+    part: Fit = jax.tree.map(lambda x: x[where], each)
+    return part

@@ -1,20 +1,23 @@
 """A drop-in for scikit-learn's CalibratedClassifierCV."""
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.model_selection import LeaveOneOut
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
+from platt_jax.columns import Column
+from platt_jax.options import Options
 from platt_jax.results.calibrators import OneVsRestCalibrator
 from platt_jax.results.tables import Table
 from platt_jax.sklearn.base import CalibratedBase
 from platt_jax.sklearn.calibrators import fit_folds, options_of
-from platt_jax.sklearn.cross_fitting import cross_fit, join, score, select
-from platt_jax.sklearn.scores import RESPONSE_METHODS, Kind, Scorer
+from platt_jax.sklearn.cross_fitting import Rows, cross_fit, join, score, select
+from platt_jax.sklearn.scores import RESPONSE_METHODS, Kind, ResponseMethod, Scorer
 
 
 @dataclass(frozen=True)
@@ -32,16 +35,16 @@ class CalibratedMember:
     estimator: Any
     calibrator: Any
     scorer: Scorer
-    seen: np.ndarray
-    classes: np.ndarray
+    seen: NDArray[np.intp]
+    classes: NDArray[Any]
 
-    def predict_proba(self, X) -> np.ndarray:
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Probabilities (N, C); 0 for classes that the classifier does not know."""
         scores = self.scorer(self.estimator, X)
         proba = np.zeros((len(scores), len(self.classes)))
         if self.scorer.kind == "multilabel":
-            return self.calibrator.predict_proba(scores, normalize=False)
-        if scores.shape[1] == 1 and isinstance(self.calibrator, OneVsRestCalibrator):
+            proba = self.calibrator.predict_proba(scores, normalize=False)
+        elif scores.shape[1] == 1 and isinstance(self.calibrator, OneVsRestCalibrator):
             (p,) = self.calibrator.predict_proba(scores, normalize=False).T
             proba[:, self.seen] = np.stack([1 - p, p], axis=1)
         else:
@@ -99,15 +102,15 @@ class PlattCalibratedClassifier(CalibratedBase):
 
     def __init__(
         self,
-        estimator=None,
+        estimator: Any = None,
         *,
-        method="sigmoid",
-        cv=None,
-        n_jobs=None,
-        ensemble="auto",
-        multiclass="ovr",
-        response_method="auto",
-        options=None,
+        method: Literal["sigmoid", "temperature"] = "sigmoid",
+        cv: Any = None,
+        n_jobs: int | None = None,
+        ensemble: bool | Literal["auto"] = "auto",
+        multiclass: Literal["ovr", "coupling"] = "ovr",
+        response_method: ResponseMethod = "auto",
+        options: Options | None = None,
     ) -> None:
         self.estimator = estimator
         self.method = method
@@ -118,7 +121,15 @@ class PlattCalibratedClassifier(CalibratedBase):
         self.response_method = response_method
         self.options = options
 
-    def fit(self, X, y, sample_weight=None, *, groups=None, **fit_params) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Column,
+        sample_weight: Column = None,
+        *,
+        groups: Column = None,
+        **fit_params: Any,
+    ) -> Self:
         """Fit the base classifier, unless it is frozen, and its calibrators.
 
         Args:
@@ -169,7 +180,7 @@ class PlattCalibratedClassifier(CalibratedBase):
         return self
 
     @property
-    def calibrators_(self) -> list:
+    def calibrators_(self) -> list[Any]:
         """The calibrators of `calibrated_classifiers_`."""
         return [member.calibrator for member in self.calibrated_classifiers_]
 
@@ -181,12 +192,14 @@ class PlattCalibratedClassifier(CalibratedBase):
         columns = {name: np.concatenate([x[name] for x in tables]) for name in tables[0]}
         return Table(member=number, **columns)
 
-    def predict_proba(self, X) -> np.ndarray:
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Calibrated probabilities: (N, C) for rows X (N, F), or (N, L) of each label by itself."""
         check_is_fitted(self)
-        return np.mean([member.predict_proba(X) for member in self.calibrated_classifiers_], axis=0)
+        each = [member.predict_proba(X) for member in self.calibrated_classifiers_]
+        proba: NDArray[np.float64] = np.mean(each, axis=0)
+        return proba
 
-    def predict(self, X) -> np.ndarray:
+    def predict(self, X: Any) -> NDArray[Any]:
         """The likeliest class (N,) of rows X (N, F); or (N, L), 1 where a label is likely.
 
         The class may differ from the base classifier's.
@@ -194,12 +207,13 @@ class PlattCalibratedClassifier(CalibratedBase):
         proba = self.predict_proba(X)
         if self._kind_of_members() == "multilabel":
             return (proba > 0.5).astype(int)
-        return self.classes_[proba.argmax(axis=1)]
+        likeliest: NDArray[np.intp] = proba.argmax(axis=1)
+        return self.classes_[likeliest]
 
-    def _kind_of_members(self):
+    def _kind_of_members(self) -> Kind:
         return self.calibrated_classifiers_[0].scorer.kind
 
-    def _scorer(self, rows) -> Scorer:
+    def _scorer(self, rows: Rows) -> Scorer:
         multilabel, binary = rows.codes.ndim == 2, len(rows.classes) == 2
         kind: Kind = "one-vs-rest" if self.method == "sigmoid" else "softmax"
         if multilabel:
@@ -208,7 +222,7 @@ class PlattCalibratedClassifier(CalibratedBase):
             kind = "pairwise"
         return Scorer(self.response_method, kind, binary)
 
-    def _check_parameters(self):
+    def _check_parameters(self) -> None:
         choices = {
             "method": ("sigmoid", "temperature"),
             "ensemble": (True, False, "auto"),
@@ -224,7 +238,7 @@ class PlattCalibratedClassifier(CalibratedBase):
                 f"calibrated by, got {self.method!r}"
             )
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         inside = get_tags(self._base_estimator()).classifier_tags
         tags.classifier_tags.multi_label = inside is not None and inside.multi_label

@@ -1,10 +1,13 @@
 """Pairwise coupling: from probabilities for pairs of classes to those of the classes."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from platt_jax import validation
+from platt_jax.columns import Column
 from platt_jax.results.fit import Fit, Inspectable
 from platt_jax.results.probabilities import expit
 from platt_jax.status import Status
@@ -27,10 +30,10 @@ class PairwiseCalibrator(Inspectable):
             rows of its two classes, the first being y = 1.
     """
 
-    classes: np.ndarray
+    classes: NDArray[Any]
     fit: Fit
 
-    def predict_proba(self, scores) -> np.ndarray:
+    def predict_proba(self, scores: Column) -> NDArray[np.float64]:
         """Probabilities (N, C) for decision values (N, C (C - 1) / 2) of the pairs.
 
         A pair without any row says 1/2.
@@ -40,7 +43,7 @@ class PairwiseCalibrator(Inspectable):
         of_first[:, self.fit.status == Status.EMPTY] = 0.5
         return couple(of_first)
 
-    def _inspected(self):
+    def _inspected(self) -> tuple[Fit, str, NDArray[Any]]:
         i, j = np.triu_indices(len(self.classes), 1)
         kind = self.classes.dtype
         names = np.empty(len(i), [("class", kind), ("versus", kind)])
@@ -48,7 +51,7 @@ class PairwiseCalibrator(Inspectable):
         return self.fit, "pair", names
 
 
-def couple(pairwise) -> np.ndarray:
+def couple(pairwise: Column) -> NDArray[np.float64]:
     """Probabilities of classes from those of their pairs, as LIBSVM computes them.
 
     The second method of Wu, Lin & Weng (2004, "Probability Estimates for Multi-class Classification
@@ -81,7 +84,7 @@ def couple(pairwise) -> np.ndarray:
     return np.concatenate([_couple(piece, C) for piece in pieces])
 
 
-def _couple(r, C):
+def _couple(r: NDArray[np.float64], C: int) -> NDArray[np.float64]:
     p = np.full((len(r), C), 1 / C)
     p[np.isnan(r).any(axis=1)] = np.nan
     open_ = np.flatnonzero(np.isfinite(p[:, 0]))
@@ -109,7 +112,7 @@ def _couple(r, C):
     return p
 
 
-def _quadratic(r, C):
+def _quadratic(r: NDArray[np.float64], C: int) -> NDArray[np.float64]:
     """Equation 19's matrices: Q_ii = sum of r_ji^2 over j, Q_ij = -r_ij r_ji."""
     i, j = np.triu_indices(C, 1)
     Q = np.zeros((len(r), C, C))

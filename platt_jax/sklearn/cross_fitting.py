@@ -1,8 +1,10 @@
 """The base classifier, fitted on folds, and its scores for the rows it was not fitted on."""
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.utils import _safe_indexing
 from sklearn.utils.parallel import Parallel, delayed
@@ -17,12 +19,12 @@ class Rows(NamedTuple):
 
     X: Any
     y: Any
-    classes: np.ndarray
-    codes: np.ndarray  # as in Fold
-    weights: np.ndarray | None  # of the calibration
+    classes: NDArray[Any]
+    codes: NDArray[Any]  # as in Fold
+    weights: NDArray[np.float64] | None  # of the calibration
 
 
-def score(estimator, rows: Rows, scorer: Scorer) -> Fold:
+def score(estimator: Any, rows: Rows, scorer: Scorer) -> Fold:
     """What a fitted classifier says of the rows.
 
     Raises:
@@ -31,13 +33,20 @@ def score(estimator, rows: Rows, scorer: Scorer) -> Fold:
     return Fold(scorer(estimator, rows.X), rows.codes, rows.weights, _seen(estimator, rows))
 
 
-def select(fold: Fold, which) -> Fold:
+def select(fold: Fold, which: Any) -> Fold:
     """Some rows of a fold."""
     weights = None if fold.weights is None else fold.weights[which]
     return Fold(fold.scores[which], fold.codes[which], weights, fold.seen)
 
 
-def cross_fit(estimator, rows: Rows, splits, scorer: Scorer, fit_params, n_jobs):
+def cross_fit(
+    estimator: Any,
+    rows: Rows,
+    splits: Iterable[tuple[Any, Any]],
+    scorer: Scorer,
+    fit_params: dict[str, Any],
+    n_jobs: int | None,
+) -> list[tuple[Any, Fold]]:
     """A clone of the classifier for each split, fitted on one part; what it says of the other.
 
     Returns:
@@ -46,13 +55,16 @@ def cross_fit(estimator, rows: Rows, splits, scorer: Scorer, fit_params, n_jobs)
     Raises:
         ValueError: the rows that one is fitted on are all of one class.
     """
-    return Parallel(n_jobs=n_jobs)(
+    parts: list[tuple[Any, Fold]] = Parallel(n_jobs=n_jobs)(
         delayed(_fit_and_score)(clone(estimator), rows, train, test, scorer, fit_params)
         for train, test in splits
     )
+    return parts
 
 
-def _fit_and_score(estimator, rows, train, test, scorer, fit_params):
+def _fit_and_score(
+    estimator: Any, rows: Rows, train: Any, test: Any, scorer: Scorer, fit_params: dict[str, Any]
+) -> tuple[Any, Fold]:
     X, y = _safe_indexing(rows.X, train), _safe_indexing(rows.y, train)
     estimator.fit(X, y, **_check_method_params(rows.X, params=fit_params, indices=train))
     weights = None if rows.weights is None else rows.weights[test]
@@ -60,7 +72,7 @@ def _fit_and_score(estimator, rows, train, test, scorer, fit_params):
     return estimator, Fold(scores, rows.codes[test], weights, _seen(estimator, rows))
 
 
-def _seen(estimator, rows):
+def _seen(estimator: Any, rows: Rows) -> NDArray[np.intp]:
     if rows.codes.ndim == 2:
         return np.arange(rows.codes.shape[1])
     if len(estimator.classes_) < 2:
@@ -68,7 +80,8 @@ def _seen(estimator, rows):
             "y: expected rows of two classes or more wherever the estimator is fitted, got only "
             f"class {estimator.classes_.tolist()[0]!r}"
         )
-    return np.searchsorted(rows.classes, estimator.classes_)
+    seen: NDArray[np.intp] = np.searchsorted(rows.classes, estimator.classes_)
+    return seen
 
 
 def join(folds: list[Fold], classes: int, scorer: Scorer) -> Fold:

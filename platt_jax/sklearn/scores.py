@@ -3,14 +3,23 @@
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 
-Kind = Literal["one-vs-rest", "softmax", "pairwise", "multilabel"]
-RESPONSE_METHODS = ("auto", "decision_function", "predict_proba", "predict_log_proba")
+Kind: TypeAlias = Literal["one-vs-rest", "softmax", "pairwise", "multilabel"]
+ResponseMethod: TypeAlias = Literal[
+    "auto", "decision_function", "predict_proba", "predict_log_proba"
+]
+RESPONSE_METHODS: tuple[ResponseMethod, ...] = (
+    "auto",
+    "decision_function",
+    "predict_proba",
+    "predict_log_proba",
+)
 
 # Where scikit-learn's temperature scaling puts the logarithm of 0, too.
 _SMALLEST_PROBA = 1e-12
@@ -38,11 +47,11 @@ class Scorer:
             classes has a column for each.
     """
 
-    response_method: str
+    response_method: ResponseMethod
     kind: Kind
     binary: bool
 
-    def __call__(self, estimator, X) -> np.ndarray:
+    def __call__(self, estimator: Any, X: Any) -> NDArray[np.float64]:
         """The scores.
 
         Raises:
@@ -55,7 +64,7 @@ class Scorer:
             return np.hstack([-columns, columns])
         return columns
 
-    def columns_of(self, seen, classes: int) -> np.ndarray:
+    def columns_of(self, seen: NDArray[np.intp], classes: int) -> NDArray[np.intp]:
         """Where the columns of a classifier that knows some classes are among those of all."""
         if self.kind != "pairwise":
             return seen
@@ -65,7 +74,7 @@ class Scorer:
         i, j = np.triu_indices(len(seen), 1)
         return number[seen[i], seen[j]]
 
-    def _response(self, estimator, X):
+    def _response(self, estimator: Any, X: Any) -> Any:
         margin = _MARGINS.get(_library(estimator)) if self.response_method == "auto" else None
         if margin is not None:
             return margin(_final(estimator), _transformed(estimator, X))
@@ -86,7 +95,7 @@ class Scorer:
         log_odds = _log_odds(log_proba)
         return log_odds[:, 1] if values.shape[1] == 2 else log_odds
 
-    def _available(self, estimator) -> str:
+    def _available(self, estimator: Any) -> str:
         auto = ("decision_function", "predict_proba")
         wanted = auto if self.response_method == "auto" else (self.response_method,)
         for method in wanted:
@@ -97,12 +106,12 @@ class Scorer:
         )
 
 
-def _columns(values) -> np.ndarray:
-    values = np.asarray(values, np.float64)
-    return values[:, None] if values.ndim == 1 else values
+def _columns(values: Any) -> NDArray[np.float64]:
+    columns: NDArray[np.float64] = np.asarray(values, np.float64)
+    return columns[:, None] if columns.ndim == 1 else columns
 
 
-def _pairwise(estimator, X):
+def _pairwise(estimator: Any, X: Any) -> Any:
     final = _final(estimator)
     if not hasattr(final, "decision_function_shape"):
         raise ValueError(
@@ -116,7 +125,7 @@ def _pairwise(estimator, X):
     return values if values.ndim == 2 else -values
 
 
-def _final(estimator):
+def _final(estimator: Any) -> Any:
     """The classifier inside of pipelines, searches and what is frozen."""
     if isinstance(estimator, FrozenEstimator):
         return _final(estimator.estimator)
@@ -127,7 +136,7 @@ def _final(estimator):
     return estimator
 
 
-def _transformed(estimator, X):
+def _transformed(estimator: Any, X: Any) -> Any:
     """The rows as that classifier sees them."""
     if isinstance(estimator, FrozenEstimator):
         return _transformed(estimator.estimator, X)
@@ -140,21 +149,23 @@ def _transformed(estimator, X):
     return X
 
 
-def _library(estimator) -> str:
+def _library(estimator: Any) -> str:
     """The boosting library whose class the classifier, or one of its bases, is; "" if none."""
     packages = (base.__module__.split(".")[0] for base in type(_final(estimator)).__mro__)
     return next((package for package in packages if package in _MARGINS), "")
 
 
-def _log(proba):
-    return np.log(np.maximum(np.asarray(proba, np.float64), _SMALLEST_PROBA))
+def _log(proba: Any) -> NDArray[np.float64]:
+    logs: NDArray[np.float64] = np.log(np.maximum(np.asarray(proba, np.float64), _SMALLEST_PROBA))
+    return logs
 
 
-def _finite(log_proba):
-    return np.maximum(np.asarray(log_proba, np.float64), _SMALLEST_LOG_PROBA)
+def _finite(log_proba: Any) -> NDArray[np.float64]:
+    finite: NDArray[np.float64] = np.maximum(np.asarray(log_proba, np.float64), _SMALLEST_LOG_PROBA)
+    return finite
 
 
-def _log_odds(log_proba):
+def _log_odds(log_proba: NDArray[np.float64]) -> NDArray[np.float64]:
     """Log p - log(1 - p) of each class (N, C), where 1 - p may be much smaller than rounding."""
     if log_proba.shape[1] == 2:
         return log_proba - log_proba[:, ::-1]

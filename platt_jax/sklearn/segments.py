@@ -1,9 +1,10 @@
 """A classifier with a calibration of its own for each segment of the rows."""
 
 import numbers
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.sparse import issparse
 from sklearn.base import clone
 from sklearn.utils import _safe_indexing
@@ -12,11 +13,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from platt_jax import validation
 from platt_jax.api import fit_segments
+from platt_jax.columns import Column
+from platt_jax.options import Options
 from platt_jax.results.tables import Table
 from platt_jax.sklearn.base import CalibratedBase
 from platt_jax.sklearn.calibrators import options_of
 from platt_jax.sklearn.cross_fitting import cross_fit, join, score
-from platt_jax.sklearn.scores import RESPONSE_METHODS, Scorer
+from platt_jax.sklearn.scores import RESPONSE_METHODS, ResponseMethod, Scorer
 
 
 class SegmentCalibratedClassifier(CalibratedBase):
@@ -60,15 +63,15 @@ class SegmentCalibratedClassifier(CalibratedBase):
 
     def __init__(
         self,
-        estimator=None,
-        segments=None,
+        estimator: Any = None,
+        segments: Any = None,
         *,
-        passthrough=False,
-        pooling="none",
-        cv=None,
-        n_jobs=None,
-        response_method="auto",
-        options=None,
+        passthrough: bool = False,
+        pooling: Literal["none", "partial", "complete"] = "none",
+        cv: Any = None,
+        n_jobs: int | None = None,
+        response_method: ResponseMethod = "auto",
+        options: Options | None = None,
     ) -> None:
         self.estimator = estimator
         self.segments = segments
@@ -79,7 +82,15 @@ class SegmentCalibratedClassifier(CalibratedBase):
         self.response_method = response_method
         self.options = options
 
-    def fit(self, X, y, sample_weight=None, *, groups=None, **fit_params) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Column,
+        sample_weight: Column = None,
+        *,
+        groups: Column = None,
+        **fit_params: Any,
+    ) -> Self:
         """Fit the base classifier, unless it is frozen, and the calibrator.
 
         Args:
@@ -138,7 +149,7 @@ class SegmentCalibratedClassifier(CalibratedBase):
         check_is_fitted(self)
         return self.calibrator_.table()
 
-    def predict_proba(self, X) -> np.ndarray:
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Calibrated probabilities (N, 2) of rows X (N, F) by their segments' sigmoids."""
         check_is_fitted(self)
         segments, inner = self._apart(self._checked(X, reset=False))
@@ -146,12 +157,12 @@ class SegmentCalibratedClassifier(CalibratedBase):
         p = self.calibrator_.predict_proba(scorer(self.estimator_, inner)[:, 0], segments)
         return np.stack([1 - p, p], axis=1)
 
-    def predict(self, X) -> np.ndarray:
+    def predict(self, X: Any) -> NDArray[Any]:
         """The likelier class (N,) of rows X (N, F), which may differ from the base classifier's."""
-        likelier = self.predict_proba(X).argmax(axis=1)
+        likelier: NDArray[np.intp] = self.predict_proba(X).argmax(axis=1)
         return self.classes_[likelier]
 
-    def _checked(self, X, reset: bool):
+    def _checked(self, X: Any, reset: bool) -> Any:
         """X as an array or a DataFrame, with as many columns as there were.
 
         Raises:
@@ -169,7 +180,7 @@ class SegmentCalibratedClassifier(CalibratedBase):
         validate_data(self, X, skip_check_array=True, reset=reset)
         return X
 
-    def _apart(self, X) -> tuple[Any, Any]:
+    def _apart(self, X: Any) -> tuple[Any, Any]:
         """The segments of the rows, and the columns for the base classifier."""
         several = isinstance(self.segments, list | tuple)
         fewest = (len(self.segments) if several else 1) + (not self.passthrough)
@@ -185,14 +196,14 @@ class SegmentCalibratedClassifier(CalibratedBase):
         others = [i for i in range(X.shape[1]) if i not in positions]
         return ids, _safe_indexing(X, others, axis=1)
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
         tags.input_tags.sparse = False
         return tags
 
 
-def _position(X, column) -> int:
+def _position(X: Any, column: Any) -> int:
     """Where a column is that is named, or numbered.
 
     Raises:
@@ -204,7 +215,8 @@ def _position(X, column) -> int:
             return names.index(column)
         raise ValueError(f"segments: no column {column!r} in X; it has {names or 'no names'}")
     if isinstance(column, numbers.Integral) and -X.shape[1] <= column < X.shape[1]:
-        return int(column) % X.shape[1]
+        place: int = int(column) % X.shape[1]
+        return place
     raise ValueError(
         "segments: expected the name of a column of X, or its position below "
         f"{X.shape[1]}, got {column!r}"

@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
+from platt_jax.columns import Column
 from platt_jax.results.tables import Table, cell
 from platt_jax.status import Status
 
@@ -41,11 +43,14 @@ class TemperatureCalibrator:
             float(np.divide(1.0, self.inverse_temperature)) if self.inverse_temperature else np.inf
         )
 
-    def predict_proba(self, logits) -> np.ndarray:
+    def predict_proba(self, logits: Column) -> NDArray[np.float64]:
         """Probabilities (N, C) for logits (N, C)."""
         f = np.asarray(logits, np.float64)
-        e = np.exp(self.inverse_temperature * (f - f.max(axis=1, keepdims=True)))
-        return e / e.sum(axis=1, keepdims=True)
+        e: NDArray[np.float64] = np.exp(
+            self.inverse_temperature * (f - f.max(axis=1, keepdims=True))
+        )
+        proba: NDArray[np.float64] = e / e.sum(axis=1, keepdims=True)
+        return proba
 
     def table(self) -> Table:
         """One line: temperature, standard error of 1 / T, status and counts."""
@@ -60,14 +65,18 @@ class TemperatureCalibrator:
         )
         return Table({name: np.array([value]) for name, value in line.items()})
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return (
             f"TemperatureCalibrator(temperature={cell(self.temperature)}, "
             f"status={self.status.name})"
         )
 
 
-def fit_temperature(logits, codes, weights=None) -> TemperatureCalibrator:
+def fit_temperature(
+    logits: NDArray[np.float64],
+    codes: NDArray[np.intp],
+    weights: NDArray[np.float64] | None = None,
+) -> TemperatureCalibrator:
     """The temperature of maximum likelihood (Guo, Pleiss, Sun & Weinberger 2017, section 4.2).
 
     The likelihood is log-concave in b = 1 / T. Newton's method, within the bracket of the slopes
@@ -114,7 +123,9 @@ def fit_temperature(logits, codes, weights=None) -> TemperatureCalibrator:
     )
 
 
-def _derivatives(b, d, own, w):
+def _derivatives(
+    b: float, d: NDArray[np.float64], own: NDArray[np.float64], w: NDArray[np.float64]
+) -> NDArray[np.float64]:
     """The negative log-likelihood's value, first and second derivative by b.
 
     Args:
@@ -143,6 +154,6 @@ def _derivatives(b, d, own, w):
     return sums
 
 
-def _failed(status, w):
+def _failed(status: Status, w: NDArray[np.float64]) -> TemperatureCalibrator:
     nan = float("nan")
     return TemperatureCalibrator(nan, nan, nan, status, 0, float(w.sum()))

@@ -3,12 +3,15 @@
 All is elementwise, and reads no row.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 
 from platt_jax.model.objective import Derivatives
+
+# A change of (A, B).
+Step: TypeAlias = tuple[jax.Array, jax.Array]
 
 
 class Factors(NamedTuple):
@@ -20,7 +23,7 @@ class Factors(NamedTuple):
     pinned: jax.Array  # A is held
 
 
-def factorize(at: Derivatives, sigma, pinned) -> Factors:
+def factorize(at: Derivatives, sigma: jax.Array | float, pinned: jax.Array) -> Factors:
     """The factors of H + sigma I.
 
     The pivot of A is the spread of the scores where the curvature is. Rounding could take it to 0
@@ -34,23 +37,30 @@ def factorize(at: Derivatives, sigma, pinned) -> Factors:
     return Factors(1 / pivot, over_h_BB, ratio, pinned)
 
 
-def descent(factors: Factors, g_A, g_B):
+def descent(factors: Factors, g_A: jax.Array, g_B: jax.Array) -> Step:
     """-(H + sigma I)^-1 g; 0 for A where that is held."""
     step_A = -jnp.where(factors.pinned, 0, g_A - factors.ratio * g_B) * factors.over_pivot
     return step_A, -g_B * factors.over_h_BB - factors.ratio * step_A
 
 
-def newton(at: Derivatives, sigma, pinned):
+def newton(at: Derivatives, sigma: jax.Array | float, pinned: jax.Array) -> Step:
     """Newton's direction."""
     return descent(factorize(at, sigma, pinned), at.g_A, at.g_B)
 
 
-def along(at: Derivatives, direction):
+def along(at: Derivatives, direction: Step) -> jax.Array:
     """The derivative of the loss along a direction."""
     return at.g_A * direction[0] + at.g_B * direction[1]
 
 
-def corrected(step, decrement, factors: Factors, last, old: Derivatives, at: Derivatives):
+def corrected(
+    step: Step,
+    decrement: jax.Array,
+    factors: Factors,
+    last: Step,
+    old: Derivatives,
+    at: Derivatives,
+) -> Step:
     """Newton's direction s, corrected for the third derivative T: -H^-1 (g + T[s, s] / 2).
 
     T is known along the last step, d (Schnabel & Frank 1984, "Tensor methods for nonlinear
@@ -82,7 +92,7 @@ def corrected(step, decrement, factors: Factors, last, old: Derivatives, at: Der
     return descent(factors, at.g_A + t_A, at.g_B + t_B)
 
 
-def once(condition):
+def once(condition: jax.Array) -> jax.Array:
     """The same condition, computed once.
 
     XLA computes what is cheap anew for each of its uses, here for each field of the state: more

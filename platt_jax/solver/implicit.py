@@ -5,22 +5,29 @@ the implicit function theorem, g(theta, x) = 0 gives dtheta = -H^-1 (dg/dx) dx.
 """
 
 from functools import partial
+from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
 
 from platt_jax.model import prior as priors
-from platt_jax.model.objective import Derivatives, with_B_held
+from platt_jax.model.objective import Derivatives, Point, Targets, with_B_held
+from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
 from platt_jax.passes.protocol import Rows
 from platt_jax.solver import direction, search
 from platt_jax.solver.search import Problem, Solution
 from platt_jax.status import Status
 
+# What an optimum has derivatives by; their tangents have the same structure.
+_Inputs: TypeAlias = tuple[Rows, Targets, GaussianPrior | None]
 
-def optimum(rows: Rows, targets, prior, problem: Problem, options: Options) -> Solution:
+
+def optimum(
+    rows: Rows, targets: Targets, prior: GaussianPrior | None, problem: Problem, options: Options
+) -> Solution:
     """`search.optimum` with derivatives by the rows' scores and weights, the targets, the prior."""
-    solution = _optimum(options, (rows, targets, prior), problem)
+    solution: Solution = _optimum(options, (rows, targets, prior), problem)
     return solution._replace(
         status=solution.status.astype(jnp.int32),
         pinned=solution.pinned > 0,
@@ -30,23 +37,26 @@ def optimum(rows: Rows, targets, prior, problem: Problem, options: Options) -> S
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _optimum(options, inputs, problem):
+def _optimum(options: Options, inputs: _Inputs, problem: Problem) -> Solution:
     """The optimum with floats for its integers, whose tangents JAX refuses under shard_map."""
     rows, targets, prior = inputs
     solution = search.optimum(rows, targets, prior, problem, options)
-    return jax.tree.map(lambda x: x.astype(solution.A.dtype), solution)
+    as_floats: Solution = jax.tree.map(lambda x: x.astype(solution.A.dtype), solution)
+    return as_floats
 
 
 @_optimum.defjvp
-def _optimum_jvp(options, primals, tangents):
+def _optimum_jvp(
+    options: Options, primals: tuple[_Inputs, Problem], tangents: tuple[_Inputs, Problem]
+) -> tuple[Solution, Solution]:
     (inputs, problem), (inputs_dot, _) = primals, tangents
-    solution = _optimum(options, inputs, problem)
+    solution: Solution = _optimum(options, inputs, problem)
     A, B = solution.A, solution.B
 
     # Checkpoints: a reverse pass goes through the rows anew, in one loop. It would otherwise write
     # down a dozen numbers for each and read them again, which takes five times as long.
     @jax.checkpoint
-    def gradient(inputs):
+    def gradient(inputs: _Inputs) -> Point:
         at = _derivatives(inputs, problem, (A, B), options)
         return at.g_A, at.g_B
 
@@ -67,7 +77,7 @@ def _optimum_jvp(options, primals, tangents):
     A_dot, B_dot = jnp.where(converged, A_dot, 0), jnp.where(converged, B_dot, 0)
 
     @jax.checkpoint
-    def at_solution(inputs, A, B):
+    def at_solution(inputs: _Inputs, A: jax.Array, B: jax.Array) -> tuple[jax.Array, Derivatives]:
         rows, targets, prior = inputs
         loss = rows.loss((A, B), targets)
         loss += priors.penalty_at(prior, problem.standardization, (A, B))
@@ -87,7 +97,7 @@ def _optimum_jvp(options, primals, tangents):
     )
 
 
-def _derivatives(inputs, problem, point, options) -> Derivatives:
+def _derivatives(inputs: _Inputs, problem: Problem, point: Point, options: Options) -> Derivatives:
     rows, targets, prior = inputs
     sums = rows.derivatives(point, targets, options)
     at = priors.add_derivatives(sums, prior, problem.standardization, point)

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from platt_jax.model.objective import Derivatives
+from platt_jax.model.objective import Derivatives, Point
 from platt_jax.options import Options
 from platt_jax.solver import direction
 from platt_jax.solver.stopping import RULES, RUNNING, ProblemConstants, Progress, reach
@@ -39,7 +39,7 @@ class State(NamedTuple):
     passes: jax.Array  # evaluations
 
 
-def start(A, B) -> State:
+def start(A: jax.Array, B: jax.Array) -> State:
     """The state that asks for an evaluation at (A, B)."""
     zero = jnp.zeros_like(A)
     count = jnp.zeros_like(A, jnp.int32)
@@ -59,12 +59,12 @@ def start(A, B) -> State:
     )
 
 
-def running(state: State):
+def running(state: State) -> jax.Array:
     """Whether the problem wants another evaluation."""
     return state.status == RUNNING
 
 
-def trial_point(state: State):
+def trial_point(state: State) -> Point:
     """The point (A, B) to evaluate next."""
     return state.A + state.step_size * state.step_A, state.B + state.step_size * state.step_B
 
@@ -91,11 +91,16 @@ def last_step(state: State, options: Options) -> State:
     met = (state.status == Status.CONVERGED) & (state.decrement <= tol) & (state.iterations > 0)
     if options.monotone:
         met &= there.A <= 0
-    return jax.tree.map(partial(jnp.where, met), there, state)
+    last: State = jax.tree.map(partial(jnp.where, met), there, state)
+    return last
 
 
 def step(
-    state: State, at: Derivatives, change, constants: ProblemConstants, options: Options
+    state: State,
+    at: Derivatives,
+    change: jax.Array | None,
+    constants: ProblemConstants,
+    options: Options,
 ) -> State:
     """One decision of Algorithm 1.
 
@@ -120,12 +125,12 @@ def step(
     )
     stayed = jax.tree.map(partial(jnp.where, going), stayed, state)
     accepted = direction.once(going & finite & sufficient)
-    new = jax.tree.map(partial(jnp.where, accepted), moved, stayed)
+    new: State = jax.tree.map(partial(jnp.where, accepted), moved, stayed)
     new = new._replace(passes=jnp.where(going, state.passes + 1, state.passes))
     return _pin(new) if options.monotone else new
 
 
-def _accept(state, at, constants, options):
+def _accept(state: State, at: Derivatives, constants: ProblemConstants, options: Options) -> State:
     A, B = trial_point(state)
     factors = direction.factorize(at, _sigma(constants, options), state.pinned)
     step = direction.descent(factors, at.g_A, at.g_B)
@@ -152,7 +157,7 @@ def _accept(state, at, constants, options):
     )
 
 
-def _reject(state, options):
+def _reject(state: State, options: Options) -> State:
     """Half the step; but with the decrement at the level of rounding there is nothing to gain."""
     step_size = state.step_size / 2
     failed = jnp.where(step_size < options.min_step, int(Status.LINE_SEARCH_FAILED), RUNNING)
@@ -162,7 +167,7 @@ def _reject(state, options):
     )
 
 
-def leave_bad_start(state: State, usual, constants: ProblemConstants) -> State:
+def leave_bad_start(state: State, usual: Point, constants: ProblemConstants) -> State:
     """The state; after the first pass, if the start proved bad, the one that starts at the usual.
 
     From where nearly all rows are fitted with certainty, rightly or wrongly, Newton's step knows no
@@ -173,10 +178,11 @@ def leave_bad_start(state: State, usual, constants: ProblemConstants) -> State:
     promised = state.decrement * state.decrement / 2
     good = (state.status != Status.NON_FINITE) & (promised <= np.log(2) * constants.total_weight)
     again = start(*usual)._replace(passes=state.passes)
-    return jax.tree.map(partial(jnp.where, (state.passes == 1) & ~good), again, state)
+    going_on: State = jax.tree.map(partial(jnp.where, (state.passes == 1) & ~good), again, state)
+    return going_on
 
 
-def _pin(state):
+def _pin(state: State) -> State:
     """Where the search ends with A > 0, start again on the boundary A = 0.
 
     The problem is convex, so the constrained optimum then lies there.
@@ -190,22 +196,23 @@ def _pin(state):
         pinned=jnp.ones_like(state.pinned),
         status=jnp.full_like(state.status, RUNNING),
     )
-    return jax.tree.map(lambda a, b: jnp.where(wrong, a, b), pinned, state)
+    new: State = jax.tree.map(lambda a, b: jnp.where(wrong, a, b), pinned, state)
+    return new
 
 
-def _sigma(constants, options):
+def _sigma(constants: ProblemConstants, options: Options) -> jax.Array:
     if options.sigma == "dynamic":
         return jnp.where(constants.low == constants.high, 1e-12, 0.0).astype(constants.low.dtype)
     # Of data that weigh less than one row it must not become the larger part of the Hessian.
     return options.sigma * jnp.minimum(constants.total_weight, 1)
 
 
-def _slope(state, at=None):
+def _slope(state: State, at: Derivatives | None = None) -> jax.Array:
     """Derivative of the loss along the current direction: at (A, B), or where `at` was taken."""
     return direction.along(state.derivatives if at is None else at, (state.step_A, state.step_B))
 
 
-def _proves_decrease(state, at, constants):
+def _proves_decrease(state: State, at: Derivatives, constants: ProblemConstants) -> jax.Array:
     """Whether the derivatives at the trial prove the sufficient decrease of Algorithm 1.
 
     Along the direction d, phi(s) = F(theta + s d) has |phi'''| <= R phi'' with R the largest
@@ -221,7 +228,7 @@ def _proves_decrease(state, at, constants):
     return bound <= _ARMIJO * _slope(state)
 
 
-def _backward_share(x):
+def _backward_share(x: jax.Array) -> jax.Array:
     """At most (exp(-x) + x - 1) / x^2, which the Pade approximant at 0 never exceeds.
 
     exp(x) times the numerators' difference is a function whose value and first two derivatives

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import cache, partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 
 from platt_jax.model import prior as priors
-from platt_jax.model.objective import Derivatives, Targets, with_B_held
+from platt_jax.model.objective import Derivatives, Point, Targets, with_B_held
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.model.standardization import Standardization
 from platt_jax.options import Options
@@ -31,7 +31,7 @@ class Problem(NamedTuple):
     unbounded: jax.Array  # whether the loss falls forever along a ray
     A: jax.Array  # where to start
     B: jax.Array
-    usual: tuple[jax.Array, jax.Array] | None = None  # where else, if that is a bad start
+    usual: Point | None = None  # where else, if that is a bad start
 
 
 class Solution(NamedTuple):
@@ -51,13 +51,19 @@ class Runner(NamedTuple):
     """How the steps of a search are run."""
 
     # Given whether a problem runs, one round, the rows and targets, and the first state: the last.
-    loop: Callable
+    loop: Callable[..., State]
     # What runs a function of a few numbers per problem, with its options.
-    decide: Callable
+    decide: Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-def _traced_loop(any_running, advance, rows, targets, state):
-    def body(state):
+def _traced_loop(
+    any_running: Callable[[State], jax.Array],
+    advance: Callable[..., State],
+    rows: Rows,
+    targets: Targets,
+    state: State,
+) -> State:
+    def body(state: State) -> State:
         # The barrier keeps XLA from taking out of the loop what does not change in it: a target
         # per row, a mask of the padding. They would be arrays to write, and to read in every pass.
         point, fixed = lax.optimization_barrier((newton.trial_point(state), (rows, targets)))
@@ -66,17 +72,23 @@ def _traced_loop(any_running, advance, rows, targets, state):
     return lax.while_loop(lambda state: jnp.any(any_running(state)), body, state)
 
 
-def _host_loop(any_running, advance, rows, targets, state):
+def _host_loop(
+    any_running: Callable[[State], jax.Array],
+    advance: Callable[..., State],
+    rows: Rows,
+    targets: Targets,
+    state: State,
+) -> State:
     while np.any(any_running(jax.device_get(state))):
         state = advance(state, HOST.decide(newton.trial_point)(state), rows, targets)
     return state
 
 
 @cache
-def _program(function):
+def _program(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function as a program: much sooner compiled as one call."""
 
-    def run(*arguments, options):
+    def run(*arguments: Any, options: Options | None) -> Any:
         chosen = {} if options is None else {"options": options}
         return xla.single_call(partial(function, **chosen))(*arguments)
 
@@ -111,26 +123,43 @@ def optimum(
     """
     state = _search(rows, targets, prior, problem, options, runner)
     of_rows = rows.loss((state.A, state.B), targets) if loss else jnp.zeros_like(state.A)
-    return runner.decide(_solution)(state, of_rows, prior, problem)
+    solution: Solution = runner.decide(_solution)(state, of_rows, prior, problem)
+    return solution
 
 
-def _search(rows, targets, prior, problem, options, runner) -> State:
+def _search(
+    rows: Rows,
+    targets: Targets,
+    prior: GaussianPrior | None,
+    problem: Problem,
+    options: Options,
+    runner: Runner,
+) -> State:
     """Sums and decisions until every problem has stopped."""
 
-    def advance(state, point, rows, targets):
+    def advance(state: State, point: Point, rows: Rows, targets: Targets) -> State:
         sums = rows.derivatives(point, targets, options, active=newton.running(state))
         change = None
         if options.line_search == "loss":
             change = rows.loss_change((state.A, state.B), point, targets)
-        decide = runner.decide(_decide)
+        decide: Callable[..., State] = runner.decide(_decide)
         return decide(state, point, sums, change, prior, problem, options=options)
 
     state = runner.decide(newton.start)(problem.A, problem.B)
     state = runner.loop(newton.running, advance, rows, targets, state)
-    return runner.decide(newton.last_step)(state, options=options)
+    last: State = runner.decide(newton.last_step)(state, options=options)
+    return last
 
 
-def _decide(state, point, sums, change, prior, problem, options):
+def _decide(
+    state: State,
+    point: Point,
+    sums: Derivatives,
+    change: jax.Array | None,
+    prior: GaussianPrior | None,
+    problem: Problem,
+    options: Options,
+) -> State:
     """The next state, given the sums over the rows at a point."""
     standardization = problem.standardization
     derivatives = priors.add_derivatives(sums, prior, standardization, point)
@@ -145,7 +174,9 @@ def _decide(state, point, sums, change, prior, problem, options):
     return newton.leave_bad_start(new, problem.usual, problem.constants)
 
 
-def _solution(state: State, loss, prior, problem: Problem) -> Solution:
+def _solution(
+    state: State, loss: jax.Array, prior: GaussianPrior | None, problem: Problem
+) -> Solution:
     """The solution that the last state is."""
     loss += priors.penalty_at(prior, problem.standardization, (state.A, state.B))
     return Solution(
@@ -160,7 +191,7 @@ def _solution(state: State, loss, prior, problem: Problem) -> Solution:
     )
 
 
-def _final_status(state: State, problem: Problem):
+def _final_status(state: State, problem: Problem) -> jax.Array:
     """The status of each problem: the first of these that holds, else how the search ended."""
     converged = state.status == Status.CONVERGED
     # Where there is no optimum, the search has only come to where the loss is all but flat.
@@ -177,7 +208,7 @@ def _final_status(state: State, problem: Problem):
     return status
 
 
-def _slope_lost(state: State, standardization: Standardization):
+def _slope_lost(state: State, standardization: Standardization) -> jax.Array:
     """Whether the slope for the scores as they came is out of range, and that matters.
 
     Numbers below the smallest normal one are 0 to XLA; a scale that is 0 makes all scores equal.

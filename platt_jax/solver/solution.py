@@ -4,8 +4,9 @@ Pure and traceable. `solve` is for users who differentiate through a fit or embe
 their own; `solve_rows` is what it shares with `fit`.
 """
 
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -13,16 +14,19 @@ import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec, auto_axes
 
 from platt_jax import validation
+from platt_jax.columns import Column
 from platt_jax.model import objective, standardization, start
+from platt_jax.model.objective import Point, Targets
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.model.standardization import Standardization, range_standardization
+from platt_jax.model.statistics import Moments, ScoreRanges
 from platt_jax.options import Options
 from platt_jax.passes import packing
 from platt_jax.passes.protocol import Rows
 from platt_jax.passes.sharded import ShardedRows
 from platt_jax.results.fit import Fit
 from platt_jax.solver import implicit, search
-from platt_jax.solver.search import TRACED, Problem, Runner
+from platt_jax.solver.search import TRACED, Problem, Runner, Solution
 from platt_jax.solver.stopping import ProblemConstants
 from platt_jax.status import Flag, Status
 
@@ -31,7 +35,7 @@ class Given(NamedTuple):
     """What users may give for every problem besides its rows; arrays lead with their shape."""
 
     prior: GaussianPrior | None = None
-    start: tuple[jax.Array, jax.Array] | None = None  # (A, B), for the scores as they came
+    start: Point | None = None  # (A, B), for the scores as they came
     # n_pos and n_neg of rows that the prior stands for, for Platt's targets.
     remembered: tuple[jax.Array, jax.Array] | None = None
 
@@ -43,10 +47,10 @@ _ROWS_TO_DOMINATE = 20
 
 
 def solve(
-    scores,
-    labels,
+    scores: Column,
+    labels: Column,
     *,
-    weights=None,
+    weights: Column | None = None,
     prior: GaussianPrior | None = None,
     options: Options = Options(),  # noqa: B008 - immutable
 ) -> Fit:
@@ -90,10 +94,11 @@ def solve(
     sharding = _known_sharding(scores)
     if sharding is None:
         return _over_hidden_axes(run, scores)(scores, labels, weights, prior)
-    return _solve_sharded(scores, labels, weights, prior, run, sharding)
+    fit: Fit = _solve_sharded(scores, labels, weights, prior, run, sharding)
+    return fit
 
 
-def _known_sharding(scores) -> NamedSharding | None:
+def _known_sharding(scores: jax.Array) -> NamedSharding | None:
     """How the scores lie on a mesh of several devices, where that is known.
 
     Of traced scores it is where the axes of the mesh are explicit.
@@ -104,7 +109,7 @@ def _known_sharding(scores) -> NamedSharding | None:
     return sharding if used else None
 
 
-def _over_hidden_axes(run, scores):
+def _over_hidden_axes(run: Callable[..., Fit], scores: jax.Array) -> Callable[..., Fit]:
     """The function, where the mesh has explicit axes that vmap may hide: there the compiler shards.
 
     JAX 0.10 cannot batch a reshape along such an axis.
@@ -114,11 +119,23 @@ def _over_hidden_axes(run, scores):
     explicit = tuple(name for name, kind in kinds if kind is AxisType.Explicit)
     if not explicit:
         return run
-    return auto_axes(run, axes=explicit, out_sharding=NamedSharding(mesh, PartitionSpec()))
+    sharded: Callable[..., Fit] = auto_axes(
+        run,
+        axes=explicit,
+        out_sharding=NamedSharding(mesh, PartitionSpec()),
+    )
+    return sharded
 
 
 @partial(jax.jit, static_argnames=("run", "sharding"))
-def _solve_sharded(scores, labels, weights, prior, run, sharding):
+def _solve_sharded(
+    scores: jax.Array,
+    labels: jax.Array,
+    weights: jax.Array | None,
+    prior: GaussianPrior | None,
+    run: Callable[..., Fit],
+    sharding: NamedSharding,
+) -> Fit:
     """Each device fits its problems over its rows; where they share problems, sums travel.
 
     The compiler left to itself would gather the rows.
@@ -127,12 +144,12 @@ def _solve_sharded(scores, labels, weights, prior, run, sharding):
     along, over = PartitionSpec(*of_problems, of_rows), PartitionSpec(*of_problems)
     axes = of_rows if isinstance(of_rows, tuple) else (of_rows,)
 
-    def place(x, spec):
+    def place(x: jax.Array, spec: PartitionSpec) -> jax.Array:
         """Laid as the scores are, as explicit axes ask for."""
         explicit = AxisType.Explicit in sharding.mesh.axis_types
         return jax.sharding.reshard(x, NamedSharding(sharding.mesh, spec)) if explicit else x
 
-    def as_scores(x):
+    def as_scores(x: jax.Array | None) -> jax.Array | None:
         return None if x is None else place(jnp.broadcast_to(x, scores.shape), along)
 
     if prior is not None:
@@ -147,7 +164,14 @@ def _solve_sharded(scores, labels, weights, prior, run, sharding):
 
 
 @partial(jax.jit, static_argnames=("options", "axes"))
-def _solve_dense(scores, labels, weights, prior, options, axes=()):
+def _solve_dense(
+    scores: jax.Array,
+    labels: jax.Array,
+    weights: jax.Array | None,
+    prior: GaussianPrior | None,
+    options: Options,
+    axes: tuple[str, ...] = (),
+) -> Fit:
     """Fit the problems of dense arrays; the rows of all devices along some axes of a mesh."""
     batch = scores.shape[:-1]
     rows: Any = packing.dense_tiles(scores, labels, weights)
@@ -159,14 +183,15 @@ def _solve_dense(scores, labels, weights, prior, options, axes=()):
             prior.mean.reshape((*shape, 2)), prior.precision.reshape((*shape, 2, 2))
         )
     fit = fit_rows(rows, Given(prior), options, implicit.optimum)
-    return jax.tree.map(lambda x: x.reshape(batch + x.shape[2:]), fit)
+    shaped: Fit = jax.tree.map(lambda x: x.reshape(batch + x.shape[2:]), fit)
+    return shaped
 
 
 def fit_rows(
     rows: Rows,
     given: Given,
     options: Options,
-    optimum=search.optimum,
+    optimum: Callable[..., Solution] = search.optimum,
     runner: Runner = TRACED,
 ) -> Fit:
     """Fit the problems that these rows are of; every field of the result leads with their shape.
@@ -184,15 +209,18 @@ def fit_rows(
     targets, problem = runner.decide(_set_up)(ranges, moments, given, options=options)
     rows = rows.standardized(problem.standardization)
     solution = optimum(rows, targets, given.prior, problem, options)
-    return runner.decide(_report)(solution, problem, ranges, moments, options=options)
+    fit: Fit = runner.decide(_report)(solution, problem, ranges, moments, options=options)
+    return fit
 
 
-def _rough(ranges, options):
+def _rough(ranges: ScoreRanges, options: Options) -> Standardization:
     """The coordinates of the moments; B is coupled with the slope unless their center is 0."""
     return range_standardization(ranges, centered=options.intercept)
 
 
-def _set_up(ranges, moments, given, options):
+def _set_up(
+    ranges: ScoreRanges, moments: tuple[Moments, Moments], given: Given, options: Options
+) -> tuple[Targets, Problem]:
     """The targets, and whatever else the search needs besides the rows.
 
     Args:
@@ -233,7 +261,13 @@ def _set_up(ranges, moments, given, options):
     return targets, problem
 
 
-def _unbounded(ranges, n_pos, n_neg, prior, options):
+def _unbounded(
+    ranges: ScoreRanges,
+    n_pos: jax.Array,
+    n_neg: jax.Array,
+    prior: GaussianPrior | None,
+    options: Options,
+) -> jax.Array:
     """Whether the loss has no minimum: nothing bounds the parameters of separable labels."""
     if options.targets == "platt":
         return jnp.zeros_like(n_pos, bool)
@@ -246,7 +280,9 @@ def _unbounded(ranges, n_pos, n_neg, prior, options):
     return unbounded & jnp.all(prior.precision == 0, (-1, -2))
 
 
-def _coordinates_and_start(ranges, moments, targets, options):
+def _coordinates_and_start(
+    ranges: ScoreRanges, moments: tuple[Moments, Moments], targets: Targets, options: Options
+) -> tuple[Standardization, jax.Array, jax.Array]:
     """The coordinates to solve in, and the (A, B) to start from in them."""
     classes = start.by_target(moments, targets)
     if not options.intercept:
@@ -268,19 +304,27 @@ def _coordinates_and_start(ranges, moments, targets, options):
     return identity, A, B + A * identity.center
 
 
-def _warm_start(given_start, own, usual, allowed):
+def _warm_start(
+    given_start: Point, own: Standardization, usual: Point, allowed: jax.Array
+) -> Iterator[jax.Array]:
     """The user's (A, B) in standardized coordinates, where allowed and finite; else the usual."""
     warm = standardization.to_standardized(own, *given_start)
     taken = allowed & jnp.isfinite(warm[0]) & jnp.isfinite(warm[1])
     return (jnp.where(taken, new, old) for new, old in zip(warm, usual, strict=True))
 
 
-def _report(solution, problem, ranges, moments, options) -> Fit:
+def _report(
+    solution: Solution,
+    problem: Problem,
+    ranges: ScoreRanges,
+    moments: tuple[Moments, Moments],
+    options: Options,
+) -> Fit:
     """The solution in the coordinates of the scores as they came, with flags."""
     own, status = problem.standardization, solution.status
     failed = (status == Status.NON_FINITE) | (status == Status.EMPTY)
 
-    def answer(x):
+    def answer(x: jax.Array) -> jax.Array:
         return jnp.where(failed.reshape(failed.shape + (1,) * (x.ndim - failed.ndim)), jnp.nan, x)
 
     derivatives = solution.derivatives
@@ -306,7 +350,9 @@ def _report(solution, problem, ranges, moments, options) -> Fit:
     )
 
 
-def _flags(A, ranges, moments, options):
+def _flags(
+    A: jax.Array, ranges: ScoreRanges, moments: tuple[Moments, Moments], options: Options
+) -> jax.Array:
     pos, neg = moments
     n_pos, n_neg = pos.total, neg.total
     some = (n_pos + n_neg) > 0
@@ -320,14 +366,17 @@ def _flags(A, ranges, moments, options):
         (Flag.REVERSED, A > 0),
         (Flag.OUTLIER, dominated & (pos.rows + neg.rows >= _ROWS_TO_DOMINATE)),
     )
-    return sum(jnp.where(~ranges.bad & raised, jnp.int32(flag), 0) for flag, raised in flags)
+    bits = (jnp.where(~ranges.bad & raised, jnp.int32(flag), 0) for flag, raised in flags)
+    return cast(jax.Array, sum(bits))
 
 
-def _both_classes(n_pos, n_neg):
+def _both_classes(n_pos: jax.Array, n_neg: jax.Array) -> jax.Array:
     return (n_pos > 0) & (n_neg > 0)
 
 
-def _separable(ranges, n_pos, n_neg, options):
+def _separable(
+    ranges: ScoreRanges, n_pos: jax.Array, n_neg: jax.Array, options: Options
+) -> jax.Array:
     """Whether a threshold splits the classes, ties included; without an intercept it is 0."""
     if not options.intercept:
         return _both_classes(n_pos, n_neg) & _apart_at_zero(ranges)
@@ -336,7 +385,7 @@ def _separable(ranges, n_pos, n_neg, options):
     return _both_classes(n_pos, n_neg) & apart & (low < high)
 
 
-def _apart_at_zero(ranges):
+def _apart_at_zero(ranges: ScoreRanges) -> jax.Array:
     """Whether 0 splits the classes, or bounds the only one; not if all scores are 0."""
     low, high = ranges.overall()
     rising = (ranges.high_neg <= 0) & (ranges.low_pos >= 0)

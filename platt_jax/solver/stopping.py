@@ -1,14 +1,14 @@
 """When a search has come to its end: the stopping rules, by the value of Options.stopping."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
 
 from platt_jax.model.objective import Derivatives
 from platt_jax.options import Options
-from platt_jax.solver.direction import Factors
+from platt_jax.solver.direction import Factors, Step
 from platt_jax.status import Status
 
 # The status of a search that goes on.
@@ -32,7 +32,7 @@ class Progress(NamedTuple):
     A: jax.Array
     derivatives: Derivatives
     factors: Factors  # of the Hessian
-    step: tuple[jax.Array, jax.Array]  # Newton's, from here
+    step: Step  # Newton's, from here
     decrement: jax.Array  # here
     last_decrement: jax.Array  # at the point before
     full_step: jax.Array  # whether the whole direction was taken to come here
@@ -55,7 +55,7 @@ class StoppingRule(NamedTuple):
     takes_last_step: bool
 
 
-def reach(step, constants: ProblemConstants):
+def reach(step: Step, constants: ProblemConstants) -> jax.Array:
     """By how much a step changes z of any row, at most."""
     d_A, d_B = step
     return jnp.maximum(jnp.abs(d_A * constants.low + d_B), jnp.abs(d_A * constants.high + d_B))
@@ -84,7 +84,9 @@ RULES = {
 }
 
 
-def _rounding(progress, constants, options):
+def _rounding(
+    progress: Progress, constants: ProblemConstants, options: Options
+) -> tuple[jax.Array, jax.Array]:
     """Whether the decrement is one that rounding alone can cause, and the status if it ends there.
 
     Gradient entries err by eps times the weight of the rows, or the prior's curvature. In standard
@@ -104,7 +106,7 @@ def _rounding(progress, constants, options):
     return noise, jnp.where(near, int(Status.CONVERGED), int(Status.LINE_SEARCH_FAILED))
 
 
-def _settled(progress, constants):
+def _settled(progress: Progress, constants: ProblemConstants) -> jax.Array:
     """Whether the decrement tells the distance to the optimum, and falls unless rounding stops it.
 
     It does where Newton's step changes no log-odds by more than a half (see
@@ -116,5 +118,5 @@ def _settled(progress, constants):
     return (reach(progress.step, constants) <= 0.5) | flat
 
 
-def _tol(options) -> float:
-    return options.tol  # which `with_tol` has filled in
+def _tol(options: Options) -> float:
+    return cast(float, options.tol)  # which `with_tol` has filled in

@@ -1,7 +1,7 @@
 """The engines that run queries: each names the rows, runs a text, and returns an arrow table."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any, Protocol
 
@@ -24,11 +24,11 @@ class Engine(Protocol):
     def columns(self) -> dict[str, pa.DataType]:
         """The names and types of the relation's columns."""
 
-    def extended(self, query: str, points: pa.Table):
+    def extended(self, query: str, points: pa.Table) -> Any:
         """The result of a query as another relation of this engine, whose rows stay there."""
 
 
-def engine_of(relation, connection=None, dialect: str | None = None) -> Engine:
+def engine_of(relation: Any, connection: Any = None, dialect: str | None = None) -> Engine:
     """The engine that a relation belongs to.
 
     Raises:
@@ -57,7 +57,7 @@ def engine_of(relation, connection=None, dialect: str | None = None) -> Engine:
 
 def check_columns(
     there: dict[str, pa.DataType], numeric: dict[str, str | None], segment: Sequence[str]
-):
+) -> None:
     """Refuse columns that are missing, or not numbers.
 
     Args:
@@ -80,12 +80,12 @@ def check_columns(
             raise ValueError(f"{role}, column {column!r}: expected numbers, got {there[column]}")
 
 
-def _is_numeric(kind):
+def _is_numeric(kind: pa.DataType) -> bool:
     tests = ("is_integer", "is_floating", "is_decimal", "is_boolean", "is_null")
     return any(getattr(pa.types, test)(kind) for test in tests)
 
 
-def _parquet(path):
+def _parquet(path: str) -> Any:
     try:
         import duckdb
     except ImportError:
@@ -99,7 +99,7 @@ def _parquet(path):
 class DuckDB:
     """A relation of DuckDB, on whatever connection it was made."""
 
-    def __init__(self, relation):
+    def __init__(self, relation: Any) -> None:
         self._relation = relation
 
     def run(self, query: str, points: pa.Table | None = None) -> pa.Table:
@@ -110,7 +110,7 @@ class DuckDB:
         """See `Engine`."""
         return _schema(self._relation.limit(0).to_arrow_table())
 
-    def extended(self, query: str, points: pa.Table | None):
+    def extended(self, query: str, points: pa.Table | None) -> Any:
         """See `Engine`."""
         platt_points = points  # noqa: F841 - DuckDB finds it by its name
         return self._relation.query(ROWS, query)
@@ -119,7 +119,7 @@ class DuckDB:
 class Spark:
     """A DataFrame of Spark."""
 
-    def __init__(self, frame):
+    def __init__(self, frame: Any) -> None:
         self._frame = frame
 
     def run(self, query: str, points: pa.Table | None = None) -> pa.Table:
@@ -130,7 +130,7 @@ class Spark:
         """See `Engine`."""
         return _schema(self._frame.limit(0).toArrow())
 
-    def extended(self, query: str, points: pa.Table | None):
+    def extended(self, query: str, points: pa.Table | None) -> Any:
         """See `Engine`."""
         from pyspark.sql.functions import broadcast
 
@@ -147,7 +147,7 @@ class Spark:
 class Database:
     """A table on a connection of Python's database interface (PEP 249), or of SQLAlchemy."""
 
-    def __init__(self, table: str, connection, dialect: str | None):
+    def __init__(self, table: str, connection: Any, dialect: str | None) -> None:
         if hasattr(connection, "raw_connection"):  # SQLAlchemy's Engine
             dialect = dialect or connection.dialect.name
             connection = connection.raw_connection()
@@ -179,25 +179,27 @@ class Database:
         """See `Engine`; the types are those of the first rows, for SQLite has no others."""
         return _schema(self.run(f"SELECT * FROM {ROWS} LIMIT {_SAMPLED_ROWS}"))
 
-    def extended(self, query: str, points: pa.Table):
+    def extended(self, query: str, points: pa.Table) -> Any:
         """See `Engine`: a cursor over the result."""
         cursor = self._connection.cursor()
         self._upload(cursor, points)
         cursor.execute(self._text(query))
         return cursor
 
-    def _text(self, query):
+    def _text(self, query: str) -> str:
         parsed = sqlglot.parse_one(query, read="duckdb")
 
-        def named(node):
+        # Any: the class of nodes has another name in older releases of sqlglot.
+        def named(node: Any) -> Any:
             if isinstance(node, exp.Table) and node.name == ROWS:
                 return exp.alias_(self._table.copy(), ROWS, table=True)
             return node
 
-        return parsed.transform(named).sql(dialect=self._dialect)
+        text: str = parsed.transform(named).sql(dialect=self._dialect)
+        return text
 
     @contextmanager
-    def _uploaded(self, cursor, points):
+    def _uploaded(self, cursor: Any, points: pa.Table | None) -> Iterator[None]:
         if points is None:
             yield
             return
@@ -207,7 +209,7 @@ class Database:
         finally:
             cursor.execute(f"DROP TABLE {POINTS}")
 
-    def _upload(self, cursor, points):
+    def _upload(self, cursor: Any, points: pa.Table) -> None:
         kinds = ", ".join(f"{f.name} {_TYPES.get(str(f.type), 'TEXT')}" for f in points.schema)
         cursor.execute(f"DROP TABLE IF EXISTS {POINTS}")
         create = f"CREATE TEMPORARY TABLE {POINTS} ({kinds})"
@@ -220,7 +222,7 @@ class Database:
 
 
 # By the paramstyle of PEP 249.
-_PLACEHOLDERS = {
+_PLACEHOLDERS: dict[str, Callable[[int], str]] = {
     "qmark": lambda i: "?",
     "numeric": lambda i: f":{i + 1}",
     "format": lambda i: "%s",
@@ -229,7 +231,7 @@ _PLACEHOLDERS = {
 }
 
 
-def _dialect_name(name):
+def _dialect_name(name: str) -> str:
     known = {"sqlite3": "sqlite", "postgresql": "postgres", "psycopg": "postgres"}
     name = {**known, "psycopg2": "postgres", "pymysql": "mysql"}.get(name, name)
     if name not in sqlglot.Dialect.classes:
@@ -240,5 +242,5 @@ def _dialect_name(name):
     return name
 
 
-def _schema(table):
+def _schema(table: pa.Table) -> dict[str, pa.DataType]:
     return {field.name: field.type for field in table.schema}

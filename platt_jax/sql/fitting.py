@@ -7,9 +7,11 @@ from typing import Any, Literal
 import jax
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from platt_jax import ids, validation
 from platt_jax.api import report_non_finite, shared_prior, with_pooled_curve
+from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.given import given_to
 from platt_jax.execution.run import fit_blocks
@@ -20,6 +22,7 @@ from platt_jax.options import Options
 from platt_jax.population.estimate import estimate_population
 from platt_jax.population.rows import SummedSegments
 from platt_jax.results.calibrators import SegmentCalibrator
+from platt_jax.results.fit import Fit
 from platt_jax.solver.solution import Given
 from platt_jax.sql import queries
 from platt_jax.sql.engines import Engine, check_columns, engine_of
@@ -31,16 +34,16 @@ _DTYPE = np.dtype(np.float64)
 
 
 def fit_segments(
-    relation,
+    relation: Any,
     *,
     score: str,
     label: str,
     segment: str | Sequence[str],
     weight: str | None = None,
-    connection=None,
+    connection: Any = None,
     dialect: str | None = None,
     prior: GaussianPrior | None = None,
-    start: tuple | None = None,
+    start: tuple[Column, Column] | None = None,
     pooling: Literal["none", "partial", "complete"] = "none",
     options: Options = Options(),  # noqa: B008 - immutable
 ) -> SegmentCalibrator:
@@ -91,7 +94,7 @@ def fit_segments(
     given = _given_to_both(len(keys), prior, start)
     rows = _rows(engine, names, found)
 
-    def fit_both():
+    def fit_both() -> Fit:
         return fit_blocks(rows, given, options.with_tol(_DTYPE))
 
     fitted = jax.tree.map(np.asarray, run_programs(fit_both, x64=True))
@@ -108,7 +111,9 @@ def fit_segments(
     return SegmentCalibrator(keys, each, pooled.sigmoid, pooled.covariance, population)
 
 
-def _given_to_both(segments: int, prior, start) -> Given:
+def _given_to_both(
+    segments: int, prior: GaussianPrior | None, start: tuple[Column, Column] | None
+) -> Given:
     """To the segments and, last, to all rows: of these no start, and no prior unless all share it.
 
     A start that is NaN is the usual one, and a precision of 0 no prior.
@@ -119,13 +124,15 @@ def _given_to_both(segments: int, prior, start) -> Given:
         of_all = of_all._replace(prior=jax.tree.map(lambda x: np.zeros_like(x[:1]), given.prior))
     if start is not None:
         of_all = of_all._replace(start=(np.full(1, np.nan),) * 2)
-    return jax.tree.map(lambda *x: np.concatenate(x), given, of_all)
+    both: Given = jax.tree.map(lambda *x: np.concatenate(x), given, of_all)
+    return both
 
 
 def _rows(engine: Engine, names: Names, found: pa.Table) -> QueryRows:
     """The rows of the segments and of all, given the result of `queries.ranges`."""
 
-    def column(name, missing):
+    # Any: traced rows have JAX's arrays where these are NumPy's.
+    def column(name: str, missing: float) -> Any:
         values = numbers(found[name])
         return np.where(np.isnan(values), missing, values)
 
@@ -149,7 +156,7 @@ def _rows(engine: Engine, names: Names, found: pa.Table) -> QueryRows:
     return QueryRows(engine, names, keys, ScoreRanges(*both), np.append(good, good.sum()))
 
 
-def _ascending(found: pa.Table, names: Names) -> tuple[np.ndarray, pa.Table]:
+def _ascending(found: pa.Table, names: Names) -> tuple[NDArray[Any], pa.Table]:
     """The segments in ascending order, and the result of `queries.ranges` in that order."""
     columns = found.select(names.keys).rename_columns(names.segment)
     of_rows = factorize(ids.read(columns, "segment"))
@@ -164,7 +171,7 @@ def _ascending(found: pa.Table, names: Names) -> tuple[np.ndarray, pa.Table]:
     return of_rows.named(used), found.take(pa.array(order))
 
 
-def _check_values(found: pa.Table, names: Names):
+def _check_values(found: pa.Table, names: Names) -> None:
     """What is wrong with the rows, given the result of `queries.ranges`."""
     if not found.num_rows:
         raise ValueError("relation: expected rows to fit, got none")

@@ -1,6 +1,7 @@
 """Probabilities as a query, where the rows are."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,15 +13,15 @@ from platt_jax.sql.queries import Names, literal, probability, quoted
 
 
 def predict(
-    relation,
+    relation: Any,
     calibrator: SegmentCalibrator,
     *,
     score: str,
     segment: str | Sequence[str],
     name: str = "probability",
-    connection=None,
+    connection: Any = None,
     dialect: str | None = None,
-):
+) -> Any:
     """The rows of a relation and their P(y=1), in one more column; no row moves.
 
     Args:

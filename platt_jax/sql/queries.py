@@ -1,10 +1,11 @@
 """The texts of the queries, in DuckDB's dialect: what `model` says of a row, in SQL."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from sqlglot import exp
 
+from platt_jax.model.objective import Array
 from platt_jax.model.statistics import Moments
 from platt_jax.sql.engines import POINTS, ROWS
 
@@ -16,6 +17,9 @@ STANDARDIZATION = ("center", "scale")
 TARGETS = ("t_pos", "t_neg", "c_pos", "c_neg")
 # What ends the names of what is of all rows, not of their segments.
 ALL = "_all"
+
+# What the search knows of the problem of all rows, by name.
+OfAll: TypeAlias = Mapping[str, float]
 
 
 class Names(NamedTuple):
@@ -32,7 +36,7 @@ class Names(NamedTuple):
         return [f"k{i}" for i in range(len(self.segment))]
 
 
-def literal(x) -> str:
+def literal(x: float | Array) -> str:
     """A finite number, to the last bit; with an exponent, or engines take it for a decimal one."""
     return f"{float(x):.17e}"
 
@@ -96,7 +100,7 @@ def moments(names: Names) -> str:
     """
 
 
-def derivatives(names: Names, of_all: Mapping[str, float] | None) -> str:
+def derivatives(names: Names, of_all: OfAll | None) -> str:
     """The sums of `objective.analytic_derivatives`.
 
     Args:
@@ -131,7 +135,7 @@ def derivatives(names: Names, of_all: Mapping[str, float] | None) -> str:
     """
 
 
-def loss(names: Names, of_all: Mapping[str, float] | None) -> str:
+def loss(names: Names, of_all: OfAll | None) -> str:
     """The sums of `objective.loss`."""
     sums = ", ".join(
         f"SUM(w * (t{of} * d{of} + LN(1 + e{of}))) AS loss{of}" for of in _problems(of_all)
@@ -142,7 +146,7 @@ def loss(names: Names, of_all: Mapping[str, float] | None) -> str:
     """
 
 
-def loss_change(names: Names, of_all: Mapping[str, float] | None) -> str:
+def loss_change(names: Names, of_all: OfAll | None) -> str:
     """The sums of the loss at (A, B) less that at (A_before, B_before), row by row."""
     sums = ", ".join(
         f"""SUM(w * (t{of} * d{of} - t_before{of} * d_before{of}
@@ -155,7 +159,7 @@ def loss_change(names: Names, of_all: Mapping[str, float] | None) -> str:
     """
 
 
-def _problems(of_all):
+def _problems(of_all: OfAll | None) -> tuple[str, ...]:
     """What ends the names of the problems that a row belongs to: its segment's, that of all."""
     return ("",) if of_all is None else ("", ALL)
 
@@ -177,7 +181,7 @@ def _with_rows(names: Names) -> str:
     """
 
 
-def _with_scores(names, of_all):
+def _with_scores(names: Names, of_all: OfAll | None) -> str:
     """The good rows, with what is known of their problems, and their standardized scores."""
     on = " AND ".join(f"checked.{key} = {POINTS}.p_{key}" for key in names.keys)
     known = "".join(f", {literal(x)} AS {name}{ALL}" for name, x in (of_all or {}).items())
@@ -191,7 +195,7 @@ def _with_scores(names, of_all):
     """
 
 
-def _at_points(names, of_all, *which):
+def _at_points(names: Names, of_all: OfAll | None, *which: str) -> str:
     """What each row's loss is made of at points of its problems (`objective._less_likely`)."""
     at = [(of, f"{x}{of}") for of in _problems(of_all) for x in which]
     z = ", ".join(f"A{x} * g{of} + B{x} AS z{x}" for of, x in at)
@@ -209,5 +213,5 @@ def _at_points(names, of_all, *which):
     """
 
 
-def _finite(column):
+def _finite(column: str) -> str:
     return f"{column} BETWEEN -{LARGEST} AND {LARGEST}"

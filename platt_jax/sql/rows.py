@@ -1,19 +1,23 @@
 """Rows in an engine: every method of `Rows` is a query, or is answered by an earlier one."""
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from platt_jax.model.objective import Derivatives, Targets
+from platt_jax.model.objective import Array, Derivatives, Targets
 from platt_jax.model.standardization import Standardization
 from platt_jax.model.statistics import Moments, ScoreRanges
 from platt_jax.options import Options
 from platt_jax.sql import queries
 from platt_jax.sql.engines import Engine
-from platt_jax.sql.queries import ALL, STANDARDIZATION, TARGETS, Names
+from platt_jax.sql.queries import ALL, STANDARDIZATION, TARGETS, Names, OfAll
+
+Point: TypeAlias = tuple[Array, Array]  # (A, B) of every problem
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,7 @@ class QueryRows:
     names: Names
     keys: pa.Table
     ranges: ScoreRanges
-    good: np.ndarray
+    good: NDArray[np.int64]
     standardization: Standardization | None = None
 
     def score_ranges(self, options: Options) -> ScoreRanges:
@@ -66,21 +70,23 @@ class QueryRows:
         """See `Rows`."""
         return replace(self, standardization=standardization)
 
-    def derivatives(self, point, targets: Targets, options: Options, active=None) -> Derivatives:
+    def derivatives(
+        self, point: Point, targets: Targets, options: Options, active: Array | None = None
+    ) -> Derivatives:
         """See `Rows`; the rows of problems that are not active are not joined."""
         sums = self._sums(queries.derivatives, self._at(targets, A=point[0], B=point[1]), active)
         return Derivatives(*(sums[name] for name in Derivatives._fields))
 
-    def loss(self, point, targets: Targets):
+    def loss(self, point: Point, targets: Targets) -> Any:
         """See `Rows`."""
         return self._sums(queries.loss, self._at(targets, A=point[0], B=point[1]))["loss"]
 
-    def loss_change(self, before, after, targets: Targets):
+    def loss_change(self, before: Point, after: Point, targets: Targets) -> Any:
         """See `Rows`."""
         points = {"A": after[0], "B": after[1], "A_before": before[0], "B_before": before[1]}
         return self._sums(queries.loss_change, self._at(targets, **points))["loss_change"]
 
-    def _at(self, targets, **point):
+    def _at(self, targets: Targets, **point: Array) -> Iterator[tuple[str, Array]]:
         yield from zip(STANDARDIZATION, self.standardization or (), strict=True)
         yield from zip(TARGETS, targets, strict=True)
         yield from point.items()
@@ -91,7 +97,12 @@ class QueryRows:
         ranges = ScoreRanges(*(x[:segments] for x in self.ranges))
         return replace(self, ranges=ranges, good=self.good[:segments])
 
-    def _sums(self, query, of_problems, active=None) -> dict[str, Any]:
+    def _sums(
+        self,
+        query: Callable[[Names, OfAll | None], str],
+        of_problems: Iterable[tuple[str, Array]],
+        active: Array | None = None,
+    ) -> dict[str, Any]:
         """The columns of a query's result; 0 for problems without a row, or not active.
 
         Raises:
@@ -103,7 +114,7 @@ class QueryRows:
         active[:segments] |= has_all  # the sums over all rows come by segment
         which = np.flatnonzero(active[:segments])
         points = self.keys.take(pa.array(which)).append_column("j", pa.array(which))
-        of_all: dict | None = {} if has_all else None
+        of_all: dict[str, float] | None = {} if has_all else None
         for name, values in of_problems:
             values = np.broadcast_to(np.asarray(values, float), shape)
             points = points.append_column(name, pa.array(values[which]))
@@ -113,7 +124,7 @@ class QueryRows:
         self._check_same_rows(found, which)
         return self._placed(found, has_all)
 
-    def _placed(self, found, has_all):
+    def _placed(self, found: pa.Table, has_all: np.bool_) -> dict[str, Any]:
         """The columns of a result, those of all rows added up over the segments."""
         place, sums = numbers(found["j"]).astype(int), {}
         for name in found.column_names:
@@ -125,7 +136,7 @@ class QueryRows:
                 sums[name][-1] = numbers(found[name + ALL]).sum()
         return sums
 
-    def _check_same_rows(self, found, which):
+    def _check_same_rows(self, found: pa.Table, which: NDArray[np.intp]) -> None:
         number = np.zeros(self.good.shape)
         number[numbers(found["j"]).astype(int)] = numbers(found["good"])
         if (changed := number[which] != self.good[which]).any():
@@ -137,7 +148,9 @@ class QueryRows:
             )
 
 
-def _with_all(of_segments: Moments, center, scale) -> Moments:
+def _with_all(
+    of_segments: Moments, center: NDArray[np.float64], scale: NDArray[np.float64]
+) -> Moments:
     """The moments of the segments and, last, those of all rows; so are the coordinates."""
     total, first, second, rows = of_segments
     # Of a segment's scores g, those of all rows are stretch * g + shift.
@@ -153,6 +166,7 @@ def _with_all(of_segments: Moments, center, scale) -> Moments:
     return Moments(*both)
 
 
-def numbers(column: pa.ChunkedArray) -> np.ndarray:
+def numbers(column: pa.ChunkedArray) -> NDArray[np.float64]:
     """A column as float64, NaN where it is NULL."""
-    return pc.cast(column, pa.float64()).to_numpy()
+    floats: NDArray[np.float64] = pc.cast(column, pa.float64()).to_numpy()
+    return floats

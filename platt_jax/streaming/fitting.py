@@ -1,7 +1,7 @@
 """`fit_segments` of rows on disk."""
 
 import os
-from typing import Literal
+from typing import Any, Literal
 
 from platt_jax import validation
 from platt_jax.api import fit_segment_rows
@@ -18,20 +18,20 @@ _DEFAULT = Options()
 
 
 def fit_segments(
-    source,
+    source: Any,
     *,
     score: str | None = None,
     label: str | None = None,
     segment: str | list[str] | None = None,
     weight: str | None = None,
-    cache: str | os.PathLike | None = None,
+    cache: str | os.PathLike[str] | None = None,
     key: str | None = None,
     prior: GaussianPrior | None = None,
-    start: tuple | None = None,
+    start: tuple[Any, Any] | None = None,
     pooling: Literal["none", "partial", "complete"] = "none",
     options: Options = _DEFAULT,
     progress: bool | Listener = False,
-    checkpoint: str | os.PathLike | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
 ) -> SegmentCalibrator:
     """`platt_jax.fit_segments` of more rows than memory holds, with the same results.
 
@@ -96,7 +96,9 @@ def fit_segments(
     return calibrator
 
 
-def _call(rows, prior, start, options):
+def _call(
+    rows: StoredRows, prior: GaussianPrior | None, start: tuple[Any, Any] | None, options: Options
+) -> dict[str, str]:
     """What the segments' fits depend on."""
     return {
         "rows": rows.identity,

@@ -12,11 +12,14 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
+from io import FileIO
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from types import TracebackType
+from typing import Any, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from platt_jax import validation
 from platt_jax.execution import planning
@@ -24,10 +27,10 @@ from platt_jax.execution.caller import Caller
 from platt_jax.execution.grouping import row_positions
 from platt_jax.execution.progress import SILENT, Stage, reporting
 from platt_jax.execution.segment_rows import checked_rows
-from platt_jax.ids.factorize import Factorized
+from platt_jax.ids.factorize import Factorized, Integers
 from platt_jax.ids.vocabulary import Vocabulary, distinct
 from platt_jax.passes import packing
-from platt_jax.streaming.sources import Batch, Source
+from platt_jax.streaming.sources import Batch, Fingerprint, Source
 from platt_jax.streaming.stored import COLUMNS, read_at, write_manifest
 from platt_jax.threads import ordered_map, row_slices, run_programs
 
@@ -42,16 +45,20 @@ _NOTHING = (np.nan, 0, 0)  # what a gap has for a score, a label and a weight
 class _Checked(NamedTuple):
     """A batch as arrays."""
 
-    columns: list[np.ndarray]  # scores, labels, and weights if there are any
-    rows: np.ndarray  # which of the keys each row has
-    keys: np.ndarray
-    coding: np.ndarray  # (2,) whether there is a label -1, and 0
+    columns: list[NDArray[Any]]  # scores, labels, and weights if there are any
+    rows: Integers  # which of the keys each row has
+    keys: NDArray[Any]
+    coding: NDArray[np.bool_]  # (2,) whether there is a label -1, and 0
     doubtful: str | None
     where: str
 
 
 def group_source(
-    source: Source, directory: Path, fingerprint, progress: Callable[[str], Stage], caller: Caller
+    source: Source,
+    directory: Path,
+    fingerprint: Fingerprint,
+    progress: Callable[[str], Stage],
+    caller: Caller,
 ) -> None:
     """Write the rows of a source to a directory, which StoredRows reads.
 
@@ -94,7 +101,7 @@ def group_source(
     write_manifest(directory, header, vocabulary.keys, arrays)
 
 
-def _reading(source, progress):
+def _reading(source: Source, progress: Callable[[str], Stage]) -> Stage:
     """The stage of it; one of unknown length is silent."""
     return SILENT if source.rows is None else progress("reading rows")
 
@@ -102,11 +109,14 @@ def _reading(source, progress):
 # --- reading --------------------------------------------------------------------------------------
 
 
-def _spill(source, spill, progress, caller):
+def _spill(
+    source: Source, spill: Path, progress: Stage, caller: Caller
+) -> tuple[Vocabulary, NDArray[np.int64], list[np.dtype[Any]]]:
     """Write the rows as they come; returns their ids, how many have each, and the dtypes."""
     vocabulary, counts = Vocabulary(), np.zeros(0, np.int64)
     first: _Checked | None = None
-    codings, doubts, files = np.zeros(2, bool), [], []
+    codings, files = np.zeros(2, bool), []
+    doubts: list[Any] = []  # text or None
     with ExitStack() as open_files, reporting(_repeated(source.rows or 0), progress) as advance:
         for batch in ordered_map(_check, _with_rows(source.batches())):
             if first is None:
@@ -151,18 +161,23 @@ def _check(batch: Batch) -> _Checked:
 class _naming:
     """Errors inside say which rows they are of."""
 
-    def __init__(self, where):
+    def __init__(self, where: str) -> None:
         self._where = where
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind, error, traceback):
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         if isinstance(error, ValueError):
             raise ValueError(f"{self._where}: {error}") from None
 
 
-def _require_alike(first, batch, codings):
+def _require_alike(first: _Checked, batch: _Checked, codings: NDArray[np.bool_]) -> None:
     if codings.all():
         raise ValueError(
             f"labels: expected one of the codings {validation.LABEL_CODINGS} in all batches, got "
@@ -181,13 +196,13 @@ def _require_alike(first, batch, codings):
 class _Buckets(NamedTuple):
     """Segments side by side; what is first of each, and after the last."""
 
-    segments: np.ndarray  # (buckets + 1,)
-    places: np.ndarray  # (buckets + 1,) where their rows lie
-    sizes: np.ndarray  # (K,) of the segments
-    starts: np.ndarray  # (K,) likewise
+    segments: Integers  # (buckets + 1,)
+    places: Integers  # (buckets + 1,) where their rows lie
+    sizes: Integers  # (K,) of the segments
+    starts: Integers  # (K,) likewise
 
     @classmethod
-    def of(cls, sizes, starts, length):
+    def of(cls, sizes: Integers, starts: Integers, length: int) -> Self:
         ends = starts + sizes
         segments = [0]
         while segments[-1] < len(sizes):
@@ -198,11 +213,18 @@ class _Buckets(NamedTuple):
         return cls(np.array(segments), places, sizes, starts)
 
     @property
-    def number(self):
+    def number(self) -> int:
         return len(self.segments) - 1
 
 
-def _partition(spill, directory, dtypes, rank, buckets, advance):
+def _partition(
+    spill: Path,
+    directory: Path,
+    dtypes: list[np.dtype[Any]],
+    rank: NDArray[np.int32],
+    buckets: _Buckets,
+    advance: Callable[[int], None],
+) -> None:
     """Write each row to its bucket's place, in the order in which they came."""
     bucket = np.repeat(np.arange(buckets.number), np.diff(buckets.segments))
     bucket = bucket.astype(np.min_scalar_type(buckets.number))
@@ -210,8 +232,8 @@ def _partition(spill, directory, dtypes, rank, buckets, advance):
     dtypes = [*dtypes, np.dtype(np.int32)]
     rows = (spill / _NUMBERS).stat().st_size // 4
 
-    def read(part):
-        columns = []
+    def read(part: slice) -> tuple[list[NDArray[Any]], list[int]]:
+        columns: list[NDArray[Any]] = []
         for name, dtype in zip(names, dtypes, strict=True):
             columns.append(np.empty(part.stop - part.start, dtype))
             with open(spill / name, "rb", buffering=0) as file:
@@ -236,16 +258,18 @@ def _partition(spill, directory, dtypes, rank, buckets, advance):
             advance(edges[-1])
 
 
-def _put_in_order(directory, dtypes, buckets, advance):
+def _put_in_order(
+    directory: Path, dtypes: list[np.dtype[Any]], buckets: _Buckets, advance: Callable[[int], None]
+) -> None:
     paths = [directory / name for name in COLUMNS[: len(dtypes)]]
 
-    def put(i):
+    def put(i: int) -> int:
         segments = slice(*buckets.segments[i : i + 2])
         sizes = buckets.sizes[segments]
         first, last = buckets.places[i : i + 2].tolist()
         rows = int(sizes.sum())
         if len(sizes) == 1:
-            positions = slice(0, 0)
+            positions: slice | NDArray[np.int32] = slice(0, 0)
             gap = first + rows
         else:
             positions = _positions(directory / _NUMBERS, buckets, segments, first, rows)
@@ -267,7 +291,9 @@ def _put_in_order(directory, dtypes, buckets, advance):
             os.fsync(file.fileno())
 
 
-def _positions(path, buckets, segments, first, rows):
+def _positions(
+    path: Path, buckets: _Buckets, segments: slice, first: int, rows: int
+) -> NDArray[np.int32]:
     """Where in its bucket each row goes."""
     ranks = np.empty(rows, np.int32)
     with open(path, "rb", buffering=0) as file:
@@ -280,11 +306,11 @@ def _positions(path, buckets, segments, first, rows):
     return positions
 
 
-def _open(stack, path):
+def _open(stack: ExitStack, path: Path) -> FileIO:
     return stack.enter_context(open(path, "wb", buffering=0))
 
 
-def _write(file, column, first: int | None = None) -> None:
+def _write(file: FileIO, column: NDArray[Any], first: int | None = None) -> None:
     """Write a column to an unbuffered file, at the item `first`, or behind what is there."""
     if first is not None:
         file.seek(first * column.itemsize)
@@ -296,6 +322,6 @@ def _write(file, column, first: int | None = None) -> None:
         raise OSError(error.errno, error.strerror, file.name) from None
 
 
-def _repeated(rows):
+def _repeated(rows: int) -> NDArray[np.int8]:
     """Rows as problems of one row each, for progress reports."""
     return np.broadcast_to(np.int8(1), rows)

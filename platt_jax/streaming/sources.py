@@ -5,11 +5,15 @@ import mmap
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import UnionType
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from platt_jax.ids import structured
+
+# What tells a source's content from others', as JSON has it; None where nothing does.
+Fingerprint: TypeAlias = dict[str, Any] | None
 
 BATCH_ROWS = 1 << 20
 
@@ -36,7 +40,7 @@ class Names(NamedTuple):
         weight = [] if self.weight is None else [self.weight]
         return [str(self.score), str(self.label), *segment, *weight]
 
-    def __str__(self):
+    def __str__(self) -> str:
         given = {name: x for name, x in self._asdict().items() if x is not None}
         return f" ({', '.join(f'{name} {x!r}' for name, x in given.items())})" if given else ""
 
@@ -55,12 +59,11 @@ class Source(NamedTuple):
     """Rows that can be read from first to last."""
 
     batches: Callable[[], Iterator[Batch]]
-    # What tells this source's content from others', as JSON has it; None where nothing does.
-    fingerprint: Callable[[], dict | None]
+    fingerprint: Callable[[], Fingerprint]
     rows: int | None  # None where it is not known
 
 
-def open_source(source, names: Names, key: str | None) -> Source:
+def open_source(source: Any, names: Names, key: str | None) -> Source:
     """The rows of a source, as `store_rows` takes it.
 
     Raises:
@@ -93,21 +96,21 @@ def open_source(source, names: Names, key: str | None) -> Source:
     return _of_batches(source, names, key)
 
 
-def _all_are(values, kind):
+def _all_are(values: Iterable[Any], kind: type | UnionType) -> bool:
     return all(isinstance(value, kind) for value in values)
 
 
-def _four(names):
+def _four(names: Names) -> tuple[str | None, str | None, Any, str | None]:
     return names.score, names.label, names.segment, names.weight
 
 
-def _require_names(names):
+def _require_names(names: Names) -> None:
     for argument, name in zip(("score", "label", "segment"), names, strict=False):
         if name is None:
             raise ValueError(f"{argument}: expected the name of a column of the source, got None")
 
 
-def _column(table, name, where):
+def _column(table: Any, name: Any, where: str) -> Any:
     """A column of a mapping or table; several as a table of them, None where there is no name."""
     if name is None:
         return None
@@ -128,7 +131,7 @@ def _column(table, name, where):
 # --- Parquet --------------------------------------------------------------------------------------
 
 
-def _files_at(path):
+def _files_at(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
     files = sorted(path.rglob("*.parquet"))
@@ -154,7 +157,7 @@ def _of_parquet(files: list[Path], names: Names) -> Source:
             if name not in there:
                 raise ValueError(f"source: expected a column {name!r} in {path}, there are {there}")
 
-    def batches():
+    def batches() -> Iterator[Batch]:
         for path in files:
             with parquet.ParquetFile(path) as file:
                 first = 0
@@ -163,8 +166,8 @@ def _of_parquet(files: list[Path], names: Names) -> Source:
                     yield Batch(where, *(_column(table, name, where) for name in _four(names)))
                     first += table.num_rows
 
-    def fingerprint():
-        about = {}
+    def fingerprint() -> Fingerprint:
+        about: dict[str, list[int]] = {}
         for path in files:
             found = path.stat()
             about[str(path)] = [found.st_size, found.st_mtime_ns]
@@ -176,14 +179,14 @@ def _of_parquet(files: list[Path], names: Names) -> Source:
 # --- arrays ---------------------------------------------------------------------------------------
 
 
-def _of_arrays(arrays: dict[str, Any], names: Names, key) -> Source:
+def _of_arrays(arrays: dict[str, Any], names: Names, key: str | None) -> Source:
     arrays = {name: x if hasattr(x, "dtype") else np.asarray(x) for name, x in arrays.items()}
     rows = len(arrays[str(names.score)])
     for name, array in arrays.items():
         if len(array) != rows:
             raise ValueError(f"{name}: expected one per score, {rows:,}, got {len(array):,}")
 
-    def batches():
+    def batches() -> Iterator[Batch]:
         for first in range(0, rows, BATCH_ROWS):
             copies = {name: np.array(x[first : first + BATCH_ROWS]) for name, x in arrays.items()}
             for array in arrays.values():
@@ -191,20 +194,20 @@ def _of_arrays(arrays: dict[str, Any], names: Names, key) -> Source:
             where = f"rows from {first:,} on{names}"
             yield Batch(where, *(_column(copies, name, where) for name in _four(names)))
 
-    def fingerprint():
+    def fingerprint() -> Fingerprint:
         return {**names._asdict(), "key": key, **{n: _digest(x) for n, x in arrays.items()}}
 
     return Source(batches, fingerprint, rows)
 
 
-def _let_go(column):
+def _let_go(column: Any) -> None:
     """Give back the pages of a file that is mapped read-only, which count as this process's."""
     mapped = getattr(column, "_mmap", None)
     if mapped is not None and getattr(column, "mode", None) == "r" and hasattr(mapped, "madvise"):
         mapped.madvise(mmap.MADV_DONTNEED)
 
 
-def _digest(column):
+def _digest(column: Any) -> list[Any]:
     """The shape and dtype of an array, and a hash of a sample."""
     digest = hashlib.blake2b(digest_size=16)
     for first in np.linspace(0, max(0, len(column) - _STRETCH_ROWS), _STRETCHES).astype(int):
@@ -220,8 +223,8 @@ def _digest(column):
 # --- batches --------------------------------------------------------------------------------------
 
 
-def _of_batches(source: Iterable, names: Names, key) -> Source:
-    def batches():
+def _of_batches(source: Iterable[Any], names: Names, key: str | None) -> Source:
+    def batches() -> Iterator[Batch]:
         first = 0
         for number, batch in enumerate(source):
             where = f"batch {number:,}, rows from {first:,} on{names}"
@@ -232,7 +235,7 @@ def _of_batches(source: Iterable, names: Names, key) -> Source:
     return Source(batches, lambda: None if key is None else {"key": key}, None)
 
 
-def _four_columns(batch, names, where):
+def _four_columns(batch: Any, names: Names, where: str) -> list[Any]:
     if isinstance(batch, tuple | list):
         if len(batch) not in (3, 4):
             raise ValueError(

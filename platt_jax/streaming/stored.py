@@ -2,9 +2,12 @@
 
 import json
 import os
+from io import FileIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.passes import packing
@@ -40,7 +43,7 @@ class StoredRows(SegmentRows):
 
     reread = True
 
-    def __init__(self, directory: str | os.PathLike) -> None:
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
         self._directory = Path(directory)
         header, arrays = _read_manifest(self._directory)
         layout = IdLayout(**header["ids"])
@@ -57,17 +60,17 @@ class StoredRows(SegmentRows):
             if not path.is_file() or path.stat().st_size != self.length * dtype.itemsize:
                 raise ValueError(f"cache: {path} is missing or damaged: delete {self._directory}")
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return (
             f"StoredRows: {len(self):,} rows of {len(self.keys):,} segments, {self.dtype}, "
             f"in {self._directory}"
         )
 
-    def all(self, part: slice, space: packing.Space) -> tuple:
+    def all(self, part: slice, space: packing.Space) -> packing.Columns:
         """See GroupedRows."""
         return self._read([slice(*part.indices(self.length))], space)
 
-    def sampled_scores(self, most: int) -> np.ndarray:
+    def sampled_scores(self, most: int) -> NDArray[Any]:
         """See GroupedRows."""
         step = max(1, self.length // most)
         together = max(1, _SAMPLED_TOGETHER // step) * step
@@ -78,7 +81,7 @@ class StoredRows(SegmentRows):
             samples.append(scores[: part.stop - first : step].copy())
         return np.concatenate(samples)
 
-    def take(self, problems: slice, part: slice, space: packing.Space) -> tuple:
+    def take(self, problems: slice, part: slice, space: packing.Space) -> packing.Columns:
         """See GroupedRows."""
         starts, sizes = self._starts[problems], self.sizes[problems]
         if len(starts) == 1 and part != slice(None):
@@ -89,7 +92,7 @@ class StoredRows(SegmentRows):
         firsts, lasts = starts[[0, *(gaps + 1)]].tolist(), ends[[*gaps, -1]].tolist()
         return self._read([slice(*ends) for ends in zip(firsts, lasts, strict=True)], space)
 
-    def _read(self, parts: list[slice], space: packing.Space) -> tuple:
+    def _read(self, parts: list[slice], space: packing.Space) -> packing.Columns:
         """These stretches of the columns, end to end."""
         columns = []
         for number, (path, dtype) in enumerate(zip(self._paths, self._dtypes, strict=True)):
@@ -104,7 +107,7 @@ class StoredRows(SegmentRows):
         return self._three(columns)
 
 
-def read_at(file, first: int, into: np.ndarray) -> None:
+def read_at(file: FileIO, first: int, into: NDArray[Any]) -> None:
     """Fill an array with items of an unbuffered file, from the item `first` on.
 
     Raises:
@@ -124,7 +127,9 @@ def is_stored(directory: Path) -> bool:
     return (directory / MANIFEST).is_file()
 
 
-def write_manifest(directory: Path, header: dict, keys: np.ndarray, arrays: dict) -> None:
+def write_manifest(
+    directory: Path, header: dict[str, Any], keys: NDArray[Any], arrays: dict[str, NDArray[Any]]
+) -> None:
     """Write what StoredRows reads besides the columns."""
     layout = files.id_layout(keys)
     header = {"format": FORMAT, **header, "ids": layout._asdict()}
@@ -134,7 +139,7 @@ def write_manifest(directory: Path, header: dict, keys: np.ndarray, arrays: dict
     )
 
 
-def _read_manifest(directory):
+def _read_manifest(directory: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     if not is_stored(directory):
         raise ValueError(f"cache: expected a directory that store_rows wrote, got {directory}")
     with open(directory / MANIFEST, "rb") as file:

@@ -10,17 +10,18 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from glob import escape
 from pathlib import Path
+from typing import Any
 
 from platt_jax.execution.caller import Caller
-from platt_jax.execution.progress import Listener, stage
+from platt_jax.execution.progress import Listener, Stage, stage
 from platt_jax.streaming.grouping import group_source
-from platt_jax.streaming.sources import Names, open_source
+from platt_jax.streaming.sources import Fingerprint, Names, open_source
 from platt_jax.streaming.stored import StoredRows, is_stored
 
 
 def store_rows(
-    source,
-    cache: str | os.PathLike,
+    source: Any,
+    cache: str | os.PathLike[str],
     *,
     score: str | None = None,
     label: str | None = None,
@@ -119,11 +120,11 @@ def _lock(directory: Path, until: ExitStack, wait: bool) -> bool:
     return True
 
 
-def _stage(progress, name):
+def _stage(progress: bool | Listener, name: str) -> Stage:
     return stage(progress, name, last=False)
 
 
-def _reopened(cache, fingerprint):
+def _reopened(cache: Path, fingerprint: Fingerprint) -> StoredRows:
     rows = StoredRows(cache)
     if fingerprint is None:
         raise ValueError(
@@ -138,11 +139,12 @@ def _reopened(cache, fingerprint):
     return rows
 
 
-def _as_json(fingerprint):
-    return json.loads(json.dumps(fingerprint))
+def _as_json(fingerprint: Fingerprint) -> Fingerprint:
+    as_json: Fingerprint = json.loads(json.dumps(fingerprint))
+    return as_json
 
 
-def _differences(old, new):
+def _differences(old: Fingerprint, new: Fingerprint) -> str:
     """What two fingerprints do not share."""
     old, new = (_flat(x or {}) for x in (old, new))
     names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
@@ -150,6 +152,6 @@ def _differences(old, new):
     return "; ".join(shown) + ("; ..." if len(names) > 3 else "")
 
 
-def _flat(fingerprint):
+def _flat(fingerprint: dict[str, Any]) -> dict[str, Any]:
     of_files = fingerprint.get("files", {})
     return {**{x: y for x, y in fingerprint.items() if x != "files"}, **of_files}

@@ -1,16 +1,18 @@
 """Beta scaling: Beta distributed memberships, made Beta distributed probabilities."""
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 import jax
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 from scipy.special import betainc, betaincinv, betaln
 
 from platt_jax.model.objective import Array
 from platt_jax.results.probabilities import expit
-from platt_jax.scalers.base import Fitted, Scaler, along_rows, mean_target, require
+from platt_jax.scalers.base import Fitted, Rows, Scaler, along_rows, mean_target, require
 from platt_jax.threads import ordered_map
 
 # The sizes alpha_2 + beta_2 that are tried, before the best of them is refined.
@@ -30,6 +32,9 @@ _LEAST_SHARE = 1e-10
 
 # Where the memberships are all but 0 or 1, their size is all but 0.
 _SMALLEST = 1e-6
+
+# The squared error of a curve whose size has this logarithm.
+_ErrorOfLogSize: TypeAlias = Callable[[float], float]
 
 
 class BetaCurve(NamedTuple):
@@ -60,13 +65,13 @@ class FittedBetaScaling(Fitted):
 
     _own_axes: ClassVar[int] = 1
 
-    def _predict(self, f):
+    def _predict(self, f: NDArray[Any]) -> NDArray[Any]:
         p = self._scaled(f, 0)
         if self.form == "predicted":
             p = np.where(f > 0, p, 1 - self._scaled(-f, 1))
         return p.astype(np.result_type(f, self.curves.performance))
 
-    def _scaled(self, f, region):
+    def _scaled(self, f: NDArray[Any], region: int) -> NDArray[np.float64]:
         curve = BetaCurve(*(leaf[..., region].astype(np.float64) for leaf in self.curves))
         curve = _over_rows(curve)
         return _scale(_ranks(_membership(f), curve), curve, curve.size)
@@ -105,15 +110,17 @@ class BetaScaling(Scaler[FittedBetaScaling]):
 
     form: Literal["binary", "predicted"] = "binary"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         require(self, "form", self.form in ("binary", "predicted"), '"binary" or "predicted"')
 
-    def _fit_batch(self, rows):
+    def _fit_batch(self, rows: Rows) -> FittedBetaScaling:
         curves = list(ordered_map(self._curves, zip(*rows, strict=True)))
         leaves = np.moveaxis(np.array(curves, rows.scores.dtype), -1, 0)
         return FittedBetaScaling(BetaCurve(*leaves), self.form)
 
-    def _curves(self, rows) -> list["BetaCurve"]:
+    def _curves(
+        self, rows: tuple[NDArray[Any], NDArray[np.bool_], NDArray[Any]]
+    ) -> list[BetaCurve]:
         """The curves of one problem."""
         f, y, w = rows
         w = w.astype(np.float64)
@@ -127,12 +134,15 @@ class BetaScaling(Scaler[FittedBetaScaling]):
         ]
 
 
-def _membership(f):
+def _membership(f: NDArray[Any]) -> NDArray[np.float64]:
     with np.errstate(over="ignore"):
-        return expit(2 * f.astype(np.float64))
+        member: NDArray[np.float64] = expit(2 * f.astype(np.float64))
+    return member
 
 
-def _fit_curve(member, right, w) -> BetaCurve:
+def _fit_curve(
+    member: NDArray[np.float64], right: NDArray[np.bool_], w: NDArray[np.float64]
+) -> BetaCurve:
     """The curve of rows (N,), of their memberships, whether these are right, and weights."""
     n_right, n = w[right].sum(), w.sum()
     if n == 0:
@@ -144,35 +154,36 @@ def _fit_curve(member, right, w) -> BetaCurve:
         return _curve(mean, 0, mean_target(n_right, n - n_right))
     curve = _curve(mean, max(most / variance - 1, _SMALLEST), n_right / n)
     ranks, which = np.unique(_ranks(member, curve), return_inverse=True)
-    weight = np.bincount(which, w)
+    weight: NDArray[Any] = np.bincount(which, w)
     share = np.bincount(which, w * right) / weight
     return curve._replace(size=np.exp(_best_log_size(curve, ranks, share, weight)))
 
 
-def _curve(member_mean, member_size, performance):
+def _curve(member_mean: float, member_size: float, performance: float) -> BetaCurve:
     return BetaCurve(*np.array([member_mean, member_size, performance, 1.0]))
 
 
-def _over_rows(curve):
+def _over_rows(curve: BetaCurve) -> BetaCurve:
     return BetaCurve(*(along_rows(leaf) for leaf in curve))
 
 
-def _ranks(member, curve):
+def _ranks(member: NDArray[np.float64], curve: BetaCurve) -> NDArray[np.float64]:
     """B(m): how many of the memberships lie below, if they are Beta distributed."""
     size = np.where(curve.member_size > 0, curve.member_size, 1)
     mean = np.where(curve.member_size > 0, curve.member_mean, 0.5)
-    return betainc(mean * size, (1 - mean) * size, member)
+    ranks: NDArray[np.float64] = betainc(mean * size, (1 - mean) * size, member)
+    return ranks
 
 
-def _scale(ranks, curve, size):
+def _scale(ranks: NDArray[np.float64], curve: BetaCurve, size: Array) -> NDArray[np.float64]:
     """Q(ranks), or the performance where the curve is flat."""
     p = _quantile(curve.performance * size, (1 - curve.performance) * size, ranks)
     return np.where(curve.member_size > 0, p, curve.performance)
 
 
-def _quantile(alpha, beta, ranks):
+def _quantile(alpha: Array, beta: Array, ranks: NDArray[np.float64]) -> NDArray[np.float64]:
     """The Beta quantile function; SciPy's is NaN for some ranks in the lower tail."""
-    p = betaincinv(alpha, beta, ranks)
+    p: NDArray[np.float64] = betaincinv(alpha, beta, ranks)
     lost = np.isnan(p) & (ranks > 0)
     if not lost.any():
         return p
@@ -182,13 +193,21 @@ def _quantile(alpha, beta, ranks):
     return p
 
 
-def _best_log_size(curve, ranks, share, weight):
+def _best_log_size(
+    curve: BetaCurve,
+    ranks: NDArray[np.float64],
+    share: NDArray[np.float64],
+    weight: NDArray[np.float64],
+) -> float:
     """Where the squared error is least, from distinct ascending ranks, their shares and weights."""
 
-    def error_of(ranks, share, weight):
-        def error(log_size):
+    def error_of(
+        ranks: NDArray[np.float64], share: NDArray[np.float64], weight: NDArray[np.float64]
+    ) -> _ErrorOfLogSize:
+        def error(log_size: float) -> float:
             p = _scale(ranks, curve, np.exp(log_size))
-            return (weight * (p - share) ** 2).sum()
+            squares: float = (weight * (p - share) ** 2).sum()
+            return squares
 
         return error
 
@@ -201,7 +220,7 @@ def _best_log_size(curve, ranks, share, weight):
     return min(_refined(error, start) for start in _minima(coarse))[1]
 
 
-def _minima(error):
+def _minima(error: _ErrorOfLogSize) -> Iterator[float]:
     """The sizes, as logarithms, about which an error has its minima: often two of like depth."""
     errors = np.array([error(log_size) for log_size in _LOG_SIZES])
     padded = np.pad(errors, 1, constant_values=np.inf)
@@ -212,7 +231,7 @@ def _minima(error):
         yield minimize_scalar(error, bounds=bounds, method="bounded", options=coarsely).x
 
 
-def _refined(error, start):
+def _refined(error: _ErrorOfLogSize, start: float) -> tuple[float, float]:
     """The minimum of an error next to a logarithm of the size, and that logarithm."""
     at, lowest, step = start, np.inf, 0.0
     while True:

@@ -5,11 +5,14 @@ beyond them it says no more than on which side a row lies.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import NDArray
 
+from platt_jax.columns import Column
 from platt_jax.model.objective import Array
 from platt_jax.scalers.base import Fitted, Scaler, along_rows, checked, class_weights
 
@@ -19,7 +22,7 @@ from platt_jax.scalers.base import Fitted, Scaler, along_rows, checked, class_we
 class FittedClip(Fitted):
     """The fixed line."""
 
-    def _predict(self, f):
+    def _predict(self, f: NDArray[Any]) -> NDArray[Any]:
         return _clipped_line(f, 0, 1)
 
 
@@ -34,7 +37,7 @@ class Clip(Scaler[FittedClip]):
         array([0.  , 0.75, 1.  ])
     """
 
-    def fit(self, scores, labels, *, weights=None) -> FittedClip:
+    def fit(self, scores: Column, labels: Column, *, weights: Column = None) -> FittedClip:
         """Check the arguments, which are those of every scaler."""
         checked(scores, labels, weights)
         return FittedClip()
@@ -53,7 +56,7 @@ class FittedPPClip(Fitted):
     low: Array
     high: Array
 
-    def _predict(self, f):
+    def _predict(self, f: NDArray[Any]) -> NDArray[Any]:
         return _clipped_line(f, along_rows(self.low), along_rows(self.high))
 
 
@@ -73,10 +76,10 @@ class PPClip(Scaler[FittedPPClip]):
         array([0.5, 0.6, 1. ])
     """
 
-    def _fit_one(self, f, y, w):
+    def _fit_one(self, f: jax.Array, y: jax.Array, w: jax.Array) -> FittedPPClip:
         pos, neg = class_weights(y, w)
 
-        def share(rows, otherwise):
+        def share(rows: jax.Array, otherwise: int) -> jax.Array:
             n_pos = jnp.sum(jnp.where(rows, pos, 0))
             total = n_pos + jnp.sum(jnp.where(rows, neg, 0))
             return jnp.where(total > 0, n_pos / jnp.where(total > 0, total, 1), otherwise)
@@ -84,5 +87,7 @@ class PPClip(Scaler[FittedPPClip]):
         return FittedPPClip(low=share(f < -1, 0), high=share(f > 1, 1))
 
 
-def _clipped_line(f, low, high):
+def _clipped_line(
+    f: NDArray[Any], low: NDArray[Any] | int, high: NDArray[Any] | int
+) -> NDArray[Any]:
     return np.minimum(np.maximum((1 + f) / 2, low), high)

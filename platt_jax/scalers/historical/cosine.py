@@ -2,10 +2,12 @@
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import NDArray
 
 from platt_jax.model.objective import Array
 from platt_jax.scalers.base import Fitted, Scaler, along_rows, require, unit_frame
@@ -26,12 +28,13 @@ class FittedCosine(Fitted):
     scale: Array
     coefficients: Array
 
-    def _predict(self, f):
+    def _predict(self, f: NDArray[Any]) -> NDArray[Any]:
         u = (f - along_rows(self.center)) * along_rows(self.scale)
         t = (1 + np.clip(u, -1, 1)) * (math.pi / 2)
         waves = range(np.shape(self.coefficients)[-1])
-        p = sum(along_rows(self.coefficients[..., n]) * np.cos(n * t) for n in waves)
-        return np.clip(p, 0, 1)
+        p: Any = sum(along_rows(self.coefficients[..., n]) * np.cos(n * t) for n in waves)
+        clipped: NDArray[Any] = np.clip(p, 0, 1)
+        return clipped
 
 
 @dataclass(frozen=True)
@@ -63,12 +66,12 @@ class CosineExpansion(Scaler[FittedCosine]):
     terms: int = 8
     penalty: float = 1e-3
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         ok = isinstance(self.terms, int) and self.terms >= 1
         require(self, "terms", ok, "an integer >= 1")
         require(self, "penalty", 0 < self.penalty < math.inf, "a number > 0")
 
-    def _fit_one(self, f, y, w):
+    def _fit_one(self, f: jax.Array, y: jax.Array, w: jax.Array) -> FittedCosine:
         center, scale = unit_frame(f)
         n = jnp.arange(self.terms + 1, dtype=f.dtype)
         t = (1 + (f - center) * scale) * (math.pi / 2)

@@ -1,11 +1,13 @@
 """Platt's own fit of the sigmoid, kept to show what became of its shortcomings."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from numpy.typing import NDArray
 
 from platt_jax.model import objective
 from platt_jax.model.objective import Array, Derivatives
@@ -41,8 +43,9 @@ class FittedLevenbergMarquardt(Fitted):
     log_zeros: Array
     nll: Array
 
-    def _predict(self, f):
-        return Sigmoid(self.A, self.B).predict_proba(f)
+    def _predict(self, f: NDArray[Any]) -> NDArray[Any]:
+        p: NDArray[Any] = Sigmoid(self.A, self.B).predict_proba(f)
+        return p
 
 
 class _At(NamedTuple):
@@ -98,13 +101,13 @@ class LevenbergMarquardt(Scaler[FittedLevenbergMarquardt]):
     tol: float = 1e-9
     max_iter: int = 100
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         require(self, "loss", self.loss in ("corrected", "platt"), '"corrected" or "platt"')
         require(self, "tol", self.tol > 0, "a number > 0")
         counts = isinstance(self.max_iter, int) and self.max_iter >= 1
         require(self, "max_iter", counts, "an integer >= 1")
 
-    def _fit_one(self, f, y, w):
+    def _fit_one(self, f: jax.Array, y: jax.Array, w: jax.Array) -> FittedLevenbergMarquardt:
         n_pos, n_neg = (jnp.sum(x) for x in class_weights(y, w))
         targets = objective.platt_targets(n_pos, n_neg)
         t = jnp.where(y, targets.positive, targets.negative)
@@ -145,7 +148,7 @@ class LevenbergMarquardt(Scaler[FittedLevenbergMarquardt]):
             nll=jnp.sum(w * (linear + jnp.log1p(odds))),
         )
 
-    def _step(self, search, evaluate):
+    def _step(self, search: _Search, evaluate: Callable[[jax.Array, jax.Array], _At]) -> _Search:
         """One trial; with it the iteration ends, or the stabilizer grows for the next trial."""
         stabilizer = _make_regular(search.at, search.stabilizer)
         g_A, g_B, h_AA, h_AB, h_BB = search.at
@@ -171,33 +174,36 @@ class LevenbergMarquardt(Scaler[FittedLevenbergMarquardt]):
             stopped=(calm == _CALM_ITERATIONS) | self._tiny(trial.derivatives),
         )
         ends = better | (stabilizer >= _GIVE_UP)
-        return jax.tree.map(partial(jnp.where, ends), moved, search)._replace(
+        new: _Search = jax.tree.map(partial(jnp.where, ends), moved, search)
+        return new._replace(
             stabilizer=stabilizer,
             overflows=search.overflows + trial.overflows,
             log_zeros=search.log_zeros + trial.log_zeros,
         )
 
-    def _tiny(self, at):
+    def _tiny(self, at: Derivatives) -> jax.Array:
         return (jnp.abs(at.g_A) < self.tol) & (jnp.abs(at.g_B) < self.tol)
 
 
-def _make_regular(at, stabilizer):
+def _make_regular(at: Derivatives, stabilizer: jax.Array) -> jax.Array:
     """The stabilizer, times 10 for as long as the determinant is 0."""
 
-    def singular(stabilizer):
+    def singular(stabilizer: jax.Array) -> jax.Array:
         return (at.h_AA + stabilizer) * (at.h_BB + stabilizer) - at.h_AB * at.h_AB == 0
 
     return jax.lax.while_loop(singular, lambda stabilizer: 10 * stabilizer, stabilizer)
 
 
-def _evaluate(A, B, f, t, t_of_loss, w) -> _At:
+def _evaluate(
+    A: jax.Array, B: jax.Array, f: jax.Array, t: jax.Array, t_of_loss: jax.Array, w: jax.Array
+) -> _At:
     odds = jnp.exp(A * f + B)
     p = 1 / (1 + odds)
     slope, curvature = w * (t - p), w * (p * (1 - p))
     loss = -jnp.sum(w * (t_of_loss * _log(p) + (1 - t_of_loss) * _log(1 - p)))
     derivatives = (f * slope, slope, f * f * curvature, f * curvature, curvature)
 
-    def count(rows):
+    def count(rows: jax.Array) -> jax.Array:
         return jnp.sum(rows & (w > 0), dtype=jnp.int32)
 
     return _At(
@@ -208,5 +214,5 @@ def _evaluate(A, B, f, t, t_of_loss, w) -> _At:
     )
 
 
-def _log(p):
+def _log(p: jax.Array) -> jax.Array:
     return jnp.where(p == 0, _LOG_ZERO, jnp.log(jnp.where(p == 0, 1, p)))

@@ -1,9 +1,12 @@
 """Softmax scaling: a sigmoid that is not fitted at all."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import jax
+from numpy.typing import NDArray
 
+from platt_jax.columns import Column
 from platt_jax.results.probabilities import expit
 from platt_jax.scalers.base import Fitted, Scaler, checked
 
@@ -13,8 +16,9 @@ from platt_jax.scalers.base import Fitted, Scaler, checked
 class FittedSoftmax(Fitted):
     """The fixed sigmoid."""
 
-    def _predict(self, f):
-        return expit(2 * f)
+    def _predict(self, f: NDArray[Any]) -> NDArray[Any]:
+        p: NDArray[Any] = expit(2 * f)
+        return p
 
 
 @dataclass(frozen=True)
@@ -28,7 +32,7 @@ class Softmax(Scaler[FittedSoftmax]):
         array([0.1192, 0.5   ])
     """
 
-    def fit(self, scores, labels, *, weights=None) -> FittedSoftmax:
+    def fit(self, scores: Column, labels: Column, *, weights: Column = None) -> FittedSoftmax:
         """Check the arguments, which are those of every scaler."""
         checked(scores, labels, weights)
         return FittedSoftmax()
