@@ -27,6 +27,8 @@ def run_processes(count, what, seconds):
     finally:
         for process in begun:
             process.kill()
+            process.wait()
+            process.stdout.close()
     return written, [process.returncode for process in begun]
 
 

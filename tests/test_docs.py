@@ -38,17 +38,6 @@ def test_docstring_examples(name):
     assert doctest.testmod(importlib.import_module(name)).failed == 0
 
 
-def test_every_public_function_has_an_example():
-    public = [platt_jax.fit, platt_jax.fit_segments, platt_jax.fit_one_vs_rest, platt_jax.solve]
-    public += [platt_jax.save, platt_jax.Sigmoid]
-    public += [getattr(scalers, name) for name in scalers.__all__]
-    public += [getattr(inference, name) for name in inference.__all__]
-    public += [getattr(metrics, name) for name in metrics.__all__ if name.islower()]
-    public += [getattr(plots, name) for name in plots.__all__]
-    for one in public:
-        assert ">>>" in one.__doc__, one
-
-
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_is_installed_from_a_checkout(document):
     """No index has the package, so to install it by its name would fail, or install another."""

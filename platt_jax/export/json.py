@@ -54,6 +54,11 @@ def from_json(text: str | bytes) -> Calibrator:
 
     Raises:
         ValueError: the text is no calibrator, is damaged, or is from a newer version.
+
+    Example:
+        >>> from platt_jax import Sigmoid
+        >>> float(from_json(to_json(Sigmoid(A=-2.0, B=1.0))).A)
+        -2.0
     """
 
     def read() -> Calibrator:

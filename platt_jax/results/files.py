@@ -180,6 +180,13 @@ def load(path: str | os.PathLike[str]) -> Calibrator:
         ValueError: the path is none; the file is no calibrator, is damaged, or is from a newer
             version.
         OSError: the file cannot be read.
+
+    Example:
+        >>> import os, tempfile
+        >>> path = os.path.join(tempfile.mkdtemp(), "sigmoid.npz")
+        >>> save(path, Sigmoid(A=-2.0, B=1.0))
+        >>> type(load(path)).__name__
+        'Sigmoid'
     """
     with open(_path(path), "rb") as file:
         return rebuilt(lambda: _read(file), str(path))
