@@ -82,12 +82,12 @@ def interrupted(number, what):
         if number == 1 and passes == 9:
             if what == "killed":
                 os.kill(os.getpid(), signal.SIGKILL)
-            time.sleep(60)
+            time.sleep(30)
 
     before_each_pass(act)
     (f, y, s, _), owner = rows_of_all()
     mine = owner == number
-    distributed.fit_segments(f[mine], y[mine], s[mine], time_limit=20)
+    distributed.fit_segments(f[mine], y[mine], s[mine], time_limit=10)
 
 
 def checkpointed(number, what):

@@ -120,13 +120,12 @@ def oversized():
     """A problem that fits no chunk is shared by all devices; a population."""
     rng = np.random.default_rng(2)
     scores, labels, ids = ragged(rng, 600_000)
-    for pooling in ("none", "partial"):
+    for pooling, name in (("none", "problems"), ("partial", "both")):
         expected = pj.fit_segments(scores, labels, ids, pooling=pooling)
-        for name in ("problems", "both"):
-            found = pj.fit_segments(scores, labels, ids, pooling=pooling, mesh=MESHES[name])
-            # Of a population that was estimated anew, to rounding too.
-            np.testing.assert_allclose(found.fit.A, expected.fit.A, rtol=1e-9, atol=1e-9)
-            np.testing.assert_array_equal(found.fit.status, expected.fit.status)
+        found = pj.fit_segments(scores, labels, ids, pooling=pooling, mesh=MESHES[name])
+        # Of a population that was estimated anew, to rounding too.
+        np.testing.assert_allclose(found.fit.A, expected.fit.A, rtol=1e-9, atol=1e-9)
+        np.testing.assert_array_equal(found.fit.status, expected.fit.status)
 
 
 def solve():

@@ -178,6 +178,7 @@ def test_integers_do_not_overflow(rng):
         np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_bands_inside_a_program(rng):
     scores, labels = problem(rng, (2, 40))
     scores = scores.astype(np.float32)
@@ -250,6 +251,7 @@ def test_shift_prior_is_bayes_rule_on_the_rates(rng, dtype):
     np.testing.assert_allclose(traced.B, sigmoid.shift_prior(0.5, 0.1).B, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_shift_prior_mends_undersampling(rng):
     """Of all negatives a tenth: the shifted fit is that of all rows."""
     scores = rng.normal(size=100_000)

@@ -135,6 +135,7 @@ def test_one_row_of_one_block_makes_classes_overlap(small_blocks, rng, label, si
     assert not pj.Flag(int(pj.fit(scores, labels).flags)) & pj.Flag.SEPARABLE
 
 
+@pytest.mark.slow
 def test_among_other_problems(small_blocks, rng):
     """The oversized ones of a job go by blocks, the rest by chunks, and each is where it was."""
     scores, labels = rows(rng, 6_000)

@@ -31,9 +31,9 @@ def weights(kind, number, ids, rows, seed=0, dtype=np.float64):
     [
         (shapes.VECTOR_SHAPES, 40, "poisson", True),
         (shapes.VECTOR_SHAPES, 40, "bayesian", False),
-        (shapes.VECTOR_SHAPES, 1000, "poisson", False),
+        pytest.param(shapes.VECTOR_SHAPES, 1000, "poisson", False, marks=pytest.mark.slow),
         pytest.param(shapes.VECTOR_SHAPES, 1000, "bayesian", True, marks=pytest.mark.slow),
-        (shapes.TILE_SHAPES, 40, "poisson", True),
+        pytest.param(shapes.TILE_SHAPES, 40, "poisson", True, marks=pytest.mark.slow),
         pytest.param(shapes.TILE_SHAPES, 1000, "bayesian", False, marks=pytest.mark.slow),
     ],
 )
@@ -52,6 +52,7 @@ def test_a_replicate_is_the_fit_with_its_weights(
     assert made.status.shape == (5, 3) and (made.status == Status.CONVERGED).all()
 
 
+@pytest.mark.slow
 def test_replicates_in_single_precision(rng):
     scores, labels = batch(rng, 2, 500)
     single, double = (pj.bootstrap(scores.astype(x), labels, replicates=5) for x in ("f4", "f8"))
@@ -59,6 +60,7 @@ def test_replicates_in_single_precision(rng):
     np.testing.assert_allclose(single.A, double.A, rtol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_replicates_of_an_oversized_problem(rng, monkeypatch, kind):
     scores, labels = (x.ravel() for x in batch(rng, 1, 40_000))
@@ -146,6 +148,7 @@ def test_standard_errors_are_those_of_the_hessian(rng, kind):
     assert abs(ratio.mean() - 1) < 0.03 and abs(ratio - 1).max() < 0.2
 
 
+@pytest.mark.slow
 def test_intervals_cover_the_parameters(rng):
     """Nearly 95 of 100 intervals hold the slope and intercept that the data were made with."""
     scores = rng.normal(size=(600, 600))
@@ -191,6 +194,7 @@ def test_bands_of_many_scores_are_those_of_each(rng, monkeypatch):
     assert np.array_equal(made.band(scores), whole)
 
 
+@pytest.mark.slow
 def test_a_prior_holds_for_every_replicate(rng):
     scores, labels = batch(rng, 2, 30)
     mean = np.array([[-1.0, 0.2], [-3.0, 0.0]])

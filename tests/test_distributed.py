@@ -32,9 +32,8 @@ def run_processes(count, what, seconds):
     return written, [process.returncode for process in begun]
 
 
-@pytest.mark.parametrize(
-    "count, what", [(2, "one fit"), pytest.param(4, "several fits", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("count, what", [(2, "one fit"), (4, "several fits")])
 def test_the_answers_are_those_of_one_process(count, what):
     """Of four processes two have no rows."""
     written, codes = run_processes(count, what, seconds=240)

@@ -61,6 +61,7 @@ def test_how_to_pages_have_examples():
     assert pages - {*PAGES_WITH_EXAMPLES} == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES_WITH_EXAMPLES, ids=lambda page: page.stem)
 def test_the_examples_of_a_page_run_in_order(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

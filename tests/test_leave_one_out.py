@@ -70,6 +70,7 @@ def test_to_50_digits(rng):
         np.testing.assert_allclose(found[i], expected, rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
@@ -154,6 +155,7 @@ def test_few_rows(rows):
         np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_segments_of_all_sizes(rng):
     sizes = [1, 4, 9, 30, 31, 100, 120, 5]
     segments = np.repeat(list("hcbadefg"), sizes)
@@ -174,7 +176,8 @@ def test_segments_of_all_sizes(rng):
         np.testing.assert_allclose(logit(found[mine]), expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("weighted", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.slow
+@pytest.mark.parametrize("weighted", [False, True])
 def test_a_problem_of_several_calls(rng, monkeypatch, weighted):
     scores, labels = (x[0] for x in batch(rng, 1, 3000))
     weights = rng.integers(0, 3, len(scores)).astype(float) if weighted else None
@@ -185,6 +188,7 @@ def test_a_problem_of_several_calls(rng, monkeypatch, weighted):
     np.testing.assert_allclose(parts, whole, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_float32(rng):
     scores, labels = batch(rng, 3, 120)
     assert_exact(scores.astype(np.float32), labels, atol=1e-3)
@@ -219,6 +223,7 @@ def test_batches_of_any_shape_and_broadcast_labels(rng):
     np.testing.assert_allclose(found[1, 2], one, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_it_is_honest_where_the_fit_flatters_itself(rng):
     scores, labels = rng.normal(size=(400, 12)), rng.random((400, 12)) < 0.5
     fit = pj.fit(scores, labels)

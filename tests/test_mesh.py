@@ -15,15 +15,8 @@ import platt_jax as pj
 PROGRAM = Path(__file__).parent / "mesh_process.py"
 
 
-@pytest.mark.parametrize(
-    "part",
-    [
-        "segments",
-        pytest.param("solve", marks=pytest.mark.slow),
-        pytest.param("dense", marks=pytest.mark.slow),
-        pytest.param("oversized", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("part", ["segments", "solve", "dense", "oversized"])
 def test_on_eight_devices(part):
     done = subprocess.run(
         [sys.executable, "-W", "error", str(PROGRAM), part],

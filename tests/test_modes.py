@@ -90,11 +90,8 @@ def test_concrete_arrays_are_fitted_inside_a_traced_function(jobs, transform):
         assert_same(found[name], job())
 
 
-@pytest.mark.parametrize(
-    "types",
-    [pytest.param(None, marks=pytest.mark.slow), (AxisType.Auto,)],
-    ids=["explicit", "auto"],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("types", [None, (AxisType.Auto,)], ids=["explicit", "auto"])
 @pytest.mark.parametrize("spec", [PartitionSpec("x"), PartitionSpec(None, "x")], ids=str)
 def test_solve_takes_arrays_over_a_mesh(rng, types, spec):
     scores = rng.normal(size=(4, 48)).astype(np.float32)

@@ -235,6 +235,7 @@ def segmented(rng):
     return scores + offset, labels, segments
 
 
+@pytest.mark.slow
 def test_segments_beat_one_calibration_for_all(segmented):
     scores, labels, segments = segmented
     each = pj.fit_segments(scores, labels, segments).predict_proba(scores, segments)

@@ -112,6 +112,7 @@ def test_its_standard_errors_are_those_of_repetition():
     np.testing.assert_allclose(mean, spread, rtol=0.35)
 
 
+@pytest.mark.slow
 def test_predictions_beat_those_of_no_pooling_and_of_complete_pooling():
     rng = np.random.default_rng(0)
     rows = rng.choice([5, 20, 100, 500], size=800)
@@ -185,6 +186,7 @@ def test_weights_count_rows(few):
     np.testing.assert_allclose(weighted.fit.A, expected.fit.A, atol=5e-3)
 
 
+@pytest.mark.slow
 def test_float32_agrees(few):
     scores, labels, which = few[0]
     double = pj.fit_segments(scores, labels, which, pooling="partial")
@@ -193,6 +195,7 @@ def test_float32_agrees(few):
     np.testing.assert_allclose(single.fit.A, double.fit.A, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_a_segment_of_too_many_rows_for_a_chunk(few, monkeypatch):
     scores, labels, which = segments(5, 6, [40_000, 30, 30, 30, 50, 60])
     expected = pj.fit_segments(scores, labels, which, pooling="partial")

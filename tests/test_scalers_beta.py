@@ -27,6 +27,7 @@ def random_problem(rng):
     return f, labels, rng.integers(0, 4, n) if rng.random() < 0.5 else np.ones(n)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["binary", pytest.param("predicted", marks=pytest.mark.slow)])
 def test_no_size_is_better_than_the_one_found(form, rng):
     curved = 0

@@ -8,6 +8,7 @@ import pytest
 from platt_jax.scalers import BetaCalibration, Temperature
 
 
+@pytest.mark.slow
 def test_many_rows_in_float32_take_no_more_passes(rng):
     """Sums of all rows at once lost small terms: 1,000,000 rows took 29 s in place of 0.1 s."""
     scores = rng.normal(size=300_000)

@@ -220,6 +220,7 @@ def test_monotone_holds_the_slope_at_its_useful_sign(rng):
 # --- bad input -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("intercept", [True, False])
 def test_a_prior_of_no_precision_does_not_bound_separable_labels(intercept):
     options = Options(targets="none", intercept=intercept, max_iter=30)

@@ -74,6 +74,7 @@ def test_a_fit_from_disk_has_the_bits_of_one_in_memory(small, tmp_path, pooling,
         np.testing.assert_array_equal(stored.population.mean, whole.population.mean)
 
 
+@pytest.mark.slow
 def test_oversized_segments_and_all_rows_are_read_for_each_pass(small, tmp_path, monkeypatch):
     monkeypatch.setattr(shapes, "MAX_PROBLEM_ROWS", 1 << 14)
     monkeypatch.setattr(shapes, "BLOCK_ROWS", 1 << 15)

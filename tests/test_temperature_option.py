@@ -203,7 +203,8 @@ def test_a_start_saves_passes_and_its_B_is_held_all_the_same(data):
     np.testing.assert_allclose(bad.A, cold.A, rtol=1e-9)
 
 
-@pytest.mark.parametrize("rows", [7, pytest.param(3000, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("rows", [7, 3000])
 def test_tiles_agree_with_vectors(rng, monkeypatch, rows):
     scores, labels = batch(rng, 5, rows)
     scores = 3 * scores + 1
@@ -214,6 +215,7 @@ def test_tiles_agree_with_vectors(rng, monkeypatch, rows):
     assert (tiles.B == 0).all()
 
 
+@pytest.mark.slow
 def test_an_oversized_problem(rng, monkeypatch):
     scores, labels = (x.ravel() for x in batch(rng, 1, 40_000))
     whole = pj.fit(scores, labels, options=HELD)
@@ -242,6 +244,7 @@ def test_one_vs_rest(rng):
     assert found.fit == each and (each.B == 0).all()
 
 
+@pytest.mark.slow
 def test_solve_and_its_derivatives(rng, x64):
     scores, labels = batch(rng, 2, 30)
     weights = rng.uniform(0.5, 2, scores.shape)
@@ -269,6 +272,7 @@ def test_solve_and_its_derivatives(rng, x64):
         np.testing.assert_allclose(along, (a - b) / (2 * h), rtol=1e-5, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_derivatives_of_constant_scores(x64):
     """Of scores that are not 0 they are as of any; of zeros, 0."""
     labels = np.array([1, 0, 0])

@@ -55,7 +55,7 @@ def one_pass(rows, A, B, options):
     return loss, rows.derivatives((A, B), targets, options), change, before
 
 
-@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("weighted", [pytest.param(False, marks=pytest.mark.slow), True])
 @pytest.mark.parametrize(
     "derivatives", ["analytic", pytest.param("autodiff", marks=pytest.mark.slow)]
 )
@@ -82,7 +82,10 @@ def test_ragged_pass_is_the_six_sums(dtype, weighted, derivatives, rng, x64):
     assert seen == len(SIZES)
 
 
-@pytest.mark.parametrize("shape", [(30, 1_000), (11, 3_000), (300, 90)])
+@pytest.mark.parametrize(
+    "shape",
+    [(30, 1_000), *(pytest.param(s, marks=pytest.mark.slow) for s in [(11, 3_000), (300, 90)])],
+)
 def test_unwanted_problems_are_neither_read_nor_in_the_way(shape, rng, monkeypatch, x64):
     scores, labels = batch(rng, *shape)
     rows = packing.dense_tiles(jnp.asarray(scores), jnp.asarray(labels), None)

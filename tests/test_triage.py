@@ -111,6 +111,7 @@ def test_pvalues_are_valid_at_any_number_of_rows(sizes):
         assert (made <= level).mean() > 0.5 * level - 3 * error
 
 
+@pytest.mark.slow
 def test_false_discoveries_are_as_few_as_asked_for():
     shares, found, off = [], 0, 0
     for seed in range(4):

@@ -143,6 +143,7 @@ def test_without_a_population_to_estimate():
     assert after.population == Population.not_estimated(2)
 
 
+@pytest.mark.slow
 def test_rows_grouped_before_temperature_and_float32():
     rows = [NIGHTS[0][0].astype(np.float32), *NIGHTS[0][1:]]
     options = pj.Options(intercept=False)

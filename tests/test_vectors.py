@@ -45,16 +45,14 @@ def segments(rng, dtype):
     return scores.astype(dtype), labels, np.repeat(np.arange(len(SIZES)), SIZES), weights
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:NaN, infinite or overflowing")
 @pytest.mark.parametrize(
     "dtype, weighted, options",
     [
         (np.float32, False, OPTIONS[0]),
-        pytest.param(np.float64, True, OPTIONS[0], marks=pytest.mark.slow),
-        *(
-            pytest.param(np.float64, i % 2, o, marks=pytest.mark.slow)
-            for i, o in enumerate(OPTIONS[1:])
-        ),
+        (np.float64, True, OPTIONS[0]),
+        *((np.float64, i % 2, o) for i, o in enumerate(OPTIONS[1:])),
     ],
 )
 def test_tiles_find_the_same(monkeypatch, rng, dtype, weighted, options):

@@ -60,6 +60,7 @@ def test_a_start_that_is_not_finite_is_the_usual_one(rng):
     assert warm == cold
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options", [pytest.param(Options.libsvm(), marks=pytest.mark.slow), Options(monotone=True)]
 )
