@@ -139,6 +139,7 @@ def test_results_are_sharded_as_the_problems_are(tmp_path):
     assert done.stdout == "done\n", done.stderr
 
 
+@pytest.mark.slow
 def test_traced_labels_of_any_type_under_strict_promotion(rng):
     scores = rng.normal(size=30).astype(np.float32)
     for labels in (scores > 0, (scores > 0).astype(np.int8), (scores > 0).astype(np.float32)):

@@ -84,6 +84,12 @@ def assert_equal(found, expected):
 
 
 PRIOR = GaussianPrior(np.array([-1.0, 0]), np.eye(2))
+OPTIONS = (
+    Options(targets="none", max_iter=30),
+    Options(non_finite="omit", monotone=True),
+    Options(intercept=False),
+    Options.libsvm(),
+)
 
 
 @pytest.mark.parametrize(
@@ -95,10 +101,7 @@ PRIOR = GaussianPrior(np.array([-1.0, 0]), np.eye(2))
         {"prior": GaussianPrior(np.zeros((30, 2)), np.arange(1, 31)[:, None, None] * np.eye(2))},
         {"start": (-1.0, 0.0), "weight": "w"},
         {"pooling": "complete"},
-        {"options": Options(targets="none", max_iter=30)},
-        {"options": Options(non_finite="omit", monotone=True)},
-        {"options": Options(intercept=False)},
-        {"options": Options.libsvm()},
+        *(pytest.param({"options": options}, marks=pytest.mark.slow) for options in OPTIONS),
     ],
     ids=lambda given: ", ".join(map(str, given)) or "plain",
 )

@@ -16,7 +16,9 @@ def far(fit, other):
     return np.nanmax(np.abs(off))
 
 
-@pytest.mark.parametrize("rows", [30, 300, 5000])
+@pytest.mark.parametrize(
+    "rows", [300, *(pytest.param(n, marks=pytest.mark.slow) for n in (30, 5000))]
+)
 def test_the_optimum_as_a_start_is_found_in_one_pass(rng, dtype, rows):
     scores, labels = batch(rng, 20, rows)
     cold = pj.fit(scores.astype(dtype), labels)
@@ -61,9 +63,7 @@ def test_a_start_that_is_not_finite_is_the_usual_one(rng):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "options", [pytest.param(Options.libsvm(), marks=pytest.mark.slow), Options(monotone=True)]
-)
+@pytest.mark.parametrize("options", [Options.libsvm(), Options(monotone=True)])
 def test_a_warm_start_under_other_options(rng, options):
     scores, labels = batch(rng, 10, 300)
     cold = pj.fit(scores, labels, options=options)
