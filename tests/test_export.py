@@ -5,6 +5,7 @@ import json
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from dataclasses import fields, replace
 from importlib.resources import files
 from uuid import UUID
@@ -234,7 +235,9 @@ class InSQLite:
 @pytest.mark.parametrize("table", [None, "sig moids"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_sql_predicts_what_the_calibrator_does(kind, table, engine):
-    check_sql(engine(), kind, table)
+    run = engine()
+    with closing(run.connection):
+        check_sql(run, kind, table)
 
 
 def check_sql(run, kind, table):

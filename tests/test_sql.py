@@ -49,8 +49,19 @@ def in_duckdb(columns):
     return {"relation": connection.table("t")}
 
 
+OPENED = []  # connections that the test made
+
+
+@pytest.fixture(autouse=True)
+def closed():
+    yield
+    while OPENED:
+        OPENED.pop().close()
+
+
 def in_sqlite(columns):
     connection = sqlite3.connect(":memory:")
+    OPENED.append(connection)
     connection.execute(f"CREATE TABLE t ({', '.join(columns)})")
     rows = zip(*(np.asarray(x).tolist() for x in columns.values()), strict=True)
     places = ", ".join("?" for _ in columns)

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -127,7 +128,7 @@ def _check_served(folder: Path, nights: int) -> None:
     with (night / "served.csv").open(newline="") as file:
         served = list(csv.DictReader(file))
     *setup, query = (night / "calibrator.sql").read_text().rstrip(";\n").split(";\n")
-    with sqlite3.connect(":memory:") as connection:
+    with closing(sqlite3.connect(":memory:")) as connection:
         for statement in setup:
             connection.execute(statement)
         connection.execute("CREATE TABLE flights (score, route)")
