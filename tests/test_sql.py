@@ -244,35 +244,73 @@ def test_a_nan_is_predicted_where_the_score_or_the_fit_is_nan():
     assert np.isnan(column(calibrator=bad).fetchnumpy()["p"]).all()
 
 
-def test_later_passes_read_open_segments_and_no_other_columns(monkeypatch):
+@pytest.fixture
+def asked(monkeypatch):
+    """What is asked of an engine: each query, and with how many points it is joined."""
+    found = []
+    for engine in (engines.DuckDB, engines.Database):
+
+        def counted(self, query, points=None, run=engine.run):
+            found.append((query, None if points is None else points.num_rows))
+            return run(self, query, points)
+
+        monkeypatch.setattr(engine, "run", counted)
+    return found
+
+
+def test_later_passes_read_open_segments_and_no_other_columns(asked):
     columns = plain(rows=20_000, number=300)
-    asked = []
-    run = engines.DuckDB.run
-
-    def counted(engine, query, points=None):
-        asked.append((query, None if points is None else points.num_rows))
-        return run(engine, query, points)
-
-    monkeypatch.setattr(engines.DuckDB, "run", counted)
     placed = in_duckdb(columns | {"unused": np.zeros(20_000)})
     sql.fit_segments(**placed, **COLUMNS)
-    assert len(asked) <= 8
+    assert len(asked) <= 7
     assert asked[1][1] == 300
     assert asked[-2][1] < 300  # the last of the search; then comes that of the loss
     read = [query.split("FROM platt_rows")[0] for query, _ in asked]
     assert not any("*" in text for text in read)
 
 
+# What the scores of a segment are made of, and whether the moments take a query for it.
+MOVED = {
+    "shifted": (lambda f: f + 1000, False),
+    "scaled": (lambda f: 1e-9 * f, False),
+    "far": (lambda f: 1e-3 * f + 1e9, True),
+    "large": (lambda f: 1e200 * f, True),
+    "tiny": (lambda f: 1e-200 * f, True),
+    "large and constant": (lambda f: np.full_like(f, 1e200), True),
+    "far, but one": (lambda f: np.where(np.arange(len(f)) == 7, -1e120, f), True),
+    "constant": (lambda f: np.full_like(f, 1 / 3), False),
+}
+
+
+@pytest.mark.parametrize("case", MOVED)
+@pytest.mark.parametrize("weight", [None, "w"])
+def test_moments_of_scores_of_any_size(put, asked, case, weight):
+    moved, queried = MOVED[case]
+    columns = plain(number=10)
+    columns["w"] = np.random.default_rng(1).exponential(size=3000)
+    own = columns["s"] == 4
+    columns["f"][own] = moved(columns["f"][own])
+    of_rows = columns["f"], columns["y"], columns["s"]
+    expected = pj.fit_segments(*of_rows, weights=columns["w"] if weight else None)
+    found = sql.fit_segments(**put(columns), **COLUMNS, weight=weight)
+    of_moments = [points for query, points in asked if "first_pos" in query and points]
+    assert of_moments == [1] * queried
+    assert (found.fit.status == expected.fit.status).all()
+    assert (found.fit.flags == expected.fit.flags).all()
+    np.testing.assert_allclose(found.fit.A, expected.fit.A, rtol=1e-7)
+    assert found.fit.passes[4] == expected.fit.passes[4]
+
+
 def test_a_relation_that_changes_is_refused(monkeypatch):
     columns = plain()
     connection = in_sqlite(columns)["connection"]
-    moments = queries.moments
+    derivatives = queries.derivatives
 
-    def after_a_row_more(names):
+    def after_a_row_more(*arguments):
         connection.execute("INSERT INTO t VALUES (1.0, 1, 0)")
-        return moments(names)
+        return derivatives(*arguments)
 
-    monkeypatch.setattr(queries, "moments", after_a_row_more)
+    monkeypatch.setattr(queries, "derivatives", after_a_row_more)
     with pytest.raises(ValueError, match="relation: expected the same rows in every pass"):
         sql.fit_segments("t", connection=connection, **COLUMNS)
 

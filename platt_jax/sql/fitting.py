@@ -1,6 +1,7 @@
 """`fit_segments` over rows in an engine."""
 
 from collections.abc import Sequence
+from functools import partial
 from operator import itemgetter
 from typing import Any, Literal
 
@@ -24,7 +25,7 @@ from platt_jax.population.rows import SummedSegments
 from platt_jax.results.calibrators import SegmentCalibrator
 from platt_jax.results.fit import Fit
 from platt_jax.solver.solution import Given
-from platt_jax.sql import queries
+from platt_jax.sql import moments, queries
 from platt_jax.sql.engines import Engine, check_columns, engine_of
 from platt_jax.sql.queries import Names
 from platt_jax.sql.rows import QueryRows, numbers
@@ -88,7 +89,7 @@ def fit_segments(
     engine = engine_of(relation, connection, dialect)
     numeric = {"score": score, "label": label, "weight": weight}
     check_columns(engine.columns(), numeric, names.segment)
-    found = engine.run(queries.ranges(names))
+    found = engine.run(queries.summary(names))
     _check_values(found, names)
     keys, found = _ascending(found, names)
     given = _given_to_both(len(keys), prior, start)
@@ -129,7 +130,7 @@ def _given_to_both(
 
 
 def _rows(engine: Engine, names: Names, found: pa.Table) -> QueryRows:
-    """The rows of the segments and of all, given the result of `queries.ranges`."""
+    """The rows of the segments and of all, given the result of `queries.summary`."""
 
     # Any: traced rows have JAX's arrays where these are NumPy's.
     def column(name: str, missing: float) -> Any:
@@ -153,11 +154,18 @@ def _rows(engine: Engine, names: Names, found: pa.Table) -> QueryRows:
     # One bad row must not cost the unseen segments their calibration.
     of_all = (False, *ends)
     both: Any = map(np.append, ranges, of_all)
-    return QueryRows(engine, names, keys, ScoreRanges(*both), np.append(good, good.sum()))
+    return QueryRows(
+        engine,
+        names,
+        keys,
+        ScoreRanges(*both),
+        moments.of_columns(partial(column, missing=0)),
+        np.append(good, good.sum()),
+    )
 
 
 def _ascending(found: pa.Table, names: Names) -> tuple[NDArray[Any], pa.Table]:
-    """The segments in ascending order, and the result of `queries.ranges` in that order."""
+    """The segments in ascending order, and the result of `queries.summary` in that order."""
     columns = found.select(names.keys).rename_columns(names.segment)
     of_rows = factorize(ids.read(columns, "segment"))
     place = of_rows.of(slice(None))
@@ -172,7 +180,7 @@ def _ascending(found: pa.Table, names: Names) -> tuple[NDArray[Any], pa.Table]:
 
 
 def _check_values(found: pa.Table, names: Names) -> None:
-    """What is wrong with the rows, given the result of `queries.ranges`."""
+    """What is wrong with the rows, given the result of `queries.summary`."""
     if not found.num_rows:
         raise ValueError("relation: expected rows to fit, got none")
     for column, key in zip(names.segment, names.keys, strict=True):

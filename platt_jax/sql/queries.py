@@ -10,6 +10,8 @@ from platt_jax.model.statistics import Moments
 from platt_jax.sql.engines import POINTS, ROWS
 
 LARGEST = "1.7976931348623157e308"
+# Three of these may be multiplied, and many products added up.
+_ROOT = "1e100"
 # exp(-x) is 0 beyond 746; some engines call that an error.
 _FAR = "700"
 # What a search knows of each segment, in the columns of `POINTS`.
@@ -61,8 +63,11 @@ def probability(z: str) -> str:
         ELSE {z} END"""
 
 
-def ranges(names: Names) -> str:
-    """Of every segment: its rows counted, the ranges of the scores by class, what is wrong."""
+def summary(names: Names) -> str:
+    """Of every segment: its rows counted, what is wrong, the ranges and moments of the scores.
+
+    The moments are those of the scores as they came, of the rows where no square overflows.
+    """
     ends = ", ".join(
         f"{end}(CASE WHEN kind = 1 AND y {of_class} THEN f END) AS {name}"
         for end, of_class, name in (
@@ -72,6 +77,7 @@ def ranges(names: Names) -> str:
             ("MAX", "<> 1", "high_neg"),
         )
     )
+    small = f"kind = 1 AND f BETWEEN -{_ROOT} AND {_ROOT} AND w <= {_ROOT}"
     keys = ", ".join(names.keys)
     return f"""
         {_with_rows(names)}
@@ -82,21 +88,17 @@ def ranges(names: Names) -> str:
             MIN(w) AS least_weight,
             MAX(CASE WHEN y = -1 THEN 1 ELSE 0 END) AS minus,
             MAX(CASE WHEN y = 0 THEN 1 ELSE 0 END) AS zero,
-            MAX(CASE WHEN y NOT IN (-1, 0, 1) AND {_finite("y")} THEN y END) AS odd
+            MAX(CASE WHEN y NOT IN (-1, 0, 1) AND {_finite("y")} THEN y END) AS odd,
+            {_moments("f", small)}
         FROM checked GROUP BY {keys}
     """
 
 
-def moments(names: Names) -> str:
-    """The sums of `statistics.moment_terms` of both classes, in the order of the fields."""
-    terms = [
-        f"SUM(CASE WHEN y {of_class} THEN {term} ELSE 0 END) AS {name}_{suffix}"
-        for of_class, suffix in (("= 1", "pos"), ("<> 1", "neg"))
-        for name, term in zip(Moments._fields, ("w", "w * g", "w * g * g", "1"), strict=True)
-    ]
+def moments(names: Names, of_all: OfAll | None) -> str:
+    """The moments of the standardized scores; of all rows they follow from the segments'."""
     return f"""
-        {_with_scores(names, None)}
-        SELECT j, COUNT(*) AS good, {", ".join(terms)} FROM scores GROUP BY j
+        {_with_scores(names, of_all)}
+        SELECT j, COUNT(*) AS good, {_moments("g", "kind = 1")} FROM scores GROUP BY j
     """
 
 
@@ -157,6 +159,17 @@ def loss_change(names: Names, of_all: OfAll | None) -> str:
         {_at_points(names, of_all, "", "_before")}
         SELECT j, COUNT(*) AS good, {sums} FROM at_points GROUP BY j
     """
+
+
+def _moments(score: str, counted: str) -> str:
+    """The sums of `statistics.moment_terms` of both classes, in the order of the fields."""
+    return ", ".join(
+        f"SUM(CASE WHEN {counted} AND y {of_class} THEN {term} ELSE 0 END) AS {name}_{suffix}"
+        for of_class, suffix in (("= 1", "pos"), ("<> 1", "neg"))
+        for name, term in zip(
+            Moments._fields, ("w", f"w * {score}", f"w * {score} * {score}", "1"), strict=True
+        )
+    )
 
 
 def _problems(of_all: OfAll | None) -> tuple[str, ...]:

@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeAlias
 
+import jax
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,7 +15,7 @@ from platt_jax.model.objective import Array, Derivatives, Targets
 from platt_jax.model.standardization import Standardization
 from platt_jax.model.statistics import Moments, ScoreRanges
 from platt_jax.options import Options
-from platt_jax.sql import queries
+from platt_jax.sql import moments, queries
 from platt_jax.sql.engines import Engine
 from platt_jax.sql.queries import ALL, STANDARDIZATION, TARGETS, Names, OfAll
 
@@ -31,6 +33,8 @@ class QueryRows:
         names: the columns of the rows.
         keys: with a row for each segment, in columns p_k0, p_k1, ...
         ranges: of the scores of each problem.
+        plain_moments: of each segment, in the coordinates of the scores as they came; of the rows
+            where no square overflows.
         good: how many rows of each problem are finite and have a weight.
         standardization: of the scores, if any.
     """
@@ -39,6 +43,7 @@ class QueryRows:
     names: Names
     keys: pa.Table
     ranges: ScoreRanges
+    plain_moments: tuple[Moments, Moments]
     good: NDArray[np.int64]
     standardization: Standardization | None = None
 
@@ -52,19 +57,25 @@ class QueryRows:
         return self
 
     def moments(self, standardization: Standardization) -> tuple[Moments, Moments]:
-        """See `Rows`; those of all rows are computed from those of the segments."""
-        segments = self.without_all()
-        center, scale = (np.asarray(x, float) for x in standardization)
-        number = len(segments.good)
-        own = zip(STANDARDIZATION, (center[:number], scale[:number]), strict=True)
-        sums = segments._sums(lambda names, _: queries.moments(names), own)
-        pos, neg = (
-            Moments(*(sums[f"{name}_{suffix}"] for name in Moments._fields))
-            for suffix in ("pos", "neg")
-        )
+        """See `Rows`; a query for segments where those of the scores as they came will not do.
+
+        Those of all rows are computed from those of the segments.
+        """
+        segments, number = self.without_all(), self.keys.num_rows
+        coordinates: Any = (np.asarray(x, float) for x in standardization)
+        center, scale = coordinates
+        own = Standardization(center[:number], scale[:number])
+        found = moments.standardized(self.plain_moments, segments.ranges, own)
+        again = moments.lost_digits(self.plain_moments, segments.ranges, own, segments.good)
+        if again.any():
+            sums = segments._sums(queries.moments, zip(STANDARDIZATION, own, strict=True), again)
+            found = jax.tree.map(
+                partial(np.where, again), moments.of_columns(sums.__getitem__), found
+            )
         if number == len(self.good):
-            return pos, neg
-        return _with_all(pos, center, scale), _with_all(neg, center, scale)
+            return found
+        pos, neg = (moments.with_all(of_class, center, scale) for of_class in found)
+        return pos, neg
 
     def standardized(self, standardization: Standardization) -> "QueryRows":
         """See `Rows`."""
@@ -146,24 +157,6 @@ class QueryRows:
                 f"{int(number[first]):,} rows of a segment that had {self.good[first]:,} "
                 "are there now; fit a copy, or in a transaction"
             )
-
-
-def _with_all(
-    of_segments: Moments, center: NDArray[np.float64], scale: NDArray[np.float64]
-) -> Moments:
-    """The moments of the segments and, last, those of all rows; so are the coordinates."""
-    total, first, second, rows = of_segments
-    # Of a segment's scores g, those of all rows are stretch * g + shift.
-    stretch = scale[-1] / scale[:-1]
-    shift = (np.where(rows > 0, center[:-1], center[-1]) - center[-1]) * scale[-1]
-    of_all = (
-        total,
-        stretch * first + shift * total,
-        stretch * (stretch * second + 2 * shift * first) + shift * shift * total,
-        rows,
-    )
-    both: Any = (np.append(x, np.sum(y)) for x, y in zip(of_segments, of_all, strict=True))
-    return Moments(*both)
 
 
 def numbers(column: pa.ChunkedArray) -> NDArray[np.float64]:

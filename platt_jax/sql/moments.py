@@ -1,0 +1,99 @@
+"""The moments of the scores by class, in other coordinates than those of their sums.
+
+An engine sums up the scores as they came while it looks for their ranges, so no pass over the rows
+is spent on the moments, unless the scores of a segment lie too far from 0 beside their spread.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from platt_jax.model.standardization import Standardization
+from platt_jax.model.statistics import Moments, ScoreRanges
+
+OfClasses: TypeAlias = tuple[Moments, Moments]  # of class 1, of class 0
+
+# Of 16 digits those that are left say where to start, and which score dominates the variance.
+_MOST_CANCELLED = 1e10
+# Squares near the smallest number have few digits.
+_LEAST_SQUARES = 1e-200
+
+
+def of_columns(column: Callable[[str], Any]) -> OfClasses:
+    """The moments in the columns of a query's result, given its columns by name."""
+    pos, neg = (
+        Moments(*(column(f"{name}_{suffix}") for name in Moments._fields))
+        for suffix in ("pos", "neg")
+    )
+    return pos, neg
+
+
+def standardized(
+    plain: OfClasses, ranges: ScoreRanges, standardization: Standardization
+) -> OfClasses:
+    """The moments of the standardized scores, given those of the scores as they came."""
+    constant = _constant_at_center(ranges, standardization)
+    pos, neg = (_moved(of_class, *standardization, constant) for of_class in plain)
+    return pos, neg
+
+
+def _moved(plain: Moments, center: Any, scale: Any, constant: Any) -> Moments:
+    total, first, second, rows = plain
+    with np.errstate(over="ignore", invalid="ignore"):  # see `lost_digits`
+        g = scale * (first - center * total)
+        g_g = scale * (scale * (second - center * (2 * first - center * total)))
+    sums: Any = (total, np.where(constant, 0, g), np.where(constant, 0, g_g), rows)
+    return Moments(*sums)
+
+
+def lost_digits(
+    plain: OfClasses,
+    ranges: ScoreRanges,
+    standardization: Standardization,
+    good: NDArray[np.int64],
+) -> NDArray[np.bool_]:
+    """For which segments `standardized` is not good to about five digits.
+
+    Args:
+        plain: the moments of the scores as they came.
+        ranges: of the scores.
+        standardization: the coordinates wanted.
+        good: how many rows should be in the moments.
+    """
+    _, scale = standardization
+    squares: Any = sum(of_class.second for of_class in plain)
+    left: Any = sum(of_class.second for of_class in standardized(plain, ranges, standardization))
+    with np.errstate(over="ignore", invalid="ignore"):
+        kept = scale * (scale * squares) <= _MOST_CANCELLED * left
+    kept &= squares >= _LEAST_SQUARES
+    kept |= _constant_at_center(ranges, standardization)
+    kept &= sum(of_class.rows for of_class in plain) == good
+    lost: NDArray[np.bool_] = ~kept
+    return lost
+
+
+def _constant_at_center(ranges: ScoreRanges, standardization: Standardization) -> Any:
+    low, high = (np.asarray(end) for end in ranges.overall())
+    return (low == standardization.center) & (high == standardization.center)
+
+
+def with_all(
+    of_segments: Moments, center: NDArray[np.float64], scale: NDArray[np.float64]
+) -> Moments:
+    """The moments of the segments and, last, those of all rows; so are the coordinates."""
+    total, first, second, rows = of_segments
+    # Of a segment's scores g, those of all rows are stretch * g + shift.
+    stretch = scale[-1] / scale[:-1]
+    shift = (np.where(rows > 0, center[:-1], center[-1]) - center[-1]) * scale[-1]
+    of_all = (
+        total,
+        stretch * first + shift * total,
+        stretch * (stretch * second + 2 * shift * first) + shift * shift * total,
+        rows,
+    )
+    both: Iterator[Any] = (
+        np.append(x, np.sum(y)) for x, y in zip(of_segments, of_all, strict=True)
+    )
+    return Moments(*both)
