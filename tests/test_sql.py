@@ -269,6 +269,17 @@ def test_later_passes_read_open_segments_and_no_other_columns(asked):
     assert not any("*" in text for text in read)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("segment", ["carrier", "dest", "route", "tailnum", "flight"])
+@pytest.mark.parametrize("score", ["hgb", "nb", "svm"])
+def test_flights_take_eight_passes(real_data, asked, score, segment):
+    data = real_data("nycflights")
+    columns = {"f": data[f"score_{score}"], "y": data["y"], "s": data[f"seg_{segment}"]}
+    found = sql.fit_segments(**in_duckdb(columns), **COLUMNS)
+    assert found.fit.converged.all()
+    assert len(asked) <= 8
+
+
 # What the scores of a segment are made of, and whether the moments take a query for it.
 MOVED = {
     "shifted": (lambda f: f + 1000, False),
