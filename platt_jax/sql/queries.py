@@ -12,11 +12,11 @@ from platt_jax.sql.engines import POINTS, ROWS
 LARGEST = "1.7976931348623157e308"
 # Three of these may be multiplied, and many products added up.
 _ROOT = "1e100"
-# exp(-x) is 0 beyond 746; some engines call that an error.
+# exp(x) is infinite beyond 709, and 0 below -746; some engines call that an error.
 _FAR = "700"
 # What a search knows of each segment, in the columns of `POINTS`.
 STANDARDIZATION = ("center", "scale")
-TARGETS = ("t_pos", "t_neg", "c_pos", "c_neg")
+LACKS = ("lack_pos", "lack_neg")  # how far the targets are from the labels 1 and 0
 # What ends the names of what is of all rows, not of their segments.
 ALL = "_all"
 
@@ -111,11 +111,11 @@ def derivatives(names: Names, of_all: OfAll | None) -> str:
             the rows of each segment are columns that end in `ALL`. So in the other queries.
     """
     problems = _problems(of_all)
-    tails = ", ".join(f"e{of} / (1 + e{of}) AS tail{of}" for of in problems)
+    odds = ", ".join(f"EXP(LEAST(-against{of}, {_FAR})) AS odds{of}" for of in problems)
+    misses = ", ".join(f"1 / (1 + odds{of}) AS miss{of}" for of in problems)
     terms = ", ".join(
-        f"""g{of}, w * tail{of} * (1 - tail{of}) AS by_zz{of},
-                w * CASE WHEN z{of} < 0 THEN tail{of} - t{of} ELSE t{of} - tail{of} END AS by_z{of}
-        """
+        f"""g{of}, w * side * (miss{of} - lack{of}) AS by_z{of},
+                w * (miss{of} * odds{of}) * miss{of} AS by_zz{of}"""
         for of in problems
     )
     sums = ", ".join(
@@ -131,17 +131,16 @@ def derivatives(names: Names, of_all: OfAll | None) -> str:
     )
     return f"""
         {_at_points(names, of_all, "")},
-        tails AS (SELECT *, {tails} FROM at_points),
-        terms AS (SELECT j, {terms} FROM tails)
+        with_odds AS (SELECT *, {odds} FROM at_points),
+        with_misses AS (SELECT *, {misses} FROM with_odds),
+        terms AS (SELECT j, {terms} FROM with_misses)
         SELECT j, COUNT(*) AS good, {sums} FROM terms GROUP BY j
     """
 
 
 def loss(names: Names, of_all: OfAll | None) -> str:
     """The sums of `objective.loss`."""
-    sums = ", ".join(
-        f"SUM(w * (t{of} * d{of} + LN(1 + e{of}))) AS loss{of}" for of in _problems(of_all)
-    )
+    sums = ", ".join(f"SUM(w * ({_loss(of, '')})) AS loss{of}" for of in _problems(of_all))
     return f"""
         {_at_points(names, of_all, "")}
         SELECT j, COUNT(*) AS good, {sums} FROM at_points GROUP BY j
@@ -151,14 +150,20 @@ def loss(names: Names, of_all: OfAll | None) -> str:
 def loss_change(names: Names, of_all: OfAll | None) -> str:
     """The sums of the loss at (A, B) less that at (A_before, B_before), row by row."""
     sums = ", ".join(
-        f"""SUM(w * (t{of} * d{of} - t_before{of} * d_before{of}
-                + LN(1 + e{of}) - LN(1 + e_before{of}))) AS loss_change{of}"""
+        f"SUM(w * ({_loss(of, '')} - ({_loss(of, '_before')}))) AS loss_change{of}"
         for of in _problems(of_all)
     )
     return f"""
         {_at_points(names, of_all, "", "_before")}
         SELECT j, COUNT(*) AS good, {sums} FROM at_points GROUP BY j
     """
+
+
+def _loss(of: str, x: str) -> str:
+    """A row's loss in columns of `_at_points`: log(1 + exp(against)) - lack against."""
+    against = f"against{x}{of}"
+    log = f"LN(1 + EXP(-LEAST(ABS({against}), {_FAR})))"
+    return f"GREATEST({against}, 0) - lack{of} * {against} + {log}"
 
 
 def _moments(score: str, counted: str) -> str:
@@ -209,20 +214,24 @@ def _with_scores(names: Names, of_all: OfAll | None) -> str:
 
 
 def _at_points(names: Names, of_all: OfAll | None, *which: str) -> str:
-    """What each row's loss is made of at points of its problems (`objective._less_likely`)."""
-    at = [(of, f"{x}{of}") for of in _problems(of_all) for x in which]
-    z = ", ".join(f"A{x} * g{of} + B{x} AS z{x}" for of, x in at)
-    parts = ", ".join(
-        f"""ABS(z{x}) AS d{x},
-                CASE WHEN z{x} < 0 THEN CASE WHEN y = 1 THEN c_pos{of} ELSE c_neg{of} END
-                    ELSE CASE WHEN y = 1 THEN t_pos{of} ELSE t_neg{of} END END AS t{x},
-                CASE WHEN ABS(z{x}) > {_FAR} THEN 0 ELSE EXP(-ABS(z{x})) END AS e{x}"""
-        for of, x in at
+    """What each row's loss is made of at points of its problems.
+
+    By the side of its label, so that `objective` is one formula for both classes: the log-odds
+    against the label, and how far its target is from it.
+    """
+    problems = _problems(of_all)
+    lacks = ", ".join(
+        f"CASE WHEN y = 1 THEN lack_pos{of} ELSE lack_neg{of} END AS lack{of}" for of in problems
+    )
+    against = ", ".join(
+        f"side * (A{x}{of} * g{of} + B{x}{of}) AS against{x}{of}" for of in problems for x in which
     )
     return f"""
         {_with_scores(names, of_all)},
-        logits AS (SELECT *, {z} FROM scores),
-        at_points AS (SELECT *, {parts} FROM logits)
+        labelled AS (
+            SELECT *, CASE WHEN y = 1 THEN 1 ELSE -1 END AS side, {lacks} FROM scores
+        ),
+        at_points AS (SELECT *, {against} FROM labelled)
     """
 
 

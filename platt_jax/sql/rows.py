@@ -17,7 +17,7 @@ from platt_jax.model.statistics import Moments, ScoreRanges
 from platt_jax.options import Options
 from platt_jax.sql import moments, queries
 from platt_jax.sql.engines import Engine
-from platt_jax.sql.queries import ALL, STANDARDIZATION, TARGETS, Names, OfAll
+from platt_jax.sql.queries import ALL, LACKS, STANDARDIZATION, Names, OfAll
 
 Point: TypeAlias = tuple[Array, Array]  # (A, B) of every problem
 
@@ -99,7 +99,7 @@ class QueryRows:
 
     def _at(self, targets: Targets, **point: Array) -> Iterator[tuple[str, Array]]:
         yield from zip(STANDARDIZATION, self.standardization or (), strict=True)
-        yield from zip(TARGETS, targets, strict=True)
+        yield from zip(LACKS, (targets.positive_complement, targets.negative), strict=True)
         yield from point.items()
 
     def without_all(self) -> "QueryRows":
