@@ -161,10 +161,11 @@ def parquet(tmp_path):
     return folder, columns
 
 
-def test_parquet_by_file_directory_and_list(small, tmp_path, parquet):
+def test_parquet_by_file_directory_list_and_pattern(small, tmp_path, parquet):
     folder, columns = parquet
     whole = pj.fit_segments(*columns)
-    for number, source in enumerate([folder, sorted(folder.iterdir())]):
+    sources = [folder, sorted(folder.iterdir()), f"{folder}/*.parquet"]
+    for number, source in enumerate(sources):
         cache = tmp_path / f"rows{number}"
         assert_same(streaming.fit_segments(source, **NAMES, cache=cache), whole)
     first = streaming.store_rows(str(folder / "0.parquet"), tmp_path / "first", **NAMES)
@@ -237,6 +238,7 @@ def test_what_is_no_source_is_refused(tmp_path, parquet):
         ([], {}, "source: expected rows to fit, got none"),
         ([(np.zeros(0), [], [])], {}, "source: expected rows to fit, got none"),
         (tmp_path / "empty", NAMES, "has none"),
+        (str(tmp_path / "n*.parquet"), NAMES, "source: expected Parquet files, none match"),
         (tmp_path / "text.parquet", NAMES, "not a Parquet file"),
         (folder, {}, "score: expected the name of a column"),
         (folder, {**NAMES, "segment": "q"}, "expected a column 'q' in .*there are"),

@@ -34,7 +34,7 @@ from platt_jax.streaming.sources import Batch, Fingerprint, Source
 from platt_jax.streaming.stored import COLUMNS, read_at, write_manifest
 from platt_jax.threads import ordered_map, row_slices, run_programs
 
-# Rows of a bucket: those of a few at a time are in memory.
+# A bucket has at most about so many rows; a few buckets at a time are in memory.
 BUCKET_ROWS = 1 << 22
 
 _BLOCK_ROWS = 1 << 20

@@ -4,6 +4,7 @@ import hashlib
 import mmap
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from glob import glob
 from pathlib import Path
 from types import UnionType
 from typing import Any, NamedTuple, TypeAlias
@@ -12,12 +13,12 @@ import numpy as np
 
 from platt_jax.ids import structured
 
-# What tells a source's content from others', as JSON has it; None where nothing does.
+# JSON that identifies the content of a source; None where nothing does.
 Fingerprint: TypeAlias = dict[str, Any] | None
 
 BATCH_ROWS = 1 << 20
 
-# What is hashed of an array: so many stretches of so many rows, evenly from all.
+# A hash of an array covers so many stretches of so many rows, evenly spaced.
 _STRETCHES = 256
 _STRETCH_ROWS = 1024
 
@@ -67,7 +68,7 @@ def open_source(source: Any, names: Names, key: str | None) -> Source:
     """The rows of a source, as `store_rows` takes it.
 
     Raises:
-        ValueError: it is none, or lacks a column.
+        ValueError: it is not a source, or lacks a column.
         ImportError: pyarrow is not installed, and the source is of Parquet files.
     """
     if isinstance(source, str | os.PathLike):
@@ -132,11 +133,17 @@ def _column(table: Any, name: Any, where: str) -> Any:
 
 
 def _files_at(path: Path) -> list[Path]:
-    if not path.is_dir():
+    """The files of a directory or a pattern; or the one file that the path names."""
+    if path.is_dir():
+        files = sorted(path.rglob("*.parquet"))
+        if not files:
+            raise ValueError(f"source: expected a directory of .parquet files, {path} has none")
+        return files
+    if path.exists() or not any(character in str(path) for character in "*?["):
         return [path]
-    files = sorted(path.rglob("*.parquet"))
+    files = sorted(map(Path, glob(str(path), recursive=True)))
     if not files:
-        raise ValueError(f"source: expected a directory of .parquet files, {path} has none")
+        raise ValueError(f"source: expected Parquet files, none match {path}")
     return files
 
 

@@ -29,7 +29,7 @@ class StoredRows(SegmentRows):
     pooled fit, and one of a segment of more than half a million rows, reads them for each pass.
 
     Args:
-        directory: that was given to `store_rows` as cache.
+        directory: the one that was given to `store_rows` as cache.
 
     Attributes:
         keys: (K,) the distinct segments, ascending.

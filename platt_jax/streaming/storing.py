@@ -33,19 +33,19 @@ def store_rows(
     """Bring rows together by segment on disk, unless that was done before.
 
     Args:
-        source: a Parquet file, a directory of some, or a list of paths; a mapping from names to
-            arrays, or a tuple of arrays (scores, labels, segments[, weights]), such as
-            memory-mapped ones; or batches: an iterable of such tuples, of mappings, or of tables of
-            pyarrow, pandas or polars. It is read once.
+        source: a Parquet file, a directory of some, a pattern such as "rows/*.parquet", or a list
+            of paths; a mapping from names to arrays, or a tuple of arrays (scores, labels,
+            segments[, weights]), such as memory-mapped ones; or batches: an iterable of such
+            tuples, of mappings, or of tables of pyarrow, pandas or polars. It is read once.
         cache: a directory for the rows. If it has those of this source already, the source is not
             read. Of float32 scores without weights it takes 5 bytes a row, and 18 while it is made.
         score: the name of a column, unless columns come in tuples.
         label: likewise.
         segment: likewise; several names for ids of several columns.
         weight: likewise; None for none.
-        key: a name for the content of arrays or batches, which their files do not vouch for: a
-            cache that was made with another key is not taken. Batches without a key are not
-            recognized.
+        key: a text that you change when the content of arrays or batches changes: a cache that
+            was made with another key is refused. Parquet files are recognized by their sizes and
+            times of modification, arrays by a sample of their rows, batches by their key alone.
         progress: as in `fit_segments`; its stages are "reading rows", unless their number is not
             known before, and "grouping rows".
 
@@ -89,11 +89,13 @@ def store_rows(
 def _beside(cache: Path) -> Iterator[Path]:
     """A new directory beside the cache, which is removed in the end if it is still there.
 
-    It is locked meanwhile: what processes that were killed left is not, and is removed.
+    It is locked while it is written: one without a lock was left by a process that was killed, and
+    is removed.
     """
     unfinished = cache.with_name(f".{cache.name}-{secrets.token_hex(8)}.partial")
     with ExitStack() as until_the_end:
-        with ExitStack() as while_made:  # Else it could be taken for one that was left.
+        # Until it is locked, another process could take the new directory for one that was left.
+        with ExitStack() as while_made:
             _lock(cache.parent, while_made, wait=True)
             for left in cache.parent.glob(f".{escape(cache.name)}-*.partial"):
                 with ExitStack() as while_removed:
