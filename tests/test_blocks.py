@@ -202,7 +202,7 @@ def test_want_of_memory_is_a_memory_error(small_blocks, rng, monkeypatch):
     def fails(*rows, **options):
         raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")
 
-    monkeypatch.setattr(run, "fit_blocks", fails)
+    monkeypatch.setattr(run, "fit_on_host", fails)
     with pytest.raises(MemoryError, match="too small"):
         pj.fit(*rows(rng))
 
@@ -217,7 +217,7 @@ def test_a_loss_that_is_not_wanted_is_nan_outside_of_programs_only(small_blocks,
     options = pj.Options().with_tol(np.float64)
     with jax.debug_nans(True):
         rows_of_blocks = blocks.Blocks([run.read_block(take, x) for x in run.block_slices(ROWS)])
-        fit = run.fit_blocks(rows_of_blocks, Given(), options, loss=False)
+        fit = run.fit_on_host(rows_of_blocks, Given(), options, loss=False)
     assert fit.status == Status.CONVERGED and np.isnan(fit.nll)
 
 

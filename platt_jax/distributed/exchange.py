@@ -25,7 +25,7 @@ _Reduction: TypeAlias = Callable[[jax.Array, str], jax.Array]
 
 
 class Exchange:
-    """Gathers and adds up over all processes, and does not wait for a silent one forever.
+    """Gathers and adds up over all processes; with a time limit, not waiting forever.
 
     Args:
         time_limit: seconds that a process waits for the others, None for as long as it takes.
@@ -34,7 +34,7 @@ class Exchange:
     def __init__(self, time_limit: float | None):
         self._time_limit = time_limit
 
-    def arrays(self, mine: NDArray[Any]) -> NDArray[Any]:
+    def gather(self, mine: NDArray[Any]) -> NDArray[Any]:
         """The arrays of all processes, which have one shape and dtype, along a new first axis.
 
         Raises:
@@ -46,28 +46,28 @@ class Exchange:
         found = self._in_time(lambda: multihost_utils.process_allgather(in_bytes))
         return np.frombuffer(np.asarray(found).tobytes(), mine.dtype).reshape(-1, *mine.shape)
 
-    def bytes(self, mine: bytes) -> list[bytes]:
+    def gather_bytes(self, mine: bytes) -> list[bytes]:
         """The bytes of all processes, of whatever lengths.
 
         Raises:
-            RuntimeError, TimeoutError: as `arrays`.
+            RuntimeError, TimeoutError: as `gather`.
         """
-        lengths = self.arrays(np.array([len(mine)]))[:, 0]
+        lengths = self.gather(np.array([len(mine)]))[:, 0]
         padded = np.zeros(max(1, *lengths), np.uint8)  # an empty array cannot be gathered
         padded[: len(mine)] = np.frombuffer(mine, np.uint8)
-        of_all = self.arrays(padded)
+        of_all = self.gather(padded)
         return [x[:length].tobytes() for x, length in zip(of_all, lengths, strict=True)]
 
     def sums(self, mine: NDArray[np.float64]) -> NDArray[np.float64]:
         """The sum of the arrays of all processes: float64, of one shape; the same bits in each.
 
         Raises:
-            RuntimeError, TimeoutError: as `arrays`.
+            RuntimeError, TimeoutError: as `gather`.
         """
         return self._in_time(lambda: _reduce(mine, lax.psum))
 
-    def least(self, mine: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The smallest of each number of these arrays, otherwise as `sums`."""
+    def minima(self, mine: NDArray[np.float64]) -> NDArray[np.float64]:
+        """As `sums`, the elementwise minimum."""
         return self._in_time(lambda: _reduce(mine, lax.pmin))
 
     def _in_time(self, exchange: Callable[[], Made]) -> Made:
@@ -98,21 +98,21 @@ def agree(exchange: Exchange, work: Callable[[], Made]) -> Made:
     """What the work returns in this process, if it succeeds in all.
 
     Raises:
-        ValueError: it raised one in some process; in all.
+        ValueError: the work raised one in some process; then all raise it.
     """
     made, error = None, ""
     try:
         made = work()
     except ValueError as raised:
         error = str(raised)
-    for process, other in enumerate(exchange.bytes(error.encode())):
+    for process, other in enumerate(exchange.gather_bytes(error.encode())):
         if other:
             raise ValueError(f"{other.decode()} (in process {process})")
     return cast(Made, made)
 
 
 def _reduce(mine: NDArray[np.float64], how: _Reduction) -> NDArray[np.float64]:
-    """The reduction of the arrays of all processes: a few times their own bytes travel to each."""
+    """The reduction of the arrays of all processes; about twice an array's bytes reach each."""
     with jax.enable_x64(True):
         over = _processes()
         spread = NamedSharding(over, Spec("process"))
@@ -142,7 +142,7 @@ def keys_of_all(exchange: Exchange, mine: NDArray[Any] | None) -> NDArray[Any]:
     Raises:
         ValueError: the ids of two processes are of different kinds; in all processes.
     """
-    parts = [_from_bytes(x) for x in exchange.bytes(to_bytes(mine)) if x]
+    parts = [_from_bytes(x) for x in exchange.gather_bytes(to_bytes(mine)) if x]
     kinds = {_kind(part) for part in parts}
     if len(kinds) > 1:
         raise ValueError(

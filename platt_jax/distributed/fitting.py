@@ -18,7 +18,7 @@ from platt_jax.distributed.rows import LocalRows, SummedRows
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.checkpoint import digest
 from platt_jax.execution.given import given_to
-from platt_jax.execution.run import fit_blocks
+from platt_jax.execution.run import fit_on_host
 from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.ids import read
 from platt_jax.ids.factorize import get_indexer
@@ -45,7 +45,7 @@ def fit_segments(
 ) -> SegmentCalibrator:
     """Fit one sigmoid to the rows of each segment, which may lie in several processes.
 
-    As `platt_jax.fit_segments`, whose answers these are to rounding. All processes call it, each
+    The answers are those of `platt_jax.fit_segments`, to rounding. All processes call it, each
     with rows of its own, which may be none; all must give the same prior, start and options.
 
     Args:
@@ -89,7 +89,7 @@ def fit_segments(
         local: LocalRows | None, number: int, given: Given, options: Options, loss: bool
     ) -> Fit:
         summed = SummedRows(local, number, dtype, journal, caller)
-        fit = fit_blocks(summed, given, options.with_tol(dtype), loss)
+        fit = fit_on_host(summed, given, options.with_tol(dtype), loss)
         on_host: Fit = jax.tree.map(np.asarray, fit)
         return on_host
 
@@ -120,7 +120,7 @@ def _agreed_rows(
 
     rows = agree(exchange, rows_here)
     size = 0 if rows is None else rows.dtype.itemsize
-    largest = exchange.arrays(np.array([size])).max()
+    largest = exchange.gather(np.array([size])).max()
     if not largest:
         raise ValueError("scores: expected rows to fit in some process, got none in all")
     dtype = np.dtype(f"f{largest}")
@@ -134,8 +134,9 @@ def _call(
 ) -> dict[str, str]:
     """What the sums depend on."""
     mine = b"" if rows is None else rows.digest() + to_bytes(rows.keys)
+    of_all = exchange.gather_bytes(hashlib.blake2b(mine, digest_size=16).digest())
     return {
-        "rows": b"".join(exchange.bytes(hashlib.blake2b(mine, digest_size=16).digest())).hex(),
+        "rows": b"".join(of_all).hex(),
         "prior or start": digest(jax.tree.leaves(given)),
         "options": repr(options),
     }

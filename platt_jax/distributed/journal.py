@@ -1,4 +1,4 @@
-"""What the passes over the rows of all processes came to, for a call that may be made again."""
+"""The sums of every pass, kept on disk: a call that is made again skips the passes it finds."""
 
 import os
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from platt_jax.distributed.exchange import Exchange, agree
 from platt_jax.execution import checkpoint
 
-# The sums, or the least, of arrays of one shape.
+# The sums, or the minima, of arrays of one shape.
 _Sums: TypeAlias = NDArray[np.float64]
 
 
@@ -41,7 +41,7 @@ class Journal:
         self._call = call
         self._passes = 0
         kept = agree(exchange, self._kept)
-        self._known = int(exchange.arrays(np.array([kept or 0]))[0, 0])
+        self._known = int(exchange.gather(np.array([kept or 0]))[0, 0])
 
     def sums(self, local: Callable[[], _Sums], shape: tuple[int, int]) -> _Sums:
         """The sum over all processes of what `local` returns: float64 of this shape.
@@ -52,9 +52,9 @@ class Journal:
         """
         return self._next(self._exchange.sums, local, shape)
 
-    def least(self, local: Callable[[], _Sums], shape: tuple[int, int]) -> _Sums:
-        """The smallest of each number instead."""
-        return self._next(self._exchange.least, local, shape)
+    def minima(self, local: Callable[[], _Sums], shape: tuple[int, int]) -> _Sums:
+        """As `sums`, the elementwise minimum."""
+        return self._next(self._exchange.minima, local, shape)
 
     def remove(self) -> None:
         """The call is over: remove the files, and the directory if nothing else is there."""

@@ -61,7 +61,7 @@ class SummedRows:
         def local() -> NDArray[np.float64]:
             return signs * self._local(_RANGES, (), nothing, options)
 
-        least = self.journal.least(local, nothing.shape)
+        least = self.journal.minima(local, nothing.shape)
         ranges = ScoreRanges(*(signs * least).astype(self.dtype))
         return ranges._replace(bad=ranges.bad > 0)
 

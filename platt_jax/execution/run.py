@@ -50,7 +50,7 @@ class Task(NamedTuple):
 
 def fit_task(loss: bool) -> Task:
     """A fit; `loss` as in `fit_problems`."""
-    return Task(fit_rows, partial(fit_blocks, loss=loss))
+    return Task(fit_rows, partial(fit_on_host, loss=loss))
 
 
 def fit_problems(
@@ -334,7 +334,7 @@ def read_block(
     return Block(scores, labels, weights, np.int32(part.stop - part.start))
 
 
-def fit_blocks(rows: Rows, given: Given, options: Options, loss: bool = True) -> Fit:
+def fit_on_host(rows: Rows, given: Given, options: Options, loss: bool = True) -> Fit:
     """Fit by the host's loop; nll is NaN if the loss, which takes a pass, is not wanted."""
     optimum = partial(search.optimum, runner=search.HOST, loss=loss)
     fitted = fit_rows(rows, given, options, optimum, search.HOST)

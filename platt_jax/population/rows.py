@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.progress import Stage
-from platt_jax.execution.run import fit_blocks, fit_problems, run_problems
+from platt_jax.execution.run import fit_on_host, fit_problems, run_problems
 from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.model.standardization import Standardization, range_standardization
@@ -143,7 +143,7 @@ class SummedSegments(NamedTuple):
     def fit(self, prior: GaussianPrior, start: Start, options: Options, told: Stage) -> Fit:
         """See `PopulationRows`."""
         options = options.with_tol(self.dtype)
-        fit: Fit = self._run(lambda: fit_blocks(self.rows, Given(prior, start), options))
+        fit: Fit = self._run(lambda: fit_on_host(self.rows, Given(prior, start), options))
         return fit
 
     def node_losses(self, nodes: Nodes, options: Options, told: Stage) -> NDArray[Any]:

@@ -1,10 +1,10 @@
 """Fits of rows that stay where they are: in DuckDB, Parquet, Spark or any SQL database.
 
-Every pass over the rows is one query, without functions of the user's: the rows joined with the
-parameters of the segments that are still being fitted, the terms of the sums, GROUP BY segment. The
-engine adds up within its partitions first, so that a few numbers per segment are all that moves,
-and no segment is too large. The search is that of `platt_jax.fit_segments`, whose results these are
-to rounding; an engine adds up in an order of its own, so not to the bit.
+Every pass over the rows is one plain query, without user-defined functions: the rows joined with
+the parameters of the segments that are still being fitted, the terms of the sums, GROUP BY segment.
+The engine adds up within its partitions first, so that a few numbers per segment are all that
+moves, and no segment is too large. The search is that of `platt_jax.fit_segments`, and the results
+agree to rounding; not to the bit, since an engine adds up in an order of its own.
 
 `pip install 'platt-jax[sql]'`; not imported by `import platt_jax`.
 """

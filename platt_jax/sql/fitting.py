@@ -15,7 +15,7 @@ from platt_jax.api import report_non_finite, shared_prior, with_pooled_curve
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.given import given_to
-from platt_jax.execution.run import fit_blocks
+from platt_jax.execution.run import fit_on_host
 from platt_jax.ids.factorize import factorize
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.model.statistics import ScoreRanges
@@ -73,7 +73,7 @@ def fit_segments(
 
     Raises:
         ValueError: an argument is not as above, a column is missing or of another type, an id is
-            NULL; or the relation changed between two passes.
+            NULL; or a segment has more or fewer rows in one pass than in another.
 
     Example:
         >>> import duckdb
@@ -96,7 +96,7 @@ def fit_segments(
     rows = _rows(engine, names, found)
 
     def fit_both() -> Fit:
-        return fit_blocks(rows, given, options.with_tol(_DTYPE))
+        return fit_on_host(rows, given, options.with_tol(_DTYPE))
 
     fitted = jax.tree.map(np.asarray, run_programs(fit_both, x64=True))
     each, pooled = (jax.tree.map(itemgetter(at), fitted) for at in (slice(-1), -1))
@@ -193,9 +193,9 @@ def _check_values(found: pa.Table, names: Names) -> None:
     least = np.fmin.reduce(numbers(found["least_weight"]))
     if least < 0:
         raise ValueError(f"weight, column {names.weight!r}: expected >= 0, got {least}")
-    odd = numbers(found["odd"])
+    bad = numbers(found["bad_label"])
     name, coding = f"label, column {names.label!r}", validation.LABEL_CODINGS
-    if not np.isnan(odd).all():
-        raise ValueError(f"{name}: expected {coding}, got {odd[~np.isnan(odd)][0]}")
+    if not np.isnan(bad).all():
+        raise ValueError(f"{name}: expected {coding}, got {bad[~np.isnan(bad)][0]}")
     if numbers(found["minus"]).max() > 0 and numbers(found["zero"]).max() > 0:
         raise ValueError(f"{name}: expected one of the codings {coding}, got 0 and -1 together")

@@ -1,7 +1,7 @@
-"""The moments of the scores by class, in other coordinates than those of their sums.
+"""The moments of the standardized scores, from the sums of the scores as they came.
 
-An engine sums up the scores as they came while it looks for their ranges, so no pass over the rows
-is spent on the moments, unless the scores of a segment lie too far from 0 beside their spread.
+An engine adds those up in the query for the ranges, when the coordinates are not known yet. So no
+pass is spent on the moments, unless a segment's scores lie far from 0 compared with their spread.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,7 +15,8 @@ from platt_jax.model.statistics import Moments, ScoreRanges
 
 OfClasses: TypeAlias = tuple[Moments, Moments]  # of class 1, of class 0
 
-# Of 16 digits those that are left say where to start, and which score dominates the variance.
+# How many times the sum of squares may fall when it is taken about the center. Of 16 digits it then
+# has five or more, enough to say where to start and whether one score dominates the variance.
 _MOST_CANCELLED = 1e10
 # Squares near the smallest number have few digits.
 _LEAST_SQUARES = 1e-200
@@ -54,7 +55,7 @@ def lost_digits(
     standardization: Standardization,
     good: NDArray[np.int64],
 ) -> NDArray[np.bool_]:
-    """For which segments `standardized` is not good to about five digits.
+    """For which segments `standardized` has lost too many digits, or lacks rows.
 
     Args:
         plain: the moments of the scores as they came.
@@ -82,7 +83,7 @@ def _constant_at_center(ranges: ScoreRanges, standardization: Standardization) -
 def with_all(
     of_segments: Moments, center: NDArray[np.float64], scale: NDArray[np.float64]
 ) -> Moments:
-    """The moments of the segments and, last, those of all rows; so are the coordinates."""
+    """The moments of the segments and, last, those of all rows, given the coordinates of both."""
     total, first, second, rows = of_segments
     # Of a segment's scores g, those of all rows are stretch * g + shift.
     stretch = scale[-1] / scale[:-1]

@@ -1,4 +1,13 @@
-"""The texts of the queries, in DuckDB's dialect: what `model` says of a row, in SQL."""
+"""The texts of the queries, in DuckDB's dialect: what `model` says of a row, in SQL.
+
+They take a row by the side of its own label, so that one formula serves both. With u the log-odds
+against its label, and gap how far its target is from the label,
+
+    loss = log(1 + exp(u)) - gap u,  d loss / du = p - gap,  d2 loss / du2 = p (1 - p)
+
+where p = 1 / (1 + exp(-u)) is the probability of the other label. Of a row that is fitted well it
+is small, so no digits are lost.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeAlias
@@ -16,8 +25,8 @@ _ROOT = "1e100"
 _FAR = "700"
 # What a search knows of each segment, in the columns of `POINTS`.
 STANDARDIZATION = ("center", "scale")
-LACKS = ("lack_pos", "lack_neg")  # how far the targets are from the labels 1 and 0
-# What ends the names of what is of all rows, not of their segments.
+GAPS = ("gap_pos", "gap_neg")  # how far the targets are from the labels 1 and 0
+# The suffix of the columns that belong to the problem of all rows.
 ALL = "_all"
 
 # What the search knows of the problem of all rows, by name.
@@ -39,7 +48,7 @@ class Names(NamedTuple):
 
 
 def literal(x: float | Array) -> str:
-    """A finite number, to the last bit; with an exponent, or engines take it for a decimal one."""
+    """A finite number, to the last bit. Without an exponent engines would take it for a DECIMAL."""
     return f"{float(x):.17e}"
 
 
@@ -51,8 +60,7 @@ def quoted(name: str) -> str:
 def probability(z: str) -> str:
     """1 / (1 + EXP(z)) for an expression of a number, NaN and infinities included.
 
-    Each branch has an exponential of a number below 0, and none so low that it is an error: some
-    engines call that one.
+    No branch has an exponential that overflows or underflows: some engines raise an error there.
     """
     # 1 / z tells infinity from NaN, which engines take for larger than any number.
     return f"""CASE
@@ -88,7 +96,7 @@ def summary(names: Names) -> str:
             MIN(w) AS least_weight,
             MAX(CASE WHEN y = -1 THEN 1 ELSE 0 END) AS minus,
             MAX(CASE WHEN y = 0 THEN 1 ELSE 0 END) AS zero,
-            MAX(CASE WHEN y NOT IN (-1, 0, 1) AND {_finite("y")} THEN y END) AS odd,
+            MAX(CASE WHEN y NOT IN (-1, 0, 1) AND {_finite("y")} THEN y END) AS bad_label,
             {_moments("f", small)}
         FROM checked GROUP BY {keys}
     """
@@ -107,15 +115,15 @@ def derivatives(names: Names, of_all: OfAll | None) -> str:
 
     Args:
         names: of the columns.
-        of_all: what the search knows of the problem of all rows; None without it. Its sums over
-            the rows of each segment are columns that end in `ALL`. So in the other queries.
+        of_all: what the search knows of the problem of all rows; None to leave that out. Its sums
+            over the rows of each segment are columns that end in `ALL`.
     """
     problems = _problems(of_all)
-    odds = ", ".join(f"EXP(LEAST(-against{of}, {_FAR})) AS odds{of}" for of in problems)
-    misses = ", ".join(f"1 / (1 + odds{of}) AS miss{of}" for of in problems)
+    exponentials = ", ".join(f"EXP(LEAST(-u{of}, {_FAR})) AS e{of}" for of in problems)
+    probabilities = ", ".join(f"1 / (1 + e{of}) AS p{of}" for of in problems)
     terms = ", ".join(
-        f"""g{of}, w * side * (miss{of} - lack{of}) AS by_z{of},
-                w * (miss{of} * odds{of}) * miss{of} AS by_zz{of}"""
+        f"""g{of}, w * side * (p{of} - gap{of}) AS by_z{of},
+                w * (p{of} * e{of}) * p{of} AS by_zz{of}"""
         for of in problems
     )
     sums = ", ".join(
@@ -131,9 +139,9 @@ def derivatives(names: Names, of_all: OfAll | None) -> str:
     )
     return f"""
         {_at_points(names, of_all, "")},
-        with_odds AS (SELECT *, {odds} FROM at_points),
-        with_misses AS (SELECT *, {misses} FROM with_odds),
-        terms AS (SELECT j, {terms} FROM with_misses)
+        with_e AS (SELECT *, {exponentials} FROM at_points),
+        with_p AS (SELECT *, {probabilities} FROM with_e),
+        terms AS (SELECT j, {terms} FROM with_p)
         SELECT j, COUNT(*) AS good, {sums} FROM terms GROUP BY j
     """
 
@@ -160,10 +168,9 @@ def loss_change(names: Names, of_all: OfAll | None) -> str:
 
 
 def _loss(of: str, x: str) -> str:
-    """A row's loss in columns of `_at_points`: log(1 + exp(against)) - lack against."""
-    against = f"against{x}{of}"
-    log = f"LN(1 + EXP(-LEAST(ABS({against}), {_FAR})))"
-    return f"GREATEST({against}, 0) - lack{of} * {against} + {log}"
+    """A row's loss, with log(1 + exp(u)) = max(u, 0) + log(1 + exp(-|u|))."""
+    u = f"u{x}{of}"
+    return f"GREATEST({u}, 0) - gap{of} * {u} + LN(1 + EXP(-LEAST(ABS({u}), {_FAR})))"
 
 
 def _moments(score: str, counted: str) -> str:
@@ -178,7 +185,7 @@ def _moments(score: str, counted: str) -> str:
 
 
 def _problems(of_all: OfAll | None) -> tuple[str, ...]:
-    """What ends the names of the problems that a row belongs to: its segment's, that of all."""
+    """The suffixes of the columns of the problems a row belongs to: its segment's, that of all."""
     return ("",) if of_all is None else ("", ALL)
 
 
@@ -214,24 +221,20 @@ def _with_scores(names: Names, of_all: OfAll | None) -> str:
 
 
 def _at_points(names: Names, of_all: OfAll | None, *which: str) -> str:
-    """What each row's loss is made of at points of its problems.
-
-    By the side of its label, so that `objective` is one formula for both classes: the log-odds
-    against the label, and how far its target is from it.
-    """
+    """The rows with u at some points, gap, and side, which is 1 for label 1 and -1 for 0."""
     problems = _problems(of_all)
-    lacks = ", ".join(
-        f"CASE WHEN y = 1 THEN lack_pos{of} ELSE lack_neg{of} END AS lack{of}" for of in problems
+    gaps = ", ".join(
+        f"CASE WHEN y = 1 THEN gap_pos{of} ELSE gap_neg{of} END AS gap{of}" for of in problems
     )
-    against = ", ".join(
-        f"side * (A{x}{of} * g{of} + B{x}{of}) AS against{x}{of}" for of in problems for x in which
+    u = ", ".join(
+        f"side * (A{x}{of} * g{of} + B{x}{of}) AS u{x}{of}" for of in problems for x in which
     )
     return f"""
         {_with_scores(names, of_all)},
         labelled AS (
-            SELECT *, CASE WHEN y = 1 THEN 1 ELSE -1 END AS side, {lacks} FROM scores
+            SELECT *, CASE WHEN y = 1 THEN 1 ELSE -1 END AS side, {gaps} FROM scores
         ),
-        at_points AS (SELECT *, {against} FROM labelled)
+        at_points AS (SELECT *, {u} FROM labelled)
     """
 
 

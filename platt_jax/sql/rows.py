@@ -17,7 +17,7 @@ from platt_jax.model.statistics import Moments, ScoreRanges
 from platt_jax.options import Options
 from platt_jax.sql import moments, queries
 from platt_jax.sql.engines import Engine
-from platt_jax.sql.queries import ALL, LACKS, STANDARDIZATION, Names, OfAll
+from platt_jax.sql.queries import ALL, GAPS, STANDARDIZATION, Names, OfAll
 
 Point: TypeAlias = tuple[Array, Array]  # (A, B) of every problem
 
@@ -33,8 +33,8 @@ class QueryRows:
         names: the columns of the rows.
         keys: with a row for each segment, in columns p_k0, p_k1, ...
         ranges: of the scores of each problem.
-        plain_moments: of each segment, in the coordinates of the scores as they came; of the rows
-            where no square overflows.
+        plain_moments: of the scores of each segment as they came, without the rows where a square
+            could overflow.
         good: how many rows of each problem are finite and have a weight.
         standardization: of the scores, if any.
     """
@@ -57,7 +57,7 @@ class QueryRows:
         return self
 
     def moments(self, standardization: Standardization) -> tuple[Moments, Moments]:
-        """See `Rows`; a query for segments where those of the scores as they came will not do.
+        """See `Rows`; a query only for the segments of `moments.lost_digits`.
 
         Those of all rows are computed from those of the segments.
         """
@@ -99,7 +99,7 @@ class QueryRows:
 
     def _at(self, targets: Targets, **point: Array) -> Iterator[tuple[str, Array]]:
         yield from zip(STANDARDIZATION, self.standardization or (), strict=True)
-        yield from zip(LACKS, (targets.positive_complement, targets.negative), strict=True)
+        yield from zip(GAPS, (targets.positive_complement, targets.negative), strict=True)
         yield from point.items()
 
     def without_all(self) -> "QueryRows":
