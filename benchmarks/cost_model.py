@@ -17,9 +17,9 @@ import numpy as np
 import platt_jax as pj
 from benchmarks import machine
 
-_SMALL = [(n, k) for n in (1_000_000, 2_000_000, 4_000_000) for k in (1_000, 30_000, 100_000)]
-_LARGE = [(16_000_000, 30_000), (30_000_000, 1_000_000), (100_000_000, 100_000)]
-_LARGE += [(300_000_000, 100_000)]
+# Beyond the caches, as the larger ones are.
+_SMALL = [(n, k) for n in (4_000_000, 8_000_000, 16_000_000) for k in (1_000, 30_000, 100_000)]
+_LARGE = [(30_000_000, 1_000_000), (100_000_000, 100_000), (300_000_000, 100_000)]
 _REPEATS = 5
 
 
