@@ -33,8 +33,8 @@ def store_rows(
     """Bring rows together by segment on disk, unless that was done before.
 
     Args:
-        source: a Parquet file, a directory of some, a pattern such as "rows/*.parquet", or a list
-            of paths; a mapping from names to arrays, or a tuple of arrays (scores, labels,
+        source: a Parquet file, a directory of some, a pattern such as ``rows/*.parquet``, or a
+            list of paths; a mapping from names to arrays, or a tuple of arrays (scores, labels,
             segments[, weights]), such as memory-mapped ones; or batches: an iterable of such
             tuples, of mappings, or of tables of pyarrow, pandas or polars. It is read once.
         cache: a directory for the rows. If it has those of this source already, the source is not
