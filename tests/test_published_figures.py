@@ -312,6 +312,75 @@ def test_the_figures_of_the_readme_are_measured():
     assert re.findall(rf"{numbers} {units}", text) == []
 
 
+def test_the_tables_of_scaling_are_measured():
+    page = (ROOT / "docs/explanation/scaling.md").read_text(encoding="utf-8")
+    lines = [*of_disk(), *of_engines(), *of_cost_model(), *of_hosts()]
+    assert [line for line in lines if line not in page] == []
+
+
+def of_disk():
+    (found,) = read("streaming.json")["results"].values()
+    ways = ("store arrays", "fit stored rows", "fit rows in memory")
+    store, disk, memory = (found[way] for way in ways)
+    yield f"disk | {store['seconds']:.1f} | {store['resident GiB']:.1f} GiB |"
+    yield f"| fit from there | {disk['seconds']:.1f} | {disk['resident GiB']} GiB |"
+    for how, name in (
+        ("grouped already", "grouped before"),
+        ("grouping included", "with grouping"),
+    ):
+        seconds, resident = memory[f"seconds, {name}"], memory["resident GiB"]
+        yield f"{how} | {seconds:.1f} | {resident:.1f} GiB |"
+    yield f"has {found['share of the speed in memory']['grouped before']:.0%}".replace("%", " %")
+
+
+def of_engines():
+    for file, engine, name in (
+        ("sql.json", "DuckDB", "DuckDB"),
+        ("spark.json", "Spark", "Spark, `local[2]`"),
+    ):
+        for rows, found in read(file)["results"].items():
+            of = found[engine]
+            seconds = f"{of['seconds']:.1f}" if of["seconds"] < 100 else f"{of['seconds']:.0f}"
+            cells = (
+                name,
+                rows.split()[0],
+                of["passes"],
+                seconds,
+                f"{of['rows per second of the median pass'] / 1e6:.1f} million",
+                f"{of['median pass over floor']:.1f}",
+                f"{found['memory']['seconds']:.1f}",
+            )
+            yield f"| {' | '.join(map(str, cells))} |"
+
+
+def of_cost_model():
+    found = read("cost_model.json")
+    for of in found["predicted"]:
+        seconds = f"{of['predicted']:.2f} s | {of['measured']:.2f} s"
+        ratio = f"{of['measured over predicted']:.2f}"
+        yield f"| {of['rows']:,} | {of['segments']:,} | {seconds} | {ratio} |"
+    constants = found["constants"]
+    yield f"{1e9 * constants['seconds of a row']:.1f} ns for each row"
+    yield f"{1e6 * constants['seconds of a segment']:.2f} µs for each segment"
+
+
+def of_hosts():
+    found = read("hosts.json")
+    for scaling in ("strong", "weak"):
+        ways = [found[way][scaling] for way in ("processes", "devices")]
+        firsts = [way[0]["seconds"] for way in ways]
+        for of in zip(*ways, strict=True):
+            more = of[0]["count"] if scaling == "weak" else 1
+            process, device = (
+                f"{x['seconds']:.2f} | {more * first / x['seconds']:.2f}"
+                for x, first in zip(of, firsts, strict=True)
+            )
+            start = f"| {scaling}, {of[0]['count']} | {of[0]['rows of each']:,}"
+            share = f"{100 * of[0]['share of the exchanges']:.0f} %"
+            without = f"{of[1]['seconds without a mesh']:.2f}"
+            yield f"{start} | {process} | {share} | {device} | {without} |"
+
+
 def latest(pattern):
     return read(max(RESULTS.glob(pattern)).name)
 
