@@ -129,7 +129,7 @@ def fit_segments(
         pos_label: as in `fit`.
         prior: as in `fit`; with leading axis (K,) in the order of the distinct ids, ascending.
         start: as in `fit`, for the segments: numbers, or (K,) in the order of the distinct ids.
-        pooling: "none" fits each segment by itself. "partial" takes the segments for a sample from
+        pooling: "none" fits each segment by itself. "partial" treats the segments as a sample from
             a population, (A, B) ~ Normal(mean, covariance), which it estimates from all of them:
             the fewer rows a segment has, the nearer its curve is to the population's, and unseen
             segments have the population's probability. Labels are then used as they are, without
@@ -226,11 +226,12 @@ def fit_segment_rows(
         pooled = fit_all(stage(progress, "pooled fit", last=False))
         by_segment = ChunkedSegments(rows, caller, over)
         each, population = estimate_population(by_segment, pooled, options, progress)
+    alike = each is None and pooling != "none"
     if each is None:
         pooled, each = run_concurrently(fit_all, fit_each)
-        if pooling != "none":
-            each = with_pooled_curve(each, pooled)
-    report_non_finite(each, options, "segments", rows.keys, caller)
+    report_non_finite(each, options, "segments", rows.keys, caller, alike)
+    if alike:
+        each = with_pooled_curve(each, pooled)
     covariance: Any = pooled.covariance  # NumPy's, of a fit on the host
     return SegmentCalibrator(rows.keys, each, pooled.sigmoid, covariance, population)
 
@@ -316,9 +317,22 @@ def shared_prior(prior: GaussianPrior | None) -> GaussianPrior | None:
 
 
 def report_non_finite(
-    result: Fit, options: Options, kind: str, names: NDArray[Any], caller: Caller
+    result: Fit,
+    options: Options,
+    kind: str,
+    names: NDArray[Any],
+    caller: Caller,
+    alike: bool = False,
 ) -> None:
     """Warns of fits that are NON_FINITE, and says which is the first.
+
+    Args:
+        result: the fits.
+        options: how they were made.
+        kind: what they are of.
+        names: of each.
+        caller: is warned.
+        alike: whether all are to have the curve of all finite rows.
 
     Raises:
         ValueError: there is one, and options.non_finite is "raise".
@@ -333,5 +347,8 @@ def report_non_finite(
     if options.non_finite == "raise":
         raise ValueError(f"scores, labels, weights: expected finite values, found {what}")
     caller.warn(
-        f'{what}: their A and B are NaN. Options(non_finite="omit") fits them without these rows'
+        f"{what}: the curve of all rows is fitted without these"
+        if alike
+        else f'{what}: their A and B are NaN. Options(non_finite="omit") fits them without these '
+        "rows"
     )

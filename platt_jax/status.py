@@ -35,7 +35,7 @@ _STATUS_MESSAGES = {
         "A score, label or weight is NaN or infinite; A and B are NaN. Clean the input, or drop "
         'such rows with Options(non_finite="omit").'
     ),
-    Status.EMPTY: "No row with a positive weight; A and B are NaN. Use a pooled fit.",
+    Status.EMPTY: "No row with a positive weight; A and B are NaN. Leave it to a fit of all rows.",
 }
 
 

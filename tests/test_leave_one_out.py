@@ -259,3 +259,16 @@ def test_what_is_refused(change, message):
     given = {"fit": pj.fit(scores, labels), "scores": scores, "labels": labels} | change
     with pytest.raises(ValueError, match=message):
         pj.leave_one_out(**given)
+
+
+def test_of_segments_shrunk_to_their_population(rng):
+    segments, scores = rng.integers(0, 5, 200), rng.normal(size=200)
+    labels = rng.random(200) < expit(rng.normal(1.5, 1, 5)[segments] * scores)
+    calibrator = pj.fit_segments(scores, labels, segments, pooling="partial")
+    given = {"prior": calibrator.population.prior, "options": Options(targets="none")}
+    found = pj.leave_one_out(calibrator.fit, scores, labels, segments=segments, **given)
+    for i in rng.integers(0, 200, 5):
+        others = (segments == segments[i]) & (np.arange(200) != i)
+        without = pj.fit(scores[others], labels[others], **given)
+        p = without.sigmoid.predict_proba(scores[i])
+        np.testing.assert_allclose(found[i], p, rtol=0, atol=1e-6)

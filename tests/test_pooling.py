@@ -231,6 +231,7 @@ def test_where_there_is_no_population_all_segments_have_the_pooled_curve(case):
     calibrator = pj.fit_segments(scores, labels, which, pooling="partial")
     assert calibrator.population.status == PopulationStatus.NOT_ESTIMATED
     assert "NOT_ESTIMATED" in repr(calibrator.population)
+    assert calibrator.pooling == "complete"
     assert (calibrator.fit.A == calibrator.fallback.A).all() and (calibrator.shrinkage == 1).all()
     expected = calibrator.fallback.predict_proba(scores[:3])
     np.testing.assert_array_equal(calibrator.predict_proba(scores[:3], [99, 98, 97]), expected)
@@ -262,6 +263,18 @@ def test_complete_pooling_is_one_curve_for_all():
     np.testing.assert_allclose(calibrator.fit.A, pooled.A, rtol=1e-9)
     assert (calibrator.fit.n_pos + calibrator.fit.n_neg).tolist() == [3, 10, 20, 40, 80]
     assert calibrator.population is None and calibrator.shrinkage is None
+    assert calibrator.pooling == "complete"
+
+
+def test_complete_pooling_tells_of_rows_that_are_not_finite():
+    scores, labels, which = segments(0, 5, [30, 10, 20, 40, 80])
+    scores[np.flatnonzero(which == which[0])[0]] = np.nan
+    with pytest.warns(RuntimeWarning, match=r"in 1 of 5 segments.*the curve of all rows is fitted"):
+        calibrator = pj.fit_segments(scores, labels, which, pooling="complete")
+    assert calibrator.fit.converged.all()
+    with pytest.raises(ValueError, match=r"expected finite values, found .* in 1 of 5 segments"):
+        options = Options(non_finite="raise")
+        pj.fit_segments(scores, labels, which, pooling="complete", options=options)
 
 
 @pytest.mark.parametrize("seed", [0, 1])

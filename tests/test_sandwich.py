@@ -65,6 +65,29 @@ def test_row_by_row(rng, weighted, clustered, targets, prior):
         np.testing.assert_allclose(robust.covariance[k], expected, rtol=1e-10)
 
 
+@pytest.mark.parametrize("pooling", ["none", "partial", "complete"])
+def test_of_segments_however_they_are_pooled(rng, pooling):
+    scores, labels = problem(rng, 300)
+    which = rng.integers(0, 3, 300)
+    calibrator = pj.fit_segments(scores, labels, which, pooling=pooling)
+    assert calibrator.pooling == pooling
+    robust = robust_covariance(calibrator, scores, labels, segments=which)
+    of_all = oracle(calibrator.fallback, scores, labels)
+    np.testing.assert_allclose(robust.fallback_covariance, of_all, rtol=1e-9)
+    for k in range(3):
+        one, rows = jax.tree.map(lambda x: x[k], calibrator.fit), which == k  # noqa: B023
+        expected = of_all
+        if pooling == "partial":
+            population = np.linalg.inv(calibrator.population.covariance)
+            expected = oracle(one, scores[rows], labels[rows], None, None, population, "none")
+        elif pooling == "none":
+            expected = oracle(one, scores[rows], labels[rows])
+        np.testing.assert_allclose(robust.fit.covariance[k], expected, rtol=1e-9)
+    if pooling == "partial":
+        with pytest.raises(ValueError, match="prior: expected None for a calibrator whose prior"):
+            robust_covariance(calibrator, scores, labels, segments=which, prior=PRIOR)
+
+
 @pytest.mark.parametrize("clustered", [False, True])
 def test_weight_2_is_the_row_twice_and_weight_0_the_row_gone(rng, clustered):
     scores, labels = problem(rng, 50)

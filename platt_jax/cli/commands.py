@@ -162,21 +162,23 @@ def apply(arguments: argparse.Namespace) -> int:
                 csvio.copy_with_column(source, file, "probability", p)
 
         outputs.write(arguments.out, copy)
-    _tell_applied(arguments, counts, isinstance(calibrator, SegmentCalibrator))
+    _tell_applied(arguments, counts, calibrator)
     return 0
 
 
-def _tell_applied(arguments: argparse.Namespace, counts: dict[str, int], by_segment: bool) -> None:
+def _tell_applied(
+    arguments: argparse.Namespace, counts: dict[str, int], calibrator: Sigmoid | SegmentCalibrator
+) -> None:
     say = outputs.tell if arguments.out == DASH else print
     if arguments.json:
         say(json.dumps({**counts, "out": arguments.out}))
         return
     say(f"{counts['rows']:,} rows written to {outputs.named(arguments.out)}")
-    if by_segment:
-        unseen = counts["unseen"]
-        say(f"{unseen:,} of them, in segments never fitted, by the fallback (all rows pooled)")
+    if isinstance(calibrator, SegmentCalibrator):
+        by = "the population" if calibrator.pooling == "partial" else "the curve of all rows"
+        say(f"{counts['unseen']:,} of them, in segments never fitted, by {by}")
     if counts["nan"]:
-        say(f"{counts['nan']:,} of them nan: the score is not finite, or the fit failed")
+        say(f"{counts['nan']:,} of them nan: the score is not finite, or the segment has no curve")
 
 
 def triage(arguments: argparse.Namespace) -> int:

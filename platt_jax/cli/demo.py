@@ -245,8 +245,8 @@ def _lesson(calibration: Calibration, judged: list[Judged]) -> str:
         f"One curve per {calibration.kind} is {verdict} than one for all. Half of them had "
         f"{np.median(calibration.sizes):.0f} flights or fewer to be fitted on. The worst, "
         f"{worst.name}, had {worst.size:,.0f} (A {worst.A:+.2f}, flags: {worst.flags}) and cost "
-        f"{-worst.gain:.1f} in log loss over {worst.flights:,} flights. Partial pooling takes the "
-        f"curves for a sample from a population, whose B varies by {spread:.2f} between them, and "
+        f"{-worst.gain:.1f} in log loss over {worst.flights:,} flights. Partial pooling treats the "
+        f"curves as a sample from a population, whose B varies by {spread:.2f} between them, and "
         "gives each as much of its own as its flights can tell."
     )
 

@@ -18,7 +18,7 @@ class Curves(NamedTuple):
     Attributes:
         segments: the segments, ascending: text, numbers, dates; tuples where they are of several
             columns. None for one sigmoid for all rows.
-        A: the slope of each, NaN where the fit failed.
+        A: the slope of each, NaN where there is no curve (NON_FINITE, EMPTY).
         B: the intercept of each.
         fallback: (A, B) of all other segments; or of the one sigmoid.
     """

@@ -42,7 +42,7 @@ FALLBACK = {fallback}
 
 
 def predict_proba(score, segment):
-    """P(y=1) of a score in a segment{of_columns}; NaN for NaN, and where the fit failed."""
+    """P(y=1) of a score in a segment{of_columns}; NaN for NaN, and without a curve."""
     A, B = SIGMOIDS.get(segment, FALLBACK)'''
     + _PROBABILITY
 )

@@ -18,7 +18,7 @@ class SqlExport(NamedTuple):
     ``SELECT *, {expression} AS p FROM rows {join}`` does it, after the statements of `setup`.
 
     Attributes:
-        expression: the probability; NULL where the score is, and where the fit failed.
+        expression: the probability; NULL where the score is, and without a curve.
         join: what stands behind the rows; empty without a table of the segments.
         setup: statements that make the table of the segments; empty without one.
     """

@@ -48,15 +48,15 @@ def triage(
     *,
     level: float = 0.05,
 ) -> Table:
-    """Which segments' predictions do not fit fresh rows, most urgent first.
+    """Which segments' predictions disagree with fresh rows, most urgent first.
 
-    The hypothesis is that every label of a segment is 1 with the probability predicted for it. Its
-    two tests, Cox's of intercept and slope and Spiegelhalter's, are combined by the smaller of
-    their p-values. Below some thousand rows these say little by themselves: `p_value` compares the
-    smaller one with those of labels drawn by the predictions, and is exact for segments of any
-    size. As draws are few in the far tail, a Bayes factor takes over there, which by Markov's
-    inequality is too large with probability no more than its inverse. The shares of the two tests
-    are 90 and 10 % of the level.
+    The hypothesis is that every label of a segment is 1 with the probability predicted for it. The
+    p-values of two tests, Cox's of intercept and slope and Spiegelhalter's, are combined by their
+    minimum. Below about a thousand rows these are rough: `p_value` compares the minimum with that
+    of labels simulated from the predictions, and is exact for segments of any size. Simulation
+    cannot resolve very small p-values. There a Bayes factor is used: if the predictions are right,
+    it exceeds x with probability at most 1/x (Markov's inequality). Simulation spends 90 % of the
+    level, the Bayes factor 10 %.
 
     In simulations where 5 % of 10,000 segments are off (`benchmarks/inference/triage.py`), 0 to 5 %
     of those flagged at level 0.05 are right, at any number of rows; by the chi-square p-values
@@ -64,9 +64,9 @@ def triage(
 
     Of the segments with a q-value of at most q, a share of no more than q is expected to be right
     (Benjamini & Hochberg 1995), if segments are independent. That holds for one look at rows that
-    were not fitted: not for the rows of the fit, which it fits too well, nor if one looks every
-    night until something shows. With rows enough every calibrator is off; slope and intercept say
-    how far.
+    were not fitted: not for the rows of the fit, which it fits too well, nor for repeated looks
+    until something shows up. With enough rows every calibrator is off; slope and intercept say how
+    far.
 
     Args:
         calibrator: as `fit_segments` returns it.
@@ -88,8 +88,8 @@ def triage(
           where predictions are too extreme;
         - `p_value`, `q_value` and `flagged`.
 
-        First come segments with a score or label that is not finite, or whose fit is NaN: of these
-        everything after `rows` is NaN, and none is flagged.
+        Segments with a score or label that is not finite, or whose fit is NaN, come first:
+        everything after `rows` is NaN for them, and none is flagged.
 
     Raises:
         ValueError: an argument is not as above; or SegmentRows have weights.

@@ -43,15 +43,16 @@ def leave_one_out(
 ) -> NDArray[Any]:
     """P(y=1 | score) for every row by the fit of all other rows of its problem.
 
-    Metrics of these are honest, where those of the rows that were fitted flatter the fit. The row
-    is left out whole, whatever its weight, and Platt's targets are those of the rows that remain.
-    Each log-odds is within 1e-6 of what a fit of those rows gives (1e-3 in float32), at the cost of
-    a few passes: the optima are found from sums over the whole problem, and where the bound on
-    their error is too large, as of a row that alone decides the slope, by a fit of the others.
+    Metrics of these probabilities are not flattered by the fit having seen the row. The row is left
+    out whole, whatever its weight, and Platt's targets are those of the rows that remain. Each
+    log-odds is within 1e-6 of what a fit of those rows gives (1e-3 in float32), at the cost of a
+    few passes: the optima are found from sums over the whole problem. Where the bound on the error
+    is too large (a row that alone decides the slope, say), the other rows are fitted.
 
     Args:
         fit: of these rows, as `fit` returns it with the batch shape (...); of segments, the field
-            `fit` of what `fit_segments` returns, (K,).
+            `fit` of what `fit_segments` returns, (K,). If that was fitted with pooling="partial",
+            give ``prior=calibrator.population.prior`` and ``options=Options(targets="none")``.
         scores: (..., N), those that were fitted; (N,) with segments.
         labels: as they were fitted.
         weights: likewise.

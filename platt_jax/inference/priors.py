@@ -77,7 +77,7 @@ def _forgotten(
     learnt: GaussianPrior, forgetting: NDArray[np.float64], population: Population
 ) -> GaussianPrior:
     """What is left of priors that hold a population, which is not forgotten, and rows."""
-    rest = (1 - forgetting)[:, None, None] * np.linalg.inv(population.covariance)
+    rest = (1 - forgetting)[:, None, None] * population.prior.precision
     kept = forgetting[:, None, None] * learnt.precision
     information = kept @ learnt.mean[..., None] + rest @ population.mean[:, None]
     mean = np.linalg.solve(kept + rest, information)[..., 0]

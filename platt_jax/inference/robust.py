@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import ids, validation
+from platt_jax.api import shared_prior
 from platt_jax.columns import Column
 from platt_jax.execution.classes import classes_and_membership
 from platt_jax.ids.factorize import factorize, get_indexer
@@ -41,12 +42,12 @@ def robust_covariance(
 ) -> Calibrator:
     """The calibrator with the sandwich covariance of each (A, B), for its errors and bands.
 
-    The inverse Hessian H^-1 is the covariance if the sigmoid is the true curve and rows are
-    independent. H^-1 M H^-1 is it without the first, where M is the sum over rows of
+    The inverse Hessian H^-1 is the covariance if (1) the sigmoid is the true curve and (2) rows are
+    independent. The sandwich H^-1 M H^-1 does not need (1), where M is the sum over rows of
     (t - p)^2 [f, 1]' [f, 1], and (A, B) are then those of the sigmoid nearest to the truth (Huber
-    1967; White 1982). With clusters it is it without the second, too: M is the sum over clusters of
-    s' s, where s is the sum of (t - p) [f, 1] over the cluster's rows (Liang & Zeger 1986), times
-    G / (G - 1) for G clusters. Of fewer than some hundred rows or clusters both are too small.
+    1967; White 1982). With clusters it needs neither: M is the sum over clusters of s' s, where s
+    is the sum of (t - p) [f, 1] over the cluster's rows (Liang & Zeger 1986), times G / (G - 1) for
+    G clusters. With fewer than about a hundred rows or clusters, both are too small.
 
     Args:
         calibrator: as `fit`, `fit_segments` or `fit_one_vs_rest` returned it.
@@ -57,7 +58,8 @@ def robust_covariance(
             twice. For sampling weights, whose rows are single ones, let every row be a cluster.
         clusters: (N,) ids of rows that depend on each other, such as those of one user; None if
             they are independent. Those of different problems are taken to be independent.
-        prior: likewise. It is part of H, and not of M.
+        prior: likewise. It is part of H, and not of M. So is the population of a calibrator that
+            was fitted with pooling="partial".
         options: likewise.
 
     Returns:
@@ -119,15 +121,20 @@ def _of_segments(
             f"segments: expected those that were fitted, got another at row {np.argmin(found)}"
         )
     rows = _rows(found, scores, labels, weights, _codes(clusters, len(scores)))
-    fit = calibrator.fit
+    fit, population, of_segments = calibrator.fit, calibrator.population, options
+    shared = shared_prior(prior)
+    if population is not None and population.estimated:
+        if prior is not None:
+            raise ValueError("prior: expected None for a calibrator whose prior is its population")
+        prior, of_segments = population.prior, replace(options, targets="none")
     problems = _problems(fit.A, fit.B, fit.covariance, prior)
-    robust = _checked_sandwich(problems, rows, options, (fit.n_pos, fit.n_neg))
-    # As in `fit_segments`: a prior for all problems is one for all rows pooled, too.
-    shared = prior is not None and np.ndim(prior.mean) == 1 and np.ndim(prior.precision) == 2
+    robust = _checked_sandwich(problems, rows, of_segments, (fit.n_pos, fit.n_neg))
     fallback, covariance = calibrator.fallback, calibrator.fallback_covariance
-    pooled = _problems(fallback.A, fallback.B, covariance, prior if shared else None)
+    pooled = _problems(fallback.A, fallback.B, covariance, shared)
     one = rows._replace(problem=np.zeros_like(rows.problem))
     of_pooled = sandwich(pooled, one, options.targets == "platt")[0].astype(fallback.A.dtype)
+    if calibrator.pooling == "complete":
+        robust = np.broadcast_to(of_pooled, robust.shape)
     return replace(calibrator, fit=_with(fit, robust), fallback_covariance=of_pooled)
 
 

@@ -1,8 +1,9 @@
 """How good are probabilities? Proper scores, calibration measures and tests, for whole batches.
 
-Every function but `isotonic_curve` takes labels and probabilities of class 1 of shape (..., N),
-whose leading axes are independent problems, and gives arrays of shape (...): numbers for a single
-problem. The rules are the same throughout:
+Nearly every function takes labels and probabilities of class 1 of shape (..., N), whose leading
+axes are independent problems, and gives arrays of shape (...): numbers for a single problem.
+Exceptions: `isotonic_curve` takes one problem, `roc_auc` scores of any kind, `by_segment` flat
+arrays with ids. The rules are the same throughout:
 
 - `proba` holds numbers in [0, 1], or any finite logits with `from_logits=True`. float32 gives
   float32 results; all arithmetic is in float64.

@@ -115,12 +115,11 @@ def _summary(calibrator: SegmentCalibrator, predicted: Predicted, judged: Judged
     fit, table = calibrator.fit, judged.table
     seen = judged.place >= 0
     converged = np.count_nonzero(np.asarray(fit.status) == Status.CONVERGED)
-    population = calibrator.population
     terms: dict[str, Any] = {
         "segments fitted": f"{len(calibrator.keys):,}",
         "converged": f"{converged:,}",
         "with a flag": f"{np.count_nonzero(fit.flags):,}",
-        "pooling": "none" if population is None else "partial",
+        "pooling": calibrator.pooling,
         "rows of this report": f"{len(predicted.usable):,}",
         "rows left out": f"{np.count_nonzero(~predicted.usable):,}",
         "segments without rows": f"{len(calibrator.keys) - np.count_nonzero(seen):,}",

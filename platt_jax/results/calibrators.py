@@ -93,6 +93,18 @@ class SegmentCalibrator(ComparedByValue, _ById):
     population: Population | None = None
 
     @property
+    def pooling(self) -> str:
+        """How the segments were fitted: "none", "partial", or "complete".
+
+        It is "complete" where there was no population to estimate, too: then all segments have the
+        curve of all rows.
+        """
+        if self.population is not None:
+            return "partial" if self.population.estimated else "complete"
+        alike = (self.fit.A == self.fallback.A) & (self.fit.B == self.fallback.B)
+        return "complete" if len(self.keys) > 1 and np.all(alike) else "none"
+
+    @property
     def shrinkage(self) -> NDArray[Any] | None:
         """(K,) from 0, a segment's own rows alone, to 1, the population alone; else None."""
         return None if self.population is None else self.population.shrinkage
@@ -154,7 +166,7 @@ class SegmentCalibrator(ComparedByValue, _ById):
                 the population's probability, or without a population the fallback.
 
         Returns:
-            (N,) in [0, 1]; NaN for segments whose fit is NON_FINITE.
+            (N,) in [0, 1]; NaN for segments whose fit is NON_FINITE or EMPTY.
 
         Raises:
             ValueError: the two lengths differ, an id is missing, or no key can be equal to one:

@@ -285,8 +285,9 @@ class Fit(ComparedByValue, Inspectable):
         is mapped to probabilities.
 
         In simulations a band of 95 % holds the truth in 93 % to 97 % of problems, where each class
-        has 50 rows or more. Of fewer Platt's targets pull the fit towards 1/2 by more than its
-        standard error: pointwise in some 90 % with 10 rows of a class, and in 60 % with 2.
+        has 50 rows or more. With fewer rows, Platt's targets pull the fit towards 1/2 by more than
+        its standard error: a pointwise band holds it in about 90 % or more with 10 rows of a class,
+        but with 2 in 75 % at the median score and in 60 % at low ones.
 
         Args:
             scores: (..., N) for problems (...), as for `predict_proba`.

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from platt_jax import validation
 from platt_jax.columns import Column
 from platt_jax.model.objective import Array
+from platt_jax.model.prior import GaussianPrior
 from platt_jax.results.fit import ComparedByValue
 from platt_jax.results.probabilities import variance_of_logit
 
@@ -36,7 +37,7 @@ _MESSAGES = {
     PopulationStatus.MAX_ITERATIONS: "Stopped before the optimum; the estimate is near it.",
     PopulationStatus.BOUNDARY: (
         "The segments differ by no more than chance in at least one direction of (A, B): there the "
-        "covariance is 0, and all segments have the population's value."
+        "covariance is all but 0, and all segments have nearly the population's value."
     ),
     PopulationStatus.NOT_ESTIMATED: (
         "There is no population to estimate: fewer than two segments, one class only, scores that "
@@ -109,6 +110,11 @@ class Population(ComparedByValue):
     def estimated(self) -> bool:
         """Whether there is one; False where the status is NOT_ESTIMATED."""
         return self.status != PopulationStatus.NOT_ESTIMATED
+
+    @property
+    def prior(self) -> GaussianPrior:
+        """The population as the prior of a segment's (A, B); labels are then used as they are."""
+        return GaussianPrior(self.mean, np.linalg.inv(self.covariance))
 
     @property
     def mean_errors(self) -> NDArray[Any]:

@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import isotonic_regression
 
 from platt_jax.model.objective import Array
 from platt_jax.scalers.base import Fitted, Rows, Scaler
@@ -75,6 +74,9 @@ def _curve(
     f: NDArray[Any], y: NDArray[np.bool_], w: NDArray[Any]
 ) -> tuple[NDArray[Any], NDArray[np.float64]]:
     """The distinct scores, ascending, and their probabilities."""
+    # SciPy adds warning filters as it is imported: importing scalers is to leave them alone.
+    from scipy.optimize import isotonic_regression
+
     distinct, which = np.unique(f, return_inverse=True)
     weight, positive = np.bincount(which, w), np.bincount(which, w * y)
     return distinct, isotonic_regression(positive / weight, weights=weight).x

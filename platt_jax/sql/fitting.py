@@ -100,15 +100,15 @@ def fit_segments(
 
     fitted = jax.tree.map(np.asarray, run_programs(fit_both, x64=True))
     each, pooled = (jax.tree.map(itemgetter(at), fitted) for at in (slice(-1), -1))
-    partial, population = None, None
+    shrunk, population = None, None
     if pooling == "partial":
         by_segment = SummedSegments(rows.without_all(), len(keys), _DTYPE)
-        partial, population = estimate_population(by_segment, pooled, options)
-    if partial is not None:
-        each = partial
-    elif pooling != "none":
+        shrunk, population = estimate_population(by_segment, pooled, options)
+    alike = shrunk is None and pooling != "none"
+    each = each if shrunk is None else shrunk
+    report_non_finite(each, options, "segments", keys, caller, alike)
+    if alike:
         each = with_pooled_curve(each, pooled)
-    report_non_finite(each, options, "segments", keys, caller)
     return SegmentCalibrator(keys, each, pooled.sigmoid, pooled.covariance, population)
 
 

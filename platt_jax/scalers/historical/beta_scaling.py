@@ -7,8 +7,6 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 import jax
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize_scalar
-from scipy.special import betainc, betaincinv, betaln
 
 from platt_jax.model.objective import Array
 from platt_jax.results.probabilities import expit
@@ -83,8 +81,8 @@ class BetaScaling(Scaler[FittedBetaScaling]):
 
     Garczarek (2002, "Classification rules in standardized partition spaces"), as Rüping (2004,
     section 3) has it: the parameters are such that the average of sigma is the classifier's
-    performance, and the mean squared error is least. Of the readings that leaves open these are
-    taken:
+    performance, and the mean squared error is least. That leaves several readings open; these
+    are taken:
 
     - The membership m in [0, 1] of class 1 is the softmax 1 / (1 + exp(-2 f)).
     - B has the mean and variance of the memberships. Then Q's mean is the average of sigma, and is
@@ -169,6 +167,9 @@ def _over_rows(curve: BetaCurve) -> BetaCurve:
 
 def _ranks(member: NDArray[np.float64], curve: BetaCurve) -> NDArray[np.float64]:
     """B(m): how many of the memberships lie below, if they are Beta distributed."""
+    # SciPy adds warning filters as it is imported: importing scalers is to leave them alone.
+    from scipy.special import betainc
+
     size = np.where(curve.member_size > 0, curve.member_size, 1)
     mean = np.where(curve.member_size > 0, curve.member_mean, 0.5)
     ranks: NDArray[np.float64] = betainc(mean * size, (1 - mean) * size, member)
@@ -183,6 +184,8 @@ def _scale(ranks: NDArray[np.float64], curve: BetaCurve, size: Array) -> NDArray
 
 def _quantile(alpha: Array, beta: Array, ranks: NDArray[np.float64]) -> NDArray[np.float64]:
     """The Beta quantile function; SciPy's is NaN for some ranks in the lower tail."""
+    from scipy.special import betaincinv, betaln
+
     p: NDArray[np.float64] = betaincinv(alpha, beta, ranks)
     lost = np.isnan(p) & (ranks > 0)
     if not lost.any():
@@ -222,6 +225,8 @@ def _best_log_size(
 
 def _minima(error: _ErrorOfLogSize) -> Iterator[float]:
     """The sizes, as logarithms, about which an error has its minima: often two of like depth."""
+    from scipy.optimize import minimize_scalar
+
     errors = np.array([error(log_size) for log_size in _LOG_SIZES])
     padded = np.pad(errors, 1, constant_values=np.inf)
     (lowest,) = np.nonzero((errors <= padded[:-2]) & (errors < padded[2:]))
