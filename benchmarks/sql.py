@@ -24,12 +24,12 @@ import pyarrow as pa
 from benchmarks import machine, rows_on_disk
 from benchmarks.rows_on_disk import COLUMNS, resident
 
-_FLOOR = "SELECT segments, COUNT(*) AS n, SUM(scores) AS s FROM platt_rows GROUP BY segments"
+_FLOOR = "SELECT segments, COUNT(*) AS n, SUM(scores) AS s FROM platt_jax_rows GROUP BY segments"
 # What a pass cannot do without: the join with six numbers of each segment, and ten sums.
 _PRODUCTS = [("scores", x) for x in "abcdef"] + [("labels", x) for x in "abcd"]
 _TEN = ", ".join(f"SUM({x} * {y}) AS {x}_{y}" for x, y in _PRODUCTS)
 _SUMS = f"""SELECT j, COUNT(*) AS n, {_TEN}
-    FROM platt_rows JOIN platt_points ON segments = j GROUP BY j"""
+    FROM platt_jax_rows JOIN platt_jax_points ON segments = j GROUP BY j"""
 _WAYS = ("DuckDB", "memory", "Spark")
 
 

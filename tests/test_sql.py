@@ -59,8 +59,8 @@ def closed():
         OPENED.pop().close()
 
 
-def in_sqlite(columns):
-    connection = sqlite3.connect(":memory:")
+def in_sqlite(columns, path=":memory:"):
+    connection = sqlite3.connect(path)
     OPENED.append(connection)
     connection.execute(f"CREATE TABLE t ({', '.join(columns)})")
     rows = zip(*(np.asarray(x).tolist() for x in columns.values()), strict=True)
@@ -268,7 +268,7 @@ def test_later_passes_read_open_segments_and_no_other_columns(asked):
     assert len(asked) <= 7
     assert asked[1][1] == 300
     assert asked[-2][1] < 300  # the last of the search; then comes that of the loss
-    read = [query.split("FROM platt_rows")[0] for query, _ in asked]
+    read = [query.split("FROM platt_jax_rows")[0] for query, _ in asked]
     assert not any("*" in text for text in read)
 
 
@@ -292,6 +292,8 @@ MOVED = {
     "tiny": (lambda f: 1e-200 * f, True),
     "large and constant": (lambda f: np.full_like(f, 1e200), True),
     "far, but one": (lambda f: np.where(np.arange(len(f)) == 7, -1e120, f), True),
+    "tiny, but one": (lambda f: np.where(np.arange(len(f)) == 7, 1e-120, f), True),
+    "far, with an outlier": (lambda f: np.where(np.arange(len(f)) == 7, 90, f) + 1e6, True),
     "constant": (lambda f: np.full_like(f, 1 / 3), False),
 }
 
@@ -315,6 +317,47 @@ def test_moments_of_scores_of_any_size(put, asked, case, weight):
     assert found.fit.passes[4] == expected.fit.passes[4]
 
 
+@pytest.mark.parametrize("offset", [0.0, 1e3, 1e5, 2.5e7])
+def test_an_outlier_is_flagged_wherever_the_scores_lie(offset):
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        f, rows = rng.normal(size=20_000), 20_000
+        f[0] = 300 * (0.8 + 0.1 * seed)  # its share is 0.74 at the least, 0.92 at the most
+        f += offset
+        columns = {"f": f, "y": rng.random(rows) < 0.5, "s": np.zeros(rows, int)}
+        expected = pj.fit_segments(columns["f"], columns["y"], columns["s"])
+        found = sql.fit_segments(**in_duckdb(columns), **COLUMNS)
+        assert found.fit.flags == expected.fit.flags
+
+
+def test_tables_and_transactions_of_the_user_are_left_alone(tmp_path):
+    path = tmp_path / "rows.db"
+    connection = in_sqlite(plain(rows=300, number=3), path)["connection"]
+    connection.execute("CREATE TABLE platt_jax_points (x)")
+    connection.commit()
+    calibrator = sql.fit_segments("t", connection=connection, **COLUMNS)
+    arguments = {"score": "f", "segment": "s", "connection": connection}
+    one = sql.predict("t", calibrator, **arguments)
+    first = one.fetchone()
+    other = sql.predict("t", calibrator, **arguments)
+    assert other.fetchone() == first and len(one.fetchall()) == len(other.fetchall()) == 299
+    assert connection.execute("SELECT * FROM platt_jax_points").fetchall() == []
+    assert not connection.in_transaction
+    OPENED.append(sqlite3.connect(path, timeout=0.1))
+    OPENED[-1].execute("INSERT INTO t VALUES (0.5, 1, 2)")
+    OPENED[-1].commit()
+
+
+@pytest.mark.parametrize("name", ["r[1].parquet", "r*.parquet", "r?.parquet"])
+def test_a_file_whose_name_looks_like_a_pattern(tmp_path, name):
+    columns = plain(rows=300, number=3)
+    for path, rows in ((name, 300), ("r1.parquet", 50), ("r22.parquet", 60)):
+        part = {key: np.asarray(x)[:rows] for key, x in columns.items()}
+        pq.write_table(pa.table(part), tmp_path / path)
+    found = sql.fit_segments(str(tmp_path / name), **COLUMNS)
+    assert (found.fit.n_pos + found.fit.n_neg).sum() == 300
+
+
 def test_a_relation_that_changes_is_refused(monkeypatch):
     columns = plain()
     connection = in_sqlite(columns)["connection"]
@@ -336,6 +379,7 @@ BAD = {
     "labels": ({"label": "f"}, r"label, column 'f': expected bool, \{0, 1\} or \{-1, \+1\}, got"),
     "two codings": ({"label": "both"}, "label, column 'both': expected one of the codings"),
     "weights": ({"weight": "f"}, "weight, column 'f': expected >= 0, got -"),
+    "a segment twice": ({"segment": ["s", "s"]}, "segment: expected different columns"),
     "no segments": ({"segment": []}, "segment: expected at least one column"),
     "missing ids": ({"segment": "some"}, "segment, column 'some': expected ids, got NULL in 1 row"),
     "pooling": ({"pooling": "some"}, "pooling: expected"),

@@ -1,8 +1,11 @@
 """The engines that run queries: each names the rows, runs a text, and returns an arrow table."""
 
+import os
+import secrets
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from glob import escape
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -10,9 +13,16 @@ import sqlglot
 from sqlglot import exp
 
 # In queries: the rows, and the numbers that every pass hands to the engine.
-ROWS, POINTS = "platt_rows", "platt_points"
+ROWS, POINTS = "platt_jax_rows", "platt_jax_points"
 _SAMPLED_ROWS = 1000
-_TYPES = {"double": "DOUBLE", "int64": "BIGINT", "string": "TEXT", "bool": "BOOLEAN"}
+# By the beginning of Arrow's names.
+_TYPES = {
+    "double": "DOUBLE",
+    "int64": "BIGINT",
+    "bool": "BOOLEAN",
+    "date": "DATE",
+    "timestamp": "TIMESTAMP",
+}
 
 
 class Engine(Protocol):
@@ -70,6 +80,8 @@ def check_columns(
     """
     if not segment:
         raise ValueError("segment: expected at least one column, got none")
+    if len(set(segment)) < len(segment):
+        raise ValueError(f"segment: expected different columns, got {list(segment)}")
     wanted = [*numeric.items(), *(("segment", column) for column in segment)]
     for role, column in wanted:
         if column is None:
@@ -91,7 +103,8 @@ def _parquet(path: str) -> Any:
     except ImportError:
         raise ImportError("a Parquet path needs DuckDB: pip install 'platt-jax[sql]'") from None
     try:
-        return duckdb.connect().read_parquet(path)
+        # What is a file is that file, whatever characters of patterns are in its name.
+        return duckdb.connect().read_parquet(escape(path) if os.path.isfile(path) else path)
     except duckdb.Error as error:
         raise ValueError(f"relation: no Parquet files at {path!r} ({error})") from None
 
@@ -112,7 +125,7 @@ class DuckDB:
 
     def extended(self, query: str, points: pa.Table | None) -> Any:
         """See `Engine`."""
-        platt_points = points  # noqa: F841 - DuckDB finds it by its name
+        platt_jax_points = points  # noqa: F841 - DuckDB finds it by its name
         return self._relation.query(ROWS, query)
 
 
@@ -136,6 +149,7 @@ class Spark:
 
         session = self._frame.sparkSession
         text = sqlglot.transpile(query, read="duckdb", write="spark")[0]
+        text = text.replace("{", "{{").replace("}", "}}")  # of columns' names
         frames = {ROWS: self._frame}
         if points is not None:
             frames[POINTS] = broadcast(session.createDataFrame(points))
@@ -168,10 +182,13 @@ class Database:
 
     def run(self, query: str, points: pa.Table | None = None) -> pa.Table:
         """See `Engine`."""
-        with closing(self._connection.cursor()) as cursor, self._uploaded(cursor, points):
-            cursor.execute(self._text(query))
+        with closing(self._connection.cursor()) as cursor, self._transaction():
+            table = self._upload(cursor, points)
+            cursor.execute(self._text(query, table))
             names = [column[0] for column in cursor.description]
             rows = cursor.fetchall()
+            if table is not None:
+                cursor.execute(f"DROP TABLE {table}")
         columns: Any = zip(*rows, strict=True) if rows else ([] for _ in names)
         return pa.table([pa.array(list(column)) for column in columns], names=names)
 
@@ -182,43 +199,60 @@ class Database:
     def extended(self, query: str, points: pa.Table) -> Any:
         """See `Engine`: a cursor over the result."""
         cursor = self._connection.cursor()
-        self._upload(cursor, points)
-        cursor.execute(self._text(query))
+        with self._transaction():
+            table = self._upload(cursor, points)
+        cursor.execute(self._text(query, table))
         return cursor
 
-    def _text(self, query: str) -> str:
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """Ends the transaction that SQLite begins: it would keep other connections from writing."""
+        ours = not getattr(self._connection, "in_transaction", True)
+        try:
+            yield
+        except BaseException:
+            if ours:
+                self._connection.rollback()
+            raise
+        if ours:
+            self._connection.commit()
+
+    def _text(self, query: str, table: str | None) -> str:
         parsed = sqlglot.parse_one(query, read="duckdb")
 
         # Any: the class of nodes has another name in older releases of sqlglot.
         def named(node: Any) -> Any:
             if isinstance(node, exp.Table) and node.name == ROWS:
                 return exp.alias_(self._table.copy(), ROWS, table=True)
+            if isinstance(node, exp.Table) and node.name == POINTS:
+                return exp.alias_(exp.to_table(str(table)), POINTS, table=True)
             return node
 
         text: str = parsed.transform(named).sql(dialect=self._dialect)
         return text
 
-    @contextmanager
-    def _uploaded(self, cursor: Any, points: pa.Table | None) -> Iterator[None]:
+    def _upload(self, cursor: Any, points: pa.Table | None) -> str | None:
+        """The name of a new temporary table with these rows."""
         if points is None:
-            yield
-            return
-        self._upload(cursor, points)
-        try:
-            yield
-        finally:
-            cursor.execute(f"DROP TABLE {POINTS}")
-
-    def _upload(self, cursor: Any, points: pa.Table) -> None:
-        kinds = ", ".join(f"{f.name} {_TYPES.get(str(f.type), 'TEXT')}" for f in points.schema)
-        cursor.execute(f"DROP TABLE IF EXISTS {POINTS}")
-        create = f"CREATE TEMPORARY TABLE {POINTS} ({kinds})"
+            return None
+        table = f"{POINTS}_{secrets.token_hex(8)}"
+        kinds = ", ".join(f"{field.name} {_sql_type(field.type)}" for field in points.schema)
+        create = f"CREATE TEMPORARY TABLE {table} ({kinds})"
         cursor.execute(sqlglot.transpile(create, read="duckdb", write=self._dialect)[0])
         places = ", ".join(_PLACEHOLDERS[self._style](i) for i in range(points.num_columns))
         rows: Any = zip(*(column.to_pylist() for column in points.columns), strict=True)
         if self._style in ("named", "pyformat"):
             rows = ({f"p{i}": x for i, x in enumerate(row)} for row in rows)
-        cursor.executemany(f"INSERT INTO {POINTS} VALUES ({places})", list(rows))
+        cursor.executemany(f"INSERT INTO {table} VALUES ({places})", list(rows))
+        return table
+
+
+def _sql_type(kind: pa.DataType) -> str:
+    """The type of a column of points, in DuckDB's dialect."""
+    name = str(kind)
+    if pa.types.is_decimal(kind):
+        return f"DECIMAL({kind.precision}, {kind.scale})"
+    return next((sql for start, sql in _TYPES.items() if name.startswith(start)), "TEXT")
 
 
 # By the paramstyle of PEP 249.

@@ -85,10 +85,13 @@ def fit_segments(
     caller = Caller()
     options = validation.options(options)
     validation.pooling(pooling, prior, start, options)
-    names = Names(score, label, [segment] if isinstance(segment, str) else list(segment), weight)
+    segments = [segment] if isinstance(segment, str) else list(segment)
     engine = engine_of(relation, connection, dialect)
     numeric = {"score": score, "label": label, "weight": weight}
-    check_columns(engine.columns(), numeric, names.segment)
+    columns = engine.columns()
+    check_columns(columns, numeric, segments)
+    booleans = [name for name in columns if pa.types.is_boolean(columns[name])]
+    names = Names(score, label, segments, weight, booleans)
     found = engine.run(queries.summary(names))
     _check_values(found, names)
     keys, found = _ascending(found, names)

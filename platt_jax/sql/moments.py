@@ -15,11 +15,10 @@ from platt_jax.model.statistics import Moments, ScoreRanges
 
 OfClasses: TypeAlias = tuple[Moments, Moments]  # of class 1, of class 0
 
-# How many times the sum of squares may fall when it is taken about the center. Of 16 digits it then
-# has five or more, enough to say where to start and whether one score dominates the variance.
-_MOST_CANCELLED = 1e10
-# Squares near the smallest number have few digits.
-_LEAST_SQUARES = 1e-200
+# How many times the sum of n squares may fall when it is taken about the mean, times n. A sum of n
+# numbers errs by less than n units in the last place, so that five of 16 digits are left at least:
+# enough to say where to start, and whether one score dominates the variance.
+_MOST_CANCELLED = 1e11
 
 
 def of_columns(column: Callable[[str], Any]) -> OfClasses:
@@ -64,15 +63,18 @@ def lost_digits(
         good: how many rows should be in the moments.
     """
     _, scale = standardization
-    squares: Any = sum(of_class.second for of_class in plain)
-    left: Any = sum(of_class.second for of_class in standardized(plain, ranges, standardization))
-    with np.errstate(over="ignore", invalid="ignore"):
-        kept = scale * (scale * squares) <= _MOST_CANCELLED * left
-    kept &= squares >= _LEAST_SQUARES
+    _, _, squares, rows = _of_both(*plain)
+    total, first, second, _ = _of_both(*standardized(plain, ranges, standardization))
+    with np.errstate(all="ignore"):
+        about_mean = second - first * (first / total)
+        kept = rows * (scale * (scale * squares)) <= _MOST_CANCELLED * about_mean
     kept |= _constant_at_center(ranges, standardization)
-    kept &= sum(of_class.rows for of_class in plain) == good
-    lost: NDArray[np.bool_] = ~kept
+    lost: NDArray[np.bool_] = ~(kept & (rows == good))
     return lost
+
+
+def _of_both(pos: Moments, neg: Moments) -> Any:
+    return (np.asarray(p) + np.asarray(n) for p, n in zip(pos, neg, strict=True))
 
 
 def _constant_at_center(ranges: ScoreRanges, standardization: Standardization) -> Any:

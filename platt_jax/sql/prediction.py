@@ -52,7 +52,7 @@ def predict(
         >>> [round(p, 3) for f, y, shop, p in with_p.fetchall()]
         [0.667, 0.333]
     """
-    if calibrator.population is not None:
+    if calibrator.pooling == "partial":
         raise ValueError(
             "calibrator: expected one without a population, whose probability for segments that "
             "were not fitted is an integral; predict_proba computes it"
@@ -60,7 +60,10 @@ def predict(
     segments = [segment] if isinstance(segment, str) else list(segment)
     engine = engine_of(relation, connection, dialect)
     names = Names(score, "", segments)
-    check_columns(engine.columns(), {"score": score}, segments)
+    columns = engine.columns()
+    check_columns(columns, {"score": score}, segments)
+    if name in columns:
+        raise ValueError(f"name: expected that of a new column, {name!r} is there")
     return engine.extended(_query(names, calibrator.fallback, name), _points(calibrator, names))
 
 

@@ -14,13 +14,13 @@ from typing import NamedTuple, TypeAlias
 
 from sqlglot import exp
 
-from platt_jax.model.objective import Array
+from platt_jax.model.objective import Array, Derivatives
 from platt_jax.model.statistics import Moments
 from platt_jax.sql.engines import POINTS, ROWS
 
 LARGEST = "1.7976931348623157e308"
-# Three of these may be multiplied, and many products added up.
-_ROOT = "1e100"
+# Three numbers between these may be multiplied, and many products added up.
+_SMALL, _LARGE = "1e-100", "1e100"
 # exp(x) is infinite beyond 709, and 0 below -746; some engines call that an error.
 _FAR = "700"
 # What a search knows of each segment, in the columns of `POINTS`.
@@ -40,6 +40,7 @@ class Names(NamedTuple):
     label: str
     segment: Sequence[str]
     weight: str | None = None
+    booleans: Sequence[str] = ()  # which of score, label and weight are
 
     @property
     def keys(self) -> list[str]:
@@ -74,7 +75,8 @@ def probability(z: str) -> str:
 def summary(names: Names) -> str:
     """Of every segment: its rows counted, what is wrong, the ranges and moments of the scores.
 
-    The moments are those of the scores as they came, of the rows where no square overflows.
+    The moments are those of the scores as they came, of the rows where no square overflows or
+    underflows.
     """
     ends = ", ".join(
         f"{end}(CASE WHEN kind = 1 AND y {of_class} THEN f END) AS {name}"
@@ -85,7 +87,8 @@ def summary(names: Names) -> str:
             ("MAX", "<> 1", "high_neg"),
         )
     )
-    small = f"kind = 1 AND f BETWEEN -{_ROOT} AND {_ROOT} AND w <= {_ROOT}"
+    f_in_range, w_in_range = (f"ABS({x}) BETWEEN {_SMALL} AND {_LARGE}" for x in "fw")
+    in_range = f"kind = 1 AND (f = 0 OR {f_in_range}) AND {w_in_range}"
     keys = ", ".join(names.keys)
     return f"""
         {_with_rows(names)}
@@ -97,7 +100,7 @@ def summary(names: Names) -> str:
             MAX(CASE WHEN y = -1 THEN 1 ELSE 0 END) AS minus,
             MAX(CASE WHEN y = 0 THEN 1 ELSE 0 END) AS zero,
             MAX(CASE WHEN y NOT IN (-1, 0, 1) AND {_finite("y")} THEN y END) AS bad_label,
-            {_moments("f", small)}
+            {_moments("f", in_range)}
         FROM checked GROUP BY {keys}
     """
 
@@ -111,7 +114,7 @@ def moments(names: Names, of_all: OfAll | None) -> str:
 
 
 def derivatives(names: Names, of_all: OfAll | None) -> str:
-    """The sums of `objective.analytic_derivatives`.
+    """The sums of `objective.analytic_derivatives`, named in lower case: some engines do that.
 
     Args:
         names: of the columns.
@@ -119,7 +122,9 @@ def derivatives(names: Names, of_all: OfAll | None) -> str:
             over the rows of each segment are columns that end in `ALL`.
     """
     problems = _problems(of_all)
-    exponentials = ", ".join(f"EXP(LEAST(-u{of}, {_FAR})) AS e{of}" for of in problems)
+    exponentials = ", ".join(
+        f"EXP(LEAST(GREATEST(-u{of}, -{_FAR}), {_FAR})) AS e{of}" for of in problems
+    )
     probabilities = ", ".join(f"1 / (1 + e{of}) AS p{of}" for of in problems)
     terms = ", ".join(
         f"""g{of}, w * side * (p{of} - gap{of}) AS by_z{of},
@@ -127,14 +132,18 @@ def derivatives(names: Names, of_all: OfAll | None) -> str:
         for of in problems
     )
     sums = ", ".join(
-        f"SUM({factors}by_{by}{of}) AS {name}{of}"
+        f"SUM({term}) AS {name.lower()}{of}"
         for of in problems
-        for name, factors, by in (
-            ("g_A", f"g{of} * ", "z"),
-            ("g_B", "", "z"),
-            ("h_AA", f"g{of} * g{of} * ", "zz"),
-            ("h_AB", f"g{of} * ", "zz"),
-            ("h_BB", "", "zz"),
+        for name, term in zip(
+            Derivatives._fields,
+            (
+                f"g{of} * by_z{of}",
+                f"by_z{of}",
+                f"g{of} * (g{of} * by_zz{of})",
+                f"g{of} * by_zz{of}",
+                f"by_zz{of}",
+            ),
+            strict=True,
         )
     )
     return f"""
@@ -194,9 +203,8 @@ def _with_rows(names: Names) -> str:
     columns = [
         f"{quoted(column)} AS {key}" for column, key in zip(names.segment, names.keys, strict=True)
     ]
-    weight = "1.0" if names.weight is None else quoted(names.weight)
-    for value, short in ((quoted(names.score), "f"), (quoted(names.label), "y"), (weight, "w")):
-        columns.append(f"CAST({value} AS DOUBLE) AS {short}")
+    for name, short in ((names.score, "f"), (names.label, "y"), (names.weight, "w")):
+        columns.append(f"CAST({_number(names, name)} AS DOUBLE) AS {short}")
     finite = " AND ".join(map(_finite, "fyw"))
     return f"""
         WITH plain AS (SELECT {", ".join(columns)} FROM {ROWS}),
@@ -204,6 +212,14 @@ def _with_rows(names: Names) -> str:
             SELECT *, CASE WHEN w = 0 THEN 0 WHEN {finite} THEN 1 ELSE 2 END AS kind FROM plain
         )
     """
+
+
+def _number(names: Names, name: str | None) -> str:
+    """A column as a number: 1 where there is none; some engines make none of a boolean."""
+    if name is None:
+        return "1.0"
+    x = quoted(name)
+    return f"CASE WHEN {x} THEN 1 WHEN NOT {x} THEN 0 END" if name in names.booleans else x
 
 
 def _with_scores(names: Names, of_all: OfAll | None) -> str:

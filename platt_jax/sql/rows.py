@@ -34,7 +34,7 @@ class QueryRows:
         keys: with a row for each segment, in columns p_k0, p_k1, ...
         ranges: of the scores of each problem.
         plain_moments: of the scores of each segment as they came, without the rows where a square
-            could overflow.
+            could overflow or underflow.
         good: how many rows of each problem are finite and have a weight.
         standardization: of the scores, if any.
     """
@@ -86,7 +86,7 @@ class QueryRows:
     ) -> Derivatives:
         """See `Rows`; the rows of problems that are not active are not joined."""
         sums = self._sums(queries.derivatives, self._at(targets, A=point[0], B=point[1]), active)
-        return Derivatives(*(sums[name] for name in Derivatives._fields))
+        return Derivatives(*(sums[name.lower()] for name in Derivatives._fields))
 
     def loss(self, point: Point, targets: Targets) -> Any:
         """See `Rows`."""

@@ -134,16 +134,28 @@ def _column(table: Any, name: Any, where: str) -> Any:
 
 def _files_at(path: Path) -> list[Path]:
     """The files of a directory or a pattern; or the one file that the path names."""
+    path = path.expanduser()
     if path.is_dir():
-        files = sorted(path.rglob("*.parquet"))
-        if not files:
-            raise ValueError(f"source: expected a directory of .parquet files, {path} has none")
-        return files
+        return _files_in(path)
     if path.exists() or not any(character in str(path) for character in "*?["):
         return [path]
-    files = sorted(map(Path, glob(str(path), recursive=True)))
+    found = map(Path, sorted(set(glob(str(path), recursive=True))))
+    files = [file for x in found for file in (_files_in(x) if x.is_dir() else [x])]
     if not files:
         raise ValueError(f"source: expected Parquet files, none match {path}")
+    return files
+
+
+def _files_in(directory: Path) -> list[Path]:
+    """Without those that Spark and others hide, such as what a job has not finished."""
+    files = [
+        path
+        for path in sorted(directory.rglob("*.parquet"))
+        if path.is_file()
+        and not any(x.startswith((".", "_")) for x in path.relative_to(directory).parts)
+    ]
+    if not files:
+        raise ValueError(f"source: expected a directory of .parquet files, {directory} has none")
     return files
 
 
