@@ -168,7 +168,8 @@ def test_parquet_by_file_directory_list_and_pattern(small, tmp_path, parquet):
     for number, source in enumerate(sources):
         cache = tmp_path / f"rows{number}"
         assert_same(streaming.fit_segments(source, **NAMES, cache=cache), whole)
-    assert len(streaming.store_rows(f"{folder}/**/**/?.parquet", tmp_path / "once", **NAMES)) == 4000
+    pattern = f"{folder}/**/**/?.parquet"
+    assert len(streaming.store_rows(pattern, tmp_path / "once", **NAMES)) == 4000
     (folder / "_temporary").mkdir()
     (folder / "_temporary" / "2.parquet").write_text("not finished")
     assert len(streaming.store_rows(f"{folder}*", tmp_path / "whole", **NAMES)) == 4000

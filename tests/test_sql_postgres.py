@@ -1,0 +1,118 @@
+"""Rows in PostgreSQL: the answers are those of rows in memory. Needs its server, and psycopg."""
+
+import datetime as dt
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_sql import COLUMNS, assert_equal, made, plain
+
+import platt_jax as pj
+from platt_jax import Options, sql
+
+pytestmark = pytest.mark.slow
+TYPES = {"f": "double precision", "y": "boolean", "s": "bigint", "w": "double precision"}
+
+
+def found(program):
+    """The path of a program of the server, which Debian keeps apart; None where it is missing."""
+    there = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{program}"))
+    return str(there[-1]) if there else shutil.which(program)
+
+
+@pytest.fixture(scope="module")
+def server():
+    """The folder of the socket of a server, which refuses to be started by root."""
+    pytest.importorskip("psycopg")
+    control, initdb = found("pg_ctl"), found("initdb")
+    if control is None or initdb is None:
+        pytest.skip("needs PostgreSQL's server")
+    folder = Path(tempfile.mkdtemp(prefix="pg"))  # a socket's path has to be short
+    who = {"user": "nobody", "group": "nogroup", "extra_groups": []} if os.getuid() == 0 else {}
+    if who:
+        shutil.chown(folder, "nobody")
+    run = {"check": True, "stdout": subprocess.DEVNULL, "cwd": folder, **who}
+    subprocess.run([initdb, "-D", f"{folder}/data", "-A", "trust", "-U", "test"], **run)
+    options = f"-k {folder} -c listen_addresses="
+    start = ["start", "-w", "-l", f"{folder}/log", "-o", options]
+    subprocess.run([control, "-D", f"{folder}/data", *start], **run)
+    yield folder
+    subprocess.run([control, "-D", f"{folder}/data", "stop", "-m", "immediate"], **run)
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def connection(server):
+    import psycopg
+
+    with psycopg.connect(host=str(server), user="test", dbname="postgres") as connection:
+        yield connection
+        connection.rollback()
+
+
+def put(connection, columns, types=TYPES):
+    """The arguments that name the columns."""
+    kinds = ", ".join(f"{name} {types[name]}" for name in columns)
+    with connection.cursor() as cursor:
+        cursor.execute(f"CREATE TEMPORARY TABLE t ({kinds})")
+        with cursor.copy(f"COPY t ({', '.join(columns)}) FROM STDIN") as copy:
+            for row in zip(*(np.asarray(x).tolist() for x in columns.values()), strict=True):
+                copy.write_row(row)
+    return {"relation": "t", "connection": connection}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"weight": "w"},
+        {"start": (-1000.0, 0.0)},
+        {"pooling": "complete"},
+        {"options": Options.libsvm()},
+    ],
+    ids=str,
+)
+@pytest.mark.filterwarnings("ignore:NaN, infinite or overflowing")
+def test_answers_are_those_of_rows_in_memory(connection, given):
+    columns = made()
+    in_memory = {"weights": columns["w"]} if "weight" in given else {}
+    in_memory |= {name: x for name, x in given.items() if name != "weight"}
+    expected = pj.fit_segments(columns["f"], columns["y"], columns["s"], **in_memory)
+    assert_equal(sql.fit_segments(**put(connection, columns), **COLUMNS, **given), expected)
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e-9, 1e200])
+def test_scores_of_any_size(connection, scale):
+    columns = plain(number=5)
+    columns["f"] *= scale
+    expected = pj.fit_segments(columns["f"], columns["y"], columns["s"])
+    result = sql.fit_segments(**put(connection, columns), **COLUMNS)
+    np.testing.assert_allclose(result.fit.A, expected.fit.A, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "kind, ids",
+    [
+        ("text", ["a", "b'", 'c"']),
+        ("date", [dt.date(2026, 1, day) for day in (1, 2, 3)]),
+        ("timestamp", [dt.datetime(2026, 1, day, 12) for day in (1, 2, 3)]),
+        ("integer", [1, 2, 3]),
+    ],
+)
+def test_ids_and_predictions(connection, kind, ids):
+    columns = plain(rows=300, number=3)
+    codes = columns["s"]
+    columns["s"] = [ids[code] for code in codes]
+    placed = put(connection, columns, TYPES | {"s": kind})
+    calibrator = sql.fit_segments(**placed, **COLUMNS)
+    expected = pj.fit_segments(columns["f"], columns["y"], codes)
+    np.testing.assert_allclose(calibrator.fit.A, expected.fit.A, rtol=1e-9)
+    rows = sql.predict(**placed, calibrator=calibrator, score="f", segment="s").fetchall()
+    p = calibrator.predict_proba(
+        np.array([row[0] for row in rows]), np.array([row[2] for row in rows])
+    )
+    np.testing.assert_allclose([row[-1] for row in rows], p, rtol=1e-12)
