@@ -38,6 +38,17 @@ def on_host(values: Column) -> Any:
         return values.float() if str(values.dtype) == "torch.bfloat16" else values
     if _library(values) == "cupy":  # which NumPy may not read
         return values.get()
+    return _with_nulls(values)
+
+
+def _with_nulls(values: Any) -> Any:
+    """A dictionary of pyarrow without its codes if it has nulls, which NumPy may read as values."""
+    kind: Any = getattr(values, "type", None)
+    if _library(values) != "pyarrow" or not str(kind).startswith("dictionary"):
+        return values
+    parts = getattr(values, "chunks", [values])
+    if any(part.null_count or part.dictionary.null_count for part in parts):
+        return values.cast(kind.value_type)
     return values
 
 

@@ -276,7 +276,8 @@ def test_a_bad_segment_is_reported_and_the_others_are_fitted(in_tmp, capsys):
     assert run("fit in.csv --score f --label y --segment id --out c.npz") == 3
     out, err = capsys.readouterr()
     assert "8 CONVERGED" in out and "1 NON_FINITE" in out
-    warning, failure = err.splitlines()
+    warning, empty, failure = err.splitlines()
+    assert "44 rows have an empty id: a segment of their own" in empty
     assert warning.startswith("platt-jax: warning: ")
     assert failure.startswith("platt-jax: 1 of 9 fits failed, the first in segment '7': NON_FINITE")
 
@@ -458,7 +459,7 @@ REFUSED_BEFORE_ANY_WORK = {
     "fit in.csv --score f --label y --out c.npz --pooling partial": "only with --segment",
     "fit in.csv --score f --label y --out c.npz --time-limit 3": "only with --distributed",
     "report in.csv --calibrator c.npz --score f --label y --segment s --out -": "a page is a file",
-    "triage in.csv --calibrator c.npz --score f --label y": "--segment: expected the column of",
+    "triage in.csv --calibrator c.npz --score f --label y": "triage and report need one that was",
     "export c.npz --to json --table t --out o": "--table: expected only with --to sql",
     "export c.npz --to sql --out o": "--score: expected the column of scores",
     "export c.npz --to sql --score f --out c.npz": "c.npz: would overwrite the file",
@@ -472,6 +473,34 @@ REFUSED_BEFORE_ANY_WORK = {
     "apply in.csv --calibrator c.npz --score f --out no/o": "no/o: there is no directory no",
     "apply in.csv --calibrator c.npz --score f --out dir": "dir: is a directory",
 }
+
+
+@pytest.mark.parametrize("command", ["fit", "apply", "triage", "report"])
+def test_missing_ids_of_a_parquet_file_are_refused(in_tmp, capsys, command):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    scores, labels, _ = flights(300)
+    ids = ["z"] * 100 + ["w"] * 200
+    platt_jax.save("c.npz", platt_jax.fit_segments(scores, labels, ids))
+    ids[100:150] = [None] * 50
+    pq.write_table(pa.table({"f": scores, "y": labels, "s": ids}), "in.parquet")
+    given = "" if command == "fit" else "--calibrator c.npz"
+    given += "" if command == "apply" else " --label y"
+    assert run(f"{command} in.parquet {given} --score f --segment s --out out.npz") == 2
+    assert "expected ids, got None at row 100" in capsys.readouterr().err
+    assert not (in_tmp / "out.npz").exists()
+
+
+@pytest.mark.parametrize("command", ["apply", "triage", "report"])
+def test_a_column_without_a_fitted_segment_is_told(in_tmp, capsys, command):
+    scores, labels, segments = flights()
+    platt_jax.save("c.npz", platt_jax.fit_segments(scores, labels, segments))
+    rows = np.array([f"row {i}" for i in range(400)])
+    as_csv(in_tmp / "in.csv", ["id", "f", "y"], rows, scores, labels)
+    label = "" if command == "apply" else "--label y"
+    given = f"--calibrator c.npz --score f {label} --segment id --out out.csv"
+    assert run(f"{command} in.csv {given}") == 0
+    said = "none of the 400 rows is in a segment that was fitted ('', '007', '7', ...)"
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", REFUSED_BEFORE_ANY_WORK)

@@ -162,6 +162,30 @@ def test_categories_that_miss_one(values):
         pj.fit_segments([0.0, 1.0], [0, 1], values)
 
 
+def test_nulls_in_dictionaries_of_several_chunks_are_no_values(rng):
+    """NumPy reads them as values that other rows have."""
+    scores, labels = rng.normal(size=6), np.array([0, 1, 0, 1, 0, 1])
+    coded = pa.chunked_array([pa.array(["a", None, "b"]).dictionary_encode()] * 2)
+    for segments in (coded, pa.table({"one": coded}), pa.table({"one": coded, "other": coded})):
+        with pytest.raises(ValueError, match="expected ids, got None at row 1"):
+            pj.fit_segments(scores, labels, segments)
+    numbers = pa.chunked_array([pa.array([1, None, 0]).dictionary_encode()] * 2)
+    with pytest.warns(RuntimeWarning, match="NaN"):
+        assert pj.fit(scores, numbers).status == pj.Status.NON_FINITE
+    with pytest.warns(RuntimeWarning, match="NaN"):
+        assert pj.fit(numbers, labels).status == pj.Status.NON_FINITE
+
+
+def test_a_table_is_shown_as_one():
+    calibrator = pj.fit_segments([2.0, -1, 1, 0] * 20, [1, 0, 0, 1] * 20, np.arange(80) // 4)
+    table = calibrator.table()
+    head, *rows, last = repr(table).splitlines()
+    assert head.split()[:3] == ["segment", "A", "B"] and len(rows) == 10
+    assert rows[3].split()[0] == "3" and len({len(line) for line in (head, *rows)}) == 1
+    assert last == "20 rows; to_pandas(), to_polars() and to_arrow() have all"
+    assert table._repr_html_().count("<tr>") == 11 and "and 10 more" in table._repr_html_()
+
+
 def test_a_null_in_a_dictionary_counts_where_a_row_has_it():
     dictionary = pa.array(["a", None, "b"])
     unused = pa.DictionaryArray.from_arrays(pa.array([0, 2, 0]), dictionary)

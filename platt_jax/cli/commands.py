@@ -101,6 +101,8 @@ def _written(arguments: argparse.Namespace, calibrator: Fit | SegmentCalibrator)
     else:
         print(calibrator)
         print(f"saved to {arguments.out}")
+    if isinstance(calibrator, SegmentCalibrator):
+        _tell_empty_ids(calibrator)
     if status := _status(calibrator):
         _tell_failures(calibrator)
     return status
@@ -109,6 +111,25 @@ def _written(arguments: argparse.Namespace, calibrator: Fit | SegmentCalibrator)
 def _status(calibrator: Fit | SegmentCalibrator) -> int:
     found = calibrator.fit if isinstance(calibrator, SegmentCalibrator) else calibrator
     return 0 if np.all(found.status == Status.CONVERGED) else _FITS_FAILED
+
+
+def _tell_empty_ids(calibrator: SegmentCalibrator) -> None:
+    """Fields of a CSV file without an id make a segment, which few expect."""
+    keys = calibrator.keys
+    columns = [keys] if keys.dtype.names is None else [keys[name] for name in keys.dtype.names]
+    empty = np.any([column == "" for column in columns if column.dtype.kind == "U"], axis=0)
+    if np.any(empty):
+        rows = np.sum((calibrator.fit.n_pos + calibrator.fit.n_neg)[empty])
+        outputs.tell(f"platt-jax: {rows:,.0f} rows have an empty id: a segment of their own")
+
+
+def _tell_if_none_seen(calibrator: SegmentCalibrator, seen: int, rows: int) -> None:
+    if rows and not seen:
+        first = ", ".join(tables.name(calibrator.keys, i) for i in range(min(3, len(calibrator))))
+        outputs.tell(
+            f"platt-jax: none of the {rows:,} rows is in a segment that was fitted ({first}, ...): "
+            "is --segment the right column?"
+        )
 
 
 def _tell_failures(calibrator: Fit | SegmentCalibrator) -> None:
@@ -129,6 +150,10 @@ def apply(arguments: argparse.Namespace) -> int:
     """`platt-jax apply`."""
     outputs.check(arguments.out, arguments.file, arguments.calibrator)
     calibrator = _load(arguments.calibrator, arguments.segment)
+    if arguments.segment and not isinstance(calibrator, SegmentCalibrator):
+        raise ValueError(
+            f"{arguments.calibrator} has one sigmoid for all rows: leave out --segment"
+        )
     as_parquet = arguments.out.endswith(".parquet")
     counts = {"rows": 0, "unseen": 0, "nan": 0}
 
@@ -175,6 +200,7 @@ def _tell_applied(
         return
     say(f"{counts['rows']:,} rows written to {outputs.named(arguments.out)}")
     if isinstance(calibrator, SegmentCalibrator):
+        _tell_if_none_seen(calibrator, counts["rows"] - counts["unseen"], counts["rows"])
         by = "the population" if calibrator.pooling == "partial" else "the curve of all rows"
         say(f"{counts['unseen']:,} of them, in segments never fitted, by {by}")
     if counts["nan"]:
@@ -199,7 +225,7 @@ def triage(arguments: argparse.Namespace) -> int:
         return 0
     say(f"{flagged:,} of {number:,} segments flagged at a false discovery rate of {level:g}")
     if arguments.out is None:
-        for line in csvio.aligned(table, _SEGMENTS_TOLD):
+        for line in table.lines(_SEGMENTS_TOLD):
             say(line)
         if number > _SEGMENTS_TOLD:
             say(f"and {number - _SEGMENTS_TOLD:,} more: --out FILE.csv has all")
@@ -271,14 +297,19 @@ def _read(arguments: argparse.Namespace, files: list[str]) -> dict[str, Any]:
 
 def _judged(arguments: argparse.Namespace) -> tuple[SegmentCalibrator, dict[str, Any]]:
     """The calibrator, and the rows that it is judged by."""
-    if not arguments.segment:
-        raise ValueError("--segment: expected the column of segments")
     calibrator = _load(arguments.calibrator, arguments.segment)
-    assert isinstance(calibrator, SegmentCalibrator)
+    if not isinstance(calibrator, SegmentCalibrator):
+        raise ValueError(
+            f"{arguments.calibrator} has one sigmoid for all rows: triage and report need one that "
+            "was fitted with --segment"
+        )
     with staged(arguments.files, arguments.delimiter) as inputs:
         if not any(source.is_parquet for source in inputs):
             _check_text(arguments.calibrator, calibrator)
-        return calibrator, read_rows(inputs, _columns(arguments))
+        rows = read_rows(inputs, _columns(arguments))
+    seen = calibrator.seen(rows["segment"])
+    _tell_if_none_seen(calibrator, int(np.count_nonzero(seen)), len(seen))
+    return calibrator, rows
 
 
 def _load(path: str, segment: list[str]) -> Sigmoid | SegmentCalibrator:
@@ -292,13 +323,12 @@ def _load(path: str, segment: list[str]) -> Sigmoid | SegmentCalibrator:
         names = calibrator.keys.dtype.names
         if len(names or [""]) != len(segment):
             raise ValueError(
-                f"{path} has segments of the columns {list(names or ['segment'])}: expected a "
+                f"{path} has segments of {len(names or ['one'])} "
+                f"column{'s' if names else ''}{f', {list(names)}' if names else ''}: expected a "
                 f"--segment for each, got {segment}"
             )
     elif not isinstance(calibrator, Sigmoid) or np.ndim(calibrator.A):
         raise ValueError(f"{path} holds a {type(calibrator).__name__} of many problems, not one")
-    elif segment:
-        raise ValueError(f"{path} has one sigmoid for all rows: leave out --segment")
     return calibrator
 
 

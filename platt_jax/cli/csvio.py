@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.cli.inputs import Input
-from platt_jax.results.tables import cell
 
 Parse = Callable[[str], float | int | str]
 Column = NDArray[Any]
@@ -134,18 +133,6 @@ def write_table(table: Mapping[str, Column], target: BinaryIO) -> None:
     writer.writerows(zip(*(column.tolist() for column in table.values()), strict=True))
     text.flush()
     text.detach()
-
-
-def aligned(table: Mapping[str, Column], rows: int) -> list[str]:
-    """The first rows of a table as lines, one column below another."""
-    columns = [
-        [name, *(cell(value) for value in column[:rows].tolist())] for name, column in table.items()
-    ]
-    widths = [max(map(len, column)) for column in columns]
-    return [
-        "  ".join(word.rjust(width) for word, width in zip(line, widths, strict=True))
-        for line in zip(*columns, strict=True)
-    ]
 
 
 def columns_there(names: Sequence[str]) -> str:

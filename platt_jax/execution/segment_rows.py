@@ -98,6 +98,9 @@ def segment_rows(
         ValueError: as SegmentRows; or they come beside other arrays.
     """
     if not isinstance(scores, SegmentRows):
+        for name, values in (("labels", labels), ("segments", segments)):
+            if values is None:
+                raise ValueError(f"{name}: expected one per row, got None")
         return SegmentRows(scores, labels, segments, weights, pos_label=pos_label)
     beside = {"labels": labels, "segments": segments, "weights": weights, "pos_label": pos_label}
     for name, values in beside.items():

@@ -66,8 +66,11 @@ def to_sql(
         >>> duckdb.sql(f"SELECT {p} AS p FROM (SELECT 0.5 AS f)").fetchall()
         [(0.5,)]
     """
-    import sqlglot
-    from sqlglot.errors import SqlglotError
+    try:
+        import sqlglot
+        from sqlglot.errors import SqlglotError
+    except ImportError:
+        raise ImportError("to_sql needs sqlglot: pip install 'platt-jax[sql]'") from None
 
     from platt_jax.sql import queries
 

@@ -139,7 +139,9 @@ def _several(columns: Sequence[_Named], name: str) -> Ids:
     """Named columns of a table; a single one is no different from an array."""
     if not columns:
         raise ValueError(f"{name}: expected at least one column of ids")
-    return _read(columns[0][1], name) if len(columns) == 1 else _columns(columns, name)
+    if len(columns) == 1:
+        return _read(tables.on_host(columns[0][1]), name)
+    return _columns(columns, name)
 
 
 def _columns(columns: Sequence[_Named], name: str) -> Columns:
@@ -150,7 +152,7 @@ def _columns(columns: Sequence[_Named], name: str) -> Columns:
         )
     each = []
     for column_name, values in columns:
-        column = _read(values, f"{name}, column {column_name!r}")
+        column = _read(tables.on_host(values), f"{name}, column {column_name!r}")
         if isinstance(column, Columns) or _are_tuples(column):
             raise ValueError(
                 f"{name}, column {column_name!r}: expected one id per row, got several"

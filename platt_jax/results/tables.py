@@ -1,6 +1,6 @@
 """A batch of fits as text and tables: what was fitted, and what needs a look."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from platt_jax.results.fit import Fit
 
 _FAILURES_NAMED = 5
-_HTML_ROWS = 10
+_ROWS_SHOWN = 10
 
 # Of times and durations, those that polars and pyarrow both have.
 _UNITS = {
@@ -25,6 +25,31 @@ _UNITS = {
 
 class Table(dict[str, NDArray[Any]]):
     """Columns by name, as NumPy arrays of one length."""
+
+    def __repr__(self) -> str:
+        rows = self._rows()
+        more = f"{rows:,} rows; to_pandas(), to_polars() and to_arrow() have all"
+        return "\n".join([*self.lines(_ROWS_SHOWN), *([more] if rows > _ROWS_SHOWN else [])])
+
+    def _repr_html_(self) -> str:
+        rows = self._rows()
+        more = f"<div>and {rows - _ROWS_SHOWN:,} more</div>" if rows > _ROWS_SHOWN else ""
+        return _html(self, range(min(rows, _ROWS_SHOWN))) + more
+
+    def _rows(self) -> int:
+        return max(map(len, self.values()), default=0)
+
+    def lines(self, rows: int) -> list[str]:
+        """The names of the columns and the first rows as text, one column below another."""
+        columns = [
+            [name, *(cell(value) for value in column[:rows].tolist())]
+            for name, column in self.items()
+        ]
+        widths = [max(map(len, column)) for column in columns]
+        return [
+            "  ".join(word.rjust(width) for word, width in zip(line, widths, strict=True))
+            for line in zip(*columns, strict=True)
+        ]
 
     def to_pandas(self) -> Any:
         """The table as a pandas DataFrame.
@@ -173,19 +198,23 @@ def describe_html(kind: str, fit: "Fit", shared_rows: bool, make_table: Callable
     """The three lines, and the first rows of the table: failures first, then flagged fits."""
     columns = make_table()
     urgency = np.lexsort([-np.ravel(fit.flags), -np.ravel(fit.status)])
-    shown = urgency[:_HTML_ROWS]
-    head = "".join(f"<th>{escape(name)}</th>" for name in columns)
-    rows = "".join(
-        "<tr>" + "".join(f"<td>{escape(cell(c[i]))}</td>" for c in columns.values()) + "</tr>"
-        for i in shown
-    )
+    shown = urgency[:_ROWS_SHOWN]
     lines = "<br>".join(escape(line) for line in _outcome(fit))
     rest = len(urgency) - len(shown)
     note = f"<div>and {rest:,} more; see <code>table()</code></div>" if rest else ""
     return (
         f"<div><b>{escape(_headline(kind, fit, shared_rows))}</b><br>{lines}</div>"
-        f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{note}"
+        f"{_html(columns, shown)}{note}"
     )
+
+
+def _html(columns: Table, shown: Iterable[int]) -> str:
+    head = "".join(f"<th>{escape(name)}</th>" for name in columns)
+    rows = "".join(
+        "<tr>" + "".join(f"<td>{escape(cell(c[i]))}</td>" for c in columns.values()) + "</tr>"
+        for i in shown
+    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
 
 
 def _headline(kind: str, fit: "Fit", shared_rows: bool) -> str:

@@ -62,9 +62,27 @@ def predict(
     names = Names(score, "", segments)
     columns = engine.columns()
     check_columns(columns, {"score": score}, segments)
+    _check_kinds(columns, calibrator, segments)
     if name in columns:
         raise ValueError(f"name: expected that of a new column, {name!r} is there")
     return engine.extended(_query(names, calibrator.fallback, name), _points(calibrator, names))
+
+
+def _check_kinds(
+    columns: dict[str, pa.DataType], calibrator: SegmentCalibrator, segments: list[str]
+) -> None:
+    """Refuse text for numbers and numbers for text: engines would convert one, or fail late."""
+    dtype = calibrator.keys.dtype
+    kinds = [dtype] if dtype.names is None else [dtype[name] for name in dtype.names]
+    for name, kind in zip(segments, kinds, strict=False):  # their number is checked later
+        there = columns[name]
+        of_text = pa.types.is_string(there) or pa.types.is_large_string(there)
+        of_numbers = pa.types.is_integer(there) or pa.types.is_floating(there)
+        if (kind.kind == "U" and of_numbers) or (kind.kind in "iuf" and of_text):
+            raise ValueError(
+                f"segment, column {name!r}: expected ids of the kind that was fitted, {kind}, got "
+                f"{there}"
+            )
 
 
 def _query(names: Names, fallback: Sigmoid, name: str) -> str:
