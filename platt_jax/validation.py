@@ -384,7 +384,9 @@ def _traced_broadcast(values: Any, shape: tuple[int, ...], name: str) -> Any:
 
 
 def _shape_message(name: str, expected: tuple[int, ...], got: tuple[int, ...]) -> str:
-    return f"{name}: expected a shape that broadcasts to the scores' {expected}, got {got}"
+    of_rows = len(expected) == 2 and got == expected[:1]
+    hint = "; of a table of scores take one column, or see fit_one_vs_rest" if of_rows else ""
+    return f"{name}: expected a shape that broadcasts to the scores' {expected}, got {got}{hint}"
 
 
 def array(values: Column, name: str) -> NDArray[Any]:

@@ -490,6 +490,16 @@ def test_missing_ids_of_a_parquet_file_are_refused(in_tmp, capsys, command):
     assert not (in_tmp / "out.npz").exists()
 
 
+@pytest.mark.parametrize("how, status", [("flag", 3), ("omit", 0), ("raise", 2)])
+def test_what_numbers_that_are_not_finite_do(in_tmp, how, status):
+    scores, labels, segments = flights()
+    scores[7] = np.nan
+    as_csv(in_tmp / "in.csv", ["id", "f", "y"], segments, scores, labels)
+    for segment in ("", "--segment id"):
+        given = f"--score f --label y {segment} --non-finite {how} --out {how}.npz"
+        assert run(f"fit in.csv {given}") == status
+
+
 @pytest.mark.parametrize("command", ["apply", "triage", "report"])
 def test_a_column_without_a_fitted_segment_is_told(in_tmp, capsys, command):
     scores, labels, segments = flights()

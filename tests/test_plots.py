@@ -393,7 +393,7 @@ def test_slope_funnel_marks_what_is_beyond_its_own_limits(calibrator):
     assert far.any() and not far.all()
     assert drawn(starting(ax, "beyond")) == pairs(n[far & shown], slope[far & shown])
     assert drawn(starting(ax, "segments")) == pairs(n[~far & shown], slope[~far & shown])
-    assert starting(ax, "beyond").get_label() == f"{far.sum()} beyond their 99.8 % limits"
+    assert starting(ax, "beyond").get_label() == f"{far.sum()} beyond 99.8 % by their own errors"
     x, y = starting(ax, "95 %").get_xydata().T
     typical = np.median(error * np.sqrt(n))
     np.testing.assert_allclose(y, -pooled.A + stats.norm.isf(0.025) * typical / np.sqrt(x))
@@ -429,7 +429,7 @@ def test_rate_funnel_compares_observed_with_expected(rows, calibrator, weighted)
     np.testing.assert_allclose(
         drawn(starting(ax, "segments")), pairs(n[~far & shown], ratio[~far & shown])
     )
-    x, y = labelled(ax)["99.8 % limits"].get_xydata().T
+    x, y = labelled(ax)["typical 99.8 % limits"].get_xydata().T
     error = np.sqrt(variance.sum() / n.sum() / x) / (expected.sum() / n.sum())
     np.testing.assert_allclose(y, 1 + stats.norm.isf(0.001) * error)
 

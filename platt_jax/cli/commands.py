@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import platt_jax
-from platt_jax import Fit, SegmentCalibrator, Sigmoid, Status, load, save
+from platt_jax import Fit, Options, SegmentCalibrator, Sigmoid, Status, load, save
 from platt_jax.cli import csvio, outputs, parquet
 from platt_jax.cli.inputs import DASH, read_rows, staged
 from platt_jax.results import tables
@@ -48,15 +48,22 @@ def fit(arguments: argparse.Namespace) -> int:
         raise ValueError(f"{arguments.files[0]}: has a header line, but no rows to fit")
     by_row, weights = (rows["score"], rows["label"]), rows.get("weight")
     if "segment" not in rows:
-        return _written(arguments, platt_jax.fit(*by_row, weights=weights))
+        return _written(
+            arguments, platt_jax.fit(*by_row, weights=weights, options=_options(arguments))
+        )
     calibrator = platt_jax.fit_segments(
         *by_row,
         rows["segment"],
         weights=weights,
         pooling=arguments.pooling or "none",
+        options=_options(arguments),
         progress=_on_terminal(),
     )
     return _written(arguments, calibrator)
+
+
+def _options(arguments: argparse.Namespace) -> Options:
+    return Options(non_finite=arguments.non_finite or "flag")
 
 
 def _on_terminal() -> bool:
@@ -78,6 +85,7 @@ def _fit_in_job(arguments: argparse.Namespace) -> int:
     calibrator = distributed.fit_segments(
         *(rows[role] for role in ("score", "label", "segment")),
         weights=rows.get("weight"),
+        options=_options(arguments),
         checkpoint=arguments.checkpoint,
         time_limit=arguments.time_limit,
     )

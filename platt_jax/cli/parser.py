@@ -210,12 +210,17 @@ def _add_fit(among: _Among) -> None:
         choices=["none", "partial", "complete"],
         help="of segments: each by its own rows (none), shrunk to their population, or all alike",
     )
+    fitting.once(
+        "--non-finite",
+        choices=["flag", "omit", "raise"],
+        help="what NaN and infinite numbers do: fail their segment (flag), go (omit), or end all",
+    )
     fitting.json()
     several = fitting.group(
         "several processes",
-        "Started by SLURM (srun), Open MPI (mpirun) or another launcher that "
-        "jax.distributed.initialize knows. Process i of n reads every n-th FILE, from the i-th on; "
-        "a segment may have rows in all of them.",
+        "Started by SLURM (srun), Open MPI (mpirun) or another launcher that\n"
+        "jax.distributed.initialize knows. Process i of n, counted from 0, reads the FILEs\n"
+        "i, i + n, i + 2n and so on; a segment may have rows in all of them.",
     )
     several.add_argument("--distributed", action="store_true", help="fit by all processes of a job")
     several.add_argument(

@@ -163,13 +163,13 @@ def _funnel(
         reach = critical_value(level, False) * typical / np.sqrt(grid)
         looks: dict[str, Any] = {"color": style.ORANGE, "linestyle": line, "linewidth": 1}
         ax.plot(grid, center - reach, **looks)
-        ax.plot(grid, center + reach, label=f"{style.percent(level)} limits", **looks)
+        ax.plot(grid, center + reach, label=f"typical {style.percent(level)} limits", **looks)
     ax.axhline(center, color=style.ORANGE, linewidth=1.5, label=center_label)
     far = np.abs(z) > critical_value(_LEVELS[1], False)
     some = f"{np.count_nonzero(~far):,} {style.plural(kind)}"
     style.points(ax, rows[~far], values[~far], window, some, color=style.BLUE, alpha=0.4)
     if far.any():
-        beyond = f"{np.count_nonzero(far):,} beyond their {style.percent(_LEVELS[1])} limits"
+        beyond = f"{np.count_nonzero(far):,} beyond {style.percent(_LEVELS[1])} by their own errors"
         looks = {"color": style.VERMILLION, "marker": "D", "s": 14, "alpha": 1}
         style.points(ax, rows[far], values[far], window, beyond, marked=True, **looks)
     low, high = window[1]
