@@ -490,6 +490,18 @@ def test_missing_ids_of_a_parquet_file_are_refused(in_tmp, capsys, command):
     assert not (in_tmp / "out.npz").exists()
 
 
+def test_files_that_are_not_there_or_empty_are_named_first(in_tmp, capsys):
+    scores, labels, segments = flights()
+    platt_jax.save("c.npz", platt_jax.fit_segments(scores, labels, segments))
+    write(in_tmp / "empty.csv", "f,y,id\n")
+    for command in ("fit none.csv --out o.npz", "triage none.csv --calibrator c.npz"):
+        assert run(f"{command} --score f --label y --segment id") == 2
+        said = "platt-jax: error: none.csv: No such file or directory"
+        assert capsys.readouterr().err.strip() == said
+    assert run("triage empty.csv --calibrator c.npz --score f --label y --segment id") == 2
+    assert "empty.csv: has a header line, but no rows" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("how, status", [("flag", 3), ("omit", 0), ("raise", 2)])
 def test_what_numbers_that_are_not_finite_do(in_tmp, how, status):
     scores, labels, segments = flights()

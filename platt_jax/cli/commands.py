@@ -315,6 +315,8 @@ def _judged(arguments: argparse.Namespace) -> tuple[SegmentCalibrator, dict[str,
         if not any(source.is_parquet for source in inputs):
             _check_text(arguments.calibrator, calibrator)
         rows = read_rows(inputs, _columns(arguments))
+    if not len(rows["score"]):
+        raise ValueError(f"{arguments.files[0]}: has a header line, but no rows")
     seen = calibrator.seen(rows["segment"])
     _tell_if_none_seen(calibrator, int(np.count_nonzero(seen)), len(seen))
     return calibrator, rows

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import jax
 
-from platt_jax.cli.outputs import tell
+from platt_jax.cli.outputs import tell_error
 
 
 def begin() -> tuple[int, int]:
@@ -53,5 +53,5 @@ def ending_all(work: Callable[[], int], lost: int) -> int:
 
 
 def _end(error: Exception, status: int) -> NoReturn:
-    tell(f"platt-jax: error: {error}")
+    tell_error(error)
     os._exit(status)

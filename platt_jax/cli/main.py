@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from platt_jax.cli.outputs import output_written, tell, warnings_as_lines
+from platt_jax.cli.outputs import output_written, tell_error, warnings_as_lines
 from platt_jax.cli.parser import parser
 
 # What a shell reports of a program stopped by SIGINT or SIGPIPE.
@@ -27,5 +27,5 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         return _BROKEN_PIPE
     except (ValueError, OSError, MemoryError, ImportError) as error:
-        tell(f"platt-jax: error: {error}")
+        tell_error(error)
         return 2

@@ -77,6 +77,14 @@ def named(output: str) -> str:
     return "standard output" if output == DASH else output
 
 
+def tell_error(error: Exception) -> None:
+    """One line on stderr that says what went wrong, of a file with its name first."""
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        tell(f"platt-jax: error: {error.filename}: {error.strerror}")
+    else:
+        tell(f"platt-jax: error: {error}")
+
+
 def tell(line: str) -> None:
     """A line on standard error, if that is open; print would take standard output instead."""
     if sys.stderr is not None:

@@ -34,7 +34,7 @@ class ProgressReport(NamedTuple):
 
     @property
     def seconds_left(self) -> float:
-        """Of this stage, if its rows go on at the pace so far."""
+        """Estimated for this stage, at the pace of its rows so far."""
         return self.seconds * (self.rows - self.rows_done) / max(1, self.rows_done)
 
 

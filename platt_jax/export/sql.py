@@ -48,7 +48,7 @@ def to_sql(
         segment: the column of segments, or several; None for one sigmoid.
         dialect: one that sqlglot knows: "duckdb", "spark", "sqlite", "postgres", "bigquery", ...
         table: the name of a table to make for the segments, in columns `platt_key_0` and so on,
-            `platt_A` and `platt_B`; None for a CASE.
+            `platt_known`, `platt_A` and `platt_B`; None for a CASE.
 
     Returns:
         An SqlExport.

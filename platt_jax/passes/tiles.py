@@ -1,4 +1,4 @@
-"""Rows as tiles: arrays of one shape for problems of any sizes, for a GPU and for derivatives.
+"""Rows as tiles: arrays of one shape for problems of any size, for a GPU and for derivatives.
 
 A tile row holds rows of data of a group of G problems, as [8w, G]: each has w lanes, 8 deep. Small
 problems lie side by side with a lane each, others have groups of their own. Consecutive tile rows

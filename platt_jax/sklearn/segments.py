@@ -36,7 +36,7 @@ class SegmentCalibratedClassifier(CalibratedBase):
         segments: the column of X with the segments: its name, in a DataFrame, or its position; or
             a list of these, whose values together are the segment.
         passthrough: whether the base classifier sees the segment columns, too. By default it does
-            not: ids are seldom features, and text is none.
+            not: ids are rarely useful features, and text cannot be one.
         pooling: "none", "partial" or "complete", as in `platt_jax.fit_segments`.
         cv: as for PlattCalibratedClassifier.
         n_jobs: as there.
