@@ -410,15 +410,21 @@ def test_bad_tables_of_connections():
         sql.fit_segments(duckdb.sql("SELECT 1.0 f, 1 y, 1 s LIMIT 0"), **COLUMNS)
 
 
-def test_a_population_is_not_predicted_in_an_engine():
+def test_what_an_engine_does_not_predict():
     columns = plain()
     pooled = pj.fit_segments(columns["f"], columns["y"], columns["s"], pooling="partial")
     with pytest.raises(ValueError, match="calibrator: expected one without a population"):
         sql.predict(**in_duckdb(columns), calibrator=pooled, score="f", segment="s")
+    plain_one = pj.fit_segments(columns["f"], columns["y"], columns["s"])
+    with pytest.raises(ValueError, match="name: expected that of a new column, 'y' is there"):
+        sql.predict(**in_duckdb(columns), calibrator=plain_one, score="f", segment="s", name="y")
+    text = columns | {"s": columns["s"].astype(str)}
+    with pytest.raises(ValueError, match="segment, column 's': expected ids of the kind that was"):
+        sql.predict(**in_duckdb(text), calibrator=plain_one, score="f", segment="s")
     with pytest.raises(ValueError, match="segment: expected 1 columns"):
         sql.predict(
             **in_duckdb(columns),
-            calibrator=pj.fit_segments(columns["f"], columns["y"], columns["s"]),
+            calibrator=plain_one,
             score="f",
             segment=["s", "y"],
         )

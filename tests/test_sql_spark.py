@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +28,8 @@ pyspark = pytest.importorskip("pyspark", reason="pip install '.[spark]', and Jav
 def session(tmp_path_factory):
     from pyspark.sql import SparkSession
 
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # of the workers
+
     settings = {
         "spark.ui.enabled": "false",
         "spark.driver.host": "127.0.0.1",
@@ -49,6 +52,19 @@ def columns():
     f = rng.normal(size=rows)
     y = rng.random(rows) < expit(2 * f - rng.normal(size=300)[s])
     return {"f": f, "y": y, "s": s.astype(str), "w": rng.integers(0, 3, rows).astype(float)}
+
+
+def test_columns_of_any_name(session):
+    from platt_jax import sql
+
+    made = columns()
+    names = {"f": "{score}", "y": "a{b", "s": "platt_jax_points of"}
+    table = pa.table({name: made[short][:2000] for short, name in names.items()})
+    score, label, segment = names.values()
+    frame = session.createDataFrame(table)
+    found = sql.fit_segments(frame, score=score, label=label, segment=segment)
+    expected = pj.fit_segments(*(made[short][:2000] for short in names))
+    np.testing.assert_allclose(found.fit.A, expected.fit.A, rtol=1e-8, atol=1e-8)
 
 
 def test_answers_are_those_of_rows_in_memory(session, tmp_path):

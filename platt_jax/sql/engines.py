@@ -3,7 +3,7 @@
 import os
 import secrets
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from glob import escape
 from typing import Any, Protocol
@@ -148,11 +148,13 @@ class Spark:
         from pyspark.sql.functions import broadcast
 
         session = self._frame.sparkSession
-        text = sqlglot.transpile(query, read="duckdb", write="spark")[0]
+        # Names that no column has: the text has {name} for them.
+        rows, joined = (f"{name}_{secrets.token_hex(8)}" for name in (ROWS, POINTS))
+        text = _with_tables(query, {ROWS: rows, POINTS: joined}).sql(dialect="spark")
         text = text.replace("{", "{{").replace("}", "}}")  # of columns' names
-        frames = {ROWS: self._frame}
+        frames = {rows: self._frame}
         if points is not None:
-            frames[POINTS] = broadcast(session.createDataFrame(points))
+            frames[joined] = broadcast(session.createDataFrame(points))
         for name in frames:
             text = text.replace(name, f"{{{name}}}")
         return session.sql(text, **frames)
@@ -218,17 +220,8 @@ class Database:
             self._connection.commit()
 
     def _text(self, query: str, table: str | None) -> str:
-        parsed = sqlglot.parse_one(query, read="duckdb")
-
-        # Any: the class of nodes has another name in older releases of sqlglot.
-        def named(node: Any) -> Any:
-            if isinstance(node, exp.Table) and node.name == ROWS:
-                return exp.alias_(self._table.copy(), ROWS, table=True)
-            if isinstance(node, exp.Table) and node.name == POINTS:
-                return exp.alias_(exp.to_table(str(table)), POINTS, table=True)
-            return node
-
-        text: str = parsed.transform(named).sql(dialect=self._dialect)
+        tables = {ROWS: self._table, **({} if table is None else {POINTS: table})}
+        text: str = _with_tables(query, tables).sql(dialect=self._dialect)
         return text
 
     def _upload(self, cursor: Any, points: pa.Table | None) -> str | None:
@@ -245,6 +238,19 @@ class Database:
             rows = ({f"p{i}": x for i, x in enumerate(row)} for row in rows)
         cursor.executemany(f"INSERT INTO {table} VALUES ({places})", list(rows))
         return table
+
+
+def _with_tables(query: str, tables: Mapping[str, Any]) -> Any:
+    """The query, parsed, with these tables under the names that it has for them."""
+
+    # Any: the class of nodes has another name in older releases of sqlglot.
+    def named(node: Any) -> Any:
+        if isinstance(node, exp.Table) and node.name in tables:
+            table = exp.to_table(tables[node.name]).copy()
+            return exp.alias_(table, node.name, table=True)
+        return node
+
+    return sqlglot.parse_one(query, read="duckdb").transform(named)
 
 
 def _sql_type(kind: pa.DataType) -> str:
