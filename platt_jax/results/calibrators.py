@@ -94,7 +94,7 @@ class SegmentCalibrator(ComparedByValue, _ById):
 
     @property
     def pooling(self) -> str:
-        """How the segments were fitted: "none", "partial", or "complete".
+        """How the segments were fitted, "none", "partial" or "complete".
 
         It is "complete" where there was no population to estimate, too: then all segments have the
         curve of all rows.
