@@ -226,11 +226,11 @@ def fit_segment_rows(
         pooled = fit_all(stage(progress, "pooled fit", last=False))
         by_segment = ChunkedSegments(rows, caller, over)
         each, population = estimate_population(by_segment, pooled, options, progress)
-    alike = each is None and pooling != "none"
+    one_curve = each is None and pooling != "none"
     if each is None:
         pooled, each = run_concurrently(fit_all, fit_each)
-    report_non_finite(each, options, "segments", rows.keys, caller, alike)
-    if alike:
+    report_non_finite(each, options, "segments", rows.keys, caller, one_curve)
+    if one_curve:
         each = with_pooled_curve(each, pooled)
     covariance: Any = pooled.covariance  # NumPy's, of a fit on the host
     return SegmentCalibrator(rows.keys, each, pooled.sigmoid, covariance, population)
@@ -322,7 +322,7 @@ def report_non_finite(
     kind: str,
     names: NDArray[Any],
     caller: Caller,
-    alike: bool = False,
+    one_curve: bool = False,
 ) -> None:
     """Warns of fits that are NON_FINITE, and says which is the first.
 
@@ -332,7 +332,7 @@ def report_non_finite(
         kind: what they are of.
         names: of each.
         caller: is warned.
-        alike: whether all are to have the curve of all finite rows.
+        one_curve: whether all are to have the curve of all finite rows.
 
     Raises:
         ValueError: there is one, and options.non_finite is "raise".
@@ -346,9 +346,9 @@ def report_non_finite(
     )
     if options.non_finite == "raise":
         raise ValueError(f"scores, labels, weights: expected finite values, found {what}")
+    if one_curve:
+        caller.warn(f"{what}: the curve of all rows is fitted without these")
+        return
     caller.warn(
-        f"{what}: the curve of all rows is fitted without these"
-        if alike
-        else f'{what}: their A and B are NaN. Options(non_finite="omit") fits them without these '
-        "rows"
+        f'{what}: their A and B are NaN. Options(non_finite="omit") fits them without these rows'
     )

@@ -42,7 +42,7 @@ def on_host(values: Column) -> Any:
 
 
 def _with_nulls(values: Any) -> Any:
-    """A dictionary of pyarrow without its codes if it has nulls, which NumPy may read as values."""
+    """A pyarrow dictionary with nulls as a plain column: NumPy may read these as other values."""
     kind: Any = getattr(values, "type", None)
     if _library(values) != "pyarrow" or not str(kind).startswith("dictionary"):
         return values

@@ -97,6 +97,13 @@ def assert_equal(found, expected):
     np.testing.assert_allclose(found.fallback_covariance, expected.fallback_covariance, rtol=1e-6)
 
 
+def in_memory(columns, given):
+    """The calibrator of the same rows and arguments, without an engine."""
+    named = {"weights": columns["w"]} if "weight" in given else {}
+    named |= {name: x for name, x in given.items() if name != "weight"}
+    return pj.fit_segments(columns["f"], columns["y"], columns["s"], **named)
+
+
 PRIOR = GaussianPrior(np.array([-1.0, 0]), np.eye(2))
 OPTIONS = (
     Options(targets="none", max_iter=30),
@@ -122,9 +129,7 @@ OPTIONS = (
 @pytest.mark.filterwarnings("ignore:NaN, infinite or overflowing")
 def test_answers_are_those_of_rows_in_memory(put, given):
     columns = made()
-    in_memory = {"weights": columns["w"]} if "weight" in given else {}
-    in_memory |= {name: x for name, x in given.items() if name != "weight"}
-    expected = pj.fit_segments(columns["f"], columns["y"], columns["s"], **in_memory)
+    expected = in_memory(columns, given)
     found = sql.fit_segments(**put(columns), **COLUMNS, **given)
     assert_equal(found, expected)
     assert "NON_FINITE" in str(expected) or "omit" in str(given) or "complete" in str(given)
@@ -328,6 +333,22 @@ def test_an_outlier_is_flagged_wherever_the_scores_lie(offset):
         expected = pj.fit_segments(columns["f"], columns["y"], columns["s"])
         found = sql.fit_segments(**in_duckdb(columns), **COLUMNS)
         assert found.fit.flags == expected.fit.flags
+
+
+@pytest.mark.parametrize("how", ["engine", "connection"])
+def test_sqlalchemy(tmp_path, how):
+    sqlalchemy = pytest.importorskip("sqlalchemy")
+    columns = plain(rows=300, number=3)
+    in_sqlite(columns, tmp_path / "rows.db")["connection"].commit()
+    engine = sqlalchemy.create_engine(f"sqlite:///{tmp_path}/rows.db")
+    opened = engine if how == "engine" else engine.connect()
+    found = sql.fit_segments("t", connection=opened, **COLUMNS)
+    assert_equal(found, in_memory(columns, {}))
+    arguments = {"score": "f", "segment": "s", "connection": opened}
+    assert len(sql.predict("t", found, **arguments).fetchall()) == 300
+    if how == "connection":
+        opened.close()
+    engine.dispose()
 
 
 def test_tables_and_transactions_of_the_user_are_left_alone(tmp_path):

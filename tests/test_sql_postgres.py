@@ -5,11 +5,12 @@ import os
 import shutil
 import subprocess
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from test_sql import COLUMNS, assert_equal, made, plain
+from test_sql import COLUMNS, assert_equal, in_memory, made, plain
 
 import platt_jax as pj
 from platt_jax import Options, sql
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.slow
 TYPES = {"f": "double precision", "y": "boolean", "s": "bigint", "w": "double precision"}
 
 
-def found(program):
+def path_of(program):
     """The path of a program of the server, which Debian keeps apart; None where it is missing."""
     there = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{program}"))
     return str(there[-1]) if there else shutil.which(program)
@@ -28,7 +29,7 @@ def found(program):
 def server():
     """The folder of the socket of a server, which refuses to be started by root."""
     pytest.importorskip("psycopg")
-    control, initdb = found("pg_ctl"), found("initdb")
+    control, initdb = path_of("pg_ctl"), path_of("initdb")
     if control is None or initdb is None:
         pytest.skip("needs PostgreSQL's server")
     folder = Path(tempfile.mkdtemp(prefix="pg"))  # a socket's path has to be short
@@ -79,10 +80,8 @@ def put(connection, columns, types=TYPES):
 @pytest.mark.filterwarnings("ignore:NaN, infinite or overflowing")
 def test_answers_are_those_of_rows_in_memory(connection, given):
     columns = made()
-    in_memory = {"weights": columns["w"]} if "weight" in given else {}
-    in_memory |= {name: x for name, x in given.items() if name != "weight"}
-    expected = pj.fit_segments(columns["f"], columns["y"], columns["s"], **in_memory)
-    assert_equal(sql.fit_segments(**put(connection, columns), **COLUMNS, **given), expected)
+    found = sql.fit_segments(**put(connection, columns), **COLUMNS, **given)
+    assert_equal(found, in_memory(columns, given))
 
 
 @pytest.mark.parametrize("scale", [1e-200, 1e-9, 1e200])
@@ -116,3 +115,7 @@ def test_ids_and_predictions(connection, kind, ids):
         np.array([row[0] for row in rows]), np.array([row[2] for row in rows])
     )
     np.testing.assert_allclose([row[-1] for row in rows], p, rtol=1e-12)
+    if kind == "integer":  # as an array has them
+        calibrator = replace(calibrator, keys=calibrator.keys.astype(np.int32))
+        rows = sql.predict(**placed, calibrator=calibrator, score="f", segment="s").fetchall()
+        np.testing.assert_allclose([row[-1] for row in rows], p, rtol=1e-12)

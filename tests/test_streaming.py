@@ -172,7 +172,10 @@ def test_parquet_by_file_directory_list_and_pattern(small, tmp_path, parquet):
     assert len(streaming.store_rows(pattern, tmp_path / "once", **NAMES)) == 4000
     (folder / "_temporary").mkdir()
     (folder / "_temporary" / "2.parquet").write_text("not finished")
-    assert len(streaming.store_rows(f"{folder}*", tmp_path / "whole", **NAMES)) == 4000
+    for cache, pattern in (("whole", f"{folder}*"), ("nested", f"{tmp_path}/**/source")):
+        assert len(streaming.store_rows(pattern, tmp_path / cache, **NAMES)) == 4000
+    (folder / "_temporary" / "2.parquet").unlink()
+    assert len(streaming.store_rows(f"{folder}/**", tmp_path / "twice", **NAMES)) == 4000
     first = streaming.store_rows(str(folder / "0.parquet"), tmp_path / "first", **NAMES)
     assert len(first) == 2000
     together = {**NAMES, "segment": ["s", "t"]}

@@ -133,10 +133,10 @@ def _tell_empty_ids(calibrator: SegmentCalibrator) -> None:
 
 def _tell_if_none_seen(calibrator: SegmentCalibrator, seen: int, rows: int) -> None:
     if rows and not seen:
-        first = ", ".join(tables.name(calibrator.keys, i) for i in range(min(3, len(calibrator))))
+        first = [tables.name(calibrator.keys, i) for i in range(min(3, len(calibrator)))]
         outputs.tell(
-            f"platt-jax: none of the {rows:,} rows is in a segment that was fitted ({first}, ...): "
-            "is --segment the right column?"
+            f"platt-jax: none of the {rows:,} rows is in a segment that was fitted, such as "
+            f"{', '.join(first)}: is --segment the right column?"
         )
 
 
@@ -203,12 +203,13 @@ def _tell_applied(
     arguments: argparse.Namespace, counts: dict[str, int], calibrator: Sigmoid | SegmentCalibrator
 ) -> None:
     say = outputs.tell if arguments.out == DASH else print
+    if isinstance(calibrator, SegmentCalibrator):
+        _tell_if_none_seen(calibrator, counts["rows"] - counts["unseen"], counts["rows"])
     if arguments.json:
         say(json.dumps({**counts, "out": arguments.out}))
         return
     say(f"{counts['rows']:,} rows written to {outputs.named(arguments.out)}")
     if isinstance(calibrator, SegmentCalibrator):
-        _tell_if_none_seen(calibrator, counts["rows"] - counts["unseen"], counts["rows"])
         by = "the population" if calibrator.pooling == "partial" else "the curve of all rows"
         say(f"{counts['unseen']:,} of them, in segments never fitted, by {by}")
     if counts["nan"]:
@@ -332,10 +333,9 @@ def _load(path: str, segment: list[str]) -> Sigmoid | SegmentCalibrator:
             raise ValueError(f"{path} has one sigmoid per segment: name their column by --segment")
         names = calibrator.keys.dtype.names
         if len(names or [""]) != len(segment):
+            fitted = f"the columns {list(names)}" if names else "one column"
             raise ValueError(
-                f"{path} has segments of {len(names or ['one'])} "
-                f"column{'s' if names else ''}{f', {list(names)}' if names else ''}: expected a "
-                f"--segment for each, got {segment}"
+                f"{path} has segments of {fitted}: expected a --segment for each, got {segment}"
             )
     elif not isinstance(calibrator, Sigmoid) or np.ndim(calibrator.A):
         raise ValueError(f"{path} holds a {type(calibrator).__name__} of many problems, not one")

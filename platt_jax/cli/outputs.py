@@ -78,7 +78,7 @@ def named(output: str) -> str:
 
 
 def tell_error(error: Exception) -> None:
-    """One line on stderr that says what went wrong, of a file with its name first."""
+    """One line on standard error that says what went wrong; the name of a file comes first."""
     if isinstance(error, OSError) and error.filename and error.strerror:
         tell(f"platt-jax: error: {error.filename}: {error.strerror}")
     else:

@@ -41,10 +41,7 @@ class Table(dict[str, NDArray[Any]]):
 
     def lines(self, rows: int) -> list[str]:
         """The names of the columns and the first rows as text, one column below another."""
-        columns = [
-            [name, *(cell(value) for value in column[:rows].tolist())]
-            for name, column in self.items()
-        ]
+        columns = [[name, *map(cell, _values(column[:rows]))] for name, column in self.items()]
         widths = [max(map(len, column)) for column in columns]
         return [
             "  ".join(word.rjust(width) for word, width in zip(line, widths, strict=True))
@@ -100,6 +97,11 @@ class Table(dict[str, NDArray[Any]]):
                     f"table[{name!r}] = table[{name!r}].astype(str)"
                 ) from error
         return columns
+
+
+def _values(column: NDArray[Any]) -> Any:
+    """Python's values, but of times NumPy's: of nanoseconds Python would have integers."""
+    return column if column.dtype.kind in "mM" else column.tolist()
 
 
 def _portable(column: NDArray[Any]) -> Any:

@@ -15,13 +15,13 @@ from sqlglot import exp
 # In queries: the rows, and the numbers that every pass hands to the engine.
 ROWS, POINTS = "platt_jax_rows", "platt_jax_points"
 _SAMPLED_ROWS = 1000
-# By the beginning of Arrow's names.
-_TYPES = {
-    "double": "DOUBLE",
-    "int64": "BIGINT",
-    "bool": "BOOLEAN",
-    "date": "DATE",
-    "timestamp": "TIMESTAMP",
+# By what Arrow's types are, in DuckDB's dialect.
+_TYPES: dict[Callable[[pa.DataType], bool], str] = {
+    pa.types.is_floating: "DOUBLE",
+    pa.types.is_integer: "BIGINT",
+    pa.types.is_boolean: "BOOLEAN",
+    pa.types.is_date: "DATE",
+    pa.types.is_timestamp: "TIMESTAMP",
 }
 
 
@@ -255,10 +255,9 @@ def _with_tables(query: str, tables: Mapping[str, Any]) -> Any:
 
 def _sql_type(kind: pa.DataType) -> str:
     """The type of a column of points, in DuckDB's dialect."""
-    name = str(kind)
     if pa.types.is_decimal(kind):
         return f"DECIMAL({kind.precision}, {kind.scale})"
-    return next((sql for start, sql in _TYPES.items() if name.startswith(start)), "TEXT")
+    return next((name for is_one, name in _TYPES.items() if is_one(kind)), "TEXT")
 
 
 # By the paramstyle of PEP 249.

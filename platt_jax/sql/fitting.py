@@ -107,10 +107,10 @@ def fit_segments(
     if pooling == "partial":
         by_segment = SummedSegments(rows.without_all(), len(keys), _DTYPE)
         shrunk, population = estimate_population(by_segment, pooled, options)
-    alike = shrunk is None and pooling != "none"
+    one_curve = shrunk is None and pooling != "none"
     each = each if shrunk is None else shrunk
-    report_non_finite(each, options, "segments", keys, caller, alike)
-    if alike:
+    report_non_finite(each, options, "segments", keys, caller, one_curve)
+    if one_curve:
         each = with_pooled_curve(each, pooled)
     return SegmentCalibrator(keys, each, pooled.sigmoid, pooled.covariance, population)
 

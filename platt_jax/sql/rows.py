@@ -66,11 +66,11 @@ class QueryRows:
         center, scale = coordinates
         own = Standardization(center[:number], scale[:number])
         found = moments.standardized(self.plain_moments, segments.ranges, own)
-        again = moments.lost_digits(self.plain_moments, segments.ranges, own, segments.good)
-        if again.any():
-            sums = segments._sums(queries.moments, zip(STANDARDIZATION, own, strict=True), again)
+        lost = moments.lost_digits(self.plain_moments, segments.ranges, own, segments.good)
+        if lost.any():
+            sums = segments._sums(queries.moments, zip(STANDARDIZATION, own, strict=True), lost)
             found = jax.tree.map(
-                partial(np.where, again), moments.of_columns(sums.__getitem__), found
+                partial(np.where, lost), moments.of_columns(sums.__getitem__), found
             )
         if number == len(self.good):
             return found

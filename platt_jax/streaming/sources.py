@@ -136,27 +136,27 @@ def _files_at(path: Path) -> list[Path]:
     """The files of a directory or a pattern; or the one file that the path names."""
     path = path.expanduser()
     if path.is_dir():
-        return _files_in(path)
+        if not (inside := _parquet_in(path)):
+            raise ValueError(f"source: expected a directory of .parquet files, {path} has none")
+        return inside
     if path.exists() or not any(character in str(path) for character in "*?["):
         return [path]
-    found = map(Path, sorted(set(glob(str(path), recursive=True))))
-    files = [file for x in found for file in (_files_in(x) if x.is_dir() else [x])]
+    found = [Path(x) for x in glob(str(path), recursive=True)]
+    # A pattern may match a file, and directories that it is in.
+    files = {file for x in found for file in (_parquet_in(x) if x.is_dir() else [x])}
     if not files:
         raise ValueError(f"source: expected Parquet files, none match {path}")
-    return files
+    return sorted(files)
 
 
-def _files_in(directory: Path) -> list[Path]:
-    """Without those that Spark and others hide, such as what a job has not finished."""
-    files = [
+def _parquet_in(directory: Path) -> list[Path]:
+    """Without files that Spark and others hide, such as what a job has not finished."""
+    return [
         path
         for path in sorted(directory.rglob("*.parquet"))
         if path.is_file()
         and not any(x.startswith((".", "_")) for x in path.relative_to(directory).parts)
     ]
-    if not files:
-        raise ValueError(f"source: expected a directory of .parquet files, {directory} has none")
-    return files
 
 
 def _of_parquet(files: list[Path], names: Names) -> Source:
