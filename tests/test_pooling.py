@@ -264,6 +264,10 @@ def test_complete_pooling_is_one_curve_for_all():
     assert (calibrator.fit.n_pos + calibrator.fit.n_neg).tolist() == [3, 10, 20, 40, 80]
     assert calibrator.population is None and calibrator.shrinkage is None
     assert calibrator.pooling == "complete"
+    alike = [np.tile(x, 2) for x in (scores[:80], labels[:80])]  # two segments of the same rows
+    of_two = pj.fit_segments(*alike, np.repeat([0, 1], 80), options=Options(targets="none"))
+    np.testing.assert_allclose(of_two.fit.A, of_two.fallback.A)
+    assert of_two.pooling == "none"
 
 
 def test_complete_pooling_tells_of_rows_that_are_not_finite():

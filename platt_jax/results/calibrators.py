@@ -101,8 +101,13 @@ class SegmentCalibrator(ComparedByValue, _ById):
         """
         if self.population is not None:
             return "partial" if self.population.estimated else "complete"
-        alike = (self.fit.A == self.fallback.A) & (self.fit.B == self.fallback.B)
-        return "complete" if len(self.keys) > 1 and np.all(alike) else "none"
+        pooled = self.fallback.A, self.fallback.B, self.fallback_covariance
+        each = self.fit.A, self.fit.B, self.fit.covariance
+        alike = (
+            np.array_equal(np.broadcast_to(of_all, np.shape(x)), x, equal_nan=True)
+            for of_all, x in zip(pooled, each, strict=True)
+        )
+        return "complete" if len(self.keys) > 1 and all(alike) else "none"
 
     @property
     def shrinkage(self) -> NDArray[Any] | None:
