@@ -15,6 +15,7 @@ from platt_jax.execution.given import given_to
 from platt_jax.execution.progress import SILENT, Listener, Stage, stage
 from platt_jax.execution.run import fit_problems
 from platt_jax.execution.segment_rows import SegmentRows, segment_rows
+from platt_jax.ids import join
 from platt_jax.ids.factorize import ascending, get_indexer
 from platt_jax.inference.priors import prior_from
 from platt_jax.model.objective import Array
@@ -165,16 +166,16 @@ def _joined(
         place: (J,) where these are among the old ones; -1 for those that are not.
     """
     seen = place >= 0
-    keys, order = ascending(np.concatenate([old_keys, new_keys[~seen]]))
+    keys, order = ascending(join([old_keys, new_keys[~seen]]))
 
-    def join(of_old: NDArray[Any], of_new: NDArray[Any]) -> NDArray[Any]:
+    def both(of_old: NDArray[Any], of_new: NDArray[Any]) -> NDArray[Any]:
         joined = np.concatenate([of_old, of_new[~seen].astype(of_old.dtype)])
         joined[place[seen]] = of_new[seen]
         ordered = np.empty_like(joined)
         ordered[order] = joined
         return ordered
 
-    return keys, jax.tree.map(join, old, new)
+    return keys, jax.tree.map(both, old, new)
 
 
 def _moved(fit: Fit, population: Population) -> tuple[Fit, Population]:
