@@ -32,6 +32,10 @@ from platt_jax.threads import run_concurrently
 
 _DEFAULT = Options()
 
+# What follows for fits that are NON_FINITE.
+ARE_NAN = 'their A and B are NaN. Options(non_finite="omit") fits them without these rows'
+WITHOUT_BAD_ROWS = "the curve of all rows is fitted without these"
+
 
 def fit(
     scores: Column,
@@ -229,7 +233,8 @@ def fit_segment_rows(
     one_curve = each is None and pooling != "none"
     if each is None:
         pooled, each = run_concurrently(fit_all, fit_each)
-    report_non_finite(each, options, "segments", rows.keys, caller, one_curve)
+    consequence = WITHOUT_BAD_ROWS if one_curve else ARE_NAN
+    report_non_finite(each, options, "segments", rows.keys, caller, consequence)
     if one_curve:
         each = with_pooled_curve(each, pooled)
     covariance: Any = pooled.covariance  # NumPy's, of a fit on the host
@@ -322,7 +327,7 @@ def report_non_finite(
     kind: str,
     names: NDArray[Any],
     caller: Caller,
-    one_curve: bool = False,
+    consequence: str = ARE_NAN,
 ) -> None:
     """Warns of fits that are NON_FINITE, and says which is the first.
 
@@ -332,7 +337,7 @@ def report_non_finite(
         kind: what they are of.
         names: of each.
         caller: is warned.
-        one_curve: whether all are to have the curve of all finite rows.
+        consequence: what follows for them.
 
     Raises:
         ValueError: there is one, and options.non_finite is "raise".
@@ -346,9 +351,4 @@ def report_non_finite(
     )
     if options.non_finite == "raise":
         raise ValueError(f"scores, labels, weights: expected finite values, found {what}")
-    if one_curve:
-        caller.warn(f"{what}: the curve of all rows is fitted without these")
-        return
-    caller.warn(
-        f'{what}: their A and B are NaN. Options(non_finite="omit") fits them without these rows'
-    )
+    caller.warn(f"{what}: {consequence}")
