@@ -78,7 +78,8 @@ def fit(
     Warns:
         RuntimeWarning: every problem has one row only, as those of a column vector have; or labels
             are one-hot, as those of a multiclass classifier are; or a problem is NON_FINITE; or,
-            once in a process, 100 scores and more all lie in [0, 1], as probabilities do.
+            once in a process, all finite scores lie in [0, 1], as probabilities do, and are 100 or
+            more.
 
     Raises:
         ValueError: an argument is not as above; or, with Options(non_finite="raise"), a score,

@@ -1,7 +1,7 @@
 """Validation: what the user gave, as arrays that the rest can rely on, or a ValueError."""
 
 import math
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -322,22 +322,58 @@ def doubtful_shape(scores: NDArray[Any], labels: NDArray[np.int8]) -> str | None
     return None
 
 
-def probabilities_for_scores(scores: NDArray[Any]) -> str | None:
-    """What to warn of where many checked scores all lie in [0, 1], as probabilities do."""
+class UnitInterval(NamedTuple):
+    """What scores say of whether they are probabilities; NaN and infinite ones say nothing.
+
+    Attributes:
+        outside: whether one lies outside [0, 1]. The rest is then not counted.
+        inside: how many lie in [0, 1].
+        between: whether one of these is neither 0 nor 1, as all votes are.
+    """
+
+    outside: bool = False
+    inside: int = 0
+    between: bool = False
+
+    def with_more(self, other: "UnitInterval") -> "UnitInterval":
+        """What the scores of both say."""
+        outside, between = self.outside or other.outside, self.between or other.between
+        return UnitInterval(outside, self.inside + other.inside, between)
+
+    @property
+    def doubt(self) -> str | None:
+        """What to warn of, if they are many and look like probabilities."""
+        if self.outside or not self.between or self.inside < _FEW:
+            return None
+        return (
+            "scores: all lie in [0, 1]. If they are probabilities p, fit and predict by their "
+            "log-odds, platt_jax.logit(p): a sigmoid of p itself cannot even leave p as it is"
+        )
+
+
+def in_unit_interval(scores: NDArray[Any]) -> UnitInterval:
+    """Whether checked scores (..., N) look like probabilities."""
     # Of other scores the first few say so, and nothing is spent on the rest.
     first = scores[(0,) * (scores.ndim - 1)][:_FEW]
-    if len(first) < _FEW or not _in_unit_interval(first) or not _in_unit_interval(scores):
-        return None
-    if ((scores == 0) | (scores == 1)).all():  # votes
-        return None
-    return (
-        "scores: all lie in [0, 1]. If they are probabilities p, fit and predict by their logits, "
-        "np.log(p / (1 - p)): a sigmoid of p itself cannot even leave p as it is"
-    )
+    if _leaves_unit_interval(first) or _leaves_unit_interval(scores):
+        return UnitInterval(outside=True)
+    between = bool(((scores > 0) & (scores < 1)).any())
+    return UnitInterval(False, int(np.count_nonzero(np.isfinite(scores))), between)
 
 
-def _in_unit_interval(x: NDArray[Any]) -> bool:
-    return bool(x.min() >= 0 and x.max() <= 1)
+def probabilities_for_scores(scores: NDArray[Any]) -> str | None:
+    """What to warn of where many checked scores (..., N) all lie in [0, 1]."""
+    return in_unit_interval(scores).doubt if scores.shape[-1] >= _FEW else None
+
+
+def _leaves_unit_interval(x: NDArray[Any]) -> bool:
+    """Whether a finite number does."""
+    # Of NaN and numbers both take the numbers, without an array of the length of x.
+    low, high = (end.reduce(x, axis=None) for end in (np.fmin, np.fmax))
+    if np.isinf(low) or np.isinf(high):
+        x = x[np.isfinite(x)]
+        return bool(((x < 0) | (x > 1)).any())
+    return bool(low < 0 or high > 1)
 
 
 def _one_hot(labels: NDArray[np.int8]) -> bool:

@@ -3,7 +3,8 @@
 import json
 import os
 import secrets
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
@@ -153,13 +154,24 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
     # A name that no other thread or process takes, and short where the target's is not.
     unfinished = path.with_name(f".platt-jax-{secrets.token_hex(8)}.partial")
     try:
-        with open(unfinished, "xb") as file:
+        with naming_file(path), open(unfinished, "xb") as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
         os.replace(unfinished, path)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+@contextmanager
+def naming_file(name: str | os.PathLike[str]) -> Iterator[None]:
+    """Errors of the system inside say which file they are of, as those of a full disk do not."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = os.fspath(name)
+        raise
 
 
 def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> None:
