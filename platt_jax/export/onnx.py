@@ -68,7 +68,14 @@ def to_onnx(calibrator: Exportable) -> Any:
         helper.make_node("Gather", ["negative_B", "place"], ["intercept"]),
         helper.make_node("Mul", ["slope", "score"], ["product"]),
         helper.make_node("Add", ["product", "intercept"], ["logit"]),
-        helper.make_node("Sigmoid", ["logit"], ["probability"]),
+        # Runtimes' Sigmoid rounds small probabilities, at last to 0: this is `expit`.
+        helper.make_node("Abs", ["logit"], ["distance"]),
+        helper.make_node("Neg", ["distance"], ["exponent"]),
+        helper.make_node("Exp", ["exponent"], ["e"]),
+        helper.make_node("GreaterOrEqual", ["logit", "zero"], ["is_likely"]),
+        helper.make_node("Where", ["is_likely", "one", "e"], ["numerator"]),
+        helper.make_node("Add", ["one", "e"], ["denominator"]),
+        helper.make_node("Div", ["numerator", "denominator"], ["probability"]),
     ]
     graph = helper.make_graph(
         nodes,
@@ -79,8 +86,13 @@ def to_onnx(calibrator: Exportable) -> Any:
             for x in ("logit", "probability")
         ],
         initializer=[
-            onnx.numpy_helper.from_array(-slope, "negative_A"),
-            onnx.numpy_helper.from_array(-intercept, "negative_B"),
+            onnx.numpy_helper.from_array(array, name)
+            for name, array in {
+                "negative_A": -slope,
+                "negative_B": -intercept,
+                "zero": np.zeros(()),
+                "one": np.ones(()),
+            }.items()
         ],
     )
     model = helper.make_model(

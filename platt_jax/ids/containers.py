@@ -74,6 +74,8 @@ def _read(values: tables.Column, name: str) -> Ids:
         return _several([(str(x), values[x]) for x in labels], name)
     if (coded := tables.dictionary(values)) is not None:
         return _coded(*coded, name)
+    if tables.is_wide(values):
+        values = values.to_list()
     is_list = isinstance(values, Sequence) and not isinstance(values, str | bytes)
     array = _from_list(values) if is_list else _from_array(values, name)
     if array.dtype.names is not None:
