@@ -13,6 +13,7 @@ from reference import problem
 import platt_jax as pj
 import platt_jax.ids.factorize
 from platt_jax import ids
+from platt_jax.ids.hashing import hashes
 
 pd = pytest.importorskip("pandas")
 
@@ -334,3 +335,55 @@ def test_a_hash_that_two_texts_share_merges_nothing(monkeypatch):
     found = platt_jax.ids.factorize.factorize(values)
     assert found.of(slice(None)).tolist() == [0, 1, 0]
     assert found.named(np.arange(2)).tolist() == ["a" * 20, "b" * 20]
+
+
+def _objects(*values):
+    array = np.empty(len(values), object)
+    array[:] = values
+    return array
+
+
+_HOUR_EAST = dt.timezone(dt.timedelta(hours=1))
+EQUAL_IDS = {
+    "integers": [np.array([1], kind) for kind in ("i1", "i8", "u8", "f4", "f8", "c16", "?")]
+    + [np.array([1], np.longdouble), _objects(True), _objects(Decimal("1.00"))],
+    "fractions": [np.array([0.5]), np.array([0.5], "f2"), _objects(Decimal("0.50"))],
+    "zeros": [np.array([0]), np.array([-0.0]), _objects(Decimal("-0.0"))],
+    "large integers": [np.array([2**63], "u8"), np.array([2.0**63]), _objects(Decimal(2**63))],
+    "larger ones": [_objects(2**70 + 1), _objects(Decimal(2**70 + 1))],
+    "decimals": [_objects(Decimal("0.1")), _objects(Decimal("0.100"))],
+    "huge decimals": [_objects(Decimal("1E+999999")), _objects(Decimal("10E+999998"))],
+    "infinities": [np.array([np.inf]), _objects(Decimal("Infinity"))],
+    "dates": [np.array(["2020-01-01"], f"M8[{unit}]") for unit in ("Y", "M", "D", "s", "us", "ns")]
+    + [_objects(dt.date(2020, 1, 1)), np.array(["2020-01-01"], "M8[12h]")],
+    "times": [np.array(["1950-03-01T12:30"], f"M8[{unit}]") for unit in ("m", "s", "ns")]
+    + [_objects(dt.datetime(1950, 3, 1, 12, 30))],
+    "years far away": [np.array(["-20000"], "M8[Y]"), np.array(["-20000-01-01"], "M8[s]")],
+    "times with a time zone": [
+        _objects(dt.datetime(2020, 1, 1, 1, tzinfo=_HOUR_EAST)),
+        _objects(dt.datetime(2020, 1, 1, tzinfo=UTC)),
+    ],
+    "durations": [np.array([48], "m8[h]"), np.array([2], "m8[D]"), _objects(dt.timedelta(2))],
+    "months": [np.array([2], "m8[Y]"), np.array([24], "m8[M]")],
+    "tuples": [
+        np.array([(1, "a")], [("x", "i8"), ("y", "U1")]),
+        np.array([(1.0, "a")], [("z", "f4"), ("y", "U3")]),
+        _objects((True, "a")),
+    ],
+}
+
+
+@pytest.mark.parametrize("equal", EQUAL_IDS.values(), ids=EQUAL_IDS)
+def test_equal_ids_have_equal_hashes(equal):
+    assert len({hashes(keys)[0] for keys in equal}) == 1
+
+
+def test_other_ids_have_other_hashes():
+    different = [keys[0] for keys in EQUAL_IDS.values()]
+    different += [_objects("1"), _objects(b"1"), np.array([-1]), np.array([-2])]
+    found = {int(hashes(keys)[0]) for keys in different}
+    assert len(found) == len(different)
+    # What replicates and p-values of segments were drawn with before, they still are.
+    assert hashes(np.array(["shop"]))[0] == 12871717382946222603
+    assert hashes(np.array([7]))[0] == 9407870976149377255
+    assert hashes(np.array([(3, "a")], "i8,U1"))[0] == 12410325013023751702

@@ -272,3 +272,37 @@ def test_of_segments_shrunk_to_their_population(rng):
         without = pj.fit(scores[others], labels[others], **given)
         p = without.sigmoid.predict_proba(scores[i])
         np.testing.assert_allclose(found[i], p, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "prior"),
+    [
+        (Options(), None),
+        (Options(intercept=False, targets="none"), PRIOR),
+        pytest.param(Options(monotone=True), PRIOR, marks=pytest.mark.slow),
+    ],
+    ids=["", "temperature, prior", "monotone, prior"],
+)
+def test_of_segments_with_one_curve_for_all(rng, options, prior):
+    # Of 0, 5 and 40 rows, weights and a bad row; the segments lie in any order.
+    segments, scores = rng.permutation(np.repeat([3, 1, 2], [5, 40, 15])), rng.normal(size=60)
+    labels = rng.random(60) < expit(scores)
+    weights = rng.integers(1, 4, 60) * (segments != 3).astype(float)
+    scores[np.argmax(segments == 2)] = np.nan
+    given = {"weights": weights, "prior": prior, "options": options}
+    with pytest.warns(RuntimeWarning, match="the curve of all rows is fitted without"):
+        fit = pj.fit_segments(scores, labels, segments, pooling="complete", **given).fit
+    found = pj.leave_one_out(fit, scores, labels, segments=segments, **given)
+    assert np.isnan(found).tolist() == np.isnan(scores).tolist()
+    good = np.isfinite(scores)
+    given["weights"] = weights[good]
+    expected = one_by_one(scores[good], labels[good], **given)
+    np.testing.assert_allclose(logit(found[good]), expected, atol=1e-6)
+
+
+def test_segments_of_equal_rows_are_not_taken_for_pooled_ones(rng):
+    scores, labels = (x[0] for x in batch(rng, 1, 30))
+    twice, segments = np.tile([scores, labels], 2), np.repeat(["a", "b"], 30)
+    fit = pj.fit_segments(*twice, segments).fit
+    found = pj.leave_one_out(fit, *twice, segments=segments)
+    np.testing.assert_allclose(logit(found), np.tile(one_by_one(scores, labels), 2), atol=1e-6)

@@ -1,6 +1,7 @@
 """What every row would get if it had not been among the rows of the fit."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -8,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import ids, validation
+from platt_jax.api import shared_prior
 from platt_jax.columns import Column
 from platt_jax.execution import planning
 from platt_jax.execution.caller import Caller
@@ -84,13 +86,17 @@ def leave_one_out(
     if segments is not None:
         batch, order, sizes = _grouped(segments, scores)
         columns = [None if x is None else x[order] for x in columns]
-    fit = _checked(fit, batch, scores.dtype)
+    fit, shared = _checked(fit, batch, scores.dtype), shared_prior(prior)
     prior = validation.prior(prior, batch, scores.dtype)
+    rows = _Rows(columns, sizes)
+    if segments is not None and _has_one_curve(fit, rows, shared, options):
+        rows, fit = _Rows(columns, np.array([len(scores)])), _of_all(fit)
+        prior = validation.prior(shared, (1,), scores.dtype)
+        options = replace(options, non_finite="omit")  # as this fit was made
     if prior is not None:
         prior = GaussianPrior(
             np.asarray(prior.mean).reshape(-1, 2), np.asarray(prior.precision).reshape(-1, 2, 2)
         )
-    rows = _Rows(columns, sizes)
     found, doubtful, start = run_programs(
         lambda: _expand(rows, fit, prior, options), x64=scores.dtype == np.float64
     )
@@ -144,6 +150,30 @@ def _checked(fit: Fit, batch: tuple[int, ...], dtype: np.dtype[Any]) -> Fit:
         raise ValueError(f"fit: expected one of {dtype} scores, got {fit.A.dtype}")
     flat: Fit = jax.tree.map(lambda x: x.reshape(-1, *x.shape[len(batch) :]), fit)
     return flat
+
+
+def _has_one_curve(fit: Fit, rows: _Rows, prior: GaussianPrior | None, options: Options) -> bool:
+    """Whether each segment has the fit of all rows for its own, as with pooling="complete".
+
+    Fits of segments with equal rows are all alike, too. The curvature tells which rows it is of.
+    """
+    alike = (fit.A, fit.B, fit.hessian, fit.nll)
+    if len(fit.A) == 1 or not all(np.array_equal(x, np.broadcast_to(x[0], x.shape)) for x in alike):
+        return False
+    p = Sigmoid(fit.A[0], fit.B[0]).predict_proba(rows.scores)
+    curvature = p * (1 - p) * (1 if rows.weights is None else rows.weights)
+    entry = (1, 1) if options.intercept else (0, 0)
+    if not options.intercept:
+        curvature *= rows.scores**2
+    found = fit.hessian[0][entry] - (0 if prior is None else np.asarray(prior.precision)[entry])
+    of_all, of_first = np.nansum(curvature), np.nansum(curvature[: rows.sizes[0]])
+    return bool(abs(found - of_all) <= abs(found - of_first))
+
+
+def _of_all(fit: Fit) -> Fit:
+    """The one fit that all segments have."""
+    one: Fit = jax.tree.map(lambda x: x[:1], fit)
+    return replace(one, n_pos=np.nansum(fit.n_pos)[None], n_neg=np.nansum(fit.n_neg)[None])
 
 
 def _expand(
