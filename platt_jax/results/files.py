@@ -169,7 +169,7 @@ def naming_file(name: str | os.PathLike[str]) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.filename is None:
+        if error.errno is not None and error.filename is None:  # else it has words of its own
             error.filename = os.fspath(name)
         raise
 
