@@ -57,7 +57,11 @@ def _tell_empty_ids(calibrator: SegmentCalibrator) -> None:
 
 def tell_if_none_seen(calibrator: SegmentCalibrator, seen: int, rows: int) -> None:
     """Where no row is in a fitted segment, --segment may name another column than in the fit."""
-    if rows and not seen:
+    if rows and not len(calibrator):
+        outputs.tell(
+            "platt-jax: the calibrator has no segment: all rows are predicted as of an unseen one"
+        )
+    elif rows and not seen:
         first = [tables.name(calibrator.keys, i) for i in range(min(3, len(calibrator)))]
         outputs.tell(
             f"platt-jax: none of the {rows:,} rows is in a segment that was fitted, such as "

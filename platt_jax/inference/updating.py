@@ -110,7 +110,8 @@ def update(
     remembered = memory.remembered(calibrator, forgetting)
     place = get_indexer(calibrator.keys, rows.keys, "segments")
     known = (place >= 0) & np.append(remembered.converged, False)[place]
-    n_pos, n_neg = (np.where(known, n[place], 0) for n in (remembered.n_pos, remembered.n_neg))
+    counts = remembered.n_pos, remembered.n_neg
+    n_pos, n_neg = (np.where(known, np.append(n, n.dtype.type(0))[place], 0) for n in counts)
     prior = prior_from(calibrator, rows.keys, forgetting=forgetting)
     new = _fit(rows, prior, (n_pos, n_neg), options, told, caller)
     earlier: Fit = jax.tree.map(lambda x: x[place], remembered)  # of any, where there is none

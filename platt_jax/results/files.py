@@ -269,12 +269,17 @@ def assembled(
         raise ValueError("not the arrays of its kind")
     # From a machine of the other byte order they come out as this one's.
     arrays = {name: _plain(name, read(name)) for name in fields}
-    if kind.ids is None or layout is None:
-        _check_fields(arrays, arrays["A"].shape)
-        return _from_arrays(about["kind"], arrays, None)
-    of_ids = arrays_to_ids({name: read(name) for name in columns}, layout)
-    _check_ids(kind.ids, of_ids)
-    _check_fields(arrays, of_ids.shape)
+    of_ids = None
+    if kind.ids is not None and layout is not None:
+        of_ids = arrays_to_ids({name: read(name) for name in columns}, layout)
+        _check_ids(kind.ids, of_ids)
+    batch = arrays["A"].shape if of_ids is None else of_ids.shape
+    if batch == (0,):  # JSON's lists tell no shape then
+        arrays = {
+            name: array.reshape(_shape(name, batch)) if array.shape == (0,) else array
+            for name, array in arrays.items()
+        }
+    _check_fields(arrays, batch)
     return _from_arrays(about["kind"], arrays, of_ids)
 
 

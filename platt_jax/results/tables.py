@@ -262,7 +262,7 @@ def _headline(kind: str, fit: "Fit", shared_rows: bool) -> str:
 def _outcome(fit: "Fit") -> list[str]:
     statuses = ", ".join(f"{n:,} {name}" for name, n in status_counts(fit).items())
     flags = ", ".join(f"{n:,} {name}" for name, n in flag_counts(fit).items())
-    return [f"status: {statuses}", f"flags:  {flags or 'none'}"]
+    return [f"status: {statuses or 'none'}", f"flags:  {flags or 'none'}"]
 
 
 def _texts(codes: NDArray[Any], name: Callable[[int], str]) -> NDArray[np.str_]:
