@@ -15,7 +15,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as Spec
 from numpy.typing import NDArray
 
-from platt_jax import ids
+from platt_jax import ids, xla
 from platt_jax.ids.factorize import factorize
 from platt_jax.results import files
 
@@ -134,7 +134,9 @@ def _reduction(over: Mesh, how: _Reduction) -> Callable[[jax.Array], jax.Array]:
     def local(mine: jax.Array) -> jax.Array:
         return how(mine[0], "process")
 
-    return jax.jit(jax.shard_map(local, mesh=over, in_specs=Spec("process"), out_specs=Spec()))
+    reduce = jax.shard_map(local, mesh=over, in_specs=Spec("process"), out_specs=Spec())
+    program: Callable[[jax.Array], jax.Array] = xla.jit(reduce)
+    return program
 
 
 def keys_of_all(exchange: Exchange, mine: NDArray[Any] | None) -> NDArray[Any]:
