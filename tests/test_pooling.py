@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 from scipy.optimize import minimize
-from scipy.special import expit, logsumexp
+from scipy.special import expit, logsumexp, ndtr
 
 import platt_jax as pj
 from platt_jax import Options, Status, metrics
 from platt_jax.passes import shapes
-from platt_jax.results.population import PopulationStatus, mean_probability
+from platt_jax.results.averages import mean_probability
+from platt_jax.results.population import PopulationStatus
 
 
 def segments(seed, number, rows, mean=(-1.5, 0.5), spread=(0.7, 0.5)):
@@ -146,22 +147,53 @@ def test_a_segment_never_seen_has_the_mean_probability_of_the_population(few):
         expected = quad(density, -10, 10)[0]
         found = calibrator.predict_proba([score], [10_000])
         np.testing.assert_allclose(found, expected, rtol=1e-6)
-    seen = calibrator.predict_proba([0.3], [7])
-    assert seen == calibrator[7].predict_proba(0.3)
 
 
-@pytest.mark.parametrize("variance", [0.0, 0.01, 1.0, 100.0])
+@pytest.mark.parametrize("variance", [0.0, 0.01, 1.0, 3.9, 4.1, 100.0])
 def test_mean_probabilities_are_integrals(variance):
-    for logit in (-12.0, -1.0, 0.0, 4.0):
-        sd = np.sqrt(variance)
-        points = [-logit / sd] if sd and abs(logit) < 12 * sd else None
-        expected = quad(
-            lambda u, logit=logit, sd=sd: expit(logit + sd * u) * np.exp(-u * u / 2),
+    logit, sd = np.array([-25.0, -12.0, -1.0, 0.0, 4.0]), np.sqrt(variance)
+    expected = [
+        quad(
+            lambda u, m=m: expit(m + sd * u) * np.exp(-u * u / 2) / np.sqrt(2 * np.pi),
             *(-12, 12),
-            points=points,
-            limit=200,
-        )[0] / np.sqrt(2 * np.pi)
-        np.testing.assert_allclose(mean_probability(logit, variance), expected, atol=3e-9)
+            points=sorted([-m / sd, sd]) if sd and abs(m) < 12 * sd else None,
+            epsabs=1e-20,
+            limit=500,
+        )[0]
+        for m in logit
+    ]
+    normal = np.column_stack([-logit, *(np.zeros((3, 5))), np.full(5, variance)])
+    found = mean_probability(np.ones(5), normal)
+    np.testing.assert_allclose(found, expected, atol=3e-9)
+    if variance <= 4:
+        np.testing.assert_allclose(found, expected, rtol=1e-7)
+
+
+def test_a_score_without_end_says_which_slopes_are_likely():
+    normal = np.array([[-1.0, 0.0, 0.25, 0.0, 0.1]] * 3)
+    found = mean_probability(np.array([np.inf, -np.inf, np.nan]), normal)
+    np.testing.assert_allclose(found, [ndtr(2), ndtr(-2), np.nan], rtol=1e-6)
+
+
+def test_rare_positives_are_as_many_as_predicted():
+    """The curve of the posterior's mode has half of them."""
+    rng = np.random.default_rng(1)
+    K, n = 3_000, 3
+    A, B, which = 1 + 0.3 * rng.normal(size=K), -5 + rng.normal(size=K), np.arange(K * n) % K
+    scores = rng.normal(size=K * n)
+    true = expit(A[which] * scores + B[which])
+    pooled = pj.fit_segments(scores, rng.random(K * n) < true, which, pooling="partial")
+    fresh = rng.normal(size=K * n)
+    true = expit(A[which] * fresh + B[which]).mean()
+    predicted = pooled.predict_proba(fresh, which).mean()
+    assert abs(predicted / true - 1) < 0.2
+    assert pooled.at_mode().predict_proba(fresh, which).mean() < 0.6 * true
+
+
+def test_the_mode_has_the_curves_of_the_fits(few):
+    pooled = pj.fit_segments(*few[0], pooling="partial")
+    assert pooled.at_mode().predict_proba([0.3], [7]) == pooled[7].predict_proba(0.3)
+    assert pooled.at_mode().predict_proba([0.3], [-1]) == pooled.fallback.predict_proba(0.3)
 
 
 def test_shifting_and_scaling_the_scores_changes_no_probability(few):

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from platt_jax import columns, ids, validation
 from platt_jax.columns import Column
 from platt_jax.ids.factorize import Integers, ascending, get_indexer, indexer
+from platt_jax.results.averages import mean_probability
 from platt_jax.results.fit import ComparedByValue, Fit, Inspectable, Sigmoid
 from platt_jax.results.population import Population
 from platt_jax.results.probabilities import (
@@ -27,6 +28,9 @@ from platt_jax.threads import ordered_map, row_slices
 # Rows of a prediction that are worked on together: few enough to stay in the cache.
 _PREDICTED_AT_ONCE = 1 << 15
 
+
+# Of a covariance matrix.
+_UPPER = (0, 0), (0, 1), (1, 1)
 
 _LOWEST = np.finfo(np.float32).min
 
@@ -165,10 +169,15 @@ class SegmentCalibrator(ComparedByValue, _ById):
     def predict_proba(self, scores: Column, segments: Column) -> NDArray[Any]:
         """P(y=1) for each row by the sigmoid of its segment.
 
+        With a population it is the posterior predictive probability: the mean of the sigmoid over
+        what the segment's rows and the population leave open of its (A, B), as a normal
+        distribution. The sigmoid at one (A, B), which `at_mode` predicts by, would be too sure:
+        where positives are rare and rows few, half of the probability is in curves above it.
+
         Args:
             scores: (N,) floating.
             segments: (N,) ids as in `fit_segments`, or one id for all; those not among keys take
-                the population's probability, or without a population the fallback.
+                the probability of a segment drawn from the population, or without one the fallback.
 
         Returns:
             (N,) in [0, 1]; NaN for segments whose fit is NON_FINITE or EMPTY.
@@ -177,15 +186,13 @@ class SegmentCalibrator(ComparedByValue, _ById):
             ValueError: the two lengths differ, an id is missing, or no key can be equal to one:
                 text among numbers, 1.5 among integers.
         """
+        normal = self.predictive()
         A, B = self._with_fallback((self.fit.A, self.fallback.A), (self.fit.B, self.fallback.B))
 
-        population = self._usable_population()
-
         def proba(f: NDArray[Any], which: Integers) -> tuple[NDArray[Any]]:
-            p = expit(-(A[which] * f + B[which]))
-            if population is not None and (unseen := which < 0).any():
-                p[unseen] = population.predict_proba(f[unseen])
-            return (p,)
+            if normal is None:
+                return (expit(-(A[which] * f + B[which])),)
+            return (mean_probability(f, normal.take(which, axis=0)),)
 
         return self._by_row(proba, 1, scores, segments)[0]
 
@@ -212,15 +219,16 @@ class SegmentCalibrator(ComparedByValue, _ById):
             ValueError: a level that is not between 0 and 1, or as `predict_proba`.
         """
         critical = critical_value(level, simultaneous)
-        of_fits, of_fallback = self.fit.covariance, self.fallback_covariance
-        mean: Any = self.fallback.A, self.fallback.B
-        if (population := self._usable_population()) is not None:
-            mean, of_fallback = population.mean, population.predictive_covariance
-        A, B, *covariance = self._with_fallback(
-            (self.fit.A, mean[0]),
-            (self.fit.B, mean[1]),
-            *((of_fits[:, i, j], of_fallback[i, j]) for i, j in ((0, 0), (0, 1), (1, 1))),
-        )
+        normal = self.predictive()
+        if normal is None:
+            of_fits, of_fallback = self.fit.covariance, self.fallback_covariance
+            A, B, *covariance = self._with_fallback(
+                (self.fit.A, self.fallback.A),
+                (self.fit.B, self.fallback.B),
+                *((of_fits[:, i, j], of_fallback[i, j]) for i, j in _UPPER),
+            )
+        else:
+            A, B, *covariance = normal.T
 
         def both(f: NDArray[Any], which: Integers) -> tuple[NDArray[Any], NDArray[Any]]:
             variance = variance_of_logit(f, *(x[which] for x in covariance))
@@ -250,13 +258,46 @@ class SegmentCalibrator(ComparedByValue, _ById):
         # By name: an import statement would turn the order of the layers around.
         import_module("platt_jax.report").to_html(self, path, scores, labels, segments)
 
-    def _usable_population(self) -> Population | None:
-        return self.population if self.population and self.population.estimated else None
+    def predictive(self) -> NDArray[np.float64] | None:
+        """With a population, what is known of (A, B) of each segment; else None.
+
+        Returns:
+            (K + 1, 5), the means of A and B, and their covariance's AA, AB and BB: of the segments,
+            and at last of one that was not fitted. NaN where the fit is.
+        """
+        population = self.population
+        if population is None or not population.estimated:
+            return None
+        mean = np.vstack([population.posterior_mean, population.mean])
+        covariance = np.concatenate(
+            [population.posterior_covariance, population.predictive_covariance[None]]
+        )
+        normal = np.column_stack([mean, *(covariance[:, i, j] for i, j in _UPPER)])
+        normal[:-1][~np.isfinite(self.fit.A)] = np.nan
+        return normal
+
+    def at_mode(self) -> "SegmentCalibrator":
+        """The same sigmoids without their population: each at its most probable (A, B).
+
+        Of two numbers each, but with few rows too sure of themselves; segments that were not fitted
+        have the fallback's.
+
+        Example:
+            >>> import numpy as np
+            >>> from platt_jax import fit_segments
+            >>> rng = np.random.default_rng(0)
+            >>> shops, scores = np.arange(600) // 6, rng.normal(size=600)
+            >>> sold = rng.random(600) < 0.05
+            >>> pooled = fit_segments(scores, sold, shops, pooling="partial")
+            >>> pooled.at_mode().pooling
+            'none'
+        """
+        return replace(self, population=None)
 
     @staticmethod
     def _with_fallback(*pairs: tuple[Any, Any]) -> list[NDArray[Any]]:
         """Numbers of the segments (K,), and one of the fallback behind them: at place -1."""
-        return [np.append(each, pooled.astype(each.dtype)) for each, pooled in pairs]
+        return [np.append(each, np.asarray(pooled, each.dtype)) for each, pooled in pairs]
 
     def _by_row(
         self,

@@ -4,18 +4,14 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import ndtr
 from numpy.typing import NDArray
 
-from platt_jax import validation, xla
+from platt_jax import validation
 from platt_jax.columns import Column
-from platt_jax.model.objective import Array
 from platt_jax.model.prior import GaussianPrior
+from platt_jax.results.averages import mean_probability
 from platt_jax.results.fit import ComparedByValue
-from platt_jax.results.probabilities import variance_of_logit
 
 
 class PopulationStatus(IntEnum):
@@ -47,17 +43,6 @@ _MESSAGES = {
 
 # Where the median shrinkage is no more than this, pooling hardly changes any curve.
 _LITTLE = 0.05
-
-# The logistic distribution as a mixture of normal ones, to 2e-9 (Monahan & Stefanski 1992, "Normal
-# scale mixture approximations to F*(z) and computation of the logistic-normal integral").
-_SHARES = (
-    *(0.003246343272134, 0.051517477033972, 0.195077912673858, 0.315569823632818),
-    *(0.274149576158423, 0.131076880695470, 0.027912418727972, 0.001449567805354),
-)
-_PRECISIONS = (
-    *(1.365340806296348, 1.059523971016916, 0.830791313765644, 0.650732166639391),
-    *(0.508135425366489, 0.396313345166341, 0.308904252267995, 0.238212616409306),
-)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -153,8 +138,9 @@ class Population(ComparedByValue):
             (...) in [0, 1], in float64.
         """
         scores = validation.numbers(scores, "scores").astype(np.float64)
-        variance = variance_of_logit(scores, *self.predictive_covariance.ravel()[[0, 1, 3]])
-        return mean_probability(-(self.mean[0] * scores + self.mean[1]), variance)
+        normal = np.append(self.mean, self.predictive_covariance.ravel()[[0, 1, 3]])
+        of_each = np.broadcast_to(normal, (scores.size, 5))
+        return mean_probability(scores.ravel(), of_each).reshape(scores.shape)
 
 
 def _gain(shrinkage: float) -> str:
@@ -164,17 +150,3 @@ def _gain(shrinkage: float) -> str:
     if shrinkage > 1 - _LITTLE:
         return "most segments have hardly anything of their own to tell"
     return "most segments gain by pooling"
-
-
-def mean_probability(logit: Array, variance: Array) -> NDArray[np.float64]:
-    """The mean of 1 / (1 + exp(-x)) over x ~ Normal(logit, variance); float64, to 2e-9."""
-    with jax.enable_x64(True):
-        return np.asarray(_mean_probability(np.asarray(logit), np.asarray(variance)))
-
-
-@xla.jit
-def _mean_probability(logit: jax.Array, variance: jax.Array) -> Any:
-    return sum(
-        share * ndtr(scale * logit / jnp.sqrt(1 + scale * scale * variance))
-        for share, scale in zip(_SHARES, _PRECISIONS, strict=True)
-    )

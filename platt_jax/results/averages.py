@@ -1,0 +1,123 @@
+"""Probabilities of log-odds that are not known exactly: the mean of a sigmoid over a normal.
+
+With x ~ Normal(m, v) the mean of 1 / (1 + exp(-x)) is computed by the trapezoidal rule, whose error
+is exp(-2 pi^2 / (STEP sqrt(v))) (Trefethen & Weideman 2014, "The exponentially convergent
+trapezoidal rule"): 1e-7 of the probability where v <= 4. Wider normals take a mixture of normals in
+place of the sigmoid.
+"""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.scipy.special import ndtr
+from numpy.typing import NDArray
+
+from platt_jax import xla
+from platt_jax.results.probabilities import variance_of_logit
+
+# The rule's nodes are 0 and these multiples of the step, in standard deviations, on both sides.
+STEP, PAIRS = 0.5, 14
+_WIDEST = 4.0  # the variance up to which it is used
+
+# So many fractions are added up by their common denominator: a division takes as long as ten sums.
+_FRACTIONS = 4
+
+# The logistic distribution as a mixture of normal ones, to 2e-9 (Monahan & Stefanski 1992, "Normal
+# scale mixture approximations to F*(z) and computation of the logistic-normal integral").
+_SHARES = (
+    *(0.003246343272134, 0.051517477033972, 0.195077912673858, 0.315569823632818),
+    *(0.274149576158423, 0.131076880695470, 0.027912418727972, 0.001449567805354),
+)
+_PRECISIONS = (
+    *(1.365340806296348, 1.059523971016916, 0.830791313765644, 0.650732166639391),
+    *(0.508135425366489, 0.396313345166341, 0.308904252267995, 0.238212616409306),
+)
+
+# Programs are compiled for powers of two of numbers.
+_LEAST = 1 << 8
+
+
+def weights() -> NDArray[np.float64]:
+    """(PAIRS + 1,) of the nodes at 0, STEP, 2 STEP, ...; the sum, with both sides, is 1."""
+    weight = np.exp(-((STEP * np.arange(PAIRS + 1)) ** 2) / 2)
+    normalized: NDArray[np.float64] = weight / (2 * weight.sum() - 1)
+    return normalized
+
+
+def mean_probability(scores: NDArray[Any], normal: NDArray[Any]) -> NDArray[np.float64]:
+    """The mean of 1 / (1 + exp(A f + B)) over normal (A, B), to 1e-7 of it, or 2e-9.
+
+    Args:
+        scores: (n,) f.
+        normal: (n, 5), of each the means of A and B, and their covariance's AA, AB and BB.
+
+    Returns:
+        (n,) float64 in [0, 1]; NaN where one of them is.
+    """
+    with jax.enable_x64(True):
+        mean = np.asarray(_by_trapezoids(_padded(scores), _padded(normal)))[: len(scores)]
+        if np.fmin.reduce(mean, initial=0) < 0:
+            wide, mean = np.flatnonzero(mean < 0), mean.copy()
+            of_wide = _by_mixture(_padded(scores[wide]), _padded(normal[wide]))
+            mean[wide] = np.asarray(of_wide)[: len(wide)]
+    return mean
+
+
+def _padded(x: NDArray[Any]) -> NDArray[np.float64]:
+    """Numbers, and behind them zeros up to a length for which there may be a program already."""
+    length = max(_LEAST, 1 << max(len(x) - 1, 0).bit_length())
+    numbers = np.asarray(x, np.float64)
+    behind = [(0, length - len(x)), *[(0, 0)] * (x.ndim - 1)]
+    return numbers if len(x) == length else np.pad(numbers, behind)
+
+
+def _log_odds(f: jax.Array, normal: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The mean and the variance of the log-odds of class 1."""
+    A, B, c_AA, c_AB, c_BB = (normal[:, i] for i in range(5))
+    # How probable a score is that is as large as can be, the signs of slopes tell.
+    far = jnp.isinf(f) & (c_AA > 0)
+    f = jnp.where(far, jnp.sign(f) * 1e8 * lax.rsqrt(jnp.where(far, c_AA, 1.0)), f)
+    return -(A * f + B), jnp.maximum(variance_of_logit(f, c_AA, c_AB, c_BB), 0)
+
+
+@partial(xla.jit, wide=True)
+def _by_trapezoids(f: jax.Array, normal: jax.Array) -> jax.Array:
+    """The mean probability; -1 where the variance is too large for this rule."""
+    logit, variance = _log_odds(f, normal)
+    e = jnp.exp(-jnp.abs(logit))
+    unit = jnp.exp(STEP * jnp.sqrt(jnp.minimum(variance, _WIDEST)))
+    # With e = exp(x), x < 0, and c = 2 cosh(d): sigmoid(x + d) + sigmoid(x - d) is
+    # e (c + 2 e) / (1 + c e + e^2).
+    c_1 = unit + 1 / unit
+    before, c = jnp.full_like(c_1, 2.0), c_1
+    first, *others = weights().tolist()
+    total, above, below = jnp.zeros_like(e), first * e, 1 + e
+    for number, weight in enumerate(others, start=1):
+        numerator, denominator = weight * e * (c + 2 * e), 1 + e * (c + e)
+        if number % _FRACTIONS == 0:
+            total, above, below = total + above / below, numerator, denominator
+        else:
+            above, below = above * denominator + numerator * below, below * denominator
+        before, c = c, c_1 * c - before
+    smaller = total + above / below
+    return jnp.where(variance > _WIDEST, -1.0, jnp.where(logit <= 0, smaller, 1 - smaller))
+
+
+@partial(xla.jit, wide=True)
+def _by_mixture(f: jax.Array, normal: jax.Array) -> jax.Array:
+    """The same as a sum of normal distribution functions, of any variance."""
+    logit, variance = _log_odds(f, normal)
+    distance = jnp.abs(logit)
+    # E sigmoid(x) = exp(m + v / 2) E sigmoid(-x - v), which is better where both are small.
+    moved = distance > variance
+    mean = jnp.where(moved, distance - variance, -distance)
+    smaller: Any = sum(
+        share * ndtr(scale * mean / jnp.sqrt(1 + scale * scale * variance))
+        for share, scale in zip(_SHARES, _PRECISIONS, strict=True)
+    )
+    smaller = smaller * jnp.exp(jnp.where(moved, variance / 2 - distance, 0))
+    return jnp.where(logit <= 0, smaller, 1 - smaller)
