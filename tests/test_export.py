@@ -6,7 +6,7 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
-from dataclasses import fields, replace
+from dataclasses import fields
 from importlib.resources import files
 from uuid import UUID
 
@@ -351,18 +351,66 @@ def test_small_probabilities_are_exact(way):
     np.testing.assert_allclose(found, sigmoid.predict_proba(scores), rtol=1e-12, atol=1e-300)
 
 
+# --- with a population: means over it -------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def pooled():
+    """Shops of few rows, and rows of them and of a shop that was not fitted."""
+    rng = np.random.default_rng(0)
+    shops = rng.integers(0, 40, 400)
+    f = rng.normal(size=400)
+    y = rng.random(400) < 1 / (1 + np.exp(2.5 - rng.normal(size=40)[shops] - f))
+    fitted = pj.fit_segments(f, y, shops, pooling="partial")
+    rows = np.r_[f[:90], -3.0, 0.0, 3.0, -800.0, 800.0], np.r_[shops[:90], -1, -1, 7, 7, 7]
+    return fitted, *rows
+
+
+def assert_means(fitted, scores, shops, found, **tolerance):
+    expected = fitted.predict_proba(scores, shops)
+    of_mode = fitted.at_mode().predict_proba(scores, shops)
+    near = np.abs(scores) < 100  # where the log-odds' standard deviation is not large
+    assert np.max(np.abs(of_mode / expected - 1)[near]) > 0.05
+    np.testing.assert_allclose(np.array(found, float)[near], expected[near], **tolerance)
+    assert np.isfinite(np.array(found, float)).all()
+
+
+def test_python_has_the_mean_over_a_population(pooled):
+    fitted, scores, shops = pooled
+    module = {}
+    exec(to_python(fitted), module)
+    predicted = map(module["predict_proba"], scores.tolist(), shops.tolist())
+    assert_means(*pooled, list(predicted), rtol=1e-7)
+
+
+def test_onnx_has_the_mean_over_a_population(pooled):
+    fitted, scores, shops = pooled
+    _, found = run_onnx(to_onnx(fitted), score=scores, segment=shops)
+    assert_means(*pooled, found, rtol=1e-7)
+
+
+@pytest.mark.parametrize("engine", [InDuckDB, InSQLite])
+@pytest.mark.parametrize("table", [None, "curves"])
+def test_sql_has_the_mean_over_a_population(pooled, engine, table):
+    fitted, scores, shops = pooled
+    run = engine()
+    with closing(run.connection):
+        rows = zip(range(len(shops)), scores.tolist(), shops.tolist(), strict=True)
+        run.table(list(rows), ["i", "f", "s"])
+        made = to_sql(fitted, "f", "s", dialect=run.dialect, table=table)
+        for statement in made.setup:
+            run(statement)
+        found = run(f"SELECT i, {made.expression} AS p FROM t {made.join} ORDER BY i")
+        assert_means(*pooled, [p for _, p in found], atol=1e-4)
+
+
 # --- what cannot be exported ----------------------------------------------------------------------
 
 
 def test_what_cannot_be_exported_is_refused():
     fitted = calibrator(keys_of("text"))
     rng = np.random.default_rng(0)
-    rows = rng.normal(size=900), rng.random(900) < 0.4, rng.integers(0, 9, 900)
-    pooled = pj.fit_segments(*rows, pooling="partial")
     for export in (to_python, to_onnx, lambda x: to_sql(x, "f", "s")):
-        with pytest.raises(ValueError, match="expected one without a population"):
-            export(pooled)
-        export(replace(pooled, population=None))
         with pytest.raises(ValueError, match="a SegmentCalibrator or one sigmoid, got a"):
             export(pj.fit(rng.normal(size=(2, 9)), np.arange(9) % 2))
     for wrong, message in (

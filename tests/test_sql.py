@@ -431,11 +431,17 @@ def test_bad_tables_of_connections():
         sql.fit_segments(duckdb.sql("SELECT 1.0 f, 1 y, 1 s LIMIT 0"), **COLUMNS)
 
 
+def test_an_engine_predicts_the_mean_over_a_population(put):
+    columns = plain(rows=300)
+    pooled = pj.fit_segments(columns["f"], columns["y"], columns["s"], pooling="partial")
+    rows = {"f": np.r_[columns["f"], 0.5, -0.5], "s": np.r_[columns["s"], -1, 10_000]}
+    found = sql.predict(**put(rows), calibrator=pooled, score="f", segment="s").fetchall()
+    scores, segments, predicted = map(np.array, zip(*found, strict=True))
+    np.testing.assert_allclose(predicted, pooled.predict_proba(scores, segments), rtol=1e-7)
+
+
 def test_what_an_engine_does_not_predict():
     columns = plain()
-    pooled = pj.fit_segments(columns["f"], columns["y"], columns["s"], pooling="partial")
-    with pytest.raises(ValueError, match="calibrator: expected one without a population"):
-        sql.predict(**in_duckdb(columns), calibrator=pooled, score="f", segment="s")
     plain_one = pj.fit_segments(columns["f"], columns["y"], columns["s"])
     with pytest.raises(ValueError, match="name: expected that of a new column, 'y' is there"):
         sql.predict(**in_duckdb(columns), calibrator=plain_one, score="f", segment="s", name="y")

@@ -8,54 +8,69 @@ from numpy.typing import NDArray
 from platt_jax.results.calibrators import SegmentCalibrator
 from platt_jax.results.fit import Fit, Sigmoid
 
-# What an export of probabilities takes; of SegmentCalibrators those without a population.
+# What an export of probabilities takes.
 Exportable: TypeAlias = SegmentCalibrator | Sigmoid | Fit
 
 
 class Curves(NamedTuple):
     """Sigmoids P(y=1) = 1 / (1 + exp(A score + B)), as `predict_proba` evaluates them.
 
+    With a population (A, B) is normal, and the probability the sigmoid's mean: for that it has five
+    numbers, the means of A and B, and their covariance's AA, AB and BB.
+
     Attributes:
         segments: the segments, ascending: text, numbers, dates; tuples where they are of several
             columns. None for one sigmoid for all rows.
         types: for each of their columns, what its values are.
-        A: the slope of each, NaN where there is no curve (NON_FINITE, EMPTY).
-        B: the intercept of each.
-        fallback: (A, B) of all other segments; or of the one sigmoid.
+        parameters: (A, B) of each, or its five numbers; NaN where there is no curve (NON_FINITE,
+            EMPTY).
+        fallback: those of all other segments; or of the one sigmoid.
     """
 
     segments: list[Any] | None
     types: list[set[type]]
-    A: list[float]
-    B: list[float]
-    fallback: tuple[float, float]
+    parameters: list[tuple[float, ...]]
+    fallback: tuple[float, ...]
+
+    @property
+    def averaged(self) -> bool:
+        """Whether probabilities are means over a population's (A, B)."""
+        return len(self.fallback) > len(SIGMOID)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the parameters."""
+        return NORMAL if self.averaged else SIGMOID
+
+
+SIGMOID = "A", "B"
+NORMAL = *SIGMOID, "AA", "AB", "BB"
 
 
 def curves(calibrator: Exportable) -> Curves:
     """The sigmoids of a calibrator.
 
     Raises:
-        ValueError: it is something else than a SegmentCalibrator without a population, or one
-            Sigmoid or Fit.
+        ValueError: it is something else than a SegmentCalibrator, or one Sigmoid or Fit.
     """
     if isinstance(calibrator, Fit):
         calibrator = calibrator.sigmoid
     if isinstance(calibrator, Sigmoid) and np.ndim(calibrator.A) == 0:
-        return Curves(None, [], [], [], (float(calibrator.A), float(calibrator.B)))
+        return Curves(None, [], [], (float(calibrator.A), float(calibrator.B)))
     if not isinstance(calibrator, SegmentCalibrator):
         raise ValueError(
             "calibrator: expected a SegmentCalibrator or one sigmoid, got a "
             f"{type(calibrator).__name__}"
         )
-    if calibrator.population is not None:
-        raise ValueError(
-            "calibrator: expected one without a population, whose probability for segments that "
-            "were not fitted is an integral; with dataclasses.replace(calibrator, "
-            "population=None) they have the fallback's"
+    table = calibrator.predictive()
+    if table is None:
+        fit, of_others = calibrator.fit, calibrator.fallback
+        pairs = (
+            np.append(each, other) for each, other in ((fit.A, of_others.A), (fit.B, of_others.B))
         )
-    A, B = (np.asarray(x, np.float64).tolist() for x in (calibrator.fit.A, calibrator.fit.B))
-    fallback = float(calibrator.fallback.A), float(calibrator.fallback.B)
-    return Curves(_values(calibrator.keys), _types(calibrator.keys), A, B, fallback)
+        table = np.column_stack([x.astype(np.float64) for x in pairs])
+    *parameters, fallback = map(tuple, table.tolist())
+    return Curves(_values(calibrator.keys), _types(calibrator.keys), parameters, fallback)
 
 
 def _types(keys: NDArray[Any]) -> list[set[type]]:

@@ -6,6 +6,7 @@ import numpy as np
 
 from platt_jax import __version__
 from platt_jax.export.curves import Curves, Exportable, curves, require_integers
+from platt_jax.results.averages import nodes
 
 # Of 2023 and 2021: what they have is in every runtime since.
 _OPSET, _ML_OPSET, _IR_VERSION = 18, 3, 9
@@ -22,7 +23,7 @@ def to_onnx(calibrator: Exportable) -> Any:
     rounding. Segments that were not fitted have the fallback's.
 
     Args:
-        calibrator: a SegmentCalibrator of one column of text or integers, without a population; a
+        calibrator: a SegmentCalibrator of one column of text or integers; a
             Sigmoid or a Fit of one problem.
 
     Returns:
@@ -46,9 +47,6 @@ def to_onnx(calibrator: Exportable) -> Any:
         raise ImportError("to_onnx: needs onnx: pip install 'platt-jax[onnx]'") from None
 
     found = curves(calibrator)
-    slope, intercept = (
-        np.append(x, y) for x, y in zip((found.A, found.B), found.fallback, strict=True)
-    )
     rows = ["N"]
     inputs = [helper.make_tensor_value_info("score", TensorProto.DOUBLE, rows)]
     if found.segments is None:
@@ -68,23 +66,9 @@ def to_onnx(calibrator: Exportable) -> Any:
             default_int64=len(found.segments),
             **keys,
         )
-    nodes = [
-        place,
-        helper.make_node("Gather", ["negative_A", "place"], ["slope"]),
-        helper.make_node("Gather", ["negative_B", "place"], ["intercept"]),
-        helper.make_node("Mul", ["slope", "score"], ["product"]),
-        helper.make_node("Add", ["product", "intercept"], ["logit"]),
-        # Runtimes' Sigmoid rounds small probabilities, at last to 0: this is `expit`.
-        helper.make_node("Abs", ["logit"], ["distance"]),
-        helper.make_node("Neg", ["distance"], ["exponent"]),
-        helper.make_node("Exp", ["exponent"], ["e"]),
-        helper.make_node("GreaterOrEqual", ["logit", "zero"], ["is_likely"]),
-        helper.make_node("Where", ["is_likely", "one", "e"], ["numerator"]),
-        helper.make_node("Add", ["one", "e"], ["denominator"]),
-        helper.make_node("Div", ["numerator", "denominator"], ["probability"]),
-    ]
+    probability = _mean(helper) if found.averaged else _sigmoid(helper, "logit")
     graph = helper.make_graph(
-        nodes,
+        [place, *_logit(helper), *probability],
         "platt_jax",
         inputs,
         [
@@ -92,13 +76,7 @@ def to_onnx(calibrator: Exportable) -> Any:
             for x in ("logit", "probability")
         ],
         initializer=[
-            onnx.numpy_helper.from_array(array, name)
-            for name, array in {
-                "negative_A": -slope,
-                "negative_B": -intercept,
-                "zero": np.zeros(()),
-                "one": np.ones(()),
-            }.items()
+            onnx.numpy_helper.from_array(array, name) for name, array in _constants(found).items()
         ],
     )
     model = helper.make_model(
@@ -113,6 +91,60 @@ def to_onnx(calibrator: Exportable) -> Any:
     )
     onnx.checker.check_model(model, full_check=True)
     return model
+
+
+def _constants(found: Curves) -> dict[str, Any]:
+    """The initializers of the graph, by name."""
+    table = np.array([*found.parameters, found.fallback])
+    constants = {"zero": np.zeros(()), "one": np.ones(())}
+    constants |= {"negative_A": -table[:, 0], "negative_B": -table[:, 1]}
+    if found.averaged:
+        at, weight = np.array(nodes()).T
+        constants |= {"AA": table[:, 2], "twice_AB": 2 * table[:, 3], "BB": table[:, 4]}
+        constants |= {"nodes": at, "weights": weight, "behind": np.array([1])}
+    return constants
+
+
+def _logit(helper: Any) -> list[Any]:
+    """The mean log-odds."""
+    return [
+        helper.make_node("Gather", ["negative_A", "place"], ["slope"]),
+        helper.make_node("Gather", ["negative_B", "place"], ["intercept"]),
+        helper.make_node("Mul", ["slope", "score"], ["product"]),
+        helper.make_node("Add", ["product", "intercept"], ["logit"]),
+    ]
+
+
+def _sigmoid(helper: Any, logit: str, probability: str = "probability") -> list[Any]:
+    """Runtimes' Sigmoid rounds small probabilities, at last to 0: this is `expit`."""
+    return [
+        helper.make_node("Abs", [logit], ["distance"]),
+        helper.make_node("Neg", ["distance"], ["exponent"]),
+        helper.make_node("Exp", ["exponent"], ["e"]),
+        helper.make_node("GreaterOrEqual", [logit, "zero"], ["is_likely"]),
+        helper.make_node("Where", ["is_likely", "one", "e"], ["numerator"]),
+        helper.make_node("Add", ["one", "e"], ["denominator"]),
+        helper.make_node("Div", ["numerator", "denominator"], [probability]),
+    ]
+
+
+def _mean(helper: Any) -> list[Any]:
+    """The mean of the sigmoid over normal log-odds, by `nodes`, one in each column."""
+    return [
+        *(helper.make_node("Gather", [x, "place"], [f"of_{x}"]) for x in ("AA", "twice_AB", "BB")),
+        helper.make_node("Mul", ["of_AA", "score"], ["by_score"]),
+        helper.make_node("Add", ["by_score", "of_twice_AB"], ["rising"]),
+        helper.make_node("Mul", ["rising", "score"], ["risen"]),
+        helper.make_node("Add", ["risen", "of_BB"], ["variance"]),
+        helper.make_node("Max", ["variance", "zero"], ["positive_variance"]),
+        helper.make_node("Sqrt", ["positive_variance"], ["deviation"]),
+        helper.make_node("Unsqueeze", ["logit", "behind"], ["middle"]),
+        helper.make_node("Unsqueeze", ["deviation", "behind"], ["unit"]),
+        helper.make_node("Mul", ["unit", "nodes"], ["off"]),
+        helper.make_node("Add", ["middle", "off"], ["logits"]),
+        *_sigmoid(helper, "logits", "probabilities"),
+        helper.make_node("MatMul", ["probabilities", "weights"], ["probability"]),
+    ]
 
 
 def _key_type(found: Curves) -> type:

@@ -7,6 +7,9 @@ from typing import Any, NamedTuple
 
 from platt_jax.export.curves import Curves, Exportable, curves, require_integers
 
+# Steps and pairs of the rule for means (`results/averages.py`): each node is a term of a text.
+_FEW_NODES = 1.0, 6
+
 # An expression with more segments than this is refused: engines take long to read it.
 _MOST_IN_EXPRESSION = 1000
 _ROWS_OF_INSERT = 500
@@ -45,13 +48,17 @@ def to_sql(
     statements make it, and the rows are joined with it. Where the engine is at hand,
     `platt_jax.sql.predict` is simpler.
 
+    With a population probabilities are those of `predict_proba` to 1e-6 where the log-odds'
+    standard deviation is up to 1, to 1e-4 up to 2, to 3e-3 up to 3.
+
     Args:
-        calibrator: a SegmentCalibrator without a population, a Sigmoid or a Fit of one problem.
+        calibrator: a SegmentCalibrator, a Sigmoid or a Fit of one problem.
         score: the column of scores.
         segment: the column of segments, or several; None for one sigmoid.
         dialect: one that sqlglot knows: "duckdb", "spark", "sqlite", "postgres", "bigquery", ...
         table: the name of a table to make for the segments, in columns `platt_key_0` and so on,
-            `platt_known`, `platt_A` and `platt_B`; None for a CASE.
+            `platt_known`, `platt_A`, `platt_B`, and with a population `platt_AA`, `platt_AB` and
+            `platt_BB`; None for a CASE.
 
     Returns:
         An SqlExport.
@@ -143,10 +150,15 @@ def _column_types(found: Curves, dialect: str) -> list[str]:
     return made
 
 
-def _probability(A: str, B: str, score: str) -> str:
+def _probability(parameters: Sequence[str], score: str) -> str:
+    """Given expressions of the parameters."""
     from platt_jax.sql import queries
 
-    return queries.probability(f"({A} * {score} + {B})")
+    A, B, *covariance = parameters
+    z = f"({A} * {score} + {B})"
+    if not covariance:
+        return queries.probability(z)
+    return queries.mean_probability(z, queries.deviation_of_logit(score, *covariance), _FEW_NODES)
 
 
 def _number(x: float) -> str:
@@ -156,13 +168,12 @@ def _number(x: float) -> str:
 
 
 def _cases(found: Curves, score: str, columns: Sequence[str]) -> str:
-    A, B = map(_number, found.fallback)
-    of_others = _probability(A, B, score)
+    of_others = _probability([*map(_number, found.fallback)], score)
     if not found.segments:
         return of_others
     cases = "".join(
-        f" WHEN {_equal(columns, segment)} THEN {_probability(_number(a), _number(b), score)}"
-        for segment, a, b in zip(found.segments, found.A, found.B, strict=True)
+        f" WHEN {_equal(columns, segment)} THEN {_probability([*map(_number, numbers)], score)}"
+        for segment, numbers in zip(found.segments, found.parameters, strict=True)
     )
     return f"CASE{cases} ELSE {of_others} END"
 
@@ -190,24 +201,23 @@ def _literal(part: Any) -> str:
 
 
 def _setup(found: Curves, types: Sequence[str], table: str) -> Iterable[str]:
-    segments = found.segments or []
     rows = [
-        f"({', '.join([*_literals(segment), '1', _number(A), _number(B)])})"
-        for segment, A, B in zip(segments, found.A, found.B, strict=True)
+        f"({', '.join([*_literals(segment), '1', *map(_number, numbers)])})"
+        for segment, numbers in zip(found.segments or [], found.parameters, strict=True)
     ]
     keys = ", ".join(f"platt_key_{i} {type_}" for i, type_ in enumerate(types))
-    known = "platt_known INTEGER, platt_A DOUBLE, platt_B DOUBLE"
+    known = ", ".join(["platt_known INTEGER", *(f"platt_{name} DOUBLE" for name in found.names)])
     yield f"CREATE TABLE {table} ({keys}, {known})"
     for i in range(0, len(rows), _ROWS_OF_INSERT):
         yield f"INSERT INTO {table} VALUES {', '.join(rows[i : i + _ROWS_OF_INSERT])}"
 
 
 def _joined(found: Curves, score: str) -> str:
-    A, B = (
+    parameters = [
         f"(CASE WHEN platt_known IS NULL THEN {_number(x)} ELSE platt_{name} END)"
-        for name, x in zip("AB", found.fallback, strict=True)
-    )
-    return _probability(A, B, score)
+        for name, x in zip(found.names, found.fallback, strict=True)
+    ]
+    return _probability(parameters, score)
 
 
 def _join(table: str, columns: Sequence[str]) -> str:

@@ -41,11 +41,15 @@ _PRECISIONS = (
 _LEAST = 1 << 8
 
 
-def weights() -> NDArray[np.float64]:
-    """(PAIRS + 1,) of the nodes at 0, STEP, 2 STEP, ...; the sum, with both sides, is 1."""
-    weight = np.exp(-((STEP * np.arange(PAIRS + 1)) ** 2) / 2)
-    normalized: NDArray[np.float64] = weight / (2 * weight.sum() - 1)
-    return normalized
+def nodes(step: float = STEP, pairs: int = PAIRS) -> list[tuple[float, float]]:
+    """The rule as nodes, in standard deviations, and weights: E g(x) = sum of w g(m + node s).
+
+    For g a sigmoid and a standard deviation s of the log-odds up to 1, 2, 3 or 5 the error is at
+    most 1e-9, 1e-7, 5e-6 or 5e-4; with steps of 1 and 6 pairs 1e-6, 1e-4, 3e-3 or 2e-2.
+    """
+    at = step * np.arange(-pairs, pairs + 1)
+    weight = np.exp(-at * at / 2)
+    return list(zip(at.tolist(), (weight / weight.sum()).tolist(), strict=True))
 
 
 def mean_probability(scores: NDArray[Any], normal: NDArray[Any]) -> NDArray[np.float64]:
@@ -94,7 +98,7 @@ def _by_trapezoids(f: jax.Array, normal: jax.Array) -> jax.Array:
     # e (c + 2 e) / (1 + c e + e^2).
     c_1 = unit + 1 / unit
     before, c = jnp.full_like(c_1, 2.0), c_1
-    first, *others = weights().tolist()
+    first, *others = [weight for _, weight in nodes()[PAIRS:]]
     total, above, below = jnp.zeros_like(e), first * e, 1 + e
     for number, weight in enumerate(others, start=1):
         numerator, denominator = weight * e * (c + 2 * e), 1 + e * (c + e)

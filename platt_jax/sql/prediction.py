@@ -5,12 +5,19 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from platt_jax.results.calibrators import SegmentCalibrator
-from platt_jax.results.fit import Sigmoid
 from platt_jax.results.tables import arrow_array
 from platt_jax.sql.engines import POINTS, ROWS, check_columns, engine_of
-from platt_jax.sql.queries import Names, literal, probability, quoted
+from platt_jax.sql.queries import (
+    Names,
+    deviation_of_logit,
+    literal,
+    mean_probability,
+    probability,
+    quoted,
+)
 
 
 def predict(
@@ -38,11 +45,11 @@ def predict(
         A relation of DuckDB or a DataFrame of Spark, not computed yet; or, of the table of a
         connection, a cursor over the result. Probabilities are those of
         `SegmentCalibrator.predict_proba`, and NULL where the score is; below 1e-304 they are 0.
-        Rows of a segment that was not fitted, or is NULL, have the fallback's.
+        With a population they are that to 1e-7 where the log-odds' standard deviation is up to 2,
+        to 5e-6 up to 3, to 5e-4 up to 5. A NULL segment is one that was not fitted.
 
     Raises:
-        ValueError: a column is missing, or as `fit_segments`; or the calibrator has a population,
-            whose probability for segments that were not fitted is an integral.
+        ValueError: a column is missing, or as `fit_segments`.
 
     Example:
         >>> import duckdb
@@ -53,11 +60,6 @@ def predict(
         >>> [round(p, 3) for f, y, shop, p in with_p.fetchall()]
         [0.667, 0.333]
     """
-    if calibrator.pooling == "partial":
-        raise ValueError(
-            "calibrator: expected one without a population, whose probability for segments that "
-            "were not fitted is an integral; predict_proba computes it"
-        )
     segments = [segment] if isinstance(segment, str) else list(segment)
     engine = engine_of(relation, connection, dialect)
     names = Names(score, "", segments)
@@ -66,7 +68,22 @@ def predict(
     _check_kinds(columns, calibrator, segments)
     if name in columns:
         raise ValueError(f"name: expected that of a new column, {name!r} is there")
-    return engine.extended(_query(names, calibrator.fallback, name), _points(calibrator, names))
+    parameters = _parameters(calibrator)
+    of_others = {of: float(x[-1]) for of, x in parameters.items()}
+    query = _query(names, list(columns), of_others, name)
+    return engine.extended(query, _points(calibrator, names, parameters))
+
+
+def _parameters(calibrator: SegmentCalibrator) -> dict[str, NDArray[np.float64]]:
+    """What the probability of each segment is computed from, and behind it that of others."""
+    normal = calibrator.predictive()
+    if normal is not None:
+        return dict(zip(("A", "B", "c_AA", "c_AB", "c_BB"), normal.T, strict=True))
+    fit, fallback = calibrator.fit, calibrator.fallback
+    return {
+        "A": np.append(fit.A, fallback.A).astype(float),
+        "B": np.append(fit.B, fallback.B).astype(float),
+    }
 
 
 def _check_kinds(
@@ -86,22 +103,33 @@ def _check_kinds(
             )
 
 
-def _query(names: Names, fallback: Sigmoid, name: str) -> str:
-    A, B = (
-        f"CASE WHEN {POINTS}.known IS NULL THEN {literal(of_all)} ELSE {POINTS}.{parameter} END"
-        for parameter, of_all in (("A", fallback.A), ("B", fallback.B))
+def _query(names: Names, columns: list[str], fallback: dict[str, float], name: str) -> str:
+    score = f"CAST({ROWS}.{quoted(names.score)} AS DOUBLE)"
+    A, B, *covariance = (
+        f"(CASE WHEN {POINTS}.known IS NULL THEN {literal(of_all)} ELSE {POINTS}.{parameter} END)"
+        for parameter, of_all in fallback.items()
     )
-    z = f"({A}) * CAST({ROWS}.{quoted(names.score)} AS DOUBLE) + ({B})"
     on = " AND ".join(
         f"{ROWS}.{quoted(column)} = {POINTS}.p_{key}"
         for column, key in zip(names.segment, names.keys, strict=True)
     )
+    joined = f"FROM {ROWS} LEFT JOIN {POINTS} ON {on}"
+    z = f"{A} * {score} + {B}"
+    if not covariance:
+        return f"SELECT {ROWS}.*, {probability(z)} AS {quoted(name)} {joined}"
+    # The many terms of a mean are of two columns, which are computed once.
+    s = deviation_of_logit(score, *covariance)
+    of_rows = ", ".join(f"platt_rows.{quoted(column)}" for column in columns)
     return f"""
-        SELECT {ROWS}.*, {probability(z)} AS {quoted(name)} FROM {ROWS} LEFT JOIN {POINTS} ON {on}
+        SELECT {of_rows}, {mean_probability("platt_z", "platt_s")} AS {quoted(name)} FROM (
+            SELECT {ROWS}.*, {z} AS platt_z, {s} AS platt_s {joined}
+        ) platt_rows
     """
 
 
-def _points(calibrator: SegmentCalibrator, names: Names) -> pa.Table:
+def _points(
+    calibrator: SegmentCalibrator, names: Names, parameters: dict[str, NDArray[np.float64]]
+) -> pa.Table:
     keys = calibrator.keys
     fields = [keys] if keys.dtype.names is None else [keys[x] for x in keys.dtype.names]
     if len(fields) != len(names.segment):
@@ -117,5 +145,5 @@ def _points(calibrator: SegmentCalibrator, names: Names) -> pa.Table:
                 "calibrator: expected segments of one type, that of a column of a table, got "
                 f"Python's objects of several ({error})"
             ) from error
-    A, B = (np.asarray(x, float) for x in (calibrator.fit.A, calibrator.fit.B))
-    return pa.table({**columns, "known": np.ones(len(A), int), "A": A, "B": B})
+    columns["known"] = np.ones(len(calibrator), int)
+    return pa.table({**columns, **{of: x[:-1] for of, x in parameters.items()}})

@@ -16,6 +16,7 @@ from sqlglot import exp
 
 from platt_jax.model.objective import Array, Derivatives
 from platt_jax.model.statistics import Moments
+from platt_jax.results.averages import PAIRS, STEP, nodes
 from platt_jax.sql.engines import POINTS, ROWS
 
 LARGEST = "1.7976931348623157e308"
@@ -70,6 +71,30 @@ def probability(z: str) -> str:
         WHEN {z} < -{_FAR} THEN 1.0
         WHEN {z} <= {LARGEST} OR 1 / ({z}) = 0 THEN 0.0
         ELSE {z} END"""
+
+
+def deviation_of_logit(score: str, AA: str, AB: str, BB: str) -> str:
+    """The standard deviation of A score + B, given the covariance of (A, B)."""
+    variance = f"({score} * ({AA} * {score} + 2 * {AB}) + {BB})"
+    return f"SQRT(CASE WHEN {variance} > 0 THEN {variance} ELSE 0 END)"
+
+
+def mean_probability(z: str, s: str, rule: tuple[float, int] = (STEP, PAIRS)) -> str:
+    """The mean of 1 / (1 + EXP(z)) over a normal z with this standard deviation.
+
+    Args:
+        z: an expression of the mean.
+        s: of the standard deviation.
+        rule: steps and pairs of the nodes, as `results/averages.py` has them.
+    """
+    at = nodes(*rule)
+    terms = " + ".join(
+        f"{literal(weight)} / (1 + EXP({z} + ({literal(node)}) * {s}))" for node, weight in at
+    )
+    # Elsewhere a term's exponential could overflow.
+    return f"""CASE
+        WHEN ABS({z}) + {literal(at[-1][0])} * {s} <= {_FAR} THEN {terms}
+        ELSE {probability(z)} END"""
 
 
 def summary(names: Names) -> str:
