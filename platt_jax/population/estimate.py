@@ -1,8 +1,7 @@
 """The population's mean and covariance, by maximum marginal likelihood.
 
-Newton's method on the marginal likelihood of all segments. Each iteration is one pass over the
-rows, which evaluates the loss of every segment at the nodes of its own quadrature; they are placed
-anew wherever a step leads.
+Each pass over the rows evaluates the loss of every segment at the nodes of its own quadrature. With
+the losses at hand, Newton's method moves the population; the nodes then follow the posteriors.
 """
 
 from dataclasses import replace
@@ -14,31 +13,76 @@ from numpy.typing import NDArray
 from platt_jax.execution.progress import Listener, Stage, stage
 from platt_jax.model.objective import Array
 from platt_jax.options import Options
-from platt_jax.population.quadrature import Normals, Posteriors, normals
+from platt_jax.population import quadrature
+from platt_jax.population.quadrature import (
+    COARSE,
+    FINE,
+    Grid,
+    Normals,
+    Posteriors,
+    normals,
+    posteriors,
+)
 from platt_jax.population.rows import Coordinates, PopulationRows
 from platt_jax.population.segments import Segments
 from platt_jax.results.fit import Fit
 from platt_jax.results.population import Population, PopulationStatus
 from platt_jax.status import Flag, Status
 
-_MOST_PASSES = 50
+_MOST_PASSES = 60
+_MOST_COARSE = 8  # of these passes
+_LOST = 0.1, 1e-3  # of a log likelihood, in the errors of the coarse and of the fine grid
+_ROUGH_ERROR = 5  # standard errors
 # Standard errors of the population's parameters; the last step is taken without a pass.
 _TOLERANCE = 1e-2
-# In standard deviations of the population, and logarithms of them.
-_SHORT = 0.1
-# In one step no standard deviation changes by more than a factor exp(0.7).
+# So near it, where the last step is the largest that gains: on a ridge, to the quadrature's errors.
+_NEAR = 0.15
+# In one pass no standard deviation changes by more than a factor exp(0.7).
 _LONGEST = 0.7
 # A spread below this, in log-odds over the usual range of scores, is none.
 _NO_SPREAD = 1e-2
 _START_SPREAD = 0.5
+
+# Where Newton's method takes more passes, several steps are made on the losses of one, as far as
+# they tell.
+_FEW_PASSES = 4
+_MOST_STEPS = 8
+_SHORT = 0.3
+# Less curvature than this part of what the segments' scores vary by is too little to go by.
+_LEAST_CURVATURE = 1e-2
+
+# The population's parameters: its mean, and the factor [[exp(a), 0], [b, exp(c)]] of its change.
+_MEAN, _a, _b, _c = slice(0, 2), 2, 3, 4
 
 
 class _Position(NamedTuple):
     """A population, in standardized coordinates, and what the segments say there."""
 
     population: Normals
+    grid: Grid
     nodes: Normals  # of the segments
+    losses: NDArray[Any]  # (K, J), there
     posteriors: Posteriors
+
+    def at(self, population: Normals) -> "_Position":
+        """Another population, by the same losses."""
+        return self._replace(
+            population=population,
+            posteriors=posteriors(self.grid, self.losses, self.nodes, population),
+        )
+
+    @property
+    def log_likelihood(self) -> float:
+        """Of the population."""
+        return float(np.sum(self.posteriors.log_likelihood))
+
+
+class _Step(NamedTuple):
+    """A step of the population's parameters."""
+
+    parameters: NDArray[np.float64]  # (5,)
+    decrement: float  # how far it goes, in standard errors
+    free: NDArray[np.bool_]  # (5,), which of them can move: there is no spread left to lose
 
 
 def estimate_population(
@@ -63,46 +107,106 @@ def estimate_population(
     mean = coordinates.matrix @ np.array([pooled.A, pooled.B], float)
     population = normals(mean, _START_SPREAD**2 * np.eye(2))
     fit = segments.modes(population, None, stage(progress, "first fit", last=False))
-    at = _evaluated(segments, population, segments.around(fit, population), _pass(progress, 1))
-    passes, status = 1, PopulationStatus.MAX_ITERATIONS
-    step, decrement = _newton_step(at.posteriors)
-    while passes < _MOST_PASSES and decrement > _TOLERANCE:
-        passes += 1
-        trial = _evaluated(segments, *_moved(at, step), _pass(progress, passes))
-        gain = np.sum(trial.posteriors.log_likelihood) - np.sum(at.posteriors.log_likelihood)
-        # The gain of a short step may be lost in the errors of the quadrature.
-        if gain >= 0 or np.abs(step).max() <= _SHORT:
-            at = trial
-            step, decrement = _newton_step(at.posteriors)
-        else:
-            step = step / 2
-    if decrement <= _TOLERANCE:
-        status = PopulationStatus.CONVERGED
-    population, nodes = _moved(at, step)
-    if np.linalg.eigvalsh(population.covariance)[0] < _NO_SPREAD**2:
-        status = PopulationStatus.BOUNDARY
+    at, step = _largest(segments, population, segments.around(fit, population), progress)
+    population, nodes = _moved(at, step.parameters)
+    status = PopulationStatus.MAX_ITERATIONS
+    if step.decrement <= _NEAR:
+        status = PopulationStatus.CONVERGED if step.free.all() else PopulationStatus.BOUNDARY
     fit = segments.modes(population, nodes.mean, stage(progress))
-    return fit, _result(population, nodes, at.posteriors, coordinates, status)
+    return fit, _result(population, nodes, at.posteriors, coordinates, status, step.free)
 
 
 def _pass(progress: bool | Listener, number: int) -> Stage:
     return stage(progress, f"population, pass {number}", last=False)
 
 
-def _evaluated(segments: Segments, population: Normals, nodes: Normals, told: Stage) -> _Position:
-    return _Position(population, nodes, segments.posteriors(population, nodes, told))
+def _placed(
+    segments: Segments, grid: Grid, population: Normals, nodes: Normals, told: Stage
+) -> _Position:
+    losses = segments.losses(grid, nodes, told)
+    return _Position(population, grid, nodes, losses, posteriors(grid, losses, nodes, population))
 
 
-def _newton_step(at: Posteriors) -> tuple[NDArray[np.float64], float]:
-    """The step of the population's parameters, and how far it goes in standard errors."""
-    curvature = at.information
-    if np.linalg.eigvalsh(curvature)[0] <= 0:
-        # Far from the optimum; of much data this is nearly the same, and always positive (Berndt,
-        # Hall, Hall & Hausman 1974).
-        curvature = at.score_products
-    step = np.linalg.lstsq(curvature, at.gradient)[0]
-    decrement: Any = np.sqrt(np.maximum(step @ at.gradient, 0))
-    return step / max(1, np.abs(step[[2, 4]]).max() / _LONGEST), decrement
+def _largest(
+    segments: Segments, population: Normals, nodes: Normals, progress: bool | Listener
+) -> tuple[_Position, _Step]:
+    """From a first population to that of the greatest likelihood, and the step that is left."""
+    at = _placed(segments, COARSE, population, nodes, _pass(progress, 1))
+    step, part = _newton_step(at), 1.0
+    for passes in range(2, _MOST_PASSES + 1):
+        done, told = part * step.decrement <= _TOLERANCE, _pass(progress, passes)
+        if done and (at.grid is FINE or _is_fine_enough(at)):
+            break
+        way = part * step.parameters
+        if at.grid is COARSE and (done or passes > _MOST_COARSE):
+            at = _placed(segments, FINE, *_moved(at, way), told)
+            step, part = _newton_step(at), 1.0
+            continue
+        short = np.abs(way).max() <= _SHORT
+        hard = passes > _FEW_PASSES and short and part == 1
+        origin, way = _polished(at, step) if hard else (at, way)
+        trial = _placed(segments, at.grid, *_moved(origin, way), told)
+        # The gain of a short step may be lost in the errors of the quadrature.
+        lost = _LOST[at.grid is FINE] if short else 0
+        if trial.log_likelihood >= at.log_likelihood - lost:
+            at = trial
+            step, part = _newton_step(at), 1.0
+        else:
+            part /= 2
+    return at, step._replace(parameters=part * step.parameters)
+
+
+def _is_fine_enough(at: _Position) -> bool:
+    """Whether the coarse grid tells the gradient to a tenth of a standard error.
+
+    By how far that of the rough grid is off: in trials ten to two hundred times as much.
+    """
+    rough = quadrature.posteriors(
+        quadrature.ROUGH, quadrature.rough(at.losses), at.nodes, at.population
+    )
+    off = rough.gradient - at.posteriors.gradient
+    error = off @ np.linalg.lstsq(at.posteriors.score_products, off)[0]
+    return bool(error <= _ROUGH_ERROR**2)
+
+
+def _polished(at: _Position, step: _Step) -> tuple[_Position, NDArray[np.float64]]:
+    """The greatest likelihood near by, by the losses at hand, and the step that is left."""
+    way = 0.0
+    for _ in range(_MOST_STEPS):
+        way += np.abs(step.parameters).max()
+        trial = at.at(_moved(at, step.parameters)[0])
+        if trial.log_likelihood < at.log_likelihood or way > _SHORT:
+            break
+        at, step = trial, _newton_step(trial)
+        if step.decrement <= _TOLERANCE / 10:
+            break
+    return at, step.parameters
+
+
+def _newton_step(at: _Position) -> _Step:
+    """The step of the population's parameters, and how far it goes in standard errors.
+
+    In directions without curvature that of the score products stands in (Berndt, Hall, Hall &
+    Hausman 1974), of which no eigenvalue is negative.
+    """
+    gradient, population = at.posteriors.gradient, at.population
+    free = np.ones(5, bool)
+    # Spread at the least there is, which the likelihood would have smaller.
+    free[_a] = population.factor_AA > _NO_SPREAD or gradient[_a] > 0
+    free[_c] = population.factor_BB > _NO_SPREAD or gradient[_c] > 0
+    free[_b] = free[_a]
+    among = np.ix_(free, free)
+    products = at.posteriors.score_products[among]
+    scale = 1 / np.sqrt(np.maximum(np.diag(products), np.finfo(float).tiny))
+    values, vectors = np.linalg.eigh(scale[:, None] * at.posteriors.information[among] * scale)
+    values = np.maximum(np.abs(values), _LEAST_CURVATURE)
+    along = vectors.T @ (scale * gradient[free])
+    step = np.zeros(5)
+    step[free] = scale * (vectors @ (along / values))
+    step /= max(1, np.abs(step[[_a, _c]]).max() / _LONGEST)
+    for spread, i in ((population.factor_AA, _a), (population.factor_BB, _c)):
+        step[i] = max(step[i], min(np.log(_NO_SPREAD / spread), 0))
+    return _Step(step, float(np.sqrt(np.sum(along**2 / values))), free)
 
 
 def _moved(at: _Position, step: NDArray[np.float64]) -> tuple[Normals, Normals]:
@@ -169,6 +273,20 @@ class _Symmetric(NamedTuple):
         return _Symmetric(share * self.AA - rest, share * self.AB, share * self.BB - rest)
 
 
+def _spread(at: Posteriors, free: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """(5, 5), the covariance of the estimate; 0 of parameters that cannot move.
+
+    By the score products where the information is that of no maximum: no variance is negative.
+    """
+    among = np.ix_(free, free)
+    information = at.information[among]
+    if np.linalg.eigvalsh(information)[0] <= 0:
+        information = at.score_products[among]
+    spread = np.zeros((5, 5))
+    spread[among] = np.linalg.pinv(information, hermitian=True)
+    return spread
+
+
 def _factor(normal: Normals) -> NDArray[np.float64]:
     return np.array([[normal.factor_AA, 0], [normal.factor_BA, normal.factor_BB]])
 
@@ -183,11 +301,12 @@ def _result(
     at: Posteriors,
     coordinates: Coordinates,
     status: PopulationStatus,
+    free: NDArray[np.bool_],
 ) -> Population:
     """The population in the coordinates of the scores as they came."""
     back = np.linalg.inv(coordinates.matrix)
     root = back @ _factor(population)
-    spread = np.linalg.pinv(at.information, hermitian=True)
+    spread = _spread(at, free)
     # By the entries of the covariance's factor, R at R = I: of F R R' F' with dR lower triangular.
     directions = [
         root @ (d + d.T) @ root.T

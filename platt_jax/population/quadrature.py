@@ -4,6 +4,7 @@ The nodes lie where the posterior does: at mean + factor z, for a fixed grid of 
 are exact to many digits (Naylor & Smith 1982; Rabe-Hesketh, Skrondal & Pickles 2005).
 """
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -12,6 +13,7 @@ import numpy as np
 from jax import lax
 from numpy.typing import NDArray
 
+from platt_jax import xla
 from platt_jax.execution.run import Task
 from platt_jax.model import objective
 from platt_jax.model.objective import Array
@@ -19,8 +21,6 @@ from platt_jax.model.standardization import Standardization
 from platt_jax.options import Options
 from platt_jax.passes.protocol import AnyRows, Rows
 from platt_jax.passes.reductions import sums
-
-_PER_AXIS = 5
 
 
 class Normals(NamedTuple):
@@ -62,17 +62,22 @@ class Nodes(NamedTuple):
     coordinates: Standardization  # of the scores, in which A and B are
 
 
-def _grid(per_axis: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Nodes (J, 2) and log weights (J,) of integrals over the standard normal distribution."""
+class Grid(NamedTuple):
+    """Nodes of integrals over the standard normal distribution."""
+
+    z: NDArray[np.float64]  # (J, 2)
+    log_weight: NDArray[np.float64]  # (J,)
+    losses: Task  # of segments at their nodes
+
+
+def _grid(per_axis: int) -> Grid:
     node, weight = np.polynomial.hermite_e.hermegauss(per_axis)
     z = np.stack(np.meshgrid(node, node, indexing="ij"), -1).reshape(-1, 2)
-    return z, np.log(np.outer(weight, weight).ravel() / (2 * np.pi))
+    log_weight = np.log(np.outer(weight, weight).ravel() / (2 * np.pi))
+    return Grid(z, log_weight, Task(partial(_losses, z), partial(_losses_on_host, z)))
 
 
-Z, _LOG_WEIGHT = _grid(_PER_AXIS)
-
-
-def _node_losses(rows: Rows, nodes: Nodes, options: Options) -> jax.Array:
+def _losses(z: NDArray[np.float64], rows: Rows, nodes: Nodes, options: Options) -> jax.Array:
     """The loss at each node; results lead with the problems' shape, then come the nodes."""
     at, (targets, rows) = nodes.posterior, _prepared(rows, nodes, options)
 
@@ -81,15 +86,17 @@ def _node_losses(rows: Rows, nodes: Nodes, options: Options) -> jax.Array:
         B: Any = at.mean_B + at.factor_BA * z[0] + at.factor_BB * z[1]
         return rows.loss((A, B), targets)
 
-    return jnp.moveaxis(lax.map(loss, jnp.asarray(Z, at.mean_A.dtype)), 0, -1)
+    return jnp.moveaxis(lax.map(loss, jnp.asarray(z, at.mean_A.dtype)), 0, -1)
 
 
-def _node_losses_on_host(rows: Rows, nodes: Nodes, options: Options) -> NDArray[Any]:
+def _losses_on_host(
+    z: NDArray[np.float64], rows: Rows, nodes: Nodes, options: Options
+) -> NDArray[Any]:
     at, (targets, rows) = nodes.posterior, _prepared(rows, nodes, options)
     losses = []
-    for z in Z.astype(at.mean_A.dtype):
-        A = at.mean_A + at.factor_AA * z[0]
-        B = at.mean_B + at.factor_BA * z[0] + at.factor_BB * z[1]
+    for z_A, z_B in z.astype(at.mean_A.dtype):
+        A = at.mean_A + at.factor_AA * z_A
+        B = at.mean_B + at.factor_BA * z_A + at.factor_BB * z_B
         losses.append(rows.loss((A, B), targets))
     return np.stack(losses, -1)
 
@@ -100,7 +107,20 @@ def _prepared(rows: AnyRows, nodes: Nodes, options: Options) -> tuple[objective.
     return objective.plain_targets(one, one), rows
 
 
-NODE_LOSSES = Task(_node_losses, _node_losses_on_host)
+# The fine one is for skew posteriors: those of few rows, and of rare positives.
+COARSE, FINE = _grid(5), _grid(9)
+
+# The middle nodes of the coarse grid, with weights that make polynomials up to degree 3 exact: its
+# error says whether the coarse grid will do.
+_MIDDLE = np.abs(COARSE.z).max(1) < 2
+_SIDE = 1 / (2 * COARSE.z[_MIDDLE].max() ** 2)
+_ROUGH_WEIGHT = np.where(COARSE.z[_MIDDLE] == 0, 1 - 2 * _SIDE, _SIDE).prod(1)
+ROUGH = COARSE._replace(z=COARSE.z[_MIDDLE], log_weight=np.log(_ROUGH_WEIGHT))
+
+
+def rough(losses: NDArray[Any]) -> NDArray[Any]:
+    """The losses at the nodes of `ROUGH`, given those of `COARSE`."""
+    return losses[:, _MIDDLE]
 
 
 class Posteriors(NamedTuple):
@@ -115,7 +135,7 @@ class Posteriors(NamedTuple):
     covariance: Array  # [K, 2, 2]
 
 
-def posteriors(losses: NDArray[Any], nodes: Normals, population: Normals) -> Posteriors:
+def posteriors(grid: Grid, losses: NDArray[Any], nodes: Normals, population: Normals) -> Posteriors:
     """The posteriors of the segments, and what they make of their population.
 
     With f the log density of a segment's parameters, the gradient of its log likelihood is E f',
@@ -123,15 +143,27 @@ def posteriors(losses: NDArray[Any], nodes: Normals, population: Normals) -> Pos
     through the nodes.
 
     Args:
-        losses: (K, J) of the segments at their nodes.
+        grid: of the nodes.
+        losses: (K, J) of the segments at them.
         nodes: of the segments, (K,).
         population: one distribution.
     """
+    K = len(losses)
+    # Behind the segments are some that do not count: one program serves for many numbers.
+    unit = 1 << max((K - 1).bit_length() - 4, 0)
+    behind = (0, -K % unit)
     with jax.enable_x64(True):
-        made: Posteriors = jax.tree.map(
-            np.asarray, _posteriors(losses, _relative(nodes, population))
+        relative = _relative(nodes, population)
+        made: Posteriors = _posteriors(
+            grid.z,
+            grid.log_weight,
+            np.pad(losses, (behind, (0, 0))),
+            Normals(*(np.pad(x, behind, constant_values=1) for x in relative)),
+            np.float64(K),
         )
-    return made
+        each = ("log_likelihood", "mean", "covariance")
+        found = {name: np.asarray(x) for name, x in made._asdict().items()}
+    return Posteriors(**{name: x[:K] if name in each else x for name, x in found.items()})
 
 
 def _relative(nodes: Normals, population: Normals) -> Normals:
@@ -148,15 +180,19 @@ def _relative(nodes: Normals, population: Normals) -> Normals:
     )
 
 
-@jax.jit
-def _posteriors(losses: jax.Array, at: Normals) -> Posteriors:
-    z = jnp.asarray(Z)[:, :, None]
+@partial(xla.jit, wide=True)
+def _posteriors(
+    z: jax.Array, log_weight: jax.Array, losses: jax.Array, at: Normals, number: jax.Array
+) -> Posteriors:
+    """Of the first so many segments."""
+    counts = (jnp.arange(len(losses), dtype=number.dtype) < number).astype(number.dtype)
+    z = z[:, :, None]
     factor = at.factor_AA * at.factor_BB
     at = jax.tree.map(lambda x: x[None], at)
     u1 = at.mean_A + at.factor_AA * z[:, 0]
     u2 = at.mean_B + at.factor_BA * z[:, 0] + at.factor_BB * z[:, 1]
     log_ratio = (z[:, 0] ** 2 + z[:, 1] ** 2 - u1 * u1 - u2 * u2) / 2
-    log_f = log_ratio - losses.T.astype(u1.dtype) + jnp.asarray(_LOG_WEIGHT)[:, None]
+    log_f = log_ratio - losses.T.astype(u1.dtype) + log_weight[:, None]
     most = jnp.max(log_f, 0, keepdims=True)
     f = jnp.exp(log_f - most)
     total = jnp.sum(f, 0, keepdims=True)
@@ -167,10 +203,10 @@ def _posteriors(losses: jax.Array, at: Normals) -> Posteriors:
     pairs = [(i, j) for i in range(5) for j in range(i + 1)]
     # All of them in one loop.
     expected = sums(0, *[p * s for s in scores], *[p * scores[i] * scores[j] for i, j in pairs])
-    mean, second = expected[:5], expected[5:]
+    mean, second = [counts * x for x in expected[:5]], [counts * x for x in expected[5:]]
     products = _symmetric([jnp.sum(mean[i] * mean[j]) for i, j in pairs])
     gradient = jnp.stack([jnp.sum(x) for x in mean])
-    K = losses.shape[0]
+    K = number
     e1, e2, e11, e12, e22 = gradient + K * jnp.array([0.0, 0, 1, 0, 1])
     zero = jnp.zeros_like(e1)
     curvature = _symmetric(

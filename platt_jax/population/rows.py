@@ -17,8 +17,7 @@ from platt_jax.model.standardization import Standardization, range_standardizati
 from platt_jax.model.statistics import Moments
 from platt_jax.options import Options
 from platt_jax.passes.protocol import Rows
-from platt_jax.population import quadrature
-from platt_jax.population.quadrature import Nodes
+from platt_jax.population.quadrature import Grid, Nodes
 from platt_jax.results.fit import Fit
 from platt_jax.solver.solution import Given
 from platt_jax.threads import run_programs
@@ -58,7 +57,7 @@ class PopulationRows(Protocol):
     def fit(self, prior: GaussianPrior, start: Start, options: Options, told: Stage) -> Fit:
         """The fit of each segment; the prior's arrays and the start's lead with (K,)."""
 
-    def node_losses(self, nodes: Nodes, options: Options, told: Stage) -> NDArray[Any]:
+    def node_losses(self, grid: Grid, nodes: Nodes, options: Options, told: Stage) -> NDArray[Any]:
         """(K, J): the loss of each segment at each of its nodes; NaN if a row is not finite."""
 
 
@@ -95,11 +94,11 @@ class ChunkedSegments(NamedTuple):
         fit: Fit = fit_problems(*self._from(given, options, told), **self._how())
         return fit
 
-    def node_losses(self, nodes: Nodes, options: Options, told: Stage) -> NDArray[Any]:
+    def node_losses(self, grid: Grid, nodes: Nodes, options: Options, told: Stage) -> NDArray[Any]:
         """See `PopulationRows`."""
         given = self._by_size(nodes)
         losses: NDArray[Any] = run_problems(
-            quadrature.NODE_LOSSES, *self._from(given, options, told), **self._how()
+            grid.losses, *self._from(given, options, told), **self._how()
         )
         return losses
 
@@ -146,13 +145,13 @@ class SummedSegments(NamedTuple):
         fit: Fit = self._run(lambda: fit_on_host(self.rows, Given(prior, start), options))
         return fit
 
-    def node_losses(self, nodes: Nodes, options: Options, told: Stage) -> NDArray[Any]:
+    def node_losses(self, grid: Grid, nodes: Nodes, options: Options, told: Stage) -> NDArray[Any]:
         """See `PopulationRows`."""
-        losses: NDArray[Any] = self._run(lambda: self._node_losses(nodes, options))
+        losses: NDArray[Any] = self._run(lambda: self._node_losses(grid, nodes, options))
         return losses
 
-    def _node_losses(self, nodes: Nodes, options: Options) -> NDArray[Any]:
-        losses = quadrature.NODE_LOSSES.of_blocks(self.rows, nodes, options)
+    def _node_losses(self, grid: Grid, nodes: Nodes, options: Options) -> NDArray[Any]:
+        losses = grid.losses.of_blocks(self.rows, nodes, options)
         bad = self.rows.score_ranges(options).bad
         return np.where(bad[:, None], np.nan, losses)
 

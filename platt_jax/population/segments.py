@@ -10,7 +10,7 @@ from platt_jax.model.prior import GaussianPrior
 from platt_jax.model.standardization import Standardization
 from platt_jax.options import Options
 from platt_jax.population import quadrature
-from platt_jax.population.quadrature import Nodes, Normals, Posteriors, normals
+from platt_jax.population.quadrature import Grid, Nodes, Normals, Posteriors, normals
 from platt_jax.population.rows import Coordinates, PopulationRows, Start
 from platt_jax.results.fit import Fit
 
@@ -53,13 +53,17 @@ class Segments(NamedTuple):
 
     def posteriors(self, population: Normals, nodes: Normals, told: Stage = SILENT) -> Posteriors:
         """One pass over the rows: the posteriors, by the loss at the segments' nodes."""
+        losses = self.losses(quadrature.COARSE, nodes, told)
+        return quadrature.posteriors(quadrature.COARSE, losses, nodes, population)
+
+    def losses(self, grid: Grid, nodes: Normals, told: Stage = SILENT) -> NDArray[Any]:
+        """One pass over the rows: the loss (K, J) of each segment at its nodes."""
         rows = self.rows
         of_each = (np.full(rows.number, x, rows.dtype) for x in self.coordinates)
         placed = Nodes(
             Normals(*(x.astype(rows.dtype) for x in nodes)),
             Standardization(*of_each),  # type: ignore[arg-type]
         )
-        losses = rows.node_losses(placed, self.options, told)
+        losses = rows.node_losses(grid, placed, self.options, told)
         # A segment whose rows are not finite says nothing.
-        losses = np.where(np.isfinite(losses).all(1)[:, None], losses, 0)
-        return quadrature.posteriors(losses, nodes, population)
+        return np.where(np.isfinite(losses).all(1)[:, None], losses, 0)
