@@ -238,6 +238,38 @@ def test_a_segment_of_too_many_rows_for_a_chunk(few, monkeypatch):
     np.testing.assert_allclose(found.fit.A, expected.fit.A, rtol=1e-6)
 
 
+def rare(seed, number, rows, spread_B=1.5):
+    """Segments of few rows and rare positives."""
+    return segments(seed, number, rows, mean=(-1, 5.0), spread=(0.4, spread_B))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_rare_positives_of_few_rows_have_a_population(seed):
+    """Their posteriors are skew, and the likelihood is flat, or largest at the edge."""
+    data = rare(seed, 1000, 3)
+    calibrator = pj.fit_segments(*data, pooling="partial")
+    population = calibrator.population
+    assert population.status in (PopulationStatus.CONVERGED, PopulationStatus.BOUNDARY)
+    assert np.isfinite(population.mean_errors).all()
+    assert np.isfinite(population.covariance_errors).all()
+    unseen = calibrator.predict_proba(data[0], np.full(3000, -1))
+    assert 0.5 < unseen.mean() / data[1].mean() < 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2))
+def test_at_the_edge_the_likelihood_is_as_large_as_by_brute_force(seed):
+    data = rare(seed, 150, 6)
+    population = pj.fit_segments(*data, pooling="partial").population
+    assert population.status in (PopulationStatus.CONVERGED, PopulationStatus.BOUNDARY)
+    factor = np.linalg.cholesky(population.covariance)
+    mine = np.array(
+        [*population.mean, np.log(factor[0, 0]), factor[1, 0], np.log(factor[1, 1])], float
+    )
+    best = -minimize(lambda x: -log_marginal(x, data, 150), mine, method="BFGS").fun
+    assert best - log_marginal(mine, data, 150) < 0.01
+
+
 def test_segments_that_do_not_differ_are_at_the_boundary():
     scores, labels, which = segments(0, 300, 50, spread=(0.0, 0.0))
     calibrator = pj.fit_segments(scores, labels, which, pooling="partial")

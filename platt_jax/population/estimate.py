@@ -36,7 +36,7 @@ _ROUGH_ERROR = 5  # standard errors
 # Standard errors of the population's parameters; the last step is taken without a pass.
 _TOLERANCE = 1e-2
 # So near it, where the last step is the largest that gains: on a ridge, to the quadrature's errors.
-_NEAR = 0.15
+_NEAR = 0.1
 # In one pass no standard deviation changes by more than a factor exp(0.7).
 _LONGEST = 0.7
 # A spread below this, in log-odds over the usual range of scores, is none.

@@ -30,7 +30,10 @@ class PopulationStatus(IntEnum):
 
 _MESSAGES = {
     PopulationStatus.CONVERGED: "The optimum was found.",
-    PopulationStatus.MAX_ITERATIONS: "Stopped before the optimum; the estimate is near it.",
+    PopulationStatus.MAX_ITERATIONS: (
+        "Stopped before the optimum: the rows say little of the population. Give more rows, or "
+        "fewer segments."
+    ),
     PopulationStatus.BOUNDARY: (
         "The segments differ by no more than chance in at least one direction of (A, B): there the "
         "covariance is all but 0, and all segments have nearly the population's value."
@@ -55,7 +58,8 @@ class Population(ComparedByValue):
         mean: (2,), of (A, B).
         covariance: (2, 2), of (A, B) between segments.
         mean_covariance: (2, 2), of the estimate of the mean.
-        covariance_errors: (2, 2), standard errors of the covariance.
+        covariance_errors: (2, 2), standard errors of the covariance; at a BOUNDARY with the
+            direction held in which it is all but 0.
         status: a `PopulationStatus`.
         posterior_mean: (K, 2), each segment's, given its rows and the population.
         posterior_covariance: (K, 2, 2), likewise.
