@@ -257,9 +257,8 @@ def test_rare_positives_of_few_rows_have_a_population(seed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2))
-def test_at_the_edge_the_likelihood_is_as_large_as_by_brute_force(seed):
-    data = rare(seed, 150, 6)
+def test_at_the_edge_the_likelihood_is_as_large_as_by_brute_force():
+    data = rare(1, 150, 6)
     population = pj.fit_segments(*data, pooling="partial").population
     assert population.status in (PopulationStatus.CONVERGED, PopulationStatus.BOUNDARY)
     factor = np.linalg.cholesky(population.covariance)
