@@ -19,8 +19,8 @@ _TRIED = (0, 8), (0, 13)
 # Whose loops write a whole array for each number in it: https://github.com/jax-ml/jax/issues/40101
 _REWRITING = "0.11.1"
 
-# From 0.10.1 on jaxlib gives some sums on CPUs to another library. That of 0.10.2 gets some wrong:
-# https://github.com/jax-ml/jax/issues/39103
+# From 0.10.1 on jaxlib gives some sums on CPUs to another library; 0.10.0 takes the option, too.
+# That of 0.10.2 gets some wrong: https://github.com/jax-ml/jax/issues/39103
 _OTHER_SUMS = (0, 10), _TRIED[1]
 _WRONG_SUMS = "0.10.2"
 _NO_OTHER_SUMS = {"xla_cpu_experimental_ynn_fusion_type": ""}

@@ -1,3 +1,4 @@
+import ctypes
 import os
 import sys
 from pathlib import Path
@@ -18,6 +19,23 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", float(_SECONDS))
 # No silent promotion of dtypes or ranks inside the library.
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
+
+# JAX keeps every program, of 10 to 30 MB each: those of the slow tests fill 5 GB of each process.
+_MOST_BYTES = 1 << 30
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown():
+    if _resident_bytes() > _MOST_BYTES:
+        jax.clear_caches()
+        # Else the C library keeps what is free now, and every test from here on starts anew.
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def _resident_bytes():
+    """What this process has in memory; 0 on other systems than Linux."""
+    told = Path("/proc/self/statm")
+    return int(told.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if told.exists() else 0
 
 
 @pytest.fixture(scope="session")

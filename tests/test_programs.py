@@ -10,6 +10,7 @@ import pytest
 
 import platt_jax as pj
 from platt_jax import scalers, xla
+from platt_jax.execution import run
 from platt_jax.scalers import base
 from platt_jax.scalers.historical.cosine import CosineExpansion
 
@@ -64,7 +65,8 @@ def test_no_sum_of_a_scaler_is_left_to_another_library(scaler):
 
 
 @pytest.mark.parametrize(
-    "version, known", [("0.8.0", False), ("0.10.2", True), ("0.12.0.1", True), ("0.13.0", False)]
+    "version, known",
+    [("0.8.0", False), ("0.10.0", True), ("0.10.2", True), ("0.12.0.1", True), ("0.13.0", False)],
 )
 def test_the_option_is_for_versions_that_know_it(monkeypatch, version, known):
     """Others fail to compile."""
@@ -72,6 +74,15 @@ def test_the_option_is_for_versions_that_know_it(monkeypatch, version, known):
     assert ("xla_cpu_experimental_ynn_fusion_type" in xla._options(wide=True)) == known
     assert ("YNNPACK" in xla.sums_told()) == known
     assert ("XLA_FLAGS" in xla.sums_told()) == (version == "0.10.2")
+
+
+def test_partial_pooling_of_other_sizes_compiles_no_pass_anew(rng):
+    for segments, rows in ((6, 50), (7, 50), (7, 55)):
+        scores, ids = rng.normal(size=segments * rows), np.repeat(np.arange(segments), rows)
+        pj.fit_segments(scores, rng.random(scores.size) < 0.5, ids, pooling="partial")
+        if segments == 6:
+            compiled = run.solve_chunk._cache_size()
+    assert run.solve_chunk._cache_size() == compiled
 
 
 def test_all_programs_are_compiled_by_one_function():
