@@ -57,7 +57,8 @@ def slope_funnel(fits: Inspectable, *, ax: Axes | None = None) -> Axes:
     usable = (np.ravel(fit.status) == Status.CONVERGED) & (error > 0)
     usable &= (np.ravel(fit.flags) & _NO_SLOPE) == 0
     if not usable.any():
-        raise ValueError("fits: expected problems with a slope, but all are flagged or failed")
+        what = "but all are flagged or failed" if len(usable) else "got none"
+        raise ValueError(f"fits: expected problems with a slope, {what}")
     slope = -np.ravel(fit.A)[usable].astype(float)
     rows = np.ravel(np.asarray(fit.n_pos, float) + fit.n_neg)[usable]
     error = error[usable]
