@@ -293,6 +293,7 @@ def fit_one_vs_rest(
         if weights.shape not in ((), scores.shape[:1]):
             raise ValueError(
                 f"weights: expected one per row, {scores.shape[:1]}, got shape {weights.shape}"
+                f"{validation.as_flat('weights', weights.shape, scores.shape[:1])}"
             )
         weights = np.broadcast_to(weights, columns.shape)
     given = given_to(columns.shape[:1], scores.dtype, prior)

@@ -62,7 +62,10 @@ class Flag(IntFlag):
 
 
 _FLAG_MESSAGES = {
-    Flag.ONE_CLASS: "All labels are the same; the sigmoid is flat. Pool this problem with others.",
+    Flag.ONE_CLASS: (
+        "All labels are the same, so that without pooling or a prior the sigmoid is flat. Pool "
+        "this problem with others, if it is not pooled."
+    ),
     Flag.CONSTANT_SCORES: (
         "All scores are the same and tell nothing; without a prior A is 0 if B is fitted."
     ),

@@ -1,6 +1,8 @@
 """Validation: what the user gave, as arrays that the rest can rely on, or a ValueError."""
 
 import math
+import reprlib
+from numbers import Number
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
@@ -113,10 +115,12 @@ def a_problem_per_class(name: str) -> str:
 
 def _hint(given: Column, read: NDArray[Any]) -> str:
     """How to make labels of text, of tuples or of objects, if they are that."""
-    if read.ndim > 1 and isinstance(given, list | tuple) and isinstance(given[0], tuple):
-        positive = repr(max(given[:_MANY], key=repr))
+    first = read.ravel()[:_MANY].tolist()
+    each = given[:_MANY] if read.ndim > 1 and isinstance(given, list | tuple) else first
+    if each and isinstance(each[0], tuple):
+        positive = repr(max(each, key=repr))
         return f": tuples; where each is a label, name the positive one: pos_label={positive}"
-    words = {word for word in read.ravel()[:_MANY].tolist() if isinstance(word, str)}
+    words = {word for word in first if isinstance(word, str)}
     if not words:
         return _missing(read)
     positive = repr(max(words))
@@ -133,6 +137,9 @@ def _to_float(values: NDArray[Any]) -> str:
         text = next((x for x in flat if isinstance(x, str | bytes)), None)
         if text is not None:
             return f": text such as {text!r}; convert it to float, with NaN for what is missing"
+        odd = [x for x in flat if not isinstance(x, Number) and ids.missing(x) is None]
+        if odd:
+            return f": {type(odd[0]).__name__} such as {reprlib.repr(odd[0])}"
     return _missing(values)
 
 
@@ -379,7 +386,7 @@ def traced_arrays(
     Raises:
         ValueError: shapes do not match, or concrete labels or weights are not what they should be.
     """
-    f = jnp.asarray(plain(scores_in))
+    f = _traceable(scores_in, "scores")
     if not jnp.issubdtype(f.dtype, jnp.floating):
         f = f.astype(float)
     elif jnp.finfo(f.dtype).bits < 32:  # a class of ml_dtypes
@@ -392,13 +399,26 @@ def traced_arrays(
             y = jnp.where(jnp.isfinite(labels_in), y, jnp.int8(BAD_LABEL))
     else:
         y = jnp.asarray(labels(labels_in))
-    w = plain(weights_in)
+    w = weights_in
     if w is not None and not isinstance(w, jax.core.Tracer):
         weights(w, np.float64)
     if w is not None:
-        w = jnp.asarray(w).astype(f.dtype)
+        w = _traceable(w, "weights").astype(f.dtype)
     y, w = _traced_broadcast(y, f.shape, "labels"), _traced_broadcast(w, f.shape, "weights")
     return jnp.where(y == BAD_LABEL, jnp.nan, f), y, w
+
+
+def _traceable(values: Any, name: str) -> jax.Array:
+    """Numbers as JAX reads them; columns that it does not read, such as of decimals, as NumPy does.
+
+    Raises:
+        ValueError: not numbers.
+    """
+    values = columns.narrowed(plain(values))
+    try:
+        return jnp.asarray(values)
+    except (TypeError, ValueError):
+        return jnp.asarray(numbers(values, name))
 
 
 def _traced_broadcast(values: Any, shape: tuple[int, ...], name: str) -> Any:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import platt_jax
-from platt_jax import inference, metrics, plots, scalers
+from platt_jax import Flag, Status, inference, metrics, plots, scalers
 
 MODULES = [
     module.name
@@ -79,6 +79,12 @@ def test_the_reference_has_every_public_name(package):
     assert missing == []
 
 
+@pytest.mark.parametrize("page", [README, DOCS / "explanation" / "numbers.md"])
+def test_every_status_and_flag_is_explained(page):
+    text = page.read_text(encoding="utf-8")
+    assert [x.name for x in (*Status, *Flag) if f"| `{x.name}` | " not in text] == []
+
+
 @pytest.fixture(scope="module")
 def drawing():
     spec = importlib.util.spec_from_file_location("draw_layers", ROOT / "docs" / "draw_layers.py")
@@ -101,11 +107,20 @@ def test_the_image_of_the_architecture_has_every_box_and_arrow_of_the_picture(dr
     assert image.count("marker-end") == 3
 
 
-def test_the_architecture_names_files_that_exist():
-    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    named = {name for name in re.findall(r"`([\w/]+(?:\.py|/))`", text)}
-    here = [
-        path.relative_to(ROOT / "platt_jax").as_posix() for path in (ROOT / "platt_jax").rglob("*")
-    ]
-    missing = [x for x in named if not any(f"/{p}".endswith(f"/{x}".rstrip("/")) for p in here)]
-    assert len(named) > 25 and missing == []
+@pytest.mark.parametrize("document", ["docs/architecture.md", "benchmarks/NOTES.md"])
+def test_the_files_and_functions_that_are_named_exist(document):
+    text = (ROOT / document).read_text(encoding="utf-8")
+    folders = [ROOT / name for name in ("platt_jax", "benchmarks", "tests")]
+    here = [path for folder in folders for path in (folder, *folder.rglob("*"))]
+
+    def called(name):
+        return [x for x in here if f"/{x.relative_to(ROOT).as_posix()}".endswith(f"/{name}")]
+
+    named = {name.rstrip("/") for name in re.findall(r"`([\w/]+(?:\.py|/))`", text)}
+    assert len(named) > 10 and [name for name in named if not called(name)] == []
+    functions = re.findall(r"`([\w/]+\.py)` `(\w+)`", text)
+    assert [
+        (name, function)
+        for name, function in functions
+        if not any(re.search(rf"\b{function}\b", x.read_text()) for x in called(name))
+    ] == []

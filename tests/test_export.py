@@ -270,6 +270,102 @@ def test_sql_of_null_and_of_many_segments():
     assert of_fallback == pytest.approx(many.fallback.predict_proba([1.0])[0], rel=1e-12)
 
 
+WIDE = {
+    "unsigned": (np.array([3, 2**63, 2**64 - 1], np.uint64), "UBIGINT"),
+    "of 128 bits": (np.array([5, -(2**127), 1 - 2**127, 2**127 - 1], object), "HUGEINT"),
+    "of columns": (
+        np.array([("a", 2**63), ("a", 2**63 + 1)], [("shop", "U1"), ("i", "u8")]),
+        "UBIGINT",
+    ),
+}
+
+
+@pytest.mark.parametrize("table", [None, "curves"])
+@pytest.mark.parametrize("keys, type_", WIDE.values(), ids=WIDE)
+def test_sql_of_integers_that_no_bigint_holds(keys, type_, table):
+    fitted = calibrator(keys)
+    segment = ["shop", "i"] if keys.dtype.names else "i"
+    made = to_sql(fitted, "f", segment, table=table)
+    ids = fitted.keys.tolist()
+    run = InDuckDB()
+    with closing(run.connection):
+        run(f"CREATE TABLE t (f DOUBLE, i {type_}, shop TEXT)")
+        for key in ids:
+            shop, i = key if isinstance(key, tuple) else ("", key)
+            run(f"INSERT INTO t VALUES (0.5, {i}, '{shop}')")
+        for statement in made.setup:
+            run(statement)
+        found = run(f"SELECT i, {made.expression} FROM t {made.join}")
+    assert_close(
+        [p for _, p in sorted(found)], fitted.predict_proba(np.full(len(ids), 0.5), fitted.keys)
+    )
+    for dialect in ("sqlite", "postgres"):
+        with pytest.raises(ValueError, match="expected integers of 64 bits, which BIGINT columns"):
+            to_sql(fitted, "f", segment, table=table, dialect=dialect)
+
+
+def test_integers_that_nothing_holds_are_named():
+    for key, bits in ((2**63 + 1, 64), (-(2**63) - 1, 64), (2**127 + 1, 128)):
+        fitted = calibrator(np.array([key, 3], object))
+        with pytest.raises(ValueError, match=rf"of 64 bits, which ONNX's .*, got {key}; fit such"):
+            to_onnx(fitted)
+        if bits > 64:
+            with pytest.raises(ValueError, match=rf"of 128 bits, which HUGEINT .*, got {key};"):
+                to_sql(fitted, "f", "s")
+    for key in (2**63 - 1, -(2**63)):
+        to_onnx(calibrator(np.array([key, 3], object)))
+
+
+@pytest.mark.parametrize("columns", [False, True])
+@pytest.mark.parametrize("infinite", [np.inf, -np.inf])
+def test_sql_has_no_literal_for_infinity(infinite, columns):
+    keys = np.array([0.5, infinite])
+    if columns:
+        keys = np.array([("a", 0.5), ("a", infinite)], [("s", "U1"), ("x", "f8")])
+    fitted, segment = calibrator(keys), ["s", "x"] if columns else "x"
+    for table in (None, "curves"):
+        with pytest.raises(ValueError, match=f"ids that SQL has a literal for, got {infinite};"):
+            to_sql(fitted, "f", segment, table=table)
+    others = fitted.only(~np.isinf(keys["x"] if columns else keys)[np.argsort(keys)])
+    assert len(others) == 1
+    assert "WHEN" in to_sql(others, "f", segment).expression
+
+
+INEXACT_TIMES = {
+    "nanoseconds": np.datetime64("2024", "ns") + np.array([1, 2], "m8[ns]"),
+    "one of them": np.datetime64("2024", "ns") + np.array([0, 1], "m8[ns]"),
+    "durations": np.array([1, 2], "m8[ns]"),
+    "far dates": np.array(["20000-01-01", "2024-01-01"], "M8[D]"),
+    "of columns": np.array(
+        [("a", np.datetime64(1, "ns")), ("a", np.datetime64(2, "ns"))],
+        [("shop", "U1"), ("t", "M8[ns]")],
+    ),
+}
+
+
+@pytest.mark.parametrize("keys", INEXACT_TIMES.values(), ids=INEXACT_TIMES)
+def test_times_that_python_does_not_hold_are_not_rounded(keys):
+    """Two times that only nanoseconds tell apart are two segments everywhere, or refused."""
+    fitted = calibrator(keys)
+    segment = ["shop", "t"] if keys.dtype.names else "t"
+    assert from_json(to_json(fitted)) == fitted
+    with pytest.raises(ValueError, match=r"dates or times .*, got .*(date|timedelta)"):
+        to_python(fitted)
+    with pytest.raises(ValueError, match=r"truth values or dates.*, got .*(date|timedelta)"):
+        to_sql(fitted, "f", segment)
+    with pytest.raises(ValueError, match="one column, text or integers, got"):
+        to_onnx(fitted)
+
+
+def test_nanoseconds_that_are_whole_microseconds_are_pythons_times():
+    keys = np.array(["2024-02-29T01:02:03.000004", "2025-01-01"], "M8[ns]")
+    fitted = calibrator(keys)
+    module = {}
+    exec(to_python(fitted), module)
+    found = [module["predict_proba"](0.5, t) for t in keys.astype("M8[us]").tolist()]
+    assert_close(found, fitted.predict_proba([0.5, 0.5], keys))
+
+
 # --- ONNX -----------------------------------------------------------------------------------------
 
 

@@ -18,7 +18,7 @@ from sklearn.isotonic import IsotonicRegression
 
 import platt_jax as pj
 from platt_jax import Flag, Status, metrics, plots
-from platt_jax.plots import style
+from platt_jax.plots import overview, style
 from platt_jax.results.population import Population, PopulationStatus
 
 plt.switch_backend("Agg")
@@ -372,6 +372,72 @@ def test_map_shows_every_problem_once_by_its_flag(calibrator):
     assert seen == len(fit.A) and (fit.flags != 0).any()
     assert (~inside).any()
     assert ax.get_title(loc="right") == f"{np.sum(~inside)} beyond the axes"
+
+
+def test_map_shows_flags_that_it_has_no_look_for(calibrator, monkeypatch):
+    """As those are that come after it was written: last, by their names, alike in colour only."""
+    for flag in (Flag.SEPARABLE, Flag.REVERSED, Flag.ONE_CLASS):
+        monkeypatch.delitem(overview._LOOKS, flag)
+    ax = plots.parameter_map(calibrator)
+    flags, left = calibrator.fit.flags, calibrator.fit.flags != 0
+    markers = set()
+    for flag in (Flag.CONSTANT_SCORES, Flag.ONE_CLASS, Flag.SEPARABLE, Flag.REVERSED):
+        mine = left & (flags & flag != 0)
+        left &= ~mine
+        dots = starting(ax, flag.name)
+        assert mine.any() and dots.get_label() == f"{mine.sum()} {flag.name}"
+        markers.add(dots.get_paths()[0].vertices.tobytes())
+    assert not left.any() and len(markers) == 4
+
+
+def failing(calibrator, places, status=Status.NON_FINITE):
+    """The calibrator with fits that failed at these places."""
+    fit = calibrator.fit
+    A, B, codes = fit.A.copy(), fit.B.copy(), fit.status.copy()
+    A[places], B[places], codes[places] = np.nan, np.nan, status
+    return replace(calibrator, fit=replace(fit, A=A, B=B, status=codes))
+
+
+def notes(ax):
+    """What the figure says of problems that it does not show."""
+    return ax.get_title(loc="right").replace("\n", " ").replace("\N{NO-BREAK SPACE}", " ")
+
+
+def test_what_is_not_drawn_is_counted_with_its_reasons(calibrator, pooled, rows):
+    assert "not drawn" not in notes(plots.parameter_map(calibrator))
+    failed = failing(failing(calibrator, [7, 20, 21]), [22], Status.EMPTY)
+    assert notes(plots.parameter_map(failed)).startswith("4 not drawn: 3 NON_FINITE, 1 EMPTY")
+
+    ax = plots.slope_funnel(failed)
+    flags, lost = calibrator.fit.flags.copy(), 4
+    flags[[7, 20, 21, 22]] = 0
+    reasons = ["3 NON_FINITE", "1 EMPTY"]
+    for flag in (Flag.ONE_CLASS, Flag.CONSTANT_SCORES, Flag.SEPARABLE):
+        mine = flags & flag != 0
+        flags[mine] = 0
+        if mine.any():
+            reasons.append(f"{mine.sum()} {flag.name}")
+        lost += mine.sum()
+    assert len(reasons) > 3
+    assert notes(ax).startswith(f"{lost} not drawn: {', '.join(reasons)}")
+    assert max(map(len, ax.get_title(loc="right").splitlines())) <= 60
+    shown = [int(starting(ax, x).get_label().split()[0]) for x in ("segments", "beyond 99.8")]
+    assert sum(shown) + lost == len(calibrator)
+
+    scores, labels, segments = rows
+    p = np.where(segments == 3, 0, calibrator.fallback.predict_proba(scores))
+    gone = segments != 5  # of weight 0, and so no segment of the rows
+    ax = plots.rate_funnel(labels, p, segments, weights=gone)
+    assert notes(ax).startswith("1 not drawn: 1 with 0 expected")
+
+    counts = {name: getattr(pooled.fit, name).copy() for name in ("n_pos", "n_neg")}
+    for each in counts.values():
+        each[[4, 5]] = 0
+    partial = replace(pooled, fit=replace(pooled.fit, **counts))
+    ax = plots.shrinkage(partial)
+    assert notes(ax) == "2 not drawn: 2 without rows" and starting(ax, "58 segments")
+    ax = plots.shrinkage(partial, failing(calibrator, [5, 6]))
+    assert notes(ax).startswith("3 not drawn: 2 without rows, 1 without a slope")
 
 
 def test_looks_differ_in_colour_and_in_shape(calibrator):

@@ -1,5 +1,8 @@
 """Partial and complete pooling: the population of the segments, and what it makes of each."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 from scipy.integrate import quad
@@ -7,7 +10,7 @@ from scipy.optimize import minimize
 from scipy.special import expit, logsumexp, ndtr
 
 import platt_jax as pj
-from platt_jax import Options, Status, metrics
+from platt_jax import Flag, Options, Status, metrics
 from platt_jax.passes import shapes
 from platt_jax.results.averages import mean_probability
 from platt_jax.results.population import PopulationStatus
@@ -374,3 +377,20 @@ def test_it_is_saved_and_loaded(few, tmp_path):
 def test_what_does_not_go_with_pooling_is_refused(few, arguments, message):
     with pytest.raises(ValueError, match=message):
         pj.fit_segments(*few[0], **{"pooling": "partial", **arguments})
+
+
+def test_words_on_one_class_hold_for_pooled_fits_too():
+    scores, labels, which = segments(0, 40, 30)
+    labels[which == 3] = True
+    alone, pooled = (
+        pj.fit_segments(scores, labels, which, pooling=pooling)[3]
+        for pooling in ("none", "partial")
+    )
+    assert alone.flags & Flag.ONE_CLASS and pooled.flags & Flag.ONE_CLASS
+    assert abs(alone.A) < 1e-6 < 0.5 < abs(pooled.A)
+    without = "without pooling or a prior the sigmoid is flat"
+    assert re.search(without, Flag.ONE_CLASS.message)
+    root = Path(__file__).parents[1]
+    for page in (root / "README.md", root / "docs" / "explanation" / "numbers.md"):
+        line = re.search(r"\| `ONE_CLASS` \| .*", page.read_text(encoding="utf-8"))[0]
+        assert re.search(without, line, re.I)

@@ -140,7 +140,7 @@ def test_the_table_says_what_triage_and_the_fits_say(page, calibrator):
     fits = calibrator.table()
     np.testing.assert_allclose(page.column("A"), fits["A"][judged["segment"]], rtol=1e-3)
     np.testing.assert_allclose(page.column("q-value"), judged["q_value"], rtol=1e-3)
-    flags = [text.replace("|", ", ") for text in fits["flag"][judged["segment"]]]
+    flags = [text.replace("|", ", ") for text in fits["flags"][judged["segment"]]]
     assert page.column("flags") == flags
     assert "shrinkage" not in page.problems["columns"]
     assert page.summary()["segments fitted"] == "40"

@@ -165,7 +165,7 @@ def test_a_frozen_classifier_may_know_more_classes_than_the_rows(rng):
     base = FrozenEstimator(LogisticRegression().fit(X, y))
     model = PlattCalibratedClassifier(base).fit(X[y < 2], y[y < 2])
     assert model.classes_.tolist() == [0, 1, 2]
-    assert model.table()["flag"].tolist()[2] == "ONE_CLASS"
+    assert model.table()["flags"].tolist()[2] == "ONE_CLASS"
 
 
 def test_few_rows_of_a_class_are_no_error(rng):

@@ -10,7 +10,7 @@ import pytest
 from reference import problem
 
 import platt_jax as pj
-from platt_jax import columns, ids, metrics, scalers, validation
+from platt_jax import columns, ids, metrics, plots, scalers, validation
 from platt_jax.results.tables import Table
 
 pd = pytest.importorskip("pandas")
@@ -327,10 +327,69 @@ def test_a_table_of_one_column_is_no_column(table):
         "labels   ": lambda: metrics.brier_score(one, [0.5, 0.2, 0.1]),
         "weights": lambda: pj.fit(scores, labels, weights=one),
         "proba": lambda: metrics.brier_score(labels, one),
+        "proba ": lambda: plots.reliability_diagram(labels, one),
+        "scores   ": lambda: plots.sigmoid(pj.fit(scores, labels), one, labels),
+        "labels    ": lambda: pj.fit_one_vs_rest(np.eye(3), one),
+        "weights ": lambda: pj.fit_one_vs_rest(np.eye(3), [0, 1, 2], weights=one),
+        "scores    ": lambda: pj.solve(one, labels),
+        "weights  ": lambda: pj.solve(scores, labels, weights=one),
     }.items():
         message = rf"take {name.strip()}.ravel\(\), of a table its column$"
         with pytest.raises(ValueError, match=message):
             call()
+
+
+@pytest.mark.parametrize("table", [pd.DataFrame, pl.DataFrame, pa.table])
+def test_a_table_of_one_column_is_no_classifier_of_classes(table):
+    with pytest.raises(ValueError, match=r"expected 1 class, one per .*; for one binary score see"):
+        pj.fit_one_vs_rest(table({"x": [0.0, 1.0, 0.0]}), [0, 1, 0])
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pl.Series([1, 2, 0, 3], dtype=pl.Int128),
+        pl.Series(["1", "2", "0", "3"]).cast(pl.Decimal(9, 2)),
+        pa.array([Decimal(x) for x in (1, 2, 0, 3)]),
+        pd.Series([1, 2, 0, 3], dtype="Int64"),
+    ],
+    ids=["Int128", "Decimal", "arrow's decimals", "Int64"],
+)
+def test_solve_reads_the_columns_that_fit_reads(column):
+    numbers, labels = np.array([1.0, 2.0, 0.0, 3.0]), [1, 0, 0, 1]
+    expected = pj.solve(numbers, labels, weights=numbers)
+    found = pj.solve(column, labels, weights=column)
+    np.testing.assert_array_equal([found.A, found.B], [expected.A, expected.B])
+    assert found.A.dtype == expected.A.dtype
+
+
+@pytest.mark.parametrize(
+    "values, message",
+    [
+        (pd.Series([("a", 1), ("b", 2)]), r"tuple such as \('a', 1\)"),
+        (pd.MultiIndex.from_tuples([("a", 1), ("b", 2)]), r"tuple such as \('a', 1\)"),
+        (pl.Series([[1.0], [0.0]]), r"ndarray such as array\(\[1.\]\)"),
+        (np.array([1.0, {"x": 1}], object), "dict such as {'x': 1}"),
+        (np.array([[1.0, "a"]], object), "text such as 'a'; convert it to float"),
+    ],
+)
+def test_objects_for_numbers_are_called_by_their_type(values, message):
+    with pytest.raises(ValueError, match=f"scores: expected numbers, got dtype object: {message}"):
+        pj.fit(values, [0, 1])
+    with pytest.raises(ValueError, match=f"scores: expected numbers, got dtype object: {message}"):
+        pj.solve(values, [0, 1])
+
+
+@pytest.mark.parametrize(
+    "labels", [pd.Series([("a", 1), ("b", 2)]), pd.MultiIndex.from_tuples([("a", 1), ("b", 2)])]
+)
+def test_labels_that_are_tuples_of_pandas_are_named(labels):
+    message = r"got dtype object: tuples; where each is a label, .*: pos_label=\('b', 2\)"
+    with pytest.raises(ValueError, match=message):
+        pj.fit([0.0, 1.0], labels)
+    assert pj.fit([0.0, 1.0], labels, pos_label=("b", 2)).n_pos == 1
+    with pytest.raises(ValueError, match=r"labels: expected bool, .*, got dtype object"):
+        pj.fit([0.0, 1.0], np.array([], object))
 
 
 def test_columns_of_128_bits():
@@ -361,6 +420,8 @@ def test_text_for_numbers_is_called_text(text):
         pj.fit(text, [0, 1])
     with pytest.raises(ValueError, match=f"weights: {message}"):
         pj.fit([0.0, 1.0], [0, 1], weights=text)
+    with pytest.raises(ValueError, match=f"scores: {message}"):
+        pj.solve(text, [0, 1])
 
 
 def test_without_narwhals(rows, monkeypatch):

@@ -38,7 +38,7 @@ def classes_and_membership(
     if dense.shape != shape[:1]:
         raise ValueError(
             f"labels: expected {shape[:1]} class ids or {shape} of {validation.LABEL_CODINGS}, "
-            f"got shape {dense.shape}"
+            f"got shape {dense.shape}{validation.as_flat('labels', dense.shape, shape[:1])}"
         )
     of_rows = ids.read(class_labels, "labels")
     names = _distinct(of_rows, shape[1]) if class_ids is None else _classes(class_ids, shape[1])
@@ -57,9 +57,10 @@ def _distinct(class_labels: ids.Ids, number: int) -> NDArray[Any]:
     rows = factorize(class_labels)
     found = rows.named(np.unique(rows.of(slice(None))))
     if len(found) != number:
+        todo = "for one binary score see fit" if number == 1 else "name the columns with classes="
         raise ValueError(
-            f"labels: expected {number} classes, one per column of scores, found "
-            f"{len(found)} distinct labels; name the columns with classes="
+            f"labels: expected {number} class{'es' * (number > 1)}, one per column of scores, "
+            f"found {len(found)} distinct labels; {todo}"
         )
     return found
 

@@ -1,10 +1,12 @@
 """What an export of probabilities needs of a calibrator, as plain Python values."""
 
+from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax.ids import times
 from platt_jax.results.calibrators import SegmentCalibrator
 from platt_jax.results.fit import Fit, Sigmoid
 
@@ -21,6 +23,7 @@ class Curves(NamedTuple):
     Attributes:
         segments: the segments, ascending: text, numbers, dates; tuples where they are of several
             columns. None for one sigmoid for all rows.
+        columns: for each of their columns, its values.
         types: for each of their columns, what its values are.
         parameters: (A, B) of each, or its five numbers; NaN where there is no curve (NON_FINITE,
             EMPTY).
@@ -28,6 +31,7 @@ class Curves(NamedTuple):
     """
 
     segments: list[Any] | None
+    columns: list[list[Any]]
     types: list[set[type]]
     parameters: list[tuple[float, ...]]
     fallback: tuple[float, ...]
@@ -56,7 +60,7 @@ def curves(calibrator: Exportable) -> Curves:
     if isinstance(calibrator, Fit):
         calibrator = calibrator.sigmoid
     if isinstance(calibrator, Sigmoid) and np.ndim(calibrator.A) == 0:
-        return Curves(None, [], [], (float(calibrator.A), float(calibrator.B)))
+        return Curves(None, [], [], [], (float(calibrator.A), float(calibrator.B)))
     if not isinstance(calibrator, SegmentCalibrator):
         raise ValueError(
             "calibrator: expected a SegmentCalibrator or one sigmoid, got a "
@@ -70,18 +74,15 @@ def curves(calibrator: Exportable) -> Curves:
         )
         table = np.column_stack([x.astype(np.float64) for x in pairs])
     *parameters, fallback = map(tuple, table.tolist())
-    return Curves(_values(calibrator.keys), _types(calibrator.keys), parameters, fallback)
-
-
-def _types(keys: NDArray[Any]) -> list[set[type]]:
-    """Of each column, the types of its values; without a segment, that of its dtype."""
-    columns = [keys] if keys.dtype.names is None else [keys[name] for name in keys.dtype.names]
-    return [
-        {object}
-        if column.dtype == object and not len(column)
-        else set(map(type, _values(column if len(column) else np.zeros(1, column.dtype))))
-        for column in columns
+    keys = calibrator.keys
+    fields = [keys] if keys.dtype.names is None else [keys[name] for name in keys.dtype.names]
+    columns = list(map(_values, fields))
+    segments = columns[0] if keys.dtype.names is None else list(zip(*columns, strict=True))
+    types = [
+        set(map(type, column)) or {_type(x.dtype)}
+        for column, x in zip(columns, fields, strict=True)
     ]
+    return Curves(segments, columns, types, parameters, fallback)
 
 
 def require_integers(found: Curves, bits: int, where: str) -> None:
@@ -90,19 +91,25 @@ def require_integers(found: Curves, bits: int, where: str) -> None:
     Raises:
         ValueError: there is one.
     """
-    for segment in found.segments or []:
-        for part in segment if isinstance(segment, tuple) else (segment,):
-            if type(part) is int and not -(1 << bits - 1) <= part < 1 << bits - 1:
-                raise ValueError(
-                    f"segments: expected integers of {bits} bits, which {where} have, got {part}; "
-                    "fit such ids as text"
-                )
+    for part in chain(*found.columns):
+        if is_wider(part, bits):
+            raise ValueError(
+                f"segments: expected integers of {bits} bits, which {where} have, got {part}; "
+                "fit such ids as text"
+            )
 
 
-def _values(keys: NDArray[Any]) -> list[Any]:
-    if keys.dtype.names is not None:
-        return list(zip(*(_values(keys[name]) for name in keys.dtype.names), strict=True))
-    if keys.dtype.kind == "M" and np.datetime_data(keys.dtype)[0] not in ("Y", "M", "W", "D"):
-        keys = keys.astype("M8[us]")  # Python's own; finer ones would come out as integers
-    values: list[Any] = keys.tolist()
+def is_wider(part: Any, bits: int) -> bool:
+    """Whether it is an integer of more bits, the sign's included."""
+    return type(part) is int and not -(1 << bits - 1) <= part < 1 << bits - 1
+
+
+def _type(dtype: np.dtype[Any]) -> type:
+    """What the values of a column without any would be."""
+    return object if dtype.kind == "O" else type(_values(np.zeros(1, dtype))[0])
+
+
+def _values(column: NDArray[Any]) -> list[Any]:
+    """As Python has them; times that its own do not hold exactly stay NumPy's."""
+    values: list[Any] = times.to_python(column) if column.dtype.kind in "mM" else column.tolist()
     return values

@@ -31,7 +31,7 @@ def to_onnx(calibrator: Exportable) -> Any:
         bytes.
 
     Raises:
-        ValueError: something else.
+        ValueError: something else, or segments that are integers of more than 64 bits.
         ImportError: onnx is missing.
 
     Example:

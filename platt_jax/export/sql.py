@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from platt_jax.export.curves import Curves, Exportable, curves, require_integers
+from platt_jax.export.curves import Curves, Exportable, curves, is_wider, require_integers
 
 # Steps and pairs of the rule for means (`results/averages.py`): each node is a term of a text.
 _FEW_NODES = 1.0, 6
@@ -14,6 +14,7 @@ _FEW_NODES = 1.0, 6
 _MOST_IN_EXPRESSION = 1000
 _ROWS_OF_INSERT = 500
 _TYPES = {str: "TEXT", bool: "BOOLEAN", int: "BIGINT", float: "DOUBLE", dt.date: "DATE"}
+_BITS = 64  # of BIGINT
 # DuckDB's widest integers; of other engines' no more is assumed than their BIGINT.
 _WIDE = {"duckdb": ("HUGEINT", 128)}
 
@@ -130,24 +131,27 @@ def _column_types(found: Curves, dialect: str) -> list[str]:
     Raises:
         ValueError: an id has no literal that is it exactly, or a column holds several types.
     """
-    integers, bits = _WIDE.get(dialect, (_TYPES[int], 64))
-    require_integers(found, bits, f"{integers} columns")
-    made = []
-    for types in found.types:
-        if len(types) > 1 or not types <= set(_TYPES):
+    widest, bits = _WIDE.get(dialect, (_TYPES[int], _BITS))
+    require_integers(found, bits, f"{widest} columns")
+    return [
+        _column_type(column, types, widest)
+        for column, types in zip(found.columns, found.types, strict=True)
+    ]
+
+
+def _column_type(column: list[Any], types: set[type], widest: str) -> str:
+    if len(types) > 1 or not types <= set(_TYPES):
+        raise ValueError(
+            "segments: expected text, numbers, truth values or dates, one type a column, got "
+            + " and ".join(sorted(type_.__name__ for type_ in types))
+        )
+    for part in column:
+        if type(part) is float and math.isinf(part):
             raise ValueError(
-                "segments: expected text, numbers, truth values or dates, one type a column, got "
-                + " and ".join(sorted(type_.__name__ for type_ in types))
+                f"segments: expected ids that SQL has a literal for, got {part}; leave it out "
+                "by calibrator.only(...), or fit such ids as text"
             )
-        made.append(_TYPES[next(iter(types))])
-    for segment in found.segments or []:
-        for part in segment if isinstance(segment, tuple) else (segment,):
-            if type(part) is float and math.isinf(part):
-                raise ValueError(
-                    f"segments: expected ids that SQL has a literal for, got {part}; leave it out "
-                    "by calibrator.only(...), or fit such ids as text"
-                )
-    return made
+    return widest if any(is_wider(part, _BITS) for part in column) else _TYPES[next(iter(types))]
 
 
 def _probability(parameters: Sequence[str], score: str) -> str:

@@ -63,11 +63,7 @@ def prior_from(
     known = validation.array(fit.converged, "calibrator")
     if keys is not None:
         where = _places(calibrator, keys)
-        # Nothing is known at place -1, behind the fits, of which there may be none.
-        mean, precision, known = (
-            np.concatenate([x, np.zeros_like(x, shape=(1, *x.shape[1:]))])[where]
-            for x in (mean, precision, known)
-        )
+        mean, precision, known = (at_places(x, where) for x in (mean, precision, known))
     learnt = GaussianPrior(
         np.where(known[..., None], mean, 0), np.where(known[..., None, None], precision, 0)
     )
@@ -75,6 +71,13 @@ def prior_from(
     if population is None or not population.estimated:
         return learnt._replace(precision=forgetting * learnt.precision)
     return _forgotten(learnt, np.where(known, forgetting, 0), population)
+
+
+def at_places(values: NDArray[Any], places: NDArray[Any]) -> NDArray[Any]:
+    """The values (K, ...) at these places, and 0 at -1; K may be 0."""
+    nothing = np.zeros_like(values, shape=(1, *values.shape[1:]))
+    found: NDArray[Any] = np.concatenate([values, nothing])[places]
+    return found
 
 
 def _forgotten(

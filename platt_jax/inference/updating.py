@@ -17,7 +17,7 @@ from platt_jax.execution.run import fit_problems
 from platt_jax.execution.segment_rows import SegmentRows, segment_rows
 from platt_jax.ids.factorize import get_indexer
 from platt_jax.inference import memory
-from platt_jax.inference.priors import prior_from
+from platt_jax.inference.priors import at_places, prior_from
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
 from platt_jax.results import tables
@@ -109,12 +109,11 @@ def update(
         options = replace(options, targets="none")
     remembered = memory.remembered(calibrator, forgetting)
     place = get_indexer(calibrator.keys, rows.keys, "segments")
-    known = (place >= 0) & np.append(remembered.converged, False)[place]
-    counts = remembered.n_pos, remembered.n_neg
-    n_pos, n_neg = (np.where(known, np.append(n, n.dtype.type(0))[place], 0) for n in counts)
+    earlier: Fit = jax.tree.map(lambda x: at_places(x, place), remembered)
+    known = (place >= 0) & earlier.converged
+    n_pos, n_neg = (np.where(known, n, 0) for n in (earlier.n_pos, earlier.n_neg))
     prior = prior_from(calibrator, rows.keys, forgetting=forgetting)
     new = _fit(rows, prior, (n_pos, n_neg), options, told, caller)
-    earlier: Fit = jax.tree.map(lambda x: x[place], remembered)  # of any, where there is none
     kept = (place >= 0) & ~new.converged & (known | np.isnan(new.A))
     report_non_finite(new, options, "segments", rows.keys, caller, _NOT_LEARNT)
     _report_failed(new, kept, rows.keys, caller)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 # Of two, and of three standard errors, as funnel plots have them (Spiegelhalter 2005).
 _LEVELS = (0.95, 0.998)
-_NO_SLOPE = Flag.ONE_CLASS | Flag.CONSTANT_SCORES | Flag.SEPARABLE
+_NO_SLOPE = Flag.ONE_CLASS, Flag.CONSTANT_SCORES, Flag.SEPARABLE
 
 
 def slope_funnel(fits: Inspectable, *, ax: Axes | None = None) -> Axes:
@@ -30,7 +31,7 @@ def slope_funnel(fits: Inspectable, *, ax: Axes | None = None) -> Axes:
     The slope of all is that of the pooled rows, or without them the mean weighted by precision. The
     limits are 95 % and 99.8 % ones for the typical standard error at a number of rows; a problem is
     marked by its own. Problems that have no slope to speak of are left out: those that did not
-    converge, and those flagged ONE_CLASS, CONSTANT_SCORES or SEPARABLE.
+    converge, and those flagged ONE_CLASS, CONSTANT_SCORES or SEPARABLE. The figure says how many.
 
     Args:
         fits: a SegmentCalibrator, a OneVsRestCalibrator or a Fit of a batch (...). With
@@ -54,10 +55,11 @@ def slope_funnel(fits: Inspectable, *, ax: Axes | None = None) -> Axes:
     """
     fit, kind, _ = fits._inspected()
     error = np.ravel(fit.standard_errors[..., 0]).astype(float)
-    usable = (np.ravel(fit.status) == Status.CONVERGED) & (error > 0)
-    usable &= (np.ravel(fit.flags) & _NO_SLOPE) == 0
+    left_out = _without_slope(np.ravel(fit.status), np.ravel(fit.flags), error)
+    usable = ~np.any(list(left_out.values()), axis=0)
     if not usable.any():
-        raise ValueError("fits: expected problems with a slope, but all are flagged or failed")
+        what = "but all are flagged or failed" if len(usable) else "got none"
+        raise ValueError(f"fits: expected problems with a slope, {what}")
     slope = -np.ravel(fit.A)[usable].astype(float)
     rows = np.ravel(np.asarray(fit.n_pos, float) + fit.n_neg)[usable]
     error = error[usable]
@@ -67,9 +69,20 @@ def slope_funnel(fits: Inspectable, *, ax: Axes | None = None) -> Axes:
     else:
         center, of_all = float(pooled.slope), "all rows pooled"
     typical = np.median(error * np.sqrt(rows))
-    ax = _funnel(ax, rows, slope, center, (slope - center) / error, typical, kind, of_all)
+    z = (slope - center) / error
+    unseen = style.counted_once(left_out)
+    ax = _funnel(ax, rows, slope, center, z, typical, kind, of_all, unseen)
     ax.set_ylabel("slope, $-A$")
     return ax
+
+
+def _without_slope(
+    status: NDArray[Any], flags: NDArray[Any], error: NDArray[np.float64]
+) -> dict[str, NDArray[np.bool_]]:
+    """Why problems (K,) have no slope to speak of: which of them, by reason."""
+    failed = {each.name: status == each for each in Status if each != Status.CONVERGED}
+    flagged = {str(flag.name): (flags & flag) != 0 for flag in _NO_SLOPE}
+    return failed | flagged | {"without a standard error": ~(error > 0)}
 
 
 def rate_funnel(
@@ -120,13 +133,14 @@ def rate_funnel(
         np.bincount(codes, w * x, numbered.numbers) for x in (np.ones_like(p), y, p, p * (1 - p))
     )
     used = expected > 0
+    unseen = {"with 0 expected": int(np.count_nonzero(~used & (rows > 0)))}
     rows, observed, expected, variance = (x[used] for x in (rows, observed, expected, variance))
     if not len(rows):
         raise ValueError("proba: expected some above 0, got none")
     typical = np.sqrt(variance.sum() * rows.sum()) / expected.sum()
     with np.errstate(divide="ignore", invalid="ignore"):
         z = (observed - expected) / np.sqrt(variance)
-    ax = _funnel(ax, rows, observed / expected, 1.0, z, typical, "segment", "as expected")
+    ax = _funnel(ax, rows, observed / expected, 1.0, z, typical, "segment", "as expected", unseen)
     ax.set_ylabel("observed / expected")
     ax.set_ylim(max(ax.get_ylim()[0], -0.1), None)
     return ax
@@ -141,6 +155,7 @@ def _funnel(
     typical: float,
     kind: str,
     center_label: str,
+    unseen: Mapping[str, int],
 ) -> Axes:
     """Values of K problems against their rows, marked by how far from the centre they are.
 
@@ -153,6 +168,7 @@ def _funnel(
         typical: the standard error of a problem of one row.
         kind: what the problems are called.
         center_label: what the centre is.
+        unseen: how many others are not drawn, by reason.
     """
     ax = style.axes_or_new(ax)
     ax.set_xscale("log")
@@ -173,6 +189,6 @@ def _funnel(
         looks = {"color": style.VERMILLION, "marker": "D", "s": 14, "alpha": 1}
         style.points(ax, rows[far], values[far], window, beyond, marked=True, **looks)
     low, high = window[1]
-    style.note_beyond(ax, (values < low) | (values > high))
+    style.note_undrawn(ax, (values < low) | (values > high), unseen)
     style.legend_beside(ax, rows, values, window)
     return ax

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,8 @@ from platt_jax.status import Flag, Status
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Of a problem with several flags the first of these is shown: it explains the others.
+# Of a problem with several flags the first of these is shown: it explains the others. Flags that
+# are not among them come last.
 _LOOKS = {
     Flag.CONSTANT_SCORES: (style.BLACK, "P"),
     Flag.ONE_CLASS: (style.ORANGE, "s"),
@@ -21,6 +23,7 @@ _LOOKS = {
     Flag.OUTLIER: (style.GREEN, "D"),
     Flag.REVERSED: (style.VERMILLION, "v"),
 }
+_OTHER_MARKERS = "X*pdhH<>"
 _ODD = Flag.CONSTANT_SCORES | Flag.ONE_CLASS | Flag.SEPARABLE
 
 
@@ -30,7 +33,7 @@ def parameter_map(fits: Inspectable, *, ax: Axes | None = None) -> Axes:
     The axes hold the middle 98 % of the problems that are neither CONSTANT_SCORES, ONE_CLASS nor
     SEPARABLE, or of all where most are. A problem with several flags is shown by the first of
     CONSTANT_SCORES, ONE_CLASS, SEPARABLE, OUTLIER and REVERSED that it has. Problems that have no
-    parameters are left out.
+    parameters are left out; the figure says how many.
 
     Args:
         fits: a SegmentCalibrator, a OneVsRestCalibrator or a Fit of a batch (...).
@@ -52,11 +55,12 @@ def parameter_map(fits: Inspectable, *, ax: Axes | None = None) -> Axes:
         ('A', 'B')
     """
     fit, kind, _ = fits._inspected()
-    A, B, flags = (np.ravel(x) for x in (fit.A, fit.B, fit.flags))
+    A, B, flags, status = (np.ravel(x) for x in (fit.A, fit.B, fit.flags, fit.status))
     finite = np.isfinite(A) & np.isfinite(B)
     if not finite.any():
         what = "but all are NaN" if len(finite) else "got none"
         raise ValueError(f"fits: expected problems with parameters, {what}")
+    left_out = {each.name: ~finite & (status == each) for each in Status}
     A, B, flags = A[finite].astype(float), B[finite].astype(float), flags[finite]
     plain = flags == 0
     usual = (flags & _ODD) == 0
@@ -69,7 +73,7 @@ def parameter_map(fits: Inspectable, *, ax: Axes | None = None) -> Axes:
     some = f"{np.count_nonzero(plain):,} {style.plural(kind)}, no flag"
     style.points(ax, A[plain], B[plain], window, some, color=style.BLUE, alpha=0.4)
     left = ~plain
-    for flag, (color, marker) in _LOOKS.items():
+    for flag, (color, marker) in _looks().items():
         mine = left & ((flags & flag) != 0)
         left &= ~mine
         if mine.any():
@@ -77,9 +81,17 @@ def parameter_map(fits: Inspectable, *, ax: Axes | None = None) -> Axes:
             looks: dict[str, Any] = {"color": color, "marker": marker, "s": 14}
             style.points(ax, A[mine], B[mine], window, some, marked=True, **looks)
     within = [(x >= low) & (x <= high) for x, (low, high) in zip((A, B), window, strict=True)]
-    style.note_beyond(ax, ~(within[0] & within[1]))
+    style.note_undrawn(ax, ~(within[0] & within[1]), style.counted_once(left_out))
     style.legend_beside(ax, A, B, window)
     return ax
+
+
+def _looks() -> dict[Flag, tuple[str, str]]:
+    """The colour and the marker of every flag, the first to be shown first."""
+    others = [flag for flag in Flag if flag not in _LOOKS]
+    return _LOOKS | {
+        flag: (style.SKY, marker) for flag, marker in zip(others, cycle(_OTHER_MARKERS))
+    }
 
 
 def convergence(fits: Inspectable, *, ax: Axes | None = None) -> Axes:

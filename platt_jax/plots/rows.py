@@ -68,7 +68,8 @@ def predicted(labels: Column, proba: Column, weights: Column, from_logits: bool)
 
 def _read(values: NDArray[Any], labels: Column, weights: Column, name: str) -> Rows:
     if values.ndim != 1:
-        raise ValueError(f"{name}: expected (N,), one problem's, got shape {values.shape}")
+        hint = validation.as_flat(name, values.shape, values.shape[:1])
+        raise ValueError(f"{name}: expected (N,), one problem's, got shape {values.shape}{hint}")
     labels = validation.broadcast(validation.labels(labels), values.shape, "labels")
     weights = validation.weights(1.0 if weights is None else weights, np.float64)
     weights = validation.broadcast(weights, values.shape, "weights")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -56,21 +57,26 @@ def shrinkage(
     rows = np.asarray(calibrator.fit.n_pos, float) + calibrator.fit.n_neg
     if not (rows > 0).any():
         raise ValueError("calibrator: expected segments with rows, got none")
+    left_out = {"without rows": ~(rows > 0)}
     ax = style.axes_or_new(ax)
     ax.set(xscale="log", xlabel="rows of the segment")
     across = rows[rows > 0].min() / 1.2, rows.max() * 1.2
     if unpooled is None:
-        share: Any = calibrator.shrinkage  # not None, as there is a population
+        all_shares: Any = calibrator.shrinkage  # not None, as there is a population
+        rows, share = rows[rows > 0], all_shares[rows > 0]
         window = across, (-0.02, 1.02)
         ax.set(xlim=window[0], ylim=window[1], ylabel="shrinkage")
         some = f"{len(rows):,} segments"
         looks: dict[str, Any] = {"color": style.BLUE, "alpha": 0.4}
         style.points(ax, rows, share, window, some, **looks)
+        style.note_undrawn(ax, np.zeros(0, bool), style.counted_once(left_out))
         style.legend_beside(ax, rows, share, window)
     else:
         mean = -float(calibrator.population.mean[0])
         ax.axhline(mean, color=style.ORANGE, linewidth=1.5, label="mean of the population")
-        _moves(ax, rows, -unpooled.fit.A, -calibrator.fit.A, across)
+        before, after = -unpooled.fit.A, -calibrator.fit.A
+        left_out["without a slope"] = ~(np.isfinite(before) & np.isfinite(after))
+        _moves(ax, rows, before, after, across, left_out)
     return ax
 
 
@@ -80,8 +86,9 @@ def _moves(
     before: Any,
     after: Any,
     across: tuple[float, float],
+    left_out: Mapping[str, NDArray[np.bool_]],
 ) -> None:
-    usable = np.flatnonzero(np.isfinite(before) & np.isfinite(after) & (rows > 0))
+    usable = np.flatnonzero(~np.any(list(left_out.values()), axis=0))
     by_rows = usable[np.argsort(rows[usable], kind="stable")]
     few = np.linspace(0, len(by_rows) - 1, min(len(by_rows), _MOVES)).astype(np.intp)
     some = by_rows[few]
@@ -93,5 +100,6 @@ def _moves(
     ax.scatter(x, start, 12, label="unpooled", zorder=2.1, **hollow)
     which = "" if len(few) == len(by_rows) else f", {len(few)} of {len(by_rows):,} segments"
     ax.scatter(x, end, 10, label=f"partially pooled{which}", color=style.BLUE, zorder=2.2)
-    style.note_beyond(ax, (start < window[1][0]) | (start > window[1][1]))
+    beyond = (start < window[1][0]) | (start > window[1][1])
+    style.note_undrawn(ax, beyond, style.counted_once(left_out))
     style.legend_beside(ax, x, start, window)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -29,6 +31,7 @@ SMALL = 8  # points
 # More than so many are drawn as hexagons.
 MOST_POINTS = 20_000
 _CELLS = 60
+_NOTE_WIDTH = 60  # characters
 
 
 def pyplot() -> Any:
@@ -161,10 +164,38 @@ def central(values: NDArray[Any], share: float = 0.98, pad: float = 0.15) -> tup
     return low - pad * width, high + pad * width
 
 
-def note_beyond(ax: Axes, beyond: NDArray[np.bool_]) -> None:
-    """Say how many points lie beyond the limits of the axes, if any do; beyond is (K,) bool."""
+def counted_once(reasons: Mapping[str, NDArray[np.bool_]]) -> dict[str, int]:
+    """How many of K problems each reason (K,) holds for, each counted by its first one only."""
+    counts = {}
+    earlier: Any = False
+    for name, held in reasons.items():
+        counts[name] = int(np.count_nonzero(held & ~np.asarray(earlier)))
+        earlier = earlier | held
+    return counts
+
+
+def note_undrawn(
+    ax: Axes, beyond: NDArray[np.bool_], left_out: Mapping[str, int] | None = None
+) -> None:
+    """Say how many points are not seen, if any are not.
+
+    Args:
+        ax: where.
+        beyond: (K,), which points lie beyond the limits of the axes.
+        left_out: how many others have no place on the axes, by reason.
+    """
+    left_out = {why: number for why, number in (left_out or {}).items() if number}
+    lines = []
+    if left_out:
+        # No line ends between a number and its reason.
+        reasons = ", ".join(
+            f"{number:,}\N{NO-BREAK SPACE}{why}" for why, number in left_out.items()
+        )
+        lines += wrap(f"{sum(left_out.values()):,} not drawn: {reasons}", _NOTE_WIDTH)
     if number := np.count_nonzero(beyond):
-        ax.set_title(f"{number:,} beyond the axes", loc="right", fontsize=SMALL, color="#555555")
+        lines.append(f"{number:,} beyond the axes")
+    if lines:
+        ax.set_title("\n".join(lines), loc="right", fontsize=SMALL, color="#555555")
 
 
 def plural(kind: str) -> str:

@@ -126,11 +126,16 @@ class Population(ComparedByValue):
                 self.mean, self.mean_errors, np.diag(self.covariance), strict=True
             )
         )
-        number, median = len(self.shrinkage), np.median(self.shrinkage)
-        return (
-            f"Population of {number:,} segments, {self.status.name}\n  A: {of_A}\n  B: {of_B}\n"
-            f"  shrinkage: median {median:.2f}; {_gain(median)}"
-        )
+        number = len(self.shrinkage)
+        lines = [
+            f"Population of {number:,} segments, {self.status.name}",
+            f"A: {of_A}",
+            f"B: {of_B}",
+        ]
+        if number:
+            median = np.median(self.shrinkage)
+            lines.append(f"shrinkage: median {median:.2f}; {_gain(median)}")
+        return "\n  ".join(lines)
 
     def predict_proba(self, scores: Column) -> NDArray[np.float64]:
         """P(y=1 | score) of a segment never seen: the mean of its probability over the population.

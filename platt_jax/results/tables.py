@@ -51,6 +51,8 @@ class Table(dict[str, NDArray[Any]]):
     def to_pandas(self) -> Any:
         """The table as a pandas DataFrame.
 
+        Its column of flags is `frame["flags"]`: `frame.flags` is an attribute that pandas has.
+
         Raises:
             ImportError: pandas is not installed.
         """
@@ -149,10 +151,7 @@ def _portable(column: NDArray[Any]) -> Any:
 
 
 def table(fit: "Fit", kind: str, names: NDArray[Any]) -> Table:
-    """The fits line by line, behind a column of names, or several; status and flags as text.
-
-    No column has the name of an attribute of a DataFrame, such as `flags` or `index`.
-    """
+    """The fits line by line, behind a column of names, or several; status and flags as text."""
     flat = {key: np.ravel(getattr(fit, key)) for key in ("A", "B", "status", "flags")}
     errors = np.asarray(fit.standard_errors).reshape(-1, 2)
     counts = {key: np.ravel(getattr(fit, key)) for key in ("n_pos", "n_neg", "nll", "iterations")}
@@ -162,7 +161,7 @@ def table(fit: "Fit", kind: str, names: NDArray[Any]) -> Table:
         se_A=errors[:, 0],
         se_B=errors[:, 1],
         status=_texts(flat["status"], lambda code: Status(code).name),
-        flag=_texts(flat["flags"], flag_names),
+        flags=_texts(flat["flags"], flag_names),
         **counts,
     )
     return keyed(kind, names, columns)
