@@ -11,7 +11,8 @@ from platt_jax.execution.caller import Caller
 from platt_jax.execution.segment_rows import SegmentRows, segment_rows
 from platt_jax.ids.hashing import hashes
 from platt_jax.inference.score_tests import ScoreTests
-from platt_jax.inference.simulation import MOST_DRAWS, sequential_pvalues
+from platt_jax.inference.simulation import sequential_pvalues
+from platt_jax.inference.tilting import tilted_pvalues
 from platt_jax.model.objective import Array
 from platt_jax.options import Options
 from platt_jax.passes import packing
@@ -21,14 +22,13 @@ from platt_jax.population.segments import Segments
 from platt_jax.results import tables
 from platt_jax.results.calibrators import SegmentCalibrator
 from platt_jax.results.fit import Fit
-from platt_jax.results.probabilities import log_expit
 from platt_jax.results.tables import Table
 
 # Probabilities nearer to 0 or 1 are taken for this near.
 _LEAST = 2.0**-53
 
-# Of the level, what the test by a Bayes factor spends; the test by simulation spends the rest.
-_OF_BAYES_FACTOR = 0.1
+# P-values that are hardly larger than this are computed to a twentieth.
+_SMALL = 0.05
 
 # Intercept 0 and slope 1 in Platt's signs, and how far segments are expected to be from them.
 _RIGHT = np.array([-1.0, 0.0])
@@ -154,36 +154,29 @@ def _judge(
     proba = np.clip(proba, _LEAST, 1 - _LEAST)
     logit = np.log(proba) - np.log1p(-proba)
     tests = ScoreTests(logit, proba, labels, sizes)
-    fit, log_bayes_factor = _recalibrated(logit, labels, sizes)
-    by_bayes_factor = np.exp(-log_bayes_factor) / _OF_BAYES_FACTOR
+    fit = _recalibrated(logit, labels, sizes)
     # Twice the smaller of two p-values is one (Bonferroni).
     pvalue = np.minimum(2 * tests.least_pvalue, 1)
-    few = np.flatnonzero(~tests.normal)
-    pvalue[few] = by_bayes_factor[few]
-    # Of the others, draws cannot make the p-value smaller.
-    drawn = few[by_bayes_factor[few] > 1 / (1 - _OF_BAYES_FACTOR) / (MOST_DRAWS + 1)]
-    by_draws = sequential_pvalues(proba, sizes, hashes(keys), drawn, tests.extreme)
-    pvalue[drawn] = np.minimum(pvalue[drawn], by_draws / (1 - _OF_BAYES_FACTOR))
+    few, ids = np.flatnonzero(~tests.normal), hashes(keys)
+    pvalue[few] = sequential_pvalues(proba, sizes, ids, few, tests)
+    small = np.flatnonzero(~(pvalue > _SMALL))
+    pvalue[small] = tilted_pvalues(logit, proba, sizes, ids, small, tests)
     se_slope, se_intercept = fit.standard_errors.T
     return (
         *(-fit.B, -fit.A, se_intercept, se_slope),
-        *(tests.cox_pvalue, tests.spiegelhalter_z, np.minimum(pvalue, 1)),
+        *(tests.cox_pvalue, tests.spiegelhalter_z, pvalue),
     )
 
 
 def _recalibrated(
     logit: NDArray[np.float64], labels: NDArray[np.bool_], sizes: NDArray[np.int64]
-) -> tuple[Fit, Array]:
-    """The fit of the labels to the log-odds, and the log Bayes factor against the log-odds."""
+) -> Fit:
+    """The fit of the labels to the log-odds."""
     rows = SegmentRows(logit, labels, np.repeat(np.arange(len(sizes)), sizes))
     options = Options(targets="none")
     by_segment = ChunkedSegments(rows, Caller())
     segments = Segments(by_segment, Coordinates(center=0.0, scale=1.0), options)
-    prior = normals(_RIGHT, _SPREAD)
-    fit = segments.modes(prior)
-    evidence = segments.posteriors(prior, segments.around(fit, prior)).log_likelihood
-    log_proba = log_expit(np.where(labels, logit, -logit))
-    return fit, evidence - np.add.reduceat(log_proba, np.cumsum(sizes) - sizes)
+    return segments.modes(normals(_RIGHT, _SPREAD))
 
 
 def _placed(where: NDArray[np.bool_], x: Array) -> NDArray[np.float64]:

@@ -10,6 +10,9 @@ _NORMAL = 1e-3
 # Draws as extreme as the labels but for rounding are ties.
 _TIED = 1 - 1e-9
 
+# Half-spaces around the circle of Cox's test.
+_AROUND = 16
+
 
 class ScoreTests:
     """Cox's joint test of intercept 0 and slope 1, and Spiegelhalter's, of many problems.
@@ -25,11 +28,19 @@ class ScoreTests:
         labels: (N,) bool.
         sizes: (K,) how many each problem has, at least one.
 
+    Other labels are at least as extreme as those observed where the minimum is no larger: where the
+    two sums of Cox's test are outside of a circle, or that of Spiegelhalter's of an interval.
+
     Attributes:
         cox_pvalue: (K,), by the chi-square distribution.
         spiegelhalter_z: (K,), standard normal; NaN where all probabilities are 1/2.
         least_pvalue: (K,), the smaller of the two p-values.
-        normal: (K,) bool, whether there are rows enough for these distributions to hold.
+        normal: (K,) bool, whether there are rows enough for the sums to be as good as normal.
+        shares: (3, N), what a label adds to each of the three sums, of variance 1.
+        observed: (3, K), the sums less their expectations.
+        directions: (J, 3), for each of J half-spaces that together hold all labels that are at
+            least as extreme.
+        bounds: (J, K): there the sum of a direction times the sums is at least this.
     """
 
     def __init__(
@@ -39,7 +50,7 @@ class ScoreTests:
         labels: NDArray[np.bool_],
         sizes: NDArray[np.int64],
     ) -> None:
-        from scipy.special import erfc, ndtri  # JAX has SciPy; the import adds a warnings filter
+        from scipy.special import erfc, log_ndtr, ndtri_exp  # which JAX needs, too
 
         self._sizes = sizes
         starts = np.cumsum(sizes) - sizes
@@ -58,52 +69,63 @@ class ScoreTests:
         has_slope = v_11 > _NOTHING * v_00 * (1 + center**2)
         deviations = np.sqrt([v_00, np.where(has_slope, v_11, np.inf), v_22])
         deviations[deviations == 0] = np.inf
-        self._shares = np.stack([np.ones_like(proba), away, 1 - 2 * proba])
-        self._shares /= [by_row(x) for x in deviations]
-        self._expected = np.stack([total(proba * x) for x in self._shares])
-        self.normal = np.max([total(variance * x**4) for x in self._shares], axis=0) < _NORMAL
+        self.shares = np.stack([np.ones_like(proba), away, 1 - 2 * proba])
+        self.shares /= [by_row(x) for x in deviations]
+        self._expected = np.stack([total(proba * x) for x in self.shares])
+        self.normal = np.max([total(variance * x**4) for x in self.shares], axis=0) < _NORMAL
 
         every = slice(None)
-        (chi_square,), (z,) = self._statistics(every, every, labels[None])
+        self.observed = self.sums(every, every, labels[None])[:, 0]
+        chi_square, z = self.observed[0] ** 2 + self.observed[1] ** 2, self.observed[2]
+        # Logarithms, since the p-values of labels that are next to impossible round to 0.
+        two = np.log(2)
+        log_cox = np.where(has_slope, -chi_square / 2, two + log_ndtr(-np.sqrt(chi_square)))
+        log_least = np.minimum(log_cox, two + log_ndtr(-np.abs(z)))
         of_two, of_one = np.exp(-chi_square / 2), erfc(np.sqrt(chi_square / 2))
         self.cox_pvalue = np.where(has_slope, of_two, of_one)
         self.spiegelhalter_z = np.where(v_22 > 0, z, np.nan)
         self.least_pvalue = np.minimum(self.cox_pvalue, erfc(np.abs(z) / np.sqrt(2)))
-        least_z = -ndtri(self.least_pvalue / 2)
-        with np.errstate(divide="ignore"):
-            least_chi_square = np.where(has_slope, -2 * np.log(self.least_pvalue), least_z**2)
-        self._least: tuple[NDArray[np.float64], NDArray[np.float64]] = (
-            _TIED * least_chi_square,
-            _TIED * least_z,
-        )
+        least_z = np.maximum(-ndtri_exp(log_least - two), 0)
+        self._chi_square = _TIED * np.where(has_slope, -2 * log_least, least_z**2)
+        self._z = _TIED * least_z
 
-    def extreme(
-        self, some: NDArray[np.int64], rows: NDArray[np.int64], labels: NDArray[np.bool_]
-    ) -> NDArray[np.bool_]:
-        """Whether labels give a p-value no larger than `least_pvalue`.
+        angles = 2 * np.pi / _AROUND * np.arange(_AROUND)
+        around = np.stack([np.cos(angles), np.sin(angles), 0 * angles], -1)
+        self.directions = np.concatenate([around, [[0, 0, 1], [0, 0, -1]]])
+        # So near that neighbouring half-spaces meet on the circle.
+        near = np.cos(np.pi / _AROUND)
+        radius = np.broadcast_to(np.sqrt(self._chi_square), (_AROUND, len(sizes)))
+        self.bounds = near * np.concatenate([radius, [self._z, self._z]])
 
-        Args:
-            some: (k,) which problems.
-            rows: (n,) their rows.
-            labels: (R, n) bool, other labels of these.
-
-        Returns:
-            (R, k) bool.
-        """
-        chi_square, z = self._statistics(some, rows, labels)
-        return (chi_square >= self._least[0][some]) | (np.abs(z) >= self._least[1][some])
-
-    def _statistics(
+    def sums(
         self,
         some: NDArray[np.int64] | slice,
         rows: NDArray[np.int64] | slice,
         labels: NDArray[np.bool_],
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Cox's chi-square and Spiegelhalter's z, each (R, k)."""
+    ) -> NDArray[np.float64]:
+        """The three sums of other labels, less their expectations.
+
+        Args:
+            some: (k,) which problems.
+            rows: (n,) their rows.
+            labels: (R, n) bool, the labels of these.
+
+        Returns:
+            (3, R, k).
+        """
         sizes = self._sizes[some]
         starts = np.cumsum(sizes) - sizes
-        intercept, slope, z = (
-            np.add.reduceat(labels * share, starts, axis=1) - expected
-            for share, expected in zip(self._shares[:, rows], self._expected[:, some], strict=True)
+        return np.stack(
+            [
+                np.add.reduceat(labels * share, starts, axis=1) - expected
+                for share, expected in zip(
+                    self.shares[:, rows], self._expected[:, some], strict=True
+                )
+            ]
         )
-        return intercept**2 + slope**2, z
+
+    def extreme(self, some: NDArray[np.int64], sums: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Whether labels with these sums (3, R, k) are at least as extreme as those observed."""
+        chi_square = sums[0] ** 2 + sums[1] ** 2
+        extreme: NDArray[np.bool_] = chi_square >= self._chi_square[some]
+        return extreme | (np.abs(sums[2]) >= self._z[some])
