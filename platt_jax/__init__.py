@@ -10,6 +10,7 @@ from platt_jax.options import Options
 from platt_jax.results.calibrators import OneVsRestCalibrator, SegmentCalibrator
 from platt_jax.results.files import load, save
 from platt_jax.results.fit import Fit, Sigmoid
+from platt_jax.results.probabilities import logit
 from platt_jax.solver.solution import solve
 from platt_jax.status import Flag, Status
 
@@ -33,6 +34,7 @@ __all__ = [
     "fit_segments",
     "leave_one_out",
     "load",
+    "logit",
     "save",
     "show_config",
     "solve",

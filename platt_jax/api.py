@@ -32,6 +32,10 @@ from platt_jax.threads import run_concurrently
 
 _DEFAULT = Options()
 
+# What follows for fits that are NON_FINITE.
+ARE_NAN = 'their A and B are NaN. Options(non_finite="omit") fits them without these rows'
+WITHOUT_BAD_ROWS = "the curve of all rows is fitted without these"
+
 
 def fit(
     scores: Column,
@@ -74,7 +78,8 @@ def fit(
     Warns:
         RuntimeWarning: every problem has one row only, as those of a column vector have; or labels
             are one-hot, as those of a multiclass classifier are; or a problem is NON_FINITE; or,
-            once in a process, 100 scores and more all lie in [0, 1], as probabilities do.
+            once in a process, all finite scores lie in [0, 1], as probabilities do, and are 100 or
+            more.
 
     Raises:
         ValueError: an argument is not as above; or, with Options(non_finite="raise"), a score,
@@ -229,7 +234,8 @@ def fit_segment_rows(
     one_curve = each is None and pooling != "none"
     if each is None:
         pooled, each = run_concurrently(fit_all, fit_each)
-    report_non_finite(each, options, "segments", rows.keys, caller, one_curve)
+    consequence = WITHOUT_BAD_ROWS if one_curve else ARE_NAN
+    report_non_finite(each, options, "segments", rows.keys, caller, consequence)
     if one_curve:
         each = with_pooled_curve(each, pooled)
     covariance: Any = pooled.covariance  # NumPy's, of a fit on the host
@@ -322,7 +328,7 @@ def report_non_finite(
     kind: str,
     names: NDArray[Any],
     caller: Caller,
-    one_curve: bool = False,
+    consequence: str = ARE_NAN,
 ) -> None:
     """Warns of fits that are NON_FINITE, and says which is the first.
 
@@ -332,7 +338,7 @@ def report_non_finite(
         kind: what they are of.
         names: of each.
         caller: is warned.
-        one_curve: whether all are to have the curve of all finite rows.
+        consequence: what follows for them.
 
     Raises:
         ValueError: there is one, and options.non_finite is "raise".
@@ -346,9 +352,4 @@ def report_non_finite(
     )
     if options.non_finite == "raise":
         raise ValueError(f"scores, labels, weights: expected finite values, found {what}")
-    if one_curve:
-        caller.warn(f"{what}: the curve of all rows is fitted without these")
-        return
-    caller.warn(
-        f'{what}: their A and B are NaN. Options(non_finite="omit") fits them without these rows'
-    )
+    caller.warn(f"{what}: {consequence}")

@@ -91,6 +91,21 @@ def floats(values: Column) -> NDArray[np.float64] | None:
     return column.cast(nw.Float64).to_numpy()
 
 
+def is_wide(values: Column) -> bool:
+    """Whether this is a column of polars' 128-bit integers: NumPy has none so wide."""
+    kind = str(getattr(values, "dtype", None))
+    return kind in ("Int128", "UInt128") and _library(values) == "polars"
+
+
+def narrowed(values: Column) -> Any:
+    """128-bit integers of a column or a table as float64; anything else as it is."""
+    if is_wide(values):
+        return values.cast(float)
+    if _library(values) == "polars" and hasattr(values, "get_columns"):
+        return values.with_columns(x.cast(float) for x in values.get_columns() if is_wide(x))
+    return values
+
+
 def dictionary(values: Column) -> _Coded | None:
     """The codes (N,) of a column of categories or text, and what they stand for.
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from platt_jax.passes import xla
+from platt_jax import xla
 from platt_jax.threads import cores
 
 _PACKAGES = (
@@ -72,6 +72,7 @@ def _sections() -> dict[str, dict[str, Any]]:
             "64-bit types in JAX": config.jax_enable_x64,
             "compilation cache": config.jax_compilation_cache_dir,
             "programs": xla.missing() or "as intended",
+            "sums": xla.sums_told(),
         }
         | settings,
     }

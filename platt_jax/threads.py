@@ -16,7 +16,8 @@ from itertools import chain, islice
 from typing import Any, TypeVar
 
 import jax
-import numpy as np
+
+from platt_jax import xla
 
 
 def cores() -> int:
@@ -58,14 +59,10 @@ def run_programs(work: Callable[[], Made], x64: bool) -> Made:
     """
     with ExitStack() as settings:
         _enter_own_settings(settings, x64)
-        if not isinstance(_identity(_CONCRETE), jax.core.Tracer):
+        if not xla.tracing():
             return work()
         with ThreadPoolExecutor(1) as thread:
             return thread.submit(_as_the_caller(work)).result()
-
-
-_CONCRETE = np.zeros((), np.float32)
-_identity = jax.jit(lambda x: x)
 
 
 def _enter_own_settings(settings: ExitStack, x64: bool) -> None:

@@ -1,7 +1,7 @@
 """Validation: what the user gave, as arrays that the rest can rely on, or a ValueError."""
 
 import math
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -10,13 +10,14 @@ from numpy.typing import DTypeLike, NDArray
 
 from platt_jax import columns, ids
 from platt_jax.columns import Column
-from platt_jax.ids.factorize import factorize
+from platt_jax.ids.labels import labels_by_name
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
 
 LABEL_CODINGS = "bool, {0, 1} or {-1, +1}"
 
 _FEW = 100
+_MANY = 1000  # values that are looked through for the words of a message
 
 # The label of a row whose label is NaN or infinite.
 BAD_LABEL = -1
@@ -48,7 +49,7 @@ def numbers(values: Column, name: str) -> NDArray[Any]:
     if read.dtype.kind not in "biuf" and read.dtype.name != "bfloat16":
         raise ValueError(
             f"{columns.labelled(name, values)}: expected numbers, got dtype "
-            f"{read.dtype}{_missing(read)}"
+            f"{read.dtype}{_to_float(read)}"
         )
     return read
 
@@ -79,7 +80,8 @@ def labels(values: Column, of_classes: str = "see fit_one_vs_rest") -> NDArray[n
     if read.dtype == bool:
         return read.view(np.int8)
     if read.dtype.kind not in "iuf":
-        raise ValueError(f"{name}: expected {LABEL_CODINGS}, got dtype {read.dtype}{_hint(read)}")
+        hint = _hint(values, read)
+        raise ValueError(f"{name}: expected {LABEL_CODINGS}, got dtype {read.dtype}{hint}")
     # The usual case, without any array of the length of the labels.
     if read.dtype.kind in "iu" and read.size and read.min() >= 0 and read.max() <= 1:
         return read.astype(np.int8, copy=False)
@@ -101,30 +103,6 @@ def labels(values: Column, of_classes: str = "see fit_one_vs_rest") -> NDArray[n
     return np.where(finite, positive, np.int8(BAD_LABEL)).astype(np.int8)
 
 
-def labels_by_name(values: Column, pos_label: Any) -> NDArray[np.int8]:
-    """Labels as int8: 1 where they equal pos_label, 0 where they are one other value.
-
-    Raises:
-        ValueError: there is a third value, or a missing one.
-    """
-    name, values = columns.labelled("labels", values), plain(values)
-    if not hasattr(values, "__array__"):
-        values = array(values, "labels")
-    shape = getattr(values, "shape", (len(values),))
-    flat = values if len(shape) == 1 else np.asarray(values).ravel()
-    rows = factorize(ids.read(flat, "labels"))
-    numbers = rows.of(slice(None))
-    used = np.flatnonzero(np.bincount(numbers))
-    names = rows.named(used).tolist()
-    if sum(value != pos_label for value in names) > 1:
-        found = ", ".join(map(repr, names[:5])) + (", ..." if len(names) > 5 else "")
-        raise ValueError(
-            f"{name}: expected pos_label={pos_label!r} and at most one other value, got {found}"
-        )
-    positive = used[[value == pos_label for value in names]]
-    return np.isin(numbers, positive).view(np.int8).reshape(shape)
-
-
 def a_problem_per_class(name: str) -> str:
     """What to do with class ids where nothing takes them, and an array (N, C) of this name."""
     return (
@@ -133,16 +111,29 @@ def a_problem_per_class(name: str) -> str:
     )
 
 
-def _hint(values: NDArray[Any]) -> str:
-    """How to make labels of text or of objects, if they are that."""
-    words = {word for word in values.ravel()[:1000].tolist() if isinstance(word, str)}
+def _hint(given: Column, read: NDArray[Any]) -> str:
+    """How to make labels of text, of tuples or of objects, if they are that."""
+    if read.ndim > 1 and isinstance(given, list | tuple) and isinstance(given[0], tuple):
+        positive = repr(max(given[:_MANY], key=repr))
+        return f": tuples; where each is a label, name the positive one: pos_label={positive}"
+    words = {word for word in read.ravel()[:_MANY].tolist() if isinstance(word, str)}
     if not words:
-        return _missing(values)
+        return _missing(read)
     positive = repr(max(words))
     return (
         f"; compare with the positive class, as in labels == {positive}, or, in fit and "
         f"fit_segments, name it: pos_label={positive}"
     )
+
+
+def _to_float(values: NDArray[Any]) -> str:
+    """How to make numbers of text or of objects, if they are that."""
+    if values.dtype.kind in "OSU":
+        flat = values.ravel()[:_MANY].tolist()
+        text = next((x for x in flat if isinstance(x, str | bytes)), None)
+        if text is not None:
+            return f": text such as {text!r}; convert it to float, with NaN for what is missing"
+    return _missing(values)
 
 
 def _missing(values: NDArray[Any]) -> str:
@@ -177,7 +168,7 @@ def labels_and_weights(
         ValueError: the shapes do not match, or as those.
     """
     named = pos_label is not None
-    y = labels_by_name(label_values, pos_label) if named else labels(label_values)
+    y = labels_by_name(label_values, pos_label, scores.ndim) if named else labels(label_values)
     return (
         broadcast(y, scores.shape, "labels"),
         broadcast(weights(weight_values, scores.dtype), scores.shape, "weights"),
@@ -322,22 +313,58 @@ def doubtful_shape(scores: NDArray[Any], labels: NDArray[np.int8]) -> str | None
     return None
 
 
-def probabilities_for_scores(scores: NDArray[Any]) -> str | None:
-    """What to warn of where many checked scores all lie in [0, 1], as probabilities do."""
+class UnitInterval(NamedTuple):
+    """What scores say of whether they are probabilities; NaN and infinite ones say nothing.
+
+    Attributes:
+        outside: whether one lies outside [0, 1]. The rest is then not counted.
+        inside: how many lie in [0, 1].
+        between: whether one of these is neither 0 nor 1, as all votes are.
+    """
+
+    outside: bool = False
+    inside: int = 0
+    between: bool = False
+
+    def with_more(self, other: "UnitInterval") -> "UnitInterval":
+        """What the scores of both say."""
+        outside, between = self.outside or other.outside, self.between or other.between
+        return UnitInterval(outside, self.inside + other.inside, between)
+
+    @property
+    def doubt(self) -> str | None:
+        """What to warn of, if they are many and look like probabilities."""
+        if self.outside or not self.between or self.inside < _FEW:
+            return None
+        return (
+            "scores: all lie in [0, 1]. If they are probabilities p, fit and predict by their "
+            "log-odds, platt_jax.logit(p): a sigmoid of p itself cannot even leave p as it is"
+        )
+
+
+def in_unit_interval(scores: NDArray[Any]) -> UnitInterval:
+    """Whether checked scores (..., N) look like probabilities."""
     # Of other scores the first few say so, and nothing is spent on the rest.
     first = scores[(0,) * (scores.ndim - 1)][:_FEW]
-    if len(first) < _FEW or not _in_unit_interval(first) or not _in_unit_interval(scores):
-        return None
-    if ((scores == 0) | (scores == 1)).all():  # votes
-        return None
-    return (
-        "scores: all lie in [0, 1]. If they are probabilities p, fit and predict by their logits, "
-        "np.log(p / (1 - p)): a sigmoid of p itself cannot even leave p as it is"
-    )
+    if _leaves_unit_interval(first) or _leaves_unit_interval(scores):
+        return UnitInterval(outside=True)
+    between = bool(((scores > 0) & (scores < 1)).any())
+    return UnitInterval(False, int(np.count_nonzero(np.isfinite(scores))), between)
 
 
-def _in_unit_interval(x: NDArray[Any]) -> bool:
-    return bool(x.min() >= 0 and x.max() <= 1)
+def probabilities_for_scores(scores: NDArray[Any]) -> str | None:
+    """What to warn of where many checked scores (..., N) all lie in [0, 1]."""
+    return in_unit_interval(scores).doubt if scores.shape[-1] >= _FEW else None
+
+
+def _leaves_unit_interval(x: NDArray[Any]) -> bool:
+    """Whether a finite number does."""
+    # Of NaN and numbers both take the numbers, without an array of the length of x.
+    low, high = (end.reduce(x, axis=None) for end in (np.fmin, np.fmax))
+    if np.isinf(low) or np.isinf(high):
+        x = x[np.isfinite(x)]
+        return bool(((x < 0) | (x > 1)).any())
+    return bool(low < 0 or high > 1)
 
 
 def _one_hot(labels: NDArray[np.int8]) -> bool:
@@ -384,9 +411,29 @@ def _traced_broadcast(values: Any, shape: tuple[int, ...], name: str) -> Any:
 
 
 def _shape_message(name: str, expected: tuple[int, ...], got: tuple[int, ...]) -> str:
-    of_rows = len(expected) == 2 and got == expected[:1]
-    hint = "; of a table of scores take one column, or see fit_one_vs_rest" if of_rows else ""
+    hint = as_flat(name, got, expected) or as_flat("scores", expected, got)
+    if not hint and len(expected) == 2 and got == expected[:1]:
+        hint = "; of a table of scores take one column, or see fit_one_vs_rest"
     return f"{name}: expected a shape that broadcasts to the scores' {expected}, got {got}{hint}"
+
+
+def as_flat(name: str, got: tuple[int, ...], expected: tuple[int, ...]) -> str:
+    """What to do with a column vector, or a table of one column, in place of a flat array."""
+    if got != (*expected, 1):
+        return ""
+    return f"; of a column vector take {name}.ravel(), of a table its column"
+
+
+def require_flat(values: NDArray[Any], name: str) -> None:
+    """Refuses an array that is not flat.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if values.ndim != 1:
+        shape = values.shape
+        hint = as_flat(name, shape, shape[:1])
+        raise ValueError(f"{name}: expected a flat array (N,), got shape {shape}{hint}")
 
 
 def array(values: Column, name: str) -> NDArray[Any]:
@@ -402,7 +449,7 @@ def array(values: Column, name: str) -> NDArray[Any]:
         )
     try:
         values = plain(values)
-        read = np.asarray(values)
+        read = np.asarray(columns.narrowed(values))
         if read.dtype == object and (floats := columns.floats(values)) is not None:
             return floats
         return read
@@ -411,8 +458,10 @@ def array(values: Column, name: str) -> NDArray[Any]:
 
 
 def plain(values: Column) -> Any:
-    """Masked numbers as NaN; what NumPy or JAX cannot take as what they can; else as it is."""
+    """Masked values as NaN or None; what NumPy and JAX cannot take as what they can; else as is."""
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        if values.dtype.kind not in "biuf":
+            return np.ma.filled(values.astype(object), None)
         dtype = values.dtype if values.dtype.kind == "f" else np.float64
         return np.ma.filled(values.astype(dtype), np.nan)
     return columns.on_host(values)

@@ -1,4 +1,5 @@
 import os
+import sys
 from pathlib import Path
 
 import jax
@@ -50,3 +51,20 @@ def x64():
     """JAX with 64-bit types, as a caller of `solve` would switch them on."""
     with jax.enable_x64(True):
         yield
+
+
+@pytest.fixture(params=["plain", "pyarrow"])
+def reader(request, monkeypatch):
+    """Every test with this fixture runs without pyarrow, and with it where it is installed."""
+    if request.param == "plain":
+        monkeypatch.setitem(sys.modules, "pyarrow", None)
+    else:
+        pytest.importorskip("pyarrow")
+    return request.param
+
+
+@pytest.fixture
+def in_tmp(tmp_path, monkeypatch):
+    """A directory of our own to work in, so that messages name files as a user would."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path

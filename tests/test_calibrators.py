@@ -30,6 +30,35 @@ def test_predictions_are_exact_in_the_tails(dtype, x64):
     assert (sigmoid.slope, sigmoid.intercept) == (1, -0.5)
 
 
+def test_log_odds_of_probabilities(dtype):
+    p = np.array([0, 1e-300, 1e-13, 1e-12, 0.2, 0.5, 0.999, 1, np.nan], dtype)
+    found = pj.logit(p)
+    assert found.dtype == dtype
+    with mpmath.workdps(40):
+        inside = [
+            min(max(mpmath.mpf(float(x)), mpmath.mpf(1e-12)), 1 - mpmath.mpf(1e-12)) for x in p
+        ]
+        exact = [float(mpmath.log(x / (1 - x))) for x in inside[:-1]]
+    np.testing.assert_allclose(found[:-1], exact, rtol=1e-5)  # 1 - 1e-12 itself is rounded
+    np.testing.assert_allclose(found[1:-2], exact[1:-1], rtol=4 * np.finfo(dtype).eps)
+    assert np.isnan(found[-1])
+
+
+def test_log_odds_of_other_containers_and_shapes():
+    pd = pytest.importorskip("pandas")
+    expected = np.log([1 / 9, 1, 9])
+    for values in ([0.1, 0.5, 0.9], pd.Series([0.1, 0.5, 0.9]), jnp.array([0.1, 0.5, 0.9])):
+        np.testing.assert_allclose(pj.logit(values), expected, atol=1e-6)
+    assert pj.logit([[0.5], [0.5]]).tolist() == [[0], [0]]
+    assert pj.logit(0.5) == 0 and pj.logit([0, 1]).dtype == np.float64 and len(pj.logit([])) == 0
+
+
+@pytest.mark.parametrize("odd", [1.5, -1e-9, np.inf, -np.inf])
+def test_log_odds_of_what_is_no_probability(odd):
+    with pytest.raises(ValueError, match=rf"probabilities: expected .* in \[0, 1\], got {odd}"):
+        pj.logit([0.5, np.nan, odd])
+
+
 def test_predictions_broadcast():
     batch = Sigmoid(np.array([-1.0, -2.0]), np.array([0.0, 1.0]))
     assert batch.predict_proba(np.zeros((2, 5))).shape == (2, 5)

@@ -8,10 +8,12 @@ import jax
 import pytest
 
 import platt_jax as pj
+from platt_jax import xla
 
 FIRST_FIT = """
 import sys
 import platt_jax as pj
+from platt_jax import xla
 folder = pj.use_compilation_cache(sys.argv[1] if len(sys.argv) > 1 else None)
 pj.fit([1.0, 2.0, 3.0], [0, 1, 0])
 print(folder)
@@ -59,3 +61,4 @@ def test_the_configuration_names_versions_devices_and_settings(capsys, monkeypat
     assert shown["platt-jax"] == pj.__version__
     assert shown["devices"] == ", ".join(map(str, jax.devices()))
     assert shown["JAX_OF_THIS_TEST"] == "on"
+    assert shown["sums"] == xla.sums_told()

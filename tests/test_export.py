@@ -295,12 +295,60 @@ def test_onnx_predicts_what_the_calibrator_does(kind, dtype):
     A = np.append(fitted.fit.A, fitted.fallback.A).astype(float)[place]
     B = np.append(fitted.fit.B, fitted.fallback.B).astype(float)[place]
     np.testing.assert_allclose(logit, -(A * scores + B), rtol=1e-12, atol=1e-300)
-    np.testing.assert_allclose(p, expected, rtol=1e-12, atol=1e-15)
+    assert_close(p, expected)
 
 
 def test_onnx_of_one_sigmoid():
     _, p = run_onnx(to_onnx(Sigmoid(A=-2.0, B=1.0)), score=np.array([0.5, np.nan, 1.0]))
     np.testing.assert_allclose(p, Sigmoid(-2.0, 1.0).predict_proba([0.5, np.nan, 1.0]), rtol=1e-12)
+
+
+# --- probabilities of any size --------------------------------------------------------------------
+
+
+def by_json(sigmoid, scores):
+    """By the formula that the schema gives, as a reader in any language has it."""
+    arrays = json.loads(to_json(sigmoid))["arrays"]
+    with np.errstate(over="ignore"):
+        return 1 / (1 + np.exp(arrays["A"] * scores + arrays["B"]))
+
+
+def by_python(sigmoid, scores):
+    module = {}
+    exec(to_python(sigmoid), module)
+    return [module["predict_proba"](f) for f in scores.tolist()]
+
+
+def by_sql(sigmoid, scores, engine):
+    run = engine()
+    with closing(run.connection):
+        run.table(list(enumerate(scores.tolist())), ["i", "f"])
+        p = to_sql(sigmoid, "f", dialect=run.dialect).expression
+        return [p for _, p in run(f"SELECT i, {p} FROM t ORDER BY i")]
+
+
+WAYS = {
+    "JSON": by_json,
+    "Python": by_python,
+    "DuckDB": lambda *given: by_sql(*given, InDuckDB),
+    "SQLite": lambda *given: by_sql(*given, InSQLite),
+    "ONNX": lambda sigmoid, scores: run_onnx(to_onnx(sigmoid), score=scores)[1],
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_small_probabilities_are_exact(way):
+    """To twelve digits down to 1e-300, against 50 digits; below they may be 0."""
+    mpmath = pytest.importorskip("mpmath")
+    sigmoid = Sigmoid(A=-2.0, B=0.5)
+    logits = np.concatenate([np.arange(-800, 801, 12.5), [-36.7, -37.5, -690, 1e5, -1e5]])
+    scores = (logits + 0.5) / 2
+    with mpmath.workdps(50):
+        exact = [1 / (1 + mpmath.exp(-2 * mpmath.mpf(f) + 0.5)) for f in scores.tolist()]
+        exact = np.array([float(p) for p in exact])
+    found = np.array(WAYS[way](sigmoid, scores), float)
+    np.testing.assert_allclose(found, exact, rtol=1e-12, atol=1e-300)
+    np.testing.assert_allclose(found, sigmoid.predict_proba(scores), rtol=1e-12, atol=1e-300)
 
 
 # --- what cannot be exported ----------------------------------------------------------------------

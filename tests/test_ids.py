@@ -270,6 +270,19 @@ def test_more_combinations_than_a_table_has_room_for(rng):
     )
 
 
+def test_columns_whose_combinations_are_more_than_integers(rng):
+    """Of nine columns with 256 ids each the first one went with the 65th bit."""
+    from platt_jax.ids.factorize import get_indexer
+
+    columns = np.stack([rng.permutation(256) for _ in range(9)], 1)
+    keys = ids.structured([f"c{i}" for i in range(9)], list(columns.T))
+    assert get_indexer(keys, ids.read(columns)).tolist() == list(range(256))
+    for column in range(9):
+        others = columns.copy()
+        others[:, column] = np.roll(others[:, column], 1)
+        assert (get_indexer(keys, ids.read(others)) == -1).all()
+
+
 def test_ids_are_found_by_value_and_refused_where_none_could_be_equal(rng):
     scores, labels = problem(rng, 40)
     by_number = pj.fit_segments(scores, labels, np.arange(40) % 2)

@@ -311,8 +311,56 @@ def test_what_is_refused_is_named_with_its_column():
             pj.fit_segments(numbers, [0, 1], make("shop", ["a", None]))
         with pytest.raises(ValueError, match="segments, column 'shop': expected ids of the kind"):
             pj.fit_segments(numbers, [0, 1], [1, 2]).predict_proba(numbers, make("shop", text))
-    with pytest.raises(ValueError, match=r"scores: expected a flat .* of a table its column"):
-        pj.fit_segments(pd.DataFrame({"f": numbers}), [0, 1], [1, 2])
+
+
+@pytest.mark.parametrize("table", [pd.DataFrame, pl.DataFrame, pa.table])
+def test_a_table_of_one_column_is_no_column(table):
+    scores, labels, one = [0.0, 1.0, 2.0], [0, 1, 0], table({"x": [0.0, 1.0, 0.0]})
+    calibrator = pj.fit_segments(scores, labels, labels)
+    for name, call in {
+        "scores": lambda: pj.fit(one, labels),
+        "scores ": lambda: pj.fit_segments(one, labels, labels),
+        "scores  ": lambda: calibrator.predict_proba(one, labels),
+        "labels": lambda: pj.fit(scores, one),
+        "labels ": lambda: pj.fit_segments(scores, one, labels),
+        "labels  ": lambda: pj.fit(scores, table({"x": ["a", "b", "a"]}), pos_label="a"),
+        "labels   ": lambda: metrics.brier_score(one, [0.5, 0.2, 0.1]),
+        "weights": lambda: pj.fit(scores, labels, weights=one),
+        "proba": lambda: metrics.brier_score(labels, one),
+    }.items():
+        message = rf"take {name.strip()}.ravel\(\), of a table its column$"
+        with pytest.raises(ValueError, match=message):
+            call()
+
+
+def test_columns_of_128_bits():
+    wide = pl.Series("f", [1, 2, None, 3], dtype=pl.Int128)
+    labels = pl.Series([0, 1, 0, 1], dtype=pl.Int128)
+    omit = pj.Options(non_finite="omit")
+    expected = pj.fit([1.0, 2.0, np.nan, 3.0], [0, 1, 0, 1], options=omit)
+    assert pj.fit(wide, labels, options=omit) == expected
+    assert pj.fit_one_vs_rest(
+        pl.DataFrame({"a": labels, "b": [0.5, 1.5, 2.5, 0.0]}), [0, 1, 0, 1]
+    ) == pj.fit_one_vs_rest(np.c_[[0.0, 1, 0, 1], [0.5, 1.5, 2.5, 0.0]], [0, 1, 0, 1])
+    ids = pl.Series([2**100, 2**100 + 1, 1, 1], dtype=pl.Int128)
+    calibrator = pj.fit_segments(np.arange(4.0), labels, ids)
+    assert calibrator.keys.tolist() == [1, 2**100, 2**100 + 1]
+    assert calibrator.seen(ids).all()
+    for table in (pl.DataFrame({"a": labels}), pl.DataFrame({"a": labels, "b": labels})):
+        assert len(pj.fit_segments(np.arange(4.0), labels, table)) == 2
+    with pytest.raises(ValueError, match="segments, column 'f': expected ids, got None at row 2"):
+        pj.fit_segments(np.arange(4.0), labels, wide)
+
+
+@pytest.mark.parametrize(
+    "text", [pd.Series(["1", None]), pd.Series(["1", "2"]), pl.Series(["1", None]), ["1", 2.0]]
+)
+def test_text_for_numbers_is_called_text(text):
+    message = "expected numbers, got dtype .*: text such as '1'; convert it to float, with NaN"
+    with pytest.raises(ValueError, match=f"scores: {message}"):
+        pj.fit(text, [0, 1])
+    with pytest.raises(ValueError, match=f"weights: {message}"):
+        pj.fit([0.0, 1.0], [0, 1], weights=text)
 
 
 def test_without_narwhals(rows, monkeypatch):

@@ -8,8 +8,8 @@ from reference import batch
 from scipy import optimize
 
 import platt_jax as pj
-from platt_jax import Flag, GaussianPrior, Options, Status, scalers
-from platt_jax.passes import shapes, xla
+from platt_jax import Flag, GaussianPrior, Options, Status, scalers, xla
+from platt_jax.passes import shapes
 
 HELD = Options(intercept=False)
 PLAIN = Options(intercept=False, targets="none")

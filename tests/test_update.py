@@ -130,10 +130,153 @@ def test_failed_fits_are_begun_anew():
         before = pj.fit_segments(scores, labels, which)
     after = update(before, *NIGHTS[1]).raise_if_failed()
     np.testing.assert_allclose(after[4].A, pj.fit_segments(*NIGHTS[1])[4].A, rtol=1e-7)
-    bad = [column.copy() for column in NIGHTS[1]]
-    bad[0][bad[2] == 9] = np.inf
-    with pytest.warns(RuntimeWarning, match="first in 9"):
-        assert np.isnan(update(before, *bad)[9].A)
+
+
+def as_if_without(before, segment, **rows):
+    """The update by the second night without the rows of a segment."""
+    scores, labels, which = NIGHTS[1]
+    others = which != segment
+    return update(before, scores[others], labels[others], which[others], **rows)
+
+
+@pytest.mark.parametrize("pooling", ["none", "partial"])
+@pytest.mark.parametrize("bad", ["NaN", "all NaN, omitted", "weight 0"])
+def test_what_was_learnt_outlasts_rows_that_cannot_be(bad, pooling):
+    scores, labels, which = (column.copy() for column in NIGHTS[1])
+    before = pj.fit_segments(*NIGHTS[0], pooling=pooling)
+    of_9, weights, options = which == 9, np.ones(len(scores)), pj.Options()
+    if bad == "NaN":
+        scores[np.flatnonzero(of_9)[0]] = np.nan
+        with pytest.warns(RuntimeWarning, match="1 of 60 segments, first in 9: their new rows are"):
+            after = update(before, scores, labels, which, forgetting=0.9)
+        strict = pj.Options(non_finite="raise")
+        with pytest.raises(ValueError, match="first in 9"):
+            update(before, scores, labels, which, options=strict)
+    else:
+        if bad == "weight 0":
+            weights[of_9] = 0
+        else:
+            scores[of_9], options = np.nan, pj.Options(non_finite="omit")
+        after = update(
+            before, scores, labels, which, weights=weights, forgetting=0.9, options=options
+        )
+    expected = as_if_without(before, 9, forgetting=0.9)
+    for name in ("A", "B", "status", "flags", "n_pos", "n_neg", "hessian", "covariance", "nll"):
+        np.testing.assert_array_equal(getattr(after[9], name), getattr(expected[9], name), name)
+    after.raise_if_failed()
+    if pooling == "none":
+        again, once = (update(one, *NIGHTS[2]) for one in (after, expected))
+        assert again[9] == once[9]
+
+
+def test_a_bad_row_costs_itself_if_it_is_omitted():
+    scores, labels, which = (column.copy() for column in NIGHTS[1])
+    before = pj.fit_segments(*NIGHTS[0])
+    row = np.flatnonzero(which == 9)[0]
+    scores[row] = np.nan
+    after = update(before, scores, labels, which, options=pj.Options(non_finite="omit"))
+    expected = update(before, *(np.delete(column, row) for column in (scores, labels, which)))
+    np.testing.assert_allclose(after.fit.A, expected.fit.A, rtol=1e-12)
+    np.testing.assert_array_equal(after.fit.n_pos, expected.fit.n_pos)
+
+
+@pytest.mark.parametrize("pooling", ["none", "partial"])
+def test_rows_without_weight_teach_nothing(pooling):
+    before = pj.fit_segments(*NIGHTS[0], pooling=pooling)
+    after = update(before, *NIGHTS[1], weights=np.zeros(len(NIGHTS[1][0])))
+    assert after.fit.converged.all() and (after.fit.n_pos == before.fit.n_pos).all()
+    one = update(before, [1.0], [1], [9], weights=[0.0])
+    np.testing.assert_array_equal(after.fit.A, one.fit.A)
+    if pooling == "none":
+        np.testing.assert_array_equal(after.fit.A, before.fit.A)
+
+
+def test_a_population_stays_where_no_row_tells_of_it():
+    before = pj.fit_segments(*NIGHTS[0], pooling="partial")
+    lost = replace(before, fit=replace(before.fit, status=np.full(60, pj.Status.MAX_ITERATIONS)))
+    after = update(lost, [1.0, 2.0], [0, 1], [5, 6], weights=[0.0, 0.0])
+    assert (after.population.mean == before.population.mean).all()
+    np.testing.assert_array_equal(
+        after.population.mean_covariance, before.population.mean_covariance
+    )
+
+
+def test_a_fit_that_fails_leaves_the_earlier_one():
+    before = pj.fit_segments(*NIGHTS[0])
+    scores, labels, which = (column.copy() for column in NIGHTS[1])
+    labels[which == 9] = scores[which == 9] > 0
+    short = pj.Options(max_iter=1, start="prior", tol=1e-12)
+    with pytest.warns(RuntimeWarning, match=r"of 60 segments failed, first in 0 \(MAX_ITERATIONS"):
+        after = update(before, scores, labels, which, options=short)
+    np.testing.assert_array_equal(after[9].A, before[9].A)
+
+
+def test_float64_fits_are_kept_whole_beside_float32_rows():
+    before = pj.fit_segments(*NIGHTS[0])
+    scores, labels, which = NIGHTS[1]
+    weights = (which != 9).astype(float)
+    after = update(before, scores.astype(np.float32), labels, which, weights=weights)
+    np.testing.assert_array_equal(after[9].A, before[9].A)
+
+
+F = pj.Flag
+NONE = F(0)
+OVERLAP = [0.0, 2.0, 1.0, 3.0], [0, 0, 1, 1]
+APART = [0.0, 1.0, 2.0, 3.0], [0, 0, 1, 1]
+POSITIVE, NEGATIVE = ([2.0, 3.0], [1, 1]), ([0.0, 1.0], [0, 0])
+CONSTANT = [1.0, 1.0], [0, 1]
+ELSEWHERE = [5.0, 5.0], [0, 1]
+FAR = [*np.linspace(-1, 1, 29), 1e4], [0, 1] * 15
+NEAR = [*np.linspace(-1, 1, 30)], [1, 0, 1, 1, 0, 1] * 5
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "flags"),
+    [
+        (OVERLAP, APART, NONE),
+        (OVERLAP, POSITIVE, NONE),
+        (OVERLAP, CONSTANT, NONE),
+        (APART, OVERLAP, NONE),
+        (APART, APART, F.SEPARABLE),
+        (APART, POSITIVE, NONE),
+        (NEGATIVE, APART, NONE),
+        (POSITIVE, POSITIVE, F.ONE_CLASS),
+        (POSITIVE, NEGATIVE, NONE),
+        (CONSTANT, CONSTANT, F.CONSTANT_SCORES),
+        (CONSTANT, ELSEWHERE, NONE),
+        (FAR, NEAR, F.OUTLIER),
+        (NEAR, FAR, F.OUTLIER),
+        ([3 * x for x in NEAR], FAR, NONE),
+    ],
+)
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_flags_are_of_all_that_is_remembered(first, then, flags, dtype):
+    calibrator = None
+    for scores, labels in (first, then):
+        rows = np.array(scores, dtype), labels, np.zeros(len(scores), int)
+        calibrator = update(calibrator, *rows) if calibrator else pj.fit_segments(*rows)
+    found = calibrator[0]
+    assert pj.Flag(found.flags & ~F.REVERSED) == flags
+    assert (found.flags & F.REVERSED != 0) == (found.A > 0)
+
+
+def test_flags_of_tiny_nights_are_those_of_a_fit_of_all():
+    """Two rows of each segment a night have no second class, mostly, or are separable."""
+    rng = np.random.default_rng(3)
+    nights = []
+    for _ in range(12):
+        which, scores = np.repeat(np.arange(200), 2), rng.normal(size=400)
+        nights.append((scores, rng.random(400) < 1 / (1 + np.exp(-scores)), which))
+    calibrator = pj.fit_segments(*nights[0])
+    for rows in nights[1:]:
+        calibrator = update(calibrator, *rows)
+    full = pj.fit_segments(*(np.concatenate(column) for column in zip(*nights, strict=True)))
+    for flag in (F.ONE_CLASS, F.CONSTANT_SCORES, F.OUTLIER):
+        np.testing.assert_array_equal(calibrator.fit.flags & flag, full.fit.flags & flag)
+    gained = calibrator.fit.flags & F.SEPARABLE > full.fit.flags & F.SEPARABLE
+    assert not gained.any()
+    enough = calibrator.fit.converged & (calibrator.fit.flags & F.ONE_CLASS == 0)
+    assert len(calibrator.only(enough)) >= 195
 
 
 def test_without_a_population_to_estimate():

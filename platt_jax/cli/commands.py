@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
 from typing import Any, BinaryIO
 
+import jax
 import numpy as np
 from numpy.typing import NDArray
 
 import platt_jax
-from platt_jax import Fit, Options, SegmentCalibrator, Sigmoid, Status, load, save
-from platt_jax.cli import csvio, outputs, parquet
+from platt_jax import Fit, Options, SegmentCalibrator, Sigmoid, load
+from platt_jax.cli import csvio, outputs, parquet, summaries
 from platt_jax.cli.inputs import DASH, read_rows, staged
-from platt_jax.results import tables
 
-_FITS_FAILED, _PROCESS_LOST = 3, 4
+_PROCESS_LOST = 4
 _SEGMENTS_TOLD = 10
 
 
@@ -46,9 +45,10 @@ def fit(arguments: argparse.Namespace) -> int:
     rows = _read(arguments, arguments.files)
     if not len(rows["score"]):
         raise ValueError(f"{arguments.files[0]}: has a header line, but no rows to fit")
+    _tell_work(rows)
     by_row, weights = (rows["score"], rows["label"]), rows.get("weight")
     if "segment" not in rows:
-        return _written(
+        return summaries.saved(
             arguments, platt_jax.fit(*by_row, weights=weights, options=_options(arguments))
         )
     calibrator = platt_jax.fit_segments(
@@ -57,19 +57,27 @@ def fit(arguments: argparse.Namespace) -> int:
         weights=weights,
         pooling=arguments.pooling or "none",
         options=_options(arguments),
-        progress=_on_terminal(),
+        progress=_bar(),
     )
-    return _written(arguments, calibrator)
+    return summaries.saved(arguments, calibrator)
 
 
 def _options(arguments: argparse.Namespace) -> Options:
     return Options(non_finite=arguments.non_finite or "flag")
 
 
-def _on_terminal() -> bool:
-    """Whether somebody sees how far the work is, and it can be shown."""
-    seen = sys.stderr is not None and sys.stderr.isatty()
-    return seen and find_spec("tqdm") is not None
+def _bar() -> bool:
+    """Whether a progress bar is seen, and can be shown."""
+    return outputs.on_terminal() and find_spec("tqdm") is not None
+
+
+def _tell_work(rows: dict[str, Any]) -> None:
+    """What a command does for so long, to those who watch it."""
+    if outputs.on_terminal():
+        config: Any = jax.config  # whose attributes type checkers do not know
+        cached = config.jax_compilation_cache_dir
+        compiling = "" if cached else "; compiling, which --cache FOLDER saves the next time"
+        outputs.tell(f"platt-jax: {len(rows['score']):,} rows read{compiling}")
 
 
 def _fit_in_job(arguments: argparse.Namespace) -> int:
@@ -89,69 +97,23 @@ def _fit_in_job(arguments: argparse.Namespace) -> int:
         checkpoint=arguments.checkpoint,
         time_limit=arguments.time_limit,
     )
-    return _written(arguments, calibrator) if process == 0 else _status(calibrator)
+    return summaries.saved(arguments, calibrator) if process == 0 else summaries.status(calibrator)
 
 
-def _written(arguments: argparse.Namespace, calibrator: Fit | SegmentCalibrator) -> int:
-    """The exit status, after the calibrator is saved and told of."""
-    save(arguments.out, calibrator)
-    found = calibrator.fit if isinstance(calibrator, SegmentCalibrator) else calibrator
-    if arguments.json:
-        about = {
-            "problems": int(np.size(found.A)),
-            "positives": float(np.sum(found.n_pos)),
-            "negatives": float(np.sum(found.n_neg)),
-            "status": tables.status_counts(found),
-            "flags": tables.flag_counts(found),
-            "out": arguments.out,
-        }
-        print(json.dumps(about))
-    else:
-        print(calibrator)
-        print(f"saved to {arguments.out}")
-    if isinstance(calibrator, SegmentCalibrator):
-        _tell_empty_ids(calibrator)
-    if status := _status(calibrator):
-        _tell_failures(calibrator)
-    return status
-
-
-def _status(calibrator: Fit | SegmentCalibrator) -> int:
-    found = calibrator.fit if isinstance(calibrator, SegmentCalibrator) else calibrator
-    return 0 if np.all(found.status == Status.CONVERGED) else _FITS_FAILED
-
-
-def _tell_empty_ids(calibrator: SegmentCalibrator) -> None:
-    """Fields of a CSV file without an id make a segment, which few expect."""
-    keys = calibrator.keys
-    columns = [keys] if keys.dtype.names is None else [keys[name] for name in keys.dtype.names]
-    empty = np.any([column == "" for column in columns if column.dtype.kind == "U"], axis=0)
-    if np.any(empty):
-        rows = np.sum((calibrator.fit.n_pos + calibrator.fit.n_neg)[empty])
-        outputs.tell(f"platt-jax: {rows:,.0f} rows have an empty id: a segment of their own")
-
-
-def _tell_if_none_seen(calibrator: SegmentCalibrator, seen: int, rows: int) -> None:
-    if rows and not seen:
-        first = [tables.name(calibrator.keys, i) for i in range(min(3, len(calibrator)))]
-        outputs.tell(
-            f"platt-jax: none of the {rows:,} rows is in a segment that was fitted, such as "
-            f"{', '.join(first)}: is --segment the right column?"
-        )
-
-
-def _tell_failures(calibrator: Fit | SegmentCalibrator) -> None:
-    if isinstance(calibrator, SegmentCalibrator):
-        statuses, keys = calibrator.fit.status, calibrator.keys
-    else:
-        statuses, keys = np.ravel(calibrator.status), None
-    failed = np.flatnonzero(statuses != Status.CONVERGED)
-    first = "" if keys is None else f", the first in segment {tables.name(keys, failed[0])}"
-    status = Status(int(statuses[failed[0]]))
-    outputs.tell(
-        f"platt-jax: {len(failed):,} of {len(statuses):,} fits failed{first}: "
-        f"{status.name}. {status.message}"
+def update(arguments: argparse.Namespace) -> int:
+    """`platt-jax update`."""
+    inputs = *arguments.files, arguments.calibrator
+    outputs.check(arguments.out, *inputs, only_file="a calibrator is a binary file")
+    calibrator, rows = _with_fresh_rows(arguments)
+    updated = platt_jax.update(
+        calibrator,
+        *(rows[role] for role in ("score", "label", "segment")),
+        weights=rows.get("weight"),
+        forgetting=1.0 if arguments.forgetting is None else arguments.forgetting,
+        options=_options(arguments),
+        progress=_bar(),
     )
+    return summaries.saved(arguments, updated)
 
 
 def apply(arguments: argparse.Namespace) -> int:
@@ -166,6 +128,7 @@ def apply(arguments: argparse.Namespace) -> int:
     counts = {"rows": 0, "unseen": 0, "nan": 0}
 
     def predict(rows: dict[str, Any]) -> NDArray[np.floating]:
+        rows = _on_scale(arguments, rows)
         by_row = [rows[role] for role in ("score", "segment") if role in rows]
         p: NDArray[np.floating] = calibrator.predict_proba(*by_row)
         counts["rows"] += len(p)
@@ -195,32 +158,15 @@ def apply(arguments: argparse.Namespace) -> int:
                 csvio.copy_with_column(source, file, "probability", p)
 
         outputs.write(arguments.out, copy)
-    _tell_applied(arguments, counts, calibrator)
+    summaries.tell_applied(arguments, counts, calibrator)
     return 0
-
-
-def _tell_applied(
-    arguments: argparse.Namespace, counts: dict[str, int], calibrator: Sigmoid | SegmentCalibrator
-) -> None:
-    say = outputs.tell if arguments.out == DASH else print
-    if isinstance(calibrator, SegmentCalibrator):
-        _tell_if_none_seen(calibrator, counts["rows"] - counts["unseen"], counts["rows"])
-    if arguments.json:
-        say(json.dumps({**counts, "out": arguments.out}))
-        return
-    say(f"{counts['rows']:,} rows written to {outputs.named(arguments.out)}")
-    if isinstance(calibrator, SegmentCalibrator):
-        by = "the population" if calibrator.pooling == "partial" else "the curve of all rows"
-        say(f"{counts['unseen']:,} of them, in segments never fitted, by {by}")
-    if counts["nan"]:
-        say(f"{counts['nan']:,} of them nan: the score is not finite, or the segment has no curve")
 
 
 def triage(arguments: argparse.Namespace) -> int:
     """`platt-jax triage`."""
     if arguments.out is not None:
         outputs.check(arguments.out, *arguments.files, arguments.calibrator)
-    calibrator, rows = _judged(arguments)
+    calibrator, rows = _with_fresh_rows(arguments)
     level = 0.05 if arguments.level is None else arguments.level
     by_row = (rows[role] for role in ("score", "label", "segment"))
     table = platt_jax.triage(calibrator, *by_row, level=level)
@@ -247,7 +193,7 @@ def report(arguments: argparse.Namespace) -> int:
     """`platt-jax report`."""
     inputs = *arguments.files, arguments.calibrator
     outputs.check(arguments.out, *inputs, only_file="a page is a file")
-    calibrator, rows = _judged(arguments)
+    calibrator, rows = _with_fresh_rows(arguments)
     calibrator.to_html(arguments.out, *(rows[role] for role in ("score", "label", "segment")))
     number = len(rows["score"])
     if arguments.json:
@@ -301,25 +247,36 @@ def _columns(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _read(arguments: argparse.Namespace, files: list[str]) -> dict[str, Any]:
     with staged(files, arguments.delimiter) as inputs:
-        return read_rows(inputs, _columns(arguments))
+        return _on_scale(arguments, read_rows(inputs, _columns(arguments)))
 
 
-def _judged(arguments: argparse.Namespace) -> tuple[SegmentCalibrator, dict[str, Any]]:
-    """The calibrator, and the rows that it is judged by."""
+def _on_scale(arguments: argparse.Namespace, rows: dict[str, Any]) -> dict[str, Any]:
+    """The rows with log-odds for scores, if they are probabilities."""
+    if not arguments.logit:
+        return rows
+    try:
+        return {**rows, "score": platt_jax.logit(rows["score"])}
+    except ValueError as error:
+        raise ValueError(f"--logit: column {arguments.score!r}: {error}") from None
+
+
+def _with_fresh_rows(arguments: argparse.Namespace) -> tuple[SegmentCalibrator, dict[str, Any]]:
+    """The calibrator of segments, and the fresh rows that it is judged or updated by."""
     calibrator = _load(arguments.calibrator, arguments.segment)
     if not isinstance(calibrator, SegmentCalibrator):
         raise ValueError(
-            f"{arguments.calibrator} has one sigmoid for all rows: triage and report need one that "
-            "was fitted with --segment"
+            f"{arguments.calibrator} has one sigmoid for all rows: triage, report and update need "
+            "one that was fitted with --segment"
         )
     with staged(arguments.files, arguments.delimiter) as inputs:
         if not any(source.is_parquet for source in inputs):
             _check_text(arguments.calibrator, calibrator)
-        rows = read_rows(inputs, _columns(arguments))
+        rows = _on_scale(arguments, read_rows(inputs, _columns(arguments)))
     if not len(rows["score"]):
         raise ValueError(f"{arguments.files[0]}: has a header line, but no rows")
     seen = calibrator.seen(rows["segment"])
-    _tell_if_none_seen(calibrator, int(np.count_nonzero(seen)), len(seen))
+    summaries.tell_if_none_seen(calibrator, int(np.count_nonzero(seen)), len(seen))
+    _tell_work(rows)
     return calibrator, rows
 
 

@@ -11,6 +11,7 @@ import codecs
 import csv
 import gzip
 import io
+import math
 import os
 import re
 import zlib
@@ -22,10 +23,15 @@ from numpy.typing import NDArray
 
 from platt_jax.cli.inputs import Input
 
-Parse = Callable[[str], float | int | str]
+Parse = Callable[[str], float | str]
 Column = NDArray[Any]
 
 LABELS = {"0": 0, "1": 1, "-1": -1, "+1": 1, "0.0": 0, "1.0": 1, "-1.0": -1, "false": 0, "true": 1}
+
+# What stands for a missing score, label or weight, in any case: as pandas, R, SQL and spreadsheets
+# write it.
+MISSING = ("", "NA", "N/A", "#N/A", "<NA>", "NaN", "null", "None")
+_MISSING = {word.lower() for word in MISSING}
 
 _ICONV = "convert it: iconv -f {} -t UTF-8 {{path}} > utf8.csv"
 
@@ -55,21 +61,28 @@ class CsvError(ValueError):
 
 
 def number(field: str) -> float:
-    """A number as Python's float reads it, but without underscores."""
+    """A number as Python's float reads it, but without underscores; NaN if it is missing."""
     try:
         if "_" not in field:
             return float(field)
     except ValueError:
-        pass
+        if _is_missing(field):
+            return math.nan
     raise ValueError("is not a number")
 
 
-def label(field: str) -> int:
-    """A label: 0/1, -1/1 or true/false in any case."""
+def label(field: str) -> float:
+    """A label: 0/1, -1/1 or true/false in any case; NaN if it is missing."""
     try:
         return LABELS[field.strip().lower()]
     except KeyError:
-        raise ValueError("is not a label (0 and 1, -1 and 1, or true and false)") from None
+        if _is_missing(field):
+            return math.nan
+    raise ValueError("is not a label (0 and 1, -1 and 1, or true and false)")
+
+
+def _is_missing(field: str) -> bool:
+    return field.strip().lower() in _MISSING
 
 
 def text(field: str) -> str:
@@ -81,7 +94,7 @@ def text(field: str) -> str:
 PARSERS: dict[str, Parse] = {"score": number, "label": label, "weight": number}
 
 # Named, for a column without rows has no values to tell its type by.
-_DTYPES: dict[Parse, type] = {number: np.float64, label: np.int64, text: np.str_}
+_DTYPES: dict[Parse, type] = {number: np.float64, label: np.float64, text: np.str_}
 
 
 def read_columns(source: Input, wanted: Sequence[tuple[str, Parse]]) -> list[Column]:
@@ -200,7 +213,7 @@ def _place(source: Input, header: list[str], name: str) -> int:
     there = columns_there(header)
     if len(header) == 1:
         there += f" (is that one column? {_DELIMITERS.get(source.delimiter, 'a delimiter')}"
-        there += " separates fields)"
+        there += " separates fields; for another see --delimiter)"
     raise CsvError(f"{source.name}: has no column {name!r}, but {there}")
 
 
@@ -208,7 +221,7 @@ def _read_plainly(source: Input, wanted: Sequence[tuple[str, Parse]]) -> list[Co
     records = _records(source)
     header = _header(source, records)
     places = [(_place(source, header, name), parse) for name, parse in wanted]
-    columns: list[list[float | int | str]] = [[] for _ in wanted]
+    columns: list[list[float | str]] = [[] for _ in wanted]
     for line, fields in records:
         for (place, parse), column in zip(places, columns, strict=True):
             try:
@@ -216,9 +229,14 @@ def _read_plainly(source: Input, wanted: Sequence[tuple[str, Parse]]) -> list[Co
             except ValueError as error:
                 where = f"{source.name}, line {line}, column {header[place]!r}"
                 raise CsvError(f"{where}: {fields[place]!r} {error}") from None
-    return [
-        np.array(values, _DTYPES[parse]) for values, (_, parse) in zip(columns, wanted, strict=True)
-    ]
+    return [_column(values, parse) for values, (_, parse) in zip(columns, wanted, strict=True)]
+
+
+def _column(values: Sequence[float | str], parse: Parse) -> Column:
+    """Values as an array; labels are integers unless one is missing."""
+    column: Column = np.array(values, _DTYPES[parse])
+    whole = parse is label and not np.isnan(column).any()
+    return column.astype(np.int64) if whole else column
 
 
 def _read_with_pyarrow(source: Input, wanted: Sequence[tuple[str, Parse]]) -> list[Column] | None:
@@ -241,23 +259,26 @@ def _read_with_pyarrow(source: Input, wanted: Sequence[tuple[str, Parse]]) -> li
                 file,
                 parse_options=arrow_csv.ParseOptions(delimiter=source.delimiter),
                 convert_options=arrow_csv.ConvertOptions(
-                    include_columns=list(types), column_types=types
+                    include_columns=list(types),
+                    column_types=types,
+                    null_values=[x for word in MISSING for x in (word, word.lower(), word.upper())],
                 ),
             )
         columns = []
         for name, parse in wanted:
-            column = table[name].combine_chunks()
             if parse is number:
-                columns.append(column.to_numpy())
+                column = table[name].to_numpy()  # nulls as NaN
+                # To pyarrow, nan(1) is a number. To Python it is not.
+                if np.count_nonzero(np.isnan(column)) > table[name].null_count:
+                    return None
+                columns.append(column)
             else:
-                words = column.dictionary.to_pylist()
-                distinct: Column = np.array([parse(word) for word in words], _DTYPES[parse])
-                columns.append(distinct[column.indices.to_numpy()])
+                coded = table[name].combine_chunks()
+                distinct = _column([parse(word) for word in coded.dictionary.to_pylist()], parse)
+                columns.append(distinct[coded.indices.to_numpy()])
     except ValueError:  # pyarrow's own errors are of this kind
         return None
-    # To pyarrow, NA is a null and nan(1) a number. To Python neither is a number.
-    numbers = [column for column in columns if column.dtype == np.float64]
-    return None if any(np.isnan(column).any() for column in numbers) else columns
+    return columns
 
 
 def _is_simple(source: Input) -> bool:

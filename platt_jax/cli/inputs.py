@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from platt_jax import ids
+from platt_jax.results.files import naming_file
 
 # Instead of the name of a file: standard input, or standard output.
 DASH = "-"
@@ -72,8 +73,9 @@ def _staged(name: str, delimiter: str | None, files: ExitStack) -> Input:
     if sys.stdin is None:
         raise ValueError(f"{DASH}: standard input is closed")
     copy = files.enter_context(tempfile.NamedTemporaryFile())  # noqa: SIM115 - left with the others
-    shutil.copyfileobj(sys.stdin.buffer, copy)
-    copy.flush()
+    with naming_file(copy.name):
+        shutil.copyfileobj(sys.stdin.buffer, copy)
+        copy.flush()
     return Input("standard input", copy.name, delimiter)
 
 

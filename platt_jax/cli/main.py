@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
+from platt_jax import use_compilation_cache
 from platt_jax.cli.outputs import output_written, tell_error, warnings_as_lines
 from platt_jax.cli.parser import parser
 
@@ -20,6 +22,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with output_written(), warnings_as_lines():
             arguments = parser().parse_args(argv)
+            if "cache" in arguments:
+                _keep_programs(arguments.cache or os.environ.get("PLATT_JAX_CACHE"))
             status: int = arguments.command(arguments)
             return status
     except KeyboardInterrupt:
@@ -29,3 +33,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ValueError, OSError, MemoryError, ImportError) as error:
         tell_error(error)
         return 2
+
+
+def _keep_programs(folder: str | None) -> None:
+    if folder:
+        use_compilation_cache(folder)

@@ -12,7 +12,14 @@ from contextlib import contextmanager
 from typing import Any, BinaryIO, cast
 
 from platt_jax.cli.inputs import DASH
-from platt_jax.results.files import destination, write_atomically
+from platt_jax.results.files import destination, naming_file, write_atomically
+
+# What the library says of its own arguments, and what to write at the command line instead.
+_IN_THE_SHELL = {
+    'Options(non_finite="omit")': "--non-finite omit",
+    "raise Options(max_iter=...), or look": "look",
+    "platt_jax.logit(p)": "--logit",
+}
 
 
 def check(output: str, *inputs: str, only_file: str = "") -> None:
@@ -55,10 +62,10 @@ def write(output: str, content: Callable[[BinaryIO], object]) -> None:
         content: called with a binary file.
     """
     if output == DASH:
-        with open(sys.stdout.fileno(), "wb", closefd=False) as file:
+        with naming_file(named(output)), open(sys.stdout.fileno(), "wb", closefd=False) as file:
             content(file)
     elif os.path.exists(output) and not os.path.isfile(output):  # a device, a pipe
-        with open(output, "wb") as file:
+        with naming_file(output), open(output, "wb") as file:
             content(file)
     else:
         write_atomically(destination(output), lambda file: _compressed(output, file, content))
@@ -87,8 +94,15 @@ def tell_error(error: Exception) -> None:
 
 def tell(line: str) -> None:
     """A line on standard error, if that is open; print would take standard output instead."""
+    for python, shell in _IN_THE_SHELL.items():
+        line = line.replace(python, shell)
     if sys.stderr is not None:
         print(line, file=sys.stderr)
+
+
+def on_terminal() -> bool:
+    """Whether somebody may be watching."""
+    return sys.stderr is not None and sys.stderr.isatty()
 
 
 @contextmanager
@@ -103,7 +117,8 @@ def output_written() -> Iterator[None]:
         yield
     finally:
         try:
-            print(end="", flush=True)
+            with naming_file(named(DASH)):
+                print(end="", flush=True)
         except OSError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise
@@ -111,11 +126,15 @@ def output_written() -> Iterator[None]:
 
 @contextmanager
 def warnings_as_lines() -> Iterator[None]:
-    """Warnings as lines in the manner of the errors, without the place in the code."""
+    """Warnings as lines in the manner of the errors, without the place in the code.
+
+    Not that of fits that are NON_FINITE: the line about all fits that failed says so.
+    """
 
     def show(message: Warning | str, *_: Any) -> None:
         tell(f"platt-jax: warning: {message}")
 
     with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".* their A and B are NaN", RuntimeWarning)
         warnings.showwarning = show  # type: ignore[assignment]  # called by position
         yield

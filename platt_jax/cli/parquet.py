@@ -132,13 +132,14 @@ def _numbers(column: Any, where: str) -> Any:
 def _labels(column: Any, where: str) -> Any:
     import pyarrow as pa
 
-    if column.null_count:
-        raise ValueError(f"{where}: expected a label in each row, got {column.null_count:,} nulls")
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
     if not pa.types.is_string(column.type) and not pa.types.is_large_string(column.type):
-        return column.to_numpy()
+        return column.to_numpy() if not column.null_count else _numbers(column, where)
     coded = column.dictionary_encode().combine_chunks()
     try:
-        distinct = np.array([label(word) for word in coded.dictionary.to_pylist()])
+        distinct = [label(word) for word in coded.dictionary.to_pylist()]
     except ValueError as error:
         raise ValueError(f"{where}: a value {error}") from None
-    return distinct[coded.indices.to_numpy()]
+    missing = len(distinct)
+    return np.array([*distinct, np.nan])[coded.indices.fill_null(missing).to_numpy()]

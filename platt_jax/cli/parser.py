@@ -8,52 +8,7 @@ from typing import Any, TypeAlias
 
 import platt_jax
 from platt_jax.cli import commands
-
-_EXIT_STATUSES = """\
-exit status:
-  0  done, and every fit converged
-  2  bad input, or an output that cannot be written; one line on standard error says what
-  3  some fits failed, or all: the calibrator is written, and one line on standard error
-     says how many failed and which first
-  4  with --distributed: another process ended, or said nothing for too long
-"""
-
-_EXAMPLES = {
-    "": """\
-examples:
-  platt-jax fit history.csv --score f --label y --segment shop --out calibrator.npz
-  platt-jax apply new.csv --calibrator calibrator.npz --score f --segment shop --out -
-  platt-jax triage new.csv --calibrator calibrator.npz --score f --label y --segment shop
-""",
-    "fit": """\
-examples:
-  platt-jax fit history.csv --score f --label y --out sigmoid.npz
-  platt-jax fit day-*.parquet --score f --label y --segment shop --segment year --out c.npz
-  zcat history.csv.gz | platt-jax fit - --score f --label y --segment shop --out c.npz --json
-""",
-    "apply": """\
-examples:
-  platt-jax apply new.csv --calibrator c.npz --score f --segment shop --out with_p.csv.gz
-  platt-jax apply new.parquet --calibrator c.npz --score f --segment shop --out with_p.parquet
-  cat new.tsv | platt-jax apply - --delimiter tab --calibrator c.npz --score f --out - | head
-""",
-    "triage": """\
-examples:
-  platt-jax triage new.csv --calibrator c.npz --score f --label y --segment shop
-  platt-jax triage new.csv --calibrator c.npz --score f --label y --segment shop --out all.csv
-""",
-    "report": """\
-example:
-  platt-jax report new.csv --calibrator c.npz --score f --label y --segment shop --out c.html
-""",
-    "export": """\
-examples:
-  platt-jax export c.npz --to json --out c.json
-  platt-jax export c.npz --to sql --score f --segment shop --dialect spark --out -
-  platt-jax export c.npz --to onnx --out c.onnx
-""",
-}
-
+from platt_jax.cli.help import epilog
 
 # What `add_subparsers` returns.
 _Among: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -84,7 +39,7 @@ class _Command:
             name,
             help=about,
             description=about,
-            epilog=f"{_EXAMPLES.get(name, '')}\n{_EXIT_STATUSES}",
+            epilog=epilog(name),
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         self._parser.set_defaults(command=run)
@@ -111,6 +66,12 @@ class _Command:
 
     def columns(self, labels: bool, segment: str) -> None:
         self.once("--score", required=True, metavar="COL", help="column of scores")
+        self.add(
+            "--logit",
+            action="store_true",
+            help="scores are probabilities: take their log-odds. A calibrator does not remember "
+            "it: give it to each command, or to none",
+        )
         if labels:
             self.once(
                 "--label", required=True, metavar="COL", help="column of 0/1, -1/1 or true/false"
@@ -119,6 +80,25 @@ class _Command:
 
     def out(self, metavar: str, about: str, required: bool = True) -> None:
         self.once("--out", required=required, metavar=metavar, help=about)
+
+    def weight(self) -> None:
+        self.once("--weight", metavar="COL", help="column of weights; 2 is the row twice")
+
+    def non_finite(self) -> None:
+        self.once(
+            "--non-finite",
+            choices=["flag", "omit", "raise"],
+            help="what NaN, infinite numbers and missing values do: fail their segment (flag, if "
+            "not given), go (omit), or end all (raise)",
+        )
+
+    def cache(self) -> None:
+        self.once(
+            "--cache",
+            metavar="FOLDER",
+            help="keep compiled programs there, which later calls read and so begin sooner; "
+            "if not given, the folder that the variable PLATT_JAX_CACHE names, if any",
+        )
 
     def json(self) -> None:
         self.add("--json", action="store_true", help="tell what was done as one line of JSON")
@@ -141,7 +121,7 @@ def parser() -> argparse.ArgumentParser:
         prog="platt-jax",
         description="Platt scaling for thousands to millions of classifiers at once.\n"
         "P(y=1 | score) = 1 / (1 + exp(A score + B)), so A < 0 for a useful score.",
-        epilog=f"{_EXAMPLES['']}\n{_EXIT_STATUSES}",
+        epilog=epilog(""),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     whole.add_argument("--version", action="version", version=f"platt-jax {platt_jax.__version__}")
@@ -149,6 +129,7 @@ def parser() -> argparse.ArgumentParser:
     among = whole.add_subparsers(required=True, metavar="COMMAND")
     _Command(among, "demo", "one sigmoid per aircraft and per route, on real data", commands.demo)
     _add_fit(among)
+    _add_update(among)
     for_rows = "column of segments, if fitted with one; again for each of several"
 
     applying = _Command(among, "apply", "add a column of probabilities", commands.apply)
@@ -174,6 +155,7 @@ def parser() -> argparse.ArgumentParser:
     judging.out(
         "FILE.csv", "where all segments go, most urgent first; - for standard output", False
     )
+    judging.cache()
     judging.json()
 
     reporting = _Command(among, "report", "one HTML page of a calibrator", commands.report)
@@ -181,6 +163,7 @@ def parser() -> argparse.ArgumentParser:
     reporting.calibrator()
     reporting.columns(labels=True, segment="column of segments; again for each of several")
     reporting.out("FILE.html", "where the page goes")
+    reporting.cache()
     reporting.json()
 
     exporting = _Command(among, "export", "a calibrator for other programs", commands.export)
@@ -203,18 +186,15 @@ def _add_fit(among: _Among) -> None:
     fitting = _Command(among, "fit", "fit sigmoids to scores and labels", commands.fit)
     fitting.files(several=True)
     fitting.columns(labels=True, segment="one sigmoid for each; again for each of several columns")
-    fitting.once("--weight", metavar="COL", help="column of weights; 2 is the row twice")
+    fitting.weight()
     fitting.out("FILE.npz", "where the sigmoids go")
     fitting.once(
         "--pooling",
         choices=["none", "partial", "complete"],
         help="of segments: each by its own rows (none), shrunk to their population, or all alike",
     )
-    fitting.once(
-        "--non-finite",
-        choices=["flag", "omit", "raise"],
-        help="what NaN and infinite numbers do: fail their segment (flag), go (omit), or end all",
-    )
+    fitting.non_finite()
+    fitting.cache()
     fitting.json()
     several = fitting.group(
         "several processes",
@@ -236,6 +216,28 @@ def _add_fit(among: _Among) -> None:
         action=_Once,
         help="how long a process waits for the others in a pass; forever if not given",
     )
+
+
+def _add_update(among: _Among) -> None:
+    updating = _Command(
+        among, "update", "a calibrator with what new rows add to it", commands.update
+    )
+    updating.files(several=True)
+    updating.calibrator()
+    updating.columns(labels=True, segment="column of segments; again for each of several")
+    updating.weight()
+    updating.once(
+        "--forgetting",
+        type=float,
+        metavar="Q",
+        help="in (0, 1], what the weights of all earlier rows are multiplied by: 1",
+    )
+    updating.out(
+        "FILE.npz", "where the new calibrator goes; another file, so that a call can be repeated"
+    )
+    updating.non_finite()
+    updating.cache()
+    updating.json()
 
 
 def _add_completion(whole: argparse.ArgumentParser) -> None:

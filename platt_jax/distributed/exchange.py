@@ -1,6 +1,7 @@
 """What processes tell each other: bytes of each to all, and the sums of their arrays."""
 
 import io
+import json
 import threading
 from collections.abc import Callable
 from functools import cache
@@ -14,9 +15,9 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as Spec
 from numpy.typing import NDArray
 
-from platt_jax import ids
-from platt_jax.ids import codec
+from platt_jax import ids, xla
 from platt_jax.ids.factorize import factorize
+from platt_jax.results import files
 
 Made = TypeVar("Made")
 
@@ -133,7 +134,9 @@ def _reduction(over: Mesh, how: _Reduction) -> Callable[[jax.Array], jax.Array]:
     def local(mine: jax.Array) -> jax.Array:
         return how(mine[0], "process")
 
-    return jax.jit(jax.shard_map(local, mesh=over, in_specs=Spec("process"), out_specs=Spec()))
+    reduce = jax.shard_map(local, mesh=over, in_specs=Spec("process"), out_specs=Spec())
+    program: Callable[[jax.Array], jax.Array] = xla.jit(reduce)
+    return program
 
 
 def keys_of_all(exchange: Exchange, mine: NDArray[Any] | None) -> NDArray[Any]:
@@ -149,9 +152,7 @@ def keys_of_all(exchange: Exchange, mine: NDArray[Any] | None) -> NDArray[Any]:
             "segments: expected ids of one kind in all processes, got "
             + " and ".join(sorted(kinds))
         )
-    if len({part.dtype.hasobject for part in parts}) > 1:
-        parts = [np.fromiter(part.tolist(), object, len(part)) for part in parts]
-    rows = factorize(ids.read(np.concatenate(parts)))
+    rows = factorize(ids.read(ids.join(parts)))
     return rows.named(np.flatnonzero(np.bincount(rows.of(slice(None)))))
 
 
@@ -162,16 +163,18 @@ def _kind(keys: NDArray[Any]) -> str:
 
 
 def to_bytes(keys: NDArray[Any] | None) -> bytes:
-    """A file of NumPy's; objects as text, without pickle."""
+    """A file of NumPy's with an array for each column; objects as text, without pickle."""
     if keys is None:
         return b""
-    file, is_text = io.BytesIO(), keys.dtype.hasobject
-    if is_text:
-        keys = codec.to_text(np.fromiter(keys.tolist(), object, len(keys)))
-    np.save(file, keys, allow_pickle=False)
-    return bytes([is_text]) + file.getvalue()
+    file, layout = io.BytesIO(), files.id_layout(keys)
+    arrays: dict[str, Any] = files.ids_to_arrays("keys", keys, layout)
+    np.savez(file, layout=json.dumps(layout._asdict()), **arrays)
+    return file.getvalue()
 
 
 def _from_bytes(sent: bytes) -> NDArray[Any]:
-    keys: NDArray[Any] = np.load(io.BytesIO(sent[1:]), allow_pickle=False)
-    return codec.from_text(keys) if sent[0] else keys
+    with np.load(io.BytesIO(sent), allow_pickle=False) as arrays:
+        layout = files.IdLayout(**json.loads(arrays["layout"].item()))
+        return files.arrays_to_ids(
+            {name: arrays[name] for name in files.id_names("keys", layout)}, layout
+        )

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from platt_jax import ids, validation
 from platt_jax.columns import Column
 from platt_jax.ids.factorize import ascending, factorize, get_indexer
+from platt_jax.results import tables
 
 
 def classes_and_membership(
@@ -45,7 +46,7 @@ def classes_and_membership(
     found = get_indexer(keys, of_rows, "labels")
     if (found < 0).any():
         odd = ids.single_column(of_rows, "labels")[found < 0]
-        raise ValueError(f"labels: {odd.tolist()[0]!r} is not among classes")
+        raise ValueError(f"labels: {tables.name(odd, 0)} is not among classes")
     column = np.empty(len(keys), np.intp)  # of each key
     column[place] = np.arange(len(keys))
     codes, numbers = column[found], np.arange(len(keys))[:, None]

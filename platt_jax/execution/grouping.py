@@ -16,9 +16,10 @@ import numpy as np
 from jax import lax
 from numpy.typing import NDArray
 
+from platt_jax import xla
 from platt_jax.execution import planning
 from platt_jax.ids.factorize import Factorized
-from platt_jax.passes import packing, shapes, xla
+from platt_jax.passes import packing, shapes
 from platt_jax.threads import cores, ordered_map, row_slices, run_programs
 
 _TwoArrays: TypeAlias = tuple[jax.Array, jax.Array]
@@ -192,7 +193,7 @@ def _at_least(length: int) -> int:
     return max(_LEAST, 1 << (length - 1).bit_length())
 
 
-@partial(jax.jit, compiler_options=xla.COMPILER_OPTIONS)
+@partial(xla.jit, wide=True)
 def _positions_by_loop(
     numbers: jax.Array, next_positions: jax.Array, rows: jax.Array
 ) -> _TwoArrays:

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax import threads
-from platt_jax.passes import shapes, xla
+from platt_jax import threads, xla
+from platt_jax.passes import shapes
 from platt_jax.passes.shapes import GatherMap, RowRanges, TileShape
 
 _MANY = 64  # groups of one tile row each

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax import validation
+from platt_jax import validation, xla
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.grids import off_grid, on_grid
 from platt_jax.execution.planning import Chunk
@@ -16,7 +16,7 @@ from platt_jax.execution.progress import Stage
 from platt_jax.execution.run import TakeRows, fit_task, in_chunks, run_oversized
 from platt_jax.model.objective import Array
 from platt_jax.options import Options
-from platt_jax.passes import packing, replicated, scan, shapes, xla
+from platt_jax.passes import packing, replicated, scan, shapes
 from platt_jax.passes.protocol import Rows
 from platt_jax.passes.replicated import Stream
 from platt_jax.passes.shapes import GatherMap, RowRanges
@@ -141,9 +141,7 @@ def _with_tol(options: Options, dtype: np.dtype[Any]) -> Options:
     return options.with_tol(dtype)
 
 
-@partial(
-    jax.jit, static_argnames=("options", "kind", "block"), compiler_options=xla.COMPILER_OPTIONS
-)
+@partial(xla.jit, static_argnames=("options", "kind", "block"), wide=True)
 def _solve_chunk(
     scores: jax.Array,
     labels: jax.Array,
@@ -179,6 +177,6 @@ def _replicates(made: Fit) -> Replicates:
     return Replicates(made.A, made.B, made.status.astype(np.int8), one_class)
 
 
-@partial(jax.jit, static_argnames=("kind", "dtype"))
+@partial(xla.jit, static_argnames=("kind", "dtype"))
 def _draw(stream: Stream, row: jax.Array, kind: str, dtype: np.dtype[Any]) -> jax.Array:
     return replicated.draw(kind, stream, row, dtype)

@@ -11,7 +11,7 @@ import numpy as np
 from jax.sharding import Mesh
 from numpy.typing import NDArray
 
-from platt_jax import validation
+from platt_jax import validation, xla
 from platt_jax.execution import mesh, planning
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.checkpoint import Checkpoint
@@ -19,7 +19,7 @@ from platt_jax.execution.grids import off_grid, on_grid
 from platt_jax.execution.planning import Chunk
 from platt_jax.execution.progress import Stage, reporting
 from platt_jax.options import Options
-from platt_jax.passes import packing, scan, shapes, xla
+from platt_jax.passes import packing, scan, shapes
 from platt_jax.passes.blocks import Block, Blocks
 from platt_jax.passes.protocol import Rows
 from platt_jax.passes.shapes import GatherMap, RowRanges
@@ -352,9 +352,7 @@ def _run_chunk(
     return off_grid(made, chunk)
 
 
-@partial(
-    jax.jit, static_argnames=("options", "block", "function"), compiler_options=xla.COMPILER_OPTIONS
-)
+@partial(xla.jit, static_argnames=("options", "block", "function"), wide=True)
 def solve_chunk(
     scores: jax.Array,
     labels: jax.Array,
@@ -370,9 +368,9 @@ def solve_chunk(
 
 
 @partial(
-    jax.jit,
+    xla.jit,
     static_argnames=("options", "block", "function", "over"),
-    compiler_options=xla.COMPILER_OPTIONS,
+    wide=True,
 )
 def _solve_on_mesh(
     columns: _Columns,

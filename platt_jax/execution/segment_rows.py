@@ -71,11 +71,7 @@ def checked_rows(
         ValueError: an argument is not as in `fit_segments`.
     """
     scores = validation.scores(scores)
-    if scores.ndim != 1:
-        raise ValueError(
-            f"scores: expected a flat array (N,), got shape {scores.shape}; "
-            "of a column vector take scores.ravel(), of a table its column"
-        )
+    validation.require_flat(scores, "scores")
     labels, weights = validation.labels_and_weights(labels, weights, scores, pos_label)
     segments = ids.read(segments)
     if (number := ids.length(segments)) != len(scores):

@@ -5,10 +5,13 @@ from typing import Any
 import numpy as np
 
 from platt_jax import __version__
-from platt_jax.export.curves import Curves, Exportable, curves
+from platt_jax.export.curves import Curves, Exportable, curves, require_integers
 
 # Of 2023 and 2021: what they have is in every runtime since.
 _OPSET, _ML_OPSET, _IR_VERSION = 18, 3, 9
+
+# How ONNX calls the types of segments, in a LabelEncoder and in a tensor.
+_KEY_TYPES: dict[type, tuple[str, str]] = {str: ("strings", "STRING"), int: ("int64s", "INT64")}
 
 
 def to_onnx(calibrator: Exportable) -> Any:
@@ -49,16 +52,17 @@ def to_onnx(calibrator: Exportable) -> Any:
     if found.segments is None:
         place = helper.make_node("Constant", [], ["place"], value_int=0)
     else:
-        name, kind = _key_type(found)
+        key_type = _key_type(found)
+        name, kind = _KEY_TYPES[key_type]
         inputs.append(helper.make_tensor_value_info("segment", getattr(TensorProto, kind), rows))
-        # Places among the segments; that of the fallback is the last.
-        keys: dict[str, Any] = {f"keys_{name}": found.segments}
+        # Places among the segments; that of the fallback is the last. One key there must be.
+        keys: dict[str, Any] = {f"keys_{name}": found.segments or [key_type()]}
         place = helper.make_node(
             "LabelEncoder",
             ["segment"],
             ["place"],
             domain="ai.onnx.ml",
-            values_int64s=list(range(len(found.segments))),
+            values_int64s=list(range(max(1, len(found.segments)))),
             default_int64=len(found.segments),
             **keys,
         )
@@ -68,7 +72,14 @@ def to_onnx(calibrator: Exportable) -> Any:
         helper.make_node("Gather", ["negative_B", "place"], ["intercept"]),
         helper.make_node("Mul", ["slope", "score"], ["product"]),
         helper.make_node("Add", ["product", "intercept"], ["logit"]),
-        helper.make_node("Sigmoid", ["logit"], ["probability"]),
+        # Runtimes' Sigmoid rounds small probabilities, at last to 0: this is `expit`.
+        helper.make_node("Abs", ["logit"], ["distance"]),
+        helper.make_node("Neg", ["distance"], ["exponent"]),
+        helper.make_node("Exp", ["exponent"], ["e"]),
+        helper.make_node("GreaterOrEqual", ["logit", "zero"], ["is_likely"]),
+        helper.make_node("Where", ["is_likely", "one", "e"], ["numerator"]),
+        helper.make_node("Add", ["one", "e"], ["denominator"]),
+        helper.make_node("Div", ["numerator", "denominator"], ["probability"]),
     ]
     graph = helper.make_graph(
         nodes,
@@ -79,8 +90,13 @@ def to_onnx(calibrator: Exportable) -> Any:
             for x in ("logit", "probability")
         ],
         initializer=[
-            onnx.numpy_helper.from_array(-slope, "negative_A"),
-            onnx.numpy_helper.from_array(-intercept, "negative_B"),
+            onnx.numpy_helper.from_array(array, name)
+            for name, array in {
+                "negative_A": -slope,
+                "negative_B": -intercept,
+                "zero": np.zeros(()),
+                "one": np.ones(()),
+            }.items()
         ],
     )
     model = helper.make_model(
@@ -97,13 +113,17 @@ def to_onnx(calibrator: Exportable) -> Any:
     return model
 
 
-def _key_type(found: Curves) -> tuple[str, str]:
-    """How ONNX calls the type of the segments, in a LabelEncoder and in a tensor."""
-    types = {type(segment) for segment in found.segments or [""]}
-    for type_, names in ((str, ("strings", "STRING")), (int, ("int64s", "INT64"))):
-        if types == {type_}:
-            return names
-    raise ValueError(
-        "calibrator: expected segments of one column, text or integers, got "
-        + " and ".join(sorted(x.__name__ for x in types))
-    )
+def _key_type(found: Curves) -> type:
+    """Of the segments.
+
+    Raises:
+        ValueError: they are not all text, or all integers of 64 bits.
+    """
+    types = found.types[0] if len(found.types) == 1 else {tuple}
+    if len(types) > 1 or not types <= set(_KEY_TYPES):
+        raise ValueError(
+            "calibrator: expected segments of one column, text or integers, got "
+            + " and ".join(sorted(x.__name__ for x in types))
+        )
+    require_integers(found, 64, "ONNX's tensors")
+    return next(iter(types))

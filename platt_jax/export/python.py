@@ -81,7 +81,7 @@ def to_python(calibrator: Exportable) -> str:
         f"    {_text(segment)}: ({A!r}, {B!r}),\n"
         for segment, A, B in zip(found.segments, found.A, found.B, strict=True)
     )
-    of_columns = ", a tuple of its columns" if found.columns > 1 else ""
+    of_columns = ", a tuple of its columns" if len(found.types) > 1 else ""
     return head + _BY_SEGMENT.format(
         sigmoids=sigmoids, fallback=found.fallback, of_columns=of_columns
     )

@@ -1,15 +1,18 @@
 """A calibrator as SQL."""
 
 import datetime as dt
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from platt_jax.export.curves import Curves, Exportable, curves
+from platt_jax.export.curves import Curves, Exportable, curves, require_integers
 
 # An expression with more segments than this is refused: engines take long to read it.
 _MOST_IN_EXPRESSION = 1000
 _ROWS_OF_INSERT = 500
 _TYPES = {str: "TEXT", bool: "BOOLEAN", int: "BIGINT", float: "DOUBLE", dt.date: "DATE"}
+# DuckDB's widest integers; of other engines' no more is assumed than their BIGINT.
+_WIDE = {"duckdb": ("HUGEINT", 128)}
 
 
 class SqlExport(NamedTuple):
@@ -75,6 +78,7 @@ def to_sql(
     from platt_jax.sql import queries
 
     found = curves(calibrator)
+    types = _column_types(found, dialect)
     columns = [] if segment is None else [segment] if isinstance(segment, str) else list(segment)
     _check(found, columns, table)
     try:
@@ -90,7 +94,7 @@ def to_sql(
     if table is None:
         return SqlExport(written(_cases(found, score, columns)), "", ())
     table = queries.quoted(table)
-    setup = tuple(written(statement) for statement in _setup(found, table))
+    setup = tuple(written(statement) for statement in _setup(found, types, table))
     # A fragment of its own would be no query that sqlglot could read.
     query = f"SELECT {_joined(found, score)} FROM platt_rows {_join(table, columns)}"
     expression, join = written(query).removeprefix("SELECT ").split(" FROM platt_rows ", 1)
@@ -98,7 +102,7 @@ def to_sql(
 
 
 def _check(found: Curves, columns: Sequence[str], table: str | None) -> None:
-    expected = 0 if found.segments is None else found.columns
+    expected = len(found.types)
     if len(columns) != expected:
         raise ValueError(
             f"segment: expected {expected or 'no'} column{'s' * (expected > 1)}, as the "
@@ -111,6 +115,32 @@ def _check(found: Curves, columns: Sequence[str], table: str | None) -> None:
             f"table: expected the name of a table to make for {len(found.segments):,} segments; "
             f"at most {_MOST_IN_EXPRESSION:,} go into an expression"
         )
+
+
+def _column_types(found: Curves, dialect: str) -> list[str]:
+    """Of a table's columns of segments.
+
+    Raises:
+        ValueError: an id has no literal that is it exactly, or a column holds several types.
+    """
+    integers, bits = _WIDE.get(dialect, (_TYPES[int], 64))
+    require_integers(found, bits, f"{integers} columns")
+    made = []
+    for types in found.types:
+        if len(types) > 1 or not types <= set(_TYPES):
+            raise ValueError(
+                "segments: expected text, numbers, truth values or dates, one type a column, got "
+                + " and ".join(sorted(type_.__name__ for type_ in types))
+            )
+        made.append(_TYPES[next(iter(types))])
+    for segment in found.segments or []:
+        for part in segment if isinstance(segment, tuple) else (segment,):
+            if type(part) is float and math.isinf(part):
+                raise ValueError(
+                    f"segments: expected ids that SQL has a literal for, got {part}; leave it out "
+                    "by calibrator.only(...), or fit such ids as text"
+                )
+    return made
 
 
 def _probability(A: str, B: str, score: str) -> str:
@@ -152,11 +182,6 @@ def _literal(part: Any) -> str:
 
     from platt_jax.sql import queries
 
-    if type(part) not in _TYPES:
-        raise ValueError(
-            f"segments: expected text, numbers, truth values or dates, got {part!r} "
-            f"({type(part).__name__})"
-        )
     if isinstance(part, str):
         return exp.Literal.string(part).sql("duckdb")
     if isinstance(part, float):
@@ -164,17 +189,15 @@ def _literal(part: Any) -> str:
     return f"DATE '{part}'" if isinstance(part, dt.date) else str(part)
 
 
-def _setup(found: Curves, table: str) -> Iterable[str]:
+def _setup(found: Curves, types: Sequence[str], table: str) -> Iterable[str]:
     segments = found.segments or []
     rows = [
         f"({', '.join([*_literals(segment), '1', _number(A), _number(B)])})"
         for segment, A, B in zip(segments, found.A, found.B, strict=True)
     ]
-    first = segments[0] if segments else ""
-    parts = first if isinstance(first, tuple) else (first,)
-    types = ", ".join(f"platt_key_{i} {_TYPES[type(part)]}" for i, part in enumerate(parts))
+    keys = ", ".join(f"platt_key_{i} {type_}" for i, type_ in enumerate(types))
     known = "platt_known INTEGER, platt_A DOUBLE, platt_B DOUBLE"
-    yield f"CREATE TABLE {table} ({types}, {known})"
+    yield f"CREATE TABLE {table} ({keys}, {known})"
     for i in range(0, len(rows), _ROWS_OF_INSERT):
         yield f"INSERT INTO {table} VALUES {', '.join(rows[i : i + _ROWS_OF_INSERT])}"
 

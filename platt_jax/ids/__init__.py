@@ -5,6 +5,7 @@ from platt_jax.ids.containers import (
     Column,
     Columns,
     Ids,
+    as_objects,
     kind,
     length,
     missing,
@@ -14,12 +15,15 @@ from platt_jax.ids.containers import (
     single_column,
     structured,
 )
+from platt_jax.ids.joining import join
 
 __all__ = [
     "Coded",
     "Column",
     "Columns",
     "Ids",
+    "as_objects",
+    "join",
     "kind",
     "length",
     "missing",

@@ -2,6 +2,10 @@
 
 One rule holds for all containers: ids are equal when Python calls them equal (1 and 1.0 are, 1 and
 "1" are not), and a missing id (None, NaN, NaT, NA, a masked or a null entry) is refused.
+
+A date and a datetime differ in Python, and so they do among ids of Python's that have both: these
+stay objects. In arrays of NumPy a day is its midnight. Ids of dates alone, or of datetimes alone,
+become such arrays, and are found there by any of these types.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import columns as tables
-from platt_jax.ids import codec
+from platt_jax.ids import codec, times
 
 # Kinds of NumPy dtype whose values are ids as they stand.
 _PLAIN = "biufcSUmM"
@@ -70,6 +74,8 @@ def _read(values: tables.Column, name: str) -> Ids:
         return _several([(str(x), values[x]) for x in labels], name)
     if (coded := tables.dictionary(values)) is not None:
         return _coded(*coded, name)
+    if tables.is_wide(values):
+        values = values.to_list()
     is_list = isinstance(values, Sequence) and not isinstance(values, str | bytes)
     array = _from_list(values) if is_list else _from_array(values, name)
     if array.dtype.names is not None:
@@ -236,7 +242,11 @@ def _coded_objects(values: list[Any], name: str) -> Coded:
     if len(lengths) == 1 and 0 not in lengths:
         columns = [_typed(list(column), name) for column in zip(*distinct, strict=True)]
         return Coded(codes, structured(_numbered_names(len(columns)), columns))
-    return Coded(codes, _typed(distinct, name))
+    typed = _typed(distinct, name)
+    if typed.dtype == object and len(set(typed.tolist())) < len(typed):
+        # NumPy's times have other hashes than the equal ones of Python, which they are by now.
+        return _coded_objects(typed[codes].tolist(), name)
+    return Coded(codes, typed)
 
 
 def missing(value: Any) -> str | None:
@@ -275,10 +285,34 @@ def _typed(values: list[Any], name: str) -> NDArray[Any]:
             plain = None
         if plain is not None:
             return plain
+    values = [_of_python(value) for value in values]
     require_savable(values, name)
-    objects = np.empty(len(values), object)
-    objects[:] = values
-    return objects
+    return _object_array(values)
+
+
+def as_objects(values: NDArray[Any]) -> NDArray[np.object_]:
+    """Ids (K,) as Python's objects, equal where the ids are; tuples for those of several columns.
+
+    Of whole days are dates, of finer units datetimes; what Python has no type for, such as
+    nanoseconds, stays NumPy's.
+    """
+    if values.dtype.names is not None:
+        columns = [as_objects(values[field]).tolist() for field in values.dtype.names]
+        return _object_array(list(zip(*columns, strict=True)))
+    if values.dtype.kind in "mM":
+        return _object_array(times.to_python(values))
+    return values.astype(object, copy=False)
+
+
+def _object_array(values: list[Any]) -> NDArray[np.object_]:
+    return np.fromiter(values, object, len(values))
+
+
+def _of_python(value: Any) -> Any:
+    """A time of NumPy as Python's, where there is one."""
+    if isinstance(value, np.datetime64 | np.timedelta64):
+        return times.to_python(np.array([value]))[0]
+    return value
 
 
 def _unboxed(value: Any) -> Any:
@@ -295,6 +329,8 @@ def _unboxed(value: Any) -> Any:
 
 def kind(value: Any) -> str:
     """What a value can be equal to: others of its kind. For messages and for comparisons."""
+    if isinstance(value, np.ndarray | np.timedelta64) and times.in_months(value.dtype):
+        return "durations in months"
     if isinstance(value, np.ndarray):
         return _KINDS_OF_DTYPES.get(value.dtype.kind, "objects")
     if isinstance(value, str):
@@ -323,20 +359,27 @@ _KINDS_OF_DTYPES = {
 
 def _plain_array(kind: str, values: list[Any]) -> NDArray[Any] | None:
     """Values of one kind as an array that keeps each of them, if there is one."""
-    if kind in ("dates and times", "durations"):
-        scalar = np.datetime64 if kind == "dates and times" else np.timedelta64
-        times = [scalar(value) for value in values]
-        plain = np.array(times)
-        if plain.dtype == object:  # months have no length in days
-            return None
-        # In a finer unit the same range of integers covers fewer years.
-        kept = all(x.astype(time.dtype) == time for x, time in zip(plain, times, strict=True))
-        return plain if kept else None
+    if kind == "dates and times" and _dates_beside_times(values):
+        return None
+    if kind == "dates and times":
+        return times.join([np.array([np.datetime64(value)]) for value in values])
+    if kind.startswith("durations"):
+        return times.join([np.array([np.timedelta64(value)]) for value in values])
     if kind not in ("numbers", "text", "bytes"):
         return None
     # Rounding would merge large integers, and NumPy drops the NUL characters that end a text.
     plain = np.array(values)
     return plain if plain.dtype.kind in _PLAIN and plain.tolist() == values else None
+
+
+def _dates_beside_times(values: list[Any]) -> bool:
+    """Whether some are Python's dates, and some are times: those of midnight equal no date."""
+    of_python = any(isinstance(x, dt.date) and not isinstance(x, dt.datetime) for x in values)
+    return of_python and any(
+        isinstance(x, dt.datetime)
+        or (isinstance(x, np.datetime64) and times.unit(x.dtype) not in times.DAYS)
+        for x in values
+    )
 
 
 def require_savable(values: list[Any], name: str) -> None:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax.ids import Coded, Columns, Ids, kind, length, structured
+from platt_jax.ids import Coded, Columns, Ids, as_objects, kind, length, structured, times
 from platt_jax.threads import ordered_map, row_slices
 
 # A table over the whole range of integer ids beats sorting while it is no longer than this, or
@@ -25,6 +25,11 @@ _HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # Knuth's multiplicative hash: 2^6
 # In the time that one row of text is found sooner, so many keys become integers.
 _KEYS_A_ROW = 16
 
+
+_PYTHONS_TIMES = np.dtype("M8[us]")  # which holds all dates and datetimes of Python
+
+# Combinations of several columns are numbered below this, far from where int64 would wrap around.
+_MOST_CODES = 1 << 62
 
 # Of any width.
 Integers: TypeAlias = NDArray[np.integer[Any]]
@@ -228,7 +233,7 @@ def indexer(keys: NDArray[Any], segments: Ids, name: str) -> Callable[[slice], I
     if isinstance(segments, Coded):
         # Tuples are whole among keys of several lengths, and else go by their parts.
         values = (
-            _tuples(segments.values) if keys.dtype == object else split_columns(segments.values)
+            as_objects(segments.values) if keys.dtype == object else split_columns(segments.values)
         )
         where = indexer(keys, values, name)(slice(None))
         return lambda rows: where[segments.codes[rows]]
@@ -254,23 +259,34 @@ def _columns_indexer(keys: NDArray[Any], segments: Ids, name: str) -> Callable[[
     if set(columns) != set(fields):  # by position, then
         columns = dict(zip(fields, segments.columns, strict=True))
     finders, sizes = [], []
-    combined = np.zeros(len(keys), np.int64)
+    shorter: list[NDArray[np.int64] | None] = []
+    combined, possible = np.zeros(len(keys), np.int64), 1
     for field in fields:
         values, numbers = _distinct(keys[field])
         finders.append(indexer(values, columns[field], f"{name}, column {field!r}"))
         sizes.append(len(values))
+        if possible * len(values) > _MOST_CODES:  # there are no more than keys, then
+            codes, combined = np.unique(combined, return_inverse=True)
+            shorter.append(codes)
+            possible = len(codes)
+        else:
+            shorter.append(None)
         combined = combined * len(values) + numbers
+        possible *= len(values)
     order = np.argsort(combined)
     find = _finder(combined[order], np.empty(length(segments), np.int64), name)
 
     def find_rows(rows: slice) -> Integers:
         numbers = [finder(rows) for finder in finders]
-        code = np.zeros(len(numbers[0]), np.int64)
-        for number, size in zip(numbers, sizes, strict=True):
+        known = np.all([number >= 0 for number in numbers], axis=0)
+        code: Integers = np.zeros(len(numbers[0]), np.int64)
+        for number, size, codes in zip(numbers, sizes, shorter, strict=True):
+            if codes is not None:
+                code = _bisect(codes, code)
+                known &= code >= 0
             code = code * size + number
         found = find(code)
-        known = (found >= 0) & np.all([number >= 0 for number in numbers], axis=0)
-        return np.where(known, order[found], -1)
+        return np.where(known & (found >= 0), order[found], -1)
 
     return find_rows
 
@@ -282,15 +298,6 @@ def split_columns(values: NDArray[Any]) -> Ids:
     columns = [values[field] for field in values.dtype.names]
     each = (Coded(*_distinct(x)[::-1]) if x.dtype == object else x for x in columns)
     return Columns(values.dtype.names, tuple(each))
-
-
-def _tuples(values: NDArray[Any]) -> NDArray[Any]:
-    """An array with tuples for the records of a structured one."""
-    if values.dtype.names is None:
-        return values
-    tuples = np.empty(len(values), object)
-    tuples[:] = values.tolist()
-    return tuples
 
 
 def _distinct(keys: NDArray[Any]) -> tuple[NDArray[Any], Integers]:
@@ -313,11 +320,16 @@ def _by_dict(keys: NDArray[Any], segments: NDArray[Any]) -> bool:
 def _finder(keys: NDArray[Any], segments: NDArray[Any], name: str) -> _Finder:
     """A function that finds ids like these among the keys."""
     _require_same_kind(keys, segments, name)
+    if keys.dtype.kind == "M" and segments.dtype == object:  # dates and datetimes
+        find = _finder(keys, segments.astype(_PYTHONS_TIMES), name)
+        return lambda some: find(some.astype(_PYTHONS_TIMES))
     if _by_dict(keys, segments):
-        where = {key: i for i, key in enumerate(keys.tolist())}
+        where = {key: i for i, key in enumerate(as_objects(keys).tolist())}
         return lambda some: np.fromiter(
-            (where.get(s, -1) for s in some.tolist()), np.int64, len(some)
+            (where.get(s, -1) for s in as_objects(some).tolist()), np.int64, len(some)
         )
+    if keys.dtype.kind in "mM" and keys.dtype != segments.dtype:
+        return lambda some: _bisect_exactly(keys, some)
     if keys.dtype.kind in "iu" and segments.dtype.kind in "iu" and keys.dtype != segments.dtype:
         return _find_other_integers(keys, segments, name)
     if (table := _table_range(keys, len(segments))) is not None:
@@ -354,6 +366,12 @@ def _require_same_kind(keys: NDArray[Any], segments: NDArray[Any], name: str) ->
 def _bisect(keys: NDArray[Any], ids: NDArray[Any]) -> Integers:
     found = np.minimum(np.searchsorted(keys, ids), len(keys) - 1)
     return np.where(keys[found] == ids, found, -1)
+
+
+def _bisect_exactly(keys: NDArray[Any], ids: NDArray[Any]) -> Integers:
+    """Times of any unit: NumPy would compare them in the finer one, where far ones overflow."""
+    converted, kept = times.in_dtype(ids, keys.dtype)
+    return np.where(kept, _bisect(keys, converted), -1)
 
 
 def _find_other_integers(keys: Integers, segments: Integers, name: str) -> _Finder:

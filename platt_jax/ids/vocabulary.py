@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax.ids import Ids
+from platt_jax.ids import Ids, join
 from platt_jax.ids.factorize import Integers, ascending, factorize, indexer, split_columns
 
 
@@ -47,7 +47,7 @@ class Vocabulary:
 
     def _insert(self, new: NDArray[Any]) -> None:
         old = len(self.keys)
-        self.keys, place = ascending(np.concatenate([self.keys, new]))
+        self.keys, place = ascending(join([self.keys, new]))
         numbers = np.empty(old + len(new), np.int32)
         numbers[place[:old]] = self.numbers
         numbers[place[old:]] = np.arange(old, old + len(new))
@@ -55,7 +55,7 @@ class Vocabulary:
 
     def _require_same_type(self, keys: NDArray[Any]) -> None:
         had, got = self.keys.dtype, keys.dtype
-        if _kinds(had) != _kinds(got) or np.result_type(had, got).kind != had.kind:
+        if _kinds(had) != _kinds(got):
             raise ValueError(
                 f"segments: expected ids of one type in all batches, got {got} after {had}"
             )

@@ -20,12 +20,12 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.polynomial import Polynomial
 
+from platt_jax import xla
 from platt_jax.model import prior as priors
 from platt_jax.model.objective import plain_targets, platt_targets
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.model.standardization import Standardization, derivatives_to_standardized
 from platt_jax.options import Options
-from platt_jax.passes import xla
 
 # As `sums` takes them: scores, labels, weights and sizes.
 Rows: TypeAlias = tuple[jax.Array, jax.Array, jax.Array | None, jax.Array]
@@ -93,7 +93,7 @@ def _read(rows: Rows, at: Center) -> _Read:
     return _Read(a, at.A[:, None] * f + at.B[:, None], labels > 0, w, counts)
 
 
-@partial(jax.jit, compiler_options=xla.COMPILER_OPTIONS)
+@partial(xla.jit, wide=True)
 def sums(rows: Rows, at: Center) -> Sums:
     """The sums over these rows, to be added to those over others of the same problems.
 
@@ -129,7 +129,7 @@ def sums(rows: Rows, at: Center) -> Sums:
     return Sums(jnp.stack(derivatives, 1), jnp.where(is_odd, odd, even), pos[:, :2], neg[:, :2])
 
 
-@partial(jax.jit, static_argnames=("options", "tolerance"), compiler_options=xla.COMPILER_OPTIONS)
+@partial(xla.jit, static_argnames=("options", "tolerance"), wide=True)
 def leave_each_out(
     rows: Rows, at: Center, of_all: Sums, options: Options, tolerance: float
 ) -> LeftOut:

@@ -63,7 +63,11 @@ def prior_from(
     known = validation.array(fit.converged, "calibrator")
     if keys is not None:
         where = _places(calibrator, keys)
-        mean, precision, known = mean[where], precision[where], known[where] & (where >= 0)
+        # Nothing is known at place -1, behind the fits, of which there may be none.
+        mean, precision, known = (
+            np.concatenate([x, np.zeros_like(x, shape=(1, *x.shape[1:]))])[where]
+            for x in (mean, precision, known)
+        )
     learnt = GaussianPrior(
         np.where(known[..., None], mean, 0), np.where(known[..., None, None], precision, 0)
     )

@@ -112,8 +112,7 @@ def _of_segments(
     prior: GaussianPrior | None,
     options: Options,
 ) -> SegmentCalibrator:
-    if scores.ndim != 1:
-        raise ValueError(f"scores: expected a flat array (N,), got shape {scores.shape}")
+    validation.require_flat(scores, "scores")
     labels, weights = validation.labels_and_weights(labels, weights, scores)
     found = get_indexer(calibrator.keys, _ids(segments, len(scores), "segments"), "segments")
     if (found < 0).any():

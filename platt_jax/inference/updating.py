@@ -15,16 +15,22 @@ from platt_jax.execution.given import given_to
 from platt_jax.execution.progress import SILENT, Listener, Stage, stage
 from platt_jax.execution.run import fit_problems
 from platt_jax.execution.segment_rows import SegmentRows, segment_rows
-from platt_jax.ids.factorize import ascending, get_indexer
+from platt_jax.ids.factorize import get_indexer
+from platt_jax.inference import memory
 from platt_jax.inference.priors import prior_from
-from platt_jax.model.objective import Array
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
+from platt_jax.results import tables
 from platt_jax.results.calibrators import SegmentCalibrator
 from platt_jax.results.fit import Fit, Sigmoid
-from platt_jax.results.population import Population
+from platt_jax.status import Flag, Status
 
 _DEFAULT = Options()
+
+_NOT_LEARNT = (
+    "their new rows are not learnt: segments fitted before keep their earlier fits, new ones are "
+    'NaN. Options(non_finite="omit") learns all other rows of theirs'
+)
 
 
 def update(
@@ -43,6 +49,10 @@ def update(
     The prior of each segment is `prior_from(calibrator, ...)`: a normal distribution with the
     earlier fit as its mean and its Hessian as the precision, which is all that is kept of earlier
     rows (a Laplace memory). Platt's targets smooth the labels by as much as in a fit of all rows.
+
+    A segment that has learnt something loses nothing of it. Where its new rows have no weight, or
+    their fit fails, it keeps its earlier fit, as a segment without new rows does. So a NaN among
+    its new rows costs it all of these; with Options(non_finite="omit") only the row concerned.
 
     With a population, as of pooling="partial", labels are used as they are. Its mean moves with its
     segments, by generalized least squares; its covariance stays as it was estimated. New segments
@@ -66,8 +76,18 @@ def update(
         A SegmentCalibrator with the segments of both. `n_pos` and `n_neg` count earlier rows as
         often as they are remembered; `nll` is that of the new rows, and 0 where there are none.
 
+        Flags are of all rows, as far as these are remembered. ONE_CLASS goes by the counts,
+        REVERSED by the new A. SEPARABLE means that earlier and new rows both are, each for
+        themselves; CONSTANT_SCORES that both have one and the same score. OUTLIER stays; new rows
+        alone raise it if they count for as much as the earlier ones.
+
+    Warns:
+        RuntimeWarning: the new rows of a segment were not learnt, because they are not finite or
+            their fit failed; or as `fit_segments`.
+
     Raises:
-        ValueError: an argument is not as above, or as in `fit_segments`.
+        ValueError: an argument is not as above, or as in `fit_segments`; or no dtype holds the
+            earlier and the new ids exactly.
         MemoryError: as `fit_segments`.
 
     Example:
@@ -87,17 +107,22 @@ def update(
     population = calibrator.population
     if population is not None and population.estimated:
         options = replace(options, targets="none")
-    remembered = _remembered(calibrator, forgetting)
+    remembered = memory.remembered(calibrator, forgetting)
     place = get_indexer(calibrator.keys, rows.keys, "segments")
     known = (place >= 0) & np.append(remembered.converged, False)[place]
-    n_pos, n_neg = (np.where(known, n[place], 0) for n in (remembered.n_pos, remembered.n_neg))
+    counts = remembered.n_pos, remembered.n_neg
+    n_pos, n_neg = (np.where(known, np.append(n, n.dtype.type(0))[place], 0) for n in counts)
     prior = prior_from(calibrator, rows.keys, forgetting=forgetting)
     new = _fit(rows, prior, (n_pos, n_neg), options, told, caller)
-    report_non_finite(new, options, "segments", rows.keys, caller)
-    new = replace(new, n_pos=new.n_pos + n_pos, n_neg=new.n_neg + n_neg)
-    keys, each = _joined(calibrator.keys, remembered, rows.keys, new, place)
+    earlier: Fit = jax.tree.map(lambda x: x[place], remembered)  # of any, where there is none
+    kept = (place >= 0) & ~new.converged & (known | np.isnan(new.A))
+    report_non_finite(new, options, "segments", rows.keys, caller, _NOT_LEARNT)
+    _report_failed(new, kept, rows.keys, caller)
+    new = memory.with_earlier(new, earlier, known, population)
+    keys, each = memory.joined(calibrator.keys, remembered, rows.keys, new, place, kept)
     if population is not None:
-        each, population = _moved(each, population)
+        each, population = memory.moved(each, population)
+    each = replace(each, flags=memory.raised(each.flags, Flag.REVERSED, each.A > 0))
     fallback, covariance = _updated_fallback(calibrator, rows, forgetting, options, caller)
     return SegmentCalibrator(keys, each, fallback, covariance, population)
 
@@ -128,87 +153,16 @@ def _fit(
     )
 
 
-def _remembered(calibrator: SegmentCalibrator, forgetting: float) -> Fit:
-    """The fits as they are without new rows."""
-    old = jax.tree.map(np.asarray, calibrator.fit)
-    prior = prior_from(calibrator, forgetting=forgetting)
-    covariance = old.covariance / forgetting
-    if calibrator.population is not None and calibrator.population.estimated:
-        covariance = np.linalg.inv(prior.precision)
-    nothing = np.zeros_like(old.iterations)
-    forgotten = replace(
-        old,
-        A=prior.mean[:, 0],
-        B=prior.mean[:, 1],
-        hessian=prior.precision,
-        covariance=covariance,
-        gradient=np.zeros_like(old.gradient),
-        nll=np.zeros_like(old.nll),
-        iterations=nothing,
-        passes=nothing,
-        n_pos=forgetting * old.n_pos,
-        n_neg=forgetting * old.n_neg,
-    )
-    return _where(np.asarray(old.converged), forgotten, old)
-
-
-def _joined(
-    old_keys: NDArray[Any], old: Fit, new_keys: NDArray[Any], new: Fit, place: NDArray[Any]
-) -> tuple[NDArray[Any], Fit]:
-    """The segments of both, ascending, and their fits: the new one where there is one.
-
-    Args:
-        old_keys: (K,) segments.
-        old: their fits.
-        new_keys: (J,) segments.
-        new: their fits.
-        place: (J,) where these are among the old ones; -1 for those that are not.
-    """
-    seen = place >= 0
-    keys, order = ascending(np.concatenate([old_keys, new_keys[~seen]]))
-
-    def join(of_old: NDArray[Any], of_new: NDArray[Any]) -> NDArray[Any]:
-        joined = np.concatenate([of_old, of_new[~seen].astype(of_old.dtype)])
-        joined[place[seen]] = of_new[seen]
-        ordered = np.empty_like(joined)
-        ordered[order] = joined
-        return ordered
-
-    return keys, jax.tree.map(join, old, new)
-
-
-def _moved(fit: Fit, population: Population) -> tuple[Fit, Population]:
-    """The population with the mean that its segments have by now, and their fits under it.
-
-    With P the precision and m the mean of what a segment's rows say of its (A, B), m is normal
-    around the population's mean with covariance P^-1 + S, where S is the population's covariance.
-    """
-    if not population.estimated:
-        return fit, Population.not_estimated(len(fit.A))
-    S, usable = population.covariance, np.asarray(fit.converged)
-    theta = np.stack([fit.A, fit.B], -1).astype(float)
-    of_population = np.linalg.inv(S)
-    own = np.where(usable[:, None, None], fit.hessian - of_population, 0)
-    weight = np.linalg.solve(np.eye(2) + own @ S, own)
-    information = np.where(
-        usable[:, None], _times(fit.hessian, theta) - of_population @ population.mean, 0
-    )
-    pull = np.linalg.solve(np.eye(2) + own @ S, information[..., None])[..., 0]
-    mean_covariance = np.linalg.inv(weight.sum(0))
-    mean = mean_covariance @ pull.sum(0)
-    moved = np.linalg.solve(of_population + own, of_population @ (mean - population.mean))
-    theta = theta + moved
-    fit = replace(fit, A=theta[:, 0].astype(fit.A.dtype), B=theta[:, 1].astype(fit.B.dtype))
-    covariance = np.where(usable[:, None, None], fit.covariance, S)
-    left = np.trace(np.linalg.solve(S, covariance), axis1=1, axis2=2) / 2
-    return fit, replace(
-        population,
-        mean=mean,
-        mean_covariance=mean_covariance,
-        posterior_mean=theta,
-        posterior_covariance=covariance,
-        shrinkage=np.clip(left, 0, 1),
-    )
+def _report_failed(new: Fit, kept: NDArray[np.bool_], keys: NDArray[Any], caller: Caller) -> None:
+    """Warns of segments whose new rows are finite, and were not learnt."""
+    failures = (Status.MAX_ITERATIONS, Status.LINE_SEARCH_FAILED)
+    failed = np.flatnonzero(kept & np.isin(new.status, failures))
+    if len(failed):
+        first, status = tables.name(keys, failed[0]), Status(int(new.status[failed[0]]))
+        caller.warn(
+            f"the fits of the new rows of {len(failed):,} of {len(keys):,} segments failed, first "
+            f"in {first} ({status.name}): they keep their earlier fits"
+        )
 
 
 def _updated_fallback(
@@ -240,17 +194,3 @@ def _updated_fallback(
         return sigmoid, covariance / forgetting
     pooled = jax.tree.map(lambda x: x[0, ...], pooled)
     return pooled.sigmoid, np.asarray(pooled.covariance)
-
-
-def _times(matrices: Array, vectors: NDArray[np.float64]) -> Array:
-    return (matrices @ vectors[..., None])[..., 0]
-
-
-def _where(condition: NDArray[np.bool_], one: Fit, other: Fit) -> Fit:
-    """The fits of one where the condition holds, else those of the other."""
-
-    def choose(x: NDArray[Any], y: NDArray[Any]) -> NDArray[Any]:
-        return np.where(condition.reshape(-1, *(1,) * (np.ndim(x) - 1)), x, y).astype(y.dtype)
-
-    chosen: Fit = jax.tree.map(choose, one, other)
-    return chosen

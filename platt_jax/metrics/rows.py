@@ -164,9 +164,14 @@ def _broadcast(
     try:
         return np.broadcast_to(x, values.shape).reshape(-1, values.shape[-1])
     except ValueError:
+        got, expected = x.shape, values.shape
+        hint = validation.as_flat(name, got, expected)
+        hint = hint or validation.as_flat(values_name, expected, got)
+        if not hint and got == expected[:-1]:
+            hint = of_rows
         raise ValueError(
-            f"{name}: expected a shape that broadcasts to {values.shape}, that of {values_name}, "
-            f"got {x.shape}{of_rows if x.shape == values.shape[:-1] else ''}"
+            f"{name}: expected a shape that broadcasts to {expected}, that of {values_name}, "
+            f"got {got}{hint}"
         ) from None
 
 

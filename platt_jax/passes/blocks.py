@@ -15,12 +15,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
+from platt_jax import xla
 from platt_jax.model import statistics
 from platt_jax.model.objective import Array, Derivatives, Point, Targets
 from platt_jax.model.standardization import Standardization
 from platt_jax.model.statistics import Moments, ScoreRanges
 from platt_jax.options import Options
-from platt_jax.passes import packing, xla
+from platt_jax.passes import packing
 from platt_jax.passes.vectors import VectorRows
 from platt_jax.threads import ordered_map
 
@@ -125,9 +126,9 @@ def _of_devices(made: Any) -> list[Any]:
 
 
 @partial(
-    jax.jit,
+    xla.jit,
     static_argnames=("method", "options", "masked", "as_vectors", "mesh"),
-    compiler_options=xla.COMPILER_OPTIONS,
+    wide=True,
 )
 def _of_block(
     block: Block,

@@ -10,7 +10,7 @@ from jax import lax
 
 from platt_jax.model.objective import Array
 from platt_jax.passes.vectors import LANES, VectorRows
-from platt_jax.passes.xla import single_call
+from platt_jax.xla import single_call
 
 # Scores, labels and weights (or None).
 Columns: TypeAlias = tuple[jax.Array, jax.Array, jax.Array | None]

@@ -20,7 +20,7 @@ from platt_jax.model.standardization import Standardization
 from platt_jax.model.statistics import Moments, ScoreRanges
 from platt_jax.options import Options
 from platt_jax.passes.elementary import exp_quotient, log1p, log1p_unit
-from platt_jax.passes.xla import noinline
+from platt_jax.xla import noinline
 
 # Rows of a vector. With fewer the loops are too short; of ten times as many XLA would share an
 # operation among threads, which it cannot do within a function.

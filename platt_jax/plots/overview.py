@@ -55,7 +55,8 @@ def parameter_map(fits: Inspectable, *, ax: Axes | None = None) -> Axes:
     A, B, flags = (np.ravel(x) for x in (fit.A, fit.B, fit.flags))
     finite = np.isfinite(A) & np.isfinite(B)
     if not finite.any():
-        raise ValueError("fits: expected problems with parameters, but all are NaN")
+        what = "but all are NaN" if len(finite) else "got none"
+        raise ValueError(f"fits: expected problems with parameters, {what}")
     A, B, flags = A[finite].astype(float), B[finite].astype(float), flags[finite]
     plain = flags == 0
     usual = (flags & _ODD) == 0

@@ -54,6 +54,8 @@ def shrinkage(
     if unpooled is not None and not np.array_equal(unpooled.keys, calibrator.keys):
         raise ValueError("unpooled: expected a calibrator of the same segments, got other keys")
     rows = np.asarray(calibrator.fit.n_pos, float) + calibrator.fit.n_neg
+    if not (rows > 0).any():
+        raise ValueError("calibrator: expected segments with rows, got none")
     ax = style.axes_or_new(ax)
     ax.set(xscale="log", xlabel="rows of the segment")
     across = rows[rows > 0].min() / 1.2, rows.max() * 1.2

@@ -274,8 +274,7 @@ class SegmentCalibrator(ComparedByValue, _ById):
             segments: (N,) or one.
         """
         scores = validation.numbers(scores, "scores")
-        if scores.ndim != 1:
-            raise ValueError(f"scores: expected a flat array (N,), got shape {scores.shape}")
+        validation.require_flat(scores, "scores")
         name = columns.labelled("segments", segments)
         segments = ids.read_like(self.keys, segments, len(scores))
         if (rows := ids.length(segments)) != len(scores):

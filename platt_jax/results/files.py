@@ -3,7 +3,8 @@
 import json
 import os
 import secrets
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
@@ -153,13 +154,24 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
     # A name that no other thread or process takes, and short where the target's is not.
     unfinished = path.with_name(f".platt-jax-{secrets.token_hex(8)}.partial")
     try:
-        with open(unfinished, "xb") as file:
+        with naming_file(path), open(unfinished, "xb") as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
         os.replace(unfinished, path)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+@contextmanager
+def naming_file(name: str | os.PathLike[str]) -> Iterator[None]:
+    """Errors of the system inside say which file they are of, as those of a full disk do not."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and error.filename is None:  # else it has words of its own
+            error.filename = os.fspath(name)
+        raise
 
 
 def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> None:
@@ -257,12 +269,17 @@ def assembled(
         raise ValueError("not the arrays of its kind")
     # From a machine of the other byte order they come out as this one's.
     arrays = {name: _plain(name, read(name)) for name in fields}
-    if kind.ids is None or layout is None:
-        _check_fields(arrays, arrays["A"].shape)
-        return _from_arrays(about["kind"], arrays, None)
-    of_ids = arrays_to_ids({name: read(name) for name in columns}, layout)
-    _check_ids(kind.ids, of_ids)
-    _check_fields(arrays, of_ids.shape)
+    of_ids = None
+    if kind.ids is not None and layout is not None:
+        of_ids = arrays_to_ids({name: read(name) for name in columns}, layout)
+        _check_ids(kind.ids, of_ids)
+    batch = arrays["A"].shape if of_ids is None else of_ids.shape
+    if batch == (0,):  # JSON's lists tell no shape then
+        arrays = {
+            name: array.reshape(_shape(name, batch)) if array.shape == (0,) else array
+            for name, array in arrays.items()
+        }
+    _check_fields(arrays, batch)
     return _from_arrays(about["kind"], arrays, of_ids)
 
 

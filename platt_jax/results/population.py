@@ -10,7 +10,7 @@ import numpy as np
 from jax.scipy.special import ndtr
 from numpy.typing import NDArray
 
-from platt_jax import validation
+from platt_jax import validation, xla
 from platt_jax.columns import Column
 from platt_jax.model.objective import Array
 from platt_jax.model.prior import GaussianPrior
@@ -172,7 +172,7 @@ def mean_probability(logit: Array, variance: Array) -> NDArray[np.float64]:
         return np.asarray(_mean_probability(np.asarray(logit), np.asarray(variance)))
 
 
-@jax.jit
+@xla.jit
 def _mean_probability(logit: jax.Array, variance: jax.Array) -> Any:
     return sum(
         share * ndtr(scale * logit / jnp.sqrt(1 + scale * scale * variance))

@@ -1,4 +1,4 @@
-"""From log-odds to probabilities, and to bands that say how sure those are."""
+"""From log-odds to probabilities and back, and to bands that say how sure those are."""
 
 import math
 import numbers
@@ -8,8 +8,42 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import NDArray
 
+from platt_jax import validation
+from platt_jax.columns import Column
 from platt_jax.model.objective import Array
+
+_LEAST = 1e-12  # probabilities are told apart down to here, and up to 1 minus this
+
+
+def logit(probabilities: Column) -> NDArray[Any]:
+    """The log-odds log(p / (1 - p)), which are the scores to fit where a classifier gives p.
+
+    A sigmoid of p itself cannot leave p as it is; one of its log-odds can. 0 and 1 have no finite
+    log-odds: p is first clipped to [1e-12, 1 - 1e-12], so that log-odds lie within 27.7 of 0.
+
+    Args:
+        probabilities: of class 1, of any shape.
+
+    Returns:
+        An array of that shape, in float32 for float32 and narrower, else in float64; NaN for NaN.
+
+    Raises:
+        ValueError: one is not in [0, 1].
+
+    Example:
+        >>> logit([0.5, 0.9, 1.0]).round(3).tolist()
+        [0.0, 2.197, 27.631]
+    """
+    p = validation.floating(probabilities, "probabilities")
+    outside = (p < 0) | (p > 1)
+    if outside.any():
+        raise ValueError(f"probabilities: expected numbers in [0, 1], got {p[outside].flat[0]}")
+    # float32 has no number between 1 - 6e-8 and 1.
+    inside = np.clip(p.astype(np.float64), _LEAST, 1 - _LEAST)
+    log_odds: NDArray[Any] = (np.log(inside) - np.log1p(-inside)).astype(p.dtype)
+    return log_odds
 
 
 def expit(logit: Array) -> Any:

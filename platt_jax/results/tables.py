@@ -71,7 +71,13 @@ class Table(dict[str, NDArray[Any]]):
             import polars as pl
         except ImportError:
             raise ImportError("to_polars() needs polars: pip install polars") from None
-        return pl.DataFrame(self._converted(lambda name, x: pl.Series(name, x), "polars"))
+
+        def series(name: str, values: Any) -> Any:
+            made = pl.Series(name, values)
+            _require_kept(values, made.to_list)
+            return made
+
+        return pl.DataFrame(self._converted(series, "polars"))
 
     def to_arrow(self) -> Any:
         """The table as a pyarrow Table.
@@ -84,7 +90,7 @@ class Table(dict[str, NDArray[Any]]):
             import pyarrow as pa
         except ImportError:
             raise ImportError("to_arrow() needs pyarrow: pip install pyarrow") from None
-        return pa.table(self._converted(lambda _, x: pa.array(x), "pyarrow"))
+        return pa.table(self._converted(lambda _, x: arrow_array(x), "pyarrow"))
 
     def _converted(self, convert: Callable[[str, Any], Any], library: str) -> dict[str, Any]:
         columns = {}
@@ -97,6 +103,31 @@ class Table(dict[str, NDArray[Any]]):
                     f"table[{name!r}] = table[{name!r}].astype(str)"
                 ) from error
         return columns
+
+
+def arrow_array(values: Any) -> Any:
+    """A column as pyarrow's array.
+
+    Raises:
+        Exception: pyarrow has no type for all its values; of which class depends on these.
+    """
+    import pyarrow as pa
+
+    made = pa.array(values)
+    _require_kept(values, made.to_pylist)
+    return made
+
+
+def _require_kept(values: Any, read_back: Callable[[], list[Any]]) -> None:
+    """Refuse a column that a library made of a list with other values.
+
+    Raises:
+        ValueError: there is one, as of a datetime among dates only the date.
+    """
+    if isinstance(values, list):
+        expected = [list(x) if isinstance(x, tuple) else x for x in values]
+        if read_back() != expected:
+            raise ValueError("a value was changed")
 
 
 def _values(column: NDArray[Any]) -> Any:
@@ -231,7 +262,7 @@ def _headline(kind: str, fit: "Fit", shared_rows: bool) -> str:
 def _outcome(fit: "Fit") -> list[str]:
     statuses = ", ".join(f"{n:,} {name}" for name, n in status_counts(fit).items())
     flags = ", ".join(f"{n:,} {name}" for name, n in flag_counts(fit).items())
-    return [f"status: {statuses}", f"flags:  {flags or 'none'}"]
+    return [f"status: {statuses or 'none'}", f"flags:  {flags or 'none'}"]
 
 
 def _texts(codes: NDArray[Any], name: Callable[[int], str]) -> NDArray[np.str_]:

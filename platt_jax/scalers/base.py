@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax import validation
+from platt_jax import validation, xla
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.model import objective
@@ -138,7 +138,7 @@ class Scaler(ABC, Generic[F]):
         raise NotImplementedError
 
 
-@partial(jax.jit, static_argnames="scaler")
+@partial(xla.jit, static_argnames="scaler")
 def _fit_each(rows: tuple[jax.Array, jax.Array, jax.Array], scaler: Scaler[F]) -> F:
     return jax.vmap(scaler._fit_one)(*rows)
 

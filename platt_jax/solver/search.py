@@ -9,12 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from platt_jax import xla
 from platt_jax.model import prior as priors
 from platt_jax.model.objective import Derivatives, Point, Targets, with_B_held
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.model.standardization import Standardization
 from platt_jax.options import Options
-from platt_jax.passes import xla
 from platt_jax.passes.protocol import Rows
 from platt_jax.solver import newton
 from platt_jax.solver.newton import State
@@ -92,7 +92,7 @@ def _program(function: Callable[..., Any]) -> Callable[..., Any]:
         chosen = {} if options is None else {"options": options}
         return xla.single_call(partial(function, **chosen))(*arguments)
 
-    compiled = jax.jit(run, static_argnames="options", compiler_options=xla.COMPILER_OPTIONS)
+    compiled = xla.jit(run, static_argnames="options", wide=True)
     return lambda *arguments, options=None: compiled(*arguments, options=options)
 
 

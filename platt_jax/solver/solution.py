@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec, auto_axes
 
-from platt_jax import validation
+from platt_jax import validation, xla
 from platt_jax.columns import Column
 from platt_jax.model import objective, standardization, start
 from platt_jax.model.objective import Point, Targets
@@ -64,6 +64,9 @@ def solve(
     own problems, along the last one each sums over its own rows, and the sums are added up. Rows
     stay where they are, unless the scores are traced and the mesh's axes automatic: there the
     compiler decides.
+
+    Under a transformation of JAX it is compiled as part of your program, by your compiler options.
+    jaxlib 0.10.2 adds up some sums wrongly on CPUs; `show_config` says how to keep it from that.
 
     Args:
         scores: (..., N) floating; leading axes are independent problems.
@@ -127,7 +130,7 @@ def _over_hidden_axes(run: Callable[..., Fit], scores: jax.Array) -> Callable[..
     return sharded
 
 
-@partial(jax.jit, static_argnames=("run", "sharding"))
+@partial(xla.jit_or_inline, static_argnames=("run", "sharding"))
 def _solve_sharded(
     scores: jax.Array,
     labels: jax.Array,
@@ -163,7 +166,7 @@ def _solve_sharded(
     )(scores, as_scores(labels), as_scores(weights), prior)
 
 
-@partial(jax.jit, static_argnames=("options", "axes"))
+@partial(xla.jit_or_inline, static_argnames=("options", "axes"))
 def _solve_dense(
     scores: jax.Array,
     labels: jax.Array,

@@ -11,7 +11,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from platt_jax import ids, validation
-from platt_jax.api import report_non_finite, shared_prior, with_pooled_curve
+from platt_jax.api import (
+    ARE_NAN,
+    WITHOUT_BAD_ROWS,
+    report_non_finite,
+    shared_prior,
+    with_pooled_curve,
+)
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.given import given_to
@@ -109,7 +115,8 @@ def fit_segments(
         shrunk, population = estimate_population(by_segment, pooled, options)
     one_curve = shrunk is None and pooling != "none"
     each = each if shrunk is None else shrunk
-    report_non_finite(each, options, "segments", keys, caller, one_curve)
+    consequence = WITHOUT_BAD_ROWS if one_curve else ARE_NAN
+    report_non_finite(each, options, "segments", keys, caller, consequence)
     if one_curve:
         each = with_pooled_curve(each, pooled)
     return SegmentCalibrator(keys, each, pooled.sigmoid, pooled.covariance, population)

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from platt_jax.results.calibrators import SegmentCalibrator
 from platt_jax.results.fit import Sigmoid
+from platt_jax.results.tables import arrow_array
 from platt_jax.sql.engines import POINTS, ROWS, check_columns, engine_of
 from platt_jax.sql.queries import Names, literal, probability, quoted
 
@@ -107,6 +108,14 @@ def _points(calibrator: SegmentCalibrator, names: Names) -> pa.Table:
         raise ValueError(
             f"segment: expected {len(fields)} columns, as the calibrator's, got {names.segment}"
         )
-    columns = {f"p_{key}": pa.array(x) for key, x in zip(names.keys, fields, strict=True)}
+    columns = {}
+    for key, column in zip(names.keys, fields, strict=True):
+        try:
+            columns[f"p_{key}"] = arrow_array(column.tolist() if column.dtype == object else column)
+        except (TypeError, ValueError, OverflowError, NotImplementedError) as error:
+            raise ValueError(
+                "calibrator: expected segments of one type, that of a column of a table, got "
+                f"Python's objects of several ({error})"
+            ) from error
     A, B = (np.asarray(x, float) for x in (calibrator.fit.A, calibrator.fit.B))
     return pa.table({**columns, "known": np.ones(len(A), int), "A": A, "B": B})

@@ -49,7 +49,7 @@ class _Checked(NamedTuple):
     rows: Integers  # which of the keys each row has
     keys: NDArray[Any]
     coding: NDArray[np.bool_]  # (2,) whether there is a label -1, and 0
-    doubtful: str | None
+    in_unit_interval: validation.UnitInterval
     where: str
 
 
@@ -116,7 +116,7 @@ def _spill(
     vocabulary, counts = Vocabulary(), np.zeros(0, np.int64)
     first: _Checked | None = None
     codings, files = np.zeros(2, bool), []
-    doubts: list[Any] = []  # text or None
+    of_all = validation.UnitInterval()
     with ExitStack() as open_files, reporting(_repeated(source.rows or 0), progress) as advance:
         for batch in ordered_map(_check, _with_rows(source.batches())):
             if first is None:
@@ -130,14 +130,14 @@ def _spill(
             more = np.bincount(numbers, minlength=len(vocabulary.numbers))
             more[: len(counts)] += counts
             counts = more
-            doubts.append(batch.doubtful)
+            of_all = of_all.with_more(batch.in_unit_interval)
             for file, column in zip(files, (*batch.columns, numbers), strict=True):
                 _write(file, column)
             advance(len(numbers))
     if first is None:
         raise ValueError("source: expected rows to fit, got none")
-    if all(doubts):
-        caller.warn_once(doubts[0])
+    if (doubt := of_all.doubt) is not None:
+        caller.warn_once(doubt)
     return vocabulary, counts, [x.dtype for x in first.columns]
 
 
@@ -152,10 +152,10 @@ def _check(batch: Batch) -> _Checked:
         )
         given = validation.array(batch.labels, "labels")
         coding = np.array([(given == -1).any(), (given == 0).any()])
-    doubtful = validation.probabilities_for_scores(scores)
+    in_unit_interval = validation.in_unit_interval(scores)
     scores = packing.bad_labels_as_nan(scores, labels)
     columns = [x for x in (scores, labels, weights) if x is not None]
-    return _Checked(columns, *distinct(segments), coding, doubtful, batch.where)
+    return _Checked(columns, *distinct(segments), coding, in_unit_interval, batch.where)
 
 
 class _naming:

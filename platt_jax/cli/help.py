@@ -1,0 +1,87 @@
+"""What stands below the options in the help of each command: examples, and how it ends."""
+
+from platt_jax.cli.csvio import MISSING
+
+_DONE = "done"
+_CONVERGED = "done, and every fit converged"
+_BAD_INPUT = """\
+bad input, or an output that cannot be written; one line on standard error
+     says what"""
+_FAILED = """\
+some fits failed, or all: the calibrator is written, and one line on standard
+     error says how many failed and which first"""
+_LOST = "with --distributed: another process ended, or said nothing for too long"
+
+_STATUSES = {
+    "": {0: _CONVERGED, 2: _BAD_INPUT, 3: _FAILED, 4: _LOST},
+    "fit": {0: _CONVERGED, 2: _BAD_INPUT, 3: _FAILED, 4: _LOST},
+    "update": {0: _CONVERGED, 2: _BAD_INPUT, 3: _FAILED},
+    "demo": {0: _DONE},
+}
+_OTHER_STATUSES = {0: _DONE, 2: _BAD_INPUT}
+
+_EXAMPLES = {
+    "": """\
+examples:
+  platt-jax fit history.csv --score f --label y --segment shop --out calibrator.npz
+  platt-jax apply new.csv --calibrator calibrator.npz --score f --segment shop --out -
+  platt-jax triage new.csv --calibrator calibrator.npz --score f --label y --segment shop
+""",
+    "fit": """\
+examples:
+  platt-jax fit history.csv --score f --label y --out sigmoid.npz
+  platt-jax fit day-*.parquet --score f --label y --segment shop --segment year --out c.npz
+  zcat history.csv.gz | platt-jax fit - --score f --label y --segment shop --out c.npz --json
+""",
+    "update": """\
+example:
+  platt-jax update day-2.csv --calibrator 1.npz --score f --label y --segment shop --out 2.npz
+""",
+    "apply": """\
+examples:
+  platt-jax apply new.csv --calibrator c.npz --score f --segment shop --out with_p.csv.gz
+  platt-jax apply new.parquet --calibrator c.npz --score f --segment shop --out with_p.parquet
+  cat new.tsv | platt-jax apply - --delimiter tab --calibrator c.npz --score f --out - | head
+""",
+    "triage": """\
+examples:
+  platt-jax triage new.csv --calibrator c.npz --score f --label y --segment shop
+  platt-jax triage new.csv --calibrator c.npz --score f --label y --segment shop --out all.csv
+""",
+    "report": """\
+example:
+  platt-jax report new.csv --calibrator c.npz --score f --label y --segment shop --out c.html
+""",
+    "export": """\
+examples:
+  platt-jax export c.npz --to json --out c.json
+  platt-jax export c.npz --to sql --score f --segment shop --dialect spark --out -
+  platt-jax export c.npz --to onnx --out c.onnx
+""",
+}
+
+_WORDS = ", ".join(MISSING[1:])
+_MISSING_VALUES = f"""\
+missing values:
+  In text files an empty field is a missing score, label or weight, and so are
+  {_WORDS}, in any case; in Parquet files a null.
+"""
+_WHAT_MISSING_VALUES_DO = {
+    "fit": "  They are NaN, for which see --non-finite.\n",
+    "update": "  They are NaN, for which see --non-finite.\n",
+    "apply": "  The probability for a missing score is nan.\n",
+    "triage": "  A segment with one is listed, but not tested.\n",
+    "report": "  A row with one counts only in the number of rows.\n",
+}
+
+
+def epilog(command: str) -> str:
+    """Of the help of a command; "" for that of all."""
+    missing = _WHAT_MISSING_VALUES_DO.get(command)
+    of_statuses = _STATUSES.get(command, _OTHER_STATUSES)
+    parts = (
+        _EXAMPLES.get(command),
+        missing and _MISSING_VALUES + missing,
+        "exit status:\n" + "".join(f"  {n}  {about}\n" for n, about in of_statuses.items()),
+    )
+    return "\n".join(part for part in parts if part)

@@ -1,0 +1,104 @@
+"""What a command says of its result: on standard output, on standard error, by its exit status."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+import numpy as np
+
+from platt_jax import Fit, SegmentCalibrator, Sigmoid, Status, save
+from platt_jax.cli import outputs
+from platt_jax.cli.inputs import DASH
+from platt_jax.results import tables
+
+_FITS_FAILED = 3
+
+
+def saved(arguments: argparse.Namespace, calibrator: Fit | SegmentCalibrator) -> int:
+    """The exit status, after the calibrator is saved and told of."""
+    save(arguments.out, calibrator)
+    found = calibrator.fit if isinstance(calibrator, SegmentCalibrator) else calibrator
+    if arguments.json:
+        about = {
+            "problems": int(np.size(found.A)),
+            "positives": float(np.sum(found.n_pos)),
+            "negatives": float(np.sum(found.n_neg)),
+            "status": tables.status_counts(found),
+            "flags": tables.flag_counts(found),
+            "out": arguments.out,
+        }
+        print(json.dumps(about))
+    else:
+        print(calibrator)
+        print(f"saved to {arguments.out}")
+    if isinstance(calibrator, SegmentCalibrator):
+        _tell_empty_ids(calibrator)
+    if failed := status(calibrator):
+        _tell_failures(calibrator)
+    return failed
+
+
+def status(calibrator: Fit | SegmentCalibrator) -> int:
+    """The exit status: whether some fits failed."""
+    found = calibrator.fit if isinstance(calibrator, SegmentCalibrator) else calibrator
+    return 0 if np.all(found.status == Status.CONVERGED) else _FITS_FAILED
+
+
+def _tell_empty_ids(calibrator: SegmentCalibrator) -> None:
+    """Fields of a CSV file without an id make a segment, which few expect."""
+    keys = calibrator.keys
+    columns = [keys] if keys.dtype.names is None else [keys[name] for name in keys.dtype.names]
+    empty = np.any([column == "" for column in columns if column.dtype.kind == "U"], axis=0)
+    if np.any(empty):
+        rows = np.sum((calibrator.fit.n_pos + calibrator.fit.n_neg)[empty])
+        outputs.tell(f"platt-jax: {rows:,.0f} rows have an empty id: a segment of their own")
+
+
+def tell_if_none_seen(calibrator: SegmentCalibrator, seen: int, rows: int) -> None:
+    """Where no row is in a fitted segment, --segment may name another column than in the fit."""
+    if rows and not len(calibrator):
+        outputs.tell(
+            "platt-jax: the calibrator has no segment: all rows are predicted as of an unseen one"
+        )
+    elif rows and not seen:
+        first = [tables.name(calibrator.keys, i) for i in range(min(3, len(calibrator)))]
+        outputs.tell(
+            f"platt-jax: none of the {rows:,} rows is in a segment that was fitted, such as "
+            f"{', '.join(first)}: is --segment the right column?"
+        )
+
+
+def _tell_failures(calibrator: Fit | SegmentCalibrator) -> None:
+    if isinstance(calibrator, SegmentCalibrator):
+        statuses, keys = calibrator.fit.status, calibrator.keys
+    else:
+        statuses, keys = np.ravel(calibrator.status), None
+    failed = np.flatnonzero(statuses != Status.CONVERGED)
+    first = "" if keys is None else f", the first in segment {tables.name(keys, failed[0])}"
+    of_first = Status(int(statuses[failed[0]]))
+    outputs.tell(
+        f"platt-jax: {len(failed):,} of {len(statuses):,} fits failed{first}: "
+        f"{of_first.name}. {of_first.message}"
+    )
+
+
+def tell_applied(
+    arguments: argparse.Namespace, counts: dict[str, int], calibrator: Sigmoid | SegmentCalibrator
+) -> None:
+    """How many rows were written, and which of them are not as one might expect."""
+    say = outputs.tell if arguments.out == DASH else print
+    if isinstance(calibrator, SegmentCalibrator):
+        tell_if_none_seen(calibrator, counts["rows"] - counts["unseen"], counts["rows"])
+    if arguments.json:
+        say(json.dumps({**counts, "out": arguments.out}))
+        return
+    say(f"{counts['rows']:,} rows written to {outputs.named(arguments.out)}")
+    if isinstance(calibrator, SegmentCalibrator) and counts["unseen"]:
+        by = "the population" if calibrator.pooling == "partial" else "the curve of all rows"
+        say(f"of these {counts['unseen']:,} in segments that were not fitted: predicted by {by}")
+    if counts["nan"]:
+        say(
+            f"of these {counts['nan']:,} with probability nan: the score is missing or not finite, "
+            "or the segment has no curve"
+        )

@@ -1,0 +1,89 @@
+"""Ids of several arrays in one."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from platt_jax.ids import times
+from platt_jax.ids.containers import as_objects, require_savable, structured
+
+
+def join(parts: Sequence[NDArray[Any]], name: str = "segments") -> NDArray[Any]:
+    """Arrays of ids, one behind the other: every id stays equal to itself, and to no other one.
+
+    NumPy's own rules make floats of int64 beside uint64, and merge large ones; of dates beside
+    nanoseconds they make other dates.
+
+    Args:
+        parts: arrays (K,) of plain dtypes, of Python objects, or structured ones of the same
+            columns, by their names or else by their places; an empty one has no say in the dtype.
+        name: what messages call the ids.
+
+    Returns:
+        (sum of K,) ids in a plain dtype that holds all of them exactly: integers if they all are
+        integers, times in the finest unit that reaches the furthest. Where there is none, Python's
+        objects.
+
+    Raises:
+        ValueError: the ids have no common dtype, and a file could not hold them as objects.
+    """
+    parts = [part for part in parts if len(part)] or parts[:1]
+    if len({part.dtype for part in parts}) == 1:
+        return np.concatenate(parts)
+    columns = {part.dtype.names and len(part.dtype.names) for part in parts}
+    if len(columns) == 1 and None not in columns:
+        return _join_columns(parts, name)
+    joined = _join_plain(parts, name)
+    if joined is None:
+        joined = np.concatenate([as_objects(part) for part in parts])
+        require_savable(joined.tolist(), name)
+    return joined
+
+
+def _join_columns(parts: Sequence[NDArray[Any]], name: str) -> NDArray[Any]:
+    names: tuple[str, ...] = parts[0].dtype.names or ()
+
+    def column(part: NDArray[Any], place: int) -> NDArray[Any]:
+        own = part.dtype.names or ()
+        field: NDArray[Any] = part[names[place] if set(own) == set(names) else own[place]]
+        return field
+
+    return structured(
+        names,
+        [
+            join([column(part, place) for part in parts], f"{name}, column {field!r}")
+            for place, field in enumerate(names)
+        ],
+    )
+
+
+def _join_plain(parts: Sequence[NDArray[Any]], name: str) -> NDArray[Any] | None:
+    """The ids in a plain dtype; None if that would change one."""
+    kinds = {part.dtype.kind for part in parts}
+    if kinds <= set("biufc"):
+        return _join_numbers(parts)
+    if len(kinds) > 1 or kinds == {"V"}:
+        return None
+    if kinds <= set("mM"):
+        try:
+            return times.join(parts)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+    return np.concatenate(parts)  # text, in the largest width
+
+
+def _join_numbers(parts: Sequence[NDArray[Any]]) -> NDArray[Any] | None:
+    common = np.result_type(*parts)
+    kinds = {part.dtype.kind for part in parts}
+    if common.kind in "biu" or kinds <= set("fc"):
+        return np.concatenate(parts)
+    dtypes = [common] if "c" in kinds else [np.dtype(np.int64), np.dtype(np.uint64), common]
+    for dtype in dtypes:
+        with np.errstate(invalid="ignore"):  # fractions, and integers out of range
+            converted = [part.astype(dtype) for part in parts]
+        # Python compares integers with floats exactly.
+        if all(x.tolist() == part.tolist() for x, part in zip(converted, parts, strict=True)):
+            return np.concatenate(converted)
+    return None

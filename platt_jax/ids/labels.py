@@ -1,0 +1,103 @@
+"""Labels of two values of any kind, read as ids: which are those of class 1."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from platt_jax import columns, ids
+from platt_jax.columns import Column
+from platt_jax.ids.factorize import factorize, get_indexer
+
+_NAMED = 5  # of the values in a message
+
+
+def labels_by_name(values: Column, pos_label: Any, axes: int) -> NDArray[np.int8]:
+    """Labels as int8: 1 where they equal pos_label, 0 where they are one other value.
+
+    Args:
+        values: what the user gave.
+        pos_label: the label of class 1.
+        axes: how many axes the scores have; what is nested deeper is a label itself.
+
+    Raises:
+        ValueError: there is a third value, or a missing one, or pos_label can be none of them.
+    """
+    name, values = columns.labelled("labels", values), columns.on_host(values)
+    flat, shape = _flat(values, axes, isinstance(pos_label, tuple))
+    rows = factorize(ids.read(flat, "labels"))
+    numbers = rows.of(slice(None))
+    used = np.flatnonzero(np.bincount(numbers))
+    keys = rows.named(used)
+    place = _place(keys, pos_label)
+    if len(keys) > 1 + (place >= 0):
+        found = ", ".join(_shown(keys[:_NAMED])) + (", ..." if len(keys) > _NAMED else "")
+        raise ValueError(
+            f"{name}: expected pos_label={pos_label!r} and at most one other value, got {found}"
+        )
+    if place < 0:
+        return np.zeros(shape, np.int8)
+    positive: NDArray[np.bool_] = numbers == used[place]
+    return positive.view(np.int8).reshape(shape)
+
+
+def _flat(values: Column, axes: int, of_tuples: bool) -> tuple[Column, tuple[int, ...]]:
+    """Labels of any shape as a flat column, and the shape.
+
+    Args:
+        values: the labels.
+        axes: the most that a nested list can have.
+        of_tuples: whether a tuple is a label, not an axis.
+    """
+    if isinstance(values, str | bytes) or not hasattr(values, "__len__"):
+        return [values], ()
+    if getattr(values, "shape", None) == ():
+        return [_scalar(values)], ()
+    if not isinstance(values, list | tuple):
+        # A column of pyarrow's has no shape.
+        shape = getattr(values, "shape", None) or (len(values),)
+        if len(shape) == 1:
+            return values, shape
+        return (values if hasattr(values, "ravel") else np.asarray(values)).ravel(), shape
+    flat, shape = list(values), (len(values),)
+    while len(shape) < axes and flat and all(_is_axis(x, of_tuples) for x in flat):
+        lengths = {len(x) for x in flat}
+        if len(lengths) > 1:
+            raise ValueError(f"labels: expected rows of one length, got lengths {sorted(lengths)}")
+        flat, shape = [x for row in flat for x in row], (*shape, *lengths)
+    # Such as JAX's numbers, which are no ids.
+    arrays = any(hasattr(kind, "__array__") for kind in set(map(type, flat)))
+    return [_scalar(x) for x in flat] if arrays else flat, shape
+
+
+def _is_axis(value: Any, of_tuples: bool) -> bool:
+    if isinstance(value, tuple):
+        return not of_tuples
+    return isinstance(value, list) or getattr(value, "ndim", 0) > 0
+
+
+def _scalar(value: Any) -> Any:
+    """What an array without axes holds; anything else as it is."""
+    return np.asarray(value)[()] if getattr(value, "shape", None) == () else value
+
+
+def _place(keys: NDArray[Any], pos_label: Any) -> int:
+    """Where the label is among the distinct ones, -1 if it is not there.
+
+    Raises:
+        ValueError: it is missing, or no value like these can be equal to it.
+    """
+    if (what := ids.missing(pos_label)) is not None:
+        raise ValueError(f"pos_label: expected a label, got {what}")
+    try:
+        (place,) = get_indexer(keys, ids.read([_scalar(pos_label)], "pos_label"), "pos_label")
+    except ValueError:
+        raise ValueError(
+            f"pos_label: expected a label such as {_shown(keys[:1])[0]}, got {pos_label!r}"
+        ) from None
+    return int(place)
+
+
+def _shown(keys: NDArray[Any]) -> list[str]:
+    # Of nanoseconds Python would have integers.
+    return list(map(repr, (keys.astype(str) if keys.dtype.kind in "mM" else keys).tolist()))

@@ -1,0 +1,84 @@
+"""Dates, times and durations of NumPy, compared and converted exactly.
+
+NumPy itself compares those of two units in the finer one, where far dates overflow in silence.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Of whole days or more: Python has dates for these, and datetimes for all finer ones.
+DAYS = ("Y", "M", "W", "D")
+_MONTHS = ("Y", "M")  # which have no length in days
+_FINER_THAN_PYTHONS = ("ns", "ps", "fs", "as")
+# Where the finest unit of several arrays covers too few years.
+_OTHER_UNITS = ("us", "ms", "s", "D")
+
+
+def unit(dtype: np.dtype[Any]) -> str:
+    """The unit that times of this dtype are counted in."""
+    return np.datetime_data(dtype)[0]
+
+
+def in_months(dtype: np.dtype[Any]) -> bool:
+    """Whether the dtype is of durations in months or years, which equal none in days."""
+    return dtype.kind == "m" and unit(dtype) in _MONTHS
+
+
+def in_dtype(
+    times: NDArray[Any], dtype: np.dtype[Any]
+) -> tuple[NDArray[Any], NDArray[np.bool_] | np.bool_]:
+    """Times in another unit, and which of them it holds exactly: what overflows does not return."""
+    if times.dtype == dtype:
+        return times, np.True_
+    converted = times.astype(dtype)
+    return converted, converted.astype(times.dtype) == times
+
+
+def join(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Arrays of one kind of times, one behind the other, in a unit that holds all of them exactly.
+
+    It is the finest of theirs if that one does.
+
+    Raises:
+        ValueError: no unit does.
+    """
+    dtypes = list({part.dtype for part in parts})
+    if len(dtypes) == 1:
+        return np.concatenate(parts)
+    for dtype in _candidates(dtypes):
+        converted = [in_dtype(part, dtype) for part in parts]
+        if all(np.all(kept) for _, kept in converted):
+            return np.concatenate([part for part, _ in converted])
+    raise ValueError(
+        "expected ids that one unit of time holds, got "
+        + " and ".join(sorted(dtype.name for dtype in dtypes))
+    )
+
+
+def _candidates(dtypes: list[np.dtype[Any]]) -> list[np.dtype[Any]]:
+    if len({in_months(dtype) for dtype in dtypes}) > 1:
+        return []
+    others = [np.dtype(f"{dtypes[0].kind}8[{unit}]") for unit in _OTHER_UNITS]
+    try:
+        finest = np.result_type(*dtypes)
+    except OverflowError:  # attoseconds beside days
+        return others
+    return [finest] if in_months(finest) else [finest, *others]
+
+
+def to_python(times: NDArray[Any]) -> list[Any]:
+    """Times (K,) as Python's dates, datetimes or durations; NumPy's where Python has none."""
+    kept: NDArray[np.bool_] | np.bool_ = np.True_
+    known = times
+    if unit(times.dtype) in _FINER_THAN_PYTHONS:
+        known, kept = in_dtype(times, np.dtype(f"{times.dtype.kind}8[us]"))
+    # NumPy gives an integer for what Python has no type for.
+    return [
+        scalar if isinstance(value, int) or not exact else value
+        for value, scalar, exact in zip(
+            known.tolist(), times, np.broadcast_to(kept, times.shape), strict=True
+        )
+    ]

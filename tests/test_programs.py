@@ -1,0 +1,86 @@
+"""How programs are compiled: by one function, which keeps XLA from sums that it gets wrong."""
+
+import re
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import platt_jax as pj
+from platt_jax import scalers, xla
+from platt_jax.scalers import base
+from platt_jax.scalers.historical.cosine import CosineExpansion
+
+PACKAGE = Path(pj.__file__).parent
+ROWS = 16_385
+
+# Where `jax.jit` may stand: the second's one program has no sum that XLA leaves to others.
+_ALLOWED = "xla.py", "quadrature.py"
+
+
+def lengths(points):
+    """Of points [N, 3] the squares of their lengths, once they are multiplied by a matrix."""
+    matrix = jnp.eye(3, dtype=points.dtype)
+    return jax.vmap(lambda point: jnp.sum((matrix @ point) ** 2))(points)
+
+
+@pytest.fixture
+def points(x64):
+    """Some whose length is their number: https://github.com/jax-ml/jax/issues/39103."""
+    numbers = jnp.arange(ROWS, dtype=float)
+    return jnp.stack([numbers, 0 * numbers, 0 * numbers], axis=1)
+
+
+@pytest.mark.parametrize("compiled", [xla.jit, xla.jit_or_inline])
+def test_a_program_adds_up_rightly(points, compiled):
+    np.testing.assert_array_equal(compiled(lengths)(points), np.arange(ROWS) ** 2.0)
+
+
+def test_a_part_of_a_users_program_takes_its_options(points):
+    part = xla.jit_or_inline(lengths)
+    whole = jax.jit(lambda x: part(x) + 1, compiler_options=xla._options(wide=False))
+    np.testing.assert_array_equal(whole(points), np.arange(ROWS) ** 2.0 + 1)
+    slope = jax.grad(lambda scale: part(scale * points)[10])(1.0)
+    assert slope == 200
+
+
+@pytest.mark.parametrize("inside", [jax.jit, jax.make_jaxpr, jax.checkpoint, jax.linearize])
+def test_a_part_is_none_of_our_programs(inside):
+    """JAX takes compiler options for a whole program alone."""
+    scores, labels = np.array([5.0, -4.0, 1.0], np.float32), np.array([1, 0, 0])
+    arguments = (scores,) if inside is jax.linearize else ()
+    made = inside(lambda scores=scores: pj.solve(scores, labels).A, *arguments)
+    jax.block_until_ready(made if arguments else made())
+
+
+@pytest.mark.parametrize("scaler", [scalers.BetaCalibration(), CosineExpansion()])
+def test_no_sum_of_a_scaler_is_left_to_another_library(scaler):
+    """Where XLA leaves one, the option has lost its meaning."""
+    scores = np.linspace(0.01, 0.99, 6_000, dtype=np.float32).reshape(2, 3_000)
+    rows = base.Rows(scores, scores > 0.3, np.ones_like(scores))
+    assert "__ynn_fusion" not in base._fit_each.lower(rows, scaler).compile().as_text()
+
+
+@pytest.mark.parametrize(
+    "version, known", [("0.8.0", False), ("0.10.2", True), ("0.12.0.1", True), ("0.13.0", False)]
+)
+def test_the_option_is_for_versions_that_know_it(monkeypatch, version, known):
+    """Others fail to compile."""
+    monkeypatch.setattr(xla.jaxlib, "__version__", version)
+    assert ("xla_cpu_experimental_ynn_fusion_type" in xla._options(wide=True)) == known
+    assert ("YNNPACK" in xla.sums_told()) == known
+    assert ("XLA_FLAGS" in xla.sums_told()) == (version == "0.10.2")
+
+
+def test_all_programs_are_compiled_by_one_function():
+    """A function that is jitted inside another, `inline`, is no program."""
+    elsewhere = [
+        f"{path.relative_to(PACKAGE)}: {line.strip()}"
+        for path in PACKAGE.rglob("*.py")
+        if path.name not in _ALLOWED
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if re.search(r"\bjax\.jit\b", line) and "inline=True" not in line and ">>>" not in line
+    ]
+    assert elsewhere == []
