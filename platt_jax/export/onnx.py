@@ -46,7 +46,9 @@ def to_onnx(calibrator: Exportable) -> Any:
         raise ImportError("to_onnx: needs onnx: pip install 'platt-jax[onnx]'") from None
 
     found = curves(calibrator)
-    slope, intercept = (np.append(x, y) for x, y in zip(found[1:3], found.fallback, strict=True))
+    slope, intercept = (
+        np.append(x, y) for x, y in zip((found.A, found.B), found.fallback, strict=True)
+    )
     rows = ["N"]
     inputs = [helper.make_tensor_value_info("score", TensorProto.DOUBLE, rows)]
     if found.segments is None:
