@@ -1,5 +1,7 @@
 """Tests of probabilities by sums over rows, problem by problem."""
 
+from typing import Any, NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,8 +12,10 @@ _NORMAL = 1e-3
 # Draws as extreme as the labels but for rounding are ties.
 _TIED = 1 - 1e-9
 
-# Half-spaces around the circle of Cox's test.
-_AROUND = 16
+# Where sums are normal, rows of nearly one probability are taken together, in so many groups.
+_GROUPS = 1_024
+
+_LOG_2 = np.log(2)
 
 
 class ScoreTests:
@@ -23,24 +27,16 @@ class ScoreTests:
     p-values are combined by their minimum (Tippett 1931).
 
     Args:
-        logit: (N,) of the rows, those of a problem end to end.
+        logit: (N,) of the rows, those of a problem end to end, in ascending order.
         proba: (N,) likewise, P(y=1); neither 0 nor 1.
         labels: (N,) bool.
         sizes: (K,) how many each problem has, at least one.
-
-    Other labels are at least as extreme as those observed where the minimum is no larger: where the
-    two sums of Cox's test are outside of a circle, or that of Spiegelhalter's of an interval.
 
     Attributes:
         cox_pvalue: (K,), by the chi-square distribution.
         spiegelhalter_z: (K,), standard normal; NaN where all probabilities are 1/2.
         least_pvalue: (K,), the smaller of the two p-values.
         normal: (K,) bool, whether there are rows enough for the sums to be as good as normal.
-        shares: (3, N), what a label adds to each of the three sums, of variance 1.
-        observed: (3, K), the sums less their expectations.
-        directions: (J, 3), for each of J half-spaces that together hold all labels that are at
-            least as extreme.
-        bounds: (J, K): there the sum of a direction times the sums is at least this.
     """
 
     def __init__(
@@ -50,10 +46,11 @@ class ScoreTests:
         labels: NDArray[np.bool_],
         sizes: NDArray[np.int64],
     ) -> None:
-        from scipy.special import erfc, log_ndtr, ndtri_exp  # which JAX needs, too
+        # JAX has SciPy; the import adds a warnings filter.
+        from scipy.special import erfc, log_ndtr, ndtri_exp
 
-        self._sizes = sizes
-        starts = np.cumsum(sizes) - sizes
+        self._sizes, self._proba = sizes, proba
+        self._starts = starts = np.cumsum(sizes) - sizes
         variance = proba * (1 - proba)
 
         def total(x: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -69,63 +66,107 @@ class ScoreTests:
         has_slope = v_11 > _NOTHING * v_00 * (1 + center**2)
         deviations = np.sqrt([v_00, np.where(has_slope, v_11, np.inf), v_22])
         deviations[deviations == 0] = np.inf
-        self.shares = np.stack([np.ones_like(proba), away, 1 - 2 * proba])
-        self.shares /= [by_row(x) for x in deviations]
-        self._expected = np.stack([total(proba * x) for x in self.shares])
-        self.normal = np.max([total(variance * x**4) for x in self.shares], axis=0) < _NORMAL
+        self._shares = np.stack([np.ones_like(proba), away, 1 - 2 * proba])
+        self._shares /= [by_row(x) for x in deviations]
+        self._expected = np.stack([total(proba * x) for x in self._shares])
+        self.normal = np.max([total(variance * x**4) for x in self._shares], axis=0) < _NORMAL
 
         every = slice(None)
-        self.observed = self.sums(every, every, labels[None])[:, 0]
-        chi_square, z = self.observed[0] ** 2 + self.observed[1] ** 2, self.observed[2]
-        # Logarithms, since the p-values of labels that are next to impossible round to 0.
-        two = np.log(2)
-        log_cox = np.where(has_slope, -chi_square / 2, two + log_ndtr(-np.sqrt(chi_square)))
-        log_least = np.minimum(log_cox, two + log_ndtr(-np.abs(z)))
+        self._observed = self._sums(every, every, labels[None])[:, 0]
+        chi_square, z = self._observed[0] ** 2 + self._observed[1] ** 2, self._observed[2]
         of_two, of_one = np.exp(-chi_square / 2), erfc(np.sqrt(chi_square / 2))
         self.cox_pvalue = np.where(has_slope, of_two, of_one)
         self.spiegelhalter_z = np.where(v_22 > 0, z, np.nan)
         self.least_pvalue = np.minimum(self.cox_pvalue, erfc(np.abs(z) / np.sqrt(2)))
-        least_z = np.maximum(-ndtri_exp(log_least - two), 0)
-        self._chi_square = _TIED * np.where(has_slope, -2 * log_least, least_z**2)
+        # By logarithms: a p-value may be too small for floats.
+        log_half = np.where(has_slope, -chi_square / 2 - _LOG_2, log_ndtr(-np.sqrt(chi_square)))
+        log_half = np.minimum(log_half, log_ndtr(-np.abs(z)))
+        least_z = np.maximum(-ndtri_exp(log_half), 0)
+        self._chi_square = _TIED * np.where(has_slope, -2 * (log_half + _LOG_2), least_z**2)
         self._z = _TIED * least_z
 
-        angles = 2 * np.pi / _AROUND * np.arange(_AROUND)
-        around = np.stack([np.cos(angles), np.sin(angles), 0 * angles], -1)
-        self.directions = np.concatenate([around, [[0, 0, 1], [0, 0, -1]]])
-        # So near that neighbouring half-spaces meet on the circle.
-        near = np.cos(np.pi / _AROUND)
-        radius = np.broadcast_to(np.sqrt(self._chi_square), (_AROUND, len(sizes)))
-        self.bounds = near * np.concatenate([radius, [self._z, self._z]])
+    def one(self, k: int) -> "ScoreTest":
+        """That of problem k."""
+        size = self._sizes[k]
+        rows = slice(self._starts[k], self._starts[k] + size)
+        proba, shares, counts = self._proba[rows], self._shares[:, rows], np.ones(size)
+        if self.normal[k]:
+            first = np.linspace(0, size, _GROUPS, endpoint=False).astype(np.int64)
+            counts = np.diff(first, append=size).astype(float)
+            proba = np.add.reduceat(proba, first) / counts
+            shares = np.add.reduceat(shares, first, axis=1) / counts
+        return ScoreTest(
+            proba,
+            shares,
+            counts,
+            self._expected[:, k],
+            self._observed[:, k],
+            self._chi_square[k],
+            self._z[k],
+            self.normal[k],
+        )
 
-    def sums(
+    def extreme(
+        self, some: NDArray[np.int64], rows: NDArray[np.int64], labels: NDArray[np.bool_]
+    ) -> NDArray[np.bool_]:
+        """Whether labels give a p-value no larger than `least_pvalue`.
+
+        Args:
+            some: (k,) which problems.
+            rows: (n,) their rows.
+            labels: (R, n) bool, other labels of these.
+
+        Returns:
+            (R, k) bool.
+        """
+        sums = self._sums(some, rows, labels)
+        return _extreme(sums, self._chi_square[some], self._z[some])
+
+    def _sums(
         self,
         some: NDArray[np.int64] | slice,
         rows: NDArray[np.int64] | slice,
         labels: NDArray[np.bool_],
     ) -> NDArray[np.float64]:
-        """The three sums of other labels, less their expectations.
-
-        Args:
-            some: (k,) which problems.
-            rows: (n,) their rows.
-            labels: (R, n) bool, the labels of these.
-
-        Returns:
-            (3, R, k).
-        """
+        """The three sums less their expectations, (3, R, k)."""
         sizes = self._sizes[some]
         starts = np.cumsum(sizes) - sizes
         return np.stack(
             [
                 np.add.reduceat(labels * share, starts, axis=1) - expected
                 for share, expected in zip(
-                    self.shares[:, rows], self._expected[:, some], strict=True
+                    self._shares[:, rows], self._expected[:, some], strict=True
                 )
             ]
         )
 
-    def extreme(self, some: NDArray[np.int64], sums: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """Whether labels with these sums (3, R, k) are at least as extreme as those observed."""
-        chi_square = sums[0] ** 2 + sums[1] ** 2
-        extreme: NDArray[np.bool_] = chi_square >= self._chi_square[some]
-        return extreme | (np.abs(sums[2]) >= self._z[some])
+
+class ScoreTest(NamedTuple):
+    """The tests of one problem, whose labels' sums are extreme outside of a circle or an interval.
+
+    Sums are Cox's two and Spiegelhalter's, less their expectations, each with variance 1.
+    """
+
+    proba: NDArray[np.float64]  # (n,)
+    shares: NDArray[np.float64]  # (3, n), what a label adds to each of the sums
+    counts: NDArray[np.float64]  # (n,), how many rows each stands for: 1, but of normal sums
+    expected: NDArray[np.float64]  # (3,)
+    observed: NDArray[np.float64]  # (3,), the sums of the labels
+    chi_square: float  # the square of the circle's radius
+    z: float  # half of the interval
+    normal: bool  # whether sums are as good as normal
+
+    def sums(self, labels: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """(3, R), those of other labels (R, n)."""
+        sums: NDArray[np.float64] = (labels.astype(float) @ self.shares.T - self.expected).T
+        return sums
+
+    def extreme(self, sums: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """(R,), whether sums (3, R) are at least as extreme as those of the labels."""
+        return _extreme(sums, self.chi_square, self.z)
+
+
+def _extreme(sums: NDArray[np.float64], chi_square: Any, z: Any) -> NDArray[np.bool_]:
+    extreme: NDArray[np.bool_] = sums[0] ** 2 + sums[1] ** 2 >= chi_square
+    extreme |= np.abs(sums[2]) >= z
+    return extreme

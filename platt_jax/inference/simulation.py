@@ -1,7 +1,7 @@
 """P-values at any number of rows: by labels drawn where the hypothesis holds."""
 
 from collections.abc import Callable, Iterator
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,22 +21,25 @@ AT_ONCE = 1 << 17
 Made = TypeVar("Made")
 
 
-class LinearTest(Protocol):
-    """A test of problems' labels by sums over their rows, such as `ScoreTests`, which see."""
+def canonical_order(
+    proba: NDArray[np.float64], labels: NDArray[np.bool_], sizes: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """(N,) the rows of each problem by probability and label, whatever order they came in.
 
-    shares: NDArray[np.float64]
-    observed: NDArray[np.float64]
-    normal: NDArray[np.bool_]
-    directions: NDArray[np.float64]
-    bounds: NDArray[np.float64]
+    Draws are of rows by their number in the problem. Rows of one probability are exchangeable.
+    Arguments as in `sequential_pvalues`.
+    """
+    starts = np.cumsum(sizes) - sizes
 
-    def sums(
-        self, some: NDArray[np.int64], rows: NDArray[np.int64], labels: NDArray[np.bool_], /
-    ) -> NDArray[np.float64]:
-        """The sums of other labels."""
+    def rows(some: NDArray[np.int64]) -> NDArray[np.int64]:
+        owner = np.repeat(some, sizes[some])
+        first = starts[some[0]]
+        piece = slice(first, first + len(owner))
+        order: NDArray[np.int64] = first + np.lexsort((labels[piece], proba[piece], owner))
+        return order
 
-    def extreme(self, some: NDArray[np.int64], sums: NDArray[np.float64], /) -> NDArray[np.bool_]:
-        """Whether labels with these sums are at least as extreme as those observed."""
+    pieces = _in_pieces(rows, np.arange(len(sizes)), sizes)
+    return np.concatenate([order for _, order in pieces])
 
 
 def sequential_pvalues(
@@ -44,7 +47,7 @@ def sequential_pvalues(
     sizes: NDArray[np.int64],
     ids: NDArray[np.uint64],
     which: NDArray[np.int64],
-    test: LinearTest,
+    extreme: Callable[[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]], NDArray[np.bool_]],
 ) -> NDArray[np.float64]:
     """P-values of problems by drawing labels until enough of the draws are extreme.
 
@@ -57,7 +60,8 @@ def sequential_pvalues(
         sizes: (K,) how many each problem has.
         ids: (K,) uint64; a problem's draws depend on its own id and on nothing else.
         which: (J,) the numbers of those whose p-values are wanted.
-        test: of the labels.
+        extreme: given the numbers of some problems, their rows and drawn labels (R, rows), which of
+            the draws are at least as extreme as the labels observed, (R, problems).
 
     Returns:
         (J,) in (0, 1]; NaN where it has happened fewer than h times in `MOST_DRAWS`.
@@ -73,16 +77,23 @@ def sequential_pvalues(
         def draw(
             some: NDArray[np.int64], first: int = drawn, last: int = until
         ) -> NDArray[np.bool_]:
-            owner, number = rows_of(sizes[some])
+            owner, number = _rows_of(sizes[some])
             rows = starts[some][owner] + number
-            parts = []
-            for draws in blocks(first, last, len(rows)):
-                streams = random_words(_SEED, ids[some], draws[:, None])
-                labels = words(streams, owner, number) < threshold[rows]
-                parts.append(test.extreme(some, test.sums(some, rows, labels)))
-            return np.concatenate(parts)
+            step = max(1, AT_ONCE // len(rows))
 
-        for some, is_extreme in in_pieces(draw, open_, sizes):
+            def labels(draws: NDArray[np.int64]) -> NDArray[np.bool_]:
+                streams = random_words(_SEED, ids[some], draws[:, None])
+                drawn: NDArray[np.bool_] = row_words(streams, sizes[some]) < threshold[rows]
+                return drawn
+
+            return np.concatenate(
+                [
+                    extreme(some, rows, labels(draws))
+                    for draws in np.split(np.arange(first, last), range(step, last - first, step))
+                ]
+            )
+
+        for some, is_extreme in _in_pieces(draw, open_, sizes):
             count = found[some] + np.cumsum(is_extreme, axis=0)
             found[some] = count[-1]
             enough = count[-1] >= _EXTREME
@@ -92,31 +103,30 @@ def sequential_pvalues(
     return pvalues[which]
 
 
-def rows_of(sizes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _rows_of(sizes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The problem of each row, and its number in the problem, of problems of these sizes."""
     owner = np.repeat(np.arange(len(sizes)), sizes)
     return owner, np.arange(len(owner)) - (np.cumsum(sizes) - sizes)[owner]
 
 
-def thresholds(proba: NDArray[np.float64]) -> NDArray[np.uint64]:
-    """A random word is below this with the probability, which is below 1."""
-    return np.ldexp(proba, 64).astype(np.uint64)
+def thresholds(proba: NDArray[np.float64]) -> NDArray[np.uint32]:
+    """A random word is below this with the probability, all but 2^-32, which is below 1."""
+    return np.ldexp(proba, 32).astype(np.uint32)
 
 
-def words(
-    streams: NDArray[np.uint64], owner: NDArray[np.int64], number: NDArray[np.int64]
-) -> NDArray[np.uint64]:
-    """(R, n) random words for rows, given the streams (R, k) of their problems."""
-    return mixed(streams[:, owner] + number.astype(np.uint64))
+def row_words(streams: NDArray[np.uint64], sizes: NDArray[np.int64]) -> NDArray[np.uint32]:
+    """(R, n) random words for the n rows of k problems, given streams (R, k) of these."""
+    pairs = (sizes + 1) // 2
+    owner, number = _rows_of(pairs)
+    of_pairs = np.take(streams, owner, axis=1) + number.astype(np.uint64)
+    words = mixed(of_pairs).view(np.uint32)
+    owner, number = _rows_of(sizes)
+    if len(owner) == words.shape[1]:
+        return words
+    return np.take(words, 2 * (np.cumsum(pairs) - pairs)[owner] + number, axis=1)
 
 
-def blocks(first: int, last: int, rows: int) -> list[NDArray[np.int64]]:
-    """The draws from the first to before the last, as many at a time as stay in a cache."""
-    step = max(1, AT_ONCE // rows)
-    return np.split(np.arange(first, last), range(step, last - first, step))
-
-
-def in_pieces(
+def _in_pieces(
     work: Callable[[NDArray[np.int64]], Made],
     problems: NDArray[np.int64],
     sizes: NDArray[np.int64],

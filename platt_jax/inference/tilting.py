@@ -6,7 +6,7 @@ the sum's mean is at the bound of a half-space of extreme labels. Several such h
 of the extreme labels: the draws are from a mixture over these, and weighted by what labels are
 drawn more often in it than by the hypothesis (Owen & Zhou 2000, "Safe and effective importance
 sampling"). The weight of extreme labels is then at most the sum of the half-spaces' Chernoff
-bounds.
+bounds, which is not much more than their probability.
 """
 
 from typing import NamedTuple
@@ -14,280 +14,192 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax.inference.simulation import (
-    AT_ONCE,
-    LinearTest,
-    blocks,
-    in_pieces,
-    rows_of,
-    thresholds,
-    words,
-)
+from platt_jax.inference.score_tests import ScoreTest, ScoreTests
+from platt_jax.inference.simulation import AT_ONCE, row_words, thresholds
 from platt_jax.passes.replicated import mixed, random_words
-from platt_jax.results.probabilities import expit, log_expit
+from platt_jax.threads import ordered_map
 
-# Draws are enough where the p-value's standard error is this part of it; they are so many then, or
-# the last number at most.
-_ERROR = 0.05
-_DRAWS = (1_024, 4_096, 16_384)
+# The first draws tell how many it takes for a standard error that is this part of the p-value. They
+# are enough where it is surely less than the least that matters.
+_FIRST_DRAWS, _MOST_DRAWS = 512, 16_384
+_ERROR = 0.04
+_LOG_LEAST = np.log(1e-12)
 _SEED = 1
 
-# Of the draws, those by the hypothesis as it is: they bound the weights of all labels.
+# Of the draws, those by the hypothesis as it is.
 _AS_IT_IS = 0.02
+
+# Half-spaces: around the circle of Cox's test, so near that neighbours meet on it, and on both
+# sides of the interval of Spiegelhalter's.
+_AROUND = 16
+_NEAR = np.cos(np.pi / _AROUND)
+_ANGLES = 2 * np.pi / _AROUND * np.arange(_AROUND)
+_CIRCLE = np.stack([np.cos(_ANGLES), np.sin(_ANGLES), np.zeros(_AROUND)], -1)
+_DIRECTIONS = np.concatenate([_CIRCLE, [[0, 0, 1], [0, 0, -1]]])
 
 # How near a sum's mean has to come to the bound, in standard deviations, and in how many steps: any
 # tilt gives the p-value, a good one by few draws.
-_NEAR = 0.1
+_CLOSE = 0.2
 _STEPS = 30
-_LEAST, _LARGEST = 1e-6, 1e4  # tilts of the log-odds that move most
-
+# Log-odds are moved by no more: their exponentials are finite.
+_FARTHEST = 600
 # Where no labels give a sum so large but for rounding, it is out of reach.
 _OUT_OF_REACH = 1 - 1e-9
 
 _BELOW_ONE = 1 - 2.0**-53
-_LARGEST_EXPONENT = 700
 _GOLDEN_RATIO = np.uint64(0x9E3779B97F4A7C15)  # less 1, times 2^64
+_LARGEST_EXPONENT = 700
+_TOGETHER = 16  # problems
 
 
 def tilted_pvalues(
-    logit: NDArray[np.float64],
-    proba: NDArray[np.float64],
-    sizes: NDArray[np.int64],
-    ids: NDArray[np.uint64],
-    which: NDArray[np.int64],
-    test: LinearTest,
+    tests: ScoreTests, ids: NDArray[np.uint64], which: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """P-values of problems, to a standard error of a twentieth of them, however small they are.
+    """P-values of problems, to a standard error of a 25th of them, down to 1e-12.
 
     The labels observed count as one of the draws, which keeps the p-values valid (Harrison 2012,
     "Conservative hypothesis tests and confidence intervals using importance sampling"). Where there
     are rows enough, normal sums are drawn, and no labels: this is a saddlepoint approximation.
 
     Args:
-        logit: (N,) log-odds of the rows, those of a problem end to end.
-        proba: (N,) their P(y=1).
-        sizes: (K,) how many each problem has.
+        tests: of K problems.
         ids: (K,) uint64; a problem's draws depend on its own id and on nothing else.
-        which: (J,) the numbers of those whose p-values are wanted: the smaller, the more is gained.
-        test: of the labels.
+        which: (J,) the numbers of those whose p-values are wanted.
 
     Returns:
         (J,) in [0, 1].
     """
-    starts = np.cumsum(sizes) - sizes
-    pvalues = np.full(len(sizes), np.nan)
-    log_scale, own, total, squares = np.zeros((4, len(sizes)))
-    open_, drawn = which, 0
-    for until in _DRAWS:
+    pieces = np.split(which, range(_TOGETHER, len(which), _TOGETHER))
 
-        def draw(
-            some: NDArray[np.int64], first: int = drawn, last: int = until
-        ) -> tuple[NDArray[np.float64], ...]:
-            owner, number = rows_of(sizes[some])
-            rows = starts[some][owner] + number
-            theirs = _Rows(rows, test.shares[:, rows], logit[rows], proba[rows], sizes[some])
-            mixture = _Mixture(test, some, theirs)
-            return mixture.log_scale, mixture.own_weight(), *mixture.draw(ids[some], first, last)
+    def work(some: NDArray[np.int64]) -> list[float]:
+        return [_pvalue(tests.one(k), ids[k : k + 1]) for k in some]
 
-        for normal in (False, True):
-            alike = open_[test.normal[open_] == normal]
-            for some, made in in_pieces(draw, alike, sizes) if len(alike) else ():
-                log_scale[some], own[some] = made[:2]
-                total[some] += made[2]
-                squares[some] += made[3]
-        drawn = until
-        # Of the weights' mean, relative to it: where none is extreme, infinite.
+    return np.array([x for made in ordered_map(work, pieces) for x in made], float)
+
+
+def _pvalue(test: ScoreTest, stream: NDArray[np.uint64]) -> float:
+    """By draws from this stream (1,)."""
+    mixture = _Mixture(test)
+    weights = mixture.weights_of_draws(stream, 0, _FIRST_DRAWS)
+    if mixture.log_scale > _LOG_LEAST:
         with np.errstate(divide="ignore", invalid="ignore"):
-            error = np.sqrt(squares[open_] / total[open_] ** 2 - 1 / drawn)
-        settled = error <= _ERROR
-        mean = (own[open_] + total[open_]) / (1 + drawn)
-        pvalues[open_] = np.exp(log_scale[open_]) * mean
-        open_ = open_[~settled]
-    return np.minimum(pvalues[which], 1)
-
-
-class _Rows(NamedTuple):
-    """The n rows of k problems."""
-
-    place: NDArray[np.int64]  # (n,), among all rows
-    shares: NDArray[np.float64]  # (S, n), what a label adds to each sum
-    logit: NDArray[np.float64]  # (n,)
-    proba: NDArray[np.float64]  # (n,)
-    sizes: NDArray[np.int64]  # (k,)
-
-    @property
-    def starts(self) -> NDArray[np.int64]:
-        """(k,), where each problem's begin."""
-        starts: NDArray[np.int64] = np.cumsum(self.sizes) - self.sizes
-        return starts
-
-    def total(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
-        """(..., k), the sums over the rows of each problem."""
-        sums: NDArray[np.float64] = np.add.reduceat(x, self.starts, axis=-1)
-        return sums
-
-
-class _Tilt(NamedTuple):
-    """Tilts of k problems in some of the directions, d of them."""
-
-    length: NDArray[np.float64]  # (d, k), what multiplies the direction; infinite where none is
-    log_bound: NDArray[np.float64]  # (d, k), of Chernoff's bound on the half-space's probability
-    proba: NDArray[np.float64]  # (d, n)
-
-
-def _tilt(rows: _Rows, directions: NDArray[np.float64], bounds: NDArray[np.float64]) -> _Tilt:
-    """The tilts in these directions (d, S) with which sums are (d, k) on average."""
-    p, total = rows.proba, rows.total
-    along = directions @ rows.shares
-    most = total(np.where(along > 0, (1 - p) * along, -p * along))
-    largest = np.maximum.reduceat(np.abs(along), rows.starts, axis=-1)
-    none = (most < _OUT_OF_REACH * bounds) | (largest == 0)
-    largest = np.where(none, 1, largest)
-    low, high = _LEAST / largest, _LARGEST / largest
-    # That of a normal sum.
-    length = np.clip(bounds, low, high)
-    for step in range(_STEPS):
-        by_row = np.repeat(length, rows.sizes, axis=-1) * along
-        tilted = np.clip(expit(rows.logit + by_row), 0, _BELOW_ONE)
-        mean = total((tilted - p) * along)
-        variance = total(tilted * (1 - tilted) * along**2)
-        far = np.abs(mean - bounds) > _NEAR * np.sqrt(variance)
-        if step == _STEPS - 1 or not (far & ~none).any():
-            break
-        low, high = np.where(mean < bounds, length, low), np.where(mean < bounds, high, length)
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            newton = length + (bounds - mean) / variance
-        inside = (newton > low) & (newton < high)
-        length = np.where(far, np.where(inside, newton, np.sqrt(low * high)), length)
-    # The logarithm of the mean of exp(length * sum).
-    log_mean = total(log_expit(-rows.logit) - log_expit(-rows.logit - by_row) - by_row * p)
-    return _Tilt(
-        np.where(none, np.inf, length),
-        np.where(none, -np.inf, log_mean - length * bounds),
-        tilted,
-    )
+            wanted = (weights.std() / weights.mean() / _ERROR) ** 2
+        last = int(np.fmin(wanted, _MOST_DRAWS))
+        more = mixture.weights_of_draws(stream, _FIRST_DRAWS, max(last, _FIRST_DRAWS))
+        weights = np.append(weights, more)
+    own = mixture.weights(test.observed[:, None])
+    return min(1.0, float(np.exp(mixture.log_scale) * np.append(weights, own).mean()))
 
 
 class _Mixture:
-    """Draws of k problems' sums from J tilts and from none, and their weights."""
+    """Of the hypothesis tilted in J directions, and as it is.
 
-    def __init__(self, test: LinearTest, some: NDArray[np.int64], rows: _Rows) -> None:
-        self._test, self._some = test, some
-        self._bounds = test.bounds[:, some]
-        step = max(1, AT_ONCE // len(rows.proba))
-        kind = _NormalSums if test.normal[some[0]] else _LabelSums
-        parts, of_sums = [], []
-        for first in range(0, len(test.directions), step):
-            which = slice(first, first + step)
-            tilt = _tilt(rows, test.directions[which], self._bounds[which])
-            of_sums.append(kind.taken(rows, tilt.proba))
-            parts.append((tilt.length, tilt.log_bound))
-        of_sums.append(kind.taken(rows, rows.proba[None]))
-        self._sums = kind(test, some, rows, of_sums)
-        self._length, log_bound = (np.concatenate(x) for x in zip(*parts, strict=True))
-        # (k,), of what weights are divided by: they may be too small for floats.
-        self.log_scale = np.logaddexp.reduce(log_bound)
-        self._until = (1 - _AS_IT_IS) * np.cumsum(np.exp(log_bound - self.log_scale), axis=0)
+    Attributes:
+        log_scale: of what weights are divided by, which may be too small for floats.
+    """
 
-    def draw(
-        self, ids: NDArray[np.uint64], first: int, last: int
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """(k,), the sum and the sum of squares of the extreme draws' weights."""
-        number = len(self._some)
-        total, squares = np.zeros((2, number))
-        for draws in blocks(first, last, self._sums.elements):
-            # A golden-ratio sequence takes each tilt as often as it should be, all but exactly.
-            place = draws[:, None].astype(np.uint64) * _GOLDEN_RATIO + mixed(ids)
-            which = (np.ldexp(place.astype(float), -64) >= self._until[:, None]).sum(axis=0)
-            sums = self._sums.draw(random_words(_SEED, ids, draws[:, None]), which)
-            of_draw, owner = np.nonzero(self._test.extreme(self._some, sums))
-            weights = self._weights(owner, sums[:, of_draw, owner])
-            total += np.bincount(owner, weights, number)
-            squares += np.bincount(owner, weights**2, number)
-        return total, squares
+    def __init__(self, test: ScoreTest) -> None:
+        self._test = test
+        bounds = _NEAR * np.repeat([np.sqrt(test.chi_square), test.z], [_AROUND, 2])
+        # Few at a time where rows are many.
+        step = max(1, AT_ONCE // len(test.proba))
+        tilts = [
+            _tilt(test, _DIRECTIONS[x : x + step], bounds[x : x + step])
+            for x in range(0, len(bounds), step)
+        ]
+        tilt = _Tilt(*(np.concatenate(x) for x in zip(*tilts, strict=True)))
+        self._slopes, self._offsets = tilt.slope, tilt.offset
+        self.log_scale = np.logaddexp.reduce(tilt.log_bound)
+        self._until = (1 - _AS_IT_IS) * np.cumsum(np.exp(tilt.log_bound - self.log_scale))
+        self._proba = np.concatenate([tilt.proba, test.proba[None]])
+        if test.normal:
+            self._mean = (test.counts * (self._proba - test.proba)) @ test.shares.T
+            variance = test.counts * self._proba * (1 - self._proba)
+            x, y = test.shares, test.shares.T
+            values, vectors = np.linalg.eigh([(x * v) @ y for v in variance])
+            self._root = vectors * np.sqrt(np.maximum(values, 0))[:, None]
+        else:
+            self._thresholds = thresholds(np.minimum(self._proba, _BELOW_ONE))
 
-    def own_weight(self) -> NDArray[np.float64]:
-        """(k,), of the labels observed."""
-        return self._weights(np.arange(len(self._some)), self._test.observed[:, self._some])
-
-    def _weights(self, owner: NDArray[np.int64], sums: NDArray[np.float64]) -> NDArray[np.float64]:
-        """(m,), of extreme draws with these sums (S, m)."""
-        beyond = self._length[:, owner] * (self._test.directions @ sums - self._bounds[:, owner])
+    def weights(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(R,), of draws with these sums (3, R); 0 of those that are not extreme."""
+        extreme = self._test.extreme(sums)
+        beyond = self._slopes @ sums[:, extreme] - self._offsets[:, None]
         tilted = np.exp(np.minimum(beyond, _LARGEST_EXPONENT)).sum(axis=0)
-        as_it_is = _AS_IT_IS * np.exp(self.log_scale[owner])
-        weights: NDArray[np.float64] = 1 / (as_it_is + (1 - _AS_IT_IS) * tilted)
+        as_it_is = _AS_IT_IS * np.exp(self.log_scale)
+        weights = np.zeros(len(extreme))
+        weights[extreme] = 1 / (as_it_is + (1 - _AS_IT_IS) * tilted)
         return weights
 
-
-class _LabelSums:
-    """Sums of k problems' labels, which are drawn.
-
-    Attributes:
-        elements: how many numbers a draw takes.
-    """
-
-    def __init__(
-        self,
-        test: LinearTest,
-        some: NDArray[np.int64],
-        rows: _Rows,
-        taken: list[NDArray[np.uint64]],
-    ) -> None:
-        self._test, self._some, self._rows = test, some, rows
-        self._owner, self._number = rows_of(rows.sizes)
-        self._thresholds = np.concatenate(taken)
-        self.elements = len(rows.proba)
-
-    @staticmethod
-    def taken(rows: _Rows, proba: NDArray[np.float64]) -> NDArray[np.uint64]:
-        """What is taken of the probabilities (d, n) by some tilts."""
-        return thresholds(proba).ravel()
-
-    def draw(self, streams: NDArray[np.uint64], which: NDArray[np.int64]) -> NDArray[np.float64]:
-        """(S, R, k), given random streams and the tilts' numbers, (R, k) each."""
-        at = which[:, self._owner] * self.elements + np.arange(self.elements)
-        labels = words(streams, self._owner, self._number) < self._thresholds[at]
-        return self._test.sums(self._some, self._rows.place, labels)
-
-
-class _NormalSums:
-    """Normal variables with the mean and covariance of k problems' sums.
-
-    Attributes:
-        elements: how many numbers a draw takes.
-    """
-
-    def __init__(
-        self,
-        test: LinearTest,
-        some: NDArray[np.int64],
-        rows: _Rows,
-        taken: list[tuple[NDArray[np.float64], NDArray[np.float64]]],
-    ) -> None:
-        self._mean, self._root = (np.concatenate(x) for x in zip(*taken, strict=True))
-        self.elements = self._mean.size
-
-    @staticmethod
-    def taken(
-        rows: _Rows, proba: NDArray[np.float64]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Means (d, k, S), and roots of the covariances, of the probabilities (d, n)."""
-        mean = np.stack([rows.total((proba - rows.proba) * x) for x in rows.shares], -1)
-        variance = proba * (1 - proba)
-        covariance = [
-            np.stack([rows.total(variance * x * y) for x in rows.shares], -1) for y in rows.shares
+    def weights_of_draws(
+        self, stream: NDArray[np.uint64], first: int, last: int
+    ) -> NDArray[np.float64]:
+        """Those of the draws from the first to before the last."""
+        draws = np.arange(first, last)
+        # A golden-ratio sequence takes each tilt as often as it should be, all but exactly.
+        place = draws.astype(np.uint64) * _GOLDEN_RATIO + stream
+        which = np.searchsorted(self._until, np.ldexp(place.astype(float), -64), side="right")
+        streams = random_words(_SEED, stream, draws)
+        draw = self._normal_sums if self._test.normal else self._label_sums
+        step = max(1, AT_ONCE // len(self._test.proba))
+        sums = [
+            draw(streams[x : x + step], which[x : x + step]) for x in range(0, len(draws), step)
         ]
-        values, vectors = np.linalg.eigh(np.stack(covariance, -1))
-        return mean, vectors * np.sqrt(np.maximum(values, 0))[..., None, :]
+        return self.weights(np.concatenate([np.zeros((3, 0)), *sums], axis=1))
 
-    def draw(self, streams: NDArray[np.uint64], which: NDArray[np.int64]) -> NDArray[np.float64]:
-        """(S, R, k), given random streams and the tilts' numbers, (R, k) each."""
+    def _label_sums(
+        self, streams: NDArray[np.uint64], which: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """(3, R), given random streams and the tilts' numbers, (R,) each."""
+        words = row_words(streams[:, None], np.array([len(self._test.proba)]))
+        return self._test.sums(words < self._thresholds[which])
+
+    def _normal_sums(
+        self, streams: NDArray[np.uint64], which: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """Likewise, normal variables of the same mean and covariance."""
         from scipy.special import ndtri
 
-        numbers = np.arange(self._mean.shape[-1], dtype=np.uint64)
-        random = mixed(streams[..., None] + numbers) >> np.uint64(12)
+        numbers = np.arange(3, dtype=np.uint64)
+        random = mixed(streams[:, None] + numbers) >> np.uint64(12)
         normal = ndtri(np.ldexp(random + 0.5, -52))
-        at = which, np.arange(which.shape[1])
-        return np.einsum("rkij,rkj->irk", self._root[at], normal) + np.moveaxis(
-            self._mean[at], -1, 0
-        )
+        sums: NDArray[np.float64] = np.einsum("rij,rj->ir", self._root[which], normal)
+        return sums + self._mean[which].T
+
+
+class _Tilt(NamedTuple):
+    """In those of J directions whose bound some labels reach."""
+
+    slope: NDArray[np.float64]  # (J, 3): the log-odds are moved by this times the rows' shares
+    offset: NDArray[np.float64]  # (J,), what the slope times the sums is at the bound
+    log_bound: NDArray[np.float64]  # (J,), of Chernoff's bound on the half-space's probability
+    proba: NDArray[np.float64]  # (J, n)
+
+
+def _tilt(test: ScoreTest, directions: NDArray[np.float64], bounds: NDArray[np.float64]) -> _Tilt:
+    """The tilts in these directions (J, 3) with which sums are at the bounds (J,) on average."""
+    p = test.proba
+    along = directions @ test.shares
+    most = np.where(along > 0, (1 - p) * along, -p * along) @ test.counts
+    reached = (most > 0) & (most >= _OUT_OF_REACH * bounds)
+    directions, bounds, along = directions[reached], bounds[reached], along[reached]
+    odds = p / (1 - p)
+    low, high = np.zeros(len(bounds)), _FARTHEST / np.abs(along).max(axis=1, initial=0)
+    length = np.minimum(bounds, high)  # That of a normal sum.
+    for step in range(_STEPS):
+        moved = length[:, None] * along
+        tilted_odds = odds * np.exp(moved)
+        tilted = tilted_odds / (1 + tilted_odds)
+        mean = ((tilted - p) * along) @ test.counts
+        variance = (tilted / (1 + tilted_odds) * along**2) @ test.counts
+        short = bounds - mean
+        if step == _STEPS - 1 or (np.abs(short) <= _CLOSE * np.sqrt(variance)).all():
+            break
+        low, high = np.where(short > 0, length, low), np.where(short > 0, high, length)
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            newton = length + short / variance
+        length = np.where((newton > low) & (newton < high), newton, (low + high) / 2)
+    # The logarithm of the mean of exp(length * sum).
+    log_mean = (np.log1p(tilted_odds) + np.log1p(-p) - moved * p) @ test.counts
+    offset = length * bounds
+    return _Tilt(length[:, None] * directions, offset, log_mean - offset, tilted)
