@@ -230,24 +230,64 @@ def test_the_table():
     assert made.to_pandas().columns.tolist() == list(made)
 
 
-def test_segments_that_cannot_be_judged_come_first():
+def with_bad_rows():
+    """Segment 3 has no finite row, 1 (the largest) has one that is not, and label 0 of 2 is NaN."""
     calibrator, scores, labels, segments, _ = fresh(9, 5, (20, 30))
+    more = np.random.default_rng(0).normal(size=50)
+    scores, segments = np.append(scores, more), np.append(segments, np.full(50, 1))
+    labels = np.append(labels, more > 0).astype(float)
     scores[segments == 3] = np.nan
-    made = triage(calibrator, scores, labels, segments)
-    assert made["segment"][0] == 3 and not made["flagged"][0]
-    assert all(np.isnan(made[x][0]) for x in set(made) - {"segment", "rows", "flagged"})
-    assert np.isfinite(made["p_value"][1:]).all()
-    nothing = triage(calibrator, np.full(4, np.nan), np.ones(4), np.zeros(4, int))
+    scores[np.flatnonzero(segments == 1)[0]] = np.inf
+    labels[np.flatnonzero(segments == 2)[0]] = np.nan
+    return calibrator, scores, labels, segments
+
+
+def test_segments_that_cannot_be_tested_come_last():
+    with pytest.warns(RuntimeWarning, match="3 of 5 segments not tested, the largest 1: .*omit"):
+        made = triage(*with_bad_rows())
+    assert made["segment"][2] == 1 and set(made["segment"][3:]) == {2, 3}
+    assert (np.diff(made["rows"][2:]) <= 0).all() and not made["flagged"][2:].any()
+    for name in set(made) - {"segment", "rows", "flagged"}:
+        assert np.isnan(made[name]).tolist() == [False, False, True, True, True]
+    calibrator, *_ = with_bad_rows()
+    with pytest.warns(RuntimeWarning, match="1 of 1 segments not tested, the largest 0"):
+        nothing = triage(calibrator, np.full(4, np.nan), np.ones(4), np.zeros(4, int))
     assert np.isnan(nothing["p_value"]).all()
 
 
-@pytest.mark.parametrize("bad", [np.inf, -np.inf])
-def test_a_segment_with_an_infinite_score_is_not_judged(bad):
+def test_rows_that_are_not_finite_are_left_out():
+    calibrator, scores, labels, segments = with_bad_rows()
+    with pytest.warns(RuntimeWarning, match="1 of 5 segments not tested, the largest 3: they have"):
+        made = triage(calibrator, scores, labels, segments, non_finite="omit")
+    kept = np.isfinite(scores) & np.isfinite(labels)
+    clean = triage(calibrator, scores[kept], labels[kept], segments[kept])
+    for name, column in clean.items():
+        np.testing.assert_array_equal(made[name][:4], column)
+    assert made["segment"][4] == 3 and made["rows"][4] == 0 and np.isnan(made["expected"][4])
+    with pytest.warns(RuntimeWarning, match="2 of 2 segments not tested"):
+        triage(calibrator, [np.nan, np.inf], [0, 1], [0, 1], non_finite="omit")
+
+
+def test_rows_that_are_not_finite_are_an_error_if_asked_for():
+    calibrator, scores, labels, segments = with_bad_rows()
+    with pytest.raises(ValueError, match=r"expected finite values, found .* 3 of 5 .* largest 1"):
+        triage(calibrator, scores, labels, segments, non_finite="raise")
+    kept = np.isfinite(scores) & np.isfinite(labels)
+    clean = (calibrator, scores[kept], labels[kept], segments[kept])
+    assert (
+        triage(*clean, non_finite="raise")["p_value"].tolist() == triage(*clean)["p_value"].tolist()
+    )
+
+
+def test_a_segment_without_a_curve_is_not_tested():
     calibrator, scores, labels, segments, _ = fresh(8, 4, (50, 60))
-    scores[np.flatnonzero(segments == 2)[0]] = bad
-    made = triage(calibrator, scores, labels, segments)
-    assert made["segment"][0] == 2 and np.isfinite(made["p_value"]).tolist() == [False] + [True] * 3
-    assert all(np.isnan(made[x][0]) for x in set(made) - {"segment", "rows", "flagged"})
+    A = np.where(calibrator.keys == 2, np.nan, calibrator.fit.A)
+    calibrator = replace(calibrator, fit=replace(calibrator.fit, A=A))
+    with pytest.warns(
+        RuntimeWarning, match="1 of 4 segments not tested, the largest 2: .*no curve"
+    ):
+        made = triage(calibrator, scores, labels, segments, non_finite="omit")
+    assert made["segment"][3] == 2 and np.isnan(made["p_value"][3]) and made["rows"][3] > 0
 
 
 def test_segments_that_were_not_fitted_are_judged_by_what_is_predicted():
@@ -273,6 +313,7 @@ def test_rows_grouped_before_and_segments_of_several_columns():
     ("changed", "message"),
     [
         ({"calibrator": pj.fit([1.0, 2.0], [0, 1])}, "calibrator: expected a SegmentCal.*got Fit"),
+        ({"non_finite": "drop"}, r"non_finite: expected one of \('flag', .* got 'drop'"),
         ({"level": 0}, r"level: expected a number in \(0, 1\), got 0"),
         ({"labels": [1, 2]}, "labels: "),
         ({"segments": [0]}, "segments: expected one id per score"),

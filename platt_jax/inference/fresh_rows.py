@@ -1,7 +1,7 @@
 """Which segments need a look: their predictions against fresh rows."""
 
 import numbers
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,10 @@ _SMALL, _TINY = 0.05, 1e-3
 _RIGHT = np.array([-1.0, 0.0])
 _SPREAD = np.eye(2)
 
+_NON_FINITE = ("flag", "raise", "omit")
+
 _JUDGED = (
+    *("positives", "expected"),
     *("intercept", "slope", "se_intercept", "se_slope"),
     *("cox_p", "spiegelhalter_z", "p_value"),
 )
@@ -48,6 +51,7 @@ def triage(
     segments: Column = None,
     *,
     level: float = 0.05,
+    non_finite: Literal["flag", "raise", "omit"] = "flag",
 ) -> Table:
     """Which segments' predictions disagree with fresh rows, most urgent first.
 
@@ -59,7 +63,7 @@ def triage(
     error is 4 % of it from 0.05 down to 1e-12, and a third of it above, where few draws suffice. It
     depends neither on the order of the rows nor on the other segments.
 
-    In simulations where 5 % of 10,000 segments are off (`benchmarks/inference/triage.py`), 0 to 5 %
+    In simulations where 5 % of 10,000 segments are off (`benchmarks/inference/triage.py`), 0 to 6 %
     of those flagged at level 0.05 are right, at any number of rows; by the chi-square p-values
     alone 68 % at 5 rows, 23 % at 20 and 5 % at 200.
 
@@ -76,12 +80,14 @@ def triage(
         segments: (N,) likewise. Segments that were not fitted are judged by what the calibrator
             predicts for them.
         level: a segment is flagged if its q-value is no larger.
+        non_finite: what a score or label that is NaN or infinite does. "flag": its segment is not
+            tested; "omit": the row is left out; "raise": a ValueError.
 
     Returns:
         A Table with a line for each segment of the rows, and the columns
 
         - `segment`, or those of its several columns;
-        - `rows`, `positives` and `expected`, the sum of the predictions;
+        - `rows`, less those left out, `positives` and `expected`, the sum of the predictions;
         - `intercept` and `slope` of the log-odds over those predicted, 0 and 1 if these are right,
           with standard errors `se_intercept` and `se_slope`. They are fitted with a standard normal
           prior around 0 and 1, without which few rows often have no finite fit;
@@ -89,11 +95,13 @@ def triage(
           where predictions are too extreme;
         - `p_value`, `q_value` and `flagged`.
 
-        Segments with a score or label that is not finite, or whose fit is NaN, come first:
-        everything after `rows` is NaN for them, and none is flagged.
+        Segments that are not tested come last, the largest of them first: everything after `rows`
+        is NaN for them, and none is flagged. They have rows that are not finite (see `non_finite`),
+        or a fit that is NaN. A RuntimeWarning says how many they are.
 
     Raises:
-        ValueError: an argument is not as above; or SegmentRows have weights.
+        ValueError: an argument is not as above; or SegmentRows have weights; or, with
+            non_finite="raise", a score or label is not finite.
 
     Example:
         >>> import numpy as np
@@ -114,35 +122,64 @@ def triage(
         )
     if not (isinstance(level, numbers.Real) and 0 < level < 1):
         raise ValueError(f"level: expected a number in (0, 1), got {level!r}")
+    if not (isinstance(non_finite, str) and non_finite in _NON_FINITE):
+        raise ValueError(f"non_finite: expected one of {_NON_FINITE}, got {non_finite!r}")
+    caller = Caller()
     rows = segment_rows(scores, labels, segments, None)
     keys, sizes = rows.keys[rows.largest_first], rows.sizes.astype(np.int64)
     f, y, weights = rows.take(slice(0, len(keys)), slice(None), packing.Space(len(rows)))
     if weights is not None:
         raise ValueError("scores: expected SegmentRows without weights")
-    proba = calibrator.predict_proba(f.astype(float), np.repeat(keys, sizes)).astype(float)
-    starts = np.cumsum(sizes) - sizes
+    owner = np.repeat(np.arange(len(keys)), sizes)
+    finite = np.isfinite(f)
+    if non_finite == "raise" and not finite.all():
+        _raise_non_finite(keys, owner[~finite])
+    if non_finite == "omit":
+        f, y, owner, finite = f[finite], y[finite], owner[finite], finite[finite]
+        sizes = np.bincount(owner, minlength=len(keys))
+    proba = calibrator.predict_proba(f.astype(float), keys[owner]).astype(float)
     # An infinite score has a probability, 0 or 1.
-    finite = np.logical_and.reduceat(np.isfinite(proba) & np.isfinite(f), starts)
-    positives = np.add.reduceat((y > 0).astype(float), starts)
-    expected = np.add.reduceat(proba, starts)
-    of_finite = np.repeat(finite, sizes)
+    unknown = ~(finite & np.isfinite(proba))
+    tested = (sizes > 0) & (np.bincount(owner, unknown, len(keys)) == 0)
+    if not tested.all():
+        _warn_untested(caller, keys, tested, non_finite)
     judged = dict.fromkeys(_JUDGED, np.zeros(0))
-    if finite.any():
-        made = _judge(proba[of_finite], y[of_finite] > 0, sizes[finite], keys[finite])
+    if tested.any():
+        of_tested = tested[owner]
+        made = _judge(proba[of_tested], y[of_tested] > 0, sizes[tested], keys[tested])
         judged = dict(zip(_JUDGED, made, strict=True))
-    judged = {name: _placed(finite, x) for name, x in judged.items()}
+    judged = {name: _placed(tested, x) for name, x in judged.items()}
     q_value = _q_values(judged["p_value"])
-    order = np.lexsort((judged["cox_p"], judged["p_value"], finite))
-    columns = dict(
-        rows=sizes,
-        positives=np.where(finite, positives, np.nan),
-        expected=np.where(finite, expected, np.nan),
-        **judged,
-        q_value=q_value,
-        flagged=q_value <= level,
+    # Segments come with the largest first, and those that are not tested stay so.
+    order = np.lexsort((judged["cox_p"], judged["p_value"], ~tested))
+    table = tables.keyed(
+        "segment", keys, dict(rows=sizes, **judged, q_value=q_value, flagged=q_value <= level)
     )
-    table = tables.keyed("segment", keys, columns)
     return Table({name: x[order] for name, x in table.items()})
+
+
+def _raise_non_finite(keys: NDArray[Any], owner: NDArray[np.int64]) -> None:
+    """Given the segments of the rows that are not finite."""
+    raise ValueError(
+        f"scores, labels: expected finite values, found NaN or infinite numbers in "
+        f"{len(np.unique(owner)):,} of {len(keys):,} segments, the largest "
+        f"{tables.name(keys, owner[0])}"
+    )
+
+
+def _warn_untested(
+    caller: Caller, keys: NDArray[Any], tested: NDArray[np.bool_], non_finite: str
+) -> None:
+    untested = np.flatnonzero(~tested)
+    why, advice = "they have rows that are not finite, or no curve", ""
+    if non_finite == "omit":
+        why = "they have no finite rows, or no curve"
+    else:
+        advice = '. triage(..., non_finite="omit") tests them without these rows'
+    caller.warn(
+        f"{len(untested):,} of {len(keys):,} segments not tested, the largest "
+        f"{tables.name(keys, untested[0])}: {why}{advice}"
+    )
 
 
 def _judge(
@@ -152,6 +189,8 @@ def _judge(
     keys: NDArray[Any],
 ) -> tuple[Array, ...]:
     """The columns `_JUDGED` of segments."""
+    starts = np.cumsum(sizes) - sizes
+    positives, expected = (np.add.reduceat(x, starts) for x in (labels.astype(float), proba))
     proba = np.clip(proba, _LEAST, 1 - _LEAST)
     order = canonical_order(proba, labels, sizes)
     proba, labels = proba[order], labels[order]
@@ -166,6 +205,7 @@ def _judge(
     pvalue[small] = tilted_pvalues(tests, ids, small)
     se_slope, se_intercept = fit.standard_errors.T
     return (
+        *(positives, expected),
         *(-fit.B, -fit.A, se_intercept, se_slope),
         *(tests.cox_pvalue, tests.spiegelhalter_z, pvalue),
     )
