@@ -60,8 +60,9 @@ def triage(
     minimum. Below about a thousand rows these are rough: `p_value` compares the minimum with that
     of labels simulated from the predictions, and is valid for segments of any size. Where it is
     small, labels are drawn near those observed, and weighted (importance sampling): its standard
-    error is 4 % of it from 0.05 down to 1e-12, and a third of it above, where few draws suffice. It
-    depends neither on the order of the rows nor on the other segments.
+    error is 4 % of it from 0.05 down to 1e-12 (0 for up to 12 rows), and at most a third of it
+    above, where few draws suffice. It depends neither on the order of the rows nor on the other
+    segments.
 
     In simulations where 5 % of 10,000 segments are off (`benchmarks/inference/triage.py`), 0 to 6 %
     of those flagged at level 0.05 are right, at any number of rows; by the chi-square p-values

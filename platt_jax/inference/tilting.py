@@ -26,6 +26,9 @@ _ERROR = 0.04
 _LOG_LEAST = np.log(1e-12)
 _SEED = 1
 
+# Their labels, 4,096 at most, are enumerated.
+_FEW_ROWS = 12
+
 # Of the draws, those by the hypothesis as it is.
 _AS_IT_IS = 0.02
 
@@ -57,6 +60,7 @@ def tilted_pvalues(
 ) -> NDArray[np.float64]:
     """P-values of problems, to a standard error of a 25th of them, down to 1e-12.
 
+    Those of up to 12 rows are exact.
     The labels observed count as one of the draws, which keeps the p-values valid (Harrison 2012,
     "Conservative hypothesis tests and confidence intervals using importance sampling"). Where there
     are rows enough, normal sums are drawn, and no labels: this is a saddlepoint approximation.
@@ -79,6 +83,8 @@ def tilted_pvalues(
 
 def _pvalue(test: ScoreTest, stream: NDArray[np.uint64]) -> float:
     """By draws from this stream (1,)."""
+    if len(test.proba) <= _FEW_ROWS:
+        return _enumerated(test)
     mixture = _Mixture(test)
     weights = mixture.weights_of_draws(stream, 0, _FIRST_DRAWS)
     if mixture.log_scale > _LOG_LEAST:
@@ -89,6 +95,14 @@ def _pvalue(test: ScoreTest, stream: NDArray[np.uint64]) -> float:
         weights = np.append(weights, more)
     own = mixture.weights(test.observed[:, None])
     return min(1.0, float(np.exp(mixture.log_scale) * np.append(weights, own).mean()))
+
+
+def _enumerated(test: ScoreTest) -> float:
+    """The probability of all labels that are at least as extreme."""
+    bits = np.arange(len(test.proba))
+    labels = (np.arange(2 ** len(bits))[:, None] >> bits & 1).astype(bool)
+    chances = np.where(labels, test.proba, 1 - test.proba).prod(axis=1)
+    return float(chances[test.extreme(test.sums(labels))].sum())
 
 
 class _Mixture:
