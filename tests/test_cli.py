@@ -771,9 +771,28 @@ def test_triage_tells_the_worst_and_writes_all(in_tmp, fitted, capsys):
     assert header.split()[:2] == ["segment", "rows"] and worst.split()[0] == "b"
     assert run(f"{judge} --json --out all.csv --level 0.01") == 0
     told = json.loads(capsys.readouterr().out)
-    assert told == {"segments": 3, "flagged": 1, "level": 0.01}
+    assert told == {"segments": 3, "not_tested": 0, "flagged": 1, "level": 0.01}
     lines = read_back(in_tmp / "all.csv")
     assert lines[0]["segment"] == "b" and lines[0]["flagged"] == "True"
+
+
+def test_triage_says_what_it_does_not_test(in_tmp, fitted, capsys):
+    f, y, shop, year = by_shop_and_year()
+    f[np.flatnonzero(shop == "b")[0]] = np.nan
+    written_as(in_tmp / "new.csv", f, y, shop, year)
+    judge = "triage new.csv --calibrator c.npz --score f --label y --segment shop --out all.csv"
+    assert run(judge) == 0
+    out, err = capsys.readouterr()
+    about = "not tested (rows that are not finite, or no curve)"
+    assert out.startswith(f"0 of 2 segments flagged at a false discovery rate of 0.05; 1 {about}\n")
+    assert "1 of 3 segments not tested, the largest 'b'" in err
+    assert err.endswith("--non-finite omit tests them without these rows\n")
+    assert read_back(in_tmp / "all.csv")[-1]["segment"] == "b"
+    assert run(f"{judge} --non-finite omit") == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("0 of 3 segments flagged at a false discovery rate of 0.05\n") and not err
+    assert run(f"{judge} --non-finite raise") == 2
+    assert "expected finite values" in capsys.readouterr().err
 
 
 def test_report_writes_a_page(in_tmp, fitted, capsys):

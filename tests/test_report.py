@@ -203,7 +203,8 @@ def test_failed_unseen_and_rowless_segments(tmp_path):
     scores[segments == 8] = np.inf
     some = (segments != 5) & (segments != 20)
     segments = np.where(segments == 11, 99, segments)
-    calibrator.to_html(tmp_path / "r.html", scores[some], labels[some], segments[some])
+    with pytest.warns(RuntimeWarning, match="2 of 38 segments not tested"):
+        calibrator.to_html(tmp_path / "r.html", scores[some], labels[some], segments[some])
     page = Page(tmp_path / "r.html")
     lines = dict(zip(page.column("segment"), page.problems["rows"], strict=True))
     names = page.column("segment")
@@ -221,7 +222,8 @@ def test_failed_unseen_and_rowless_segments(tmp_path):
 
 
 def test_rows_of_which_none_can_be_used(calibrator, tmp_path):
-    calibrator.to_html(tmp_path / "r.html", [np.nan, np.nan], [1, 0], [2, 3])
+    with pytest.warns(RuntimeWarning, match="2 of 2 segments not tested"):
+        calibrator.to_html(tmp_path / "r.html", [np.nan, np.nan], [1, 0], [2, 3])
     page = Page(tmp_path / "r.html")
     assert "No row has a finite score" in page.source and "No segment of these" in page.source
     assert "svg" not in page.tags and len(page.problems["rows"]) == 40

@@ -5,15 +5,14 @@ from itertools import product
 
 import numpy as np
 import pytest
-from scipy.integrate import dblquad
 from scipy.special import expit
-from scipy.stats import chi2, false_discovery_control, norm
+from scipy.stats import binom, chi2, false_discovery_control
 
 import platt_jax as pj
 from platt_jax import metrics, triage
 from platt_jax.inference import simulation
-from platt_jax.inference.fresh_rows import _recalibrated
 from platt_jax.inference.score_tests import ScoreTests
+from platt_jax.inference.tilting import tilted_pvalues
 
 
 def known_curves(A, B, keys=None):
@@ -54,11 +53,74 @@ def test_the_least_pvalue_counts_what_enumeration_counts(monkeypatch):
         expit(logit), sizes, np.arange(4, dtype=np.uint64), np.arange(4), tests.extreme
     )
     for k, some in enumerate(np.split(np.arange(sizes.sum()), np.cumsum(sizes)[:-1])):
-        all_labels = np.array(list(product([False, True], repeat=len(some))))
-        chance = np.where(all_labels, expit(logit[some]), expit(-logit[some])).prod(axis=1)
-        least = [score_tests(logit[some], y, [len(some)]).least_pvalue[0] for y in all_labels]
-        exact = chance[np.array(least) <= tests.least_pvalue[k] * (1 + 1e-9)].sum()
-        np.testing.assert_allclose(found[k], exact, rtol=0.08)
+        least, exact = enumerated(logit[some])
+        of_ours = np.isclose(least, tests.least_pvalue[k], rtol=1e-9)
+        np.testing.assert_allclose(found[k], exact[of_ours][0], rtol=0.08)
+
+
+def enumerated(logit):
+    """The least p-value, and the exact one, of all labels of some rows."""
+    n = len(logit)
+    labels = np.array(list(product([False, True], repeat=n)))
+    chance = expit(np.where(labels, logit, -logit)).prod(axis=1)
+    least = score_tests(np.tile(logit, 2**n), labels.ravel(), np.full(2**n, n)).least_pvalue
+    order = np.argsort(least)
+    last = np.searchsorted(least[order], least * (1 + 1e-9), side="right") - 1
+    return least, np.cumsum(chance[order])[last]
+
+
+def small_pvalues(logit, labels, number=1):
+    """By that many streams of draws."""
+    tests = score_tests(logit, labels, [len(logit)])
+    made = [tilted_pvalues(tests, np.array([k], np.uint64), np.arange(1)) for k in range(number)]
+    return np.concatenate(made)
+
+
+@pytest.mark.parametrize("rows", [5, 12, 13, 15])
+def test_small_pvalues_are_those_of_enumeration(rows):
+    rng = np.random.default_rng(rows)
+    for mean, spread in ((0, 2), (-2.5, 0.7), (-4, 1.5), (3, 0)):
+        logit = np.sort(rng.normal(mean, spread, rows))
+        _, exact = enumerated(logit)
+        labels = np.array(list(product([False, True], repeat=rows)))
+        for goal in (1e-2, 1e-4, 1e-7, 1e-12):
+            k = np.argmin(np.abs(np.log(exact / goal)))
+            made = small_pvalues(logit, labels[k], 16)
+            np.testing.assert_allclose(made.mean(), exact[k], rtol=0.04)
+            assert np.std(made / exact[k]) < 0.07
+
+
+@pytest.mark.parametrize(
+    ("n", "p", "positives"),
+    [(250, 43 / 250, 69), (250, 43 / 250, 90), (3_000, 0.002, 20), (20_000, 0.3, 6_460)],
+)
+def test_small_pvalues_of_equal_probabilities_are_binomial(n, p, positives):
+    every = np.arange(n + 1)
+    as_far = np.abs(every - n * p) >= np.abs(positives - n * p) * (1 - 1e-9)
+    exact = binom.pmf(every, n, p)[as_far].sum()
+    logit = np.full(n, np.log(p / (1 - p)))
+    made = small_pvalues(logit, np.arange(n) < positives, 4)
+    np.testing.assert_allclose(made.mean(), exact, rtol=0.1)
+
+
+def test_the_pvalues_of_normal_sums_are_those_of_labels(monkeypatch):
+    rng = np.random.default_rng(3)
+    logit = np.sort(rng.uniform(-1, 1, 12_000))
+    labels = rng.random(12_000) < expit(0.13 + logit)
+    by_sums = small_pvalues(logit, labels, 4).mean()
+    assert score_tests(logit, labels, [12_000]).normal.all() and by_sums < 1e-4
+    monkeypatch.setattr("platt_jax.inference.score_tests._NORMAL", 0)
+    np.testing.assert_allclose(small_pvalues(logit, labels, 2).mean(), by_sums, rtol=0.15)
+
+
+def test_pvalues_do_not_depend_on_the_order_of_rows():
+    calibrator, scores, labels, segments, _ = fresh(13, 200, (3, 60), share_off=0.3)
+    scores = np.round(scores, 1)  # ties
+    made = triage(calibrator, scores, labels, segments)
+    order = np.random.default_rng(0).permutation(len(scores))
+    again = triage(calibrator, scores[order], labels[order], segments[order])
+    for name in ("segment", "p_value", "q_value", "cox_p", "spiegelhalter_z"):
+        np.testing.assert_array_equal(again[name], made[name])
 
 
 def test_the_score_tests_are_the_textbooks():
@@ -83,24 +145,6 @@ def test_probabilities_that_are_all_the_same_have_one_degree_of_freedom():
     assert np.isnan(score_tests(np.zeros(50), labels, [50]).spiegelhalter_z)
 
 
-def test_the_bayes_factor_is_the_integral():
-    rng = np.random.default_rng(2)
-    logit = rng.normal(size=12)
-    labels = rng.random(12) < 0.3
-
-    def likelihood(intercept, slope):
-        moved = intercept + slope * logit
-        return expit(np.where(labels, moved, -moved)).prod()
-
-    def weighted(intercept, slope):
-        prior = np.exp(-(intercept**2 + (slope - 1) ** 2) / 2) / (2 * np.pi)
-        return prior * likelihood(intercept, slope)
-
-    exact, _ = dblquad(weighted, -8, 10, -9, 9)
-    _, found = _recalibrated(logit, labels, np.array([12]))
-    np.testing.assert_allclose(found, np.log(exact / likelihood(0, 1)), atol=2e-3)
-
-
 @pytest.mark.parametrize("sizes", [(3, 8), (5, 60)])
 def test_pvalues_are_valid_at_any_number_of_rows(sizes):
     made = triage(*fresh(3, 2_000, sizes)[:-1])["p_value"]
@@ -109,6 +153,18 @@ def test_pvalues_are_valid_at_any_number_of_rows(sizes):
         assert (made <= level).mean() < level + 3 * error
         # And not much too large: rows are few, and p-values few of them.
         assert (made <= level).mean() > 0.5 * level - 3 * error
+
+
+def test_small_pvalues_are_valid_where_positives_are_rare():
+    rng = np.random.default_rng(14)
+    K, n = 20_000, 30
+    A, B = rng.normal(-1, 0.3, K), rng.normal(4.5, 0.7, K)
+    scores, segments = rng.normal(size=K * n), np.repeat(np.arange(K), n)
+    labels = rng.random(K * n) < expit(-A[segments] * scores - B[segments])
+    made = triage(known_curves(A, B), scores, labels, segments)["p_value"]
+    for level in (0.05, 0.01, 0.001):
+        assert (made <= level).mean() < level + 3 * np.sqrt(level / K)
+        assert (made <= level).mean() > 0.6 * level - 3 * np.sqrt(level / K)
 
 
 @pytest.mark.slow
@@ -126,7 +182,7 @@ def test_false_discoveries_are_as_few_as_asked_for():
 
 
 def test_one_segment_among_many_is_found():
-    # Ten thousand draws cannot give a p-value as small as it takes.
+    # It takes a p-value that draws by the hypothesis cannot give.
     K = 20_000
     calibrator, scores, labels, segments, _ = fresh(4, K, (1, 3))
     rng = np.random.default_rng(5)
@@ -153,14 +209,6 @@ def test_a_segment_is_judged_without_regard_to_the_others():
             np.testing.assert_allclose(alone[name][0], every[name][line], rtol=1e-12, err_msg=name)
 
 
-def test_large_segments_need_no_draws(monkeypatch):
-    calibrator, scores, labels, segments, _ = fresh(7, 2, (20_000, 20_001))
-    monkeypatch.setattr(simulation, "MOST_DRAWS", 0)
-    made = triage(calibrator, scores, labels, segments)
-    least = np.minimum(made["cox_p"], 2 * norm.sf(np.abs(made["spiegelhalter_z"])))
-    np.testing.assert_allclose(made["p_value"], np.minimum(2 * least, 1), rtol=1e-9)
-
-
 def test_the_table():
     *rows, _ = fresh(8, 300, (5, 100), share_off=0.2)
     calibrator, scores, labels, segments = rows
@@ -182,24 +230,64 @@ def test_the_table():
     assert made.to_pandas().columns.tolist() == list(made)
 
 
-def test_segments_that_cannot_be_judged_come_first():
+def with_bad_rows():
+    """Segment 3 has no finite row, 1 (the largest) has one that is not, and label 0 of 2 is NaN."""
     calibrator, scores, labels, segments, _ = fresh(9, 5, (20, 30))
+    more = np.random.default_rng(0).normal(size=50)
+    scores, segments = np.append(scores, more), np.append(segments, np.full(50, 1))
+    labels = np.append(labels, more > 0).astype(float)
     scores[segments == 3] = np.nan
-    made = triage(calibrator, scores, labels, segments)
-    assert made["segment"][0] == 3 and not made["flagged"][0]
-    assert all(np.isnan(made[x][0]) for x in set(made) - {"segment", "rows", "flagged"})
-    assert np.isfinite(made["p_value"][1:]).all()
-    nothing = triage(calibrator, np.full(4, np.nan), np.ones(4), np.zeros(4, int))
+    scores[np.flatnonzero(segments == 1)[0]] = np.inf
+    labels[np.flatnonzero(segments == 2)[0]] = np.nan
+    return calibrator, scores, labels, segments
+
+
+def test_segments_that_cannot_be_tested_come_last():
+    with pytest.warns(RuntimeWarning, match="3 of 5 segments not tested, the largest 1: .*omit"):
+        made = triage(*with_bad_rows())
+    assert made["segment"][2] == 1 and set(made["segment"][3:]) == {2, 3}
+    assert (np.diff(made["rows"][2:]) <= 0).all() and not made["flagged"][2:].any()
+    for name in set(made) - {"segment", "rows", "flagged"}:
+        assert np.isnan(made[name]).tolist() == [False, False, True, True, True]
+    calibrator, *_ = with_bad_rows()
+    with pytest.warns(RuntimeWarning, match="1 of 1 segments not tested, the largest 0"):
+        nothing = triage(calibrator, np.full(4, np.nan), np.ones(4), np.zeros(4, int))
     assert np.isnan(nothing["p_value"]).all()
 
 
-@pytest.mark.parametrize("bad", [np.inf, -np.inf])
-def test_a_segment_with_an_infinite_score_is_not_judged(bad):
+def test_rows_that_are_not_finite_are_left_out():
+    calibrator, scores, labels, segments = with_bad_rows()
+    with pytest.warns(RuntimeWarning, match="1 of 5 segments not tested, the largest 3: they have"):
+        made = triage(calibrator, scores, labels, segments, non_finite="omit")
+    kept = np.isfinite(scores) & np.isfinite(labels)
+    clean = triage(calibrator, scores[kept], labels[kept], segments[kept])
+    for name, column in clean.items():
+        np.testing.assert_array_equal(made[name][:4], column)
+    assert made["segment"][4] == 3 and made["rows"][4] == 0 and np.isnan(made["expected"][4])
+    with pytest.warns(RuntimeWarning, match="2 of 2 segments not tested"):
+        triage(calibrator, [np.nan, np.inf], [0, 1], [0, 1], non_finite="omit")
+
+
+def test_rows_that_are_not_finite_are_an_error_if_asked_for():
+    calibrator, scores, labels, segments = with_bad_rows()
+    with pytest.raises(ValueError, match=r"expected finite values, found .* 3 of 5 .* largest 1"):
+        triage(calibrator, scores, labels, segments, non_finite="raise")
+    kept = np.isfinite(scores) & np.isfinite(labels)
+    clean = (calibrator, scores[kept], labels[kept], segments[kept])
+    assert (
+        triage(*clean, non_finite="raise")["p_value"].tolist() == triage(*clean)["p_value"].tolist()
+    )
+
+
+def test_a_segment_without_a_curve_is_not_tested():
     calibrator, scores, labels, segments, _ = fresh(8, 4, (50, 60))
-    scores[np.flatnonzero(segments == 2)[0]] = bad
-    made = triage(calibrator, scores, labels, segments)
-    assert made["segment"][0] == 2 and np.isfinite(made["p_value"]).tolist() == [False] + [True] * 3
-    assert all(np.isnan(made[x][0]) for x in set(made) - {"segment", "rows", "flagged"})
+    A = np.where(calibrator.keys == 2, np.nan, calibrator.fit.A)
+    calibrator = replace(calibrator, fit=replace(calibrator.fit, A=A))
+    with pytest.warns(
+        RuntimeWarning, match="1 of 4 segments not tested, the largest 2: .*no curve"
+    ):
+        made = triage(calibrator, scores, labels, segments, non_finite="omit")
+    assert made["segment"][3] == 2 and np.isnan(made["p_value"][3]) and made["rows"][3] > 0
 
 
 def test_segments_that_were_not_fitted_are_judged_by_what_is_predicted():
@@ -225,6 +313,7 @@ def test_rows_grouped_before_and_segments_of_several_columns():
     ("changed", "message"),
     [
         ({"calibrator": pj.fit([1.0, 2.0], [0, 1])}, "calibrator: expected a SegmentCal.*got Fit"),
+        ({"non_finite": "drop"}, r"non_finite: expected one of \('flag', .* got 'drop'"),
         ({"level": 0}, r"level: expected a number in \(0, 1\), got 0"),
         ({"labels": [1, 2]}, "labels: "),
         ({"segments": [0]}, "segments: expected one id per score"),

@@ -70,7 +70,7 @@ _WHAT_MISSING_VALUES_DO = {
     "fit": "  They are NaN, for which see --non-finite.\n",
     "update": "  They are NaN, for which see --non-finite.\n",
     "apply": "  The probability for a missing score is nan.\n",
-    "triage": "  A segment with one is listed, but not tested.\n",
+    "triage": "  They are NaN, for which see --non-finite.\n",
     "report": "  A row with one counts only in the number of rows.\n",
 }
 

@@ -17,6 +17,7 @@ from platt_jax.results.files import destination, naming_file, write_atomically
 # What the library says of its own arguments, and what to write at the command line instead.
 _IN_THE_SHELL = {
     'Options(non_finite="omit")': "--non-finite omit",
+    'triage(..., non_finite="omit")': "--non-finite omit",
     "raise Options(max_iter=...), or look": "look",
     "platt_jax.logit(p)": "--logit",
 }

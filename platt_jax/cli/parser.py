@@ -88,8 +88,8 @@ class _Command:
         self.once(
             "--non-finite",
             choices=["flag", "omit", "raise"],
-            help="what NaN, infinite numbers and missing values do: fail their segment (flag, if "
-            "not given), go (omit), or end all (raise)",
+            help="what NaN, infinite numbers and missing values do: their segment is not fitted or "
+            "tested (flag, if not given), their row goes (omit), or end all (raise)",
         )
 
     def cache(self) -> None:
@@ -155,6 +155,7 @@ def parser() -> argparse.ArgumentParser:
     judging.out(
         "FILE.csv", "where all segments go, most urgent first; - for standard output", False
     )
+    judging.non_finite()
     judging.cache()
     judging.json()
 

@@ -1,5 +1,7 @@
 """Tests of probabilities by sums over rows, problem by problem."""
 
+from typing import Any, NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,6 +11,11 @@ _NOTHING = 1e-18
 _NORMAL = 1e-3
 # Draws as extreme as the labels but for rounding are ties.
 _TIED = 1 - 1e-9
+
+# Where sums are normal, rows of nearly one probability are taken together, in so many groups.
+_GROUPS = 1_024
+
+_LOG_2 = np.log(2)
 
 
 class ScoreTests:
@@ -20,7 +27,7 @@ class ScoreTests:
     p-values are combined by their minimum (Tippett 1931).
 
     Args:
-        logit: (N,) of the rows, those of a problem end to end.
+        logit: (N,) of the rows, those of a problem end to end, in ascending order.
         proba: (N,) likewise, P(y=1); neither 0 nor 1.
         labels: (N,) bool.
         sizes: (K,) how many each problem has, at least one.
@@ -29,7 +36,7 @@ class ScoreTests:
         cox_pvalue: (K,), by the chi-square distribution.
         spiegelhalter_z: (K,), standard normal; NaN where all probabilities are 1/2.
         least_pvalue: (K,), the smaller of the two p-values.
-        normal: (K,) bool, whether there are rows enough for these distributions to hold.
+        normal: (K,) bool, whether there are rows enough for the sums to be as good as normal.
     """
 
     def __init__(
@@ -39,10 +46,11 @@ class ScoreTests:
         labels: NDArray[np.bool_],
         sizes: NDArray[np.int64],
     ) -> None:
-        from scipy.special import erfc, ndtri  # JAX has SciPy; the import adds a warnings filter
+        # JAX has SciPy; the import adds a warnings filter.
+        from scipy.special import erfc, log_ndtr, ndtri_exp
 
-        self._sizes = sizes
-        starts = np.cumsum(sizes) - sizes
+        self._sizes, self._proba = sizes, proba
+        self._starts = starts = np.cumsum(sizes) - sizes
         variance = proba * (1 - proba)
 
         def total(x: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -64,17 +72,38 @@ class ScoreTests:
         self.normal = np.max([total(variance * x**4) for x in self._shares], axis=0) < _NORMAL
 
         every = slice(None)
-        (chi_square,), (z,) = self._statistics(every, every, labels[None])
+        self._observed = self._sums(every, every, labels[None])[:, 0]
+        chi_square, z = self._observed[0] ** 2 + self._observed[1] ** 2, self._observed[2]
         of_two, of_one = np.exp(-chi_square / 2), erfc(np.sqrt(chi_square / 2))
         self.cox_pvalue = np.where(has_slope, of_two, of_one)
         self.spiegelhalter_z = np.where(v_22 > 0, z, np.nan)
         self.least_pvalue = np.minimum(self.cox_pvalue, erfc(np.abs(z) / np.sqrt(2)))
-        least_z = -ndtri(self.least_pvalue / 2)
-        with np.errstate(divide="ignore"):
-            least_chi_square = np.where(has_slope, -2 * np.log(self.least_pvalue), least_z**2)
-        self._least: tuple[NDArray[np.float64], NDArray[np.float64]] = (
-            _TIED * least_chi_square,
-            _TIED * least_z,
+        # By logarithms: a p-value may be too small for floats.
+        log_half = np.where(has_slope, -chi_square / 2 - _LOG_2, log_ndtr(-np.sqrt(chi_square)))
+        log_half = np.minimum(log_half, log_ndtr(-np.abs(z)))
+        least_z = np.maximum(-ndtri_exp(log_half), 0)
+        self._chi_square = _TIED * np.where(has_slope, -2 * (log_half + _LOG_2), least_z**2)
+        self._z = _TIED * least_z
+
+    def one(self, k: int) -> "ScoreTest":
+        """That of problem k."""
+        size = self._sizes[k]
+        rows = slice(self._starts[k], self._starts[k] + size)
+        proba, shares, counts = self._proba[rows], self._shares[:, rows], np.ones(size)
+        if self.normal[k]:
+            first = np.linspace(0, size, _GROUPS, endpoint=False).astype(np.int64)
+            counts = np.diff(first, append=size).astype(float)
+            proba = np.add.reduceat(proba, first) / counts
+            shares = np.add.reduceat(shares, first, axis=1) / counts
+        return ScoreTest(
+            proba,
+            shares,
+            counts,
+            self._expected[:, k],
+            self._observed[:, k],
+            self._chi_square[k],
+            self._z[k],
+            self.normal[k],
         )
 
     def extreme(
@@ -90,20 +119,54 @@ class ScoreTests:
         Returns:
             (R, k) bool.
         """
-        chi_square, z = self._statistics(some, rows, labels)
-        return (chi_square >= self._least[0][some]) | (np.abs(z) >= self._least[1][some])
+        sums = self._sums(some, rows, labels)
+        return _extreme(sums, self._chi_square[some], self._z[some])
 
-    def _statistics(
+    def _sums(
         self,
         some: NDArray[np.int64] | slice,
         rows: NDArray[np.int64] | slice,
         labels: NDArray[np.bool_],
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Cox's chi-square and Spiegelhalter's z, each (R, k)."""
+    ) -> NDArray[np.float64]:
+        """The three sums less their expectations, (3, R, k)."""
         sizes = self._sizes[some]
         starts = np.cumsum(sizes) - sizes
-        intercept, slope, z = (
-            np.add.reduceat(labels * share, starts, axis=1) - expected
-            for share, expected in zip(self._shares[:, rows], self._expected[:, some], strict=True)
+        return np.stack(
+            [
+                np.add.reduceat(labels * share, starts, axis=1) - expected
+                for share, expected in zip(
+                    self._shares[:, rows], self._expected[:, some], strict=True
+                )
+            ]
         )
-        return intercept**2 + slope**2, z
+
+
+class ScoreTest(NamedTuple):
+    """The tests of one problem, whose labels' sums are extreme outside of a circle or an interval.
+
+    Sums are Cox's two and Spiegelhalter's, less their expectations, each with variance 1.
+    """
+
+    proba: NDArray[np.float64]  # (n,)
+    shares: NDArray[np.float64]  # (3, n), what a label adds to each of the sums
+    counts: NDArray[np.float64]  # (n,), how many rows each stands for: 1, but of normal sums
+    expected: NDArray[np.float64]  # (3,)
+    observed: NDArray[np.float64]  # (3,), the sums of the labels
+    chi_square: float  # the square of the circle's radius
+    z: float  # half of the interval
+    normal: bool  # whether sums are as good as normal
+
+    def sums(self, labels: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """(3, R), those of other labels (R, n)."""
+        sums: NDArray[np.float64] = (labels.astype(float) @ self.shares.T - self.expected).T
+        return sums
+
+    def extreme(self, sums: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """(R,), whether sums (3, R) are at least as extreme as those of the labels."""
+        return _extreme(sums, self.chi_square, self.z)
+
+
+def _extreme(sums: NDArray[np.float64], chi_square: Any, z: Any) -> NDArray[np.bool_]:
+    extreme: NDArray[np.bool_] = sums[0] ** 2 + sums[1] ** 2 >= chi_square
+    extreme |= np.abs(sums[2]) >= z
+    return extreme

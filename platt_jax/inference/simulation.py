@@ -1,6 +1,7 @@
-"""Exact p-values at any number of rows: by labels drawn where the hypothesis holds."""
+"""P-values at any number of rows: by labels drawn where the hypothesis holds."""
 
 from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,12 +11,35 @@ from platt_jax.threads import ordered_map
 
 # A p-value is settled by so many draws that are as extreme as the labels observed.
 _EXTREME = 10
-MOST_DRAWS = 10_000
+MOST_DRAWS = 256
 _FIRST_DRAWS = 32
 _SEED = 0
 
 # Drawn labels that are worked on together: few enough to stay in a cache.
-_AT_ONCE = 1 << 17
+AT_ONCE = 1 << 17
+
+Made = TypeVar("Made")
+
+
+def canonical_order(
+    proba: NDArray[np.float64], labels: NDArray[np.bool_], sizes: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """(N,) the rows of each problem by probability and label, whatever order they came in.
+
+    Draws are of rows by their number in the problem. Rows of one probability are exchangeable.
+    Arguments as in `sequential_pvalues`.
+    """
+    starts = np.cumsum(sizes) - sizes
+
+    def rows(some: NDArray[np.int64]) -> NDArray[np.int64]:
+        owner = np.repeat(some, sizes[some])
+        first = starts[some[0]]
+        piece = slice(first, first + len(owner))
+        order: NDArray[np.int64] = first + np.lexsort((labels[piece], proba[piece], owner))
+        return order
+
+    pieces = _in_pieces(rows, np.arange(len(sizes)), sizes)
+    return np.concatenate([order for _, order in pieces])
 
 
 def sequential_pvalues(
@@ -27,9 +51,9 @@ def sequential_pvalues(
 ) -> NDArray[np.float64]:
     """P-values of problems by drawing labels until enough of the draws are extreme.
 
-    With the draw in which that happens for the h-th time, l, the p-value is h / l; and if it has
-    happened only g times in all L draws, (g + 1) / (L + 1). Either is valid at any number of rows
-    (Besag & Clifford 1991, "Sequential Monte Carlo p-values"), and most problems take few draws.
+    With the draw in which that happens for the h-th time, l, the p-value is h / l, which is valid
+    at any number of rows (Besag & Clifford 1991, "Sequential Monte Carlo p-values"); and most
+    problems take few draws.
 
     Args:
         proba: (N,) P(y=1) of the rows, those of a problem end to end.
@@ -40,10 +64,10 @@ def sequential_pvalues(
             the draws are at least as extreme as the labels observed, (R, problems).
 
     Returns:
-        (J,) in (0, 1].
+        (J,) in (0, 1]; NaN where it has happened fewer than h times in `MOST_DRAWS`.
     """
     starts = np.cumsum(sizes) - sizes
-    threshold = np.ldexp(proba, 64).astype(np.uint64)
+    threshold = thresholds(proba)
     found = np.zeros(len(sizes), np.int64)
     pvalues = np.full(len(sizes), np.nan)
     open_, drawn = which, 0
@@ -55,10 +79,16 @@ def sequential_pvalues(
         ) -> NDArray[np.bool_]:
             owner, number = _rows_of(sizes[some])
             rows = starts[some][owner] + number
-            step = max(1, _AT_ONCE // len(rows))
+            step = max(1, AT_ONCE // len(rows))
+
+            def labels(draws: NDArray[np.int64]) -> NDArray[np.bool_]:
+                streams = random_words(_SEED, ids[some], draws[:, None])
+                drawn: NDArray[np.bool_] = row_words(streams, sizes[some]) < threshold[rows]
+                return drawn
+
             return np.concatenate(
                 [
-                    extreme(some, rows, _labels(draws, ids[some], owner, number, threshold[rows]))
+                    extreme(some, rows, labels(draws))
                     for draws in np.split(np.arange(first, last), range(step, last - first, step))
                 ]
             )
@@ -70,7 +100,6 @@ def sequential_pvalues(
             at = drawn + 1 + np.argmax(count >= _EXTREME, axis=0)
             pvalues[some[enough]] = _EXTREME / at[enough]
         drawn, open_ = until, open_[np.isnan(pvalues[open_])]
-    pvalues[open_] = (found[open_] + 1) / (MOST_DRAWS + 1)
     return pvalues[which]
 
 
@@ -80,24 +109,29 @@ def _rows_of(sizes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.in
     return owner, np.arange(len(owner)) - (np.cumsum(sizes) - sizes)[owner]
 
 
-def _labels(
-    draws: NDArray[np.int64],
-    ids: NDArray[np.uint64],
-    owner: NDArray[np.int64],
-    number: NDArray[np.int64],
-    threshold: NDArray[np.uint64],
-) -> NDArray[np.bool_]:
-    """(R, rows) bool, the labels of rows in these draws."""
-    streams = random_words(_SEED, ids, draws[:, None])
-    return mixed(streams[:, owner] + number.astype(np.uint64)) < threshold
+def thresholds(proba: NDArray[np.float64]) -> NDArray[np.uint32]:
+    """A random word is below this with the probability, all but 2^-32, which is below 1."""
+    return np.ldexp(proba, 32).astype(np.uint32)
+
+
+def row_words(streams: NDArray[np.uint64], sizes: NDArray[np.int64]) -> NDArray[np.uint32]:
+    """(R, n) random words for the n rows of k problems, given streams (R, k) of these."""
+    pairs = (sizes + 1) // 2
+    owner, number = _rows_of(pairs)
+    of_pairs = np.take(streams, owner, axis=1) + number.astype(np.uint64)
+    words = mixed(of_pairs).view(np.uint32)
+    owner, number = _rows_of(sizes)
+    if len(owner) == words.shape[1]:
+        return words
+    return np.take(words, 2 * (np.cumsum(pairs) - pairs)[owner] + number, axis=1)
 
 
 def _in_pieces(
-    work: Callable[[NDArray[np.int64]], NDArray[np.bool_]],
+    work: Callable[[NDArray[np.int64]], Made],
     problems: NDArray[np.int64],
     sizes: NDArray[np.int64],
-) -> Iterator[tuple[NDArray[np.int64], NDArray[np.bool_]]]:
+) -> Iterator[tuple[NDArray[np.int64], Made]]:
     """The results of some of the problems at a time, on all cores."""
-    ends = np.cumsum(sizes[problems]) // (_AT_ONCE // _FIRST_DRAWS)
+    ends = np.cumsum(sizes[problems]) // (AT_ONCE // _FIRST_DRAWS)
     pieces = np.split(problems, np.flatnonzero(np.diff(ends)) + 1)
     return zip(pieces, ordered_map(work, pieces), strict=True)

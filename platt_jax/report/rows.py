@@ -69,7 +69,7 @@ def read(
         ValueError: an argument is not as in `fit_segments`, or no key can be equal to a segment.
     """
     rows = SegmentRows(scores, labels, segments)
-    judged = _judged(calibrator, rows, triage(calibrator, rows, level=level))
+    judged = _judged(calibrator, rows, triage(calibrator, rows, level=level, non_finite="omit"))
     f = validation.floating(scores, "scores").astype(float)
     y, _ = validation.labels_and_weights(labels, None, f)
     after = calibrator.predict_proba(f, segments)
