@@ -14,6 +14,8 @@ from platt_jax.execution.progress import Listener, Stage, stage
 from platt_jax.model.objective import Array
 from platt_jax.options import Options
 from platt_jax.population import quadrature
+from platt_jax.population.integral import over_populations
+from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.quadrature import (
     COARSE,
     FINE,
@@ -25,6 +27,7 @@ from platt_jax.population.quadrature import (
 )
 from platt_jax.population.rows import Coordinates, PopulationRows
 from platt_jax.population.segments import Segments
+from platt_jax.population.symmetric import Symmetric
 from platt_jax.results.fit import Fit
 from platt_jax.results.population import Population, PopulationStatus
 from platt_jax.status import Flag, Status
@@ -42,6 +45,8 @@ _LONGEST = 0.7
 # A spread below this, in log-odds over the usual range of scores, is none.
 _NO_SPREAD = 1e-2
 _START_SPREAD = 0.5
+# So small are the relative errors of spreads that are as good as known.
+_CERTAIN = 0.05
 
 # Where Newton's method takes more passes, several steps are made on the losses of one, as far as
 # they tell.
@@ -113,7 +118,7 @@ def estimate_population(
     if step.decrement <= _NEAR:
         status = PopulationStatus.CONVERGED if step.free.all() else PopulationStatus.BOUNDARY
     fit = segments.modes(population, nodes.mean, stage(progress))
-    return fit, _result(population, nodes, at.posteriors, coordinates, status, step.free)
+    return fit, _result(population, nodes, at, coordinates, status, step.free)
 
 
 def _pass(progress: bool | Listener, number: int) -> Stage:
@@ -191,9 +196,10 @@ def _newton_step(at: _Position) -> _Step:
     """
     gradient, population = at.posteriors.gradient, at.population
     free = np.ones(5, bool)
-    # Spread at the least there is, which the likelihood would have smaller.
-    free[_a] = population.factor_AA > _NO_SPREAD or gradient[_a] > 0
-    free[_c] = population.factor_BB > _NO_SPREAD or gradient[_c] > 0
+    # Spread at the least there is, but for rounding, which the likelihood would have smaller.
+    least = (1 + 1e-6) * _NO_SPREAD
+    free[_a] = population.factor_AA > least or gradient[_a] > 0
+    free[_c] = population.factor_BB > least or gradient[_c] > 0
     free[_b] = free[_a]
     among = np.ix_(free, free)
     products = at.posteriors.score_products[among]
@@ -218,12 +224,8 @@ def _moved(at: _Position, step: NDArray[np.float64]) -> tuple[Normals, Normals]:
     root = _factor(at.population)
     shift, stretch = step[:2], np.array([[np.exp(step[2]), 0], [step[3], np.exp(step[4])]])
     moved = normals(at.population.mean + root @ shift, _square(root @ stretch))
-    precision = _Symmetric.of(at.posteriors.covariance).inverse()
-    own = precision.plus(-np.eye(2)).positive_part()
-    new = np.linalg.inv(_square(stretch))
-    covariance = own.plus(new).inverse()
-    pull = precision.times(*at.posteriors.mean.T)
-    mean = covariance.times(*(x + y for x, y in zip(pull, new @ shift, strict=True)))
+    likelihoods = Likelihoods.of(at.posteriors)
+    *mean, covariance = likelihoods.under(shift, np.linalg.inv(_square(stretch)))
     factor = covariance.factor()
     P = at.population
     return moved, Normals(
@@ -233,44 +235,6 @@ def _moved(at: _Position, step: NDArray[np.float64]) -> tuple[Normals, Normals]:
         P.factor_BA * factor[0] + P.factor_BB * factor[1],
         P.factor_BB * factor[2],
     )
-
-
-class _Symmetric(NamedTuple):
-    """Symmetric matrices (2, 2), by arrays of their entries: LAPACK takes them one by one."""
-
-    AA: NDArray[np.float64]
-    AB: NDArray[np.float64]
-    BB: NDArray[np.float64]
-
-    @classmethod
-    def of(cls, matrices: Any) -> Self:
-        return cls(matrices[:, 0, 0], matrices[:, 0, 1], matrices[:, 1, 1])
-
-    def plus(self, matrix: NDArray[Any]) -> "_Symmetric":
-        return _Symmetric(self.AA + matrix[0, 0], self.AB + matrix[0, 1], self.BB + matrix[1, 1])
-
-    def times(self, A: Array, B: Array) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        return self.AA * A + self.AB * B, self.AB * A + self.BB * B
-
-    def inverse(self) -> "_Symmetric":
-        determinant = self.AA * self.BB - self.AB * self.AB
-        return _Symmetric(self.BB / determinant, -self.AB / determinant, self.AA / determinant)
-
-    def factor(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-        """The lower triangles (AA, BA, BB) of their Cholesky factors."""
-        AA = np.sqrt(self.AA)
-        BA = self.AB / AA
-        return AA, BA, np.sqrt(self.BB - BA * BA)
-
-    def positive_part(self) -> "_Symmetric":
-        """The matrices with 0 for their negative eigenvalues."""
-        middle, half = (self.AA + self.BB) / 2, (self.AA - self.BB) / 2
-        radius = np.hypot(half, self.AB)
-        low, high = middle - radius, np.maximum(middle + radius, 0)
-        # The projection on the larger one's eigenvector is (M - low) / (high - low).
-        share = np.where(low >= 0, 1, high / np.where(radius > 0, 2 * radius, 1))
-        rest = np.where(low >= 0, 0, share * low)
-        return _Symmetric(share * self.AA - rest, share * self.AB, share * self.BB - rest)
 
 
 def _spread(at: Posteriors, free: NDArray[np.bool_]) -> NDArray[np.float64]:
@@ -298,7 +262,7 @@ def _square(factor: NDArray[np.float64]) -> NDArray[np.float64]:
 def _result(
     population: Normals,
     nodes: Normals,
-    at: Posteriors,
+    at: _Position,
     coordinates: Coordinates,
     status: PopulationStatus,
     free: NDArray[np.bool_],
@@ -306,7 +270,7 @@ def _result(
     """The population in the coordinates of the scores as they came."""
     back = np.linalg.inv(coordinates.matrix)
     root = back @ _factor(population)
-    spread = _spread(at, free)
+    spread = _spread(at.posteriors, free)
     # By the entries of the covariance's factor, R at R = I: of F R R' F' with dR lower triangular.
     directions = [
         root @ (d + d.T) @ root.T
@@ -315,15 +279,18 @@ def _result(
     by_factor = np.stack([d.ravel() for d in directions], -1)
     of_covariance = by_factor @ spread[2:, 2:] @ by_factor.T
     covariance = _square(root)
-    own = back @ nodes.covariance @ back.T
-    left = np.linalg.solve(covariance, own)
+    left = np.linalg.solve(covariance, back @ nodes.covariance @ back.T)
+    certain = free.all() and np.sqrt(np.diag(spread)[[_a, _c]]).max() <= _CERTAIN
+    known = over_populations(Likelihoods.of(at.posteriors), at.population, certain)
     return Population(
         mean=back @ population.mean,
         covariance=covariance,
         mean_covariance=root @ spread[:2, :2] @ root.T,
         covariance_errors=np.sqrt(np.maximum(np.diag(of_covariance), 0)).reshape(2, 2),
         status=status,
-        posterior_mean=nodes.mean @ back.T,
-        posterior_covariance=own,
+        posterior_mean=known.mean @ back.T,
+        posterior_covariance=back @ known.covariance @ back.T,
+        predictive_mean=back @ known.new_mean,
+        predictive_covariance=back @ known.new_covariance @ back.T,
         shrinkage=np.clip(np.trace(left, axis1=1, axis2=2) / 2, 0, 1),
     )

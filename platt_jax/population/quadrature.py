@@ -149,9 +149,7 @@ def posteriors(grid: Grid, losses: NDArray[Any], nodes: Normals, population: Nor
         population: one distribution.
     """
     K = len(losses)
-    # Behind the segments are some that do not count: one program serves for many numbers.
-    unit = 1 << max((K - 1).bit_length() - 4, 0)
-    behind = (0, -K % unit)
+    behind = padding(K)
     with jax.enable_x64(True):
         relative = _relative(nodes, population)
         made: Posteriors = _posteriors(
@@ -164,6 +162,12 @@ def posteriors(grid: Grid, losses: NDArray[Any], nodes: Normals, population: Nor
         each = ("log_likelihood", "mean", "covariance")
         found = {name: np.asarray(x) for name, x in made._asdict().items()}
     return Posteriors(**{name: x[:K] if name in each else x for name, x in found.items()})
+
+
+def padding(segments: int) -> tuple[int, int]:
+    """How many that do not count come before and behind: one program serves for many numbers."""
+    unit = 1 << max((segments - 1).bit_length() - 4, 0)
+    return 0, -segments % unit
 
 
 def _relative(nodes: Normals, population: Normals) -> Normals:

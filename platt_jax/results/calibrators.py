@@ -268,7 +268,7 @@ class SegmentCalibrator(ComparedByValue, _ById):
         population = self.population
         if population is None or not population.estimated:
             return None
-        mean = np.vstack([population.posterior_mean, population.mean])
+        mean = np.vstack([population.posterior_mean, population.predictive_mean])
         covariance = np.concatenate(
             [population.posterior_covariance, population.predictive_covariance[None]]
         )

@@ -72,6 +72,8 @@ _POPULATION_SHAPES = {
     "status": (False, ()),
     "posterior_mean": (True, (2,)),
     "posterior_covariance": (True, (2, 2)),
+    "predictive_mean": (False, (2,)),
+    "predictive_covariance": (False, (2, 2)),
     "shrinkage": (True, ()),
 }
 # Axes that a field has behind the batch's own.

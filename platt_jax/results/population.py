@@ -61,8 +61,12 @@ class Population(ComparedByValue):
         covariance_errors: (2, 2), standard errors of the covariance; at a BOUNDARY with the
             direction held in which it is all but 0.
         status: a `PopulationStatus`.
-        posterior_mean: (K, 2), each segment's, given its rows and the population.
+        posterior_mean: (K, 2), each segment's, given all rows: the population's own uncertainty is
+            counted in.
         posterior_covariance: (K, 2, 2), likewise.
+        predictive_mean: (2,), of a segment never seen.
+        predictive_covariance: (2, 2), likewise: the spread between segments, what is not known of
+            it, and the error of the mean.
         shrinkage: (K,) from 0, by its own rows alone, to 1, by the population alone: the
             posterior's variance over the population's, on average of the two directions.
     """
@@ -74,6 +78,8 @@ class Population(ComparedByValue):
     status: PopulationStatus
     posterior_mean: NDArray[Any]
     posterior_covariance: NDArray[Any]
+    predictive_mean: NDArray[Any]
+    predictive_covariance: NDArray[Any]
     shrinkage: NDArray[Any]
 
     @classmethod
@@ -87,6 +93,8 @@ class Population(ComparedByValue):
             status=PopulationStatus.NOT_ESTIMATED,
             posterior_mean=np.full((segments, 2), np.nan),
             posterior_covariance=np.full((segments, 2, 2), np.nan),
+            predictive_mean=np.full(2, np.nan),
+            predictive_covariance=np.full((2, 2), np.nan),
             shrinkage=np.ones(segments),
         )
 
@@ -110,12 +118,6 @@ class Population(ComparedByValue):
         """(2,), standard errors of the mean."""
         errors: NDArray[Any] = np.sqrt(np.diag(self.mean_covariance))
         return errors
-
-    @property
-    def predictive_covariance(self) -> NDArray[Any]:
-        """(2, 2), of (A, B) of a segment never seen, the spread and the error of the mean."""
-        covariance: NDArray[Any] = self.covariance + self.mean_covariance
-        return covariance
 
     def __repr__(self) -> str:
         if not self.estimated:
@@ -147,7 +149,7 @@ class Population(ComparedByValue):
             (...) in [0, 1], in float64.
         """
         scores = validation.numbers(scores, "scores").astype(np.float64)
-        normal = np.append(self.mean, self.predictive_covariance.ravel()[[0, 1, 3]])
+        normal = np.append(self.predictive_mean, self.predictive_covariance.ravel()[[0, 1, 3]])
         of_each = np.broadcast_to(normal, (scores.size, 5))
         return mean_probability(scores.ravel(), of_each).reshape(scores.shape)
 
