@@ -12,6 +12,7 @@ from scipy.special import expit, logsumexp, ndtr
 import platt_jax as pj
 from platt_jax import Flag, Options, Status, metrics
 from platt_jax.passes import shapes
+from platt_jax.population import estimate, integral
 from platt_jax.results.averages import mean_probability
 from platt_jax.results.population import PopulationStatus
 
@@ -61,7 +62,20 @@ def test_the_population_is_that_of_greatest_marginal_likelihood(few):
     assert off.max() < 0.02
 
 
-def test_the_posterior_is_that_of_a_fine_grid(few):
+def test_the_posterior_given_the_population_is_that_of_a_fine_grid(few, monkeypatch):
+    def given(likelihoods, population, certain):
+        """As if the population were known."""
+        mean_A, mean_B, covariance = likelihoods.under(np.zeros(2), np.eye(2))
+        matrices = np.stack([covariance.AA, covariance.AB, covariance.AB, covariance.BB], -1)
+        root = np.linalg.cholesky(population.covariance)
+        return integral.Known(
+            population.mean + np.stack([mean_A, mean_B], -1) @ root.T,
+            root @ matrices.reshape(-1, 2, 2) @ root.T,
+            population.mean,
+            population.covariance,
+        )
+
+    monkeypatch.setattr(estimate, "over_populations", given)
     (scores, labels, which), *_ = few
     population = pj.fit_segments(scores, labels, which, pooling="partial").population
     factor = np.linalg.cholesky(population.covariance)
@@ -142,7 +156,8 @@ def test_a_segment_never_seen_has_the_mean_probability_of_the_population(few):
     population = calibrator.population
     for score in (-3.0, 0.0, 2.5):
         row = np.array([score, 1])
-        logit, variance = -population.mean @ row, row @ population.predictive_covariance @ row
+        logit = -population.predictive_mean @ row
+        variance = row @ population.predictive_covariance @ row
 
         def density(u, logit=logit, variance=variance):
             return expit(logit + np.sqrt(variance) * u) * np.exp(-u * u / 2) / np.sqrt(2 * np.pi)

@@ -14,7 +14,7 @@ from platt_jax.execution.progress import Listener, Stage, stage
 from platt_jax.model.objective import Array
 from platt_jax.options import Options
 from platt_jax.population import quadrature
-from platt_jax.population.integral import over_populations
+from platt_jax.population.integral import Known, over_populations
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.quadrature import (
     COARSE,
@@ -117,8 +117,10 @@ def estimate_population(
     status = PopulationStatus.MAX_ITERATIONS
     if step.decrement <= _NEAR:
         status = PopulationStatus.CONVERGED if step.free.all() else PopulationStatus.BOUNDARY
+    spread = _spread(at.posteriors, step.free)
+    known = _known(segments, at, _is_certain(spread, step.free), progress)
     fit = segments.modes(population, nodes.mean, stage(progress))
-    return fit, _result(population, nodes, at, coordinates, status, step.free)
+    return fit, _result(population, nodes, spread, known, coordinates, status)
 
 
 def _pass(progress: bool | Listener, number: int) -> Stage:
@@ -216,24 +218,27 @@ def _newton_step(at: _Position) -> _Step:
 
 
 def _moved(at: _Position, step: NDArray[np.float64]) -> tuple[Normals, Normals]:
-    """The population after a step, and where the segments' posteriors then are.
-
-    A segment's likelihood is taken to be normal for that: its precision is what its posterior has
-    more than the population.
-    """
+    """The population after a step, and where the segments' posteriors then are."""
     root = _factor(at.population)
-    shift, stretch = step[:2], np.array([[np.exp(step[2]), 0], [step[3], np.exp(step[4])]])
-    moved = normals(at.population.mean + root @ shift, _square(root @ stretch))
-    likelihoods = Likelihoods.of(at.posteriors)
-    *mean, covariance = likelihoods.under(shift, np.linalg.inv(_square(stretch)))
-    factor = covariance.factor()
+    stretch = np.array([[np.exp(step[2]), 0], [step[3], np.exp(step[4])]])
+    moved = normals(at.population.mean + root @ step[:2], _square(root @ stretch))
+    return moved, _posteriors_under(at, moved)
+
+
+def _posteriors_under(at: _Position, population: Normals) -> Normals:
+    """The segments' posteriors under another population, as their likelihoods were normal."""
+    to_unit = np.linalg.inv(_factor(at.population))
+    shift = to_unit @ (population.mean - at.population.mean)
+    precision = np.linalg.inv(_square(to_unit @ _factor(population)))
+    mean_A, mean_B, covariance = Likelihoods.of(at.posteriors).under(shift, precision)
+    AA, BA, BB = covariance.factor()
     P = at.population
-    return moved, Normals(
-        P.mean_A + P.factor_AA * mean[0],
-        P.mean_B + P.factor_BA * mean[0] + P.factor_BB * mean[1],
-        P.factor_AA * factor[0],
-        P.factor_BA * factor[0] + P.factor_BB * factor[1],
-        P.factor_BB * factor[2],
+    return Normals(
+        P.mean_A + P.factor_AA * mean_A,
+        P.mean_B + P.factor_BA * mean_A + P.factor_BB * mean_B,
+        P.factor_AA * AA,
+        P.factor_BA * AA + P.factor_BB * BA,
+        P.factor_BB * BB,
     )
 
 
@@ -251,6 +256,26 @@ def _spread(at: Posteriors, free: NDArray[np.bool_]) -> NDArray[np.float64]:
     return spread
 
 
+def _is_certain(spread: NDArray[np.float64], free: NDArray[np.bool_]) -> bool:
+    """Whether the population's covariance is as good as known."""
+    return bool(free.all() and np.sqrt(np.diag(spread)[[_a, _c]]).max() <= _CERTAIN)
+
+
+def _known(segments: Segments, at: _Position, certain: bool, progress: bool | Listener) -> Known:
+    """What is known of the segments; where the population is not certain, by another pass.
+
+    Posteriors under a population of little spread tell how the likelihoods are near its mean. So
+    they are taken again under one that is as wide as it may be.
+    """
+    known = over_populations(Likelihoods.of(at.posteriors), at.population, certain)
+    if certain:
+        return known
+    wide = normals(known.new_mean, known.new_covariance)
+    told = stage(progress, "population, uncertainty", last=False)
+    at = _placed(segments, FINE, wide, _posteriors_under(at, wide), told)
+    return over_populations(Likelihoods.of(at.posteriors), wide, certain)
+
+
 def _factor(normal: Normals) -> NDArray[np.float64]:
     return np.array([[normal.factor_AA, 0], [normal.factor_BA, normal.factor_BB]])
 
@@ -262,15 +287,14 @@ def _square(factor: NDArray[np.float64]) -> NDArray[np.float64]:
 def _result(
     population: Normals,
     nodes: Normals,
-    at: _Position,
+    spread: NDArray[np.float64],
+    known: Known,
     coordinates: Coordinates,
     status: PopulationStatus,
-    free: NDArray[np.bool_],
 ) -> Population:
     """The population in the coordinates of the scores as they came."""
     back = np.linalg.inv(coordinates.matrix)
     root = back @ _factor(population)
-    spread = _spread(at.posteriors, free)
     # By the entries of the covariance's factor, R at R = I: of F R R' F' with dR lower triangular.
     directions = [
         root @ (d + d.T) @ root.T
@@ -280,8 +304,6 @@ def _result(
     of_covariance = by_factor @ spread[2:, 2:] @ by_factor.T
     covariance = _square(root)
     left = np.linalg.solve(covariance, back @ nodes.covariance @ back.T)
-    certain = free.all() and np.sqrt(np.diag(spread)[[_a, _c]]).max() <= _CERTAIN
-    known = over_populations(Likelihoods.of(at.posteriors), at.population, certain)
     return Population(
         mean=back @ population.mean,
         covariance=covariance,
