@@ -16,6 +16,7 @@ import pytest
 import platt_jax as pj
 from platt_jax import Sigmoid
 from platt_jax.export import from_json, to_json, to_onnx, to_python, to_sql
+from platt_jax.ids.factorize import get_indexer
 
 # What the core says of the segment that fails is tested elsewhere.
 pytestmark = pytest.mark.filterwarnings("ignore:NaN, infinite or overflowing:RuntimeWarning")
@@ -462,10 +463,16 @@ def pooled():
     return fitted, *rows
 
 
+def deviations(fitted, scores, shops):
+    """The standard deviations of the log-odds."""
+    *_, AA, AB, BB = fitted.predictive()[get_indexer(fitted.keys, shops, "shops")].T
+    return np.sqrt(AA * scores**2 + 2 * AB * scores + BB)
+
+
 def assert_means(fitted, scores, shops, found, **tolerance):
     expected = fitted.predict_proba(scores, shops)
     of_mode = fitted.at_mode().predict_proba(scores, shops)
-    near = np.abs(scores) < 100  # where the log-odds' standard deviation is not large
+    near = deviations(fitted, scores, shops) <= 2
     assert np.max(np.abs(of_mode / expected - 1)[near]) > 0.05
     np.testing.assert_allclose(np.array(found, float)[near], expected[near], **tolerance)
     assert np.isfinite(np.array(found, float)).all()

@@ -100,11 +100,12 @@ def test_an_update_starts_from_nothing_or_from_the_population(kind, pooling):
     else:
         expected = pj.fit_segments(
             *rows(kind),
-            prior=fitted.population.prior,
+            prior=updated.population.prior,
             options=pj.Options(targets="none"),
         )
         np.testing.assert_array_equal(updated.keys, expected.keys)
-        np.testing.assert_allclose(updated.fit.hessian, expected.fit.hessian, 1e-6)
+        np.testing.assert_allclose(updated.fit.hessian, expected.fit.hessian, rtol=1e-4)
+        np.testing.assert_allclose(updated.fit.A, expected.fit.A, rtol=1e-3)
 
 
 @POOLING

@@ -62,8 +62,12 @@ def pooled(calibrator):
         mean_covariance=np.eye(2),
         covariance_errors=np.eye(2),
         status=PopulationStatus.CONVERGED,
+        likelihood_precision=np.zeros((K, 2, 2)),
+        likelihood_pull=np.zeros((K, 2)),
         posterior_mean=np.zeros((K, 2)),
         posterior_covariance=np.zeros((K, 2, 2)),
+        predictive_mean=np.zeros(2),
+        predictive_covariance=np.eye(2),
         shrinkage=np.linspace(0.9, 0.1, K),
     )
     fit = replace(calibrator.fit, A=calibrator.fit.A / 2 - 0.6)

@@ -65,15 +65,9 @@ def test_the_population_is_that_of_greatest_marginal_likelihood(few):
 def test_the_posterior_given_the_population_is_that_of_a_fine_grid(few, monkeypatch):
     def given(likelihoods, population, certain):
         """As if the population were known."""
-        mean_A, mean_B, covariance = likelihoods.under(np.zeros(2), np.eye(2))
-        matrices = np.stack([covariance.AA, covariance.AB, covariance.AB, covariance.BB], -1)
-        root = np.linalg.cholesky(population.covariance)
-        return integral.Known(
-            population.mean + np.stack([mean_A, mean_B], -1) @ root.T,
-            root @ matrices.reshape(-1, 2, 2) @ root.T,
-            population.mean,
-            population.covariance,
-        )
+        posterior = likelihoods.under(population)
+        of_new = population.mean, population.covariance
+        return integral.Known(posterior.mean, posterior.covariance, *of_new)
 
     monkeypatch.setattr(estimate, "over_populations", given)
     (scores, labels, which), *_ = few

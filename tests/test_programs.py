@@ -11,7 +11,7 @@ import pytest
 import platt_jax as pj
 from platt_jax import scalers, xla
 from platt_jax.execution import run
-from platt_jax.population import estimate
+from platt_jax.population import search
 from platt_jax.scalers import base
 from platt_jax.scalers.historical.cosine import CosineExpansion
 
@@ -78,7 +78,7 @@ def test_the_option_is_for_versions_that_know_it(monkeypatch, version, known):
 
 
 def test_partial_pooling_of_other_sizes_compiles_no_pass_anew(rng, monkeypatch):
-    monkeypatch.setattr(estimate, "_is_fine_enough", lambda at: False)  # so both grids are in use
+    monkeypatch.setattr(search, "_is_fine_enough", lambda at: False)  # so both grids are in use
     for segments, rows in ((6, 50), (7, 50), (7, 55)):
         scores, ids = rng.normal(size=segments * rows), np.repeat(np.arange(segments), rows)
         pj.fit_segments(scores, rng.random(scores.size) < 0.5, ids, pooling="partial")

@@ -1,7 +1,7 @@
 """Fits of earlier rows and of new ones together, whose prior the earlier ones are."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -9,31 +9,23 @@ from numpy.typing import NDArray
 
 from platt_jax.ids import join
 from platt_jax.ids.factorize import ascending
-from platt_jax.inference.priors import prior_from
 from platt_jax.model.objective import Array
 from platt_jax.results.calibrators import SegmentCalibrator
 from platt_jax.results.fit import Fit
 from platt_jax.results.population import Population
 from platt_jax.status import Flag
 
-# A matrix is as good as singular where less of it is left by rounding.
-_ROUNDING = 64 * np.finfo(float).eps
+Made = TypeVar("Made")
 
 
 def remembered(calibrator: SegmentCalibrator, forgetting: float) -> Fit:
     """The fits as they are without new rows."""
-    old = jax.tree.map(np.asarray, calibrator.fit)
-    prior = prior_from(calibrator, forgetting=forgetting)
-    covariance = old.covariance / forgetting
-    if calibrator.population is not None and calibrator.population.estimated:
-        covariance = np.linalg.inv(prior.precision)
+    old, population = jax.tree.map(np.asarray, calibrator.fit), calibrator.population
     nothing = np.zeros_like(old.iterations)
     forgotten = replace(
         old,
-        A=prior.mean[:, 0],
-        B=prior.mean[:, 1],
-        hessian=prior.precision,
-        covariance=covariance,
+        hessian=forgetting * old.hessian,
+        covariance=old.covariance / forgetting,
         gradient=np.zeros_like(old.gradient),
         nll=np.zeros_like(old.nll),
         iterations=nothing,
@@ -41,7 +33,31 @@ def remembered(calibrator: SegmentCalibrator, forgetting: float) -> Fit:
         n_pos=forgetting * old.n_pos,
         n_neg=forgetting * old.n_neg,
     )
+    if population is not None and population.estimated:
+        forgotten = under(forgotten, population, forgetting, population)
     return _where(np.asarray(old.converged), forgotten, old)
+
+
+def under(fit: Fit, before: Population, weight: float, now: Population) -> Fit:
+    """Fits whose prior was a population times a weight, with another as their prior.
+
+    The likelihood is taken to be normal, by the Hessian.
+    """
+    old, new = weight * before.prior.precision, now.prior.precision
+    theta, dtype = np.stack([fit.A, fit.B], -1).astype(float), fit.A.dtype
+    hessian = fit.hessian - old + new
+    pull = (fit.hessian @ theta[..., None])[..., 0] - old @ before.mean + new @ now.mean
+    usable = np.asarray(fit.converged)
+    hessian[~usable] = np.eye(2)
+    A, B = np.linalg.solve(hessian, pull[..., None])[..., 0].T.astype(dtype)
+    moved = replace(
+        fit,
+        A=A,
+        B=B,
+        hessian=hessian.astype(dtype),
+        covariance=np.linalg.inv(hessian).astype(dtype),
+    )
+    return _where(usable, moved, fit)
 
 
 def with_earlier(
@@ -93,21 +109,21 @@ def _is_singular(matrices: NDArray[Any], tolerance: float) -> NDArray[np.bool_]:
 
 def joined(
     old_keys: NDArray[Any],
-    old: Fit,
+    old: Made,
     new_keys: NDArray[Any],
-    new: Fit,
+    new: Made,
     place: NDArray[Any],
     kept: NDArray[np.bool_],
-) -> tuple[NDArray[Any], Fit]:
-    """The segments of both, ascending, and their fits: the new one where there is one to take.
+) -> tuple[NDArray[Any], Made]:
+    """The segments of both, ascending, and what is known of them: the new where there is some.
 
     Args:
         old_keys: (K,) segments.
-        old: their fits.
+        old: arrays that lead with them, in any structure.
         new_keys: (J,) segments.
-        new: their fits.
+        new: the same of these.
         place: (J,) where these are among the old ones; -1 for those that are not.
-        kept: (J,) whether they keep their old fit.
+        kept: (J,) whether they keep what is old.
     """
     seen = place >= 0
     renewed = seen & ~kept
@@ -120,48 +136,8 @@ def joined(
         ordered[order] = together
         return ordered
 
-    return keys, jax.tree.map(both, old, new)
-
-
-def moved(fit: Fit, population: Population) -> tuple[Fit, Population]:
-    """The population with the mean that its segments have by now, and their fits under it.
-
-    With P the precision and m the mean of what a segment's rows say of its (A, B), m is normal
-    around the population's mean with covariance P^-1 + S, where S is the population's covariance.
-    """
-    if not population.estimated:
-        return fit, Population.not_estimated(len(fit.A))
-    S, usable = population.covariance, np.asarray(fit.converged)
-    theta = np.stack([fit.A, fit.B], -1).astype(float)
-    of_population = np.linalg.inv(S)
-    own = np.where(usable[:, None, None], fit.hessian - of_population, 0)
-    weight = np.linalg.solve(np.eye(2) + own @ S, own)
-    information = np.where(
-        usable[:, None], _times(fit.hessian, theta) - of_population @ population.mean, 0
-    )
-    pull = np.linalg.solve(np.eye(2) + own @ S, information[..., None])[..., 0]
-    if _is_singular(weight.sum(0), _ROUNDING):  # the rows tell nothing of it
-        mean, mean_covariance = population.mean, population.mean_covariance
-    else:
-        mean_covariance = np.linalg.inv(weight.sum(0))
-        mean = mean_covariance @ pull.sum(0)
-    shift = np.linalg.solve(of_population + own, of_population @ (mean - population.mean))
-    theta = theta + shift
-    fit = replace(fit, A=theta[:, 0].astype(fit.A.dtype), B=theta[:, 1].astype(fit.B.dtype))
-    covariance = np.where(usable[:, None, None], fit.covariance, S)
-    left = np.trace(np.linalg.solve(S, covariance), axis1=1, axis2=2) / 2
-    return fit, replace(
-        population,
-        mean=mean,
-        mean_covariance=mean_covariance,
-        posterior_mean=theta,
-        posterior_covariance=covariance,
-        shrinkage=np.clip(left, 0, 1),
-    )
-
-
-def _times(matrices: Array, vectors: NDArray[np.float64]) -> Array:
-    return (matrices @ vectors[..., None])[..., 0]
+    made: Made = jax.tree.map(both, old, new)
+    return keys, made
 
 
 def _where(condition: NDArray[np.bool_], one: Fit, other: Fit) -> Fit:

@@ -37,9 +37,10 @@ def prior_from(
             is not forgotten: without its rows a segment's prior is that.
 
     Returns:
-        A GaussianPrior with one mean and one precision per problem. A key that the calibrator does
-        not have, and a fit that did not converge, get the calibrator's population, if it has one;
-        else mean 0 and precision 0, which is no prior.
+        A GaussianPrior with one mean and one precision per problem. With a population it is the
+        posterior given that, for a key that the calibrator does not have the population itself.
+        Without one, such a key and a fit that did not converge get mean 0 and precision 0, which is
+        no prior.
 
     Raises:
         ValueError: a forgetting outside (0, 1], keys for a Fit, or keys of another kind than those
@@ -57,20 +58,36 @@ def prior_from(
         raise ValueError(f"forgetting: expected a number in (0, 1], got {forgetting!r}")
     if not isinstance(calibrator, Fit | SegmentCalibrator | OneVsRestCalibrator):
         raise ValueError(f"calibrator: expected a fit, got {type(calibrator).__name__}")
+    where = None if keys is None else _places(calibrator, keys)
+    population = getattr(calibrator, "population", None)
+    if population is not None and population.estimated:
+        return _posterior(population, where, forgetting)
     fit = calibrator if isinstance(calibrator, Fit) else calibrator.fit
     mean = np.stack([validation.array(x, "calibrator") for x in (fit.A, fit.B)], -1)
     precision = validation.array(fit.hessian, "calibrator")
     known = validation.array(fit.converged, "calibrator")
-    if keys is not None:
-        where = _places(calibrator, keys)
+    if where is not None:
         mean, precision, known = (at_places(x, where) for x in (mean, precision, known))
-    learnt = GaussianPrior(
-        np.where(known[..., None], mean, 0), np.where(known[..., None, None], precision, 0)
+    return GaussianPrior(
+        np.where(known[..., None], mean, 0),
+        forgetting * np.where(known[..., None, None], precision, 0),
     )
-    population = getattr(calibrator, "population", None)
-    if population is None or not population.estimated:
-        return learnt._replace(precision=forgetting * learnt.precision)
-    return _forgotten(learnt, np.where(known, forgetting, 0), population)
+
+
+def _posterior(
+    population: Population, where: NDArray[Any] | None, forgetting: float
+) -> GaussianPrior:
+    """Of the segments at these places, given what is left of their rows.
+
+    The population is not forgotten.
+    """
+    precision, pull = population.likelihood_precision, population.likelihood_pull
+    if where is not None:
+        precision, pull = at_places(precision, where), at_places(pull, where)
+    of_all = population.prior.precision
+    precision = forgetting * precision + of_all
+    pull = forgetting * pull + of_all @ population.mean
+    return GaussianPrior(np.linalg.solve(precision, pull[..., None])[..., 0], precision)
 
 
 def at_places(values: NDArray[Any], places: NDArray[Any]) -> NDArray[Any]:
@@ -78,19 +95,6 @@ def at_places(values: NDArray[Any], places: NDArray[Any]) -> NDArray[Any]:
     nothing = np.zeros_like(values, shape=(1, *values.shape[1:]))
     found: NDArray[Any] = np.concatenate([values, nothing])[places]
     return found
-
-
-def _forgotten(
-    learnt: GaussianPrior, forgetting: NDArray[np.float64], population: Population
-) -> GaussianPrior:
-    """What is left of priors that hold a population, which is not forgotten, and rows."""
-    rest = (1 - forgetting)[:, None, None] * population.prior.precision
-    kept = forgetting[:, None, None] * learnt.precision
-    information = kept @ learnt.mean[..., None] + rest @ population.mean[:, None]
-    mean = np.linalg.solve(kept + rest, information)[..., 0]
-    return GaussianPrior(
-        mean.astype(learnt.mean.dtype), (kept + rest).astype(learnt.precision.dtype)
-    )
 
 
 def _places(

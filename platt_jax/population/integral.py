@@ -1,13 +1,13 @@
 """What is known of the segments if their population is not known exactly.
 
-The population's covariance is a sample's from its posterior, given a prior under which each standard
-deviation is half-normal and the correlation uniform; the mean is integrated over exactly, with a
-flat prior. Few segments say little of how they vary: a single estimate of it is nearly always too
-small or too large, and often 0.
+Few segments say little of how they vary: a single estimate of it is too small or too large, and
+often 0. So all is averaged over populations, each by how likely it is. A priori each standard
+deviation is half-normal, the correlation uniform, and the mean flat; the mean is integrated out
+exactly, and covariances are sampled.
 """
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,7 @@ from platt_jax import xla
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.quadrature import Normals, padding
 
-# Of the standard deviations in log-odds over the usual range of scores, a priori (half-normal;
+# Of the standard deviations in log-odds over a standard deviation of the scores (half-normal;
 # Gelman 2006, "Prior distributions for variance parameters in hierarchical models").
 _PRIOR_SPREAD = 1.5
 
@@ -59,7 +59,8 @@ class _Spreads(NamedTuple):
     def log_prior(self) -> NDArray[np.float64]:
         """(G,), up to a constant."""
         square = (self.of_A**2 + self.of_B**2) / _PRIOR_SPREAD**2
-        return -square / 2 - 2 * np.log(np.cosh(self.angle))
+        log_prior: NDArray[np.float64] = -square / 2 - 2 * np.log(np.cosh(self.angle))
+        return log_prior
 
 
 class _Under(NamedTuple):
@@ -74,57 +75,45 @@ def over_populations(likelihoods: Likelihoods, population: Normals, certain: boo
     """What is known of the segments, and of one without rows.
 
     Args:
-        likelihoods: of the segments, in the coordinates in which the population is N(0, I).
-        population: the estimate of it, in coordinates in which scores are about as wide as N(0, 1).
+        likelihoods: of the segments.
+        population: the estimate of it.
         certain: whether its covariance is as good as known: then only its mean varies.
-
-    Returns:
-        In the population's coordinates.
     """
-    root = np.array([[population.factor_AA, 0], [population.factor_BA, population.factor_BB]])
-    to_unit = np.linalg.inv(root)
+    # In units of the scores as these tell of the segments, which are the same wherever rows lie.
+    to = likelihoods.coordinates.matrix
+    back, estimate = np.linalg.inv(to), to @ population.covariance @ to.T
     with jax.enable_x64(True):
-        at = jax.tree.map(lambda x: np.pad(x, padding(len(x))), likelihoods)
+        at = jax.tree.map(lambda x: np.pad(x, padding(len(x))), likelihoods.transformed(to))
         if certain:
-            covariance, weights = np.eye(2)[None], np.ones(1)
+            covariance, weights = estimate[None], np.ones(1)
             under = _under(at, covariance)
         else:
-            covariance, under, weights = _drawn(at, root @ root.T, to_unit)
-        mean, square = _mixture(at, covariance, under, weights)
+            covariance, under, weights = _drawn(at, estimate)
+        mean, square = (np.asarray(x) for x in _mixture(at, covariance, under, weights))
     K = len(likelihoods.pull_A)
-    own = np.asarray(mean).T[:K]
-    spread = _matrices(*np.asarray(square)[:, :K]) - own[:, :, None] * own[:, None, :]
+    own = mean.T[:K]
+    spread = _matrices(*square[:, :K]) - own[:, :, None] * own[:, None, :]
     new = weights @ under.mean
     off = under.mean - new
     of_new = np.tensordot(weights, covariance + under.mean_covariance, 1) + (weights * off.T) @ off
-    return Known(
-        population.mean + own @ root.T,
-        root @ spread @ root.T,
-        population.mean + root @ new,
-        root @ of_new @ root.T,
-    )
+    return Known(own @ back.T, back @ spread @ back.T, back @ new, back @ of_new @ back.T)
 
 
 def _drawn(
-    likelihoods: Likelihoods, covariance: NDArray[np.float64], to_unit: NDArray[np.float64]
+    likelihoods: Likelihoods, covariance: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], _Under, NDArray[np.float64]]:
-    """Covariances in unit coordinates, what follows from each, and its weight.
+    """Covariances, what follows from each, and its weight.
 
     By importance sampling: each of three numbers is drawn independently of the others, from
     Student's t distributions with 4 degrees of freedom.
     """
-
-    def evaluated(spreads: _Spreads) -> tuple[NDArray[np.float64], _Under]:
-        unit = to_unit @ spreads.covariance @ to_unit.T
-        return unit, _under(likelihoods, unit)
-
     deviations = np.sqrt(np.diag(covariance))
     angle = np.arctanh(np.clip(covariance[0, 1] / deviations.prod(), -0.9, 0.9))
     center, scale = np.array([*deviations, angle]), np.ones(3)
     first = np.broadcast_to(center, (2, len(_FIRST), 3)).copy()
     first[0, :, 0] = first[1, :, 1] = _FIRST
     spreads = _Spreads(*first.reshape(-1, 3).T)
-    _, under = evaluated(spreads)
+    under = _under(likelihoods, spreads.covariance)
     logs = (under.log_likelihood + spreads.log_prior).reshape(2, -1) + np.log(_FIRST)
     for i in range(2):
         weights = _normalized(logs[i])
@@ -139,11 +128,11 @@ def _drawn(
         mirrored = _log_density((point[:, :2] + center[:2]) / scale[:2])
         away[:, :2] = np.logaddexp(away[:, :2], mirrored)
         spreads = _Spreads(*point.T)
-        unit, under = evaluated(spreads)
+        under = _under(likelihoods, spreads.covariance)
         weights = _normalized(under.log_likelihood + spreads.log_prior - away.sum(axis=1))
         center = weights @ point
         scale = np.sqrt(weights @ (point - center) ** 2) + 1e-3
-    return unit, under, weights
+    return spreads.covariance, under, weights
 
 
 def _normalized(logs: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -153,11 +142,13 @@ def _normalized(logs: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _even_points(number: int) -> NDArray[np.float64]:
-    """(number, 3) points that fill the unit cube evenly: the additive recurrence whose steps are
-    powers of 1 / g, with g^4 = g + 1 (Roberts 2018).
+    """(number, 3) points that fill the unit cube evenly.
+
+    They advance by powers of 1 / g, with g^4 = g + 1 (Roberts 2018).
     """
     g = 1.2207440846057596
-    points: NDArray[np.float64] = (0.5 + np.arange(1, number + 1)[:, None] * g ** -np.arange(1, 4)) % 1
+    steps = np.arange(1, number + 1)[:, None] * g ** -np.arange(1.0, 4.0)
+    points: NDArray[np.float64] = (0.5 + steps) % 1
     return points
 
 
@@ -187,22 +178,20 @@ def _under(likelihoods: Likelihoods, covariance: NDArray[np.float64]) -> _Under:
 
 
 @partial(xla.jit, wide=True)
-def _marginal(
-    likelihoods: Likelihoods, covariance: jax.Array
-) -> tuple[jax.Array, jax.Array, jax.Array]:
+def _marginal(likelihoods: Likelihoods, covariance: jax.Array) -> Any:
     """Of covariances S (G, 2, 2): log likelihoods (G,), the mean's (G, 2) and its precision.
 
     With P the precision and h the pull of a segment, and V = (P^-1 + S)^-1, its rows tell of the
     mean with precision V and pull r = (1 + P S)^-1 h.
     """
 
-    def of_one(S: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    def of_one(S: jax.Array) -> tuple[jax.Array, ...]:
         V, (r_A, r_B), log_determinant = _marginalized(likelihoods, S)
-        h_A, h_B = likelihoods.pull_A, likelihoods.pull_B
+        h_A: Any = likelihoods.pull_A
+        h_B: Any = likelihoods.pull_B
         s_A, s_B = S[0, 0] * r_A + S[0, 1] * r_B, S[0, 1] * r_A + S[1, 1] * r_B
-        AA, AB, BB, A, B, own = (
-            jnp.sum(x) for x in (*V, r_A, r_B, h_A * s_A + h_B * s_B - log_determinant)
-        )
+        of_each = *V, r_A, r_B, h_A * s_A + h_B * s_B - log_determinant
+        AA, AB, BB, A, B, own = (jnp.sum(x) for x in of_each)
         precision = jnp.stack([jnp.stack([AA, AB]), jnp.stack([AB, BB])])
         determinant = AA * BB - AB * AB
         mean = jnp.stack([BB * A - AB * B, AA * B - AB * A]) / determinant
@@ -218,9 +207,7 @@ def _mixture(
 ) -> tuple[jax.Array, jax.Array]:
     """Of each segment the mean (2, K), and the second moments AA, AB and BB, (3, K)."""
 
-    def add(
-        moments: tuple[jax.Array, jax.Array], one: tuple[jax.Array, ...]
-    ) -> tuple[tuple[jax.Array, jax.Array], None]:
+    def add(moments: Any, one: Any) -> tuple[Any, None]:
         S, mean, mean_covariance, weight = one
         V, (r_A, r_B), _ = _marginalized(likelihoods, S)
         v_A, v_B = r_A - V[0] * mean[0] - V[1] * mean[1], r_B - V[1] * mean[0] - V[2] * mean[1]
@@ -249,7 +236,7 @@ def _mixture(
 
 
 def _marginalized(
-    likelihoods: Likelihoods, S: jax.Array
+    likelihoods: Any, S: jax.Array
 ) -> tuple[tuple[jax.Array, ...], tuple[jax.Array, ...], jax.Array]:
     """V and r of `_marginal` by their entries, and log |1 + P S|."""
     (P_AA, P_AB, P_BB), h_A, h_B = likelihoods

@@ -1,12 +1,17 @@
 """What the rows of each segment say of its (A, B), as a normal distribution."""
 
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
+import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax.population.quadrature import Posteriors
+from platt_jax.execution.progress import SILENT, Stage
+from platt_jax.population.quadrature import Grid, Normals, Posteriors
+from platt_jax.population.rows import Coordinates
 from platt_jax.population.symmetric import Symmetric
+
+_ROUNDING = 64 * np.finfo(float).eps
 
 
 class Likelihoods(NamedTuple):
@@ -18,25 +23,92 @@ class Likelihoods(NamedTuple):
     pull_B: NDArray[np.float64]  # (K,)
 
     @classmethod
-    def of(cls, posteriors: Posteriors) -> Self:
-        """Those that make the posteriors under N(0, I) what they are, to their second moments.
+    def of(cls, posteriors: Posteriors, population: Normals) -> "Likelihoods":
+        """Those that make the posteriors under a population what they are, to their second moments.
 
         So the marginal likelihood of the population has the derivatives there that quadrature gives
         it (expectation propagation, Minka 2001).
+
+        Args:
+            posteriors: in the coordinates in which the population is N(0, I).
+            population: one distribution, or one for each segment.
         """
         precision = Symmetric.of(posteriors.covariance).inverse()
         own = precision.plus(-np.eye(2)).positive_part()
-        return cls(own, *precision.times(*posteriors.mean.T))
+        unit = cls(own, *precision.times(*posteriors.mean.T))
+        return unit.in_coordinates_of(population)
 
-    def under(
-        self, mean: NDArray[np.float64], precision: NDArray[np.float64]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64], Symmetric]:
-        """The posteriors' means of A and of B, and their covariances, under a population.
+    @classmethod
+    def from_arrays(cls, precision: NDArray[Any], pull: NDArray[Any]) -> Self:
+        """By the precisions (K, 2, 2), and these times the means (K, 2)."""
+        return cls(Symmetric.of(precision.astype(float)), *pull.astype(float).T)
 
-        Args:
-            mean: (2,) of the population.
-            precision: (2, 2) likewise.
+    def plus(self, others: "Likelihoods") -> "Likelihoods":
+        """Of the rows of both."""
+        total: Likelihoods = jax.tree.map(np.add, self, others)
+        return total
+
+    def times(self, weight: Any) -> "Likelihoods":
+        """Of rows of this weight, or these (K,)."""
+        weighted: Likelihoods = jax.tree.map(lambda x: weight * x, self)
+        return weighted
+
+    def in_coordinates_of(self, population: Normals) -> "Likelihoods":
+        """These in those of the population, if they are in its N(0, I)'s."""
+        AA, BA, BB = population.factor_AA, population.factor_BA, population.factor_BB
+        made = self._by_inverse(1 / AA, np.zeros_like(AA), -BA / (AA * BB), 1 / BB)
+        of_mean = made.precision.times(population.mean_A, population.mean_B)
+        return made._replace(pull_A=made.pull_A + of_mean[0], pull_B=made.pull_B + of_mean[1])
+
+    def transformed(self, matrix: NDArray[Any]) -> "Likelihoods":
+        """Of (A, B) times a matrix (2, 2)."""
+        return self._by_inverse(*np.linalg.inv(matrix).ravel())
+
+    def _by_inverse(self, a: Any, b: Any, c: Any, d: Any) -> "Likelihoods":
+        """Of other (A, B), which [[a, b], [c, d]] makes these of.
+
+        Elementwise, so that no segment changes a bit of another.
         """
+        P = self.precision
+        first, second = P.times(a, c), P.times(b, d)
+        precision = Symmetric(
+            a * first[0] + c * first[1],
+            a * second[0] + c * second[1],
+            b * second[0] + d * second[1],
+        )
+        return Likelihoods(
+            precision, a * self.pull_A + c * self.pull_B, b * self.pull_A + d * self.pull_B
+        )
+
+    @property
+    def pull(self) -> NDArray[np.float64]:
+        """(K, 2)."""
+        return np.stack([self.pull_A, self.pull_B], -1)
+
+    @property
+    def coordinates(self) -> Coordinates:
+        """By the mean and the variance of the scores, each row by how much it tells.
+
+        The scores' own where the rows do not tell both of slopes and of intercepts.
+        """
+        AA, AB, BB = (x.sum() for x in self.precision)
+        if not AA * BB - AB * AB > _ROUNDING * AA * BB:
+            return Coordinates(center=0.0, scale=1.0)
+        return Coordinates(center=AB / BB, scale=BB / np.sqrt(AA * BB - AB * AB))
+
+    def under(self, population: Normals) -> Normals:
+        """The posteriors."""
+        precision = np.linalg.inv(population.covariance)
         covariance = self.precision.plus(precision).inverse()
-        at_A, at_B = precision @ mean
-        return *covariance.times(self.pull_A + at_A, self.pull_B + at_B), covariance
+        at_A, at_B = precision @ population.mean
+        mean = covariance.times(self.pull_A + at_A, self.pull_B + at_B)
+        return Normals(*mean, *covariance.factor())
+
+    def losses(self, grid: Grid, nodes: Normals, told: Stage = SILENT) -> NDArray[np.float64]:
+        """(K, J), minus the logarithms at the segments' nodes, up to a constant of each."""
+        P, (z_A, z_B) = self.precision, grid.z.T
+        mean_A, mean_B, AA, BA, BB = (x[:, None] for x in nodes)
+        A, B = mean_A + AA * z_A, mean_B + BA * z_A + BB * z_B
+        P_AA, P_AB, P_BB, h_A, h_B = (x[:, None] for x in (*P, self.pull_A, self.pull_B))
+        losses: NDArray[np.float64] = A * (P_AA * A / 2 + P_AB * B - h_A) + B * (P_BB * B / 2 - h_B)
+        return losses

@@ -39,6 +39,12 @@ class Normals(NamedTuple):
         return np.stack([self.mean_A, self.mean_B], -1)
 
     @property
+    def factor(self) -> NDArray[Any]:
+        """(..., 2, 2), F."""
+        rows = [[self.factor_AA, np.zeros_like(self.factor_AA)], [self.factor_BA, self.factor_BB]]
+        return np.stack([np.stack(row, -1) for row in rows], -2)
+
+    @property
     def covariance(self) -> NDArray[Any]:
         """(..., 2, 2)."""
         AB = self.factor_AA * self.factor_BA

@@ -1,4 +1,4 @@
-"""Segments whose population is given: their fits under it, and their posteriors."""
+"""Segments whose population is given: their fits under it, and their losses."""
 
 from typing import Any, NamedTuple
 
@@ -10,7 +10,8 @@ from platt_jax.model.prior import GaussianPrior
 from platt_jax.model.standardization import Standardization
 from platt_jax.options import Options
 from platt_jax.population import quadrature
-from platt_jax.population.quadrature import Grid, Nodes, Normals, Posteriors, normals
+from platt_jax.population.likelihoods import Likelihoods
+from platt_jax.population.quadrature import FINE, Grid, Nodes, Normals, normals
 from platt_jax.population.rows import Coordinates, PopulationRows, Start
 from platt_jax.results.fit import Fit
 
@@ -25,10 +26,10 @@ class Segments(NamedTuple):
     def modes(
         self, population: Normals, start: NDArray[np.float64] | None = None, told: Stage = SILENT
     ) -> Fit:
-        """Each segment's fit under the population as its prior."""
+        """Each segment's fit with the population as its prior, one for all or one for each."""
         rows, K = self.rows, self.rows.number
         to_original = np.linalg.inv(self.coordinates.matrix)
-        mean = to_original @ population.mean
+        mean = population.mean @ to_original.T
         precision = np.linalg.inv(to_original @ population.covariance @ to_original.T)
         prior = GaussianPrior(
             np.broadcast_to(mean, (K, 2)).astype(rows.dtype),
@@ -51,10 +52,12 @@ class Segments(NamedTuple):
             np.where(usable[:, None, None], covariance, population.covariance),
         )
 
-    def posteriors(self, population: Normals, nodes: Normals, told: Stage = SILENT) -> Posteriors:
-        """One pass over the rows: the posteriors, by the loss at the segments' nodes."""
-        losses = self.losses(quadrature.COARSE, nodes, told)
-        return quadrature.posteriors(quadrature.COARSE, losses, nodes, population)
+    def learnt(self, prior: Normals, told: Stage = SILENT) -> tuple[Fit, Likelihoods]:
+        """The fit of each segment under a prior of its own, and what its rows say besides that."""
+        fit = self.modes(prior, None, told)
+        nodes = self.around(fit, prior)
+        losses = self.losses(FINE, nodes)
+        return fit, Likelihoods.of(quadrature.posteriors(FINE, losses, nodes, prior), prior)
 
     def losses(self, grid: Grid, nodes: Normals, told: Stage = SILENT) -> NDArray[Any]:
         """One pass over the rows: the loss (K, J) of each segment at its nodes."""

@@ -5,8 +5,6 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax.model.objective import Array
-
 
 class Symmetric(NamedTuple):
     """Symmetric matrices (2, 2) of A and B."""
@@ -20,11 +18,16 @@ class Symmetric(NamedTuple):
         """Those of an array (K, 2, 2)."""
         return cls(matrices[:, 0, 0], matrices[:, 0, 1], matrices[:, 1, 1])
 
+    @property
+    def matrices(self) -> NDArray[np.float64]:
+        """(K, 2, 2)."""
+        return np.stack([np.stack([self.AA, self.AB], -1), np.stack([self.AB, self.BB], -1)], -2)
+
     def plus(self, matrix: NDArray[Any]) -> "Symmetric":
         """With one matrix added to each."""
         return Symmetric(self.AA + matrix[0, 0], self.AB + matrix[0, 1], self.BB + matrix[1, 1])
 
-    def times(self, A: Array, B: Array) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def times(self, A: Any, B: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Each by its vector."""
         return self.AA * A + self.AB * B, self.AB * A + self.BB * B
 

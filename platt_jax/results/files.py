@@ -5,7 +5,7 @@ import os
 import secrets
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -36,6 +36,12 @@ _FIT_FIELDS = {
 # Since version 2 a SegmentCalibrator has its fallback's covariance, and, if its header says so, a
 # population.
 _FIT_FIELDS[2] = _FIT_FIELDS[1]
+# Since version 3 a population has these.
+_FIT_FIELDS[3] = _FIT_FIELDS[2]
+_POPULATION_SINCE_3 = (
+    *("likelihood_precision", "likelihood_pull"),
+    *("predictive_mean", "predictive_covariance"),
+)
 _VERSION = max(_FIT_FIELDS)
 
 Calibrator = Sigmoid | Fit | SegmentCalibrator | OneVsRestCalibrator
@@ -70,6 +76,8 @@ _POPULATION_SHAPES = {
     "mean_covariance": (False, (2, 2)),
     "covariance_errors": (False, (2, 2)),
     "status": (False, ()),
+    "likelihood_precision": (True, (2, 2)),
+    "likelihood_pull": (True, (2,)),
     "posterior_mean": (True, (2,)),
     "posterior_covariance": (True, (2, 2)),
     "predictive_mean": (False, (2,)),
@@ -266,7 +274,8 @@ def assembled(
     if version >= 2 and about["kind"] == "SegmentCalibrator":
         fields.append("fallback_covariance")
         if about.get("population"):
-            fields += [f"population_{name}" for name in _POPULATION_SHAPES]
+            missing = _POPULATION_SINCE_3 if version < 3 else ()
+            fields += [f"population_{name}" for name in _POPULATION_SHAPES if name not in missing]
     if set(names) != {*columns, *fields}:
         raise ValueError("not the arrays of its kind")
     # From a machine of the other byte order they come out as this one's.
@@ -424,13 +433,28 @@ def _from_arrays(kind: str, arrays: dict[str, Any], of_ids: Any) -> Calibrator:
         return OneVsRestCalibrator(of_ids, fit)
     fallback, population = Sigmoid(arrays["fallback_A"], arrays["fallback_B"]), None
     if "population_mean" in arrays:
-        population = Population(
-            **{name: arrays[f"population_{name}"] for name in _POPULATION_SHAPES}
-        )
-        population = replace(population, status=PopulationStatus(int(population.status)))
+        found = {name: arrays.get(f"population_{name}") for name in _POPULATION_SHAPES}
+        population = _population(found)
     unknown = np.full((2, 2), np.nan, fallback.A.dtype)
     covariance = arrays.get("fallback_covariance", unknown)
     return SegmentCalibrator(of_ids, fit, fallback, covariance, population)
+
+
+def _population(found: dict[str, Any]) -> Population:
+    """Given its fields; None of those that the file is too old for."""
+    if found["predictive_mean"] is None:
+        # Posteriors were then those given the population, as if it were known.
+        mean, covariance = found["mean"], found["covariance"]
+        of_all = np.linalg.pinv(covariance) if np.isfinite(covariance).all() else covariance
+        precision = np.linalg.inv(found["posterior_covariance"])
+        pull = (precision @ found["posterior_mean"][..., None])[..., 0] - of_all @ mean
+        found |= {
+            "likelihood_precision": precision - of_all,
+            "likelihood_pull": pull,
+            "predictive_mean": mean,
+            "predictive_covariance": covariance + found["mean_covariance"],
+        }
+    return Population(**found | {"status": PopulationStatus(int(found["status"]))})
 
 
 def _fit_field(name: str, arrays: dict[str, Any]) -> NDArray[Any]:

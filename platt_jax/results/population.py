@@ -61,6 +61,9 @@ class Population(ComparedByValue):
         covariance_errors: (2, 2), standard errors of the covariance; at a BOUNDARY with the
             direction held in which it is all but 0.
         status: a `PopulationStatus`.
+        likelihood_precision: (K, 2, 2), what the rows of each segment say of its (A, B), as a
+            normal distribution: its precision, 0 without rows.
+        likelihood_pull: (K, 2), the precision times the mean.
         posterior_mean: (K, 2), each segment's, given all rows: the population's own uncertainty is
             counted in.
         posterior_covariance: (K, 2, 2), likewise.
@@ -76,6 +79,8 @@ class Population(ComparedByValue):
     mean_covariance: NDArray[Any]
     covariance_errors: NDArray[Any]
     status: PopulationStatus
+    likelihood_precision: NDArray[Any]
+    likelihood_pull: NDArray[Any]
     posterior_mean: NDArray[Any]
     posterior_covariance: NDArray[Any]
     predictive_mean: NDArray[Any]
@@ -91,6 +96,8 @@ class Population(ComparedByValue):
             mean_covariance=np.full((2, 2), np.nan),
             covariance_errors=np.full((2, 2), np.nan),
             status=PopulationStatus.NOT_ESTIMATED,
+            likelihood_precision=np.full((segments, 2, 2), np.nan),
+            likelihood_pull=np.full((segments, 2), np.nan),
             posterior_mean=np.full((segments, 2), np.nan),
             posterior_covariance=np.full((segments, 2, 2), np.nan),
             predictive_mean=np.full(2, np.nan),
@@ -100,7 +107,8 @@ class Population(ComparedByValue):
 
     def only(self, where: NDArray[np.bool_]) -> "Population":
         """The same population, with what is each segment's of some segments."""
-        of_each = ("posterior_mean", "posterior_covariance", "shrinkage")
+        likelihood = "likelihood_precision", "likelihood_pull"
+        of_each = (*likelihood, "posterior_mean", "posterior_covariance", "shrinkage")
         return replace(self, **{name: getattr(self, name)[where] for name in of_each})
 
     @property

@@ -1,0 +1,111 @@
+"""The uncertainty of the population in what is said of its segments."""
+
+import numpy as np
+import pytest
+from scipy.special import expit, logsumexp
+from test_pooling import segments
+
+import platt_jax as pj
+from platt_jax.population import integral
+
+POINTS = np.array([-2.0, -1.0, 0.0, 1.0, 2.0])
+
+
+def log_likelihoods(data, number, grid):
+    """(number, G) of the segments at (A, B)."""
+    scores, labels, which = data
+    z = grid[:, :1] * scores + grid[:, 1:]
+    each = -np.where(labels, np.logaddexp(0, z), np.logaddexp(0, -z))
+    return np.stack([each[:, which == k].sum(1) for k in range(number)])
+
+
+def by_drawing_populations(data, number, draws):
+    """Means and covariances of the segments' (A, B) and of a new segment's, by brute force.
+
+    Populations are drawn from their prior, the mean from a flat one, and weighted by their marginal
+    likelihoods, by sums over a grid of (A, B).
+    """
+    rng = np.random.default_rng(0)
+    side = np.linspace(-6, 6, 97)
+    grid = np.stack(np.meshgrid(side, side), -1).reshape(-1, 2)
+    likelihood = log_likelihoods(data, number, grid)
+    likelihood = np.exp(likelihood - likelihood.max(1, keepdims=True))
+    spreads = np.abs(rng.normal(size=(draws, 2))) * 1.5
+    spreads, rho = np.maximum(spreads, 0.15), rng.uniform(-1, 1, draws)
+    means = rng.uniform(-4, 4, (draws, 2))
+    logs, moments = np.empty(draws), np.empty((draws, number, 5))
+    for i, (m, s, r) in enumerate(zip(means, spreads, rho, strict=True)):
+        u = (grid - m) / s
+        square = u[:, 0] ** 2 - 2 * r * u[:, 0] * u[:, 1] + u[:, 1] ** 2
+        density = np.exp(-square / 2 / (1 - r * r))
+        joint = likelihood * (density / density.sum())
+        total = joint.sum(1)
+        logs[i] = np.log(total).sum()
+        A, B = grid.T
+        moments[i] = (joint @ np.stack([A, B, A * A, A * B, B * B], 1)) / total[:, None]
+    weight = np.exp(logs - logsumexp(logs))
+    assert 1 / np.sum(weight**2) > 300
+    found = np.tensordot(weight, moments, 1)
+    C = spreads[:, :, None] * spreads[:, None, :] * np.where(np.eye(2), 1, rho[:, None, None])
+    new = weight @ means
+    square = np.tensordot(weight, C + means[:, :, None] * means[:, None, :], 1)
+    return found[:, :2], found[:, 2:], new, square - np.outer(new, new)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rows, spread", [(60, (0.5, 1.0)), (25, (0.1, 0.2))])
+def test_what_is_known_of_few_segments_is_what_all_populations_say(rows, spread):
+    data = segments(3, 4, rows, spread=spread)
+    population = pj.fit_segments(*data, pooling="partial").population
+    mean, square, new_mean, new_covariance = by_drawing_populations(data, 4, 40_000)
+    expected = np.sqrt(square[:, [0, 2]] - mean**2)
+    found = np.sqrt(population.posterior_covariance[:, (0, 1), (0, 1)])
+    np.testing.assert_allclose(found, expected, rtol=0.1)
+    assert np.abs((population.posterior_mean - mean) / expected).max() < 0.15
+    sd = np.sqrt(np.diag(new_covariance))
+    assert np.abs((population.predictive_mean - new_mean) / sd).max() < 0.1
+    np.testing.assert_allclose(np.sqrt(np.diag(population.predictive_covariance)), sd, rtol=0.15)
+
+
+def covered(number, worlds):
+    """The part of the segments' probabilities in their bands, and of those of new segments."""
+    seen, new = [], []
+    for seed in range(worlds):
+        rng = np.random.default_rng(seed)
+        A, B = rng.normal(-1, 0.4, number + 20), rng.normal(1, 0.7, number + 20)
+        which = np.repeat(np.arange(number), 50)
+        scores = rng.normal(size=len(which))
+        labels = rng.random(len(which)) < expit(-(A[which] * scores + B[which]))
+        calibrator = pj.fit_segments(scores, labels, which, pooling="partial")
+        ids, points = (x.ravel() for x in np.meshgrid(np.arange(number + 20), POINTS))
+        lower, upper = calibrator.band(points, ids)
+        probability = expit(-(A[ids] * points + B[ids]))
+        within = (lower <= probability) & (probability <= upper)
+        seen.append(within[ids < number].mean())
+        new.append(within[ids >= number].mean())
+    return np.mean(seen), np.mean(new)
+
+
+@pytest.mark.parametrize("number", [3, 5])
+def test_bands_of_few_segments_cover(number):
+    """By a population taken for known .63 and .74 of the segments' probabilities were covered."""
+    seen, new = covered(number, 60)
+    assert 0.92 < seen < 0.98
+    assert new > 0.92
+
+
+def test_a_population_without_spread_does_not_make_segments_known():
+    """The population's mean is not: all rows together do not tell the curve better than that."""
+    data = segments(0, 30, 20, spread=(0.0, 0.0))
+    calibrator = pj.fit_segments(*data, pooling="partial")
+    pooled = np.sqrt(np.diag(calibrator.fallback_covariance))
+    own = np.sqrt(calibrator.population.posterior_covariance[:, (0, 1), (0, 1)])
+    assert (own >= 0.98 * pooled).all()
+
+
+def test_points_are_even_and_quantiles_are_students():
+    from scipy.stats import t
+
+    points = integral._even_points(256)
+    np.testing.assert_allclose(points.mean(axis=0), 0.5, atol=0.02)
+    np.testing.assert_allclose(integral._students_t(points), t.ppf(points, 4), rtol=1e-9)
