@@ -101,3 +101,37 @@ def test_hosmer_lemeshow_of_the_rows_fitted_to_does_not_reject_too_many(rng):
     proba = fitted.predict_proba(scores)[fitted.converged]
     test = metrics.hosmer_lemeshow(labels[fitted.converged], proba, in_sample=True)
     assert np.mean(test.pvalue <= 0.05) < 0.065
+
+
+@pytest.mark.parametrize("strategy", ["uniform", "quantile"])
+@pytest.mark.parametrize(("rows", "center"), [(50, 0.0), (50, -5.1), (400, -2.0), (3000, 0.0)])
+def test_errors_by_chance_are_those_of_labels_drawn(rng, rows, center, strategy):
+    """Calibrated probabilities of 50 rows have an error of .145, if they are around 1/2."""
+    proba = 1 / (1 + np.exp(-rng.normal(center, 1.5, size=rows)))
+    labels = rng.random((3000, rows)) < proba
+    proba = np.tile(proba, (3000, 1))
+    drawn = metrics.expected_calibration_error(labels, proba, strategy=strategy)
+    found = metrics.ece_by_chance(labels[:2], proba[:2], strategy=strategy)
+    assert abs(found[0] - drawn.mean()) < 4 * drawn.std() / np.sqrt(3000) + 0.003 * found[0]
+    assert found[1] == found[0]
+    if (rows, center) == (50, 0):
+        assert found[0] > 0.1
+
+
+def test_errors_by_chance_by_enumeration(rng):
+    """Exact where fewer than 10 labels of a class are expected."""
+    proba = rng.random(10)
+    labels = np.array(list(itertools.product([0, 1], repeat=10)))
+    chances = np.where(labels, proba, 1 - proba).prod(axis=1)
+    of_each = metrics.expected_calibration_error(labels, np.tile(proba, (1024, 1)), n_bins=3)
+    found = metrics.ece_by_chance(labels[0], proba, n_bins=3)
+    np.testing.assert_allclose(found, chances @ of_each, rtol=1e-12)
+
+
+def test_errors_by_chance_of_many_expected_labels():
+    """One bin of n equal probabilities: the mean distance of a binomial (De Moivre)."""
+    for n, p in ((21, 0.5), (100, 0.12), (10_000, 0.3)):
+        mean = stats.binom(n, p).expect(lambda x, n=n, p=p: abs(x - n * p)) / n
+        found = metrics.ece_by_chance([1], [p], weights=n, n_bins=1)
+        np.testing.assert_allclose(found, mean, rtol=0.012)
+    assert metrics.ece_by_chance([0, 1], [0.0, 1.0]) == 0

@@ -137,8 +137,8 @@ def expected_calibration_error(
     strategy="quantile" it is the adaptive calibration error (Nguyen & O'Connor 2015; Nixon et al.
     2019).
 
-    It is biased upwards, the more so the fewer rows a bin has, and depends on the bins: see
-    `smooth_ece`.
+    It is biased upwards, the more so the fewer rows a bin has: `ece_by_chance` is what calibrated
+    probabilities would have. And it depends on the bins: see `smooth_ece`.
 
     Args:
         labels: bool, {0, 1} or {-1, +1}, broadcastable to proba.

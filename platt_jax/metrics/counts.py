@@ -4,15 +4,14 @@ The number is a sum of independent labels of different probabilities: its distri
 binomial. Where few are expected it is far from normal.
 """
 
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.metrics.binned import Binned
 from platt_jax.metrics.rows import Predictions
-
-Parts = TypeVar("Parts", bound=tuple[Any, ...])
 
 # Fewer expected labels of a class are few: the normal approximation of their number is too rough.
 FEW = 10
@@ -46,6 +45,17 @@ def rarer(rows: Predictions, each: Binned) -> Rarer:
     whole = (rows.weights == np.rint(rows.weights)).all(axis=-1)
     few = (expected > 0) & (expected < FEW) & whole[:, None]
     return Rarer(is_negative, expected, observed, few)
+
+
+def pieces(
+    rows: Predictions, each: Binned, of: Rarer, problems: NDArray[np.intp]
+) -> Iterator[tuple[NDArray[np.intp], tuple[Predictions, Binned, Rarer]]]:
+    """Some of these problems at a time: which, and their parts of all three."""
+    step = max(1, _AT_ONCE // rows.values.shape[1])
+    for first in range(0, len(problems), step):
+        some = problems[first : first + step]
+        parts = Binned(*(x[some] for x in each)), Rarer(*(x[some] for x in of))
+        yield some, (rows.some(some), *parts)
 
 
 def distributions(rows: Predictions, each: Binned, of: Rarer, most: int) -> NDArray[np.float64]:
@@ -155,10 +165,8 @@ def pvalues(
     for most in _MOST:
         which = np.flatnonzero(exact & (np.ceil(enough) <= most) | exact & (most == MOST))
         exact[which] = False
-        step = max(1, _AT_ONCE // rows.values.shape[1])
-        for some in np.split(which, range(step, len(which), step)):
-            parts = _some(each, some), _some(of, some), terms[some], variance[some]
-            found[some] = _tails(rows.some(some), *parts, most)
+        for some, parts in pieces(rows, each, of, which):
+            found[some] = _tails(*parts, terms[some], variance[some], most)
     return found
 
 
@@ -172,8 +180,6 @@ def _tails(
 ) -> NDArray[np.float64]:
     from scipy.special import chdtrc  # JAX has SciPy; the import adds a warnings filter
 
-    if not len(terms):
-        return np.empty(0)
     few, total = of.few, terms.sum(axis=-1)
     expected, spread = of.expected[few], variance[few]
     line = np.nonzero(few)[0]
@@ -222,8 +228,3 @@ def _of_sum(
             beyond += at[j] * cell[width - j :].sum()
         cell = new
     return cell, beyond
-
-
-def _some(parts: Parts, which: NDArray[np.intp]) -> Parts:
-    made: Parts = type(parts)(*(x[which] for x in parts))
-    return made
