@@ -5,7 +5,7 @@ binomial. Where few are expected it is far from normal.
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,8 +54,9 @@ def pieces(
     step = max(1, _AT_ONCE // rows.values.shape[1])
     for first in range(0, len(problems), step):
         some = problems[first : first + step]
-        parts = Binned(*(x[some] for x in each)), Rarer(*(x[some] for x in of))
-        yield some, (rows.some(some), *parts)
+        of_each: Any = (x[some] for x in each)
+        of_classes: Any = (x[some] for x in of)
+        yield some, (rows.some(some), Binned(*of_each), Rarer(*of_classes))
 
 
 def distributions(rows: Predictions, each: Binned, of: Rarer, most: int) -> NDArray[np.float64]:
