@@ -1,7 +1,8 @@
 """Calibration tests and errors of right probabilities.
 
-``python -m benchmarks.inference.few_expected`` writes results/inference/few_expected.json: how often Hosmer and Lemeshow's test rejects them, by its p-values and by chi-square's; and the mean expected
-calibration error, beside what `ece_by_chance` says it is.
+``python -m benchmarks.inference.few_expected`` writes results/inference/few_expected.json: how
+often Hosmer and Lemeshow's test rejects them, by its p-values and by chi-square's; and the mean
+expected calibration error, beside what `ece_by_chance` says it is.
 """
 
 import argparse
