@@ -1,6 +1,7 @@
 """Replicates are the fits with their weights handed over, whatever the layout and the company."""
 
 import importlib
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -156,7 +157,7 @@ def test_intervals_cover_the_parameters(rng):
     options = pj.Options(targets="none")
     made = pj.bootstrap(scores, labels, replicates=200, options=options)
     truth = np.array([-1.0, -0.3])
-    for kind in ("percentile", "basic"):
+    for kind in ("bca", "percentile", "basic"):
         lower, upper = made.interval(kind=kind)
         covered = ((lower <= truth) & (truth <= upper)).mean(0)
         assert (abs(covered - 0.94) < 0.03).all(), (kind, covered)
@@ -170,17 +171,17 @@ def test_quantiles_and_bands_are_those_of_the_replicates(rng):
     made = pj.bootstrap(scores.reshape(2, 3, 12), labels.reshape(2, 3, 12), replicates=50)
     assert made.failed.any()
     A, B = (np.where(made.failed, np.nan, x) for x in (made.A, made.B))
-    lower, upper = made.interval(0.9)
+    lower, upper = made.interval(0.9, "percentile")
     for i, x in enumerate((A, B)):
         np.testing.assert_allclose(lower[..., i], np.nanquantile(x, 0.05, axis=0), rtol=1e-12)
         np.testing.assert_allclose(upper[..., i], np.nanquantile(x, 0.95, axis=0), rtol=1e-12)
         deviation = np.nanstd(x, axis=0, ddof=1)
         np.testing.assert_allclose(made.standard_errors[..., i], deviation, rtol=1e-12)
     mirrored = 2 * np.stack([made.fit.A, made.fit.B], -1) - upper
-    np.testing.assert_array_equal(made.interval(0.9, "basic")[0], mirrored)
+    np.testing.assert_allclose(made.interval(0.9, "basic")[0], mirrored, rtol=1e-12)
     at = np.array([-1.0, 0.5])
     logits = -(A[..., None] * at + B[..., None])
-    for found, part in zip(made.band(at, 0.9), (0.05, 0.95), strict=True):
+    for found, part in zip(made.band(at, 0.9, "percentile"), (0.05, 0.95), strict=True):
         expected = 1 / (1 + np.exp(-np.nanquantile(logits, part, axis=0)))
         np.testing.assert_allclose(found, expected, rtol=1e-12)
 
@@ -241,6 +242,8 @@ def test_rows_that_are_not_finite_are_omitted_where_asked(rng):
         ({"labels": None}, "labels: "),
         ({"weights": [-1.0, 1.0]}, "weights: expected >= 0"),
         ({"segments": [1, 2, 3]}, "segments: expected one id per score"),
+        ({"clusters": [1, 2, 3]}, "clusters: expected one id per row, 2 of them, got 3"),
+        ({"clusters": [1, None]}, "clusters: "),
     ],
 )
 def test_what_is_no_bootstrap_is_refused(changed, message):
@@ -256,7 +259,8 @@ def test_what_is_no_interval_is_refused(rng):
             made.interval(level)
         with pytest.raises(ValueError, match=r"level: expected a number in \(0, 1\)"):
             made.band([0.0], level)
-    with pytest.raises(ValueError, match='kind: expected "percentile" or "basic"'):
-        made.interval(kind="bca")
+    for call in (made.interval, partial(made.band, [0.0])):
+        with pytest.raises(ValueError, match=r"kind: expected one of .'bca', .*, got 'normal'"):
+            call(kind="normal")
     with pytest.raises(ValueError, match="scores: expected"):
         made.band(np.zeros((3, 5)))

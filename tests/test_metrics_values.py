@@ -370,7 +370,9 @@ def test_hosmer_lemeshow_against_a_loop(rows, in_sample, n_bins):
     df = len(set(which)) - 2 * in_sample
     how = {"weights": weights, "n_bins": n_bins, "in_sample": in_sample}
     test = metrics.hosmer_lemeshow(labels, proba, **how)
-    exactly(test, [chi2, df, stats.chi2.sf(chi2, df)], rtol=1e-10)
+    exactly(test[:2], [chi2, df], rtol=1e-10)
+    if in_sample:  # if not, of few expected labels: tests/test_metrics_few.py
+        exactly(test.pvalue, stats.chi2.sf(chi2, df), rtol=1e-10)
 
 
 def test_hosmer_lemeshow_answers():
@@ -379,20 +381,20 @@ def test_hosmer_lemeshow_answers():
     assert test.df.tolist() == [2, 2, 1]
     assert test.pvalue.tolist() == [1, 0, 1]
     huge = metrics.hosmer_lemeshow([1], np.float32([1e-45]), n_bins=1)  # 1e45 in float64
-    assert huge.statistic == np.inf and huge.pvalue == 0
+    assert huge.statistic == np.inf and huge.pvalue == np.float32(1e-45)
     few = metrics.hosmer_lemeshow([0, 1], [0.2, 0.7], n_bins=2, in_sample=True)
     assert few.df == 0 and np.isnan(few.pvalue) and few.statistic > 0
 
 
 def test_small_pvalues_are_those_of_scipy():
     """From 1 down to 1e-300, by labels ever less likely."""
-    n = np.arange(1, 1130, 7)[:, None]
+    n = np.arange(1, 1130, 7)[:, None] + 0.5  # no counts, whose distribution is another
     unlikely = np.full((len(n), 1), 0.45)
     test = metrics.hosmer_lemeshow([[1]], unlikely, weights=n, n_bins=1)
     exactly(test.pvalue, stats.chi2.sf(test.statistic, 1), rtol=1e-10)
     assert test.pvalue.min() < 1e-300
     both = np.hstack([unlikely, unlikely + 0.01])
-    test = metrics.hosmer_lemeshow([[1, 1]], both, weights=n / 2, n_bins=2)
+    test = metrics.hosmer_lemeshow([[1, 1]], both, weights=(n + 0.2) / 2, n_bins=2)
     exactly(test.pvalue, stats.chi2.sf(test.statistic, 2), rtol=1e-10)
     test = metrics.spiegelhalter([[1]], unlikely, weights=n)
     exactly(test.pvalue, 2 * stats.norm.sf(test.statistic), rtol=1e-10)
@@ -400,7 +402,7 @@ def test_small_pvalues_are_those_of_scipy():
 
 
 @pytest.mark.parametrize("groups", [1, 2, 3, 10, 99, 1000, 1480, 1481, 2500, 5000])
-@pytest.mark.parametrize("excess", [0.98, 1.0, 1.1, 1.5])
+@pytest.mark.parametrize("excess", [0.98, 1.01, 1.1, 1.5])
 def test_pvalues_of_any_number_of_groups(groups, excess):
     """chi2 is some excess times df: from far above 1/2 to 1e-100 and less."""
     proba = 0.5 + 1e-7 * np.arange(groups)
@@ -417,4 +419,4 @@ def test_pvalues_of_any_number_of_groups(groups, excess):
 
 def test_pvalue_of_a_huge_statistic_is_0():
     test = metrics.hosmer_lemeshow([[1], [1]], [[1e-300], [0.5]], weights=[[1], [1e6]], n_bins=1)
-    assert np.all(test.statistic > 1e5) and np.all(test.pvalue == 0)
+    assert np.all(test.statistic > 1e5) and test.pvalue.tolist() == [1e-300, 0]

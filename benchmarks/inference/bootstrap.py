@@ -1,6 +1,7 @@
-"""The bootstrap beside one fit of the same rows: time, peak memory, coverage.
+"""The bootstrap beside one fit of the same rows: time, peak memory.
 
-``python -m benchmarks.inference.bootstrap`` writes results/inference/bootstrap-DEVICE-DATE.json.
+``python -m benchmarks.inference.bootstrap`` writes results/inference/bootstrap-DEVICE-DATE.json;
+how often intervals hold the truth is in `bootstrap_coverage`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ import numpy as np
 
 import platt_jax as pj
 from benchmarks import fresh, machine
-from platt_jax.passes import replicated
 
 _RESULTS = Path(__file__).parents[1] / "results" / "inference"
 _REPLICATES = 200
@@ -39,7 +39,6 @@ def main():
         "replicates": _REPLICATES,
         "time": [_times(*job) for job in _JOBS],
         "memory": [_in_a_new_process(*job[:3]) for job in _JOBS if job[3] == "poisson"],
-        "coverage": [_coverage(kind, rows) for kind in replicated.KINDS for rows in (50, 400)],
     }
     text = json.dumps(found, indent=1)
     print(text)
@@ -126,30 +125,6 @@ def _memory(problems: str, rows: str, dtype: str) -> dict[str, Any]:
         "ratio_of_working_memory": (of_bootstrap - made) / of_fit,
         "ratio_with_rows": (of_bootstrap - made + rows_bytes) / (of_fit + rows_bytes),
     }
-
-
-def _coverage(kind: str, rows: int, problems: int = 2_000) -> dict[str, Any]:
-    """Of data sets made with one slope and intercept, how many intervals of 95 % hold these."""
-    rng = np.random.default_rng(1)
-    scores = rng.normal(size=(problems, rows))
-    labels = rng.random(scores.shape) < 1 / (1 + np.exp(-scores - 0.3))
-    made = pj.bootstrap(
-        scores, labels, kind=kind, replicates=400, options=pj.Options(targets="none")
-    )
-    truth = np.array([-1.0, -0.3])
-    found: dict[str, Any] = {"kind": kind, "rows": rows, "data_sets": problems, "replicates": 400}
-    for name in ("percentile", "basic"):
-        lower, upper = made.interval(kind=name)
-        found[name] = ((lower <= truth) & (truth <= upper)).mean(0).tolist()
-    at = np.array([-1.0, 0.0, 2.0])
-    lower, upper = made.band(at)
-    truth = 1 / (1 + np.exp(-at - 0.3))
-    found["band"] = ((lower <= truth) & (truth <= upper)).mean(0).tolist()
-    off = 1.96 * made.fit.standard_errors
-    center = np.stack([made.fit.A, made.fit.B], -1)
-    found["hessian"] = (np.abs(center - [-1.0, -0.3]) <= off).mean(0).tolist()
-    found["left_out"] = float(made.failed.mean())
-    return found
 
 
 if __name__ == "__main__":

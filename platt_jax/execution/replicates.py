@@ -1,8 +1,9 @@
 """Bootstrap replicates of problems through the compiled program: they share their rows."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import numpy as np
@@ -13,7 +14,7 @@ from platt_jax.execution.caller import Caller
 from platt_jax.execution.grids import off_grid, on_grid
 from platt_jax.execution.planning import Chunk
 from platt_jax.execution.progress import Stage
-from platt_jax.execution.run import TakeRows, fit_task, in_chunks, run_oversized
+from platt_jax.execution.run import TakeRows, fit_task, in_chunks, run_oversized, solve_chunk
 from platt_jax.model.objective import Array
 from platt_jax.options import Options
 from platt_jax.passes import packing, replicated, scan, shapes
@@ -24,8 +25,13 @@ from platt_jax.results.fit import Fit
 from platt_jax.solver import search
 from platt_jax.solver.solution import Given, fit_rows
 
+# Given a slice of the problems, and which rows of each: the cluster of these rows, end to end.
+TakeClusters: TypeAlias = Callable[[slice, slice], NDArray[np.uint32]]
+
 # The tolerance of replicates, in standard errors; a smaller one takes a pass more.
 _TOL = 1e-4
+
+_ALL = slice(None)
 
 
 class Replicates(NamedTuple):
@@ -57,6 +63,7 @@ def fit_replicates(
     caller: Caller,
     order: NDArray[Any] | None = None,
     reread: bool = False,
+    clusters: TakeClusters | None = None,
 ) -> Replicates:
     """Fit the replicates of K problems, each a problem of its own over the rows of its original.
 
@@ -71,6 +78,8 @@ def fit_replicates(
         caller: is warned of what makes the fit slower.
         order: (K,) where each problem goes in the result; None for as they come.
         reread: as in `run_problems`.
+        clusters: gives those of the rows: a replicate's random weight is that of the row's cluster.
+            None if each row has its own. Such rows are copied for each replicate.
 
     Returns:
         NumPy arrays (R, K).
@@ -103,18 +112,43 @@ def fit_replicates(
         )
         return off_grid(made, chunk)
 
-    def solve_oversized(i: int) -> Any:
-        problem, replicate = divmod(i, number)
-        stream = replicated.streams(plan.seed, plan.ids[[problem]], np.array([replicate]))
+    def take_replicates(which: slice, part: slice, space: packing.Space) -> packing.Columns:
+        """The rows of some replicates, or part of those of one, with their random weights."""
+        problem, replicate = of_originals(which)
+        originals = slice(problem[0], problem[-1] + 1)
+        length = sizes[originals] if part == _ALL else np.array([part.stop - part.start])
+        own = length[problem - problem[0]]
+        number = np.arange(own.sum()) - np.repeat(np.cumsum(own) - own, own)
+        where = number + np.repeat((np.cumsum(length) - length)[problem - problem[0]], own)
+        scores, labels, weights = take(originals, part, packing.Space(int(length.sum())))
+        number = (
+            (part.start or 0) + number if clusters is None else clusters(originals, part)[where]
+        )
+        stream = replicated.streams(plan.seed, plan.ids[problem], replicate)
+        of_rows = (np.repeat(word, own) for word in stream)
+        padded = (packing.lengthen(x, space.length) for x in (*of_rows, number.astype(np.uint32)))
+        drawn = np.asarray(_draw(*padded, kind=plan.kind, dtype=scores.dtype))[: len(where)]
+        own_weights = drawn if weights is None else drawn * weights[where]
+        return packing.flat((scores[where], labels[where], own_weights), space)
 
-        def take_reweighted(which: slice, part: slice, space: packing.Space) -> packing.Columns:
-            scores, labels, weights = take(which, part, space)
-            row = np.arange(part.start, part.start + space.length, dtype=np.int32)
-            drawn = np.asarray(_draw(stream, row, kind=plan.kind, dtype=scores.dtype))
-            return scores, labels, drawn if weights is None else drawn * weights
+    def solve_clustered(chunk: Chunk) -> Any:
+        rows = take_replicates(chunk.problems, _ALL, packing.Space(chunk.capacity, reused=True))
+        problem, _ = of_originals(chunk.problems)
+        their_own = on_grid(jax.tree.map(lambda leaf: leaf[problem], given), chunk)
+        block = chunk.tile_shape.block
+        made = solve_chunk(
+            *rows, chunk.row_map(), their_own, options=options, block=block, function=_fit
+        )
+        return off_grid(made, chunk)
+
+    def solve_oversized(i: int) -> Any:
+        problem = i // number
+
+        def take_one(_: slice, part: slice, space: packing.Space) -> packing.Columns:
+            return take_replicates(slice(i, i + 1), part, space)
 
         fit = fit_task(loss=False)
-        made = run_oversized(fit, problem, sizes[problem], take_reweighted, given, options, reread)
+        made = run_oversized(fit, problem, sizes[problem], take_one, given, options, reread)
         return jax.tree.map(np.asarray, _replicates(made))
 
     def places(some: slice) -> NDArray[Any]:
@@ -122,9 +156,10 @@ def fit_replicates(
         return replicate * problems + (problem if order is None else order[problem])
 
     of_replicates = np.repeat(sizes.astype(np.int32), number)
-    program = fit_replicates, plan.kind, np.dtype(dtype), options
+    program = fit_replicates, plan.kind, np.dtype(dtype), options, clusters is None
+    in_chunk = solve if clusters is None else solve_clustered
     made = in_chunks(
-        program, of_replicates, solve, solve_oversized, dtype, progress, caller, places
+        program, of_replicates, in_chunk, solve_oversized, dtype, progress, caller, places
     )
     return Replicates(*(x.reshape(number, problems) for x in made))
 
@@ -154,10 +189,9 @@ def _solve_chunk(
     block: int,
 ) -> Replicates:
     """Fit the replicates of a chunk; the results are [S, G]."""
-    optimum = partial(search.optimum, loss=False)
 
     def fit(rows: Rows, given_and_stream: tuple[Given, Stream]) -> Replicates:
-        return _replicates(fit_rows(rows, given_and_stream[0], options, optimum))
+        return _fit(rows, given_and_stream[0], options)
 
     if isinstance(where, GatherMap):
         tiles = packing.gather_tiles(scores, labels, weights, where, block)
@@ -172,11 +206,17 @@ def _solve_chunk(
     return made
 
 
+def _fit(rows: Rows, given: Given, options: Options) -> Replicates:
+    return _replicates(fit_rows(rows, given, options, partial(search.optimum, loss=False)))
+
+
 def _replicates(made: Fit) -> Replicates:
     one_class = (made.n_pos > 0) != (made.n_neg > 0)
     return Replicates(made.A, made.B, made.status.astype(np.int8), one_class)
 
 
 @partial(xla.jit, static_argnames=("kind", "dtype"))
-def _draw(stream: Stream, row: jax.Array, kind: str, dtype: np.dtype[Any]) -> jax.Array:
-    return replicated.draw(kind, stream, row, dtype)
+def _draw(
+    first: jax.Array, second: jax.Array, number: jax.Array, kind: str, dtype: np.dtype[Any]
+) -> jax.Array:
+    return replicated.draw(kind, Stream(first, second), number, dtype)

@@ -15,9 +15,12 @@ from platt_jax.execution.caller import Caller
 from platt_jax.execution.dense_rows import DenseRows
 from platt_jax.execution.given import given_to
 from platt_jax.execution.progress import Listener, stage
-from platt_jax.execution.replicates import Plan, fit_replicates
+from platt_jax.execution.replicates import Plan, TakeClusters, fit_replicates
 from platt_jax.execution.segment_rows import SegmentRows, segment_rows
 from platt_jax.ids.hashing import hashes
+from platt_jax.inference import intervals
+from platt_jax.inference.clusters import of_dense_rows, of_segment_rows
+from platt_jax.inference.influence import Influence, influence
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
 from platt_jax.passes import replicated
@@ -46,6 +49,7 @@ class Bootstrap(ComparedByValue):
             are all of its replicates.
         one_class: (R, ...) bool, whether only rows of one class have a weight in the replicate.
         fit: the original fits, of the batch's shape.
+        influence: how much single rows, or clusters, move the original fits; for BCa intervals.
         keys: (K,) the segments, in the order of the batch (K,); None without segments.
 
     Example:
@@ -59,6 +63,7 @@ class Bootstrap(ComparedByValue):
     status: NDArray[np.int8]
     one_class: NDArray[np.bool_]
     fit: Fit
+    influence: Influence
     keys: NDArray[Any] | None = None
 
     @property
@@ -81,18 +86,23 @@ class Bootstrap(ComparedByValue):
 
         return np.stack([deviation(self.A), deviation(self.B)], -1)
 
-    def interval(
-        self, level: float = 0.95, kind: str = "percentile"
-    ) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Confidence intervals of A and B (Efron & Tibshirani 1993, chapter 13).
+    def interval(self, level: float = 0.95, kind: str = "bca") -> tuple[NDArray[Any], NDArray[Any]]:
+        """Confidence intervals of A and B (Efron & Tibshirani 1993, chapters 13 and 14).
 
-        In simulations 95 % intervals hold the truth in 94 to 96 % of problems of 400 rows; of 50
-        rows the percentile ones in 91 to 94 %, the basic ones in 96 to 99 %.
+        The default is "bca", which holds the truth most nearly as often as it says, by intervals
+        that are shorter. In simulations of 100 rows from curves that are no sigmoids (the truth is
+        the sigmoid nearest to them), 95 % intervals of A hold it in 91 to 94 % of problems, the
+        percentile ones in 90 to 93 %, the basic ones in 89 to 94 %. Where the sigmoid is right, of
+        50 to 400 rows, these are 93 to 95 %, 92 to 94 % and 94 to 97 %. With some 15 rows of a
+        class all but the basic ones are too short: 91 %, 90 % and 96 %. 400 replicates in place of
+        200 add up to 1 %.
 
         Args:
             level: the probability with which each is to hold the parameter, in (0, 1).
-            kind: "percentile", between quantiles of the replicates; or "basic", those mirrored at
-                the original fit.
+            kind: "percentile", between quantiles of the replicates; "bca", between other quantiles,
+                which allow for the estimate's bias and skewness (Efron 1987, "Better bootstrap
+                confidence intervals": bias-corrected and accelerated); or "basic", the percentile
+                ones mirrored at the original fit.
 
         Returns:
             Lower and upper ends, each (..., 2), of A and B.
@@ -100,45 +110,51 @@ class Bootstrap(ComparedByValue):
         Raises:
             ValueError: level or kind is not as above.
         """
-        ends = _ends(level)
-        if kind not in ("percentile", "basic"):
-            raise ValueError(f'kind: expected "percentile" or "basic", got {kind!r}')
-        failed = self.failed
-        found = [_quantiles(np.where(failed, np.nan, x), ends) for x in (self.A, self.B)]
-        lower, upper = np.stack(found, -1)
-        if kind == "percentile":
-            return lower, upper
-        twice = 2 * np.stack([self.fit.A, self.fit.B], -1)
-        return twice - upper, twice - lower
+        shares = intervals.tails(level)
+        kind = intervals.checked_kind(kind)
+        replicates = np.where(self.failed[..., None], np.nan, np.stack([self.A, self.B], -1))
+        estimate = np.stack([self.fit.A, self.fit.B], -1)
+        acceleration = self.influence.of_parameters()
+        lower, upper = intervals.interval(replicates, estimate, acceleration, shares, kind)
+        return lower, upper
 
-    def band(self, scores: Column, level: float = 0.95) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Percentile intervals of P(y=1 | score), each for its score alone.
+    def band(
+        self, scores: Column, level: float = 0.95, kind: str = "bca"
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Intervals of P(y=1 | score), each for its score alone.
 
         Args:
             scores: (..., N), or any that broadcast to it: (N,) are the scores of every problem.
             level: as in `interval`.
+            kind: as in `interval`, of the log-odds.
 
         Returns:
             Lower and upper probabilities, each (..., N).
 
         Raises:
-            ValueError: level is not as in `interval`, or the shapes do not match.
+            ValueError: level or kind is not as in `interval`, or the shapes do not match.
         """
-        ends = _ends(level)
+        shares = intervals.tails(level)
+        kind = intervals.checked_kind(kind)
         # Which says what is wrong with the scores.
-        shape = self.fit.sigmoid.logit(scores).shape
+        logit = self.fit.sigmoid.logit(scores)
+        shape, dtype = logit.shape, self.A.dtype
         scores = np.broadcast_to(np.asarray(scores), shape).reshape(-1, shape[-1])
         number, (problems, length) = len(self.A), scores.shape
         failed = self.failed.reshape(number, problems)
         A, B = (np.where(failed, np.nan, x.reshape(number, problems)) for x in (self.A, self.B))
-        out = np.empty((2, problems, length), A.dtype)
+        logit, of_rows = logit.reshape(problems, length), self.influence.by_row()
+        out = np.empty((2, problems, length), dtype)
         wide = max(1, _AT_ONCE // number)
         high = max(1, wide // length)
         for i in range(0, problems, high):
             for j in range(0, length, wide):
                 some = slice(i, i + high), slice(j, j + wide)
-                sigmoid = Sigmoid(A[:, some[0]], B[:, some[0]])
-                out[:, *some] = _quantiles(sigmoid.logit(scores[some][None]), ends)
+                replicates = Sigmoid(A[:, some[0]], B[:, some[0]]).logit(scores[some][None])
+                acceleration = of_rows.some(some[0]).of_logits(scores[some])
+                out[:, *some] = intervals.interval(
+                    replicates, logit[some], acceleration, shares, kind
+                )
         lower, upper = expit(out).reshape(2, *shape)
         return lower, upper
 
@@ -163,6 +179,7 @@ def bootstrap(
     *,
     segments: Column = None,
     weights: Column = None,
+    clusters: Column = None,
     prior: GaussianPrior | None = None,
     replicates: int = 200,
     kind: str = "poisson",
@@ -184,6 +201,11 @@ def bootstrap(
         segments: (N,) ids as in `fit_segments`; None for problems as in `fit`.
         weights: likewise. A row of weight 3 is drawn as one, three times or not at all: three equal
             rows of weight 1, which are drawn one by one, scatter less.
+        clusters: (N,) ids of rows that depend on each other, such as those of one user: all rows of
+            a cluster have one random factor, which follows from its id in place of the rows'
+            numbers, so that their order does not matter. Those of different problems are taken to
+            be independent, as in `robust_covariance`. Not beside SegmentRows. Takes about twice the
+            time. None if rows are independent.
         prior: as in `fit`, or in `fit_segments`.
         replicates: how many of each problem, at least 2.
         kind: "poisson", counts of mean 1, nearly those of rows drawn with replacement (Chamandy et
@@ -223,21 +245,27 @@ def bootstrap(
         raise ValueError(f"kind: expected one of {replicated.KINDS}, got {kind!r}")
     told = stage(progress, "bootstrap")
     rows: SegmentRows | DenseRows
+    cluster: TakeClusters | None = None
     if segments is None and not isinstance(scores, SegmentRows):
         rows = DenseRows(scores, labels, weights)
-        keys, order, batch = None, None, rows.batch
-        ids = np.arange(len(rows.sizes), dtype=np.uint64)
+        keys, order, batch = None, np.arange(len(rows.sizes)), rows.batch
+        ids = order.astype(np.uint64)
+        if clusters is not None:
+            cluster = of_dense_rows(clusters, rows.scores.shape[-1])
         original = fit(
             scores, labels, weights=weights, prior=prior, options=options, progress=progress
         )
     else:
+        if clusters is not None and isinstance(scores, SegmentRows):
+            raise ValueError("clusters: expected None beside SegmentRows; give the arrays instead")
         rows = segment_rows(scores, labels, segments, weights)
         keys, order, batch = rows.keys, rows.largest_first, rows.keys.shape
         ids = hashes(keys[order])
+        if clusters is not None:
+            cluster = of_segment_rows(clusters, len(rows), segments)
         original = fit_segments(rows, prior=prior, options=options, progress=progress).fit
     given = given_to(batch, rows.dtype, prior, (original.A, original.B))
-    if order is not None:
-        given = jax.tree.map(lambda leaf: leaf[order], given)
+    given = jax.tree.map(lambda leaf: leaf[order], given)
     plan = Plan(kind, int(seed), int(replicates), ids)
     made = fit_replicates(
         rows.sizes,
@@ -250,42 +278,18 @@ def bootstrap(
         caller,
         order,
         rows.reread,
+        cluster,
     )
     made = jax.tree.map(lambda x: x.reshape(-1, *batch), made)
     # Without its bad rows, which some draw no weight for, a problem is another one.
     bad = original.status == Status.NON_FINITE
     for x, answer in zip(made, (np.nan, np.nan, Status.NON_FINITE, False), strict=True):
         x[:, bad] = answer
-    return Bootstrap(made.A, made.B, made.status, made.one_class, original, keys)
+    moved = influence(original, order, rows, options.targets == "platt", cluster)
+    return Bootstrap(made.A, made.B, made.status, made.one_class, original, moved, keys)
 
 
 def _check_count(name: str, value: int, least: int, most: int) -> None:
     whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
     if not (whole and least <= value <= most):
         raise ValueError(f"{name}: expected an integer from {least} to {most:,}, got {value!r}")
-
-
-def _ends(level: float) -> tuple[float, float]:
-    if not (isinstance(level, numbers.Real) and 0 < float(level) < 1):
-        raise ValueError(f"level: expected a number in (0, 1), got {level!r}")
-    tail = (1 - float(level)) / 2
-    return tail, 1 - tail
-
-
-def _quantiles(x: NDArray[Any], parts: tuple[float, ...]) -> NDArray[Any]:
-    """Quantiles along the first axis by linear interpolation; NaN is left out.
-
-    As `numpy.nanquantile`, which takes one problem at a time.
-    """
-    x = np.sort(x, axis=0)  # NaN last
-    count = len(x) - np.isnan(x).sum(0)
-
-    def quantile(part: float) -> NDArray[Any]:
-        place = part * np.maximum(count - 1, 0)
-        below = place.astype(np.intp)
-        above = np.minimum(below + 1, np.maximum(count - 1, 0))
-        low, high = (np.take_along_axis(x, at[None], 0)[0] for at in (below, above))
-        between = low + (place - below).astype(x.dtype) * (high - low)
-        return np.where(count > 1, between, np.nan)
-
-    return np.stack([quantile(part) for part in parts])

@@ -8,8 +8,8 @@ arrays with ids. The rules are the same throughout:
 - `proba` holds numbers in [0, 1], or any finite logits with `from_logits=True`. float32 gives
   float32 results; all arithmetic is in float64.
 - `labels` and `weights` broadcast to it. Labels are bool, {0, 1} or {-1, +1}. Weights count rows:
-  weight 2 is the row twice, weight 0 is the row gone, even with a NaN in it. Only tests and
-  intervals depend on the weights' scale.
+  weight 2 is the row twice, weight 0 is the row gone, even with a NaN in it. Only tests,
+  intervals and `ece_by_chance` depend on the weights' scale.
 - A NaN, or an infinite weight or logit, makes its own problem's results NaN; so does having no row
   of positive weight. Nothing warns.
 - A ValueError says which argument was not as it should be, what it was, and what was expected.
@@ -23,6 +23,7 @@ from platt_jax.metrics.binned import (
     maximum_calibration_error,
     reliability_curve,
 )
+from platt_jax.metrics.chance import ece_by_chance
 from platt_jax.metrics.isotonic import IsotonicCurve, isotonic_curve
 from platt_jax.metrics.proper import (
     BrierDecomposition,
@@ -54,6 +55,7 @@ __all__ = [
     "brier_score",
     "by_segment",
     "cox_calibration",
+    "ece_by_chance",
     "expected_calibration_error",
     "hosmer_lemeshow",
     "isotonic_curve",

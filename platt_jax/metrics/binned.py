@@ -30,9 +30,10 @@ class ReliabilityCurve(NamedTuple):
     n_rows: NDArray[Any]
 
 
-class _Binned(NamedTuple):
-    """Sums over each bin's rows, (K, n_bins)."""
+class Binned(NamedTuple):
+    """Which bin each row is in, (K, N), and sums over each bin's rows, (K, n_bins)."""
 
+    bin: NDArray[np.intp]
     n_rows: NDArray[np.float64]
     p: NDArray[np.float64]
     q: NDArray[np.float64]
@@ -40,8 +41,8 @@ class _Binned(NamedTuple):
     residual: NDArray[np.float64]
 
 
-def binned(rows: Predictions, n_bins: int, strategy: str) -> _Binned:
-    """The weighted sums of 1, P(y=1), P(y=0), y and y - P(y=1) over the rows of each bin.
+def binned(rows: Predictions, n_bins: int, strategy: str) -> Binned:
+    """The bins, and the weighted sums of 1, P(y=1), P(y=0), y and y - P(y=1) over each one's rows.
 
     Raises:
         ValueError: there are no such bins.
@@ -49,11 +50,12 @@ def binned(rows: Predictions, n_bins: int, strategy: str) -> _Binned:
     p, q = rows.probabilities()
     codes = groups.bins(rows, p, n_bins, strategy)
     columns = (1, p, q, rows.positive, rows.residuals())
-    return _Binned(
+    return Binned(
+        codes - n_bins * np.arange(len(p))[:, None],
         *(
             groups.sums(codes, rows.weights * x, len(p) * n_bins).reshape(len(p), n_bins)
             for x in columns
-        )
+        ),
     )
 
 
@@ -135,8 +137,8 @@ def expected_calibration_error(
     strategy="quantile" it is the adaptive calibration error (Nguyen & O'Connor 2015; Nixon et al.
     2019).
 
-    It is biased upwards, the more so the fewer rows a bin has, and depends on the bins: see
-    `smooth_ece`.
+    It is biased upwards, the more so the fewer rows a bin has: `ece_by_chance` is what calibrated
+    probabilities would have. And it depends on the bins: see `smooth_ece`.
 
     Args:
         labels: bool, {0, 1} or {-1, +1}, broadcastable to proba.

@@ -1,7 +1,7 @@
 """The rows that a metric sums over: checked, in float64, one line per problem."""
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,8 @@ from platt_jax.results.probabilities import expit, log_expit
 
 # Stands in for whatever a row held that does not count; a probability as well as a logit.
 _PLACEHOLDER = 0.5
+
+_OF_PROBLEMS = ("positive", "values", "weights", "total")
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,11 @@ class Rows:
         _, exponent = np.frexp(self.total)
         scaled: NDArray[np.float64] = np.ldexp(self.weights, -exponent[:, None])
         return scaled
+
+    def some(self, which: NDArray[np.intp]) -> Self:
+        """Some of the problems, as a flat batch."""
+        parts = {name: getattr(self, name)[which] for name in _OF_PROBLEMS}
+        return replace(self, **parts, batch=which.shape)
 
     def result(self, x: NDArray[Any]) -> Any:
         """What the user gets for x (K, ...): the batch's shape, the dtype; a scalar for one."""

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from platt_jax.api import fit
 from platt_jax.columns import Column
+from platt_jax.metrics import counts
 from platt_jax.metrics.binned import binned
 from platt_jax.metrics.rows import Rows, ratio, read_predictions
 from platt_jax.model.objective import Array
@@ -31,11 +32,11 @@ class ZTest(NamedTuple):
 
 
 class ChiSquareTest(NamedTuple):
-    """A test by a statistic of chi-square distribution.
+    """A test by a statistic that is chi-square in the limit of many rows.
 
     Attributes:
-        statistic: (...), chi-square where the hypothesis holds.
-        df: (...), its degrees of freedom.
+        statistic: (...), chi-square where the hypothesis holds and rows are many.
+        df: (...), its degrees of freedom there.
         pvalue: (...), in [0, 1]; NaN where df is 0.
     """
 
@@ -171,6 +172,15 @@ def hosmer_lemeshow(
     The groups are the "quantile" bins of `reliability_curve` that are not empty. Its p-values
     depend on them: `cox_calibration` and `spiegelhalter` do without.
 
+    In a group where at least 10 labels of either class are expected, the term is taken for
+    chi-square. Where fewer are, the chi-square distribution has far too light a tail: with 1 % of
+    positives it would reject 17 % of calibrated sets of 50 rows, and 13 % of 500, at the level .05.
+    There the number of positives is taken as it is distributed given the probabilities (Poisson's
+    binomial), which makes the p-value exact if all groups are such; nothing is drawn at random. It
+    is then that of the statistic rounded to a 500th. Weights that are not whole numbers are no
+    counts, which have no such distribution: of a problem that has some, all terms are taken for
+    chi-square.
+
     Args:
         labels: bool, {0, 1} or {-1, +1}, broadcastable to proba.
         proba: (..., N) probabilities of class 1, or logits.
@@ -179,7 +189,10 @@ def hosmer_lemeshow(
         n_bins: how many groups.
         in_sample: True where the probabilities come from a model fitted to these very rows: df is
             the number of groups - 2. False where they do not: df is the number of groups (Hosmer,
-            Lemeshow & Sturdivant 2013).
+            Lemeshow & Sturdivant 2013). With True all terms are taken for chi-square, as the fit
+            has moved the numbers to what is expected by an unknown part: p-values are approximate.
+            With 1 % of positives, the level .05 rejects 0.5 % of sets of 50 rows and 4 % of 500,
+            but the level .001 rejects 0.7 % of these.
 
     Returns:
         A ChiSquareTest of arrays (...) in the dtype of proba, df integers. A group whose
@@ -192,7 +205,7 @@ def hosmer_lemeshow(
     Example:
         >>> test = hosmer_lemeshow([0, 1, 0, 1], [0.1, 0.3, 0.6, 0.9], n_bins=2)
         >>> round(float(test.statistic), 4), int(test.df), round(float(test.pvalue), 4)
-        (1.7917, 2, 0.4083)
+        (1.7917, 2, 0.3952)
     """
     rows = read_predictions(labels, proba, weights, from_logits)
     each = binned(rows, n_bins, "quantile")
@@ -201,7 +214,12 @@ def hosmer_lemeshow(
     terms = np.where(each.residual == 0, 0, terms)
     df = (each.n_rows > 0).sum(axis=-1) - (2 if in_sample else 0)
     chi2 = np.where(rows.total > 0, terms.sum(axis=-1), np.nan)
-    return _chi_square_test(rows, chi2, np.maximum(df, 0))
+    test = _chi_square_test(rows, chi2, np.maximum(df, 0))
+    if in_sample:
+        return test
+    exact = counts.pvalues(rows, each, terms, variance)
+    pvalue = np.where(np.isnan(exact), _pvalue(chi2, df), exact)
+    return test._replace(pvalue=rows.result(pvalue))
 
 
 def _z_test(rows: Rows, z: NDArray[np.float64]) -> ZTest:
@@ -210,7 +228,11 @@ def _z_test(rows: Rows, z: NDArray[np.float64]) -> ZTest:
 
 
 def _chi_square_test(rows: Rows, chi2: NDArray[np.float64], df: NDArray[np.intp]) -> ChiSquareTest:
+    pvalue = rows.result(_pvalue(chi2, df))
+    return ChiSquareTest(rows.result(chi2), df.reshape(rows.batch)[()], pvalue)
+
+
+def _pvalue(chi2: NDArray[np.float64], df: NDArray[np.intp]) -> NDArray[np.float64]:
     from scipy.special import chdtrc  # JAX has SciPy; the import adds a warnings filter
 
-    pvalue = np.where(df > 0, chdtrc(df, chi2), np.nan)
-    return ChiSquareTest(rows.result(chi2), df.reshape(rows.batch)[()], rows.result(pvalue))
+    return np.where(df > 0, chdtrc(df, chi2), np.nan)

@@ -57,12 +57,12 @@ def random_words(
 
 
 def draw(kind: str, stream: Stream, row: jax.Array, dtype: np.dtype[Any]) -> jax.Array:
-    """The weights of rows, given their numbers in the problem; traceable.
+    """The weights of rows, given their numbers in the problem, or their clusters'; traceable.
 
     Args:
         kind: "poisson" for counts of mean 1, "bayesian" for exponential variables of mean 1.
         stream: broadcastable to row.
-        row: int32.
+        row: int32 or uint32.
         dtype: of the weights.
     """
     return _DRAWS[kind](_random_bits(stream, row.astype(jnp.uint32)), dtype)

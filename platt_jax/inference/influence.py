@@ -1,0 +1,157 @@
+"""How much single rows move a fit, and how skew that makes the distribution of its parameters."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from platt_jax.execution.dense_rows import DenseRows
+from platt_jax.execution.replicates import TakeClusters
+from platt_jax.execution.run import TakeRows
+from platt_jax.execution.segment_rows import SegmentRows
+from platt_jax.passes import packing
+from platt_jax.results.fit import ComparedByValue, Fit
+from platt_jax.results.probabilities import expit
+
+# Rows that are worked on together.
+_AT_ONCE = 1 << 17
+_ALL = slice(None)
+
+
+@dataclass(frozen=True, eq=False)
+class Influence(ComparedByValue):
+    """Moments of what the rows of each problem add to its (A, B); arrays lead with its shape (...).
+
+    They are in coordinates of the scores, (f - center) / scale, in which A and B are independent:
+    there A is `scale` times as large, and B is the logit's negative at the center.
+
+    Attributes:
+        center: (...).
+        scale: (...).
+        squares: (..., 3), the sums over rows of a a, a b and b b, where a row adds a and b.
+        cubes: (..., 4), those of a a a, a a b, a b b and b b b.
+    """
+
+    center: NDArray[np.float64]
+    scale: NDArray[np.float64]
+    squares: NDArray[np.float64]
+    cubes: NDArray[np.float64]
+
+    def some(self, which: slice) -> "Influence":
+        """Those of some problems of a flat batch."""
+        parts = (self.center, self.scale, self.squares, self.cubes)
+        return Influence(*(x[which] for x in parts))
+
+    def by_row(self) -> "Influence":
+        """Of a flat batch (K, 1), for scores (K, N)."""
+        return Influence(
+            self.center.reshape(-1, 1),
+            self.scale.reshape(-1, 1),
+            self.squares.reshape(-1, 1, 3),
+            self.cubes.reshape(-1, 1, 4),
+        )
+
+    def of_parameters(self) -> NDArray[np.float64]:
+        """(..., 2), the accelerations of A and of B."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            of_A = self.cubes[..., 0] / (6 * self.squares[..., 0] ** 1.5)
+        return np.stack([of_A, -self.of_logits(0)], -1)
+
+    def of_logits(self, scores: Any) -> Any:
+        """The accelerations of the log-odds -(A f + B) at scores f that broadcast to (...)."""
+        g = (scores - self.center) / self.scale
+        (aa, ab, bb), (aaa, aab, abb, bbb) = (
+            np.moveaxis(x, -1, 0) for x in (self.squares, self.cubes)
+        )
+        with np.errstate(divide="ignore", invalid="ignore"):
+            square = (aa * g + 2 * ab) * g + bb
+            return -(((aaa * g + 3 * aab) * g + 3 * abb) * g + bbb) / (6 * square**1.5)
+
+
+def influence(
+    fit: Fit,
+    order: NDArray[Any],
+    rows: SegmentRows | DenseRows,
+    smooth: bool,
+    clusters: TakeClusters | None,
+) -> Influence:
+    """The moments for a batch of problems: those of the infinitesimal jackknife.
+
+    A row adds -w (t - p) H^-1 [f, 1]'; a cluster what its rows do. In BCa intervals the
+    acceleration is sum(u^3) / (6 sum(u^2)^1.5), where u is what they add to the number that the
+    interval is for (Efron 1987, equation 7.4). That targets change with the counts of the classes
+    is left out.
+
+    Args:
+        fit: (...) of the rows.
+        order: (K,) which problem of the flat batch is where among the rows.
+        rows: what was fitted.
+        smooth: whether targets are Platt's, and not the labels themselves.
+        clusters: gives those of the rows; None if each is its own.
+    """
+    batch = np.shape(fit.A)
+    fit = jax.tree.map(lambda x: np.asarray(x).reshape(-1, *np.shape(x)[len(batch) :])[order], fit)
+    with np.errstate(all="ignore"):  # of fits that are NaN, and of one class
+        parts = _moments(fit, rows.sizes, rows.take, smooth, clusters)
+    placed = [np.empty_like(x) for x in parts]
+    for into, x in zip(placed, parts, strict=True):
+        into[order] = x
+    return Influence(*(x.reshape(batch + x.shape[1:]) for x in placed))
+
+
+def _moments(
+    fit: Fit, sizes: NDArray[Any], take: TakeRows, smooth: bool, clusters: TakeClusters | None
+) -> tuple[NDArray[np.float64], ...]:
+    """The fields of Influence, (K, ...)."""
+    A, B, covariance, hessian = (
+        np.asarray(x, np.float64) for x in (fit.A, fit.B, fit.covariance, fit.hessian)
+    )
+    h_BB, spread = hessian[:, 1, 1], covariance[:, 0, 0]
+    center, scale = hessian[:, 0, 1] / h_BB, 1 / np.sqrt(spread * h_BB)
+    center, scale = (
+        np.where(np.isfinite(x), x, other) for x, other in ((center, 0.0), (scale, 1.0))
+    )
+    # In these coordinates the Hessian is diagonal.
+    variances = scale**2 * spread, np.where(h_BB == 0, 0, 1 / h_BB)
+    n_pos, n_neg = (np.asarray(x, np.float64) for x in (fit.n_pos, fit.n_neg))
+    high, low = (n_pos + smooth) / (n_pos + 2 * smooth), smooth / (n_neg + 2 * smooth)
+    moments = np.zeros((7, len(A)))
+    for problems, part in _pieces(sizes, whole=clusters is not None):
+        size = sizes[problems] if part == _ALL else np.array([part.stop - part.start])
+        k = np.repeat(np.arange(problems.start, problems.stop), size)
+        scores, labels, weights = take(problems, part, packing.Space(len(k)))
+        f, y = scores[: len(k)].astype(np.float64), labels[: len(k)] > 0
+        w = 1.0 if weights is None else weights[: len(k)].astype(np.float64)
+        counts = np.isfinite(f) & (w != 0)
+        f = np.where(counts, f, 0)
+        off = np.where(counts, w * (expit(-(A[k] * f + B[k])) - np.where(y, high[k], low[k])), 0)
+        g = (f - center[k]) / scale[k]
+        a, b = (off * x * variance[k] for x, variance in zip((g, 1), variances, strict=True))
+        if clusters is not None:
+            pair = k.astype(np.uint64) << np.uint64(32) | clusters(problems, part)
+            pairs, which = np.unique(pair, return_inverse=True)
+            k = (pairs >> np.uint64(32)).astype(np.intp)
+            a, b = (np.bincount(which, x) for x in (a, b))
+        products = a * a, a * b, b * b, a * a * a, a * a * b, a * b * b, b * b * b
+        for moment, x in zip(moments, products, strict=True):
+            moment[problems] += np.bincount(k - problems.start, x, len(sizes[problems]))
+    return center, scale, moments[:3].T, moments[3:].T
+
+
+def _pieces(sizes: NDArray[Any], whole: bool) -> Iterator[tuple[slice, slice]]:
+    """Some problems at a time; or some rows of one that is large, unless it is to stay whole."""
+    ends = np.cumsum(sizes, dtype=np.int64)
+    first = 0
+    while first < len(sizes):
+        before = ends[first] - sizes[first]
+        last = max(first + 1, int(np.searchsorted(ends, before + _AT_ONCE, side="right")))
+        size = int(sizes[first])
+        if size <= _AT_ONCE or whole:
+            yield slice(first, last), _ALL
+        else:
+            for row in range(0, size, _AT_ONCE):
+                yield slice(first, last), slice(row, min(row + _AT_ONCE, size))
+        first = last

@@ -1,0 +1,82 @@
+"""What calibration errors are where the probabilities are right: by chance alone."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from platt_jax.columns import Column
+from platt_jax.metrics import counts
+from platt_jax.metrics.binned import Binned, binned
+from platt_jax.metrics.rows import Predictions, ratio, read_predictions
+
+
+def ece_by_chance(
+    labels: Column,
+    proba: Column,
+    *,
+    weights: Column = None,
+    from_logits: bool = False,
+    n_bins: int = 10,
+    strategy: str = "uniform",
+) -> Any:
+    """The mean of `expected_calibration_error` over labels that these probabilities are right of.
+
+    Calibrated probabilities have no error of 0: in each bin labels differ from what is expected by
+    chance. This is how large the error is then, on average; one well above it is more than that.
+    The labels themselves do not matter.
+
+        ECE by chance = sum over bins of E abs(positives - sum(p)) / rows
+
+    In a bin where fewer than 10 labels of a class are expected, the number of positives is taken as
+    it is distributed (Poisson's binomial), and the mean is exact; elsewhere, and of weights that
+    are not whole numbers, as normal with variance sum(p (1 - p)), whose mean is within 1 % of it
+    where 10 labels are expected.
+
+    Args:
+        labels: bool, {0, 1} or {-1, +1}, broadcastable to proba. A NaN makes the result NaN, as it
+            makes the error.
+        proba: (..., N) probabilities of class 1, or logits.
+        weights: counts of rows >= 0, broadcastable to proba. Unlike the error, this depends on
+            their scale.
+        from_logits: proba holds logits.
+        n_bins: how many bins.
+        strategy: "uniform" or "quantile", as in `reliability_curve`.
+
+    Returns:
+        (...) in the dtype of proba, in [0, 1]; NaN as the package's docstring says.
+
+    Raises:
+        ValueError: an argument is not as above.
+
+    Example:
+        >>> from platt_jax.metrics import expected_calibration_error
+        >>> rows = [0, 1, 0, 1], [0.1, 0.3, 0.6, 0.9]
+        >>> round(float(expected_calibration_error(*rows)), 3)
+        0.375
+        >>> round(float(ece_by_chance(*rows)), 3)
+        0.315
+    """
+    rows = read_predictions(labels, proba, weights, from_logits)
+    each = binned(rows, n_bins, strategy)
+    p, q = rows.probabilities()
+    variance = np.zeros(each.p.shape)
+    np.add.at(variance, (np.arange(len(p))[:, None], each.bin), rows.weights * p * q)
+    distance = np.sqrt(2 / np.pi * variance)
+    of = counts.rarer(rows, each)
+    for some, parts in counts.pieces(rows, each, of, np.flatnonzero(of.few.any(axis=-1))):
+        few = np.zeros_like(of.few)
+        few[some] = of.few[some]
+        distance[few] = _distances(*parts)
+    return rows.result(ratio(distance.sum(axis=-1), rows.total))
+
+
+def _distances(rows: Predictions, each: Binned, of: counts.Rarer) -> NDArray[np.float64]:
+    """(M,), the mean distance of the number from what is expected, in the groups of few.
+
+    Twice the mean of what it falls short by.
+    """
+    below = counts.distributions(rows, each, of, counts.FEW)[:, : counts.FEW]
+    short = np.maximum(of.expected[of.few][:, None] - np.arange(counts.FEW), 0)
+    distances: NDArray[np.float64] = 2 * (short * below).sum(axis=-1)
+    return distances

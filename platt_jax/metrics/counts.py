@@ -1,0 +1,231 @@
+"""How many labels of the rarer class groups of rows have, where the predictions are right.
+
+The number is a sum of independent labels of different probabilities: its distribution is Poisson's
+binomial. Where few are expected it is far from normal.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from platt_jax.metrics.binned import Binned
+from platt_jax.metrics.rows import Predictions
+
+# Fewer expected labels of a class are few: the normal approximation of their number is too rough.
+FEW = 10
+
+# No more are told apart: where fewer than `FEW` are expected, so many have a probability of 1e-89.
+_MOST = (2, 8, 16, 32, 128)
+MOST = _MOST[-1]
+
+# Rows that are worked on together: the arrays of their groups stay in a cache.
+_AT_ONCE = 1 << 15
+
+# Cells of the distribution of a statistic, at least, and for each group.
+_CELLS, _CELLS_PER_GROUP = 512, 64
+_LARGEST = 1e300
+
+
+class Rarer(NamedTuple):
+    """The class of which fewer labels are expected in each group; (K, n_bins)."""
+
+    is_negative: NDArray[np.bool_]  # whether it is y = 0
+    expected: NDArray[np.float64]  # how many of its labels
+    observed: NDArray[np.float64]  # how many there are
+    few: NDArray[np.bool_]  # whether few are expected, and their number is random
+
+
+def rarer(rows: Predictions, each: Binned) -> Rarer:
+    """The rarer classes; no group is of few where weights are not whole numbers."""
+    is_negative = each.q < each.p
+    expected = np.minimum(each.p, each.q)
+    observed = np.where(is_negative, each.n_rows - each.positive, each.positive)
+    whole = (rows.weights == np.rint(rows.weights)).all(axis=-1)
+    few = (expected > 0) & (expected < FEW) & whole[:, None]
+    return Rarer(is_negative, expected, observed, few)
+
+
+def pieces(
+    rows: Predictions, each: Binned, of: Rarer, problems: NDArray[np.intp]
+) -> Iterator[tuple[NDArray[np.intp], tuple[Predictions, Binned, Rarer]]]:
+    """Some of these problems at a time: which, and their parts of all three."""
+    step = max(1, _AT_ONCE // rows.values.shape[1])
+    for first in range(0, len(problems), step):
+        some = problems[first : first + step]
+        of_each: Any = (x[some] for x in each)
+        of_classes: Any = (x[some] for x in of)
+        yield some, (rows.some(some), Binned(*of_each), Rarer(*of_classes))
+
+
+def distributions(rows: Predictions, each: Binned, of: Rarer, most: int) -> NDArray[np.float64]:
+    """The distributions of the numbers of the rarer class in the groups of few.
+
+    Args:
+        rows: K problems.
+        each: their groups.
+        of: the groups' rarer classes.
+        most: larger numbers are not told apart from this.
+
+    Returns:
+        (M, most + 1), the probabilities of 0 ... most - 1 and of at least `most`, of the M groups
+        where `of.few` is true, in its order.
+    """
+    line = np.arange(len(of.few))[:, None]
+    inside = of.few[line, each.bin] & (rows.weights > 0)
+    number = np.cumsum(of.few).reshape(of.few.shape) - 1
+    group = number[line, each.bin][inside]
+    order = np.argsort(group, kind="stable")
+    flipped = of.is_negative[line, each.bin]
+    p, q = rows.probabilities()
+    p, q = np.where(flipped, q, p), np.where(flipped, p, q)
+    p, q, w = (x[inside][order] for x in (p, q, rows.weights))
+    return _sums(_of_rows(p, q, w, most), group[order], most).T
+
+
+def _of_rows(
+    p: NDArray[np.float64], q: NDArray[np.float64], w: NDArray[np.float64], most: int
+) -> NDArray[np.float64]:
+    """(at most most + 1, R), of rows that count w times: binomial."""
+    # No row has a larger mean than `FEW`: beyond these there is nothing.
+    k = np.arange(min(int(w.max()), most + MOST) + 1)[:, None]
+    chances = np.zeros((len(k), len(w)))
+    once = w == 1
+    chances[:2, once] = q[once], p[once]
+    p, q, w = p[~once], q[~once], w[~once]
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        log_ways = np.cumsum(np.log(np.maximum(w - k[:-1], 0) / k[1:]), axis=0)
+        log_ways = np.concatenate([np.zeros((1, len(w))), log_ways])
+        log_q = np.where(p < q, np.log1p(-p), np.log(q))
+        log_chances = np.where(k == 0, 0, k * np.log(p)) + np.where(k == w, 0, (w - k) * log_q)
+        chances[:, ~once] = np.where(k <= w, np.exp(log_ways + log_chances), 0)
+    return _lumped(chances, most)
+
+
+def _sums(own: NDArray[np.float64], group: NDArray[np.intp], most: int) -> NDArray[np.float64]:
+    """(most + 1, M), of the sums of each group's rows, which lie end to end: two at a time."""
+    while True:
+        first = np.flatnonzero(np.append(True, group[1:] != group[:-1]))
+        place = np.arange(len(group)) - np.repeat(first, np.diff(np.append(first, len(group))))
+        kept = place % 2 == 0
+        if kept.all():
+            break
+        second = np.flatnonzero(~kept)
+        made = _lumped(_convolved(own[:, second - 1], own[:, second]), most)
+        left = own[:, kept]
+        own = np.zeros((len(made), left.shape[1]))
+        own[: len(left)] = left
+        own[:, np.cumsum(kept)[second] - 1] = made
+        group = group[kept]
+    return np.concatenate([own, np.zeros((most + 1 - len(own), len(group)))])
+
+
+def _convolved(one: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:
+    made = np.zeros((2 * len(one) - 1, one.shape[1]))
+    for k, chances in enumerate(one):
+        made[k : k + len(other)] += chances * other
+    return made
+
+
+def _lumped(chances: NDArray[np.float64], most: int) -> NDArray[np.float64]:
+    """With those of all numbers from `most` on as one."""
+    if len(chances) <= most + 1:
+        return chances
+    # One by one, whatever the company.
+    return np.concatenate([chances[:most], np.cumsum(chances[most:], axis=0)[-1:]])
+
+
+def pvalues(
+    rows: Predictions,
+    each: Binned,
+    terms: NDArray[np.float64],
+    variance: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """P-values of the sums of terms, which are squared distances from what is expected.
+
+    The numbers in groups of few are taken as they are distributed, the terms of all others as
+    chi-square of one degree of freedom. The terms of groups of few are rounded to a fine grid: the
+    p-value is that of the rounded statistic, and valid however it is rounded.
+
+    Args:
+        rows: K problems.
+        each: their groups.
+        terms: (K, n_bins), (observed - expected)^2 / variance.
+        variance: (K, n_bins) of each group's number, by which its squared distance is divided.
+
+    Returns:
+        (K,) in [0, 1]; NaN of problems without a group of few, and where the sum is 0 or infinite.
+    """
+    of, total = rarer(rows, each), terms.sum(axis=-1)
+    found = np.full(len(terms), np.nan)
+    exact = of.few.any(axis=-1) & (total > 0) & np.isfinite(total)
+    # Larger numbers alone make the sum as large as it is.
+    with np.errstate(invalid="ignore", over="ignore"):
+        enough = np.where(of.few, of.expected + np.sqrt(total[:, None] * variance), 1).max(axis=-1)
+    for most in _MOST:
+        which = np.flatnonzero(exact & (np.ceil(enough) <= most) | exact & (most == MOST))
+        exact[which] = False
+        for some, parts in pieces(rows, each, of, which):
+            found[some] = _tails(*parts, terms[some], variance[some], most)
+    return found
+
+
+def _tails(
+    rows: Predictions,
+    each: Binned,
+    of: Rarer,
+    terms: NDArray[np.float64],
+    variance: NDArray[np.float64],
+    most: int,
+) -> NDArray[np.float64]:
+    from scipy.special import chdtrc  # JAX has SciPy; the import adds a warnings filter
+
+    few, total = of.few, terms.sum(axis=-1)
+    expected, spread = of.expected[few], variance[few]
+    line = np.nonzero(few)[0]
+    cells = max(_CELLS, 1 << (_CELLS_PER_GROUP * few.shape[1] - 1).bit_length())
+    chances = distributions(rows, each, of, most)
+    with np.errstate(over="ignore"):
+        possible = (np.arange(most + 1) - expected[:, None]) ** 2 / spread[:, None]
+        seen = (of.observed[few] - expected) ** 2 / spread
+    scale = np.minimum(cells / total, _LARGEST)
+    width = cells + few.shape[1]  # more than all of the rounded terms, which sum up to `total`
+    possible, seen = (
+        np.minimum(np.rint(x), width) for x in (possible * scale[line, None], seen * scale[line])
+    )
+    others = np.where(few, 0, terms).sum(axis=-1)
+    df = ((variance > 0) & ~few).sum(axis=-1)
+    ends = np.cumsum(few.sum(axis=-1))
+    found = np.empty(len(few))
+    for k, (first, last) in enumerate(zip(ends - few.sum(axis=-1), ends, strict=True)):
+        cell, beyond = _of_sum(chances[first:last], possible[first:last].astype(int), width)
+        left = others[k] * scale[k] + seen[first:last].sum() - np.arange(width)
+        tail = np.where(left <= 0, 1.0, chdtrc(df[k], left / scale[k]) if df[k] else 0.0)
+        found[k] = np.minimum(beyond + cell @ tail, 1)
+    return found
+
+
+def _of_sum(
+    chances: NDArray[np.float64], place: NDArray[np.int64], width: int
+) -> tuple[NDArray[np.float64], float]:
+    """The distribution of the sum of independent integers.
+
+    Args:
+        chances: (M, n), the probabilities of the values of each of M integers.
+        place: (M, n), these values, from 0 to `width`.
+        width: how many values of the sum are told apart.
+
+    Returns:
+        (width,), the probabilities of 0 ... width - 1; and that of all other values.
+    """
+    cell, beyond = np.zeros(width), 0.0
+    cell[0] = 1
+    for chance, to in zip(chances, place, strict=True):
+        new = np.zeros(width)
+        at = np.bincount(to, chance, width + 1)
+        for j in np.flatnonzero(at):
+            new[j:] += at[j] * cell[: width - j]
+            beyond += at[j] * cell[width - j :].sum()
+        cell = new
+    return cell, beyond
