@@ -26,7 +26,7 @@ from platt_jax.results.population import PopulationStatus
 _MOST_PASSES = 60
 _MOST_COARSE = 8  # of these passes
 _LOST = 0.1, 1e-3  # of a log likelihood, in the errors of the coarse and of the fine grid
-_ROUGH_ERROR = 5  # standard errors
+_ROUGH_ERROR = 2.5  # standard errors
 # Standard errors of the population's parameters; the last step is taken without a pass.
 _TOLERANCE = 1e-2
 # So near it, where the last step is the largest that gains: on a ridge, to the quadrature's errors.
