@@ -41,7 +41,7 @@ def remembered(calibrator: SegmentCalibrator, forgetting: float) -> Fit:
         n_pos=forgetting * old.n_pos,
         n_neg=forgetting * old.n_neg,
     )
-    return _where(np.asarray(old.converged), forgotten, old)
+    return chosen(np.asarray(old.converged), forgotten, old)
 
 
 def with_earlier(
@@ -164,11 +164,11 @@ def _times(matrices: Array, vectors: NDArray[np.float64]) -> Array:
     return (matrices @ vectors[..., None])[..., 0]
 
 
-def _where(condition: NDArray[np.bool_], one: Fit, other: Fit) -> Fit:
+def chosen(condition: NDArray[np.bool_], one: Fit, other: Fit) -> Fit:
     """The fits of one where the condition holds, else those of the other."""
 
     def choose(x: NDArray[Any], y: NDArray[Any]) -> NDArray[Any]:
         return np.where(condition.reshape(-1, *(1,) * (np.ndim(x) - 1)), x, y).astype(y.dtype)
 
-    chosen: Fit = jax.tree.map(choose, one, other)
-    return chosen
+    made: Fit = jax.tree.map(choose, one, other)
+    return made
