@@ -12,7 +12,7 @@ from platt_jax.api import fit_segments
 from platt_jax.columns import Column
 from platt_jax.execution.progress import Listener
 from platt_jax.execution.segment_rows import SegmentRows, segment_rows
-from platt_jax.ids.factorize import get_indexer
+from platt_jax.ids.factorize import get_indexer, split_columns
 from platt_jax.inference import memory
 from platt_jax.inference.lasting import Rows, lasting_share
 from platt_jax.inference.periods import Period, next_population, uncertainty
@@ -139,7 +139,7 @@ def estimate_drift(
     rows = segment_rows(scores, labels, segments, weights)
     next_one = fit_segments(rows, pooling="partial", options=options, progress=progress)
     _require_population("scores", next_one)
-    if not (get_indexer(calibrator.keys, next_one.keys) >= 0).any():
+    if not (get_indexer(calibrator.keys, split_columns(next_one.keys)) >= 0).any():
         raise ValueError("segments: expected some of the calibrator's, got none")
     return drift_between(calibrator, next_one, rows, float(ahead))
 
@@ -176,7 +176,7 @@ def _rows(first: SegmentCalibrator, rows: SegmentRows) -> Rows:
     used = np.isfinite(f) & np.isfinite(count) & (count > 0)
     f, positive, count, which = f[used].astype(float), y[used] > 0, count[used], which[used]
     population = _population(first)
-    place = get_indexer(first.keys, rows.keys[order])
+    place = get_indexer(first.keys, split_columns(rows.keys[order]))
     usable = np.asarray(first.fit.converged)
     deviation = np.where(usable[:, None], population.posterior_mean - population.mean, 0)
     known = np.where(
@@ -201,7 +201,7 @@ def _population(calibrator: SegmentCalibrator) -> Any:
 
 def _together(first: SegmentCalibrator, second: SegmentCalibrator) -> tuple[NDArray[Any], Fit]:
     """The segments of both, and of each the last fit that converged, counts and flags of all."""
-    place = get_indexer(first.keys, second.keys)
+    place = get_indexer(first.keys, split_columns(second.keys))
     old, new = (jax.tree.map(np.asarray, x.fit) for x in (first, second))
     earlier = jax.tree.map(lambda x: at_places(x, place), old)
     known = (place >= 0) & earlier.converged

@@ -73,8 +73,8 @@ def lasting_share(rows: Rows, mean: _Array) -> tuple[float, float]:
                 break
         else:
             break
-    sums = np.stack([np.bincount(rows.segments, g) for g in at.gradients.T], -1)
-    influence = _solved(at.information, sums.T)[2]
+    sums: _Array = np.stack([np.bincount(rows.segments, g) for g in at.gradients.T]).astype(float)
+    influence = _solved(at.information, sums)[2]
     number = len(np.unique(rows.segments))
     error = np.sqrt(number / (number - 1) * np.sum(influence**2))
     return float(at.parameters[2]), float(error)

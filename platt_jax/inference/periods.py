@@ -3,8 +3,8 @@
 A segment's (A, B) in period t is m_t + x_t. The deviations x_t are Normal(0, S) between segments,
 and those of two consecutive periods have the covariance c S: a share c of their variance lasts.
 For two periods this is x_t = u + v_t with u ~ Normal(0, c S) for what lasts and
-v_t ~ Normal(0, (1 - c) S) for what is of one period. Of later periods it says less: c^2 S is left of
-the first one's in the third, as in an autoregression of order one.
+v_t ~ Normal(0, (1 - c) S) for what is of one period. In the third period c^2 S is left of the first
+one's, as in an autoregression of order one.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax.ids.factorize import get_indexer
+from platt_jax.ids.factorize import get_indexer, split_columns
 from platt_jax.inference.priors import at_places
 from platt_jax.results.averages import mean_probability
 from platt_jax.results.calibrators import SegmentCalibrator
@@ -43,7 +43,7 @@ class Period(NamedTuple):
         """Given a calibrator with a population, of its segments among the keys."""
         population: Any = calibrator.population
         usable = np.asarray(calibrator.fit.converged)
-        place = get_indexer(calibrator.keys[usable], keys)
+        place = get_indexer(calibrator.keys[usable], split_columns(keys))
         root = np.linalg.cholesky(population.covariance)
         back = np.linalg.inv(root)
         deviation = (population.posterior_mean[usable] - population.mean) @ back.T
