@@ -94,7 +94,7 @@ def test_segments_have_the_conditional_distribution_of_a_joint_normal():
     first, second = (pj.fit_segments(*x, pooling="partial") for x in periods(3, [20] * 40, 0.5))
     both, share, ahead = (first, second), 0.4, 1.7
     half = rng.normal(size=(2, 1, 2, 2))
-    of = [Period(np.zeros((1, 2)), rng.normal(size=(1, 2)), x @ np.swapaxes(x, 1, 2)) for x in half]
+    of = [Period(rng.normal(size=(1, 2)), x @ np.swapaxes(x, 1, 2)) for x in half]
     weight = np.array([0.3, 0.7])
     made = next_population(both, of, weight, share, ahead)
     S = 0.3 * first.population.covariance + 0.7 * second.population.covariance
@@ -239,7 +239,7 @@ def test_it_is_an_ordinary_calibrator(two, drift, tmp_path):
 
 
 def test_flights_of_a_quarter_judged_by_the_next():
-    """Partial pooling loses to one curve, and what lasts of it does not (issue's splits)."""
+    """Partial pooling loses to one curve, and what lasts of it does not."""
     flights = load_flights()
     scores = flights.score.astype(float)
     judged = pj.judge_pooling(scores, flights.outcome, flights.route, flights.day, 273)
@@ -254,7 +254,7 @@ def test_a_stationary_world_loses_little():
     rows = [np.concatenate(x) for x in zip(*made, strict=True)]
     judged = pj.judge_pooling(*rows, np.repeat([0, 1, 2], 500 * 50), 2)
     loss = dict(zip(judged["pooling"], judged["log_loss"], strict=True))
-    assert loss["drift"] < loss["partial"] + 0.0006 < loss["complete"] - 0.02
+    assert loss["drift"] < loss["partial"] + 0.0003 < loss["complete"] - 0.02
 
 
 def test_what_cannot_be_estimated_is_refused(two):

@@ -77,6 +77,31 @@ def flights(data):
     return found
 
 
+def halves(data):
+    """What lasts from the third quarter's first half to its second, and what it says of the fourth.
+
+    Once as of a period as long as the halves, and once as far ahead as the fourth is by days.
+    """
+    found = {}
+    for name in _SEGMENTS:
+        scores, labels, segments, days = _flights(data, name)
+        *both, later = ((days >= start) & (days < end) for start, end in pairwise(_HALVES))
+        first, second = ((scores[x], labels[x], segments[x]) for x in both)
+        fitted = pj.fit_segments(*first, pooling="partial")
+        middles = [days[x].mean() for x in (*both, later)]
+        far = (middles[2] - middles[1]) / (middles[1] - middles[0])
+        found[name] = {}
+        for ahead in (1.0, far):
+            drift = pj.estimate_drift(fitted, *second, ahead=ahead)
+            proba = drift.calibrator.predict_proba(scores[later], segments[later])
+            found[name][f"log loss, {ahead:.2f} ahead"] = _rounded(
+                metrics.log_loss(labels[later], proba)
+            )
+        found[name]["share that lasts"] = _rounded(drift.lasting)
+        found[name]["standard error"] = _rounded(drift.lasting_error)
+    return found
+
+
 def forgetting(data):
     """Log loss of the fourth quarter, where the third is learnt half by half.
 
@@ -179,7 +204,7 @@ def _rounded(values):
     return np.round(np.asarray(values, float), 5).tolist()
 
 
-_PARTS = {f.__name__: f for f in (flights, forgetting, worlds)}
+_PARTS = {f.__name__: f for f in (flights, halves, forgetting, worlds)}
 
 if __name__ == "__main__":
     main()

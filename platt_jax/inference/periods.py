@@ -34,7 +34,6 @@ class Period(NamedTuple):
     both are 0 of segments without rows, or with a failed fit.
     """
 
-    deviation: _Array  # (K, 2), the mean of the posterior
     information: _Array  # (K, 2)
     precision: _Array  # (K, 2, 2)
 
@@ -51,8 +50,7 @@ class Period(NamedTuple):
         values, vectors = np.linalg.eigh(precision - np.eye(2))
         own = vectors * np.maximum(values, 0)[:, None] @ np.swapaxes(vectors, 1, 2)
         information = deviation + _times(own, deviation)
-        in_units = deviation @ root.T, information @ back, back.T @ own @ back
-        return cls(*(at_places(x, place) for x in in_units))
+        return cls(*(at_places(x, place) for x in (information @ back, back.T @ own @ back)))
 
     def learnt(self, mean: _Array, covariance: _Array) -> tuple[_Array, _Array]:
         """A normal distribution of the deviations with what this period adds to it."""
@@ -80,7 +78,7 @@ def next_population(
     populations: list[Any] = [x.population for x in both]
     means = np.stack([x.mean for x in populations])
     covariance = np.einsum("t,tij->ij", weight, [x.covariance for x in populations])
-    number = len(periods[0].deviation)
+    number = len(periods[0].information)
     deviation, left = np.zeros((number, 2)), np.broadcast_to(covariance, (number, 2, 2))
     for period in periods:
         deviation, left = share * deviation, covariance - share**2 * (covariance - left)
