@@ -4,7 +4,16 @@ from platt_jax.api import fit, fit_one_vs_rest, fit_segments
 from platt_jax.environment import show_config, use_compilation_cache
 from platt_jax.execution.progress import ProgressReport
 from platt_jax.execution.segment_rows import SegmentRows
-from platt_jax.inference import Bootstrap, bootstrap, leave_one_out, triage, update
+from platt_jax.inference import (
+    Bootstrap,
+    Drift,
+    bootstrap,
+    estimate_drift,
+    judge_pooling,
+    leave_one_out,
+    triage,
+    update,
+)
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
 from platt_jax.results.calibrators import OneVsRestCalibrator, SegmentCalibrator
@@ -18,6 +27,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Bootstrap",
+    "Drift",
     "Fit",
     "Flag",
     "GaussianPrior",
@@ -29,9 +39,11 @@ __all__ = [
     "Sigmoid",
     "Status",
     "bootstrap",
+    "estimate_drift",
     "fit",
     "fit_one_vs_rest",
     "fit_segments",
+    "judge_pooling",
     "leave_one_out",
     "load",
     "logit",

@@ -20,6 +20,7 @@ import platt_jax as pj
 from platt_jax import Flag, Status, metrics, plots
 from platt_jax.plots import overview, style
 from platt_jax.results.population import Population, PopulationStatus
+from platt_jax.results.tables import Table
 
 plt.switch_backend("Agg")
 
@@ -125,12 +126,22 @@ def every_figure(rows, calibrator, pooled):
         "shrinkage": lambda ax=None: plots.shrinkage(pooled, ax=ax),
         "moves": lambda ax=None: plots.shrinkage(pooled, calibrator, ax=ax),
         "convergence": lambda ax=None: plots.convergence(calibrator, ax=ax),
+        "pooling": lambda ax=None: plots.pooling_losses(JUDGED, ax=ax),
     }
 
 
 FIGURES = (
     *("binned", "isotonic", "sigmoid", "map", "slopes", "rates", "shrinkage", "moves"),
-    "convergence",
+    *("convergence", "pooling"),
+)
+# As `judge_pooling` has it: partial pooling loses at the second cut, and "none" has no place.
+JUDGED = Table(
+    cut=np.repeat(["2013-10", "2013-11"], 4),
+    pooling=np.tile(["complete", "partial", "none", "drift"], 2),
+    rows=np.full(8, 900),
+    log_loss=np.full(8, 0.5),
+    difference=np.array([0, -0.002, 0.001, -0.003, 0, 0.003, 0.9, 0.0005]),
+    standard_error=np.array([0, 0.001, 0.001, 0.001, 0, 0.001, 0.1, np.nan]),
 )
 
 
@@ -518,6 +529,20 @@ def test_shrinkage_by_rows_and_slopes_before_and_after(pooled, calibrator):
     assert starting(ax, "mean of the population").get_ydata()[0] == 1.2
 
 
+def test_pooling_losses_with_their_intervals():
+    ax = plots.pooling_losses(JUDGED, level=0.9)
+    for name, label in (("partial", "partial pooling"), ("drift", "what lasts")):
+        mine = JUDGED["pooling"] == name
+        line, _, (bars,) = starting(ax, label)
+        np.testing.assert_array_equal(line.get_ydata(), JUDGED["difference"][mine])
+        ends = np.array([segment[:, 1] for segment in bars.get_segments()])
+        reach = stats.norm.ppf(0.95) * np.nan_to_num(JUDGED["standard_error"][mine])
+        np.testing.assert_allclose(np.ptp(ends, axis=1) / 2, reach)
+        assert np.all(np.abs(line.get_xdata() - [0, 1]) < 0.5)
+    assert [x.get_text() for x in ax.get_xticklabels()] == ["2013-10", "2013-11"]
+    assert ax.get_title(loc="right") == "1 beyond the axes"
+
+
 def test_convergence_counts_steps_and_passes(calibrator):
     fit = calibrator.fit
     stopped = np.where(fit.iterations > 2, Status.MAX_ITERATIONS, fit.status)
@@ -626,6 +651,7 @@ def test_what_cannot_be_drawn_is_named(rows, calibrator, pooled):
         (lambda: plots.slope_funnel(flat), "fits: expected problems with a slope"),
         (lambda: plots.rate_funnel(labels, p, segments[1:]), "segments: expected one per row"),
         (lambda: plots.rate_funnel(labels, 0 * p, segments), "proba: expected some above 0"),
+        (lambda: plots.pooling_losses({"cut": p}), "judged: expected the table of judge_pooling"),
         (lambda: plots.shrinkage(calibrator), 'calibrator: expected one with pooling="partial"'),
         (
             lambda: plots.shrinkage(pooled, replace(calibrator, keys=calibrator.keys + 1)),

@@ -318,6 +318,44 @@ def test_the_tables_of_scaling_are_measured():
     assert [line for line in lines if line not in page] == []
 
 
+def test_the_tables_of_drift_are_measured():
+    page = (ROOT / "docs/explanation/pooling.md").read_text(encoding="utf-8")
+    assert [line for line in of_drift() if line not in page] == []
+
+
+def of_drift():
+    found = read("inference/drift.json")["results"]
+    kinds = {
+        "16 carriers": "carrier",
+        "96 destinations": "dest",
+        "207 routes": "route",
+        "2,696 flight numbers": "flight",
+        "3,615 aircraft": "tailnum",
+    }
+    for name, kind in kinds.items():
+        lines = {x["pooling"]: x for x in found["flights"][kind]["third quarter, then the fourth"]}
+        none, partial, drift = (
+            f"{lines[x]['log loss']:.4f} ± {lines[x]['standard error']:.4f}"
+            for x in ("none", "partial", "drift")
+        )
+        yield f"| {name} | {none} | {lines['complete']['log loss']:.4f} | {partial} | {drift} |"
+    for rows in (
+        "2000 segments of 10 rows",
+        "500 segments of 50 rows",
+        "20 segments of 500 rows",
+        "20 segments of 50 rows",
+        "5 segments of 50 rows",
+        "3000 segments of 10 rows, 1 % positive",
+    ):
+        for share in ("1", "0.5", "0"):
+            of = found["worlds"][f"{rows}, {share} lasts"]
+            cells = " | ".join(f"{of[x]:.4f}" for x in ("complete", "partial", "drift"))
+            yield f"| {rows.replace(' segments', '').replace(' rows', '')} | {share} | {cells} |"
+    for name in found["forgetting"]["carrier"]:
+        each = (found["forgetting"][kind][name] for kind in kinds.values())
+        yield f"| {name.removeprefix('forgetting ')} | {' | '.join(f'{x:.4f}' for x in each)} |"
+
+
 def of_disk():
     (found,) = read("streaming.json")["results"].values()
     ways = ("store arrays", "fit stored rows", "fit rows in memory")

@@ -218,7 +218,7 @@ class _Loss:
         )
 
     def _joint(self, x: np.ndarray) -> tuple[np.ndarray, ...]:
-        """The segments' log likelihoods, the weights of their nodes, and these in N(0, I)'s units."""
+        """The segments' log likelihoods, their nodes' weights, and the nodes as of N(0, I)."""
         number = len(self._nodes)
         u = np.linalg.solve(_factor(x), (self._nodes - x[:2]).reshape(-1, 2).T)
         u = u.reshape(2, number, -1)

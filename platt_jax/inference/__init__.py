@@ -1,6 +1,8 @@
 """How sure fits are: intervals, tests and honest checks, as functions over results."""
 
+from platt_jax.inference.drift import Drift, estimate_drift
 from platt_jax.inference.fresh_rows import triage
+from platt_jax.inference.later_rows import judge_pooling
 from platt_jax.inference.left_out import leave_one_out
 from platt_jax.inference.priors import prior_from
 from platt_jax.inference.replication import Bootstrap, bootstrap
@@ -9,7 +11,10 @@ from platt_jax.inference.updating import update
 
 __all__ = [
     "Bootstrap",
+    "Drift",
     "bootstrap",
+    "estimate_drift",
+    "judge_pooling",
     "leave_one_out",
     "prior_from",
     "robust_covariance",

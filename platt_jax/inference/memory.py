@@ -35,7 +35,7 @@ def remembered(calibrator: SegmentCalibrator, forgetting: float) -> Fit:
     )
     if population is not None and population.estimated:
         forgotten = under(forgotten, population, forgetting, population)
-    return _where(np.asarray(old.converged), forgotten, old)
+    return chosen(np.asarray(old.converged), forgotten, old)
 
 
 def under(fit: Fit, before: Population, weight: float, now: Population) -> Fit:
@@ -57,7 +57,7 @@ def under(fit: Fit, before: Population, weight: float, now: Population) -> Fit:
         hessian=hessian.astype(dtype),
         covariance=np.linalg.inv(hessian).astype(dtype),
     )
-    return _where(usable, moved, fit)
+    return chosen(usable, moved, fit)
 
 
 def with_earlier(
@@ -140,11 +140,11 @@ def joined(
     return keys, made
 
 
-def _where(condition: NDArray[np.bool_], one: Fit, other: Fit) -> Fit:
+def chosen(condition: NDArray[np.bool_], one: Fit, other: Fit) -> Fit:
     """The fits of one where the condition holds, else those of the other."""
 
     def choose(x: NDArray[Any], y: NDArray[Any]) -> NDArray[Any]:
         return np.where(condition.reshape(-1, *(1,) * (np.ndim(x) - 1)), x, y).astype(y.dtype)
 
-    chosen: Fit = jax.tree.map(choose, one, other)
-    return chosen
+    made: Fit = jax.tree.map(choose, one, other)
+    return made

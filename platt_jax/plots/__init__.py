@@ -9,6 +9,7 @@ What the figures show is computed in `platt_jax.metrics` and by the fits themsel
 """
 
 from platt_jax.plots.funnels import rate_funnel, slope_funnel
+from platt_jax.plots.judging import pooling_losses
 from platt_jax.plots.overview import convergence, parameter_map
 from platt_jax.plots.reliability import ReliabilityDisplay, reliability_diagram
 from platt_jax.plots.segments import segment_sigmoids
@@ -19,6 +20,7 @@ __all__ = [
     "ReliabilityDisplay",
     "convergence",
     "parameter_map",
+    "pooling_losses",
     "rate_funnel",
     "reliability_diagram",
     "segment_sigmoids",

@@ -1,0 +1,241 @@
+"""Partial pooling for a period to come, where part of what tells segments apart does not last."""
+
+import numbers
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from platt_jax.api import fit_segments
+from platt_jax.columns import Column
+from platt_jax.execution.progress import Listener
+from platt_jax.execution.segment_rows import SegmentRows, segment_rows
+from platt_jax.ids.factorize import get_indexer, split_columns
+from platt_jax.inference import memory
+from platt_jax.inference.lasting import Rows, lasting_share
+from platt_jax.inference.periods import Period, next_population, uncertainty
+from platt_jax.inference.priors import at_places
+from platt_jax.options import Options
+from platt_jax.passes.packing import Space
+from platt_jax.population.likelihoods import Likelihoods
+from platt_jax.population.quadrature import normals
+from platt_jax.results.calibrators import SegmentCalibrator
+from platt_jax.results.fit import ComparedByValue, Fit, Sigmoid
+from platt_jax.results.population import Population
+from platt_jax.results.probabilities import variance_of_logit
+from platt_jax.status import Flag
+
+_Array = NDArray[np.float64]
+
+_DEFAULT = Options()
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Drift(ComparedByValue):
+    """What lasted from one period to the next, and the calibrator for one to come.
+
+    Attributes:
+        lasting: the share of the variance between segments that lasts from a period to the next, as
+            estimated: outside [0, 1] by chance only, and the calibrator takes it as 0 or 1 there.
+        lasting_error: its standard error; with fewer than some 20 segments it is too small.
+        covariance: (2, 2), of (A, B) between the segments of one period.
+        shift: (2,), by how much the population's mean has moved between the periods.
+        calibrator: a SegmentCalibrator of the segments of both, for the period to come.
+    """
+
+    lasting: float
+    lasting_error: float
+    covariance: _Array
+    shift: _Array
+    calibrator: SegmentCalibrator
+
+    @property
+    def lasting_covariance(self) -> _Array:
+        """(2, 2), of the part of (A, B) that lasts from one period to the next."""
+        return _share(self.lasting) * self.covariance
+
+    @property
+    def passing_covariance(self) -> _Array:
+        """(2, 2), of the part of (A, B) that is of one period only."""
+        return (1 - _share(self.lasting)) * self.covariance
+
+    def __repr__(self) -> str:
+        lines = [
+            f"Drift of {len(self.calibrator):,} segments between two periods",
+            f"lasting: {self.lasting:.2f} of the variance between segments "
+            f"(standard error {self.lasting_error:.2g})",
+            f"shift of the mean: A {self.shift[0]:+.4g}, B {self.shift[1]:+.4g}",
+        ]
+        return "\n  ".join(lines)
+
+
+def estimate_drift(
+    calibrator: SegmentCalibrator,
+    scores: Column,
+    labels: Column = None,
+    segments: Column = None,
+    *,
+    weights: Column = None,
+    ahead: float = 1.0,
+    options: Options = _DEFAULT,
+    progress: bool | Listener = False,
+) -> Drift:
+    """How much of what tells segments apart lasts, and a calibrator for the period to come.
+
+    Partial pooling takes differences between segments for lasting ones. Where they are not, it can
+    be worse than one curve for all. Here the rows of the next period say what share of the
+    differences lasts. The new calibrator keeps that share of each segment's deviation from the
+    others, and adds to its uncertainty what is gone. If all lasts, it is partial pooling of both
+    periods; if nothing does, it is one curve.
+
+    The share is the one under which the next period's labels are most probable, given what the
+    earlier period says of each segment and a shift that is common to all of them; its error is a
+    sandwich over segments. What a period's rows say of a segment is its posterior without the
+    population, as a normal distribution. What does not last gives way to the curve of all rows.
+    How far the means of the two periods lie apart is part of the uncertainty of the one to come.
+
+    Args:
+        calibrator: of the earlier period's rows, fitted with pooling="partial".
+        scores: (N,) as in `fit_segments`, of the next period's rows; or SegmentRows.
+        labels: (N,) likewise.
+        segments: (N,) likewise.
+        weights: (N,) likewise.
+        ahead: how far the period to come is from the later of the two, in units of the distance
+            between these, from middle to middle. 1 if all three have one length.
+        options: how to fit the next period's rows.
+        progress: as in `fit_segments`.
+
+    Returns:
+        A Drift. Its calibrator has the segments of both periods, as far as these are unlike by what
+        lasts. (A, B) of its fits are their means in the period to come, with their covariance;
+        n_pos, n_neg and flags are of all rows, and nll, iterations and passes of the last period in
+        which the segment was fitted. Its population is that of the period to come: mean_covariance
+        includes the shift between periods.
+
+    Raises:
+        ValueError: a calibrator, or rows, without an estimated population; no segment in common; an
+            `ahead` that is not positive; or as in `fit_segments`.
+        MemoryError: as in `fit_segments`.
+
+    Example:
+        >>> from platt_jax import fit_segments
+        >>> rng = np.random.default_rng(0)
+        >>> shops, scores = np.repeat(np.arange(500), 50), rng.normal(size=(2, 25000))
+        >>> lasts, passes = rng.normal(size=500), rng.normal(size=(2, 500))
+        >>> levels = 0.5 * (lasts + passes)[:, shops]
+        >>> sold = rng.random(scores.shape) < 1 / (1 + np.exp(-scores - levels))
+        >>> may = fit_segments(scores[0], sold[0], shops, pooling="partial")
+        >>> drift = estimate_drift(may, scores[1], sold[1], shops)
+        >>> print(drift)  # half of the variance lasts
+        Drift of 500 segments between two periods
+          lasting: 0.46 of the variance between segments (standard error 0.048)
+          shift of the mean: A -0.007238, B -0.03771
+        >>> drift.calibrator.predict_proba([0.5], [7]).shape
+        (1,)
+    """
+    _require_population("calibrator", calibrator)
+    if not (isinstance(ahead, numbers.Real) and 0 < ahead < np.inf):
+        raise ValueError(f"ahead: expected a number above 0, got {ahead!r}")
+    rows = segment_rows(scores, labels, segments, weights)
+    next_one = fit_segments(rows, pooling="partial", options=options, progress=progress)
+    _require_population("scores", next_one)
+    if not (get_indexer(calibrator.keys, split_columns(next_one.keys)) >= 0).any():
+        raise ValueError("segments: expected some of the calibrator's, got none")
+    return drift_between(calibrator, next_one, rows, float(ahead))
+
+
+def drift_between(
+    first: SegmentCalibrator, second: SegmentCalibrator, rows: SegmentRows, ahead: float
+) -> Drift:
+    """`estimate_drift` of two calibrators with populations, and the rows of the second."""
+    both = first, second
+    keys, fit = _together(*both)
+    periods = tuple(Period.of(x, keys) for x in both)
+    lasting, error = lasting_share(_rows(first, rows), _population(second).mean)
+    weight = np.array([np.sum(x.fit.n_pos + x.fit.n_neg) for x in both], float)
+    weight /= weight.sum()
+    population = next_population(both, periods, weight, _share(lasting), ahead)
+    pooled = np.array([[x.fallback.A, x.fallback.B] for x in both], float)
+    calibrator = SegmentCalibrator(
+        keys,
+        _at_means(fit, population),
+        Sigmoid(*(weight @ pooled).astype(fit.A.dtype)),
+        uncertainty(weight, pooled, [x.fallback_covariance for x in both]),
+        population,
+    )
+    shift = _population(second).mean - _population(first).mean
+    return Drift(lasting, error, population.covariance, shift, calibrator)
+
+
+def _rows(first: SegmentCalibrator, rows: SegmentRows) -> Rows:
+    """Finite rows of the later period with what the earlier one says of them."""
+    order = rows.largest_first
+    f, y, weights = rows.take(slice(0, len(order)), slice(None), Space(len(rows)))
+    which = np.repeat(np.arange(len(order)), rows.sizes)
+    count = np.ones(len(f)) if weights is None else weights.astype(float)
+    used = np.isfinite(f) & np.isfinite(count) & (count > 0)
+    f, positive, count, which = f[used].astype(float), y[used] > 0, count[used], which[used]
+    population = _population(first)
+    place = get_indexer(first.keys, split_columns(rows.keys[order]))
+    usable = np.asarray(first.fit.converged)
+    own = Likelihoods.from_arrays(population.likelihood_precision, population.likelihood_pull)
+    posterior = own.under(normals(population.mean, population.covariance))
+    deviation = np.where(usable[:, None], posterior.mean - population.mean, 0)
+    known = np.where(usable[:, None, None], population.covariance - posterior.covariance, 0)
+    A, B = at_places(deviation, place)[which].T
+    spread, known = (
+        variance_of_logit(f, *(of[..., i, j] for i, j in ((0, 0), (0, 1), (1, 1))))
+        for of in (population.covariance, at_places(known, place)[which])
+    )
+    return Rows(f, positive, count, which, -(A * f + B), spread, known)
+
+
+def _share(lasting: float) -> float:
+    return float(np.clip(lasting, 0, 1))
+
+
+def _population(calibrator: SegmentCalibrator) -> Any:
+    """The Population of a calibrator that has one."""
+    return calibrator.population
+
+
+def _together(first: SegmentCalibrator, second: SegmentCalibrator) -> tuple[NDArray[Any], Fit]:
+    """The segments of both, and of each the last fit that converged, counts and flags of all."""
+    place = get_indexer(first.keys, split_columns(second.keys))
+    old, new = (jax.tree.map(np.asarray, x.fit) for x in (first, second))
+    earlier = jax.tree.map(lambda x: at_places(x, place), old)
+    known = (place >= 0) & earlier.converged
+    kept = known & ~new.converged
+    new = memory.with_earlier(new, earlier, known, second.population)
+    return memory.joined(first.keys, old, second.keys, new, place, kept)
+
+
+def _at_means(fit: Fit, population: Population) -> Fit:
+    """Converged fits with (A, B) at the means of their posteriors."""
+    of_posterior = replace(
+        fit,
+        A=population.posterior_mean[:, 0],
+        B=population.posterior_mean[:, 1],
+        hessian=np.linalg.inv(population.posterior_covariance),
+        covariance=population.posterior_covariance,
+        gradient=np.zeros_like(fit.gradient),
+    )
+    moved = memory.chosen(np.asarray(fit.converged), of_posterior, fit)
+    return replace(moved, flags=memory.raised(moved.flags, Flag.REVERSED, moved.A > 0))
+
+
+def _require_population(name: str, calibrator: object) -> None:
+    if not isinstance(calibrator, SegmentCalibrator):
+        raise ValueError(f"{name}: expected a SegmentCalibrator, got {type(calibrator).__name__}")
+    population = calibrator.population
+    if population is None:
+        raise ValueError(f'{name}: expected a calibrator with pooling="partial", got one without')
+    if not population.estimated:
+        raise ValueError(
+            f"{name}: expected segments of which a population can be estimated, got NOT_ESTIMATED: "
+            "fewer than two, one class only, or scores that are all the same"
+        )
+    if not np.isfinite(calibrator.fallback_covariance).all():
+        raise ValueError(f"{name}: expected a calibrator with a finite fallback_covariance")

@@ -1,0 +1,125 @@
+"""The share of segments' deviations that lasts, by the rows of the next period."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from platt_jax.results.averages import mean_probability
+
+_Array = NDArray[np.float64]
+
+_START = 0.5
+_MOST_STEPS = 40
+_TOLERANCE = 1e-4  # standard errors
+_HALVINGS = 8
+
+# Of log-odds and their variances, for derivatives by differences.
+_APART = 1e-3
+
+# Rows that are worked on together.
+_AT_ONCE = 1 << 16
+
+# Probabilities are told apart down to here.
+_LEAST = 1e-300
+
+
+class Rows(NamedTuple):
+    """N rows of the later period, and what the earlier one says of their log-odds.
+
+    With x = (f, 1), a row's log-odds are -(mean' x) + share * moved, give or take a variance of
+    spread - share^2 * known.
+    """
+
+    scores: _Array  # f
+    labels: NDArray[np.bool_]
+    weights: _Array
+    segments: NDArray[np.integer[Any]]  # their numbers, from 0
+    moved: _Array  # by the segment's deviation in the earlier period, if all of it lasts
+    spread: _Array  # the variance between segments
+    known: _Array  # how much less it is given the earlier period, if all lasts
+
+
+class _Point(NamedTuple):
+    """A trial (A, B, share) and what the rows say of it."""
+
+    parameters: _Array  # (3,)
+    log_likelihood: float
+    gradients: _Array  # (N, 3), of each row
+    information: _Array  # (3, 3), expected
+
+
+def lasting_share(rows: Rows, mean: _Array) -> tuple[float, float]:
+    """The share under which the rows are most probable, and its standard error.
+
+    The probability of a row is its posterior predictive one. With the share the mean (A, B) of the
+    later period is estimated, which is common to all segments. Fisher scoring; the error is by the
+    sandwich with the segments as clusters (Liang & Zeger 1986).
+
+    Args:
+        rows: of the later period.
+        mean: (2,), (A, B) to start from.
+    """
+    at = _point(rows, np.append(mean, _START))
+    for _ in range(_MOST_STEPS):
+        gradient = at.gradients.sum(0)
+        step = _solved(at.information, gradient)
+        if gradient @ step <= _TOLERANCE**2:
+            break
+        for halvings in range(_HALVINGS):
+            trial = _point(rows, at.parameters + 0.5**halvings * step)
+            if trial.log_likelihood > at.log_likelihood:
+                at = trial
+                break
+        else:
+            break
+    sums: _Array = np.stack([np.bincount(rows.segments, g) for g in at.gradients.T]).astype(float)
+    influence = _solved(at.information, sums)[2]
+    number = len(np.unique(rows.segments))
+    error = np.sqrt(number / (number - 1) * np.sum(influence**2))
+    return float(at.parameters[2]), float(error)
+
+
+def _solved(information: _Array, right: _Array) -> _Array:
+    """The solution of a system of which a direction may be without information."""
+    scale = 1 / np.sqrt(np.maximum(np.diag(information), np.finfo(float).tiny))
+    inverse = np.linalg.pinv(scale[:, None] * information * scale, hermitian=True)
+    solved: _Array = (scale[:, None] * inverse * scale) @ right
+    return solved
+
+
+def _point(rows: Rows, parameters: _Array) -> _Point:
+    share = parameters[2]
+    inside = min(max(share, 0.0), 1.0)
+    logit = -(parameters[0] * rows.scores + parameters[1]) + share * rows.moved
+    variance = np.maximum(rows.spread - inside**2 * rows.known, 0)
+    p, lower, upper, wider = (
+        _probabilities(logit + of_logit, variance + of_variance)
+        for of_logit, of_variance in ((0, 0), (-_APART, 0), (_APART, 0), (0, _APART))
+    )
+    p = np.clip(p, _LEAST, 1 - np.finfo(float).eps)
+    by_logit, by_variance = (upper - lower) / (2 * _APART), (wider - p) / _APART
+    by_share = by_logit * rows.moved
+    if inside == share:
+        by_share -= 2 * share * rows.known * by_variance
+    design = np.stack([-by_logit * rows.scores, -by_logit, by_share], -1)
+    weight = rows.weights / (p * (1 - p))
+    gradients = (weight * (rows.labels - p))[:, None] * design
+    log_p = np.where(rows.labels, np.log(p), np.log1p(-p))
+    return _Point(
+        parameters,
+        float(rows.weights @ log_p),
+        gradients,
+        (weight[:, None] * design).T @ design,
+    )
+
+
+def _probabilities(logit: _Array, variance: _Array) -> _Array:
+    """The mean probabilities of normal log-odds."""
+    mean = np.empty_like(logit)
+    for start in range(0, len(logit), _AT_ONCE):
+        of = slice(start, start + _AT_ONCE)
+        none = np.zeros(len(logit[of]))
+        normal = np.column_stack([none, -logit[of], none, none, variance[of]])
+        mean[of] = mean_probability(none, normal)
+    return mean

@@ -1,0 +1,199 @@
+"""Pooling judged by rows that came after those fitted."""
+
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from platt_jax import columns, ids, validation
+from platt_jax.api import fit_segments
+from platt_jax.columns import Column
+from platt_jax.execution.segment_rows import SegmentRows
+from platt_jax.ids.factorize import factorize
+from platt_jax.inference.drift import drift_between
+from platt_jax.options import Options
+from platt_jax.results.calibrators import SegmentCalibrator
+from platt_jax.results.tables import Table
+
+_DEFAULT = Options()
+_POOLINGS: tuple[Literal["complete", "partial", "none"], ...] = ("complete", "partial", "none")
+_REFERENCE = "complete"
+_COLUMNS = ("cut", "pooling", "rows", "log_loss", "difference", "standard_error")
+# Probabilities of exactly 0 or 1 count as the float next to them, as in `metrics.log_loss`.
+_INSIDE = np.nextafter([0.0, 1.0], 0.5)
+
+
+def judge_pooling(
+    scores: Column,
+    labels: Column,
+    segments: Column,
+    times: Column,
+    cuts: Column,
+    *,
+    options: Options = _DEFAULT,
+) -> Table:
+    """The log loss of each way to pool segments, on rows later than those fitted.
+
+    At each cut all rows before it are fitted, and those from it to the next cut are judged. Rows
+    that are held out at random would be of the same period, and say nothing of drift.
+
+    Args:
+        scores: (N,) finite numbers, as in `fit_segments`.
+        labels: (N,) likewise.
+        segments: (N,) likewise.
+        times: (N,) of each row: finite numbers, or dates as NumPy's datetime64.
+        cuts: one or more times, ascending: where the later rows begin.
+        options: how to fit.
+
+    Returns:
+        A Table with a line for each cut and each of
+
+        - "complete", one curve for all, "partial" and "none", as `fit_segments` has them;
+        - "drift", `estimate_drift` of the earlier rows' two halves by time, as far ahead as the
+          later rows are on average. Left out where a half has no population.
+
+        Its columns: `cut`; `pooling`; `rows`, those judged; `log_loss`, their mean; `difference`,
+        by how much it is above that of "complete"; and `standard_error` of that, of the rows'
+        differences, with the segments as clusters. With few segments it is too small.
+
+    Raises:
+        ValueError: an argument is not as above; or no row lies before a cut, or from it to the
+            next.
+        MemoryError: as in `fit_segments`.
+
+    Example:
+        >>> rng = np.random.default_rng(0)
+        >>> weeks, shops = np.repeat([0, 1, 2], 2000), np.arange(6000) % 100
+        >>> levels = rng.normal(size=(3, 100))[weeks, shops]  # new ones each week
+        >>> scores = rng.normal(size=6000)
+        >>> labels = rng.random(6000) < 1 / (1 + np.exp(-scores - levels))
+        >>> judged = judge_pooling(scores, labels, shops, weeks, 2)
+        >>> judged["pooling"].tolist()
+        ['complete', 'partial', 'none', 'drift']
+        >>> judged["difference"].round(2).tolist()
+        [0.0, 0.04, 0.07, 0.0]
+    """
+    rows = _Rows.of(scores, labels, segments)
+    when, starts, given = _times(times, cuts, rows.scores.shape)
+    lines = []
+    for cut, start, end in zip(given, starts, [*starts[1:], np.inf], strict=True):
+        earlier, later = when < start, (when >= start) & (when < end)
+        for which, some in (("before", earlier), ("from", later)):
+            if not some.any():
+                raise ValueError(f"cuts: expected rows {which} {cut} on, got none")
+        calibrators: dict[str, SegmentCalibrator] = {
+            pooling: rows.fitted(earlier, pooling, options) for pooling in _POOLINGS
+        }
+        if (drift := _drift(rows, when, earlier, later, options)) is not None:
+            calibrators["drift"] = drift
+        losses = {pooling: rows.losses(later, x) for pooling, x in calibrators.items()}
+        for pooling, loss in losses.items():
+            apart = loss - losses[_REFERENCE]
+            error = _clustered_error(apart, rows.numbers[later])
+            lines.append((cut, pooling, len(loss), loss.mean(), apart.mean(), error))
+    return Table(zip(_COLUMNS, map(np.array, zip(*lines, strict=True)), strict=True))
+
+
+class _Rows(NamedTuple):
+    """Rows that may be judged."""
+
+    scores: NDArray[Any]
+    labels: NDArray[np.int8]
+    numbers: NDArray[np.int64]  # of the segments
+
+    @classmethod
+    def of(cls, scores: Column, labels: Column, segments: Column) -> "_Rows":
+        """The rows, checked."""
+        scores = validation.scores(scores)
+        validation.require_flat(scores, "scores")
+        labels, _ = validation.labels_and_weights(labels, None, scores)
+        bad = ~np.isfinite(scores) | (labels == validation.BAD_LABEL)
+        if bad.any():
+            raise ValueError(
+                f"scores, labels: expected finite values, got {np.count_nonzero(bad):,} rows with "
+                "NaN or infinite ones; leave these out"
+            )
+        name, read = columns.labelled("segments", segments), ids.read(segments)
+        if ids.length(read) != len(scores):
+            raise ValueError(
+                f"scores and {name}: expected two flat arrays of one length, got shapes "
+                f"{scores.shape} and ({ids.length(read)},)"
+            )
+        return cls(scores, labels, factorize(read).of(slice(None)))
+
+    def fitted(
+        self,
+        some: NDArray[np.bool_],
+        pooling: Literal["none", "partial", "complete"],
+        options: Options,
+    ) -> SegmentCalibrator:
+        """The calibrator of some of the rows."""
+        of_some = (x[some] for x in self)
+        return fit_segments(*of_some, pooling=pooling, options=options)
+
+    def losses(self, some: NDArray[np.bool_], calibrator: SegmentCalibrator) -> NDArray[np.float64]:
+        """The log loss of each of some rows."""
+        f, y, segments = (x[some] for x in self)
+        proba = calibrator.predict_proba(f.astype(np.float64), segments).astype(np.float64)
+        proba = np.clip(proba, *_INSIDE)
+        loss: NDArray[np.float64] = -np.where(y, np.log(proba), np.log1p(-proba))
+        return loss
+
+
+def _drift(
+    rows: _Rows,
+    when: NDArray[np.float64],
+    earlier: NDArray[np.bool_],
+    later: NDArray[np.bool_],
+    options: Options,
+) -> SegmentCalibrator | None:
+    """By `estimate_drift` of the earlier rows' halves; None if these have no drift to estimate."""
+    middle = (when[earlier].min() + when[later].min()) / 2
+    halves = earlier & (when < middle), earlier & (when >= middle)
+    if not all(half.any() for half in halves):
+        return None
+    first, second = (rows.fitted(half, "partial", options) for half in halves)
+    if not (
+        np.isin(first.keys, second.keys).any() and first.pooling == second.pooling == "partial"
+    ):
+        return None
+    at = [when[some].mean() for some in (*halves, later)]
+    of_second = SegmentRows(*(x[halves[1]] for x in rows))
+    return drift_between(first, second, of_second, (at[2] - at[1]) / (at[1] - at[0])).calibrator
+
+
+def _times(
+    times: Column, cuts: Column, shape: tuple[int, ...]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[Any]]:
+    """Times and cuts as numbers, and the cuts as they were given."""
+    when = validation.array(times, "times")
+    if when.shape != shape:
+        raise ValueError(f"times: expected shape {shape}, got {when.shape}")
+    given = np.atleast_1d(validation.array(cuts, "cuts"))
+    if when.dtype.kind == "M":
+        try:
+            given = given.astype(when.dtype)
+        except (TypeError, ValueError):
+            raise ValueError(f"cuts: expected dates, got {cuts!r}") from None
+        when, starts = (x.astype("M8[us]").astype("i8") for x in (when, given))
+    else:
+        when, starts = validation.numbers(when, "times"), validation.numbers(given, "cuts")
+    when, starts = when.astype(np.float64), starts.astype(np.float64)
+    if not np.isfinite(when).all():
+        raise ValueError("times: expected finite numbers or dates, got some that are not")
+    if starts.ndim != 1 or not len(starts) or not (np.diff(starts) > 0).all():
+        raise ValueError(f"cuts: expected one or more times, ascending, got {cuts!r}")
+    return when, starts, given
+
+
+def _clustered_error(values: NDArray[np.float64], clusters: NDArray[np.int64]) -> float:
+    """The standard error of a mean whose values depend on each other within clusters.
+
+    As `robust_covariance` has it for clusters (Liang & Zeger 1986); NaN with a single one.
+    """
+    _, which = np.unique(clusters, return_inverse=True)
+    sums = np.bincount(which, values - values.mean())
+    number = len(sums)
+    if number < 2:
+        return float("nan")
+    return float(np.sqrt(number / (number - 1) * np.sum(sums**2)) / len(values))
