@@ -8,40 +8,19 @@ from numpy.typing import NDArray
 
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
-from platt_jax.execution.segment_rows import SegmentRows, segment_rows
+from platt_jax.execution.segment_rows import segment_rows
+from platt_jax.ids.factorize import get_indexer
 from platt_jax.ids.hashing import hashes
-from platt_jax.inference.score_tests import ScoreTests
-from platt_jax.inference.simulation import canonical_order, sequential_pvalues
-from platt_jax.inference.tilting import tilted_pvalues
+from platt_jax.inference.judging import COLUMNS, FreshRows, judged
+from platt_jax.inference.known import known
 from platt_jax.model.objective import Array
-from platt_jax.options import Options
 from platt_jax.passes import packing
-from platt_jax.population.quadrature import normals
-from platt_jax.population.rows import ChunkedSegments, Coordinates
-from platt_jax.population.segments import Segments
 from platt_jax.results import tables
 from platt_jax.results.calibrators import SegmentCalibrator
-from platt_jax.results.fit import Fit
 from platt_jax.results.tables import Table
 
-# Probabilities nearer to 0 or 1 are taken for this near.
-_LEAST = 2.0**-53
-
-# P-values up to the first are by weighted draws. Where the chi-square distribution's is up to the
-# second, that is likely, and no other draws come before.
-_SMALL, _TINY = 0.05, 1e-3
-
-# Intercept 0 and slope 1 in Platt's signs, and how far segments are expected to be from them.
-_RIGHT = np.array([-1.0, 0.0])
-_SPREAD = np.eye(2)
-
+_AGAINST = ("fit", "predictions")
 _NON_FINITE = ("flag", "raise", "omit")
-
-_JUDGED = (
-    *("positives", "expected"),
-    *("intercept", "slope", "se_intercept", "se_slope"),
-    *("cox_p", "spiegelhalter_z", "p_value"),
-)
 
 
 def triage(
@@ -50,6 +29,7 @@ def triage(
     labels: Column = None,
     segments: Column = None,
     *,
+    against: Literal["fit", "predictions"] = "fit",
     level: float = 0.05,
     non_finite: Literal["flag", "raise", "omit"] = "flag",
 ) -> Table:
@@ -123,8 +103,8 @@ def triage(
         )
     if not (isinstance(level, numbers.Real) and 0 < level < 1):
         raise ValueError(f"level: expected a number in (0, 1), got {level!r}")
-    if not (isinstance(non_finite, str) and non_finite in _NON_FINITE):
-        raise ValueError(f"non_finite: expected one of {_NON_FINITE}, got {non_finite!r}")
+    _require_one_of(against, _AGAINST, "against")
+    _require_one_of(non_finite, _NON_FINITE, "non_finite")
     caller = Caller()
     rows = segment_rows(scores, labels, segments, None)
     keys, sizes = rows.keys[rows.largest_first], rows.sizes.astype(np.int64)
@@ -140,23 +120,36 @@ def triage(
         sizes = np.bincount(owner, minlength=len(keys))
     proba = calibrator.predict_proba(f.astype(float), keys[owner]).astype(float)
     # An infinite score has a probability, 0 or 1.
-    unknown = ~(finite & np.isfinite(proba))
-    tested = (sizes > 0) & (np.bincount(owner, unknown, len(keys)) == 0)
+    bad = ~(finite & np.isfinite(proba))
+    testable = (sizes > 0) & (np.bincount(owner, bad, len(keys)) == 0)
+    tested, fitted = testable, None
+    if against == "fit":
+        fitted = known(calibrator, get_indexer(calibrator.keys, keys, "segments"))
+        tested = testable & fitted.usable
+        fitted = fitted.of(tested)
     if not tested.all():
-        _warn_untested(caller, keys, tested, non_finite)
-    judged = dict.fromkeys(_JUDGED, np.zeros(0))
+        _warn_untested(caller, keys, testable, tested, non_finite)
+    columns = dict.fromkeys(COLUMNS, np.zeros(0))
     if tested.any():
-        of_tested = tested[owner]
-        made = _judge(proba[of_tested], y[of_tested] > 0, sizes[tested], keys[tested])
-        judged = dict(zip(_JUDGED, made, strict=True))
-    judged = {name: _placed(tested, x) for name, x in judged.items()}
-    q_value = _q_values(judged["p_value"])
+        mine = tested[owner]
+        labels_ = y[mine] > 0
+        fresh = FreshRows(
+            f[mine].astype(float), proba[mine], labels_, sizes[tested], hashes(keys[tested])
+        )
+        columns = judged(fresh, fitted)
+    columns = {name: _placed(tested, columns[name]) for name in COLUMNS}
+    q_value = _q_values(columns["p_value"])
     # Segments come with the largest first, and those that are not tested stay so.
-    order = np.lexsort((judged["cox_p"], judged["p_value"], ~tested))
+    order = np.lexsort((columns["cox_p"], columns["p_value"], ~tested))
     table = tables.keyed(
-        "segment", keys, dict(rows=sizes, **judged, q_value=q_value, flagged=q_value <= level)
+        "segment", keys, dict(rows=sizes, **columns, q_value=q_value, flagged=q_value <= level)
     )
     return Table({name: x[order] for name, x in table.items()})
+
+
+def _require_one_of(value: Any, allowed: tuple[str, ...], name: str) -> None:
+    if not (isinstance(value, str) and value in allowed):
+        raise ValueError(f"{name}: expected one of {allowed}, got {value!r}")
 
 
 def _raise_non_finite(keys: NDArray[Any], owner: NDArray[np.int64]) -> None:
@@ -169,58 +162,28 @@ def _raise_non_finite(keys: NDArray[Any], owner: NDArray[np.int64]) -> None:
 
 
 def _warn_untested(
-    caller: Caller, keys: NDArray[Any], tested: NDArray[np.bool_], non_finite: str
-) -> None:
-    untested = np.flatnonzero(~tested)
-    why, advice = "they have rows that are not finite, or no curve", ""
-    if non_finite == "omit":
-        why = "they have no finite rows, or no curve"
-    else:
-        advice = '. triage(..., non_finite="omit") tests them without these rows'
-    caller.warn(
-        f"{len(untested):,} of {len(keys):,} segments not tested, the largest "
-        f"{tables.name(keys, untested[0])}: {why}{advice}"
-    )
-
-
-def _judge(
-    proba: NDArray[np.float64],
-    labels: NDArray[np.bool_],
-    sizes: NDArray[np.int64],
+    caller: Caller,
     keys: NDArray[Any],
-) -> tuple[Array, ...]:
-    """The columns `_JUDGED` of segments."""
-    starts = np.cumsum(sizes) - sizes
-    positives, expected = (np.add.reduceat(x, starts) for x in (labels.astype(float), proba))
-    proba = np.clip(proba, _LEAST, 1 - _LEAST)
-    order = canonical_order(proba, labels, sizes)
-    proba, labels = proba[order], labels[order]
-    logit = np.log(proba) - np.log1p(-proba)
-    tests = ScoreTests(logit, proba, labels, sizes)
-    fit = _recalibrated(logit, labels, sizes)
-    # Twice the smaller of two p-values is one (Bonferroni).
-    pvalue = np.minimum(2 * tests.least_pvalue, 1)
-    few, ids = np.flatnonzero(~tests.normal & (pvalue > _TINY)), hashes(keys)
-    pvalue[few] = sequential_pvalues(proba, sizes, ids, few, tests.extreme)
-    small = np.flatnonzero(~(pvalue > _SMALL))
-    pvalue[small] = tilted_pvalues(tests, ids, small)
-    se_slope, se_intercept = fit.standard_errors.T
-    return (
-        *(positives, expected),
-        *(-fit.B, -fit.A, se_intercept, se_slope),
-        *(tests.cox_pvalue, tests.spiegelhalter_z, pvalue),
+    testable: NDArray[np.bool_],
+    tested: NDArray[np.bool_],
+    non_finite: str,
+) -> None:
+    """Says of those with rows that can be tested that nothing is known of their curves."""
+    bad = "they have rows that are not finite, or no curve"
+    advice = 'triage(..., non_finite="omit") tests them without these rows'
+    if non_finite == "omit":
+        bad, advice = "they have no finite rows, or no curve", ""
+    unknown = (
+        "their fits say too little (few rows, one score, not fitted, or few segments)",
+        'triage(..., against="predictions") tests what is predicted for them',
     )
-
-
-def _recalibrated(
-    logit: NDArray[np.float64], labels: NDArray[np.bool_], sizes: NDArray[np.int64]
-) -> Fit:
-    """The fit of the labels to the log-odds."""
-    rows = SegmentRows(logit, labels, np.repeat(np.arange(len(sizes)), sizes))
-    options = Options(targets="none")
-    by_segment = ChunkedSegments(rows, Caller())
-    segments = Segments(by_segment, Coordinates(center=0.0, scale=1.0), options)
-    return segments.modes(normals(_RIGHT, _SPREAD))
+    for which, (why, advice) in ((~testable, (bad, advice)), (testable & ~tested, unknown)):
+        if which.any():
+            first = tables.name(keys, np.flatnonzero(which)[0])
+            caller.warn(
+                f"{which.sum():,} of {len(keys):,} segments not tested, the largest {first}: "
+                + ". ".join(filter(None, (why, advice)))
+            )
 
 
 def _placed(where: NDArray[np.bool_], x: Array) -> NDArray[np.float64]:

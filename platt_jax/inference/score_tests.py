@@ -18,6 +18,16 @@ _GROUPS = 1_024
 _LOG_2 = np.log(2)
 
 
+class Spread(NamedTuple):
+    """How far the probabilities may be from those given.
+
+    Log-odds are a sum of two independent variables per problem, each times a number of the row.
+    """
+
+    basis: NDArray[np.float64]  # (2, N), the numbers of the rows
+    variance: NDArray[np.float64]  # (K, 2)
+
+
 class ScoreTests:
     """Cox's joint test of intercept 0 and slope 1, and Spiegelhalter's, of many problems.
 
@@ -45,6 +55,7 @@ class ScoreTests:
         proba: NDArray[np.float64],
         labels: NDArray[np.bool_],
         sizes: NDArray[np.int64],
+        spread: Spread | None = None,
     ) -> None:
         # JAX has SciPy; the import adds a warnings filter.
         from scipy.special import erfc, log_ndtr, ndtri_exp
@@ -64,12 +75,23 @@ class ScoreTests:
         away = logit - by_row(center)
         v_11, v_22 = total(variance * away**2), total(variance * (1 - 2 * proba) ** 2)
         has_slope = v_11 > _NOTHING * v_00 * (1 + center**2)
-        deviations = np.sqrt([v_00, np.where(has_slope, v_11, np.inf), v_22])
+        shares = np.stack([np.ones_like(proba), away, 1 - 2 * proba])
+        s_00, s_11, s_22 = v_00, np.where(has_slope, v_11, np.inf), v_22
+        fourth = [total(variance * x**4) for x in shares]
+        of_each = np.array([s_00, s_11, np.where(s_22 == 0, np.inf, s_22)])
+        self.normal = np.max(fourth / of_each**2, axis=0) < _NORMAL
+        self.basis = np.zeros((0, len(proba))) if spread is None else spread.basis
+        if spread is not None:
+            moves = np.array([[total(variance * x * h) for h in spread.basis] for x in shares])
+            of_curves = np.einsum("ijk,ljk,kj->ilk", moves, moves, spread.variance)
+            s_00, s_22 = s_00 + of_curves[0, 0], s_22 + of_curves[2, 2]
+            mixing = of_curves[0, 1] / s_00
+            s_11 = s_11 + of_curves[1, 1] - mixing * of_curves[0, 1]
+            shares[1] -= by_row(mixing)
+        deviations = np.sqrt([s_00, s_11, s_22])
         deviations[deviations == 0] = np.inf
-        self._shares = np.stack([np.ones_like(proba), away, 1 - 2 * proba])
-        self._shares /= [by_row(x) for x in deviations]
+        self._shares = shares / [by_row(x) for x in deviations]
         self._expected = np.stack([total(proba * x) for x in self._shares])
-        self.normal = np.max([total(variance * x**4) for x in self._shares], axis=0) < _NORMAL
 
         every = slice(None)
         self._observed = self._sums(every, every, labels[None])[:, 0]
@@ -89,15 +111,18 @@ class ScoreTests:
         """That of problem k."""
         size = self._sizes[k]
         rows = slice(self._starts[k], self._starts[k] + size)
-        proba, shares, counts = self._proba[rows], self._shares[:, rows], np.ones(size)
+        proba, counts = self._proba[rows], np.ones(size)
+        shares, basis = self._shares[:, rows], self.basis[:, rows]
         if self.normal[k]:
             first = np.linspace(0, size, _GROUPS, endpoint=False).astype(np.int64)
             counts = np.diff(first, append=size).astype(float)
             proba = np.add.reduceat(proba, first) / counts
             shares = np.add.reduceat(shares, first, axis=1) / counts
+            basis = np.add.reduceat(basis, first, axis=1) / counts
         return ScoreTest(
             proba,
             shares,
+            basis,
             counts,
             self._expected[:, k],
             self._observed[:, k],
@@ -149,6 +174,7 @@ class ScoreTest(NamedTuple):
 
     proba: NDArray[np.float64]  # (n,)
     shares: NDArray[np.float64]  # (3, n), what a label adds to each of the sums
+    basis: NDArray[np.float64]  # (2, n), as in `Spread`; (0, n) without
     counts: NDArray[np.float64]  # (n,), how many rows each stands for: 1, but of normal sums
     expected: NDArray[np.float64]  # (3,)
     observed: NDArray[np.float64]  # (3,), the sums of the labels
