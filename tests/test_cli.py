@@ -771,7 +771,7 @@ def test_triage_tells_the_worst_and_writes_all(in_tmp, fitted, capsys):
     assert header.split()[:2] == ["segment", "rows"] and worst.split()[0] == "b"
     assert run(f"{judge} --json --out all.csv --level 0.01") == 0
     told = json.loads(capsys.readouterr().out)
-    assert told == {"segments": 3, "not_tested": 0, "flagged": 1, "level": 0.01}
+    assert told == {"segments": 3, "not_tested": 0, "flagged": 1, "level": 0.01, "against": "fit"}
     lines = read_back(in_tmp / "all.csv")
     assert lines[0]["segment"] == "b" and lines[0]["flagged"] == "True"
 
@@ -783,7 +783,7 @@ def test_triage_says_what_it_does_not_test(in_tmp, fitted, capsys):
     judge = "triage new.csv --calibrator c.npz --score f --label y --segment shop --out all.csv"
     assert run(judge) == 0
     out, err = capsys.readouterr()
-    about = "not tested (rows that are not finite, or no curve)"
+    about = "not tested (standard error says why)"
     assert out.startswith(f"0 of 2 segments flagged at a false discovery rate of 0.05; 1 {about}\n")
     assert "1 of 3 segments not tested, the largest 'b'" in err
     assert err.endswith("--non-finite omit tests them without these rows\n")

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.inference.score_tests import ScoreTest, ScoreTests
-from platt_jax.inference.simulation import row_words, sequential_pvalues
+from platt_jax.inference.simulation import MOST_DRAWS, row_words, sequential_pvalues
 from platt_jax.inference.tilted_curves import bernoulli, drawn, tilted_pvalue
 from platt_jax.inference.uncertain import Distribution
 from platt_jax.passes.replicated import random_words
@@ -20,9 +20,11 @@ from platt_jax.threads import ordered_map
 Floats = NDArray[np.float64]
 Words = NDArray[np.uint64]
 
-# P-values up to the first are by weighted draws. Where the chi-square distribution's is up to the
-# second, that is likely, and no other draws come before.
-_SMALL, _TINY = 0.05, 1e-3
+# Smaller p-values than so many draws tell are by weighted draws. These many are taken where the
+# first have any that is extreme: weighted draws may miss what is far from where most extremes are.
+_MORE_DRAWS = 2048
+# Draws by the hypothesis bound a p-value from below, but for this probability.
+_RARELY = 0.05
 _LABELS, _CURVES = 2, 3  # seeds
 _TOGETHER = 16  # problems
 
@@ -41,6 +43,7 @@ def fitted_pvalues(
     Returns:
         (K,) in (0, 1].
     """
+    from scipy.special import gammaincinv
 
     def extreme(
         some: NDArray[np.int64], rows: NDArray[np.int64], draws: NDArray[np.int64]
@@ -57,17 +60,24 @@ def fitted_pvalues(
         logit = log_odds[:, owner, 0] * first + log_odds[:, owner, 1] * second
         return tests.extreme(some, rows, bernoulli(logit, row_words(streams, sizes[some])))
 
-    pvalue = np.minimum(2 * tests.least_pvalue, 1)
-    for normal in (True, False):
-        which = np.flatnonzero((tests.normal == normal) & (pvalue > _TINY))
-        pvalue[which] = sequential_pvalues(sizes, which, extreme)
-    small = np.flatnonzero(~(pvalue > _SMALL))
+    pvalue, found = np.full(len(sizes), np.nan), np.zeros(len(sizes), np.int64)
+    drawn = np.full(len(sizes), MOST_DRAWS)
+    for most in (MOST_DRAWS, _MORE_DRAWS):
+        for normal in (True, False):
+            open_ = np.isnan(pvalue) & ((found > 0) | (most == MOST_DRAWS))
+            which = np.flatnonzero(open_ & (tests.normal == normal))
+            pvalue[which], found[which] = sequential_pvalues(sizes, which, extreme, most)
+            drawn[which] = most
+    small = np.flatnonzero(np.isnan(pvalue))
     pieces = np.split(small, range(_TOGETHER, len(small), _TOGETHER))
 
     def work(some: NDArray[np.int64]) -> list[float]:
         return [tilted_pvalue(tests.one(k), curves.of(k), ids[k : k + 1]) for k in some]
 
-    pvalue[small] = [x for made in ordered_map(work, pieces) for x in made]
+    tilted = [x for made in ordered_map(work, pieces) for x in made]
+    # Weighted draws may miss a part that other draws have seen.
+    seen = gammaincinv(np.maximum(found[small], 1), _RARELY) / drawn[small]
+    pvalue[small] = np.maximum(tilted, np.where(found[small] > 0, seen, 0))
     return pvalue
 
 

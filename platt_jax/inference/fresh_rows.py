@@ -33,20 +33,34 @@ def triage(
     level: float = 0.05,
     non_finite: Literal["flag", "raise", "omit"] = "flag",
 ) -> Table:
-    """Which segments' predictions disagree with fresh rows, most urgent first.
+    """Which segments have changed, or are predicted wrongly, by fresh rows; most urgent first.
 
-    The hypothesis is that every label of a segment is 1 with the probability predicted for it. The
-    p-values of two tests, Cox's of intercept and slope and Spiegelhalter's, are combined by their
-    minimum. Below about a thousand rows these are rough: `p_value` compares the minimum with that
-    of labels simulated from the predictions, and is valid for segments of any size. Where it is
-    small, labels are drawn near those observed, and weighted (importance sampling): its standard
-    error is 4 % of it from 0.05 down to 1e-12 (0 for up to 12 rows), and at most a third of it
-    above, where few draws suffice. It depends neither on the order of the rows nor on the other
-    segments.
+    There are two hypotheses to test.
 
-    In simulations where 5 % of 10,000 segments are off (`benchmarks/inference/triage.py`), 0 to 6 %
-    of those flagged at level 0.05 are right, at any number of rows; by the chi-square p-values
-    alone 68 % at 5 rows, 23 % at 20 and 5 % at 200.
+    - `against="fit"`: the segment is as it was when it was fitted. Its (A, B) is a draw of what
+      the fit leaves open of it: the posterior with a population, of a segment that was not fitted
+      the population; else what as many labels as the fit has had would tell. A p-value is small if
+      the segment has changed since, or if it is no draw of the population.
+    - `against="predictions"`: every label is 1 with the probability predicted for it. A p-value is
+      small if that is wrong, though it may never have been known better: of stationary segments
+      with 10 rows each, 100 new rows contradict the predictions for a third (pooling="partial")
+      or 6 in 10 (none).
+
+    The labels are simulated by the hypothesis, with curves drawn anew each time against the fit.
+    The statistic is the smaller p-value of two score tests, Cox's of intercept and slope and
+    Spiegelhalter's, with the variance that the curves add. So `p_value` is valid for segments of
+    any size. Where it is small, labels and curves are drawn near those observed, and weighted
+    (importance sampling). Its standard error against the predictions is 4 % of it from 0.05 down
+    to 1e-12 (0 for up to 12 rows), against the fit 10 % from about 0.005 down; above, where few
+    draws suffice, at most a third of it. It depends neither on the order of the rows nor on the
+    other segments.
+
+    What the fit leaves open is taken on the safe side: a population for as wide as its segments
+    allow, an unpooled fit with half a label more. Segments that were fitted on many rows are found
+    as often as against the predictions, those fitted on few not at all unless they change by more
+    than the fit had left open.
+
+    In simulations (`benchmarks/inference/triage.py`), FIGURES
 
     Of the segments with a q-value of at most q, a share of no more than q is expected to be right
     (Benjamini & Hochberg 1995), if segments are independent. That holds for one look at rows that
@@ -58,8 +72,8 @@ def triage(
         calibrator: as `fit_segments` returns it.
         scores: (N,) as in `fit_segments`, of rows that were not fitted; or SegmentRows.
         labels: (N,) likewise.
-        segments: (N,) likewise. Segments that were not fitted are judged by what the calibrator
-            predicts for them.
+        segments: (N,) likewise.
+        against: "fit" or "predictions", the hypothesis.
         level: a segment is flagged if its q-value is no larger.
         non_finite: what a score or label that is NaN or infinite does. "flag": its segment is not
             tested; "omit": the row is left out; "raise": a ValueError.
@@ -73,12 +87,15 @@ def triage(
           with standard errors `se_intercept` and `se_slope`. They are fitted with a standard normal
           prior around 0 and 1, without which few rows often have no finite fit;
         - `cox_p`, by the chi-square distribution, and `spiegelhalter_z`, standard normal, positive
-          where predictions are too extreme;
+          where predictions are too extreme, both rough if rows are few;
         - `p_value`, `q_value` and `flagged`.
 
         Segments that are not tested come last, the largest of them first: everything after `rows`
         is NaN for them, and none is flagged. They have rows that are not finite (see `non_finite`),
-        or a fit that is NaN. A RuntimeWarning says how many they are.
+        or a fit that is NaN. Against the fit there are others, of which it says too little: without
+        a population those that were not fitted, have fewer than 5 rows or a single score; with a
+        population of a handful of segments, or of one or two rows each, those that lean on it.
+        A RuntimeWarning says how many they are.
 
     Raises:
         ValueError: an argument is not as above; or SegmentRows have weights; or, with
@@ -96,6 +113,21 @@ def triage(
         >>> fresh = triage(calibrator, scores, flipped, segments)
         >>> int(fresh["segment"][0]), int(fresh["flagged"].sum())
         (3, 1)
+
+        Ten rows a segment say little of it. As the fit had left so much open, nothing has changed:
+
+        >>> segments = np.arange(4000) % 400
+        >>> rates = rng.normal(size=400)[segments]
+        >>> labels = rng.random(4000) < 1 / (1 + np.exp(-2 * scores - rates))
+        >>> calibrator = fit_segments(scores, labels, segments, pooling="partial")
+        >>> scores, segments = rng.normal(size=40_000), np.arange(40_000) % 400
+        >>> rates = np.tile(rates[:400], 100)
+        >>> labels = rng.random(40_000) < 1 / (1 + np.exp(-2 * scores - rates))
+        >>> fresh = scores, labels, segments
+        >>> int(triage(calibrator, *fresh)["flagged"].sum())
+        0
+        >>> int(triage(calibrator, *fresh, against="predictions")["flagged"].sum()) > 50
+        True
     """
     if not isinstance(calibrator, SegmentCalibrator):
         raise ValueError(
@@ -132,11 +164,8 @@ def triage(
     columns = dict.fromkeys(COLUMNS, np.zeros(0))
     if tested.any():
         mine = tested[owner]
-        labels_ = y[mine] > 0
-        fresh = FreshRows(
-            f[mine].astype(float), proba[mine], labels_, sizes[tested], hashes(keys[tested])
-        )
-        columns = judged(fresh, fitted)
+        by_row = f[mine].astype(float), proba[mine], y[mine] > 0
+        columns = judged(FreshRows(*by_row, sizes[tested], hashes(keys[tested])), fitted)
     columns = {name: _placed(tested, columns[name]) for name in COLUMNS}
     q_value = _q_values(columns["p_value"])
     # Segments come with the largest first, and those that are not tested stay so.
@@ -169,20 +198,21 @@ def _warn_untested(
     non_finite: str,
 ) -> None:
     """Says of those with rows that can be tested that nothing is known of their curves."""
-    bad = "they have rows that are not finite, or no curve"
-    advice = 'triage(..., non_finite="omit") tests them without these rows'
-    if non_finite == "omit":
-        bad, advice = "they have no finite rows, or no curve", ""
-    unknown = (
-        "their fits say too little (few rows, one score, not fitted, or few segments)",
-        'triage(..., against="predictions") tests what is predicted for them',
+    reason = (
+        "they have rows that are not finite, or no curve. "
+        'triage(..., non_finite="omit") tests them without these rows'
     )
-    for which, (why, advice) in ((~testable, (bad, advice)), (testable & ~tested, unknown)):
+    if non_finite == "omit":
+        reason = "they have no finite rows, or no curve"
+    unknown = (
+        "their fits say too little (few rows, one score, not fitted, or few segments). "
+        'triage(..., against="predictions") tests what is predicted for them'
+    )
+    for which, why in ((~testable, reason), (testable & ~tested, unknown)):
         if which.any():
             first = tables.name(keys, np.flatnonzero(which)[0])
             caller.warn(
-                f"{which.sum():,} of {len(keys):,} segments not tested, the largest {first}: "
-                + ". ".join(filter(None, (why, advice)))
+                f"{which.sum():,} of {len(keys):,} segments not tested, the largest {first}: {why}"
             )
 
 

@@ -18,7 +18,6 @@ from platt_jax.options import Options
 from platt_jax.population.quadrature import normals
 from platt_jax.population.rows import ChunkedSegments, Coordinates
 from platt_jax.population.segments import Segments
-from platt_jax.results.averages import mean_probability
 from platt_jax.results.fit import Fit
 
 Floats = NDArray[np.float64]
@@ -83,7 +82,7 @@ def _against_predictions(rows: FreshRows) -> tuple[ScoreTests, Floats]:
     pvalue = np.minimum(2 * tests.least_pvalue, 1)
     few = np.flatnonzero(~tests.normal & (pvalue > _TINY))
     extreme = drawn_by(rows.proba, rows.sizes, rows.ids, tests.extreme)
-    pvalue[few] = sequential_pvalues(rows.sizes, few, extreme)
+    pvalue[few], _ = sequential_pvalues(rows.sizes, few, extreme)
     small = np.flatnonzero(~(pvalue > _SMALL))
     pvalue[small] = tilted_pvalues(tests, rows.ids, small)
     return tests, pvalue
@@ -91,32 +90,33 @@ def _against_predictions(rows: FreshRows) -> tuple[ScoreTests, Floats]:
 
 def _against_fit(rows: FreshRows, fitted: Known) -> tuple[ScoreTests, Floats]:
     """The tests are of the mean probabilities, with the variances that the curves add."""
-    owner = np.repeat(np.arange(len(rows.sizes)), rows.sizes)
     at = ends(fitted.mean, fitted.covariance, fitted.rounding)
-    spread = Spread(at.basis(rows.scores, owner), at.variance)
-    upper = fitted.covariance.reshape(-1, 4)[:, [0, 1, 3]]
-    proba = mean_probability(rows.scores, np.column_stack([fitted.mean, upper])[owner])
-    proba = np.clip(proba, _LEAST, 1 - _LEAST)
-    tests = ScoreTests(_logit(proba), proba, rows.labels, rows.sizes, spread)
+    owner = np.repeat(np.arange(len(rows.sizes)), rows.sizes)
+    spread = Spread(at.basis(rows.scores, owner), *at.nodes(), owner)
+    proba = np.clip(spread.mean(), _LEAST, 1 - _LEAST)
+    place = spread.basis[0] - spread.basis[1]
+    tests = ScoreTests(place, proba, rows.labels, rows.sizes, spread)
     curves: Distribution = Normal(at.mean, at.variance)
     if not fitted.normal:
-        curves = counted(at, fitted.n_pos, fitted.n_neg, _moved_up(rows, proba, spread))
+        curves = counted(
+            at, fitted.n_pos, fitted.n_neg, _moved_up(rows, proba, spread.basis, at.variance)
+        )
     return tests, fitted_pvalues(tests, rows.sizes, rows.ids, curves)
 
 
-def _moved_up(rows: FreshRows, proba: Floats, spread: Spread) -> NDArray[np.bool_]:
+def _moved_up(rows: FreshRows, proba: Floats, basis: Floats, spread: Floats) -> NDArray[np.bool_]:
     """(K, 2) whether the log-odds at the ends go up with the labels: by one Newton step."""
     starts = np.cumsum(rows.sizes) - rows.sizes
 
     def total(x: Floats) -> Floats:
         return np.add.reduceat(x, starts)
 
-    one, other = spread.basis
+    one, other = basis
     variance, off = proba * (1 - proba), rows.labels - proba
     u, v = total(off * one), total(off * other)
-    a = total(variance * one**2) + 1 / spread.variance[:, 0]
+    a = total(variance * one**2) + 1 / spread[:, 0]
     b = total(variance * one * other)
-    c = total(variance * other**2) + 1 / spread.variance[:, 1]
+    c = total(variance * other**2) + 1 / spread[:, 1]
     return np.stack([c * u - b * v, a * v - b * u], -1) > 0
 
 

@@ -21,8 +21,9 @@ _DOUBT = 0.05
 # rows: if the widest population does not double their variances.
 _LEAST_FREEDOM = 1
 _GROWTH = 1.0
-# Of a fit by itself: so many rows it always goes through.
 _PARAMETERS = 2
+# A fit by itself to fewer rows says nothing of other scores.
+_LEAST_ROWS = 5
 
 
 class Known(NamedTuple):
@@ -38,13 +39,18 @@ class Known(NamedTuple):
 
     def of(self, some: Any) -> "Known":
         """Of some of the segments."""
-        mean, covariance, n_pos, n_neg, *rest = self
-        return Known(mean[some], covariance[some], n_pos[some], n_neg[some], *rest)
+        return self._replace(
+            mean=self.mean[some],
+            covariance=self.covariance[some],
+            n_pos=self.n_pos[some],
+            n_neg=self.n_neg[some],
+        )
 
     @property
     def usable(self) -> NDArray[np.bool_]:
         """(K,) whether anything is known."""
-        return np.isfinite(self.mean).all(1) & np.isfinite(self.covariance).all((1, 2))
+        finite = np.isfinite(self.mean).all(1), np.isfinite(self.covariance).all((1, 2))
+        return np.logical_and(*finite)
 
 
 def known(calibrator: SegmentCalibrator, place: NDArray[Any]) -> Known:
@@ -52,7 +58,7 @@ def known(calibrator: SegmentCalibrator, place: NDArray[Any]) -> Known:
 
     Nothing is known
 
-    - without a population, of segments that were not fitted, have at most two rows, or only one
+    - without a population, of segments that were not fitted, have fewer than 5 rows, or only one
       score;
     - with a population that is hardly known itself, of segments that need it.
     """
@@ -75,7 +81,7 @@ def known(calibrator: SegmentCalibrator, place: NDArray[Any]) -> Known:
 
     n_pos, n_neg = each(fit.n_pos), each(fit.n_neg)
     mean = np.stack([each(fit.A), each(fit.B)], -1)
-    mean[n_pos + n_neg <= _PARAMETERS] = np.nan
+    mean[n_pos + n_neg < _LEAST_ROWS] = np.nan
     return Known(mean, each(fit.covariance), n_pos, n_neg, False, _rounding(fit.covariance))
 
 

@@ -1,9 +1,14 @@
 """Tests of probabilities by sums over rows, problem by problem."""
 
+from collections.abc import Iterator
+from functools import reduce
+from operator import add
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from platt_jax.results.probabilities import expit
 
 # So little of a sum's variance is rounding.
 _NOTHING = 1e-18
@@ -19,13 +24,32 @@ _LOG_2 = np.log(2)
 
 
 class Spread(NamedTuple):
-    """How far the probabilities may be from those given.
+    """How far the probabilities may be from their mean, by J nodes of an integral.
 
-    Log-odds are a sum of two independent variables per problem, each times a number of the row.
+    Log-odds are a sum of two variables per problem, each times a number of the row.
     """
 
     basis: NDArray[np.float64]  # (2, N), the numbers of the rows
-    variance: NDArray[np.float64]  # (K, 2)
+    log_odds: NDArray[np.float64]  # (J, K, 2), the variables
+    weight: NDArray[np.float64]  # (J,), which add up to 1
+    owner: NDArray[np.int64]  # (N,), the problem of each row
+
+    def probabilities(self) -> Iterator[tuple[float, NDArray[np.float64]]]:
+        """The weight and (N,) P(y=1) of each node."""
+        for weight, of_problems in zip(self.weight, self.log_odds, strict=True):
+            first, second = of_problems[self.owner].T * self.basis
+            yield float(weight), expit(first + second)
+
+    def mean(self) -> NDArray[np.float64]:
+        """(N,) P(y=1)."""
+        mean: NDArray[np.float64] = reduce(add, (w * p for w, p in self.probabilities()))
+        return mean
+
+    def variance(self) -> NDArray[np.float64]:
+        """(N,), the mean of P(y=1) P(y=0)."""
+        each = (w * p * (1 - p) for w, p in self.probabilities())
+        variance: NDArray[np.float64] = reduce(add, each)
+        return variance
 
 
 class ScoreTests:
@@ -36,11 +60,15 @@ class ScoreTests:
     Spiegelhalter's (1986) takes sum(r (1 - 2p)). Each is divided by its standard deviation. The two
     p-values are combined by their minimum (Tippett 1931).
 
+    Where probabilities are not known exactly, these are of their mean, the log-odds are the scores
+    in any unit, and a standard deviation is the sum's, with what the probabilities add.
+
     Args:
         logit: (N,) of the rows, those of a problem end to end, in ascending order.
         proba: (N,) likewise, P(y=1); neither 0 nor 1.
         labels: (N,) bool.
         sizes: (K,) how many each problem has, at least one.
+        spread: of the probabilities, where they are not known exactly.
 
     Attributes:
         cox_pvalue: (K,), by the chi-square distribution.
@@ -62,7 +90,7 @@ class ScoreTests:
 
         self._sizes, self._proba = sizes, proba
         self._starts = starts = np.cumsum(sizes) - sizes
-        variance = proba * (1 - proba)
+        variance = proba * (1 - proba) if spread is None else spread.variance()
 
         def total(x: NDArray[np.float64]) -> NDArray[np.float64]:
             return np.add.reduceat(x, starts)
@@ -82,8 +110,11 @@ class ScoreTests:
         self.normal = np.max(fourth / of_each**2, axis=0) < _NORMAL
         self.basis = np.zeros((0, len(proba))) if spread is None else spread.basis
         if spread is not None:
-            moves = np.array([[total(variance * x * h) for h in spread.basis] for x in shares])
-            of_curves = np.einsum("ijk,ljk,kj->ilk", moves, moves, spread.variance)
+            # The covariances of what labels are expected to add, over the curves.
+            of_curves = np.zeros((3, 3, len(sizes)))
+            for weight, p in spread.probabilities():
+                moved = np.stack([total(x * (p - proba)) for x in shares])
+                of_curves += weight * moved * moved[:, None]
             s_00, s_22 = s_00 + of_curves[0, 0], s_22 + of_curves[2, 2]
             mixing = of_curves[0, 1] / s_00
             s_11 = s_11 + of_curves[1, 1] - mixing * of_curves[0, 1]
@@ -182,8 +213,8 @@ class ScoreTest(NamedTuple):
     z: float  # half of the interval
     normal: bool  # whether sums are as good as normal
 
-    def sums(self, labels: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """(3, R), those of other labels (R, n)."""
+    def sums(self, labels: NDArray[Any]) -> NDArray[np.float64]:
+        """(3, R), those of other labels (R, n), or numbers of positives."""
         sums: NDArray[np.float64] = (labels.astype(float) @ self.shares.T - self.expected).T
         return sums
 

@@ -46,7 +46,8 @@ def sequential_pvalues(
     sizes: NDArray[np.int64],
     which: NDArray[np.int64],
     extreme: Callable[[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]], NDArray[np.bool_]],
-) -> NDArray[np.float64]:
+    most: int = MOST_DRAWS,
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """P-values of problems by drawing labels until enough of the draws are extreme.
 
     With the draw in which that happens for the h-th time, l, the p-value is h / l, which is valid
@@ -58,16 +59,18 @@ def sequential_pvalues(
         which: (J,) the numbers of those whose p-values are wanted.
         extreme: given the numbers of some problems, their rows and the numbers of draws (R,), which
             of the draws are at least as extreme as the labels observed, (R, problems).
+        most: how many draws at most.
 
     Returns:
-        (J,) in (0, 1]; NaN where it has happened fewer than h times in `MOST_DRAWS`.
+        (J,) in (0, 1]; NaN where it has happened fewer than h times in the most draws. And (J,) how
+        often it has happened.
     """
     starts = np.cumsum(sizes) - sizes
     found = np.zeros(len(sizes), np.int64)
     pvalues = np.full(len(sizes), np.nan)
     open_, drawn = which, 0
-    while len(open_) and drawn < MOST_DRAWS:
-        until = min(max(_FIRST_DRAWS, 2 * drawn), MOST_DRAWS)
+    while len(open_) and drawn < most:
+        until = min(max(_FIRST_DRAWS, 2 * drawn), most)
 
         def draw(
             some: NDArray[np.int64], first: int = drawn, last: int = until
@@ -85,7 +88,7 @@ def sequential_pvalues(
             at = drawn + 1 + np.argmax(count >= _EXTREME, axis=0)
             pvalues[some[enough]] = _EXTREME / at[enough]
         drawn, open_ = until, open_[np.isnan(pvalues[open_])]
-    return pvalues[which]
+    return pvalues[which], found[which]
 
 
 def drawn_by(

@@ -17,7 +17,7 @@ from platt_jax.inference.score_tests import ScoreTest
 from platt_jax.inference.simulation import AT_ONCE, row_words
 from platt_jax.inference.tilting import AROUND, DIRECTIONS, GOLDEN_RATIO, NEAR
 from platt_jax.inference.uncertain import Distribution
-from platt_jax.passes.replicated import random_words
+from platt_jax.passes.replicated import mixed, random_words
 from platt_jax.results.probabilities import expit
 
 Floats = NDArray[np.float64]
@@ -30,6 +30,10 @@ _LABELS, _CURVES = 4, 5  # seeds
 _FIRST_DRAWS, _MOST_DRAWS = 512, 16_384
 _ERROR = 0.1
 _LOG_LEAST = np.log(1e-12)
+
+# So many of the curves, and of the labels, are drawn as they are: weights are bounded.
+_AS_IT_IS = 0.2
+_CHOICE = np.uint64(0x3C3C3C3C3C3C3C3C)
 
 # Any tilt gives the p-value, a good one by few draws: so many steps towards it, until the sum is as
 # near to its bound, and the curve moves by as little, in standard deviations.
@@ -61,12 +65,13 @@ def tilted_pvalue(test: ScoreTest, curve: Distribution, stream: Words) -> float:
             for x in range(0, len(draws), step)
         ]
         weights = np.concatenate([weights, *made])
-        if not weights.any() or tilts.log_scale < _LOG_LEAST:
-            break
-        wanted = int(min((weights.std() / weights.mean() / _ERROR) ** 2, _MOST_DRAWS))
-    # Where none is extreme, those observed would be.
-    mean = max(weights.sum(), 1) / len(weights) if not weights.any() else weights.mean()
-    return float(min(1.0, np.exp(tilts.log_scale) * mean))
+        if not weights.any():
+            wanted = _MOST_DRAWS
+        elif tilts.log_scale > _LOG_LEAST:
+            wanted = int(min((weights.std() / weights.mean() / _ERROR) ** 2, _MOST_DRAWS))
+    if not weights.any():  # and no tilt is of use
+        return 1 / (len(weights) * _AS_IT_IS**2)
+    return float(min(1.0, np.exp(tilts.log_scale) * weights.mean()))
 
 
 class _Tilts(NamedTuple):
@@ -95,23 +100,36 @@ def _weights(
     # A golden-ratio sequence takes each tilt as often as it should be, all but exactly.
     place = np.ldexp((draws.astype(np.uint64) * GOLDEN_RATIO + stream).astype(float), -64)
     which = np.minimum(np.searchsorted(until, place, side="right"), len(until) - 1)
-    log_odds = tilts.curves.of(which).draws(random_words(_CURVES, stream, draws))
+    curve_words, label_words = (random_words(x, stream, draws) for x in (_CURVES, _LABELS))
+    log_odds = np.where(
+        _some(curve_words)[:, None],
+        curve.draws(curve_words[:, None])[:, 0],
+        tilts.curves.of(which).draws(curve_words),
+    )
     logit = _clipped(log_odds @ test.basis)
     direction = tilts.direction[which]
     moved = tilts.slope[which, None] * (DIRECTIONS[direction] @ test.shares)
-    labels = drawn(test, logit + moved, random_words(_LABELS, stream, draws))
+    labels = drawn(test, logit + np.where(_some(label_words)[:, None], 0, moved), label_words)
     sums = test.sums(labels)
     counted = np.flatnonzero(test.extreme(sums) & (_nearest(test, sums) == direction))
     which, moved = which[counted], moved[counted]
-    log_weight = (
-        _log_mean(test, logit[counted], moved)
-        - (labels[counted] * moved).sum(1)
-        + curve.log_ratio(tilts.curves.of(which), log_odds[counted])
-        - tilts.log_bound[which]
-    )
+    of_labels = _log_mean(test, logit[counted], moved) - (labels[counted] * moved).sum(1)
+    of_curves = curve.log_ratio(tilts.curves.of(which), log_odds[counted])
+    log_weight = _mixed(of_labels) + _mixed(of_curves) - tilts.log_bound[which]
     weights = np.zeros(len(draws))
     weights[counted] = np.exp(log_weight)
     return weights
+
+
+def _some(words: Words) -> NDArray[np.bool_]:
+    """Which draws are not tilted."""
+    return mixed(words ^ _CHOICE) < np.uint64(_AS_IT_IS * 2**64)
+
+
+def _mixed(log_ratio: Floats) -> Floats:
+    """The log ratio to the mixture of a tilted density and the density as it is."""
+    mixture: Floats = -np.logaddexp(np.log1p(-_AS_IT_IS) - log_ratio, np.log(_AS_IT_IS))
+    return mixture
 
 
 def _nearest(test: ScoreTest, sums: Floats) -> NDArray[np.int64]:

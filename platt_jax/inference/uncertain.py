@@ -9,12 +9,13 @@ from platt_jax.passes.replicated import mixed
 from platt_jax.results.probabilities import expit
 
 Floats = NDArray[np.float64]
+Words = NDArray[np.uint64]
 
 # The log-odds at the center of a curve have at least this variance: (A, B) may be known in one
 # direction alone.
 _LEAST_VARIANCE = 1e-9
 # Counts of labels that curves stand for are at least this: so few bound the log-odds on no side.
-_LEAST_COUNT = 0.01
+_LEAST_COUNT = 0.1
 _HALF_LABEL = 0.5
 _FARTHEST = 30.0  # from 0 that log-odds of an end are taken for
 # Of gamma variates by rejection, all but 1e-10 are accepted in so many tries.
@@ -38,6 +39,13 @@ class Ends(NamedTuple):
         """(2, N): log-odds at the scores are these, times those at the two ends."""
         place = (scores - self.center[owner]) / self.half_width[owner]
         return np.stack([1 + place, 1 - place]) / 2
+
+    def nodes(self) -> tuple[Floats, Floats]:
+        """Of integrals over normal log-odds: (9, K, 2) of these, and the weights (9,)."""
+        z, weight = np.polynomial.hermite_e.hermegauss(3)
+        first, second = (x.ravel() for x in np.meshgrid(z, z, indexing="ij"))
+        at = self.mean + np.sqrt(self.variance) * np.stack([first, second], -1)[:, None]
+        return at, np.outer(weight, weight).ravel() / weight.sum() ** 2
 
 
 def ends(mean: Floats, covariance: Floats, rounding: float) -> Ends:
@@ -69,7 +77,7 @@ class Distribution(Protocol):
     def center(self) -> Floats:
         """The mode."""
 
-    def draws(self, words: NDArray[np.uint64]) -> Floats:
+    def draws(self, words: Words) -> Floats:
         """(..., K, 2), one for each random word (..., K)."""
 
     def at(self, log_odds: Floats) -> "Distribution":
@@ -92,27 +100,34 @@ class Normal(NamedTuple):
     variance: Floats
 
     def of(self, some: Any) -> "Normal":
+        """As `Distribution`."""
         return Normal(self.mean[some], self.variance[some])
 
     def center(self) -> Floats:
+        """As `Distribution`."""
         return self.mean
 
-    def draws(self, words: NDArray[np.uint64]) -> Floats:
+    def draws(self, words: Words) -> Floats:
+        """As `Distribution`."""
         return self.mean + np.sqrt(self.variance) * _normal(words[..., None], 2)
 
     def at(self, log_odds: Floats) -> "Normal":
+        """As `Distribution`."""
         return Normal(log_odds, np.broadcast_to(self.variance, log_odds.shape))
 
     def log_ratio(self, tilted: Any, log_odds: Floats) -> Floats:
+        """As `Distribution`."""
         # (x - m')^2 - (x - m)^2, without cancellation
         away = (self.mean - tilted.mean) * (2 * log_odds - tilted.mean - self.mean)
         ratio: Floats = (away / (2 * self.variance)).sum(-1)
         return ratio
 
     def slope(self, log_odds: Floats) -> Floats:
+        """As `Distribution`."""
         return (self.mean - log_odds) / self.variance
 
     def curvature(self, log_odds: Floats) -> Floats:
+        """As `Distribution`."""
         return np.broadcast_to(1 / self.variance, log_odds.shape)
 
 
@@ -126,25 +141,30 @@ class LogBeta(NamedTuple):
     negatives: Floats
 
     def of(self, some: Any) -> "LogBeta":
+        """As `Distribution`."""
         return LogBeta(self.positives[some], self.negatives[some])
 
     def center(self) -> Floats:
+        """As `Distribution`."""
         center: Floats = np.log(self.positives / self.negatives)
         return center
 
-    def draws(self, words: NDArray[np.uint64]) -> Floats:
+    def draws(self, words: Words) -> Floats:
+        """As `Distribution`."""
         shape = np.concatenate([self.positives, self.negatives], -1)
-        streams = mixed(words[..., None] + np.arange(4, dtype=np.uint64))
+        streams = mixed(words[..., None] + np.arange(4).astype(np.uint64))
         gamma = _log_gamma(np.broadcast_to(shape, streams.shape), streams)
         return gamma[..., :2] - gamma[..., 2:]
 
     def at(self, log_odds: Floats) -> "LogBeta":
+        """As `Distribution`."""
         total = self.positives + self.negatives
         proba = expit(log_odds)
-        positives = np.maximum(total * proba, _LEAST_COUNT / 2)
-        return LogBeta(positives, np.maximum(total - positives, _LEAST_COUNT / 2))
+        positives = np.maximum(total * proba, _LEAST_COUNT / 10)
+        return LogBeta(positives, np.maximum(total - positives, _LEAST_COUNT / 10))
 
     def log_ratio(self, tilted: Any, log_odds: Floats) -> Floats:
+        """As `Distribution`."""
         from scipy.special import betaln
 
         more = self.positives - tilted.positives
@@ -158,10 +178,12 @@ class LogBeta(NamedTuple):
         return ratio
 
     def slope(self, log_odds: Floats) -> Floats:
-        total = self.positives + self.negatives
-        return self.positives - total * expit(log_odds)
+        """As `Distribution`."""
+        slope: Floats = self.positives - (self.positives + self.negatives) * expit(log_odds)
+        return slope
 
     def curvature(self, log_odds: Floats) -> Floats:
+        """As `Distribution`."""
         proba = expit(log_odds)
         curvature: Floats = (self.positives + self.negatives) * proba * (1 - proba)
         return curvature
@@ -171,16 +193,18 @@ def counted(at: Ends, n_pos: Floats, n_neg: Floats, up: NDArray[np.bool_]) -> Lo
     """The curves of fits by themselves, by labels at the ends that would tell as much.
 
     These have the modes and curvatures of the fits. Platt's targets are taken out: of n positives,
-    n / (n + 2) count as negatives. At each end one half label is added, on the side where the new
-    labels are. With one probability for all rows, that makes the p-value the one of Fisher's exact
-    test of two samples, which is valid at any probability (Altham 1969, "Exact Bayesian analysis of
-    a 2 x 2 contingency table, and Fisher's 'exact' significance test").
+    n / (n + 2) count as negatives. Where the new labels have more positives than expected, half a
+    positive is added at each end, where they have fewer half a negative. One label more makes beta
+    probabilities that give the p-value of Fisher's exact test of two samples, which is valid at any
+    probability (Altham 1969, "Exact Bayesian analysis of a 2 x 2 contingency table, and Fisher's
+    'exact' significance test"): here are two ends, and half a label at each. Where only the slope moves, half of each is added, as by
+    Jeffreys' prior.
 
     Args:
         at: the ends of K curves.
         n_pos: (K,) the positives of the fits; 0 where they had no targets of Platt's.
         n_neg: (K,) likewise.
-        up: (K, 2) whether the new labels have more positives than expected.
+        up: (K, 2) whether the new labels have more positives than expected, at each end.
     """
     log_odds = np.clip(at.mean, -_FARTHEST, _FARTHEST)
     positives, negatives = (1 + np.exp(x * log_odds) for x in (1, -1))
@@ -189,24 +213,26 @@ def counted(at: Ends, n_pos: Floats, n_neg: Floats, up: NDArray[np.bool_]) -> Lo
     to_negative = (n_pos / (n_pos + 2))[:, None] * share
     share = negatives / negatives.sum(1, keepdims=True)
     to_positive = (n_neg / (n_neg + 2))[:, None] * share
-    positives = positives + to_negative - to_positive + np.where(up, _HALF_LABEL, 0)
-    negatives = negatives - to_negative + to_positive + np.where(up, 0, _HALF_LABEL)
+    more, fewer = (np.where(x.any(1, keepdims=True), _HALF_LABEL, 0) for x in (up, ~up))
+    positives = positives + to_negative - to_positive + more
+    negatives = negatives - to_negative + to_positive + fewer
     return LogBeta(np.maximum(positives, _LEAST_COUNT), np.maximum(negatives, _LEAST_COUNT))
 
 
-def _normal(words: NDArray[np.uint64], number: int) -> Floats:
+def _normal(words: Words, number: int) -> Floats:
     """(..., number) standard normal, given random words (..., 1)."""
     from scipy.special import ndtri
 
-    normal: Floats = ndtri(_uniform(mixed(words + np.arange(number, dtype=np.uint64))))
+    normal: Floats = ndtri(_uniform(mixed(words + np.arange(number).astype(np.uint64))))
     return normal
 
 
-def _uniform(words: NDArray[np.uint64]) -> Floats:
-    return np.ldexp((words >> np.uint64(12)) + 0.5, -52)
+def _uniform(words: Words) -> Floats:
+    uniform: Floats = np.ldexp((words >> np.uint64(12)) + 0.5, -52)
+    return uniform
 
 
-def _log_gamma(shape: Floats, streams: NDArray[np.uint64]) -> Floats:
+def _log_gamma(shape: Floats, streams: Words) -> Floats:
     """Logarithms of gamma variates, given random words.
 
     By Marsaglia & Tsang (2000, "A simple method for generating gamma variables"), whose note on
@@ -229,4 +255,5 @@ def _log_gamma(shape: Floats, streams: NDArray[np.uint64]) -> Floats:
         open_[open_] = ~accepted
         if not open_.any():
             break
-    return drawn + np.log(_uniform(mixed(streams ^ _LAST))) / shape
+    log_gamma: Floats = drawn + np.log(_uniform(mixed(streams ^ _LAST))) / shape
+    return log_gamma
