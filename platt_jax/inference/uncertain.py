@@ -197,8 +197,8 @@ def counted(at: Ends, n_pos: Floats, n_neg: Floats, up: NDArray[np.bool_]) -> Lo
     positive is added at each end, where they have fewer half a negative. One label more makes beta
     probabilities that give the p-value of Fisher's exact test of two samples, which is valid at any
     probability (Altham 1969, "Exact Bayesian analysis of a 2 x 2 contingency table, and Fisher's
-    'exact' significance test"): here are two ends, and half a label at each. Where only the slope moves, half of each is added, as by
-    Jeffreys' prior.
+    'exact' significance test"): here are two ends, and half a label at each. Where only the slope
+    moves, half of each is added, as by Jeffreys' prior.
 
     Args:
         at: the ends of K curves.
