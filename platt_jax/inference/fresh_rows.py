@@ -60,7 +60,13 @@ def triage(
     as often as against the predictions, those fitted on few not at all unless they change by more
     than the fit had left open.
 
-    In simulations (`benchmarks/inference/triage.py`), FIGURES
+    In simulations with 1 to 5,000 rows fitted, 1 % to 50 % positives, and 0 or 5 % of the segments
+    changed (`benchmarks/inference/triage_fit.py`), the false discovery rate at level 0.05 is 0.05
+    or less against the fit, but for simulation error. Against the predictions it is 0.5 to 1, but
+    where segments have 5,000 rows each or one curve. Where 5 % of 10,000 segments are predicted
+    wrongly, and all others exactly (`benchmarks/inference/triage.py`), it is 0 to 0.06 against the
+    predictions, at any number of rows; by the chi-square p-values alone 0.68 at 5 rows, 0.23 at 20
+    and 0.05 at 200.
 
     Of the segments with a q-value of at most q, a share of no more than q is expected to be right
     (Benjamini & Hochberg 1995), if segments are independent. That holds for one look at rows that
