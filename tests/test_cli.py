@@ -774,6 +774,24 @@ def test_triage_tells_the_worst_and_writes_all(in_tmp, fitted, capsys):
     assert told == {"segments": 3, "not_tested": 0, "flagged": 1, "level": 0.01, "against": "fit"}
     lines = read_back(in_tmp / "all.csv")
     assert lines[0]["segment"] == "b" and lines[0]["flagged"] == "True"
+    assert run(f"{judge} --json --out predictions.csv --against predictions") == 0
+    assert json.loads(capsys.readouterr().out)["against"] == "predictions"
+    lines = read_back(in_tmp / "predictions.csv")
+    of_predictions = platt_jax.triage(fitted, f, y, shop, against="predictions")
+    for line, p in zip(lines, of_predictions["p_value"], strict=True):
+        assert float(line["p_value"]) == p
+
+
+def test_triage_says_how_to_test_what_was_not_fitted(in_tmp, fitted, capsys):
+    f, y, shop, year = by_shop_and_year()
+    written_as(in_tmp / "new.csv", f, y, np.where(shop == "b", "new", shop), year)
+    judge = "triage new.csv --calibrator c.npz --score f --label y --segment shop"
+    assert run(judge) == 0
+    out, err = capsys.readouterr()
+    assert "1 not tested" in out and "1 of 3 segments not tested, the largest 'new'" in err
+    assert err.endswith("--against predictions tests what is predicted for them\n")
+    assert run(f"{judge} --against predictions") == 0
+    assert "not tested" not in capsys.readouterr().out
 
 
 def test_triage_says_what_it_does_not_test(in_tmp, fitted, capsys):
