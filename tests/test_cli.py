@@ -771,9 +771,27 @@ def test_triage_tells_the_worst_and_writes_all(in_tmp, fitted, capsys):
     assert header.split()[:2] == ["segment", "rows"] and worst.split()[0] == "b"
     assert run(f"{judge} --json --out all.csv --level 0.01") == 0
     told = json.loads(capsys.readouterr().out)
-    assert told == {"segments": 3, "not_tested": 0, "flagged": 1, "level": 0.01}
+    assert told == {"segments": 3, "not_tested": 0, "flagged": 1, "level": 0.01, "against": "fit"}
     lines = read_back(in_tmp / "all.csv")
     assert lines[0]["segment"] == "b" and lines[0]["flagged"] == "True"
+    assert run(f"{judge} --json --out predictions.csv --against predictions") == 0
+    assert json.loads(capsys.readouterr().out)["against"] == "predictions"
+    lines = read_back(in_tmp / "predictions.csv")
+    of_predictions = platt_jax.triage(fitted, f, y, shop, against="predictions")
+    for line, p in zip(lines, of_predictions["p_value"], strict=True):
+        assert float(line["p_value"]) == p
+
+
+def test_triage_says_how_to_test_what_was_not_fitted(in_tmp, fitted, capsys):
+    f, y, shop, year = by_shop_and_year()
+    written_as(in_tmp / "new.csv", f, y, np.where(shop == "b", "new", shop), year)
+    judge = "triage new.csv --calibrator c.npz --score f --label y --segment shop"
+    assert run(judge) == 0
+    out, err = capsys.readouterr()
+    assert "1 not tested" in out and "1 of 3 segments not tested, the largest 'new'" in err
+    assert err.endswith("--against predictions tests what is predicted for them\n")
+    assert run(f"{judge} --against predictions") == 0
+    assert "not tested" not in capsys.readouterr().out
 
 
 def test_triage_says_what_it_does_not_test(in_tmp, fitted, capsys):
@@ -783,7 +801,7 @@ def test_triage_says_what_it_does_not_test(in_tmp, fitted, capsys):
     judge = "triage new.csv --calibrator c.npz --score f --label y --segment shop --out all.csv"
     assert run(judge) == 0
     out, err = capsys.readouterr()
-    about = "not tested (rows that are not finite, or no curve)"
+    about = "not tested (standard error says why)"
     assert out.startswith(f"0 of 2 segments flagged at a false discovery rate of 0.05; 1 {about}\n")
     assert "1 of 3 segments not tested, the largest 'b'" in err
     assert err.endswith("--non-finite omit tests them without these rows\n")

@@ -28,6 +28,7 @@ SEGMENTS = {
     "columns": np.array([("ab"[i % 2], i) for i in PLACE], [("shop", "U1"), ("year", "i8")]),
 }
 ALL = pytest.mark.parametrize("kind", SEGMENTS)
+NOTHING_KNOWN = pytest.warns(RuntimeWarning, match="not tested, .* their fits say too little")
 POOLING = pytest.mark.parametrize("pooling", ["none", "partial"])
 
 
@@ -62,9 +63,12 @@ def test_it_predicts_as_of_unseen_segments(kind, pooling):
     assert not fitted.seen(SEGMENTS[kind]).any()
     lower, upper = fitted.band(SCORES, SEGMENTS[kind])
     assert np.all((lower < p) & (p < upper))
-    found = pj.triage(fitted, *rows(kind))
+    found = pj.triage(fitted, *rows(kind), against="predictions")
     assert found["rows"].sum() == 240 and np.isfinite(found["p_value"]).all()
     np.testing.assert_allclose(found["expected"].sum(), p.sum())
+    # One curve, or four segments, do not tell how far another may be from them.
+    with NOTHING_KNOWN:
+        assert np.isnan(pj.triage(fitted, *rows(kind))["p_value"]).all()
 
 
 @ALL
@@ -247,7 +251,7 @@ def test_the_command_line_says_that_no_segment_is_left(tmp_path, monkeypatch, ca
     np.testing.assert_allclose(p, fitted.fallback.predict_proba(SCORES))
     columns = "--score f --label y --segment s"
     for command in (
-        f"triage rows.csv --calibrator empty.npz {columns} --out table.csv",
+        f"triage rows.csv --calibrator empty.npz {columns} --out table.csv --against predictions",
         f"update rows.csv --calibrator empty.npz {columns} --out updated.npz",
         f"report rows.csv --calibrator empty.npz {columns} --out page.html",
         "export empty.npz --to sql --score f --segment s --out curves.sql",

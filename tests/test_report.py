@@ -134,7 +134,7 @@ def test_it_allows_its_own_script_and_no_other(page):
 
 
 def test_the_table_says_what_triage_and_the_fits_say(page, calibrator):
-    judged = triage(calibrator, *made_up(seed=1))
+    judged = triage(calibrator, *made_up(seed=1), against="predictions")
     assert page.column("segment") == judged["segment"].astype(str).tolist()
     assert page.column("rows") == judged["rows"].tolist()
     fits = calibrator.table()
@@ -343,7 +343,7 @@ def test_of_more_segments_the_worst_are_held(calibrator, tmp_path, monkeypatch, 
     monkeypatch.setattr(problems, "MOST", 15)
     calibrator.to_html(tmp_path / "r.html", *made_up(seed=1))
     page = Page(tmp_path / "r.html")
-    worst = triage(calibrator, *made_up(seed=1))["segment"][:15]
+    worst = triage(calibrator, *made_up(seed=1), against="predictions")["segment"][:15]
     assert page.column("segment") == worst.astype(str).tolist()
     assert "The worst 15 of 40 segments" in page.source
 

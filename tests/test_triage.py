@@ -1,6 +1,7 @@
 """Which segments need a look: p-values against enumeration, and discoveries against the truth."""
 
 from dataclasses import replace
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -9,10 +10,13 @@ from scipy.special import expit
 from scipy.stats import binom, chi2, false_discovery_control
 
 import platt_jax as pj
-from platt_jax import metrics, triage
+from platt_jax import metrics
 from platt_jax.inference import simulation
 from platt_jax.inference.score_tests import ScoreTests
 from platt_jax.inference.tilting import tilted_pvalues
+
+# The curves of most tests here are known, not fitted.
+triage = partial(pj.triage, against="predictions")
 
 
 def known_curves(A, B, keys=None):
@@ -44,14 +48,13 @@ def score_tests(logit, labels, sizes):
 def test_the_least_pvalue_counts_what_enumeration_counts(monkeypatch):
     # With so many draws as extreme, the p-value is known to 2 %.
     monkeypatch.setattr(simulation, "_EXTREME", 2_500)
-    monkeypatch.setattr(simulation, "MOST_DRAWS", 100_000)
     rng = np.random.default_rng(0)
     sizes = np.array([3, 6, 6, 7])
     logit, labels = rng.normal(-0.5, 1.5, sizes.sum()), rng.random(sizes.sum()) < 0.4
     tests = score_tests(logit, labels, sizes)
-    found = simulation.sequential_pvalues(
-        expit(logit), sizes, np.arange(4, dtype=np.uint64), np.arange(4), tests.extreme
-    )
+    ids = np.arange(4, dtype=np.uint64)
+    extreme = simulation.drawn_by(expit(logit), sizes, ids, tests.extreme)
+    found, _ = simulation.sequential_pvalues(sizes, np.arange(4), extreme, 100_000)
     for k, some in enumerate(np.split(np.arange(sizes.sum()), np.cumsum(sizes)[:-1])):
         least, exact = enumerated(logit[some])
         of_ours = np.isclose(least, tests.least_pvalue[k], rtol=1e-9)
@@ -313,6 +316,7 @@ def test_rows_grouped_before_and_segments_of_several_columns():
     ("changed", "message"),
     [
         ({"calibrator": pj.fit([1.0, 2.0], [0, 1])}, "calibrator: expected a SegmentCal.*got Fit"),
+        ({"against": "curve"}, r"against: expected one of \('fit', 'predictions'\), got 'curve'"),
         ({"non_finite": "drop"}, r"non_finite: expected one of \('flag', .* got 'drop'"),
         ({"level": 0}, r"level: expected a number in \(0, 1\), got 0"),
         ({"labels": [1, 2]}, "labels: "),

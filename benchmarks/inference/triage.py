@@ -47,7 +47,7 @@ def of_sizes(sizes: tuple[int, int], repeats: int) -> dict:
     for seed in range(repeats):
         calibrator, rows, off = simulated(seed, sizes)
         start = time.perf_counter()
-        made = pj.triage(calibrator, *rows)
+        made = pj.triage(calibrator, *rows, against="predictions")
         seconds.append(time.perf_counter() - start)
         is_off = off[made["segment"]]
         q_values = {"triage": made["q_value"], "chi-square": false_discovery_control(made["cox_p"])}

@@ -69,7 +69,7 @@ class Night:
         return pj.load(self.folder / f"{self.night - 1:03d}" / "calibrator.npz")
 
     def triage(self, path: Path) -> dict:
-        """Do yesterday's predictions fit tonight's rows?"""
+        """Which routes have changed, by tonight's rows?"""
         table = pj.triage(self.yesterday(), self.scores, self.labels, self.routes)
         _write_csv(path, list(table), *table.values())
         flagged = table["segment"][table["flagged"]].tolist()

@@ -170,17 +170,22 @@ def triage(arguments: argparse.Namespace) -> int:
     level = 0.05 if arguments.level is None else arguments.level
     by_row = (rows[role] for role in ("score", "label", "segment"))
     non_finite = _options(arguments).non_finite
-    table = platt_jax.triage(calibrator, *by_row, level=level, non_finite=non_finite)
+    against: Any = arguments.against or "fit"
+    table = platt_jax.triage(
+        calibrator, *by_row, against=against, level=level, non_finite=non_finite
+    )
     flagged = int(np.count_nonzero(table["flagged"]))
     number, untested = len(table["flagged"]), int(np.count_nonzero(np.isnan(table["p_value"])))
     if arguments.out is not None:
         outputs.write(arguments.out, partial(csvio.write_table, table))
     say = outputs.tell if arguments.out == DASH else print
     if arguments.json:
-        about = {"segments": number, "not_tested": untested, "flagged": flagged, "level": level}
+        about = dict(
+            segments=number, not_tested=untested, flagged=flagged, level=level, against=against
+        )
         say(json.dumps(about))
         return 0
-    rest = f"; {untested:,} not tested (rows that are not finite, or no curve)" if untested else ""
+    rest = f"; {untested:,} not tested (standard error says why)" if untested else ""
     of = f"{flagged:,} of {number - untested:,} segments flagged"
     say(f"{of} at a false discovery rate of {level:g}{rest}")
     if arguments.out is None:

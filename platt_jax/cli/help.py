@@ -47,6 +47,7 @@ examples:
 examples:
   platt-jax triage new.csv --calibrator c.npz --score f --label y --segment shop
   platt-jax triage new.csv --calibrator c.npz --score f --label y --segment shop --out all.csv
+  platt-jax triage new.csv --calibrator c.npz --score p --label y --against predictions
 """,
     "report": """\
 example:

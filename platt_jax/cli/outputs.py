@@ -18,6 +18,7 @@ from platt_jax.results.files import destination, naming_file, write_atomically
 _IN_THE_SHELL = {
     'Options(non_finite="omit")': "--non-finite omit",
     'triage(..., non_finite="omit")': "--non-finite omit",
+    'triage(..., against="predictions")': "--against predictions",
     "raise Options(max_iter=...), or look": "look",
     "platt_jax.logit(p)": "--logit",
 }

@@ -144,11 +144,20 @@ def parser() -> argparse.ArgumentParser:
     applying.json()
 
     judging = _Command(
-        among, "triage", "which segments' predictions do not fit fresh rows", commands.triage
+        among,
+        "triage",
+        "which segments have changed, or are mispredicted, by fresh rows",
+        commands.triage,
     )
     judging.files(several=True)
     judging.calibrator()
     judging.columns(labels=True, segment="column of segments; again for each of several")
+    judging.once(
+        "--against",
+        choices=["fit", "predictions"],
+        help="whether segments have changed since they were fitted (fit, the default), or are not "
+        "as predicted, however little the fit knew",
+    )
     judging.once(
         "--level", type=float, metavar="Q", help="of the flags' false discovery rate: 0.05"
     )

@@ -1,9 +1,14 @@
 """Tests of probabilities by sums over rows, problem by problem."""
 
+from collections.abc import Iterator
+from functools import reduce
+from operator import add
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from platt_jax.results.probabilities import expit
 
 # So little of a sum's variance is rounding.
 _NOTHING = 1e-18
@@ -18,6 +23,35 @@ _GROUPS = 1_024
 _LOG_2 = np.log(2)
 
 
+class Spread(NamedTuple):
+    """How far the probabilities may be from their mean, by J nodes of an integral.
+
+    Log-odds are a sum of two variables per problem, each times a number of the row.
+    """
+
+    basis: NDArray[np.float64]  # (2, N), the numbers of the rows
+    log_odds: NDArray[np.float64]  # (J, K, 2), the variables
+    weight: NDArray[np.float64]  # (J,), which add up to 1
+    owner: NDArray[np.int64]  # (N,), the problem of each row
+
+    def probabilities(self) -> Iterator[tuple[float, NDArray[np.float64]]]:
+        """The weight and (N,) P(y=1) of each node."""
+        for weight, of_problems in zip(self.weight, self.log_odds, strict=True):
+            first, second = of_problems[self.owner].T * self.basis
+            yield float(weight), expit(first + second)
+
+    def mean(self) -> NDArray[np.float64]:
+        """(N,) P(y=1)."""
+        mean: NDArray[np.float64] = reduce(add, (w * p for w, p in self.probabilities()))
+        return mean
+
+    def variance(self) -> NDArray[np.float64]:
+        """(N,), the mean of P(y=1) P(y=0)."""
+        each = (w * p * (1 - p) for w, p in self.probabilities())
+        variance: NDArray[np.float64] = reduce(add, each)
+        return variance
+
+
 class ScoreTests:
     """Cox's joint test of intercept 0 and slope 1, and Spiegelhalter's, of many problems.
 
@@ -26,11 +60,15 @@ class ScoreTests:
     Spiegelhalter's (1986) takes sum(r (1 - 2p)). Each is divided by its standard deviation. The two
     p-values are combined by their minimum (Tippett 1931).
 
+    Where probabilities are not known exactly, these are of their mean, the log-odds are the scores
+    in any unit, and a standard deviation is the sum's, with what the probabilities add.
+
     Args:
         logit: (N,) of the rows, those of a problem end to end, in ascending order.
         proba: (N,) likewise, P(y=1); neither 0 nor 1.
         labels: (N,) bool.
         sizes: (K,) how many each problem has, at least one.
+        spread: of the probabilities, where they are not known exactly.
 
     Attributes:
         cox_pvalue: (K,), by the chi-square distribution.
@@ -45,13 +83,14 @@ class ScoreTests:
         proba: NDArray[np.float64],
         labels: NDArray[np.bool_],
         sizes: NDArray[np.int64],
+        spread: Spread | None = None,
     ) -> None:
         # JAX has SciPy; the import adds a warnings filter.
         from scipy.special import erfc, log_ndtr, ndtri_exp
 
         self._sizes, self._proba = sizes, proba
         self._starts = starts = np.cumsum(sizes) - sizes
-        variance = proba * (1 - proba)
+        variance = proba * (1 - proba) if spread is None else spread.variance()
 
         def total(x: NDArray[np.float64]) -> NDArray[np.float64]:
             return np.add.reduceat(x, starts)
@@ -64,12 +103,26 @@ class ScoreTests:
         away = logit - by_row(center)
         v_11, v_22 = total(variance * away**2), total(variance * (1 - 2 * proba) ** 2)
         has_slope = v_11 > _NOTHING * v_00 * (1 + center**2)
-        deviations = np.sqrt([v_00, np.where(has_slope, v_11, np.inf), v_22])
+        shares = np.stack([np.ones_like(proba), away, 1 - 2 * proba])
+        s_00, s_11, s_22 = v_00, np.where(has_slope, v_11, np.inf), v_22
+        fourth = [total(variance * x**4) for x in shares]
+        of_each = np.array([s_00, s_11, np.where(s_22 == 0, np.inf, s_22)])
+        self.normal = np.max(fourth / of_each**2, axis=0) < _NORMAL
+        self.basis = np.zeros((0, len(proba))) if spread is None else spread.basis
+        if spread is not None:
+            # The covariances of what labels are expected to add, over the curves.
+            of_curves = np.zeros((3, 3, len(sizes)))
+            for weight, p in spread.probabilities():
+                moved = np.stack([total(x * (p - proba)) for x in shares])
+                of_curves += weight * moved * moved[:, None]
+            s_00, s_22 = s_00 + of_curves[0, 0], s_22 + of_curves[2, 2]
+            mixing = of_curves[0, 1] / s_00
+            s_11 = s_11 + of_curves[1, 1] - mixing * of_curves[0, 1]
+            shares[1] -= by_row(mixing)
+        deviations = np.sqrt([s_00, s_11, s_22])
         deviations[deviations == 0] = np.inf
-        self._shares = np.stack([np.ones_like(proba), away, 1 - 2 * proba])
-        self._shares /= [by_row(x) for x in deviations]
+        self._shares = shares / [by_row(x) for x in deviations]
         self._expected = np.stack([total(proba * x) for x in self._shares])
-        self.normal = np.max([total(variance * x**4) for x in self._shares], axis=0) < _NORMAL
 
         every = slice(None)
         self._observed = self._sums(every, every, labels[None])[:, 0]
@@ -89,15 +142,18 @@ class ScoreTests:
         """That of problem k."""
         size = self._sizes[k]
         rows = slice(self._starts[k], self._starts[k] + size)
-        proba, shares, counts = self._proba[rows], self._shares[:, rows], np.ones(size)
+        proba, counts = self._proba[rows], np.ones(size)
+        shares, basis = self._shares[:, rows], self.basis[:, rows]
         if self.normal[k]:
             first = np.linspace(0, size, _GROUPS, endpoint=False).astype(np.int64)
             counts = np.diff(first, append=size).astype(float)
             proba = np.add.reduceat(proba, first) / counts
             shares = np.add.reduceat(shares, first, axis=1) / counts
+            basis = np.add.reduceat(basis, first, axis=1) / counts
         return ScoreTest(
             proba,
             shares,
+            basis,
             counts,
             self._expected[:, k],
             self._observed[:, k],
@@ -149,6 +205,7 @@ class ScoreTest(NamedTuple):
 
     proba: NDArray[np.float64]  # (n,)
     shares: NDArray[np.float64]  # (3, n), what a label adds to each of the sums
+    basis: NDArray[np.float64]  # (2, n), as in `Spread`; (0, n) without
     counts: NDArray[np.float64]  # (n,), how many rows each stands for: 1, but of normal sums
     expected: NDArray[np.float64]  # (3,)
     observed: NDArray[np.float64]  # (3,), the sums of the labels
@@ -156,8 +213,8 @@ class ScoreTest(NamedTuple):
     z: float  # half of the interval
     normal: bool  # whether sums are as good as normal
 
-    def sums(self, labels: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """(3, R), those of other labels (R, n)."""
+    def sums(self, labels: NDArray[Any]) -> NDArray[np.float64]:
+        """(3, R), those of other labels (R, n), or numbers of positives."""
         sums: NDArray[np.float64] = (labels.astype(float) @ self.shares.T - self.expected).T
         return sums
 

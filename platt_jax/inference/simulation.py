@@ -43,12 +43,11 @@ def canonical_order(
 
 
 def sequential_pvalues(
-    proba: NDArray[np.float64],
     sizes: NDArray[np.int64],
-    ids: NDArray[np.uint64],
     which: NDArray[np.int64],
-    extreme: Callable[[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]], NDArray[np.bool_]],
-) -> NDArray[np.float64]:
+    extreme: Callable[[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]], NDArray[np.bool_]],
+    most: int = MOST_DRAWS,
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """P-values of problems by drawing labels until enough of the draws are extreme.
 
     With the draw in which that happens for the h-th time, l, the p-value is h / l, which is valid
@@ -56,23 +55,22 @@ def sequential_pvalues(
     problems take few draws.
 
     Args:
-        proba: (N,) P(y=1) of the rows, those of a problem end to end.
-        sizes: (K,) how many each problem has.
-        ids: (K,) uint64; a problem's draws depend on its own id and on nothing else.
+        sizes: (K,) how many rows each problem has, those of a problem end to end.
         which: (J,) the numbers of those whose p-values are wanted.
-        extreme: given the numbers of some problems, their rows and drawn labels (R, rows), which of
-            the draws are at least as extreme as the labels observed, (R, problems).
+        extreme: given the numbers of some problems, their rows and the numbers of draws (R,), which
+            of the draws are at least as extreme as the labels observed, (R, problems).
+        most: how many draws at most.
 
     Returns:
-        (J,) in (0, 1]; NaN where it has happened fewer than h times in `MOST_DRAWS`.
+        (J,) in (0, 1]; NaN where it has happened fewer than h times in the most draws. And (J,) how
+        often it has happened.
     """
     starts = np.cumsum(sizes) - sizes
-    threshold = thresholds(proba)
     found = np.zeros(len(sizes), np.int64)
     pvalues = np.full(len(sizes), np.nan)
     open_, drawn = which, 0
-    while len(open_) and drawn < MOST_DRAWS:
-        until = min(max(_FIRST_DRAWS, 2 * drawn), MOST_DRAWS)
+    while len(open_) and drawn < most:
+        until = min(max(_FIRST_DRAWS, 2 * drawn), most)
 
         def draw(
             some: NDArray[np.int64], first: int = drawn, last: int = until
@@ -80,18 +78,8 @@ def sequential_pvalues(
             owner, number = _rows_of(sizes[some])
             rows = starts[some][owner] + number
             step = max(1, AT_ONCE // len(rows))
-
-            def labels(draws: NDArray[np.int64]) -> NDArray[np.bool_]:
-                streams = random_words(_SEED, ids[some], draws[:, None])
-                drawn: NDArray[np.bool_] = row_words(streams, sizes[some]) < threshold[rows]
-                return drawn
-
-            return np.concatenate(
-                [
-                    extreme(some, rows, labels(draws))
-                    for draws in np.split(np.arange(first, last), range(step, last - first, step))
-                ]
-            )
+            pieces = np.split(np.arange(first, last), range(step, last - first, step))
+            return np.concatenate([extreme(some, rows, draws) for draws in pieces])
 
         for some, is_extreme in _in_pieces(draw, open_, sizes):
             count = found[some] + np.cumsum(is_extreme, axis=0)
@@ -100,7 +88,32 @@ def sequential_pvalues(
             at = drawn + 1 + np.argmax(count >= _EXTREME, axis=0)
             pvalues[some[enough]] = _EXTREME / at[enough]
         drawn, open_ = until, open_[np.isnan(pvalues[open_])]
-    return pvalues[which]
+    return pvalues[which], found[which]
+
+
+def drawn_by(
+    proba: NDArray[np.float64],
+    sizes: NDArray[np.int64],
+    ids: NDArray[np.uint64],
+    extreme: Callable[[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]], NDArray[np.bool_]],
+) -> Callable[[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]], NDArray[np.bool_]]:
+    """The argument `extreme` of `sequential_pvalues` where labels are 1 with these probabilities.
+
+    Args:
+        proba: (N,) P(y=1) of the rows.
+        sizes: (K,) likewise.
+        ids: (K,) uint64; a problem's draws depend on its own id and on nothing else.
+        extreme: the same, of labels (R, rows) in place of numbers of draws.
+    """
+    threshold = thresholds(proba)
+
+    def of_draws(
+        some: NDArray[np.int64], rows: NDArray[np.int64], draws: NDArray[np.int64]
+    ) -> NDArray[np.bool_]:
+        streams = random_words(_SEED, ids[some], draws[:, None])
+        return extreme(some, rows, row_words(streams, sizes[some]) < threshold[rows])
+
+    return of_draws
 
 
 def _rows_of(sizes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

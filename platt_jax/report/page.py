@@ -38,7 +38,8 @@ def to_html(
     segments. Before is what the scores themselves say if all lie in [0, 1], else the sigmoid of all
     rows pooled; the page says which.
 
-    The p-values hold for rows that were not fitted, as `triage` says.
+    The p-values are of `triage(..., against="predictions")`, and hold for rows that were not
+    fitted. Which segments have changed since they were fitted, `triage` says by default.
 
     Args:
         calibrator: as `fit_segments` returns it.

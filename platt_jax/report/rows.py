@@ -51,7 +51,7 @@ class Judged(NamedTuple):
     """The M segments of the rows, the most urgent first.
 
     Attributes:
-        table: what `triage` says of them.
+        table: what `triage` says of their predictions.
         keys: (M,) the segments.
         place: (M,) where each is among the calibrator's keys, -1 if it was not fitted.
     """
@@ -70,7 +70,9 @@ def read(
         ValueError: an argument is not as in `fit_segments`, or no key can be equal to a segment.
     """
     rows = SegmentRows(scores, labels, segments)
-    judged = _judged(calibrator, rows, triage(calibrator, rows, level=level, non_finite="omit"))
+    # The page judges what is predicted, of any segment.
+    table = triage(calibrator, rows, against="predictions", level=level, non_finite="omit")
+    judged = _judged(calibrator, rows, table)
     f = validation.floating(scores, "scores").astype(float)
     y, _ = validation.labels_and_weights(labels, None, f)
     after = calibrator.predict_proba(f, segments)

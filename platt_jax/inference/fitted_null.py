@@ -1,0 +1,86 @@
+"""P-values where curves are not known exactly: curves are drawn, then labels by these.
+
+The hypothesis is that (A, B) of a problem is a draw of what is known of it, and each label is 1
+with the probability by that curve. The statistic is a function of the labels alone, so the p-value
+is valid at any number of rows as far as the distribution of (A, B) is right (Box 1980, "Sampling
+and Bayes' inference in scientific modelling and robustness", the predictive check). No probability
+is averaged given the labels tested, as a posterior predictive p-value would be, which is too large.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from platt_jax.inference.score_tests import ScoreTest, ScoreTests
+from platt_jax.inference.simulation import MOST_DRAWS, row_words, sequential_pvalues
+from platt_jax.inference.tilted_curves import bernoulli, drawn, tilted_pvalue
+from platt_jax.inference.uncertain import Distribution
+from platt_jax.passes.replicated import random_words
+from platt_jax.threads import ordered_map
+
+Floats = NDArray[np.float64]
+Words = NDArray[np.uint64]
+
+# Smaller p-values than so many draws tell are by weighted draws. These many are taken where the
+# first have any that is extreme: weighted draws may miss what is far from where most extremes are.
+_MORE_DRAWS = 2048
+# Draws by the hypothesis bound a p-value from below, but for this probability.
+_RARELY = 0.05
+_LABELS, _CURVES = 2, 3  # seeds
+_TOGETHER = 16  # problems
+
+
+def fitted_pvalues(
+    tests: ScoreTests, sizes: NDArray[np.int64], ids: Words, curves: Distribution
+) -> Floats:
+    """P-values of K problems, small ones to a standard error of a tenth of them.
+
+    Args:
+        tests: of them, with the spread of the curves.
+        sizes: (K,) of rows.
+        ids: (K,) uint64; a problem's draws depend on its own id and on nothing else.
+        curves: (K, 2), of the log-odds at the curves' ends.
+
+    Returns:
+        (K,) in (0, 1].
+    """
+    from scipy.special import gammaincinv
+
+    def extreme(
+        some: NDArray[np.int64], rows: NDArray[np.int64], draws: NDArray[np.int64]
+    ) -> NDArray[np.bool_]:
+        log_odds = curves.of(some).draws(random_words(_CURVES, ids[some], draws[:, None]))
+        streams = random_words(_LABELS, ids[some], draws[:, None])
+        if tests.normal[some[0]]:
+            made = [
+                _extreme(tests.one(k), log_odds[:, i], streams[:, i]) for i, k in enumerate(some)
+            ]
+            return np.stack(made, 1)
+        owner = np.repeat(np.arange(len(some)), sizes[some])
+        first, second = tests.basis[:, rows]
+        logit = log_odds[:, owner, 0] * first + log_odds[:, owner, 1] * second
+        return tests.extreme(some, rows, bernoulli(logit, row_words(streams, sizes[some])))
+
+    pvalue, found = np.full(len(sizes), np.nan), np.zeros(len(sizes), np.int64)
+    drawn = np.full(len(sizes), MOST_DRAWS)
+    for most in (MOST_DRAWS, _MORE_DRAWS):
+        for normal in (True, False):
+            open_ = np.isnan(pvalue) & ((found > 0) | (most == MOST_DRAWS))
+            which = np.flatnonzero(open_ & (tests.normal == normal))
+            pvalue[which], found[which] = sequential_pvalues(sizes, which, extreme, most)
+            drawn[which] = most
+    small = np.flatnonzero(np.isnan(pvalue))
+    pieces = np.split(small, range(_TOGETHER, len(small), _TOGETHER))
+
+    def work(some: NDArray[np.int64]) -> list[float]:
+        return [tilted_pvalue(tests.one(k), curves.of(k), ids[k : k + 1]) for k in some]
+
+    tilted = [x for made in ordered_map(work, pieces) for x in made]
+    # Weighted draws may miss a part that other draws have seen.
+    seen = gammaincinv(np.maximum(found[small], 1), _RARELY) / drawn[small]
+    pvalue[small] = np.maximum(tilted, np.where(found[small] > 0, seen, 0))
+    return pvalue
+
+
+def _extreme(test: ScoreTest, log_odds: Floats, streams: Words) -> NDArray[np.bool_]:
+    """(R,), given log-odds at the ends (R, 2) and random words (R,)."""
+    return test.extreme(test.sums(drawn(test, log_odds @ test.basis, streams)))

@@ -1,0 +1,135 @@
+"""Tests of segments by fresh rows, against what was predicted or against the curves fitted."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from platt_jax.execution.caller import Caller
+from platt_jax.execution.segment_rows import SegmentRows
+from platt_jax.inference.fitted_null import fitted_pvalues
+from platt_jax.inference.known import Known
+from platt_jax.inference.score_tests import ScoreTests, Spread
+from platt_jax.inference.simulation import canonical_order, drawn_by, sequential_pvalues
+from platt_jax.inference.tilting import tilted_pvalues
+from platt_jax.inference.uncertain import Distribution, Normal, counted, ends
+from platt_jax.model.objective import Array
+from platt_jax.options import Options
+from platt_jax.population.quadrature import normals
+from platt_jax.population.rows import ChunkedSegments, Coordinates
+from platt_jax.population.segments import Segments
+from platt_jax.results.fit import Fit
+
+Floats = NDArray[np.float64]
+
+COLUMNS = (
+    *("positives", "expected"),
+    *("intercept", "slope", "se_intercept", "se_slope"),
+    *("cox_p", "spiegelhalter_z", "p_value"),
+)
+
+# Probabilities nearer to 0 or 1 are taken for this near.
+_LEAST = 2.0**-53
+
+# P-values up to the first are by weighted draws. Where the chi-square distribution's is up to the
+# second, that is likely, and no other draws come before.
+_SMALL, _TINY = 0.05, 1e-3
+
+# Intercept 0 and slope 1 in Platt's signs, and how far segments are expected to be from them.
+_RIGHT = np.array([-1.0, 0.0])
+_SPREAD = np.eye(2)
+
+
+class FreshRows(NamedTuple):
+    """Rows of K segments, those of a segment end to end."""
+
+    scores: Floats  # (N,)
+    proba: Floats  # (N,), as predicted
+    labels: NDArray[np.bool_]  # (N,)
+    sizes: NDArray[np.int64]  # (K,)
+    ids: NDArray[np.uint64]  # (K,); a segment's draws depend on its own
+
+
+def judged(rows: FreshRows, fitted: Known | None) -> dict[str, Array]:
+    """What `triage` says of each segment, (K,) by the names in `COLUMNS`.
+
+    Args:
+        rows: none without rows.
+        fitted: (K,) what is known of the segments' curves, against which they are tested; None for
+            against the predictions.
+    """
+    starts = np.cumsum(rows.sizes) - rows.sizes
+    positives, expected = (
+        np.add.reduceat(x, starts) for x in (rows.labels.astype(float), rows.proba)
+    )
+    order = canonical_order(rows.proba if fitted is None else rows.scores, rows.labels, rows.sizes)
+    rows = rows._replace(
+        scores=rows.scores[order],
+        proba=np.clip(rows.proba[order], _LEAST, 1 - _LEAST),
+        labels=rows.labels[order],
+    )
+    fit = _recalibrated(rows)
+    tests, pvalue = _against_predictions(rows) if fitted is None else _against_fit(rows, fitted)
+    se_slope, se_intercept = fit.standard_errors.T
+    of_each = (positives, expected, -fit.B, -fit.A, se_intercept, se_slope)
+    of_tests = (tests.cox_pvalue, tests.spiegelhalter_z, pvalue)
+    return dict(zip(COLUMNS, (*of_each, *of_tests), strict=True))
+
+
+def _against_predictions(rows: FreshRows) -> tuple[ScoreTests, Floats]:
+    tests = ScoreTests(_logit(rows.proba), rows.proba, rows.labels, rows.sizes)
+    # Twice the smaller of two p-values is one (Bonferroni).
+    pvalue = np.minimum(2 * tests.least_pvalue, 1)
+    few = np.flatnonzero(~tests.normal & (pvalue > _TINY))
+    extreme = drawn_by(rows.proba, rows.sizes, rows.ids, tests.extreme)
+    pvalue[few], _ = sequential_pvalues(rows.sizes, few, extreme)
+    small = np.flatnonzero(~(pvalue > _SMALL))
+    pvalue[small] = tilted_pvalues(tests, rows.ids, small)
+    return tests, pvalue
+
+
+def _against_fit(rows: FreshRows, fitted: Known) -> tuple[ScoreTests, Floats]:
+    """The tests are of the mean probabilities, with the variances that the curves add."""
+    at = ends(fitted.mean, fitted.covariance, fitted.rounding)
+    owner = np.repeat(np.arange(len(rows.sizes)), rows.sizes)
+    spread = Spread(at.basis(rows.scores, owner), *at.nodes(), owner)
+    proba = np.clip(spread.mean(), _LEAST, 1 - _LEAST)
+    place = spread.basis[0] - spread.basis[1]
+    tests = ScoreTests(place, proba, rows.labels, rows.sizes, spread)
+    curves: Distribution = Normal(at.mean, at.variance)
+    if not fitted.normal:
+        curves = counted(
+            at, fitted.n_pos, fitted.n_neg, _moved_up(rows, proba, spread.basis, at.variance)
+        )
+    return tests, fitted_pvalues(tests, rows.sizes, rows.ids, curves)
+
+
+def _moved_up(rows: FreshRows, proba: Floats, basis: Floats, spread: Floats) -> NDArray[np.bool_]:
+    """(K, 2) whether the log-odds at the ends go up with the labels: by one Newton step."""
+    starts = np.cumsum(rows.sizes) - rows.sizes
+
+    def total(x: Floats) -> Floats:
+        return np.add.reduceat(x, starts)
+
+    one, other = basis
+    variance, off = proba * (1 - proba), rows.labels - proba
+    u, v = total(off * one), total(off * other)
+    a = total(variance * one**2) + 1 / spread[:, 0]
+    b = total(variance * one * other)
+    c = total(variance * other**2) + 1 / spread[:, 1]
+    return np.stack([c * u - b * v, a * v - b * u], -1) > 0
+
+
+def _logit(proba: Floats) -> Floats:
+    logit: Floats = np.log(proba) - np.log1p(-proba)
+    return logit
+
+
+def _recalibrated(rows: FreshRows) -> Fit:
+    """The fit of the labels to the log-odds predicted."""
+    owner = np.repeat(np.arange(len(rows.sizes)), rows.sizes)
+    of_logit = SegmentRows(_logit(rows.proba), rows.labels, owner)
+    options = Options(targets="none")
+    by_segment = ChunkedSegments(of_logit, Caller())
+    segments = Segments(by_segment, Coordinates(center=0.0, scale=1.0), options)
+    return segments.modes(normals(_RIGHT, _SPREAD))

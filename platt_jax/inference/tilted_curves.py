@@ -1,0 +1,230 @@
+"""Small p-values of curves that are not known exactly, by curves and labels tilted together.
+
+As in `tilting`, labels are drawn with log-odds moved towards a half-space of extreme sums. So are
+curves: to where curves and moved labels are most probable together (a Laplace approximation of what
+is extreme). Extreme labels of one curve may be likely by another, so the weights are of curve and
+labels together; and to compute them for all half-spaces would take the curve in each. Instead each
+extreme outcome counts with one half-space alone, the one in whose direction it lies, and only where
+it is drawn for that.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from platt_jax.inference.score_tests import ScoreTest
+from platt_jax.inference.simulation import AT_ONCE, row_words
+from platt_jax.inference.tilting import AROUND, DIRECTIONS, GOLDEN_RATIO, NEAR
+from platt_jax.inference.uncertain import Distribution
+from platt_jax.passes.replicated import mixed, random_words
+from platt_jax.results.probabilities import expit
+
+Floats = NDArray[np.float64]
+Words = NDArray[np.uint64]
+
+_LABELS, _CURVES = 4, 5  # seeds
+
+# The first draws tell how many it takes for a standard error that is this part of the p-value. They
+# are enough where it is surely less than the least that matters.
+_FIRST_DRAWS, _MOST_DRAWS = 512, 16_384
+_ERROR = 0.1
+_LOG_LEAST = np.log(1e-12)
+
+# So many of the curves, and of the labels, are drawn as they are: weights are bounded.
+_AS_IT_IS = 0.2
+_CHOICE = np.uint64(0x3C3C3C3C3C3C3C3C)
+
+# Any tilt gives the p-value, a good one by few draws: so many steps towards it, until the sum is as
+# near to its bound, and the curve moves by as little, in standard deviations.
+_STEPS = 12
+_CLOSE = 0.2
+_STILL = 0.05
+# Where no labels give a sum so large but for rounding, it is out of reach.
+_OUT_OF_REACH = 1 - 1e-9
+# Log-odds are taken for no further from 0: their exponentials are finite.
+_FARTHEST = 600.0
+
+
+def tilted_pvalue(test: ScoreTest, curve: Distribution, stream: Words) -> float:
+    """The p-value of one problem.
+
+    Args:
+        test: of it.
+        curve: (2,), of the log-odds at its ends.
+        stream: (1,) that random words are taken from.
+    """
+    tilts = _tilts(test, curve)
+    weights = np.zeros(0)
+    wanted = _FIRST_DRAWS
+    while len(weights) < wanted:
+        draws = np.arange(len(weights), wanted)
+        step = max(1, AT_ONCE // len(test.counts))
+        made = [
+            _weights(test, curve, tilts, stream, draws[x : x + step])
+            for x in range(0, len(draws), step)
+        ]
+        weights = np.concatenate([weights, *made])
+        if not weights.any():
+            wanted = _MOST_DRAWS
+        elif tilts.log_scale > _LOG_LEAST:
+            wanted = int(min((weights.std() / weights.mean() / _ERROR) ** 2, _MOST_DRAWS))
+    if not weights.any():  # and no tilt is of use
+        return 1 / (len(weights) * _AS_IT_IS**2)
+    return float(min(1.0, np.exp(tilts.log_scale) * weights.mean()))
+
+
+class _Tilts(NamedTuple):
+    """In those of the directions whose bound some labels reach, J of them."""
+
+    direction: NDArray[np.int64]  # (J,) their numbers
+    slope: Floats  # (J,): log-odds are moved by this times the rows' shares
+    curves: Distribution  # (J, 2)
+    log_bound: Floats  # (J,) roughly of the probability of the half-space
+
+    @property
+    def log_scale(self) -> float:
+        """Of what weights are divided by, which may be too small for floats."""
+        return float(np.logaddexp.reduce(self.log_bound))
+
+
+def _weights(
+    test: ScoreTest,
+    curve: Distribution,
+    tilts: _Tilts,
+    stream: Words,
+    draws: NDArray[np.int64],
+) -> Floats:
+    """(R,), of these draws (R,); 0 of those that do not count."""
+    until = np.cumsum(np.exp(tilts.log_bound - tilts.log_scale))
+    # A golden-ratio sequence takes each tilt as often as it should be, all but exactly.
+    place = np.ldexp((draws.astype(np.uint64) * GOLDEN_RATIO + stream).astype(float), -64)
+    which = np.minimum(np.searchsorted(until, place, side="right"), len(until) - 1)
+    curve_words, label_words = (random_words(x, stream, draws) for x in (_CURVES, _LABELS))
+    log_odds = np.where(
+        _some(curve_words)[:, None],
+        curve.draws(curve_words[:, None])[:, 0],
+        tilts.curves.of(which).draws(curve_words),
+    )
+    logit = _clipped(log_odds @ test.basis)
+    direction = tilts.direction[which]
+    moved = tilts.slope[which, None] * (DIRECTIONS[direction] @ test.shares)
+    labels = drawn(test, logit + np.where(_some(label_words)[:, None], 0, moved), label_words)
+    sums = test.sums(labels)
+    counted = np.flatnonzero(test.extreme(sums) & (_nearest(test, sums) == direction))
+    which, moved = which[counted], moved[counted]
+    of_labels = _log_mean(test, logit[counted], moved) - (labels[counted] * moved).sum(1)
+    of_curves = curve.log_ratio(tilts.curves.of(which), log_odds[counted])
+    log_weight = _mixed(of_labels) + _mixed(of_curves) - tilts.log_bound[which]
+    weights = np.zeros(len(draws))
+    weights[counted] = np.exp(log_weight)
+    return weights
+
+
+def _some(words: Words) -> NDArray[np.bool_]:
+    """Which draws are not tilted."""
+    return mixed(words ^ _CHOICE) < np.uint64(_AS_IT_IS * 2**64)
+
+
+def _mixed(log_ratio: Floats) -> Floats:
+    """The log ratio to the mixture of a tilted density and the density as it is."""
+    mixture: Floats = -np.logaddexp(np.log1p(-_AS_IT_IS) - log_ratio, np.log(_AS_IT_IS))
+    return mixture
+
+
+def _nearest(test: ScoreTest, sums: Floats) -> NDArray[np.int64]:
+    """The directions (R,) that extreme sums (3, R) count with."""
+    angle = np.arctan2(sums[1], sums[0])
+    around = np.rint(angle * AROUND / (2 * np.pi)).astype(np.int64) % AROUND
+    outside = sums[0] ** 2 + sums[1] ** 2 >= test.chi_square
+    return np.where(outside, around, np.where(sums[2] > 0, AROUND, AROUND + 1))
+
+
+def _tilts(test: ScoreTest, curve: Distribution) -> _Tilts:
+    """For each direction d, the slope s and the curve that maximize P(curve) E exp(s d'sums).
+
+    The slope is the one with which d'sums is at the bound on average. A Newton step for both at a
+    time; where the curve's Hessian is not definite, by the distribution's own.
+    """
+    bounds = NEAR * np.repeat([np.sqrt(test.chi_square), test.z], [AROUND, 2])
+    along, counts, basis = DIRECTIONS @ test.shares, test.counts, test.basis
+    expected = DIRECTIONS @ test.expected
+    most = np.maximum(along, 0) @ counts - expected
+    direction = np.flatnonzero((most > 0) & (most >= _OUT_OF_REACH * bounds))
+    bounds, along = (bounds + expected)[direction], along[direction]
+    center = curve.center()
+    deviation = 1 / np.sqrt(curve.curvature(center))
+    log_odds, slope = np.tile(center, (len(direction), 1)), np.zeros(len(direction))
+    farthest = _FARTHEST / np.abs(along).max(1)
+    squares = np.stack([basis[0] ** 2, basis[0] * basis[1], basis[1] ** 2], -1)
+    for _ in range(_STEPS):
+        logit = _clipped(log_odds @ basis)
+        proba, tilted = expit(logit), expit(logit + slope[:, None] * along)
+        variance = counts * tilted * (1 - tilted)
+        own = curve.curvature(log_odds)
+        hessian = (counts * proba * (1 - proba) - variance) @ squares
+        hessian[:, [0, 2]] += own
+        indefinite = (hessian[:, 0] <= 0) | (_determinant(hessian) <= 1e-3 * own.prod(1))
+        hessian[indefinite] = np.stack([own[:, 0], 0 * own[:, 0], own[:, 1]], -1)[indefinite]
+        gradient = curve.slope(log_odds) + (counts * (tilted - proba)) @ basis.T
+        cross = (variance * along) @ basis.T
+        newton, response = _solved(hessian, gradient), _solved(hessian, cross)
+        short = bounds - (tilted * along) @ counts - (cross * newton).sum(1)
+        rate = (variance * along**2).sum(1) + (cross * response).sum(1)
+        further = np.clip(slope + short / np.maximum(rate, 1e-300), 0, farthest) - slope
+        step = newton + response * further[:, None]
+        part = np.minimum(1, (2 * deviation + 1) / np.maximum(np.abs(step), 1e-300)).min(1)
+        log_odds, slope = log_odds + part[:, None] * step, slope + part * further
+        still = (part[:, None] * np.abs(step) < _STILL * deviation).all()
+        if still and (np.abs(short) <= _CLOSE * np.sqrt(rate)).all():
+            break
+    curves = curve.at(log_odds)
+    log_mean = _log_mean(test, _clipped(log_odds @ basis), slope[:, None] * along)
+    log_bound = log_mean - slope * bounds + curve.log_ratio(curves, log_odds)
+    return _Tilts(direction, slope, curves, np.minimum(log_bound, 0))
+
+
+def _log_mean(test: ScoreTest, logit: Floats, moved: Floats) -> Floats:
+    """(R,) the log of the mean of exp(labels @ moved), for log-odds (R, n)."""
+    log_mean: Floats = (np.logaddexp(0, logit + moved) - np.logaddexp(0, logit)) @ test.counts
+    return log_mean
+
+
+def _determinant(matrices: Floats) -> Floats:
+    """(J,), given the upper triangles (J, 3) of matrices."""
+    determinant: Floats = matrices[:, 0] * matrices[:, 2] - matrices[:, 1] ** 2
+    return determinant
+
+
+def _solved(matrices: Floats, x: Floats) -> Floats:
+    """The matrices' inverses times x (J, 2)."""
+    a, b, c = matrices.T
+    solved = np.stack([c * x[:, 0] - b * x[:, 1], a * x[:, 1] - b * x[:, 0]], -1)
+    return solved / _determinant(matrices)[:, None]
+
+
+def _clipped(logit: Floats) -> Floats:
+    return np.clip(logit, -_FARTHEST, _FARTHEST)
+
+
+def bernoulli(logit: Floats, words: NDArray[np.uint32]) -> NDArray[np.bool_]:
+    """Labels that are 1 where a random word is below 2^32 times the probability."""
+    with np.errstate(over="ignore"):
+        labels: NDArray[np.bool_] = words * (1 + np.exp(-logit)) < 2.0**32
+    return labels
+
+
+def drawn(test: ScoreTest, logit: Floats, streams: Words) -> Floats:
+    """(R, n) numbers of positives among `test.counts` rows, given log-odds and random words (R,).
+
+    They are normal where sums are as good as normal.
+    """
+    words = row_words(streams[:, None], np.array([len(test.counts)]))
+    if not test.normal:
+        return bernoulli(logit, words).astype(float)
+    from scipy.special import ndtri
+
+    proba = expit(_clipped(logit))
+    deviation = np.sqrt(test.counts * proba * (1 - proba))
+    positives: Floats = test.counts * proba + deviation * ndtri(np.ldexp(words + 0.5, -32))
+    return positives

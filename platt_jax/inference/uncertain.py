@@ -1,0 +1,259 @@
+"""Curves that are not known exactly: what a fit says of (A, B), and draws from it."""
+
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from platt_jax.passes.replicated import mixed
+from platt_jax.results.probabilities import expit
+
+Floats = NDArray[np.float64]
+Words = NDArray[np.uint64]
+
+# The log-odds at the center of a curve have at least this variance: (A, B) may be known in one
+# direction alone.
+_LEAST_VARIANCE = 1e-9
+# Counts of labels that curves stand for are at least this: so few bound the log-odds on no side.
+_LEAST_COUNT = 0.1
+_HALF_LABEL = 0.5
+_FARTHEST = 30.0  # from 0 that log-odds of an end are taken for
+# Of gamma variates by rejection, all but 1e-10 are accepted in so many tries.
+_TRIES = 8
+_LAST = np.uint64(0xA5A5A5A5A5A5A5A5)
+
+
+class Ends(NamedTuple):
+    """Two scores per problem, and what is known of the log-odds there: two independent variables.
+
+    With the mean and the covariance C of (A, B), the log-odds at scores e and f have the covariance
+    [e, 1] C [f, 1]'. It is 0 at the two scores center +- half_width.
+    """
+
+    center: Floats  # (K,)
+    half_width: Floats  # (K,)
+    mean: Floats  # (K, 2)
+    variance: Floats  # (K, 2)
+
+    def basis(self, scores: Floats, owner: NDArray[np.int64]) -> Floats:
+        """(2, N): log-odds at the scores are these, times those at the two ends."""
+        place = (scores - self.center[owner]) / self.half_width[owner]
+        return np.stack([1 + place, 1 - place]) / 2
+
+    def nodes(self) -> tuple[Floats, Floats]:
+        """Of integrals over normal log-odds: (9, K, 2) of these, and the weights (9,)."""
+        z, weight = np.polynomial.hermite_e.hermegauss(3)
+        first, second = (x.ravel() for x in np.meshgrid(z, z, indexing="ij"))
+        at = self.mean + np.sqrt(self.variance) * np.stack([first, second], -1)[:, None]
+        return at, np.outer(weight, weight).ravel() / weight.sum() ** 2
+
+
+def ends(mean: Floats, covariance: Floats, rounding: float) -> Ends:
+    """Those of K curves with these means (K, 2) of (A, B) and covariances (K, 2, 2).
+
+    Args:
+        mean: of (A, B).
+        covariance: likewise.
+        rounding: relative, of the covariances.
+    """
+    c_AA, c_AB, c_BB = covariance[:, 0, 0], covariance[:, 0, 1], covariance[:, 1, 1]
+    c_AA = np.maximum(c_AA, np.finfo(float).tiny)
+    center = -c_AB / c_AA
+    # Far from 0 the terms cancel: what rounding may leave of them is added.
+    at_center = np.maximum(c_BB - c_AB**2 / c_AA, 0) + 4 * rounding * c_BB
+    at_center = np.maximum(at_center, _LEAST_VARIANCE)
+    half_width = np.sqrt(at_center / c_AA)
+    scores = center[:, None] + np.stack([half_width, -half_width], -1)
+    log_odds = -(mean[:, :1] * scores + mean[:, 1:])
+    return Ends(center, half_width, log_odds, np.repeat(2 * at_center[:, None], 2, axis=1))
+
+
+class Distribution(Protocol):
+    """Of the log-odds at the ends of K problems, or of some of them: arrays (K, 2)."""
+
+    def of(self, some: Any) -> "Distribution":
+        """That of some of the problems."""
+
+    def center(self) -> Floats:
+        """The mode."""
+
+    def draws(self, words: Words) -> Floats:
+        """(..., K, 2), one for each random word (..., K)."""
+
+    def at(self, log_odds: Floats) -> "Distribution":
+        """Tilted exponentially, so that its mode is there."""
+
+    def log_ratio(self, tilted: "Distribution", log_odds: Floats) -> Floats:
+        """(...), the log of its density over that of a tilted one, at log-odds (..., 2)."""
+
+    def slope(self, log_odds: Floats) -> Floats:
+        """The derivative of the log density."""
+
+    def curvature(self, log_odds: Floats) -> Floats:
+        """Minus its second derivative."""
+
+
+class Normal(NamedTuple):
+    """Normal variables."""
+
+    mean: Floats
+    variance: Floats
+
+    def of(self, some: Any) -> "Normal":
+        """As `Distribution`."""
+        return Normal(self.mean[some], self.variance[some])
+
+    def center(self) -> Floats:
+        """As `Distribution`."""
+        return self.mean
+
+    def draws(self, words: Words) -> Floats:
+        """As `Distribution`."""
+        return self.mean + np.sqrt(self.variance) * _normal(words[..., None], 2)
+
+    def at(self, log_odds: Floats) -> "Normal":
+        """As `Distribution`."""
+        return Normal(log_odds, np.broadcast_to(self.variance, log_odds.shape))
+
+    def log_ratio(self, tilted: Any, log_odds: Floats) -> Floats:
+        """As `Distribution`."""
+        # (x - m')^2 - (x - m)^2, without cancellation
+        away = (self.mean - tilted.mean) * (2 * log_odds - tilted.mean - self.mean)
+        ratio: Floats = (away / (2 * self.variance)).sum(-1)
+        return ratio
+
+    def slope(self, log_odds: Floats) -> Floats:
+        """As `Distribution`."""
+        return (self.mean - log_odds) / self.variance
+
+    def curvature(self, log_odds: Floats) -> Floats:
+        """As `Distribution`."""
+        return np.broadcast_to(1 / self.variance, log_odds.shape)
+
+
+class LogBeta(NamedTuple):
+    """Log-odds of beta variables: those of a probability after so many positives and negatives.
+
+    The log density is positives x - (positives + negatives) log(1 + exp(x)), but for a constant.
+    """
+
+    positives: Floats
+    negatives: Floats
+
+    def of(self, some: Any) -> "LogBeta":
+        """As `Distribution`."""
+        return LogBeta(self.positives[some], self.negatives[some])
+
+    def center(self) -> Floats:
+        """As `Distribution`."""
+        center: Floats = np.log(self.positives / self.negatives)
+        return center
+
+    def draws(self, words: Words) -> Floats:
+        """As `Distribution`."""
+        shape = np.concatenate([self.positives, self.negatives], -1)
+        streams = mixed(words[..., None] + np.arange(4).astype(np.uint64))
+        gamma = _log_gamma(np.broadcast_to(shape, streams.shape), streams)
+        return gamma[..., :2] - gamma[..., 2:]
+
+    def at(self, log_odds: Floats) -> "LogBeta":
+        """As `Distribution`."""
+        total = self.positives + self.negatives
+        proba = expit(log_odds)
+        positives = np.maximum(total * proba, _LEAST_COUNT / 10)
+        return LogBeta(positives, np.maximum(total - positives, _LEAST_COUNT / 10))
+
+    def log_ratio(self, tilted: Any, log_odds: Floats) -> Floats:
+        """As `Distribution`."""
+        from scipy.special import betaln
+
+        more = self.positives - tilted.positives
+        total = self.positives + self.negatives - tilted.positives - tilted.negatives
+        ratio: Floats = (
+            betaln(tilted.positives, tilted.negatives)
+            - betaln(self.positives, self.negatives)
+            + more * log_odds
+            - total * np.logaddexp(0, log_odds)
+        ).sum(-1)
+        return ratio
+
+    def slope(self, log_odds: Floats) -> Floats:
+        """As `Distribution`."""
+        slope: Floats = self.positives - (self.positives + self.negatives) * expit(log_odds)
+        return slope
+
+    def curvature(self, log_odds: Floats) -> Floats:
+        """As `Distribution`."""
+        proba = expit(log_odds)
+        curvature: Floats = (self.positives + self.negatives) * proba * (1 - proba)
+        return curvature
+
+
+def counted(at: Ends, n_pos: Floats, n_neg: Floats, up: NDArray[np.bool_]) -> LogBeta:
+    """The curves of fits by themselves, by labels at the ends that would tell as much.
+
+    These have the modes and curvatures of the fits. Platt's targets are taken out: of n positives,
+    n / (n + 2) count as negatives. Where the new labels have more positives than expected, half a
+    positive is added at each end, where they have fewer half a negative. One label more makes beta
+    probabilities that give the p-value of Fisher's exact test of two samples, which is valid at any
+    probability (Altham 1969, "Exact Bayesian analysis of a 2 x 2 contingency table, and Fisher's
+    'exact' significance test"): here are two ends, and half a label at each. Where only the slope
+    moves, half of each is added, as by Jeffreys' prior.
+
+    Args:
+        at: the ends of K curves.
+        n_pos: (K,) the positives of the fits; 0 where they had no targets of Platt's.
+        n_neg: (K,) likewise.
+        up: (K, 2) whether the new labels have more positives than expected, at each end.
+    """
+    log_odds = np.clip(at.mean, -_FARTHEST, _FARTHEST)
+    positives, negatives = (1 + np.exp(x * log_odds) for x in (1, -1))
+    positives, negatives = positives / at.variance, negatives / at.variance
+    share = positives / positives.sum(1, keepdims=True)
+    to_negative = (n_pos / (n_pos + 2))[:, None] * share
+    share = negatives / negatives.sum(1, keepdims=True)
+    to_positive = (n_neg / (n_neg + 2))[:, None] * share
+    more, fewer = (np.where(x.any(1, keepdims=True), _HALF_LABEL, 0) for x in (up, ~up))
+    positives = positives + to_negative - to_positive + more
+    negatives = negatives - to_negative + to_positive + fewer
+    return LogBeta(np.maximum(positives, _LEAST_COUNT), np.maximum(negatives, _LEAST_COUNT))
+
+
+def _normal(words: Words, number: int) -> Floats:
+    """(..., number) standard normal, given random words (..., 1)."""
+    from scipy.special import ndtri
+
+    normal: Floats = ndtri(_uniform(mixed(words + np.arange(number).astype(np.uint64))))
+    return normal
+
+
+def _uniform(words: Words) -> Floats:
+    uniform: Floats = np.ldexp((words >> np.uint64(12)) + 0.5, -52)
+    return uniform
+
+
+def _log_gamma(shape: Floats, streams: Words) -> Floats:
+    """Logarithms of gamma variates, given random words.
+
+    By Marsaglia & Tsang (2000, "A simple method for generating gamma variables"), whose note on
+    small shapes serves for all: a variate of shape a + 1 times u^(1 / a) is one of shape a.
+    """
+    from scipy.special import ndtri
+
+    d = shape + 2 / 3
+    c = 1 / np.sqrt(9 * d)
+    drawn, open_ = np.log(d), np.ones(shape.shape, bool)
+    for attempt in range(_TRIES):
+        words = mixed(streams[open_] + np.uint64(2 * attempt))
+        z = ndtri(_uniform(words))
+        v = 1 + c[open_] * z
+        with np.errstate(invalid="ignore", divide="ignore"):
+            log_v = 3 * np.log(v)
+            log_u = np.log(_uniform(mixed(words)))
+            accepted = log_u < z * z / 2 + d[open_] * (1 - v**3 + log_v)
+        drawn[open_] = np.where(accepted, np.log(d[open_]) + log_v, drawn[open_])
+        open_[open_] = ~accepted
+        if not open_.any():
+            break
+    log_gamma: Floats = drawn + np.log(_uniform(mixed(streams ^ _LAST))) / shape
+    return log_gamma

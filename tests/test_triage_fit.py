@@ -1,0 +1,246 @@
+"""Which segments have changed since they were fitted: p-values, and discoveries, where known."""
+
+import warnings
+
+import numpy as np
+import pytest
+from scipy.special import expit
+from scipy.stats import fisher_exact, kstest
+
+import platt_jax as pj
+from platt_jax.inference.judging import FreshRows, judged
+from platt_jax.inference.known import Known, known
+from platt_jax.inference.score_tests import ScoreTests, Spread
+from platt_jax.inference.tilted_curves import tilted_pvalue
+from platt_jax.inference.uncertain import LogBeta, Normal, ends
+
+
+def population(rng, K, rare=False):
+    """The slopes and intercepts of K segments."""
+    a, sa, b, sb = (1.0, 0.3, -5.0, 1.0) if rare else (1.5, 0.4, 0.5, 1.0)
+    return a + sa * rng.normal(size=K), b + sb * rng.normal(size=K)
+
+
+def rows_of(rng, curves, n, shift=0.0):
+    slope, intercept = curves
+    K = len(slope)
+    segments, scores = np.repeat(np.arange(K), n), rng.normal(size=K * n)
+    logit = slope[segments] * scores + (intercept + shift)[segments]
+    return scores, rng.random(K * n) < expit(logit), segments
+
+
+def pvalues(seed, K, fitted, judged, pooling, unseen=False, rare=False):
+    """Of segments of which none has changed."""
+    rng = np.random.default_rng(seed)
+    curves = population(rng, K, rare)
+    calibrator = pj.fit_segments(*rows_of(rng, curves, fitted), pooling=pooling)
+    if unseen:
+        scores, labels, segments = rows_of(rng, population(rng, K, rare), judged)
+        return pj.triage(calibrator, scores, labels, segments + K)
+    return pj.triage(calibrator, *rows_of(rng, curves, judged))
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        dict(fitted=10, judged=100, pooling="none"),
+        dict(fitted=10, judged=100, pooling="partial"),
+        dict(fitted=10, judged=100, pooling="partial", unseen=True),
+        dict(fitted=30, judged=300, pooling="partial"),
+        dict(fitted=100, judged=500, pooling="none", rare=True),
+        dict(fitted=3, judged=100, pooling="partial", rare=True),
+    ],
+    ids=str,
+)
+def test_segments_that_have_not_changed_are_not_flagged(cell):
+    made = pvalues(1, 600, **cell)
+    assert made["flagged"].sum() == 0
+    for level in (0.1, 0.01):
+        error = np.sqrt(level * (1 - level) / 600)
+        assert (made["p_value"] <= level).mean() < level + 3 * error
+
+
+def test_of_few_segments_the_population_is_not_taken_for_known():
+    flagged = [
+        pvalues(seed, 5, 30, 200, "partial", unseen)["flagged"].any()
+        for seed in range(20)
+        for unseen in (False, True)
+    ]
+    assert np.mean(flagged) <= 0.05 + 3 * np.sqrt(0.05 / 40)
+
+
+def test_segments_fitted_on_many_rows_are_found_as_against_the_predictions():
+    rng = np.random.default_rng(2)
+    curves = population(rng, 300)
+    shift = np.where(np.arange(300) < 15, 1.0, 0.0)
+    fresh = rows_of(rng, curves, 200, shift)
+    for pooling in ("none", "partial"):
+        calibrator = pj.fit_segments(*rows_of(rng, curves, 4_000), pooling=pooling)
+        by_fit = pj.triage(calibrator, *fresh)
+        by_predictions = pj.triage(calibrator, *fresh, against="predictions")
+        changed = [(x["flagged"] & (x["segment"] < 15)).sum() for x in (by_fit, by_predictions)]
+        assert changed[0] >= 10 and abs(changed[0] - changed[1]) <= 1
+        assert (by_fit["flagged"] & (by_fit["segment"] >= 15)).sum() <= 2
+
+
+def one_problem(seed, n, mean, deviation, shift, counts):
+    """A test, and what is known of its curve."""
+    rng = np.random.default_rng(seed)
+    scores = np.sort(rng.normal(size=n))
+    covariance = deviation**2 * np.array([[[1, 0.2], [0.2, 1]]])
+    at, owner = ends(np.array([[-1.0, -mean]]), covariance, 1e-16), np.zeros(n, int)
+    spread = Spread(at.basis(scores, owner), *at.nodes(), owner)
+    labels = rng.random(n) < expit(scores + mean + shift)
+    place = spread.basis[0] - spread.basis[1]
+    test = ScoreTests(place, spread.mean(), labels, np.array([n]), spread).one(0)
+    proba = expit(at.mean[0])
+    curve = LogBeta(1 / at.variance[0] / (1 - proba), 1 / at.variance[0] / proba)
+    return test, curve if counts else Normal(at.mean[0], at.variance[0])
+
+
+@pytest.mark.parametrize("counts", [False, True], ids=["normal", "counts"])
+@pytest.mark.parametrize(
+    ("n", "mean", "deviation", "shift"),
+    [(20, 0, 0.3, 2.5), (50, -1, 0.5, 1.8), (100, -4, 0.8, 2.5), (100, 0, 0.05, 0.8)],
+)
+def test_weighted_draws_count_what_plain_draws_count(n, mean, deviation, shift, counts):
+    test, curve = one_problem(0, n, mean, deviation, shift, counts)
+    rng = np.random.default_rng(1)
+    log_odds = curve.draws(rng.integers(2**63, size=200_000).astype(np.uint64)[:, None])[:, 0]
+    extreme = np.concatenate(
+        [
+            test.extreme(test.sums(rng.random((len(x), n)) < expit(x @ test.basis)))
+            for x in np.split(log_odds, 20)
+        ]
+    )
+    found = [tilted_pvalue(test, curve, np.array([k], np.uint64)) for k in range(12)]
+    exact, error = extreme.mean(), np.sqrt(max(extreme.mean(), np.mean(found)) / 200_000)
+    assert exact < 0.1
+    assert abs(np.mean(found) - exact) < 4 * error + 0.1 * exact
+    assert np.std(found) < 0.2 * np.mean(found)
+
+
+def test_draws_have_the_distributions_that_they_should_have():
+    words = np.random.default_rng(0).integers(2**63, size=(20_000, 1)).astype(np.uint64)
+    mean, variance = np.array([[1.0, -2.0]]), np.array([[4.0, 0.25]])
+    normal = (Normal(mean, variance).draws(words)[:, 0] - mean) / np.sqrt(variance)
+    for x in normal.T:
+        assert kstest(x, "norm").pvalue > 0.001
+    assert abs(np.corrcoef(normal.T)[0, 1]) < 0.03
+    a, b = np.array([[0.3, 40.0]]), np.array([[2.0, 7.0]])
+    proba = expit(LogBeta(a, b).draws(words)[:, 0])
+    for x, one, other in zip(proba.T, a[0], b[0], strict=True):
+        assert kstest(x, "beta", (one, other)).pvalue > 0.001
+    assert abs(np.corrcoef(proba.T)[0, 1]) < 0.03
+
+
+def test_few_positives_do_not_contradict_a_fit_without_any():
+    rng = np.random.default_rng(3)
+    scores = rng.normal(size=4_000)
+    calibrator = pj.fit_segments(scores[:100], np.zeros(100), np.zeros(100, int))
+    none = pj.triage(calibrator, scores, np.zeros(4_000), np.zeros(4_000, int))
+    assert none["p_value"][0] > 0.3
+    labels = np.arange(4_000) < 400
+    many = pj.triage(calibrator, scores, labels, np.zeros(4_000, int))["p_value"][0]
+    # More than where the slope is known to be 0.
+    assert fisher_exact([[400, 3_600], [0, 100]], "greater").pvalue < many < 0.01
+
+
+def test_pvalues_depend_neither_on_the_order_of_rows_nor_on_other_segments():
+    rng = np.random.default_rng(4)
+    curves = population(rng, 60)
+    for pooling in ("none", "partial"):
+        calibrator = pj.fit_segments(*rows_of(rng, curves, 50), pooling=pooling)
+        shift = np.where(np.arange(60) % 3 == 0, 2.0, 0.0)
+        scores, labels, segments = rows_of(rng, curves, 80, shift)
+        scores = np.round(scores, 1)
+        made = pj.triage(calibrator, scores, labels, segments)
+        order = rng.permutation(len(scores))
+        again = pj.triage(calibrator, scores[order], labels[order], segments[order])
+        np.testing.assert_array_equal(again["p_value"], made["p_value"])
+        for k in (0, 1, 59):
+            mine = segments == k
+            alone = pj.triage(calibrator, scores[mine], labels[mine], segments[mine])
+            of_all = made["p_value"][made["segment"] == k]
+            np.testing.assert_allclose(alone["p_value"], of_all, rtol=1e-9)
+
+
+def test_the_p_value_does_not_depend_on_the_unit_of_scores():
+    rng = np.random.default_rng(5)
+    scores, labels, segments = rows_of(rng, population(rng, 30), 20)
+    fresh = rows_of(rng, population(rng, 30), 60)
+    made = []
+    for scale, origin in ((1.0, 0.0), (1e-7, 0.0), (1e6, 1e3)):
+        calibrator = pj.fit_segments(scale * (scores + origin), labels, segments)
+        made.append(pj.triage(calibrator, scale * (fresh[0] + origin), *fresh[1:])["p_value"])
+    np.testing.assert_allclose(made[1], made[0], rtol=0.2)
+    np.testing.assert_allclose(made[2], made[0], rtol=0.2)
+
+
+def test_large_segments_are_judged_by_normal_sums():
+    rng = np.random.default_rng(6)
+    curves = population(rng, 8)
+    calibrator = pj.fit_segments(*rows_of(rng, curves, 200))
+    shift = np.where(np.arange(8) < 4, 0.0, 3.0)
+    made = pj.triage(calibrator, *rows_of(rng, curves, 10_000, shift))
+    assert made["flagged"].tolist() == (made["segment"] >= 4).tolist()
+
+
+def test_of_what_fits_say_too_little_there_is_no_test():
+    rng = np.random.default_rng(7)
+    curves = population(rng, 4)
+    scores, labels, segments = rows_of(rng, curves, 200)
+    few = (segments != 0) | (np.arange(len(segments)) < 4)
+    scores[segments == 1] = 0.5
+    calibrator = pj.fit_segments(scores[few], labels[few], segments[few])
+    fresh_scores, fresh_labels, fresh_segments = rows_of(rng, curves, 50)
+    fresh = fresh_scores, fresh_labels, np.where(fresh_segments == 3, 9, fresh_segments)
+    with pytest.warns(RuntimeWarning, match=r"3 of 4 segments not tested, .*against=.predictions"):
+        made = pj.triage(calibrator, *fresh)
+    assert made["segment"][0] == 2 and np.isnan(made["p_value"][1:]).all()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        every = pj.triage(calibrator, *fresh, against="predictions")
+    assert np.isfinite(every["p_value"]).all()
+
+
+def test_a_population_of_one_row_each_tells_nothing():
+    rng = np.random.default_rng(8)
+    curves = population(rng, 500)
+    calibrator = pj.fit_segments(*rows_of(rng, curves, 1), pooling="partial")
+    with pytest.warns(RuntimeWarning, match="500 of 500 segments not tested"):
+        made = pj.triage(calibrator, *rows_of(rng, curves, 20))
+    assert not made["flagged"].any()
+
+
+def test_of_completely_pooled_segments_those_unlike_the_rest_are_found():
+    rng = np.random.default_rng(9)
+    slope, intercept = np.full(100, 1.5), np.where(np.arange(100) < 3, 2.5, 0.0)
+    calibrator = pj.fit_segments(*rows_of(rng, (slope, intercept), 50), pooling="complete")
+    made = pj.triage(calibrator, *rows_of(rng, (slope, intercept), 100))
+    assert set(made["segment"][:3]) == {0, 1, 2} and made["flagged"].sum() in (3, 4)
+
+
+def test_segments_left_out_leave_the_population_as_known_as_it_was():
+    rng = np.random.default_rng(10)
+    curves = population(rng, 400)
+    calibrator = pj.fit_segments(*rows_of(rng, curves, 40), pooling="partial")
+    place = np.array([0, -1])
+    every, some = known(calibrator, place), known(calibrator.only(np.arange(400) < 40), place)
+    np.testing.assert_allclose(some.covariance, every.covariance, rtol=0.1)
+    none = known(calibrator.only(np.zeros(400, bool)), np.array([-1]))
+    np.testing.assert_allclose(none.covariance[0], every.covariance[1], rtol=0.3)
+
+
+def test_the_statistic_is_that_of_known_curves_where_nothing_is_open():
+    rng = np.random.default_rng(11)
+    scores, labels, _ = rows_of(rng, population(rng, 50), 60)
+    sizes, ids = np.full(50, 60), np.arange(50).astype(np.uint64)
+    rows = FreshRows(scores, expit(scores), labels, sizes, ids)
+    covariance, nothing = np.tile(1e-8 * np.eye(2), (50, 1, 1)), np.zeros(50)
+    exact = Known(np.tile([-1.0, 0.0], (50, 1)), covariance, nothing, nothing, True, 1e-16)
+    one, other = judged(rows, exact), judged(rows, None)
+    for name in ("cox_p", "spiegelhalter_z"):
+        np.testing.assert_allclose(one[name], other[name], rtol=1e-4, atol=1e-300)
+    ratio = np.log(one["p_value"] / other["p_value"])
+    assert np.abs(ratio).max() < 2 and abs(np.median(ratio)) < 0.1
