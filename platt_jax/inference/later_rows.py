@@ -71,7 +71,7 @@ def judge_pooling(
         >>> judged["pooling"].tolist()
         ['complete', 'partial', 'none', 'drift']
         >>> judged["difference"].round(2).tolist()
-        [0.0, 0.04, 0.07, 0.0]
+        [0.0, 0.03, 0.07, 0.0]
     """
     rows = _Rows.of(scores, labels, segments)
     when, starts, given = _times(times, cuts, rows.scores.shape)
