@@ -61,12 +61,13 @@ def update(
 
     With a population, as of pooling="partial", labels are used as they are. What is kept of each
     segment's rows is a normal likelihood of its (A, B), and each update estimates the population
-    from all of these, its covariance too. After 12 updates by 10 rows it is within 0.4 standard
-    errors of that of a fit of all rows where a third of the labels are positive, and within 1.4
-    where 2 % are (`benchmarks/inference/online.py`). New segments start from it.
+    from all of these, its covariance too. After 12 updates by 10 rows its mean and variances are
+    off those of a fit of all rows by 0.15 standard errors on average where a third of the labels
+    are positive, and by 0.8 where 2 % are (`benchmarks/inference/populations.py`). New segments
+    start from it.
 
     After 21 weekly updates on flights, parameters are within 0.4 standard errors of those of a fit
-    of all rows (median of carriers, routes or aircraft; same file).
+    of all rows (median of carriers, routes or aircraft; `benchmarks/inference/online.py`).
 
     Args:
         calibrator: as `fit_segments` or `update` returns it.
