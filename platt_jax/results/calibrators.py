@@ -262,7 +262,7 @@ class SegmentCalibrator(ComparedByValue, _ById):
         """With a population, what is known of (A, B) of each segment; else None.
 
         Returns:
-            (K + 1, 5), the means of A and B, and their covariance's AA, AB and BB: of the segments,
+            (K + 1, 5), the means of A and B, and their covariance's AA, AB and BB, of the segments,
             and at last of one that was not fitted. NaN where the fit is.
         """
         population = self.population
