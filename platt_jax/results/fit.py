@@ -320,8 +320,8 @@ class Fit(ComparedByValue, Inspectable):
     def inverse_standard_error(self, proba: Column) -> Any:
         """The standard error of the score at which P(y=1) is this, of ``sigmoid.inverse``.
 
-        By the delta method, sqrt([f, 1] C [f, 1]') / abs(A) at that score f, for the covariance C of
-        (A, B); as `dose.p` of R's package MASS (Venables & Ripley 2002, section 7.2).
+        By the delta method, sqrt([f, 1] C [f, 1]') / abs(A) at that score f, with the covariance C
+        of (A, B); as `dose.p` of R's package MASS (Venables & Ripley 2002, section 7.2).
 
         Args:
             proba: (..., N) in [0, 1] for problems (...).
