@@ -360,3 +360,19 @@ def test_bad_input(changed, message):
     given = {"calibrator": calibrator, "scores": [1.0, 2.0], "labels": [0, 1], "segments": [0, 0]}
     with pytest.raises(ValueError, match=message):
         update(**(given | changed))
+
+
+@pytest.mark.parametrize("pooling", ["none", "partial"])
+def test_segments_of_several_columns_take_updates(pooling):
+    """Before, they were refused: 'got one id per row'."""
+
+    def with_two_columns(night):
+        return *night[:2], list(
+            zip((night[2] // 10).tolist(), (night[2] % 10).tolist(), strict=True)
+        )
+
+    after = [
+        update(pj.fit_segments(*ids(NIGHTS[0]), pooling=pooling), *ids(NIGHTS[1]))
+        for ids in (lambda night: night, with_two_columns)
+    ]
+    np.testing.assert_allclose(after[1].fit.A, after[0].fit.A, rtol=1e-9)

@@ -15,7 +15,7 @@ from platt_jax.execution.given import given_to
 from platt_jax.execution.progress import SILENT, Listener, Stage, stage
 from platt_jax.execution.run import fit_problems
 from platt_jax.execution.segment_rows import SegmentRows, segment_rows
-from platt_jax.ids.factorize import get_indexer
+from platt_jax.ids.factorize import get_indexer, split_columns
 from platt_jax.inference import memory, pooled
 from platt_jax.inference.priors import at_places, prior_from
 from platt_jax.model.prior import GaussianPrior
@@ -72,9 +72,9 @@ def update(
     Args:
         calibrator: as `fit_segments` or `update` returns it.
         scores: (N,) as in `fit_segments`, of new rows only; or SegmentRows.
-        labels: (N,) likewise.
-        segments: (N,) likewise.
-        weights: (N,) likewise.
+        labels: (N,) as there.
+        segments: (N,) as there.
+        weights: (N,) as there.
         forgetting: in (0, 1], what the weights of all earlier rows are multiplied by, also in
             segments without new ones: with 0.9, rows of n updates ago count 0.9^n.
         options: how to fit.
@@ -118,7 +118,7 @@ def update(
     if population is not None and not population.estimated:
         population = None
     remembered = memory.remembered(calibrator, forgetting)
-    place = get_indexer(calibrator.keys, rows.keys, "segments")
+    place = get_indexer(calibrator.keys, split_columns(rows.keys), "segments")
     earlier: Fit = jax.tree.map(lambda x: at_places(x, place), remembered)
     known = (place >= 0) & earlier.converged
     of_old: Likelihoods | None = None

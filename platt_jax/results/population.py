@@ -66,10 +66,10 @@ class Population(ComparedByValue):
         likelihood_pull: (K, 2), the precision times the mean.
         posterior_mean: (K, 2), each segment's, given all rows: the population's own uncertainty is
             counted in.
-        posterior_covariance: (K, 2, 2), likewise.
+        posterior_covariance: (K, 2, 2), given all rows, too.
         predictive_mean: (2,), of a segment never seen.
-        predictive_covariance: (2, 2), likewise: the spread between segments, what is not known of
-            it, and the error of the mean.
+        predictive_covariance: (2, 2), of the same: the spread between segments, what is not known
+            of it, and the error of the mean.
         shrinkage: (K,) from 0, by its own rows alone, to 1, by the population alone: the
             posterior's variance over the population's, on average of the two directions.
     """
