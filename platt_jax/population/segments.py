@@ -12,7 +12,7 @@ from platt_jax.options import Options
 from platt_jax.population import quadrature
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.quadrature import FINE, Grid, Nodes, Normals, normals
-from platt_jax.population.rows import Coordinates, PopulationRows, Start
+from platt_jax.population.rows import Coordinates, PopulationRows
 from platt_jax.results.fit import Fit
 
 
@@ -35,9 +35,9 @@ class Segments(NamedTuple):
             np.broadcast_to(mean, (K, 2)).astype(rows.dtype),
             np.broadcast_to(precision, (K, 2, 2)).astype(rows.dtype),
         )
-        pair: Start = None
-        if start is not None:
-            pair = tuple((start @ to_original.T).astype(rows.dtype).T)
+        if start is None:  # NaN stands for the usual one, so that one program serves for both.
+            start = np.full((K, 2), np.nan)
+        pair: Any = tuple((start @ to_original.T).astype(rows.dtype).T)
         return rows.fit(prior, pair, self.options, told)
 
     def around(self, fit: Fit, population: Normals) -> Normals:
