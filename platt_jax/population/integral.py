@@ -114,8 +114,7 @@ def _drawn(
         weights = _normalized(logs[i])
         center[i] = weights @ _FIRST
         scale[i] = max(np.sqrt(weights @ (_FIRST - center[i]) ** 2), center[i] / 8)
-    draws = int(np.clip(_AT_ONCE // len(likelihoods.pull_A), _LEAST_DRAWS, _MOST_DRAWS))
-    t = _students_t(_even_points(draws))
+    t = _students_t(_even_points(_draws(len(likelihoods.pull_A))))
     for _ in range(_ROUNDS):
         point = center + scale * t
         point[:, :2] = np.abs(point[:, :2])
@@ -128,6 +127,13 @@ def _drawn(
         center = weights @ point
         scale = np.sqrt(weights @ (point - center) ** 2) + 1e-3
     return spreads.covariance, under, weights
+
+
+def _draws(segments: int) -> int:
+    """How many covariances to draw; as many for a few segments more or less."""
+    step = 1 << max((segments - 1).bit_length() - 4, 0)
+    about = -(-segments // step) * step
+    return int(np.clip(_AT_ONCE // about, _LEAST_DRAWS, _MOST_DRAWS))
 
 
 def _normalized(logs: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -26,7 +26,11 @@ class Segments(NamedTuple):
     def modes(
         self, population: Normals, start: NDArray[np.float64] | None = None, told: Stage = SILENT
     ) -> Fit:
-        """Each segment's fit with the population as its prior, one for all or one for each."""
+        """Each segment's fit with the population as its prior, one for all or one for each.
+
+        The search starts where it usually does if not told where: NaN says so to the one program
+        that serves for both.
+        """
         rows, K = self.rows, self.rows.number
         to_original = np.linalg.inv(self.coordinates.matrix)
         mean = population.mean @ to_original.T
@@ -35,9 +39,8 @@ class Segments(NamedTuple):
             np.broadcast_to(mean, (K, 2)).astype(rows.dtype),
             np.broadcast_to(precision, (K, 2, 2)).astype(rows.dtype),
         )
-        if start is None:  # NaN stands for the usual one, so that one program serves for both.
-            start = np.full((K, 2), np.nan)
-        pair: Any = tuple((start @ to_original.T).astype(rows.dtype).T)
+        begin = np.nan if start is None else start @ to_original.T
+        pair: Any = tuple(np.broadcast_to(begin, (K, 2)).astype(rows.dtype).T)
         return rows.fit(prior, pair, self.options, told)
 
     def around(self, fit: Fit, population: Normals) -> Normals:
