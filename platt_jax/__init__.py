@@ -1,5 +1,7 @@
 """Platt scaling for classifiers by the thousand: one compiled program fits them all."""
 
+from typing import Any
+
 from platt_jax.api import fit, fit_one_vs_rest, fit_segments
 from platt_jax.environment import show_config, use_compilation_cache
 from platt_jax.execution.progress import ProgressReport
@@ -22,8 +24,7 @@ from platt_jax.results.fit import Fit, Sigmoid
 from platt_jax.results.probabilities import logit
 from platt_jax.solver.solution import solve
 from platt_jax.status import Flag, Status
-
-__version__ = "0.1.0"
+from platt_jax.version import __version__ as __version__
 
 __all__ = [
     "Bootstrap",
@@ -54,3 +55,13 @@ __all__ = [
     "update",
     "use_compilation_cache",
 ]
+
+
+def _write_report(*arguments: Any) -> None:
+    from platt_jax.report import to_html  # only now: fits do not need what it imports
+
+    to_html(*arguments)
+
+
+# Reports are made of calibrators, so the method `to_html` cannot import what it calls.
+SegmentCalibrator._write_report = _write_report

@@ -200,10 +200,12 @@ def triage(arguments: argparse.Namespace) -> int:
 
 def report(arguments: argparse.Namespace) -> int:
     """`platt-jax report`."""
+    from platt_jax.report import to_html
+
     inputs = *arguments.files, arguments.calibrator
     outputs.check(arguments.out, *inputs, only_file="a page is a file")
     calibrator, rows = _with_fresh_rows(arguments)
-    calibrator.to_html(arguments.out, *(rows[role] for role in ("score", "label", "segment")))
+    to_html(calibrator, arguments.out, *(rows[role] for role in ("score", "label", "segment")))
     number = len(rows["score"])
     if arguments.json:
         print(json.dumps({"segments": len(calibrator), "rows": number, "out": arguments.out}))

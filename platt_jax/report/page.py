@@ -17,6 +17,7 @@ from platt_jax.results.calibrators import SegmentCalibrator
 from platt_jax.results.files import destination, write_atomically
 from platt_jax.results.tables import flag_counts, status_counts
 from platt_jax.status import Flag, Status
+from platt_jax.version import __version__
 
 # The rows as they came: scores, labels and segments.
 _Given: TypeAlias = tuple[Column, Column, Column]
@@ -80,8 +81,6 @@ def to_html(
 def _page(
     calibrator: SegmentCalibrator, predicted: Predicted, judged: Judged, given: _Given
 ) -> str:
-    from platt_jax import __version__
-
     script = _resource("report.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     lines = problems.lines(calibrator, judged)

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 from typing import Any, ClassVar
 
 import jax
@@ -95,6 +94,9 @@ class SegmentCalibrator(ComparedByValue, _ById):
     fallback: Sigmoid
     fallback_covariance: NDArray[Any] = field(default_factory=lambda: np.full((2, 2), np.nan))
     population: Population | None = None
+
+    # `platt_jax.report.to_html`, which `platt_jax/__init__.py` sets.
+    _write_report: ClassVar[Callable[..., None]]
 
     @property
     def pooling(self) -> str:
@@ -255,8 +257,7 @@ class SegmentCalibrator(ComparedByValue, _ById):
             OSError: the file cannot be written.
             ImportError: matplotlib is missing.
         """
-        # By name: an import statement would turn the order of the layers around.
-        import_module("platt_jax.report").to_html(self, path, scores, labels, segments)
+        self._write_report(path, scores, labels, segments)
 
     def predictive(self) -> NDArray[np.float64] | None:
         """With a population, what is known of (A, B) of each segment; else None.
