@@ -1,4 +1,4 @@
-"""No circle of files: what import-linter checks between packages, within them and for lazy imports."""
+"""No circle of files: lazy imports, imports by name and those for type checkers count."""
 
 import ast
 from collections.abc import Iterator
