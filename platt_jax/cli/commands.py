@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 import platt_jax
 from platt_jax import Fit, Options, SegmentCalibrator, Sigmoid, load
 from platt_jax.cli import csvio, outputs, parquet, summaries
-from platt_jax.cli.inputs import DASH, read_rows, staged
+from platt_jax.cli.inputs import DASH, staged
+from platt_jax.cli.rows import read_rows
 
 _PROCESS_LOST = 4
 _SEGMENTS_TOLD = 10
