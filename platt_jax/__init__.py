@@ -20,8 +20,9 @@ from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
 from platt_jax.results.calibrators import OneVsRestCalibrator, SegmentCalibrator
 from platt_jax.results.files import load, save
-from platt_jax.results.fit import Fit, Sigmoid
+from platt_jax.results.fit import Fit
 from platt_jax.results.probabilities import logit
+from platt_jax.results.sigmoid import Sigmoid
 from platt_jax.solver.solution import solve
 from platt_jax.status import Flag, Status
 from platt_jax.version import __version__ as __version__

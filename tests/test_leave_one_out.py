@@ -7,7 +7,7 @@ from reference import batch, optimum
 import platt_jax as pj
 from platt_jax import GaussianPrior, Options, Status
 from platt_jax.inference import left_out
-from platt_jax.results.fit import expit
+from platt_jax.results.probabilities import expit
 
 PRIOR = GaussianPrior(np.array([-1.0, 0.3]), np.array([[3.0, 0.5], [0.5, 2.0]]))
 

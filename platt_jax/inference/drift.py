@@ -22,9 +22,11 @@ from platt_jax.passes.packing import Space
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.quadrature import normals
 from platt_jax.results.calibrators import SegmentCalibrator
-from platt_jax.results.fit import ComparedByValue, Fit, Sigmoid
+from platt_jax.results.equality import ComparedByValue
+from platt_jax.results.fit import Fit
 from platt_jax.results.population import Population
 from platt_jax.results.probabilities import variance_of_logit
+from platt_jax.results.sigmoid import Sigmoid
 from platt_jax.status import Flag
 
 _Array = NDArray[np.float64]

@@ -21,7 +21,8 @@ from platt_jax.model.prior import GaussianPrior
 from platt_jax.model.standardization import Standardization
 from platt_jax.options import Options
 from platt_jax.passes import packing
-from platt_jax.results.fit import Fit, Sigmoid
+from platt_jax.results.fit import Fit
+from platt_jax.results.sigmoid import Sigmoid
 from platt_jax.solver.solution import Given
 from platt_jax.threads import ordered_map, run_programs
 

@@ -24,8 +24,10 @@ from platt_jax.inference.influence import Influence, influence
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
 from platt_jax.passes import replicated
-from platt_jax.results.fit import ComparedByValue, Fit, Sigmoid
+from platt_jax.results.equality import ComparedByValue
+from platt_jax.results.fit import Fit
 from platt_jax.results.probabilities import expit
+from platt_jax.results.sigmoid import Sigmoid
 from platt_jax.status import Status
 
 _DEFAULT = Options()

@@ -23,8 +23,9 @@ from platt_jax.options import Options
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.results import tables
 from platt_jax.results.calibrators import SegmentCalibrator
-from platt_jax.results.fit import Fit, Sigmoid
+from platt_jax.results.fit import Fit
 from platt_jax.results.population import Population
+from platt_jax.results.sigmoid import Sigmoid
 from platt_jax.status import Flag, Status
 
 _DEFAULT = Options()

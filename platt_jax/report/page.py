@@ -134,8 +134,9 @@ def _summary(calibrator: SegmentCalibrator, predicted: Predicted, judged: Judged
 
 def _outcome(calibrator: SegmentCalibrator) -> str:
     """The statuses and flags that occur, how often, and what they mean."""
-    said = [(name, n, Status[name].message) for name, n in status_counts(calibrator.fit).items()]
-    said += [(name, n, Flag[name].message) for name, n in flag_counts(calibrator.fit).items()]
+    statuses, flags = calibrator.fit.status, calibrator.fit.flags
+    said = [(name, n, Status[name].message) for name, n in status_counts(statuses).items()]
+    said += [(name, n, Flag[name].message) for name, n in flag_counts(flags).items()]
     return "".join(
         f'<tr><th scope="row">{name}</th><td class="n">{n:,}</td><td>{escape(message)}</td></tr>'
         for name, n, message in said

@@ -13,7 +13,8 @@ from platt_jax import columns, ids, validation
 from platt_jax.columns import Column
 from platt_jax.ids.factorize import Integers, ascending, get_indexer, indexer
 from platt_jax.results.averages import mean_probability
-from platt_jax.results.fit import ComparedByValue, Fit, Inspectable, Sigmoid
+from platt_jax.results.equality import ComparedByValue
+from platt_jax.results.fit import Fit, Inspectable
 from platt_jax.results.population import Population
 from platt_jax.results.probabilities import (
     band,
@@ -22,6 +23,7 @@ from platt_jax.results.probabilities import (
     log_expit,
     variance_of_logit,
 )
+from platt_jax.results.sigmoid import Sigmoid
 from platt_jax.threads import ordered_map, row_slices
 
 # Rows of a prediction that are worked on together: few enough to stay in the cache.

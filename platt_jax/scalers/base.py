@@ -17,7 +17,8 @@ from platt_jax.execution.caller import Caller
 from platt_jax.model import objective
 from platt_jax.model.objective import Array
 from platt_jax.results import tables
-from platt_jax.results.fit import ComparedByValue, problem_names
+from platt_jax.results.equality import ComparedByValue
+from platt_jax.results.fit import problem_names
 from platt_jax.threads import run_programs
 
 
