@@ -8,8 +8,8 @@ from scipy.special import expit
 import platt_jax as pj
 from platt_jax.cli.demo import load_flights
 from platt_jax.export import to_json
-from platt_jax.inference.lasting import Rows, lasting_share
-from platt_jax.inference.periods import Period, next_population
+from platt_jax.inference.drift_model import Period, next_population
+from platt_jax.inference.lasting_share import Rows, lasting_share
 from platt_jax.results.averages import mean_probability
 
 

@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 PACKAGE = "platt_jax"
@@ -18,9 +19,9 @@ def modules(root: Path) -> dict[str, Path]:
 
 
 def imported(path: Path, package: str) -> Iterator[str]:
-    """What a file names in imports, wherever they stand; of `from a import b` a.b, then a.
+    """What a file names in imports, wherever they stand: of `from a import b` a.b.
 
-    Of calls such as import_module("a.b") every string that begins with the package's name counts.
+    Of `import_module` and `__import__` it is what they are given, if that is a constant.
     """
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -33,7 +34,16 @@ def imported(path: Path, package: str) -> Iterator[str]:
             called = node.func.attr if isinstance(node.func, ast.Attribute) else node.func
             called = called.id if isinstance(called, ast.Name) else called
             if called in ("import_module", "__import__"):
-                yield from (x.value for x in node.args if isinstance(x, ast.Constant))
+                yield from (str(x.value) for x in node.args if isinstance(x, ast.Constant))
+
+
+@cache
+def bound(path: Path) -> set[str]:
+    """The names that a package takes from its modules; one may be called as its module."""
+    if path.stem != "__init__":
+        return set()
+    found = [x for x in ast.walk(ast.parse(path.read_text())) if isinstance(x, ast.ImportFrom)]
+    return {alias.asname or alias.name for node in found for alias in node.names}
 
 
 def imports(root: Path) -> dict[str, set[str]]:
@@ -44,6 +54,9 @@ def imports(root: Path) -> dict[str, set[str]]:
         package = name if path.stem == "__init__" else name.rpartition(".")[0]
         found[name] = set()
         for target in imported(path, package):
+            above, _, last = target.rpartition(".")
+            if above in files and last in bound(files[above]):
+                found[name] |= {above} - {name}
             while target and target not in files:
                 target = target.rpartition(".")[0]
             found[name] |= {target} - {name, ""}

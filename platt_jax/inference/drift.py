@@ -13,9 +13,9 @@ from platt_jax.columns import Column
 from platt_jax.execution.progress import Listener
 from platt_jax.execution.segment_rows import SegmentRows, segment_rows
 from platt_jax.ids.factorize import get_indexer, split_columns
-from platt_jax.inference import memory
-from platt_jax.inference.lasting import Rows, lasting_share
-from platt_jax.inference.periods import Period, next_population, uncertainty
+from platt_jax.inference import earlier_fits
+from platt_jax.inference.drift_model import Period, next_population, uncertainty
+from platt_jax.inference.lasting_share import Rows, lasting_share
 from platt_jax.inference.priors import at_places
 from platt_jax.options import Options
 from platt_jax.passes.packing import Space
@@ -210,8 +210,8 @@ def _together(first: SegmentCalibrator, second: SegmentCalibrator) -> tuple[NDAr
     earlier = jax.tree.map(lambda x: at_places(x, place), old)
     known = (place >= 0) & earlier.converged
     kept = known & ~new.converged
-    new = memory.with_earlier(new, earlier, known, second.population)
-    return memory.joined(first.keys, old, second.keys, new, place, kept)
+    new = earlier_fits.with_earlier(new, earlier, known, second.population)
+    return earlier_fits.joined(first.keys, old, second.keys, new, place, kept)
 
 
 def _at_means(fit: Fit, population: Population) -> Fit:
@@ -224,8 +224,8 @@ def _at_means(fit: Fit, population: Population) -> Fit:
         covariance=population.posterior_covariance,
         gradient=np.zeros_like(fit.gradient),
     )
-    moved = memory.chosen(np.asarray(fit.converged), of_posterior, fit)
-    return replace(moved, flags=memory.raised(moved.flags, Flag.REVERSED, moved.A > 0))
+    moved = earlier_fits.chosen(np.asarray(fit.converged), of_posterior, fit)
+    return replace(moved, flags=earlier_fits.raised(moved.flags, Flag.REVERSED, moved.A > 0))
 
 
 def _require_population(name: str, calibrator: object) -> None:

@@ -11,8 +11,8 @@ from platt_jax.execution.progress import Listener, stage
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
 from platt_jax.results.calibrators import SegmentCalibrator
-from platt_jax.streaming.stored import StoredRows
-from platt_jax.streaming.storing import store_rows
+from platt_jax.streaming.cache import store_rows
+from platt_jax.streaming.stored_rows import StoredRows
 
 _DEFAULT = Options()
 

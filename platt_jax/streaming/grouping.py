@@ -31,7 +31,7 @@ from platt_jax.ids.factorize import Factorized, Integers
 from platt_jax.ids.vocabulary import Vocabulary, distinct
 from platt_jax.passes import packing
 from platt_jax.streaming.sources import Batch, Fingerprint, Source
-from platt_jax.streaming.stored import COLUMNS, read_at, write_manifest
+from platt_jax.streaming.stored_rows import COLUMNS, read_at, write_manifest
 from platt_jax.threads import ordered_map, row_slices, run_programs
 
 # A bucket has at most about so many rows; a few buckets at a time are in memory.

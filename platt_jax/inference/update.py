@@ -16,7 +16,7 @@ from platt_jax.execution.progress import SILENT, Listener, Stage, stage
 from platt_jax.execution.run import fit_problems
 from platt_jax.execution.segment_rows import SegmentRows, segment_rows
 from platt_jax.ids.factorize import get_indexer, split_columns
-from platt_jax.inference import memory, pooled
+from platt_jax.inference import earlier_fits, update_pooled
 from platt_jax.inference.priors import at_places, prior_from
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
@@ -118,16 +118,16 @@ def update(
     population = calibrator.population
     if population is not None and not population.estimated:
         population = None
-    remembered = memory.remembered(calibrator, forgetting)
+    remembered = earlier_fits.remembered(calibrator, forgetting)
     place = get_indexer(calibrator.keys, split_columns(rows.keys), "segments")
     earlier: Fit = jax.tree.map(lambda x: at_places(x, place), remembered)
     known = (place >= 0) & earlier.converged
     of_old: Likelihoods | None = None
     of_new: Likelihoods | None = None
     if population is not None:
-        of_old = pooled.remembered(population, forgetting)
+        of_old = update_pooled.remembered(population, forgetting)
         without = replace(options, targets="none")
-        new, of_new = pooled.learnt(population, of_old, place, rows, without, told, caller)
+        new, of_new = update_pooled.learnt(population, of_old, place, rows, without, told, caller)
     else:
         n_pos, n_neg = (np.where(known, n, 0) for n in (earlier.n_pos, earlier.n_neg))
         prior = prior_from(calibrator, rows.keys, forgetting=forgetting)
@@ -135,15 +135,15 @@ def update(
     kept = (place >= 0) & ~new.converged & (known | np.isnan(new.A))
     report_non_finite(new, options, "segments", rows.keys, caller, _NOT_LEARNT)
     _report_failed(new, kept, rows.keys, caller)
-    new = memory.with_earlier(new, earlier, known, population)
-    keys, (each, likelihoods) = memory.joined(
+    new = earlier_fits.with_earlier(new, earlier, known, population)
+    keys, (each, likelihoods) = earlier_fits.joined(
         calibrator.keys, (remembered, of_old), rows.keys, (new, of_new), place, kept
     )
     if population is not None and likelihoods is not None:
-        each, population = pooled.renewed(each, population, likelihoods)
+        each, population = update_pooled.renewed(each, population, likelihoods)
     elif calibrator.population is not None:
         population = Population.not_estimated(len(keys))
-    each = replace(each, flags=memory.raised(each.flags, Flag.REVERSED, each.A > 0))
+    each = replace(each, flags=earlier_fits.raised(each.flags, Flag.REVERSED, each.A > 0))
     fallback, covariance = _updated_fallback(calibrator, rows, forgetting, options, caller)
     return SegmentCalibrator(keys, each, fallback, covariance, population)
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.progress import Stage
 from platt_jax.execution.segment_rows import SegmentRows
-from platt_jax.inference.memory import under
+from platt_jax.inference.earlier_fits import under
 from platt_jax.inference.priors import at_places
 from platt_jax.options import Options
 from platt_jax.population.estimate import renewed_population

@@ -16,7 +16,7 @@ from platt_jax.execution.caller import Caller
 from platt_jax.execution.progress import Listener, Stage, stage
 from platt_jax.streaming.grouping import group_source
 from platt_jax.streaming.sources import Fingerprint, Names, open_source
-from platt_jax.streaming.stored import StoredRows, is_stored
+from platt_jax.streaming.stored_rows import StoredRows, is_stored
 
 
 def store_rows(

@@ -11,8 +11,8 @@ from platt_jax.execution.caller import Caller
 from platt_jax.execution.segment_rows import segment_rows
 from platt_jax.ids.factorize import get_indexer
 from platt_jax.ids.hashing import hashes
-from platt_jax.inference.judging import COLUMNS, FreshRows, judged
-from platt_jax.inference.known import known
+from platt_jax.inference.posteriors import posteriors
+from platt_jax.inference.segment_tests import COLUMNS, FreshRows, judged
 from platt_jax.model.objective import Array
 from platt_jax.passes import packing
 from platt_jax.results import tables
@@ -162,7 +162,7 @@ def triage(
     testable = (sizes > 0) & (np.bincount(owner, bad, len(keys)) == 0)
     tested, fitted = testable, None
     if against == "fit":
-        fitted = known(calibrator, get_indexer(calibrator.keys, keys, "segments"))
+        fitted = posteriors(calibrator, get_indexer(calibrator.keys, keys, "segments"))
         tested = testable & fitted.usable
         fitted = fitted.of(tested)
     if not tested.all():
