@@ -15,7 +15,7 @@ from platt_jax.execution.segment_rows import SegmentRows, segment_rows
 from platt_jax.ids.factorize import get_indexer, split_columns
 from platt_jax.inference import earlier_fits
 from platt_jax.inference.drift_model import Period, next_population, uncertainty
-from platt_jax.inference.lasting_share import Rows, lasting_share
+from platt_jax.inference.lasting_share import LaterRows, lasting_share
 from platt_jax.inference.priors import at_places
 from platt_jax.options import Options
 from platt_jax.passes.packing import Space
@@ -171,7 +171,7 @@ def drift_between(
     return Drift(lasting, error, population.covariance, shift, calibrator)
 
 
-def _rows(first: SegmentCalibrator, rows: SegmentRows) -> Rows:
+def _rows(first: SegmentCalibrator, rows: SegmentRows) -> LaterRows:
     """Finite rows of the later period with what the earlier one says of them."""
     order = rows.largest_first
     f, y, weights = rows.take(slice(0, len(order)), slice(None), Space(len(rows)))
@@ -191,7 +191,7 @@ def _rows(first: SegmentCalibrator, rows: SegmentRows) -> Rows:
         variance_of_logit(f, *(of[..., i, j] for i, j in ((0, 0), (0, 1), (1, 1))))
         for of in (population.covariance, at_places(known, place)[which])
     )
-    return Rows(f, positive, count, which, -(A * f + B), spread, known)
+    return LaterRows(f, positive, count, which, -(A * f + B), spread, known)
 
 
 def _share(lasting: float) -> float:
