@@ -168,13 +168,11 @@ def triage(arguments: argparse.Namespace) -> int:
     if arguments.out is not None:
         outputs.check(arguments.out, *arguments.files, arguments.calibrator)
     calibrator, rows = _with_fresh_rows(arguments)
-    level = 0.05 if arguments.level is None else arguments.level
+    fdr = 0.05 if arguments.fdr is None else arguments.fdr
     by_row = (rows[role] for role in ("score", "label", "segment"))
     non_finite = _options(arguments).non_finite
     against: Any = arguments.against or "fit"
-    table = platt_jax.triage(
-        calibrator, *by_row, against=against, level=level, non_finite=non_finite
-    )
+    table = platt_jax.triage(calibrator, *by_row, against=against, fdr=fdr, non_finite=non_finite)
     flagged = int(np.count_nonzero(table["flagged"]))
     number, untested = len(table["flagged"]), int(np.count_nonzero(np.isnan(table["p_value"])))
     if arguments.out is not None:
@@ -182,13 +180,13 @@ def triage(arguments: argparse.Namespace) -> int:
     say = outputs.tell if arguments.out == DASH else print
     if arguments.json:
         about = dict(
-            segments=number, not_tested=untested, flagged=flagged, level=level, against=against
+            segments=number, not_tested=untested, flagged=flagged, fdr=fdr, against=against
         )
         say(json.dumps(about))
         return 0
     rest = f"; {untested:,} not tested (standard error says why)" if untested else ""
     of = f"{flagged:,} of {number - untested:,} segments flagged"
-    say(f"{of} at a false discovery rate of {level:g}{rest}")
+    say(f"{of} at a false discovery rate of {fdr:g}{rest}")
     if arguments.out is None:
         for line in table.lines(_SEGMENTS_TOLD):
             say(line)

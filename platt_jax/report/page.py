@@ -22,7 +22,7 @@ from platt_jax.version import __version__
 # The rows as they came: scores, labels and segments.
 _Given: TypeAlias = tuple[Column, Column, Column]
 
-_LEVEL = 0.05
+_FDR = 0.05
 
 
 def to_html(
@@ -72,7 +72,7 @@ def to_html(
         )
     path = destination(path)
     charts.require_matplotlib()
-    predicted, judged = rows.read(calibrator, scores, labels, segments, _LEVEL)
+    predicted, judged = rows.read(calibrator, scores, labels, segments, _FDR)
     page = _page(calibrator, predicted, judged, (scores, labels, segments))
     # A segment's name may hold what no file in UTF-8 can.
     write_atomically(path, lambda file: file.write(page.encode("utf-8", "xmlcharrefreplace")))
@@ -124,7 +124,7 @@ def _summary(calibrator: SegmentCalibrator, predicted: Predicted, judged: Judged
         "rows left out": f"{np.count_nonzero(~predicted.usable):,}",
         "segments without rows": f"{len(calibrator.keys) - np.count_nonzero(seen):,}",
         "segments not fitted": f"{np.count_nonzero(~seen):,}",
-        f"predictions off, q ≤ {_LEVEL:g}": (
+        f"predictions off, q ≤ {_FDR:g}": (
             f"{np.count_nonzero(table['flagged']):,} of "
             f"{np.count_nonzero(np.isfinite(table['p_value'])):,}"
         ),
