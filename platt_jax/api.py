@@ -1,40 +1,31 @@
 """The three fits: check what came, say whose rows are whose, run, report."""
 
-from dataclasses import replace
 from typing import Any, Literal
 
 import jax
 import numpy as np
 from jax.sharding import Mesh
-from numpy.typing import NDArray
 
 from platt_jax import validation
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
-from platt_jax.execution.checkpoint import Checkpoint
 from platt_jax.execution.classes import classes_and_membership
 from platt_jax.execution.dense_rows import DenseRows
 from platt_jax.execution.given import given_to
 from platt_jax.execution.mesh import checked
-from platt_jax.execution.progress import SILENT, Listener, Stage, stage
+from platt_jax.execution.non_finite import report_non_finite
+from platt_jax.execution.progress import Listener, stage
 from platt_jax.execution.run import fit_problems
-from platt_jax.execution.segment_rows import SegmentRows, segment_rows
+from platt_jax.execution.segment_rows import segment_rows
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
 from platt_jax.passes import packing
-from platt_jax.population.estimate import estimate_population
-from platt_jax.population.rows import ChunkedSegments
-from platt_jax.results import tables
+from platt_jax.population.chunked import ChunkedSegments
+from platt_jax.population.fitting import fit_by_segment
 from platt_jax.results.calibrators import OneVsRestCalibrator, SegmentCalibrator
 from platt_jax.results.fit import Fit, problem_names
-from platt_jax.status import Status
-from platt_jax.threads import run_concurrently
 
 _DEFAULT = Options()
-
-# What follows for fits that are NON_FINITE.
-ARE_NAN = 'their A and B are NaN. Options(non_finite="omit") fits them without these rows'
-WITHOUT_BAD_ROWS = "the curve of all rows is fitted without these"
 
 
 def fit(
@@ -158,88 +149,10 @@ def fit_segments(
         >>> calibrator.predict_proba([0.5, 0.5], ["a", "unseen"]).shape
         (2,)
     """
-    caller, told = Caller(), stage(progress)
+    caller = Caller()
     rows = segment_rows(scores, labels, segments, weights, pos_label)
-    return fit_segment_rows(rows, prior, start, pooling, options, told, caller, mesh=mesh)
-
-
-def fit_segment_rows(
-    rows: SegmentRows,
-    prior: GaussianPrior | None,
-    start: tuple[Column, Column] | None,
-    pooling: str,
-    options: Options,
-    told: Stage,
-    caller: Caller,
-    checkpoint: Checkpoint | None = None,
-    mesh: Mesh | None = None,
-) -> SegmentCalibrator:
-    """`fit_segments` of rows that lie by segment.
-
-    Args as there, and:
-        checkpoint: where the segments' fits are kept as they come, without pooling="partial".
-    """
-    options = validation.options(options)
-    validation.pooling(pooling, prior, start, options)
-    over = checked(mesh)
-    progress = told.progress
-    # One bad row must not cost the unseen segments their calibration.
-    omitting = replace(options, non_finite="omit")
-    shared = given_to((1,), rows.dtype, shared_prior(prior))
-    given = given_to(rows.keys.shape, rows.dtype, prior, start)
-
-    def take_any(_: slice, part: slice, space: packing.Space) -> packing.Columns:
-        return rows.all(part, space)
-
-    def fit_all(told_of_all: Stage = SILENT) -> Fit:
-        # Gaps between the segments are omitted, too.
-        everything = np.array([rows.length])
-        pooled = fit_problems(
-            everything,
-            take_any,
-            rows.dtype,
-            shared,
-            omitting,
-            told_of_all,
-            caller,
-            loss=False,
-            reread=rows.reread,
-            over=over,
-        )
-        one: Fit = jax.tree.map(lambda x: x[0, ...], pooled)
-        return one
-
-    def fit_each() -> Fit:
-        ordered = jax.tree.map(lambda leaf: leaf[rows.largest_first], given)
-        return fit_problems(
-            rows.sizes,
-            rows.take,
-            rows.dtype,
-            ordered,
-            options,
-            told,
-            caller,
-            order=rows.largest_first,
-            reread=rows.reread,
-            checkpoint=checkpoint,
-            over=over,
-        )
-
-    each: Any = None
-    population = None
-    if pooling == "partial":
-        pooled = fit_all(stage(progress, "pooled fit", last=False))
-        by_segment = ChunkedSegments(rows, caller, over)
-        each, population = estimate_population(by_segment, pooled, options, progress)
-    one_curve = each is None and pooling != "none"
-    if each is None:
-        pooled, each = run_concurrently(fit_all, fit_each)
-    consequence = WITHOUT_BAD_ROWS if one_curve else ARE_NAN
-    report_non_finite(each, options, "segments", rows.keys, caller, consequence)
-    if one_curve:
-        each = with_pooled_curve(each, pooled)
-    covariance: Any = pooled.covariance  # NumPy's, of a fit on the host
-    return SegmentCalibrator(rows.keys, each, pooled.sigmoid, covariance, population)
+    by_segment = ChunkedSegments(rows, caller, checked(mesh))
+    return fit_by_segment(by_segment, prior, start, pooling, options, progress, caller)
 
 
 def fit_one_vs_rest(
@@ -308,49 +221,3 @@ def fit_one_vs_rest(
     each = fit_problems(sizes, take, scores.dtype, given, options, told, caller)
     report_non_finite(each, options, "classes", classes, caller)
     return OneVsRestCalibrator(classes, each)
-
-
-def with_pooled_curve(each: Fit, pooled: Fit) -> Fit:
-    """The segments with the fit of all rows for their own; the rows counted are theirs."""
-    alike: Fit = jax.tree.map(lambda x, of_each: np.broadcast_to(x, of_each.shape), pooled, each)
-    return replace(alike, n_pos=each.n_pos, n_neg=each.n_neg)
-
-
-def shared_prior(prior: GaussianPrior | None) -> GaussianPrior | None:
-    """The prior if it is one for all problems, which then holds for the pooled fit too."""
-    if not isinstance(prior, GaussianPrior):
-        return None
-    return prior if np.ndim(prior.mean) == 1 and np.ndim(prior.precision) == 2 else None
-
-
-def report_non_finite(
-    result: Fit,
-    options: Options,
-    kind: str,
-    names: NDArray[Any],
-    caller: Caller,
-    consequence: str = ARE_NAN,
-) -> None:
-    """Warns of fits that are NON_FINITE, and says which is the first.
-
-    Args:
-        result: the fits.
-        options: how they were made.
-        kind: what they are of.
-        names: of each.
-        caller: is warned.
-        consequence: what follows for them.
-
-    Raises:
-        ValueError: there is one, and options.non_finite is "raise".
-    """
-    bad = np.flatnonzero(result.status == Status.NON_FINITE)
-    if not len(bad):
-        return
-    what = (
-        f"NaN, infinite or overflowing numbers in {len(bad):,} of {len(names):,} {kind}, "
-        f"first in {tables.name(names, bad[0])}"
-    )
-    if options.non_finite == "raise":
-        raise ValueError(f"scores, labels, weights: expected finite values, found {what}")
-    caller.warn(f"{what}: {consequence}")

@@ -71,7 +71,7 @@ class SummedRows:
 
     def moments(self, standardization: Standardization) -> tuple[Moments, Moments]:
         """See `Rows`."""
-        sums = self._sum(_MOMENTS, standardization, 8)
+        sums = self.sums(_MOMENTS, standardization, 8)
         return Moments(*sums[:4]), Moments(*sums[4:])
 
     def standardized(self, standardization: Standardization) -> "SummedRows":
@@ -83,18 +83,25 @@ class SummedRows:
     ) -> Derivatives:
         """See `Rows`."""
         given = self.standardization, point, targets
-        return Derivatives(*self._sum(_DERIVATIVES, given, 5, options))
+        return Derivatives(*self.sums(_DERIVATIVES, given, 5, options))
 
     def loss(self, point: Point, targets: Targets) -> Any:
         """See `Rows`."""
-        return self._sum(_LOSS, (self.standardization, point, targets), 1)[0]
+        return self.sums(_LOSS, (self.standardization, point, targets), 1)[0]
 
     def loss_change(self, before: Point, after: Point, targets: Targets) -> Any:
         """See `Rows`."""
-        return self._sum(_CHANGE, (self.standardization, before, after, targets), 1)[0]
+        return self.sums(_CHANGE, (self.standardization, before, after, targets), 1)[0]
 
-    def _sum(self, task: Task, given: Any, number: int, options: Options | None = None) -> Any:
-        """The sums over all processes, in float64: counts stay exact."""
+    def sums(self, task: Task, given: Any, number: int, options: Options | None = None) -> Any:
+        """The sums (number, K) over all processes, in float64: counts stay exact.
+
+        Args:
+            task: makes that many numbers of each problem.
+            given: to the task; arrays lead with (K,).
+            number: how many they are.
+            options: how rows that are not finite are masked; None for as they were.
+        """
         nothing = np.zeros((number, self.number))
 
         def local() -> NDArray[np.float64]:
@@ -105,14 +112,14 @@ class SummedRows:
     def _local(
         self, task: Task, given: Any, nothing: NDArray[np.float64], options: Options
     ) -> NDArray[np.float64]:
-        """Each leaf of what the task makes of each problem, from the rows of this process."""
+        """What the task makes of each problem, from the rows of this process."""
         mine = np.array(nothing, np.float64)
         if self.local is not None:
             sizes, take, dtype, places = self.local
             here = jax.tree.map(lambda x: np.asarray(x)[places], given)
             made = run_problems(task, sizes, take, dtype, here, options, SILENT, self.caller)
-            for row, leaf in zip(mine, jax.tree.leaves(made), strict=True):
-                row[places] = leaf
+            leaves = [leaf.reshape(len(places), -1).T for leaf in jax.tree.leaves(made)]
+            mine[:, places] = np.concatenate(leaves)
         return mine
 
 

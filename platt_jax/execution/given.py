@@ -31,3 +31,10 @@ def given_to(
     if pair is not None:
         pair = pair[0].reshape(-1), pair[1].reshape(-1)
     return Given(prior, pair)
+
+
+def shared_prior(prior: GaussianPrior | None) -> GaussianPrior | None:
+    """The prior if it is one for all problems, which then holds for the pooled fit too."""
+    if not isinstance(prior, GaussianPrior):
+        return None
+    return prior if np.ndim(prior.mean) == 1 and np.ndim(prior.precision) == 2 else None

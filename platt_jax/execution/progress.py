@@ -83,32 +83,65 @@ def reporting(sizes: NDArray[Any], to: Stage) -> Iterator[Callable[[int], None]]
     Raises:
         ImportError: a bar is wanted, and tqdm is missing.
     """
+    with _listening(sizes, to) as listener:
+        yield unheard if listener is None else _Reports(sizes, to.name, listener).finished
+
+
+@contextmanager
+def reporting_passes(
+    sizes: NDArray[Any], to: Stage
+) -> Iterator[Callable[[NDArray[np.bool_]], None]]:
+    """A function to call before each pass with the problems (K,) that still run.
+
+    In the end all are reported to be done. Arguments and errors are those of `reporting`.
+    """
+    with _listening(sizes, to) as listener:
+        if listener is None:
+            yield unheard
+            return
+        reports = _Reports(sizes, to.name, listener)
+        yield reports.running
+        reports.running(np.zeros(len(sizes), bool))
+
+
+def unheard(_: Any) -> None:
+    """What a report comes to that nobody wants."""
+
+
+@contextmanager
+def _listening(sizes: NDArray[Any], to: Stage) -> Iterator[Listener | None]:
+    """Who is told; None for nobody."""
     if not to.progress:
-        yield _ignore
+        yield None
     elif callable(to.progress):
-        yield _reports(sizes, to.name, to.progress)
+        yield to.progress
     else:
         with _bar(int(np.sum(sizes)), to) as bar:
-            yield _reports(sizes, to.name, _shown_by(bar))
+            yield _shown_by(bar)
 
 
-def _ignore(number: int) -> None:
-    pass
+class _Reports:
+    """The reports of a stage."""
 
+    def __init__(self, sizes: NDArray[Any], name: str, listener: Listener) -> None:
+        self._sizes, self._name, self._listener = sizes, name, listener
+        self._began = time.perf_counter()
+        self._problems = self._rows = 0
 
-def _reports(sizes: NDArray[Any], name: str, listener: Listener) -> Callable[[int], None]:
-    began = time.perf_counter()
-    problems, rows = len(sizes), int(np.sum(sizes))
-    problems_done = rows_done = 0
+    def finished(self, number: int) -> None:
+        """The next so many problems."""
+        rows = self._sizes[self._problems : self._problems + number]
+        self._report(self._problems + number, self._rows + int(np.sum(rows)))
 
-    def advance(number: int) -> None:
-        nonlocal problems_done, rows_done
-        rows_done += int(np.sum(sizes[problems_done : problems_done + number]))
-        problems_done += number
-        seconds = time.perf_counter() - began
-        listener(ProgressReport(name, problems_done, problems, rows_done, rows, seconds))
+    def running(self, which: NDArray[np.bool_]) -> None:
+        """All but these (K,)."""
+        self._report(int(np.count_nonzero(~which)), int(np.sum(self._sizes[~which])))
 
-    return advance
+    def _report(self, problems: int, rows: int) -> None:
+        self._problems, self._rows = problems, rows
+        of_all = len(self._sizes), int(np.sum(self._sizes))
+        seconds = time.perf_counter() - self._began
+        self._listener(ProgressReport(self._name, problems, of_all[0], rows, of_all[1], seconds))
 
 
 def _bar(rows: int, to: Stage) -> Any:

@@ -17,7 +17,7 @@ from platt_jax.execution.caller import Caller
 from platt_jax.execution.checkpoint import Checkpoint
 from platt_jax.execution.grids import off_grid, on_grid
 from platt_jax.execution.planning import Chunk
-from platt_jax.execution.progress import Stage, reporting
+from platt_jax.execution.progress import Stage, reporting, unheard
 from platt_jax.options import Options
 from platt_jax.passes import packing, scan, shapes
 from platt_jax.passes.blocks import Block, Blocks
@@ -334,10 +334,20 @@ def read_block(
     return Block(scores, labels, weights, np.int32(part.stop - part.start))
 
 
-def fit_on_host(rows: Rows, given: Given, options: Options, loss: bool = True) -> Fit:
-    """Fit by the host's loop; nll is NaN if the loss, which takes a pass, is not wanted."""
-    optimum = partial(search.optimum, runner=search.HOST, loss=loss)
-    fitted = fit_rows(rows, given, options, optimum, search.HOST)
+def fit_on_host(
+    rows: Rows,
+    given: Given,
+    options: Options,
+    loss: bool = True,
+    report: Callable[[NDArray[np.bool_]], Any] = unheard,
+) -> Fit:
+    """Fit by the host's loop; nll is NaN if the loss, which takes a pass, is not wanted.
+
+    `report` is as in `search.host`.
+    """
+    runner = search.host(report)
+    optimum = partial(search.optimum, runner=runner, loss=loss)
+    fitted = fit_rows(rows, given, options, optimum, runner)
     return fitted if loss else replace(fitted, nll=np.full_like(fitted.nll, np.nan))
 
 

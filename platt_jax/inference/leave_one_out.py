@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import ids, validation
-from platt_jax.api import shared_prior
 from platt_jax.columns import Column
 from platt_jax.execution import planning
 from platt_jax.execution.caller import Caller
+from platt_jax.execution.given import shared_prior
 from platt_jax.execution.progress import SILENT
 from platt_jax.execution.run import fit_problems
 from platt_jax.ids.factorize import factorize

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import ids, validation
-from platt_jax.api import shared_prior
 from platt_jax.columns import Column
 from platt_jax.execution.classes import classes_and_membership
+from platt_jax.execution.given import shared_prior
 from platt_jax.ids.factorize import factorize, get_indexer
 from platt_jax.inference.sandwich import CountedRows, Problems, class_counts, sandwich
 from platt_jax.model.objective import Array

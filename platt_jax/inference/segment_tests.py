@@ -15,9 +15,10 @@ from platt_jax.inference.simulation import canonical_order, drawn_by, sequential
 from platt_jax.inference.tilting import tilted_pvalues
 from platt_jax.model.objective import Array
 from platt_jax.options import Options
+from platt_jax.population.chunked import ChunkedSegments
 from platt_jax.population.quadrature import normals
-from platt_jax.population.rows import ChunkedSegments, Coordinates
-from platt_jax.population.segments import Segments
+from platt_jax.population.segments import Coordinates
+from platt_jax.population.standardized import StandardizedSegments
 from platt_jax.results.fit import Fit
 
 Floats = NDArray[np.float64]
@@ -131,5 +132,5 @@ def _recalibrated(rows: FreshRows) -> Fit:
     of_logit = SegmentRows(_logit(rows.proba), rows.labels, owner)
     options = Options(targets="none")
     by_segment = ChunkedSegments(of_logit, Caller())
-    segments = Segments(by_segment, Coordinates(center=0.0, scale=1.0), options)
+    segments = StandardizedSegments(by_segment, Coordinates(center=0.0, scale=1.0), options)
     return segments.modes(normals(_RIGHT, _SPREAD))

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import validation
-from platt_jax.api import report_non_finite
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.given import given_to
+from platt_jax.execution.non_finite import report_non_finite
 from platt_jax.execution.progress import SILENT, Listener, Stage, stage
 from platt_jax.execution.run import fit_problems
 from platt_jax.execution.segment_rows import SegmentRows, segment_rows

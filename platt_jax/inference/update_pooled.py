@@ -16,11 +16,11 @@ from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.inference.earlier_fits import under
 from platt_jax.inference.priors import at_places
 from platt_jax.options import Options
+from platt_jax.population.chunked import ChunkedSegments
 from platt_jax.population.estimate import renewed_population
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.quadrature import normals
-from platt_jax.population.rows import ChunkedSegments
-from platt_jax.population.segments import Segments
+from platt_jax.population.standardized import StandardizedSegments
 from platt_jax.results.fit import Fit
 from platt_jax.results.population import Population
 
@@ -56,7 +56,7 @@ def learnt(
     arrays = at_places(earlier.precision.matrices, place), at_places(earlier.pull, place)
     own = Likelihoods.from_arrays(*arrays).transformed(to)
     prior = own.under(normals(to @ population.mean, to @ population.covariance @ to.T))
-    segments = Segments(ChunkedSegments(rows, caller), coordinates, options)
+    segments = StandardizedSegments(ChunkedSegments(rows, caller), coordinates, options)
     fit, of_rows = segments.learnt(prior, told)
     of_both = own.plus(of_rows.times(np.asarray(fit.converged)))
     return fit, of_both.transformed(np.linalg.inv(to))

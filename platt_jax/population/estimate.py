@@ -9,9 +9,9 @@ from platt_jax.options import Options
 from platt_jax.population.integral import Known, over_populations
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.quadrature import FINE, normals
-from platt_jax.population.rows import Coordinates, PopulationRows
 from platt_jax.population.search import Estimate, estimated
-from platt_jax.population.segments import Segments
+from platt_jax.population.segments import Coordinates, Segments
+from platt_jax.population.standardized import StandardizedSegments
 from platt_jax.results.fit import Fit
 from platt_jax.results.population import Population
 from platt_jax.status import Flag, Status
@@ -22,38 +22,38 @@ _LITTLE = 1e-3
 
 
 def estimate_population(
-    rows: PopulationRows, pooled: Fit, options: Options, progress: bool | Listener = False
+    segments: Segments, pooled: Fit, options: Options, progress: bool | Listener = False
 ) -> tuple[Fit | None, Population]:
     """The fit of each segment under the population as its prior, and the population.
 
     No fit where there is no population to estimate.
 
     Args:
-        rows: of the segments.
+        segments: whose population it is.
         pooled: the fit of all rows, without leading axes.
         options: how to fit; but labels are used as they are.
         progress: as in `fit_segments`.
     """
     flagged = pooled.flags & (Flag.ONE_CLASS | Flag.CONSTANT_SCORES)
-    if rows.number < 2 or pooled.status != Status.CONVERGED or flagged:
-        return None, Population.not_estimated(rows.number)
+    if len(segments.keys) < 2 or pooled.status != Status.CONVERGED or flagged:
+        return None, Population.not_estimated(len(segments.keys))
     options = replace(options, targets="none")
-    coordinates = rows.coordinates(options)
-    segments = Segments(rows, coordinates, options)
+    coordinates = segments.coordinates(options)
+    standardized = StandardizedSegments(segments, coordinates, options)
     mean = coordinates.matrix @ np.array([pooled.A, pooled.B], float)
     population = normals(mean, _START_SPREAD**2 * np.eye(2))
-    fit = segments.modes(population, None, stage(progress, "first fit", last=False))
-    found = estimated(segments, population, segments.around(fit, population), progress)
+    fit = standardized.modes(population, None, stage(progress, "first fit", last=False))
+    found = estimated(standardized, population, standardized.around(fit, population), progress)
     at, known = found.at, over_populations(found.at.likelihoods, found.population, found.certain)
     if not found.certain:
         # Posteriors under a population of little spread tell how the likelihoods are near its mean:
         # they are taken again under one that is as wide as it may be.
         wide = normals(known.new_mean, known.new_covariance)
         told = stage(progress, "population, uncertainty", last=False)
-        at = at.under(segments, FINE, wide, told)
+        at = at.under(standardized, FINE, wide, told)
         known = over_populations(at.likelihoods, found.population, found.certain)
     start = found.at.likelihoods.under(found.population).mean
-    fit = segments.modes(found.population, start, stage(progress))
+    fit = standardized.modes(found.population, start, stage(progress))
     return fit, _result(found, at.likelihoods, known, coordinates)
 
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from platt_jax.execution.progress import SILENT, Stage
 from platt_jax.population.quadrature import Grid, Normals, Posteriors
-from platt_jax.population.rows import Coordinates
+from platt_jax.population.segments import Coordinates
 from platt_jax.population.symmetric import Symmetric
 
 _ROUNDING = 64 * np.finfo(float).eps

@@ -1,72 +1,57 @@
-"""Segments whose population is given: their fits under it, and their losses."""
+"""Segments wherever their rows are: the seam between one pooled fit and memory, disk, engines."""
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax.execution.progress import SILENT, Stage
-from platt_jax.model.prior import GaussianPrior
-from platt_jax.model.standardization import Standardization
+from platt_jax.execution.progress import Stage
 from platt_jax.options import Options
-from platt_jax.population import quadrature
-from platt_jax.population.likelihoods import Likelihoods
-from platt_jax.population.quadrature import FINE, Grid, Nodes, Normals, normals
-from platt_jax.population.rows import Coordinates, PopulationRows, Start
+from platt_jax.population.quadrature import Grid, Nodes
 from platt_jax.results.fit import Fit
+from platt_jax.solver.solution import Given
+
+Start: TypeAlias = tuple[Any, Any] | None  # (A, B) of each segment, (K,)
 
 
-class Segments(NamedTuple):
-    """Rows by segment, and what stays the same from population to population."""
+class Coordinates(NamedTuple):
+    """(score - center) * scale: the coordinates in which a population is described."""
 
-    rows: PopulationRows
-    coordinates: Coordinates
-    options: Options
+    center: float
+    scale: float
 
-    def modes(
-        self, population: Normals, start: NDArray[np.float64] | None = None, told: Stage = SILENT
-    ) -> Fit:
-        """Each segment's fit with the population as its prior, one for all or one for each."""
-        rows, K = self.rows, self.rows.number
-        to_original = np.linalg.inv(self.coordinates.matrix)
-        mean = population.mean @ to_original.T
-        precision = np.linalg.inv(to_original @ population.covariance @ to_original.T)
-        prior = GaussianPrior(
-            np.broadcast_to(mean, (K, 2)).astype(rows.dtype),
-            np.broadcast_to(precision, (K, 2, 2)).astype(rows.dtype),
-        )
-        pair: Start = None
-        if start is not None:
-            pair = tuple((start @ to_original.T).astype(rows.dtype).T)
-        return rows.fit(prior, pair, self.options, told)
+    @property
+    def matrix(self) -> NDArray[np.float64]:
+        """(2, 2), which takes (A, B) to these coordinates."""
+        return np.array([[1 / self.scale, 0], [self.center, 1]])
 
-    def around(self, fit: Fit, population: Normals) -> Normals:
-        """The normal approximations at the modes; where a fit has none, the population."""
-        to = self.coordinates.matrix
-        mean = np.stack([fit.A, fit.B], -1).astype(float) @ to.T
-        covariance = to @ fit.covariance.astype(float) @ to.T
-        usable: Any = np.isfinite(mean).all(-1) & np.isfinite(covariance).all((-1, -2))
-        usable &= np.linalg.det(np.where(usable[:, None, None], covariance, np.eye(2))) > 0
-        return normals(
-            np.where(usable[:, None], mean, population.mean),
-            np.where(usable[:, None, None], covariance, population.covariance),
-        )
 
-    def learnt(self, prior: Normals, told: Stage = SILENT) -> tuple[Fit, Likelihoods]:
-        """The fit of each segment under a prior of its own, and what its rows say besides that."""
-        fit = self.modes(prior, None, told)
-        nodes = self.around(fit, prior)
-        losses = self.losses(FINE, nodes)
-        return fit, Likelihoods.of(quadrature.posteriors(FINE, losses, nodes, prior), prior)
+class Segments(Protocol):
+    """The rows of K segments."""
 
-    def losses(self, grid: Grid, nodes: Normals, told: Stage = SILENT) -> NDArray[Any]:
-        """One pass over the rows: the loss (K, J) of each segment at its nodes."""
-        rows = self.rows
-        of_each = (np.full(rows.number, x, rows.dtype) for x in self.coordinates)
-        placed = Nodes(
-            Normals(*(x.astype(rows.dtype) for x in nodes)),
-            Standardization(*of_each),  # type: ignore[arg-type]
-        )
-        losses = rows.node_losses(grid, placed, self.options, told)
-        # A segment whose rows are not finite says nothing.
-        return np.where(np.isfinite(losses).all(1)[:, None], losses, 0)
+    @property
+    def keys(self) -> NDArray[Any]:
+        """(K,), their ids, ascending."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the scores."""
+
+    def fit(self, given: Given, options: Options, stage: Stage) -> Fit:
+        """The fit of each segment; what is given leads with (K,)."""
+
+    def pooled(self, given: Given, options: Options, stage: Stage) -> Fit:
+        """The fit of all finite rows as one problem, without a loss; what is given leads with (1,).
+
+        One bad row must not cost the unseen segments their calibration.
+        """
+
+    def both(self, given: Given, shared: Given, options: Options, stage: Stage) -> tuple[Fit, Fit]:
+        """The fit of each segment, and of all rows; together, where that saves passes."""
+        return self.fit(given, options, stage), self.pooled(shared, options, stage)
+
+    def coordinates(self, options: Options) -> Coordinates:
+        """Those in which the scores are about as wide as N(0, 1); a few outliers do not matter."""
+
+    def node_losses(self, grid: Grid, nodes: Nodes, options: Options, stage: Stage) -> NDArray[Any]:
+        """(K, J): the loss of each segment at each of its nodes; NaN if a row is not finite."""

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from numpy.typing import NDArray
 
 from platt_jax import xla
 from platt_jax.model import prior as priors
@@ -73,14 +74,16 @@ def _traced_loop(
 
 
 def _host_loop(
+    report: Callable[[NDArray[np.bool_]], Any],
     any_running: Callable[[State], jax.Array],
     advance: Callable[..., State],
     rows: Rows,
     targets: Targets,
     state: State,
 ) -> State:
-    while np.any(any_running(jax.device_get(state))):
-        state = advance(state, HOST.decide(newton.trial_point)(state), rows, targets)
+    while np.any(running := np.asarray(any_running(jax.device_get(state)))):
+        report(running)
+        state = advance(state, _program(newton.trial_point)(state), rows, targets)
     return state
 
 
@@ -96,9 +99,17 @@ def _program(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *arguments, options=None: compiled(*arguments, options=options)
 
 
-# Within a compiled program; and with a program per step, where the host adds up the sums.
+# Within a compiled program.
 TRACED = Runner(_traced_loop, lambda function: function)
-HOST = Runner(_host_loop, _program)
+
+
+def host(report: Callable[[NDArray[np.bool_]], Any]) -> Runner:
+    """A program per step, where the host adds up the sums.
+
+    Args:
+        report: called before each pass with the problems that still run.
+    """
+    return Runner(partial(_host_loop, report), _program)
 
 
 def optimum(

@@ -2,42 +2,27 @@
 
 from collections.abc import Sequence
 from functools import partial
-from operator import itemgetter
 from typing import Any, Literal
 
-import jax
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from platt_jax import ids, validation
-from platt_jax.api import (
-    ARE_NAN,
-    WITHOUT_BAD_ROWS,
-    report_non_finite,
-    shared_prior,
-    with_pooled_curve,
-)
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
-from platt_jax.execution.given import given_to
-from platt_jax.execution.run import fit_on_host
+from platt_jax.execution.progress import Listener
 from platt_jax.ids.factorize import factorize
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.model.statistics import ScoreRanges
 from platt_jax.options import Options
-from platt_jax.population.estimate import estimate_population
-from platt_jax.population.rows import SummedSegments
+from platt_jax.population.fitting import fit_by_segment
 from platt_jax.results.calibrators import SegmentCalibrator
-from platt_jax.results.fit import Fit
-from platt_jax.solver.solution import Given
 from platt_jax.sql import moments, queries
 from platt_jax.sql.engines import Engine, check_columns, engine_of
 from platt_jax.sql.queries import Names
 from platt_jax.sql.rows import QueryRows, numbers
-from platt_jax.threads import run_programs
-
-_DTYPE = np.dtype(np.float64)
+from platt_jax.sql.segments import QuerySegments
 
 
 def fit_segments(
@@ -53,6 +38,7 @@ def fit_segments(
     start: tuple[Column, Column] | None = None,
     pooling: Literal["none", "partial", "complete"] = "none",
     options: Options = Options(),  # noqa: B008 - immutable
+    progress: bool | Listener = False,
 ) -> SegmentCalibrator:
     """Fit one sigmoid to the rows of each segment of a relation, and one to all rows.
 
@@ -73,6 +59,7 @@ def fit_segments(
         start: likewise.
         pooling: likewise; "partial" takes about 25 queries for each step of the population.
         options: likewise; `derivatives` has no meaning here.
+        progress: likewise; reports come with the queries.
 
     Returns:
         A SegmentCalibrator.
@@ -89,8 +76,8 @@ def fit_segments(
         ['a']
     """
     caller = Caller()
-    options = validation.options(options)
-    validation.pooling(pooling, prior, start, options)
+    # Before the first query.
+    validation.pooling(pooling, prior, start, validation.options(options))
     segments = [segment] if isinstance(segment, str) else list(segment)
     engine = engine_of(relation, connection, dialect)
     numeric = {"score": score, "label": label, "weight": weight}
@@ -101,42 +88,8 @@ def fit_segments(
     found = engine.run(queries.summary(names))
     _check_values(found, names)
     keys, found = _ascending(found, names)
-    given = _given_to_both(len(keys), prior, start)
-    rows = _rows(engine, names, found)
-
-    def fit_both() -> Fit:
-        return fit_on_host(rows, given, options.with_tol(_DTYPE))
-
-    fitted = jax.tree.map(np.asarray, run_programs(fit_both, x64=True))
-    each, pooled = (jax.tree.map(itemgetter(at), fitted) for at in (slice(-1), -1))
-    shrunk, population = None, None
-    if pooling == "partial":
-        by_segment = SummedSegments(rows.without_all(), len(keys), _DTYPE)
-        shrunk, population = estimate_population(by_segment, pooled, options)
-    one_curve = shrunk is None and pooling != "none"
-    each = each if shrunk is None else shrunk
-    consequence = WITHOUT_BAD_ROWS if one_curve else ARE_NAN
-    report_non_finite(each, options, "segments", keys, caller, consequence)
-    if one_curve:
-        each = with_pooled_curve(each, pooled)
-    return SegmentCalibrator(keys, each, pooled.sigmoid, pooled.covariance, population)
-
-
-def _given_to_both(
-    segments: int, prior: GaussianPrior | None, start: tuple[Column, Column] | None
-) -> Given:
-    """To the segments and, last, to all rows: of these no start, and no prior unless all share it.
-
-    A start that is NaN is the usual one, and a precision of 0 no prior.
-    """
-    given = given_to((segments,), _DTYPE, prior, start)
-    of_all: Any = given_to((1,), _DTYPE, shared_prior(prior))
-    if given.prior is not None and of_all.prior is None:
-        of_all = of_all._replace(prior=jax.tree.map(lambda x: np.zeros_like(x[:1]), given.prior))
-    if start is not None:
-        of_all = of_all._replace(start=(np.full(1, np.nan),) * 2)
-    both: Given = jax.tree.map(lambda *x: np.concatenate(x), given, of_all)
-    return both
+    by_segment = QuerySegments(keys, _rows(engine, names, found))
+    return fit_by_segment(by_segment, prior, start, pooling, options, progress, caller)
 
 
 def _rows(engine: Engine, names: Names, found: pa.Table) -> QueryRows:

@@ -3,13 +3,17 @@
 import os
 from typing import Any, Literal
 
+from jax.sharding import Mesh
+
 from platt_jax import validation
-from platt_jax.api import fit_segment_rows
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.checkpoint import Checkpoint, digest
-from platt_jax.execution.progress import Listener, stage
+from platt_jax.execution.mesh import checked
+from platt_jax.execution.progress import Listener
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
+from platt_jax.population.chunked import ChunkedSegments
+from platt_jax.population.fitting import fit_by_segment
 from platt_jax.results.calibrators import SegmentCalibrator
 from platt_jax.streaming.cache import store_rows
 from platt_jax.streaming.stored_rows import StoredRows
@@ -29,6 +33,7 @@ def fit_segments(
     prior: GaussianPrior | None = None,
     start: tuple[Any, Any] | None = None,
     pooling: Literal["none", "partial", "complete"] = "none",
+    mesh: Mesh | None = None,
     options: Options = _DEFAULT,
     progress: bool | Listener = False,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -46,6 +51,7 @@ def fit_segments(
         prior: as in `platt_jax.fit_segments`.
         start: likewise.
         pooling: likewise.
+        mesh: likewise.
         options: likewise.
         progress: likewise, for the stages of `store_rows`, too.
         checkpoint: a file for the segments' fits so far, written every few seconds: the same call
@@ -67,11 +73,14 @@ def fit_segments(
         >>> fit_segments(batches, cache=cache).keys.tolist()
         ['a', 'b']
     """
-    caller, told = Caller(), stage(progress)
+    caller, over = Caller(), checked(mesh)
     # Before hours of reading.
     validation.pooling(pooling, prior, start, validation.options(options))
     if checkpoint is not None and pooling == "partial":
-        raise ValueError('checkpoint: expected None with pooling="partial"')
+        raise ValueError(
+            'checkpoint: expected None with pooling="partial": it keeps the fits of segments one '
+            "by one, and a population is of all of them"
+        )
     if isinstance(source, StoredRows):
         rows = source
     elif cache is None:
@@ -90,7 +99,8 @@ def fit_segments(
     kept = None
     if checkpoint is not None:
         kept = Checkpoint(checkpoint, _call(rows, prior, start, options))
-    calibrator = fit_segment_rows(rows, prior, start, pooling, options, told, caller, kept)
+    by_segment = ChunkedSegments(rows, caller, over, kept)
+    calibrator = fit_by_segment(by_segment, prior, start, pooling, options, progress, caller)
     if kept is not None:
         kept.remove()
     return calibrator

@@ -1,0 +1,47 @@
+"""Warnings of fits whose rows are not finite."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from platt_jax.execution.caller import Caller
+from platt_jax.options import Options
+from platt_jax.results import tables
+from platt_jax.results.fit import Fit
+from platt_jax.status import Status
+
+ARE_NAN = 'their A and B are NaN. Options(non_finite="omit") fits them without these rows'
+
+
+def report_non_finite(
+    result: Fit,
+    options: Options,
+    kind: str,
+    names: NDArray[Any],
+    caller: Caller,
+    consequence: str = ARE_NAN,
+) -> None:
+    """Warns of fits that are NON_FINITE, and says which is the first.
+
+    Args:
+        result: the fits.
+        options: how they were made.
+        kind: what they are of.
+        names: of each.
+        caller: is warned.
+        consequence: what follows for them.
+
+    Raises:
+        ValueError: there is one, and options.non_finite is "raise".
+    """
+    bad = np.flatnonzero(result.status == Status.NON_FINITE)
+    if not len(bad):
+        return
+    what = (
+        f"NaN, infinite or overflowing numbers in {len(bad):,} of {len(names):,} {kind}, "
+        f"first in {tables.name(names, bad[0])}"
+    )
+    if options.non_finite == "raise":
+        raise ValueError(f"scores, labels, weights: expected finite values, found {what}")
+    caller.warn(f"{what}: {consequence}")

@@ -1,0 +1,58 @@
+"""The fit of all segments, wherever their rows are: the one way behind every `fit_segments`."""
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import numpy as np
+
+from platt_jax import validation
+from platt_jax.columns import Column
+from platt_jax.execution.caller import Caller
+from platt_jax.execution.given import given_to, shared_prior
+from platt_jax.execution.non_finite import ARE_NAN, report_non_finite
+from platt_jax.execution.progress import Listener, stage
+from platt_jax.model.prior import GaussianPrior
+from platt_jax.options import Options
+from platt_jax.population.estimate import estimate_population
+from platt_jax.population.segments import Segments
+from platt_jax.results.calibrators import SegmentCalibrator
+from platt_jax.results.fit import Fit
+
+_WITHOUT_BAD_ROWS = "the curve of all rows is fitted without these"
+
+
+def fit_by_segment(
+    segments: Segments,
+    prior: GaussianPrior | None,
+    start: tuple[Column, Column] | None,
+    pooling: str,
+    options: Options,
+    progress: bool | Listener,
+    caller: Caller,
+) -> SegmentCalibrator:
+    """`platt_jax.fit_segments` of these segments; arguments as there, and who is warned."""
+    options = validation.options(options)
+    validation.pooling(pooling, prior, start, options)
+    given = given_to(segments.keys.shape, segments.dtype, prior, start)
+    shared = given_to((1,), segments.dtype, shared_prior(prior))
+    each: Any = None
+    population = None
+    if pooling == "partial":
+        pooled = segments.pooled(shared, options, stage(progress, "pooled fit", last=False))
+        each, population = estimate_population(segments, pooled, options, progress)
+    one_curve = each is None and pooling != "none"
+    if each is None:
+        each, pooled = segments.both(given, shared, options, stage(progress))
+    consequence = _WITHOUT_BAD_ROWS if one_curve else ARE_NAN
+    report_non_finite(each, options, "segments", segments.keys, caller, consequence)
+    if one_curve:
+        each = _with_pooled_curve(each, pooled)
+    covariance: Any = pooled.covariance  # NumPy's, of a fit on the host
+    return SegmentCalibrator(segments.keys, each, pooled.sigmoid, covariance, population)
+
+
+def _with_pooled_curve(each: Fit, pooled: Fit) -> Fit:
+    """The segments with the fit of all rows for their own; the rows counted are theirs."""
+    alike: Fit = jax.tree.map(lambda x, of_each: np.broadcast_to(x, of_each.shape), pooled, each)
+    return replace(alike, n_pos=each.n_pos, n_neg=each.n_neg)

@@ -1,0 +1,73 @@
+"""Segments whose population is given: their fits under it, and their losses."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from platt_jax.execution.progress import SILENT, Stage
+from platt_jax.model.prior import GaussianPrior
+from platt_jax.model.standardization import Standardization
+from platt_jax.options import Options
+from platt_jax.population import quadrature
+from platt_jax.population.likelihoods import Likelihoods
+from platt_jax.population.quadrature import FINE, Grid, Nodes, Normals, normals
+from platt_jax.population.segments import Coordinates, Segments, Start
+from platt_jax.results.fit import Fit
+from platt_jax.solver.solution import Given
+
+
+class StandardizedSegments(NamedTuple):
+    """Segments in coordinates of their population."""
+
+    segments: Segments
+    coordinates: Coordinates
+    options: Options
+
+    def modes(
+        self, population: Normals, start: NDArray[np.float64] | None = None, told: Stage = SILENT
+    ) -> Fit:
+        """Each segment's fit with the population as its prior, one for all or one for each."""
+        segments, K = self.segments, len(self.segments.keys)
+        to_original = np.linalg.inv(self.coordinates.matrix)
+        mean = population.mean @ to_original.T
+        precision = np.linalg.inv(to_original @ population.covariance @ to_original.T)
+        prior = GaussianPrior(
+            np.broadcast_to(mean, (K, 2)).astype(segments.dtype),
+            np.broadcast_to(precision, (K, 2, 2)).astype(segments.dtype),
+        )
+        pair: Start = None
+        if start is not None:
+            pair = tuple((start @ to_original.T).astype(segments.dtype).T)
+        return segments.fit(Given(prior, pair), self.options, told)
+
+    def around(self, fit: Fit, population: Normals) -> Normals:
+        """The normal approximations at the modes; where a fit has none, the population."""
+        to = self.coordinates.matrix
+        mean = np.stack([fit.A, fit.B], -1).astype(float) @ to.T
+        covariance = to @ fit.covariance.astype(float) @ to.T
+        usable: Any = np.isfinite(mean).all(-1) & np.isfinite(covariance).all((-1, -2))
+        usable &= np.linalg.det(np.where(usable[:, None, None], covariance, np.eye(2))) > 0
+        return normals(
+            np.where(usable[:, None], mean, population.mean),
+            np.where(usable[:, None, None], covariance, population.covariance),
+        )
+
+    def learnt(self, prior: Normals, told: Stage = SILENT) -> tuple[Fit, Likelihoods]:
+        """The fit of each segment under a prior of its own, and what its rows say besides that."""
+        fit = self.modes(prior, None, told)
+        nodes = self.around(fit, prior)
+        losses = self.losses(FINE, nodes)
+        return fit, Likelihoods.of(quadrature.posteriors(FINE, losses, nodes, prior), prior)
+
+    def losses(self, grid: Grid, nodes: Normals, told: Stage = SILENT) -> NDArray[Any]:
+        """One pass over the rows: the loss (K, J) of each segment at its nodes."""
+        segments = self.segments
+        of_each = (np.full(len(segments.keys), x, segments.dtype) for x in self.coordinates)
+        placed = Nodes(
+            Normals(*(x.astype(segments.dtype) for x in nodes)),
+            Standardization(*of_each),  # type: ignore[arg-type]
+        )
+        losses = segments.node_losses(grid, placed, self.options, told)
+        # A segment whose rows are not finite says nothing.
+        return np.where(np.isfinite(losses).all(1)[:, None], losses, 0)

@@ -1,0 +1,104 @@
+"""Segments of which every pass brings the sums to the host: in an engine, or several processes."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from platt_jax.execution.progress import Stage, reporting_passes
+from platt_jax.execution.run import fit_on_host
+from platt_jax.ids.factorize import Integers
+from platt_jax.model.standardization import Standardization, range_standardization
+from platt_jax.model.statistics import Moments
+from platt_jax.options import Options
+from platt_jax.passes.protocol import Rows
+from platt_jax.population.quadrature import Grid, Nodes
+from platt_jax.population.segments import Coordinates, Segments
+from platt_jax.results.fit import Fit
+from platt_jax.solver.solution import Given
+from platt_jax.threads import run_programs
+
+
+class SummedSegments(Segments):
+    """All methods of `Segments` but `pooled`.
+
+    Args:
+        keys: (K,) as there.
+        dtype: as there.
+        rows: of the segments, K problems.
+        sizes: (K,), how many rows each segment has.
+    """
+
+    def __init__(
+        self, keys: NDArray[Any], dtype: np.dtype[Any], rows: Rows, sizes: Integers
+    ) -> None:
+        self._keys, self._dtype, self._rows, self._sizes = keys, dtype, rows, sizes
+
+    @property
+    def keys(self) -> NDArray[Any]:
+        """See `Segments`."""
+        return self._keys
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """See `Segments`."""
+        return self._dtype
+
+    def fit(self, given: Given, options: Options, stage: Stage) -> Fit:
+        """See `Segments`."""
+        return self.fit_rows(self._rows, self._sizes, given, options, stage)
+
+    def fit_rows(
+        self,
+        rows: Rows,
+        sizes: Integers,
+        given: Given,
+        options: Options,
+        stage: Stage,
+        loss: bool = True,
+    ) -> Fit:
+        """The fit of these problems of so many rows."""
+        options = options.with_tol(self._dtype)
+        with reporting_passes(sizes, stage) as report:
+            fit: Fit = self._run(lambda: fit_on_host(rows, given, options, loss, report))
+        return fit
+
+    def coordinates(self, options: Options) -> Coordinates:
+        """See `Segments`; by the mean and the variance of each segment's scores."""
+        standardization, moments = self._run(lambda: self._moments(options))
+        total, first, second, _ = (x + y for x, y in zip(*moments, strict=True))
+        some = total > 0
+        total, first, second = total[some], first[some] / total[some], second[some] / total[some]
+        center, unit = standardization.center[some], 1 / standardization.scale[some]
+        mean, deviation = (
+            center + first * unit,
+            np.sqrt(np.maximum(second - first * first, 0)) * unit,
+        )
+        middle = _median(mean, total)
+        width = np.hypot(deviation, mean - middle)
+        return Coordinates(middle, float(1 / (_median(width, total) or width.max())))
+
+    def _moments(self, options: Options) -> tuple[Standardization, tuple[Moments, Moments]]:
+        standardization = range_standardization(self._rows.score_ranges(options))
+        return standardization, self._rows.mask_nonfinite(options).moments(standardization)
+
+    def node_losses(self, grid: Grid, nodes: Nodes, options: Options, stage: Stage) -> NDArray[Any]:
+        """See `Segments`; a pass for each node."""
+        with reporting_passes(self._sizes, stage):
+            losses: NDArray[Any] = self._run(lambda: self._node_losses(grid, nodes, options))
+        return losses
+
+    def _node_losses(self, grid: Grid, nodes: Nodes, options: Options) -> NDArray[Any]:
+        losses = grid.losses.of_blocks(self._rows, nodes, options)
+        bad = self._rows.score_ranges(options).bad
+        return np.where(bad[:, None], np.nan, losses)
+
+    def _run(self, function: Callable[[], Any]) -> Any:
+        made = run_programs(function, x64=self._dtype == np.float64)
+        return jax.tree.map(np.asarray, made)
+
+
+def _median(x: NDArray[Any], weights: NDArray[Any]) -> float:
+    return float(np.quantile(x, 0.5, weights=weights, method="inverted_cdf"))

@@ -1,0 +1,59 @@
+"""Segments of a relation in an engine."""
+
+from operator import itemgetter
+from typing import Any
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from platt_jax.execution.progress import Stage
+from platt_jax.options import Options
+from platt_jax.population.summed import SummedSegments
+from platt_jax.results.fit import Fit
+from platt_jax.solver.solution import Given
+from platt_jax.sql.rows import QueryRows
+
+_DTYPE = np.dtype(np.float64)
+
+
+class QuerySegments(SummedSegments):
+    """See `Segments` for the methods.
+
+    A query reads the rows of the relation once, for the segments and for all rows.
+
+    Args:
+        keys: (K,) the segments.
+        rows: of these and, last, of all, K + 1 problems.
+    """
+
+    def __init__(self, keys: NDArray[Any], rows: QueryRows) -> None:
+        super().__init__(keys, _DTYPE, rows.without_all(), rows.good[:-1])
+        self._with_all = rows
+
+    def pooled(self, given: Given, options: Options, stage: Stage) -> Fit:
+        """See `Segments`."""
+        each = Given()
+        return self.both(each, given, options, stage)[1]
+
+    def both(self, given: Given, shared: Given, options: Options, stage: Stage) -> tuple[Fit, Fit]:
+        """See `Segments`."""
+        together, sizes = _together(given, shared, len(self.keys)), self._with_all.good
+        fit = self.fit_rows(self._with_all, sizes, together, options, stage)
+        each, pooled = (jax.tree.map(itemgetter(at), fit) for at in (slice(-1), -1))
+        return each, pooled
+
+
+def _together(each: Given, shared: Given, segments: int) -> Given:
+    """What is given to the segments and, last, to all rows.
+
+    A start that is NaN is the usual one, and a precision of 0 no prior.
+    """
+    if each.prior is not None and shared.prior is None:
+        nothing = jax.tree.map(lambda x: np.zeros_like(x[:1]), each.prior)
+        shared = shared._replace(prior=nothing)
+    if each.start is not None:
+        usual: Any = (np.full(1, np.nan),) * 2
+        shared = shared._replace(start=usual)
+    both: Given = jax.tree.map(lambda *x: np.concatenate(x), each, shared)
+    return both
