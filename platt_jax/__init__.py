@@ -6,16 +6,12 @@ from platt_jax.api import fit, fit_one_vs_rest, fit_segments
 from platt_jax.environment import show_config, use_compilation_cache
 from platt_jax.execution.progress import ProgressReport
 from platt_jax.execution.segment_rows import SegmentRows
-from platt_jax.inference import (
-    Bootstrap,
-    Drift,
-    bootstrap,
-    estimate_drift,
-    judge_pooling,
-    leave_one_out,
-    triage,
-    update,
-)
+from platt_jax.inference.bootstrap import Bootstrap, bootstrap
+from platt_jax.inference.drift import Drift, estimate_drift
+from platt_jax.inference.judge_pooling import judge_pooling
+from platt_jax.inference.leave_one_out import leave_one_out
+from platt_jax.inference.triage import triage
+from platt_jax.inference.update import update
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
 from platt_jax.results.calibrators import OneVsRestCalibrator, SegmentCalibrator

@@ -9,7 +9,7 @@ from platt_jax import ids, metrics, validation
 from platt_jax.columns import Column
 from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.ids.factorize import Integers, get_indexer
-from platt_jax.inference import triage
+from platt_jax.inference.triage import triage
 from platt_jax.results.calibrators import SegmentCalibrator
 from platt_jax.results.tables import Table
 
