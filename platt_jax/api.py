@@ -11,8 +11,8 @@ from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.classes import classes_and_membership
 from platt_jax.execution.dense_rows import DenseRows
+from platt_jax.execution.devices import checked
 from platt_jax.execution.given import given_to
-from platt_jax.execution.mesh import checked
 from platt_jax.execution.non_finite import report_non_finite
 from platt_jax.execution.progress import Listener, stage
 from platt_jax.execution.run import fit_problems
@@ -91,8 +91,8 @@ def fit(
     if (doubt := validation.probabilities_for_scores(rows.scores)) is not None:
         caller.warn_once(doubt)
     given = given_to(batch, rows.dtype, prior, start)
-    over = checked(mesh)
-    flat = fit_problems(rows.sizes, rows.take, rows.dtype, given, options, told, caller, over=over)
+    mesh = checked(mesh)
+    flat = fit_problems(rows.sizes, rows.take, rows.dtype, given, options, told, caller, mesh=mesh)
     result: Fit = jax.tree.map(lambda x: x.reshape(batch + x.shape[1:]), flat)
     report_non_finite(flat, options, "problems", problem_names(batch), caller)
     return result
