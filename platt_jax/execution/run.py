@@ -59,7 +59,7 @@ def fit_problems(
     dtype: np.dtype[Any],
     given: Given,
     options: Options,
-    progress: Stage,
+    stage: Stage,
     caller: Caller,
     order: NDArray[Any] | None = None,
     loss: bool = True,
@@ -81,7 +81,7 @@ def fit_problems(
         dtype,
         given,
         options,
-        progress,
+        stage,
         caller,
         order,
         reread,
@@ -98,7 +98,7 @@ def run_problems(
     dtype: np.dtype[Any],
     given: Any,
     options: Options,
-    progress: Stage,
+    stage: Stage,
     caller: Caller,
     order: NDArray[Any] | None = None,
     reread: bool = False,
@@ -114,7 +114,7 @@ def run_problems(
         dtype: of the scores.
         given: a pytree of arrays that lead with (K,).
         options: how to fit.
-        progress: who is told how far the work is.
+        stage: whose progress is reported.
         caller: is warned of what makes the fit slower.
         order: (K,) where each goes in the result; None for as they come.
         reread: whether every pass over a problem that fits no chunk takes its rows anew, since the
@@ -153,7 +153,7 @@ def run_problems(
         solve, cut = partial(run_on_mesh, mesh), devices.cut(mesh)
     with devices.as_default(mesh):
         return in_chunks(
-            program, sizes, solve, solve_oversized, dtype, progress, caller, places, checkpoint, cut
+            program, sizes, solve, solve_oversized, dtype, stage, caller, places, checkpoint, cut
         )
 
 
@@ -167,7 +167,7 @@ def in_chunks(
     solve: Callable[..., Any],
     solve_oversized: Callable[[int], Any],
     dtype: np.dtype[Any],
-    progress: Stage,
+    stage: Stage,
     caller: Caller,
     places: _Places | None = None,
     checkpoint: Checkpoint | None = None,
@@ -182,7 +182,7 @@ def in_chunks(
             them; called on several threads.
         solve_oversized: given the number of an oversized problem, its results likewise.
         dtype: of the scores.
-        progress: who is told how far the work is.
+        stage: whose progress is reported.
         caller: is warned of what makes this slower.
         places: given a slice of the problems, where their results go; None for as they come.
         checkpoint: as in `run_problems`.
@@ -201,7 +201,7 @@ def in_chunks(
     def run_all() -> Any:
         results = _Results(len(sizes), places, checkpoint)
         most = shapes.MAX_CHUNK_ROWS
-        with reporting(sizes, progress) as advance:
+        with reporting(sizes, stage) as advance:
             if results.count:
                 advance(results.count)
             for i in range(results.count, int(np.sum(sizes > shapes.MAX_PROBLEM_ROWS))):

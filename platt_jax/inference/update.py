@@ -12,7 +12,7 @@ from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.given import given_to
 from platt_jax.execution.non_finite import report_non_finite
-from platt_jax.execution.progress import SILENT, Listener, Stage, stage
+from platt_jax.execution.progress import SILENT, Listener, Stage
 from platt_jax.execution.run import fit_problems
 from platt_jax.execution.segment_rows import SegmentRows, segment_rows
 from platt_jax.ids.factorize import get_indexer, split_columns
@@ -112,7 +112,7 @@ def update(
         )
     if not 0 < forgetting <= 1:
         raise ValueError(f"forgetting: expected a number in (0, 1], got {forgetting!r}")
-    caller, told = Caller(), stage(progress)
+    caller, stage = Caller(), Stage.of(progress)
     rows = segment_rows(scores, labels, segments, weights)
     options = validation.options(options)
     population = calibrator.population
@@ -127,11 +127,11 @@ def update(
     if population is not None:
         of_old = update_pooled.remembered(population, forgetting)
         without = replace(options, targets="none")
-        new, of_new = update_pooled.learnt(population, of_old, place, rows, without, told, caller)
+        new, of_new = update_pooled.learnt(population, of_old, place, rows, without, stage, caller)
     else:
         n_pos, n_neg = (np.where(known, n, 0) for n in (earlier.n_pos, earlier.n_neg))
         prior = prior_from(calibrator, rows.keys, forgetting=forgetting)
-        new = _fit(rows, prior, (n_pos, n_neg), options, told, caller)
+        new = _fit(rows, prior, (n_pos, n_neg), options, stage, caller)
     kept = (place >= 0) & ~new.converged & (known | np.isnan(new.A))
     report_non_finite(new, options, "segments", rows.keys, caller, _NOT_LEARNT)
     _report_failed(new, kept, rows.keys, caller)
@@ -153,7 +153,7 @@ def _fit(
     prior: GaussianPrior,
     counts: tuple[NDArray[Any], NDArray[Any]],
     options: Options,
-    told: Stage,
+    stage: Stage,
     caller: Caller,
 ) -> Fit:
     """The fit of every segment's rows with these priors, which stand for so many more rows."""
@@ -167,7 +167,7 @@ def _fit(
         rows.dtype,
         jax.tree.map(lambda leaf: leaf[rows.largest_first], given),
         options,
-        told,
+        stage,
         caller,
         order=rows.largest_first,
         reread=rows.reread,

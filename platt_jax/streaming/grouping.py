@@ -57,7 +57,7 @@ def group_source(
     source: Source,
     directory: Path,
     fingerprint: Fingerprint,
-    progress: Callable[[str], Stage],
+    stage: Callable[[str], Stage],
     caller: Caller,
 ) -> None:
     """Write the rows of a source to a directory, which StoredRows reads.
@@ -66,7 +66,7 @@ def group_source(
         source: is read once.
         directory: an empty one.
         fingerprint: of the source, to be written beside the rows.
-        progress: gives the stage of a name.
+        stage: gives the stage of a name.
         caller: is warned of scores that look like probabilities.
 
     Raises:
@@ -75,14 +75,14 @@ def group_source(
     """
     spill = directory / "spill"
     spill.mkdir()
-    vocabulary, counts, dtypes = _spill(source, spill, _reading(source, progress), caller)
+    vocabulary, counts, dtypes = _spill(source, spill, _reading(source, stage), caller)
     largest_first = planning.largest_first(counts[vocabulary.numbers])
     sizes = counts[vocabulary.numbers][largest_first]
     starts, length = planning.layout_rows(sizes)
     rank = np.empty(len(sizes), np.int32)  # of each number's segment, in this order
     rank[vocabulary.numbers[largest_first]] = np.arange(len(sizes))
     buckets = _Buckets.of(sizes, starts, length)
-    with reporting(_repeated(2 * int(sizes.sum())), progress("grouping rows")) as advance:
+    with reporting(_repeated(2 * int(sizes.sum())), stage("grouping rows")) as advance:
         _partition(spill, directory, dtypes, rank, buckets, advance)
         shutil.rmtree(spill)
         run_programs(partial(_put_in_order, directory, dtypes, buckets, advance), x64=True)
@@ -101,23 +101,23 @@ def group_source(
     write_manifest(directory, header, vocabulary.keys, arrays)
 
 
-def _reading(source: Source, progress: Callable[[str], Stage]) -> Stage:
+def _reading(source: Source, stage: Callable[[str], Stage]) -> Stage:
     """The stage of it; one of unknown length is silent."""
-    return SILENT if source.rows is None else progress("reading rows")
+    return SILENT if source.rows is None else stage("reading rows")
 
 
 # --- reading --------------------------------------------------------------------------------------
 
 
 def _spill(
-    source: Source, spill: Path, progress: Stage, caller: Caller
+    source: Source, spill: Path, stage: Stage, caller: Caller
 ) -> tuple[Vocabulary, NDArray[np.int64], list[np.dtype[Any]]]:
     """Write the rows as they come; returns their ids, how many have each, and the dtypes."""
     vocabulary, counts = Vocabulary(), np.zeros(0, np.int64)
     first: _Checked | None = None
     codings, files = np.zeros(2, bool), []
     of_all = validation.UnitInterval()
-    with ExitStack() as open_files, reporting(_repeated(source.rows or 0), progress) as advance:
+    with ExitStack() as open_files, reporting(_repeated(source.rows or 0), stage) as advance:
         for batch in ordered_map(_check, _with_rows(source.batches())):
             if first is None:
                 first = batch
