@@ -1,29 +1,27 @@
 """Platt scaling for classifiers by the thousand: one compiled program fits them all."""
 
+from typing import Any
+
 from platt_jax.api import fit, fit_one_vs_rest, fit_segments
 from platt_jax.environment import show_config, use_compilation_cache
 from platt_jax.execution.progress import ProgressReport
 from platt_jax.execution.segment_rows import SegmentRows
-from platt_jax.inference import (
-    Bootstrap,
-    Drift,
-    bootstrap,
-    estimate_drift,
-    judge_pooling,
-    leave_one_out,
-    triage,
-    update,
-)
+from platt_jax.inference.bootstrap import Bootstrap, bootstrap
+from platt_jax.inference.drift import Drift, estimate_drift
+from platt_jax.inference.judge_pooling import judge_pooling
+from platt_jax.inference.leave_one_out import leave_one_out
+from platt_jax.inference.triage import triage
+from platt_jax.inference.update import update
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
 from platt_jax.results.calibrators import OneVsRestCalibrator, SegmentCalibrator
 from platt_jax.results.files import load, save
-from platt_jax.results.fit import Fit, Sigmoid
+from platt_jax.results.fit import Fit
 from platt_jax.results.probabilities import logit
+from platt_jax.results.sigmoid import Sigmoid
 from platt_jax.solver.solution import solve
 from platt_jax.status import Flag, Status
-
-__version__ = "0.1.0"
+from platt_jax.version import __version__ as __version__
 
 __all__ = [
     "Bootstrap",
@@ -54,3 +52,13 @@ __all__ = [
     "update",
     "use_compilation_cache",
 ]
+
+
+def _write_report(*arguments: Any) -> None:
+    from platt_jax.report import to_html  # only now: fits do not need what it imports
+
+    to_html(*arguments)
+
+
+# Reports are made of calibrators, so the method `to_html` cannot import what it calls.
+SegmentCalibrator._write_report = _write_report

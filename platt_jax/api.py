@@ -11,10 +11,10 @@ from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.classes import classes_and_membership
 from platt_jax.execution.dense_rows import DenseRows
+from platt_jax.execution.devices import checked
 from platt_jax.execution.given import given_to
-from platt_jax.execution.mesh import checked
 from platt_jax.execution.non_finite import report_non_finite
-from platt_jax.execution.progress import Listener, stage
+from platt_jax.execution.progress import Listener, Stage
 from platt_jax.execution.run import fit_problems
 from platt_jax.execution.segment_rows import segment_rows
 from platt_jax.model.prior import GaussianPrior
@@ -83,7 +83,7 @@ def fit(
         >>> round(float(one.A), 6), round(float(one.B), 6)
         (-0.202614, 0.652367)
     """
-    caller, told = Caller(), stage(progress)
+    caller, stage = Caller(), Stage.of(progress)
     rows = DenseRows(scores, labels, weights, pos_label)
     batch = rows.batch
     if (doubt := validation.doubtful_shape(rows.scores, rows.labels)) is not None:
@@ -91,8 +91,8 @@ def fit(
     if (doubt := validation.probabilities_for_scores(rows.scores)) is not None:
         caller.warn_once(doubt)
     given = given_to(batch, rows.dtype, prior, start)
-    over = checked(mesh)
-    flat = fit_problems(rows.sizes, rows.take, rows.dtype, given, options, told, caller, over=over)
+    mesh = checked(mesh)
+    flat = fit_problems(rows.sizes, rows.take, rows.dtype, given, options, stage, caller, mesh=mesh)
     result: Fit = jax.tree.map(lambda x: x.reshape(batch + x.shape[1:]), flat)
     report_non_finite(flat, options, "problems", problem_names(batch), caller)
     return result
@@ -191,7 +191,7 @@ def fit_one_vs_rest(
         >>> fit_one_vs_rest(scores, ["cat", "dog", "cat"]).predict_proba(scores).shape
         (3, 2)
     """
-    caller, told = Caller(), stage(progress)
+    caller, stage = Caller(), Stage.of(progress)
     scores = validation.scores(scores)
     if scores.ndim != 2:
         raise ValueError(
@@ -218,6 +218,6 @@ def fit_one_vs_rest(
         return packing.flat(mine, space)
 
     sizes = np.broadcast_to(columns.shape[1], len(columns))
-    each = fit_problems(sizes, take, scores.dtype, given, options, told, caller)
+    each = fit_problems(sizes, take, scores.dtype, given, options, stage, caller)
     report_non_finite(each, options, "classes", classes, caller)
     return OneVsRestCalibrator(classes, each)

@@ -187,7 +187,7 @@ def test_quantiles_and_bands_are_those_of_the_replicates(rng):
 
 
 def test_bands_of_many_scores_are_those_of_each(rng, monkeypatch):
-    module = importlib.import_module("platt_jax.inference.replication")
+    module = importlib.import_module("platt_jax.inference.bootstrap")
     scores, labels = batch(rng, 3, 60)
     made = pj.bootstrap(scores, labels, replicates=20)
     whole = made.band(scores)

@@ -769,9 +769,9 @@ def test_triage_tells_the_worst_and_writes_all(in_tmp, fitted, capsys):
     first, header, worst, *_ = capsys.readouterr().out.splitlines()
     assert first == "1 of 3 segments flagged at a false discovery rate of 0.05"
     assert header.split()[:2] == ["segment", "rows"] and worst.split()[0] == "b"
-    assert run(f"{judge} --json --out all.csv --level 0.01") == 0
+    assert run(f"{judge} --json --out all.csv --fdr 0.01") == 0
     told = json.loads(capsys.readouterr().out)
-    assert told == {"segments": 3, "not_tested": 0, "flagged": 1, "level": 0.01, "against": "fit"}
+    assert told == {"segments": 3, "not_tested": 0, "flagged": 1, "fdr": 0.01, "against": "fit"}
     lines = read_back(in_tmp / "all.csv")
     assert lines[0]["segment"] == "b" and lines[0]["flagged"] == "True"
     assert run(f"{judge} --json --out predictions.csv --against predictions") == 0

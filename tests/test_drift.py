@@ -8,8 +8,8 @@ from scipy.special import expit
 import platt_jax as pj
 from platt_jax.cli.demo import load_flights
 from platt_jax.export import to_json
-from platt_jax.inference.lasting import Rows, lasting_share
-from platt_jax.inference.periods import Period, next_population
+from platt_jax.inference.drift_model import Period, next_population
+from platt_jax.inference.lasting_share import LaterRows, lasting_share
 from platt_jax.results.averages import mean_probability
 
 
@@ -64,7 +64,7 @@ def test_it_is_the_share_of_greatest_likelihood():
     moved = rng.normal(size=30)[which] * (1 + 0.3 * scores)
     spread, known = 1 + scores**2 / 4, 0.6 + scores**2 / 8
     labels = rng.random(1200) < expit(1.2 * scores - 0.7 + 0.6 * moved)
-    rows = Rows(scores, labels, weights, which, moved, spread, known)
+    rows = LaterRows(scores, labels, weights, which, moved, spread, known)
     share, error = lasting_share(rows, np.zeros(2))
     nodes, of_nodes = np.polynomial.hermite_e.hermegauss(60)
 

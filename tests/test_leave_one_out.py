@@ -1,14 +1,17 @@
 """leave_one_out gives every row what a fit of all other rows gives it."""
 
+from importlib import import_module
+
 import numpy as np
 import pytest
 from reference import batch, optimum
 
 import platt_jax as pj
 from platt_jax import GaussianPrior, Options, Status
-from platt_jax.inference import left_out
-from platt_jax.results.fit import expit
+from platt_jax.results.probabilities import expit
 
+# In the package the name is the function's.
+MODULE = import_module("platt_jax.inference.leave_one_out")
 PRIOR = GaussianPrior(np.array([-1.0, 0.3]), np.array([[3.0, 0.5], [0.5, 2.0]]))
 
 
@@ -42,9 +45,9 @@ def assert_exact(scores, labels, weights=None, prior=None, options=Options(), at
 def refits(monkeypatch):
     """How many rows were fitted without, by each call."""
     counts = []
-    refit = left_out._refit
+    refit = MODULE._refit
     monkeypatch.setattr(
-        left_out,
+        MODULE,
         "_refit",
         lambda rows, which, *rest: counts.append(len(which)) or refit(rows, which, *rest),
     )
@@ -186,7 +189,7 @@ def test_a_problem_of_several_calls(rng, monkeypatch, weighted):
     weights = rng.integers(0, 3, len(scores)).astype(float) if weighted else None
     fit = pj.fit(scores, labels, weights=weights)
     whole = pj.leave_one_out(fit, scores, labels, weights=weights)
-    monkeypatch.setattr(left_out, "_AT_ONCE", 1024)
+    monkeypatch.setattr(MODULE, "_AT_ONCE", 1024)
     parts = pj.leave_one_out(fit, scores, labels, weights=weights)
     np.testing.assert_allclose(parts, whole, rtol=1e-9)
 

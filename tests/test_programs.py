@@ -61,7 +61,7 @@ def test_a_part_is_none_of_our_programs(inside):
 def test_no_sum_of_a_scaler_is_left_to_another_library(scaler):
     """Where XLA leaves one, the option has lost its meaning."""
     scores = np.linspace(0.01, 0.99, 6_000, dtype=np.float32).reshape(2, 3_000)
-    rows = base.Rows(scores, scores > 0.3, np.ones_like(scores))
+    rows = base.FiniteRows(scores, scores > 0.3, np.ones_like(scores))
     assert "__ynn_fusion" not in base._fit_each.lower(rows, scaler).compile().as_text()
 
 

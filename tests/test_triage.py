@@ -175,7 +175,7 @@ def test_false_discoveries_are_as_few_as_asked_for():
     shares, found, off = [], 0, 0
     for seed in range(4):
         *rows, is_off = fresh(10 + seed, 2_000, (5, 300), share_off=0.05)
-        made = triage(*rows, level=0.1)
+        made = triage(*rows, fdr=0.1)
         true = is_off[made["segment"]]
         shares.append((made["flagged"] & ~true).sum() / made["flagged"].sum())
         found, off = found + (made["flagged"] & true).sum(), off + true.sum()
@@ -318,7 +318,7 @@ def test_rows_grouped_before_and_segments_of_several_columns():
         ({"calibrator": pj.fit([1.0, 2.0], [0, 1])}, "calibrator: expected a SegmentCal.*got Fit"),
         ({"against": "curve"}, r"against: expected one of \('fit', 'predictions'\), got 'curve'"),
         ({"non_finite": "drop"}, r"non_finite: expected one of \('flag', .* got 'drop'"),
-        ({"level": 0}, r"level: expected a number in \(0, 1\), got 0"),
+        ({"fdr": 0}, r"fdr: expected a number in \(0, 1\), got 0"),
         ({"labels": [1, 2]}, "labels: "),
         ({"segments": [0]}, "segments: expected one id per score"),
         (

@@ -8,11 +8,11 @@ from scipy.special import expit
 from scipy.stats import fisher_exact, kstest
 
 import platt_jax as pj
-from platt_jax.inference.judging import FreshRows, judged
-from platt_jax.inference.known import Known, known
+from platt_jax.inference.curve_distributions import LogBeta, Normal, ends
+from platt_jax.inference.posteriors import Posteriors, posteriors
 from platt_jax.inference.score_tests import ScoreTests, Spread
+from platt_jax.inference.segment_tests import FreshRows, judged
 from platt_jax.inference.tilted_curves import tilted_pvalue
-from platt_jax.inference.uncertain import LogBeta, Normal, ends
 
 
 def population(rng, K, rare=False):
@@ -226,9 +226,12 @@ def test_segments_left_out_leave_the_population_as_known_as_it_was():
     curves = population(rng, 400)
     calibrator = pj.fit_segments(*rows_of(rng, curves, 40), pooling="partial")
     place = np.array([0, -1])
-    every, some = known(calibrator, place), known(calibrator.only(np.arange(400) < 40), place)
+    every, some = (
+        posteriors(calibrator, place),
+        posteriors(calibrator.only(np.arange(400) < 40), place),
+    )
     np.testing.assert_allclose(some.covariance, every.covariance, rtol=0.1)
-    none = known(calibrator.only(np.zeros(400, bool)), np.array([-1]))
+    none = posteriors(calibrator.only(np.zeros(400, bool)), np.array([-1]))
     np.testing.assert_allclose(none.covariance[0], every.covariance[1], rtol=0.3)
 
 
@@ -238,7 +241,7 @@ def test_the_statistic_is_that_of_known_curves_where_nothing_is_open():
     sizes, ids = np.full(50, 60), np.arange(50).astype(np.uint64)
     rows = FreshRows(scores, expit(scores), labels, sizes, ids)
     covariance, nothing = np.tile(1e-8 * np.eye(2), (50, 1, 1)), np.zeros(50)
-    exact = Known(np.tile([-1.0, 0.0], (50, 1)), covariance, nothing, nothing, True, 1e-16)
+    exact = Posteriors(np.tile([-1.0, 0.0], (50, 1)), covariance, nothing, nothing, True, 1e-16)
     one, other = judged(rows, exact), judged(rows, None)
     for name in ("cox_p", "spiegelhalter_z"):
         np.testing.assert_allclose(one[name], other[name], rtol=1e-4, atol=1e-300)

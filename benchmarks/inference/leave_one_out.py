@@ -11,6 +11,7 @@ import argparse
 import json
 import time
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -19,8 +20,9 @@ import numpy as np
 
 import platt_jax as pj
 from benchmarks import machine
-from platt_jax.inference import left_out
 
+# In the package the name is the function's.
+MODULE: Any = import_module("platt_jax.inference.leave_one_out")
 SIZES = (50, 200, 1_000, 5_000)
 _ROWS = 1_000_000  # of all problems together, that are timed
 _CHECKED = 20_000  # rows whose fits of all others are looked at
@@ -66,14 +68,14 @@ def measure(rng: np.random.Generator, rows: int, repeats: int) -> dict[str, Any]
     problems = _ROWS // rows
     scores, labels = draw(rng, problems, rows)
     refitted: list[int] = []
-    refit = left_out._refit
+    refit = MODULE._refit
 
     def counting(of_rows, which, *rest):
         refitted.append(len(which))
         return refit(of_rows, which, *rest)
 
     fit_seconds, seconds = [], []
-    left_out._refit = counting
+    MODULE._refit = counting
     try:
         for _ in range(repeats + 1):
             start = time.perf_counter()
@@ -83,7 +85,7 @@ def measure(rng: np.random.Generator, rows: int, repeats: int) -> dict[str, Any]
             seconds.append(time.perf_counter() - between)
             fit_seconds.append(between - start)
     finally:
-        left_out._refit = refit
+        MODULE._refit = refit
     errors, of_one_step = [], []
     for k in range(min(problems, max(2, _CHECKED // rows))):
         expected = by_refits(scores[k], labels[k])

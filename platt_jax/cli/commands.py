@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 import platt_jax
 from platt_jax import Fit, Options, SegmentCalibrator, Sigmoid, load
 from platt_jax.cli import csvio, outputs, parquet, summaries
-from platt_jax.cli.inputs import DASH, read_rows, staged
+from platt_jax.cli.inputs import DASH, staged
+from platt_jax.cli.rows import read_rows
 
 _PROCESS_LOST = 4
 _SEGMENTS_TOLD = 10
@@ -167,13 +168,11 @@ def triage(arguments: argparse.Namespace) -> int:
     if arguments.out is not None:
         outputs.check(arguments.out, *arguments.files, arguments.calibrator)
     calibrator, rows = _with_fresh_rows(arguments)
-    level = 0.05 if arguments.level is None else arguments.level
+    fdr = 0.05 if arguments.fdr is None else arguments.fdr
     by_row = (rows[role] for role in ("score", "label", "segment"))
     non_finite = _options(arguments).non_finite
     against: Any = arguments.against or "fit"
-    table = platt_jax.triage(
-        calibrator, *by_row, against=against, level=level, non_finite=non_finite
-    )
+    table = platt_jax.triage(calibrator, *by_row, against=against, fdr=fdr, non_finite=non_finite)
     flagged = int(np.count_nonzero(table["flagged"]))
     number, untested = len(table["flagged"]), int(np.count_nonzero(np.isnan(table["p_value"])))
     if arguments.out is not None:
@@ -181,13 +180,13 @@ def triage(arguments: argparse.Namespace) -> int:
     say = outputs.tell if arguments.out == DASH else print
     if arguments.json:
         about = dict(
-            segments=number, not_tested=untested, flagged=flagged, level=level, against=against
+            segments=number, not_tested=untested, flagged=flagged, fdr=fdr, against=against
         )
         say(json.dumps(about))
         return 0
     rest = f"; {untested:,} not tested (standard error says why)" if untested else ""
     of = f"{flagged:,} of {number - untested:,} segments flagged"
-    say(f"{of} at a false discovery rate of {level:g}{rest}")
+    say(f"{of} at a false discovery rate of {fdr:g}{rest}")
     if arguments.out is None:
         for line in table.lines(_SEGMENTS_TOLD):
             say(line)
@@ -200,10 +199,12 @@ def triage(arguments: argparse.Namespace) -> int:
 
 def report(arguments: argparse.Namespace) -> int:
     """`platt-jax report`."""
+    from platt_jax.report import to_html
+
     inputs = *arguments.files, arguments.calibrator
     outputs.check(arguments.out, *inputs, only_file="a page is a file")
     calibrator, rows = _with_fresh_rows(arguments)
-    calibrator.to_html(arguments.out, *(rows[role] for role in ("score", "label", "segment")))
+    to_html(calibrator, arguments.out, *(rows[role] for role in ("score", "label", "segment")))
     number = len(rows["score"])
     if arguments.json:
         print(json.dumps({"segments": len(calibrator), "rows": number, "out": arguments.out}))

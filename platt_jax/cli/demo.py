@@ -189,8 +189,8 @@ def _fits(calibrations: list[Calibration]) -> str:
 
 def _trust(calibrations: list[Calibration]) -> str:
     fits = [c.calibrator.fit for c in calibrations]
-    statuses = [status_counts(fit) for fit in fits]
-    flags = [flag_counts(fit) for fit in fits]
+    statuses = [status_counts(fit.status) for fit in fits]
+    flags = [flag_counts(fit.flags) for fit in fits]
 
     def row(label: str, counts: list[int]) -> str:
         return f"  {label:<20}" + "".join(f"{count:>10,}" for count in counts)

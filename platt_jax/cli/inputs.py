@@ -1,4 +1,4 @@
-"""Files of rows: CSV, TSV, gzip of these, Parquet; and standard input."""
+"""Files named to a command, and standard input: plain, or compressed by gzip."""
 
 from __future__ import annotations
 
@@ -8,13 +8,10 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple, cast
 
-import numpy as np
-
-from platt_jax import ids
 from platt_jax.results.files import naming_file
 
 # Instead of the name of a file: standard input, or standard output.
@@ -77,44 +74,3 @@ def _staged(name: str, delimiter: str | None, files: ExitStack) -> Input:
         shutil.copyfileobj(sys.stdin.buffer, copy)
         copy.flush()
     return Input("standard input", copy.name, delimiter)
-
-
-def read_rows(inputs: Sequence[Input], columns: Mapping[str, Any]) -> dict[str, Any]:
-    """The columns of the rows of all files, by role: score, label, weight, segment.
-
-    Args:
-        inputs: files of one kind.
-        columns: the name of the column of each role; of the segment a list of names.
-
-    Returns:
-        By role what the library takes. A segment of several columns is a structured array, or a
-        table of pyarrow. Without a file all are empty.
-
-    Raises:
-        ValueError: a file is broken, or has no such column; or the files are of several kinds.
-        ImportError: a Parquet file, and pyarrow is missing.
-    """
-    from platt_jax.cli import csvio, parquet
-
-    if not inputs:
-        return dict.fromkeys(columns, np.zeros(0))
-    kinds = [source.is_parquet for source in inputs]
-    if any(kinds) and not all(kinds):
-        raise ValueError(
-            f"{inputs[kinds.index(True)].name} is a Parquet file, and "
-            f"{inputs[kinds.index(False)].name} is not: expected files of one kind"
-        )
-    if all(kinds):
-        return parquet.read_rows(inputs, columns)
-    segments = columns.get("segment", [])
-    wanted = [(columns[role], csvio.PARSERS[role]) for role in columns if role != "segment"]
-    wanted += [(name, csvio.text) for name in segments]
-    parts = [csvio.read_columns(source, wanted) for source in inputs]
-    read = [np.concatenate(x) for x in zip(*parts, strict=True)]
-    found: dict[str, Any] = dict(zip([x for x in columns if x != "segment"], read, strict=False))
-    if segments:
-        of_segment = read[-len(segments) :]
-        found["segment"] = (
-            of_segment[0] if len(segments) == 1 else ids.structured(segments, of_segment)
-        )
-    return found

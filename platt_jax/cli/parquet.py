@@ -16,7 +16,7 @@ _BATCH_ROWS = 1 << 20
 
 
 def read_rows(inputs: Sequence[Input], columns: Mapping[str, Any]) -> dict[str, Any]:
-    """As `inputs.read_rows`, of Parquet files."""
+    """As `rows.read_rows`, of Parquet files."""
     tables = [_read(source, columns) for source in inputs]
     import pyarrow as pa
 
@@ -38,7 +38,7 @@ def copy_with_column(
         source: a Parquet file.
         write: where to, as Parquet, or as CSV.
         name: the new column.
-        columns: as in `inputs.read_rows`.
+        columns: as in `rows.read_rows`.
         predict: from the columns of some rows by role to their predictions.
         as_parquet: which of them.
 

@@ -159,7 +159,7 @@ def parser() -> argparse.ArgumentParser:
         "as predicted, however little the fit knew",
     )
     judging.once(
-        "--level", type=float, metavar="Q", help="of the flags' false discovery rate: 0.05"
+        "--fdr", type=float, metavar="Q", help="false discovery rate of the flagged segments: 0.05"
     )
     judging.out(
         "FILE.csv", "where all segments go, most urgent first; - for standard output", False

@@ -24,8 +24,8 @@ def saved(arguments: argparse.Namespace, calibrator: Fit | SegmentCalibrator) ->
             "problems": int(np.size(found.A)),
             "positives": float(np.sum(found.n_pos)),
             "negatives": float(np.sum(found.n_neg)),
-            "status": tables.status_counts(found),
-            "flags": tables.flag_counts(found),
+            "status": tables.status_counts(found.status),
+            "flags": tables.flag_counts(found.flags),
             "out": arguments.out,
         }
         print(json.dumps(about))

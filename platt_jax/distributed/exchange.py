@@ -115,10 +115,10 @@ def agree(exchange: Exchange, work: Callable[[], Made]) -> Made:
 def _reduce(mine: NDArray[np.float64], how: _Reduction) -> NDArray[np.float64]:
     """The reduction of the arrays of all processes; about twice an array's bytes reach each."""
     with jax.enable_x64(True):
-        over = _processes()
-        spread = NamedSharding(over, Spec("process"))
+        mesh = _processes()
+        spread = NamedSharding(mesh, Spec("process"))
         of_all = jax.make_array_from_process_local_data(spread, mine[None])
-        return np.asarray(_reduction(over, how)(of_all).addressable_data(0))
+        return np.asarray(_reduction(mesh, how)(of_all).addressable_data(0))
 
 
 def _processes() -> Mesh:
@@ -130,11 +130,11 @@ def _processes() -> Mesh:
 
 
 @cache
-def _reduction(over: Mesh, how: _Reduction) -> Callable[[jax.Array], jax.Array]:
+def _reduction(mesh: Mesh, how: _Reduction) -> Callable[[jax.Array], jax.Array]:
     def local(mine: jax.Array) -> jax.Array:
         return how(mine[0], "process")
 
-    reduce = jax.shard_map(local, mesh=over, in_specs=Spec("process"), out_specs=Spec())
+    reduce = jax.shard_map(local, mesh=mesh, in_specs=Spec("process"), out_specs=Spec())
     program: Callable[[jax.Array], jax.Array] = xla.jit(reduce)
     return program
 

@@ -54,52 +54,52 @@ class Stage(NamedTuple):
     name: str = "fit"
     last: bool = True
 
+    @classmethod
+    def of(cls, progress: bool | Listener, name: str = "fit", last: bool = True) -> "Stage":
+        """A stage of what the user gave.
+
+        Raises:
+            ValueError: progress is neither true, false nor a function.
+        """
+        if not (callable(progress) or isinstance(progress, bool | np.bool_ | int | None)):
+            raise ValueError(
+                "progress: expected True, False or a function that takes a ProgressReport, "
+                f"got {progress!r}"
+            )
+        return cls(progress, name, last)
+
 
 SILENT = Stage()
 
 
-def stage(progress: bool | Listener, name: str = "fit", last: bool = True) -> Stage:
-    """A Stage of what the user gave.
-
-    Raises:
-        ValueError: progress is neither true, false nor a function.
-    """
-    if not (callable(progress) or isinstance(progress, bool | np.bool_ | int | None)):
-        raise ValueError(
-            "progress: expected True, False or a function that takes a ProgressReport, "
-            f"got {progress!r}"
-        )
-    return Stage(progress, name, last)
-
-
 @contextmanager
-def reporting(sizes: NDArray[Any], to: Stage) -> Iterator[Callable[[int], None]]:
+def reporting(sizes: NDArray[Any], stage: Stage) -> Iterator[Callable[[int], None]]:
     """A function to call with the number of problems that a chunk has finished.
 
     Args:
         sizes: (K,) numbers of rows, in the order in which the problems are done.
-        to: what is under way, and who wants to know.
+        stage: what is under way, and who wants to know.
 
     Raises:
         ImportError: a bar is wanted, and tqdm is missing.
     """
-    with _listening(sizes, to) as listener:
-        yield unheard if listener is None else _Reports(sizes, to.name, listener).finished
+    with _listening(sizes, stage) as listener:
+        yield unheard if listener is None else _Reports(sizes, stage.name, listener).finished
 
 
 @contextmanager
 def reporting_passes(
-    sizes: NDArray[Any], to: Stage
+    sizes: NDArray[Any], stage: Stage
 ) -> Iterator[Callable[[NDArray[np.bool_]], None]]:
     """A function to call before each pass with the problems (K,) that still run.
 
     In the end all are reported to be done. Arguments and errors are those of `reporting`.
     """
-    with _listening(sizes, to) as listener:
+    with _listening(sizes, stage) as listener:
         if listener is None:
             yield unheard
             return
-        reports = _Reports(sizes, to.name, listener)
+        reports = _Reports(sizes, stage.name, listener)
         yield reports.running
         reports.running(np.zeros(len(sizes), bool))
 
@@ -109,14 +109,14 @@ def unheard(_: Any) -> None:
 
 
 @contextmanager
-def _listening(sizes: NDArray[Any], to: Stage) -> Iterator[Listener | None]:
+def _listening(sizes: NDArray[Any], stage: Stage) -> Iterator[Listener | None]:
     """Who is told; None for nobody."""
-    if not to.progress:
+    if not stage.progress:
         yield None
-    elif callable(to.progress):
-        yield to.progress
+    elif callable(stage.progress):
+        yield stage.progress
     else:
-        with _bar(int(np.sum(sizes)), to) as bar:
+        with _bar(int(np.sum(sizes)), stage) as bar:
             yield _shown_by(bar)
 
 
@@ -144,13 +144,13 @@ class _Reports:
         self._listener(ProgressReport(self._name, problems, of_all[0], rows, of_all[1], seconds))
 
 
-def _bar(rows: int, to: Stage) -> Any:
+def _bar(rows: int, stage: Stage) -> Any:
     try:
         from tqdm.auto import tqdm
     except ImportError:
         raise ImportError("progress=True needs tqdm: pip install 'platt-jax[progress]'") from None
-    name = f"{to.name}: compiling"
-    return tqdm(total=rows, unit=" rows", unit_scale=True, desc=name, leave=to.last)
+    name = f"{stage.name}: compiling"
+    return tqdm(total=rows, unit=" rows", unit_scale=True, desc=name, leave=stage.last)
 
 
 def _shown_by(bar: Any) -> Listener:

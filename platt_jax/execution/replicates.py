@@ -59,7 +59,7 @@ def fit_replicates(
     given: Given,
     plan: Plan,
     options: Options,
-    progress: Stage,
+    stage: Stage,
     caller: Caller,
     order: NDArray[Any] | None = None,
     reread: bool = False,
@@ -74,7 +74,7 @@ def fit_replicates(
         given: arrays that lead with (K,).
         plan: which replicates, with the ids in the same order.
         options: how to fit.
-        progress: who is told how far the work is.
+        stage: whose progress is reported.
         caller: is warned of what makes the fit slower.
         order: (K,) where each problem goes in the result; None for as they come.
         reread: as in `run_problems`.
@@ -159,7 +159,7 @@ def fit_replicates(
     program = fit_replicates, plan.kind, np.dtype(dtype), options, clusters is None
     in_chunk = solve if clusters is None else solve_clustered
     made = in_chunks(
-        program, of_replicates, in_chunk, solve_oversized, dtype, progress, caller, places
+        program, of_replicates, in_chunk, solve_oversized, dtype, stage, caller, places
     )
     return Replicates(*(x.reshape(number, problems) for x in made))
 

@@ -12,7 +12,7 @@ from jax.sharding import Mesh
 from numpy.typing import NDArray
 
 from platt_jax import validation, xla
-from platt_jax.execution import mesh, planning
+from platt_jax.execution import devices, planning
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.checkpoint import Checkpoint
 from platt_jax.execution.grids import off_grid, on_grid
@@ -59,13 +59,13 @@ def fit_problems(
     dtype: np.dtype[Any],
     given: Given,
     options: Options,
-    progress: Stage,
+    stage: Stage,
     caller: Caller,
     order: NDArray[Any] | None = None,
     loss: bool = True,
     reread: bool = False,
     checkpoint: Checkpoint | None = None,
-    over: Mesh | None = None,
+    mesh: Mesh | None = None,
 ) -> Fit:
     """Fit K problems: `run_problems` for a task that gives a Fit.
 
@@ -81,12 +81,12 @@ def fit_problems(
         dtype,
         given,
         options,
-        progress,
+        stage,
         caller,
         order,
         reread,
         checkpoint,
-        over,
+        mesh,
     )
     return fit
 
@@ -98,12 +98,12 @@ def run_problems(
     dtype: np.dtype[Any],
     given: Any,
     options: Options,
-    progress: Stage,
+    stage: Stage,
     caller: Caller,
     order: NDArray[Any] | None = None,
     reread: bool = False,
     checkpoint: Checkpoint | None = None,
-    over: Mesh | None = None,
+    mesh: Mesh | None = None,
 ) -> Any:
     """What the task computes for K problems.
 
@@ -114,13 +114,13 @@ def run_problems(
         dtype: of the scores.
         given: a pytree of arrays that lead with (K,).
         options: how to fit.
-        progress: who is told how far the work is.
+        stage: whose progress is reported.
         caller: is warned of what makes the fit slower.
         order: (K,) where each goes in the result; None for as they come.
         reread: whether every pass over a problem that fits no chunk takes its rows anew, since the
             device's memory may not hold them.
         checkpoint: as in `fit_problems`; for a task that gives a Fit.
-        over: as `mesh.checked` returns it; None for the default device.
+        mesh: as `devices.checked` returns it; None for the default device.
 
     Returns:
         A pytree of NumPy arrays that lead with (K,).
@@ -135,25 +135,25 @@ def run_problems(
         space = packing.Space(chunk.capacity, reused=True)
         return _run_chunk(task, chunk, take(chunk.problems, _ALL, space), given, options)
 
-    def run_on_mesh(over: Mesh, chunks: list[Chunk]) -> Any:
+    def run_on_mesh(mesh: Mesh, chunks: list[Chunk]) -> Any:
         block, function = chunks[0].tile_shape.block, task.of_rows
         program = partial(
-            _solve_on_mesh, options=options, block=block, function=function, over=over
+            _solve_on_mesh, options=options, block=block, function=function, mesh=mesh
         )
-        return mesh.solve_chunks(over, chunks, take, given, program)
+        return devices.solve_chunks(mesh, chunks, take, given, program)
 
     def solve_oversized(i: int) -> Any:
-        return run_oversized(task, i, sizes[i], take, given, options, reread, over)
+        return run_oversized(task, i, sizes[i], take, given, options, reread, mesh)
 
     places: _Places | None = None if order is None else order.__getitem__
-    program = task.of_rows, np.dtype(dtype), options, over
+    program = task.of_rows, np.dtype(dtype), options, mesh
     solve: Callable[..., Any] = run_chunk
     cut: Callable[..., Iterator[Any]] = planning.chunks
-    if over is not None:
-        solve, cut = partial(run_on_mesh, over), mesh.cut(over)
-    with mesh.as_default(over):
+    if mesh is not None:
+        solve, cut = partial(run_on_mesh, mesh), devices.cut(mesh)
+    with devices.as_default(mesh):
         return in_chunks(
-            program, sizes, solve, solve_oversized, dtype, progress, caller, places, checkpoint, cut
+            program, sizes, solve, solve_oversized, dtype, stage, caller, places, checkpoint, cut
         )
 
 
@@ -167,7 +167,7 @@ def in_chunks(
     solve: Callable[..., Any],
     solve_oversized: Callable[[int], Any],
     dtype: np.dtype[Any],
-    progress: Stage,
+    stage: Stage,
     caller: Caller,
     places: _Places | None = None,
     checkpoint: Checkpoint | None = None,
@@ -182,7 +182,7 @@ def in_chunks(
             them; called on several threads.
         solve_oversized: given the number of an oversized problem, its results likewise.
         dtype: of the scores.
-        progress: who is told how far the work is.
+        stage: whose progress is reported.
         caller: is warned of what makes this slower.
         places: given a slice of the problems, where their results go; None for as they come.
         checkpoint: as in `run_problems`.
@@ -201,7 +201,7 @@ def in_chunks(
     def run_all() -> Any:
         results = _Results(len(sizes), places, checkpoint)
         most = shapes.MAX_CHUNK_ROWS
-        with reporting(sizes, progress) as advance:
+        with reporting(sizes, stage) as advance:
             if results.count:
                 advance(results.count)
             for i in range(results.count, int(np.sum(sizes > shapes.MAX_PROBLEM_ROWS))):
@@ -285,13 +285,13 @@ def run_oversized(
     given: Any,
     options: Options,
     reread: bool = False,
-    over: Mesh | None = None,
+    mesh: Mesh | None = None,
 ) -> Any:
-    """The results of the problem i, which fits no chunk; `reread`, `over` as in `run_problems`."""
+    """The results of the problem i, which fits no chunk; `reread`, `mesh` as in `run_problems`."""
     given = jax.tree.map(lambda leaf: leaf[i], given)
     take = partial(take, slice(i, i + 1))
     try:
-        rows = _blocks(size, take, reread, over)
+        rows = _blocks(size, take, reread, mesh)
         made = task.of_blocks(rows, given, options)
     except jax.errors.JaxRuntimeError as error:
         if _is_want_of_memory(error):
@@ -301,17 +301,17 @@ def run_oversized(
 
 
 def _blocks(
-    size: int, take: Callable[..., packing.Columns], reread: bool, over: Mesh | None
+    size: int, take: Callable[..., packing.Columns], reread: bool, mesh: Mesh | None
 ) -> Blocks:
     """The rows of an oversized problem."""
-    parts: list[Any] = block_slices(size, 1 if over is None else over.size)
+    parts: list[Any] = block_slices(size, 1 if mesh is None else mesh.size)
     read: Callable[..., Block] = partial(read_block, take, reused=reread)
-    if over is not None:
-        parts = list(mesh.together(parts, over.size))
-        read = partial(mesh.put_blocks, over, partial(read_block, take))
+    if mesh is not None:
+        parts = list(devices.together(parts, mesh.size))
+        read = partial(devices.put_blocks, mesh, partial(read_block, take))
     if reread:
-        return Blocks(parts, read, mesh=over)
-    return Blocks(list(ordered_map(lambda part: jax.device_put(read(part)), parts)), mesh=over)
+        return Blocks(parts, read, mesh=mesh)
+    return Blocks(list(ordered_map(lambda part: jax.device_put(read(part)), parts)), mesh=mesh)
 
 
 def block_slices(size: int, devices: int = 1) -> list[slice]:
@@ -379,7 +379,7 @@ def solve_chunk(
 
 @partial(
     xla.jit,
-    static_argnames=("options", "block", "function", "over"),
+    static_argnames=("options", "block", "function", "mesh"),
     wide=True,
 )
 def _solve_on_mesh(
@@ -389,19 +389,19 @@ def _solve_on_mesh(
     options: Options,
     block: int,
     function: Callable[..., Any],
-    over: Mesh,
+    mesh: Mesh,
 ) -> Any:
     """The same of a chunk for each place along the axis of the problems."""
 
     def local(columns: _Columns, where: GatherMap | RowRanges, given: Any) -> Any:
-        axes = (mesh.ROWS,) if over.shape[mesh.ROWS] > 1 else ()
+        axes = (devices.ROWS,) if mesh.shape[devices.ROWS] > 1 else ()
         scores, labels, weights = columns
         return _solve(scores, labels, weights, where, given, options, block, function, axes)
 
-    specs = mesh.OVER_ALL, mesh.OVER_ALL, mesh.OVER_PROBLEMS
+    specs = devices.OVER_ALL, devices.OVER_ALL, devices.OVER_PROBLEMS
     # Unchecked: the loops of `scan` begin with what does not vary over the mesh.
     return jax.shard_map(
-        local, mesh=over, in_specs=specs, out_specs=mesh.OVER_PROBLEMS, check_vma=False
+        local, mesh=mesh, in_specs=specs, out_specs=devices.OVER_PROBLEMS, check_vma=False
     )(columns, where, given)
 
 

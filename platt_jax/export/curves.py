@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 from platt_jax.ids import times
 from platt_jax.results.calibrators import SegmentCalibrator
-from platt_jax.results.fit import Fit, Sigmoid
+from platt_jax.results.fit import Fit
+from platt_jax.results.sigmoid import Sigmoid
 
 # What an export of probabilities takes.
 Exportable: TypeAlias = SegmentCalibrator | Sigmoid | Fit

@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from platt_jax import __version__
 from platt_jax.export.curves import Curves, Exportable, curves, require_integers
 from platt_jax.results.averages import nodes
+from platt_jax.version import __version__
 
 # Of 2023 and 2021: what they have is in every runtime since.
 _OPSET, _ML_OPSET, _IR_VERSION = 18, 3, 9

@@ -3,9 +3,9 @@
 import datetime as dt
 from typing import Any
 
-from platt_jax import __version__
 from platt_jax.export.curves import Exportable, curves
 from platt_jax.results.averages import nodes
+from platt_jax.version import __version__
 
 _HEAD = '''"""P(y=1) of scores, by sigmoids that platt_jax {version} fitted."""
 

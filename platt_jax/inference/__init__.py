@@ -1,13 +1,13 @@
 """How sure fits are: intervals, tests and honest checks, as functions over results."""
 
+from platt_jax.inference.bootstrap import Bootstrap, bootstrap
 from platt_jax.inference.drift import Drift, estimate_drift
-from platt_jax.inference.fresh_rows import triage
-from platt_jax.inference.later_rows import judge_pooling
-from platt_jax.inference.left_out import leave_one_out
+from platt_jax.inference.judge_pooling import judge_pooling
+from platt_jax.inference.leave_one_out import leave_one_out
 from platt_jax.inference.priors import prior_from
-from platt_jax.inference.replication import Bootstrap, bootstrap
 from platt_jax.inference.robust import robust_covariance
-from platt_jax.inference.updating import update
+from platt_jax.inference.triage import triage
+from platt_jax.inference.update import update
 
 __all__ = [
     "Bootstrap",

@@ -13,18 +13,20 @@ from platt_jax.columns import Column
 from platt_jax.execution.progress import Listener
 from platt_jax.execution.segment_rows import SegmentRows, segment_rows
 from platt_jax.ids.factorize import get_indexer, split_columns
-from platt_jax.inference import memory
-from platt_jax.inference.lasting import Rows, lasting_share
-from platt_jax.inference.periods import Period, next_population, uncertainty
+from platt_jax.inference import earlier_fits
+from platt_jax.inference.drift_model import Period, next_population, uncertainty
+from platt_jax.inference.lasting_share import LaterRows, lasting_share
 from platt_jax.inference.priors import at_places
 from platt_jax.options import Options
 from platt_jax.passes.packing import Space
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.quadrature import normals
 from platt_jax.results.calibrators import SegmentCalibrator
-from platt_jax.results.fit import ComparedByValue, Fit, Sigmoid
+from platt_jax.results.equality import ComparedByValue
+from platt_jax.results.fit import Fit
 from platt_jax.results.population import Population
 from platt_jax.results.probabilities import variance_of_logit
+from platt_jax.results.sigmoid import Sigmoid
 from platt_jax.status import Flag
 
 _Array = NDArray[np.float64]
@@ -169,7 +171,7 @@ def drift_between(
     return Drift(lasting, error, population.covariance, shift, calibrator)
 
 
-def _rows(first: SegmentCalibrator, rows: SegmentRows) -> Rows:
+def _rows(first: SegmentCalibrator, rows: SegmentRows) -> LaterRows:
     """Finite rows of the later period with what the earlier one says of them."""
     order = rows.largest_first
     f, y, weights = rows.take(slice(0, len(order)), slice(None), Space(len(rows)))
@@ -189,7 +191,7 @@ def _rows(first: SegmentCalibrator, rows: SegmentRows) -> Rows:
         variance_of_logit(f, *(of[..., i, j] for i, j in ((0, 0), (0, 1), (1, 1))))
         for of in (population.covariance, at_places(known, place)[which])
     )
-    return Rows(f, positive, count, which, -(A * f + B), spread, known)
+    return LaterRows(f, positive, count, which, -(A * f + B), spread, known)
 
 
 def _share(lasting: float) -> float:
@@ -208,8 +210,8 @@ def _together(first: SegmentCalibrator, second: SegmentCalibrator) -> tuple[NDAr
     earlier = jax.tree.map(lambda x: at_places(x, place), old)
     known = (place >= 0) & earlier.converged
     kept = known & ~new.converged
-    new = memory.with_earlier(new, earlier, known, second.population)
-    return memory.joined(first.keys, old, second.keys, new, place, kept)
+    new = earlier_fits.with_earlier(new, earlier, known, second.population)
+    return earlier_fits.joined(first.keys, old, second.keys, new, place, kept)
 
 
 def _at_means(fit: Fit, population: Population) -> Fit:
@@ -222,8 +224,8 @@ def _at_means(fit: Fit, population: Population) -> Fit:
         covariance=population.posterior_covariance,
         gradient=np.zeros_like(fit.gradient),
     )
-    moved = memory.chosen(np.asarray(fit.converged), of_posterior, fit)
-    return replace(moved, flags=memory.raised(moved.flags, Flag.REVERSED, moved.A > 0))
+    moved = earlier_fits.chosen(np.asarray(fit.converged), of_posterior, fit)
+    return replace(moved, flags=earlier_fits.raised(moved.flags, Flag.REVERSED, moved.A > 0))
 
 
 def _require_population(name: str, calibrator: object) -> None:

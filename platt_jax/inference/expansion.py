@@ -28,7 +28,7 @@ from platt_jax.model.standardization import Standardization, derivatives_to_stan
 from platt_jax.options import Options
 
 # As `sums` takes them: scores, labels, weights and sizes.
-Rows: TypeAlias = tuple[jax.Array, jax.Array, jax.Array | None, jax.Array]
+RowArrays: TypeAlias = tuple[jax.Array, jax.Array, jax.Array | None, jax.Array]
 
 _ORDER = 5  # of the highest derivative in the polynomial
 # Of the polynomials in each step of Newton's method on the two equations, for gradient and Hessian:
@@ -82,7 +82,7 @@ class _Read(NamedTuple):
     counts: jax.Array
 
 
-def _read(rows: Rows, at: Center) -> _Read:
+def _read(rows: RowArrays, at: Center) -> _Read:
     scores, labels, weights, sizes = rows
     w = jnp.ones_like(scores) if weights is None else weights
     there = jnp.arange(scores.shape[1], dtype=jnp.int32)[None] < sizes[:, None]
@@ -94,7 +94,7 @@ def _read(rows: Rows, at: Center) -> _Read:
 
 
 @partial(xla.jit, wide=True)
-def sums(rows: Rows, at: Center) -> Sums:
+def sums(rows: RowArrays, at: Center) -> Sums:
     """The sums over these rows, to be added to those over others of the same problems.
 
     Args:
@@ -131,7 +131,7 @@ def sums(rows: Rows, at: Center) -> Sums:
 
 @partial(xla.jit, static_argnames=("options", "tolerance"), wide=True)
 def leave_each_out(
-    rows: Rows, at: Center, of_all: Sums, options: Options, tolerance: float
+    rows: RowArrays, at: Center, of_all: Sums, options: Options, tolerance: float
 ) -> LeftOut:
     """The fits without each of these rows.
 

@@ -13,7 +13,8 @@ from platt_jax.execution.replicates import TakeClusters
 from platt_jax.execution.run import TakeRows
 from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.passes import packing
-from platt_jax.results.fit import ComparedByValue, Fit
+from platt_jax.results.equality import ComparedByValue
+from platt_jax.results.fit import Fit
 from platt_jax.results.probabilities import expit
 
 # Rows that are worked on together.

@@ -14,7 +14,7 @@ from platt_jax.columns import Column
 from platt_jax.execution.classes import classes_and_membership
 from platt_jax.execution.given import shared_prior
 from platt_jax.ids.factorize import factorize, get_indexer
-from platt_jax.inference.sandwich import Problems, Rows, class_counts, sandwich
+from platt_jax.inference.sandwich import CountedRows, Problems, class_counts, sandwich
 from platt_jax.model.objective import Array
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
@@ -208,16 +208,18 @@ def _rows(
     labels: NDArray[np.int8],
     weights: NDArray[Any] | None,
     codes: NDArray[Any] | None,
-) -> Rows:
+) -> CountedRows:
     """Without those of weight 0, and those that the fit has left out."""
     w = np.ones(len(scores)) if weights is None else weights.astype(np.float64)
     counts = (w > 0) & np.isfinite(w) & np.isfinite(scores) & (labels != validation.BAD_LABEL)
     problem, f, y, w = (x[counts] for x in (problem, scores, labels, w))
-    return Rows(problem, f.astype(np.float64), y == 1, w, None if codes is None else codes[counts])
+    return CountedRows(
+        problem, f.astype(np.float64), y == 1, w, None if codes is None else codes[counts]
+    )
 
 
 def _checked_sandwich(
-    problems: Problems, rows: Rows, options: Options, of_fit: Iterable[Array]
+    problems: Problems, rows: CountedRows, options: Options, of_fit: Iterable[Array]
 ) -> NDArray[np.float64]:
     """The covariances, if the rows have the fits' n_pos and n_neg."""
     of_rows = class_counts(rows, len(problems.A))

@@ -25,7 +25,7 @@ class Problems(NamedTuple):
         return Problems(*parts)
 
 
-class Rows(NamedTuple):
+class CountedRows(NamedTuple):
     """Rows that count, of K problems, end to end."""
 
     problem: NDArray[Any]  # (N,) integers
@@ -35,7 +35,7 @@ class Rows(NamedTuple):
     cluster: NDArray[Any] | None  # (N,) integers
 
 
-def class_counts(rows: Rows, number: int) -> list[NDArray[np.float64]]:
+def class_counts(rows: CountedRows, number: int) -> list[NDArray[np.float64]]:
     """The weighted counts n_pos and n_neg, each (K,), of this number of problems."""
     # NumPy says integers, whatever the weights.
     counts: list[Any] = [
@@ -44,7 +44,7 @@ def class_counts(rows: Rows, number: int) -> list[NDArray[np.float64]]:
     return counts
 
 
-def sandwich(problems: Problems, rows: Rows, smooth: bool) -> NDArray[np.float64]:
+def sandwich(problems: Problems, rows: CountedRows, smooth: bool) -> NDArray[np.float64]:
     """(K, 2, 2), the sandwich covariance of (A, B), in float64.
 
     Args:
@@ -84,7 +84,7 @@ def sandwich(problems: Problems, rows: Rows, smooth: bool) -> NDArray[np.float64
         return to_original @ inverse @ meat @ inverse @ to_original.mT
 
 
-def _meat(rows: Rows, slope: NDArray[np.float64], number: int) -> NDArray[np.float64]:
+def _meat(rows: CountedRows, slope: NDArray[np.float64], number: int) -> NDArray[np.float64]:
     """(K, 2, 2), the covariance of the gradient: what stands between the inverse Hessians."""
     by_A: NDArray[Any]
     by_B: NDArray[Any]

@@ -13,10 +13,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax.inference.curve_distributions import Distribution
 from platt_jax.inference.score_tests import ScoreTest
 from platt_jax.inference.simulation import AT_ONCE, row_words
 from platt_jax.inference.tilting import AROUND, DIRECTIONS, GOLDEN_RATIO, NEAR
-from platt_jax.inference.uncertain import Distribution
 from platt_jax.passes.replicated import mixed, random_words
 from platt_jax.results.probabilities import expit
 

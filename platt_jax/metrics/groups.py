@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax.metrics.rows import Rows
+from platt_jax.metrics.rows import LabelledRows
 
 _STRATEGIES = ("uniform", "quantile")
 
@@ -33,7 +33,9 @@ def distinct(values: NDArray[np.float64]) -> NDArray[np.intp]:
     return _unsorted(order, np.cumsum(first).reshape(first.shape) - 1)
 
 
-def bins(rows: Rows, p: NDArray[np.float64], n_bins: int, strategy: str) -> NDArray[np.intp]:
+def bins(
+    rows: LabelledRows, p: NDArray[np.float64], n_bins: int, strategy: str
+) -> NDArray[np.intp]:
     """(K, N) int, the number of each row's bin; those of problem k are k n_bins + (0 ... n_bins-1).
 
     Raises:

@@ -17,7 +17,7 @@ _OF_PROBLEMS = ("positive", "values", "weights", "total")
 
 
 @dataclass(frozen=True)
-class Rows:
+class LabelledRows:
     """K problems of N rows each.
 
     Rows of weight 0 hold placeholders, and so do all rows of a problem with a NaN among those that
@@ -69,7 +69,7 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Predictions(Rows):
+class Predictions(LabelledRows):
     """Rows whose values are probabilities, or logits.
 
     Attributes:
@@ -107,13 +107,13 @@ class Predictions(Rows):
         return -np.where(self.positive, np.log(p), np.log1p(-p))
 
 
-def read_scores(labels: Column, scores: Column, weights: Column) -> Rows:
+def read_scores(labels: Column, scores: Column, weights: Column) -> LabelledRows:
     """Rows of scores of any scale.
 
     Raises:
         ValueError: an argument is not as the package's docstring says.
     """
-    return Rows(**_read(labels, validation.floating(scores, "scores"), weights, "scores"))
+    return LabelledRows(**_read(labels, validation.floating(scores, "scores"), weights, "scores"))
 
 
 def read_predictions(

@@ -6,16 +6,13 @@ several, hence the rules below: tangents take the plain sums, which JAX can tran
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from platt_jax.passes.shapes import DEPTH, MAX_SIDE_BY_SIDE
-
-if TYPE_CHECKING:
-    from platt_jax.passes.tiles import Tiles
 
 Arrays: TypeAlias = tuple[jax.Array, ...]
 Pair: TypeAlias = tuple[jax.Array, jax.Array]
@@ -67,21 +64,29 @@ def minima(axis: int, *terms: jax.Array) -> Arrays:
     return least
 
 
-def sums_by_group(tile_rows: Sequence[jax.Array], tiles: "Tiles") -> list[jax.Array]:
+class Groups(NamedTuple):
+    """Which tile rows are added up together: the fields of `Tiles` of these names."""
+
+    segment_ids: jax.Array
+    tiles_per_group: jax.Array
+    even: bool
+
+
+def sums_by_group(tile_rows: Sequence[jax.Array], groups: Groups) -> list[jax.Array]:
     """Several numbers per tile row, each [R, G], added up for each group of tile rows, [S, G]."""
-    return _by_group(jnp.add, 0, tile_rows, tiles)
+    return _by_group(jnp.add, 0, tile_rows, groups)
 
 
-def minima_by_group(tile_rows: Sequence[jax.Array], tiles: "Tiles") -> list[jax.Array]:
+def minima_by_group(tile_rows: Sequence[jax.Array], groups: Groups) -> list[jax.Array]:
     """The least of each group likewise."""
-    return _by_group(jnp.minimum, jnp.inf, tile_rows, tiles)
+    return _by_group(jnp.minimum, jnp.inf, tile_rows, groups)
 
 
 def _by_group(
     combine: Callable[..., jax.Array],
     nothing: float,
     tile_rows: Sequence[jax.Array],
-    tiles: "Tiles",
+    groups: Groups,
 ) -> list[jax.Array]:
     """By a binary tree over each group's tile rows.
 
@@ -89,12 +94,14 @@ def _by_group(
     device, whatever the company. (A scatter adds up by atomic operations on a GPU.)
     """
     x = jnp.stack(tile_rows)
-    length, groups = len(tiles.segment_ids), len(tiles.tiles_per_group)
-    if tiles.even:
-        return list(_reduce_evenly(combine, x.reshape(len(x), groups, -1, x.shape[-1])))
-    ends = jnp.cumsum(tiles.tiles_per_group, dtype=jnp.int32)
-    place = jnp.arange(length, dtype=jnp.int32) - (ends - tiles.tiles_per_group)[tiles.segment_ids]
-    left = tiles.tiles_per_group[tiles.segment_ids] - place
+    segment_ids, tiles_per_group, even = groups
+    length = len(segment_ids)
+    if even:
+        by_group = x.reshape(len(x), len(tiles_per_group), -1, x.shape[-1])
+        return list(_reduce_evenly(combine, by_group))
+    ends = jnp.cumsum(tiles_per_group, dtype=jnp.int32)
+    place = jnp.arange(length, dtype=jnp.int32) - (ends - tiles_per_group)[segment_ids]
+    left = tiles_per_group[segment_ids] - place
     # Where problems lie side by side, what follows the tile rows of the largest is padding.
     most = length if x.shape[-1] == 1 else MAX_SIDE_BY_SIDE // DEPTH
     stride = 1
@@ -103,8 +110,8 @@ def _by_group(
         pairs = (place % (2 * stride) == 0) & (stride < left)
         x = jnp.where(pairs[:, None], combine(x, ahead), x)
         stride *= 2
-    first = jnp.minimum(ends - tiles.tiles_per_group, length - 1)
-    found = jnp.where(tiles.tiles_per_group[:, None] > 0, x[:, first], nothing)
+    first = jnp.minimum(ends - tiles_per_group, length - 1)
+    found = jnp.where(tiles_per_group[:, None] > 0, x[:, first], nothing)
     return list(found)
 
 

@@ -27,7 +27,14 @@ from platt_jax.model.objective import Array, Derivatives, Point, Row, Targets
 from platt_jax.model.standardization import Standardization
 from platt_jax.model.statistics import Moments, ScoreRanges
 from platt_jax.options import Options
-from platt_jax.passes.reductions import minima, minima_by_group, sum_with_logs, sums, sums_by_group
+from platt_jax.passes.reductions import (
+    Groups,
+    minima,
+    minima_by_group,
+    sum_with_logs,
+    sums,
+    sums_by_group,
+)
 from platt_jax.passes.shapes import DEPTH
 
 # Where there are more rows, the loop evaluates so many at a time: what its operations hand on to
@@ -53,6 +60,10 @@ class Tiles:
         """(S, G): the groups, and the problems of each."""
         return len(self.tiles_per_group), self.scores.shape[2]
 
+    @property
+    def _groups(self) -> Groups:
+        return Groups(self.segment_ids, self.tiles_per_group, self.even)
+
     def score_ranges(self, options: Options) -> ScoreRanges:
         """See `Rows`."""
         tiles = _lanes(lax.stop_gradient(_without_missing(self, options)))
@@ -69,7 +80,7 @@ class Tiles:
             bad, *ends, weights = statistics.range_terms(bad, tiles.scores, heavy, weights)
             bad, lightest = minima(1, bad, weights)
             found = [bad, *minima(1, *ends), lightest]
-        return statistics.ranges_of_minima(*minima_by_group(minima(2, *found), self))
+        return statistics.ranges_of_minima(*minima_by_group(minima(2, *found), self._groups))
 
     def mask_nonfinite(self, options: Options) -> "Tiles":
         """See `Rows`."""
@@ -112,7 +123,7 @@ class Tiles:
         of_problems = jnp.stack([*point, *targets], 1)
         if active is None or self.scores.size <= _AT_ONCE:
             lanes = sums(2, *_derivative_lanes(self, of_problems, options))
-            return Derivatives(*sums_by_group(lanes, self))
+            return Derivatives(*sums_by_group(lanes, self._groups))
         at_once = max(1, _AT_ONCE // self.scores[0].size)
         order, batches = _in_batches(self, jnp.any(active, 1), at_once)
 
@@ -125,7 +136,7 @@ class Tiles:
 
         # As the scores: under shard_map both vary over the mesh, or the loop has no type.
         none = jnp.zeros_like(self.scores, shape=(5, len(self.segment_ids), self.grid[1]))
-        return Derivatives(*sums_by_group(lax.fori_loop(0, batches, add, none), self))
+        return Derivatives(*sums_by_group(lax.fori_loop(0, batches, add, none), self._groups))
 
     def loss(self, point: Point, targets: Targets) -> jax.Array:
         """See `Rows`."""
@@ -139,7 +150,7 @@ class Tiles:
 
     def _per_problem(self, lanes: Sequence[jax.Array]) -> list[jax.Array]:
         """Several sums per lane, each [R, G, w], added up for each problem, [S, G]."""
-        return sums_by_group(sums(2, *lanes), self)
+        return sums_by_group(sums(2, *lanes), self._groups)
 
 
 def pad_score(dtype: np.dtype[Any]) -> jax.Array:

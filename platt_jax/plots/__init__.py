@@ -9,11 +9,11 @@ What the figures show is computed in `platt_jax.metrics` and by the fits themsel
 """
 
 from platt_jax.plots.funnels import rate_funnel, slope_funnel
-from platt_jax.plots.judging import pooling_losses
 from platt_jax.plots.overview import convergence, parameter_map
+from platt_jax.plots.pooling_losses import pooling_losses
 from platt_jax.plots.reliability import ReliabilityDisplay, reliability_diagram
 from platt_jax.plots.segments import segment_sigmoids
-from platt_jax.plots.shrinking import shrinkage
+from platt_jax.plots.shrinkage import shrinkage
 from platt_jax.plots.sigmoids import sigmoid
 
 __all__ = [

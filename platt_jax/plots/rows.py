@@ -10,7 +10,7 @@ from platt_jax.columns import Column
 from platt_jax.results.probabilities import expit
 
 
-class Rows(NamedTuple):
+class PlottedRows(NamedTuple):
     """N rows of one problem, in float64.
 
     Attributes:
@@ -39,7 +39,7 @@ class Rows(NamedTuple):
         return curve._replace(prob_pred=low + width * curve.prob_pred)
 
 
-def scored(scores: Column, labels: Column, weights: Column) -> Rows:
+def scored(scores: Column, labels: Column, weights: Column) -> PlottedRows:
     """Rows of scores of any scale.
 
     Raises:
@@ -48,7 +48,7 @@ def scored(scores: Column, labels: Column, weights: Column) -> Rows:
     return _read(validation.floating(scores, "scores"), labels, weights, "scores")
 
 
-def predicted(labels: Column, proba: Column, weights: Column, from_logits: bool) -> Rows:
+def predicted(labels: Column, proba: Column, weights: Column, from_logits: bool) -> PlottedRows:
     """Rows of probabilities.
 
     Raises:
@@ -66,7 +66,7 @@ def predicted(labels: Column, proba: Column, weights: Column, from_logits: bool)
     return rows
 
 
-def _read(values: NDArray[Any], labels: Column, weights: Column, name: str) -> Rows:
+def _read(values: NDArray[Any], labels: Column, weights: Column, name: str) -> PlottedRows:
     if values.ndim != 1:
         hint = validation.as_flat(name, values.shape, values.shape[:1])
         raise ValueError(f"{name}: expected (N,), one problem's, got shape {values.shape}{hint}")
@@ -88,4 +88,4 @@ def _read(values: NDArray[Any], labels: Column, weights: Column, name: str) -> R
                 f"{which}: expected finite numbers, got {number:,} that are NaN or infinite; "
                 "leave these rows out, or give them weight 0"
             )
-    return Rows(values.astype(float), labels, weights.astype(float))
+    return PlottedRows(values.astype(float), labels, weights.astype(float))

@@ -13,7 +13,7 @@ from platt_jax import ids, validation
 from platt_jax.columns import Column
 from platt_jax.ids.factorize import get_indexer
 from platt_jax.plots import style
-from platt_jax.plots.rows import Rows, scored
+from platt_jax.plots.rows import PlottedRows, scored
 from platt_jax.plots.sigmoids import POINTS, draw_sigmoid, scores_to_draw
 from platt_jax.results.calibrators import SegmentCalibrator
 
@@ -129,7 +129,7 @@ def _of_places(
     segments: Column,
     weights: Column,
     places: Sequence[int],
-) -> list[Rows]:
+) -> list[PlottedRows]:
     """The rows of each of these places among the keys."""
     found = get_indexer(calibrator.keys, ids.read(segments))
     if found.shape != np.shape(scores):
@@ -146,7 +146,7 @@ def _of_places(
         if not (found == place).any():
             raise ValueError(f"chosen: {calibrator.keys[place]!r} has none of the rows given")
     rows = scored(scores, labels, weights)
-    return [Rows(*(x[found == place] for x in rows)) for place in places]
+    return [PlottedRows(*(x[found == place] for x in rows)) for place in places]
 
 
 def _grid_of_axes(axes: NDArray[Any] | None, number: int) -> NDArray[Any]:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from platt_jax.columns import Column
 from platt_jax.plots import style
-from platt_jax.plots.rows import Rows, scored
+from platt_jax.plots.rows import PlottedRows, scored
 from platt_jax.results.fit import Fit
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def sigmoid(
     return ax
 
 
-def scores_to_draw(rows: Rows) -> NDArray[np.float64]:
+def scores_to_draw(rows: PlottedRows) -> NDArray[np.float64]:
     """Evenly spaced over the middle 99.8 % of those of the rows."""
     return np.linspace(*style.central(rows.values, share=0.998, pad=0.02), POINTS)
 
@@ -94,7 +94,7 @@ def scores_to_draw(rows: Rows) -> NDArray[np.float64]:
 def draw_sigmoid(
     ax: Axes,
     fit: Fit,
-    rows: Rows,
+    rows: PlottedRows,
     grid: NDArray[np.float64],
     n_bins: int,
     strategy: str,

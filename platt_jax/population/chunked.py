@@ -32,7 +32,7 @@ class ChunkedSegments(Segments):
     Args:
         rows: of the segments.
         caller: is warned of what makes this slower.
-        over: as of `run_problems`.
+        mesh: as of `run_problems`.
         checkpoint: where the segments' fits are kept as they come.
     """
 
@@ -40,10 +40,10 @@ class ChunkedSegments(Segments):
         self,
         rows: SegmentRows,
         caller: Caller,
-        over: Mesh | None = None,
+        mesh: Mesh | None = None,
         checkpoint: Checkpoint | None = None,
     ) -> None:
-        self._rows, self._caller, self._over = rows, caller, over
+        self._rows, self._caller, self._mesh = rows, caller, mesh
         self._checkpoint = checkpoint
 
     @property
@@ -81,7 +81,7 @@ class ChunkedSegments(Segments):
             self._caller,
             loss=False,
             reread=rows.reread,
-            over=self._over,
+            mesh=self._mesh,
         )
         one: Fit = jax.tree.map(lambda x: x[0, ...], fit)
         return one
@@ -120,5 +120,5 @@ class ChunkedSegments(Segments):
             self._caller,
             order=rows.largest_first,
             reread=rows.reread,
-            over=self._over,
+            mesh=self._mesh,
         )

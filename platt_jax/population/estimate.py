@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from platt_jax.execution.progress import Listener, stage
+from platt_jax.execution.progress import Listener, Stage
 from platt_jax.options import Options
 from platt_jax.population.integral import Known, over_populations
 from platt_jax.population.likelihoods import Likelihoods
@@ -42,18 +42,18 @@ def estimate_population(
     standardized = StandardizedSegments(segments, coordinates, options)
     mean = coordinates.matrix @ np.array([pooled.A, pooled.B], float)
     population = normals(mean, _START_SPREAD**2 * np.eye(2))
-    fit = standardized.modes(population, None, stage(progress, "first fit", last=False))
+    fit = standardized.modes(population, None, Stage.of(progress, "first fit", last=False))
     found = estimated(standardized, population, standardized.around(fit, population), progress)
     at, known = found.at, over_populations(found.at.likelihoods, found.population, found.certain)
     if not found.certain:
         # Posteriors under a population of little spread tell how the likelihoods are near its mean:
         # they are taken again under one that is as wide as it may be.
         wide = normals(known.new_mean, known.new_covariance)
-        told = stage(progress, "population, uncertainty", last=False)
-        at = at.under(standardized, FINE, wide, told)
+        stage = Stage.of(progress, "population, uncertainty", last=False)
+        at = at.under(standardized, FINE, wide, stage)
         known = over_populations(at.likelihoods, found.population, found.certain)
     start = found.at.likelihoods.under(found.population).mean
-    fit = standardized.modes(found.population, start, stage(progress))
+    fit = standardized.modes(found.population, start, Stage.of(progress))
     return fit, _result(found, at.likelihoods, known, coordinates)
 
 

@@ -11,7 +11,7 @@ from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.given import given_to, shared_prior
 from platt_jax.execution.non_finite import ARE_NAN, report_non_finite
-from platt_jax.execution.progress import Listener, stage
+from platt_jax.execution.progress import Listener, Stage
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
 from platt_jax.population.estimate import estimate_population
@@ -39,11 +39,11 @@ def fit_by_segment(
     each: Any = None
     population = None
     if pooling == "partial":
-        pooled = segments.pooled(shared, options, stage(progress, "pooled fit", last=False))
+        pooled = segments.pooled(shared, options, Stage.of(progress, "pooled fit", last=False))
         each, population = estimate_population(segments, pooled, options, progress)
     one_curve = each is None and pooling != "none"
     if each is None:
-        each, pooled = segments.both(given, shared, options, stage(progress))
+        each, pooled = segments.both(given, shared, options, Stage.of(progress))
     consequence = _WITHOUT_BAD_ROWS if one_curve else ARE_NAN
     report_non_finite(each, options, "segments", segments.keys, caller, consequence)
     if one_curve:

@@ -104,7 +104,7 @@ class Likelihoods(NamedTuple):
         mean = covariance.times(self.pull_A + at_A, self.pull_B + at_B)
         return Normals(*mean, *covariance.factor())
 
-    def losses(self, grid: Grid, nodes: Normals, told: Stage = SILENT) -> NDArray[np.float64]:
+    def losses(self, grid: Grid, nodes: Normals, stage: Stage = SILENT) -> NDArray[np.float64]:
         """(K, J), minus the logarithms at the segments' nodes, up to a constant of each."""
         P, (z_A, z_B) = self.precision, grid.z.T
         mean_A, mean_B, AA, BA, BB = (x[:, None] for x in nodes)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax.execution.progress import Listener, Stage, stage
+from platt_jax.execution.progress import Listener, Stage
 from platt_jax.population import quadrature
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.quadrature import (
@@ -53,7 +53,7 @@ _MEAN, _a, _b, _c = slice(0, 2), 2, 3, 4
 class Losses(Protocol):
     """What has a loss of each of K segments at any (A, B)."""
 
-    def losses(self, grid: Grid, nodes: Normals, told: Stage) -> NDArray[Any]:
+    def losses(self, grid: Grid, nodes: Normals, stage: Stage) -> NDArray[Any]:
         """(K, J), at the segments' nodes."""
 
 
@@ -68,15 +68,15 @@ class Position(NamedTuple):
 
     @classmethod
     def of(
-        cls, segments: Losses, grid: Grid, population: Normals, nodes: Normals, told: Stage
+        cls, segments: Losses, grid: Grid, population: Normals, nodes: Normals, stage: Stage
     ) -> Self:
         """By a pass over the segments."""
-        losses = segments.losses(grid, nodes, told)
+        losses = segments.losses(grid, nodes, stage)
         return cls(population, grid, nodes, losses, posteriors(grid, losses, nodes, population))
 
-    def under(self, segments: Losses, grid: Grid, population: Normals, told: Stage) -> "Position":
+    def under(self, segments: Losses, grid: Grid, population: Normals, stage: Stage) -> "Position":
         """Another population, by a pass; the nodes are where posteriors then should be."""
-        return Position.of(segments, grid, population, self.likelihoods.under(population), told)
+        return Position.of(segments, grid, population, self.likelihoods.under(population), stage)
 
     def at(self, population: Normals) -> "Position":
         """Another population, by the same losses."""
@@ -135,7 +135,7 @@ def estimated(
 
 
 def _pass(progress: bool | Listener, number: int) -> Stage:
-    return stage(progress, f"population, pass {number}", last=False)
+    return Stage.of(progress, f"population, pass {number}", last=False)
 
 
 def _largest(
@@ -145,18 +145,18 @@ def _largest(
     at = Position.of(segments, COARSE, population, nodes, _pass(progress, 1))
     step, part = _newton_step(at), 1.0
     for passes in range(2, _MOST_PASSES + 1):
-        done, told = part * step.decrement <= _TOLERANCE, _pass(progress, passes)
+        done, stage = part * step.decrement <= _TOLERANCE, _pass(progress, passes)
         if done and (at.grid is FINE or _is_fine_enough(at)):
             break
         way = part * step.parameters
         if at.grid is COARSE and (done or passes > _MOST_COARSE):
-            at = at.under(segments, FINE, _moved(at, way), told)
+            at = at.under(segments, FINE, _moved(at, way), stage)
             step, part = _newton_step(at), 1.0
             continue
         short = np.abs(way).max() <= _SHORT
         hard = passes > _FEW_PASSES and short and part == 1
         origin, way = _polished(at, step) if hard else (at, way)
-        trial = origin.under(segments, at.grid, _moved(origin, way), told)
+        trial = origin.under(segments, at.grid, _moved(origin, way), stage)
         # The gain of a short step may be lost in the errors of the quadrature.
         lost = _LOST[at.grid is FINE] if short else 0
         if trial.log_likelihood >= at.log_likelihood - lost:

@@ -25,7 +25,7 @@ class StandardizedSegments(NamedTuple):
     options: Options
 
     def modes(
-        self, population: Normals, start: NDArray[np.float64] | None = None, told: Stage = SILENT
+        self, population: Normals, start: NDArray[np.float64] | None = None, stage: Stage = SILENT
     ) -> Fit:
         """Each segment's fit with the population as its prior, one for all or one for each.
 
@@ -42,7 +42,7 @@ class StandardizedSegments(NamedTuple):
         )
         begin = np.nan if start is None else start @ to_original.T
         pair: Any = tuple(np.broadcast_to(begin, (K, 2)).astype(segments.dtype).T)
-        return segments.fit(Given(prior, pair), self.options, told)
+        return segments.fit(Given(prior, pair), self.options, stage)
 
     def around(self, fit: Fit, population: Normals) -> Normals:
         """The normal approximations at the modes; where a fit has none, the population."""
@@ -56,14 +56,14 @@ class StandardizedSegments(NamedTuple):
             np.where(usable[:, None, None], covariance, population.covariance),
         )
 
-    def learnt(self, prior: Normals, told: Stage = SILENT) -> tuple[Fit, Likelihoods]:
+    def learnt(self, prior: Normals, stage: Stage = SILENT) -> tuple[Fit, Likelihoods]:
         """The fit of each segment under a prior of its own, and what its rows say besides that."""
-        fit = self.modes(prior, None, told)
+        fit = self.modes(prior, None, stage)
         nodes = self.around(fit, prior)
         losses = self.losses(FINE, nodes)
         return fit, Likelihoods.of(quadrature.posteriors(FINE, losses, nodes, prior), prior)
 
-    def losses(self, grid: Grid, nodes: Normals, told: Stage = SILENT) -> NDArray[Any]:
+    def losses(self, grid: Grid, nodes: Normals, stage: Stage = SILENT) -> NDArray[Any]:
         """One pass over the rows: the loss (K, J) of each segment at its nodes."""
         segments = self.segments
         of_each = (np.full(len(segments.keys), x, segments.dtype) for x in self.coordinates)
@@ -71,6 +71,6 @@ class StandardizedSegments(NamedTuple):
             Normals(*(x.astype(segments.dtype) for x in nodes)),
             Standardization(*of_each),  # type: ignore[arg-type]
         )
-        losses = segments.node_losses(grid, placed, self.options, told)
+        losses = segments.node_losses(grid, placed, self.options, stage)
         # A segment whose rows are not finite says nothing.
         return np.where(np.isfinite(losses).all(1)[:, None], losses, 0)

@@ -17,11 +17,12 @@ from platt_jax.results.calibrators import SegmentCalibrator
 from platt_jax.results.files import destination, write_atomically
 from platt_jax.results.tables import flag_counts, status_counts
 from platt_jax.status import Flag, Status
+from platt_jax.version import __version__
 
 # The rows as they came: scores, labels and segments.
 _Given: TypeAlias = tuple[Column, Column, Column]
 
-_LEVEL = 0.05
+_FDR = 0.05
 
 
 def to_html(
@@ -71,7 +72,7 @@ def to_html(
         )
     path = destination(path)
     charts.require_matplotlib()
-    predicted, judged = rows.read(calibrator, scores, labels, segments, _LEVEL)
+    predicted, judged = rows.read(calibrator, scores, labels, segments, _FDR)
     page = _page(calibrator, predicted, judged, (scores, labels, segments))
     # A segment's name may hold what no file in UTF-8 can.
     write_atomically(path, lambda file: file.write(page.encode("utf-8", "xmlcharrefreplace")))
@@ -80,8 +81,6 @@ def to_html(
 def _page(
     calibrator: SegmentCalibrator, predicted: Predicted, judged: Judged, given: _Given
 ) -> str:
-    from platt_jax import __version__
-
     script = _resource("report.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     lines = problems.lines(calibrator, judged)
@@ -125,7 +124,7 @@ def _summary(calibrator: SegmentCalibrator, predicted: Predicted, judged: Judged
         "rows left out": f"{np.count_nonzero(~predicted.usable):,}",
         "segments without rows": f"{len(calibrator.keys) - np.count_nonzero(seen):,}",
         "segments not fitted": f"{np.count_nonzero(~seen):,}",
-        f"predictions off, q ≤ {_LEVEL:g}": (
+        f"predictions off, q ≤ {_FDR:g}": (
             f"{np.count_nonzero(table['flagged']):,} of "
             f"{np.count_nonzero(np.isfinite(table['p_value'])):,}"
         ),
@@ -135,8 +134,9 @@ def _summary(calibrator: SegmentCalibrator, predicted: Predicted, judged: Judged
 
 def _outcome(calibrator: SegmentCalibrator) -> str:
     """The statuses and flags that occur, how often, and what they mean."""
-    said = [(name, n, Status[name].message) for name, n in status_counts(calibrator.fit).items()]
-    said += [(name, n, Flag[name].message) for name, n in flag_counts(calibrator.fit).items()]
+    statuses, flags = calibrator.fit.status, calibrator.fit.flags
+    said = [(name, n, Status[name].message) for name, n in status_counts(statuses).items()]
+    said += [(name, n, Flag[name].message) for name, n in flag_counts(flags).items()]
     return "".join(
         f'<tr><th scope="row">{name}</th><td class="n">{n:,}</td><td>{escape(message)}</td></tr>'
         for name, n, message in said

@@ -9,7 +9,7 @@ from platt_jax import ids, metrics, validation
 from platt_jax.columns import Column
 from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.ids.factorize import Integers, get_indexer
-from platt_jax.inference import triage
+from platt_jax.inference.triage import triage
 from platt_jax.results.calibrators import SegmentCalibrator
 from platt_jax.results.tables import Table
 
@@ -62,7 +62,7 @@ class Judged(NamedTuple):
 
 
 def read(
-    calibrator: SegmentCalibrator, scores: Column, labels: Column, segments: Column, level: float
+    calibrator: SegmentCalibrator, scores: Column, labels: Column, segments: Column, fdr: float
 ) -> tuple[Predicted, Judged]:
     """The rows, and the segments they are of.
 
@@ -71,7 +71,7 @@ def read(
     """
     rows = SegmentRows(scores, labels, segments)
     # The page judges what is predicted, of any segment.
-    table = triage(calibrator, rows, against="predictions", level=level, non_finite="omit")
+    table = triage(calibrator, rows, against="predictions", fdr=fdr, non_finite="omit")
     judged = _judged(calibrator, rows, table)
     f = validation.floating(scores, "scores").astype(float)
     y, _ = validation.labels_and_weights(labels, None, f)

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 from typing import Any, ClassVar
 
 import jax
@@ -14,7 +13,8 @@ from platt_jax import columns, ids, validation
 from platt_jax.columns import Column
 from platt_jax.ids.factorize import Integers, ascending, get_indexer, indexer
 from platt_jax.results.averages import mean_probability
-from platt_jax.results.fit import ComparedByValue, Fit, Inspectable, Sigmoid
+from platt_jax.results.equality import ComparedByValue
+from platt_jax.results.fit import Fit, Inspectable
 from platt_jax.results.population import Population
 from platt_jax.results.probabilities import (
     band,
@@ -23,6 +23,7 @@ from platt_jax.results.probabilities import (
     log_expit,
     variance_of_logit,
 )
+from platt_jax.results.sigmoid import Sigmoid
 from platt_jax.threads import ordered_map, row_slices
 
 # Rows of a prediction that are worked on together: few enough to stay in the cache.
@@ -95,6 +96,9 @@ class SegmentCalibrator(ComparedByValue, _ById):
     fallback: Sigmoid
     fallback_covariance: NDArray[Any] = field(default_factory=lambda: np.full((2, 2), np.nan))
     population: Population | None = None
+
+    # `platt_jax.report.to_html`, which `platt_jax/__init__.py` sets.
+    _write_report: ClassVar[Callable[..., None]]
 
     @property
     def pooling(self) -> str:
@@ -255,8 +259,7 @@ class SegmentCalibrator(ComparedByValue, _ById):
             OSError: the file cannot be written.
             ImportError: matplotlib is missing.
         """
-        # By name: an import statement would turn the order of the layers around.
-        import_module("platt_jax.report").to_html(self, path, scores, labels, segments)
+        self._write_report(path, scores, labels, segments)
 
     def predictive(self) -> NDArray[np.float64] | None:
         """With a population, what is known of (A, B) of each segment; else None.

@@ -18,8 +18,9 @@ from platt_jax.columns import Column
 from platt_jax.ids import codec
 from platt_jax.results import npz
 from platt_jax.results.calibrators import OneVsRestCalibrator, SegmentCalibrator
-from platt_jax.results.fit import Fit, Sigmoid
+from platt_jax.results.fit import Fit
 from platt_jax.results.population import Population, PopulationStatus
+from platt_jax.results.sigmoid import Sigmoid
 from platt_jax.status import Flag, Status
 
 _FORMAT = "platt-jax calibrator"

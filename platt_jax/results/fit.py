@@ -1,11 +1,11 @@
-"""What a fit gives back: parameters, statuses and predictions.
+"""What a fit gives back: parameters, statuses, how sure it is, and its description.
 
-`Sigmoid` and `Fit` are pytrees; their arrays are NumPy's from the host functions and JAX's from
-`solve`. Predictions take and return the kind of array they are given.
+`Fit` is a pytree; its arrays are NumPy's from the host functions and JAX's from `solve`.
 """
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from html import escape
 from typing import Any, ClassVar, Self
 
 import jax
@@ -13,174 +13,15 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax import validation
 from platt_jax.columns import Column
 from platt_jax.model.objective import Array
 from platt_jax.results import tables
+from platt_jax.results.equality import ComparedByValue
 from platt_jax.results.inversion import inverse_interval, inverse_standard_error
-from platt_jax.results.probabilities import (
-    band,
-    critical_value,
-    expit,
-    log_expit,
-    variance_of_logit,
-)
+from platt_jax.results.probabilities import band, critical_value, variance_of_logit
+from platt_jax.results.sigmoid import Sigmoid
 from platt_jax.results.tables import Table
 from platt_jax.status import Status
-
-
-class ComparedByValue:
-    """Results are equal if they are of one class and hold equal arrays; NaN equals NaN."""
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __eq__(self, other: object) -> bool:
-        if type(self) is not type(other):
-            return NotImplemented
-        return all(
-            _equal(getattr(self, field.name), getattr(other, field.name))
-            for field in fields(self)  # type: ignore[arg-type]  # of a dataclass
-        )
-
-
-def _equal(one: object, other: object) -> bool:
-    if isinstance(one, ComparedByValue):
-        return one == other
-    one, other = np.asarray(one), np.asarray(other)
-    return one.dtype == other.dtype and np.array_equal(one, other, equal_nan=one.dtype.kind in "fc")
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True, eq=False)
-class Sigmoid(ComparedByValue):
-    """P(y=1 | f) = 1 / (1 + exp(A f + B)), for one problem or a batch of them.
-
-    Attributes:
-        A: (...), minus the slope of the log-odds; negative for a useful score.
-        B: (...), minus the log-odds at score 0.
-
-    Example:
-        >>> float(Sigmoid(A=-2.0, B=1.0).predict_proba(0.5))
-        0.5
-    """
-
-    A: Array
-    B: Array
-
-    def logit(self, scores: Column) -> Any:
-        """The log-odds -(A f + B) of class 1; scores (..., N) for parameters (...)."""
-        scores, A, B = self._by_row(scores, "scores", self.A, self.B)
-        try:
-            return -(A * scores + B)
-        except (TypeError, ValueError) as error:  # JAX's and NumPy's for shapes that do not match
-            raise self._shape_error("scores", scores) from error
-
-    def _by_row(self, rows: Column, name: str, *parameters: Any) -> tuple[Any, ...]:
-        """Rows (..., N) and parameters (...) as arrays of one kind that broadcast together."""
-        xp = jnp if isinstance(rows, jax.Array) or isinstance(self.A, jax.Array) else np
-        rows = jnp.asarray(validation.plain(rows)) if xp is jnp else validation.numbers(rows, name)
-        arrays = [xp.asarray(x) for x in parameters]
-        if np.ndim(self.A) and rows.ndim:
-            arrays = [x[..., None] for x in arrays]
-        return rows, *arrays
-
-    def _shape_error(self, name: str, rows: Array) -> ValueError:
-        return ValueError(
-            f"{name}: expected (..., N) for parameters of shapes {np.shape(self.A)} and "
-            f"{np.shape(self.B)}, got {rows.shape}"
-        )
-
-    def predict_proba(self, scores: Column) -> Any:
-        """P(y=1 | score), in [0, 1]; scores (..., N) for parameters (...)."""
-        return expit(self.logit(scores))
-
-    def log_proba(self, scores: Column) -> Any:
-        """Log P(y=1 | score), finite where the probability itself rounds to 0 or 1.
-
-        log P(y=0 | score) is `Sigmoid(-A, -B).log_proba(score)`. Scores (..., N) for parameters
-        (...).
-        """
-        return log_expit(self.logit(scores))
-
-    def inverse(self, proba: Column) -> Any:
-        """The score at which P(y=1) is this: the threshold of a decision.
-
-        Args:
-            proba: (..., N) in [0, 1] for parameters (...); booleans are 0 and 1.
-
-        Returns:
-            (..., N). NaN where A is 0, and all scores have one probability; infinite for 0 and 1.
-
-        Raises:
-            ValueError: not in [0, 1] (which traced numbers are not checked for), or the shapes do
-                not match.
-
-        Example:
-            >>> float(Sigmoid(A=-2.0, B=1.0).inverse(0.5))
-            0.5
-        """
-        proba, A, B = self._by_row(proba, "proba", self.A, self.B)
-        xp = jnp if isinstance(proba, jax.Array) else np
-        if not isinstance(proba, jax.core.Tracer):
-            known = np.asarray(proba)
-            if (outside := (known < 0) | (known > 1)).any():
-                raise ValueError(f"proba: expected numbers in [0, 1], got {known[outside].flat[0]}")
-        if proba.dtype == bool:
-            proba = proba.astype(A.dtype)
-        with np.errstate(divide="ignore"):
-            logit = xp.log(proba) - xp.log1p(-proba)
-        try:
-            return xp.where(A == 0, xp.nan, -(logit + B) / xp.where(A == 0, 1, A))
-        except (TypeError, ValueError) as error:
-            raise self._shape_error("proba", proba) from error
-
-    def shift_prior(self, from_rate: Column, to_rate: Column) -> "Sigmoid":
-        """The sigmoid for rows among which positives are more or less frequent than when fitted.
-
-        After undersampling of negatives, say; or for another population, where the scores given the
-        class are distributed as before. The log-odds change by the difference of those of the two
-        rates (Elkan 2001, "The Foundations of Cost-Sensitive Learning", theorem 2; Saerens,
-        Latinne & Decaestecker 2002, equation 2.4).
-
-        Args:
-            from_rate: (...) in (0, 1), the share of positives among the rows fitted.
-            to_rate: (...) in (0, 1), the share where the sigmoid is to be used.
-
-        Raises:
-            ValueError: a rate that is not between 0 and 1, or the shapes do not match.
-
-        Example:
-            >>> fitted = Sigmoid(A=-2.0, B=1.0)
-            >>> round(float(fitted.shift_prior(0.5, 0.01).predict_proba(0.5)), 6)
-            0.01
-        """
-        shift = _log_odds(from_rate, "from_rate") - _log_odds(to_rate, "to_rate")
-        xp = jnp if isinstance(self.B, jax.Array) else np
-        B = xp.asarray(self.B)
-        if np.broadcast_shapes(shift.shape, B.shape) != B.shape:
-            raise ValueError(
-                "from_rate, to_rate: expected shapes that broadcast to the parameters' "
-                f"{B.shape}, got {np.shape(from_rate)} and {np.shape(to_rate)}"
-            )
-        return Sigmoid(self.A, B + xp.asarray(shift, B.dtype))
-
-    @property
-    def slope(self) -> Any:
-        """-A, the change of the log-odds per unit of score."""
-        return -self.A
-
-    @property
-    def intercept(self) -> Any:
-        """-B, the log-odds at score 0."""
-        return -self.B
-
-
-def _log_odds(rate: Column, name: str) -> NDArray[np.float64]:
-    rate = validation.numbers(rate, name).astype(np.float64)
-    if not (inside := (rate > 0) & (rate < 1)).all():
-        raise ValueError(f"{name}: expected numbers between 0 and 1, got {rate[~inside].flat[0]}")
-    log_odds: NDArray[np.float64] = np.log(rate) - np.log1p(-rate)
-    return log_odds
 
 
 class Inspectable:
@@ -199,20 +40,20 @@ class Inspectable:
             RuntimeError: names the first that did not, and says what to do.
         """
         fit, _, names = self._inspected()
-        tables.raise_if_failed(fit, names)
+        tables.raise_if_failed(fit.status, names)
         return self
 
     def table(self) -> Table:
         """One line per fit: its name, parameters, standard errors, status, flags and counts."""
-        return tables.table(*self._inspected())
+        return _table(*self._inspected())
 
     def __repr__(self) -> str:
         fit, *_ = self._inspected()
-        return tables.describe(type(self).__name__, fit, self._shared_rows)
+        return describe(type(self).__name__, fit, self._shared_rows)
 
     def _repr_html_(self) -> str:
         fit, *_ = self._inspected()
-        return tables.describe_html(type(self).__name__, fit, self._shared_rows, self.table)
+        return _describe_html(type(self).__name__, fit, self._shared_rows, self.table())
 
 
 @jax.tree_util.register_dataclass
@@ -403,3 +244,63 @@ def problem_names(batch: tuple[int, ...]) -> NDArray[Any]:
     names = np.empty(math.prod(batch), object)
     names[:] = list(np.ndindex(batch))
     return names
+
+
+def _table(fit: Fit, kind: str, names: NDArray[Any]) -> Table:
+    """The fits line by line, behind a column of names, or several; status and flags as text."""
+    flat = {key: np.ravel(getattr(fit, key)) for key in ("A", "B", "status", "flags")}
+    errors = np.asarray(fit.standard_errors).reshape(-1, 2)
+    counts = {key: np.ravel(getattr(fit, key)) for key in ("n_pos", "n_neg", "nll", "iterations")}
+    columns = dict(
+        A=flat["A"],
+        B=flat["B"],
+        se_A=errors[:, 0],
+        se_B=errors[:, 1],
+        status=tables.texts(flat["status"], lambda code: Status(code).name),
+        flags=tables.texts(flat["flags"], tables.flag_names),
+        **counts,
+    )
+    return tables.keyed(kind, names, columns)
+
+
+def describe(kind: str, fit: Fit, shared_rows: bool) -> str:
+    """Three lines: what was fitted, how it ended, what is flagged.
+
+    Args:
+        kind: what the result is called.
+        fit: the fits.
+        shared_rows: whether all problems are of the same rows.
+    """
+    if not isinstance(fit.status, np.ndarray | np.generic | jax.Array) or isinstance(
+        fit.status, jax.core.Tracer
+    ):
+        return f"{kind}: traced, of {fit.status}"
+    return "\n".join([_headline(kind, fit, shared_rows), *("  " + x for x in _outcome(fit))])
+
+
+def _describe_html(kind: str, fit: Fit, shared_rows: bool, table: Table) -> str:
+    """The three lines, and the first rows of the table: failures first, then flagged fits."""
+    urgency = np.lexsort([-np.ravel(fit.flags), -np.ravel(fit.status)])
+    shown = urgency[: tables.ROWS_SHOWN]
+    lines = "<br>".join(escape(line) for line in _outcome(fit))
+    rest = len(urgency) - len(shown)
+    note = f"<div>and {rest:,} more; see <code>table()</code></div>" if rest else ""
+    return (
+        f"<div><b>{escape(_headline(kind, fit, shared_rows))}</b><br>{lines}</div>"
+        f"{tables.html_rows(table, shown)}{note}"
+    )
+
+
+def _headline(kind: str, fit: Fit, shared_rows: bool) -> str:
+    n = np.size(fit.A)
+    of_problems = np.asarray(fit.n_pos, float) + fit.n_neg
+    # A class whose scores are not all finite has fewer.
+    rows = float(np.max(of_problems, initial=0) if shared_rows else np.sum(of_problems))
+    count = f"{rows:,.0f}" if float(rows).is_integer() else f"{rows:,.6g} (weighted)"
+    return f"{kind}: {n:,} sigmoid{'' if n == 1 else 's'} from {count} rows in all, {fit.A.dtype}"
+
+
+def _outcome(fit: Fit) -> list[str]:
+    statuses = ", ".join(f"{n:,} {name}" for name, n in tables.status_counts(fit.status).items())
+    flags = ", ".join(f"{n:,} {name}" for name, n in tables.flag_counts(fit.flags).items())
+    return [f"status: {statuses or 'none'}", f"flags:  {flags or 'none'}"]

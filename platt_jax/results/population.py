@@ -11,7 +11,7 @@ from platt_jax import validation
 from platt_jax.columns import Column
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.results.averages import mean_probability
-from platt_jax.results.fit import ComparedByValue
+from platt_jax.results.equality import ComparedByValue
 
 
 class PopulationStatus(IntEnum):

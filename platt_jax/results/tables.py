@@ -1,20 +1,17 @@
-"""A batch of fits as text and tables: what was fitted, and what needs a look."""
+"""Tables of columns by name, as text, HTML and frames of other libraries; statuses as text."""
 
 from collections.abc import Callable, Iterable
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax.model.objective import Array
 from platt_jax.status import Flag, Status
 
-if TYPE_CHECKING:
-    from platt_jax.results.fit import Fit
-
 _FAILURES_NAMED = 5
-_ROWS_SHOWN = 10
+ROWS_SHOWN = 10
 
 # Of times and durations, those that polars and pyarrow both have.
 _UNITS = {
@@ -29,12 +26,12 @@ class Table(dict[str, NDArray[Any]]):
     def __repr__(self) -> str:
         rows = self._rows()
         more = f"{rows:,} rows; to_pandas(), to_polars() and to_arrow() have all"
-        return "\n".join([*self.lines(_ROWS_SHOWN), *([more] if rows > _ROWS_SHOWN else [])])
+        return "\n".join([*self.lines(ROWS_SHOWN), *([more] if rows > ROWS_SHOWN else [])])
 
     def _repr_html_(self) -> str:
         rows = self._rows()
-        more = f"<div>and {rows - _ROWS_SHOWN:,} more</div>" if rows > _ROWS_SHOWN else ""
-        return _html(self, range(min(rows, _ROWS_SHOWN))) + more
+        more = f"<div>and {rows - ROWS_SHOWN:,} more</div>" if rows > ROWS_SHOWN else ""
+        return html_rows(self, range(min(rows, ROWS_SHOWN))) + more
 
     def _rows(self) -> int:
         return max(map(len, self.values()), default=0)
@@ -150,23 +147,6 @@ def _portable(column: NDArray[Any]) -> Any:
     return column.astype(column.dtype.newbyteorder("="), copy=False)
 
 
-def table(fit: "Fit", kind: str, names: NDArray[Any]) -> Table:
-    """The fits line by line, behind a column of names, or several; status and flags as text."""
-    flat = {key: np.ravel(getattr(fit, key)) for key in ("A", "B", "status", "flags")}
-    errors = np.asarray(fit.standard_errors).reshape(-1, 2)
-    counts = {key: np.ravel(getattr(fit, key)) for key in ("n_pos", "n_neg", "nll", "iterations")}
-    columns = dict(
-        A=flat["A"],
-        B=flat["B"],
-        se_A=errors[:, 0],
-        se_B=errors[:, 1],
-        status=_texts(flat["status"], lambda code: Status(code).name),
-        flags=_texts(flat["flags"], flag_names),
-        **counts,
-    )
-    return keyed(kind, names, columns)
-
-
 def keyed(kind: str, names: NDArray[Any], columns: dict[str, NDArray[Any]]) -> Table:
     """A table of columns behind those of the names: a field each, whose own name gives way."""
     if names.dtype.names is None:
@@ -183,9 +163,9 @@ def name(names: NDArray[Any], i: int) -> str:
     return str(names[i]) if names.dtype.kind in "mM" else repr(names[i : i + 1].tolist()[0])
 
 
-def raise_if_failed(fit: "Fit", names: NDArray[Any]) -> None:
+def raise_if_failed(status: Array, names: NDArray[Any]) -> None:
     """Raises a RuntimeError that names the first fits that did not converge."""
-    status = np.ravel(fit.status)
+    status = np.ravel(status)
     failed = np.flatnonzero(status != Status.CONVERGED)
     if not len(failed):
         return
@@ -198,49 +178,21 @@ def raise_if_failed(fit: "Fit", names: NDArray[Any]) -> None:
     raise RuntimeError(f"{len(failed):,} of {len(status):,} fits failed:\n" + "\n".join(lines))
 
 
-def status_counts(fit: "Fit") -> dict[str, int]:
+def status_counts(status: Array) -> dict[str, int]:
     """How many fits ended with each status that occurs, by name."""
-    codes, counts = np.unique(np.asarray(fit.status), return_counts=True)
+    codes, counts = np.unique(np.asarray(status), return_counts=True)
     return {Status(code).name: int(n) for code, n in zip(codes, counts, strict=True)}
 
 
-def flag_counts(fit: "Fit") -> dict[str, int]:
+def flag_counts(flags: Array) -> dict[str, int]:
     """How many fits carry each flag that occurs, by name."""
-    flags = np.asarray(fit.flags)
+    flags = np.asarray(flags)
     counts = {str(flag.name): int(np.count_nonzero(flags & flag)) for flag in Flag}
     return {name: n for name, n in counts.items() if n}
 
 
-def describe(kind: str, fit: "Fit", shared_rows: bool) -> str:
-    """Three lines: what was fitted, how it ended, what is flagged.
-
-    Args:
-        kind: what the result is called.
-        fit: the fits.
-        shared_rows: whether all problems are of the same rows.
-    """
-    if not isinstance(fit.status, np.ndarray | np.generic | jax.Array) or isinstance(
-        fit.status, jax.core.Tracer
-    ):
-        return f"{kind}: traced, of {fit.status}"
-    return "\n".join([_headline(kind, fit, shared_rows), *("  " + x for x in _outcome(fit))])
-
-
-def describe_html(kind: str, fit: "Fit", shared_rows: bool, make_table: Callable[[], Table]) -> str:
-    """The three lines, and the first rows of the table: failures first, then flagged fits."""
-    columns = make_table()
-    urgency = np.lexsort([-np.ravel(fit.flags), -np.ravel(fit.status)])
-    shown = urgency[:_ROWS_SHOWN]
-    lines = "<br>".join(escape(line) for line in _outcome(fit))
-    rest = len(urgency) - len(shown)
-    note = f"<div>and {rest:,} more; see <code>table()</code></div>" if rest else ""
-    return (
-        f"<div><b>{escape(_headline(kind, fit, shared_rows))}</b><br>{lines}</div>"
-        f"{_html(columns, shown)}{note}"
-    )
-
-
-def _html(columns: Table, shown: Iterable[int]) -> str:
+def html_rows(columns: Table, shown: Iterable[int]) -> str:
+    """These rows of a table as HTML."""
     head = "".join(f"<th>{escape(name)}</th>" for name in columns)
     rows = "".join(
         "<tr>" + "".join(f"<td>{escape(cell(c[i]))}</td>" for c in columns.values()) + "</tr>"
@@ -249,22 +201,8 @@ def _html(columns: Table, shown: Iterable[int]) -> str:
     return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
 
 
-def _headline(kind: str, fit: "Fit", shared_rows: bool) -> str:
-    n = np.size(fit.A)
-    of_problems = np.asarray(fit.n_pos, float) + fit.n_neg
-    # A class whose scores are not all finite has fewer.
-    rows = float(np.max(of_problems, initial=0) if shared_rows else np.sum(of_problems))
-    count = f"{rows:,.0f}" if float(rows).is_integer() else f"{rows:,.6g} (weighted)"
-    return f"{kind}: {n:,} sigmoid{'' if n == 1 else 's'} from {count} rows in all, {fit.A.dtype}"
-
-
-def _outcome(fit: "Fit") -> list[str]:
-    statuses = ", ".join(f"{n:,} {name}" for name, n in status_counts(fit).items())
-    flags = ", ".join(f"{n:,} {name}" for name, n in flag_counts(fit).items())
-    return [f"status: {statuses or 'none'}", f"flags:  {flags or 'none'}"]
-
-
-def _texts(codes: NDArray[Any], name: Callable[[int], str]) -> NDArray[np.str_]:
+def texts(codes: NDArray[Any], name: Callable[[int], str]) -> NDArray[np.str_]:
+    """(K,) the names of codes (K,)."""
     distinct, which = np.unique(codes, return_inverse=True)
     return np.array([name(int(code)) for code in distinct], str)[which.reshape(-1)]
 

@@ -17,11 +17,12 @@ from platt_jax.execution.caller import Caller
 from platt_jax.model import objective
 from platt_jax.model.objective import Array
 from platt_jax.results import tables
-from platt_jax.results.fit import ComparedByValue, problem_names
+from platt_jax.results.equality import ComparedByValue
+from platt_jax.results.fit import problem_names
 from platt_jax.threads import run_programs
 
 
-class Rows(NamedTuple):
+class FiniteRows(NamedTuple):
     """The rows of K problems, all finite; or of one problem, without the leading axis.
 
     A row of weight 0 is a copy of its problem's heaviest row, so that it stretches no range and
@@ -36,7 +37,7 @@ class Rows(NamedTuple):
 class Checked(NamedTuple):
     """What was handed to a fit."""
 
-    rows: Rows
+    rows: FiniteRows
     batch: tuple[int, ...]
     bad: NDArray[np.bool_]  # (K,) a score, label or weight is not finite
     empty: NDArray[np.bool_]  # (K,) no row has a positive weight
@@ -124,7 +125,7 @@ class Scaler(ABC, Generic[F]):
         fitted: F = jax.tree.map(lambda x: x.reshape(batch + x.shape[1:]), flat)
         return fitted
 
-    def _fit_batch(self, rows: Rows) -> F:
+    def _fit_batch(self, rows: FiniteRows) -> F:
         """Fit K problems; the arrays of the result lead with (K,)."""
 
         def fit_each() -> F:
@@ -163,7 +164,7 @@ def checked(scores: Column, labels: Column, weights: Column) -> Checked:
     heaviest = w.argmax(axis=1)[:, None]
     f = np.where(w > 0, f, np.take_along_axis(f, heaviest, 1))
     y = np.where(w > 0, y, np.take_along_axis(y, heaviest, 1))
-    return Checked(Rows(f, y == 1, w), batch, bad, empty)
+    return Checked(FiniteRows(f, y == 1, w), batch, bad, empty)
 
 
 def along_rows(x: Array) -> Any:

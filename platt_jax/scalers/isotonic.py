@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.model.objective import Array
-from platt_jax.scalers.base import Fitted, Rows, Scaler
+from platt_jax.scalers.base import FiniteRows, Fitted, Scaler
 
 
 @jax.tree_util.register_dataclass
@@ -50,7 +50,7 @@ class Isotonic(Scaler[FittedIsotonic]):
         array([0.  , 0.25, 0.5 , 0.75])
     """
 
-    def _fit_batch(self, rows: Rows) -> FittedIsotonic:
+    def _fit_batch(self, rows: FiniteRows) -> FittedIsotonic:
         curves = [_corners(*_curve(*problem)) for problem in zip(*rows, strict=True)]
         most = max(x.shape[-1] for x in curves)
         padded = [np.pad(x, ((0, 0), (0, most - x.shape[-1])), mode="edge") for x in curves]

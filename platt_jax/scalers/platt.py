@@ -10,8 +10,8 @@ from platt_jax.api import fit
 from platt_jax.columns import Column
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
-from platt_jax.results import tables
-from platt_jax.results.fit import Fit, Sigmoid
+from platt_jax.results.fit import Fit, describe
+from platt_jax.results.sigmoid import Sigmoid
 from platt_jax.scalers.base import Fitted
 
 
@@ -32,7 +32,7 @@ class FittedPlatt(Fitted):
         return self.result.sigmoid
 
     def __repr__(self) -> str:
-        return tables.describe(type(self).__name__, self.result, shared_rows=False)
+        return describe(type(self).__name__, self.result, shared_rows=False)
 
     def _predict(self, f: NDArray[Any]) -> NDArray[Any]:
         p: NDArray[Any] = self.sigmoid.predict_proba(f)

@@ -17,7 +17,7 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d
 
 from platt_jax.columns import Column
-from platt_jax.sklearn.cross_fitting import Rows
+from platt_jax.sklearn.cross_fitting import TrainingRows
 
 _TARGETS = ("binary", "multiclass", "multilabel-indicator")
 
@@ -40,7 +40,7 @@ class CalibratedBase(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
     def _is_frozen(self) -> bool:
         return isinstance(self.estimator, FrozenEstimator)
 
-    def _rows(self, X: Any, y: Column, sample_weight: Column) -> Rows:
+    def _rows(self, X: Any, y: Column, sample_weight: Column) -> TrainingRows:
         """The rows, checked.
 
         Raises:
@@ -66,7 +66,7 @@ class CalibratedBase(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         weights = None
         if sample_weight is not None:
             weights = _check_sample_weight(sample_weight, X, dtype=np.float64)
-        return Rows(X, y, classes, codes, weights)
+        return TrainingRows(X, y, classes, codes, weights)
 
     def _routed(
         self, sample_weight: Column, groups: Column, fit_params: dict[str, Any]
@@ -90,7 +90,9 @@ class CalibratedBase(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
                 )
         return fit_params, given
 
-    def _splits(self, rows: Rows, split_params: dict[str, Any]) -> Iterable[tuple[Any, Any]]:
+    def _splits(
+        self, rows: TrainingRows, split_params: dict[str, Any]
+    ) -> Iterable[tuple[Any, Any]]:
         splitter = check_cv(self.cv, rows.y, classifier=True)
         splits: Iterable[tuple[Any, Any]] = splitter.split(rows.X, rows.y, **split_params)
         return splits

@@ -16,7 +16,7 @@ from platt_jax.results.calibrators import OneVsRestCalibrator
 from platt_jax.results.tables import Table
 from platt_jax.sklearn.base import CalibratedBase
 from platt_jax.sklearn.calibrators import fit_folds, options_of
-from platt_jax.sklearn.cross_fitting import Rows, cross_fit, join, score, select
+from platt_jax.sklearn.cross_fitting import TrainingRows, cross_fit, join, score, select
 from platt_jax.sklearn.scores import RESPONSE_METHODS, Kind, ResponseMethod, Scorer
 
 
@@ -213,7 +213,7 @@ class PlattCalibratedClassifier(CalibratedBase):
     def _kind_of_members(self) -> Kind:
         return self.calibrated_classifiers_[0].scorer.kind
 
-    def _scorer(self, rows: Rows) -> Scorer:
+    def _scorer(self, rows: TrainingRows) -> Scorer:
         multilabel, binary = rows.codes.ndim == 2, len(rows.classes) == 2
         kind: Kind = "one-vs-rest" if self.method == "sigmoid" else "softmax"
         if multilabel:

@@ -14,7 +14,7 @@ from platt_jax.sklearn.calibrators import Fold
 from platt_jax.sklearn.scores import Scorer
 
 
-class Rows(NamedTuple):
+class TrainingRows(NamedTuple):
     """What is fitted and calibrated on."""
 
     X: Any
@@ -24,7 +24,7 @@ class Rows(NamedTuple):
     weights: NDArray[np.float64] | None  # of the calibration
 
 
-def score(estimator: Any, rows: Rows, scorer: Scorer) -> Fold:
+def score(estimator: Any, rows: TrainingRows, scorer: Scorer) -> Fold:
     """What a fitted classifier says of the rows.
 
     Raises:
@@ -41,7 +41,7 @@ def select(fold: Fold, which: Any) -> Fold:
 
 def cross_fit(
     estimator: Any,
-    rows: Rows,
+    rows: TrainingRows,
     splits: Iterable[tuple[Any, Any]],
     scorer: Scorer,
     fit_params: dict[str, Any],
@@ -63,7 +63,12 @@ def cross_fit(
 
 
 def _fit_and_score(
-    estimator: Any, rows: Rows, train: Any, test: Any, scorer: Scorer, fit_params: dict[str, Any]
+    estimator: Any,
+    rows: TrainingRows,
+    train: Any,
+    test: Any,
+    scorer: Scorer,
+    fit_params: dict[str, Any],
 ) -> tuple[Any, Fold]:
     X, y = _safe_indexing(rows.X, train), _safe_indexing(rows.y, train)
     estimator.fit(X, y, **_check_method_params(rows.X, params=fit_params, indices=train))
@@ -72,7 +77,7 @@ def _fit_and_score(
     return estimator, Fold(scores, rows.codes[test], weights, _seen(estimator, rows))
 
 
-def _seen(estimator: Any, rows: Rows) -> NDArray[np.intp]:
+def _seen(estimator: Any, rows: TrainingRows) -> NDArray[np.intp]:
     if rows.codes.ndim == 2:
         return np.arange(rows.codes.shape[1])
     if len(estimator.classes_) < 2:

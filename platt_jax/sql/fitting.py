@@ -85,13 +85,12 @@ def fit_segments(
     validation.pooling(pooling, prior, start, validation.options(options))
     segments = [segment] if isinstance(segment, str) else list(segment)
     engine = engine_of(relation, connection, dialect)
-    numeric = {"score": score, "weight": weight}
-    labels = {"label": label}
+    numeric: dict[str, str | None] = {"score": score, "weight": weight}
     columns = engine.columns()
     if pos_label is None:
-        check_columns(columns, numeric | labels, segments)
+        check_columns(columns, {**numeric, "label": label}, segments)
     else:
-        check_columns(columns, numeric, segments, labels)
+        check_columns(columns, numeric, segments, {"label": label})
     booleans = [name for name in columns if pa.types.is_boolean(columns[name])]
     positive = None if pos_label is None else _literal(pos_label)
     names = Names(score, label, segments, weight, booleans, positive)

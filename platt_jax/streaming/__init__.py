@@ -14,8 +14,8 @@ results to the bit. `store_rows` does the first part alone; its StoredRows may b
 go wherever SegmentRows do.
 """
 
+from platt_jax.streaming.cache import store_rows
 from platt_jax.streaming.fitting import fit_segments
-from platt_jax.streaming.stored import StoredRows
-from platt_jax.streaming.storing import store_rows
+from platt_jax.streaming.stored_rows import StoredRows
 
 __all__ = ["StoredRows", "fit_segments", "store_rows"]

@@ -8,15 +8,15 @@ from jax.sharding import Mesh
 from platt_jax import validation
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.checkpoint import Checkpoint, digest
-from platt_jax.execution.mesh import checked
+from platt_jax.execution.devices import checked
 from platt_jax.execution.progress import Listener
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
 from platt_jax.population.chunked import ChunkedSegments
 from platt_jax.population.fitting import fit_by_segment
 from platt_jax.results.calibrators import SegmentCalibrator
-from platt_jax.streaming.stored import StoredRows
-from platt_jax.streaming.storing import store_rows
+from platt_jax.streaming.cache import store_rows
+from platt_jax.streaming.stored_rows import StoredRows
 
 _DEFAULT = Options()
 
@@ -75,7 +75,7 @@ def fit_segments(
         >>> fit_segments(batches, cache=cache).keys.tolist()
         ['a', 'b']
     """
-    caller, over = Caller(), checked(mesh)
+    caller, mesh = Caller(), checked(mesh)
     # Before hours of reading.
     validation.pooling(pooling, prior, start, validation.options(options))
     if checkpoint is not None and pooling == "partial":
@@ -102,7 +102,7 @@ def fit_segments(
     kept = None
     if checkpoint is not None:
         kept = Checkpoint(checkpoint, _call(rows, prior, start, options))
-    by_segment = ChunkedSegments(rows, caller, over, kept)
+    by_segment = ChunkedSegments(rows, caller, mesh, kept)
     calibrator = fit_by_segment(by_segment, prior, start, pooling, options, progress, caller)
     if kept is not None:
         kept.remove()

@@ -32,7 +32,7 @@ from platt_jax.ids.labels import labels_and_other
 from platt_jax.ids.vocabulary import Vocabulary, distinct
 from platt_jax.passes import packing
 from platt_jax.streaming.sources import Batch, Fingerprint, Source
-from platt_jax.streaming.stored import COLUMNS, read_at, write_manifest
+from platt_jax.streaming.stored_rows import COLUMNS, read_at, write_manifest
 from platt_jax.threads import ordered_map, row_slices, run_programs
 
 # A bucket has at most about so many rows; a few buckets at a time are in memory.
@@ -60,7 +60,7 @@ def group_source(
     directory: Path,
     fingerprint: Fingerprint,
     pos_label: Any,
-    progress: Callable[[str], Stage],
+    stage: Callable[[str], Stage],
     caller: Caller,
 ) -> None:
     """Write the rows of a source to a directory, which StoredRows reads.
@@ -70,7 +70,7 @@ def group_source(
         directory: an empty one.
         fingerprint: of the source, to be written beside the rows.
         pos_label: the label of class 1, if labels are no numbers.
-        progress: gives the stage of a name.
+        stage: gives the stage of a name.
         caller: is warned of scores that look like probabilities.
 
     Raises:
@@ -79,16 +79,14 @@ def group_source(
     """
     spill = directory / "spill"
     spill.mkdir()
-    vocabulary, counts, dtypes = _spill(
-        source, spill, pos_label, _reading(source, progress), caller
-    )
+    vocabulary, counts, dtypes = _spill(source, spill, pos_label, _reading(source, stage), caller)
     largest_first = planning.largest_first(counts[vocabulary.numbers])
     sizes = counts[vocabulary.numbers][largest_first]
     starts, length = planning.layout_rows(sizes)
     rank = np.empty(len(sizes), np.int32)  # of each number's segment, in this order
     rank[vocabulary.numbers[largest_first]] = np.arange(len(sizes))
     buckets = _Buckets.of(sizes, starts, length)
-    with reporting(_repeated(2 * int(sizes.sum())), progress("grouping rows")) as advance:
+    with reporting(_repeated(2 * int(sizes.sum())), stage("grouping rows")) as advance:
         _partition(spill, directory, dtypes, rank, buckets, advance)
         shutil.rmtree(spill)
         run_programs(partial(_put_in_order, directory, dtypes, buckets, advance), x64=True)
@@ -107,23 +105,23 @@ def group_source(
     write_manifest(directory, header, vocabulary.keys, arrays)
 
 
-def _reading(source: Source, progress: Callable[[str], Stage]) -> Stage:
+def _reading(source: Source, stage: Callable[[str], Stage]) -> Stage:
     """The stage of it; one of unknown length is silent."""
-    return SILENT if source.rows is None else progress("reading rows")
+    return SILENT if source.rows is None else stage("reading rows")
 
 
 # --- reading --------------------------------------------------------------------------------------
 
 
 def _spill(
-    source: Source, spill: Path, pos_label: Any, progress: Stage, caller: Caller
+    source: Source, spill: Path, pos_label: Any, stage: Stage, caller: Caller
 ) -> tuple[Vocabulary, NDArray[np.int64], list[np.dtype[Any]]]:
     """Write the rows as they come; returns their ids, how many have each, and the dtypes."""
     vocabulary, counts = Vocabulary(), np.zeros(0, np.int64)
     first: _Checked | None = None
     codings, others, files = np.zeros(2, bool), set(), []
     of_all, check = validation.UnitInterval(), partial(_check, pos_label=pos_label)
-    with ExitStack() as open_files, reporting(_repeated(source.rows or 0), progress) as advance:
+    with ExitStack() as open_files, reporting(_repeated(source.rows or 0), stage) as advance:
         for batch in ordered_map(check, _with_rows(source.batches())):
             if first is None:
                 first = batch

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from platt_jax.model.objective import Array
 from platt_jax.results.probabilities import expit
-from platt_jax.scalers.base import Fitted, Rows, Scaler, along_rows, mean_target, require
+from platt_jax.scalers.base import FiniteRows, Fitted, Scaler, along_rows, mean_target, require
 from platt_jax.threads import ordered_map
 
 # The sizes alpha_2 + beta_2 that are tried, before the best of them is refined.
@@ -111,7 +111,7 @@ class BetaScaling(Scaler[FittedBetaScaling]):
     def __post_init__(self) -> None:
         require(self, "form", self.form in ("binary", "predicted"), '"binary" or "predicted"')
 
-    def _fit_batch(self, rows: Rows) -> FittedBetaScaling:
+    def _fit_batch(self, rows: FiniteRows) -> FittedBetaScaling:
         curves = list(ordered_map(self._curves, zip(*rows, strict=True)))
         leaves = np.moveaxis(np.array(curves, rows.scores.dtype), -1, 0)
         return FittedBetaScaling(BetaCurve(*leaves), self.form)

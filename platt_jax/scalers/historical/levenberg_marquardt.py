@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from platt_jax.model import objective
 from platt_jax.model.objective import Array, Derivatives
-from platt_jax.results.fit import Sigmoid
+from platt_jax.results.sigmoid import Sigmoid
 from platt_jax.scalers.base import Fitted, Scaler, class_weights, require
 
 _LOG_ZERO = -200.0  # "make sure log(0) returns -200"

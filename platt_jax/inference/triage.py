@@ -11,8 +11,8 @@ from platt_jax.execution.caller import Caller
 from platt_jax.execution.segment_rows import segment_rows
 from platt_jax.ids.factorize import get_indexer
 from platt_jax.ids.hashing import hashes
-from platt_jax.inference.judging import COLUMNS, FreshRows, judged
-from platt_jax.inference.known import known
+from platt_jax.inference.posteriors import posteriors
+from platt_jax.inference.segment_tests import COLUMNS, FreshRows, judged
 from platt_jax.model.objective import Array
 from platt_jax.passes import packing
 from platt_jax.results import tables
@@ -30,7 +30,7 @@ def triage(
     segments: Column = None,
     *,
     against: Literal["fit", "predictions"] = "fit",
-    level: float = 0.05,
+    fdr: float = 0.05,
     non_finite: Literal["flag", "raise", "omit"] = "flag",
 ) -> Table:
     """Which segments have changed, or are predicted wrongly, by fresh rows; most urgent first.
@@ -61,7 +61,7 @@ def triage(
     than the fit had left open.
 
     In simulations with 1 to 5,000 rows fitted, 1 % to 50 % positives, and 0 or 5 % of the segments
-    changed (`benchmarks/inference/triage_fit.py`), the false discovery rate at level 0.05 is 0.05
+    changed (`benchmarks/inference/triage_fit.py`), the false discovery rate with `fdr=0.05` is 0.05
     or less against the fit, but for simulation error. Against the predictions it is 0.5 to 1, but
     where segments have 5,000 rows each or one curve. Where 5 % of 10,000 segments are predicted
     wrongly, and all others exactly (`benchmarks/inference/triage.py`), it is 0 to 0.06 against the
@@ -80,7 +80,7 @@ def triage(
         labels: (N,) likewise.
         segments: (N,) likewise.
         against: "fit" or "predictions", the hypothesis.
-        level: a segment is flagged if its q-value is no larger.
+        fdr: the false discovery rate, in (0, 1): a segment is flagged if its q-value is no larger.
         non_finite: what a score or label that is NaN or infinite does. "flag": its segment is not
             tested; "omit": the row is left out; "raise": a ValueError.
 
@@ -139,8 +139,8 @@ def triage(
         raise ValueError(
             f"calibrator: expected a SegmentCalibrator, got {type(calibrator).__name__}"
         )
-    if not (isinstance(level, numbers.Real) and 0 < level < 1):
-        raise ValueError(f"level: expected a number in (0, 1), got {level!r}")
+    if not (isinstance(fdr, numbers.Real) and 0 < fdr < 1):
+        raise ValueError(f"fdr: expected a number in (0, 1), got {fdr!r}")
     _require_one_of(against, _AGAINST, "against")
     _require_one_of(non_finite, _NON_FINITE, "non_finite")
     caller = Caller()
@@ -162,7 +162,7 @@ def triage(
     testable = (sizes > 0) & (np.bincount(owner, bad, len(keys)) == 0)
     tested, fitted = testable, None
     if against == "fit":
-        fitted = known(calibrator, get_indexer(calibrator.keys, keys, "segments"))
+        fitted = posteriors(calibrator, get_indexer(calibrator.keys, keys, "segments"))
         tested = testable & fitted.usable
         fitted = fitted.of(tested)
     if not tested.all():
@@ -177,7 +177,7 @@ def triage(
     # Segments come with the largest first, and those that are not tested stay so.
     order = np.lexsort((columns["cox_p"], columns["p_value"], ~tested))
     table = tables.keyed(
-        "segment", keys, dict(rows=sizes, **columns, q_value=q_value, flagged=q_value <= level)
+        "segment", keys, dict(rows=sizes, **columns, q_value=q_value, flagged=q_value <= fdr)
     )
     return Table({name: x[order] for name, x in table.items()})
 

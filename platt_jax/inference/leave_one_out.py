@@ -21,7 +21,8 @@ from platt_jax.model.prior import GaussianPrior
 from platt_jax.model.standardization import Standardization
 from platt_jax.options import Options
 from platt_jax.passes import packing
-from platt_jax.results.fit import Fit, Sigmoid
+from platt_jax.results.fit import Fit
+from platt_jax.results.sigmoid import Sigmoid
 from platt_jax.solver.solution import Given
 from platt_jax.threads import ordered_map, run_programs
 
@@ -88,9 +89,9 @@ def leave_one_out(
         columns = [None if x is None else x[order] for x in columns]
     fit, shared = _checked(fit, batch, scores.dtype), shared_prior(prior)
     prior = validation.prior(prior, batch, scores.dtype)
-    rows = _Rows(columns, sizes)
+    rows = _ProblemRows(columns, sizes)
     if segments is not None and _has_one_curve(fit, rows, shared, options):
-        rows, fit = _Rows(columns, np.array([len(scores)])), _of_all(fit)
+        rows, fit = _ProblemRows(columns, np.array([len(scores)])), _of_all(fit)
         prior = validation.prior(shared, (1,), scores.dtype)
         options = replace(options, non_finite="omit")  # as this fit was made
     if prior is not None:
@@ -108,7 +109,7 @@ def leave_one_out(
     return result
 
 
-class _Rows:
+class _ProblemRows:
     """The rows of all problems end to end."""
 
     def __init__(self, columns: list[Any], sizes: NDArray[np.int64]) -> None:
@@ -152,7 +153,9 @@ def _checked(fit: Fit, batch: tuple[int, ...], dtype: np.dtype[Any]) -> Fit:
     return flat
 
 
-def _has_one_curve(fit: Fit, rows: _Rows, prior: GaussianPrior | None, options: Options) -> bool:
+def _has_one_curve(
+    fit: Fit, rows: _ProblemRows, prior: GaussianPrior | None, options: Options
+) -> bool:
     """Whether each segment has the fit of all rows for its own, as with pooling="complete".
 
     Fits of segments with equal rows are all alike, too. The curvature tells which rows it is of.
@@ -177,7 +180,7 @@ def _of_all(fit: Fit) -> Fit:
 
 
 def _expand(
-    rows: _Rows, fit: Fit, prior: GaussianPrior | None, options: Options
+    rows: _ProblemRows, fit: Fit, prior: GaussianPrior | None, options: Options
 ) -> tuple[NDArray[Any], NDArray[np.int64], tuple[NDArray[Any], NDArray[Any]]]:
     """By the expansions: probabilities of all rows; and of the doubtful ones which, and (A, B)."""
     found = np.empty_like(rows.scores)
@@ -241,7 +244,7 @@ def _calls(sizes: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], int, i
 
 
 def _pieces(
-    rows: _Rows, problems: NDArray[np.int64], used: int, length: int
+    rows: _ProblemRows, problems: NDArray[np.int64], used: int, length: int
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int32]]]:
     """Where the rows of these problems lie, [S, L], and how many there are; parts of large ones."""
     unused = np.arange(len(problems)) >= used
@@ -254,7 +257,7 @@ def _pieces(
 
 
 def _refit(
-    rows: _Rows,
+    rows: _ProblemRows,
     which: NDArray[np.int64],
     start: tuple[NDArray[Any], NDArray[Any]],
     prior: GaussianPrior | None,

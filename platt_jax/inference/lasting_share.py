@@ -24,7 +24,7 @@ _AT_ONCE = 1 << 16
 _LEAST = 1e-300
 
 
-class Rows(NamedTuple):
+class LaterRows(NamedTuple):
     """N rows of the later period, and what the earlier one says of their log-odds.
 
     With x = (f, 1), a row's log-odds are -(mean' x) + share * moved, give or take a variance of
@@ -49,7 +49,7 @@ class _Point(NamedTuple):
     information: _Array  # (3, 3), expected
 
 
-def lasting_share(rows: Rows, mean: _Array) -> tuple[float, float]:
+def lasting_share(rows: LaterRows, mean: _Array) -> tuple[float, float]:
     """The share under which the rows are most probable, and its standard error.
 
     The probability of a row is its posterior predictive one. With the share the mean (A, B) of the
@@ -88,7 +88,7 @@ def _solved(information: _Array, right: _Array) -> _Array:
     return solved
 
 
-def _point(rows: Rows, parameters: _Array) -> _Point:
+def _point(rows: LaterRows, parameters: _Array) -> _Point:
     share = parameters[2]
     inside = min(max(share, 0.0), 1.0)
     logit = -(parameters[0] * rows.scores + parameters[1]) + share * rows.moved

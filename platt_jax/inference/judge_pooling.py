@@ -73,7 +73,7 @@ def judge_pooling(
         >>> judged["difference"].round(2).tolist()
         [0.0, 0.03, 0.07, 0.0]
     """
-    rows = _Rows.of(scores, labels, segments)
+    rows = _JudgedRows.of(scores, labels, segments)
     when, starts, given = _times(times, cuts, rows.scores.shape)
     lines = []
     for cut, start, end in zip(given, starts, [*starts[1:], np.inf], strict=True):
@@ -94,7 +94,7 @@ def judge_pooling(
     return Table(zip(_COLUMNS, map(np.array, zip(*lines, strict=True)), strict=True))
 
 
-class _Rows(NamedTuple):
+class _JudgedRows(NamedTuple):
     """Rows that may be judged."""
 
     scores: NDArray[Any]
@@ -102,7 +102,7 @@ class _Rows(NamedTuple):
     numbers: NDArray[np.int64]  # of the segments
 
     @classmethod
-    def of(cls, scores: Column, labels: Column, segments: Column) -> "_Rows":
+    def of(cls, scores: Column, labels: Column, segments: Column) -> "_JudgedRows":
         """The rows, checked."""
         scores = validation.scores(scores)
         validation.require_flat(scores, "scores")
@@ -141,7 +141,7 @@ class _Rows(NamedTuple):
 
 
 def _drift(
-    rows: _Rows,
+    rows: _JudgedRows,
     when: NDArray[np.float64],
     earlier: NDArray[np.bool_],
     later: NDArray[np.bool_],

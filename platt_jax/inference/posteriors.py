@@ -26,7 +26,7 @@ _PARAMETERS = 2
 _LEAST_ROWS = 5
 
 
-class Known(NamedTuple):
+class Posteriors(NamedTuple):
     """(A, B) of K segments; the mean is NaN where nothing is known."""
 
     mean: Floats  # (K, 2)
@@ -37,7 +37,7 @@ class Known(NamedTuple):
     normal: bool  # as by a population; else as by labels of their own
     rounding: float  # of the covariances, relative
 
-    def of(self, some: Any) -> "Known":
+    def of(self, some: Any) -> "Posteriors":
         """Of some of the segments."""
         return self._replace(
             mean=self.mean[some],
@@ -53,7 +53,7 @@ class Known(NamedTuple):
         return np.logical_and(*finite)
 
 
-def known(calibrator: SegmentCalibrator, place: NDArray[Any]) -> Known:
+def posteriors(calibrator: SegmentCalibrator, place: NDArray[Any]) -> Posteriors:
     """Of the segments at these places (K,) among the keys; -1 is one that was not fitted.
 
     Nothing is known
@@ -65,14 +65,16 @@ def known(calibrator: SegmentCalibrator, place: NDArray[Any]) -> Known:
     fit, population, nothing = calibrator.fit, calibrator.population, np.zeros(len(place))
     if population is not None and population.estimated:
         mean, covariance = _widened(fit, population)
-        return Known(mean[place], covariance[place], nothing, nothing, True, _rounding(covariance))
+        return Posteriors(
+            mean[place], covariance[place], nothing, nothing, True, _rounding(covariance)
+        )
     if calibrator.pooling == "complete":
         pooled = calibrator.fallback_covariance
         mean = np.array([calibrator.fallback.A, calibrator.fallback.B], float)
         mean, covariance = (
             np.broadcast_to(x, (len(place), *x.shape)) for x in (mean, pooled.astype(float))
         )
-        return Known(mean, covariance, nothing, nothing, False, _rounding(pooled))
+        return Posteriors(mean, covariance, nothing, nothing, False, _rounding(pooled))
 
     def each(x: Any) -> Floats:
         x = np.asarray(x, float)
@@ -82,7 +84,7 @@ def known(calibrator: SegmentCalibrator, place: NDArray[Any]) -> Known:
     n_pos, n_neg = each(fit.n_pos), each(fit.n_neg)
     mean = np.stack([each(fit.A), each(fit.B)], -1)
     mean[n_pos + n_neg < _LEAST_ROWS] = np.nan
-    return Known(mean, each(fit.covariance), n_pos, n_neg, False, _rounding(fit.covariance))
+    return Posteriors(mean, each(fit.covariance), n_pos, n_neg, False, _rounding(fit.covariance))
 
 
 def _rounding(x: Any) -> float:

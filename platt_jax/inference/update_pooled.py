@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.progress import Stage
 from platt_jax.execution.segment_rows import SegmentRows
-from platt_jax.inference.memory import under
+from platt_jax.inference.earlier_fits import under
 from platt_jax.inference.priors import at_places
 from platt_jax.options import Options
 from platt_jax.population.chunked import ChunkedSegments
@@ -37,7 +37,7 @@ def learnt(
     place: NDArray[Any],
     rows: SegmentRows,
     options: Options,
-    told: Stage,
+    stage: Stage,
     caller: Caller,
 ) -> tuple[Fit, Likelihoods]:
     """The fits of new rows under what was known of their segments, and what is known by now.
@@ -48,7 +48,7 @@ def learnt(
         place: (J,) where the segments of the new rows are among these; -1 for those that are not.
         rows: the new ones.
         options: as in `fit_segments`.
-        told: as there.
+        stage: as there.
         caller: is warned.
     """
     coordinates = earlier.coordinates
@@ -57,7 +57,7 @@ def learnt(
     own = Likelihoods.from_arrays(*arrays).transformed(to)
     prior = own.under(normals(to @ population.mean, to @ population.covariance @ to.T))
     segments = StandardizedSegments(ChunkedSegments(rows, caller), coordinates, options)
-    fit, of_rows = segments.learnt(prior, told)
+    fit, of_rows = segments.learnt(prior, stage)
     of_both = own.plus(of_rows.times(np.asarray(fit.converged)))
     return fit, of_both.transformed(np.linalg.inv(to))
 

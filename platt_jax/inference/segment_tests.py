@@ -7,12 +7,12 @@ from numpy.typing import NDArray
 
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.segment_rows import SegmentRows
-from platt_jax.inference.fitted_null import fitted_pvalues
-from platt_jax.inference.known import Known
+from platt_jax.inference.curve_distributions import Distribution, Normal, counted, ends
+from platt_jax.inference.posteriors import Posteriors
+from platt_jax.inference.predictive_pvalues import predictive_pvalues
 from platt_jax.inference.score_tests import ScoreTests, Spread
 from platt_jax.inference.simulation import canonical_order, drawn_by, sequential_pvalues
 from platt_jax.inference.tilting import tilted_pvalues
-from platt_jax.inference.uncertain import Distribution, Normal, counted, ends
 from platt_jax.model.objective import Array
 from platt_jax.options import Options
 from platt_jax.population.chunked import ChunkedSegments
@@ -51,7 +51,7 @@ class FreshRows(NamedTuple):
     ids: NDArray[np.uint64]  # (K,); a segment's draws depend on its own
 
 
-def judged(rows: FreshRows, fitted: Known | None) -> dict[str, Array]:
+def judged(rows: FreshRows, fitted: Posteriors | None) -> dict[str, Array]:
     """What `triage` says of each segment, (K,) by the names in `COLUMNS`.
 
     Args:
@@ -89,7 +89,7 @@ def _against_predictions(rows: FreshRows) -> tuple[ScoreTests, Floats]:
     return tests, pvalue
 
 
-def _against_fit(rows: FreshRows, fitted: Known) -> tuple[ScoreTests, Floats]:
+def _against_fit(rows: FreshRows, fitted: Posteriors) -> tuple[ScoreTests, Floats]:
     """The tests are of the mean probabilities, with the variances that the curves add."""
     at = ends(fitted.mean, fitted.covariance, fitted.rounding)
     owner = np.repeat(np.arange(len(rows.sizes)), rows.sizes)
@@ -102,7 +102,7 @@ def _against_fit(rows: FreshRows, fitted: Known) -> tuple[ScoreTests, Floats]:
         curves = counted(
             at, fitted.n_pos, fitted.n_neg, _moved_up(rows, proba, spread.basis, at.variance)
         )
-    return tests, fitted_pvalues(tests, rows.sizes, rows.ids, curves)
+    return tests, predictive_pvalues(tests, rows.sizes, rows.ids, curves)
 
 
 def _moved_up(rows: FreshRows, proba: Floats, basis: Floats, spread: Floats) -> NDArray[np.bool_]:

@@ -12,19 +12,20 @@ from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.given import given_to
 from platt_jax.execution.non_finite import report_non_finite
-from platt_jax.execution.progress import SILENT, Listener, Stage, stage
+from platt_jax.execution.progress import SILENT, Listener, Stage
 from platt_jax.execution.run import fit_problems
 from platt_jax.execution.segment_rows import SegmentRows, segment_rows
 from platt_jax.ids.factorize import get_indexer, split_columns
-from platt_jax.inference import memory, pooled
+from platt_jax.inference import earlier_fits, update_pooled
 from platt_jax.inference.priors import at_places, prior_from
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.results import tables
 from platt_jax.results.calibrators import SegmentCalibrator
-from platt_jax.results.fit import Fit, Sigmoid
+from platt_jax.results.fit import Fit
 from platt_jax.results.population import Population
+from platt_jax.results.sigmoid import Sigmoid
 from platt_jax.status import Flag, Status
 
 _DEFAULT = Options()
@@ -111,38 +112,38 @@ def update(
         )
     if not 0 < forgetting <= 1:
         raise ValueError(f"forgetting: expected a number in (0, 1], got {forgetting!r}")
-    caller, told = Caller(), stage(progress)
+    caller, stage = Caller(), Stage.of(progress)
     rows = segment_rows(scores, labels, segments, weights)
     options = validation.options(options)
     population = calibrator.population
     if population is not None and not population.estimated:
         population = None
-    remembered = memory.remembered(calibrator, forgetting)
+    remembered = earlier_fits.remembered(calibrator, forgetting)
     place = get_indexer(calibrator.keys, split_columns(rows.keys), "segments")
     earlier: Fit = jax.tree.map(lambda x: at_places(x, place), remembered)
     known = (place >= 0) & earlier.converged
     of_old: Likelihoods | None = None
     of_new: Likelihoods | None = None
     if population is not None:
-        of_old = pooled.remembered(population, forgetting)
+        of_old = update_pooled.remembered(population, forgetting)
         without = replace(options, targets="none")
-        new, of_new = pooled.learnt(population, of_old, place, rows, without, told, caller)
+        new, of_new = update_pooled.learnt(population, of_old, place, rows, without, stage, caller)
     else:
         n_pos, n_neg = (np.where(known, n, 0) for n in (earlier.n_pos, earlier.n_neg))
         prior = prior_from(calibrator, rows.keys, forgetting=forgetting)
-        new = _fit(rows, prior, (n_pos, n_neg), options, told, caller)
+        new = _fit(rows, prior, (n_pos, n_neg), options, stage, caller)
     kept = (place >= 0) & ~new.converged & (known | np.isnan(new.A))
     report_non_finite(new, options, "segments", rows.keys, caller, _NOT_LEARNT)
     _report_failed(new, kept, rows.keys, caller)
-    new = memory.with_earlier(new, earlier, known, population)
-    keys, (each, likelihoods) = memory.joined(
+    new = earlier_fits.with_earlier(new, earlier, known, population)
+    keys, (each, likelihoods) = earlier_fits.joined(
         calibrator.keys, (remembered, of_old), rows.keys, (new, of_new), place, kept
     )
     if population is not None and likelihoods is not None:
-        each, population = pooled.renewed(each, population, likelihoods)
+        each, population = update_pooled.renewed(each, population, likelihoods)
     elif calibrator.population is not None:
         population = Population.not_estimated(len(keys))
-    each = replace(each, flags=memory.raised(each.flags, Flag.REVERSED, each.A > 0))
+    each = replace(each, flags=earlier_fits.raised(each.flags, Flag.REVERSED, each.A > 0))
     fallback, covariance = _updated_fallback(calibrator, rows, forgetting, options, caller)
     return SegmentCalibrator(keys, each, fallback, covariance, population)
 
@@ -152,7 +153,7 @@ def _fit(
     prior: GaussianPrior,
     counts: tuple[NDArray[Any], NDArray[Any]],
     options: Options,
-    told: Stage,
+    stage: Stage,
     caller: Caller,
 ) -> Fit:
     """The fit of every segment's rows with these priors, which stand for so many more rows."""
@@ -166,7 +167,7 @@ def _fit(
         rows.dtype,
         jax.tree.map(lambda leaf: leaf[rows.largest_first], given),
         options,
-        told,
+        stage,
         caller,
         order=rows.largest_first,
         reread=rows.reread,

@@ -14,7 +14,7 @@ from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.dense_rows import DenseRows
 from platt_jax.execution.given import given_to
-from platt_jax.execution.progress import Listener, stage
+from platt_jax.execution.progress import Listener, Stage
 from platt_jax.execution.replicates import Plan, TakeClusters, fit_replicates
 from platt_jax.execution.segment_rows import SegmentRows, segment_rows
 from platt_jax.ids.hashing import hashes
@@ -24,8 +24,10 @@ from platt_jax.inference.influence import Influence, influence
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
 from platt_jax.passes import replicated
-from platt_jax.results.fit import ComparedByValue, Fit, Sigmoid
+from platt_jax.results.equality import ComparedByValue
+from platt_jax.results.fit import Fit
 from platt_jax.results.probabilities import expit
+from platt_jax.results.sigmoid import Sigmoid
 from platt_jax.status import Status
 
 _DEFAULT = Options()
@@ -243,7 +245,7 @@ def bootstrap(
     _check_count("seed", seed, 0, 2**64 - 1)
     if kind not in replicated.KINDS:
         raise ValueError(f"kind: expected one of {replicated.KINDS}, got {kind!r}")
-    told = stage(progress, "bootstrap")
+    stage = Stage.of(progress, "bootstrap")
     rows: SegmentRows | DenseRows
     cluster: TakeClusters | None = None
     if segments is None and not isinstance(scores, SegmentRows):
@@ -274,7 +276,7 @@ def bootstrap(
         given,
         plan,
         options,
-        told,
+        stage,
         caller,
         order,
         rows.reread,

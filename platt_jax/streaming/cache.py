@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from platt_jax.execution.caller import Caller
-from platt_jax.execution.progress import Listener, Stage, stage
+from platt_jax.execution.progress import Listener, Stage
 from platt_jax.streaming.grouping import group_source
 from platt_jax.streaming.sources import Fingerprint, Names, Source, open_source
-from platt_jax.streaming.stored import StoredRows, is_stored
+from platt_jax.streaming.stored_rows import StoredRows, is_stored
 
 
 def store_rows(
@@ -125,7 +125,7 @@ def _lock(directory: Path, until: ExitStack, wait: bool) -> bool:
 
 
 def _stage(progress: bool | Listener, name: str) -> Stage:
-    return stage(progress, name, last=False)
+    return Stage.of(progress, name, last=False)
 
 
 def _reopened(cache: Path, fingerprint: Fingerprint) -> StoredRows:

@@ -10,10 +10,10 @@ is averaged given the labels tested, as a posterior predictive p-value would be,
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax.inference.curve_distributions import Distribution
 from platt_jax.inference.score_tests import ScoreTest, ScoreTests
 from platt_jax.inference.simulation import MOST_DRAWS, row_words, sequential_pvalues
 from platt_jax.inference.tilted_curves import bernoulli, drawn, tilted_pvalue
-from platt_jax.inference.uncertain import Distribution
 from platt_jax.passes.replicated import random_words
 from platt_jax.threads import ordered_map
 
@@ -29,7 +29,7 @@ _LABELS, _CURVES = 2, 3  # seeds
 _TOGETHER = 16  # problems
 
 
-def fitted_pvalues(
+def predictive_pvalues(
     tests: ScoreTests, sizes: NDArray[np.int64], ids: Words, curves: Distribution
 ) -> Floats:
     """P-values of K problems, small ones to a standard error of a tenth of them.

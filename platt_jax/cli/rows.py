@@ -1,0 +1,51 @@
+"""The rows of files of one kind, by role."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from platt_jax import ids
+from platt_jax.cli import csvio, parquet
+from platt_jax.cli.inputs import Input
+
+
+def read_rows(inputs: Sequence[Input], columns: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns of the rows of all files, by role: score, label, weight, segment.
+
+    Args:
+        inputs: files of one kind.
+        columns: the name of the column of each role; of the segment a list of names.
+
+    Returns:
+        By role what the library takes. A segment of several columns is a structured array, or a
+        table of pyarrow. Without a file all are empty.
+
+    Raises:
+        ValueError: a file is broken, or has no such column; or the files are of several kinds.
+        ImportError: a Parquet file, and pyarrow is missing.
+    """
+    if not inputs:
+        return dict.fromkeys(columns, np.zeros(0))
+    kinds = [source.is_parquet for source in inputs]
+    if any(kinds) and not all(kinds):
+        raise ValueError(
+            f"{inputs[kinds.index(True)].name} is a Parquet file, and "
+            f"{inputs[kinds.index(False)].name} is not: expected files of one kind"
+        )
+    if all(kinds):
+        return parquet.read_rows(inputs, columns)
+    segments = columns.get("segment", [])
+    wanted = [(columns[role], csvio.PARSERS[role]) for role in columns if role != "segment"]
+    wanted += [(name, csvio.text) for name in segments]
+    parts = [csvio.read_columns(source, wanted) for source in inputs]
+    read = [np.concatenate(x) for x in zip(*parts, strict=True)]
+    found: dict[str, Any] = dict(zip([x for x in columns if x != "segment"], read, strict=False))
+    if segments:
+        of_segment = read[-len(segments) :]
+        found["segment"] = (
+            of_segment[0] if len(segments) == 1 else ids.structured(segments, of_segment)
+        )
+    return found

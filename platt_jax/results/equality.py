@@ -1,0 +1,26 @@
+"""Equality of results that hold arrays."""
+
+from dataclasses import fields
+
+import numpy as np
+
+
+class ComparedByValue:
+    """Results are equal if they are of one class and hold equal arrays; NaN equals NaN."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        if type(self) is not type(other):
+            return NotImplemented
+        return all(
+            _equal(getattr(self, field.name), getattr(other, field.name))
+            for field in fields(self)  # type: ignore[arg-type]  # of a dataclass
+        )
+
+
+def _equal(one: object, other: object) -> bool:
+    if isinstance(one, ComparedByValue):
+        return one == other
+    one, other = np.asarray(one), np.asarray(other)
+    return one.dtype == other.dtype and np.array_equal(one, other, equal_nan=one.dtype.kind in "fc")

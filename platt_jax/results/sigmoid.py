@@ -1,0 +1,152 @@
+"""The sigmoid of given parameters: predictions, thresholds, and other rates of positives.
+
+A Sigmoid is a pytree; its arrays are NumPy's from the host functions and JAX's from `solve`.
+Predictions take and return the kind of array they are given.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from platt_jax import validation
+from platt_jax.columns import Column
+from platt_jax.model.objective import Array
+from platt_jax.results.equality import ComparedByValue
+from platt_jax.results.probabilities import expit, log_expit
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False)
+class Sigmoid(ComparedByValue):
+    """P(y=1 | f) = 1 / (1 + exp(A f + B)), for one problem or a batch of them.
+
+    Attributes:
+        A: (...), minus the slope of the log-odds; negative for a useful score.
+        B: (...), minus the log-odds at score 0.
+
+    Example:
+        >>> float(Sigmoid(A=-2.0, B=1.0).predict_proba(0.5))
+        0.5
+    """
+
+    A: Array
+    B: Array
+
+    def logit(self, scores: Column) -> Any:
+        """The log-odds -(A f + B) of class 1; scores (..., N) for parameters (...)."""
+        scores, A, B = self._by_row(scores, "scores", self.A, self.B)
+        try:
+            return -(A * scores + B)
+        except (TypeError, ValueError) as error:  # JAX's and NumPy's for shapes that do not match
+            raise self._shape_error("scores", scores) from error
+
+    def _by_row(self, rows: Column, name: str, *parameters: Any) -> tuple[Any, ...]:
+        """Rows (..., N) and parameters (...) as arrays of one kind that broadcast together."""
+        xp = jnp if isinstance(rows, jax.Array) or isinstance(self.A, jax.Array) else np
+        rows = jnp.asarray(validation.plain(rows)) if xp is jnp else validation.numbers(rows, name)
+        arrays = [xp.asarray(x) for x in parameters]
+        if np.ndim(self.A) and rows.ndim:
+            arrays = [x[..., None] for x in arrays]
+        return rows, *arrays
+
+    def _shape_error(self, name: str, rows: Array) -> ValueError:
+        return ValueError(
+            f"{name}: expected (..., N) for parameters of shapes {np.shape(self.A)} and "
+            f"{np.shape(self.B)}, got {rows.shape}"
+        )
+
+    def predict_proba(self, scores: Column) -> Any:
+        """P(y=1 | score), in [0, 1]; scores (..., N) for parameters (...)."""
+        return expit(self.logit(scores))
+
+    def log_proba(self, scores: Column) -> Any:
+        """Log P(y=1 | score), finite where the probability itself rounds to 0 or 1.
+
+        log P(y=0 | score) is `Sigmoid(-A, -B).log_proba(score)`. Scores (..., N) for parameters
+        (...).
+        """
+        return log_expit(self.logit(scores))
+
+    def inverse(self, proba: Column) -> Any:
+        """The score at which P(y=1) is this: the threshold of a decision.
+
+        Args:
+            proba: (..., N) in [0, 1] for parameters (...); booleans are 0 and 1.
+
+        Returns:
+            (..., N). NaN where A is 0, and all scores have one probability; infinite for 0 and 1.
+
+        Raises:
+            ValueError: not in [0, 1] (which traced numbers are not checked for), or the shapes do
+                not match.
+
+        Example:
+            >>> float(Sigmoid(A=-2.0, B=1.0).inverse(0.5))
+            0.5
+        """
+        proba, A, B = self._by_row(proba, "proba", self.A, self.B)
+        xp = jnp if isinstance(proba, jax.Array) else np
+        if not isinstance(proba, jax.core.Tracer):
+            known = np.asarray(proba)
+            if (outside := (known < 0) | (known > 1)).any():
+                raise ValueError(f"proba: expected numbers in [0, 1], got {known[outside].flat[0]}")
+        if proba.dtype == bool:
+            proba = proba.astype(A.dtype)
+        with np.errstate(divide="ignore"):
+            logit = xp.log(proba) - xp.log1p(-proba)
+        try:
+            return xp.where(A == 0, xp.nan, -(logit + B) / xp.where(A == 0, 1, A))
+        except (TypeError, ValueError) as error:
+            raise self._shape_error("proba", proba) from error
+
+    def shift_prior(self, from_rate: Column, to_rate: Column) -> "Sigmoid":
+        """The sigmoid for rows among which positives are more or less frequent than when fitted.
+
+        After undersampling of negatives, say; or for another population, where the scores given the
+        class are distributed as before. The log-odds change by the difference of those of the two
+        rates (Elkan 2001, "The Foundations of Cost-Sensitive Learning", theorem 2; Saerens,
+        Latinne & Decaestecker 2002, equation 2.4).
+
+        Args:
+            from_rate: (...) in (0, 1), the share of positives among the rows fitted.
+            to_rate: (...) in (0, 1), the share where the sigmoid is to be used.
+
+        Raises:
+            ValueError: a rate that is not between 0 and 1, or the shapes do not match.
+
+        Example:
+            >>> fitted = Sigmoid(A=-2.0, B=1.0)
+            >>> round(float(fitted.shift_prior(0.5, 0.01).predict_proba(0.5)), 6)
+            0.01
+        """
+        shift = _log_odds(from_rate, "from_rate") - _log_odds(to_rate, "to_rate")
+        xp = jnp if isinstance(self.B, jax.Array) else np
+        B = xp.asarray(self.B)
+        if np.broadcast_shapes(shift.shape, B.shape) != B.shape:
+            raise ValueError(
+                "from_rate, to_rate: expected shapes that broadcast to the parameters' "
+                f"{B.shape}, got {np.shape(from_rate)} and {np.shape(to_rate)}"
+            )
+        return Sigmoid(self.A, B + xp.asarray(shift, B.dtype))
+
+    @property
+    def slope(self) -> Any:
+        """-A, the change of the log-odds per unit of score."""
+        return -self.A
+
+    @property
+    def intercept(self) -> Any:
+        """-B, the log-odds at score 0."""
+        return -self.B
+
+
+def _log_odds(rate: Column, name: str) -> NDArray[np.float64]:
+    rate = validation.numbers(rate, name).astype(np.float64)
+    if not (inside := (rate > 0) & (rate < 1)).all():
+        raise ValueError(f"{name}: expected numbers between 0 and 1, got {rate[~inside].flat[0]}")
+    log_odds: NDArray[np.float64] = np.log(rate) - np.log1p(-rate)
+    return log_odds
