@@ -99,22 +99,19 @@ def _widened(fit: Fit, population: Population) -> tuple[Floats, Floats]:
     S + D is told as a variance is by a chi-square variable with K degrees of freedom, less those
     that each segment's own (A, B) takes of its rows, and less two for the mean.
     """
-    S, M, usable = population.covariance, population.mean_covariance, np.asarray(fit.converged)
-    precision = np.linalg.inv(S)
-    hessian = np.where(usable[:, None, None], fit.hessian, precision)
-    own = _positive(hessian - precision)
+    S, M, own = population.covariance, population.mean_covariance, population.likelihood_precision
     weight = np.linalg.solve(np.eye(2) + own @ S, own)  # (S + D)^-1
     number, freedom = _told_by(np.einsum("kij,ji->k", weight, M) / 2, fit, population)
     more = _most(freedom)
     wide = S + (more - 1) * number * M
-    growth = np.linalg.inv(own + np.linalg.inv(wide)) - np.linalg.inv(own + precision)
-    mean = np.vstack([population.posterior_mean, population.mean])
+    by_estimate = own + np.linalg.inv(S)
+    covariance = np.linalg.inv(own + np.linalg.inv(wide))
+    mean = np.vstack([population.posterior_mean, population.predictive_mean])
     mean[:-1][~np.isfinite(fit.A)] = np.nan
     if freedom < _LEAST_FREEDOM:
-        grown = np.trace((own + precision) @ growth, axis1=1, axis2=2) / 2
+        grown = np.trace(by_estimate @ covariance, axis1=1, axis2=2) / 2 - 1
         mean[np.append(grown > _GROWTH, True)] = np.nan
-    covariance = np.concatenate([population.posterior_covariance + growth, [wide + more * M]])
-    return mean, covariance
+    return mean, np.concatenate([covariance, [wide + more * M]])
 
 
 def _told_by(share: Floats, fit: Fit, population: Population) -> tuple[float, float]:
@@ -144,10 +141,3 @@ def _most(freedom: float) -> float:
 
     freedom = max(freedom, _LEAST_FREEDOM)
     return float(freedom / chdtri(freedom, 1 - _DOUBT))
-
-
-def _positive(matrices: Floats) -> Floats:
-    """The nearest matrices (K, 2, 2) without negative eigenvalues."""
-    values, vectors = np.linalg.eigh(matrices)
-    nearest: Floats = (vectors * np.maximum(values, 0)[:, None]) @ np.swapaxes(vectors, 1, 2)
-    return nearest
