@@ -63,7 +63,7 @@ def test_the_population_is_that_of_greatest_marginal_likelihood(few):
 
 
 def test_the_posterior_given_the_population_is_that_of_a_fine_grid(few, monkeypatch):
-    def given(likelihoods, population, certain):
+    def given(likelihoods, population, certain, total):
         """As if the population were known."""
         posterior = likelihoods.under(population)
         of_new = population.mean, population.covariance

@@ -60,7 +60,8 @@ def test_what_is_known_of_few_segments_is_what_all_populations_say(rows, spread,
     scores, *rest = segments(3, 4, rows, spread=spread)
     first = pj.fit_segments(scores, *rest, pooling="partial").population
     # The prior is in units of the scores as rows tell by them: here in these of the test, too.
-    told = Likelihoods.from_arrays(first.likelihood_precision, first.likelihood_pull).coordinates
+    likelihoods = Likelihoods.from_arrays(first.likelihood_precision, first.likelihood_pull)
+    told = likelihoods.coordinates(likelihoods.total)
     data = ((scores - told.center) * told.scale, *rest)
     population = pj.fit_segments(*data, pooling="partial").population
     mean, square, new_mean, new_covariance = by_drawing_populations(data, 4, 40_000)

@@ -51,7 +51,7 @@ def learnt(
         stage: as there.
         caller: is warned.
     """
-    coordinates = earlier.coordinates
+    coordinates = earlier.coordinates(earlier.total)
     to = coordinates.matrix
     arrays = at_places(earlier.precision.matrices, place), at_places(earlier.pull, place)
     own = Likelihoods.from_arrays(*arrays).transformed(to)

@@ -1,6 +1,7 @@
 """The population, by maximum marginal likelihood, and what is known of its segments."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -35,7 +36,8 @@ def estimate_population(
         progress: as in `fit_segments`.
     """
     flagged = pooled.flags & (Flag.ONE_CLASS | Flag.CONSTANT_SCORES)
-    if len(segments.keys) < 2 or pooled.status != Status.CONVERGED or flagged:
+    number = segments.total(np.array([len(segments.keys)], float))[0]
+    if number < 2 or pooled.status != Status.CONVERGED or flagged:
         return None, Population.not_estimated(len(segments.keys))
     options = replace(options, targets="none")
     coordinates = segments.coordinates(options)
@@ -44,14 +46,16 @@ def estimate_population(
     population = normals(mean, _START_SPREAD**2 * np.eye(2))
     fit = standardized.modes(population, None, Stage.of(progress, "first fit", last=False))
     found = estimated(standardized, population, standardized.around(fit, population), progress)
-    at, known = found.at, over_populations(found.at.likelihoods, found.population, found.certain)
+    at = found.at
+    integrated = partial(over_populations, certain=found.certain, total=segments.total)
+    known = integrated(at.likelihoods, found.population)
     if not found.certain:
         # Posteriors under a population of little spread tell how the likelihoods are near its mean:
         # they are taken again under one that is as wide as it may be.
         wide = normals(known.new_mean, known.new_covariance)
         stage = Stage.of(progress, "population, uncertainty", last=False)
         at = at.under(standardized, FINE, wide, stage)
-        known = over_populations(at.likelihoods, found.population, found.certain)
+        known = integrated(at.likelihoods, found.population)
     start = found.at.likelihoods.under(found.population).mean
     fit = standardized.modes(found.population, start, Stage.of(progress))
     return fit, _result(found, at.likelihoods, known, coordinates)
@@ -66,7 +70,7 @@ def renewed_population(population: Population, likelihoods: Likelihoods) -> Popu
         population: as it was.
         likelihoods: of the segments.
     """
-    coordinates = likelihoods.coordinates
+    coordinates = likelihoods.coordinates(likelihoods.total)
     to = coordinates.matrix
     of_all = likelihoods.transformed(to).precision.matrices.sum(0)
     if np.count_nonzero(likelihoods.precision.BB) < 2 or np.linalg.eigvalsh(of_all)[0] < _LITTLE:
@@ -74,7 +78,7 @@ def renewed_population(population: Population, likelihoods: Likelihoods) -> Popu
     start = normals(to @ population.mean, to @ population.covariance @ to.T)
     likelihoods = likelihoods.transformed(to)
     found = estimated(likelihoods, start, likelihoods.under(start))
-    known = over_populations(likelihoods, found.population, found.certain)
+    known = over_populations(likelihoods, found.population, found.certain, likelihoods.total)
     return _result(found, likelihoods, known, coordinates)
 
 

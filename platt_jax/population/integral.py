@@ -6,14 +6,14 @@ deviation is half-normal, the correlation uniform, and the mean flat; the mean i
 exactly, and covariances are sampled.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.population.likelihoods import Likelihoods
-from platt_jax.population.quadrature import Normals, blocks
+from platt_jax.population.quadrature import Normals, Total, blocks
 from platt_jax.population.symmetric import Symmetric
 from platt_jax.threads import ordered_map
 
@@ -69,23 +69,26 @@ class _Under(NamedTuple):
     mean_covariance: NDArray[np.float64]  # (G, 2, 2)
 
 
-def over_populations(likelihoods: Likelihoods, population: Normals, certain: bool) -> Known:
+def over_populations(
+    likelihoods: Likelihoods, population: Normals, certain: bool, total: Total
+) -> Known:
     """What is known of the segments, and of one without rows.
 
     Args:
         likelihoods: of the segments.
         population: the estimate of it.
         certain: whether its covariance is as good as known: then only its mean varies.
+        total: of sums over these segments, as of `Segments`.
     """
     # In units of the scores as these tell of the segments, which are the same wherever rows lie.
-    to = likelihoods.coordinates.matrix
+    to = likelihoods.coordinates(total).matrix
     back, estimate = np.linalg.inv(to), to @ population.covariance @ to.T
     at = likelihoods.transformed(to)
     if certain:
         covariance, weights = estimate[None], np.ones(1)
-        under = _under(at, covariance)
+        under = _under(at, covariance, total)
     else:
-        covariance, under, weights = _drawn(at, estimate)
+        covariance, under, weights = _drawn(at, estimate, total)
     own, square = _mixture(at, covariance, under, weights)
     spread = square - own[:, :, None] * own[:, None, :]
     new = weights @ under.mean
@@ -95,26 +98,27 @@ def over_populations(likelihoods: Likelihoods, population: Normals, certain: boo
 
 
 def _drawn(
-    likelihoods: Likelihoods, covariance: NDArray[np.float64]
+    likelihoods: Likelihoods, covariance: NDArray[np.float64], total: Total
 ) -> tuple[NDArray[np.float64], _Under, NDArray[np.float64]]:
     """Covariances, what follows from each, and its weight.
 
     By importance sampling: each of three numbers is drawn independently of the others, from
     Student's t distributions with 4 degrees of freedom.
     """
+    number = int(total(np.array([len(likelihoods.pull_A)], float))[0])
     deviations = np.sqrt(np.diag(covariance))
     angle = np.arctanh(np.clip(covariance[0, 1] / deviations.prod(), -0.9, 0.9))
     center, scale = np.array([*deviations, angle]), np.ones(3)
     first = np.broadcast_to(center, (2, len(_FIRST), 3)).copy()
     first[0, :, 0] = first[1, :, 1] = _FIRST
     spreads = _Spreads(*first.reshape(-1, 3).T)
-    under = _under(likelihoods, spreads.covariance)
+    under = _under(likelihoods, spreads.covariance, total)
     logs = (under.log_likelihood + spreads.log_prior).reshape(2, -1) + np.log(_FIRST)
     for i in range(2):
         weights = _normalized(logs[i])
         center[i] = weights @ _FIRST
         scale[i] = max(np.sqrt(weights @ (_FIRST - center[i]) ** 2), center[i] / 8)
-    t = _students_t(_even_points(_draws(len(likelihoods.pull_A))))
+    t = _students_t(_even_points(_draws(number)))
     for _ in range(_ROUNDS):
         point = center + scale * t
         point[:, :2] = np.abs(point[:, :2])
@@ -122,7 +126,7 @@ def _drawn(
         mirrored = _log_density((point[:, :2] + center[:2]) / scale[:2])
         away[:, :2] = np.logaddexp(away[:, :2], mirrored)
         spreads = _Spreads(*point.T)
-        under = _under(likelihoods, spreads.covariance)
+        under = _under(likelihoods, spreads.covariance, total)
         weights = _normalized(under.log_likelihood + spreads.log_prior - away.sum(axis=1))
         center = weights @ point
         scale = np.sqrt(weights @ (point - center) ** 2) + 1e-3
@@ -167,7 +171,7 @@ def _log_density(t: NDArray[np.float64]) -> NDArray[np.float64]:
     return -2.5 * np.log1p(t * t / 4)
 
 
-def _under(likelihoods: Likelihoods, covariance: NDArray[np.float64]) -> _Under:
+def _under(likelihoods: Likelihoods, covariance: NDArray[np.float64], total: Total) -> _Under:
     """Of covariances S (G, 2, 2).
 
     With P the precision and h the pull of a segment, its rows tell of the mean with precision
@@ -188,8 +192,9 @@ def _under(likelihoods: Likelihoods, covariance: NDArray[np.float64]) -> _Under:
         terms = np.stack([*of_P[1:], h_A, h_B, q_A, q_B, *squares])
         return np.concatenate([terms @ (1 / D).T, np.log(D).sum(1)[None]])
 
-    total: Any = sum(ordered_map(of_some, blocks(len(likelihoods.pull_A), len(covariance))))
-    AA, AB, BB, determinant, h_A, h_B, q_A, q_B, h_AA, h_AB, h_BB, hq, log_D = total
+    some = blocks(len(likelihoods.pull_A), len(covariance))
+    of_these = sum(ordered_map(of_some, some), start=np.zeros((13, len(covariance))))
+    AA, AB, BB, determinant, h_A, h_B, q_A, q_B, h_AA, h_AB, h_BB, hq, log_D = total(of_these)
     T = S.adjugate
     precision = Symmetric(AA + determinant * T.AA, AB + determinant * T.AB, BB + determinant * T.BB)
     inverse, (r_A, r_B) = precision.inverse(), T.times(q_A, q_B)

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.execution.progress import SILENT, Stage
-from platt_jax.population.quadrature import Grid, Normals, Posteriors
+from platt_jax.population.quadrature import Grid, Normals, Posteriors, Total
 from platt_jax.population.segments import Coordinates
 from platt_jax.population.symmetric import Symmetric
 
@@ -85,13 +85,12 @@ class Likelihoods(NamedTuple):
         """(K, 2)."""
         return np.stack([self.pull_A, self.pull_B], -1)
 
-    @property
-    def coordinates(self) -> Coordinates:
+    def coordinates(self, total: Total) -> Coordinates:
         """By the mean and the variance of the scores, each row by how much it tells.
 
         The scores' own where the rows do not tell both of slopes and of intercepts.
         """
-        AA, AB, BB = (x.sum() for x in self.precision)
+        AA, AB, BB = total(np.array([x.sum() for x in self.precision]))
         if not AA * BB - AB * AB > _ROUNDING * AA * BB:
             return Coordinates(center=0.0, scale=1.0)
         return Coordinates(center=AB / BB, scale=BB / np.sqrt(AA * BB - AB * AB))
@@ -103,6 +102,10 @@ class Likelihoods(NamedTuple):
         at_A, at_B = precision @ population.mean
         mean = covariance.times(self.pull_A + at_A, self.pull_B + at_B)
         return Normals(*mean, *covariance.factor())
+
+    def total(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
+        """They are those of all segments."""
+        return sums
 
     def losses(self, grid: Grid, nodes: Normals, stage: Stage = SILENT) -> NDArray[np.float64]:
         """(K, J), minus the logarithms at the segments' nodes, up to a constant of each."""

@@ -4,8 +4,9 @@ The nodes lie where the posterior does: at mean + factor z, for a fixed grid of 
 are exact to many digits (Naylor & Smith 1982; Rabe-Hesketh, Skrondal & Pickles 2005).
 """
 
+from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +25,10 @@ from platt_jax.threads import ordered_map
 
 # Numbers of an array that stays in a core's cache, along with a dozen more.
 _AT_ONCE = 1 << 15
+
+
+# Sums over all segments, given those over the segments of this process.
+Total: TypeAlias = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
 
 class Normals(NamedTuple):
@@ -135,7 +140,7 @@ def rough(losses: NDArray[Any]) -> NDArray[Any]:
 class Posteriors(NamedTuple):
     """What the segments say of themselves and of their population N(0, I), in its coordinates u."""
 
-    log_likelihood: Array  # [K] of the population, by a segment's rows
+    log_likelihood: float  # of the population
     # By the mean (u1, u2) and the factor [[exp(a), 0], [b, exp(c)]] of the population.
     gradient: Array  # [5]
     information: Array  # [5, 5], minus the Hessian
@@ -144,7 +149,9 @@ class Posteriors(NamedTuple):
     covariance: Array  # [K, 2, 2]
 
 
-def posteriors(grid: Grid, losses: NDArray[Any], nodes: Normals, population: Normals) -> Posteriors:
+def posteriors(
+    grid: Grid, losses: NDArray[Any], nodes: Normals, population: Normals, total: Total
+) -> Posteriors:
     """The posteriors of the segments, and what they make of their population.
 
     With f the log density of a segment's parameters, the gradient of its log likelihood is E f',
@@ -155,7 +162,8 @@ def posteriors(grid: Grid, losses: NDArray[Any], nodes: Normals, population: Nor
         grid: of the nodes.
         losses: (K, J) of the segments at them.
         nodes: of the segments, (K,).
-        population: one distribution.
+        population: one distribution, or one for each segment.
+        total: of sums over these segments, as of `Segments`.
     """
     at = _relative(nodes, population)
 
@@ -164,16 +172,21 @@ def posteriors(grid: Grid, losses: NDArray[Any], nodes: Normals, population: Nor
 
     each = list(ordered_map(of_some, blocks(len(losses), len(grid.z))))
     mean = np.concatenate([some.mean for some in each], -1)
-    second: Any = sum(some.second for some in each)
+    sums = _Sums(
+        np.array(float(len(losses))),
+        np.array(sum(some.log_likelihood for some in each)),
+        mean.sum(1),
+        mean @ mean.T,
+        np.array(sum(some.second for some in each)),
+    ).over_all(total)
     m1, m2, m11, m12, m22 = mean
     c12 = m12 - m1 * m2
     covariance = Symmetric(m11 + 1 - m1 * m1, c12, m22 + 1 - m2 * m2)
-    gradient, products = mean.sum(1), mean @ mean.T
     return Posteriors(
-        np.concatenate([some.log_likelihood for some in each]),
-        gradient,
-        products - second - _curvature(gradient, len(losses)),
-        products,
+        float(sums.log_likelihood),
+        sums.gradient,
+        sums.products - sums.second - _curvature(sums.gradient, float(sums.segments)),
+        sums.products,
         mean[:2].T,
         covariance.matrices,
     )
@@ -182,9 +195,27 @@ def posteriors(grid: Grid, losses: NDArray[Any], nodes: Normals, population: Nor
 class _Moments(NamedTuple):
     """Of the scores s of some segments, under their posteriors."""
 
-    log_likelihood: NDArray[np.float64]  # (K,)
+    log_likelihood: float  # their sum
     mean: NDArray[np.float64]  # (5, K), E s
     second: NDArray[np.float64]  # (5, 5), the sum of E s s'
+
+
+class _Sums(NamedTuple):
+    """Over segments."""
+
+    segments: NDArray[np.float64]  # (), how many they are
+    log_likelihood: NDArray[np.float64]  # ()
+    gradient: NDArray[np.float64]  # (5,), of E s
+    products: NDArray[np.float64]  # (5, 5), of E s E s'
+    second: NDArray[np.float64]  # (5, 5), of E s s'
+
+    def over_all(self, total: Total) -> "_Sums":
+        """As one array: those who add up are asked once."""
+        flat = total(np.concatenate([x.ravel() for x in self]))
+        ends = np.cumsum([x.size for x in self])[:-1]
+        return _Sums(
+            *(x.reshape(of.shape) for x, of in zip(np.split(flat, ends), self, strict=True))
+        )
 
 
 def blocks(segments: int, numbers: int) -> list[slice]:
@@ -222,13 +253,13 @@ def _moments(grid: Grid, losses: NDArray[Any], at: Normals) -> _Moments:
     scores = np.stack([u1, u2, s11, u1 * u2, s22])
     weighted = p * scores
     return _Moments(
-        most + np.log(total) + np.log(at.factor_AA * at.factor_BB),
+        float(np.sum(most + np.log(total) + np.log(at.factor_AA * at.factor_BB))),
         weighted.sum(1),
         weighted.reshape(5, -1) @ scores.reshape(5, -1).T,
     )
 
 
-def _curvature(gradient: NDArray[np.float64], segments: int) -> NDArray[np.float64]:
+def _curvature(gradient: NDArray[np.float64], segments: float) -> NDArray[np.float64]:
     """(5, 5), the sum of E f'' over the segments, by that of E f'."""
     K = segments
     e1, e2, e11, e12, e22 = gradient + K * np.array([0, 0, 1, 0, 1])

@@ -18,6 +18,7 @@ from platt_jax.population.quadrature import (
     Grid,
     Normals,
     Posteriors,
+    Total,
     normals,
     posteriors,
 )
@@ -56,6 +57,9 @@ class Losses(Protocol):
     def losses(self, grid: Grid, nodes: Normals, stage: Stage) -> NDArray[Any]:
         """(K, J), at the segments' nodes."""
 
+    def total(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
+        """As of `Segments`."""
+
 
 class Position(NamedTuple):
     """A population, in standardized coordinates, and what the segments say there."""
@@ -65,6 +69,7 @@ class Position(NamedTuple):
     nodes: Normals  # of the segments
     losses: NDArray[Any]  # (K, J), there
     posteriors: Posteriors
+    total: Total  # of sums over the segments
 
     @classmethod
     def of(
@@ -72,7 +77,8 @@ class Position(NamedTuple):
     ) -> Self:
         """By a pass over the segments."""
         losses = segments.losses(grid, nodes, stage)
-        return cls(population, grid, nodes, losses, posteriors(grid, losses, nodes, population))
+        made = posteriors(grid, losses, nodes, population, segments.total)
+        return cls(population, grid, nodes, losses, made, segments.total)
 
     def under(self, segments: Losses, grid: Grid, population: Normals, stage: Stage) -> "Position":
         """Another population, by a pass; the nodes are where posteriors then should be."""
@@ -82,7 +88,7 @@ class Position(NamedTuple):
         """Another population, by the same losses."""
         return self._replace(
             population=population,
-            posteriors=posteriors(self.grid, self.losses, self.nodes, population),
+            posteriors=posteriors(self.grid, self.losses, self.nodes, population, self.total),
         )
 
     @property
@@ -93,7 +99,7 @@ class Position(NamedTuple):
     @property
     def log_likelihood(self) -> float:
         """Of the population."""
-        return float(np.sum(self.posteriors.log_likelihood))
+        return self.posteriors.log_likelihood
 
 
 class _Step(NamedTuple):
@@ -173,7 +179,7 @@ def _is_fine_enough(at: Position) -> bool:
     By how far that of the rough grid is off: in trials ten to two hundred times as much.
     """
     rough = quadrature.posteriors(
-        quadrature.ROUGH, quadrature.rough(at.losses), at.nodes, at.population
+        quadrature.ROUGH, quadrature.rough(at.losses), at.nodes, at.population, at.total
     )
     off = rough.gradient - at.posteriors.gradient
     error = off @ np.linalg.lstsq(at.posteriors.score_products, off)[0]

@@ -25,7 +25,11 @@ class Coordinates(NamedTuple):
 
 
 class Segments(Protocol):
-    """The rows of K segments."""
+    """The rows of K segments: of all, or of those of this process.
+
+    What is of each segment stays here. A population needs no more than totals, and the fit of all
+    rows.
+    """
 
     @property
     def keys(self) -> NDArray[Any]:
@@ -47,6 +51,13 @@ class Segments(Protocol):
     def both(self, given: Given, shared: Given, options: Options, stage: Stage) -> tuple[Fit, Fit]:
         """The fit of each segment, and of all rows; together, where that saves passes."""
         return self.fit(given, options, stage), self.pooled(shared, options, stage)
+
+    def total(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Sums over all segments, given those over the segments of this process.
+
+        Where others have more, all ask for the same totals in the same order.
+        """
+        return sums
 
     def coordinates(self, options: Options) -> Coordinates:
         """Those in which the scores are about as wide as N(0, 1); a few outliers do not matter."""

@@ -61,7 +61,13 @@ class StandardizedSegments(NamedTuple):
         fit = self.modes(prior, None, stage)
         nodes = self.around(fit, prior)
         losses = self.losses(FINE, nodes)
-        return fit, Likelihoods.of(quadrature.posteriors(FINE, losses, nodes, prior), prior)
+        return fit, Likelihoods.of(
+            quadrature.posteriors(FINE, losses, nodes, prior, self.total), prior
+        )
+
+    def total(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
+        """As of `Segments`."""
+        return self.segments.total(sums)
 
     def losses(self, grid: Grid, nodes: Normals, stage: Stage = SILENT) -> NDArray[Any]:
         """One pass over the rows: the loss (K, J) of each segment at its nodes."""
