@@ -34,6 +34,7 @@ def compare(number, more):
         {},
         {"options": Options(non_finite="omit", targets="none"), "prior": prior},
         {"options": Options.libsvm(), "start": (-1.0, 0.0)},
+        {"options": Options(non_finite="omit"), "pooling": "partial"},
     )
     for arguments in given if more else given[:1]:
         found = distributed.fit_segments(f[mine], y[mine], s[mine], weights=w[mine], **arguments)
@@ -43,7 +44,9 @@ def compare(number, more):
             assert (getattr(found.fit, name) == getattr(expected.fit, name)).all(), name
         for name in ("A", "B", "nll", "covariance"):
             pair = getattr(found.fit, name), getattr(expected.fit, name)
-            np.testing.assert_allclose(*pair, rtol=1e-9, atol=1e-9)
+            # A population is found to a hundredth of its standard errors.
+            tol = 1e-5 if "pooling" in arguments else 1e-9
+            np.testing.assert_allclose(*pair, rtol=tol, atol=tol)
         np.testing.assert_allclose(found.fallback.A, expected.fallback.A, rtol=1e-9)
     print("bits", found.fit.A.tobytes().hex()[:400])
     if more:

@@ -18,8 +18,8 @@ from platt_jax.scalers.historical.cosine import CosineExpansion
 PACKAGE = Path(pj.__file__).parent
 ROWS = 16_385
 
-# Where `jax.jit` may stand: the second's one program has no sum that XLA leaves to others.
-_ALLOWED = "xla.py", "quadrature.py"
+# Where `jax.jit` may stand.
+_ALLOWED = ("xla.py",)
 
 
 def lengths(points):

@@ -164,6 +164,28 @@ def test_no_population_of_one_segment(put):
     assert_equal(found, expected)
 
 
+@pytest.mark.parametrize(
+    ("names", "pos_label"), [((0, 7), 7), ((1.5, 2.5), 2.5), (("it's not", "yes"), "yes")]
+)
+def test_labels_of_two_names(put, names, pos_label):
+    columns = plain()
+    columns["y"] = np.array(names)[columns["y"].astype(int)]
+    found = sql.fit_segments(**put(columns), **COLUMNS, pos_label=pos_label)
+    expected = pj.fit_segments(columns["f"], columns["y"] == pos_label, columns["s"])
+    np.testing.assert_allclose(found.fit.A, expected.fit.A, rtol=1e-9)
+    np.testing.assert_array_equal(found.fit.n_pos, expected.fit.n_pos)
+
+
+def test_a_third_label_is_refused():
+    columns = plain(60)
+    columns["y"] = np.array(["yes", "no", "maybe"])[np.arange(60) % 3]
+    message = "label, column 'y': expected pos_label='yes' and at most one other value, got 'maybe'"
+    with pytest.raises(ValueError, match=message):
+        sql.fit_segments(**in_duckdb(columns), **COLUMNS, pos_label="yes")
+    with pytest.raises(ValueError, match="pos_label: expected a text or a number, got nan"):
+        sql.fit_segments(**in_duckdb(columns), **COLUMNS, pos_label=float("nan"))
+
+
 @pytest.mark.parametrize("coding", [bool, int, float, "minus"])
 def test_labels_of_all_codings(put, coding):
     columns = plain(number=2)

@@ -110,6 +110,20 @@ def test_ids_of_any_kind_are_numbered_as_in_memory(small, tmp_path, of):
     np.testing.assert_array_equal(streaming.StoredRows(cache).keys, stored.keys)
 
 
+def test_labels_of_two_names_are_so_in_all_batches(small, tmp_path):
+    f, y, s = made_up(4000, 30)[:3]
+    named = np.where(y > 0, "yes", "no")
+    batches = [(f[i : i + 900], named[i : i + 900], s[i : i + 900]) for i in range(0, 4000, 900)]
+    rows = streaming.store_rows(batches, tmp_path / "rows", pos_label="yes", key="1")
+    assert_same(pj.fit_segments(rows), pj.fit_segments(f, y, s))
+    with pytest.raises(ValueError, match="pos_label was 'yes', is 'no'"):
+        streaming.store_rows(batches, tmp_path / "rows", pos_label="no", key="1")
+    batches[2][1][batches[2][1] == "no"] = "may"
+    message = "batch 2.*pos_label='yes' and at most one other value in all batches, got 'may', 'no'"
+    with pytest.raises(ValueError, match=message):
+        streaming.store_rows(batches, tmp_path / "others", pos_label="yes")
+
+
 def test_weights_bad_labels_and_rows_that_are_not_finite(small, tmp_path):
     f, y, s = made_up(5000, 40)
     y = y.astype(float)
@@ -217,7 +231,7 @@ def test_a_bad_batch_is_named_and_nothing_is_left(small, tmp_path, change, messa
     batches = batches_of(made_up(4000, 30), 1000)
     batches[2] = change(*batches[2])
     with pytest.raises(ValueError, match=message):
-        streaming.store_rows(batches, tmp_path / "rows")
+        streaming.streaming.store_rows(batches, tmp_path / "rows")
     assert not list(tmp_path.iterdir())
 
 
@@ -286,13 +300,13 @@ def test_arrays_are_known_by_a_sample_and_batches_by_their_key(small, tmp_path):
     with pytest.raises(ValueError, match=r"scores was .*, is "):
         streaming.store_rows((f + 1, y, s), tmp_path / "rows")
     batches = batches_of((f, y, s), 1000)
-    streaming.store_rows(batches, tmp_path / "batches")
+    streaming.streaming.store_rows(batches, tmp_path / "batches")
     with pytest.raises(ValueError, match=r"has rows already.*key="):
-        streaming.store_rows(batches, tmp_path / "batches")
-    streaming.store_rows(batches, tmp_path / "keyed", key="monday")
-    assert len(streaming.store_rows(batches, tmp_path / "keyed", key="monday")) == 4000
+        streaming.streaming.store_rows(batches, tmp_path / "batches")
+    streaming.streaming.store_rows(batches, tmp_path / "keyed", key="monday")
+    assert len(streaming.streaming.store_rows(batches, tmp_path / "keyed", key="monday")) == 4000
     with pytest.raises(ValueError, match="key was monday, is tuesday"):
-        streaming.store_rows(batches, tmp_path / "keyed", key="tuesday")
+        streaming.streaming.store_rows(batches, tmp_path / "keyed", key="tuesday")
 
 
 def test_other_directories_and_damaged_caches_are_refused(small, tmp_path):
@@ -384,7 +398,7 @@ def test_what_a_killed_process_left_is_removed_and_what_is_in_use_is_not(small, 
                 streaming.store_rows(columns, tmp_path / "rows", key="same")
 
     with pytest.raises(ValueError, match=r"cache: .* is of another source"):
-        streaming.store_rows(batches(), tmp_path / "rows", key="same")
+        streaming.streaming.store_rows(batches(), tmp_path / "rows", key="same")
     assert len(seen) == 4 and len(seen[0]) == 1 and seen[0] != [left.name]
     assert "rows" in seen[1] and seen[0][0] in seen[1]
     assert [x.name for x in tmp_path.iterdir()] == ["rows"]

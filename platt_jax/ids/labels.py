@@ -13,7 +13,16 @@ _NAMED = 5  # of the values in a message
 
 
 def labels_by_name(values: Column, pos_label: Any, axes: int) -> NDArray[np.int8]:
-    """Labels as int8: 1 where they equal pos_label, 0 where they are one other value.
+    """Labels as int8; arguments and errors as of `labels_and_other`."""
+    return labels_and_other(values, pos_label, axes)[0]
+
+
+def labels_and_other(
+    values: Column, pos_label: Any, axes: int
+) -> tuple[NDArray[np.int8], NDArray[Any]]:
+    """Labels as int8: 1 where they equal pos_label, 0 where they are one other value; and that.
+
+    The other value is an array of one, or of none where all equal pos_label.
 
     Args:
         values: what the user gave.
@@ -36,9 +45,9 @@ def labels_by_name(values: Column, pos_label: Any, axes: int) -> NDArray[np.int8
             f"{name}: expected pos_label={pos_label!r} and at most one other value, got {found}"
         )
     if place < 0:
-        return np.zeros(shape, np.int8)
+        return np.zeros(shape, np.int8), keys
     positive: NDArray[np.bool_] = numbers == used[place]
-    return positive.view(np.int8).reshape(shape)
+    return positive.view(np.int8).reshape(shape), np.delete(keys, place)
 
 
 def _flat(values: Column, axes: int, of_tuples: bool) -> tuple[Column, tuple[int, ...]]:

@@ -6,18 +6,16 @@ deviation is half-normal, the correlation uniform, and the mean flat; the mean i
 exactly, and covariances are sampled.
 """
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from numpy.typing import NDArray
 
-from platt_jax import xla
 from platt_jax.population.likelihoods import Likelihoods
-from platt_jax.population.quadrature import Normals, padding
+from platt_jax.population.quadrature import Normals, blocks
+from platt_jax.population.symmetric import Symmetric
+from platt_jax.threads import ordered_map
 
 # Of the standard deviations in log-odds over a standard deviation of the scores (half-normal;
 # Gelman 2006, "Prior distributions for variance parameters in hierarchical models").
@@ -53,7 +51,7 @@ class _Spreads(NamedTuple):
     def covariance(self) -> NDArray[np.float64]:
         """(G, 2, 2)."""
         AB = np.tanh(self.angle) * self.of_A * self.of_B
-        return _matrices(self.of_A**2, AB, self.of_B**2)
+        return Symmetric(self.of_A**2, AB, self.of_B**2).matrices
 
     @property
     def log_prior(self) -> NDArray[np.float64]:
@@ -82,17 +80,14 @@ def over_populations(likelihoods: Likelihoods, population: Normals, certain: boo
     # In units of the scores as these tell of the segments, which are the same wherever rows lie.
     to = likelihoods.coordinates.matrix
     back, estimate = np.linalg.inv(to), to @ population.covariance @ to.T
-    with jax.enable_x64(True):
-        at = jax.tree.map(lambda x: np.pad(x, padding(len(x))), likelihoods.transformed(to))
-        if certain:
-            covariance, weights = estimate[None], np.ones(1)
-            under = _under(at, covariance)
-        else:
-            covariance, under, weights = _drawn(at, estimate)
-        mean, square = (np.asarray(x) for x in _mixture(at, covariance, under, weights))
-    K = len(likelihoods.pull_A)
-    own = mean.T[:K]
-    spread = _matrices(*square[:, :K]) - own[:, :, None] * own[:, None, :]
+    at = likelihoods.transformed(to)
+    if certain:
+        covariance, weights = estimate[None], np.ones(1)
+        under = _under(at, covariance)
+    else:
+        covariance, under, weights = _drawn(at, estimate)
+    own, square = _mixture(at, covariance, under, weights)
+    spread = square - own[:, :, None] * own[:, None, :]
     new = weights @ under.mean
     off = under.mean - new
     of_new = np.tensordot(weights, covariance + under.mean_covariance, 1) + (weights * off.T) @ off
@@ -119,8 +114,7 @@ def _drawn(
         weights = _normalized(logs[i])
         center[i] = weights @ _FIRST
         scale[i] = max(np.sqrt(weights @ (_FIRST - center[i]) ** 2), center[i] / 8)
-    draws = int(np.clip(_AT_ONCE // len(likelihoods.pull_A), _LEAST_DRAWS, _MOST_DRAWS))
-    t = _students_t(_even_points(draws))
+    t = _students_t(_even_points(_draws(len(likelihoods.pull_A))))
     for _ in range(_ROUNDS):
         point = center + scale * t
         point[:, :2] = np.abs(point[:, :2])
@@ -133,6 +127,13 @@ def _drawn(
         center = weights @ point
         scale = np.sqrt(weights @ (point - center) ** 2) + 1e-3
     return spreads.covariance, under, weights
+
+
+def _draws(segments: int) -> int:
+    """How many covariances to draw; as many for a few segments more or less."""
+    step = 1 << max((segments - 1).bit_length() - 4, 0)
+    about = -(-segments // step) * step
+    return int(np.clip(_AT_ONCE // about, _LEAST_DRAWS, _MOST_DRAWS))
 
 
 def _normalized(logs: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -166,87 +167,74 @@ def _log_density(t: NDArray[np.float64]) -> NDArray[np.float64]:
     return -2.5 * np.log1p(t * t / 4)
 
 
-def _matrices(
-    AA: NDArray[np.float64], AB: NDArray[np.float64], BB: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    return np.stack([np.stack([AA, AB], -1), np.stack([AB, BB], -1)], -2)
-
-
 def _under(likelihoods: Likelihoods, covariance: NDArray[np.float64]) -> _Under:
-    logs, mean, precision = (np.asarray(x) for x in _marginal(likelihoods, covariance))
-    return _Under(logs, mean, np.linalg.inv(precision))
+    """Of covariances S (G, 2, 2).
 
-
-@partial(xla.jit, wide=True)
-def _marginal(likelihoods: Likelihoods, covariance: jax.Array) -> Any:
-    """Of covariances S (G, 2, 2): log likelihoods (G,), the mean's (G, 2) and its precision.
-
-    With P the precision and h the pull of a segment, and V = (P^-1 + S)^-1, its rows tell of the
-    mean with precision V and pull r = (1 + P S)^-1 h.
+    With P the precision and h the pull of a segment, its rows tell of the mean with precision
+    V = (P^-1 + S)^-1 and pull r = (1 + P S)^-1 h. Of 2 by 2 matrices, with P* the adjugate,
+    D = |1 + P S| = 1 + tr(P S) + |P| |S|, V = (P + |P| S*) / D, r = (h + S* P* h) / D and
+    h' S r = (h' S h + |S| h' P* h) / D. So all sums over segments are of something over D.
     """
+    S = Symmetric.of(covariance)
+    of_S = np.stack([np.ones_like(S.AA), S.AA, 2 * S.AB, S.BB, S.determinant])
 
-    def of_one(S: jax.Array) -> tuple[jax.Array, ...]:
-        V, (r_A, r_B), log_determinant = _marginalized(likelihoods, S)
-        h_A: Any = likelihoods.pull_A
-        h_B: Any = likelihoods.pull_B
-        s_A, s_B = S[0, 0] * r_A + S[0, 1] * r_B, S[0, 1] * r_A + S[1, 1] * r_B
-        of_each = *V, r_A, r_B, h_A * s_A + h_B * s_B - log_determinant
-        AA, AB, BB, A, B, own = (jnp.sum(x) for x in of_each)
-        precision = jnp.stack([jnp.stack([AA, AB]), jnp.stack([AB, BB])])
-        determinant = AA * BB - AB * AB
-        mean = jnp.stack([BB * A - AB * B, AA * B - AB * A]) / determinant
-        gain = mean[0] * A + mean[1] * B
-        return (own + gain - jnp.log(determinant)) / 2, mean, precision
+    def of_some(some: slice) -> NDArray[np.float64]:
+        """Sums over some segments, (13, G)."""
+        P, h_A, h_B = jax.tree.map(lambda x: x[some], likelihoods)
+        of_P = np.stack([np.ones_like(h_A), *P, P.determinant])
+        D = of_S.T @ of_P
+        q_A, q_B = P.adjugate.times(h_A, h_B)
+        squares = h_A * h_A, h_A * h_B, h_B * h_B, h_A * q_A + h_B * q_B
+        terms = np.stack([*of_P[1:], h_A, h_B, q_A, q_B, *squares])
+        return np.concatenate([terms @ (1 / D).T, np.log(D).sum(1)[None]])
 
-    return lax.map(of_one, covariance)
+    total: Any = sum(ordered_map(of_some, blocks(len(likelihoods.pull_A), len(covariance))))
+    AA, AB, BB, determinant, h_A, h_B, q_A, q_B, h_AA, h_AB, h_BB, hq, log_D = total
+    T = S.adjugate
+    precision = Symmetric(AA + determinant * T.AA, AB + determinant * T.AB, BB + determinant * T.BB)
+    inverse, (r_A, r_B) = precision.inverse(), T.times(q_A, q_B)
+    A, B = h_A + r_A, h_B + r_B
+    mean = np.stack(inverse.times(A, B), -1)
+    gain = mean[:, 0] * A + mean[:, 1] * B
+    gain += S.AA * h_AA + 2 * S.AB * h_AB + S.BB * h_BB + S.determinant * hq
+    log_likelihood = (gain - log_D - np.log(precision.determinant)) / 2
+    return _Under(log_likelihood, mean, inverse.matrices)
 
 
-@partial(xla.jit, wide=True)
 def _mixture(
-    likelihoods: Likelihoods, covariance: jax.Array, under: _Under, weights: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    """Of each segment the mean (2, K), and the second moments AA, AB and BB, (3, K)."""
+    likelihoods: Likelihoods,
+    covariance: NDArray[np.float64],
+    under: _Under,
+    weights: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Of each segment the mean (K, 2), and the second moments (K, 2, 2).
 
-    def add(moments: Any, one: Any) -> tuple[Any, None]:
-        S, mean, mean_covariance, weight = one
-        V, (r_A, r_B), _ = _marginalized(likelihoods, S)
-        v_A, v_B = r_A - V[0] * mean[0] - V[1] * mean[1], r_B - V[1] * mean[0] - V[2] * mean[1]
-        m_A = mean[0] + S[0, 0] * v_A + S[0, 1] * v_B
-        m_B = mean[1] + S[0, 1] * v_A + S[1, 1] * v_B
-        # 1 - S V, by which the mean counts.
-        J_AA, J_AB = 1 - S[0, 0] * V[0] - S[0, 1] * V[1], -S[0, 0] * V[1] - S[0, 1] * V[2]
-        J_BA, J_BB = -S[0, 1] * V[0] - S[1, 1] * V[1], 1 - S[0, 1] * V[1] - S[1, 1] * V[2]
-        # The covariance given the mean is (1 - S V) S.
-        C_AA = J_AA * S[0, 0] + J_AB * S[0, 1]
-        C_AB = J_AA * S[0, 1] + J_AB * S[1, 1]
-        C_BB = J_BA * S[0, 1] + J_BB * S[1, 1]
-        M_AA, M_AB, M_BB = mean_covariance[0, 0], mean_covariance[0, 1], mean_covariance[1, 1]
-        C_AA += J_AA * (J_AA * M_AA + 2 * J_AB * M_AB) + J_AB * J_AB * M_BB
-        C_AB += J_AA * (J_BA * M_AA + J_BB * M_AB) + J_AB * (J_BA * M_AB + J_BB * M_BB)
-        C_BB += J_BA * (J_BA * M_AA + 2 * J_BB * M_AB) + J_BB * J_BB * M_BB
-        first = jnp.stack([m_A, m_B])
-        second = jnp.stack([C_AA + m_A * m_A, C_AB + m_A * m_B, C_BB + m_B * m_B])
-        return (moments[0] + weight * first, moments[1] + weight * second), None
+    Given S and the mean, the posterior's mean is J (mean + S h) and its covariance J S, with
+    J = (1 + S P)^-1 = (1 + P* S*) / D.
+    """
+    S, M = (Symmetric.of(x[..., None]) for x in (covariance, under.mean_covariance))
+    T, (mean_A, mean_B) = S.adjugate, under.mean.T[..., None]
 
-    K = len(likelihoods.pull_A)
-    start = jnp.zeros((2, K), weights.dtype), jnp.zeros((3, K), weights.dtype)
-    each = covariance, under.mean, under.mean_covariance, weights
-    (first, second), _ = lax.scan(add, start, each)
-    return first, second
+    def of_some(some: slice) -> NDArray[np.float64]:
+        """(5, K), the moments A, B, AA, AB and BB."""
+        P, h_A, h_B = jax.tree.map(lambda x: x[some], likelihoods)
+        Q = P.adjugate
+        trace = P.AA * S.AA + 2 * P.AB * S.AB + P.BB * S.BB
+        over_D = 1 / (1 + trace + P.determinant * S.determinant)
+        J_AA, J_AB = (1 + Q.AA * T.AA + Q.AB * T.AB) * over_D, (Q.AA * T.AB + Q.AB * T.BB) * over_D
+        J_BA, J_BB = (Q.AB * T.AA + Q.BB * T.AB) * over_D, (1 + Q.AB * T.AB + Q.BB * T.BB) * over_D
+        s_A, s_B = S.times(h_A, h_B)
+        s_A, s_B = mean_A + s_A, mean_B + s_B
+        m_A, m_B = J_AA * s_A + J_AB * s_B, J_BA * s_A + J_BB * s_B
+        # With the mean's own covariance M, which counts by J.
+        K_AA, K_AB = J_AA * M.AA + J_AB * M.AB, J_AA * M.AB + J_AB * M.BB
+        K_BA, K_BB = J_BA * M.AA + J_BB * M.AB, J_BA * M.AB + J_BB * M.BB
+        within = S.determinant * over_D
+        AA = m_A * m_A + S.AA * over_D + within * Q.AA + K_AA * J_AA + K_AB * J_AB
+        AB = m_A * m_B + S.AB * over_D + within * Q.AB + K_AA * J_BA + K_AB * J_BB
+        BB = m_B * m_B + S.BB * over_D + within * Q.BB + K_BA * J_BA + K_BB * J_BB
+        return np.stack([weights @ x for x in (m_A, m_B, AA, AB, BB)])
 
-
-def _marginalized(
-    likelihoods: Any, S: jax.Array
-) -> tuple[tuple[jax.Array, ...], tuple[jax.Array, ...], jax.Array]:
-    """V and r of `_marginal` by their entries, and log |1 + P S|."""
-    (P_AA, P_AB, P_BB), h_A, h_B = likelihoods
-    T_AA, T_AB = 1 + P_AA * S[0, 0] + P_AB * S[0, 1], P_AA * S[0, 1] + P_AB * S[1, 1]
-    T_BA, T_BB = P_AB * S[0, 0] + P_BB * S[0, 1], 1 + P_AB * S[0, 1] + P_BB * S[1, 1]
-    determinant = T_AA * T_BB - T_AB * T_BA
-    V = T_BB * P_AA - T_AB * P_AB, T_BB * P_AB - T_AB * P_BB, T_AA * P_BB - T_BA * P_AB
-    r = T_BB * h_A - T_AB * h_B, T_AA * h_B - T_BA * h_A
-    return (
-        tuple(x / determinant for x in V),
-        tuple(x / determinant for x in r),
-        jnp.log(determinant),
-    )
+    each = ordered_map(of_some, blocks(len(likelihoods.pull_A), len(weights)))
+    A, B, *square = np.concatenate(list(each), -1)
+    return np.stack([A, B], -1), Symmetric(*square).matrices

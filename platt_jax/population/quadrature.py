@@ -13,14 +13,17 @@ import numpy as np
 from jax import lax
 from numpy.typing import NDArray
 
-from platt_jax import xla
 from platt_jax.execution.run import Task
 from platt_jax.model import objective
 from platt_jax.model.objective import Array
 from platt_jax.model.standardization import Standardization
 from platt_jax.options import Options
 from platt_jax.passes.protocol import AnyRows, Rows
-from platt_jax.passes.reductions import sums
+from platt_jax.population.symmetric import Symmetric
+from platt_jax.threads import ordered_map
+
+# Numbers of an array that stays in a core's cache, along with a dozen more.
+_AT_ONCE = 1 << 15
 
 
 class Normals(NamedTuple):
@@ -154,26 +157,40 @@ def posteriors(grid: Grid, losses: NDArray[Any], nodes: Normals, population: Nor
         nodes: of the segments, (K,).
         population: one distribution.
     """
-    K = len(losses)
-    behind = padding(K)
-    with jax.enable_x64(True):
-        relative = _relative(nodes, population)
-        made: Posteriors = _posteriors(
-            grid.z,
-            grid.log_weight,
-            np.pad(losses, (behind, (0, 0))),
-            Normals(*(np.pad(x, behind, constant_values=1) for x in relative)),
-            np.float64(K),
-        )
-        each = ("log_likelihood", "mean", "covariance")
-        found = {name: np.asarray(x) for name, x in made._asdict().items()}
-    return Posteriors(**{name: x[:K] if name in each else x for name, x in found.items()})
+    at = _relative(nodes, population)
+
+    def of_some(some: slice) -> _Moments:
+        return _moments(grid, losses[some], jax.tree.map(lambda x: x[some], at))
+
+    each = list(ordered_map(of_some, blocks(len(losses), len(grid.z))))
+    mean = np.concatenate([some.mean for some in each], -1)
+    second: Any = sum(some.second for some in each)
+    m1, m2, m11, m12, m22 = mean
+    c12 = m12 - m1 * m2
+    covariance = Symmetric(m11 + 1 - m1 * m1, c12, m22 + 1 - m2 * m2)
+    gradient, products = mean.sum(1), mean @ mean.T
+    return Posteriors(
+        np.concatenate([some.log_likelihood for some in each]),
+        gradient,
+        products - second - _curvature(gradient, len(losses)),
+        products,
+        mean[:2].T,
+        covariance.matrices,
+    )
 
 
-def padding(segments: int) -> tuple[int, int]:
-    """How many that do not count come before and behind: one program serves for many numbers."""
-    unit = 1 << max((segments - 1).bit_length() - 4, 0)
-    return 0, -segments % unit
+class _Moments(NamedTuple):
+    """Of the scores s of some segments, under their posteriors."""
+
+    log_likelihood: NDArray[np.float64]  # (K,)
+    mean: NDArray[np.float64]  # (5, K), E s
+    second: NDArray[np.float64]  # (5, 5), the sum of E s s'
+
+
+def blocks(segments: int, numbers: int) -> list[slice]:
+    """Segments to work on together, with so many numbers of each: arrays that fit the caches."""
+    length = max(1, _AT_ONCE // numbers)
+    return [slice(first, first + length) for first in range(0, segments, length)]
 
 
 def _relative(nodes: Normals, population: Normals) -> Normals:
@@ -190,58 +207,37 @@ def _relative(nodes: Normals, population: Normals) -> Normals:
     )
 
 
-@partial(xla.jit, wide=True)
-def _posteriors(
-    z: jax.Array, log_weight: jax.Array, losses: jax.Array, at: Normals, number: jax.Array
-) -> Posteriors:
-    """Of the first so many segments."""
-    counts = (jnp.arange(len(losses), dtype=number.dtype) < number).astype(number.dtype)
-    z = z[:, :, None]
-    factor = at.factor_AA * at.factor_BB
-    at = jax.tree.map(lambda x: x[None], at)
-    u1 = at.mean_A + at.factor_AA * z[:, 0]
-    u2 = at.mean_B + at.factor_BA * z[:, 0] + at.factor_BB * z[:, 1]
-    log_ratio = (z[:, 0] ** 2 + z[:, 1] ** 2 - u1 * u1 - u2 * u2) / 2
-    log_f = log_ratio - losses.T.astype(u1.dtype) + log_weight[:, None]
-    most = jnp.max(log_f, 0, keepdims=True)
-    f = jnp.exp(log_f - most)
-    total = jnp.sum(f, 0, keepdims=True)
-    p = f / total
-    log_likelihood = (most + jnp.log(total))[0] + jnp.log(factor)
+def _moments(grid: Grid, losses: NDArray[Any], at: Normals) -> _Moments:
+    """By quadrature; the nodes are relative to the population."""
+    z_A, z_B = grid.z.T[:, :, None]
+    u1 = at.mean_A + at.factor_AA * z_A
+    u2 = at.mean_B + at.factor_BA * z_A + at.factor_BB * z_B
+    s11, s22 = u1 * u1 - 1, u2 * u2 - 1
+    log_f = (z_A * z_A + z_B * z_B) / 2 - 1 + grid.log_weight[:, None] - losses.T
+    log_f -= (s11 + s22) / 2
+    most = log_f.max(0)
+    p = np.exp(log_f - most)
+    total = p.sum(0)
+    p /= total
+    scores = np.stack([u1, u2, s11, u1 * u2, s22])
+    weighted = p * scores
+    return _Moments(
+        most + np.log(total) + np.log(at.factor_AA * at.factor_BB),
+        weighted.sum(1),
+        weighted.reshape(5, -1) @ scores.reshape(5, -1).T,
+    )
 
-    scores = (u1, u2, u1 * u1 - 1, u1 * u2, u2 * u2 - 1)
-    pairs = [(i, j) for i in range(5) for j in range(i + 1)]
-    # All of them in one loop.
-    expected = sums(0, *[p * s for s in scores], *[p * scores[i] * scores[j] for i, j in pairs])
-    mean, second = [counts * x for x in expected[:5]], [counts * x for x in expected[5:]]
-    products = _symmetric([jnp.sum(mean[i] * mean[j]) for i, j in pairs])
-    gradient = jnp.stack([jnp.sum(x) for x in mean])
-    K = number
-    e1, e2, e11, e12, e22 = gradient + K * jnp.array([0.0, 0, 1, 0, 1])
-    zero = jnp.zeros_like(e1)
-    curvature = _symmetric(
+
+def _curvature(gradient: NDArray[np.float64], segments: int) -> NDArray[np.float64]:
+    """(5, 5), the sum of E f'' over the segments, by that of E f'."""
+    K = segments
+    e1, e2, e11, e12, e22 = gradient + K * np.array([0, 0, 1, 0, 1])
+    return -np.array(
         [
-            *[zero - K],
-            *[zero, zero - K],
-            *[-2 * e1, zero, -2 * e11],
-            *[-e2, -e1, -e12, -e11],
-            *[zero, -2 * e2, zero, -2 * e12, -2 * e22],
+            [K, 0, 2 * e1, e2, 0],
+            [0, K, 0, e1, 2 * e2],
+            [2 * e1, 0, 2 * e11, e12, 0],
+            [e2, e1, e12, e11, 2 * e12],
+            [0, 2 * e2, 0, 2 * e12, 2 * e22],
         ]
     )
-    m1, m2, m11, m12, m22 = mean
-    c12 = m12 - m1 * m2
-    covariance = [[m11 + 1 - m1 * m1, c12], [c12, m22 + 1 - m2 * m2]]
-    return Posteriors(
-        log_likelihood,
-        gradient,
-        products - _symmetric([jnp.sum(x) for x in second]) - curvature,
-        products,
-        jnp.stack([m1, m2], -1),
-        jnp.stack([jnp.stack(row, -1) for row in covariance], -2),
-    )
-
-
-def _symmetric(lower: list[jax.Array]) -> jax.Array:
-    """The 5 by 5 matrix whose lower triangle is this, row by row."""
-    place = [[max(i, j) * (max(i, j) + 1) // 2 + min(i, j) for j in range(5)] for i in range(5)]
-    return jnp.stack(lower)[np.array(place)]

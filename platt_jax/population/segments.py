@@ -1,6 +1,6 @@
 """Segments wherever their rows are: the seam between one pooled fit and memory, disk, engines."""
 
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,8 +10,6 @@ from platt_jax.options import Options
 from platt_jax.population.quadrature import Grid, Nodes
 from platt_jax.results.fit import Fit
 from platt_jax.solver.solution import Given
-
-Start: TypeAlias = tuple[Any, Any] | None  # (A, B) of each segment, (K,)
 
 
 class Coordinates(NamedTuple):

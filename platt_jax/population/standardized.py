@@ -12,7 +12,7 @@ from platt_jax.options import Options
 from platt_jax.population import quadrature
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.quadrature import FINE, Grid, Nodes, Normals, normals
-from platt_jax.population.segments import Coordinates, Segments, Start
+from platt_jax.population.segments import Coordinates, Segments
 from platt_jax.results.fit import Fit
 from platt_jax.solver.solution import Given
 
@@ -27,7 +27,11 @@ class StandardizedSegments(NamedTuple):
     def modes(
         self, population: Normals, start: NDArray[np.float64] | None = None, stage: Stage = SILENT
     ) -> Fit:
-        """Each segment's fit with the population as its prior, one for all or one for each."""
+        """Each segment's fit with the population as its prior, one for all or one for each.
+
+        The search starts where it usually does if not told where: NaN says so to the one program
+        that serves for both.
+        """
         segments, K = self.segments, len(self.segments.keys)
         to_original = np.linalg.inv(self.coordinates.matrix)
         mean = population.mean @ to_original.T
@@ -36,9 +40,8 @@ class StandardizedSegments(NamedTuple):
             np.broadcast_to(mean, (K, 2)).astype(segments.dtype),
             np.broadcast_to(precision, (K, 2, 2)).astype(segments.dtype),
         )
-        pair: Start = None
-        if start is not None:
-            pair = tuple((start @ to_original.T).astype(segments.dtype).T)
+        begin = np.nan if start is None else start @ to_original.T
+        pair: Any = tuple(np.broadcast_to(begin, (K, 2)).astype(segments.dtype).T)
         return segments.fit(Given(prior, pair), self.options, stage)
 
     def around(self, fit: Fit, population: Normals) -> Normals:

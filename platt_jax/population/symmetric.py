@@ -31,10 +31,19 @@ class Symmetric(NamedTuple):
         """Each by its vector."""
         return self.AA * A + self.AB * B, self.AB * A + self.BB * B
 
+    @property
+    def determinant(self) -> NDArray[np.float64]:
+        """Of each."""
+        return self.AA * self.BB - self.AB * self.AB
+
+    @property
+    def adjugate(self) -> "Symmetric":
+        """Of each: the inverse times the determinant."""
+        return Symmetric(self.BB, -self.AB, self.AA)
+
     def inverse(self) -> "Symmetric":
         """Of each."""
-        determinant = self.AA * self.BB - self.AB * self.AB
-        return Symmetric(self.BB / determinant, -self.AB / determinant, self.AA / determinant)
+        return Symmetric(*(x / self.determinant for x in self.adjugate))
 
     def factor(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
         """The lower triangles (AA, BA, BB) of their Cholesky factors."""

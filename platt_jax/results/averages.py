@@ -6,6 +6,7 @@ trapezoidal rule"): 1e-7 of the probability where v <= 4. Wider normals take a m
 place of the sigmoid.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -37,8 +38,8 @@ _PRECISIONS = (
     *(0.508135425366489, 0.396313345166341, 0.308904252267995, 0.238212616409306),
 )
 
-# Programs are compiled for powers of two of numbers.
-_LEAST = 1 << 8
+# Rows of a call of a compiled program, one for each of these numbers.
+_ROWS = (1 << 18, 1 << 15, 1 << 11)
 
 
 def nodes(step: float = STEP, pairs: int = PAIRS) -> list[tuple[float, float]]:
@@ -63,17 +64,30 @@ def mean_probability(scores: NDArray[Any], normal: NDArray[Any]) -> NDArray[np.f
         (n,) float64 in [0, 1]; NaN where one of them is.
     """
     with jax.enable_x64(True):
-        mean = np.asarray(_by_trapezoids(_padded(scores), _padded(normal)))[: len(scores)]
+        mean = _in_blocks(_by_trapezoids, scores, normal)
         if np.fmin.reduce(mean, initial=0) < 0:
-            wide, mean = np.flatnonzero(mean < 0), mean.copy()
-            of_wide = _by_mixture(_padded(scores[wide]), _padded(normal[wide]))
-            mean[wide] = np.asarray(of_wide)[: len(wide)]
+            wide = np.flatnonzero(mean < 0)
+            mean[wide] = _in_blocks(_by_mixture, scores[wide], normal[wide])
     return mean
 
 
-def _padded(x: NDArray[Any]) -> NDArray[np.float64]:
-    """Numbers, and behind them zeros up to a length for which there may be a program already."""
-    length = max(_LEAST, 1 << max(len(x) - 1, 0).bit_length())
+def _in_blocks(
+    program: Callable[..., jax.Array], scores: NDArray[Any], normal: NDArray[Any]
+) -> NDArray[np.float64]:
+    """What a program makes of any number of rows."""
+    made, first = np.empty(len(scores)), 0
+    while first < len(made):
+        left = len(made) - first
+        length = next((rows for rows in _ROWS if 2 * left > rows), _ROWS[-1])
+        some = slice(first, first + length)
+        padded = (_padded(x[some], length) for x in (scores, normal))
+        made[some] = np.asarray(program(*padded))[:left]
+        first += length
+    return made
+
+
+def _padded(x: NDArray[Any], length: int) -> NDArray[np.float64]:
+    """Numbers, and behind them zeros up to a length."""
     numbers = np.asarray(x, np.float64)
     behind = [(0, length - len(x)), *[(0, 0)] * (x.ndim - 1)]
     return numbers if len(x) == length else np.pad(numbers, behind)

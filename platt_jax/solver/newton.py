@@ -177,8 +177,10 @@ def leave_bad_start(state: State, usual: Point, constants: ProblemConstants) -> 
     """
     promised = state.decrement * state.decrement / 2
     good = (state.status != Status.NON_FINITE) & (promised <= np.log(2) * constants.total_weight)
+    elsewhere = (state.A != usual[0]) | (state.B != usual[1])
     again = start(*usual)._replace(passes=state.passes)
-    going_on: State = jax.tree.map(partial(jnp.where, (state.passes == 1) & ~good), again, state)
+    leaving = (state.passes == 1) & ~good & elsewhere
+    going_on: State = jax.tree.map(partial(jnp.where, leaving), again, state)
     return going_on
 
 

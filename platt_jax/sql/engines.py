@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from glob import escape
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -66,7 +67,10 @@ def engine_of(relation: Any, connection: Any = None, dialect: str | None = None)
 
 
 def check_columns(
-    there: dict[str, pa.DataType], numeric: dict[str, str | None], segment: Sequence[str]
+    there: dict[str, pa.DataType],
+    numeric: dict[str, str | None],
+    segment: Sequence[str],
+    others: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Refuse columns that are missing, or not numbers.
 
@@ -74,6 +78,7 @@ def check_columns(
         there: the columns of the relation.
         numeric: those wanted, by the argument that names each; None where it is left out.
         segment: those of the segment ids.
+        others: as numeric, of any type.
 
     Raises:
         ValueError: a column is missing or of another type.
@@ -82,13 +87,14 @@ def check_columns(
         raise ValueError("segment: expected at least one column, got none")
     if len(set(segment)) < len(segment):
         raise ValueError(f"segment: expected different columns, got {list(segment)}")
-    wanted = [*numeric.items(), *(("segment", column) for column in segment)]
+    of_ids = (("segment", column) for column in segment)
+    wanted = [*numeric.items(), *others.items(), *of_ids]
     for role, column in wanted:
         if column is None:
             continue
         if column not in there:
             raise ValueError(f"{role}: expected one of the columns {list(there)}, got {column!r}")
-        if role != "segment" and not _is_numeric(there[column]):
+        if role in numeric and not _is_numeric(there[column]):
             raise ValueError(f"{role}, column {column!r}: expected numbers, got {there[column]}")
 
 

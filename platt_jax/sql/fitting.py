@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from functools import partial
+from numbers import Integral, Real
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from sqlglot import exp
 
 from platt_jax import ids, validation
 from platt_jax.columns import Column
@@ -32,6 +34,7 @@ def fit_segments(
     label: str,
     segment: str | Sequence[str],
     weight: str | None = None,
+    pos_label: str | float | None = None,
     connection: Any = None,
     dialect: str | None = None,
     prior: GaussianPrior | None = None,
@@ -52,6 +55,8 @@ def fit_segments(
         label: the column of labels: booleans, {0, 1} or {-1, +1}.
         segment: the column of segment ids, or several, whose combinations are the segments.
         weight: the column of weights, if there is one.
+        pos_label: the label of class 1, a text or a number, where labels are two values of any
+            other kind.
         connection: where the relation is the name of a table: one of Python's database interface
             (PEP 249), or of SQLAlchemy. Its engine needs EXP, LN and temporary tables.
         dialect: of that connection, by sqlglot's name, such as "sqlite"; None to tell by its type.
@@ -80,11 +85,15 @@ def fit_segments(
     validation.pooling(pooling, prior, start, validation.options(options))
     segments = [segment] if isinstance(segment, str) else list(segment)
     engine = engine_of(relation, connection, dialect)
-    numeric = {"score": score, "label": label, "weight": weight}
+    numeric: dict[str, str | None] = {"score": score, "weight": weight}
     columns = engine.columns()
-    check_columns(columns, numeric, segments)
+    if pos_label is None:
+        check_columns(columns, {**numeric, "label": label}, segments)
+    else:
+        check_columns(columns, numeric, segments, {"label": label})
     booleans = [name for name in columns if pa.types.is_boolean(columns[name])]
-    names = Names(score, label, segments, weight, booleans)
+    positive = None if pos_label is None else _literal(pos_label)
+    names = Names(score, label, segments, weight, booleans, positive)
     found = engine.run(queries.summary(names))
     _check_values(found, names)
     keys, found = _ascending(found, names)
@@ -156,9 +165,35 @@ def _check_values(found: pa.Table, names: Names) -> None:
     least = np.fmin.reduce(numbers(found["least_weight"]))
     if least < 0:
         raise ValueError(f"weight, column {names.weight!r}: expected >= 0, got {least}")
+    if names.pos_label is not None:
+        _check_two_labels(found, names)
+        return
     bad = numbers(found["bad_label"])
     name, coding = f"label, column {names.label!r}", validation.LABEL_CODINGS
     if not np.isnan(bad).all():
         raise ValueError(f"{name}: expected {coding}, got {bad[~np.isnan(bad)][0]}")
     if numbers(found["minus"]).max() > 0 and numbers(found["zero"]).max() > 0:
         raise ValueError(f"{name}: expected one of the codings {coding}, got 0 and -1 together")
+
+
+def _check_two_labels(found: pa.Table, names: Names) -> None:
+    """Refuse a third value among labels beside pos_label."""
+    ends = {x for name in ("min_other", "max_other") for x in found[name].to_pylist()} - {None}
+    if len(ends) > 1:
+        raise ValueError(
+            f"label, column {names.label!r}: expected pos_label={names.pos_label} and at most one "
+            f"other value, got {', '.join(map(repr, sorted(ends)))}"
+        )
+
+
+def _literal(label: Any) -> str:
+    """A label in DuckDB's dialect.
+
+    Raises:
+        ValueError: it is neither a text nor a finite number.
+    """
+    if isinstance(label, str):
+        return exp.Literal.string(label).sql("duckdb")
+    if isinstance(label, Real) and np.isfinite(float(label)):
+        return repr(int(label) if isinstance(label, Integral) else float(label))
+    raise ValueError(f"pos_label: expected a text or a number, got {label!r}")

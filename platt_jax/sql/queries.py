@@ -42,6 +42,7 @@ class Names(NamedTuple):
     segment: Sequence[str]
     weight: str | None = None
     booleans: Sequence[str] = ()  # which of score, label and weight are
+    pos_label: str | None = None  # the label of class 1, as a literal; None for labels by number
 
     @property
     def keys(self) -> list[str]:
@@ -114,7 +115,9 @@ def summary(names: Names) -> str:
     )
     f_in_range, w_in_range = (f"ABS({x}) BETWEEN {_SMALL} AND {_LARGE}" for x in "fw")
     in_range = f"kind = 1 AND (f = 0 OR {f_in_range}) AND {w_in_range}"
-    keys = ", ".join(names.keys)
+    keys, others = ", ".join(names.keys), ""
+    if names.pos_label is not None:
+        others = ", ".join(f"{end}(other) AS {end.lower()}_other" for end in ("MIN", "MAX")) + ","
     return f"""
         {_with_rows(names)}
         SELECT {keys}, {ends}, COUNT(*) AS n,
@@ -125,6 +128,7 @@ def summary(names: Names) -> str:
             MAX(CASE WHEN y = -1 THEN 1 ELSE 0 END) AS minus,
             MAX(CASE WHEN y = 0 THEN 1 ELSE 0 END) AS zero,
             MAX(CASE WHEN y NOT IN (-1, 0, 1) AND {_finite("y")} THEN y END) AS bad_label,
+            {others}
             {_moments("f", in_range)}
         FROM checked GROUP BY {keys}
     """
@@ -232,8 +236,15 @@ def _with_rows(names: Names) -> str:
     columns = [
         f"{quoted(column)} AS {key}" for column, key in zip(names.segment, names.keys, strict=True)
     ]
-    for name, short in ((names.score, "f"), (names.label, "y"), (names.weight, "w")):
-        columns.append(f"CAST({_number(names, name)} AS DOUBLE) AS {short}")
+    label = _number(names, names.label)
+    if names.pos_label is not None:
+        x = quoted(names.label)
+        is_other = f"{x} <> {names.pos_label}"
+        label = f"CASE WHEN {x} = {names.pos_label} THEN 1 WHEN {is_other} THEN 0 END"
+        columns.append(f"CASE WHEN {is_other} THEN {x} END AS other")
+    numbers = (_number(names, names.score), label, _number(names, names.weight))
+    for number, short in zip(numbers, "fyw", strict=True):
+        columns.append(f"CAST({number} AS DOUBLE) AS {short}")
     finite = " AND ".join(map(_finite, "fyw"))
     return f"""
         WITH plain AS (SELECT {", ".join(columns)} FROM {ROWS}),

@@ -15,7 +15,7 @@ from typing import Any
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.progress import Listener, Stage
 from platt_jax.streaming.grouping import group_source
-from platt_jax.streaming.sources import Fingerprint, Names, open_source
+from platt_jax.streaming.sources import Fingerprint, Names, Source, open_source
 from platt_jax.streaming.stored_rows import StoredRows, is_stored
 
 
@@ -27,6 +27,7 @@ def store_rows(
     label: str | None = None,
     segment: str | list[str] | None = None,
     weight: str | None = None,
+    pos_label: Any = None,
     key: str | None = None,
     progress: bool | Listener = False,
 ) -> StoredRows:
@@ -43,6 +44,7 @@ def store_rows(
         label: likewise.
         segment: likewise; several names for ids of several columns.
         weight: likewise; None for none.
+        pos_label: as in `platt_jax.fit_segments`.
         key: a text that you change when the content of arrays or batches changes: a cache that
             was made with another key is refused. Parquet files are recognized by their sizes and
             times of modification, arrays by a sample of their rows, batches by their key alone.
@@ -64,7 +66,7 @@ def store_rows(
     """
     caller = Caller()
     opened = open_source(source, Names(score, label, segment, weight), key)
-    found = _as_json(opened.fingerprint())
+    found = _as_json(_of_call(opened, pos_label))
     cache = Path(os.path.abspath(cache))
     if is_stored(cache):
         return _reopened(cache, found)
@@ -72,8 +74,8 @@ def store_rows(
         raise ValueError(f"cache: expected a new or empty directory, {cache} is something else")
     cache.parent.mkdir(parents=True, exist_ok=True)
     with _beside(cache) as unfinished:
-        group_source(opened, unfinished, found, partial(_stage, progress), caller)
-        if (now := _as_json(opened.fingerprint())) != found:
+        group_source(opened, unfinished, found, pos_label, partial(_stage, progress), caller)
+        if (now := _as_json(_of_call(opened, pos_label))) != found:
             raise ValueError(f"source: changed while it was read: {_differences(found, now)}")
         try:
             os.rename(unfinished, cache)
@@ -139,6 +141,14 @@ def _reopened(cache: Path, fingerprint: Fingerprint) -> StoredRows:
             "delete the directory, or name another"
         )
     return rows
+
+
+def _of_call(source: Source, pos_label: Any) -> Fingerprint:
+    """What the stored rows depend on; None where nothing identifies it."""
+    found = source.fingerprint()
+    if found is None or pos_label is None:
+        return found
+    return {**found, "pos_label": repr(pos_label)}
 
 
 def _as_json(fingerprint: Fingerprint) -> Fingerprint:

@@ -28,6 +28,7 @@ def fit_segments(
     label: str | None = None,
     segment: str | list[str] | None = None,
     weight: str | None = None,
+    pos_label: Any = None,
     cache: str | os.PathLike[str] | None = None,
     key: str | None = None,
     prior: GaussianPrior | None = None,
@@ -46,6 +47,7 @@ def fit_segments(
         label: likewise.
         segment: likewise.
         weight: likewise.
+        pos_label: likewise.
         cache: likewise; None with StoredRows only.
         key: likewise.
         prior: as in `platt_jax.fit_segments`.
@@ -93,6 +95,7 @@ def fit_segments(
             label=label,
             segment=segment,
             weight=weight,
+            pos_label=pos_label,
             key=key,
             progress=progress,
         )

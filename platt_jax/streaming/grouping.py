@@ -28,6 +28,7 @@ from platt_jax.execution.grouping import row_positions
 from platt_jax.execution.progress import SILENT, Stage, reporting
 from platt_jax.execution.segment_rows import checked_rows
 from platt_jax.ids.factorize import Factorized, Integers
+from platt_jax.ids.labels import labels_and_other
 from platt_jax.ids.vocabulary import Vocabulary, distinct
 from platt_jax.passes import packing
 from platt_jax.streaming.sources import Batch, Fingerprint, Source
@@ -49,6 +50,7 @@ class _Checked(NamedTuple):
     rows: Integers  # which of the keys each row has
     keys: NDArray[Any]
     coding: NDArray[np.bool_]  # (2,) whether there is a label -1, and 0
+    other: NDArray[Any]  # (0,) or (1,) the label of class 0, where that of class 1 has a name
     in_unit_interval: validation.UnitInterval
     where: str
 
@@ -57,6 +59,7 @@ def group_source(
     source: Source,
     directory: Path,
     fingerprint: Fingerprint,
+    pos_label: Any,
     stage: Callable[[str], Stage],
     caller: Caller,
 ) -> None:
@@ -66,6 +69,7 @@ def group_source(
         source: is read once.
         directory: an empty one.
         fingerprint: of the source, to be written beside the rows.
+        pos_label: the label of class 1, if labels are no numbers.
         stage: gives the stage of a name.
         caller: is warned of scores that look like probabilities.
 
@@ -75,7 +79,7 @@ def group_source(
     """
     spill = directory / "spill"
     spill.mkdir()
-    vocabulary, counts, dtypes = _spill(source, spill, _reading(source, stage), caller)
+    vocabulary, counts, dtypes = _spill(source, spill, pos_label, _reading(source, stage), caller)
     largest_first = planning.largest_first(counts[vocabulary.numbers])
     sizes = counts[vocabulary.numbers][largest_first]
     starts, length = planning.layout_rows(sizes)
@@ -110,22 +114,24 @@ def _reading(source: Source, stage: Callable[[str], Stage]) -> Stage:
 
 
 def _spill(
-    source: Source, spill: Path, stage: Stage, caller: Caller
+    source: Source, spill: Path, pos_label: Any, stage: Stage, caller: Caller
 ) -> tuple[Vocabulary, NDArray[np.int64], list[np.dtype[Any]]]:
     """Write the rows as they come; returns their ids, how many have each, and the dtypes."""
     vocabulary, counts = Vocabulary(), np.zeros(0, np.int64)
     first: _Checked | None = None
-    codings, files = np.zeros(2, bool), []
-    of_all = validation.UnitInterval()
+    codings, others, files = np.zeros(2, bool), set(), []
+    of_all, check = validation.UnitInterval(), partial(_check, pos_label=pos_label)
     with ExitStack() as open_files, reporting(_repeated(source.rows or 0), stage) as advance:
-        for batch in ordered_map(_check, _with_rows(source.batches())):
+        for batch in ordered_map(check, _with_rows(source.batches())):
             if first is None:
                 first = batch
                 names = [*COLUMNS[: len(batch.columns)], _NUMBERS]
                 files = [_open(open_files, spill / name) for name in names]
             codings |= batch.coding
+            others |= set(batch.other.tolist())
             with _naming(batch.where):
                 _require_alike(first, batch, codings)
+                _require_one_other(others, pos_label)
                 numbers = vocabulary.add(batch.rows, batch.keys)
             more = np.bincount(numbers, minlength=len(vocabulary.numbers))
             more[: len(counts)] += counts
@@ -145,8 +151,12 @@ def _with_rows(batches: Iterator[Batch]) -> Iterator[Batch]:
     return (batch for batch in batches if np.shape(batch.scores) != (0,))
 
 
-def _check(batch: Batch) -> _Checked:
+def _check(batch: Batch, pos_label: Any) -> _Checked:
+    other = np.zeros(0)
     with _naming(batch.where):
+        if pos_label is not None:
+            labels, other = labels_and_other(batch.labels, pos_label, 1)
+            batch = batch._replace(labels=labels)
         (scores, labels, weights), segments = checked_rows(
             batch.scores, batch.labels, batch.segments, batch.weights
         )
@@ -155,7 +165,7 @@ def _check(batch: Batch) -> _Checked:
     in_unit_interval = validation.in_unit_interval(scores)
     scores = packing.bad_labels_as_nan(scores, labels)
     columns = [x for x in (scores, labels, weights) if x is not None]
-    return _Checked(columns, *distinct(segments), coding, in_unit_interval, batch.where)
+    return _Checked(columns, *distinct(segments), coding, other, in_unit_interval, batch.where)
 
 
 class _naming:
@@ -188,6 +198,14 @@ def _require_alike(first: _Checked, batch: _Checked, codings: NDArray[np.bool_])
     had, got = first.columns[0].dtype, batch.columns[0].dtype
     if got != had:
         raise ValueError(f"scores: expected one dtype in all batches, got {got} after {had}")
+
+
+def _require_one_other(others: set[Any], pos_label: Any) -> None:
+    if len(others) > 1:
+        raise ValueError(
+            f"labels: expected pos_label={pos_label!r} and at most one other value in all batches, "
+            f"got {', '.join(sorted(map(repr, others)))}"
+        )
 
 
 # --- buckets --------------------------------------------------------------------------------------

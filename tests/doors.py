@@ -1,0 +1,256 @@
+"""Every way to fit by segment, and what each takes; ``python tests/doors.py --write`` for docs.
+
+The page of the reference is made from the table here, and test_doors.py tries every cell of it.
+"""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+import platt_jax as pj
+from platt_jax import GaussianPrior, Options
+
+STORED = Path(__file__).parents[1] / "docs" / "reference" / "doors.md"
+COLUMNS = ("scores", "labels", "segments", "weights")
+
+
+def rows(seed=0):
+    """Scores, labels, ids and weights of a dozen segments of different sizes."""
+    rng = np.random.default_rng(seed)
+    segments = np.repeat(np.arange(12), rng.integers(15, 60, 12))
+    scores = rng.normal(size=len(segments))
+    curves = rng.normal([1.5, -0.5], 0.5, (12, 2))[segments]
+    labels = rng.random(len(segments)) < 1 / (1 + np.exp(-curves[:, 0] * scores - curves[:, 1]))
+    order = rng.permutation(len(segments))
+    weights = rng.integers(0, 4, len(segments)).astype(float)
+    columns = (scores, labels.astype(int), segments, weights)
+    return dict(zip(COLUMNS, (x[order] for x in columns), strict=True))
+
+
+# --- the doors ------------------------------------------------------------------------------------
+
+
+def memory(rows, folder, **given):
+    return pj.fit_segments(**rows, **given)
+
+
+def mesh(rows, folder, **given):
+    over = Mesh(np.array(jax.devices()[:1]), ("problems",))
+    return pj.fit_segments(**rows, mesh=over, **given)
+
+
+def disk(rows, folder, **given):
+    from platt_jax import streaming
+
+    source, names = _table(rows)
+    return streaming.fit_segments(source, cache=folder / "rows", **names, **given)
+
+
+def engine(rows, folder, **given):
+    import duckdb
+    import pyarrow as pa
+
+    from platt_jax import sql
+
+    source, names = _table(rows)
+    return sql.fit_segments(duckdb.connect().from_arrow(pa.table(source)), **names, **given)
+
+
+def processes(rows, folder, **given):
+    from platt_jax import distributed
+
+    return distributed.fit_segments(**rows, **given)
+
+
+def bootstrap(rows, folder, **given):
+    made = pj.bootstrap(**rows, replicates=2, **given)
+    return pj.SegmentCalibrator(made.keys, made.fit, pj.Sigmoid(np.nan, np.nan))
+
+
+def update(rows, folder, **given):
+    """Of a calibrator that knows none of these segments."""
+    several = rows["segments"].ndim > 1
+    other = [(-1, "x")] * 4 if several else np.full(4, -1)
+    earlier = pj.fit_segments([1.0, -1.0, 0.5, 0.0], [1, 0, 0, 1], other)
+    updated = pj.update(earlier, **rows, **given)
+    mine = updated.only(~earlier.seen(updated.keys))
+    return replace(mine, fallback=pj.Sigmoid(np.nan, np.nan))
+
+
+DOORS = {
+    "memory": memory,
+    "mesh": mesh,
+    "disk": disk,
+    "engine": engine,
+    "processes": processes,
+    "bootstrap": bootstrap,
+    "update": update,
+}
+
+
+def _table(rows):
+    """Named columns, and which argument names which."""
+    table = {name: x for name, x in rows.items() if name != "segments"}
+    segments = rows["segments"]
+    ids = {"segments": segments}
+    if segments.ndim > 1:
+        ids = {f"id_{i}": list(column) for i, column in enumerate(segments.T)}
+    segment = list(ids) if segments.ndim > 1 else "segments"
+    names = {"score": "scores", "label": "labels", "segment": segment}
+    if "weights" in rows:
+        names["weight"] = "weights"
+    return {**table, **ids}, names
+
+
+# --- the options ----------------------------------------------------------------------------------
+
+
+def as_they_are(rows, folder):
+    rows.pop("weights")
+    return rows, {}
+
+
+def weights(rows, folder):
+    return rows, {}
+
+
+def one_prior(rows, folder):
+    return rows, {"prior": GaussianPrior(np.array([-1.0, 0.0]), np.eye(2))}
+
+
+def prior_of_each(rows, folder):
+    mean = np.stack([np.linspace(-2, 0, 12), np.linspace(-1, 1, 12)], -1)
+    return rows, {"prior": GaussianPrior(mean, np.tile(np.eye(2), (12, 1, 1)))}
+
+
+def start(rows, folder):
+    return rows, {"start": (-1.0, 0.0)}
+
+
+def partial(rows, folder):
+    return rows, {"pooling": "partial"}
+
+
+def complete(rows, folder):
+    return rows, {"pooling": "complete"}
+
+
+def _with_nan(rows):
+    rows["scores"][np.flatnonzero(rows["segments"] == 3)[2]] = np.nan
+    return rows
+
+
+def flag(rows, folder):
+    return _with_nan(rows), {"options": Options(non_finite="flag")}
+
+
+def raises(rows, folder):
+    return _with_nan(rows), {"options": Options(non_finite="raise")}
+
+
+def omit(rows, folder):
+    return _with_nan(rows), {"options": Options(non_finite="omit")}
+
+
+def monotone(rows, folder):
+    rows["labels"][rows["segments"] == 5] ^= 1
+    return rows, {"options": Options(monotone=True)}
+
+
+def intercept(rows, folder):
+    return rows, {"options": Options(intercept=False)}
+
+
+def progress(rows, folder):
+    return rows, {"progress": _heard.append}
+
+
+def checkpoint(rows, folder):
+    return rows, {"checkpoint": folder / "checkpoint"}
+
+
+def several_columns(rows, folder):
+    letters = np.array(list("abc"))[rows["segments"] % 3]
+    rows["segments"] = np.stack([(rows["segments"] // 3).astype(object), letters], -1)
+    return rows, {}
+
+
+def pos_label(rows, folder):
+    rows["labels"] = np.where(rows["labels"] > 0, "yes", "no")
+    return rows, {"pos_label": "yes"}
+
+
+_heard = []
+OPTIONS = {
+    "(no weights)": as_they_are,
+    "weights": weights,
+    "prior (one)": one_prior,
+    "prior (K)": prior_of_each,
+    "start": start,
+    'pooling="partial"': partial,
+    'pooling="complete"': complete,
+    'non_finite="flag"': flag,
+    'non_finite="raise"': raises,
+    'non_finite="omit"': omit,
+    "monotone": monotone,
+    "intercept=False": intercept,
+    "progress": progress,
+    "checkpoint": checkpoint,
+    "ids of several columns": several_columns,
+    "pos_label": pos_label,
+}
+
+# --- what is not offered, and why -----------------------------------------------------------------
+
+_SHORT = "such a fit takes seconds: make it again"
+_PLATT = "it replicates fits by themselves"
+_EARLIER = "the earlier fits are the prior"
+_LABELS = "bring the rows together first: `SegmentRows(..., pos_label=)`"
+NOT_OFFERED = {
+    ("checkpoint", "memory"): _SHORT,
+    ("checkpoint", "mesh"): _SHORT,
+    ("checkpoint", "engine"): "store the rows on disk first, or make it again",
+    ("checkpoint", "bootstrap"): _SHORT,
+    ("checkpoint", "update"): _SHORT,
+    ("start", "bootstrap"): "replicates start at the original fits",
+    ('pooling="partial"', "bootstrap"): _PLATT,
+    ('pooling="complete"', "bootstrap"): _PLATT,
+    ("prior (one)", "update"): _EARLIER,
+    ("prior (K)", "update"): _EARLIER,
+    ("start", "update"): "the search starts at the earlier fits",
+    ('pooling="partial"', "update"): "pooling is that of the calibrator",
+    ('pooling="complete"', "update"): "pooling is that of the calibrator",
+    ("pos_label", "bootstrap"): _LABELS,
+    ("pos_label", "update"): _LABELS,
+}
+
+
+def page():
+    """The page of the reference."""
+    reasons = list(dict.fromkeys(NOT_OFFERED.values()))
+    lines = [
+        "# Doors and options",
+        "",
+        "The same fit by segment has several doors: rows in memory, over a mesh of devices",
+        "(`mesh=`), on disk (`platt_jax.streaming`), in an engine (`platt_jax.sql`), in several",
+        "processes (`platt_jax.distributed`), by `bootstrap` and by `update`. Where a cell says",
+        "yes, the door gives the answer of rows in memory; a test tries each cell. A number is the",
+        "reason why an option is not offered there.",
+        "",
+        "| | " + " | ".join(DOORS) + " |",
+        "|" + " --- |" * (1 + len(DOORS)),
+    ]
+    for option in OPTIONS:
+        reason = [NOT_OFFERED.get((option, door)) for door in DOORS]
+        cells = ["yes" if x is None else f"{reasons.index(x) + 1}" for x in reason]
+        lines.append(f"| {option} | " + " | ".join(cells) + " |")
+    lines += ["", *(f"{i}. {reason}" for i, reason in enumerate(reasons, 1)), ""]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__" and sys.argv[1:] == ["--write"]:
+    STORED.write_text(page(), encoding="utf-8")

@@ -1,0 +1,84 @@
+"""Every option at every door: the answer of rows in memory, or a reason why not."""
+
+import warnings
+
+import doors
+import numpy as np
+import pytest
+
+CELLS = [(option, door) for option in doors.OPTIONS for door in doors.DOORS if door != "memory"]
+
+
+def made(door, option, folder):
+    """What the door makes of fresh rows; an error is returned."""
+    rows, given = doors.OPTIONS[option](doors.rows(), folder)
+    try:
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            calibrator = doors.DOORS[door](rows, folder, **given)
+    except ValueError as error:
+        return error, []
+    return calibrator, [str(x.message) for x in seen if x.category is RuntimeWarning]
+
+
+@pytest.fixture(scope="module")
+def in_memory(tmp_path_factory):
+    found = {}
+
+    def of(option):
+        if option not in found:
+            name = "weights" if option == "checkpoint" else option
+            found[option] = made("memory", name, tmp_path_factory.mktemp("memory"))
+        return found[option]
+
+    return of
+
+
+@pytest.mark.parametrize(("option", "door"), CELLS)
+def test_a_door_gives_the_answer_of_rows_in_memory(option, door, in_memory, tmp_path):
+    if door == "engine":
+        pytest.importorskip("duckdb")
+    if (option, door) in doors.NOT_OFFERED:
+        with pytest.raises(TypeError, match="unexpected keyword"):
+            made(door, option, tmp_path)
+        return
+    expected, warned = in_memory(option)
+    found, warned_here = made(door, option, tmp_path)
+    if isinstance(expected, ValueError):
+        assert isinstance(found, ValueError)
+        assert str(found).split(":")[0] == str(expected).split(":")[0]
+        return
+    assert len(warned_here) == len(warned)
+    assert found.keys.tolist() == expected.keys.tolist()
+    for name in ("status", "flags", "n_pos", "n_neg"):
+        np.testing.assert_array_equal(getattr(found.fit, name), getattr(expected.fit, name), name)
+    errors = expected.fit.standard_errors
+    # The search for a population ends within a hundredth of its standard errors.
+    near_enough = 1e-4 if expected.population is not None else 1e-6
+    for name, error in zip("AB", errors.T, strict=True):
+        one, other = getattr(found.fit, name), getattr(expected.fit, name)
+        near = np.abs(one - other) <= near_enough * np.where(np.isfinite(error), error, 0)
+        assert (near | (one == other) | (np.isnan(one) & np.isnan(other))).all(), name
+    off = np.abs(found.fit.covariance - expected.fit.covariance)
+    largest = np.abs(expected.fit.covariance).max((1, 2), keepdims=True)
+    assert np.nanmax(off / largest) < near_enough
+    if np.isfinite(found.fallback.A):
+        np.testing.assert_allclose(found.fallback.A, expected.fallback.A, rtol=1e-6)
+    if expected.population is not None:
+        for name in ("mean", "covariance", "predictive_covariance"):
+            pair = getattr(found.population, name), getattr(expected.population, name)
+            np.testing.assert_allclose(*pair, rtol=1e-4, err_msg=name)
+
+
+def test_progress_is_told_at_every_door(tmp_path):
+    for door in doors.DOORS:
+        doors._heard.clear()
+        (tmp_path / door).mkdir()
+        made(door, "progress", tmp_path / door)
+        last = doors._heard[-1]
+        assert last.problems_done == last.problems and last.rows_done == last.rows, door
+
+
+def test_the_page_of_the_reference_is_that_of_the_table():
+    """Where the change is meant: python tests/doors.py --write."""
+    assert doors.STORED.read_text(encoding="utf-8") == doors.page()
