@@ -29,7 +29,7 @@ class StandardizedSegments(NamedTuple):
     ) -> Fit:
         """Each segment's fit with the population as its prior, one for all or one for each.
 
-        The search starts where it usually does if not told where: NaN says so to the one program
+        The search starts where it usually does if not stage where: NaN says so to the one program
         that serves for both.
         """
         segments, K = self.segments, len(self.segments.keys)
