@@ -29,8 +29,8 @@ class StandardizedSegments(NamedTuple):
     ) -> Fit:
         """Each segment's fit with the population as its prior, one for all or one for each.
 
-        The search starts where it usually does if not told where: NaN says so to the one program
-        that serves for both.
+        Without `start` the search begins at its usual point: NaN says so to the one program that
+        serves both cases.
         """
         segments, K = self.segments, len(self.segments.keys)
         to_original = np.linalg.inv(self.coordinates.matrix)

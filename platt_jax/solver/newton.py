@@ -15,7 +15,7 @@ import numpy as np
 from platt_jax.model.objective import Derivatives, Point
 from platt_jax.options import Options
 from platt_jax.solver import direction
-from platt_jax.solver.stopping import RULES, RUNNING, ProblemConstants, Progress, reach
+from platt_jax.solver.stopping import RULES, RUNNING, AcceptedPoint, ProblemConstants, reach
 from platt_jax.status import Status
 
 _ARMIJO = 1e-4  # the sufficient-decrease constant of Algorithm 1
@@ -137,8 +137,8 @@ def _accept(state: State, at: Derivatives, constants: ProblemConstants, options:
     decrement = jnp.sqrt(jnp.maximum(-direction.along(at, step), 0))
     iterations = state.iterations + jnp.where(state.step_size == 0, 0, 1)
     full_step = state.step_size == 1
-    progress = Progress(A, at, factors, step, decrement, state.decrement, full_step)
-    verdict = RULES[options.stopping].judge(progress, constants, options)
+    accepted = AcceptedPoint(A, at, factors, step, decrement, state.decrement, full_step)
+    verdict = RULES[options.stopping].judge(accepted, constants, options)
     exhausted = jnp.where(iterations >= options.max_iter, int(Status.MAX_ITERATIONS), RUNNING)
     if options.direction == "tensor":
         last = state.step_size * state.step_A, state.step_size * state.step_B

@@ -26,8 +26,8 @@ class ProblemConstants(NamedTuple):
     total_weight: jax.Array  # n_pos + n_neg
 
 
-class Progress(NamedTuple):
-    """An accepted point, and how it was come to."""
+class AcceptedPoint(NamedTuple):
+    """An accepted point, and the step that led to it."""
 
     A: jax.Array
     derivatives: Derivatives
@@ -50,7 +50,7 @@ class Verdict(NamedTuple):
 class StoppingRule(NamedTuple):
     """When to stop, and whether the step that is not tried any more is worth taking."""
 
-    judge: Callable[[Progress, ProblemConstants, Options], Verdict]
+    judge: Callable[[AcceptedPoint, ProblemConstants, Options], Verdict]
     # Whether a search whose decrement met the tolerance takes Newton's step from there unseen.
     takes_last_step: bool
 
@@ -61,18 +61,20 @@ def reach(step: Step, constants: ProblemConstants) -> jax.Array:
     return jnp.maximum(jnp.abs(d_A * constants.low + d_B), jnp.abs(d_A * constants.high + d_B))
 
 
-def _by_decrement(progress: Progress, constants: ProblemConstants, options: Options) -> Verdict:
+def _by_decrement(
+    accepted: AcceptedPoint, constants: ProblemConstants, options: Options
+) -> Verdict:
     """At a Newton decrement of `tol` or less, or where rounding keeps it from falling."""
-    noise, status = _rounding(progress, constants, options)
-    noise &= _settled(progress, constants)
-    slow = (progress.decrement > progress.last_decrement / 2) & progress.full_step
-    done = (progress.decrement <= _tol(options)) | (noise & slow)
+    noise, status = _rounding(accepted, constants, options)
+    noise &= _settled(accepted, constants)
+    slow = (accepted.decrement > accepted.last_decrement / 2) & accepted.full_step
+    done = (accepted.decrement <= _tol(options)) | (noise & slow)
     return Verdict(jnp.where(done, status, RUNNING), jnp.where(noise, status, RUNNING))
 
 
-def _by_gradient(progress: Progress, constants: ProblemConstants, options: Options) -> Verdict:
+def _by_gradient(accepted: AcceptedPoint, constants: ProblemConstants, options: Options) -> Verdict:
     """At a gradient with no entry of `tol` or more, as LIBSVM does."""
-    at, tol = progress.derivatives, _tol(options)
+    at, tol = accepted.derivatives, _tol(options)
     done = (jnp.abs(at.g_A) < tol) & (jnp.abs(at.g_B) < tol)
     running = jnp.full_like(done, RUNNING, jnp.int32)
     return Verdict(jnp.where(done, int(Status.CONVERGED), running), running)
@@ -85,7 +87,7 @@ RULES = {
 
 
 def _rounding(
-    progress: Progress, constants: ProblemConstants, options: Options
+    accepted: AcceptedPoint, constants: ProblemConstants, options: Options
 ) -> tuple[jax.Array, jax.Array]:
     """Whether the decrement is one that rounding alone can cause, and the status if it ends there.
 
@@ -95,10 +97,10 @@ def _rounding(
     the decrement says, or as rounding may hide: the terms that are summed up are about as large as
     those of h_BB where most rows are fitted well.
     """
-    at, kind = progress.derivatives, jnp.finfo(progress.decrement.dtype)
-    of_weight = float(kind.eps) ** 2 * jnp.maximum(at.h_AA * progress.factors.over_pivot, 1)
+    at, kind = accepted.derivatives, jnp.finfo(accepted.decrement.dtype)
+    of_weight = float(kind.eps) ** 2 * jnp.maximum(at.h_AA * accepted.factors.over_pivot, 1)
     weight = constants.total_weight + at.h_AA + at.h_BB
-    square = progress.decrement * progress.decrement  # squares are compared: a root takes longer
+    square = accepted.decrement * accepted.decrement  # squares are compared: a root takes longer
     tol = min(10 * _tol(options), float(kind.max) ** 0.5)  # whose square is finite
     noise = square <= jnp.maximum(tol**2, 16 * of_weight * weight)
     most = max(MOST_NOISE[kind.dtype.name], tol)
@@ -106,7 +108,7 @@ def _rounding(
     return noise, jnp.where(near, int(Status.CONVERGED), int(Status.LINE_SEARCH_FAILED))
 
 
-def _settled(progress: Progress, constants: ProblemConstants) -> jax.Array:
+def _settled(accepted: AcceptedPoint, constants: ProblemConstants) -> jax.Array:
     """Whether the decrement tells the distance to the optimum, and falls unless rounding stops it.
 
     It does where Newton's step changes no log-odds by more than a half (see
@@ -114,8 +116,8 @@ def _settled(progress: Progress, constants: ProblemConstants) -> jax.Array:
     left: its A f is beyond 512. Elsewhere one far score may have most of the curvature, and lose it
     on the way.
     """
-    flat = 1024 * jnp.abs(progress.step[0]) <= jnp.abs(progress.A)
-    return (reach(progress.step, constants) <= 0.5) | flat
+    flat = 1024 * jnp.abs(accepted.step[0]) <= jnp.abs(accepted.A)
+    return (reach(accepted.step, constants) <= 0.5) | flat
 
 
 def _tol(options: Options) -> float:
