@@ -1,4 +1,4 @@
-"""What every row would get if it had not been among the rows of the fit."""
+"""The prediction for each row by the fit of the other rows."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -26,12 +26,12 @@ from platt_jax.results.sigmoid import Sigmoid
 from platt_jax.solver.solution import Given
 from platt_jax.threads import ordered_map, run_programs
 
-# Log-odds: a row whose error may be larger is fitted without, by a fit of its own.
+# Maximum error of the log-odds; a row whose error bound is larger gets a fit of the other rows.
 _TOLERANCE = {"float64": 5e-7, "float32": 5e-4}
 
-# Rows of a call: what the operations hand on to each other then stays in the caches.
+# Rows per call: intermediate results then stay in the caches.
 _AT_ONCE = 1 << 15
-_SHORTEST = 64  # and so many of a problem at least, where not all have the same number
+_SHORTEST = 64  # minimum length that rows of a problem are padded to, where sizes differ
 
 
 def leave_one_out(
@@ -44,29 +44,29 @@ def leave_one_out(
     prior: GaussianPrior | None = None,
     options: Options = Options(),  # noqa: B008 - immutable
 ) -> NDArray[Any]:
-    """P(y=1 | score) for every row by the fit of all other rows of its problem.
+    """P(y=1 | score) for every row, by the fit of all other rows of its problem.
 
-    Metrics of these probabilities are not flattered by the fit having seen the row. The row is left
-    out whole, whatever its weight, and Platt's targets are those of the rows that remain. Each
-    log-odds is within 1e-6 of what a fit of those rows gives (1e-3 in float32), at the cost of a
-    few passes: the optima are found from sums over the whole problem. Where the bound on the error
-    is too large (a row that alone decides the slope, say), the other rows are fitted.
+    Metrics of these probabilities are not biased by the row having been fitted. The row is left out
+    whole, with its full weight, and Platt's targets are those of the remaining rows. Each log-odds
+    is within 1e-6 (1e-3 in float32) of that of a fit of the remaining rows, at the cost of a few
+    passes: the optima are found from sums over the whole problem. Where the error bound is too
+    large (for example, if one row alone determines the slope), the remaining rows are fitted.
 
     Args:
-        fit: of these rows, as `fit` returns it with the batch shape (...); of segments, the field
-            `fit` of what `fit_segments` returns, (K,). If that was fitted with pooling="partial",
-            give ``prior=calibrator.population.prior`` and ``options=Options(targets="none")``.
-        scores: (..., N), those that were fitted; (N,) with segments.
-        labels: as they were fitted.
-        weights: likewise.
-        segments: (N,) ids likewise, or None.
-        prior: likewise.
-        options: likewise.
+        fit: the fit of these rows: with batch shape (...), as `fit` returns it; for segments (K,),
+            the field `fit` of the result of `fit_segments`. If that used pooling="partial", pass
+            ``prior=calibrator.population.prior`` and ``options=Options(targets="none")``.
+        scores: (..., N) scores that were fitted; (N,) with segments.
+        labels: the labels that were fitted.
+        weights: the weights that were fitted, or None.
+        segments: (N,) segment ids that were fitted, or None.
+        prior: the prior of the fit, or None.
+        options: the options of the fit.
 
     Returns:
-        (..., N) probabilities, in the dtype of the scores. A row of weight 0 gets that of the whole
-        fit. NaN where a score or label is not finite, the whole fit is NaN, or no row would be
-        left.
+        (..., N) probabilities, in the dtype of the scores. A row of weight 0 gets the probability
+        by the whole fit. NaN where a score or label is not finite, where the whole fit is NaN, and
+        where no other row is left.
 
     Raises:
         ValueError: an argument is not as above.
@@ -110,7 +110,7 @@ def leave_one_out(
 
 
 class _ProblemRows:
-    """The rows of all problems end to end."""
+    """The rows of all problems, concatenated."""
 
     def __init__(self, columns: list[Any], sizes: NDArray[np.int64]) -> None:
         self.scores, self.labels, self.weights = columns
@@ -119,7 +119,7 @@ class _ProblemRows:
         self.starts = np.cumsum(sizes) - sizes
 
     def at(self, where: NDArray[np.int64], *sizes: NDArray[Any]) -> tuple[Any, ...]:
-        """Scores, labels and weights (or None) of some, and what else goes with them."""
+        """Scores, labels and weights (or None) at these positions, followed by `sizes`."""
         columns = self.scores, self.labels, self.weights
         return *(None if x is None else x[where] for x in columns), *sizes
 
@@ -127,7 +127,7 @@ class _ProblemRows:
 def _grouped(
     segments: Column, scores: NDArray[Any]
 ) -> tuple[tuple[int, ...], NDArray[np.int64], NDArray[np.int64]]:
-    """The batch, where to find the rows of each segment, one after the other, and how many."""
+    """The batch shape, row positions sorted by segment, and the segments' sizes."""
     segments = ids.read(segments)
     if scores.ndim != 1 or ids.length(segments) != len(scores):
         raise ValueError(
@@ -156,9 +156,9 @@ def _checked(fit: Fit, batch: tuple[int, ...], dtype: np.dtype[Any]) -> Fit:
 def _has_one_curve(
     fit: Fit, rows: _ProblemRows, prior: GaussianPrior | None, options: Options
 ) -> bool:
-    """Whether each segment has the fit of all rows for its own, as with pooling="complete".
+    """Whether each segment has the fit of all rows, as with pooling="complete".
 
-    Fits of segments with equal rows are all alike, too. The curvature tells which rows it is of.
+    Segments with equal rows have equal fits, too. The curvature tells the two cases apart.
     """
     alike = (fit.A, fit.B, fit.hessian, fit.nll)
     if len(fit.A) == 1 or not all(np.array_equal(x, np.broadcast_to(x[0], x.shape)) for x in alike):
@@ -174,7 +174,7 @@ def _has_one_curve(
 
 
 def _of_all(fit: Fit) -> Fit:
-    """The one fit that all segments have."""
+    """The fit that all segments share, as one problem."""
     one: Fit = jax.tree.map(lambda x: x[:1], fit)
     return replace(one, n_pos=np.nansum(fit.n_pos)[None], n_neg=np.nansum(fit.n_neg)[None])
 
@@ -182,7 +182,7 @@ def _of_all(fit: Fit) -> Fit:
 def _expand(
     rows: _ProblemRows, fit: Fit, prior: GaussianPrior | None, options: Options
 ) -> tuple[NDArray[Any], NDArray[np.int64], tuple[NDArray[Any], NDArray[Any]]]:
-    """By the expansions: probabilities of all rows; and of the doubtful ones which, and (A, B)."""
+    """Probabilities of all rows by expansion; positions and (A, B) of rows to be refitted."""
     found = np.empty_like(rows.scores)
     tolerance = _TOLERANCE[found.dtype.name]
     center = _center(fit, prior, options)
@@ -210,11 +210,11 @@ def _expand(
 
 
 def _center(fit: Fit, prior: GaussianPrior | None, options: Options) -> Center:
-    """Where to expand. The coordinates are good enough whatever the precision."""
+    """The points of expansion. The coordinates need no precision."""
     with np.errstate(all="ignore"):
         h_AA, h_AB, h_BB = (fit.hessian[:, i, j] for i, j in ((0, 0), (0, 1), (1, 1)))
         middle = h_AB / h_BB if options.intercept else np.zeros_like(h_AA)
-        spread = fit.covariance[:, 0, 0]  # the inverse of the scores' sum of squares, by curvature
+        spread = fit.covariance[:, 0, 0]  # inverse of the curvature-weighted sum of squared scores
         held: Any = ~(spread > 0)
         pinned = spread == 0
         spread = np.where(pinned, 1 / (h_AA - h_AB * middle), spread)
@@ -222,7 +222,7 @@ def _center(fit: Fit, prior: GaussianPrior | None, options: Options) -> Center:
         scale = np.sqrt(spread * weight)
     middle, scale = (np.where(np.isfinite(x), x, 0) for x in (middle, scale))
     kind = fit.A.dtype
-    # JAX takes NumPy's arrays as its own.
+    # mypy: JAX accepts NumPy arrays as its own.
     coordinates: Any = middle.astype(kind), scale.astype(kind)
     A: Any = fit.A
     B: Any = fit.B
@@ -230,7 +230,7 @@ def _center(fit: Fit, prior: GaussianPrior | None, options: Options) -> Center:
 
 
 def _calls(sizes: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], int, int]]:
-    """Calls: problems [S], how many of them are not just repeated, and the length L; few shapes."""
+    """Calls of few shapes: problems [S] padded by repetition, how many are real, and the length."""
     lengths = sizes
     if (sizes != sizes[0]).any():
         lengths = np.maximum(1 << np.ceil(np.log2(sizes)).astype(np.int64), _SHORTEST)
@@ -246,7 +246,7 @@ def _calls(sizes: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], int, i
 def _pieces(
     rows: _ProblemRows, problems: NDArray[np.int64], used: int, length: int
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int32]]]:
-    """Where the rows of these problems lie, [S, L], and how many there are; parts of large ones."""
+    """Row positions [S, L] of these problems and their numbers [S]; large problems in parts."""
     unused = np.arange(len(problems)) >= used
     for first in range(0, length, _AT_ONCE):
         sizes = np.clip(rows.sizes[problems] - first, 0, _AT_ONCE).astype(np.int32)
@@ -264,7 +264,7 @@ def _refit(
     options: Options,
     caller: Caller,
 ) -> NDArray[Any]:
-    """The probabilities of these rows by fits of all others of their problems."""
+    """The probabilities of these rows, each by a fit of the other rows of its problem."""
     problem = np.searchsorted(rows.starts, which, side="right") - 1
     sizes = rows.sizes[problem] - 1
     found = np.full(len(which), np.nan, rows.scores.dtype)
