@@ -1,4 +1,4 @@
-"""Segments whose rows lie in several processes."""
+"""Segments whose rows are in several processes."""
 
 from dataclasses import replace
 from typing import Any
@@ -26,8 +26,8 @@ class LocalSegments:
     """This process's rows of the K segments of all processes.
 
     Args:
-        rows: this process's.
-        keys: (K,) of all.
+        rows: rows of this process.
+        keys: (K,) segment ids of all processes.
     """
 
     def __init__(self, rows: SegmentRows, keys: NDArray[Any]) -> None:
@@ -39,7 +39,7 @@ class LocalSegments:
 
     @property
     def pooled(self) -> LocalRows:
-        """As one problem."""
+        """The rows as one problem."""
         rows = self._rows
 
         def take(_: slice, part: slice, space: packing.Space) -> packing.Columns:
@@ -49,15 +49,15 @@ class LocalSegments:
 
 
 class ProcessSegments(SummedSegments):
-    """See `Segments` for the methods, which all processes call in the same order.
+    """Segments over all processes, which must call the methods of `Segments` in the same order.
 
     Args:
-        keys: (K,) of the segments of all processes.
-        dtype: of all scores.
-        local: this process's rows, None where it has none.
+        keys: (K,) segment ids of all processes.
+        dtype: dtype of all scores.
+        local: rows of this process, None without any.
         sizes: (K,) numbers of rows in all processes.
-        journal: of the sums over all processes.
-        caller: is warned of what makes the sums slower.
+        journal: sums over all processes.
+        caller: where the warning about slower sums points.
     """
 
     def __init__(

@@ -19,8 +19,8 @@ _LOG_SIZES = np.log(np.geomspace(0.1, 1e4, 26))
 # Number of groups of neighbouring ranks that approximate the error on the grid.
 _GROUPS = 64
 
-# Newton's method on the log of the size: step of the differences; the longest step is the grid's,
-# and after a step as short as _DIFFERENCE only rounding error is left.
+# Newton's method on the log of the size: step of the finite differences, longest step (the grid's),
+# and step after which only rounding error is left.
 _DIFFERENCE = 3e-5
 _LONGEST_STEP = 0.5
 _SHORTEST_STEP = 1e-5
