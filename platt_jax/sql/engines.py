@@ -214,7 +214,7 @@ class Database:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        """End the transaction that SQLite begins, which would keep other connections from writing."""
+        """End the transaction that SQLite begins, so that other connections can write."""
         ours = not getattr(self._connection, "in_transaction", True)
         try:
             yield
