@@ -1,6 +1,7 @@
 """Segments whose rows lie in several processes."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -70,8 +71,9 @@ class ProcessSegments(SummedSegments):
         caller: Caller,
     ) -> None:
         of_each, of_all = (None, None) if local is None else (local.by_segment, local.pooled)
-        self._summed = SummedRows(of_each, len(keys), dtype, journal, caller)
-        self._all_rows = SummedRows(of_all, 1, dtype, journal, caller)
+        summed = partial(SummedRows, dtype=dtype, journal=journal, caller=caller)
+        self._summed = summed(local=of_each, number=len(keys))
+        self._all_rows = summed(local=of_all, number=1)
         super().__init__(keys, dtype, self._summed, sizes)
 
     def pooled(self, given: Given, options: Options, stage: Stage) -> Fit:

@@ -310,8 +310,9 @@ def _blocks(
         parts = list(devices.together(parts, mesh.size))
         read = partial(devices.put_blocks, mesh, partial(read_block, take))
     if reread:
-        return Blocks(parts, read, mesh=mesh)
-    return Blocks(list(ordered_map(lambda part: jax.device_put(read(part)), parts)), mesh=mesh)
+        return Blocks(source=parts, read=read, mesh=mesh)
+    blocks = list(ordered_map(lambda part: jax.device_put(read(part)), parts))
+    return Blocks(source=blocks, mesh=mesh)
 
 
 def block_slices(size: int, devices: int = 1) -> list[slice]:
