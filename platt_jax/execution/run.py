@@ -1,4 +1,4 @@
-"""Problems through the compiled program, chunk by chunk."""
+"""Runs the compiled program on problems, chunk by chunk."""
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import replace
@@ -29,12 +29,12 @@ from platt_jax.solver import search
 from platt_jax.solver.solution import Given, fit_rows
 from platt_jax.threads import ordered_map, run_programs
 
-# Given a slice of the problems, which rows of each, and a space: these rows end to end in arrays of
-# its length, scores, labels, and weights or None. What follows them may be anything.
+# Takes a slice of the problems, a slice of each one's rows, and a space. Returns scores, labels and
+# weights (or None) of these rows end to end, with the space's length; what follows is undefined.
 TakeRows: TypeAlias = Callable[[slice, slice, packing.Space], packing.Columns]
-# The same rows where they are traced.
+# The same columns where they are traced.
 _Columns: TypeAlias = tuple[jax.Array, jax.Array, jax.Array | None]
-# Given a slice of the problems, where their results go.
+# Maps a slice of the problems to the places of their results.
 _Places: TypeAlias = Callable[[slice], NDArray[Any]]
 _ALL = slice(None)
 
@@ -42,14 +42,14 @@ _TOO_SMALL = "the device's memory is too small for this fit"
 
 
 class Task(NamedTuple):
-    """What to compute for every problem; both functions take rows, what is given, and options."""
+    """A computation for every problem. Both functions take rows, what is given, and options."""
 
-    of_rows: Callable[..., Any]  # traced; results lead with the problems' shape
-    of_blocks: Callable[..., Any]  # of an oversized problem; on the host
+    of_rows: Callable[..., Any]  # traced; results have the problems' leading axes
+    of_blocks: Callable[..., Any]  # for an oversized problem; runs on the host
 
 
 def fit_task(loss: bool) -> Task:
-    """A fit; `loss` as in `fit_problems`."""
+    """The task of a fit; `loss` as in `fit_problems`."""
     return Task(fit_rows, partial(fit_on_host, loss=loss))
 
 
@@ -67,12 +67,12 @@ def fit_problems(
     checkpoint: Checkpoint | None = None,
     mesh: Mesh | None = None,
 ) -> Fit:
-    """Fit K problems: `run_problems` for a task that gives a Fit.
+    """Fits K problems: `run_problems` for a task that returns a Fit.
 
-    Args as there, and:
-        loss: whether the loss is wanted. If not, that of problems that fit no chunk is NaN: it
+    Takes the arguments of `run_problems`, and:
+        loss: whether to compute the loss. If False, it is NaN for oversized problems, for which it
             takes a pass.
-        checkpoint: where results are kept as they come, and those of a call that was stopped are.
+        checkpoint: stores results as they come, and has those of an interrupted call.
     """
     fit: Fit = run_problems(
         fit_task(loss),
@@ -105,29 +105,29 @@ def run_problems(
     checkpoint: Checkpoint | None = None,
     mesh: Mesh | None = None,
 ) -> Any:
-    """What the task computes for K problems.
+    """The results of a task for K problems.
 
     Args:
         task: what to compute.
         sizes: (K,) numbers of rows, in the order of `planning.largest_first`.
-        take: gives their rows; called on several threads.
-        dtype: of the scores.
-        given: a pytree of arrays that lead with (K,).
+        take: returns the problems' rows; called on several threads.
+        dtype: the dtype of the scores.
+        given: a pytree of arrays with leading axis (K,).
         options: how to fit.
-        stage: whose progress is reported.
-        caller: is warned of what makes the fit slower.
-        order: (K,) where each goes in the result; None for as they come.
-        reread: whether every pass over a problem that fits no chunk takes its rows anew, since the
+        stage: the stage whose progress is reported.
+        caller: gets warnings about anything that makes the fit slower.
+        order: (K,) the place of each problem in the result; None for the same order.
+        reread: whether every pass over an oversized problem reads its rows again, because the
             device's memory may not hold them.
-        checkpoint: as in `fit_problems`; for a task that gives a Fit.
-        mesh: as `devices.checked` returns it; None for the default device.
+        checkpoint: see `fit_problems`; only for tasks that return a Fit.
+        mesh: a mesh from `devices.checked`; None for the default device.
 
     Returns:
-        A pytree of NumPy arrays that lead with (K,).
+        A pytree of NumPy arrays with leading axis (K,).
 
     Raises:
         MemoryError: the device's memory is too small even for the smallest chunks, or for all rows
-            of a problem that fits no chunk.
+            of an oversized problem.
     """
     options = validation.options(options).with_tol(dtype)
 
@@ -157,7 +157,7 @@ def run_problems(
         )
 
 
-# What was run before in this process, and is compiled.
+# Programs that ran before in this process, and so are compiled.
 _compiled: set[Hashable] = set()
 
 
@@ -173,27 +173,28 @@ def in_chunks(
     checkpoint: Checkpoint | None = None,
     cut: Callable[..., Iterator[Any]] = planning.chunks,
 ) -> Any:
-    """What is made of each of K problems, chunk by chunk.
+    """The results of K problems, computed chunk by chunk.
 
     Args:
-        program: what the compiled program depends on.
+        program: everything that the compiled program depends on.
         sizes: (K,) numbers of rows, in the order of `planning.largest_first`.
-        solve: given a Chunk, the results of its problems: a pytree of NumPy arrays that lead with
-            them; called on several threads.
-        solve_oversized: given the number of an oversized problem, its results likewise.
-        dtype: of the scores.
-        stage: whose progress is reported.
-        caller: is warned of what makes this slower.
-        places: given a slice of the problems, where their results go; None for as they come.
-        checkpoint: as in `run_problems`.
-        cut: how the problems are cut into what `solve` takes at a time; called as `planning.chunks`
-            is.
+        solve: maps a Chunk to the results of its problems, a pytree of NumPy arrays that have the
+            problems as leading axis; called on several threads.
+        solve_oversized: maps the number of an oversized problem to its results, with leading
+            axis 1.
+        dtype: the dtype of the scores.
+        stage: the stage whose progress is reported.
+        caller: gets warnings about anything that makes this slower.
+        places: maps a slice of the problems to the places of their results; None for the same
+            order.
+        checkpoint: see `run_problems`.
+        cut: cuts the problems into the parts that `solve` takes; called like `planning.chunks`.
 
     Returns:
-        The results of all, leading with (K,).
+        The results of all problems, with leading axis (K,).
 
     Raises:
-        MemoryError: as `run_problems`.
+        MemoryError: see `run_problems`.
     """
     if (slower := xla.missing()) is not None:
         caller.warn_once(slower)
@@ -208,7 +209,7 @@ def in_chunks(
                 advance(results.add(solve_oversized(i)))
             while results.count < len(sizes):
                 chunks = cut(sizes, results.count, most)
-                # Else all threads that `ordered_map` shares would wait for one to compile.
+                # The first compiles alone. Else all threads of `ordered_map` would wait for it.
                 first: Iterable[Any] = [] if program in _compiled else islice(chunks, 1)
                 try:
                     for made in chain(map(solve, first), ordered_map(solve, chunks)):
@@ -224,7 +225,7 @@ def in_chunks(
 
 
 class _Results:
-    """The results of the problems, each put in its place as it comes."""
+    """The results of the problems, each put in its place as it arrives."""
 
     whole: Any
 
@@ -237,7 +238,7 @@ class _Results:
             self.count, self.whole = kept
 
     def add(self, made: Any) -> int:
-        """Take in the results of the next problems, and say how many they are."""
+        """Stores the results of the next problems, and returns their number."""
         if self.count == 0:
             shape = (self._length,)
             self.whole = jax.tree.map(lambda x: np.empty(shape + x.shape[1:], x.dtype), made)
@@ -254,13 +255,13 @@ class _Results:
 
 
 def _items(x: NDArray[Any]) -> NDArray[Any]:
-    """All numbers of a problem as one item, of which NumPy places many in the time of a row."""
+    """Each problem's numbers as one item: NumPy copies items much faster than rows."""
     kind = np.dtype((np.void, x.nbytes // len(x)))
     return x.reshape(len(x), -1).view(kind)[:, 0]
 
 
 def _smaller_chunks(rows: int, error: Exception, caller: Caller) -> int:
-    """The size to go on with after this error.
+    """The chunk size to continue with after this error.
 
     Raises:
         MemoryError: there is no smaller size.
@@ -287,7 +288,7 @@ def run_oversized(
     reread: bool = False,
     mesh: Mesh | None = None,
 ) -> Any:
-    """The results of the problem i, which fits no chunk; `reread`, `mesh` as in `run_problems`."""
+    """The results of oversized problem i; `reread` and `mesh` as in `run_problems`."""
     given = jax.tree.map(lambda leaf: leaf[i], given)
     take = partial(take, slice(i, i + 1))
     try:
@@ -316,7 +317,7 @@ def _blocks(
 
 
 def block_slices(size: int, devices: int = 1) -> list[slice]:
-    """Which rows of an oversized problem of this size are a block."""
+    """The slices of an oversized problem's rows that make up its blocks."""
     length = planning.block_length(size, devices)
     return [slice(first, min(first + length, size)) for first in range(0, size, length)]
 
@@ -327,9 +328,9 @@ def read_block(
     """A block of an oversized problem.
 
     Args:
-        take: gives scores, labels and weights (or None) of a slice of its rows, in a space.
-        part: which of its rows.
-        reused: as of Space.
+        take: returns scores, labels and weights (or None) of a slice of rows, in a space.
+        part: the slice of rows.
+        reused: see `packing.Space`.
     """
     scores, labels, weights = take(part, packing.Space(shapes.BLOCK_ROWS, reused))
     return Block(scores, labels, weights, np.int32(part.stop - part.start))
@@ -342,7 +343,7 @@ def fit_on_host(
     loss: bool = True,
     report: Callable[[NDArray[np.bool_]], Any] = unheard,
 ) -> Fit:
-    """Fit by the host's loop; nll is NaN if the loss, which takes a pass, is not wanted.
+    """Fits with the host's loop. If `loss` is False, nll is NaN and saves a pass.
 
     `report` is as in `search.host`.
     """
@@ -374,7 +375,7 @@ def solve_chunk(
     block: int,
     function: Callable[..., Any] = fit_rows,
 ) -> Any:
-    """What the function makes of the problems of a chunk; every result leads with [S, G]."""
+    """The results of a function for the problems of a chunk, with leading axes [S, G]."""
     return _solve(scores, labels, weights, where, given, options, block, function)
 
 
@@ -392,7 +393,7 @@ def _solve_on_mesh(
     function: Callable[..., Any],
     mesh: Mesh,
 ) -> Any:
-    """The same of a chunk for each place along the axis of the problems."""
+    """`solve_chunk` for one chunk at each place along the mesh's axis of problems."""
 
     def local(columns: _Columns, where: GatherMap | RowRanges, given: Any) -> Any:
         axes = (devices.ROWS,) if mesh.shape[devices.ROWS] > 1 else ()
@@ -400,7 +401,7 @@ def _solve_on_mesh(
         return _solve(scores, labels, weights, where, given, options, block, function, axes)
 
     specs = devices.OVER_ALL, devices.OVER_ALL, devices.OVER_PROBLEMS
-    # Unchecked: the loops of `scan` begin with what does not vary over the mesh.
+    # Unchecked: the loops of `scan` start from values that do not vary over the mesh.
     return jax.shard_map(
         local, mesh=mesh, in_specs=specs, out_specs=devices.OVER_PROBLEMS, check_vma=False
     )(columns, where, given)

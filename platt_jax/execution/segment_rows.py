@@ -1,4 +1,4 @@
-"""Rows of segments that are fitted more than once."""
+"""Rows of segments, for repeated fits."""
 
 from typing import Any
 
@@ -11,23 +11,23 @@ from platt_jax.passes import packing
 
 
 class SegmentRows(GroupedRows):
-    """Rows brought together by segment once, for `fit_segments` to fit again and again.
+    """Rows grouped by segment once, so that `fit_segments` can fit them repeatedly.
 
-    The rows are copied: later changes of the arrays change no fit.
+    The rows are copied: later changes of the arrays do not change the fits.
 
     Args:
-        scores: (N,) as in `fit_segments`.
-        labels: (N,) likewise.
-        segments: (N,) ids likewise.
-        weights: (N,) likewise.
-        pos_label: likewise.
+        scores: (N,) scores, as in `fit_segments`.
+        labels: (N,) labels, as in `fit_segments`.
+        segments: (N,) segment ids, as in `fit_segments`.
+        weights: (N,) weights or None, as in `fit_segments`.
+        pos_label: the positive label, as in `fit_segments`.
 
     Attributes:
         keys: (K,) the distinct segments, ascending.
-        dtype: of the scores, float32 or float64, in which they are fitted.
+        dtype: the dtype of the scores and of the fits, float32 or float64.
 
     Raises:
-        ValueError: an argument is not as in `fit_segments`.
+        ValueError: an argument is invalid for `fit_segments`.
 
     Example:
         >>> from platt_jax import fit_segments
@@ -65,10 +65,10 @@ class SegmentRows(GroupedRows):
 def checked_rows(
     scores: Column, labels: Column, segments: Column, weights: Column | None, pos_label: Any = None
 ) -> tuple[packing.Columns, ids.Ids]:
-    """Scores, labels and weights (or None) of rows, as arrays (N,), and the ids of their segments.
+    """Scores, labels and weights (or None) as arrays (N,), and the ids of the rows' segments.
 
     Raises:
-        ValueError: an argument is not as in `fit_segments`.
+        ValueError: an argument is invalid for `fit_segments`.
     """
     scores = validation.scores(scores)
     validation.require_flat(scores, "scores")
@@ -88,10 +88,10 @@ def segment_rows(
     weights: Column | None,
     pos_label: Any = None,
 ) -> SegmentRows:
-    """The rows of these arrays by segment; or the scores, if they are SegmentRows.
+    """Groups the rows of these arrays by segment. SegmentRows as scores are returned as they are.
 
     Raises:
-        ValueError: as SegmentRows; or they come beside other arrays.
+        ValueError: as for SegmentRows, or other arrays are given besides SegmentRows.
     """
     if not isinstance(scores, SegmentRows):
         for name, values in (("labels", labels), ("segments", segments)):

@@ -1,4 +1,4 @@
-"""Segments whose rows go through the compiled program in chunks: in memory, or on disk."""
+"""Segments whose rows are fitted in chunks by the compiled program: rows in memory or on disk."""
 
 from dataclasses import replace
 from functools import partial
@@ -22,18 +22,19 @@ from platt_jax.results.fit import Fit
 from platt_jax.solver.solution import Given
 from platt_jax.threads import run_concurrently
 
+# Scores sampled to find coordinates.
 _SAMPLED_ROWS = 100_000
-_MIDDLE_HALF = 1.349  # the width of that of N(0, 1)
+_MIDDLE_HALF = 1.349  # the interquartile range of N(0, 1)
 
 
 class ChunkedSegments(Segments):
-    """Rows by segment; see `Segments` for the methods.
+    """Rows grouped by segment; see `Segments` for the methods.
 
     Args:
-        rows: of the segments.
-        caller: is warned of what makes this slower.
-        mesh: as of `run_problems`.
-        checkpoint: where the segments' fits are kept as they come.
+        rows: the rows of the segments.
+        caller: gets warnings about anything that makes this slower.
+        mesh: see `run_problems`.
+        checkpoint: stores the segments' fits as they come.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class ChunkedSegments(Segments):
             take,
             rows.dtype,
             given,
-            # Gaps between the segments are omitted, too.
+            # This also omits the gaps between segments.
             replace(options, non_finite="omit"),
             stage,
             self._caller,
@@ -108,7 +109,7 @@ class ChunkedSegments(Segments):
         return losses
 
     def _each(self, run: Any, given: Any, options: Options, stage: Stage) -> Any:
-        """What `run_problems` makes of each segment."""
+        """The results of `run_problems` for each segment."""
         rows = self._rows
         return run(
             rows.sizes,
