@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from platt_jax.distributed.journal import Journal
 from platt_jax.execution.caller import Caller
-from platt_jax.execution.progress import SILENT
-from platt_jax.execution.run import TakeRows, Task, run_problems
+from platt_jax.execution.problems import Context, Problems
+from platt_jax.execution.run import Task, run_problems
 from platt_jax.ids.factorize import Integers
 from platt_jax.model.objective import Derivatives
 from platt_jax.model.statistics import Moments, ScoreRanges
@@ -23,10 +23,8 @@ from platt_jax.passes.protocol import Rows
 class LocalRows(NamedTuple):
     """This process's rows of some of the K problems."""
 
-    sizes: Integers  # as `run_problems` takes them, like the next
-    take: TakeRows
-    dtype: np.dtype[Any]
-    places: Integers  # which of the K problems they are of, in the order of sizes
+    problems: Problems
+    places: Integers  # their places among the K problems, in the order of their results
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,9 +88,9 @@ class SummedRows(DeferredRows):
         """What the task makes of each problem, from the rows of this process."""
         mine = np.array(nothing, np.float64)
         if self.local is not None:
-            sizes, take, dtype, places = self.local
+            problems, places = self.local
             here = jax.tree.map(lambda x: np.asarray(x)[places], given)
-            made = run_problems(task, sizes, take, dtype, here, options, SILENT, self.caller)
+            made = run_problems(task, problems, here, Context(options, self.caller))
             leaves = [leaf.reshape(len(places), -1).T for leaf in jax.tree.leaves(made)]
             mine[:, places] = np.concatenate(leaves)
         return mine

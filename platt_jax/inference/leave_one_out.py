@@ -13,7 +13,7 @@ from platt_jax.columns import Column
 from platt_jax.execution import planning
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.given import shared_prior
-from platt_jax.execution.progress import SILENT
+from platt_jax.execution.problems import Context, Problems
 from platt_jax.execution.run import fit_problems
 from platt_jax.ids.factorize import factorize
 from platt_jax.inference.expansion import Center, Sums, leave_each_out, sums
@@ -273,6 +273,6 @@ def _refit(
         None if prior is None else jax.tree.map(lambda x: x[problem[some]], prior),
         tuple(x[some] for x in start),
     )
-    fits = fit_problems(sizes, take, found.dtype, given, options, SILENT, caller)
+    fits = fit_problems(Problems(sizes, take, found.dtype), given, Context(options, caller))
     found[some] = Sigmoid(fits.A, fits.B).predict_proba(rows.scores[left_out][:, None])[:, 0]
     return found
