@@ -62,7 +62,6 @@ def test_a_start_that_is_not_finite_is_the_usual_one(rng):
     assert warm == cold
 
 
-@pytest.mark.slow
 def test_the_usual_start_is_not_left_for_itself(rng):
     """Where a strict prior makes it a bad one."""
     scores, labels = batch(rng, 20, 10)
@@ -72,6 +71,7 @@ def test_the_usual_start_is_not_left_for_itself(rng):
     np.testing.assert_array_equal(told.passes, usual.passes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [Options.libsvm(), Options(monotone=True)])
 def test_a_warm_start_under_other_options(rng, options):
     scores, labels = batch(rng, 10, 300)
