@@ -1,4 +1,4 @@
-"""Platt scaling for classifiers by the thousand: one compiled program fits them all."""
+"""Platt scaling for thousands of classifiers, fitted by one compiled program."""
 
 from typing import Any
 
@@ -55,10 +55,10 @@ __all__ = [
 
 
 def _write_report(*arguments: Any) -> None:
-    from platt_jax.report import to_html  # only now: fits do not need what it imports
+    from platt_jax.report import to_html  # imported here because fits do not need its imports
 
     to_html(*arguments)
 
 
-# Reports are made of calibrators, so the method `to_html` cannot import what it calls.
+# The report imports calibrators, so calibrators cannot import the report.
 SegmentCalibrator._write_report = _write_report
