@@ -1,4 +1,4 @@
-"""Segments whose rows lie in several processes."""
+"""Segments whose rows are in several processes."""
 
 from dataclasses import replace
 from functools import partial
@@ -24,7 +24,7 @@ from platt_jax.solver.solution import Given
 
 
 class ProcessSegments(SummedSegments):
-    """See `Segments` for the methods, which all processes call in the same order.
+    """Segments over all processes, which must call the methods of `Segments` in the same order.
 
     Args:
         keys: (K,) the segments of all processes.

@@ -1,4 +1,4 @@
-"""What every row would get if it had not been among the rows of the fit."""
+"""The prediction for each row by the fit of the other rows."""
 
 from dataclasses import replace
 from functools import reduce
@@ -27,7 +27,7 @@ from platt_jax.results.sigmoid import Sigmoid
 from platt_jax.solver.solution import Given
 from platt_jax.threads import ordered_map, run_programs
 
-# Log-odds: a row whose error may be larger is fitted without, by a fit of its own.
+# Maximum error of the log-odds; a row whose error bound is larger gets a fit of the other rows.
 _TOLERANCE = {"float64": 5e-7, "float32": 5e-4}
 
 Made = TypeVar("Made")
@@ -43,29 +43,29 @@ def leave_one_out(
     prior: GaussianPrior | None = None,
     options: Options = Options(),  # noqa: B008 - immutable
 ) -> NDArray[Any]:
-    """P(y=1 | score) for every row by the fit of all other rows of its problem.
+    """P(y=1 | score) for every row, by the fit of all other rows of its problem.
 
-    Metrics of these probabilities are not flattered by the fit having seen the row. The row is left
-    out whole, whatever its weight, and Platt's targets are those of the rows that remain. Each
-    log-odds is within 1e-6 of what a fit of those rows gives (1e-3 in float32), at the cost of a
-    few passes: the optima are found from sums over the whole problem. Where the bound on the error
-    is too large (a row that alone decides the slope, say), the other rows are fitted.
+    Metrics of these probabilities are not biased by the row having been fitted. The row is left out
+    whole, with its full weight, and Platt's targets are those of the remaining rows. Each log-odds
+    is within 1e-6 (1e-3 in float32) of that of a fit of the remaining rows, at the cost of a few
+    passes: the optima are found from sums over the whole problem. Where the error bound is too
+    large (for example, if one row alone determines the slope), the remaining rows are fitted.
 
     Args:
-        fit: of these rows, as `fit` returns it with the batch shape (...); of segments, the field
-            `fit` of what `fit_segments` returns, (K,). If that was fitted with pooling="partial",
-            give ``prior=calibrator.population.prior`` and ``options=Options(targets="none")``.
-        scores: (..., N), those that were fitted; (N,) with segments.
-        labels: as they were fitted.
-        weights: likewise.
-        segments: (N,) ids likewise, or None.
-        prior: likewise.
-        options: likewise.
+        fit: the fit of these rows: with batch shape (...), as `fit` returns it; for segments (K,),
+            the field `fit` of the result of `fit_segments`. If that used pooling="partial", pass
+            ``prior=calibrator.population.prior`` and ``options=Options(targets="none")``.
+        scores: (..., N) scores that were fitted; (N,) with segments.
+        labels: the labels that were fitted.
+        weights: the weights that were fitted, or None.
+        segments: (N,) segment ids that were fitted, or None.
+        prior: the prior of the fit, or None.
+        options: the options of the fit.
 
     Returns:
-        (..., N) probabilities, in the dtype of the scores. A row of weight 0 gets that of the whole
-        fit. NaN where a score or label is not finite, the whole fit is NaN, or no row would be
-        left.
+        (..., N) probabilities, in the dtype of the scores. A row of weight 0 gets the probability
+        by the whole fit. NaN where a score or label is not finite, where the whole fit is NaN, and
+        where no other row is left.
 
     Raises:
         ValueError: an argument is not as above.
@@ -111,7 +111,7 @@ def leave_one_out(
 def _grouped(
     segments: Column, scores: NDArray[Any]
 ) -> tuple[tuple[int, ...], NDArray[np.int64], NDArray[np.int64]]:
-    """The batch, where to find the rows of each segment, one after the other, and how many."""
+    """The batch shape, row positions sorted by segment, and the segments' sizes."""
     segments = ids.read(segments)
     if scores.ndim != 1 or ids.length(segments) != len(scores):
         raise ValueError(
@@ -140,9 +140,9 @@ def _checked(fit: Fit, batch: tuple[int, ...], dtype: np.dtype[Any]) -> Fit:
 def _has_one_curve(
     fit: Fit, rows: ProblemRows, prior: GaussianPrior | None, options: Options
 ) -> bool:
-    """Whether each segment has the fit of all rows for its own, as with pooling="complete".
+    """Whether each segment has the fit of all rows, as with pooling="complete".
 
-    Fits of segments with equal rows are all alike, too. The curvature tells which rows it is of.
+    Segments with equal rows have equal fits, too. The curvature tells the two cases apart.
     """
     alike = (fit.A, fit.B, fit.hessian, fit.nll)
     if len(fit.A) == 1 or not all(np.array_equal(x, np.broadcast_to(x[0], x.shape)) for x in alike):
@@ -158,7 +158,7 @@ def _has_one_curve(
 
 
 def _of_all(fit: Fit) -> Fit:
-    """The one fit that all segments have."""
+    """The fit that all segments share, as one problem."""
     one: Fit = jax.tree.map(lambda x: x[:1], fit)
     return replace(one, n_pos=np.nansum(fit.n_pos)[None], n_neg=np.nansum(fit.n_neg)[None])
 
@@ -166,7 +166,7 @@ def _of_all(fit: Fit) -> Fit:
 def _expand(
     rows: ProblemRows, fit: Fit, prior: GaussianPrior | None, options: Options
 ) -> tuple[NDArray[Any], NDArray[np.int64], tuple[NDArray[Any], NDArray[Any]]]:
-    """By the expansions: probabilities of all rows; and of the doubtful ones which, and (A, B)."""
+    """Probabilities of all rows by expansion; positions and (A, B) of rows to be refitted."""
     found = np.empty_like(rows.scores)
     tolerance = _TOLERANCE[found.dtype.name]
     center = _center(fit, prior, options)
@@ -191,11 +191,11 @@ def _expand(
 
 
 def _center(fit: Fit, prior: GaussianPrior | None, options: Options) -> Center:
-    """Where to expand. The coordinates are good enough whatever the precision."""
+    """The points of expansion. The coordinates need no precision."""
     with np.errstate(all="ignore"):
         h_AA, h_AB, h_BB = (fit.hessian[:, i, j] for i, j in ((0, 0), (0, 1), (1, 1)))
         middle = h_AB / h_BB if options.intercept else np.zeros_like(h_AA)
-        spread = fit.covariance[:, 0, 0]  # the inverse of the scores' sum of squares, by curvature
+        spread = fit.covariance[:, 0, 0]  # inverse of the curvature-weighted sum of squared scores
         held: Any = ~(spread > 0)
         pinned = spread == 0
         spread = np.where(pinned, 1 / (h_AA - h_AB * middle), spread)
@@ -203,7 +203,7 @@ def _center(fit: Fit, prior: GaussianPrior | None, options: Options) -> Center:
         scale = np.sqrt(spread * weight)
     middle, scale = (np.where(np.isfinite(x), x, 0) for x in (middle, scale))
     kind = fit.A.dtype
-    # JAX takes NumPy's arrays as its own.
+    # mypy: JAX accepts NumPy arrays as its own.
     coordinates: Any = middle.astype(kind), scale.astype(kind)
     A: Any = fit.A
     B: Any = fit.B
@@ -246,7 +246,7 @@ def _refit(
     options: Options,
     caller: Caller,
 ) -> NDArray[Any]:
-    """The probabilities of these rows by fits of all others of their problems."""
+    """The probabilities of these rows, each by a fit of the other rows of its problem."""
     problem = np.searchsorted(rows.starts, which, side="right") - 1
     sizes = rows.sizes[problem] - 1
     found = np.full(len(which), np.nan, rows.scores.dtype)
