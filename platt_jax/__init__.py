@@ -11,6 +11,7 @@ from platt_jax.inference import (
     estimate_drift,
     judge_pooling,
     leave_one_out,
+    profile_spreads,
     triage,
     update,
 )
@@ -47,6 +48,7 @@ __all__ = [
     "leave_one_out",
     "load",
     "logit",
+    "profile_spreads",
     "save",
     "show_config",
     "solve",

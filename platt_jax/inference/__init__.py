@@ -7,6 +7,7 @@ from platt_jax.inference.left_out import leave_one_out
 from platt_jax.inference.priors import prior_from
 from platt_jax.inference.replication import Bootstrap, bootstrap
 from platt_jax.inference.robust import robust_covariance
+from platt_jax.inference.spreads import profile_spreads
 from platt_jax.inference.updating import update
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "judge_pooling",
     "leave_one_out",
     "prior_from",
+    "profile_spreads",
     "robust_covariance",
     "triage",
     "update",

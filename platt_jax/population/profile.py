@@ -1,0 +1,94 @@
+"""The likeliest population of those in which a spread is held: the profile likelihood.
+
+Normal likelihoods of the segments say where it is, a pass over the rows makes others that have the
+right derivatives there, and so on. Those of one population alone will not do: where positives are
+rare they are far off the likelihood of another.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from platt_jax.execution.progress import SILENT
+from platt_jax.population.likelihoods import Likelihoods
+from platt_jax.population.marginal import Likeliest, likeliest, log_likelihood
+from platt_jax.population.quadrature import FINE, Normals, normals
+from platt_jax.population.search import Losses, Position
+
+_MOST_PASSES, _MOST_HALVINGS = 30, 6
+_CLOSE = 2e-3  # log likelihood that is left to gain
+# The quadrature needs spread in all directions, in log-odds over the usual range of scores. What
+# less spread changes of the likelihood, the normal ones tell.
+_LEAST_SPREAD = 1e-2
+
+_FREE = (None, None, None)
+_Normal = tuple[NDArray[np.float64], NDArray[np.float64]]
+
+
+class Profile(NamedTuple):
+    """Segments, and of which of their parameters the spread is held."""
+
+    segments: Losses
+    of_B: bool
+
+    def start(
+        self, likelihoods: Likelihoods, mean: NDArray[np.float64], covariance: NDArray[np.float64]
+    ) -> Position:
+        """A population where the search starts.
+
+        Args:
+            likelihoods: of the segments, about.
+            mean: (2,), of (A, B).
+            covariance: (2, 2).
+        """
+        population = normals(mean, _widened(covariance))
+        nodes = likelihoods.under(population)
+        return Position.of(self.segments, FINE, population, nodes, SILENT)
+
+    def likeliest(
+        self, at: Position, held: tuple[float | None, ...] = _FREE
+    ) -> tuple[float, Likeliest, Position]:
+        """The greatest log likelihood, the population, and the last one that a pass was made at.
+
+        Args:
+            at: where the search starts.
+            held: as of `marginal.likeliest`; the first parameter of its factors is the one here.
+        """
+        factor, within = None, held == _FREE
+        for _ in range(_MOST_PASSES):
+            told, here = self._likelihoods(at), self._normal(at.population)
+            found = likeliest(told, held, factor)
+            base = log_likelihood(told, *here)
+            reached = at.log_likelihood + found.log_likelihood - base, found, at
+            new = found.mean, _widened(found.factor @ found.factor.T)
+            if within and log_likelihood(told, *new) - base <= _CLOSE:
+                break
+            trial = self._moved(at, new)
+            for _ in range(_MOST_HALVINGS if within else 0):
+                if trial.log_likelihood >= at.log_likelihood - _CLOSE:
+                    break
+                new = (here[0] + new[0]) / 2, (here[1] + new[1]) / 2
+                trial = self._moved(at, new)
+            at, within, factor = trial, True, found.factor
+        return reached
+
+    def _moved(self, at: Position, new: _Normal) -> Position:
+        population = normals(*self._ordered(*new))
+        return at.under(self.segments, FINE, population, SILENT)
+
+    def _normal(self, population: Normals) -> _Normal:
+        return self._ordered(population.mean, population.covariance)
+
+    def _ordered(self, mean: NDArray[np.float64], covariance: NDArray[np.float64]) -> _Normal:
+        """In the order of the factors if it is of (A, B), or the other way round."""
+        return (mean[::-1], covariance[::-1, ::-1]) if self.of_B else (mean, covariance)
+
+    def _likelihoods(self, at: Position) -> Likelihoods:
+        return at.likelihoods.transformed(np.eye(2)[::-1]) if self.of_B else at.likelihoods
+
+
+def _widened(covariance: NDArray[np.float64]) -> NDArray[np.float64]:
+    values, vectors = np.linalg.eigh(covariance)
+    widened: NDArray[np.float64] = (vectors * np.maximum(values, _LEAST_SPREAD**2)) @ vectors.T
+    return widened
