@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from platt_jax.api import fit_segments
 from platt_jax.columns import Column
@@ -15,7 +16,7 @@ from platt_jax.population.boundary import ONE_SPREAD, p_value, weights_of_both
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.marginal import WIDEST
 from platt_jax.population.profile import Profile
-from platt_jax.population.rows import ChunkedSegments, Coordinates
+from platt_jax.population.rows import ChunkedSegments
 from platt_jax.population.search import Position
 from platt_jax.population.segments import Segments
 from platt_jax.results.population import Population
@@ -88,13 +89,61 @@ def profile_spreads(
         >>> (found["p_value"] < 0.001).tolist()
     """
     critical = critical_value(level, simultaneous=False)
-    rows = segment_rows(scores, labels, segments, weights)
-    population = fit_segments(rows, pooling="partial", options=options).population
-    lines = [(name, *[np.nan] * (len(_COLUMNS) - 1)) for name in _PARAMETERS]
-    if population is not None and population.estimated:
-        of_A, of_B = (_Spread.of(rows, population, options, of_B) for of_B in (False, True))
-        lines = _lines(of_A, of_B, critical**2)
+    compared = compare(segment_rows(scores, labels, segments, weights), options)
+    nothing = (np.nan,) * 3
+    ends, tests = [nothing] * 3, [(np.nan, np.nan)] * 3
+    if compared is not None:
+        ends = [*compared.intervals(critical**2), nothing]
+        tests = list(zip(compared.statistics, compared.p_values, strict=True))
+    lines = [(name, *x, *y) for name, x, y in zip(_PARAMETERS, ends, tests, strict=True)]
     return Table(zip(_COLUMNS, map(np.array, zip(*lines, strict=True)), strict=True))
+
+
+def compare(rows: SegmentRows, options: Options = _DEFAULT) -> "Compared | None":
+    """The likeliest population beside those without spread; None where there is none to estimate.
+
+    Args:
+        rows: of the segments.
+        options: as in `fit_segments`.
+    """
+    population = fit_segments(rows, pooling="partial", options=options).population
+    if population is None or not population.estimated:
+        return None
+    of_A, of_B = (_Spread.of(rows, population, options, of_B) for of_B in (False, True))
+    without = [spread.held(0.0) for spread in (of_A, of_B)]
+    neither, _, at = of_A.profile.likeliest(without[0][1], _NEITHER)
+    held = np.array([*(x for x, _ in without), neither])
+    largest = max(of_A.log_likelihood, of_B.log_likelihood, held.max())
+    return Compared((of_A, of_B), largest, held, weights_of_both(at.likelihoods))
+
+
+class Compared(NamedTuple):
+    """Log likelihoods with spread and without."""
+
+    spreads: tuple["_Spread", "_Spread"]
+    largest: float
+    without: NDArray[np.float64]  # (3,), spread of A, of B, and of both
+    weights: NDArray[np.float64]  # (4,), of the chi-squares in the test of both
+
+    @property
+    def statistics(self) -> NDArray[np.float64]:
+        """(3,), of the tests."""
+        return 2 * (self.largest - self.without)
+
+    @property
+    def p_values(self) -> list[float]:
+        """Of the same."""
+        weights = ONE_SPREAD, ONE_SPREAD, self.weights
+        return [p_value(x, w) for x, w in zip(self.statistics, weights, strict=True)]
+
+    def intervals(self, cut: float) -> list[tuple[float, float, float]]:
+        """For A and for B the estimate, and the lower and the upper end.
+
+        Args:
+            cut: by how much the deviance is larger at the ends.
+        """
+        both = zip(self.spreads, self.without[:2], strict=True)
+        return [spread.interval(self.largest, none, cut) for spread, none in both]
 
 
 class _Spread(NamedTuple):
@@ -143,21 +192,20 @@ class _Spread(NamedTuple):
             cut: how far below the largest those within are, twice.
         """
 
-        def excess(spread: float) -> float:
+        def excess(log_likelihood: float) -> float:
             """By roots, which are about linear in the spread."""
-            return float(max(2 * (largest - self.held(spread)[0]), 0.0) ** 0.5 - cut**0.5)
+            return float(max(2 * (largest - log_likelihood), 0.0) ** 0.5 - cut**0.5)
 
-        lower, inside = 0.0, self.estimate
-        of_none = max(2 * (largest - none), 0.0) ** 0.5 - cut**0.5
-        if of_none > 0:
-            lower = _crossing(excess, (inside, -(cut**0.5)), (0.0, of_none))
-        low, high = (inside, -(cut**0.5)), max(2 * inside, _FIRST)
-        while (beyond := excess(high)) <= 0:
-            low, high = (high, beyond), 2 * high
-            if high > WIDEST:
-                return self.unit * inside, self.unit * lower, np.inf
-        upper = _crossing(excess, low, (high, beyond))
-        return self.unit * inside, self.unit * lower, self.unit * upper
+        def at(spread: float) -> float:
+            return excess(self.held(spread)[0])
+
+        inside, outside = (self.estimate, -(cut**0.5)), (0.0, excess(none))
+        lower = _crossing(at, inside, outside) if outside[1] > 0 else 0.0
+        high = max(2 * self.estimate, _FIRST)
+        while (beyond := at(high)) <= 0 and high < WIDEST:
+            inside, high = (high, beyond), 2 * high
+        upper = _crossing(at, inside, (high, beyond)) if beyond > 0 else np.inf
+        return self.unit * self.estimate, self.unit * lower, self.unit * upper
 
 
 def _crossing(
@@ -176,18 +224,3 @@ def _crossing(
             f_a /= 2
         b, f_b = x, f
     return x
-
-
-def _lines(of_A: _Spread, of_B: _Spread, cut: float) -> list[tuple[str | float, ...]]:
-    without = [spread.held(0.0) for spread in (of_A, of_B)]
-    neither, _, at = of_A.profile.likeliest(without[0][1], _NEITHER)
-    held = [x for x, _ in without]
-    largest = max(of_A.log_likelihood, of_B.log_likelihood, neither, *held)
-    statistics = [max(2 * (largest - x), 0.0) for x in (*held, neither)]
-    weights = [ONE_SPREAD, ONE_SPREAD, weights_of_both(at.likelihoods)]
-    tests = [(x, p_value(x, w)) for x, w in zip(statistics, weights, strict=True)]
-    ends = [
-        *(x.interval(largest, none, cut) for x, none in zip((of_A, of_B), held, strict=True)),
-        (np.nan,) * 3,
-    ]
-    return [(name, *x, *y) for name, x, y in zip(_PARAMETERS, ends, tests, strict=True)]

@@ -18,8 +18,8 @@ _DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-3, 1e-8, 1e10
 # Standard deviations to start from, over the standard error of one segment: there may be several
 # maxima where segments are few.
 _STARTS = 0.3, 1.0, 3.0
-# There may be no maximum: where each segment has one class, the wider the likelier. In log-odds over
-# a standard deviation of the scores.
+# There may be no maximum: where each segment has one class, the wider the likelier. In log-odds
+# over a standard deviation of the scores.
 WIDEST = 30.0
 # The entries of the factor F of a covariance F F' that may differ from 0: F[0, 0] is the standard
 # deviation of the first parameter.
