@@ -35,9 +35,11 @@ class BruteForce:
         losses = np.add.reduceat(np.logaddexp(0, self.signs * z), self.starts, axis=1)
         joint = _LOG_WEIGHTS[:, None] - losses
         each = logsumexp(joint, axis=0)
-        p = np.repeat(
-            np.exp(joint - each), np.diff([*self.starts, len(self.scores)]), axis=1
-        ) * -self.signs / (1 + np.exp(-self.signs * z))
+        p = (
+            np.repeat(np.exp(joint - each), np.diff([*self.starts, len(self.scores)]), axis=1)
+            * -self.signs
+            / (1 + np.exp(-self.signs * z))
+        )
         of_A, of_B = (p * self.scores).sum(1), p.sum(1)
         by_factor = of_A @ _NODES[:, 0], of_B @ _NODES[:, 0], of_B @ _NODES[:, 1]
         return each.sum(), np.array([of_A.sum(), of_B.sum(), *by_factor])
@@ -179,11 +181,9 @@ def test_the_likeliest_covariance_is_that_of_a_general_search():
             return -log_likelihood(likelihoods, x[:2], factor @ factor.T)
 
         for held, free in (((None,) * 3, ALL), ((0.0, 0.0, None), NO_A)):
+            free = np.flatnonzero(free)
             starts = np.array([[0, 0, s, 0, s] for s in (0.5, 1.5)])[:, free]
-            best = max(
-                -minimize(lambda x, f=np.array(free): loss(_filled(x, f)), start).fun
-                for start in starts
-            )
+            best = max(-minimize(lambda x, f=free: loss(_filled(x, f)), x).fun for x in starts)
             found = likeliest(likelihoods, held)
             assert found.log_likelihood == pytest.approx(best, abs=1e-4)
 

@@ -13,13 +13,11 @@ from platt_jax.execution.caller import Caller
 from platt_jax.execution.segment_rows import SegmentRows, segment_rows
 from platt_jax.options import Options
 from platt_jax.population.boundary import ONE_SPREAD, p_value, weights_of_both
-from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.marginal import WIDEST
 from platt_jax.population.profile import Profile
 from platt_jax.population.rows import ChunkedSegments
 from platt_jax.population.search import Position
 from platt_jax.population.segments import Segments
-from platt_jax.results.population import Population
 from platt_jax.results.probabilities import critical_value
 from platt_jax.results.tables import Table
 
@@ -106,15 +104,16 @@ def compare(rows: SegmentRows, options: Options = _DEFAULT) -> "Compared | None"
         rows: of the segments.
         options: as in `fit_segments`.
     """
-    population = fit_segments(rows, pooling="partial", options=options).population
-    if population is None or not population.estimated:
+    calibrator = fit_segments(rows, pooling="partial", options=options)
+    if calibrator.pooling != "partial":
         return None
-    of_A, of_B = (_Spread.of(rows, population, options, of_B) for of_B in (False, True))
-    without = [spread.held(0.0) for spread in (of_A, of_B)]
-    neither, _, at = of_A.profile.likeliest(without[0][1], _NEITHER)
-    held = np.array([*(x for x, _ in without), neither])
-    largest = max(of_A.log_likelihood, of_B.log_likelihood, held.max())
-    return Compared((of_A, of_B), largest, held, weights_of_both(at.likelihoods))
+    pooled = np.array([calibrator.fallback.A, calibrator.fallback.B], float)
+    of_A, of_B = (_Spread.of(rows, pooled, options, of_B) for of_B in (False, True))
+    held = [spread.held(0.0) for spread in (of_A, of_B)]
+    neither, _, at = of_A.profile.likeliest(of_A.start, _NEITHER)
+    without = np.array([*held, neither])
+    largest = max(of_A.log_likelihood, of_B.log_likelihood, without.max())
+    return Compared((of_A, of_B), largest, without, weights_of_both(at.likelihoods))
 
 
 class Compared(NamedTuple):
@@ -153,35 +152,28 @@ class _Spread(NamedTuple):
     unit: float  # of the parameter, in its own coordinates
     log_likelihood: float  # the greatest
     estimate: float  # there
-    at: Position  # near that
+    start: Position  # of searches
 
     @classmethod
     def of(
-        cls, rows: SegmentRows, population: Population, options: Options, of_B: bool
+        cls, rows: SegmentRows, pooled: NDArray[np.float64], options: Options, of_B: bool
     ) -> "_Spread":
-        """By the rows, starting from an estimate of the population."""
+        """By the rows, and (A, B) of all of them."""
         options = replace(options, targets="none")
         by_segment = ChunkedSegments(rows, Caller())
         coordinates = by_segment.coordinates(options)
         if of_B:  # at score 0
             coordinates = coordinates._replace(center=0.0)
         profile = Profile(Segments(by_segment, coordinates, options), of_B)
-        likelihoods = Likelihoods.from_arrays(
-            population.likelihood_precision, population.likelihood_pull
-        )
-        to = coordinates.matrix
-        start = profile.start(
-            likelihoods.transformed(to), to @ population.mean, to @ population.covariance @ to.T
-        )
-        largest, found, at = profile.likeliest(start)
+        start = profile.start(coordinates.matrix @ pooled, by_segment.number)
+        largest, found, _ = profile.likeliest(start)
         unit = 1.0 if of_B else coordinates.scale
-        return cls(profile, unit, largest, abs(found.factor[0, 0]), at)
+        return cls(profile, unit, largest, abs(found.factor[0, 0]), start)
 
-    def held(self, spread: float) -> tuple[float, Position]:
+    def held(self, spread: float) -> float:
         """The greatest log likelihood with this spread."""
         held = (spread, None if spread else 0.0, None)
-        log_likelihood, _, at = self.profile.likeliest(self.at, held)
-        return log_likelihood, at
+        return self.profile.likeliest(self.start, held)[0]
 
     def interval(self, largest: float, none: float, cut: float) -> tuple[float, float, float]:
         """The estimate, and the lower and the upper end.
@@ -197,7 +189,7 @@ class _Spread(NamedTuple):
             return float(max(2 * (largest - log_likelihood), 0.0) ** 0.5 - cut**0.5)
 
         def at(spread: float) -> float:
-            return excess(self.held(spread)[0])
+            return excess(self.held(spread))
 
         inside, outside = (self.estimate, -(cut**0.5)), (0.0, excess(none))
         lower = _crossing(at, inside, outside) if outside[1] > 0 else 0.0

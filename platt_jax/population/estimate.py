@@ -16,7 +16,7 @@ from platt_jax.results.fit import Fit
 from platt_jax.results.population import Population
 from platt_jax.status import Flag, Status
 
-_START_SPREAD = 0.5
+START_SPREAD = 0.5
 # Rows of all segments that tell less than this of a direction of (A, B) tell nothing.
 _LITTLE = 1e-3
 
@@ -41,7 +41,7 @@ def estimate_population(
     coordinates = rows.coordinates(options)
     segments = Segments(rows, coordinates, options)
     mean = coordinates.matrix @ np.array([pooled.A, pooled.B], float)
-    population = normals(mean, _START_SPREAD**2 * np.eye(2))
+    population = normals(mean, START_SPREAD**2 * np.eye(2))
     fit = segments.modes(population, None, stage(progress, "first fit", last=False))
     found = estimated(segments, population, segments.around(fit, population), progress)
     at, known = found.at, over_populations(found.at.likelihoods, found.population, found.certain)

@@ -23,8 +23,8 @@ _STARTS = 0.3, 1.0, 3.0
 WIDEST = 30.0
 # The entries of the factor F of a covariance F F' that may differ from 0: F[0, 0] is the standard
 # deviation of the first parameter.
-_ENTRIES = ((0, 0), (1, 0), (1, 1))
-_UNITS = [np.eye(2)[[i]].T @ np.eye(2)[[j]] for i, j in _ENTRIES]
+ENTRIES = ((0, 0), (1, 0), (1, 1))
+_UNITS = [np.eye(2)[[i]].T @ np.eye(2)[[j]] for i, j in ENTRIES]
 
 
 class Likeliest(NamedTuple):
@@ -84,7 +84,7 @@ def likeliest(
     unit = np.minimum(unit, WIDEST / max(_STARTS))
     starts = [np.array([scale * unit[0], 0, scale * unit[1]]) for scale in _STARTS]
     if start is not None:
-        starts.append(np.array([start[entry] for entry in _ENTRIES]))
+        starts.append(np.array([start[entry] for entry in ENTRIES]))
     if not free.any():
         starts = starts[:1]
     found = (_climbed(likelihoods, np.where(free, x, fixed), free) for x in starts)
@@ -137,7 +137,7 @@ def _at(likelihoods: Likelihoods, entries: NDArray[np.float64]) -> _At:
     values, vectors = np.linalg.eigh(-G)
     turning = (vectors * np.maximum(values, 0)) @ vectors.T
     curvature += 2 * np.array([[np.trace(D.T @ turning @ E) for E in _UNITS] for D in _UNITS])
-    return _At(mean, told.of(mean), np.array([slope[entry] for entry in _ENTRIES]), curvature)
+    return _At(mean, told.of(mean), np.array([slope[entry] for entry in ENTRIES]), curvature)
 
 
 def _told(likelihoods: Likelihoods, S: NDArray[Any]) -> _Told:

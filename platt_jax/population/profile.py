@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.execution.progress import SILENT
+from platt_jax.population.estimate import START_SPREAD
 from platt_jax.population.likelihoods import Likelihoods
-from platt_jax.population.marginal import Likeliest, likeliest, log_likelihood
+from platt_jax.population.marginal import ENTRIES, Likeliest, likeliest, log_likelihood
 from platt_jax.population.quadrature import FINE, Normals, normals
 from platt_jax.population.search import Losses, Position
 
@@ -32,18 +33,15 @@ class Profile(NamedTuple):
     segments: Losses
     of_B: bool
 
-    def start(
-        self, likelihoods: Likelihoods, mean: NDArray[np.float64], covariance: NDArray[np.float64]
-    ) -> Position:
-        """A population where the search starts.
+    def start(self, mean: NDArray[np.float64], number: int) -> Position:
+        """A population where searches start, around the curve of all rows.
 
         Args:
-            likelihoods: of the segments, about.
-            mean: (2,), of (A, B).
-            covariance: (2, 2).
+            mean: (2,), that curve's (A, B).
+            number: of segments.
         """
-        population = normals(mean, _widened(covariance))
-        nodes = likelihoods.under(population)
+        population = normals(mean, START_SPREAD**2 * np.eye(2))
+        nodes = Normals(*(np.full(number, x) for x in population))
         return Position.of(self.segments, FINE, population, nodes, SILENT)
 
     def likeliest(
@@ -55,23 +53,28 @@ class Profile(NamedTuple):
             at: where the search starts.
             held: as of `marginal.likeliest`; the first parameter of its factors is the one here.
         """
-        factor, within = None, held == _FREE
+        factor = None
+        if held != _FREE:
+            mean, covariance = self._normal(at.population)
+            at = self._moved(at, (mean, _widened(_held(covariance, held))))
         for _ in range(_MOST_PASSES):
             told, here = self._likelihoods(at), self._normal(at.population)
             found = likeliest(told, held, factor)
             base = log_likelihood(told, *here)
-            reached = at.log_likelihood + found.log_likelihood - base, found, at
             new = found.mean, _widened(found.factor @ found.factor.T)
-            if within and log_likelihood(told, *new) - base <= _CLOSE:
+            if log_likelihood(told, *new) - base <= _CLOSE:
                 break
             trial = self._moved(at, new)
-            for _ in range(_MOST_HALVINGS if within else 0):
+            for _ in range(_MOST_HALVINGS):
                 if trial.log_likelihood >= at.log_likelihood - _CLOSE:
                     break
                 new = (here[0] + new[0]) / 2, (here[1] + new[1]) / 2
                 trial = self._moved(at, new)
-            at, within, factor = trial, True, found.factor
-        return reached
+            at, factor = trial, found.factor
+        else:
+            return at.log_likelihood, found, at
+        # Of a singular covariance, which no pass is made at.
+        return at.log_likelihood + found.log_likelihood - base, found, at
 
     def _moved(self, at: Position, new: _Normal) -> Position:
         population = normals(*self._ordered(*new))
@@ -92,3 +95,12 @@ def _widened(covariance: NDArray[np.float64]) -> NDArray[np.float64]:
     values, vectors = np.linalg.eigh(covariance)
     widened: NDArray[np.float64] = (vectors * np.maximum(values, _LEAST_SPREAD**2)) @ vectors.T
     return widened
+
+
+def _held(covariance: NDArray[np.float64], held: tuple[float | None, ...]) -> NDArray[np.float64]:
+    """The covariance with what is held of its factor as it should be."""
+    factor = np.linalg.cholesky(covariance)
+    for entry, value in zip(ENTRIES, held, strict=True):
+        factor[entry] = factor[entry] if value is None else value
+    near: NDArray[np.float64] = factor @ factor.T
+    return near
