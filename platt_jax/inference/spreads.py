@@ -109,17 +109,24 @@ def compare(rows: SegmentRows, options: Options = _DEFAULT) -> "Compared | None"
         return None
     pooled = np.array([calibrator.fallback.A, calibrator.fallback.B], float)
     of_A, of_B = (_Spread.of(rows, pooled, options, of_B) for of_B in (False, True))
-    held = [spread.held(0.0) for spread in (of_A, of_B)]
+    largest, found, _ = of_A.profile.likeliest(of_A.start)
     neither, _, at = of_A.profile.likeliest(of_A.start, _NEITHER)
-    without = np.array([*held, neither])
-    largest = max(of_A.log_likelihood, of_B.log_likelihood, without.max())
-    return Compared((of_A, of_B), largest, without, weights_of_both(at.likelihoods))
+    without = np.array([of_A.held(0.0), of_B.held(0.0), neither])
+    deviations = np.linalg.norm(np.linalg.inv(of_A.to) @ found.factor, axis=1)
+    return Compared(
+        (of_A, of_B),
+        deviations,
+        max(largest, without.max()),
+        without,
+        weights_of_both(at.likelihoods),
+    )
 
 
 class Compared(NamedTuple):
     """Log likelihoods with spread and without."""
 
-    spreads: tuple["_Spread", "_Spread"]
+    spreads: tuple["_Spread", "_Spread"]  # of A and of B
+    deviations: NDArray[np.float64]  # (2,), the likeliest standard deviations of A and B
     largest: float
     without: NDArray[np.float64]  # (3,), spread of A, of B, and of both
     weights: NDArray[np.float64]  # (4,), of the chi-squares in the test of both
@@ -141,17 +148,15 @@ class Compared(NamedTuple):
         Args:
             cut: by how much the deviance is larger at the ends.
         """
-        both = zip(self.spreads, self.without[:2], strict=True)
-        return [spread.interval(self.largest, none, cut) for spread, none in both]
+        both = zip(self.spreads, self.deviations, self.without[:2], strict=True)
+        return [spread.interval(x, self.largest, none, cut) for spread, x, none in both]
 
 
 class _Spread(NamedTuple):
     """That of one parameter."""
 
     profile: Profile
-    unit: float  # of the parameter, in its own coordinates
-    log_likelihood: float  # the greatest
-    estimate: float  # there
+    to: NDArray[np.float64]  # (2, 2), which takes (A, B) to the profile's coordinates
     start: Position  # of searches
 
     @classmethod
@@ -165,24 +170,26 @@ class _Spread(NamedTuple):
         if of_B:  # at score 0
             coordinates = coordinates._replace(center=0.0)
         profile = Profile(Segments(by_segment, coordinates, options), of_B)
-        start = profile.start(coordinates.matrix @ pooled, by_segment.number)
-        largest, found, _ = profile.likeliest(start)
-        unit = 1.0 if of_B else coordinates.scale
-        return cls(profile, unit, largest, abs(found.factor[0, 0]), start)
+        to = coordinates.matrix
+        return cls(profile, to, profile.start(to @ pooled, by_segment.number))
 
     def held(self, spread: float) -> float:
         """The greatest log likelihood with this spread."""
         held = (spread, None if spread else 0.0, None)
         return self.profile.likeliest(self.start, held)[0]
 
-    def interval(self, largest: float, none: float, cut: float) -> tuple[float, float, float]:
-        """The estimate, and the lower and the upper end.
+    def interval(
+        self, deviation: float, largest: float, none: float, cut: float
+    ) -> tuple[float, float, float]:
+        """The likeliest standard deviation, and the lower and the upper end.
 
         Args:
+            deviation: the likeliest.
             largest: log likelihood.
             none: that without spread.
-            cut: how far below the largest those within are, twice.
+            cut: by how much the deviance is larger at the ends.
         """
+        unit = 1.0 if self.profile.of_B else 1 / self.to[0, 0]
 
         def excess(log_likelihood: float) -> float:
             """By roots, which are about linear in the spread."""
@@ -191,13 +198,13 @@ class _Spread(NamedTuple):
         def at(spread: float) -> float:
             return excess(self.held(spread))
 
-        inside, outside = (self.estimate, -(cut**0.5)), (0.0, excess(none))
+        inside, outside = (deviation / unit, -(cut**0.5)), (0.0, excess(none))
         lower = _crossing(at, inside, outside) if outside[1] > 0 else 0.0
-        high = max(2 * self.estimate, _FIRST)
+        high = max(2 * inside[0], _FIRST)
         while (beyond := at(high)) <= 0 and high < WIDEST:
             inside, high = (high, beyond), 2 * high
         upper = _crossing(at, inside, (high, beyond)) if beyond > 0 else np.inf
-        return self.unit * self.estimate, self.unit * lower, self.unit * upper
+        return deviation, unit * lower, unit * upper
 
 
 def _crossing(
