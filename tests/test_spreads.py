@@ -202,12 +202,17 @@ def test_another_scale_of_scores_is_another_unit_of_A():
     np.testing.assert_allclose(scaled["p_value"], found["p_value"], rtol=0.01)
 
 
-def test_a_shift_of_the_scores_leaves_what_is_not_at_score_0():
+@pytest.mark.parametrize("shift", [5.0, 1000.0])
+def test_a_shift_of_the_scores_changes_only_what_is_at_score_0(shift):
     scores, labels, which = segments(1, 20, 30)
-    found, moved = (pj.profile_spreads(x, labels, which) for x in (scores, scores + 5))
+    found, moved = (pj.profile_spreads(x, labels, which) for x in (scores, scores + shift))
     for name in ("standard_deviation", "lower", "upper", "statistic"):
         np.testing.assert_allclose(moved[name][0], found[name][0], rtol=2e-3)
     np.testing.assert_allclose(moved["p_value"][2], found["p_value"][2], rtol=0.01)
+    if shift > 100:  # there only the slopes tell
+        np.testing.assert_allclose(
+            moved["standard_deviation"][1], shift * found["standard_deviation"][0], rtol=0.01
+        )
 
 
 def test_weights_count_rows_and_rows_may_lie_by_segment():

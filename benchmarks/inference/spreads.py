@@ -29,7 +29,7 @@ _NO, _OF_A, _OF_B, _BOTH = (0.0, 0.0), (0.4, 0.0), (0.0, 0.7), (0.4, 0.7)
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.inference.spreads")
     parser.add_argument("--only", nargs="+", choices=sorted(_PARTS), default=sorted(_PARTS))
-    parser.add_argument("--worlds", type=int, default=600, metavar="W")
+    parser.add_argument("--worlds", type=int, default=200, metavar="W")
     parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "results/inference")
     args = parser.parse_args()
     path = args.out / "spreads.json"
@@ -47,14 +47,14 @@ def main() -> None:
 def size(worlds: int) -> list[dict[str, Any]]:
     """How often tests of A, of B and of both reject where no segment differs from another."""
     cells = [(number, each, rate) for number in _SEGMENTS for each in _ROWS for rate in _CENTERS]
-    return [_rejected(*cell, _NO, worlds if cell[0] < 200 else worlds // 2) for cell in cells]
+    return [_rejected(*cell, _NO, worlds) for cell in cells]
 
 
 def size_beside_the_other(worlds: int) -> list[dict[str, Any]]:
     """Where segments differ by the other parameter: of the test of A under the first, of B then."""
     cells = [(3, 50), (5, 10), (20, 10), (20, 50), (200, 3), (200, 10)]
     return [
-        _rejected(*cell, rate, spread, worlds // 2)
+        _rejected(*cell, rate, spread, worlds)
         for cell in cells
         for rate in ("1 %", "50 %")
         for spread in (_OF_B, _OF_A)
@@ -64,7 +64,7 @@ def size_beside_the_other(worlds: int) -> list[dict[str, Any]]:
 def power(worlds: int) -> list[dict[str, Any]]:
     """How often they reject where spreads are 0.4 and 0.7."""
     cells = [(3, 50), (5, 50), (20, 10), (20, 50), (200, 3), (200, 10), (200, 50)]
-    return [_rejected(*x, rate, _BOTH, worlds // 6) for x in cells for rate in ("1 %", "50 %")]
+    return [_rejected(*x, rate, _BOTH, worlds // 2) for x in cells for rate in ("1 %", "50 %")]
 
 
 def _rejected(
@@ -99,7 +99,7 @@ def coverage(worlds: int) -> list[dict[str, Any]]:
     cells = [(3, 50), (5, 50), (20, 50), (200, 10), (200, 50)]
     usual = [(*x, "50 %", spread) for x in cells for spread in (_NO, _BOTH)]
     rare = [(200, 10, "1 %", (0.3, 1.0)), (1000, 3, "1 %", (0.3, 1.0)), (20, 50, "1 %", _BOTH)]
-    return [_covered(*cell, worlds // 3) for cell in usual + rare]
+    return [_covered(*cell, worlds) for cell in usual + rare]
 
 
 def _covered(
@@ -132,7 +132,7 @@ def _covered(
 def rare(_: int) -> list[dict[str, Any]]:
     """The spread of B estimated of 3,000 segments of 3 rows and about 1 % positives; it is 1."""
     world, lines = World(1, 0.3, -5, 1), []
-    for seed in range(10):
+    for seed in range(5):
         rng = np.random.default_rng(seed)
         data = rows(rng, world.parameters(rng, 3_000), 3)
         population = pj.fit_segments(*data, pooling="partial").population

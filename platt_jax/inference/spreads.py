@@ -84,7 +84,9 @@ def profile_spreads(
         >>> sold = rng.random(4000) < 1 / (1 + np.exp(-scores - levels))
         >>> found = profile_spreads(scores, sold, shops)
         >>> found["lower"].round(2).tolist(), found["upper"].round(2).tolist()
+        ([0.0, 0.35, nan], [0.21, 0.57, nan])
         >>> (found["p_value"] < 0.001).tolist()
+        [False, True, True]
     """
     critical = critical_value(level, simultaneous=False)
     compared = compare(segment_rows(scores, labels, segments, weights), options)
@@ -107,15 +109,27 @@ def compare(rows: SegmentRows, options: Options = _DEFAULT) -> "Compared | None"
     calibrator = fit_segments(rows, pooling="partial", options=options)
     if calibrator.pooling != "partial":
         return None
-    pooled = np.array([calibrator.fallback.A, calibrator.fallback.B], float)
-    of_A, of_B = (_Spread.of(rows, pooled, options, of_B) for of_B in (False, True))
-    largest, found, _ = of_A.profile.likeliest(of_A.start)
-    neither, _, at = of_A.profile.likeliest(of_A.start, _NEITHER)
-    without = np.array([of_A.held(0.0), of_B.held(0.0), neither])
-    deviations = np.linalg.norm(np.linalg.inv(of_A.to) @ found.factor, axis=1)
+    options = replace(options, targets="none")
+    by_segment = ChunkedSegments(rows, Caller())
+    coordinates = by_segment.coordinates(options)
+    segments, to = Segments(by_segment, coordinates, options), coordinates.matrix
+    pooled = to @ np.array([calibrator.fallback.A, calibrator.fallback.B], float)
+    # B at score 0, by (A, B) in the coordinates.
+    at_0 = np.array([-coordinates.center * coordinates.scale, 1])
+    length = np.linalg.norm(at_0)
+    turn = np.array([at_0, [1, -at_0[0]]]) / length
+    of_A = Profile(segments, np.eye(2))
+    start = of_A.start(pooled, by_segment.number)
+    spreads = (
+        _Spread(of_A, coordinates.scale, start),
+        _Spread(Profile(segments, turn), float(length), start),
+    )
+    largest, found, _ = of_A.likeliest(start)
+    neither, _, at = of_A.likeliest(start, _NEITHER)
+    without = np.array([*(spread.held(0.0) for spread in spreads), neither])
     return Compared(
-        (of_A, of_B),
-        deviations,
+        spreads,
+        np.linalg.norm(np.linalg.inv(to) @ found.factor, axis=1),
         max(largest, without.max()),
         without,
         weights_of_both(at.likelihoods),
@@ -156,22 +170,8 @@ class _Spread(NamedTuple):
     """That of one parameter."""
 
     profile: Profile
-    to: NDArray[np.float64]  # (2, 2), which takes (A, B) to the profile's coordinates
+    unit: float  # of the parameter, in that of the profile
     start: Position  # of searches
-
-    @classmethod
-    def of(
-        cls, rows: SegmentRows, pooled: NDArray[np.float64], options: Options, of_B: bool
-    ) -> "_Spread":
-        """By the rows, and (A, B) of all of them."""
-        options = replace(options, targets="none")
-        by_segment = ChunkedSegments(rows, Caller())
-        coordinates = by_segment.coordinates(options)
-        if of_B:  # at score 0
-            coordinates = coordinates._replace(center=0.0)
-        profile = Profile(Segments(by_segment, coordinates, options), of_B)
-        to = coordinates.matrix
-        return cls(profile, to, profile.start(to @ pooled, by_segment.number))
 
     def held(self, spread: float) -> float:
         """The greatest log likelihood with this spread."""
@@ -189,7 +189,6 @@ class _Spread(NamedTuple):
             none: that without spread.
             cut: by how much the deviance is larger at the ends.
         """
-        unit = 1.0 if self.profile.of_B else 1 / self.to[0, 0]
 
         def excess(log_likelihood: float) -> float:
             """By roots, which are about linear in the spread."""
@@ -198,13 +197,13 @@ class _Spread(NamedTuple):
         def at(spread: float) -> float:
             return excess(self.held(spread))
 
-        inside, outside = (deviation / unit, -(cut**0.5)), (0.0, excess(none))
+        inside, outside = (deviation / self.unit, -(cut**0.5)), (0.0, excess(none))
         lower = _crossing(at, inside, outside) if outside[1] > 0 else 0.0
         high = max(2 * inside[0], _FIRST)
         while (beyond := at(high)) <= 0 and high < WIDEST:
             inside, high = (high, beyond), 2 * high
         upper = _crossing(at, inside, (high, beyond)) if beyond > 0 else np.inf
-        return deviation, unit * lower, unit * upper
+        return deviation, self.unit * lower, self.unit * upper
 
 
 def _crossing(

@@ -92,7 +92,9 @@ def likeliest(
 
 
 def _climbed(
-    likelihoods: Likelihoods, entries: NDArray[np.float64], free: NDArray[np.bool_]
+    likelihoods: Likelihoods,
+    entries: NDArray[np.float64],
+    free: NDArray[np.bool_],
 ) -> Likeliest:
     """By Newton's method with the expected information."""
     at, damping, among = _at(likelihoods, entries), _DAMPING, np.ix_(free, free)

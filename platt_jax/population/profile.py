@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from platt_jax.execution.progress import SILENT
 from platt_jax.population.estimate import START_SPREAD
-from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.marginal import ENTRIES, Likeliest, likeliest, log_likelihood
 from platt_jax.population.quadrature import FINE, Normals, normals
 from platt_jax.population.search import Losses, Position
@@ -24,14 +23,17 @@ _CLOSE = 2e-3  # log likelihood that is left to gain
 _LEAST_SPREAD = 1e-2
 
 _FREE = (None, None, None)
-_Normal = tuple[NDArray[np.float64], NDArray[np.float64]]
+_Array = NDArray[np.float64]
 
 
 class Profile(NamedTuple):
-    """Segments, and of which of their parameters the spread is held."""
+    """Segments, and the parameter of which the spread is held.
+
+    It is the first after the orthogonal matrix `turn`, (2, 2), of (A, B).
+    """
 
     segments: Losses
-    of_B: bool
+    turn: NDArray[np.float64]
 
     def start(self, mean: NDArray[np.float64], number: int) -> Position:
         """A population where searches start, around the curve of all rows.
@@ -47,48 +49,42 @@ class Profile(NamedTuple):
     def likeliest(
         self, at: Position, held: tuple[float | None, ...] = _FREE
     ) -> tuple[float, Likeliest, Position]:
-        """The greatest log likelihood, the population, and the last one that a pass was made at.
+        """The greatest log likelihood, the population, and where the last pass was made.
 
         Args:
             at: where the search starts.
-            held: as of `marginal.likeliest`; the first parameter of its factors is the one here.
+            held: as of `marginal.likeliest`, whose first parameter is the one here.
         """
         factor = None
         if held != _FREE:
             mean, covariance = self._normal(at.population)
-            at = self._moved(at, (mean, _widened(_held(covariance, held))))
+            at = self._moved(at, mean, _widened(_held(covariance, held)))
         for _ in range(_MOST_PASSES):
-            told, here = self._likelihoods(at), self._normal(at.population)
+            told, here = at.likelihoods.transformed(self.turn), self._normal(at.population)
             found = likeliest(told, held, factor)
             base = log_likelihood(told, *here)
             new = found.mean, _widened(found.factor @ found.factor.T)
             if log_likelihood(told, *new) - base <= _CLOSE:
                 break
-            trial = self._moved(at, new)
+            trial = self._moved(at, *new)
             for _ in range(_MOST_HALVINGS):
                 if trial.log_likelihood >= at.log_likelihood - _CLOSE:
                     break
                 new = (here[0] + new[0]) / 2, (here[1] + new[1]) / 2
-                trial = self._moved(at, new)
+                trial = self._moved(at, *new)
             at, factor = trial, found.factor
         else:
             return at.log_likelihood, found, at
         # Of a singular covariance, which no pass is made at.
         return at.log_likelihood + found.log_likelihood - base, found, at
 
-    def _moved(self, at: Position, new: _Normal) -> Position:
-        population = normals(*self._ordered(*new))
+    def _moved(self, at: Position, mean: _Array, covariance: _Array) -> Position:
+        back = self.turn.T
+        population = normals(back @ mean, back @ covariance @ self.turn)
         return at.under(self.segments, FINE, population, SILENT)
 
-    def _normal(self, population: Normals) -> _Normal:
-        return self._ordered(population.mean, population.covariance)
-
-    def _ordered(self, mean: NDArray[np.float64], covariance: NDArray[np.float64]) -> _Normal:
-        """In the order of the factors if it is of (A, B), or the other way round."""
-        return (mean[::-1], covariance[::-1, ::-1]) if self.of_B else (mean, covariance)
-
-    def _likelihoods(self, at: Position) -> Likelihoods:
-        return at.likelihoods.transformed(np.eye(2)[::-1]) if self.of_B else at.likelihoods
+    def _normal(self, population: Normals) -> tuple[_Array, _Array]:
+        return self.turn @ population.mean, self.turn @ population.covariance @ self.turn.T
 
 
 def _widened(covariance: NDArray[np.float64]) -> NDArray[np.float64]:
