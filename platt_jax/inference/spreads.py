@@ -13,7 +13,6 @@ from platt_jax.execution.caller import Caller
 from platt_jax.execution.segment_rows import SegmentRows, segment_rows
 from platt_jax.options import Options
 from platt_jax.population.boundary import ONE_SPREAD, p_value, weights_of_both
-from platt_jax.population.marginal import WIDEST
 from platt_jax.population.profile import Profile
 from platt_jax.population.rows import ChunkedSegments
 from platt_jax.population.search import Position
@@ -28,7 +27,8 @@ _NEITHER = 0.0, 0.0, 0.0  # of a covariance's factor
 _MOST_TRIALS = 12
 _NEAR = 0.01  # twice a log likelihood
 _NARROW = 1e-3  # of a standard deviation
-_FIRST = 0.1  # log-odds over a standard deviation of the scores
+# Log-odds over a standard deviation of the scores: where the upper end is looked for.
+_FIRST, _LAST = 0.1, 10.0
 
 
 def profile_spreads(
@@ -200,10 +200,12 @@ class _Spread(NamedTuple):
         inside, outside = (deviation / self.unit, -(cut**0.5)), (0.0, excess(none))
         lower = _crossing(at, inside, outside) if outside[1] > 0 else 0.0
         high = max(2 * inside[0], _FIRST)
-        while (beyond := at(high)) <= 0 and high < WIDEST:
+        while high <= _LAST:
+            if (beyond := at(high)) > 0:
+                upper = _crossing(at, inside, (high, beyond))
+                return deviation, self.unit * lower, self.unit * upper
             inside, high = (high, beyond), 2 * high
-        upper = _crossing(at, inside, (high, beyond)) if beyond > 0 else np.inf
-        return deviation, self.unit * lower, self.unit * upper
+        return deviation, self.unit * lower, np.inf
 
 
 def _crossing(
