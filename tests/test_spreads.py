@@ -163,6 +163,14 @@ def test_weights_are_how_often_a_normal_matrix_is_definite():
     assert weights.sum() == pytest.approx(1)
 
 
+@pytest.mark.parametrize("told", [0.0, 1e-12, 1e6])
+def test_weights_are_some_where_rows_tell_little_or_of_one_direction_only(told):
+    P = told * np.array([[[1.0, 2.0], [2.0, 4.0]], [[1.0, 2.0], [2.0, 4.0]]])
+    weights = weights_of_both(Likelihoods.from_arrays(P, np.zeros((2, 2))))
+    assert ((weights >= 0) & (weights <= 0.5)).all()
+    assert weights.sum() == pytest.approx(1)
+
+
 @pytest.mark.parametrize("weights", [ONE_SPREAD, np.array([0.15, 0.35, 0.35, 0.15])])
 def test_p_values_are_those_of_scipys_chi_squares(weights):
     for statistic in (1e-6, 0.5, 3.84, 30.0, 400.0):

@@ -108,12 +108,19 @@ def _covered(
     world, found = World(1, spread[0], _CENTERS[rate], spread[1]), []
     for seed in range(worlds):
         rng = np.random.default_rng(seed)
-        table = pj.profile_spreads(*rows(rng, world.parameters(rng, number), each))
+        data = rows(rng, world.parameters(rng, number), each)
+        table = pj.profile_spreads(*data)
         lower, upper = (table[name][:2] for name in ("lower", "upper"))
-        if not np.isnan(lower[0]):
-            within = (lower <= spread) & (spread <= upper)
-            found.append([within, spread < lower, lower == 0, np.isinf(upper)])
-    within, below, none, unbounded = np.mean(found, axis=0)
+        if np.isnan(lower[0]):
+            continue
+        population = pj.fit_segments(*data, pooling="partial").population
+        variance, error = (
+            np.diag(x) for x in (population.covariance, population.covariance_errors)
+        )
+        near = np.abs(variance - np.square(spread)) <= 1.96 * error
+        within = (lower <= spread) & (spread <= upper)
+        found.append([within, spread < lower, lower == 0, np.isinf(upper), near])
+    within, below, none, unbounded, near = np.mean(found, axis=0)
     return _said(
         {
             **_cell(number, each, rate, spread),
@@ -122,6 +129,7 @@ def _covered(
             "lie above it": _rounded(below),
             "begin at 0": _rounded(none),
             "have no end": _rounded(unbounded),
+            "variances within 1.96 standard errors": _rounded(near),
         }
     )
 

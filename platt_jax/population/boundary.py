@@ -16,9 +16,10 @@ from platt_jax.population.likelihoods import Likelihoods
 # Of one spread, with its covariance, while the other may be there: the cone is a half-space of a
 # plane (Stram & Lee 1994, "Variance components testing in the longitudinal mixed effects model").
 ONE_SPREAD = np.array([0, 0.5, 0.5, 0])
-_AROUND = 2 * np.pi * np.arange(256) / 256
-# Of the largest: so small is the information of a direction that the rows do not tell of.
-_LITTLE = 1e-9
+_AROUND = 2 * np.pi * np.arange(1024) / 1024
+# Directions that the rows tell nothing of are given this part of the largest information: the cone
+# would be too sharp for the integral.
+_LITTLE = 1e-3
 
 
 def p_value(statistic: float, weights: NDArray[np.float64]) -> float:
@@ -60,7 +61,10 @@ def weights_of_both(likelihoods: Likelihoods) -> NDArray[np.float64]:
     # By AA + BB, AA - BB and 2 AB, of which the cone is round.
     to_entries = np.array([[1, 1, 0], [0, 0, 1], [1, -1, 0]]) / 2
     values, vectors = np.linalg.eigh(to_entries.T @ information @ to_entries)
-    root = np.sqrt(np.maximum(values, _LITTLE * values[-1]))[:, None] * vectors.T
+    root = (
+        np.sqrt(np.maximum(values, max(_LITTLE * values[-1], np.finfo(float).tiny)))[:, None]
+        * vectors.T
+    )
     inside, polar = _solid_angle(root), _solid_angle(np.linalg.inv(root).T)
     return np.array([polar, 0.5 - inside, 0.5 - polar, inside])
 
