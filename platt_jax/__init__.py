@@ -10,6 +10,7 @@ from platt_jax.inference.bootstrap import Bootstrap, bootstrap
 from platt_jax.inference.drift import Drift, estimate_drift
 from platt_jax.inference.judge_pooling import judge_pooling
 from platt_jax.inference.leave_one_out import leave_one_out
+from platt_jax.inference.spreads import profile_spreads
 from platt_jax.inference.triage import triage
 from platt_jax.inference.update import update
 from platt_jax.model.prior import GaussianPrior
@@ -45,6 +46,7 @@ __all__ = [
     "leave_one_out",
     "load",
     "logit",
+    "profile_spreads",
     "save",
     "show_config",
     "solve",

@@ -18,7 +18,7 @@ from platt_jax.results.population import Population
 from platt_jax.status import Flag, Status
 
 # Standard deviations of the population at the start.
-_START_SPREAD = 0.5
+START_SPREAD = 0.5
 # Minimum information of all rows about each direction of (A, B), to estimate the population anew.
 _LITTLE = 1e-3
 
@@ -44,7 +44,7 @@ def estimate_population(
     coordinates = segments.coordinates(options)
     standardized = StandardizedSegments(segments, coordinates, options)
     mean = coordinates.matrix @ np.array([pooled.A, pooled.B], float)
-    population = normals(mean, _START_SPREAD**2 * np.eye(2))
+    population = normals(mean, START_SPREAD**2 * np.eye(2))
     fit = standardized.modes(population, None, Stage.of(progress, "first fit", last=False))
     found = estimated(standardized, population, standardized.around(fit, population), progress)
     at = found.at
