@@ -1,4 +1,4 @@
-"""Platt scaling for classifiers by the thousand: one compiled program fits them all."""
+"""Platt scaling for thousands of classifiers, fitted by one compiled program."""
 
 from typing import Any
 
@@ -10,6 +10,7 @@ from platt_jax.inference.bootstrap import Bootstrap, bootstrap
 from platt_jax.inference.drift import Drift, estimate_drift
 from platt_jax.inference.judge_pooling import judge_pooling
 from platt_jax.inference.leave_one_out import leave_one_out
+from platt_jax.inference.spreads import profile_spreads
 from platt_jax.inference.triage import triage
 from platt_jax.inference.update import update
 from platt_jax.model.prior import GaussianPrior
@@ -45,6 +46,7 @@ __all__ = [
     "leave_one_out",
     "load",
     "logit",
+    "profile_spreads",
     "save",
     "show_config",
     "solve",
@@ -55,10 +57,10 @@ __all__ = [
 
 
 def _write_report(*arguments: Any) -> None:
-    from platt_jax.report import to_html  # only now: fits do not need what it imports
+    from platt_jax.report import to_html  # imported here because fits do not need its imports
 
     to_html(*arguments)
 
 
-# Reports are made of calibrators, so the method `to_html` cannot import what it calls.
+# The report imports calibrators, so calibrators cannot import the report.
 SegmentCalibrator._write_report = _write_report

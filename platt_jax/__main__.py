@@ -1,4 +1,4 @@
-"""`python -m platt_jax` is `platt-jax`."""
+"""`python -m platt_jax` runs the command `platt-jax`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The three fits: check what came, say whose rows are whose, run, report."""
+"""The fitting functions `fit`, `fit_segments` and `fit_one_vs_rest`: check, run, report."""
 
 from typing import Any, Literal
 
@@ -14,6 +14,7 @@ from platt_jax.execution.dense_rows import DenseRows
 from platt_jax.execution.devices import checked
 from platt_jax.execution.given import given_to
 from platt_jax.execution.non_finite import report_non_finite
+from platt_jax.execution.problems import Context, Problems
 from platt_jax.execution.progress import Listener, Stage
 from platt_jax.execution.run import fit_problems
 from platt_jax.execution.segment_rows import segment_rows
@@ -43,37 +44,36 @@ def fit(
     """Fit one sigmoid to each problem of a batch.
 
     Args:
-        scores: (..., N) numbers, higher meaning class 1; leading axes are independent problems.
-            float64 is solved in float64, float32 in float32, whatever JAX's x64 flag says;
-            integers and narrower floats are promoted.
+        scores: (..., N) numbers; higher scores mean class 1. Leading axes are independent problems.
+            float64 is solved in float64 and float32 in float32, regardless of JAX's x64 flag.
+            Integers and narrower floats are promoted.
         labels: bool, {0, 1} or {-1, +1}, broadcastable to scores.
-        weights: counts of rows >= 0, broadcastable to scores: weight 2 is the row twice, weight 0
-            is the row gone. They enter Platt's targets, so their scale matters.
-        pos_label: the label of class 1, where labels are two values of any other kind, such as
-            text: "yes" and "no".
+        weights: row counts >= 0, broadcastable to scores: weight 2 counts a row twice, weight 0
+            omits it. Weights enter Platt's targets, so their scale matters.
+        pos_label: the label of class 1, if labels are two values of any other kind, such as the
+            texts "yes" and "no".
         prior: a Gaussian prior on (A, B), with leading axes broadcastable to those of scores.
-        start: (A, B) to begin the search at, each broadcastable to the leading axes of scores, such
-            as those of an earlier fit of similar rows: it saves passes, and changes no answer by
-            more than `Options.tol`. A bad one costs a pass. NaN means the usual start.
-        mesh: a `jax.sharding.Mesh` of devices of this process, None for JAX's default device. Its
-            axes are named "problems", "rows" or both: over the first each device fits problems of
-            its own, over the second all sum over their shares of the rows of each. A problem of
-            more than half a million rows is shared by all devices either way.
+        start: the start (A, B) of the search, each broadcastable to the leading axes of scores, for
+            example from an earlier fit of similar rows. It saves passes, and changes no result by
+            more than `Options.tol`. A bad start costs one pass. NaN means the usual start.
+        mesh: a `jax.sharding.Mesh` of devices of this process; None for JAX's default device. Its
+            axes are named "problems", "rows" or both. Along "problems" each device fits its own
+            problems; along "rows" each device sums over its share of each problem's rows. A problem
+            of more than half a million rows is shared by all devices in any case.
         options: how to fit.
-        progress: whether to show a progress bar (needs tqdm); or a function, which is called with a
+        progress: whether to show a progress bar (needs tqdm); or a function that is called with a
             `ProgressReport` after each chunk of the work.
 
     Returns:
         A Fit of NumPy arrays with the batch shape (...).
 
     Warns:
-        RuntimeWarning: every problem has one row only, as those of a column vector have; or labels
-            are one-hot, as those of a multiclass classifier are; or a problem is NON_FINITE; or,
-            once in a process, all finite scores lie in [0, 1], as probabilities do, and are 100 or
-            more.
+        RuntimeWarning: every problem has only one row, as for a column vector; labels are one-hot,
+            as for a multiclass classifier; a problem is NON_FINITE; or, once per process, there are
+            100 scores or more and all finite ones lie in [0, 1], as probabilities do.
 
     Raises:
-        ValueError: an argument is not as above; or, with Options(non_finite="raise"), a score,
+        ValueError: an argument is not as described; or, with Options(non_finite="raise"), a score,
             label or weight is not finite.
         MemoryError: the device's memory is too small even for small chunks of the rows, or for a
             single problem of more than half a million rows.
@@ -92,7 +92,7 @@ def fit(
         caller.warn_once(doubt)
     given = given_to(batch, rows.dtype, prior, start)
     mesh = checked(mesh)
-    flat = fit_problems(rows.sizes, rows.take, rows.dtype, given, options, stage, caller, mesh=mesh)
+    flat = fit_problems(rows.problems, given, Context(options, caller, stage, mesh=mesh))
     result: Fit = jax.tree.map(lambda x: x.reshape(batch + x.shape[1:]), flat)
     report_non_finite(flat, options, "problems", problem_names(batch), caller)
     return result
@@ -115,34 +115,35 @@ def fit_segments(
     """Fit one sigmoid to the rows of each segment, and one to all rows for unseen segments.
 
     Args:
-        scores: (N,) as in `fit`; or SegmentRows, which stand for all four arrays.
-        labels: (N,) as in `fit`.
-        segments: (N,) ids: an array, list or column of integers, text, categories, dates or
-            anything hashable that a file can hold; or ids of several columns, as a list of tuples,
-            an (N, M) array or a DataFrame. Equal ids are one segment; None, NaN and other missing
-            ids are an error.
-        weights: (N,) as in `fit`.
-        pos_label: as in `fit`.
-        prior: as in `fit`; with leading axis (K,) in the order of the distinct ids, ascending.
-        start: as in `fit`, for the segments: numbers, or (K,) in the order of the distinct ids.
-        pooling: "none" fits each segment by itself. "partial" treats the segments as a sample from
-            a population, (A, B) ~ Normal(mean, covariance), which it estimates from all of them:
-            the fewer rows a segment has, the nearer its curve is to the population's, and unseen
-            segments have the population's probability. Labels are then used as they are, without
-            Platt's targets, since the population is the prior. "complete" gives every segment the
-            curve of all rows.
-        mesh: as in `fit`.
+        scores: (N,) scores as in `fit`; or SegmentRows, which replace the four arrays.
+        labels: (N,) labels as in `fit`.
+        segments: (N,) ids: an array, list or column of integers, text, categories, dates or any
+            hashable objects that a file can store; or ids of several columns, as a list of tuples,
+            an (N, M) array or a DataFrame. Rows with equal ids form a segment. None, NaN and other
+            missing ids are an error.
+        weights: (N,) weights as in `fit`.
+        pos_label: the label of class 1, as in `fit`.
+        prior: a prior as in `fit`; or one per segment, with leading axis (K,) in the order of the
+            distinct ids, ascending.
+        start: a start as in `fit`, for the segments: numbers, or arrays (K,) in the same order.
+        pooling: "none" fits each segment separately. "partial" treats the segments as a sample from
+            a population, (A, B) ~ Normal(mean, covariance), which is estimated from all of them.
+            The fewer rows a segment has, the closer its curve is to the population's. Unseen
+            segments get the population's probability. Labels are used as they are, without Platt's
+            targets, since the population is the prior. "complete" gives every segment the curve of
+            all rows.
+        mesh: devices as in `fit`.
         options: how to fit.
-        progress: whether to show a progress bar (needs tqdm); or a function, which is called with a
+        progress: whether to show a progress bar (needs tqdm); or a function that is called with a
             `ProgressReport` after each chunk of the work.
 
     Returns:
-        A SegmentCalibrator with the distinct ids, ascending, as keys; ids of several columns are a
-        structured array, with a field per column.
+        A SegmentCalibrator with the distinct ids, ascending, as keys. Ids of several columns are a
+        structured array with a field per column.
 
     Raises:
-        ValueError: an argument is not as above, as in `fit`.
-        MemoryError: as in `fit`.
+        ValueError: an argument is not as described; or see `fit`.
+        MemoryError: see `fit`.
 
     Example:
         >>> calibrator = fit_segments([2.0, -1.0, 1.0, 0.0], [1, 0, 1, 0], ["a", "a", "b", "b"])
@@ -165,25 +166,25 @@ def fit_one_vs_rest(
     options: Options = _DEFAULT,
     progress: bool | Listener = False,
 ) -> OneVsRestCalibrator:
-    """Fit one sigmoid per class of a classifier: that class against all others.
+    """Fit one sigmoid per class of a classifier: each class against all others.
 
     Args:
         scores: (N, C) numbers, a column per class.
         labels: (N,) class ids; or (N, C) of bool, {0, 1} or {-1, +1} for multilabel.
         classes: (C,) the class ids in the order of the columns. None means the distinct labels,
             ascending, or 0 ... C-1 for multilabel.
-        weights: (N,) as in `fit`.
-        prior: as in `fit`, with leading axis (C,) or none.
+        weights: (N,) weights as in `fit`.
+        prior: a prior as in `fit`; or one per class, with leading axis (C,).
         options: how to fit.
-        progress: whether to show a progress bar (needs tqdm); or a function, which is called with a
+        progress: whether to show a progress bar (needs tqdm); or a function that is called with a
             `ProgressReport` after each chunk of the work.
 
     Returns:
         A OneVsRestCalibrator.
 
     Raises:
-        ValueError: an argument is not as above, as in `fit`; or a label is not among classes.
-        MemoryError: as in `fit`.
+        ValueError: an argument is not as described; a label is not among classes; or see `fit`.
+        MemoryError: see `fit`.
 
     Example:
         >>> import numpy as np
@@ -218,6 +219,7 @@ def fit_one_vs_rest(
         return packing.flat(mine, space)
 
     sizes = np.broadcast_to(columns.shape[1], len(columns))
-    each = fit_problems(sizes, take, scores.dtype, given, options, stage, caller)
+    problems = Problems(sizes, take, scores.dtype)
+    each = fit_problems(problems, given, Context(options, caller, stage))
     report_non_finite(each, options, "classes", classes, caller)
     return OneVsRestCalibrator(classes, each)

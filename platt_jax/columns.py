@@ -1,7 +1,7 @@
-"""Columns and tables of pandas, polars, pyarrow and DuckDB, and arrays of devices, as NumPy's.
+"""Converts columns and tables of pandas, polars, pyarrow and DuckDB, and device arrays, to NumPy.
 
-No library is imported here before an object of it has come: its type names the library. What NumPy
-reads by itself, as it does most columns, is left to NumPy.
+A library is imported only once one of its objects arrives; the object's type names the library.
+Columns that NumPy can read itself, which are most, are left to NumPy.
 """
 
 import datetime as dt
@@ -11,38 +11,38 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-# What users hand in as an array: NumPy's, JAX's, a list, or what this module reads.
+# Users' arrays: NumPy's, JAX's, a list, or anything that this module reads.
 Column: TypeAlias = Any
 
-# Codes (N,), and the distinct values that they are places of.
+# Codes (N,), and the distinct values that they index.
 _Coded: TypeAlias = tuple[NDArray[Any], NDArray[Any]]
 
-# Of whose objects a table is computed only when it is asked for.
+# Modules whose tables are computed only on request.
 _DEFERRED = ("duckdb.", "_duckdb.", "polars.lazyframe.", "narwhals.")
 
 
 def on_host(values: Column) -> Any:
-    """A table that is not computed yet as one that is, a device's tensor as the host's; no copy.
+    """Computes a lazy table, and moves a device's tensor to the host; others are not copied.
 
-    A relation of DuckDB or a lazy frame of one column becomes that column.
+    A DuckDB relation or a lazy frame of one column becomes that column.
 
     Raises:
-        ImportError: narwhals, which runs relations and lazy frames, is not installed.
+        ImportError: narwhals, which computes relations and lazy frames, is not installed.
     """
     if isinstance(values, np.ndarray | list):
         return values
     if f"{type(values).__module__}.".startswith(_DEFERRED):
         return _run(values)
-    if hasattr(values, "detach"):  # torch: from its gradient; and NumPy has no bfloat16
+    if hasattr(values, "detach"):  # torch: without the gradient; NumPy has no bfloat16
         values = values.detach().cpu()
         return values.float() if str(values.dtype) == "torch.bfloat16" else values
-    if _library(values) == "cupy":  # which NumPy may not read
+    if _library(values) == "cupy":  # NumPy may not read it
         return values.get()
     return _with_nulls(values)
 
 
 def _with_nulls(values: Any) -> Any:
-    """A pyarrow dictionary with nulls as a plain column: NumPy may read these as other values."""
+    """A pyarrow dictionary with nulls as a plain column: NumPy could read nulls as other values."""
     kind: Any = getattr(values, "type", None)
     if _library(values) != "pyarrow" or not str(kind).startswith("dictionary"):
         return values
@@ -68,16 +68,16 @@ def _run(values: Any) -> Any:
 
 
 def floats(values: Column) -> NDArray[np.float64] | None:
-    """A column of decimals, or of numbers or booleans with nulls, as float64; None of others.
+    """Decimals, and numbers or booleans with nulls, as float64; None for other columns.
 
-    NumPy makes Python's objects of these.
+    NumPy would read these as Python objects.
     """
     library = _library(values)
     if library not in ("pandas", "polars", "pyarrow"):
         return None
     try:
         import narwhals as nw
-    except ImportError:  # NumPy's answer stands
+    except ImportError:  # then NumPy's array is used
         return None
     if library == "pyarrow" and hasattr(values, "type"):  # narwhals takes chunked arrays only
         import pyarrow as pa
@@ -92,13 +92,13 @@ def floats(values: Column) -> NDArray[np.float64] | None:
 
 
 def is_wide(values: Column) -> bool:
-    """Whether this is a column of polars' 128-bit integers: NumPy has none so wide."""
+    """Whether this is a polars column of 128-bit integers, which NumPy does not have."""
     kind = str(getattr(values, "dtype", None))
     return kind in ("Int128", "UInt128") and _library(values) == "polars"
 
 
 def narrowed(values: Column) -> Any:
-    """128-bit integers of a column or a table as float64; anything else as it is."""
+    """Converts 128-bit integers of a column or a table to float64; others stay unchanged."""
     if is_wide(values):
         return values.cast(float)
     if _library(values) == "polars" and hasattr(values, "get_columns"):
@@ -107,10 +107,10 @@ def narrowed(values: Column) -> Any:
 
 
 def dictionary(values: Column) -> _Coded | None:
-    """The codes (N,) of a column of categories or text, and what they stand for.
+    """The codes (N,) and the distinct values of a column of categories or text, or None.
 
-    A missing value has the code -1, or the answer is None as for other columns. Text is encoded by
-    its own library, in a tenth of the time that Python's objects take.
+    A missing value has code -1, or the result is None as for other columns. The column's library
+    encodes text ten times faster than Python objects can be.
     """
     of: dict[str, Callable[[Any], _Coded | None]] = {
         "pandas": _of_pandas,
@@ -121,7 +121,7 @@ def dictionary(values: Column) -> _Coded | None:
 
 
 def labelled(name: str, values: Column) -> str:
-    """What messages call an argument: with its column's name, if it has one."""
+    """The name of an argument in messages, with its column's name if it has one."""
     column = getattr(values, "name", None)
     return f"{name}, column {column!r}" if isinstance(column, str) and column else name
 
@@ -153,9 +153,9 @@ def _of_polars(values: Any) -> _Coded | None:
 
         values = values.cast(pl.Categorical)
     codes = values.to_physical().to_numpy()
-    # They are places in a list that columns share, most of which may be of others.
+    # The codes index a list that columns share, and most of it may belong to other columns.
     row = np.full(codes.max(initial=0) + np.intp(1), -1)
-    row[codes] = np.arange(len(codes))  # any row of each
+    row[codes] = np.arange(len(codes))  # an arbitrary row of each
     used = np.flatnonzero(row >= 0)
     place = np.zeros(len(row), np.min_scalar_type(len(used)))
     place[used] = np.arange(len(used))
@@ -179,7 +179,7 @@ def _of_arrow(values: Any) -> _Coded | None:
 
 
 def _with_zone(utc: NDArray[Any]) -> _Coded | None:
-    """Times with a zone, which NumPy's lack, and so would be equal to times without."""
+    """Times with a zone, as Python objects: NumPy's have none, and would equal times without."""
     distinct, codes = np.unique(utc, return_inverse=True)
     if np.isnat(distinct).any() or (distinct.astype("M8[us]") != distinct).any():
         return None

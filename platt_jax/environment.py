@@ -1,4 +1,4 @@
-"""What platt_jax runs on: versions, devices, and compiled programs kept between processes."""
+"""The environment of platt_jax: versions, devices, and the cache of compiled programs."""
 
 import importlib.metadata
 import os
@@ -19,7 +19,7 @@ _VARIABLES = ("JAX_", "XLA_", "CUDA_VISIBLE_DEVICES")
 
 
 def show_config() -> None:
-    """Print what a bug report needs: versions, devices, and settings that change how fits run."""
+    """Prints what a bug report needs: versions, devices, and settings that affect how fits run."""
     for title, lines in _sections().items():
         print(f"{title}:")
         width = max(map(len, lines))
@@ -28,27 +28,27 @@ def show_config() -> None:
 
 
 def use_compilation_cache(path: str | os.PathLike[str] | None = None) -> Path:
-    """Keep compiled programs in a folder, from which later processes read them.
+    """Stores compiled programs in a folder, from which later processes load them.
 
-    Switches on JAX's own persistent cache for the whole process, for programs of any size. Call it
-    before the first fit. The first fit of a later process then takes a fraction of the time; see
-    the README.
+    Turns on JAX's persistent compilation cache for the whole process, for programs of any size.
+    Call it before the first fit. The first fit of a later process then takes a fraction of the
+    time; see the README.
 
     Args:
-        path: the folder, made if it does not exist. None means `platt_jax` in the user's folder for
-            caches: `$XDG_CACHE_HOME`, or `~/.cache`.
+        path: the folder, created if it does not exist. None means `platt_jax` in the user's cache
+            folder: `$XDG_CACHE_HOME`, or `~/.cache`.
 
     Returns:
         The folder.
 
     Raises:
-        OSError: the folder cannot be made.
+        OSError: the folder cannot be created.
     """
     if path is None:
         path = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "platt_jax"
     path = Path(path).absolute()
     path.mkdir(parents=True, exist_ok=True)
-    config: Any = jax.config  # whose methods have no types
+    config: Any = jax.config  # its methods have no types
     config.update("jax_compilation_cache_dir", str(path))
     config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     config.update("jax_persistent_cache_min_entry_size_bytes", 0)
@@ -56,7 +56,7 @@ def use_compilation_cache(path: str | os.PathLike[str] | None = None) -> Path:
 
 
 def _sections() -> dict[str, dict[str, Any]]:
-    config: Any = jax.config  # whose attributes type checkers do not know
+    config: Any = jax.config  # type checkers do not know its attributes
     settings = {
         name: value for name, value in sorted(os.environ.items()) if name.startswith(_VARIABLES)
     }

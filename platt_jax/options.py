@@ -1,4 +1,4 @@
-"""How to fit: the user's choices, checked when they are made."""
+"""How to fit: the user's options, checked when they are created."""
 
 import numbers
 from collections.abc import Hashable
@@ -14,35 +14,36 @@ class Options:
     """How to fit. Immutable and hashable: it is a static argument of the compiled program.
 
     Attributes:
-        max_iter: Newton iterations at most (>= 1).
-        min_step: the smallest step length tried in a line search, in (0, 1].
+        max_iter: maximum number of Newton iterations (>= 1).
+        min_step: minimum step length in a line search, in (0, 1].
         sigma: added to the Hessian's diagonal; "dynamic" is 0 where the Hessian is positive
-            definite by Theorem 1 of Lin et al., 1e-12 elsewhere.
-        tol: stop where the Newton decrement, the distance to the optimum in standard errors, is
-            at most this. None means 1e-8 in float64 and 1e-4 in float32. With
-            stopping="gradient" it bounds the gradient's entries instead (None means 1e-5).
-        start: "gaussian" is the fit of two normal densities with one variance; "prior" is A = 0
+            definite by Theorem 1 of Lin et al., and 1e-12 elsewhere.
+        tol: maximum Newton decrement, the distance to the optimum in standard errors, at which to
+            stop. None means 1e-8 in float64 and 1e-4 in float32. With stopping="gradient" it bounds
+            the gradient's entries instead, and None means 1e-5.
+        start: "gaussian" is the fit of two normal densities with equal variance; "prior" is A = 0
             and B = log((n_neg + 1) / (n_pos + 1)), the paper's start.
-        derivatives: "analytic", or "autodiff" to take gradient and Hessian from JAX.
+        derivatives: "analytic", or "autodiff" for gradient and Hessian by JAX.
         targets: "platt" smooths the labels by the class counts (Platt 1999); "none" uses them as
             they are.
-        monotone: restrict the slope to its useful sign, A <= 0.
+        monotone: whether to restrict the slope to its useful sign, A <= 0.
         non_finite: "flag" gives problems with NaN or infinite input status NON_FINITE; "raise"
-            makes them a ValueError (but in `solve`, which cannot raise, a flag); "omit" fits
-            without the rows concerned.
+            raises a ValueError (except in `solve`, which flags, since it cannot raise); "omit"
+            fits without the non-finite rows.
         line_search: "gradient" accepts a step once the derivatives at its end prove the paper's
-            sufficient decrease, and needs no loss; "loss" also computes the loss, as the paper
-            prints it, before it rejects a step: one more pass over the rows for every trial.
+            sufficient decrease, and needs no loss. "loss" also computes the loss, as in the paper,
+            before it rejects a step, which takes one more pass over the rows for every trial.
         stopping: "decrement" or "gradient", see tol.
-        standardize: solve for centred and scaled scores, which makes the fit affine invariant.
-        direction: "newton", or "tensor", which corrects Newton's direction for how the Hessian
-            changed along the last step (Schnabel & Frank 1984): it reads no row, and saves passes.
-        intercept: fit B, too; False holds it at 0: P = 1 / (1 + exp(A f)), which is temperature
-            scaling of logits f, with 1 / T = -A. Guo et al. (2017) take the labels as they are,
-            targets="none".
+        standardize: whether to solve for centred and scaled scores, which makes the fit affine
+            invariant.
+        direction: "newton", or "tensor", which corrects Newton's direction for the change of the
+            Hessian along the last step (Schnabel & Frank 1984). It reads no row, and saves passes.
+        intercept: whether to fit B. False holds it at 0: P = 1 / (1 + exp(A f)), which is
+            temperature scaling of logits f, with 1 / T = -A. Guo et al. (2017) use the labels as
+            they are, targets="none".
 
     Raises:
-        ValueError: an argument is outside what is listed above.
+        ValueError: an argument is not as described.
     """
 
     max_iter: int = 100
@@ -79,7 +80,7 @@ class Options:
         for name, choices in _CHOICES.items():
             value = getattr(self, name)
             _check(name, value, f"one of {choices}", _is_one_of(value, choices))
-        # JAX takes no fractions, and NumPy's scalars overflow where Python's do not.
+        # JAX accepts no fractions, and NumPy's scalars overflow where Python's do not.
         object.__setattr__(self, "max_iter", int(self.max_iter))
         for name in ("min_step", "sigma", "tol"):
             if isinstance(value := getattr(self, name), numbers.Real):
@@ -87,7 +88,7 @@ class Options:
 
     @classmethod
     def libsvm(cls) -> "Options":
-        """Appendix 3 of Lin, Lin & Weng (2007), which LIBSVM runs, step by step."""
+        """Options for LIBSVM's algorithm, step by step: Appendix 3 of Lin, Lin & Weng (2007)."""
         return cls(
             sigma=1e-12,
             tol=1e-5,

@@ -1,4 +1,4 @@
-"""How fits end, what is noteworthy about them, and what to do about either."""
+"""How fits end, what is notable about them, and what to do about either."""
 
 from enum import IntEnum, IntFlag
 from typing import Any
@@ -40,19 +40,19 @@ _STATUS_MESSAGES = {
 
 
 class Flag(IntFlag):
-    """What is noteworthy about a problem, whatever its status."""
+    """Notable properties of a problem, independent of its status."""
 
     ONE_CLASS = 1  #: all labels are the same
-    CONSTANT_SCORES = 2  #: all scores are the same: without a prior A = 0, if B is fitted
-    #: a threshold, which is 0 if B is held, splits the classes: only Platt's targets or a prior
-    #: bound the slope
+    CONSTANT_SCORES = 2  #: all scores are the same: A = 0 if there is no prior and B is fitted
+    #: a threshold splits the classes (0 if B is held): only Platt's targets or a prior bound the
+    #: slope
     SEPARABLE = 4
     REVERSED = 8  #: A > 0: higher scores mean class 0
-    OUTLIER = 16  #: of 20 rows or more, one has four fifths of the scores' variance
+    OUTLIER = 16  #: one of 20 or more rows has four fifths of the scores' variance
 
     @classmethod
     def _missing_(cls, value: object) -> Any:
-        # NumPy's integers, as a Fit holds them, are none of Python's.
+        # A Fit holds NumPy integers, which IntFlag does not accept.
         return super()._missing_(int(value) if isinstance(value, np.integer) else value)
 
     @property

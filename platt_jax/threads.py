@@ -1,8 +1,8 @@
-"""Work on a few threads at once.
+"""Runs work on several threads.
 
-A compiled program keeps one core busy, or has stretches that do: the host's part before and after
-it, small arrays, the wait of one operation for the other cores' part of the one before it. Other
-programs keep the other cores busy.
+A compiled program keeps one core busy for all or part of its time: the host's code before and
+after it, small arrays, and waits of one operation for another use only one core. Other programs
+then keep the other cores busy.
 """
 
 import os
@@ -21,18 +21,19 @@ from platt_jax import xla
 
 
 def cores() -> int:
-    """Those that this process may use."""
+    """The number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
-# One more than there are cores, and at least so many as hide the stretches.
+# Items in progress: one more than there are cores, and enough to fill the single-core phases.
 _AT_ONCE = max(3, 1 + cores())
+# Rows per slice of `row_slices`, unless more are asked for.
 _ROWS_PER_SLICE = 1 << 18
 
-# Settings that people debug their own programs with, and what ours need: padding is NaN, rows go to
-# the device and results come back.
+# Settings for debugging users' programs, and the values that ours need: padding is NaN, and rows
+# and results are transferred.
 _SETTINGS_TO_DEBUG: dict[str, tuple[Callable[..., Any], bool | str]] = {
     "jax_disable_jit": (jax.disable_jit, False),
     "jax_debug_nans": (jax.debug_nans, False),
@@ -47,15 +48,15 @@ Made = TypeVar("Made")
 
 
 def run_programs(work: Callable[[], Made], x64: bool) -> Made:
-    """What the work returns, which runs compiled programs on concrete arrays.
+    """Runs work that calls compiled programs on concrete arrays, and returns its result.
 
-    They are compiled, whatever the user debugs with. Inside a function that the user has JAX trace
-    the work goes to another thread, where nothing is traced: the programs would become part of the
-    user's.
+    The programs are compiled even if the user's debug settings say otherwise. If the user's program
+    is being traced, the work runs on another thread, where nothing is traced; otherwise the
+    programs would become part of the user's.
 
     Args:
         work: called once.
-        x64: whether it finds 64-bit types switched on.
+        x64: whether 64-bit types are switched on for it.
     """
     with ExitStack() as settings:
         _enter_own_settings(settings, x64)
@@ -66,7 +67,7 @@ def run_programs(work: Callable[[], Made], x64: bool) -> Made:
 
 
 def _enter_own_settings(settings: ExitStack, x64: bool) -> None:
-    config: Any = jax.config  # whose attributes type checkers do not know
+    config: Any = jax.config  # type checkers do not know its attributes
     settings.enter_context(jax.enable_x64(x64))
     for name, (setting, own) in _SETTINGS_TO_DEBUG.items():
         if getattr(config, name) not in (None, own):
@@ -74,11 +75,12 @@ def _enter_own_settings(settings: ExitStack, x64: bool) -> None:
 
 
 def ordered_map(work: Callable[[Item], Made], items: Iterable[Item]) -> Iterator[Made]:
-    """What work makes of each item, in their order; a few items are worked on at a time.
+    """The results of work for each item, in order; several items are in progress at a time.
 
-    Work finds the caller's default device and 64-bit switch of JAX, which threads do not inherit.
-    An item's error is raised in its turn, and items that are not begun by then never are. All share
-    the threads of the process: work that waited for more of its kind could wait for itself.
+    Work has the caller's default device and 64-bit switch of JAX, which threads do not inherit. An
+    item's error is raised in its turn, and later items that are not started are skipped. All calls
+    share the threads of the process, so work must not call `ordered_map` itself: it could wait for
+    itself.
     """
     items = _unless_stopped(items)
     head = list(islice(items, 2))
@@ -92,7 +94,7 @@ def ordered_map(work: Callable[[Item], Made], items: Iterable[Item]) -> Iterator
         for item in chain(head, items):
             try:
                 begun.append(pool.submit(work_there, item))
-            except RuntimeError:  # Python is about to exit, and starts no more threads.
+            except RuntimeError:  # Python is exiting, and starts no more threads.
                 yield from _results(begun)
                 yield work(item)
             if len(begun) > _AT_ONCE:
@@ -105,9 +107,9 @@ def ordered_map(work: Callable[[Item], Made], items: Iterable[Item]) -> Iterator
 
 
 def run_concurrently(other: Callable[[], Made], mine: Callable[[], Item]) -> tuple[Made, Item]:
-    """What both return: the other runs on a thread of its own, which may use `ordered_map` too.
+    """The results of both functions. `other` runs on its own thread, which may use `ordered_map`.
 
-    Where this thread is interrupted, the other stops at the next item of its `ordered_map`.
+    If this thread is interrupted, `other` stops at the next item of its `ordered_map`.
     """
     stop = threading.Event()
 
@@ -127,7 +129,7 @@ def run_concurrently(other: Callable[[], Made], mine: Callable[[], Item]) -> tup
             stop.set()
 
 
-# Of a thread that another may stop: the event that tells it to.
+# Of a thread that another may stop: the event that stops it.
 _here = threading.local()
 
 
@@ -140,7 +142,7 @@ def _unless_stopped(items: Iterable[Item]) -> Iterator[Item]:
 
 
 def _as_the_caller(work: Callable[..., Made]) -> Callable[..., Made]:
-    """The work with the present default device and 64-bit switch of JAX, on any thread."""
+    """The work with the caller's default device and 64-bit switch of JAX, on any thread."""
     config: Any = jax.config  # as above
     device, x64 = config.jax_default_device, config.jax_enable_x64
 
@@ -155,15 +157,15 @@ def _as_the_caller(work: Callable[..., Made]) -> Callable[..., Made]:
 
 @cache
 def _pool(process: int) -> ThreadPoolExecutor:
-    """The threads of this process, which wait for the next call: to start some takes a millisecond.
+    """The threads of this process, kept for the next call: starting threads takes a millisecond.
 
-    A forked process has none of its parent's.
+    A forked process does not have its parent's threads.
     """
     return ThreadPoolExecutor(_AT_ONCE, "platt_jax")
 
 
 def row_slices(rows: int, least: int = 0, begin: int = 0) -> list[slice]:
-    """Rows, from `begin` on, in pieces of one length: a quarter of a million, or `least`, or so."""
+    """Slices of equal length from `begin` on, of about 2^18 rows each, or `least` if larger."""
     parts = max(1, -(-rows // max(_ROWS_PER_SLICE, least)))
     length = max(1, -(-rows // parts))
     end = begin + rows

@@ -1,4 +1,4 @@
-"""Validation: what the user gave, as arrays that the rest can rely on, or a ValueError."""
+"""Validation: converts the user's arguments to reliable arrays, or raises a ValueError."""
 
 import math
 import reprlib
@@ -18,13 +18,14 @@ from platt_jax.options import Options
 
 LABEL_CODINGS = "bool, {0, 1} or {-1, +1}"
 
+# Minimum number of scores for a warning about probabilities; also how many are checked first.
 _FEW = 100
-_MANY = 1000  # values that are looked through for the words of a message
+_MANY = 1000  # values searched for a message's example
 
 # The label of a row whose label is NaN or infinite.
 BAD_LABEL = -1
 
-# An array of NumPy's, or None where None was given.
+# A NumPy array, or None if None was given.
 ArrayIfGiven: TypeAlias = Any
 
 
@@ -32,7 +33,7 @@ def floating(values: Column, name: str) -> NDArray[Any]:
     """Numbers as float32 or float64; integers and narrower floats are promoted.
 
     Raises:
-        ValueError: not numbers.
+        ValueError: the values are not numbers.
     """
     read = numbers(values, name)
     if read.dtype.kind == "f" and read.dtype.itemsize in (4, 8):
@@ -45,7 +46,7 @@ def numbers(values: Column, name: str) -> NDArray[Any]:
     """Real numbers of any dtype.
 
     Raises:
-        ValueError: not numbers.
+        ValueError: the values are not numbers.
     """
     read = array(values, name)
     if read.dtype.kind not in "biuf" and read.dtype.name != "bfloat16":
@@ -60,7 +61,7 @@ def scores(values: Column) -> NDArray[Any]:
     """Scores (..., N) with at least one row.
 
     Raises:
-        ValueError: no rows, or not numbers.
+        ValueError: there are no rows, or the values are not numbers.
     """
     read = floating(values, "scores")
     if read.ndim == 0 or read.size == 0:
@@ -72,11 +73,11 @@ def labels(values: Column, of_classes: str = "see fit_one_vs_rest") -> NDArray[n
     """Labels as int8: 1, 0, and BAD_LABEL where a label is NaN or infinite.
 
     Args:
-        values: what the user gave.
-        of_classes: what a message says to do with class ids.
+        values: the user's labels.
+        of_classes: advice for class ids, for a message.
 
     Raises:
-        ValueError: labels outside the three codings.
+        ValueError: labels are outside the three codings.
     """
     name, read = columns.labelled("labels", values), array(values, "labels")
     if read.dtype == bool:
@@ -84,7 +85,7 @@ def labels(values: Column, of_classes: str = "see fit_one_vs_rest") -> NDArray[n
     if read.dtype.kind not in "iuf":
         hint = _hint(values, read)
         raise ValueError(f"{name}: expected {LABEL_CODINGS}, got dtype {read.dtype}{hint}")
-    # The usual case, without any array of the length of the labels.
+    # The usual case needs no array as long as the labels.
     if read.dtype.kind in "iu" and read.size and read.min() >= 0 and read.max() <= 1:
         return read.astype(np.int8, copy=False)
     positive: NDArray[np.bool_] = read == 1
@@ -106,7 +107,7 @@ def labels(values: Column, of_classes: str = "see fit_one_vs_rest") -> NDArray[n
 
 
 def a_problem_per_class(name: str) -> str:
-    """What to do with class ids where nothing takes them, and an array (N, C) of this name."""
+    """Advice for class ids where they are not accepted; `name` is the array (N, C)."""
     return (
         f"pass labels == classes[:, None] and {name}.T, a problem per class, where {name} has "
         "shape (N, C)"
@@ -114,7 +115,7 @@ def a_problem_per_class(name: str) -> str:
 
 
 def _hint(given: Column, read: NDArray[Any]) -> str:
-    """How to make labels of text, of tuples or of objects, if they are that."""
+    """Advice for labels that are text, tuples or objects, or an empty string."""
     first = read.ravel()[:_MANY].tolist()
     each = given[:_MANY] if read.ndim > 1 and isinstance(given, list | tuple) else first
     if each and isinstance(each[0], tuple):
@@ -131,7 +132,7 @@ def _hint(given: Column, read: NDArray[Any]) -> str:
 
 
 def _to_float(values: NDArray[Any]) -> str:
-    """How to make numbers of text or of objects, if they are that."""
+    """Advice for values that are text or objects and should be numbers, or an empty string."""
     if values.dtype.kind in "OSU":
         flat = values.ravel()[:_MANY].tolist()
         text = next((x for x in flat if isinstance(x, str | bytes)), None)
@@ -144,7 +145,7 @@ def _to_float(values: NDArray[Any]) -> str:
 
 
 def _missing(values: NDArray[Any]) -> str:
-    """What to give for a missing number, if there is one."""
+    """Advice for missing numbers, if there are any, or an empty string."""
     if values.dtype != object:
         return ""
     found = next((what for x in values.ravel().tolist() if (what := ids.missing(x))), None)
@@ -155,7 +156,7 @@ def weights(values: Column, dtype: DTypeLike) -> ArrayIfGiven:
     """Weights in the dtype of the scores.
 
     Raises:
-        ValueError: a negative weight.
+        ValueError: a weight is negative.
     """
     if values is None:
         return None
@@ -169,10 +170,10 @@ def weights(values: Column, dtype: DTypeLike) -> ArrayIfGiven:
 def labels_and_weights(
     label_values: Column, weight_values: Column, scores: NDArray[Any], pos_label: Any = None
 ) -> tuple[NDArray[np.int8], ArrayIfGiven]:
-    """Labels and weights (or None) as `labels` and `weights` give them, in the shape of the scores.
+    """Labels and weights (or None), as by `labels` and `weights`, in the shape of the scores.
 
     Raises:
-        ValueError: the shapes do not match, or as those.
+        ValueError: the shapes do not match; or see `labels` and `weights`.
     """
     named = pos_label is not None
     y = labels_by_name(label_values, pos_label, scores.ndim) if named else labels(label_values)
@@ -202,8 +203,8 @@ def prior(
     """A prior with one mean and one precision per problem of the batch.
 
     Raises:
-        ValueError: the shapes do not match, or a precision that is not traced is no symmetric
-            positive semidefinite matrix.
+        ValueError: the shapes do not match, or a concrete precision is not a symmetric positive
+            semidefinite matrix.
     """
     if values is None:
         return None
@@ -235,10 +236,10 @@ def prior(
 def start(
     values: tuple[Column, Column] | None, batch: tuple[int, ...], dtype: DTypeLike
 ) -> tuple[NDArray[Any], NDArray[Any]] | None:
-    """(A, B) to start from, each of the batch's shape.
+    """(A, B) to start from, each with the batch shape.
 
     Raises:
-        ValueError: not a pair, not numbers, or the shapes do not match.
+        ValueError: values is not a pair of numbers, or the shapes do not match.
     """
     if values is None:
         return None
@@ -255,10 +256,10 @@ def start(
 
 
 def pooling(value: Any, prior_given: Any, start_given: Any, fit_options: Options) -> None:
-    """Checks how segments are to be pooled, and that the other arguments agree with it.
+    """Checks `pooling`, and whether the other arguments agree with it.
 
     Raises:
-        ValueError: they do not.
+        ValueError: pooling is invalid, or another argument does not agree with it.
     """
     choices = ("none", "partial", "complete")
     if not isinstance(value, str) or value not in choices:
@@ -280,8 +281,8 @@ def pooling(value: Any, prior_given: Any, start_given: Any, fit_options: Options
 
 def _check_precision(precision: NDArray[np.float64]) -> None:
     p_AA, p_AB, p_BA, p_BB = (precision[..., i, j] for i in (0, 1) for j in (0, 1))
-    # A rank-one matrix is fine, however its determinant is rounded; and so is a computed inverse,
-    # which is symmetric but for rounding.
+    # Accepts rank-one matrices even if rounding makes the determinant negative, and computed
+    # inverses, which are symmetric up to rounding.
     enough = p_AA * p_BB * (1 + 1e-6) >= p_AB * p_AB
     symmetric = np.abs(p_AB - p_BA) <= 1e-6 * np.sqrt(np.abs(p_AA * p_BB))
     ok = symmetric & (p_AA >= 0) & (p_BB >= 0) & enough
@@ -293,10 +294,10 @@ def _check_precision(precision: NDArray[np.float64]) -> None:
 
 
 def options(values: Options) -> Options:
-    """The options.
+    """Returns the options.
 
     Raises:
-        ValueError: something else.
+        ValueError: values is not an Options.
     """
     if not isinstance(values, Options):
         raise ValueError(f"options: expected an Options, got {type(values).__name__}")
@@ -304,7 +305,7 @@ def options(values: Options) -> Options:
 
 
 def doubtful_shape(scores: NDArray[Any], labels: NDArray[np.int8]) -> str | None:
-    """What to warn of where the shape of checked arrays says that rows were taken for problems."""
+    """A warning if the arrays' shapes suggest that rows were taken for problems, else None."""
     *batch, rows = scores.shape
     problems = math.prod(batch)
     if problems > 1 and rows == 1:
@@ -321,12 +322,12 @@ def doubtful_shape(scores: NDArray[Any], labels: NDArray[np.int8]) -> str | None
 
 
 class UnitInterval(NamedTuple):
-    """What scores say of whether they are probabilities; NaN and infinite ones say nothing.
+    """Counts that show whether scores look like probabilities. Non-finite scores are ignored.
 
     Attributes:
-        outside: whether one lies outside [0, 1]. The rest is then not counted.
-        inside: how many lie in [0, 1].
-        between: whether one of these is neither 0 nor 1, as all votes are.
+        outside: whether a score lies outside [0, 1]. The other counts are then not taken.
+        inside: the number of scores in [0, 1].
+        between: whether a score is neither 0 nor 1. Votes are all 0 or 1.
     """
 
     outside: bool = False
@@ -334,13 +335,13 @@ class UnitInterval(NamedTuple):
     between: bool = False
 
     def with_more(self, other: "UnitInterval") -> "UnitInterval":
-        """What the scores of both say."""
+        """The counts of both sets of scores."""
         outside, between = self.outside or other.outside, self.between or other.between
         return UnitInterval(outside, self.inside + other.inside, between)
 
     @property
     def doubt(self) -> str | None:
-        """What to warn of, if they are many and look like probabilities."""
+        """A warning if there are many scores and they look like probabilities, else None."""
         if self.outside or not self.between or self.inside < _FEW:
             return None
         return (
@@ -350,8 +351,8 @@ class UnitInterval(NamedTuple):
 
 
 def in_unit_interval(scores: NDArray[Any]) -> UnitInterval:
-    """Whether checked scores (..., N) look like probabilities."""
-    # Of other scores the first few say so, and nothing is spent on the rest.
+    """Counts that show whether checked scores (..., N) look like probabilities."""
+    # The first few scores usually show that they are none; the rest is then not read.
     first = scores[(0,) * (scores.ndim - 1)][:_FEW]
     if _leaves_unit_interval(first) or _leaves_unit_interval(scores):
         return UnitInterval(outside=True)
@@ -360,13 +361,13 @@ def in_unit_interval(scores: NDArray[Any]) -> UnitInterval:
 
 
 def probabilities_for_scores(scores: NDArray[Any]) -> str | None:
-    """What to warn of where many checked scores (..., N) all lie in [0, 1]."""
+    """A warning if many checked scores (..., N) all lie in [0, 1], else None."""
     return in_unit_interval(scores).doubt if scores.shape[-1] >= _FEW else None
 
 
 def _leaves_unit_interval(x: NDArray[Any]) -> bool:
-    """Whether a finite number does."""
-    # Of NaN and numbers both take the numbers, without an array of the length of x.
+    """Whether a finite number lies outside [0, 1]."""
+    # fmin and fmax ignore NaN, without an array as long as x.
     low, high = (end.reduce(x, axis=None) for end in (np.fmin, np.fmax))
     if np.isinf(low) or np.isinf(high):
         x = x[np.isfinite(x)]
@@ -381,10 +382,10 @@ def _one_hot(labels: NDArray[np.int8]) -> bool:
 def traced_arrays(
     scores_in: Column, labels_in: Column, weights_in: Column
 ) -> tuple[jax.Array, jax.Array, jax.Array | None]:
-    """Scores, labels and weights of one shape (..., N), as JAX arrays; the inputs may be traced.
+    """Scores, labels and weights of one shape (..., N), as JAX arrays. The inputs may be traced.
 
     Raises:
-        ValueError: shapes do not match, or concrete labels or weights are not what they should be.
+        ValueError: shapes do not match, or concrete labels or weights are invalid.
     """
     f = _traceable(scores_in, "scores")
     if not jnp.issubdtype(f.dtype, jnp.floating):
@@ -409,10 +410,10 @@ def traced_arrays(
 
 
 def _traceable(values: Any, name: str) -> jax.Array:
-    """Numbers as JAX reads them; columns that it does not read, such as of decimals, as NumPy does.
+    """Numbers as a JAX array. Columns that JAX cannot read, such as decimals, are read by NumPy.
 
     Raises:
-        ValueError: not numbers.
+        ValueError: the values are not numbers.
     """
     values = columns.narrowed(plain(values))
     try:
@@ -438,7 +439,7 @@ def _shape_message(name: str, expected: tuple[int, ...], got: tuple[int, ...]) -
 
 
 def as_flat(name: str, got: tuple[int, ...], expected: tuple[int, ...]) -> str:
-    """What to do with a column vector, or a table of one column, in place of a flat array."""
+    """Advice for a column vector or a one-column table in place of a flat array, or empty."""
     if got != (*expected, 1):
         return ""
     return f"; of a column vector take {name}.ravel(), of a table its column"
@@ -448,7 +449,7 @@ def require_flat(values: NDArray[Any], name: str) -> None:
     """Refuses an array that is not flat.
 
     Raises:
-        ValueError: it is not.
+        ValueError: the array is not flat.
     """
     if values.ndim != 1:
         shape = values.shape
@@ -460,7 +461,7 @@ def array(values: Column, name: str) -> NDArray[Any]:
     """Values of any container as an array.
 
     Raises:
-        ValueError: they are traced, or no array.
+        ValueError: the values are traced, or are not an array.
     """
     if isinstance(values, jax.core.Tracer):
         raise ValueError(
@@ -478,7 +479,7 @@ def array(values: Column, name: str) -> NDArray[Any]:
 
 
 def plain(values: Column) -> Any:
-    """Masked values as NaN or None; what NumPy and JAX cannot take as what they can; else as is."""
+    """Replaces masked values by NaN or None, and converts what NumPy and JAX cannot read."""
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
         if values.dtype.kind not in "biuf":
             return np.ma.filled(values.astype(object), None)

@@ -1,7 +1,7 @@
-"""How XLA is told to compile: the options of our programs, and loops as one function for a CPU.
+"""How XLA compiles our programs: compiler options, and loops compiled as one function on a CPU.
 
-With small loops XLA does that by itself, by a code generation in which operations cost nothing to
-start and control flow is free. JAX can ask for it by the attributes with which XLA marks those.
+XLA compiles small loops in this way by itself: operations cost nothing to start, and control flow
+is free. JAX can request it for any function, by the attributes that XLA gives to small loops.
 """
 
 from collections.abc import Callable
@@ -14,30 +14,31 @@ import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 from jax.experimental.xla_metadata import set_xla_metadata
 
-# Versions of jaxlib on which this was tried: how XLA compiles loops is no interface of it.
+# The jaxlib versions that were tested, from the first on and before the second. How XLA compiles
+# loops is no public interface.
 _TRIED = (0, 8), (0, 13)
 
-# Whose loops write a whole array for each number in it: https://github.com/jax-ml/jax/issues/40101
+# Its loops write a whole array for each number: https://github.com/jax-ml/jax/issues/40101
 _REWRITING = "0.11.1"
 
-# From 0.10.1 on jaxlib gives some sums on CPUs to another library; 0.10.0 takes the option, too.
-# That of 0.10.2 gets some wrong: https://github.com/jax-ml/jax/issues/39103
+# From 0.10.1 on, jaxlib computes some sums on CPUs with another library; 0.10.0 accepts the option.
+# In 0.10.2 some of these sums are wrong: https://github.com/jax-ml/jax/issues/39103
 _OTHER_SUMS = (0, 10), _TRIED[1]
 _WRONG_SUMS = "0.10.2"
 _NO_OTHER_SUMS = {"xla_cpu_experimental_ynn_fusion_type": ""}
 
-# XLA takes to vectors of half the width on its own.
+# By default XLA uses vectors of half this width.
 _WIDE = {"xla_cpu_prefer_vector_width": 512}
 
 _CONCRETE = np.zeros((), np.float32)
 
 
 def jit(function: Callable[..., Any], *, wide: bool = False, **settings: Any) -> Any:
-    """The function as a program, which cannot be part of another.
+    """The function as a program of its own, not part of another.
 
     Args:
-        function: as `jax.jit` takes it.
-        wide: whether it has passes; those of float64 take half the time by vectors of full width.
+        function: see `jax.jit`.
+        wide: whether it passes over rows. In float64, full-width vectors halve the time of a pass.
         settings: other arguments of `jax.jit`.
     """
     return jax.jit(function, compiler_options=_options(wide), **settings)
@@ -49,9 +50,9 @@ def _options(wide: bool) -> dict[str, Any]:
 
 
 def jit_or_inline(function: Callable[..., Any], **settings: Any) -> Callable[..., Any]:
-    """The function as a program; where JAX traces or transforms it, as a part of the user's.
+    """The function as its own program, or as part of the user's if JAX traces or transforms it.
 
-    The user's compiler options hold there: JAX takes none for a part.
+    The user's compiler options then apply: JAX has none for a part of a program.
     """
     program, part = jit(function, **settings), jax.jit(function, **settings)
 
@@ -65,13 +66,13 @@ def jit_or_inline(function: Callable[..., Any], **settings: Any) -> Callable[...
 
 
 def tracing() -> bool:
-    """Whether JAX is tracing a program of the user's, which would take in whatever is called."""
-    # By an operation that needs no program where nothing is traced, and is none in a user's.
+    """Whether JAX is tracing a user's program, which any function called now would be part of."""
+    # This operation needs no program if nothing is traced, and adds none to the user's.
     return isinstance(checkpoint_name(_CONCRETE, "platt_jax"), jax.core.Tracer)
 
 
 def sums_told() -> str:
-    """What a bug report says of who adds up the sums on a CPU."""
+    """How sums are computed on a CPU, for bug reports."""
     if not _within(_version(), _OTHER_SUMS):
         return "as XLA has them"
     if _version() != _WRONG_SUMS:
@@ -84,12 +85,12 @@ def sums_told() -> str:
 
 
 def fused_cpu_supported() -> bool:
-    """Whether the default device is a CPU, and jaxlib one of those on which this was tried."""
+    """Whether the default device is a CPU, and this version of jaxlib was tested and is fast."""
     return _platform() == "cpu" and _is_fast(_version())
 
 
 def is_tried(version: str) -> bool:
-    """Whether this was tried on that version of jaxlib."""
+    """Whether this version of jaxlib was tested."""
     return _within(version, _TRIED)
 
 
@@ -98,7 +99,7 @@ def _is_fast(version: str) -> bool:
 
 
 def _within(version: str, limits: tuple[tuple[int, int], tuple[int, int]]) -> bool:
-    """Whether a version is from the first limit on and before the second."""
+    """Whether a version is at least the first limit and below the second."""
     return limits[0] <= tuple(int(part) for part in version.split(".")[:2]) < limits[1]
 
 
@@ -108,7 +109,7 @@ def _version() -> str:
 
 
 def missing() -> str | None:
-    """What to tell of a CPU that goes without this, which takes about twice as long."""
+    """A warning if the device is a CPU without fused loops, which doubles the time; else None."""
     if _platform() != "cpu" or _is_fast(_version()):
         return None
     first, end = (".".join(map(str, version)) for version in _TRIED)
@@ -119,22 +120,21 @@ def missing() -> str | None:
 
 
 def _platform() -> str:
-    config: Any = jax.config  # whose attributes type checkers do not know
+    config: Any = jax.config  # type checkers do not know its attributes
     device: Any = config.jax_default_device or jax.devices()[0]
     return device if isinstance(device, str) else device.platform
 
 
 def single_call(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, compiled as one for a CPU, which one core runs.
+    """Compiles the function as a single call on a CPU, which one core runs.
 
-    By the attributes with which XLA marks small loops. Where they mean nothing, the function is
-    compiled like any other.
+    It is marked by the attributes of XLA's small loops. Other devices ignore these.
     """
     return _marked(function, xla_cpu_small_call="true", inlineable="false")
 
 
 def noinline(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, in loops of its own: what it returns is computed once for all its uses."""
+    """Compiles the function as separate loops, so that each result is computed only once."""
     return _marked(function, inlineable="false")
 
 

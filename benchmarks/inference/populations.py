@@ -157,16 +157,30 @@ def likeliest(populations: int = 500) -> dict[str, Any]:
 
 
 def _gap(data: tuple[np.ndarray, ...], number: int, population: Any) -> float:
-    """By how much brute force gets beyond our estimate, starting there and from a wide one."""
+    """By how much brute force gets beyond our estimate."""
+    return likeliest_by_brute_force(data, number, population)[1]
+
+
+def likeliest_by_brute_force(
+    data: tuple[np.ndarray, ...], number: int, population: Any
+) -> tuple[np.ndarray, float]:
+    """Standard deviations of A and B, and the log likelihood beyond that of our estimate.
+
+    The search starts there, and from a wide population.
+    """
     factor = np.linalg.cholesky(population.covariance)
     ours = np.array([*population.mean, np.log(factor[0, 0]), factor[1, 0], np.log(factor[1, 1])])
     wide = np.array([*population.mean, np.log(0.7), 0, np.log(0.7)])
     found = [_climbed(data, number, start) for start in (ours, wide)]
-    return max(best for _, best in found) - found[0][0]
+    at, _, reached = max(found, key=lambda x: x[2])
+    factor = _factor(at)
+    return np.sqrt(np.diag(factor @ factor.T)), reached - found[0][1]
 
 
-def _climbed(data: tuple[np.ndarray, ...], number: int, at: np.ndarray) -> tuple[float, float]:
-    """The log likelihood at the start, and the largest: BFGS on grids around the posteriors.
+def _climbed(
+    data: tuple[np.ndarray, ...], number: int, at: np.ndarray
+) -> tuple[np.ndarray, float, float]:
+    """The place, the log likelihood at the start, and the largest: BFGS on grids at posteriors.
 
     Grids hold for populations of half to twice the spread; then others take their place.
     """
@@ -184,7 +198,7 @@ def _climbed(data: tuple[np.ndarray, ...], number: int, at: np.ndarray) -> tuple
         if reached - before < 1e-4:
             break
         before = reached
-    return first, reached
+    return at, first, reached
 
 
 class _Loss:

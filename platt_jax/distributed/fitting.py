@@ -12,7 +12,7 @@ from platt_jax import validation
 from platt_jax.columns import Column
 from platt_jax.distributed.exchange import Exchange, agree, keys_of_all, to_bytes
 from platt_jax.distributed.journal import Journal
-from platt_jax.distributed.segments import LocalSegments, ProcessSegments
+from platt_jax.distributed.segments import ProcessSegments
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.checkpoint import digest
 from platt_jax.execution.given import given_to
@@ -88,10 +88,7 @@ def fit_segments(
         given = given_to(keys.shape, dtype, prior, start)
         call = _call(exchange, rows, given, pooling, options)
     journal = Journal(exchange, checkpoint, call)
-    local = None if rows is None else LocalSegments(rows, keys)
-    sizes = np.zeros(len(keys)) if local is None else local.sizes
-    of_all = exchange.sums(sizes).astype(np.int64)
-    by_segment = ProcessSegments(keys, dtype, local, of_all, journal, caller)
+    by_segment = ProcessSegments(keys, dtype, rows, exchange, journal, caller)
     calibrator = fit_by_segment(by_segment, prior, start, pooling, options, progress, caller)
     journal.remove()
     return calibrator

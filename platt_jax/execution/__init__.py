@@ -1,1 +1,1 @@
-"""A call of many problems: rows grouped, cut into chunks, run on several threads."""
+"""Runs a call for many problems: groups rows, cuts them into chunks, fits these on threads."""

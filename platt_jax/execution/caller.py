@@ -1,4 +1,4 @@
-"""Warnings that name the user's line, from however deep in this package and from any thread."""
+"""Warnings that point to the user's line, from any depth in this package and from any thread."""
 
 import sys
 import warnings
@@ -7,7 +7,7 @@ from typing import ClassVar
 
 
 class Caller:
-    """The line that called this package, found when this is made."""
+    """The line that called this package, found when the object is created."""
 
     _told_once: ClassVar[set[str]] = set()
 
@@ -23,13 +23,13 @@ class Caller:
         self._told: set[str] = set()
 
     def warn_once(self, message: str) -> None:
-        """Warn there, if no call has said so in this process."""
+        """Warns at the line, unless this process has issued the same warning before."""
         if message not in self._told_once:
             self._told_once.add(message)
             self.warn(message)
 
     def warn(self, message: str) -> None:
-        """Warn there; once, however often the call comes to the same message."""
+        """Warns at the line, once per message."""
         if message in self._told:
             return
         self._told.add(message)

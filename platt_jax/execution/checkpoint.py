@@ -1,4 +1,4 @@
-"""What is known so far in a file, for a call that may be stopped and made again."""
+"""Results so far in a file, for a call that may be interrupted and repeated."""
 
 import hashlib
 import json
@@ -16,21 +16,22 @@ from platt_jax.results import files, npz
 from platt_jax.results.fit import Fit
 
 _FORMAT = "platt-jax checkpoint 1"
+# Minimum seconds between writes.
 _SECONDS = 2.0
-# At most so large a part of the time goes to writing.
+# Maximum share of time spent writing.
 _PART_OF_TIME = 0.05
 
 
 def read(path: Path, call: dict[str, str]) -> dict[str, NDArray[Any]] | None:
-    """The arrays in a file; None if there is no file.
+    """The arrays in a file, or None if there is no file.
 
     Args:
         path: the file. Its directory must exist.
-        call: what the arrays depend on, by names that messages use.
+        call: text for everything that the arrays depend on, by the names to use in messages.
 
     Raises:
-        ValueError: the file is something else, or is of another call.
-        OSError: it cannot be read, or there is no such directory.
+        ValueError: the file is not a checkpoint, or is one of another call.
+        OSError: the file cannot be read, or its directory does not exist.
     """
     if not path.exists():
         if not path.parent.is_dir():
@@ -48,7 +49,7 @@ def read(path: Path, call: dict[str, str]) -> dict[str, NDArray[Any]] | None:
         except (OSError, MemoryError):
             raise  # the machine's fault, not the file's
         except Exception:
-            # As of `files.load`: a damaged file can fail anywhere.
+            # As in `files.load`, a damaged file can fail anywhere.
             raise ValueError(
                 f"checkpoint: {path} is not a checkpoint that platt_jax wrote, or damaged"
             ) from None
@@ -62,7 +63,7 @@ def read(path: Path, call: dict[str, str]) -> dict[str, NDArray[Any]] | None:
 
 
 def write(path: Path, call: dict[str, str], arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write what `read` reads, whole or not at all.
+    """Writes a file for `read`, atomically.
 
     Raises:
         OSError: the file cannot be written.
@@ -72,7 +73,7 @@ def write(path: Path, call: dict[str, str], arrays: Mapping[str, NDArray[Any]]) 
 
 
 def digest(arrays: Iterable[Array]) -> str:
-    """Text that other arrays do not share."""
+    """A hash of the arrays' shapes and values."""
     whole = hashlib.blake2b(digest_size=16)
     for array in arrays:
         array = np.ascontiguousarray(array, np.float64)
@@ -81,14 +82,14 @@ def digest(arrays: Iterable[Array]) -> str:
 
 
 class Checkpoint:
-    """The fits of the first problems of a call.
+    """A file with the fits of the first problems of a call.
 
     Args:
-        path: the file; it need not exist. Its directory must.
-        call: as in `read`.
+        path: the file. It need not exist, but its directory must.
+        call: see `read`.
 
     Raises:
-        ValueError, OSError: as `read`.
+        ValueError, OSError: see `read`.
     """
 
     def __init__(self, path: str | os.PathLike[str], call: dict[str, str]) -> None:
@@ -98,18 +99,18 @@ class Checkpoint:
         self._kept = read(self._path, call)
 
     def restored(self) -> tuple[int, Fit] | None:
-        """How many problems were fitted, and the fits of all, with anything for the others."""
+        """The number of stored fits, and the fits of all problems, undefined for the others."""
         if self._kept is None:
             return None
         fits = dict(self._kept)
         return int(fits.pop("count")), Fit(**fits)
 
     def keep(self, count: int, whole: Fit) -> None:
-        """Write these results, unless that was done a moment ago.
+        """Writes these results, unless the last write was a moment ago.
 
         Args:
-            count: how many problems have theirs.
-            whole: those of all problems, with anything for the others.
+            count: the number of problems with results.
+            whole: the results of all problems, undefined for the others.
 
         Raises:
             OSError: the file cannot be written.
@@ -122,5 +123,5 @@ class Checkpoint:
         self._next = ended + max(_SECONDS, (ended - began) / _PART_OF_TIME)
 
     def remove(self) -> None:
-        """The call is over."""
+        """Deletes the file, when the call is complete."""
         self._path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Whose rows are whose, among classes."""
+"""Class ids of the columns of scores, and the labels of each one-vs-rest problem."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,16 +15,16 @@ from platt_jax.results import tables
 def classes_and_membership(
     class_ids: Column | None, class_labels: Column, shape: tuple[int, int]
 ) -> tuple[NDArray[Any], Callable[[slice, slice], NDArray[np.int8]]]:
-    """The class ids of the columns of scores (N, C), and who belongs to which.
+    """The class ids of the columns of scores (N, C), and the labels of each class's problem.
 
     Args:
         class_ids: (C,) or None, as in `fit_one_vs_rest`.
-        class_labels: (N,) class ids; or (N, C) labels.
+        class_labels: (N,) class ids, or (N, C) labels.
         shape: (N, C).
 
     Returns:
-        The class ids (C,), and a function from slices of the classes and rows to the int8 labels of
-        those problems there.
+        The class ids (C,), and a function that maps a slice of the classes and a slice of the rows
+        to int8 labels.
 
     Raises:
         ValueError: shapes do not match, there is not one distinct id per column, or a label is not

@@ -1,4 +1,4 @@
-"""Rows of problems of one size, as the arrays that the user gave."""
+"""Rows of problems of equal size, in the arrays that the user gave."""
 
 import math
 from typing import Any
@@ -7,6 +7,7 @@ import numpy as np
 
 from platt_jax import validation
 from platt_jax.columns import Column
+from platt_jax.execution.problems import Problems
 from platt_jax.passes import packing
 
 
@@ -14,21 +15,21 @@ class DenseRows:
     """The rows of the problems of a batch.
 
     Args:
-        scores: (..., N) as in `fit`.
-        labels: likewise.
-        weights: likewise.
-        pos_label: likewise.
+        scores: (..., N) scores, as in `fit`.
+        labels: labels, broadcastable to scores, as in `fit`.
+        weights: weights or None, broadcastable to scores, as in `fit`.
+        pos_label: the positive label, as in `fit`.
 
     Attributes:
-        scores: (..., N) floating.
-        labels: (..., N) int8.
-        batch: the leading axes.
-        dtype: of the scores, float32 or float64, in which they are fitted.
-        sizes: (K,) the numbers of rows of all problems.
-        reread: as of GroupedRows.
+        scores: (..., N) floating scores.
+        labels: (..., N) int8 labels.
+        batch: the leading axes of the scores.
+        dtype: the dtype of the scores and of the fits, float32 or float64.
+        sizes: (K,) numbers of rows of all problems.
+        reread: see `GroupedRows`.
 
     Raises:
-        ValueError: an argument is not as in `fit`.
+        ValueError: an argument is invalid for `fit`.
     """
 
     reread = False
@@ -44,8 +45,13 @@ class DenseRows:
         self.dtype = self.scores.dtype
         self.sizes = np.broadcast_to(self.scores.shape[-1], math.prod(self.batch))
 
+    @property
+    def problems(self) -> Problems:
+        """The rows as a set of problems."""
+        return Problems(self.sizes, self.take, self.dtype)
+
     def take(self, problems: slice, part: slice, space: packing.Space) -> packing.Columns:
-        """The rows of some problems, or part of those of one, in arrays of the space's length."""
+        """The rows of some problems, or a part of one problem's, with the space's length."""
         which: Any = problems
         if len(self.batch) != 1:
             numbers = np.arange(problems.start, problems.stop)

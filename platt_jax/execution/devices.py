@@ -1,4 +1,4 @@
-"""Chunks and blocks on the devices of a mesh: problems over some axis, rows over another."""
+"""Chunks and blocks on the devices of a mesh: problems along one axis, rows along another."""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -22,20 +22,20 @@ from platt_jax.passes.shapes import GatherMap, RowRanges
 AXES = PROBLEMS, ROWS = "problems", "rows"
 OVER_ALL, OVER_PROBLEMS = PartitionSpec(AXES), PartitionSpec(PROBLEMS)
 
-# Programs that wait for each other's sums must reach all devices in one order.
+# Programs whose devices exchange sums must start in the same order on all devices.
 _one_at_a_time = threading.Lock()
 
 Item = TypeVar("Item")
 
-# What one device reads: rows, and where they lie.
+# The data of one device: rows, and their places.
 _Share: TypeAlias = tuple[packing.Columns, GatherMap | RowRanges]
 
 
 def checked(mesh: Mesh | None) -> Mesh | None:
-    """The mesh with both axes, of automatic types; of length 1 where it has one of them only.
+    """The mesh with both axes, of automatic types. A missing axis is added with length 1.
 
     Raises:
-        ValueError: it is no mesh, has other axes, or devices of another process.
+        ValueError: mesh is not a Mesh, has other axes, or has devices of another process.
     """
     if mesh is None:
         return None
@@ -55,16 +55,16 @@ def checked(mesh: Mesh | None) -> Mesh | None:
 
 
 def as_default(mesh: Mesh | None) -> AbstractContextManager[Any]:
-    """A context in which its first device is JAX's default: programs are planned for its kind."""
+    """Makes the mesh's first device JAX's default, so that programs are planned for its kind."""
     return nullcontext() if mesh is None else jax.default_device(mesh.devices.flat[0])
 
 
 def cut(mesh: Mesh) -> Callable[[NDArray[Any], int, int], Iterator[list[Chunk]]]:
-    """What gives the chunks that share a call, in place of `planning.chunks`.
+    """A replacement for `planning.chunks` that yields lists of chunks which share a call.
 
-    They have one shape, and are one for each place along the axis of the problems.
+    The chunks of a list have the same shape. There is one for each place on the axis of problems.
     """
-    # Where rows are shared, tiles on any device: all meet once a pass, for all problems of a chunk.
+    # Shared rows use tiles on any device: devices meet once per pass, for all problems of a chunk.
     tile_shapes = shapes.TILE_SHAPES if mesh.shape[ROWS] > 1 else None
     number = mesh.shape[PROBLEMS]
 
@@ -79,7 +79,7 @@ def cut(mesh: Mesh) -> Callable[[NDArray[Any], int, int], Iterator[list[Chunk]]]
 
 
 def together(items: Iterable[Item], number: int) -> Iterator[list[Item]]:
-    """So many items at a time, and what is left."""
+    """Lists of `number` items each; the last may be shorter."""
     items = iter(items)
     while some := list(islice(items, number)):
         yield some
@@ -92,17 +92,17 @@ def solve_chunks(
     given: Any,
     program: Callable[..., Any],
 ) -> Any:
-    """What the program makes of chunks of one shape, one along the axis of the problems each.
+    """The results of the program for chunks of one shape, one per place on the axis of problems.
 
     Args:
-        mesh: as of `checked`.
-        chunks: as `cut` gives them.
-        take: gives the rows of some problems.
-        given: a pytree of arrays that lead with all problems.
-        program: given the columns, the maps, and what is given, on the mesh.
+        mesh: a mesh from `checked`.
+        chunks: chunks from `cut`.
+        take: returns the rows of some problems.
+        given: a pytree of arrays with all problems as leading axis.
+        program: takes the columns, the maps, and the given arrays, all on the mesh.
 
     Returns:
-        A pytree of NumPy arrays that lead with the problems of all chunks.
+        A pytree of NumPy arrays with the problems of all chunks as leading axis.
     """
     shares: list[_Share] = []
     of_problems = []
@@ -129,7 +129,7 @@ def solve_chunks(
 
 
 def put_blocks(mesh: Mesh, read: Callable[[slice], Block], parts: list[slice]) -> Block:
-    """The blocks of these parts, one on each device, the last ones without rows if need be."""
+    """The blocks of these parts, one per device. Devices without a part get an empty block."""
     blocks = [block._replace(size=np.array([block.size])) for block in map(read, parts)]
     empty = blocks[0]._replace(size=np.zeros(1, np.int32))
     there: Block = _put(mesh, [*blocks, *[empty] * (mesh.size - len(blocks))])
@@ -137,7 +137,7 @@ def put_blocks(mesh: Mesh, read: Callable[[slice], Block], parts: list[slice]) -
 
 
 def _filled_up(chunks: list[Chunk], number: int) -> list[Chunk]:
-    """So many chunks, the last of them without problems if need be."""
+    """The chunks, followed by chunks without problems up to this number."""
     last = chunks[-1]
     end = last.problems.stop
     empty = last._replace(problems=slice(end, end), sizes=last.sizes[:0])
@@ -151,14 +151,14 @@ def _no_rows(rows: packing.Columns) -> packing.Columns:
 
 
 def _split(rows: packing.Columns, where: GatherMap, chunk: Chunk, number: int) -> list[_Share]:
-    """The rows and the map of a chunk in so many shares, of about as many tile rows each.
+    """A chunk's rows and map in `number` shares with about equally many tile rows.
 
-    Where problems lie side by side, some rows are in two shares, and count in the one whose tile
-    rows they are on.
+    Where problems lie side by side, some rows are in two shares. They count in the share that has
+    their tile rows.
     """
     tile_rows, tile = len(where.segment_ids), chunk.tile_shape
     each = -(-tile_rows // number)
-    # The first tile row of a share may begin in the middle of a group, and so may the next share's.
+    # The first tile row of a share, and of the next, may begin in the middle of a group.
     overlap = 0 if tile.group == 1 else 2 * shapes.MAX_SIDE_BY_SIDE * tile.group
     length = min(each * tile.rows + overlap + tile.block, len(rows[0]))
     shares: list[_Share] = []
@@ -182,7 +182,7 @@ def _lengthened(values: Array, length: int, filler: int) -> NDArray[Any]:
 
 
 def _put(mesh: Mesh, parts: list[Any]) -> Any:
-    """The pytrees of arrays, one on each device, as arrays of the mesh."""
+    """Puts each pytree of arrays on its device, and combines them to arrays of the mesh."""
     sharding, devices = NamedSharding(mesh, OVER_ALL), mesh.devices.ravel()
 
     def place(*leaves: NDArray[Any]) -> jax.Array:

@@ -1,4 +1,4 @@
-"""What users give for each problem besides its rows: checked, with one leading axis."""
+"""Checks what users give for each problem besides rows, and flattens its leading axes to one."""
 
 from typing import Any
 
@@ -16,10 +16,10 @@ def given_to(
     prior: GaussianPrior | None = None,
     start: tuple[Column, Column] | None = None,
 ) -> Given:
-    """What the user gave for the problems of a batch; arrays lead with (K,).
+    """Prior and start for the problems of a batch, checked; arrays have leading axis (K,).
 
     Raises:
-        ValueError: prior or start is not as in `fit`.
+        ValueError: prior or start is invalid for `fit`.
     """
     if isinstance(prior, GaussianPrior):  # JAX's arrays may lack float64
         prior = GaussianPrior(*(validation.array(leaf, "prior") for leaf in prior))
@@ -27,14 +27,14 @@ def given_to(
     if prior is not None:
         mean, precision = (np.asarray(leaf) for leaf in prior)
         prior = GaussianPrior(mean.reshape(-1, 2), precision.reshape(-1, 2, 2))
-    pair: Any = validation.start(start, batch, dtype)  # NumPy's here, JAX's where it is traced
+    pair: Any = validation.start(start, batch, dtype)  # NumPy arrays here, JAX arrays where traced
     if pair is not None:
         pair = pair[0].reshape(-1), pair[1].reshape(-1)
     return Given(prior, pair)
 
 
 def shared_prior(prior: GaussianPrior | None) -> GaussianPrior | None:
-    """The prior if it is one for all problems, which then holds for the pooled fit too."""
+    """The prior if all problems share it, so that it also applies to the pooled fit; else None."""
     if not isinstance(prior, GaussianPrior):
         return None
     return prior if np.ndim(prior.mean) == 1 and np.ndim(prior.precision) == 2 else None

@@ -1,4 +1,4 @@
-"""Problems of a chunk as the compiled programs have them: on a grid [S, G]."""
+"""Converts between a chunk's list of problems and the compiled program's grid [S, G]."""
 
 import math
 from typing import Any
@@ -13,7 +13,7 @@ from platt_jax.passes import packing
 
 
 def on_grid(of_problems: Any, chunk: Chunk) -> Any:
-    """Arrays that lead with the problems of a chunk, as the compiled program takes them, [S, G]."""
+    """Puts arrays with the chunk's problems as leading axis on the program's grid, [S, G, ...]."""
 
     def place(leaf: NDArray[Any]) -> NDArray[Any]:
         lengthened = packing.lengthen(leaf, math.prod(chunk.grid))
@@ -23,7 +23,7 @@ def on_grid(of_problems: Any, chunk: Chunk) -> Any:
 
 
 def off_grid(made: Any, chunk: Chunk) -> Any:
-    """What the program returns, [S, G, ...], leading with the problems of the chunk."""
+    """Puts the program's results, [S, G, ...], in arrays with the problems as leading axis."""
     return jax.tree.map(lambda x: _lead_with_problems(x)[: len(chunk.sizes)], made)
 
 

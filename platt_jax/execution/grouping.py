@@ -1,7 +1,7 @@
-"""Rows brought together by segment: each goes straight to its place, by a counting sort.
+"""Groups rows by segment: a counting sort copies each row directly to its place.
 
-A stretch of the rows on each core. The stretches are counted; then it is known where each one's
-rows of every segment go, and they are put there, piece by piece.
+Each core gets a stretch of the rows. The rows of each segment are counted in every stretch. The
+counts give the places of each stretch's rows, which are then copied piece by piece.
 """
 
 import hashlib
@@ -24,42 +24,42 @@ from platt_jax.threads import cores, ordered_map, row_slices, run_programs
 
 _TwoArrays: TypeAlias = tuple[jax.Array, jax.Array]
 
-# Fewer rows are sorted by NumPy, before the loop could be compiled.
+# Minimum rows for the compiled loop. NumPy sorts fewer rows before the loop could be compiled.
 _MANY = 1 << 16
 _LEAST = 1 << 12
 
 
 class GroupedRows:
-    """The rows of every segment end to end; the segments in the order of `planning.largest_first`.
+    """The rows of every segment end to end, with segments in the order of `planning.largest_first`.
 
-    Between some of them there is a gap, of rows with NaN for a score.
+    Between some segments there is a gap: rows with a NaN score.
 
     Attributes:
-        keys: (K,) the segments, ascending or in order of their appearance.
-        largest_first: (K,) which of those lie one after the other.
-        sizes: (K,) their numbers of rows, in that order.
-        length: from the first row to the last.
-        reread: whether rows of a problem that fits no chunk are read anew by each pass over them,
-            rather than kept on the device.
+        keys: (K,) the segments, ascending or in order of appearance.
+        largest_first: (K,) the segment at each place of the layout, an index into `keys`.
+        sizes: (K,) numbers of rows, in the order of the layout.
+        length: number of places from the first row to the last.
+        reread: whether each pass over an oversized problem reads its rows again, rather than
+            keeping them on the device.
     """
 
     reread: bool = False
 
     def __init__(self, segments: Factorized, columns: packing.Columns) -> None:
-        """Columns are scores (N,), labels, and weights or None."""
+        """Columns are scores (N,), labels (N,), and weights (N,) or None."""
         run_programs(lambda: self._group(segments, columns), x64=True)
 
     def _group(self, segments: Factorized, columns: packing.Columns) -> None:
-        # A stretch for each core; fewer, if they were short compared with their tables of next
-        # positions. Two cores with neighbouring pieces would write to the same lines of memory, and
-        # wait.
+        # A stretch per core, or fewer if stretches would be short compared with their tables of
+        # next positions. Otherwise two cores with neighbouring pieces would write to the same cache
+        # lines, and wait.
         total = len(segments.ids)
         stretches = row_slices(total, least=max(segments.numbers, -(-total // cores())))
         counts = list(ordered_map(partial(_count, segments), stretches))
         first = self._lay_out(segments, sum(counts, start=np.zeros(segments.numbers, np.int64)))
 
         given = [x for x in columns if x is not None]
-        # Whatever is asked for is there: no chunk and no block is longer than a block.
+        # Any requested range exists: no chunk and no block is longer than a block.
         room = (self.length + shapes.BLOCK_ROWS,)
         self._columns = [packing.aligned(room, x.dtype) for x in given]
 
@@ -72,17 +72,17 @@ class GroupedRows:
 
         next_positions = accumulate(counts, initial=first)
         list(ordered_map(place, zip(stretches, next_positions, strict=False)))
-        # Not before: this core alone would touch nearly all of the memory first.
+        # Only now: otherwise this core alone would be the first to touch nearly all of the memory.
         self._fill_gaps()
 
     def _lay_out(self, segments: Factorized, counts: NDArray[np.int64]) -> NDArray[Any]:
-        """Say where the segments lie, given their numbers of rows; returns where each begins."""
+        """Sets the places of the segments from their numbers of rows; returns the first of each."""
         used = np.flatnonzero(counts)
         self.keys = segments.named(used)
         largest_first = planning.largest_first(counts[used])
         sizes = counts[used][largest_first]
         starts, self.length = planning.layout_rows(sizes)
-        # In four bytes, if those have room for the end of any block.
+        # In four bytes, if these can hold the end of any block.
         kind = np.promote_types(np.int32, np.min_scalar_type(-self.length - shapes.BLOCK_ROWS))
         self.largest_first, self.sizes, self._starts = (
             x.astype(kind) for x in (largest_first, sizes, starts)
@@ -99,28 +99,28 @@ class GroupedRows:
                 column[first:last] = nothing
 
     def all(self, part: slice, space: packing.Space) -> packing.Columns:
-        """The columns from a part's first row on, at the space's length: gaps, too.
+        """The columns from a part's first row on, with the space's length, gaps included.
 
-        What follows the part is anything.
+        What follows the part is undefined.
         """
         first = part.start or 0
         return self._three([x[first : first + space.length] for x in self._columns])
 
     def digest(self) -> bytes:
-        """What other rows, or the same in another order, do not share."""
+        """A hash of all rows, which changes with their values and their order."""
         whole = hashlib.blake2b(self.sizes.tobytes(), digest_size=16)
         for column in self._columns:
             whole.update(column[: self.length].data)
         return whole.digest()
 
     def sampled_scores(self, most: int) -> NDArray[Any]:
-        """About so many scores, evenly from all rows; or all, and those of gaps, too."""
+        """About `most` scores, evenly from all rows; or all scores. Gaps are included as NaN."""
         return self._columns[0][: self.length : max(1, self.length // most)]
 
     def take(self, problems: slice, part: slice, space: packing.Space) -> packing.Columns:
-        """The rows of some segments, or part of those of one, in arrays of the space's length.
+        """The rows of some segments, or a part of the rows of one, with the space's length.
 
-        As they lie, if there is no gap between them. What follows them is anything.
+        If there is no gap between them, they are not copied. What follows them is undefined.
         """
         starts, sizes = self._starts[problems], self.sizes[problems]
         if starts[-1] + sizes[-1] - starts[0] == np.sum(sizes):
@@ -130,7 +130,7 @@ class GroupedRows:
 
     @staticmethod
     def _three(columns: Sequence[NDArray[Any]]) -> packing.Columns:
-        """None where there are no weights."""
+        """The columns, with None in place of missing weights."""
         three: Any = (*columns, None)[:3]
         found: packing.Columns = three
         return found
@@ -140,24 +140,24 @@ def _count(segments: Factorized, stretch: slice) -> NDArray[Any]:
     counts = np.zeros(segments.numbers, np.int64)
     for piece in _pieces(segments, stretch):
         counts += np.bincount(segments.of(piece), minlength=segments.numbers)
-    # Those of all stretches are kept at a time: a byte each where segments are small.
+    # The counts of all stretches are kept at once, so they are a byte each if segments are small.
     return counts.astype(np.min_scalar_type(-1 - counts.max()))
 
 
 def _pieces(segments: Factorized, stretch: slice) -> list[slice]:
-    """A stretch in pieces that are not short compared with the table of next positions."""
+    """Pieces of a stretch, not short compared with the table of next positions."""
     return row_slices(stretch.stop - stretch.start, segments.numbers, stretch.start)
 
 
 def row_positions(
     segments: Factorized, stretch: slice, next_positions: NDArray[Any]
 ) -> Iterator[tuple[NDArray[np.intp], slice]]:
-    """Where the rows of a stretch go, and which rows they are, piece by piece.
+    """The places of a stretch's rows, and the rows, piece by piece.
 
     Args:
-        segments: the numbers of all rows.
-        stretch: these rows.
-        next_positions: (numbers,) where the first row of each number goes.
+        segments: the segment number of each row.
+        stretch: the rows to place.
+        next_positions: (numbers,) the place of the first row of each number.
     """
     cut = _pieces(segments, stretch)
     longest = cut[0].stop - cut[0].start
@@ -173,13 +173,13 @@ def row_positions(
             positions = np.asarray(positions)[:rows]
         else:
             positions, next_positions = _positions_by_sort(segments.of(piece), next_positions)
-        yield positions.astype(np.intp, copy=False), piece  # else NumPy would, for each column
+        yield positions.astype(np.intp, copy=False), piece  # else NumPy would for each column
 
 
 def _positions_by_sort(
     numbers: NDArray[np.int64], next_positions: NDArray[Any]
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Where each row goes, and where the next of each number would."""
+    """The place of each row, and the next free place of each number."""
     order = np.argsort(numbers, kind="stable")
     sizes = np.bincount(numbers, minlength=len(next_positions))
     from_rank = np.repeat(next_positions - (np.cumsum(sizes) - sizes), sizes)
@@ -189,7 +189,7 @@ def _positions_by_sort(
 
 
 def _at_least(length: int) -> int:
-    """A power of 2, so that one program serves for many lengths; XLA fails where it is 1."""
+    """A power of 2, so that one program serves many lengths. XLA fails for length 1."""
     return max(_LEAST, 1 << (length - 1).bit_length())
 
 
@@ -197,7 +197,7 @@ def _at_least(length: int) -> int:
 def _positions_by_loop(
     numbers: jax.Array, next_positions: jax.Array, rows: jax.Array
 ) -> _TwoArrays:
-    """The same of the first so many rows; those after them may be anything."""
+    """As `_positions_by_sort`, for the first `rows` rows. The others' places are undefined."""
 
     @xla.single_call
     def run(numbers: jax.Array, next_positions: jax.Array, rows: jax.Array) -> _TwoArrays:
@@ -205,7 +205,7 @@ def _positions_by_loop(
             next_positions, positions = so_far
             number = _at(numbers, i)
             positions = _put(positions, _at(next_positions, number), i)
-            # Read where it was written: else XLA would copy what it reads and writes here.
+            # Reads what was just written: otherwise XLA would copy the array it reads and writes.
             return _put(next_positions, _at(positions, i) + 1, number), positions
 
         next_positions, positions = lax.fori_loop(

@@ -1,4 +1,4 @@
-"""Warnings of fits whose rows are not finite."""
+"""Warnings about fits with non-finite rows."""
 
 from typing import Any
 
@@ -22,18 +22,18 @@ def report_non_finite(
     caller: Caller,
     consequence: str = ARE_NAN,
 ) -> None:
-    """Warns of fits that are NON_FINITE, and says which is the first.
+    """Warns of NON_FINITE fits: how many there are, and which is the first.
 
     Args:
         result: the fits.
         options: how they were made.
-        kind: what they are of.
-        names: of each.
-        caller: is warned.
-        consequence: what follows for them.
+        kind: the plural noun for the problems, for the message.
+        names: the name of each problem.
+        caller: issues the warning.
+        consequence: what follows for these problems, for the message.
 
     Raises:
-        ValueError: there is one, and options.non_finite is "raise".
+        ValueError: a fit is NON_FINITE, and options.non_finite is "raise".
     """
     bad = np.flatnonzero(result.status == Status.NON_FINITE)
     if not len(bad):

@@ -1,4 +1,4 @@
-"""Where problems lie: which share a chunk, and on which of its tiles or vectors.
+"""The layout of problems: which problems share a chunk, and on which tiles or vectors they lie.
 
 A chunk is one call of the compiled program. Its arrays have a shape from a short list, so any mix
 of problem sizes compiles the same few programs, and memory is bounded by the chunk.
@@ -14,45 +14,45 @@ from platt_jax import threads, xla
 from platt_jax.passes import shapes
 from platt_jax.passes.shapes import GatherMap, RowRanges, TileShape
 
-_MANY = 64  # groups of one tile row each
+_MANY = 64  # groups of one tile row: if there are more, none gets spare tile rows
 
-# Problems side by side that are sorted by size together.
+# Problems side by side per sort by size.
 _SORTED_TOGETHER = 1 << 12
 
-# Fewer rows are not worth the time to hand them to another core.
+# Minimum number of rows that are worth the time to hand them to another core.
 _WORTH_A_CORE = 1 << 16
 
 
 def _tile_shapes() -> tuple[TileShape, ...]:
-    """Those for the device at hand."""
+    """The tile shapes for the current device."""
     return shapes.VECTOR_SHAPES if xla.fused_cpu_supported() else shapes.TILE_SHAPES
 
 
 class Chunk(NamedTuple):
-    """Problems that share a call, and how they are laid out."""
+    """Problems that share a call, and their layout."""
 
-    problems: slice  # of the problems, in the order of the plan
-    sizes: NDArray[Any]  # of these
+    problems: slice  # of all problems, in the order of the plan
+    sizes: NDArray[Any]  # numbers of rows of these problems
     tile_shape: TileShape
-    rows: int  # room for so many
+    rows: int  # rows that fit
     groups: int
 
     @property
     def grid(self) -> tuple[int, int]:
-        """(S, G), as of Tiles."""
+        """(S, G), as in Tiles."""
         return self.groups, self.tile_shape.group
 
     @property
     def capacity(self) -> int:
-        """Length of the chunk's flat arrays: a block may be taken past the last row."""
+        """Length of the chunk's flat arrays. A block may extend past the last row."""
         return self.rows + self.tile_shape.block
 
     def row_map(self, starts: NDArray[Any] | None = None) -> GatherMap | RowRanges:
-        """Where the rows lie.
+        """The places of the rows.
 
         Args:
-            starts: where the rows of each problem begin in the chunk's flat arrays, which may be
-                where another's do; None for end to end.
+            starts: the first row of each problem in the chunk's flat arrays; problems may share
+                rows. None if problems lie end to end.
         """
         if starts is None:
             starts = np.cumsum(self.sizes) - self.sizes
@@ -60,19 +60,19 @@ class Chunk(NamedTuple):
         return self._gather_map(starts) if by_tiles else self._row_ranges(starts)
 
     def _row_ranges(self, starts: NDArray[Any]) -> RowRanges:
-        """Where the rows lie for vectors."""
+        """The places of the rows for vectors."""
         start, size = np.zeros((2, *self.grid), np.int32)
         start.ravel()[: len(self.sizes)] = starts
         size.ravel()[: len(self.sizes)] = self.sizes
         return RowRanges(start, size)
 
     def _gather_map(self, starts: NDArray[Any]) -> GatherMap:
-        """Where the rows lie for tiles."""
+        """The places of the rows for tiles."""
         tile_rows, block = self.rows // self.tile_shape.rows, self.tile_shape.block
         first, size = self._row_ranges(starts)
         tiles_per_group = _tiles_per_group(self.sizes, self.tile_shape)
         used = np.sum(tiles_per_group)
-        # Spare tile rows go to the last group; no row is left for them.
+        # Spare tile rows go to the last group and hold no rows.
         segment_ids = np.full(tile_rows, self.groups - 1, np.int32)
         segment_ids[:used] = np.repeat(np.arange(len(tiles_per_group)), tiles_per_group)
         start, left = np.zeros((2, tile_rows, self.tile_shape.group), np.int32)
@@ -87,16 +87,16 @@ class Chunk(NamedTuple):
 
 
 def largest_first(sizes: NDArray[Any]) -> NDArray[Any]:
-    """In which order `chunks` takes problems of these sizes: by tile rows, else as they come.
+    """The order in which `chunks` takes problems of these sizes: by tile rows, then as given.
 
-    Of those that stand side by side some thousands in a row go by size, so that few lanes end
-    before their neighbours. Were it by size altogether, the results of a chunk would be farther
-    apart in the whole, and take longer to be put there.
+    Among problems side by side, each few thousand neighbours are sorted by size, so that few lanes
+    end before their neighbours. A sort of all by size would scatter the results of a chunk over
+    the whole, and putting them in place would take longer.
     """
     sizes = np.minimum(sizes, shapes.MAX_PROBLEM_ROWS + 1)
     height = np.zeros(len(sizes), np.uint16)
-    # Above what a tile shape is for, tile rows of a larger one are counted: sixteen bits would not
-    # do for all rows in the smallest.
+    # Above the range of a tile shape, tile rows of the next larger shape are counted: 16 bits could
+    # not count all rows in the smallest.
     tops = (shapes.MAX_PROBLEM_ROWS + 1, *(tile_shape.above for tile_shape in shapes.TILE_SHAPES))
     for tile_shape, top in zip(reversed(shapes.TILE_SHAPES), tops[-2::-1], strict=True):
         more = sizes > tile_shape.above
@@ -120,11 +120,11 @@ def chunks(
     most: int = shapes.MAX_CHUNK_ROWS,
     tile_shapes: tuple[TileShape, ...] | None = None,
 ) -> Iterator[Chunk]:
-    """Chunks for problems of these sizes, whose order is that of `largest_first`.
+    """Chunks for problems of these sizes, in the order of `largest_first`.
 
-    They begin with the problem `first`, and have no more than `most` rows, unless one problem
-    alone needs more. None may be oversized. They have the tile shapes for the device at hand, or
-    these.
+    The first chunk begins with problem `first`. No chunk has more than `most` rows, unless a single
+    problem needs more. No problem may be oversized. The tile shapes default to those for the
+    current device.
     """
     tile_shapes = tile_shapes or _tile_shapes()
     limits = (shapes.MAX_PROBLEM_ROWS, *(tile_shape.above for tile_shape in tile_shapes))
@@ -140,21 +140,21 @@ def chunks(
 
 
 def smaller(rows: int) -> int | None:
-    """The size of chunks below this one, if there is one."""
+    """The next smaller chunk size, or None."""
     return max((size for size in shapes.CHUNK_ROWS if size < rows), default=None)
 
 
 class _ChunkShape(NamedTuple):
-    """What the chunks of a tile shape share: compiling takes longer than rows left empty."""
+    """The shape that chunks of one tile shape share: compiling costs more than empty rows."""
 
     rows: int
-    # A group has room for so many tile rows. Where problems are large, far fewer groups do.
+    # Minimum tile rows reserved per group. Where problems are large, far fewer groups suffice.
     min_tiles: int
-    filled: int  # a chunk is full with so many rows
+    filled: int  # rows at which a chunk is full
 
 
 def _shape(sizes: NDArray[Any], tile_shape: TileShape, most: int) -> _ChunkShape:
-    """For problems of these sizes, all that there are of a tile shape."""
+    """The shape of chunks for these problems, which are all problems of a tile shape."""
     tiles_per_group = _tiles_per_group(sizes, tile_shape)
     groups, tile_rows = len(tiles_per_group), int(np.sum(tiles_per_group))
     if tile_shape.min_tiles_per_group is not None:
@@ -170,7 +170,7 @@ def _shape(sizes: NDArray[Any], tile_shape: TileShape, most: int) -> _ChunkShape
     def fits(min_tiles: int) -> bool:
         if tile_rows <= in_a_chunk:
             return min_tiles * groups <= in_a_chunk
-        # Flatter problems leave tile rows empty, but no more than a fifth of all.
+        # Small problems leave tile rows empty, but no more than a fifth of all.
         needed: int = np.sum(np.maximum(tiles_per_group, min_tiles))
         return needed <= 1.25 * tile_rows
 
@@ -178,20 +178,20 @@ def _shape(sizes: NDArray[Any], tile_shape: TileShape, most: int) -> _ChunkShape
 
 
 def _bucket(rows: int, most: int) -> int:
-    """The smallest chunk for so many rows, or the largest that is allowed."""
+    """The smallest chunk size for this many rows, or the largest that is allowed."""
     allowed = [size for size in shapes.CHUNK_ROWS if size <= most]
     return next((size for size in allowed if rows <= size), allowed[-1])
 
 
 def _share(rows: int, most: int) -> int:
-    """Rows for each of as many parts as end together on all cores, with `most` rows or fewer."""
+    """Rows per part, for parts of at most `most` rows that keep all cores busy to the end."""
     parts, all_cores = -(-rows // most), threads.cores()
     even = -(-parts // all_cores) * all_cores
     return -(-rows // min(even, max(parts, rows // _WORTH_A_CORE)))
 
 
 def block_length(size: int, devices: int = 1) -> int:
-    """Rows of each block of a problem of this size, but the last; all devices get some."""
+    """Rows per block of a problem of this size; the last may be shorter. All devices get some."""
     block = min(shapes.BLOCK_ROWS, -(-size // devices))
     share = _share(size, block) if xla.fused_cpu_supported() else block
     return -(-share // shapes.ALIGNMENT) * shapes.ALIGNMENT
@@ -200,10 +200,10 @@ def block_length(size: int, devices: int = 1) -> int:
 def _next_chunk(
     sizes: NDArray[Any], first: int, tile_shape: TileShape, shape: _ChunkShape
 ) -> Chunk:
-    """As many problems from the first on as fit."""
+    """A chunk with as many problems from the first on as fit."""
     most = shape.rows // tile_shape.rows * tile_shape.group  # problems
     tiles_per_group = _tiles_per_group(sizes[first : first + most], tile_shape)
-    # Where there are many of one tile row and none of more, they have a group each.
+    # Many groups of one tile row each, and no larger ones, get no spare tile rows.
     min_tiles = 1 if tiles_per_group[0] == 1 and len(tiles_per_group) > _MANY else shape.min_tiles
     ends = np.cumsum(tiles_per_group) * tile_shape.rows
     fitting = int(np.searchsorted(ends, shape.filled, side="right"))
@@ -220,15 +220,15 @@ def _next_chunk(
 
 
 def _tiles_per_group(sizes: NDArray[Any], tile_shape: TileShape) -> NDArray[Any]:
-    """The tile rows of each group of problems of these sizes, the first of a group the largest."""
+    """The tile rows of each group of problems of these sizes; each group's first is its largest."""
     return -(-sizes[:: tile_shape.group] // tile_shape.block)
 
 
 def layout_rows(sizes: NDArray[Any]) -> tuple[NDArray[Any], int]:
-    """Where to put the rows of each problem, and the length of all.
+    """The first row of each problem in a common layout, and the layout's length.
 
-    One after the other, but whatever begins a chunk or is oversized begins where JAX takes
-    it as it is.
+    Problems lie end to end, but the first of each chunk and each oversized problem are aligned so
+    that JAX does not copy them.
     """
     oversized = int(np.sum(sizes > shapes.MAX_PROBLEM_ROWS))
     firsts = np.array(

@@ -1,4 +1,4 @@
-"""How far a call has come: reports after every chunk, and the bar that shows them."""
+"""Progress of a call: reports after every chunk, and the bar that shows them."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -10,19 +10,19 @@ from numpy.typing import NDArray
 
 
 class ProgressReport(NamedTuple):
-    """What a function passed as `progress` is called with after each chunk of the work.
+    """The argument of a function passed as `progress`, which is called after each chunk.
 
-    The counts begin anew with each stage; its last report has all problems done.
+    The counts start again with each stage. The last report of a stage has all problems done.
 
     Attributes:
-        stage: what is under way: "fit" or "bootstrap"; with pooling="partial" also "pooled fit",
-            "first fit" and "population, pass 1", and so on; of rows that are stored on disk also
+        stage: the name of the stage: "fit" or "bootstrap"; with pooling="partial" also "pooled
+            fit", "first fit", "population, pass 1" and so on; for rows stored on disk also
             "reading rows" and "grouping rows".
-        problems_done: problems finished so far; a bootstrap's are replicates.
-        problems: problems in all.
-        rows_done: their rows so far.
-        rows: their rows in all.
-        seconds: since the stage began; the first chunk's include compilation.
+        problems_done: problems finished so far; for a bootstrap these are replicates.
+        problems: total number of problems.
+        rows_done: rows of the finished problems.
+        rows: total number of rows.
+        seconds: time since the stage began; that of the first chunk includes compilation.
     """
 
     stage: str
@@ -34,7 +34,7 @@ class ProgressReport(NamedTuple):
 
     @property
     def seconds_left(self) -> float:
-        """Estimated for this stage, at the pace of its rows so far."""
+        """Estimated seconds left in this stage, at the average rate so far."""
         return self.seconds * (self.rows - self.rows_done) / max(1, self.rows_done)
 
 
@@ -45,9 +45,9 @@ class Stage(NamedTuple):
     """A part of a call whose progress is reported.
 
     Attributes:
-        progress: what the user gave: whether to show a bar, or a function of a ProgressReport.
-        name: what the part is called.
-        last: whether it is the call's last, whose bar stays when it is done.
+        progress: the user's argument: whether to show a bar, or a function of a ProgressReport.
+        name: the name of the stage.
+        last: whether it is the last stage of the call, whose bar remains when done.
     """
 
     progress: bool | Listener = False
@@ -56,7 +56,7 @@ class Stage(NamedTuple):
 
     @classmethod
     def of(cls, progress: bool | Listener, name: str = "fit", last: bool = True) -> "Stage":
-        """A stage of what the user gave.
+        """A stage with the user's argument, checked.
 
         Raises:
             ValueError: progress is neither true, false nor a function.
@@ -74,14 +74,14 @@ SILENT = Stage()
 
 @contextmanager
 def reporting(sizes: NDArray[Any], stage: Stage) -> Iterator[Callable[[int], None]]:
-    """A function to call with the number of problems that a chunk has finished.
+    """A function to call with the number of problems of each finished chunk.
 
     Args:
         sizes: (K,) numbers of rows, in the order in which the problems are done.
-        stage: what is under way, and who wants to know.
+        stage: the stage to report.
 
     Raises:
-        ImportError: a bar is wanted, and tqdm is missing.
+        ImportError: a bar is requested, and tqdm is missing.
     """
     with _listening(sizes, stage) as listener:
         yield unheard if listener is None else _Reports(sizes, stage.name, listener).finished
@@ -93,7 +93,7 @@ def reporting_passes(
 ) -> Iterator[Callable[[NDArray[np.bool_]], None]]:
     """A function to call before each pass with the problems (K,) that still run.
 
-    In the end all are reported to be done. Arguments and errors are those of `reporting`.
+    At the end all problems are reported as done. Arguments and errors are those of `reporting`.
     """
     with _listening(sizes, stage) as listener:
         if listener is None:
@@ -105,12 +105,12 @@ def reporting_passes(
 
 
 def unheard(_: Any) -> None:
-    """What a report comes to that nobody wants."""
+    """Ignores a report, where progress is not reported."""
 
 
 @contextmanager
 def _listening(sizes: NDArray[Any], stage: Stage) -> Iterator[Listener | None]:
-    """Who is told; None for nobody."""
+    """The function that takes the reports, or None."""
     if not stage.progress:
         yield None
     elif callable(stage.progress):
@@ -129,12 +129,12 @@ class _Reports:
         self._problems = self._rows = 0
 
     def finished(self, number: int) -> None:
-        """The next so many problems."""
+        """Reports the next `number` problems as done."""
         rows = self._sizes[self._problems : self._problems + number]
         self._report(self._problems + number, self._rows + int(np.sum(rows)))
 
     def running(self, which: NDArray[np.bool_]) -> None:
-        """All but these (K,)."""
+        """Reports all problems except these (K,) as done."""
         self._report(int(np.count_nonzero(~which)), int(np.sum(self._sizes[~which])))
 
     def _report(self, problems: int, rows: int) -> None:

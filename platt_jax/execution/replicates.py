@@ -1,4 +1,4 @@
-"""Bootstrap replicates of problems through the compiled program: they share their rows."""
+"""Runs bootstrap replicates of problems, which share rows, through the compiled program."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,11 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import validation, xla
-from platt_jax.execution.caller import Caller
 from platt_jax.execution.grids import off_grid, on_grid
 from platt_jax.execution.planning import Chunk
-from platt_jax.execution.progress import Stage
-from platt_jax.execution.run import TakeRows, fit_task, in_chunks, run_oversized, solve_chunk
+from platt_jax.execution.problems import Context, Problems
+from platt_jax.execution.run import fit_task, in_chunks, run_oversized, solve_chunk
 from platt_jax.model.objective import Array
 from platt_jax.options import Options
 from platt_jax.passes import packing, replicated, scan, shapes
@@ -25,10 +24,10 @@ from platt_jax.results.fit import Fit
 from platt_jax.solver import search
 from platt_jax.solver.solution import Given, fit_rows
 
-# Given a slice of the problems, and which rows of each: the cluster of these rows, end to end.
+# Takes a slice of the problems and a slice of each one's rows; returns these rows' clusters.
 TakeClusters: TypeAlias = Callable[[slice, slice], NDArray[np.uint32]]
 
-# The tolerance of replicates, in standard errors; a smaller one takes a pass more.
+# Tolerance of replicates, in standard errors. A smaller one takes one more pass.
 _TOL = 1e-4
 
 _ALL = slice(None)
@@ -44,54 +43,45 @@ class Replicates(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """Which replicates to fit."""
+    """The replicates to fit."""
 
     kind: str
     seed: int
-    number: int  # of each problem
-    ids: NDArray[np.uint64]  # (K,) uint64, what identifies each problem
+    number: int  # replicates per problem
+    ids: NDArray[np.uint64]  # (K,) uint64, identifies each problem
 
 
 def fit_replicates(
-    sizes: NDArray[Any],
-    take: TakeRows,
-    dtype: np.dtype[Any],
+    original: Problems,
     given: Given,
     plan: Plan,
-    options: Options,
-    stage: Stage,
-    caller: Caller,
-    order: NDArray[Any] | None = None,
-    reread: bool = False,
+    context: Context,
     clusters: TakeClusters | None = None,
 ) -> Replicates:
-    """Fit the replicates of K problems, each a problem of its own over the rows of its original.
+    """Fits the replicates of K problems. Each is a problem of its own on its original's rows.
 
     Args:
-        sizes: (K,) numbers of rows, in the order of `planning.largest_first`.
-        take: gives their rows, as in `fit_problems`.
-        dtype: of the scores.
-        given: arrays that lead with (K,).
-        plan: which replicates, with the ids in the same order.
-        options: how to fit.
-        stage: whose progress is reported.
-        caller: is warned of what makes the fit slower.
-        order: (K,) where each problem goes in the result; None for as they come.
-        reread: as in `run_problems`.
-        clusters: gives those of the rows: a replicate's random weight is that of the row's cluster.
-            None if each row has its own. Such rows are copied for each replicate.
+        original: the problems.
+        given: arrays with leading axis (K,).
+        plan: the replicates, with ids in the order of the problems' sizes.
+        context: how to fit them, and who hears of it.
+        clusters: returns the clusters of rows: all rows of a cluster get the same random weight in
+            a replicate, and rows are copied for each replicate. None if rows are independent.
 
     Returns:
         NumPy arrays (R, K).
 
     Raises:
-        MemoryError: as `fit_problems`.
+        MemoryError: see `fit_problems`.
     """
-    options = _with_tol(validation.options(options), dtype)
+    sizes, take, order = original.sizes, original.take, original.order
+    options = _with_tol(validation.options(context.options), original.dtype)
     number, problems = plan.number, len(sizes)
+    if order is not None:
+        given = jax.tree.map(lambda leaf: leaf[order], given)
 
     def of_originals(some: slice) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Of which problems these replicates are, and which of each."""
+        """The problem of each of these replicates, and its number within the problem."""
         return np.divmod(np.arange(some.start, some.stop), number)
 
     def solve(chunk: Chunk) -> Any:
@@ -113,7 +103,7 @@ def fit_replicates(
         return off_grid(made, chunk)
 
     def take_replicates(which: slice, part: slice, space: packing.Space) -> packing.Columns:
-        """The rows of some replicates, or part of those of one, with their random weights."""
+        """The rows of some replicates, or a part of the rows of one, with random weights."""
         problem, replicate = of_originals(which)
         originals = slice(problem[0], problem[-1] + 1)
         length = sizes[originals] if part == _ALL else np.array([part.stop - part.start])
@@ -148,29 +138,27 @@ def fit_replicates(
             return take_replicates(slice(i, i + 1), part, space)
 
         fit = fit_task(loss=False)
-        made = run_oversized(fit, problem, sizes[problem], take_one, given, options, reread)
+        made = run_oversized(fit, problem, original._replace(take=take_one), given, options)
         return jax.tree.map(np.asarray, _replicates(made))
 
     def places(some: slice) -> NDArray[Any]:
         problem, replicate = of_originals(some)
         return replicate * problems + (problem if order is None else order[problem])
 
-    of_replicates = np.repeat(sizes.astype(np.int32), number)
-    program = fit_replicates, plan.kind, np.dtype(dtype), options, clusters is None
+    of_replicates = original._replace(sizes=np.repeat(sizes.astype(np.int32), number))
+    program = fit_replicates, plan.kind, np.dtype(original.dtype), options, clusters is None
     in_chunk = solve if clusters is None else solve_clustered
-    made = in_chunks(
-        program, of_replicates, in_chunk, solve_oversized, dtype, stage, caller, places
-    )
+    made = in_chunks(program, of_replicates, context, in_chunk, solve_oversized, places)
     return Replicates(*(x.reshape(number, problems) for x in made))
 
 
 def _room(rows: int, chunk: Chunk) -> int:
-    """Length of the flat arrays for so many rows, far fewer than those of the replicates."""
+    """Length of flat arrays for these rows, far fewer than the rows of the replicates."""
     return next(size for size in shapes.CHUNK_ROWS if size >= rows) + chunk.tile_shape.block
 
 
 def _with_tol(options: Options, dtype: np.dtype[Any]) -> Options:
-    """These options with `tol` filled in: after the last step the error is nearly its square."""
+    """Options with `tol` filled in. After the last step the error is nearly the square of it."""
     if options.tol is None and options.stopping == "decrement":
         return replace(options, tol=_TOL)
     return options.with_tol(dtype)
@@ -188,7 +176,7 @@ def _solve_chunk(
     kind: str,
     block: int,
 ) -> Replicates:
-    """Fit the replicates of a chunk; the results are [S, G]."""
+    """Fits the replicates of a chunk; the results have shape [S, G]."""
 
     def fit(rows: Rows, given_and_stream: tuple[Given, Stream]) -> Replicates:
         return _fit(rows, given_and_stream[0], options)

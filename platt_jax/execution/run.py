@@ -1,4 +1,4 @@
-"""Problems through the compiled program, chunk by chunk."""
+"""Runs the compiled program on problems, chunk by chunk."""
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import replace
@@ -17,7 +17,8 @@ from platt_jax.execution.caller import Caller
 from platt_jax.execution.checkpoint import Checkpoint
 from platt_jax.execution.grids import off_grid, on_grid
 from platt_jax.execution.planning import Chunk
-from platt_jax.execution.progress import Stage, reporting, unheard
+from platt_jax.execution.problems import Context, Problems
+from platt_jax.execution.progress import reporting, unheard
 from platt_jax.options import Options
 from platt_jax.passes import packing, scan, shapes
 from platt_jax.passes.blocks import Block, Blocks
@@ -29,12 +30,9 @@ from platt_jax.solver import search
 from platt_jax.solver.solution import Given, fit_rows
 from platt_jax.threads import ordered_map, run_programs
 
-# Given a slice of the problems, which rows of each, and a space: these rows end to end in arrays of
-# its length, scores, labels, and weights or None. What follows them may be anything.
-TakeRows: TypeAlias = Callable[[slice, slice, packing.Space], packing.Columns]
-# The same rows where they are traced.
+# Traced scores, labels and weights (or None).
 _Columns: TypeAlias = tuple[jax.Array, jax.Array, jax.Array | None]
-# Given a slice of the problems, where their results go.
+# Maps a slice of the problems to the places of their results.
 _Places: TypeAlias = Callable[[slice], NDArray[Any]]
 _ALL = slice(None)
 
@@ -42,94 +40,50 @@ _TOO_SMALL = "the device's memory is too small for this fit"
 
 
 class Task(NamedTuple):
-    """What to compute for every problem; both functions take rows, what is given, and options."""
+    """A computation for every problem. Both functions take rows, what is given, and options."""
 
-    of_rows: Callable[..., Any]  # traced; results lead with the problems' shape
-    of_blocks: Callable[..., Any]  # of an oversized problem; on the host
+    of_rows: Callable[..., Any]  # traced; results have the problems' leading axes
+    of_blocks: Callable[..., Any]  # for an oversized problem; runs on the host
 
 
 def fit_task(loss: bool) -> Task:
-    """A fit; `loss` as in `fit_problems`."""
+    """The task of a fit; `loss` as in `fit_problems`."""
     return Task(fit_rows, partial(fit_on_host, loss=loss))
 
 
-def fit_problems(
-    sizes: NDArray[Any],
-    take: TakeRows,
-    dtype: np.dtype[Any],
-    given: Given,
-    options: Options,
-    stage: Stage,
-    caller: Caller,
-    order: NDArray[Any] | None = None,
-    loss: bool = True,
-    reread: bool = False,
-    checkpoint: Checkpoint | None = None,
-    mesh: Mesh | None = None,
-) -> Fit:
-    """Fit K problems: `run_problems` for a task that gives a Fit.
+def fit_problems(problems: Problems, given: Given, context: Context, loss: bool = True) -> Fit:
+    """Fits K problems: `run_problems` for a task that returns a Fit.
 
-    Args as there, and:
-        loss: whether the loss is wanted. If not, that of problems that fit no chunk is NaN: it
+    Takes the arguments of `run_problems`, and:
+        loss: whether to compute the loss. If False, it is NaN for oversized problems, for which it
             takes a pass.
-        checkpoint: where results are kept as they come, and those of a call that was stopped are.
     """
-    fit: Fit = run_problems(
-        fit_task(loss),
-        sizes,
-        take,
-        dtype,
-        given,
-        options,
-        stage,
-        caller,
-        order,
-        reread,
-        checkpoint,
-        mesh,
-    )
+    fit: Fit = run_problems(fit_task(loss), problems, given, context)
     return fit
 
 
-def run_problems(
-    task: Task,
-    sizes: NDArray[Any],
-    take: TakeRows,
-    dtype: np.dtype[Any],
-    given: Any,
-    options: Options,
-    stage: Stage,
-    caller: Caller,
-    order: NDArray[Any] | None = None,
-    reread: bool = False,
-    checkpoint: Checkpoint | None = None,
-    mesh: Mesh | None = None,
-) -> Any:
+def run_problems(task: Task, problems: Problems, given: Any, context: Context) -> Any:
     """What the task computes for K problems.
 
     Args:
         task: what to compute.
-        sizes: (K,) numbers of rows, in the order of `planning.largest_first`.
-        take: gives their rows; called on several threads.
-        dtype: of the scores.
-        given: a pytree of arrays that lead with (K,).
-        options: how to fit.
-        stage: whose progress is reported.
-        caller: is warned of what makes the fit slower.
-        order: (K,) where each goes in the result; None for as they come.
-        reread: whether every pass over a problem that fits no chunk takes its rows anew, since the
-            device's memory may not hold them.
-        checkpoint: as in `fit_problems`; for a task that gives a Fit.
-        mesh: as `devices.checked` returns it; None for the default device.
+        problems: their rows.
+        given: a pytree of arrays with leading axis (K,).
+        context: how, and who hears of it.
 
     Returns:
-        A pytree of NumPy arrays that lead with (K,).
+        A pytree of NumPy arrays with leading axis (K,).
 
     Raises:
         MemoryError: the device's memory is too small even for the smallest chunks, or for all rows
-            of a problem that fits no chunk.
+            of an oversized problem.
     """
-    options = validation.options(options).with_tol(dtype)
+    take, dtype, order = problems.take, problems.dtype, problems.order
+    options, mesh = validation.options(context.options).with_tol(dtype), context.mesh
+    places: _Places | None = None
+    if order is not None:
+        given = jax.tree.map(lambda leaf: leaf[order], given)
+        places = order.__getitem__
 
     def run_chunk(chunk: Chunk) -> Any:
         space = packing.Space(chunk.capacity, reused=True)
@@ -143,72 +97,65 @@ def run_problems(
         return devices.solve_chunks(mesh, chunks, take, given, program)
 
     def solve_oversized(i: int) -> Any:
-        return run_oversized(task, i, sizes[i], take, given, options, reread, mesh)
+        return run_oversized(task, i, problems, given, options, mesh)
 
-    places: _Places | None = None if order is None else order.__getitem__
     program = task.of_rows, np.dtype(dtype), options, mesh
     solve: Callable[..., Any] = run_chunk
     cut: Callable[..., Iterator[Any]] = planning.chunks
     if mesh is not None:
         solve, cut = partial(run_on_mesh, mesh), devices.cut(mesh)
     with devices.as_default(mesh):
-        return in_chunks(
-            program, sizes, solve, solve_oversized, dtype, stage, caller, places, checkpoint, cut
-        )
+        return in_chunks(program, problems, context, solve, solve_oversized, places, cut)
 
 
-# What was run before in this process, and is compiled.
+# Programs that ran before in this process, and so are compiled.
 _compiled: set[Hashable] = set()
 
 
 def in_chunks(
     program: Hashable,
-    sizes: NDArray[Any],
+    problems: Problems,
+    context: Context,
     solve: Callable[..., Any],
     solve_oversized: Callable[[int], Any],
-    dtype: np.dtype[Any],
-    stage: Stage,
-    caller: Caller,
     places: _Places | None = None,
-    checkpoint: Checkpoint | None = None,
     cut: Callable[..., Iterator[Any]] = planning.chunks,
 ) -> Any:
-    """What is made of each of K problems, chunk by chunk.
+    """The results of K problems, computed chunk by chunk.
 
     Args:
-        program: what the compiled program depends on.
-        sizes: (K,) numbers of rows, in the order of `planning.largest_first`.
-        solve: given a Chunk, the results of its problems: a pytree of NumPy arrays that lead with
-            them; called on several threads.
-        solve_oversized: given the number of an oversized problem, its results likewise.
-        dtype: of the scores.
-        stage: whose progress is reported.
-        caller: is warned of what makes this slower.
-        places: given a slice of the problems, where their results go; None for as they come.
-        checkpoint: as in `run_problems`.
-        cut: how the problems are cut into what `solve` takes at a time; called as `planning.chunks`
-            is.
+        program: everything that the compiled program depends on.
+        problems: the problems; only their sizes and their dtype are used.
+        context: who hears of it, and where results are kept.
+        solve: maps a Chunk to the results of its problems, a pytree of NumPy arrays that have the
+            problems as leading axis; called on several threads.
+        solve_oversized: maps the number of an oversized problem to its results, with leading
+            axis 1.
+        places: maps a slice of the problems to the places of their results; None for the same
+            order.
+        cut: cuts the problems into the parts that `solve` takes; called like `planning.chunks`.
 
     Returns:
-        The results of all, leading with (K,).
+        The results of all problems, with leading axis (K,).
 
     Raises:
-        MemoryError: as `run_problems`.
+        MemoryError: see `run_problems`.
     """
+    sizes, caller = problems.sizes, context.caller
     if (slower := xla.missing()) is not None:
         caller.warn_once(slower)
 
     def run_all() -> Any:
-        results = _Results(len(sizes), places, checkpoint)
+        results = _Results(len(sizes), places, context.checkpoint)
         most = shapes.MAX_CHUNK_ROWS
-        with reporting(sizes, stage) as advance:
+        with reporting(sizes, context.stage) as advance:
             if results.count:
                 advance(results.count)
             for i in range(results.count, int(np.sum(sizes > shapes.MAX_PROBLEM_ROWS))):
                 advance(results.add(solve_oversized(i)))
             while results.count < len(sizes):
                 chunks = cut(sizes, results.count, most)
-                # Else all threads that `ordered_map` shares would wait for one to compile.
+                # The first compiles alone. Else all threads of `ordered_map` would wait for it.
                 first: Iterable[Any] = [] if program in _compiled else islice(chunks, 1)
                 try:
                     for made in chain(map(solve, first), ordered_map(solve, chunks)):
@@ -220,11 +167,11 @@ def in_chunks(
                     most = _smaller_chunks(most, error, caller)
         return results.whole
 
-    return run_programs(run_all, x64=dtype == np.float64)
+    return run_programs(run_all, x64=problems.dtype == np.float64)
 
 
 class _Results:
-    """The results of the problems, each put in its place as it comes."""
+    """The results of the problems, each put in its place as it arrives."""
 
     whole: Any
 
@@ -237,7 +184,7 @@ class _Results:
             self.count, self.whole = kept
 
     def add(self, made: Any) -> int:
-        """Take in the results of the next problems, and say how many they are."""
+        """Stores the results of the next problems, and returns their number."""
         if self.count == 0:
             shape = (self._length,)
             self.whole = jax.tree.map(lambda x: np.empty(shape + x.shape[1:], x.dtype), made)
@@ -254,13 +201,13 @@ class _Results:
 
 
 def _items(x: NDArray[Any]) -> NDArray[Any]:
-    """All numbers of a problem as one item, of which NumPy places many in the time of a row."""
+    """Each problem's numbers as one item: NumPy copies items much faster than rows."""
     kind = np.dtype((np.void, x.nbytes // len(x)))
     return x.reshape(len(x), -1).view(kind)[:, 0]
 
 
 def _smaller_chunks(rows: int, error: Exception, caller: Caller) -> int:
-    """The size to go on with after this error.
+    """The chunk size to continue with after this error.
 
     Raises:
         MemoryError: there is no smaller size.
@@ -280,18 +227,16 @@ def _is_want_of_memory(error: Exception) -> bool:
 def run_oversized(
     task: Task,
     i: int,
-    size: int,
-    take: Callable[..., packing.Columns],
+    problems: Problems,
     given: Any,
     options: Options,
-    reread: bool = False,
     mesh: Mesh | None = None,
 ) -> Any:
-    """The results of the problem i, which fits no chunk; `reread`, `mesh` as in `run_problems`."""
+    """The results of oversized problem i; `given` is in the order of the problems' sizes."""
     given = jax.tree.map(lambda leaf: leaf[i], given)
-    take = partial(take, slice(i, i + 1))
+    take = partial(problems.take, slice(i, i + 1))
     try:
-        rows = _blocks(size, take, reread, mesh)
+        rows = _blocks(problems.sizes[i], take, problems.reread, mesh)
         made = task.of_blocks(rows, given, options)
     except jax.errors.JaxRuntimeError as error:
         if _is_want_of_memory(error):
@@ -310,12 +255,13 @@ def _blocks(
         parts = list(devices.together(parts, mesh.size))
         read = partial(devices.put_blocks, mesh, partial(read_block, take))
     if reread:
-        return Blocks(parts, read, mesh=mesh)
-    return Blocks(list(ordered_map(lambda part: jax.device_put(read(part)), parts)), mesh=mesh)
+        return Blocks(source=parts, read=read, mesh=mesh)
+    blocks = list(ordered_map(lambda part: jax.device_put(read(part)), parts))
+    return Blocks(source=blocks, mesh=mesh)
 
 
 def block_slices(size: int, devices: int = 1) -> list[slice]:
-    """Which rows of an oversized problem of this size are a block."""
+    """The slices of an oversized problem's rows that make up its blocks."""
     length = planning.block_length(size, devices)
     return [slice(first, min(first + length, size)) for first in range(0, size, length)]
 
@@ -326,9 +272,9 @@ def read_block(
     """A block of an oversized problem.
 
     Args:
-        take: gives scores, labels and weights (or None) of a slice of its rows, in a space.
-        part: which of its rows.
-        reused: as of Space.
+        take: returns scores, labels and weights (or None) of a slice of rows, in a space.
+        part: the slice of rows.
+        reused: see `packing.Space`.
     """
     scores, labels, weights = take(part, packing.Space(shapes.BLOCK_ROWS, reused))
     return Block(scores, labels, weights, np.int32(part.stop - part.start))
@@ -341,7 +287,7 @@ def fit_on_host(
     loss: bool = True,
     report: Callable[[NDArray[np.bool_]], Any] = unheard,
 ) -> Fit:
-    """Fit by the host's loop; nll is NaN if the loss, which takes a pass, is not wanted.
+    """Fits with the host's loop. If `loss` is False, nll is NaN and saves a pass.
 
     `report` is as in `search.host`.
     """
@@ -373,7 +319,7 @@ def solve_chunk(
     block: int,
     function: Callable[..., Any] = fit_rows,
 ) -> Any:
-    """What the function makes of the problems of a chunk; every result leads with [S, G]."""
+    """The results of a function for the problems of a chunk, with leading axes [S, G]."""
     return _solve(scores, labels, weights, where, given, options, block, function)
 
 
@@ -391,7 +337,7 @@ def _solve_on_mesh(
     function: Callable[..., Any],
     mesh: Mesh,
 ) -> Any:
-    """The same of a chunk for each place along the axis of the problems."""
+    """`solve_chunk` for one chunk at each place along the mesh's axis of problems."""
 
     def local(columns: _Columns, where: GatherMap | RowRanges, given: Any) -> Any:
         axes = (devices.ROWS,) if mesh.shape[devices.ROWS] > 1 else ()
@@ -399,7 +345,7 @@ def _solve_on_mesh(
         return _solve(scores, labels, weights, where, given, options, block, function, axes)
 
     specs = devices.OVER_ALL, devices.OVER_ALL, devices.OVER_PROBLEMS
-    # Unchecked: the loops of `scan` begin with what does not vary over the mesh.
+    # Unchecked: the loops of `scan` start from values that do not vary over the mesh.
     return jax.shard_map(
         local, mesh=mesh, in_specs=specs, out_specs=devices.OVER_PROBLEMS, check_vma=False
     )(columns, where, given)

@@ -1,33 +1,36 @@
-"""Rows of segments that are fitted more than once."""
+"""Rows of segments, for repeated fits."""
 
 from typing import Any
+
+import numpy as np
 
 from platt_jax import ids, validation
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.grouping import GroupedRows
+from platt_jax.execution.problems import Problems
 from platt_jax.ids.factorize import factorize
 from platt_jax.passes import packing
 
 
 class SegmentRows(GroupedRows):
-    """Rows brought together by segment once, for `fit_segments` to fit again and again.
+    """Rows grouped by segment once, so that `fit_segments` can fit them repeatedly.
 
-    The rows are copied: later changes of the arrays change no fit.
+    The rows are copied: later changes of the arrays do not change the fits.
 
     Args:
-        scores: (N,) as in `fit_segments`.
-        labels: (N,) likewise.
-        segments: (N,) ids likewise.
-        weights: (N,) likewise.
-        pos_label: likewise.
+        scores: (N,) scores, as in `fit_segments`.
+        labels: (N,) labels, as in `fit_segments`.
+        segments: (N,) segment ids, as in `fit_segments`.
+        weights: (N,) weights or None, as in `fit_segments`.
+        pos_label: the positive label, as in `fit_segments`.
 
     Attributes:
         keys: (K,) the distinct segments, ascending.
-        dtype: of the scores, float32 or float64, in which they are fitted.
+        dtype: the dtype of the scores and of the fits, float32 or float64.
 
     Raises:
-        ValueError: an argument is not as in `fit_segments`.
+        ValueError: an argument is invalid for `fit_segments`.
 
     Example:
         >>> from platt_jax import fit_segments
@@ -58,6 +61,20 @@ class SegmentRows(GroupedRows):
     def __len__(self) -> int:
         return self._rows
 
+    @property
+    def problems(self) -> Problems:
+        """A problem per segment."""
+        return Problems(self.sizes, self.take, self.dtype, self.largest_first, self.reread)
+
+    @property
+    def pooled(self) -> Problems:
+        """All rows as one problem; it includes the gaps, whose scores are NaN."""
+
+        def take(_: slice, part: slice, space: packing.Space) -> packing.Columns:
+            return self.all(part, space)
+
+        return Problems(np.array([self.length]), take, self.dtype, reread=self.reread)
+
     def __repr__(self) -> str:
         return f"SegmentRows: {len(self):,} rows of {len(self.keys):,} segments, {self.dtype}"
 
@@ -65,10 +82,10 @@ class SegmentRows(GroupedRows):
 def checked_rows(
     scores: Column, labels: Column, segments: Column, weights: Column | None, pos_label: Any = None
 ) -> tuple[packing.Columns, ids.Ids]:
-    """Scores, labels and weights (or None) of rows, as arrays (N,), and the ids of their segments.
+    """Scores, labels and weights (or None) as arrays (N,), and the ids of the rows' segments.
 
     Raises:
-        ValueError: an argument is not as in `fit_segments`.
+        ValueError: an argument is invalid for `fit_segments`.
     """
     scores = validation.scores(scores)
     validation.require_flat(scores, "scores")
@@ -88,10 +105,10 @@ def segment_rows(
     weights: Column | None,
     pos_label: Any = None,
 ) -> SegmentRows:
-    """The rows of these arrays by segment; or the scores, if they are SegmentRows.
+    """Groups the rows of these arrays by segment. SegmentRows as scores are returned as they are.
 
     Raises:
-        ValueError: as SegmentRows; or they come beside other arrays.
+        ValueError: as for SegmentRows, or other arrays are given besides SegmentRows.
     """
     if not isinstance(scores, SegmentRows):
         for name, values in (("labels", labels), ("segments", segments)):

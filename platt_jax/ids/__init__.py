@@ -1,4 +1,4 @@
-"""Segment ids of any container and type: read, numbered, found again."""
+"""Segment ids of any container and type: read, numbered, looked up."""
 
 from platt_jax.ids.containers import (
     Coded,

@@ -1,4 +1,4 @@
-"""Ids that are Python objects, as text in a file: JSON, with names for types that JSON lacks."""
+"""Stores ids that are Python objects as text: JSON, with names for types that JSON lacks."""
 
 import datetime as dt
 import json
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# By the name that stands for it: the type, what writes it as text, and what reads that.
+# The type, its writer to text and its reader from text, by the name used in the file.
 _TYPES: dict[str, tuple[type, Callable[[Any], str], Callable[[str], Any]]] = {
     "bytes": (bytes, bytes.hex, bytes.fromhex),
     "date": (dt.date, dt.date.isoformat, dt.date.fromisoformat),
@@ -24,16 +24,16 @@ def to_text(objects: NDArray[np.object_]) -> NDArray[np.str_]:
     """Objects (K,) as text (K,).
 
     Raises:
-        TypeError: one is of another type.
+        TypeError: an object is of a type that cannot be stored.
     """
     return np.array([_write(value) for value in objects.tolist()], str)
 
 
 def from_text(text: NDArray[np.str_]) -> NDArray[np.object_]:
-    """The objects that `to_text` wrote.
+    """The objects that `to_text` stored.
 
     Raises:
-        Exception: it did not write these; of which class depends on where that shows.
+        Exception: `to_text` did not write this text. The class depends on the fault.
     """
     objects = np.empty(len(text), object)
     objects[:] = [_read(one) for one in text.tolist()]
@@ -41,7 +41,7 @@ def from_text(text: NDArray[np.str_]) -> NDArray[np.object_]:
 
 
 def is_kept(value: Any) -> bool:
-    """Whether a value comes back from text as it was."""
+    """Whether reading a value back from text gives an equal one."""
     try:
         kept: bool = _read(_write(value)) == value
         return kept

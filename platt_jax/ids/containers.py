@@ -1,11 +1,11 @@
-"""Segment ids as users hand them over, read as plain columns that can be compared and saved.
+"""Reads segment ids from the user's containers as plain columns that can be compared and saved.
 
-One rule holds for all containers: ids are equal when Python calls them equal (1 and 1.0 are, 1 and
-"1" are not), and a missing id (None, NaN, NaT, NA, a masked or a null entry) is refused.
+One rule holds for all containers: ids are equal if Python considers them equal (1 and 1.0 are, 1
+and "1" are not). A missing id (None, NaN, NaT, NA, a masked or a null entry) is an error.
 
-A date and a datetime differ in Python, and so they do among ids of Python's that have both: these
-stay objects. In arrays of NumPy a day is its midnight. Ids of dates alone, or of datetimes alone,
-become such arrays, and are found there by any of these types.
+In Python a date and a datetime differ, so a list of Python ids that has both stays a list of
+objects. In NumPy's arrays a day equals its midnight. Ids that are all dates, or all datetimes,
+become such arrays; there they can be looked up by any of these types.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from numpy.typing import NDArray
 from platt_jax import columns as tables
 from platt_jax.ids import codec, times
 
-# Kinds of NumPy dtype whose values are ids as they stand.
+# Kinds of NumPy dtype whose values are used as ids directly.
 _PLAIN = "biufcSUmM"
 
 
 class Coded(NamedTuple):
-    """Ids as codes into a list of ids, which is what a pandas categorical is."""
+    """Ids as codes into a list of ids, as in a pandas categorical."""
 
     codes: NDArray[Any]  # (N,) integers
-    values: NDArray[Any]  # distinct ids; of tuples, a structured array
+    values: NDArray[Any]  # distinct ids; a structured array if they are tuples
 
 
 Column: TypeAlias = NDArray[Any] | Coded
 
 
 class Columns(NamedTuple):
-    """Ids of several columns: two rows have the same id where they agree in all of them."""
+    """Ids of several columns. Two rows have the same id if they agree in all columns."""
 
     names: tuple[str, ...]
     columns: tuple[Column, ...]
@@ -45,7 +45,7 @@ class Columns(NamedTuple):
 
 Ids: TypeAlias = NDArray[Any] | Coded | Columns
 
-# A column's name, and the column as it was given.
+# A column's name, and the column as given.
 _Named: TypeAlias = tuple[str, tables.Column]
 
 
@@ -53,13 +53,13 @@ def read(values: tables.Column, name: str = "segments") -> Ids:
     """The ids of N rows.
 
     Args:
-        values: an array, a list, or a column of pandas, polars, pyarrow or DuckDB of N ids; or ids
+        values: N ids in an array, a list, or a column of pandas, polars, pyarrow or DuckDB; or ids
             of several columns: a list of tuples of one length, an (N, M) array, a table of those
             libraries or a structured array.
-        name: what messages call them.
+        name: the name of the ids in messages.
 
     Raises:
-        ValueError: an id is missing, cannot be hashed, or is of a type that cannot be saved; or
+        ValueError: an id is missing, cannot be hashed, or has a type that cannot be saved; or
             the values are traced.
     """
     if isinstance(values, jax.core.Tracer):
@@ -86,10 +86,10 @@ def _read(values: tables.Column, name: str) -> Ids:
 
 
 def read_like(keys: NDArray[Any], values: tables.Column, rows: int, name: str = "segments") -> Ids:
-    """The ids of so many rows, given one for each row or one for all; keys are those fitted.
+    """The ids of `rows` rows, from one id per row or one for all; keys are the fitted ids.
 
     Raises:
-        ValueError: as `read`.
+        ValueError: see `read`.
     """
     values = tables.on_host(values)
     if not _is_one(values, several_columns=keys.dtype.names is not None):
@@ -99,7 +99,7 @@ def read_like(keys: NDArray[Any], values: tables.Column, rows: int, name: str = 
 
 
 def length(ids: Ids) -> int:
-    """How many rows the ids are of."""
+    """The number of rows."""
     if isinstance(ids, Columns):
         return length(ids.columns[0])
     return len(ids.codes if isinstance(ids, Coded) else ids)
@@ -109,7 +109,7 @@ def single_column(ids: Ids, name: str) -> NDArray[Any]:
     """The ids as one array.
 
     Raises:
-        ValueError: they have several columns.
+        ValueError: the ids have several columns.
     """
     if isinstance(ids, Columns):
         raise ValueError(f"{name}: expected one id each, got {len(ids.columns)} columns")
@@ -117,7 +117,7 @@ def single_column(ids: Ids, name: str) -> NDArray[Any]:
 
 
 def structured(names: Sequence[str], columns: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """Columns of one length as one array, with a field for each."""
+    """Columns of one length as a structured array, with a field for each."""
     dtype = [(name, column.dtype) for name, column in zip(names, columns, strict=True)]
     array = np.empty(columns[0].shape, dtype)
     for name, column in zip(names, columns, strict=True):
@@ -142,7 +142,7 @@ def _repeated(ids: Ids, rows: int) -> Coded | Columns:
 
 
 def _several(columns: Sequence[_Named], name: str) -> Ids:
-    """Named columns of a table; a single one is no different from an array."""
+    """Named columns of a table. A single column is read like an array."""
     if not columns:
         raise ValueError(f"{name}: expected at least one column of ids")
     if len(columns) == 1:
@@ -176,7 +176,7 @@ def _numbered_names(columns: int) -> list[str]:
 
 
 def _from_list(values: Sequence[Any]) -> NDArray[Any]:
-    """A list as an array that merges no ids: NumPy would make text of [1, "1"]."""
+    """A list as an array that merges no ids. NumPy would convert [1, "1"] to text."""
     kinds = set(map(type, values))
     if kinds in ({int}, {bool}, {float}):
         array = np.asarray(values)
@@ -188,7 +188,7 @@ def _from_list(values: Sequence[Any]) -> NDArray[Any]:
 
 
 def _are_records(kinds: set[type], values: Sequence[Any]) -> bool:
-    """Whether these are rows of a structured array, as keys of several columns are."""
+    """Whether these are rows of a structured array, as keys with several columns are."""
     return kinds <= {np.void, np.record} and all(value.dtype.names for value in values)
 
 
@@ -211,13 +211,13 @@ def _from_array(values: Any, name: str) -> NDArray[Any]:
 def _coded(codes: NDArray[Any], values: NDArray[Any], name: str) -> Coded:
     if len(codes) and codes.min() < 0:
         _refuse_missing("a missing one", codes < 0, name)
-    if set(map(type, values.tolist())) == {str}:  # which need not be told apart once more
+    if set(map(type, values.tolist())) == {str}:  # already known to be distinct
         return Coded(codes, _typed(values.tolist(), name))
     return Coded(codes, single_column(_read(values, name), name))
 
 
 def _plain_or_coded(array: NDArray[Any], name: str) -> Column:
-    """One column of ids, none of them missing."""
+    """One column of ids, after a check that none is missing."""
     if array.dtype.kind not in _PLAIN:
         return _coded_objects(array.astype(object, copy=False).tolist(), name)
     if array.dtype.kind in "fcmM" and (unequal := array != array).any():
@@ -226,13 +226,13 @@ def _plain_or_coded(array: NDArray[Any], name: str) -> Column:
 
 
 def _coded_objects(values: list[Any], name: str) -> Coded:
-    """Python objects: equal ones have one code, whatever their types."""
+    """Python objects. Equal ones get the same code, even if their types differ."""
     where: dict[Hashable, int] = {}
     try:
         codes = np.fromiter(
             (where.setdefault(value, len(where)) for value in values), np.int64, len(values)
         )
-    except (TypeError, ValueError) as error:  # NumPy's durations without a unit raise the latter
+    except (TypeError, ValueError) as error:  # ValueError: NumPy's durations without a unit
         raise ValueError(f"{name}: expected hashable ids ({error})") from None
     for i, value in enumerate(where):
         if (what := missing(value)) is not None:
@@ -244,13 +244,13 @@ def _coded_objects(values: list[Any], name: str) -> Coded:
         return Coded(codes, structured(_numbered_names(len(columns)), columns))
     typed = _typed(distinct, name)
     if typed.dtype == object and len(set(typed.tolist())) < len(typed):
-        # NumPy's times have other hashes than the equal ones of Python, which they are by now.
+        # Equal times of NumPy and Python have different hashes. By now all are Python's.
         return _coded_objects(typed[codes].tolist(), name)
     return Coded(codes, typed)
 
 
 def missing(value: Any) -> str | None:
-    """What a missing value is called; None where it is there."""
+    """The name of a missing value, or None if the value is not missing."""
     if isinstance(value, tuple):
         return next((what for part in value if (what := missing(part)) is not None), None)
     if value is None:
@@ -271,10 +271,10 @@ def _refuse_missing(what: str, rows: NDArray[np.bool_], name: str) -> NoReturn:
 
 
 def _typed(values: list[Any], name: str) -> NDArray[Any]:
-    """Python objects as an array of a plain dtype that keeps them; else of objects.
+    """Python objects as an array of a plain dtype if that keeps them, else as an object array.
 
     Raises:
-        ValueError: an object that could not be saved.
+        ValueError: an object cannot be saved.
     """
     values = [_unboxed(value) for value in values]
     kinds = {kind(value) for value in values}
@@ -291,10 +291,10 @@ def _typed(values: list[Any], name: str) -> NDArray[Any]:
 
 
 def as_objects(values: NDArray[Any]) -> NDArray[np.object_]:
-    """Ids (K,) as Python's objects, equal where the ids are; tuples for those of several columns.
+    """Ids (K,) as Python objects, equal where the ids are; tuples for ids of several columns.
 
-    Of whole days are dates, of finer units datetimes; what Python has no type for, such as
-    nanoseconds, stays NumPy's.
+    Times in whole days become dates, finer ones datetimes. Values without a Python type, such as
+    nanoseconds, stay NumPy's.
     """
     if values.dtype.names is not None:
         columns = [as_objects(values[field]).tolist() for field in values.dtype.names]
@@ -309,14 +309,14 @@ def _object_array(values: list[Any]) -> NDArray[np.object_]:
 
 
 def _of_python(value: Any) -> Any:
-    """A time of NumPy as Python's, where there is one."""
+    """A time of NumPy as Python's, if Python has it."""
     if isinstance(value, np.datetime64 | np.timedelta64):
         return times.to_python(np.array([value]))[0]
     return value
 
 
 def _unboxed(value: Any) -> Any:
-    """NumPy's scalars as Python's, where there is one, and pandas' times as NumPy's or Python's."""
+    """NumPy's scalars as Python's if possible, and pandas' times as NumPy's or Python's."""
     if isinstance(value, np.generic) and not isinstance(value, np.datetime64 | np.timedelta64):
         return value.item()
     if hasattr(value, "to_pydatetime") and value.tzinfo is not None and not value.nanosecond:
@@ -328,7 +328,7 @@ def _unboxed(value: Any) -> Any:
 
 
 def kind(value: Any) -> str:
-    """What a value can be equal to: others of its kind. For messages and for comparisons."""
+    """The kind of a value, for messages and comparisons. Only values of one kind can be equal."""
     if isinstance(value, np.ndarray | np.timedelta64) and times.in_months(value.dtype):
         return "durations in months"
     if isinstance(value, np.ndarray):
@@ -358,7 +358,7 @@ _KINDS_OF_DTYPES = {
 
 
 def _plain_array(kind: str, values: list[Any]) -> NDArray[Any] | None:
-    """Values of one kind as an array that keeps each of them, if there is one."""
+    """Values of one kind as an array that keeps each of them, or None."""
     if kind == "dates and times" and _dates_beside_times(values):
         return None
     if kind == "dates and times":
@@ -367,13 +367,13 @@ def _plain_array(kind: str, values: list[Any]) -> NDArray[Any] | None:
         return times.join([np.array([np.timedelta64(value)]) for value in values])
     if kind not in ("numbers", "text", "bytes"):
         return None
-    # Rounding would merge large integers, and NumPy drops the NUL characters that end a text.
+    # NumPy rounds large integers, which would merge them, and drops NUL characters at a text's end.
     plain = np.array(values)
     return plain if plain.dtype.kind in _PLAIN and plain.tolist() == values else None
 
 
 def _dates_beside_times(values: list[Any]) -> bool:
-    """Whether some are Python's dates, and some are times: those of midnight equal no date."""
+    """Whether there are both Python dates and times. A time at midnight equals no Python date."""
     of_python = any(isinstance(x, dt.date) and not isinstance(x, dt.datetime) for x in values)
     return of_python and any(
         isinstance(x, dt.datetime)
@@ -383,10 +383,10 @@ def _dates_beside_times(values: list[Any]) -> bool:
 
 
 def require_savable(values: list[Any], name: str) -> None:
-    """Refuse Python objects that a file could not hold.
+    """Refuses Python objects that a file cannot store.
 
     Raises:
-        ValueError: there is one.
+        ValueError: there is such an object.
     """
     for value in values:
         if not codec.is_kept(value):

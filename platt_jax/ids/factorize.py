@@ -1,4 +1,4 @@
-"""Segment ids: numbering them, and finding them again."""
+"""Numbers segment ids, and looks them up."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
@@ -9,45 +9,44 @@ from numpy.typing import NDArray
 from platt_jax.ids import Coded, Columns, Ids, as_objects, kind, length, structured, times
 from platt_jax.threads import ordered_map, row_slices
 
-# A table over the whole range of integer ids beats sorting while it is no longer than this, or
-# than a few times the rows.
+# Maximum length of a table over the range of integer ids, unless a few times the rows is longer.
+# Up to there the table is faster than sorting.
 _TABLE = 1 << 20
 
-# While there are so few possible ids, or so many rows for each, it does not matter if most of them
-# are nobody's.
+# Maximum number of possible ids, and minimum rows per possible id, to keep numbers that no row has.
 _SMALL_TABLE = 1 << 12
 _ROWS_EACH = 8
 
-_CHARACTER_BYTES = 4  # of NumPy's text
+_CHARACTER_BYTES = 4  # per character of NumPy's text
 _MOST_CHARACTERS = 8
-_BIG_ENDIAN = np.dtype(">u8")  # in which the first character weighs most
+_BIG_ENDIAN = np.dtype(">u8")  # the first character is the most significant
 _HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # Knuth's multiplicative hash: 2^64 / golden ratio
-# In the time that one row of text is found sooner, so many keys become integers.
+# Keys that become integers in the time that this saves for one row of text.
 _KEYS_A_ROW = 16
 
 
-_PYTHONS_TIMES = np.dtype("M8[us]")  # which holds all dates and datetimes of Python
+_PYTHONS_TIMES = np.dtype("M8[us]")  # holds all of Python's dates and datetimes
 
-# Combinations of several columns are numbered below this, far from where int64 would wrap around.
+# Maximum number for combinations of several columns, far from where int64 overflows.
 _MOST_CODES = 1 << 62
 
-# Of any width.
+# Integers of any width.
 Integers: TypeAlias = NDArray[np.integer[Any]]
 
-# From ids to their places among keys, -1 for those that are not there.
+# Maps ids to their places among keys, or to -1.
 _Finder: TypeAlias = Callable[[NDArray[Any]], Integers]
 
 
 class Factorized(NamedTuple):
-    """Rows with the numbers of their segments, from 0 on; there may be numbers that no row has."""
+    """Rows with the numbers of their segments, from 0 on. Some numbers may have no row."""
 
     ids: NDArray[Any]  # (N,) integers
-    low: np.integer[Any] | int  # a row's number is its id less this
-    numbers: int  # how many there are
-    keys: NDArray[Any] | None  # (numbers,) the segments; None where the ids are the segments
+    low: np.integer[Any] | int  # a row's number is its id minus this
+    numbers: int  # number of numbers
+    keys: NDArray[Any] | None  # (numbers,) the segments; None if the ids are the segments
 
     def of(self, piece: slice, out: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
-        """The numbers of a piece of the rows, int64."""
+        """The numbers (int64) of a slice of the rows."""
         if out is None and self.low == 0 and self.ids.dtype == np.int64:
             return self.ids[piece]
         ids = self.ids[piece]
@@ -63,7 +62,7 @@ class Factorized(NamedTuple):
 
 
 def factorize(segments: Ids) -> Factorized:
-    """The rows with their segments' numbers, in the order of the ids, or of their appearance."""
+    """The rows with their segments' numbers, in the order of the ids or of their appearance."""
     if isinstance(segments, Columns):
         return _factorize_columns(segments)
     if isinstance(segments, Coded):
@@ -84,7 +83,7 @@ def factorize(segments: Ids) -> Factorized:
 
 
 def ascending(values: NDArray[Any]) -> tuple[NDArray[Any], Integers]:
-    """Distinct ids in ascending order where they have one, and the place there of each value."""
+    """Distinct ids, ascending if they can be sorted, and the place of each value among them."""
     if values.dtype.names is not None:
         rows = factorize(split_columns(values))
         return rows.named(np.arange(rows.numbers)), rows.of(slice(None))
@@ -100,9 +99,9 @@ def ascending(values: NDArray[Any]) -> tuple[NDArray[Any], Integers]:
 
 
 def _factorize_columns(segments: Columns) -> Factorized:
-    """Two rows have the same number where they have the same in every column."""
+    """Rows get the same number if they have the same number in every column."""
     first, *others = (factorize(column) for column in segments.columns)
-    of_columns = [np.arange(first.numbers)]  # for each number, that in every column so far
+    of_columns = [np.arange(first.numbers)]  # for each number, the number in each column so far
     together = first
     for column in others:
         together, pairs = _compact_pairs(together, column)
@@ -115,7 +114,7 @@ def _factorize_columns(segments: Columns) -> Factorized:
 
 
 def _compact_pairs(left: Factorized, right: Factorized) -> tuple[Factorized, Integers]:
-    """Rows by pairs of numbers; and the pairs, left number * right.numbers + right number."""
+    """The rows numbered by pairs of numbers, and the pairs, left * right.numbers + right."""
     pairs = np.empty(len(left.ids), np.int64)
 
     def pair(piece: slice) -> None:
@@ -132,7 +131,7 @@ def _compact_pairs(left: Factorized, right: Factorized) -> tuple[Factorized, Int
 
 
 def _unique(ids: NDArray[Any]) -> tuple[NDArray[Any], Integers]:
-    """The distinct ids, ascending, and the number of each row's."""
+    """The distinct ids, ascending, and the index of each row's id among them."""
     short = _as_integers(ids)
     if short is None:
         return _unique_text(ids) if ids.dtype.kind in "US" else np.unique(ids, return_inverse=True)
@@ -141,9 +140,9 @@ def _unique(ids: NDArray[Any]) -> tuple[NDArray[Any], Integers]:
 
 
 def _unique_text(ids: NDArray[Any]) -> tuple[NDArray[Any], Integers]:
-    """Of text of any length: by a hash of 64 bits, and then all rows are compared.
+    """`_unique` for text of any length: by a 64-bit hash, followed by a comparison of all rows.
 
-    Integers are sorted in a seventh of the time that text takes.
+    Sorting integers takes a seventh of the time of sorting text.
     """
     words = _words(ids)
     hashes = np.zeros(len(ids), np.uint64)
@@ -152,15 +151,15 @@ def _unique_text(ids: NDArray[Any]) -> tuple[NDArray[Any], Integers]:
         hashes ^= hashes >> np.uint64(32)
     distinct, codes = np.unique(hashes, return_inverse=True)
     row = np.empty(len(distinct), np.int64)
-    row[codes] = np.arange(len(ids))  # any row of each
+    row[codes] = np.arange(len(ids))  # an arbitrary row of each
     if not (words[row[codes]] == words).all():
-        return np.unique(ids, return_inverse=True)  # two texts have one hash
+        return np.unique(ids, return_inverse=True)  # two texts have the same hash
     keys, place = ascending(ids[row])
     return keys, place[codes]
 
 
 def _words(ids: NDArray[Any]) -> NDArray[np.uint64]:
-    """Text as (N, words) uint64, equal where the texts are; a byte per character if it fits."""
+    """Text as (N, words) uint64, equal if the texts are; a byte per character if it fits."""
     width = ids.dtype.itemsize
     content = np.ascontiguousarray(ids, ids.dtype.newbyteorder("=")).view(np.uint8)
     content = content.reshape(len(ids), width)
@@ -174,10 +173,10 @@ def _words(ids: NDArray[Any]) -> NDArray[np.uint64]:
 
 
 def _as_integers(ids: NDArray[Any]) -> NDArray[np.uint64] | None:
-    """Text of up to eight Latin-1 characters as uint64 in the same order; None of anything else.
+    """Text of up to eight Latin-1 characters as uint64 in the same order; None for other ids.
 
-    A byte per character, and zeros after them as in NumPy's text. Integers are sorted in a seventh
-    of the time.
+    A byte per character, followed by zeros as in NumPy's text. Sorting integers takes a seventh of
+    the time.
     """
     width = ids.dtype.itemsize // _CHARACTER_BYTES
     if ids.dtype.kind != "U" or not 0 < width <= _MOST_CHARACTERS or len(ids) == 0:
@@ -192,14 +191,14 @@ def _as_integers(ids: NDArray[Any]) -> NDArray[np.uint64] | None:
 
 
 def _as_text(integers: NDArray[np.uint64], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """The text that `_as_integers` made these of."""
+    """The inverse of `_as_integers`."""
     packed = integers.astype(_BIG_ENDIAN).view(np.uint8).reshape(len(integers), _MOST_CHARACTERS)
     characters = packed[:, : dtype.itemsize // _CHARACTER_BYTES].astype(np.uint32)
     return characters.view(dtype.newbyteorder("="))[:, 0].astype(dtype, copy=False)
 
 
 def _compact(wide: Factorized) -> Factorized:
-    """The same rows without the numbers that none of them has."""
+    """The same rows without unused numbers."""
     present = np.zeros(wide.numbers, bool)
     for piece in row_slices(len(wide.ids)):
         present[wide.of(piece)] = True
@@ -216,22 +215,22 @@ def _compact(wide: Factorized) -> Factorized:
 
 
 def get_indexer(keys: NDArray[Any], segments: Ids, name: str = "segments") -> Integers:
-    """For each row the index of its segment among keys, -1 where it is not there.
+    """The index of each row's segment among keys, or -1.
 
     Raises:
-        ValueError: an id that no key can be equal to: text among numbers, 1.5 among integers.
+        ValueError: an id has a type that no key can equal: text among numbers, 1.5 among integers.
     """
     return indexer(keys, segments, name)(slice(None))
 
 
 def indexer(keys: NDArray[Any], segments: Ids, name: str) -> Callable[[slice], Integers]:
-    """What `get_indexer` does, as a function from a slice of the rows."""
-    if length(segments) == 0:  # no ids that could be of another kind, or of other columns
+    """`get_indexer` as a function of a slice of the rows."""
+    if length(segments) == 0:  # no ids to check
         return lambda rows: np.empty(0, np.int64)
     if len(keys) == 0:
         return lambda rows: np.full(len(range(length(segments))[rows]), -1)
     if isinstance(segments, Coded):
-        # Tuples are whole among keys of several lengths, and else go by their parts.
+        # Keys that are tuples of several lengths are compared whole, others column by column.
         values = (
             as_objects(segments.values) if keys.dtype == object else split_columns(segments.values)
         )
@@ -248,7 +247,7 @@ def indexer(keys: NDArray[Any], segments: Ids, name: str) -> Callable[[slice], I
 
 
 def _columns_indexer(keys: NDArray[Any], segments: Ids, name: str) -> Callable[[slice], Integers]:
-    """Find each column's id among those of the column's keys, then the combination."""
+    """Finds each column's id among the keys' ids in that column, then the combination."""
     fields = keys.dtype.names or ()
     got = len(segments.columns) if isinstance(segments, Columns) else 0
     if not isinstance(segments, Columns) or got != len(fields):
@@ -256,7 +255,7 @@ def _columns_indexer(keys: NDArray[Any], segments: Ids, name: str) -> Callable[[
         what = f"{got} columns" if got else "one id per row"
         raise ValueError(f"{name}: expected {expected}, as fitted, got {what}")
     columns = dict(zip(segments.names, segments.columns, strict=True))
-    if set(columns) != set(fields):  # by position, then
+    if set(columns) != set(fields):  # match by position
         columns = dict(zip(fields, segments.columns, strict=True))
     finders, sizes = [], []
     shorter: list[NDArray[np.int64] | None] = []
@@ -265,7 +264,7 @@ def _columns_indexer(keys: NDArray[Any], segments: Ids, name: str) -> Callable[[
         values, numbers = _distinct(keys[field])
         finders.append(indexer(values, columns[field], f"{name}, column {field!r}"))
         sizes.append(len(values))
-        if possible * len(values) > _MOST_CODES:  # there are no more than keys, then
+        if possible * len(values) > _MOST_CODES:  # renumbered: at most as many as keys
             codes, combined = np.unique(combined, return_inverse=True)
             shorter.append(codes)
             possible = len(codes)
@@ -292,7 +291,7 @@ def _columns_indexer(keys: NDArray[Any], segments: Ids, name: str) -> Callable[[
 
 
 def split_columns(values: NDArray[Any]) -> Ids:
-    """An array as ids: a structured one by its columns."""
+    """An array as ids. A structured array is split into its columns."""
     if values.dtype.names is None:
         return values
     columns = [values[field] for field in values.dtype.names]
@@ -301,7 +300,7 @@ def split_columns(values: NDArray[Any]) -> Ids:
 
 
 def _distinct(keys: NDArray[Any]) -> tuple[NDArray[Any], Integers]:
-    """Distinct ids among these, ascending where they have an order, and which of them each is."""
+    """The distinct ids, ascending if they can be sorted, and the index of each id among them."""
     if keys.dtype != object:
         return np.unique(keys, return_inverse=True)
     where: dict[Any, int] = {}
@@ -318,7 +317,7 @@ def _by_dict(keys: NDArray[Any], segments: NDArray[Any]) -> bool:
 
 
 def _finder(keys: NDArray[Any], segments: NDArray[Any], name: str) -> _Finder:
-    """A function that finds ids like these among the keys."""
+    """A function that finds ids of the segments' dtype among the keys."""
     _require_same_kind(keys, segments, name)
     if keys.dtype.kind == "M" and segments.dtype == object:  # dates and datetimes
         find = _finder(keys, segments.astype(_PYTHONS_TIMES), name)
@@ -348,7 +347,7 @@ def _finder(keys: NDArray[Any], segments: NDArray[Any], name: str) -> _Finder:
 
 def _require_same_kind(keys: NDArray[Any], segments: NDArray[Any], name: str) -> None:
     expected = {kind(key) for key in keys.tolist()} if keys.dtype == object else {kind(keys)}
-    if len(expected) > 1:  # such keys do not tell what an id can be
+    if len(expected) > 1:  # with such keys, an id may be of any kind
         return
     what = f"{name}: expected ids of the kind of {keys.dtype} keys ({', '.join(expected)}), got "
     if segments.dtype != object and kind(segments) not in expected:
@@ -369,13 +368,13 @@ def _bisect(keys: NDArray[Any], ids: NDArray[Any]) -> Integers:
 
 
 def _bisect_exactly(keys: NDArray[Any], ids: NDArray[Any]) -> Integers:
-    """Times of any unit: NumPy would compare them in the finer one, where far ones overflow."""
+    """For times of two units: NumPy compares them in the finer one, where distant ones overflow."""
     converted, kept = times.in_dtype(ids, keys.dtype)
     return np.where(kept, _bisect(keys, converted), -1)
 
 
 def _find_other_integers(keys: Integers, segments: Integers, name: str) -> _Finder:
-    """NumPy would compare int64 with uint64 as float64."""
+    """For two integer dtypes: NumPy would compare int64 with uint64 as float64."""
     ends = np.iinfo(keys.dtype)
     find = _finder(keys, segments.astype(keys.dtype), name)
     return lambda some: np.where(
@@ -384,11 +383,11 @@ def _find_other_integers(keys: Integers, segments: Integers, name: str) -> _Find
 
 
 def _table_indexer(keys: Integers, low: np.integer[Any], length: int) -> _Finder:
-    places: Integers = np.full(length + 1, -1)  # the last one is for whatever lies outside
+    places: Integers = np.full(length + 1, -1)  # the last place is for ids outside the table
     places[np.subtract(keys, low, dtype=np.int64, casting="unsafe")] = np.arange(len(keys))
 
     def find(some: NDArray[Any]) -> Integers:
-        # Below the lowest key the difference wraps around to a huge number.
+        # Below the lowest key, the difference wraps around to a huge number.
         offsets: NDArray[np.uint64]
         offsets = np.subtract(some, low, dtype=np.int64, casting="unsafe").view(np.uint64)
         return places[np.minimum(offsets, np.uint64(length))]
@@ -397,7 +396,7 @@ def _table_indexer(keys: Integers, low: np.integer[Any], length: int) -> _Finder
 
 
 def _table_range(ids: NDArray[Any], rows: int) -> tuple[np.integer[Any], int] | None:
-    """(smallest id, range) where a table over the range is cheap for so many rows, else None."""
+    """(smallest id, range) if a table over the range is cheap for this many rows, else None."""
     if ids.dtype.kind not in "iu":
         return None
     low, high = int(ids.min()), int(ids.max())

@@ -1,4 +1,4 @@
-"""Numbers that depend on an id alone."""
+"""Hashes of ids that depend on the id alone."""
 
 import datetime as dt
 import hashlib
@@ -10,19 +10,19 @@ from numpy.typing import NDArray
 
 _UTC_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
-# How many attoseconds, NumPy's shortest unit of time, or months, there are in a unit of time.
+# Attoseconds (NumPy's shortest unit) per unit of time, and months per unit.
 _ATTOSECONDS = {
     **{"W": 604_800 * 10**18, "D": 86_400 * 10**18, "h": 3_600 * 10**18, "m": 60 * 10**18},
     **{"s": 10**18, "ms": 10**15, "us": 10**12, "ns": 10**9, "ps": 10**6, "fs": 10**3, "as": 1},
 }
 _MONTHS = {"Y": 12, "M": 1}
 
-# The Gregorian calendar repeats itself.
+# The Gregorian calendar repeats after this period.
 _PERIOD_MONTHS, _PERIOD_DAYS = 4_800, 146_097
 
 
 def hashes(keys: NDArray[Any]) -> NDArray[np.uint64]:
-    """(K,) uint64 for ids (K,): the same in every process, and for ids that are equal."""
+    """Hashes (K,) uint64 of ids (K,), the same in every process and for equal ids."""
     return np.array([_hash(value) for value in _values(keys)], np.uint64)
 
 
@@ -31,12 +31,12 @@ def _hash(value: Any) -> int:
 
 
 def _values(keys: NDArray[Any]) -> list[Any]:
-    """Python objects for ids: of one repr where the ids are equal."""
+    """Python objects for ids, with equal reprs for equal ids."""
     if keys.dtype.names is not None:
         return list(zip(*(_values(keys[name]) for name in keys.dtype.names), strict=True))
     if keys.dtype.kind in "USiu":
         return list(keys.tolist())
-    # Python has no times as short as NumPy's.
+    # Python's times are coarser than NumPy's.
     return list(map(_value, keys if keys.dtype.kind in "mM" else keys.tolist()))
 
 
@@ -57,7 +57,7 @@ def _value(key: Any) -> Any:
 
 
 def _number(key: Any) -> Any:
-    """The int or the float that a number is equal to, where there is one."""
+    """The int or float that equals a number, if there is one."""
     if key.imag != 0:
         return _number(key.real), _number(key.imag)
     key = key.real
@@ -70,7 +70,7 @@ def _number(key: Any) -> Any:
 
 
 def _numpy_time(key: Any) -> tuple[str, int]:
-    """A time or a duration as a count of the shortest unit."""
+    """A time or a duration, as its kind and a count of the shortest unit."""
     unit, count = np.datetime_data(key.dtype)
     number = int(key.astype(np.int64)) * count
     kind = "duration" if isinstance(key, np.timedelta64) else "time"

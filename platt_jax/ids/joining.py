@@ -1,4 +1,4 @@
-"""Ids of several arrays in one."""
+"""Joins ids of several arrays in one array."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,23 +11,24 @@ from platt_jax.ids.containers import as_objects, require_savable, structured
 
 
 def join(parts: Sequence[NDArray[Any]], name: str = "segments") -> NDArray[Any]:
-    """Arrays of ids, one behind the other: every id stays equal to itself, and to no other one.
+    """Concatenates arrays of ids. Ids in the result are equal exactly if they were equal before.
 
-    NumPy's own rules make floats of int64 beside uint64, and merge large ones; of dates beside
-    nanoseconds they make other dates.
+    NumPy's own rules convert int64 and uint64 to floats, which merges large ids. They also change
+    dates that are joined with nanoseconds.
 
     Args:
-        parts: arrays (K,) of plain dtypes, of Python objects, or structured ones of the same
-            columns, by their names or else by their places; an empty one has no say in the dtype.
-        name: what messages call the ids.
+        parts: arrays (K,) of plain dtypes, of Python objects, or structured arrays with the same
+            columns. Columns are matched by name, or by position if the names differ. Empty arrays
+            do not affect the dtype.
+        name: the name of the ids in messages.
 
     Returns:
-        (sum of K,) ids in a plain dtype that holds all of them exactly: integers if they all are
-        integers, times in the finest unit that reaches the furthest. Where there is none, Python's
-        objects.
+        (sum of K,) ids in a plain dtype that holds all of them exactly: integers if all are
+        integers, times in the finest unit that reaches far enough. Python objects if there is no
+        such dtype.
 
     Raises:
-        ValueError: the ids have no common dtype, and a file could not hold them as objects.
+        ValueError: the ids have no common dtype, and a file could not store them as objects.
     """
     parts = [part for part in parts if len(part)] or parts[:1]
     if len({part.dtype for part in parts}) == 1:
@@ -60,7 +61,7 @@ def _join_columns(parts: Sequence[NDArray[Any]], name: str) -> NDArray[Any]:
 
 
 def _join_plain(parts: Sequence[NDArray[Any]], name: str) -> NDArray[Any] | None:
-    """The ids in a plain dtype; None if that would change one."""
+    """The ids in a plain dtype, or None if that would change an id."""
     kinds = {part.dtype.kind for part in parts}
     if kinds <= set("biufc"):
         return _join_numbers(parts)
@@ -71,7 +72,7 @@ def _join_plain(parts: Sequence[NDArray[Any]], name: str) -> NDArray[Any] | None
             return times.join(parts)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
-    return np.concatenate(parts)  # text, in the largest width
+    return np.concatenate(parts)  # text takes the largest width
 
 
 def _join_numbers(parts: Sequence[NDArray[Any]]) -> NDArray[Any] | None:

@@ -1,4 +1,4 @@
-"""Labels of two values of any kind, read as ids: which are those of class 1."""
+"""Labels with two values of any kind: finds those of class 1."""
 
 from typing import Any
 
@@ -9,28 +9,30 @@ from platt_jax import columns, ids
 from platt_jax.columns import Column
 from platt_jax.ids.factorize import factorize, get_indexer
 
-_NAMED = 5  # of the values in a message
+_NAMED = 5  # maximum number of values in a message
 
 
 def labels_by_name(values: Column, pos_label: Any, axes: int) -> NDArray[np.int8]:
-    """Labels as int8; arguments and errors as of `labels_and_other`."""
+    """Labels as int8; arguments and errors as for `labels_and_other`."""
     return labels_and_other(values, pos_label, axes)[0]
 
 
 def labels_and_other(
     values: Column, pos_label: Any, axes: int
 ) -> tuple[NDArray[np.int8], NDArray[Any]]:
-    """Labels as int8: 1 where they equal pos_label, 0 where they are one other value; and that.
+    """Labels as int8 (1 where they equal pos_label, otherwise 0), and the other value.
 
-    The other value is an array of one, or of none where all equal pos_label.
+    There may be only one other value. It is returned as an array of length 1, or of length 0 if
+    all labels equal pos_label.
 
     Args:
-        values: what the user gave.
+        values: the user's labels.
         pos_label: the label of class 1.
-        axes: how many axes the scores have; what is nested deeper is a label itself.
+        axes: number of axes of the scores; values nested deeper are labels themselves.
 
     Raises:
-        ValueError: there is a third value, or a missing one, or pos_label can be none of them.
+        ValueError: there is a third value or a missing one, or pos_label has a type that cannot
+            equal the labels.
     """
     name, values = columns.labelled("labels", values), columns.on_host(values)
     flat, shape = _flat(values, axes, isinstance(pos_label, tuple))
@@ -51,11 +53,11 @@ def labels_and_other(
 
 
 def _flat(values: Column, axes: int, of_tuples: bool) -> tuple[Column, tuple[int, ...]]:
-    """Labels of any shape as a flat column, and the shape.
+    """Labels of any shape as a flat column, and their shape.
 
     Args:
         values: the labels.
-        axes: the most that a nested list can have.
+        axes: maximum number of axes of a nested list.
         of_tuples: whether a tuple is a label, not an axis.
     """
     if isinstance(values, str | bytes) or not hasattr(values, "__len__"):
@@ -63,7 +65,7 @@ def _flat(values: Column, axes: int, of_tuples: bool) -> tuple[Column, tuple[int
     if getattr(values, "shape", None) == ():
         return [_scalar(values)], ()
     if not isinstance(values, list | tuple):
-        # A column of pyarrow's has no shape.
+        # pyarrow's columns have no shape.
         shape = getattr(values, "shape", None) or (len(values),)
         if len(shape) == 1:
             return values, shape
@@ -74,7 +76,7 @@ def _flat(values: Column, axes: int, of_tuples: bool) -> tuple[Column, tuple[int
         if len(lengths) > 1:
             raise ValueError(f"labels: expected rows of one length, got lengths {sorted(lengths)}")
         flat, shape = [x for row in flat for x in row], (*shape, *lengths)
-    # Such as JAX's numbers, which are no ids.
+    # Elements such as JAX's scalars are not valid ids.
     arrays = any(hasattr(kind, "__array__") for kind in set(map(type, flat)))
     return [_scalar(x) for x in flat] if arrays else flat, shape
 
@@ -86,15 +88,15 @@ def _is_axis(value: Any, of_tuples: bool) -> bool:
 
 
 def _scalar(value: Any) -> Any:
-    """What an array without axes holds; anything else as it is."""
+    """The element of an array without axes; other values unchanged."""
     return np.asarray(value)[()] if getattr(value, "shape", None) == () else value
 
 
 def _place(keys: NDArray[Any], pos_label: Any) -> int:
-    """Where the label is among the distinct ones, -1 if it is not there.
+    """The index of the label among the distinct labels, or -1.
 
     Raises:
-        ValueError: it is missing, or no value like these can be equal to it.
+        ValueError: the label is missing, or has a type that cannot equal these labels.
     """
     if (what := ids.missing(pos_label)) is not None:
         raise ValueError(f"pos_label: expected a label, got {what}")
@@ -108,5 +110,5 @@ def _place(keys: NDArray[Any], pos_label: Any) -> int:
 
 
 def _shown(keys: NDArray[Any]) -> list[str]:
-    # Of nanoseconds Python would have integers.
+    # As text: Python would show nanoseconds as integers.
     return list(map(repr, (keys.astype(str) if keys.dtype.kind in "mM" else keys).tolist()))

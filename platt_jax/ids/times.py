@@ -1,6 +1,6 @@
 """Dates, times and durations of NumPy, compared and converted exactly.
 
-NumPy itself compares those of two units in the finer one, where far dates overflow in silence.
+NumPy compares two units in the finer one, where distant dates overflow silently.
 """
 
 from collections.abc import Sequence
@@ -9,28 +9,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# Of whole days or more: Python has dates for these, and datetimes for all finer ones.
+# Units of whole days or more. Python has dates for these, and datetimes for finer ones.
 DAYS = ("Y", "M", "W", "D")
-_MONTHS = ("Y", "M")  # which have no length in days
+_MONTHS = ("Y", "M")  # units without a fixed length in days
 _FINER_THAN_PYTHONS = ("ns", "ps", "fs", "as")
-# Where the finest unit of several arrays covers too few years.
+# Units to try if the finest unit of several arrays covers too few years.
 _OTHER_UNITS = ("us", "ms", "s", "D")
 
 
 def unit(dtype: np.dtype[Any]) -> str:
-    """The unit that times of this dtype are counted in."""
+    """The unit of times of this dtype."""
     return np.datetime_data(dtype)[0]
 
 
 def in_months(dtype: np.dtype[Any]) -> bool:
-    """Whether the dtype is of durations in months or years, which equal none in days."""
+    """Whether the dtype holds durations in months or years, which never equal durations in days."""
     return dtype.kind == "m" and unit(dtype) in _MONTHS
 
 
 def in_dtype(
     times: NDArray[Any], dtype: np.dtype[Any]
 ) -> tuple[NDArray[Any], NDArray[np.bool_] | np.bool_]:
-    """Times in another unit, and which of them it holds exactly: what overflows does not return."""
+    """Times in another unit, and whether each is exact. An overflow is found by converting back."""
     if times.dtype == dtype:
         return times, np.True_
     converted = times.astype(dtype)
@@ -38,12 +38,12 @@ def in_dtype(
 
 
 def join(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """Arrays of one kind of times, one behind the other, in a unit that holds all of them exactly.
+    """Concatenates arrays of one kind of times, in a unit that holds all of them exactly.
 
-    It is the finest of theirs if that one does.
+    The unit is the finest of the arrays if possible.
 
     Raises:
-        ValueError: no unit does.
+        ValueError: no unit holds all times.
     """
     dtypes = list({part.dtype for part in parts})
     if len(dtypes) == 1:
@@ -70,12 +70,12 @@ def _candidates(dtypes: list[np.dtype[Any]]) -> list[np.dtype[Any]]:
 
 
 def to_python(times: NDArray[Any]) -> list[Any]:
-    """Times (K,) as Python's dates, datetimes or durations; NumPy's where Python has none."""
+    """Times (K,) as Python's dates, datetimes or durations, or NumPy's where Python has none."""
     kept: NDArray[np.bool_] | np.bool_ = np.True_
     known = times
     if unit(times.dtype) in _FINER_THAN_PYTHONS:
         known, kept = in_dtype(times, np.dtype(f"{times.dtype.kind}8[us]"))
-    # NumPy gives an integer for what Python has no type for.
+    # NumPy returns an integer where Python has no type.
     return [
         scalar if isinstance(value, int) or not exact else value
         for value, scalar, exact in zip(

@@ -1,4 +1,4 @@
-"""The distinct ids of rows that come batch by batch."""
+"""The distinct ids of rows that are read in batches."""
 
 from typing import Any
 
@@ -10,11 +10,11 @@ from platt_jax.ids.factorize import Integers, ascending, factorize, indexer, spl
 
 
 class Vocabulary:
-    """Ids and their numbers, which are given in order of appearance.
+    """Ids and their numbers, assigned in order of appearance.
 
     Attributes:
-        keys: (K,) the ids so far, ascending; None before the first.
-        numbers: (K,) the number of each, int32.
+        keys: (K,) the ids so far, ascending; None before the first batch.
+        numbers: (K,) int32, the number of each id.
     """
 
     def __init__(self) -> None:
@@ -22,14 +22,14 @@ class Vocabulary:
         self.numbers: NDArray[np.int32] = np.empty(0, np.int32)
 
     def add(self, rows: Integers, keys: NDArray[Any]) -> NDArray[np.int32]:
-        """The numbers of a batch's rows, of which new ids get the next ones.
+        """The numbers of a batch's rows. New ids get the next free numbers.
 
         Args:
-            rows: (N,) which of the keys each row has.
-            keys: the distinct ids of the batch, as of `distinct`.
+            rows: (N,) the index of each row's id in keys.
+            keys: the distinct ids of the batch, from `distinct`.
 
         Raises:
-            ValueError: the ids are of another type than those before.
+            ValueError: the ids have another type than those of earlier batches.
         """
         if self.keys is None:
             self.keys, place = ascending(keys)
@@ -62,7 +62,7 @@ class Vocabulary:
 
 
 def distinct(segments: Ids) -> tuple[Integers, NDArray[Any]]:
-    """Which of the distinct ids each row has, and these."""
+    """The index of each row's id among the distinct ids, and the distinct ids."""
     rows = factorize(segments)
     numbers = rows.of(slice(None))
     used = np.zeros(rows.numbers, bool)
@@ -72,7 +72,7 @@ def distinct(segments: Ids) -> tuple[Integers, NDArray[Any]]:
 
 
 def _kinds(dtype: np.dtype[Any]) -> str | list[tuple[str, str]]:
-    """The kind of ids, or of each of their columns by its name."""
+    """The kind of the ids, or the name and kind of each of their columns."""
     if dtype.names is None:
         return dtype.kind
     return [(name, dtype[name].kind) for name in dtype.names]

@@ -6,6 +6,7 @@ from platt_jax.inference.judge_pooling import judge_pooling
 from platt_jax.inference.leave_one_out import leave_one_out
 from platt_jax.inference.priors import prior_from
 from platt_jax.inference.robust import robust_covariance
+from platt_jax.inference.spreads import profile_spreads
 from platt_jax.inference.triage import triage
 from platt_jax.inference.update import update
 
@@ -17,6 +18,7 @@ __all__ = [
     "judge_pooling",
     "leave_one_out",
     "prior_from",
+    "profile_spreads",
     "robust_covariance",
     "triage",
     "update",

@@ -14,6 +14,7 @@ from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.dense_rows import DenseRows
 from platt_jax.execution.given import given_to
+from platt_jax.execution.problems import Context
 from platt_jax.execution.progress import Listener, Stage
 from platt_jax.execution.replicates import Plan, TakeClusters, fit_replicates
 from platt_jax.execution.segment_rows import SegmentRows, segment_rows
@@ -267,21 +268,8 @@ def bootstrap(
             cluster = of_segment_rows(clusters, len(rows), segments)
         original = fit_segments(rows, prior=prior, options=options, progress=progress).fit
     given = given_to(batch, rows.dtype, prior, (original.A, original.B))
-    given = jax.tree.map(lambda leaf: leaf[order], given)
     plan = Plan(kind, int(seed), int(replicates), ids)
-    made = fit_replicates(
-        rows.sizes,
-        rows.take,
-        rows.dtype,
-        given,
-        plan,
-        options,
-        stage,
-        caller,
-        order,
-        rows.reread,
-        cluster,
-    )
+    made = fit_replicates(rows.problems, given, plan, Context(options, caller, stage), cluster)
     made = jax.tree.map(lambda x: x.reshape(-1, *batch), made)
     # A draw may give bad rows weight 0; the fit of the other rows is not a replicate of this one.
     bad = original.status == Status.NON_FINITE

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.execution.dense_rows import DenseRows
+from platt_jax.execution.problems import TakeRows
 from platt_jax.execution.replicates import TakeClusters
-from platt_jax.execution.run import TakeRows
 from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.passes import packing
 from platt_jax.results.equality import ComparedByValue

@@ -1,8 +1,8 @@
 """The prediction for each row by the fit of the other rows."""
 
-from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from functools import reduce
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -13,10 +13,11 @@ from platt_jax.columns import Column
 from platt_jax.execution import planning
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.given import shared_prior
-from platt_jax.execution.progress import SILENT
+from platt_jax.execution.problems import Context, Problems
 from platt_jax.execution.run import fit_problems
 from platt_jax.ids.factorize import factorize
-from platt_jax.inference.expansion import Center, leave_each_out, sums
+from platt_jax.inference.expansion import Center, Sums, leave_each_out, sums
+from platt_jax.inference.row_tiles import ProblemRows, Tiles
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.model.standardization import Standardization
 from platt_jax.options import Options
@@ -29,9 +30,7 @@ from platt_jax.threads import ordered_map, run_programs
 # Maximum error of the log-odds; a row whose error bound is larger gets a fit of the other rows.
 _TOLERANCE = {"float64": 5e-7, "float32": 5e-4}
 
-# Rows per call: intermediate results then stay in the caches.
-_AT_ONCE = 1 << 15
-_SHORTEST = 64  # minimum length that rows of a problem are padded to, where sizes differ
+Made = TypeVar("Made")
 
 
 def leave_one_out(
@@ -89,9 +88,9 @@ def leave_one_out(
         columns = [None if x is None else x[order] for x in columns]
     fit, shared = _checked(fit, batch, scores.dtype), shared_prior(prior)
     prior = validation.prior(prior, batch, scores.dtype)
-    rows = _ProblemRows(columns, sizes)
+    rows = ProblemRows(columns, sizes)
     if segments is not None and _has_one_curve(fit, rows, shared, options):
-        rows, fit = _ProblemRows(columns, np.array([len(scores)])), _of_all(fit)
+        rows, fit = ProblemRows(columns, np.array([len(scores)])), _of_all(fit)
         prior = validation.prior(shared, (1,), scores.dtype)
         options = replace(options, non_finite="omit")  # as this fit was made
     if prior is not None:
@@ -107,21 +106,6 @@ def leave_one_out(
     result = np.empty_like(found)
     result[order] = found
     return result
-
-
-class _ProblemRows:
-    """The rows of all problems, concatenated."""
-
-    def __init__(self, columns: list[Any], sizes: NDArray[np.int64]) -> None:
-        self.scores, self.labels, self.weights = columns
-        self.scores = packing.bad_labels_as_nan(self.scores, self.labels)
-        self.sizes = sizes
-        self.starts = np.cumsum(sizes) - sizes
-
-    def at(self, where: NDArray[np.int64], *sizes: NDArray[Any]) -> tuple[Any, ...]:
-        """Scores, labels and weights (or None) at these positions, followed by `sizes`."""
-        columns = self.scores, self.labels, self.weights
-        return *(None if x is None else x[where] for x in columns), *sizes
 
 
 def _grouped(
@@ -154,7 +138,7 @@ def _checked(fit: Fit, batch: tuple[int, ...], dtype: np.dtype[Any]) -> Fit:
 
 
 def _has_one_curve(
-    fit: Fit, rows: _ProblemRows, prior: GaussianPrior | None, options: Options
+    fit: Fit, rows: ProblemRows, prior: GaussianPrior | None, options: Options
 ) -> bool:
     """Whether each segment has the fit of all rows, as with pooling="complete".
 
@@ -180,31 +164,28 @@ def _of_all(fit: Fit) -> Fit:
 
 
 def _expand(
-    rows: _ProblemRows, fit: Fit, prior: GaussianPrior | None, options: Options
+    rows: ProblemRows, fit: Fit, prior: GaussianPrior | None, options: Options
 ) -> tuple[NDArray[Any], NDArray[np.int64], tuple[NDArray[Any], NDArray[Any]]]:
     """Probabilities of all rows by expansion; positions and (A, B) of rows to be refitted."""
     found = np.empty_like(rows.scores)
     tolerance = _TOLERANCE[found.dtype.name]
     center = _center(fit, prior, options)
 
-    def run(call: tuple[NDArray[np.int64], int, int]) -> list[tuple[NDArray[Any], ...]]:
-        problems, used, length = call
-        at = jax.tree.map(lambda x: x[problems], center)
-        pieces = list(_pieces(rows, problems, used, length))
-        of_all = sums(rows.at(*pieces[0]), at)
-        for piece in pieces[1:]:
-            of_all = jax.tree.map(np.add, of_all, jax.device_get(sums(rows.at(*piece), at)))
+    def run(problems: slice) -> list[tuple[NDArray[Any], ...]]:
+        pieces = list(rows.tiles(problems))
+        of_all = reduce(_added, (_sums(rows, tiles, center) for tiles in pieces))
         doubtful: list[tuple[NDArray[Any], ...]] = []
-        for where, sizes in pieces:
-            out = leave_each_out(rows.at(where, sizes), at, of_all, options, tolerance)
+        for tiles in pieces:
+            of_tiles = _of(tiles.problem - problems.start, of_all)
+            out = leave_each_out(*_at(rows, tiles, center), of_tiles, options, tolerance)
             out = jax.tree.map(np.asarray, out)
-            there = np.arange(where.shape[1]) < sizes[:, None]
-            found[where[there]] = out.probability[there]
+            there = tiles.there
+            found[tiles.where[there]] = out.probability[there]
             again = np.nonzero(out.doubtful)
-            doubtful.append((where[again], out.A[again], out.B[again]))
+            doubtful.append((tiles.where[again], out.A[again], out.B[again]))
         return doubtful
 
-    each = [part for parts in ordered_map(run, _calls(rows.sizes)) for part in parts]
+    each = [part for parts in ordered_map(run, rows.calls()) for part in parts]
     which, A, B = (np.concatenate(x) for x in zip(*each, strict=True))
     return found, which, (A, B)
 
@@ -229,35 +210,36 @@ def _center(fit: Fit, prior: GaussianPrior | None, options: Options) -> Center:
     return Center(A, B, Standardization(*coordinates), held, prior)
 
 
-def _calls(sizes: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], int, int]]:
-    """Calls of few shapes: problems [S] padded by repetition, how many are real, and the length."""
-    lengths = sizes
-    if (sizes != sizes[0]).any():
-        lengths = np.maximum(1 << np.ceil(np.log2(sizes)).astype(np.int64), _SHORTEST)
-    order = np.argsort(lengths, kind="stable")
-    for length in np.unique(lengths):
-        problems = order[slice(*np.searchsorted(lengths[order], (length, length + 1)))]
-        together = max(1, _AT_ONCE // int(length))
-        for first in range(0, len(problems), together):
-            some = problems[first : first + together]
-            yield np.resize(some, together), len(some), int(length)
+def _at(rows: ProblemRows, tiles: Tiles, center: Center) -> tuple[tuple[Any, ...], Center]:
+    """The rows of tiles, and where their problems are expanded."""
+    where = np.minimum(tiles.where, len(rows.scores) - 1)
+    return rows.at(where, tiles.size), _of(tiles.problem, center)
 
 
-def _pieces(
-    rows: _ProblemRows, problems: NDArray[np.int64], used: int, length: int
-) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int32]]]:
-    """Row positions [S, L] of these problems and their numbers [S]; large problems in parts."""
-    unused = np.arange(len(problems)) >= used
-    for first in range(0, length, _AT_ONCE):
-        sizes = np.clip(rows.sizes[problems] - first, 0, _AT_ONCE).astype(np.int32)
-        sizes[unused] = 0
-        positions = np.arange(first, first + min(length, _AT_ONCE))
-        where = rows.starts[problems][:, None] + positions
-        yield np.minimum(where, len(rows.scores) - 1), sizes
+def _of(problems: NDArray[np.int64], arrays: Made) -> Made:
+    """What is known of these problems."""
+    made: Made = jax.tree.map(lambda x: x[problems], arrays)
+    return made
+
+
+def _sums(rows: ProblemRows, tiles: Tiles, center: Center) -> Sums:
+    """The sums over the tiles of each problem."""
+    firsts = np.flatnonzero(np.diff(tiles.problem, prepend=-1))
+
+    def of_each(of_tiles: jax.Array) -> NDArray[Any]:
+        return np.add.reduceat(of_tiles, firsts, dtype=np.float64).astype(of_tiles.dtype)
+
+    made: Sums = jax.tree.map(of_each, sums(*_at(rows, tiles, center)))
+    return made
+
+
+def _added(one: Sums, other: Sums) -> Sums:
+    total: Sums = jax.tree.map(np.add, one, other)
+    return total
 
 
 def _refit(
-    rows: _ProblemRows,
+    rows: ProblemRows,
     which: NDArray[np.int64],
     start: tuple[NDArray[Any], NDArray[Any]],
     prior: GaussianPrior | None,
@@ -291,6 +273,6 @@ def _refit(
         None if prior is None else jax.tree.map(lambda x: x[problem[some]], prior),
         tuple(x[some] for x in start),
     )
-    fits = fit_problems(sizes, take, found.dtype, given, options, SILENT, caller)
+    fits = fit_problems(Problems(sizes, take, found.dtype), given, Context(options, caller))
     found[some] = Sigmoid(fits.A, fits.B).predict_proba(rows.scores[left_out][:, None])[:, 0]
     return found

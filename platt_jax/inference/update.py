@@ -12,7 +12,8 @@ from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.given import given_to
 from platt_jax.execution.non_finite import report_non_finite
-from platt_jax.execution.progress import SILENT, Listener, Stage
+from platt_jax.execution.problems import Context
+from platt_jax.execution.progress import Listener, Stage
 from platt_jax.execution.run import fit_problems
 from platt_jax.execution.segment_rows import SegmentRows, segment_rows
 from platt_jax.ids.factorize import get_indexer, split_columns
@@ -161,17 +162,7 @@ def _fit(
     if options.targets == "platt":
         remembered: Any = tuple(n.astype(rows.dtype) for n in counts)
         given = given._replace(remembered=remembered)
-    return fit_problems(
-        rows.sizes,
-        rows.take,
-        rows.dtype,
-        jax.tree.map(lambda leaf: leaf[rows.largest_first], given),
-        options,
-        stage,
-        caller,
-        order=rows.largest_first,
-        reread=rows.reread,
-    )
+    return fit_problems(rows.problems, given, Context(options, caller, stage))
 
 
 def _report_failed(new: Fit, kept: NDArray[np.bool_], keys: NDArray[Any], caller: Caller) -> None:
@@ -200,17 +191,8 @@ def _updated_fallback(
     precision = forgetting * np.linalg.pinv(covariance.astype(float), hermitian=True)
     prior = GaussianPrior(np.array([sigmoid.A, sigmoid.B], float), precision)
     given = given_to((1,), rows.dtype, prior)
-    one = fit_problems(
-        np.array([rows.length]),
-        lambda _, part, space: rows.all(part, space),
-        rows.dtype,
-        given,
-        replace(options, targets="none", non_finite="omit"),
-        SILENT,
-        caller,
-        loss=False,
-        reread=rows.reread,
-    )
+    options = replace(options, targets="none", non_finite="omit")
+    one = fit_problems(rows.pooled, given, Context(options, caller), loss=False)
     if not one.converged[0]:
         return sigmoid, covariance / forgetting
     one = jax.tree.map(lambda x: x[0, ...], one)

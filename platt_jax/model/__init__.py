@@ -1,1 +1,1 @@
-"""The mathematics of one problem, elementwise: no rows, no iterations."""
+"""The mathematics of one problem. Everything is elementwise; there are no loops over rows."""

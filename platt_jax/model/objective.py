@@ -1,11 +1,11 @@
-"""One row's share of the objective: Platt's targets, the loss and its derivatives.
+"""The objective of one row: Platt's targets, the loss and its derivatives.
 
-Everything here is elementwise, so the same lines serve one row, one tile or a million problems.
+Everything here is elementwise, so the same code serves one row, one tile or a million problems.
 
-With z = A f + B the model is P(y=1 | f) = 1 / (1 + exp(z)): z > 0 makes class 0 the likelier one.
-Loss and derivatives are written for the *less likely* class at z, whose probability
-tail = e / (1 + e), e = exp(-|z|), never cancels and never overflows (Lin, Lin & Weng 2007,
-section 3.2, where the two signs of z are spelled out one by one).
+With z = A f + B the model is P(y=1 | f) = 1 / (1 + exp(z)): z > 0 makes class 0 more likely.
+Loss and derivatives are written in terms of the *less likely* class at z. Its probability
+tail = e / (1 + e), e = exp(-|z|), has no cancellation and no overflow (Lin, Lin & Weng 2007,
+section 3.2, where the two signs of z are treated separately).
 """
 
 from collections.abc import Callable
@@ -15,17 +15,17 @@ import jax
 import jax.numpy as jnp
 from numpy.typing import NDArray
 
-# What results hold: NumPy's arrays on the host, JAX's where traced.
+# Arrays of results: NumPy's on the host, JAX's where traced.
 Array: TypeAlias = NDArray[Any] | jax.Array
 
 Point: TypeAlias = tuple[jax.Array, jax.Array]  # (A, B) of every problem
 
-# The margin of padding: so large that every one of its terms is exactly 0.
+# z of padding, so large that each of its terms is exactly 0.
 _PAD_MARGIN = 1e4
 
 
 class Targets(NamedTuple):
-    """Regression targets t of the two classes, and 1 - t held apart so that nothing cancels."""
+    """Regression targets t of the two classes, and 1 - t kept separately to avoid cancellation."""
 
     positive: jax.Array  # t of a row with y = 1
     negative: jax.Array  # t of a row with y = 0
@@ -34,7 +34,7 @@ class Targets(NamedTuple):
 
 
 class Derivatives(NamedTuple):
-    """First and second derivatives of the loss by (A, B); of one row, or summed over rows."""
+    """First and second derivatives of the loss by (A, B), of one row or summed over rows."""
 
     g_A: jax.Array
     g_B: jax.Array
@@ -48,19 +48,19 @@ class Row(NamedTuple):
 
     f: jax.Array  # score
     y: jax.Array  # whether it is of the positive class
-    present: jax.Array | bool = True  # padding is not: its terms are 0, whatever its score
+    present: jax.Array | bool = True  # False for padding, whose terms are 0 for any score
     weight: jax.Array | int = 1
 
 
 class Arithmetic(NamedTuple):
     """How a kind of rows computes exponentials."""
 
-    # Given |z|, two numbers whose quotient is exp(-|z|).
+    # Maps |z| to a numerator and a denominator of exp(-|z|).
     exp_quotient: Callable[[jax.Array], tuple[jax.Array, jax.Array | int]] = lambda distance: (
         jnp.exp(-distance),
         1,
     )
-    # What is returned by a function of several uses; the compiler may compute it anew for each.
+    # Wraps a function whose result is used several times; compilers may recompute it for each use.
     separately: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda function: function
 
 
@@ -82,10 +82,10 @@ def platt_targets(n_pos: jax.Array, n_neg: jax.Array) -> Targets:
 def later_platt_targets(
     n_pos: jax.Array, n_neg: jax.Array, n_pos_before: jax.Array, n_neg_before: jax.Array
 ) -> Targets:
-    """Targets of rows that come after others, whose targets were Platt's.
+    """Targets of rows that come after earlier rows with Platt's targets.
 
-    What targets lack, summed over the rows of a class, is n / (n + 2) by Platt's. Of the rows that
-    come later it is what makes up that sum for all rows so far.
+    With Platt's targets the sum of 1 - t over the rows of class 1 is n / (n + 2), and so is the sum
+    of t over those of class 0. Targets of later rows bring this sum to its value for all rows.
     """
 
     def lacking(n: jax.Array, before: jax.Array) -> jax.Array:
@@ -106,8 +106,8 @@ def loss(
 ) -> tuple[jax.Array, jax.Array]:
     """The loss of a row of weight 1, -t log p - (1-t) log(1-p) (Lin et al. 2007, equations 5, 6).
 
-    Returned as (linear, odds), with loss = linear + log(1 + odds): the logarithm of a product of
-    many factors 1 + odds costs what that of one of them costs.
+    Returned as (linear, odds) with loss = linear + log(1 + odds): the logarithm of a product of
+    many factors 1 + odds costs as much as the logarithm of one.
     """
     distance, target, _ = _less_likely(point, row, targets)
     e, one = arithmetic.exp_quotient(distance)
@@ -120,7 +120,7 @@ def analytic_derivatives(
     """Gradient and Hessian of the weighted `loss` by (A, B) (Lin et al. 2007, section 2.2)."""
 
     def tail(point: Point, row: Row, targets: Targets) -> jax.Array:
-        """The probability of the class that is less likely."""
+        """The probability of the less likely class."""
         distance, _, _ = _less_likely(point, row, targets)
         e, one = arithmetic.exp_quotient(distance)
         return jnp.where(row.present, e / (e + one), 0)
@@ -131,7 +131,7 @@ def analytic_derivatives(
         return row.weight * jnp.where(negative_side, tail - target, target - tail)
 
     def curvature(weight: jax.Array | int, tail: jax.Array) -> jax.Array:
-        """The second derivative by z, w p (1 - p); nothing cancels, for tail <= 1/2."""
+        """The second derivative by z, w p (1 - p). Nothing cancels because tail <= 1/2."""
         return weight * (tail * (1 - tail))
 
     p = arithmetic.separately(tail)(point, row, targets)
@@ -144,7 +144,7 @@ def analytic_derivatives(
 def autodiff_derivatives(
     point: Point, row: Row, targets: Targets, arithmetic: Arithmetic = XLA
 ) -> Derivatives:
-    """The same five terms, taken by JAX from `loss`, whatever the arithmetic."""
+    """The same derivatives by automatic differentiation of `loss`; `arithmetic` is not used."""
 
     def total(A: jax.Array, B: jax.Array) -> jax.Array:
         linear, odds = loss((A, B), row, targets)
@@ -159,9 +159,10 @@ def autodiff_derivatives(
 
 
 def with_B_held(at: Derivatives) -> Derivatives:
-    """The derivatives of a loss in which B is held at 0, where half its square joins the loss.
+    """The derivatives of a loss with B held at 0: those of the loss in A plus B^2 / 2.
 
-    That moves neither A nor B, and Newton's step is the one of A alone: no step need ask.
+    This term moves neither A nor B, and Newton's step for A is that of A alone. So the code for
+    steps needs no special case.
     """
     zero, one = jnp.zeros_like(at.g_B), jnp.ones_like(at.g_B)
     return Derivatives(at.g_A, zero, at.h_AA, zero, one)
@@ -177,11 +178,11 @@ DERIVATIVES: dict[str, Callable[..., Derivatives]] = {
 def _less_likely(
     point: Point, row: Row, targets: Targets
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """|z|, the target of the class that is less likely at z, and whether z < 0."""
+    """|z|, the target of the less likely class at z, and whether z < 0."""
     A, B = point
     z = jnp.where(row.present, A * row.f + B, _PAD_MARGIN)
     negative_side = z < 0
-    # Not jnp.abs: its derivative at 0 is 0, this one's is that of the branch taken.
+    # Not jnp.abs, whose derivative at 0 is 0. This one's is that of the branch taken.
     distance = jnp.where(negative_side, -z, z)
     t = jnp.where(row.y, targets.positive, targets.negative)
     complement = jnp.where(row.y, targets.positive_complement, targets.negative_complement)

@@ -1,4 +1,4 @@
-"""A Gaussian prior on (A, B): a quadratic that joins the sums over the rows."""
+"""A Gaussian prior on (A, B): a quadratic added to the sums over the rows."""
 
 from typing import NamedTuple
 
@@ -28,10 +28,10 @@ class GaussianPrior(NamedTuple):
 def add_derivatives(
     sums: Derivatives, prior: GaussianPrior | None, standardization: Standardization, point: Point
 ) -> Derivatives:
-    """The sums over the rows and the prior's share, at a point in standardized coordinates."""
+    """Adds the prior's derivatives to sums over rows, at a point in standardized coordinates."""
     if prior is None:
         return sums
-    # Where the scores lie far from 0, only the original coordinates hold the prior unrounded.
+    # If the scores are far from 0, only the original coordinates represent the prior exactly.
     share = derivatives(prior, *to_original(standardization, *point))
     share = derivatives_to_standardized(standardization, share)
     total: Derivatives = jax.tree.map(jnp.add, sums, share)
@@ -41,21 +41,21 @@ def add_derivatives(
 def penalty_at(
     prior: GaussianPrior | None, standardization: Standardization, point: Point
 ) -> jax.Array:
-    """What the prior adds to the loss at a point in standardized coordinates."""
+    """The prior's penalty on the loss at a point in standardized coordinates."""
     if prior is None:
         return jnp.zeros_like(standardization.center)
     return penalty(prior, *to_original(standardization, *point))
 
 
 def penalty(prior: GaussianPrior, A: jax.Array, B: jax.Array) -> jax.Array:
-    """What the prior adds to the loss."""
+    """The prior's penalty on the loss."""
     off_A, off_B = A - prior.mean[..., 0], B - prior.mean[..., 1]
     slope = derivatives(prior, A, B)
     return (off_A * slope.g_A + off_B * slope.g_B) / 2
 
 
 def derivatives(prior: GaussianPrior, A: jax.Array, B: jax.Array) -> Derivatives:
-    """What the prior adds to gradient and Hessian."""
+    """The prior's gradient and Hessian."""
     off_A, off_B = A - prior.mean[..., 0], B - prior.mean[..., 1]
     precision = jnp.asarray(prior.precision)
     p_AA, p_AB, p_BB = (precision[..., i, j] for i, j in ((0, 0), (0, 1), (1, 1)))

@@ -1,7 +1,7 @@
-"""A problem's own coordinates: scores centred and scaled before the fit, answers mapped back.
+"""A problem's own coordinates: scores are centred and scaled for the fit, results mapped back.
 
-It makes the fit affine invariant: scores times 1e-8, or shifted by 1e6, give the same
-probabilities. The optimum does not depend on them, so no derivative flows through it.
+This makes the fit affine invariant: scores times 1e-8, or shifted by 1e6, give the same
+probabilities. The optimum does not depend on the coordinates, so no derivative flows through them.
 """
 
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from platt_jax.model.statistics import ScoreRanges
 class Standardization(NamedTuple):
     """g = (f - center) * scale, so that A = scale A' and B = B' - center A.
 
-    The scale is a power of two: the subtraction is then the only rounding.
+    The scale is a power of two: then only the subtraction rounds.
     """
 
     center: jax.Array
@@ -25,17 +25,17 @@ class Standardization(NamedTuple):
 
 
 def range_standardization(ranges: ScoreRanges, centered: bool = True) -> Standardization:
-    """The coordinates in which the scores have the range [-1, 1] or less; not centered: scaled."""
+    """Coordinates in which the scores lie in [-1, 1]; if not centered, scores are only scaled."""
     low, high = ranges.overall()
     if not centered:
         return Standardization(jnp.zeros_like(low), power_of_two_over(jnp.maximum(-low, high)))
-    # Halved before they are combined: the range of finite scores may overflow.
+    # Halved before combining: the range of finite scores may overflow.
     middle, half = low / 2 + high / 2, high / 2 - low / 2
     return Standardization(middle, power_of_two_over(half))
 
 
 def to_original(standardization: Standardization, A: jax.Array, B: jax.Array) -> Point:
-    """(A, B) for the scores as they came."""
+    """(A, B) for the original scores."""
     A = A * standardization.scale
     return A, B - A * standardization.center
 
@@ -46,7 +46,7 @@ def to_standardized(standardization: Standardization, A: jax.Array, B: jax.Array
 
 
 def derivatives_to_standardized(standardization: Standardization, at: Derivatives) -> Derivatives:
-    """Derivatives by (A, B) as those by (A', B')."""
+    """Maps derivatives by (A, B) to derivatives by (A', B')."""
     center, scale = standardization.center, standardization.scale
     h_AB = at.h_AB - center * at.h_BB
     return Derivatives(
@@ -61,7 +61,7 @@ def derivatives_to_standardized(standardization: Standardization, at: Derivative
 def derivatives_to_original(
     standardization: Standardization, at: Derivatives
 ) -> tuple[jax.Array, jax.Array]:
-    """Gradient (..., 2) and Hessian (..., 2, 2) by (A, B): f = g / scale + center in each sum."""
+    """Gradient (..., 2) and Hessian (..., 2, 2) by (A, B), from f = g / scale + center."""
     center, unit = standardization.center, 1 / standardization.scale
     gradient = jnp.stack([at.g_A * unit + center * at.g_B, at.g_B], -1)
     h_AB = at.h_AB * unit + center * at.h_BB
@@ -72,16 +72,16 @@ def derivatives_to_original(
 def covariance_to_original(
     standardization: Standardization, at: Derivatives, pinned: jax.Array
 ) -> jax.Array:
-    """The inverse Hessian (..., 2, 2) of (A, B), inverted in standardized coordinates.
+    """The inverse Hessian (..., 2, 2) of (A, B).
 
-    There that is accurate. NaN where the scores are constant, which leaves A undetermined. A slope
-    pinned to 0 has no variance.
+    The Hessian is inverted in standardized coordinates, where this is accurate. The result is NaN
+    for constant scores, which leave A undetermined. A slope pinned to 0 has variance 0.
     """
     some = at.h_BB > 0
     h_BB = jnp.where(some, at.h_BB, 1)
     ratio = jnp.where(pinned, 0, at.h_AB / h_BB)
     pivot = at.h_AA - ratio * at.h_AB
-    # NaN comes last: no derivative may pass through a division by 0, or through NaN.
+    # NaN is filled in last: derivatives may pass neither through a division by 0 nor through NaN.
     var_A = jnp.where(pinned, 0, 1 / jnp.where(pivot > 0, pivot, 1))
     ratio = ratio + standardization.center * standardization.scale
     cross = -standardization.scale * (ratio * var_A)
@@ -92,13 +92,13 @@ def covariance_to_original(
 
 
 def power_of_two_over(spread: jax.Array) -> jax.Array:
-    """A power of two near 1 / spread; 1 where there is no spread.
+    """A power of two near 1 / spread, or 1 if spread is 0.
 
-    By the bits of the exponent: what JAX has for it goes by a general power, long to compile.
+    Computed from the bits of the exponent: JAX's functions use a general power, slow to compile.
     """
     kind = jnp.finfo(spread.dtype)
     exponent = lax.bitcast_convert_type(spread, f"int{kind.bits}") >> kind.nmant
-    one = kind.maxexp - 1  # the exponent of 1, as it is stored
+    one = kind.maxexp - 1  # the stored exponent of 1
     over = jnp.clip(2 * one - 1 - exponent, 1, 2 * one)
     power = lax.bitcast_convert_type(over << kind.nmant, spread.dtype)
     return jnp.where(spread > 0, power, 1)

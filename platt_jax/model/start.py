@@ -1,4 +1,4 @@
-"""Where the search starts, from the moments of the scores: their standardization, and (A, B)."""
+"""The start of the search from moments of the scores: their standardization, and (A, B)."""
 
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ from platt_jax.model.statistics import Moments, ScoreRanges
 
 
 class ClassShape(NamedTuple):
-    """Where the scores of the two classes lie when they are standardized."""
+    """Means and variance of the standardized scores of the two classes."""
 
     mean_pos: jax.Array
     mean_neg: jax.Array
@@ -23,10 +23,10 @@ class ClassShape(NamedTuple):
 
 
 def by_target(moments: tuple[Moments, Moments], targets: Targets) -> tuple[Moments, Moments]:
-    """The moments where a row with target t belongs to class 1 with a weight of t, to 0 with 1 - t.
+    """Moments with a row of target t in class 1 with weight t, and in class 0 with weight 1 - t.
 
     A start from these is near the optimum for small problems too, whose targets are far from 0
-    and 1: of 5 to 20 rows it is a tenth of a standard error off, by the labels six tenths.
+    and 1. With 5 to 20 rows it is a tenth of a standard error off; by labels, six tenths.
     """
 
     def mix(of_pos: jax.Array, of_neg: jax.Array) -> Moments:
@@ -40,9 +40,9 @@ def by_target(moments: tuple[Moments, Moments], targets: Targets) -> tuple[Momen
 
 
 def mirrored(pos: Moments, neg: Moments) -> tuple[Moments, Moments]:
-    """The moments of the rows and of their mirror images, whose scores are -f and targets 1 - t.
+    """The moments of the rows and of their mirror images, which have score -f and target 1 - t.
 
-    The loss of a row without an intercept is that of its image. The mean of all is then 0.
+    Without an intercept, a row and its mirror image have the same loss. The mean of all is then 0.
     """
 
     def join(one: Moments, other: Moments) -> Moments:
@@ -55,9 +55,9 @@ def mirrored(pos: Moments, neg: Moments) -> tuple[Moments, Moments]:
 def largest_share(
     ranges: ScoreRanges, rough: Standardization, pos: Moments, neg: Moments
 ) -> jax.Array:
-    """The share of the scores' variance that is one score's, the one farthest from the mean.
+    """The share of the scores' variance due to one score, the one farthest from the mean.
 
-    At least: it is taken to weigh no more than the lightest row.
+    This is a lower bound: the score is assumed to have the weight of the lightest row.
     """
     total = jnp.maximum(pos.total + neg.total, jnp.finfo(pos.total.dtype).tiny)
     mean, second = (pos.first + neg.first) / total, (pos.second + neg.second) / total
@@ -71,14 +71,14 @@ def largest_share(
 def gaussian_start(
     shape: ClassShape, n_pos: jax.Array, n_neg: jax.Array, targets: Targets
 ) -> Point:
-    """(A', B') of two normal densities with one variance (Hastie & Tibshirani 1998).
+    """(A', B') for two normal densities with equal variance (Hastie & Tibshirani 1998).
 
-    Where the classes hardly overlap that slope knows no bounds, but the targets do: the log-odds
-    at the class means need not differ by more than those of Platt's targets. Where there is no
+    If the classes hardly overlap, that slope is unbounded. The targets bound it: the log-odds at
+    the class means need not differ by more than the log-odds of Platt's targets. If there is no
     slope, B is the log-odds of the mean target, which is then the optimum.
     """
     apart = shape.mean_pos - shape.mean_neg
-    # As few logarithms as will do: they take longer than all else here.
+    # As few logarithms as possible: they take longer than everything else here.
     steepest = jnp.log((n_pos + 1) * (n_neg + 1)) / jnp.where(apart == 0, 1, jnp.abs(apart))
     both = (n_pos > 0) & (n_neg > 0) & (shape.variance > 0)
     slope = jnp.where(both, apart / jnp.where(both, shape.variance, 1), 0)
@@ -91,7 +91,7 @@ def gaussian_start(
 
 
 def prior_start(n_pos: jax.Array, n_neg: jax.Array) -> Point:
-    """(0, B) with the log-odds of the smoothed base rate, the start of Lin et al. (2007)."""
+    """(0, B) with the log-odds of the smoothed base rate: the start of Lin et al. (2007)."""
     return jnp.zeros_like(n_pos), jnp.log((n_neg + 1) / (n_pos + 1))
 
 
@@ -107,12 +107,12 @@ def _variance(one_class: Moments) -> jax.Array:
 def moment_standardization(
     rough: Standardization, pos: Moments, neg: Moments
 ) -> tuple[Standardization, ClassShape]:
-    """The coordinates in which the scores have mean 0 and a standard deviation of about 1.
+    """Coordinates in which the scores have mean 0 and a standard deviation of about 1.
 
     Args:
         rough: the coordinates of the moments.
-        pos: of the scores of class 1.
-        neg: of the scores of class 0.
+        pos: moments of the scores of class 1.
+        neg: moments of the scores of class 0.
     """
     n_pos, n_neg = pos.total, neg.total
     total = jnp.maximum(n_pos + n_neg, jnp.finfo(n_pos.dtype).tiny)
@@ -124,11 +124,11 @@ def moment_standardization(
 
     mean_pos, mean_neg = _mean(pos) - mean, _mean(neg) - mean
     between = (n_pos * mean_pos * mean_pos + n_neg * mean_neg * mean_neg) / total
-    # Pooled, but no less than both classes have on average: where one of them is rare it hardly
-    # counts when they are pooled, and too steep a start costs more than one too gentle.
+    # The pooled variance, or the mean of the classes' variances if that is larger: a rare class
+    # hardly counts when pooled, and too steep a start costs more than one too gentle.
     within = jnp.maximum(variance - between, (_variance(pos) + _variance(neg)) / 2)
     within = jnp.maximum(within, rounding)
-    # Not mean / scale: XLA makes one division of two, and their product may underflow.
+    # Not mean / scale: XLA combines two divisions into one, and the product may underflow.
     standardization = Standardization(
         rough.center + mean * over_power_of_two(rough.scale), rough.scale * fine
     )

@@ -1,6 +1,6 @@
-"""What a search must know of the rows before it begins: ranges and moments of the scores by class.
+"""Statistics that a search needs of the rows: ranges and moments of the scores by class.
 
-Every kind of rows reduces the same terms, each in its way.
+Every kind of rows reduces the same terms, each in its own way.
 """
 
 from collections.abc import Sequence
@@ -12,17 +12,17 @@ import numpy as np
 
 
 class ScoreRanges(NamedTuple):
-    """The range of each class's scores, and whether all are finite; arrays of one shape."""
+    """The score range of each class, and whether all rows are finite; arrays of one shape."""
 
     bad: jax.Array  # whether a score or a weight is not finite
     low_pos: jax.Array  # smallest score with label 1; inf without such a row
     high_pos: jax.Array  # largest score with label 1; -inf without such a row
     low_neg: jax.Array
     high_neg: jax.Array
-    lightest: jax.Array  # smallest weight above 0; 1 where rows have none
+    lightest: jax.Array  # smallest weight above 0; 1 if rows have no weights
 
     def overall(self) -> tuple[jax.Array, jax.Array]:
-        """The smallest and the largest score, 0 where there is none."""
+        """The smallest and the largest score, or 0 if there is no score."""
         low = jnp.minimum(self.low_pos, self.low_neg)
         high = jnp.maximum(self.high_pos, self.high_neg)
         return jnp.where(jnp.isfinite(low), low, 0), jnp.where(jnp.isfinite(high), high, 0)
@@ -34,13 +34,13 @@ def range_terms(
     classes: Sequence[jax.Array],
     weights: jax.Array | None = None,
 ) -> list[jax.Array]:
-    """The terms of which the minima are, in the order of the fields, the ranges.
+    """Terms whose minima give the ranges, in the order of the fields of `ScoreRanges`.
 
     Args:
         bad: which rows are not finite.
-        scores: of the rows.
-        classes: which rows are of class 1, and which of class 0.
-        weights: of the rows, infinite where a row does not count.
+        scores: scores of the rows.
+        classes: which rows are of class 1, and which are of class 0.
+        weights: weights of the rows, infinite for rows that do not count.
     """
     ends = [jnp.where(of_class, sign * scores, jnp.inf) for of_class in classes for sign in (1, -1)]
     bad = jnp.where(bad, -1, 0).astype(scores.dtype)
@@ -55,13 +55,13 @@ def ranges_of_minima(
     high_neg: jax.Array,
     lightest: jax.Array | None = None,
 ) -> ScoreRanges:
-    """The ranges, given the minima of `range_terms`."""
+    """The ranges, from the minima of `range_terms`."""
     lightest = jnp.ones_like(bad) if lightest is None else lightest
     return ScoreRanges(bad < 0, low_pos, -high_pos, low_neg, -high_neg, lightest)
 
 
 def union(parts: Sequence[ScoreRanges]) -> ScoreRanges:
-    """The ranges of all rows, given those of parts of them; on the host."""
+    """The ranges of all rows, from the ranges of parts of them; on the host."""
     each = jax.tree.map(lambda *field: np.stack(field), *parts)
     return ScoreRanges(
         bad=each.bad.any(0),
@@ -79,13 +79,13 @@ class Moments(NamedTuple):
     total: jax.Array  # sum of 1
     first: jax.Array  # sum of g
     second: jax.Array  # sum of g * g
-    rows: jax.Array  # how many of them have a weight
+    rows: jax.Array  # number of rows with a weight above 0
 
 
 def moment_terms(
     g: jax.Array, weights: jax.Array | None, counts: jax.Array, classes: Sequence[jax.Array]
 ) -> list[jax.Array]:
-    """What the moments of each class are the sums of; without weights the last is the first."""
+    """Terms whose sums give the moments of each class. Without weights, `rows` is left out."""
     if weights is None:
         powers = [jnp.ones_like(g), g, g * g]
     else:
@@ -94,7 +94,7 @@ def moment_terms(
 
 
 def moments_of_sums(sums: Sequence[jax.Array]) -> tuple[Moments, Moments]:
-    """The moments of both classes, given the sums of `moment_terms`."""
+    """The moments of both classes, from the sums of `moment_terms`."""
     number = len(sums) // 2
     of_pos, of_neg = ((*of_class, of_class[0])[:4] for of_class in (sums[:number], sums[number:]))
     return Moments(*of_pos), Moments(*of_neg)

@@ -1,1 +1,1 @@
-"""The sums over rows: everything that touches rows, and what it is made of."""
+"""Sums over rows: the only code that touches rows, and the parts it is made of."""

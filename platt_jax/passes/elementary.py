@@ -1,6 +1,6 @@
-"""Exponentials and logarithms by nothing but what a vector of numbers goes through at once.
+"""Exponentials and logarithms from operations that a CPU applies to whole vectors.
 
-XLA's own for float64 on a CPU take three times as long, or one number at a time.
+XLA's float64 versions take three times as long on a CPU, or run one number at a time.
 """
 
 from collections.abc import Sequence
@@ -10,11 +10,11 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-# exp(r) is nearly the quotient of U + V by U - V, the even and the odd part of a polynomial: the
-# Pade approximant, here of so many powers. |r| is at most ln(2) / 2.
+# Degrees of the Pade approximant of exp(r), for |r| of at most ln(2) / 2: the quotient of U + V by
+# U - V, where U and V are the even and the odd part of a polynomial.
 _POWERS = {"float64": 6, "float32": 3}
-# ln 2 in two parts (Cody & Waite 1980), the first with few digits: its multiples are exact. These
-# are fdlibm's and Cephes's.
+# ln 2 in two parts (Cody & Waite 1980). The first has few digits, so its multiples are exact. The
+# values are those of fdlibm and Cephes.
 _LN2 = {
     "float64": (6.93147180369123816490e-01, 1.90821492927058770002e-10),
     "float32": (0.693359375, -2.12194440e-4),
@@ -22,9 +22,9 @@ _LN2 = {
 
 
 def exp_quotient(distance: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Two numbers whose quotient is exp(-distance), to a few units in the last place."""
+    """Numerator and denominator of exp(-distance), accurate to a few units in the last place."""
     kind = jnp.finfo(distance.dtype)
-    # Farther off it is lost in whatever it is added to.
+    # Beyond this distance the result is lost by rounding in any sum.
     most = -kind.minexp * log(2)
     near = jnp.where(distance > most, jnp.asarray(most, distance.dtype), distance)
     # exp(-distance) = 2^-twos exp(-r)
@@ -34,7 +34,7 @@ def exp_quotient(distance: jax.Array) -> tuple[jax.Array, jax.Array]:
     m = _POWERS[distance.dtype.name]
     pade = [comb(m, k) * factorial(2 * m - k) / factorial(2 * m) for k in range(m + 1)]
     U, V = _polynomial(pade[::2], r * r), r * _polynomial(pade[1::2], r * r)
-    # The exponent's bits: those of a whole number are the last of the number plus 2^52 (or 2^23).
+    # The bits of the exponent. A whole number plus 2^52 (2^23) has its bits in the last places.
     stored = (2.0**kind.nmant + kind.maxexp - 1) - twos
     bits = lax.bitcast_convert_type(stored, f"int{kind.bits}") << kind.nmant
     return (U - V) * lax.bitcast_convert_type(bits, distance.dtype), U + V
@@ -42,7 +42,7 @@ def exp_quotient(distance: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 def log1p_unit(x: jax.Array) -> jax.Array:
     """log(1 + x), where x is from 0 to 1."""
-    # 2 artanh(x / (x + 2)) by its series, of numbers of at most 1/3
+    # The series of 2 artanh(x / (x + 2)), whose argument is at most 1/3.
     s = x / (x + 2)
     terms = 17 if s.dtype == jnp.float64 else 8
     return 2 * s * _polynomial([1 / (2 * i + 1) for i in range(terms)], s * s)

@@ -1,4 +1,4 @@
-"""Rows laid where the compiled programs read them: flat arrays on the host, tiles on the device."""
+"""Copies rows into the layout of the compiled programs: flat arrays on the host, or tiles."""
 
 import math
 import threading
@@ -21,16 +21,16 @@ Columns: TypeAlias = tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]
 
 
 class Space(NamedTuple):
-    """What rows are put into end to end: arrays of one length."""
+    """Memory into which rows are copied end to end: arrays of one length."""
 
     length: int
-    # Whether they are this thread's own, which the next call puts other rows into. Memory that was
-    # written before costs no page faults: a tenth of the time of a fit.
+    # Whether the arrays belong to this thread and are reused by its next call. Memory that was
+    # written before costs no page faults, which are a tenth of the time of a fit.
     reused: bool = False
 
 
 def flat(rows: Iterable[Any], space: Space) -> Columns:
-    """Scores, labels, weights (or None) in the space; where a label is bad, the score is NaN."""
+    """Scores, labels, weights (or None) in the space. The score of a bad label is NaN."""
     scores, labels, weights = rows
     columns = bad_labels_as_nan(scores, labels), labels, weights
     laid: Any = tuple(
@@ -42,7 +42,7 @@ def flat(rows: Iterable[Any], space: Space) -> Columns:
 
 
 def room(space: Space, number: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """The space's array for the column of this number, which holds anything."""
+    """The space's uninitialized array for the column with this number."""
     size = space.length * dtype.itemsize
     if not space.reused:
         return aligned((space.length,), dtype)
@@ -56,14 +56,14 @@ _of_this_thread = threading.local()
 
 
 def bad_labels_as_nan(scores: NDArray[Any], labels: NDArray[Any]) -> NDArray[Any]:
-    """The scores, but NaN where the label is bad."""
+    """The scores, with NaN where the label is bad."""
     if labels.min() != validation.BAD_LABEL:
         return scores
     return np.where(labels == validation.BAD_LABEL, np.asarray(np.nan, scores.dtype), scores)
 
 
 def lengthen(values: NDArray[Any], length: int) -> NDArray[Any]:
-    """Values, and zeros up to this length, where JAX takes them as they are on a CPU."""
+    """Values followed by zeros up to this length, aligned so that JAX on a CPU does not copy."""
     return _fill(aligned((length, *values.shape[1:]), values.dtype), values)
 
 
@@ -74,7 +74,7 @@ def _fill(out: NDArray[Any], values: NDArray[Any]) -> NDArray[Any]:
 
 
 def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """An array of anything, where JAX takes it as it is."""
+    """An uninitialized array, aligned so that JAX on a CPU does not copy it."""
     size = math.prod(shape) * dtype.itemsize
     memory = np.empty(size + shapes.ALIGNMENT, np.uint8)
     skipped = -memory.ctypes.data % shapes.ALIGNMENT
@@ -87,11 +87,11 @@ def gather_tiles(
     """Tiles from the flat arrays of a chunk; traceable.
 
     Args:
-        scores: (C,) of the chunk.
-        labels: (C,) likewise.
-        weights: (C,) or None.
+        scores: (C,) scores of the chunk's rows.
+        labels: (C,) labels, above 0 for class 1.
+        weights: (C,) weights, or None.
         where: the rows of each tile row.
-        block: how many rows of a problem a tile row has.
+        block: number of rows of a problem per tile row.
     """
     dimensions = lax.GatherDimensionNumbers(
         offset_dims=(2,), collapsed_slice_dims=(), start_index_map=(0,)
@@ -106,7 +106,7 @@ def gather_tiles(
     there = number < where.left[:, None]
     return Tiles(
         scores=jnp.where(there, _bad_as_infinite(place(scores)), jnp.nan),
-        # Not for what it says: unmasked, XLA would copy it, byte by byte, into another layout.
+        # The mask only serves XLA, which would otherwise copy this byte by byte to another layout.
         positive=(place(labels) > 0) & there,
         weights=None if weights is None else jnp.where(there, place(weights), 0),
         segment_ids=jnp.asarray(where.segment_ids),
@@ -117,7 +117,7 @@ def gather_tiles(
 def block_tiles(
     scores: jax.Array, labels: jax.Array, weights: jax.Array | None, size: jax.Array
 ) -> Tiles:
-    """Tiles of one problem from the first `size` places of a block; traceable."""
+    """Tiles of one problem from the first `size` rows of a block; traceable."""
     there = jnp.arange(len(scores), dtype=jnp.int32) < size
     shape = (-1, DEPTH * shapes.BLOCK_LANES, 1)
     tile_rows = len(scores) // (DEPTH * shapes.BLOCK_LANES)
@@ -132,14 +132,14 @@ def block_tiles(
 
 
 def _bad_as_infinite(scores: jax.Array) -> jax.Array:
-    """NaN, which is padding from here on, as infinity."""
+    """The scores with infinity in place of NaN, which means padding from here on."""
     return jnp.where(jnp.isnan(scores), jnp.inf, scores)
 
 
 def dense_tiles(scores: jax.Array, labels: jax.Array, weights: jax.Array | None) -> Tiles:
     """Tiles from dense arrays [..., N]; traceable and differentiable.
 
-    Large problems are cut along their rows as they lie. Small ones stand side by side.
+    A large problem's rows are split into tile rows in order. Small problems lie side by side.
     """
     *batch, rows = scores.shape
     problems = math.prod(batch)

@@ -1,7 +1,7 @@
-"""Reductions of several arrays at once, which XLA makes one fused loop of.
+"""Reductions of several arrays at once, which XLA compiles as one fused loop.
 
-One operand alone it takes for a case of its own, and a slow one. JAX has no derivative rule for
-several, hence the rules below: tangents take the plain sums, which JAX can transpose.
+XLA treats the reduction of a single array as a special case, which is slow. JAX has no derivative
+rule for several arrays, hence the rules below: tangents take plain sums, which JAX can transpose.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ Pair: TypeAlias = tuple[jax.Array, jax.Array]
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def sums(axis: int, *terms: jax.Array) -> Arrays:
-    """Sums over an axis, all of them in one fused loop."""
+    """The sums of all terms over an axis, in one fused loop."""
     zeros = tuple(jnp.zeros((), term.dtype) for term in terms)
     return tuple(lax.reduce(terms, zeros, _add_all, dimensions=(axis,)))
 
@@ -32,10 +32,10 @@ def _sums_jvp(axis: int, primals: Arrays, tangents: Arrays) -> tuple[Arrays, Arr
 
 @jax.custom_jvp
 def sum_with_logs(linear: jax.Array, factor: jax.Array) -> Arrays:
-    """Sums of linear and of log(factor), with one logarithm for the product of many factors.
+    """The sums of linear and of log(factor). One logarithm serves the product of many factors.
 
-    Of terms [R, 8, G, w] over the depth, and over the quarters of the lanes where there are that
-    many: [R, G, w / 4].
+    The terms have shape [R, 8, G, w]. They are summed over the depth and, where 4 divides w, over
+    the quarters of the lanes: the results have shape [R, G, w / 4], otherwise [R, G, w].
     """
     start = [jnp.zeros((), linear.dtype), jnp.ones((), factor.dtype)]
     both = lax.reduce([linear, factor], start, _add_multiply, dimensions=(1,))
@@ -58,14 +58,14 @@ def _quarters(lanes: jax.Array) -> jax.Array:
 
 
 def minima(axis: int, *terms: jax.Array) -> Arrays:
-    """The least along an axis, of all of the terms in one fused loop; none of them is NaN."""
+    """The minima of all terms along an axis, in one fused loop. No term may be NaN."""
     inf = tuple(jnp.asarray(jnp.inf, term.dtype) for term in terms)
     least: Arrays = lax.reduce(terms, inf, _lesser_all, dimensions=(axis,))
     return least
 
 
 class Groups(NamedTuple):
-    """Which tile rows are added up together: the fields of `Tiles` of these names."""
+    """Which tile rows are reduced together: the fields of `Tiles` with these names."""
 
     segment_ids: jax.Array
     tiles_per_group: jax.Array
@@ -73,12 +73,12 @@ class Groups(NamedTuple):
 
 
 def sums_by_group(tile_rows: Sequence[jax.Array], groups: Groups) -> list[jax.Array]:
-    """Several numbers per tile row, each [R, G], added up for each group of tile rows, [S, G]."""
+    """The sums of tile rows, each [R, G], within each group of tile rows, [S, G]."""
     return _by_group(jnp.add, 0, tile_rows, groups)
 
 
 def minima_by_group(tile_rows: Sequence[jax.Array], groups: Groups) -> list[jax.Array]:
-    """The least of each group likewise."""
+    """The minima of tile rows, each [R, G], within each group of tile rows, [S, G]."""
     return _by_group(jnp.minimum, jnp.inf, tile_rows, groups)
 
 
@@ -88,10 +88,10 @@ def _by_group(
     tile_rows: Sequence[jax.Array],
     groups: Groups,
 ) -> list[jax.Array]:
-    """By a binary tree over each group's tile rows.
+    """Reduces each group's tile rows by a binary tree.
 
-    What is combined with what depends on the place in the group alone: the same bits on every
-    device, whatever the company. (A scatter adds up by atomic operations on a GPU.)
+    The tree depends on the place within the group alone, so the bits are the same on every device
+    and for any other groups in the array. (A scatter would use atomic operations on a GPU.)
     """
     x = jnp.stack(tile_rows)
     segment_ids, tiles_per_group, even = groups
@@ -102,7 +102,7 @@ def _by_group(
     ends = jnp.cumsum(tiles_per_group, dtype=jnp.int32)
     place = jnp.arange(length, dtype=jnp.int32) - (ends - tiles_per_group)[segment_ids]
     left = tiles_per_group[segment_ids] - place
-    # Where problems lie side by side, what follows the tile rows of the largest is padding.
+    # Where problems lie side by side, all tile rows after those of the largest are padding.
     most = length if x.shape[-1] == 1 else MAX_SIDE_BY_SIDE // DEPTH
     stride = 1
     while stride < most:
@@ -117,7 +117,7 @@ def _by_group(
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _reduce_evenly(combine: Callable[..., jax.Array], x: jax.Array) -> jax.Array:
-    """The same along axis 2."""
+    """Reduces groups with equally many tile rows, along axis 2."""
     while (height := x.shape[2]) > 1:
         odd = x[:, :, height - 1 :] if height % 2 else x[:, :, :0]
         paired = combine(x[:, :, 0 : height - 1 : 2], x[:, :, 1:height:2])
@@ -129,7 +129,7 @@ def _reduce_evenly(combine: Callable[..., jax.Array], x: jax.Array) -> jax.Array
 def _reduce_evenly_jvp(
     combine: Callable[..., jax.Array], primals: tuple[jax.Array], tangents: tuple[jax.Array]
 ) -> Pair:
-    # That of a sum, which JAX can transpose; minima are taken of rows without derivatives.
+    # The derivative of a sum, which JAX can transpose. Minima are only taken without derivatives.
     (x,), (x_dot,) = primals, tangents
     return _reduce_evenly(combine, x), jnp.sum(x_dot, axis=2)
 
@@ -139,7 +139,7 @@ def _add_all(a: Arrays, b: Arrays) -> Arrays:
 
 
 def _lesser_all(a: Arrays, b: Arrays) -> Arrays:
-    # Not jnp.minimum, which takes twice as long for the sake of NaN.
+    # jnp.minimum would take twice as long, because it propagates NaN.
     return tuple(jnp.where(x < y, x, y) for x, y in zip(a, b, strict=True))
 
 

@@ -1,8 +1,8 @@
-"""Random weights of bootstrap replicates, drawn where the rows are: none are handed over.
+"""Random weights of bootstrap replicates, drawn on the device: no weights are transferred.
 
-A weight follows from its replicate's stream and the number of its row in the problem alone, so it
-is the same in any layout. It is drawn once a fit, into an array for the rows of one problem (of a
-chunk's on tiles), since to draw it anew in every pass costs more than to read it.
+A weight depends only on its replicate's stream and on its row's number in the problem, so it is the
+same in any layout. Weights are drawn once per fit, into an array for the rows of one problem (on
+tiles: of a chunk), because drawing them in every pass would cost more than reading them.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from platt_jax.model.objective import Array
 from platt_jax.passes.elementary import log1p
 from platt_jax.passes.tiles import Tiles, broadcast_to_rows
 
-# The distribution function of Poisson(1) at 0, 1, ..., times 2^32. Beyond it rounds to 2^32.
+# The distribution function of Poisson(1) at 0, 1, ..., times 2^32. Later values round to 2^32.
 _POISSON = [
     np.uint32(round(2**32 * sum(exp(-1) / factorial(j) for j in range(count + 1))))
     for count in range(12)
@@ -27,7 +27,7 @@ _POISSON = [
 
 
 class Stream(NamedTuple):
-    """Which random numbers a replicate takes: two words of 32 bits, or arrays of them."""
+    """The random numbers that a replicate uses: two words of 32 bits, or arrays of them."""
 
     first: Array
     second: Array
@@ -37,9 +37,9 @@ def streams(seed: int, problems: NDArray[np.uint64], replicates: NDArray[Any]) -
     """The streams of replicates of problems.
 
     Args:
-        seed: from 0 to 2^64 - 1.
-        problems: (K,) uint64, what identifies each one's problem.
-        replicates: (K,) the number of each among its problem's.
+        seed: an integer from 0 to 2^64 - 1.
+        problems: (K,) uint64, identifies the problem of each replicate.
+        replicates: (K,) the number of each replicate within its problem.
     """
     words = random_words(seed, problems, replicates)
     return Stream((words >> np.uint64(32)).astype(np.uint32), words.astype(np.uint32))
@@ -48,33 +48,33 @@ def streams(seed: int, problems: NDArray[np.uint64], replicates: NDArray[Any]) -
 def random_words(
     seed: int, problems: NDArray[np.uint64], replicates: NDArray[Any]
 ) -> NDArray[np.uint64]:
-    """A random word of 64 bits for each replicate of each problem; arguments as in `streams`.
+    """A random 64-bit word for each replicate of each problem; arguments as in `streams`.
 
-    Those that broadcast together are taken together.
+    The arguments broadcast against each other.
     """
     words = mixed(np.full(1, seed, np.uint64))
     return mixed(mixed(words ^ problems) + replicates.astype(np.uint64))
 
 
 def draw(kind: str, stream: Stream, row: jax.Array, dtype: np.dtype[Any]) -> jax.Array:
-    """The weights of rows, given their numbers in the problem, or their clusters'; traceable.
+    """Random weights of rows; traceable.
 
     Args:
         kind: "poisson" for counts of mean 1, "bayesian" for exponential variables of mean 1.
-        stream: broadcastable to row.
-        row: int32 or uint32.
-        dtype: of the weights.
+        stream: the replicates' streams, broadcastable to row.
+        row: int32 or uint32, the number of each row, or of its cluster, in the problem.
+        dtype: the dtype of the weights.
     """
     return _DRAWS[kind](_random_bits(stream, row.astype(jnp.uint32)), dtype)
 
 
 def reweighted(tiles: Tiles, stream: Stream, kind: str) -> Tiles:
-    """The rows with random weights, or their own times those.
+    """The tiles with random weights. Rows that have weights get the product.
 
     Args:
-        tiles: the rows as they came.
-        stream: [S, G].
-        kind: as in `draw`.
+        tiles: the rows, not yet standardized.
+        stream: [S, G], the stream of each problem.
+        kind: see `draw`.
     """
     tile_rows, block, _ = tiles.scores.shape
     first = jnp.cumsum(tiles.tiles_per_group, dtype=jnp.int32) - tiles.tiles_per_group

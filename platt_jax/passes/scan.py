@@ -1,4 +1,4 @@
-"""Groups of problems, one after the other in one function: a problem, or 128 small ones abreast."""
+"""Runs a function on groups of problems in turn. A group is one problem, or 128 small ones."""
 
 from collections.abc import Callable
 from functools import partial
@@ -25,26 +25,26 @@ def scan_groups(
     most: int,
     draw: Callable[..., jax.Array] | None = None,
 ) -> Any:
-    """What the function makes of each group of problems, one after the other, [S, G, ...].
+    """The results of the function for each group of problems, computed in turn, [S, G, ...].
 
-    Groups without rows come last, and stay zero.
+    Groups without rows must come last. Their results are 0.
 
     Args:
-        function: called with VectorRows, and with what more there is of their problems. Both this
-            and its results have shapes that begin as that of the rows' sizes: of one problem not
-            [1], for XLA makes a loop over that of every operation.
-        columns: scores, labels and weights (or None), flat.
-        start: [S, G] where the rows of each problem begin.
-        size: [S, G] how many they are.
-        more: a pytree of arrays [S, G, ...].
-        most: of problems side by side, none has more rows.
-        draw: given what more there is of the problems, and numbers of rows [128] or [], factors of
-            their weights [128]; None for none.
+        function: takes VectorRows and the part of `more` for their problems. The shapes of this
+            part and of the results begin with that of `rows.size`: [] for one problem, not [1],
+            because XLA would make a loop over that axis in every operation.
+        columns: flat scores, labels and weights (or None).
+        start: [S, G], the first row of each problem.
+        size: [S, G], the number of rows of each problem.
+        more: a pytree of arrays [S, G, ...] for the function.
+        most: the maximum number of rows of a problem among problems side by side.
+        draw: takes the part of `more` and row numbers, [128] or [], and returns factors for the
+            weights, [128]; None for no factors.
     """
     groups, group = size.shape
     alone = group == 1
     length = 0 if alone else most * LANES
-    function = jax.jit(function, inline=True)  # which is traced once: for its shapes and the loop
+    function = jax.jit(function, inline=True)  # traced once, for the shapes and the loop
 
     def of_group(
         scratch: Any, number: jax.Array | int, columns: Columns, start: Any, size: Any, more: Any
@@ -83,7 +83,7 @@ def scan_groups(
 
 
 def _lay(columns: Columns, laid: Columns, start: jax.Array, size: jax.Array) -> Columns:
-    """The rows of problems that lie end to end, side by side."""
+    """Rows of problems that lie end to end, rearranged side by side."""
 
     def lay_vector(i: jax.Array, laid: Columns) -> Any:
         def place(into: jax.Array, x: jax.Array) -> jax.Array:
@@ -103,7 +103,7 @@ def _drawn_weights(
     start: jax.Array,
     size: jax.Array,
 ) -> jax.Array:
-    """The array, with the weights drawn where the rows of these problems lie."""
+    """`drawn` with new weights at the places of these problems' rows."""
     alone = size.ndim == 0
     lanes = jnp.arange(LANES, dtype=jnp.int32)
 

@@ -1,4 +1,4 @@
-"""Rows of the same problems on several devices: each sums over its own, and the sums are added up.
+"""Rows of the same problems on several devices: each device sums its own, then sums are added.
 
 For use inside `jax.shard_map`.
 """
@@ -21,10 +21,10 @@ from platt_jax.passes.protocol import Rows
 class ShardedRows:
     """The rows of all devices along some axes of a mesh. See `protocol.Rows` for the methods.
 
-    Only numbers per problem travel, and all devices get the same bits.
+    Only numbers per problem are exchanged, and all devices get the same bits.
     """
 
-    local: Any  # Rows: those of this device, of all the problems
+    local: Any  # Rows: this device's rows of all problems
     axes: tuple[str, ...] = field(metadata={"static": True})
 
     def score_ranges(self, options: Options) -> ScoreRanges:

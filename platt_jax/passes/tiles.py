@@ -1,15 +1,15 @@
 """Rows as tiles: arrays of one shape for problems of any size, for a GPU and for derivatives.
 
-A tile row holds rows of data of a group of G problems, as [8w, G]: each has w lanes, 8 deep. Small
-problems lie side by side with a lane each, others have groups of their own. Consecutive tile rows
-continue the same group; `segment_ids` says which. Whatever is not a row of data is padding and
-contributes exactly nothing. Its score says so: NaN at first, and `PAD_SCORE` once the scores are
-standardized, for what is finite times 0 is 0 without a mask.
+A tile row holds rows of data of a group of G problems as [8w, G]: each problem has w lanes, 8 deep.
+Small problems lie side by side with one lane each; each other problem is a group of its own.
+Consecutive tile rows continue the same group; `segment_ids` gives the group. All other places are
+padding and contribute exactly 0. Their score is NaN at first, and `pad_score` once the scores are
+standardized: a finite number times 0 is 0 without a mask.
 
-Sums are taken of the lanes, [8, G, w], along the 8: XLA unrolls a reduction over up to 8
-elements and vectorises over the lanes behind it. Five sums at once and the loss apart: five are one
-fused loop with one exponential per row; a weighted loss as the sixth breaks the fusion and costs
-several times the rest. Elementwise, the fewer axes the faster.
+Sums are taken of the lanes, [8, G, w], along the 8: XLA unrolls a reduction over up to 8 elements
+and vectorises over the lanes behind it. Five sums are taken at once, and the loss apart: the five
+are one fused loop with one exponential per row. A weighted loss as a sixth sum would break the
+fusion and cost several times as much as the rest. Elementwise code is faster with fewer axes.
 """
 
 from collections.abc import Sequence
@@ -37,8 +37,8 @@ from platt_jax.passes.reductions import (
 )
 from platt_jax.passes.shapes import DEPTH
 
-# Where there are more rows, the loop evaluates so many at a time: what its operations hand on to
-# each other then stays in the second-level cache.
+# Rows evaluated per iteration where there are more: intermediate results then stay in the
+# second-level cache.
 _AT_ONCE = 131_072
 
 
@@ -48,16 +48,16 @@ class Tiles:
     """The rows of S x G problems, on R tile rows. See `protocol.Rows` for the methods."""
 
     scores: jax.Array  # [R, 8w, G]; infinite where a row is not finite
-    positive: jax.Array  # [R, 8w, G] bool: whether the label is 1; anything in padding
+    positive: jax.Array  # [R, 8w, G] bool: whether the label is 1; undefined in padding
     weights: jax.Array | None  # [R, 8w, G]
-    segment_ids: jax.Array  # [R] int32, ascending: the group that a tile row belongs to
-    tiles_per_group: jax.Array  # [S] int32: the tile rows of each group
-    # Whether all groups have as many tile rows.
+    segment_ids: jax.Array  # [R] int32, ascending: the group of each tile row
+    tiles_per_group: jax.Array  # [S] int32: the number of tile rows of each group
+    # Whether all groups have the same number of tile rows.
     even: bool = field(default=False, metadata={"static": True})
 
     @property
     def grid(self) -> tuple[int, int]:
-        """(S, G): the groups, and the problems of each."""
+        """(S, G): the number of groups, and of problems in each."""
         return len(self.tiles_per_group), self.scores.shape[2]
 
     @property
@@ -73,7 +73,7 @@ class Tiles:
                 1, *statistics.range_terms(bad, tiles.scores, classes)
             )
         else:
-            # In two, for XLA would not make one loop of it that takes several rows at once.
+            # Two reductions: XLA would not vectorise a single one over rows.
             counts = tiles.weights > 0
             heavy = [of_class & counts for of_class in classes]
             weights = jnp.where(counts, tiles.weights, jnp.inf)
@@ -93,14 +93,14 @@ class Tiles:
         g = _standardize(tiles, standardization)
         counts = _present(tiles)
         if tiles.weights is not None:
-            # The total has a derivative by a weight of 0; a score of weight 0 may be out of range.
+            # A weight of 0 has a derivative in the total, but its score may be out of range.
             counts = tiles.weights > 0
             g = jnp.where(counts, g, 0)
         terms = statistics.moment_terms(g, tiles.weights, counts, _classes(tiles))
         both = statistics.moments_of_sums(self._per_problem(sums(1, *terms)))
         if tiles.weights is not None:
             return both
-        # A count has no derivative, but JAX would carry zeros back to every row.
+        # A count has no derivative. Without this, JAX would carry zeros back to every row.
         pos, neg = (
             x._replace(total=lax.stop_gradient(x.total), rows=lax.stop_gradient(x.rows))
             for x in both
@@ -117,8 +117,8 @@ class Tiles:
     ) -> Derivatives:
         """See `Rows`.
 
-        Of many tile rows only those are read that hold rows of an active problem, some at a time. A
-        problem's sums are added up in the same order whatever its company.
+        If there are many tile rows, only those of active problems are read, some at a time. The
+        order in which a problem's sums are added does not depend on the other problems.
         """
         of_problems = jnp.stack([*point, *targets], 1)
         if active is None or self.scores.size <= _AT_ONCE:
@@ -134,7 +134,7 @@ class Tiles:
             )
             return lanes.at[:, numbers].set(found, mode="drop", unique_indices=True)
 
-        # As the scores: under shard_map both vary over the mesh, or the loop has no type.
+        # Made from the scores: under shard_map the loop's state must vary over the mesh as they do.
         none = jnp.zeros_like(self.scores, shape=(5, len(self.segment_ids), self.grid[1]))
         return Derivatives(*sums_by_group(lax.fori_loop(0, batches, add, none), self._groups))
 
@@ -149,32 +149,32 @@ class Tiles:
         return cast(jax.Array, sum(self._per_problem(changes)))
 
     def _per_problem(self, lanes: Sequence[jax.Array]) -> list[jax.Array]:
-        """Several sums per lane, each [R, G, w], added up for each problem, [S, G]."""
+        """The sums of each problem, [S, G], from sums per lane, each [R, G, w]."""
         return sums_by_group(sums(2, *lanes), self._groups)
 
 
 def pad_score(dtype: np.dtype[Any]) -> jax.Array:
-    """The score of padding among standardized scores, which cannot be so large.
+    """The score of padding among standardized scores, larger than any of these.
 
-    Its square is finite: XLA multiplies constants first, and infinity times 0 is not 0.
+    Its square is finite, because XLA multiplies constants first and infinity times 0 is not 0.
     """
     return jnp.asarray(2.0 ** (jnp.finfo(dtype).maxexp // 2 - 1), dtype)
 
 
 def broadcast_to_rows(tiles: Tiles, per_problem: Array) -> jax.Array:
-    """[S, G] as [R, 1, G], to meet the rows of the problems; in lanes [R, 1, G, 1]."""
+    """Broadcasts [S, G] to [R, 1, G], or to [R, 1, G, 1] for tiles in lanes."""
     return _along_rows(tiles, per_problem[tiles.segment_ids])
 
 
 def _along_rows(tiles: Tiles, per_tile_row: jax.Array) -> jax.Array:
-    """[R, G] likewise."""
+    """Broadcasts [R, G] to [R, 1, G], or to [R, 1, G, 1] for tiles in lanes."""
     in_rows = per_tile_row[:, None]
     return in_rows if tiles.scores.ndim == 3 else in_rows[..., None]
 
 
 def _lanes(tiles: Tiles) -> Tiles:
-    """The tiles with arrays [R, 8, G, w], to be reduced along the depth."""
-    tile_rows, rows, group = tiles.scores.shape  # rows is 8, or group 1
+    """The tiles with arrays [R, 8, G, w], ready to be reduced along the depth of 8."""
+    tile_rows, rows, group = tiles.scores.shape  # rows is 8 or group is 1
 
     def view(x: jax.Array | None) -> Any:
         return None if x is None else x.reshape(tile_rows, DEPTH, group, rows // DEPTH)
@@ -188,12 +188,12 @@ def _lanes(tiles: Tiles) -> Tiles:
 
 
 def _in_batches(tiles: Tiles, active: jax.Array, at_once: int) -> tuple[jax.Array, jax.Array]:
-    """The tile rows of the active groups, then numbers past the end; and how many batches."""
+    """The tile rows of active groups, followed by numbers past the end; and the batch count."""
     tile_rows = len(tiles.segment_ids)
     length = -(-tile_rows // at_once) * at_once
     numbers = jnp.arange(tile_rows, dtype=jnp.int32)
     idle = jnp.where(active, 0, tiles.tiles_per_group)
-    # An active group moves up by what is idle before it, and what is idle out of the array.
+    # Active groups move up by the idle tile rows before them. Idle groups move out of the array.
     up = jnp.where(active, jnp.cumsum(idle, dtype=jnp.int32), -length)
     places = numbers - up.at[tiles.segment_ids].get(mode="promise_in_bounds")
     past_the_end = tile_rows + jnp.arange(length, dtype=jnp.int32)
@@ -202,7 +202,7 @@ def _in_batches(tiles: Tiles, active: jax.Array, at_once: int) -> tuple[jax.Arra
 
 
 def _take(tiles: Tiles, numbers: jax.Array) -> Tiles:
-    """The tile rows of these numbers; those past the end are any."""
+    """The tile rows with these numbers. Numbers past the end give arbitrary tile rows."""
 
     def take(x: jax.Array | None) -> Any:
         return None if x is None else x.at[numbers].get(mode="clip")
@@ -219,7 +219,7 @@ def _take(tiles: Tiles, numbers: jax.Array) -> Tiles:
 def _derivative_lanes(
     tiles: Tiles, of_problems: jax.Array, options: Options
 ) -> tuple[jax.Array, ...]:
-    """The sums per lane, given A, B and the targets of every problem, [S, 6, G]."""
+    """The sums per lane, given A, B and the four targets of every problem, [S, 6, G]."""
     tiles, gathered = _lanes(tiles), of_problems[tiles.segment_ids]  # one gather for all six
     A, B, *of_classes = (_along_rows(tiles, gathered[:, i]) for i in range(gathered.shape[1]))
     derivatives = objective.DERIVATIVES[options.derivatives]
@@ -232,23 +232,23 @@ def _loss_lanes(tiles: Tiles, point: Point, targets: Targets) -> tuple[jax.Array
     linear, odds = objective.loss(point, _row(tiles), targets)
     if tiles.weights is None:
         return sum_with_logs(linear, 1 + odds)
-    # Weight 0 times an overflowing loss is to be 0. And not by factors: a heavy row that is fitted
-    # well would lose its loss to rounding.
+    # Weight 0 times an overflowing loss must be 0. One logarithm per row, not one of a product: a
+    # heavy row that is fitted well would lose its loss to rounding.
     terms = (jnp.where(tiles.weights == 0, 0, tiles.weights * x) for x in (linear, jnp.log1p(odds)))
     return sums(1, *terms)
 
 
 def _row(tiles: Tiles) -> Row:
-    """The rows of standardized tiles, as the formulas take them."""
+    """The rows of standardized tiles in the form that the formulas take."""
     f = tiles.scores
     weight = 1 if tiles.weights is None else tiles.weights
     return Row(f, tiles.positive, f < pad_score(f.dtype), weight)
 
 
 def _without_missing(tiles: Tiles, options: Options) -> Tiles:
-    """Rows that are not finite are gone if their weight is 0, or with non_finite="omit".
+    """Drops non-finite rows whose weight is 0, or all non-finite rows with non_finite="omit".
 
-    Other rows of weight 0 stay: they add nothing, but the fit has a derivative by their weight.
+    Finite rows of weight 0 stay. They add nothing, but the fit has a derivative by their weight.
     """
     bad = _bad_rows(tiles)
     if options.non_finite == "omit":
@@ -273,7 +273,7 @@ def _bad_rows(tiles: Tiles) -> jax.Array:
 
 
 def _present(tiles: Tiles) -> jax.Array:
-    """Which places hold a row of data, as long as scores are not standardized."""
+    """Which places hold a row of data. Only valid before the scores are standardized."""
     return ~jnp.isnan(tiles.scores)
 
 

@@ -1,9 +1,9 @@
 """Rows as vectors: flat arrays read 128 numbers at a time, for a CPU.
 
-XLA runs a program on a CPU operation by operation, each over all rows and at a price to start. Here
-problems are fitted one after the other (or 128 small ones side by side), by loops over vectors of
-rows, and the whole is compiled as one function (see `scan`, `xla`). A problem's rows stay in the
-caches from the score ranges to the loss, and a loop ends where its problem does.
+On a CPU, XLA runs a program operation by operation, each over all rows and with a fixed cost. Here
+problems are fitted in turn (small ones 128 at a time), by loops over vectors of rows, and the whole
+is compiled as one function (see `scan`, `xla`). A problem's rows stay in the caches from the score
+ranges to the loss, and each problem's loop ends as soon as the problem does.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,14 +22,14 @@ from platt_jax.options import Options
 from platt_jax.passes.elementary import exp_quotient, log1p, log1p_unit
 from platt_jax.xla import noinline
 
-# Rows of a vector. With fewer the loops are too short; of ten times as many XLA would share an
+# Rows per vector. Fewer make the loops too short. With ten times as many, XLA would split an
 # operation among threads, which it cannot do within a function.
 LANES = 128
 
-# Vectors that are added up by themselves, before their sums are: rounding errors stay small.
+# Vectors per partial sum. Partial sums keep rounding errors small.
 _TOGETHER = 64
 
-Terms: TypeAlias = list[jax.Array]  # one for each term
+Terms: TypeAlias = list[jax.Array]  # one array per term
 
 _ARITHMETIC = Arithmetic(exp_quotient, noinline)
 
@@ -37,18 +37,18 @@ _ARITHMETIC = Arithmetic(exp_quotient, noinline)
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class VectorRows:
-    """The rows of one problem, or of 128 side by side, a lane each. The vector i lies at 128 i.
+    """The rows of one problem, or of 128 side by side, a lane each. Vector i begins at 128 i.
 
     See `protocol.Rows` for the methods.
     """
 
-    scores: jax.Array  # [C]
+    scores: jax.Array  # [C] flat scores
     labels: jax.Array  # [C]: above 0 for class 1
     weights: jax.Array | None  # [C]
-    start: jax.Array  # [] int32: where the first vector lies
-    size: jax.Array  # [] or [128] int32: how many rows each problem has
+    start: jax.Array  # [] int32: the place of the first vector
+    size: jax.Array  # [] or [128] int32: number of rows of each problem
     standardization: Standardization | None = None  # applied when the scores are read
-    # Whether all rows are taken to be finite; if one is not, what is made of them is not either.
+    # Whether all rows are assumed to be finite. If one is not, neither are the results.
     finite: bool = field(default=False, metadata={"static": True})
 
     def score_ranges(self, options: Options) -> ScoreRanges:
@@ -65,7 +65,7 @@ class VectorRows:
         return statistics.ranges_of_minima(*_fold(self, terms, number, reduction=_LEAST))
 
     def mask_nonfinite(self, options: Options) -> "VectorRows":
-        """See `Rows`. Nobody asks again whether rows are finite, unless to omit some."""
+        """See `Rows`. From here on all rows are assumed to be finite, unless non_finite="omit"."""
         return replace(self, finite=options.non_finite != "omit")
 
     def moments(self, standardization: Standardization) -> tuple[Moments, Moments]:
@@ -76,7 +76,7 @@ class VectorRows:
                 vector.scores, vector.weights, vector.present, _classes(vector)
             )
 
-        # Where some rows are not finite, the others are counted.
+        # Non-finite rows are left out of the counts.
         rows = replace(self.standardized(standardization), finite=False)
         return statistics.moments_of_sums(_fold(rows, terms, 6 if self.weights is None else 8))
 
@@ -87,7 +87,7 @@ class VectorRows:
     def derivatives(
         self, point: Point, targets: Targets, options: Options, active: jax.Array | None = None
     ) -> Derivatives:
-        """See `Rows`. These problems are read as long as one of them is active."""
+        """See `Rows`. All problems of a group are read as long as one of them is active."""
         derivatives = objective.DERIVATIVES[options.derivatives]
 
         def terms(vector: Vector, point: Point, targets: Targets) -> Derivatives:
@@ -115,28 +115,28 @@ class VectorRows:
 
 
 class Vector(NamedTuple):
-    """A vector of rows, each field [128]; where a row is not present, all else is anything."""
+    """A vector of rows, each field [128]. Where `present` is False, other fields are undefined."""
 
-    scores: jax.Array  # standardized, if so asked
+    scores: jax.Array  # standardized if the rows are
     positive: jax.Array
     weights: jax.Array | None  # finite; 0 where not present
-    there: jax.Array  # whether it is a row of the problem, and has a weight
-    present: jax.Array  # whether it is finite, too, or taken to be
+    there: jax.Array  # whether it is a row of the problem with a weight above 0
+    present: jax.Array  # and is finite, or assumed to be
 
 
 class Reduction(NamedTuple):
-    """How the terms of many vectors become one list of numbers."""
+    """How the terms of many vectors are combined."""
 
-    start: float  # what combined with a term is the term
-    combine: Callable[[jax.Array, jax.Array], jax.Array]  # two terms to one
-    # The terms of two vectors to those of one; None: by `combine`.
+    start: float  # the neutral element of `combine`
+    combine: Callable[[jax.Array, jax.Array], jax.Array]  # combines two terms
+    # Combines the terms of one vector with those of the next; None: `combine` for each term.
     merge: Callable[[Terms, Sequence[jax.Array]], Terms] | None = None
-    # What is made of those of some dozen vectors, to be combined.
+    # Applied to the terms of a few dozen vectors, before `combine`.
     close: Callable[[Terms], Terms] = list
 
 
 def _merge_odds(found: Terms, more: Sequence[jax.Array]) -> Terms:
-    """Sums of what is linear in z, and products of 1 + odds: one logarithm serves many rows."""
+    """Adds what is linear in z, and multiplies 1 + odds: one logarithm serves many rows."""
     (linear, odds), (new, o) = found, more
     return [linear + new, odds + (o + odds * o)]
 
@@ -157,7 +157,7 @@ def _classes(vector: Vector) -> tuple[jax.Array, jax.Array]:
 
 
 def _row(vector: Vector) -> Row:
-    """A row with a weight need not be asked whether it is present: if not, that is 0."""
+    """The rows as the formulas take them. If rows have weights, those not present weigh 0."""
     if vector.weights is None:
         return Row(vector.scores, vector.positive, vector.present)
     return Row(vector.scores, vector.positive, weight=vector.weights)
@@ -176,14 +176,14 @@ def _fold(
     *per_problem: Any,
     reduction: Reduction = _SUM,
 ) -> Terms:
-    """Terms of the rows, reduced to one number per problem; a list, each as `rows.size`.
+    """The terms of all rows, reduced to a list of arrays with the shape of `rows.size`.
 
     Args:
         rows: the rows.
-        terms: given a Vector and its numbers per problem, the terms.
-        number: how many terms.
-        *per_problem: pytrees of arrays as `rows.size`.
-        reduction: how they are combined.
+        terms: takes a Vector and the numbers per problem, and returns the terms.
+        number: number of terms.
+        *per_problem: pytrees of arrays with the shape of `rows.size`.
+        reduction: how terms are combined.
     """
     start, combine, merge, close = reduction
     one_problem = rows.size.ndim == 0
@@ -209,7 +209,7 @@ def _fold(
 
 
 def _across(found: Terms, combine: Callable[[jax.Array, jax.Array], jax.Array]) -> Terms:
-    """Vectors [128] combined to []."""
+    """Combines each vector [128] to a scalar []."""
     x = jnp.stack(found)
     while x.shape[1] > 8:
         half = x.shape[1] // 2
@@ -225,7 +225,7 @@ def _take(column: jax.Array | None, at: jax.Array) -> Any:
 
 
 def _read(rows: VectorRows, i: jax.Array) -> Vector:
-    """The vector i."""
+    """Reads vector i."""
     columns = rows.scores, rows.labels, rows.weights
     f, label, weight = (_take(x, rows.start + i * LANES) for x in columns)
     number = i if rows.size.ndim else i * LANES + jnp.arange(LANES, dtype=jnp.int32)
@@ -239,7 +239,7 @@ def _read(rows: VectorRows, i: jax.Array) -> Vector:
         return Vector(
             _standardized(f, present, rows.standardization), label > 0, None, there, present
         )
-    # Not inlined, for every loop over the vector would begin by doing this.
+    # Not inlined: every loop over the vector would otherwise begin with this computation.
     f, weight = noinline(_or_zero)(f, weight, present, rows.standardization)
     return Vector(f, label > 0, weight, there, weight > 0)
 
@@ -247,7 +247,7 @@ def _read(rows: VectorRows, i: jax.Array) -> Vector:
 def _or_zero(
     f: jax.Array, weight: jax.Array, present: jax.Array, standardization: Standardization | None
 ) -> tuple[jax.Array, jax.Array]:
-    """Standardized scores and weights, 0 where not present."""
+    """Standardized scores and weights, with 0 where not present."""
     return _standardized(f, present, standardization), jnp.where(present, weight, 0)
 
 

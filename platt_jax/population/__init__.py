@@ -1,1 +1,1 @@
-"""Segments as a sample from a population: how their parameters spread, estimated from all."""
+"""Segments as a sample from a population: the spread of their parameters, estimated jointly."""

@@ -1,7 +1,6 @@
-"""Segments whose rows go through the compiled program in chunks: in memory, or on disk."""
+"""Segments whose rows are fitted in chunks by the compiled program: rows in memory or on disk."""
 
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import jax
@@ -11,29 +10,30 @@ from numpy.typing import NDArray
 
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.checkpoint import Checkpoint
+from platt_jax.execution.problems import Context
 from platt_jax.execution.progress import SILENT, Stage
 from platt_jax.execution.run import fit_problems, run_problems
 from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.options import Options
-from platt_jax.passes import packing
 from platt_jax.population.quadrature import Grid, Nodes
 from platt_jax.population.segments import Coordinates, Segments
 from platt_jax.results.fit import Fit
 from platt_jax.solver.solution import Given
 from platt_jax.threads import run_concurrently
 
+# Scores sampled to find coordinates.
 _SAMPLED_ROWS = 100_000
-_MIDDLE_HALF = 1.349  # the width of that of N(0, 1)
+_MIDDLE_HALF = 1.349  # the interquartile range of N(0, 1)
 
 
 class ChunkedSegments(Segments):
-    """Rows by segment; see `Segments` for the methods.
+    """Rows grouped by segment; see `Segments` for the methods.
 
     Args:
-        rows: of the segments.
-        caller: is warned of what makes this slower.
-        mesh: as of `run_problems`.
-        checkpoint: where the segments' fits are kept as they come.
+        rows: the rows of the segments.
+        caller: gets warnings about anything that makes this slower.
+        mesh: see `run_problems`.
+        checkpoint: stores the segments' fits as they come.
     """
 
     def __init__(
@@ -59,30 +59,13 @@ class ChunkedSegments(Segments):
 
     def fit(self, given: Given, options: Options, stage: Stage) -> Fit:
         """See `Segments`."""
-        run = partial(fit_problems, checkpoint=self._checkpoint)
-        fit: Fit = self._each(run, given, options, stage)
-        return fit
+        context = self._context(options, stage)._replace(checkpoint=self._checkpoint)
+        return fit_problems(self._rows.problems, given, context)
 
     def pooled(self, given: Given, options: Options, stage: Stage) -> Fit:
         """See `Segments`."""
-        rows = self._rows
-
-        def take(_: slice, part: slice, space: packing.Space) -> packing.Columns:
-            return rows.all(part, space)
-
-        fit = fit_problems(
-            np.array([rows.length]),
-            take,
-            rows.dtype,
-            given,
-            # Gaps between the segments are omitted, too.
-            replace(options, non_finite="omit"),
-            stage,
-            self._caller,
-            loss=False,
-            reread=rows.reread,
-            mesh=self._mesh,
-        )
+        context = self._context(replace(options, non_finite="omit"), stage)
+        fit = fit_problems(self._rows.pooled, given, context, loss=False)
         one: Fit = jax.tree.map(lambda x: x[0, ...], fit)
         return one
 
@@ -104,21 +87,9 @@ class ChunkedSegments(Segments):
 
     def node_losses(self, grid: Grid, nodes: Nodes, options: Options, stage: Stage) -> NDArray[Any]:
         """See `Segments`."""
-        losses: NDArray[Any] = self._each(partial(run_problems, grid.losses), nodes, options, stage)
+        context = self._context(options, stage)
+        losses: NDArray[Any] = run_problems(grid.losses, self._rows.problems, nodes, context)
         return losses
 
-    def _each(self, run: Any, given: Any, options: Options, stage: Stage) -> Any:
-        """What `run_problems` makes of each segment."""
-        rows = self._rows
-        return run(
-            rows.sizes,
-            rows.take,
-            rows.dtype,
-            jax.tree.map(lambda x: x[rows.largest_first], given),
-            options,
-            stage,
-            self._caller,
-            order=rows.largest_first,
-            reread=rows.reread,
-            mesh=self._mesh,
-        )
+    def _context(self, options: Options, stage: Stage) -> Context:
+        return Context(options, self._caller, stage, mesh=self._mesh)

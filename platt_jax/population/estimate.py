@@ -1,4 +1,4 @@
-"""The population, by maximum marginal likelihood, and what is known of its segments."""
+"""The population by maximum marginal likelihood, and the distributions of its segments."""
 
 from dataclasses import replace
 from functools import partial
@@ -17,23 +17,24 @@ from platt_jax.results.fit import Fit
 from platt_jax.results.population import Population
 from platt_jax.status import Flag, Status
 
-_START_SPREAD = 0.5
-# Rows of all segments that tell less than this of a direction of (A, B) tell nothing.
+# Standard deviations of the population at the start.
+START_SPREAD = 0.5
+# Minimum information of all rows about each direction of (A, B), to estimate the population anew.
 _LITTLE = 1e-3
 
 
 def estimate_population(
     segments: Segments, pooled: Fit, options: Options, progress: bool | Listener = False
 ) -> tuple[Fit | None, Population]:
-    """The fit of each segment under the population as its prior, and the population.
+    """The fit of each segment with the population as prior, and the population.
 
-    No fit where there is no population to estimate.
+    The fit is None if there is no population to estimate.
 
     Args:
-        segments: whose population it is.
+        segments: the segments of the population.
         pooled: the fit of all rows, without leading axes.
-        options: how to fit; but labels are used as they are.
-        progress: as in `fit_segments`.
+        options: how to fit; `targets` is ignored, and labels are used as they are.
+        progress: see `fit_segments`.
     """
     flagged = pooled.flags & (Flag.ONE_CLASS | Flag.CONSTANT_SCORES)
     number = segments.total(np.array([len(segments.keys)], float))[0]
@@ -43,15 +44,15 @@ def estimate_population(
     coordinates = segments.coordinates(options)
     standardized = StandardizedSegments(segments, coordinates, options)
     mean = coordinates.matrix @ np.array([pooled.A, pooled.B], float)
-    population = normals(mean, _START_SPREAD**2 * np.eye(2))
+    population = normals(mean, START_SPREAD**2 * np.eye(2))
     fit = standardized.modes(population, None, Stage.of(progress, "first fit", last=False))
     found = estimated(standardized, population, standardized.around(fit, population), progress)
     at = found.at
     integrated = partial(over_populations, certain=found.certain, total=segments.total)
     known = integrated(at.likelihoods, found.population)
     if not found.certain:
-        # Posteriors under a population of little spread tell how the likelihoods are near its mean:
-        # they are taken again under one that is as wide as it may be.
+        # If the spread is small, posteriors only show the likelihoods near the population's mean.
+        # So they are computed again under the widest plausible population.
         wide = normals(known.new_mean, known.new_covariance)
         stage = Stage.of(progress, "population, uncertainty", last=False)
         at = at.under(standardized, FINE, wide, stage)
@@ -62,13 +63,13 @@ def estimate_population(
 
 
 def renewed_population(population: Population, likelihoods: Likelihoods) -> Population:
-    """The population that segments have by now, by what is remembered of their rows.
+    """The current population of the segments, estimated from the likelihoods of their rows.
 
-    It stays as it is where these do not tell of it.
+    The population stays as it was if the likelihoods say almost nothing about it.
 
     Args:
-        population: as it was.
-        likelihoods: of the segments.
+        population: the previous population.
+        likelihoods: the likelihoods of the segments.
     """
     coordinates = likelihoods.coordinates(likelihoods.total)
     to = coordinates.matrix
@@ -85,10 +86,10 @@ def renewed_population(population: Population, likelihoods: Likelihoods) -> Popu
 def _result(
     found: Estimate, likelihoods: Likelihoods, known: Known, coordinates: Coordinates
 ) -> Population:
-    """The population in the coordinates of the scores as they came."""
+    """The population in the coordinates of the original scores."""
     back = np.linalg.inv(coordinates.matrix)
     root, spread = back @ found.population.factor, found.spread
-    # By the entries of the covariance's factor, R at R = I: of F R R' F' with dR lower triangular.
+    # Derivatives of F R R' F' at R = I by the entries of the lower triangular factor R.
     directions = [
         root @ (d + d.T) @ root.T
         for d in (np.diag([1.0, 0]), np.array([[0.0, 0], [1, 0]]), np.diag([0, 1.0]))
@@ -116,7 +117,7 @@ def _result(
 
 
 def _posterior(population: Population, likelihoods: Likelihoods) -> Population:
-    """The same population, of segments whose rows tell next to nothing of it."""
+    """The same population, with segments whose rows say almost nothing about it."""
     prior = normals(population.predictive_mean, population.predictive_covariance)
     posterior = likelihoods.under(prior)
     return replace(

@@ -1,4 +1,4 @@
-"""The fit of all segments, wherever their rows are: the one way behind every `fit_segments`."""
+"""The fit of all segments, for rows in any place: the code behind every `fit_segments`."""
 
 from dataclasses import replace
 from typing import Any
@@ -31,7 +31,7 @@ def fit_by_segment(
     progress: bool | Listener,
     caller: Caller,
 ) -> SegmentCalibrator:
-    """`platt_jax.fit_segments` of these segments; arguments as there, and who is warned."""
+    """`platt_jax.fit_segments` for these segments, with its arguments and a caller for warnings."""
     options = validation.options(options)
     validation.pooling(pooling, prior, start, options)
     given = given_to(segments.keys.shape, segments.dtype, prior, start)
@@ -48,11 +48,11 @@ def fit_by_segment(
     report_non_finite(each, options, "segments", segments.keys, caller, consequence)
     if one_curve:
         each = _with_pooled_curve(each, pooled)
-    covariance: Any = pooled.covariance  # NumPy's, of a fit on the host
+    covariance: Any = pooled.covariance  # NumPy's, from a fit on the host
     return SegmentCalibrator(segments.keys, each, pooled.sigmoid, covariance, population)
 
 
 def _with_pooled_curve(each: Fit, pooled: Fit) -> Fit:
-    """The segments with the fit of all rows for their own; the rows counted are theirs."""
+    """The fit of all rows repeated for each segment, with the segment's own row counts."""
     alike: Fit = jax.tree.map(lambda x, of_each: np.broadcast_to(x, of_each.shape), pooled, each)
     return replace(alike, n_pos=each.n_pos, n_neg=each.n_neg)

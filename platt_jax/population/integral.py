@@ -1,9 +1,9 @@
-"""What is known of the segments if their population is not known exactly.
+"""Distributions of the segments when their population is uncertain.
 
-Few segments say little of how they vary: a single estimate of it is too small or too large, and
-often 0. So all is averaged over populations, each by how likely it is. A priori each standard
-deviation is half-normal, the correlation uniform, and the mean flat; the mean is integrated out
-exactly, and covariances are sampled.
+A few segments say little about their spread: a single estimate of it is too small or too large, and
+often 0. So results are averaged over populations, weighted by their posterior probability. The
+prior of each standard deviation is half-normal, that of the correlation uniform, that of the mean
+flat. The mean is integrated out exactly; covariances are sampled.
 """
 
 from typing import NamedTuple
@@ -17,31 +17,32 @@ from platt_jax.population.quadrature import Normals, Total, blocks
 from platt_jax.population.symmetric import Symmetric
 from platt_jax.threads import ordered_map
 
-# Of the standard deviations in log-odds over a standard deviation of the scores (half-normal;
-# Gelman 2006, "Prior distributions for variance parameters in hierarchical models").
+# Scale of the half-normal prior of standard deviations, in log-odds per standard deviation of the
+# scores (Gelman 2006, "Prior distributions for variance parameters in hierarchical models").
 _PRIOR_SPREAD = 1.5
 
-# The covariances drawn: the fewer, the more segments say how large it is.
+# Maximum and minimum number of sampled covariances. More segments need fewer: they say more.
 _MOST_DRAWS, _LEAST_DRAWS = 256, 32
+# Numbers per array.
 _AT_ONCE = 1 << 20
 
-# Standard deviations that are looked at first; and in how many rounds draws come nearer to the
-# posterior, by its moments in the round before.
+# Standard deviations evaluated first.
 _FIRST = np.geomspace(0.01, 10, 24)
+# Rounds of sampling. Each adapts to the posterior's moments in the round before.
 _ROUNDS = 3
 
 
 class Known(NamedTuple):
-    """Means and covariances of (A, B), with the uncertainty of the population in them."""
+    """Means and covariances of (A, B), including the uncertainty of the population."""
 
-    mean: NDArray[np.float64]  # (K, 2), of the segments
-    covariance: NDArray[np.float64]  # (K, 2, 2)
-    new_mean: NDArray[np.float64]  # (2,), of a segment without rows
-    new_covariance: NDArray[np.float64]  # (2, 2)
+    mean: NDArray[np.float64]  # (K, 2), for the segments
+    covariance: NDArray[np.float64]  # (K, 2, 2), for the segments
+    new_mean: NDArray[np.float64]  # (2,), for a segment without rows
+    new_covariance: NDArray[np.float64]  # (2, 2), for a segment without rows
 
 
 class _Spreads(NamedTuple):
-    """Covariances, by standard deviations and the correlation's inverse hyperbolic tangent."""
+    """Covariances as standard deviations and the inverse hyperbolic tangent of the correlation."""
 
     of_A: NDArray[np.float64]
     of_B: NDArray[np.float64]
@@ -49,38 +50,38 @@ class _Spreads(NamedTuple):
 
     @property
     def covariance(self) -> NDArray[np.float64]:
-        """(G, 2, 2)."""
+        """The covariances, (G, 2, 2)."""
         AB = np.tanh(self.angle) * self.of_A * self.of_B
         return Symmetric(self.of_A**2, AB, self.of_B**2).matrices
 
     @property
     def log_prior(self) -> NDArray[np.float64]:
-        """(G,), up to a constant."""
+        """The log prior density, (G,), up to a constant."""
         square = (self.of_A**2 + self.of_B**2) / _PRIOR_SPREAD**2
         log_prior: NDArray[np.float64] = -square / 2 - 2 * np.log(np.cosh(self.angle))
         return log_prior
 
 
 class _Under(NamedTuple):
-    """What populations of given covariances (G,) come to."""
+    """Likelihood and mean of populations with given covariances (G,)."""
 
-    log_likelihood: NDArray[np.float64]  # (G,), the mean integrated out
-    mean: NDArray[np.float64]  # (G, 2), of the population
-    mean_covariance: NDArray[np.float64]  # (G, 2, 2)
+    log_likelihood: NDArray[np.float64]  # (G,), with the mean integrated out
+    mean: NDArray[np.float64]  # (G, 2), the population's mean
+    mean_covariance: NDArray[np.float64]  # (G, 2, 2), the covariance of the population's mean
 
 
 def over_populations(
     likelihoods: Likelihoods, population: Normals, certain: bool, total: Total
 ) -> Known:
-    """What is known of the segments, and of one without rows.
+    """The distributions of the segments, and of a segment without rows.
 
     Args:
-        likelihoods: of the segments.
-        population: the estimate of it.
-        certain: whether its covariance is as good as known: then only its mean varies.
-        total: of sums over these segments, as of `Segments`.
+        likelihoods: the likelihoods of the segments.
+        population: the estimated population.
+        certain: whether to treat its covariance as known, so that only its mean varies.
+        total: maps sums over these segments to sums over all; see `Segments`.
     """
-    # In units of the scores as these tell of the segments, which are the same wherever rows lie.
+    # In units of the scores weighted by information, which do not depend on where the rows are.
     to = likelihoods.coordinates(total).matrix
     back, estimate = np.linalg.inv(to), to @ population.covariance @ to.T
     at = likelihoods.transformed(to)
@@ -100,9 +101,9 @@ def over_populations(
 def _drawn(
     likelihoods: Likelihoods, covariance: NDArray[np.float64], total: Total
 ) -> tuple[NDArray[np.float64], _Under, NDArray[np.float64]]:
-    """Covariances, what follows from each, and its weight.
+    """Covariances, likelihoods and means under each, and their weights.
 
-    By importance sampling: each of three numbers is drawn independently of the others, from
+    By importance sampling: the three numbers of a covariance are drawn independently, from
     Student's t distributions with 4 degrees of freedom.
     """
     number = int(total(np.array([len(likelihoods.pull_A)], float))[0])
@@ -134,7 +135,7 @@ def _drawn(
 
 
 def _draws(segments: int) -> int:
-    """How many covariances to draw; as many for a few segments more or less."""
+    """The number of covariances to draw. It is the same for slightly more or fewer segments."""
     step = 1 << max((segments - 1).bit_length() - 4, 0)
     about = -(-segments // step) * step
     return int(np.clip(_AT_ONCE // about, _LEAST_DRAWS, _MOST_DRAWS))
@@ -149,7 +150,7 @@ def _normalized(logs: NDArray[np.float64]) -> NDArray[np.float64]:
 def _even_points(number: int) -> NDArray[np.float64]:
     """(number, 3) points that fill the unit cube evenly.
 
-    They advance by powers of 1 / g, with g^4 = g + 1 (Roberts 2018).
+    Steps are powers of 1 / g, with g^4 = g + 1 (Roberts 2018).
     """
     g = 1.2207440846057596
     steps = np.arange(1, number + 1)[:, None] * g ** -np.arange(1.0, 4.0)
@@ -167,23 +168,23 @@ def _students_t(probability: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _log_density(t: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Of that distribution, up to a constant."""
+    """The log density of that t distribution, up to a constant."""
     return -2.5 * np.log1p(t * t / 4)
 
 
 def _under(likelihoods: Likelihoods, covariance: NDArray[np.float64], total: Total) -> _Under:
-    """Of covariances S (G, 2, 2).
+    """Likelihood and mean of populations with covariances S (G, 2, 2).
 
-    With P the precision and h the pull of a segment, its rows tell of the mean with precision
-    V = (P^-1 + S)^-1 and pull r = (1 + P S)^-1 h. Of 2 by 2 matrices, with P* the adjugate,
-    D = |1 + P S| = 1 + tr(P S) + |P| |S|, V = (P + |P| S*) / D, r = (h + S* P* h) / D and
-    h' S r = (h' S h + |S| h' P* h) / D. So all sums over segments are of something over D.
+    A segment with precision P and pull h informs on the mean with precision V = (P^-1 + S)^-1 and
+    pull r = (1 + P S)^-1 h. For 2 by 2 matrices, with P* the adjugate and
+    D = |1 + P S| = 1 + tr(P S) + |P| |S|: V = (P + |P| S*) / D, r = (h + S* P* h) / D and
+    h' S r = (h' S h + |S| h' P* h) / D. So every sum over segments has terms divided by D.
     """
     S = Symmetric.of(covariance)
     of_S = np.stack([np.ones_like(S.AA), S.AA, 2 * S.AB, S.BB, S.determinant])
 
     def of_some(some: slice) -> NDArray[np.float64]:
-        """Sums over some segments, (13, G)."""
+        """The sums over some segments, (13, G)."""
         P, h_A, h_B = jax.tree.map(lambda x: x[some], likelihoods)
         of_P = np.stack([np.ones_like(h_A), *P, P.determinant])
         D = of_S.T @ of_P
@@ -212,10 +213,10 @@ def _mixture(
     under: _Under,
     weights: NDArray[np.float64],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Of each segment the mean (K, 2), and the second moments (K, 2, 2).
+    """The mean (K, 2) and the second moments (K, 2, 2) of each segment.
 
-    Given S and the mean, the posterior's mean is J (mean + S h) and its covariance J S, with
-    J = (1 + S P)^-1 = (1 + P* S*) / D.
+    Given S and the population's mean, the posterior has mean J (mean + S h) and covariance J S,
+    with J = (1 + S P)^-1 = (1 + P* S*) / D.
     """
     S, M = (Symmetric.of(x[..., None]) for x in (covariance, under.mean_covariance))
     T, (mean_A, mean_B) = S.adjugate, under.mean.T[..., None]
@@ -231,7 +232,7 @@ def _mixture(
         s_A, s_B = S.times(h_A, h_B)
         s_A, s_B = mean_A + s_A, mean_B + s_B
         m_A, m_B = J_AA * s_A + J_AB * s_B, J_BA * s_A + J_BB * s_B
-        # With the mean's own covariance M, which counts by J.
+        # Adds the covariance M of the population's mean, multiplied by J on both sides.
         K_AA, K_AB = J_AA * M.AA + J_AB * M.AB, J_AA * M.AB + J_AB * M.BB
         K_BA, K_BB = J_BA * M.AA + J_BB * M.AB, J_BA * M.AB + J_BB * M.BB
         within = S.determinant * over_D

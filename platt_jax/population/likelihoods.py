@@ -1,4 +1,4 @@
-"""What the rows of each segment say of its (A, B), as a normal distribution."""
+"""Normal approximations of each segment's likelihood of (A, B)."""
 
 from typing import Any, NamedTuple, Self
 
@@ -15,7 +15,7 @@ _ROUNDING = 64 * np.finfo(float).eps
 
 
 class Likelihoods(NamedTuple):
-    """The segments' likelihoods of (A, B): normal, by precisions that may be singular."""
+    """The segments' likelihoods of (A, B), as normal densities whose precision may be singular."""
 
     precision: Symmetric  # (K,)
     # The precision times the mean.
@@ -24,13 +24,13 @@ class Likelihoods(NamedTuple):
 
     @classmethod
     def of(cls, posteriors: Posteriors, population: Normals) -> "Likelihoods":
-        """Those that make the posteriors under a population what they are, to their second moments.
+        """The likelihoods that give these posteriors under the population, up to second moments.
 
-        So the marginal likelihood of the population has the derivatives there that quadrature gives
-        it (expectation propagation, Minka 2001).
+        The marginal likelihood of the population then has the same derivatives as by quadrature
+        (expectation propagation, Minka 2001).
 
         Args:
-            posteriors: in the coordinates in which the population is N(0, I).
+            posteriors: the posteriors in coordinates in which the population is N(0, I).
             population: one distribution, or one for each segment.
         """
         precision = Symmetric.of(posteriors.covariance).inverse()
@@ -40,34 +40,34 @@ class Likelihoods(NamedTuple):
 
     @classmethod
     def from_arrays(cls, precision: NDArray[Any], pull: NDArray[Any]) -> Self:
-        """By the precisions (K, 2, 2), and these times the means (K, 2)."""
+        """From the precisions (K, 2, 2), and the precisions times the means (K, 2)."""
         return cls(Symmetric.of(precision.astype(float)), *pull.astype(float).T)
 
     def plus(self, others: "Likelihoods") -> "Likelihoods":
-        """Of the rows of both."""
+        """The likelihoods of the rows of both."""
         total: Likelihoods = jax.tree.map(np.add, self, others)
         return total
 
     def times(self, weight: Any) -> "Likelihoods":
-        """Of rows of this weight, or these (K,)."""
+        """The likelihoods of the rows with a weight, one for all or (K,)."""
         weighted: Likelihoods = jax.tree.map(lambda x: weight * x, self)
         return weighted
 
     def in_coordinates_of(self, population: Normals) -> "Likelihoods":
-        """These in those of the population, if they are in its N(0, I)'s."""
+        """Maps from coordinates in which the population is N(0, I) to those of the population."""
         AA, BA, BB = population.factor_AA, population.factor_BA, population.factor_BB
         made = self._by_inverse(1 / AA, np.zeros_like(AA), -BA / (AA * BB), 1 / BB)
         of_mean = made.precision.times(population.mean_A, population.mean_B)
         return made._replace(pull_A=made.pull_A + of_mean[0], pull_B=made.pull_B + of_mean[1])
 
     def transformed(self, matrix: NDArray[Any]) -> "Likelihoods":
-        """Of (A, B) times a matrix (2, 2)."""
+        """The likelihoods of `matrix @ (A, B)`, with a matrix (2, 2)."""
         return self._by_inverse(*np.linalg.inv(matrix).ravel())
 
     def _by_inverse(self, a: Any, b: Any, c: Any, d: Any) -> "Likelihoods":
-        """Of other (A, B), which [[a, b], [c, d]] makes these of.
+        """The likelihoods of other parameters, which [[a, b], [c, d]] maps to these (A, B).
 
-        Elementwise, so that no segment changes a bit of another.
+        Elementwise, so that no segment's bits depend on another.
         """
         P = self.precision
         first, second = P.times(a, c), P.times(b, d)
@@ -82,13 +82,13 @@ class Likelihoods(NamedTuple):
 
     @property
     def pull(self) -> NDArray[np.float64]:
-        """(K, 2)."""
+        """(K, 2), the precision times the mean."""
         return np.stack([self.pull_A, self.pull_B], -1)
 
     def coordinates(self, total: Total) -> Coordinates:
-        """By the mean and the variance of the scores, each row by how much it tells.
+        """Coordinates by the mean and the variance of the scores, weighted by information.
 
-        The scores' own where the rows do not tell both of slopes and of intercepts.
+        The original coordinates if the rows do not inform on both slopes and intercepts.
         """
         AA, AB, BB = total(np.array([x.sum() for x in self.precision]))
         if not AA * BB - AB * AB > _ROUNDING * AA * BB:
@@ -96,7 +96,7 @@ class Likelihoods(NamedTuple):
         return Coordinates(center=AB / BB, scale=BB / np.sqrt(AA * BB - AB * AB))
 
     def under(self, population: Normals) -> Normals:
-        """The posteriors."""
+        """The posteriors under a population."""
         precision = np.linalg.inv(population.covariance)
         covariance = self.precision.plus(precision).inverse()
         at_A, at_B = precision @ population.mean
@@ -104,11 +104,11 @@ class Likelihoods(NamedTuple):
         return Normals(*mean, *covariance.factor())
 
     def total(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
-        """They are those of all segments."""
+        """See `Segments`. The sums here are those of all segments."""
         return sums
 
     def losses(self, grid: Grid, nodes: Normals, stage: Stage = SILENT) -> NDArray[np.float64]:
-        """(K, J), minus the logarithms at the segments' nodes, up to a constant of each."""
+        """The negative log-likelihood (K, J) at the segments' nodes, up to a constant for each."""
         P, (z_A, z_B) = self.precision, grid.z.T
         mean_A, mean_B, AA, BA, BB = (x[:, None] for x in nodes)
         A, B = mean_A + AA * z_A, mean_B + BA * z_A + BB * z_B

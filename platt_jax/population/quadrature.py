@@ -1,7 +1,7 @@
 """Integrals over a segment's (A, B) by adaptive Gauss-Hermite quadrature.
 
-The nodes lie where the posterior does: at mean + factor z, for a fixed grid of z. So a few of them
-are exact to many digits (Naylor & Smith 1982; Rabe-Hesketh, Skrondal & Pickles 2005).
+The nodes lie where the posterior does: at mean + factor z, for a fixed grid of z. Then a few nodes
+give many digits (Naylor & Smith 1982; Rabe-Hesketh, Skrondal & Pickles 2005).
 """
 
 from collections.abc import Callable
@@ -23,11 +23,11 @@ from platt_jax.passes.protocol import AnyRows, Rows
 from platt_jax.population.symmetric import Symmetric
 from platt_jax.threads import ordered_map
 
-# Numbers of an array that stays in a core's cache, along with a dozen more.
+# Numbers per array, so that it stays in a core's cache along with a dozen others.
 _AT_ONCE = 1 << 15
 
 
-# Sums over all segments, given those over the segments of this process.
+# Maps sums over the segments of this process to sums over all segments.
 Total: TypeAlias = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
 
@@ -36,25 +36,25 @@ class Normals(NamedTuple):
 
     mean_A: Array
     mean_B: Array
-    # The lower triangle of the factor F of the covariance F F'.
+    # The lower triangle of F, where the covariance is F F'.
     factor_AA: Array
     factor_BA: Array
     factor_BB: Array
 
     @property
     def mean(self) -> NDArray[Any]:
-        """(..., 2)."""
+        """The means, (..., 2)."""
         return np.stack([self.mean_A, self.mean_B], -1)
 
     @property
     def factor(self) -> NDArray[Any]:
-        """(..., 2, 2), F."""
+        """The factors F, (..., 2, 2)."""
         rows = [[self.factor_AA, np.zeros_like(self.factor_AA)], [self.factor_BA, self.factor_BB]]
         return np.stack([np.stack(row, -1) for row in rows], -2)
 
     @property
     def covariance(self) -> NDArray[Any]:
-        """(..., 2, 2)."""
+        """The covariances, (..., 2, 2)."""
         AB = self.factor_AA * self.factor_BA
         BB = self.factor_BA * self.factor_BA + self.factor_BB * self.factor_BB
         rows = [[self.factor_AA * self.factor_AA, AB], [AB, BB]]
@@ -70,10 +70,10 @@ def normals(mean: NDArray[np.float64], covariance: NDArray[np.float64]) -> Norma
 
 
 class Nodes(NamedTuple):
-    """Where to evaluate the loss of a segment; arrays that lead with the segments' shape."""
+    """The points at which to evaluate each segment's loss; arrays with leading axis (K,)."""
 
     posterior: Normals
-    coordinates: Standardization  # of the scores, in which A and B are
+    coordinates: Standardization  # the coordinates of A and B
 
 
 class Grid(NamedTuple):
@@ -81,7 +81,7 @@ class Grid(NamedTuple):
 
     z: NDArray[np.float64]  # (J, 2)
     log_weight: NDArray[np.float64]  # (J,)
-    losses: Task  # of segments at their nodes
+    losses: Task  # computes the losses of segments at their nodes
 
 
 def _grid(per_axis: int) -> Grid:
@@ -92,7 +92,7 @@ def _grid(per_axis: int) -> Grid:
 
 
 def _losses(z: NDArray[np.float64], rows: Rows, nodes: Nodes, options: Options) -> jax.Array:
-    """The loss at each node; results lead with the problems' shape, then come the nodes."""
+    """The loss at each node, with the nodes as last axis after the problems' axes."""
     at, (targets, rows) = nodes.posterior, _prepared(rows, nodes, options)
 
     def loss(z: jax.Array) -> jax.Array:
@@ -121,11 +121,11 @@ def _prepared(rows: AnyRows, nodes: Nodes, options: Options) -> tuple[objective.
     return objective.plain_targets(one, one), rows
 
 
-# The fine one is for skew posteriors: those of few rows, and of rare positives.
+# The fine grid is for skewed posteriors: those of few rows or of rare positives.
 COARSE, FINE = _grid(5), _grid(9)
 
-# The middle nodes of the coarse grid, with weights that make polynomials up to degree 3 exact: its
-# error says whether the coarse grid will do.
+# The middle nodes of the coarse grid, with weights that are exact for polynomials up to degree 3.
+# The error of this rough grid shows whether the coarse grid is fine enough.
 _MIDDLE = np.abs(COARSE.z).max(1) < 2
 _SIDE = 1 / (2 * COARSE.z[_MIDDLE].max() ** 2)
 _ROUGH_WEIGHT = np.where(COARSE.z[_MIDDLE] == 0, 1 - 2 * _SIDE, _SIDE).prod(1)
@@ -133,15 +133,15 @@ ROUGH = COARSE._replace(z=COARSE.z[_MIDDLE], log_weight=np.log(_ROUGH_WEIGHT))
 
 
 def rough(losses: NDArray[Any]) -> NDArray[Any]:
-    """The losses at the nodes of `ROUGH`, given those of `COARSE`."""
+    """The losses at the nodes of `ROUGH`, from those of `COARSE`."""
     return losses[:, _MIDDLE]
 
 
 class Posteriors(NamedTuple):
-    """What the segments say of themselves and of their population N(0, I), in its coordinates u."""
+    """Posteriors of the segments under a population N(0, I), in its coordinates u."""
 
     log_likelihood: float  # of the population
-    # By the mean (u1, u2) and the factor [[exp(a), 0], [b, exp(c)]] of the population.
+    # Derivatives by the mean (u1, u2) and the factor [[exp(a), 0], [b, exp(c)]] of the population.
     gradient: Array  # [5]
     information: Array  # [5, 5], minus the Hessian
     score_products: Array  # [5, 5], the sum over the segments of s s', s their gradients
@@ -152,18 +152,18 @@ class Posteriors(NamedTuple):
 def posteriors(
     grid: Grid, losses: NDArray[Any], nodes: Normals, population: Normals, total: Total
 ) -> Posteriors:
-    """The posteriors of the segments, and what they make of their population.
+    """The posteriors of the segments, and the derivatives of the population's likelihood.
 
-    With f the log density of a segment's parameters, the gradient of its log likelihood is E f',
-    the Hessian E f'' + Cov f', for the posterior's E and Cov (Louis 1982). No derivative passes
-    through the nodes.
+    With f the log density of a segment's parameters, the gradient of its log-likelihood is E f',
+    and the Hessian is E f'' + Cov f', with E and Cov of the posterior (Louis 1982). No derivative
+    passes through the nodes.
 
     Args:
-        grid: of the nodes.
-        losses: (K, J) of the segments at them.
-        nodes: of the segments, (K,).
+        grid: the grid of the nodes.
+        losses: (K, J) losses of the segments at their nodes.
+        nodes: (K,) the segments' nodes.
         population: one distribution, or one for each segment.
-        total: of sums over these segments, as of `Segments`.
+        total: maps sums over these segments to sums over all; see `Segments`.
     """
     at = _relative(nodes, population)
 
@@ -193,24 +193,24 @@ def posteriors(
 
 
 class _Moments(NamedTuple):
-    """Of the scores s of some segments, under their posteriors."""
+    """Moments of the scores s of some segments, under their posteriors."""
 
-    log_likelihood: float  # their sum
+    log_likelihood: float  # the sum over these segments
     mean: NDArray[np.float64]  # (5, K), E s
     second: NDArray[np.float64]  # (5, 5), the sum of E s s'
 
 
 class _Sums(NamedTuple):
-    """Over segments."""
+    """Sums over segments."""
 
-    segments: NDArray[np.float64]  # (), how many they are
+    segments: NDArray[np.float64]  # (), number of segments
     log_likelihood: NDArray[np.float64]  # ()
-    gradient: NDArray[np.float64]  # (5,), of E s
-    products: NDArray[np.float64]  # (5, 5), of E s E s'
-    second: NDArray[np.float64]  # (5, 5), of E s s'
+    gradient: NDArray[np.float64]  # (5,), the sum of E s
+    products: NDArray[np.float64]  # (5, 5), the sum of E s E s'
+    second: NDArray[np.float64]  # (5, 5), the sum of E s s'
 
     def over_all(self, total: Total) -> "_Sums":
-        """As one array: those who add up are asked once."""
+        """The sums over all segments, in one exchange as one array."""
         flat = total(np.concatenate([x.ravel() for x in self]))
         ends = np.cumsum([x.size for x in self])[:-1]
         return _Sums(
@@ -219,13 +219,13 @@ class _Sums(NamedTuple):
 
 
 def blocks(segments: int, numbers: int) -> list[slice]:
-    """Segments to work on together, with so many numbers of each: arrays that fit the caches."""
+    """Slices of segments to process together; with `numbers` per segment they fit the cache."""
     length = max(1, _AT_ONCE // numbers)
     return [slice(first, first + length) for first in range(0, segments, length)]
 
 
 def _relative(nodes: Normals, population: Normals) -> Normals:
-    """The nodes in coordinates in which the population is N(0, I)."""
+    """The nodes in coordinates where the population is N(0, I)."""
     P = population
     AA, BB = nodes.factor_AA / P.factor_AA, nodes.factor_BB / P.factor_BB
     mean_A = (nodes.mean_A - P.mean_A) / P.factor_AA
@@ -239,7 +239,7 @@ def _relative(nodes: Normals, population: Normals) -> Normals:
 
 
 def _moments(grid: Grid, losses: NDArray[Any], at: Normals) -> _Moments:
-    """By quadrature; the nodes are relative to the population."""
+    """The moments by quadrature. The nodes are relative to the population."""
     z_A, z_B = grid.z.T[:, :, None]
     u1 = at.mean_A + at.factor_AA * z_A
     u2 = at.mean_B + at.factor_BA * z_A + at.factor_BB * z_B
@@ -260,7 +260,7 @@ def _moments(grid: Grid, losses: NDArray[Any], at: Normals) -> _Moments:
 
 
 def _curvature(gradient: NDArray[np.float64], segments: float) -> NDArray[np.float64]:
-    """(5, 5), the sum of E f'' over the segments, by that of E f'."""
+    """(5, 5), the sum of E f'' over the segments, from the sum of E f'."""
     K = segments
     e1, e2, e11, e12, e22 = gradient + K * np.array([0, 0, 1, 0, 1])
     return -np.array(

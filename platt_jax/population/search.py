@@ -1,7 +1,7 @@
-"""The search for the population of the greatest marginal likelihood.
+"""The search for the population of the largest marginal likelihood.
 
-Each pass evaluates the loss of every segment at the nodes of its own quadrature. With the losses at
-hand, Newton's method moves the population; the nodes then follow the posteriors.
+Each pass evaluates the loss of every segment at the nodes of its own quadrature. With these losses,
+Newton's method moves the population. The nodes then follow the posteriors.
 """
 
 from typing import Any, NamedTuple, Protocol, Self
@@ -24,68 +24,68 @@ from platt_jax.population.quadrature import (
 )
 from platt_jax.results.population import PopulationStatus
 
-_MOST_PASSES = 60
-_MOST_COARSE = 8  # of these passes
-_LOST = 0.1, 1e-3  # of a log likelihood, in the errors of the coarse and of the fine grid
-_ROUGH_ERROR = 2.5  # standard errors
-# Standard errors of the population's parameters; the last step is taken without a pass.
+_MOST_PASSES = 60  # maximum number of passes
+_MOST_COARSE = 8  # maximum number of passes with the coarse grid
+_LOST = 0.1, 1e-3  # quadrature errors of a log-likelihood, by the coarse and by the fine grid
+_ROUGH_ERROR = 2.5  # maximum error of the rough grid, in standard errors
+# Maximum length of the last step, in standard errors; it is taken without a pass.
 _TOLERANCE = 1e-2
-# So near it, where the last step is the largest that gains: on a ridge, to the quadrature's errors.
+# Maximum length of a converged search's last step. On a ridge, quadrature errors limit what gains.
 _NEAR = 0.1
-# In one pass no standard deviation changes by more than a factor exp(0.7).
+# Maximum change of a log standard deviation in one pass.
 _LONGEST = 0.7
-# A spread below this, in log-odds over the usual range of scores, is none.
+# Smallest spread, in log-odds over the usual range of scores. A spread below it counts as none.
 _NO_SPREAD = 1e-2
-# So small are the relative errors of spreads that are as good as known.
+# Maximum relative error of spreads that are treated as known.
 _CERTAIN = 0.05
 
-# Where Newton's method takes more passes, several steps are made on the losses of one, as far as
-# they tell.
+# If Newton's method takes more passes than this, several short steps are made with the losses of
+# one pass. Maxima: number of steps, and total length.
 _FEW_PASSES = 4
 _MOST_STEPS = 8
 _SHORT = 0.3
-# Less curvature than this part of what the segments' scores vary by is too little to go by.
+# Minimum curvature, relative to the score products. Less is not reliable.
 _LEAST_CURVATURE = 1e-2
 
-# The population's parameters: its mean, and the factor [[exp(a), 0], [b, exp(c)]] of its change.
+# The population's parameters: the mean, and the factor [[exp(a), 0], [b, exp(c)]] of its change.
 _MEAN, _a, _b, _c = slice(0, 2), 2, 3, 4
 
 
 class Losses(Protocol):
-    """What has a loss of each of K segments at any (A, B)."""
+    """A source of the losses of K segments at any (A, B)."""
 
     def losses(self, grid: Grid, nodes: Normals, stage: Stage) -> NDArray[Any]:
-        """(K, J), at the segments' nodes."""
+        """The losses (K, J) at the segments' nodes."""
 
     def total(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
-        """As of `Segments`."""
+        """See `Segments`."""
 
 
 class Position(NamedTuple):
-    """A population, in standardized coordinates, and what the segments say there."""
+    """A population, in standardized coordinates, and the segments' posteriors under it."""
 
     population: Normals
     grid: Grid
-    nodes: Normals  # of the segments
-    losses: NDArray[Any]  # (K, J), there
+    nodes: Normals  # the segments' nodes
+    losses: NDArray[Any]  # (K, J), at the nodes
     posteriors: Posteriors
-    total: Total  # of sums over the segments
+    total: Total  # see `Segments`
 
     @classmethod
     def of(
         cls, segments: Losses, grid: Grid, population: Normals, nodes: Normals, stage: Stage
     ) -> Self:
-        """By a pass over the segments."""
+        """A position whose losses are computed by a pass over the segments."""
         losses = segments.losses(grid, nodes, stage)
         made = posteriors(grid, losses, nodes, population, segments.total)
         return cls(population, grid, nodes, losses, made, segments.total)
 
     def under(self, segments: Losses, grid: Grid, population: Normals, stage: Stage) -> "Position":
-        """Another population, by a pass; the nodes are where posteriors then should be."""
+        """Another population, by a pass with nodes at the posteriors expected under it."""
         return Position.of(segments, grid, population, self.likelihoods.under(population), stage)
 
     def at(self, population: Normals) -> "Position":
-        """Another population, by the same losses."""
+        """Another population, with the same losses."""
         return self._replace(
             population=population,
             posteriors=posteriors(self.grid, self.losses, self.nodes, population, self.total),
@@ -93,12 +93,12 @@ class Position(NamedTuple):
 
     @property
     def likelihoods(self) -> Likelihoods:
-        """Of the segments."""
+        """The likelihoods of the segments."""
         return Likelihoods.of(self.posteriors, self.population)
 
     @property
     def log_likelihood(self) -> float:
-        """Of the population."""
+        """The log-likelihood of the population."""
         return self.posteriors.log_likelihood
 
 
@@ -106,30 +106,30 @@ class _Step(NamedTuple):
     """A step of the population's parameters."""
 
     parameters: NDArray[np.float64]  # (5,)
-    decrement: float  # how far it goes, in standard errors
-    free: NDArray[np.bool_]  # (5,), which of them can move: there is no spread left to lose
+    decrement: float  # its length in standard errors
+    free: NDArray[np.bool_]  # (5,), False for parameters held at the smallest spread
 
 
 class Estimate(NamedTuple):
-    """The population that the search came to."""
+    """The result of the search."""
 
     population: Normals
-    at: Position  # of the last pass
+    at: Position  # the position of the last pass
     status: PopulationStatus
-    spread: NDArray[np.float64]  # (5, 5), the covariance of its parameters; 0 where held
-    certain: bool  # whether its covariance is as good as known
+    spread: NDArray[np.float64]  # (5, 5), the covariance of the parameters; 0 where held
+    certain: bool  # whether to treat the population's covariance as known
 
 
 def estimated(
     segments: Losses, population: Normals, nodes: Normals, progress: bool | Listener = False
 ) -> Estimate:
-    """The population of the greatest likelihood.
+    """The population of the largest likelihood.
 
     Args:
-        segments: whose it is.
-        population: where the search starts.
-        nodes: the segments' posteriors there, about.
-        progress: as in `fit_segments`.
+        segments: the segments of the population.
+        population: the start of the search.
+        nodes: approximate posteriors of the segments at the start.
+        progress: see `fit_segments`.
     """
     at, step = _largest(segments, population, nodes, progress)
     status = PopulationStatus.MAX_ITERATIONS
@@ -147,7 +147,7 @@ def _pass(progress: bool | Listener, number: int) -> Stage:
 def _largest(
     segments: Losses, population: Normals, nodes: Normals, progress: bool | Listener
 ) -> tuple[Position, _Step]:
-    """From a first population to that of the greatest likelihood, and the step that is left."""
+    """Searches from a first population; returns the last position, and the step left to take."""
     at = Position.of(segments, COARSE, population, nodes, _pass(progress, 1))
     step, part = _newton_step(at), 1.0
     for passes in range(2, _MOST_PASSES + 1):
@@ -174,9 +174,9 @@ def _largest(
 
 
 def _is_fine_enough(at: Position) -> bool:
-    """Whether the coarse grid tells the gradient to a tenth of a standard error.
+    """Whether the coarse grid gives the gradient to a tenth of a standard error.
 
-    By how far that of the rough grid is off: in trials ten to two hundred times as much.
+    Estimated from the error of the rough grid, in trials ten to two hundred times as large.
     """
     rough = quadrature.posteriors(
         quadrature.ROUGH, quadrature.rough(at.losses), at.nodes, at.population, at.total
@@ -187,7 +187,7 @@ def _is_fine_enough(at: Position) -> bool:
 
 
 def _polished(at: Position, step: _Step) -> tuple[Position, NDArray[np.float64]]:
-    """The greatest likelihood near by, by the losses at hand, and the step that is left."""
+    """The largest likelihood nearby for the current losses, and the step left to take."""
     way = 0.0
     for _ in range(_MOST_STEPS):
         way += np.abs(step.parameters).max()
@@ -201,14 +201,14 @@ def _polished(at: Position, step: _Step) -> tuple[Position, NDArray[np.float64]]
 
 
 def _newton_step(at: Position) -> _Step:
-    """The step of the population's parameters, and how far it goes in standard errors.
+    """The step of the population's parameters, and its length in standard errors.
 
-    In directions without curvature that of the score products stands in (Berndt, Hall, Hall &
-    Hausman 1974), of which no eigenvalue is negative.
+    In directions without curvature, the curvature of the score products is used instead (Berndt,
+    Hall, Hall & Hausman 1974). These have no negative eigenvalue.
     """
     gradient, population = at.posteriors.gradient, at.population
     free = np.ones(5, bool)
-    # Spread at the least there is, but for rounding, which the likelihood would have smaller.
+    # Held: spreads at the minimum (up to rounding) for which a smaller one has more likelihood.
     least = (1 + 1e-6) * _NO_SPREAD
     free[_a] = population.factor_AA > least or gradient[_a] > 0
     free[_c] = population.factor_BB > least or gradient[_c] > 0
@@ -235,9 +235,10 @@ def _moved(at: Position, step: NDArray[np.float64]) -> Normals:
 
 
 def _spread(at: Posteriors, free: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """(5, 5), the covariance of the estimate; 0 of parameters that cannot move.
+    """(5, 5), the covariance of the estimate; 0 for parameters that are held.
 
-    By the score products where the information is that of no maximum: no variance is negative.
+    Where the information is not that of a maximum, the score products replace it, so that no
+    variance is negative.
     """
     among = np.ix_(free, free)
     information = at.information[among]

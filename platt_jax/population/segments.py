@@ -1,4 +1,4 @@
-"""Segments wherever their rows are: the seam between one pooled fit and memory, disk, engines."""
+"""Segments with rows anywhere: the interface of one fitting code to memory, disk and engines."""
 
 from typing import Any, NamedTuple, Protocol
 
@@ -13,54 +13,55 @@ from platt_jax.solver.solution import Given
 
 
 class Coordinates(NamedTuple):
-    """(score - center) * scale: the coordinates in which a population is described."""
+    """Coordinates of a population: those of (score - center) * scale."""
 
     center: float
     scale: float
 
     @property
     def matrix(self) -> NDArray[np.float64]:
-        """(2, 2), which takes (A, B) to these coordinates."""
+        """(2, 2), the matrix that maps (A, B) to these coordinates."""
         return np.array([[1 / self.scale, 0], [self.center, 1]])
 
 
 class Segments(Protocol):
-    """The rows of K segments: of all, or of those of this process.
+    """The rows of K segments, which are all segments or those of this process.
 
-    What is of each segment stays here. A population needs no more than totals, and the fit of all
-    rows.
+    Results of single segments stay in this process. A population only needs totals, and the fit of
+    all rows.
     """
 
     @property
     def keys(self) -> NDArray[Any]:
-        """(K,), their ids, ascending."""
+        """(K,) ids of the segments, ascending."""
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the scores."""
+        """The dtype of the scores."""
 
     def fit(self, given: Given, options: Options, stage: Stage) -> Fit:
-        """The fit of each segment; what is given leads with (K,)."""
+        """The fit of each segment; given arrays have leading axis (K,)."""
 
     def pooled(self, given: Given, options: Options, stage: Stage) -> Fit:
-        """The fit of all finite rows as one problem, without a loss; what is given leads with (1,).
+        """The fit of all finite rows as one problem, without a loss.
 
-        One bad row must not cost the unseen segments their calibration.
+        Given arrays have leading axis (1,). Non-finite rows are left out: a single one must not
+        cost unseen segments their calibration.
         """
 
     def both(self, given: Given, shared: Given, options: Options, stage: Stage) -> tuple[Fit, Fit]:
-        """The fit of each segment, and of all rows; together, where that saves passes."""
+        """The fit of each segment, and of all rows; fitted together where that saves passes."""
         return self.fit(given, options, stage), self.pooled(shared, options, stage)
 
     def total(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Sums over all segments, given those over the segments of this process.
+        """Sums over all segments, from sums over the segments of this process.
 
-        Where others have more, all ask for the same totals in the same order.
+        If several processes have segments, all must ask for the same totals in the same order.
         """
         return sums
 
     def coordinates(self, options: Options) -> Coordinates:
-        """Those in which the scores are about as wide as N(0, 1); a few outliers do not matter."""
+        """Coordinates in which most scores are about as wide as N(0, 1), outliers aside."""
 
     def node_losses(self, grid: Grid, nodes: Nodes, options: Options, stage: Stage) -> NDArray[Any]:
-        """(K, J): the loss of each segment at each of its nodes; NaN if a row is not finite."""
+        """The loss (K, J) of each segment at each of its nodes; NaN if a row is not finite."""

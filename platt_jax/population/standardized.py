@@ -1,4 +1,4 @@
-"""Segments whose population is given: their fits under it, and their losses."""
+"""Segments with a given population: their fits under it, and their losses."""
 
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from platt_jax.solver.solution import Given
 
 
 class StandardizedSegments(NamedTuple):
-    """Segments in coordinates of their population."""
+    """Segments in the coordinates of their population."""
 
     segments: Segments
     coordinates: Coordinates
@@ -27,10 +27,10 @@ class StandardizedSegments(NamedTuple):
     def modes(
         self, population: Normals, start: NDArray[np.float64] | None = None, stage: Stage = SILENT
     ) -> Fit:
-        """Each segment's fit with the population as its prior, one for all or one for each.
+        """Each segment's fit with the population as prior, either one for all or one for each.
 
-        Without `start` the search begins at its usual point: NaN says so to the one program that
-        serves both cases.
+        Without `start` each search begins at its usual start. A start of NaN means the same, so one
+        program serves both cases.
         """
         segments, K = self.segments, len(self.segments.keys)
         to_original = np.linalg.inv(self.coordinates.matrix)
@@ -45,7 +45,7 @@ class StandardizedSegments(NamedTuple):
         return segments.fit(Given(prior, pair), self.options, stage)
 
     def around(self, fit: Fit, population: Normals) -> Normals:
-        """The normal approximations at the modes; where a fit has none, the population."""
+        """Normal approximations at the modes, or the population where a fit has none."""
         to = self.coordinates.matrix
         mean = np.stack([fit.A, fit.B], -1).astype(float) @ to.T
         covariance = to @ fit.covariance.astype(float) @ to.T
@@ -57,7 +57,7 @@ class StandardizedSegments(NamedTuple):
         )
 
     def learnt(self, prior: Normals, stage: Stage = SILENT) -> tuple[Fit, Likelihoods]:
-        """The fit of each segment under a prior of its own, and what its rows say besides that."""
+        """The fit of each segment under its own prior, and the likelihoods of the segments."""
         fit = self.modes(prior, None, stage)
         nodes = self.around(fit, prior)
         losses = self.losses(FINE, nodes)
@@ -66,11 +66,11 @@ class StandardizedSegments(NamedTuple):
         )
 
     def total(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
-        """As of `Segments`."""
+        """See `Segments`."""
         return self.segments.total(sums)
 
     def losses(self, grid: Grid, nodes: Normals, stage: Stage = SILENT) -> NDArray[Any]:
-        """One pass over the rows: the loss (K, J) of each segment at its nodes."""
+        """The loss (K, J) of each segment at its nodes, in one pass over the rows."""
         segments = self.segments
         of_each = (np.full(len(segments.keys), x, segments.dtype) for x in self.coordinates)
         placed = Nodes(
@@ -78,5 +78,5 @@ class StandardizedSegments(NamedTuple):
             Standardization(*of_each),  # type: ignore[arg-type]
         )
         losses = segments.node_losses(grid, placed, self.options, stage)
-        # A segment whose rows are not finite says nothing.
+        # Segments with non-finite rows have a flat likelihood.
         return np.where(np.isfinite(losses).all(1)[:, None], losses, 0)

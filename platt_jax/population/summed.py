@@ -1,4 +1,4 @@
-"""Segments of which every pass brings the sums to the host: in an engine, or several processes."""
+"""Segments whose sums every pass brings to the host: rows in an engine or in several processes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -25,10 +25,10 @@ class SummedSegments(Segments):
     """All methods of `Segments` but `pooled`.
 
     Args:
-        keys: (K,) as there.
-        dtype: as there.
-        rows: of the segments, K problems.
-        sizes: (K,), how many rows each segment has.
+        keys: (K,) see `Segments`.
+        dtype: see `Segments`.
+        rows: the rows of the segments, as K problems.
+        sizes: (K,) number of rows of each segment.
     """
 
     def __init__(
@@ -59,14 +59,14 @@ class SummedSegments(Segments):
         stage: Stage,
         loss: bool = True,
     ) -> Fit:
-        """The fit of these problems of so many rows."""
+        """The fits of problems with these rows and sizes."""
         options = options.with_tol(self._dtype)
         with reporting_passes(sizes, stage) as report:
             fit: Fit = self._run(lambda: fit_on_host(rows, given, options, loss, report))
         return fit
 
     def coordinates(self, options: Options) -> Coordinates:
-        """See `Segments`; by the mean and the variance of each segment's scores."""
+        """See `Segments`. Uses the mean and the variance of each segment's scores."""
         standardization, moments = self._run(lambda: self._moments(options))
         total, first, second, _ = (x + y for x, y in zip(*moments, strict=True))
         some = total > 0
@@ -85,7 +85,7 @@ class SummedSegments(Segments):
         return standardization, self._rows.mask_nonfinite(options).moments(standardization)
 
     def node_losses(self, grid: Grid, nodes: Nodes, options: Options, stage: Stage) -> NDArray[Any]:
-        """See `Segments`; a pass for each node."""
+        """See `Segments`. Takes a pass for each node."""
         with reporting_passes(self._sizes, stage):
             losses: NDArray[Any] = self._run(lambda: self._node_losses(grid, nodes, options))
         return losses

@@ -1,1 +1,1 @@
-"""What a fit returns, and how it is shown, applied and stored."""
+"""Results of a fit: how they are displayed, applied and stored."""

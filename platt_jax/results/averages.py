@@ -1,9 +1,9 @@
-"""Probabilities of log-odds that are not known exactly: the mean of a sigmoid over a normal.
+"""The mean of a sigmoid over normally distributed log-odds.
 
-With x ~ Normal(m, v) the mean of 1 / (1 + exp(-x)) is computed by the trapezoidal rule, whose error
+With x ~ Normal(m, v) the mean of 1 / (1 + exp(-x)) is computed by the trapezoidal rule. Its error
 is exp(-2 pi^2 / (STEP sqrt(v))) (Trefethen & Weideman 2014, "The exponentially convergent
-trapezoidal rule"): 1e-7 of the probability where v <= 4. Wider normals take a mixture of normals in
-place of the sigmoid.
+trapezoidal rule"): 1e-7 of the probability for v <= 4. For larger v the sigmoid is replaced by a
+mixture of normal distribution functions.
 """
 
 from collections.abc import Callable
@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from platt_jax import xla
 from platt_jax.results.probabilities import variance_of_logit
 
-# The rule's nodes are 0 and these multiples of the step, in standard deviations, on both sides.
+# The rule has nodes at 0 and at these multiples of the step on both sides, in standard deviations.
 STEP, PAIRS = 0.5, 14
-_WIDEST = 4.0  # the variance up to which it is used
+_WIDEST = 4.0  # maximum variance for this rule
 
-# So many fractions are added up by their common denominator: a division takes as long as ten sums.
+# Fractions that are added with a common denominator: a division costs as much as ten sums.
 _FRACTIONS = 4
 
 # The logistic distribution as a mixture of normal ones, to 2e-9 (Monahan & Stefanski 1992, "Normal
@@ -38,7 +38,7 @@ _PRECISIONS = (
     *(0.508135425366489, 0.396313345166341, 0.308904252267995, 0.238212616409306),
 )
 
-# Rows of a call of a compiled program, one for each of these numbers.
+# Rows per call of a compiled program; there is one program for each of these numbers.
 _ROWS = (1 << 18, 1 << 15, 1 << 11)
 
 
@@ -54,14 +54,17 @@ def nodes(step: float = STEP, pairs: int = PAIRS) -> list[tuple[float, float]]:
 
 
 def mean_probability(scores: NDArray[Any], normal: NDArray[Any]) -> NDArray[np.float64]:
-    """The mean of 1 / (1 + exp(A f + B)) over normal (A, B), to 1e-7 of it, or 2e-9.
+    """The mean of 1 / (1 + exp(A f + B)) over normal (A, B).
+
+    The relative error is at most 1e-7. For variances of the log-odds above 4, the absolute error is
+    at most 2e-9.
 
     Args:
-        scores: (n,) f.
-        normal: (n, 5), of each the means of A and B, and their covariance's AA, AB and BB.
+        scores: (n,) scores f.
+        normal: (n, 5), the means of A and B, and the entries AA, AB and BB of their covariance.
 
     Returns:
-        (n,) float64 in [0, 1]; NaN where one of them is.
+        (n,) float64 in [0, 1]; NaN where an input is NaN.
     """
     with jax.enable_x64(True):
         mean = _in_blocks(_by_trapezoids, scores, normal)
@@ -74,7 +77,7 @@ def mean_probability(scores: NDArray[Any], normal: NDArray[Any]) -> NDArray[np.f
 def _in_blocks(
     program: Callable[..., jax.Array], scores: NDArray[Any], normal: NDArray[Any]
 ) -> NDArray[np.float64]:
-    """What a program makes of any number of rows."""
+    """The results of a program for any number of rows."""
     made, first = np.empty(len(scores)), 0
     while first < len(made):
         left = len(made) - first
@@ -87,7 +90,7 @@ def _in_blocks(
 
 
 def _padded(x: NDArray[Any], length: int) -> NDArray[np.float64]:
-    """Numbers, and behind them zeros up to a length."""
+    """Numbers followed by zeros up to this length."""
     numbers = np.asarray(x, np.float64)
     behind = [(0, length - len(x)), *[(0, 0)] * (x.ndim - 1)]
     return numbers if len(x) == length else np.pad(numbers, behind)
@@ -96,7 +99,7 @@ def _padded(x: NDArray[Any], length: int) -> NDArray[np.float64]:
 def _log_odds(f: jax.Array, normal: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The mean and the variance of the log-odds of class 1."""
     A, B, c_AA, c_AB, c_BB = (normal[:, i] for i in range(5))
-    # How probable a score is that is as large as can be, the signs of slopes tell.
+    # The limit for infinite scores depends only on the probability of a positive slope.
     far = jnp.isinf(f) & (c_AA > 0)
     f = jnp.where(far, jnp.sign(f) * 1e8 * lax.rsqrt(jnp.where(far, c_AA, 1.0)), f)
     return -(A * f + B), jnp.maximum(variance_of_logit(f, c_AA, c_AB, c_BB), 0)
@@ -127,10 +130,10 @@ def _by_trapezoids(f: jax.Array, normal: jax.Array) -> jax.Array:
 
 @partial(xla.jit, wide=True)
 def _by_mixture(f: jax.Array, normal: jax.Array) -> jax.Array:
-    """The same as a sum of normal distribution functions, of any variance."""
+    """The mean probability as a sum of normal distribution functions, for any variance."""
     logit, variance = _log_odds(f, normal)
     distance = jnp.abs(logit)
-    # E sigmoid(x) = exp(m + v / 2) E sigmoid(-x - v), which is better where both are small.
+    # E sigmoid(x) = exp(m + v / 2) E sigmoid(-x - v), which is more accurate if both are small.
     moved = distance > variance
     mean = jnp.where(moved, distance - variance, -distance)
     smaller: Any = sum(

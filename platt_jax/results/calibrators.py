@@ -1,4 +1,4 @@
-"""Fits by segment or class: mappings from ids to fits, with predictions for rows of many ids."""
+"""Fits by segment or class: mappings from ids to fits, and predictions for rows of many ids."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -26,11 +26,11 @@ from platt_jax.results.probabilities import (
 from platt_jax.results.sigmoid import Sigmoid
 from platt_jax.threads import ordered_map, row_slices
 
-# Rows of a prediction that are worked on together: few enough to stay in the cache.
+# Rows per step of a prediction, few enough to stay in the cache.
 _PREDICTED_AT_ONCE = 1 << 15
 
 
-# Of a covariance matrix.
+# The upper triangle of a covariance matrix.
 _UPPER = (0, 0), (0, 1), (1, 1)
 
 _LOWEST = np.finfo(np.float32).min
@@ -40,10 +40,10 @@ class _ById(Inspectable):
     """A result with a fit for each of K ids: a mapping from ids to fits."""
 
     def _place(self, id_: Any) -> int:
-        """Where the id's fit is, -1 if there is none.
+        """The place of the id's fit, or -1.
 
         Raises:
-            ValueError: it cannot be an id here.
+            ValueError: the id has a type that no id here can equal.
         """
         _, kind, names = self._inspected()
         (found,) = get_indexer(names, ids.read([id_], kind), kind)
@@ -53,7 +53,7 @@ class _ById(Inspectable):
         """The fit of one id.
 
         Raises:
-            KeyError: nothing was fitted for it.
+            KeyError: there is no fit for this id.
         """
         fit, kind, _ = self._inspected()
         place = self._place(id_)
@@ -77,18 +77,18 @@ class _ById(Inspectable):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class SegmentCalibrator(ComparedByValue, _ById):
-    """One sigmoid per segment, and one of all rows pooled for segments never seen.
+    """One sigmoid per segment, and a sigmoid of all rows for unseen segments.
 
-    `calibrator[segment]` is the Fit of one segment, `segment in calibrator` tells whether there is
-    one, `len(calibrator)` how many there are.
+    `calibrator[segment]` is the Fit of one segment, `segment in calibrator` is whether there is
+    one, and `len(calibrator)` is the number of segments.
 
     Attributes:
-        keys: (K,) the segments, ascending; for segments of several columns a structured array, with
+        keys: (K,) the segments, ascending; for segments of several columns a structured array with
             a field per column.
-        fit: the fit of each, in the order of keys.
-        fallback: the fit of all finite rows pooled.
-        fallback_covariance: (2, 2), of its (A, B), as `Fit.covariance`; NaN where it is not known.
-        population: what the segments are a sample of, with pooling="partial"; else None.
+        fit: the fits of the segments, in the order of keys.
+        fallback: the sigmoid fitted to all finite rows.
+        fallback_covariance: (2, 2), covariance of its (A, B), as `Fit.covariance`; NaN if unknown.
+        population: the population of the segments with pooling="partial", else None.
     """
 
     keys: NDArray[Any]
@@ -102,10 +102,10 @@ class SegmentCalibrator(ComparedByValue, _ById):
 
     @property
     def pooling(self) -> str:
-        """How the segments were fitted, "none", "partial" or "complete".
+        """How the segments were fitted: "none", "partial" or "complete".
 
-        It is "complete" where there was no population to estimate, too: then all segments have the
-        curve of all rows.
+        It is also "complete" if partial pooling could not estimate a population: all segments then
+        have the curve of all rows.
         """
         if self.population is not None:
             return "partial" if self.population.estimated else "complete"
@@ -119,23 +119,23 @@ class SegmentCalibrator(ComparedByValue, _ById):
 
     @property
     def shrinkage(self) -> NDArray[Any] | None:
-        """(K,) from 0, a segment's own rows alone, to 1, the population alone; else None."""
+        """(K,), from 0 (own rows alone) to 1 (population alone); None without a population."""
         return None if self.population is None else self.population.shrinkage
 
     def only(self, where: Column) -> "SegmentCalibrator":
-        """The calibrator of some of its segments: the others become unseen ones.
+        """A calibrator with some of the segments. The others become unseen segments.
 
-        So failed, flagged or small segments get the fallback's curve, or the population's, today
-        and from a file.
+        So failed, flagged or small segments get the fallback's or the population's probability,
+        also after saving and loading.
 
         Args:
             where: (K,) bool, the segments to keep, in the order of keys.
 
         Returns:
-            A SegmentCalibrator of those, with the same fallback.
+            A SegmentCalibrator of these segments, with the same fallback.
 
         Raises:
-            ValueError: not one bool per segment.
+            ValueError: where is not one bool per segment.
 
         Example:
             >>> from platt_jax import Flag, fit_segments
@@ -157,10 +157,10 @@ class SegmentCalibrator(ComparedByValue, _ById):
         return replace(self, keys=self.keys[where], fit=fit, population=population)
 
     def seen(self, segments: Column) -> NDArray[np.bool_]:
-        """Which rows are of segments that were fitted: (N,) bool for ids (N,).
+        """Which rows belong to fitted segments: (N,) bool for ids (N,).
 
         Raises:
-            ValueError: an id is missing, or no key can be equal to one.
+            ValueError: an id is missing, or has a type that no key can equal.
 
         Example:
             >>> from platt_jax import fit_segments
@@ -173,22 +173,23 @@ class SegmentCalibrator(ComparedByValue, _ById):
     def predict_proba(self, scores: Column, segments: Column) -> NDArray[Any]:
         """P(y=1) for each row by the sigmoid of its segment.
 
-        With a population it is the posterior predictive probability: the mean of the sigmoid over
-        what the segment's rows and the population leave open of its (A, B), as a normal
-        distribution. The sigmoid at one (A, B), which `at_mode` predicts by, would be too sure:
-        where positives are rare and rows few, half of the probability is in curves above it.
+        With a population this is the posterior predictive probability: the mean of the sigmoid over
+        the posterior distribution of the segment's (A, B), taken as normal. A sigmoid at a single
+        (A, B), which `at_mode` uses, would be overconfident: with rare positives and few rows, half
+        of the probability comes from curves above it.
 
         Args:
             scores: (N,) floating.
-            segments: (N,) ids as in `fit_segments`, or one id for all; those not among keys take
-                the probability of a segment drawn from the population, or without one the fallback.
+            segments: (N,) ids as in `fit_segments`, or one id for all. Segments not among keys get
+                the probability of a random segment of the population, or the fallback's if there is
+                no population.
 
         Returns:
             (N,) in [0, 1]; NaN for segments whose fit is NON_FINITE or EMPTY.
 
         Raises:
-            ValueError: the two lengths differ, an id is missing, or no key can be equal to one:
-                text among numbers, 1.5 among integers.
+            ValueError: the two lengths differ, or an id is missing or has a type that no key can
+                equal: text among numbers, 1.5 among integers.
         """
         normal = self.predictive()
         A, B = self._with_fallback((self.fit.A, self.fallback.A), (self.fit.B, self.fallback.B))
@@ -205,22 +206,22 @@ class SegmentCalibrator(ComparedByValue, _ById):
     ) -> tuple[NDArray[Any], NDArray[Any]]:
         """A confidence band for each row's P(y=1), as `Fit.band`.
 
-        For segments that were not fitted it is the band of a segment drawn from the population.
-        Without one it is the band of the fallback, which says how well the pooled rows determine
-        that, and not how far such a segment may be from it.
+        Unseen segments get the band of a random segment of the population. Without a population
+        they get the fallback's band, which shows how well the pooled rows determine the fallback,
+        not how far such a segment may be from it.
 
         Args:
             scores: (N,) as in `predict_proba`.
-            segments: (N,) or one for all, as there.
-            level: as in `Fit.band`.
-            simultaneous: whether at all scores of a segment at once.
+            segments: (N,) ids, or one id for all, as in `predict_proba`.
+            level: the confidence level, as in `Fit.band`.
+            simultaneous: whether the level holds at all scores of a segment at once.
 
         Returns:
-            Lower and upper probabilities, each (N,). NaN as in `Fit.band`, and for segments that
-            were not fitted if the calibrator was saved before files had `fallback_covariance`.
+            Lower and upper probabilities, each (N,). NaN as in `Fit.band`, and for unseen segments
+            if the calibrator was saved before files had `fallback_covariance`.
 
         Raises:
-            ValueError: a level that is not between 0 and 1, or as `predict_proba`.
+            ValueError: the level is not between 0 and 1; or see `predict_proba`.
         """
         critical = critical_value(level, simultaneous)
         normal = self.predictive()
@@ -244,29 +245,29 @@ class SegmentCalibrator(ComparedByValue, _ById):
     def to_html(
         self, path: str | os.PathLike[str], scores: Column, labels: Column, segments: Column
     ) -> None:
-        """Write a report of the fits and of how they do on these rows: one HTML file.
+        """Writes a report of the fits and their performance on these rows, as one HTML file.
 
         See `platt_jax.report.to_html`.
 
         Args:
-            path: where to; an existing file is replaced.
-            scores: (N,) as in `fit_segments`, best of rows that were not fitted.
-            labels: (N,) likewise.
-            segments: (N,) likewise.
+            path: the file; an existing file is replaced.
+            scores: (N,) scores as in `fit_segments`, preferably of rows that were not fitted.
+            labels: (N,) labels as in `fit_segments`.
+            segments: (N,) segment ids as in `fit_segments`.
 
         Raises:
-            ValueError: an argument is not as above.
+            ValueError: an argument is not as described.
             OSError: the file cannot be written.
             ImportError: matplotlib is missing.
         """
         self._write_report(path, scores, labels, segments)
 
     def predictive(self) -> NDArray[np.float64] | None:
-        """With a population, what is known of (A, B) of each segment; else None.
+        """The posterior of each segment's (A, B) with a population; None without one.
 
         Returns:
-            (K + 1, 5), the means of A and B, and their covariance's AA, AB and BB, of the segments,
-            and at last of one that was not fitted. NaN where the fit is.
+            (K + 1, 5), the means of A and B, and the entries AA, AB and BB of their covariance, for
+            each segment and last for an unseen one. NaN where the fit is NaN.
         """
         population = self.population
         if population is None or not population.estimated:
@@ -280,10 +281,10 @@ class SegmentCalibrator(ComparedByValue, _ById):
         return normal
 
     def at_mode(self) -> "SegmentCalibrator":
-        """The same sigmoids without their population: each at its most probable (A, B).
+        """The same calibrator without its population: each segment at its most probable (A, B).
 
-        Of two numbers each, but with few rows too sure of themselves; segments that were not fitted
-        have the fallback's.
+        It needs only two numbers per segment, but is overconfident for segments with few rows.
+        Unseen segments get the fallback.
 
         Example:
             >>> import numpy as np
@@ -299,7 +300,7 @@ class SegmentCalibrator(ComparedByValue, _ById):
 
     @staticmethod
     def _with_fallback(*pairs: tuple[Any, Any]) -> list[NDArray[Any]]:
-        """Numbers of the segments (K,), and one of the fallback behind them: at place -1."""
+        """Numbers of the segments (K,), each followed by the fallback's number, at index -1."""
         return [np.append(each, np.asarray(pooled, each.dtype)) for each, pooled in pairs]
 
     def _by_row(
@@ -309,13 +310,13 @@ class SegmentCalibrator(ComparedByValue, _ById):
         scores: Column,
         segments: Column,
     ) -> tuple[NDArray[Any], ...]:
-        """What a function makes of scores and places among the keys, -1 for what is not there.
+        """The results of a function of scores and places among the keys (-1 if not a key).
 
         Args:
-            function: of the scores and places of some rows; returns a tuple of arrays.
-            results: how many.
-            scores: (N,).
-            segments: (N,) or one.
+            function: takes scores and places of some rows; returns a tuple of arrays.
+            results: length of this tuple.
+            scores: (N,) scores.
+            segments: (N,) ids, or one id.
         """
         scores = validation.numbers(scores, "scores")
         validation.require_flat(scores, "scores")
@@ -345,14 +346,14 @@ class SegmentCalibrator(ComparedByValue, _ById):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class OneVsRestCalibrator(ComparedByValue, _ById):
-    """One sigmoid per class of a classifier, each of that class against all others.
+    """One sigmoid per class of a classifier: each class against all others.
 
-    `calibrator[class_id]` is the Fit of one class, `class_id in calibrator` tells whether there is
-    one, `len(calibrator)` how many there are.
+    `calibrator[class_id]` is the Fit of one class, `class_id in calibrator` is whether there is
+    one, and `len(calibrator)` is the number of classes.
 
     Attributes:
         classes: (C,) the class ids, in the order of the score columns.
-        fit: the fit of each.
+        fit: the fits of the classes.
     """
 
     classes: NDArray[Any]
@@ -364,23 +365,23 @@ class OneVsRestCalibrator(ComparedByValue, _ById):
         """Probabilities of the classes.
 
         Args:
-            scores: (N, C).
-            normalize: divide each row by its sum (multiclass). False gives each class's own
-                probability (multilabel).
+            scores: (N, C) scores.
+            normalize: whether to divide each row by its sum (multiclass). False gives each class's
+                own probability (multilabel).
 
         Returns:
             (N, C) in [0, 1]. A class whose fit is NON_FINITE or EMPTY is NaN; the others are
             normalised without it. A NaN score makes its row NaN.
 
         Raises:
-            ValueError: scores do not have a column per class.
+            ValueError: scores do not have one column per class.
         """
         scores = self._columns(scores)
         logit = -(self.fit.A * scores + self.fit.B)
         if not normalize:
             of_each: NDArray[Any] = expit(logit)
             return of_each
-        # Logarithms keep their order where the probabilities themselves all round to 0.
+        # Logarithms stay distinct where all probabilities round to 0.
         fitted = np.isfinite(self.fit.A)
         log_proba = np.where(fitted, log_expit(logit), -np.inf)
         proba = np.exp(log_proba - log_proba.max(axis=1, keepdims=True, initial=_LOWEST))
@@ -391,19 +392,19 @@ class OneVsRestCalibrator(ComparedByValue, _ById):
     ) -> tuple[NDArray[Any], NDArray[Any]]:
         """A confidence band for each class's own probability, as `Fit.band`.
 
-        It is the band of `predict_proba(scores, normalize=False)`; probabilities that were divided
-        by their sum may lie outside.
+        It is the band of `predict_proba(scores, normalize=False)`. Normalised probabilities may lie
+        outside.
 
         Args:
-            scores: (N, C).
-            level: as in `Fit.band`, for each class.
-            simultaneous: whether at all scores of a class at once.
+            scores: (N, C) scores.
+            level: the confidence level for each class, as in `Fit.band`.
+            simultaneous: whether the level holds at all scores of a class at once.
 
         Returns:
             Lower and upper probabilities, each (N, C); NaN as in `Fit.band`.
 
         Raises:
-            ValueError: a level that is not between 0 and 1, or scores without a column per class.
+            ValueError: the level is not between 0 and 1, or scores do not have a column per class.
         """
         lower, upper = self.fit.band(self._columns(scores).T, level, simultaneous)
         return lower.T, upper.T

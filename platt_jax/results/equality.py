@@ -6,7 +6,7 @@ import numpy as np
 
 
 class ComparedByValue:
-    """Results are equal if they are of one class and hold equal arrays; NaN equals NaN."""
+    """Results are equal if they have the same class and equal arrays; NaN equals NaN."""
 
     __hash__ = None  # type: ignore[assignment]
 

@@ -1,4 +1,4 @@
-"""Calibrators on disk: one .npz of plain arrays, no pickle, versioned."""
+"""Stores calibrators on disk: one .npz of plain arrays, without pickle, versioned."""
 
 import json
 import os
@@ -24,20 +24,20 @@ from platt_jax.results.sigmoid import Sigmoid
 from platt_jax.status import Flag, Status
 
 _FORMAT = "platt-jax calibrator"
-_HEADER_BYTES = 1 << 20  # at most; the names of columns of ids are in it
+_HEADER_BYTES = 1 << 20  # maximum size; it holds the names of columns of ids
 
-# The fields of a Fit in a file of each version. Whoever adds a field to Fit, a status or a flag
-# adds a version: files of the old ones are then read with NaN for the new field.
+# The fields of a Fit in a file of each version. A change that adds a field to Fit, a status or a
+# flag must add a version. Files of older versions are read with NaN for new fields.
 _FIT_FIELDS = {
     1: (
         *("A", "B", "status", "flags", "iterations", "passes", "nll"),
         *("gradient", "hessian", "covariance", "n_pos", "n_neg"),
     ),
 }
-# Since version 2 a SegmentCalibrator has its fallback's covariance, and, if its header says so, a
-# population.
+# Since version 2 a SegmentCalibrator has its fallback's covariance. It also has a population if
+# its header says so.
 _FIT_FIELDS[2] = _FIT_FIELDS[1]
-# Since version 3 a population has these.
+# Fields of a population since version 3.
 _FIT_FIELDS[3] = _FIT_FIELDS[2]
 _POPULATION_SINCE_3 = (
     *("likelihood_precision", "likelihood_pull"),
@@ -49,11 +49,11 @@ Calibrator = Sigmoid | Fit | SegmentCalibrator | OneVsRestCalibrator
 
 
 class _Kind(NamedTuple):
-    """What a file of one class of calibrators holds besides the fields of a Fit."""
+    """Contents of a file of one class of calibrators, besides the fields of a Fit."""
 
     fit: bool
     ids: str | None = None
-    sigmoid: str | None = None  # how the names of its A and B begin
+    sigmoid: str | None = None  # prefix of the names of its A and B
 
 
 _KINDS = {
@@ -62,7 +62,7 @@ _KINDS = {
     "SegmentCalibrator": _Kind(fit=True, ids="keys", sigmoid="fallback_"),
     "OneVsRestCalibrator": _Kind(fit=True, ids="classes"),
 }
-# The fields of whole numbers, and the largest that means something.
+# Integer fields, and their largest valid value.
 _CODES = {
     "status": max(Status),
     "flags": sum(Flag),
@@ -70,7 +70,7 @@ _CODES = {
     "passes": float("inf"),
 }
 _CODES["population_status"] = max(PopulationStatus)
-# The fields of a Population: whether they lead with the segments, and what axes follow.
+# Fields of a Population: whether their leading axis is the segments', and their other axes.
 _POPULATION_SHAPES = {
     "mean": (False, (2,)),
     "covariance": (False, (2, 2)),
@@ -85,20 +85,20 @@ _POPULATION_SHAPES = {
     "predictive_covariance": (False, (2, 2)),
     "shrinkage": (True, ()),
 }
-# Axes that a field has behind the batch's own.
+# Axes of a field after those of the batch.
 _TRAILING = {"gradient": (2,), "hessian": (2, 2), "covariance": (2, 2)}
 
 
 def save(path: str | os.PathLike[str], calibrator: Calibrator) -> None:
-    """Write a calibrator to one .npz file, whole or not at all.
+    """Writes a calibrator to one .npz file, atomically.
 
     Args:
-        path: where to; taken as it is, no ending is added. An existing file is replaced.
+        path: the file, exactly as named; no extension is added. An existing file is replaced.
         calibrator: a Sigmoid, Fit, SegmentCalibrator or OneVsRestCalibrator.
 
     Raises:
-        ValueError: something else, fields that do not belong together, or a path that is none or
-            leads to something other than a file.
+        ValueError: calibrator is something else, its fields are inconsistent, or path is not a path
+            or names something other than a file.
         OSError: the file cannot be written.
 
     Example:
@@ -113,10 +113,10 @@ def save(path: str | os.PathLike[str], calibrator: Calibrator) -> None:
 
 
 def described(calibrator: Calibrator) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """What a file of this calibrator says of it, and its arrays, of which none is of objects.
+    """The header and the arrays of a file of this calibrator. No array holds Python objects.
 
     Raises:
-        ValueError: something else, or fields that do not belong together.
+        ValueError: calibrator is something else, or its fields are inconsistent.
     """
     kind = type(calibrator).__name__
     if kind not in _KINDS:
@@ -141,15 +141,15 @@ def described(calibrator: Calibrator) -> tuple[dict[str, Any], dict[str, NDArray
 def _path(path: str | os.PathLike[str]) -> Path:
     try:
         return Path(os.fsdecode(path))
-    except TypeError:  # a file object, or an integer, which `open` takes for an open file
+    except TypeError:  # a file object, or an integer, which `open` would accept
         raise ValueError(f"path: expected a str or a Path, got {type(path).__name__}") from None
 
 
 def destination(path: str | os.PathLike[str]) -> Path:
-    """Where a file of this path is to be written: through a symbolic link, not over it.
+    """The file to write for this path. A symbolic link is followed, not replaced.
 
     Raises:
-        ValueError: the path is none or leads to something other than a file.
+        ValueError: path is not a path, or names something other than a file.
         FileNotFoundError: its directory does not exist.
     """
     path = Path(os.path.realpath(_path(path)))
@@ -161,8 +161,8 @@ def destination(path: str | os.PathLike[str]) -> Path:
 
 
 def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Written beside the target and moved over it: a reader sees the old file or the new one."""
-    # A name that no other thread or process takes, and short where the target's is not.
+    """Writes beside the target, then moves over it: readers see the old file or the new one."""
+    # A name that no other thread or process uses, and short even if the target's is long.
     unfinished = path.with_name(f".platt-jax-{secrets.token_hex(8)}.partial")
     try:
         with naming_file(path), open(unfinished, "xb") as file:
@@ -176,32 +176,32 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
 
 @contextmanager
 def naming_file(name: str | os.PathLike[str]) -> Iterator[None]:
-    """Errors of the system inside say which file they are of, as those of a full disk do not."""
+    """Adds the file name to system errors inside, as those of a full disk have none."""
     try:
         yield
     except OSError as error:
-        if error.errno is not None and error.filename is None:  # else it has words of its own
+        if error.errno is not None and error.filename is None:  # else the error has its own message
             error.filename = os.fspath(name)
         raise
 
 
 def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> None:
-    """Arrays as one .npz, whole or not at all; errors as of `destination`."""
+    """Writes arrays as one .npz, atomically; errors as for `destination`."""
     write_atomically(destination(path), lambda file: np.savez(file, **dict(arrays)))
 
 
 def load(path: str | os.PathLike[str]) -> Calibrator:
-    """Read a calibrator that `save` wrote.
+    """Reads a calibrator that `save` wrote.
 
     Args:
         path: the file.
 
     Returns:
-        The calibrator, of the class it was saved from.
+        The calibrator, of the class that was saved.
 
     Raises:
-        ValueError: the path is none; the file is no calibrator, is damaged, or is from a newer
-            version.
+        ValueError: path is not a path; or the file is not a calibrator, is damaged, or is from a
+            newer version.
         OSError: the file cannot be read.
 
     Example:
@@ -216,11 +216,11 @@ def load(path: str | os.PathLike[str]) -> Calibrator:
 
 
 def rebuilt(read: Callable[[], Calibrator], source: str) -> Calibrator:
-    """The calibrator that is read from a source, which messages name.
+    """The calibrator that `read` returns. Messages name the source.
 
     Raises:
-        ValueError: it is none, is damaged, or is from a newer version.
-        OSError, MemoryError: the machine's fault, not the file's.
+        ValueError: the source is not a calibrator, is damaged, or is from a newer version.
+        OSError, MemoryError: the fault is the machine's, not the file's.
     """
     try:
         return read()
@@ -229,7 +229,7 @@ def rebuilt(read: Callable[[], Calibrator], source: str) -> Calibrator:
     except (OSError, MemoryError):
         raise
     except Exception:
-        # A damaged file can fail anywhere in zip, header or array parsing, in many ways.
+        # A damaged file can fail anywhere in zip, header or array parsing, with many exceptions.
         raise ValueError(f"{source}: not a calibrator that platt_jax saved, or damaged") from None
 
 
@@ -249,15 +249,15 @@ def _read(file: BinaryIO) -> Calibrator:
 def assembled(
     about: dict[str, Any], names: Collection[str], read: Callable[[str], NDArray[Any]]
 ) -> Calibrator:
-    """The calibrator that `described` described.
+    """The calibrator with this header and these arrays, from `described`.
 
     Args:
-        about: what it gave first.
-        names: of the arrays there are.
-        read: gives the array of a name.
+        about: the header.
+        names: the names of all arrays.
+        read: returns the array of a name.
 
     Raises:
-        Exception: they do not belong to a calibrator; of which class depends on where that shows.
+        Exception: they are not those of a calibrator. The class depends on the fault.
     """
     version = about["version"]
     if about["format"] != _FORMAT or type(version) is not int or version < 1:
@@ -279,14 +279,14 @@ def assembled(
             fields += [f"population_{name}" for name in _POPULATION_SHAPES if name not in missing]
     if set(names) != {*columns, *fields}:
         raise ValueError("not the arrays of its kind")
-    # From a machine of the other byte order they come out as this one's.
+    # Arrays in the other byte order are converted to this machine's.
     arrays = {name: _plain(name, read(name)) for name in fields}
     of_ids = None
     if kind.ids is not None and layout is not None:
         of_ids = arrays_to_ids({name: read(name) for name in columns}, layout)
         _check_ids(kind.ids, of_ids)
     batch = arrays["A"].shape if of_ids is None else of_ids.shape
-    if batch == (0,):  # JSON's lists tell no shape then
+    if batch == (0,):  # an empty JSON list has no shape
         arrays = {
             name: array.reshape(_shape(name, batch)) if array.shape == (0,) else array
             for name, array in arrays.items()
@@ -304,18 +304,18 @@ def _field_names(kind: _Kind, version: int) -> list[str]:
 
 
 class IdLayout(NamedTuple):
-    """How ids lie in a file."""
+    """The layout of ids in a file."""
 
-    fields: list[str] | None  # the names of their columns; None where they have no columns
-    objects: list[bool]  # whether a column is of Python objects, and in the file as text
+    fields: list[str] | None  # the names of their columns; None if they are one column
+    objects: list[bool]  # whether each column has Python objects, stored as text
 
 
-# What a file has that says nothing of its ids.
+# The layout if the header has none.
 _ONE_PLAIN_COLUMN = {"fields": None, "objects": [False]}
 
 
 def id_layout(of_ids: NDArray[Any]) -> IdLayout:
-    """How these ids lie in a file."""
+    """The layout of these ids in a file."""
     fields = of_ids.dtype.names
     columns = [of_ids] if fields is None else [of_ids[field] for field in fields]
     return IdLayout(
@@ -342,7 +342,7 @@ def ids_to_arrays(name: str, of_ids: NDArray[Any], layout: IdLayout) -> dict[str
 
 
 def arrays_to_ids(arrays: dict[str, NDArray[Any]], layout: IdLayout) -> NDArray[Any]:
-    """The ids that `ids_to_arrays` gave."""
+    """The inverse of `ids_to_arrays`."""
     columns = [
         codec.from_text(array) if is_object else array
         for array, is_object in zip(arrays.values(), layout.objects, strict=True)
@@ -354,7 +354,7 @@ def arrays_to_ids(arrays: dict[str, NDArray[Any]], layout: IdLayout) -> NDArray[
 
 
 def _check_fields(arrays: Mapping[str, NDArray[Any]], batch: tuple[int, ...]) -> None:
-    """What is saved and what is loaded passes here, so that whatever was saved can be loaded.
+    """Checks fields, both before saving and after loading, so that every saved file can be loaded.
 
     Raises:
         ValueError: the arrays do not make a calibrator of this many problems.
@@ -364,7 +364,7 @@ def _check_fields(arrays: Mapping[str, NDArray[Any]], batch: tuple[int, ...]) ->
 
 
 def _shape(name: str, batch: tuple[int, ...]) -> tuple[int, ...]:
-    """What the field of a calibrator of this many problems should have."""
+    """The expected shape of a field of a calibrator with this many problems."""
     owner, _, field = name.partition("_")
     if owner == "fallback":
         return _TRAILING.get(field, ())
@@ -376,7 +376,7 @@ def _shape(name: str, batch: tuple[int, ...]) -> tuple[int, ...]:
 
 def _check_ids(name: str, of_ids: NDArray[Any]) -> None:
     distinct: bool | np.bool_
-    # Without a segment a calibrator is its fallback; without a class it is nothing.
+    # Without segments a calibrator is only its fallback; without classes it is useless.
     if of_ids.ndim != 1 or not (len(of_ids) or name == "keys"):
         raise ValueError(f"{name}: expected a flat array of ids, got shape {of_ids.shape}")
     if of_ids.dtype.kind in npz.KINDS and name == "keys":
@@ -402,7 +402,7 @@ def _plain(name: str, values: Column) -> NDArray[Any]:
 
 
 def _to_arrays(calibrator: Calibrator) -> dict[str, NDArray[Any]]:
-    """The fields by their names in the file, but for ids."""
+    """The fields by their names in the file, except ids."""
     arrays: dict[str, Any]
     if isinstance(calibrator, Sigmoid):
         arrays = {"A": calibrator.A, "B": calibrator.B}
@@ -442,9 +442,9 @@ def _from_arrays(kind: str, arrays: dict[str, Any], of_ids: Any) -> Calibrator:
 
 
 def _population(found: dict[str, Any]) -> Population:
-    """Given its fields; None of those that the file is too old for."""
+    """A population from its fields, which are None if the file is too old to have them."""
     if found["predictive_mean"] is None:
-        # Posteriors were then those given the population, as if it were known.
+        # The stored posteriors are those given the population, as if it were known.
         mean, covariance = found["mean"], found["covariance"]
         of_all = np.linalg.pinv(covariance) if np.isfinite(covariance).all() else covariance
         precision = np.linalg.inv(found["posterior_covariance"])
@@ -459,5 +459,5 @@ def _population(found: dict[str, Any]) -> Population:
 
 
 def _fit_field(name: str, arrays: dict[str, Any]) -> NDArray[Any]:
-    """A field of the Fit; NaN where the file is older than the field."""
+    """A field of the Fit, or NaN if the file is older than the field."""
     return arrays[name] if name in arrays else np.full_like(arrays["A"], np.nan)

@@ -1,6 +1,6 @@
-"""What a fit gives back: parameters, statuses, how sure it is, and its description.
+"""The result of a fit: parameters, statuses, uncertainty, and a text description.
 
-`Fit` is a pytree; its arrays are NumPy's from the host functions and JAX's from `solve`.
+`Fit` is a pytree. Its arrays are NumPy's from the host functions and JAX's from `solve`.
 """
 
 import math
@@ -25,19 +25,19 @@ from platt_jax.status import Status
 
 
 class Inspectable:
-    """What every result of a fit can tell of itself."""
+    """Methods that every result of a fit has."""
 
-    _shared_rows: ClassVar[bool] = False  # whether all problems are of the same rows
+    _shared_rows: ClassVar[bool] = False  # whether all problems have the same rows
 
     def _inspected(self) -> tuple["Fit", str, NDArray[Any]]:
-        """The fit, what its problems are called, and their names."""
+        """The fit, the noun for its problems, and their names."""
         raise NotImplementedError
 
     def raise_if_failed(self) -> Self:
         """Returns the result if every fit converged.
 
         Raises:
-            RuntimeError: names the first that did not, and says what to do.
+            RuntimeError: a fit failed. The message names the first ones, and says what to do.
         """
         fit, _, names = self._inspected()
         tables.raise_if_failed(fit.status, names)
@@ -59,31 +59,31 @@ class Inspectable:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, repr=False, eq=False)
 class Fit(ComparedByValue, Inspectable):
-    """The fits of a batch of problems; every array leads with the batch shape (...).
+    """The fits of a batch of problems. Every array has the batch shape (...) as leading axes.
 
     Attributes:
         A: (...), minus the slope of the log-odds, per unit of score.
         B: (...), minus the log-odds at score 0.
         status: (...) int, how each fit ended: a `Status`.
-        flags: (...) int, what is noteworthy about each: values of `Flag`, or-ed together.
-        iterations: (...) int, Newton steps taken.
-        passes: (...) int, evaluations of the derivatives: one at the start, and one for each step
-            tried, so that passes - iterations - 1 were backtracks (less one more where
+        flags: (...) int, notable properties of each problem: `Flag` values combined by bitwise or.
+        iterations: (...) int, number of Newton steps.
+        passes: (...) int, number of evaluations of the derivatives: one at the start, and one for
+            each step tried. So passes - iterations - 1 steps were rejected (one fewer if
             monotone=True starts again at A = 0).
-        nll: (...), the objective at the answer in nats: the negative log-likelihood of Platt's
-            targets, summed over (weighted) rows, plus the prior's penalty if there is one.
-        gradient: (..., 2), the objective's gradient by (A, B), 0 up to rounding where converged.
-        hessian: (..., 2, 2), its Hessian, the observed information. Both are taken from the last
-            pass, from which the answer of a converged fit is one more step of at most
-            `Options.tol` standard errors: the gradient is carried along it to first order.
-        covariance: (..., 2, 2), the Hessian's inverse, the approximate covariance of (A, B); NaN
-            where constant scores leave it undefined.
+        nll: (...), the objective at the solution, in nats: the negative log-likelihood with Platt's
+            targets, summed over (weighted) rows, plus the penalty of the prior if there is one.
+        gradient: (..., 2), gradient of the objective by (A, B), 0 up to rounding if converged.
+        hessian: (..., 2, 2), Hessian of the objective, the observed information. Gradient and
+            Hessian come from the last pass. A converged fit takes one more step, of at most
+            `Options.tol` standard errors; the gradient is updated for it to first order.
+        covariance: (..., 2, 2), inverse of the Hessian, the approximate covariance of (A, B); NaN
+            if constant scores leave it undefined.
         n_pos: (...), weighted count of the finite rows with y = 1.
         n_neg: (...), weighted count of the finite rows with y = 0.
 
-    A, B and what is computed at them are NaN where the status is NON_FINITE or EMPTY. With
-    Options(intercept=False) the objective is a function of A alone: B, and what belongs to B in
-    gradient, hessian and covariance, are 0.
+    A, B and everything computed from them are NaN if the status is NON_FINITE or EMPTY. With
+    Options(intercept=False) the objective is a function of A alone; B and its entries in gradient,
+    hessian and covariance are 0.
     """
 
     A: Array
@@ -101,12 +101,12 @@ class Fit(ComparedByValue, Inspectable):
 
     @property
     def converged(self) -> Any:
-        """(...) bool, whether the optimum was found."""
+        """(...) bool, whether each fit found its optimum."""
         return self.status == Status.CONVERGED
 
     @property
     def standard_errors(self) -> Any:
-        """(..., 2), of A and B, the square roots of the covariance's diagonal."""
+        """(..., 2), standard errors of A and B: square roots of the covariance's diagonal."""
         variances = self.covariance[..., (0, 1), (0, 1)]
         return (jnp if isinstance(variances, jax.Array) else np).sqrt(variances)
 
@@ -124,24 +124,28 @@ class Fit(ComparedByValue, Inspectable):
     ) -> tuple[Any, Any]:
         """A confidence band for P(y=1 | score).
 
-        The log-odds of a fit are normal around the true ones, with variance [f, 1] C [f, 1]' for
-        the covariance C of (A, B). Their interval, `critical_value` standard errors to either side,
-        is mapped to probabilities.
+        The log-odds of a fit are approximately normal around the true ones, with variance
+        [f, 1] C [f, 1]' for the covariance C of (A, B). The band maps their interval, the estimate
+        plus or minus `critical_value` standard errors, to probabilities.
 
-        In simulations a band of 95 % holds the truth in 93 % to 97 % of problems, where each class
-        has 50 rows or more. With fewer rows, Platt's targets pull the fit towards 1/2 by more than
-        its standard error: a pointwise band holds it in about 90 % or more with 10 rows of a class,
-        but with 2 in 75 % at the median score and in 60 % at low ones.
+        In simulations, a 95 % band contains the truth in 93 % to 97 % of problems if each class has
+        50 rows or more. With fewer rows, Platt's targets pull the fit towards 1/2 by more than its
+        standard error. A pointwise band then contains the truth in about 90 % or more with 10 rows
+        in a class. With 2 rows it does so in 75 % at the median score, and in 60 % at low scores.
 
         Args:
             scores: (..., N) for problems (...), as for `predict_proba`.
-            level: how often the band is to hold the true probabilities, between 0 and 1.
-            simultaneous: whether at all scores at once (Scheffe 1959; wider), not at each of them.
+            level: the confidence level, between 0 and 1.
+            simultaneous: whether the level holds at all scores at once (Scheffe 1959), which gives
+                a wider band, instead of at each score.
 
         Returns:
-            Lower and upper probabilities, each of the shape of `predict_proba`. NaN where the
-            covariance is: constant scores, which leave the slope undetermined, and failed fits. For
-            infinite scores an end of the band, or both, are NaN.
+            Lower and upper probabilities, each with the shape of `predict_proba`. NaN where the
+            covariance is NaN: for constant scores, which leave the slope undetermined, and for
+            failed fits. At infinite scores one or both ends of the band are NaN.
+
+        Raises:
+            ValueError: the level is not between 0 and 1, or the shapes do not match.
 
         Raises:
             ValueError: a level that is not between 0 and 1, or the shapes do not match.
@@ -159,19 +163,19 @@ class Fit(ComparedByValue, Inspectable):
         return band(logit, variance, critical)
 
     def inverse_standard_error(self, proba: Column) -> Any:
-        """The standard error of the score at which P(y=1) is this, of ``sigmoid.inverse``.
+        """The standard error of ``sigmoid.inverse``, the score at which P(y=1) equals `proba`.
 
         By the delta method, sqrt([f, 1] C [f, 1]') / abs(A) at that score f, with the covariance C
-        of (A, B); as `dose.p` of R's package MASS (Venables & Ripley 2002, section 7.2).
+        of (A, B), as `dose.p` of R's package MASS (Venables & Ripley 2002, section 7.2).
 
         Args:
             proba: (..., N) in [0, 1] for problems (...).
 
         Returns:
-            (..., N). NaN where A is 0, and where the covariance is NaN; infinite for 0 and 1.
+            (..., N). NaN where A is 0 or the covariance is NaN; infinite for 0 and 1.
 
         Raises:
-            ValueError: as `Sigmoid.inverse`.
+            ValueError: see `Sigmoid.inverse`.
 
         Example:
             >>> import numpy as np
@@ -187,28 +191,28 @@ class Fit(ComparedByValue, Inspectable):
         return inverse_standard_error(*self._at_inverse(proba))
 
     def inverse_interval(self, proba: Column, level: float = 0.95) -> tuple[Any, Any]:
-        """A confidence interval for the score at which P(y=1) is this (Fieller 1954).
+        """A confidence interval for the score at which P(y=1) equals `proba` (Fieller 1954).
 
-        It holds the scores f for which A f + B is less than `critical_value` standard errors from
-        what it is at that probability. Where the slope is not significant at the level, these are
-        no interval but everything, or all outside one: the interval is then from -inf to inf. That
-        of the delta method, ``sigmoid.inverse`` +- 1.96 `inverse_standard_error`, is always
-        bounded, and too short where the slope is uncertain.
+        It contains the scores f at which A f + B is less than `critical_value` standard errors from
+        its value at that probability. If the slope is not significant at the level, these scores
+        are not a bounded interval; the result is then -inf to inf. The delta method's interval,
+        ``sigmoid.inverse`` +- 1.96 `inverse_standard_error`, is always bounded, and too short if
+        the slope is uncertain.
 
-        In simulations intervals of 95 % hold the score in 94 % to 99 % of problems of 50 to 1000
-        rows; those of the delta method in 84 % to 89 % where the slope is some 1.5 standard errors
-        from 0, and in 87 % to 99 % elsewhere.
+        In simulations, 95 % intervals contain the score in 94 % to 99 % of problems with 50 to 1000
+        rows. Intervals by the delta method do so in 84 % to 89 % if the slope is about 1.5 standard
+        errors from 0, and in 87 % to 99 % otherwise.
 
         Args:
             proba: (..., N) in [0, 1] for problems (...).
-            level: how often the interval is to hold the score, between 0 and 1.
+            level: the confidence level, between 0 and 1.
 
         Returns:
-            Lower and upper scores, each (..., N). NaN where A is 0, and where the covariance is
-            NaN. For 0 and 1 both are the infinite score where the slope is significant.
+            Lower and upper scores, each (..., N). NaN where A is 0 or the covariance is NaN. For 0
+            and 1 both are the same infinite score if the slope is significant.
 
         Raises:
-            ValueError: a level that is not between 0 and 1, or as `Sigmoid.inverse`.
+            ValueError: the level is not between 0 and 1; or see `Sigmoid.inverse`.
 
         Example:
             >>> import numpy as np
@@ -223,13 +227,13 @@ class Fit(ComparedByValue, Inspectable):
         return inverse_interval(critical_value(level, False), *self._at_inverse(proba))
 
     def _at_inverse(self, proba: Column) -> tuple[Any, ...]:
-        """The scores of probabilities, and by row A and the entries of the covariance."""
+        """The scores of probabilities, and for each row A and the entries of the covariance."""
         scores = self.sigmoid.inverse(proba)
         A = self.sigmoid._by_row(scores, "proba", self.A)[1]
         return A, *self._covariance_by_row(scores, "proba")
 
     def _covariance_by_row(self, rows: Column, name: str) -> tuple[Any, ...]:
-        """Rows (..., N), and the covariance's entries AA, AB and BB that broadcast to them."""
+        """Rows (..., N), and the covariance's entries AA, AB and BB, broadcastable to them."""
         entries = (self.covariance[..., i, j] for i, j in ((0, 0), (0, 1), (1, 1)))
         return self.sigmoid._by_row(rows, name, *entries)
 
@@ -238,7 +242,7 @@ class Fit(ComparedByValue, Inspectable):
 
 
 def problem_names(batch: tuple[int, ...]) -> NDArray[Any]:
-    """The indices of a batch of problems: 0, 1, ...; or (0, 0), (0, 1), ... with more axes."""
+    """The indices of a batch of problems: 0, 1, ...; with several axes (0, 0), (0, 1), ..."""
     if len(batch) <= 1:
         return np.arange(math.prod(batch))
     names = np.empty(math.prod(batch), object)
@@ -247,7 +251,7 @@ def problem_names(batch: tuple[int, ...]) -> NDArray[Any]:
 
 
 def _table(fit: Fit, kind: str, names: NDArray[Any]) -> Table:
-    """The fits line by line, behind a column of names, or several; status and flags as text."""
+    """The fits line by line, after one or more columns of names; status and flags as text."""
     flat = {key: np.ravel(getattr(fit, key)) for key in ("A", "B", "status", "flags")}
     errors = np.asarray(fit.standard_errors).reshape(-1, 2)
     counts = {key: np.ravel(getattr(fit, key)) for key in ("n_pos", "n_neg", "nll", "iterations")}
@@ -264,12 +268,12 @@ def _table(fit: Fit, kind: str, names: NDArray[Any]) -> Table:
 
 
 def describe(kind: str, fit: Fit, shared_rows: bool) -> str:
-    """Three lines: what was fitted, how it ended, what is flagged.
+    """Three lines of text: what was fitted, how the fits ended, and their flags.
 
     Args:
-        kind: what the result is called.
+        kind: the class name of the result.
         fit: the fits.
-        shared_rows: whether all problems are of the same rows.
+        shared_rows: whether all problems have the same rows.
     """
     if not isinstance(fit.status, np.ndarray | np.generic | jax.Array) or isinstance(
         fit.status, jax.core.Tracer
@@ -279,7 +283,7 @@ def describe(kind: str, fit: Fit, shared_rows: bool) -> str:
 
 
 def _describe_html(kind: str, fit: Fit, shared_rows: bool, table: Table) -> str:
-    """The three lines, and the first rows of the table: failures first, then flagged fits."""
+    """The three lines, and a table of the first rows: failed fits first, then flagged ones."""
     urgency = np.lexsort([-np.ravel(fit.flags), -np.ravel(fit.status)])
     shown = urgency[: tables.ROWS_SHOWN]
     lines = "<br>".join(escape(line) for line in _outcome(fit))
@@ -294,7 +298,7 @@ def _describe_html(kind: str, fit: Fit, shared_rows: bool, table: Table) -> str:
 def _headline(kind: str, fit: Fit, shared_rows: bool) -> str:
     n = np.size(fit.A)
     of_problems = np.asarray(fit.n_pos, float) + fit.n_neg
-    # A class whose scores are not all finite has fewer.
+    # A class with non-finite scores has fewer rows.
     rows = float(np.max(of_problems, initial=0) if shared_rows else np.sum(of_problems))
     count = f"{rows:,.0f}" if float(rows).is_integer() else f"{rows:,.6g} (weighted)"
     return f"{kind}: {n:,} sigmoid{'' if n == 1 else 's'} from {count} rows in all, {fit.A.dtype}"

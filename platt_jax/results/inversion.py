@@ -1,4 +1,4 @@
-"""How sure the score is at which a curve has a probability."""
+"""Uncertainty of the score at which a curve has a given probability."""
 
 from typing import Any
 
@@ -11,9 +11,9 @@ from platt_jax.results.probabilities import variance_of_logit
 
 
 def inverse_standard_error(A: Array, scores: Array, c_AA: Array, c_AB: Array, c_BB: Array) -> Any:
-    """By the delta method, of scores where A f + B is what it should be; inf of infinite ones."""
+    """Delta-method standard errors of scores f with a given A f + B; inf for infinite scores."""
     xp = jnp if isinstance(scores, jax.Array) else np
-    with np.errstate(divide="ignore", invalid="ignore"):  # of scores that are not finite
+    with np.errstate(divide="ignore", invalid="ignore"):  # for scores that are not finite
         error = xp.sqrt(variance_of_logit(scores, c_AA, c_AB, c_BB)) / xp.abs(A)
     return xp.where(xp.isinf(scores), xp.inf, error)
 
@@ -21,14 +21,14 @@ def inverse_standard_error(A: Array, scores: Array, c_AA: Array, c_AB: Array, c_
 def inverse_interval(
     critical: float, A: Array, scores: Array, c_AA: Array, c_AB: Array, c_BB: Array
 ) -> tuple[Any, Any]:
-    """Fieller's interval around scores f, where A f + B is what it should be.
+    """Fieller's interval around scores f with a given A f + B.
 
-    It holds all f + x with (A x)^2 <= critical^2 [f + x, 1] C [f + x, 1]'; and all numbers where
-    the slope is less than `critical` standard errors from 0.
+    It contains all f + x with (A x)^2 <= critical^2 [f + x, 1] C [f + x, 1]'. It contains all
+    numbers if the slope is less than `critical` standard errors from 0.
     """
     xp = jnp if isinstance(scores, jax.Array) else np
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        # In units of critical / A, of any scale of scores: (1 - g) x^2 - 2 tilt x - v <= 0.
+        # x in units of critical / A, to be independent of scale: (1 - g) x^2 - 2 tilt x - v <= 0.
         g = (critical * xp.sqrt(c_AA) / A) ** 2
         tilt = critical * (c_AA * scores + c_AB) / A
         v = variance_of_logit(scores, c_AA, c_AB, c_BB)

@@ -1,8 +1,8 @@
-"""Plain arrays out of an .npz file that nobody vouches for.
+"""Reads plain arrays from an untrusted .npz file.
 
-`numpy.load` believes the sizes that a file declares, and allocates by them. Here a size counts only
-once the bytes are there: members are stored uncompressed, as `numpy.savez` writes them, so that
-together they cannot be larger than the file, and an array is exactly as large as its bytes.
+`numpy.load` trusts the sizes that a file declares, and allocates memory accordingly. Here a size
+counts only if the bytes exist. Members must be stored uncompressed, as `numpy.savez` writes them.
+So together they cannot be larger than the file, and an array is exactly as large as its bytes.
 """
 
 import os
@@ -13,11 +13,11 @@ from zipfile import ZIP_STORED, ZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-# Kinds of dtype that are plain: numbers, text and times, but neither objects nor records.
+# Kinds of plain dtypes: numbers, text and times, but not objects or records.
 KINDS = "biufcSUmM"
 
-# How NumPy begins a member with such an array: magic, version 1.0, the length of what follows, and
-# a dict. Matched as text, for there is nothing in it to evaluate.
+# The beginning of a member with a plain array, as NumPy writes it: magic, version 1.0, the length
+# of the rest, and a dict. It is matched as text, so that nothing is evaluated.
 _HEADER = re.compile(
     rb"\x93NUMPY\x01\x00(?P<length>..)"
     rb"\{'descr': '(?P<dtype>[<>|][biufcSUmM]\d{1,9}(\[\w{1,20}\])?)', "
@@ -28,10 +28,10 @@ _HEADER = re.compile(
 
 
 def open_archive(file: BinaryIO) -> ZipFile:
-    """The archive in a file, whose members do not claim more bytes than there are.
+    """The archive in a file, after a check that its members claim no more bytes than it has.
 
     Raises:
-        Exception: the file is something else; of which class depends on where that shows.
+        Exception: the file is not such an archive. The class depends on the fault.
     """
     size = os.fstat(file.fileno()).st_size
     if not size:  # empty, or a device that may never end
@@ -48,10 +48,10 @@ def open_archive(file: BinaryIO) -> ZipFile:
 
 
 def read_array(archive: ZipFile, name: str) -> NDArray[Any]:
-    """One array of the archive, its checksum tested.
+    """One array of the archive, with its checksum tested.
 
     Raises:
-        Exception: it is missing, damaged or not plain; of which class depends on where that shows.
+        Exception: it is missing, damaged or not plain. The class depends on the fault.
     """
     member = archive.getinfo(f"{name}.npy")
     if member.compress_type != ZIP_STORED or member.file_size != member.compress_size:
@@ -62,7 +62,7 @@ def read_array(archive: ZipFile, name: str) -> NDArray[Any]:
         raise ValueError("not the header of a plain array")
     dtype = np.dtype(header["dtype"].decode())
     shape = tuple(int(axis) for axis in re.findall(rb"\d+", header["shape"]))
-    values = np.frombuffer(content, dtype, offset=header.end())  # all there are, or an error
+    values = np.frombuffer(content, dtype, offset=header.end())  # all remaining bytes, or an error
     fortran = header["fortran"] == b"True"
     array = values.reshape(shape, order="F" if fortran else "C").copy()
     _check_values(array)
@@ -70,7 +70,7 @@ def read_array(archive: ZipFile, name: str) -> NDArray[Any]:
 
 
 def _check_values(array: NDArray[Any]) -> None:
-    """Text and truth values have bit patterns that mean nothing, and fail once they are used."""
+    """Refuses invalid bit patterns of text and booleans, which would fail when used."""
     valid: bool | np.bool_
     if array.dtype.kind == "U":
         code_points = np.dtype(np.uint32).newbyteorder(array.dtype.byteorder)

@@ -44,34 +44,34 @@ _MESSAGES = {
     ),
 }
 
-# Where the median shrinkage is no more than this, pooling hardly changes any curve.
+# Maximum median shrinkage at which pooling hardly changes any curve.
 _LITTLE = 0.05
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Population(ComparedByValue):
-    """(A, B) of a segment drawn at random is Normal(mean, covariance).
+    """The distribution of a random segment's (A, B): Normal(mean, covariance).
 
-    Where the status is NOT_ESTIMATED all other fields are NaN, and the shrinkage is 1.
+    If the status is NOT_ESTIMATED, the shrinkage is 1 and all other fields are NaN.
 
     Attributes:
-        mean: (2,), of (A, B).
-        covariance: (2, 2), of (A, B) between segments.
-        mean_covariance: (2, 2), of the estimate of the mean.
-        covariance_errors: (2, 2), standard errors of the covariance; at a BOUNDARY with the
-            direction held in which it is all but 0.
+        mean: (2,), mean of (A, B).
+        covariance: (2, 2), covariance of (A, B) between segments.
+        mean_covariance: (2, 2), covariance of the estimated mean.
+        covariance_errors: (2, 2), standard errors of the covariance. At a BOUNDARY they hold for a
+            fixed direction in which the covariance is nearly 0.
         status: a `PopulationStatus`.
-        likelihood_precision: (K, 2, 2), what the rows of each segment say of its (A, B), as a
-            normal distribution: its precision, 0 without rows.
-        likelihood_pull: (K, 2), the precision times the mean.
-        posterior_mean: (K, 2), each segment's, given all rows: the population's own uncertainty is
-            counted in.
-        posterior_covariance: (K, 2, 2), given all rows, too.
-        predictive_mean: (2,), of a segment never seen.
-        predictive_covariance: (2, 2), of the same: the spread between segments, what is not known
-            of it, and the error of the mean.
-        shrinkage: (K,) from 0, by its own rows alone, to 1, by the population alone: the
-            posterior's variance over the population's, on average of the two directions.
+        likelihood_precision: (K, 2, 2), precision of each segment's likelihood of (A, B), as a
+            normal distribution; 0 without rows.
+        likelihood_pull: (K, 2), the precision times the mean of each segment's likelihood.
+        posterior_mean: (K, 2), posterior mean of each segment's (A, B), given all rows. It includes
+            the uncertainty of the population.
+        posterior_covariance: (K, 2, 2), posterior covariance of each segment's (A, B), as well.
+        predictive_mean: (2,), mean of (A, B) of an unseen segment.
+        predictive_covariance: (2, 2), covariance of (A, B) of an unseen segment: the spread between
+            segments, its uncertainty, and the error of the mean.
+        shrinkage: (K,), from 0 (the segment's own rows alone) to 1 (the population alone): the
+            posterior variance divided by the population's, averaged over both directions.
     """
 
     mean: NDArray[Any]
@@ -89,7 +89,7 @@ class Population(ComparedByValue):
 
     @classmethod
     def not_estimated(cls, segments: int) -> "Population":
-        """What stands for the population of so many segments where there is no estimating it."""
+        """The population of K segments if it cannot be estimated."""
         return cls(
             mean=np.full(2, np.nan),
             covariance=np.full((2, 2), np.nan),
@@ -106,24 +106,24 @@ class Population(ComparedByValue):
         )
 
     def only(self, where: NDArray[np.bool_]) -> "Population":
-        """The same population, with what is each segment's of some segments."""
+        """The same population with the fields of some of the segments."""
         likelihood = "likelihood_precision", "likelihood_pull"
         of_each = (*likelihood, "posterior_mean", "posterior_covariance", "shrinkage")
         return replace(self, **{name: getattr(self, name)[where] for name in of_each})
 
     @property
     def estimated(self) -> bool:
-        """Whether there is one; False where the status is NOT_ESTIMATED."""
+        """Whether the population was estimated; False if the status is NOT_ESTIMATED."""
         return self.status != PopulationStatus.NOT_ESTIMATED
 
     @property
     def prior(self) -> GaussianPrior:
-        """The population as the prior of a segment's (A, B); labels are then used as they are."""
+        """The population as a prior of a segment's (A, B); use it with Options(targets="none")."""
         return GaussianPrior(self.mean, np.linalg.inv(self.covariance))
 
     @property
     def mean_errors(self) -> NDArray[Any]:
-        """(2,), standard errors of the mean."""
+        """(2,), standard errors of the mean of (A, B)."""
         errors: NDArray[Any] = np.sqrt(np.diag(self.mean_covariance))
         return errors
 
@@ -148,7 +148,7 @@ class Population(ComparedByValue):
         return "\n  ".join(lines)
 
     def predict_proba(self, scores: Column) -> NDArray[np.float64]:
-        """P(y=1 | score) of a segment never seen: the mean of its probability over the population.
+        """P(y=1 | score) of an unseen segment: the mean probability over the population.
 
         Args:
             scores: (...) numbers.
@@ -163,7 +163,7 @@ class Population(ComparedByValue):
 
 
 def _gain(shrinkage: float) -> str:
-    """What there is to gain by pooling, in words."""
+    """What pooling gains, in words."""
     if shrinkage < _LITTLE:
         return "most segments have rows enough of their own, and nothing to gain"
     if shrinkage > 1 - _LITTLE:

@@ -1,4 +1,4 @@
-"""From log-odds to probabilities and back, and to bands that say how sure those are."""
+"""Converts between log-odds and probabilities, and computes confidence bands."""
 
 import math
 import numbers
@@ -14,23 +14,23 @@ from platt_jax import validation
 from platt_jax.columns import Column
 from platt_jax.model.objective import Array
 
-_LEAST = 1e-12  # probabilities are told apart down to here, and up to 1 minus this
+_LEAST = 1e-12  # smallest probability, and distance of the largest from 1
 
 
 def logit(probabilities: Column) -> NDArray[Any]:
-    """The log-odds log(p / (1 - p)), which are the scores to fit where a classifier gives p.
+    """The log-odds log(p / (1 - p)). Use them as scores where a classifier gives probabilities p.
 
-    A sigmoid of p itself cannot leave p as it is; one of its log-odds can. 0 and 1 have no finite
-    log-odds: p is first clipped to [1e-12, 1 - 1e-12], so that log-odds lie within 27.7 of 0.
+    A sigmoid of p cannot represent the identity; a sigmoid of the log-odds can. The log-odds of 0
+    and 1 are infinite, so p is first clipped to [1e-12, 1 - 1e-12]: log-odds lie within 27.7 of 0.
 
     Args:
-        probabilities: of class 1, of any shape.
+        probabilities: probabilities of class 1, of any shape.
 
     Returns:
-        An array of that shape, in float32 for float32 and narrower, else in float64; NaN for NaN.
+        An array of the same shape: float32 for float32 and narrower, else float64. NaN for NaN.
 
     Raises:
-        ValueError: one is not in [0, 1].
+        ValueError: a probability is not in [0, 1].
 
     Example:
         >>> logit([0.5, 0.9, 1.0]).round(3).tolist()
@@ -47,7 +47,7 @@ def logit(probabilities: Column) -> NDArray[Any]:
 
 
 def expit(logit: Array) -> Any:
-    """1 / (1 + exp(-logit)), which neither overflows nor rounds small probabilities to 0."""
+    """1 / (1 + exp(-logit)), without overflow, and without rounding small probabilities to 0."""
     xp = jnp if isinstance(logit, jax.Array) else np
     e = xp.exp(-xp.abs(logit))
     return xp.where(logit >= 0, 1, e) / (1 + e)
@@ -60,14 +60,14 @@ def log_expit(logit: Array) -> Any:
 
 
 def critical_value(level: float, simultaneous: bool) -> float:
-    """How many standard errors a band of this level reaches to either side.
+    """The half-width of a band with this level, in standard errors.
 
-    Of a simultaneous band by Scheffe's method (1959, "The Analysis of Variance"; for a line Working
-    & Hotelling 1929): the square root of chi-squared's quantile for 2 degrees of freedom, 2.448 at
-    0.95.
+    For a simultaneous band this is Scheffe's (1959, "The Analysis of Variance"; for a line, Working
+    & Hotelling 1929): the square root of the chi-squared quantile with 2 degrees of freedom, 2.448
+    at 0.95.
 
     Raises:
-        ValueError: a level that is not between 0 and 1.
+        ValueError: the level is not between 0 and 1.
     """
     if not isinstance(level, numbers.Real) or not 0 < level < 1:
         raise ValueError(f"level: expected a number between 0 and 1, got {level!r}")
@@ -77,22 +77,22 @@ def critical_value(level: float, simultaneous: bool) -> float:
 
 
 def band(logit: Array, variance: Array, critical: float) -> tuple[Any, Any]:
-    """Lower and upper probabilities, given log-odds and their variances."""
+    """Lower and upper probabilities, from log-odds and their variances."""
     xp = jnp if isinstance(logit, jax.Array) else np
     reach = critical * xp.sqrt(variance)
-    with np.errstate(invalid="ignore"):  # of infinite scores
+    with np.errstate(invalid="ignore"):  # infinite scores
         return expit(logit - reach), expit(logit + reach)
 
 
 def variance_of_logit(scores: Array, c_AA: Array, c_AB: Array, c_BB: Array) -> Any:
     """The variance of A f + B, given the covariance of (A, B), which may be rounded.
 
-    Where the scores lie far from 0 compared with their spread, the terms cancel, and what is left
-    could be as small as 0, or smaller, by rounding alone. The variance returned is above the exact
-    one by the bound of that rounding, which elsewhere is a few units in the last place.
+    If the scores are far from 0 compared with their spread, the terms cancel, and rounding could
+    make the sum 0 or negative. So the bound of the rounding error is added. Elsewhere this bound is
+    a few units in the last place.
     """
     xp = jnp if isinstance(scores, jax.Array) else np
     rounding = 4 * float(xp.finfo(c_BB.dtype).eps)
-    with np.errstate(invalid="ignore"):  # of infinite scores
+    with np.errstate(invalid="ignore"):  # infinite scores
         terms = c_AA * scores * scores, 2 * c_AB * scores, c_BB
         return sum(terms) + rounding * sum(map(xp.abs, terms))

@@ -41,7 +41,7 @@ class Sigmoid(ComparedByValue):
         scores, A, B = self._by_row(scores, "scores", self.A, self.B)
         try:
             return -(A * scores + B)
-        except (TypeError, ValueError) as error:  # JAX's and NumPy's for shapes that do not match
+        except (TypeError, ValueError) as error:  # raised by JAX and NumPy if shapes do not match
             raise self._shape_error("scores", scores) from error
 
     def _by_row(self, rows: Column, name: str, *parameters: Any) -> tuple[Any, ...]:
@@ -64,25 +64,26 @@ class Sigmoid(ComparedByValue):
         return expit(self.logit(scores))
 
     def log_proba(self, scores: Column) -> Any:
-        """Log P(y=1 | score), finite where the probability itself rounds to 0 or 1.
+        """Log P(y=1 | score), finite even where the probability rounds to 0 or 1.
 
-        log P(y=0 | score) is `Sigmoid(-A, -B).log_proba(score)`. Scores (..., N) for parameters
-        (...).
+        log P(y=0 | score) is `Sigmoid(-A, -B).log_proba(score)`. Scores have shape (..., N) for
+        parameters (...).
         """
         return log_expit(self.logit(scores))
 
     def inverse(self, proba: Column) -> Any:
-        """The score at which P(y=1) is this: the threshold of a decision.
+        """The score at which P(y=1) equals `proba`: the threshold of a decision.
 
         Args:
             proba: (..., N) in [0, 1] for parameters (...); booleans are 0 and 1.
 
         Returns:
-            (..., N). NaN where A is 0, and all scores have one probability; infinite for 0 and 1.
+            (..., N). NaN where A is 0, since all scores then have the same probability. Infinite
+            for 0 and 1.
 
         Raises:
-            ValueError: not in [0, 1] (which traced numbers are not checked for), or the shapes do
-                not match.
+            ValueError: a number is not in [0, 1] (traced numbers are not checked), or the shapes
+                do not match.
 
         Example:
             >>> float(Sigmoid(A=-2.0, B=1.0).inverse(0.5))
@@ -104,19 +105,19 @@ class Sigmoid(ComparedByValue):
             raise self._shape_error("proba", proba) from error
 
     def shift_prior(self, from_rate: Column, to_rate: Column) -> "Sigmoid":
-        """The sigmoid for rows among which positives are more or less frequent than when fitted.
+        """The sigmoid for rows with another rate of positives than the fitted rows.
 
-        After undersampling of negatives, say; or for another population, where the scores given the
-        class are distributed as before. The log-odds change by the difference of those of the two
-        rates (Elkan 2001, "The Foundations of Cost-Sensitive Learning", theorem 2; Saerens,
-        Latinne & Decaestecker 2002, equation 2.4).
+        Use it after undersampling of negatives, or for another population in which the scores of
+        each class have the same distribution. The log-odds change by the difference of the
+        log-odds of the two rates (Elkan 2001, "The Foundations of Cost-Sensitive Learning",
+        theorem 2; Saerens, Latinne & Decaestecker 2002, equation 2.4).
 
         Args:
-            from_rate: (...) in (0, 1), the share of positives among the rows fitted.
-            to_rate: (...) in (0, 1), the share where the sigmoid is to be used.
+            from_rate: (...) in (0, 1), the share of positives among the fitted rows.
+            to_rate: (...) in (0, 1), the share of positives where the sigmoid will be used.
 
         Raises:
-            ValueError: a rate that is not between 0 and 1, or the shapes do not match.
+            ValueError: a rate is not between 0 and 1, or the shapes do not match.
 
         Example:
             >>> fitted = Sigmoid(A=-2.0, B=1.0)

@@ -13,7 +13,7 @@ from platt_jax.status import Flag, Status
 _FAILURES_NAMED = 5
 ROWS_SHOWN = 10
 
-# Of times and durations, those that polars and pyarrow both have.
+# Units of times and durations that both polars and pyarrow support.
 _UNITS = {
     "M": {("D", 1), ("ms", 1), ("us", 1), ("ns", 1)},
     "m": {("ms", 1), ("us", 1), ("ns", 1)},
@@ -37,7 +37,7 @@ class Table(dict[str, NDArray[Any]]):
         return max(map(len, self.values()), default=0)
 
     def lines(self, rows: int) -> list[str]:
-        """The names of the columns and the first rows as text, one column below another."""
+        """The column names and the first rows as lines of text."""
         columns = [[name, *map(cell, _values(column[:rows]))] for name, column in self.items()]
         widths = [max(map(len, column)) for column in columns]
         return [
@@ -48,7 +48,7 @@ class Table(dict[str, NDArray[Any]]):
     def to_pandas(self) -> Any:
         """The table as a pandas DataFrame.
 
-        Its column of flags is `frame["flags"]`: `frame.flags` is an attribute that pandas has.
+        The column of flags is `frame["flags"]`; `frame.flags` is an attribute of pandas.
 
         Raises:
             ImportError: pandas is not installed.
@@ -64,7 +64,7 @@ class Table(dict[str, NDArray[Any]]):
 
         Raises:
             ImportError: polars is not installed.
-            ValueError: ids of several types, or of one that polars lacks.
+            ValueError: ids have several types, or a type that polars lacks.
         """
         try:
             import polars as pl
@@ -83,7 +83,7 @@ class Table(dict[str, NDArray[Any]]):
 
         Raises:
             ImportError: pyarrow is not installed.
-            ValueError: ids of several types, or of one that pyarrow lacks.
+            ValueError: ids have several types, or a type that pyarrow lacks.
         """
         try:
             import pyarrow as pa
@@ -105,10 +105,10 @@ class Table(dict[str, NDArray[Any]]):
 
 
 def arrow_array(values: Any) -> Any:
-    """A column as pyarrow's array.
+    """A column as a pyarrow array.
 
     Raises:
-        Exception: pyarrow has no type for all its values; of which class depends on these.
+        Exception: pyarrow has no type for all values. The class depends on the values.
     """
     import pyarrow as pa
 
@@ -118,10 +118,10 @@ def arrow_array(values: Any) -> Any:
 
 
 def _require_kept(values: Any, read_back: Callable[[], list[Any]]) -> None:
-    """Refuse a column that a library made of a list with other values.
+    """Refuses a converted column if its values differ from those of the list.
 
     Raises:
-        ValueError: there is one, as of a datetime among dates only the date.
+        ValueError: a value was changed, such as a datetime among dates, cut to the date.
     """
     if isinstance(values, list):
         expected = [list(x) if isinstance(x, tuple) else x for x in values]
@@ -130,12 +130,12 @@ def _require_kept(values: Any, read_back: Callable[[], list[Any]]) -> None:
 
 
 def _values(column: NDArray[Any]) -> Any:
-    """Python's values, but of times NumPy's: of nanoseconds Python would have integers."""
+    """Python values, but NumPy's times: Python would have integers for nanoseconds."""
     return column if column.dtype.kind in "mM" else column.tolist()
 
 
 def _portable(column: NDArray[Any]) -> Any:
-    """The column in types that others have: objects as a list, times in their units."""
+    """The column in types that other libraries have: objects as a list, times in their units."""
     if column.dtype == object:
         return column.tolist()
     if column.dtype.kind in "mM":
@@ -148,7 +148,7 @@ def _portable(column: NDArray[Any]) -> Any:
 
 
 def keyed(kind: str, names: NDArray[Any], columns: dict[str, NDArray[Any]]) -> Table:
-    """A table of columns behind those of the names: a field each, whose own name gives way."""
+    """A table with columns of names first, one per field, renamed if the name is taken."""
     if names.dtype.names is None:
         return Table({kind: names}, **columns)
     fields = {
@@ -159,7 +159,7 @@ def keyed(kind: str, names: NDArray[Any], columns: dict[str, NDArray[Any]]) -> T
 
 
 def name(names: NDArray[Any], i: int) -> str:
-    """What messages call the problem i."""
+    """The name of problem i in messages."""
     return str(names[i]) if names.dtype.kind in "mM" else repr(names[i : i + 1].tolist()[0])
 
 
@@ -179,13 +179,13 @@ def raise_if_failed(status: Array, names: NDArray[Any]) -> None:
 
 
 def status_counts(status: Array) -> dict[str, int]:
-    """How many fits ended with each status that occurs, by name."""
+    """The number of fits with each status that occurs, by name."""
     codes, counts = np.unique(np.asarray(status), return_counts=True)
     return {Status(code).name: int(n) for code, n in zip(codes, counts, strict=True)}
 
 
 def flag_counts(flags: Array) -> dict[str, int]:
-    """How many fits carry each flag that occurs, by name."""
+    """The number of fits with each flag that occurs, by name."""
     flags = np.asarray(flags)
     counts = {str(flag.name): int(np.count_nonzero(flags & flag)) for flag in Flag}
     return {name: n for name, n in counts.items() if n}
@@ -213,5 +213,5 @@ def flag_names(code: int) -> str:
 
 
 def cell(value: Any) -> str:
-    """A value as reprs and tables of text show it: a float by six digits."""
+    """A value as shown in reprs and text tables: a float with six digits."""
     return f"{value:.6g}" if isinstance(value, float | np.floating) else str(value)

@@ -1,1 +1,1 @@
-"""Newton's method on the sums: the decision, the loop, its derivative, the fit."""
+"""Newton's method: the decision, the loop, its derivative, and the fit from rows to result."""

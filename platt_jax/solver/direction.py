@@ -1,6 +1,6 @@
-"""Which way to go: Newton's direction, and what is known of the third derivative.
+"""The direction of a step: Newton's, and a correction for the third derivative.
 
-All is elementwise, and reads no row.
+All functions are elementwise and read no rows.
 """
 
 from typing import NamedTuple, TypeAlias
@@ -15,19 +15,19 @@ Step: TypeAlias = tuple[jax.Array, jax.Array]
 
 
 class Factors(NamedTuple):
-    """Of H + sigma I = L D L'. Divisions take long: two serve for all."""
+    """The factors of H + sigma I = L D L'. Divisions are slow; the two made here are reused."""
 
     over_pivot: jax.Array  # 1 / D of A
     over_h_BB: jax.Array  # 1 / D of B
-    ratio: jax.Array  # what links them, in L
-    pinned: jax.Array  # A is held
+    ratio: jax.Array  # the off-diagonal entry of L
+    pinned: jax.Array  # whether A is held
 
 
 def factorize(at: Derivatives, sigma: jax.Array | float, pinned: jax.Array) -> Factors:
     """The factors of H + sigma I.
 
-    The pivot of A is the spread of the scores where the curvature is. Rounding could take it to 0
-    or below; it is held at a few units of rounding, so that the direction always descends.
+    The pivot of A is the spread of the scores, weighted by curvature. Rounding could take it to 0
+    or below. A lower bound of a few units of rounding ensures that the direction descends.
     """
     tiny = jnp.finfo(at.h_AA.dtype).tiny
     h_AA, over_h_BB = at.h_AA + sigma, 1 / jnp.maximum(at.h_BB + sigma, tiny)
@@ -38,7 +38,7 @@ def factorize(at: Derivatives, sigma: jax.Array | float, pinned: jax.Array) -> F
 
 
 def descent(factors: Factors, g_A: jax.Array, g_B: jax.Array) -> Step:
-    """-(H + sigma I)^-1 g; 0 for A where that is held."""
+    """-(H + sigma I)^-1 g, with 0 for A where A is held."""
     step_A = -jnp.where(factors.pinned, 0, g_A - factors.ratio * g_B) * factors.over_pivot
     return step_A, -g_B * factors.over_h_BB - factors.ratio * step_A
 
@@ -64,18 +64,19 @@ def corrected(
     """Newton's direction s, corrected for the third derivative T: -H^-1 (g + T[s, s] / 2).
 
     T is known along the last step, d (Schnabel & Frank 1984, "Tensor methods for nonlinear
-    equations"). By how much the Hessian changed on it is T[d] = C; and the cubic through both ends'
-    gradients and Hessians has T[d, d] = 6 (g_old - g) + 2 H_old d + 4 H d at this end. Of s =
-    a d + r, with r across d, T[s, s] is taken to be a^2 T[d, d] + 2 a C r. Where that would make
-    the direction half as steep, or half as steep again, it says nothing.
+    equations"). The change of the Hessian over d gives T[d] = C. The cubic through the gradients
+    and Hessians at both ends has T[d, d] = 6 (g_old - g) + 2 H_old d + 4 H d at this end. With
+    s = a d + r and r orthogonal to d, T[s, s] is approximated by a^2 T[d, d] + 2 a C r. If the
+    correction would make the direction less than half or more than one and a half times as steep,
+    it is not used.
 
     Args:
         step: Newton's direction.
-        decrement: how steep it is, the square root of g' H^-1 g.
-        factors: of the Hessian.
+        decrement: the Newton decrement, the square root of g' H^-1 g.
+        factors: factors of the Hessian.
         last: the last step.
-        old: the derivatives where it began.
-        at: the derivatives where it ended.
+        old: the derivatives at its beginning.
+        at: the derivatives at its end.
     """
     (s_A, s_B), (d_A, d_B) = step, last
     square = d_A * d_A + d_B * d_B
@@ -93,9 +94,9 @@ def corrected(
 
 
 def once(condition: jax.Array) -> jax.Array:
-    """The same condition, computed once.
+    """The condition, computed once.
 
-    XLA computes what is cheap anew for each of its uses, here for each field of the state: more
-    than a quarter of the whole program's operations. A square root it does not call cheap.
+    XLA recomputes cheap expressions for each use, here for each field of the state. That would be
+    more than a quarter of all operations of the program. XLA does not count a square root as cheap.
     """
     return jnp.sqrt(jnp.where(condition, 1.0, 0.0)) > 0

@@ -1,6 +1,6 @@
-"""The derivative of a search: no iteration is unrolled.
+"""Derivatives of a search without unrolling its iterations.
 
-The optimum is the root of the gradient, as a function of the rows, the targets and the prior. By
+The optimum is the root of the gradient as a function of the rows, the targets and the prior. By
 the implicit function theorem, g(theta, x) = 0 gives dtheta = -H^-1 (dg/dx) dx.
 """
 
@@ -19,14 +19,14 @@ from platt_jax.solver import direction, search
 from platt_jax.solver.search import Problem, Solution
 from platt_jax.status import Status
 
-# What an optimum has derivatives by; their tangents have the same structure.
+# The inputs that an optimum can be differentiated by. Their tangents have the same structure.
 _Inputs: TypeAlias = tuple[Rows, Targets, GaussianPrior | None]
 
 
 def optimum(
     rows: Rows, targets: Targets, prior: GaussianPrior | None, problem: Problem, options: Options
 ) -> Solution:
-    """`search.optimum` with derivatives by the rows' scores and weights, the targets, the prior."""
+    """`search.optimum`, differentiable by the rows' scores and weights, targets and prior."""
     solution: Solution = _optimum(options, (rows, targets, prior), problem)
     return solution._replace(
         status=solution.status.astype(jnp.int32),
@@ -38,7 +38,7 @@ def optimum(
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _optimum(options: Options, inputs: _Inputs, problem: Problem) -> Solution:
-    """The optimum with floats for its integers, whose tangents JAX refuses under shard_map."""
+    """The optimum with integers as floats: JAX rejects tangents of integers under shard_map."""
     rows, targets, prior = inputs
     solution = search.optimum(rows, targets, prior, problem, options)
     as_floats: Solution = jax.tree.map(lambda x: x.astype(solution.A.dtype), solution)
@@ -53,8 +53,8 @@ def _optimum_jvp(
     solution: Solution = _optimum(options, inputs, problem)
     A, B = solution.A, solution.B
 
-    # Checkpoints: a reverse pass goes through the rows anew, in one loop. It would otherwise write
-    # down a dozen numbers for each and read them again, which takes five times as long.
+    # With checkpoints a reverse pass computes the rows' terms again, in one loop. Otherwise it
+    # would store a dozen numbers per row and read them again, which takes five times as long.
     @jax.checkpoint
     def gradient(inputs: _Inputs) -> Point:
         at = _derivatives(inputs, problem, (A, B), options)
@@ -63,11 +63,11 @@ def _optimum_jvp(
     _, (g_A, g_B) = jax.jvp(gradient, (inputs,), (inputs_dot,))
     converged = solution.status == Status.CONVERGED
     hessian = _derivatives(inputs, problem, (A, B), options)
-    # The identity will do where there is no optimum: no derivative may pass a division by 0.
+    # The identity replaces the Hessian if there is no optimum: derivatives may not divide by 0.
     zero, one = jnp.zeros_like(A), jnp.ones_like(A)
     identity = Derivatives(g_A=zero, g_B=zero, h_AA=one, h_AB=zero, h_BB=one)
     hessian = jax.tree.map(partial(jnp.where, converged), hessian, identity)
-    # Constant scores leave A undetermined, unless B is held and they are not 0; it is 0 by
+    # Constant scores leave A undetermined, unless B is held and they are not 0. A is then 0 by
     # convention, as on the boundary.
     _, _, prior = inputs
     low, high = problem.constants.low, problem.constants.high

@@ -1,8 +1,9 @@
-"""One problem's algorithm: Newton's method with backtracking, as a state machine of scalars.
+"""The algorithm for one problem: Newton's method with backtracking, as a state machine of scalars.
 
-Algorithm 1 of Lin, Lin & Weng (2007). `step` is handed the derivatives at the point that the state
-proposes (`trial_point`), accepts it or halves the step, and proposes the next point: one evaluation
-per iteration, backtracking as state. All is elementwise: the same lines serve a grid of problems.
+Algorithm 1 of Lin, Lin & Weng (2007). `step` takes the derivatives at the point that the state
+proposes (`trial_point`), accepts the point or halves the step, and proposes the next point. There
+is one evaluation per iteration; backtracking is part of the state. All operations are elementwise,
+so the same code serves an array of problems.
 """
 
 from functools import partial
@@ -22,14 +23,14 @@ _ARMIJO = 1e-4  # the sufficient-decrease constant of Algorithm 1
 
 
 class State(NamedTuple):
-    """Where one problem stands."""
+    """The state of the search of one problem."""
 
     A: jax.Array
     B: jax.Array
-    derivatives: Derivatives  # there
+    derivatives: Derivatives  # at (A, B)
     step_A: jax.Array  # the direction of the search
     step_B: jax.Array
-    # The part of the direction to try next; 0 where (A, B) is still unseen.
+    # The fraction of the direction to try next; 0 if (A, B) is not evaluated yet.
     step_size: jax.Array
     decrement: jax.Array  # the Newton decrement at (A, B): the square root of g' H^-1 g
     stalled_status: jax.Array  # see `stopping.Verdict`
@@ -40,7 +41,7 @@ class State(NamedTuple):
 
 
 def start(A: jax.Array, B: jax.Array) -> State:
-    """The state that asks for an evaluation at (A, B)."""
+    """The first state, which proposes an evaluation at (A, B)."""
     zero = jnp.zeros_like(A)
     count = jnp.zeros_like(A, jnp.int32)
     return State(
@@ -60,7 +61,7 @@ def start(A: jax.Array, B: jax.Array) -> State:
 
 
 def running(state: State) -> jax.Array:
-    """Whether the problem wants another evaluation."""
+    """Whether the problem needs another evaluation."""
     return state.status == RUNNING
 
 
@@ -70,13 +71,13 @@ def trial_point(state: State) -> Point:
 
 
 def last_step(state: State, options: Options) -> State:
-    """The state after the step that a search which met its tolerance has no need to try.
+    """The state after Newton's step from a point that met the tolerance, without evaluating it.
 
-    The gradient there follows from that of the last pass by the Hessian; the Hessian is left
-    as it was, less than `tol` standard errors away. A start that is the optimum stays what it is:
-    of one class the slope is exactly 0.
+    The gradient there follows from that of the last pass by the Hessian. The Hessian is not
+    updated: the points are less than `tol` standard errors apart. A start that is the optimum stays
+    unchanged: with one class the slope is exactly 0.
     """
-    tol: Any = options.tol  # which `with_tol` has filled in
+    tol: Any = options.tol  # filled in by `with_tol`
     if not RULES[options.stopping].takes_last_step:
         return state
     at, s_A, s_B = state.derivatives, state.step_A, state.step_B
@@ -105,13 +106,13 @@ def step(
     """One decision of Algorithm 1.
 
     Args:
-        state: where the problem stands.
+        state: the state of the search.
         at: the derivatives at `trial_point(state)`.
         change: the loss there minus the loss at (A, B); None with line_search="gradient".
-        constants: about the problem.
+        constants: constants of the problem.
         options: how to fit.
     """
-    unseen = state.step_size == 0  # a start is accepted whatever its derivatives
+    unseen = state.step_size == 0  # a start is always accepted
     sufficient = unseen | _proves_decrease(state, at, constants)
     if change is not None:
         sufficient |= change < _ARMIJO * state.step_size * _slope(state)
@@ -158,7 +159,7 @@ def _accept(state: State, at: Derivatives, constants: ProblemConstants, options:
 
 
 def _reject(state: State, options: Options) -> State:
-    """Half the step; but with the decrement at the level of rounding there is nothing to gain."""
+    """Halves the step, or ends the search if the decrement is at the level of rounding."""
     step_size = state.step_size / 2
     failed = jnp.where(step_size < options.min_step, int(Status.LINE_SEARCH_FAILED), RUNNING)
     return state._replace(
@@ -168,12 +169,12 @@ def _reject(state: State, options: Options) -> State:
 
 
 def leave_bad_start(state: State, usual: Point, constants: ProblemConstants) -> State:
-    """The state; after the first pass, if the start proved bad, the one that starts at the usual.
+    """The state, or after the first pass of a bad start, the state that begins at the usual start.
 
-    From where nearly all rows are fitted with certainty, rightly or wrongly, Newton's step knows no
-    bounds, and the search may take hundreds of passes, or fail. Such a step promises to lower the
-    loss by half the squared decrement, more than there is to gain from a start of no slope: there
-    the loss is at most log 2 a row.
+    Where nearly all rows are fitted with certainty, rightly or wrongly, Newton's step is unbounded,
+    and the search may take hundreds of passes, or fail. Such a step promises to lower the loss by
+    half the squared decrement. That is more than any step gains from a start with slope 0, where
+    the loss is at most log 2 per row.
     """
     promised = state.decrement * state.decrement / 2
     good = (state.status != Status.NON_FINITE) & (promised <= np.log(2) * constants.total_weight)
@@ -185,7 +186,7 @@ def leave_bad_start(state: State, usual: Point, constants: ProblemConstants) -> 
 
 
 def _pin(state: State) -> State:
-    """Where the search ends with A > 0, start again on the boundary A = 0.
+    """Where the search ended with A > 0, starts again on the boundary A = 0.
 
     The problem is convex, so the constrained optimum then lies there.
     """
@@ -205,12 +206,12 @@ def _pin(state: State) -> State:
 def _sigma(constants: ProblemConstants, options: Options) -> jax.Array:
     if options.sigma == "dynamic":
         return jnp.where(constants.low == constants.high, 1e-12, 0.0).astype(constants.low.dtype)
-    # Of data that weigh less than one row it must not become the larger part of the Hessian.
+    # If all data weigh less than one row, sigma must not dominate the Hessian.
     return options.sigma * jnp.minimum(constants.total_weight, 1)
 
 
 def _slope(state: State, at: Derivatives | None = None) -> jax.Array:
-    """Derivative of the loss along the current direction: at (A, B), or where `at` was taken."""
+    """The derivative of the loss along the current direction, at (A, B) or where `at` was taken."""
     return direction.along(state.derivatives if at is None else at, (state.step_A, state.step_B))
 
 
@@ -231,9 +232,9 @@ def _proves_decrease(state: State, at: Derivatives, constants: ProblemConstants)
 
 
 def _backward_share(x: jax.Array) -> jax.Array:
-    """At most (exp(-x) + x - 1) / x^2, which the Pade approximant at 0 never exceeds.
+    """A lower bound of (exp(-x) + x - 1) / x^2: its Pade approximant at 0.
 
-    exp(x) times the numerators' difference is a function whose value and first two derivatives
-    at 0 are 0, and whose third is x^3 exp(x).
+    The difference of the numerators times exp(x) has value and first two derivatives 0 at 0, and
+    the third derivative x^3 exp(x).
     """
     return (30 + 2 * x) / (60 + x * (24 + 3 * x))

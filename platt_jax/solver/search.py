@@ -1,4 +1,4 @@
-"""The loop: sums over the rows, a decision per problem, until every problem has stopped."""
+"""The loop: sums over the rows, then a decision per problem, until every problem has stopped."""
 
 from collections.abc import Callable
 from functools import cache, partial
@@ -24,19 +24,19 @@ from platt_jax.status import Status
 
 
 class Problem(NamedTuple):
-    """What the search knows of each problem besides its rows; arrays of one shape."""
+    """The data of each problem for the search, besides its rows; arrays of one shape."""
 
     standardization: Standardization
     constants: ProblemConstants
     bad: jax.Array  # whether a row is not finite
     unbounded: jax.Array  # whether the loss falls forever along a ray
-    A: jax.Array  # where to start
+    A: jax.Array  # the start
     B: jax.Array
-    usual: Point | None = None  # where else, if that is a bad start
+    usual: Point | None = None  # the start to use if that one is bad
 
 
 class Solution(NamedTuple):
-    """Where the search ended, in standardized coordinates."""
+    """The result of the search, in standardized coordinates."""
 
     A: jax.Array
     B: jax.Array
@@ -51,9 +51,10 @@ class Solution(NamedTuple):
 class Runner(NamedTuple):
     """How the steps of a search are run."""
 
-    # Given whether a problem runs, one round, the rows and targets, and the first state: the last.
+    # Takes a test for running problems, a function for one round, the rows, the targets and the
+    # first state; returns the last state.
     loop: Callable[..., State]
-    # What runs a function of a few numbers per problem, with its options.
+    # Wraps a function of a few numbers per problem, which takes options.
     decide: Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
@@ -65,8 +66,8 @@ def _traced_loop(
     state: State,
 ) -> State:
     def body(state: State) -> State:
-        # The barrier keeps XLA from taking out of the loop what does not change in it: a target
-        # per row, a mask of the padding. They would be arrays to write, and to read in every pass.
+        # Without the barrier XLA would move loop-invariant arrays out of the loop, such as a target
+        # per row or a mask of the padding. Every pass would have to read them from memory.
         point, fixed = lax.optimization_barrier((newton.trial_point(state), (rows, targets)))
         return advance(state, point, *fixed)
 
@@ -89,7 +90,7 @@ def _host_loop(
 
 @cache
 def _program(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function as a program: much sooner compiled as one call."""
+    """The function as a compiled program. As a single call it compiles much faster."""
 
     def run(*arguments: Any, options: Options | None) -> Any:
         chosen = {} if options is None else {"options": options}
@@ -99,15 +100,15 @@ def _program(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *arguments, options=None: compiled(*arguments, options=options)
 
 
-# Within a compiled program.
+# Runs the search within a compiled program.
 TRACED = Runner(_traced_loop, lambda function: function)
 
 
 def host(report: Callable[[NDArray[np.bool_]], Any]) -> Runner:
-    """A program per step, where the host adds up the sums.
+    """Runs each step as a program of its own, while the host adds the sums.
 
     Args:
-        report: called before each pass with the problems that still run.
+        report: called before each pass with the problems that still run, a boolean array.
     """
     return Runner(partial(_host_loop, report), _program)
 
@@ -121,16 +122,16 @@ def optimum(
     runner: Runner = TRACED,
     loss: bool = True,
 ) -> Solution:
-    """The optimum of every problem; without a derivative.
+    """The optimum of every problem, without derivatives.
 
     Args:
-        rows: standardized.
-        targets: of every problem.
-        prior: None, or of every problem.
-        problem: what else is known of them.
+        rows: standardized rows.
+        targets: targets of every problem.
+        prior: priors of every problem, or None.
+        problem: other data of every problem.
         options: how to fit.
-        runner: how to run it.
-        loss: whether the loss is wanted, which takes a pass; if not, that of the rows is 0.
+        runner: how to run the search.
+        loss: whether to compute the loss of the rows, which takes a pass; otherwise it is 0.
     """
     state = _search(rows, targets, prior, problem, options, runner)
     of_rows = rows.loss((state.A, state.B), targets) if loss else jnp.zeros_like(state.A)
@@ -146,7 +147,7 @@ def _search(
     options: Options,
     runner: Runner,
 ) -> State:
-    """Sums and decisions until every problem has stopped."""
+    """Alternates sums and decisions until every problem has stopped."""
 
     def advance(state: State, point: Point, rows: Rows, targets: Targets) -> State:
         sums = rows.derivatives(point, targets, options, active=newton.running(state))
@@ -188,7 +189,7 @@ def _decide(
 def _solution(
     state: State, loss: jax.Array, prior: GaussianPrior | None, problem: Problem
 ) -> Solution:
-    """The solution that the last state is."""
+    """The solution, given the last state and the loss of the rows."""
     loss += priors.penalty_at(prior, problem.standardization, (state.A, state.B))
     return Solution(
         state.A,
@@ -203,9 +204,9 @@ def _solution(
 
 
 def _final_status(state: State, problem: Problem) -> jax.Array:
-    """The status of each problem: the first of these that holds, else how the search ended."""
+    """The status of each problem: the first case that holds, else how the search ended."""
     converged = state.status == Status.CONVERGED
-    # Where there is no optimum, the search has only come to where the loss is all but flat.
+    # Where there is no optimum, the search ended where the loss is nearly flat.
     nowhere = problem.unbounded & ~state.pinned & (state.status != Status.NON_FINITE)
     cases = (
         (Status.NON_FINITE, problem.bad),
@@ -220,9 +221,9 @@ def _final_status(state: State, problem: Problem) -> jax.Array:
 
 
 def _slope_lost(state: State, standardization: Standardization) -> jax.Array:
-    """Whether the slope for the scores as they came is out of range, and that matters.
+    """Whether the slope for the original scores is out of range, and this matters.
 
-    Numbers below the smallest normal one are 0 to XLA; a scale that is 0 makes all scores equal.
+    XLA treats numbers below the smallest normal one as 0. A scale of 0 makes all scores equal.
     """
     kind, scale = jnp.finfo(state.A.dtype), standardization.scale
     A = jnp.abs(state.A * scale)

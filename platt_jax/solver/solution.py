@@ -1,7 +1,7 @@
-"""A fit from rows to results: what to know of them, the loop over them, the report.
+"""A fit from rows to results: sums before the search, the search, the report.
 
-Pure and traceable. `solve` is for users who differentiate through a fit or embed it in a program of
-their own; `solve_rows` is what it shares with `fit`.
+Pure and traceable. `solve` is for users who differentiate through a fit or embed it in their own
+program. `fit_rows` is the part it shares with `fit`.
 """
 
 from collections.abc import Callable, Iterator
@@ -32,16 +32,17 @@ from platt_jax.status import Flag, Status
 
 
 class Given(NamedTuple):
-    """What users may give for every problem besides its rows; arrays lead with their shape."""
+    """What users may give for each problem besides rows; arrays have the problems' leading axes."""
 
     prior: GaussianPrior | None = None
-    start: Point | None = None  # (A, B), for the scores as they came
-    # n_pos and n_neg of rows that the prior stands for, for Platt's targets.
+    start: Point | None = None  # (A, B), for the original scores
+    # n_pos and n_neg of the rows behind the prior, for Platt's targets.
     remembered: tuple[jax.Array, jax.Array] | None = None
 
 
-# Among so many normal scores one has so much of the variance in 2 of a million problems, among more
-# in fewer yet: of n the share of each is nearly Beta(1/2, (n - 2) / 2) distributed.
+# Flag.OUTLIER: minimum share of the variance, and minimum number of rows. One of 20 normal scores
+# has such a share in 2 of a million problems, and more rarely among more scores: the share of one
+# of n scores is nearly Beta(1/2, (n - 2) / 2) distributed.
 _DOMINATING_SHARE = 0.8
 _ROWS_TO_DOMINATE = 20
 
@@ -58,30 +59,30 @@ def solve(
 
     Derivatives of A, B and everything computed from them flow to scores, weights and prior by the
     implicit function theorem: no iteration is unrolled. They are zero for problems that did not
-    converge, and those of A for constant scores.
+    converge. Derivatives of A are also zero for constant scores.
 
-    Scores may be sharded over the devices of a mesh: along the leading axes each device fits its
-    own problems, along the last one each sums over its own rows, and the sums are added up. Rows
-    stay where they are, unless the scores are traced and the mesh's axes automatic: there the
-    compiler decides.
+    Scores may be sharded over the devices of a mesh. Along the leading axes each device fits its
+    own problems. Along the last axis each device sums over its own rows, and the sums are added.
+    Rows are not moved, unless the scores are traced and the axes of the mesh are automatic: then
+    the compiler decides.
 
-    Under a transformation of JAX it is compiled as part of your program, by your compiler options.
-    jaxlib 0.10.2 adds up some sums wrongly on CPUs; `show_config` says how to keep it from that.
+    Under a JAX transformation the fit is compiled as part of your program, with your compiler
+    options. jaxlib 0.10.2 computes some sums wrongly on CPUs; `show_config` shows how to avoid it.
 
     Args:
         scores: (..., N) floating; leading axes are independent problems.
         labels: broadcastable to scores; bool, {0, 1} or {-1, +1}. Traced labels count as
             positive where they are > 0.
-        weights: broadcastable to scores; weight 2 is the row twice, weight 0 is the row gone.
+        weights: broadcastable to scores; weight 2 counts a row twice, weight 0 omits it.
         prior: a Gaussian prior on (A, B), with leading axes broadcastable to those of scores.
         options: how to fit; static under jit.
 
     Returns:
-        A Fit of JAX arrays in the dtype that JAX gives the scores, which is float64 only where
-        64-bit types are switched on; integers and float16 are promoted.
+        A Fit of JAX arrays. The dtype is the one that JAX gives the scores: float64 only if 64-bit
+        types are switched on. Integers and float16 are promoted.
 
     Raises:
-        ValueError: shapes do not match, or concrete labels or weights are not what they should be.
+        ValueError: shapes do not match, or concrete labels or weights are invalid.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -102,9 +103,9 @@ def solve(
 
 
 def _known_sharding(scores: jax.Array) -> NamedSharding | None:
-    """How the scores lie on a mesh of several devices, where that is known.
+    """The sharding of scores that lie on several devices of a mesh, or None if it is not known.
 
-    Of traced scores it is where the axes of the mesh are explicit.
+    For traced scores it is known if the axes of the mesh are explicit.
     """
     traced = isinstance(scores, jax.core.Tracer)
     sharding = jax.typeof(scores).sharding if traced else getattr(scores, "sharding", None)
@@ -113,7 +114,7 @@ def _known_sharding(scores: jax.Array) -> NamedSharding | None:
 
 
 def _over_hidden_axes(run: Callable[..., Fit], scores: jax.Array) -> Callable[..., Fit]:
-    """The function, where the mesh has explicit axes that vmap may hide: there the compiler shards.
+    """`run`, sharded by the compiler if the mesh has explicit axes, which vmap may hide.
 
     JAX 0.10 cannot batch a reshape along such an axis.
     """
@@ -139,16 +140,16 @@ def _solve_sharded(
     run: Callable[..., Fit],
     sharding: NamedSharding,
 ) -> Fit:
-    """Each device fits its problems over its rows; where they share problems, sums travel.
+    """Each device fits its problems over its rows; devices that share problems exchange sums.
 
-    The compiler left to itself would gather the rows.
+    The compiler alone would gather the rows.
     """
     *of_problems, of_rows = (*sharding.spec, *(None,) * scores.ndim)[: scores.ndim]
     along, over = PartitionSpec(*of_problems, of_rows), PartitionSpec(*of_problems)
     axes = of_rows if isinstance(of_rows, tuple) else (of_rows,)
 
     def place(x: jax.Array, spec: PartitionSpec) -> jax.Array:
-        """Laid as the scores are, as explicit axes ask for."""
+        """Reshards an array as explicit axes require."""
         explicit = AxisType.Explicit in sharding.mesh.axis_types
         return jax.sharding.reshard(x, NamedSharding(sharding.mesh, spec)) if explicit else x
 
@@ -175,7 +176,7 @@ def _solve_dense(
     options: Options,
     axes: tuple[str, ...] = (),
 ) -> Fit:
-    """Fit the problems of dense arrays; the rows of all devices along some axes of a mesh."""
+    """Fits the problems of dense arrays, on all rows of the devices along these axes of a mesh."""
     batch = scores.shape[:-1]
     rows: Any = packing.dense_tiles(scores, labels, weights)
     shape = rows.grid
@@ -197,14 +198,14 @@ def fit_rows(
     optimum: Callable[..., Solution] = search.optimum,
     runner: Runner = TRACED,
 ) -> Fit:
-    """Fit the problems that these rows are of; every field of the result leads with their shape.
+    """Fits the problems of these rows. Every field of the result has their shape as leading axes.
 
     Args:
-        rows: of any kind.
-        given: of every problem.
+        rows: rows of any kind.
+        given: what is given for each problem.
         options: how to fit.
         optimum: the search.
-        runner: how to run what reads no row.
+        runner: how to run the functions that read no rows.
     """
     ranges = rows.score_ranges(options)
     rows = rows.mask_nonfinite(options)
@@ -217,19 +218,19 @@ def fit_rows(
 
 
 def _rough(ranges: ScoreRanges, options: Options) -> Standardization:
-    """The coordinates of the moments; B is coupled with the slope unless their center is 0."""
+    """The coordinates of the moments. Without an intercept their center must be 0."""
     return range_standardization(ranges, centered=options.intercept)
 
 
 def _set_up(
     ranges: ScoreRanges, moments: tuple[Moments, Moments], given: Given, options: Options
 ) -> tuple[Targets, Problem]:
-    """The targets, and whatever else the search needs besides the rows.
+    """The targets, and everything else the search needs besides the rows.
 
     Args:
-        ranges: of the scores.
-        moments: of the two classes, in the coordinates of `_rough`.
-        given: of every problem.
+        ranges: ranges of the scores.
+        moments: moments of the two classes, in the coordinates of `_rough`.
+        given: what is given for each problem.
         options: how to fit.
     """
     n_pos, n_neg = (one_class.total for one_class in moments)
@@ -245,7 +246,7 @@ def _set_up(
     constants = jax.lax.stop_gradient(ProblemConstants(low, high, n_pos + n_neg))
     usual = None
     if given.start is not None:
-        # Of one class, or of constant scores, the usual start has the slope of the optimum: 0.
+        # With one class or constant scores, the usual start has the optimal slope, 0.
         sloping = _both_classes(n_pos, n_neg) & (low < high)
         if not options.intercept:
             sloping = (low < 0) | (high > 0)
@@ -271,7 +272,7 @@ def _unbounded(
     prior: GaussianPrior | None,
     options: Options,
 ) -> jax.Array:
-    """Whether the loss has no minimum: nothing bounds the parameters of separable labels."""
+    """Whether the loss has no minimum, as for separable labels without a prior."""
     if options.targets == "platt":
         return jnp.zeros_like(n_pos, bool)
     if options.intercept:
@@ -286,7 +287,7 @@ def _unbounded(
 def _coordinates_and_start(
     ranges: ScoreRanges, moments: tuple[Moments, Moments], targets: Targets, options: Options
 ) -> tuple[Standardization, jax.Array, jax.Array]:
-    """The coordinates to solve in, and the (A, B) to start from in them."""
+    """The coordinates to solve in, and the start (A, B) in these coordinates."""
     classes = start.by_target(moments, targets)
     if not options.intercept:
         classes = start.mirrored(*classes)
@@ -300,7 +301,7 @@ def _coordinates_and_start(
         B = jnp.zeros_like(B)
     if options.standardize:
         return own, A, B
-    # Constant scores are centred all the same: it holds the undetermined A at 0.
+    # Constant scores are centred in any case: this holds the undetermined A at 0.
     low, high = ranges.overall()
     identity = Standardization(jnp.where(low == high, own.center, 0), jnp.ones_like(A))
     A, B = standardization.to_original(own, A, B)
@@ -310,7 +311,7 @@ def _coordinates_and_start(
 def _warm_start(
     given_start: Point, own: Standardization, usual: Point, allowed: jax.Array
 ) -> Iterator[jax.Array]:
-    """The user's (A, B) in standardized coordinates, where allowed and finite; else the usual."""
+    """The user's (A, B) in standardized coordinates where allowed and finite, else the usual."""
     warm = standardization.to_standardized(own, *given_start)
     taken = allowed & jnp.isfinite(warm[0]) & jnp.isfinite(warm[1])
     return (jnp.where(taken, new, old) for new, old in zip(warm, usual, strict=True))
@@ -323,7 +324,7 @@ def _report(
     moments: tuple[Moments, Moments],
     options: Options,
 ) -> Fit:
-    """The solution in the coordinates of the scores as they came, with flags."""
+    """The solution for the original scores, with flags."""
     own, status = problem.standardization, solution.status
     failed = (status == Status.NON_FINITE) | (status == Status.EMPTY)
 
@@ -380,7 +381,7 @@ def _both_classes(n_pos: jax.Array, n_neg: jax.Array) -> jax.Array:
 def _separable(
     ranges: ScoreRanges, n_pos: jax.Array, n_neg: jax.Array, options: Options
 ) -> jax.Array:
-    """Whether a threshold splits the classes, ties included; without an intercept it is 0."""
+    """Whether a threshold splits the classes, ties included; it is 0 without an intercept."""
     if not options.intercept:
         return _both_classes(n_pos, n_neg) & _apart_at_zero(ranges)
     low, high = ranges.overall()
@@ -389,7 +390,7 @@ def _separable(
 
 
 def _apart_at_zero(ranges: ScoreRanges) -> jax.Array:
-    """Whether 0 splits the classes, or bounds the only one; not if all scores are 0."""
+    """Whether 0 splits the classes or bounds the only class; False if all scores are 0."""
     low, high = ranges.overall()
     rising = (ranges.high_neg <= 0) & (ranges.low_pos >= 0)
     falling = (ranges.high_pos <= 0) & (ranges.low_neg >= 0)

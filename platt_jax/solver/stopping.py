@@ -1,4 +1,4 @@
-"""When a search has come to its end: the stopping rules, by the value of Options.stopping."""
+"""The stopping rules of a search, by the value of Options.stopping."""
 
 from collections.abc import Callable
 from typing import NamedTuple, cast
@@ -11,15 +11,16 @@ from platt_jax.options import Options
 from platt_jax.solver.direction import Factors, Step
 from platt_jax.status import Status
 
-# The status of a search that goes on.
+# The status of a search that has not ended.
 RUNNING = -1
 
-# Standard errors, by dtype: a fit that rounding keeps farther off has not converged.
+# Maximum distance from the optimum of a converged fit, in standard errors, by dtype. If rounding
+# keeps a fit farther away, it has not converged.
 MOST_NOISE = {"float32": 1e-2, "float64": 1e-6}
 
 
 class ProblemConstants(NamedTuple):
-    """What the algorithm must know of a problem besides the derivatives."""
+    """Constants of a problem that the algorithm needs besides the derivatives."""
 
     low: jax.Array  # the smallest score
     high: jax.Array  # the largest score
@@ -32,31 +33,31 @@ class AcceptedPoint(NamedTuple):
     A: jax.Array
     derivatives: Derivatives
     factors: Factors  # of the Hessian
-    step: Step  # Newton's, from here
-    decrement: jax.Array  # here
+    step: Step  # Newton's step from this point
+    decrement: jax.Array  # at this point
     last_decrement: jax.Array  # at the point before
-    full_step: jax.Array  # whether the whole direction was taken to come here
+    full_step: jax.Array  # whether the step to this point had size 1
 
 
 class Verdict(NamedTuple):
-    """What a rule says of an accepted point."""
+    """A stopping rule's decision at an accepted point."""
 
     status: jax.Array  # a Status if the search ends here, or RUNNING
-    # A Status if the search ends here as soon as a step fails, for want of anything to gain but
-    # rounding; or RUNNING.
+    # A Status if the search ends here once a step fails, because only rounding is left to gain;
+    # or RUNNING.
     stalled_status: jax.Array
 
 
 class StoppingRule(NamedTuple):
-    """When to stop, and whether the step that is not tried any more is worth taking."""
+    """When to stop, and whether to take a last step without evaluating it."""
 
     judge: Callable[[AcceptedPoint, ProblemConstants, Options], Verdict]
-    # Whether a search whose decrement met the tolerance takes Newton's step from there unseen.
+    # Whether a search that met the tolerance takes Newton's step from there without evaluating it.
     takes_last_step: bool
 
 
 def reach(step: Step, constants: ProblemConstants) -> jax.Array:
-    """By how much a step changes z of any row, at most."""
+    """The largest change of z that a step makes in any row."""
     d_A, d_B = step
     return jnp.maximum(jnp.abs(d_A * constants.low + d_B), jnp.abs(d_A * constants.high + d_B))
 
@@ -64,7 +65,7 @@ def reach(step: Step, constants: ProblemConstants) -> jax.Array:
 def _by_decrement(
     accepted: AcceptedPoint, constants: ProblemConstants, options: Options
 ) -> Verdict:
-    """At a Newton decrement of `tol` or less, or where rounding keeps it from falling."""
+    """Stops at a Newton decrement of at most `tol`, or where rounding keeps it from falling."""
     noise, status = _rounding(accepted, constants, options)
     noise &= _settled(accepted, constants)
     slow = (accepted.decrement > accepted.last_decrement / 2) & accepted.full_step
@@ -73,7 +74,7 @@ def _by_decrement(
 
 
 def _by_gradient(accepted: AcceptedPoint, constants: ProblemConstants, options: Options) -> Verdict:
-    """At a gradient with no entry of `tol` or more, as LIBSVM does."""
+    """Stops when all entries of the gradient are below `tol`, as LIBSVM does."""
     at, tol = accepted.derivatives, _tol(options)
     done = (jnp.abs(at.g_A) < tol) & (jnp.abs(at.g_B) < tol)
     running = jnp.full_like(done, RUNNING, jnp.int32)
@@ -89,18 +90,18 @@ RULES = {
 def _rounding(
     accepted: AcceptedPoint, constants: ProblemConstants, options: Options
 ) -> tuple[jax.Array, jax.Array]:
-    """Whether the decrement is one that rounding alone can cause, and the status if it ends there.
+    """Whether rounding alone can cause the decrement, and the status if the search ends there.
 
-    Gradient entries err by eps times the weight of the rows, or the prior's curvature. In standard
-    errors that is eps times the weight's square root; and for the slope what counts is the error
-    beside what is left of its curvature, the pivot. How far off the optimum may be is as far as
-    the decrement says, or as rounding may hide: the terms that are summed up are about as large as
-    those of h_BB where most rows are fitted well.
+    Gradient entries have errors of eps times the weight of the rows, or the prior's curvature. In
+    standard errors that is eps times the weight's square root. For the slope, the error is relative
+    to the remaining curvature, the pivot. The distance to the optimum is at most what the decrement
+    shows, or what rounding may hide: the summed terms are about as large as those of h_BB if most
+    rows are fitted well.
     """
     at, kind = accepted.derivatives, jnp.finfo(accepted.decrement.dtype)
     of_weight = float(kind.eps) ** 2 * jnp.maximum(at.h_AA * accepted.factors.over_pivot, 1)
     weight = constants.total_weight + at.h_AA + at.h_BB
-    square = accepted.decrement * accepted.decrement  # squares are compared: a root takes longer
+    square = accepted.decrement * accepted.decrement  # compares squares: a root is slower
     tol = min(10 * _tol(options), float(kind.max) ** 0.5)  # whose square is finite
     noise = square <= jnp.maximum(tol**2, 16 * of_weight * weight)
     most = max(MOST_NOISE[kind.dtype.name], tol)
@@ -109,16 +110,16 @@ def _rounding(
 
 
 def _settled(accepted: AcceptedPoint, constants: ProblemConstants) -> jax.Array:
-    """Whether the decrement tells the distance to the optimum, and falls unless rounding stops it.
+    """Whether the decrement shows the distance to the optimum, and falls unless rounding stops it.
 
-    It does where Newton's step changes no log-odds by more than a half (see
-    `newton._proves_decrease`), or the slope by so little that a row moved by more has no curvature
-    left: its A f is beyond 512. Elsewhere one far score may have most of the curvature, and lose it
-    on the way.
+    This holds if Newton's step changes no log-odds by more than a half (see
+    `newton._proves_decrease`). It also holds if the slope changes so little that a row moved by
+    more has no curvature left: its A f is beyond 512. Otherwise one far score may have most of the
+    curvature, and lose it on the way.
     """
     flat = 1024 * jnp.abs(accepted.step[0]) <= jnp.abs(accepted.A)
     return (reach(accepted.step, constants) <= 0.5) | flat
 
 
 def _tol(options: Options) -> float:
-    return cast(float, options.tol)  # which `with_tol` has filled in
+    return cast(float, options.tol)  # filled in by `with_tol`

@@ -1,0 +1,83 @@
+"""Likelihood-ratio tests of a population without spread: mixtures of chi-squares.
+
+No spread is at the boundary of what covariances can be. There the statistic is distributed as the
+squared length of a normal vector's projection on a cone: a mixture of chi-squares with 0 to 3
+degrees of freedom (Self & Liang 1987; Shapiro 1988, "Towards a unified theory of inequality
+constrained testing in multivariate analysis").
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from platt_jax.population.likelihoods import Likelihoods
+
+# Of one spread, with its covariance, while the other may be there: the cone is a half-space of a
+# plane (Stram & Lee 1994, "Variance components testing in the longitudinal mixed effects model").
+ONE_SPREAD = np.array([0, 0.5, 0.5, 0])
+_AROUND = 2 * np.pi * np.arange(1024) / 1024
+# Directions that the rows tell nothing of are given this part of the largest information: the cone
+# would be too sharp for the integral.
+_LITTLE = 1e-3
+
+
+def p_value(statistic: float, weights: NDArray[np.float64]) -> float:
+    """The probability of a larger statistic.
+
+    Args:
+        statistic: twice a difference of log likelihoods.
+        weights: (4,), of the chi-squares with 0 to 3 degrees of freedom.
+    """
+    if statistic <= 0:
+        return 1.0
+    one, two = math.erfc(math.sqrt(statistic / 2)), math.exp(-statistic / 2)
+    three = one + math.sqrt(2 * statistic / math.pi) * two
+    return float(weights[1:] @ [one, two, three])
+
+
+def weights_of_both(likelihoods: Likelihoods) -> NDArray[np.float64]:
+    """(4,), those of a test of both spreads at once.
+
+    The cone is that of covariances [[AA, AB], [AB, BB]] without negative eigenvalues, which is
+    round: AA + BB >= |(AA - BB, 2 AB)|. In the metric of the information it has a solid angle, and
+    so has its polar cone: these are the weights of 3 and of 0 degrees of freedom. Odd ones sum to
+    1/2, and so do even ones. For segments of equal rows the weights are (2 - r)/4, r/4, r/4 and
+    (2 - r)/4, with r the root of 2 (Kuriki 1993, "One-sided test for the equality of two covariance
+    matrices").
+
+    Args:
+        likelihoods: of the segments, at no spread.
+    """
+    P = likelihoods.transformed(likelihoods.coordinates(likelihoods.total).matrix).precision
+    AA, AB, BB = P.AA, P.AB, P.BB
+    # tr(P D P E) / 2 for the entries AA, AB and BB of changes D and E.
+    entries = [
+        [AA * AA, 2 * AA * AB, AB * AB],
+        [2 * AA * AB, 2 * (AA * BB + AB * AB), 2 * AB * BB],
+        [AB * AB, 2 * AB * BB, BB * BB],
+    ]
+    information = np.array([[x.sum() for x in row] for row in entries]) / 2
+    # By AA + BB, AA - BB and 2 AB, of which the cone is round.
+    to_entries = np.array([[1, 1, 0], [0, 0, 1], [1, -1, 0]]) / 2
+    values, vectors = np.linalg.eigh(to_entries.T @ information @ to_entries)
+    root = (
+        np.sqrt(np.maximum(values, max(_LITTLE * values[-1], np.finfo(float).tiny)))[:, None]
+        * vectors.T
+    )
+    inside, polar = _solid_angle(root), _solid_angle(np.linalg.inv(root).T)
+    return np.array([polar, 0.5 - inside, 0.5 - polar, inside])
+
+
+def _solid_angle(matrix: NDArray[np.float64]) -> float:
+    """Of what a matrix (3, 3) makes of the cone x >= |(y, z)|, over that of all directions.
+
+    The integral of (1 - cos) around its axis; the trapezoidal rule is exact to many digits.
+    """
+    one, zero = np.ones_like(_AROUND), np.zeros_like(_AROUND)
+    edge = matrix @ np.stack([one, np.cos(_AROUND), np.sin(_AROUND)])
+    along = matrix @ np.stack([zero, -np.sin(_AROUND), np.cos(_AROUND)])
+    axis = matrix[:, 0] / np.linalg.norm(matrix[:, 0])
+    height, length = axis @ edge, np.linalg.norm(edge, axis=0)
+    turned = axis @ np.cross(edge, along, axis=0) / (length**2 - height**2)
+    return float(abs(np.mean((1 - height / length) * turned)) / 2)

@@ -1,0 +1,159 @@
+"""The marginal likelihood of a population by normal likelihoods of its segments.
+
+It has a closed form, and so has the likeliest mean. The likeliest covariance is found without a
+pass over the rows, and so is that in which one standard deviation is held.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from platt_jax.population.likelihoods import Likelihoods
+
+_MOST_STEPS = 100
+_TOLERANCE = 1e-7  # of a log likelihood
+# Steps are damped by a part of the curvature (Levenberg 1944, Marquardt 1963).
+_DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-3, 1e-8, 1e10
+# Standard deviations to start from, over the standard error of one segment: there may be several
+# maxima where segments are few.
+_STARTS = 0.3, 1.0, 3.0
+# There may be no maximum: where each segment has one class, the wider the likelier. In log-odds
+# over a standard deviation of the scores.
+WIDEST = 30.0
+# The entries of the factor F of a covariance F F' that may differ from 0: F[0, 0] is the standard
+# deviation of the first parameter.
+ENTRIES = ((0, 0), (1, 0), (1, 1))
+_UNITS = [np.eye(2)[[i]].T @ np.eye(2)[[j]] for i, j in ENTRIES]
+
+
+class Likeliest(NamedTuple):
+    """The population of the greatest likelihood, of those in question."""
+
+    mean: NDArray[np.float64]  # (2,)
+    factor: NDArray[np.float64]  # (2, 2), F of its covariance F F'
+    log_likelihood: float
+
+
+class _At(NamedTuple):
+    """The likelihood at a covariance, with the likeliest mean."""
+
+    mean: NDArray[np.float64]  # (2,)
+    log_likelihood: float
+    gradient: NDArray[np.float64]  # (3,), by the entries of the factor
+    curvature: NDArray[np.float64]  # (3, 3), without negative eigenvalues
+
+
+class _Told(NamedTuple):
+    """How the segments tell of the mean: with precision V = (P^-1 + S)^-1 and pull r."""
+
+    V: NDArray[np.float64]  # (K, 2, 2)
+    r: NDArray[np.float64]  # (K, 2)
+    log_likelihood: float  # of mean 0
+
+    def of(self, mean: NDArray[np.float64]) -> float:
+        """The log likelihood of a mean."""
+        V, r = self.V.sum(0), self.r.sum(0)
+        return float(self.log_likelihood + mean @ (r - V @ mean / 2))
+
+
+def log_likelihood(
+    likelihoods: Likelihoods, mean: NDArray[np.float64], covariance: NDArray[np.float64]
+) -> float:
+    """Of a population, up to a constant."""
+    return _told(likelihoods, covariance).of(mean)
+
+
+def likeliest(
+    likelihoods: Likelihoods,
+    held: tuple[float | None, ...] = (None, None, None),
+    start: NDArray[np.float64] | None = None,
+) -> Likeliest:
+    """The population of the greatest likelihood.
+
+    Args:
+        likelihoods: of the segments.
+        held: values of F[0, 0], F[1, 0] and F[1, 1], None for those that are free. Others than the
+            first are held at 0.
+        start: F, (2, 2), where the search starts besides others.
+    """
+    free = np.array([x is None for x in held])
+    fixed = np.array([0.0 if x is None else x for x in held])
+    told = np.array([likelihoods.precision.AA.mean(), likelihoods.precision.BB.mean()])
+    unit = 1 / np.sqrt(np.maximum(told, np.finfo(float).tiny))
+    unit = np.minimum(unit, WIDEST / max(_STARTS))
+    starts = [np.array([scale * unit[0], 0, scale * unit[1]]) for scale in _STARTS]
+    if start is not None:
+        starts.append(np.array([start[entry] for entry in ENTRIES]))
+    if not free.any():
+        starts = starts[:1]
+    found = (_climbed(likelihoods, np.where(free, x, fixed), free) for x in starts)
+    return max(found, key=lambda x: x.log_likelihood)
+
+
+def _climbed(
+    likelihoods: Likelihoods,
+    entries: NDArray[np.float64],
+    free: NDArray[np.bool_],
+) -> Likeliest:
+    """By Newton's method with the expected information."""
+    at, damping, among = _at(likelihoods, entries), _DAMPING, np.ix_(free, free)
+    for _ in range(_MOST_STEPS if free.any() else 0):
+        curvature, gradient = at.curvature[among], at.gradient[free]
+        damped = curvature + np.diag(damping * np.diag(curvature) + 1e-14)
+        step = np.linalg.solve(damped, gradient)
+        further = entries.copy()
+        further[free] += step
+        trial = _at(likelihoods, further) if np.abs(further).max() <= WIDEST else None
+        if trial is not None and trial.log_likelihood >= at.log_likelihood:
+            at, entries, damping = trial, further, max(damping / 5, _LEAST_DAMPING)
+        else:
+            damping *= 8
+        if gradient @ step < _TOLERANCE or damping > _MOST_DAMPING:
+            break
+    return Likeliest(at.mean, _factor(entries), at.log_likelihood)
+
+
+def _factor(entries: NDArray[np.float64]) -> NDArray[np.float64]:
+    factor: NDArray[np.float64] = np.tensordot(entries, _UNITS, 1)
+    return factor
+
+
+def _at(likelihoods: Likelihoods, entries: NDArray[np.float64]) -> _At:
+    """By G, the derivative of the log likelihood by the covariance.
+
+    The curvature is the expected information; and where the factor turns away from 0, as it does
+    at G < 0, the part of the second derivative that G has in it.
+    """
+    F = _factor(entries)
+    told = _told(likelihoods, F @ F.T)
+    V, r, _ = told
+    mean = np.linalg.lstsq(V.sum(0), r.sum(0))[0]
+    u = r - V @ mean
+    G = (u.T @ u - V.sum(0)) / 2
+    slope = 2 * G @ F
+    changes = np.array([E @ F.T + F @ E.T for E in _UNITS])
+    pairs = V.reshape(-1, 4)
+    squares = (pairs.T @ pairs).reshape(2, 2, 2, 2)
+    curvature = np.einsum("abcd,ibc,jda->ij", squares, changes, changes) / 2
+    values, vectors = np.linalg.eigh(-G)
+    turning = (vectors * np.maximum(values, 0)) @ vectors.T
+    curvature += 2 * np.array([[np.trace(D.T @ turning @ E) for E in _UNITS] for D in _UNITS])
+    return _At(mean, told.of(mean), np.array([slope[entry] for entry in ENTRIES]), curvature)
+
+
+def _told(likelihoods: Likelihoods, S: NDArray[Any]) -> _Told:
+    """V = (1 + P S)^-1 P and r = (1 + P S)^-1 h, of precisions P that may be singular."""
+    P, h_A, h_B = likelihoods
+    T_AA, T_AB = 1 + P.AA * S[0, 0] + P.AB * S[0, 1], P.AA * S[0, 1] + P.AB * S[1, 1]
+    T_BA, T_BB = P.AB * S[0, 0] + P.BB * S[0, 1], 1 + P.AB * S[0, 1] + P.BB * S[1, 1]
+    determinant = T_AA * T_BB - T_AB * T_BA
+    V_AA, V_AB, V_BB = (
+        (T_BB * P.AA - T_AB * P.AB) / determinant,
+        (T_BB * P.AB - T_AB * P.BB) / determinant,
+        (T_AA * P.BB - T_BA * P.AB) / determinant,
+    )
+    r_A, r_B = (T_BB * h_A - T_AB * h_B) / determinant, (T_AA * h_B - T_BA * h_A) / determinant
+    gain = h_A * (S[0, 0] * r_A + S[0, 1] * r_B) + h_B * (S[0, 1] * r_A + S[1, 1] * r_B)
+    V = np.stack([np.stack([V_AA, V_AB], -1), np.stack([V_AB, V_BB], -1)], -2)
+    return _Told(V, np.stack([r_A, r_B], -1), float(np.sum(gain - np.log(determinant)) / 2))
