@@ -57,7 +57,9 @@ class Packed:
     def solve(self) -> list[Fit]:
         """Run the compiled programs over all blocks and chunks, and wait for them."""
         with jax.enable_x64(self._x64):
-            by_blocks = [run.fit_on_host(Blocks(x), Given(), self._options) for x in self._blocks]
+            by_blocks = [
+                run.fit_on_host(Blocks(source=x), Given(), self._options) for x in self._blocks
+            ]
             return jax.block_until_ready(
                 [*by_blocks, *ordered_map(self._solve_chunk, self._chunks)]
             )

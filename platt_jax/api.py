@@ -14,6 +14,7 @@ from platt_jax.execution.dense_rows import DenseRows
 from platt_jax.execution.devices import checked
 from platt_jax.execution.given import given_to
 from platt_jax.execution.non_finite import report_non_finite
+from platt_jax.execution.problems import Context, Problems
 from platt_jax.execution.progress import Listener, Stage
 from platt_jax.execution.run import fit_problems
 from platt_jax.execution.segment_rows import segment_rows
@@ -91,7 +92,7 @@ def fit(
         caller.warn_once(doubt)
     given = given_to(batch, rows.dtype, prior, start)
     mesh = checked(mesh)
-    flat = fit_problems(rows.sizes, rows.take, rows.dtype, given, options, stage, caller, mesh=mesh)
+    flat = fit_problems(rows.problems, given, Context(options, caller, stage, mesh=mesh))
     result: Fit = jax.tree.map(lambda x: x.reshape(batch + x.shape[1:]), flat)
     report_non_finite(flat, options, "problems", problem_names(batch), caller)
     return result
@@ -218,6 +219,7 @@ def fit_one_vs_rest(
         return packing.flat(mine, space)
 
     sizes = np.broadcast_to(columns.shape[1], len(columns))
-    each = fit_problems(sizes, take, scores.dtype, given, options, stage, caller)
+    problems = Problems(sizes, take, scores.dtype)
+    each = fit_problems(problems, given, Context(options, caller, stage))
     report_non_finite(each, options, "classes", classes, caller)
     return OneVsRestCalibrator(classes, each)

@@ -4,7 +4,7 @@ import inspect
 
 import pytest
 
-pytest.importorskip("sklearn")
+pytest.importorskip("sklearn.base")  # "sklearn" is a folder here, too
 pytest.importorskip("matplotlib")
 
 import public_api

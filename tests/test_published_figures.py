@@ -301,7 +301,7 @@ def test_the_figures_of_the_readme_are_measured():
     quoted = [
         f"takes about {min(first):.1f} to {max(first):.1f} seconds on two cores",
         f"{len(np.unique(flights.aircraft[fitted_on(flights)])):,} aircraft",
-        f"`test_oracle.py`: {problems} problems solved to {DIGITS} digits",
+        f"`solver/test_oracle.py`: {problems} problems solved to {DIGITS} digits",
     ]
     assert [figure for figure in quoted if figure not in text] == []
     for known in quoted:

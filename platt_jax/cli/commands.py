@@ -1,4 +1,4 @@
-"""What each command does, given its parsed words; returns the exit status."""
+"""The commands: each takes its parsed arguments and returns the exit status."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ def _options(arguments: argparse.Namespace) -> Options:
 
 
 def _bar() -> bool:
-    """Whether a progress bar is seen, and can be shown."""
+    """Whether a progress bar can be shown, and would be seen."""
     return outputs.on_terminal() and find_spec("tqdm") is not None
 
 
 def _tell_work(rows: dict[str, Any]) -> None:
-    """What a command does for so long, to those who watch it."""
+    """On a terminal, says how many rows were read, and that compilation takes time."""
     if outputs.on_terminal():
-        config: Any = jax.config  # whose attributes type checkers do not know
+        config: Any = jax.config  # its attributes are not declared
         cached = config.jax_compilation_cache_dir
         compiling = "" if cached else "; compiling, which --cache FOLDER saves the next time"
         outputs.tell(f"platt-jax: {len(rows['score']):,} rows read{compiling}")
@@ -223,7 +223,7 @@ def export(arguments: argparse.Namespace) -> int:
         raise ValueError(f"--{given[0]}: expected only with --to sql")
     if arguments.to == "sql" and arguments.score is None:
         raise ValueError("--score: expected the column of scores, with --to sql")
-    calibrator: Any = load(arguments.calibrator)  # exports refuse a kind that they do not take
+    calibrator: Any = load(arguments.calibrator)  # exports check its type
 
     def sql() -> str:
         made = exports.to_sql(
@@ -249,7 +249,7 @@ def export(arguments: argparse.Namespace) -> int:
 
 
 def _columns(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The columns asked for, by role; of the segment a list."""
+    """The requested columns by role; a list for the segment."""
     named = {role: getattr(arguments, role, None) for role in ("score", "label", "weight")}
     columns: dict[str, Any] = {role: name for role, name in named.items() if name is not None}
     return {**columns, "segment": arguments.segment} if arguments.segment else columns
@@ -261,7 +261,7 @@ def _read(arguments: argparse.Namespace, files: list[str]) -> dict[str, Any]:
 
 
 def _on_scale(arguments: argparse.Namespace, rows: dict[str, Any]) -> dict[str, Any]:
-    """The rows with log-odds for scores, if they are probabilities."""
+    """The rows, with log-odds as scores if --logit is given."""
     if not arguments.logit:
         return rows
     try:
@@ -271,7 +271,7 @@ def _on_scale(arguments: argparse.Namespace, rows: dict[str, Any]) -> dict[str, 
 
 
 def _with_fresh_rows(arguments: argparse.Namespace) -> tuple[SegmentCalibrator, dict[str, Any]]:
-    """The calibrator of segments, and the fresh rows that it is judged or updated by."""
+    """The segments' calibrator, and the fresh rows for a test or an update."""
     calibrator = _load(arguments.calibrator, arguments.segment)
     if not isinstance(calibrator, SegmentCalibrator):
         raise ValueError(
@@ -291,7 +291,7 @@ def _with_fresh_rows(arguments: argparse.Namespace) -> tuple[SegmentCalibrator, 
 
 
 def _load(path: str, segment: list[str]) -> Sigmoid | SegmentCalibrator:
-    """What `platt-jax fit` saved with these columns of segments, or without one."""
+    """The calibrator that `platt-jax fit` saved, checked against the columns of segments."""
     calibrator = load(path)
     if isinstance(calibrator, Fit):
         calibrator = calibrator.sigmoid
@@ -310,7 +310,7 @@ def _load(path: str, segment: list[str]) -> Sigmoid | SegmentCalibrator:
 
 
 def _check_text(path: str, calibrator: Sigmoid | SegmentCalibrator) -> None:
-    """Refuse a calibrator whose segments no field of a CSV file is equal to."""
+    """Check that the segments can equal fields of a CSV file, which are text."""
     if not isinstance(calibrator, SegmentCalibrator):
         return
     dtype = calibrator.keys.dtype

@@ -1,8 +1,8 @@
-"""Columns out of a CSV file, and a copy of the file with one column more.
+"""Columns of a CSV file, and a copy of the file with one more column.
 
-The plain reader, on the standard library's csv, decides what a file means and words every error.
-Where pyarrow is installed it reads first; whatever it does not take is left to the plain reader, so
-that both give the same columns and the same errors, and pyarrow only makes it faster.
+The plain reader, based on the standard library's csv, defines the meaning of a file and the text of
+every error. If pyarrow is installed it reads first, and leaves what it cannot read to the plain
+reader. So both give the same columns and errors, and pyarrow only makes reading faster.
 """
 
 from __future__ import annotations
@@ -28,40 +28,39 @@ Column = NDArray[Any]
 
 LABELS = {"0": 0, "1": 1, "-1": -1, "+1": 1, "0.0": 0, "1.0": 1, "-1.0": -1, "false": 0, "true": 1}
 
-# What stands for a missing score, label or weight, in any case: as pandas, R, SQL and spreadsheets
-# write it.
+# Missing scores, labels and weights, in any case, as written by pandas, R, SQL and spreadsheets.
 MISSING = ("", "NA", "N/A", "#N/A", "<NA>", "NaN", "null", "None")
 _MISSING = {word.lower() for word in MISSING}
 
 _ICONV = "convert it: iconv -f {} -t UTF-8 {{path}} > utf8.csv"
 
-# How files of other kinds begin, what they are, and what makes CSV of them. A header may begin with
-# the letters of Parquet's mark or of zip's, but not with the bytes that follow them.
+# First bytes of other kinds of files, what they are, and how to make CSV of them. A CSV header may
+# begin with the letters of Parquet's or zip's mark, but not with the bytes that follow these.
 _OTHER_KINDS = (
     (rb"\x1f\x8b", "is compressed twice", "decompress it: gunzip -k {path}"),
     (rb"PAR1\x15", "is a Parquet file, compressed", "decompress it: gunzip -k {path}"),
     (rb"PK\x03\x04", "is a zip archive, or a spreadsheet", "unzip it, or export it as CSV"),
     (rb"\xff\xfe|\xfe\xff", "is UTF-16 text", _ICONV.format("UTF-16")),  # a byte order mark
-    (rb"\x00", "is UTF-16 text", _ICONV.format("UTF-16BE")),  # without one: a letter's zero byte
+    (rb"\x00", "is UTF-16 text", _ICONV.format("UTF-16BE")),  # without a mark: a letter's zero byte
     (rb".\x00", "is UTF-16 text", _ICONV.format("UTF-16LE")),
 )
 
 _COLUMNS_NAMED = 20
 _DELIMITERS = {",": "a comma", "\t": "a tab"}
 
-# What reading a damaged gzip file raises.
+# Exceptions from reading a damaged gzip file.
 _DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
 
-# Half of csv's limit for a field: a longer field fills at least one block from end to end.
+# Half of csv's limit on a field, so that a longer field fills at least one block entirely.
 _BLOCK = 1 << 16
 
 
 class CsvError(ValueError):
-    """A file that is not the CSV expected; says which file, and where in it."""
+    """The file is not valid CSV; the message names the file and the place in it."""
 
 
 def number(field: str) -> float:
-    """A number as Python's float reads it, but without underscores; NaN if it is missing."""
+    """A number as read by Python's float, but without underscores; NaN if it is missing."""
     try:
         if "_" not in field:
             return float(field)
@@ -86,19 +85,19 @@ def _is_missing(field: str) -> bool:
 
 
 def text(field: str) -> str:
-    """The field as it stands: segment 007 is not segment 7."""
+    """The field unchanged: segment 007 is not segment 7."""
     return field
 
 
-# By role.
+# Parsers by role.
 PARSERS: dict[str, Parse] = {"score": number, "label": label, "weight": number}
 
-# Named, for a column without rows has no values to tell its type by.
+# Explicit dtypes, because a column without rows has no values to infer one from.
 _DTYPES: dict[Parse, type] = {number: np.float64, label: np.float64, text: np.str_}
 
 
 def read_columns(source: Input, wanted: Sequence[tuple[str, Parse]]) -> list[Column]:
-    """The columns of these names, each parsed by its own parser.
+    """The named columns, each parsed by its own parser.
 
     Args:
         source: a CSV file in UTF-8 with a header line.
@@ -115,13 +114,13 @@ def copy_with_column(source: Input, target: BinaryIO, name: str, values: Column)
     """Write the records of `source`, each with its value as the last field.
 
     Args:
-        source: a CSV file that `read_columns` reads.
-        target: where to, in UTF-8 whatever the terminal's encoding is.
-        name: the new column.
-        values: its values, one per record.
+        source: a CSV file as in `read_columns`.
+        target: file to write, always in UTF-8.
+        name: name of the new column.
+        values: values of the new column, one per record.
 
     Raises:
-        CsvError: `source` has a column of this name already, or is a pipe.
+        CsvError: `source` already has a column of this name, or is a pipe.
     """
     if not os.path.isfile(source.path):
         raise CsvError(f"{source.name}: is not a regular file, and has to be read twice")
@@ -139,7 +138,7 @@ def copy_with_column(source: Input, target: BinaryIO, name: str, values: Column)
 
 
 def write_table(table: Mapping[str, Column], target: BinaryIO) -> None:
-    """Write columns of one length as CSV, with a header line."""
+    """Write columns of equal length as CSV, with a header line."""
     text = io.TextIOWrapper(target, "utf-8", newline="")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(table)
@@ -149,14 +148,14 @@ def write_table(table: Mapping[str, Column], target: BinaryIO) -> None:
 
 
 def columns_there(names: Sequence[str]) -> str:
-    """The columns of a file, or the first of many, as messages tell them."""
+    """The columns of a file for a message, shortened if there are many."""
     there = ", ".join(map(repr, names[:_COLUMNS_NAMED]))
     more = len(names) - _COLUMNS_NAMED
     return there if more <= 0 else f"{there} and {more:,} more"
 
 
 def _records(source: Input) -> Iterator[tuple[int, list[str]]]:
-    """Each record, header included, and the line that it starts on; blank lines are no records."""
+    """Each record, including the header, with its first line number; blank lines are skipped."""
     try:
         with source.open() as file, io.TextIOWrapper(file, "utf-8-sig", newline="") as text:
             _refuse_other_kinds(file.peek(8), source.name)
@@ -233,14 +232,14 @@ def _read_plainly(source: Input, wanted: Sequence[tuple[str, Parse]]) -> list[Co
 
 
 def _column(values: Sequence[float | str], parse: Parse) -> Column:
-    """Values as an array; labels are integers unless one is missing."""
+    """Values as an array; labels are integers if none is missing."""
     column: Column = np.array(values, _DTYPES[parse])
     whole = parse is label and not np.isnan(column).any()
     return column.astype(np.int64) if whole else column
 
 
 def _read_with_pyarrow(source: Input, wanted: Sequence[tuple[str, Parse]]) -> list[Column] | None:
-    """The columns, or None for the plain reader to read them or to say what is wrong."""
+    """The columns; or None if the plain reader must read them, or raise the error."""
     try:
         import pyarrow
         from pyarrow import csv as arrow_csv
@@ -268,7 +267,7 @@ def _read_with_pyarrow(source: Input, wanted: Sequence[tuple[str, Parse]]) -> li
         for name, parse in wanted:
             if parse is number:
                 column = table[name].to_numpy()  # nulls as NaN
-                # To pyarrow, nan(1) is a number. To Python it is not.
+                # pyarrow reads nan(1) as a number; Python does not.
                 if np.count_nonzero(np.isnan(column)) > table[name].null_count:
                     return None
                 columns.append(column)
@@ -276,16 +275,16 @@ def _read_with_pyarrow(source: Input, wanted: Sequence[tuple[str, Parse]]) -> li
                 coded = table[name].combine_chunks()
                 distinct = _column([parse(word) for word in coded.dictionary.to_pylist()], parse)
                 columns.append(distinct[coded.indices.to_numpy()])
-    except ValueError:  # pyarrow's own errors are of this kind
+    except ValueError:  # base class of pyarrow's own errors
         return None
     return columns
 
 
 def _is_simple(source: Input) -> bool:
-    """Whether a file can be read twice and has nothing on which the two readers may differ.
+    """Whether a file can be read twice and holds nothing on which the two readers may differ.
 
-    pyarrow lets pass what strict csv does not: a quote that is never closed, a field longer than
-    csv's limit, bytes that are not UTF-8 in a column that is not asked for.
+    pyarrow accepts input that strict csv rejects: a quote that is never closed, a field longer than
+    csv's limit, bytes that are not UTF-8 in a column that is not read.
     """
     if not os.path.getsize(source.path):  # empty, or a pipe
         return False

@@ -1,7 +1,7 @@
-"""The main job on real data: one sigmoid per aircraft and one per route, judged on other days.
+"""The demo on real data: one sigmoid per aircraft and one per route, evaluated on other days.
 
-``platt-jax demo`` prints it. The curves are fitted on the even days of a half-year of flights and
-judged on the odd days, so no figure on accuracy comes from a flight that a curve has seen.
+``platt-jax demo`` prints it. The curves are fitted on the even days of half a year of flights and
+evaluated on the odd days, so every accuracy figure is for flights that were not fitted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Array = NDArray[np.floating]
 
 @dataclass(frozen=True)
 class Flights:
-    """Scored flights, one value per flight in order of time (data/README.md has the origin)."""
+    """Scored flights, one value per flight in order of time (origin: data/README.md)."""
 
     score: NDArray[np.float32]  # log-odds of a late arrival, from a model trained on other months
     outcome: NDArray[np.int8]  # 1: arrived more than 15 minutes late
@@ -37,57 +37,55 @@ class Flights:
 
 @dataclass(frozen=True)
 class Calibration:
-    """The curves of one kind of segment, what they took, and what they say of every flight."""
+    """The curves of one kind of segment, their fitting times, and their predictions."""
 
     kind: str  # "aircraft" or "route"
     segments: NDArray[np.str_]  # per flight
     calibrator: SegmentCalibrator
-    first_seconds: float  # the first call: grouping, compilation, fits
-    again_seconds: float  # the same call once more: grouping, fits
-    own: Array  # per flight: probability by its segment's curve (the pooled one where it has none)
+    first_seconds: float  # time of the first call: grouping, compilation, fits
+    again_seconds: float  # time of a second call: grouping, fits
+    own: Array  # per flight: probability by its segment's curve (the pooled one without a curve)
     pooled: Array  # per flight: probability by the one curve of all flights
-    partly: (
-        Array  # per flight: by its segment's curve, drawn to the population's: pooling="partial"
-    )
+    partly: Array  # per flight: probability by its segment's curve with pooling="partial"
     population: Population
 
     @property
     def sizes(self) -> Array:
-        """Flights that each curve was fitted on."""
+        """Number of flights that each curve was fitted on."""
         return np.asarray(self.calibrator.fit.n_pos + self.calibrator.fit.n_neg)
 
     @property
     def unflagged(self) -> NDArray[np.bool_]:
-        """Per flight: whether its segment has a curve, and one without a flag."""
+        """Per flight: whether its segment has a curve without flags."""
         trusted = self.calibrator.keys[self.calibrator.fit.flags == 0]
         return np.isin(self.segments, trusted)
 
 
 @dataclass(frozen=True)
 class Judged:
-    """One segment's curve, and what the odd days say of it."""
+    """One segment's curve, evaluated on the odd days."""
 
-    name: str  # as "route JFK-LAX"
-    size: float  # flights it was fitted on
+    name: str  # such as "route JFK-LAX"
+    size: float  # number of flights fitted on
     A: float
     B: float
-    flags: str  # the names of those set, or "none"
-    flights: int  # on odd days; the rest is about these
-    late: float  # how often they were late
+    flags: str  # names of its flags, or "none"
+    flights: int  # number of flights on odd days, which the following fields describe
+    late: float  # share of late flights
     pooled: float  # mean probability by the pooled curve
     own: float  # mean probability by the segment's own curve
-    gain: float  # log loss saved by the own curve over the pooled one, summed
+    gain: float  # log loss by the pooled curve minus that by the own curve, summed
 
 
 def load_flights() -> Flights:
-    """Read the half-year of flights that ships with the package."""
+    """Load the half-year of flights that is part of the package."""
     columns = ("score", "outcome", "aircraft", "route", "day")
     with np.load(Path(__file__).parents[1] / "data" / "nycflights.npz") as data:
         return Flights(*(data[f"{c}_values"][data[f"{c}_codes"]] for c in columns))
 
 
 def fitted_on(flights: Flights) -> NDArray[np.bool_]:
-    """The flights that the curves may see: those of even days."""
+    """Which flights the curves are fitted on: those of even days."""
     even: NDArray[np.bool_] = flights.day % 2 == 0
     return even
 
@@ -119,13 +117,13 @@ def calibrate(flights: Flights, kind: str) -> Calibration:
 
 
 def losses(outcome: NDArray[np.int8], probability: Array) -> Array:
-    """The log loss of each flight by itself, in float64 for sums over thousands of them."""
+    """The log loss of each flight, in float64 for sums over thousands of them."""
     of_each: Array = metrics.log_loss(outcome[:, None], probability[:, None]).astype(np.float64)
     return of_each
 
 
 def judge(calibration: Calibration, flights: Flights) -> list[Judged]:
-    """Every segment that has a curve and flew on odd days, the least gained by its curve first."""
+    """Every segment with a curve and flights on odd days, the smallest gain first."""
     c = calibration
     fit, keys = c.calibrator.fit, c.calibrator.keys
     odd = np.flatnonzero(~fitted_on(flights) & np.isin(c.segments, keys))
@@ -155,7 +153,7 @@ def judge(calibration: Calibration, flights: Flights) -> list[Judged]:
 
 
 def run(write: Callable[[str], object] = print) -> None:
-    """Fit, predict and report, each part as soon as it is known."""
+    """Fit, predict and report, writing each part as soon as it is known."""
     flights = load_flights()
     write(_introduction(flights))
     calibrations = [calibrate(flights, kind) for kind in ("aircraft", "route")]
@@ -256,7 +254,7 @@ def _paragraph(text: str, indent: int = 2) -> str:
 
 
 def _worth_a_look(judged: list[Judged]) -> str:
-    # Were the pooled curve right, exp(gain) would have mean 1; this is Markov's inequality.
+    # If the pooled curve is right, exp(gain) has mean 1; this is Markov's inequality.
     luck = np.log(len(judged) / 0.05)
     lines = [
         "Five segments most worth a look: those whose own curve beats the pooled one by most",

@@ -1,4 +1,4 @@
-"""What stands below the options in the help of each command: examples, and how it ends."""
+"""Text below the options in the help of each command: examples, missing values, exit status."""
 
 from platt_jax.cli.csvio import MISSING
 
@@ -77,7 +77,7 @@ _WHAT_MISSING_VALUES_DO = {
 
 
 def epilog(command: str) -> str:
-    """Of the help of a command; "" for that of all."""
+    """The text for a command; for "" that of the whole program."""
     missing = _WHAT_MISSING_VALUES_DO.get(command)
     of_statuses = _STATUSES.get(command, _OTHER_STATUSES)
     parts = (

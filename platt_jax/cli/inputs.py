@@ -1,4 +1,4 @@
-"""Files named to a command, and standard input: plain, or compressed by gzip."""
+"""Input files and standard input, plain or compressed by gzip."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, cast
 
 from platt_jax.results.files import naming_file
 
-# Instead of the name of a file: standard input, or standard output.
+# Name for standard input or standard output.
 DASH = "-"
 _GZIP, _PARQUET = b"\x1f\x8b", b"PAR1\x15"
 _TAB_ENDINGS = (".tsv", ".tab", ".tsv.gz", ".tab.gz")
@@ -23,23 +23,23 @@ _TAB_ENDINGS = (".tsv", ".tab", ".tsv.gz", ".tab.gz")
 class Input(NamedTuple):
     """A file of rows."""
 
-    name: str  # what messages call it
-    path: str  # where its bytes are
+    name: str  # name in messages
+    path: str  # path of the bytes
     delimiter: str = ","
 
     @property
     def is_parquet(self) -> bool:
-        """Whether it begins as Parquet does."""
+        """Whether the file begins with Parquet's mark."""
         return self._begins(_PARQUET)
 
     def open(self) -> io.BufferedReader:
-        """Its bytes, decompressed."""
+        """Open the file for reading, decompressed."""
         if self._begins(_GZIP):
             return io.BufferedReader(cast(Any, gzip.open(self.path)))
         return open(self.path, "rb")
 
     def _begins(self, mark: bytes) -> bool:
-        if not os.path.isfile(self.path):  # of a pipe nothing can be read twice
+        if not os.path.isfile(self.path):  # a pipe cannot be read twice
             return False
         with open(self.path, "rb") as file:
             return file.read(len(mark)) == mark
@@ -47,11 +47,11 @@ class Input(NamedTuple):
 
 @contextmanager
 def staged(names: Sequence[str], delimiter: str | None) -> Iterator[list[Input]]:
-    """The files of these names; standard input is copied to a file, to be read more than once.
+    """The named files; standard input is copied to a file, so that it can be read repeatedly.
 
     Args:
-        names: of files, of which one may be `DASH`.
-        delimiter: between fields; None for a tab in files whose name ends so, else a comma.
+        names: names of files, one of which may be `DASH`.
+        delimiter: field delimiter; None for a tab in files named like TSV, else a comma.
 
     Raises:
         ValueError: standard input is named twice, or closed.

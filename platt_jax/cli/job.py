@@ -1,4 +1,4 @@
-"""One process of a job that fits together: how it begins, and how it ends."""
+"""One process of a distributed job: its start and its end."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ def begin() -> tuple[int, int]:
     """Join the other processes of the job that a launcher started.
 
     Returns:
-        The number of this process, from 0, and how many there are.
+        The number of this process, from 0, and the number of processes.
 
     Raises:
         ValueError: no launcher that JAX knows started this process.
         RuntimeError: the others cannot be reached.
     """
-    # With that service SIGTERM only sets a mark, and a job that is cancelled would go on.
-    config: Any = jax.config  # whose methods have no types
+    # With that service SIGTERM only sets a mark, and a cancelled job would continue.
+    config: Any = jax.config  # its methods have no types
     config.update("jax_enable_preemption_service", False)
     try:
         jax.distributed.initialize()
@@ -35,18 +35,18 @@ def begin() -> tuple[int, int]:
 
 
 def ending_all(work: Callable[[], int], lost: int) -> int:
-    """The exit status that the work returns; after an error this process ends here and now.
+    """The exit status returned by `work`; after an error this process exits immediately.
 
-    JAX would have it wait for the others at exit, and these wait for its sums.
+    Otherwise JAX would wait for the other processes at exit, which wait for this one's sums.
 
     Args:
-        work: `begin` and what follows.
-        lost: the exit status if another process has ended or is stuck.
+        work: calls `begin` and does the work.
+        lost: exit status if another process has ended or is stuck.
     """
     try:
         return work()
     except (ValueError, OSError, MemoryError) as error:
-        # TimeoutError is an OSError: of `time_limit`.
+        # TimeoutError, by `time_limit`, is an OSError.
         _end(error, lost if isinstance(error, TimeoutError) else 2)
     except RuntimeError as error:
         _end(error, lost)

@@ -1,4 +1,4 @@
-"""One command from its words to its exit status."""
+"""The entry point: runs one command and returns its exit status."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from platt_jax import use_compilation_cache
 from platt_jax.cli.outputs import output_written, tell_error, warnings_as_lines
 from platt_jax.cli.parser import parser
 
-# What a shell reports of a program stopped by SIGINT or SIGPIPE.
+# Exit statuses that a shell reports for programs stopped by SIGINT or SIGPIPE.
 _INTERRUPTED, _BROKEN_PIPE = 128 + 2, 128 + 13
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; what a user can put right is one line on stderr and exit status 2.
+    """Run one command; user errors give one line on stderr and exit status 2.
 
-    Fits that failed are one line there too, and exit status 3, but the file is written. Ctrl-C ends
-    it without a word, and so does a reader like `head` that has seen enough.
+    Failed fits also give one line, with exit status 3, but the file is written. Ctrl-C, and a
+    closed output (as by `head`), end the command without a message.
     """
     try:
         with output_written(), warnings_as_lines():

@@ -1,4 +1,4 @@
-"""Where a command writes: files, whole or not at all; standard output; what it tells its user."""
+"""Outputs of a command: files, written atomically; standard output; messages to the user."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, cast
 from platt_jax.cli.inputs import DASH
 from platt_jax.results.files import destination, naming_file, write_atomically
 
-# What the library says of its own arguments, and what to write at the command line instead.
+# Python arguments in the library's messages, and the command-line options that replace them.
 _IN_THE_SHELL = {
     'Options(non_finite="omit")': "--non-finite omit",
     'triage(..., non_finite="omit")': "--non-finite omit",
@@ -25,15 +25,15 @@ _IN_THE_SHELL = {
 
 
 def check(output: str, *inputs: str, only_file: str = "") -> None:
-    """Refuse, before any work, an output that cannot be, or that is one of the inputs.
+    """Check, before any work, that an output can be written and is none of the inputs.
 
     Args:
-        output: its name.
-        inputs: those of the files that are read.
-        only_file: why it has to be a regular file, if it has to.
+        output: name of the output.
+        inputs: names of the files that are read.
+        only_file: reason why it must be a regular file; empty if it need not be one.
 
     Raises:
-        ValueError: says which file, and why.
+        ValueError: the output cannot be used; the message names it, and the reason.
     """
     if not output:
         raise ValueError("--out: expected the name of a file, got ''")
@@ -57,11 +57,12 @@ def check(output: str, *inputs: str, only_file: str = "") -> None:
 
 
 def write(output: str, content: Callable[[BinaryIO], object]) -> None:
-    """Have `content` write to a file, or to standard output.
+    """Write to a file or to standard output.
 
     Args:
-        output: its name; compressed if it ends in .gz. A regular file is whole or not there.
-        content: called with a binary file.
+        output: name of the output; compressed if it ends in .gz. A regular file is written
+            atomically.
+        content: function that writes to a given binary file.
     """
     if output == DASH:
         with naming_file(named(output)), open(sys.stdout.fileno(), "wb", closefd=False) as file:
@@ -82,12 +83,12 @@ def _compressed(output: str, file: BinaryIO, content: Callable[[BinaryIO], objec
 
 
 def named(output: str) -> str:
-    """What messages call an output."""
+    """The name of an output in messages."""
     return "standard output" if output == DASH else output
 
 
 def tell_error(error: Exception) -> None:
-    """One line on standard error that says what went wrong; the name of a file comes first."""
+    """Print an error as one line on standard error, with the name of a file first."""
     if isinstance(error, OSError) and error.filename and error.strerror:
         tell(f"platt-jax: error: {error.filename}: {error.strerror}")
     else:
@@ -95,7 +96,7 @@ def tell_error(error: Exception) -> None:
 
 
 def tell(line: str) -> None:
-    """A line on standard error, if that is open; print would take standard output instead."""
+    """Print a line on standard error, if that is open; print would use standard output instead."""
     for python, shell in _IN_THE_SHELL.items():
         line = line.replace(python, shell)
     if sys.stderr is not None:
@@ -103,13 +104,13 @@ def tell(line: str) -> None:
 
 
 def on_terminal() -> bool:
-    """Whether somebody may be watching."""
+    """Whether standard error is a terminal."""
     return sys.stderr is not None and sys.stderr.isatty()
 
 
 @contextmanager
 def output_written() -> Iterator[None]:
-    """What was printed leaves here or is given up: at exit, Python could only complain.
+    """Flush standard output at the end, where an error can still be handled, unlike at exit.
 
     A character that the terminal's encoding lacks is escaped, as Python does on standard error.
     """
@@ -128,9 +129,9 @@ def output_written() -> Iterator[None]:
 
 @contextmanager
 def warnings_as_lines() -> Iterator[None]:
-    """Warnings as lines in the manner of the errors, without the place in the code.
+    """Print warnings as lines like errors, without the place in the code.
 
-    Not that of fits that are NON_FINITE: the line about all fits that failed says so.
+    The warning about NON_FINITE fits is suppressed; the line about failed fits covers it.
     """
 
     def show(message: Warning | str, *_: Any) -> None:

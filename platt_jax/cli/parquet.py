@@ -1,4 +1,4 @@
-"""Columns of Parquet files, and a copy with one column more; rows are never Python objects."""
+"""Columns of Parquet files, and a copy with one more column, without Python objects per row."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BATCH_ROWS = 1 << 20
 
 
 def read_rows(inputs: Sequence[Input], columns: Mapping[str, Any]) -> dict[str, Any]:
-    """As `rows.read_rows`, of Parquet files."""
+    """`rows.read_rows` for Parquet files."""
     tables = [_read(source, columns) for source in inputs]
     import pyarrow as pa
 
@@ -32,18 +32,18 @@ def copy_with_column(
     predict: Callable[[dict[str, Any]], NDArray[np.floating]],
     as_parquet: bool,
 ) -> Iterator[NDArray[np.floating]]:
-    """Write the rows of `source`, each with its prediction as the last field; yields these.
+    """Write the rows of `source`, each with its prediction as the last field; yields predictions.
 
     Args:
         source: a Parquet file.
-        write: where to, as Parquet, or as CSV.
-        name: the new column.
+        write: file to write.
+        name: name of the new column.
         columns: as in `rows.read_rows`.
-        predict: from the columns of some rows by role to their predictions.
-        as_parquet: which of them.
+        predict: function from the columns of some rows, by role, to their predictions.
+        as_parquet: whether to write Parquet rather than CSV.
 
     Raises:
-        ValueError: a column is missing, or `source` has one of this name already.
+        ValueError: a column is missing, or `source` already has one of this name.
     """
     import pyarrow as pa
 
@@ -83,9 +83,9 @@ def _open(source: Input, text: Sequence[str] = ()) -> Any:
             f"{source.name} is a Parquet file, which needs pyarrow: pip install 'platt-jax[csv]'"
         ) from None
     try:
-        # Text as codes and distinct values: Python's objects would take ten times the room.
+        # Text as codes and distinct values; Python objects would take ten times the memory.
         return parquet.ParquetFile(source.path, read_dictionary=list(text))
-    except ValueError as error:  # pyarrow's own errors are of this kind
+    except ValueError as error:  # base class of pyarrow's own errors
         raise ValueError(f"{source.name}: is a damaged Parquet file: {error}") from None
 
 

@@ -1,4 +1,4 @@
-"""The words that the command line knows, and its help."""
+"""The parser of the command line, with its help."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import platt_jax
 from platt_jax.cli import commands
 from platt_jax.cli.help import epilog
 
-# What `add_subparsers` returns.
+# Return type of `add_subparsers`.
 _Among: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 class _Once(argparse.Action):
-    """Stores a value, and refuses a second one, where argparse by itself would take the last."""
+    """Stores a value and rejects a second one, where argparse would use the last."""
 
     def __call__(
         self,
@@ -30,7 +30,7 @@ class _Once(argparse.Action):
 
 
 class _Command:
-    """A command's options, which are much the same."""
+    """The options of a command, most of which are common to several."""
 
     def __init__(
         self, among: _Among, name: str, about: str, run: Callable[[argparse.Namespace], int]
@@ -56,7 +56,7 @@ class _Command:
             "--delimiter",
             metavar="CHAR",
             type=_delimiter,
-            help="between fields: a character, or 'tab'",
+            help="field delimiter: a character, or 'tab'",
         )
 
     def calibrator(self) -> None:
@@ -69,8 +69,8 @@ class _Command:
         self.add(
             "--logit",
             action="store_true",
-            help="scores are probabilities: take their log-odds. A calibrator does not remember "
-            "it: give it to each command, or to none",
+            help="use the log-odds of scores that are probabilities. The calibrator does not store "
+            "this: use it in all commands or in none",
         )
         if labels:
             self.once(
@@ -88,20 +88,21 @@ class _Command:
         self.once(
             "--non-finite",
             choices=["flag", "omit", "raise"],
-            help="what NaN, infinite numbers and missing values do: their segment is not fitted or "
-            "tested (flag, if not given), their row goes (omit), or end all (raise)",
+            help="effect of NaN, infinite numbers and missing values: their segment is not fitted "
+            "or tested (flag, the default), their row is left out (omit), or the command fails "
+            "(raise)",
         )
 
     def cache(self) -> None:
         self.once(
             "--cache",
             metavar="FOLDER",
-            help="keep compiled programs there, which later calls read and so begin sooner; "
-            "if not given, the folder that the variable PLATT_JAX_CACHE names, if any",
+            help="folder for compiled programs, with which later calls start sooner; default: the "
+            "environment variable PLATT_JAX_CACHE, if set",
         )
 
     def json(self) -> None:
-        self.add("--json", action="store_true", help="tell what was done as one line of JSON")
+        self.add("--json", action="store_true", help="print a summary as one line of JSON")
 
 
 def _many(several: bool) -> dict[str, Any]:
@@ -116,7 +117,7 @@ def _delimiter(word: str) -> str:
 
 
 def parser() -> argparse.ArgumentParser:
-    """That of all commands."""
+    """The parser of all commands."""
     whole = argparse.ArgumentParser(
         prog="platt-jax",
         description="Platt scaling for thousands to millions of classifiers at once.\n"
@@ -130,7 +131,7 @@ def parser() -> argparse.ArgumentParser:
     _Command(among, "demo", "one sigmoid per aircraft and per route, on real data", commands.demo)
     _add_fit(among)
     _add_update(among)
-    for_rows = "column of segments, if fitted with one; again for each of several"
+    for_rows = "column of segments, if fitted with one; repeat for several columns"
 
     applying = _Command(among, "apply", "add a column of probabilities", commands.apply)
     applying.files()
@@ -138,56 +139,59 @@ def parser() -> argparse.ArgumentParser:
     applying.columns(labels=False, segment=for_rows)
     applying.out(
         "FILE",
-        "FILE and a column 'probability': Parquet if it ends in .parquet, else text, compressed "
-        "if in .gz; - for standard output",
+        "rows of FILE with a column 'probability': Parquet if it ends in .parquet, else text, "
+        "compressed if in .gz; - for standard output",
     )
     applying.json()
 
     judging = _Command(
         among,
         "triage",
-        "which segments have changed, or are mispredicted, by fresh rows",
+        "test on fresh rows which segments have changed, or are mispredicted",
         commands.triage,
     )
     judging.files(several=True)
     judging.calibrator()
-    judging.columns(labels=True, segment="column of segments; again for each of several")
+    judging.columns(labels=True, segment="column of segments; repeat for several columns")
     judging.once(
         "--against",
         choices=["fit", "predictions"],
-        help="whether segments have changed since they were fitted (fit, the default), or are not "
-        "as predicted, however little the fit knew",
+        help="what is tested: that segments are as they were fitted (fit, the default), or that "
+        "they are as predicted",
     )
     judging.once(
-        "--fdr", type=float, metavar="Q", help="false discovery rate of the flagged segments: 0.05"
+        "--fdr",
+        type=float,
+        metavar="Q",
+        help="false discovery rate of the flagged segments; default 0.05",
     )
     judging.out(
-        "FILE.csv", "where all segments go, most urgent first; - for standard output", False
+        "FILE.csv", "file for all segments, most urgent first; - for standard output", False
     )
     judging.non_finite()
     judging.cache()
     judging.json()
 
-    reporting = _Command(among, "report", "one HTML page of a calibrator", commands.report)
+    reporting = _Command(among, "report", "write one HTML page of a calibrator", commands.report)
     reporting.files(several=True)
     reporting.calibrator()
-    reporting.columns(labels=True, segment="column of segments; again for each of several")
-    reporting.out("FILE.html", "where the page goes")
+    reporting.columns(labels=True, segment="column of segments; repeat for several columns")
+    reporting.out("FILE.html", "file for the page")
     reporting.cache()
     reporting.json()
 
-    exporting = _Command(among, "export", "a calibrator for other programs", commands.export)
+    exporting = _Command(among, "export", "write a calibrator for other programs", commands.export)
     exporting.add("calibrator", metavar="FILE.npz", help="from platt-jax fit, or save")
-    exporting.once("--to", required=True, choices=["json", "python", "sql", "onnx"], help="what")
-    exporting.out("FILE", "where to; - for standard output")
-    of_sql = exporting.group("of --to sql")
+    exporting.once("--to", required=True, choices=["json", "python", "sql", "onnx"], help="format")
+    exporting.out("FILE", "file to write; - for standard output")
+    of_sql = exporting.group("with --to sql")
     for name, metavar, about in (
         ("--score", "COL", "column of scores"),
-        ("--dialect", "NAME", "one that sqlglot knows: duckdb if not given"),
-        ("--table", "NAME", "a table to make for the segments, instead of a CASE"),
+        ("--dialect", "NAME", "a dialect of sqlglot; default duckdb"),
+        ("--table", "NAME", "create a table for the segments, instead of a CASE"),
     ):
         of_sql.add_argument(name, metavar=metavar, action=_Once, help=about)
-    about = "column of segments; again for each of several"
+    about = "column of segments; repeat for several columns"
     of_sql.add_argument("--segment", metavar="COL", action="append", default=[], help=about)
     return whole
 
@@ -195,13 +199,16 @@ def parser() -> argparse.ArgumentParser:
 def _add_fit(among: _Among) -> None:
     fitting = _Command(among, "fit", "fit sigmoids to scores and labels", commands.fit)
     fitting.files(several=True)
-    fitting.columns(labels=True, segment="one sigmoid for each; again for each of several columns")
+    fitting.columns(
+        labels=True, segment="column of segments, one sigmoid each; repeat for several columns"
+    )
     fitting.weight()
-    fitting.out("FILE.npz", "where the sigmoids go")
+    fitting.out("FILE.npz", "file for the calibrator")
     fitting.once(
         "--pooling",
         choices=["none", "partial", "complete"],
-        help="of segments: each by its own rows (none), shrunk to their population, or all alike",
+        help="of segments: each by its own rows (none, the default), shrunk to their population "
+        "(partial), or one curve for all (complete)",
     )
     fitting.non_finite()
     fitting.cache()
@@ -217,33 +224,31 @@ def _add_fit(among: _Among) -> None:
         "--checkpoint",
         metavar="DIR",
         action=_Once,
-        help="keep the sums of each pass there; the same command goes on from them",
+        help="directory for the sums of each pass, from which a repeated command continues",
     )
     several.add_argument(
         "--time-limit",
         metavar="SECONDS",
         type=float,
         action=_Once,
-        help="how long a process waits for the others in a pass; forever if not given",
+        help="maximum time to wait for other processes in a pass; default: no limit",
     )
 
 
 def _add_update(among: _Among) -> None:
-    updating = _Command(
-        among, "update", "a calibrator with what new rows add to it", commands.update
-    )
+    updating = _Command(among, "update", "update a calibrator with new rows", commands.update)
     updating.files(several=True)
     updating.calibrator()
-    updating.columns(labels=True, segment="column of segments; again for each of several")
+    updating.columns(labels=True, segment="column of segments; repeat for several columns")
     updating.weight()
     updating.once(
         "--forgetting",
         type=float,
         metavar="Q",
-        help="in (0, 1], what the weights of all earlier rows are multiplied by: 1",
+        help="factor in (0, 1] for the weights of all earlier rows; default 1",
     )
     updating.out(
-        "FILE.npz", "where the new calibrator goes; another file, so that a call can be repeated"
+        "FILE.npz", "file for the new calibrator; not the old one, so that a call can be repeated"
     )
     updating.non_finite()
     updating.cache()
@@ -251,7 +256,7 @@ def _add_update(among: _Among) -> None:
 
 
 def _add_completion(whole: argparse.ArgumentParser) -> None:
-    """`--print-completion bash`, which shtab writes."""
+    """Add `--print-completion`, whose scripts shtab writes."""
     try:
         import shtab
     except ImportError:

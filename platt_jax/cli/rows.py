@@ -1,4 +1,4 @@
-"""The rows of files of one kind, by role."""
+"""The rows of input files, by role."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ def read_rows(inputs: Sequence[Input], columns: Mapping[str, Any]) -> dict[str, 
     """The columns of the rows of all files, by role: score, label, weight, segment.
 
     Args:
-        inputs: files of one kind.
-        columns: the name of the column of each role; of the segment a list of names.
+        inputs: files, all Parquet or all text.
+        columns: name of the column of each role; a list of names for the segment.
 
     Returns:
-        By role what the library takes. A segment of several columns is a structured array, or a
-        table of pyarrow. Without a file all are empty.
+        Arguments of the library's functions, by role. A segment of several columns is a structured
+        array, or a pyarrow table. Without files all are empty.
 
     Raises:
-        ValueError: a file is broken, or has no such column; or the files are of several kinds.
-        ImportError: a Parquet file, and pyarrow is missing.
+        ValueError: a file is damaged or lacks a column; or Parquet and text files are mixed.
+        ImportError: a file is Parquet, and pyarrow is missing.
     """
     if not inputs:
         return dict.fromkeys(columns, np.zeros(0))

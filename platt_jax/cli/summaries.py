@@ -1,4 +1,4 @@
-"""What a command says of its result: on standard output, on standard error, by its exit status."""
+"""Summaries of results on standard output and standard error, and exit statuses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FITS_FAILED = 3
 
 
 def saved(arguments: argparse.Namespace, calibrator: Fit | SegmentCalibrator) -> int:
-    """The exit status, after the calibrator is saved and told of."""
+    """Save the calibrator and print a summary; returns the exit status."""
     save(arguments.out, calibrator)
     found = calibrator.fit if isinstance(calibrator, SegmentCalibrator) else calibrator
     if arguments.json:
@@ -40,13 +40,13 @@ def saved(arguments: argparse.Namespace, calibrator: Fit | SegmentCalibrator) ->
 
 
 def status(calibrator: Fit | SegmentCalibrator) -> int:
-    """The exit status: whether some fits failed."""
+    """The exit status, which says whether some fits failed."""
     found = calibrator.fit if isinstance(calibrator, SegmentCalibrator) else calibrator
     return 0 if np.all(found.status == Status.CONVERGED) else _FITS_FAILED
 
 
 def _tell_empty_ids(calibrator: SegmentCalibrator) -> None:
-    """Fields of a CSV file without an id make a segment, which few expect."""
+    """Report rows with an empty id, which form a segment of their own."""
     keys = calibrator.keys
     columns = [keys] if keys.dtype.names is None else [keys[name] for name in keys.dtype.names]
     empty = np.any([column == "" for column in columns if column.dtype.kind == "U"], axis=0)
@@ -56,7 +56,7 @@ def _tell_empty_ids(calibrator: SegmentCalibrator) -> None:
 
 
 def tell_if_none_seen(calibrator: SegmentCalibrator, seen: int, rows: int) -> None:
-    """Where no row is in a fitted segment, --segment may name another column than in the fit."""
+    """Report if no row is in a fitted segment: --segment may name another column than the fit."""
     if rows and not len(calibrator):
         outputs.tell(
             "platt-jax: the calibrator has no segment: all rows are predicted as of an unseen one"
@@ -86,7 +86,7 @@ def _tell_failures(calibrator: Fit | SegmentCalibrator) -> None:
 def tell_applied(
     arguments: argparse.Namespace, counts: dict[str, int], calibrator: Sigmoid | SegmentCalibrator
 ) -> None:
-    """How many rows were written, and which of them are not as one might expect."""
+    """Report the number of rows written, and of those without a fitted segment or probability."""
     say = outputs.tell if arguments.out == DASH else print
     if isinstance(calibrator, SegmentCalibrator):
         tell_if_none_seen(calibrator, counts["rows"] - counts["unseen"], counts["rows"])

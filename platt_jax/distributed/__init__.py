@@ -1,8 +1,8 @@
-"""Fits of rows that lie in several processes, on one host or many, by `jax.distributed`.
+"""Fits of rows in several processes, on one host or many, by `jax.distributed`.
 
 Each process calls `jax.distributed.initialize` and then `fit_segments` with its own rows. Rows stay
-where they are; the distinct segments travel once, and after that a few sums per segment in every
-pass. Not imported by `import platt_jax`.
+in their process. Segment ids are exchanged once, and then a few sums per segment in every pass.
+`import platt_jax` does not import this package.
 """
 
 from platt_jax.distributed.fitting import fit_segments

@@ -1,4 +1,4 @@
-"""What processes tell each other: bytes of each to all, and the sums of their arrays."""
+"""Communication between processes: gathering bytes, and reductions of arrays."""
 
 import io
 import json
@@ -21,37 +21,37 @@ from platt_jax.results import files
 
 Made = TypeVar("Made")
 
-# Reduces an array over the axis of this name: JAX's psum or pmin.
+# Reduction of an array over the named axis: lax.psum or lax.pmin.
 _Reduction: TypeAlias = Callable[[jax.Array, str], jax.Array]
 
 
 class Exchange:
-    """Gathers and adds up over all processes; with a time limit, not waiting forever.
+    """Gathers and reductions over all processes, with a time limit.
 
     Args:
-        time_limit: seconds that a process waits for the others, None for as long as it takes.
+        time_limit: maximum number of seconds to wait for other processes; None for no limit.
     """
 
     def __init__(self, time_limit: float | None):
         self._time_limit = time_limit
 
     def gather(self, mine: NDArray[Any]) -> NDArray[Any]:
-        """The arrays of all processes, which have one shape and dtype, along a new first axis.
+        """The arrays of all processes, stacked; all must have the same shape and dtype.
 
         Raises:
             RuntimeError: a process has ended.
-            TimeoutError: one says nothing for longer than the time limit.
+            TimeoutError: a process has not answered within the time limit.
         """
-        # As bytes, whatever types JAX has switched on.
+        # As bytes, because JAX may not have 64-bit types enabled.
         in_bytes = np.frombuffer(np.ascontiguousarray(mine).tobytes(), np.uint8)
         found = self._in_time(lambda: multihost_utils.process_allgather(in_bytes))
         return np.frombuffer(np.asarray(found).tobytes(), mine.dtype).reshape(-1, *mine.shape)
 
     def gather_bytes(self, mine: bytes) -> list[bytes]:
-        """The bytes of all processes, of whatever lengths.
+        """The bytes of all processes, which may differ in length.
 
         Raises:
-            RuntimeError, TimeoutError: as `gather`.
+            RuntimeError, TimeoutError: as in `gather`.
         """
         lengths = self.gather(np.array([len(mine)]))[:, 0]
         padded = np.zeros(max(1, *lengths), np.uint8)  # an empty array cannot be gathered
@@ -60,15 +60,15 @@ class Exchange:
         return [x[:length].tobytes() for x, length in zip(of_all, lengths, strict=True)]
 
     def sums(self, mine: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The sum of the arrays of all processes: float64, of one shape; the same bits in each.
+        """The sum of the float64 arrays of all processes, of one shape; bitwise equal in each.
 
         Raises:
-            RuntimeError, TimeoutError: as `gather`.
+            RuntimeError, TimeoutError: as in `gather`.
         """
         return self._in_time(lambda: _reduce(mine, lax.psum))
 
     def minima(self, mine: NDArray[np.float64]) -> NDArray[np.float64]:
-        """As `sums`, the elementwise minimum."""
+        """The elementwise minimum; otherwise as `sums`."""
         return self._in_time(lambda: _reduce(mine, lax.pmin))
 
     def _in_time(self, exchange: Callable[[], Made]) -> Made:
@@ -80,7 +80,7 @@ class Exchange:
             except Exception as error:
                 made["error"] = error
 
-        # A thread that the end of the program does not wait for.
+        # A daemon thread, which does not keep the program from ending.
         thread = threading.Thread(target=run, daemon=True)
         thread.start()
         thread.join(self._time_limit)
@@ -96,10 +96,10 @@ class Exchange:
 
 
 def agree(exchange: Exchange, work: Callable[[], Made]) -> Made:
-    """What the work returns in this process, if it succeeds in all.
+    """Run `work` in every process; returns this process's result if all succeed.
 
     Raises:
-        ValueError: the work raised one in some process; then all raise it.
+        ValueError: `work` raised one in some process; it is raised in all processes.
     """
     made, error = None, ""
     try:
@@ -113,7 +113,7 @@ def agree(exchange: Exchange, work: Callable[[], Made]) -> Made:
 
 
 def _reduce(mine: NDArray[np.float64], how: _Reduction) -> NDArray[np.float64]:
-    """The reduction of the arrays of all processes; about twice an array's bytes reach each."""
+    """The reduction of the arrays of all processes; each receives about twice an array's bytes."""
     with jax.enable_x64(True):
         mesh = _processes()
         spread = NamedSharding(mesh, Spec("process"))
@@ -122,7 +122,7 @@ def _reduce(mine: NDArray[np.float64], how: _Reduction) -> NDArray[np.float64]:
 
 
 def _processes() -> Mesh:
-    """A device of each process."""
+    """A mesh of one device from each process."""
     first: dict[int, Any] = {}
     for device in jax.devices():
         first.setdefault(device.process_index, device)
@@ -140,10 +140,10 @@ def _reduction(mesh: Mesh, how: _Reduction) -> Callable[[jax.Array], jax.Array]:
 
 
 def keys_of_all(exchange: Exchange, mine: NDArray[Any] | None) -> NDArray[Any]:
-    """The distinct segments of all processes, ascending, given those of this one.
+    """The distinct segment ids of all processes, ascending, given those of this one.
 
     Raises:
-        ValueError: the ids of two processes are of different kinds; in all processes.
+        ValueError: the ids of two processes are of different kinds; raised in all processes.
     """
     parts = [_from_bytes(x) for x in exchange.gather_bytes(to_bytes(mine)) if x]
     kinds = {_kind(part) for part in parts}
@@ -163,7 +163,7 @@ def _kind(keys: NDArray[Any]) -> str:
 
 
 def to_bytes(keys: NDArray[Any] | None) -> bytes:
-    """A file of NumPy's with an array for each column; objects as text, without pickle."""
+    """An .npz file with an array for each column; objects are stored as text, without pickle."""
     if keys is None:
         return b""
     file, layout = io.BytesIO(), files.id_layout(keys)

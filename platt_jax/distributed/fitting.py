@@ -1,4 +1,4 @@
-"""`fit_segments` over rows in several processes."""
+"""`fit_segments` for rows in several processes."""
 
 import hashlib
 import os
@@ -12,7 +12,7 @@ from platt_jax import validation
 from platt_jax.columns import Column
 from platt_jax.distributed.exchange import Exchange, agree, keys_of_all, to_bytes
 from platt_jax.distributed.journal import Journal
-from platt_jax.distributed.segments import LocalSegments, ProcessSegments
+from platt_jax.distributed.segments import ProcessSegments
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.checkpoint import digest
 from platt_jax.execution.given import given_to
@@ -40,39 +40,42 @@ def fit_segments(
     time_limit: float | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> SegmentCalibrator:
-    """Fit one sigmoid to the rows of each segment, which may lie in several processes.
+    """Fit one sigmoid to the rows of each segment, which may be in several processes.
 
-    The answers are those of `platt_jax.fit_segments`, to rounding. All processes call it, each
-    with rows of its own, which may be none; all must give the same prior, start and options.
+    The results equal those of `platt_jax.fit_segments` within rounding. All processes must call it,
+    each with its own rows (possibly none) and with the same prior, start and options.
 
     Args:
-        scores: (N,) of this process.
-        labels: (N,) likewise.
-        segments: (N,) likewise.
-        weights: (N,) likewise.
+        scores: (N,) scores of this process, as in `platt_jax.fit_segments`.
+        labels: (N,) labels of this process.
+        segments: (N,) segment ids of this process.
+        weights: (N,) weights of this process, or None.
         pos_label: as in `platt_jax.fit_segments`.
-        prior: as in `platt_jax.fit_segments`; with leading axis (K,) for the segments of all.
-        start: likewise.
-        pooling: likewise.
-        options: likewise.
-        progress: likewise, of the segments of all; each process reports what it is asked to.
-        time_limit: seconds to wait for the other processes in a pass; None for as long as it takes.
-        checkpoint: a directory for the sums of each pass so far, which the first process reads and
-            writes: the same call after a crash, by as many processes with the same rows, goes on
-            from there to the same bits. It is removed in the end.
+        prior: as in `platt_jax.fit_segments`; a leading axis (K,) is for the segments of all
+            processes.
+        start: as in `platt_jax.fit_segments`, for the segments of all processes.
+        pooling: as in `platt_jax.fit_segments`.
+        options: as in `platt_jax.fit_segments`.
+        progress: as in `platt_jax.fit_segments`, for the segments of all processes; each process
+            reports as its own argument says.
+        time_limit: maximum number of seconds to wait for other processes in a pass; None for no
+            limit.
+        checkpoint: directory for the sums of each pass so far, read and written by the first
+            process. After a crash, the same call by as many processes with the same rows continues
+            from there, with bitwise equal results. It is removed at the end.
 
     Returns:
-        A SegmentCalibrator of the segments of all processes, the same bits in each.
+        A SegmentCalibrator of the segments of all processes, bitwise equal in each.
 
     Raises:
-        ValueError: an argument is not as above, or the checkpoint is of other rows or arguments;
-            here or in another process: all raise.
-        OSError: the checkpoint cannot be read or written; in the first process.
+        ValueError: an argument is not as above, or the checkpoint is of other rows or arguments.
+            An error in one process is raised in all.
+        OSError: the checkpoint cannot be read or written; raised in the first process.
         RuntimeError: a process has ended.
-        TimeoutError: a process says nothing for longer than the time limit.
+        TimeoutError: a process has not answered within the time limit.
 
     Example:
-        >>> calibrator = fit_segments([2.0, -1.0], [1, 0], ["a", "a"])  # of one process
+        >>> calibrator = fit_segments([2.0, -1.0], [1, 0], ["a", "a"])  # a single process
         >>> calibrator.keys.tolist()
         ['a']
     """
@@ -85,10 +88,7 @@ def fit_segments(
         given = given_to(keys.shape, dtype, prior, start)
         call = _call(exchange, rows, given, pooling, options)
     journal = Journal(exchange, checkpoint, call)
-    local = None if rows is None else LocalSegments(rows, keys)
-    sizes = np.zeros(len(keys)) if local is None else local.sizes
-    of_all = exchange.sums(sizes).astype(np.int64)
-    by_segment = ProcessSegments(keys, dtype, local, of_all, journal, caller)
+    by_segment = ProcessSegments(keys, dtype, rows, exchange, journal, caller)
     calibrator = fit_by_segment(by_segment, prior, start, pooling, options, progress, caller)
     journal.remove()
     return calibrator
@@ -102,10 +102,10 @@ def _agreed_rows(
     weights: Column | None,
     pos_label: Any,
 ) -> tuple[SegmentRows | None, np.dtype[Any]]:
-    """This process's rows, None where there are none, and the dtype of all scores.
+    """This process's rows, None without any, and the dtype of all scores.
 
     Raises:
-        ValueError: the rows of a process are not as they should be; in all processes.
+        ValueError: the rows of a process are invalid; raised in all processes.
     """
     by_segment = partial(
         SegmentRows, labels=labels, segments=segments, weights=weights, pos_label=pos_label
@@ -132,7 +132,7 @@ def _call(
     pooling: str,
     options: Options,
 ) -> dict[str, str]:
-    """What the sums depend on."""
+    """What the sums depend on, by name."""
     mine = b"" if rows is None else rows.digest() + to_bytes(rows.keys)
     of_all = exchange.gather_bytes(hashlib.blake2b(mine, digest_size=16).digest())
     return {

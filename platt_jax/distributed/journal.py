@@ -1,4 +1,4 @@
-"""The sums of every pass, kept on disk: a call that is made again skips the passes it finds."""
+"""The sums of every pass on disk, so that a repeated call skips the passes already done."""
 
 import os
 from collections.abc import Callable
@@ -12,24 +12,26 @@ from numpy.typing import NDArray
 from platt_jax.distributed.exchange import Exchange, agree
 from platt_jax.execution import checkpoint
 
-# The sums, or the minima, of arrays of one shape.
+# Sums or minima over the processes, of arrays of one shape.
 _Sums: TypeAlias = NDArray[np.float64]
 
 
 class Journal:
-    """Adds up over all processes, and keeps each pass in a file of its own.
+    """Reductions over all processes, with the result of each pass in a file.
 
-    A fit is a function of these sums: where they are known it needs no rows. The first process
-    reads and writes the files, and tells the others.
+    A fit is a function of these sums, so passes with known sums need no rows. The first process
+    reads and writes the files, and sends their content to the others.
 
     Args:
-        exchange: with the other processes.
-        directory: for the files, made if it is not there; None to keep nothing.
-        call: what the sums depend on, by names that messages use; the same in all processes.
+        exchange: communication with the other processes.
+        directory: directory for the files, created if missing; None to keep nothing.
+        call: what the sums depend on, by names for messages; the same in all processes.
 
     Raises:
-        ValueError: a file there is something else, or is of another call; in all processes.
-        OSError: a file cannot be read, or there is no place for the directory; in the first.
+        ValueError: a file in the directory is something else, or is of another call; raised in all
+            processes.
+        OSError: a file cannot be read, or the directory cannot be made; raised in the first
+            process.
     """
 
     def __init__(
@@ -44,20 +46,20 @@ class Journal:
         self._known = int(exchange.gather(np.array([kept or 0]))[0, 0])
 
     def sums(self, local: Callable[[], _Sums], shape: tuple[int, int]) -> _Sums:
-        """The sum over all processes of what `local` returns: float64 of this shape.
+        """The sum over all processes of the results of `local`: float64 of this shape.
 
         Raises:
-            RuntimeError, TimeoutError: as `Exchange.sums`.
+            RuntimeError, TimeoutError: as in `Exchange.sums`.
             OSError: the file of this pass cannot be written.
         """
         return self._next(self._exchange.sums, local, shape)
 
     def minima(self, local: Callable[[], _Sums], shape: tuple[int, int]) -> _Sums:
-        """As `sums`, the elementwise minimum."""
+        """The elementwise minimum; otherwise as `sums`."""
         return self._next(self._exchange.minima, local, shape)
 
     def remove(self) -> None:
-        """The call is over: remove the files, and the directory if nothing else is there."""
+        """Remove the files at the end of a call, and the directory if nothing else is in it."""
         if not self._writes:
             return
         for number in range(self._passes):
@@ -79,7 +81,7 @@ class Journal:
         return found
 
     def _kept(self) -> int:
-        """How many passes there are files of."""
+        """The number of passes with files."""
         if not self._writes:
             return 0
         self._directory.mkdir(exist_ok=True)

@@ -1,78 +1,59 @@
-"""Segments whose rows lie in several processes."""
+"""Segments whose rows are in several processes."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax.distributed.exchange import Exchange
 from platt_jax.distributed.journal import Journal
 from platt_jax.distributed.rows import LocalRows, SummedRows
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.progress import Stage, reporting_passes
 from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.ids import read
-from platt_jax.ids.factorize import Integers, get_indexer
+from platt_jax.ids.factorize import get_indexer
 from platt_jax.options import Options
-from platt_jax.passes import packing
 from platt_jax.population.quadrature import Grid, Nodes
 from platt_jax.population.summed import SummedSegments
 from platt_jax.results.fit import Fit
 from platt_jax.solver.solution import Given
 
 
-class LocalSegments:
-    """This process's rows of the K segments of all processes.
-
-    Args:
-        rows: this process's.
-        keys: (K,) of all.
-    """
-
-    def __init__(self, rows: SegmentRows, keys: NDArray[Any]) -> None:
-        self._rows = rows
-        places = get_indexer(keys, read(rows.keys))[rows.largest_first]
-        self.by_segment = LocalRows(rows.sizes, rows.take, rows.dtype, places)
-        self.sizes = np.zeros(len(keys))
-        self.sizes[places] = rows.sizes
-
-    @property
-    def pooled(self) -> LocalRows:
-        """As one problem."""
-        rows = self._rows
-
-        def take(_: slice, part: slice, space: packing.Space) -> packing.Columns:
-            return rows.all(part, space)
-
-        return LocalRows(np.array([rows.length]), take, rows.dtype, np.array([0]))
-
-
 class ProcessSegments(SummedSegments):
-    """See `Segments` for the methods, which all processes call in the same order.
+    """Segments over all processes, which must call the methods of `Segments` in the same order.
 
     Args:
-        keys: (K,) of the segments of all processes.
-        dtype: of all scores.
-        local: this process's rows, None where it has none.
-        sizes: (K,) numbers of rows in all processes.
-        journal: of the sums over all processes.
-        caller: is warned of what makes the sums slower.
+        keys: (K,) the segments of all processes.
+        dtype: the dtype of all scores.
+        rows: the rows of this process, None if it has none.
+        exchange: communicates with the other processes.
+        journal: adds up over all processes.
+        caller: gets warnings about anything that makes the sums slower.
     """
 
     def __init__(
         self,
         keys: NDArray[Any],
         dtype: np.dtype[Any],
-        local: LocalSegments | None,
-        sizes: Integers,
+        rows: SegmentRows | None,
+        exchange: Exchange,
         journal: Journal,
         caller: Caller,
     ) -> None:
-        of_each, of_all = (None, None) if local is None else (local.by_segment, local.pooled)
-        self._summed = SummedRows(of_each, len(keys), dtype, journal, caller)
-        self._all_rows = SummedRows(of_all, 1, dtype, journal, caller)
-        super().__init__(keys, dtype, self._summed, sizes)
+        sizes, by_segment, pooled = np.zeros(len(keys)), None, None
+        if rows is not None:
+            places = get_indexer(keys, read(rows.keys))
+            sizes[places[rows.largest_first]] = rows.sizes
+            by_segment = LocalRows(rows.problems, places)
+            pooled = LocalRows(rows.pooled, np.array([0]))
+        summed = partial(SummedRows, dtype=dtype, journal=journal, caller=caller)
+        self._summed = summed(local=by_segment, number=len(keys))
+        self._all_rows = summed(local=pooled, number=1)
+        super().__init__(keys, dtype, self._summed, exchange.sums(sizes).astype(np.int64))
 
     def pooled(self, given: Given, options: Options, stage: Stage) -> Fit:
         """See `Segments`."""

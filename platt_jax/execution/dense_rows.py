@@ -7,6 +7,7 @@ import numpy as np
 
 from platt_jax import validation
 from platt_jax.columns import Column
+from platt_jax.execution.problems import Problems
 from platt_jax.passes import packing
 
 
@@ -43,6 +44,11 @@ class DenseRows:
         self.batch = self.scores.shape[:-1]
         self.dtype = self.scores.dtype
         self.sizes = np.broadcast_to(self.scores.shape[-1], math.prod(self.batch))
+
+    @property
+    def problems(self) -> Problems:
+        """The rows as a set of problems."""
+        return Problems(self.sizes, self.take, self.dtype)
 
     def take(self, problems: slice, part: slice, space: packing.Space) -> packing.Columns:
         """The rows of some problems, or a part of one problem's, with the space's length."""

@@ -10,11 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import validation, xla
-from platt_jax.execution.caller import Caller
 from platt_jax.execution.grids import off_grid, on_grid
 from platt_jax.execution.planning import Chunk
-from platt_jax.execution.progress import Stage
-from platt_jax.execution.run import TakeRows, fit_task, in_chunks, run_oversized, solve_chunk
+from platt_jax.execution.problems import Context, Problems
+from platt_jax.execution.run import fit_task, in_chunks, run_oversized, solve_chunk
 from platt_jax.model.objective import Array
 from platt_jax.options import Options
 from platt_jax.passes import packing, replicated, scan, shapes
@@ -53,31 +52,19 @@ class Plan(NamedTuple):
 
 
 def fit_replicates(
-    sizes: NDArray[Any],
-    take: TakeRows,
-    dtype: np.dtype[Any],
+    original: Problems,
     given: Given,
     plan: Plan,
-    options: Options,
-    stage: Stage,
-    caller: Caller,
-    order: NDArray[Any] | None = None,
-    reread: bool = False,
+    context: Context,
     clusters: TakeClusters | None = None,
 ) -> Replicates:
     """Fits the replicates of K problems. Each is a problem of its own on its original's rows.
 
     Args:
-        sizes: (K,) numbers of rows, in the order of `planning.largest_first`.
-        take: returns the problems' rows, as in `fit_problems`.
-        dtype: the dtype of the scores.
+        original: the problems.
         given: arrays with leading axis (K,).
-        plan: the replicates, with ids in the same order.
-        options: how to fit.
-        stage: the stage whose progress is reported.
-        caller: gets warnings about anything that makes the fit slower.
-        order: (K,) the place of each problem in the result; None for the same order.
-        reread: see `run_problems`.
+        plan: the replicates, with ids in the order of the problems' sizes.
+        context: how to fit them, and who hears of it.
         clusters: returns the clusters of rows: all rows of a cluster get the same random weight in
             a replicate, and rows are copied for each replicate. None if rows are independent.
 
@@ -87,8 +74,11 @@ def fit_replicates(
     Raises:
         MemoryError: see `fit_problems`.
     """
-    options = _with_tol(validation.options(options), dtype)
+    sizes, take, order = original.sizes, original.take, original.order
+    options = _with_tol(validation.options(context.options), original.dtype)
     number, problems = plan.number, len(sizes)
+    if order is not None:
+        given = jax.tree.map(lambda leaf: leaf[order], given)
 
     def of_originals(some: slice) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The problem of each of these replicates, and its number within the problem."""
@@ -148,19 +138,17 @@ def fit_replicates(
             return take_replicates(slice(i, i + 1), part, space)
 
         fit = fit_task(loss=False)
-        made = run_oversized(fit, problem, sizes[problem], take_one, given, options, reread)
+        made = run_oversized(fit, problem, original._replace(take=take_one), given, options)
         return jax.tree.map(np.asarray, _replicates(made))
 
     def places(some: slice) -> NDArray[Any]:
         problem, replicate = of_originals(some)
         return replicate * problems + (problem if order is None else order[problem])
 
-    of_replicates = np.repeat(sizes.astype(np.int32), number)
-    program = fit_replicates, plan.kind, np.dtype(dtype), options, clusters is None
+    of_replicates = original._replace(sizes=np.repeat(sizes.astype(np.int32), number))
+    program = fit_replicates, plan.kind, np.dtype(original.dtype), options, clusters is None
     in_chunk = solve if clusters is None else solve_clustered
-    made = in_chunks(
-        program, of_replicates, in_chunk, solve_oversized, dtype, stage, caller, places
-    )
+    made = in_chunks(program, of_replicates, context, in_chunk, solve_oversized, places)
     return Replicates(*(x.reshape(number, problems) for x in made))
 
 

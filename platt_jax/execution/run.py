@@ -17,7 +17,8 @@ from platt_jax.execution.caller import Caller
 from platt_jax.execution.checkpoint import Checkpoint
 from platt_jax.execution.grids import off_grid, on_grid
 from platt_jax.execution.planning import Chunk
-from platt_jax.execution.progress import Stage, reporting, unheard
+from platt_jax.execution.problems import Context, Problems
+from platt_jax.execution.progress import reporting, unheard
 from platt_jax.options import Options
 from platt_jax.passes import packing, scan, shapes
 from platt_jax.passes.blocks import Block, Blocks
@@ -29,10 +30,7 @@ from platt_jax.solver import search
 from platt_jax.solver.solution import Given, fit_rows
 from platt_jax.threads import ordered_map, run_programs
 
-# Takes a slice of the problems, a slice of each one's rows, and a space. Returns scores, labels and
-# weights (or None) of these rows end to end, with the space's length; what follows is undefined.
-TakeRows: TypeAlias = Callable[[slice, slice, packing.Space], packing.Columns]
-# The same columns where they are traced.
+# Traced scores, labels and weights (or None).
 _Columns: TypeAlias = tuple[jax.Array, jax.Array, jax.Array | None]
 # Maps a slice of the problems to the places of their results.
 _Places: TypeAlias = Callable[[slice], NDArray[Any]]
@@ -53,74 +51,25 @@ def fit_task(loss: bool) -> Task:
     return Task(fit_rows, partial(fit_on_host, loss=loss))
 
 
-def fit_problems(
-    sizes: NDArray[Any],
-    take: TakeRows,
-    dtype: np.dtype[Any],
-    given: Given,
-    options: Options,
-    stage: Stage,
-    caller: Caller,
-    order: NDArray[Any] | None = None,
-    loss: bool = True,
-    reread: bool = False,
-    checkpoint: Checkpoint | None = None,
-    mesh: Mesh | None = None,
-) -> Fit:
+def fit_problems(problems: Problems, given: Given, context: Context, loss: bool = True) -> Fit:
     """Fits K problems: `run_problems` for a task that returns a Fit.
 
     Takes the arguments of `run_problems`, and:
         loss: whether to compute the loss. If False, it is NaN for oversized problems, for which it
             takes a pass.
-        checkpoint: stores results as they come, and has those of an interrupted call.
     """
-    fit: Fit = run_problems(
-        fit_task(loss),
-        sizes,
-        take,
-        dtype,
-        given,
-        options,
-        stage,
-        caller,
-        order,
-        reread,
-        checkpoint,
-        mesh,
-    )
+    fit: Fit = run_problems(fit_task(loss), problems, given, context)
     return fit
 
 
-def run_problems(
-    task: Task,
-    sizes: NDArray[Any],
-    take: TakeRows,
-    dtype: np.dtype[Any],
-    given: Any,
-    options: Options,
-    stage: Stage,
-    caller: Caller,
-    order: NDArray[Any] | None = None,
-    reread: bool = False,
-    checkpoint: Checkpoint | None = None,
-    mesh: Mesh | None = None,
-) -> Any:
-    """The results of a task for K problems.
+def run_problems(task: Task, problems: Problems, given: Any, context: Context) -> Any:
+    """What the task computes for K problems.
 
     Args:
         task: what to compute.
-        sizes: (K,) numbers of rows, in the order of `planning.largest_first`.
-        take: returns the problems' rows; called on several threads.
-        dtype: the dtype of the scores.
+        problems: their rows.
         given: a pytree of arrays with leading axis (K,).
-        options: how to fit.
-        stage: the stage whose progress is reported.
-        caller: gets warnings about anything that makes the fit slower.
-        order: (K,) the place of each problem in the result; None for the same order.
-        reread: whether every pass over an oversized problem reads its rows again, because the
-            device's memory may not hold them.
-        checkpoint: see `fit_problems`; only for tasks that return a Fit.
-        mesh: a mesh from `devices.checked`; None for the default device.
+        context: how, and who hears of it.
 
     Returns:
         A pytree of NumPy arrays with leading axis (K,).
@@ -129,7 +78,12 @@ def run_problems(
         MemoryError: the device's memory is too small even for the smallest chunks, or for all rows
             of an oversized problem.
     """
-    options = validation.options(options).with_tol(dtype)
+    take, dtype, order = problems.take, problems.dtype, problems.order
+    options, mesh = validation.options(context.options).with_tol(dtype), context.mesh
+    places: _Places | None = None
+    if order is not None:
+        given = jax.tree.map(lambda leaf: leaf[order], given)
+        places = order.__getitem__
 
     def run_chunk(chunk: Chunk) -> Any:
         space = packing.Space(chunk.capacity, reused=True)
@@ -143,18 +97,15 @@ def run_problems(
         return devices.solve_chunks(mesh, chunks, take, given, program)
 
     def solve_oversized(i: int) -> Any:
-        return run_oversized(task, i, sizes[i], take, given, options, reread, mesh)
+        return run_oversized(task, i, problems, given, options, mesh)
 
-    places: _Places | None = None if order is None else order.__getitem__
     program = task.of_rows, np.dtype(dtype), options, mesh
     solve: Callable[..., Any] = run_chunk
     cut: Callable[..., Iterator[Any]] = planning.chunks
     if mesh is not None:
         solve, cut = partial(run_on_mesh, mesh), devices.cut(mesh)
     with devices.as_default(mesh):
-        return in_chunks(
-            program, sizes, solve, solve_oversized, dtype, stage, caller, places, checkpoint, cut
-        )
+        return in_chunks(program, problems, context, solve, solve_oversized, places, cut)
 
 
 # Programs that ran before in this process, and so are compiled.
@@ -163,31 +114,25 @@ _compiled: set[Hashable] = set()
 
 def in_chunks(
     program: Hashable,
-    sizes: NDArray[Any],
+    problems: Problems,
+    context: Context,
     solve: Callable[..., Any],
     solve_oversized: Callable[[int], Any],
-    dtype: np.dtype[Any],
-    stage: Stage,
-    caller: Caller,
     places: _Places | None = None,
-    checkpoint: Checkpoint | None = None,
     cut: Callable[..., Iterator[Any]] = planning.chunks,
 ) -> Any:
     """The results of K problems, computed chunk by chunk.
 
     Args:
         program: everything that the compiled program depends on.
-        sizes: (K,) numbers of rows, in the order of `planning.largest_first`.
+        problems: the problems; only their sizes and their dtype are used.
+        context: who hears of it, and where results are kept.
         solve: maps a Chunk to the results of its problems, a pytree of NumPy arrays that have the
             problems as leading axis; called on several threads.
         solve_oversized: maps the number of an oversized problem to its results, with leading
             axis 1.
-        dtype: the dtype of the scores.
-        stage: the stage whose progress is reported.
-        caller: gets warnings about anything that makes this slower.
         places: maps a slice of the problems to the places of their results; None for the same
             order.
-        checkpoint: see `run_problems`.
         cut: cuts the problems into the parts that `solve` takes; called like `planning.chunks`.
 
     Returns:
@@ -196,13 +141,14 @@ def in_chunks(
     Raises:
         MemoryError: see `run_problems`.
     """
+    sizes, caller = problems.sizes, context.caller
     if (slower := xla.missing()) is not None:
         caller.warn_once(slower)
 
     def run_all() -> Any:
-        results = _Results(len(sizes), places, checkpoint)
+        results = _Results(len(sizes), places, context.checkpoint)
         most = shapes.MAX_CHUNK_ROWS
-        with reporting(sizes, stage) as advance:
+        with reporting(sizes, context.stage) as advance:
             if results.count:
                 advance(results.count)
             for i in range(results.count, int(np.sum(sizes > shapes.MAX_PROBLEM_ROWS))):
@@ -221,7 +167,7 @@ def in_chunks(
                     most = _smaller_chunks(most, error, caller)
         return results.whole
 
-    return run_programs(run_all, x64=dtype == np.float64)
+    return run_programs(run_all, x64=problems.dtype == np.float64)
 
 
 class _Results:
@@ -281,18 +227,16 @@ def _is_want_of_memory(error: Exception) -> bool:
 def run_oversized(
     task: Task,
     i: int,
-    size: int,
-    take: Callable[..., packing.Columns],
+    problems: Problems,
     given: Any,
     options: Options,
-    reread: bool = False,
     mesh: Mesh | None = None,
 ) -> Any:
-    """The results of oversized problem i; `reread` and `mesh` as in `run_problems`."""
+    """The results of oversized problem i; `given` is in the order of the problems' sizes."""
     given = jax.tree.map(lambda leaf: leaf[i], given)
-    take = partial(take, slice(i, i + 1))
+    take = partial(problems.take, slice(i, i + 1))
     try:
-        rows = _blocks(size, take, reread, mesh)
+        rows = _blocks(problems.sizes[i], take, problems.reread, mesh)
         made = task.of_blocks(rows, given, options)
     except jax.errors.JaxRuntimeError as error:
         if _is_want_of_memory(error):
@@ -311,8 +255,9 @@ def _blocks(
         parts = list(devices.together(parts, mesh.size))
         read = partial(devices.put_blocks, mesh, partial(read_block, take))
     if reread:
-        return Blocks(parts, read, mesh=mesh)
-    return Blocks(list(ordered_map(lambda part: jax.device_put(read(part)), parts)), mesh=mesh)
+        return Blocks(source=parts, read=read, mesh=mesh)
+    blocks = list(ordered_map(lambda part: jax.device_put(read(part)), parts))
+    return Blocks(source=blocks, mesh=mesh)
 
 
 def block_slices(size: int, devices: int = 1) -> list[slice]:

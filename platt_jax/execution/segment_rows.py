@@ -2,10 +2,13 @@
 
 from typing import Any
 
+import numpy as np
+
 from platt_jax import ids, validation
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.grouping import GroupedRows
+from platt_jax.execution.problems import Problems
 from platt_jax.ids.factorize import factorize
 from platt_jax.passes import packing
 
@@ -57,6 +60,20 @@ class SegmentRows(GroupedRows):
 
     def __len__(self) -> int:
         return self._rows
+
+    @property
+    def problems(self) -> Problems:
+        """A problem per segment."""
+        return Problems(self.sizes, self.take, self.dtype, self.largest_first, self.reread)
+
+    @property
+    def pooled(self) -> Problems:
+        """All rows as one problem; it includes the gaps, whose scores are NaN."""
+
+        def take(_: slice, part: slice, space: packing.Space) -> packing.Columns:
+            return self.all(part, space)
+
+        return Problems(np.array([self.length]), take, self.dtype, reread=self.reread)
 
     def __repr__(self) -> str:
         return f"SegmentRows: {len(self):,} rows of {len(self.keys):,} segments, {self.dtype}"

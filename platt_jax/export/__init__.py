@@ -1,7 +1,7 @@
-"""Calibrators as text or a model that other programs read, without platt_jax.
+"""Calibrators as text or a model for other programs, which need no platt_jax.
 
-`to_json` and `from_json` keep everything. `to_python`, `to_sql` and `to_onnx` give what computes
-the probabilities: for one sigmoid, or one for each segment and the fallback for all others.
+`to_json` and `from_json` keep everything. `to_python`, `to_sql` and `to_onnx` export the
+computation of probabilities: one sigmoid, or one for each segment and the fallback for all others.
 `to_sql` needs `pip install 'platt-jax[sql]'`, and `to_onnx` `pip install 'platt-jax[onnx]'`.
 """
 

@@ -1,4 +1,4 @@
-"""What an export of probabilities needs of a calibrator, as plain Python values."""
+"""The curves of a calibrator as plain Python values, for exports of probabilities."""
 
 from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
@@ -11,24 +11,24 @@ from platt_jax.results.calibrators import SegmentCalibrator
 from platt_jax.results.fit import Fit
 from platt_jax.results.sigmoid import Sigmoid
 
-# What an export of probabilities takes.
+# Calibrators whose probabilities can be exported.
 Exportable: TypeAlias = SegmentCalibrator | Sigmoid | Fit
 
 
 class Curves(NamedTuple):
     """Sigmoids P(y=1) = 1 / (1 + exp(A score + B)), as `predict_proba` evaluates them.
 
-    With a population (A, B) is normal, and the probability the sigmoid's mean: for that it has five
-    numbers, the means of A and B, and their covariance's AA, AB and BB.
+    With a population (A, B) is normal, and a probability is the mean of the sigmoid. A curve then
+    has five parameters: the means of A and B, and their covariance's AA, AB and BB.
 
     Attributes:
-        segments: the segments, ascending: text, numbers, dates; tuples where they are of several
-            columns. None for one sigmoid for all rows.
-        columns: for each of their columns, its values.
-        types: for each of their columns, what its values are.
-        parameters: (A, B) of each, or its five numbers; NaN where there is no curve (NON_FINITE,
+        segments: segment ids, ascending: text, numbers, dates; tuples if they have several columns.
+            None for one sigmoid for all rows.
+        columns: the values of each column of the ids.
+        types: the types of the values of each column.
+        parameters: the two or five parameters of each segment; NaN without a curve (NON_FINITE,
             EMPTY).
-        fallback: those of all other segments; or of the one sigmoid.
+        fallback: the parameters for all other segments; or those of the one sigmoid.
     """
 
     segments: list[Any] | None
@@ -44,7 +44,7 @@ class Curves(NamedTuple):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the parameters."""
+        """Names of the parameters."""
         return NORMAL if self.averaged else SIGMOID
 
 
@@ -53,10 +53,10 @@ NORMAL = *SIGMOID, "AA", "AB", "BB"
 
 
 def curves(calibrator: Exportable) -> Curves:
-    """The sigmoids of a calibrator.
+    """The curves of a calibrator.
 
     Raises:
-        ValueError: it is something else than a SegmentCalibrator, or one Sigmoid or Fit.
+        ValueError: calibrator is neither a SegmentCalibrator nor one Sigmoid or Fit.
     """
     if isinstance(calibrator, Fit):
         calibrator = calibrator.sigmoid
@@ -87,10 +87,10 @@ def curves(calibrator: Exportable) -> Curves:
 
 
 def require_integers(found: Curves, bits: int, where: str) -> None:
-    """Refuses segments that are integers of more bits, the sign's included.
+    """Check that integer segment ids have at most this number of bits, with the sign.
 
     Raises:
-        ValueError: there is one.
+        ValueError: an id has more.
     """
     for part in chain(*found.columns):
         if is_wider(part, bits):
@@ -101,16 +101,16 @@ def require_integers(found: Curves, bits: int, where: str) -> None:
 
 
 def is_wider(part: Any, bits: int) -> bool:
-    """Whether it is an integer of more bits, the sign's included."""
+    """Whether a value is an integer of more bits, with the sign."""
     return type(part) is int and not -(1 << bits - 1) <= part < 1 << bits - 1
 
 
 def _type(dtype: np.dtype[Any]) -> type:
-    """What the values of a column without any would be."""
+    """The type that values of this dtype have, for a column without any."""
     return object if dtype.kind == "O" else type(_values(np.zeros(1, dtype))[0])
 
 
 def _values(column: NDArray[Any]) -> list[Any]:
-    """As Python has them; times that its own do not hold exactly stay NumPy's."""
+    """A column as Python values; times that Python's types cannot hold exactly stay NumPy's."""
     values: list[Any] = times.to_python(column) if column.dtype.kind in "mM" else column.tolist()
     return values

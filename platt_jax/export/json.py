@@ -1,4 +1,4 @@
-"""A calibrator as JSON, whole; `calibrator.schema.json` is its schema."""
+"""Calibrators as JSON, complete; the schema is `calibrator.schema.json`."""
 
 import json
 from typing import Any
@@ -21,13 +21,13 @@ def to_json(calibrator: Calibrator) -> str:
     `platt_jax/export/calibrator.schema.json`.
 
     Args:
-        calibrator: what `save` takes.
+        calibrator: any calibrator that `save` accepts.
 
     Returns:
         JSON in ASCII, without line breaks.
 
     Raises:
-        ValueError: as `save`.
+        ValueError: as in `save`.
 
     Example:
         >>> from platt_jax import Sigmoid
@@ -44,16 +44,16 @@ def to_json(calibrator: Calibrator) -> str:
 
 
 def from_json(text: str | bytes) -> Calibrator:
-    """The calibrator that `to_json` wrote.
+    """Read a calibrator from the text of `to_json`.
 
     Args:
         text: the JSON.
 
     Returns:
-        The calibrator, of the class it was written from.
+        The calibrator, of its original class.
 
     Raises:
-        ValueError: the text is no calibrator, is damaged, or is from a newer version.
+        ValueError: the text is not a calibrator, is damaged, or is from a newer version.
 
     Example:
         >>> from platt_jax import Sigmoid
@@ -98,7 +98,7 @@ def _to_array(values: Any, type_: str) -> NDArray[Any]:
     if dtype.kind in "mM":
         return np.array(values, np.int64).view(dtype)
     if dtype.kind == "f":
-        # What a list of numbers and words becomes as an array of its own would be text.
+        # np.array of a mixed list of numbers and words would be text.
         return np.array(_without_words(values), dtype)
     if dtype.kind not in "biuU":
         raise ValueError("not a plain dtype")

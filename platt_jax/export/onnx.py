@@ -8,30 +8,29 @@ from platt_jax.export.curves import Curves, Exportable, curves, require_integers
 from platt_jax.results.averages import nodes
 from platt_jax.version import __version__
 
-# Of 2023 and 2021: what they have is in every runtime since.
+# Versions of 2023 and 2021, which every later runtime supports.
 _OPSET, _ML_OPSET, _IR_VERSION = 18, 3, 9
 
-# How ONNX calls the types of segments, in a LabelEncoder and in a tensor.
+# ONNX names of the segments' types, in a LabelEncoder and in a tensor.
 _KEY_TYPES: dict[type, tuple[str, str]] = {str: ("strings", "STRING"), int: ("int64s", "INT64")}
 
 
 def to_onnx(calibrator: Exportable) -> Any:
     """A calibrator as an ONNX model: scores and segments in, probabilities out.
 
-    Its inputs are `score`, float64 (N,), and unless it is one sigmoid `segment`, (N,) of text or
-    int64. Its outputs are `logit` and `probability`, float64 (N,): those of `predict_proba`, to
-    rounding. Segments that were not fitted have the fallback's.
+    The inputs are `score`, float64 (N,), and, unless it is one sigmoid, `segment`, (N,) text or
+    int64. The outputs are `logit` and `probability`, float64 (N,), equal to `predict_proba` within
+    rounding. Segments that were not fitted get the fallback.
 
     Args:
-        calibrator: a SegmentCalibrator of one column of text or integers; a
-            Sigmoid or a Fit of one problem.
+        calibrator: a SegmentCalibrator whose ids are one column of text or integers; a Sigmoid; or
+            a Fit of one problem.
 
     Returns:
-        An `onnx.ModelProto`, which `onnx.checker` has passed. `SerializeToString()` gives its
-        bytes.
+        An `onnx.ModelProto`, checked by `onnx.checker`. `SerializeToString()` gives its bytes.
 
     Raises:
-        ValueError: something else, or segments that are integers of more than 64 bits.
+        ValueError: calibrator is not as above, or has integer ids of more than 64 bits.
         ImportError: onnx is missing.
 
     Example:
@@ -55,7 +54,7 @@ def to_onnx(calibrator: Exportable) -> Any:
         key_type = _key_type(found)
         name, kind = _KEY_TYPES[key_type]
         inputs.append(helper.make_tensor_value_info("segment", getattr(TensorProto, kind), rows))
-        # Places among the segments; that of the fallback is the last. One key there must be.
+        # Indices of the segments; the fallback's is the last. LabelEncoder needs at least one key.
         keys: dict[str, Any] = {f"keys_{name}": found.segments or [key_type()]}
         place = helper.make_node(
             "LabelEncoder",
@@ -106,7 +105,7 @@ def _constants(found: Curves) -> dict[str, Any]:
 
 
 def _logit(helper: Any) -> list[Any]:
-    """The mean log-odds."""
+    """Nodes of the mean log-odds."""
     return [
         helper.make_node("Gather", ["negative_A", "place"], ["slope"]),
         helper.make_node("Gather", ["negative_B", "place"], ["intercept"]),
@@ -116,7 +115,7 @@ def _logit(helper: Any) -> list[Any]:
 
 
 def _sigmoid(helper: Any, logit: str, probability: str = "probability") -> list[Any]:
-    """Runtimes' Sigmoid rounds small probabilities, at last to 0: this is `expit`."""
+    """Nodes of `expit`; runtimes' own Sigmoid rounds small probabilities, in the end to 0."""
     return [
         helper.make_node("Abs", [logit], ["distance"]),
         helper.make_node("Neg", ["distance"], ["exponent"]),
@@ -129,7 +128,7 @@ def _sigmoid(helper: Any, logit: str, probability: str = "probability") -> list[
 
 
 def _mean(helper: Any) -> list[Any]:
-    """The mean of the sigmoid over normal log-odds, by `nodes`, one in each column."""
+    """Nodes of the mean of the sigmoid over normal log-odds, with one column per `nodes` entry."""
     return [
         *(helper.make_node("Gather", [x, "place"], [f"of_{x}"]) for x in ("AA", "twice_AB", "BB")),
         helper.make_node("Mul", ["of_AA", "score"], ["by_score"]),
@@ -148,10 +147,10 @@ def _mean(helper: Any) -> list[Any]:
 
 
 def _key_type(found: Curves) -> type:
-    """Of the segments.
+    """The type of the segments.
 
     Raises:
-        ValueError: they are not all text, or all integers of 64 bits.
+        ValueError: they are neither all text nor all integers of 64 bits.
     """
     types = found.types[0] if len(found.types) == 1 else {tuple}
     if len(types) > 1 or not types <= set(_KEY_TYPES):

@@ -1,4 +1,4 @@
-"""A calibrator as a module of plain Python."""
+"""Calibrators as modules of plain Python."""
 
 import datetime as dt
 from typing import Any
@@ -62,12 +62,12 @@ _TYPES = (str, bytes, bool, int, float, dt.date, dt.datetime)
 
 
 def to_python(calibrator: Exportable) -> str:
-    """A calibrator as the text of a Python module, which needs nothing but Python.
+    """A calibrator as the text of a Python module that needs only Python.
 
-    Its function `predict_proba(score, segment)`, or `predict_proba(score)` of one sigmoid, takes
-    one score and returns one probability: to rounding, that of `predict_proba` here. With a
-    population it is that to 1e-7 where the log-odds' standard deviation is up to 2, to 5e-6 up to
-    3, to 5e-4 up to 5.
+    The module's function is `predict_proba(score, segment)`, or `predict_proba(score)` for one
+    sigmoid. It takes one score and returns one probability, equal to `predict_proba` here within
+    rounding. With a population the error is at most 1e-7 where the standard deviation of the
+    log-odds is up to 2, 5e-6 up to 3, and 5e-4 up to 5.
 
     Args:
         calibrator: a SegmentCalibrator, a Sigmoid or a Fit of one problem.
@@ -76,8 +76,8 @@ def to_python(calibrator: Exportable) -> str:
         The text. Segments of several columns are tuples.
 
     Raises:
-        ValueError: something else, or segments that are not text, numbers, dates or times
-            without a time zone.
+        ValueError: calibrator is not as above, or has segments that are not text, numbers, dates or
+            times without a time zone.
 
     Example:
         >>> from platt_jax import Sigmoid

@@ -1,4 +1,4 @@
-"""A calibrator as SQL."""
+"""Calibrators as SQL."""
 
 import datetime as dt
 import math
@@ -7,27 +7,27 @@ from typing import Any, NamedTuple
 
 from platt_jax.export.curves import Curves, Exportable, curves, is_wider, require_integers
 
-# Steps and pairs of the rule for means (`results/averages.py`): each node is a term of a text.
+# Step and number of pairs of the quadrature (`results/averages.py`); each node is a term of SQL.
 _FEW_NODES = 1.0, 6
 
-# An expression with more segments than this is refused: engines take long to read it.
+# Maximum number of segments in an expression; engines take long to read more.
 _MOST_IN_EXPRESSION = 1000
 _ROWS_OF_INSERT = 500
 _TYPES = {str: "TEXT", bool: "BOOLEAN", int: "BIGINT", float: "DOUBLE", dt.date: "DATE"}
 _BITS = 64  # of BIGINT
-# DuckDB's widest integers; of other engines' no more is assumed than their BIGINT.
+# Widest integers of DuckDB; other engines are assumed to have BIGINT only.
 _WIDE = {"duckdb": ("HUGEINT", 128)}
 
 
 class SqlExport(NamedTuple):
-    """What computes P(y=1) in a query.
+    """P(y=1) in a query, in parts.
 
-    ``SELECT *, {expression} AS p FROM rows {join}`` does it, after the statements of `setup`.
+    ``SELECT *, {expression} AS p FROM rows {join}`` computes it, after the statements of `setup`.
 
     Attributes:
-        expression: the probability; NULL where the score is, and without a curve.
-        join: what stands behind the rows; empty without a table of the segments.
-        setup: statements that make the table of the segments; empty without one.
+        expression: the probability; NULL where the score is NULL, and without a curve.
+        join: clause after the table of rows; empty without a table of the segments.
+        setup: statements that create the table of the segments; empty without one.
     """
 
     expression: str
@@ -43,21 +43,21 @@ def to_sql(
     dialect: str = "duckdb",
     table: str | None = None,
 ) -> SqlExport:
-    """A calibrator as SQL for an engine that platt_jax need not reach.
+    """A calibrator as SQL, for an engine to which platt_jax has no connection.
 
-    With few segments all of them stand in the expression, a CASE. With many, name a table: the
-    statements make it, and the rows are joined with it. Where the engine is at hand,
+    With few segments, all are in the expression, a CASE. With many, name a table: the statements
+    create it, and the rows are joined with it. With a connection to the engine,
     `platt_jax.sql.predict` is simpler.
 
-    With a population probabilities are those of `predict_proba` to 1e-6 where the log-odds'
-    standard deviation is up to 1, to 1e-4 up to 2, to 3e-3 up to 3.
+    With a population, probabilities differ from `predict_proba` by at most 1e-6 where the standard
+    deviation of the log-odds is up to 1, by 1e-4 up to 2, and by 3e-3 up to 3.
 
     Args:
         calibrator: a SegmentCalibrator, a Sigmoid or a Fit of one problem.
-        score: the column of scores.
-        segment: the column of segments, or several; None for one sigmoid.
-        dialect: one that sqlglot knows: "duckdb", "spark", "sqlite", "postgres", "bigquery", ...
-        table: the name of a table to make for the segments, in columns `platt_key_0` and so on,
+        score: name of the column of scores.
+        segment: name of the column of segments, or several; None for one sigmoid.
+        dialect: a dialect of sqlglot: "duckdb", "spark", "sqlite", "postgres", "bigquery", ...
+        table: name of a table to create for the segments, with columns `platt_key_0` and so on,
             `platt_known`, `platt_A`, `platt_B`, and with a population `platt_AA`, `platt_AB` and
             `platt_BB`; None for a CASE.
 
@@ -65,9 +65,9 @@ def to_sql(
         An SqlExport.
 
     Raises:
-        ValueError: something else; columns that are not the calibrator's; segments of a type that
-            has no literal; a dialect that sqlglot does not know; or more than 1,000 segments and
-            no table.
+        ValueError: calibrator is not as above; columns do not match its segments; segments have a
+            type without a literal; sqlglot does not know the dialect; or there are more than 1,000
+            segments and no table.
         ImportError: sqlglot is missing.
 
     Example:
@@ -103,7 +103,7 @@ def to_sql(
         return SqlExport(written(_cases(found, score, columns)), "", ())
     table = queries.quoted(table)
     setup = tuple(written(statement) for statement in _setup(found, types, table))
-    # A fragment of its own would be no query that sqlglot could read.
+    # sqlglot reads whole queries, not fragments.
     query = f"SELECT {_joined(found, score)} FROM platt_rows {_join(table, columns)}"
     expression, join = written(query).removeprefix("SELECT ").split(" FROM platt_rows ", 1)
     return SqlExport(expression, join, setup)
@@ -126,10 +126,10 @@ def _check(found: Curves, columns: Sequence[str], table: str | None) -> None:
 
 
 def _column_types(found: Curves, dialect: str) -> list[str]:
-    """Of a table's columns of segments.
+    """SQL types of the columns of segments.
 
     Raises:
-        ValueError: an id has no literal that is it exactly, or a column holds several types.
+        ValueError: an id has no exact literal, or a column holds several types.
     """
     widest, bits = _WIDE.get(dialect, (_TYPES[int], _BITS))
     require_integers(found, bits, f"{widest} columns")
@@ -155,7 +155,7 @@ def _column_type(column: list[Any], types: set[type], widest: str) -> str:
 
 
 def _probability(parameters: Sequence[str], score: str) -> str:
-    """Given expressions of the parameters."""
+    """The probability, given expressions of the parameters."""
     from platt_jax.sql import queries
 
     A, B, *covariance = parameters

@@ -1,4 +1,4 @@
-"""How sure fits are: intervals, tests and honest checks, as functions over results."""
+"""Uncertainty of fits: intervals, tests and diagnostics, as functions of results."""
 
 from platt_jax.inference.bootstrap import Bootstrap, bootstrap
 from platt_jax.inference.drift import Drift, estimate_drift

@@ -1,4 +1,4 @@
-"""The bootstrap: how far the fits of random reweightings of the rows scatter."""
+"""Bootstrap: the spread of fits over random reweightings of the rows."""
 
 import math
 import numbers
@@ -14,6 +14,7 @@ from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.dense_rows import DenseRows
 from platt_jax.execution.given import given_to
+from platt_jax.execution.problems import Context
 from platt_jax.execution.progress import Listener, Stage
 from platt_jax.execution.replicates import Plan, TakeClusters, fit_replicates
 from platt_jax.execution.segment_rows import SegmentRows, segment_rows
@@ -32,27 +33,28 @@ from platt_jax.status import Status
 
 _DEFAULT = Options()
 
-# Log-odds of a band that are in memory at a time.
+# Maximum number of a band's log-odds in memory at a time.
 _AT_ONCE = 1 << 22
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Bootstrap(ComparedByValue):
-    """R replicates of each problem of a batch (...), and of the spread of their parameters.
+    """R bootstrap replicates of each problem of a batch (...), and the spread of their parameters.
 
-    Replicates that failed are left out of everything that is computed of them: those that did not
-    converge, and those with rows of one class only, which tell nothing of the slope. Where fewer
-    than two are left the answer is NaN.
+    Failed replicates are left out of every statistic. A replicate fails if it did not converge, or
+    if only one class has weight in it, so that the slope is undetermined. A statistic is NaN where
+    fewer than two replicates are left.
 
     Attributes:
         A: (R, ...), minus the slope of the log-odds in each replicate.
         B: (R, ...), minus the log-odds at score 0.
-        status: (R, ...) int8, how each fit ended: a `Status`. Where the original is NON_FINITE, so
-            are all of its replicates.
-        one_class: (R, ...) bool, whether only rows of one class have a weight in the replicate.
+        status: (R, ...) int8, the `Status` of each fit. Where the original fit is NON_FINITE, all
+            of its replicates are, too.
+        one_class: (R, ...) bool, whether only rows of one class have weight in the replicate.
         fit: the original fits, of the batch's shape.
-        influence: how much single rows, or clusters, move the original fits; for BCa intervals.
-        keys: (K,) the segments, in the order of the batch (K,); None without segments.
+        influence: the influence of single rows, or clusters, on the original fits; for BCa
+            intervals.
+        keys: (K,) segment ids, in the order of the batch (K,); None without segments.
 
     Example:
         >>> from platt_jax import bootstrap
@@ -76,7 +78,7 @@ class Bootstrap(ComparedByValue):
 
     @property
     def standard_errors(self) -> NDArray[Any]:
-        """(..., 2), the standard deviations of A and of B over the replicates."""
+        """(..., 2) standard deviations of A and of B over the replicates."""
         used = ~self.failed
         count = used.sum(0)
         divisor = np.where(count > 1, count - 1, 1)
@@ -91,23 +93,22 @@ class Bootstrap(ComparedByValue):
     def interval(self, level: float = 0.95, kind: str = "bca") -> tuple[NDArray[Any], NDArray[Any]]:
         """Confidence intervals of A and B (Efron & Tibshirani 1993, chapters 13 and 14).
 
-        The default is "bca", which holds the truth most nearly as often as it says, by intervals
-        that are shorter. In simulations of 100 rows from curves that are no sigmoids (the truth is
-        the sigmoid nearest to them), 95 % intervals of A hold it in 91 to 94 % of problems, the
-        percentile ones in 90 to 93 %, the basic ones in 89 to 94 %. Where the sigmoid is right, of
-        50 to 400 rows, these are 93 to 95 %, 92 to 94 % and 94 to 97 %. With some 15 rows of a
-        class all but the basic ones are too short: 91 %, 90 % and 96 %. 400 replicates in place of
-        200 add up to 1 %.
+        "bca" is the default because its coverage is closest to `level`, and its intervals are
+        shorter. In simulations of 100 rows from curves that are no sigmoids (the truth is the
+        nearest sigmoid), 95 % intervals of A cover it in 91 to 94 % of problems ("bca"), 90 to 93 %
+        ("percentile") and 89 to 94 % ("basic"). With 50 to 400 rows from a sigmoid, coverage is 93
+        to 95 %, 92 to 94 % and 94 to 97 %. With about 15 rows of a class all kinds but "basic" are
+        too short: 91 %, 90 % and 96 %. 400 replicates in place of 200 add up to 1 %.
 
         Args:
-            level: the probability with which each is to hold the parameter, in (0, 1).
-            kind: "percentile", between quantiles of the replicates; "bca", between other quantiles,
-                which allow for the estimate's bias and skewness (Efron 1987, "Better bootstrap
-                confidence intervals": bias-corrected and accelerated); or "basic", the percentile
-                ones mirrored at the original fit.
+            level: confidence level of each interval, in (0, 1).
+            kind: "percentile", between quantiles of the replicates; "bca" (bias-corrected and
+                accelerated), between quantiles shifted for the estimate's bias and skewness (Efron
+                1987, "Better bootstrap confidence intervals"); or "basic", the percentile interval
+                mirrored at the original fit.
 
         Returns:
-            Lower and upper ends, each (..., 2), of A and B.
+            Lower and upper ends of the intervals of A and B, each (..., 2).
 
         Raises:
             ValueError: level or kind is not as above.
@@ -123,12 +124,12 @@ class Bootstrap(ComparedByValue):
     def band(
         self, scores: Column, level: float = 0.95, kind: str = "bca"
     ) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Intervals of P(y=1 | score), each for its score alone.
+        """Pointwise confidence intervals of P(y=1 | score).
 
         Args:
-            scores: (..., N), or any that broadcast to it: (N,) are the scores of every problem.
+            scores: (..., N), or an array that broadcasts to it: (N,) applies to every problem.
             level: as in `interval`.
-            kind: as in `interval`, of the log-odds.
+            kind: as in `interval`; the interval is taken for the log-odds.
 
         Returns:
             Lower and upper probabilities, each (..., N).
@@ -138,7 +139,7 @@ class Bootstrap(ComparedByValue):
         """
         shares = intervals.tails(level)
         kind = intervals.checked_kind(kind)
-        # Which says what is wrong with the scores.
+        # Raises if the scores are bad or of the wrong shape.
         logit = self.fit.sigmoid.logit(scores)
         shape, dtype = logit.shape, self.A.dtype
         scores = np.broadcast_to(np.asarray(scores), shape).reshape(-1, shape[-1])
@@ -189,37 +190,37 @@ def bootstrap(
     options: Options = _DEFAULT,
     progress: bool | Listener = False,
 ) -> Bootstrap:
-    """Fit each problem again and again, its rows with random weights.
+    """Refit each problem many times, with random weights of its rows.
 
-    The weights are independent, of mean 1 and variance 1, and multiply those given. They follow
-    from the seed, the replicate, the problem and the number of the row in its problem alone: a
-    problem's replicates depend neither on the other problems, nor on how many replicates there
-    are. A problem of a batch is known by its place in the batch, a segment by its id. Platt's
-    targets follow from the weighted counts of the replicate.
+    The random weights are independent with mean 1 and variance 1, and multiply the given weights.
+    Each depends only on the seed, the replicate, the problem and the row's number in its problem:
+    other problems and the number of replicates do not change a problem's replicates. A problem of a
+    batch is identified by its place in the batch, a segment by its id. Platt's targets are computed
+    from the weighted class counts of the replicate.
 
     Args:
         scores: (..., N) as in `fit`; with segments (N,), or SegmentRows, as in `fit_segments`.
-        labels: likewise.
+        labels: (..., N) as in `fit`; with segments (N,).
         segments: (N,) ids as in `fit_segments`; None for problems as in `fit`.
-        weights: likewise. A row of weight 3 is drawn as one, three times or not at all: three equal
-            rows of weight 1, which are drawn one by one, scatter less.
-        clusters: (N,) ids of rows that depend on each other, such as those of one user: all rows of
-            a cluster have one random factor, which follows from its id in place of the rows'
-            numbers, so that their order does not matter. Those of different problems are taken to
-            be independent, as in `robust_covariance`. Not beside SegmentRows. Takes about twice the
-            time. None if rows are independent.
+        weights: as in `fit` or `fit_segments`. A row of weight 3 is drawn as a whole, so it varies
+            more than three equal rows of weight 1, which are drawn independently.
+        clusters: (N,) ids of rows that depend on each other, such as those of one user; None if
+            rows are independent. All rows of a cluster share one random factor, determined by the
+            cluster's id and not by row numbers, so the order of rows does not matter. Different
+            problems are treated as independent, as in `robust_covariance`. Not supported with
+            SegmentRows. Takes about twice the time.
         prior: as in `fit`, or in `fit_segments`.
-        replicates: how many of each problem, at least 2.
-        kind: "poisson", counts of mean 1, nearly those of rows drawn with replacement (Chamandy et
-            al. 2012); or "bayesian", exponential weights (Rubin 1981), with which no class is lost.
-        seed: from 0 to 2^64 - 1.
-        options: how to fit. Every replicate starts where the original fit ended. For replicates a
-            tol of None means 1e-4 standard errors: the last step leaves far less.
+        replicates: number of replicates of each problem, at least 2.
+        kind: "poisson", counts of mean 1, which nearly resample rows with replacement (Chamandy et
+            al. 2012); or "bayesian", exponential weights (Rubin 1981), which never lose a class.
+        seed: integer from 0 to 2^64 - 1.
+        options: as in `fit`. Every replicate starts from the original fit. With tol=None,
+            replicates stop at 1e-4 standard errors; the last step leaves far less.
         progress: whether to show a progress bar (needs tqdm); or a function, which is called with a
             `ProgressReport` after each chunk of the work.
 
     Returns:
-        A Bootstrap of the batch shape (...), or (K,) of segments.
+        A Bootstrap with batch shape (...), or (K,) for segments.
 
     Warns:
         RuntimeWarning: as `fit`.
@@ -267,23 +268,10 @@ def bootstrap(
             cluster = of_segment_rows(clusters, len(rows), segments)
         original = fit_segments(rows, prior=prior, options=options, progress=progress).fit
     given = given_to(batch, rows.dtype, prior, (original.A, original.B))
-    given = jax.tree.map(lambda leaf: leaf[order], given)
     plan = Plan(kind, int(seed), int(replicates), ids)
-    made = fit_replicates(
-        rows.sizes,
-        rows.take,
-        rows.dtype,
-        given,
-        plan,
-        options,
-        stage,
-        caller,
-        order,
-        rows.reread,
-        cluster,
-    )
+    made = fit_replicates(rows.problems, given, plan, Context(options, caller, stage), cluster)
     made = jax.tree.map(lambda x: x.reshape(-1, *batch), made)
-    # Without its bad rows, which some draw no weight for, a problem is another one.
+    # A draw may give bad rows weight 0; the fit of the other rows is not a replicate of this one.
     bad = original.status == Status.NON_FINITE
     for x, answer in zip(made, (np.nan, np.nan, Status.NON_FINITE, False), strict=True):
         x[:, bad] = answer

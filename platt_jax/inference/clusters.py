@@ -1,4 +1,4 @@
-"""Ids of clusters as numbers, by which random weights are drawn."""
+"""Cluster ids as numbers that determine random weights."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ def of_dense_rows(clusters: Column, length: int) -> TakeClusters:
     """The clusters of rows that all problems share.
 
     Raises:
-        ValueError: they are no ids, or not one for each row.
+        ValueError: clusters are not ids, or not one per row.
     """
     words = _words(clusters, length)
 
@@ -27,10 +27,10 @@ def of_dense_rows(clusters: Column, length: int) -> TakeClusters:
 
 
 def of_segment_rows(clusters: Column, length: int, segments: Column) -> TakeClusters:
-    """The clusters of rows in the order of their SegmentRows.
+    """The clusters of rows, in the order of their SegmentRows.
 
     Raises:
-        ValueError: they are no ids, or not one for each row.
+        ValueError: clusters are not ids, or not one per row.
     """
     words = _words(clusters, length)
     nothing = np.zeros(length, np.float32), np.zeros(length, np.int8)
@@ -47,10 +47,10 @@ def of_segment_rows(clusters: Column, length: int, segments: Column) -> TakeClus
 
 
 def _words(clusters: Column, length: int) -> NDArray[np.uint32]:
-    """(N,) a random word for each row's cluster; of 100,000 clusters about one pair shares its own.
+    """(N,) hash of each row's cluster; among 100,000 clusters about one pair shares a hash.
 
     Raises:
-        ValueError: they are no ids, or not one for each row.
+        ValueError: clusters are not ids, or not one per row.
     """
     read = ids.read(clusters, "clusters")
     if (number := ids.length(read)) != length:

@@ -1,4 +1,4 @@
-"""Curves that are not known exactly: what a fit says of (A, B), and draws from it."""
+"""Distributions of uncertain curves, as a fit implies them, and draws from these."""
 
 from typing import Any, NamedTuple, Protocol
 
@@ -11,37 +11,36 @@ from platt_jax.results.probabilities import expit
 Floats = NDArray[np.float64]
 Words = NDArray[np.uint64]
 
-# The log-odds at the center of a curve have at least this variance: (A, B) may be known in one
-# direction alone.
+# Least variance of the log-odds at a curve's center: (A, B) may be known in one direction only.
 _LEAST_VARIANCE = 1e-9
-# Counts of labels that curves stand for are at least this: so few bound the log-odds on no side.
+# Least count of the labels that represent a curve. So small a count bounds the log-odds on no side.
 _LEAST_COUNT = 0.1
 _HALF_LABEL = 0.5
-_FARTHEST = 30.0  # from 0 that log-odds of an end are taken for
-# Of gamma variates by rejection, all but 1e-10 are accepted in so many tries.
+_FARTHEST = 30.0  # maximum absolute log-odds at an end
+# Maximum number of tries of a gamma variate; all but 1e-10 are accepted within them.
 _TRIES = 8
 _LAST = np.uint64(0xA5A5A5A5A5A5A5A5)
 
 
 class Ends(NamedTuple):
-    """Two scores per problem, and what is known of the log-odds there: two independent variables.
+    """Two scores per problem at which the log-odds are uncorrelated, and their distribution.
 
-    With the mean and the covariance C of (A, B), the log-odds at scores e and f have the covariance
-    [e, 1] C [f, 1]'. It is 0 at the two scores center +- half_width.
+    With the mean and the covariance C of (A, B), the log-odds at scores e and f have covariance
+    [e, 1] C [f, 1]'. It is 0 for the two scores center +- half_width, the ends.
     """
 
     center: Floats  # (K,)
     half_width: Floats  # (K,)
-    mean: Floats  # (K, 2)
-    variance: Floats  # (K, 2)
+    mean: Floats  # (K, 2) means of the log-odds at the ends
+    variance: Floats  # (K, 2) variances of the log-odds at the ends
 
     def basis(self, scores: Floats, owner: NDArray[np.int64]) -> Floats:
-        """(2, N): log-odds at the scores are these, times those at the two ends."""
+        """(2, N) factors: log-odds at the scores are the sum of these times those at the ends."""
         place = (scores - self.center[owner]) / self.half_width[owner]
         return np.stack([1 + place, 1 - place]) / 2
 
     def nodes(self) -> tuple[Floats, Floats]:
-        """Of integrals over normal log-odds: (9, K, 2) of these, and the weights (9,)."""
+        """Quadrature of normal log-odds: nodes (9, K, 2) and weights (9,)."""
         z, weight = np.polynomial.hermite_e.hermegauss(3)
         first, second = (x.ravel() for x in np.meshgrid(z, z, indexing="ij"))
         at = self.mean + np.sqrt(self.variance) * np.stack([first, second], -1)[:, None]
@@ -49,17 +48,17 @@ class Ends(NamedTuple):
 
 
 def ends(mean: Floats, covariance: Floats, rounding: float) -> Ends:
-    """Those of K curves with these means (K, 2) of (A, B) and covariances (K, 2, 2).
+    """The ends of K curves.
 
     Args:
-        mean: of (A, B).
-        covariance: likewise.
-        rounding: relative, of the covariances.
+        mean: (K, 2) means of (A, B).
+        covariance: (K, 2, 2) covariances of (A, B).
+        rounding: relative rounding error of the covariances.
     """
     c_AA, c_AB, c_BB = covariance[:, 0, 0], covariance[:, 0, 1], covariance[:, 1, 1]
     c_AA = np.maximum(c_AA, np.finfo(float).tiny)
     center = -c_AB / c_AA
-    # Far from 0 the terms cancel: what rounding may leave of them is added.
+    # Far from 0 the terms cancel; the possible rounding error is added.
     at_center = np.maximum(c_BB - c_AB**2 / c_AA, 0) + 4 * rounding * c_BB
     at_center = np.maximum(at_center, _LEAST_VARIANCE)
     half_width = np.sqrt(at_center / c_AA)
@@ -69,28 +68,28 @@ def ends(mean: Floats, covariance: Floats, rounding: float) -> Ends:
 
 
 class Distribution(Protocol):
-    """Of the log-odds at the ends of K problems, or of some of them: arrays (K, 2)."""
+    """Distribution of the log-odds at the ends of K problems: arrays (K, 2)."""
 
     def of(self, some: Any) -> "Distribution":
-        """That of some of the problems."""
+        """The distribution for some of the problems."""
 
     def center(self) -> Floats:
         """The mode."""
 
     def draws(self, words: Words) -> Floats:
-        """(..., K, 2), one for each random word (..., K)."""
+        """(..., K, 2) draws, one for each random word (..., K)."""
 
     def at(self, log_odds: Floats) -> "Distribution":
-        """Tilted exponentially, so that its mode is there."""
+        """The distribution tilted exponentially, with its mode at these log-odds."""
 
     def log_ratio(self, tilted: "Distribution", log_odds: Floats) -> Floats:
-        """(...), the log of its density over that of a tilted one, at log-odds (..., 2)."""
+        """(...) log of the ratio of its density to a tilted one's, at log-odds (..., 2)."""
 
     def slope(self, log_odds: Floats) -> Floats:
         """The derivative of the log density."""
 
     def curvature(self, log_odds: Floats) -> Floats:
-        """Minus its second derivative."""
+        """Minus the second derivative of the log density."""
 
 
 class Normal(NamedTuple):
@@ -132,9 +131,9 @@ class Normal(NamedTuple):
 
 
 class LogBeta(NamedTuple):
-    """Log-odds of beta variables: those of a probability after so many positives and negatives.
+    """Log-odds of beta variables: of a probability after these numbers of positives and negatives.
 
-    The log density is positives x - (positives + negatives) log(1 + exp(x)), but for a constant.
+    The log density is positives x - (positives + negatives) log(1 + exp(x)) plus a constant.
     """
 
     positives: Floats
@@ -190,20 +189,20 @@ class LogBeta(NamedTuple):
 
 
 def counted(at: Ends, n_pos: Floats, n_neg: Floats, up: NDArray[np.bool_]) -> LogBeta:
-    """The curves of fits by themselves, by labels at the ends that would tell as much.
+    """Distributions of the curves of unpooled fits, by labels at the ends with equal information.
 
-    These have the modes and curvatures of the fits. Platt's targets are taken out: of n positives,
-    n / (n + 2) count as negatives. Where the new labels have more positives than expected, half a
-    positive is added at each end, where they have fewer half a negative. One label more makes beta
-    probabilities that give the p-value of Fisher's exact test of two samples, which is valid at any
-    probability (Altham 1969, "Exact Bayesian analysis of a 2 x 2 contingency table, and Fisher's
-    'exact' significance test"): here are two ends, and half a label at each. Where only the slope
-    moves, half of each is added, as by Jeffreys' prior.
+    The labels match the modes and curvatures of the fits. Platt's targets are undone: of n
+    positives, n / (n + 2) count as negatives. Half a positive is added at each end if the new
+    labels have more positives than expected, half a negative if they have fewer. With one label
+    more, beta probabilities give the p-value of Fisher's exact test of two samples, which is valid
+    at any probability (Altham 1969, "Exact Bayesian analysis of a 2 x 2 contingency table, and
+    Fisher's 'exact' significance test"); with two ends, it is half a label at each. Where only the
+    slope changes, half of each is added, as by Jeffreys' prior.
 
     Args:
         at: the ends of K curves.
-        n_pos: (K,) the positives of the fits; 0 where they had no targets of Platt's.
-        n_neg: (K,) likewise.
+        n_pos: (K,) positives of the fits; 0 for fits without Platt's targets.
+        n_neg: (K,) negatives of the fits; 0 for fits without Platt's targets.
         up: (K, 2) whether the new labels have more positives than expected, at each end.
     """
     log_odds = np.clip(at.mean, -_FARTHEST, _FARTHEST)
@@ -233,10 +232,11 @@ def _uniform(words: Words) -> Floats:
 
 
 def _log_gamma(shape: Floats, streams: Words) -> Floats:
-    """Logarithms of gamma variates, given random words.
+    """Logarithms of gamma variates, from random words.
 
-    By Marsaglia & Tsang (2000, "A simple method for generating gamma variables"), whose note on
-    small shapes serves for all: a variate of shape a + 1 times u^(1 / a) is one of shape a.
+    The method is that of Marsaglia & Tsang (2000, "A simple method for generating gamma
+    variables"). Their device for small shapes is used for all: a variate of shape a + 1 times
+    u^(1 / a) has shape a.
     """
     from scipy.special import ndtri
 

@@ -1,4 +1,4 @@
-"""Partial pooling for a period to come, where part of what tells segments apart does not last."""
+"""Partial pooling for a future period, when differences between segments last only in part."""
 
 import numbers
 from dataclasses import dataclass, replace
@@ -36,15 +36,15 @@ _DEFAULT = Options()
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Drift(ComparedByValue):
-    """What lasted from one period to the next, and the calibrator for one to come.
+    """The lasting share of differences between segments, and a calibrator for a future period.
 
     Attributes:
-        lasting: the share of the variance between segments that lasts from a period to the next, as
-            estimated: outside [0, 1] by chance only, and the calibrator takes it as 0 or 1 there.
-        lasting_error: its standard error; with fewer than some 20 segments it is too small.
-        covariance: (2, 2), of (A, B) between the segments of one period.
-        shift: (2,), by how much the population's mean has moved between the periods.
-        calibrator: a SegmentCalibrator of the segments of both, for the period to come.
+        lasting: estimated share of the variance between segments that lasts from one period to the
+            next. It is outside [0, 1] only by chance; the calibrator then uses 0 or 1.
+        lasting_error: standard error of `lasting`; too small with fewer than about 20 segments.
+        covariance: (2, 2) covariance of (A, B) between the segments of one period.
+        shift: (2,) change of the population's mean between the periods.
+        calibrator: a SegmentCalibrator of the segments of both periods, for the future period.
     """
 
     lasting: float
@@ -55,12 +55,12 @@ class Drift(ComparedByValue):
 
     @property
     def lasting_covariance(self) -> _Array:
-        """(2, 2), of the part of (A, B) that lasts from one period to the next."""
+        """(2, 2) covariance of the part of (A, B) that lasts from one period to the next."""
         return _share(self.lasting) * self.covariance
 
     @property
     def passing_covariance(self) -> _Array:
-        """(2, 2), of the part of (A, B) that is of one period only."""
+        """(2, 2) covariance of the part of (A, B) that changes with each period."""
         return (1 - _share(self.lasting)) * self.covariance
 
     def __repr__(self) -> str:
@@ -84,41 +84,41 @@ def estimate_drift(
     options: Options = _DEFAULT,
     progress: bool | Listener = False,
 ) -> Drift:
-    """How much of what tells segments apart lasts, and a calibrator for the period to come.
+    """Estimate which share of the differences between segments lasts, and calibrate with it.
 
-    Partial pooling takes differences between segments for lasting ones. Where they are not, it can
-    be worse than one curve for all. Here the rows of the next period say what share of the
-    differences lasts. The new calibrator keeps that share of each segment's deviation from the
-    others, and adds to its uncertainty what is gone. If all lasts, it is partial pooling of both
-    periods; if nothing does, it is one curve.
+    Partial pooling assumes that differences between segments last. Where they do not, it can be
+    worse than one curve for all. This function estimates from the next period's rows the share of
+    the differences that lasts. The new calibrator multiplies each segment's deviation from the mean
+    by that share, and adds the lost variance to its uncertainty. If everything lasts, it is partial
+    pooling of both periods; if nothing does, it is one curve.
 
-    The share is the one under which the next period's labels are most probable, given what the
-    earlier period says of each segment and a shift that is common to all of them; its error is a
-    sandwich over segments. What a period's rows say of a segment is its posterior without the
-    population, as a normal distribution. What does not last gives way to the curve of all rows.
-    How far the means of the two periods lie apart is part of the uncertainty of the one to come.
+    The share maximizes the probability of the next period's labels, given the earlier period's
+    estimate of each segment and a shift common to all. Its error is a sandwich over segments. A
+    segment's likelihood in a period is approximated by a normal distribution. The part that does
+    not last is replaced by the pooled curve. The distance between the means of the two periods is
+    part of the uncertainty of the future period.
 
     Args:
-        calibrator: of the earlier period's rows, fitted with pooling="partial".
-        scores: (N,) as in `fit_segments`, of the next period's rows; or SegmentRows.
-        labels: (N,) likewise.
-        segments: (N,) likewise.
-        weights: (N,) likewise.
-        ahead: how far the period to come is from the later of the two, in units of the distance
-            between these, from middle to middle. 1 if all three have one length.
-        options: how to fit the next period's rows.
+        calibrator: fit of the earlier period's rows with pooling="partial".
+        scores: (N,) scores of the next period's rows, as in `fit_segments`; or SegmentRows.
+        labels: (N,) labels, as in `fit_segments`.
+        segments: (N,) segment ids, as in `fit_segments`.
+        weights: (N,) weights, as in `fit_segments`.
+        ahead: distance of the future period from the later of the two, in units of the distance
+            between these, from middle to middle. 1 if all three have the same length.
+        options: as in `fit_segments`, for the next period's rows.
         progress: as in `fit_segments`.
 
     Returns:
-        A Drift. Its calibrator has the segments of both periods, as far as these are unlike by what
-        lasts. (A, B) of its fits are their means in the period to come, with their covariance;
-        n_pos, n_neg and flags are of all rows, and nll, iterations and passes of the last period in
-        which the segment was fitted. Its population is that of the period to come: mean_covariance
-        includes the shift between periods.
+        A Drift. Its calibrator has the segments of both periods, which differ by what lasts. (A, B)
+        of its fits are their means in the future period, with their covariance. n_pos, n_neg and
+        flags are of all rows; nll, iterations and passes are of the last period in which the
+        segment was fitted. Its population is that of the future period; mean_covariance includes
+        the shift between periods.
 
     Raises:
-        ValueError: a calibrator, or rows, without an estimated population; no segment in common; an
-            `ahead` that is not positive; or as in `fit_segments`.
+        ValueError: the calibrator or the rows have no estimated population; the periods share no
+            segment; `ahead` is not positive; or as in `fit_segments`.
         MemoryError: as in `fit_segments`.
 
     Example:
@@ -151,7 +151,7 @@ def estimate_drift(
 def drift_between(
     first: SegmentCalibrator, second: SegmentCalibrator, rows: SegmentRows, ahead: float
 ) -> Drift:
-    """`estimate_drift` of two calibrators with populations, and the rows of the second."""
+    """`estimate_drift` for two calibrators with populations, given the rows of the second."""
     both = first, second
     keys, fit = _together(*both)
     periods = tuple(Period.of(x, keys) for x in both)
@@ -172,7 +172,7 @@ def drift_between(
 
 
 def _rows(first: SegmentCalibrator, rows: SegmentRows) -> LaterRows:
-    """Finite rows of the later period with what the earlier one says of them."""
+    """Finite rows of the later period, with the earlier period's estimate of their log-odds."""
     order = rows.largest_first
     f, y, weights = rows.take(slice(0, len(order)), slice(None), Space(len(rows)))
     which = np.repeat(np.arange(len(order)), rows.sizes)
@@ -199,12 +199,12 @@ def _share(lasting: float) -> float:
 
 
 def _population(calibrator: SegmentCalibrator) -> Any:
-    """The Population of a calibrator that has one."""
+    """The population of a calibrator, typed as Any: callers have checked that it exists."""
     return calibrator.population
 
 
 def _together(first: SegmentCalibrator, second: SegmentCalibrator) -> tuple[NDArray[Any], Fit]:
-    """The segments of both, and of each the last fit that converged, counts and flags of all."""
+    """The segments of both, with their last converged fits, and counts and flags of all rows."""
     place = get_indexer(first.keys, split_columns(second.keys))
     old, new = (jax.tree.map(np.asarray, x.fit) for x in (first, second))
     earlier = jax.tree.map(lambda x: at_places(x, place), old)
@@ -215,7 +215,7 @@ def _together(first: SegmentCalibrator, second: SegmentCalibrator) -> tuple[NDAr
 
 
 def _at_means(fit: Fit, population: Population) -> Fit:
-    """Converged fits with (A, B) at the means of their posteriors."""
+    """The fits with (A, B) of the converged ones at their posterior means."""
     of_posterior = replace(
         fit,
         A=population.posterior_mean[:, 0],

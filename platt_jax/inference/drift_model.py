@@ -1,10 +1,10 @@
-"""What two periods say of a third: normal distributions of segments' (A, B), and algebra on them.
+"""The population of a third period from those of two, by normal distributions of (A, B).
 
 A segment's (A, B) in period t is m_t + x_t. The deviations x_t are Normal(0, S) between segments,
-and those of two consecutive periods have the covariance c S: a share c of their variance lasts.
-For two periods this is x_t = u + v_t with u ~ Normal(0, c S) for what lasts and
-v_t ~ Normal(0, (1 - c) S) for what is of one period. In the third period c^2 S is left of the first
-one's, as in an autoregression of order one.
+and the covariance of those of two consecutive periods is c S: a share c of their variance lasts.
+For two periods this is x_t = u + v_t, with u ~ Normal(0, c S) the lasting part and
+v_t ~ Normal(0, (1 - c) S) the part of one period. The covariance of the third period's deviations
+with the first one's is c^2 S, as in an autoregression of order one.
 """
 
 from collections.abc import Sequence
@@ -22,16 +22,16 @@ from platt_jax.results.probabilities import logit
 
 _Array = NDArray[np.float64]
 
-# The mean of sigmoids is matched in so many steps; what is left falls by half with each, or faster,
-# for any variance of the log-odds up to 20.
+# Steps of matching the mean of sigmoids. Each at least halves the error, for any variance of the
+# log-odds up to 20.
 _STEPS = 50
 
 
 class Period(NamedTuple):
-    """What a period says of K segments' deviations from its population's mean.
+    """The likelihood of K segments' deviations from the population's mean, in one period.
 
-    The likelihood of a deviation x is exp(information' x - x' precision x / 2) times a constant;
-    both are 0 of segments without rows, or with a failed fit.
+    The likelihood of a deviation x is exp(information' x - x' precision x / 2) times a constant.
+    Both fields are 0 for segments without rows, or with a failed fit.
     """
 
     information: _Array  # (K, 2)
@@ -39,7 +39,7 @@ class Period(NamedTuple):
 
     @classmethod
     def of(cls, calibrator: SegmentCalibrator, keys: NDArray[Any]) -> "Period":
-        """Given a calibrator with a population, of its segments among the keys."""
+        """The likelihoods of the segments `keys`, by a calibrator with a population."""
         population: Any = calibrator.population
         usable = np.asarray(calibrator.fit.converged)
         place = get_indexer(calibrator.keys[usable], split_columns(keys))
@@ -48,7 +48,7 @@ class Period(NamedTuple):
         return cls(*(at_places(x, place) for x in (information, precision)))
 
     def learnt(self, mean: _Array, covariance: _Array) -> tuple[_Array, _Array]:
-        """A normal distribution of the deviations with what this period adds to it."""
+        """The normal distribution of the deviations after this period, given the one before."""
         unlearnt = np.linalg.inv(np.eye(2) + covariance @ self.precision)
         covariance = unlearnt @ covariance
         return _times(unlearnt, mean) + _times(covariance, self.information), covariance
@@ -61,14 +61,14 @@ def next_population(
     share: float,
     ahead: float,
 ) -> Population:
-    """The population so far ahead, and its segments there.
+    """The population of a future period, with its segments.
 
     Args:
-        both: calibrators.
-        periods: what each says of the K segments.
-        weight: (2,), of each in what they say together.
-        share: what lasts from one period to the next.
-        ahead: in such steps.
+        both: calibrators of the two periods.
+        periods: likelihoods of the K segments in each period.
+        weight: (2,) weights of the periods in common means.
+        share: share of the variance that lasts from one period to the next.
+        ahead: distance of the future period, in periods.
     """
     populations: list[Any] = [x.population for x in both]
     means = np.stack([x.mean for x in populations])
@@ -103,10 +103,10 @@ def next_population(
 
 
 def _pooled_mean(calibrator: SegmentCalibrator, covariance: _Array) -> _Array:
-    """(2,), of the normal (A, B) of this covariance whose mean sigmoid is that of all rows.
+    """(2,) mean of the normal (A, B) with this covariance whose mean sigmoid is the pooled one.
 
-    At two scores, one standard deviation to each side of the mean, by the weights that the rows
-    have in the pooled fit.
+    The two are equal at two scores, one standard deviation to each side of the mean, by the weights
+    of the rows in the pooled fit.
     """
     information = np.linalg.inv(np.asarray(calibrator.fallback_covariance, float))
     center = information[0, 1] / information[1, 1]
@@ -124,7 +124,7 @@ def _pooled_mean(calibrator: SegmentCalibrator, covariance: _Array) -> _Array:
 
 
 def uncertainty(weight: _Array, means: _Array, covariances: Sequence[Any]) -> _Array:
-    """(2, 2), of a mean of both periods by these weights: its error, and how far they lie apart."""
+    """(2, 2) covariance of a weighted mean over both periods: its error plus their distance."""
     apart = means[1] - means[0]
     error = np.einsum("t,tij->ij", weight**2, np.asarray(covariances, float))
     total: _Array = error + weight.prod() * np.outer(apart, apart)

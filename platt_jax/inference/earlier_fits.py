@@ -1,4 +1,4 @@
-"""Fits of earlier rows and of new ones together, whose prior the earlier ones are."""
+"""Fits of new rows, with earlier fits as their priors, joined with those earlier fits."""
 
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -19,7 +19,7 @@ Made = TypeVar("Made")
 
 
 def remembered(calibrator: SegmentCalibrator, forgetting: float) -> Fit:
-    """The fits as they are without new rows."""
+    """The earlier fits, discounted by `forgetting`."""
     old, population = jax.tree.map(np.asarray, calibrator.fit), calibrator.population
     nothing = np.zeros_like(old.iterations)
     forgotten = replace(
@@ -39,9 +39,9 @@ def remembered(calibrator: SegmentCalibrator, forgetting: float) -> Fit:
 
 
 def under(fit: Fit, before: Population, weight: float, now: Population) -> Fit:
-    """Fits whose prior was a population times a weight, with another as their prior.
+    """Fits whose prior was `weight` times the population `before`, now with `now` as their prior.
 
-    The likelihood is taken to be normal, by the Hessian.
+    Their likelihood is taken as normal, by the Hessian.
     """
     old, new = weight * before.prior.precision, now.prior.precision
     theta, dtype = np.stack([fit.A, fit.B], -1).astype(float), fit.A.dtype
@@ -63,13 +63,13 @@ def under(fit: Fit, before: Population, weight: float, now: Population) -> Fit:
 def with_earlier(
     new: Fit, earlier: Fit, known: NDArray[np.bool_], population: Population | None
 ) -> Fit:
-    """The new fits, with counts and flags of their rows and of those that their prior stands for.
+    """The new fits, with counts and flags that include the earlier rows.
 
     Args:
-        new: (J,) fits.
-        earlier: (J,) what was remembered of their segments.
-        known: (J,) whether anything was.
-        population: which the priors hold besides, if there is one.
+        new: (J,) fits of new rows.
+        earlier: (J,) earlier fits of the same segments.
+        known: (J,) whether there is an earlier fit.
+        population: the population in the priors, if there is one.
     """
     n_pos = new.n_pos + np.where(known, earlier.n_pos, 0)
     n_neg = new.n_neg + np.where(known, earlier.n_neg, 0)
@@ -96,12 +96,12 @@ def with_earlier(
 
 
 def raised(flags: Array, flag: Flag, up: Any) -> NDArray[Any]:
-    """Flags with this one where it is up, and without it elsewhere."""
+    """Flags with this one set where `up` holds, and cleared elsewhere."""
     return np.where(up, flags | flag, flags & ~flag).astype(flags.dtype)
 
 
 def _is_singular(matrices: NDArray[Any], tolerance: float) -> NDArray[np.bool_]:
-    """Whether precisions (..., 2, 2) of (A, B) leave a direction undetermined, in any unit."""
+    """Whether precisions (..., 2, 2) of (A, B) are singular, in any unit of the scores."""
     (a, b), (c, d) = np.moveaxis(matrices, (-2, -1), (0, 1))
     singular: NDArray[np.bool_] = a * d - b * c <= tolerance * np.abs(a * d)
     return singular
@@ -115,15 +115,15 @@ def joined(
     place: NDArray[Any],
     kept: NDArray[np.bool_],
 ) -> tuple[NDArray[Any], Made]:
-    """The segments of both, ascending, and what is known of them: the new where there is some.
+    """The segments of both, ascending, with new values where a segment has them, else old ones.
 
     Args:
-        old_keys: (K,) segments.
-        old: arrays that lead with them, in any structure.
-        new_keys: (J,) segments.
-        new: the same of these.
-        place: (J,) where these are among the old ones; -1 for those that are not.
-        kept: (J,) whether they keep what is old.
+        old_keys: (K,) segment ids.
+        old: arrays with leading axis K, in any structure.
+        new_keys: (J,) segment ids.
+        new: arrays with leading axis J, in the same structure.
+        place: (J,) index of each new key among the old ones; -1 if it is not there.
+        kept: (J,) whether the segment keeps its old values.
     """
     seen = place >= 0
     renewed = seen & ~kept
@@ -141,7 +141,7 @@ def joined(
 
 
 def chosen(condition: NDArray[np.bool_], one: Fit, other: Fit) -> Fit:
-    """The fits of one where the condition holds, else those of the other."""
+    """The fits of `one` where the condition holds, else those of `other`."""
 
     def choose(x: NDArray[Any], y: NDArray[Any]) -> NDArray[Any]:
         return np.where(condition.reshape(-1, *(1,) * (np.ndim(x) - 1)), x, y).astype(y.dtype)

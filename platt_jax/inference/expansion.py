@@ -1,14 +1,14 @@
 """The optima of a problem with one row left out, from sums over the rows of the whole problem.
 
-Row i adds w (t - p_i) [f_i, 1] to the gradient. Where it is left out, Platt's targets of its class
-change, too, by which the gradient changes by so much times a sum over that class. All else is the
-gradient of the whole problem, and near the optimum that is a polynomial: its coefficients are sums
-of w k(z) f^j, with k the derivatives of the logistic loss by z. So each of the n optima is the root
-of two equations in two unknowns, which need no row but the one left out.
+Row i adds w (t - p_i) [f_i, 1] to the gradient. Leaving it out also changes Platt's targets of its
+class, which changes the gradient by that difference times a sum over the class. The rest is the
+gradient of the whole problem, which is nearly a polynomial near the optimum: its coefficients are
+sums of w k(z) f^j, with k the derivatives of the logistic loss by z. So each of the n optima is the
+root of two equations in two unknowns, whose only row is the one left out.
 
 A single Newton step from the optimum is the approximation of Pregibon (1981, "Logistic regression
-diagnostics"), which Beirami, Razaviyayn, Shahrampour & Tarokh (2017) and Rad & Maleki (2020)
-study. Here the third and higher derivatives join, and what the polynomial leaves out is bounded.
+diagnostics"), studied by Beirami, Razaviyayn, Shahrampour & Tarokh (2017) and Rad & Maleki (2020).
+This module adds derivatives of third and higher order, and bounds the remainder of the polynomial.
 """
 
 from functools import partial
@@ -27,58 +27,59 @@ from platt_jax.model.prior import GaussianPrior
 from platt_jax.model.standardization import Standardization, derivatives_to_standardized
 from platt_jax.options import Options
 
-# As `sums` takes them: scores, labels, weights and sizes.
+# Arguments of `sums`: scores, labels, weights and sizes.
 RowArrays: TypeAlias = tuple[jax.Array, jax.Array, jax.Array | None, jax.Array]
 
-_ORDER = 5  # of the highest derivative in the polynomial
-# Of the polynomials in each step of Newton's method on the two equations, for gradient and Hessian:
-# as many as the step is good for.
+_ORDER = 5  # highest derivative in the polynomial
+# Degrees of the polynomials for gradient and Hessian, in each Newton step on the two equations.
+# Each step uses as many terms as its own accuracy warrants.
 _DEGREES = (0, 0), (3, 1), (_ORDER - 1, 2)
 
-# How far from the optimum the bound holds: changes of the log-odds by the intercept, and by the
-# slope one standard deviation of the scores away.
+# Distance from the optimum within which the bound holds: change of the log-odds by the intercept,
+# and by the slope at one standard deviation of the scores.
 _RADIUS = 0.25
 
 
 class Center(NamedTuple):
-    """Where problems are expanded; arrays that lead with [S]."""
+    """Points of expansion of S problems; arrays with leading axis [S]."""
 
     A: jax.Array
     B: jax.Array
-    # In which the scores, weighted by curvature, have about mean 0 and variance 1.
+    # Coordinates in which the scores, weighted by curvature, have about mean 0 and variance 1.
     coordinates: Standardization
-    slope_held: jax.Array  # whether A stays as it is
+    slope_held: jax.Array  # whether A is fixed
     prior: GaussianPrior | None
 
 
 class Sums(NamedTuple):
-    """Sums over the rows of each problem, of scores a in the center's coordinates."""
+    """Sums over the rows of each problem, with scores a in the center's coordinates."""
 
-    derivatives: jax.Array  # [S, K, K + 2]: of w a^j and the k-th derivative of the loss by z,
-    # the first without its target, which is a row's or another
-    # [S, K + 2]: of w |a|^j times the most that p (1 - p) may be within the radius
+    # [S, K, K + 2]: w a^j times the k-th derivative of the loss by z. The first derivative lacks
+    # the target, which leaving a row out changes.
+    derivatives: jax.Array
+    # [S, K + 2]: w |a|^j times the maximum of p (1 - p) within the radius
     bounds: jax.Array
-    pos: jax.Array  # [S, 2]: of w and w a, of class 1
-    neg: jax.Array  # [S, 2]: of class 0
+    pos: jax.Array  # [S, 2]: w and w a, over rows of class 1
+    neg: jax.Array  # [S, 2]: the same over class 0
 
 
 class LeftOut(NamedTuple):
-    """The fits without one row each; arrays [S, L]."""
+    """Fits with one row left out each; arrays [S, L]."""
 
     probability: jax.Array  # P(y=1) of the row left out
     A: jax.Array
     B: jax.Array
-    # Whether its log-odds may be off by more than the tolerance, or nothing is known.
+    # Whether the error of the log-odds may exceed the tolerance, or has no bound.
     doubtful: jax.Array
 
 
 class _Read(NamedTuple):
-    """Rows as they are read; arrays [S, L]."""
+    """Rows in the center's coordinates; arrays [S, L]."""
 
-    a: jax.Array  # the score in the center's coordinates
-    z: jax.Array  # at the center
+    a: jax.Array  # the score
+    z: jax.Array  # A f + B of the center
     y: jax.Array
-    w: jax.Array  # 0 where a row does not count
+    w: jax.Array  # 0 for a row that does not count
     counts: jax.Array
 
 
@@ -95,11 +96,11 @@ def _read(rows: RowArrays, at: Center) -> _Read:
 
 @partial(xla.jit, wide=True)
 def sums(rows: RowArrays, at: Center) -> Sums:
-    """The sums over these rows, to be added to those over others of the same problems.
+    """The sums over these rows; sums over parts of the same problems can be added.
 
     Args:
         rows: scores [S, L], NaN where a label is bad; labels [S, L], above 0 for class 1; weights
-            [S, L] or None; and how many rows there are from the first place on, [S].
+            [S, L] or None; and the number of rows [S], which come first.
         at: the fits of all rows.
     """
     a, z, y, w, counts = _read(rows, at)
@@ -111,16 +112,16 @@ def sums(rows: RowArrays, at: Center) -> Sums:
         for c in polynomial.coef[-2::-1]:
             value = value * v + c
         factors.append(w * v * value * (2 * p - 1 if order % 2 else 1))
-    # The distance from 0 that the log-odds keep, whatever they change by within the radius.
+    # The least |z| within the radius, where p (1 - p) is largest.
     e = jnp.exp(-jnp.maximum(jnp.abs(z) - _RADIUS * (1 + jnp.abs(a)), 0))
     most = w * e / (1 + e) ** 2
-    # For the absolute values of odd powers.
+    # Signs that give absolute values of odd powers.
     signed = jnp.where(a < 0, -most, most)
     powers = [jnp.ones_like(a)]
     for _ in range(_ORDER + 1):
         powers.append(powers[-1] * a)
     of_class = jnp.where(y, w, 0), jnp.where(y, 0, w)
-    # As one product of matrices: so many sums would each be a loop that computes all terms anew.
+    # One matrix product: separate sums would each be a loop that computes all terms anew.
     every = jnp.stack([*of_class, most, signed, *factors], 1)
     pos, neg, even, odd, *derivatives = jnp.moveaxis(
         jnp.einsum("skl,sjl->skj", every, jnp.stack(powers, 1)), 1, 0
@@ -136,11 +137,11 @@ def leave_each_out(
     """The fits without each of these rows.
 
     Args:
-        rows: as of `sums`.
+        rows: as in `sums`.
         at: the fits of all rows.
         of_all: the sums over all rows of the problems.
-        options: how they were fitted.
-        tolerance: of the log-odds.
+        options: the options of the fits.
+        tolerance: maximum error of the log-odds.
     """
     scores, *_ = rows
     a, z, y, w, counts = _read(rows, at)
@@ -149,7 +150,7 @@ def leave_each_out(
     (n_pos, first_pos), (n_neg, first_neg) = (
         (x[:, :1], x[:, 1:]) for x in (of_all.pos, of_all.neg)
     )
-    # What rounding makes of all of a class less all of it must not fall below 0.
+    # Rounding may leave a class minus all of itself below 0.
     without = targets(
         jnp.maximum(n_pos - jnp.where(y, w, 0), 0), jnp.maximum(n_neg - jnp.where(y, 0, w), 0)
     )
@@ -174,20 +175,20 @@ def leave_each_out(
         step_A, step_B = (h_AB * g_B - h_BB * by_A) * over, (h_AB * by_A - h_AA * g_B) * over
         alpha, beta = alpha + step_A, beta + step_B
 
-    # With x = [a, 1] and what the gradient is off by, r: x' H^-1 r is at most the root of
-    # x' H^-1 x times r' H^-1 r.
+    # With x = [a, 1] and r the error of the gradient: x' H^-1 r is at most the root of x' H^-1 x
+    # times r' H^-1 r.
     r_A, r_B = _remainder(of_all.bounds, jnp.abs(alpha), jnp.abs(beta))
     r_A, x_A = jnp.where(held, 0, r_A), jnp.where(held, 0, a)
     r_B, x_B = (r_B, 1) if options.intercept else (0, 0)
     of_row = h_BB * x_A * x_A - 2 * h_AB * x_A * x_B + h_AA * x_B * x_B
     of_rest = h_BB * r_A * r_A + 2 * jnp.abs(h_AB) * r_A * r_B + h_AA * r_B * r_B
     last_step = jnp.abs(a * step_A) + jnp.abs(step_B)
-    # Twice, for the Hessian between here and the optimum.
+    # The factor 2 allows for the change of the Hessian between here and the optimum.
     error = last_step + 2 * jnp.sqrt(of_row * of_rest) * over
     near = (jnp.abs(alpha) <= _RADIUS) & (jnp.abs(beta) <= _RADIUS) & (h_AA > 0) & (over > 0)
     center, scale = (x[:, None] for x in at.coordinates)
     A = at.A[:, None] + alpha * scale
-    # Where no other row has a weight there is no fit, even with a prior.
+    # Without another row of positive weight there is no fit, even with a prior.
     doubtful = ~(near & (error <= tolerance)) | (w >= n_pos + n_neg)
     if options.monotone:
         doubtful |= jnp.where(held, g_A > 0, A > 0)
@@ -200,15 +201,15 @@ def leave_each_out(
 
 
 def _probability(z: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """1 / (1 + exp(z)), and its derivative by -z."""
+    """P = 1 / (1 + exp(z)) and P (1 - P), minus its derivative by z."""
     e = jnp.exp(-jnp.abs(z))
     small = e / (1 + e)
     return jnp.where(z > 0, small, 1 / (1 + e)), small / (1 + e)
 
 
 def _curvature_polynomials() -> list[Polynomial]:
-    """The derivatives of the loss by z, over v = p (1 - p) or, the odd ones, over v (2 p - 1)."""
-    found = [Polynomial([1.0])]  # of the second derivative
+    """The derivatives of the loss by z, divided by v = p (1 - p), odd ones by v (2 p - 1)."""
+    found = [Polynomial([1.0])]  # second derivative
     for order in range(3, _ORDER + 2):
         last, v = found[-1], Polynomial([0.0, 1.0])
         by_v = last.deriv()
@@ -218,14 +219,14 @@ def _curvature_polynomials() -> list[Polynomial]:
 
 
 _POLYNOMIALS = _curvature_polynomials()
-# The largest the first derivative that is left out may be, in units of v.
+# Maximum of the first derivative left out, in units of v.
 _MOST = float(np.max(np.abs(_POLYNOMIALS[-1](np.linspace(0, 0.25, 1001)))))
 
 
 def _expansion(of_all: Sums, at: Center) -> dict[tuple[int, int], jax.Array]:
-    """By (k, j), [S, 1]: the j-th derivative by A of the (k - j)-th by B, of the loss of all rows.
+    """By (k, j), [S, 1]: the derivative of the loss of all rows, j times by A and k - j times by B.
 
-    The first ones are those of p; the targets' share is apart.
+    The first derivatives lack the targets, which are handled apart.
     """
     found = {
         (k, j): of_all.derivatives[:, k - 1, j, None]
@@ -250,7 +251,7 @@ def _derivative(
     beta: jax.Array,
     degree: int,
 ) -> jax.Array | float:
-    """The derivative (k - j times by B, j by A) where the parameters change by alpha and beta."""
+    """The derivative, k - j times by B and j times by A, at parameters moved by alpha and beta."""
     total: jax.Array | float = 0.0
     for by_A in range(degree, -1, -1):
         inner: jax.Array | float = 0.0
@@ -264,7 +265,7 @@ def _derivative(
 def _remainder(
     bounds: jax.Array, alpha: jax.Array, beta: jax.Array
 ) -> tuple[jax.Array | float, jax.Array | float]:
-    """A bound of what the gradient's polynomial leaves out, by A and by B."""
+    """A bound on the remainder of the gradient's polynomial, by A and by B."""
 
     def bound(j: int) -> jax.Array | float:
         total: jax.Array | float = 0.0

@@ -1,4 +1,4 @@
-"""How much single rows move a fit, and how skew that makes the distribution of its parameters."""
+"""Influence of single rows on a fit, and the skewness it gives the parameters' distribution."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,31 +9,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.execution.dense_rows import DenseRows
+from platt_jax.execution.problems import TakeRows
 from platt_jax.execution.replicates import TakeClusters
-from platt_jax.execution.run import TakeRows
 from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.passes import packing
 from platt_jax.results.equality import ComparedByValue
 from platt_jax.results.fit import Fit
 from platt_jax.results.probabilities import expit
 
-# Rows that are worked on together.
+# Maximum number of rows processed together.
 _AT_ONCE = 1 << 17
 _ALL = slice(None)
 
 
 @dataclass(frozen=True, eq=False)
 class Influence(ComparedByValue):
-    """Moments of what the rows of each problem add to its (A, B); arrays lead with its shape (...).
+    """Moments of the influence of rows on (A, B) of each problem of a batch (...).
 
-    They are in coordinates of the scores, (f - center) / scale, in which A and B are independent:
-    there A is `scale` times as large, and B is the logit's negative at the center.
+    Coordinates are the scores (f - center) / scale, in which A and B are independent. In them A is
+    `scale` times as large, and B is minus the log-odds at the center.
 
     Attributes:
-        center: (...).
-        scale: (...).
-        squares: (..., 3), the sums over rows of a a, a b and b b, where a row adds a and b.
-        cubes: (..., 4), those of a a a, a a b, a b b and b b b.
+        center: (...) centers of the scores.
+        scale: (...) scales of the scores.
+        squares: (..., 3) sums over rows of a a, a b and b b, with (a, b) a row's influence on
+            (A, B).
+        cubes: (..., 4) sums over rows of a a a, a a b, a b b and b b b.
     """
 
     center: NDArray[np.float64]
@@ -42,12 +43,12 @@ class Influence(ComparedByValue):
     cubes: NDArray[np.float64]
 
     def some(self, which: slice) -> "Influence":
-        """Those of some problems of a flat batch."""
+        """The moments of a slice of a flat batch."""
         parts = (self.center, self.scale, self.squares, self.cubes)
         return Influence(*(x[which] for x in parts))
 
     def by_row(self) -> "Influence":
-        """Of a flat batch (K, 1), for scores (K, N)."""
+        """The moments of a flat batch with shape (K, 1), for scores (K, N)."""
         return Influence(
             self.center.reshape(-1, 1),
             self.scale.reshape(-1, 1),
@@ -56,13 +57,13 @@ class Influence(ComparedByValue):
         )
 
     def of_parameters(self) -> NDArray[np.float64]:
-        """(..., 2), the accelerations of A and of B."""
+        """(..., 2) accelerations of A and of B."""
         with np.errstate(divide="ignore", invalid="ignore"):
             of_A = self.cubes[..., 0] / (6 * self.squares[..., 0] ** 1.5)
         return np.stack([of_A, -self.of_logits(0)], -1)
 
     def of_logits(self, scores: Any) -> Any:
-        """The accelerations of the log-odds -(A f + B) at scores f that broadcast to (...)."""
+        """Accelerations of the log-odds -(A f + B) at scores f that broadcast to (...)."""
         g = (scores - self.center) / self.scale
         (aa, ab, bb), (aaa, aab, abb, bbb) = (
             np.moveaxis(x, -1, 0) for x in (self.squares, self.cubes)
@@ -79,23 +80,23 @@ def influence(
     smooth: bool,
     clusters: TakeClusters | None,
 ) -> Influence:
-    """The moments for a batch of problems: those of the infinitesimal jackknife.
+    """Influence moments of a batch of problems, by the infinitesimal jackknife.
 
-    A row adds -w (t - p) H^-1 [f, 1]'; a cluster what its rows do. In BCa intervals the
-    acceleration is sum(u^3) / (6 sum(u^2)^1.5), where u is what they add to the number that the
-    interval is for (Efron 1987, equation 7.4). That targets change with the counts of the classes
-    is left out.
+    The influence of a row is -w (t - p) H^-1 [f, 1]'; that of a cluster is the sum over its rows.
+    The acceleration of a BCa interval is sum(u^3) / (6 sum(u^2)^1.5), with u the influence of a
+    row or cluster on the statistic (Efron 1987, equation 7.4). The dependence of Platt's targets on
+    the class counts is ignored.
 
     Args:
-        fit: (...) of the rows.
-        order: (K,) which problem of the flat batch is where among the rows.
-        rows: what was fitted.
-        smooth: whether targets are Platt's, and not the labels themselves.
-        clusters: gives those of the rows; None if each is its own.
+        fit: fits (...) of the rows.
+        order: (K,) index in the flat batch of each problem, in the order of the rows.
+        rows: the rows that were fitted.
+        smooth: whether targets are Platt's rather than the labels.
+        clusters: returns the clusters of rows; None if rows are independent.
     """
     batch = np.shape(fit.A)
     fit = jax.tree.map(lambda x: np.asarray(x).reshape(-1, *np.shape(x)[len(batch) :])[order], fit)
-    with np.errstate(all="ignore"):  # of fits that are NaN, and of one class
+    with np.errstate(all="ignore"):  # fits that are NaN, or have one class
         parts = _moments(fit, rows.sizes, rows.take, smooth, clusters)
     placed = [np.empty_like(x) for x in parts]
     for into, x in zip(placed, parts, strict=True):
@@ -106,7 +107,7 @@ def influence(
 def _moments(
     fit: Fit, sizes: NDArray[Any], take: TakeRows, smooth: bool, clusters: TakeClusters | None
 ) -> tuple[NDArray[np.float64], ...]:
-    """The fields of Influence, (K, ...)."""
+    """The fields of Influence, each with shape (K, ...)."""
     A, B, covariance, hessian = (
         np.asarray(x, np.float64) for x in (fit.A, fit.B, fit.covariance, fit.hessian)
     )
@@ -143,7 +144,7 @@ def _moments(
 
 
 def _pieces(sizes: NDArray[Any], whole: bool) -> Iterator[tuple[slice, slice]]:
-    """Some problems at a time; or some rows of one that is large, unless it is to stay whole."""
+    """Slices of problems and of their rows; a large problem is split unless `whole`."""
     ends = np.cumsum(sizes, dtype=np.int64)
     first = 0
     while first < len(sizes):

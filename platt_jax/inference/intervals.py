@@ -1,4 +1,4 @@
-"""Intervals from the replicates of a number."""
+"""Bootstrap intervals from the replicates of a statistic."""
 
 import numbers
 from typing import Any
@@ -10,7 +10,7 @@ KINDS = ("bca", "percentile", "basic")
 
 
 def tails(level: float) -> tuple[float, float]:
-    """What shares of a distribution lie below the two ends.
+    """The shares of a distribution below the lower and the upper end.
 
     Raises:
         ValueError: level is not in (0, 1).
@@ -22,10 +22,10 @@ def tails(level: float) -> tuple[float, float]:
 
 
 def checked_kind(kind: str) -> str:
-    """The kind of interval.
+    """The kind of interval, checked.
 
     Raises:
-        ValueError: there is none.
+        ValueError: kind is not one of `KINDS`.
     """
     if kind not in KINDS:
         raise ValueError(f"kind: expected one of {KINDS}, got {kind!r}")
@@ -39,13 +39,13 @@ def interval(
     shares: tuple[float, float],
     kind: str,
 ) -> NDArray[Any]:
-    """Lower and upper ends.
+    """Lower and upper ends of the intervals.
 
     Args:
-        x: (R, ...) the replicates; NaN is left out.
-        estimate: (...) of the rows as they are.
+        x: (R, ...) replicates; NaN is left out.
+        estimate: (...) estimates from the original rows.
         acceleration: (...) a sixth of the estimate's skewness.
-        shares: of the distribution below the ends.
+        shares: shares of the distribution below the lower and the upper end.
         kind: one of `KINDS`.
 
     Returns:
@@ -64,21 +64,21 @@ def interval(
 def _accelerated(
     below: NDArray[Any], count: NDArray[Any], acceleration: NDArray[Any], shares: tuple[float, ...]
 ) -> list[NDArray[np.float64]]:
-    """Which quantiles are the ends of BCa intervals (Efron 1987, equations 2.3 and 4.4)."""
+    """The quantile levels at the ends of BCa intervals (Efron 1987, equations 2.3 and 4.4)."""
     from scipy.special import ndtr, ndtri  # JAX has SciPy; the import adds a warnings filter
 
     half = 0.5 / np.maximum(count, 1)
     bias = ndtri(np.clip(below * 2 * half, half, 1 - half))
     a = np.where(np.isfinite(acceleration), acceleration, 0)
     moved = [bias + ndtri(share) for share in shares]
-    # It is no larger than 1/6: for any level that is asked for, this is far from 0.
+    # Acceleration is at most 1/6, so for any level in use the divisor is far from 0.
     return [ndtr(bias + z / np.maximum(1 - a * z, np.finfo(float).tiny)) for z in moved]
 
 
 def _quantile(x: NDArray[Any], count: NDArray[Any], part: Any) -> NDArray[Any]:
-    """A quantile along the first axis by linear interpolation, of values in order, then NaN.
+    """Quantiles along the first axis, of sorted values with NaN last, by linear interpolation.
 
-    As `numpy.nanquantile`, which takes one problem at a time, and one part for all.
+    `numpy.nanquantile` does the same, but one problem at a time and with one level for all.
     """
     place = part * np.maximum(count - 1, 0)
     below = place.astype(np.intp)

@@ -1,4 +1,4 @@
-"""Pooling judged by rows that came after those fitted."""
+"""Pooling methods compared on later rows."""
 
 from typing import Any, Literal, NamedTuple
 
@@ -19,7 +19,7 @@ _DEFAULT = Options()
 _POOLINGS: tuple[Literal["complete", "partial", "none"], ...] = ("complete", "partial", "none")
 _REFERENCE = "complete"
 _COLUMNS = ("cut", "pooling", "rows", "log_loss", "difference", "standard_error")
-# Probabilities of exactly 0 or 1 count as the float next to them, as in `metrics.log_loss`.
+# Probabilities of exactly 0 or 1 are replaced by the next float, as in `metrics.log_loss`.
 _INSIDE = np.nextafter([0.0, 1.0], 0.5)
 
 
@@ -32,33 +32,33 @@ def judge_pooling(
     *,
     options: Options = _DEFAULT,
 ) -> Table:
-    """The log loss of each way to pool segments, on rows later than those fitted.
+    """Compare the log loss of pooling methods on rows later than those fitted.
 
-    At each cut all rows before it are fitted, and those from it to the next cut are judged. Rows
-    that are held out at random would be of the same period, and say nothing of drift.
+    For each cut the rows before it are fitted, and those from it to the next cut are evaluated.
+    Rows held out at random would be of the same period, and would not show drift.
 
     Args:
         scores: (N,) finite numbers, as in `fit_segments`.
-        labels: (N,) likewise.
-        segments: (N,) likewise.
-        times: (N,) of each row: finite numbers, or dates as NumPy's datetime64.
-        cuts: one or more times, ascending: where the later rows begin.
-        options: how to fit.
+        labels: (N,) labels, as in `fit_segments`.
+        segments: (N,) segment ids, as in `fit_segments`.
+        times: (N,) time of each row: finite numbers, or dates as NumPy's datetime64.
+        cuts: one or more times, ascending, at which the later rows begin.
+        options: as in `fit_segments`.
 
     Returns:
-        A Table with a line for each cut and each of
+        A Table with a line for each cut and each of these methods:
 
-        - "complete", one curve for all, "partial" and "none", as `fit_segments` has them;
-        - "drift", `estimate_drift` of the earlier rows' two halves by time, as far ahead as the
-          later rows are on average. Left out where a half has no population.
+        - "complete" (one curve for all), "partial" and "none", as in `fit_segments`;
+        - "drift", `estimate_drift` between the earlier rows' two halves by time, with `ahead` the
+          later rows' mean distance. Left out where a half has no population.
 
-        Its columns: `cut`; `pooling`; `rows`, those judged; `log_loss`, their mean; `difference`,
-        by how much it is above that of "complete"; and `standard_error` of that, of the rows'
-        differences, with the segments as clusters. With few segments it is too small.
+        Columns: `cut`; `pooling`; `rows`, the number evaluated; `log_loss`, its mean over them;
+        `difference` of the mean from that of "complete"; and `standard_error` of the difference,
+        with the segments as clusters. With few segments it is too small.
 
     Raises:
-        ValueError: an argument is not as above; or no row lies before a cut, or from it to the
-            next.
+        ValueError: an argument is not as above; or there are no rows before a cut, or between a
+            cut and the next.
         MemoryError: as in `fit_segments`.
 
     Example:
@@ -95,11 +95,11 @@ def judge_pooling(
 
 
 class _JudgedRows(NamedTuple):
-    """Rows that may be judged."""
+    """The rows of `judge_pooling`, checked."""
 
     scores: NDArray[Any]
     labels: NDArray[np.int8]
-    numbers: NDArray[np.int64]  # of the segments
+    numbers: NDArray[np.int64]  # segment numbers
 
     @classmethod
     def of(cls, scores: Column, labels: Column, segments: Column) -> "_JudgedRows":
@@ -127,12 +127,12 @@ class _JudgedRows(NamedTuple):
         pooling: Literal["none", "partial", "complete"],
         options: Options,
     ) -> SegmentCalibrator:
-        """The calibrator of some of the rows."""
+        """The calibrator of the rows where `some` holds."""
         of_some = (x[some] for x in self)
         return fit_segments(*of_some, pooling=pooling, options=options)
 
     def losses(self, some: NDArray[np.bool_], calibrator: SegmentCalibrator) -> NDArray[np.float64]:
-        """The log loss of each of some rows."""
+        """The log loss of each row where `some` holds."""
         f, y, segments = (x[some] for x in self)
         proba = calibrator.predict_proba(f.astype(np.float64), segments).astype(np.float64)
         proba = np.clip(proba, *_INSIDE)
@@ -147,7 +147,7 @@ def _drift(
     later: NDArray[np.bool_],
     options: Options,
 ) -> SegmentCalibrator | None:
-    """By `estimate_drift` of the earlier rows' halves; None if these have no drift to estimate."""
+    """The calibrator by drift between the earlier rows' halves; None if drift is not estimable."""
     middle = (when[earlier].min() + when[later].min()) / 2
     halves = earlier & (when < middle), earlier & (when >= middle)
     if not all(half.any() for half in halves):
@@ -165,7 +165,7 @@ def _drift(
 def _times(
     times: Column, cuts: Column, shape: tuple[int, ...]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[Any]]:
-    """Times and cuts as numbers, and the cuts as they were given."""
+    """Times and cuts as numbers, and the cuts as given."""
     when = validation.array(times, "times")
     if when.shape != shape:
         raise ValueError(f"times: expected shape {shape}, got {when.shape}")
@@ -187,9 +187,9 @@ def _times(
 
 
 def _clustered_error(values: NDArray[np.float64], clusters: NDArray[np.int64]) -> float:
-    """The standard error of a mean whose values depend on each other within clusters.
+    """The standard error of a mean whose values are dependent within clusters.
 
-    As `robust_covariance` has it for clusters (Liang & Zeger 1986); NaN with a single one.
+    The formula is that of `robust_covariance` (Liang & Zeger 1986); NaN with a single cluster.
     """
     _, which = np.unique(clusters, return_inverse=True)
     sums = np.bincount(which, values - values.mean())

@@ -1,4 +1,4 @@
-"""The share of segments' deviations that lasts, by the rows of the next period."""
+"""The share of segments' deviations that lasts, estimated from the rows of the next period."""
 
 from typing import Any, NamedTuple
 
@@ -14,34 +14,34 @@ _MOST_STEPS = 40
 _TOLERANCE = 1e-4  # standard errors
 _HALVINGS = 8
 
-# Of log-odds and their variances, for derivatives by differences.
+# Step of numerical derivatives by log-odds and their variances.
 _APART = 1e-3
 
-# Rows that are worked on together.
+# Maximum number of rows processed together.
 _AT_ONCE = 1 << 16
 
-# Probabilities are told apart down to here.
+# Least probability used.
 _LEAST = 1e-300
 
 
 class LaterRows(NamedTuple):
-    """N rows of the later period, and what the earlier one says of their log-odds.
+    """N rows of the later period, with the earlier period's estimate of their log-odds.
 
-    With x = (f, 1), a row's log-odds are -(mean' x) + share * moved, give or take a variance of
+    With x = (f, 1), a row's log-odds have mean -(mean' x) + share * moved and variance
     spread - share^2 * known.
     """
 
     scores: _Array  # f
     labels: NDArray[np.bool_]
     weights: _Array
-    segments: NDArray[np.integer[Any]]  # their numbers, from 0
-    moved: _Array  # by the segment's deviation in the earlier period, if all of it lasts
-    spread: _Array  # the variance between segments
-    known: _Array  # how much less it is given the earlier period, if all lasts
+    segments: NDArray[np.integer[Any]]  # segment numbers, from 0
+    moved: _Array  # change of the log-odds by the segment's deviation, if all of it lasts
+    spread: _Array  # variance of the log-odds between segments
+    known: _Array  # reduction of that variance by the earlier period, if all of it lasts
 
 
 class _Point(NamedTuple):
-    """A trial (A, B, share) and what the rows say of it."""
+    """A trial (A, B, share), with the log-likelihood and its derivatives."""
 
     parameters: _Array  # (3,)
     log_likelihood: float
@@ -50,15 +50,15 @@ class _Point(NamedTuple):
 
 
 def lasting_share(rows: LaterRows, mean: _Array) -> tuple[float, float]:
-    """The share under which the rows are most probable, and its standard error.
+    """The share that maximizes the likelihood of the rows, and its standard error.
 
-    The probability of a row is its posterior predictive one. With the share the mean (A, B) of the
-    later period is estimated, which is common to all segments. Fisher scoring; the error is by the
-    sandwich with the segments as clusters (Liang & Zeger 1986).
+    The likelihood is the product of the rows' posterior predictive probabilities. The mean (A, B)
+    of the later period, common to all segments, is estimated with the share, by Fisher scoring. The
+    standard error is a sandwich with the segments as clusters (Liang & Zeger 1986).
 
     Args:
-        rows: of the later period.
-        mean: (2,), (A, B) to start from.
+        rows: rows of the later period.
+        mean: (2,) starting value of (A, B).
     """
     at = _point(rows, np.append(mean, _START))
     for _ in range(_MOST_STEPS):
@@ -81,7 +81,7 @@ def lasting_share(rows: LaterRows, mean: _Array) -> tuple[float, float]:
 
 
 def _solved(information: _Array, right: _Array) -> _Array:
-    """The solution of a system of which a direction may be without information."""
+    """The solution of a linear system that may be singular."""
     scale = 1 / np.sqrt(np.maximum(np.diag(information), np.finfo(float).tiny))
     inverse = np.linalg.pinv(scale[:, None] * information * scale, hermitian=True)
     solved: _Array = (scale[:, None] * inverse * scale) @ right
@@ -115,7 +115,7 @@ def _point(rows: LaterRows, parameters: _Array) -> _Point:
 
 
 def _probabilities(logit: _Array, variance: _Array) -> _Array:
-    """The mean probabilities of normal log-odds."""
+    """Mean probabilities over normal log-odds."""
     mean = np.empty_like(logit)
     for start in range(0, len(logit), _AT_ONCE):
         of = slice(start, start + _AT_ONCE)

@@ -1,8 +1,8 @@
-"""What every row would get if it had not been among the rows of the fit."""
+"""The prediction for each row by the fit of the other rows."""
 
-from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from functools import reduce
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -13,10 +13,11 @@ from platt_jax.columns import Column
 from platt_jax.execution import planning
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.given import shared_prior
-from platt_jax.execution.progress import SILENT
+from platt_jax.execution.problems import Context, Problems
 from platt_jax.execution.run import fit_problems
 from platt_jax.ids.factorize import factorize
-from platt_jax.inference.expansion import Center, leave_each_out, sums
+from platt_jax.inference.expansion import Center, Sums, leave_each_out, sums
+from platt_jax.inference.row_tiles import ProblemRows, Tiles
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.model.standardization import Standardization
 from platt_jax.options import Options
@@ -26,12 +27,10 @@ from platt_jax.results.sigmoid import Sigmoid
 from platt_jax.solver.solution import Given
 from platt_jax.threads import ordered_map, run_programs
 
-# Log-odds: a row whose error may be larger is fitted without, by a fit of its own.
+# Maximum error of the log-odds; a row whose error bound is larger gets a fit of the other rows.
 _TOLERANCE = {"float64": 5e-7, "float32": 5e-4}
 
-# Rows of a call: what the operations hand on to each other then stays in the caches.
-_AT_ONCE = 1 << 15
-_SHORTEST = 64  # and so many of a problem at least, where not all have the same number
+Made = TypeVar("Made")
 
 
 def leave_one_out(
@@ -44,29 +43,29 @@ def leave_one_out(
     prior: GaussianPrior | None = None,
     options: Options = Options(),  # noqa: B008 - immutable
 ) -> NDArray[Any]:
-    """P(y=1 | score) for every row by the fit of all other rows of its problem.
+    """P(y=1 | score) for every row, by the fit of all other rows of its problem.
 
-    Metrics of these probabilities are not flattered by the fit having seen the row. The row is left
-    out whole, whatever its weight, and Platt's targets are those of the rows that remain. Each
-    log-odds is within 1e-6 of what a fit of those rows gives (1e-3 in float32), at the cost of a
-    few passes: the optima are found from sums over the whole problem. Where the bound on the error
-    is too large (a row that alone decides the slope, say), the other rows are fitted.
+    Metrics of these probabilities are not biased by the row having been fitted. The row is left out
+    whole, with its full weight, and Platt's targets are those of the remaining rows. Each log-odds
+    is within 1e-6 (1e-3 in float32) of that of a fit of the remaining rows, at the cost of a few
+    passes: the optima are found from sums over the whole problem. Where the error bound is too
+    large (for example, if one row alone determines the slope), the remaining rows are fitted.
 
     Args:
-        fit: of these rows, as `fit` returns it with the batch shape (...); of segments, the field
-            `fit` of what `fit_segments` returns, (K,). If that was fitted with pooling="partial",
-            give ``prior=calibrator.population.prior`` and ``options=Options(targets="none")``.
-        scores: (..., N), those that were fitted; (N,) with segments.
-        labels: as they were fitted.
-        weights: likewise.
-        segments: (N,) ids likewise, or None.
-        prior: likewise.
-        options: likewise.
+        fit: the fit of these rows: with batch shape (...), as `fit` returns it; for segments (K,),
+            the field `fit` of the result of `fit_segments`. If that used pooling="partial", pass
+            ``prior=calibrator.population.prior`` and ``options=Options(targets="none")``.
+        scores: (..., N) scores that were fitted; (N,) with segments.
+        labels: the labels that were fitted.
+        weights: the weights that were fitted, or None.
+        segments: (N,) segment ids that were fitted, or None.
+        prior: the prior of the fit, or None.
+        options: the options of the fit.
 
     Returns:
-        (..., N) probabilities, in the dtype of the scores. A row of weight 0 gets that of the whole
-        fit. NaN where a score or label is not finite, the whole fit is NaN, or no row would be
-        left.
+        (..., N) probabilities, in the dtype of the scores. A row of weight 0 gets the probability
+        by the whole fit. NaN where a score or label is not finite, where the whole fit is NaN, and
+        where no other row is left.
 
     Raises:
         ValueError: an argument is not as above.
@@ -89,9 +88,9 @@ def leave_one_out(
         columns = [None if x is None else x[order] for x in columns]
     fit, shared = _checked(fit, batch, scores.dtype), shared_prior(prior)
     prior = validation.prior(prior, batch, scores.dtype)
-    rows = _ProblemRows(columns, sizes)
+    rows = ProblemRows(columns, sizes)
     if segments is not None and _has_one_curve(fit, rows, shared, options):
-        rows, fit = _ProblemRows(columns, np.array([len(scores)])), _of_all(fit)
+        rows, fit = ProblemRows(columns, np.array([len(scores)])), _of_all(fit)
         prior = validation.prior(shared, (1,), scores.dtype)
         options = replace(options, non_finite="omit")  # as this fit was made
     if prior is not None:
@@ -109,25 +108,10 @@ def leave_one_out(
     return result
 
 
-class _ProblemRows:
-    """The rows of all problems end to end."""
-
-    def __init__(self, columns: list[Any], sizes: NDArray[np.int64]) -> None:
-        self.scores, self.labels, self.weights = columns
-        self.scores = packing.bad_labels_as_nan(self.scores, self.labels)
-        self.sizes = sizes
-        self.starts = np.cumsum(sizes) - sizes
-
-    def at(self, where: NDArray[np.int64], *sizes: NDArray[Any]) -> tuple[Any, ...]:
-        """Scores, labels and weights (or None) of some, and what else goes with them."""
-        columns = self.scores, self.labels, self.weights
-        return *(None if x is None else x[where] for x in columns), *sizes
-
-
 def _grouped(
     segments: Column, scores: NDArray[Any]
 ) -> tuple[tuple[int, ...], NDArray[np.int64], NDArray[np.int64]]:
-    """The batch, where to find the rows of each segment, one after the other, and how many."""
+    """The batch shape, row positions sorted by segment, and the segments' sizes."""
     segments = ids.read(segments)
     if scores.ndim != 1 or ids.length(segments) != len(scores):
         raise ValueError(
@@ -154,11 +138,11 @@ def _checked(fit: Fit, batch: tuple[int, ...], dtype: np.dtype[Any]) -> Fit:
 
 
 def _has_one_curve(
-    fit: Fit, rows: _ProblemRows, prior: GaussianPrior | None, options: Options
+    fit: Fit, rows: ProblemRows, prior: GaussianPrior | None, options: Options
 ) -> bool:
-    """Whether each segment has the fit of all rows for its own, as with pooling="complete".
+    """Whether each segment has the fit of all rows, as with pooling="complete".
 
-    Fits of segments with equal rows are all alike, too. The curvature tells which rows it is of.
+    Segments with equal rows have equal fits, too. The curvature tells the two cases apart.
     """
     alike = (fit.A, fit.B, fit.hessian, fit.nll)
     if len(fit.A) == 1 or not all(np.array_equal(x, np.broadcast_to(x[0], x.shape)) for x in alike):
@@ -174,47 +158,44 @@ def _has_one_curve(
 
 
 def _of_all(fit: Fit) -> Fit:
-    """The one fit that all segments have."""
+    """The fit that all segments share, as one problem."""
     one: Fit = jax.tree.map(lambda x: x[:1], fit)
     return replace(one, n_pos=np.nansum(fit.n_pos)[None], n_neg=np.nansum(fit.n_neg)[None])
 
 
 def _expand(
-    rows: _ProblemRows, fit: Fit, prior: GaussianPrior | None, options: Options
+    rows: ProblemRows, fit: Fit, prior: GaussianPrior | None, options: Options
 ) -> tuple[NDArray[Any], NDArray[np.int64], tuple[NDArray[Any], NDArray[Any]]]:
-    """By the expansions: probabilities of all rows; and of the doubtful ones which, and (A, B)."""
+    """Probabilities of all rows by expansion; positions and (A, B) of rows to be refitted."""
     found = np.empty_like(rows.scores)
     tolerance = _TOLERANCE[found.dtype.name]
     center = _center(fit, prior, options)
 
-    def run(call: tuple[NDArray[np.int64], int, int]) -> list[tuple[NDArray[Any], ...]]:
-        problems, used, length = call
-        at = jax.tree.map(lambda x: x[problems], center)
-        pieces = list(_pieces(rows, problems, used, length))
-        of_all = sums(rows.at(*pieces[0]), at)
-        for piece in pieces[1:]:
-            of_all = jax.tree.map(np.add, of_all, jax.device_get(sums(rows.at(*piece), at)))
+    def run(problems: slice) -> list[tuple[NDArray[Any], ...]]:
+        pieces = list(rows.tiles(problems))
+        of_all = reduce(_added, (_sums(rows, tiles, center) for tiles in pieces))
         doubtful: list[tuple[NDArray[Any], ...]] = []
-        for where, sizes in pieces:
-            out = leave_each_out(rows.at(where, sizes), at, of_all, options, tolerance)
+        for tiles in pieces:
+            of_tiles = _of(tiles.problem - problems.start, of_all)
+            out = leave_each_out(*_at(rows, tiles, center), of_tiles, options, tolerance)
             out = jax.tree.map(np.asarray, out)
-            there = np.arange(where.shape[1]) < sizes[:, None]
-            found[where[there]] = out.probability[there]
+            there = tiles.there
+            found[tiles.where[there]] = out.probability[there]
             again = np.nonzero(out.doubtful)
-            doubtful.append((where[again], out.A[again], out.B[again]))
+            doubtful.append((tiles.where[again], out.A[again], out.B[again]))
         return doubtful
 
-    each = [part for parts in ordered_map(run, _calls(rows.sizes)) for part in parts]
+    each = [part for parts in ordered_map(run, rows.calls()) for part in parts]
     which, A, B = (np.concatenate(x) for x in zip(*each, strict=True))
     return found, which, (A, B)
 
 
 def _center(fit: Fit, prior: GaussianPrior | None, options: Options) -> Center:
-    """Where to expand. The coordinates are good enough whatever the precision."""
+    """The points of expansion. The coordinates need no precision."""
     with np.errstate(all="ignore"):
         h_AA, h_AB, h_BB = (fit.hessian[:, i, j] for i, j in ((0, 0), (0, 1), (1, 1)))
         middle = h_AB / h_BB if options.intercept else np.zeros_like(h_AA)
-        spread = fit.covariance[:, 0, 0]  # the inverse of the scores' sum of squares, by curvature
+        spread = fit.covariance[:, 0, 0]  # inverse of the curvature-weighted sum of squared scores
         held: Any = ~(spread > 0)
         pinned = spread == 0
         spread = np.where(pinned, 1 / (h_AA - h_AB * middle), spread)
@@ -222,49 +203,50 @@ def _center(fit: Fit, prior: GaussianPrior | None, options: Options) -> Center:
         scale = np.sqrt(spread * weight)
     middle, scale = (np.where(np.isfinite(x), x, 0) for x in (middle, scale))
     kind = fit.A.dtype
-    # JAX takes NumPy's arrays as its own.
+    # mypy: JAX accepts NumPy arrays as its own.
     coordinates: Any = middle.astype(kind), scale.astype(kind)
     A: Any = fit.A
     B: Any = fit.B
     return Center(A, B, Standardization(*coordinates), held, prior)
 
 
-def _calls(sizes: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], int, int]]:
-    """Calls: problems [S], how many of them are not just repeated, and the length L; few shapes."""
-    lengths = sizes
-    if (sizes != sizes[0]).any():
-        lengths = np.maximum(1 << np.ceil(np.log2(sizes)).astype(np.int64), _SHORTEST)
-    order = np.argsort(lengths, kind="stable")
-    for length in np.unique(lengths):
-        problems = order[slice(*np.searchsorted(lengths[order], (length, length + 1)))]
-        together = max(1, _AT_ONCE // int(length))
-        for first in range(0, len(problems), together):
-            some = problems[first : first + together]
-            yield np.resize(some, together), len(some), int(length)
+def _at(rows: ProblemRows, tiles: Tiles, center: Center) -> tuple[tuple[Any, ...], Center]:
+    """The rows of tiles, and where their problems are expanded."""
+    where = np.minimum(tiles.where, len(rows.scores) - 1)
+    return rows.at(where, tiles.size), _of(tiles.problem, center)
 
 
-def _pieces(
-    rows: _ProblemRows, problems: NDArray[np.int64], used: int, length: int
-) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int32]]]:
-    """Where the rows of these problems lie, [S, L], and how many there are; parts of large ones."""
-    unused = np.arange(len(problems)) >= used
-    for first in range(0, length, _AT_ONCE):
-        sizes = np.clip(rows.sizes[problems] - first, 0, _AT_ONCE).astype(np.int32)
-        sizes[unused] = 0
-        positions = np.arange(first, first + min(length, _AT_ONCE))
-        where = rows.starts[problems][:, None] + positions
-        yield np.minimum(where, len(rows.scores) - 1), sizes
+def _of(problems: NDArray[np.int64], arrays: Made) -> Made:
+    """What is known of these problems."""
+    made: Made = jax.tree.map(lambda x: x[problems], arrays)
+    return made
+
+
+def _sums(rows: ProblemRows, tiles: Tiles, center: Center) -> Sums:
+    """The sums over the tiles of each problem."""
+    firsts = np.flatnonzero(np.diff(tiles.problem, prepend=-1))
+
+    def of_each(of_tiles: jax.Array) -> NDArray[Any]:
+        return np.add.reduceat(of_tiles, firsts, dtype=np.float64).astype(of_tiles.dtype)
+
+    made: Sums = jax.tree.map(of_each, sums(*_at(rows, tiles, center)))
+    return made
+
+
+def _added(one: Sums, other: Sums) -> Sums:
+    total: Sums = jax.tree.map(np.add, one, other)
+    return total
 
 
 def _refit(
-    rows: _ProblemRows,
+    rows: ProblemRows,
     which: NDArray[np.int64],
     start: tuple[NDArray[Any], NDArray[Any]],
     prior: GaussianPrior | None,
     options: Options,
     caller: Caller,
 ) -> NDArray[Any]:
-    """The probabilities of these rows by fits of all others of their problems."""
+    """The probabilities of these rows, each by a fit of the other rows of its problem."""
     problem = np.searchsorted(rows.starts, which, side="right") - 1
     sizes = rows.sizes[problem] - 1
     found = np.full(len(which), np.nan, rows.scores.dtype)
@@ -291,6 +273,6 @@ def _refit(
         None if prior is None else jax.tree.map(lambda x: x[problem[some]], prior),
         tuple(x[some] for x in start),
     )
-    fits = fit_problems(sizes, take, found.dtype, given, options, SILENT, caller)
+    fits = fit_problems(Problems(sizes, take, found.dtype), given, Context(options, caller))
     found[some] = Sigmoid(fits.A, fits.B).predict_proba(rows.scores[left_out][:, None])[:, 0]
     return found

@@ -1,7 +1,7 @@
-"""What a calibrator knows of (A, B) of its segments, where in doubt rather too little.
+"""A calibrator's knowledge of its segments' (A, B), with uncertainty on the safe side.
 
-A population is taken for the widest that its segments allow. By its estimate alone, few segments,
-or few rows of each, would make it look as if it were known exactly.
+A population is taken to be the widest that its segments allow. The estimate alone would look exact
+even with few segments, or few rows in each.
 """
 
 from typing import Any, NamedTuple
@@ -15,30 +15,30 @@ from platt_jax.results.population import Population
 
 Floats = NDArray[np.float64]
 
-# The probability of a population at least as wide as is allowed for.
+# Probability that the population is wider than allowed for.
 _DOUBT = 0.05
-# With fewer degrees of freedom its width is not known. Segments still are if they lean on their own
-# rows: if the widest population does not double their variances.
+# With fewer degrees of freedom the population's width is unknown. A segment is then used only if
+# its own rows dominate: if the widest population raises its variance by at most _GROWTH.
 _LEAST_FREEDOM = 1
 _GROWTH = 1.0
 _PARAMETERS = 2
-# A fit by itself to fewer rows says nothing of other scores.
+# Least number of rows for a fit without a population.
 _LEAST_ROWS = 5
 
 
 class Posteriors(NamedTuple):
-    """(A, B) of K segments; the mean is NaN where nothing is known."""
+    """Distributions of (A, B) of K segments; the mean is NaN where nothing is known."""
 
     mean: Floats  # (K, 2)
     covariance: Floats  # (K, 2, 2)
-    # (K,) the labels of a fit by itself with Platt's targets, 0 of other fits.
+    # (K,) class counts of an unpooled fit with Platt's targets; 0 for other fits
     n_pos: Floats
     n_neg: Floats
-    normal: bool  # as by a population; else as by labels of their own
-    rounding: float  # of the covariances, relative
+    normal: bool  # whether distributions are normal (population), else by labels (`counted`)
+    rounding: float  # relative rounding error of the covariances
 
     def of(self, some: Any) -> "Posteriors":
-        """Of some of the segments."""
+        """The distributions of some of the segments."""
         return self._replace(
             mean=self.mean[some],
             covariance=self.covariance[some],
@@ -48,19 +48,19 @@ class Posteriors(NamedTuple):
 
     @property
     def usable(self) -> NDArray[np.bool_]:
-        """(K,) whether anything is known."""
+        """(K,) whether the distribution is known."""
         finite = np.isfinite(self.mean).all(1), np.isfinite(self.covariance).all((1, 2))
         return np.logical_and(*finite)
 
 
 def posteriors(calibrator: SegmentCalibrator, place: NDArray[Any]) -> Posteriors:
-    """Of the segments at these places (K,) among the keys; -1 is one that was not fitted.
+    """The distributions of the segments at places (K,) among the keys; -1 means not fitted.
 
-    Nothing is known
+    They are unknown
 
-    - without a population, of segments that were not fitted, have fewer than 5 rows, or only one
+    - without a population, for segments that were not fitted, have fewer than 5 rows, or only one
       score;
-    - with a population that is hardly known itself, of segments that need it.
+    - with a population that is itself uncertain, for segments that depend on it.
     """
     fit, population, nothing = calibrator.fit, calibrator.population, np.zeros(len(place))
     if population is not None and population.estimated:
@@ -92,12 +92,12 @@ def _rounding(x: Any) -> float:
 
 
 def _widened(fit: Fit, population: Population) -> tuple[Floats, Floats]:
-    """Means (J + 1, 2) and covariances of the segments, and of one that was not fitted.
+    """Means (J + 1, 2) and covariances of the segments, and last of one that was not fitted.
 
-    A segment's own estimate lies around the population's mean with the covariance S + D, S between
-    segments and D by its rows, and the mean's precision is the sum of their inverses. Of K segments
-    S + D is told as a variance is by a chi-square variable with K degrees of freedom, less those
-    that each segment's own (A, B) takes of its rows, and less two for the mean.
+    A segment's own estimate varies around the population's mean with covariance S + D, S between
+    segments and D by its rows; the mean's precision is the sum of the inverses. From K segments,
+    S + D is estimated like a variance by a chi-square variable. It has K degrees of freedom, minus
+    those used by each segment's own (A, B), minus two for the mean.
     """
     S, M, own = population.covariance, population.mean_covariance, population.likelihood_precision
     weight = np.linalg.solve(np.eye(2) + own @ S, own)  # (S + D)^-1
@@ -115,13 +115,13 @@ def _widened(fit: Fit, population: Population) -> tuple[Floats, Floats]:
 
 
 def _told_by(share: Floats, fit: Fit, population: Population) -> tuple[float, float]:
-    """Of how many equal segments the population's mean is, and its degrees of freedom.
+    """The effective number of equal segments behind the population's mean, and degrees of freedom.
 
     Args:
-        share: (J,) of what tells the mean, by segment. Where the shares do not add up to 1, there
-            were others, which `SegmentCalibrator.only` has left out: of the same sizes, perhaps.
-        fit: (J,).
-        population: of them.
+        share: (J,) each segment's share of the mean's precision. If the shares do not add up to 1,
+            `SegmentCalibrator.only` has left out segments, which are assumed to be of like sizes.
+        fit: (J,) fits of the segments.
+        population: population of the segments.
     """
     if not share.sum() > 0:
         # The variance of the estimate of a variance S + D by K segments is 2 (S + D)^2 / K.
@@ -136,7 +136,7 @@ def _told_by(share: Floats, fit: Fit, population: Population) -> tuple[float, fl
 
 
 def _most(freedom: float) -> float:
-    """How many times its estimate a variance may be."""
+    """The maximum ratio of a variance to its estimate, with probability 1 - _DOUBT."""
     from scipy.special import chdtri
 
     freedom = max(freedom, _LEAST_FREEDOM)

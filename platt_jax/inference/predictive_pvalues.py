@@ -1,10 +1,10 @@
-"""P-values where curves are not known exactly: curves are drawn, then labels by these.
+"""P-values under uncertain curves: a curve is drawn, then labels given the curve.
 
-The hypothesis is that (A, B) of a problem is a draw of what is known of it, and each label is 1
-with the probability by that curve. The statistic is a function of the labels alone, so the p-value
-is valid at any number of rows as far as the distribution of (A, B) is right (Box 1980, "Sampling
-and Bayes' inference in scientific modelling and robustness", the predictive check). No probability
-is averaged given the labels tested, as a posterior predictive p-value would be, which is too large.
+The hypothesis is that (A, B) of a problem is drawn from its distribution, and each label is 1 with
+the probability given by that curve. The statistic is a function of the labels alone, so the p-value
+is valid at any number of rows as far as the distribution of (A, B) is right (the predictive check
+of Box 1980, "Sampling and Bayes' inference in scientific modelling and robustness"). A posterior
+predictive p-value, which averages given the labels tested, would be too large.
 """
 
 import numpy as np
@@ -20,10 +20,10 @@ from platt_jax.threads import ordered_map
 Floats = NDArray[np.float64]
 Words = NDArray[np.uint64]
 
-# Smaller p-values than so many draws tell are by weighted draws. These many are taken where the
-# first have any that is extreme: weighted draws may miss what is far from where most extremes are.
+# Maximum number of plain draws where the first MOST_DRAWS have an extreme one. Smaller p-values use
+# weighted draws, which may miss extremes far from where most of them are.
 _MORE_DRAWS = 2048
-# Draws by the hypothesis bound a p-value from below, but for this probability.
+# Error probability of the lower bound on a p-value by plain draws.
 _RARELY = 0.05
 _LABELS, _CURVES = 2, 3  # seeds
 _TOGETHER = 16  # problems
@@ -32,13 +32,13 @@ _TOGETHER = 16  # problems
 def predictive_pvalues(
     tests: ScoreTests, sizes: NDArray[np.int64], ids: Words, curves: Distribution
 ) -> Floats:
-    """P-values of K problems, small ones to a standard error of a tenth of them.
+    """P-values of K problems, small ones with a relative standard error of 10 %.
 
     Args:
-        tests: of them, with the spread of the curves.
-        sizes: (K,) of rows.
-        ids: (K,) uint64; a problem's draws depend on its own id and on nothing else.
-        curves: (K, 2), of the log-odds at the curves' ends.
+        tests: score tests of the problems, with the spread of the curves.
+        sizes: (K,) number of rows of each problem.
+        ids: (K,) uint64; a problem's draws depend only on its own id.
+        curves: (K, 2) distribution of the log-odds at the curves' ends.
 
     Returns:
         (K,) in (0, 1].
@@ -75,12 +75,12 @@ def predictive_pvalues(
         return [tilted_pvalue(tests.one(k), curves.of(k), ids[k : k + 1]) for k in some]
 
     tilted = [x for made in ordered_map(work, pieces) for x in made]
-    # Weighted draws may miss a part that other draws have seen.
+    # Weighted draws may miss a region that plain draws have reached.
     seen = gammaincinv(np.maximum(found[small], 1), _RARELY) / drawn[small]
     pvalue[small] = np.maximum(tilted, np.where(found[small] > 0, seen, 0))
     return pvalue
 
 
 def _extreme(test: ScoreTest, log_odds: Floats, streams: Words) -> NDArray[np.bool_]:
-    """(R,), given log-odds at the ends (R, 2) and random words (R,)."""
+    """(R,) whether draws are extreme, given log-odds at the ends (R, 2) and random words (R,)."""
     return test.extreme(test.sums(drawn(test, log_odds @ test.basis, streams)))

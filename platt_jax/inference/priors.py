@@ -1,4 +1,4 @@
-"""Fits as priors of the fits to come."""
+"""Fits as priors of later fits."""
 
 from typing import Any
 
@@ -20,31 +20,31 @@ def prior_from(
     *,
     forgetting: float = 1.0,
 ) -> GaussianPrior:
-    """What a fit has learnt, as the prior of a fit of new rows: last night's for tonight.
+    """The information in a fit, as the prior of a fit of new rows.
 
     Near its optimum the objective is a quadratic with the fitted (A, B) as its mean and the Hessian
-    as its precision (Laplace's approximation). A prior that the fit itself had is part of it, so
-    that night after night adds to what is known; `update` does that. The coordinates are those of
-    the scores as they come: where these lie a thousand times as far from 0 as they spread, float32
-    leaves nothing of such a prior.
+    as its precision (Laplace's approximation). The fit's own prior is part of it, so information
+    accumulates over repeated fits; `update` does that. The prior is in the coordinates of the
+    scores as given: if these lie a thousand times as far from 0 as they spread, rounding in float32
+    removes all information from it.
 
     Args:
         calibrator: the earlier fit.
-        keys: the segments or classes to give priors for, (J,) ids: those of the new rows, for
-            `fit_segments` distinct and ascending, as `SegmentRows.keys`. None means those of the
-            calibrator, or a Fit's problems.
-        forgetting: in (0, 1], what the weights of all earlier rows are multiplied by. A population
-            is not forgotten: without its rows a segment's prior is that.
+        keys: (J,) ids of the segments or classes to make priors for. For `fit_segments` these are
+            the new rows' ids, distinct and ascending, as in `SegmentRows.keys`. None means the keys
+            of the calibrator, or the problems of a Fit.
+        forgetting: factor in (0, 1] for the weights of all earlier rows. It does not apply to a
+            population: with its rows forgotten, a segment's prior is the population.
 
     Returns:
         A GaussianPrior with one mean and one precision per problem. With a population it is the
-        posterior given that, for a key that the calibrator does not have the population itself.
-        Without one, such a key and a fit that did not converge get mean 0 and precision 0, which is
+        segment's posterior, and the population itself for a key that was not fitted. Without one, a
+        key that was not fitted and a fit that did not converge get mean 0 and precision 0, that is
         no prior.
 
     Raises:
-        ValueError: a forgetting outside (0, 1], keys for a Fit, or keys of another kind than those
-            fitted.
+        ValueError: forgetting is outside (0, 1]; keys are given for a Fit; or keys are of another
+            type than those fitted.
 
     Example:
         >>> from platt_jax import SegmentRows, fit_segments
@@ -77,9 +77,9 @@ def prior_from(
 def _posterior(
     population: Population, where: NDArray[Any] | None, forgetting: float
 ) -> GaussianPrior:
-    """Of the segments at these places, given what is left of their rows.
+    """The posteriors of the segments at these places, with their rows discounted by `forgetting`.
 
-    The population is not forgotten.
+    The population is not discounted.
     """
     precision, pull = population.likelihood_precision, population.likelihood_pull
     if where is not None:
@@ -91,7 +91,7 @@ def _posterior(
 
 
 def at_places(values: NDArray[Any], places: NDArray[Any]) -> NDArray[Any]:
-    """The values (K, ...) at these places, and 0 at -1; K may be 0."""
+    """The values (K, ...) at these places, and 0 where a place is -1; K may be 0."""
     nothing = np.zeros_like(values, shape=(1, *values.shape[1:]))
     found: NDArray[Any] = np.concatenate([values, nothing])[places]
     return found
@@ -100,7 +100,7 @@ def at_places(values: NDArray[Any], places: NDArray[Any]) -> NDArray[Any]:
 def _places(
     calibrator: Fit | SegmentCalibrator | OneVsRestCalibrator, keys: Column
 ) -> NDArray[Any]:
-    """Where the fits of these keys are, -1 for those that have none."""
+    """The places of the fits of these keys, -1 for keys without a fit."""
     keys = ids.read(keys, "keys")
     if isinstance(calibrator, Fit):
         raise ValueError("keys: expected None for a Fit, whose problems have no ids")

@@ -1,4 +1,4 @@
-"""Covariances that hold when the sigmoid is wrong, or rows depend on each other."""
+"""Covariances that remain valid when the sigmoid is wrong, or rows depend on each other."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -23,7 +23,7 @@ from platt_jax.results.fit import Fit
 
 Calibrator = TypeVar("Calibrator", Fit, SegmentCalibrator, OneVsRestCalibrator)
 
-# Rows of several problems that are worked on together.
+# Maximum number of rows of several problems processed together.
 _ROWS_AT_ONCE = 1 << 20
 
 _DEFAULT = Options()
@@ -40,35 +40,36 @@ def robust_covariance(
     prior: GaussianPrior | None = None,
     options: Options = _DEFAULT,
 ) -> Calibrator:
-    """The calibrator with the sandwich covariance of each (A, B), for its errors and bands.
+    """The calibrator with the sandwich covariance of each (A, B), which its errors and bands use.
 
     The inverse Hessian H^-1 is the covariance if (1) the sigmoid is the true curve and (2) rows are
-    independent. The sandwich H^-1 M H^-1 does not need (1), where M is the sum over rows of
-    (t - p)^2 [f, 1]' [f, 1], and (A, B) are then those of the sigmoid nearest to the truth (Huber
-    1967; White 1982). With clusters it needs neither: M is the sum over clusters of s' s, where s
-    is the sum of (t - p) [f, 1] over the cluster's rows (Liang & Zeger 1986), times G / (G - 1) for
-    G clusters. With fewer than about a hundred rows or clusters, both are too small.
+    independent. The sandwich H^-1 M H^-1, with M the sum over rows of (t - p)^2 [f, 1]' [f, 1],
+    does not need (1): (A, B) then estimate the sigmoid nearest to the truth (Huber 1967; White
+    1982). With clusters it needs neither: M is the sum over clusters of s' s, where s is the sum of
+    (t - p) [f, 1] over the cluster's rows (Liang & Zeger 1986), times G / (G - 1) for G clusters.
+    With fewer than about a hundred rows or clusters, both are too small.
 
     Args:
-        calibrator: as `fit`, `fit_segments` or `fit_one_vs_rest` returned it.
-        scores: the rows it was fitted to, as they were given there.
-        labels: likewise.
-        segments: likewise, for a SegmentCalibrator.
-        weights: likewise. They count rows, which are as many independent ones: weight 2 is the row
-            twice. For sampling weights, whose rows are single ones, let every row be a cluster.
+        calibrator: result of `fit`, `fit_segments` or `fit_one_vs_rest`.
+        scores: the scores that were fitted, in the shape given to that function.
+        labels: the labels that were fitted.
+        segments: the segments that were fitted, for a SegmentCalibrator; else None.
+        weights: the weights that were fitted. They count independent rows: weight 2 is the row
+            twice. For sampling weights, where each row is one observation, make every row a
+            cluster.
         clusters: (N,) ids of rows that depend on each other, such as those of one user; None if
-            they are independent. Those of different problems are taken to be independent.
-        prior: likewise. It is part of H, and not of M. So is the population of a calibrator that
-            was fitted with pooling="partial".
-        options: likewise.
+            rows are independent. Different problems are treated as independent.
+        prior: the prior of the fit. It is part of H, but not of M, as is the population of a
+            calibrator with pooling="partial".
+        options: the options of the fit.
 
     Returns:
-        A calibrator of the same class with another covariance, and fallback_covariance. NaN where
-        the scores are constant, and where a problem has a single cluster.
+        A calibrator of the same class with the sandwich as its covariance and fallback_covariance.
+        NaN where the scores are constant, and where a problem has a single cluster.
 
     Raises:
-        ValueError: an argument is not as there; or the counts of the classes are not those of the
-            rows that were fitted.
+        ValueError: an argument is not as above; or the class counts of the rows differ from those
+            of the fit.
 
     Example:
         >>> from platt_jax import fit
@@ -86,7 +87,7 @@ def robust_covariance(
         raise ValueError(f"segments: expected None for a {type(calibrator).__name__}")
     if isinstance(calibrator, Fit):
         labels, weights = validation.labels_and_weights(labels, weights, scores)
-        # To mypy it may be a OneVsRestCalibrator, too.
+        # mypy narrows the type to one that still includes OneVsRestCalibrator.
         return _of_columns(calibrator, scores, labels, weights, clusters, prior, options)  # type: ignore[return-value]
     if not isinstance(calibrator, OneVsRestCalibrator):
         raise ValueError(f"calibrator: expected a fit, got {type(calibrator).__name__}")
@@ -146,7 +147,7 @@ def _of_columns(
     prior: GaussianPrior | None,
     options: Options,
 ) -> Fit:
-    """The fit of problems (..., N), with another covariance."""
+    """The fit of problems (..., N), with the sandwich covariance."""
     batch, length = scores.shape[:-1], scores.shape[-1]
     if batch != np.shape(fit.A):
         raise ValueError(
@@ -181,7 +182,7 @@ def _problems(A: Array, B: Array, covariance: Array, prior: GaussianPrior | None
     A, B, covariance = (
         validation.array(x, "calibrator").astype(np.float64) for x in (A, B, covariance)
     )
-    if isinstance(prior, GaussianPrior):  # JAX's arrays may lack float64
+    if isinstance(prior, GaussianPrior):  # JAX arrays may lack float64
         prior = GaussianPrior(*(validation.array(leaf, "prior") for leaf in prior))
     prior = validation.prior(prior, batch, np.float64)
     precision: Any = np.zeros((*batch, 2, 2)) if prior is None else prior.precision
@@ -209,7 +210,7 @@ def _rows(
     weights: NDArray[Any] | None,
     codes: NDArray[Any] | None,
 ) -> CountedRows:
-    """Without those of weight 0, and those that the fit has left out."""
+    """The rows that the fit used: weight above 0, and everything finite."""
     w = np.ones(len(scores)) if weights is None else weights.astype(np.float64)
     counts = (w > 0) & np.isfinite(w) & np.isfinite(scores) & (labels != validation.BAD_LABEL)
     problem, f, y, w = (x[counts] for x in (problem, scores, labels, w))
@@ -221,7 +222,7 @@ def _rows(
 def _checked_sandwich(
     problems: Problems, rows: CountedRows, options: Options, of_fit: Iterable[Array]
 ) -> NDArray[np.float64]:
-    """The covariances, if the rows have the fits' n_pos and n_neg."""
+    """The sandwich covariances; checks that the rows have the n_pos and n_neg of the fits."""
     of_rows = class_counts(rows, len(problems.A))
     for name, fitted, found in zip(("n_pos", "n_neg"), of_fit, of_rows, strict=True):
         fitted = np.asarray(fitted)

@@ -1,4 +1,4 @@
-"""The sandwich H^-1 M H^-1 of many problems at once, by sums over their rows."""
+"""The sandwich covariance H^-1 M H^-1 of many problems, from sums over their rows."""
 
 from typing import Any, NamedTuple, TypeAlias
 
@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from platt_jax.results.probabilities import expit
 
-# Of matrices; one number is that of all.
+# Entries of matrices; a float is the entry of all matrices.
 Entries: TypeAlias = NDArray[Any] | float
 
 
@@ -17,16 +17,16 @@ class Problems(NamedTuple):
     A: NDArray[np.float64]  # (K,)
     B: NDArray[np.float64]  # (K,)
     held: NDArray[np.bool_]  # (K,), whether Options(monotone=True) holds the slope at 0
-    precision: NDArray[np.float64]  # (K, 2, 2), of the prior
+    precision: NDArray[np.float64]  # (K, 2, 2) precision of the prior
 
     def some(self, which: slice) -> "Problems":
-        """Those of a slice."""
+        """The problems of a slice."""
         parts: Any = (x[which] for x in self)
         return Problems(*parts)
 
 
 class CountedRows(NamedTuple):
-    """Rows that count, of K problems, end to end."""
+    """Rows with positive weight, of K problems, concatenated."""
 
     problem: NDArray[Any]  # (N,) integers
     f: NDArray[np.float64]  # (N,)
@@ -36,8 +36,8 @@ class CountedRows(NamedTuple):
 
 
 def class_counts(rows: CountedRows, number: int) -> list[NDArray[np.float64]]:
-    """The weighted counts n_pos and n_neg, each (K,), of this number of problems."""
-    # NumPy says integers, whatever the weights.
+    """The weighted counts n_pos and n_neg, each (K,), with K given as `number`."""
+    # NumPy's stubs declare integers even with weights.
     counts: list[Any] = [
         np.bincount(rows.problem, rows.w * is_one, number) for is_one in (rows.y, ~rows.y)
     ]
@@ -45,12 +45,12 @@ def class_counts(rows: CountedRows, number: int) -> list[NDArray[np.float64]]:
 
 
 def sandwich(problems: Problems, rows: CountedRows, smooth: bool) -> NDArray[np.float64]:
-    """(K, 2, 2), the sandwich covariance of (A, B), in float64.
+    """(K, 2, 2) sandwich covariance of (A, B), in float64.
 
     Args:
         problems: the fits.
-        rows: what they were fitted to.
-        smooth: whether their targets are Platt's, and not the labels themselves.
+        rows: the rows that were fitted.
+        smooth: whether targets are Platt's rather than the labels.
     """
     number, (problem, f, y, w, _) = len(problems.A), rows
     n_pos, n_neg = class_counts(rows, number)
@@ -59,12 +59,12 @@ def sandwich(problems: Problems, rows: CountedRows, smooth: bool) -> NDArray[np.
         summed: NDArray[Any] = np.bincount(problem, x, number)
         return summed
 
-    with np.errstate(all="ignore"):  # of fits that are NaN, and of problems without rows
+    with np.errstate(all="ignore"):  # fits that are NaN, and problems without rows
         z = problems.A[problem] * f + problems.B[problem]
         p, q = expit(-z), expit(z)
         curvature = w * p * q
         h_BB = total(curvature)
-        # Coordinates g = (f - center) / scale, in which the rows' Hessian is diagonal.
+        # In coordinates g = (f - center) / scale the rows' Hessian is diagonal.
         center = total(w * f) / total(w)
         center += total(curvature * (f - center[problem])) / h_BB
         g = f - center[problem]
@@ -72,7 +72,7 @@ def sandwich(problems: Problems, rows: CountedRows, smooth: bool) -> NDArray[np.
         np.maximum.at(scale, problem, np.abs(g))
         scale[scale == 0] = 1
         g /= scale[problem]
-        to_original = _matrices(1 / scale, 0, -center / scale, 1)  # of (A', B')
+        to_original = _matrices(1 / scale, 0, -center / scale, 1)  # maps (A', B') to (A, B)
         h_AA = total(curvature * g * g)
         hessian = _matrices(h_AA, 0, 0, h_BB) + to_original.mT @ problems.precision @ to_original
         inverse = _inverse(hessian, problems.held)
@@ -85,7 +85,7 @@ def sandwich(problems: Problems, rows: CountedRows, smooth: bool) -> NDArray[np.
 
 
 def _meat(rows: CountedRows, slope: NDArray[np.float64], number: int) -> NDArray[np.float64]:
-    """(K, 2, 2), the covariance of the gradient: what stands between the inverse Hessians."""
+    """(K, 2, 2) covariance of the gradient, the M of the sandwich."""
     by_A: NDArray[Any]
     by_B: NDArray[Any]
     by_A, by_B = slope * rows.f, slope
@@ -104,7 +104,7 @@ def _meat(rows: CountedRows, slope: NDArray[np.float64], number: int) -> NDArray
 
 
 def _inverse(hessian: NDArray[np.float64], held: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """The inverses of (K, 2, 2), of B alone where A is held; NaN where there is none."""
+    """Inverses of (K, 2, 2) matrices: of the entry of B alone where A is held; NaN if singular."""
     h_AA, h_AB, h_BB = hessian[:, 0, 0], np.where(held, 0, hessian[:, 0, 1]), hessian[:, 1, 1]
     ratio = h_AB / h_BB
     pivot = h_AA - ratio * h_AB

@@ -1,4 +1,4 @@
-"""Tests of probabilities by sums over rows, problem by problem."""
+"""Score tests of probabilities, from sums over the rows of each problem."""
 
 from collections.abc import Iterator
 from functools import reduce
@@ -10,71 +10,71 @@ from numpy.typing import NDArray
 
 from platt_jax.results.probabilities import expit
 
-# So little of a sum's variance is rounding.
+# Share of a sum's variance that may be rounding error.
 _NOTHING = 1e-18
-# Where the sums are as good as normal: by the fourth moments of the rows' shares of them.
+# Maximum ratio of fourth moments to squared variances at which sums are taken as normal.
 _NORMAL = 1e-3
-# Draws as extreme as the labels but for rounding are ties.
+# Factor for statistics of draws that tie with the labels' but for rounding.
 _TIED = 1 - 1e-9
 
-# Where sums are normal, rows of nearly one probability are taken together, in so many groups.
+# Number of groups of rows with similar probabilities, where sums are normal.
 _GROUPS = 1_024
 
 _LOG_2 = np.log(2)
 
 
 class Spread(NamedTuple):
-    """How far the probabilities may be from their mean, by J nodes of an integral.
+    """Distribution of uncertain probabilities, by J nodes of an integral.
 
-    Log-odds are a sum of two variables per problem, each times a number of the row.
+    A row's log-odds are the sum of its problem's two variables, each times a number of the row.
     """
 
-    basis: NDArray[np.float64]  # (2, N), the numbers of the rows
-    log_odds: NDArray[np.float64]  # (J, K, 2), the variables
-    weight: NDArray[np.float64]  # (J,), which add up to 1
+    basis: NDArray[np.float64]  # (2, N) numbers of the rows
+    log_odds: NDArray[np.float64]  # (J, K, 2) variables of the problems
+    weight: NDArray[np.float64]  # (J,) weights of the nodes, with sum 1
     owner: NDArray[np.int64]  # (N,), the problem of each row
 
     def probabilities(self) -> Iterator[tuple[float, NDArray[np.float64]]]:
-        """The weight and (N,) P(y=1) of each node."""
+        """The weight and P(y=1) (N,) of each node."""
         for weight, of_problems in zip(self.weight, self.log_odds, strict=True):
             first, second = of_problems[self.owner].T * self.basis
             yield float(weight), expit(first + second)
 
     def mean(self) -> NDArray[np.float64]:
-        """(N,) P(y=1)."""
+        """(N,) mean P(y=1)."""
         mean: NDArray[np.float64] = reduce(add, (w * p for w, p in self.probabilities()))
         return mean
 
     def variance(self) -> NDArray[np.float64]:
-        """(N,), the mean of P(y=1) P(y=0)."""
+        """(N,) mean of P(y=1) P(y=0)."""
         each = (w * p * (1 - p) for w, p in self.probabilities())
         variance: NDArray[np.float64] = reduce(add, each)
         return variance
 
 
 class ScoreTests:
-    """Cox's joint test of intercept 0 and slope 1, and Spiegelhalter's, of many problems.
+    """Cox's joint test of intercept 0 and slope 1, and Spiegelhalter's test, of many problems.
 
     With p the probability of a row, l its log-odds and r = y - p, Cox's test (1958, as a score
-    test) takes sum(r) and sum(r (l - c)), where the center c makes the two independent;
-    Spiegelhalter's (1986) takes sum(r (1 - 2p)). Each is divided by its standard deviation. The two
-    p-values are combined by their minimum (Tippett 1931).
+    test) uses sum(r) and sum(r (l - c)), where the center c makes the two independent.
+    Spiegelhalter's (1986) uses sum(r (1 - 2p)). Each sum is divided by its standard deviation. The
+    two p-values are combined by their minimum (Tippett 1931).
 
-    Where probabilities are not known exactly, these are of their mean, the log-odds are the scores
-    in any unit, and a standard deviation is the sum's, with what the probabilities add.
+    With a spread, `proba` are mean probabilities, `logit` may be the scores in any unit, and the
+    standard deviations include the variance of the probabilities.
 
     Args:
-        logit: (N,) of the rows, those of a problem end to end, in ascending order.
-        proba: (N,) likewise, P(y=1); neither 0 nor 1.
+        logit: (N,) log-odds of the rows, concatenated by problem, ascending in each.
+        proba: (N,) P(y=1) of the rows, neither 0 nor 1.
         labels: (N,) bool.
-        sizes: (K,) how many each problem has, at least one.
-        spread: of the probabilities, where they are not known exactly.
+        sizes: (K,) number of rows of each problem, at least one.
+        spread: distribution of the probabilities if they are uncertain, else None.
 
     Attributes:
-        cox_pvalue: (K,), by the chi-square distribution.
-        spiegelhalter_z: (K,), standard normal; NaN where all probabilities are 1/2.
-        least_pvalue: (K,), the smaller of the two p-values.
-        normal: (K,) bool, whether there are rows enough for the sums to be as good as normal.
+        cox_pvalue: (K,) p-value by the chi-square distribution.
+        spiegelhalter_z: (K,) standard normal statistic; NaN where all probabilities are 1/2.
+        least_pvalue: (K,) the smaller of the two p-values.
+        normal: (K,) bool, whether there are enough rows to take the sums as normal.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class ScoreTests:
         self.normal = np.max(fourth / of_each**2, axis=0) < _NORMAL
         self.basis = np.zeros((0, len(proba))) if spread is None else spread.basis
         if spread is not None:
-            # The covariances of what labels are expected to add, over the curves.
+            # Covariances, over the curves, of the expected sums.
             of_curves = np.zeros((3, 3, len(sizes)))
             for weight, p in spread.probabilities():
                 moved = np.stack([total(x * (p - proba)) for x in shares])
@@ -131,7 +131,7 @@ class ScoreTests:
         self.cox_pvalue = np.where(has_slope, of_two, of_one)
         self.spiegelhalter_z = np.where(v_22 > 0, z, np.nan)
         self.least_pvalue = np.minimum(self.cox_pvalue, erfc(np.abs(z) / np.sqrt(2)))
-        # By logarithms: a p-value may be too small for floats.
+        # In logarithms, because a p-value may underflow.
         log_half = np.where(has_slope, -chi_square / 2 - _LOG_2, log_ndtr(-np.sqrt(chi_square)))
         log_half = np.minimum(log_half, log_ndtr(-np.abs(z)))
         least_z = np.maximum(-ndtri_exp(log_half), 0)
@@ -139,7 +139,7 @@ class ScoreTests:
         self._z = _TIED * least_z
 
     def one(self, k: int) -> "ScoreTest":
-        """That of problem k."""
+        """The test of problem k."""
         size = self._sizes[k]
         rows = slice(self._starts[k], self._starts[k] + size)
         proba, counts = self._proba[rows], np.ones(size)
@@ -165,12 +165,12 @@ class ScoreTests:
     def extreme(
         self, some: NDArray[np.int64], rows: NDArray[np.int64], labels: NDArray[np.bool_]
     ) -> NDArray[np.bool_]:
-        """Whether labels give a p-value no larger than `least_pvalue`.
+        """Whether labels give a p-value of at most `least_pvalue`.
 
         Args:
-            some: (k,) which problems.
-            rows: (n,) their rows.
-            labels: (R, n) bool, other labels of these.
+            some: (k,) numbers of problems.
+            rows: (n,) numbers of their rows.
+            labels: (R, n) bool, other labels of these rows.
 
         Returns:
             (R, k) bool.
@@ -184,7 +184,7 @@ class ScoreTests:
         rows: NDArray[np.int64] | slice,
         labels: NDArray[np.bool_],
     ) -> NDArray[np.float64]:
-        """The three sums less their expectations, (3, R, k)."""
+        """(3, R, k) the three sums minus their expectations."""
         sizes = self._sizes[some]
         starts = np.cumsum(sizes) - sizes
         return np.stack(
@@ -198,28 +198,28 @@ class ScoreTests:
 
 
 class ScoreTest(NamedTuple):
-    """The tests of one problem, whose labels' sums are extreme outside of a circle or an interval.
+    """The tests of one problem, whose sums are extreme outside of a circle or an interval.
 
-    Sums are Cox's two and Spiegelhalter's, less their expectations, each with variance 1.
+    The sums are Cox's two and Spiegelhalter's, minus their expectations, each with variance 1.
     """
 
     proba: NDArray[np.float64]  # (n,)
-    shares: NDArray[np.float64]  # (3, n), what a label adds to each of the sums
-    basis: NDArray[np.float64]  # (2, n), as in `Spread`; (0, n) without
-    counts: NDArray[np.float64]  # (n,), how many rows each stands for: 1, but of normal sums
+    shares: NDArray[np.float64]  # (3, n) contribution of a label to each of the sums
+    basis: NDArray[np.float64]  # (2, n) as in `Spread`; (0, n) without a spread
+    counts: NDArray[np.float64]  # (n,) number of rows in each group: 1 unless sums are normal
     expected: NDArray[np.float64]  # (3,)
-    observed: NDArray[np.float64]  # (3,), the sums of the labels
-    chi_square: float  # the square of the circle's radius
-    z: float  # half of the interval
-    normal: bool  # whether sums are as good as normal
+    observed: NDArray[np.float64]  # (3,) sums of the observed labels
+    chi_square: float  # squared radius of the circle
+    z: float  # half-width of the interval
+    normal: bool  # whether sums are taken as normal
 
     def sums(self, labels: NDArray[Any]) -> NDArray[np.float64]:
-        """(3, R), those of other labels (R, n), or numbers of positives."""
+        """(3, R) sums of other labels (R, n), or of numbers of positives."""
         sums: NDArray[np.float64] = (labels.astype(float) @ self.shares.T - self.expected).T
         return sums
 
     def extreme(self, sums: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """(R,), whether sums (3, R) are at least as extreme as those of the labels."""
+        """(R,) whether sums (3, R) are at least as extreme as the observed ones."""
         return _extreme(sums, self.chi_square, self.z)
 
 

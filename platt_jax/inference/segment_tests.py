@@ -1,4 +1,4 @@
-"""Tests of segments by fresh rows, against what was predicted or against the curves fitted."""
+"""Tests of segments on fresh rows, against their predictions or their fitted curves."""
 
 from typing import NamedTuple
 
@@ -29,34 +29,34 @@ COLUMNS = (
     *("cox_p", "spiegelhalter_z", "p_value"),
 )
 
-# Probabilities nearer to 0 or 1 are taken for this near.
+# Least distance of probabilities from 0 and 1.
 _LEAST = 2.0**-53
 
-# P-values up to the first are by weighted draws. Where the chi-square distribution's is up to the
-# second, that is likely, and no other draws come before.
+# P-values up to _SMALL use importance sampling. Where the chi-square p-value is up to _TINY, plain
+# simulation is skipped.
 _SMALL, _TINY = 0.05, 1e-3
 
-# Intercept 0 and slope 1 in Platt's signs, and how far segments are expected to be from them.
+# Prior of the recalibration: (A, B) of slope 1 and intercept 0, and the covariance.
 _RIGHT = np.array([-1.0, 0.0])
 _SPREAD = np.eye(2)
 
 
 class FreshRows(NamedTuple):
-    """Rows of K segments, those of a segment end to end."""
+    """Rows of K segments, concatenated by segment."""
 
     scores: Floats  # (N,)
-    proba: Floats  # (N,), as predicted
+    proba: Floats  # (N,) predictions
     labels: NDArray[np.bool_]  # (N,)
     sizes: NDArray[np.int64]  # (K,)
-    ids: NDArray[np.uint64]  # (K,); a segment's draws depend on its own
+    ids: NDArray[np.uint64]  # (K,); a segment's draws depend only on its own
 
 
 def judged(rows: FreshRows, fitted: Posteriors | None) -> dict[str, Array]:
-    """What `triage` says of each segment, (K,) by the names in `COLUMNS`.
+    """The columns of `triage` for each segment: arrays (K,) by the names in `COLUMNS`.
 
     Args:
-        rows: none without rows.
-        fitted: (K,) what is known of the segments' curves, against which they are tested; None for
+        rows: fresh rows, at least one per segment.
+        fitted: (K,) posteriors of the segments' curves, to test against the fit; None to test
             against the predictions.
     """
     starts = np.cumsum(rows.sizes) - rows.sizes
@@ -79,7 +79,7 @@ def judged(rows: FreshRows, fitted: Posteriors | None) -> dict[str, Array]:
 
 def _against_predictions(rows: FreshRows) -> tuple[ScoreTests, Floats]:
     tests = ScoreTests(_logit(rows.proba), rows.proba, rows.labels, rows.sizes)
-    # Twice the smaller of two p-values is one (Bonferroni).
+    # Bonferroni: twice the smaller of two p-values is a p-value.
     pvalue = np.minimum(2 * tests.least_pvalue, 1)
     few = np.flatnonzero(~tests.normal & (pvalue > _TINY))
     extreme = drawn_by(rows.proba, rows.sizes, rows.ids, tests.extreme)
@@ -90,7 +90,7 @@ def _against_predictions(rows: FreshRows) -> tuple[ScoreTests, Floats]:
 
 
 def _against_fit(rows: FreshRows, fitted: Posteriors) -> tuple[ScoreTests, Floats]:
-    """The tests are of the mean probabilities, with the variances that the curves add."""
+    """The tests of the mean probabilities, with variances that include that of the curves."""
     at = ends(fitted.mean, fitted.covariance, fitted.rounding)
     owner = np.repeat(np.arange(len(rows.sizes)), rows.sizes)
     spread = Spread(at.basis(rows.scores, owner), *at.nodes(), owner)
@@ -106,7 +106,7 @@ def _against_fit(rows: FreshRows, fitted: Posteriors) -> tuple[ScoreTests, Float
 
 
 def _moved_up(rows: FreshRows, proba: Floats, basis: Floats, spread: Floats) -> NDArray[np.bool_]:
-    """(K, 2) whether the log-odds at the ends go up with the labels: by one Newton step."""
+    """(K, 2) whether one Newton step by the labels raises the log-odds at the ends."""
     starts = np.cumsum(rows.sizes) - rows.sizes
 
     def total(x: Floats) -> Floats:
@@ -127,7 +127,7 @@ def _logit(proba: Floats) -> Floats:
 
 
 def _recalibrated(rows: FreshRows) -> Fit:
-    """The fit of the labels to the log-odds predicted."""
+    """The fit of the labels to the predicted log-odds."""
     owner = np.repeat(np.arange(len(rows.sizes)), rows.sizes)
     of_logit = SegmentRows(_logit(rows.proba), rows.labels, owner)
     options = Options(targets="none")

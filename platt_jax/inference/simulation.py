@@ -1,4 +1,4 @@
-"""P-values at any number of rows: by labels drawn where the hypothesis holds."""
+"""Monte Carlo p-values, by labels drawn under the hypothesis."""
 
 from collections.abc import Callable, Iterator
 from typing import TypeVar
@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 from platt_jax.passes.replicated import mixed, random_words
 from platt_jax.threads import ordered_map
 
-# A p-value is settled by so many draws that are as extreme as the labels observed.
+# Number of extreme draws that settles a p-value.
 _EXTREME = 10
 MOST_DRAWS = 256
 _FIRST_DRAWS = 32
 _SEED = 0
 
-# Drawn labels that are worked on together: few enough to stay in a cache.
+# Maximum number of labels drawn together, to stay in a cache.
 AT_ONCE = 1 << 17
 
 Made = TypeVar("Made")
@@ -24,10 +24,10 @@ Made = TypeVar("Made")
 def canonical_order(
     proba: NDArray[np.float64], labels: NDArray[np.bool_], sizes: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """(N,) the rows of each problem by probability and label, whatever order they came in.
+    """(N,) row numbers sorted by problem, probability and label.
 
-    Draws are of rows by their number in the problem. Rows of one probability are exchangeable.
-    Arguments as in `sequential_pvalues`.
+    Draws use a row's number in its problem, so this makes them independent of the given order. Rows
+    of equal probability are exchangeable. Arguments are as in `ScoreTests`.
     """
     starts = np.cumsum(sizes) - sizes
 
@@ -48,22 +48,23 @@ def sequential_pvalues(
     extreme: Callable[[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]], NDArray[np.bool_]],
     most: int = MOST_DRAWS,
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """P-values of problems by drawing labels until enough of the draws are extreme.
+    """P-values of problems, by drawing labels until enough of the draws are extreme.
 
-    With the draw in which that happens for the h-th time, l, the p-value is h / l, which is valid
-    at any number of rows (Besag & Clifford 1991, "Sequential Monte Carlo p-values"); and most
-    problems take few draws.
+    If the h-th extreme draw is draw number l, the p-value is h / l. It is valid at any number of
+    rows (Besag & Clifford 1991, "Sequential Monte Carlo p-values"), and most problems need few
+    draws.
 
     Args:
-        sizes: (K,) how many rows each problem has, those of a problem end to end.
-        which: (J,) the numbers of those whose p-values are wanted.
-        extreme: given the numbers of some problems, their rows and the numbers of draws (R,), which
-            of the draws are at least as extreme as the labels observed, (R, problems).
-        most: how many draws at most.
+        sizes: (K,) number of rows of each problem; rows are concatenated by problem.
+        which: (J,) numbers of the problems to test.
+        extreme: function of the numbers of some problems, their rows and the numbers of draws (R,),
+            which returns whether each draw is at least as extreme as the observed labels,
+            (R, problems).
+        most: maximum number of draws.
 
     Returns:
-        (J,) in (0, 1]; NaN where it has happened fewer than h times in the most draws. And (J,) how
-        often it has happened.
+        (J,) p-values in (0, 1]; NaN with fewer than h extreme draws among `most`. And (J,) the
+        numbers of extreme draws.
     """
     starts = np.cumsum(sizes) - sizes
     found = np.zeros(len(sizes), np.int64)
@@ -97,13 +98,13 @@ def drawn_by(
     ids: NDArray[np.uint64],
     extreme: Callable[[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]], NDArray[np.bool_]],
 ) -> Callable[[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]], NDArray[np.bool_]]:
-    """The argument `extreme` of `sequential_pvalues` where labels are 1 with these probabilities.
+    """The argument `extreme` of `sequential_pvalues` for labels with these probabilities.
 
     Args:
         proba: (N,) P(y=1) of the rows.
-        sizes: (K,) likewise.
-        ids: (K,) uint64; a problem's draws depend on its own id and on nothing else.
-        extreme: the same, of labels (R, rows) in place of numbers of draws.
+        sizes: (K,) number of rows of each problem.
+        ids: (K,) uint64; a problem's draws depend only on its own id.
+        extreme: the same function for labels (R, rows) in place of the numbers of draws.
     """
     threshold = thresholds(proba)
 
@@ -117,18 +118,18 @@ def drawn_by(
 
 
 def _rows_of(sizes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The problem of each row, and its number in the problem, of problems of these sizes."""
+    """The problem of each row, and the row's number in it, for problems of these sizes."""
     owner = np.repeat(np.arange(len(sizes)), sizes)
     return owner, np.arange(len(owner)) - (np.cumsum(sizes) - sizes)[owner]
 
 
 def thresholds(proba: NDArray[np.float64]) -> NDArray[np.uint32]:
-    """A random word is below this with the probability, all but 2^-32, which is below 1."""
+    """Thresholds: a random word is below one with the given probability (< 1), within 2^-32."""
     return np.ldexp(proba, 32).astype(np.uint32)
 
 
 def row_words(streams: NDArray[np.uint64], sizes: NDArray[np.int64]) -> NDArray[np.uint32]:
-    """(R, n) random words for the n rows of k problems, given streams (R, k) of these."""
+    """(R, n) random words for the n rows of k problems, from the problems' streams (R, k)."""
     pairs = (sizes + 1) // 2
     owner, number = _rows_of(pairs)
     of_pairs = np.take(streams, owner, axis=1) + number.astype(np.uint64)
@@ -144,7 +145,7 @@ def _in_pieces(
     problems: NDArray[np.int64],
     sizes: NDArray[np.int64],
 ) -> Iterator[tuple[NDArray[np.int64], Made]]:
-    """The results of some of the problems at a time, on all cores."""
+    """The results of `work` on groups of the problems, on all cores."""
     ends = np.cumsum(sizes[problems]) // (AT_ONCE // _FIRST_DRAWS)
     pieces = np.split(problems, np.flatnonzero(np.diff(ends)) + 1)
     return zip(pieces, ordered_map(work, pieces), strict=True)

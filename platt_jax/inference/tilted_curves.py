@@ -1,11 +1,11 @@
-"""Small p-values of curves that are not known exactly, by curves and labels tilted together.
+"""Small p-values under uncertain curves, by importance sampling of curves and labels together.
 
-As in `tilting`, labels are drawn with log-odds moved towards a half-space of extreme sums. So are
-curves: to where curves and moved labels are most probable together (a Laplace approximation of what
-is extreme). Extreme labels of one curve may be likely by another, so the weights are of curve and
-labels together; and to compute them for all half-spaces would take the curve in each. Instead each
-extreme outcome counts with one half-space alone, the one in whose direction it lies, and only where
-it is drawn for that.
+As in `tilting`, labels are drawn with log-odds moved towards a half-space of extreme sums. Curves
+are moved, too: to where a curve and its tilted labels are most probable together (a Laplace
+approximation of the extreme outcomes). Labels that are extreme under one curve may be likely under
+another, so weights are of curve and labels together. Mixture weights over all half-spaces would
+need the curve's density in each. Instead each extreme outcome counts for one half-space only, the
+one in whose direction it lies, and only if it was drawn for that one.
 """
 
 from typing import NamedTuple
@@ -25,24 +25,24 @@ Words = NDArray[np.uint64]
 
 _LABELS, _CURVES = 4, 5  # seeds
 
-# The first draws tell how many it takes for a standard error that is this part of the p-value. They
-# are enough where it is surely less than the least that matters.
+# The first draws determine how many are needed for the relative standard error _ERROR. No more are
+# taken for p-values surely below the least that matters.
 _FIRST_DRAWS, _MOST_DRAWS = 512, 16_384
 _ERROR = 0.1
 _LOG_LEAST = np.log(1e-12)
 
-# So many of the curves, and of the labels, are drawn as they are: weights are bounded.
+# Share of the curves, and of the labels, that are not tilted, which bounds the weights.
 _AS_IT_IS = 0.2
 _CHOICE = np.uint64(0x3C3C3C3C3C3C3C3C)
 
-# Any tilt gives the p-value, a good one by few draws: so many steps towards it, until the sum is as
-# near to its bound, and the curve moves by as little, in standard deviations.
+# Maximum number of steps towards a tilt; tolerances of the sum from its bound and of the curve's
+# change, in standard deviations. Any tilt gives the p-value; a good one needs fewer draws.
 _STEPS = 12
 _CLOSE = 0.2
 _STILL = 0.05
-# Where no labels give a sum so large but for rounding, it is out of reach.
+# A bound is out of reach if no labels reach it, up to rounding.
 _OUT_OF_REACH = 1 - 1e-9
-# Log-odds are taken for no further from 0: their exponentials are finite.
+# Maximum absolute log-odds, for finite exponentials.
 _FARTHEST = 600.0
 
 
@@ -50,9 +50,9 @@ def tilted_pvalue(test: ScoreTest, curve: Distribution, stream: Words) -> float:
     """The p-value of one problem.
 
     Args:
-        test: of it.
-        curve: (2,), of the log-odds at its ends.
-        stream: (1,) that random words are taken from.
+        test: score test of the problem.
+        curve: (2,) distribution of the log-odds at the curve's ends.
+        stream: (1,) source of random words.
     """
     tilts = _tilts(test, curve)
     weights = np.zeros(0)
@@ -69,22 +69,22 @@ def tilted_pvalue(test: ScoreTest, curve: Distribution, stream: Words) -> float:
             wanted = _MOST_DRAWS
         elif tilts.log_scale > _LOG_LEAST:
             wanted = int(min((weights.std() / weights.mean() / _ERROR) ** 2, _MOST_DRAWS))
-    if not weights.any():  # and no tilt is of use
+    if not weights.any():  # no tilt has found an extreme outcome
         return 1 / (len(weights) * _AS_IT_IS**2)
     return float(min(1.0, np.exp(tilts.log_scale) * weights.mean()))
 
 
 class _Tilts(NamedTuple):
-    """In those of the directions whose bound some labels reach, J of them."""
+    """Tilts in J directions, those whose bound some labels reach."""
 
-    direction: NDArray[np.int64]  # (J,) their numbers
-    slope: Floats  # (J,): log-odds are moved by this times the rows' shares
-    curves: Distribution  # (J, 2)
-    log_bound: Floats  # (J,) roughly of the probability of the half-space
+    direction: NDArray[np.int64]  # (J,) numbers of the directions
+    slope: Floats  # (J,); log-odds are moved by this times the rows' shares
+    curves: Distribution  # (J, 2) tilted distributions
+    log_bound: Floats  # (J,) log of the half-space's probability, approximately
 
     @property
     def log_scale(self) -> float:
-        """Of what weights are divided by, which may be too small for floats."""
+        """Logarithm of the divisor of weights, which may underflow."""
         return float(np.logaddexp.reduce(self.log_bound))
 
 
@@ -95,9 +95,9 @@ def _weights(
     stream: Words,
     draws: NDArray[np.int64],
 ) -> Floats:
-    """(R,), of these draws (R,); 0 of those that do not count."""
+    """(R,) weights of these draws (R,); 0 for those that do not count."""
     until = np.cumsum(np.exp(tilts.log_bound - tilts.log_scale))
-    # A golden-ratio sequence takes each tilt as often as it should be, all but exactly.
+    # A golden-ratio sequence takes each tilt almost exactly as often as its share.
     place = np.ldexp((draws.astype(np.uint64) * GOLDEN_RATIO + stream).astype(float), -64)
     which = np.minimum(np.searchsorted(until, place, side="right"), len(until) - 1)
     curve_words, label_words = (random_words(x, stream, draws) for x in (_CURVES, _LABELS))
@@ -127,13 +127,13 @@ def _some(words: Words) -> NDArray[np.bool_]:
 
 
 def _mixed(log_ratio: Floats) -> Floats:
-    """The log ratio to the mixture of a tilted density and the density as it is."""
+    """The log ratio of the untilted density to the mixture of it and the tilted one."""
     mixture: Floats = -np.logaddexp(np.log1p(-_AS_IT_IS) - log_ratio, np.log(_AS_IT_IS))
     return mixture
 
 
 def _nearest(test: ScoreTest, sums: Floats) -> NDArray[np.int64]:
-    """The directions (R,) that extreme sums (3, R) count with."""
+    """(R,) the direction for which each of the extreme sums (3, R) counts."""
     angle = np.arctan2(sums[1], sums[0])
     around = np.rint(angle * AROUND / (2 * np.pi)).astype(np.int64) % AROUND
     outside = sums[0] ** 2 + sums[1] ** 2 >= test.chi_square
@@ -143,8 +143,8 @@ def _nearest(test: ScoreTest, sums: Floats) -> NDArray[np.int64]:
 def _tilts(test: ScoreTest, curve: Distribution) -> _Tilts:
     """For each direction d, the slope s and the curve that maximize P(curve) E exp(s d'sums).
 
-    The slope is the one with which d'sums is at the bound on average. A Newton step for both at a
-    time; where the curve's Hessian is not definite, by the distribution's own.
+    The slope puts the mean of d'sums at the bound. Both are found by joint Newton steps. Where the
+    curve's Hessian is not positive definite, that of the distribution alone is used.
     """
     bounds = NEAR * np.repeat([np.sqrt(test.chi_square), test.z], [AROUND, 2])
     along, counts, basis = DIRECTIONS @ test.shares, test.counts, test.basis
@@ -185,19 +185,19 @@ def _tilts(test: ScoreTest, curve: Distribution) -> _Tilts:
 
 
 def _log_mean(test: ScoreTest, logit: Floats, moved: Floats) -> Floats:
-    """(R,) the log of the mean of exp(labels @ moved), for log-odds (R, n)."""
+    """(R,) log of the mean of exp(labels @ moved), for log-odds (R, n)."""
     log_mean: Floats = (np.logaddexp(0, logit + moved) - np.logaddexp(0, logit)) @ test.counts
     return log_mean
 
 
 def _determinant(matrices: Floats) -> Floats:
-    """(J,), given the upper triangles (J, 3) of matrices."""
+    """(J,) determinants of matrices, given their upper triangles (J, 3)."""
     determinant: Floats = matrices[:, 0] * matrices[:, 2] - matrices[:, 1] ** 2
     return determinant
 
 
 def _solved(matrices: Floats, x: Floats) -> Floats:
-    """The matrices' inverses times x (J, 2)."""
+    """The inverses of the matrices, given as upper triangles (J, 3), times x (J, 2)."""
     a, b, c = matrices.T
     solved = np.stack([c * x[:, 0] - b * x[:, 1], a * x[:, 1] - b * x[:, 0]], -1)
     return solved / _determinant(matrices)[:, None]
@@ -215,9 +215,9 @@ def bernoulli(logit: Floats, words: NDArray[np.uint32]) -> NDArray[np.bool_]:
 
 
 def drawn(test: ScoreTest, logit: Floats, streams: Words) -> Floats:
-    """(R, n) numbers of positives among `test.counts` rows, given log-odds and random words (R,).
+    """(R, n) numbers of positives in `test.counts` rows, given log-odds and random words (R,).
 
-    They are normal where sums are as good as normal.
+    They are normal variables where sums are taken as normal.
     """
     words = row_words(streams[:, None], np.array([len(test.counts)]))
     if not test.normal:

@@ -1,12 +1,12 @@
-"""Small p-values: by labels drawn where extreme ones are common, and weighted.
+"""Small p-values by importance sampling of labels.
 
-Labels are drawn with the log-odds moved by a multiple of what they add to a sum (exponential
+Labels are drawn with their log-odds moved by a multiple of their contribution to a sum (exponential
 tilting: Siegmund 1976, "Importance sampling in the Monte Carlo study of sequential tests"), so that
-the sum's mean is at the bound of a half-space of extreme labels. Several such half-spaces hold all
-of the extreme labels: the draws are from a mixture over these, and weighted by what labels are
-drawn more often in it than by the hypothesis (Owen & Zhou 2000, "Safe and effective importance
-sampling"). The weight of extreme labels is then at most the sum of the half-spaces' Chernoff
-bounds, which is not much more than their probability.
+the sum's mean is at the bound of a half-space of extreme labels. Several half-spaces cover all
+extreme labels. Draws are from a mixture over these, and a draw's weight is the ratio of its
+probability under the hypothesis to that in the mixture (Owen & Zhou 2000, "Safe and effective
+importance sampling"). The weight of extreme labels is then at most the sum of the half-spaces'
+Chernoff bounds, which is not much more than their probability.
 """
 
 from typing import NamedTuple
@@ -19,34 +19,34 @@ from platt_jax.inference.simulation import AT_ONCE, row_words, thresholds
 from platt_jax.passes.replicated import mixed, random_words
 from platt_jax.threads import ordered_map
 
-# The first draws tell how many it takes for a standard error that is this part of the p-value. They
-# are enough where it is surely less than the least that matters.
+# The first draws determine how many are needed for the relative standard error _ERROR. No more are
+# taken for p-values surely below the least that matters.
 _FIRST_DRAWS, _MOST_DRAWS = 512, 16_384
 _ERROR = 0.04
 _LOG_LEAST = np.log(1e-12)
 _SEED = 1
 
-# Their labels, 4,096 at most, are enumerated.
+# Maximum number of rows whose labels (4,096) are enumerated.
 _FEW_ROWS = 12
 
-# Of the draws, those by the hypothesis as it is.
+# Share of the draws that are not tilted.
 _AS_IT_IS = 0.02
 
-# Half-spaces: around the circle of Cox's test, so near that neighbours meet on it, and on both
-# sides of the interval of Spiegelhalter's.
+# Half-spaces: tangents around the circle of Cox's test, so close that neighbours meet on it, and
+# the two sides of the interval of Spiegelhalter's.
 AROUND = 16
 NEAR = np.cos(np.pi / AROUND)
 _ANGLES = 2 * np.pi / AROUND * np.arange(AROUND)
 _CIRCLE = np.stack([np.cos(_ANGLES), np.sin(_ANGLES), np.zeros(AROUND)], -1)
 DIRECTIONS = np.concatenate([_CIRCLE, [[0, 0, 1], [0, 0, -1]]])
 
-# How near a sum's mean has to come to the bound, in standard deviations, and in how many steps: any
-# tilt gives the p-value, a good one by few draws.
+# Tolerance of a sum's mean from the bound, in standard deviations, and maximum number of steps. Any
+# tilt gives the p-value; a good one needs fewer draws.
 _CLOSE = 0.2
 _STEPS = 30
-# Log-odds are moved by no more: their exponentials are finite.
+# Maximum change of log-odds, for finite exponentials.
 _FARTHEST = 600
-# Where no labels give a sum so large but for rounding, it is out of reach.
+# A bound is out of reach if no labels reach it, up to rounding.
 _OUT_OF_REACH = 1 - 1e-9
 
 _BELOW_ONE = 1 - 2.0**-53
@@ -58,17 +58,17 @@ _TOGETHER = 16  # problems
 def tilted_pvalues(
     tests: ScoreTests, ids: NDArray[np.uint64], which: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """P-values of problems, to a standard error of a 25th of them, down to 1e-12.
+    """P-values of problems down to 1e-12, with a relative standard error of 4 %.
 
-    Those of up to 12 rows are exact.
-    The labels observed count as one of the draws, which keeps the p-values valid (Harrison 2012,
-    "Conservative hypothesis tests and confidence intervals using importance sampling"). Where there
-    are rows enough, normal sums are drawn, and no labels: this is a saddlepoint approximation.
+    For up to 12 rows they are exact. The observed labels count as one of the draws, which keeps
+    p-values valid (Harrison 2012, "Conservative hypothesis tests and confidence intervals using
+    importance sampling"). Where sums are normal, they are drawn in place of labels, which is a
+    saddlepoint approximation.
 
     Args:
-        tests: of K problems.
-        ids: (K,) uint64; a problem's draws depend on its own id and on nothing else.
-        which: (J,) the numbers of those whose p-values are wanted.
+        tests: score tests of K problems.
+        ids: (K,) uint64; a problem's draws depend only on its own id.
+        which: (J,) numbers of the problems to test.
 
     Returns:
         (J,) in [0, 1].
@@ -82,7 +82,7 @@ def tilted_pvalues(
 
 
 def _pvalue(test: ScoreTest, stream: NDArray[np.uint64]) -> float:
-    """By draws from this stream (1,)."""
+    """The p-value of one problem, by draws from this stream (1,)."""
     if len(test.proba) <= _FEW_ROWS:
         return _enumerated(test)
     mixture = _Mixture(test)
@@ -98,7 +98,7 @@ def _pvalue(test: ScoreTest, stream: NDArray[np.uint64]) -> float:
 
 
 def _enumerated(test: ScoreTest) -> float:
-    """The probability of all labels that are at least as extreme."""
+    """The probability of all labels that are at least as extreme as those observed."""
     bits = np.arange(len(test.proba))
     labels = (np.arange(2 ** len(bits))[:, None] >> bits & 1).astype(bool)
     chances = np.where(labels, test.proba, 1 - test.proba).prod(axis=1)
@@ -106,16 +106,16 @@ def _enumerated(test: ScoreTest) -> float:
 
 
 class _Mixture:
-    """Of the hypothesis tilted in J directions, and as it is.
+    """Mixture of the hypothesis, untilted and tilted in J directions.
 
     Attributes:
-        log_scale: of what weights are divided by, which may be too small for floats.
+        log_scale: logarithm of the divisor of weights, which may underflow.
     """
 
     def __init__(self, test: ScoreTest) -> None:
         self._test = test
         bounds = NEAR * np.repeat([np.sqrt(test.chi_square), test.z], [AROUND, 2])
-        # Few at a time where rows are many.
+        # In parts where rows are many, to limit memory.
         step = max(1, AT_ONCE // len(test.proba))
         tilts = [
             _tilt(test, DIRECTIONS[x : x + step], bounds[x : x + step])
@@ -136,7 +136,7 @@ class _Mixture:
             self._thresholds = thresholds(np.minimum(self._proba, _BELOW_ONE))
 
     def weights(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
-        """(R,), of draws with these sums (3, R); 0 of those that are not extreme."""
+        """(R,) weights of draws with these sums (3, R); 0 for those that are not extreme."""
         extreme = self._test.extreme(sums)
         beyond = self._slopes @ sums[:, extreme] - self._offsets[:, None]
         tilted = np.exp(np.minimum(beyond, _LARGEST_EXPONENT)).sum(axis=0)
@@ -148,9 +148,9 @@ class _Mixture:
     def weights_of_draws(
         self, stream: NDArray[np.uint64], first: int, last: int
     ) -> NDArray[np.float64]:
-        """Those of the draws from the first to before the last."""
+        """The weights of draws number `first` to `last`, exclusive."""
         draws = np.arange(first, last)
-        # A golden-ratio sequence takes each tilt as often as it should be, all but exactly.
+        # A golden-ratio sequence takes each tilt almost exactly as often as its share.
         place = draws.astype(np.uint64) * GOLDEN_RATIO + stream
         which = np.searchsorted(self._until, np.ldexp(place.astype(float), -64), side="right")
         streams = random_words(_SEED, stream, draws)
@@ -164,14 +164,14 @@ class _Mixture:
     def _label_sums(
         self, streams: NDArray[np.uint64], which: NDArray[np.int64]
     ) -> NDArray[np.float64]:
-        """(3, R), given random streams and the tilts' numbers, (R,) each."""
+        """(3, R) sums of drawn labels, given random streams and the tilts' numbers, (R,) each."""
         words = row_words(streams[:, None], np.array([len(self._test.proba)]))
         return self._test.sums(words < self._thresholds[which])
 
     def _normal_sums(
         self, streams: NDArray[np.uint64], which: NDArray[np.int64]
     ) -> NDArray[np.float64]:
-        """Likewise, normal variables of the same mean and covariance."""
+        """(3, R) normal sums with the labels' mean and covariance; arguments as `_label_sums`."""
         from scipy.special import ndtri
 
         numbers = np.arange(3, dtype=np.uint64)
@@ -182,16 +182,16 @@ class _Mixture:
 
 
 class _Tilt(NamedTuple):
-    """In those of J directions whose bound some labels reach."""
+    """Tilts in J directions, those whose bound some labels reach."""
 
-    slope: NDArray[np.float64]  # (J, 3): the log-odds are moved by this times the rows' shares
-    offset: NDArray[np.float64]  # (J,), what the slope times the sums is at the bound
-    log_bound: NDArray[np.float64]  # (J,), of Chernoff's bound on the half-space's probability
-    proba: NDArray[np.float64]  # (J, n)
+    slope: NDArray[np.float64]  # (J, 3); log-odds are moved by this times the rows' shares
+    offset: NDArray[np.float64]  # (J,) slope times sums, at the bound
+    log_bound: NDArray[np.float64]  # (J,) log of Chernoff's bound on the half-space's probability
+    proba: NDArray[np.float64]  # (J, n) tilted probabilities
 
 
 def _tilt(test: ScoreTest, directions: NDArray[np.float64], bounds: NDArray[np.float64]) -> _Tilt:
-    """The tilts in these directions (J, 3) with which sums are at the bounds (J,) on average."""
+    """Tilts in these directions (J, 3) that put the means of sums at the bounds (J,)."""
     p = test.proba
     along = directions @ test.shares
     most = np.where(along > 0, (1 - p) * along, -p * along) @ test.counts
@@ -199,7 +199,7 @@ def _tilt(test: ScoreTest, directions: NDArray[np.float64], bounds: NDArray[np.f
     directions, bounds, along = directions[reached], bounds[reached], along[reached]
     odds = p / (1 - p)
     low, high = np.zeros(len(bounds)), _FARTHEST / np.abs(along).max(axis=1, initial=0)
-    length = np.minimum(bounds, high)  # That of a normal sum.
+    length = np.minimum(bounds, high)  # exact for a normal sum
     for step in range(_STEPS):
         moved = length[:, None] * along
         tilted_odds = odds * np.exp(moved)
@@ -213,7 +213,7 @@ def _tilt(test: ScoreTest, directions: NDArray[np.float64], bounds: NDArray[np.f
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             newton = length + short / variance
         length = np.where((newton > low) & (newton < high), newton, (low + high) / 2)
-    # The logarithm of the mean of exp(length * sum).
+    # The log of the mean of exp(length * sum).
     log_mean = (np.log1p(tilted_odds) + np.log1p(-p) - moved * p) @ test.counts
     offset = length * bounds
     return _Tilt(length[:, None] * directions, offset, log_mean - offset, tilted)

@@ -1,4 +1,4 @@
-"""Which segments need a look: their predictions against fresh rows."""
+"""Tests of segments' predictions on fresh rows."""
 
 import numbers
 from typing import Any, Literal
@@ -33,78 +33,79 @@ def triage(
     fdr: float = 0.05,
     non_finite: Literal["flag", "raise", "omit"] = "flag",
 ) -> Table:
-    """Which segments have changed, or are predicted wrongly, by fresh rows; most urgent first.
+    """Test which segments have changed or are predicted wrongly, on fresh rows.
 
-    There are two hypotheses to test.
+    There are two hypotheses to choose from.
 
-    - `against="fit"`: the segment is as it was when it was fitted. Its (A, B) is a draw of what
-      the fit leaves open of it: the posterior with a population, of a segment that was not fitted
-      the population; else what as many labels as the fit has had would tell. A p-value is small if
-      the segment has changed since, or if it is no draw of the population.
-    - `against="predictions"`: every label is 1 with the probability predicted for it. A p-value is
-      small if that is wrong, though it may never have been known better: of stationary segments
-      with 10 rows each, 100 new rows contradict the predictions for a third (pooling="partial")
-      or 6 in 10 (none).
+    - `against="fit"`: the segment is as it was when it was fitted. Its (A, B) is drawn from what
+      the fit knows about it: with a population the segment's posterior, or the population itself
+      for a segment that was not fitted; else a distribution that carries as much information as the
+      fit's labels. A small p-value means that the segment has changed, or that it does not belong
+      to the population.
+    - `against="predictions"`: every label is 1 with the predicted probability. A small p-value
+      means that the prediction is wrong, even if the fit could not have known better: for
+      stationary segments fitted on 10 rows each, 100 new rows contradict the predictions of a third
+      (pooling="partial") or 60 % (none) of the segments.
 
-    The labels are simulated by the hypothesis, with curves drawn anew each time against the fit.
-    The statistic is the smaller p-value of two score tests, Cox's of intercept and slope and
-    Spiegelhalter's, with the variance that the curves add. So `p_value` is valid for segments of
-    any size. Where it is small, labels and curves are drawn near those observed, and weighted
-    (importance sampling). Its standard error against the predictions is 4 % of it from 0.05 down
-    to 1e-12 (0 for up to 12 rows), against the fit 10 % from about 0.005 down; above, where few
-    draws suffice, at most a third of it. It depends neither on the order of the rows nor on the
-    other segments.
+    Labels are simulated under the hypothesis; against the fit, a curve is drawn for each
+    simulation. The statistic is the smaller p-value of two score tests, Cox's of intercept and
+    slope and Spiegelhalter's, with variances that include that of the curves. So `p_value` is valid
+    for segments of any size. Small p-values use importance sampling: labels and curves are drawn
+    near those observed, and weighted. The simulation's relative standard error against the
+    predictions is 4 % from 0.05 down to 1e-12 (0 for up to 12 rows). Against the fit it is 10 %
+    from about 0.005 down, and at most a third above, where few draws suffice. A p-value depends
+    neither on the order of the rows nor on other segments.
 
-    What the fit leaves open is taken on the safe side: a population for as wide as its segments
-    allow, an unpooled fit with half a label more. Segments that were fitted on many rows are found
-    as often as against the predictions, those fitted on few not at all unless they change by more
-    than the fit had left open.
+    The uncertainty of the fit is taken on the safe side: a population is as wide as its segments
+    allow, and an unpooled fit has half a label more. A changed segment that was fitted on many rows
+    is found as often as against the predictions. One that was fitted on few is found only if it
+    changes by more than the uncertainty of its fit.
 
     In simulations with 1 to 5,000 rows fitted, 1 % to 50 % positives, and 0 or 5 % of the segments
-    changed (`benchmarks/inference/triage_fit.py`), the false discovery rate with `fdr=0.05` is 0.05
-    or less against the fit, but for simulation error. Against the predictions it is 0.5 to 1, but
-    where segments have 5,000 rows each or one curve. Where 5 % of 10,000 segments are predicted
-    wrongly, and all others exactly (`benchmarks/inference/triage.py`), it is 0 to 0.06 against the
-    predictions, at any number of rows; by the chi-square p-values alone 0.68 at 5 rows, 0.23 at 20
-    and 0.05 at 200.
+    changed (`benchmarks/inference/triage_fit.py`), the false discovery rate with `fdr=0.05` is at
+    most 0.05 against the fit, within simulation error. Against the predictions it is 0.5 to 1,
+    except where segments have 5,000 rows each or one curve. Where 5 % of 10,000 segments are
+    predicted wrongly and all others exactly (`benchmarks/inference/triage.py`), it is 0 to 0.06
+    against the predictions, at any number of rows; the chi-square p-values alone give 0.68 at 5
+    rows, 0.23 at 20 and 0.05 at 200.
 
-    Of the segments with a q-value of at most q, a share of no more than q is expected to be right
-    (Benjamini & Hochberg 1995), if segments are independent. That holds for one look at rows that
-    were not fitted: not for the rows of the fit, which it fits too well, nor for repeated looks
-    until something shows up. With enough rows every calibrator is off; slope and intercept say how
-    far.
+    Among the segments with a q-value of at most q, the expected share of false discoveries is at
+    most q (Benjamini & Hochberg 1995), if segments are independent. This holds for one look at rows
+    that were not fitted. It does not hold for the rows of the fit, which it fits too well, nor for
+    looks repeated until a segment is flagged. With enough rows every calibrator is wrong; slope and
+    intercept say by how much.
 
     Args:
-        calibrator: as `fit_segments` returns it.
-        scores: (N,) as in `fit_segments`, of rows that were not fitted; or SegmentRows.
-        labels: (N,) likewise.
-        segments: (N,) likewise.
-        against: "fit" or "predictions", the hypothesis.
-        fdr: the false discovery rate, in (0, 1): a segment is flagged if its q-value is no larger.
-        non_finite: what a score or label that is NaN or infinite does. "flag": its segment is not
+        calibrator: result of `fit_segments`.
+        scores: (N,) scores of rows that were not fitted, as in `fit_segments`; or SegmentRows.
+        labels: (N,) labels, as in `fit_segments`.
+        segments: (N,) segment ids, as in `fit_segments`.
+        against: the hypothesis, "fit" or "predictions".
+        fdr: false discovery rate, in (0, 1): a segment is flagged if its q-value is at most this.
+        non_finite: effect of a score or label that is NaN or infinite. "flag": its segment is not
             tested; "omit": the row is left out; "raise": a ValueError.
 
     Returns:
-        A Table with a line for each segment of the rows, and the columns
+        A Table with a line for each segment of the rows, most urgent first, and the columns
 
-        - `segment`, or those of its several columns;
-        - `rows`, less those left out, `positives` and `expected`, the sum of the predictions;
-        - `intercept` and `slope` of the log-odds over those predicted, 0 and 1 if these are right,
-          with standard errors `se_intercept` and `se_slope`. They are fitted with a standard normal
-          prior around 0 and 1, without which few rows often have no finite fit;
+        - `segment`, or one column for each of its several columns;
+        - `rows`, without those left out, `positives` and `expected`, the sum of the predictions;
+        - `intercept` and `slope` of the true log-odds over the predicted ones, 0 and 1 if these are
+          right, with standard errors `se_intercept` and `se_slope`. They are fitted with standard
+          normal priors around 0 and 1, because few rows often have no finite fit without;
         - `cox_p`, by the chi-square distribution, and `spiegelhalter_z`, standard normal, positive
-          where predictions are too extreme, both rough if rows are few;
+          where predictions are too extreme; both are rough if rows are few;
         - `p_value`, `q_value` and `flagged`.
 
-        Segments that are not tested come last, the largest of them first: everything after `rows`
-        is NaN for them, and none is flagged. They have rows that are not finite (see `non_finite`),
-        or a fit that is NaN. Against the fit there are others, of which it says too little: without
-        a population those that were not fitted, have fewer than 5 rows or a single score; with a
-        population of a handful of segments, or of one or two rows each, those that lean on it.
-        A RuntimeWarning says how many they are.
+        Segments that are not tested come last, the largest first: every column after `rows` is NaN
+        for them, and none is flagged. A segment is not tested if it has rows that are not finite
+        (see `non_finite`), or if its fit is NaN. Against the fit it is not tested either if too
+        little is known of it: without a population, if it was not fitted, was fitted on fewer than
+        5 rows or has a single score; with a population of a handful of segments, or of one or two
+        rows each, if it depends on the population. A RuntimeWarning gives their number.
 
     Raises:
-        ValueError: an argument is not as above; or SegmentRows have weights; or, with
+        ValueError: an argument is not as above; SegmentRows have weights; or, with
             non_finite="raise", a score or label is not finite.
 
     Example:
@@ -120,7 +121,7 @@ def triage(
         >>> int(fresh["segment"][0]), int(fresh["flagged"].sum())
         (3, 1)
 
-        Ten rows a segment say little of it. As the fit had left so much open, nothing has changed:
+        A fit of ten rows leaves much uncertainty, within which nothing has changed:
 
         >>> segments = np.arange(4000) % 400
         >>> rates = rng.normal(size=400)[segments]
@@ -157,7 +158,7 @@ def triage(
         f, y, owner, finite = f[finite], y[finite], owner[finite], finite[finite]
         sizes = np.bincount(owner, minlength=len(keys))
     proba = calibrator.predict_proba(f.astype(float), keys[owner]).astype(float)
-    # An infinite score has a probability, 0 or 1.
+    # The probability at an infinite score is finite: 0 or 1.
     bad = ~(finite & np.isfinite(proba))
     testable = (sizes > 0) & (np.bincount(owner, bad, len(keys)) == 0)
     tested, fitted = testable, None
@@ -174,7 +175,7 @@ def triage(
         columns = judged(FreshRows(*by_row, sizes[tested], hashes(keys[tested])), fitted)
     columns = {name: _placed(tested, columns[name]) for name in COLUMNS}
     q_value = _q_values(columns["p_value"])
-    # Segments come with the largest first, and those that are not tested stay so.
+    # The rows' segments are sorted by size, and the sort is stable for those not tested.
     order = np.lexsort((columns["cox_p"], columns["p_value"], ~tested))
     table = tables.keyed(
         "segment", keys, dict(rows=sizes, **columns, q_value=q_value, flagged=q_value <= fdr)
@@ -188,7 +189,7 @@ def _require_one_of(value: Any, allowed: tuple[str, ...], name: str) -> None:
 
 
 def _raise_non_finite(keys: NDArray[Any], owner: NDArray[np.int64]) -> None:
-    """Given the segments of the rows that are not finite."""
+    """Raises, given the segments of the rows that are not finite."""
     raise ValueError(
         f"scores, labels: expected finite values, found NaN or infinite numbers in "
         f"{len(np.unique(owner)):,} of {len(keys):,} segments, the largest "
@@ -203,7 +204,7 @@ def _warn_untested(
     tested: NDArray[np.bool_],
     non_finite: str,
 ) -> None:
-    """Says of those with rows that can be tested that nothing is known of their curves."""
+    """Warns of segments that are not tested: those with bad rows, and those without a posterior."""
     reason = (
         "they have rows that are not finite, or no curve. "
         'triage(..., non_finite="omit") tests them without these rows'
@@ -223,14 +224,14 @@ def _warn_untested(
 
 
 def _placed(where: NDArray[np.bool_], x: Array) -> NDArray[np.float64]:
-    """These numbers where there are some, NaN elsewhere."""
+    """The numbers where the mask holds, NaN elsewhere."""
     placed = np.full(len(where), np.nan)
     placed[where] = x
     return placed
 
 
 def _q_values(pvalue: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The least false discovery rates at which each would be discovered; NaN for NaN."""
+    """Benjamini-Hochberg q-values; NaN for NaN."""
     order = np.argsort(pvalue)  # NaN last
     number = np.isfinite(pvalue).sum()
     q: NDArray[np.float64] = pvalue[order] * number / np.arange(1, len(pvalue) + 1)

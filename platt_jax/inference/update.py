@@ -1,4 +1,4 @@
-"""Calibrators that go on learning: last night's posterior is tonight's prior."""
+"""Updates of calibrators by new rows: the earlier posterior is the prior of the new fit."""
 
 from dataclasses import replace
 from typing import Any
@@ -12,7 +12,8 @@ from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.given import given_to
 from platt_jax.execution.non_finite import report_non_finite
-from platt_jax.execution.progress import SILENT, Listener, Stage
+from platt_jax.execution.problems import Context
+from platt_jax.execution.progress import Listener, Stage
 from platt_jax.execution.run import fit_problems
 from platt_jax.execution.segment_rows import SegmentRows, segment_rows
 from platt_jax.ids.factorize import get_indexer, split_columns
@@ -47,57 +48,57 @@ def update(
     options: Options = _DEFAULT,
     progress: bool | Listener = False,
 ) -> SegmentCalibrator:
-    """The calibrator with what new rows add to it; no earlier row is needed.
+    """Update a calibrator with new rows, without the earlier ones.
 
     The prior of each segment is `prior_from(calibrator, ...)`: a normal distribution with the
-    earlier fit as its mean and its Hessian as the precision, which is all that is kept of earlier
-    rows (a Laplace memory). Platt's targets smooth the labels by as much as in a fit of all rows.
+    earlier fit as its mean and the Hessian as its precision. Nothing else is kept of earlier rows
+    (Laplace's approximation). Platt's targets use the counts of all rows, earlier and new.
 
-    A segment that has learnt something loses nothing of it. Where its new rows have no weight, or
-    their fit fails, it keeps its earlier fit, as a segment without new rows does. So a NaN among
-    its new rows costs it all of these; with Options(non_finite="omit") only the row concerned.
+    A segment never loses its fit. If its new rows have no weight, or their fit fails, it keeps its
+    earlier fit, as does a segment without new rows. One NaN among a segment's new rows therefore
+    discards all of them; with Options(non_finite="omit") only the bad row is discarded.
 
-    Without a population, standard errors are up to 8 % too small after 20 updates by 10 rows: the
-    Hessian of earlier rows stays that of the night they came.
+    Without a population, standard errors are up to 8 % too small after 20 updates by 10 rows,
+    because the Hessian of earlier rows is not recomputed at the new (A, B).
 
-    With a population, as of pooling="partial", labels are used as they are. What is kept of each
-    segment's rows is a normal likelihood of its (A, B), and each update estimates the population
-    from all of these, its covariance too. After 12 updates by 10 rows its mean and variances are
-    off those of a fit of all rows by 0.15 standard errors on average where a third of the labels
-    are positive, and by 0.8 where 2 % are (`benchmarks/inference/populations.py`). New segments
-    start from it.
+    With a population (pooling="partial"), labels are used without smoothing. Each segment's rows
+    are kept as a normal likelihood of its (A, B), and each update estimates the population and its
+    covariance anew from all of these. New segments start from the population. After 12 updates by
+    10 rows its mean and variances differ from those of a fit of all rows by 0.15 standard errors on
+    average if a third of the labels are positive, and by 0.8 if 2 % are
+    (`benchmarks/inference/populations.py`).
 
     After 21 weekly updates on flights, parameters are within 0.4 standard errors of those of a fit
     of all rows (median of carriers, routes or aircraft; `benchmarks/inference/online.py`).
 
     Args:
-        calibrator: as `fit_segments` or `update` returns it.
-        scores: (N,) as in `fit_segments`, of new rows only; or SegmentRows.
-        labels: (N,) as there.
-        segments: (N,) as there.
-        weights: (N,) as there.
-        forgetting: in (0, 1], what the weights of all earlier rows are multiplied by, also in
-            segments without new ones: with 0.9, rows of n updates ago count 0.9^n.
-        options: how to fit.
+        calibrator: result of `fit_segments` or `update`.
+        scores: (N,) scores of new rows only, as in `fit_segments`; or SegmentRows.
+        labels: (N,) labels, as in `fit_segments`.
+        segments: (N,) segment ids, as in `fit_segments`.
+        weights: (N,) weights, as in `fit_segments`.
+        forgetting: factor in (0, 1] for the weights of all earlier rows, also in segments without
+            new rows: with 0.9, rows of n updates ago count 0.9^n.
+        options: as in `fit_segments`.
         progress: as in `fit_segments`.
 
     Returns:
-        A SegmentCalibrator with the segments of both. `n_pos` and `n_neg` count earlier rows as
-        often as they are remembered; `nll` is that of the new rows, and 0 where there are none.
+        A SegmentCalibrator with the earlier and the new segments. `n_pos` and `n_neg` include
+        earlier rows, discounted by `forgetting`. `nll` is that of the new rows, and 0 without any.
 
-        Flags are of all rows, as far as these are remembered. ONE_CLASS goes by the counts,
-        REVERSED by the new A. SEPARABLE means that earlier and new rows both are, each for
-        themselves; CONSTANT_SCORES that both have one and the same score. OUTLIER stays; new rows
-        alone raise it if they count for as much as the earlier ones.
+        Flags describe all rows, as far as these are remembered. ONE_CLASS is set by the counts,
+        REVERSED by the new A. SEPARABLE is set if earlier and new rows are each separable,
+        CONSTANT_SCORES if both have the same single score. OUTLIER is kept; new rows alone set it
+        only if they weigh at least as much as the earlier ones.
 
     Warns:
-        RuntimeWarning: the new rows of a segment were not learnt, because they are not finite or
-            their fit failed; or as `fit_segments`.
+        RuntimeWarning: the new rows of a segment were not used, because they are not finite or
+            their fit failed; or as in `fit_segments`.
 
     Raises:
         ValueError: an argument is not as above, or as in `fit_segments`; or no dtype holds the
             earlier and the new ids exactly.
-        MemoryError: as `fit_segments`.
+        MemoryError: as in `fit_segments`.
 
     Example:
         >>> from platt_jax import fit_segments
@@ -156,26 +157,16 @@ def _fit(
     stage: Stage,
     caller: Caller,
 ) -> Fit:
-    """The fit of every segment's rows with these priors, which stand for so many more rows."""
+    """The fit of every segment's rows, with priors that stand for `counts` of earlier rows."""
     given = given_to(rows.keys.shape, rows.dtype, prior)
     if options.targets == "platt":
         remembered: Any = tuple(n.astype(rows.dtype) for n in counts)
         given = given._replace(remembered=remembered)
-    return fit_problems(
-        rows.sizes,
-        rows.take,
-        rows.dtype,
-        jax.tree.map(lambda leaf: leaf[rows.largest_first], given),
-        options,
-        stage,
-        caller,
-        order=rows.largest_first,
-        reread=rows.reread,
-    )
+    return fit_problems(rows.problems, given, Context(options, caller, stage))
 
 
 def _report_failed(new: Fit, kept: NDArray[np.bool_], keys: NDArray[Any], caller: Caller) -> None:
-    """Warns of segments whose new rows are finite, and were not learnt."""
+    """Warns of segments whose new rows are finite but were not used."""
     failures = (Status.MAX_ITERATIONS, Status.LINE_SEARCH_FAILED)
     failed = np.flatnonzero(kept & np.isin(new.status, failures))
     if len(failed):
@@ -193,24 +184,15 @@ def _updated_fallback(
     options: Options,
     caller: Caller,
 ) -> tuple[Sigmoid, NDArray[Any]]:
-    """The pooled fit and its covariance, which old files lack: then it stays as it is."""
+    """The updated pooled fit and covariance; unchanged if the covariance is not known."""
     sigmoid, covariance = calibrator.fallback, calibrator.fallback_covariance
     if not np.isfinite(covariance).all():
         return sigmoid, covariance
     precision = forgetting * np.linalg.pinv(covariance.astype(float), hermitian=True)
     prior = GaussianPrior(np.array([sigmoid.A, sigmoid.B], float), precision)
     given = given_to((1,), rows.dtype, prior)
-    one = fit_problems(
-        np.array([rows.length]),
-        lambda _, part, space: rows.all(part, space),
-        rows.dtype,
-        given,
-        replace(options, targets="none", non_finite="omit"),
-        SILENT,
-        caller,
-        loss=False,
-        reread=rows.reread,
-    )
+    options = replace(options, targets="none", non_finite="omit")
+    one = fit_problems(rows.pooled, given, Context(options, caller), loss=False)
     if not one.converged[0]:
         return sigmoid, covariance / forgetting
     one = jax.tree.map(lambda x: x[0, ...], one)

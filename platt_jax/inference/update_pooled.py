@@ -1,8 +1,8 @@
-"""What partially pooled calibrators remember of rows: each segment's likelihood, as a normal one.
+"""Updates of partially pooled calibrators, which keep a normal likelihood of each segment's rows.
 
-New rows add to it (assumed-density filtering, Opper 1998): their likelihood is the normal one with
-which the posterior has the mean and the covariance that it has with theirs. The population is then
-estimated from all segments' anew.
+New rows are added to it by assumed-density filtering (Opper 1998): their normal likelihood is the
+one that gives the posterior the mean and covariance that the rows give it. The population is then
+estimated anew from the likelihoods of all segments.
 """
 
 from typing import Any
@@ -26,7 +26,7 @@ from platt_jax.results.population import Population
 
 
 def remembered(population: Population, forgetting: float) -> Likelihoods:
-    """What is left of the segments' rows."""
+    """The likelihoods of the segments' earlier rows, discounted by `forgetting`."""
     own = Likelihoods.from_arrays(population.likelihood_precision, population.likelihood_pull)
     return own.times(forgetting)
 
@@ -40,16 +40,16 @@ def learnt(
     stage: Stage,
     caller: Caller,
 ) -> tuple[Fit, Likelihoods]:
-    """The fits of new rows under what was known of their segments, and what is known by now.
+    """The fits of new rows given the earlier ones, and the likelihoods of both.
 
     Args:
-        population: of the segments.
-        earlier: (K,) what is remembered.
-        place: (J,) where the segments of the new rows are among these; -1 for those that are not.
-        rows: the new ones.
+        population: population of the segments.
+        earlier: (K,) likelihoods of the earlier rows.
+        place: (J,) index of each new row's segment among these; -1 if it is not there.
+        rows: the new rows.
         options: as in `fit_segments`.
-        stage: as there.
-        caller: is warned.
+        stage: the stage whose progress is reported.
+        caller: where warnings point.
     """
     coordinates = earlier.coordinates(earlier.total)
     to = coordinates.matrix
@@ -63,6 +63,6 @@ def learnt(
 
 
 def renewed(fit: Fit, population: Population, likelihoods: Likelihoods) -> tuple[Fit, Population]:
-    """The population that the segments have by now, and their fits under it."""
+    """The population estimated from all likelihoods, and the fits under it."""
     now = renewed_population(population, likelihoods)
     return under(fit, population, 1, now), now

@@ -1,20 +1,18 @@
-"""How good are probabilities? Proper scores, calibration measures and tests, for whole batches.
+"""Proper scores, calibration measures and calibration tests of probabilities, for whole batches.
 
-Nearly every function takes labels and probabilities of class 1 of shape (..., N), whose leading
-axes are independent problems, and gives arrays of shape (...): numbers for a single problem.
-Exceptions: `isotonic_curve` takes one problem, `roc_auc` scores of any kind, `by_segment` flat
-arrays with ids. The rules are the same throughout:
+Most functions take labels and probabilities of class 1 with shape (..., N), whose leading axes are
+independent problems, and return arrays of shape (...), or a number for a single problem.
+Exceptions: `isotonic_curve` takes one problem, `roc_auc` takes scores of any scale, `by_segment`
+takes flat arrays with segment ids and computes any metric for each segment. Common rules:
 
 - `proba` holds numbers in [0, 1], or any finite logits with `from_logits=True`. float32 gives
   float32 results; all arithmetic is in float64.
 - `labels` and `weights` broadcast to it. Labels are bool, {0, 1} or {-1, +1}. Weights count rows:
-  weight 2 is the row twice, weight 0 is the row gone, even with a NaN in it. Only tests,
-  intervals and `ece_by_chance` depend on the weights' scale.
-- A NaN, or an infinite weight or logit, makes its own problem's results NaN; so does having no row
-  of positive weight. Nothing warns.
-- A ValueError says which argument was not as it should be, what it was, and what was expected.
-
-`by_segment` computes any of them for each segment of flat arrays.
+  weight 2 is the row twice; weight 0 removes the row, even with a NaN in it. Only tests,
+  intervals and `ece_by_chance` depend on the scale of the weights.
+- A NaN, or an infinite weight or logit, makes the results of its own problem NaN. A problem without
+  rows of positive weight is NaN, too. There are no warnings.
+- A ValueError names the argument, its value, and what was expected.
 """
 
 from platt_jax.metrics.binned import (

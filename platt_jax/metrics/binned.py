@@ -1,4 +1,4 @@
-"""Calibration by bins: the reliability curve and what is read off it."""
+"""Calibration by bins: the reliability curve and calibration errors."""
 
 import numbers
 from statistics import NormalDist
@@ -13,14 +13,14 @@ from platt_jax.metrics.rows import Predictions, ratio, read_predictions
 
 
 class ReliabilityCurve(NamedTuple):
-    """What was predicted and what happened, bin by bin; each (..., n_bins), NaN in empty bins.
+    """Predicted and observed frequencies by bin; each (..., n_bins), NaN in empty bins.
 
     Attributes:
-        prob_pred: the mean probability of the bin's rows.
-        prob_true: their frequency of class 1.
-        lower: the lower end of the interval around prob_true.
-        upper: its upper end.
-        n_rows: the (weighted) number of rows; 0 in empty bins.
+        prob_pred: mean probability of the bin's rows.
+        prob_true: frequency of class 1 among the bin's rows.
+        lower: lower end of the interval around prob_true.
+        upper: upper end of the interval around prob_true.
+        n_rows: (weighted) number of rows; 0 in empty bins.
     """
 
     prob_pred: NDArray[Any]
@@ -31,7 +31,7 @@ class ReliabilityCurve(NamedTuple):
 
 
 class Binned(NamedTuple):
-    """Which bin each row is in, (K, N), and sums over each bin's rows, (K, n_bins)."""
+    """The bin of each row, (K, N), and sums over each bin's rows, (K, n_bins)."""
 
     bin: NDArray[np.intp]
     n_rows: NDArray[np.float64]
@@ -42,10 +42,10 @@ class Binned(NamedTuple):
 
 
 def binned(rows: Predictions, n_bins: int, strategy: str) -> Binned:
-    """The bins, and the weighted sums of 1, P(y=1), P(y=0), y and y - P(y=1) over each one's rows.
+    """The bins, and the weighted sums of 1, P(y=1), P(y=0), y and y - P(y=1) over their rows.
 
     Raises:
-        ValueError: there are no such bins.
+        ValueError: n_bins or strategy is invalid.
     """
     p, q = rows.probabilities()
     codes = groups.bins(rows, p, n_bins, strategy)
@@ -71,23 +71,23 @@ def reliability_curve(
 ) -> ReliabilityCurve:
     """Observed frequency against mean probability in bins, with Wilson's intervals.
 
-    The bins of "uniform" are of equal width: (b/n, (b+1)/n], 0 belonging to the first, so that 1
-    falls into the last (Guo et al. 2017). Those of "quantile" are of equal mass: a row goes where
-    the middle of its probability's share of all the weight lies in the order of probabilities.
-    Equal probabilities are never parted, so that neither the order of rows nor counting a row twice
-    instead of giving it twice matters; with many of them bins are uneven and may be empty.
+    "uniform" bins have equal width: (b/n, (b+1)/n], with 0 in the first and 1 in the last (Guo et
+    al. 2017). "quantile" bins have equal mass. A row's bin is determined by the midpoint of its
+    probability's share of the total weight, in the order of probabilities. Equal probabilities are
+    never split, so the order of rows does not matter, and weight 2 equals the row twice. With many
+    equal probabilities bins are uneven and may be empty.
 
-    The intervals (Wilson 1927) are for each bin's own frequency: they cover it with the given
-    confidence on average, and treat weights as counts.
+    The intervals (Wilson 1927) cover each bin's frequency with the given confidence on average.
+    They treat weights as counts.
 
     Args:
         labels: bool, {0, 1} or {-1, +1}, broadcastable to proba.
         proba: (..., N) probabilities of class 1, or logits.
         weights: counts of rows >= 0, broadcastable to proba.
-        from_logits: proba holds logits.
-        n_bins: how many bins.
+        from_logits: whether proba holds logits.
+        n_bins: number of bins.
         strategy: "uniform" or "quantile".
-        confidence: of the intervals, in (0, 1).
+        confidence: confidence level of the intervals, in (0, 1).
 
     Returns:
         A ReliabilityCurve of arrays (..., n_bins) in the dtype of proba.
@@ -130,26 +130,27 @@ def expected_calibration_error(
     n_bins: int = 10,
     strategy: str = "uniform",
 ) -> Any:
-    """The mean over rows of their bin's abs(frequency of class 1 - mean probability of class 1).
+    """The expected calibration error (ECE), by bins.
 
-    This is the binary ECE of the positive class (Naeini, Cooper & Hauskrecht 2015): all of [0, 1]
-    is binned. The ECE of the predicted class's confidence, max(p, 1 - p), is another measure. With
+    This is the mean over rows of the bin's abs(frequency of class 1 - mean probability of class 1),
+    the binary ECE of the positive class (Naeini, Cooper & Hauskrecht 2015). Bins cover all of
+    [0, 1]. The ECE of the predicted class's confidence, max(p, 1 - p), is a different measure. With
     strategy="quantile" it is the adaptive calibration error (Nguyen & O'Connor 2015; Nixon et al.
     2019).
 
-    It is biased upwards, the more so the fewer rows a bin has: `ece_by_chance` is what calibrated
-    probabilities would have. And it depends on the bins: see `smooth_ece`.
+    It is biased upwards, more with fewer rows per bin: `ece_by_chance` gives its mean for
+    calibrated probabilities. It also depends on the bins; `smooth_ece` does not.
 
     Args:
         labels: bool, {0, 1} or {-1, +1}, broadcastable to proba.
         proba: (..., N) probabilities of class 1, or logits.
         weights: counts of rows >= 0, broadcastable to proba.
-        from_logits: proba holds logits.
-        n_bins: how many bins.
+        from_logits: whether proba holds logits.
+        n_bins: number of bins.
         strategy: "uniform" or "quantile", as in `reliability_curve`.
 
     Returns:
-        (...) in the dtype of proba, in [0, 1]; NaN as the package's docstring says.
+        (...) in the dtype of proba, in [0, 1]; NaN as in the package's docstring.
 
     Raises:
         ValueError: an argument is not as above.
@@ -172,21 +173,22 @@ def maximum_calibration_error(
     n_bins: int = 10,
     strategy: str = "uniform",
 ) -> Any:
-    """The largest abs(frequency of class 1 - mean probability of class 1) of any bin with rows.
+    """The maximum calibration error (MCE): the largest of any bin with rows.
 
-    The MCE of the positive class (Naeini, Cooper & Hauskrecht 2015). A bin of a single row can
-    decide it; strategy="quantile" avoids that.
+    A bin's error is abs(frequency of class 1 - mean probability of class 1), for the positive class
+    (Naeini, Cooper & Hauskrecht 2015). A bin with a single row can determine it;
+    strategy="quantile" avoids that.
 
     Args:
         labels: bool, {0, 1} or {-1, +1}, broadcastable to proba.
         proba: (..., N) probabilities of class 1, or logits.
         weights: counts of rows >= 0, broadcastable to proba.
-        from_logits: proba holds logits.
-        n_bins: how many bins.
+        from_logits: whether proba holds logits.
+        n_bins: number of bins.
         strategy: "uniform" or "quantile", as in `reliability_curve`.
 
     Returns:
-        (...) in the dtype of proba, in [0, 1]; NaN as the package's docstring says.
+        (...) in the dtype of proba, in [0, 1]; NaN as in the package's docstring.
 
     Raises:
         ValueError: an argument is not as above.

@@ -1,4 +1,4 @@
-"""What calibration errors are where the probabilities are right: by chance alone."""
+"""Expected calibration error of calibrated probabilities."""
 
 from typing import Any
 
@@ -20,31 +20,31 @@ def ece_by_chance(
     n_bins: int = 10,
     strategy: str = "uniform",
 ) -> Any:
-    """The mean of `expected_calibration_error` over labels that these probabilities are right of.
+    """The mean of `expected_calibration_error` if the probabilities are calibrated.
 
-    Calibrated probabilities have no error of 0: in each bin labels differ from what is expected by
-    chance. This is how large the error is then, on average; one well above it is more than that.
-    The labels themselves do not matter.
+    Calibrated probabilities do not have error 0, because in each bin the labels vary by chance.
+    This function gives the mean of the error in that case; compare the error with it. The result
+    does not depend on the labels' values.
 
         ECE by chance = sum over bins of E abs(positives - sum(p)) / rows
 
-    In a bin where fewer than 10 labels of a class are expected, the number of positives is taken as
-    it is distributed (Poisson's binomial), and the mean is exact; elsewhere, and of weights that
-    are not whole numbers, as normal with variance sum(p (1 - p)), whose mean is within 1 % of it
-    where 10 labels are expected.
+    In a bin where fewer than 10 labels of a class are expected, the number of positives has its
+    exact distribution (Poisson's binomial), so the mean is exact. In other bins, and with weights
+    that are not whole numbers, it is taken as normal with variance sum(p (1 - p)), whose mean is
+    within 1 % of the exact one where 10 labels are expected.
 
     Args:
         labels: bool, {0, 1} or {-1, +1}, broadcastable to proba. A NaN makes the result NaN, as it
-            makes the error.
+            does for the error.
         proba: (..., N) probabilities of class 1, or logits.
         weights: counts of rows >= 0, broadcastable to proba. Unlike the error, this depends on
             their scale.
-        from_logits: proba holds logits.
-        n_bins: how many bins.
+        from_logits: whether proba holds logits.
+        n_bins: number of bins.
         strategy: "uniform" or "quantile", as in `reliability_curve`.
 
     Returns:
-        (...) in the dtype of proba, in [0, 1]; NaN as the package's docstring says.
+        (...) in the dtype of proba, in [0, 1]; NaN as in the package's docstring.
 
     Raises:
         ValueError: an argument is not as above.
@@ -72,9 +72,9 @@ def ece_by_chance(
 
 
 def _distances(rows: Predictions, each: Binned, of: counts.Rarer) -> NDArray[np.float64]:
-    """(M,), the mean distance of the number from what is expected, in the groups of few.
+    """(M,) mean absolute deviations of the counts from their expectations, in groups with few.
 
-    Twice the mean of what it falls short by.
+    It is twice the mean shortfall.
     """
     below = counts.distributions(rows, each, of, counts.FEW)[:, : counts.FEW]
     short = np.maximum(of.expected[of.few][:, None] - np.arange(counts.FEW), 0)

@@ -1,7 +1,7 @@
-"""How many labels of the rarer class groups of rows have, where the predictions are right.
+"""The number of labels of the rarer class in groups of rows, if the predictions are right.
 
-The number is a sum of independent labels of different probabilities: its distribution is Poisson's
-binomial. Where few are expected it is far from normal.
+The number is a sum of independent labels with different probabilities, so its distribution is
+Poisson's binomial. Where few labels are expected, that is far from normal.
 """
 
 from collections.abc import Iterator
@@ -13,32 +13,33 @@ from numpy.typing import NDArray
 from platt_jax.metrics.binned import Binned
 from platt_jax.metrics.rows import Predictions
 
-# Fewer expected labels of a class are few: the normal approximation of their number is too rough.
+# Minimum expected number of labels of a class at which the normal approximation is good enough.
 FEW = 10
 
-# No more are told apart: where fewer than `FEW` are expected, so many have a probability of 1e-89.
+# Largest count of the distribution, by steps; larger counts are one value. If fewer than `FEW` are
+# expected, the probability of 128 is 1e-89.
 _MOST = (2, 8, 16, 32, 128)
 MOST = _MOST[-1]
 
-# Rows that are worked on together: the arrays of their groups stay in a cache.
+# Maximum number of rows processed together, so that the arrays of their groups stay in a cache.
 _AT_ONCE = 1 << 15
 
-# Cells of the distribution of a statistic, at least, and for each group.
+# Minimum number of cells of a statistic's distribution, in all and per group.
 _CELLS, _CELLS_PER_GROUP = 512, 64
 _LARGEST = 1e300
 
 
 class Rarer(NamedTuple):
-    """The class of which fewer labels are expected in each group; (K, n_bins)."""
+    """The class with fewer expected labels, in each group; (K, n_bins)."""
 
     is_negative: NDArray[np.bool_]  # whether it is y = 0
-    expected: NDArray[np.float64]  # how many of its labels
-    observed: NDArray[np.float64]  # how many there are
-    few: NDArray[np.bool_]  # whether few are expected, and their number is random
+    expected: NDArray[np.float64]  # expected number of its labels
+    observed: NDArray[np.float64]  # observed number of its labels
+    few: NDArray[np.bool_]  # whether few are expected, so that the exact distribution is used
 
 
 def rarer(rows: Predictions, each: Binned) -> Rarer:
-    """The rarer classes; no group is of few where weights are not whole numbers."""
+    """The rarer classes; `few` is false where a problem's weights are not whole numbers."""
     is_negative = each.q < each.p
     expected = np.minimum(each.p, each.q)
     observed = np.where(is_negative, each.n_rows - each.positive, each.positive)
@@ -50,7 +51,7 @@ def rarer(rows: Predictions, each: Binned) -> Rarer:
 def pieces(
     rows: Predictions, each: Binned, of: Rarer, problems: NDArray[np.intp]
 ) -> Iterator[tuple[NDArray[np.intp], tuple[Predictions, Binned, Rarer]]]:
-    """Some of these problems at a time: which, and their parts of all three."""
+    """Splits these problems into pieces: problem numbers, and their parts of the arguments."""
     step = max(1, _AT_ONCE // rows.values.shape[1])
     for first in range(0, len(problems), step):
         some = problems[first : first + step]
@@ -60,17 +61,17 @@ def pieces(
 
 
 def distributions(rows: Predictions, each: Binned, of: Rarer, most: int) -> NDArray[np.float64]:
-    """The distributions of the numbers of the rarer class in the groups of few.
+    """The distributions of the counts of the rarer class, in the groups with few.
 
     Args:
-        rows: K problems.
+        rows: rows of K problems.
         each: their groups.
         of: the groups' rarer classes.
-        most: larger numbers are not told apart from this.
+        most: largest count; larger ones are included in it.
 
     Returns:
-        (M, most + 1), the probabilities of 0 ... most - 1 and of at least `most`, of the M groups
-        where `of.few` is true, in its order.
+        (M, most + 1) probabilities of 0 ... most - 1 and of at least `most`, for the M groups where
+        `of.few` is true, in its order.
     """
     line = np.arange(len(of.few))[:, None]
     inside = of.few[line, each.bin] & (rows.weights > 0)
@@ -87,8 +88,8 @@ def distributions(rows: Predictions, each: Binned, of: Rarer, most: int) -> NDAr
 def _of_rows(
     p: NDArray[np.float64], q: NDArray[np.float64], w: NDArray[np.float64], most: int
 ) -> NDArray[np.float64]:
-    """(at most most + 1, R), of rows that count w times: binomial."""
-    # No row has a larger mean than `FEW`: beyond these there is nothing.
+    """(at most most + 1, R) binomial distributions of rows that count w times."""
+    # No row has a mean above `FEW`, so larger counts have no probability.
     k = np.arange(min(int(w.max()), most + MOST) + 1)[:, None]
     chances = np.zeros((len(k), len(w)))
     once = w == 1
@@ -104,7 +105,7 @@ def _of_rows(
 
 
 def _sums(own: NDArray[np.float64], group: NDArray[np.intp], most: int) -> NDArray[np.float64]:
-    """(most + 1, M), of the sums of each group's rows, which lie end to end: two at a time."""
+    """(most + 1, M) distributions of the sums over each group's adjacent rows, added in pairs."""
     while True:
         first = np.flatnonzero(np.append(True, group[1:] != group[:-1]))
         place = np.arange(len(group)) - np.repeat(first, np.diff(np.append(first, len(group))))
@@ -129,10 +130,10 @@ def _convolved(one: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[
 
 
 def _lumped(chances: NDArray[np.float64], most: int) -> NDArray[np.float64]:
-    """With those of all numbers from `most` on as one."""
+    """The distributions with all counts from `most` on as one."""
     if len(chances) <= most + 1:
         return chances
-    # One by one, whatever the company.
+    # cumsum adds in order, so the result does not depend on the other columns.
     return np.concatenate([chances[:most], np.cumsum(chances[most:], axis=0)[-1:]])
 
 
@@ -142,25 +143,26 @@ def pvalues(
     terms: NDArray[np.float64],
     variance: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """P-values of the sums of terms, which are squared distances from what is expected.
+    """P-values of sums of terms, which are squared deviations from the expectation.
 
-    The numbers in groups of few are taken as they are distributed, the terms of all others as
-    chi-square of one degree of freedom. The terms of groups of few are rounded to a fine grid: the
-    p-value is that of the rounded statistic, and valid however it is rounded.
+    Counts in groups with few have their exact distribution; the terms of other groups are taken as
+    chi-square with one degree of freedom. Terms of groups with few are rounded to a fine grid. The
+    p-value is that of the rounded statistic, and is valid for any rounding.
 
     Args:
-        rows: K problems.
+        rows: rows of K problems.
         each: their groups.
-        terms: (K, n_bins), (observed - expected)^2 / variance.
-        variance: (K, n_bins) of each group's number, by which its squared distance is divided.
+        terms: (K, n_bins) (observed - expected)^2 / variance.
+        variance: (K, n_bins) divisor of each group's squared deviation.
 
     Returns:
-        (K,) in [0, 1]; NaN of problems without a group of few, and where the sum is 0 or infinite.
+        (K,) in [0, 1]; NaN for problems without a group with few, and where the sum is 0 or
+        infinite.
     """
     of, total = rarer(rows, each), terms.sum(axis=-1)
     found = np.full(len(terms), np.nan)
     exact = of.few.any(axis=-1) & (total > 0) & np.isfinite(total)
-    # Larger numbers alone make the sum as large as it is.
+    # A single larger count makes its term exceed the sum.
     with np.errstate(invalid="ignore", over="ignore"):
         enough = np.where(of.few, of.expected + np.sqrt(total[:, None] * variance), 1).max(axis=-1)
     for most in _MOST:
@@ -212,12 +214,12 @@ def _of_sum(
     """The distribution of the sum of independent integers.
 
     Args:
-        chances: (M, n), the probabilities of the values of each of M integers.
-        place: (M, n), these values, from 0 to `width`.
-        width: how many values of the sum are told apart.
+        chances: (M, n) probabilities of the values of each of M integers.
+        place: (M, n) these values, from 0 to `width`.
+        width: number of distinct values of the sum.
 
     Returns:
-        (width,), the probabilities of 0 ... width - 1; and that of all other values.
+        (width,) probabilities of 0 ... width - 1; and that of all other values.
     """
     cell, beyond = np.zeros(width), 0.0
     cell[0] = 1

@@ -10,25 +10,25 @@ from platt_jax.metrics.rows import LabelledRows
 
 _STRATEGIES = ("uniform", "quantile")
 
-# So near below an edge, in widths of bins, is on it.
+# Edge tolerance, in bin widths.
 _ON_THE_EDGE = 1e-9
 
 
 def mass_below(values: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(K, N), the weight of the problem's smaller values plus half of that of the equal ones."""
+    """(K, N) weight of the problem's smaller values plus half of that of equal ones."""
     order, first = _sorted(values)
     cumulative = np.zeros((len(values), values.shape[1] + 1))
     np.cumsum(np.take_along_axis(weights, order, axis=-1), axis=-1, out=cumulative[:, 1:])
     column = np.arange(values.shape[1])
     start = np.maximum.accumulate(np.where(first, column, 0), axis=-1)
-    last = np.roll(first, -1, axis=-1)  # each line begins with a first, which comes around
+    last = np.roll(first, -1, axis=-1)  # each line starts with True, which wraps around
     end = np.minimum.accumulate(np.where(last, column + 1, column[-1] + 1)[:, ::-1], axis=-1)
     ends = np.take_along_axis(cumulative, end[:, ::-1], axis=-1)
     return _unsorted(order, (np.take_along_axis(cumulative, start, axis=-1) + ends) / 2)
 
 
 def distinct(values: NDArray[np.float64]) -> NDArray[np.intp]:
-    """(K, N) int, the same number for equal values of one problem, different ones otherwise."""
+    """(K, N) int: equal numbers for equal values of one problem, different ones otherwise."""
     order, first = _sorted(values)
     return _unsorted(order, np.cumsum(first).reshape(first.shape) - 1)
 
@@ -36,10 +36,10 @@ def distinct(values: NDArray[np.float64]) -> NDArray[np.intp]:
 def bins(
     rows: LabelledRows, p: NDArray[np.float64], n_bins: int, strategy: str
 ) -> NDArray[np.intp]:
-    """(K, N) int, the number of each row's bin; those of problem k are k n_bins + (0 ... n_bins-1).
+    """(K, N) int, the bin of each row; bins of problem k are numbered k n_bins + (0 ... n_bins-1).
 
     Raises:
-        ValueError: n_bins is no positive integer, or the strategy is unknown.
+        ValueError: n_bins is not a positive integer, or the strategy is unknown.
     """
     if not isinstance(n_bins, numbers.Integral) or isinstance(n_bins, bool) or n_bins < 1:
         raise ValueError(f"n_bins: expected an integer >= 1, got {n_bins!r}")
@@ -51,20 +51,20 @@ def bins(
         weights = rows.scaled_weights()
         total = np.where(rows.total > 0, weights.sum(axis=-1), 1)[:, None]
         place = n_bins * mass_below(p, weights) / total
-        # Rounding must not decide what lies on an edge. Rows of weight 0 may lie above all mass.
+        # Rounding must not move a value across an edge. Rows of weight 0 may lie above all mass.
         which = np.minimum((place + _ON_THE_EDGE).astype(np.intp), n_bins - 1)
     return which + n_bins * np.arange(len(p))[:, None]
 
 
 def sums(codes: NDArray[np.intp], x: NDArray[np.float64], groups: int = 0) -> NDArray[np.float64]:
-    """(groups or more,), the sum of x over each group of rows."""
-    # NumPy says integers, whatever the weights.
+    """(groups or more,) sum of x over each group of rows."""
+    # NumPy's stubs declare integers even with weights.
     summed: NDArray[Any] = np.bincount(codes.ravel(), x.ravel(), groups)
     return summed
 
 
 def _sorted(values: NDArray[np.float64]) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-    """The order of each line, and where in that order a new value begins."""
+    """The sort order of each line, and where a new value begins in that order."""
     order = np.argsort(values, axis=-1, kind="stable")
     ascending = np.take_along_axis(values, order, axis=-1)
     first = np.ones(values.shape, bool)

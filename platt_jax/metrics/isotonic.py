@@ -9,22 +9,22 @@ from numpy.typing import NDArray
 from platt_jax.columns import Column
 from platt_jax.metrics.rows import read_predictions
 
-# At so many predictions, evenly spaced by rank, and at the corners of the curve.
+# Number of evenly ranked predictions on the curve, besides its corners.
 _POINTS = 500
 
 
 class IsotonicCurve(NamedTuple):
-    """What was predicted and what happened, without bins; each (M,), in float64.
+    """Predicted and observed frequencies without bins; each (M,), in float64.
 
     The M predictions are the corners of the curve and up to 500 others, evenly spaced by rank;
     between them all three curves are linear.
 
     Attributes:
         prob_pred: distinct predictions, ascending.
-        prob_true: the frequency of class 1 there by isotonic regression, non-decreasing.
-        lower: the lower end of the consistency band: what prob_true would be by chance alone if the
-            predictions were right.
-        upper: its upper end.
+        prob_true: frequency of class 1 by isotonic regression, non-decreasing.
+        lower: lower end of the consistency band, which holds prob_true if the predictions are
+            right.
+        upper: upper end of the consistency band.
     """
 
     prob_pred: NDArray[np.float64]
@@ -45,22 +45,22 @@ def isotonic_curve(
 ) -> IsotonicCurve:
     """Observed frequency against probability by isotonic regression, with a consistency band.
 
-    The CORP reliability diagram (Dimitriadis, Gneiting & Jordan 2021, "Stable reliability diagrams
-    for probabilistic classifiers"). There are no bins to choose. The band is pointwise: for each
-    replicate labels are drawn from the predictions themselves, and a curve is fitted to them. A
-    curve that leaves the band tells of predictions that are not calibrated.
+    This is the CORP reliability diagram (Dimitriadis, Gneiting & Jordan 2021, "Stable reliability
+    diagrams for probabilistic classifiers"). It has no bins to choose. The band is pointwise: for
+    each replicate labels are drawn from the predictions, and a curve is fitted to them. A curve
+    outside the band indicates predictions that are not calibrated.
 
     Args:
         labels: (N,) bool, {0, 1} or {-1, +1}; of one problem.
         proba: (N,) probabilities of class 1, or logits.
         weights: (N,) counts of rows >= 0.
-        from_logits: proba holds logits.
-        confidence: of the band, in (0, 1).
-        replicates: how many curves the band is taken from.
-        seed: of the labels drawn.
+        from_logits: whether proba holds logits.
+        confidence: confidence level of the band, in (0, 1).
+        replicates: number of curves that determine the band, at least 2.
+        seed: seed of the drawn labels.
 
     Returns:
-        An IsotonicCurve; NaN at a single point where the package's docstring says NaN.
+        An IsotonicCurve; a single point of NaN where the package's docstring says NaN.
 
     Raises:
         ValueError: an argument is not as above.
@@ -92,7 +92,7 @@ def isotonic_curve(
 
 
 def _isotonic(values: NDArray[np.float64], weight: NDArray[np.float64]) -> NDArray[np.float64]:
-    # SciPy adds warning filters as it is imported: importing metrics is to leave them alone.
+    # SciPy adds warning filters when imported, so importing metrics must not import it.
     from scipy.optimize import isotonic_regression
 
     fitted: NDArray[np.float64] = isotonic_regression(values, weights=weight).x
@@ -106,7 +106,7 @@ def _by_chance(
     replicates: int,
     seed: int,
 ) -> NDArray[np.float64]:
-    """(replicates, M), curves fitted to labels that are drawn from the predictions."""
+    """(replicates, M) curves fitted to labels drawn from the predictions."""
     rng = np.random.default_rng(seed)
     whole = np.floor(weight)
     rest, whole = weight - whole, whole.astype(np.int64)

@@ -1,4 +1,4 @@
-"""Proper scores: the log loss, and the Brier score with what it is made of."""
+"""Proper scores: the log loss, and the Brier score with its decomposition."""
 
 from typing import Any, NamedTuple
 
@@ -11,17 +11,17 @@ from platt_jax.metrics.rows import read_predictions
 
 
 class BrierDecomposition(NamedTuple):
-    """What a Brier score is made of; each (...).
+    """The parts of a Brier score; each (...).
 
     brier_score = reliability - resolution + uncertainty + within_bin, up to rounding.
 
     Attributes:
-        reliability: the mean squared difference of a group's mean probability and its frequency of
+        reliability: mean squared difference between a group's mean probability and its frequency of
             class 1; 0 is best.
-        resolution: the variance of the groups' frequencies; more is better.
-        uncertainty: the variance of the labels, which no forecast changes.
-        within_bin: what bins leave out, the variance of the probabilities within bins minus twice
-            their covariance with the labels; 0 where groups are distinct probabilities.
+        resolution: variance of the groups' frequencies; more is better.
+        uncertainty: variance of the labels, which does not depend on the forecast.
+        within_bin: variance of the probabilities within bins minus twice their covariance with the
+            labels; 0 where groups are distinct probabilities.
     """
 
     reliability: NDArray[Any]
@@ -33,24 +33,23 @@ class BrierDecomposition(NamedTuple):
 def log_loss(
     labels: Column, proba: Column, *, weights: Column = None, from_logits: bool = False
 ) -> Any:
-    """The mean of -log P(y), in nats per row: the mean cross-entropy.
+    """The mean cross-entropy, -log P(y), in nats per row.
 
-    From logits it is exact to rounding and finite whatever they are. Probabilities are taken as
-    they stand, not clipped, but for exactly 0 and 1: those count as the floating-point number next
-    to them in their dtype, so that a row costs at most 745 nats where y = 1 and 37 where y = 0
-    (float32: 104 and 17).
+    From logits it is exact to rounding, and finite for all finite logits. Probabilities are not
+    clipped, except that exactly 0 and 1 are replaced by the next floating-point number of their
+    dtype. So a row costs at most 745 nats where y = 1 and 37 where y = 0 (float32: 104 and 17).
 
-    Rüping (2004) calls it mCRE, whose sum is printed without its minus. His tables cannot be in
-    nats per row: this mean is never below the Brier score of the same rows, his is a third of it.
+    Rüping (2004) calls it mCRE, and prints its sum without the minus. His tables cannot be in nats
+    per row: this mean is never below the Brier score of the same rows, his is a third of it.
 
     Args:
         labels: bool, {0, 1} or {-1, +1}, broadcastable to proba.
         proba: (..., N) probabilities of class 1, or logits.
         weights: counts of rows >= 0, broadcastable to proba.
-        from_logits: proba holds logits.
+        from_logits: whether proba holds logits.
 
     Returns:
-        (...) in the dtype of proba, >= 0; NaN as the package's docstring says.
+        (...) in the dtype of proba, >= 0; NaN as in the package's docstring.
 
     Raises:
         ValueError: an argument is not as above.
@@ -70,16 +69,16 @@ def brier_score(
 ) -> Any:
     """The mean of (y - P(y=1))^2 with y in {0, 1} (Brier 1950), which Rüping (2004) calls MSE.
 
-    Half of Brier's own sum over both classes, as is usual for two of them.
+    It is half of Brier's own sum over both classes, as is usual for two classes.
 
     Args:
         labels: bool, {0, 1} or {-1, +1}, broadcastable to proba.
         proba: (..., N) probabilities of class 1, or logits.
         weights: counts of rows >= 0, broadcastable to proba.
-        from_logits: proba holds logits.
+        from_logits: whether proba holds logits.
 
     Returns:
-        (...) in the dtype of proba, in [0, 1]; NaN as the package's docstring says.
+        (...) in the dtype of proba, in [0, 1]; NaN as in the package's docstring.
 
     Raises:
         ValueError: an argument is not as above.
@@ -101,24 +100,24 @@ def brier_decomposition(
     n_bins: int | None = None,
     strategy: str = "uniform",
 ) -> BrierDecomposition:
-    """The Brier score split into reliability, resolution and uncertainty.
+    """Split the Brier score into reliability, resolution and uncertainty.
 
     By default the groups are the distinct probabilities (Murphy 1973). Where nearly all of them
-    differ that says little, reliability being the whole score; then take bins, whose mean
-    probabilities stand for their rows and which add a fourth part (Stephenson, Coelho & Jolliffe
-    2008).
+    differ, that is uninformative: reliability is nearly the whole score. Use bins then. They use
+    the mean probability of a bin for its rows, which adds a fourth part (Stephenson, Coelho &
+    Jolliffe 2008).
 
     Args:
         labels: bool, {0, 1} or {-1, +1}, broadcastable to proba.
         proba: (..., N) probabilities of class 1, or logits.
         weights: counts of rows >= 0, broadcastable to proba.
-        from_logits: proba holds logits.
-        n_bins: None for distinct probabilities, or a number of bins.
-        strategy: of the bins, as in `reliability_curve`.
+        from_logits: whether proba holds logits.
+        n_bins: number of bins, or None for distinct probabilities.
+        strategy: "uniform" or "quantile", as in `reliability_curve`.
 
     Returns:
-        A BrierDecomposition of arrays (...) in the dtype of proba; NaN as the package's docstring
-        says.
+        A BrierDecomposition of arrays (...) in the dtype of proba; NaN as in the package's
+        docstring.
 
     Raises:
         ValueError: an argument is not as above.
@@ -132,7 +131,7 @@ def brier_decomposition(
     p, _ = rows.probabilities()
     codes = groups.distinct(p) if n_bins is None else groups.bins(rows, p, n_bins, strategy)
     mass = groups.sums(codes, rows.weights)
-    mass[mass == 0] = 1  # of rows that do not count
+    mass[mass == 0] = 1  # groups without rows of positive weight
 
     def group_mean(x: NDArray[Any]) -> NDArray[np.float64]:
         return (groups.sums(codes, rows.weights * x) / mass)[codes]

@@ -1,4 +1,4 @@
-"""How well scores rank class 1 above class 0, whatever their calibration."""
+"""Ranking of class 1 above class 0 by scores."""
 
 from typing import Any
 
@@ -10,19 +10,19 @@ from platt_jax.metrics.rows import ratio, read_scores
 
 
 def roc_auc(labels: Column, scores: Column, *, weights: Column = None) -> Any:
-    """The area under the ROC curve: how often a positive outranks a negative, ties counting 1/2.
+    """The area under the ROC curve: P(a positive outranks a negative), with ties counting 1/2.
 
-    It is the Mann-Whitney statistic over its largest value (Bamber 1975). A pair's weight is the
-    product of its rows'.
+    It is the Mann-Whitney statistic divided by its maximum (Bamber 1975). A pair's weight is the
+    product of its rows' weights.
 
     Args:
         labels: bool, {0, 1} or {-1, +1}, broadcastable to scores.
-        scores: (..., N) probabilities, logits or any other finite scores, higher meaning class 1.
+        scores: (..., N) probabilities, logits or any finite scores that are higher for class 1.
         weights: counts of rows >= 0, broadcastable to scores.
 
     Returns:
-        (...) in the dtype of scores, in [0, 1]; NaN with one class only, and as the package's
-        docstring says.
+        (...) in the dtype of scores, in [0, 1]; NaN with one class only, and as in the package's
+        docstring.
 
     Raises:
         ValueError: an argument is not as above.

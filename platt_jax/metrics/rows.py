@@ -1,4 +1,4 @@
-"""The rows that a metric sums over: checked, in float64, one line per problem."""
+"""The rows of metrics: checked, in float64, one line per problem."""
 
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -10,7 +10,7 @@ from platt_jax import validation
 from platt_jax.columns import Column
 from platt_jax.results.probabilities import expit, log_expit
 
-# Stands in for whatever a row held that does not count; a probability as well as a logit.
+# Value of rows that do not count; valid as a probability and as a logit.
 _PLACEHOLDER = 0.5
 
 _OF_PROBLEMS = ("positive", "values", "weights", "total")
@@ -20,16 +20,16 @@ _OF_PROBLEMS = ("positive", "values", "weights", "total")
 class LabelledRows:
     """K problems of N rows each.
 
-    Rows of weight 0 hold placeholders, and so do all rows of a problem with a NaN among those that
-    count: it has no weight at all, and its means come out as NaN.
+    Rows of weight 0 hold placeholders. If a row that counts holds a NaN, all rows of its problem
+    get placeholders and weight 0, so that its means are NaN.
 
     Attributes:
         positive: (K, N) bool, whether the label is 1.
-        values: (K, N) float64, finite: what was predicted.
+        values: (K, N) float64, finite: the predictions.
         weights: (K, N) float64, finite and >= 0.
-        total: (K,) their sums.
-        batch: the leading shape of what the user gave.
-        dtype: of the results.
+        total: (K,) sums of the weights.
+        batch: batch shape (...) of the arguments.
+        dtype: dtype of the results.
     """
 
     positive: NDArray[np.bool_]
@@ -40,16 +40,16 @@ class LabelledRows:
     dtype: np.dtype[Any]
 
     def sum(self, x: NDArray[Any]) -> NDArray[np.float64]:
-        """(K,), the weighted sums over the rows of x (K, N)."""
+        """(K,) weighted sums over the rows of x (K, N)."""
         sums: NDArray[np.float64] = (self.weights * x).sum(axis=-1)
         return sums
 
     def mean(self, x: NDArray[Any]) -> NDArray[np.float64]:
-        """(K,), the weighted means over the rows of x (K, N)."""
+        """(K,) weighted means over the rows of x (K, N)."""
         return ratio(self.sum(x), self.total)
 
     def scaled_weights(self) -> NDArray[np.float64]:
-        """(K, N), the weights times the power of two that brings each problem's sum near 1.
+        """(K, N) weights times the power of two that brings each problem's sum near 1.
 
         Products of two of them neither overflow nor underflow, and no digit is lost.
         """
@@ -63,17 +63,17 @@ class LabelledRows:
         return replace(self, **parts, batch=which.shape)
 
     def result(self, x: NDArray[Any]) -> Any:
-        """What the user gets for x (K, ...): the batch's shape, the dtype; a scalar for one."""
+        """The result x (K, ...) in the batch's shape and the dtype; a scalar for one problem."""
         with np.errstate(over="ignore"):
             return x.reshape(self.batch + x.shape[1:]).astype(self.dtype)[()]
 
 
 @dataclass(frozen=True)
 class Predictions(LabelledRows):
-    """Rows whose values are probabilities, or logits.
+    """Rows whose values are probabilities or logits.
 
     Attributes:
-        from_logits: which of the two.
+        from_logits: whether they are logits.
     """
 
     from_logits: bool
@@ -90,14 +90,14 @@ class Predictions(LabelledRows):
         return np.where(self.positive, q, -p)
 
     def logits(self) -> NDArray[np.float64]:
-        """(K, N), finite: probabilities of exactly 0 or 1 count as the float next to them."""
+        """(K, N) finite; probabilities of exactly 0 or 1 are replaced by the next float."""
         if self.from_logits:
             return self.values
         p = _inside(self.values, self.dtype)
         return np.log(p) - np.log1p(-p)
 
     def log_losses(self) -> NDArray[np.float64]:
-        """(K, N), -log of the probability of what happened, finite as the logits are."""
+        """(K, N) -log of the probability of the label, finite as the logits are."""
         if self.from_logits:
             log_proba: NDArray[np.float64] = log_expit(
                 np.where(self.positive, self.values, -self.values)
@@ -111,7 +111,7 @@ def read_scores(labels: Column, scores: Column, weights: Column) -> LabelledRows
     """Rows of scores of any scale.
 
     Raises:
-        ValueError: an argument is not as the package's docstring says.
+        ValueError: an argument is invalid by the package's docstring.
     """
     return LabelledRows(**_read(labels, validation.floating(scores, "scores"), weights, "scores"))
 
@@ -122,7 +122,7 @@ def read_predictions(
     """Rows of probabilities or logits.
 
     Raises:
-        ValueError: an argument is not as the package's docstring says.
+        ValueError: an argument is invalid by the package's docstring.
     """
     values = validation.floating(proba, "proba")
     outside = (values < 0) | (values > 1)
@@ -135,7 +135,7 @@ def read_predictions(
 
 
 def ratio(top: NDArray[np.float64], bottom: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The quotient; 0 / 0 is NaN and x / 0 infinite, in silence."""
+    """The quotient, without warnings; 0 / 0 is NaN and x / 0 infinite."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         return top / bottom
 
@@ -183,7 +183,7 @@ def _broadcast(
 
 
 def _inside(p: NDArray[np.float64], dtype: np.dtype[Any]) -> NDArray[np.float64]:
-    """Probabilities, strictly between 0 and 1: what rounding to this dtype may have hidden."""
+    """Probabilities clipped to the floats of this dtype strictly between 0 and 1."""
     ends = np.array([0, 1], dtype)
     inside: NDArray[np.float64] = np.clip(p, *np.nextafter(ends, ends[::-1]).astype(np.float64))
     return inside

@@ -1,4 +1,4 @@
-"""Any of the metrics for each segment."""
+"""Metrics by segment."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -17,9 +17,9 @@ class BySegment(NamedTuple):
     """A metric of the rows of each of K segments.
 
     Attributes:
-        keys: (K,) the segments, in ascending order where they have one.
-        n_rows: (K,) their numbers of rows.
-        values: what the metric gives, every array of it leading with (K,).
+        keys: (K,) segment ids, ascending if they can be sorted.
+        n_rows: (K,) number of rows of each segment.
+        values: result of the metric, each of its arrays with leading axis K.
     """
 
     keys: NDArray[Any]
@@ -27,7 +27,7 @@ class BySegment(NamedTuple):
     values: Any
 
     def table(self) -> Table:
-        """A line per segment: its id, its number of rows, its values; those of bins left out."""
+        """A line per segment: its id, its number of rows and its values, without those by bin."""
         flat = {name: x for name, x in _named("value", self.values) if x.ndim == 1}
         return keyed("segment", self.keys, {"n_rows": self.n_rows, **flat})
 
@@ -41,22 +41,22 @@ def by_segment(
     weights: Column = None,
     **options: Any,
 ) -> BySegment:
-    """A metric of the rows of each segment.
+    """Compute a metric for the rows of each segment.
 
-    Segments of similar size are laid side by side, and the metric computed for all of them at once.
+    Segments of similar size are padded to one shape, and computed at once.
 
     Args:
-        metric: a function of this package, such as `log_loss`, but not `isotonic_curve`, which is
-            of one problem; or another like it: of labels and probabilities (..., N), with
-            `weights`, of which 0 is the row gone.
+        metric: a function of this package, such as `log_loss`, but not `isotonic_curve`, which
+            takes one problem; or a similar function of labels and probabilities (..., N) and
+            `weights`, where weight 0 removes a row.
         labels: (N,) bool, {0, 1} or {-1, +1}.
-        proba: (N,) what the metric takes: probabilities, logits or scores.
+        proba: (N,) argument of the metric: probabilities, logits or scores.
         segments: (N,) ids as in `fit_segments`.
         weights: (N,) counts of rows >= 0.
-        options: of the metric, such as from_logits=True.
+        options: options of the metric, such as from_logits=True.
 
     Returns:
-        A BySegment; `BySegment.table` makes a table of it.
+        A BySegment; `BySegment.table` makes it a table.
 
     Raises:
         ValueError: an argument is not as above.
@@ -89,11 +89,11 @@ def by_segment(
     def of_some(which: NDArray[np.intp], width: int) -> Any:
         column = np.arange(width)
         inside = column < sizes[which, None]
-        # A row in place of one that is not there is gone by its weight.
+        # Padding repeats a row with weight 0.
         place = order[np.minimum((ends - sizes)[which, None] + column, ends[which, None] - 1)]
         return metric(y[place], p[place], weights=np.where(inside, w[place], 0), **options)
 
-    exponents = np.frexp(sizes - 1)[1]  # of the power of two that has room for all
+    exponents = np.frexp(sizes - 1)[1]  # of the least power of two that is >= the size
     groups = [np.flatnonzero(exponents == exponent) for exponent in np.unique(exponents)]
     made = [of_some(which, 1 << int(exponents[which[0]])) for which in groups]
     back = np.argsort(np.concatenate(groups))
@@ -102,7 +102,7 @@ def by_segment(
 
 
 def _named(name: str, values: Any) -> list[tuple[str, NDArray[Any]]]:
-    """Every array of a result, by the names on the way to it."""
+    """Every array of a result, with a name made from its path."""
     if not hasattr(values, "_asdict"):
         return [(name, values)]
     return [

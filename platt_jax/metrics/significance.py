@@ -1,4 +1,4 @@
-"""Tests of calibration: could rows like these have come from these probabilities?"""
+"""Tests of calibration: whether the labels agree with the probabilities."""
 
 import math
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from platt_jax.model.objective import Array
 from platt_jax.options import Options
 from platt_jax.status import Flag
 
-# Exact to rounding in the far tail, where SciPy's errs by hundreds of units.
+# Exact to rounding in the far tail, where SciPy's erfc has errors of hundreds of units.
 _erfc = np.frompyfunc(math.erfc, 1, 1)
 
 
@@ -23,8 +23,8 @@ class ZTest(NamedTuple):
     """A two-sided test by a standard normal statistic.
 
     Attributes:
-        statistic: (...), standard normal where the hypothesis holds.
-        pvalue: (...), in [0, 1].
+        statistic: (...) standard normal under the hypothesis.
+        pvalue: (...) in [0, 1].
     """
 
     statistic: NDArray[Any]
@@ -35,9 +35,9 @@ class ChiSquareTest(NamedTuple):
     """A test by a statistic that is chi-square in the limit of many rows.
 
     Attributes:
-        statistic: (...), chi-square where the hypothesis holds and rows are many.
-        df: (...), its degrees of freedom there.
-        pvalue: (...), in [0, 1]; NaN where df is 0.
+        statistic: (...) chi-square under the hypothesis if there are many rows.
+        df: (...) degrees of freedom of that distribution.
+        pvalue: (...) in [0, 1]; NaN where df is 0.
     """
 
     statistic: NDArray[Any]
@@ -49,13 +49,13 @@ class CoxCalibration(NamedTuple):
     """The fit of logit P(y=1) = intercept + slope * logit(proba); each (...).
 
     Attributes:
-        slope: 1 where calibrated; below 1 probabilities are too extreme, above 1 too timid.
-        intercept: 0 where calibrated.
-        slope_se: the slope's standard error.
-        intercept_se: the intercept's standard error.
+        slope: 1 if calibrated; below 1 probabilities are too extreme, above 1 not extreme enough.
+        intercept: 0 if calibrated.
+        slope_se: standard error of the slope.
+        intercept_se: standard error of the intercept.
         slope_test: Wald's test of slope = 1.
         intercept_test: Wald's test of intercept = 0.
-        joint_test: the likelihood-ratio test of both, with 2 degrees of freedom.
+        joint_test: likelihood-ratio test of both, with 2 degrees of freedom.
     """
 
     slope: NDArray[Any]
@@ -73,23 +73,23 @@ def cox_calibration(
     """Calibration slope and intercept by logistic recalibration, with tests (Cox 1958).
 
     Slope and intercept are fitted together, by maximum likelihood without Platt's targets. (The
-    intercept of a fit whose slope is held at 1, calibration-in-the-large, is another number.) Each
-    has Wald's test; the likelihood-ratio test of (slope, intercept) = (1, 0) is the one to decide
-    by: it does not depend on where the probabilities are centred.
+    intercept of a fit with slope 1, calibration-in-the-large, is another number.) Each has Wald's
+    test. Base decisions on the likelihood-ratio test of (slope, intercept) = (1, 0), which does not
+    depend on where the probabilities are centred.
 
-    On the rows that a sigmoid was fitted to, slope and intercept are near (1, 0) by construction:
-    use others.
+    Use other rows than those a sigmoid was fitted to, on which slope and intercept are near (1, 0)
+    by construction.
 
     Args:
         labels: bool, {0, 1} or {-1, +1}, broadcastable to proba.
-        proba: (..., N) probabilities of class 1, or logits. Probabilities of exactly 0 or 1 count
-            as the floating-point number next to them, as in `log_loss`.
+        proba: (..., N) probabilities of class 1, or logits. Probabilities of exactly 0 or 1 are
+            replaced by the next floating-point number, as in `log_loss`.
         weights: counts of rows >= 0, broadcastable to proba.
-        from_logits: proba holds logits.
+        from_logits: whether proba holds logits.
 
     Returns:
-        A CoxCalibration of arrays (...) in the dtype of proba. NaN where there is no finite fit,
-        as of one class, of classes split by a threshold and of equal probabilities; and as the
+        A CoxCalibration of arrays (...) in the dtype of proba. NaN where there is no finite fit
+        (one class only, classes separated by a threshold, equal probabilities), and as in the
         package's docstring says.
 
     Raises:
@@ -107,7 +107,7 @@ def cox_calibration(
     def known(x: Array) -> NDArray[np.float64]:
         return np.where(determined, x, np.nan)
 
-    # (slope, intercept) is (-A, -B), of the same covariance.
+    # (slope, intercept) = (-A, -B) has the covariance of (A, B).
     slope, intercept = known(-found.A), known(-found.B)
     slope_se, intercept_se = (known(se) for se in found.standard_errors.T)
     twice_gain = known(2 * np.maximum(rows.sum(rows.log_losses()) - found.nll, 0))
@@ -125,22 +125,22 @@ def cox_calibration(
 def spiegelhalter(
     labels: Column, proba: Column, *, weights: Column = None, from_logits: bool = False
 ) -> ZTest:
-    """Spiegelhalter's test (1986): is the Brier score what calibrated probabilities would give?
+    """Spiegelhalter's test (1986) of whether the Brier score is that of calibrated probabilities.
 
         z = sum((y - p)(1 - 2p)) / sqrt(sum((1 - 2p)^2 p (1 - p)))
 
-    z > 0 says that the score is larger than that. Weights count as so many rows.
+    z > 0 means that the Brier score is larger. Weights are counts of rows.
 
     Args:
         labels: bool, {0, 1} or {-1, +1}, broadcastable to proba.
         proba: (..., N) probabilities of class 1, or logits.
         weights: counts of rows >= 0, broadcastable to proba.
-        from_logits: proba holds logits.
+        from_logits: whether proba holds logits.
 
     Returns:
-        A ZTest of arrays (...) in the dtype of proba. NaN where all probabilities are 1/2, or 0 and
-        1 and right; infinite, with pvalue 0, where all are 0 and 1 and one is wrong; and NaN as the
-        package's docstring says.
+        A ZTest of arrays (...) in the dtype of proba. NaN where all probabilities are 1/2, or all
+        are 0 or 1 and right; infinite, with pvalue 0, where all are 0 or 1 and one is wrong; and
+        NaN as in the package's docstring.
 
     Raises:
         ValueError: an argument is not as above.
@@ -169,35 +169,34 @@ def hosmer_lemeshow(
 
         chi2 = sum over groups of (positives - sum(p))^2 / (n m (1 - m)), m the group's mean p
 
-    The groups are the "quantile" bins of `reliability_curve` that are not empty. Its p-values
-    depend on them: `cox_calibration` and `spiegelhalter` do without.
+    The groups are the non-empty "quantile" bins of `reliability_curve`. The p-values depend on
+    them; `cox_calibration` and `spiegelhalter` use no groups.
 
-    In a group where at least 10 labels of either class are expected, the term is taken for
-    chi-square. Where fewer are, the chi-square distribution has far too light a tail: with 1 % of
-    positives it would reject 17 % of calibrated sets of 50 rows, and 13 % of 500, at the level .05.
-    There the number of positives is taken as it is distributed given the probabilities (Poisson's
-    binomial), which makes the p-value exact if all groups are such; nothing is drawn at random. It
-    is then that of the statistic rounded to a 500th. Weights that are not whole numbers are no
-    counts, which have no such distribution: of a problem that has some, all terms are taken for
-    chi-square.
+    In a group where at least 10 labels of either class are expected, the term is taken as
+    chi-square. With fewer, the chi-square distribution has far too light a tail: with 1 % of
+    positives it would reject 17 % of calibrated sets of 50 rows, and 13 % of 500, at level .05.
+    There the number of positives has its exact distribution given the probabilities (Poisson's
+    binomial), without random draws, so the p-value is exact if all groups are of this kind. It is
+    then that of the statistic rounded to a 500th. Weights that are not whole numbers are not counts
+    and have no such distribution: in a problem with any, all terms are taken as chi-square.
 
     Args:
         labels: bool, {0, 1} or {-1, +1}, broadcastable to proba.
         proba: (..., N) probabilities of class 1, or logits.
         weights: counts of rows >= 0, broadcastable to proba.
-        from_logits: proba holds logits.
-        n_bins: how many groups.
-        in_sample: True where the probabilities come from a model fitted to these very rows: df is
-            the number of groups - 2. False where they do not: df is the number of groups (Hosmer,
-            Lemeshow & Sturdivant 2013). With True all terms are taken for chi-square, as the fit
-            has moved the numbers to what is expected by an unknown part: p-values are approximate.
-            With 1 % of positives, the level .05 rejects 0.5 % of sets of 50 rows and 4 % of 500,
-            but the level .001 rejects 0.7 % of these.
+        from_logits: whether proba holds logits.
+        n_bins: number of groups.
+        in_sample: whether the probabilities come from a model fitted to the same rows. If True, df
+            is the number of groups - 2; if False, the number of groups (Hosmer, Lemeshow &
+            Sturdivant 2013). If True, all terms are taken as chi-square, because the fit moves the
+            counts towards their expectations by an unknown amount, and p-values are approximate:
+            with 1 % of positives, level .05 rejects 0.5 % of sets of 50 rows and 4 % of 500, but
+            level .001 rejects 0.7 % of these.
 
     Returns:
         A ChiSquareTest of arrays (...) in the dtype of proba, df integers. A group whose
-        probabilities are all 0 or all 1 adds nothing if it is right and infinity if not; NaN as the
-        package's docstring says.
+        probabilities are all 0 or all 1 adds 0 if it is right and infinity if not; NaN as in the
+        package's docstring.
 
     Raises:
         ValueError: an argument is not as above.

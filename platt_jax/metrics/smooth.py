@@ -1,4 +1,4 @@
-"""Smooth calibration error: no bins, and a bandwidth that the data choose."""
+"""Smooth calibration error: no bins, and a bandwidth determined by the data."""
 
 from typing import Any
 
@@ -8,17 +8,17 @@ from numpy.typing import NDArray
 from platt_jax.columns import Column
 from platt_jax.metrics.rows import read_predictions
 
-# Bandwidths from which on a grid serves, and its intervals per such bandwidth.
+# Bandwidths, each with a grid for bandwidths down to it; and grid intervals per bandwidth.
 _BANDWIDTHS = 2.0 ** -np.arange(4, 11)
 _PER_BANDWIDTH = 32
 
-# Cosines per 1 / bandwidth that smoothing leaves above 1e-19 of themselves.
+# Number of cosines per 1 / bandwidth; smoothing damps all others below 1e-19.
 _COSINES = 3
 
-# Grid points worked on together: few enough to stay in the cache.
+# Maximum number of grid points processed together, to stay in the cache.
 _AT_ONCE = 2**19
 
-# Halvings of a range of bandwidths, on a logarithmic scale: to 1e-4 or less.
+# Number of halvings of a range of bandwidths, on a logarithmic scale; the error is at most 1e-4.
 _HALVINGS = 16
 
 
@@ -28,24 +28,24 @@ def smooth_ece(
     """The smooth expected calibration error smECE (Blasiok & Nakkiran 2023), without bins.
 
     The residuals y - P(y=1) are smoothed along P(y=1) by a Gaussian kernel of bandwidth s,
-    reflected at 0 and 1; smECE_s is the integral over [0, 1] of the absolute value of the result.
-    It falls as s grows, and the answer is where smECE_s = s, so that nothing is left to choose. As
-    in their package relplot, s is not below 2^-10; the answer then is smECE_s at that s. Calibrated
-    probabilities give 0 only in the limit: n labels drawn from probabilities spread over [0, 1]
-    give about 0.3 n^(-1/3).
+    reflected at 0 and 1. smECE_s is the integral over [0, 1] of the absolute value of the result.
+    It falls as s grows; the result is the fixed point smECE_s = s, so there is no bandwidth to
+    choose. As in the authors' package relplot, s is at least 2^-10; where the fixed point is below,
+    the result is smECE_s at that s. Calibrated probabilities give 0 only in the limit: n labels
+    drawn from probabilities spread over [0, 1] give about 0.3 n^(-1/3).
 
-    Rows are first spread over a grid of at least 32 points per bandwidth, which leaves a relative
-    error of about 1e-4. (relplot 1.0.3 has coarser grids and cuts the kernel off at 1/2: it may
+    Rows are first spread over a grid of at least 32 points per bandwidth, which gives a relative
+    error of about 1e-4. (relplot 1.0.3 uses coarser grids and cuts the kernel off at 1/2; it may
     differ by a few per cent.)
 
     Args:
         labels: bool, {0, 1} or {-1, +1}, broadcastable to proba.
         proba: (..., N) probabilities of class 1, or logits.
         weights: counts of rows >= 0, broadcastable to proba.
-        from_logits: proba holds logits.
+        from_logits: whether proba holds logits.
 
     Returns:
-        (...) in the dtype of proba, in [0, 1]; NaN as the package's docstring says.
+        (...) in the dtype of proba, in [0, 1]; NaN as in the package's docstring.
 
     Raises:
         ValueError: an argument is not as above.
@@ -72,7 +72,7 @@ def smooth_ece(
 
 
 def _fixed_point(series: NDArray[np.float64], lowest: float, highest: float) -> NDArray[np.float64]:
-    """The smECE at the bandwidth that it equals, which lies in this range."""
+    """The smECE at its fixed point, which lies in this range of bandwidths."""
     low, high = (np.full((len(series), 1), end) for end in (lowest, highest))
     for _ in range(_HALVINGS):
         middle = np.sqrt(low * high)
@@ -84,10 +84,10 @@ def _fixed_point(series: NDArray[np.float64], lowest: float, highest: float) -> 
 def _error(
     series: NDArray[np.float64], bandwidth: float | NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """(K,), the smECE at this bandwidth, or at these (K, 1), by the trapezoidal rule."""
+    """(K,) smECE at this bandwidth, or at these (K, 1), by the trapezoidal rule."""
     k = np.arange(series.shape[-1])
     intervals = k[-1] * _PER_BANDWIDTH // _COSINES
-    # The Gaussian reflected at both ends is the heat kernel of [0, 1]: it damps cosines.
+    # The Gaussian kernel reflected at both ends is the heat kernel of [0, 1], which damps cosines.
     damped = series * np.exp(-((np.pi * k * bandwidth) ** 2) / 2)
     smoothed = np.abs(np.fft.irfft(damped, 2 * intervals)[:, : intervals + 1])
     error: NDArray[np.float64] = 2 * (
@@ -99,9 +99,9 @@ def _error(
 def _cosine_series(
     p: NDArray[np.float64], mass: NDArray[np.float64], bandwidth: float
 ) -> NDArray[np.float64]:
-    """The sums of mass * cos(pi k p) over p (K, N), for as many k as this bandwidth asks for.
+    """Sums of mass * cos(pi k p) over p (K, N), for as many k as this bandwidth needs.
 
-    Each mass is shared by the two grid points that it lies between.
+    Each mass is divided between the two grid points around it.
     """
     intervals = round(_PER_BANDWIDTH / bandwidth)
     place = p * intervals
@@ -113,5 +113,5 @@ def _cosine_series(
     upper = np.bincount(point.ravel() + 1, (mass * share).ravel(), size)
     grid = (lower + upper).reshape(len(p), intervals + 1)
     even = np.concatenate([grid, grid[:, -2:0:-1]], axis=-1)
-    even[:, [0, intervals]] *= 2  # all others are there twice
+    even[:, [0, intervals]] *= 2  # all other points occur twice
     return np.fft.rfft(even).real[:, : round(_COSINES / bandwidth) + 1] / 2

@@ -5,7 +5,7 @@ any size compiles the same few programs.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
@@ -17,11 +17,12 @@ from jax.sharding import Mesh, PartitionSpec
 
 from platt_jax import xla
 from platt_jax.model import statistics
-from platt_jax.model.objective import Array, Derivatives, Point, Targets
+from platt_jax.model.objective import Array
 from platt_jax.model.standardization import Standardization
-from platt_jax.model.statistics import Moments, ScoreRanges
+from platt_jax.model.statistics import ScoreRanges
 from platt_jax.options import Options
 from platt_jax.passes import packing
+from platt_jax.passes.deferred import DeferredRows, Request
 from platt_jax.passes.vectors import VectorRows
 from platt_jax.threads import ordered_map
 
@@ -36,77 +37,39 @@ class Block(NamedTuple):
     size: np.int32 | Array
 
 
-@dataclass(frozen=True)
-class Blocks:
+@dataclass(frozen=True, kw_only=True)
+class Blocks(DeferredRows):
     """The rows of one problem, which every method reads anew. See `protocol.Rows` for the methods.
 
     Attributes:
         source: what the blocks are made of; something that can be iterated over again and again.
         read: makes a block of an item of the source, on the thread that then takes its sums; None
             where the items are the blocks.
-        masked: how rows that are not finite were masked, if they were.
-        standardization: of the scores, if any.
         mesh: where every block is one for each device; None for the default device.
     """
 
     source: Iterable[Any]
     read: Callable[[Any], Block] | None = None
-    masked: Options | None = None
-    standardization: Standardization | None = None
     mesh: Mesh | None = None
 
     def score_ranges(self, options: Options) -> ScoreRanges:
         """See `Rows`."""
-        return statistics.union(list(self._of_blocks("score_ranges", options)))
+        return statistics.union(list(self._of_blocks(Request("score_ranges", options))))
 
-    def mask_nonfinite(self, options: Options) -> "Blocks":
-        """See `Rows`."""
-        return replace(self, masked=options)
-
-    def moments(self, standardization: Standardization) -> tuple[Moments, Moments]:
-        """See `Rows`."""
-        total: tuple[Moments, Moments] = self._sum("moments", standardization)
-        return total
-
-    def standardized(self, standardization: Standardization) -> "Blocks":
-        """See `Rows`."""
-        return replace(self, standardization=standardization)
-
-    def derivatives(
-        self, point: Point, targets: Targets, options: Options, active: jax.Array | None = None
-    ) -> Derivatives:
-        """See `Rows`."""
-        total: Derivatives = self._sum("derivatives", point, targets, options)
-        return total
-
-    def loss(self, point: Point, targets: Targets) -> jax.Array:
-        """See `Rows`."""
-        total: jax.Array = self._sum("loss", point, targets)
-        return total
-
-    def loss_change(self, before: Point, after: Point, targets: Targets) -> jax.Array:
-        """See `Rows`."""
-        total: jax.Array = self._sum("loss_change", before, after, targets)
-        return total
-
-    def _sum(self, method: str, *arguments: Any) -> Any:
-        """The sum over the blocks, in float64 whatever its type: counts stay exact."""
-        parts = list(self._of_blocks(method, *arguments))
+    def _sum(self, request: Request, *arrays: Any) -> Any:
+        """In float64, whatever the type: counts stay exact."""
+        parts = list(self._of_blocks(request, *arrays))
         with np.errstate(all="ignore"):
             return jax.tree.map(
                 lambda *x: np.sum(np.stack(x), 0, dtype=np.float64).astype(x[0].dtype), *parts
             )
 
-    def _of_blocks(self, method: str, *arguments: Any) -> Iterator[Any]:
-        options = tuple(x for x in arguments if isinstance(x, Options))
-        arrays = tuple(x for x in arguments if not isinstance(x, Options))
+    def _of_blocks(self, request: Request, *arrays: Any) -> Iterator[Any]:
         program = partial(
             _of_block,
             arrays=arrays,
             standardization=self.standardization,
-            options=options,
-            masked=self.masked,
-            method=method,
+            request=request,
             as_vectors=xla.fused_cpu_supported(),
             mesh=self.mesh,
         )
@@ -125,23 +88,17 @@ def _of_devices(made: Any) -> list[Any]:
     return [jax.tree.unflatten(tree, of_device) for of_device in zip(*leaves, strict=True)]
 
 
-@partial(
-    xla.jit,
-    static_argnames=("method", "options", "masked", "as_vectors", "mesh"),
-    wide=True,
-)
+@partial(xla.jit, static_argnames=("request", "as_vectors", "mesh"), wide=True)
 def _of_block(
     block: Block,
     arrays: tuple[Any, ...],
     standardization: Standardization | None,
-    method: str,
-    options: tuple[Options, ...],
-    masked: Options | None,
+    request: Request,
     as_vectors: bool,
     mesh: Mesh | None,
 ) -> Any:
     """What the method returns for the rows of one block, or of one on each device of a mesh."""
-    run = partial(_sums, method=method, options=options, masked=masked, as_vectors=as_vectors)
+    run = partial(_sums, request=request, as_vectors=as_vectors)
     if mesh is None:
         return run(block, arrays, standardization)
 
@@ -160,18 +117,11 @@ def _sums(
     block: Block,
     arrays: tuple[Any, ...],
     standardization: Standardization | None,
-    method: str,
-    options: tuple[Options, ...],
-    masked: Options | None,
+    request: Request,
     as_vectors: bool,
 ) -> Any:
     def run(block: Block, arrays: tuple[Any, ...], standardization: Standardization | None) -> Any:
-        rows = _rows(block, as_vectors)
-        if masked is not None:
-            rows = rows.mask_nonfinite(masked)
-        if standardization is not None:
-            rows = rows.standardized(standardization)
-        return getattr(rows, method)(*arrays, *options)
+        return request.of(_rows(block, as_vectors), arrays, standardization)
 
     if as_vectors:
         return xla.single_call(run)(block, arrays, standardization)

@@ -1,11 +1,11 @@
 """Figures of calibration, drawn with matplotlib (`pip install 'platt-jax[plots]'`).
 
-Every function draws on the axes `ax`, on new ones of a new figure if there are none, and returns
-them. None changes matplotlib's settings. The colours are those of Okabe & Ito (2008), which readers
-of any colour vision can tell apart, and what has another colour has another shape as well. Of more
-than 20,000 problems counts are drawn, by hexagons, in place of points.
+Every function draws on the axes `ax`, or on those of a new figure if `ax` is None, and returns the
+axes. None of them changes matplotlib's settings. Colours are those of Okabe & Ito (2008), which
+readers with any colour vision can distinguish; elements of different colour also differ in shape.
+Beyond 20,000 problems, hexagons of counts replace points.
 
-What the figures show is computed in `platt_jax.metrics` and by the fits themselves.
+The plotted quantities are computed in `platt_jax.metrics` and by the fits themselves.
 """
 
 from platt_jax.plots.funnels import rate_funnel, slope_funnel

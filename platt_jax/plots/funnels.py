@@ -1,4 +1,4 @@
-"""Funnel plots: what differs between problems by more than chance."""
+"""Funnel plots: differences between problems compared with chance."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from platt_jax.status import Flag, Status
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Of two, and of three standard errors, as funnel plots have them (Spiegelhalter 2005).
+# Control limits of about two and three standard errors, usual in funnel plots (Spiegelhalter 2005).
 _LEVELS = (0.95, 0.998)
 _NO_SLOPE = Flag.ONE_CLASS, Flag.CONSTANT_SCORES, Flag.SEPARABLE
 
 
 def slope_funnel(fits: Inspectable, *, ax: Axes | None = None) -> Axes:
-    """Slopes against numbers of rows, within control limits around the slope of all.
+    """Plot slopes against numbers of rows, within control limits around the common slope.
 
-    The slope of all is that of the pooled rows, or without them the mean weighted by precision. The
-    limits are 95 % and 99.8 % ones for the typical standard error at a number of rows; a problem is
-    marked by its own. Problems that have no slope to speak of are left out: those that did not
-    converge, and those flagged ONE_CLASS, CONSTANT_SCORES or SEPARABLE. The figure says how many.
+    The common slope is that of the pooled rows, or without them the mean weighted by precision. The
+    95 % and 99.8 % limits use the typical standard error at a number of rows; a problem is marked
+    by its own. Problems without a meaningful slope are left out: those that did not converge, and
+    those flagged ONE_CLASS, CONSTANT_SCORES or SEPARABLE. The figure gives their number.
 
     Args:
         fits: a SegmentCalibrator, a OneVsRestCalibrator or a Fit of a batch (...). With
             pooling="partial" slopes are drawn together, and fewer are marked.
-        ax: matplotlib axes; None for those of a new figure.
+        ax: matplotlib axes; None to make a new figure.
 
     Returns:
         The axes.
@@ -79,7 +79,7 @@ def slope_funnel(fits: Inspectable, *, ax: Axes | None = None) -> Axes:
 def _without_slope(
     status: NDArray[Any], flags: NDArray[Any], error: NDArray[np.float64]
 ) -> dict[str, NDArray[np.bool_]]:
-    """Why problems (K,) have no slope to speak of: which of them, by reason."""
+    """Which problems (K,) have no meaningful slope, by reason."""
     failed = {each.name: status == each for each in Status if each != Status.CONVERGED}
     flagged = {str(flag.name): (flags & flag) != 0 for flag in _NO_SLOPE}
     return failed | flagged | {"without a standard error": ~(error > 0)}
@@ -94,20 +94,20 @@ def rate_funnel(
     from_logits: bool = False,
     ax: Axes | None = None,
 ) -> Axes:
-    """Observed over expected positives of each segment against its rows, within control limits.
+    """Plot observed over expected positives of segments against their rows, with control limits.
 
-    Where the probabilities are right the ratio is 1 but for chance, whose variance is the sum of
-    p (1 - p). The limits are 95 % and 99.8 % ones for the mean probability and the mean variance of
-    all rows; a segment is marked by its own. They are normal ones, which hold less well where fewer
-    than some ten positives are expected.
+    Where the probabilities are right the ratio is 1 except for chance, whose variance is the sum of
+    p (1 - p). The 95 % and 99.8 % limits use the mean probability and the mean variance of all
+    rows; a segment is marked by its own. The limits are those of a normal distribution, which is
+    rough where fewer than about ten positives are expected.
 
     Args:
         labels: (N,) bool, {0, 1} or {-1, +1}.
         proba: (N,) probabilities of class 1, or logits.
         segments: (N,) ids, as in `fit_segments`.
         weights: (N,) counts of rows >= 0.
-        from_logits: proba holds logits.
-        ax: matplotlib axes; None for those of a new figure.
+        from_logits: whether proba holds logits.
+        ax: matplotlib axes; None to make a new figure.
 
     Returns:
         The axes.
@@ -157,18 +157,18 @@ def _funnel(
     center_label: str,
     unseen: Mapping[str, int],
 ) -> Axes:
-    """Values of K problems against their rows, marked by how far from the centre they are.
+    """Values of K problems against their rows, marked by their distance from the centre.
 
     Args:
         ax: axes or None.
-        rows: (K,) positive.
-        values: (K,).
-        center: what they would be but for chance.
-        z: (K,) how many of its own standard errors each is from it.
-        typical: the standard error of a problem of one row.
-        kind: what the problems are called.
-        center_label: what the centre is.
-        unseen: how many others are not drawn, by reason.
+        rows: (K,) numbers of rows, positive.
+        values: (K,) values.
+        center: value expected without differences between problems.
+        z: (K,) distance of each value from the centre, in its own standard errors.
+        typical: standard error of a problem of one row.
+        kind: name of a problem, such as "segment".
+        center_label: label of the centre line.
+        unseen: number of problems not drawn, by reason.
     """
     ax = style.axes_or_new(ax)
     ax.set_xscale("log")

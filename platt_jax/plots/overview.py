@@ -1,4 +1,4 @@
-"""All problems at a glance: their parameters, their flags, and how their fits converged."""
+"""Overviews of all problems: their parameters, flags and convergence."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from platt_jax.status import Flag, Status
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Of a problem with several flags the first of these is shown: it explains the others. Flags that
-# are not among them come last.
+# A problem with several flags is drawn as the first of these, which explains the others. Flags not
+# listed come last.
 _LOOKS = {
     Flag.CONSTANT_SCORES: (style.BLACK, "P"),
     Flag.ONE_CLASS: (style.ORANGE, "s"),
@@ -28,16 +28,16 @@ _ODD = Flag.CONSTANT_SCORES | Flag.ONE_CLASS | Flag.SEPARABLE
 
 
 def parameter_map(fits: Inspectable, *, ax: Axes | None = None) -> Axes:
-    """The parameters (A, B) of all problems, coloured by their flags.
+    """Plot the parameters (A, B) of all problems, coloured by their flags.
 
-    The axes hold the middle 98 % of the problems that are neither CONSTANT_SCORES, ONE_CLASS nor
-    SEPARABLE, or of all where most are. A problem with several flags is shown by the first of
-    CONSTANT_SCORES, ONE_CLASS, SEPARABLE, OUTLIER and REVERSED that it has. Problems that have no
-    parameters are left out; the figure says how many.
+    The axes cover the middle 98 % of the problems that are neither CONSTANT_SCORES, ONE_CLASS nor
+    SEPARABLE, or of all problems if most are flagged so. A problem with several flags is drawn as
+    the first of CONSTANT_SCORES, ONE_CLASS, SEPARABLE, OUTLIER and REVERSED. Problems without
+    parameters are left out; the figure gives their number.
 
     Args:
         fits: a SegmentCalibrator, a OneVsRestCalibrator or a Fit of a batch (...).
-        ax: matplotlib axes; None for those of a new figure.
+        ax: matplotlib axes; None to make a new figure.
 
     Returns:
         The axes.
@@ -87,7 +87,7 @@ def parameter_map(fits: Inspectable, *, ax: Axes | None = None) -> Axes:
 
 
 def _looks() -> dict[Flag, tuple[str, str]]:
-    """The colour and the marker of every flag, the first to be shown first."""
+    """The colour and the marker of every flag, in order of precedence."""
     others = [flag for flag in Flag if flag not in _LOOKS]
     return _LOOKS | {
         flag: (style.SKY, marker) for flag, marker in zip(others, cycle(_OTHER_MARKERS))
@@ -95,11 +95,11 @@ def _looks() -> dict[Flag, tuple[str, str]]:
 
 
 def convergence(fits: Inspectable, *, ax: Axes | None = None) -> Axes:
-    """How many Newton steps the fits took, by status, and how many passes over the rows.
+    """Plot the numbers of Newton steps by status, and of passes over the rows.
 
     Args:
         fits: a SegmentCalibrator, a OneVsRestCalibrator or a Fit of a batch (...).
-        ax: matplotlib axes; None for those of a new figure.
+        ax: matplotlib axes; None to make a new figure.
 
     Returns:
         The axes.
@@ -139,7 +139,7 @@ def convergence(fits: Inspectable, *, ax: Axes | None = None) -> Axes:
             looks |= {"color": "none", "hatch": "////"}
         place = np.arange(longest + 1) + (i + 0.5) * width - 0.4
         ax.bar(place, counts, width, label=label, **looks)
-    # Room for the legend above the bars, on a logarithmic axis.
+    # Room for the legend above the bars, where the axis is logarithmic.
     room = 1 / (1 - 0.09 * len(columns))
     ax.set(yscale="log", ylim=(0.5, 0.5 * (2.5 * highest) ** room), xlim=(-0.6, longest + 0.6))
     ax.set(xlabel="Newton steps or passes of a fit", ylabel=style.plural(kind))

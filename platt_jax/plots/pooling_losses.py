@@ -1,4 +1,4 @@
-"""Ways to pool segments, judged by later rows."""
+"""Pooling methods compared on later rows."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ _LOOKS = {
     "none": (style.VERMILLION, "s", "each segment alone"),
 }
 _COLUMNS = ("cut", "pooling", "difference", "standard_error")
-_BETWEEN = 0.15  # the columns of a cut
-# Each segment alone may be worse by so much that the others could not be told apart: these decide
-# what the axes hold, and as much again.
+_BETWEEN = 0.15  # distance between the columns of a cut
+# Methods that determine the limits of the axes, with as much room again. "none" may be so much
+# worse that the others could not be distinguished.
 _DECIDED_BY = ("partial", "drift")
 
 
 def pooling_losses(
     judged: Mapping[str, NDArray[Any]], *, level: float = 0.95, ax: Axes | None = None
 ) -> Axes:
-    """How much worse or better than one curve for all each way of pooling is on later rows.
+    """Plot the log loss of pooling methods on later rows, minus that of one curve for all.
 
-    Log loss above that of "complete", at each cut, with its confidence interval. What lies beyond
-    the axes is counted: they are made for "partial" and "drift", as "none" may be far worse.
+    Differences from "complete" at each cut are drawn with confidence intervals. The axes fit
+    "partial" and "drift", as "none" may be far worse; points beyond the axes are counted.
 
     Args:
-        judged: the Table that `judge_pooling` returns.
-        level: of the intervals, between 0 and 1.
-        ax: matplotlib axes; None for those of a new figure.
+        judged: result of `judge_pooling`.
+        level: confidence level of the intervals, in (0, 1).
+        ax: matplotlib axes; None to make a new figure.
 
     Returns:
         The axes.
 
     Raises:
-        ValueError: another table, or a level that is not between 0 and 1.
+        ValueError: judged is another table, or level is not in (0, 1).
         ImportError: matplotlib is missing.
 
     Example:

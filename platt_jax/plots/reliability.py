@@ -1,4 +1,4 @@
-"""Reliability diagrams: what was predicted against what happened."""
+"""Reliability diagrams: observed frequencies against predictions."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _HISTOGRAM_BINS = 50
 
 
 class ReliabilityDisplay:
-    """A reliability curve and how it is drawn, as scikit-learn's `CalibrationDisplay`.
+    """A reliability curve and its drawing, like scikit-learn's `CalibrationDisplay`.
 
     Attributes:
         curve: a `metrics.ReliabilityCurve` or `metrics.IsotonicCurve`.
-        name: of the model, for the legend; or None.
+        name: name of the model, for the legend; or None.
         ax_: the axes, once drawn.
-        figure_: their figure.
-        line_: the curve's line.
-        interval_: the ErrorbarContainer of the intervals, or the band's PolyCollection.
+        figure_: the figure of the axes.
+        line_: the line of the curve.
+        interval_: the ErrorbarContainer of the intervals, or the PolyCollection of the band.
 
     Example:
         >>> display = ReliabilityDisplay.from_predictions([0, 1, 0, 1], [0.1, 0.3, 0.6, 0.8])
@@ -67,7 +67,7 @@ class ReliabilityDisplay:
         """Compute the curve and draw it; arguments as in `reliability_diagram`, for one model.
 
         Raises:
-            ValueError: an argument is not as there.
+            ValueError: an argument is not as in `reliability_diagram`.
         """
         rows = predicted(labels, proba, weights, from_logits)
         curve: metrics.ReliabilityCurve | metrics.IsotonicCurve
@@ -86,7 +86,7 @@ class ReliabilityDisplay:
         """Draw the curve.
 
         Args:
-            ax: matplotlib axes; None for those of a new figure.
+            ax: matplotlib axes; None to make a new figure.
             line: properties of the line, such as color.
         """
         self.ax_ = ax = style.axes_or_new(ax)
@@ -123,24 +123,24 @@ def reliability_diagram(
     histogram: bool = True,
     ax: Axes | None = None,
 ) -> Axes:
-    """Observed frequency against predicted probability, above a histogram of the predictions.
+    """Plot observed frequency against predicted probability, above a histogram of the predictions.
 
     Args:
         labels: (N,) bool, {0, 1} or {-1, +1}.
-        proba: (N,) probabilities of class 1, or logits; or a mapping from the names of several
-            models to those of each.
+        proba: (N,) probabilities of class 1, or logits; or a mapping from names of models to their
+            probabilities.
         weights: (N,) counts of rows >= 0.
-        from_logits: proba holds logits.
-        method: "binned", frequencies in bins with Wilson's intervals, as
+        from_logits: whether proba holds logits.
+        method: "binned", frequencies in bins with Wilson's intervals, by
             `metrics.reliability_curve`; or "isotonic", a curve without bins, with the band where it
-            would lie by chance alone if the predictions were right, as `metrics.isotonic_curve`
-            (the CORP diagram).
-        n_bins: how many bins.
-        strategy: of the bins: "quantile", of equal numbers of rows, or "uniform", of equal width.
-        confidence: of the intervals or the band, in (0, 1).
-        histogram: whether to draw the histogram, on axes of its own that take their place from
-            those given.
-        ax: matplotlib axes; None for those of a new figure.
+            lies by chance if the predictions are right, by `metrics.isotonic_curve` (the CORP
+            diagram).
+        n_bins: number of bins.
+        strategy: "quantile", bins with equal numbers of rows; or "uniform", bins of equal width.
+        confidence: confidence level of the intervals or the band, in (0, 1).
+        histogram: whether to draw the histogram, on new axes that take part of the space of the
+            given ones.
+        ax: matplotlib axes; None to make a new figure.
 
     Returns:
         The axes of the curves.

@@ -1,4 +1,4 @@
-"""The rows that a figure shows: flat, finite, with a positive weight."""
+"""The rows of a figure: flat, finite, with positive weight."""
 
 from typing import Any, NamedTuple
 
@@ -14,8 +14,8 @@ class PlottedRows(NamedTuple):
     """N rows of one problem, in float64.
 
     Attributes:
-        values: (N,), scores or probabilities.
-        labels: (N,) of 0 and 1.
+        values: (N,) scores or probabilities.
+        labels: (N,) 0 or 1.
         weights: (N,) > 0.
     """
 
@@ -24,9 +24,9 @@ class PlottedRows(NamedTuple):
     weights: NDArray[np.float64]
 
     def rates(self, n_bins: int, strategy: str, confidence: float) -> metrics.ReliabilityCurve:
-        """The frequency of class 1 in bins of the values, against the mean value of each."""
+        """The frequency of class 1 in bins of the values, against each bin's mean value."""
         low = self.values.min()
-        # Bins of equal width or equal mass stay as they are under an increasing line.
+        # Bins of equal width or equal mass do not change under an increasing linear map.
         width = (self.values.max() - low) or 1
         curve = metrics.reliability_curve(
             self.labels,
@@ -43,7 +43,8 @@ def scored(scores: Column, labels: Column, weights: Column) -> PlottedRows:
     """Rows of scores of any scale.
 
     Raises:
-        ValueError: an array is not flat or does not match, or a number that counts is not finite.
+        ValueError: an array is not flat or does not match, or a row of positive weight is not
+            finite.
     """
     return _read(validation.floating(scores, "scores"), labels, weights, "scores")
 
@@ -52,7 +53,7 @@ def predicted(labels: Column, proba: Column, weights: Column, from_logits: bool)
     """Rows of probabilities.
 
     Raises:
-        ValueError: as `scored`, or no probability.
+        ValueError: as in `scored`, or a value is not a probability.
     """
     rows = _read(validation.floating(proba, "proba"), labels, weights, "proba")
     if from_logits:

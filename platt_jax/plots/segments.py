@@ -1,4 +1,4 @@
-"""The fitted sigmoids of chosen segments, in small multiples."""
+"""Small multiples of the fitted sigmoids of chosen segments."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from platt_jax.plots.sigmoids import POINTS, draw_sigmoid, scores_to_draw
 from platt_jax.results.calibrators import SegmentCalibrator
 
 _COLUMNS = 3
-# A bin of fewer rows tells nothing.
+# Minimum number of rows per bin.
 _ROWS_PER_BIN = 10
 
 
@@ -35,32 +35,31 @@ def segment_sigmoids(
     level: float = 0.95,
     axes: NDArray[Any] | None = None,
 ) -> NDArray[Any]:
-    """The sigmoids of some segments, each with its band over its binned rates, in small multiples.
+    """Plot the sigmoids of some segments with their bands and binned rates, as small multiples.
 
-    Each has the curve of all rows pooled, dashed.
+    Each panel also has the curve of all rows pooled, dashed.
 
     Args:
         calibrator: a SegmentCalibrator.
-        scores: (N,) numbers.
+        scores: (N,) scores.
         labels: (N,) bool, {0, 1} or {-1, +1}.
         segments: (N,) ids, as in `fit_segments`.
-        chosen: ids of segments, the first to be drawn first; or a table with a column "segment",
-            most urgent first, whose columns "p_value" and "q_value" the titles tell, if it has
-            them.
+        chosen: ids of segments in the order of drawing; or a table with a column "segment", most
+            urgent first, whose columns "p_value" and "q_value" go into the titles if present.
         weights: (N,) counts of rows >= 0.
-        most: how many of them to draw.
-        n_bins: how many bins of equal numbers of rows the rates are taken in; fewer where a bin
-            would have fewer than 10 rows.
-        level: of the bands and of the intervals, in (0, 1).
-        axes: an array of matplotlib axes, one for each segment or more; None for those of a new
+        most: maximum number of segments to draw.
+        n_bins: number of bins with equal numbers of rows for the rates; fewer where a bin would
+            have fewer than 10 rows.
+        level: confidence level of the bands and of the intervals, in (0, 1).
+        axes: an array of matplotlib axes, at least one for each segment; None to make a new
             figure.
 
     Returns:
-        The axes, an array of the shape of `axes`, or (lines, columns) of up to three columns.
+        The axes: an array in the shape of `axes`, or (lines, columns) with up to three columns.
 
     Raises:
-        ValueError: an argument is not as above, or a chosen segment was not fitted; or a score,
-            label or weight of a chosen segment is not finite.
+        ValueError: an argument is not as above; a chosen segment was not fitted; or a score, label
+            or weight of a chosen segment is not finite.
         ImportError: matplotlib is missing.
 
     Example:
@@ -95,7 +94,7 @@ def segment_sigmoids(
 
 
 def _chosen(chosen: Any, most: int) -> tuple[list[Any], list[str]]:
-    """The names of the first segments chosen, and what a table says of each."""
+    """The ids of the first segments chosen, and a text for each from the table's other columns."""
     columns = _column_names(chosen)
     if columns is None:
         names = list(chosen)[:most]
@@ -115,7 +114,7 @@ def _chosen(chosen: Any, most: int) -> tuple[list[Any], list[str]]:
 
 
 def _column_names(chosen: Any) -> list[Any] | None:
-    """Those of a table: a mapping, or a pyarrow, pandas or polars one; None if it is none."""
+    """Column names of a mapping, or a table of pyarrow, pandas or polars; None for other types."""
     for attribute in ("column_names", "columns"):
         if hasattr(chosen, attribute):
             return list(getattr(chosen, attribute))
@@ -130,7 +129,7 @@ def _of_places(
     weights: Column,
     places: Sequence[int],
 ) -> list[PlottedRows]:
-    """The rows of each of these places among the keys."""
+    """The rows of each of the segments at these places among the keys."""
     found = get_indexer(calibrator.keys, ids.read(segments))
     if found.shape != np.shape(scores):
         raise ValueError(
@@ -139,7 +138,7 @@ def _of_places(
         )
     weights = validation.weights(1.0 if weights is None else weights, np.float64)
     weights = validation.broadcast(weights, found.shape, "weights")
-    # What is wrong with other segments' rows is no matter here.
+    # Rows of other segments need not be valid.
     weights = np.where(np.isin(found, places), weights, 0)
     found = found[weights != 0]
     for place in places:
@@ -168,7 +167,7 @@ def _grid_of_axes(axes: NDArray[Any] | None, number: int) -> NDArray[Any]:
 
 
 def _finish(axes: NDArray[Any], used: int) -> None:
-    """Hide the axes that are left over, and put a legend above all."""
+    """Hide unused axes, and put a legend above all."""
     columns = axes.shape[1]
     for i in range(used, axes.size):
         axes.flat[i].set_visible(False)

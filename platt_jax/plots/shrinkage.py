@@ -1,4 +1,4 @@
-"""What partial pooling does to segments."""
+"""The effect of partial pooling on segments."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ def shrinkage(
     *,
     ax: Axes | None = None,
 ) -> Axes:
-    """How far partial pooling takes the segments towards the population, by their rows.
+    """Plot the shrinkage of segments towards the population, against their numbers of rows.
 
-    Without `unpooled` it is the shrinkage itself, from 0, a segment's own rows alone, to 1, the
-    population alone. With it a line goes from each unpooled slope to the partially pooled one; of
-    more than 300 segments that many are drawn, evenly by rank of rows.
+    Without `unpooled` the shrinkage itself is drawn, from 0 (a segment's own rows alone) to 1 (the
+    population alone). With it, a line connects each unpooled slope with the partially pooled one;
+    of more than 300 segments 300 are drawn, evenly by rank of rows.
 
     Args:
         calibrator: a SegmentCalibrator with pooling="partial".
-        unpooled: that of the same rows with pooling="none", or None.
-        ax: matplotlib axes; None for those of a new figure.
+        unpooled: a SegmentCalibrator of the same rows with pooling="none", or None.
+        ax: matplotlib axes; None to make a new figure.
 
     Returns:
         The axes.
 
     Raises:
-        ValueError: the calibrator has no population, or the two have other segments.
+        ValueError: the calibrator has no population, or the two have different segments.
         ImportError: matplotlib is missing.
 
     Example:
@@ -62,7 +62,7 @@ def shrinkage(
     ax.set(xscale="log", xlabel="rows of the segment")
     across = rows[rows > 0].min() / 1.2, rows.max() * 1.2
     if unpooled is None:
-        all_shares: Any = calibrator.shrinkage  # not None, as there is a population
+        all_shares: Any = calibrator.shrinkage  # not None with a population
         rows, share = rows[rows > 0], all_shares[rows > 0]
         window = across, (-0.02, 1.02)
         ax.set(xlim=window[0], ylim=window[1], ylabel="shrinkage")

@@ -1,4 +1,4 @@
-"""A fitted sigmoid over its rows."""
+"""A fitted sigmoid with its rows."""
 
 from __future__ import annotations
 
@@ -30,22 +30,23 @@ def sigmoid(
     densities: bool = True,
     ax: Axes | None = None,
 ) -> Axes:
-    """A fitted sigmoid and its band over binned rates, above the densities of the two classes.
+    """Plot a fitted sigmoid and its band with binned rates, above the densities of the two classes.
 
-    The figures of Platt (1999, "Probabilistic outputs for support vector machines and comparisons
-    to regularized likelihood methods"). The axis holds the middle 99.8 % of the scores.
+    These are the figures of Platt (1999, "Probabilistic outputs for support vector machines and
+    comparisons to regularized likelihood methods"). The axis covers the middle 99.8 % of the
+    scores.
 
     Args:
         fit: a Fit of one problem, such as `calibrator[segment]`.
-        scores: (N,) numbers.
+        scores: (N,) scores.
         labels: (N,) bool, {0, 1} or {-1, +1}.
         weights: (N,) counts of rows >= 0.
-        n_bins: how many bins the rates are taken in, with Wilson's intervals.
-        strategy: of the bins: "quantile", of equal numbers of rows, or "uniform", of equal width.
-        level: of the band and of the intervals, in (0, 1).
-        densities: whether to draw the densities, on axes of their own that take their place from
-            those given.
-        ax: matplotlib axes; None for those of a new figure.
+        n_bins: number of bins for the rates, which have Wilson's intervals.
+        strategy: "quantile", bins with equal numbers of rows; or "uniform", bins of equal width.
+        level: confidence level of the band and of the intervals, in (0, 1).
+        densities: whether to draw the densities, on new axes that take part of the space of the
+            given ones.
+        ax: matplotlib axes; None to make a new figure.
 
     Returns:
         The axes of the sigmoid.
@@ -87,7 +88,7 @@ def sigmoid(
 
 
 def scores_to_draw(rows: PlottedRows) -> NDArray[np.float64]:
-    """Evenly spaced over the middle 99.8 % of those of the rows."""
+    """Evenly spaced scores over the middle 99.8 % of those of the rows."""
     return np.linspace(*style.central(rows.values, share=0.998, pad=0.02), POINTS)
 
 
@@ -100,7 +101,7 @@ def draw_sigmoid(
     strategy: str,
     level: float,
 ) -> None:
-    """The sigmoid at the scores of the grid, its band, and the rates of the rows."""
+    """Draw the sigmoid at the scores of the grid, its band, and the rates of the rows."""
     lower, upper = fit.band(grid, level)
     ax.fill_between(grid, lower, upper, color=style.BLUE, alpha=0.2, linewidth=0)
     ax.plot(

@@ -1,4 +1,4 @@
-"""What all figures share: colours, axes, intervals, and what is drawn of very many points."""
+"""Common parts of figures: colours, axes, intervals, and drawing of very many points."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 
     from platt_jax.metrics import ReliabilityCurve
 
-# ((left, right), (bottom, top)) of axes.
+# ((left, right), (bottom, top)) limits of axes.
 Window: TypeAlias = tuple[tuple[float, float], tuple[float, float]]
 
-# Okabe & Ito (2008, "Color universal design"), but for the yellow, which is pale on white.
+# Okabe & Ito (2008, "Color universal design"), without the yellow, which is pale on white.
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 BLUE, VERMILLION, PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "#999999"
 
 CYCLE = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, BLACK)
 MARKERS = "osD^vPX"
-SMALL = 8  # points
+SMALL = 8  # font size in points
 
-# More than so many are drawn as hexagons.
+# Maximum number of points drawn as dots; more are drawn as hexagons.
 MOST_POINTS = 20_000
 _CELLS = 60
-_NOTE_WIDTH = 60  # characters
+_NOTE_WIDTH = 60  # line width in characters
 
 
 def pyplot() -> Any:
@@ -50,12 +50,12 @@ def pyplot() -> Any:
 
 
 def axes_or_new(ax: Axes | None) -> Axes:
-    """The axes given, or those of a new figure."""
+    """The given axes, or those of a new figure."""
     return pyplot().subplots(layout="constrained")[1] if ax is None else ax
 
 
 def panel_below(ax: Axes, share: float) -> Axes:
-    """New axes below, which take this share of the height and share the x axis."""
+    """New axes below `ax`, which take this share of its height and share its x axis."""
     spec = ax.get_subplotspec()
     if spec is None:
         left, bottom, width, height = ax.get_position(original=True).bounds
@@ -71,10 +71,10 @@ def panel_below(ax: Axes, share: float) -> Axes:
 
 
 def intervals(ax: Axes, curve: ReliabilityCurve, **style: Any) -> ErrorbarContainer:
-    """Frequencies with their intervals, of the bins of a ReliabilityCurve that have rows."""
+    """Draw frequencies with their intervals, for the bins of a ReliabilityCurve with rows."""
     filled = curve.n_rows > 0
     x, y, lower, upper = (getattr(curve, name)[filled] for name in curve._fields[:4])
-    # Rounding may put an end on the wrong side.
+    # Rounding may put an end on the wrong side of the frequency.
     reach = np.maximum([y - lower, upper - y], 0)
     looks: dict[str, Any] = {
         "linestyle": "none",
@@ -95,17 +95,17 @@ def points(
     marked: bool = False,
     **style: Any,
 ) -> PathCollection | PolyCollection:
-    """Points with a legend, as dots or, of very many, as hexagons.
+    """Draw points with a legend, as dots or, if there are very many, as hexagons.
 
     Args:
-        ax: where; its scales and limits are set.
-        x: (K,).
-        y: (K,).
-        window: ((left, right), (bottom, top)) of the axes; what lies beyond is not drawn.
-        label: of the legend; the colour bar's too.
-        marked: whether these are drawn as dots in any case: of very many, one for each of 3,600
+        ax: axes, with scales and limits set.
+        x: (K,) coordinates.
+        y: (K,) coordinates.
+        window: ((left, right), (bottom, top)) of the axes; points beyond are not drawn.
+        label: label of the legend or the colour bar.
+        marked: whether to draw dots in any case: if there are very many, one for each of 3,600
             cells of the window.
-        style: of the dots.
+        style: style of the dots.
     """
     inside = _places(ax, x, y, window)
     within = ((inside >= 0) & (inside <= 1)).all(0)
@@ -122,7 +122,7 @@ def points(
 
 
 def _places(ax: Axes, x: NDArray[Any], y: NDArray[Any], window: Window) -> NDArray[np.float64]:
-    """(2, K), where the points are in the window, from 0 to 1 along each axis."""
+    """(2, K) positions of the points in the window, from 0 to 1 along each axis."""
     log = ax.get_xscale() == "log"
     with np.errstate(divide="ignore", invalid="ignore"):
         places = []
@@ -149,13 +149,13 @@ def _hexagons(
         linewidths=0.2,
         zorder=0,
     )
-    made.set_clim(0.3, None)  # so that single points are not white on white
+    made.set_clim(0.3, None)  # so that single points are visible on white
     ax.figure.colorbar(made, ax=ax, label=label)
     return made
 
 
 def central(values: NDArray[Any], share: float = 0.98, pad: float = 0.15) -> tuple[float, float]:
-    """Limits that hold this share of the finite values in the middle, with a margin."""
+    """Limits around this share of the finite values in the middle, with a margin."""
     values = values[np.isfinite(values)]
     if not len(values):
         return -1.0, 1.0
@@ -165,7 +165,7 @@ def central(values: NDArray[Any], share: float = 0.98, pad: float = 0.15) -> tup
 
 
 def counted_once(reasons: Mapping[str, NDArray[np.bool_]]) -> dict[str, int]:
-    """How many of K problems each reason (K,) holds for, each counted by its first one only."""
+    """The number of problems for each reason (K,); a problem counts for its first reason only."""
     counts = {}
     earlier: Any = False
     for name, held in reasons.items():
@@ -177,17 +177,17 @@ def counted_once(reasons: Mapping[str, NDArray[np.bool_]]) -> dict[str, int]:
 def note_undrawn(
     ax: Axes, beyond: NDArray[np.bool_], left_out: Mapping[str, int] | None = None
 ) -> None:
-    """Say how many points are not seen, if any are not.
+    """Note the number of points that are not drawn, if there are any.
 
     Args:
-        ax: where.
-        beyond: (K,), which points lie beyond the limits of the axes.
-        left_out: how many others have no place on the axes, by reason.
+        ax: axes.
+        beyond: (K,) which points lie beyond the limits of the axes.
+        left_out: number of other points without a place on the axes, by reason.
     """
     left_out = {why: number for why, number in (left_out or {}).items() if number}
     lines = []
     if left_out:
-        # No line ends between a number and its reason.
+        # No line break between a number and its reason.
         reasons = ", ".join(
             f"{number:,}\N{NO-BREAK SPACE}{why}" for why, number in left_out.items()
         )
@@ -199,7 +199,7 @@ def note_undrawn(
 
 
 def plural(kind: str) -> str:
-    """Several of what `Inspectable` results call their problems."""
+    """The plural of the name of an `Inspectable` result's problems."""
     return kind + ("es" if kind.endswith("s") else "s")
 
 
@@ -209,7 +209,7 @@ def percent(share: float) -> str:
 
 
 def legend(ax: Axes, **options: Any) -> Legend:
-    """A legend through which little of what lies behind it shows."""
+    """A legend with a nearly opaque background."""
     looks: dict[str, Any] = {
         "fontsize": SMALL + 1,
         "edgecolor": "none",

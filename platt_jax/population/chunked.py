@@ -1,7 +1,6 @@
 """Segments whose rows are fitted in chunks by the compiled program: rows in memory or on disk."""
 
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import jax
@@ -11,11 +10,11 @@ from numpy.typing import NDArray
 
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.checkpoint import Checkpoint
+from platt_jax.execution.problems import Context
 from platt_jax.execution.progress import SILENT, Stage
 from platt_jax.execution.run import fit_problems, run_problems
 from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.options import Options
-from platt_jax.passes import packing
 from platt_jax.population.quadrature import Grid, Nodes
 from platt_jax.population.segments import Coordinates, Segments
 from platt_jax.results.fit import Fit
@@ -60,30 +59,13 @@ class ChunkedSegments(Segments):
 
     def fit(self, given: Given, options: Options, stage: Stage) -> Fit:
         """See `Segments`."""
-        run = partial(fit_problems, checkpoint=self._checkpoint)
-        fit: Fit = self._each(run, given, options, stage)
-        return fit
+        context = self._context(options, stage)._replace(checkpoint=self._checkpoint)
+        return fit_problems(self._rows.problems, given, context)
 
     def pooled(self, given: Given, options: Options, stage: Stage) -> Fit:
         """See `Segments`."""
-        rows = self._rows
-
-        def take(_: slice, part: slice, space: packing.Space) -> packing.Columns:
-            return rows.all(part, space)
-
-        fit = fit_problems(
-            np.array([rows.length]),
-            take,
-            rows.dtype,
-            given,
-            # This also omits the gaps between segments.
-            replace(options, non_finite="omit"),
-            stage,
-            self._caller,
-            loss=False,
-            reread=rows.reread,
-            mesh=self._mesh,
-        )
+        context = self._context(replace(options, non_finite="omit"), stage)
+        fit = fit_problems(self._rows.pooled, given, context, loss=False)
         one: Fit = jax.tree.map(lambda x: x[0, ...], fit)
         return one
 
@@ -105,21 +87,9 @@ class ChunkedSegments(Segments):
 
     def node_losses(self, grid: Grid, nodes: Nodes, options: Options, stage: Stage) -> NDArray[Any]:
         """See `Segments`."""
-        losses: NDArray[Any] = self._each(partial(run_problems, grid.losses), nodes, options, stage)
+        context = self._context(options, stage)
+        losses: NDArray[Any] = run_problems(grid.losses, self._rows.problems, nodes, context)
         return losses
 
-    def _each(self, run: Any, given: Any, options: Options, stage: Stage) -> Any:
-        """The results of `run_problems` for each segment."""
-        rows = self._rows
-        return run(
-            rows.sizes,
-            rows.take,
-            rows.dtype,
-            jax.tree.map(lambda x: x[rows.largest_first], given),
-            options,
-            stage,
-            self._caller,
-            order=rows.largest_first,
-            reread=rows.reread,
-            mesh=self._mesh,
-        )
+    def _context(self, options: Options, stage: Stage) -> Context:
+        return Context(options, self._caller, stage, mesh=self._mesh)

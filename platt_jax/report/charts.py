@@ -1,4 +1,4 @@
-"""The charts of a report, as SVG that takes part in its page."""
+"""The charts of a report, as inline SVG."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_SEGMENTS = 12
-# More points than so many take less room as an image.
+# Maximum number of points drawn as vectors; more take less room as an image.
 _MOST_VECTORS = 500
 
 
 def require_matplotlib() -> None:
-    """See that there is a matplotlib to draw with.
+    """Check that matplotlib is installed.
 
     Raises:
-        ImportError: there is none.
+        ImportError: matplotlib is missing.
     """
     try:
         import matplotlib  # noqa: F401
@@ -39,7 +39,7 @@ def require_matplotlib() -> None:
 
 
 def reliability(rows: Predicted) -> str:
-    """Observed against predicted, before and after."""
+    """Reliability diagrams before and after."""
     proba = {"before": rows.before[rows.usable], "after": rows.after[rows.usable]}
     labels = rows.labels[rows.usable]
 
@@ -51,7 +51,7 @@ def reliability(rows: Predicted) -> str:
 
 
 def funnel(rows: Predicted, segments: Column) -> str:
-    """Observed over expected positives of each segment against its rows."""
+    """Observed over expected positives of segments against their rows."""
 
     def draw(axes: Sequence[Axes]) -> None:
         labels, proba = (np.where(rows.usable, x, 0) for x in (rows.labels, rows.after))
@@ -64,14 +64,14 @@ def funnel(rows: Predicted, segments: Column) -> str:
 def worst(
     calibrator: SegmentCalibrator, judged: Judged, scores: Column, labels: Column, segments: Column
 ) -> list[str]:
-    """The sigmoids of the most urgent segments, which are `shown` of those judged."""
+    """The sigmoids of the most urgent segments, those of `shown`."""
     places = judged.place[shown(judged)]
     chosen = [calibrator.keys[place] for place in places]
 
     def draw(axes: Sequence[Axes]) -> None:
         plots.segment_sigmoids(calibrator, scores, labels, segments, chosen, axes=np.array(axes))
         for ax in axes:
-            ax.set_title("")  # the page has them as text
+            ax.set_title("")  # the page has titles as text
             ax.set(xlabel="score", ylabel="P(y = 1)")
 
     what = "The segment's sigmoid over its observed rates"
@@ -79,7 +79,7 @@ def worst(
 
 
 def shown(judged: Judged) -> NDArray[np.intp]:
-    """Which of the segments judged are drawn: the first that have a test and a fit."""
+    """The numbers of the drawn segments: the first ones with a test and a fit."""
     drawable = (judged.place >= 0) & np.isfinite(judged.table["p_value"])
     return np.flatnonzero(drawable)[:MOST_SEGMENTS]
 
@@ -87,13 +87,13 @@ def shown(judged: Judged) -> NDArray[np.intp]:
 def _svg(
     draw: Callable[[Sequence[Axes]], None], what: str, number: int = 1, small: bool = False
 ) -> list[str]:
-    """What a function draws on axes, each of a figure of its own, as elements of a page."""
+    """Draw on axes, each with a figure of its own, and return the figures as SVG elements."""
     from matplotlib import style
     from matplotlib.figure import Figure
 
-    # The user's own style might not suit the page. Ids that are not random make equal pages equal.
+    # The user's own style might not suit the page. A fixed hash salt makes equal pages equal.
     with style.context(["default", {"svg.fonttype": "none", "svg.hashsalt": "platt_jax"}]):
-        if small:  # all alike, which leaves nothing to lay out
+        if small:  # all of one layout
             figures = [Figure(figsize=(2.8, 2.2)) for _ in range(number)]
             draw([figure.add_axes((0.18, 0.2, 0.8, 0.77)) for figure in figures])
         else:
@@ -103,7 +103,7 @@ def _svg(
 
 
 def _legend_above(ax: Axes) -> None:
-    """Move the legend from over the axes, where it hides some of what they show."""
+    """Move the legend above the axes, where it hides nothing."""
     if (legend := ax.get_legend()) is not None:
         legend.remove()
         looks: dict[str, Any] = {"fontsize": 9, "frameon": False, "handlelength": 1.5}
@@ -121,7 +121,7 @@ def _element(figure: Figure, what: str) -> str:
     file = io.StringIO()
     none = dict.fromkeys(("Creator", "Date", "Format", "Type"))
     figure.savefig(file, format="svg", transparent=True, dpi=150, metadata=none)
-    # The page gives it its width, and names no namespace.
+    # The page sets the width. Inline SVG needs no namespace.
     svg = re.sub(
         r'.*<svg [^>]*(viewBox="[^"]*")[^>]*>',
         rf'<svg \1 role="img" aria-label="{what}">',
@@ -129,8 +129,8 @@ def _element(figure: Figure, what: str) -> str:
         count=1,
         flags=re.S,
     )
-    # Another chart of the page has groups of the same names, and a style for all elements.
+    # Other charts of the page use the same group ids, and a style element applies to all of them.
     svg = re.sub(r'<g id="[^"]*"', "<g", svg)
     svg = re.sub(r"<style.*?</style>", "", svg, flags=re.S)
-    # The page's own font.
+    # Text takes the page's own font.
     return re.sub(r'font: ([\d.]+px)[^;"]*', r"font-size: \1", svg)

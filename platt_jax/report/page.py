@@ -1,4 +1,4 @@
-"""The page of a report, put together from its parts."""
+"""The page of a report, assembled from its parts."""
 
 import base64
 import hashlib
@@ -19,7 +19,7 @@ from platt_jax.results.tables import flag_counts, status_counts
 from platt_jax.status import Flag, Status
 from platt_jax.version import __version__
 
-# The rows as they came: scores, labels and segments.
+# The given scores, labels and segments.
 _Given: TypeAlias = tuple[Column, Column, Column]
 
 _FDR = 0.05
@@ -32,23 +32,24 @@ def to_html(
     labels: Column,
     segments: Column,
 ) -> None:
-    """Write a report of a calibrator and of how it does on these rows: one HTML file.
+    """Write a report of a calibrator and its predictions for these rows, as one HTML file.
 
-    It has how the fits ended, reliability before and after, a funnel of the segments, the segments
-    that `triage` puts first, and a table to sort and search. The table holds the 10,000 worst
-    segments. Before is what the scores themselves say if all lie in [0, 1], else the sigmoid of all
-    rows pooled; the page says which.
+    The report has the outcome of the fits, reliability before and after, a funnel plot of the
+    segments, the segments that `triage` puts first, and a table to sort and search. The table holds
+    the 10,000 worst segments. "Before" means the scores themselves if all lie in [0, 1], else the
+    sigmoid of all rows pooled; the page says which.
 
-    The p-values are of `triage(..., against="predictions")`, and hold for rows that were not
-    fitted. Which segments have changed since they were fitted, `triage` says by default.
+    The p-values are those of `triage(..., against="predictions")`, and valid for rows that were not
+    fitted. Use `triage` with its default to find segments that have changed since the fit.
 
     Args:
-        calibrator: as `fit_segments` returns it.
-        path: where to; an existing file is replaced, whole or not at all.
-        scores: (N,) as in `fit_segments`, best of rows that were not fitted. A row whose score or
-            label is not finite counts only in the number of rows.
-        labels: (N,) likewise.
-        segments: (N,) likewise; not all segments that were fitted need have rows, and others may.
+        calibrator: result of `fit_segments`.
+        path: path of the file; an existing file is replaced atomically.
+        scores: (N,) scores, as in `fit_segments`, preferably of rows that were not fitted. A row
+            whose score or label is not finite counts only in the number of rows.
+        labels: (N,) labels, as in `fit_segments`.
+        segments: (N,) segment ids, as in `fit_segments`. Fitted segments without rows, and segments
+            that were not fitted, are allowed.
 
     Raises:
         ValueError: an argument is not as above.
@@ -74,7 +75,7 @@ def to_html(
     charts.require_matplotlib()
     predicted, judged = rows.read(calibrator, scores, labels, segments, _FDR)
     page = _page(calibrator, predicted, judged, (scores, labels, segments))
-    # A segment's name may hold what no file in UTF-8 can.
+    # A segment's name may hold characters that UTF-8 cannot encode.
     write_atomically(path, lambda file: file.write(page.encode("utf-8", "xmlcharrefreplace")))
 
 
@@ -103,7 +104,7 @@ def _page(
         ),
         "data": problems.as_json({"columns": columns, "rows": lines}),
     }
-    # In one go: what a part holds is never taken for the name of another.
+    # In one pass, so that braces in a part are not replaced.
     return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _resource("report.html"))
 
 
@@ -133,7 +134,7 @@ def _summary(calibrator: SegmentCalibrator, predicted: Predicted, judged: Judged
 
 
 def _outcome(calibrator: SegmentCalibrator) -> str:
-    """The statuses and flags that occur, how often, and what they mean."""
+    """Table rows of the statuses and flags that occur, with their numbers and meanings."""
     statuses, flags = calibrator.fit.status, calibrator.fit.flags
     said = [(name, n, Status[name].message) for name, n in status_counts(statuses).items()]
     said += [(name, n, Flag[name].message) for name, n in flag_counts(flags).items()]

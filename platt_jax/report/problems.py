@@ -1,4 +1,4 @@
-"""The table of all problems, worst first, as the page holds it."""
+"""The page's table of all problems, worst first."""
 
 import json
 import math
@@ -11,10 +11,10 @@ from platt_jax.results.calibrators import SegmentCalibrator
 from platt_jax.results.tables import flag_names
 from platt_jax.status import Status
 
-# More lines would make the page slow to open and to send.
+# Maximum number of lines; more would make the page slow to open and to send.
 MOST = 10_000
 _LONGEST_NAME = 120
-# The status of a segment of the rows that was not fitted.
+# Status of a segment that was not fitted.
 UNSEEN = "UNSEEN"
 
 COLUMNS = {
@@ -22,13 +22,13 @@ COLUMNS = {
     "status": "How the fit ended; UNSEEN where the segment was not fitted.",
     "flags": "What is noteworthy about the rows of the fit.",
     "fitted rows": "The (weighted) number of rows of the fit.",
-    "A": "Of P(y=1) = 1 / (1 + exp(A f + B)), f being the score.",
-    "B": "Likewise.",
+    "A": "The parameter A of P(y=1) = 1 / (1 + exp(A f + B)), where f is the score.",
+    "B": "The parameter B of the same formula.",
     "rows": "The number of rows of the report.",
     "positives": "How many of them are of class 1.",
     "expected": "The sum of the probabilities predicted for them.",
     "q-value": (
-        "The least false discovery rate at which the predictions do not fit these rows, by triage."
+        "The smallest false discovery rate at which triage rejects the predictions for these rows."
     ),
     "shrinkage": "From 0, the segment's own rows alone, to 1, the population alone.",
 }
@@ -40,15 +40,15 @@ def columns(calibrator: SegmentCalibrator) -> list[str]:
 
 
 def total(calibrator: SegmentCalibrator, judged: Judged) -> int:
-    """How many segments there are: those fitted, and those of the rows."""
+    """The number of segments, fitted or in the rows."""
     return len(calibrator.keys) + int(np.count_nonzero(judged.place < 0))
 
 
 def lines(calibrator: SegmentCalibrator, judged: Judged) -> list[list[Any]]:
     """A line for each of the worst segments, with the values of `columns`.
 
-    First come fits that failed, then the segments of the rows as triage orders them, and last the
-    segments without rows, flagged ones first.
+    Failed fits come first, then the segments of the rows in the order of triage, and last segments
+    without rows, flagged ones first.
     """
     fit, number = calibrator.fit, len(judged.keys)
     without = np.setdiff1d(np.arange(len(calibrator.keys)), judged.place)
@@ -79,19 +79,19 @@ def lines(calibrator: SegmentCalibrator, judged: Judged) -> list[list[Any]]:
 
 
 def name(key: Any) -> str:
-    """A segment as text, cut where it is very long."""
+    """A segment's id as text, shortened if it is very long."""
     parts = key.tolist() if isinstance(key, np.void) else key
     text = ", ".join(map(str, parts)) if isinstance(parts, tuple) else str(key)
     return text if len(text) <= _LONGEST_NAME else text[: _LONGEST_NAME - 1] + "…"
 
 
 def as_json(values: Any) -> str:
-    """JSON for a script element, which only a < could end."""
+    """JSON for a script element, with < escaped because it could end the element."""
     return json.dumps(values, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
 def _rounded(value: Any) -> float | None:
-    """A number by as many digits as are read; None where there is none."""
+    """A number rounded to four digits; None if it is not finite."""
     value = float(value)
     if not math.isfinite(value):
         return None

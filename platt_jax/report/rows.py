@@ -1,4 +1,4 @@
-"""The rows of a report: what was predicted for them before and after the fit."""
+"""The rows of a report, with predictions before and after."""
 
 from typing import Any, NamedTuple
 
@@ -18,11 +18,11 @@ class Predicted(NamedTuple):
     """N rows and their predictions.
 
     Attributes:
-        labels: (N,) of 0 and 1, where a row is usable.
+        labels: (N,) 0 or 1 where a row is usable.
         before: (N,) probabilities without the calibrator's segments.
         after: (N,) the calibrator's probabilities.
         usable: (N,) bool, whether score, label and both probabilities are finite.
-        scores_are_probabilities: whether `before` is the scores, and not the pooled curve.
+        scores_are_probabilities: whether `before` is the scores rather than the pooled curve.
     """
 
     labels: NDArray[np.int8]
@@ -48,12 +48,12 @@ class Predicted(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """The M segments of the rows, the most urgent first.
+    """The M segments of the rows, most urgent first.
 
     Attributes:
-        table: what `triage` says of their predictions.
-        keys: (M,) the segments.
-        place: (M,) where each is among the calibrator's keys, -1 if it was not fitted.
+        table: result of `triage` against the predictions.
+        keys: (M,) segment ids.
+        place: (M,) index of each segment among the calibrator's keys, -1 if it was not fitted.
     """
 
     table: Table
@@ -64,13 +64,13 @@ class Judged(NamedTuple):
 def read(
     calibrator: SegmentCalibrator, scores: Column, labels: Column, segments: Column, fdr: float
 ) -> tuple[Predicted, Judged]:
-    """The rows, and the segments they are of.
+    """The rows and their segments.
 
     Raises:
         ValueError: an argument is not as in `fit_segments`, or no key can be equal to a segment.
     """
     rows = SegmentRows(scores, labels, segments)
-    # The page judges what is predicted, of any segment.
+    # The page tests the predictions of every segment, including those that were not fitted.
     table = triage(calibrator, rows, against="predictions", fdr=fdr, non_finite="omit")
     judged = _judged(calibrator, rows, table)
     f = validation.floating(scores, "scores").astype(float)
@@ -85,7 +85,7 @@ def read(
 
 
 def _judged(calibrator: SegmentCalibrator, rows: SegmentRows, table: Table) -> Judged:
-    """The table with its segments as one array."""
+    """The table, with segment ids as one array."""
     fields = rows.keys.dtype.names
     columns = list(table.values())[: len(fields or [0])]
     keys = ids.structured(fields, columns) if fields else columns[0]

@@ -1,19 +1,19 @@
-"""Other ways from scores to probabilities, for comparison with Platt scaling.
+"""Other calibration methods, for comparison with Platt scaling.
 
-Every scaler is a frozen dataclass of its options, with ``fit(scores, labels, *, weights=None)`` on
-scores (..., N) whose leading axes are independent problems, as in `platt_jax.fit`. It returns what
-was learnt, with ``predict_proba(scores)`` for scores (..., N)::
+Every scaler is a frozen dataclass of its options. Its ``fit(scores, labels, *, weights=None)``
+takes scores (..., N), whose leading axes are independent problems, as in `platt_jax.fit`. It
+returns a fitted scaler with ``predict_proba(scores)`` for scores (..., N)::
 
     PlattScaling          the sigmoid 1 / (1 + exp(A f + B)) by `platt_jax.fit`
     LevenbergMarquardt    the same sigmoid by Platt's own pseudo code (Platt 1999, appendix)
-    Gaussian              Bayes' rule on two normal densities, one variance or two
+    Gaussian              Bayes' rule on two normal densities, with one variance or two
     CosineExpansion       a sum of cosines by penalised least squares (after Vapnik 1998)
     Softmax               1 / (1 + exp(-2 f)) (Rüping 2004)
     Clip                  (1 + f) / 2 clipped to [0, 1]: SVM-01 (Rüping 2004)
-    PPClip                the same clipped to shares counted beyond the margins: SVM-PP
+    PPClip                the same clipped to class shares beyond the margins: SVM-PP
     Binning               the share of class 1 in bins of equal width or equal mass
     BetaScaling           Beta quantiles of Beta probabilities (Garczarek 2002): SVM-Beta, Beta-2
-    Isotonic              the monotone curve of least squares
+    Isotonic              the monotone curve by least squares
     Temperature           1 / (1 + exp(-f / T)) (Guo et al. 2017)
     BetaCalibration       three parameters on log p and log(1 - p) (Kull et al. 2017)
 
@@ -23,16 +23,15 @@ was learnt, with ``predict_proba(scores)`` for scores (..., N)::
 >>> scalers.Isotonic().fit(scores, labels).predict_proba([-9.0, 0.0, 9.0])
 array([0. , 0.5, 1. ])
 
-The rules of `platt_jax.fit` hold for all. The dtype follows the scores; labels are bool, {0, 1} or
-{-1, +1}; weights count rows. Input that is not as described is a ValueError. A problem with NaN or
-infinite scores, labels or weights gets NaN parameters and probabilities, a warning says so once,
-and its neighbours are untouched; a problem without a row of positive weight gets NaN. Each scaler's
-docstring says what it makes of one class and of constant scores. "Flat" there means: one
-probability for every score, the mean of Platt's targets, which is (n_pos + 1) / (n_pos + 2) if all
-are of class 1, and is what `platt_jax.fit` answers.
+The rules of `platt_jax.fit` apply to all. The dtype follows the scores; labels are bool, {0, 1} or
+{-1, +1}; weights count rows. Invalid input is a ValueError. A problem with NaN or infinite scores,
+labels or weights gets NaN parameters and probabilities, with one warning, and does not affect the
+others; a problem without a row of positive weight gets NaN. Each scaler's docstring describes its
+result for one class and for constant scores. "Flat" means one probability for every score, the mean
+of Platt's targets, as in `platt_jax.fit`: (n_pos + 1) / (n_pos + 2) if all rows are of class 1.
 
-A sigmoid with a penalty on its slope is Platt scaling with a prior. Here the slope is pulled to 0,
-and the intercept is left alone:
+A sigmoid with a penalty on its slope is Platt scaling with a prior. This prior shrinks the slope to
+0, and leaves the intercept free:
 
 >>> from platt_jax import GaussianPrior
 >>> prior = GaussianPrior(np.zeros(2), np.diag([2.0, 0.0]))

@@ -1,4 +1,4 @@
-"""What all scalers share: checked rows, one program per batch, the report, predictions."""
+"""Common parts of scalers: checked rows, one program per batch, warnings, predictions."""
 
 import math
 from abc import ABC, abstractmethod
@@ -25,8 +25,8 @@ from platt_jax.threads import run_programs
 class FiniteRows(NamedTuple):
     """The rows of K problems, all finite; or of one problem, without the leading axis.
 
-    A row of weight 0 is a copy of its problem's heaviest row, so that it stretches no range and
-    fills no bin. A problem that cannot be fitted has ones for weights, and is blanked afterwards.
+    A row of weight 0 is replaced by its problem's heaviest row, so that it does not affect ranges
+    or bins. A problem that cannot be fitted gets weights of 1, and its results are blanked later.
     """
 
     scores: NDArray[Any]  # (K, N)
@@ -35,7 +35,7 @@ class FiniteRows(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """What was handed to a fit."""
+    """The arguments of a fit, checked."""
 
     rows: FiniteRows
     batch: tuple[int, ...]
@@ -44,34 +44,34 @@ class Checked(NamedTuple):
 
 
 class Fitted(ComparedByValue, ABC):
-    """What a scaler has learnt, for each problem of a batch (...): a dataclass of arrays."""
+    """A fitted scaler for a batch of problems (...): a dataclass of arrays."""
 
-    # Axes of the first field beyond the batch's.
+    # Number of axes of the first field beyond the batch's.
     _own_axes: ClassVar[int] = 0
 
     def predict_proba(self, scores: Column) -> NDArray[Any]:
         """P(y=1 | score).
 
         Args:
-            scores: (..., N) for problems (...), or (N,) for all of them.
+            scores: (..., N) for problems (...), or (N,) for all problems.
 
         Returns:
             (..., N) in [0, 1]; NaN for NaN scores and for problems that could not be fitted. An
-            infinite score counts as the largest finite one.
+            infinite score is treated as the largest finite one.
 
         Raises:
-            ValueError: scores are no numbers, or their shape does not fit the problems.
+            ValueError: scores are not numbers, or their shape does not match the problems.
         """
         f, batch = validation.floating(scores, "scores"), self._batch()
         try:
-            # Without an axis for its rows, -1, a scalar fails here as well.
+            # A scalar raises IndexError here, having no axis -1.
             np.broadcast_shapes(f.shape, (*batch, f.shape[-1]))
         except (IndexError, ValueError):
             raise ValueError(
                 f"scores: expected (..., N) for problems of shape {batch}, got {f.shape}"
             ) from None
         largest = np.finfo(f.dtype).max
-        # A score may overflow on its way to a probability of 0 or 1.
+        # A score may overflow in the computation of a probability of 0 or 1.
         with np.errstate(over="ignore"):
             return np.where(np.isnan(f), np.nan, self._predict(np.clip(f, -largest, largest)))
 
@@ -103,18 +103,18 @@ F = TypeVar("F", bound=Fitted)
 
 
 class Scaler(ABC, Generic[F]):
-    """A way from scores to probabilities: a frozen dataclass of its options."""
+    """A calibration method: a frozen dataclass of its options."""
 
     def fit(self, scores: Column, labels: Column, *, weights: Column = None) -> F:
-        """Learn from each problem of a batch.
+        """Fit each problem of a batch.
 
         Args:
-            scores: (..., N) numbers, higher meaning class 1; leading axes are independent problems.
+            scores: (..., N) numbers, higher for class 1; leading axes are independent problems.
             labels: bool, {0, 1} or {-1, +1}, broadcastable to scores.
             weights: counts of rows >= 0, broadcastable to scores.
 
         Returns:
-            What was learnt, NumPy arrays that lead with the batch shape (...).
+            The fitted scaler, with NumPy arrays whose leading axes are the batch shape (...).
 
         Raises:
             ValueError: an argument is not as above.
@@ -126,7 +126,7 @@ class Scaler(ABC, Generic[F]):
         return fitted
 
     def _fit_batch(self, rows: FiniteRows) -> F:
-        """Fit K problems; the arrays of the result lead with (K,)."""
+        """Fit K problems; the arrays of the result have leading axis K."""
 
         def fit_each() -> F:
             fitted: F = jax.tree.map(np.asarray, _fit_each(rows, self))
@@ -135,7 +135,7 @@ class Scaler(ABC, Generic[F]):
         return run_programs(fit_each, x64=rows.scores.dtype == np.float64)
 
     def _fit_one(self, f: jax.Array, y: jax.Array, w: jax.Array) -> F:
-        """Fit one problem from (N,) scores, bool labels and weights; traced."""
+        """Fit one problem from (N,) scores, bool labels and weights; traced by JAX."""
         raise NotImplementedError
 
 
@@ -145,10 +145,10 @@ def _fit_each(rows: tuple[jax.Array, jax.Array, jax.Array], scaler: Scaler[F]) -
 
 
 def checked(scores: Column, labels: Column, weights: Column) -> Checked:
-    """The rows of a fit.
+    """The rows of a fit, checked.
 
     Raises:
-        ValueError: an argument is not what `Scaler.fit` expects.
+        ValueError: an argument is not as `Scaler.fit` expects.
     """
     f = validation.scores(scores)
     y = validation.labels(labels, validation.a_problem_per_class("scores"))
@@ -168,25 +168,25 @@ def checked(scores: Column, labels: Column, weights: Column) -> Checked:
 
 
 def along_rows(x: Array) -> Any:
-    """A parameter per problem (...) in the shape that meets scores (..., N)."""
+    """A parameter per problem (...), in a shape that broadcasts with scores (..., N)."""
     return x[..., None]
 
 
 def class_weights(y: jax.Array, w: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The weights of the rows with label 1, and those of the others; 0 elsewhere."""
+    """The weights of rows with label 1, and those of the others; 0 elsewhere."""
     return jnp.where(y, w, 0), jnp.where(y, 0, w)
 
 
 def mean_target(n_pos: Any, n_neg: Any) -> Any:
-    """The mean of Platt's targets: what to answer where the scores tell nothing."""
+    """The mean of Platt's targets: the prediction where the scores are uninformative."""
     targets = objective.platt_targets(n_pos, n_neg)
     return (n_pos * targets.positive + n_neg * targets.negative) / (n_pos + n_neg)
 
 
 def unit_frame(f: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(center, scale) that take the scores of one problem to [-1, 1], constant ones to 0."""
+    """(center, scale) that map the scores of one problem to [-1, 1], or constant scores to 0."""
     low, high = f.min(), f.max()
-    # Halved before they are combined: the range of finite scores may overflow.
+    # Halved before they are subtracted, because the range of finite scores may overflow.
     half = high / 2 - low / 2
     tiny = jnp.finfo(f.dtype).tiny
     return low / 2 + high / 2, jnp.where(half > 0, 1 / jnp.maximum(half, tiny), 1)
@@ -196,7 +196,7 @@ def require(scaler: Scaler[Any], name: str, ok: bool, expected: str) -> None:
     """Check an option of a scaler.
 
     Raises:
-        ValueError: it is not ok.
+        ValueError: the option is not ok.
     """
     if not ok:
         raise ValueError(
@@ -205,7 +205,7 @@ def require(scaler: Scaler[Any], name: str, ok: bool, expected: str) -> None:
 
 
 def _told(name: str, leaf: Any, batch: tuple[int, ...]) -> str:
-    """What a repr says of an array: its one number, or the axes that it has for each problem."""
+    """A field in a repr: its value if it is one number, else its shape for each problem."""
     if not np.shape(leaf):
         return f"{name}={tables.cell(leaf[()] if isinstance(leaf, np.ndarray) else leaf)}"
     own = np.shape(leaf)[len(batch) :]
@@ -213,7 +213,7 @@ def _told(name: str, leaf: Any, batch: tuple[int, ...]) -> str:
 
 
 def _blank(lost: NDArray[np.bool_], x: NDArray[Any]) -> NDArray[Any]:
-    """x, NaN or 0 for the problems that are lost."""
+    """X, with NaN or 0 for the problems that are lost."""
     lost = lost.reshape(lost.shape + (1,) * (x.ndim - 1))
     return np.where(lost, np.nan if x.dtype.kind == "f" else x.dtype.type(0), x)
 

@@ -23,7 +23,7 @@ from platt_jax.scalers.base import (
 )
 from platt_jax.scalers.logistic import fit_logistic
 
-# Which of a, b and c are found, the others being 0, on the sides of a, b >= 0.
+# Which of a, b and c are free on the boundaries of a, b >= 0; the others are 0.
 _SIDES = ((0, 1, 1), (1, 0, 1), (0, 0, 1))
 
 
@@ -33,10 +33,10 @@ class FittedBetaCalibration(Fitted):
     """The log-odds a log(q) - b log(1 - q) + c.
 
     Attributes:
-        a: (...), >= 0.
-        b: (...), >= 0.
-        c: (...).
-        inputs: what the scores are, as in `BetaCalibration`.
+        a: (...) >= 0.
+        b: (...) >= 0.
+        c: (...) log-odds at q where the other terms are 0.
+        inputs: meaning of the scores, as in `BetaCalibration`.
     """
 
     a: Array
@@ -53,23 +53,24 @@ class FittedBetaCalibration(Fitted):
 
 @dataclass(frozen=True)
 class BetaCalibration(Scaler[FittedBetaCalibration]):
-    """P(y=1 | q) = 1 / (1 + exp(-c) (1 - q)^b / q^a) with a, b >= 0 of maximum likelihood.
+    """P(y=1 | q) = 1 / (1 + exp(-c) (1 - q)^b / q^a) with a, b >= 0, by maximum likelihood.
 
     Kull, Silva Filho & Flach (2017, "Beta calibration", AISTATS, section 4): the log-odds are
-    a log(q) - b log(1 - q) + c, and the labels are taken as they are, without Platt's targets. The
-    authors' code fits without the bounds and, where a or b is negative, again without that feature;
-    here the bounded optimum itself is found, which is the same unless both are negative. With
+    a log(q) - b log(1 - q) + c, and the labels are used without Platt's targets. The authors' code
+    fits without the bounds and, where a or b is negative, again without that feature. This class
+    finds the bounded optimum itself, which is the same unless both are negative. With
     inputs="scores" q is 1 / (1 + exp(-f)), whose logarithms are exact for every f. Where the
-    features separate the classes there is no optimum: the curve is so steep that rounding tells no
-    better.
+    features separate the classes there is no optimum; the search stops where rounding hides
+    further improvement, at a very steep curve.
 
     One class or constant scores: flat.
 
     Attributes:
-        inputs: "scores" (logits), or "probabilities" in [0, 1]; 0 and 1 are moved inwards by the
-            dtype's rounding unit.
+        inputs: "scores" (logits), or "probabilities" in [0, 1], where 0 and 1 are moved inwards by
+            the dtype's rounding unit.
 
     Raises:
+        ValueError: in `fit`, a probability is outside [0, 1].
         ValueError: in `fit`, a probability outside [0, 1].
 
     Example:
@@ -87,7 +88,7 @@ class BetaCalibration(Scaler[FittedBetaCalibration]):
     def fit(
         self, scores: Column, labels: Column, *, weights: Column = None
     ) -> FittedBetaCalibration:
-        """As every scaler, and with inputs="probabilities" these must be some."""
+        """Fit as in `Scaler.fit`; with inputs="probabilities" the scores must be in [0, 1]."""
         if self.inputs == "probabilities":
             q = checked(scores, labels, weights).rows.scores
             if not ((q >= 0) & (q <= 1)).all():
@@ -97,7 +98,7 @@ class BetaCalibration(Scaler[FittedBetaCalibration]):
 
     def _fit_one(self, f: jax.Array, y: jax.Array, w: jax.Array) -> FittedBetaCalibration:
         log_q, log_rest = _logarithms(f, self.inputs)
-        # Features of size 1, which the intercept allows to be centred.
+        # Features scaled to size 1; the intercept allows them to be centred.
         units = [unit_frame(log_q), unit_frame(-log_rest)]
         centered = [
             (x - center) * scale
@@ -106,7 +107,7 @@ class BetaCalibration(Scaler[FittedBetaCalibration]):
         features = jnp.stack([*centered, jnp.ones_like(f)], axis=1)
         found = fit_logistic(features, y, w, jnp.ones(3, f.dtype))
         inside = (found.parameters[:2] >= 0).all()
-        # The loss is convex: a bounded optimum that is not inside is the best point of the sides.
+        # The loss is convex: if the optimum is outside, the bounded one is on the boundary.
         sides = jax.vmap(lambda free: fit_logistic(features, y, w, free, needed=~inside))(
             jnp.asarray(_SIDES, f.dtype)
         )

@@ -18,8 +18,8 @@ class FittedBinning(Fitted):
     """One probability per bin.
 
     Attributes:
-        probabilities: (..., bins), ascending bins.
-        edges: (..., bins - 1), between the bins; a score on an edge belongs to the bin below it.
+        probabilities: (..., bins) probabilities, bins ascending.
+        edges: (..., bins - 1) edges between bins; a score on an edge is in the bin below it.
     """
 
     probabilities: Array
@@ -43,16 +43,16 @@ class FittedBinning(Fitted):
 class Binning(Scaler[FittedBinning]):
     """The weighted share of class 1 among the rows of a bin (Rüping 2004, with 10 and 50 bins).
 
-    The paper does not say how its bins are cut, nor what an empty one answers. Here by="width" cuts
-    the range of the scores into equal parts; by="mass" puts the k-th edge at the smallest score
-    that has at least k / bins of the weight at or below it, so that equal scores stay together.
-    Scores outside the range belong to the outermost bins. An empty bin answers the share of class 1
-    among all rows. Nothing is smoothed: a pure bin answers 0 or 1.
+    The paper does not say how bins are cut, nor what an empty one predicts. Here by="width" cuts
+    the range of the scores into equal parts. by="mass" puts the k-th edge at the smallest score
+    with at least k / bins of the weight at or below it, so that equal scores share a bin. Scores
+    outside the range belong to the outermost bins. An empty bin predicts the share of class 1 among
+    all rows. Nothing is smoothed: a bin of one class predicts 0 or 1.
 
     One class: 0 or 1. Constant scores: the share of class 1.
 
     Attributes:
-        bins: their number (>= 2).
+        bins: number of bins (>= 2).
         by: "width" or "mass".
 
     Example:
@@ -74,9 +74,9 @@ class Binning(Scaler[FittedBinning]):
         cuts = jnp.arange(1, self.bins, dtype=f.dtype)
         if self.by == "width":
             low, high = f.min(), f.max()
-            # XLA would multiply by the reciprocal of a constant, which is rounded.
+            # XLA would replace division by a constant with its reciprocal, which is rounded.
             bins = jax.lax.optimization_barrier(jnp.asarray(self.bins, f.dtype))
-            # Multiplied before it is divided, so that an edge that is a score is that very score.
+            # Multiplied first, so that an edge at a score is exactly that score.
             edges = low + (high - low) * cuts / bins
             share = cuts / bins
             spread_out = low * (1 - share) + high * share  # where the range overflows
@@ -84,7 +84,7 @@ class Binning(Scaler[FittedBinning]):
         else:
             order = jnp.argsort(f)
             weight_below = jnp.cumsum(w[order])
-            # Multiplied and not divided, so that counts of rows stay whole.
+            # Multiplied rather than divided, so that counts of rows stay whole.
             wanted = cuts * weight_below[-1]
             edges = f[order][jnp.searchsorted(weight_below * self.bins, wanted)]
         which = jnp.searchsorted(edges, f)

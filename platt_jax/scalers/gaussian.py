@@ -1,4 +1,4 @@
-"""Bayes' rule on one normal density of scores per class."""
+"""Bayes' rule on a normal density of scores for each class."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -24,14 +24,14 @@ from platt_jax.scalers.base import (
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, repr=False, eq=False)
 class FittedGaussian(Fitted):
-    """Log-odds that are a parabola: u (quadratic u + slope) + intercept, u = (f - center) scale.
+    """Log-odds u (quadratic u + slope) + intercept, with u = (f - center) scale.
 
     Attributes:
-        center: (...), the score where u = 0.
-        scale: (...), per unit of score.
-        quadratic: (...), 0 with one variance.
-        slope: (...), of the log-odds at the center.
-        intercept: (...), the log-odds at the center.
+        center: (...) score where u = 0.
+        scale: (...) change of u per unit of score.
+        quadratic: (...) coefficient of u^2, 0 with one variance.
+        slope: (...) slope of the log-odds at the center.
+        intercept: (...) log-odds at the center.
     """
 
     center: Array
@@ -42,7 +42,7 @@ class FittedGaussian(Fitted):
 
     def _predict(self, f: NDArray[Any]) -> NDArray[Any]:
         u = (f - along_rows(self.center)) * along_rows(self.scale)
-        # So far out nothing changes any more, and nothing overflows yet.
+        # Farther out the probabilities do not change, and here nothing overflows.
         u = np.clip(u, -1e9, 1e9)
         curve = along_rows(self.quadratic) * u + along_rows(self.slope)
         p: NDArray[Any] = expit(u * curve + along_rows(self.intercept))
@@ -53,23 +53,23 @@ class FittedGaussian(Fitted):
 class Gaussian(Scaler[FittedGaussian]):
     """P(y=1 | f) from normal densities of f given y, by Bayes' rule.
 
-    Means and variances are those of maximum likelihood (sums of squares divided by the count).
-    With variance="tied", as Hastie & Tibshirani (1998, "Classification by pairwise coupling"), both
-    classes share the pooled variance s^2, and with m1, m0 the classes' means the log-odds are
+    Means and variances are maximum-likelihood estimates (sums of squares divided by the count).
+    With variance="tied", as in Hastie & Tibshirani (1998, "Classification by pairwise coupling"),
+    both classes share the pooled variance s^2. With m1 and m0 the classes' means, the log-odds are
 
         (m1 - m0) / s^2 (f - (m1 + m0) / 2) + log(n_pos / n_neg),
 
-    a sigmoid. With bias="zero" only its slope is taken, and P(y=1 | f = 0) is 1/2, which Platt
-    (1999, section 1) says is what they did. With variance="separate" each class has its own
-    variance, and the log-odds are a f^2 + b f + c: not monotone, as Platt remarks there.
+    a sigmoid. With bias="zero" only its slope is used, and P(y=1 | f = 0) is 1/2, as those authors
+    did according to Platt (1999, section 1). With variance="separate" each class has its own
+    variance, and the log-odds are a f^2 + b f + c, which is not monotone, as Platt remarks there.
 
-    One class or constant scores: flat. A class whose scores are all the same has no variance of
-    its own and takes the pooled one; the pooled one is at least (eps range)^2 / 4, so that classes
-    that do not vary at all are told apart by a steep but finite slope.
+    One class or constant scores: flat. A class whose scores are all equal uses the pooled variance.
+    The pooled variance is at least (eps range)^2 / 4, so that classes without any variance are
+    separated by a steep but finite slope.
 
     Attributes:
         variance: "tied" or "separate".
-        bias: "bayes" for the classes' shares, or "zero" (with variance="tied").
+        bias: "bayes" to use the classes' shares, or "zero" (with variance="tied").
 
     Example:
         >>> scores, labels = [-2.0, -1.0, 0.0, 1.0, 2.0, 3.0], [0, 0, 1, 0, 1, 1]
@@ -103,7 +103,7 @@ class Gaussian(Scaler[FittedGaussian]):
             variance_pos = _own_variance(square_pos, n_pos, pooled, least)
             variance_neg = _own_variance(square_neg, n_neg, pooled, least)
 
-        # With u measured from the middle of the means, which then lie at -half and half.
+        # u is measured from the midpoint of the means, so these are -half and half.
         half = (mean_pos - mean_neg) / 2
         quadratic = 1 / (2 * variance_neg) - 1 / (2 * variance_pos)
         slope = half * (1 / variance_pos + 1 / variance_neg)
@@ -127,7 +127,7 @@ class Gaussian(Scaler[FittedGaussian]):
 
 
 def _moments(u: jax.Array, w: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The mean, and the sum of squares about it; 0 where there is no weight."""
+    """The mean and the sum of squares about it; 0 without weight."""
     total = jnp.sum(w)
     mean = jnp.sum(w * u) / jnp.where(total > 0, total, 1)
     return mean, jnp.sum(w * (u - mean) ** 2)

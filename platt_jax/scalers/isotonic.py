@@ -1,4 +1,4 @@
-"""Isotonic regression: the monotone curve of least squares."""
+"""Isotonic regression: the monotone curve by least squares."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -14,12 +14,12 @@ from platt_jax.scalers.base import FiniteRows, Fitted, Scaler
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, repr=False, eq=False)
 class FittedIsotonic(Fitted):
-    """A monotone curve through points: the corners of the curve through all scores of the fit.
+    """A monotone, piecewise linear curve, given by its corners.
 
     Attributes:
-        thresholds: (..., M), scores of the fit, ascending: those where a plateau begins or ends.
-            In a batch, the last corner repeats up to the largest number that a problem has.
-        probabilities: (..., M), what they were given; equal scores have equal probabilities.
+        thresholds: (..., M) scores of the fit, ascending, at which a plateau begins or ends. In a
+            batch, the last corner repeats up to the largest number of corners.
+        probabilities: (..., M) probabilities at the thresholds.
     """
 
     thresholds: Array
@@ -38,9 +38,9 @@ class Isotonic(Scaler[FittedIsotonic]):
     """The non-decreasing function of the score with the least weighted sum of squares.
 
     Zadrozny & Elkan (2002, "Transforming classifier scores into accurate multiclass probability
-    estimates"), by SciPy's `isotonic_regression`, problem by problem. Rows of equal score are
-    pooled first. Between the scores of the fit the curve is linear, as in scikit-learn, and beyond
-    them constant.
+    estimates"), by SciPy's `isotonic_regression` for each problem. Rows of equal score are pooled
+    first. The curve is linear between the scores of the fit, as in scikit-learn, and constant
+    beyond them.
 
     One class: 0 or 1. Constant scores: the share of class 1.
 
@@ -62,7 +62,7 @@ class Isotonic(Scaler[FittedIsotonic]):
 def _interpolated(
     f: NDArray[Any], thresholds: NDArray[Any], probabilities: NDArray[Any]
 ) -> NDArray[np.float64]:
-    # Halved where the difference of two scores would overflow.
+    # Halved if the difference of two scores overflows.
     with np.errstate(over="ignore"):
         if np.isinf(np.float64(thresholds[-1]) - np.float64(thresholds[0])):
             f, thresholds = f / 2, thresholds / 2
@@ -74,7 +74,7 @@ def _curve(
     f: NDArray[Any], y: NDArray[np.bool_], w: NDArray[Any]
 ) -> tuple[NDArray[Any], NDArray[np.float64]]:
     """The distinct scores, ascending, and their probabilities."""
-    # SciPy adds warning filters as it is imported: importing scalers is to leave them alone.
+    # SciPy adds warning filters when imported, so importing scalers must not import it.
     from scipy.optimize import isotonic_regression
 
     distinct, which = np.unique(f, return_inverse=True)
@@ -83,7 +83,7 @@ def _curve(
 
 
 def _corners(distinct: NDArray[Any], fitted: NDArray[np.float64]) -> NDArray[Any]:
-    """(2, M), the curve without the points between two of the same probability."""
+    """(2, M) the curve without points between two of the same probability."""
     same = fitted[1:] == fitted[:-1]
     within = np.zeros(len(fitted), bool)
     within[1:-1] = same[1:] & same[:-1]

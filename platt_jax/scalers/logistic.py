@@ -1,4 +1,4 @@
-"""Logistic regression on a handful of features: Newton's method with backtracking, traceable."""
+"""Logistic regression on a few features: Newton's method with backtracking, traceable."""
 
 from functools import partial
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ _ROWS_OF_A_BLOCK = 1024
 
 
 class Optimum(NamedTuple):
-    """Where a search ended."""
+    """The end of a search."""
 
     parameters: jax.Array  # (P,)
     loss: jax.Array
@@ -25,8 +25,8 @@ class _State(NamedTuple):
     parameters: jax.Array
     loss: jax.Array
     direction: jax.Array
-    slope: jax.Array  # of the loss along the direction
-    length: jax.Array  # the part of the direction to try next
+    slope: jax.Array  # derivative of the loss along the direction
+    length: jax.Array  # fraction of the direction to try next
     passes: jax.Array
 
 
@@ -39,22 +39,23 @@ def fit_logistic(
 ) -> Optimum:
     """The minimum of sum w log(1 + exp(-s x'theta)), s = +1 or -1 for the two classes.
 
-    One evaluation per iteration, backtracking as state, as in `platt_jax.solver.newton`: under vmap
-    a problem that backtracks costs the others nothing. It stops on the Newton decrement, the
-    distance to the optimum in standard errors. Where nothing bounds the parameters, as for classes
-    that the features separate, that is where rounding no longer tells a better answer.
+    Each iteration makes one evaluation, with backtracking as part of the state, as in
+    `platt_jax.solver.newton`: under vmap, backtracking in one problem costs the others nothing. The
+    search stops on the Newton decrement, the distance to the optimum in standard errors. If the
+    features separate the classes, the parameters are unbounded, and the search stops where rounding
+    hides further improvement.
 
     Args:
-        features: (N, P), each of a size around 1.
-        y: (N,) bool.
+        features: (N, P) features, each of magnitude about 1.
+        y: (N,) bool labels.
         w: (N,) weights >= 0.
-        free: (P,) 1 for parameters to be found, 0 for those held at 0.
-        needed: bool; False makes no pass, and ends at 0 with an infinite loss.
+        free: (P,) 1 for parameters to fit, 0 for those held at 0.
+        needed: bool; False makes no pass, and returns 0 with an infinite loss.
     """
     *columns, w, side = _in_blocks(*features.T, w, jnp.where(y, 1, -1).astype(features.dtype))
     features = jnp.stack(columns)
-    # The stopping test would take weights that are all tiny for an optimum. A power of two keeps
-    # their digits.
+    # With tiny weights the stopping test would hold at once. Scaling by a power of two loses no
+    # digits.
     w = w * jnp.exp2(-jnp.minimum(jnp.floor(jnp.log2(w.max())), 0))
     eps = jnp.finfo(features.dtype).eps
     tol = 1e-8 if features.dtype == jnp.float64 else 1e-4
@@ -71,7 +72,7 @@ def fit_logistic(
     def step(state: _State) -> _State:
         trial = state.parameters + state.length * state.direction
         loss, gradient, hessian = evaluate(trial)
-        # Near the optimum the change of the loss is all rounding.
+        # Near the optimum, the change of the loss is dominated by rounding.
         allowed = _ARMIJO * state.length * state.slope + 4 * eps * state.loss
         direction = -_solve(hessian, gradient, eps)
         moved = _State(
@@ -102,10 +103,10 @@ def fit_logistic(
 
 
 def _in_blocks(*columns: jax.Array) -> list[jax.Array]:
-    """Rows (N,) as (N / R, R), filled up with zeros, which weigh nothing.
+    """Rows (N,) as blocks (N / R, R), padded with zeros, which add nothing.
 
-    Sums block by block round less than one sum of all rows. In float32 a sum of a million rows
-    would lose the small ones, and its rounding would hide what a step is worth.
+    Sums by block have less rounding error than one sum of all rows. In float32 a sum of a million
+    rows would lose small terms, and its rounding error would exceed the gain of a step.
     """
     rows = len(columns[0])
     block = min(rows, _ROWS_OF_A_BLOCK)
@@ -113,11 +114,11 @@ def _in_blocks(*columns: jax.Array) -> list[jax.Array]:
 
 
 def _solve(hessian: jax.Array, gradient: jax.Array, eps: np.floating[Any]) -> jax.Array:
-    """H^-1 g by the factors of H = L D L', written out.
+    """H^-1 g by an explicit L D L' factorization.
 
-    For a handful of parameters that compiles faster than a call of a solver for any number. A pivot
-    that rounding could take to 0 or below is held at a few units of rounding, as in
-    `platt_jax.solver.newton`, so that the direction descends.
+    For a few parameters this compiles faster than a general solver. A pivot that rounding could
+    make 0 or negative is set to a few units of rounding, as in `platt_jax.solver.newton`, so that
+    the direction descends.
     """
     rows = range(len(gradient))
     left = [[hessian[i, j] for j in rows] for i in rows]

@@ -1,4 +1,4 @@
-"""Platt scaling itself, in the clothes of the other scalers."""
+"""Platt scaling with the interface of the other scalers."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +18,7 @@ from platt_jax.scalers.base import Fitted
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, repr=False, eq=False)
 class FittedPlatt(Fitted):
-    """The sigmoids, and how their fits ended.
+    """Fitted sigmoids, with the results of their fits.
 
     Attributes:
         result: the `platt_jax.Fit`, with status, flags and standard errors.
@@ -47,7 +47,7 @@ class PlattScaling:
 
     Attributes:
         prior: a Gaussian prior on (A, B), or None.
-        options: how to fit.
+        options: as in `platt_jax.fit`.
 
     Example:
         >>> fitted = PlattScaling().fit([5.0, -4.0, 1.0], [1, 0, 0])

@@ -19,9 +19,9 @@ class FittedTemperature(Fitted):
     """P(y=1 | f) = 1 / (1 + exp(-f / T)).
 
     Attributes:
-        inverse_temperature: (...), 1 / T >= 0; 0 answers 1/2 for every score.
-        converged: (...) bool, False where there is no optimum: the sign of the logit tells the
-            classes apart.
+        inverse_temperature: (...) 1 / T >= 0; with 0 every probability is 1/2.
+        converged: (...) bool, False where there is no optimum, because the sign of the logit
+            separates the classes.
     """
 
     inverse_temperature: Array
@@ -34,15 +34,15 @@ class FittedTemperature(Fitted):
 
 @dataclass(frozen=True)
 class Temperature(Scaler[FittedTemperature]):
-    """1 / (1 + exp(-f / T)) with T > 0 of maximum likelihood, for scores f that are logits.
+    """1 / (1 + exp(-f / T)) with T > 0 by maximum likelihood, for scores f that are logits.
 
     Guo, Pleiss, Sun & Weinberger (2017, "On calibration of modern neural networks", section 4.2),
-    for two classes. The labels are taken as they are, without Platt's targets. Where higher scores
-    go with class 0 the best T is infinite. Where every row has the sign of its class there is no
-    best T: it is then so small that rounding tells no better.
+    for two classes. The labels are used without Platt's targets. If higher scores go with class 0,
+    the best T is infinite. If every row's sign matches its class there is no best T; the search
+    stops where rounding hides further improvement, at a very small T.
 
-    One class: likewise, by the signs of the logits. Constant scores: no exception, the level of the
-    logits counts; where all are 0, T is infinite.
+    One class: no exception, the signs of the logits decide. Constant scores: no exception, the
+    level of the logits decides; if all are 0, T is infinite.
 
     Example:
         >>> fitted = Temperature().fit([2.0, -2.0, 2.0, -2.0], [1, 0, 1, 1])
@@ -55,7 +55,7 @@ class Temperature(Scaler[FittedTemperature]):
         unit = f / jnp.where(largest > 0, largest, 1)
         side = jnp.where(y, unit, -unit)
         best = fit_logistic(unit[:, None], y, w, jnp.ones(1, f.dtype))
-        # The loss is convex in 1 / T, so the sign of its derivative at 0 tells where it falls.
+        # The loss is convex in 1 / T, so its derivative at 0 decides whether 1 / T > 0 is better.
         useful = jnp.sum(w * side) > 0
         slope = best.parameters[0] / jnp.where(largest > 0, largest, 1)
         return FittedTemperature(

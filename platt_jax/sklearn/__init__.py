@@ -1,10 +1,10 @@
-"""Platt scaling where scikit-learn's users expect it: as a classifier around a classifier.
+"""Calibrated classifiers with scikit-learn's interface.
 
 Not imported by `import platt_jax`; scikit-learn 1.7 or newer is needed.
 """
 
 try:
-    import sklearn as _sklearn  # noqa: F401 - is it there?
+    import sklearn as _sklearn  # noqa: F401 - checks that it is installed
 except ImportError as error:
     raise ImportError(
         "platt_jax.sklearn needs scikit-learn: pip install 'platt-jax[sklearn]'"

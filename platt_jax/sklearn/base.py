@@ -1,4 +1,4 @@
-"""What the calibrated classifiers share: their rows, parameters, tags and routing."""
+"""Common parts of the calibrated classifiers: rows, parameters, tags and routing."""
 
 import warnings
 from collections.abc import Iterable
@@ -24,9 +24,9 @@ _TARGETS = ("binary", "multiclass", "multilabel-indicator")
 
 # scikit-learn has no stubs, so its classes are Any to mypy.
 class CalibratedBase(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
-    """A classifier around a classifier, which it fits and calibrates."""
+    """A meta-estimator that fits a classifier and calibrates it."""
 
-    # Groups are for the splitter, which asks for them itself.
+    # Groups are for the splitter, which requests them itself.
     __metadata_request__fit = {"groups": UNUSED}  # noqa: RUF012 - scikit-learn's protocol
 
     def _base_estimator(self) -> Any:
@@ -44,7 +44,7 @@ class CalibratedBase(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         """The rows, checked.
 
         Raises:
-            ValueError: y is no classification target, or lengths differ.
+            ValueError: y is not a classification target, or lengths differ.
         """
         target = type_of_target(y, input_name="y")
         if target not in _TARGETS:
@@ -60,7 +60,7 @@ class CalibratedBase(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         else:
             labels = column_or_1d(y, warn=True)
             classes, codes = np.unique(labels, return_inverse=True)
-            if self._is_frozen():  # which may know classes that have no row here
+            if self._is_frozen():  # it may know classes without a row here
                 classes = np.union1d(classes, self.estimator.classes_)
                 codes = np.searchsorted(classes, labels)
         weights = None
@@ -71,7 +71,7 @@ class CalibratedBase(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
     def _routed(
         self, sample_weight: Column, groups: Column, fit_params: dict[str, Any]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What `fit` of the base classifier gets, and what `split` of the splitter."""
+        """Arguments for `fit` of the base classifier, and for `split` of the splitter."""
         estimator = self._base_estimator()
         given = {} if groups is None else {"groups": groups}
         if get_config()["enable_metadata_routing"]:
@@ -103,7 +103,7 @@ class CalibratedBase(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
                 setattr(self, name, getattr(fitted, name))
 
     def get_metadata_routing(self) -> MetadataRouter:
-        """How metadata reaches the base classifier's `fit` and the splitter's `split`."""
+        """The routing of metadata to the base classifier's `fit` and the splitter's `split`."""
         to_fit = MethodMapping().add(caller="fit", callee="fit")
         to_split = MethodMapping().add(caller="fit", callee="split")
         return (

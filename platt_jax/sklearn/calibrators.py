@@ -1,4 +1,4 @@
-"""From the scores of all folds to their calibrators, in one batched fit."""
+"""Calibrators of all folds, from their scores, in one batched fit."""
 
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -18,16 +18,16 @@ from platt_jax.sklearn.temperature import TemperatureCalibrator, fit_temperature
 
 
 class Fold(NamedTuple):
-    """Rows that one classifier was not fitted on."""
+    """Rows held out from the fit of one classifier, with its scores."""
 
-    scores: NDArray[np.float64]  # (n, M), of a Scorer
-    codes: NDArray[Any]  # (n,) numbers of the rows' classes; or (n, L) of bool for multilabel
+    scores: NDArray[np.float64]  # (n, M) output of a Scorer
+    codes: NDArray[Any]  # (n,) class numbers; or (n, L) bool for multilabel
     weights: NDArray[np.float64] | None  # (n,), or (n, M) where they differ between columns
     seen: NDArray[np.intp]  # (C,) numbers of the classes that the classifier knows, ascending
 
 
 def options_of(method: str, options: Options | None) -> Options:
-    """How the sigmoids are fitted: temperature scaling of two classes is a sigmoid, too."""
+    """Options of the sigmoids; temperature scaling of two classes is a sigmoid, too."""
     options = Options() if options is None else validation.options(options)
     if method == "sigmoid":
         return options
@@ -35,13 +35,13 @@ def options_of(method: str, options: Options | None) -> Options:
 
 
 def fit_folds(folds: list[Fold], classes: NDArray[Any], kind: Kind, options: Options) -> list[Any]:
-    """A calibrator for each fold, with the classes that its classifier knows.
+    """A calibrator for each fold, for the classes that its classifier knows.
 
     Args:
-        folds: the rows.
-        classes: all class ids, which codes number.
-        kind: of the scores.
-        options: how to fit.
+        folds: rows of each fold.
+        classes: all class ids, numbered by codes.
+        kind: kind of the scores.
+        options: options of the sigmoids.
     """
     if kind == "pairwise":
         return _fit_pairs(folds, classes, options)
@@ -53,16 +53,16 @@ def fit_folds(folds: list[Fold], classes: NDArray[Any], kind: Kind, options: Opt
 def _fit_columns(
     folds: list[Fold], classes: NDArray[Any], options: Options
 ) -> list[OneVsRestCalibrator]:
-    """One sigmoid for each column of each fold; what the folds lack has weight 0."""
+    """One sigmoid for each column of each fold, padded with weight 0."""
     columns, rows = max(x.scores.shape[1] for x in folds), max(len(x.scores) for x in folds)
     if rows < len(folds) * columns:
-        rows += 1  # positive without weight, lest `fit` takes rows of one class each for one-hot
+        rows += 1  # a row of weight 0, lest `fit` mistake one row per class for one-hot labels
     shape = len(folds), columns, rows
     scores, labels, weights = np.zeros(shape), np.ones(shape, bool), np.zeros(shape)
     known = []
     for i, fold in enumerate(folds):
         n, columns = fold.scores.shape
-        # Of two classes the second has the only column.
+        # With two classes, the only column is that of the second.
         known.append(fold.seen[-columns:])
         scores[i, :columns, :n] = fold.scores.T
         multilabel = fold.codes.ndim == 2
@@ -89,12 +89,12 @@ def _fit_pairs(
 ) -> list[PairwiseCalibrator]:
     """One sigmoid for each pair of classes of each fold, from the rows of the two."""
     scores, labels, problems, weights = [], [], [], []
-    numbers: list[NDArray[np.intp]] = []  # of each fold's problems
+    numbers: list[NDArray[np.intp]] = []  # problem numbers of each fold
     for fold in folds:
         first = numbers[-1][-1] + 1 if numbers else 0
         i, j = np.triu_indices(len(fold.seen), 1)
         numbers.append(first + np.arange(len(i)))
-        # A row without weight for every pair, so that there is a fit of those without rows.
+        # A row of weight 0 for every pair, so that pairs without rows get a fit.
         scores.append(np.zeros(len(i)))
         labels.append(np.zeros(len(i), bool))
         problems.append(numbers[-1])

@@ -1,4 +1,4 @@
-"""A drop-in for scikit-learn's CalibratedClassifierCV."""
+"""A replacement for scikit-learn's CalibratedClassifierCV."""
 
 from dataclasses import dataclass
 from typing import Any, Literal, Self
@@ -27,9 +27,9 @@ class CalibratedMember:
     Attributes:
         estimator: the classifier.
         calibrator: OneVsRestCalibrator, TemperatureCalibrator or PairwiseCalibrator.
-        scorer: how the classifier is asked for scores.
+        scorer: computes the classifier's scores.
         seen: numbers of the classes that the classifier knows.
-        classes: all of them.
+        classes: all classes.
     """
 
     estimator: Any
@@ -53,40 +53,41 @@ class CalibratedMember:
 
 
 class PlattCalibratedClassifier(CalibratedBase):
-    """A classifier whose probabilities are calibrated, all folds and classes in one batched fit.
+    """A classifier with calibrated probabilities, all folds and classes in one batched fit.
 
-    Parameters, `fit` and predictions are those of `sklearn.calibration.CalibratedClassifierCV`, and
-    so are the probabilities, up to what its optimizer leaves, where the base classifier has a
-    `decision_function`. Where it has `predict_proba` alone, method="sigmoid" differs: scikit-learn
-    fits the sigmoid to the probabilities, this class to their log-odds, which is what a sigmoid
-    takes (scikit-learn issue #34312). Groups can be given to `fit` without metadata routing, no
-    number of rows of a class is too small, and multilabel targets are taken.
+    Parameters, `fit` and predictions are those of `sklearn.calibration.CalibratedClassifierCV`. If
+    the base classifier has a `decision_function`, the probabilities are the same, too, up to the
+    error of scikit-learn's optimizer. If it has only `predict_proba`, method="sigmoid" differs:
+    scikit-learn fits the sigmoid to the probabilities, this class to their log-odds, which suit a
+    sigmoid (scikit-learn issue #34312). Further differences: groups can be given to `fit` without
+    metadata routing, a class may have any number of rows, and multilabel targets are accepted.
 
     Args:
-        estimator: the classifier; None means LinearSVC(random_state=0). A fitted one is wrapped in
-            a `sklearn.frozen.FrozenEstimator`: it is not fitted again, and all rows given to `fit`
+        estimator: the classifier; None means LinearSVC(random_state=0). Wrap a fitted one in
+            `sklearn.frozen.FrozenEstimator`: it is not fitted again, and all rows given to `fit`
             calibrate it.
-        method: "sigmoid", or "temperature", one parameter for all classes (labels as they are,
-            without Platt's targets); for multilabel one for each label.
-        cv: how to split the rows: None (5 folds), an integer, a splitter, or pairs of indices.
-        n_jobs: on how many processors the base classifiers are fitted.
-        ensemble: True keeps the classifier of each fold, with a calibrator from the rows left out,
-            and averages their probabilities. False fits one calibrator to the scores of all rows
-            left out, and the classifier again to all rows. "auto" is True, but False for a
+        method: "sigmoid"; or "temperature", one parameter for all classes (without Platt's
+            targets), and for multilabel one for each label.
+        cv: cross-validation: None (5 folds), an integer, a splitter, or pairs of indices.
+        n_jobs: number of processors for the fits of the base classifiers.
+        ensemble: True keeps the classifier of each fold, with a calibrator from its held-out rows,
+            and averages their probabilities. False fits one calibrator to the held-out scores of
+            all rows, and the classifier again to all rows. "auto" is True, but False for a
             FrozenEstimator.
         multiclass: "ovr", one sigmoid per class against the rest, normalised; or "coupling", one
-            per pair of classes, coupled as LIBSVM does (Wu, Lin & Weng 2004), for SVC and NuSVC.
-        response_method: what the scores are: "decision_function", "predict_proba" or
-            "predict_log_proba", whose log-odds are taken. A probability below 1e-12 counts as that.
-            "auto" is the raw margin of LightGBM, XGBoost and CatBoost, also at the end of a
-            pipeline; else the first of decision_function and predict_proba there is.
+            per pair of classes, coupled as in LIBSVM (Wu, Lin & Weng 2004), for SVC and NuSVC.
+        response_method: source of the scores: "decision_function", or log-odds of "predict_proba"
+            or "predict_log_proba". Probabilities are at least 1e-12. "auto" is the raw margin for
+            LightGBM, XGBoost and CatBoost, also at the end of a pipeline; for other classifiers
+            decision_function, or predict_proba without one.
         options: a `platt_jax.Options` for the sigmoids, or None for the default.
 
     Attributes:
-        classes_: (C,) the class labels, ascending; 0 ... L-1 for multilabel.
-        calibrated_classifiers_: a CalibratedMember for each fold, or one: .estimator, .calibrator.
-        calibrators_: their calibrators: OneVsRestCalibrator (of two classes the second has the one
-            sigmoid), TemperatureCalibrator for the temperature of more than two classes, or
+        classes_: (C,) class labels, ascending; 0 ... L-1 for multilabel.
+        calibrated_classifiers_: a CalibratedMember for each fold, or a single one, with .estimator
+            and .calibrator.
+        calibrators_: the calibrators of these: OneVsRestCalibrator (with two classes, one sigmoid
+            for the second), TemperatureCalibrator for the temperature of more than two classes, or
             PairwiseCalibrator for coupling.
         n_features_in_: number of features, if the base classifier has it.
         feature_names_in_: names of features, if the base classifier has them.
@@ -133,12 +134,12 @@ class PlattCalibratedClassifier(CalibratedBase):
         """Fit the base classifier, unless it is frozen, and its calibrators.
 
         Args:
-            X: (N, F), or what the base classifier takes.
+            X: (N, F), or any input of the base classifier.
             y: (N,) class labels; or (N, L) of 0 and 1 for multilabel.
             sample_weight: (N,) counts of rows >= 0, for the calibration and for the base
-                classifier, if that takes them; else there is a warning.
-            groups: (N,) for a splitter such as GroupKFold.
-            **fit_params: for `fit` of the base classifier; routed where metadata routing is on.
+                classifier, with a warning if that does not accept them.
+            groups: (N,) groups for a splitter such as GroupKFold.
+            **fit_params: for `fit` of the base classifier; routed if metadata routing is enabled.
 
         Returns:
             self.
@@ -185,7 +186,7 @@ class PlattCalibratedClassifier(CalibratedBase):
         return [member.calibrator for member in self.calibrated_classifiers_]
 
     def table(self) -> Table:
-        """One line per fit, as `Fit.table`, behind the number of its member of the ensemble."""
+        """One line per fit, as in `Fit.table`, after the number of its ensemble member."""
         check_is_fitted(self)
         tables = [calibrator.table() for calibrator in self.calibrators_]
         number = np.repeat(np.arange(len(tables)), [len(x["status"]) for x in tables])
@@ -193,16 +194,16 @@ class PlattCalibratedClassifier(CalibratedBase):
         return Table(member=number, **columns)
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """Calibrated probabilities: (N, C) for rows X (N, F), or (N, L) of each label by itself."""
+        """Calibrated probabilities (N, C) for rows X (N, F); (N, L) of separate labels."""
         check_is_fitted(self)
         each = [member.predict_proba(X) for member in self.calibrated_classifiers_]
         proba: NDArray[np.float64] = np.mean(each, axis=0)
         return proba
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """The likeliest class (N,) of rows X (N, F); or (N, L), 1 where a label is likely.
+        """The most probable class (N,) for rows X (N, F); or (N, L) of labels with P > 1/2.
 
-        The class may differ from the base classifier's.
+        The class may differ from that of the base classifier.
         """
         proba = self.predict_proba(X)
         if self._kind_of_members() == "multilabel":

@@ -1,4 +1,4 @@
-"""Pairwise coupling: from probabilities for pairs of classes to those of the classes."""
+"""Pairwise coupling: probabilities of classes from those of pairs of classes."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,22 +12,22 @@ from platt_jax.results.fit import Fit, Inspectable
 from platt_jax.results.probabilities import expit
 from platt_jax.status import Status
 
-# LIBSVM's svm_predict_probability and multiclass_probability.
+# Constants of LIBSVM's svm_predict_probability and multiclass_probability.
 _SMALLEST = 1e-7
 _TOL = 0.005
 _MAX_ITERATIONS = 100
 
-_ENTRIES_AT_ONCE = 1 << 18  # of all rows' matrices, so that they stay in the cache
+_ENTRIES_AT_ONCE = 1 << 18  # maximum number of matrix entries at a time, to stay in the cache
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class PairwiseCalibrator(Inspectable):
-    """One sigmoid per pair of classes, coupled to probabilities of the classes.
+    """One sigmoid per pair of classes, with coupling to probabilities of the classes.
 
     Attributes:
-        classes: (C,) the class ids.
-        fit: the fits (C (C - 1) / 2,) of the pairs (0, 1), (0, 2), ... (1, 2), ..., each from the
-            rows of its two classes, the first being y = 1.
+        classes: (C,) class ids.
+        fit: fits (C (C - 1) / 2,) of the pairs (0, 1), (0, 2), ... (1, 2), ..., each from the rows
+            of its two classes, with y = 1 for the first.
     """
 
     classes: NDArray[Any]
@@ -36,7 +36,7 @@ class PairwiseCalibrator(Inspectable):
     def predict_proba(self, scores: Column) -> NDArray[np.float64]:
         """Probabilities (N, C) for decision values (N, C (C - 1) / 2) of the pairs.
 
-        A pair without any row says 1/2.
+        A pair without any row predicts 1/2.
         """
         A, B = self.fit.A, self.fit.B
         of_first = expit(-(A * scores + B))
@@ -52,11 +52,11 @@ class PairwiseCalibrator(Inspectable):
 
 
 def couple(pairwise: Column) -> NDArray[np.float64]:
-    """Probabilities of classes from those of their pairs, as LIBSVM computes them.
+    """Probabilities of classes from those of their pairs, computed as in LIBSVM.
 
-    The second method of Wu, Lin & Weng (2004, "Probability Estimates for Multi-class Classification
-    by Pairwise Coupling", Algorithm 2), with LIBSVM's bounds on the pairs, 1e-7 and 1 - 1e-7, and
-    LIBSVM's tolerance, 0.005 / C: results are equal to its own, not to the exact optimum.
+    This is the second method of Wu, Lin & Weng (2004, "Probability Estimates for Multi-class
+    Classification by Pairwise Coupling", Algorithm 2), with LIBSVM's bounds on the pairs, 1e-7 and
+    1 - 1e-7, and its tolerance, 0.005 / C. Results equal LIBSVM's rather than the exact optimum.
 
     Args:
         pairwise: (N, C (C - 1) / 2) estimates of P(i | i or j) for the pairs (0, 1), (0, 2), ...
@@ -66,7 +66,7 @@ def couple(pairwise: Column) -> NDArray[np.float64]:
         (N, C), rows that sum to 1; NaN for rows with a NaN.
 
     Raises:
-        ValueError: there are not so many columns for any C.
+        ValueError: pairwise has no C (C - 1) / 2 columns for any C.
 
     Example:
         >>> couple([[0.5, 0.8, 0.8]]).round(2)
@@ -100,7 +100,7 @@ def _couple(r: NDArray[np.float64], C: int) -> NDArray[np.float64]:
         if not keep.all():
             Q, Qp, pQp, mine = Q[keep], Qp[keep], pQp[keep], mine[keep]
         for t in range(C):
-            # One coordinate to its optimum, and the whole normalised.
+            # Sets one coordinate to its optimum, and normalizes all.
             q = Q[:, t, t]
             change = (pQp - Qp[:, t]) / q
             pQp = (pQp + change * (change * q + 2 * Qp[:, t])) / (1 + change) ** 2
@@ -113,7 +113,7 @@ def _couple(r: NDArray[np.float64], C: int) -> NDArray[np.float64]:
 
 
 def _quadratic(r: NDArray[np.float64], C: int) -> NDArray[np.float64]:
-    """Equation 19's matrices: Q_ii = sum of r_ji^2 over j, Q_ij = -r_ij r_ji."""
+    """The matrices of equation 19: Q_ii = sum of r_ji^2 over j, Q_ij = -r_ij r_ji."""
     i, j = np.triu_indices(C, 1)
     Q = np.zeros((len(r), C, C))
     Q[:, i, j] = Q[:, j, i] = -r * (1 - r)

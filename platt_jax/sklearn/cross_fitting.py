@@ -1,4 +1,4 @@
-"""The base classifier, fitted on folds, and its scores for the rows it was not fitted on."""
+"""Fits of the base classifier on folds, and its scores for the held-out rows."""
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -15,17 +15,17 @@ from platt_jax.sklearn.scores import Scorer
 
 
 class TrainingRows(NamedTuple):
-    """What is fitted and calibrated on."""
+    """Rows for fitting and calibration."""
 
     X: Any
     y: Any
     classes: NDArray[Any]
     codes: NDArray[Any]  # as in Fold
-    weights: NDArray[np.float64] | None  # of the calibration
+    weights: NDArray[np.float64] | None  # weights in the calibration
 
 
 def score(estimator: Any, rows: TrainingRows, scorer: Scorer) -> Fold:
-    """What a fitted classifier says of the rows.
+    """The scores of a fitted classifier for the rows.
 
     Raises:
         ValueError: the classifier knows one class only.
@@ -47,13 +47,13 @@ def cross_fit(
     fit_params: dict[str, Any],
     n_jobs: int | None,
 ) -> list[tuple[Any, Fold]]:
-    """A clone of the classifier for each split, fitted on one part; what it says of the other.
+    """Fit a clone of the classifier on each split, and score the held-out rows.
 
     Returns:
         A list of pairs of a classifier and a Fold.
 
     Raises:
-        ValueError: the rows that one is fitted on are all of one class.
+        ValueError: the rows for a fit are all of one class.
     """
     parts: list[tuple[Any, Fold]] = Parallel(n_jobs=n_jobs)(
         delayed(_fit_and_score)(clone(estimator), rows, train, test, scorer, fit_params)
@@ -90,14 +90,14 @@ def _seen(estimator: Any, rows: TrainingRows) -> NDArray[np.intp]:
 
 
 def join(folds: list[Fold], classes: int, scorer: Scorer) -> Fold:
-    """The rows of all folds as those of one classifier, which knows all classes."""
+    """The rows of all folds, as those of one classifier that knows all classes."""
     everything = np.arange(classes)
     codes = np.concatenate([x.codes for x in folds])
     if all(len(x.seen) == classes for x in folds):
         scores = np.concatenate([x.scores for x in folds])
         weights = None if folds[0].weights is None else np.concatenate([x.weights for x in folds])
         return Fold(scores, codes, weights, everything)
-    # The rows of a fold whose classifier lacks a class have no weight in its columns.
+    # Where the classifier of a fold lacks a class, the fold's rows have weight 0 in its columns.
     shape = len(codes), len(scorer.columns_of(everything, classes))
     scores, weights = np.zeros(shape), np.zeros(shape)
     start = 0

@@ -1,4 +1,4 @@
-"""What a fitted classifier says of rows, as scores on the scale of log-odds."""
+"""Scores of fitted classifiers, on the scale of log-odds."""
 
 from collections.abc import Callable
 from copy import copy
@@ -21,11 +21,11 @@ RESPONSE_METHODS: tuple[ResponseMethod, ...] = (
     "predict_log_proba",
 )
 
-# Where scikit-learn's temperature scaling puts the logarithm of 0, too.
+# scikit-learn's temperature scaling uses the same bound.
 _SMALLEST_PROBA = 1e-12
 _SMALLEST_LOG_PROBA = np.log(np.finfo(np.float64).tiny)
 
-# How gradient boosting libraries, by their package, give what their link function is applied to.
+# Raw margins of gradient boosting libraries, before the link function, by package.
 _MARGINS: dict[str, Callable[[Any, Any], Any]] = {
     "catboost": lambda model, X: model.predict(X, prediction_type="RawFormulaVal"),
     "lightgbm": lambda model, X: model.predict(X, raw_score=True),
@@ -39,12 +39,12 @@ class Scorer:
 
     Attributes:
         response_method: one of RESPONSE_METHODS.
-        kind: "one-vs-rest" has a column for each class, and only one, for the second class, where
-            there are two; so has "softmax", where the columns are logits, or logarithms of
-            probabilities; "pairwise" has a column for each pair of classes, which is higher for the
-            first; "multilabel" one for each label.
-        binary: whether there are two classes in all. A classifier that was fitted on two of more
-            classes has a column for each.
+        kind: "one-vs-rest" has a column for each class, but with two classes only one, for the
+            second; so has "softmax", whose columns are logits, or logarithms of probabilities;
+            "pairwise" has a column for each pair of classes, which is higher for the first;
+            "multilabel" has a column for each label.
+        binary: whether there are two classes in all. If there are more, a classifier that was
+            fitted on two of them has a column for each.
     """
 
     response_method: ResponseMethod
@@ -55,7 +55,7 @@ class Scorer:
         """The scores.
 
         Raises:
-            ValueError: the classifier does not have what is asked for.
+            ValueError: the classifier lacks the response method, or values for pairs.
         """
         if self.kind == "pairwise":
             return _columns(_pairwise(estimator, X))
@@ -65,7 +65,7 @@ class Scorer:
         return columns
 
     def columns_of(self, seen: NDArray[np.intp], classes: int) -> NDArray[np.intp]:
-        """Where the columns of a classifier that knows some classes are among those of all."""
+        """The columns for the classes `seen`, among the columns for all classes."""
         if self.kind != "pairwise":
             return seen
         number = np.zeros((classes, classes), int)
@@ -83,7 +83,7 @@ class Scorer:
         if method == "decision_function":
             return values
         log_probas = _log if method == "predict_proba" else _finite
-        if isinstance(values, list):  # of multilabel forests and the like: two columns per label
+        if isinstance(values, list):  # multilabel forests and similar: two columns per label
             return np.column_stack([_log_odds(log_probas(x))[:, 1] for x in values])
         values = np.asarray(values, np.float64)
         if self.kind == "multilabel":
@@ -118,15 +118,15 @@ def _pairwise(estimator: Any, X: Any) -> Any:
             'multiclass="coupling": expected a classifier with a decision value for each pair of '
             f"classes, which SVC and NuSVC have, got {final!r}"
         )
-    by_pair = copy(final)  # the user's own stays as it is
+    by_pair = copy(final)  # leaves the user's own unchanged
     by_pair.decision_function_shape = "ovo"
     values = by_pair.decision_function(_transformed(estimator, X))
-    # Of two classes alone the values are higher for the second.
+    # With two classes, the values are higher for the second.
     return values if values.ndim == 2 else -values
 
 
 def _final(estimator: Any) -> Any:
-    """The classifier inside of pipelines, searches and what is frozen."""
+    """The classifier inside pipelines, searches and FrozenEstimator."""
     if isinstance(estimator, FrozenEstimator):
         return _final(estimator.estimator)
     if isinstance(estimator, Pipeline):
@@ -137,7 +137,7 @@ def _final(estimator: Any) -> Any:
 
 
 def _transformed(estimator: Any, X: Any) -> Any:
-    """The rows as that classifier sees them."""
+    """The rows as transformed for that classifier."""
     if isinstance(estimator, FrozenEstimator):
         return _transformed(estimator.estimator, X)
     if isinstance(estimator, Pipeline):
@@ -150,7 +150,7 @@ def _transformed(estimator: Any, X: Any) -> Any:
 
 
 def _library(estimator: Any) -> str:
-    """The boosting library whose class the classifier, or one of its bases, is; "" if none."""
+    """The boosting library of the classifier's class or of one of its bases; "" if none."""
     packages = (base.__module__.split(".")[0] for base in type(_final(estimator)).__mro__)
     return next((package for package in packages if package in _MARGINS), "")
 
@@ -166,7 +166,7 @@ def _finite(log_proba: Any) -> NDArray[np.float64]:
 
 
 def _log_odds(log_proba: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Log p - log(1 - p) of each class (N, C), where 1 - p may be much smaller than rounding."""
+    """Log p - log(1 - p) of each class (N, C), also where 1 - p is below rounding."""
     if log_proba.shape[1] == 2:
         return log_proba - log_proba[:, ::-1]
     likeliest = np.zeros(log_proba.shape, bool)

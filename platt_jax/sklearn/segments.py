@@ -1,4 +1,4 @@
-"""A classifier with a calibration of its own for each segment of the rows."""
+"""A classifier that is calibrated separately for each segment of the rows."""
 
 import numbers
 from typing import Any, Literal, Self
@@ -25,30 +25,30 @@ from platt_jax.sklearn.scores import RESPONSE_METHODS, ResponseMethod, Scorer
 class SegmentCalibratedClassifier(CalibratedBase):
     """A classifier of two classes, calibrated by segment (country, advertiser, aircraft).
 
-    One base classifier serves all segments. Its scores for rows that it was not fitted on, from
-    cross-validation, calibrate it, one sigmoid per segment by `platt_jax.fit_segments`; then it is
-    fitted again to all rows. Segments that `fit` has not seen get the calibration of all rows
-    pooled, or with pooling="partial" the population's.
+    One base classifier serves all segments. Its scores for held-out rows, from cross-validation,
+    are calibrated with one sigmoid per segment by `platt_jax.fit_segments`. Then it is fitted again
+    to all rows. Segments that are not in `fit` get the calibration of all rows pooled, or with
+    pooling="partial" that of the population.
 
     Args:
-        estimator: the classifier, as for PlattCalibratedClassifier; a fitted one is wrapped in a
+        estimator: the classifier, as in PlattCalibratedClassifier; wrap a fitted one in a
             FrozenEstimator, and all rows given to `fit` calibrate it.
-        segments: the column of X with the segments: its name, in a DataFrame, or its position; or
-            a list of these, whose values together are the segment.
-        passthrough: whether the base classifier sees the segment columns, too. By default it does
-            not: ids are rarely useful features, and text cannot be one.
+        segments: the column of X with the segments: its name in a DataFrame, or its position; or a
+            list of these, whose values together identify the segment.
+        passthrough: whether the base classifier gets the segment columns, too. The default is
+            False: ids are rarely useful features, and text cannot be one.
         pooling: "none", "partial" or "complete", as in `platt_jax.fit_segments`.
-        cv: as for PlattCalibratedClassifier.
-        n_jobs: as there.
-        response_method: as there.
-        options: as there.
+        cv: as in PlattCalibratedClassifier.
+        n_jobs: as in PlattCalibratedClassifier.
+        response_method: as in PlattCalibratedClassifier.
+        options: as in PlattCalibratedClassifier.
 
     Attributes:
-        classes_: (2,) the class labels, ascending.
+        classes_: (2,) class labels, ascending.
         estimator_: the base classifier, fitted to all rows.
         calibrator_: the `platt_jax.SegmentCalibrator`, with keys, fits, fallback and shrinkage.
-        n_features_in_: number of columns of X, with those of segments.
-        feature_names_in_: their names, if X has them.
+        n_features_in_: number of columns of X, including those of segments.
+        feature_names_in_: names of these columns, if X has them.
 
     Example:
         >>> import numpy as np
@@ -96,9 +96,9 @@ class SegmentCalibratedClassifier(CalibratedBase):
         Args:
             X: (N, F) with the segment columns: a DataFrame, an array or a list of rows.
             y: (N,) labels of two classes.
-            sample_weight: as for PlattCalibratedClassifier.
-            groups: as there.
-            **fit_params: as there.
+            sample_weight: as in PlattCalibratedClassifier.
+            groups: as in PlattCalibratedClassifier.
+            **fit_params: as in PlattCalibratedClassifier.
 
         Returns:
             self.
@@ -145,12 +145,12 @@ class SegmentCalibratedClassifier(CalibratedBase):
         return self
 
     def table(self) -> Table:
-        """One line per segment, as `platt_jax.SegmentCalibrator.table`."""
+        """One line per segment, as in `platt_jax.SegmentCalibrator.table`."""
         check_is_fitted(self)
         return self.calibrator_.table()
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """Calibrated probabilities (N, 2) of rows X (N, F) by their segments' sigmoids."""
+        """Calibrated probabilities (N, 2) for rows X (N, F), by their segments' sigmoids."""
         check_is_fitted(self)
         segments, inner = self._apart(self._checked(X, reset=False))
         scorer = Scorer(self.response_method, "one-vs-rest", binary=True)
@@ -158,20 +158,20 @@ class SegmentCalibratedClassifier(CalibratedBase):
         return np.stack([1 - p, p], axis=1)
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """The likelier class (N,) of rows X (N, F), which may differ from the base classifier's."""
+        """The more probable class (N,) for rows X (N, F); may differ from the base classifier's."""
         likelier: NDArray[np.intp] = self.predict_proba(X).argmax(axis=1)
         return self.classes_[likelier]
 
     def _checked(self, X: Any, reset: bool) -> Any:
-        """X as an array or a DataFrame, with as many columns as there were.
+        """X as an array or a DataFrame, with its number of columns checked.
 
         Raises:
-            ValueError: it is sparse, not of two axes, or has other columns.
+            ValueError: X is sparse, does not have two axes, or has other columns than before.
         """
         if issparse(X):
             raise ValueError("X: expected an array or a DataFrame, got a sparse matrix")
         if not hasattr(X, "shape"):
-            X = np.array(X, dtype=object)  # columns of numbers beside columns of text
+            X = np.array(X, dtype=object)  # for columns of numbers beside columns of text
         if len(X.shape) != 2:
             raise ValueError(
                 f"X: expected (N, F) with the columns of segments, got shape {X.shape}. Reshape "
@@ -204,10 +204,10 @@ class SegmentCalibratedClassifier(CalibratedBase):
 
 
 def _position(X: Any, column: Any) -> int:
-    """Where a column is that is named, or numbered.
+    """The position of a column, given by name or position.
 
     Raises:
-        ValueError: there is none.
+        ValueError: there is no such column.
     """
     if isinstance(column, str):
         names = list(getattr(X, "columns", ()))

@@ -1,4 +1,4 @@
-"""Temperature scaling of several classes: one parameter for all of them."""
+"""Temperature scaling of several classes, with one parameter for all."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from platt_jax.status import Status
 
 _TOL = 1e-8  # as Options.tol in float64
 _MAX_ITERATIONS = 100
-_ENTRIES_AT_ONCE = 1 << 15  # of logits: few enough to stay in the cache
+_ENTRIES_AT_ONCE = 1 << 15  # maximum number of logits at a time, to stay in the cache
 
 
 @dataclass(frozen=True, repr=False)
@@ -19,14 +19,14 @@ class TemperatureCalibrator:
     """P(class | f) = softmax(f / T), for logits f of C classes.
 
     Attributes:
-        inverse_temperature: 1 / T >= 0; 0 answers 1 / C.
-        standard_error: of the inverse temperature.
-        nll: the negative log-likelihood in nats, summed over weighted rows.
-        status: how the fit ended, a `Status`. MAX_ITERATIONS, too, where the largest logit is that
-            of the right class in every row: then no temperature is best, and the one here is so
-            small that rounding tells no better.
-        iterations: Newton steps taken.
-        rows: how many, weighted.
+        inverse_temperature: 1 / T >= 0; with 0 every probability is 1 / C.
+        standard_error: standard error of the inverse temperature.
+        nll: negative log-likelihood in nats, summed over weighted rows.
+        status: `Status` of the fit. MAX_ITERATIONS also means that the largest logit is that of the
+            right class in every row. Then there is no best temperature, and this one is so small
+            that rounding hides further improvement.
+        iterations: number of Newton steps.
+        rows: weighted number of rows.
     """
 
     inverse_temperature: float
@@ -77,14 +77,14 @@ def fit_temperature(
     codes: NDArray[np.intp],
     weights: NDArray[np.float64] | None = None,
 ) -> TemperatureCalibrator:
-    """The temperature of maximum likelihood (Guo, Pleiss, Sun & Weinberger 2017, section 4.2).
+    """The temperature by maximum likelihood (Guo, Pleiss, Sun & Weinberger 2017, section 4.2).
 
-    The likelihood is log-concave in b = 1 / T. Newton's method, within the bracket of the slopes
-    seen so far, begins at b = 0, where nothing needs a scale.
+    The likelihood is log-concave in b = 1 / T. Newton's method, bracketed by the slopes found so
+    far, starts at b = 0, which needs no scale.
 
     Args:
-        logits: (N, C).
-        codes: (N,) columns of the classes of the rows; -1 leaves a row out.
+        logits: (N, C) logits.
+        codes: (N,) class numbers of the rows; -1 leaves a row out.
         weights: (N,) counts >= 0, or None.
     """
     w = np.ones(len(codes)) if weights is None else np.asarray(weights, np.float64)
@@ -96,7 +96,7 @@ def fit_temperature(
     if not len(d):
         return _failed(Status.EMPTY, w)
     own = d[np.arange(len(d)), codes]
-    # From here on in units of the widest row, b times that.
+    # From here on logits are divided by the widest row's range, and b is multiplied by it.
     unit = max(-d.min(), np.finfo(np.float64).tiny)
     d, own = d / unit, own / unit
 
@@ -126,12 +126,12 @@ def fit_temperature(
 def _derivatives(
     b: float, d: NDArray[np.float64], own: NDArray[np.float64], w: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """The negative log-likelihood's value, first and second derivative by b.
+    """The value, first and second derivative by b of the negative log-likelihood.
 
     Args:
-        b: the inverse temperature.
-        d: (N, C) logits less the largest of their row.
-        own: (N,) those of the rows' classes.
+        b: inverse temperature.
+        d: (N, C) logits minus the largest of their row.
+        own: (N,) entries of d for the rows' classes.
         w: (N,) weights.
     """
     length = max(1, _ENTRIES_AT_ONCE // d.shape[1])

@@ -1,16 +1,16 @@
-"""Fits of rows that stay where they are: in DuckDB, Parquet, Spark or any SQL database.
+"""Fits of rows that stay in their engine: DuckDB, Parquet, Spark or any SQL database.
 
-Every pass over the rows is one plain query, without user-defined functions: the rows joined with
-the parameters of the segments that are still being fitted, the terms of the sums, GROUP BY segment.
-The engine adds up within its partitions first, so that a few numbers per segment are all that
-moves, and no segment is too large. The search is that of `platt_jax.fit_segments`, and the results
-agree to rounding; not to the bit, since an engine adds up in an order of its own.
+Every pass over the rows is one plain query without user-defined functions. It joins the rows with
+the parameters of the segments still being fitted, computes the terms of the sums, and groups them
+by segment. Engines first add up within partitions, so only a few numbers per segment are moved, and
+no segment is too large. The search is that of `platt_jax.fit_segments`. Results agree within
+rounding, but not bitwise, because an engine adds up in its own order.
 
-`pip install 'platt-jax[sql]'`; not imported by `import platt_jax`.
+`pip install 'platt-jax[sql]'`; `import platt_jax` does not import this package.
 """
 
 try:
-    import pyarrow as _pyarrow  # noqa: F401 - is it there?
+    import pyarrow as _pyarrow  # noqa: F401 - checks that it is installed
     import sqlglot as _sqlglot  # noqa: F401
 except ImportError as error:
     raise ImportError(

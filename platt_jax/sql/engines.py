@@ -1,4 +1,4 @@
-"""The engines that run queries: each names the rows, runs a text, and returns an arrow table."""
+"""Engines that run queries and return Arrow tables."""
 
 import os
 import secrets
@@ -13,10 +13,10 @@ import pyarrow as pa
 import sqlglot
 from sqlglot import exp
 
-# In queries: the rows, and the numbers that every pass hands to the engine.
+# Names in queries: the rows, and the table of numbers that every pass sends to the engine.
 ROWS, POINTS = "platt_jax_rows", "platt_jax_points"
 _SAMPLED_ROWS = 1000
-# By what Arrow's types are, in DuckDB's dialect.
+# DuckDB's types, by tests of Arrow's types.
 _TYPES: dict[Callable[[pa.DataType], bool], str] = {
     pa.types.is_floating: "DOUBLE",
     pa.types.is_integer: "BIGINT",
@@ -27,24 +27,24 @@ _TYPES: dict[Callable[[pa.DataType], bool], str] = {
 
 
 class Engine(Protocol):
-    """Runs queries over one relation, which they call `ROWS`."""
+    """Runs queries over one relation, which is called `ROWS` in them."""
 
     def run(self, query: str, points: pa.Table | None = None) -> pa.Table:
-        """The result of a query in DuckDB's dialect, which may join with `POINTS`."""
+        """The result of a query in DuckDB's dialect, which may join with the table `POINTS`."""
 
     def columns(self) -> dict[str, pa.DataType]:
         """The names and types of the relation's columns."""
 
     def extended(self, query: str, points: pa.Table) -> Any:
-        """The result of a query as another relation of this engine, whose rows stay there."""
+        """The result of a query as another relation of this engine, with its rows left there."""
 
 
 def engine_of(relation: Any, connection: Any = None, dialect: str | None = None) -> Engine:
-    """The engine that a relation belongs to.
+    """The engine that runs queries over a relation.
 
     Raises:
-        ValueError: it belongs to none that is known.
-        ImportError: a Parquet file, and DuckDB is missing.
+        ValueError: the relation is of no known engine.
+        ImportError: the relation is a Parquet file, and DuckDB is missing.
     """
     library = type(relation).__module__.partition(".")[0]
     if connection is not None and isinstance(relation, str):
@@ -72,13 +72,13 @@ def check_columns(
     segment: Sequence[str],
     others: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Refuse columns that are missing, or not numbers.
+    """Check that columns exist and have the right types.
 
     Args:
         there: the columns of the relation.
-        numeric: those wanted, by the argument that names each; None where it is left out.
-        segment: those of the segment ids.
-        others: as numeric, of any type.
+        numeric: names of numeric columns, by argument; None if it is left out.
+        segment: names of the columns of segment ids.
+        others: names of columns of any type, by argument.
 
     Raises:
         ValueError: a column is missing or of another type.
@@ -109,14 +109,14 @@ def _parquet(path: str) -> Any:
     except ImportError:
         raise ImportError("a Parquet path needs DuckDB: pip install 'platt-jax[sql]'") from None
     try:
-        # What is a file is that file, whatever characters of patterns are in its name.
+        # An existing file is read as such, even if its name looks like a pattern.
         return duckdb.connect().read_parquet(escape(path) if os.path.isfile(path) else path)
     except duckdb.Error as error:
         raise ValueError(f"relation: no Parquet files at {path!r} ({error})") from None
 
 
 class DuckDB:
-    """A relation of DuckDB, on whatever connection it was made."""
+    """A relation of DuckDB, on its own connection."""
 
     def __init__(self, relation: Any) -> None:
         self._relation = relation
@@ -131,7 +131,7 @@ class DuckDB:
 
     def extended(self, query: str, points: pa.Table | None) -> Any:
         """See `Engine`."""
-        platt_jax_points = points  # noqa: F841 - DuckDB finds it by its name
+        platt_jax_points = points  # noqa: F841 - DuckDB finds this variable by its name
         return self._relation.query(ROWS, query)
 
 
@@ -154,10 +154,10 @@ class Spark:
         from pyspark.sql.functions import broadcast
 
         session = self._frame.sparkSession
-        # Names that no column has: the text has {name} for them.
+        # Unique names, which are replaced by {name} in the text.
         rows, joined = (f"{name}_{secrets.token_hex(8)}" for name in (ROWS, POINTS))
         text = _with_tables(query, {ROWS: rows, POINTS: joined}).sql(dialect="spark")
-        text = text.replace("{", "{{").replace("}", "}}")  # of columns' names
+        text = text.replace("{", "{{").replace("}", "}}")  # braces in column names
         frames = {rows: self._frame}
         if points is not None:
             frames[joined] = broadcast(session.createDataFrame(points))
@@ -167,7 +167,7 @@ class Spark:
 
 
 class Database:
-    """A table on a connection of Python's database interface (PEP 249), or of SQLAlchemy."""
+    """A table on a connection of Python's database API (PEP 249) or of SQLAlchemy."""
 
     def __init__(self, table: str, connection: Any, dialect: str | None) -> None:
         if hasattr(connection, "raw_connection"):  # SQLAlchemy's Engine
@@ -201,7 +201,7 @@ class Database:
         return pa.table([pa.array(list(column)) for column in columns], names=names)
 
     def columns(self) -> dict[str, pa.DataType]:
-        """See `Engine`; the types are those of the first rows, for SQLite has no others."""
+        """See `Engine`; types are those of the first rows, because SQLite's columns have none."""
         return _schema(self.run(f"SELECT * FROM {ROWS} LIMIT {_SAMPLED_ROWS}"))
 
     def extended(self, query: str, points: pa.Table) -> Any:
@@ -214,7 +214,7 @@ class Database:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        """Ends the transaction that SQLite begins: it would keep other connections from writing."""
+        """End the transaction that SQLite begins, so that other connections can write."""
         ours = not getattr(self._connection, "in_transaction", True)
         try:
             yield
@@ -231,7 +231,7 @@ class Database:
         return text
 
     def _upload(self, cursor: Any, points: pa.Table | None) -> str | None:
-        """The name of a new temporary table with these rows."""
+        """Create a temporary table with these rows; returns its name."""
         if points is None:
             return None
         table = f"{POINTS}_{secrets.token_hex(8)}"
@@ -247,9 +247,9 @@ class Database:
 
 
 def _with_tables(query: str, tables: Mapping[str, Any]) -> Any:
-    """The query, parsed, with these tables under the names that it has for them."""
+    """The parsed query, with these tables in place of the given names."""
 
-    # Any: the class of nodes has another name in older releases of sqlglot.
+    # Any: older releases of sqlglot have another name for the class of nodes.
     def named(node: Any) -> Any:
         if isinstance(node, exp.Table) and node.name in tables:
             table = exp.to_table(tables[node.name]).copy()
@@ -266,7 +266,7 @@ def _sql_type(kind: pa.DataType) -> str:
     return next((name for is_one, name in _TYPES.items() if is_one(kind)), "TEXT")
 
 
-# By the paramstyle of PEP 249.
+# Placeholder of parameter i, by the paramstyle of PEP 249.
 _PLACEHOLDERS: dict[str, Callable[[int], str]] = {
     "qmark": lambda i: "?",
     "numeric": lambda i: f":{i + 1}",

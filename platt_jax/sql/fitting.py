@@ -1,4 +1,4 @@
-"""`fit_segments` over rows in an engine."""
+"""`fit_segments` for rows in an engine."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -45,33 +45,34 @@ def fit_segments(
 ) -> SegmentCalibrator:
     """Fit one sigmoid to the rows of each segment of a relation, and one to all rows.
 
-    As `platt_jax.fit_segments`, in float64, but the rows stay in their engine. NULL among scores,
-    labels and weights counts as NaN.
+    Like `platt_jax.fit_segments`, in float64, but the rows stay in their engine. NULL in scores,
+    labels and weights is treated as NaN.
 
     Args:
         relation: a relation of DuckDB; the path or pattern of Parquet files, which DuckDB reads; a
             DataFrame of Spark; or the name of a table, with its connection.
-        score: the column of scores.
-        label: the column of labels: booleans, {0, 1} or {-1, +1}.
-        segment: the column of segment ids, or several, whose combinations are the segments.
-        weight: the column of weights, if there is one.
-        pos_label: the label of class 1, a text or a number, where labels are two values of any
-            other kind.
-        connection: where the relation is the name of a table: one of Python's database interface
-            (PEP 249), or of SQLAlchemy. Its engine needs EXP, LN and temporary tables.
-        dialect: of that connection, by sqlglot's name, such as "sqlite"; None to tell by its type.
+        score: name of the column of scores.
+        label: name of the column of labels: booleans, {0, 1} or {-1, +1}.
+        segment: name of the column of segment ids, or several, whose combinations are the segments.
+        weight: name of the column of weights; None for no weights.
+        pos_label: label of class 1, a text or a number, if labels are two other values.
+        connection: connection of a table given by name, of Python's database API (PEP 249) or of
+            SQLAlchemy. Its engine needs EXP, LN and temporary tables.
+        dialect: sqlglot's name of the connection's dialect, such as "sqlite"; None to determine it
+            from the connection's type.
         prior: as in `platt_jax.fit_segments`.
-        start: likewise.
-        pooling: likewise; "partial" takes about 25 queries for each step of the population.
-        options: likewise; `derivatives` has no meaning here.
-        progress: likewise; reports come with the queries.
+        start: as in `platt_jax.fit_segments`.
+        pooling: as in `platt_jax.fit_segments`; "partial" takes about 25 queries for each step of
+            the population.
+        options: as in `platt_jax.fit_segments`; `derivatives` has no effect.
+        progress: as in `platt_jax.fit_segments`; reports come with the queries.
 
     Returns:
         A SegmentCalibrator.
 
     Raises:
-        ValueError: an argument is not as above, a column is missing or of another type, an id is
-            NULL; or a segment has more or fewer rows in one pass than in another.
+        ValueError: an argument is not as above; a column is missing or of another type; an id is
+            NULL; or the number of rows of a segment changes between passes.
 
     Example:
         >>> import duckdb
@@ -81,7 +82,7 @@ def fit_segments(
         ['a']
     """
     caller = Caller()
-    # Before the first query.
+    # Checked before the first query.
     validation.pooling(pooling, prior, start, validation.options(options))
     segments = [segment] if isinstance(segment, str) else list(segment)
     engine = engine_of(relation, connection, dialect)
@@ -102,9 +103,9 @@ def fit_segments(
 
 
 def _rows(engine: Engine, names: Names, found: pa.Table) -> QueryRows:
-    """The rows of the segments and of all, given the result of `queries.summary`."""
+    """The rows of the segments and of all rows, given the result of `queries.summary`."""
 
-    # Any: traced rows have JAX's arrays where these are NumPy's.
+    # Any: traced rows have JAX arrays where these are NumPy arrays.
     def column(name: str, missing: float) -> Any:
         values = numbers(found[name])
         return np.where(np.isnan(values), missing, values)
@@ -123,7 +124,7 @@ def _rows(engine: Engine, names: Names, found: pa.Table) -> QueryRows:
         (np.max if name.startswith("high") else np.min)(x)
         for name, x in zip(ranges._fields[1:], ranges[1:], strict=True)
     )
-    # One bad row must not cost the unseen segments their calibration.
+    # One bad row must not spoil the calibration of unseen segments.
     of_all = (False, *ends)
     both: Any = map(np.append, ranges, of_all)
     return QueryRows(
@@ -137,7 +138,7 @@ def _rows(engine: Engine, names: Names, found: pa.Table) -> QueryRows:
 
 
 def _ascending(found: pa.Table, names: Names) -> tuple[NDArray[Any], pa.Table]:
-    """The segments in ascending order, and the result of `queries.summary` in that order."""
+    """The segment ids in ascending order, and the result of `queries.summary` in that order."""
     columns = found.select(names.keys).rename_columns(names.segment)
     of_rows = factorize(ids.read(columns, "segment"))
     place = of_rows.of(slice(None))
@@ -152,7 +153,7 @@ def _ascending(found: pa.Table, names: Names) -> tuple[NDArray[Any], pa.Table]:
 
 
 def _check_values(found: pa.Table, names: Names) -> None:
-    """What is wrong with the rows, given the result of `queries.summary`."""
+    """Check the rows, given the result of `queries.summary`."""
     if not found.num_rows:
         raise ValueError("relation: expected rows to fit, got none")
     for column, key in zip(names.segment, names.keys, strict=True):
@@ -177,7 +178,7 @@ def _check_values(found: pa.Table, names: Names) -> None:
 
 
 def _check_two_labels(found: pa.Table, names: Names) -> None:
-    """Refuse a third value among labels beside pos_label."""
+    """Check that labels have at most one value besides pos_label."""
     ends = {x for name in ("min_other", "max_other") for x in found[name].to_pylist()} - {None}
     if len(ends) > 1:
         raise ValueError(
@@ -187,7 +188,7 @@ def _check_two_labels(found: pa.Table, names: Names) -> None:
 
 
 def _literal(label: Any) -> str:
-    """A label in DuckDB's dialect.
+    """A label as a literal in DuckDB's dialect.
 
     Raises:
         ValueError: it is neither a text nor a finite number.

@@ -1,7 +1,8 @@
-"""The moments of the standardized scores, from the sums of the scores as they came.
+"""Moments of the standardized scores, from sums of the original scores.
 
-An engine adds those up in the query for the ranges, when the coordinates are not known yet. So no
-pass is spent on the moments, unless a segment's scores lie far from 0 compared with their spread.
+An engine computes those sums in the query for the ranges, when the standardization is not known
+yet. So moments need no pass of their own, unless a segment's scores lie far from 0 compared with
+their spread.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,14 +16,14 @@ from platt_jax.model.statistics import Moments, ScoreRanges
 
 OfClasses: TypeAlias = tuple[Moments, Moments]  # of class 1, of class 0
 
-# How many times the sum of n squares may fall when it is taken about the mean, times n. A sum of n
-# numbers errs by less than n units in the last place, so that five of 16 digits are left at least:
-# enough to say where to start, and whether one score dominates the variance.
+# Maximum ratio of the sum of n squares about 0 to that about the mean, times n. A sum of n numbers
+# errs by less than n units in the last place, so at least five of 16 digits are left: enough to
+# choose a start, and to see whether one score dominates the variance.
 _MOST_CANCELLED = 1e11
 
 
 def of_columns(column: Callable[[str], Any]) -> OfClasses:
-    """The moments in the columns of a query's result, given its columns by name."""
+    """The moments in the columns of a query's result, given a function of their names."""
     pos, neg = (
         Moments(*(column(f"{name}_{suffix}") for name in Moments._fields))
         for suffix in ("pos", "neg")
@@ -33,7 +34,7 @@ def of_columns(column: Callable[[str], Any]) -> OfClasses:
 def standardized(
     plain: OfClasses, ranges: ScoreRanges, standardization: Standardization
 ) -> OfClasses:
-    """The moments of the standardized scores, given those of the scores as they came."""
+    """The moments of the standardized scores, given those of the original scores."""
     constant = _constant_at_center(ranges, standardization)
     pos, neg = (_moved(of_class, *standardization, constant) for of_class in plain)
     return pos, neg
@@ -54,13 +55,13 @@ def lost_digits(
     standardization: Standardization,
     good: NDArray[np.int64],
 ) -> NDArray[np.bool_]:
-    """For which segments `standardized` has lost too many digits, or lacks rows.
+    """The segments for which `standardized` loses too many digits, or lacks rows.
 
     Args:
-        plain: the moments of the scores as they came.
-        ranges: of the scores.
-        standardization: the coordinates wanted.
-        good: how many rows should be in the moments.
+        plain: moments of the original scores.
+        ranges: ranges of the scores.
+        standardization: coordinates of the standardized scores.
+        good: number of rows that the moments should include.
     """
     _, scale = standardization
     _, _, squares, rows = _of_both(*plain)
@@ -85,9 +86,9 @@ def _constant_at_center(ranges: ScoreRanges, standardization: Standardization) -
 def with_all(
     of_segments: Moments, center: NDArray[np.float64], scale: NDArray[np.float64]
 ) -> Moments:
-    """The moments of the segments and, last, those of all rows, given the coordinates of both."""
+    """Moments of the segments and, last, of all rows, given the coordinates of both."""
     total, first, second, rows = of_segments
-    # Of a segment's scores g, those of all rows are stretch * g + shift.
+    # A segment's score g is stretch * g + shift in the coordinates of all rows.
     stretch = scale[-1] / scale[:-1]
     shift = (np.where(rows > 0, center[:-1], center[-1]) - center[-1]) * scale[-1]
     of_all = (

@@ -1,4 +1,4 @@
-"""Probabilities as a query, where the rows are."""
+"""Probabilities by a query, in the engine of the rows."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -30,26 +30,26 @@ def predict(
     connection: Any = None,
     dialect: str | None = None,
 ) -> Any:
-    """The rows of a relation and their P(y=1), in one more column; no row moves.
+    """The rows of a relation with P(y=1) as a new column, computed in the engine.
 
     Args:
         relation: as in `fit_segments`.
-        calibrator: of the segments.
-        score: the column of scores.
-        segment: the column of segment ids, or several, as in `fit_segments`.
-        name: of the new column.
+        calibrator: the calibrator of the segments.
+        score: name of the column of scores.
+        segment: name of the column of segment ids, or several, as in `fit_segments`.
+        name: name of the new column.
         connection: as in `fit_segments`.
-        dialect: likewise.
+        dialect: as in `fit_segments`.
 
     Returns:
-        A relation of DuckDB or a DataFrame of Spark, not computed yet; or, of the table of a
-        connection, a cursor over the result. Probabilities are those of
-        `SegmentCalibrator.predict_proba`, and NULL where the score is; below 1e-304 they are 0.
-        With a population they are that to 1e-7 where the log-odds' standard deviation is up to 2,
-        to 5e-6 up to 3, to 5e-4 up to 5. A NULL segment is one that was not fitted.
+        A relation of DuckDB or a DataFrame of Spark, not computed yet; for a table of a connection,
+        a cursor over the result. Probabilities equal those of `SegmentCalibrator.predict_proba`,
+        but are NULL where the score is NULL, and 0 below 1e-304. With a population their error is
+        at most 1e-7 where the standard deviation of the log-odds is up to 2, 5e-6 up to 3, and 5e-4
+        up to 5. A NULL segment is treated as one that was not fitted.
 
     Raises:
-        ValueError: a column is missing, or as `fit_segments`.
+        ValueError: a column is missing, or as in `fit_segments`.
 
     Example:
         >>> import duckdb
@@ -75,7 +75,7 @@ def predict(
 
 
 def _parameters(calibrator: SegmentCalibrator) -> dict[str, NDArray[np.float64]]:
-    """What the probability of each segment is computed from, and behind it that of others."""
+    """Parameters of each segment's probabilities and, last, those of the fallback."""
     normal = calibrator.predictive()
     if normal is not None:
         return dict(zip(("A", "B", "c_AA", "c_AB", "c_BB"), normal.T, strict=True))
@@ -89,7 +89,7 @@ def _parameters(calibrator: SegmentCalibrator) -> dict[str, NDArray[np.float64]]
 def _check_kinds(
     columns: dict[str, pa.DataType], calibrator: SegmentCalibrator, segments: list[str]
 ) -> None:
-    """Refuse text for numbers and numbers for text: engines would convert one, or fail late."""
+    """Check ids for text instead of numbers or the reverse: engines would convert, or fail late."""
     dtype = calibrator.keys.dtype
     kinds = [dtype] if dtype.names is None else [dtype[name] for name in dtype.names]
     for name, kind in zip(segments, kinds, strict=False):  # their number is checked later
@@ -117,7 +117,7 @@ def _query(names: Names, columns: list[str], fallback: dict[str, float], name: s
     z = f"{A} * {score} + {B}"
     if not covariance:
         return f"SELECT {ROWS}.*, {probability(z)} AS {quoted(name)} {joined}"
-    # The many terms of a mean are of two columns, which are computed once.
+    # A mean has many terms in two columns, which are computed once.
     s = deviation_of_logit(score, *covariance)
     of_rows = ", ".join(f"platt_rows.{quoted(column)}" for column in columns)
     return f"""

@@ -1,12 +1,12 @@
-"""The texts of the queries, in DuckDB's dialect: what `model` says of a row, in SQL.
+"""The texts of the queries, in DuckDB's dialect: the formulas of `model` in SQL.
 
-They take a row by the side of its own label, so that one formula serves both. With u the log-odds
-against its label, and gap how far its target is from the label,
+They use the log-odds relative to a row's label, so that one formula serves both classes. With u the
+log-odds against its label, and gap the distance of its target from the label,
 
     loss = log(1 + exp(u)) - gap u,  d loss / du = p - gap,  d2 loss / du2 = p (1 - p)
 
-where p = 1 / (1 + exp(-u)) is the probability of the other label. Of a row that is fitted well it
-is small, so no digits are lost.
+where p = 1 / (1 + exp(-u)) is the probability of the other label. It is small for a row that is
+fitted well, so no digits are lost.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,17 +20,17 @@ from platt_jax.results.averages import PAIRS, STEP, nodes
 from platt_jax.sql.engines import POINTS, ROWS
 
 LARGEST = "1.7976931348623157e308"
-# Three numbers between these may be multiplied, and many products added up.
+# Range in which products of three numbers, and sums of many products, neither overflow nor vanish.
 _SMALL, _LARGE = "1e-100", "1e100"
-# exp(x) is infinite beyond 709, and 0 below -746; some engines call that an error.
+# Largest exponent: exp(x) is infinite beyond 709, and 0 below -746, an error in some engines.
 _FAR = "700"
-# What a search knows of each segment, in the columns of `POINTS`.
+# Columns of `POINTS`, the search's numbers for each segment.
 STANDARDIZATION = ("center", "scale")
-GAPS = ("gap_pos", "gap_neg")  # how far the targets are from the labels 1 and 0
-# The suffix of the columns that belong to the problem of all rows.
+GAPS = ("gap_pos", "gap_neg")  # distances of the targets from the labels 1 and 0
+# Suffix of the columns of the problem of all rows.
 ALL = "_all"
 
-# What the search knows of the problem of all rows, by name.
+# The search's numbers for the problem of all rows, by name.
 OfAll: TypeAlias = Mapping[str, float]
 
 
@@ -41,31 +41,31 @@ class Names(NamedTuple):
     label: str
     segment: Sequence[str]
     weight: str | None = None
-    booleans: Sequence[str] = ()  # which of score, label and weight are
-    pos_label: str | None = None  # the label of class 1, as a literal; None for labels by number
+    booleans: Sequence[str] = ()  # names of the boolean columns
+    pos_label: str | None = None  # literal of the label of class 1; None for numeric labels
 
     @property
     def keys(self) -> list[str]:
-        """What queries call the columns of the segment."""
+        """Names of the segment's columns in queries."""
         return [f"k{i}" for i in range(len(self.segment))]
 
 
 def literal(x: float | Array) -> str:
-    """A finite number, to the last bit. Without an exponent engines would take it for a DECIMAL."""
+    """An exact literal of a finite number; the exponent keeps engines from reading a DECIMAL."""
     return f"{float(x):.17e}"
 
 
 def quoted(name: str) -> str:
-    """A column's name, whatever is in it."""
+    """A column's name as a quoted identifier."""
     return exp.to_identifier(name, quoted=True).sql("duckdb")
 
 
 def probability(z: str) -> str:
-    """1 / (1 + EXP(z)) for an expression of a number, NaN and infinities included.
+    """1 / (1 + EXP(z)) for a numeric expression, including NaN and infinities.
 
-    No branch has an exponential that overflows or underflows: some engines raise an error there.
+    No branch has an exponential that overflows or underflows, which is an error in some engines.
     """
-    # 1 / z tells infinity from NaN, which engines take for larger than any number.
+    # Engines order NaN above all numbers; 1 / z distinguishes infinity from it.
     return f"""CASE
         WHEN {z} BETWEEN 0 AND {_FAR} THEN EXP(-({z})) / (1 + EXP(-({z})))
         WHEN {z} BETWEEN -{_FAR} AND 0 THEN 1 / (1 + EXP({z}))
@@ -81,28 +81,27 @@ def deviation_of_logit(score: str, AA: str, AB: str, BB: str) -> str:
 
 
 def mean_probability(z: str, s: str, rule: tuple[float, int] = (STEP, PAIRS)) -> str:
-    """The mean of 1 / (1 + EXP(z)) over a normal z with this standard deviation.
+    """The mean of 1 / (1 + EXP(z)) over a normal z.
 
     Args:
-        z: an expression of the mean.
-        s: of the standard deviation.
-        rule: steps and pairs of the nodes, as `results/averages.py` has them.
+        z: expression of the mean.
+        s: expression of the standard deviation.
+        rule: step and number of pairs of the nodes, as in `results/averages.py`.
     """
     at = nodes(*rule)
     terms = " + ".join(
         f"{literal(weight)} / (1 + EXP({z} + ({literal(node)}) * {s}))" for node, weight in at
     )
-    # Elsewhere a term's exponential could overflow.
+    # Otherwise the exponential of a term could overflow.
     return f"""CASE
         WHEN ABS({z}) + {literal(at[-1][0])} * {s} <= {_FAR} THEN {terms}
         ELSE {probability(z)} END"""
 
 
 def summary(names: Names) -> str:
-    """Of every segment: its rows counted, what is wrong, the ranges and moments of the scores.
+    """For every segment: counts, checks, and the ranges and moments of the scores.
 
-    The moments are those of the scores as they came, of the rows where no square overflows or
-    underflows.
+    The moments are those of the original scores, over rows where no square overflows or underflows.
     """
     ends = ", ".join(
         f"{end}(CASE WHEN kind = 1 AND y {of_class} THEN f END) AS {name}"
@@ -135,7 +134,7 @@ def summary(names: Names) -> str:
 
 
 def moments(names: Names, of_all: OfAll | None) -> str:
-    """The moments of the standardized scores; of all rows they follow from the segments'."""
+    """The moments of the standardized scores by segment; those of all rows follow from them."""
     return f"""
         {_with_scores(names, of_all)}
         SELECT j, COUNT(*) AS good, {_moments("g", "kind = 1")} FROM scores GROUP BY j
@@ -143,16 +142,16 @@ def moments(names: Names, of_all: OfAll | None) -> str:
 
 
 def derivatives(names: Names, of_all: OfAll | None) -> str:
-    """The sums of `objective.analytic_derivatives`, named in lower case: some engines do that.
+    """The sums of `objective.analytic_derivatives`, in lower case, as some engines return names.
 
     Args:
-        names: of the columns.
-        of_all: what the search knows of the problem of all rows; None to leave that out. Its sums
+        names: names of the columns.
+        of_all: the search's numbers for the problem of all rows; None to leave it out. Its sums
             over the rows of each segment are columns that end in `ALL`.
     """
     problems = _problems(of_all)
     exponentials = ", ".join(
-        # DuckDB takes longer for LEAST and GREATEST.
+        # CASE, because DuckDB is slower with LEAST and GREATEST.
         f"""EXP(CASE WHEN u{of} BETWEEN -{_FAR} AND {_FAR} THEN -u{of}
                 WHEN u{of} > 0 THEN -{_FAR} ELSE {_FAR} END) AS e{of}"""
         for of in problems
@@ -197,7 +196,7 @@ def loss(names: Names, of_all: OfAll | None) -> str:
 
 
 def loss_change(names: Names, of_all: OfAll | None) -> str:
-    """The sums of the loss at (A, B) less that at (A_before, B_before), row by row."""
+    """The sums of the loss at (A, B) minus that at (A_before, B_before), row by row."""
     sums = ", ".join(
         f"SUM(w * ({_loss(of, '')} - ({_loss(of, '_before')}))) AS loss_change{of}"
         for of in _problems(of_all)
@@ -216,7 +215,7 @@ def _loss(of: str, x: str) -> str:
 
 
 def _moments(score: str, counted: str) -> str:
-    """The sums of `statistics.moment_terms` of both classes, in the order of the fields."""
+    """The sums of `statistics.moment_terms` for both classes, in the order of the fields."""
     return ", ".join(
         f"SUM(CASE WHEN {counted} AND y {of_class} THEN {term} ELSE 0 END) AS {name}_{suffix}"
         for of_class, suffix in (("= 1", "pos"), ("<> 1", "neg"))
@@ -227,12 +226,12 @@ def _moments(score: str, counted: str) -> str:
 
 
 def _problems(of_all: OfAll | None) -> tuple[str, ...]:
-    """The suffixes of the columns of the problems a row belongs to: its segment's, that of all."""
+    """The suffixes of a row's problems in column names: its segment's, and that of all rows."""
     return ("",) if of_all is None else ("", ALL)
 
 
 def _with_rows(names: Names) -> str:
-    """The rows with columns of known names and types; kind 0 is without weight, 2 not finite."""
+    """Rows with fixed column names and types; kind is 0 for weight 0, 2 for non-finite, else 1."""
     columns = [
         f"{quoted(column)} AS {key}" for column, key in zip(names.segment, names.keys, strict=True)
     ]
@@ -255,7 +254,7 @@ def _with_rows(names: Names) -> str:
 
 
 def _number(names: Names, name: str | None) -> str:
-    """A column as a number: 1 where there is none; some engines make none of a boolean."""
+    """A column as a number, 1 without a column; booleans are converted, as some engines cannot."""
     if name is None:
         return "1.0"
     x = quoted(name)
@@ -263,7 +262,7 @@ def _number(names: Names, name: str | None) -> str:
 
 
 def _with_scores(names: Names, of_all: OfAll | None) -> str:
-    """The good rows, with what is known of their problems, and their standardized scores."""
+    """The good rows with their problems' numbers and their standardized scores."""
     on = " AND ".join(f"checked.{key} = {POINTS}.p_{key}" for key in names.keys)
     known = "".join(f", {literal(x)} AS {name}{ALL}" for name, x in (of_all or {}).items())
     g = ", ".join(f"(f - center{of}) * scale{of} AS g{of}" for of in _problems(of_all))
@@ -277,7 +276,7 @@ def _with_scores(names: Names, of_all: OfAll | None) -> str:
 
 
 def _at_points(names: Names, of_all: OfAll | None, *which: str) -> str:
-    """The rows with u at some points, gap, and side, which is 1 for label 1 and -1 for 0."""
+    """The rows with u at the given points, gap, and side, which is 1 for label 1 and -1 for 0."""
     problems = _problems(of_all)
     gaps = ", ".join(
         f"CASE WHEN y = 1 THEN gap_pos{of} ELSE gap_neg{of} END AS gap{of}" for of in problems

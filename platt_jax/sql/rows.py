@@ -1,4 +1,4 @@
-"""Rows in an engine: every method of `Rows` is a query, or is answered by an earlier one."""
+"""Rows in an engine: each method of `Rows` is a query, or uses the result of an earlier one."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -24,19 +24,19 @@ Point: TypeAlias = tuple[Array, Array]  # (A, B) of every problem
 
 @dataclass(frozen=True)
 class QueryRows:
-    """The rows of S segments, which are S problems; or S + 1, where the last one has all rows.
+    """The rows of S segments as S problems; or as S + 1, where the last has all rows.
 
     See `passes.protocol.Rows` for the methods.
 
     Attributes:
         engine: runs the queries.
-        names: the columns of the rows.
-        keys: with a row for each segment, in columns p_k0, p_k1, ...
-        ranges: of the scores of each problem.
-        plain_moments: of the scores of each segment as they came, without the rows where a square
+        names: names of the columns.
+        keys: table of the segments, in columns p_k0, p_k1, ...
+        ranges: ranges of the scores of each problem.
+        plain_moments: moments of the original scores of each segment, without rows where a square
             could overflow or underflow.
-        good: how many rows of each problem are finite and have a weight.
-        standardization: of the scores, if any.
+        good: number of rows of each problem that are finite and have positive weight.
+        standardization: standardization of the scores, or None.
     """
 
     engine: Engine
@@ -57,9 +57,9 @@ class QueryRows:
         return self
 
     def moments(self, standardization: Standardization) -> tuple[Moments, Moments]:
-        """See `Rows`; a query only for the segments of `moments.lost_digits`.
+        """See `Rows`; only the segments of `moments.lost_digits` need a query.
 
-        Those of all rows are computed from those of the segments.
+        The moments of all rows are computed from those of the segments.
         """
         segments, number = self.without_all(), self.keys.num_rows
         coordinates: Any = (np.asarray(x, float) for x in standardization)
@@ -114,10 +114,10 @@ class QueryRows:
         of_problems: Iterable[tuple[str, Array]],
         active: Array | None = None,
     ) -> dict[str, Any]:
-        """The columns of a query's result; 0 for problems without a row, or not active.
+        """The columns of a query's result; 0 for problems that have no rows, or are not active.
 
         Raises:
-            ValueError: the rows are not as many as before.
+            ValueError: the number of rows has changed.
         """
         segments, shape = self.keys.num_rows, self.good.shape
         active = np.ones(shape, bool) if active is None else np.array(active)
@@ -136,7 +136,7 @@ class QueryRows:
         return self._placed(found, has_all)
 
     def _placed(self, found: pa.Table, has_all: np.bool_) -> dict[str, Any]:
-        """The columns of a result, those of all rows added up over the segments."""
+        """The columns of a result, with those of all rows added up over the segments."""
         place, sums = numbers(found["j"]).astype(int), {}
         for name in found.column_names:
             if name == "j" or name.endswith(ALL):
@@ -160,6 +160,6 @@ class QueryRows:
 
 
 def numbers(column: pa.ChunkedArray) -> NDArray[np.float64]:
-    """A column as float64, NaN where it is NULL."""
+    """A column as float64, with NaN for NULL."""
     floats: NDArray[np.float64] = pc.cast(column, pa.float64()).to_numpy()
     return floats

@@ -18,13 +18,13 @@ _DTYPE = np.dtype(np.float64)
 
 
 class QuerySegments(SummedSegments):
-    """See `Segments` for the methods.
+    """Segments of a relation; see `Segments` for the methods.
 
-    A query reads the rows of the relation once, for the segments and for all rows.
+    A query reads the relation's rows once, for the segments and for all rows.
 
     Args:
-        keys: (K,) the segments.
-        rows: of these and, last, of all, K + 1 problems.
+        keys: (K,) segment ids.
+        rows: rows of these segments and, last, of all rows: K + 1 problems.
     """
 
     def __init__(self, keys: NDArray[Any], rows: QueryRows) -> None:
@@ -45,9 +45,9 @@ class QuerySegments(SummedSegments):
 
 
 def _together(each: Given, shared: Given, segments: int) -> Given:
-    """What is given to the segments and, last, to all rows.
+    """Priors and starts of the segments and, last, of all rows.
 
-    A start that is NaN is the usual one, and a precision of 0 no prior.
+    A start of NaN means the default start, and a precision of 0 no prior.
     """
     if each.prior is not None and shared.prior is None:
         nothing = jax.tree.map(lambda x: np.zeros_like(x[:1]), each.prior)

@@ -1,4 +1,4 @@
-"""Segments whose rows are more than memory holds.
+"""Fits of segments whose rows do not fit in memory.
 
 For example::
 
@@ -8,10 +8,10 @@ For example::
         "rows.parquet", score="score", label="clicked", segment="country", cache="rows-by-country"
     )
 
-The rows are brought together by segment once, on disk, in the directory named as cache. From there
-chunk after chunk is read and fitted as `platt_jax.fit_segments` does it in memory, with the same
-results to the bit. `store_rows` does the first part alone; its StoredRows may be fitted often, and
-go wherever SegmentRows do.
+Rows are grouped by segment once, on disk, in the directory named as cache. They are then read in
+chunks and fitted as by `platt_jax.fit_segments` in memory, with bitwise equal results. `store_rows`
+does the first part alone. Its StoredRows can be fitted repeatedly, and are accepted in place of
+SegmentRows.
 """
 
 from platt_jax.streaming.cache import store_rows

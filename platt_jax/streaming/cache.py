@@ -1,4 +1,4 @@
-"""The cache: rows stored whole or not at all, and found again."""
+"""The cache of rows on disk, written atomically and reused."""
 
 import errno
 import json
@@ -31,31 +31,32 @@ def store_rows(
     key: str | None = None,
     progress: bool | Listener = False,
 ) -> StoredRows:
-    """Bring rows together by segment on disk, unless that was done before.
+    """Group rows by segment on disk, unless the cache already has them.
 
     Args:
-        source: a Parquet file, a directory of some, a pattern such as ``rows/*.parquet``, or a
-            list of paths; a mapping from names to arrays, or a tuple of arrays (scores, labels,
-            segments[, weights]), such as memory-mapped ones; or batches: an iterable of such
-            tuples, of mappings, or of tables of pyarrow, pandas or polars. It is read once.
-        cache: a directory for the rows. If it has those of this source already, the source is not
-            read. Of float32 scores without weights it takes 5 bytes a row, and 18 while it is made.
-        score: the name of a column, unless columns come in tuples.
-        label: likewise.
-        segment: likewise; several names for ids of several columns.
-        weight: likewise; None for none.
+        source: rows, read once: a Parquet file, a directory of Parquet files, a pattern such as
+            ``rows/*.parquet``, or a list of paths; a mapping from names to arrays, or a tuple of
+            arrays (scores, labels, segments[, weights]), such as memory-mapped ones; or batches, an
+            iterable of such tuples, of mappings, or of tables of pyarrow, pandas or polars.
+        cache: directory for the rows. If it already has those of this source, the source is not
+            read. float32 scores without weights take 5 bytes a row, and 18 while it is written.
+        score: name of the column of scores; None if columns come in tuples.
+        label: name of the column of labels; None if columns come in tuples.
+        segment: name of the column of segment ids, or several names; None if columns come in
+            tuples.
+        weight: name of the column of weights; None for no weights.
         pos_label: as in `platt_jax.fit_segments`.
-        key: a text that you change when the content of arrays or batches changes: a cache that
-            was made with another key is refused. Parquet files are recognized by their sizes and
-            times of modification, arrays by a sample of their rows, batches by their key alone.
-        progress: as in `fit_segments`; its stages are "reading rows", unless their number is not
-            known before, and "grouping rows".
+        key: a text that you change when the content of arrays or batches changes; a cache made with
+            another key is refused. Parquet files are identified by their sizes and modification
+            times, arrays by a sample of their rows, batches by their key alone.
+        progress: as in `platt_jax.fit_segments`; the stages are "reading rows", if their number is
+            known in advance, and "grouping rows".
 
     Raises:
-        ValueError: a batch is not as in `fit_segments`; the cache is of another source, or a
-            directory of something else; or a file changed while it was read.
+        ValueError: a batch is not as in `platt_jax.fit_segments`; the cache is of another source,
+            or is a directory of something else; or a file changed while it was read.
         OSError: the rows cannot be read or written.
-        ImportError: pyarrow is not installed, and the source is of Parquet files.
+        ImportError: the source is Parquet files, and pyarrow is missing.
 
     Example:
         >>> import os, tempfile
@@ -80,7 +81,7 @@ def store_rows(
         try:
             os.rename(unfinished, cache)
         except OSError as error:
-            # Another process was faster.
+            # Another process has finished first.
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) or not is_stored(cache):
                 raise
             return _reopened(cache, found)
@@ -89,14 +90,14 @@ def store_rows(
 
 @contextmanager
 def _beside(cache: Path) -> Iterator[Path]:
-    """A new directory beside the cache, which is removed in the end if it is still there.
+    """A new directory beside the cache, removed at the end if it still exists.
 
-    It is locked while it is written: one without a lock was left by a process that was killed, and
+    It is locked while it is written. A directory without a lock was left by a killed process, and
     is removed.
     """
     unfinished = cache.with_name(f".{cache.name}-{secrets.token_hex(8)}.partial")
     with ExitStack() as until_the_end:
-        # Until it is locked, another process could take the new directory for one that was left.
+        # The parent is locked, so that no other process removes the directory before its own lock.
         with ExitStack() as while_made:
             _lock(cache.parent, while_made, wait=True)
             for left in cache.parent.glob(f".{escape(cache.name)}-*.partial"):
@@ -110,7 +111,7 @@ def _beside(cache: Path) -> Iterator[Path]:
 
 
 def _lock(directory: Path, until: ExitStack, wait: bool) -> bool:
-    """Whether a directory could be locked, which not all systems can."""
+    """Lock a directory; returns whether that succeeded, as not all systems can."""
     try:
         import fcntl
     except ImportError:
@@ -144,7 +145,7 @@ def _reopened(cache: Path, fingerprint: Fingerprint) -> StoredRows:
 
 
 def _of_call(source: Source, pos_label: Any) -> Fingerprint:
-    """What the stored rows depend on; None where nothing identifies it."""
+    """What the stored rows depend on; None if the source has no fingerprint."""
     found = source.fingerprint()
     if found is None or pos_label is None:
         return found
@@ -157,7 +158,7 @@ def _as_json(fingerprint: Fingerprint) -> Fingerprint:
 
 
 def _differences(old: Fingerprint, new: Fingerprint) -> str:
-    """What two fingerprints do not share."""
+    """A description of the differences between two fingerprints."""
     old, new = (_flat(x or {}) for x in (old, new))
     names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
     shown = [f"{name} was {old.get(name)}, is {new.get(name)}" for name in names[:3]]

@@ -1,4 +1,4 @@
-"""`fit_segments` of rows on disk."""
+"""`fit_segments` for rows on disk."""
 
 import os
 from typing import Any, Literal
@@ -39,26 +39,27 @@ def fit_segments(
     progress: bool | Listener = False,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> SegmentCalibrator:
-    """`platt_jax.fit_segments` of more rows than memory holds, with the same results.
+    """`platt_jax.fit_segments` for rows that do not fit in memory, with the same results.
 
     Args:
         source: as in `store_rows`; or StoredRows.
         score: as in `store_rows`.
-        label: likewise.
-        segment: likewise.
-        weight: likewise.
-        pos_label: likewise.
-        cache: likewise; None with StoredRows only.
-        key: likewise.
+        label: as in `store_rows`.
+        segment: as in `store_rows`.
+        weight: as in `store_rows`.
+        pos_label: as in `platt_jax.fit_segments`.
+        cache: as in `store_rows`; None only with StoredRows.
+        key: as in `store_rows`.
         prior: as in `platt_jax.fit_segments`.
-        start: likewise.
-        pooling: likewise.
-        mesh: likewise.
-        options: likewise.
-        progress: likewise, for the stages of `store_rows`, too.
-        checkpoint: a file for the segments' fits so far, written every few seconds: the same call
-            after a crash goes on from there, to the same bits. It is removed in the end. The
-            pooled fit, a few passes over the rows, begins anew. Not with pooling="partial".
+        start: as in `platt_jax.fit_segments`.
+        pooling: as in `platt_jax.fit_segments`.
+        mesh: as in `platt_jax.fit_segments`.
+        options: as in `platt_jax.fit_segments`.
+        progress: as in `platt_jax.fit_segments`; also for the stages of `store_rows`.
+        checkpoint: file for the segments' fits so far, written every few seconds. After a crash the
+            same call continues from there, with bitwise equal results. The file is removed at the
+            end. The pooled fit, a few passes over the rows, starts anew. Not supported with
+            pooling="partial".
 
     Returns:
         A SegmentCalibrator.
@@ -76,7 +77,7 @@ def fit_segments(
         ['a', 'b']
     """
     caller, mesh = Caller(), checked(mesh)
-    # Before hours of reading.
+    # Checked before hours of reading.
     validation.pooling(pooling, prior, start, validation.options(options))
     if checkpoint is not None and pooling == "partial":
         raise ValueError(
@@ -112,7 +113,7 @@ def fit_segments(
 def _call(
     rows: StoredRows, prior: GaussianPrior | None, start: tuple[Any, Any] | None, options: Options
 ) -> dict[str, str]:
-    """What the segments' fits depend on."""
+    """What the segments' fits depend on, by name."""
     return {
         "rows": rows.identity,
         "prior": digest(prior or ()),

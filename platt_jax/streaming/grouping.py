@@ -1,9 +1,9 @@
-"""Rows brought together by segment on disk: more of them than memory holds.
+"""Grouping of rows by segment on disk, for rows that do not fit in memory.
 
-The source is read once, and its rows written as they come, with the number of each one's segment
-in place of its id. Then it is known where every segment goes. Segments that lie side by side make a
-bucket, whose rows fit in memory; each row is written to its bucket's place, and then the buckets
-are put in order, one by one. A segment that fills a bucket alone is in order at once.
+The source is read once, and its rows are written in order, with segment numbers in place of ids.
+Then the place of every segment is known. Adjacent segments form a bucket, whose rows fit in memory.
+Each row is written to its bucket's place, and then the buckets are sorted one by one. A segment
+that fills a bucket alone needs no sorting.
 """
 
 import os
@@ -35,22 +35,22 @@ from platt_jax.streaming.sources import Batch, Fingerprint, Source
 from platt_jax.streaming.stored_rows import COLUMNS, read_at, write_manifest
 from platt_jax.threads import ordered_map, row_slices, run_programs
 
-# A bucket has at most about so many rows; a few buckets at a time are in memory.
+# Maximum number of rows per bucket, except for a larger segment; a few buckets are in memory.
 BUCKET_ROWS = 1 << 22
 
 _BLOCK_ROWS = 1 << 20
 _NUMBERS = "numbers"
-_NOTHING = (np.nan, 0, 0)  # what a gap has for a score, a label and a weight
+_NOTHING = (np.nan, 0, 0)  # score, label and weight in gaps
 
 
 class _Checked(NamedTuple):
     """A batch as arrays."""
 
     columns: list[NDArray[Any]]  # scores, labels, and weights if there are any
-    rows: Integers  # which of the keys each row has
+    rows: Integers  # index into the keys, for each row
     keys: NDArray[Any]
-    coding: NDArray[np.bool_]  # (2,) whether there is a label -1, and 0
-    other: NDArray[Any]  # (0,) or (1,) the label of class 0, where that of class 1 has a name
+    coding: NDArray[np.bool_]  # (2,) whether labels include -1, and 0
+    other: NDArray[Any]  # (0,) or (1,) label of class 0, if there is a pos_label
     in_unit_interval: validation.UnitInterval
     where: str
 
@@ -63,18 +63,18 @@ def group_source(
     stage: Callable[[str], Stage],
     caller: Caller,
 ) -> None:
-    """Write the rows of a source to a directory, which StoredRows reads.
+    """Write the rows of a source to a directory for StoredRows.
 
     Args:
-        source: is read once.
-        directory: an empty one.
-        fingerprint: of the source, to be written beside the rows.
-        pos_label: the label of class 1, if labels are no numbers.
-        stage: gives the stage of a name.
-        caller: is warned of scores that look like probabilities.
+        source: the rows, read once.
+        directory: an empty directory.
+        fingerprint: fingerprint of the source, stored with the rows.
+        pos_label: label of class 1, for labels that are not numbers.
+        stage: returns the stage of a given name.
+        caller: where the warning about scores that look like probabilities points.
 
     Raises:
-        ValueError: a batch's columns are not as in `fit_segments`, or there are no rows.
+        ValueError: the columns of a batch are not as in `fit_segments`, or there are no rows.
         OSError: a file cannot be written.
     """
     spill = directory / "spill"
@@ -83,7 +83,7 @@ def group_source(
     largest_first = planning.largest_first(counts[vocabulary.numbers])
     sizes = counts[vocabulary.numbers][largest_first]
     starts, length = planning.layout_rows(sizes)
-    rank = np.empty(len(sizes), np.int32)  # of each number's segment, in this order
+    rank = np.empty(len(sizes), np.int32)  # position in largest_first of each segment number
     rank[vocabulary.numbers[largest_first]] = np.arange(len(sizes))
     buckets = _Buckets.of(sizes, starts, length)
     with reporting(_repeated(2 * int(sizes.sum())), stage("grouping rows")) as advance:
@@ -98,7 +98,7 @@ def group_source(
         "source": fingerprint,
         "identity": secrets.token_hex(16),
     }
-    # In four bytes if they suffice, as GroupedRows has them.
+    # In four bytes if they suffice, as in GroupedRows.
     kind = np.min_scalar_type(-length - 1) if length > np.iinfo(np.int32).max else np.int32
     arrays = {"largest_first": largest_first, "sizes": sizes, "starts": starts}
     arrays = {name: x.astype(kind) for name, x in arrays.items()}
@@ -106,7 +106,7 @@ def group_source(
 
 
 def _reading(source: Source, stage: Callable[[str], Stage]) -> Stage:
-    """The stage of it; one of unknown length is silent."""
+    """The stage of reading; silent if the number of rows is unknown."""
     return SILENT if source.rows is None else stage("reading rows")
 
 
@@ -116,7 +116,7 @@ def _reading(source: Source, stage: Callable[[str], Stage]) -> Stage:
 def _spill(
     source: Source, spill: Path, pos_label: Any, stage: Stage, caller: Caller
 ) -> tuple[Vocabulary, NDArray[np.int64], list[np.dtype[Any]]]:
-    """Write the rows as they come; returns their ids, how many have each, and the dtypes."""
+    """Write the rows in order; returns their ids, the number of rows of each, and the dtypes."""
     vocabulary, counts = Vocabulary(), np.zeros(0, np.int64)
     first: _Checked | None = None
     codings, others, files = np.zeros(2, bool), set(), []
@@ -169,7 +169,7 @@ def _check(batch: Batch, pos_label: Any) -> _Checked:
 
 
 class _naming:
-    """Errors inside say which rows they are of."""
+    """Adds the batch's name to errors raised inside."""
 
     def __init__(self, where: str) -> None:
         self._where = where
@@ -212,12 +212,12 @@ def _require_one_other(others: set[Any], pos_label: Any) -> None:
 
 
 class _Buckets(NamedTuple):
-    """Segments side by side; what is first of each, and after the last."""
+    """Buckets of adjacent segments, given by their boundaries."""
 
-    segments: Integers  # (buckets + 1,)
-    places: Integers  # (buckets + 1,) where their rows lie
-    sizes: Integers  # (K,) of the segments
-    starts: Integers  # (K,) likewise
+    segments: Integers  # (buckets + 1,) first segment of each bucket, and the end
+    places: Integers  # (buckets + 1,) first row position of each bucket, and the end
+    sizes: Integers  # (K,) number of rows of each segment
+    starts: Integers  # (K,) first row position of each segment
 
     @classmethod
     def of(cls, sizes: Integers, starts: Integers, length: int) -> Self:
@@ -243,7 +243,7 @@ def _partition(
     buckets: _Buckets,
     advance: Callable[[int], None],
 ) -> None:
-    """Write each row to its bucket's place, in the order in which they came."""
+    """Write each row to its bucket's place, in the original order."""
     bucket = np.repeat(np.arange(buckets.number), np.diff(buckets.segments))
     bucket = bucket.astype(np.min_scalar_type(buckets.number))
     names = [*COLUMNS[: len(dtypes)], _NUMBERS]
@@ -312,7 +312,7 @@ def _put_in_order(
 def _positions(
     path: Path, buckets: _Buckets, segments: slice, first: int, rows: int
 ) -> NDArray[np.int32]:
-    """Where in its bucket each row goes."""
+    """The position of each row in its bucket."""
     ranks = np.empty(rows, np.int32)
     with open(path, "rb", buffering=0) as file:
         read_at(file, first, ranks)
@@ -329,17 +329,17 @@ def _open(stack: ExitStack, path: Path) -> FileIO:
 
 
 def _write(file: FileIO, column: NDArray[Any], first: int | None = None) -> None:
-    """Write a column to an unbuffered file, at the item `first`, or behind what is there."""
+    """Write a column to an unbuffered file, at the item `first`, or at the current position."""
     if first is not None:
         file.seek(first * column.itemsize)
     left = memoryview(np.ascontiguousarray(column).view(np.uint8).data)
     try:
         while len(left):
             left = left[file.write(left) :]
-    except OSError as error:  # which does not say where
+    except OSError as error:  # its message lacks the file's name
         raise OSError(error.errno, error.strerror, file.name) from None
 
 
 def _repeated(rows: int) -> NDArray[np.int8]:
-    """Rows as problems of one row each, for progress reports."""
+    """Each row as a problem of size 1, for progress reports."""
     return np.broadcast_to(np.int8(1), rows)

@@ -1,4 +1,4 @@
-"""Where rows come from: Parquet files, arrays cut into blocks, and batches."""
+"""Sources of rows: Parquet files, arrays read in blocks, and batches."""
 
 import hashlib
 import mmap
@@ -13,12 +13,12 @@ import numpy as np
 
 from platt_jax.ids import structured
 
-# JSON that identifies the content of a source; None where nothing does.
+# JSON that identifies the content of a source; None if that is not possible.
 Fingerprint: TypeAlias = dict[str, Any] | None
 
 BATCH_ROWS = 1 << 20
 
-# A hash of an array covers so many stretches of so many rows, evenly spaced.
+# Number and length of the evenly spaced stretches of an array that its hash covers.
 _STRETCHES = 256
 _STRETCH_ROWS = 1024
 
@@ -27,7 +27,7 @@ _ARGUMENTS = ("scores", "labels", "segments", "weights")
 
 
 class Names(NamedTuple):
-    """The columns of a source: names, or None where it has none."""
+    """The column names of a source, None for columns without a name."""
 
     score: str | None
     label: str | None
@@ -36,7 +36,7 @@ class Names(NamedTuple):
 
     @property
     def columns(self) -> list[str]:
-        """All of them."""
+        """All names."""
         segment = [self.segment] if isinstance(self.segment, str) else list(self.segment)
         weight = [] if self.weight is None else [self.weight]
         return [str(self.score), str(self.label), *segment, *weight]
@@ -47,9 +47,9 @@ class Names(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Some rows."""
+    """A batch of rows."""
 
-    where: str  # what messages call them
+    where: str  # name of the batch in messages
     scores: Any
     labels: Any
     segments: Any
@@ -57,19 +57,19 @@ class Batch(NamedTuple):
 
 
 class Source(NamedTuple):
-    """Rows that can be read from first to last."""
+    """Rows that can be read in order."""
 
     batches: Callable[[], Iterator[Batch]]
     fingerprint: Callable[[], Fingerprint]
-    rows: int | None  # None where it is not known
+    rows: int | None  # None if unknown
 
 
 def open_source(source: Any, names: Names, key: str | None) -> Source:
-    """The rows of a source, as `store_rows` takes it.
+    """The rows of a source, given as in `store_rows`.
 
     Raises:
-        ValueError: it is not a source, or lacks a column.
-        ImportError: pyarrow is not installed, and the source is of Parquet files.
+        ValueError: source is of no known type, or lacks a column.
+        ImportError: the source is Parquet files, and pyarrow is missing.
     """
     if isinstance(source, str | os.PathLike):
         return _of_parquet(_files_at(Path(source)), names)
@@ -112,7 +112,7 @@ def _require_names(names: Names) -> None:
 
 
 def _column(table: Any, name: Any, where: str) -> Any:
-    """A column of a mapping or table; several as a table of them, None where there is no name."""
+    """A column of a mapping or table; a table for several names, None for no name."""
     if name is None:
         return None
     if not isinstance(name, str):
@@ -133,7 +133,7 @@ def _column(table: Any, name: Any, where: str) -> Any:
 
 
 def _files_at(path: Path) -> list[Path]:
-    """The files of a directory or a pattern; or the one file that the path names."""
+    """The files of a directory or pattern; or the one file at the path."""
     path = path.expanduser()
     if path.is_dir():
         if not (inside := _parquet_in(path)):
@@ -142,7 +142,7 @@ def _files_at(path: Path) -> list[Path]:
     if path.exists() or not any(character in str(path) for character in "*?["):
         return [path]
     found = [Path(x) for x in glob(str(path), recursive=True)]
-    # A pattern may match a file, and directories that it is in.
+    # A pattern may match both a file and a directory that contains it.
     files = {file for x in found for file in (_parquet_in(x) if x.is_dir() else [x])}
     if not files:
         raise ValueError(f"source: expected Parquet files, none match {path}")
@@ -150,7 +150,7 @@ def _files_at(path: Path) -> list[Path]:
 
 
 def _parquet_in(directory: Path) -> list[Path]:
-    """Without files that Spark and others hide, such as what a job has not finished."""
+    """Parquet files in a directory, without hidden ones, such as Spark's unfinished output."""
     return [
         path
         for path in sorted(directory.rglob("*.parquet"))
@@ -170,7 +170,7 @@ def _of_parquet(files: list[Path], names: Names) -> Source:
         try:
             with parquet.ParquetFile(path) as file:
                 there, rows = file.schema_arrow.names, rows + file.metadata.num_rows
-        except ValueError as error:  # as pyarrow's own errors are
+        except ValueError as error:  # base class of pyarrow's own errors
             raise ValueError(f"source: {path} is not a Parquet file ({error})") from None
         for name in names.columns:
             if name not in there:
@@ -220,14 +220,14 @@ def _of_arrays(arrays: dict[str, Any], names: Names, key: str | None) -> Source:
 
 
 def _let_go(column: Any) -> None:
-    """Give back the pages of a file that is mapped read-only, which count as this process's."""
+    """Release the pages of a file mapped read-only, which count towards this process's memory."""
     mapped = getattr(column, "_mmap", None)
     if mapped is not None and getattr(column, "mode", None) == "r" and hasattr(mapped, "madvise"):
         mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def _digest(column: Any) -> list[Any]:
-    """The shape and dtype of an array, and a hash of a sample."""
+    """The shape and dtype of an array, and a hash of a sample of its rows."""
     digest = hashlib.blake2b(digest_size=16)
     for first in np.linspace(0, max(0, len(column) - _STRETCH_ROWS), _STRETCHES).astype(int):
         stretch = np.ascontiguousarray(column[first : first + _STRETCH_ROWS])

@@ -1,4 +1,4 @@
-"""Rows on disk, by segment: a directory that is written once, and read as the rows are fitted."""
+"""Rows on disk, grouped by segment: a directory that is written once, and read during fits."""
 
 import json
 import os
@@ -18,27 +18,27 @@ FORMAT = "platt-jax rows 1"
 MANIFEST = "rows.npz"
 COLUMNS = ("scores", "labels", "weights")
 
-# Of so many rows at a time a sample is taken.
+# Number of rows read at a time for a sample.
 _SAMPLED_TOGETHER = 1 << 20
 
 
 class StoredRows(SegmentRows):
-    """Rows that `store_rows` wrote, in place of arrays wherever SegmentRows are taken.
+    """Rows written by `store_rows`, accepted in place of SegmentRows.
 
-    They stay on disk: a fit reads those of a chunk of segments once, for all passes over them; the
-    pooled fit, and one of a segment of more than half a million rows, reads them for each pass.
+    The rows stay on disk. A fit reads the rows of a chunk of segments once for all passes. The
+    pooled fit, and the fit of a segment with more than half a million rows, read them in each pass.
 
     Args:
-        directory: the one that was given to `store_rows` as cache.
+        directory: the cache directory given to `store_rows`.
 
     Attributes:
-        keys: (K,) the distinct segments, ascending.
-        dtype: of the scores, float32 or float64, in which they are fitted.
-        identity: text that no other stored rows have.
+        keys: (K,) distinct segment ids, ascending.
+        dtype: dtype of the scores and of the fits, float32 or float64.
+        identity: text that is unique to these stored rows.
 
     Raises:
-        ValueError: there are no stored rows, or they are damaged.
-        OSError: they cannot be read.
+        ValueError: the directory has no stored rows, or they are damaged.
+        OSError: the rows cannot be read.
     """
 
     reread = True
@@ -93,11 +93,11 @@ class StoredRows(SegmentRows):
         return self._read([slice(*ends) for ends in zip(firsts, lasts, strict=True)], space)
 
     def _read(self, parts: list[slice], space: packing.Space) -> packing.Columns:
-        """These stretches of the columns, end to end."""
+        """These stretches of the columns, concatenated."""
         columns = []
         for number, (path, dtype) in enumerate(zip(self._paths, self._dtypes, strict=True)):
             into, filled = packing.room(space, number, dtype), 0
-            # A file for each call: threads share no position, and processes no descriptor.
+            # Opened in each call: threads share no position, and processes no descriptor.
             with open(path, "rb", buffering=0) as file:
                 for part in parts:
                     rows = part.stop - part.start
@@ -108,10 +108,10 @@ class StoredRows(SegmentRows):
 
 
 def read_at(file: FileIO, first: int, into: NDArray[Any]) -> None:
-    """Fill an array with items of an unbuffered file, from the item `first` on.
+    """Fill an array with items of an unbuffered file, starting at the item `first`.
 
     Raises:
-        OSError: the file ends before.
+        OSError: the file is too short.
     """
     file.seek(first * into.itemsize)
     left = memoryview(into.view(np.uint8).data)
@@ -123,14 +123,14 @@ def read_at(file: FileIO, first: int, into: NDArray[Any]) -> None:
 
 
 def is_stored(directory: Path) -> bool:
-    """Whether there are stored rows in a directory."""
+    """Whether a directory has stored rows."""
     return (directory / MANIFEST).is_file()
 
 
 def write_manifest(
     directory: Path, header: dict[str, Any], keys: NDArray[Any], arrays: dict[str, NDArray[Any]]
 ) -> None:
-    """Write what StoredRows reads besides the columns."""
+    """Write the manifest, which StoredRows reads besides the columns."""
     layout = files.id_layout(keys)
     header = {"format": FORMAT, **header, "ids": layout._asdict()}
     of_ids = files.ids_to_arrays("keys", keys, layout)
@@ -151,6 +151,6 @@ def _read_manifest(directory: Path) -> tuple[dict[str, Any], dict[str, NDArray[A
             names = [name.removesuffix(".npy") for name in archive.namelist()]
             return header, {name: npz.read_array(archive, name) for name in names}
         except (OSError, MemoryError):
-            raise  # the machine's fault, not the file's
+            raise  # a fault of the machine, not of the file
         except Exception:
             raise ValueError(f"cache: {file.name} is damaged: delete {directory}") from None

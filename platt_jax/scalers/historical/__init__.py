@@ -1,1 +1,1 @@
-"""Scalers that only the papers' comparisons need."""
+"""Scalers used only in comparisons with older papers."""

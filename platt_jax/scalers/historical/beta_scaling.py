@@ -1,4 +1,4 @@
-"""Beta scaling: Beta distributed memberships, made Beta distributed probabilities."""
+"""Beta scaling: Beta distributed memberships mapped to Beta distributed probabilities."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -13,37 +13,37 @@ from platt_jax.results.probabilities import expit
 from platt_jax.scalers.base import FiniteRows, Fitted, Scaler, along_rows, mean_target, require
 from platt_jax.threads import ordered_map
 
-# The sizes alpha_2 + beta_2 that are tried, before the best of them is refined.
+# Grid of log(alpha_2 + beta_2), searched before the best size is refined.
 _LOG_SIZES = np.log(np.geomspace(0.1, 1e4, 26))
 
-# Groups of neighbouring ranks that tell near which sizes an error has its minima.
+# Number of groups of neighbouring ranks that approximate the error on the grid.
 _GROUPS = 64
 
-# Newton's method on the logarithm of the size: differences are taken over this much of it, no step
-# is longer than the grid's, and after one as short as this what is left is rounding.
+# Newton's method on the log of the size: step of the finite differences, longest step (the grid's),
+# and step after which only rounding error is left.
 _DIFFERENCE = 3e-5
 _LONGEST_STEP = 0.5
 _SHORTEST_STEP = 1e-5
 
-# Memberships vary if their variance has this share of the most it could be.
+# Least ratio of the memberships' variance to its maximum at which they count as varying.
 _LEAST_SHARE = 1e-10
 
-# Where the memberships are all but 0 or 1, their size is all but 0.
+# Least size of the memberships' distribution, where they are nearly all 0 or 1.
 _SMALLEST = 1e-6
 
-# The squared error of a curve whose size has this logarithm.
+# The squared error of a curve as a function of the log of its size.
 _ErrorOfLogSize: TypeAlias = Callable[[float], float]
 
 
 class BetaCurve(NamedTuple):
-    """The distributions of memberships, and of the probabilities that they become.
+    """The Beta distributions of the memberships and of the probabilities.
 
     The Beta distribution of a mean m and a size n has alpha = m n and beta = (1 - m) n.
     """
 
     member_mean: Array
     member_size: Array  # 0 where the curve is flat
-    performance: Array  # the mean of the probabilities
+    performance: Array  # mean of the probabilities
     size: Array
 
 
@@ -53,7 +53,7 @@ class FittedBetaScaling(Fitted):
     """Beta quantiles for Beta probabilities.
 
     Attributes:
-        curves: with arrays (..., 1), one curve for all scores; or (..., 2), those of the predicted
+        curves: with arrays (..., 1), one curve for all scores; or (..., 2), curves of the predicted
             classes 1 and 0.
         form: as in `BetaScaling`.
     """
@@ -79,23 +79,22 @@ class FittedBetaScaling(Fitted):
 class BetaScaling(Scaler[FittedBetaScaling]):
     """sigma(m) = Q(B(m)): B a Beta distribution function, Q a Beta quantile function.
 
-    Garczarek (2002, "Classification rules in standardized partition spaces"), as Rüping (2004,
-    section 3) has it: the parameters are such that the average of sigma is the classifier's
-    performance, and the mean squared error is least. That leaves several readings open; these
-    are taken:
+    Garczarek (2002, "Classification rules in standardized partition spaces"), as given by Rüping
+    (2004, section 3): the parameters make the mean of sigma equal the classifier's performance, and
+    minimize the mean squared error. That leaves several readings open; this class takes these:
 
     - The membership m in [0, 1] of class 1 is the softmax 1 / (1 + exp(-2 f)).
-    - B has the mean and variance of the memberships. Then Q's mean is the average of sigma, and is
-      set to the performance, the share of right answers. (So does the R package klaR.)
-    - Q's other parameter, alpha + beta, is what minimises the mean squared error, in [0.1, 10^4].
-    - form="predicted" (SVM-Beta) has a curve for the rows with f > 0, and one, for the membership
+    - B has the mean and variance of the memberships. Then Q's mean is the mean of sigma, and is set
+      to the performance, the share of right predictions. (The R package klaR does the same.)
+    - Q's other parameter, alpha + beta, minimizes the mean squared error within [0.1, 10^4].
+    - form="predicted" (SVM-Beta) has one curve for rows with f > 0 and another, for the membership
       of class 0, for the others; it jumps at 0. form="binary" (Beta-2) has one curve for all rows,
-      with the share of class 1 for its mean; it does not descend.
+      with the share of class 1 as its mean; it does not descend.
 
-    SciPy computes the Beta functions, in float64, which takes nearly all of the time.
+    SciPy computes the Beta functions in float64, which takes nearly all of the time.
 
-    One class or constant scores: flat; likewise a predicted class whose rows are all right, all
-    wrong or all of one score, by the targets of these rows alone, and 1/2 if it has no rows.
+    One class or constant scores: flat. A predicted class whose rows are all right, all wrong or all
+    of one score is flat, too, by the targets of these rows alone; it is 1/2 without rows.
 
     Attributes:
         form: "binary" or "predicted".
@@ -141,7 +140,7 @@ def _membership(f: NDArray[Any]) -> NDArray[np.float64]:
 def _fit_curve(
     member: NDArray[np.float64], right: NDArray[np.bool_], w: NDArray[np.float64]
 ) -> BetaCurve:
-    """The curve of rows (N,), of their memberships, whether these are right, and weights."""
+    """The curve of rows (N,), given memberships, whether predictions are right, and weights."""
     n_right, n = w[right].sum(), w.sum()
     if n == 0:
         return _curve(0, 0, 0.5)
@@ -166,8 +165,8 @@ def _over_rows(curve: BetaCurve) -> BetaCurve:
 
 
 def _ranks(member: NDArray[np.float64], curve: BetaCurve) -> NDArray[np.float64]:
-    """B(m): how many of the memberships lie below, if they are Beta distributed."""
-    # SciPy adds warning filters as it is imported: importing scalers is to leave them alone.
+    """B(m): the share of memberships below m, by their Beta distribution."""
+    # SciPy adds warning filters when imported, so importing scalers must not import it.
     from scipy.special import betainc
 
     size = np.where(curve.member_size > 0, curve.member_size, 1)
@@ -191,7 +190,7 @@ def _quantile(alpha: Array, beta: Array, ranks: NDArray[np.float64]) -> NDArray[
     if not lost.any():
         return p
     alpha, beta, ranks = (np.broadcast_to(x, p.shape)[lost] for x in (alpha, beta, ranks))
-    # There p < 1e-13: the first term of the distribution function's series in p is all of it.
+    # Here p < 1e-13: the first term of the distribution function's series in p suffices.
     p[lost] = np.exp((np.log(ranks) + np.log(alpha) + betaln(alpha, beta)) / alpha)
     return p
 
@@ -202,7 +201,7 @@ def _best_log_size(
     share: NDArray[np.float64],
     weight: NDArray[np.float64],
 ) -> float:
-    """Where the squared error is least, from distinct ascending ranks, their shares and weights."""
+    """The log size with the least squared error, from distinct ascending ranks and their rows."""
 
     def error_of(
         ranks: NDArray[np.float64], share: NDArray[np.float64], weight: NDArray[np.float64]
@@ -224,7 +223,7 @@ def _best_log_size(
 
 
 def _minima(error: _ErrorOfLogSize) -> Iterator[float]:
-    """The sizes, as logarithms, about which an error has its minima: often two of like depth."""
+    """Log sizes near the local minima of an error; there are often two of similar depth."""
     from scipy.optimize import minimize_scalar
 
     errors = np.array([error(log_size) for log_size in _LOG_SIZES])
@@ -237,7 +236,7 @@ def _minima(error: _ErrorOfLogSize) -> Iterator[float]:
 
 
 def _refined(error: _ErrorOfLogSize, start: float) -> tuple[float, float]:
-    """The minimum of an error next to a logarithm of the size, and that logarithm."""
+    """The minimum of an error near a log size, and the log size there."""
     at, lowest, step = start, np.inf, 0.0
     while True:
         below, here, above = (error(at + step + h) for h in (-_DIFFERENCE, 0, _DIFFERENCE))

@@ -1,7 +1,7 @@
 """The score itself, clipped: Rüping's two trivial scalings (2004, section 3.2).
 
-Between the margins -1 and 1 a support vector machine's score is mapped linearly, (1 + f) / 2;
-beyond them it says no more than on which side a row lies.
+Between the margins -1 and 1 the score of a support vector machine is mapped linearly to
+(1 + f) / 2. Beyond them it indicates only the side of the row.
 """
 
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class FittedClip(Fitted):
 class Clip(Scaler[FittedClip]):
     """(1 + f) / 2 clipped to [0, 1], which Rüping's tables call SVM-01.
 
-    It learns nothing: `fit` only checks its input, and no row, bad or good, changes the answer.
+    Nothing is learned: `fit` only checks its input, and no row changes the predictions.
 
     Example:
         >>> Clip().fit([0.5, -2.0], [1, 0]).predict_proba([-3.0, 0.5, 3.0])
@@ -38,7 +38,7 @@ class Clip(Scaler[FittedClip]):
     """
 
     def fit(self, scores: Column, labels: Column, *, weights: Column = None) -> FittedClip:
-        """Check the arguments, which are those of every scaler."""
+        """Check the arguments, as in `Scaler.fit`."""
         checked(scores, labels, weights)
         return FittedClip()
 
@@ -49,8 +49,8 @@ class FittedPPClip(Fitted):
     """The line and its two ends.
 
     Attributes:
-        low: (...), the share of class 1 among rows with f < -1.
-        high: (...), the share of class 1 among rows with f > 1.
+        low: (...) share of class 1 among rows with f < -1.
+        high: (...) share of class 1 among rows with f > 1.
     """
 
     low: Array
@@ -64,11 +64,11 @@ class FittedPPClip(Fitted):
 class PPClip(Scaler[FittedPPClip]):
     """(1 + f) / 2 clipped to [P(y=1 | f < -1), P(y=1 | f > 1)]: Rüping's SVM-PP.
 
-    Section 3.2 also allows a reading with a step at each margin; the clipping is how section 4
-    describes the method, and it is monotone. Where no row lies beyond a margin, that end is 0
-    or 1, as in `Clip`. Where the ends are in the wrong order, all scores get the upper one.
+    Section 3.2 also allows a step at each margin; section 4 describes clipping, which is monotone.
+    Where no row lies beyond a margin, that end is 0 or 1, as in `Clip`. Where the ends are in the
+    wrong order, all scores get the upper one.
 
-    One class or constant scores: the same rule; nothing is smoothed, so an end may be 0 or 1.
+    One class or constant scores: no exception. Nothing is smoothed, so an end may be 0 or 1.
 
     Example:
         >>> fitted = PPClip().fit([-3.0, -2.0, 0.0, 1.5, 2.0], [0, 1, 0, 1, 1])

@@ -1,4 +1,4 @@
-"""A sum of cosines for the probability itself."""
+"""The probability as a sum of cosines of the score."""
 
 import math
 from dataclasses import dataclass
@@ -19,9 +19,9 @@ class FittedCosine(Fitted):
     """p(t) = a_0 + a_1 cos(t) + ... + a_n cos(n t), clipped to [0, 1].
 
     Attributes:
-        center: (...), the score where t = pi / 2.
-        scale: (...), t = pi (1 + u) / 2 with u = (f - center) scale clipped to [-1, 1].
-        coefficients: (..., n + 1).
+        center: (...) score where t = pi / 2.
+        scale: (...) scale of u in t = pi (1 + u) / 2, u = (f - center) scale clipped to [-1, 1].
+        coefficients: (..., n + 1) coefficients a_0 to a_n.
     """
 
     center: Array
@@ -42,20 +42,20 @@ class CosineExpansion(Scaler[FittedCosine]):
     """P(y=1 | f) as a sum of cosines of the score (after Vapnik 1998, section 11.11).
 
     Vapnik expands P(y=1 | t, u) in cos(n t), where t is a scaled score and the coefficients depend
-    on u, the rest of the feature vector, and minimises a regularised quadratic functional. Here
-    there is no u. The functional, which Platt (1999, section 1) does not print, is taken to be
+    on u, the rest of the feature vector, and minimizes a regularised quadratic functional. This
+    class has no u. Platt (1999, section 1) does not print the functional; it is taken to be
 
         (1 / W) sum_i w_i (p(t_i) - y_i)^2 + penalty sum_n n^2 a_n^2,    W = sum_i w_i,
 
-    whose second term is proportional to the integral of p'(t)^2; t goes from 0 at the smallest
-    score to pi at the largest, and does not go beyond. One linear system gives the coefficients. As
-    Platt remarks, nothing keeps the sum monotone or within [0, 1]; it is clipped to the latter.
+    whose second term is proportional to the integral of p'(t)^2. t goes from 0 at the smallest
+    score to pi at the largest, and is clipped there. The coefficients solve one linear system. As
+    Platt remarks, the sum need not be monotone or within [0, 1]; it is clipped to the latter.
 
     One class: 0 or 1. Constant scores: the share of class 1.
 
     Attributes:
-        terms: the number n of cosines (>= 1).
-        penalty: > 0.
+        terms: number n of cosines (>= 1).
+        penalty: weight of the penalty (> 0).
 
     Example:
         >>> fitted = CosineExpansion(terms=1, penalty=1.0).fit([0.0, 1.0, 2.0], [0, 0, 1])

@@ -1,4 +1,4 @@
-"""Platt's own fit of the sigmoid, kept to show what became of its shortcomings."""
+"""Platt's own fit of the sigmoid, kept to show the effect of its shortcomings."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,24 +15,25 @@ from platt_jax.results.sigmoid import Sigmoid
 from platt_jax.scalers.base import Fitted, Scaler, class_weights, require
 
 _LOG_ZERO = -200.0  # "make sure log(0) returns -200"
-_GIVE_UP = 1e6  # the stabilizer at which an iteration takes its trial as it is
-_CALM_ITERATIONS = 3  # of hardly any change, after which the search stops
+_GIVE_UP = 1e6  # stabilizer at which an iteration accepts its trial
+_CALM_ITERATIONS = 3  # number of iterations with hardly any change that stops the search
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, repr=False, eq=False)
 class FittedLevenbergMarquardt(Fitted):
-    """A sigmoid, and how the search for it went.
+    """A sigmoid, with statistics of its search.
 
     Attributes:
-        A: (...), minus the slope of the log-odds.
-        B: (...), minus the log-odds at score 0.
+        A: (...) minus the slope of the log-odds.
+        B: (...) minus the log-odds at score 0.
         converged: (...) bool, whether one of Platt's two stopping tests ended the search.
-        iterations: (...) int, steps taken, good or bad.
-        overflows: (...) int, evaluations of exp(A f + B), one per row and trial, that overflowed.
-        log_zeros: (...) int, evaluations of log(p) and log(1 - p), one per row and trial, where p
-            had been rounded to 0 or 1.
-        nll: (...), the objective at (A, B), computed without either accident.
+        iterations: (...) int, number of steps, good or bad.
+        overflows: (...) int, number of evaluations of exp(A f + B) that overflowed; there is one
+            evaluation per row and trial.
+        log_zeros: (...) int, number of evaluations of log(p) and log(1 - p), one per row and trial,
+            where p had been rounded to 0 or 1.
+        nll: (...) objective at (A, B), computed without overflow or rounding to log(0).
     """
 
     A: Array
@@ -49,7 +50,7 @@ class FittedLevenbergMarquardt(Fitted):
 
 
 class _At(NamedTuple):
-    """What Platt's code computes at a point."""
+    """The results of Platt's code at a point."""
 
     derivatives: Derivatives
     loss: jax.Array
@@ -61,9 +62,9 @@ class _Search(NamedTuple):
     A: jax.Array
     B: jax.Array
     at: Derivatives  # at (A, B)
-    loss: jax.Array  # there; infinite before the first step
+    loss: jax.Array  # loss at (A, B); infinite before the first step
     stabilizer: jax.Array  # lambda
-    calm: jax.Array  # iterations of hardly any change in a row
+    calm: jax.Array  # number of consecutive iterations with hardly any change
     iterations: jax.Array
     stopped: jax.Array  # bool, by a stopping test
     overflows: jax.Array
@@ -74,22 +75,23 @@ class _Search(NamedTuple):
 class LevenbergMarquardt(Scaler[FittedLevenbergMarquardt]):
     """The sigmoid by the pseudo code of Platt (1999, appendix), a Levenberg-Marquardt search.
 
-    Each iteration solves (H + lambda I) d = -g, divides lambda by 10 if the loss falls and
-    multiplies it by 10 until it does, as Lin, Lin & Weng (2007, section 2.1) describe; they show
-    that it may fail, and compare it with their own (section 4). All of its arithmetic is Platt's:
-    p = 1 / (1 + exp(A f + B)), which may overflow; 1 - p, which may cancel; -200 for log(0). So it
-    is not affine invariant either. Two things differ. The printed loss uses the target of the last
-    row for all rows (Lin et al., section 3.1), which loss="corrected" mends and loss="platt" keeps.
-    And lambda does not underflow to 0, where the printed code would never end.
+    Each iteration solves (H + lambda I) d = -g. It divides lambda by 10 if the loss falls, else
+    multiplies it by 10 until it does, as Lin, Lin & Weng (2007, section 2.1) describe. They show
+    that it may fail, and compare it with their own (section 4). The arithmetic is Platt's:
+    p = 1 / (1 + exp(A f + B)), which may overflow; 1 - p, which may cancel; -200 for log(0). So
+    this fit is not affine invariant. Two things differ. The printed loss uses the target of the
+    last row for all rows (Lin et al., section 3.1); loss="corrected" fixes that, loss="platt" keeps
+    it. And lambda does not underflow to 0, where the printed code would never end.
 
-    One class: flat, which is where the search starts. Constant scores: the right probability for
+    One class: flat, the starting point of the search. Constant scores: the right probability for
     that score, though A is not 0.
 
     Attributes:
         loss: "corrected" or "platt".
-        tol: stop where both entries of the gradient are smaller than this; the other stopping test,
-            three iterations of hardly any change, always holds. Lin et al. used 1e-5.
-        max_iter: iterations at most (>= 1).
+        tol: threshold for both entries of the gradient, below which the search stops; Lin et al.
+            used 1e-5. The other stopping test, three iterations of hardly any change, always
+            applies.
+        max_iter: maximum number of iterations (>= 1).
 
     Example:
         >>> fitted = LevenbergMarquardt().fit([5.0, -4.0, 1.0], [1, 0, 0])
@@ -149,7 +151,7 @@ class LevenbergMarquardt(Scaler[FittedLevenbergMarquardt]):
         )
 
     def _step(self, search: _Search, evaluate: Callable[[jax.Array, jax.Array], _At]) -> _Search:
-        """One trial; with it the iteration ends, or the stabilizer grows for the next trial."""
+        """One trial, which either ends the iteration or raises the stabilizer for the next one."""
         stabilizer = _make_regular(search.at, search.stabilizer)
         g_A, g_B, h_AA, h_AB, h_BB = search.at
         h_AA, h_BB = h_AA + stabilizer, h_BB + stabilizer
@@ -186,7 +188,7 @@ class LevenbergMarquardt(Scaler[FittedLevenbergMarquardt]):
 
 
 def _make_regular(at: Derivatives, stabilizer: jax.Array) -> jax.Array:
-    """The stabilizer, times 10 for as long as the determinant is 0."""
+    """The stabilizer, multiplied by 10 until the determinant is not 0."""
 
     def singular(stabilizer: jax.Array) -> jax.Array:
         return (at.h_AA + stabilizer) * (at.h_BB + stabilizer) - at.h_AB * at.h_AB == 0

@@ -1,4 +1,4 @@
-"""Softmax scaling: a sigmoid that is not fitted at all."""
+"""Softmax scaling: a fixed sigmoid."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +25,7 @@ class FittedSoftmax(Fitted):
 class Softmax(Scaler[FittedSoftmax]):
     """1 / (1 + exp(-2 f)) (Rüping 2004, section 3).
 
-    It learns nothing: `fit` only checks its input, and no row, bad or good, changes the answer.
+    Nothing is learned: `fit` only checks its input, and no row changes the predictions.
 
     Example:
         >>> Softmax().fit([0.5, -2.0], [1, 0]).predict_proba([-1.0, 0.0]).round(4)
@@ -33,6 +33,6 @@ class Softmax(Scaler[FittedSoftmax]):
     """
 
     def fit(self, scores: Column, labels: Column, *, weights: Column = None) -> FittedSoftmax:
-        """Check the arguments, which are those of every scaler."""
+        """Check the arguments, as in `Scaler.fit`."""
         checked(scores, labels, weights)
         return FittedSoftmax()

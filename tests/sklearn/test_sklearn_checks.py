@@ -2,7 +2,7 @@
 
 import pytest
 
-pytest.importorskip("sklearn")
+pytest.importorskip("sklearn.base")  # "sklearn" is a folder here, too
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier

@@ -12,7 +12,7 @@ from jax.sharding import Mesh
 
 import platt_jax as pj
 
-PROGRAM = Path(__file__).parent / "mesh_process.py"
+PROGRAM = Path(__file__).parents[1] / "mesh_process.py"
 
 
 @pytest.mark.slow

@@ -216,7 +216,9 @@ def test_a_loss_that_is_not_wanted_is_nan_outside_of_programs_only(small_blocks,
 
     options = pj.Options().with_tol(np.float64)
     with jax.debug_nans(True):
-        rows_of_blocks = blocks.Blocks([run.read_block(take, x) for x in run.block_slices(ROWS)])
+        rows_of_blocks = blocks.Blocks(
+            source=[run.read_block(take, x) for x in run.block_slices(ROWS)]
+        )
         fit = run.fit_on_host(rows_of_blocks, Given(), options, loss=False)
     assert fit.status == Status.CONVERGED and np.isnan(fit.nll)
 

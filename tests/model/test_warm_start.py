@@ -62,6 +62,15 @@ def test_a_start_that_is_not_finite_is_the_usual_one(rng):
     assert warm == cold
 
 
+def test_the_usual_start_is_not_left_for_itself(rng):
+    """Where a strict prior makes it a bad one."""
+    scores, labels = batch(rng, 20, 10)
+    prior = pj.GaussianPrior(np.array([3.0, 5.0]), 100 * np.eye(2))
+    usual = pj.fit(scores, labels, prior=prior)
+    told = pj.fit(scores, labels, prior=prior, start=(np.nan, np.nan))
+    np.testing.assert_array_equal(told.passes, usual.passes)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [Options.libsvm(), Options(monotone=True)])
 def test_a_warm_start_under_other_options(rng, options):

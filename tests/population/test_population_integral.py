@@ -6,7 +6,7 @@ from scipy.special import expit, logsumexp
 from test_pooling import segments
 
 import platt_jax as pj
-from platt_jax.population import integral
+from platt_jax.population import integral, quadrature
 from platt_jax.population.likelihoods import Likelihoods
 
 POINTS = np.array([-2.0, -1.0, 0.0, 1.0, 2.0])
@@ -116,3 +116,66 @@ def test_points_are_even_and_quantiles_are_students():
     points = integral._even_points(256)
     np.testing.assert_allclose(points.mean(axis=0), 0.5, atol=0.02)
     np.testing.assert_allclose(integral._students_t(points), t.ppf(points, 4), rtol=1e-9)
+
+
+@pytest.fixture
+def likelihoods(rng):
+    """Of a few segments, one of them without rows."""
+    factors = rng.normal(size=(7, 2, 2))
+    precision = factors @ np.swapaxes(factors, 1, 2)
+    precision[3] = 0
+    pull = (precision @ rng.normal(size=(7, 2, 1)))[..., 0]
+    return precision, pull, Likelihoods.from_arrays(precision, pull)
+
+
+@pytest.fixture
+def covariances(rng):
+    factors = rng.normal(size=(5, 2, 2))
+    return factors @ np.swapaxes(factors, 1, 2)
+
+
+def test_a_populations_likelihood_is_that_of_its_matrices(likelihoods, covariances):
+    """Segment by segment: h is normal about P mean, with the variance P + P S P."""
+    precision, pull, given = likelihoods
+    found = integral._under(given, covariances)
+    for i, S in enumerate(covariances):
+        V = [P @ np.linalg.inv(np.eye(2) + S @ P) for P in precision]
+        r = [np.linalg.solve(np.eye(2) + P @ S, h) for P, h in zip(precision, pull, strict=True)]
+        of_mean = np.linalg.inv(sum(V))
+        mean = of_mean @ sum(r)
+        logs = sum(
+            h @ S @ s - np.linalg.slogdet(np.eye(2) + P @ S)[1]
+            for P, h, s in zip(precision, pull, r, strict=True)
+        )
+        logs += sum(r) @ mean + np.linalg.slogdet(of_mean)[1]
+        np.testing.assert_allclose(found.mean_covariance[i], of_mean, rtol=1e-10)
+        np.testing.assert_allclose(found.mean[i], mean, rtol=1e-10)
+        np.testing.assert_allclose(found.log_likelihood[i], logs / 2, rtol=1e-10)
+
+
+def test_a_mixtures_moments_are_those_of_its_parts(likelihoods, covariances, rng):
+    precision, pull, given = likelihoods
+    under, weights = integral._under(given, covariances), rng.dirichlet(np.ones(5))
+    first, second = np.zeros((7, 2)), np.zeros((7, 2, 2))
+    parts = zip(weights, covariances, under.mean, under.mean_covariance, strict=True)
+    for weight, S, mean, of_mean in parts:
+        for k, (P, h) in enumerate(zip(precision, pull, strict=True)):
+            J = np.linalg.inv(np.eye(2) + S @ P)
+            m = J @ (mean + S @ h)
+            first[k] += weight * m
+            second[k] += weight * (np.outer(m, m) + J @ S + J @ of_mean @ J.T)
+    found = integral._mixture(given, covariances, under, weights)
+    np.testing.assert_allclose(found[0], first, rtol=1e-10)
+    np.testing.assert_allclose(found[1], second, rtol=1e-10)
+
+
+@pytest.mark.parametrize("number", [60, 61])
+def test_what_is_known_does_not_depend_on_which_segments_share_a_block(monkeypatch, number):
+    scores, labels, ids = segments(5, number, 30)
+    made = []
+    for at_once in (quadrature._AT_ONCE, 500):
+        monkeypatch.setattr(quadrature, "_AT_ONCE", at_once)
+        made.append(pj.fit_segments(scores, labels, ids, pooling="partial").population)
+    for name in ("mean", "covariance", "posterior_mean", "posterior_covariance", "shrinkage"):
+        one, other = (getattr(population, name) for population in made)
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)

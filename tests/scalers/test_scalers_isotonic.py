@@ -21,7 +21,7 @@ def all_points(scores, labels):
 
 
 def test_corners_answer_as_all_points_to_the_bit(rng, dtype):
-    pytest.importorskip("sklearn")
+    pytest.importorskip("sklearn.base")  # "sklearn" is a folder here, too
     scores, labels = drawn(rng, 2_000, dtype)
     fitted = Isotonic().fit(scores, labels)
     distinct, probabilities = all_points(scores, labels)

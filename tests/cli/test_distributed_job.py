@@ -15,7 +15,7 @@ import pytest
 
 import platt_jax as pj
 
-HOW_TO = Path(__file__).parent.parent / "docs/howto/hosts.md"
+HOW_TO = Path(__file__).parents[2] / "docs/howto/hosts.md"
 # What srun tells each process, as far as JAX asks; ends as the worst of them does.
 SRUN = """#!/bin/bash
 for ((i = 0; i < SLURM_NTASKS; i++)); do

@@ -8,6 +8,7 @@ from reference import batch, optimum
 
 import platt_jax as pj
 from platt_jax import GaussianPrior, Options, Status
+from platt_jax.inference import row_tiles
 from platt_jax.results.probabilities import expit
 
 # In the package the name is the function's.
@@ -62,6 +63,19 @@ def test_every_row_gets_what_a_fit_of_the_others_gives_it(rng, refits, rows, sha
     scores, labels = batch(rng, 4, rows)
     assert_exact(scores, labels)
     assert refits[0] <= share * scores.size
+
+
+@pytest.mark.parametrize("most", [4, 1000])
+def test_rows_at_the_ends_of_tiles_and_calls(rng, monkeypatch, most):
+    """A call of few tiles takes several for one problem."""
+    monkeypatch.setattr(row_tiles, "_TILES", most)
+    ids = np.repeat(np.arange(6), [15, 16, 17, 3, 100, 33])
+    scores = rng.normal(size=len(ids))
+    labels = rng.random(len(ids)) < expit(scores)
+    fit = pj.fit_segments(scores, labels, ids).fit
+    found = pj.leave_one_out(fit, scores, labels, segments=ids)
+    expected = [one_by_one(scores[ids == k], labels[ids == k]) for k in range(6)]
+    np.testing.assert_allclose(logit(found), np.concatenate(expected), rtol=0, atol=1e-6)
 
 
 def test_to_50_digits(rng):

@@ -6,7 +6,7 @@ import warnings
 import numpy as np
 import pytest
 
-pytest.importorskip("sklearn")
+pytest.importorskip("sklearn.base")  # "sklearn" is a folder here, too
 from sklearn.datasets import load_breast_cancer, load_digits
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import PredefinedSplit, StratifiedKFold

@@ -371,7 +371,7 @@ def test_hosmer_lemeshow_against_a_loop(rows, in_sample, n_bins):
     how = {"weights": weights, "n_bins": n_bins, "in_sample": in_sample}
     test = metrics.hosmer_lemeshow(labels, proba, **how)
     exactly(test[:2], [chi2, df], rtol=1e-10)
-    if in_sample:  # if not, of few expected labels: tests/test_metrics_few.py
+    if in_sample:  # if not, of few expected labels: tests/metrics/test_metrics_few.py
         exactly(test.pvalue, stats.chi2.sf(chi2, df), rtol=1e-10)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-PROCESS = Path(__file__).parent / "distributed_process.py"
+PROCESS = Path(__file__).parents[1] / "distributed_process.py"
 
 
 def run_processes(count, what, seconds):

@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pytest
 
-pytest.importorskip("sklearn")
+pytest.importorskip("sklearn.base")  # "sklearn" is a folder here, too
 import sklearn
 from sklearn.base import clone
 from sklearn.compose import make_column_transformer

@@ -185,7 +185,7 @@ def test_the_file_is_plain_arrays(rng, tmp_path):
     assert float(out.stdout) == pj.load(tmp_path / "file.npz").A
 
 
-FILES = Path(__file__).parent / "files"
+FILES = Path(__file__).parents[1] / "files"
 
 
 @pytest.mark.parametrize("path", sorted(FILES.glob("*.npz")), ids=lambda path: path.stem)

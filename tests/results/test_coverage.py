@@ -8,7 +8,7 @@ import pytest
 
 import platt_jax as pj
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 COMMITTED = ROOT / "benchmarks" / "results" / "inference" / "coverage.json"
 
 

@@ -1,0 +1,113 @@
+"""How many programs each entry compiles: a few, and none for another number of problems or rows."""
+
+import jax
+import numpy as np
+import pytest
+from scipy.special import expit
+
+import platt_jax as pj
+from platt_jax import metrics
+
+_PROGRAMS = []  # by name, compiled or read from the folder of compiled ones
+
+
+def _listen(event, _, **named):
+    if event == "/jax/core/compile/backend_compile_duration":
+        _PROGRAMS.append(named.get("fun_name"))
+
+
+jax.monitoring.register_event_duration_secs_listener(_listen)
+
+# Numbers of segments, and of rows on average; all fit the smallest chunk.
+_SIZES = (40, 30), (150, 20), (47, 31)
+_OMIT = pj.Options(non_finite="omit")
+
+
+def made_up(segments, rows, seed=0, bad=False):
+    """Scores, labels and segments, of 2 to 256 rows."""
+    rng = np.random.default_rng(seed)
+    ids = np.repeat(np.arange(segments), rng.integers(rows // 2, 2 * rows, segments))
+    scores = rng.normal(size=len(ids))
+    labels = rng.random(len(ids)) < expit(1.2 * scores - 0.5 + rng.normal(size=segments)[ids])
+    scores[:: 50 if bad else len(ids)] = np.nan if bad else 1.0
+    return scores, labels, ids
+
+
+def fitted(data, pooling="none", options=_OMIT):
+    return pj.fit_segments(*data, pooling=pooling, options=options)
+
+
+def nonfinite(data):
+    return made_up(len(np.unique(data[2])), 20, bad=True)
+
+
+def all_metrics(data):
+    """Of probabilities, over all rows and by segment."""
+    scores, labels, ids = data
+    for name in metrics.__all__:
+        metric = getattr(metrics, name)
+        if name.islower() and name not in ("by_segment", "roc_auc"):
+            metric(labels, expit(scores))
+    metrics.roc_auc(labels, scores)
+    metrics.by_segment(metrics.log_loss, labels, expit(scores), ids)
+
+
+def bootstrap(data, **named):
+    scores, labels, ids = data
+    pj.bootstrap(scores, labels, segments=ids, replicates=10, **named).interval()
+
+
+def leave_one_out(data):
+    scores, labels, ids = data
+    pj.leave_one_out(fitted(data).fit, scores, labels, segments=ids)
+    pj.leave_one_out(pj.fit(scores, labels), scores, labels)
+
+
+def judge_pooling(data):
+    pj.judge_pooling(*data, np.arange(len(data[0])) % 30, 20)
+
+
+ENTRIES = {
+    "fit": lambda data: pj.fit(*data[:2]),
+    "none": fitted,
+    "complete": lambda data: fitted(data, "complete"),
+    "partial": lambda data: fitted(data, "partial"),
+    "non-finite": lambda data: fitted(nonfinite(data)),
+    "non-finite, partial": lambda data: fitted(nonfinite(data), "partial"),
+    "predictions": lambda data: fitted(data, "partial").predict_proba(data[0], data[2]),
+    "update": lambda data: pj.update(fitted(data), *data),
+    "update, partial": lambda data: pj.update(fitted(data, "partial"), *data),
+    "triage": lambda data: pj.triage(fitted(data), *data),
+    "triage, predictions": lambda data: pj.triage(fitted(data), *data, against="predictions"),
+    "triage, partial": lambda data: pj.triage(fitted(data, "partial"), *data),
+    "bootstrap": bootstrap,
+    "bootstrap, clusters": lambda data: bootstrap(data, clusters=np.arange(len(data[0])) // 2),
+    "leave_one_out": leave_one_out,
+    "robust_covariance": lambda data: pj.inference.robust_covariance(
+        fitted(data), *data[:2], segments=data[2]
+    ),
+    "estimate_drift": lambda data: pj.estimate_drift(
+        fitted(data, "partial"), *made_up(len(np.unique(data[2])), 20, seed=1)
+    ),
+    "judge_pooling": judge_pooling,
+    "metrics": all_metrics,
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_other_sizes_compile_nothing(entry):
+    first, *others = (made_up(*size) for size in _SIZES)
+    ENTRIES[entry](first)
+    compiled = len(_PROGRAMS)
+    for data in others:
+        ENTRIES[entry](data)
+    assert _PROGRAMS[compiled:] == []
+
+
+def test_partial_pooling_compiles_four_programs():
+    """The fit of all rows, those of the segments, and their losses on two grids."""
+    jax.clear_caches()
+    compiled = len(_PROGRAMS)
+    fitted(made_up(40, 30), "partial", pj.Options())
+    assert 0 < len(_PROGRAMS[compiled:]) <= 4
