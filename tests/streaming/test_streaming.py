@@ -464,7 +464,7 @@ def test_a_checkpoint_of_another_call_is_refused(small, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="checkpoint: expected None with pooling"):
         fit(rows, pooling="partial")
     path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(ValueError, match="is not a checkpoint that platt_jax wrote, or damaged"):
+    with pytest.raises(ValueError, match="is not a checkpoint written by platt_jax, or is damaged"):
         fit(rows)
     with pytest.raises(FileNotFoundError, match="no such directory"):
         streaming.fit_segments(rows, checkpoint=tmp_path / "no" / "fits.npz")
