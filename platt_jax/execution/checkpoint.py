@@ -51,13 +51,13 @@ def read(path: Path, call: dict[str, str]) -> dict[str, NDArray[Any]] | None:
         except Exception:
             # As in `files.load`, a damaged file can fail anywhere.
             raise ValueError(
-                f"checkpoint: {path} is not a checkpoint that platt_jax wrote, or damaged"
+                f"checkpoint: {path} is not a checkpoint written by platt_jax, or is damaged"
             ) from None
     differing = [name for name in call if found.get(name) != call[name]]
     if differing:
         raise ValueError(
-            f"checkpoint: {path} is of a fit with other {', '.join(differing)}; delete "
-            "it, or name another file"
+            f"checkpoint: {path} belongs to a fit with other {', '.join(differing)}; "
+            "delete it, or use another file"
         )
     return arrays
 
