@@ -211,13 +211,13 @@ def _center(fit: Fit, prior: GaussianPrior | None, options: Options) -> Center:
 
 
 def _at(rows: ProblemRows, tiles: Tiles, center: Center) -> tuple[tuple[Any, ...], Center]:
-    """The rows of tiles, and where their problems are expanded."""
+    """The rows of the tiles, and the points of expansion of their problems."""
     where = np.minimum(tiles.where, len(rows.scores) - 1)
     return rows.at(where, tiles.size), _of(tiles.problem, center)
 
 
 def _of(problems: NDArray[np.int64], arrays: Made) -> Made:
-    """What is known of these problems."""
+    """The entries of the arrays for these problems."""
     made: Made = jax.tree.map(lambda x: x[problems], arrays)
     return made
 

@@ -1,6 +1,6 @@
 """The rows of many problems in tiles of one problem each; a call has a fixed number of tiles.
 
-So a few compiled programs serve for problems of any number of rows.
+So a few compiled programs serve problems with any number of rows.
 """
 
 from collections.abc import Iterator
@@ -11,35 +11,35 @@ from numpy.typing import NDArray
 
 from platt_jax.passes import packing
 
-# Rows of a tile: the first for small problems, the last for large ones.
+# Lengths of tiles, in rows: for small problems, and for large ones.
 _LENGTHS = 16, 512
-# Cost of a tile besides its rows, in rows: its problem's expansion is gathered.
+# Cost of a tile besides its rows, in rows, because its problem's expansion is gathered.
 _COST = 8
-# Rows of a call: intermediate results stay in the caches.
+# Rows per call, so that intermediate results stay in the caches.
 _AT_ONCE = 1 << 15
 
 
 class Tiles(NamedTuple):
-    """Where the rows of the tiles of a call lie; tiles that are left over have none."""
+    """The tiles of one call; unused tiles have size 0."""
 
-    problem: NDArray[np.int64]  # [S]
-    first: NDArray[np.int64]  # [S], a row among all
-    size: NDArray[np.int32]  # [S]
-    length: int  # rows of a tile, L
+    problem: NDArray[np.int64]  # [S] problem of each tile
+    first: NDArray[np.int64]  # [S] position of its first row among all rows
+    size: NDArray[np.int32]  # [S] number of its rows
+    length: int  # maximum number of rows of a tile, L
 
     @property
     def where(self) -> NDArray[np.int64]:
-        """[S, L], the rows."""
+        """[S, L] positions of the rows."""
         return self.first[:, None] + np.arange(self.length)
 
     @property
     def there(self) -> NDArray[np.bool_]:
-        """[S, L], which of them are there."""
+        """[S, L] whether there is a row at each position."""
         return np.arange(self.length) < self.size[:, None]
 
 
 class ProblemRows:
-    """The rows of all problems end to end."""
+    """The rows of all problems, concatenated."""
 
     def __init__(self, columns: list[Any], sizes: NDArray[np.int64]) -> None:
         self.scores, self.labels, self.weights = columns
@@ -47,19 +47,19 @@ class ProblemRows:
         self.sizes = sizes
         self.starts = np.cumsum(sizes) - sizes
         self._length = min(_LENGTHS, key=self._cost)
-        self._tiles = _AT_ONCE // self._length  # of a call
+        self._tiles = _AT_ONCE // self._length  # number of tiles per call
 
     def _cost(self, length: int) -> int:
         """Cost of tiles of this length, in rows."""
         return (length + _COST) * int(np.sum(-(-self.sizes // length)))
 
     def at(self, where: NDArray[np.int64], *sizes: NDArray[Any]) -> tuple[Any, ...]:
-        """Scores, labels and weights (or None) of some, and what else goes with them."""
+        """Scores, labels and weights (or None) at these positions, followed by `sizes`."""
         columns = self.scores, self.labels, self.weights
         return *(None if x is None else x[where] for x in columns), *sizes
 
     def calls(self) -> Iterator[slice]:
-        """Problems whose tiles share a call; one by itself that needs more of these."""
+        """Problems whose tiles share a call; a large problem has several calls of its own."""
         ends, first = np.cumsum(-(-self.sizes // self._length)), 0
         while first < len(ends):
             used = ends[first - 1] if first else 0
@@ -68,7 +68,7 @@ class ProblemRows:
             first = last
 
     def tiles(self, problems: slice) -> Iterator[Tiles]:
-        """The tiles of some problems, call by call."""
+        """The tiles of these problems, for one call after the other."""
         sizes, length = self.sizes[problems], self._length
         needed = -(-sizes // length)
         which = np.repeat(np.arange(len(sizes)), needed)
