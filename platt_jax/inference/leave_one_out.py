@@ -92,7 +92,7 @@ def leave_one_out(
     if segments is not None and _has_one_curve(fit, rows, shared, options):
         rows, fit = ProblemRows(columns, np.array([len(scores)])), _of_all(fit)
         prior = validation.prior(shared, (1,), scores.dtype)
-        options = replace(options, non_finite="omit")  # as this fit was made
+        options = replace(options, non_finite="omit")  # how the pooled fit was made
     if prior is not None:
         prior = GaussianPrior(
             np.asarray(prior.mean).reshape(-1, 2), np.asarray(prior.precision).reshape(-1, 2, 2)

@@ -58,7 +58,7 @@ class LabelledRows:
         return scaled
 
     def some(self, which: NDArray[np.intp]) -> Self:
-        """Some of the problems, as a flat batch."""
+        """The problems `which`, as a flat batch."""
         parts = {name: getattr(self, name)[which] for name in _OF_PROBLEMS}
         return replace(self, **parts, batch=which.shape)
 
