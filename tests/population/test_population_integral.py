@@ -137,7 +137,7 @@ def covariances(rng):
 def test_a_populations_likelihood_is_that_of_its_matrices(likelihoods, covariances):
     """Segment by segment: h is normal about P mean, with the variance P + P S P."""
     precision, pull, given = likelihoods
-    found = integral._under(given, covariances)
+    found = integral._under(given, covariances, given.total)
     for i, S in enumerate(covariances):
         V = [P @ np.linalg.inv(np.eye(2) + S @ P) for P in precision]
         r = [np.linalg.solve(np.eye(2) + P @ S, h) for P, h in zip(precision, pull, strict=True)]
@@ -155,7 +155,7 @@ def test_a_populations_likelihood_is_that_of_its_matrices(likelihoods, covarianc
 
 def test_a_mixtures_moments_are_those_of_its_parts(likelihoods, covariances, rng):
     precision, pull, given = likelihoods
-    under, weights = integral._under(given, covariances), rng.dirichlet(np.ones(5))
+    under, weights = integral._under(given, covariances, given.total), rng.dirichlet(np.ones(5))
     first, second = np.zeros((7, 2)), np.zeros((7, 2, 2))
     parts = zip(weights, covariances, under.mean, under.mean_covariance, strict=True)
     for weight, S, mean, of_mean in parts:
