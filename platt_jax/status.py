@@ -28,14 +28,14 @@ _STATUS_MESSAGES = {
         "scores without Platt's targets have no finite optimum."
     ),
     Status.LINE_SEARCH_FAILED: (
-        "No step reduced the loss further, short of the tolerance: rounding limits this fit. "
+        "No step reduced the loss further before the tolerance was met: rounding limits this fit. "
         "Fit float64 scores, or look for scores that differ by many orders of magnitude."
     ),
     Status.NON_FINITE: (
         "A score, label or weight is NaN or infinite; A and B are NaN. Clean the input, or drop "
         'such rows with Options(non_finite="omit").'
     ),
-    Status.EMPTY: "No row with a positive weight; A and B are NaN. Leave it to a fit of all rows.",
+    Status.EMPTY: "No row with a positive weight; A and B are NaN. Use a fit of all rows.",
 }
 
 
@@ -67,7 +67,7 @@ _FLAG_MESSAGES = {
         "this problem with others, if it is not pooled."
     ),
     Flag.CONSTANT_SCORES: (
-        "All scores are the same and tell nothing; without a prior A is 0 if B is fitted."
+        "All scores are the same and carry no information; without a prior A is 0 if B is fitted."
     ),
     Flag.SEPARABLE: (
         "A threshold splits the classes, so only Platt's targets or a prior bound the slope. "

@@ -129,7 +129,7 @@ def run_concurrently(other: Callable[[], Made], mine: Callable[[], Item]) -> tup
             stop.set()
 
 
-# Of a thread that another may stop: the event that stops it.
+# Per thread: the event by which another thread stops it.
 _here = threading.local()
 
 

@@ -120,14 +120,14 @@ def _hint(given: Column, read: NDArray[Any]) -> str:
     each = given[:_MANY] if read.ndim > 1 and isinstance(given, list | tuple) else first
     if each and isinstance(each[0], tuple):
         positive = repr(max(each, key=repr))
-        return f": tuples; where each is a label, name the positive one: pos_label={positive}"
+        return f": tuples; if each is a label, pass the positive one: pos_label={positive}"
     words = {word for word in first if isinstance(word, str)}
     if not words:
         return _missing(read)
     positive = repr(max(words))
     return (
-        f"; compare with the positive class, as in labels == {positive}, or, in fit and "
-        f"fit_segments, name it: pos_label={positive}"
+        f"; pass a comparison such as labels == {positive}, or, in fit and fit_segments, "
+        f"the positive label: pos_label={positive}"
     )
 
 
@@ -275,7 +275,7 @@ def pooling(value: Any, prior_given: Any, start_given: Any, fit_options: Options
             if getattr(fit_options, name) != usual:
                 raise ValueError(
                     f'Options({name}={not usual}): expected {usual} with pooling="partial", whose '
-                    "population is of normal (A, B)"
+                    "population has normal (A, B)"
                 )
 
 
@@ -311,7 +311,7 @@ def doubtful_shape(scores: NDArray[Any], labels: NDArray[np.int8]) -> str | None
     if problems > 1 and rows == 1:
         return (
             f"scores: shape {scores.shape} is {problems:,} problems of one row each; "
-            "for one problem of all rows pass scores.ravel() and labels.ravel(), of tables columns"
+            "for one problem of all rows pass scores.ravel() and labels.ravel(), or table columns"
         )
     if problems > rows > 2 and labels.ndim > 1 and _one_hot(labels[:_FEW]) and _one_hot(labels):
         return (
@@ -346,7 +346,7 @@ class UnitInterval(NamedTuple):
             return None
         return (
             "scores: all lie in [0, 1]. If they are probabilities p, fit and predict by their "
-            "log-odds, platt_jax.logit(p): a sigmoid of p itself cannot even leave p as it is"
+            "log-odds, platt_jax.logit(p): a sigmoid of p itself cannot even represent p"
         )
 
 
@@ -434,7 +434,7 @@ def _traced_broadcast(values: Any, shape: tuple[int, ...], name: str) -> Any:
 def _shape_message(name: str, expected: tuple[int, ...], got: tuple[int, ...]) -> str:
     hint = as_flat(name, got, expected) or as_flat("scores", expected, got)
     if not hint and len(expected) == 2 and got == expected[:1]:
-        hint = "; of a table of scores take one column, or see fit_one_vs_rest"
+        hint = "; for a table of scores pass one column, or see fit_one_vs_rest"
     return f"{name}: expected a shape that broadcasts to the scores' {expected}, got {got}{hint}"
 
 
@@ -442,7 +442,7 @@ def as_flat(name: str, got: tuple[int, ...], expected: tuple[int, ...]) -> str:
     """Advice for a column vector or a one-column table in place of a flat array, or empty."""
     if got != (*expected, 1):
         return ""
-    return f"; of a column vector take {name}.ravel(), of a table its column"
+    return f"; for a column vector pass {name}.ravel(), for a table its column"
 
 
 def require_flat(values: NDArray[Any], name: str) -> None:
@@ -466,7 +466,7 @@ def array(values: Column, name: str) -> NDArray[Any]:
     if isinstance(values, jax.core.Tracer):
         raise ValueError(
             f"{name}: expected an array, got a traced one: this function runs on the host; inside "
-            "jit fit by solve, and predict by the result's sigmoid"
+            "jit use solve, and the sigmoid of its result to predict"
         )
     try:
         values = plain(values)

@@ -79,8 +79,8 @@ def sums_told() -> str:
         return "without YNNPACK"
     (option,) = _NO_OTHER_SUMS
     return (
-        f"without YNNPACK, by which jaxlib {_WRONG_SUMS} adds up some sums wrongly in programs of "
-        f"your own, solve in them included; cured by XLA_FLAGS=--{option}="
+        f"without YNNPACK. With it, jaxlib {_WRONG_SUMS} computes some sums wrongly in your own "
+        f"programs, including solve in them; to avoid this, set XLA_FLAGS=--{option}="
     )
 
 
@@ -113,8 +113,8 @@ def missing() -> str | None:
         return None
     first, end = (".".join(map(str, version)) for version in _TRIED)
     return (
-        f"jaxlib {_version()}: on CPUs platt_jax is about twice as fast with a jaxlib from "
-        f"{first} on and before {end}, but {_REWRITING}; results are as good with this one"
+        f"jaxlib {_version()}: on CPUs platt_jax is about twice as fast with a jaxlib >= {first}, "
+        f"< {end} and not {_REWRITING}; results are as accurate with this one"
     )
 
 

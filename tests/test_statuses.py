@@ -271,7 +271,7 @@ def test_bad_input_is_named(bad, message):
 
 
 def test_inside_jit_the_way_to_solve_is_shown():
-    with pytest.raises(ValueError, match=r"scores: .* inside jit fit by solve"):
+    with pytest.raises(ValueError, match=r"scores: .* inside jit use solve"):
         jax.jit(lambda f: pj.fit(f, [0, 1, 0]).A)(np.zeros(3, np.float32))
 
 

@@ -334,7 +334,7 @@ def test_a_table_of_one_column_is_no_column(table):
         "scores    ": lambda: pj.solve(one, labels),
         "weights  ": lambda: pj.solve(scores, labels, weights=one),
     }.items():
-        message = rf"take {name.strip()}.ravel\(\), of a table its column$"
+        message = rf"pass {name.strip()}.ravel\(\), for a table its column$"
         with pytest.raises(ValueError, match=message):
             call()
 
@@ -384,7 +384,7 @@ def test_objects_for_numbers_are_called_by_their_type(values, message):
     "labels", [pd.Series([("a", 1), ("b", 2)]), pd.MultiIndex.from_tuples([("a", 1), ("b", 2)])]
 )
 def test_labels_that_are_tuples_of_pandas_are_named(labels):
-    message = r"got dtype object: tuples; where each is a label, .*: pos_label=\('b', 2\)"
+    message = r"got dtype object: tuples; if each is a label, .*: pos_label=\('b', 2\)"
     with pytest.raises(ValueError, match=message):
         pj.fit([0.0, 1.0], labels)
     assert pj.fit([0.0, 1.0], labels, pos_label=("b", 2)).n_pos == 1
@@ -553,7 +553,7 @@ def test_labels_that_pos_label_does_not_name():
     with pytest.raises(ValueError, match=r"labels.*: expected ids, got None at row 1; leave"):
         pj.fit([0.0, 1.0], ["no", None], pos_label="no")
     for call in (pj.fit, lambda f, y: pj.fit_segments(f, y, [1, 1])):
-        with pytest.raises(ValueError, match="in fit and fit_segments, name it: pos_label='yes'"):
+        with pytest.raises(ValueError, match="fit_segments, the positive label: pos_label='yes'"):
             call([0.0, 1.0], ["no", "yes"])
 
 

@@ -85,7 +85,7 @@ def load_flights() -> Flights:
 
 
 def fitted_on(flights: Flights) -> NDArray[np.bool_]:
-    """Which flights the curves are fitted on: those of even days."""
+    """Whether each flight is of an even day, on which the curves are fitted."""
     return flights.day % 2 == 0
 
 

@@ -37,14 +37,14 @@ def read(path: Path, call: dict[str, str]) -> dict[str, NDArray[Any]] | None:
         if not path.parent.is_dir():
             raise FileNotFoundError(f"checkpoint: no such directory: {path.parent}")
         return None
-    refusal = f"{path} is not a checkpoint that platt_jax wrote, or damaged"
+    refusal = f"{path} is not a checkpoint written by platt_jax, or is damaged"
     with read_archive(path, _FORMAT, "checkpoint", refusal) as (header, names, read_array):
         found, arrays = header["call"], {name: read_array(name) for name in names}
     differing = [name for name in call if found.get(name) != call[name]]
     if differing:
         raise ValueError(
-            f"checkpoint: {path} is of a fit with other {', '.join(differing)}; delete "
-            "it, or name another file"
+            f"checkpoint: {path} belongs to a fit with other {', '.join(differing)}; "
+            "delete it, or use another file"
         )
     return arrays
 

@@ -46,7 +46,7 @@ def checked(mesh: Mesh | None) -> Mesh | None:
         raise ValueError(f'mesh: expected axes named "problems", "rows" or both, got {names}')
     if any(device.process_index != jax.process_index() for device in mesh.devices.flat):
         raise ValueError(
-            "mesh: expected devices of this process, got some of others; "
+            "mesh: expected devices of this process, got some of other processes; "
             "for rows in several processes see platt_jax.distributed"
         )
     devices = mesh.devices if names != AXES[::-1] else mesh.devices.T

@@ -35,7 +35,7 @@ class Problems(NamedTuple):
 
 
 class Context(NamedTuple):
-    """How problems are solved, and who hears of it."""
+    """How problems are solved, and what receives progress, warnings and results so far."""
 
     options: Options
     # Gets warnings about anything that makes the solution slower.

@@ -64,7 +64,7 @@ def fit_replicates(
         original: the problems.
         given: arrays with leading axis (K,).
         plan: the replicates, with ids in the order of the problems' sizes.
-        context: how to fit them, and who hears of it.
+        context: how to fit them, and what receives progress and warnings.
         clusters: returns the clusters of rows: all rows of a cluster get the same random weight in
             a replicate, and rows are copied for each replicate. None if rows are independent.
 

@@ -63,13 +63,13 @@ def fit_problems(problems: Problems, given: Given, context: Context, loss: bool 
 
 
 def run_problems(task: Task, problems: Problems, given: Any, context: Context) -> Any:
-    """What the task computes for K problems.
+    """The results of a task for K problems.
 
     Args:
         task: what to compute.
         problems: their rows.
         given: a pytree of arrays with leading axis (K,).
-        context: how, and who hears of it.
+        context: how to solve them, and what receives progress and warnings.
 
     Returns:
         A pytree of NumPy arrays with leading axis (K,).
@@ -126,7 +126,7 @@ def in_chunks(
     Args:
         program: everything that the compiled program depends on.
         problems: the problems; only their sizes and their dtype are used.
-        context: who hears of it, and where results are kept.
+        context: what receives progress, warnings and results so far.
         solve: maps a Chunk to the results of its problems, a pytree of NumPy arrays that have the
             problems as leading axis; called on several threads.
         solve_oversized: maps the number of an oversized problem to its results, with leading

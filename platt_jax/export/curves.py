@@ -87,10 +87,10 @@ def curves(calibrator: Exportable) -> Curves:
 
 
 def require_integers(found: Curves, bits: int, where: str) -> None:
-    """Check that integer segment ids have at most this number of bits, with the sign.
+    """Check that integer segment ids fit in this number of bits, including the sign.
 
     Raises:
-        ValueError: an id has more.
+        ValueError: an id does not fit.
     """
     for part in chain(*found.columns):
         if is_wider(part, bits):
@@ -101,7 +101,7 @@ def require_integers(found: Curves, bits: int, where: str) -> None:
 
 
 def is_wider(part: Any, bits: int) -> bool:
-    """Whether a value is an integer of more bits, with the sign."""
+    """Whether a value is an integer that does not fit in this number of bits."""
     return type(part) is int and not -(1 << bits - 1) <= part < 1 << bits - 1
 
 

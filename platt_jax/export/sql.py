@@ -14,7 +14,7 @@ _FEW_NODES = 1.0, 6
 _MOST_IN_EXPRESSION = 1000
 _ROWS_OF_INSERT = 500
 _TYPES = {str: "TEXT", bool: "BOOLEAN", int: "BIGINT", float: "DOUBLE", dt.date: "DATE"}
-_BITS = 64  # of BIGINT
+_BITS = 64  # size of a BIGINT
 # Widest integers of DuckDB; other engines are assumed to have BIGINT only.
 _WIDE = {"duckdb": ("HUGEINT", 128)}
 

@@ -21,7 +21,7 @@ _CHARACTER_BYTES = 4  # per character of NumPy's text
 _MOST_CHARACTERS = 8
 _BIG_ENDIAN = np.dtype(">u8")  # the first character is the most significant
 _HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # Knuth's multiplicative hash: 2^64 / golden ratio
-# Keys that become integers in the time that this saves for one row of text.
+# Number of keys whose conversion to integers takes the time that it saves for one row of text.
 _KEYS_A_ROW = 16
 
 
@@ -42,7 +42,7 @@ class Factorized(NamedTuple):
 
     ids: NDArray[Any]  # (N,) integers
     low: np.integer[Any] | int  # a row's number is its id minus this
-    numbers: int  # number of numbers
+    numbers: int  # how many numbers there are
     keys: NDArray[Any] | None  # (numbers,) the segments; None if the ids are the segments
 
     def of(self, piece: slice, out: NDArray[np.int64] | None = None) -> NDArray[np.int64]:

@@ -53,7 +53,7 @@ def join(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
         if all(np.all(kept) for _, kept in converted):
             return np.concatenate([part for part, _ in converted])
     raise ValueError(
-        "expected ids that one unit of time holds, got "
+        "expected ids that fit one unit of time, got "
         + " and ".join(sorted(dtype.name for dtype in dtypes))
     )
 

@@ -99,33 +99,33 @@ class Normal(NamedTuple):
     variance: Floats
 
     def of(self, some: Any) -> "Normal":
-        """As `Distribution`."""
+        """See `Distribution`."""
         return Normal(self.mean[some], self.variance[some])
 
     def center(self) -> Floats:
-        """As `Distribution`."""
+        """See `Distribution`."""
         return self.mean
 
     def draws(self, words: Words) -> Floats:
-        """As `Distribution`."""
+        """See `Distribution`."""
         return self.mean + np.sqrt(self.variance) * _normal(words[..., None], 2)
 
     def at(self, log_odds: Floats) -> "Normal":
-        """As `Distribution`."""
+        """See `Distribution`."""
         return Normal(log_odds, np.broadcast_to(self.variance, log_odds.shape))
 
     def log_ratio(self, tilted: Any, log_odds: Floats) -> Floats:
-        """As `Distribution`."""
+        """See `Distribution`."""
         # (x - m')^2 - (x - m)^2, without cancellation
         away = (self.mean - tilted.mean) * (2 * log_odds - tilted.mean - self.mean)
         return (away / (2 * self.variance)).sum(-1)
 
     def slope(self, log_odds: Floats) -> Floats:
-        """As `Distribution`."""
+        """See `Distribution`."""
         return (self.mean - log_odds) / self.variance
 
     def curvature(self, log_odds: Floats) -> Floats:
-        """As `Distribution`."""
+        """See `Distribution`."""
         return np.broadcast_to(1 / self.variance, log_odds.shape)
 
 
@@ -139,29 +139,29 @@ class LogBeta(NamedTuple):
     negatives: Floats
 
     def of(self, some: Any) -> "LogBeta":
-        """As `Distribution`."""
+        """See `Distribution`."""
         return LogBeta(self.positives[some], self.negatives[some])
 
     def center(self) -> Floats:
-        """As `Distribution`."""
+        """See `Distribution`."""
         return np.log(self.positives / self.negatives)
 
     def draws(self, words: Words) -> Floats:
-        """As `Distribution`."""
+        """See `Distribution`."""
         shape = np.concatenate([self.positives, self.negatives], -1)
         streams = mixed(words[..., None] + np.arange(4).astype(np.uint64))
         gamma = _log_gamma(np.broadcast_to(shape, streams.shape), streams)
         return gamma[..., :2] - gamma[..., 2:]
 
     def at(self, log_odds: Floats) -> "LogBeta":
-        """As `Distribution`."""
+        """See `Distribution`."""
         total = self.positives + self.negatives
         proba = expit(log_odds)
         positives = np.maximum(total * proba, _LEAST_COUNT / 10)
         return LogBeta(positives, np.maximum(total - positives, _LEAST_COUNT / 10))
 
     def log_ratio(self, tilted: Any, log_odds: Floats) -> Floats:
-        """As `Distribution`."""
+        """See `Distribution`."""
         from scipy.special import betaln
 
         more = self.positives - tilted.positives
@@ -174,11 +174,11 @@ class LogBeta(NamedTuple):
         ).sum(-1)
 
     def slope(self, log_odds: Floats) -> Floats:
-        """As `Distribution`."""
+        """See `Distribution`."""
         return self.positives - (self.positives + self.negatives) * expit(log_odds)
 
     def curvature(self, log_odds: Floats) -> Floats:
-        """As `Distribution`."""
+        """See `Distribution`."""
         proba = expit(log_odds)
         return (self.positives + self.negatives) * proba * (1 - proba)
 

@@ -103,10 +103,10 @@ def next_population(
 
 
 def _pooled_mean(calibrator: SegmentCalibrator, covariance: _Array) -> _Array:
-    """(2,) mean of the normal (A, B) with this covariance whose mean sigmoid is the pooled one.
+    """(2,) mean of a normal (A, B) with this covariance and the pooled curve as its mean sigmoid.
 
-    The two are equal at two scores, one standard deviation to each side of the mean, by the weights
-    of the rows in the pooled fit.
+    The two curves are equal at two scores, one standard deviation to each side of the mean, by the
+    weights of the rows in the pooled fit.
     """
     information = np.linalg.inv(np.asarray(calibrator.fallback_covariance, float))
     center = information[0, 1] / information[1, 1]

@@ -224,7 +224,7 @@ _MOST = float(np.max(np.abs(_POLYNOMIALS[-1](np.linspace(0, 0.25, 1001)))))
 
 
 def _expansion(of_all: Sums, at: Center) -> dict[tuple[int, int], jax.Array]:
-    """By (k, j), [S, 1]: the derivative of the loss of all rows, j times by A and k - j times by B.
+    """Derivatives [S, 1] of the loss of all rows by (k, j): j times by A and k - j times by B.
 
     The first derivatives lack the targets, which are handled apart.
     """

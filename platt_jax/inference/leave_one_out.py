@@ -92,7 +92,7 @@ def leave_one_out(
     if segments is not None and _has_one_curve(fit, rows, shared, options):
         rows, fit = ProblemRows(columns, np.array([len(scores)])), _of_all(fit)
         prior = validation.prior(shared, (1,), scores.dtype)
-        options = replace(options, non_finite="omit")  # as this fit was made
+        options = replace(options, non_finite="omit")  # how the pooled fit was made
     if prior is not None:
         prior = GaussianPrior(
             np.asarray(prior.mean).reshape(-1, 2), np.asarray(prior.precision).reshape(-1, 2, 2)
@@ -210,13 +210,13 @@ def _center(fit: Fit, prior: GaussianPrior | None, options: Options) -> Center:
 
 
 def _at(rows: ProblemRows, tiles: Tiles, center: Center) -> tuple[tuple[Any, ...], Center]:
-    """The rows of tiles, and where their problems are expanded."""
+    """The rows of the tiles, and the points of expansion of their problems."""
     where = np.minimum(tiles.where, len(rows.scores) - 1)
     return rows.at(where, tiles.size), _of(tiles.problem, center)
 
 
 def _of(problems: NDArray[np.int64], arrays: Made) -> Made:
-    """What is known of these problems."""
+    """The entries of the arrays for these problems."""
     return jax.tree.map(lambda x: x[problems], arrays)
 
 

@@ -47,7 +47,7 @@ def robust_covariance(
     does not need (1): (A, B) then estimate the sigmoid nearest to the truth (Huber 1967; White
     1982). With clusters it needs neither: M is the sum over clusters of s' s, where s is the sum of
     (t - p) [f, 1] over the cluster's rows (Liang & Zeger 1986), times G / (G - 1) for G clusters.
-    With fewer than about a hundred rows or clusters, both are too small.
+    With fewer than about a hundred rows or clusters, either sandwich is too small.
 
     Args:
         calibrator: result of `fit`, `fit_segments` or `fit_one_vs_rest`.

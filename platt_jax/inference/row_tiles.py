@@ -1,6 +1,6 @@
-"""The rows of many problems in tiles of a few rows of one problem, so many to a call.
+"""The rows of many problems in tiles of one problem each; a call has a fixed number of tiles.
 
-So one compiled program serves for problems of any number of rows.
+So a few compiled programs serve problems with any number of rows.
 """
 
 from collections.abc import Iterator
@@ -11,70 +11,76 @@ from numpy.typing import NDArray
 
 from platt_jax.passes import packing
 
-_TILE_ROWS = 16
-
-# Tiles of a call: what the operations hand on to each other stays in the caches.
-_TILES = (1 << 15) // _TILE_ROWS
+# Lengths of tiles, in rows: for small problems, and for large ones.
+_LENGTHS = 16, 512
+# Cost of a tile besides its rows, in rows, because its problem's expansion is gathered.
+_COST = 8
+# Rows per call, so that intermediate results stay in the caches.
+_AT_ONCE = 1 << 15
 
 
 class Tiles(NamedTuple):
-    """Where the rows of the tiles of a call lie; those that are left over have none."""
+    """The tiles of one call; unused tiles have size 0."""
 
-    problem: NDArray[np.int64]  # [S]
-    first: NDArray[np.int64]  # [S], a row among all
-    size: NDArray[np.int32]  # [S]
+    problem: NDArray[np.int64]  # [S] problem of each tile
+    first: NDArray[np.int64]  # [S] position of its first row among all rows
+    size: NDArray[np.int32]  # [S] number of its rows
+    length: int  # maximum number of rows of a tile, L
 
     @property
     def where(self) -> NDArray[np.int64]:
-        """[S, L], the rows."""
-        return self.first[:, None] + np.arange(_TILE_ROWS)
+        """[S, L] positions of the rows."""
+        return self.first[:, None] + np.arange(self.length)
 
     @property
     def there(self) -> NDArray[np.bool_]:
-        """[S, L], which of them are there."""
-        return np.arange(_TILE_ROWS) < self.size[:, None]
+        """[S, L] whether there is a row at each position."""
+        return np.arange(self.length) < self.size[:, None]
 
 
 class ProblemRows:
-    """The rows of all problems end to end."""
+    """The rows of all problems, concatenated."""
 
     def __init__(self, columns: list[Any], sizes: NDArray[np.int64]) -> None:
         self.scores, self.labels, self.weights = columns
         self.scores = packing.bad_labels_as_nan(self.scores, self.labels)
         self.sizes = sizes
         self.starts = np.cumsum(sizes) - sizes
+        self._length = min(_LENGTHS, key=self._cost)
+        self._tiles = _AT_ONCE // self._length  # number of tiles per call
+
+    def _cost(self, length: int) -> int:
+        """Cost of tiles of this length, in rows."""
+        return (length + _COST) * int(np.sum(-(-self.sizes // length)))
 
     def at(self, where: NDArray[np.int64], *sizes: NDArray[Any]) -> tuple[Any, ...]:
-        """Scores, labels and weights (or None) of some, and what else goes with them."""
+        """Scores, labels and weights (or None) at these positions, followed by `sizes`."""
         columns = self.scores, self.labels, self.weights
         return *(None if x is None else x[where] for x in columns), *sizes
 
     def calls(self) -> Iterator[slice]:
-        """Problems whose tiles share a call; one by itself that needs more of these."""
-        ends, first = np.cumsum(_tiles_needed(self.sizes)), 0
+        """Problems whose tiles share a call; a large problem has several calls of its own."""
+        ends, first = np.cumsum(-(-self.sizes // self._length)), 0
         while first < len(ends):
             used = ends[first - 1] if first else 0
-            last = max(first + 1, int(np.searchsorted(ends, used + _TILES, side="right")))
+            last = max(first + 1, int(np.searchsorted(ends, used + self._tiles, side="right")))
             yield slice(first, last)
             first = last
 
     def tiles(self, problems: slice) -> Iterator[Tiles]:
-        """The tiles of some problems, call by call."""
-        sizes = self.sizes[problems]
-        needed = _tiles_needed(sizes)
+        """The tiles of these problems, for one call after the other."""
+        sizes, length = self.sizes[problems], self._length
+        needed = -(-sizes // length)
         which = np.repeat(np.arange(len(sizes)), needed)
-        before = _TILE_ROWS * (np.arange(len(which)) - (np.cumsum(needed) - needed)[which])
-        size = np.minimum(sizes[which] - before, _TILE_ROWS).astype(np.int32)
-        whole = Tiles(problems.start + which, self.starts[problems][which] + before, size)
-        for begin in range(0, len(which), _TILES):
-            problem, first, size = (x[begin : begin + _TILES] for x in whole)
-            left_over = 0, _TILES - len(size)
+        before = length * (np.arange(len(which)) - (np.cumsum(needed) - needed)[which])
+        size = np.minimum(sizes[which] - before, length).astype(np.int32)
+        whole = problems.start + which, self.starts[problems][which] + before, size
+        for begin in range(0, len(which), self._tiles):
+            problem, first, size = (x[begin : begin + self._tiles] for x in whole)
+            left_over = 0, self._tiles - len(size)
             yield Tiles(
                 np.pad(problem, left_over, mode="edge"),
                 np.pad(first, left_over),
                 np.pad(size, left_over).astype(np.int32),
+                length,
             )
-
-
-def _tiles_needed(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    return -(-sizes // _TILE_ROWS)

@@ -90,7 +90,7 @@ def _against_predictions(rows: FreshRows) -> tuple[ScoreTests, Floats]:
 
 
 def _against_fit(rows: FreshRows, fitted: Posteriors) -> tuple[ScoreTests, Floats]:
-    """The tests of the mean probabilities, with variances that include that of the curves."""
+    """Tests of mean probabilities, with variances that include the curves' variance."""
     at = ends(fitted.mean, fitted.covariance, fitted.rounding)
     owner = np.repeat(np.arange(len(rows.sizes)), rows.sizes)
     spread = Spread(at.basis(rows.scores, owner), *at.nodes(), owner)

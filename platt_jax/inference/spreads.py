@@ -1,4 +1,4 @@
-"""How far segments differ: intervals of their spreads, and tests of there being none."""
+"""Spreads between segments: profile intervals, and tests of no spread."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,11 +23,11 @@ from platt_jax.results.tables import Table
 _DEFAULT = Options()
 _COLUMNS = ("parameter", "standard_deviation", "lower", "upper", "statistic", "p_value")
 _PARAMETERS = ("A", "B", "both")
-_NEITHER = 0.0, 0.0, 0.0  # of a covariance's factor
+_NEITHER = 0.0, 0.0, 0.0  # factor of a covariance without spread
 _MOST_TRIALS = 12
-_NEAR = 0.01  # twice a log likelihood
-_NARROW = 1e-3  # of a standard deviation
-# Log-odds over a standard deviation of the scores: where the upper end is looked for.
+_NEAR = 0.01  # tolerance of the square root of the deviance
+_NARROW = 1e-3  # relative tolerance of a spread
+# Range in which the upper end is searched, in log-odds over a standard deviation of the scores.
 _FIRST, _LAST = 0.1, 10.0
 
 
@@ -40,41 +40,42 @@ def profile_spreads(
     level: float = 0.95,
     options: Options = _DEFAULT,
 ) -> Table:
-    """How far (A, B) differ between segments: profile intervals, and tests of no spread.
+    """Profile intervals of the spreads of (A, B) between segments, and tests of no spread.
 
     The population is that of ``fit_segments(..., pooling="partial")``: (A, B) of a segment is
-    normal, and its standard deviations are the spreads. An interval holds the values at which twice
-    the log likelihood, largest as to the mean and the rest of the covariance, is no more than
-    chi-squared's quantile below its maximum; its lower end is 0 where that is so without spread.
-    (lme4's ``confint(method="profile")`` has the same.) The likelihoods are those of the rows, by
-    quadrature: the normal ones that a calibrator keeps would be off by a factor of two and more in
-    the statistics where positives are rare. It takes some 20 to 100 passes over the rows.
+    normal, and its standard deviations are the spreads. The profile log likelihood of a spread is
+    maximized over the mean and the rest of the covariance. An interval holds the spreads at which
+    twice this is below its maximum by at most the chi-square quantile; its lower end is 0 if that
+    includes no spread. (lme4's ``confint(method="profile")`` is the same.) The likelihoods are
+    those of the rows, by quadrature. The normal likelihoods that a calibrator keeps would change
+    the statistics by a factor of two and more where positives are rare. This takes about 20 to 100
+    passes over the rows.
 
-    A test compares the maximum to that without spread of A (and so without covariance), of B, or of
-    both. No spread is at the boundary of the covariances, so the statistic's distribution is a
-    mixture of chi-squares: in halves of 1 and 2 degrees of freedom for one spread (Stram & Lee
-    1994, Biometrics 50), and of 0 to 3 for both, with weights by what the rows tell (Self & Liang
-    1987, JASA 82).
+    A test compares the maximum with that without spread of A (and so without covariance), of B, or
+    of both. Zero spread is at the boundary of the covariances, so the statistic is distributed as a
+    mixture of chi-squares: for one spread of 1 and 2 degrees of freedom in halves (Stram & Lee
+    1994, Biometrics 50), and for both of 0 to 3 degrees, with weights estimated from the rows (Self
+    & Liang 1987, JASA 82).
 
-    With few segments both are cautious, see docs/explanation/pooling.md: with 2 to 5 of them a test
-    at 0.05 rejects in 0 to 3 % of cases without spread.
+    With few segments intervals and tests are conservative, see docs/explanation/pooling.md: with 2
+    to 5 segments a test at level 0.05 rejects in 0 to 3 % of cases without spread.
 
     Args:
-        scores: (N,) as in `fit_segments`; or SegmentRows.
-        labels: (N,) likewise.
-        segments: (N,) likewise.
-        weights: (N,) likewise.
-        level: of the intervals.
+        scores: (N,) scores, as in `fit_segments`; or SegmentRows.
+        labels: (N,) labels, as in `fit_segments`.
+        segments: (N,) segment ids, as in `fit_segments`.
+        weights: (N,) weights, as in `fit_segments`.
+        level: confidence level of the intervals, in (0, 1).
         options: as in `fit_segments`.
 
     Returns:
-        A Table with a line for each `parameter`, "A", "B" and "both": its `standard_deviation`, the
-        likeliest, with the interval from `lower` to `upper`, which may be inf; and of the test of
-        no spread the `statistic` and the `p_value`. A is in units of the scores, B the spread at
-        score 0. All NaN where there is no population to estimate.
+        A Table with a line for each `parameter`, "A", "B" and "both": the maximum-likelihood
+        `standard_deviation`, with the interval from `lower` to `upper`, which may be inf; and the
+        `statistic` and `p_value` of the test of no spread. A is in units of the scores; the spread
+        of B is that at score 0. All are NaN if there is no population to estimate.
 
     Raises:
-        ValueError: a level that is not between 0 and 1; or as in `fit_segments`.
+        ValueError: level is not in (0, 1); or as in `fit_segments`.
         MemoryError: as in `fit_segments`.
 
     Example:
@@ -100,10 +101,10 @@ def profile_spreads(
 
 
 def compare(rows: SegmentRows, options: Options = _DEFAULT) -> "Compared | None":
-    """The likeliest population beside those without spread; None where there is none to estimate.
+    """Compare the most likely population with those without spread; None if there is none.
 
     Args:
-        rows: of the segments.
+        rows: rows of the segments.
         options: as in `fit_segments`.
     """
     calibrator = fit_segments(rows, pooling="partial", options=options)
@@ -115,7 +116,7 @@ def compare(rows: SegmentRows, options: Options = _DEFAULT) -> "Compared | None"
     to = coordinates.matrix
     segments = StandardizedSegments(by_segment, coordinates, options)
     pooled = to @ np.array([calibrator.fallback.A, calibrator.fallback.B], float)
-    # B at score 0, by (A, B) in the coordinates.
+    # B at score 0, as a combination of (A, B) in these coordinates.
     at_0 = np.array([-coordinates.center * coordinates.scale, 1])
     length = np.linalg.norm(at_0)
     turn = np.array([at_0, [1, -at_0[0]]]) / length
@@ -138,61 +139,61 @@ def compare(rows: SegmentRows, options: Options = _DEFAULT) -> "Compared | None"
 
 
 class Compared(NamedTuple):
-    """Log likelihoods with spread and without."""
+    """Maximum log likelihoods with and without spread."""
 
     spreads: tuple["_Spread", "_Spread"]  # of A and of B
-    deviations: NDArray[np.float64]  # (2,), the likeliest standard deviations of A and B
-    largest: float
-    without: NDArray[np.float64]  # (3,), spread of A, of B, and of both
-    weights: NDArray[np.float64]  # (4,), of the chi-squares in the test of both
+    deviations: NDArray[np.float64]  # (2,) maximum-likelihood standard deviations of A and B
+    largest: float  # with spread
+    without: NDArray[np.float64]  # (3,) without spread of A, of B, and of both
+    weights: NDArray[np.float64]  # (4,) weights of the chi-squares in the test of both
 
     @property
     def statistics(self) -> NDArray[np.float64]:
-        """(3,), of the tests."""
+        """(3,) statistics of the tests."""
         return 2 * (self.largest - self.without)
 
     @property
     def p_values(self) -> list[float]:
-        """Of the same."""
+        """The p-values of the tests."""
         weights = ONE_SPREAD, ONE_SPREAD, self.weights
         return [p_value(x, w) for x, w in zip(self.statistics, weights, strict=True)]
 
     def intervals(self, cut: float) -> list[tuple[float, float, float]]:
-        """For A and for B the estimate, and the lower and the upper end.
+        """The estimate, and the lower and the upper end, for A and for B.
 
         Args:
-            cut: by how much the deviance is larger at the ends.
+            cut: difference of the deviance between the ends and the estimate.
         """
         both = zip(self.spreads, self.deviations, self.without[:2], strict=True)
         return [spread.interval(x, self.largest, none, cut) for spread, x, none in both]
 
 
 class _Spread(NamedTuple):
-    """That of one parameter."""
+    """The spread of one parameter."""
 
     profile: Profile
-    unit: float  # of the parameter, in that of the profile
-    start: Position  # of searches
+    unit: float  # unit of the parameter, in units of the profile
+    start: Position  # start of searches
 
     def held(self, spread: float) -> float:
-        """The greatest log likelihood with this spread."""
+        """The maximum log likelihood with this spread."""
         held = (spread, None if spread else 0.0, None)
         return self.profile.likeliest(self.start, held)[0]
 
     def interval(
         self, deviation: float, largest: float, none: float, cut: float
     ) -> tuple[float, float, float]:
-        """The likeliest standard deviation, and the lower and the upper end.
+        """The estimate, and the lower and the upper end.
 
         Args:
-            deviation: the likeliest.
-            largest: log likelihood.
-            none: that without spread.
-            cut: by how much the deviance is larger at the ends.
+            deviation: maximum-likelihood standard deviation.
+            largest: maximum log likelihood.
+            none: maximum log likelihood without spread.
+            cut: difference of the deviance between the ends and the estimate.
         """
 
         def excess(log_likelihood: float) -> float:
-            """By roots, which are about linear in the spread."""
+            """The difference of square roots, which are nearly linear in the spread."""
             return float(max(2 * (largest - log_likelihood), 0.0) ** 0.5 - cut**0.5)
 
         def at(spread: float) -> float:
@@ -212,7 +213,7 @@ class _Spread(NamedTuple):
 def _crossing(
     function: Callable[[float], float], inside: tuple[float, float], outside: tuple[float, float]
 ) -> float:
-    """Where a function is 0, between two points of unlike signs (Illinois method)."""
+    """The root of a function between two points of opposite signs (Illinois method)."""
     (a, f_a), (b, f_b) = inside, outside
     for _ in range(_MOST_TRIALS):
         x = b - f_b * (b - a) / (f_b - f_a)

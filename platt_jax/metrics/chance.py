@@ -72,7 +72,7 @@ def ece_by_chance(
 
 
 def _distances(rows: Predictions, each: Binned, of: counts.Rarer) -> NDArray[np.float64]:
-    """(M,) mean absolute deviations of the counts from their expectations, in groups with few.
+    """(M,) mean absolute deviations of the counts from their expectations, where `of.few` is true.
 
     It is twice the mean shortfall.
     """

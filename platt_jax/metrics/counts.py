@@ -61,7 +61,7 @@ def pieces(
 
 
 def distributions(rows: Predictions, each: Binned, of: Rarer, most: int) -> NDArray[np.float64]:
-    """The distributions of the counts of the rarer class, in the groups with few.
+    """The distributions of the counts of the rarer class, in groups where few are expected.
 
     Args:
         rows: rows of K problems.
@@ -145,9 +145,9 @@ def pvalues(
 ) -> NDArray[np.float64]:
     """P-values of sums of terms, which are squared deviations from the expectation.
 
-    Counts in groups with few have their exact distribution; the terms of other groups are taken as
-    chi-square with one degree of freedom. Terms of groups with few are rounded to a fine grid. The
-    p-value is that of the rounded statistic, and is valid for any rounding.
+    Counts in groups where `Rarer.few` is true have their exact distribution; the terms of other
+    groups are taken as chi-square with one degree of freedom. Terms of the former are rounded to a
+    fine grid. The p-value is that of the rounded statistic, and is valid for any rounding.
 
     Args:
         rows: rows of K problems.
@@ -156,8 +156,8 @@ def pvalues(
         variance: (K, n_bins) divisor of each group's squared deviation.
 
     Returns:
-        (K,) in [0, 1]; NaN for problems without a group with few, and where the sum is 0 or
-        infinite.
+        (K,) in [0, 1]; NaN for problems where `Rarer.few` is false in all groups, and where the
+        sum is 0 or infinite.
     """
     of, total = rarer(rows, each), terms.sum(axis=-1)
     found = np.full(len(terms), np.nan)

@@ -56,7 +56,7 @@ class LabelledRows:
         return np.ldexp(self.weights, -exponent[:, None])
 
     def some(self, which: NDArray[np.intp]) -> Self:
-        """Some of the problems, as a flat batch."""
+        """The problems `which`, as a flat batch."""
         parts = {name: getattr(self, name)[which] for name in _OF_PROBLEMS}
         return replace(self, **parts, batch=which.shape)
 

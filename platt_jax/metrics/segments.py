@@ -93,7 +93,7 @@ def by_segment(
         place = order[np.minimum((ends - sizes)[which, None] + column, ends[which, None] - 1)]
         return metric(y[place], p[place], weights=np.where(inside, w[place], 0), **options)
 
-    exponents = np.frexp(sizes - 1)[1]  # of the least power of two that is >= the size
+    exponents = np.frexp(sizes - 1)[1]  # exponent of the least power of two >= the size
     groups = [np.flatnonzero(exponents == exponent) for exponent in np.unique(exponents)]
     made = [of_some(which, 1 << int(exponents[which[0]])) for which in groups]
     back = np.argsort(np.concatenate(groups))

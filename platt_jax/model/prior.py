@@ -40,14 +40,14 @@ def add_derivatives(
 def penalty_at(
     prior: GaussianPrior | None, standardization: Standardization, point: Point
 ) -> jax.Array:
-    """The prior's penalty on the loss at a point in standardized coordinates."""
+    """The penalty that the prior adds to the loss, at a point in standardized coordinates."""
     if prior is None:
         return jnp.zeros_like(standardization.center)
     return penalty(prior, *to_original(standardization, *point))
 
 
 def penalty(prior: GaussianPrior, A: jax.Array, B: jax.Array) -> jax.Array:
-    """The prior's penalty on the loss."""
+    """The penalty that the prior adds to the loss."""
     off_A, off_B = A - prior.mean[..., 0], B - prior.mean[..., 1]
     slope = derivatives(prior, A, B)
     return (off_A * slope.g_A + off_B * slope.g_B) / 2

@@ -120,8 +120,8 @@ class Vector(NamedTuple):
     scores: jax.Array  # standardized if the rows are
     positive: jax.Array
     weights: jax.Array | None  # finite; 0 where not present
-    there: jax.Array  # whether it is a row of the problem with a weight above 0
-    present: jax.Array  # and is finite, or assumed to be
+    there: jax.Array  # whether it is a row of the problem whose weight is not 0
+    present: jax.Array  # whether it is also finite, or assumed to be
 
 
 class Reduction(NamedTuple):

@@ -26,7 +26,7 @@ from platt_jax.results.population import PopulationStatus
 
 _MOST_PASSES = 60  # maximum number of passes
 _MOST_COARSE = 8  # maximum number of passes with the coarse grid
-_LOST = 0.1, 1e-3  # quadrature errors of a log-likelihood, by the coarse and by the fine grid
+_LOST = 0.1, 1e-3  # errors of a log-likelihood, by the coarse and by the fine grid
 _ROUGH_ERROR = 2.5  # maximum error of the rough grid, in standard errors
 # Maximum length of the last step, in standard errors; it is taken without a pass.
 _TOLERANCE = 1e-2
@@ -204,11 +204,11 @@ def _newton_step(at: Position) -> _Step:
     """The step of the population's parameters, and its length in standard errors.
 
     In directions without curvature, the curvature of the score products is used instead (Berndt,
-    Hall, Hall & Hausman 1974). These have no negative eigenvalue.
+    Hall, Hall & Hausman 1974). Their matrix has no negative eigenvalue.
     """
     gradient, population = at.posteriors.gradient, at.population
     free = np.ones(5, bool)
-    # Held: spreads at the minimum (up to rounding) for which a smaller one has more likelihood.
+    # Spreads at the minimum, up to rounding, are held if smaller ones would be more likely.
     least = (1 + 1e-6) * _NO_SPREAD
     free[_a] = population.factor_AA > least or gradient[_a] > 0
     free[_c] = population.factor_BB > least or gradient[_c] > 0

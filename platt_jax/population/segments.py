@@ -1,4 +1,4 @@
-"""Segments with rows anywhere: the interface of one fitting code to memory, disk and engines."""
+"""The interface of segments, whose rows may be in memory, on disk, in an engine or elsewhere."""
 
 from typing import Any, NamedTuple, Protocol
 

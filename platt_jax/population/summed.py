@@ -22,7 +22,7 @@ from platt_jax.threads import run_programs
 
 
 class SummedSegments(Segments):
-    """All methods of `Segments` but `pooled`.
+    """Implements `Segments`, except `pooled`.
 
     Args:
         keys: (K,) see `Segments`.

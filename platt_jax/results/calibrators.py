@@ -58,7 +58,7 @@ class _ById(Inspectable):
         fit, kind, _ = self._inspected()
         place = self._place(id_)
         if place < 0:
-            raise KeyError(f"{kind} {id_!r} was not among those fitted")
+            raise KeyError(f"{kind} {id_!r} was not fitted")
         return jax.tree.map(lambda x: x[place], fit)
 
     def __contains__(self, id_: object) -> bool:

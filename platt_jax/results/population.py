@@ -31,12 +31,12 @@ class PopulationStatus(IntEnum):
 _MESSAGES = {
     PopulationStatus.CONVERGED: "The optimum was found.",
     PopulationStatus.MAX_ITERATIONS: (
-        "Stopped before the optimum: the rows say little of the population. Give more rows, or "
+        "Stopped before the optimum: the rows say little about the population. Use more rows, or "
         "fewer segments."
     ),
     PopulationStatus.BOUNDARY: (
         "The segments differ by no more than chance in at least one direction of (A, B): there the "
-        "covariance is all but 0, and all segments have nearly the population's value."
+        "covariance is nearly 0, and all segments have nearly the population's value."
     ),
     PopulationStatus.NOT_ESTIMATED: (
         "There is no population to estimate: fewer than two segments, one class only, scores that "
@@ -164,7 +164,7 @@ class Population(ComparedByValue):
 def _gain(shrinkage: float) -> str:
     """What pooling gains, in words."""
     if shrinkage < _LITTLE:
-        return "most segments have rows enough of their own, and nothing to gain"
+        return "most segments have enough rows of their own, and gain nothing by pooling"
     if shrinkage > 1 - _LITTLE:
-        return "most segments have hardly anything of their own to tell"
+        return "most segments have too few rows to say much by themselves"
     return "most segments gain by pooling"

@@ -58,6 +58,6 @@ class PlattScaling:
     options: Options = Options()  # noqa: RUF009 - immutable
 
     def fit(self, scores: Column, labels: Column, *, weights: Column = None) -> FittedPlatt:
-        """As `platt_jax.fit`."""
+        """Fit by `platt_jax.fit`, with the same arguments and errors."""
         prior, options = self.prior, self.options
         return FittedPlatt(fit(scores, labels, weights=weights, prior=prior, options=options))

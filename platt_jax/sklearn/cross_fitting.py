@@ -34,7 +34,7 @@ def score(estimator: Any, rows: TrainingRows, scorer: Scorer) -> Fold:
 
 
 def select(fold: Fold, which: Any) -> Fold:
-    """Some rows of a fold."""
+    """The rows `which` of a fold."""
     weights = None if fold.weights is None else fold.weights[which]
     return Fold(fold.scores[which], fold.codes[which], weights, fold.seen)
 

@@ -111,7 +111,7 @@ def step(
         constants: constants of the problem.
         options: how to fit.
     """
-    unseen = state.step_size == 0  # a start is always accepted
+    unseen = state.step_size == 0  # a start needs no decrease
     sufficient = unseen | _proves_decrease(state, at, constants)
     if change is not None:
         sufficient |= change < _ARMIJO * state.step_size * _slope(state)
@@ -168,7 +168,7 @@ def _reject(state: State, options: Options) -> State:
 
 
 def leave_bad_start(state: State, usual: Point, constants: ProblemConstants) -> State:
-    """The state, or after the first pass of a bad start, the state that begins at the usual start.
+    """Starts again at the usual start, if the first pass shows that the given start is bad.
 
     Where nearly all rows are fitted with certainty, rightly or wrongly, Newton's step is unbounded,
     and the search may take hundreds of passes, or fail. Such a step promises to lower the loss by

@@ -1,9 +1,9 @@
 """Grouping of rows by segment on disk, for rows that do not fit in memory.
 
-The source is read once, and its rows are written in order, with segment numbers in place of ids.
-Then the place of every segment is known. Adjacent segments form a bucket, whose rows fit in memory.
-Each row is written to its bucket's place, and then the buckets are sorted one by one. A segment
-that fills a bucket alone needs no sorting.
+The source is read once, and its rows are written in the given order, with segment numbers in place
+of ids. After that the size and place of every segment are known. Adjacent segments form a bucket,
+whose rows fit in memory. Each row is written to its bucket's place, and then the buckets are sorted
+one by one. A segment that fills a bucket alone needs no sorting.
 """
 
 import os

@@ -317,7 +317,7 @@ def test_results_by_id_are_mappings(rng):
     assert len(calibrator) == 2 and list(calibrator) == ["a", "b"]
     assert "a" in calibrator and "c" not in calibrator and 1 not in calibrator
     assert isinstance(calibrator["a"], pj.Fit) and calibrator["a"].A == calibrator.fit.A[0]
-    with pytest.raises(KeyError, match="segment 'c' was not among those fitted"):
+    with pytest.raises(KeyError, match="segment 'c' was not fitted"):
         calibrator["c"]
     classes = np.arange(40) % 3
     columns = rng.normal(size=(40, 3)) + np.eye(3)[classes]

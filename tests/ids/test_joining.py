@@ -120,9 +120,9 @@ def test_ids_of_several_arrays_in_one(parts, dtype, expected):
     [
         (
             [DAYS, NANOSECONDS],
-            r"segments: expected ids that one unit.*datetime64\[D\] and datetime",
+            r"segments: expected ids that fit one unit.*datetime64\[D\] and datetime",
         ),
-        ([np.array([1], "m8[M]"), np.array([30], "m8[D]")], "segments: expected ids that one unit"),
+        ([np.array([1], "m8[M]"), np.array([30], "m8[D]")], "segments: .* fit one unit"),
         ([np.array(["a"]), np.array([1], "m8[D]")], "segments: .*a file can hold"),
         ([objects("a"), NANOSECONDS], "segments: .*a file can hold"),
     ],
@@ -209,7 +209,7 @@ def test_an_update_keeps_dates_that_another_unit_does_not_reach(tmp_path):
         dt.datetime(9999, 12, 31),
     ]
     assert after[dt.date(9999, 12, 31)].A == before[dt.date(9999, 12, 31)].A
-    with pytest.raises(ValueError, match="segments: expected ids that one unit of time holds"):
+    with pytest.raises(ValueError, match="segments: expected ids that fit one unit of time"):
         pj.update(before, [0.5, 1.0], [1, 0], NANOSECONDS)
 
 

@@ -97,7 +97,7 @@ def test_a_pos_label_that_is_no_label():
 
 
 def test_labels_that_are_tuples_are_named():
-    message = r"labels: expected bool, .*: tuples; where .*: pos_label=\('b', 2\)"
+    message = r"labels: expected bool, .*: tuples; if .*: pos_label=\('b', 2\)"
     with pytest.raises(ValueError, match=message):
         pj.fit([0.0, 1.0], [("a", 1), ("b", 2)])
 

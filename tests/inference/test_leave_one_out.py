@@ -65,10 +65,12 @@ def test_every_row_gets_what_a_fit_of_the_others_gives_it(rng, refits, rows, sha
     assert refits[0] <= share * scores.size
 
 
-@pytest.mark.parametrize("most", [4, 1000])
-def test_rows_at_the_ends_of_tiles_and_calls(rng, monkeypatch, most):
+@pytest.mark.parametrize("at_once", [64, 16_000])
+@pytest.mark.parametrize("length", [16, 64])
+def test_rows_at_the_ends_of_tiles_and_calls(rng, monkeypatch, at_once, length):
     """A call of few tiles takes several for one problem."""
-    monkeypatch.setattr(row_tiles, "_TILES", most)
+    monkeypatch.setattr(row_tiles, "_AT_ONCE", at_once)
+    monkeypatch.setattr(row_tiles, "_LENGTHS", (length,))
     ids = np.repeat(np.arange(6), [15, 16, 17, 3, 100, 33])
     scores = rng.normal(size=len(ids))
     labels = rng.random(len(ids)) < expit(scores)
