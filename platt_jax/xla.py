@@ -104,8 +104,7 @@ def _within(version: str, limits: tuple[tuple[int, int], tuple[int, int]]) -> bo
 
 
 def _version() -> str:
-    found: str = jaxlib.__version__  # type: ignore[attr-defined]
-    return found
+    return jaxlib.__version__  # type: ignore[attr-defined]
 
 
 def missing() -> str | None:

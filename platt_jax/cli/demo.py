@@ -86,8 +86,7 @@ def load_flights() -> Flights:
 
 def fitted_on(flights: Flights) -> NDArray[np.bool_]:
     """Whether each flight is of an even day, on which the curves are fitted."""
-    even: NDArray[np.bool_] = flights.day % 2 == 0
-    return even
+    return flights.day % 2 == 0
 
 
 def calibrate(flights: Flights, kind: str) -> Calibration:
@@ -118,8 +117,7 @@ def calibrate(flights: Flights, kind: str) -> Calibration:
 
 def losses(outcome: NDArray[np.int8], probability: Array) -> Array:
     """The log loss of each flight, in float64 for sums over thousands of them."""
-    of_each: Array = metrics.log_loss(outcome[:, None], probability[:, None]).astype(np.float64)
-    return of_each
+    return metrics.log_loss(outcome[:, None], probability[:, None]).astype(np.float64)
 
 
 def judge(calibration: Calibration, flights: Flights) -> list[Judged]:

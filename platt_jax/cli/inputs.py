@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple, cast
 
-from platt_jax.results.files import naming_file
+from platt_jax.results.atomic import naming_file
 
 # Name for standard input or standard output.
 DASH = "-"

@@ -24,8 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             arguments = parser().parse_args(argv)
             if "cache" in arguments:
                 _keep_programs(arguments.cache or os.environ.get("PLATT_JAX_CACHE"))
-            status: int = arguments.command(arguments)
-            return status
+            return arguments.command(arguments)
     except KeyboardInterrupt:
         return _INTERRUPTED
     except BrokenPipeError:

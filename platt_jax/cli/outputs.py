@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any, BinaryIO, cast
 
 from platt_jax.cli.inputs import DASH
-from platt_jax.results.files import destination, naming_file, write_atomically
+from platt_jax.results.atomic import destination, naming_file, write_atomically
 
 # Python arguments in the library's messages, and the command-line options that replace them.
 _IN_THE_SHELL = {

@@ -91,8 +91,7 @@ class Exchange:
             )
         if "error" in made:
             raise RuntimeError("a process has ended, or cannot be reached") from made["error"]
-        found: Made = made["found"]
-        return found
+        return made["found"]
 
 
 def agree(exchange: Exchange, work: Callable[[], Made]) -> Made:
@@ -135,8 +134,7 @@ def _reduction(mesh: Mesh, how: _Reduction) -> Callable[[jax.Array], jax.Array]:
         return how(mine[0], "process")
 
     reduce = jax.shard_map(local, mesh=mesh, in_specs=Spec("process"), out_specs=Spec())
-    program: Callable[[jax.Array], jax.Array] = xla.jit(reduce)
-    return program
+    return xla.jit(reduce)
 
 
 def keys_of_all(exchange: Exchange, mine: NDArray[Any] | None) -> NDArray[Any]:

@@ -60,12 +60,10 @@ class ProcessSegments(SummedSegments):
         options = replace(options, non_finite="omit")
         sizes = self._sizes.sum(keepdims=True)
         fit = self.fit_rows(self._all_rows, sizes, given, options, stage, loss=False)
-        one: Fit = jax.tree.map(lambda x: x[0], fit)
-        return one
+        return jax.tree.map(lambda x: x[0], fit)
 
     def node_losses(self, grid: Grid, nodes: Nodes, options: Options, stage: Stage) -> NDArray[Any]:
         """See `Segments`; one pass for all nodes."""
         with reporting_passes(self._sizes, stage):
             losses: NDArray[Any] = self._summed.sums(grid.losses, nodes, len(grid.z), options)
-        of_each: NDArray[Any] = losses.T
-        return of_each
+        return losses.T

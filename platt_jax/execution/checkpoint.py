@@ -1,7 +1,6 @@
 """Results so far in a file, for a call that may be interrupted and repeated."""
 
 import hashlib
-import json
 import os
 import time
 from collections.abc import Iterable, Mapping
@@ -12,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.model.objective import Array
-from platt_jax.results import files, npz
+from platt_jax.results.archive import read_archive, write_archive
+from platt_jax.results.files import fit_arrays
 from platt_jax.results.fit import Fit
 
 _FORMAT = "platt-jax checkpoint 1"
@@ -37,22 +37,9 @@ def read(path: Path, call: dict[str, str]) -> dict[str, NDArray[Any]] | None:
         if not path.parent.is_dir():
             raise FileNotFoundError(f"checkpoint: no such directory: {path.parent}")
         return None
-    with open(path, "rb") as file:
-        try:
-            archive = npz.open_archive(file)
-            header = json.loads(npz.read_array(archive, "header").item())
-            if header["format"] != _FORMAT:
-                raise ValueError("not our header")
-            names = [x.removesuffix(".npy") for x in archive.namelist()]
-            arrays = {x: npz.read_array(archive, x) for x in names if x != "header"}
-            found = header["call"]
-        except (OSError, MemoryError):
-            raise  # the machine's fault, not the file's
-        except Exception:
-            # As in `files.load`, a damaged file can fail anywhere.
-            raise ValueError(
-                f"checkpoint: {path} is not a checkpoint written by platt_jax, or is damaged"
-            ) from None
+    refusal = f"{path} is not a checkpoint written by platt_jax, or is damaged"
+    with read_archive(path, _FORMAT, "checkpoint", refusal) as (header, names, read_array):
+        found, arrays = header["call"], {name: read_array(name) for name in names}
     differing = [name for name in call if found.get(name) != call[name]]
     if differing:
         raise ValueError(
@@ -68,8 +55,7 @@ def write(path: Path, call: dict[str, str], arrays: Mapping[str, NDArray[Any]]) 
     Raises:
         OSError: the file cannot be written.
     """
-    header = np.array(json.dumps({"format": _FORMAT, "call": call}))
-    files.write_arrays(path, {"header": header, **arrays})
+    write_archive(path, {"format": _FORMAT, "call": call}, arrays)
 
 
 def digest(arrays: Iterable[Array]) -> str:
@@ -118,7 +104,7 @@ class Checkpoint:
         began = time.monotonic()
         if began < self._next:
             return
-        write(self._path, self._call, {"count": np.array(count), **files.fit_arrays(whole)})
+        write(self._path, self._call, {"count": np.array(count), **fit_arrays(whole)})
         ended = time.monotonic()
         self._next = ended + max(_SECONDS, (ended - began) / _PART_OF_TIME)
 

@@ -132,8 +132,7 @@ def put_blocks(mesh: Mesh, read: Callable[[slice], Block], parts: list[slice]) -
     """The blocks of these parts, one per device. Devices without a part get an empty block."""
     blocks = [block._replace(size=np.array([block.size])) for block in map(read, parts)]
     empty = blocks[0]._replace(size=np.zeros(1, np.int32))
-    there: Block = _put(mesh, [*blocks, *[empty] * (mesh.size - len(blocks))])
-    return there
+    return _put(mesh, [*blocks, *[empty] * (mesh.size - len(blocks))])
 
 
 def _filled_up(chunks: list[Chunk], number: int) -> list[Chunk]:
@@ -146,8 +145,7 @@ def _filled_up(chunks: list[Chunk], number: int) -> list[Chunk]:
 
 def _no_rows(rows: packing.Columns) -> packing.Columns:
     nothing: Any = tuple(None if x is None else np.zeros_like(x) for x in rows)
-    columns: packing.Columns = nothing
-    return columns
+    return nothing
 
 
 def _split(rows: packing.Columns, where: GatherMap, chunk: Chunk, number: int) -> list[_Share]:

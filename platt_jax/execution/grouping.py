@@ -132,8 +132,7 @@ class GroupedRows:
     def _three(columns: Sequence[NDArray[Any]]) -> packing.Columns:
         """The columns, with None in place of missing weights."""
         three: Any = (*columns, None)[:3]
-        found: packing.Columns = three
-        return found
+        return three
 
 
 def _count(segments: Factorized, stretch: slice) -> NDArray[Any]:
@@ -213,8 +212,7 @@ def _positions_by_loop(
         )
         return positions, next_positions
 
-    made: _TwoArrays = run(numbers, next_positions, rows)
-    return made
+    return run(numbers, next_positions, rows)
 
 
 _at = partial(lax.dynamic_index_in_dim, keepdims=False)

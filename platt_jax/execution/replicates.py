@@ -190,8 +190,7 @@ def _solve_chunk(
 
     columns, more = (scores, labels, weights), (given, stream)
     most = shapes.MAX_SIDE_BY_SIDE
-    made: Replicates = scan.scan_groups(fit, columns, where.start, where.size, more, most, draw)
-    return made
+    return scan.scan_groups(fit, columns, where.start, where.size, more, most, draw)
 
 
 def _fit(rows: Rows, given: Given, options: Options) -> Replicates:

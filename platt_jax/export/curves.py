@@ -112,5 +112,4 @@ def _type(dtype: np.dtype[Any]) -> type:
 
 def _values(column: NDArray[Any]) -> list[Any]:
     """A column as Python values; times that Python's types cannot hold exactly stay NumPy's."""
-    values: list[Any] = times.to_python(column) if column.dtype.kind in "mM" else column.tolist()
-    return values
+    return times.to_python(column) if column.dtype.kind in "mM" else column.tolist()

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.results import files
+from platt_jax.results.archive import refusing
 from platt_jax.results.files import Calibrator
 
 _WORDS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
@@ -60,15 +61,12 @@ def from_json(text: str | bytes) -> Calibrator:
         >>> float(from_json(to_json(Sigmoid(A=-2.0, B=1.0))).A)
         -2.0
     """
-
-    def read() -> Calibrator:
+    with refusing("text", files.REFUSAL):
         about = json.loads(text)
         arrays, types = about.pop("arrays"), about.pop("types")
         if set(arrays) != set(types):
             raise ValueError("not a dtype for each array")
         return files.assembled(about, arrays, lambda name: _to_array(arrays[name], types[name]))
-
-    return files.rebuilt(read, "text")
 
 
 def _to_list(array: NDArray[Any]) -> Any:

@@ -43,8 +43,7 @@ def from_text(text: NDArray[np.str_]) -> NDArray[np.object_]:
 def is_kept(value: Any) -> bool:
     """Whether reading a value back from text gives an equal one."""
     try:
-        kept: bool = _read(_write(value)) == value
-        return kept
+        return _read(_write(value)) == value
     except (TypeError, ValueError, RecursionError):
         return False
 

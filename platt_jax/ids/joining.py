@@ -48,8 +48,7 @@ def _join_columns(parts: Sequence[NDArray[Any]], name: str) -> NDArray[Any]:
 
     def column(part: NDArray[Any], place: int) -> NDArray[Any]:
         own = part.dtype.names or ()
-        field: NDArray[Any] = part[names[place] if set(own) == set(names) else own[place]]
-        return field
+        return part[names[place] if set(own) == set(names) else own[place]]
 
     return structured(
         names,

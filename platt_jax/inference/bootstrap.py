@@ -73,8 +73,7 @@ class Bootstrap(ComparedByValue):
     @property
     def failed(self) -> NDArray[np.bool_]:
         """(R, ...) bool, which replicates are left out."""
-        failed: NDArray[np.bool_] = (self.status != Status.CONVERGED) | self.one_class
-        return failed
+        return (self.status != Status.CONVERGED) | self.one_class
 
     @property
     def standard_errors(self) -> NDArray[Any]:

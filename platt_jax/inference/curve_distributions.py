@@ -118,8 +118,7 @@ class Normal(NamedTuple):
         """See `Distribution`."""
         # (x - m')^2 - (x - m)^2, without cancellation
         away = (self.mean - tilted.mean) * (2 * log_odds - tilted.mean - self.mean)
-        ratio: Floats = (away / (2 * self.variance)).sum(-1)
-        return ratio
+        return (away / (2 * self.variance)).sum(-1)
 
     def slope(self, log_odds: Floats) -> Floats:
         """See `Distribution`."""
@@ -145,8 +144,7 @@ class LogBeta(NamedTuple):
 
     def center(self) -> Floats:
         """See `Distribution`."""
-        center: Floats = np.log(self.positives / self.negatives)
-        return center
+        return np.log(self.positives / self.negatives)
 
     def draws(self, words: Words) -> Floats:
         """See `Distribution`."""
@@ -168,24 +166,21 @@ class LogBeta(NamedTuple):
 
         more = self.positives - tilted.positives
         total = self.positives + self.negatives - tilted.positives - tilted.negatives
-        ratio: Floats = (
+        return (
             betaln(tilted.positives, tilted.negatives)
             - betaln(self.positives, self.negatives)
             + more * log_odds
             - total * np.logaddexp(0, log_odds)
         ).sum(-1)
-        return ratio
 
     def slope(self, log_odds: Floats) -> Floats:
         """See `Distribution`."""
-        slope: Floats = self.positives - (self.positives + self.negatives) * expit(log_odds)
-        return slope
+        return self.positives - (self.positives + self.negatives) * expit(log_odds)
 
     def curvature(self, log_odds: Floats) -> Floats:
         """See `Distribution`."""
         proba = expit(log_odds)
-        curvature: Floats = (self.positives + self.negatives) * proba * (1 - proba)
-        return curvature
+        return (self.positives + self.negatives) * proba * (1 - proba)
 
 
 def counted(at: Ends, n_pos: Floats, n_neg: Floats, up: NDArray[np.bool_]) -> LogBeta:
@@ -222,13 +217,11 @@ def _normal(words: Words, number: int) -> Floats:
     """(..., number) standard normal, given random words (..., 1)."""
     from scipy.special import ndtri
 
-    normal: Floats = ndtri(_uniform(mixed(words + np.arange(number).astype(np.uint64))))
-    return normal
+    return ndtri(_uniform(mixed(words + np.arange(number).astype(np.uint64))))
 
 
 def _uniform(words: Words) -> Floats:
-    uniform: Floats = np.ldexp((words >> np.uint64(12)) + 0.5, -52)
-    return uniform
+    return np.ldexp((words >> np.uint64(12)) + 0.5, -52)
 
 
 def _log_gamma(shape: Floats, streams: Words) -> Floats:
@@ -255,5 +248,4 @@ def _log_gamma(shape: Floats, streams: Words) -> Floats:
         open_[open_] = ~accepted
         if not open_.any():
             break
-    log_gamma: Floats = drawn + np.log(_uniform(mixed(streams ^ _LAST))) / shape
-    return log_gamma
+    return drawn + np.log(_uniform(mixed(streams ^ _LAST))) / shape

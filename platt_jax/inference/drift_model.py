@@ -119,18 +119,15 @@ def _pooled_mean(calibrator: SegmentCalibrator, covariance: _Array) -> _Array:
     for _ in range(_STEPS):
         mean = mean_probability(none, np.column_stack([none, -at, none, none, variance]))
         at = at + target - logit(mean)
-    solved: _Array = -np.linalg.solve(design, at)
-    return solved
+    return -np.linalg.solve(design, at)
 
 
 def uncertainty(weight: _Array, means: _Array, covariances: Sequence[Any]) -> _Array:
     """(2, 2) covariance of a weighted mean over both periods: its error plus their distance."""
     apart = means[1] - means[0]
     error = np.einsum("t,tij->ij", weight**2, np.asarray(covariances, float))
-    total: _Array = error + weight.prod() * np.outer(apart, apart)
-    return total
+    return error + weight.prod() * np.outer(apart, apart)
 
 
 def _times(matrices: NDArray[Any], vectors: NDArray[Any]) -> _Array:
-    product: _Array = (matrices @ vectors[..., None])[..., 0]
-    return product
+    return (matrices @ vectors[..., None])[..., 0]

@@ -103,8 +103,7 @@ def raised(flags: Array, flag: Flag, up: Any) -> NDArray[Any]:
 def _is_singular(matrices: NDArray[Any], tolerance: float) -> NDArray[np.bool_]:
     """Whether precisions (..., 2, 2) of (A, B) are singular, in any unit of the scores."""
     (a, b), (c, d) = np.moveaxis(matrices, (-2, -1), (0, 1))
-    singular: NDArray[np.bool_] = a * d - b * c <= tolerance * np.abs(a * d)
-    return singular
+    return a * d - b * c <= tolerance * np.abs(a * d)
 
 
 def joined(
@@ -146,5 +145,4 @@ def chosen(condition: NDArray[np.bool_], one: Fit, other: Fit) -> Fit:
     def choose(x: NDArray[Any], y: NDArray[Any]) -> NDArray[Any]:
         return np.where(condition.reshape(-1, *(1,) * (np.ndim(x) - 1)), x, y).astype(y.dtype)
 
-    made: Fit = jax.tree.map(choose, one, other)
-    return made
+    return jax.tree.map(choose, one, other)

@@ -136,8 +136,7 @@ class _JudgedRows(NamedTuple):
         f, y, segments = (x[some] for x in self)
         proba = calibrator.predict_proba(f.astype(np.float64), segments).astype(np.float64)
         proba = np.clip(proba, *_INSIDE)
-        loss: NDArray[np.float64] = -np.where(y, np.log(proba), np.log1p(-proba))
-        return loss
+        return -np.where(y, np.log(proba), np.log1p(-proba))
 
 
 def _drift(

@@ -84,8 +84,7 @@ def _solved(information: _Array, right: _Array) -> _Array:
     """The solution of a linear system that may be singular."""
     scale = 1 / np.sqrt(np.maximum(np.diag(information), np.finfo(float).tiny))
     inverse = np.linalg.pinv(scale[:, None] * information * scale, hermitian=True)
-    solved: _Array = (scale[:, None] * inverse * scale) @ right
-    return solved
+    return (scale[:, None] * inverse * scale) @ right
 
 
 def _point(rows: LaterRows, parameters: _Array) -> _Point:

@@ -133,8 +133,7 @@ def _checked(fit: Fit, batch: tuple[int, ...], dtype: np.dtype[Any]) -> Fit:
         raise ValueError(f"fit: expected problems of shape {batch}, got {fit.A.shape}")
     if fit.A.dtype != dtype:
         raise ValueError(f"fit: expected one of {dtype} scores, got {fit.A.dtype}")
-    flat: Fit = jax.tree.map(lambda x: x.reshape(-1, *x.shape[len(batch) :]), fit)
-    return flat
+    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[len(batch) :]), fit)
 
 
 def _has_one_curve(
@@ -218,8 +217,7 @@ def _at(rows: ProblemRows, tiles: Tiles, center: Center) -> tuple[tuple[Any, ...
 
 def _of(problems: NDArray[np.int64], arrays: Made) -> Made:
     """The entries of the arrays for these problems."""
-    made: Made = jax.tree.map(lambda x: x[problems], arrays)
-    return made
+    return jax.tree.map(lambda x: x[problems], arrays)
 
 
 def _sums(rows: ProblemRows, tiles: Tiles, center: Center) -> Sums:
@@ -229,13 +227,11 @@ def _sums(rows: ProblemRows, tiles: Tiles, center: Center) -> Sums:
     def of_each(of_tiles: jax.Array) -> NDArray[Any]:
         return np.add.reduceat(of_tiles, firsts, dtype=np.float64).astype(of_tiles.dtype)
 
-    made: Sums = jax.tree.map(of_each, sums(*_at(rows, tiles, center)))
-    return made
+    return jax.tree.map(of_each, sums(*_at(rows, tiles, center)))
 
 
 def _added(one: Sums, other: Sums) -> Sums:
-    total: Sums = jax.tree.map(np.add, one, other)
-    return total
+    return jax.tree.map(np.add, one, other)
 
 
 def _refit(

@@ -78,8 +78,7 @@ def posteriors(calibrator: SegmentCalibrator, place: NDArray[Any]) -> Posteriors
 
     def each(x: Any) -> Floats:
         x = np.asarray(x, float)
-        found: Floats = np.concatenate([x, np.full((1, *x.shape[1:]), np.nan)])[place]
-        return found
+        return np.concatenate([x, np.full((1, *x.shape[1:]), np.nan)])[place]
 
     n_pos, n_neg = each(fit.n_pos), each(fit.n_neg)
     mean = np.stack([each(fit.A), each(fit.B)], -1)

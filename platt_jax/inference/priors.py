@@ -93,8 +93,7 @@ def _posterior(
 def at_places(values: NDArray[Any], places: NDArray[Any]) -> NDArray[Any]:
     """The values (K, ...) at these places, and 0 where a place is -1; K may be 0."""
     nothing = np.zeros_like(values, shape=(1, *values.shape[1:]))
-    found: NDArray[Any] = np.concatenate([values, nothing])[places]
-    return found
+    return np.concatenate([values, nothing])[places]
 
 
 def _places(

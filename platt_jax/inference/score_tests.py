@@ -42,14 +42,12 @@ class Spread(NamedTuple):
 
     def mean(self) -> NDArray[np.float64]:
         """(N,) mean P(y=1)."""
-        mean: NDArray[np.float64] = reduce(add, (w * p for w, p in self.probabilities()))
-        return mean
+        return reduce(add, (w * p for w, p in self.probabilities()))
 
     def variance(self) -> NDArray[np.float64]:
         """(N,) mean of P(y=1) P(y=0)."""
         each = (w * p * (1 - p) for w, p in self.probabilities())
-        variance: NDArray[np.float64] = reduce(add, each)
-        return variance
+        return reduce(add, each)
 
 
 class ScoreTests:
@@ -215,8 +213,7 @@ class ScoreTest(NamedTuple):
 
     def sums(self, labels: NDArray[Any]) -> NDArray[np.float64]:
         """(3, R) sums of other labels (R, n), or of numbers of positives."""
-        sums: NDArray[np.float64] = (labels.astype(float) @ self.shares.T - self.expected).T
-        return sums
+        return (labels.astype(float) @ self.shares.T - self.expected).T
 
     def extreme(self, sums: NDArray[np.float64]) -> NDArray[np.bool_]:
         """(R,) whether sums (3, R) are at least as extreme as the observed ones."""

@@ -122,8 +122,7 @@ def _moved_up(rows: FreshRows, proba: Floats, basis: Floats, spread: Floats) -> 
 
 
 def _logit(proba: Floats) -> Floats:
-    logit: Floats = np.log(proba) - np.log1p(-proba)
-    return logit
+    return np.log(proba) - np.log1p(-proba)
 
 
 def _recalibrated(rows: FreshRows) -> Fit:

@@ -35,8 +35,7 @@ def canonical_order(
         owner = np.repeat(some, sizes[some])
         first = starts[some[0]]
         piece = slice(first, first + len(owner))
-        order: NDArray[np.int64] = first + np.lexsort((labels[piece], proba[piece], owner))
-        return order
+        return first + np.lexsort((labels[piece], proba[piece], owner))
 
     pieces = _in_pieces(rows, np.arange(len(sizes)), sizes)
     return np.concatenate([order for _, order in pieces])

@@ -128,8 +128,7 @@ def _some(words: Words) -> NDArray[np.bool_]:
 
 def _mixed(log_ratio: Floats) -> Floats:
     """The log ratio of the untilted density to the mixture of it and the tilted one."""
-    mixture: Floats = -np.logaddexp(np.log1p(-_AS_IT_IS) - log_ratio, np.log(_AS_IT_IS))
-    return mixture
+    return -np.logaddexp(np.log1p(-_AS_IT_IS) - log_ratio, np.log(_AS_IT_IS))
 
 
 def _nearest(test: ScoreTest, sums: Floats) -> NDArray[np.int64]:
@@ -186,14 +185,12 @@ def _tilts(test: ScoreTest, curve: Distribution) -> _Tilts:
 
 def _log_mean(test: ScoreTest, logit: Floats, moved: Floats) -> Floats:
     """(R,) log of the mean of exp(labels @ moved), for log-odds (R, n)."""
-    log_mean: Floats = (np.logaddexp(0, logit + moved) - np.logaddexp(0, logit)) @ test.counts
-    return log_mean
+    return (np.logaddexp(0, logit + moved) - np.logaddexp(0, logit)) @ test.counts
 
 
 def _determinant(matrices: Floats) -> Floats:
     """(J,) determinants of matrices, given their upper triangles (J, 3)."""
-    determinant: Floats = matrices[:, 0] * matrices[:, 2] - matrices[:, 1] ** 2
-    return determinant
+    return matrices[:, 0] * matrices[:, 2] - matrices[:, 1] ** 2
 
 
 def _solved(matrices: Floats, x: Floats) -> Floats:
@@ -226,5 +223,4 @@ def drawn(test: ScoreTest, logit: Floats, streams: Words) -> Floats:
 
     proba = expit(_clipped(logit))
     deviation = np.sqrt(test.counts * proba * (1 - proba))
-    positives: Floats = test.counts * proba + deviation * ndtri(np.ldexp(words + 0.5, -32))
-    return positives
+    return test.counts * proba + deviation * ndtri(np.ldexp(words + 0.5, -32))

@@ -78,5 +78,4 @@ def _distances(rows: Predictions, each: Binned, of: counts.Rarer) -> NDArray[np.
     """
     below = counts.distributions(rows, each, of, counts.FEW)[:, : counts.FEW]
     short = np.maximum(of.expected[of.few][:, None] - np.arange(counts.FEW), 0)
-    distances: NDArray[np.float64] = 2 * (short * below).sum(axis=-1)
-    return distances
+    return 2 * (short * below).sum(axis=-1)

@@ -95,8 +95,7 @@ def _isotonic(values: NDArray[np.float64], weight: NDArray[np.float64]) -> NDArr
     # SciPy adds warning filters when imported, so importing metrics must not import it.
     from scipy.optimize import isotonic_regression
 
-    fitted: NDArray[np.float64] = isotonic_regression(values, weights=weight).x
-    return fitted
+    return isotonic_regression(values, weights=weight).x
 
 
 def _by_chance(

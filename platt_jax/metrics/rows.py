@@ -41,8 +41,7 @@ class LabelledRows:
 
     def sum(self, x: NDArray[Any]) -> NDArray[np.float64]:
         """(K,) weighted sums over the rows of x (K, N)."""
-        sums: NDArray[np.float64] = (self.weights * x).sum(axis=-1)
-        return sums
+        return (self.weights * x).sum(axis=-1)
 
     def mean(self, x: NDArray[Any]) -> NDArray[np.float64]:
         """(K,) weighted means over the rows of x (K, N)."""
@@ -54,8 +53,7 @@ class LabelledRows:
         Products of two of them neither overflow nor underflow, and no digit is lost.
         """
         _, exponent = np.frexp(self.total)
-        scaled: NDArray[np.float64] = np.ldexp(self.weights, -exponent[:, None])
-        return scaled
+        return np.ldexp(self.weights, -exponent[:, None])
 
     def some(self, which: NDArray[np.intp]) -> Self:
         """The problems `which`, as a flat batch."""
@@ -185,5 +183,4 @@ def _broadcast(
 def _inside(p: NDArray[np.float64], dtype: np.dtype[Any]) -> NDArray[np.float64]:
     """Probabilities clipped to the floats of this dtype strictly between 0 and 1."""
     ends = np.array([0, 1], dtype)
-    inside: NDArray[np.float64] = np.clip(p, *np.nextafter(ends, ends[::-1]).astype(np.float64))
-    return inside
+    return np.clip(p, *np.nextafter(ends, ends[::-1]).astype(np.float64))

@@ -90,10 +90,7 @@ def _error(
     # The Gaussian kernel reflected at both ends is the heat kernel of [0, 1], which damps cosines.
     damped = series * np.exp(-((np.pi * k * bandwidth) ** 2) / 2)
     smoothed = np.abs(np.fft.irfft(damped, 2 * intervals)[:, : intervals + 1])
-    error: NDArray[np.float64] = 2 * (
-        smoothed.sum(axis=-1) - (smoothed[:, 0] + smoothed[:, -1]) / 2
-    )
-    return error
+    return 2 * (smoothed.sum(axis=-1) - (smoothed[:, 0] + smoothed[:, -1]) / 2)
 
 
 def _cosine_series(

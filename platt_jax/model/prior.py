@@ -34,8 +34,7 @@ def add_derivatives(
     # If the scores are far from 0, only the original coordinates represent the prior exactly.
     share = derivatives(prior, *to_original(standardization, *point))
     share = derivatives_to_standardized(standardization, share)
-    total: Derivatives = jax.tree.map(jnp.add, sums, share)
-    return total
+    return jax.tree.map(jnp.add, sums, share)
 
 
 def penalty_at(

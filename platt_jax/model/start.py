@@ -30,8 +30,7 @@ def by_target(moments: tuple[Moments, Moments], targets: Targets) -> tuple[Momen
     """
 
     def mix(of_pos: jax.Array, of_neg: jax.Array) -> Moments:
-        found: Moments = jax.tree.map(lambda p, n: of_pos * p + of_neg * n, *moments)
-        return found
+        return jax.tree.map(lambda p, n: of_pos * p + of_neg * n, *moments)
 
     return (
         mix(targets.positive, targets.negative),
@@ -46,8 +45,7 @@ def mirrored(pos: Moments, neg: Moments) -> tuple[Moments, Moments]:
     """
 
     def join(one: Moments, other: Moments) -> Moments:
-        found: Moments = jax.tree.map(jnp.add, one, other._replace(first=-other.first))
-        return found
+        return jax.tree.map(jnp.add, one, other._replace(first=-other.first))
 
     return join(pos, neg), join(neg, pos)
 

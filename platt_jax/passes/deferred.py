@@ -63,25 +63,21 @@ class DeferredRows(Rows):
 
     def moments(self, standardization: Standardization) -> tuple[Moments, Moments]:
         """See `Rows`."""
-        total: tuple[Moments, Moments] = self._sum(self._request("moments"), standardization)
-        return total
+        return self._sum(self._request("moments"), standardization)
 
     def derivatives(
         self, point: Point, targets: Targets, options: Options, active: jax.Array | None = None
     ) -> Derivatives:
         """See `Rows`."""
-        total: Derivatives = self._sum(self._request("derivatives", options), point, targets)
-        return total
+        return self._sum(self._request("derivatives", options), point, targets)
 
     def loss(self, point: Point, targets: Targets) -> jax.Array:
         """See `Rows`."""
-        total: jax.Array = self._sum(self._request("loss"), point, targets)
-        return total
+        return self._sum(self._request("loss"), point, targets)
 
     def loss_change(self, before: Point, after: Point, targets: Targets) -> jax.Array:
         """See `Rows`."""
-        total: jax.Array = self._sum(self._request("loss_change"), before, after, targets)
-        return total
+        return self._sum(self._request("loss_change"), before, after, targets)
 
     def _request(self, method: str, options: Options | None = None) -> Request:
         return Request(method, options, self.masked)

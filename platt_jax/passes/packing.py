@@ -37,8 +37,7 @@ def flat(rows: Iterable[Any], space: Space) -> Columns:
         None if x is None else _fill(room(space, number, x.dtype), x)
         for number, x in enumerate(columns)
     )
-    found: Columns = laid
-    return found
+    return laid
 
 
 def room(space: Space, number: int, dtype: np.dtype[Any]) -> NDArray[Any]:

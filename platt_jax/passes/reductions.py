@@ -60,8 +60,7 @@ def _quarters(lanes: jax.Array) -> jax.Array:
 def minima(axis: int, *terms: jax.Array) -> Arrays:
     """The minima of all terms along an axis, in one fused loop. No term may be NaN."""
     inf = tuple(jnp.asarray(jnp.inf, term.dtype) for term in terms)
-    least: Arrays = lax.reduce(terms, inf, _lesser_all, dimensions=(axis,))
-    return least
+    return lax.reduce(terms, inf, _lesser_all, dimensions=(axis,))
 
 
 class Groups(NamedTuple):

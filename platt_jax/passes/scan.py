@@ -92,8 +92,7 @@ def _lay(columns: Columns, laid: Columns, start: jax.Array, size: jax.Array) -> 
 
         return jax.tree.map(place, laid, columns)
 
-    filled: Columns = lax.fori_loop(0, jnp.max(size), lay_vector, laid)
-    return filled
+    return lax.fori_loop(0, jnp.max(size), lay_vector, laid)
 
 
 def _drawn_weights(
@@ -115,5 +114,4 @@ def _drawn_weights(
         return lax.dynamic_update_slice_in_dim(drawn, vector, at, 0)
 
     vectors = -(-size // LANES) if alone else jnp.max(size)
-    filled: jax.Array = lax.fori_loop(0, vectors, draw_vector, drawn)
-    return filled
+    return lax.fori_loop(0, vectors, draw_vector, drawn)

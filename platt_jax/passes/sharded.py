@@ -44,8 +44,7 @@ class ShardedRows:
     def moments(self, standardization: Standardization) -> tuple[Moments, Moments]:
         """See `Rows`."""
         here = self.local.moments(standardization)
-        total: tuple[Moments, Moments] = lax.psum(here, self.axes)
-        return total
+        return lax.psum(here, self.axes)
 
     def standardized(self, standardization: Standardization) -> "ShardedRows":
         """See `Rows`."""
@@ -56,19 +55,16 @@ class ShardedRows:
     ) -> Derivatives:
         """See `Rows`."""
         here = self.local.derivatives(point, targets, options, active)
-        total: Derivatives = lax.psum(here, self.axes)
-        return total
+        return lax.psum(here, self.axes)
 
     def loss(self, point: Point, targets: Targets) -> jax.Array:
         """See `Rows`."""
-        total: jax.Array = lax.psum(self.local.loss(point, targets), self.axes)
-        return total
+        return lax.psum(self.local.loss(point, targets), self.axes)
 
     def loss_change(self, before: Point, after: Point, targets: Targets) -> jax.Array:
         """See `Rows`."""
         here = self.local.loss_change(before, after, targets)
-        total: jax.Array = lax.psum(here, self.axes)
-        return total
+        return lax.psum(here, self.axes)
 
     def _with(self, local: Rows) -> "ShardedRows":
         return replace(self, local=local)

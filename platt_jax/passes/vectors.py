@@ -204,8 +204,7 @@ def _fold(
         return each(found, _across(some, combine) if one_problem else some)
 
     first = close(none(rows.size.shape))
-    made: Terms = lax.fori_loop(0, -(-vectors // _TOGETHER), add_some, first)
-    return made
+    return lax.fori_loop(0, -(-vectors // _TOGETHER), add_some, first)
 
 
 def _across(found: Terms, combine: Callable[[jax.Array, jax.Array], jax.Array]) -> Terms:

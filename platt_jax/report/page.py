@@ -13,8 +13,8 @@ import numpy as np
 from platt_jax.columns import Column
 from platt_jax.report import charts, problems, rows
 from platt_jax.report.rows import Judged, Predicted
+from platt_jax.results.atomic import destination, write_atomically
 from platt_jax.results.calibrators import SegmentCalibrator
-from platt_jax.results.files import destination, write_atomically
 from platt_jax.results.tables import flag_counts, status_counts
 from platt_jax.status import Flag, Status
 from platt_jax.version import __version__

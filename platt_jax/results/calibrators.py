@@ -59,8 +59,7 @@ class _ById(Inspectable):
         place = self._place(id_)
         if place < 0:
             raise KeyError(f"{kind} {id_!r} was not fitted")
-        of_one: Fit = jax.tree.map(lambda x: x[place], fit)
-        return of_one
+        return jax.tree.map(lambda x: x[place], fit)
 
     def __contains__(self, id_: object) -> bool:
         try:
@@ -379,8 +378,7 @@ class OneVsRestCalibrator(ComparedByValue, _ById):
         scores = self._columns(scores)
         logit = -(self.fit.A * scores + self.fit.B)
         if not normalize:
-            of_each: NDArray[Any] = expit(logit)
-            return of_each
+            return expit(logit)
         # Logarithms stay distinct where all probabilities round to 0.
         fitted = np.isfinite(self.fit.A)
         log_proba = np.where(fitted, log_expit(logit), -np.inf)

@@ -1,14 +1,9 @@
 """Stores calibrators on disk: one .npz of plain arrays, without pickle, versioned."""
 
-import json
 import os
-import secrets
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields
-from functools import partial
-from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +12,8 @@ from platt_jax import ids, validation
 from platt_jax.columns import Column
 from platt_jax.ids import codec
 from platt_jax.results import npz
+from platt_jax.results.archive import NewerVersionError, read_archive, write_archive
+from platt_jax.results.atomic import to_path
 from platt_jax.results.calibrators import OneVsRestCalibrator, SegmentCalibrator
 from platt_jax.results.fit import Fit
 from platt_jax.results.population import Population, PopulationStatus
@@ -24,6 +21,8 @@ from platt_jax.results.sigmoid import Sigmoid
 from platt_jax.status import Flag, Status
 
 _FORMAT = "platt-jax calibrator"
+# What is said of anything else.
+REFUSAL = "not a calibrator that platt_jax saved, or damaged"
 _HEADER_BYTES = 1 << 20  # maximum size; it holds the names of columns of ids
 
 # The fields of a Fit in a file of each version. A change that adds a field to Fit, a status or a
@@ -109,7 +108,7 @@ def save(path: str | os.PathLike[str], calibrator: Calibrator) -> None:
         -2.0
     """
     about, arrays = described(calibrator)
-    write_arrays(path, {"header": np.array(json.dumps(about)), **arrays})
+    write_archive(path, about, arrays)
 
 
 def described(calibrator: Calibrator) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
@@ -138,58 +137,6 @@ def described(calibrator: Calibrator) -> tuple[dict[str, Any], dict[str, NDArray
     return about, arrays
 
 
-def _path(path: str | os.PathLike[str]) -> Path:
-    try:
-        return Path(os.fsdecode(path))
-    except TypeError:  # a file object, or an integer, which `open` would accept
-        raise ValueError(f"path: expected a str or a Path, got {type(path).__name__}") from None
-
-
-def destination(path: str | os.PathLike[str]) -> Path:
-    """The file to write for this path. A symbolic link is followed, not replaced.
-
-    Raises:
-        ValueError: path is not a path, or names something other than a file.
-        FileNotFoundError: its directory does not exist.
-    """
-    path = Path(os.path.realpath(_path(path)))
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"no such directory: {path.parent}")
-    if path.exists() and not path.is_file():
-        raise ValueError(f"path: expected a file to write, {path} is something else")
-    return path
-
-
-def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Writes beside the target, then moves over it: readers see the old file or the new one."""
-    # A name that no other thread or process uses, and short even if the target's is long.
-    unfinished = path.with_name(f".platt-jax-{secrets.token_hex(8)}.partial")
-    try:
-        with naming_file(path), open(unfinished, "xb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)
-
-
-@contextmanager
-def naming_file(name: str | os.PathLike[str]) -> Iterator[None]:
-    """Adds the file name to system errors inside, as those of a full disk have none."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno is not None and error.filename is None:  # else the error has its own message
-            error.filename = os.fspath(name)
-        raise
-
-
-def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> None:
-    """Writes arrays as one .npz, atomically; errors as for `destination`."""
-    write_atomically(destination(path), lambda file: np.savez(file, **dict(arrays)))
-
-
 def load(path: str | os.PathLike[str]) -> Calibrator:
     """Reads a calibrator that `save` wrote.
 
@@ -211,39 +158,9 @@ def load(path: str | os.PathLike[str]) -> Calibrator:
         >>> type(load(path)).__name__
         'Sigmoid'
     """
-    with open(_path(path), "rb") as file:
-        return rebuilt(lambda: _read(file), str(path))
-
-
-def rebuilt(read: Callable[[], Calibrator], source: str) -> Calibrator:
-    """The calibrator that `read` returns. Messages name the source.
-
-    Raises:
-        ValueError: the source is not a calibrator, is damaged, or is from a newer version.
-        OSError, MemoryError: the fault is the machine's, not the file's.
-    """
-    try:
-        return read()
-    except _NewerVersionError as newer:
-        raise ValueError(f"{source}: {newer}") from None
-    except (OSError, MemoryError):
-        raise
-    except Exception:
-        # A damaged file can fail anywhere in zip, header or array parsing, with many exceptions.
-        raise ValueError(f"{source}: not a calibrator that platt_jax saved, or damaged") from None
-
-
-class _NewerVersionError(Exception):
-    pass
-
-
-def _read(file: BinaryIO) -> Calibrator:
-    archive = npz.open_archive(file)
-    header = npz.read_array(archive, "header")
-    if header.nbytes > _HEADER_BYTES:
-        raise ValueError("not our header")
-    names = [name.removesuffix(".npy") for name in archive.namelist() if name != "header.npy"]
-    return assembled(json.loads(header.item()), names, partial(npz.read_array, archive))
+    path = to_path(path)
+    with read_archive(path, _FORMAT, str(path), REFUSAL, _HEADER_BYTES) as contents:
+        return assembled(*contents)
 
 
 def assembled(
@@ -263,7 +180,7 @@ def assembled(
     if about["format"] != _FORMAT or type(version) is not int or version < 1:
         raise ValueError("not our header")
     if version > _VERSION:
-        raise _NewerVersionError(
+        raise NewerVersionError(
             f"written by a newer platt_jax as version {version}; this one reads up to version "
             f"{_VERSION}"
         )

@@ -124,8 +124,7 @@ class Population(ComparedByValue):
     @property
     def mean_errors(self) -> NDArray[Any]:
         """(2,), standard errors of the mean of (A, B)."""
-        errors: NDArray[Any] = np.sqrt(np.diag(self.mean_covariance))
-        return errors
+        return np.sqrt(np.diag(self.mean_covariance))
 
     def __repr__(self) -> str:
         if not self.estimated:

@@ -42,8 +42,7 @@ def logit(probabilities: Column) -> NDArray[Any]:
         raise ValueError(f"probabilities: expected numbers in [0, 1], got {p[outside].flat[0]}")
     # float32 has no number between 1 - 6e-8 and 1.
     inside = np.clip(p.astype(np.float64), _LEAST, 1 - _LEAST)
-    log_odds: NDArray[Any] = (np.log(inside) - np.log1p(-inside)).astype(p.dtype)
-    return log_odds
+    return (np.log(inside) - np.log1p(-inside)).astype(p.dtype)
 
 
 def expit(logit: Array) -> Any:

@@ -149,5 +149,4 @@ def _log_odds(rate: Column, name: str) -> NDArray[np.float64]:
     rate = validation.numbers(rate, name).astype(np.float64)
     if not (inside := (rate > 0) & (rate < 1)).all():
         raise ValueError(f"{name}: expected numbers between 0 and 1, got {rate[~inside].flat[0]}")
-    log_odds: NDArray[np.float64] = np.log(rate) - np.log1p(-rate)
-    return log_odds
+    return np.log(rate) - np.log1p(-rate)

@@ -122,15 +122,13 @@ class Scaler(ABC, Generic[F]):
         rows, batch, bad, empty = checked(scores, labels, weights)
         flat: F = jax.tree.map(partial(_blank, bad | empty), self._fit_batch(rows))
         _report_non_finite(flat, bad, empty, batch)
-        fitted: F = jax.tree.map(lambda x: x.reshape(batch + x.shape[1:]), flat)
-        return fitted
+        return jax.tree.map(lambda x: x.reshape(batch + x.shape[1:]), flat)
 
     def _fit_batch(self, rows: FiniteRows) -> F:
         """Fit K problems; the arrays of the result have leading axis K."""
 
         def fit_each() -> F:
-            fitted: F = jax.tree.map(np.asarray, _fit_each(rows, self))
-            return fitted
+            return jax.tree.map(np.asarray, _fit_each(rows, self))
 
         return run_programs(fit_each, x64=rows.scores.dtype == np.float64)
 

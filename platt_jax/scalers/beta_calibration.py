@@ -47,8 +47,7 @@ class FittedBetaCalibration(Fitted):
     def _predict(self, f: NDArray[Any]) -> NDArray[Any]:
         log_q, log_rest = _logarithms(f, self.inputs)
         logit = along_rows(self.a) * log_q - along_rows(self.b) * log_rest + along_rows(self.c)
-        p: NDArray[Any] = expit(logit)
-        return p
+        return expit(logit)
 
 
 @dataclass(frozen=True)

@@ -45,8 +45,7 @@ class FittedGaussian(Fitted):
         # Farther out the probabilities do not change, and here nothing overflows.
         u = np.clip(u, -1e9, 1e9)
         curve = along_rows(self.quadratic) * u + along_rows(self.slope)
-        p: NDArray[Any] = expit(u * curve + along_rows(self.intercept))
-        return p
+        return expit(u * curve + along_rows(self.intercept))
 
 
 @dataclass(frozen=True)

@@ -66,8 +66,7 @@ def _interpolated(
     with np.errstate(over="ignore"):
         if np.isinf(np.float64(thresholds[-1]) - np.float64(thresholds[0])):
             f, thresholds = f / 2, thresholds / 2
-    p: NDArray[np.float64] = np.interp(f, thresholds, probabilities)
-    return p
+    return np.interp(f, thresholds, probabilities)
 
 
 def _curve(

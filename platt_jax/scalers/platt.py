@@ -35,8 +35,7 @@ class FittedPlatt(Fitted):
         return describe(type(self).__name__, self.result, shared_rows=False)
 
     def _predict(self, f: NDArray[Any]) -> NDArray[Any]:
-        p: NDArray[Any] = self.sigmoid.predict_proba(f)
-        return p
+        return self.sigmoid.predict_proba(f)
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,7 @@ class FittedTemperature(Fitted):
     converged: Array
 
     def _predict(self, f: NDArray[Any]) -> NDArray[Any]:
-        p: NDArray[Any] = expit(along_rows(self.inverse_temperature) * f)
-        return p
+        return expit(along_rows(self.inverse_temperature) * f)
 
 
 @dataclass(frozen=True)

@@ -94,8 +94,7 @@ class CalibratedBase(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         self, rows: TrainingRows, split_params: dict[str, Any]
     ) -> Iterable[tuple[Any, Any]]:
         splitter = check_cv(self.cv, rows.y, classifier=True)
-        splits: Iterable[tuple[Any, Any]] = splitter.split(rows.X, rows.y, **split_params)
-        return splits
+        return splitter.split(rows.X, rows.y, **split_params)
 
     def _copy_feature_names(self, fitted: Any) -> None:
         for name in ("n_features_in_", "feature_names_in_"):

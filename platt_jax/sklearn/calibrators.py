@@ -117,5 +117,4 @@ def _fit_pairs(
 
 
 def _part(each: Fit, where: Any) -> Fit:
-    part: Fit = jax.tree.map(lambda x: x[where], each)
-    return part
+    return jax.tree.map(lambda x: x[where], each)

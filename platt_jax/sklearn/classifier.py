@@ -197,8 +197,7 @@ class PlattCalibratedClassifier(CalibratedBase):
         """Calibrated probabilities (N, C) for rows X (N, F); (N, L) of separate labels."""
         check_is_fitted(self)
         each = [member.predict_proba(X) for member in self.calibrated_classifiers_]
-        proba: NDArray[np.float64] = np.mean(each, axis=0)
-        return proba
+        return np.mean(each, axis=0)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable class (N,) for rows X (N, F); or (N, L) of labels with P > 1/2.

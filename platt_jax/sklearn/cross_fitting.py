@@ -55,11 +55,10 @@ def cross_fit(
     Raises:
         ValueError: the rows for a fit are all of one class.
     """
-    parts: list[tuple[Any, Fold]] = Parallel(n_jobs=n_jobs)(
+    return Parallel(n_jobs=n_jobs)(
         delayed(_fit_and_score)(clone(estimator), rows, train, test, scorer, fit_params)
         for train, test in splits
     )
-    return parts
 
 
 def _fit_and_score(
@@ -85,8 +84,7 @@ def _seen(estimator: Any, rows: TrainingRows) -> NDArray[np.intp]:
             "y: expected rows of two classes or more wherever the estimator is fitted, got only "
             f"class {estimator.classes_.tolist()[0]!r}"
         )
-    seen: NDArray[np.intp] = np.searchsorted(rows.classes, estimator.classes_)
-    return seen
+    return np.searchsorted(rows.classes, estimator.classes_)
 
 
 def join(folds: list[Fold], classes: int, scorer: Scorer) -> Fold:

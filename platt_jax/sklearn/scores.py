@@ -156,13 +156,11 @@ def _library(estimator: Any) -> str:
 
 
 def _log(proba: Any) -> NDArray[np.float64]:
-    logs: NDArray[np.float64] = np.log(np.maximum(np.asarray(proba, np.float64), _SMALLEST_PROBA))
-    return logs
+    return np.log(np.maximum(np.asarray(proba, np.float64), _SMALLEST_PROBA))
 
 
 def _finite(log_proba: Any) -> NDArray[np.float64]:
-    finite: NDArray[np.float64] = np.maximum(np.asarray(log_proba, np.float64), _SMALLEST_LOG_PROBA)
-    return finite
+    return np.maximum(np.asarray(log_proba, np.float64), _SMALLEST_LOG_PROBA)
 
 
 def _log_odds(log_proba: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -215,8 +215,7 @@ def _position(X: Any, column: Any) -> int:
             return names.index(column)
         raise ValueError(f"segments: no column {column!r} in X; it has {names or 'no names'}")
     if isinstance(column, numbers.Integral) and -X.shape[1] <= column < X.shape[1]:
-        place: int = int(column) % X.shape[1]
-        return place
+        return int(column) % X.shape[1]
     raise ValueError(
         "segments: expected the name of a column of X, or its position below "
         f"{X.shape[1]}, got {column!r}"

@@ -49,8 +49,7 @@ class TemperatureCalibrator:
         e: NDArray[np.float64] = np.exp(
             self.inverse_temperature * (f - f.max(axis=1, keepdims=True))
         )
-        proba: NDArray[np.float64] = e / e.sum(axis=1, keepdims=True)
-        return proba
+        return e / e.sum(axis=1, keepdims=True)
 
     def table(self) -> Table:
         """One line: temperature, standard error of 1 / T, status and counts."""

@@ -41,8 +41,7 @@ def _optimum(options: Options, inputs: _Inputs, problem: Problem) -> Solution:
     """The optimum with integers as floats: JAX rejects tangents of integers under shard_map."""
     rows, targets, prior = inputs
     solution = search.optimum(rows, targets, prior, problem, options)
-    as_floats: Solution = jax.tree.map(lambda x: x.astype(solution.A.dtype), solution)
-    return as_floats
+    return jax.tree.map(lambda x: x.astype(solution.A.dtype), solution)
 
 
 @_optimum.defjvp

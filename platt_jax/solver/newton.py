@@ -92,8 +92,7 @@ def last_step(state: State, options: Options) -> State:
     met = (state.status == Status.CONVERGED) & (state.decrement <= tol) & (state.iterations > 0)
     if options.monotone:
         met &= there.A <= 0
-    last: State = jax.tree.map(partial(jnp.where, met), there, state)
-    return last
+    return jax.tree.map(partial(jnp.where, met), there, state)
 
 
 def step(
@@ -181,8 +180,7 @@ def leave_bad_start(state: State, usual: Point, constants: ProblemConstants) -> 
     elsewhere = (state.A != usual[0]) | (state.B != usual[1])
     again = start(*usual)._replace(passes=state.passes)
     leaving = (state.passes == 1) & ~good & elsewhere
-    going_on: State = jax.tree.map(partial(jnp.where, leaving), again, state)
-    return going_on
+    return jax.tree.map(partial(jnp.where, leaving), again, state)
 
 
 def _pin(state: State) -> State:
@@ -199,8 +197,7 @@ def _pin(state: State) -> State:
         pinned=jnp.ones_like(state.pinned),
         status=jnp.full_like(state.status, RUNNING),
     )
-    new: State = jax.tree.map(lambda a, b: jnp.where(wrong, a, b), pinned, state)
-    return new
+    return jax.tree.map(lambda a, b: jnp.where(wrong, a, b), pinned, state)
 
 
 def _sigma(constants: ProblemConstants, options: Options) -> jax.Array:

@@ -135,8 +135,7 @@ def optimum(
     """
     state = _search(rows, targets, prior, problem, options, runner)
     of_rows = rows.loss((state.A, state.B), targets) if loss else jnp.zeros_like(state.A)
-    solution: Solution = runner.decide(_solution)(state, of_rows, prior, problem)
-    return solution
+    return runner.decide(_solution)(state, of_rows, prior, problem)
 
 
 def _search(
@@ -159,8 +158,7 @@ def _search(
 
     state = runner.decide(newton.start)(problem.A, problem.B)
     state = runner.loop(newton.running, advance, rows, targets, state)
-    last: State = runner.decide(newton.last_step)(state, options=options)
-    return last
+    return runner.decide(newton.last_step)(state, options=options)
 
 
 def _decide(

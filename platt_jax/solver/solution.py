@@ -98,8 +98,7 @@ def solve(
     sharding = _known_sharding(scores)
     if sharding is None:
         return _over_hidden_axes(run, scores)(scores, labels, weights, prior)
-    fit: Fit = _solve_sharded(scores, labels, weights, prior, run, sharding)
-    return fit
+    return _solve_sharded(scores, labels, weights, prior, run, sharding)
 
 
 def _known_sharding(scores: jax.Array) -> NamedSharding | None:
@@ -123,12 +122,11 @@ def _over_hidden_axes(run: Callable[..., Fit], scores: jax.Array) -> Callable[..
     explicit = tuple(name for name, kind in kinds if kind is AxisType.Explicit)
     if not explicit:
         return run
-    sharded: Callable[..., Fit] = auto_axes(
+    return auto_axes(
         run,
         axes=explicit,
         out_sharding=NamedSharding(mesh, PartitionSpec()),
     )
-    return sharded
 
 
 @partial(xla.jit_or_inline, static_argnames=("run", "sharding"))
@@ -187,8 +185,7 @@ def _solve_dense(
             prior.mean.reshape((*shape, 2)), prior.precision.reshape((*shape, 2, 2))
         )
     fit = fit_rows(rows, Given(prior), options, implicit.optimum)
-    shaped: Fit = jax.tree.map(lambda x: x.reshape(batch + x.shape[2:]), fit)
-    return shaped
+    return jax.tree.map(lambda x: x.reshape(batch + x.shape[2:]), fit)
 
 
 def fit_rows(
@@ -213,8 +210,7 @@ def fit_rows(
     targets, problem = runner.decide(_set_up)(ranges, moments, given, options=options)
     rows = rows.standardized(problem.standardization)
     solution = optimum(rows, targets, given.prior, problem, options)
-    fit: Fit = runner.decide(_report)(solution, problem, ranges, moments, options=options)
-    return fit
+    return runner.decide(_report)(solution, problem, ranges, moments, options=options)
 
 
 def _rough(ranges: ScoreRanges, options: Options) -> Standardization:

@@ -227,8 +227,7 @@ class Database:
 
     def _text(self, query: str, table: str | None) -> str:
         tables = {ROWS: self._table, **({} if table is None else {POINTS: table})}
-        text: str = _with_tables(query, tables).sql(dialect=self._dialect)
-        return text
+        return _with_tables(query, tables).sql(dialect=self._dialect)
 
     def _upload(self, cursor: Any, points: pa.Table | None) -> str | None:
         """Create a temporary table with these rows; returns its name."""

@@ -70,8 +70,7 @@ def lost_digits(
         about_mean = second - first * (first / total)
         kept = rows * (scale * (scale * squares)) <= _MOST_CANCELLED * about_mean
     kept |= _constant_at_center(ranges, standardization)
-    lost: NDArray[np.bool_] = ~(kept & (rows == good))
-    return lost
+    return ~(kept & (rows == good))
 
 
 def _of_both(pos: Moments, neg: Moments) -> Any:

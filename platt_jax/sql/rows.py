@@ -161,5 +161,4 @@ class QueryRows:
 
 def numbers(column: pa.ChunkedArray) -> NDArray[np.float64]:
     """A column as float64, with NaN for NULL."""
-    floats: NDArray[np.float64] = pc.cast(column, pa.float64()).to_numpy()
-    return floats
+    return pc.cast(column, pa.float64()).to_numpy()

@@ -55,5 +55,4 @@ def _together(each: Given, shared: Given, segments: int) -> Given:
     if each.start is not None:
         usual: Any = (np.full(1, np.nan),) * 2
         shared = shared._replace(start=usual)
-    both: Given = jax.tree.map(lambda *x: np.concatenate(x), each, shared)
-    return both
+    return jax.tree.map(lambda *x: np.concatenate(x), each, shared)

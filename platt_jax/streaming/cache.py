@@ -153,8 +153,7 @@ def _of_call(source: Source, pos_label: Any) -> Fingerprint:
 
 
 def _as_json(fingerprint: Fingerprint) -> Fingerprint:
-    as_json: Fingerprint = json.loads(json.dumps(fingerprint))
-    return as_json
+    return json.loads(json.dumps(fingerprint))
 
 
 def _differences(old: Fingerprint, new: Fingerprint) -> str:

@@ -1,6 +1,5 @@
 """Rows on disk, grouped by segment: a directory that is written once, and read during fits."""
 
-import json
 import os
 from io import FileIO
 from pathlib import Path
@@ -11,7 +10,8 @@ from numpy.typing import NDArray
 
 from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.passes import packing
-from platt_jax.results import files, npz
+from platt_jax.results import files
+from platt_jax.results.archive import read_archive, write_archive
 from platt_jax.results.files import IdLayout
 
 FORMAT = "platt-jax rows 1"
@@ -134,23 +134,13 @@ def write_manifest(
     layout = files.id_layout(keys)
     header = {"format": FORMAT, **header, "ids": layout._asdict()}
     of_ids = files.ids_to_arrays("keys", keys, layout)
-    files.write_arrays(
-        directory / MANIFEST, {"header": np.array(json.dumps(header)), **of_ids, **arrays}
-    )
+    write_archive(directory / MANIFEST, header, {**of_ids, **arrays})
 
 
 def _read_manifest(directory: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     if not is_stored(directory):
         raise ValueError(f"cache: expected a directory that store_rows wrote, got {directory}")
-    with open(directory / MANIFEST, "rb") as file:
-        try:
-            archive = npz.open_archive(file)
-            header = json.loads(npz.read_array(archive, "header").item())
-            if header["format"] != FORMAT:
-                raise ValueError("not our header")
-            names = [name.removesuffix(".npy") for name in archive.namelist()]
-            return header, {name: npz.read_array(archive, name) for name in names}
-        except (OSError, MemoryError):
-            raise  # a fault of the machine, not of the file
-        except Exception:
-            raise ValueError(f"cache: {file.name} is damaged: delete {directory}") from None
+    path = directory / MANIFEST
+    refusal = f"{path} is damaged: delete {directory}"
+    with read_archive(path, FORMAT, "cache", refusal) as (header, names, read_array):
+        return header, {name: read_array(name) for name in names}

@@ -171,8 +171,7 @@ def _ranks(member: NDArray[np.float64], curve: BetaCurve) -> NDArray[np.float64]
 
     size = np.where(curve.member_size > 0, curve.member_size, 1)
     mean = np.where(curve.member_size > 0, curve.member_mean, 0.5)
-    ranks: NDArray[np.float64] = betainc(mean * size, (1 - mean) * size, member)
-    return ranks
+    return betainc(mean * size, (1 - mean) * size, member)
 
 
 def _scale(ranks: NDArray[np.float64], curve: BetaCurve, size: Array) -> NDArray[np.float64]:
@@ -208,8 +207,7 @@ def _best_log_size(
     ) -> _ErrorOfLogSize:
         def error(log_size: float) -> float:
             p = _scale(ranks, curve, np.exp(log_size))
-            squares: float = (weight * (p - share) ** 2).sum()
-            return squares
+            return (weight * (p - share) ** 2).sum()
 
         return error
 

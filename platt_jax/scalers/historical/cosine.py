@@ -33,8 +33,7 @@ class FittedCosine(Fitted):
         t = (1 + np.clip(u, -1, 1)) * (math.pi / 2)
         waves = range(np.shape(self.coefficients)[-1])
         p: Any = sum(along_rows(self.coefficients[..., n]) * np.cos(n * t) for n in waves)
-        clipped: NDArray[Any] = np.clip(p, 0, 1)
-        return clipped
+        return np.clip(p, 0, 1)
 
 
 @dataclass(frozen=True)

@@ -45,8 +45,7 @@ class FittedLevenbergMarquardt(Fitted):
     nll: Array
 
     def _predict(self, f: NDArray[Any]) -> NDArray[Any]:
-        p: NDArray[Any] = Sigmoid(self.A, self.B).predict_proba(f)
-        return p
+        return Sigmoid(self.A, self.B).predict_proba(f)
 
 
 class _At(NamedTuple):

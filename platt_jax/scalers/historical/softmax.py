@@ -17,8 +17,7 @@ class FittedSoftmax(Fitted):
     """The fixed sigmoid."""
 
     def _predict(self, f: NDArray[Any]) -> NDArray[Any]:
-        p: NDArray[Any] = expit(2 * f)
-        return p
+        return expit(2 * f)
 
 
 @dataclass(frozen=True)
