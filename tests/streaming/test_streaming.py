@@ -231,7 +231,7 @@ def test_a_bad_batch_is_named_and_nothing_is_left(small, tmp_path, change, messa
     batches = batches_of(made_up(4000, 30), 1000)
     batches[2] = change(*batches[2])
     with pytest.raises(ValueError, match=message):
-        streaming.streaming.store_rows(batches, tmp_path / "rows")
+        streaming.store_rows(batches, tmp_path / "rows")
     assert not list(tmp_path.iterdir())
 
 
@@ -303,13 +303,13 @@ def test_arrays_are_known_by_a_sample_and_batches_by_their_key(small, tmp_path):
     with pytest.raises(ValueError, match=r"scores was .*, is "):
         streaming.store_rows((f + 1, y, s), tmp_path / "rows")
     batches = batches_of((f, y, s), 1000)
-    streaming.streaming.store_rows(batches, tmp_path / "batches")
+    streaming.store_rows(batches, tmp_path / "batches")
     with pytest.raises(ValueError, match=r"has rows already.*key="):
-        streaming.streaming.store_rows(batches, tmp_path / "batches")
-    streaming.streaming.store_rows(batches, tmp_path / "keyed", key="monday")
-    assert len(streaming.streaming.store_rows(batches, tmp_path / "keyed", key="monday")) == 4000
+        streaming.store_rows(batches, tmp_path / "batches")
+    streaming.store_rows(batches, tmp_path / "keyed", key="monday")
+    assert len(streaming.store_rows(batches, tmp_path / "keyed", key="monday")) == 4000
     with pytest.raises(ValueError, match="key was monday, is tuesday"):
-        streaming.streaming.store_rows(batches, tmp_path / "keyed", key="tuesday")
+        streaming.store_rows(batches, tmp_path / "keyed", key="tuesday")
 
 
 def test_other_directories_and_damaged_caches_are_refused(small, tmp_path):
@@ -401,7 +401,7 @@ def test_what_a_killed_process_left_is_removed_and_what_is_in_use_is_not(small, 
                 streaming.store_rows(columns, tmp_path / "rows", key="same")
 
     with pytest.raises(ValueError, match=r"cache: .* is of another source"):
-        streaming.streaming.store_rows(batches(), tmp_path / "rows", key="same")
+        streaming.store_rows(batches(), tmp_path / "rows", key="same")
     assert len(seen) == 4 and len(seen[0]) == 1 and seen[0] != [left.name]
     assert "rows" in seen[1] and seen[0][0] in seen[1]
     assert [x.name for x in tmp_path.iterdir()] == ["rows"]
