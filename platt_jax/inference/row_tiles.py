@@ -1,6 +1,6 @@
-"""The rows of many problems in tiles of a few rows of one problem, so many to a call.
+"""The rows of many problems in tiles: a few rows of one problem each, and a fixed number per call.
 
-So one compiled program serves for problems of any number of rows.
+One compiled program serves problems of any number of rows.
 """
 
 from collections.abc import Iterator
@@ -13,25 +13,25 @@ from platt_jax.passes import packing
 
 _TILE_ROWS = 16
 
-# Tiles of a call: what the operations hand on to each other stays in the caches.
+# Tiles per call, few enough for intermediate results to stay in the caches.
 _TILES = (1 << 15) // _TILE_ROWS
 
 
 class Tiles(NamedTuple):
-    """Where the rows of the tiles of a call lie; those that are left over have none."""
+    """The places of the rows of a call's tiles. Tiles left over at the end have size 0."""
 
     problem: NDArray[np.int64]  # [S]
-    first: NDArray[np.int64]  # [S], a row among all
+    first: NDArray[np.int64]  # [S], the place of the first row
     size: NDArray[np.int32]  # [S]
 
     @property
     def where(self) -> NDArray[np.int64]:
-        """[S, L], the rows."""
+        """[S, L], the places of the rows."""
         return self.first[:, None] + np.arange(_TILE_ROWS)
 
     @property
     def there(self) -> NDArray[np.bool_]:
-        """[S, L], which of them are there."""
+        """[S, L], whether a place holds a row of the tile."""
         return np.arange(_TILE_ROWS) < self.size[:, None]
 
 
@@ -45,12 +45,12 @@ class ProblemRows:
         self.starts = np.cumsum(sizes) - sizes
 
     def at(self, where: NDArray[np.int64], *sizes: NDArray[Any]) -> tuple[Any, ...]:
-        """Scores, labels and weights (or None) of some, and what else goes with them."""
+        """Scores, labels and weights (or None) at these places, followed by the sizes."""
         columns = self.scores, self.labels, self.weights
         return *(None if x is None else x[where] for x in columns), *sizes
 
     def calls(self) -> Iterator[slice]:
-        """Problems whose tiles share a call; one by itself that needs more of these."""
+        """Problems whose tiles share a call. A problem that needs several calls is alone."""
         ends, first = np.cumsum(_tiles_needed(self.sizes)), 0
         while first < len(ends):
             used = ends[first - 1] if first else 0

@@ -1,4 +1,4 @@
-"""How far segments differ: intervals of their spreads, and tests of there being none."""
+"""How much segments differ: profile intervals of their spreads, and tests of no spread."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,11 +23,12 @@ from platt_jax.results.tables import Table
 _DEFAULT = Options()
 _COLUMNS = ("parameter", "standard_deviation", "lower", "upper", "statistic", "p_value")
 _PARAMETERS = ("A", "B", "both")
-_NEITHER = 0.0, 0.0, 0.0  # of a covariance's factor
+_NEITHER = 0.0, 0.0, 0.0  # entries of a covariance's factor, as in `marginal.likeliest`
 _MOST_TRIALS = 12
-_NEAR = 0.01  # twice a log likelihood
-_NARROW = 1e-3  # of a standard deviation
-# Log-odds over a standard deviation of the scores: where the upper end is looked for.
+# Tolerances of the ends: of the root of the deviance, and relative to the standard deviation.
+_NEAR = 0.01
+_NARROW = 1e-3
+# Range of the search for the upper end, in log-odds per standard deviation of the scores.
 _FIRST, _LAST = 0.1, 10.0
 
 
@@ -40,41 +41,47 @@ def profile_spreads(
     level: float = 0.95,
     options: Options = _DEFAULT,
 ) -> Table:
-    """How far (A, B) differ between segments: profile intervals, and tests of no spread.
+    """How much (A, B) differ between segments: profile intervals, and tests of no spread.
 
     The population is that of ``fit_segments(..., pooling="partial")``: (A, B) of a segment is
-    normal, and its standard deviations are the spreads. An interval holds the values at which twice
-    the log likelihood, largest as to the mean and the rest of the covariance, is no more than
-    chi-squared's quantile below its maximum; its lower end is 0 where that is so without spread.
-    (lme4's ``confint(method="profile")`` has the same.) The likelihoods are those of the rows, by
-    quadrature: the normal ones that a calibrator keeps would be off by a factor of two and more in
-    the statistics where positives are rare. It takes some 20 to 100 passes over the rows.
+    normal, and its standard deviations are the spreads. An interval contains the spreads whose
+    profile likelihood is close to the maximum: twice the difference of the log-likelihoods is at
+    most the chi-square quantile. The profile likelihood is the maximum over the mean and the rest
+    of the covariance. The lower end is 0 if that holds without spread. The method is that of lme4's
+    ``confint(method="profile")``. Likelihoods are integrals over the rows, by quadrature. With rare
+    positives, the normal likelihoods that a calibrator stores would change the statistics by a
+    factor of two or more. It takes about 20 to 100 passes over the rows.
 
-    A test compares the maximum to that without spread of A (and so without covariance), of B, or of
-    both. No spread is at the boundary of the covariances, so the statistic's distribution is a
-    mixture of chi-squares: in halves of 1 and 2 degrees of freedom for one spread (Stram & Lee
-    1994, Biometrics 50), and of 0 to 3 for both, with weights by what the rows tell (Self & Liang
-    1987, JASA 82).
+    A test compares the maximum likelihood with the maximum without a spread of A, of B or of both;
+    without one spread there is no covariance either. A population without spread is at the boundary
+    of the possible covariances, so the statistic is distributed as a mixture of chi-squares. For
+    one spread it has 1 or 2 degrees of freedom, with weights of a half (Stram & Lee 1994,
+    Biometrics 50). For both it has 0 to 3, with weights that depend on the information in the rows
+    (Self & Liang 1987, JASA 82).
 
-    With few segments both are cautious, see docs/explanation/pooling.md: with 2 to 5 of them a test
-    at 0.05 rejects in 0 to 3 % of cases without spread.
+    With few segments both are conservative, see docs/explanation/pooling.md: with 2 to 5 segments a
+    test at 0.05 rejects in 0 to 3 % of cases without spread.
 
     Args:
-        scores: (N,) as in `fit_segments`; or SegmentRows.
-        labels: (N,) likewise.
-        segments: (N,) likewise.
-        weights: (N,) likewise.
-        level: of the intervals.
+        scores: (N,) scores, as in `fit_segments`; or SegmentRows.
+        labels: (N,) labels, as in `fit_segments`.
+        segments: (N,) segment ids, as in `fit_segments`.
+        weights: (N,) weights, as in `fit_segments`.
+        level: confidence level of the intervals, in (0, 1).
         options: as in `fit_segments`.
 
     Returns:
-        A Table with a line for each `parameter`, "A", "B" and "both": its `standard_deviation`, the
-        likeliest, with the interval from `lower` to `upper`, which may be inf; and of the test of
-        no spread the `statistic` and the `p_value`. A is in units of the scores, B the spread at
-        score 0. All NaN where there is no population to estimate.
+        A Table with a line for each `parameter`, "A", "B" and "both", and the columns
+
+        - `standard_deviation`, the estimated spread, with the interval from `lower` to `upper`,
+          which may be inf; NaN for "both";
+        - `statistic` and `p_value` of the test of no spread.
+
+        The spread of A is per unit of the scores, and that of B is at score 0. All numbers are NaN
+        if there is no population to estimate.
 
     Raises:
-        ValueError: a level that is not between 0 and 1; or as in `fit_segments`.
+        ValueError: the level is not between 0 and 1; or as in `fit_segments`.
         MemoryError: as in `fit_segments`.
 
     Example:
@@ -100,10 +107,10 @@ def profile_spreads(
 
 
 def compare(rows: SegmentRows, options: Options = _DEFAULT) -> "Compared | None":
-    """The likeliest population beside those without spread; None where there is none to estimate.
+    """The maximum likelihood with and without spread; None if no population can be estimated.
 
     Args:
-        rows: of the segments.
+        rows: rows of the segments.
         options: as in `fit_segments`.
     """
     calibrator = fit_segments(rows, pooling="partial", options=options)
@@ -138,61 +145,61 @@ def compare(rows: SegmentRows, options: Options = _DEFAULT) -> "Compared | None"
 
 
 class Compared(NamedTuple):
-    """Log likelihoods with spread and without."""
+    """Maximum log-likelihoods with and without spread."""
 
     spreads: tuple["_Spread", "_Spread"]  # of A and of B
-    deviations: NDArray[np.float64]  # (2,), the likeliest standard deviations of A and B
-    largest: float
-    without: NDArray[np.float64]  # (3,), spread of A, of B, and of both
-    weights: NDArray[np.float64]  # (4,), of the chi-squares in the test of both
+    deviations: NDArray[np.float64]  # (2,) estimated standard deviations of A and B
+    largest: float  # with spread
+    without: NDArray[np.float64]  # (3,) without spread of A, of B, and of both
+    weights: NDArray[np.float64]  # (4,) weights of the chi-squares in the test of both
 
     @property
     def statistics(self) -> NDArray[np.float64]:
-        """(3,), of the tests."""
+        """(3,) statistics of the tests: of A, of B, and of both."""
         return 2 * (self.largest - self.without)
 
     @property
     def p_values(self) -> list[float]:
-        """Of the same."""
+        """The p-values of the tests, in the same order."""
         weights = ONE_SPREAD, ONE_SPREAD, self.weights
         return [p_value(x, w) for x, w in zip(self.statistics, weights, strict=True)]
 
     def intervals(self, cut: float) -> list[tuple[float, float, float]]:
-        """For A and for B the estimate, and the lower and the upper end.
+        """The estimate and the lower and upper end of the interval, for A and for B.
 
         Args:
-            cut: by how much the deviance is larger at the ends.
+            cut: difference of the deviance between the ends and the estimate.
         """
         both = zip(self.spreads, self.deviations, self.without[:2], strict=True)
         return [spread.interval(x, self.largest, none, cut) for spread, x, none in both]
 
 
 class _Spread(NamedTuple):
-    """That of one parameter."""
+    """The spread of one parameter."""
 
     profile: Profile
-    unit: float  # of the parameter, in that of the profile
-    start: Position  # of searches
+    unit: float  # a spread in the coordinates of the profile, times this, is that of the parameter
+    start: Position  # from which searches start
 
     def held(self, spread: float) -> float:
-        """The greatest log likelihood with this spread."""
+        """The maximum log-likelihood with this spread."""
         held = (spread, None if spread else 0.0, None)
         return self.profile.likeliest(self.start, held)[0]
 
     def interval(
         self, deviation: float, largest: float, none: float, cut: float
     ) -> tuple[float, float, float]:
-        """The likeliest standard deviation, and the lower and the upper end.
+        """The estimated standard deviation, and the lower and upper end of its interval.
 
         Args:
-            deviation: the likeliest.
-            largest: log likelihood.
-            none: that without spread.
-            cut: by how much the deviance is larger at the ends.
+            deviation: estimated standard deviation.
+            largest: maximum log-likelihood.
+            none: maximum log-likelihood without this spread.
+            cut: difference of the deviance between the ends and the estimate.
         """
 
         def excess(log_likelihood: float) -> float:
-            """By roots, which are about linear in the spread."""
+            # Roots of deviances: they are nearly linear in the spread.
             return float(max(2 * (largest - log_likelihood), 0.0) ** 0.5 - cut**0.5)
 
         def at(spread: float) -> float:
@@ -212,7 +219,7 @@ class _Spread(NamedTuple):
 def _crossing(
     function: Callable[[float], float], inside: tuple[float, float], outside: tuple[float, float]
 ) -> float:
-    """Where a function is 0, between two points of unlike signs (Illinois method)."""
+    """A zero of a function between two points with opposite signs (Illinois method)."""
     (a, f_a), (b, f_b) = inside, outside
     for _ in range(_MOST_TRIALS):
         x = b - f_b * (b - a) / (f_b - f_a)
