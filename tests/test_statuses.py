@@ -322,3 +322,5 @@ def test_an_outlier_is_flagged(rows, at, dtype, rng):
 def test_flags_say_what_to_do():
     for member in [*Status, *Flag]:
         assert member.message.endswith(".") and len(member.message) > 20
+    both = Flag.ONE_CLASS | Flag.OUTLIER
+    assert both.message == f"{Flag.ONE_CLASS.message} {Flag.OUTLIER.message}"

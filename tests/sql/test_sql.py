@@ -13,7 +13,7 @@ from scipy.special import expit
 
 import platt_jax as pj
 from platt_jax import Flag, GaussianPrior, Options, Status, sql
-from platt_jax.sql import engines, queries
+from platt_jax.sql import engines, queries, relations
 
 COLUMNS = {"score": "f", "label": "y", "segment": "s"}
 
@@ -272,6 +272,29 @@ def test_a_nan_is_predicted_where_the_score_or_the_fit_is_nan():
     column = partial(sql.predict, **rows, score="f", segment="s", name="p")
     assert np.isnan(column(calibrator=calibrator).fetchnumpy()["p"]).tolist() == [True, False]
     assert np.isnan(column(calibrator=bad).fetchnumpy()["p"]).all()
+
+
+def test_an_engine_is_a_class_and_its_name_in_one_table(monkeypatch):
+    class Wrapped:
+        """A relation of another library: its type is of this file."""
+
+        def __init__(self, relation):
+            self.relation = relation
+
+    class Another:
+        """Only what `Engine` declares."""
+
+        def __init__(self, wrapped):
+            engine = engines.DuckDB(wrapped.relation)
+            self.run, self.columns, self.extended = engine.run, engine.columns, engine.extended
+
+    rows = in_duckdb(plain())["relation"]
+    with pytest.raises(ValueError, match="relation of DuckDB or Spark, a Parquet path"):
+        sql.fit_segments(Wrapped(rows), **COLUMNS)
+    monkeypatch.setitem(relations._ENGINES, Wrapped.__module__.partition(".")[0], Another)
+    assert sql.fit_segments(Wrapped(rows), **COLUMNS) == sql.fit_segments(rows, **COLUMNS)
+    with pytest.raises(ValueError, match="relation of DuckDB or Spark or Another"):
+        sql.fit_segments(3, **COLUMNS)
 
 
 @pytest.fixture

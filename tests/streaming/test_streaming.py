@@ -254,12 +254,15 @@ def test_a_bad_column_of_a_file_is_named(tmp_path, column, values, message):
 def test_what_is_no_source_is_refused(tmp_path, parquet):
     cache, (folder, columns) = tmp_path / "rows", parquet
     (tmp_path / "empty").mkdir()
+    (tmp_path / "delta" / "_delta_log").mkdir(parents=True)
+    pq.write_table(pa.table({"f": [1.0], "y": [1], "s": [1]}), tmp_path / "delta" / "old.parquet")
     (tmp_path / "text.parquet").write_text("no")
     for source, names, message in [
         (5, {}, "source: expected Parquet files, arrays or batches, got a int"),
         ([], {}, "source: expected rows to fit, got none"),
         ([(np.zeros(0), [], [])], {}, "source: expected rows to fit, got none"),
         (tmp_path / "empty", NAMES, "has none"),
+        (tmp_path / "delta", NAMES, "is a Delta table, .*give its batches"),
         (str(tmp_path / "n*.parquet"), NAMES, "source: expected Parquet files, none match"),
         (tmp_path / "text.parquet", NAMES, "not a Parquet file"),
         (folder, {}, "score: expected the name of a column"),
