@@ -18,6 +18,7 @@ _DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-3, 1e-8, 1e10
 # Standard deviations to start from, over the standard error of one segment: there may be several
 # maxima where segments are few.
 _STARTS = 0.3, 1.0, 3.0
+_OFF_0 = 0.1  # of these
 # There may be no maximum: where each segment has one class, the wider the likelier. In log-odds
 # over a standard deviation of the scores.
 WIDEST = 30.0
@@ -75,7 +76,7 @@ def likeliest(
         likelihoods: of the segments.
         held: values of F[0, 0], F[1, 0] and F[1, 1], None for those that are free. Others than the
             first are held at 0.
-        start: F, (2, 2), where the search starts besides others.
+        start: F, (2, 2), near which the search starts.
     """
     free = np.array([x is None for x in held])
     fixed = np.array([0.0 if x is None else x for x in held])
@@ -84,7 +85,9 @@ def likeliest(
     unit = np.minimum(unit, WIDEST / max(_STARTS))
     starts = [np.array([scale * unit[0], 0, scale * unit[1]]) for scale in _STARTS]
     if start is not None:
-        starts.append(np.array([start[entry] for entry in ENTRIES]))
+        # At 0 nothing drives a standard deviation away from it.
+        off_0 = np.maximum(np.abs(np.diag(start)), _OFF_0 * unit)
+        starts = [np.array([off_0[0], start[1, 0], off_0[1]])]
     if not free.any():
         starts = starts[:1]
     found = (_climbed(likelihoods, np.where(free, x, fixed), free) for x in starts)
