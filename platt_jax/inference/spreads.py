@@ -25,7 +25,7 @@ _COLUMNS = ("parameter", "standard_deviation", "lower", "upper", "statistic", "p
 _PARAMETERS = ("A", "B", "both")
 _NEITHER = 0.0, 0.0, 0.0  # of a covariance's factor
 _MOST_TRIALS = 12
-_NEAR = 0.01  # twice a log likelihood
+_NEAR = 0.01  # of the root of a deviance
 _NARROW = 1e-3  # of a standard deviation
 # Log-odds over a standard deviation of the scores: where the upper end is looked for.
 _FIRST, _LAST = 0.1, 10.0
@@ -48,7 +48,7 @@ def profile_spreads(
     chi-squared's quantile below its maximum; its lower end is 0 where that is so without spread.
     (lme4's ``confint(method="profile")`` has the same.) The likelihoods are those of the rows, by
     quadrature: the normal ones that a calibrator keeps would be off by a factor of two and more in
-    the statistics where positives are rare. It takes some 20 to 100 passes over the rows.
+    the statistics where positives are rare. It takes some 50 to 200 passes over the rows.
 
     A test compares the maximum to that without spread of A (and so without covariance), of B, or of
     both. No spread is at the boundary of the covariances, so the statistic's distribution is a
@@ -56,8 +56,8 @@ def profile_spreads(
     1994, Biometrics 50), and of 0 to 3 for both, with weights by what the rows tell (Self & Liang
     1987, JASA 82).
 
-    With few segments both are cautious, see docs/explanation/pooling.md: with 2 to 5 of them a test
-    at 0.05 rejects in 0 to 3 % of cases without spread.
+    The mixture is that of many segments. With few of them the tests reject too seldom, and
+    intervals are not exact: docs/explanation/pooling.md has figures.
 
     Args:
         scores: (N,) as in `fit_segments`; or SegmentRows.
