@@ -50,7 +50,7 @@ def profile_spreads(
     of the covariance. The lower end is 0 if that holds without spread. The method is that of lme4's
     ``confint(method="profile")``. Likelihoods are integrals over the rows, by quadrature. With rare
     positives, the normal likelihoods that a calibrator stores would change the statistics by a
-    factor of two or more. It takes about 20 to 100 passes over the rows.
+    factor of two or more. It takes about 50 to 200 passes over the rows.
 
     A test compares the maximum likelihood with the maximum without a spread of A, of B or of both;
     without one spread there is no covariance either. A population without spread is at the boundary
@@ -59,8 +59,8 @@ def profile_spreads(
     Biometrics 50). For both it has 0 to 3, with weights that depend on the information in the rows
     (Self & Liang 1987, JASA 82).
 
-    With few segments both are conservative, see docs/explanation/pooling.md: with 2 to 5 segments a
-    test at 0.05 rejects in 0 to 3 % of cases without spread.
+    The mixture is that for many segments. With few segments the tests reject too rarely, and the
+    intervals are not exact: docs/explanation/pooling.md has figures.
 
     Args:
         scores: (N,) scores, as in `fit_segments`; or SegmentRows.

@@ -18,6 +18,7 @@ _DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-3, 1e-8, 1e10
 # Standard deviations to start from, in standard errors of one segment. With few segments the
 # likelihood may have several maxima.
 _STARTS = 0.3, 1.0, 3.0
+_OFF_0 = 0.1  # of these standard deviations: a start is kept off 0
 # Maximum standard deviation, in log-odds per standard deviation of the scores. If each segment has
 # only one class, the likelihood grows with the spread and has no maximum.
 WIDEST = 30.0
@@ -75,7 +76,7 @@ def likeliest(
         likelihoods: likelihoods of the segments.
         held: values of F[0, 0], F[1, 0] and F[1, 1]; None for a free entry. F[1, 0] and F[1, 1] can
             only be held at 0.
-        start: (2, 2) a further F to start a search from, or None.
+        start: (2, 2) F near which the search starts, or None.
     """
     free = np.array([x is None for x in held])
     fixed = np.array([0.0 if x is None else x for x in held])
@@ -84,7 +85,9 @@ def likeliest(
     unit = np.minimum(unit, WIDEST / max(_STARTS))
     starts = [np.array([scale * unit[0], 0, scale * unit[1]]) for scale in _STARTS]
     if start is not None:
-        starts.append(np.array([start[entry] for entry in ENTRIES]))
+        # At 0 nothing drives a standard deviation away from it.
+        off_0 = np.maximum(np.abs(np.diag(start)), _OFF_0 * unit)
+        starts = [np.array([off_0[0], start[1, 0], off_0[1]])]
     if not free.any():
         starts = starts[:1]
     found = (_climbed(likelihoods, np.where(free, x, fixed), free) for x in starts)

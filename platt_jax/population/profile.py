@@ -16,7 +16,7 @@ from platt_jax.population.marginal import ENTRIES, Likeliest, likeliest, log_lik
 from platt_jax.population.quadrature import FINE, Normals, normals
 from platt_jax.population.search import Losses, Position
 
-_MOST_PASSES, _MOST_HALVINGS = 30, 6
+_MOST_STEPS, _MOST_HALVINGS = 30, 8
 _CLOSE = 2e-3  # gain of log-likelihood at which the search ends
 # Minimum spread for the quadrature, in log-odds over the usual range of scores. Below it, the
 # change of the likelihood is computed from the normal likelihoods.
@@ -56,24 +56,25 @@ class Profile(NamedTuple):
         if held != _FREE:
             mean, covariance = self._normal(at.population)
             at = self._moved(at, mean, _widened(_held(covariance, held)))
-        for _ in range(_MOST_PASSES):
+        for _ in range(_MOST_STEPS):
             told, here = at.likelihoods.transformed(self.turn), self._normal(at.population)
             found = likeliest(told, held, factor)
-            base = log_likelihood(told, *here)
             new = found.mean, _widened(found.factor @ found.factor.T)
-            if log_likelihood(told, *new) - base <= _CLOSE:
+            of_new = log_likelihood(told, *new)
+            # Of a singular covariance, which no pass is made at.
+            narrowed = found.log_likelihood - of_new
+            if of_new - log_likelihood(told, *here) <= _CLOSE:
                 break
             trial = self._moved(at, *new)
             for _ in range(_MOST_HALVINGS):
-                if trial.log_likelihood >= at.log_likelihood - _CLOSE:
+                if trial.log_likelihood >= at.log_likelihood:
                     break
                 new = (here[0] + new[0]) / 2, (here[1] + new[1]) / 2
                 trial = self._moved(at, *new)
+            if trial.log_likelihood <= at.log_likelihood:
+                break
             at, factor = trial, found.factor
-        else:
-            return at.log_likelihood, found, at
-        # The last population may have a singular covariance, at which no pass is possible.
-        return at.log_likelihood + found.log_likelihood - base, found, at
+        return at.log_likelihood + narrowed, found, at
 
     def _moved(self, at: Position, mean: _Array, covariance: _Array) -> Position:
         back = self.turn.T
