@@ -5,7 +5,7 @@ import dataclasses
 import jax
 import numpy as np
 import pytest
-from reference import batch, problem
+from data import batch, problem
 
 import platt_jax as pj
 from platt_jax import Flag, GaussianPrior, Options, Status

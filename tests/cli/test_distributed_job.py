@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from data import rows_of
 
 import platt_jax as pj
 
@@ -34,8 +35,8 @@ pytestmark = pytest.mark.slow
 
 def rows():
     rng = np.random.default_rng(0)
-    f, s = rng.normal(size=3000), rng.integers(0, 20, 3000)
-    return f, (rng.random(3000) < 1 / (1 + np.exp(-f))).astype(int), s.astype(str)
+    f, y, s = rows_of(rng, rng.integers(0, 20, 3000).astype(str), A=-1)
+    return f, y.astype(int), s
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from scipy.special import expit
+from data import labels_of, rows_of
 
 import platt_jax as pj
 from platt_jax import Flag, GaussianPrior, Options, Status, sql
@@ -21,9 +21,7 @@ COLUMNS = {"score": "f", "label": "y", "segment": "s"}
 def made(seed=0, rows=3000, number=30):
     """Columns of segments, among which there are odd ones."""
     rng = np.random.default_rng(seed)
-    s = np.sort(rng.integers(0, number, rows))
-    f = rng.normal(size=rows)
-    y = rng.random(rows) < expit(2 * f - 0.5)
+    f, y, s = rows_of(rng, np.sort(rng.integers(0, number, rows)), A=-2, B=0.5)
     y[s == 3] = True  # one class
     f[s == 4] = 2.5  # constant scores
     y[s == 5] = f[s == 5] > 0  # separable
@@ -39,7 +37,7 @@ def plain(rows=3000, number=30):
     """Columns without anything odd."""
     rng = np.random.default_rng(0)
     f, s = rng.normal(size=rows), rng.integers(0, number, rows)
-    return {"f": f, "y": rng.random(rows) < expit(2 * f - 0.5), "s": s}
+    return {"f": f, "y": labels_of(rng, 2 * f - 0.5), "s": s}
 
 
 def in_duckdb(columns):

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from data import rows_of
 
 import platt_jax as pj
 from platt_jax import streaming
@@ -23,11 +24,10 @@ NAMES = {"score": "f", "label": "y", "segment": "s"}
 
 def made_up(rows, segments, seed=1, dtype=np.float32):
     """Rows of segments of very different sizes."""
-    random = np.random.default_rng(seed)
-    s = (segments * random.random(rows) ** 3).astype(np.int64)
-    f = random.normal(size=rows).astype(dtype)
-    y = (random.random(rows) < 1 / (1 + np.exp(-(1 + s % 3) * f))).astype(np.int8)
-    return f, y, s
+    rng = np.random.default_rng(seed)
+    s = (segments * rng.random(rows) ** 3).astype(np.int64)
+    f, y, _ = rows_of(rng, s, A=-1 - np.arange(segments) % 3)
+    return f.astype(dtype), y.astype(np.int8), s
 
 
 def batches_of(columns, rows):
