@@ -24,6 +24,9 @@ _MANY = 1000  # values searched for a message's example
 
 # The label of a row whose label is NaN or infinite.
 BAD_LABEL = -1
+# Advice for class ids, and for a table of scores with a flat array of labels.
+_SEE = "see fit_one_vs_rest"
+_ONE_COLUMN = f"for a table of scores pass one column, or {_SEE}"
 
 # A NumPy array, or None if None was given.
 ArrayIfGiven: TypeAlias = Any
@@ -69,7 +72,7 @@ def scores(values: Column) -> NDArray[Any]:
     return read
 
 
-def labels(values: Column, of_classes: str = "see fit_one_vs_rest") -> NDArray[np.int8]:
+def labels(values: Column, of_classes: str = _SEE) -> NDArray[np.int8]:
     """Labels as int8: 1, 0, and BAD_LABEL where a label is NaN or infinite.
 
     Args:
@@ -183,18 +186,94 @@ def labels_and_weights(
     )
 
 
-def broadcast(values: ArrayIfGiven, shape: tuple[int, ...], name: str) -> ArrayIfGiven:
+class LabelledRows(NamedTuple):
+    """Labels and weights of values (..., N), in their shape.
+
+    Attributes:
+        labels: int8, see `labels`.
+        weights: 1 if none are given.
+        spoilt: whether the weight is not 0, and the value, label or weight is not finite.
+    """
+
+    labels: NDArray[np.int8]
+    weights: NDArray[Any]
+    spoilt: NDArray[np.bool_]
+
+    def flat(self) -> "LabelledRows":
+        """The rows (K, N) of a flat batch of K problems."""
+        flat: Any = (x.reshape(-1, x.shape[-1]) for x in self)
+        return LabelledRows(*flat)
+
+
+def labelled_rows(
+    values: NDArray[Any],
+    label_values: Column,
+    weight_values: Column,
+    name: str,
+    *,
+    of_classes: str = _SEE,
+    dtype: DTypeLike = np.float64,
+) -> LabelledRows:
+    """The rows of an array (..., N) of this name, with weights of this dtype.
+
+    Raises:
+        ValueError: the shapes do not match; or see `labels` and `weights`.
+    """
+    y = labels(label_values, of_classes)
+    w = weights(1.0 if weight_values is None else weight_values, dtype)
+    y = broadcast(y, values.shape, "labels", name, f"for class ids {of_classes}")
+    w = broadcast(w, values.shape, "weights", name, f"for class ids {of_classes}")
+    spoilt = (w != 0) & ~(np.isfinite(values) & np.isfinite(w) & (y != BAD_LABEL))
+    return LabelledRows(y, w, spoilt)
+
+
+def require_probabilities(values: NDArray[Any]) -> None:
+    """Refuses numbers outside [0, 1]; NaN may be among them.
+
+    Raises:
+        ValueError: one of the values is not a probability.
+    """
+    outside = (values < 0) | (values > 1)
+    if outside.any():
+        raise ValueError(
+            f"proba: expected probabilities in [0, 1], got {values[outside].flat[0]}; "
+            "for logits say from_logits=True"
+        )
+
+
+def broadcast(
+    values: ArrayIfGiven,
+    shape: tuple[int, ...],
+    name: str,
+    of: str | None = None,
+    advice: str = _ONE_COLUMN,
+) -> ArrayIfGiven:
     """Values as a read-only view of this shape.
+
+    Args:
+        values: an array, or None.
+        shape: the shape.
+        name: name of the values, for a message.
+        of: name of the array that has the shape; None for the scores of a fit.
+        advice: what to do if that array is a table (N, C), and the values are (N,).
 
     Raises:
         ValueError: the shapes do not match.
     """
     if values is None:
         return None
+    xp = jnp if isinstance(values, jax.Array) else np
     try:
-        return np.broadcast_to(values, shape)
+        return xp.broadcast_to(values, shape)
     except ValueError:
-        raise ValueError(_shape_message(name, shape, values.shape)) from None
+        got = values.shape
+        hint = as_flat(name, got, shape) or as_flat(of or "scores", shape, got)
+        if not hint and len(shape) == 2 and got == shape[:1]:
+            hint = f"; {advice}"
+        expected = f"the scores' {shape}" if of is None else f"{shape}, that of {of}"
+        raise ValueError(
+            f"{name}: expected a shape that broadcasts to {expected}, got {got}{hint}"
+        ) from None
 
 
 def prior(
@@ -405,7 +484,7 @@ def traced_arrays(
         weights(w, np.float64)
     if w is not None:
         w = _traceable(w, "weights").astype(f.dtype)
-    y, w = _traced_broadcast(y, f.shape, "labels"), _traced_broadcast(w, f.shape, "weights")
+    y, w = broadcast(y, f.shape, "labels"), broadcast(w, f.shape, "weights")
     return jnp.where(y == BAD_LABEL, jnp.nan, f), y, w
 
 
@@ -420,22 +499,6 @@ def _traceable(values: Any, name: str) -> jax.Array:
         return jnp.asarray(values)
     except (TypeError, ValueError):
         return jnp.asarray(numbers(values, name))
-
-
-def _traced_broadcast(values: Any, shape: tuple[int, ...], name: str) -> Any:
-    if values is None:
-        return None
-    try:
-        return jnp.broadcast_to(values, shape)
-    except ValueError:
-        raise ValueError(_shape_message(name, shape, values.shape)) from None
-
-
-def _shape_message(name: str, expected: tuple[int, ...], got: tuple[int, ...]) -> str:
-    hint = as_flat(name, got, expected) or as_flat("scores", expected, got)
-    if not hint and len(expected) == 2 and got == expected[:1]:
-        hint = "; for a table of scores pass one column, or see fit_one_vs_rest"
-    return f"{name}: expected a shape that broadcasts to the scores' {expected}, got {got}{hint}"
 
 
 def as_flat(name: str, got: tuple[int, ...], expected: tuple[int, ...]) -> str:

@@ -106,8 +106,7 @@ class _JudgedRows(NamedTuple):
         """The rows, checked."""
         scores = validation.scores(scores)
         validation.require_flat(scores, "scores")
-        labels, _ = validation.labels_and_weights(labels, None, scores)
-        bad = ~np.isfinite(scores) | (labels == validation.BAD_LABEL)
+        labels, _, bad = validation.labelled_rows(scores, labels, None, "scores")
         if bad.any():
             raise ValueError(
                 f"scores, labels: expected finite values, got {np.count_nonzero(bad):,} rows with "

@@ -123,12 +123,8 @@ def read_predictions(
         ValueError: an argument is invalid by the package's docstring.
     """
     values = validation.floating(proba, "proba")
-    outside = (values < 0) | (values > 1)
-    if not from_logits and outside.any():
-        raise ValueError(
-            f"proba: expected probabilities in [0, 1], got {values[outside].flat[0]}; "
-            "for logits say from_logits=True"
-        )
+    if not from_logits:
+        validation.require_probabilities(values)
     return Predictions(**_read(labels, values, weights, "proba"), from_logits=from_logits)
 
 
@@ -141,15 +137,12 @@ def ratio(top: NDArray[np.float64], bottom: NDArray[np.float64]) -> NDArray[np.f
 def _read(labels: Column, values: NDArray[Any], weights: Column, name: str) -> dict[str, Any]:
     if values.ndim == 0 or values.size == 0:
         raise ValueError(f"{name}: expected (..., N) with rows, got shape {values.shape}")
-    w: Any = validation.weights(1.0 if weights is None else weights, np.float64)
-    w = _broadcast(w, "weights", values, name)
     of_classes = validation.a_problem_per_class(name)
-    y = validation.labels(labels, of_classes)
-    y = _broadcast(y, "labels", values, name, f"; for class ids {of_classes}")
+    rows = validation.labelled_rows(values, labels, weights, name, of_classes=of_classes)
+    y, w, spoilt = rows.flat()
     v = values.reshape(y.shape).astype(np.float64)
     with np.errstate(over="ignore"):
         finite = np.isfinite(w.sum(axis=-1))
-    spoilt = (w != 0) & (~np.isfinite(v) | (y == validation.BAD_LABEL))
     counts = (w > 0) & (finite & ~spoilt.any(axis=-1))[:, None]
     w = np.where(counts, w, 0)
     return {
@@ -160,24 +153,6 @@ def _read(labels: Column, values: NDArray[Any], weights: Column, name: str) -> d
         "batch": values.shape[:-1],
         "dtype": values.dtype,
     }
-
-
-def _broadcast(
-    x: NDArray[Any], name: str, values: NDArray[Any], values_name: str, of_rows: str = ""
-) -> NDArray[Any]:
-    """X in the shape of the values as (K, N); of_rows ends the message for an x (N,) of (N, C)."""
-    try:
-        return np.broadcast_to(x, values.shape).reshape(-1, values.shape[-1])
-    except ValueError:
-        got, expected = x.shape, values.shape
-        hint = validation.as_flat(name, got, expected)
-        hint = hint or validation.as_flat(values_name, expected, got)
-        if not hint and got == expected[:-1]:
-            hint = of_rows
-        raise ValueError(
-            f"{name}: expected a shape that broadcasts to {expected}, that of {values_name}, "
-            f"got {got}{hint}"
-        ) from None
 
 
 def _inside(p: NDArray[np.float64], dtype: np.dtype[Any]) -> NDArray[np.float64]:

@@ -76,7 +76,7 @@ def by_segment(
             f"proba, {name}: expected two flat arrays of one length, with rows, got shapes "
             f"{p.shape} and ({ids.length(of_rows)},)"
         )
-    y, w = validation.labels_and_weights(labels, 1.0 if weights is None else weights, p)
+    y, w, _ = validation.labelled_rows(p, labels, weights, "proba", dtype=p.dtype)
     y = np.where(y == validation.BAD_LABEL, np.nan, y) if y.min() < 0 else y
     segments_by_size = SegmentsBySize(factorize(of_rows))
 

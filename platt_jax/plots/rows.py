@@ -58,12 +58,7 @@ def predicted(labels: Column, proba: Column, weights: Column, from_logits: bool)
     rows = _read(validation.floating(proba, "proba"), labels, weights, "proba")
     if from_logits:
         return rows._replace(values=expit(rows.values))
-    outside = (rows.values < 0) | (rows.values > 1)
-    if outside.any():
-        raise ValueError(
-            f"proba: expected probabilities in [0, 1], got {rows.values[outside][0]}; "
-            "for logits say from_logits=True"
-        )
+    validation.require_probabilities(rows.values)
     return rows
 
 
@@ -71,9 +66,7 @@ def _read(values: NDArray[Any], labels: Column, weights: Column, name: str) -> P
     if values.ndim != 1:
         hint = validation.as_flat(name, values.shape, values.shape[:1])
         raise ValueError(f"{name}: expected (N,), one problem's, got shape {values.shape}{hint}")
-    labels = validation.broadcast(validation.labels(labels), values.shape, "labels")
-    weights = validation.weights(1.0 if weights is None else weights, np.float64)
-    weights = validation.broadcast(weights, values.shape, "weights")
+    labels, weights, _ = validation.labelled_rows(values, labels, weights, name)
     counted = weights != 0
     values, labels, weights = values[counted], labels[counted], weights[counted]
     if not len(values):

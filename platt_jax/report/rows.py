@@ -74,13 +74,12 @@ def read(
     table = triage(calibrator, rows, against="predictions", fdr=fdr, non_finite="omit")
     judged = _judged(calibrator, rows, table)
     f = validation.floating(scores, "scores").astype(float)
-    y, _ = validation.labels_and_weights(labels, None, f)
+    y, _, spoilt = validation.labelled_rows(f, labels, None, "scores")
     after = calibrator.predict_proba(f, segments)
     finite = f[np.isfinite(f)]
     are_probabilities = len(finite) > 0 and 0 <= finite.min() and finite.max() <= 1
     before = f if are_probabilities else calibrator.fallback.predict_proba(f)
-    usable = np.isfinite(f) & np.isfinite(before) & np.isfinite(after)
-    usable &= y != validation.BAD_LABEL
+    usable = ~spoilt & np.isfinite(before) & np.isfinite(after)
     return Predicted(y, before, after, usable, bool(are_probabilities)), judged
 
 

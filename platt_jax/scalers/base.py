@@ -149,14 +149,13 @@ def checked(scores: Column, labels: Column, weights: Column) -> Checked:
         ValueError: an argument is not as `Scaler.fit` expects.
     """
     f = validation.scores(scores)
-    y = validation.labels(labels, validation.a_problem_per_class("scores"))
-    y = validation.broadcast(y, f.shape, "labels")
-    w = validation.broadcast(validation.weights(weights, f.dtype), f.shape, "weights")
-    batch, flat = f.shape[:-1], (-1, f.shape[-1])
-    w = np.ones_like(f) if w is None else w
-    f, y, w = f.reshape(flat), y.reshape(flat), w.reshape(flat)
-    spoilt = ~np.isfinite(f) | ~np.isfinite(w) | (y == validation.BAD_LABEL)
-    bad, empty = (spoilt & (w != 0)).any(axis=1), (w == 0).all(axis=1)
+    of_classes = validation.a_problem_per_class("scores")
+    rows = validation.labelled_rows(
+        f, labels, weights, "scores", of_classes=of_classes, dtype=f.dtype
+    )
+    y, w, spoilt = rows.flat()
+    batch, f = f.shape[:-1], f.reshape(y.shape)
+    bad, empty = np.any(spoilt, axis=1), np.all(w == 0, axis=1)
     hopeless = (bad | empty)[:, None]
     f, w = np.where(hopeless, 0, f), np.where(hopeless, 1, w)
     heaviest = w.argmax(axis=1)[:, None]
