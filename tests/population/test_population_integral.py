@@ -169,7 +169,7 @@ def test_a_mixtures_moments_are_those_of_its_parts(likelihoods, covariances, rng
 
 @pytest.mark.parametrize("number", [60, 61])
 def test_what_is_known_does_not_depend_on_which_segments_share_a_block(monkeypatch, number):
-    scores, labels, ids = segments(5, number, 30)
+    scores, labels, ids = population_rows(5, number, 30)
     made = []
     for at_once in (quadrature._AT_ONCE, 500):
         monkeypatch.setattr(quadrature, "_AT_ONCE", at_once)
