@@ -35,17 +35,7 @@ def curves(rng, number, mean=(-1.5, 0.5), spread=(0.7, 0.5)):
 
 
 def rows_of(rng, segments, A=-1.5, B=0.0):
-    """Normal scores, and labels by the curve of each segment; A and B may be the same for all.
-
-    Args:
-        rng: A generator, or a seed of one.
-        segments: Numbers of segments, or ids of any type where all have the same curve.
-        A: One number, or that of each segment.
-        B: One number, or that of each segment.
-
-    Returns:
-        Scores, labels and the segments.
-    """
+    """Scores, labels by the curve of each segment, and the segments; A and B may be one for all."""
     rng = np.random.default_rng(rng)
     scores = rng.normal(size=np.shape(segments))
     A, B = (x[segments] if np.ndim(x) else x for x in (A, B))
