@@ -1,6 +1,6 @@
 """The fitting functions `fit`, `fit_segments` and `fit_one_vs_rest`: check, run, report."""
 
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import numpy as np
@@ -19,7 +19,7 @@ from platt_jax.execution.progress import Listener, Stage
 from platt_jax.execution.run import fit_problems
 from platt_jax.execution.segment_rows import segment_rows
 from platt_jax.model.prior import GaussianPrior
-from platt_jax.options import Options
+from platt_jax.options import Options, Pooling
 from platt_jax.passes import packing
 from platt_jax.population.chunked import ChunkedSegments
 from platt_jax.population.fitting import fit_by_segment
@@ -107,7 +107,7 @@ def fit_segments(
     pos_label: Any = None,
     prior: GaussianPrior | None = None,
     start: tuple[Column, Column] | None = None,
-    pooling: Literal["none", "partial", "complete"] = "none",
+    pooling: Pooling = "none",
     mesh: Mesh | None = None,
     options: Options = _DEFAULT,
     progress: bool | Listener = False,

@@ -3,10 +3,13 @@
 import numbers
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import jax.numpy as jnp
 from numpy.typing import DTypeLike
+
+# What segments share: nothing, a population, or one curve.
+Pooling: TypeAlias = Literal["none", "partial", "complete"]
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """How fits end, what is notable about them, and what to do about either."""
 
 from enum import IntEnum, IntFlag
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -9,46 +9,80 @@ import numpy as np
 class Status(IntEnum):
     """How a fit ended. `message` says what to do about it."""
 
-    CONVERGED = 0
-    MAX_ITERATIONS = 1
-    LINE_SEARCH_FAILED = 2
-    NON_FINITE = 3
-    EMPTY = 4
+    _message: str
+
+    def __new__(cls, code: int, message: str = "") -> Self:
+        """A member; its value is the code."""
+        member = int.__new__(cls, code)
+        member._value_, member._message = code, message
+        return member
+
+    CONVERGED = 0, "The optimum was found."
+    MAX_ITERATIONS = (
+        1,
+        "Stopped before the optimum: raise Options(max_iter=...), or look at the flags: separable "
+        "scores without Platt's targets have no finite optimum.",
+    )
+    LINE_SEARCH_FAILED = (
+        2,
+        "No step reduced the loss further before the tolerance was met: rounding limits this fit. "
+        "Fit float64 scores, or look for scores that differ by many orders of magnitude.",
+    )
+    NON_FINITE = (
+        3,
+        "A score, label or weight is NaN or infinite; A and B are NaN. Clean the input, or drop "
+        'such rows with Options(non_finite="omit").',
+    )
+    EMPTY = 4, "No row with a positive weight; A and B are NaN. Use a fit of all rows."
 
     @property
     def message(self) -> str:
         """What happened, and what to do."""
-        return _STATUS_MESSAGES[self]
-
-
-_STATUS_MESSAGES = {
-    Status.CONVERGED: "The optimum was found.",
-    Status.MAX_ITERATIONS: (
-        "Stopped before the optimum: raise Options(max_iter=...), or look at the flags: separable "
-        "scores without Platt's targets have no finite optimum."
-    ),
-    Status.LINE_SEARCH_FAILED: (
-        "No step reduced the loss further before the tolerance was met: rounding limits this fit. "
-        "Fit float64 scores, or look for scores that differ by many orders of magnitude."
-    ),
-    Status.NON_FINITE: (
-        "A score, label or weight is NaN or infinite; A and B are NaN. Clean the input, or drop "
-        'such rows with Options(non_finite="omit").'
-    ),
-    Status.EMPTY: "No row with a positive weight; A and B are NaN. Use a fit of all rows.",
-}
+        return self._message
 
 
 class Flag(IntFlag):
     """Notable properties of a problem, independent of its status."""
 
-    ONE_CLASS = 1  #: all labels are the same
-    CONSTANT_SCORES = 2  #: all scores are the same: A = 0 if there is no prior and B is fitted
+    # `solver/flags.py` says when each is raised.
+    _message: str
+
+    def __new__(cls, bit: int, message: str = "") -> Self:
+        """A member; its value is the bit."""
+        member = int.__new__(cls, bit)
+        member._value_, member._message = bit, message
+        return member
+
+    #: all labels are the same
+    ONE_CLASS = (
+        1,
+        "All labels are the same, so that without pooling or a prior the sigmoid is flat. Pool "
+        "this problem with others, if it is not pooled.",
+    )
+    #: all scores are the same: A = 0 if there is no prior and B is fitted
+    CONSTANT_SCORES = (
+        2,
+        "All scores are the same and carry no information; without a prior A is 0 if B is fitted.",
+    )
     #: a threshold splits the classes (0 if B is held): only Platt's targets or a prior bound the
     #: slope
-    SEPARABLE = 4
-    REVERSED = 8  #: A > 0: higher scores mean class 0
-    OUTLIER = 16  #: one of 20 or more rows has four fifths of the scores' variance
+    SEPARABLE = (
+        4,
+        "A threshold splits the classes, so only Platt's targets or a prior bound the slope. "
+        "Trust the ranking, not extreme probabilities.",
+    )
+    #: A > 0: higher scores mean class 0
+    REVERSED = (
+        8,
+        "A > 0: higher scores mean class 0. Check the sign of the scores and the coding of the "
+        "labels, or use Options(monotone=True).",
+    )
+    #: one of 20 or more rows has four fifths of the scores' variance
+    OUTLIER = (
+        16,
+        "One score lies so far off that it may decide the slope alone and leave it flat for all "
+        "others. Check that row, or clip the scores.",
+    )
 
     @classmethod
     def _missing_(cls, value: object) -> Any:
@@ -57,28 +91,5 @@ class Flag(IntFlag):
 
     @property
     def message(self) -> str:
-        """What the flag means, and what to do."""
-        return _FLAG_MESSAGES[self]
-
-
-_FLAG_MESSAGES = {
-    Flag.ONE_CLASS: (
-        "All labels are the same, so that without pooling or a prior the sigmoid is flat. Pool "
-        "this problem with others, if it is not pooled."
-    ),
-    Flag.CONSTANT_SCORES: (
-        "All scores are the same and carry no information; without a prior A is 0 if B is fitted."
-    ),
-    Flag.SEPARABLE: (
-        "A threshold splits the classes, so only Platt's targets or a prior bound the slope. "
-        "Trust the ranking, not extreme probabilities."
-    ),
-    Flag.REVERSED: (
-        "A > 0: higher scores mean class 0. Check the sign of the scores and the coding of the "
-        "labels, or use Options(monotone=True)."
-    ),
-    Flag.OUTLIER: (
-        "One score lies so far off that it may decide the slope alone and leave it flat for all "
-        "others. Check that row, or clip the scores."
-    ),
-}
+        """What the flag means, and what to do; of several flags, each one's message."""
+        return " ".join(flag._message for flag in type(self) if flag in self)

@@ -3,7 +3,7 @@
 import math
 import reprlib
 from numbers import Number
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, get_args
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ from platt_jax import columns, ids
 from platt_jax.columns import Column
 from platt_jax.ids.labels import labels_by_name
 from platt_jax.model.prior import GaussianPrior
-from platt_jax.options import Options
+from platt_jax.options import Options, Pooling
 
 LABEL_CODINGS = "bool, {0, 1} or {-1, +1}"
 
@@ -340,7 +340,7 @@ def pooling(value: Any, prior_given: Any, start_given: Any, fit_options: Options
     Raises:
         ValueError: pooling is invalid, or another argument does not agree with it.
     """
-    choices = ("none", "partial", "complete")
+    choices = get_args(Pooling)
     if not isinstance(value, str) or value not in choices:
         raise ValueError(f"pooling: expected one of {choices}, got {value!r}")
     if value == "none":

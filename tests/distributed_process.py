@@ -7,7 +7,7 @@ import time
 
 import jax
 import numpy as np
-from scipy.special import expit
+from data import rows_of
 
 import platt_jax as pj
 from platt_jax import GaussianPrior, Options, distributed
@@ -17,9 +17,7 @@ from platt_jax.distributed.rows import SummedRows
 def rows_of_all():
     """Rows, and which of them are whose: the last process has none, the first some alone."""
     rng = np.random.default_rng(0)
-    s = rng.integers(0, 40, 12_000)
-    f = rng.normal(size=12_000)
-    y = rng.random(12_000) < expit(1.5 * f - rng.normal(size=40)[s])
+    f, y, s = rows_of(rng, rng.integers(0, 40, 12_000), B=rng.normal(size=40))
     y[s == 3] = True
     f[np.flatnonzero(s == 7)[5]] = np.nan
     w = rng.integers(0, 3, 12_000).astype(float)

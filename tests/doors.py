@@ -9,6 +9,7 @@ from pathlib import Path
 
 import jax
 import numpy as np
+from data import curves, rows_of
 from jax.sharding import Mesh
 
 import platt_jax as pj
@@ -18,17 +19,13 @@ STORED = Path(__file__).parents[1] / "docs" / "reference" / "doors.md"
 COLUMNS = ("scores", "labels", "segments", "weights")
 
 
-def rows(seed=0):
+def rows():
     """Scores, labels, ids and weights of a dozen segments of different sizes."""
-    rng = np.random.default_rng(seed)
-    segments = np.repeat(np.arange(12), rng.integers(15, 60, 12))
-    scores = rng.normal(size=len(segments))
-    curves = rng.normal([1.5, -0.5], 0.5, (12, 2))[segments]
-    labels = rng.random(len(segments)) < 1 / (1 + np.exp(-curves[:, 0] * scores - curves[:, 1]))
-    order = rng.permutation(len(segments))
+    rng = np.random.default_rng(0)
+    segments = rng.permutation(np.repeat(np.arange(12), rng.integers(15, 60, 12)))
+    scores, labels, _ = rows_of(rng, segments, *curves(rng, 12, spread=(0.5, 0.5)))
     weights = rng.integers(0, 4, len(segments)).astype(float)
-    columns = (scores, labels.astype(int), segments, weights)
-    return dict(zip(COLUMNS, (x[order] for x in columns), strict=True))
+    return dict(zip(COLUMNS, (scores, labels.astype(int), segments, weights), strict=True))
 
 
 # --- the doors ------------------------------------------------------------------------------------

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import mpmath
 import numpy as np
-from reference import constant_optimum, has_optimum, optimum, problem, separable
+from data import problem
+from reference import constant_optimum, has_optimum, optimum, separable
 
 TABLE = Path(__file__).with_name("oracle.npz")
 WORKING_DIGITS, DIGITS = 80, 30

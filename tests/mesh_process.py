@@ -9,6 +9,7 @@ os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
 
 import jax
 import numpy as np
+from data import rows_of
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 import platt_jax as pj
@@ -40,10 +41,7 @@ def ragged(rng, largest):
     sizes = rng.integers(1, 400, 700)
     sizes[:5] = 20_000, 9_000, largest, 3, 1
     segments = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
-    scores = rng.normal(size=len(segments))
-    slopes = rng.uniform(0.2, 2, len(sizes))[segments]
-    labels = rng.random(len(segments)) < 1 / (1 + np.exp(-slopes * scores))
-    return scores, labels, segments
+    return rows_of(rng, segments, A=-rng.uniform(0.2, 2, len(sizes)))
 
 
 def check(found, expected, what):

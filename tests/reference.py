@@ -160,16 +160,3 @@ def appendix_3(scores, labels):
         else:
             raise ArithmeticError("line search fails")
     raise ArithmeticError("maximum iterations")
-
-
-def problem(rng, rows, shift=1.0, scale=1.0, base_rate=0.4):
-    """Scores and labels of one overlapping two-class problem."""
-    labels = (rng.random(rows) < base_rate).astype(np.int8)
-    return (rng.normal(size=rows) + shift * labels) * scale, labels
-
-
-def batch(rng, problems, rows, dtype=np.float64):
-    """Scores and labels (problems, rows) of problems that are not equally hard."""
-    parts = [problem(rng, rows, shift=rng.uniform(0, 3)) for _ in range(problems)]
-    scores, labels = (np.stack(x) for x in zip(*parts, strict=True))
-    return scores.astype(dtype), labels

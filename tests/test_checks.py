@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from reference import problem
+from data import problem
 
 import platt_jax as pj
 from platt_jax import Options, Status

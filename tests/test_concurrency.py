@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from data import problem
 from made_up import calibrators, same
 from process_state import global_state
-from reference import problem
 
 import platt_jax as pj
 from platt_jax import threads

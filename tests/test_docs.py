@@ -107,9 +107,8 @@ def test_the_image_of_the_architecture_has_every_box_and_arrow_of_the_picture(dr
     assert image.count("marker-end") == 3
 
 
-@pytest.mark.parametrize("document", ["docs/architecture.md", "benchmarks/NOTES.md"])
-def test_the_files_and_functions_that_are_named_exist(document):
-    text = (ROOT / document).read_text(encoding="utf-8")
+def test_the_files_and_functions_that_are_named_exist():
+    text = (ROOT / "benchmarks" / "NOTES.md").read_text(encoding="utf-8")
     folders = [ROOT / name for name in ("platt_jax", "benchmarks")]
     here = [path for folder in folders for path in (folder, *folder.rglob("*"))]
     here += (ROOT / "tests").rglob("*.py")  # its folders have the package's names
@@ -125,3 +124,21 @@ def test_the_files_and_functions_that_are_named_exist(document):
         for name, function in functions
         if not any(re.search(rf"\b{function}\b", x.read_text()) for x in called(name))
     ] == []
+
+
+def test_the_architecture_names_files_by_their_paths_and_describes_every_package():
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    package = ROOT / "platt_jax"
+    named = re.findall(r"`([\w/]+\.(?:md|py|toml)|[\w/]+/)`", text)
+    missing = [x for x in named if not ((package / x).exists() or (ROOT / x).exists())]
+    assert len(named) > 100 and missing == []
+    inside = re.findall(r"`(\w+)` in `([\w/]+\.py)`", text)
+    absent = [
+        (name, path)
+        for name, path in inside
+        if not re.search(rf"\b{name}\b", (package / path).read_text(encoding="utf-8"))
+    ]
+    assert len(inside) > 20 and absent == []
+    parts = [x for x in package.iterdir() if x.suffix == ".py" or (x / "__init__.py").exists()]
+    names = {x.name + "/" * x.is_dir() for x in parts if not x.name.startswith("__")}
+    assert sorted(names - {*named}) == []

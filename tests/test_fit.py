@@ -5,7 +5,8 @@ import dataclasses
 import jax
 import numpy as np
 import pytest
-from reference import batch, problem, six_sums
+from data import batch, problem
+from reference import six_sums
 
 import platt_jax as pj
 from platt_jax import Fit, Flag, GaussianPrior, Options

@@ -6,7 +6,7 @@ missing labels, and MCGrad's of calibration by segment; retold, not copied.
 
 import numpy as np
 import pytest
-from reference import problem
+from data import labels_of, problem
 
 import platt_jax as pj
 from platt_jax import Flag, Options, Status
@@ -120,7 +120,7 @@ def test_scores_that_are_constant_predict_the_base_rate():
 def test_well_calibrated_log_odds_stay_as_they_are(rng):
     """The log-odds of a true model need no calibration: A = -1, B = 0, within three errors."""
     logit = rng.normal(size=20_000)
-    labels = rng.random(20_000) < 1 / (1 + np.exp(-logit))
+    labels = labels_of(rng, logit)
     one = pj.fit(logit, labels)
     assert np.all(np.abs([one.A + 1, one.B]) < 3 * one.standard_errors)
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from reference import problem
+from data import ragged
 
 import platt_jax as pj
 from platt_jax import Flag, Options, Status
@@ -90,11 +90,10 @@ def test_text_of_any_characters_and_length(rng, characters, kind):
 def segmented(rng, dtype=np.float64):
     """(scores, labels, ids) of 40 segments of very different sizes, shuffled."""
     sizes = np.concatenate([[2000, 1100], rng.integers(1, 150, 38)])
-    parts = [problem(rng, n, shift=2) for n in sizes]
-    scores, labels = (np.concatenate(x) for x in zip(*parts, strict=True))
-    ids = np.repeat(rng.permutation(40), sizes)
+    scores, labels, place = ragged(rng, sizes, dtype, shift=2)
+    ids = rng.permutation(40)[place]
     order = rng.permutation(len(ids))
-    return scores[order].astype(dtype), labels[order], ids[order]
+    return scores[order], labels[order], ids[order]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, pytest.param(np.float64, marks=pytest.mark.slow)])

@@ -5,7 +5,7 @@ import dataclasses
 import jax
 import numpy as np
 import pytest
-from reference import batch, problem
+from data import batch, problem
 
 import platt_jax as pj
 from platt_jax import Flag, GaussianPrior, Options, Status
@@ -322,3 +322,5 @@ def test_an_outlier_is_flagged(rows, at, dtype, rng):
 def test_flags_say_what_to_do():
     for member in [*Status, *Flag]:
         assert member.message.endswith(".") and len(member.message) > 20
+    both = Flag.ONE_CLASS | Flag.OUTLIER
+    assert both.message == f"{Flag.ONE_CLASS.message} {Flag.OUTLIER.message}"

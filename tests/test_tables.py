@@ -7,7 +7,7 @@ from decimal import Decimal
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from reference import problem
+from data import problem
 
 import platt_jax as pj
 from platt_jax import columns, ids, metrics, plots, scalers, validation

@@ -4,7 +4,7 @@ import jax
 import mpmath
 import numpy as np
 import pytest
-from reference import batch
+from data import batch
 from scipy import optimize
 
 import platt_jax as pj

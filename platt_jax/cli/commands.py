@@ -84,8 +84,6 @@ def _tell_work(rows: dict[str, Any]) -> None:
 def _fit_in_job(arguments: argparse.Namespace) -> int:
     if not arguments.segment:
         raise ValueError("--distributed: expected --segment, the column of segments, too")
-    if arguments.pooling:
-        raise ValueError("--pooling: expected only without --distributed")
     from platt_jax import distributed
     from platt_jax.cli import job
 
@@ -94,6 +92,7 @@ def _fit_in_job(arguments: argparse.Namespace) -> int:
     calibrator = distributed.fit_segments(
         *(rows[role] for role in ("score", "label", "segment")),
         weights=rows.get("weight"),
+        pooling=arguments.pooling or "none",
         options=_options(arguments),
         checkpoint=arguments.checkpoint,
         time_limit=arguments.time_limit,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 import platt_jax
 from platt_jax.cli import commands
 from platt_jax.cli.help import epilog
+from platt_jax.options import Pooling
 
 # Return type of `add_subparsers`.
 _Among: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -206,7 +207,7 @@ def _add_fit(among: _Among) -> None:
     fitting.out("FILE.npz", "file for the calibrator")
     fitting.once(
         "--pooling",
-        choices=["none", "partial", "complete"],
+        choices=get_args(Pooling),
         help="of segments: each by its own rows (none, the default), shrunk to their population "
         "(partial), or one curve for all (complete)",
     )

@@ -3,7 +3,7 @@
 import hashlib
 import os
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import numpy as np
@@ -19,7 +19,7 @@ from platt_jax.execution.given import given_to
 from platt_jax.execution.progress import Listener
 from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.model.prior import GaussianPrior
-from platt_jax.options import Options
+from platt_jax.options import Options, Pooling
 from platt_jax.population.fitting import fit_by_segment
 from platt_jax.results.calibrators import SegmentCalibrator
 from platt_jax.solver.solution import Given
@@ -34,7 +34,7 @@ def fit_segments(
     pos_label: Any = None,
     prior: GaussianPrior | None = None,
     start: tuple[Any, Any] | None = None,
-    pooling: Literal["none", "partial", "complete"] = "none",
+    pooling: Pooling = "none",
     options: Options = Options(),  # noqa: B008 - immutable
     progress: bool | Listener = False,
     time_limit: float | None = None,

@@ -1,4 +1,4 @@
-"""Rows of several processes: every process sums over its own, and all add up the same sums."""
+"""Rows in several processes: each process sums over its own rows, and the sums are added."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -34,11 +34,11 @@ class SummedRows(DeferredRows):
     All processes call the same methods in the same order, and get the same bits.
 
     Attributes:
-        local: this process's, None where it has none.
+        local: the rows of this process, None if it has none.
         number: K.
-        dtype: of the scores of all.
-        journal: of the sums over all processes.
-        caller: is warned of what makes the sums slower.
+        dtype: the dtype of all scores.
+        journal: adds up over all processes.
+        caller: gets warnings about anything that makes the sums slower.
     """
 
     local: LocalRows | None
@@ -49,7 +49,8 @@ class SummedRows(DeferredRows):
 
     def score_ranges(self, options: Options) -> ScoreRanges:
         """See `Rows`."""
-        signs = np.array([-1, 1, -1, 1, -1, 1])[:, None]  # of the fields: smallest or largest
+        # Signs of the fields, so that each is a minimum: -1 where it is a maximum.
+        signs = np.array([-1, 1, -1, 1, -1, 1])[:, None]
         nothing = np.broadcast_to(signs * np.inf, (6, self.number))
         request = Request("score_ranges", options)
 
@@ -70,10 +71,10 @@ class SummedRows(DeferredRows):
         """The sums (number, K) over all processes, in float64: counts stay exact.
 
         Args:
-            task: makes that many numbers of each problem.
-            given: to the task; arrays lead with (K,).
-            number: how many they are.
-            options: to the task.
+            task: computes `number` numbers for each problem.
+            given: argument of the task; arrays have leading axis (K,).
+            number: see task.
+            options: argument of the task.
         """
         nothing = np.zeros((number, self.number))
 
@@ -85,7 +86,7 @@ class SummedRows(DeferredRows):
     def _local(
         self, task: Task, given: Any, nothing: NDArray[np.float64], options: Options
     ) -> NDArray[np.float64]:
-        """What the task makes of each problem, from the rows of this process."""
+        """The results of the task from the rows of this process; `nothing` for other problems."""
         mine = np.array(nothing, np.float64)
         if self.local is not None:
             problems, places = self.local
@@ -96,7 +97,7 @@ class SummedRows(DeferredRows):
         return mine
 
 
-# What each sum returns, by its method.
+# The structure of each method's result.
 _RESULTS = {
     "moments": (Moments(*range(4)), Moments(*range(4))),
     "derivatives": Derivatives(*range(5)),
@@ -109,7 +110,7 @@ _NUMBERS = {method: len(jax.tree.leaves(result)) for method, result in _RESULTS.
 
 @cache
 def _task(request: Request) -> Task:
-    """The same for the same request: it is part of what a compiled program is found by."""
+    """The task of a request. It is cached, because compiled programs are found by the task."""
 
     def function(rows: Rows, given: Any, options: Options) -> Any:
         return request.of(rows, *given)

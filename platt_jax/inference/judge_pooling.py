@@ -11,7 +11,7 @@ from platt_jax.columns import Column
 from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.ids.factorize import factorize
 from platt_jax.inference.drift import drift_between
-from platt_jax.options import Options
+from platt_jax.options import Options, Pooling
 from platt_jax.results.calibrators import SegmentCalibrator
 from platt_jax.results.tables import Table
 
@@ -123,7 +123,7 @@ class _JudgedRows(NamedTuple):
     def fitted(
         self,
         some: NDArray[np.bool_],
-        pooling: Literal["none", "partial", "complete"],
+        pooling: Pooling,
         options: Options,
     ) -> SegmentCalibrator:
         """The calibrator of the rows where `some` holds."""

@@ -1,4 +1,4 @@
-"""A calibrator's knowledge of its segments' (A, B), with uncertainty on the safe side.
+"""A calibrator's knowledge of its segments' (A, B), with conservative uncertainty.
 
 A population is taken to be the widest that its segments allow. The estimate alone would look exact
 even with few segments, or few rows in each.

@@ -1,4 +1,4 @@
-"""Spreads between segments: profile intervals, and tests of no spread."""
+"""How much segments differ: profile intervals of their spreads, and tests of no spread."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,11 +23,12 @@ from platt_jax.results.tables import Table
 _DEFAULT = Options()
 _COLUMNS = ("parameter", "standard_deviation", "lower", "upper", "statistic", "p_value")
 _PARAMETERS = ("A", "B", "both")
-_NEITHER = 0.0, 0.0, 0.0  # factor of a covariance without spread
+_NEITHER = 0.0, 0.0, 0.0  # entries of a covariance's factor, as in `marginal.likeliest`
 _MOST_TRIALS = 12
-_NEAR = 0.01  # tolerance of the square root of the deviance
-_NARROW = 1e-3  # relative tolerance of a spread
-# Range in which the upper end is searched, in log-odds over a standard deviation of the scores.
+# Tolerances of the ends: of the root of the deviance, and relative to the standard deviation.
+_NEAR = 0.01
+_NARROW = 1e-3
+# Range of the search for the upper end, in log-odds per standard deviation of the scores.
 _FIRST, _LAST = 0.1, 10.0
 
 
@@ -40,25 +41,26 @@ def profile_spreads(
     level: float = 0.95,
     options: Options = _DEFAULT,
 ) -> Table:
-    """Profile intervals of the spreads of (A, B) between segments, and tests of no spread.
+    """How much (A, B) differ between segments: profile intervals, and tests of no spread.
 
     The population is that of ``fit_segments(..., pooling="partial")``: (A, B) of a segment is
-    normal, and its standard deviations are the spreads. The profile log likelihood of a spread is
-    maximized over the mean and the rest of the covariance. An interval holds the spreads at which
-    twice this is below its maximum by at most the chi-square quantile; its lower end is 0 if that
-    includes no spread. (lme4's ``confint(method="profile")`` is the same.) The likelihoods are
-    those of the rows, by quadrature. The normal likelihoods that a calibrator keeps would change
-    the statistics by a factor of two and more where positives are rare. This takes about 20 to 100
-    passes over the rows.
+    normal, and its standard deviations are the spreads. An interval contains the spreads whose
+    profile likelihood is close to the maximum: twice the difference of the log-likelihoods is at
+    most the chi-square quantile. The profile likelihood is the maximum over the mean and the rest
+    of the covariance. The lower end is 0 if that holds without spread. The method is that of lme4's
+    ``confint(method="profile")``. Likelihoods are integrals over the rows, by quadrature. With rare
+    positives, the normal likelihoods that a calibrator stores would change the statistics by a
+    factor of two or more. It takes about 50 to 200 passes over the rows.
 
-    A test compares the maximum with that without spread of A (and so without covariance), of B, or
-    of both. Zero spread is at the boundary of the covariances, so the statistic is distributed as a
-    mixture of chi-squares: for one spread of 1 and 2 degrees of freedom in halves (Stram & Lee
-    1994, Biometrics 50), and for both of 0 to 3 degrees, with weights estimated from the rows (Self
-    & Liang 1987, JASA 82).
+    A test compares the maximum likelihood with the maximum without a spread of A, of B or of both;
+    without one spread there is no covariance either. A population without spread is at the boundary
+    of the possible covariances, so the statistic is distributed as a mixture of chi-squares. For
+    one spread it has 1 or 2 degrees of freedom, with weights of a half (Stram & Lee 1994,
+    Biometrics 50). For both it has 0 to 3, with weights that depend on the information in the rows
+    (Self & Liang 1987, JASA 82).
 
-    With few segments intervals and tests are conservative, see docs/explanation/pooling.md: with 2
-    to 5 segments a test at level 0.05 rejects in 0 to 3 % of cases without spread.
+    The mixture is that for many segments. With few segments the tests reject too rarely, and the
+    intervals are not exact: docs/explanation/pooling.md has figures.
 
     Args:
         scores: (N,) scores, as in `fit_segments`; or SegmentRows.
@@ -69,13 +71,17 @@ def profile_spreads(
         options: as in `fit_segments`.
 
     Returns:
-        A Table with a line for each `parameter`, "A", "B" and "both": the maximum-likelihood
-        `standard_deviation`, with the interval from `lower` to `upper`, which may be inf; and the
-        `statistic` and `p_value` of the test of no spread. A is in units of the scores; the spread
-        of B is that at score 0. All are NaN if there is no population to estimate.
+        A Table with a line for each `parameter`, "A", "B" and "both", and the columns
+
+        - `standard_deviation`, the estimated spread, with the interval from `lower` to `upper`,
+          which may be inf; NaN for "both";
+        - `statistic` and `p_value` of the test of no spread.
+
+        The spread of A is per unit of the scores, and that of B is at score 0. All numbers are NaN
+        if there is no population to estimate.
 
     Raises:
-        ValueError: level is not in (0, 1); or as in `fit_segments`.
+        ValueError: the level is not between 0 and 1; or as in `fit_segments`.
         MemoryError: as in `fit_segments`.
 
     Example:
@@ -101,7 +107,7 @@ def profile_spreads(
 
 
 def compare(rows: SegmentRows, options: Options = _DEFAULT) -> "Compared | None":
-    """Compare the most likely population with those without spread; None if there is none.
+    """The maximum likelihood with and without spread; None if no population can be estimated.
 
     Args:
         rows: rows of the segments.
@@ -139,27 +145,27 @@ def compare(rows: SegmentRows, options: Options = _DEFAULT) -> "Compared | None"
 
 
 class Compared(NamedTuple):
-    """Maximum log likelihoods with and without spread."""
+    """Maximum log-likelihoods with and without spread."""
 
     spreads: tuple["_Spread", "_Spread"]  # of A and of B
-    deviations: NDArray[np.float64]  # (2,) maximum-likelihood standard deviations of A and B
+    deviations: NDArray[np.float64]  # (2,) estimated standard deviations of A and B
     largest: float  # with spread
     without: NDArray[np.float64]  # (3,) without spread of A, of B, and of both
     weights: NDArray[np.float64]  # (4,) weights of the chi-squares in the test of both
 
     @property
     def statistics(self) -> NDArray[np.float64]:
-        """(3,) statistics of the tests."""
+        """(3,) statistics of the tests: of A, of B, and of both."""
         return 2 * (self.largest - self.without)
 
     @property
     def p_values(self) -> list[float]:
-        """The p-values of the tests."""
+        """The p-values of the tests, in the same order."""
         weights = ONE_SPREAD, ONE_SPREAD, self.weights
         return [p_value(x, w) for x, w in zip(self.statistics, weights, strict=True)]
 
     def intervals(self, cut: float) -> list[tuple[float, float, float]]:
-        """The estimate, and the lower and the upper end, for A and for B.
+        """The estimate and the lower and upper end of the interval, for A and for B.
 
         Args:
             cut: difference of the deviance between the ends and the estimate.
@@ -172,28 +178,28 @@ class _Spread(NamedTuple):
     """The spread of one parameter."""
 
     profile: Profile
-    unit: float  # unit of the parameter, in units of the profile
-    start: Position  # start of searches
+    unit: float  # a spread in the coordinates of the profile, times this, is that of the parameter
+    start: Position  # from which searches start
 
     def held(self, spread: float) -> float:
-        """The maximum log likelihood with this spread."""
+        """The maximum log-likelihood with this spread."""
         held = (spread, None if spread else 0.0, None)
         return self.profile.likeliest(self.start, held)[0]
 
     def interval(
         self, deviation: float, largest: float, none: float, cut: float
     ) -> tuple[float, float, float]:
-        """The estimate, and the lower and the upper end.
+        """The estimated standard deviation, and the lower and upper end of its interval.
 
         Args:
-            deviation: maximum-likelihood standard deviation.
-            largest: maximum log likelihood.
-            none: maximum log likelihood without spread.
+            deviation: estimated standard deviation.
+            largest: maximum log-likelihood.
+            none: maximum log-likelihood without this spread.
             cut: difference of the deviance between the ends and the estimate.
         """
 
         def excess(log_likelihood: float) -> float:
-            """The difference of square roots, which are nearly linear in the spread."""
+            # Roots of deviances: they are nearly linear in the spread.
             return float(max(2 * (largest - log_likelihood), 0.0) ** 0.5 - cut**0.5)
 
         def at(spread: float) -> float:
@@ -213,7 +219,7 @@ class _Spread(NamedTuple):
 def _crossing(
     function: Callable[[float], float], inside: tuple[float, float], outside: tuple[float, float]
 ) -> float:
-    """The root of a function between two points of opposite signs (Illinois method)."""
+    """A zero of a function between two points with opposite signs (Illinois method)."""
     (a, f_a), (b, f_b) = inside, outside
     for _ in range(_MOST_TRIALS):
         x = b - f_b * (b - a) / (f_b - f_a)

@@ -56,7 +56,7 @@ def triage(
     from about 0.005 down, and at most a third above, where few draws suffice. A p-value depends
     neither on the order of the rows nor on other segments.
 
-    The uncertainty of the fit is taken on the safe side: a population is as wide as its segments
+    The uncertainty of the fit is taken to be large: a population is as wide as its segments
     allow, and an unpooled fit has half a label more. A changed segment that was fitted on many rows
     is found as often as against the predictions. One that was fitted on few is found only if it
     changes by more than the uncertainty of its fit.

@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import columns, ids, validation
 from platt_jax.columns import Column
 from platt_jax.ids.factorize import factorize
+from platt_jax.ids.padding import PaddedRows, SegmentsBySize
 from platt_jax.results.tables import Table, keyed
 
 
@@ -78,27 +78,14 @@ def by_segment(
         )
     y, w, _ = validation.labelled_rows(p, labels, weights, "proba", dtype=p.dtype)
     y = np.where(y == validation.BAD_LABEL, np.nan, y) if y.min() < 0 else y
-    rows = factorize(of_rows)
-    numbers = rows.of(slice(None))
-    order = np.argsort(numbers, kind="stable")
-    sizes = np.bincount(numbers, minlength=rows.numbers)
-    used = np.flatnonzero(sizes)
-    sizes = sizes[used]
-    ends = np.cumsum(sizes)
+    segments_by_size = SegmentsBySize(factorize(of_rows))
 
-    def of_some(which: NDArray[np.intp], width: int) -> Any:
-        column = np.arange(width)
-        inside = column < sizes[which, None]
-        # Padding repeats a row with weight 0.
-        place = order[np.minimum((ends - sizes)[which, None] + column, ends[which, None] - 1)]
-        return metric(y[place], p[place], weights=np.where(inside, w[place], 0), **options)
+    def of_some(rows: PaddedRows) -> Any:
+        weights = np.where(rows.inside, w[rows.place], 0)
+        return metric(y[rows.place], p[rows.place], weights=weights, **options)
 
-    exponents = np.frexp(sizes - 1)[1]  # exponent of the least power of two >= the size
-    groups = [np.flatnonzero(exponents == exponent) for exponent in np.unique(exponents)]
-    made = [of_some(which, 1 << int(exponents[which[0]])) for which in groups]
-    back = np.argsort(np.concatenate(groups))
-    values = jax.tree.map(lambda *parts: np.concatenate(parts)[back], *made)
-    return BySegment(rows.named(used), sizes, values)
+    values = segments_by_size.map(of_some)
+    return BySegment(segments_by_size.keys, segments_by_size.sizes, values)
 
 
 def _named(name: str, values: Any) -> list[tuple[str, NDArray[Any]]]:

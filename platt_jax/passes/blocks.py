@@ -1,4 +1,4 @@
-"""One oversized problem: its rows come block by block, and the host adds up the sums.
+"""One oversized problem: its rows are read in blocks, and the host adds up their sums.
 
 Each method of `Rows` is one program, run on every block. All blocks have one shape: a problem of
 any size compiles the same few programs.
@@ -33,19 +33,19 @@ class Block(NamedTuple):
     scores: Array
     labels: Array
     weights: Array | None
-    # How many rows there are, from the first place on; [1] of one of many on a mesh.
+    # The number of rows, which come first in the arrays; an array [1] for each device of a mesh.
     size: np.int32 | Array
 
 
 @dataclass(frozen=True, kw_only=True)
 class Blocks(DeferredRows):
-    """The rows of one problem, which every method reads anew. See `protocol.Rows` for the methods.
+    """The rows of one problem, read again by every method. See `protocol.Rows` for the methods.
 
     Attributes:
-        source: what the blocks are made of; something that can be iterated over again and again.
-        read: makes a block of an item of the source, on the thread that then takes its sums; None
-            where the items are the blocks.
-        mesh: where every block is one for each device; None for the default device.
+        source: the blocks, or items to read them from; iterated once in each pass.
+        read: reads a block, given its item, on the thread that computes its sums; None if the items
+            are blocks.
+        mesh: the devices, which each get a block of every item; None for the default device.
     """
 
     source: Iterable[Any]
@@ -57,7 +57,7 @@ class Blocks(DeferredRows):
         return statistics.union(list(self._of_blocks(Request("score_ranges", options))))
 
     def _sum(self, request: Request, *arrays: Any) -> Any:
-        """In float64, whatever the type: counts stay exact."""
+        """See `DeferredRows`. Sums are taken in float64, so that counts stay exact."""
         parts = list(self._of_blocks(request, *arrays))
         with np.errstate(all="ignore"):
             return jax.tree.map(
@@ -83,7 +83,7 @@ class Blocks(DeferredRows):
 
 
 def _of_devices(made: Any) -> list[Any]:
-    """What each device returned, given what all did, leading with the devices."""
+    """The results of each device, given arrays with the devices as leading axis."""
     leaves, tree = jax.tree.flatten(jax.device_get(made))
     return [jax.tree.unflatten(tree, of_device) for of_device in zip(*leaves, strict=True)]
 
@@ -97,7 +97,7 @@ def _of_block(
     as_vectors: bool,
     mesh: Mesh | None,
 ) -> Any:
-    """What the method returns for the rows of one block, or of one on each device of a mesh."""
+    """The result of the method for the rows of one block, or of one block per device of a mesh."""
     run = partial(_sums, request=request, as_vectors=as_vectors)
     if mesh is None:
         return run(block, arrays, standardization)
@@ -107,7 +107,7 @@ def _of_block(
         return jax.tree.map(lambda x: x[None], made)
 
     over, same = PartitionSpec(mesh.axis_names), PartitionSpec()
-    # Unchecked: the loops begin with what does not vary over the mesh.
+    # Unchecked: the loops start from values that do not vary over the mesh.
     return jax.shard_map(
         local, mesh=mesh, in_specs=(over, same, same), out_specs=over, check_vma=False
     )(block, arrays, standardization)

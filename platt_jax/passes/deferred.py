@@ -1,4 +1,4 @@
-"""Rows that every pass reads anew: masks and coordinates are kept, and applied as they are read."""
+"""Rows that every pass reads again: the mask and the standardization are applied at each read."""
 
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
@@ -13,21 +13,21 @@ from platt_jax.passes.protocol import Rows
 
 
 class Request(NamedTuple):
-    """A method of `Rows` to call: what does not depend on the rows."""
+    """A call of a method of `Rows`, without its arrays; a static argument of programs."""
 
     method: str
     options: Options | None = None  # its last argument, if it takes one
-    masked: Options | None = None  # how rows that are not finite are masked first; None for not
+    masked: Options | None = None  # for `mask_nonfinite`; None to mask nothing
 
     def of(
         self, rows: Any, arrays: tuple[Any, ...], standardization: Standardization | None
     ) -> Any:
-        """What the method returns for some of the rows.
+        """The result of the method for some of the rows.
 
         Args:
-            rows: as they came, of any kind.
-            arrays: the other arguments of the method.
-            standardization: of the scores, None for none.
+            rows: rows of any kind, neither masked nor standardized.
+            arrays: the arguments of the method before its options.
+            standardization: the standardization of the scores, or None.
         """
         if self.masked is not None:
             rows = rows.mask_nonfinite(self.masked)
@@ -39,18 +39,20 @@ class Request(NamedTuple):
 
 @dataclass(frozen=True)
 class DeferredRows(Rows):
-    """A base class: one of its kinds says how rows of many places add up.
+    """A base class for rows in several places; a subclass adds up the sums of the places.
+
+    A subclass implements `score_ranges` and `_sum`.
 
     Attributes:
-        masked: how rows that are not finite are masked, None for not.
-        standardization: of the scores, None for none.
+        masked: the options for `mask_nonfinite`; None to mask nothing.
+        standardization: the standardization of the scores, or None.
     """
 
     masked: Options | None = None
     standardization: Standardization | None = None
 
     def _sum(self, request: Request, *arrays: Any) -> Any:
-        """The sum over all rows of what the method returns for some."""
+        """The sum of the method's results over all places."""
         raise NotImplementedError
 
     def mask_nonfinite(self, options: Options) -> Self:

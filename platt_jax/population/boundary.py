@@ -1,9 +1,9 @@
 """Likelihood-ratio tests of a population without spread: mixtures of chi-squares.
 
-No spread is at the boundary of what covariances can be. There the statistic is distributed as the
-squared length of a normal vector's projection on a cone: a mixture of chi-squares with 0 to 3
-degrees of freedom (Self & Liang 1987; Shapiro 1988, "Towards a unified theory of inequality
-constrained testing in multivariate analysis").
+A population without spread is at the boundary of the possible covariances. There the statistic is
+distributed as the squared length of a normal vector's projection on a cone: a mixture of
+chi-squares with 0 to 3 degrees of freedom (Self & Liang 1987; Shapiro 1988, "Towards a unified
+theory of inequality constrained testing in multivariate analysis").
 """
 
 import math
@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 
 from platt_jax.population.likelihoods import Likelihoods
 
-# Of one spread, with its covariance, while the other may be there: the cone is a half-space of a
-# plane (Stram & Lee 1994, "Variance components testing in the longitudinal mixed effects model").
+# Weights for a test of one spread and the covariance, while the other spread is free: the cone is a
+# half-plane (Stram & Lee 1994, "Variance components testing in the longitudinal mixed effects
+# model").
 ONE_SPREAD = np.array([0, 0.5, 0.5, 0])
 _AROUND = 2 * np.pi * np.arange(1024) / 1024
-# Directions that the rows tell nothing of are given this part of the largest information: the cone
-# would be too sharp for the integral.
+# Minimum information about a direction, relative to the largest. With less, the cone would be too
+# sharp for the integral.
 _LITTLE = 1e-3
 
 
@@ -27,7 +28,7 @@ def p_value(statistic: float, weights: NDArray[np.float64]) -> float:
 
     Args:
         statistic: twice a difference of log likelihoods.
-        weights: (4,), of the chi-squares with 0 to 3 degrees of freedom.
+        weights: (4,) weights of the chi-squares with 0 to 3 degrees of freedom.
     """
     if statistic <= 0:
         return 1.0
@@ -37,17 +38,17 @@ def p_value(statistic: float, weights: NDArray[np.float64]) -> float:
 
 
 def weights_of_both(likelihoods: Likelihoods) -> NDArray[np.float64]:
-    """(4,), those of a test of both spreads at once.
+    """(4,) weights of the chi-squares in a test of both spreads at once.
 
-    The cone is that of covariances [[AA, AB], [AB, BB]] without negative eigenvalues, which is
-    round: AA + BB >= |(AA - BB, 2 AB)|. In the metric of the information it has a solid angle, and
-    so has its polar cone: these are the weights of 3 and of 0 degrees of freedom. Odd ones sum to
-    1/2, and so do even ones. For segments of equal rows the weights are (2 - r)/4, r/4, r/4 and
-    (2 - r)/4, with r the root of 2 (Kuriki 1993, "One-sided test for the equality of two covariance
-    matrices").
+    The covariances [[AA, AB], [AB, BB]] without negative eigenvalues form a circular cone:
+    AA + BB >= |(AA - BB, 2 AB)|. Its solid angle in the metric of the information is the weight of
+    3 degrees of freedom, and that of its polar cone the weight of 0. The weights of odd degrees of
+    freedom sum to 1/2, and so do those of even ones. If all segments have equal rows, the weights
+    are (2 - r)/4, r/4, r/4 and (2 - r)/4, where r is the square root of 2 (Kuriki 1993, "One-sided
+    test for the equality of two covariance matrices").
 
     Args:
-        likelihoods: of the segments, at no spread.
+        likelihoods: likelihoods of the segments, under a population without spread.
     """
     P = likelihoods.transformed(likelihoods.coordinates(likelihoods.total).matrix).precision
     AA, AB, BB = P.AA, P.AB, P.BB
@@ -58,7 +59,7 @@ def weights_of_both(likelihoods: Likelihoods) -> NDArray[np.float64]:
         [AB * AB, 2 * AB * BB, BB * BB],
     ]
     information = np.array([[x.sum() for x in row] for row in entries]) / 2
-    # By AA + BB, AA - BB and 2 AB, of which the cone is round.
+    # Coordinates AA + BB, AA - BB and 2 AB, in which the cone is circular.
     to_entries = np.array([[1, 1, 0], [0, 0, 1], [1, -1, 0]]) / 2
     values, vectors = np.linalg.eigh(to_entries.T @ information @ to_entries)
     root = (
@@ -70,9 +71,9 @@ def weights_of_both(likelihoods: Likelihoods) -> NDArray[np.float64]:
 
 
 def _solid_angle(matrix: NDArray[np.float64]) -> float:
-    """Of what a matrix (3, 3) makes of the cone x >= |(y, z)|, over that of all directions.
+    """The solid angle of the image of the cone x >= |(y, z)| by a matrix (3, 3); 1 is the sphere.
 
-    The integral of (1 - cos) around its axis; the trapezoidal rule is exact to many digits.
+    It is the integral of 1 - cos around the axis. The trapezoidal rule gives many digits.
     """
     one, zero = np.ones_like(_AROUND), np.zeros_like(_AROUND)
     edge = matrix @ np.stack([one, np.cos(_AROUND), np.sin(_AROUND)])

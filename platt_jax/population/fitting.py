@@ -13,7 +13,7 @@ from platt_jax.execution.given import given_to, shared_prior
 from platt_jax.execution.non_finite import ARE_NAN, report_non_finite
 from platt_jax.execution.progress import Listener, Stage
 from platt_jax.model.prior import GaussianPrior
-from platt_jax.options import Options
+from platt_jax.options import Options, Pooling
 from platt_jax.population.estimate import estimate_population
 from platt_jax.population.segments import Segments
 from platt_jax.results.calibrators import SegmentCalibrator
@@ -26,7 +26,7 @@ def fit_by_segment(
     segments: Segments,
     prior: GaussianPrior | None,
     start: tuple[Column, Column] | None,
-    pooling: str,
+    pooling: Pooling,
     options: Options,
     progress: bool | Listener,
     caller: Caller,

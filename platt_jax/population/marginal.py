@@ -1,7 +1,7 @@
-"""The marginal likelihood of a population by normal likelihoods of its segments.
+"""The marginal likelihood of a population, from normal likelihoods of its segments.
 
-It has a closed form, and so has the likeliest mean. The likeliest covariance is found without a
-pass over the rows, and so is that in which one standard deviation is held.
+The likelihood and the mean that maximizes it have closed forms. The covariance that maximizes it,
+with or without a fixed standard deviation, is found by a search that reads no rows.
 """
 
 from typing import Any, NamedTuple
@@ -12,47 +12,48 @@ from numpy.typing import NDArray
 from platt_jax.population.likelihoods import Likelihoods
 
 _MOST_STEPS = 100
-_TOLERANCE = 1e-7  # of a log likelihood
-# Steps are damped by a part of the curvature (Levenberg 1944, Marquardt 1963).
+_TOLERANCE = 1e-7  # gain of log-likelihood at which a search ends
+# Damping of steps, relative to the curvature (Levenberg 1944, Marquardt 1963).
 _DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-3, 1e-8, 1e10
-# Standard deviations to start from, over the standard error of one segment: there may be several
-# maxima where segments are few.
+# Standard deviations to start from, in standard errors of one segment. With few segments the
+# likelihood may have several maxima.
 _STARTS = 0.3, 1.0, 3.0
-# There may be no maximum: where each segment has one class, the wider the likelier. In log-odds
-# over a standard deviation of the scores.
+_OFF_0 = 0.1  # of these standard deviations: a start is kept off 0
+# Maximum standard deviation, in log-odds per standard deviation of the scores. If each segment has
+# only one class, the likelihood grows with the spread and has no maximum.
 WIDEST = 30.0
-# The entries of the factor F of a covariance F F' that may differ from 0: F[0, 0] is the standard
+# The entries of the lower triangular factor F of a covariance F F'. F[0, 0] is the standard
 # deviation of the first parameter.
 ENTRIES = ((0, 0), (1, 0), (1, 1))
 _UNITS = [np.eye(2)[[i]].T @ np.eye(2)[[j]] for i, j in ENTRIES]
 
 
 class Likeliest(NamedTuple):
-    """The population of the greatest likelihood, of those in question."""
+    """The population of maximum likelihood, possibly with some entries of F held."""
 
     mean: NDArray[np.float64]  # (2,)
-    factor: NDArray[np.float64]  # (2, 2), F of its covariance F F'
+    factor: NDArray[np.float64]  # (2, 2), F of the covariance F F'
     log_likelihood: float
 
 
 class _At(NamedTuple):
-    """The likelihood at a covariance, with the likeliest mean."""
+    """The likelihood at a covariance, maximized over the mean."""
 
     mean: NDArray[np.float64]  # (2,)
     log_likelihood: float
-    gradient: NDArray[np.float64]  # (3,), by the entries of the factor
+    gradient: NDArray[np.float64]  # (3,), by `ENTRIES` of the factor
     curvature: NDArray[np.float64]  # (3, 3), without negative eigenvalues
 
 
 class _Told(NamedTuple):
-    """How the segments tell of the mean: with precision V = (P^-1 + S)^-1 and pull r."""
+    """The segments' likelihoods of the population's mean: precisions V = (P^-1 + S)^-1, pulls r."""
 
     V: NDArray[np.float64]  # (K, 2, 2)
     r: NDArray[np.float64]  # (K, 2)
-    log_likelihood: float  # of mean 0
+    log_likelihood: float  # at mean 0
 
     def of(self, mean: NDArray[np.float64]) -> float:
-        """The log likelihood of a mean."""
+        """The log-likelihood of a mean."""
         V, r = self.V.sum(0), self.r.sum(0)
         return float(self.log_likelihood + mean @ (r - V @ mean / 2))
 
@@ -60,7 +61,7 @@ class _Told(NamedTuple):
 def log_likelihood(
     likelihoods: Likelihoods, mean: NDArray[np.float64], covariance: NDArray[np.float64]
 ) -> float:
-    """Of a population, up to a constant."""
+    """The log-likelihood of a population, up to a constant."""
     return _told(likelihoods, covariance).of(mean)
 
 
@@ -69,13 +70,13 @@ def likeliest(
     held: tuple[float | None, ...] = (None, None, None),
     start: NDArray[np.float64] | None = None,
 ) -> Likeliest:
-    """The population of the greatest likelihood.
+    """The population of maximum likelihood.
 
     Args:
-        likelihoods: of the segments.
-        held: values of F[0, 0], F[1, 0] and F[1, 1], None for those that are free. Others than the
-            first are held at 0.
-        start: F, (2, 2), where the search starts besides others.
+        likelihoods: likelihoods of the segments.
+        held: values of F[0, 0], F[1, 0] and F[1, 1]; None for a free entry. F[1, 0] and F[1, 1] can
+            only be held at 0.
+        start: (2, 2) F near which the search starts, or None.
     """
     free = np.array([x is None for x in held])
     fixed = np.array([0.0 if x is None else x for x in held])
@@ -84,7 +85,9 @@ def likeliest(
     unit = np.minimum(unit, WIDEST / max(_STARTS))
     starts = [np.array([scale * unit[0], 0, scale * unit[1]]) for scale in _STARTS]
     if start is not None:
-        starts.append(np.array([start[entry] for entry in ENTRIES]))
+        # At 0 nothing drives a standard deviation away from it.
+        off_0 = np.maximum(np.abs(np.diag(start)), _OFF_0 * unit)
+        starts = [np.array([off_0[0], start[1, 0], off_0[1]])]
     if not free.any():
         starts = starts[:1]
     found = (_climbed(likelihoods, np.where(free, x, fixed), free) for x in starts)
@@ -120,10 +123,10 @@ def _factor(entries: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _at(likelihoods: Likelihoods, entries: NDArray[np.float64]) -> _At:
-    """By G, the derivative of the log likelihood by the covariance.
+    """The likelihood at a factor, by G, its derivative by the covariance.
 
-    The curvature is the expected information; and where the factor turns away from 0, as it does
-    at G < 0, the part of the second derivative that G has in it.
+    The curvature is the expected information. Where G has negative eigenvalues, their part of the
+    second derivative by the factor is added: it dominates near a factor of 0.
     """
     F = _factor(entries)
     told = _told(likelihoods, F @ F.T)
@@ -143,7 +146,7 @@ def _at(likelihoods: Likelihoods, entries: NDArray[np.float64]) -> _At:
 
 
 def _told(likelihoods: Likelihoods, S: NDArray[Any]) -> _Told:
-    """V = (1 + P S)^-1 P and r = (1 + P S)^-1 h, of precisions P that may be singular."""
+    """V = (1 + P S)^-1 P and r = (1 + P S)^-1 h; the precisions P may be singular."""
     P, h_A, h_B = likelihoods
     T_AA, T_AB = 1 + P.AA * S[0, 0] + P.AB * S[0, 1], P.AA * S[0, 1] + P.AB * S[1, 1]
     T_BA, T_BB = P.AB * S[0, 0] + P.BB * S[0, 1], 1 + P.AB * S[0, 1] + P.BB * S[1, 1]

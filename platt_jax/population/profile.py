@@ -1,8 +1,8 @@
-"""The likeliest population of those in which a spread is held: the profile likelihood.
+"""The profile likelihood: the maximum likelihood of populations with a given spread.
 
-Normal likelihoods of the segments say where it is, a pass over the rows makes others that have the
-right derivatives there, and so on. Those of one population alone will not do: where positives are
-rare they are far off the likelihood of another.
+Two steps alternate. Normal likelihoods of the segments give the maximum (`marginal.py`). A pass
+over the rows gives normal likelihoods that have the right derivatives there. One pass is not
+enough: if positives are rare, normal likelihoods made at one population are wrong at another.
 """
 
 from typing import NamedTuple
@@ -16,10 +16,10 @@ from platt_jax.population.marginal import ENTRIES, Likeliest, likeliest, log_lik
 from platt_jax.population.quadrature import FINE, Normals, normals
 from platt_jax.population.search import Losses, Position
 
-_MOST_PASSES, _MOST_HALVINGS = 30, 6
-_CLOSE = 2e-3  # log likelihood that is left to gain
-# The quadrature needs spread in all directions, in log-odds over the usual range of scores. What
-# less spread changes of the likelihood, the normal ones tell.
+_MOST_STEPS, _MOST_HALVINGS = 30, 8
+_CLOSE = 2e-3  # gain of log-likelihood at which the search ends
+# Minimum spread for the quadrature, in log-odds over the usual range of scores. Below it, the
+# change of the likelihood is computed from the normal likelihoods.
 _LEAST_SPREAD = 1e-2
 
 _FREE = (None, None, None)
@@ -27,20 +27,17 @@ _Array = NDArray[np.float64]
 
 
 class Profile(NamedTuple):
-    """Segments, and the parameter of which the spread is held.
-
-    It is the first after the orthogonal matrix `turn`, (2, 2), of (A, B).
-    """
+    """Segments, and the parameter whose spread is given: the first entry of turn @ (A, B)."""
 
     segments: Losses
-    turn: NDArray[np.float64]
+    turn: NDArray[np.float64]  # (2, 2), orthogonal
 
     def start(self, mean: NDArray[np.float64], number: int) -> Position:
-        """A population where searches start, around the curve of all rows.
+        """The population from which searches start, around the curve of all rows.
 
         Args:
-            mean: (2,), that curve's (A, B).
-            number: of segments.
+            mean: (2,) (A, B) of that curve.
+            number: number of segments.
         """
         population = normals(mean, START_SPREAD**2 * np.eye(2))
         nodes = Normals(*(np.full(number, x) for x in population))
@@ -49,34 +46,35 @@ class Profile(NamedTuple):
     def likeliest(
         self, at: Position, held: tuple[float | None, ...] = _FREE
     ) -> tuple[float, Likeliest, Position]:
-        """The greatest log likelihood, the population, and where the last pass was made.
+        """The maximum log-likelihood, its population, and the position of the last pass.
 
         Args:
-            at: where the search starts.
-            held: as of `marginal.likeliest`, whose first parameter is the one here.
+            at: position from which the search starts.
+            held: as in `marginal.likeliest`, for the parameters turn @ (A, B).
         """
         factor = None
         if held != _FREE:
             mean, covariance = self._normal(at.population)
             at = self._moved(at, mean, _widened(_held(covariance, held)))
-        for _ in range(_MOST_PASSES):
+        for _ in range(_MOST_STEPS):
             told, here = at.likelihoods.transformed(self.turn), self._normal(at.population)
             found = likeliest(told, held, factor)
-            base = log_likelihood(told, *here)
             new = found.mean, _widened(found.factor @ found.factor.T)
-            if log_likelihood(told, *new) - base <= _CLOSE:
+            of_new = log_likelihood(told, *new)
+            # Of a singular covariance, which no pass is made at.
+            narrowed = found.log_likelihood - of_new
+            if of_new - log_likelihood(told, *here) <= _CLOSE:
                 break
             trial = self._moved(at, *new)
             for _ in range(_MOST_HALVINGS):
-                if trial.log_likelihood >= at.log_likelihood - _CLOSE:
+                if trial.log_likelihood >= at.log_likelihood:
                     break
                 new = (here[0] + new[0]) / 2, (here[1] + new[1]) / 2
                 trial = self._moved(at, *new)
+            if trial.log_likelihood <= at.log_likelihood:
+                break
             at, factor = trial, found.factor
-        else:
-            return at.log_likelihood, found, at
-        # Of a singular covariance, which no pass is made at.
-        return at.log_likelihood + found.log_likelihood - base, found, at
+        return at.log_likelihood + narrowed, found, at
 
     def _moved(self, at: Position, mean: _Array, covariance: _Array) -> Position:
         back = self.turn.T
@@ -94,7 +92,7 @@ def _widened(covariance: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _held(covariance: NDArray[np.float64], held: tuple[float | None, ...]) -> NDArray[np.float64]:
-    """The covariance with what is held of its factor as it should be."""
+    """The covariance after the held entries of its factor are set."""
     factor = np.linalg.cholesky(covariance)
     for entry, value in zip(ENTRIES, held, strict=True):
         factor[entry] = factor[entry] if value is None else value

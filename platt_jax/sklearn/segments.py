@@ -1,7 +1,7 @@
 """A classifier that is calibrated separately for each segment of the rows."""
 
 import numbers
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from platt_jax import validation
 from platt_jax.api import fit_segments
 from platt_jax.columns import Column
-from platt_jax.options import Options
+from platt_jax.options import Options, Pooling
 from platt_jax.results.tables import Table
 from platt_jax.sklearn.base import CalibratedBase
 from platt_jax.sklearn.calibrators import options_of
@@ -67,7 +67,7 @@ class SegmentCalibratedClassifier(CalibratedBase):
         segments: Any = None,
         *,
         passthrough: bool = False,
-        pooling: Literal["none", "partial", "complete"] = "none",
+        pooling: Pooling = "none",
         cv: Any = None,
         n_jobs: int | None = None,
         response_method: ResponseMethod = "auto",

@@ -6,7 +6,7 @@ program. `fit_rows` is the part it shares with `fit`.
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,9 +26,10 @@ from platt_jax.passes.protocol import Rows
 from platt_jax.passes.sharded import ShardedRows
 from platt_jax.results.fit import Fit
 from platt_jax.solver import implicit, search
+from platt_jax.solver.flags import apart_at_zero, both_classes, raised_flags, separable
 from platt_jax.solver.search import TRACED, Problem, Runner, Solution
 from platt_jax.solver.stopping import ProblemConstants
-from platt_jax.status import Flag, Status
+from platt_jax.status import Status
 
 
 class Given(NamedTuple):
@@ -38,13 +39,6 @@ class Given(NamedTuple):
     start: Point | None = None  # (A, B), for the original scores
     # n_pos and n_neg of the rows behind the prior, for Platt's targets.
     remembered: tuple[jax.Array, jax.Array] | None = None
-
-
-# Flag.OUTLIER: minimum share of the variance, and minimum number of rows. One of 20 normal scores
-# has such a share in 2 of a million problems, and more rarely among more scores: the share of one
-# of n scores is nearly Beta(1/2, (n - 2) / 2) distributed.
-_DOMINATING_SHARE = 0.8
-_ROWS_TO_DOMINATE = 20
 
 
 def solve(
@@ -243,7 +237,7 @@ def _set_up(
     usual = None
     if given.start is not None:
         # With one class or constant scores, the usual start has the optimal slope, 0.
-        sloping = _both_classes(n_pos, n_neg) & (low < high)
+        sloping = both_classes(n_pos, n_neg) & (low < high)
         if not options.intercept:
             sloping = (low < 0) | (high > 0)
         usual = A, B
@@ -272,9 +266,9 @@ def _unbounded(
     if options.targets == "platt":
         return jnp.zeros_like(n_pos, bool)
     if options.intercept:
-        unbounded = ~_both_classes(n_pos, n_neg) | _separable(ranges, n_pos, n_neg, options)
+        unbounded = ~both_classes(n_pos, n_neg) | separable(ranges, n_pos, n_neg, options)
     else:
-        unbounded = _apart_at_zero(ranges)
+        unbounded = apart_at_zero(ranges)
     if prior is None:
         return unbounded
     return unbounded & jnp.all(prior.precision == 0, (-1, -2))
@@ -338,7 +332,7 @@ def _report(
         A=answer(A),
         B=answer(B),
         status=status,
-        flags=_flags(solution.A, ranges, moments, options),
+        flags=raised_flags(solution.A, ranges, moments, options),
         iterations=solution.iterations,
         passes=solution.passes,
         nll=answer(solution.loss),
@@ -348,46 +342,3 @@ def _report(
         n_pos=moments[0].total,
         n_neg=moments[1].total,
     )
-
-
-def _flags(
-    A: jax.Array, ranges: ScoreRanges, moments: tuple[Moments, Moments], options: Options
-) -> jax.Array:
-    pos, neg = moments
-    n_pos, n_neg = pos.total, neg.total
-    some = (n_pos + n_neg) > 0
-    low, high = ranges.overall()
-    share = start.largest_share(ranges, _rough(ranges, options), pos, neg)
-    dominated = share >= _DOMINATING_SHARE
-    flags = (
-        (Flag.ONE_CLASS, some & ~_both_classes(n_pos, n_neg)),
-        (Flag.CONSTANT_SCORES, some & (low == high)),
-        (Flag.SEPARABLE, _separable(ranges, n_pos, n_neg, options)),
-        (Flag.REVERSED, A > 0),
-        (Flag.OUTLIER, dominated & (pos.rows + neg.rows >= _ROWS_TO_DOMINATE)),
-    )
-    bits = (jnp.where(~ranges.bad & raised, jnp.int32(flag), 0) for flag, raised in flags)
-    return cast(jax.Array, sum(bits))
-
-
-def _both_classes(n_pos: jax.Array, n_neg: jax.Array) -> jax.Array:
-    return (n_pos > 0) & (n_neg > 0)
-
-
-def _separable(
-    ranges: ScoreRanges, n_pos: jax.Array, n_neg: jax.Array, options: Options
-) -> jax.Array:
-    """Whether a threshold splits the classes, ties included; it is 0 without an intercept."""
-    if not options.intercept:
-        return _both_classes(n_pos, n_neg) & _apart_at_zero(ranges)
-    low, high = ranges.overall()
-    apart = (ranges.high_neg <= ranges.low_pos) | (ranges.high_pos <= ranges.low_neg)
-    return _both_classes(n_pos, n_neg) & apart & (low < high)
-
-
-def _apart_at_zero(ranges: ScoreRanges) -> jax.Array:
-    """Whether 0 splits the classes or bounds the only class; False if all scores are 0."""
-    low, high = ranges.overall()
-    rising = (ranges.high_neg <= 0) & (ranges.low_pos >= 0)
-    falling = (ranges.high_pos <= 0) & (ranges.low_neg >= 0)
-    return (rising | falling) & ((low < 0) | (high > 0))

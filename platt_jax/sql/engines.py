@@ -1,12 +1,9 @@
 """Engines that run queries and return Arrow tables."""
 
-import os
 import secrets
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from glob import escape
-from types import MappingProxyType
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -39,82 +36,6 @@ class Engine(Protocol):
         """The result of a query as another relation of this engine, with its rows left there."""
 
 
-def engine_of(relation: Any, connection: Any = None, dialect: str | None = None) -> Engine:
-    """The engine that runs queries over a relation.
-
-    Raises:
-        ValueError: the relation is of no known engine.
-        ImportError: the relation is a Parquet file, and DuckDB is missing.
-    """
-    library = type(relation).__module__.partition(".")[0]
-    if connection is not None and isinstance(relation, str):
-        return Database(relation, connection, dialect)
-    if connection is not None or dialect is not None:
-        raise ValueError(
-            "connection, dialect: expected only beside the name of a table, got them beside a "
-            f"{type(relation).__name__}"
-        )
-    if library in ("duckdb", "_duckdb"):
-        return DuckDB(relation)
-    if library == "pyspark":
-        return Spark(relation)
-    if isinstance(relation, str) or hasattr(relation, "__fspath__"):
-        return DuckDB(_parquet(str(relation)))
-    raise ValueError(
-        "relation: expected a relation of DuckDB, a Parquet path, a DataFrame of Spark, or the "
-        f"name of a table and its connection, got a {type(relation).__name__}"
-    )
-
-
-def check_columns(
-    there: dict[str, pa.DataType],
-    numeric: dict[str, str | None],
-    segment: Sequence[str],
-    others: Mapping[str, str] = MappingProxyType({}),
-) -> None:
-    """Check that columns exist and have the right types.
-
-    Args:
-        there: the columns of the relation.
-        numeric: names of numeric columns, by argument; None if it is left out.
-        segment: names of the columns of segment ids.
-        others: names of columns of any type, by argument.
-
-    Raises:
-        ValueError: a column is missing or of another type.
-    """
-    if not segment:
-        raise ValueError("segment: expected at least one column, got none")
-    if len(set(segment)) < len(segment):
-        raise ValueError(f"segment: expected different columns, got {list(segment)}")
-    of_ids = (("segment", column) for column in segment)
-    wanted = [*numeric.items(), *others.items(), *of_ids]
-    for role, column in wanted:
-        if column is None:
-            continue
-        if column not in there:
-            raise ValueError(f"{role}: expected one of the columns {list(there)}, got {column!r}")
-        if role in numeric and not _is_numeric(there[column]):
-            raise ValueError(f"{role}, column {column!r}: expected numbers, got {there[column]}")
-
-
-def _is_numeric(kind: pa.DataType) -> bool:
-    tests = ("is_integer", "is_floating", "is_decimal", "is_boolean", "is_null")
-    return any(getattr(pa.types, test)(kind) for test in tests)
-
-
-def _parquet(path: str) -> Any:
-    try:
-        import duckdb
-    except ImportError:
-        raise ImportError("a Parquet path needs DuckDB: pip install 'platt-jax[sql]'") from None
-    try:
-        # An existing file is read as such, even if its name looks like a pattern.
-        return duckdb.connect().read_parquet(escape(path) if os.path.isfile(path) else path)
-    except duckdb.Error as error:
-        raise ValueError(f"relation: no Parquet files at {path!r} ({error})") from None
-
-
 class DuckDB:
     """A relation of DuckDB, on its own connection."""
 
@@ -127,7 +48,7 @@ class DuckDB:
 
     def columns(self) -> dict[str, pa.DataType]:
         """See `Engine`."""
-        return _schema(self._relation.limit(0).to_arrow_table())
+        return schema(self._relation.limit(0).to_arrow_table())
 
     def extended(self, query: str, points: pa.Table | None) -> Any:
         """See `Engine`."""
@@ -147,7 +68,7 @@ class Spark:
 
     def columns(self) -> dict[str, pa.DataType]:
         """See `Engine`."""
-        return _schema(self._frame.limit(0).toArrow())
+        return schema(self._frame.limit(0).toArrow())
 
     def extended(self, query: str, points: pa.Table | None) -> Any:
         """See `Engine`."""
@@ -156,7 +77,7 @@ class Spark:
         session = self._frame.sparkSession
         # Unique names, which are replaced by {name} in the text.
         rows, joined = (f"{name}_{secrets.token_hex(8)}" for name in (ROWS, POINTS))
-        text = _with_tables(query, {ROWS: rows, POINTS: joined}).sql(dialect="spark")
+        text = with_tables(query, {ROWS: rows, POINTS: joined}).sql(dialect="spark")
         text = text.replace("{", "{{").replace("}", "}}")  # braces in column names
         frames = {rows: self._frame}
         if points is not None:
@@ -202,7 +123,7 @@ class Database:
 
     def columns(self) -> dict[str, pa.DataType]:
         """See `Engine`; types are those of the first rows, because SQLite's columns have none."""
-        return _schema(self.run(f"SELECT * FROM {ROWS} LIMIT {_SAMPLED_ROWS}"))
+        return schema(self.run(f"SELECT * FROM {ROWS} LIMIT {_SAMPLED_ROWS}"))
 
     def extended(self, query: str, points: pa.Table) -> Any:
         """See `Engine`: a cursor over the result."""
@@ -227,7 +148,7 @@ class Database:
 
     def _text(self, query: str, table: str | None) -> str:
         tables = {ROWS: self._table, **({} if table is None else {POINTS: table})}
-        return _with_tables(query, tables).sql(dialect=self._dialect)
+        return with_tables(query, tables).sql(dialect=self._dialect)
 
     def _upload(self, cursor: Any, points: pa.Table | None) -> str | None:
         """Create a temporary table with these rows; returns its name."""
@@ -245,7 +166,7 @@ class Database:
         return table
 
 
-def _with_tables(query: str, tables: Mapping[str, Any]) -> Any:
+def with_tables(query: str, tables: Mapping[str, Any]) -> Any:
     """The parsed query, with these tables in place of the given names."""
 
     # Any: older releases of sqlglot have another name for the class of nodes.
@@ -286,5 +207,6 @@ def _dialect_name(name: str) -> str:
     return name
 
 
-def _schema(table: pa.Table) -> dict[str, pa.DataType]:
+def schema(table: pa.Table) -> dict[str, pa.DataType]:
+    """The names and types of a table's columns."""
     return {field.name: field.type for field in table.schema}

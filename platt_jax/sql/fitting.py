@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 from numbers import Integral, Real
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,12 +17,13 @@ from platt_jax.execution.progress import Listener
 from platt_jax.ids.factorize import factorize
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.model.statistics import ScoreRanges
-from platt_jax.options import Options
+from platt_jax.options import Options, Pooling
 from platt_jax.population.fitting import fit_by_segment
 from platt_jax.results.calibrators import SegmentCalibrator
 from platt_jax.sql import moments, queries
-from platt_jax.sql.engines import Engine, check_columns, engine_of
+from platt_jax.sql.engines import Engine
 from platt_jax.sql.queries import Names
+from platt_jax.sql.relations import check_columns, engine_of
 from platt_jax.sql.rows import QueryRows, numbers
 from platt_jax.sql.segments import QuerySegments
 
@@ -39,7 +40,7 @@ def fit_segments(
     dialect: str | None = None,
     prior: GaussianPrior | None = None,
     start: tuple[Column, Column] | None = None,
-    pooling: Literal["none", "partial", "complete"] = "none",
+    pooling: Pooling = "none",
     options: Options = Options(),  # noqa: B008 - immutable
     progress: bool | Listener = False,
 ) -> SegmentCalibrator:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from platt_jax.results.calibrators import SegmentCalibrator
 from platt_jax.results.tables import arrow_array
-from platt_jax.sql.engines import POINTS, ROWS, check_columns, engine_of
+from platt_jax.sql.engines import POINTS, ROWS
 from platt_jax.sql.queries import (
     Names,
     deviation_of_logit,
@@ -18,6 +18,7 @@ from platt_jax.sql.queries import (
     probability,
     quoted,
 )
+from platt_jax.sql.relations import check_columns, engine_of
 
 
 def predict(

@@ -1,7 +1,7 @@
 """`fit_segments` for rows on disk."""
 
 import os
-from typing import Any, Literal
+from typing import Any
 
 from jax.sharding import Mesh
 
@@ -11,7 +11,7 @@ from platt_jax.execution.checkpoint import Checkpoint, digest
 from platt_jax.execution.devices import checked
 from platt_jax.execution.progress import Listener
 from platt_jax.model.prior import GaussianPrior
-from platt_jax.options import Options
+from platt_jax.options import Options, Pooling
 from platt_jax.population.chunked import ChunkedSegments
 from platt_jax.population.fitting import fit_by_segment
 from platt_jax.results.calibrators import SegmentCalibrator
@@ -33,7 +33,7 @@ def fit_segments(
     key: str | None = None,
     prior: GaussianPrior | None = None,
     start: tuple[Any, Any] | None = None,
-    pooling: Literal["none", "partial", "complete"] = "none",
+    pooling: Pooling = "none",
     mesh: Mesh | None = None,
     options: Options = _DEFAULT,
     progress: bool | Listener = False,

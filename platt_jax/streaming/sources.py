@@ -136,6 +136,11 @@ def _files_at(path: Path) -> list[Path]:
     """The files of a directory or pattern; or the one file at the path."""
     path = path.expanduser()
     if path.is_dir():
+        if (path / "_delta_log").is_dir():  # its files may hold rows that were deleted
+            raise ValueError(
+                f"source: {path} is a Delta table, expected plain Parquet files; give its batches, "
+                "deltalake.DeltaTable(path).to_pyarrow_dataset().to_batches()"
+            )
         if not (inside := _parquet_in(path)):
             raise ValueError(f"source: expected a directory of .parquet files, {path} has none")
         return inside

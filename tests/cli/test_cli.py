@@ -10,6 +10,7 @@ import threading
 
 import numpy as np
 import pytest
+from data import rows_of
 
 import platt_jax
 from platt_jax.cli import csvio, main
@@ -34,11 +35,10 @@ def csv_input(name):
 
 def flights(rows=400):
     """Scores, labels and segments that look like numbers, and text that needs quotes."""
+    ids = ["007", "7", "NA", "true", "", "a, b", 'say "x"', "Zürich", "東京"]
     rng = np.random.default_rng(0)
-    scores = rng.normal(size=rows)
-    labels = (rng.uniform(size=rows) < 1 / (1 + np.exp(-2 * scores))).astype(int)
-    segments = rng.choice(["007", "7", "NA", "true", "", "a, b", 'say "x"', "Zürich", "東京"], rows)
-    return scores, labels, segments
+    scores, labels, segments = rows_of(rng, rng.choice(ids, rows), A=-2)
+    return scores, labels.astype(int), segments
 
 
 def as_csv(path, header, *columns):
@@ -260,7 +260,7 @@ def test_a_bad_segment_is_reported_and_the_others_are_fitted(in_tmp, capsys):
     out, err = capsys.readouterr()
     assert "8 CONVERGED" in out and "1 NON_FINITE" in out
     empty, failure = err.splitlines()
-    assert "44 rows have an empty id: a segment of their own" in empty
+    assert f"{np.sum(segments == '')} rows have an empty id: a segment of their own" in empty
     assert failure.startswith("platt-jax: 1 of 9 fits failed, the first in segment '7': NON_FINITE")
 
     command = "apply in.csv --calibrator c.npz --score f --segment id --out out.csv"
@@ -649,9 +649,8 @@ def test_ctrl_c_and_lack_of_memory(in_tmp, capsys, monkeypatch, raised, status, 
 
 def by_shop_and_year(rows=2000):
     rng = np.random.default_rng(0)
-    scores = rng.normal(size=rows)
-    labels = (rng.random(rows) < 1 / (1 + np.exp(1 - 2 * scores))).astype(int)
-    return scores, labels, rng.choice(["a", "b", "東京"], rows), rng.integers(2023, 2025, rows)
+    scores, labels, shops = rows_of(rng, rng.choice(["a", "b", "東京"], rows), A=-2, B=1)
+    return scores, labels.astype(int), shops, rng.integers(2023, 2025, rows)
 
 
 def written_as(path, *columns):

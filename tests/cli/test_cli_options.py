@@ -9,6 +9,7 @@ import sys
 import jax
 import numpy as np
 import pytest
+from data import rows_of
 from test_cli import as_csv, csv_input, run, write
 
 import platt_jax as pj
@@ -36,10 +37,8 @@ WORDS = [
 
 
 def shops(rows=600):
-    rng = np.random.default_rng(0)
-    f = rng.normal(size=rows)
-    y = (rng.random(rows) < 1 / (1 + np.exp(-2 * f))).astype(int)
-    return f, y, np.array(["a", "b", "c"])[np.arange(rows) % 3]
+    f, y, s = rows_of(0, np.resize(["a", "b", "c"], rows), A=-2)
+    return f, y.astype(int), s
 
 
 # --- missing values -------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from data import rows_of
 
 import platt_jax as pj
 
@@ -34,8 +35,8 @@ pytestmark = pytest.mark.slow
 
 def rows():
     rng = np.random.default_rng(0)
-    f, s = rng.normal(size=3000), rng.integers(0, 20, 3000)
-    return f, (rng.random(3000) < 1 / (1 + np.exp(-f))).astype(int), s.astype(str)
+    f, y, s = rows_of(rng, rng.integers(0, 20, 3000).astype(str), A=-1)
+    return f, y.astype(int), s
 
 
 @pytest.fixture
@@ -46,7 +47,6 @@ def job(tmp_path):
         content = "".join(f"{f!r},{y},{s}\n" for f, y, s in lines)
         (tmp_path / f"rows-{i}.csv").write_text("f,y,shop\n" + content)
     (script,) = re.findall(r"```bash\n(.*?)```", HOW_TO.read_text(), re.DOTALL)
-    (tmp_path / "job.sh").write_text(script)
     bin_ = tmp_path / "bin"
     bin_.mkdir()
     command = f'#!/bin/bash\nexec {sys.executable} -m platt_jax "$@"\n'
@@ -54,7 +54,8 @@ def job(tmp_path):
         (bin_ / name).write_text(content)
         (bin_ / name).chmod(stat.S_IRWXU)
 
-    def start(processes):
+    def start(processes, options=""):
+        (tmp_path / "job.sh").write_text(script.replace("--out", f"{options} --out"))
         (tmp_path / "pids").unlink(missing_ok=True)
         environment = {
             **os.environ,
@@ -114,6 +115,16 @@ def test_the_job_script_fits_what_one_process_does(job, tmp_path, processes):
     assert (found.keys == expected.keys).all()
     np.testing.assert_allclose(found.fit.A, expected.fit.A, rtol=1e-9)
     assert not (tmp_path / "sums").exists()
+
+
+def test_a_job_pools(job, tmp_path):
+    process = job(2, "--pooling partial")
+    written = ended(process)
+    assert process.returncode == 0, written
+    found = pj.load(tmp_path / "calibrator.npz")
+    expected = pj.fit_segments(*rows(), pooling="partial")
+    assert found.pooling == "partial"
+    np.testing.assert_allclose(found.fit.A, expected.fit.A, rtol=1e-4)
 
 
 def test_bad_rows_of_one_process_end_all(job, tmp_path):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from reference import batch, problem
+from data import batch, problem
 
 import platt_jax as pj
 from platt_jax.passes import shapes

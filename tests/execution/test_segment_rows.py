@@ -6,7 +6,7 @@ from functools import partial
 import jax
 import numpy as np
 import pytest
-from reference import batch
+from data import batch, labels_of
 
 import platt_jax as pj
 from platt_jax.execution import planning, run
@@ -96,7 +96,7 @@ def test_problems_over_the_same_rows(rng, tile_shapes, size):
 def test_a_second_fit_costs_no_grouping(rng):
     """Grouping takes most of the time of a fit of a few rows in each of many segments."""
     scores = rng.normal(size=2_000_000)
-    labels = rng.random(len(scores)) < 1 / (1 + np.exp(-scores))
+    labels = labels_of(rng, scores)
     segments = rng.permutation(np.arange(len(scores)) % 10_000)
     rows = pj.SegmentRows(scores, labels, segments)
     ratios = []

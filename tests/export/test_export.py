@@ -12,6 +12,7 @@ from uuid import UUID
 
 import numpy as np
 import pytest
+from data import labels_of
 
 import platt_jax as pj
 from platt_jax import Sigmoid
@@ -40,7 +41,7 @@ def calibrator(keys, dtype=np.float64, failed=False):
     rng = np.random.default_rng(0)
     place = np.arange(60 * len(keys)) % len(keys)
     f = rng.normal(size=len(place)).astype(dtype)
-    y = rng.random(len(place)) < 1 / (1 + np.exp(place % 5 - 2 - (1 + place % 3) * f))
+    y = labels_of(rng, (1 + place % 3) * f + 2 - place % 5)
     if failed:
         f[len(keys) - 1] = np.nan
     return pj.fit_segments(f, y, keys[place])
@@ -457,7 +458,7 @@ def pooled():
     rng = np.random.default_rng(0)
     shops = rng.integers(0, 40, 400)
     f = rng.normal(size=400)
-    y = rng.random(400) < 1 / (1 + np.exp(2.5 - rng.normal(size=40)[shops] - f))
+    y = labels_of(rng, f - 2.5 + rng.normal(size=40)[shops])
     fitted = pj.fit_segments(f, y, shops, pooling="partial")
     rows = np.r_[f[:90], -3.0, 0.0, 3.0, -800.0, 800.0], np.r_[shops[:90], -1, -1, 7, 7, 7]
     return fitted, *rows

@@ -7,8 +7,8 @@ from decimal import Decimal
 
 import numpy as np
 import pytest
+from data import problem
 from made_up import same
-from reference import problem
 
 import platt_jax as pj
 import platt_jax.ids.factorize

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from reference import batch
+from data import batch, labels_of
 
 import platt_jax as pj
 from platt_jax import Status
@@ -153,7 +153,7 @@ def test_standard_errors_are_those_of_the_hessian(rng, kind):
 def test_intervals_cover_the_parameters(rng):
     """Nearly 95 of 100 intervals hold the slope and intercept that the data were made with."""
     scores = rng.normal(size=(600, 600))
-    labels = rng.random(scores.shape) < 1 / (1 + np.exp(-1.0 * scores - 0.3))
+    labels = labels_of(rng, scores + 0.3)
     options = pj.Options(targets="none")
     made = pj.bootstrap(scores, labels, replicates=200, options=options)
     truth = np.array([-1.0, -0.3])

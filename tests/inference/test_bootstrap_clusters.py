@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from reference import batch
+from data import batch, labels_of
 
 import platt_jax as pj
 from platt_jax.execution import planning
@@ -125,7 +125,7 @@ def test_errors_are_those_of_clustered_rows(rng):
     shared = rng.normal(size=(300, 80))[:, cluster]
     scores = 0.8 * shared + 0.6 * rng.normal(size=shared.shape)
     off = 1.0 * rng.normal(size=(300, 80))[:, cluster]
-    labels = rng.random(scores.shape) < 1 / (1 + np.exp(-scores - off))
+    labels = labels_of(rng, scores + off)
     options = pj.Options(targets="none")
     # Infinitely many rows of the same kind.
     f, x = np.linspace(-6, 6, 801), np.linspace(-6, 6, 201)

@@ -4,7 +4,7 @@ from statistics import NormalDist
 
 import numpy as np
 import pytest
-from reference import batch
+from data import batch
 
 import platt_jax as pj
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from data import labels_of, rows_of
 from scipy.optimize import minimize
 from scipy.special import expit
 
@@ -22,10 +23,7 @@ def periods(seed, sizes, lasting, mean=(-1.5, 0.5), spread=(0.7, 0.5), number=2,
         if period:
             new = rng.normal(size=x.shape)
             x = lasting * x + np.sqrt(1 - lasting**2) * new
-        A, B = (np.array(mean) + x * spread + [0, shift * period]).T
-        scores = rng.normal(size=len(which))
-        truth = expit(-(A[which] * scores + B[which]))
-        made.append((scores, (rng.random(len(which)) < truth).astype(int), which))
+        made.append(rows_of(rng, which, *(np.array(mean) + x * spread + [0, shift * period]).T))
     return made
 
 
@@ -63,7 +61,7 @@ def test_it_is_the_share_of_greatest_likelihood():
     scores, weights = rng.normal(size=1200), rng.integers(1, 4, 1200).astype(float)
     moved = rng.normal(size=30)[which] * (1 + 0.3 * scores)
     spread, known = 1 + scores**2 / 4, 0.6 + scores**2 / 8
-    labels = rng.random(1200) < expit(1.2 * scores - 0.7 + 0.6 * moved)
+    labels = labels_of(rng, 1.2 * scores - 0.7 + 0.6 * moved)
     rows = LaterRows(scores, labels, weights, which, moved, spread, known)
     share, error = lasting_share(rows, np.zeros(2))
     nodes, of_nodes = np.polynomial.hermite_e.hermegauss(60)

@@ -4,7 +4,8 @@ from importlib import import_module
 
 import numpy as np
 import pytest
-from reference import batch, optimum
+from data import batch, labels_of, rows_of
+from reference import optimum
 
 import platt_jax as pj
 from platt_jax import GaussianPrior, Options, Status
@@ -140,7 +141,7 @@ def test_a_row_that_decides_the_slope_alone(rng, refits):
 def test_saturated_scores_cost_no_refits(rng, refits):
     """Most of these rows are far off, and have no curvature left."""
     scores = rng.normal(size=(2, 1000)) * 30
-    labels = rng.random(scores.shape) < 1 / (1 + np.exp(-scores))
+    labels = labels_of(rng, scores)
     pj.leave_one_out(pj.fit(scores, labels), scores, labels)
     assert refits[0] < 0.05 * scores.size
 
@@ -281,8 +282,7 @@ def test_what_is_refused(change, message):
 
 
 def test_of_segments_shrunk_to_their_population(rng):
-    segments, scores = rng.integers(0, 5, 200), rng.normal(size=200)
-    labels = rng.random(200) < expit(rng.normal(1.5, 1, 5)[segments] * scores)
+    scores, labels, segments = rows_of(rng, rng.integers(0, 5, 200), rng.normal(-1.5, 1, 5))
     calibrator = pj.fit_segments(scores, labels, segments, pooling="partial")
     given = {"prior": calibrator.population.prior, "options": Options(targets="none")}
     found = pj.leave_one_out(calibrator.fit, scores, labels, segments=segments, **given)
@@ -304,8 +304,8 @@ def test_of_segments_shrunk_to_their_population(rng):
 )
 def test_of_segments_with_one_curve_for_all(rng, options, prior):
     # Of 0, 5 and 40 rows, weights and a bad row; the segments lie in any order.
-    segments, scores = rng.permutation(np.repeat([3, 1, 2], [5, 40, 15])), rng.normal(size=60)
-    labels = rng.random(60) < expit(scores)
+    segments = rng.permutation(np.repeat([3, 1, 2], [5, 40, 15]))
+    scores, labels, _ = rows_of(rng, segments, A=-1)
     weights = rng.integers(1, 4, 60) * (segments != 3).astype(float)
     scores[np.argmax(segments == 2)] = np.nan
     given = {"weights": weights, "prior": prior, "options": options}

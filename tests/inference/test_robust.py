@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from reference import problem, targets
+from data import labels_of, problem
+from reference import targets
 from scipy.special import expit
 
 import platt_jax as pj
@@ -220,7 +221,7 @@ def test_under_a_wrong_curve_it_is_what_simulation_gives():
     """
     rng = np.random.default_rng(3)
     scores = rng.normal(scale=2, size=(2000, 400))
-    labels = rng.random(scores.shape) < expit(2 * np.clip(scores, -1, 1))
+    labels = labels_of(rng, 2 * np.clip(scores, -1, 1))
     fits = pj.fit(scores, labels)
     observed = np.stack([fits.A.var(), fits.B.var()])
     robust = robust_covariance(fits, scores, labels).standard_errors ** 2
@@ -232,7 +233,7 @@ def test_rows_that_come_in_clusters():
     """Each row four times: the inverse Hessian has a fourth of the variance, clusters have it."""
     rng = np.random.default_rng(4)
     scores = rng.normal(size=(3000, 100))
-    labels = rng.random(scores.shape) < expit(1.5 * scores)
+    labels = labels_of(rng, 1.5 * scores)
     scores, labels = scores.repeat(4, axis=1), labels.repeat(4, axis=1)
     fits = pj.fit(scores, labels)
     observed = np.cov(np.stack([fits.A, fits.B]))

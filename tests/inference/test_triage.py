@@ -6,6 +6,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from data import curves, labels_of, rows_of
 from scipy.special import expit
 from scipy.stats import binom, chi2, false_discovery_control
 
@@ -31,13 +32,13 @@ def fresh(seed, K, sizes, share_off=0.0):
     """Curves, and rows that come from them; but of a share of the segments they do not."""
     rng = np.random.default_rng(seed)
     segments = np.repeat(np.arange(K), rng.integers(*sizes, size=K))
-    A, B = rng.normal(-1.5, 0.4, K), rng.normal(0.5, 1, K)
+    A, B = curves(rng, K, spread=(0.4, 1))
     off = rng.random(K) < share_off
     scores = rng.normal(size=len(segments))
     logit = -(A[segments] * scores + B[segments])
     shift, stretch = np.where(off, rng.choice([-1, 1], K), 0), np.where(off, 0.4, 1)
     logit = shift[segments] + stretch[segments] * logit
-    labels = rng.random(len(segments)) < expit(logit)
+    labels = labels_of(rng, logit)
     return known_curves(A, B), scores, labels, segments, off
 
 
@@ -109,7 +110,7 @@ def test_small_pvalues_of_equal_probabilities_are_binomial(n, p, positives):
 def test_the_pvalues_of_normal_sums_are_those_of_labels(monkeypatch):
     rng = np.random.default_rng(3)
     logit = np.sort(rng.uniform(-1, 1, 12_000))
-    labels = rng.random(12_000) < expit(0.13 + logit)
+    labels = labels_of(rng, 0.13 + logit)
     by_sums = small_pvalues(logit, labels, 4).mean()
     assert score_tests(logit, labels, [12_000]).normal.all() and by_sums < 1e-4
     monkeypatch.setattr("platt_jax.inference.score_tests._NORMAL", 0)
@@ -129,7 +130,7 @@ def test_pvalues_do_not_depend_on_the_order_of_rows():
 def test_the_score_tests_are_the_textbooks():
     rng = np.random.default_rng(1)
     logit = rng.normal(-1, 1, 400)
-    labels = rng.random(400) < expit(0.7 * logit)
+    labels = labels_of(rng, 0.7 * logit)
     tests, p = score_tests(logit, labels, [400]), expit(logit)
     design = np.stack([np.ones(400), logit], -1)
     score = design.T @ (labels - p)
@@ -161,10 +162,9 @@ def test_pvalues_are_valid_at_any_number_of_rows(sizes):
 def test_small_pvalues_are_valid_where_positives_are_rare():
     rng = np.random.default_rng(14)
     K, n = 20_000, 30
-    A, B = rng.normal(-1, 0.3, K), rng.normal(4.5, 0.7, K)
-    scores, segments = rng.normal(size=K * n), np.repeat(np.arange(K), n)
-    labels = rng.random(K * n) < expit(-A[segments] * scores - B[segments])
-    made = triage(known_curves(A, B), scores, labels, segments)["p_value"]
+    A, B = curves(rng, K, (-1, 4.5), (0.3, 0.7))
+    rows = rows_of(rng, np.repeat(np.arange(K), n), A, B)
+    made = triage(known_curves(A, B), *rows)["p_value"]
     for level in (0.05, 0.01, 0.001):
         assert (made <= level).mean() < level + 3 * np.sqrt(level / K)
         assert (made <= level).mean() > 0.6 * level - 3 * np.sqrt(level / K)

@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+from data import curves, labels_of, rows_of
 from scipy.special import expit
 from scipy.stats import fisher_exact, kstest
 
@@ -17,27 +18,24 @@ from platt_jax.inference.tilted_curves import tilted_pvalue
 
 def population(rng, K, rare=False):
     """The slopes and intercepts of K segments."""
-    a, sa, b, sb = (1.0, 0.3, -5.0, 1.0) if rare else (1.5, 0.4, 0.5, 1.0)
-    return a + sa * rng.normal(size=K), b + sb * rng.normal(size=K)
+    return curves(rng, K, *(((1.0, -5.0), (0.3, 1.0)) if rare else ((1.5, 0.5), (0.4, 1.0))))
 
 
-def rows_of(rng, curves, n, shift=0.0):
-    slope, intercept = curves
-    K = len(slope)
-    segments, scores = np.repeat(np.arange(K), n), rng.normal(size=K * n)
-    logit = slope[segments] * scores + (intercept + shift)[segments]
-    return scores, rng.random(K * n) < expit(logit), segments
+def rows_from(rng, known, n, shift=0.0):
+    """n rows of each of these curves, the log-odds shifted."""
+    slope, intercept = known
+    return rows_of(rng, np.repeat(np.arange(len(slope)), n), -slope, -intercept - shift)
 
 
 def pvalues(seed, K, fitted, judged, pooling, unseen=False, rare=False):
     """Of segments of which none has changed."""
     rng = np.random.default_rng(seed)
-    curves = population(rng, K, rare)
-    calibrator = pj.fit_segments(*rows_of(rng, curves, fitted), pooling=pooling)
+    known = population(rng, K, rare)
+    calibrator = pj.fit_segments(*rows_from(rng, known, fitted), pooling=pooling)
     if unseen:
-        scores, labels, segments = rows_of(rng, population(rng, K, rare), judged)
+        scores, labels, segments = rows_from(rng, population(rng, K, rare), judged)
         return pj.triage(calibrator, scores, labels, segments + K)
-    return pj.triage(calibrator, *rows_of(rng, curves, judged))
+    return pj.triage(calibrator, *rows_from(rng, known, judged))
 
 
 @pytest.mark.parametrize(
@@ -71,11 +69,11 @@ def test_of_few_segments_the_population_is_not_taken_for_known():
 
 def test_segments_fitted_on_many_rows_are_found_as_against_the_predictions():
     rng = np.random.default_rng(2)
-    curves = population(rng, 300)
+    known = population(rng, 300)
     shift = np.where(np.arange(300) < 15, 1.0, 0.0)
-    fresh = rows_of(rng, curves, 200, shift)
+    fresh = rows_from(rng, known, 200, shift)
     for pooling in ("none", "partial"):
-        calibrator = pj.fit_segments(*rows_of(rng, curves, 4_000), pooling=pooling)
+        calibrator = pj.fit_segments(*rows_from(rng, known, 4_000), pooling=pooling)
         by_fit = pj.triage(calibrator, *fresh)
         by_predictions = pj.triage(calibrator, *fresh, against="predictions")
         changed = [(x["flagged"] & (x["segment"] < 15)).sum() for x in (by_fit, by_predictions)]
@@ -90,7 +88,7 @@ def one_problem(seed, n, mean, deviation, shift, counts):
     covariance = deviation**2 * np.array([[[1, 0.2], [0.2, 1]]])
     at, owner = ends(np.array([[-1.0, -mean]]), covariance, 1e-16), np.zeros(n, int)
     spread = Spread(at.basis(scores, owner), *at.nodes(), owner)
-    labels = rng.random(n) < expit(scores + mean + shift)
+    labels = labels_of(rng, scores + mean + shift)
     place = spread.basis[0] - spread.basis[1]
     test = ScoreTests(place, spread.mean(), labels, np.array([n]), spread).one(0)
     proba = expit(at.mean[0])
@@ -148,11 +146,11 @@ def test_few_positives_do_not_contradict_a_fit_without_any():
 
 def test_pvalues_depend_neither_on_the_order_of_rows_nor_on_other_segments():
     rng = np.random.default_rng(4)
-    curves = population(rng, 60)
+    known = population(rng, 60)
     for pooling in ("none", "partial"):
-        calibrator = pj.fit_segments(*rows_of(rng, curves, 50), pooling=pooling)
+        calibrator = pj.fit_segments(*rows_from(rng, known, 50), pooling=pooling)
         shift = np.where(np.arange(60) % 3 == 0, 2.0, 0.0)
-        scores, labels, segments = rows_of(rng, curves, 80, shift)
+        scores, labels, segments = rows_from(rng, known, 80, shift)
         scores = np.round(scores, 1)
         made = pj.triage(calibrator, scores, labels, segments)
         order = rng.permutation(len(scores))
@@ -167,8 +165,8 @@ def test_pvalues_depend_neither_on_the_order_of_rows_nor_on_other_segments():
 
 def test_the_p_value_does_not_depend_on_the_unit_of_scores():
     rng = np.random.default_rng(5)
-    scores, labels, segments = rows_of(rng, population(rng, 30), 20)
-    fresh = rows_of(rng, population(rng, 30), 60)
+    scores, labels, segments = rows_from(rng, population(rng, 30), 20)
+    fresh = rows_from(rng, population(rng, 30), 60)
     made = []
     for scale, origin in ((1.0, 0.0), (1e-7, 0.0), (1e6, 1e3)):
         calibrator = pj.fit_segments(scale * (scores + origin), labels, segments)
@@ -179,21 +177,21 @@ def test_the_p_value_does_not_depend_on_the_unit_of_scores():
 
 def test_large_segments_are_judged_by_normal_sums():
     rng = np.random.default_rng(6)
-    curves = population(rng, 8)
-    calibrator = pj.fit_segments(*rows_of(rng, curves, 200))
+    known = population(rng, 8)
+    calibrator = pj.fit_segments(*rows_from(rng, known, 200))
     shift = np.where(np.arange(8) < 4, 0.0, 3.0)
-    made = pj.triage(calibrator, *rows_of(rng, curves, 10_000, shift))
+    made = pj.triage(calibrator, *rows_from(rng, known, 10_000, shift))
     assert made["flagged"].tolist() == (made["segment"] >= 4).tolist()
 
 
 def test_of_what_fits_say_too_little_there_is_no_test():
     rng = np.random.default_rng(7)
-    curves = population(rng, 4)
-    scores, labels, segments = rows_of(rng, curves, 200)
+    known = population(rng, 4)
+    scores, labels, segments = rows_from(rng, known, 200)
     few = (segments != 0) | (np.arange(len(segments)) < 4)
     scores[segments == 1] = 0.5
     calibrator = pj.fit_segments(scores[few], labels[few], segments[few])
-    fresh_scores, fresh_labels, fresh_segments = rows_of(rng, curves, 50)
+    fresh_scores, fresh_labels, fresh_segments = rows_from(rng, known, 50)
     fresh = fresh_scores, fresh_labels, np.where(fresh_segments == 3, 9, fresh_segments)
     with pytest.warns(RuntimeWarning, match=r"3 of 4 segments not tested, .*against=.predictions"):
         made = pj.triage(calibrator, *fresh)
@@ -206,25 +204,25 @@ def test_of_what_fits_say_too_little_there_is_no_test():
 
 def test_a_population_of_one_row_each_tells_nothing():
     rng = np.random.default_rng(8)
-    curves = population(rng, 500)
-    calibrator = pj.fit_segments(*rows_of(rng, curves, 1), pooling="partial")
+    known = population(rng, 500)
+    calibrator = pj.fit_segments(*rows_from(rng, known, 1), pooling="partial")
     with pytest.warns(RuntimeWarning, match="500 of 500 segments not tested"):
-        made = pj.triage(calibrator, *rows_of(rng, curves, 20))
+        made = pj.triage(calibrator, *rows_from(rng, known, 20))
     assert not made["flagged"].any()
 
 
 def test_of_completely_pooled_segments_those_unlike_the_rest_are_found():
     rng = np.random.default_rng(9)
-    slope, intercept = np.full(100, 1.5), np.where(np.arange(100) < 3, 2.5, 0.0)
-    calibrator = pj.fit_segments(*rows_of(rng, (slope, intercept), 50), pooling="complete")
-    made = pj.triage(calibrator, *rows_of(rng, (slope, intercept), 100))
+    known = np.full(100, 1.5), np.where(np.arange(100) < 3, 2.5, 0.0)
+    calibrator = pj.fit_segments(*rows_from(rng, known, 50), pooling="complete")
+    made = pj.triage(calibrator, *rows_from(rng, known, 100))
     assert set(made["segment"][:3]) == {0, 1, 2} and made["flagged"].sum() in (3, 4)
 
 
 def test_segments_left_out_leave_the_population_as_known_as_it_was():
     rng = np.random.default_rng(10)
-    curves = population(rng, 400)
-    calibrator = pj.fit_segments(*rows_of(rng, curves, 40), pooling="partial")
+    known = population(rng, 400)
+    calibrator = pj.fit_segments(*rows_from(rng, known, 40), pooling="partial")
     place = np.array([0, -1])
     every, some = (
         posteriors(calibrator, place),
@@ -237,7 +235,7 @@ def test_segments_left_out_leave_the_population_as_known_as_it_was():
 
 def test_the_statistic_is_that_of_known_curves_where_nothing_is_open():
     rng = np.random.default_rng(11)
-    scores, labels, _ = rows_of(rng, population(rng, 50), 60)
+    scores, labels, _ = rows_from(rng, population(rng, 50), 60)
     sizes, ids = np.full(50, 60), np.arange(50).astype(np.uint64)
     rows = FreshRows(scores, expit(scores), labels, sizes, ids)
     covariance, nothing = np.tile(1e-8 * np.eye(2), (50, 1, 1)), np.zeros(50)

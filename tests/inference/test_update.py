@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from data import curves, rows_of
 from scipy.optimize import minimize
 from scipy.special import expit
 
@@ -18,9 +19,7 @@ def night(seed, rows=3_000, segments=60):
     rng = np.random.default_rng(seed)
     which = rng.integers(0, segments, rows)
     A, B = -1.5 + 0.5 * np.sin(np.arange(segments)), 0.3 * np.cos(np.arange(segments))
-    scores = rng.normal(size=rows)
-    labels = rng.random(rows) < 1 / (1 + np.exp(A[which] * scores + B[which]))
-    return scores, labels, which
+    return rows_of(rng, which, A, B)
 
 
 NIGHTS = [night(seed) for seed in range(4)]
@@ -132,10 +131,9 @@ def test_the_population_is_the_likeliest_by_what_is_remembered():
 def test_a_population_goes_on_being_estimated(rows, weeks):
     """The covariance of the first week alone is off by 2 to 5 standard errors here."""
     rng = np.random.default_rng(3)
-    A, B = rng.normal(-1, 0.4, 300), rng.normal(1, 0.7, 300)
+    A, B = curves(rng, 300, (-1, 1), (0.4, 0.7))
     which = np.tile(np.repeat(np.arange(300), rows), (weeks, 1))
-    scores = rng.normal(size=which.shape)
-    labels = rng.random(which.shape) < expit(-(A[which] * scores + B[which]))
+    scores, labels, _ = rows_of(rng, which, A, B)
     calibrator = pj.fit_segments(scores[0], labels[0], which[0], pooling="partial")
     for week in range(1, weeks):
         calibrator = update(calibrator, scores[week], labels[week], which[week])
@@ -303,10 +301,7 @@ def test_flags_are_of_all_that_is_remembered(first, then, flags, dtype):
 def test_flags_of_tiny_nights_are_those_of_a_fit_of_all():
     """Two rows of each segment a night have no second class, mostly, or are separable."""
     rng = np.random.default_rng(3)
-    nights = []
-    for _ in range(12):
-        which, scores = np.repeat(np.arange(200), 2), rng.normal(size=400)
-        nights.append((scores, rng.random(400) < 1 / (1 + np.exp(-scores)), which))
+    nights = [rows_of(rng, np.repeat(np.arange(200), 2), A=-1) for _ in range(12)]
     calibrator = pj.fit_segments(*nights[0])
     for rows in nights[1:]:
         calibrator = update(calibrator, *rows)

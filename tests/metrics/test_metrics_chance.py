@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from data import labels_of
 
 import platt_jax as pj
 from platt_jax import metrics
@@ -30,7 +31,7 @@ def test_wilson_intervals_cover_as_often_as_they_say(rng, n, confidence):
 def calibrated(rng, problems, rows):
     """Logits, and labels drawn from their probabilities."""
     logits = rng.normal(size=(problems, rows)) * 1.5
-    return rng.random((problems, rows)) < 1 / (1 + np.exp(-logits)), logits
+    return labels_of(rng, logits), logits
 
 
 TESTS = {

@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 import pytest
+from data import labels_of
 
 import platt_jax as pj
 from platt_jax import metrics
@@ -93,7 +94,7 @@ def test_what_is_refused(rows):
 def test_how_well_each_segment_is_calibrated(rng):
     segments = rng.integers(0, 5, 1000)
     scores = rng.normal(size=1000)
-    labels = rng.random(1000) < 1 / (1 + np.exp(-2 * scores - segments))
+    labels = labels_of(rng, 2 * scores + segments)
     calibrator = pj.fit_segments(scores, labels, segments)
     own, pooled = (
         metrics.by_segment(metrics.log_loss, labels, proba, segments).values

@@ -5,6 +5,7 @@ import math
 import mpmath
 import numpy as np
 import pytest
+from data import labels_of
 from reference import optimum
 from scipy import optimize, stats
 from sklearn import calibration
@@ -290,7 +291,7 @@ def test_smooth_ece_below_the_least_bandwidth():
 
 def test_cox_calibration_against_many_digits(rng):
     logits = rng.normal(size=40)
-    labels = (rng.random(40) < 1 / (1 + np.exp(-0.5 * logits - 0.4))).astype(int)
+    labels = labels_of(rng, 0.5 * logits + 0.4).astype(int)
     weights = rng.integers(1, 4, size=40)
     A, B, (h_AA, h_AB, h_BB) = (
         x if isinstance(x, tuple) else float(x)

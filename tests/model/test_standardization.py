@@ -3,7 +3,8 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from reference import problem, targets
+from data import problem
+from reference import targets
 
 from platt_jax.model import standardization, start
 from platt_jax.model.objective import platt_targets

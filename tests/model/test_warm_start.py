@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from reference import batch
+from data import batch, labels_of
 
 import platt_jax as pj
 from platt_jax import Flag, Options, Status
@@ -30,7 +30,7 @@ def test_the_optimum_as_a_start_is_found_in_one_pass(rng, dtype, rows):
 def test_a_start_near_the_optimum_of_skewed_scores_saves_passes(rng):
     """Where the usual start, of two normal densities, is far off."""
     scores = rng.lognormal(size=(50, 4000)) ** 3
-    labels = rng.random(scores.shape) < 1 / (1 + np.exp(2 - np.minimum(scores, 30)))
+    labels = labels_of(rng, np.minimum(scores, 30) - 2)
     cold = pj.fit(scores, labels)
     warm = pj.fit(scores, labels, start=(cold.A * 1.001, cold.B * 1.001))
     assert warm.passes.mean() < cold.passes.mean() - 2

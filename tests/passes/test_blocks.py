@@ -5,7 +5,8 @@ import warnings
 import jax
 import numpy as np
 import pytest
-from reference import problem, six_sums
+from data import problem
+from reference import six_sums
 
 import platt_jax as pj
 from platt_jax.execution import run

@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from reference import batch, problem, six_sums
+from data import batch, ragged
+from reference import six_sums
 
 from platt_jax.execution import planning
 from platt_jax.model import objective
@@ -16,15 +17,6 @@ from platt_jax.options import Options
 from platt_jax.passes import packing, shapes, tiles
 
 SIZES = np.array([9000, 2500, 1025, 700, 90, 57, 56, 17, 16, 9, 8, 7, 1])
-
-
-def ragged(rng, sizes, dtype, weighted):
-    """Rows of problems of these sizes, end to end."""
-    parts = [problem(rng, n) for n in sizes]
-    scores = np.concatenate([s for s, _ in parts]).astype(dtype)
-    labels = np.concatenate([y for _, y in parts])
-    weights = rng.uniform(0, 3, len(scores)).astype(dtype) if weighted else None
-    return scores, labels, weights
 
 
 def tiles_of(chunk, scores, labels, weights):
@@ -41,6 +33,9 @@ def tiles_of(chunk, scores, labels, weights):
     gather = jax.jit(packing.gather_tiles, static_argnames="block")
     columns = flat(scores), flat(labels), weights
     return gather(*columns, chunk.row_map(), block=chunk.tile_shape.block)
+
+
+dense_tiles = jax.jit(packing.dense_tiles)
 
 
 @partial(jax.jit, static_argnames="options")
@@ -60,7 +55,8 @@ def one_pass(rows, A, B, options):
     "derivatives", ["analytic", pytest.param("autodiff", marks=pytest.mark.slow)]
 )
 def test_ragged_pass_is_the_six_sums(dtype, weighted, derivatives, rng, x64):
-    scores, labels, weights = ragged(rng, SIZES, dtype, weighted)
+    scores, labels, _ = ragged(rng, SIZES, dtype)
+    weights = rng.uniform(0, 3, len(scores)).astype(dtype) if weighted else None
     starts = np.concatenate([[0], np.cumsum(SIZES)])
     rtol = 1e-12 if dtype == np.float64 else 2e-5
     seen = 0
@@ -88,10 +84,10 @@ def test_ragged_pass_is_the_six_sums(dtype, weighted, derivatives, rng, x64):
 )
 def test_unwanted_problems_are_neither_read_nor_in_the_way(shape, rng, monkeypatch, x64):
     scores, labels = batch(rng, *shape)
-    rows = packing.dense_tiles(jnp.asarray(scores), jnp.asarray(labels), None)
-    rows = rows.standardized(Standardization(jnp.zeros(rows.grid), jnp.ones(rows.grid)))
+    rows = dense_tiles(scores, labels, None)
+    rows = rows.standardized(Standardization(np.zeros(rows.grid), np.ones(rows.grid)))
     monkeypatch.setattr(tiles, "_AT_ONCE", 7_000)  # so that batches begin within problems
-    A, B = (jnp.asarray(rng.normal(size=rows.grid)) for _ in range(2))
+    A, B = (rng.normal(size=rows.grid) for _ in range(2))
     targets = objective.platt_targets(A * A, B * B)
 
     @jax.jit
@@ -104,8 +100,8 @@ def test_unwanted_problems_are_neither_read_nor_in_the_way(shape, rng, monkeypat
     np.testing.assert_allclose(everything, expected, rtol=1e-12, atol=1e-12 * expected.max())
     for share in (0, 0.2, 0.7):
         wanted = rng.random(rows.grid) < share
-        idle = ~wanted.any(1)[rows.segment_ids]
-        poisoned = jnp.where(idle[:, None, None], jnp.nan, rows.scores)
+        idle = ~wanted.any(1)[np.asarray(rows.segment_ids)]
+        poisoned = np.where(idle[:, None, None], np.nan, rows.scores)
         got = np.asarray(sums(wanted, poisoned))
         np.testing.assert_array_equal(got[:, wanted], everything[:, wanted])
         assert not got[:, ~wanted.any(1)].any()
@@ -115,11 +111,10 @@ def test_unwanted_problems_are_neither_read_nor_in_the_way(shape, rng, monkeypat
 def test_dense_reshape_keeps_every_row_once(rows):
     scores = np.arange(3 * rows, dtype=np.float32).reshape(3, rows)
     labels = np.ones((3, rows), np.int8)
-    packed = packing.dense_tiles(jnp.asarray(scores), jnp.asarray(labels), None)
+    packed = dense_tiles(scores, labels, None)
     there = ~np.isnan(packed.scores)
     assert there.sum() == scores.size
-    slices, group = packed.grid
-    problem_ids = jnp.arange(slices * group).reshape(slices, group)
+    problem_ids = jnp.arange(packed.grid[0] * packed.grid[1]).reshape(packed.grid)
     problem_ids = np.broadcast_to(tiles.broadcast_to_rows(packed, problem_ids), there.shape)
     for k in range(3):
         mine = there & (problem_ids == k)
@@ -169,7 +164,7 @@ def test_any_mix_of_sizes_uses_few_shapes(rng):
 def test_summary_and_moments(rng, x64):
     scores = np.array([[3.0, -1.0, 2.0, 7.0, 5.0], [1.0, np.nan, 2.0, 3.0, 4.0]])
     labels = np.array([[1, 0, 1, 0, 1], [1, 0, 1, 0, 0]], np.int8)
-    rows = packing.dense_tiles(jnp.asarray(scores), jnp.asarray(labels), None)
+    rows = dense_tiles(scores, labels, None)
     seen = jax.tree.map(np.ravel, jax.jit(lambda rows: rows.score_ranges(Options()))(rows))
     assert seen.bad.tolist() == [False, True]
     ends = (seen.low_pos[0], seen.high_pos[0], seen.low_neg[0], seen.high_neg[0])
@@ -184,7 +179,7 @@ def test_summary_and_moments(rng, x64):
 @pytest.mark.parametrize("of_all", [True, False])
 def test_the_pass_is_one_fused_loop_with_one_exponential(of_all):
     """The layout is worth its trouble only as long as XLA keeps the five sums in one fusion."""
-    rows = packing.dense_tiles(jnp.zeros((256, 4096)), jnp.zeros((256, 4096), jnp.int8), None)
+    rows = dense_tiles(jnp.zeros((256, 4096)), jnp.zeros((256, 4096), jnp.int8), None)
     shape = (256, 1)
     ones = jnp.ones(shape)
 
@@ -198,8 +193,8 @@ def test_the_pass_is_one_fused_loop_with_one_exponential(of_all):
 
 def test_a_heavy_row_that_is_fitted_well_keeps_its_loss():
     """Float32 rounds 1 + e to 1 where the loss, log(1 + e), is 3e-9; a weight makes it 3e3."""
-    scores, labels = np.float32([[20, -1, 1]]), jnp.array([[1, 0, 1]])
-    rows = packing.dense_tiles(jnp.asarray(scores), labels, jnp.float32([[1e12, 1, 1]]))
+    scores, labels = np.float32([[20, -1, 1]]), np.array([[1, 0, 1]])
+    rows = dense_tiles(scores, labels, np.float32([[1e12, 1, 1]]))
     zero, one = jnp.zeros((1, 1)), jnp.ones((1, 1))
 
     @jax.jit

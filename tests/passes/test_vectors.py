@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import mpmath
 import numpy as np
 import pytest
-from reference import problem
+from data import problem, ragged
 
 import platt_jax as pj
 from platt_jax import threads, xla
@@ -37,12 +37,11 @@ def by_both(monkeypatch, *arguments, **keywords):
 
 def segments(rng, dtype):
     """Problems of all sizes, some of the rows not finite, of which one has no weight."""
-    rows = [problem(rng, size, shift=0.5) for size in SIZES]
-    scores, labels = (np.concatenate(column) for column in zip(*rows, strict=True))
+    scores, labels, ids = ragged(rng, SIZES, dtype, shift=0.5)
     weights = rng.integers(0, 4, len(scores)).astype(dtype)
     scores[[200, 700, 9_000]] = np.nan, np.inf, np.nan
     weights[700] = 0
-    return scores.astype(dtype), labels, np.repeat(np.arange(len(SIZES)), SIZES), weights
+    return scores, labels, ids, weights
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from data import labels_of
 from matplotlib.collections import LineCollection, PathCollection, PolyCollection
 from matplotlib.text import Text
 from scipy import stats
@@ -40,7 +41,7 @@ def rows():
     segments = np.repeat(np.arange(60), rng.integers(2, 90, 60))
     scores = rng.normal(-0.5, 1, len(segments))
     slope = np.where(segments < 5, -1.5, 1.5)
-    labels = (rng.random(len(segments)) < 1 / (1 + np.exp(-slope * scores))).astype(int)
+    labels = labels_of(rng, slope * scores).astype(int)
     labels[segments == 7] = 0
     scores[segments == 8] = 1
     labels[segments == 9] = scores[segments == 9] > -0.5
@@ -483,7 +484,7 @@ def test_slope_funnel_marks_what_is_beyond_its_own_limits(calibrator):
 
 def test_slope_funnel_of_a_batch_has_the_weighted_mean(rng):
     scores = rng.normal(size=(3, 4, 80))
-    fit = pj.fit(scores, rng.random(scores.shape) < 1 / (1 + np.exp(-scores)))
+    fit = pj.fit(scores, labels_of(rng, scores))
     ax = plots.slope_funnel(fit)
     mean = np.average(-fit.A.ravel(), weights=fit.standard_errors[..., 0].ravel() ** -2)
     np.testing.assert_allclose(starting(ax, "weighted mean").get_ydata()[0], mean)

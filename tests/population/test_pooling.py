@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from data import population_rows, rows_of
 from scipy.integrate import quad
 from scipy.optimize import minimize
 from scipy.special import expit, logsumexp, ndtr
@@ -15,16 +16,6 @@ from platt_jax.passes import shapes
 from platt_jax.population import estimate, integral
 from platt_jax.results.averages import mean_probability
 from platt_jax.results.population import PopulationStatus
-
-
-def segments(seed, number, rows, mean=(-1.5, 0.5), spread=(0.7, 0.5)):
-    """Scores, labels, segments of a population without correlation."""
-    rng = np.random.default_rng(seed)
-    A, B = (m + s * rng.normal(size=number) for m, s in zip(mean, spread, strict=True))
-    which = np.repeat(np.arange(number), rows)
-    scores = rng.normal(size=len(which))
-    labels = rng.random(len(which)) < expit(-(A[which] * scores + B[which]))
-    return scores, labels, which
 
 
 def log_marginal(parameters, data, number):
@@ -46,7 +37,7 @@ def log_marginal(parameters, data, number):
 @pytest.fixture(scope="module")
 def few():
     """60 segments of 20 rows, and the maximum of their marginal likelihood by brute force."""
-    data = segments(4, 60, 20)
+    data = population_rows(4, 60, 20)
     found = minimize(lambda x: -log_marginal(x, data, 60), [-1, 0, -1, 0, -1], method="BFGS")
     mean_A, mean_B, log_a, b, log_c = found.x
     factor = np.array([[np.exp(log_a), 0], [b, np.exp(log_c)]])
@@ -94,7 +85,7 @@ def test_the_posterior_given_the_population_is_that_of_a_fine_grid(few, monkeypa
 @pytest.mark.parametrize("rows", [5, 20, pytest.param(100, marks=pytest.mark.slow)])
 def test_it_finds_the_population_that_segments_were_drawn_from(rows):
     found = [
-        pj.fit_segments(*segments(seed, 4000, rows), pooling="partial").population
+        pj.fit_segments(*population_rows(seed, 4000, rows), pooling="partial").population
         for seed in range(4)
     ]
     spreads = np.mean([np.sqrt(np.diag(x.covariance)) for x in found], axis=0)
@@ -106,7 +97,7 @@ def test_it_finds_the_population_that_segments_were_drawn_from(rows):
 def test_many_segments_take_no_more_passes():
     """What a step gains is lost in the errors of the quadrature, which grow with the segments."""
     stages = set()
-    data = segments(0, 200_000, 3)
+    data = population_rows(0, 200_000, 3)
     pj.fit_segments(*data, pooling="partial", progress=lambda told: stages.add(told.stage))
     passes = [stage for stage in stages if stage.startswith("population, pass")]
     assert 2 <= len(passes) <= 12, passes
@@ -114,7 +105,7 @@ def test_many_segments_take_no_more_passes():
 
 def test_its_standard_errors_are_those_of_repetition():
     found = [
-        pj.fit_segments(*segments(seed, 300, 30), pooling="partial").population
+        pj.fit_segments(*population_rows(seed, 300, 30), pooling="partial").population
         for seed in range(60)
     ]
     spread = np.std([x.mean for x in found], axis=0)
@@ -128,7 +119,7 @@ def test_its_standard_errors_are_those_of_repetition():
 def test_predictions_beat_those_of_no_pooling_and_of_complete_pooling():
     rng = np.random.default_rng(0)
     rows = rng.choice([5, 20, 100, 500], size=800)
-    scores, labels, which = segments(1, 800, rows)
+    scores, labels, which = population_rows(1, 800, rows)
     even = rng.random(len(which)) < 0.5
     by = {
         pooling: pj.fit_segments(scores[even], labels[even], which[even], pooling=pooling)
@@ -192,9 +183,7 @@ def test_rare_positives_are_as_many_as_predicted():
     rng = np.random.default_rng(1)
     K, n = 3_000, 3
     A, B, which = 1 + 0.3 * rng.normal(size=K), -5 + rng.normal(size=K), np.arange(K * n) % K
-    scores = rng.normal(size=K * n)
-    true = expit(A[which] * scores + B[which])
-    pooled = pj.fit_segments(scores, rng.random(K * n) < true, which, pooling="partial")
+    pooled = pj.fit_segments(*rows_of(rng, which, -A, -B), pooling="partial")
     fresh = rng.normal(size=K * n)
     true = expit(A[which] * fresh + B[which]).mean()
     predicted = pooled.predict_proba(fresh, which).mean()
@@ -241,7 +230,7 @@ def test_float32_agrees(few):
 
 @pytest.mark.slow
 def test_a_segment_of_too_many_rows_for_a_chunk(few, monkeypatch):
-    scores, labels, which = segments(5, 6, [40_000, 30, 30, 30, 50, 60])
+    scores, labels, which = population_rows(5, 6, [40_000, 30, 30, 30, 50, 60])
     expected = pj.fit_segments(scores, labels, which, pooling="partial")
     for name, rows in (("MAX_PROBLEM_ROWS", 32_768), ("BLOCK_ROWS", 32_768)):
         monkeypatch.setattr(shapes, name, rows)
@@ -252,7 +241,7 @@ def test_a_segment_of_too_many_rows_for_a_chunk(few, monkeypatch):
 
 def rare(seed, number, rows, spread_B=1.5):
     """Segments of few rows and rare positives."""
-    return segments(seed, number, rows, mean=(-1, 5.0), spread=(0.4, spread_B))
+    return population_rows(seed, number, rows, mean=(-1, 5.0), spread=(0.4, spread_B))
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -282,7 +271,7 @@ def test_at_the_edge_the_likelihood_is_as_large_as_by_brute_force():
 
 
 def test_segments_that_do_not_differ_are_at_the_boundary():
-    scores, labels, which = segments(0, 300, 50, spread=(0.0, 0.0))
+    scores, labels, which = population_rows(0, 300, 50, spread=(0.0, 0.0))
     calibrator = pj.fit_segments(scores, labels, which, pooling="partial")
     population = calibrator.population
     assert population.status == PopulationStatus.BOUNDARY
@@ -296,7 +285,7 @@ def test_segments_that_do_not_differ_are_at_the_boundary():
 
 @pytest.mark.parametrize("case", ["one segment", "one class", "constant scores"])
 def test_where_there_is_no_population_all_segments_have_the_pooled_curve(case):
-    scores, labels, which = segments(0, 10, 10)
+    scores, labels, which = population_rows(0, 10, 10)
     if case == "one segment":
         which = np.zeros_like(which)
     elif case == "one class":
@@ -313,7 +302,7 @@ def test_where_there_is_no_population_all_segments_have_the_pooled_curve(case):
 
 
 def test_a_bad_segment_changes_no_bit_of_the_others_but_by_the_population():
-    scores, labels, which = segments(0, 50, 20)
+    scores, labels, which = population_rows(0, 50, 20)
     scores[:20] = np.nan
     with pytest.warns(RuntimeWarning, match="1 of 50 segments"):
         calibrator = pj.fit_segments(scores, labels, which, pooling="partial")
@@ -325,14 +314,14 @@ def test_a_bad_segment_changes_no_bit_of_the_others_but_by_the_population():
 
 
 def test_separable_and_one_class_segments_have_finite_curves():
-    scores, labels, which = segments(0, 400, 4)
+    scores, labels, which = population_rows(0, 400, 4)
     calibrator = pj.fit_segments(scores, labels, which, pooling="partial")
     assert (calibrator.fit.flags != 0).mean() > 0.3
     assert calibrator.fit.converged.all() and np.abs(calibrator.fit.A).max() < 10
 
 
 def test_complete_pooling_is_one_curve_for_all():
-    scores, labels, which = segments(0, 5, [3, 10, 20, 40, 80])
+    scores, labels, which = population_rows(0, 5, [3, 10, 20, 40, 80])
     calibrator = pj.fit_segments(scores, labels, which, pooling="complete")
     pooled = pj.fit(scores, labels)
     np.testing.assert_allclose(calibrator.fit.A, pooled.A, rtol=1e-9)
@@ -346,7 +335,7 @@ def test_complete_pooling_is_one_curve_for_all():
 
 
 def test_complete_pooling_tells_of_rows_that_are_not_finite():
-    scores, labels, which = segments(0, 5, [30, 10, 20, 40, 80])
+    scores, labels, which = population_rows(0, 5, [30, 10, 20, 40, 80])
     scores[np.flatnonzero(which == which[0])[0]] = np.nan
     with pytest.warns(RuntimeWarning, match=r"in 1 of 5 segments.*the curve of all rows is fitted"):
         calibrator = pj.fit_segments(scores, labels, which, pooling="complete")
@@ -358,7 +347,7 @@ def test_complete_pooling_tells_of_rows_that_are_not_finite():
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_same_rows_same_bits_in_any_run(seed):
-    data = segments(seed, 200, 15)
+    data = population_rows(seed, 200, 15)
     one, other = (pj.fit_segments(*data, pooling="partial") for _ in range(2))
     assert one == other
 
@@ -389,7 +378,7 @@ def test_what_does_not_go_with_pooling_is_refused(few, arguments, message):
 
 
 def test_words_on_one_class_hold_for_pooled_fits_too():
-    scores, labels, which = segments(0, 40, 30)
+    scores, labels, which = population_rows(0, 40, 30)
     labels[which == 3] = True
     alone, pooled = (
         pj.fit_segments(scores, labels, which, pooling=pooling)[3]

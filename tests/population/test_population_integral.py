@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
+from data import population_rows, rows_of
 from scipy.special import expit, logsumexp
-from test_pooling import segments
 
 import platt_jax as pj
 from platt_jax.population import integral, quadrature
@@ -57,7 +57,7 @@ def by_drawing_populations(data, number, draws):
 @pytest.mark.parametrize("rows, spread, rtol", [(60, (0.5, 1.0), 0.1), (25, (0.1, 0.2), 0.15)])
 def test_what_is_known_of_few_segments_is_what_all_populations_say(rows, spread, rtol):
     """To the error of normal likelihoods, which are skew where rows are few."""
-    scores, *rest = segments(3, 4, rows, spread=spread)
+    scores, *rest = population_rows(3, 4, rows, spread=spread)
     first = pj.fit_segments(scores, *rest, pooling="partial").population
     # The prior is in units of the scores as rows tell by them: here in these of the test, too.
     likelihoods = Likelihoods.from_arrays(first.likelihood_precision, first.likelihood_pull)
@@ -81,9 +81,7 @@ def covered(number, worlds):
         rng = np.random.default_rng(seed)
         A, B = rng.normal(-1, 0.4, number + 20), rng.normal(1, 0.7, number + 20)
         which = np.repeat(np.arange(number), 50)
-        scores = rng.normal(size=len(which))
-        labels = rng.random(len(which)) < expit(-(A[which] * scores + B[which]))
-        calibrator = pj.fit_segments(scores, labels, which, pooling="partial")
+        calibrator = pj.fit_segments(*rows_of(rng, which, A, B), pooling="partial")
         ids, points = (x.ravel() for x in np.meshgrid(np.arange(number + 20), POINTS))
         lower, upper = calibrator.band(points, ids)
         probability = expit(-(A[ids] * points + B[ids]))
@@ -103,7 +101,7 @@ def test_bands_of_few_segments_cover(number):
 
 def test_a_population_without_spread_does_not_make_segments_known():
     """The population's mean is not: all rows together do not tell the curve better than that."""
-    data = segments(0, 30, 20, spread=(0.0, 0.0))
+    data = population_rows(0, 30, 20, spread=(0.0, 0.0))
     calibrator = pj.fit_segments(*data, pooling="partial")
     pooled = np.sqrt(np.diag(calibrator.fallback_covariance))
     own = np.sqrt(calibrator.population.posterior_covariance[:, (0, 1), (0, 1)])
@@ -137,7 +135,7 @@ def covariances(rng):
 def test_a_populations_likelihood_is_that_of_its_matrices(likelihoods, covariances):
     """Segment by segment: h is normal about P mean, with the variance P + P S P."""
     precision, pull, given = likelihoods
-    found = integral._under(given, covariances)
+    found = integral._under(given, covariances, given.total)
     for i, S in enumerate(covariances):
         V = [P @ np.linalg.inv(np.eye(2) + S @ P) for P in precision]
         r = [np.linalg.solve(np.eye(2) + P @ S, h) for P, h in zip(precision, pull, strict=True)]
@@ -155,7 +153,7 @@ def test_a_populations_likelihood_is_that_of_its_matrices(likelihoods, covarianc
 
 def test_a_mixtures_moments_are_those_of_its_parts(likelihoods, covariances, rng):
     precision, pull, given = likelihoods
-    under, weights = integral._under(given, covariances), rng.dirichlet(np.ones(5))
+    under, weights = integral._under(given, covariances, given.total), rng.dirichlet(np.ones(5))
     first, second = np.zeros((7, 2)), np.zeros((7, 2, 2))
     parts = zip(weights, covariances, under.mean, under.mean_covariance, strict=True)
     for weight, S, mean, of_mean in parts:
@@ -171,7 +169,7 @@ def test_a_mixtures_moments_are_those_of_its_parts(likelihoods, covariances, rng
 
 @pytest.mark.parametrize("number", [60, 61])
 def test_what_is_known_does_not_depend_on_which_segments_share_a_block(monkeypatch, number):
-    scores, labels, ids = segments(5, number, 30)
+    scores, labels, ids = population_rows(5, number, 30)
     made = []
     for at_once in (quadrature._AT_ONCE, 500):
         monkeypatch.setattr(quadrature, "_AT_ONCE", at_once)

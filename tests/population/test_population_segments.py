@@ -4,7 +4,7 @@ import threading
 
 import numpy as np
 import pytest
-from reference import problem
+from data import problem
 
 import platt_jax as pj
 from platt_jax import Options, SegmentRows

@@ -14,6 +14,7 @@ import jax
 import matplotlib
 import numpy as np
 import pytest
+from data import rows_of
 
 import platt_jax as pj
 from platt_jax import Status, triage
@@ -83,10 +84,7 @@ class Page(HTMLParser):
 def made_up(K=40, seed=0):
     """Scores, labels and segment numbers."""
     rng = np.random.default_rng(seed)
-    segments = np.repeat(np.arange(K), rng.integers(4, 60, K))
-    scores = rng.normal(size=len(segments))
-    labels = (rng.random(len(segments)) < 1 / (1 + np.exp(-1.5 * scores))).astype(int)
-    return scores, labels, segments
+    return rows_of(rng, np.repeat(np.arange(K), rng.integers(4, 60, K)))
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import mpmath
 import numpy as np
 import pytest
-from reference import problem
+from data import labels_of, problem
 from scipy import stats
 from scipy.special import expit, logit
 
@@ -173,7 +173,7 @@ def test_scores_far_from_0_do_not_make_the_band_too_narrow(rng, dtype, shift):
 
 def test_integers_do_not_overflow(rng):
     scores = rng.integers(-100, 100, 200).astype(np.int8)
-    one = pj.fit(scores, rng.random(200) < expit(scores / 30.0))
+    one = pj.fit(scores, labels_of(rng, scores / 30.0))
     for found, expected in zip(one.band(scores), one.band(scores.astype(np.float64)), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-12)
 
@@ -255,7 +255,7 @@ def test_shift_prior_is_bayes_rule_on_the_rates(rng, dtype):
 def test_shift_prior_mends_undersampling(rng):
     """Of all negatives a tenth: the shifted fit is that of all rows."""
     scores = rng.normal(size=100_000)
-    labels = rng.random(len(scores)) < expit(2 * scores - 4)
+    labels = labels_of(rng, 2 * scores - 4)
     kept = labels | (rng.random(len(scores)) < 0.1)
     fitted = pj.fit(scores[kept], labels[kept])
     shifted = fitted.sigmoid.shift_prior(labels[kept].mean(), labels.mean())

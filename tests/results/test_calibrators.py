@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import mpmath
 import numpy as np
 import pytest
-from reference import problem
+from data import problem
 
 import platt_jax as pj
 from platt_jax import Sigmoid

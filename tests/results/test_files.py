@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from data import problem
 from made_up import same
-from reference import problem
 
 import platt_jax as pj
 from platt_jax import SegmentCalibrator, Sigmoid

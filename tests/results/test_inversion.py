@@ -3,6 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from data import labels_of
 from scipy import optimize, stats
 
 import platt_jax as pj
@@ -12,7 +13,7 @@ from platt_jax import Fit, Sigmoid
 @pytest.fixture
 def problems(rng):
     scores = rng.normal(1.0, 2.0, size=(2, 3, 200))
-    return scores, rng.random(scores.shape) < 1 / (1 + np.exp(1.0 - 0.8 * scores))
+    return scores, labels_of(rng, 0.8 * scores - 1)
 
 
 def test_errors_are_those_of_mass(problems):
@@ -121,7 +122,7 @@ def test_what_is_refused(problems):
 def test_intervals_hold_the_score(rng, rows, slope, intercept):
     """The delta method's hold it in 86 % of problems of the second kind."""
     scores = rng.normal(size=(2000, rows))
-    labels = rng.random(scores.shape) < 1 / (1 + np.exp(-slope * scores - intercept))
+    labels = labels_of(rng, slope * scores + intercept)
     fit = pj.fit(scores, labels, options=pj.Options(targets="none"))
     proba = np.tile([0.1, 0.5, 0.9], (2000, 1))
     truth = (np.log(proba / (1 - proba)) - intercept) / slope

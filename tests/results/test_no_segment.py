@@ -5,16 +5,14 @@ from uuid import UUID
 
 import numpy as np
 import pytest
+from data import rows_of
 
 import platt_jax as pj
 from platt_jax.cli import main
 from platt_jax.export import from_json, to_json, to_onnx, to_python, to_sql
 from platt_jax.inference import prior_from
 
-RNG = np.random.default_rng(0)
-SCORES = RNG.normal(size=240)
-LABELS = RNG.random(240) < 1 / (1 + np.exp(-2 * SCORES))
-PLACE = np.arange(240) % 4
+SCORES, LABELS, PLACE = rows_of(0, np.arange(240) % 4, A=-2)
 SEGMENTS = {
     "text": np.array(list("abcd"))[PLACE],
     "integers": PLACE,

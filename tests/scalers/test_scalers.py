@@ -5,7 +5,7 @@ from dataclasses import FrozenInstanceError
 import jax
 import numpy as np
 import pytest
-from reference import batch
+from data import batch
 
 import platt_jax as pj
 from platt_jax import scalers

@@ -3,13 +3,14 @@
 import jax
 import numpy as np
 import pytest
+from data import labels_of
 
 from platt_jax.scalers import Isotonic
 
 
 def drawn(rng, rows, dtype):
     scores = rng.normal(size=rows).round(2).astype(dtype)
-    return scores, rng.random(rows) < 1 / (1 + np.exp(-scores))
+    return scores, labels_of(rng, scores)
 
 
 def all_points(scores, labels):

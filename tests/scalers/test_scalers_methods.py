@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import scipy.optimize
 import scipy.stats
-from reference import batch, six_sums, targets
+from data import batch
+from reference import six_sums, targets
 from sklearn.isotonic import IsotonicRegression
 
 import platt_jax as pj

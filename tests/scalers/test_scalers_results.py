@@ -5,7 +5,7 @@ from dataclasses import replace
 import jax
 import numpy as np
 import pytest
-from reference import batch
+from data import batch
 from test_scalers import FIXED, ONE_OF_EACH, PROBLEMS, ROWS, each
 
 from platt_jax.scalers import BetaCalibration, Binning, Clip, PlattScaling, Softmax

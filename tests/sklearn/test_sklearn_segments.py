@@ -4,6 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
+from data import labels_of
 
 pytest.importorskip("sklearn.base")  # "sklearn" is a folder here, too
 import sklearn
@@ -27,7 +28,7 @@ def rows(rng):
     X = rng.normal(size=(900, 2))
     country = rng.choice(["DE", "FR", "NZ"], 900, p=[0.5, 0.4, 0.1])
     level = np.select([country == "DE", country == "FR"], [-1.0, 1.0], 0.0)
-    y = rng.random(900) < 1 / (1 + np.exp(level - 2 * X[:, 0]))
+    y = labels_of(rng, 2 * X[:, 0] - level)
     return X, country, np.where(y, "yes", "no")
 
 
@@ -108,7 +109,7 @@ def test_the_base_classifier_may_see_the_segments(rows, frame):
 def test_pooling_and_unseen_segments(rng):
     shops = rng.integers(0, 100, 1000)
     X = np.column_stack([rng.normal(size=1000), shops])
-    y = rng.random(1000) < 1 / (1 + np.exp(-2 * X[:, 0] - rng.normal(size=100)[shops]))
+    y = labels_of(rng, 2 * X[:, 0] + rng.normal(size=100)[shops])
     base = FrozenEstimator(LogisticRegression().fit(X[:, :1], y))
     models = {
         pooling: SegmentCalibratedClassifier(base, 1, pooling=pooling).fit(X, y)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from reference import problem
+from data import problem
 from test_solve import finite_difference
 
 import platt_jax as pj

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import mpmath
 import numpy as np
 import pytest
-from reference import appendix_3, problem, six_sums, targets
+from data import problem
+from reference import appendix_3, six_sums, targets
 
 from platt_jax.model.objective import Derivatives
 from platt_jax.options import Options

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from data import problem
 from jax.sharding import PartitionSpec
-from reference import problem
 
 import platt_jax as pj
 from platt_jax import GaussianPrior, Options, Status

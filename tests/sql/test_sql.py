@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from scipy.special import expit
+from data import labels_of, rows_of
 
 import platt_jax as pj
 from platt_jax import Flag, GaussianPrior, Options, Status, sql
-from platt_jax.sql import engines, queries
+from platt_jax.sql import engines, queries, relations
 
 COLUMNS = {"score": "f", "label": "y", "segment": "s"}
 
@@ -21,9 +21,7 @@ COLUMNS = {"score": "f", "label": "y", "segment": "s"}
 def made(seed=0, rows=3000, number=30):
     """Columns of segments, among which there are odd ones."""
     rng = np.random.default_rng(seed)
-    s = np.sort(rng.integers(0, number, rows))
-    f = rng.normal(size=rows)
-    y = rng.random(rows) < expit(2 * f - 0.5)
+    f, y, s = rows_of(rng, np.sort(rng.integers(0, number, rows)), A=-2, B=0.5)
     y[s == 3] = True  # one class
     f[s == 4] = 2.5  # constant scores
     y[s == 5] = f[s == 5] > 0  # separable
@@ -39,7 +37,7 @@ def plain(rows=3000, number=30):
     """Columns without anything odd."""
     rng = np.random.default_rng(0)
     f, s = rng.normal(size=rows), rng.integers(0, number, rows)
-    return {"f": f, "y": rng.random(rows) < expit(2 * f - 0.5), "s": s}
+    return {"f": f, "y": labels_of(rng, 2 * f - 0.5), "s": s}
 
 
 def in_duckdb(columns):
@@ -272,6 +270,29 @@ def test_a_nan_is_predicted_where_the_score_or_the_fit_is_nan():
     column = partial(sql.predict, **rows, score="f", segment="s", name="p")
     assert np.isnan(column(calibrator=calibrator).fetchnumpy()["p"]).tolist() == [True, False]
     assert np.isnan(column(calibrator=bad).fetchnumpy()["p"]).all()
+
+
+def test_an_engine_is_a_class_and_its_name_in_one_table(monkeypatch):
+    class Wrapped:
+        """A relation of another library: its type is of this file."""
+
+        def __init__(self, relation):
+            self.relation = relation
+
+    class Another:
+        """Only what `Engine` declares."""
+
+        def __init__(self, wrapped):
+            engine = engines.DuckDB(wrapped.relation)
+            self.run, self.columns, self.extended = engine.run, engine.columns, engine.extended
+
+    rows = in_duckdb(plain())["relation"]
+    with pytest.raises(ValueError, match="relation of DuckDB or Spark, a Parquet path"):
+        sql.fit_segments(Wrapped(rows), **COLUMNS)
+    monkeypatch.setitem(relations._ENGINES, Wrapped.__module__.partition(".")[0], Another)
+    assert sql.fit_segments(Wrapped(rows), **COLUMNS) == sql.fit_segments(rows, **COLUMNS)
+    with pytest.raises(ValueError, match="relation of DuckDB or Spark or Another"):
+        sql.fit_segments(3, **COLUMNS)
 
 
 @pytest.fixture

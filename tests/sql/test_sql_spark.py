@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pyarrow as pa
 import pytest
-from scipy.special import expit
+from data import rows_of
 
 import platt_jax as pj
 
@@ -49,8 +49,7 @@ def columns():
     rng = np.random.default_rng(0)
     rows = 60_000
     s = np.where(rng.random(rows) < 0.9, 0, rng.integers(0, 300, rows))
-    f = rng.normal(size=rows)
-    y = rng.random(rows) < expit(2 * f - rng.normal(size=300)[s])
+    f, y, _ = rows_of(rng, s, A=-2, B=rng.normal(size=300))
     return {"f": f, "y": y, "s": s.astype(str), "w": rng.integers(0, 3, rows).astype(float)}
 
 

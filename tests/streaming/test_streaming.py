@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from data import rows_of
 
 import platt_jax as pj
 from platt_jax import streaming
@@ -23,11 +24,10 @@ NAMES = {"score": "f", "label": "y", "segment": "s"}
 
 def made_up(rows, segments, seed=1, dtype=np.float32):
     """Rows of segments of very different sizes."""
-    random = np.random.default_rng(seed)
-    s = (segments * random.random(rows) ** 3).astype(np.int64)
-    f = random.normal(size=rows).astype(dtype)
-    y = (random.random(rows) < 1 / (1 + np.exp(-(1 + s % 3) * f))).astype(np.int8)
-    return f, y, s
+    rng = np.random.default_rng(seed)
+    s = (segments * rng.random(rows) ** 3).astype(np.int64)
+    f, y, _ = rows_of(rng, s, A=-1 - np.arange(segments) % 3)
+    return f.astype(dtype), y.astype(np.int8), s
 
 
 def batches_of(columns, rows):
@@ -254,12 +254,15 @@ def test_a_bad_column_of_a_file_is_named(tmp_path, column, values, message):
 def test_what_is_no_source_is_refused(tmp_path, parquet):
     cache, (folder, columns) = tmp_path / "rows", parquet
     (tmp_path / "empty").mkdir()
+    (tmp_path / "delta" / "_delta_log").mkdir(parents=True)
+    pq.write_table(pa.table({"f": [1.0], "y": [1], "s": [1]}), tmp_path / "delta" / "old.parquet")
     (tmp_path / "text.parquet").write_text("no")
     for source, names, message in [
         (5, {}, "source: expected Parquet files, arrays or batches, got a int"),
         ([], {}, "source: expected rows to fit, got none"),
         ([(np.zeros(0), [], [])], {}, "source: expected rows to fit, got none"),
         (tmp_path / "empty", NAMES, "has none"),
+        (tmp_path / "delta", NAMES, "is a Delta table, .*give its batches"),
         (str(tmp_path / "n*.parquet"), NAMES, "source: expected Parquet files, none match"),
         (tmp_path / "text.parquet", NAMES, "not a Parquet file"),
         (folder, {}, "score: expected the name of a column"),

@@ -1,0 +1,54 @@
+"""Rows of segments padded to arrays (k, N), for functions of batches (..., N)."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from platt_jax.ids.factorize import Factorized
+
+
+class PaddedRows(NamedTuple):
+    """The rows of k segments of similar size."""
+
+    place: NDArray[np.intp]  # (k, N) numbers of the rows; padding repeats a segment's last row
+    inside: NDArray[np.bool_]  # (k, N) whether a place is not padding
+
+
+class SegmentsBySize:
+    """Segments in groups of similar size.
+
+    Args:
+        rows: the rows with the numbers of their segments.
+
+    Attributes:
+        keys: (K,) segment ids, in the order of their numbers.
+        sizes: (K,) numbers of rows, none of them 0.
+    """
+
+    def __init__(self, rows: Factorized) -> None:
+        numbers = rows.of(slice(None))
+        self._order = np.argsort(numbers, kind="stable")
+        sizes = np.bincount(numbers, minlength=rows.numbers)
+        used = np.flatnonzero(sizes)
+        self.keys, self.sizes = rows.named(used), sizes[used]
+
+    def map(self, function: Callable[[PaddedRows], Any]) -> Any:
+        """The results of a function of each group's rows, with the segments as leading axis (K,).
+
+        The function returns a pytree of arrays with leading axis k. N is a power of two, so that
+        few groups serve segments of all sizes.
+        """
+        exponents = np.frexp(self.sizes - 1)[1]  # of the least power of two that is >= the size
+        groups = [np.flatnonzero(exponents == exponent) for exponent in np.unique(exponents)]
+        made = [function(self._padded(x, 1 << int(exponents[x[0]]))) for x in groups]
+        back = np.argsort(np.concatenate(groups))
+        return jax.tree.map(lambda *parts: np.concatenate(parts)[back], *made)
+
+    def _padded(self, which: NDArray[np.intp], width: int) -> PaddedRows:
+        column, ends = np.arange(width), np.cumsum(self.sizes)
+        first, last = (ends - self.sizes)[which, None], ends[which, None] - 1
+        inside = column < self.sizes[which, None]
+        return PaddedRows(self._order[np.minimum(first + column, last)], inside)
