@@ -16,7 +16,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax.cli.demo import load_flights
+from platt_jax.data import load_flights
 
 Array = NDArray[np.floating]
 

@@ -9,7 +9,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 from platt_jax import fit, fit_segments, plots
-from platt_jax.cli.demo import load_flights
+from platt_jax.data import load_flights
 
 PICTURE = Path(__file__).parent / "images" / "flights.png"
 

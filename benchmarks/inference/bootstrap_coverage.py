@@ -5,15 +5,13 @@ results/inference/bootstrap-coverage.json. Where the true curve is no sigmoid, t
 sigmoid nearest to it: that of infinitely many rows.
 """
 
-import argparse
-import json
 import time
-from pathlib import Path
 
 import numpy as np
 
 import platt_jax as pj
 from benchmarks import machine
+from benchmarks.inference import command
 from platt_jax.inference import intervals, robust_covariance
 
 AT = np.array([-1.0, 0.0, 2.0])
@@ -56,22 +54,16 @@ CLUSTERED = [(25, 10), (50, 10), (100, 10), (100, 4)]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.inference.bootstrap_coverage")
+    parser = command.options("bootstrap_coverage")
     parser.add_argument("--problems", type=int, default=2000, metavar="K")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "results/inference")
     args = parser.parse_args()
     found: dict = {"machine": machine.describe(), "problems": args.problems}
     for name, cases, of_case in (
         ("rows", CASES, of_rows),
         ("clusters", CLUSTERED, of_clusters),
     ):
-        found[name] = []
-        for case in cases:
-            line = of_case(*case, args.problems)
-            print(json.dumps(line), flush=True)
-            found[name].append(line)
-    args.out.mkdir(parents=True, exist_ok=True)
-    (args.out / "bootstrap-coverage.json").write_text(json.dumps(found, indent=1) + "\n")
+        found[name] = command.printed(of_case(*case, args.problems) for case in cases)
+    command.write(args.out, "bootstrap-coverage", found)
 
 
 def of_rows(curve: str, rows: int, replicates: int, kind: str, targets: str, problems: int) -> dict:

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,7 +12,7 @@ import numpy as np
 from scipy.special import expit
 
 import platt_jax as pj
-from benchmarks import machine
+from benchmarks.inference import command
 from platt_jax import metrics
 
 # Days of the year: the scores are of the first half of 2013, the rows of the second.
@@ -41,19 +39,9 @@ _SHIFT = 0.4  # the standard deviation of a period's common shift, where there i
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.inference.drift")
+    parser = command.options("drift")
     parser.add_argument("--data", type=Path, help="the folder of nycflights.npz")
-    parser.add_argument("--only", nargs="+", choices=sorted(_PARTS), default=sorted(_PARTS))
-    parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "results/inference")
-    args = parser.parse_args()
-    path = args.out / "drift.json"
-    found = json.loads(path.read_text())["results"] if path.exists() else {}
-    about = machine.describe()
-    for name in args.only:
-        found[name] = _PARTS[name](args.data)
-        print(f"{name}: {json.dumps(found[name], indent=1)}", flush=True)
-    args.out.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"machine": about, "results": found}, indent=1) + "\n")
+    command.run_parts(parser, "drift", _PARTS, "data")
 
 
 def flights(data):

@@ -5,16 +5,14 @@ often Hosmer and Lemeshow's test rejects them, by its p-values and by chi-square
 expected calibration error, beside what `ece_by_chance` says it is.
 """
 
-import argparse
-import json
 import time
-from pathlib import Path
 
 import numpy as np
 from scipy.stats import chi2
 
 import platt_jax as pj
 from benchmarks import machine
+from benchmarks.inference import command
 from platt_jax import metrics
 
 LEVELS = (0.001, 0.01, 0.05, 0.2)
@@ -24,18 +22,16 @@ ROWS = (10, 50, 500, 5000)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.inference.few_expected")
+    parser = command.options("few_expected")
     parser.add_argument("--problems", type=int, default=10_000, metavar="K")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "results/inference")
     args = parser.parse_args()
-    found: dict = {"machine": machine.describe(), "levels": LEVELS, "results": []}
-    for center in CENTERS:
-        for rows in ROWS:
-            line = of_rows(center, rows, max(500, min(args.problems, 4_000_000 // rows)))
-            print(json.dumps(line), flush=True)
-            found["results"].append(line)
-    args.out.mkdir(parents=True, exist_ok=True)
-    (args.out / "few_expected.json").write_text(json.dumps(found, indent=1) + "\n")
+    found: dict = {"machine": machine.describe(), "levels": LEVELS}
+    found["results"] = command.printed(
+        of_rows(center, rows, max(500, min(args.problems, 4_000_000 // rows)))
+        for center in CENTERS
+        for rows in ROWS
+    )
+    command.write(args.out, "few_expected", found)
 
 
 def of_rows(center: float, rows: int, problems: int) -> dict:

@@ -3,14 +3,11 @@
 Fieller's, and the delta method's, 1.96 standard errors to either side.
 """
 
-import argparse
-import json
-from pathlib import Path
-
 import numpy as np
 
 import platt_jax as pj
 from benchmarks import machine
+from benchmarks.inference import command
 
 # Rows, slope and intercept of the log-odds; scores are standard normal.
 CASES = ((50, 1, 0), (50, 2, -2), (100, 1, -3), (400, 1, -3), (1000, 1, -4.5))
@@ -19,18 +16,16 @@ PROBABILITIES = (0.1, 0.5, 0.9)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.inference.inverse")
+    parser = command.options("inverse")
     parser.add_argument("--problems", type=int, default=10_000, metavar="K")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "results/inference")
     args = parser.parse_args()
-    found: dict = {"machine": machine.describe(), "problems": args.problems, "results": []}
-    for case in CASES + FLAT:
-        for targets in ("none", "platt"):
-            line = coverage(*case, targets, args.problems)
-            print(json.dumps(line), flush=True)
-            found["results"].append(line)
-    args.out.mkdir(parents=True, exist_ok=True)
-    (args.out / "inverse.json").write_text(json.dumps(found, indent=1) + "\n")
+    found: dict = {"machine": machine.describe(), "problems": args.problems}
+    found["results"] = command.printed(
+        coverage(*case, targets, args.problems)
+        for case in CASES + FLAT
+        for targets in ("none", "platt")
+    )
+    command.write(args.out, "inverse", found)
 
 
 def coverage(rows: int, slope: float, intercept: float, targets: str, problems: int) -> dict:

@@ -8,7 +8,6 @@ far, with the first weeks' fit as it was, and with Online Platt Scaling (Gupta &
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 from pathlib import Path
@@ -17,23 +16,21 @@ import numpy as np
 
 import platt_jax as pj
 from benchmarks import machine
+from benchmarks.inference import command
 from platt_jax import metrics
 
 _FIRST_WEEKS = 4
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.inference.online")
+    parser = command.options("online")
     parser.add_argument("--data", type=Path, required=True, help="the folder of nycflights.npz")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "results/inference")
     args = parser.parse_args()
-    about = machine.describe()
-    found = {"machine": about}
+    found: dict = {"machine": machine.describe()}
     for name in ("carrier", "route", "tailnum"):
         found[name] = by_week(args.data, name)
         print(f"{name}: {json.dumps(found[name], indent=1)}", flush=True)
-    args.out.mkdir(parents=True, exist_ok=True)
-    (args.out / "online.json").write_text(json.dumps(found, indent=1) + "\n")
+    command.write(args.out, "online", found)
 
 
 def by_week(data: Path, name: str) -> dict:

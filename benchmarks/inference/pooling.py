@@ -6,8 +6,6 @@ gpboost are used where they are installed (``pip install numpyro gpboost``).
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
 from pathlib import Path
 
@@ -17,26 +15,16 @@ import numpy as np
 from scipy.special import expit
 
 import platt_jax as pj
-from benchmarks import machine
+from benchmarks.inference import command
 from platt_jax import metrics
 
 _POOLINGS = ("none", "complete", "partial")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.inference.pooling")
+    parser = command.options("pooling")
     parser.add_argument("--data", type=Path, help="the folder of nycflights.npz and the like")
-    parser.add_argument("--only", nargs="+", choices=sorted(_PARTS), default=sorted(_PARTS))
-    parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "results/inference")
-    args = parser.parse_args()
-    path = args.out / "pooling.json"
-    found = json.loads(path.read_text())["results"] if path.exists() else {}
-    about = machine.describe()
-    for name in args.only:
-        found[name] = _PARTS[name](args.data)
-        print(f"{name}: {json.dumps(found[name], indent=1)}", flush=True)
-    args.out.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"machine": about, "results": found}, indent=1) + "\n")
+    command.run_parts(parser, "pooling", _PARTS, "data")
 
 
 def segments(seed, number, rows, mean=(-1.5, 0.5), spread=(0.7, 0.5)):

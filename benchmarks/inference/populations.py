@@ -7,11 +7,8 @@ bands of few segments cover; and does `update` come to what a fit of all rows sa
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,24 +16,13 @@ from scipy.optimize import minimize
 from scipy.special import expit, logsumexp
 
 import platt_jax as pj
-from benchmarks import machine
+from benchmarks.inference import command
 
 _POINTS = np.array([-2.0, -1.0, 0.0, 1.0, 2.0])  # scores at which bands are looked at
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.inference.populations")
-    parser.add_argument("--only", nargs="+", choices=sorted(_PARTS), default=sorted(_PARTS))
-    parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "results/inference")
-    args = parser.parse_args()
-    path = args.out / "populations.json"
-    found = json.loads(path.read_text())["results"] if path.exists() else {}
-    about = machine.describe()
-    for name in args.only:
-        found[name] = _PARTS[name]()
-        print(f"{name}: {json.dumps(found[name], indent=1)}", flush=True)
-    args.out.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"machine": about, "results": found}, indent=1) + "\n")
+    command.run_parts(command.options("populations"), "populations", _PARTS)
 
 
 class World(NamedTuple):

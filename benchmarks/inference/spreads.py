@@ -6,16 +6,14 @@ truth; and what is estimated where brute force is the judge: rare positives, thr
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import platt_jax as pj
-from benchmarks import machine
+from benchmarks.inference import command
 from benchmarks.inference.populations import World, likeliest_by_brute_force, rows
 from platt_jax.inference.spreads import compare
 
@@ -27,18 +25,9 @@ _NO, _OF_A, _OF_B, _BOTH = (0.0, 0.0), (0.4, 0.0), (0.0, 0.7), (0.4, 0.7)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.inference.spreads")
-    parser.add_argument("--only", nargs="+", choices=sorted(_PARTS), default=sorted(_PARTS))
+    parser = command.options("spreads")
     parser.add_argument("--worlds", type=int, default=200, metavar="W")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "results/inference")
-    args = parser.parse_args()
-    path = args.out / "spreads.json"
-    found = json.loads(path.read_text())["results"] if path.exists() else {}
-    about = machine.describe()
-    for name in args.only:
-        found[name] = _PARTS[name](args.worlds)
-    args.out.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"machine": about, "results": found}, indent=1) + "\n")
+    command.run_parts(parser, "spreads", _PARTS, "worlds")
 
 
 # --- tests ----------------------------------------------------------------------------------------

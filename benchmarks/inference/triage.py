@@ -7,11 +7,8 @@ with decisions by chi-square p-values alone.
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 from scipy.special import expit
@@ -19,6 +16,7 @@ from scipy.stats import false_discovery_control
 
 import platt_jax as pj
 from benchmarks import machine
+from benchmarks.inference import command
 
 LEVELS = (0.05, 0.2)
 SIZES = ((5, 6), (10, 11), (20, 21), (50, 51), (200, 201), (5, 501))
@@ -27,17 +25,12 @@ _SHARE_OFF = 0.05
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.inference.triage")
+    parser = command.options("triage")
     parser.add_argument("--repeats", type=int, default=10, metavar="R")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "results/inference")
     args = parser.parse_args()
-    found: dict = {"machine": machine.describe(), "repeats": args.repeats, "results": []}
-    for sizes in SIZES:
-        line = of_sizes(sizes, args.repeats)
-        print(json.dumps(line), flush=True)
-        found["results"].append(line)
-    args.out.mkdir(parents=True, exist_ok=True)
-    (args.out / "triage.json").write_text(json.dumps(found, indent=1) + "\n")
+    found: dict = {"machine": machine.describe(), "repeats": args.repeats}
+    found["results"] = command.printed(of_sizes(sizes, args.repeats) for sizes in SIZES)
+    command.write(args.out, "triage", found)
 
 
 def of_sizes(sizes: tuple[int, int], repeats: int) -> dict:

@@ -6,11 +6,8 @@ by 1 or 2 in log-odds, to either side. They are judged against the fit and again
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
 import warnings
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +15,7 @@ from scipy.special import expit
 
 import platt_jax as pj
 from benchmarks import machine
+from benchmarks.inference import command
 
 LEVELS = (0.05, 0.2)
 SHIFTS = (0.0, 1.0, 2.0)
@@ -72,20 +70,18 @@ CELLS = (
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.inference.triage_fit")
+    parser = command.options("triage_fit")
     parser.add_argument("--repeats", type=int, default=4, metavar="R")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "results/inference")
     args = parser.parse_args()
     # Segments that are not tested are counted here.
     warnings.simplefilter("ignore", RuntimeWarning)
-    found: dict = {"machine": machine.describe(), "repeats": args.repeats, "results": []}
-    for cell in CELLS:
-        for shift in SHIFTS:
-            line = of_cell(cell, shift, args.repeats * (20 if cell.segments else 1))
-            print(json.dumps(line), flush=True)
-            found["results"].append(line)
-    args.out.mkdir(parents=True, exist_ok=True)
-    (args.out / "triage_fit.json").write_text(json.dumps(found, indent=1) + "\n")
+    found: dict = {"machine": machine.describe(), "repeats": args.repeats}
+    found["results"] = command.printed(
+        of_cell(cell, shift, args.repeats * (20 if cell.segments else 1))
+        for cell in CELLS
+        for shift in SHIFTS
+    )
+    command.write(args.out, "triage_fit", found)
 
 
 def of_cell(cell: Cell, shift: float, repeats: int) -> dict:

@@ -22,7 +22,7 @@ import numpy as np
 
 import platt_jax as pj
 from benchmarks import machine
-from platt_jax.cli.demo import load_flights
+from platt_jax.data import load_flights
 
 _ATTEMPTS = 50
 

@@ -10,29 +10,18 @@ import textwrap
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import Flag, SegmentCalibrator, Status, fit_segments, metrics
+from platt_jax.data import Flights, load_flights
 from platt_jax.results.population import Population
 from platt_jax.results.probabilities import expit
 from platt_jax.results.tables import flag_counts, status_counts
 
 Array = NDArray[np.floating]
-
-
-@dataclass(frozen=True)
-class Flights:
-    """Scored flights, one value per flight in order of time (origin: data/README.md)."""
-
-    score: NDArray[np.float32]  # log-odds of a late arrival, from a model trained on other months
-    outcome: NDArray[np.int8]  # 1: arrived more than 15 minutes late
-    aircraft: NDArray[np.str_]  # tail number
-    route: NDArray[np.str_]  # origin and destination, as JFK-LAX
-    day: NDArray[np.int16]  # day of the year
 
 
 @dataclass(frozen=True)
@@ -75,13 +64,6 @@ class Judged:
     pooled: float  # mean probability by the pooled curve
     own: float  # mean probability by the segment's own curve
     gain: float  # log loss by the pooled curve minus that by the own curve, summed
-
-
-def load_flights() -> Flights:
-    """Load the half-year of flights that is part of the package."""
-    columns = ("score", "outcome", "aircraft", "route", "day")
-    with np.load(Path(__file__).parents[1] / "data" / "nycflights.npz") as data:
-        return Flights(*(data[f"{c}_values"][data[f"{c}_codes"]] for c in columns))
 
 
 def fitted_on(flights: Flights) -> NDArray[np.bool_]:
