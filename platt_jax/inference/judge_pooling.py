@@ -46,7 +46,7 @@ def judge_pooling(
         options: as in `fit_segments`.
 
     Returns:
-        A Table with a line for each cut and each of these methods:
+        A Table with a line for each cut and each method. The methods are
 
         - "complete" (one curve for all), "partial" and "none", as in `fit_segments`;
         - "drift", `estimate_drift` between the earlier rows' two halves by time, with `ahead` the

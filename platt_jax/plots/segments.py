@@ -55,7 +55,7 @@ def segment_sigmoids(
             figure.
 
     Returns:
-        The axes: an array in the shape of `axes`, or (lines, columns) with up to three columns.
+        An array of axes in the shape of `axes`, or (lines, columns) with up to three columns.
 
     Raises:
         ValueError: an argument is not as above; a chosen segment was not fitted; or a score, label

@@ -101,7 +101,7 @@ class SegmentCalibrator(ComparedByValue, _ById):
 
     @property
     def pooling(self) -> str:
-        """How the segments were fitted: "none", "partial" or "complete".
+        """How the segments were pooled, "none", "partial" or "complete".
 
         It is also "complete" if partial pooling could not estimate a population: all segments then
         have the curve of all rows.

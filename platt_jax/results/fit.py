@@ -106,7 +106,7 @@ class Fit(ComparedByValue, Inspectable):
 
     @property
     def standard_errors(self) -> Any:
-        """(..., 2), standard errors of A and B: square roots of the covariance's diagonal."""
+        """(..., 2), standard errors of A and B, the square roots of the covariance's diagonal."""
         variances = self.covariance[..., (0, 1), (0, 1)]
         return (jnp if isinstance(variances, jax.Array) else np).sqrt(variances)
 

@@ -27,7 +27,7 @@ def logit(probabilities: Column) -> NDArray[Any]:
         probabilities: probabilities of class 1, of any shape.
 
     Returns:
-        An array of the same shape: float32 for float32 and narrower, else float64. NaN for NaN.
+        An array of the same shape, float32 for float32 and narrower, else float64. NaN for NaN.
 
     Raises:
         ValueError: a probability is not in [0, 1].

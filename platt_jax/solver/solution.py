@@ -72,8 +72,8 @@ def solve(
         options: how to fit; static under jit.
 
     Returns:
-        A Fit of JAX arrays. The dtype is the one that JAX gives the scores: float64 only if 64-bit
-        types are switched on. Integers and float16 are promoted.
+        A Fit of JAX arrays. The dtype is the one that JAX gives the scores, so it is float64 only
+        if 64-bit types are switched on. Integers and float16 are promoted.
 
     Raises:
         ValueError: shapes do not match, or concrete labels or weights are invalid.
