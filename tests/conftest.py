@@ -21,15 +21,18 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 # JAX keeps every program, of 10 to 30 MB each: those of the slow tests fill 5 GB of each process.
-_MOST_BYTES = 1 << 30
+_MOST_BYTES_OF_PROGRAMS = 1 << 30
+_BYTES_OF_OTHERS = pytest.StashKey[int]()
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_runtest_teardown():
-    if _resident_bytes() > _MOST_BYTES:
+def pytest_runtest_teardown(item):
+    others = item.config.stash.setdefault(_BYTES_OF_OTHERS, _resident_bytes())
+    if _resident_bytes() > others + _MOST_BYTES_OF_PROGRAMS:
         jax.clear_caches()
         # Else the C library keeps what is free now, and every test from here on starts anew.
         ctypes.CDLL(None).malloc_trim(0)
+        item.config.stash[_BYTES_OF_OTHERS] = _resident_bytes()
 
 
 def _resident_bytes():

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import jax
 import numpy as np
-from data import curves, rows_of
+from data import labels_of
 from jax.sharding import Mesh
 
 import platt_jax as pj
@@ -22,10 +22,14 @@ COLUMNS = ("scores", "labels", "segments", "weights")
 def rows():
     """Scores, labels, ids and weights of a dozen segments of different sizes."""
     rng = np.random.default_rng(0)
-    segments = rng.permutation(np.repeat(np.arange(12), rng.integers(15, 60, 12)))
-    scores, labels, _ = rows_of(rng, segments, *curves(rng, 12, spread=(0.5, 0.5)))
+    segments = np.repeat(np.arange(12), rng.integers(15, 60, 12))
+    scores = rng.normal(size=len(segments))
+    slope, intercept = rng.normal([1.5, -0.5], 0.5, (12, 2))[segments].T
+    labels = labels_of(rng, slope * scores + intercept).astype(int)
+    order = rng.permutation(len(segments))
     weights = rng.integers(0, 4, len(segments)).astype(float)
-    return dict(zip(COLUMNS, (scores, labels.astype(int), segments, weights), strict=True))
+    columns = (scores, labels, segments, weights)
+    return dict(zip(COLUMNS, (x[order] for x in columns), strict=True))
 
 
 # --- the doors ------------------------------------------------------------------------------------

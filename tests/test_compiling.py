@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 import pytest
+from data import rows_of
 from scipy.special import expit
 
 import platt_jax as pj
@@ -27,8 +28,7 @@ def made_up(segments, rows, seed=0, bad=False):
     """Scores, labels and segments, of 2 to 256 rows."""
     rng = np.random.default_rng(seed)
     ids = np.repeat(np.arange(segments), rng.integers(rows // 2, 2 * rows, segments))
-    scores = rng.normal(size=len(ids))
-    labels = rng.random(len(ids)) < expit(1.2 * scores - 0.5 + rng.normal(size=segments)[ids])
+    scores, labels, _ = rows_of(rng, ids, A=-1.2, B=0.5 - rng.normal(size=segments))
     scores[:: 50 if bad else len(ids)] = np.nan if bad else 1.0
     return scores, labels, ids
 

@@ -1,5 +1,6 @@
 """The score of a probability, with an error: against other formulas, a loop, and the truth."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -59,9 +60,13 @@ def test_a_batch_is_a_loop_and_jax_is_numpy(problems):
     fit = pj.fit(*problems)
     proba = np.linspace(0.1, 0.9, 5)
     results = fit.inverse_standard_error(proba), *fit.inverse_interval(proba)
-    on_device = pj.solve(*(jnp.asarray(x, jnp.float32) for x in problems))
-    there = jnp.asarray(proba, jnp.float32)[None, None]
-    single = on_device.inverse_standard_error(there), *on_device.inverse_interval(there)
+
+    @jax.jit
+    def on_device(scores, labels, proba):
+        fit = pj.solve(scores, labels)
+        return fit.inverse_standard_error(proba), *fit.inverse_interval(proba)
+
+    single = on_device(*(np.float32(x) for x in (*problems, proba[None, None])))
     for together, other in zip(results, single, strict=True):
         assert isinstance(other, jnp.ndarray) and together.dtype == np.float64
         np.testing.assert_allclose(other, together, rtol=2e-3, atol=2e-3)
