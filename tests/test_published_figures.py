@@ -323,6 +323,44 @@ def test_the_tables_of_drift_are_measured():
     assert [line for line in of_drift() if line not in page] == []
 
 
+def test_the_tables_of_spreads_are_measured():
+    page = (ROOT / "docs/explanation/pooling.md").read_text(encoding="utf-8")
+    assert [line for line in of_spreads() if line not in page] == []
+
+
+def of_spreads():
+    found = read("inference/spreads.json")["results"]
+
+    def cells(shares):
+        return ", ".join(f"{x:.2f}" for x in shares)
+
+    def rejected(part):
+        places = ("segments", "rows", "positives")
+        return {
+            tuple(x[p] for p in places): cells(x["rejected at 0.05, of these"]) for x in found[part]
+        }
+
+    size = rejected("size") | rejected("size, closely")
+    for number in (2, 3, 5, 20, 200):
+        yield f"| {number} | {' | '.join(size[number, rows, '50 %'] for rows in (3, 10, 50))} |"
+    power = rejected("power")
+    for number, rows, positives in power:
+        if positives == "50 %":
+            rare = power[number, rows, "1 %"]
+            yield f"| {number} of {rows} | {power[number, rows, '50 %']} | {rare} |"
+    for x in found["coverage"]:
+        rare = "" if x["positives"] == "50 %" else ", 1 % positive"
+        spreads = ", ".join(map(str, x["spreads"])) if any(x["spreads"]) else "none"
+        within = cells(x["hold it"]), cells(x["variances within 1.96 standard errors"])
+        yield f"| {x['segments']} of {x['rows']}{rare} | {spreads} | {' | '.join(within)} |"
+    for x in found["rare"]:
+        low, high = x["interval"]
+        yield (
+            f"| {x['positives']} | {x['spread of B']:.3f} | {x['by brute force']:.3f} | "
+            f"{x['log likelihood it gains']:.4f} | {low:.2f} to {high:.2f} |"
+        )
+
+
 def of_drift():
     found = read("inference/drift.json")["results"]
     kinds = {
