@@ -31,7 +31,7 @@ _ROUGH_ERROR = 2.5  # maximum error of the rough grid, in standard errors
 # Maximum length of the last step, in standard errors; it is taken without a pass.
 _TOLERANCE = 1e-2
 # Maximum length of a converged search's last step. On a ridge, quadrature errors limit what gains.
-_NEAR = 0.1
+_NEAR = 0.05
 # Maximum change of a log standard deviation in one pass.
 _LONGEST = 0.7
 # Smallest spread, in log-odds over the usual range of scores. A spread below it counts as none.
