@@ -140,6 +140,7 @@ def rough(losses: NDArray[Any]) -> NDArray[Any]:
 class Posteriors(NamedTuple):
     """Posteriors of the segments under a population N(0, I), in its coordinates u."""
 
+    segments: float  # number of all segments
     log_likelihood: float  # of the population
     # Derivatives by the mean (u1, u2) and the factor [[exp(a), 0], [b, exp(c)]] of the population.
     gradient: Array  # [5]
@@ -183,6 +184,7 @@ def posteriors(
     c12 = m12 - m1 * m2
     covariance = Symmetric(m11 + 1 - m1 * m1, c12, m22 + 1 - m2 * m2)
     return Posteriors(
+        float(sums.segments),
         float(sums.log_likelihood),
         sums.gradient,
         sums.products - sums.second - _curvature(sums.gradient, float(sums.segments)),

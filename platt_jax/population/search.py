@@ -30,6 +30,9 @@ _LOST = 0.1, 1e-3  # errors of a log-likelihood, by the coarse and by the fine g
 _ROUGH_ERROR = 2.5  # maximum error of the rough grid, in standard errors
 # Maximum length of the last step, in standard errors; it is taken without a pass.
 _TOLERANCE = 1e-2
+# The same on the fine grid with at least this many segments: their log-likelihood is quadratic over
+# so short a step, and Newton's step ends at its maximum.
+_TOLERANCE_OF_MANY, _MANY = 5e-2, 10_000
 # Maximum length of a converged search's last step. On a ridge, quadrature errors limit what gains.
 _NEAR = 0.05
 # Maximum change of a log standard deviation in one pass.
@@ -151,7 +154,9 @@ def _largest(
     at = Position.of(segments, COARSE, population, nodes, _pass(progress, 1))
     step, part = _newton_step(at), 1.0
     for passes in range(2, _MOST_PASSES + 1):
-        done, stage = part * step.decrement <= _TOLERANCE, _pass(progress, passes)
+        many = at.grid is FINE and at.posteriors.segments >= _MANY
+        tolerance = _TOLERANCE_OF_MANY if many else _TOLERANCE
+        done, stage = part * step.decrement <= tolerance, _pass(progress, passes)
         if done and (at.grid is FINE or _is_fine_enough(at)):
             break
         way = part * step.parameters
