@@ -206,7 +206,7 @@ def test_a_problem_of_several_calls(rng, monkeypatch, weighted):
     weights = rng.integers(0, 3, len(scores)).astype(float) if weighted else None
     fit = pj.fit(scores, labels, weights=weights)
     whole = pj.leave_one_out(fit, scores, labels, weights=weights)
-    monkeypatch.setattr(MODULE, "_AT_ONCE", 1024)
+    monkeypatch.setattr(row_tiles, "_AT_ONCE", 1024)
     parts = pj.leave_one_out(fit, scores, labels, weights=weights)
     np.testing.assert_allclose(parts, whole, rtol=1e-9)
 
