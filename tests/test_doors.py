@@ -52,22 +52,41 @@ def test_a_door_gives_the_answer_of_rows_in_memory(option, door, in_memory, tmp_
     assert found.keys.tolist() == expected.keys.tolist()
     for name in ("status", "flags", "n_pos", "n_neg"):
         np.testing.assert_array_equal(getattr(found.fit, name), getattr(expected.fit, name), name)
-    errors = expected.fit.standard_errors
-    # The search for a population ends within a hundredth of its standard errors.
-    near_enough = 1e-4 if expected.population is not None else 1e-6
-    for name, error in zip("AB", errors.T, strict=True):
+    if expected.population is None:
+        assert_near(found, expected)
+    else:
+        assert_populations_near(found.population, expected.population)
+        deviations = np.sqrt(expected.population.posterior_covariance[:, (0, 1), (0, 1)])
+        for name, deviation in zip("AB", deviations.T, strict=True):
+            off = np.abs(getattr(found.fit, name) - getattr(expected.fit, name))
+            assert (off <= 0.01 * deviation).all(), name
+    if np.isfinite(found.fallback.A):
+        np.testing.assert_allclose(found.fallback.A, expected.fallback.A, rtol=1e-6)
+
+
+def assert_near(found, expected):
+    """A and B to a millionth of a standard error, and the covariance."""
+    for name, error in zip("AB", expected.fit.standard_errors.T, strict=True):
         one, other = getattr(found.fit, name), getattr(expected.fit, name)
-        near = np.abs(one - other) <= near_enough * np.where(np.isfinite(error), error, 0)
+        near = np.abs(one - other) <= 1e-6 * np.where(np.isfinite(error), error, 0)
         assert (near | (one == other) | (np.isnan(one) & np.isnan(other))).all(), name
     off = np.abs(found.fit.covariance - expected.fit.covariance)
     largest = np.abs(expected.fit.covariance).max((1, 2), keepdims=True)
-    assert np.nanmax(off / largest) < near_enough
-    if np.isfinite(found.fallback.A):
-        np.testing.assert_allclose(found.fallback.A, expected.fallback.A, rtol=1e-6)
-    if expected.population is not None:
-        for name in ("mean", "covariance", "predictive_covariance"):
-            pair = getattr(found.population, name), getattr(expected.population, name)
-            np.testing.assert_allclose(*pair, rtol=1e-4, err_msg=name)
+    assert np.nanmax(off / largest) < 1e-6
+
+
+def assert_populations_near(found, expected):
+    """To a hundredth of standard errors, within which each search ends; so are the segments."""
+    assert found.status == expected.status
+    off = np.abs(found.mean - expected.mean)
+    assert (off <= 0.01 * expected.mean_errors).all()
+    off = np.abs(found.covariance - expected.covariance)
+    assert (off <= 0.01 * expected.covariance_errors).all()
+    variances = expected.posterior_covariance[:, (0, 1), (0, 1)]
+    off = np.abs(found.posterior_mean - expected.posterior_mean)
+    assert (off <= 0.01 * np.sqrt(variances)).all()
+    off = np.abs(found.posterior_covariance - expected.posterior_covariance)
+    assert (off.max((1, 2)) <= 0.01 * variances.max(1)).all()
 
 
 def test_progress_is_told_at_every_door(tmp_path):

@@ -17,7 +17,7 @@ from platt_jax.execution.problems import Context, Problems
 from platt_jax.execution.run import fit_problems
 from platt_jax.ids.factorize import factorize
 from platt_jax.inference.expansion import Center, Sums, leave_each_out, sums
-from platt_jax.inference.row_tiles import ProblemRows, Tiles
+from platt_jax.inference.row_tiles import ProblemRows, RowTiles
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.model.standardization import Standardization
 from platt_jax.options import Options
@@ -209,7 +209,7 @@ def _center(fit: Fit, prior: GaussianPrior | None, options: Options) -> Center:
     return Center(A, B, Standardization(*coordinates), held, prior)
 
 
-def _at(rows: ProblemRows, tiles: Tiles, center: Center) -> tuple[tuple[Any, ...], Center]:
+def _at(rows: ProblemRows, tiles: RowTiles, center: Center) -> tuple[tuple[Any, ...], Center]:
     """The rows of the tiles, and the points of expansion of their problems."""
     where = np.minimum(tiles.where, len(rows.scores) - 1)
     return rows.at(where, tiles.size), _of(tiles.problem, center)
@@ -220,7 +220,7 @@ def _of(problems: NDArray[np.int64], arrays: Made) -> Made:
     return jax.tree.map(lambda x: x[problems], arrays)
 
 
-def _sums(rows: ProblemRows, tiles: Tiles, center: Center) -> Sums:
+def _sums(rows: ProblemRows, tiles: RowTiles, center: Center) -> Sums:
     """The sums over the tiles of each problem."""
     firsts = np.flatnonzero(np.diff(tiles.problem, prepend=-1))
 

@@ -26,7 +26,7 @@ _PARAMETERS = 2
 _LEAST_ROWS = 5
 
 
-class Posteriors(NamedTuple):
+class SegmentPosteriors(NamedTuple):
     """Distributions of (A, B) of K segments; the mean is NaN where nothing is known."""
 
     mean: Floats  # (K, 2)
@@ -37,7 +37,7 @@ class Posteriors(NamedTuple):
     normal: bool  # whether distributions are normal (population), else by labels (`counted`)
     rounding: float  # relative rounding error of the covariances
 
-    def of(self, some: Any) -> "Posteriors":
+    def of(self, some: Any) -> "SegmentPosteriors":
         """The distributions of some of the segments."""
         return self._replace(
             mean=self.mean[some],
@@ -53,7 +53,7 @@ class Posteriors(NamedTuple):
         return np.logical_and(*finite)
 
 
-def posteriors(calibrator: SegmentCalibrator, place: NDArray[Any]) -> Posteriors:
+def posteriors(calibrator: SegmentCalibrator, place: NDArray[Any]) -> SegmentPosteriors:
     """The distributions of the segments at places (K,) among the keys; -1 means not fitted.
 
     They are unknown
@@ -65,7 +65,7 @@ def posteriors(calibrator: SegmentCalibrator, place: NDArray[Any]) -> Posteriors
     fit, population, nothing = calibrator.fit, calibrator.population, np.zeros(len(place))
     if population is not None and population.estimated:
         mean, covariance = _widened(fit, population)
-        return Posteriors(
+        return SegmentPosteriors(
             mean[place], covariance[place], nothing, nothing, True, _rounding(covariance)
         )
     if calibrator.pooling == "complete":
@@ -74,7 +74,7 @@ def posteriors(calibrator: SegmentCalibrator, place: NDArray[Any]) -> Posteriors
         mean, covariance = (
             np.broadcast_to(x, (len(place), *x.shape)) for x in (mean, pooled.astype(float))
         )
-        return Posteriors(mean, covariance, nothing, nothing, False, _rounding(pooled))
+        return SegmentPosteriors(mean, covariance, nothing, nothing, False, _rounding(pooled))
 
     def each(x: Any) -> Floats:
         x = np.asarray(x, float)
@@ -83,7 +83,9 @@ def posteriors(calibrator: SegmentCalibrator, place: NDArray[Any]) -> Posteriors
     n_pos, n_neg = each(fit.n_pos), each(fit.n_neg)
     mean = np.stack([each(fit.A), each(fit.B)], -1)
     mean[n_pos + n_neg < _LEAST_ROWS] = np.nan
-    return Posteriors(mean, each(fit.covariance), n_pos, n_neg, False, _rounding(fit.covariance))
+    return SegmentPosteriors(
+        mean, each(fit.covariance), n_pos, n_neg, False, _rounding(fit.covariance)
+    )
 
 
 def _rounding(x: Any) -> float:

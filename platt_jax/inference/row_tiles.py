@@ -19,7 +19,7 @@ _COST = 8
 _AT_ONCE = 1 << 15
 
 
-class Tiles(NamedTuple):
+class RowTiles(NamedTuple):
     """The tiles of one call; unused tiles have size 0."""
 
     problem: NDArray[np.int64]  # [S] problem of each tile
@@ -67,7 +67,7 @@ class ProblemRows:
             yield slice(first, last)
             first = last
 
-    def tiles(self, problems: slice) -> Iterator[Tiles]:
+    def tiles(self, problems: slice) -> Iterator[RowTiles]:
         """The tiles of these problems, for one call after the other."""
         sizes, length = self.sizes[problems], self._length
         needed = -(-sizes // length)
@@ -78,7 +78,7 @@ class ProblemRows:
         for begin in range(0, len(which), self._tiles):
             problem, first, size = (x[begin : begin + self._tiles] for x in whole)
             left_over = 0, self._tiles - len(size)
-            yield Tiles(
+            yield RowTiles(
                 np.pad(problem, left_over, mode="edge"),
                 np.pad(first, left_over),
                 np.pad(size, left_over).astype(np.int32),

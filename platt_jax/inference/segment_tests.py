@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.inference.curve_distributions import Distribution, Normal, counted, ends
-from platt_jax.inference.posteriors import Posteriors
+from platt_jax.inference.posteriors import SegmentPosteriors
 from platt_jax.inference.predictive_pvalues import predictive_pvalues
 from platt_jax.inference.score_tests import ScoreTests, Spread
 from platt_jax.inference.simulation import canonical_order, drawn_by, sequential_pvalues
@@ -51,7 +51,7 @@ class FreshRows(NamedTuple):
     ids: NDArray[np.uint64]  # (K,); a segment's draws depend only on its own
 
 
-def judged(rows: FreshRows, fitted: Posteriors | None) -> dict[str, Array]:
+def judged(rows: FreshRows, fitted: SegmentPosteriors | None) -> dict[str, Array]:
     """The columns of `triage` for each segment: arrays (K,) by the names in `COLUMNS`.
 
     Args:
@@ -89,7 +89,7 @@ def _against_predictions(rows: FreshRows) -> tuple[ScoreTests, Floats]:
     return tests, pvalue
 
 
-def _against_fit(rows: FreshRows, fitted: Posteriors) -> tuple[ScoreTests, Floats]:
+def _against_fit(rows: FreshRows, fitted: SegmentPosteriors) -> tuple[ScoreTests, Floats]:
     """Tests of mean probabilities, with variances that include the curves' variance."""
     at = ends(fitted.mean, fitted.covariance, fitted.rounding)
     owner = np.repeat(np.arange(len(rows.sizes)), rows.sizes)

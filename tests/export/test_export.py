@@ -120,10 +120,13 @@ def made(name):
         "bytes": lambda: calibrator(np.array([b"a", b"\xff"])),
         "uuids": lambda: calibrator(np.array([UUID(int=1), UUID(int=2)], object)),
         "population": lambda: pj.fit_segments(*rows, pooling="partial"),
+        "drift": lambda: (
+            pj.estimate_drift(pj.fit_segments(*rows, pooling="partial"), *rows).calibrator
+        ),
     }[name]()
 
 
-OTHER_KINDS = ["sigmoid", "fits", "classes", "float32", "bytes", "uuids", "population"]
+OTHER_KINDS = ["sigmoid", "fits", "classes", "float32", "bytes", "uuids", "population", "drift"]
 
 
 @pytest.mark.parametrize("name", [*KINDS, *OTHER_KINDS])
@@ -452,14 +455,16 @@ def test_small_probabilities_are_exact(way):
 # --- with a population: means over it -------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def pooled():
+@pytest.fixture(scope="module", params=["partial", "drift"])
+def pooled(request):
     """Shops of few rows, and rows of them and of a shop that was not fitted."""
     rng = np.random.default_rng(0)
     shops = rng.integers(0, 40, 400)
     f = rng.normal(size=400)
     y = labels_of(rng, f - 2.5 + rng.normal(size=40)[shops])
     fitted = pj.fit_segments(f, y, shops, pooling="partial")
+    if request.param == "drift":
+        fitted = pj.estimate_drift(fitted, f, y, shops).calibrator
     rows = np.r_[f[:90], -3.0, 0.0, 3.0, -800.0, 800.0], np.r_[shops[:90], -1, -1, 7, 7, 7]
     return fitted, *rows
 

@@ -10,7 +10,7 @@ from scipy.stats import fisher_exact, kstest
 
 import platt_jax as pj
 from platt_jax.inference.curve_distributions import LogBeta, Normal, ends
-from platt_jax.inference.posteriors import Posteriors, posteriors
+from platt_jax.inference.posteriors import SegmentPosteriors, posteriors
 from platt_jax.inference.score_tests import ScoreTests, Spread
 from platt_jax.inference.segment_tests import FreshRows, judged
 from platt_jax.inference.tilted_curves import tilted_pvalue
@@ -239,7 +239,9 @@ def test_the_statistic_is_that_of_known_curves_where_nothing_is_open():
     sizes, ids = np.full(50, 60), np.arange(50).astype(np.uint64)
     rows = FreshRows(scores, expit(scores), labels, sizes, ids)
     covariance, nothing = np.tile(1e-8 * np.eye(2), (50, 1, 1)), np.zeros(50)
-    exact = Posteriors(np.tile([-1.0, 0.0], (50, 1)), covariance, nothing, nothing, True, 1e-16)
+    exact = SegmentPosteriors(
+        np.tile([-1.0, 0.0], (50, 1)), covariance, nothing, nothing, True, 1e-16
+    )
     one, other = judged(rows, exact), judged(rows, None)
     for name in ("cox_p", "spiegelhalter_z"):
         np.testing.assert_allclose(one[name], other[name], rtol=1e-4, atol=1e-300)
