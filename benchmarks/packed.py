@@ -37,7 +37,7 @@ class Packed:
             mine = slice(grouped.offsets[problems.start], grouped.offsets[problems.stop])
             return packing.flat([None if x is None else x[mine][part] for x in columns], space)
 
-        oversized = int(np.sum(sizes > shapes.MAX_PROBLEM_ROWS))
+        oversized = int(np.sum(sizes > shapes.sizes().problem_rows))
         chunks = list(planning.chunks(sizes, oversized))
         self._problems = [1] * oversized + [c.problems.stop - c.problems.start for c in chunks]
         with jax.enable_x64(self._x64):

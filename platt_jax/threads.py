@@ -28,7 +28,7 @@ def cores() -> int:
 
 
 # Items in progress: one more than there are cores, and enough to fill the single-core phases.
-_AT_ONCE = max(3, 1 + cores())
+AT_ONCE = max(3, 1 + cores())
 # Rows per slice of `row_slices`, unless more are asked for.
 _ROWS_PER_SLICE = 1 << 18
 
@@ -97,7 +97,7 @@ def ordered_map(work: Callable[[Item], Made], items: Iterable[Item]) -> Iterator
             except RuntimeError:  # Python is exiting, and starts no more threads.
                 yield from _results(begun)
                 yield work(item)
-            if len(begun) > _AT_ONCE:
+            if len(begun) > AT_ONCE:
                 yield begun.popleft().result()
         yield from _results(begun)
     finally:
@@ -161,7 +161,7 @@ def _pool(process: int) -> ThreadPoolExecutor:
 
     A forked process does not have its parent's threads.
     """
-    return ThreadPoolExecutor(_AT_ONCE, "platt_jax")
+    return ThreadPoolExecutor(AT_ONCE, "platt_jax")
 
 
 def row_slices(rows: int, least: int = 0, begin: int = 0) -> list[slice]:

@@ -27,6 +27,9 @@ _OTHER_SUMS = (0, 10), _TRIED[1]
 _WRONG_SUMS = "0.10.2"
 _NO_OTHER_SUMS = {"xla_cpu_experimental_ynn_fusion_type": ""}
 
+# On a GPU the loop of a search is then one launch, and does not return to the host.
+_LOOP_ON_GPU = {"xla_gpu_enable_command_buffer": "FUSION,WHILE"}
+
 # By default XLA uses vectors of half this width.
 _WIDE = {"xla_cpu_prefer_vector_width": 512}
 
@@ -46,7 +49,7 @@ def jit(function: Callable[..., Any], *, wide: bool = False, **settings: Any) ->
 
 def _options(wide: bool) -> dict[str, Any]:
     own = _NO_OTHER_SUMS if _within(_version(), _OTHER_SUMS) else {}
-    return {**own, **(_WIDE if wide else {})}
+    return {**_LOOP_ON_GPU, **own, **(_WIDE if wide else {})}
 
 
 def jit_or_inline(function: Callable[..., Any], **settings: Any) -> Callable[..., Any]:
@@ -86,7 +89,7 @@ def sums_told() -> str:
 
 def fused_cpu_supported() -> bool:
     """Whether the default device is a CPU, and this version of jaxlib was tested and is fast."""
-    return _platform() == "cpu" and _is_fast(_version())
+    return platform() == "cpu" and _is_fast(_version())
 
 
 def is_tried(version: str) -> bool:
@@ -109,7 +112,7 @@ def _version() -> str:
 
 def missing() -> str | None:
     """A warning if the device is a CPU without fused loops, which doubles the time; else None."""
-    if _platform() != "cpu" or _is_fast(_version()):
+    if platform() != "cpu" or _is_fast(_version()):
         return None
     first, end = (".".join(map(str, version)) for version in _TRIED)
     return (
@@ -118,7 +121,8 @@ def missing() -> str | None:
     )
 
 
-def _platform() -> str:
+def platform() -> str:
+    """The platform of JAX's default device, such as "cpu" or "gpu"."""
     config: Any = jax.config  # type checkers do not know its attributes
     device: Any = config.jax_default_device or jax.devices()[0]
     return device if isinstance(device, str) else device.platform

@@ -7,6 +7,8 @@ import jax
 import numpy as np
 import pytest
 
+from platt_jax.passes import shapes
+
 # The programs that one process compiled the others read, those that tests start among them, and so
 # does the next run.
 _COMPILED = os.environ.setdefault(
@@ -73,6 +75,16 @@ def x64():
     """JAX with 64-bit types, as a caller of `solve` would switch them on."""
     with jax.enable_x64(True):
         yield
+
+
+@pytest.fixture
+def sizes(monkeypatch):
+    """A function that replaces some of the sizes of calls on a CPU: fields of `shapes.Sizes`."""
+
+    def replace(**fields):
+        monkeypatch.setattr(shapes, "CPU", shapes.CPU._replace(**fields))
+
+    return replace
 
 
 @pytest.fixture(params=["plain", "pyarrow"])

@@ -11,7 +11,6 @@ from reference import six_sums
 import platt_jax as pj
 from platt_jax import Fit, Flag, GaussianPrior, Options
 from platt_jax.execution import planning, run
-from platt_jax.passes import shapes
 
 FIELDS = [field.name for field in dataclasses.fields(Fit)]
 
@@ -221,10 +220,10 @@ def test_company_changes_no_bit(rng):
         )
 
 
-def test_chunk_size_changes_nothing_beyond_rounding(rng, monkeypatch):
+def test_chunk_size_changes_nothing_beyond_rounding(rng, sizes):
     scores, labels = batch(rng, 300, 70)
     one = pj.fit(scores, labels)
-    monkeypatch.setattr(shapes, "CHUNK_ROWS", (16_384,))
+    sizes(chunk_rows=(16_384,))
     other = pj.fit(scores, labels)
     assert len(list(planning.chunks(np.full(300, 70)))) > 1
     assert_same(other, one)

@@ -166,7 +166,7 @@ def test_warnings_name_the_users_line():
 
 def test_a_jaxlib_on_which_the_fast_path_was_not_tried_is_told_once(monkeypatch):
     monkeypatch.setattr(xla.jaxlib, "__version__", "0.99.0")
-    monkeypatch.setattr(xla, "_platform", lambda: "cpu")
+    monkeypatch.setattr(xla, "platform", lambda: "cpu")
     monkeypatch.setattr(Caller, "_told_once", set())
     with pytest.warns(RuntimeWarning, match=r"jaxlib 0\.99\.0: .* twice as fast") as said:
         for _ in range(2):

@@ -9,7 +9,6 @@ from scipy import optimize
 
 import platt_jax as pj
 from platt_jax import Flag, GaussianPrior, Options, Status, scalers, xla
-from platt_jax.passes import shapes
 
 HELD = Options(intercept=False)
 PLAIN = Options(intercept=False, targets="none")
@@ -216,11 +215,10 @@ def test_tiles_agree_with_vectors(rng, monkeypatch, rows):
 
 
 @pytest.mark.slow
-def test_an_oversized_problem(rng, monkeypatch):
+def test_an_oversized_problem(rng, sizes):
     scores, labels = (x.ravel() for x in batch(rng, 1, 40_000))
     whole = pj.fit(scores, labels, options=HELD)
-    for name in ("MAX_PROBLEM_ROWS", "BLOCK_ROWS"):
-        monkeypatch.setattr(shapes, name, 16_384)
+    sizes(problem_rows=16_384, block_rows=16_384)
     blocks = pj.fit(scores, labels, options=HELD).raise_if_failed()
     np.testing.assert_allclose(blocks.A, whole.A, rtol=1e-12)
     np.testing.assert_allclose(blocks.covariance, whole.covariance, rtol=1e-9)

@@ -66,12 +66,12 @@ def cut(mesh: Mesh) -> Callable[[NDArray[Any], int, int], Iterator[list[Chunk]]]
     """
     # Shared rows use tiles on any device: devices meet once per pass, for all problems of a chunk.
     tile_shapes = shapes.TILE_SHAPES if mesh.shape[ROWS] > 1 else None
-    number = mesh.shape[PROBLEMS]
+    number, chunk_rows = mesh.shape[PROBLEMS], shapes.sizes().chunk_rows
 
     def alike(sizes: NDArray[Any], first: int, most: int) -> Iterator[list[Chunk]]:
         share = int(np.sum(sizes[first:])) // number  # so that there is work for all devices
-        most = min(most, max((x for x in shapes.CHUNK_ROWS if x <= share), default=1))
-        chunks = planning.chunks(sizes, first, max(most, shapes.CHUNK_ROWS[0]), tile_shapes)
+        most = min(most, max((x for x in chunk_rows if x <= share), default=1))
+        chunks = planning.chunks(sizes, first, max(most, chunk_rows[0]), tile_shapes)
         for _, some in groupby(chunks, key=lambda chunk: chunk[2:]):
             yield from together(some, number)
 

@@ -60,7 +60,7 @@ class GroupedRows:
 
         given = [x for x in columns if x is not None]
         # Any requested range exists: no chunk and no block is longer than a block.
-        room = (self.length + shapes.BLOCK_ROWS,)
+        room = (self.length + shapes.sizes().block_rows,)
         self._columns = [packing.aligned(room, x.dtype) for x in given]
 
         def place(stretch_and_next_positions: tuple[slice, NDArray[Any]]) -> None:
@@ -83,7 +83,9 @@ class GroupedRows:
         sizes = counts[used][largest_first]
         starts, self.length = planning.layout_rows(sizes)
         # In four bytes, if these can hold the end of any block.
-        kind = np.promote_types(np.int32, np.min_scalar_type(-self.length - shapes.BLOCK_ROWS))
+        kind = np.promote_types(
+            np.int32, np.min_scalar_type(-self.length - shapes.sizes().block_rows)
+        )
         self.largest_first, self.sizes, self._starts = (
             x.astype(kind) for x in (largest_first, sizes, starts)
         )

@@ -23,11 +23,6 @@ _SORTED_TOGETHER = 1 << 12
 _WORTH_A_CORE = 1 << 16
 
 
-def _tile_shapes() -> tuple[TileShape, ...]:
-    """The tile shapes for the current device."""
-    return shapes.VECTOR_SHAPES if xla.fused_cpu_supported() else shapes.TILE_SHAPES
-
-
 class Chunk(NamedTuple):
     """Problems that share a call, and their layout."""
 
@@ -93,11 +88,13 @@ def largest_first(sizes: NDArray[Any]) -> NDArray[Any]:
     end before their neighbours. A sort of all by size would scatter the results of a chunk over
     the whole, and putting them in place would take longer.
     """
-    sizes = np.minimum(sizes, shapes.MAX_PROBLEM_ROWS + 1)
+    # Stored rows may be fitted on another kind of device, with larger chunks.
+    most = shapes.ACCELERATOR.problem_rows
+    sizes = np.minimum(sizes, most + 1)
     height = np.zeros(len(sizes), np.uint16)
     # Above the range of a tile shape, tile rows of the next larger shape are counted: 16 bits could
     # not count all rows in the smallest.
-    tops = (shapes.MAX_PROBLEM_ROWS + 1, *(tile_shape.above for tile_shape in shapes.TILE_SHAPES))
+    tops = (most + 1, *(tile_shape.above for tile_shape in shapes.TILE_SHAPES))
     for tile_shape, top in zip(reversed(shapes.TILE_SHAPES), tops[-2::-1], strict=True):
         more = sizes > tile_shape.above
         beyond = np.minimum(sizes[more], top) - tile_shape.above
@@ -117,22 +114,23 @@ def largest_first(sizes: NDArray[Any]) -> NDArray[Any]:
 def chunks(
     sizes: NDArray[Any],
     first: int = 0,
-    most: int = shapes.MAX_CHUNK_ROWS,
+    most: int | None = None,
     tile_shapes: tuple[TileShape, ...] | None = None,
 ) -> Iterator[Chunk]:
     """Chunks for problems of these sizes, in the order of `largest_first`.
 
     The first chunk begins with problem `first`. No chunk has more than `most` rows, unless a single
-    problem needs more. No problem may be oversized. The tile shapes default to those for the
-    current device.
+    problem needs more. No problem may be oversized. `most` and the tile shapes default to those for
+    the current device.
     """
-    tile_shapes = tile_shapes or _tile_shapes()
-    limits = (shapes.MAX_PROBLEM_ROWS, *(tile_shape.above for tile_shape in tile_shapes))
+    here = shapes.sizes()
+    most, tile_shapes = most or here.chunk_rows[-1], tile_shapes or here.tile_shapes
+    limits = (here.problem_rows, *(tile_shape.above for tile_shape in tile_shapes))
     bounds = [int(np.sum(sizes > above)) for above in limits]
     bounds[-1] = len(sizes)
     for tile_shape, begin, last in zip(tile_shapes, bounds[:-1], bounds[1:], strict=True):
         if first < last:
-            shape = _shape(sizes[begin:last], tile_shape, min(most, tile_shape.most))
+            shape = _shape(sizes[begin:last], tile_shape, min(most, tile_shape.most or most))
         while first < last:
             chunk = _next_chunk(sizes[:last], first, tile_shape, shape)
             yield chunk
@@ -141,7 +139,7 @@ def chunks(
 
 def smaller(rows: int) -> int | None:
     """The next smaller chunk size, or None."""
-    return max((size for size in shapes.CHUNK_ROWS if size < rows), default=None)
+    return max((size for size in shapes.sizes().chunk_rows if size < rows), default=None)
 
 
 class _ChunkShape(NamedTuple):
@@ -179,7 +177,7 @@ def _shape(sizes: NDArray[Any], tile_shape: TileShape, most: int) -> _ChunkShape
 
 def _bucket(rows: int, most: int) -> int:
     """The smallest chunk size for this many rows, or the largest that is allowed."""
-    allowed = [size for size in shapes.CHUNK_ROWS if size <= most]
+    allowed = [size for size in shapes.sizes().chunk_rows if size <= most]
     return next((size for size in allowed if rows <= size), allowed[-1])
 
 
@@ -192,7 +190,7 @@ def _share(rows: int, most: int) -> int:
 
 def block_length(size: int, devices: int = 1) -> int:
     """Rows per block of a problem of this size; the last may be shorter. All devices get some."""
-    block = min(shapes.BLOCK_ROWS, -(-size // devices))
+    block = min(shapes.sizes().block_rows, -(-size // devices))
     share = _share(size, block) if xla.fused_cpu_supported() else block
     return -(-share // shapes.ALIGNMENT) * shapes.ALIGNMENT
 
@@ -208,7 +206,9 @@ def _next_chunk(
     ends = np.cumsum(tiles_per_group) * tile_shape.rows
     fitting = int(np.searchsorted(ends, shape.filled, side="right"))
     taken = max(1, min(fitting, shape.rows // tile_shape.rows // min_tiles))
-    rows = next(rows for rows in (shape.rows, *shapes.CHUNK_ROWS) if rows >= ends[taken - 1])
+    rows = next(
+        rows for rows in (shape.rows, *shapes.sizes().chunk_rows) if rows >= ends[taken - 1]
+    )
     last = min(first + taken * tile_shape.group, len(sizes))
     return Chunk(
         slice(first, last),
@@ -230,7 +230,7 @@ def layout_rows(sizes: NDArray[Any]) -> tuple[NDArray[Any], int]:
     Problems lie end to end, but the first of each chunk and each oversized problem are aligned so
     that JAX does not copy them.
     """
-    oversized = int(np.sum(sizes > shapes.MAX_PROBLEM_ROWS))
+    oversized = int(np.sum(sizes > shapes.sizes().problem_rows))
     firsts = np.array(
         [*range(oversized), *(chunk.problems.start for chunk in chunks(sizes, oversized))]
     )

@@ -154,7 +154,7 @@ def fit_replicates(
 
 def _room(rows: int, chunk: Chunk) -> int:
     """Length of flat arrays for these rows, far fewer than the rows of the replicates."""
-    return next(size for size in shapes.CHUNK_ROWS if size >= rows) + chunk.tile_shape.block
+    return next(size for size in shapes.sizes().chunk_rows if size >= rows) + chunk.tile_shape.block
 
 
 def _with_tol(options: Options, dtype: np.dtype[Any]) -> Options:

@@ -146,12 +146,13 @@ def in_chunks(
         caller.warn_once(slower)
 
     def run_all() -> Any:
+        here = shapes.sizes()
         results = _Results(len(sizes), places, context.checkpoint)
-        most = shapes.MAX_CHUNK_ROWS
+        most = here.chunk_rows[-1]
         with reporting(sizes, context.stage) as advance:
             if results.count:
                 advance(results.count)
-            for i in range(results.count, int(np.sum(sizes > shapes.MAX_PROBLEM_ROWS))):
+            for i in range(results.count, int(np.sum(sizes > here.problem_rows))):
                 advance(results.add(solve_oversized(i)))
             while results.count < len(sizes):
                 chunks = cut(sizes, results.count, most)
@@ -215,7 +216,7 @@ def _smaller_chunks(rows: int, error: Exception, caller: Caller) -> int:
     smaller = planning.smaller(rows)
     if smaller is None:
         raise MemoryError(_TOO_SMALL) from error
-    if rows == shapes.MAX_CHUNK_ROWS:
+    if rows == shapes.sizes().chunk_rows[-1]:
         caller.warn("the device's memory ran out: going on with smaller chunks, which takes longer")
     return smaller
 
@@ -276,7 +277,7 @@ def read_block(
         part: the slice of rows.
         reused: see `packing.Space`.
     """
-    scores, labels, weights = take(part, packing.Space(shapes.BLOCK_ROWS, reused))
+    scores, labels, weights = take(part, packing.Space(shapes.sizes().block_rows, reused))
     return Block(scores, labels, weights, np.int32(part.stop - part.start))
 
 

@@ -142,7 +142,8 @@ def dense_tiles(scores: jax.Array, labels: jax.Array, weights: jax.Array | None)
     """
     *batch, rows = scores.shape
     problems = math.prod(batch)
-    side_by_side = problems > 1 and shapes.tile_shape_for(rows).group > 1
+    small = problems > 1 and shapes.tile_shape_for(rows).group > 1
+    side_by_side = small and shapes.sizes().in_lanes
     group = problems if side_by_side else 1
     parts = -(-rows // (DEPTH if side_by_side else shapes.TILE_SHAPES[0].rows))
     lanes = 1 if side_by_side else -(-rows // (DEPTH * parts))

@@ -16,18 +16,19 @@ from platt_jax.passes.shapes import DEPTH, MAX_SIDE_BY_SIDE
 
 Arrays: TypeAlias = tuple[jax.Array, ...]
 Pair: TypeAlias = tuple[jax.Array, jax.Array]
+Axes: TypeAlias = int | tuple[int, ...]
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
-def sums(axis: int, *terms: jax.Array) -> Arrays:
-    """The sums of all terms over an axis, in one fused loop."""
+def sums(axes: Axes, *terms: jax.Array) -> Arrays:
+    """The sums of all terms over one or more axes, in one fused loop."""
     zeros = tuple(jnp.zeros((), term.dtype) for term in terms)
-    return tuple(lax.reduce(terms, zeros, _add_all, dimensions=(axis,)))
+    return tuple(lax.reduce(terms, zeros, _add_all, dimensions=_each(axes)))
 
 
 @sums.defjvp
-def _sums_jvp(axis: int, primals: Arrays, tangents: Arrays) -> tuple[Arrays, Arrays]:
-    return sums(axis, *primals), tuple(jnp.sum(tangent, axis) for tangent in tangents)
+def _sums_jvp(axes: Axes, primals: Arrays, tangents: Arrays) -> tuple[Arrays, Arrays]:
+    return sums(axes, *primals), tuple(jnp.sum(tangent, axes) for tangent in tangents)
 
 
 @jax.custom_jvp
@@ -57,10 +58,14 @@ def _quarters(lanes: jax.Array) -> jax.Array:
     return lanes.reshape(*lead, number, w // number)
 
 
-def minima(axis: int, *terms: jax.Array) -> Arrays:
-    """The minima of all terms along an axis, in one fused loop. No term may be NaN."""
+def minima(axes: Axes, *terms: jax.Array) -> Arrays:
+    """The minima of all terms along one or more axes, in one fused loop. No term may be NaN."""
     inf = tuple(jnp.asarray(jnp.inf, term.dtype) for term in terms)
-    return lax.reduce(terms, inf, _lesser_all, dimensions=(axis,))
+    return lax.reduce(terms, inf, _lesser_all, dimensions=_each(axes))
+
+
+def _each(axes: Axes) -> tuple[int, ...]:
+    return (axes,) if isinstance(axes, int) else axes
 
 
 class Groups(NamedTuple):

@@ -1,22 +1,16 @@
 """The shapes of the arrays that hold rows: a short list, so that few programs are compiled."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import jax
+
+from platt_jax import threads, xla
 from platt_jax.model.objective import Array
 
 # Rows of a problem per lane of a tile row.
 DEPTH = 8
 
-# Rows per chunk. The largest is the usual one: a chunk's arrays then stay below 32 MiB. Larger
-# ones glibc returns to the system after every call, and the page faults of the next call double
-# the time of a fit.
-CHUNK_ROWS = (16_384, 131_072, 262_144, 524_288)
-MAX_CHUNK_ROWS = CHUNK_ROWS[-1]
-
-# Maximum rows of a problem in a chunk. A larger problem is oversized and is read in blocks of
-# BLOCK_ROWS. Their tile rows have more lanes: memory delivers eight long streams faster than short.
-MAX_PROBLEM_ROWS = MAX_CHUNK_ROWS
-BLOCK_ROWS = 2 * MAX_PROBLEM_ROWS
+# Lanes of a tile row of a block: memory delivers eight long streams faster than short ones.
 BLOCK_LANES = 4096
 
 # Byte alignment at which JAX uses a NumPy array on a CPU without copying it.
@@ -31,7 +25,7 @@ class TileShape(NamedTuple):
     group: int
     # Minimum number of tile rows reserved per group; None: as many as suit the problems.
     min_tiles_per_group: int | None = None
-    most: int = MAX_CHUNK_ROWS  # maximum rows of a chunk
+    most: int | None = None  # maximum rows of a chunk, if fewer than `Sizes` has
 
     @property
     def block(self) -> int:
@@ -53,8 +47,72 @@ TILE_SHAPES = (TileShape(8192, 128, 1), TileShape(MAX_SIDE_BY_SIDE, 16, 1), Tile
 # are as large as their rows, and wait in memory until they are put in place.
 VECTOR_SHAPES = (
     TileShape(MAX_SIDE_BY_SIDE, 16, 1, min_tiles_per_group=2),
-    TileShape(0, 1, 128, min_tiles_per_group=1, most=MAX_CHUNK_ROWS // 2),
+    TileShape(0, 1, 128, min_tiles_per_group=1, most=1 << 18),
 )
+
+
+class Sizes(NamedTuple):
+    """How many rows a call of a compiled program takes, on one kind of device."""
+
+    chunk_rows: tuple[int, ...]  # rows per chunk, ascending; the largest is the usual one
+    # Maximum rows of a problem in a chunk. A larger one is oversized and is read in blocks.
+    problem_rows: int
+    block_rows: int
+    tile_shapes: tuple[TileShape, ...]
+    # Rows of tiles evaluated per iteration, so that intermediate results stay in the second-level
+    # cache; None: all. On a GPU the loop would return to the host in every iteration.
+    tiles_at_once: int | None
+    # Whether tile rows are reduced along their depth first, and then along their lanes.
+    in_lanes: bool
+
+
+# A chunk's arrays stay below 32 MiB. Larger ones glibc returns to the system after every call, and
+# the page faults of the next call double the time of a fit.
+CPU = Sizes(
+    chunk_rows=(16_384, 131_072, 262_144, 524_288),
+    problem_rows=524_288,
+    block_rows=1_048_576,
+    tile_shapes=VECTOR_SHAPES,
+    tiles_at_once=131_072,
+    in_lanes=True,
+)
+# A pass over fewer rows takes less time than it takes to start its kernels.
+ACCELERATOR = Sizes(
+    chunk_rows=(16_384, 131_072, *(1 << power for power in range(20, 26))),
+    problem_rows=1 << 25,
+    block_rows=1 << 25,
+    tile_shapes=TILE_SHAPES,
+    tiles_at_once=None,
+    in_lanes=False,
+)
+
+# Maximum bytes on the device per row of a chunk: float64 scores, labels and weights, as they come
+# and as tiles, and what is computed from them.
+_BYTES_A_ROW = 64
+
+
+def sizes() -> Sizes:
+    """The sizes for JAX's default device, and as much memory as it has."""
+    if xla.platform() == "cpu":
+        # Without the fused loops rows lie on tiles.
+        return CPU if xla.fused_cpu_supported() else CPU._replace(tile_shapes=TILE_SHAPES)
+    return ACCELERATOR if (memory := _memory()) is None else _within(ACCELERATOR, memory)
+
+
+def _memory() -> int | None:
+    """The bytes of the default device's memory that JAX may use, or None if it is not known."""
+    config: Any = jax.config  # type checkers do not know its attributes
+    device = config.jax_default_device or jax.devices()[0]
+    device = jax.devices(device)[0] if isinstance(device, str) else device
+    return (device.memory_stats() or {}).get("bytes_limit")
+
+
+def _within(usual: Sizes, memory: int) -> Sizes:
+    """The sizes with chunks of which as many as run at a time take at most half of the memory."""
+    most = memory // 2 // (_BYTES_A_ROW * threads.AT_ONCE)
+    chunk_rows = tuple(rows for rows in usual.chunk_rows if rows <= most) or usual.chunk_rows[:1]
+    top = chunk_rows[-1]
+    return usual._replace(chunk_rows=chunk_rows, problem_rows=top, block_rows=top)
 
 
 def tile_shape_for(size: int) -> TileShape:

@@ -6,13 +6,14 @@ Consecutive tile rows continue the same group; `segment_ids` gives the group. Al
 padding and contribute exactly 0. Their score is NaN at first, and `pad_score` once the scores are
 standardized: a finite number times 0 is 0 without a mask.
 
-Sums are taken of the lanes, [8, G, w], along the 8: XLA unrolls a reduction over up to 8 elements
-and vectorises over the lanes behind it. Five sums are taken at once, and the loss apart: the five
-are one fused loop with one exponential per row. A weighted loss as a sixth sum would break the
-fusion and cost several times as much as the rest. Elementwise code is faster with fewer axes.
+On a CPU sums are taken of the lanes, [8, G, w], along the 8: XLA unrolls a reduction over up to 8
+elements and vectorises over the lanes behind it. On a GPU a tile row is reduced at once. Five sums
+are taken at once, and the loss apart: the five are one fused loop with one exponential per row. A
+weighted loss as a sixth sum would break the fusion and cost several times as much as the rest.
+Elementwise code is faster with fewer axes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, cast
@@ -27,7 +28,9 @@ from platt_jax.model.objective import Array, Derivatives, Point, Row, Targets
 from platt_jax.model.standardization import Standardization
 from platt_jax.model.statistics import Moments, ScoreRanges
 from platt_jax.options import Options
+from platt_jax.passes import shapes
 from platt_jax.passes.reductions import (
+    Arrays,
     Groups,
     minima,
     minima_by_group,
@@ -36,10 +39,6 @@ from platt_jax.passes.reductions import (
     sums_by_group,
 )
 from platt_jax.passes.shapes import DEPTH
-
-# Rows evaluated per iteration where there are more: intermediate results then stay in the
-# second-level cache.
-_AT_ONCE = 131_072
 
 
 @jax.tree_util.register_dataclass
@@ -69,8 +68,8 @@ class Tiles:
         tiles = _lanes(lax.stop_gradient(_without_missing(self, options)))
         bad, classes = _bad_rows(tiles), _classes(tiles)
         if tiles.weights is None:
-            found: Sequence[jax.Array] = minima(
-                1, *statistics.range_terms(bad, tiles.scores, classes)
+            found: Sequence[jax.Array] = _over_rows(
+                minima, *statistics.range_terms(bad, tiles.scores, classes)
             )
         else:
             # Two reductions: XLA would not vectorise a single one over rows.
@@ -78,9 +77,9 @@ class Tiles:
             heavy = [of_class & counts for of_class in classes]
             weights = jnp.where(counts, tiles.weights, jnp.inf)
             bad, *ends, weights = statistics.range_terms(bad, tiles.scores, heavy, weights)
-            bad, lightest = minima(1, bad, weights)
-            found = [bad, *minima(1, *ends), lightest]
-        return statistics.ranges_of_minima(*minima_by_group(minima(2, *found), self._groups))
+            bad, lightest = _over_rows(minima, bad, weights)
+            found = [bad, *_over_rows(minima, *ends), lightest]
+        return statistics.ranges_of_minima(*minima_by_group(found, self._groups))
 
     def mask_nonfinite(self, options: Options) -> "Tiles":
         """See `Rows`."""
@@ -97,7 +96,7 @@ class Tiles:
             counts = tiles.weights > 0
             g = jnp.where(counts, g, 0)
         terms = statistics.moment_terms(g, tiles.weights, counts, _classes(tiles))
-        both = statistics.moments_of_sums(self._per_problem(sums(1, *terms)))
+        both = statistics.moments_of_sums(self._per_problem(_over_rows(sums, *terms)))
         if tiles.weights is not None:
             return both
         # A count has no derivative. Without this, JAX would carry zeros back to every row.
@@ -121,18 +120,17 @@ class Tiles:
         order in which a problem's sums are added does not depend on the other problems.
         """
         of_problems = jnp.stack([*point, *targets], 1)
-        if active is None or self.scores.size <= _AT_ONCE:
-            lanes = sums(2, *_derivative_lanes(self, of_problems, options))
-            return Derivatives(*sums_by_group(lanes, self._groups))
-        at_once = max(1, _AT_ONCE // self.scores[0].size)
+        most = shapes.sizes().tiles_at_once
+        if active is None or most is None or self.scores.size <= most:
+            of_tile_rows = _derivatives(self, of_problems, options)
+            return Derivatives(*sums_by_group(of_tile_rows, self._groups))
+        at_once = max(1, most // self.scores[0].size)
         order, batches = _in_batches(self, jnp.any(active, 1), at_once)
 
-        def add(i: jax.Array, lanes: jax.Array) -> jax.Array:
+        def add(i: jax.Array, of_tile_rows: jax.Array) -> jax.Array:
             numbers = lax.dynamic_slice_in_dim(order, i * at_once, at_once)
-            found = jnp.stack(
-                sums(2, *_derivative_lanes(_take(self, numbers), of_problems, options))
-            )
-            return lanes.at[:, numbers].set(found, mode="drop", unique_indices=True)
+            found = jnp.stack(_derivatives(_take(self, numbers), of_problems, options))
+            return of_tile_rows.at[:, numbers].set(found, mode="drop", unique_indices=True)
 
         # Made from the scores: under shard_map the loop's state must vary over the mesh as they do.
         none = jnp.zeros_like(self.scores, shape=(5, len(self.segment_ids), self.grid[1]))
@@ -140,17 +138,17 @@ class Tiles:
 
     def loss(self, point: Point, targets: Targets) -> jax.Array:
         """See `Rows`."""
-        return cast(jax.Array, sum(self._per_problem(_loss_lanes(self, point, targets))))
+        return cast(jax.Array, sum(self._per_problem(_losses(self, point, targets))))
 
     def loss_change(self, before: Point, after: Point, targets: Targets) -> jax.Array:
         """See `Rows`."""
-        new, old = (_loss_lanes(self, point, targets) for point in (after, before))
+        new, old = (_losses(self, point, targets) for point in (after, before))
         changes = [n - o for n, o in zip(new, old, strict=True)]
         return cast(jax.Array, sum(self._per_problem(changes)))
 
-    def _per_problem(self, lanes: Sequence[jax.Array]) -> list[jax.Array]:
-        """The sums of each problem, [S, G], from sums per lane, each [R, G, w]."""
-        return sums_by_group(sums(2, *lanes), self._groups)
+    def _per_problem(self, of_tile_rows: Sequence[jax.Array]) -> list[jax.Array]:
+        """The sums of each problem, [S, G], from those of each tile row, [R, G]."""
+        return sums_by_group(of_tile_rows, self._groups)
 
 
 def pad_score(dtype: np.dtype[Any]) -> jax.Array:
@@ -216,26 +214,34 @@ def _take(tiles: Tiles, numbers: jax.Array) -> Tiles:
     )
 
 
-def _derivative_lanes(
-    tiles: Tiles, of_problems: jax.Array, options: Options
-) -> tuple[jax.Array, ...]:
-    """The sums per lane, given A, B and the four targets of every problem, [S, 6, G]."""
+def _over_rows(reduce: Callable[..., Arrays], *terms: jax.Array) -> Arrays:
+    """Terms [R, 8, G, w] of tiles in lanes, reduced to [R, G]."""
+    if shapes.sizes().in_lanes:
+        return reduce(2, *reduce(1, *terms))
+    return reduce((1, 3), *terms)
+
+
+def _derivatives(tiles: Tiles, of_problems: jax.Array, options: Options) -> Arrays:
+    """The sums of each tile row, [R, G], given A, B and the four targets per problem, [S, 6, G]."""
     tiles, gathered = _lanes(tiles), of_problems[tiles.segment_ids]  # one gather for all six
     A, B, *of_classes = (_along_rows(tiles, gathered[:, i]) for i in range(gathered.shape[1]))
     derivatives = objective.DERIVATIVES[options.derivatives]
-    return sums(1, *derivatives((A, B), _row(tiles), Targets(*of_classes)))
+    return _over_rows(sums, *derivatives((A, B), _row(tiles), Targets(*of_classes)))
 
 
-def _loss_lanes(tiles: Tiles, point: Point, targets: Targets) -> tuple[jax.Array, ...]:
+def _losses(tiles: Tiles, point: Point, targets: Targets) -> Arrays:
+    """The loss of each tile row at its problem's point, as one or two terms [R, G]."""
     tiles = _lanes(tiles)
     point, targets = jax.tree.map(partial(broadcast_to_rows, tiles), (point, targets))
     linear, odds = objective.loss(point, _row(tiles), targets)
     if tiles.weights is None:
-        return sum_with_logs(linear, 1 + odds)
+        if shapes.sizes().in_lanes:
+            return sums(2, *sum_with_logs(linear, 1 + odds))
+        return _over_rows(sums, linear + jnp.log1p(odds))
     # Weight 0 times an overflowing loss must be 0. One logarithm per row, not one of a product: a
     # heavy row that is fitted well would lose its loss to rounding.
     terms = (jnp.where(tiles.weights == 0, 0, tiles.weights * x) for x in (linear, jnp.log1p(odds)))
-    return sums(1, *terms)
+    return _over_rows(sums, *terms)
 
 
 def _row(tiles: Tiles) -> Row:

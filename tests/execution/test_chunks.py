@@ -105,9 +105,9 @@ def test_no_memory_for_the_pooled_fit_is_the_same_error(rng, failing):
 
 
 def test_sizes_up_to_the_largest_that_fits_a_chunk_are_ordered():
-    sizes = np.geomspace(1, 2 * shapes.MAX_PROBLEM_ROWS, 3000).astype(int)
+    sizes = np.geomspace(1, 2 * shapes.ACCELERATOR.problem_rows, 3000).astype(int)
     sizes = sizes[planning.largest_first(sizes)]
-    tile_rows = -(-np.minimum(sizes, shapes.MAX_PROBLEM_ROWS + 1) // 1024)
+    tile_rows = -(-np.minimum(sizes, shapes.ACCELERATOR.problem_rows + 1) // 1024)
     assert (np.diff(tile_rows) <= 0).all()
     starts, length = planning.layout_rows(sizes)
     assert (np.diff(starts) >= sizes[:-1]).all() and length >= sizes.sum()

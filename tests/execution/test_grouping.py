@@ -16,7 +16,7 @@ EVERY = slice(None)
 
 
 @pytest.fixture(params=["by sort", "by loop"])
-def way(request, monkeypatch):
+def way(request, monkeypatch, sizes):
     """Both ways to find the places, on three cores, with problems that count as tall.
 
     A stretch of the rows is cut into two pieces.
@@ -24,7 +24,7 @@ def way(request, monkeypatch):
     monkeypatch.setattr(grouping, "_MANY", 0 if request.param == "by loop" else 10**9)
     monkeypatch.setattr(threads, "_ROWS_PER_SLICE", 1_000)
     monkeypatch.setattr(grouping, "cores", lambda: 3)
-    monkeypatch.setattr(shapes, "MAX_PROBLEM_ROWS", 600)
+    sizes(problem_rows=600)
 
 
 def grouped(rng, numbers, low=0, dtype=np.int64):
@@ -80,7 +80,7 @@ def test_all_rows_and_gaps_that_say_so(way, rng):
 
 def test_chunks_and_tall_problems_begin_where_jax_takes_them_as_they_are(way, rng):
     _, _, rows = grouped(rng, 60)
-    tall = int(np.sum(rows.sizes > shapes.MAX_PROBLEM_ROWS))
+    tall = int(np.sum(rows.sizes > shapes.sizes().problem_rows))
     chunks = list(planning.chunks(rows.sizes, tall))
     assert tall > 0 and len(chunks) > 1
     begun = [slice(i, i + 1) for i in range(tall)] + [chunk.problems for chunk in chunks]
@@ -100,7 +100,7 @@ def test_bad_labels_and_no_weights(way):
 
 @pytest.mark.parametrize(("spare", "dtype"), [(1, np.int32), (0, np.int64)])
 def test_places_have_room_for_the_end_of_any_slab(spare, dtype):
-    counts = np.array([2**31 - shapes.BLOCK_ROWS - 64 * spare, 5])
+    counts = np.array([2**31 - shapes.CPU.block_rows - 64 * spare, 5])
     rows = GroupedRows.__new__(GroupedRows)
     first = rows._lay_out(Factorized(np.arange(2), 0, 2, None), counts)
     assert rows.length >= counts.sum()

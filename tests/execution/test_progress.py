@@ -17,7 +17,7 @@ def reports_of(call, *arguments, **options):
 
 def test_a_function_is_told_of_every_chunk(rng):
     size = 3000
-    problems = 2 * shapes.MAX_CHUNK_ROWS // size
+    problems = 2 * shapes.CPU.chunk_rows[-1] // size
     scores, labels = (np.resize(x, (problems, size)) for x in problem(rng, size))
     seen = reports_of(pj.fit, scores, labels)
     assert len(seen) >= 2
@@ -38,8 +38,8 @@ def test_rows_are_those_of_the_segments_done(rng):
     assert seen[-1][:5] == ("fit", 4, 4, 1000, 1000)
 
 
-def test_a_problem_too_large_for_a_chunk_counts(rng, monkeypatch):
-    monkeypatch.setattr(shapes, "MAX_PROBLEM_ROWS", 50)
+def test_a_problem_too_large_for_a_chunk_counts(rng, sizes):
+    sizes(problem_rows=50)
     seen = reports_of(pj.fit, *problem(rng, 60))
     assert [x[:5] for x in seen] == [("fit", 1, 1, 60, 60)]
 

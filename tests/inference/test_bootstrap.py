@@ -38,14 +38,12 @@ def weights(kind, number, ids, rows, seed=0, dtype=np.float64):
         pytest.param(shapes.TILE_SHAPES, 1000, "bayesian", False, marks=pytest.mark.slow),
     ],
 )
-def test_a_replicate_is_the_fit_with_its_weights(
-    rng, monkeypatch, tile_shapes, size, kind, weighted
-):
+def test_a_replicate_is_the_fit_with_its_weights(rng, sizes, tile_shapes, size, kind, weighted):
     scores, labels = batch(rng, 3, size)
     own = rng.integers(0, 3, scores.shape) if weighted else np.ones(scores.shape)
     drawn = own * weights(kind, 5, range(3), size, seed=3)
     expected = pj.fit(np.tile(scores, (5, 1, 1)), labels, weights=drawn)
-    monkeypatch.setattr(planning, "_tile_shapes", lambda: tile_shapes)
+    sizes(tile_shapes=tile_shapes)
     given = own if weighted else None
     made = pj.bootstrap(scores, labels, weights=given, replicates=5, kind=kind, seed=3)
     np.testing.assert_allclose(made.A, expected.A, rtol=1e-9)
@@ -63,11 +61,10 @@ def test_replicates_in_single_precision(rng):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_replicates_of_an_oversized_problem(rng, monkeypatch, kind):
+def test_replicates_of_an_oversized_problem(rng, sizes, kind):
     scores, labels = (x.ravel() for x in batch(rng, 1, 40_000))
     expected = pj.bootstrap(scores, labels, replicates=3, kind=kind)
-    for name in ("MAX_PROBLEM_ROWS", "BLOCK_ROWS"):
-        monkeypatch.setattr(shapes, name, 32_768)
+    sizes(problem_rows=32_768, block_rows=32_768)
     made = pj.bootstrap(scores, labels, replicates=3, kind=kind)
     np.testing.assert_allclose(made.A, expected.A, rtol=1e-9)
     np.testing.assert_allclose(made.B, expected.B, rtol=1e-9, atol=1e-9)

@@ -7,7 +7,6 @@ import pytest
 from data import batch, labels_of
 
 import platt_jax as pj
-from platt_jax.execution import planning
 from platt_jax.ids.hashing import hashes
 from platt_jax.inference import clusters as inference_clusters
 from platt_jax.inference import robust_covariance
@@ -33,16 +32,14 @@ def weights(kind, problems, replicates, clusters):
         pytest.param(shapes.TILE_SHAPES, 40, "poisson", marks=pytest.mark.slow),
     ],
 )
-def test_a_replicate_is_the_fit_with_its_clusters_weights(
-    rng, monkeypatch, tile_shapes, size, kind
-):
+def test_a_replicate_is_the_fit_with_its_clusters_weights(rng, sizes, tile_shapes, size, kind):
     scores, labels = batch(rng, 3, size)
     users = rng.permutation(np.arange(size) // 4)
     drawn = weights(kind, range(3), 5, users)
     assert (drawn[:, :, users == 2] == drawn[:, :, [np.argmax(users == 2)]]).all()
     own = rng.integers(1, 3, scores.shape)
     expected = pj.fit(np.tile(scores, (5, 1, 1)), labels, weights=drawn * own)
-    monkeypatch.setattr(planning, "_tile_shapes", lambda: tile_shapes)
+    sizes(tile_shapes=tile_shapes)
     made = pj.bootstrap(scores, labels, weights=own, clusters=users, replicates=5, kind=kind)
     np.testing.assert_array_equal(made.status, expected.status)
     used = ~made.failed
@@ -87,12 +84,11 @@ def test_neither_order_nor_company_nor_the_kind_of_ids_matters(rng):
 
 
 @pytest.mark.slow
-def test_replicates_of_an_oversized_problem(rng, monkeypatch):
+def test_replicates_of_an_oversized_problem(rng, sizes):
     scores, labels = (x.ravel() for x in batch(rng, 1, 40_000))
     users = rng.integers(0, 5000, 40_000)
     expected = pj.bootstrap(scores, labels, clusters=users, replicates=3)
-    for name in ("MAX_PROBLEM_ROWS", "BLOCK_ROWS"):
-        monkeypatch.setattr(shapes, name, 32_768)
+    sizes(problem_rows=32_768, block_rows=32_768)
     made = pj.bootstrap(scores, labels, clusters=users, replicates=3)
     np.testing.assert_allclose(made.A, expected.A, rtol=1e-9)
 

@@ -88,12 +88,9 @@ def test_of_segments_a_start_is_in_the_order_of_the_keys(rng):
     assert (warm.fit.passes == 1).all() and warm.keys.tolist() == [0, 1, 2, 3, 4]
 
 
-def test_of_an_oversized_problem(rng, monkeypatch):
-    from platt_jax.passes import shapes
-
+def test_of_an_oversized_problem(rng, sizes):
     scores, labels = (x.ravel() for x in batch(rng, 1, 40_000))
-    for name, rows in (("MAX_PROBLEM_ROWS", 32_768), ("BLOCK_ROWS", 32_768)):
-        monkeypatch.setattr(shapes, name, rows)
+    sizes(problem_rows=32_768, block_rows=32_768)
     cold = pj.fit(scores, labels)
     warm = pj.fit(scores, labels, start=(cold.A, cold.B))
     assert warm.passes == 1 and far(warm, cold) < 1e-8

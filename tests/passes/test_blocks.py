@@ -10,7 +10,7 @@ from reference import six_sums
 
 import platt_jax as pj
 from platt_jax.execution import run
-from platt_jax.passes import blocks, packing, shapes
+from platt_jax.passes import blocks, packing
 from platt_jax.solver.solution import Given
 from platt_jax.status import Status
 
@@ -19,14 +19,10 @@ ROWS = 70_000  # three blocks of the small ones below, the last of them in part
 
 
 @pytest.fixture
-def small_blocks(monkeypatch):
+def small_blocks(sizes):
     """A function that makes every problem of more than 1,000 rows go by small blocks."""
 
-    def install():
-        monkeypatch.setattr(shapes, "MAX_PROBLEM_ROWS", 1_000)
-        monkeypatch.setattr(shapes, "BLOCK_ROWS", 8 * 4096)
-
-    return install
+    return lambda: sizes(problem_rows=1_000, block_rows=8 * 4096)
 
 
 def both_ways(small_blocks, *arguments, **keywords):

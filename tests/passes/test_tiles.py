@@ -82,11 +82,11 @@ def test_ragged_pass_is_the_six_sums(dtype, weighted, derivatives, rng, x64):
     "shape",
     [(30, 1_000), *(pytest.param(s, marks=pytest.mark.slow) for s in [(11, 3_000), (300, 90)])],
 )
-def test_unwanted_problems_are_neither_read_nor_in_the_way(shape, rng, monkeypatch, x64):
+def test_unwanted_problems_are_neither_read_nor_in_the_way(shape, rng, sizes, x64):
     scores, labels = batch(rng, *shape)
     rows = dense_tiles(scores, labels, None)
     rows = rows.standardized(Standardization(np.zeros(rows.grid), np.ones(rows.grid)))
-    monkeypatch.setattr(tiles, "_AT_ONCE", 7_000)  # so that batches begin within problems
+    sizes(tiles_at_once=7_000)  # so that batches begin within problems
     A, B = (rng.normal(size=rows.grid) for _ in range(2))
     targets = objective.platt_targets(A * A, B * B)
 

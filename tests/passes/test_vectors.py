@@ -139,14 +139,14 @@ def test_the_numbers_of_one_problem_are_scalars(x64):
 )
 def test_strips_are_for_cpus_and_versions_that_were_tried(monkeypatch, version, platform, expected):
     monkeypatch.setattr(xla.jaxlib, "__version__", version)
-    monkeypatch.setattr(xla, "_platform", lambda: platform)
+    monkeypatch.setattr(xla, "platform", lambda: platform)
     assert xla.fused_cpu_supported() == expected
 
 
 def test_the_default_device_may_be_told_by_name():
     for device in chain(["cpu"], jax.devices("cpu")):
         with jax.default_device(device):
-            assert xla._platform() == "cpu"
+            assert xla.platform() == "cpu"
 
 
 @pytest.mark.parametrize("rows", [30, 400])

@@ -12,7 +12,6 @@ from scipy.special import expit, logsumexp, ndtr
 
 import platt_jax as pj
 from platt_jax import Flag, Options, Status, metrics
-from platt_jax.passes import shapes
 from platt_jax.population import estimate, integral
 from platt_jax.results.averages import mean_probability
 from platt_jax.results.population import PopulationStatus
@@ -229,11 +228,10 @@ def test_float32_agrees(few):
 
 
 @pytest.mark.slow
-def test_a_segment_of_too_many_rows_for_a_chunk(few, monkeypatch):
+def test_a_segment_of_too_many_rows_for_a_chunk(few, sizes):
     scores, labels, which = population_rows(5, 6, [40_000, 30, 30, 30, 50, 60])
     expected = pj.fit_segments(scores, labels, which, pooling="partial")
-    for name, rows in (("MAX_PROBLEM_ROWS", 32_768), ("BLOCK_ROWS", 32_768)):
-        monkeypatch.setattr(shapes, name, rows)
+    sizes(problem_rows=32_768, block_rows=32_768)
     found = pj.fit_segments(scores, labels, which, pooling="partial")
     np.testing.assert_allclose(found.population.covariance, expected.population.covariance, 1e-6)
     np.testing.assert_allclose(found.fit.A, expected.fit.A, rtol=1e-6)

@@ -16,7 +16,6 @@ from data import rows_of
 import platt_jax as pj
 from platt_jax import streaming
 from platt_jax.execution import checkpoint as checkpoints
-from platt_jax.passes import shapes
 from platt_jax.streaming import grouping, sources
 
 NAMES = {"score": "f", "label": "y", "segment": "s"}
@@ -75,13 +74,14 @@ def test_a_fit_from_disk_has_the_bits_of_one_in_memory(small, tmp_path, pooling,
 
 
 @pytest.mark.slow
-def test_oversized_segments_and_all_rows_are_read_for_each_pass(small, tmp_path, monkeypatch):
-    monkeypatch.setattr(shapes, "MAX_PROBLEM_ROWS", 1 << 14)
-    monkeypatch.setattr(shapes, "BLOCK_ROWS", 1 << 15)
+def test_oversized_segments_and_all_rows_are_read_for_each_pass(
+    small, tmp_path, monkeypatch, sizes
+):
+    sizes(problem_rows=1 << 14, block_rows=1 << 15)
     f, y, s = made_up(120_000, 5)
     monkeypatch.setattr(sources, "BATCH_ROWS", 30_000)
     rows = streaming.store_rows((f, y, s), tmp_path / "rows")
-    assert (rows.sizes > shapes.MAX_PROBLEM_ROWS).any()
+    assert (rows.sizes > 1 << 14).any()
     read, reads = rows._read, []
     monkeypatch.setattr(rows, "_read", lambda *args: reads.append(args) or read(*args))
     fit = streaming.fit_segments(rows)

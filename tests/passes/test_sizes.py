@@ -1,0 +1,82 @@
+"""The sizes of calls for a GPU, on a CPU: other chunks and reductions, the same fits."""
+
+import jax
+import numpy as np
+import pytest
+
+import platt_jax as pj
+from platt_jax import Flag, Status, threads, xla
+from platt_jax.execution import planning
+from platt_jax.passes import shapes
+from tests.data import batch, ragged
+
+
+@pytest.fixture
+def accelerator(monkeypatch):
+    """A function that chooses the sizes for a GPU, and discards programs that have others."""
+
+    def install():
+        monkeypatch.setattr(shapes, "sizes", lambda: shapes.ACCELERATOR)
+        jax.clear_caches()
+
+    yield install
+    jax.clear_caches()
+
+
+def assert_same_fits(got, expected):
+    tol = 1e-9 if expected.A.dtype == np.float64 else 2e-3
+    for name in ("status", "flags"):
+        np.testing.assert_array_equal(getattr(got, name), getattr(expected, name), err_msg=name)
+    errors = expected.standard_errors
+    for i, name in enumerate("AB"):
+        off = (getattr(got, name) - getattr(expected, name)) / errors[..., i]
+        assert np.nanmax(np.abs(off)) < tol, name
+    np.testing.assert_allclose(got.nll, expected.nll, rtol=1e-3 * tol)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_fits_of_ragged_problems(accelerator, rng, dtype, weighted):
+    sizes = np.r_[3_000, 9_000, rng.integers(1, 400, 60)]
+    scores, labels, segments = ragged(rng, sizes, dtype)
+    labels[segments == 3], scores[segments == 4] = 1, 2.5
+    scores[np.flatnonzero(segments == 5)[:1]] = np.nan
+    weights = rng.integers(1, 4, len(scores)) if weighted else None
+    with pytest.warns(RuntimeWarning, match="in 1 of 62 segments"):
+        expected = pj.fit_segments(scores, labels, segments, weights=weights).fit
+    accelerator()
+    with pytest.warns(RuntimeWarning, match="in 1 of 62 segments"):
+        got = pj.fit_segments(scores, labels, segments, weights=weights).fit
+    assert_same_fits(got, expected)
+    assert (got.status == Status.NON_FINITE).sum() == 1
+    assert (got.flags & Flag.ONE_CLASS).any() and (got.flags & Flag.CONSTANT_SCORES).any()
+
+
+@pytest.mark.parametrize("shape", [(30, 90), (3, 3_000)])
+def test_solve_of_dense_problems(accelerator, rng, x64, shape):
+    scores, labels = batch(rng, *shape)
+    expected = pj.fit(scores, labels)
+    accelerator()
+    assert_same_fits(pj.solve(scores, labels), expected)
+
+
+def test_chunks_take_no_more_than_half_of_the_memory():
+    for memory in (8 << 30, 16 << 30, 140 << 30):
+        found = shapes._within(shapes.ACCELERATOR, memory)
+        assert set(found.chunk_rows) <= set(shapes.ACCELERATOR.chunk_rows)
+        assert found.chunk_rows[-1] * 64 * threads.AT_ONCE <= memory / 2
+        assert found.problem_rows == found.block_rows == found.chunk_rows[-1]
+    assert shapes._within(shapes.ACCELERATOR, 1).chunk_rows == shapes.ACCELERATOR.chunk_rows[:1]
+
+
+def test_the_device_decides(monkeypatch):
+    assert shapes.sizes() == shapes.CPU
+    monkeypatch.setattr(xla, "platform", lambda: "gpu")
+    assert shapes.sizes() == shapes.ACCELERATOR  # a CPU tells JAX nothing of its memory
+    monkeypatch.setattr(shapes, "_memory", lambda: 4 << 30)
+    assert shapes.sizes().chunk_rows[-1] < shapes.ACCELERATOR.chunk_rows[-1]
+
+
+def test_a_chunk_holds_tens_of_millions_of_rows(monkeypatch):
+    monkeypatch.setattr(shapes, "sizes", lambda: shapes.ACCELERATOR)
+    (chunk,) = planning.chunks(np.full(30_000, 1_000))
+    assert chunk.capacity > 30_000_000
