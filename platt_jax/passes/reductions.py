@@ -4,6 +4,7 @@ XLA treats the reduction of a single array as a special case, which is slow. JAX
 rule for several arrays, hence the rules below: tangents take plain sums, which JAX can transpose.
 """
 
+import itertools
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple, TypeAlias
@@ -17,6 +18,10 @@ from platt_jax.passes.shapes import DEPTH, MAX_SIDE_BY_SIDE
 Arrays: TypeAlias = tuple[jax.Array, ...]
 Pair: TypeAlias = tuple[jax.Array, jax.Array]
 Axes: TypeAlias = int | tuple[int, ...]
+
+# Levels of a tree that XLA may compile as one kernel. It would make one of all levels on a GPU,
+# with more numbers than there are registers.
+_LEVELS_TOGETHER = 3
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
@@ -122,11 +127,14 @@ def _by_group(
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _reduce_evenly(combine: Callable[..., jax.Array], x: jax.Array) -> jax.Array:
     """Reduces groups with equally many tile rows, along axis 2."""
-    while (height := x.shape[2]) > 1:
+    for level in itertools.count(1):
+        if (height := x.shape[2]) == 1:
+            return x[:, :, 0]
         odd = x[:, :, height - 1 :] if height % 2 else x[:, :, :0]
         paired = combine(x[:, :, 0 : height - 1 : 2], x[:, :, 1:height:2])
         x = jnp.concatenate([paired, odd], 2)
-    return x[:, :, 0]
+        if level % _LEVELS_TOGETHER == 0:
+            x = lax.optimization_barrier(x)
 
 
 @_reduce_evenly.defjvp

@@ -1,0 +1,117 @@
+"""Compiles every entry for an H200 without one: ``python -m benchmarks.gpu.compiled``.
+
+It needs JAX's CUDA plugin and no GPU: ``pip install jax jax-cuda12-plugin jax-cuda12-pjrt
+nvidia-cuda-nvcc-cu12``. With --check it compares the programs with those on record and with the
+rules below, and fails where one is broken; otherwise it writes the record.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from benchmarks.gpu import entries, programs, target
+
+_RECORD = Path(__file__).parents[1] / "results" / "gpu-compiled.json"
+
+# Operations that would leave the device, or move rows between devices.
+_FORBIDDEN = {"sort", "custom-call", "infeed", "outfeed", "send", "recv", "all-gather"}
+_FORBIDDEN |= {"all-to-all", "collective-permute"}
+
+# A kernel is of the rows' size if it moves at least this many bytes a row.
+_OF_ROWS = 1.0
+# By how much more than recorded a program may read and write, or use as temporary memory.
+_TOLERANCE = 1.05
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu.compiled")
+    parser.add_argument("--check", action="store_true", help="compare with the record")
+    parser.add_argument("--only", nargs="+", help="names of entries")
+    args = parser.parse_args()
+    found, broken = {}, []
+    recorded = json.loads(_RECORD.read_text())["programs"] if _RECORD.exists() else {}
+    for dtype in ("float32", "float64"):
+        with jax.enable_x64(dtype == "float64"), target.chosen():
+            every = entries.entries(np.dtype(dtype))
+            every |= entries.of_meshes(np.dtype(dtype), target.mesh((2, 2)))
+            for name, entry in every.items():
+                if args.only and name not in args.only:
+                    continue
+                label = f"{name}, {dtype}"
+                program = programs.compiled(target.lowered(entry))
+                found[label] = described(program, entry)
+                broken += [f"{label}: {rule}" for rule in broken_rules(program, entry)]
+                if args.check:
+                    broken += [f"{label}: {x}" for x in worse(found[label], recorded.get(label))]
+                print(f"{label}: {json.dumps(found[label])}", flush=True)
+    if args.check or broken:
+        sys.exit("\n".join(broken) or None)
+    about = {"device": "H200, compiled for without one", "jax": jax.__version__}
+    _RECORD.write_text(json.dumps({"about": about, "programs": recorded | found}, indent=1) + "\n")
+
+
+def described(program: programs.Program, entry: entries.Entry) -> dict[str, Any]:
+    """What is recorded of a program; bytes per row include those of padding."""
+    per_device = entry.rows // entry.devices
+    outside = program.kernels(program.entry)
+    about = {
+        "rows": per_device,
+        "kernels": len(outside),
+        "bytes per row": _bytes_per_row(outside, per_device),
+        "temporary bytes per row": round(program.temporary_bytes / per_device, 1),
+        "launches": len(program.thunks),
+    }
+    if entry.searches:
+        (loop,) = program.loops(program.entry)
+        inside = program.kernels(loop)
+        large = [x for x in inside if x.bytes >= _OF_ROWS * per_device]
+        about["pass"] = {
+            "kernels": len(inside),
+            "kernels of the rows' size": len(large),
+            "bytes per row": _bytes_per_row(inside, per_device),
+        }
+    return about
+
+
+def _bytes_per_row(kernels: list[programs.Kernel], rows: int) -> float:
+    return round(sum(x.bytes for x in kernels) / rows, 1)
+
+
+def broken_rules(program: programs.Program, entry: entries.Entry) -> list[str]:
+    """The rules that a program breaks, whatever is on record."""
+    broken = [f"has the operation {x}" for x in sorted(_FORBIDDEN & program.operations())]
+    loops = program.loops(program.entry)
+    if entry.searches and len(loops) != 1:
+        broken.append(f"has {len(loops)} loops besides each other; expected the search alone")
+    if program.spills:
+        broken.append("has a kernel that spills registers")
+    if any(program.loops(body) for body in loops):
+        broken.append("has a loop within a loop")
+    # A search whose devices exchange sums returns to the host.
+    if entry.devices == 1 and program.thunks != ["kCommandBuffer"]:
+        broken.append(f"is launched as {program.thunks}; expected one command buffer")
+    return broken
+
+
+def worse(now: dict[str, Any], before: dict[str, Any] | None) -> list[str]:
+    """The figures that are larger than those on record."""
+    if before is None:
+        return ["is not on record"]
+    found = []
+    for name, figure in now.items():
+        if isinstance(figure, dict):
+            found += [f"in a pass, {x}" for x in worse(figure, before[name])]
+        elif figure > before[name] * (_TOLERANCE if "bytes" in name else 1):
+            found.append(f"{name}: {figure}, recorded {before[name]}")
+    return found
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,195 @@
+"""The programs behind every public function that computes on the device."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+import platt_jax as pj
+from platt_jax import xla
+from platt_jax.execution import devices, planning, replicates, run
+from platt_jax.inference import expansion
+from platt_jax.model.objective import Targets
+from platt_jax.model.standardization import Standardization
+from platt_jax.options import Options
+from platt_jax.passes import blocks, replicated, shapes
+from platt_jax.passes.deferred import Request
+from platt_jax.population import quadrature
+from platt_jax.results import averages
+from platt_jax.solver import solution
+from platt_jax.solver.solution import Given, fit_rows
+
+
+class Entry(NamedTuple):
+    """A program, and what it is compiled for."""
+
+    program: Any  # what `jax.jit` returns
+    arguments: tuple[Any, ...]  # pytrees of arrays, and of `jax.ShapeDtypeStruct` for others
+    static: dict[str, Any]  # its static arguments
+    rows: int  # that it reads, padding included
+    searches: bool = True  # whether it runs a search: a loop of passes
+    devices: int = 1
+
+
+def entries(dtype: np.dtype) -> dict[str, Entry]:
+    """The entries for one device, by name; call and lower them within `target.chosen()`."""
+    sizes = (10_000, 1_000), (100_000, 1_000), (100_000, 100), (1, 10_000_000)
+    found = {f"solve {k:,} x {n:,}": _solve(k, n, dtype) for k, n in sizes}
+    found["gradient 10,000 x 1,000"] = _gradient(10_000, 1_000, dtype)
+    for size in (100, 1_000, 20_000):
+        found[f"fit_segments, about {size:,} rows each"] = _fit_segments(size, dtype)
+    return found | {
+        "bootstrap": _bootstrap(dtype),
+        "posteriors of partial pooling": _posteriors(dtype),
+        "block of one problem": _block(dtype),
+        "leave_one_out": _leave_one_out(32, 1024, dtype),
+        "predict_proba": _predict(1 << 20, dtype),
+    }
+
+
+def of_meshes(dtype: np.dtype, mesh: Mesh) -> dict[str, Entry]:
+    """The entries for a mesh with axes "problems" and "rows", by name."""
+    shape = " x ".join(str(x) for x in mesh.devices.shape)
+    return {
+        f"solve 10,000 x 1,000 on {shape} devices": _solve_on_mesh(10_000, 1_000, dtype, mesh),
+        f"fit_segments on {shape} devices": _fit_segments_on_mesh(dtype, mesh),
+    }
+
+
+def _array(shape: tuple[int, ...], dtype: Any, sharding: Any = None) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)
+
+
+def made_up(entry: Entry, seed: int = 0) -> tuple[Any, ...]:
+    """The arguments, with random numbers in place of arrays that only have a shape."""
+    rng = np.random.default_rng(seed)
+
+    def filled(x: Any) -> Any:
+        if not isinstance(x, jax.ShapeDtypeStruct):
+            return x
+        if np.issubdtype(x.dtype, np.floating):
+            return rng.standard_normal(x.shape, np.float32).astype(x.dtype)
+        return rng.integers(0, 2, x.shape).astype(x.dtype)
+
+    return jax.tree.map(filled, entry.arguments)
+
+
+def _options(dtype: np.dtype) -> Options:
+    return Options().with_tol(dtype)
+
+
+def _dense(problems: int, rows: int, dtype: np.dtype, sharding: Any = None) -> tuple[Any, Any]:
+    """Scores and labels."""
+    shape = problems, rows
+    return _array(shape, dtype, sharding), _array(shape, np.int8, sharding)
+
+
+def _columns(rows: int, dtype: np.dtype) -> tuple[Any, Any, None]:
+    """Scores, labels and no weights."""
+    return _array((rows,), dtype), _array((rows,), np.int8), None
+
+
+def _chunk(size: int) -> planning.Chunk:
+    """The first chunk of 100,000 segments whose sizes are half to one and a half times `size`."""
+    sizes = np.random.default_rng(0).integers(size // 2, 3 * size // 2, 100_000)
+    return next(planning.chunks(sizes[planning.largest_first(sizes)]))
+
+
+def _solve(problems: int, rows: int, dtype: np.dtype) -> Entry:
+    program = xla.jit(solution._solve_dense.__wrapped__, static_argnames=("options", "axes"))
+    arguments = *_dense(problems, rows, dtype), None, None
+    return Entry(program, arguments, {"options": _options(dtype)}, problems * rows)
+
+
+def _gradient(problems: int, rows: int, dtype: np.dtype) -> Entry:
+    slopes = jax.grad(lambda f, y: jnp.sum(pj.solve(f, y).A))
+    # The options that the how-to for GPUs recommends for users' programs.
+    program = xla.jit(slopes)
+    return Entry(program, _dense(problems, rows, dtype), {}, problems * rows)
+
+
+def _fit_segments(size: int, dtype: np.dtype) -> Entry:
+    chunk = _chunk(size)
+    arguments = *_columns(chunk.capacity, dtype), chunk.row_map(), Given()
+    static = {"options": _options(dtype), "block": chunk.tile_shape.block}
+    return Entry(run.solve_chunk, arguments, static, chunk.rows)
+
+
+def _bootstrap(dtype: np.dtype) -> Entry:
+    chunk = _chunk(1_000)
+    word = _array(chunk.grid, np.uint32)
+    stream = replicated.Stream(word, word)
+    arguments = *_columns(chunk.capacity, dtype), chunk.row_map(), Given(), stream
+    static = {"options": _options(dtype), "kind": "poisson", "block": chunk.tile_shape.block}
+    return Entry(replicates._solve_chunk, arguments, static, chunk.rows)
+
+
+def _posteriors(dtype: np.dtype) -> Entry:
+    chunk = _chunk(1_000)
+    number = _array(chunk.grid, dtype)
+    normals = quadrature.Normals(*[number] * len(quadrature.Normals._fields))
+    nodes = quadrature.Nodes(normals, Standardization(number, number))
+    arguments = *_columns(chunk.capacity, dtype), chunk.row_map(), nodes
+    static = {
+        "options": _options(dtype),
+        "block": chunk.tile_shape.block,
+        "function": quadrature.COARSE.losses.of_rows,
+    }
+    return Entry(run.solve_chunk, arguments, static, chunk.rows)
+
+
+def _block(dtype: np.dtype) -> Entry:
+    rows, number, options = shapes.sizes().block_rows, _array((), dtype), _options(dtype)
+    block = blocks.Block(*_columns(rows, dtype), np.int32(rows))
+    point_and_targets = (number, number), Targets(*[number] * 4)
+    arguments = block, point_and_targets, Standardization(number, number)
+    request = Request("derivatives", options, options)
+    static = {"request": request, "as_vectors": False, "mesh": None}
+    return Entry(blocks._of_block, arguments, static, rows, searches=False)
+
+
+def _leave_one_out(problems: int, rows: int, dtype: np.dtype) -> Entry:
+    number, held = _array((problems,), dtype), _array((problems,), np.bool_)
+    arrays = *_dense(problems, rows, dtype), None, np.full(problems, rows, np.int32)
+    center = expansion.Center(number, number, Standardization(number, number), held, None)
+    sums = jax.eval_shape(expansion.sums, arrays, center)
+    static = {"options": Options(), "tolerance": 1e-3}
+    arguments = arrays, center, sums
+    return Entry(expansion.leave_each_out, arguments, static, problems * rows, searches=False)
+
+
+def _predict(rows: int, dtype: np.dtype) -> Entry:
+    arguments = _array((rows,), dtype), _array((rows, 5), dtype)
+    return Entry(averages._by_trapezoids, arguments, {}, rows, searches=False)
+
+
+def _solve_on_mesh(problems: int, rows: int, dtype: np.dtype, mesh: Mesh) -> Entry:
+    sharding = NamedSharding(mesh, PartitionSpec(*mesh.axis_names))
+    program = xla.jit(solution._solve_sharded.__wrapped__, static_argnames=("run", "sharding"))
+    arguments = *_dense(problems, rows, dtype, sharding), None, None
+    solve = partial(solution._solve_dense, options=_options(dtype))
+    static = {"run": solve, "sharding": sharding}
+    return Entry(program, arguments, static, problems * rows, devices=mesh.size)
+
+
+def _fit_segments_on_mesh(dtype: np.dtype, mesh: Mesh) -> Entry:
+    chunk = _chunk(1_000)
+    rows = np.zeros(chunk.capacity, dtype), np.zeros(chunk.capacity, np.int8), None
+    share = devices._split(rows, chunk.row_map(), chunk, mesh.shape[devices.ROWS])[0]
+    sharding = NamedSharding(mesh, devices.OVER_ALL)
+    columns, where = jax.tree.map(
+        lambda x: _array((mesh.size * len(x), *x.shape[1:]), x.dtype, sharding), share
+    )
+    static = {
+        "options": _options(dtype),
+        "block": chunk.tile_shape.block,
+        "function": fit_rows,
+        "mesh": mesh,
+    }
+    read = mesh.shape[devices.PROBLEMS] * chunk.rows
+    return Entry(run._solve_on_mesh, (columns, where, Given()), static, read, devices=mesh.size)
