@@ -16,9 +16,10 @@ from typing import Any
 import jax
 import numpy as np
 
+from benchmarks import machine
 from benchmarks.gpu import entries, programs, target
 
-_RECORD = Path(__file__).parents[1] / "results" / "gpu-compiled.json"
+RECORD = Path(__file__).parents[1] / "results" / "gpu-compiled.json"
 
 # Operations that would leave the device, or move rows between devices.
 _FORBIDDEN = {"sort", "custom-call", "infeed", "outfeed", "send", "recv", "all-gather"}
@@ -35,8 +36,8 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="compare with the record")
     parser.add_argument("--only", nargs="+", help="names of entries")
     args = parser.parse_args()
-    found, broken = {}, []
-    recorded = json.loads(_RECORD.read_text())["programs"] if _RECORD.exists() else {}
+    found, broken, about = {}, [], machine.describe()
+    recorded = json.loads(RECORD.read_text())["programs"] if RECORD.exists() else {}
     for dtype in ("float32", "float64"):
         with jax.enable_x64(dtype == "float64"), target.chosen():
             every = entries.entries(np.dtype(dtype))
@@ -53,8 +54,8 @@ def main() -> None:
                 print(f"{label}: {json.dumps(found[label])}", flush=True)
     if args.check or broken:
         sys.exit("\n".join(broken) or None)
-    about = {"device": "H200, compiled for without one", "jax": jax.__version__}
-    _RECORD.write_text(json.dumps({"about": about, "programs": recorded | found}, indent=1) + "\n")
+    record = {"machine": about, "compiled for": "NVIDIA H200", "programs": recorded | found}
+    RECORD.write_text(json.dumps(record, indent=1) + "\n")
 
 
 def described(program: programs.Program, entry: entries.Entry) -> dict[str, Any]:
