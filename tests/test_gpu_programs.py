@@ -1,0 +1,134 @@
+"""The reader of compiled programs, on text of XLA's form; and the script of the first run."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import gpu_model
+from benchmarks.gpu import compiled, programs
+from benchmarks.gpu.entries import Entry
+
+ROOT = Path(__file__).parents[1]
+
+TEXT = """HloModule jit_f
+
+%fused_gather (p.0: f32[1000,8], p.1: s32[10]) -> f32[10,8] {
+  %p.0 = f32[1000,8]{1,0} parameter(0)
+  %bitcast.1 = f32[8000]{0} bitcast(%p.0)
+  %p.1 = s32[10]{0} parameter(1)
+  ROOT %gather.1 = f32[10,8]{1,0} gather(%bitcast.1, %p.1), offset_dims={1}
+}
+
+%fused_sum (p.2: f32[1000,8], p.3: pred[1000,8]) -> (f32[1000], f32[1000]) {
+  %p.2 = f32[1000,8]{1,0} parameter(0)
+  %p.3 = pred[1000,8]{1,0} parameter(1)
+  %select.1 = f32[1000,8]{1,0} select(%p.3, %p.2, %p.2)
+  ROOT %reduce.1 = (f32[1000]{0}, f32[1000]{0}) reduce(%select.1, %p.2), dimensions={1}
+}
+
+%body (x: (s32[], f32[1000,8])) -> (s32[], f32[1000,8]) {
+  %x = (s32[], f32[1000,8]{1,0}) parameter(0)
+  %f = f32[1000,8]{1,0} get-tuple-element(%x), index=1
+  %mask = pred[1000,8]{1,0} fusion(%f), kind=kLoop, calls=%fused_mask
+  %sums = (f32[1000]{0}, f32[1000]{0}) fusion(%f, %mask), kind=kInput, calls=%fused_sum
+  ROOT %next = (s32[], f32[1000,8]{1,0}) tuple(%i, %f)
+}
+
+%fused_mask (p.4: f32[1000,8]) -> pred[1000,8] {
+  %p.4 = f32[1000,8]{1,0} parameter(0)
+  ROOT %lt = pred[1000,8]{1,0} compare(%p.4, %p.4), direction=LT
+}
+
+ENTRY %main (a: f32[1000,8], b: s32[10]) -> f32[10,8] {
+  %a = f32[1000,8]{1,0} parameter(0)
+  %b = s32[10]{0} parameter(1)
+  %copy.1 = s32[10]{0} copy(%b)
+  %while.1 = (s32[], f32[1000,8]{1,0}) while(%start), condition=%test, body=%body
+  ROOT %picked = f32[10,8]{1,0} fusion(%a, %copy.1), kind=kLoop, calls=%fused_gather
+}
+"""
+SCORES, MASK = 4 * 8_000, 8_000
+
+
+@pytest.fixture
+def program():
+    computations, entry = programs._parsed(TEXT)
+    return programs.Program(computations, entry, ["kCommandBuffer"], 0, 0, spills=False)
+
+
+def test_a_gather_reads_what_it_takes_and_a_loop_is_apart(program):
+    copy, picked = program.kernels("main")
+    assert copy == ("copy.1", "copy", 2 * 40)
+    assert picked == ("picked", "fusion", 4 * 80 + 4 * 80 + 40)
+    assert program.loops("main") == ["body"] and program.loops("body") == []
+
+
+def test_a_kernel_reads_an_operand_once(program):
+    mask, sums = program.kernels("body")
+    assert mask.bytes == SCORES + MASK
+    assert sums.bytes == SCORES + MASK + 2 * 4_000
+
+
+def test_a_description_counts_the_kernels_of_the_rows_size(program):
+    about = compiled.described(program, Entry(None, (), {}, rows=8_000))
+    assert about["pass"] == {
+        "kernels": 2,
+        "kernels of the rows' size": 2,
+        "bytes per row": 11.0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"thunks": ["kCommandBuffer", "kWhile"]}, "one command buffer"),
+        ({"spills": True}, "spills registers"),
+        ({"entry": "body"}, "has 0 loops"),
+    ],
+)
+def test_a_broken_rule_is_named(program, change, said):
+    entry = Entry(None, (), {}, rows=8_000)
+    assert compiled.broken_rules(program, entry) == []
+    other = programs.Program(**{**vars(program), **change})
+    assert any(said in rule for rule in compiled.broken_rules(other, entry))
+
+
+def test_what_is_worse_than_recorded_is_named():
+    before = {"bytes per row": 10.0, "pass": {"kernels": 2}}
+    assert compiled.worse({"bytes per row": 10.4, "pass": {"kernels": 2}}, before) == []
+    worse = compiled.worse({"bytes per row": 10.6, "pass": {"kernels": 3}}, before)
+    assert worse == ["bytes per row: 10.6, recorded 10.0", "in a pass, kernels: 3, recorded 2"]
+
+
+def test_the_record_keeps_the_rules():
+    record = json.loads(compiled.RECORD.read_text())["programs"]
+    assert {name.rpartition(", ")[2] for name in record} == {"float32", "float64"}
+    for name, program in record.items():
+        assert program["launches"] == 1 or "devices" in name
+        assert (
+            program.get("pass", {"kernels of the rows' size": 0})["kernels of the rows' size"] < 6
+        )
+
+
+def test_a_prediction_is_no_less_than_its_floor():
+    for name, program in json.loads(compiled.RECORD.read_text())["programs"].items():
+        found = gpu_model.predicted(name, program)
+        assert found["milliseconds"] >= found["of which in passes"]
+        if "pass" in program:
+            assert found["milliseconds"] > found["floor"]
+
+
+@pytest.mark.slow
+def test_the_first_run_on_any_device(tmp_path):
+    steps = ["agreement", "bits", "programs", "choices", "whole calls"]
+    command = [sys.executable, "-m", "benchmarks.gpu_first_run", "--small", "--out", str(tmp_path)]
+    done = subprocess.run([*command, "--only", *steps], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    (path,) = tmp_path.glob("gpu-*.json")
+    found = json.loads(path.read_text())
+    assert not [step for step in steps if isinstance(found[step], str)], found
+    assert all(found["bits"].values())
+    assert found["agreement"]["float64"]["largest difference"] < 1e-6
