@@ -9,6 +9,7 @@ from typing import Any
 import jax
 
 from platt_jax import xla
+from platt_jax.passes import shapes
 from platt_jax.threads import cores
 
 _PACKAGES = (
@@ -67,6 +68,10 @@ def _sections() -> dict[str, dict[str, Any]]:
             "system": platform.platform(),
             "cores": cores(),
             "devices": ", ".join(map(str, jax.devices())),
+            "device memory": f"{memory / 2**30:.0f} GiB"
+            if (memory := shapes.memory())
+            else "unknown",
+            "rows per call": f"at most {shapes.sizes().chunk_rows[-1]:,}",
         },
         "settings": {
             "64-bit types in JAX": config.jax_enable_x64,

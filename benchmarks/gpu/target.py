@@ -54,6 +54,6 @@ def chosen() -> Iterator[None]:
     """The package plans programs as if JAX's default device were the H200."""
     with (
         mock.patch.object(xla, "platform", lambda: "gpu"),
-        mock.patch.object(shapes, "_memory", lambda: int(_OF_MEMORY * _MEMORY)),
+        mock.patch.object(shapes, "memory", lambda: int(_OF_MEMORY * _MEMORY)),
     ):
         yield

@@ -4,7 +4,6 @@ XLA treats the reduction of a single array as a special case, which is slow. JAX
 rule for several arrays, hence the rules below: tangents take plain sums, which JAX can transpose.
 """
 
-import itertools
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple, TypeAlias
@@ -127,14 +126,15 @@ def _by_group(
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _reduce_evenly(combine: Callable[..., jax.Array], x: jax.Array) -> jax.Array:
     """Reduces groups with equally many tile rows, along axis 2."""
-    for level in itertools.count(1):
-        if (height := x.shape[2]) == 1:
-            return x[:, :, 0]
+    level = 0
+    while (height := x.shape[2]) > 1:
         odd = x[:, :, height - 1 :] if height % 2 else x[:, :, :0]
         paired = combine(x[:, :, 0 : height - 1 : 2], x[:, :, 1:height:2])
         x = jnp.concatenate([paired, odd], 2)
+        level += 1
         if level % _LEVELS_TOGETHER == 0:
             x = lax.optimization_barrier(x)
+    return x[:, :, 0]
 
 
 @_reduce_evenly.defjvp

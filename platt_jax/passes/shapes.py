@@ -96,10 +96,10 @@ def sizes() -> Sizes:
     if xla.platform() == "cpu":
         # Without the fused loops rows lie on tiles.
         return CPU if xla.fused_cpu_supported() else CPU._replace(tile_shapes=TILE_SHAPES)
-    return ACCELERATOR if (memory := _memory()) is None else _within(ACCELERATOR, memory)
+    return ACCELERATOR if (here := memory()) is None else _within(ACCELERATOR, here)
 
 
-def _memory() -> int | None:
+def memory() -> int | None:
     """The bytes of the default device's memory that JAX may use, or None if it is not known."""
     config: Any = jax.config  # type checkers do not know its attributes
     device = config.jax_default_device or jax.devices()[0]

@@ -72,7 +72,7 @@ def test_the_device_decides(monkeypatch):
     assert shapes.sizes() == shapes.CPU
     monkeypatch.setattr(xla, "platform", lambda: "gpu")
     assert shapes.sizes() == shapes.ACCELERATOR  # a CPU tells JAX nothing of its memory
-    monkeypatch.setattr(shapes, "_memory", lambda: 4 << 30)
+    monkeypatch.setattr(shapes, "memory", lambda: 4 << 30)
     assert shapes.sizes().chunk_rows[-1] < shapes.ACCELERATOR.chunk_rows[-1]
 
 
