@@ -38,9 +38,9 @@ def mesh(shape: tuple[int, int]) -> Mesh:
     return Mesh(of_devices, ("problems", "rows"), axis_types=(AxisType.Auto,) * 2)
 
 
-def lowered(entry: Entry) -> Any:
-    """What `jax.jit(...).lower` returns for an entry, with its arguments on the first H200."""
-    here = SingleDeviceSharding(devices()[0])
+def lowered(entry: Entry, device: jax.Device | None = None) -> Any:
+    """What `jax.jit(...).lower` returns for an entry on a device; by default on the first H200."""
+    here = SingleDeviceSharding(device or devices()[0])
 
     def placed(x: Any) -> jax.ShapeDtypeStruct:
         sharding = getattr(x, "sharding", None) or here
