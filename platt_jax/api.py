@@ -2,11 +2,10 @@
 
 from typing import Any
 
-import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from platt_jax import validation
+from platt_jax import accelerators, validation
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.classes import classes_and_membership
@@ -14,6 +13,7 @@ from platt_jax.execution.dense_rows import DenseRows
 from platt_jax.execution.devices import checked
 from platt_jax.execution.given import given_to
 from platt_jax.execution.non_finite import report_non_finite
+from platt_jax.execution.on_device import DeviceRows
 from platt_jax.execution.problems import Context, Problems
 from platt_jax.execution.progress import Listener, Stage
 from platt_jax.execution.run import fit_problems
@@ -65,7 +65,8 @@ def fit(
             `ProgressReport` after each chunk of the work.
 
     Returns:
-        A Fit of NumPy arrays with the batch shape (...).
+        A Fit of NumPy arrays with the batch shape (...); of JAX arrays if the scores are an array
+        of JAX, CuPy or torch on a GPU, whose rows are then fitted there and not copied to the host.
 
     Warns:
         RuntimeWarning: every problem has only one row, as for a column vector; labels are one-hot,
@@ -84,17 +85,15 @@ def fit(
         (-0.202614, 0.652367)
     """
     caller, stage = Caller(), Stage.of(progress)
-    rows = DenseRows(scores, labels, weights, pos_label)
-    batch = rows.batch
-    if (doubt := validation.doubtful_shape(rows.scores, rows.labels)) is not None:
+    kind: Any = DeviceRows if accelerators.holds(scores) else DenseRows
+    rows = kind(scores, labels, weights, pos_label)
+    if (doubt := rows.doubtful_shape) is not None:
         caller.warn(doubt)
-    if (doubt := validation.probabilities_for_scores(rows.scores)) is not None:
+    if (doubt := rows.doubtful_scores) is not None:
         caller.warn_once(doubt)
-    given = given_to(batch, rows.dtype, prior, start)
-    mesh = checked(mesh)
-    flat = fit_problems(rows.problems, given, Context(options, caller, stage, mesh=mesh))
-    result: Fit = jax.tree.map(lambda x: x.reshape(batch + x.shape[1:]), flat)
-    report_non_finite(flat, options, "problems", problem_names(batch), caller)
+    given = given_to(rows.batch, rows.dtype, prior, start)
+    result: Fit = rows.fit(given, Context(options, caller, stage, mesh=checked(mesh)))
+    report_non_finite(result, options, "problems", problem_names(rows.batch), caller)
     return result
 
 
