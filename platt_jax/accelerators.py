@@ -50,3 +50,8 @@ def precision_of(*arrays: Any) -> AbstractContextManager[Any]:
     """Switches on JAX's 64-bit types if one of these is an array of float64 on an accelerator."""
     wide = any(holds(x) and str(x.dtype).endswith("float64") for x in arrays)
     return jax.enable_x64(True) if wide else nullcontext()
+
+
+def fetched(tree: Any) -> Any:
+    """Results with their arrays on the host; those of a CPU are returned as given."""
+    return jax.device_get(tree) if holds(jax.tree.leaves(tree)[0]) else tree

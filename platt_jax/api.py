@@ -10,6 +10,7 @@ from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.classes import classes_and_membership
 from platt_jax.execution.dense_rows import DenseRows
+from platt_jax.execution.device_segments import DeviceSegmentRows
 from platt_jax.execution.devices import checked
 from platt_jax.execution.given import given_to
 from platt_jax.execution.non_finite import report_non_finite
@@ -17,11 +18,12 @@ from platt_jax.execution.on_device import DeviceRows
 from platt_jax.execution.problems import Context, Problems
 from platt_jax.execution.progress import Listener, Stage
 from platt_jax.execution.run import fit_problems
-from platt_jax.execution.segment_rows import segment_rows
+from platt_jax.execution.segment_rows import require_each, segment_rows
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options, Pooling
 from platt_jax.passes import packing
 from platt_jax.population.chunked import ChunkedSegments
+from platt_jax.population.device_segments import DeviceSegments, on_device
 from platt_jax.population.fitting import fit_by_segment
 from platt_jax.results.calibrators import OneVsRestCalibrator, SegmentCalibrator
 from platt_jax.results.fit import Fit, problem_names
@@ -138,7 +140,8 @@ def fit_segments(
 
     Returns:
         A SegmentCalibrator with the distinct ids, ascending, as keys. Ids of several columns are a
-        structured array with a field per column.
+        structured array with a field per column. If the scores are on a GPU, as in `fit`, ids are
+        integers there, or any ids on the host; the rows stay there, and fits are JAX arrays.
 
     Raises:
         ValueError: an argument is not as described; or see `fit`.
@@ -150,9 +153,14 @@ def fit_segments(
         (2,)
     """
     caller = Caller()
+    more = prior, start, pooling, options, progress, caller
+    if accelerators.holds(scores):
+        validation.no_mesh(mesh)
+        require_each(labels=labels, segments=segments)
+        there = DeviceSegmentRows(scores, labels, segments, weights, pos_label)
+        return on_device(there, lambda: fit_by_segment(DeviceSegments(there, caller), *more))
     rows = segment_rows(scores, labels, segments, weights, pos_label)
-    by_segment = ChunkedSegments(rows, caller, checked(mesh))
-    return fit_by_segment(by_segment, prior, start, pooling, options, progress, caller)
+    return fit_by_segment(ChunkedSegments(rows, caller, checked(mesh)), *more)
 
 
 def fit_one_vs_rest(

@@ -187,6 +187,14 @@ def of_negative_weight(weight: Any) -> ValueError:
     return ValueError(f"weights: expected >= 0, got {weight}")
 
 
+def of_codes(name: str, segments: jax.Array) -> ValueError:
+    """The error for ids on an accelerator that are no integers (N,)."""
+    return ValueError(
+        f"{name}: expected integers (N,) for ids on a device, got {segments.dtype} of shape "
+        f"{segments.shape}; pass np.asarray(segments), or integer codes"
+    )
+
+
 def labels_and_weights(
     label_values: Column, weight_values: Column, scores: NDArray[Any], pos_label: Any = None
 ) -> tuple[NDArray[np.int8], ArrayIfGiven]:
@@ -255,6 +263,19 @@ def require_probabilities(values: NDArray[Any]) -> None:
         raise ValueError(
             f"proba: expected probabilities in [0, 1], got {values[outside].flat[0]}; "
             "for logits say from_logits=True"
+        )
+
+
+def no_mesh(mesh: Any) -> None:
+    """Refuses a mesh for scores on an accelerator.
+
+    Raises:
+        ValueError: there is a mesh.
+    """
+    if mesh is not None:
+        raise ValueError(
+            "mesh: expected None for scores on a device, which are fitted there; for a mesh pass "
+            "np.asarray(scores)"
         )
 
 

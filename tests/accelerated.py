@@ -10,12 +10,23 @@ from contextlib import contextmanager
 import jax
 import numpy as np
 
-from platt_jax import accelerators, threads
-from platt_jax.execution import on_device
+from platt_jax import accelerators, threads, xla
+from platt_jax.execution import device_segments, on_device, run
+from platt_jax.population import chunked
 from platt_jax.results import device_rows
 
 # Compiled programs, and their static arguments.
 PROGRAMS = {
+    device_segments: {
+        "_are_grouped": (),
+        "_sorted": ("kind",),
+        "_numbered": ("kind",),
+        "_firsts": ("count",),
+        "_laid_out": (),
+        "_slice": ("length",),
+        "_quartiles": ("length", "step"),
+    },
+    run: {"solve_chunk": ("options", "block", "function")},
     on_device: {"_facts": ("coded",)},
     device_rows: {
         "_found": (),
@@ -28,7 +39,13 @@ PROGRAMS = {
 
 @contextmanager
 def accelerated(monkeypatch, dtype, kinds=(jax.Array,)):
-    """Takes arrays of these kinds for arrays on an accelerator, with 64-bit types for float64."""
+    """Takes arrays of these kinds for arrays on an accelerator, with 64-bit types for float64.
+
+    One thread does all work, in the same order each time.
+    """
+    monkeypatch.setattr(xla, "fused_cpu_supported", lambda: False)
+    monkeypatch.setattr(run, "ordered_map", map)
+    monkeypatch.setattr(chunked, "run_concurrently", lambda other, mine: (other(), mine()))
     monkeypatch.setattr(accelerators, "holds", lambda values: isinstance(values, kinds))
     guard = jax.transfer_guard_device_to_host
     name = "jax_transfer_guard_device_to_host"

@@ -105,11 +105,7 @@ class DeviceRows:
             ValueError: there is a mesh.
             MemoryError: the device's memory is too small.
         """
-        if context.mesh is not None:
-            raise ValueError(
-                "mesh: expected None for scores on a device, which are fitted where they are; "
-                "pass scores that are sharded over the mesh, or np.asarray(scores)"
-            )
+        validation.no_mesh(context.mesh)
         options, batch = validation.options(context.options), self.batch
         given = jax.tree.map(lambda x: x.reshape(batch + x.shape[1:]), given)
         work = partial(solve_checked, self.scores, self.labels, self.weights, given, options)

@@ -12,7 +12,7 @@ import numpy as np
 from jax.sharding import Mesh
 from numpy.typing import NDArray
 
-from platt_jax import validation, xla
+from platt_jax import accelerators, validation, xla
 from platt_jax.execution import devices, planning
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.checkpoint import Checkpoint
@@ -250,7 +250,7 @@ def run_oversized(
     with memory_errors():
         rows = _blocks(problems.sizes[i], take, problems.reread, mesh)
         made = task.of_blocks(rows, given, options)
-    return jax.tree.map(lambda x: np.asarray(x)[None], made)
+    return jax.tree.map(lambda x: np.asarray(x)[None], accelerators.fetched(made))
 
 
 def _blocks(

@@ -82,7 +82,7 @@ def _places(keys: NDArray[Any], segments: Column, rows: int) -> Any:
         _require_length(ids.length(read), rows)
         return indexer(keys, read, name)(slice(None)).astype(np.int32)
     if segments.ndim != 1 or not jnp.issubdtype(segments.dtype, jnp.integer):
-        raise of_codes(name, segments)
+        raise validation.of_codes(name, segments)
     _require_length(len(segments), rows)
     if keys.dtype.kind not in "iu":
         raise ValueError(
@@ -93,14 +93,6 @@ def _places(keys: NDArray[Any], segments: Column, rows: int) -> Any:
     possible = (keys >= ends.min) & (keys <= ends.max)
     below = int(np.count_nonzero(keys < ends.min))
     return _found(keys[possible].astype(segments.dtype), segments, np.int32(below))
-
-
-def of_codes(name: str, segments: jax.Array) -> ValueError:
-    """The error for ids on an accelerator that are no integers (N,)."""
-    return ValueError(
-        f"{name}: expected integers (N,) for ids on a device, got {segments.dtype} of shape "
-        f"{segments.shape}; pass np.asarray(segments), or integer codes"
-    )
 
 
 def _require_length(number: int, rows: int) -> None:
