@@ -15,10 +15,15 @@ def holds(values: Any) -> bool:
     if isinstance(values, jax.Array):
         if isinstance(values, jax.core.Tracer) or values.is_deleted():
             return False
-        return all(device.platform != "cpu" for device in values.devices())
+        return all(device.platform != "cpu" for device in devices(values))
     if isinstance(values, np.ndarray) or not hasattr(values, "__dlpack_device__"):
         return False
     return _has(_PLATFORMS.get(int(values.__dlpack_device__()[0])))
+
+
+def devices(array: jax.Array) -> set[jax.Device]:
+    """The devices of an array."""
+    return array.devices()
 
 
 def _has(platform: str | None) -> bool:

@@ -43,6 +43,7 @@ def accelerated(monkeypatch, dtype, kinds=(jax.Array,)):
 
     One thread does all work, in the same order each time.
     """
+    monkeypatch.setattr(accelerators, "devices", lambda array: {jax.devices()[0]})
     monkeypatch.setattr(xla, "fused_cpu_supported", lambda: False)
     monkeypatch.setattr(run, "ordered_map", map)
     monkeypatch.setattr(chunked, "run_concurrently", lambda other, mine: (other(), mine()))

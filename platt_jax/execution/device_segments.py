@@ -52,16 +52,16 @@ class DeviceSegmentRows:
     ) -> None:
         scores = accelerators.taken(scores)
         validation.require_flat(scores, "scores")
-        if len(scores.devices()) > 1:
+        self.device, *others = accelerators.devices(scores)
+        if others:
             raise ValueError(
-                f"scores: expected an array on one device, got one on {len(scores.devices())}; "
+                f"scores: expected an array on one device, got one on {1 + len(others)}; "
                 "pass np.asarray(scores), and the devices as mesh"
             )
         rows = DeviceRows(scores, labels, weights, pos_label)
         if rows.doubtful_scores is not None:
             Caller().warn_once(rows.doubtful_scores)
         self.dtype = rows.dtype
-        (self.device,) = scores.devices()
         self._length = len(scores)
         self._rows: _Columns = rows.scores, rows.labels, rows.weights
         name = columns.labelled("segments", segments)

@@ -334,7 +334,7 @@ class SegmentCalibrator(ComparedByValue, _ById):
                 f"got shapes {scores.shape} and ({rows},)"
             )
         find = indexer(self.keys, segments, name)
-        dtype = np.result_type(scores, self.fit.A)
+        dtype = np.result_type(scores.dtype, self.fit.A.dtype)
         made = tuple(np.empty(len(scores), dtype) for _ in range(results))
 
         def fill(piece: slice) -> None:

@@ -40,7 +40,7 @@ def assert_same(found, expected, dtype):
     np.testing.assert_array_equal(found.keys, expected.keys)
     assert found.keys.dtype == expected.keys.dtype
     assert_same_fit(found.fit, expected.fit, dtype)
-    of_all = jax.tree.leaves(found.fallback) + [found.fallback_covariance]
+    of_all = [*jax.tree.leaves(found.fallback), found.fallback_covariance]
     assert all(isinstance(x, jax.Array) for x in of_all)
     errors = np.sqrt(np.diag(expected.fallback_covariance))
     for x, y, error in zip(of_all, jax.tree.leaves(expected.fallback), errors, strict=False):
@@ -146,7 +146,7 @@ def test_bad_arguments(rows):
         ((scores, labels, [1, 2]), {}, "segments: expected one id per score"),
         ((scores, labels, scores), {}, r"segments: expected integers \(N,\) for ids on a device"),
         ((scores, labels, segments[:, None]), {}, r"segments: expected integers \(N,\)"),
-        ((scores, labels + 1, segments), {}, "labels: expected bool"),
+        ((scores, segments, segments), {}, "labels: expected bool"),
         ((scores, None, segments), {}, "labels: expected one per row"),
         ((scores, labels, None), {}, "segments: expected one per row"),
         ((scores, labels, segments, -weights), {}, "weights: expected >= 0"),
