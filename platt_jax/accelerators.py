@@ -51,12 +51,23 @@ def taken(values: Any) -> Any:
         return jax.dlpack.from_dlpack(values)
 
 
-def precision_of(*arrays: Any) -> AbstractContextManager[Any]:
-    """Switches on JAX's 64-bit types if one of these is an array of float64 on an accelerator."""
-    wide = any(holds(x) and str(x.dtype).endswith("float64") for x in arrays)
+def precision_of(values: Any) -> AbstractContextManager[Any]:
+    """Switches on JAX's 64-bit types for an array of float64 on an accelerator."""
+    wide = holds(values) and str(values.dtype).endswith("float64")
     return jax.enable_x64(True) if wide else nullcontext()
 
 
 def fetched(tree: Any) -> Any:
     """Results with their arrays on the host; those of a CPU are returned as given."""
     return jax.device_get(tree) if holds(jax.tree.leaves(tree)[0]) else tree
+
+
+def results(tree: Any, dtype: Any, device: jax.Device | None = None) -> Any:
+    """Results of this dtype as users get them: arrays on the device, or where they are if None.
+
+    NumPy arrays for float64 while JAX's 64-bit types are off: JAX would round what users compute.
+    """
+    config: Any = jax.config  # type checkers do not know its attributes
+    if dtype == np.float64 and not config.jax_enable_x64:
+        return jax.device_get(tree)
+    return tree if device is None else jax.device_put(tree, device)

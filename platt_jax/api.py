@@ -67,8 +67,9 @@ def fit(
             `ProgressReport` after each chunk of the work.
 
     Returns:
-        A Fit of NumPy arrays with the batch shape (...); of JAX arrays if the scores are an array
-        of JAX, CuPy or torch on a GPU, whose rows are then fitted there and not copied to the host.
+        A Fit of NumPy arrays with the batch shape (...). If the scores are an array of JAX, CuPy or
+        torch on a GPU, the rows are fitted there and not copied to the host, and the Fit has JAX
+        arrays, unless it is of float64 while JAX's 64-bit types are off.
 
     Warns:
         RuntimeWarning: every problem has only one row, as for a column vector; labels are one-hot,
@@ -140,8 +141,8 @@ def fit_segments(
 
     Returns:
         A SegmentCalibrator with the distinct ids, ascending, as keys. Ids of several columns are a
-        structured array with a field per column. If the scores are on a GPU, as in `fit`, ids are
-        integers there, or any ids on the host; the rows stay there, and fits are JAX arrays.
+        structured array with a field per column. If the scores are on a GPU, ids are integers
+        there, or any ids on the host; the rows stay there, and the fits have JAX arrays as in `fit`.
 
     Raises:
         ValueError: an argument is not as described; or see `fit`.

@@ -55,9 +55,9 @@ def accelerated(monkeypatch, dtype, kinds=(jax.Array,)):
         yield
 
 
-def assert_same_fit(found, expected, dtype):
+def assert_same_fit(found, expected, dtype, kind=jax.Array):
     """Equal up to rounding in standard errors; statuses, flags and counts are the same."""
-    assert all(isinstance(x, jax.Array) for x in jax.tree.leaves(found))
+    assert all(isinstance(x, kind) for x in jax.tree.leaves(found))
     found = jax.device_get(found)
     for name in ("status", "flags", "n_pos", "n_neg"):
         x, y = getattr(found, name), getattr(expected, name)

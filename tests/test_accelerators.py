@@ -81,11 +81,23 @@ class TestOtherLibraries:
         labels, weights = np.arange(360).reshape(scores.shape) % 3 % 2, np.ones((), dtype)
         expected = pj.fit(scores, labels, weights=weights)
         found = pj.fit(kind(scores), kind(labels), weights=kind(weights))
-        assert_same_fit(found, expected, dtype)
+        assert_same_fit(found, expected, dtype, np.ndarray if dtype == np.float64 else jax.Array)
         assert repr(found) == repr(expected)
         for fitted in (found, expected):
             proba = fitted.predict_proba(kind(scores))
             assert_same_proba(proba, expected.predict_proba(scores))
+
+    def test_fit_segments(self, rng, dtype, kind):
+        scores, segments = rng.normal(size=900).astype(dtype), np.arange(900) // 300
+        rows = scores, np.arange(900) % 3 == 0, segments
+        found, expected = pj.fit_segments(*map(kind, rows)), pj.fit_segments(*rows)
+        np.testing.assert_array_equal(found.keys, expected.keys)
+        of = np.ndarray if dtype == np.float64 else jax.Array
+        assert_same_fit(found.fit, expected.fit, dtype, of)
+        proba = found.predict_proba(*map(kind, rows[::2]))
+        np.testing.assert_allclose(
+            jax.device_get(proba), expected.predict_proba(*rows[::2]), rtol=1e-4
+        )
 
     def test_predict_by_segment(self, rng, dtype, kind):
         scores, segments = rng.normal(size=90).astype(dtype), np.arange(90) // 40

@@ -95,7 +95,7 @@ class DeviceRows:
         self.doubtful_scores = interval.doubt if shape[-1] >= validation.FEW else None
 
     def fit(self, given: Given, context: Context) -> Fit:
-        """The fits of all problems, as JAX arrays with the batch shape.
+        """The fits of all problems with the batch shape; see `accelerators.results`.
 
         Args:
             given: arrays with leading axis (K,).
@@ -116,7 +116,8 @@ class DeviceRows:
         ):
             fit = jax.block_until_ready(run_programs(work, x64=self.dtype == np.float64))
             advance(problems)
-        return fit
+        found: Fit = accelerators.results(fit, self.dtype)
+        return found
 
 
 def _floating(scores: jax.Array) -> np.dtype[Any]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 
+from platt_jax import accelerators
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.device_segments import DeviceSegmentRows
 from platt_jax.options import Options
@@ -31,11 +32,10 @@ class DeviceSegments(ChunkedSegments):
 
 
 def on_device(rows: DeviceSegmentRows, fit: Callable[[], SegmentCalibrator]) -> SegmentCalibrator:
-    """The calibrator that a function returns, fitted on the device of the rows and put there."""
+    """The calibrator that a function returns, with fits as by `accelerators.results`."""
     with jax.default_device(rows.device):
         made = fit()
     sigmoid = made.fallback.A, made.fallback.B
     parts = made.fit, sigmoid, made.fallback_covariance
-    with jax.enable_x64(True):  # else float64 would become float32
-        each, sigmoid, covariance = jax.device_put(parts, rows.device)
+    each, sigmoid, covariance = accelerators.results(parts, rows.dtype, rows.device)
     return replace(made, fit=each, fallback=Sigmoid(*sigmoid), fallback_covariance=covariance)

@@ -38,7 +38,7 @@ class Sigmoid(ComparedByValue):
 
     def logit(self, scores: Column) -> Any:
         """The log-odds -(A f + B) of class 1; scores (..., N) for parameters (...)."""
-        with accelerators.precision_of(scores, self.A):
+        with accelerators.precision_of(scores):
             return self._logit(scores)
 
     def _logit(self, scores: Column) -> Any:
@@ -66,7 +66,7 @@ class Sigmoid(ComparedByValue):
 
     def predict_proba(self, scores: Column) -> Any:
         """P(y=1 | score), in [0, 1]; scores (..., N) for parameters (...)."""
-        with accelerators.precision_of(scores, self.A):
+        with accelerators.precision_of(scores):
             return expit(self._logit(scores))
 
     def log_proba(self, scores: Column) -> Any:
@@ -75,7 +75,7 @@ class Sigmoid(ComparedByValue):
         log P(y=0 | score) is `Sigmoid(-A, -B).log_proba(score)`. Scores have shape (..., N) for
         parameters (...).
         """
-        with accelerators.precision_of(scores, self.A):
+        with accelerators.precision_of(scores):
             return log_expit(self._logit(scores))
 
     def inverse(self, proba: Column) -> Any:
