@@ -142,7 +142,7 @@ def fit_segments(
     Returns:
         A SegmentCalibrator with the distinct ids, ascending, as keys. Ids of several columns are a
         structured array with a field per column. If the scores are on a GPU, ids are integers
-        there, or any ids on the host; the rows stay there, and the fits have JAX arrays as in `fit`.
+        there, or any ids on the host; rows stay there, and the fits have JAX arrays as in `fit`.
 
     Raises:
         ValueError: an argument is not as described; or see `fit`.
