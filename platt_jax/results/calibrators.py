@@ -306,7 +306,7 @@ class SegmentCalibrator(ComparedByValue, _ById):
     @staticmethod
     def _with_fallback(*pairs: tuple[Any, Any]) -> list[NDArray[Any]]:
         """Numbers of the segments (K,), each followed by the fallback's number, at index -1."""
-        fetched = jax.device_get(pairs)
+        fetched = accelerators.fetched(pairs)
         return [np.append(each, np.asarray(pooled, each.dtype)) for each, pooled in fetched]
 
     def _by_row(
