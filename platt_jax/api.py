@@ -2,26 +2,28 @@
 
 from typing import Any
 
-import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from platt_jax import validation
+from platt_jax import accelerators, validation
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.classes import classes_and_membership
 from platt_jax.execution.dense_rows import DenseRows
+from platt_jax.execution.device_segments import DeviceSegmentRows
 from platt_jax.execution.devices import checked
 from platt_jax.execution.given import given_to
 from platt_jax.execution.non_finite import report_non_finite
+from platt_jax.execution.on_device import DeviceRows
 from platt_jax.execution.problems import Context, Problems
 from platt_jax.execution.progress import Listener, Stage
 from platt_jax.execution.run import fit_problems
-from platt_jax.execution.segment_rows import segment_rows
+from platt_jax.execution.segment_rows import require_each, segment_rows
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options, Pooling
 from platt_jax.passes import packing
 from platt_jax.population.chunked import ChunkedSegments
+from platt_jax.population.device_segments import DeviceSegments, on_device
 from platt_jax.population.fitting import fit_by_segment
 from platt_jax.results.calibrators import OneVsRestCalibrator, SegmentCalibrator
 from platt_jax.results.fit import Fit, problem_names
@@ -65,7 +67,9 @@ def fit(
             `ProgressReport` after each chunk of the work.
 
     Returns:
-        A Fit of NumPy arrays with the batch shape (...).
+        A Fit of NumPy arrays with the batch shape (...). If the scores are an array of JAX, CuPy or
+        torch on a GPU, the rows are fitted there and not copied to the host, and the Fit has JAX
+        arrays, unless it is of float64 while JAX's 64-bit types are off.
 
     Warns:
         RuntimeWarning: every problem has only one row, as for a column vector; labels are one-hot,
@@ -84,17 +88,15 @@ def fit(
         (-0.202614, 0.652367)
     """
     caller, stage = Caller(), Stage.of(progress)
-    rows = DenseRows(scores, labels, weights, pos_label)
-    batch = rows.batch
-    if (doubt := validation.doubtful_shape(rows.scores, rows.labels)) is not None:
+    kind: Any = DeviceRows if accelerators.holds(scores) else DenseRows
+    rows = kind(scores, labels, weights, pos_label)
+    if (doubt := rows.doubtful_shape) is not None:
         caller.warn(doubt)
-    if (doubt := validation.probabilities_for_scores(rows.scores)) is not None:
+    if (doubt := rows.doubtful_scores) is not None:
         caller.warn_once(doubt)
-    given = given_to(batch, rows.dtype, prior, start)
-    mesh = checked(mesh)
-    flat = fit_problems(rows.problems, given, Context(options, caller, stage, mesh=mesh))
-    result: Fit = jax.tree.map(lambda x: x.reshape(batch + x.shape[1:]), flat)
-    report_non_finite(flat, options, "problems", problem_names(batch), caller)
+    given = given_to(rows.batch, rows.dtype, prior, start)
+    result: Fit = rows.fit(given, Context(options, caller, stage, mesh=checked(mesh)))
+    report_non_finite(result, options, "problems", problem_names(rows.batch), caller)
     return result
 
 
@@ -139,7 +141,8 @@ def fit_segments(
 
     Returns:
         A SegmentCalibrator with the distinct ids, ascending, as keys. Ids of several columns are a
-        structured array with a field per column.
+        structured array with a field per column. If the scores are on a GPU, ids are integers
+        there, or any ids on the host; rows stay there, and the fits have JAX arrays as in `fit`.
 
     Raises:
         ValueError: an argument is not as described; or see `fit`.
@@ -151,9 +154,14 @@ def fit_segments(
         (2,)
     """
     caller = Caller()
+    more = prior, start, pooling, options, progress, caller
+    if accelerators.holds(scores):
+        validation.no_mesh(mesh)
+        require_each(labels=labels, segments=segments)
+        there = DeviceSegmentRows(scores, labels, segments, weights, pos_label)
+        return on_device(there, lambda: fit_by_segment(DeviceSegments(there, caller), *more))
     rows = segment_rows(scores, labels, segments, weights, pos_label)
-    by_segment = ChunkedSegments(rows, caller, checked(mesh))
-    return fit_by_segment(by_segment, prior, start, pooling, options, progress, caller)
+    return fit_by_segment(ChunkedSegments(rows, caller, checked(mesh)), *more)
 
 
 def fit_one_vs_rest(

@@ -2,6 +2,7 @@
 
 import math
 import reprlib
+from collections.abc import Callable
 from numbers import Number
 from typing import Any, NamedTuple, TypeAlias, get_args
 
@@ -19,7 +20,7 @@ from platt_jax.options import Options, Pooling
 LABEL_CODINGS = "bool, {0, 1} or {-1, +1}"
 
 # Minimum number of scores for a warning about probabilities; also how many are checked first.
-_FEW = 100
+FEW = 100
 _MANY = 1000  # values searched for a message's example
 
 # The label of a row whose label is NaN or infinite.
@@ -100,13 +101,24 @@ def labels(values: Column, of_classes: str = _SEE) -> NDArray[np.int8]:
     finite = np.isfinite(read)
     known |= ~finite
     if not known.all():
-        odd = read[~known].flat[0]
-        if minus and odd == 0:
-            raise ValueError(
-                f"{name}: expected one of the codings {LABEL_CODINGS}, got 0 and -1 together"
-            )
-        raise ValueError(f"{name}: expected {LABEL_CODINGS}, got {odd}; for class ids {of_classes}")
+        raise of_odd_label(read[~known].flat[0], minus, name, of_classes)
     return np.where(finite, positive, np.int8(BAD_LABEL)).astype(np.int8)
+
+
+def of_odd_label(odd: Any, minus: bool, name: str = "labels", of_classes: str = _SEE) -> ValueError:
+    """The error for a label outside the three codings.
+
+    Args:
+        odd: the label.
+        minus: whether some label is -1.
+        name: name of the labels, for the message.
+        of_classes: advice for class ids, for the message.
+    """
+    if minus and odd == 0:
+        return ValueError(
+            f"{name}: expected one of the codings {LABEL_CODINGS}, got 0 and -1 together"
+        )
+    return ValueError(f"{name}: expected {LABEL_CODINGS}, got {odd}; for class ids {of_classes}")
 
 
 def a_problem_per_class(name: str) -> str:
@@ -166,8 +178,21 @@ def weights(values: Column, dtype: DTypeLike) -> ArrayIfGiven:
     with np.errstate(over="ignore"):  # to infinity, which the fit reports
         values = floating(values, "weights").astype(dtype, copy=False)
     if np.fmin.reduce(values, axis=None, initial=0) < 0:
-        raise ValueError(f"weights: expected >= 0, got {values[values < 0].flat[0]}")
+        raise of_negative_weight(values[values < 0].flat[0])
     return values
+
+
+def of_negative_weight(weight: Any) -> ValueError:
+    """The error for a negative weight."""
+    return ValueError(f"weights: expected >= 0, got {weight}")
+
+
+def of_codes(name: str, segments: jax.Array) -> ValueError:
+    """The error for ids on an accelerator that are no integers (N,)."""
+    return ValueError(
+        f"{name}: expected integers (N,) for ids on a device, got {segments.dtype} of shape "
+        f"{segments.shape}; pass np.asarray(segments), or integer codes"
+    )
 
 
 def labels_and_weights(
@@ -238,6 +263,19 @@ def require_probabilities(values: NDArray[Any]) -> None:
         raise ValueError(
             f"proba: expected probabilities in [0, 1], got {values[outside].flat[0]}; "
             "for logits say from_logits=True"
+        )
+
+
+def no_mesh(mesh: Any) -> None:
+    """Refuses a mesh for scores on an accelerator.
+
+    Raises:
+        ValueError: there is a mesh.
+    """
+    if mesh is not None:
+        raise ValueError(
+            "mesh: expected None for scores on a device, which are fitted there; for a mesh pass "
+            "np.asarray(scores)"
         )
 
 
@@ -383,18 +421,23 @@ def options(values: Options) -> Options:
     return values
 
 
-def doubtful_shape(scores: NDArray[Any], labels: NDArray[np.int8]) -> str | None:
-    """A warning if the arrays' shapes suggest that rows were taken for problems, else None."""
-    *batch, rows = scores.shape
+def doubtful_shape(shape: tuple[int, ...], are_one_hot: Callable[[], bool]) -> str | None:
+    """A warning if the arrays' shape suggests that rows were taken for problems, else None.
+
+    Args:
+        shape: (..., N), the shape of scores and labels.
+        are_one_hot: says whether each problem has one positive row, and other rows.
+    """
+    *batch, rows = shape
     problems = math.prod(batch)
     if problems > 1 and rows == 1:
         return (
-            f"scores: shape {scores.shape} is {problems:,} problems of one row each; "
+            f"scores: shape {shape} is {problems:,} problems of one row each; "
             "for one problem of all rows pass scores.ravel() and labels.ravel(), or table columns"
         )
-    if problems > rows > 2 and labels.ndim > 1 and _one_hot(labels[:_FEW]) and _one_hot(labels):
+    if problems > rows > 2 and are_one_hot():
         return (
-            f"scores: shape {scores.shape} is {problems:,} problems of {rows} rows, and one row of "
+            f"scores: shape {shape} is {problems:,} problems of {rows} rows, and one row of "
             "each is positive; for a classifier of that many classes see fit_one_vs_rest"
         )
     return None
@@ -421,7 +464,7 @@ class UnitInterval(NamedTuple):
     @property
     def doubt(self) -> str | None:
         """A warning if there are many scores and they look like probabilities, else None."""
-        if self.outside or not self.between or self.inside < _FEW:
+        if self.outside or not self.between or self.inside < FEW:
             return None
         return (
             "scores: all lie in [0, 1]. If they are probabilities p, fit and predict by their "
@@ -432,7 +475,7 @@ class UnitInterval(NamedTuple):
 def in_unit_interval(scores: NDArray[Any]) -> UnitInterval:
     """Counts that show whether checked scores (..., N) look like probabilities."""
     # The first few scores usually show that they are none; the rest is then not read.
-    first = scores[(0,) * (scores.ndim - 1)][:_FEW]
+    first = scores[(0,) * (scores.ndim - 1)][:FEW]
     if _leaves_unit_interval(first) or _leaves_unit_interval(scores):
         return UnitInterval(outside=True)
     between = bool(((scores > 0) & (scores < 1)).any())
@@ -441,7 +484,7 @@ def in_unit_interval(scores: NDArray[Any]) -> UnitInterval:
 
 def probabilities_for_scores(scores: NDArray[Any]) -> str | None:
     """A warning if many checked scores (..., N) all lie in [0, 1], else None."""
-    return in_unit_interval(scores).doubt if scores.shape[-1] >= _FEW else None
+    return in_unit_interval(scores).doubt if scores.shape[-1] >= FEW else None
 
 
 def _leaves_unit_interval(x: NDArray[Any]) -> bool:
@@ -452,6 +495,11 @@ def _leaves_unit_interval(x: NDArray[Any]) -> bool:
         x = x[np.isfinite(x)]
         return bool(((x < 0) | (x > 1)).any())
     return bool(low < 0 or high > 1)
+
+
+def one_hot(labels: NDArray[np.int8]) -> bool:
+    """Whether each problem (..., N) has one positive row, and no row a bad label."""
+    return _one_hot(labels[:FEW]) and _one_hot(labels)
 
 
 def _one_hot(labels: NDArray[np.int8]) -> bool:

@@ -1,14 +1,19 @@
 """Rows of problems of equal size, in the arrays that the user gave."""
 
 import math
+from functools import partial
 from typing import Any
 
+import jax
 import numpy as np
 
 from platt_jax import validation
 from platt_jax.columns import Column
-from platt_jax.execution.problems import Problems
+from platt_jax.execution.problems import Context, Problems
+from platt_jax.execution.run import fit_problems
 from platt_jax.passes import packing
+from platt_jax.results.fit import Fit
+from platt_jax.solver.solution import Given
 
 
 class DenseRows:
@@ -44,6 +49,23 @@ class DenseRows:
         self.batch = self.scores.shape[:-1]
         self.dtype = self.scores.dtype
         self.sizes = np.broadcast_to(self.scores.shape[-1], math.prod(self.batch))
+
+    @property
+    def doubtful_shape(self) -> str | None:
+        """A warning about the shape of the arrays, or None."""
+        are_one_hot = partial(validation.one_hot, self.labels)
+        return validation.doubtful_shape(self.scores.shape, are_one_hot)
+
+    @property
+    def doubtful_scores(self) -> str | None:
+        """A warning about scores that look like probabilities, or None."""
+        return validation.probabilities_for_scores(self.scores)
+
+    def fit(self, given: Given, context: Context) -> Fit:
+        """The fits of all problems, as NumPy arrays with the batch shape; see `fit_problems`."""
+        flat = fit_problems(self.problems, given, context)
+        fit: Fit = jax.tree.map(lambda x: x.reshape(self.batch + x.shape[1:]), flat)
+        return fit
 
     @property
     def problems(self) -> Problems:

@@ -2,9 +2,10 @@
 
 from typing import Any
 
+import jax
 import numpy as np
 
-from platt_jax import validation
+from platt_jax import accelerators, validation
 from platt_jax.columns import Column
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.solver.solution import Given
@@ -22,7 +23,9 @@ def given_to(
         ValueError: prior or start is invalid for `fit`.
     """
     if isinstance(prior, GaussianPrior):  # JAX's arrays may lack float64
-        prior = GaussianPrior(*(validation.array(leaf, "prior") for leaf in prior))
+        prior = GaussianPrior(*(validation.array(_fetched(leaf), "prior") for leaf in prior))
+    if isinstance(start, tuple):
+        start = tuple(map(_fetched, start))
     prior = validation.prior(prior, batch, dtype)
     if prior is not None:
         mean, precision = (np.asarray(leaf) for leaf in prior)
@@ -31,6 +34,11 @@ def given_to(
     if pair is not None:
         pair = pair[0].reshape(-1), pair[1].reshape(-1)
     return Given(prior, pair)
+
+
+def _fetched(values: Any) -> Any:
+    """An array on an accelerator as NumPy's; others are returned as given."""
+    return jax.device_get(accelerators.taken(values)) if accelerators.holds(values) else values
 
 
 def shared_prior(prior: GaussianPrior | None) -> GaussianPrior | None:

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax import accelerators
 from platt_jax.execution.planning import Chunk
 from platt_jax.model.objective import Array
 from platt_jax.passes import packing
@@ -24,6 +25,7 @@ def on_grid(of_problems: Any, chunk: Chunk) -> Any:
 
 def off_grid(made: Any, chunk: Chunk) -> Any:
     """Puts the program's results, [S, G, ...], in arrays with the problems as leading axis."""
+    made = accelerators.fetched(made)
     return jax.tree.map(lambda x: _lead_with_problems(x)[: len(chunk.sizes)], made)
 
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import numpy as np
 from numpy.typing import NDArray
 
@@ -35,7 +36,7 @@ def report_non_finite(
     Raises:
         ValueError: a fit is NON_FINITE, and options.non_finite is "raise".
     """
-    bad = np.flatnonzero(result.status == Status.NON_FINITE)
+    bad = np.flatnonzero(jax.device_get(result.status) == Status.NON_FINITE)
     if not len(bad):
         return
     what = (

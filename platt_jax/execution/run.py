@@ -1,6 +1,7 @@
 """Runs the compiled program on problems, chunk by chunk."""
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
@@ -11,7 +12,7 @@ import numpy as np
 from jax.sharding import Mesh
 from numpy.typing import NDArray
 
-from platt_jax import validation, xla
+from platt_jax import accelerators, validation, xla
 from platt_jax.execution import devices, planning
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.checkpoint import Checkpoint
@@ -221,6 +222,17 @@ def _smaller_chunks(rows: int, error: Exception, caller: Caller) -> int:
     return smaller
 
 
+@contextmanager
+def memory_errors() -> Iterator[None]:
+    """Raises a MemoryError where JAX's error says that the device's memory is too small."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if _is_want_of_memory(error):
+            raise MemoryError(_TOO_SMALL) from error
+        raise
+
+
 def _is_want_of_memory(error: Exception) -> bool:
     return "RESOURCE_EXHAUSTED" in str(error)
 
@@ -236,14 +248,10 @@ def run_oversized(
     """The results of oversized problem i; `given` is in the order of the problems' sizes."""
     given = jax.tree.map(lambda leaf: leaf[i], given)
     take = partial(problems.take, slice(i, i + 1))
-    try:
+    with memory_errors():
         rows = _blocks(problems.sizes[i], take, problems.reread, mesh)
         made = task.of_blocks(rows, given, options)
-    except jax.errors.JaxRuntimeError as error:
-        if _is_want_of_memory(error):
-            raise MemoryError(_TOO_SMALL) from error
-        raise
-    return jax.tree.map(lambda x: np.asarray(x)[None], made)
+    return jax.tree.map(lambda x: np.asarray(x)[None], accelerators.fetched(made))
 
 
 def _blocks(

@@ -111,12 +111,21 @@ def segment_rows(
         ValueError: as for SegmentRows, or other arrays are given besides SegmentRows.
     """
     if not isinstance(scores, SegmentRows):
-        for name, values in (("labels", labels), ("segments", segments)):
-            if values is None:
-                raise ValueError(f"{name}: expected one per row, got None")
+        require_each(labels=labels, segments=segments)
         return SegmentRows(scores, labels, segments, weights, pos_label=pos_label)
     beside = {"labels": labels, "segments": segments, "weights": weights, "pos_label": pos_label}
     for name, values in beside.items():
         if values is not None:
             raise ValueError(f"{name}: expected none beside SegmentRows, which hold them")
     return scores
+
+
+def require_each(**columns: Column | None) -> None:
+    """Refuses missing columns.
+
+    Raises:
+        ValueError: a column is None.
+    """
+    for name, values in columns.items():
+        if values is None:
+            raise ValueError(f"{name}: expected one per row, got None")

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
-from platt_jax import xla
+from platt_jax import accelerators, xla
 from platt_jax.model import statistics
 from platt_jax.model.objective import Array
 from platt_jax.model.standardization import Standardization
@@ -76,7 +76,7 @@ class Blocks(DeferredRows):
 
         def sums(item: Any) -> Any:
             block = item if self.read is None else self.read(item)
-            return jax.block_until_ready(program(block))
+            return accelerators.fetched(jax.block_until_ready(program(block)))
 
         found = ordered_map(sums, self.source)
         return found if self.mesh is None else chain.from_iterable(map(_of_devices, found))

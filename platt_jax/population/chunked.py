@@ -22,8 +22,8 @@ from platt_jax.solver.solution import Given
 from platt_jax.threads import run_concurrently
 
 # Scores sampled to find coordinates.
-_SAMPLED_ROWS = 100_000
-_MIDDLE_HALF = 1.349  # the interquartile range of N(0, 1)
+SAMPLED_ROWS = 100_000
+MIDDLE_HALF = 1.349  # the interquartile range of N(0, 1)
 
 
 class ChunkedSegments(Segments):
@@ -78,11 +78,11 @@ class ChunkedSegments(Segments):
 
     def coordinates(self, options: Options) -> Coordinates:
         """See `Segments`."""
-        scores = self._rows.sampled_scores(_SAMPLED_ROWS)
+        scores = self._rows.sampled_scores(SAMPLED_ROWS)
         scores = scores[np.isfinite(scores)].astype(float)
         low: Any
         low, middle, high = np.quantile(scores, [0.25, 0.5, 0.75])
-        width = (high - low) / _MIDDLE_HALF or np.std(scores)
+        width = (high - low) / MIDDLE_HALF or np.std(scores)
         return Coordinates(float(middle), float(1 / width))
 
     def node_losses(self, grid: Grid, nodes: Nodes, options: Options, stage: Stage) -> NDArray[Any]:

@@ -7,7 +7,6 @@ mixture of normal distribution functions.
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import jax
@@ -74,6 +73,16 @@ def mean_probability(scores: NDArray[Any], normal: NDArray[Any]) -> NDArray[np.f
     return mean
 
 
+def mean_where_rows_are(scores: jax.Array, normal: jax.Array) -> jax.Array:
+    """`mean_probability` of float64 arrays on their device; traceable."""
+    mean = _trapezoids(scores, normal)
+
+    def with_wide(mean: jax.Array) -> jax.Array:
+        return jnp.where(mean < 0, _mixture(scores, normal), mean)
+
+    return lax.cond(jnp.any(mean < 0), with_wide, lambda mean: mean, mean)
+
+
 def _in_blocks(
     program: Callable[..., jax.Array], scores: NDArray[Any], normal: NDArray[Any]
 ) -> NDArray[np.float64]:
@@ -105,8 +114,7 @@ def _log_odds(f: jax.Array, normal: jax.Array) -> tuple[jax.Array, jax.Array]:
     return -(A * f + B), jnp.maximum(variance_of_logit(f, c_AA, c_AB, c_BB), 0)
 
 
-@partial(xla.jit, wide=True)
-def _by_trapezoids(f: jax.Array, normal: jax.Array) -> jax.Array:
+def _trapezoids(f: jax.Array, normal: jax.Array) -> jax.Array:
     """The mean probability; -1 where the variance is too large for this rule."""
     logit, variance = _log_odds(f, normal)
     e = jnp.exp(-jnp.abs(logit))
@@ -128,8 +136,7 @@ def _by_trapezoids(f: jax.Array, normal: jax.Array) -> jax.Array:
     return jnp.where(variance > _WIDEST, -1.0, jnp.where(logit <= 0, smaller, 1 - smaller))
 
 
-@partial(xla.jit, wide=True)
-def _by_mixture(f: jax.Array, normal: jax.Array) -> jax.Array:
+def _mixture(f: jax.Array, normal: jax.Array) -> jax.Array:
     """The mean probability as a sum of normal distribution functions, for any variance."""
     logit, variance = _log_odds(f, normal)
     distance = jnp.abs(logit)
@@ -142,3 +149,6 @@ def _by_mixture(f: jax.Array, normal: jax.Array) -> jax.Array:
     )
     smaller = smaller * jnp.exp(jnp.where(moved, variance / 2 - distance, 0))
     return jnp.where(logit <= 0, smaller, 1 - smaller)
+
+
+_by_trapezoids, _by_mixture = (xla.jit(rule, wide=True) for rule in (_trapezoids, _mixture))

@@ -9,10 +9,11 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax import columns, ids, validation
+from platt_jax import accelerators, columns, ids, validation
 from platt_jax.columns import Column
 from platt_jax.ids.factorize import Integers, ascending, get_indexer, indexer
 from platt_jax.results.averages import mean_probability
+from platt_jax.results.device_rows import proba_by_class, proba_by_segment
 from platt_jax.results.equality import ComparedByValue
 from platt_jax.results.fit import Fit, Inspectable
 from platt_jax.results.population import Population
@@ -184,7 +185,9 @@ class SegmentCalibrator(ComparedByValue, _ById):
                 no population.
 
         Returns:
-            (N,) in [0, 1]; NaN for segments whose fit is NON_FINITE or EMPTY.
+            (N,) in [0, 1]; NaN for segments whose fit is NON_FINITE or EMPTY. A JAX array if the
+            scores are on a GPU, as in `fit`; ids may then be integers there, or any ids on the
+            host.
 
         Raises:
             ValueError: the two lengths differ, or an id is missing or has a type that no key can
@@ -192,6 +195,9 @@ class SegmentCalibrator(ComparedByValue, _ById):
         """
         normal = self.predictive()
         A, B = self._with_fallback((self.fit.A, self.fallback.A), (self.fit.B, self.fallback.B))
+        if accelerators.holds(scores):
+            on_device: Any = proba_by_segment(self.keys, (A, B), normal, scores, segments)
+            return on_device
 
         def proba(f: NDArray[Any], which: Integers) -> tuple[NDArray[Any]]:
             if normal is None:
@@ -300,7 +306,8 @@ class SegmentCalibrator(ComparedByValue, _ById):
     @staticmethod
     def _with_fallback(*pairs: tuple[Any, Any]) -> list[NDArray[Any]]:
         """Numbers of the segments (K,), each followed by the fallback's number, at index -1."""
-        return [np.append(each, np.asarray(pooled, each.dtype)) for each, pooled in pairs]
+        fetched = accelerators.fetched(pairs)
+        return [np.append(each, np.asarray(pooled, each.dtype)) for each, pooled in fetched]
 
     def _by_row(
         self,
@@ -327,7 +334,7 @@ class SegmentCalibrator(ComparedByValue, _ById):
                 f"got shapes {scores.shape} and ({rows},)"
             )
         find = indexer(self.keys, segments, name)
-        dtype = np.result_type(scores, self.fit.A)
+        dtype = np.result_type(scores.dtype, self.fit.A.dtype)
         made = tuple(np.empty(len(scores), dtype) for _ in range(results))
 
         def fill(piece: slice) -> None:
@@ -370,11 +377,17 @@ class OneVsRestCalibrator(ComparedByValue, _ById):
 
         Returns:
             (N, C) in [0, 1]. A class whose fit is NON_FINITE or EMPTY is NaN; the others are
-            normalised without it. A NaN score makes its row NaN.
+            normalised without it. A NaN score makes its row NaN. A JAX array if the scores are on
+            a GPU, as in `fit`.
 
         Raises:
             ValueError: scores do not have one column per class.
         """
+        if accelerators.holds(scores):
+            A, B = jax.device_get((self.fit.A, self.fit.B))
+            table = self._with_columns(accelerators.taken(scores))
+            on_device: Any = proba_by_class(A, B, table, normalize)
+            return on_device
         scores = self._columns(scores)
         logit = -(self.fit.A * scores + self.fit.B)
         if not normalize:
@@ -408,13 +421,20 @@ class OneVsRestCalibrator(ComparedByValue, _ById):
         return lower.T, upper.T
 
     def _columns(self, scores: Column) -> NDArray[Any]:
-        read = validation.numbers(scores, "scores")
-        if read.ndim != 2 or read.shape[1] != len(self.classes):
+        return self._with_columns(validation.numbers(scores, "scores"))
+
+    def _with_columns(self, scores: Any) -> Any:
+        """Returns an array (N, C).
+
+        Raises:
+            ValueError: the array has another shape.
+        """
+        if scores.ndim != 2 or scores.shape[1] != len(self.classes):
             raise ValueError(
                 f"scores: expected shape (N, {len(self.classes)}), a column per class, "
-                f"got {read.shape}"
+                f"got {scores.shape}"
             )
-        return read
+        return scores
 
     def _place(self, id_: Any) -> int:
         keys, place = ascending(self.classes)

@@ -252,6 +252,7 @@ def problem_names(batch: tuple[int, ...]) -> NDArray[Any]:
 
 def _table(fit: Fit, kind: str, names: NDArray[Any]) -> Table:
     """The fits line by line, after one or more columns of names; status and flags as text."""
+    fit = jax.device_get(fit)
     flat = {key: np.ravel(getattr(fit, key)) for key in ("A", "B", "status", "flags")}
     errors = np.asarray(fit.standard_errors).reshape(-1, 2)
     counts = {key: np.ravel(getattr(fit, key)) for key in ("n_pos", "n_neg", "nll", "iterations")}
@@ -279,11 +280,13 @@ def describe(kind: str, fit: Fit, shared_rows: bool) -> str:
         fit.status, jax.core.Tracer
     ):
         return f"{kind}: traced, of {fit.status}"
+    fit = jax.device_get(fit)
     return "\n".join([_headline(kind, fit, shared_rows), *("  " + x for x in _outcome(fit))])
 
 
 def _describe_html(kind: str, fit: Fit, shared_rows: bool, table: Table) -> str:
     """The three lines, and a table of the first rows: failed fits first, then flagged ones."""
+    fit = jax.device_get(fit)
     urgency = np.lexsort([-np.ravel(fit.flags), -np.ravel(fit.status)])
     shown = urgency[: tables.ROWS_SHOWN]
     lines = "<br>".join(escape(line) for line in _outcome(fit))

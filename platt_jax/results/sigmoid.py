@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax import validation
+from platt_jax import accelerators, validation
 from platt_jax.columns import Column
 from platt_jax.model.objective import Array
 from platt_jax.results.equality import ComparedByValue
@@ -38,6 +38,10 @@ class Sigmoid(ComparedByValue):
 
     def logit(self, scores: Column) -> Any:
         """The log-odds -(A f + B) of class 1; scores (..., N) for parameters (...)."""
+        with accelerators.precision_of(scores):
+            return self._logit(scores)
+
+    def _logit(self, scores: Column) -> Any:
         scores, A, B = self._by_row(scores, "scores", self.A, self.B)
         try:
             return -(A * scores + B)
@@ -46,6 +50,7 @@ class Sigmoid(ComparedByValue):
 
     def _by_row(self, rows: Column, name: str, *parameters: Any) -> tuple[Any, ...]:
         """Rows (..., N) and parameters (...) as arrays of one kind that broadcast together."""
+        rows = accelerators.taken(rows)
         xp = jnp if isinstance(rows, jax.Array) or isinstance(self.A, jax.Array) else np
         rows = jnp.asarray(validation.plain(rows)) if xp is jnp else validation.numbers(rows, name)
         arrays = [xp.asarray(x) for x in parameters]
@@ -61,7 +66,8 @@ class Sigmoid(ComparedByValue):
 
     def predict_proba(self, scores: Column) -> Any:
         """P(y=1 | score), in [0, 1]; scores (..., N) for parameters (...)."""
-        return expit(self.logit(scores))
+        with accelerators.precision_of(scores):
+            return expit(self._logit(scores))
 
     def log_proba(self, scores: Column) -> Any:
         """Log P(y=1 | score), finite even where the probability rounds to 0 or 1.
@@ -69,7 +75,8 @@ class Sigmoid(ComparedByValue):
         log P(y=0 | score) is `Sigmoid(-A, -B).log_proba(score)`. Scores have shape (..., N) for
         parameters (...).
         """
-        return log_expit(self.logit(scores))
+        with accelerators.precision_of(scores):
+            return log_expit(self._logit(scores))
 
     def inverse(self, proba: Column) -> Any:
         """The score at which P(y=1) equals `proba`: the threshold of a decision.

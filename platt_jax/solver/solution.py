@@ -88,11 +88,30 @@ def solve(
     options = validation.options(options)
     scores, labels, weights = validation.traced_arrays(scores, labels, weights)
     prior = validation.prior(prior, scores.shape[:-1], scores.dtype)
+    return solve_checked(scores, labels, weights, Given(prior), options)
+
+
+def solve_checked(
+    scores: jax.Array,
+    labels: jax.Array,
+    weights: jax.Array | None,
+    given: Given,
+    options: Options,
+) -> Fit:
+    """`solve` for arguments that were checked.
+
+    Args:
+        scores: (..., N) floating, NaN where a label is not finite.
+        labels: (..., N), above 0 for class 1.
+        weights: (..., N) in the dtype of the scores, or None.
+        given: arrays with the leading axes of the scores.
+        options: how to fit.
+    """
     run = partial(_solve_dense, options=options.with_tol(scores.dtype))
     sharding = _known_sharding(scores)
     if sharding is None:
-        return _over_hidden_axes(run, scores)(scores, labels, weights, prior)
-    return _solve_sharded(scores, labels, weights, prior, run, sharding)
+        return _over_hidden_axes(run, scores)(scores, labels, weights, given)
+    return _solve_sharded(scores, labels, weights, given, run, sharding)
 
 
 def _known_sharding(scores: jax.Array) -> NamedSharding | None:
@@ -128,7 +147,7 @@ def _solve_sharded(
     scores: jax.Array,
     labels: jax.Array,
     weights: jax.Array | None,
-    prior: GaussianPrior | None,
+    given: Given,
     run: Callable[..., Fit],
     sharding: NamedSharding,
 ) -> Fit:
@@ -148,15 +167,14 @@ def _solve_sharded(
     def as_scores(x: jax.Array | None) -> jax.Array | None:
         return None if x is None else place(jnp.broadcast_to(x, scores.shape), along)
 
-    if prior is not None:
-        prior = jax.tree.map(lambda x: place(x, over), prior)
+    given = jax.tree.map(lambda x: place(x, over), given)
     return jax.shard_map(
         partial(run, axes=() if of_rows is None else axes),
         mesh=sharding.mesh,
         in_specs=(along, along, along, over),
         out_specs=over,
         check_vma=False,
-    )(scores, as_scores(labels), as_scores(weights), prior)
+    )(scores, as_scores(labels), as_scores(weights), given)
 
 
 @partial(xla.jit_or_inline, static_argnames=("options", "axes"))
@@ -164,7 +182,7 @@ def _solve_dense(
     scores: jax.Array,
     labels: jax.Array,
     weights: jax.Array | None,
-    prior: GaussianPrior | None,
+    given: Given,
     options: Options,
     axes: tuple[str, ...] = (),
 ) -> Fit:
@@ -174,11 +192,8 @@ def _solve_dense(
     shape = rows.grid
     if axes:
         rows = ShardedRows(rows, axes)
-    if prior is not None:
-        prior = GaussianPrior(
-            prior.mean.reshape((*shape, 2)), prior.precision.reshape((*shape, 2, 2))
-        )
-    fit = fit_rows(rows, Given(prior), options, implicit.optimum)
+    given = jax.tree.map(lambda x: x.reshape(shape + x.shape[len(batch) :]), given)
+    fit = fit_rows(rows, given, options, implicit.optimum)
     return jax.tree.map(lambda x: x.reshape(batch + x.shape[2:]), fit)
 
 

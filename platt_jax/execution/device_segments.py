@@ -1,0 +1,196 @@
+"""Rows in flat arrays on an accelerator, grouped by segment there."""
+
+from functools import partial
+from typing import Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from numpy.typing import NDArray
+
+from platt_jax import accelerators, columns, ids, validation, xla
+from platt_jax.columns import Column
+from platt_jax.execution import planning
+from platt_jax.execution.caller import Caller
+from platt_jax.execution.on_device import DeviceRows
+from platt_jax.execution.problems import Problems
+from platt_jax.ids.factorize import factorize
+from platt_jax.passes import packing, shapes
+from platt_jax.threads import run_programs
+
+# Scores, labels and weights (or None) on the device.
+_Columns: TypeAlias = tuple[jax.Array, jax.Array, jax.Array | None]
+
+
+class DeviceSegmentRows:
+    """The rows of every segment end to end, with segments in the order of `planning.largest_first`.
+
+    Args:
+        scores: (N,) scores on an accelerator.
+        labels: (N,) labels, as for `DeviceRows`.
+        segments: (N,) ids: integers on the same device, or any ids on the host.
+        weights: (N,) weights or None, as for `DeviceRows`.
+        pos_label: the positive label, as for `DeviceRows`.
+
+    Attributes:
+        keys: (K,) the segments, ascending or in order of appearance; on the host.
+        dtype: the dtype of the scores and of the fits, float32 or float64.
+        device: the device of the rows.
+
+    Raises:
+        ValueError: an argument is invalid for `fit_segments`.
+    """
+
+    def __init__(
+        self,
+        scores: Column,
+        labels: Column,
+        segments: Column,
+        weights: Column | None = None,
+        pos_label: Any = None,
+    ) -> None:
+        scores = accelerators.taken(scores)
+        validation.require_flat(scores, "scores")
+        self.device, *others = accelerators.devices(scores)
+        if others:
+            raise ValueError(
+                f"scores: expected an array on one device, got one on {1 + len(others)}; "
+                "pass np.asarray(scores), and the devices as mesh"
+            )
+        rows = DeviceRows(scores, labels, weights, pos_label)
+        if rows.doubtful_scores is not None:
+            Caller().warn_once(rows.doubtful_scores)
+        self.dtype = rows.dtype
+        self._length = len(scores)
+        self._rows: _Columns = rows.scores, rows.labels, rows.weights
+        name = columns.labelled("segments", segments)
+        if accelerators.holds(segments := accelerators.taken(segments)):
+            if segments.ndim != 1 or not jnp.issubdtype(segments.dtype, jnp.integer):
+                raise validation.of_codes(name, segments)
+            self._require_length(len(segments))
+            self.keys = self._grouped(segments)
+        else:
+            read = ids.read(segments)
+            self._require_length(ids.length(read))
+            numbered = factorize(read)
+            self.keys = numbered.named(self._grouped(numbered.of(slice(None))))
+
+    def _require_length(self, number: int) -> None:
+        if number != self._length:
+            raise ValueError(
+                f"segments: expected one id per score {(self._length,)}, got shape ({number},)"
+            )
+
+    def _grouped(self, codes: Any) -> NDArray[Any]:
+        """Groups the rows by their codes (N,), and returns the distinct codes, ascending."""
+        # With 64-bit types, so that there may be more than 2^31 rows, and codes are not cut.
+        keys: NDArray[Any] = run_programs(partial(self._group, codes), x64=True)
+        return keys
+
+    def _group(self, codes: Any) -> NDArray[Any]:
+        kind = np.promote_types(np.int32, np.min_scalar_type(-self._length))
+        codes, order = jnp.asarray(codes), None
+        if not jax.device_get(_are_grouped(codes)):
+            codes, order = _sorted(codes, kind=kind)
+        number, among = _numbered(codes, kind=kind)
+        count = int(jax.device_get(among))
+        first, distinct = _firsts(codes, number, count=count)
+        starts, keys = jax.device_get((first, distinct))
+        sizes = np.diff(starts, append=self._length)
+        self.largest_first = planning.largest_first(sizes)
+        self.sizes = sizes[self.largest_first]
+        self._starts = np.cumsum(self.sizes) - self.sizes
+        to = np.empty_like(starts)
+        to[self.largest_first] = self._starts
+        self._rows = _laid_out(self._rows, order, number, first, to)
+        return keys
+
+    @property
+    def problems(self) -> Problems:
+        """A problem per segment."""
+        return Problems(self.sizes, self._take, self.dtype, self.largest_first)
+
+    @property
+    def pooled(self) -> Problems:
+        """All rows as one problem."""
+        return Problems(np.array([self._length]), self._take, self.dtype)
+
+    def _take(self, problems: slice, part: slice, space: packing.Space) -> Any:
+        """The rows of some segments, or a part of the rows of one, with the space's length.
+
+        What follows them is undefined.
+        """
+        first = self._starts[problems.start] + (part.start or 0)
+        with jax.enable_x64(True):
+            return _slice(self._rows, np.int64(first), length=space.length)
+
+    def quartiles(self, most: int) -> NDArray[np.float64]:
+        """The quartiles and the standard deviation of about `most` finite scores, (4,)."""
+        step = max(1, self._length // most)
+        work = partial(_quartiles, self._rows[0], length=self._length, step=step)
+        found: NDArray[np.float64] = jax.device_get(run_programs(work, x64=True))
+        return found
+
+
+@xla.jit
+def _are_grouped(codes: jax.Array) -> jax.Array:
+    return jnp.all(codes[1:] >= codes[:-1])
+
+
+@partial(xla.jit, static_argnames=("kind",))
+def _sorted(codes: jax.Array, kind: np.dtype[Any]) -> tuple[jax.Array, jax.Array]:
+    """The codes, ascending, and the row of each, in the order of rows among equal codes."""
+    ascending, order = lax.sort((codes, lax.iota(kind, len(codes))), num_keys=1, is_stable=True)
+    return ascending, order
+
+
+@partial(xla.jit, static_argnames=("kind",))
+def _numbered(codes: jax.Array, kind: np.dtype[Any]) -> tuple[jax.Array, jax.Array]:
+    """The number of each ascending code among the distinct codes, and how many these are."""
+    steps = codes[1:] != codes[:-1]
+    number = jnp.cumsum(jnp.pad(steps, (1, 0)), dtype=kind)
+    return number, number[-1] + 1
+
+
+@partial(xla.jit, static_argnames=("count",))
+def _firsts(codes: jax.Array, number: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
+    """The first place of each of the distinct codes, and the code."""
+    first = jnp.searchsorted(number, jnp.arange(count, dtype=number.dtype)).astype(number.dtype)
+    return first, codes[first]
+
+
+@xla.jit
+def _laid_out(
+    rows: _Columns, order: jax.Array | None, number: jax.Array, first: jax.Array, to: jax.Array
+) -> _Columns:
+    """The rows in the order of the layout, followed by a block's length of other rows.
+
+    Args:
+        rows: the columns, in the order of the user's.
+        order: the row at each place of the ascending codes; None for the same order.
+        number: the number of the distinct code at each place.
+        first: the first place of each distinct code.
+        to: the first place of each distinct code in the layout.
+    """
+    place = jnp.arange(len(number), dtype=number.dtype)
+    there = (to - first)[number] + place
+    source = place if order is None else order
+    row = jnp.zeros_like(place).at[there].set(source, unique_indices=True)
+    # Any requested slice exists: no chunk and no block is longer than a block.
+    laid: _Columns = jax.tree.map(lambda x: jnp.pad(x[row], (0, shapes.BLOCK_ROWS)), rows)
+    return laid
+
+
+@partial(xla.jit, static_argnames=("length",))
+def _slice(rows: _Columns, first: jax.Array, length: int) -> _Columns:
+    some: _Columns = jax.tree.map(lambda x: lax.dynamic_slice_in_dim(x, first, length), rows)
+    return some
+
+
+@partial(xla.jit, static_argnames=("length", "step"))
+def _quartiles(scores: jax.Array, length: int, step: int) -> jax.Array:
+    sample = scores[:length:step].astype(np.float64)
+    sample = jnp.where(jnp.isfinite(sample), sample, jnp.nan)
+    quartiles = jnp.nanquantile(sample, jnp.array([0.25, 0.5, 0.75]))
+    return jnp.append(quartiles, jnp.nanstd(sample))

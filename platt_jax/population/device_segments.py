@@ -1,0 +1,41 @@
+"""Segments whose rows are in arrays on an accelerator."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import jax
+
+from platt_jax import accelerators
+from platt_jax.execution.caller import Caller
+from platt_jax.execution.device_segments import DeviceSegmentRows
+from platt_jax.options import Options
+from platt_jax.population.chunked import MIDDLE_HALF, SAMPLED_ROWS, ChunkedSegments
+from platt_jax.population.segments import Coordinates
+from platt_jax.results.calibrators import SegmentCalibrator
+from platt_jax.results.sigmoid import Sigmoid
+
+
+class DeviceSegments(ChunkedSegments):
+    """Rows grouped by segment on an accelerator; see `Segments` for the methods."""
+
+    def __init__(self, rows: DeviceSegmentRows, caller: Caller) -> None:
+        self._there = rows
+        of_rows: Any = rows  # all that the other methods use
+        super().__init__(of_rows, caller)
+
+    def coordinates(self, options: Options) -> Coordinates:
+        """See `Segments`."""
+        low, middle, high, deviation = self._there.quartiles(SAMPLED_ROWS)
+        width = (high - low) / MIDDLE_HALF or deviation
+        return Coordinates(float(middle), float(1 / width))
+
+
+def on_device(rows: DeviceSegmentRows, fit: Callable[[], SegmentCalibrator]) -> SegmentCalibrator:
+    """The calibrator that a function returns, with fits as by `accelerators.results`."""
+    with jax.default_device(rows.device):
+        made = fit()
+    sigmoid = made.fallback.A, made.fallback.B
+    parts = made.fit, sigmoid, made.fallback_covariance
+    each, sigmoid, covariance = accelerators.results(parts, rows.dtype, rows.device)
+    return replace(made, fit=each, fallback=Sigmoid(*sigmoid), fallback_covariance=covariance)

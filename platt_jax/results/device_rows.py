@@ -1,0 +1,139 @@
+"""Probabilities of rows in arrays on an accelerator: computed there, as JAX arrays."""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from platt_jax import accelerators, columns, ids, validation, xla
+from platt_jax.columns import Column
+from platt_jax.ids.factorize import indexer
+from platt_jax.results.averages import mean_where_rows_are
+from platt_jax.results.probabilities import expit, log_expit
+from platt_jax.threads import run_programs
+
+
+def proba_by_segment(
+    keys: NDArray[Any],
+    parameters: tuple[NDArray[Any], NDArray[Any]],
+    normal: NDArray[Any] | None,
+    scores: Column,
+    segments: Column,
+) -> jax.Array:
+    """`SegmentCalibrator.predict_proba` for scores (N,) on an accelerator.
+
+    Args:
+        keys: (K,) the segments, ascending.
+        parameters: A and B of the segments, and last of the fallback; each (K + 1,).
+        normal: (K + 1, 5) as from `SegmentCalibrator.predictive`, which replaces the parameters; or
+            None.
+        scores: (N,) scores.
+        segments: (N,) ids: integers on the device, or any ids on the host; or one id.
+
+    Raises:
+        ValueError: see `SegmentCalibrator.predict_proba`.
+    """
+    scores = accelerators.taken(scores)
+    validation.require_flat(scores, "scores")
+    dtype = _result_dtype(scores, parameters[0])
+
+    def run() -> jax.Array:
+        places = _places(keys, segments, len(scores))
+        if normal is not None:
+            return _mean(scores, places, normal, dtype=dtype)
+        A, B = (x.astype(dtype) for x in parameters)
+        return _proba(scores, places, A, B)
+
+    proba: jax.Array = run_programs(run, x64=True)
+    return proba
+
+
+def proba_by_class(A: NDArray[Any], B: NDArray[Any], scores: Any, normalize: bool) -> jax.Array:
+    """`OneVsRestCalibrator.predict_proba` for scores (N, C) on an accelerator."""
+    dtype = _result_dtype(scores, A)
+    work = partial(_of_classes, scores, A.astype(dtype), B.astype(dtype), normalize=normalize)
+    proba: jax.Array = run_programs(work, x64=True)
+    return proba
+
+
+def _result_dtype(scores: jax.Array, A: NDArray[Any]) -> np.dtype[Any]:
+    """The dtype of probabilities by JAX's rules. float64 scores always get float64."""
+    if not (jnp.issubdtype(scores.dtype, jnp.number) or scores.dtype == bool):
+        raise ValueError(f"scores: expected numbers, got dtype {scores.dtype}")
+    if scores.dtype == np.float64:
+        return np.dtype(np.float64)
+    return np.dtype(jax.dtypes.canonicalize_dtype(np.result_type(scores.dtype, A.dtype)))
+
+
+def _places(keys: NDArray[Any], segments: Column, rows: int) -> Any:
+    """The place of each row's segment among the keys, or -1; (N,) int32.
+
+    Raises:
+        ValueError: see `SegmentCalibrator.predict_proba`.
+    """
+    name = columns.labelled("segments", segments)
+    segments = accelerators.taken(segments)
+    one = accelerators.holds(segments) and segments.ndim == 0
+    if one or not accelerators.holds(segments):
+        read = ids.read_like(keys, jax.device_get(segments) if one else segments, rows)
+        _require_length(ids.length(read), rows)
+        return indexer(keys, read, name)(slice(None)).astype(np.int32)
+    if segments.ndim != 1 or not jnp.issubdtype(segments.dtype, jnp.integer):
+        raise validation.of_codes(name, segments)
+    _require_length(len(segments), rows)
+    if keys.dtype.kind not in "iu":
+        raise ValueError(
+            f"{name}: expected ids of the kind of {keys.dtype} keys, got {segments.dtype} on a "
+            "device"
+        )
+    ends = np.iinfo(segments.dtype)
+    possible = (keys >= ends.min) & (keys <= ends.max)
+    below = int(np.count_nonzero(keys < ends.min))
+    return _found(keys[possible].astype(segments.dtype), segments, np.int32(below))
+
+
+def _require_length(number: int, rows: int) -> None:
+    if number != rows:
+        raise ValueError(
+            "scores and segments: expected two flat arrays of one length, "
+            f"got shapes {(rows,)} and {(number,)}"
+        )
+
+
+@xla.jit
+def _found(keys: jax.Array, segments: jax.Array, below: jax.Array) -> jax.Array:
+    """The place of each segment among all keys, or -1; `below` other keys come first."""
+    if not len(keys):
+        return jnp.full(segments.shape, -1, jnp.int32)
+    found = jnp.minimum(jnp.searchsorted(keys, segments), len(keys) - 1).astype(jnp.int32)
+    return jnp.where(keys[found] == segments, found + below, -1)
+
+
+@partial(xla.jit, wide=True)
+def _proba(scores: jax.Array, places: jax.Array, A: jax.Array, B: jax.Array) -> jax.Array:
+    of_rows = -(A[places] * scores.astype(A.dtype) + B[places])
+    proba: jax.Array = expit(of_rows)
+    return proba
+
+
+@partial(xla.jit, static_argnames=("dtype",), wide=True)
+def _mean(
+    scores: jax.Array, places: jax.Array, normal: jax.Array, dtype: np.dtype[Any]
+) -> jax.Array:
+    return mean_where_rows_are(scores.astype(normal.dtype), normal[places]).astype(dtype)
+
+
+@partial(xla.jit, static_argnames=("normalize",), wide=True)
+def _of_classes(scores: jax.Array, A: jax.Array, B: jax.Array, normalize: bool) -> jax.Array:
+    logit = -(A[None] * scores.astype(A.dtype) + B[None])
+    if not normalize:
+        own: jax.Array = expit(logit)
+        return own
+    fitted = jnp.isfinite(A)[None]
+    log_proba = jnp.where(fitted, log_expit(logit), -jnp.inf)
+    lowest = jnp.finfo(np.float32).min
+    proba = jnp.exp(log_proba - jnp.max(log_proba, axis=1, keepdims=True, initial=lowest))
+    return jnp.where(fitted, proba / jnp.sum(proba, axis=1, keepdims=True), jnp.nan)

@@ -1,0 +1,157 @@
+"""Fits by segment of arrays on a GPU: those of the host's arrays, without a copy of rows to it."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from accelerated import accelerated, assert_rows_stay, assert_same_fit, outcome
+
+import platt_jax as pj
+
+
+@pytest.fixture(autouse=True)
+def on_accelerator(monkeypatch, dtype):
+    """JAX arrays are taken for arrays on an accelerator."""
+    with accelerated(monkeypatch, dtype):
+        yield
+
+
+@pytest.fixture
+def rows(rng, dtype):
+    """Scores, labels, segments of 1 to 12,000 rows, and weights."""
+    sizes = np.array([9_000, 1, 300, 40, 2, 12_000, 270, 5, 5, 5])
+    segments = rng.permutation(np.repeat(rng.permutation(10) * 7 - 20, sizes))
+    scores = rng.normal(size=len(segments)).astype(dtype)
+    labels = rng.random(len(segments)) < 1 / (1 + np.exp(-scores * (1 + segments / 50)))
+    return (
+        scores,
+        labels,
+        segments.astype(np.int32),
+        rng.integers(0, 3, len(segments)).astype(dtype),
+    )
+
+
+def fit(scores, labels, segments, weights=None, **more):
+    return pj.fit_segments(scores, labels, segments, weights=weights, **more)
+
+
+def assert_same(found, expected, dtype):
+    """The same keys and fits; those found are JAX arrays."""
+    np.testing.assert_array_equal(found.keys, expected.keys)
+    assert found.keys.dtype == expected.keys.dtype
+    assert_same_fit(found.fit, expected.fit, dtype)
+    of_all = [*jax.tree.leaves(found.fallback), found.fallback_covariance]
+    assert all(isinstance(x, jax.Array) for x in of_all)
+    errors = np.sqrt(np.diag(expected.fallback_covariance))
+    for x, y, error in zip(of_all, jax.tree.leaves(expected.fallback), errors, strict=False):
+        assert abs(jax.device_get(x) - y) < error * (1e-9 if dtype == np.float64 else 1e-3)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("grouped", [False, True])
+def test_as_on_the_host(rows, dtype, weighted, grouped):
+    if grouped:
+        order = np.argsort(rows[2], kind="stable")
+        rows = [x[order] for x in rows]
+    rows = rows if weighted else rows[:3]
+    assert_same(fit(*map(jnp.asarray, rows)), fit(*rows), dtype)
+
+
+def test_no_row_is_copied(monkeypatch, rows):
+    def job(*rows):
+        return fit(*rows).fit.A
+
+    assert_rows_stay(monkeypatch, job, list(map(jnp.asarray, rows)), 5_000)
+
+
+@pytest.mark.parametrize("pooling", ["complete", "partial"])
+def test_pooling(monkeypatch, rows, dtype, pooling):
+    found = fit(*map(jnp.asarray, rows[:3]), pooling=pooling)
+    expected = fit(*rows[:3], pooling=pooling)
+    assert_same(found, expected, dtype)
+    assert found.pooling == pooling
+    if pooling == "partial":
+        rtol = 1e-5 if dtype == np.float64 else 1e-2
+        for name in ("mean", "covariance"):
+            x, y = (getattr(made.population, name) for made in (found, expected))
+            np.testing.assert_allclose(x, y, rtol=rtol)
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint8, np.int64, np.uint32])
+def test_codes_of_any_kind(rows, dtype, kind):
+    codes = rows[2].astype(kind)
+    found = fit(*map(jnp.asarray, (*rows[:2], codes)))
+    expected = fit(*rows[:2], np.asarray(jnp.asarray(codes)))
+    assert_same(found, expected, dtype)
+
+
+@pytest.mark.parametrize("names", [list("abcdefghij"), [(x, -x) for x in range(10)]])
+def test_ids_on_the_host(rows, dtype, names):
+    segments = [names[i] for i in (rows[2] + 20) // 7]
+    found = fit(*map(jnp.asarray, rows[:2]), segments)
+    assert_same(found, fit(*rows[:2], segments), dtype)
+
+
+def test_prior_and_start(rows, dtype):
+    prior = pj.GaussianPrior(np.zeros((10, 2), dtype), np.tile(np.eye(2, dtype=dtype), (10, 1, 1)))
+    start = np.full(10, -1.0, dtype), np.arange(10.0).astype(dtype)
+    expected = fit(*rows[:3], prior=prior, start=start)
+    there = jax.tree.map(jnp.asarray, (prior, start))
+    found = fit(*map(jnp.asarray, rows[:3]), prior=there[0], start=there[1])
+    assert_same(found, expected, dtype)
+
+
+def test_non_finite_rows(rows, dtype):
+    scores, labels, segments, _ = rows
+    scores[np.flatnonzero(segments == -6)[:2]] = np.nan, np.inf
+    expected = outcome(fit, scores, labels, segments)
+    found = outcome(fit, *map(jnp.asarray, (scores, labels, segments)))
+    assert found[0] == expected[0] and len(found[0]) == 1
+    assert_same(found[1], expected[1], dtype)
+
+
+def test_oversized_segments(rng, dtype):
+    segments = np.arange(1_200_000, dtype=np.int32) % 2 * (np.arange(1_200_000) < 1_150_000)
+    scores = rng.normal(size=len(segments)).astype(dtype)
+    labels = rng.random(len(segments)) < 1 / (1 + np.exp(-scores))
+    found = fit(*map(jnp.asarray, (scores, labels, segments)))
+    assert_same(found, fit(scores, labels, segments), dtype)
+
+
+def test_results_are_used_as_the_hosts(rows, tmp_path, dtype):
+    found, expected = fit(*map(jnp.asarray, rows[:3])), fit(*rows[:3])
+    assert repr(found) == repr(expected)
+    assert found.pooling == "none" and len(found.only(found.fit.n_pos > 2)) > 2
+    new = rows[0][:100], rows[2][:100]
+    rtol = 1e-9 if dtype == np.float64 else 1e-4
+    proba = expected.predict_proba(*new)
+    np.testing.assert_allclose(found.predict_proba(*new), proba, rtol=rtol)
+    there = found.predict_proba(*map(jnp.asarray, new))
+    np.testing.assert_allclose(jax.device_get(there), proba, rtol=rtol)
+    for x, y in zip(found.band(*new), expected.band(*new), strict=True):
+        np.testing.assert_allclose(x, y, rtol=rtol)
+    pj.save(tmp_path / "fits.npz", found)
+    loaded = pj.load(tmp_path / "fits.npz")
+    assert loaded.fit == jax.device_get(found.fit)
+    np.testing.assert_array_equal(found[-6].A, loaded[-6].A)
+    np.testing.assert_array_equal(found.table()["A"], loaded.table()["A"])
+
+
+def test_bad_arguments(rows):
+    scores, labels, segments, weights = map(jnp.asarray, rows)
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("problems",))
+    for arguments, more, message in (
+        ((scores[None], labels, segments), {}, r"scores: expected a flat array \(N,\)"),
+        ((scores, labels, segments[1:]), {}, "segments: expected one id per score"),
+        ((scores, labels, [1, 2]), {}, "segments: expected one id per score"),
+        ((scores, labels, scores), {}, r"segments: expected integers \(N,\) for ids on a device"),
+        ((scores, labels, segments[:, None]), {}, r"segments: expected integers \(N,\)"),
+        ((scores, segments, segments), {}, "labels: expected bool"),
+        ((scores, None, segments), {}, "labels: expected one per row"),
+        ((scores, labels, None), {}, "segments: expected one per row"),
+        ((scores, labels, segments, -weights), {}, "weights: expected >= 0"),
+        ((scores, labels, segments), {"mesh": mesh}, "mesh: expected None for scores on a device"),
+        ((scores, labels, segments), {"pooling": "some"}, "pooling: expected one of"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            fit(*arguments, **more)

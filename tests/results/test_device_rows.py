@@ -1,0 +1,105 @@
+"""Probabilities of arrays on a GPU: those of the host's arrays, without a copy of rows to it."""
+
+from functools import partial
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from accelerated import accelerated, assert_rows_stay, assert_same_proba
+
+import platt_jax as pj
+
+
+@pytest.fixture
+def on_accelerator(monkeypatch, dtype):
+    """JAX arrays are taken for arrays on an accelerator."""
+    with accelerated(monkeypatch, dtype):
+        yield
+
+
+@pytest.fixture
+def by_segment(rng, dtype):
+    """Calibrators with integer keys, and with a population, and rows: scores and segments."""
+    segments = rng.integers(0, 30, 900) * 3 - 20
+    scores = rng.normal(size=900).astype(dtype)
+    labels = rng.random(900) < 1 / (1 + np.exp(-scores))
+    fits = {
+        pooling: pj.fit_segments(scores, labels, segments, pooling=pooling)
+        for pooling in ("none", "partial")
+    }
+    return fits, rng.normal(size=500).astype(dtype), rng.integers(-30, 90, 500)
+
+
+@pytest.mark.usefixtures("on_accelerator")
+class TestPredictions:
+    def test_of_a_fit(self, monkeypatch, rng, dtype):
+        scores = rng.normal(size=(2, 3, 60)).astype(dtype)
+        labels = rng.random(scores.shape) < 1 / (1 + np.exp(-scores))
+        for fitted in (pj.fit(scores, labels), pj.fit(*map(jnp.asarray, (scores, labels)))):
+            found = fitted.predict_proba(jnp.asarray(scores))
+            assert_same_proba(found, pj.fit(scores, labels).predict_proba(scores))
+            assert_rows_stay(monkeypatch, fitted.predict_proba, [jnp.asarray(scores)], 0)
+
+    @pytest.mark.parametrize("pooling", ["none", "partial"])
+    @pytest.mark.parametrize("kind", [np.int32, np.uint8, np.int8])
+    def test_by_segment(self, monkeypatch, by_segment, pooling, kind):
+        fits, scores, segments = by_segment
+        segments = segments.astype(kind)
+        fitted = fits[pooling]
+        there = list(map(jnp.asarray, (scores, segments)))
+        expected = fitted.predict_proba(scores, segments)
+        assert_same_proba(fitted.predict_proba(*there), expected)
+        assert_same_proba(fitted.predict_proba(there[0], segments), expected)
+        assert_rows_stay(monkeypatch, fitted.predict_proba, there, 31)
+
+    def test_wide_posteriors(self, by_segment, dtype):
+        fitted = by_segment[0]["partial"]
+        scores, segments = np.array([-50, 0, 2, 90], dtype), np.array([1, 1, 1, 1])
+        found = fitted.predict_proba(jnp.asarray(scores), jnp.asarray(segments))
+        assert_same_proba(found, fitted.predict_proba(scores, segments))
+
+    def test_segments_with_other_keys(self, rng, dtype):
+        scores = rng.normal(size=60).astype(dtype)
+        for segments in (
+            np.array(["a", "b"])[np.arange(60) % 2],
+            np.array([5, 1 << 40])[np.arange(60) % 2],
+            np.array([1 << 50, 1 << 40])[np.arange(60) % 2],
+        ):
+            fitted = pj.fit_segments(scores, scores > 0, segments)
+            expected = fitted.predict_proba(scores, segments)
+            assert_same_proba(fitted.predict_proba(jnp.asarray(scores), segments), expected)
+            one = segments[0].item()
+            of_one = fitted.predict_proba(jnp.asarray(scores), one)
+            assert_same_proba(of_one, fitted.predict_proba(scores, one))
+            if segments.dtype.kind != "U":
+                codes = np.arange(60, dtype=np.int32) % 7
+                found = fitted.predict_proba(*map(jnp.asarray, (scores, codes)))
+                assert_same_proba(found, fitted.predict_proba(scores, codes))
+
+    def test_bad_segments(self, by_segment):
+        fits, scores, segments = by_segment
+        fitted, there = fits["none"], jnp.asarray(scores)
+        for bad in (jnp.asarray(segments[:7]), segments[:7]):
+            with pytest.raises(ValueError, match="expected two flat arrays of one length"):
+                fitted.predict_proba(there, bad)
+        for bad in (there, jnp.stack([jnp.asarray(segments)] * 2, 1)):
+            with pytest.raises(ValueError, match=r"segments: expected integers \(N,\) for ids on"):
+                fitted.predict_proba(there, bad)
+        named = pj.fit_segments([0.0, 1.0], [0, 1], ["a", "b"])
+        with pytest.raises(ValueError, match="segments: expected ids of the kind of <U1 keys"):
+            named.predict_proba(there, jnp.asarray(segments))
+        with pytest.raises(ValueError, match="scores: expected a flat array"):
+            fitted.predict_proba(there[None], jnp.asarray(segments))
+
+    @pytest.mark.parametrize("normalize", [False, True])
+    def test_by_class(self, monkeypatch, rng, dtype, normalize):
+        scores, labels = rng.normal(size=(90, 3)).astype(dtype), np.arange(90) % 3
+        scores[4, 2] = np.nan
+        fitted = pj.fit_one_vs_rest(np.nan_to_num(scores), labels)
+        expected = fitted.predict_proba(scores, normalize)
+        there = jnp.asarray(scores)
+        assert_same_proba(fitted.predict_proba(there, normalize), expected)
+        job = partial(fitted.predict_proba, normalize=normalize)
+        assert_rows_stay(monkeypatch, job, [there], 3)
+        with pytest.raises(ValueError, match=r"scores: expected shape \(N, 3\)"):
+            fitted.predict_proba(there.T)
