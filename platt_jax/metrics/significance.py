@@ -89,7 +89,7 @@ def cox_calibration(
 
     Returns:
         A CoxCalibration of arrays (...) in the dtype of proba. NaN where there is no finite fit
-        (one class only, classes separated by a threshold, equal probabilities), and as in the
+        (one class only, classes separated by a threshold, equal probabilities), and as the
         package's docstring says.
 
     Raises:

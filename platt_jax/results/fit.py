@@ -147,9 +147,6 @@ class Fit(ComparedByValue, Inspectable):
         Raises:
             ValueError: the level is not between 0 and 1, or the shapes do not match.
 
-        Raises:
-            ValueError: a level that is not between 0 and 1, or the shapes do not match.
-
         Example:
             >>> from platt_jax import fit
             >>> fitted = fit([5.0, -4.0, 1.0, 2.0], [1, 0, 0, 1])

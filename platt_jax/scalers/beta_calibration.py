@@ -70,7 +70,6 @@ class BetaCalibration(Scaler[FittedBetaCalibration]):
 
     Raises:
         ValueError: in `fit`, a probability is outside [0, 1].
-        ValueError: in `fit`, a probability outside [0, 1].
 
     Example:
         >>> q, labels = [0.1, 0.4, 0.35, 0.8, 0.7, 0.9], [0, 1, 0, 0, 1, 1]
