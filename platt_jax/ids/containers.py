@@ -85,17 +85,32 @@ def _read(values: tables.Column, name: str) -> Ids:
     return _plain_or_coded(array, name)
 
 
-def read_like(keys: NDArray[Any], values: tables.Column, rows: int, name: str = "segments") -> Ids:
+def read_rows(values: tables.Column, rows: int, name: str = "segments") -> Ids:
+    """The ids of `rows` rows; otherwise as `read`.
+
+    Raises:
+        ValueError: there is not one id per row; or see `read`.
+    """
+    ids = read(values, name)
+    if (number := length(ids)) != rows:
+        raise ValueError(
+            f"{tables.labelled(name, values)}: expected one id per row, {rows} of them, got "
+            f"{number}"
+        )
+    return ids
+
+
+def read_like(keys: NDArray[Any], values: tables.Column, rows: int) -> Ids:
     """The ids of `rows` rows, from one id per row or one for all; keys are the fitted ids.
 
     Raises:
-        ValueError: see `read`.
+        ValueError: see `read_rows`.
     """
     values = tables.on_host(values)
     if not _is_one(values, several_columns=keys.dtype.names is not None):
-        return read(values, name)
+        return read_rows(values, rows)
     one = values.reshape(1) if isinstance(values, np.generic | np.ndarray) else [values]
-    return _repeated(read(one, name), rows)
+    return _repeated(read(one), rows)
 
 
 def length(ids: Ids) -> int:

@@ -52,9 +52,6 @@ def _words(clusters: Column, length: int) -> NDArray[np.uint32]:
     Raises:
         ValueError: clusters are not ids, or not one per row.
     """
-    read = ids.read(clusters, "clusters")
-    if (number := ids.length(read)) != length:
-        raise ValueError(f"clusters: expected one id per row, {length} of them, got {number}")
-    codes = factorize(read)
+    codes = factorize(ids.read_rows(clusters, length, "clusters"))
     words = hashes(codes.named(np.arange(codes.numbers))).astype(np.uint32)
     return words[codes.of(slice(None))]

@@ -5,7 +5,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax import columns, ids, validation
+from platt_jax import ids, validation
 from platt_jax.api import fit_segments
 from platt_jax.columns import Column
 from platt_jax.execution.segment_rows import SegmentRows
@@ -112,13 +112,8 @@ class _JudgedRows(NamedTuple):
                 f"scores, labels: expected finite values, got {np.count_nonzero(bad):,} rows with "
                 "NaN or infinite ones; leave these out"
             )
-        name, read = columns.labelled("segments", segments), ids.read(segments)
-        if ids.length(read) != len(scores):
-            raise ValueError(
-                f"scores and {name}: expected two flat arrays of one length, got shapes "
-                f"{scores.shape} and ({ids.length(read)},)"
-            )
-        return cls(scores, labels, factorize(read).of(slice(None)))
+        numbered = factorize(ids.read_rows(segments, len(scores)))
+        return cls(scores, labels, numbered.of(slice(None)))
 
     def fitted(
         self,

@@ -112,13 +112,8 @@ def _grouped(
     segments: Column, scores: NDArray[Any]
 ) -> tuple[tuple[int, ...], NDArray[np.int64], NDArray[np.int64]]:
     """The batch shape, row positions sorted by segment, and the segments' sizes."""
-    segments = ids.read(segments)
-    if scores.ndim != 1 or ids.length(segments) != len(scores):
-        raise ValueError(
-            f"segments: expected one id per score of a flat array, got shape "
-            f"({ids.length(segments)},) for scores {scores.shape}"
-        )
-    codes = factorize(segments)
+    validation.require_flat(scores, "scores")
+    codes = factorize(ids.read_rows(segments, len(scores)))
     numbers = codes.of(slice(None))
     counts = np.bincount(numbers, minlength=codes.numbers)
     sizes = counts[counts > 0]

@@ -115,7 +115,7 @@ def _of_segments(
 ) -> SegmentCalibrator:
     validation.require_flat(scores, "scores")
     labels, weights = validation.labels_and_weights(labels, weights, scores)
-    found = get_indexer(calibrator.keys, _ids(segments, len(scores), "segments"), "segments")
+    found = get_indexer(calibrator.keys, ids.read_rows(segments, len(scores)))
     if (found < 0).any():
         raise ValueError(
             f"segments: expected those that were fitted, got another at row {np.argmin(found)}"
@@ -190,17 +190,10 @@ def _problems(A: Array, B: Array, covariance: Array, prior: GaussianPrior | None
     return Problems(A.ravel(), B.ravel(), held.ravel(), precision.reshape(-1, 2, 2))
 
 
-def _ids(values: Column, rows: int, name: str) -> ids.Ids:
-    found = ids.read(values, name)
-    if (number := ids.length(found)) != rows:
-        raise ValueError(f"{name}: expected one id per row, {rows} of them, got {number}")
-    return found
-
-
 def _codes(clusters: Column, rows: int) -> NDArray[Any] | None:
     if clusters is None:
         return None
-    return factorize(_ids(clusters, rows, "clusters")).of(slice(None))
+    return factorize(ids.read_rows(clusters, rows, "clusters")).of(slice(None))
 
 
 def _rows(

@@ -121,14 +121,11 @@ def rate_funnel(
         >>> ax.get_ylabel()
         'observed / expected'
     """
-    number = np.shape(proba)[:1]
-    numbered = factorize(ids.read(segments))
-    codes = numbered.of(slice(0, None))
-    if codes.shape != number:
-        raise ValueError(f"segments: expected one per row, {number}, got {codes.shape}")
     p, y, w = predicted(labels, proba, weights, from_logits)
+    numbered = factorize(ids.read_rows(segments, np.shape(proba)[0]))
+    codes = numbered.of(slice(0, None))
     if weights is not None:
-        codes = codes[np.broadcast_to(weights, number) != 0]
+        codes = codes[np.broadcast_to(weights, codes.shape) != 0]
     rows, observed, expected, variance = (
         np.bincount(codes, w * x, numbered.numbers) for x in (np.ones_like(p), y, p, p * (1 - p))
     )

@@ -130,12 +130,9 @@ def _of_places(
     places: Sequence[int],
 ) -> list[PlottedRows]:
     """The rows of each of the segments at these places among the keys."""
-    found = get_indexer(calibrator.keys, ids.read(segments))
-    if found.shape != np.shape(scores):
-        raise ValueError(
-            f"scores and segments: expected two flat arrays of one length, got shapes "
-            f"{np.shape(scores)} and {found.shape}"
-        )
+    scores = validation.floating(scores, "scores")
+    validation.require_flat(scores, "scores")
+    found = get_indexer(calibrator.keys, ids.read_rows(segments, len(scores)))
     weights = validation.weights(1.0 if weights is None else weights, np.float64)
     weights = validation.broadcast(weights, found.shape, "weights")
     # Rows of other segments need not be valid.

@@ -321,11 +321,6 @@ class SegmentCalibrator(ComparedByValue, _ById):
         validation.require_flat(scores, "scores")
         name = columns.labelled("segments", segments)
         segments = ids.read_like(self.keys, segments, len(scores))
-        if (rows := ids.length(segments)) != len(scores):
-            raise ValueError(
-                "scores and segments: expected two flat arrays of one length, "
-                f"got shapes {scores.shape} and ({rows},)"
-            )
         find = indexer(self.keys, segments, name)
         dtype = np.result_type(scores, self.fit.A)
         made = tuple(np.empty(len(scores), dtype) for _ in range(results))
