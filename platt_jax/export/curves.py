@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax import ids
 from platt_jax.ids import times
 from platt_jax.results.calibrators import SegmentCalibrator
 from platt_jax.results.fit import Fit
@@ -75,10 +76,10 @@ def curves(calibrator: Exportable) -> Curves:
         )
         table = np.column_stack([x.astype(np.float64) for x in pairs])
     *parameters, fallback = map(tuple, table.tolist())
-    keys = calibrator.keys
-    fields = [keys] if keys.dtype.names is None else [keys[name] for name in keys.dtype.names]
+    fields = ids.fields(calibrator.keys)
     columns = list(map(_values, fields))
-    segments = columns[0] if keys.dtype.names is None else list(zip(*columns, strict=True))
+    plain = calibrator.keys.dtype.names is None
+    segments = columns[0] if plain else list(zip(*columns, strict=True))
     types = [
         set(map(type, column)) or {_type(x.dtype)}
         for column, x in zip(columns, fields, strict=True)

@@ -140,6 +140,11 @@ def structured(names: Sequence[str], columns: Sequence[NDArray[Any]]) -> NDArray
     return array
 
 
+def fields(ids: NDArray[Any]) -> list[NDArray[Any]]:
+    """The columns of an array of ids; a plain array is its only column."""
+    return [ids] if ids.dtype.names is None else [ids[name] for name in ids.dtype.names]
+
+
 def _is_one(values: tables.Column, several_columns: bool) -> bool:
     if several_columns and isinstance(values, tuple):
         return not any(isinstance(part, tuple | list | np.ndarray) for part in values)

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from platt_jax import ids
 from platt_jax.results.calibrators import SegmentCalibrator
 from platt_jax.results.tables import arrow_array
 from platt_jax.sql.engines import POINTS, ROWS
@@ -91,10 +92,8 @@ def _check_kinds(
     columns: dict[str, pa.DataType], calibrator: SegmentCalibrator, segments: list[str]
 ) -> None:
     """Check ids for text instead of numbers or the reverse: engines would convert, or fail late."""
-    dtype = calibrator.keys.dtype
-    kinds = [dtype] if dtype.names is None else [dtype[name] for name in dtype.names]
-    for name, kind in zip(segments, kinds, strict=False):  # their number is checked later
-        there = columns[name]
+    for name, fitted in zip(segments, ids.fields(calibrator.keys), strict=False):
+        there, kind = columns[name], fitted.dtype  # the number of columns is checked later
         of_text = pa.types.is_string(there) or pa.types.is_large_string(there)
         of_numbers = pa.types.is_integer(there) or pa.types.is_floating(there)
         if (kind.kind == "U" and of_numbers) or (kind.kind in "iuf" and of_text):
@@ -131,8 +130,7 @@ def _query(names: Names, columns: list[str], fallback: dict[str, float], name: s
 def _points(
     calibrator: SegmentCalibrator, names: Names, parameters: dict[str, NDArray[np.float64]]
 ) -> pa.Table:
-    keys = calibrator.keys
-    fields = [keys] if keys.dtype.names is None else [keys[x] for x in keys.dtype.names]
+    fields = ids.fields(calibrator.keys)
     if len(fields) != len(names.segment):
         raise ValueError(
             f"segment: expected {len(fields)} columns, as the calibrator's, got {names.segment}"
