@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from platt_jax.export.curves import Curves, Exportable, curves, require_integers
+from platt_jax.extras import needing
 from platt_jax.results.averages import nodes
 from platt_jax.version import __version__
 
@@ -41,11 +42,9 @@ def to_onnx(calibrator: Exportable) -> Any:
         >>> [x.name for x in model.graph.input]
         ['score', 'segment']
     """
-    try:
+    with needing("to_onnx needs onnx", "platt-jax[onnx]"):
         import onnx
         from onnx import TensorProto, helper
-    except ImportError:
-        raise ImportError("to_onnx: needs onnx: pip install 'platt-jax[onnx]'") from None
 
     found = curves(calibrator)
     rows = ["N"]

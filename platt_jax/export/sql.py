@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from platt_jax.export.curves import Curves, Exportable, curves, is_wider, require_integers
+from platt_jax.extras import needing
 
 # Step and number of pairs of the quadrature (`results/averages.py`); each node is a term of SQL.
 _FEW_NODES = 1.0, 6
@@ -77,11 +78,9 @@ def to_sql(
         >>> duckdb.sql(f"SELECT {p} AS p FROM (SELECT 0.5 AS f)").fetchall()
         [(0.5,)]
     """
-    try:
+    with needing("to_sql needs sqlglot", "platt-jax[sql]"):
         import sqlglot
         from sqlglot.errors import SqlglotError
-    except ImportError:
-        raise ImportError("to_sql needs sqlglot: pip install 'platt-jax[sql]'") from None
 
     from platt_jax.sql import queries
 

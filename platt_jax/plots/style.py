@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax.extras import needing
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.collections import PathCollection, PolyCollection
@@ -40,12 +42,8 @@ def pyplot() -> Any:
     Raises:
         ImportError: matplotlib is missing.
     """
-    try:
+    with needing("platt_jax.plots needs matplotlib", "platt-jax[plots]"):
         import matplotlib.pyplot as plt
-    except ImportError:
-        raise ImportError(
-            "platt_jax.plots needs matplotlib: pip install 'platt-jax[plots]'"
-        ) from None
     return plt
 
 

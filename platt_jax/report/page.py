@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from platt_jax.columns import Column
+from platt_jax.extras import needing
 from platt_jax.report import charts, problems, rows
 from platt_jax.report.rows import Judged, Predicted
 from platt_jax.results.atomic import destination, write_atomically
@@ -72,7 +73,8 @@ def to_html(
             f"calibrator: expected a SegmentCalibrator, got {type(calibrator).__name__}"
         )
     path = destination(path)
-    charts.require_matplotlib()
+    with needing("platt_jax.report needs matplotlib", "platt-jax[report]"):
+        import matplotlib  # noqa: F401 - checks that it is installed
     predicted, judged = rows.read(calibrator, scores, labels, segments, _FDR)
     page = _page(calibrator, predicted, judged, (scores, labels, segments))
     # A segment's name may hold characters that UTF-8 cannot encode.

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from platt_jax.extras import needing
 from platt_jax.ids import structured
 
 # JSON that identifies the content of a source; None if that is not possible.
@@ -165,10 +166,8 @@ def _parquet_in(directory: Path) -> list[Path]:
 
 
 def _of_parquet(files: list[Path], names: Names) -> Source:
-    try:
+    with needing("Parquet files need pyarrow", "platt-jax[tables]"):
         import pyarrow.parquet as parquet
-    except ImportError:
-        raise ImportError("Parquet files need pyarrow: pip install 'platt-jax[tables]'") from None
     _require_names(names)
     rows = 0
     for path in files:
