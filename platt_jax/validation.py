@@ -2,7 +2,7 @@
 
 import math
 import reprlib
-from numbers import Number
+from numbers import Integral, Number, Real
 from typing import Any, NamedTuple, TypeAlias, get_args
 
 import jax
@@ -340,9 +340,7 @@ def pooling(value: Any, prior_given: Any, start_given: Any, fit_options: Options
     Raises:
         ValueError: pooling is invalid, or another argument does not agree with it.
     """
-    choices = get_args(Pooling)
-    if not isinstance(value, str) or value not in choices:
-        raise ValueError(f"pooling: expected one of {choices}, got {value!r}")
+    require_one_of(value, get_args(Pooling), "pooling")
     if value == "none":
         return
     if value == "partial" and prior_given is not None:
@@ -381,6 +379,38 @@ def options(values: Options) -> Options:
     if not isinstance(values, Options):
         raise ValueError(f"options: expected an Options, got {type(values).__name__}")
     return values
+
+
+def require_fraction(value: Any, name: str) -> None:
+    """Refuses anything but a number in (0, 1).
+
+    Raises:
+        ValueError: the value is something else.
+    """
+    if not (isinstance(value, Real) and 0 < float(value) < 1):
+        raise ValueError(f"{name}: expected a number in (0, 1), got {value!r}")
+
+
+def require_integer(value: Any, name: str, least: int, most: int | None = None) -> None:
+    """Refuses anything but an integer from `least` to `most`.
+
+    Raises:
+        ValueError: the value is something else.
+    """
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
+    if not whole or value < least or (most is not None and value > most):
+        expected = f">= {least}" if most is None else f"from {least} to {most:,}"
+        raise ValueError(f"{name}: expected an integer {expected}, got {value!r}")
+
+
+def require_one_of(value: Any, allowed: tuple[str, ...], name: str) -> None:
+    """Refuses anything but these words.
+
+    Raises:
+        ValueError: the value is something else.
+    """
+    if not (isinstance(value, str) and value in allowed):
+        raise ValueError(f"{name}: expected one of {allowed}, got {value!r}")
 
 
 def doubtful_shape(scores: NDArray[Any], labels: NDArray[np.int8]) -> str | None:

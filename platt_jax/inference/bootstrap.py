@@ -1,7 +1,6 @@
 """Bootstrap: the spread of fits over random reweightings of the rows."""
 
 import math
-import numbers
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +8,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax import validation
 from platt_jax.api import fit, fit_segments
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
@@ -113,7 +113,7 @@ class Bootstrap(ComparedByValue):
             ValueError: level or kind is not as above.
         """
         shares = intervals.tails(level)
-        kind = intervals.checked_kind(kind)
+        validation.require_one_of(kind, intervals.KINDS, "kind")
         replicates = np.where(self.failed[..., None], np.nan, np.stack([self.A, self.B], -1))
         estimate = np.stack([self.fit.A, self.fit.B], -1)
         acceleration = self.influence.of_parameters()
@@ -137,7 +137,7 @@ class Bootstrap(ComparedByValue):
             ValueError: level or kind is not as in `interval`, or the shapes do not match.
         """
         shares = intervals.tails(level)
-        kind = intervals.checked_kind(kind)
+        validation.require_one_of(kind, intervals.KINDS, "kind")
         # Raises if the scores are bad or of the wrong shape.
         logit = self.fit.sigmoid.logit(scores)
         shape, dtype = logit.shape, self.A.dtype
@@ -241,10 +241,9 @@ def bootstrap(
         True
     """
     caller = Caller()
-    _check_count("replicates", replicates, 2, 2**31 - 1)
-    _check_count("seed", seed, 0, 2**64 - 1)
-    if kind not in replicated.KINDS:
-        raise ValueError(f"kind: expected one of {replicated.KINDS}, got {kind!r}")
+    validation.require_integer(replicates, "replicates", 2, 2**31 - 1)
+    validation.require_integer(seed, "seed", 0, 2**64 - 1)
+    validation.require_one_of(kind, replicated.KINDS, "kind")
     stage = Stage.of(progress, "bootstrap")
     rows: SegmentRows | DenseRows
     cluster: TakeClusters | None = None
@@ -276,9 +275,3 @@ def bootstrap(
         x[:, bad] = answer
     moved = influence(original, order, rows, options.targets == "platt", cluster)
     return Bootstrap(made.A, made.B, made.status, made.one_class, original, moved, keys)
-
-
-def _check_count(name: str, value: int, least: int, most: int) -> None:
-    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-    if not (whole and least <= value <= most):
-        raise ValueError(f"{name}: expected an integer from {least} to {most:,}, got {value!r}")

@@ -21,7 +21,7 @@ from platt_jax.options import Options
 from platt_jax.passes.packing import Space
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.quadrature import normals
-from platt_jax.results.calibrators import SegmentCalibrator
+from platt_jax.results.calibrators import SegmentCalibrator, require_segment_calibrator
 from platt_jax.results.equality import ComparedByValue
 from platt_jax.results.fit import Fit
 from platt_jax.results.population import Population
@@ -228,9 +228,8 @@ def _at_means(fit: Fit, population: Population) -> Fit:
     return replace(moved, flags=earlier_fits.raised(moved.flags, Flag.REVERSED, moved.A > 0))
 
 
-def _require_population(name: str, calibrator: object) -> None:
-    if not isinstance(calibrator, SegmentCalibrator):
-        raise ValueError(f"{name}: expected a SegmentCalibrator, got {type(calibrator).__name__}")
+def _require_population(name: str, calibrator: SegmentCalibrator) -> None:
+    require_segment_calibrator(calibrator, name)
     population = calibrator.population
     if population is None:
         raise ValueError(f'{name}: expected a calibrator with pooling="partial", got one without')

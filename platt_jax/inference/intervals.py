@@ -1,10 +1,11 @@
 """Bootstrap intervals from the replicates of a statistic."""
 
-import numbers
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from platt_jax import validation
 
 KINDS = ("bca", "percentile", "basic")
 
@@ -15,21 +16,9 @@ def tails(level: float) -> tuple[float, float]:
     Raises:
         ValueError: level is not in (0, 1).
     """
-    if not (isinstance(level, numbers.Real) and 0 < float(level) < 1):
-        raise ValueError(f"level: expected a number in (0, 1), got {level!r}")
+    validation.require_fraction(level, "level")
     tail = (1 - float(level)) / 2
     return tail, 1 - tail
-
-
-def checked_kind(kind: str) -> str:
-    """The kind of interval, checked.
-
-    Raises:
-        ValueError: kind is not one of `KINDS`.
-    """
-    if kind not in KINDS:
-        raise ValueError(f"kind: expected one of {KINDS}, got {kind!r}")
-    return kind
 
 
 def interval(

@@ -23,7 +23,7 @@ from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.results import tables
-from platt_jax.results.calibrators import SegmentCalibrator
+from platt_jax.results.calibrators import SegmentCalibrator, require_segment_calibrator
 from platt_jax.results.fit import Fit
 from platt_jax.results.population import Population
 from platt_jax.results.sigmoid import Sigmoid
@@ -107,10 +107,7 @@ def update(
         >>> tonight.keys.tolist(), tonight.fit.n_pos.tolist()
         (['a', 'b', 'c'], [1.0, 2.0, 0.0])
     """
-    if not isinstance(calibrator, SegmentCalibrator):
-        raise ValueError(
-            f"calibrator: expected a SegmentCalibrator, got {type(calibrator).__name__}"
-        )
+    require_segment_calibrator(calibrator, "calibrator")
     if not 0 < forgetting <= 1:
         raise ValueError(f"forgetting: expected a number in (0, 1], got {forgetting!r}")
     caller, stage = Caller(), Stage.of(progress)

@@ -1,12 +1,12 @@
 """Calibration by bins: the reliability curve and calibration errors."""
 
-import numbers
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax import validation
 from platt_jax.columns import Column
 from platt_jax.metrics import groups
 from platt_jax.metrics.rows import Predictions, ratio, read_predictions
@@ -102,8 +102,7 @@ def reliability_curve(
         >>> curve.lower.round(4).tolist(), curve.upper.round(4).tolist()
         ([0.0, 0.3424], [0.6576, 1.0])
     """
-    if not (isinstance(confidence, numbers.Real) and 0 < confidence < 1):
-        raise ValueError(f"confidence: expected a number in (0, 1), got {confidence!r}")
+    validation.require_fraction(confidence, "confidence")
     rows = read_predictions(labels, proba, weights, from_logits)
     each = binned(rows, n_bins, strategy)
     z2 = NormalDist().inv_cdf((1 + confidence) / 2) ** 2

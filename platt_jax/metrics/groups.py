@@ -1,14 +1,12 @@
 """Rows in groups: equal values, and bins of equal width or equal mass."""
 
-import numbers
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax import validation
 from platt_jax.metrics.rows import LabelledRows
-
-_STRATEGIES = ("uniform", "quantile")
 
 # Edge tolerance, in bin widths.
 _ON_THE_EDGE = 1e-9
@@ -41,10 +39,8 @@ def bins(
     Raises:
         ValueError: n_bins is not a positive integer, or the strategy is unknown.
     """
-    if not isinstance(n_bins, numbers.Integral) or isinstance(n_bins, bool) or n_bins < 1:
-        raise ValueError(f"n_bins: expected an integer >= 1, got {n_bins!r}")
-    if strategy not in _STRATEGIES:
-        raise ValueError(f"strategy: expected one of {_STRATEGIES}, got {strategy!r}")
+    validation.require_integer(n_bins, "n_bins", 1)
+    validation.require_one_of(strategy, ("uniform", "quantile"), "strategy")
     if strategy == "uniform":
         which = np.searchsorted(np.arange(1, n_bins) / n_bins, p, side="left")
     else:

@@ -1,11 +1,11 @@
 """Calibration without bins: the isotonic reliability curve."""
 
-import numbers
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax import validation
 from platt_jax.columns import Column
 from platt_jax.metrics.rows import read_predictions
 
@@ -70,10 +70,8 @@ def isotonic_curve(
         >>> curve.prob_true.tolist()
         [0.0, 0.5, 0.5, 1.0]
     """
-    if not (isinstance(confidence, numbers.Real) and 0 < confidence < 1):
-        raise ValueError(f"confidence: expected a number in (0, 1), got {confidence!r}")
-    if not isinstance(replicates, numbers.Integral) or replicates < 2:
-        raise ValueError(f"replicates: expected an integer >= 2, got {replicates!r}")
+    validation.require_fraction(confidence, "confidence")
+    validation.require_integer(replicates, "replicates", 2)
     rows = read_predictions(labels, proba, weights, from_logits)
     if rows.batch:
         raise ValueError(f"proba: expected (N,), one problem's, got shape {np.shape(proba)}")
@@ -81,9 +79,10 @@ def isotonic_curve(
         return IsotonicCurve(*np.full((4, 1), np.nan))
     counted = rows.weights[0] > 0
     p, which = np.unique(rows.probabilities()[0][0, counted], return_inverse=True)
-    weight = rows.weights[0, counted]
-    positive = np.bincount(which, weight * rows.positive[0, counted])
-    weight = np.bincount(which, weight)
+    of_rows = rows.weights[0, counted]
+    # NumPy's stubs declare integers even with weights.
+    weight: NDArray[Any] = np.bincount(which, of_rows)
+    positive = np.bincount(which, of_rows * rows.positive[0, counted])
     fitted = _isotonic(positive / weight, weight)
     at = _corners_and_some_others(fitted)
     ends = (1 - confidence) / 2, (1 + confidence) / 2

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from platt_jax import metrics
+from platt_jax import metrics, validation
 from platt_jax.columns import Column
 from platt_jax.plots import style
 from platt_jax.plots.rows import predicted
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.ticker import Formatter, Locator
 
-_METHODS = ("binned", "isotonic")
 _HISTOGRAM_BINS = 50
 
 
@@ -69,6 +68,7 @@ class ReliabilityDisplay:
         Raises:
             ValueError: an argument is not as in `reliability_diagram`.
         """
+        validation.require_one_of(method, ("binned", "isotonic"), "method")
         rows = predicted(labels, proba, weights, from_logits)
         curve: metrics.ReliabilityCurve | metrics.IsotonicCurve
         shared: dict[str, Any] = {"weights": rows.weights, "confidence": confidence}
@@ -76,10 +76,8 @@ class ReliabilityDisplay:
             curve = metrics.reliability_curve(
                 rows.labels, rows.values, n_bins=n_bins, strategy=strategy, **shared
             )
-        elif method == "isotonic":
-            curve = metrics.isotonic_curve(rows.labels, rows.values, **shared)
         else:
-            raise ValueError(f"method: expected one of {_METHODS}, got {method!r}")
+            curve = metrics.isotonic_curve(rows.labels, rows.values, **shared)
         return cls(curve, name=name).plot(ax, **line)
 
     def plot(self, ax: Axes | None = None, **line: Any) -> Self:

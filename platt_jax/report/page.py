@@ -15,7 +15,7 @@ from platt_jax.extras import needing
 from platt_jax.report import charts, problems, rows
 from platt_jax.report.rows import Judged, Predicted
 from platt_jax.results.atomic import destination, write_atomically
-from platt_jax.results.calibrators import SegmentCalibrator
+from platt_jax.results.calibrators import SegmentCalibrator, require_segment_calibrator
 from platt_jax.results.tables import flag_counts, status_counts
 from platt_jax.status import Flag, Status
 from platt_jax.version import __version__
@@ -68,10 +68,7 @@ def to_html(
         >>> os.path.getsize(path) < 1_000_000
         True
     """
-    if not isinstance(calibrator, SegmentCalibrator):
-        raise ValueError(
-            f"calibrator: expected a SegmentCalibrator, got {type(calibrator).__name__}"
-        )
+    require_segment_calibrator(calibrator, "calibrator")
     path = destination(path)
     with needing("platt_jax.report needs matplotlib", "platt-jax[report]"):
         import matplotlib  # noqa: F401 - checks that it is installed

@@ -338,6 +338,16 @@ class SegmentCalibrator(ComparedByValue, _ById):
         return self.fit, "segment", self.keys
 
 
+def require_segment_calibrator(value: object, name: str) -> None:
+    """Refuses anything but a SegmentCalibrator.
+
+    Raises:
+        ValueError: the value is something else.
+    """
+    if not isinstance(value, SegmentCalibrator):
+        raise ValueError(f"{name}: expected a SegmentCalibrator, got {type(value).__name__}")
+
+
 @dataclass(frozen=True, repr=False, eq=False)
 class OneVsRestCalibrator(ComparedByValue, _ById):
     """One sigmoid per class of a classifier: each class against all others.

@@ -1,7 +1,6 @@
 """Converts between log-odds and probabilities, and computes confidence bands."""
 
 import math
-import numbers
 from statistics import NormalDist
 from typing import Any
 
@@ -68,8 +67,7 @@ def critical_value(level: float, simultaneous: bool) -> float:
     Raises:
         ValueError: the level is not between 0 and 1.
     """
-    if not isinstance(level, numbers.Real) or not 0 < level < 1:
-        raise ValueError(f"level: expected a number between 0 and 1, got {level!r}")
+    validation.require_fraction(level, "level")
     if simultaneous:
         return math.sqrt(-2 * math.log1p(-level))
     return NormalDist().inv_cdf((1 + level) / 2)

@@ -106,10 +106,7 @@ class SegmentCalibratedClassifier(CalibratedBase):
         Raises:
             ValueError: a parameter or argument is not as above.
         """
-        if self.response_method not in RESPONSE_METHODS:
-            raise ValueError(
-                f"response_method: expected one of {RESPONSE_METHODS}, got {self.response_method!r}"
-            )
+        validation.require_one_of(self.response_method, RESPONSE_METHODS, "response_method")
         options = options_of("sigmoid", self.options)
         validation.pooling(self.pooling, None, None, options)
         X = self._checked(X, reset=True)

@@ -137,7 +137,7 @@ def test_levels_that_are_none(rng):
             (by_class.band, ()),
         ):
             at = np.stack([-scores, scores], -1) if band == by_class.band else scores
-            with pytest.raises(ValueError, match="level: expected a number between 0 and 1, got "):
+            with pytest.raises(ValueError, match=r"level: expected a number in \(0, 1\), got "):
                 band(at, *more, level)
 
 

@@ -119,7 +119,7 @@ def test_what_is_refused(problems):
             call(fit, 2)
         with pytest.raises(ValueError, match=r"proba: expected \(..., N\) for parameters"):
             call(fit, np.full((5, 4), 0.5))
-    with pytest.raises(ValueError, match="level: expected a number between 0 and 1, got 95"):
+    with pytest.raises(ValueError, match=r"level: expected a number in \(0, 1\), got 95"):
         fit.inverse_interval(0.5, level=95)
 
 
