@@ -138,7 +138,8 @@ def estimate_drift(
         (1,)
     """
     _require_population("calibrator", calibrator)
-    if not (isinstance(ahead, numbers.Real) and 0 < ahead < np.inf):
+    given: Any = ahead
+    if not (isinstance(given, numbers.Real) and 0 < float(given) < np.inf):
         raise ValueError(f"ahead: expected a number above 0, got {ahead!r}")
     rows = segment_rows(scores, labels, segments, weights)
     next_one = fit_segments(rows, pooling="partial", options=options, progress=progress)

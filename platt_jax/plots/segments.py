@@ -69,7 +69,7 @@ def segment_sigmoids(
         'b, 2 rows'
     """
     names, notes = _chosen(chosen, most)
-    places = [calibrator._place(name) for name in names]
+    places = [int(calibrator._places([name], "chosen")[0]) for name in names]
     if -1 in places:
         raise ValueError(f"chosen: {names[places.index(-1)]!r} was not among the segments fitted")
     rows = _of_places(calibrator, scores, labels, segments, weights, places)

@@ -39,15 +39,13 @@ _LOWEST = np.finfo(np.float32).min
 class _ById(Inspectable):
     """A result with a fit for each of K ids: a mapping from ids to fits."""
 
-    def _place(self, id_: Any) -> int:
-        """The place of the id's fit, or -1.
+    def _places(self, some: Column, name: str) -> Integers:
+        """The places of these ids' fits, -1 for ids without a fit.
 
         Raises:
-            ValueError: the id has a type that no id here can equal.
+            ValueError: an id has a type that no id here can equal.
         """
-        _, kind, names = self._inspected()
-        (found,) = get_indexer(names, ids.read([id_], kind), kind)
-        return int(found)
+        return get_indexer(self._inspected()[2], ids.read(some, name), name)
 
     def __getitem__(self, id_: Any) -> "Fit":
         """The fit of one id.
@@ -56,14 +54,14 @@ class _ById(Inspectable):
             KeyError: there is no fit for this id.
         """
         fit, kind, _ = self._inspected()
-        place = self._place(id_)
+        (place,) = self._places([id_], kind)
         if place < 0:
             raise KeyError(f"{kind} {id_!r} was not fitted")
         return jax.tree.map(lambda x: x[place], fit)
 
     def __contains__(self, id_: object) -> bool:
         try:
-            return self._place(id_) >= 0
+            return bool(self._places([id_], self._inspected()[1])[0] >= 0)
         except ValueError:
             return False
 
@@ -167,7 +165,7 @@ class SegmentCalibrator(ComparedByValue, _ById):
             >>> calibrator.seen(["a", "b", "a"])
             array([ True, False,  True])
         """
-        return get_indexer(self.keys, ids.read(segments, "segments"), "segments") >= 0
+        return self._places(segments, "segments") >= 0
 
     def predict_proba(self, scores: Column, segments: Column) -> NDArray[Any]:
         """P(y=1) for each row by the sigmoid of its segment.
@@ -421,10 +419,10 @@ class OneVsRestCalibrator(ComparedByValue, _ById):
             )
         return read
 
-    def _place(self, id_: Any) -> int:
-        keys, place = ascending(self.classes)
-        (found,) = get_indexer(keys, ids.read([id_], "class"), "class")
-        return -1 if found < 0 else int(np.flatnonzero(place == found)[0])
+    def _places(self, some: Column, name: str) -> Integers:
+        ordered, place = ascending(self.classes)
+        found = get_indexer(ordered, ids.read(some, name), name)
+        return np.where(found < 0, -1, np.argsort(place)[found])
 
     def _inspected(self) -> tuple[Fit, str, NDArray[Any]]:
         return self.fit, "class", self.classes
