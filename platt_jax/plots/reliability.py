@@ -14,7 +14,6 @@ from platt_jax.plots.rows import predicted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.ticker import Formatter, Locator
 
 _HISTOGRAM_BINS = 50
 
@@ -181,10 +180,12 @@ def reliability_diagram(
             counts, _ = np.histogram(each.values, share, weights=each.weights)
             panel.stairs(counts, share, color=color, fill=len(models) == 1)
     if panel is not None:
+        from matplotlib.ticker import EngFormatter, MaxNLocator
+
         panel.set(xlabel=ax.get_xlabel(), ylabel="rows")
         panel.set_ylim(0, None)
-        panel.yaxis.set_major_locator(_few_ticks())
-        panel.yaxis.set_major_formatter(_short_counts())
+        panel.yaxis.set_major_locator(MaxNLocator(nbins=2, integer=True))
+        panel.yaxis.set_major_formatter(EngFormatter(sep=""))
         ax.set_xlabel("")
     style.legend(ax)
     return ax
@@ -195,15 +196,3 @@ def _label(name: object, method: str, confidence: float) -> str:
         return str(name)
     what, extent = ("observed", "interval") if method == "binned" else ("isotonic", "band")
     return f"{what}, {style.percent(confidence)} {extent}"
-
-
-def _few_ticks() -> Locator:
-    from matplotlib.ticker import MaxNLocator
-
-    return MaxNLocator(nbins=2, integer=True)
-
-
-def _short_counts() -> Formatter:
-    from matplotlib.ticker import EngFormatter
-
-    return EngFormatter(sep="")

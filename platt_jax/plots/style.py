@@ -121,13 +121,12 @@ def points(
 
 def _places(ax: Axes, x: NDArray[Any], y: NDArray[Any], window: Window) -> NDArray[np.float64]:
     """(2, K) positions of the points in the window, from 0 to 1 along each axis."""
-    log = ax.get_xscale() == "log"
+    across, up = np.array(window)
     with np.errstate(divide="ignore", invalid="ignore"):
-        places = []
-        for values, ends, take_log in ((x, window[0], log), (y, window[1], False)):
-            values, (low, high) = (np.log(values), np.log(ends)) if take_log else (values, ends)
-            places.append((values - low) / (high - low))
-    return np.array(places)
+        if ax.get_xscale() == "log":
+            x, across = np.log(x), np.log(across)
+        both = (x, across), (y, up)
+        return np.array([(values - low) / (high - low) for values, (low, high) in both])
 
 
 def _hexagons(
@@ -219,8 +218,8 @@ def legend(ax: Axes, **options: Any) -> Legend:
 
 def legend_beside(ax: Axes, x: NDArray[Any], y: NDArray[Any], window: Window) -> Legend | None:
     """A legend in the corner where the fewest of these points lie."""
-    right, top = (places > 0.5 for places in _places(ax, x, y, window))
-    away = np.abs(_places(ax, x, y, window) - 0.5)
+    places = _places(ax, x, y, window)
+    (right, top), away = places > 0.5, np.abs(places - 0.5)
     near = (away[0] < 0.5) & (away[1] > 0.2) & (away[1] < 0.5)
     counts = {
         f"{vertical} {horizontal}": np.count_nonzero(near & (top == up) & (right == across))
