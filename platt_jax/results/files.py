@@ -16,7 +16,7 @@ from platt_jax.results.archive import NewerVersionError, read_archive, write_arc
 from platt_jax.results.atomic import to_path
 from platt_jax.results.calibrators import OneVsRestCalibrator, SegmentCalibrator
 from platt_jax.results.fit import Fit
-from platt_jax.results.population import Population, PopulationStatus
+from platt_jax.results.population import SHAPES, Population, PopulationStatus
 from platt_jax.results.sigmoid import Sigmoid
 from platt_jax.status import Flag, Status
 
@@ -66,21 +66,6 @@ _CODES = {
     "iterations": float("inf"),
     "passes": float("inf"),
     "population_status": max(PopulationStatus),
-}
-# Fields of a Population: whether their leading axis is the segments', and their other axes.
-_POPULATION_SHAPES = {
-    "mean": (False, (2,)),
-    "covariance": (False, (2, 2)),
-    "mean_covariance": (False, (2, 2)),
-    "covariance_errors": (False, (2, 2)),
-    "status": (False, ()),
-    "likelihood_precision": (True, (2, 2)),
-    "likelihood_pull": (True, (2,)),
-    "posterior_mean": (True, (2,)),
-    "posterior_covariance": (True, (2, 2)),
-    "predictive_mean": (False, (2,)),
-    "predictive_covariance": (False, (2, 2)),
-    "shrinkage": (True, ()),
 }
 # Axes of a field after those of the batch.
 _TRAILING = {"gradient": (2,), "hessian": (2, 2), "covariance": (2, 2)}
@@ -190,7 +175,7 @@ def assembled(
         fields.append("fallback_covariance")
         if about.get("population"):
             missing = _POPULATION_SINCE_3 if version < 3 else ()
-            fields += [f"population_{name}" for name in _POPULATION_SHAPES if name not in missing]
+            fields += [f"population_{name}" for name in SHAPES if name not in missing]
     if set(names) != {*columns, *fields}:
         raise ValueError("not the arrays of its kind")
     # Arrays in the other byte order are converted to this machine's.
@@ -277,7 +262,7 @@ def _shape(name: str, batch: tuple[int, ...]) -> tuple[int, ...]:
     if owner == "fallback":
         return _TRAILING.get(field, ())
     if owner == "population":
-        of_each, trailing = _POPULATION_SHAPES[field]
+        of_each, trailing = SHAPES[field]
         return (batch if of_each else ()) + trailing
     return batch + _TRAILING.get(name, ())
 
@@ -312,8 +297,7 @@ def _to_arrays(calibrator: Calibrator) -> dict[str, NDArray[Any]]:
         arrays.update(fallback_A=fallback.A, fallback_B=fallback.B)
         arrays["fallback_covariance"] = calibrator.fallback_covariance
         if (population := calibrator.population) is not None:
-            names = _POPULATION_SHAPES
-            arrays |= {f"population_{name}": getattr(population, name) for name in names}
+            arrays |= {f"population_{name}": getattr(population, name) for name in SHAPES}
     return {name: _plain(name, values) for name, values in arrays.items()}
 
 
@@ -334,7 +318,7 @@ def _from_arrays(kind: str, arrays: dict[str, Any], of_ids: Any) -> Calibrator:
         return OneVsRestCalibrator(of_ids, fit)
     fallback, population = Sigmoid(arrays["fallback_A"], arrays["fallback_B"]), None
     if "population_mean" in arrays:
-        found = {name: arrays.get(f"population_{name}") for name in _POPULATION_SHAPES}
+        found = {name: arrays.get(f"population_{name}") for name in SHAPES}
         population = _population(found)
     unknown = np.full((2, 2), np.nan, fallback.A.dtype)
     covariance = arrays.get("fallback_covariance", unknown)
