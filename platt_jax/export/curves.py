@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from platt_jax import ids
 from platt_jax.ids import times
-from platt_jax.results.calibrators import SegmentCalibrator
+from platt_jax.results.calibrators import SegmentCalibrator, parameters
 from platt_jax.results.fit import Fit
 from platt_jax.results.sigmoid import Sigmoid
 
@@ -68,14 +68,7 @@ def curves(calibrator: Exportable) -> Curves:
             "calibrator: expected a SegmentCalibrator or one sigmoid, got a "
             f"{type(calibrator).__name__}"
         )
-    table = calibrator.predictive()
-    if table is None:
-        fit, of_others = calibrator.fit, calibrator.fallback
-        pairs = (
-            np.append(each, other) for each, other in ((fit.A, of_others.A), (fit.B, of_others.B))
-        )
-        table = np.column_stack([x.astype(np.float64) for x in pairs])
-    *parameters, fallback = map(tuple, table.tolist())
+    *of_each, fallback = map(tuple, parameters(calibrator).tolist())
     fields = ids.fields(calibrator.keys)
     columns = list(map(_values, fields))
     plain = calibrator.keys.dtype.names is None
@@ -84,7 +77,7 @@ def curves(calibrator: Exportable) -> Curves:
         set(map(type, column)) or {_type(x.dtype)}
         for column, x in zip(columns, fields, strict=True)
     ]
-    return Curves(segments, columns, types, parameters, fallback)
+    return Curves(segments, columns, types, of_each, fallback)
 
 
 def require_integers(found: Curves, bits: int, where: str) -> None:

@@ -336,6 +336,20 @@ class SegmentCalibrator(ComparedByValue, _ById):
         return self.fit, "segment", self.keys
 
 
+def parameters(calibrator: SegmentCalibrator) -> NDArray[np.float64]:
+    """What probabilities depend on, for each segment and last for an unseen one.
+
+    Returns:
+        `SegmentCalibrator.predictive`, (K + 1, 5); without a population (K + 1, 2), A and B.
+    """
+    normal = calibrator.predictive()
+    if normal is not None:
+        return normal
+    fit, fallback = calibrator.fit, calibrator.fallback
+    pairs = (fit.A, fallback.A), (fit.B, fallback.B)
+    return np.column_stack([np.append(*pair) for pair in pairs]).astype(np.float64)
+
+
 def require_segment_calibrator(value: object, name: str) -> None:
     """Refuses anything but a SegmentCalibrator.
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from platt_jax import ids
-from platt_jax.results.calibrators import SegmentCalibrator
+from platt_jax.results.calibrators import SegmentCalibrator, parameters
 from platt_jax.results.tables import arrow_array
 from platt_jax.sql.engines import POINTS, ROWS
 from platt_jax.sql.queries import (
@@ -20,6 +20,8 @@ from platt_jax.sql.queries import (
     quoted,
 )
 from platt_jax.sql.relations import check_columns, engine_of
+
+_PARAMETERS = ("A", "B", "c_AA", "c_AB", "c_BB")
 
 
 def predict(
@@ -70,22 +72,11 @@ def predict(
     _check_kinds(columns, calibrator, segments)
     if name in columns:
         raise ValueError(f"name: expected that of a new column, {name!r} is there")
-    parameters = _parameters(calibrator)
-    of_others = {of: float(x[-1]) for of, x in parameters.items()}
+    # Without a population there are A and B only.
+    numbers = dict(zip(_PARAMETERS, parameters(calibrator).T, strict=False))
+    of_others = {of: float(x[-1]) for of, x in numbers.items()}
     query = _query(names, list(columns), of_others, name)
-    return engine.extended(query, _points(calibrator, names, parameters))
-
-
-def _parameters(calibrator: SegmentCalibrator) -> dict[str, NDArray[np.float64]]:
-    """Parameters of each segment's probabilities and, last, those of the fallback."""
-    normal = calibrator.predictive()
-    if normal is not None:
-        return dict(zip(("A", "B", "c_AA", "c_AB", "c_BB"), normal.T, strict=True))
-    fit, fallback = calibrator.fit, calibrator.fallback
-    return {
-        "A": np.append(fit.A, fallback.A).astype(float),
-        "B": np.append(fit.B, fallback.B).astype(float),
-    }
+    return engine.extended(query, _points(calibrator, names, numbers))
 
 
 def _check_kinds(
@@ -128,7 +119,7 @@ def _query(names: Names, columns: list[str], fallback: dict[str, float], name: s
 
 
 def _points(
-    calibrator: SegmentCalibrator, names: Names, parameters: dict[str, NDArray[np.float64]]
+    calibrator: SegmentCalibrator, names: Names, numbers: dict[str, NDArray[np.float64]]
 ) -> pa.Table:
     fields = ids.fields(calibrator.keys)
     if len(fields) != len(names.segment):
@@ -145,4 +136,4 @@ def _points(
                 f"Python's objects of several ({error})"
             ) from error
     columns["known"] = np.ones(len(calibrator), int)
-    return pa.table({**columns, **{of: x[:-1] for of, x in parameters.items()}})
+    return pa.table({**columns, **{of: x[:-1] for of, x in numbers.items()}})
