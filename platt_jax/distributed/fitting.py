@@ -111,10 +111,7 @@ def _agreed_rows(
         SegmentRows, labels=labels, segments=segments, weights=weights, pos_label=pos_label
     )
 
-    def rows_here() -> SegmentRows | None:
-        return by_segment(scores) if np.size(scores) else None
-
-    rows = agree(exchange, rows_here)
+    rows = agree(exchange, lambda: by_segment(scores) if np.size(scores) else None)
     size = 0 if rows is None else rows.dtype.itemsize
     largest = exchange.gather(np.array([size])).max()
     if not largest:

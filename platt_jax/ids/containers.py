@@ -179,16 +179,13 @@ def _columns(columns: Sequence[_Named], name: str) -> Columns:
     each = []
     for column_name, values in columns:
         column = _read(tables.on_host(values), f"{name}, column {column_name!r}")
-        if isinstance(column, Columns) or _are_tuples(column):
+        of_tuples = isinstance(column, Coded) and column.values.dtype.names is not None
+        if isinstance(column, Columns) or of_tuples:
             raise ValueError(
                 f"{name}, column {column_name!r}: expected one id per row, got several"
             )
         each.append(column)
     return Columns(names, tuple(each))
-
-
-def _are_tuples(column: Column) -> bool:
-    return isinstance(column, Coded) and column.values.dtype.names is not None
 
 
 def _numbered_names(columns: int) -> list[str]:

@@ -167,7 +167,8 @@ def _expand(
 
     def run(problems: slice) -> list[tuple[NDArray[Any], ...]]:
         pieces = list(rows.tiles(problems))
-        of_all = reduce(_added, (_sums(rows, tiles, center) for tiles in pieces))
+        of_pieces = [_sums(rows, tiles, center) for tiles in pieces]
+        of_all: Sums = jax.tree.map(lambda *parts: reduce(np.add, parts), *of_pieces)
         doubtful: list[tuple[NDArray[Any], ...]] = []
         for tiles in pieces:
             of_tiles = _of(tiles.problem - problems.start, of_all)
@@ -223,10 +224,6 @@ def _sums(rows: ProblemRows, tiles: RowTiles, center: Center) -> Sums:
         return np.add.reduceat(of_tiles, firsts, dtype=np.float64).astype(of_tiles.dtype)
 
     return jax.tree.map(of_each, sums(*_at(rows, tiles, center)))
-
-
-def _added(one: Sums, other: Sums) -> Sums:
-    return jax.tree.map(np.add, one, other)
 
 
 def _refit(

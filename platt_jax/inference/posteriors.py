@@ -102,7 +102,7 @@ def _widened(fit: Fit, population: Population) -> tuple[Floats, Floats]:
     """
     S, M, own = population.covariance, population.mean_covariance, population.likelihood_precision
     weight = np.linalg.solve(np.eye(2) + own @ S, own)  # (S + D)^-1
-    number, freedom = _told_by(np.einsum("kij,ji->k", weight, M) / 2, fit, population)
+    number, freedom = _effective_number(np.einsum("kij,ji->k", weight, M) / 2, fit, population)
     more = _most(freedom)
     wide = S + (more - 1) * number * M
     by_estimate = own + np.linalg.inv(S)
@@ -115,7 +115,7 @@ def _widened(fit: Fit, population: Population) -> tuple[Floats, Floats]:
     return mean, np.concatenate([covariance, [wide + more * M]])
 
 
-def _told_by(share: Floats, fit: Fit, population: Population) -> tuple[float, float]:
+def _effective_number(share: Floats, fit: Fit, population: Population) -> tuple[float, float]:
     """The effective number of equal segments behind the population's mean, and degrees of freedom.
 
     Args:

@@ -81,7 +81,7 @@ class Fitted(ComparedByValue, ABC):
             return f"{type(self).__name__}: no parameters"
         batch, (_, first) = self._batch(), named[0]
         number = math.prod(batch)
-        learnt = [_told(jax.tree_util.keystr(path)[1:], leaf, batch) for path, leaf in named]
+        learnt = [_in_repr(jax.tree_util.keystr(path)[1:], leaf, batch) for path, leaf in named]
         options = [x.name for x in fields(self) if x.metadata.get("static")]  # type: ignore[arg-type]
         learnt += [f"{name}={getattr(self, name)!r}" for name in options]
         return (
@@ -201,7 +201,7 @@ def require(scaler: Scaler[Any], name: str, ok: bool, expected: str) -> None:
         )
 
 
-def _told(name: str, leaf: Any, batch: tuple[int, ...]) -> str:
+def _in_repr(name: str, leaf: Any, batch: tuple[int, ...]) -> str:
     """A field in a repr: its value if it is one number, else its shape for each problem."""
     if not np.shape(leaf):
         return f"{name}={tables.cell(leaf[()] if isinstance(leaf, np.ndarray) else leaf)}"
