@@ -81,11 +81,7 @@ def curves(calibrator: Exportable) -> Curves:
 
 
 def require_integers(found: Curves, bits: int, where: str) -> None:
-    """Check that integer segment ids fit in this number of bits, including the sign.
-
-    Raises:
-        ValueError: an id does not fit.
-    """
+    """Check that integer segment ids fit in this number of bits, including the sign."""
     for part in chain(*found.columns):
         if is_wider(part, bits):
             raise ValueError(

@@ -148,11 +148,7 @@ def _mean(helper: Any) -> list[Any]:
 
 
 def _key_type(found: Curves) -> type:
-    """The type of the segments.
-
-    Raises:
-        ValueError: they are neither all text nor all integers of 64 bits.
-    """
+    """The type of the segments, which are all text or all integers of 64 bits."""
     types = found.types[0] if len(found.types) == 1 else {tuple}
     if len(types) > 1 or not types <= set(_KEY_TYPES):
         raise ValueError(

@@ -125,11 +125,7 @@ def _check(found: Curves, columns: Sequence[str], table: str | None) -> None:
 
 
 def _column_types(found: Curves, dialect: str) -> list[str]:
-    """SQL types of the columns of segments.
-
-    Raises:
-        ValueError: an id has no exact literal, or a column holds several types.
-    """
+    """SQL types of the columns of segments, each of one type that has exact literals."""
     widest, bits = _WIDE.get(dialect, (_TYPES[int], _BITS))
     require_integers(found, bits, f"{widest} columns")
     return [

@@ -86,11 +86,7 @@ def _read(values: tables.Column, name: str) -> Ids:
 
 
 def read_rows(values: tables.Column, rows: int, name: str = "segments") -> Ids:
-    """The ids of `rows` rows; otherwise as `read`.
-
-    Raises:
-        ValueError: there is not one id per row; or see `read`.
-    """
+    """The ids of `rows` rows, as `read`; refuses any other number of ids."""
     ids = read(values, name)
     if (number := length(ids)) != rows:
         raise ValueError(
@@ -101,11 +97,7 @@ def read_rows(values: tables.Column, rows: int, name: str = "segments") -> Ids:
 
 
 def read_like(keys: NDArray[Any], values: tables.Column, rows: int) -> Ids:
-    """The ids of `rows` rows, from one id per row or one for all; keys are the fitted ids.
-
-    Raises:
-        ValueError: see `read_rows`.
-    """
+    """The ids of `rows` rows, from one id per row or one for all; keys are the fitted ids."""
     values = tables.on_host(values)
     if not _is_one(values, several_columns=keys.dtype.names is not None):
         return read_rows(values, rows)
@@ -121,11 +113,7 @@ def length(ids: Ids) -> int:
 
 
 def single_column(ids: Ids, name: str) -> NDArray[Any]:
-    """The ids as one array.
-
-    Raises:
-        ValueError: the ids have several columns.
-    """
+    """The ids as one array; refuses several columns."""
     if isinstance(ids, Columns):
         raise ValueError(f"{name}: expected one id each, got {len(ids.columns)} columns")
     return ids.values[ids.codes] if isinstance(ids, Coded) else ids
@@ -288,11 +276,7 @@ def _refuse_missing(what: str, rows: NDArray[np.bool_], name: str) -> NoReturn:
 
 
 def _typed(values: list[Any], name: str) -> NDArray[Any]:
-    """Python objects as an array of a plain dtype if that keeps them, else as an object array.
-
-    Raises:
-        ValueError: an object cannot be saved.
-    """
+    """Python objects as an array of a plain dtype if that keeps them, else as an object array."""
     values = [_unboxed(value) for value in values]
     kinds = {kind(value) for value in values}
     if len(kinds) == 1:
@@ -400,11 +384,7 @@ def _dates_beside_times(values: list[Any]) -> bool:
 
 
 def require_savable(values: list[Any], name: str) -> None:
-    """Refuses Python objects that a file cannot store.
-
-    Raises:
-        ValueError: there is such an object.
-    """
+    """Refuses Python objects that a file cannot store."""
     for value in values:
         if not codec.is_kept(value):
             raise ValueError(

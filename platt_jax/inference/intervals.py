@@ -11,11 +11,7 @@ KINDS = ("bca", "percentile", "basic")
 
 
 def tails(level: float) -> tuple[float, float]:
-    """The shares of a distribution below the lower and the upper end.
-
-    Raises:
-        ValueError: level is not in (0, 1).
-    """
+    """The shares of a distribution below the lower and the upper end."""
     validation.require_fraction(level, "level")
     tail = (1 - float(level)) / 2
     return tail, 1 - tail

@@ -42,11 +42,7 @@ class Binned(NamedTuple):
 
 
 def binned(rows: Predictions, n_bins: int, strategy: str) -> Binned:
-    """The bins, and the weighted sums of 1, P(y=1), P(y=0), y and y - P(y=1) over their rows.
-
-    Raises:
-        ValueError: n_bins or strategy is invalid.
-    """
+    """The bins, and the weighted sums of 1, P(y=1), P(y=0), y and y - P(y=1) over their rows."""
     p, q = rows.probabilities()
     codes = groups.bins(rows, p, n_bins, strategy)
     columns = (1, p, q, rows.positive, rows.residuals())

@@ -34,11 +34,7 @@ def distinct(values: NDArray[np.float64]) -> NDArray[np.intp]:
 def bins(
     rows: LabelledRows, p: NDArray[np.float64], n_bins: int, strategy: str
 ) -> NDArray[np.intp]:
-    """(K, N) int, the bin of each row; bins of problem k are numbered k n_bins + (0 ... n_bins-1).
-
-    Raises:
-        ValueError: n_bins is not a positive integer, or the strategy is unknown.
-    """
+    """(K, N) int, the bin of each row; those of problem k are k n_bins + (0 ... n_bins-1)."""
     validation.require_integer(n_bins, "n_bins", 1)
     validation.require_one_of(strategy, ("uniform", "quantile"), "strategy")
     if strategy == "uniform":

@@ -106,22 +106,14 @@ class Predictions(LabelledRows):
 
 
 def read_scores(labels: Column, scores: Column, weights: Column) -> LabelledRows:
-    """Rows of scores of any scale.
-
-    Raises:
-        ValueError: an argument is invalid by the package's docstring.
-    """
+    """Rows of scores of any scale."""
     return LabelledRows(**_read(labels, validation.floating(scores, "scores"), weights, "scores"))
 
 
 def read_predictions(
     labels: Column, proba: Column, weights: Column, from_logits: bool
 ) -> Predictions:
-    """Rows of probabilities or logits.
-
-    Raises:
-        ValueError: an argument is invalid by the package's docstring.
-    """
+    """Rows of probabilities or logits."""
     values = validation.floating(proba, "proba")
     if not from_logits:
         validation.require_probabilities(values)

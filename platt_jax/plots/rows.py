@@ -40,21 +40,12 @@ class PlottedRows(NamedTuple):
 
 
 def scored(scores: Column, labels: Column, weights: Column) -> PlottedRows:
-    """Rows of scores of any scale.
-
-    Raises:
-        ValueError: an array is not flat or does not match, or a row of positive weight is not
-            finite.
-    """
+    """Rows of scores of any scale."""
     return _read(validation.floating(scores, "scores"), labels, weights, "scores")
 
 
 def predicted(labels: Column, proba: Column, weights: Column, from_logits: bool) -> PlottedRows:
-    """Rows of probabilities.
-
-    Raises:
-        ValueError: as in `scored`, or a value is not a probability.
-    """
+    """Rows of probabilities."""
     rows = _read(validation.floating(proba, "proba"), labels, weights, "proba")
     if from_logits:
         return rows._replace(values=expit(rows.values))

@@ -37,11 +37,7 @@ _NOTE_WIDTH = 60  # line width in characters
 
 
 def pyplot() -> Any:
-    """matplotlib.pyplot.
-
-    Raises:
-        ImportError: matplotlib is missing.
-    """
+    """matplotlib.pyplot."""
     with needing("platt_jax.plots needs matplotlib", "platt-jax[plots]"):
         import matplotlib.pyplot as plt
     return plt

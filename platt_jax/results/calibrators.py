@@ -351,11 +351,7 @@ def parameters(calibrator: SegmentCalibrator) -> NDArray[np.float64]:
 
 
 def require_segment_calibrator(value: object, name: str) -> None:
-    """Refuses anything but a SegmentCalibrator.
-
-    Raises:
-        ValueError: the value is something else.
-    """
+    """Refuses anything but a SegmentCalibrator."""
     if not isinstance(value, SegmentCalibrator):
         raise ValueError(f"{name}: expected a SegmentCalibrator, got {type(value).__name__}")
 

@@ -203,11 +203,7 @@ _ONE_PLAIN_COLUMN = {"fields": None, "objects": [False]}
 
 
 def ids_to_arrays(name: str, of_ids: NDArray[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The layout of ids, for a header, and their columns as plain arrays by their names in a file.
-
-    Raises:
-        ValueError: a file cannot store the ids.
-    """
+    """The layout of ids, for a header, and their columns as plain arrays by name."""
     columns, fields = ids.fields(of_ids), of_ids.dtype.names
     layout = {"fields": fields and list(fields), "objects": [x.dtype == object for x in columns]}
     arrays = dict(zip(id_names(name, layout), columns, strict=True))
@@ -239,11 +235,7 @@ def id_names(name: str, layout: dict[str, Any]) -> list[str]:
 
 
 def _check_fields(arrays: Mapping[str, NDArray[Any]], batch: tuple[int, ...]) -> None:
-    """Checks fields, both before saving and after loading, so that every saved file can be loaded.
-
-    Raises:
-        ValueError: the arrays do not make a calibrator of this many problems.
-    """
+    """Checks fields before saving and after loading, so that every saved file can be loaded."""
     for name, array in arrays.items():
         shape = _shape(name, batch)
         kind, what = ("i", "integers") if name in _CODES else ("f", "floating numbers")

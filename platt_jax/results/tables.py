@@ -113,11 +113,7 @@ def arrow_array(values: Any) -> Any:
 
 
 def _require_kept(values: Any, read_back: Callable[[], list[Any]]) -> None:
-    """Refuses a converted column if its values differ from those of the list.
-
-    Raises:
-        ValueError: a value was changed, such as a datetime among dates, cut to the date.
-    """
+    """Refuses a converted list if a value was changed, such as a datetime cut to its date."""
     if isinstance(values, list):
         expected = [list(x) if isinstance(x, tuple) else x for x in values]
         if read_back() != expected:

@@ -143,11 +143,7 @@ def _fit_each(rows: tuple[jax.Array, jax.Array, jax.Array], scaler: Scaler[F]) -
 
 
 def checked(scores: Column, labels: Column, weights: Column) -> Checked:
-    """The rows of a fit, checked.
-
-    Raises:
-        ValueError: an argument is not as `Scaler.fit` expects.
-    """
+    """The rows of a fit, checked."""
     f = validation.scores(scores)
     of_classes = validation.a_problem_per_class("scores")
     rows = validation.labelled_rows(
@@ -190,11 +186,7 @@ def unit_frame(f: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def require(scaler: Scaler[Any], name: str, ok: bool, expected: str) -> None:
-    """Check an option of a scaler.
-
-    Raises:
-        ValueError: the option is not ok.
-    """
+    """Check an option of a scaler."""
     if not ok:
         raise ValueError(
             f"{type(scaler).__name__}({name}={getattr(scaler, name)!r}): expected {expected}"

@@ -160,11 +160,7 @@ class SegmentCalibratedClassifier(CalibratedBase):
         return self.classes_[likelier]
 
     def _checked(self, X: Any, reset: bool) -> Any:
-        """X as an array or a DataFrame, with its number of columns checked.
-
-        Raises:
-            ValueError: X is sparse, does not have two axes, or has other columns than before.
-        """
+        """X as an array or a DataFrame, with its number of columns checked."""
         if issparse(X):
             raise ValueError("X: expected an array or a DataFrame, got a sparse matrix")
         if not hasattr(X, "shape"):
@@ -201,11 +197,7 @@ class SegmentCalibratedClassifier(CalibratedBase):
 
 
 def _position(X: Any, column: Any) -> int:
-    """The position of a column, given by name or position.
-
-    Raises:
-        ValueError: there is no such column.
-    """
+    """The position of a column, given by name or position."""
     if isinstance(column, str):
         names = list(getattr(X, "columns", ()))
         if column in names:

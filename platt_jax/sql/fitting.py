@@ -189,11 +189,7 @@ def _check_two_labels(found: pa.Table, names: Names) -> None:
 
 
 def _literal(label: Any) -> str:
-    """A label as a literal in DuckDB's dialect.
-
-    Raises:
-        ValueError: it is neither a text nor a finite number.
-    """
+    """A label as a literal in DuckDB's dialect."""
     if isinstance(label, str):
         return exp.Literal.string(label).sql("duckdb")
     if isinstance(label, Real) and np.isfinite(float(label)):
