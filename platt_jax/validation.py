@@ -67,9 +67,7 @@ def scores(values: Column) -> NDArray[Any]:
 def labels(values: Column, of_classes: str = _SEE) -> NDArray[np.int8]:
     """Labels of LABEL_CODINGS as int8: 1, 0, and BAD_LABEL where a label is NaN or infinite.
 
-    Args:
-        values: the user's labels.
-        of_classes: advice for class ids, for a message.
+    The message about class ids gives the advice `of_classes`.
     """
     name, read = columns.labelled("labels", values), array(values, "labels")
     if read.dtype == bool:

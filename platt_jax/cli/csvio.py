@@ -97,11 +97,7 @@ _DTYPES: dict[Parse, type] = {number: np.float64, label: np.float64, text: np.st
 
 
 def read_columns(source: Input, wanted: Sequence[tuple[str, Parse]]) -> list[Column]:
-    """The named columns, each parsed by its own parser.
-
-    Args:
-        source: a CSV file in UTF-8 with a header line.
-        wanted: name and parser (`number`, `label` or `text`) of each column.
+    """The named columns of a file with a header line, each read by its `number`, `label` or `text`.
 
     Raises:
         CsvError: the file is empty or broken, a column is missing, or a field cannot be parsed.
@@ -111,13 +107,7 @@ def read_columns(source: Input, wanted: Sequence[tuple[str, Parse]]) -> list[Col
 
 
 def copy_with_column(source: Input, target: BinaryIO, name: str, values: Column) -> None:
-    """Write the records of `source`, each with its value as the last field.
-
-    Args:
-        source: a CSV file as in `read_columns`.
-        target: file to write, always in UTF-8.
-        name: name of the new column.
-        values: values of the new column, one per record.
+    """Write the records of `source` in UTF-8, each with its value in a last column of this name.
 
     Raises:
         CsvError: `source` already has a column of this name, or is a pipe.

@@ -45,13 +45,7 @@ def class_counts(rows: CountedRows, number: int) -> list[NDArray[np.float64]]:
 
 
 def sandwich(problems: Problems, rows: CountedRows, smooth: bool) -> NDArray[np.float64]:
-    """(K, 2, 2) sandwich covariance of (A, B), in float64.
-
-    Args:
-        problems: the fits.
-        rows: the rows that were fitted.
-        smooth: whether targets are Platt's rather than the labels.
-    """
+    """(K, 2, 2) sandwich covariance of (A, B), with Platt's targets if `smooth`, else labels."""
     number, (problem, f, y, w, _) = len(problems.A), rows
     n_pos, n_neg = class_counts(rows, number)
 

@@ -107,12 +107,7 @@ def profile_spreads(
 
 
 def compare(rows: SegmentRows, options: Options = _DEFAULT) -> "Compared | None":
-    """The maximum likelihood with and without spread; None if no population can be estimated.
-
-    Args:
-        rows: rows of the segments.
-        options: as in `fit_segments`.
-    """
+    """The maximum likelihood with and without spread; None if no population can be estimated."""
     calibrator = fit_segments(rows, pooling="partial", options=options)
     if calibrator.pooling != "partial":
         return None

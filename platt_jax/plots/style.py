@@ -170,13 +170,7 @@ def counted_once(reasons: Mapping[str, NDArray[np.bool_]]) -> dict[str, int]:
 def note_undrawn(
     ax: Axes, beyond: NDArray[np.bool_], left_out: Mapping[str, int] | None = None
 ) -> None:
-    """Note the number of points that are not drawn, if there are any.
-
-    Args:
-        ax: axes.
-        beyond: (K,) which points lie beyond the limits of the axes.
-        left_out: number of other points without a place on the axes, by reason.
-    """
+    """Note the numbers of points beyond the axes, and of those left out, by reason, if any."""
     left_out = {why: number for why, number in (left_out or {}).items() if number}
     lines = []
     if left_out:

@@ -149,12 +149,7 @@ def load(path: str | os.PathLike[str]) -> Calibrator:
 def assembled(
     about: dict[str, Any], names: Collection[str], read: Callable[[str], NDArray[Any]]
 ) -> Calibrator:
-    """The calibrator with this header and these arrays, from `described`.
-
-    Args:
-        about: the header.
-        names: the names of all arrays.
-        read: returns the array of a name.
+    """The calibrator with this header and arrays of these names, from `described`.
 
     Raises:
         Exception: they are not those of a calibrator. The class depends on the fault.

@@ -267,10 +267,7 @@ def _table(fit: Fit, kind: str, names: NDArray[Any]) -> Table:
 def describe(kind: str, fit: Fit, shared_rows: bool) -> str:
     """Three lines of text: what was fitted, how the fits ended, and their flags.
 
-    Args:
-        kind: the class name of the result.
-        fit: the fits.
-        shared_rows: whether all problems have the same rows.
+    `kind` is the class name of the result, `shared_rows` whether all problems have the same rows.
     """
     if not isinstance(fit.status, np.ndarray | np.generic | jax.Array) or isinstance(
         fit.status, jax.core.Tracer
