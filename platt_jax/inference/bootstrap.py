@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from platt_jax import validation
 from platt_jax.api import fit, fit_segments
+from platt_jax.arrays import Bools
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.dense_rows import DenseRows
@@ -65,13 +66,13 @@ class Bootstrap(ComparedByValue):
     A: NDArray[Any]
     B: NDArray[Any]
     status: NDArray[np.int8]
-    one_class: NDArray[np.bool_]
+    one_class: Bools
     fit: Fit
     influence: Influence
     keys: NDArray[Any] | None = None
 
     @property
-    def failed(self) -> NDArray[np.bool_]:
+    def failed(self) -> Bools:
         """(R, ...) bool, which replicates are left out."""
         return (self.status != Status.CONVERGED) | self.one_class
 

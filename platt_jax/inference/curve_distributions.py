@@ -3,13 +3,10 @@
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from platt_jax.arrays import Bools, Floats, Ints, Words
 from platt_jax.passes.replicated import mixed
 from platt_jax.results.probabilities import expit
-
-Floats = NDArray[np.float64]
-Words = NDArray[np.uint64]
 
 # Least variance of the log-odds at a curve's center: (A, B) may be known in one direction only.
 _LEAST_VARIANCE = 1e-9
@@ -34,7 +31,7 @@ class Ends(NamedTuple):
     mean: Floats  # (K, 2) means of the log-odds at the ends
     variance: Floats  # (K, 2) variances of the log-odds at the ends
 
-    def basis(self, scores: Floats, owner: NDArray[np.int64]) -> Floats:
+    def basis(self, scores: Floats, owner: Ints) -> Floats:
         """(2, N) factors: log-odds at the scores are the sum of these times those at the ends."""
         place = (scores - self.center[owner]) / self.half_width[owner]
         return np.stack([1 + place, 1 - place]) / 2
@@ -183,7 +180,7 @@ class LogBeta(NamedTuple):
         return (self.positives + self.negatives) * proba * (1 - proba)
 
 
-def counted(at: Ends, n_pos: Floats, n_neg: Floats, up: NDArray[np.bool_]) -> LogBeta:
+def counted(at: Ends, n_pos: Floats, n_neg: Floats, up: Bools) -> LogBeta:
     """Distributions of the curves of unpooled fits, by labels at the ends with equal information.
 
     The labels match the modes and curvatures of the fits. Platt's targets are undone: of n

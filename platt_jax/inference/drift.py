@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.api import fit_segments
+from platt_jax.arrays import Floats
 from platt_jax.columns import Column
 from platt_jax.execution.progress import Listener
 from platt_jax.execution.segment_rows import SegmentRows, segment_rows
@@ -29,8 +30,6 @@ from platt_jax.results.probabilities import variance_of_logit
 from platt_jax.results.sigmoid import Sigmoid
 from platt_jax.status import Flag
 
-_Array = NDArray[np.float64]
-
 _DEFAULT = Options()
 
 
@@ -49,17 +48,17 @@ class Drift(ComparedByValue):
 
     lasting: float
     lasting_error: float
-    covariance: _Array
-    shift: _Array
+    covariance: Floats
+    shift: Floats
     calibrator: SegmentCalibrator
 
     @property
-    def lasting_covariance(self) -> _Array:
+    def lasting_covariance(self) -> Floats:
         """(2, 2) covariance of the part of (A, B) that lasts from one period to the next."""
         return _share(self.lasting) * self.covariance
 
     @property
-    def passing_covariance(self) -> _Array:
+    def passing_covariance(self) -> Floats:
         """(2, 2) covariance of the part of (A, B) that changes with each period."""
         return (1 - _share(self.lasting)) * self.covariance
 

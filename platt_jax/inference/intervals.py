@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import validation
+from platt_jax.arrays import Floats
 
 KINDS = ("bca", "percentile", "basic")
 
@@ -48,7 +49,7 @@ def interval(
 
 def _accelerated(
     below: NDArray[Any], count: NDArray[Any], acceleration: NDArray[Any], shares: tuple[float, ...]
-) -> list[NDArray[np.float64]]:
+) -> list[Floats]:
     """The quantile levels at the ends of BCa intervals (Efron 1987, equations 2.3 and 4.4)."""
     from scipy.special import ndtr, ndtri  # JAX has SciPy; the import adds a warnings filter
 

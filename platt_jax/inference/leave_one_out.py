@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import ids, validation
+from platt_jax.arrays import Ints
 from platt_jax.columns import Column
 from platt_jax.execution import planning
 from platt_jax.execution.caller import Caller
@@ -108,9 +109,7 @@ def leave_one_out(
     return result
 
 
-def _grouped(
-    segments: Column, scores: NDArray[Any]
-) -> tuple[tuple[int, ...], NDArray[np.int64], NDArray[np.int64]]:
+def _grouped(segments: Column, scores: NDArray[Any]) -> tuple[tuple[int, ...], Ints, Ints]:
     """The batch shape, row positions sorted by segment, and the segments' sizes."""
     validation.require_flat(scores, "scores")
     codes = factorize(ids.read_rows(segments, len(scores)))
@@ -159,7 +158,7 @@ def _of_all(fit: Fit) -> Fit:
 
 def _expand(
     rows: ProblemRows, fit: Fit, prior: GaussianPrior | None, options: Options
-) -> tuple[NDArray[Any], NDArray[np.int64], tuple[NDArray[Any], NDArray[Any]]]:
+) -> tuple[NDArray[Any], Ints, tuple[NDArray[Any], NDArray[Any]]]:
     """Probabilities of all rows by expansion; positions and (A, B) of rows to be refitted."""
     found = np.empty_like(rows.scores)
     tolerance = _TOLERANCE[found.dtype.name]
@@ -211,7 +210,7 @@ def _at(rows: ProblemRows, tiles: RowTiles, center: Center) -> tuple[tuple[Any, 
     return rows.at(where, tiles.size), _of(tiles.problem, center)
 
 
-def _of(problems: NDArray[np.int64], arrays: Made) -> Made:
+def _of(problems: Ints, arrays: Made) -> Made:
     """The entries of the arrays for these problems."""
     return jax.tree.map(lambda x: x[problems], arrays)
 
@@ -228,7 +227,7 @@ def _sums(rows: ProblemRows, tiles: RowTiles, center: Center) -> Sums:
 
 def _refit(
     rows: ProblemRows,
-    which: NDArray[np.int64],
+    which: Ints,
     start: tuple[NDArray[Any], NDArray[Any]],
     prior: GaussianPrior | None,
     options: Options,

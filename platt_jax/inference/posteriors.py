@@ -9,11 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax.arrays import Bools, Floats
 from platt_jax.results.calibrators import SegmentCalibrator
 from platt_jax.results.fit import Fit
 from platt_jax.results.population import Population
-
-Floats = NDArray[np.float64]
 
 # Probability that the population is wider than allowed for.
 _DOUBT = 0.05
@@ -47,7 +46,7 @@ class SegmentPosteriors(NamedTuple):
         )
 
     @property
-    def usable(self) -> NDArray[np.bool_]:
+    def usable(self) -> Bools:
         """(K,) whether the distribution is known."""
         finite = np.isfinite(self.mean).all(1), np.isfinite(self.covariance).all((1, 2))
         return np.logical_and(*finite)

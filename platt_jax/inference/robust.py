@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import ids, validation
+from platt_jax.arrays import Floats
 from platt_jax.columns import Column
 from platt_jax.execution.classes import classes_and_membership
 from platt_jax.execution.given import shared_prior
@@ -170,7 +171,7 @@ def _of_columns(
     return _with(fit, np.concatenate(parts))
 
 
-def _with(fit: Fit, covariance: NDArray[np.float64]) -> Fit:
+def _with(fit: Fit, covariance: Floats) -> Fit:
     """The fit with this covariance (K, 2, 2)."""
     xp = jnp if isinstance(fit.covariance, jax.Array) else np
     covariance = covariance.reshape(fit.covariance.shape)
@@ -214,7 +215,7 @@ def _rows(
 
 def _checked_sandwich(
     problems: Problems, rows: CountedRows, options: Options, of_fit: Iterable[Array]
-) -> NDArray[np.float64]:
+) -> Floats:
     """The sandwich covariances; checks that the rows have the n_pos and n_neg of the fits."""
     of_rows = class_counts(rows, len(problems.A))
     for name, fitted, found in zip(("n_pos", "n_neg"), of_fit, of_rows, strict=True):

@@ -5,9 +5,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from platt_jax.api import fit_segments
+from platt_jax.arrays import Floats
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.segment_rows import SegmentRows, segment_rows
@@ -143,13 +143,13 @@ class Compared(NamedTuple):
     """Maximum log-likelihoods with and without spread."""
 
     spreads: tuple["_Spread", "_Spread"]  # of A and of B
-    deviations: NDArray[np.float64]  # (2,) estimated standard deviations of A and B
+    deviations: Floats  # (2,) estimated standard deviations of A and B
     largest: float  # with spread
-    without: NDArray[np.float64]  # (3,) without spread of A, of B, and of both
-    weights: NDArray[np.float64]  # (4,) weights of the chi-squares in the test of both
+    without: Floats  # (3,) without spread of A, of B, and of both
+    weights: Floats  # (4,) weights of the chi-squares in the test of both
 
     @property
-    def statistics(self) -> NDArray[np.float64]:
+    def statistics(self) -> Floats:
         """(3,) statistics of the tests: of A, of B, and of both."""
         return 2 * (self.largest - self.without)
 

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import validation
+from platt_jax.arrays import Bools, Floats, Ints
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.segment_rows import segment_rows
@@ -176,7 +177,7 @@ def triage(
     return Table({name: x[order] for name, x in table.items()})
 
 
-def _raise_non_finite(keys: NDArray[Any], owner: NDArray[np.int64]) -> None:
+def _raise_non_finite(keys: NDArray[Any], owner: Ints) -> None:
     """Raises, given the segments of the rows that are not finite."""
     raise ValueError(
         f"scores, labels: expected finite values, found NaN or infinite numbers in "
@@ -186,11 +187,7 @@ def _raise_non_finite(keys: NDArray[Any], owner: NDArray[np.int64]) -> None:
 
 
 def _warn_untested(
-    caller: Caller,
-    keys: NDArray[Any],
-    testable: NDArray[np.bool_],
-    tested: NDArray[np.bool_],
-    non_finite: str,
+    caller: Caller, keys: NDArray[Any], testable: Bools, tested: Bools, non_finite: str
 ) -> None:
     """Warns of segments that are not tested: those with bad rows, and those without a posterior."""
     reason = (
@@ -211,18 +208,18 @@ def _warn_untested(
             )
 
 
-def _placed(where: NDArray[np.bool_], x: Array) -> NDArray[np.float64]:
+def _placed(where: Bools, x: Array) -> Floats:
     """The numbers where the mask holds, NaN elsewhere."""
     placed = np.full(len(where), np.nan)
     placed[where] = x
     return placed
 
 
-def _q_values(pvalue: NDArray[np.float64]) -> NDArray[np.float64]:
+def _q_values(pvalue: Floats) -> Floats:
     """Benjamini-Hochberg q-values; NaN for NaN."""
     order = np.argsort(pvalue)  # NaN last
     number = np.isfinite(pvalue).sum()
-    q: NDArray[np.float64] = pvalue[order] * number / np.arange(1, len(pvalue) + 1)
+    q: Floats = pvalue[order] * number / np.arange(1, len(pvalue) + 1)
     q[:number] = np.minimum.accumulate(q[:number][::-1])[::-1]
     q_value = np.empty_like(q)
     q_value[order] = np.minimum(q, 1)

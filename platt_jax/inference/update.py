@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import validation
+from platt_jax.arrays import Bools
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.given import given_to
@@ -162,7 +163,7 @@ def _fit(
     return fit_problems(rows.problems, given, Context(options, caller, stage))
 
 
-def _report_failed(new: Fit, kept: NDArray[np.bool_], keys: NDArray[Any], caller: Caller) -> None:
+def _report_failed(new: Fit, kept: Bools, keys: NDArray[Any], caller: Caller) -> None:
     """Warns of segments whose new rows are finite but were not used."""
     failures = (Status.MAX_ITERATIONS, Status.LINE_SEARCH_FAILED)
     failed = np.flatnonzero(kept & np.isin(new.status, failures))

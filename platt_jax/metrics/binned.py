@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import validation
+from platt_jax.arrays import Floats
 from platt_jax.columns import Column
 from platt_jax.metrics import groups
 from platt_jax.metrics.rows import Predictions, ratio, read_predictions
@@ -34,11 +35,11 @@ class Binned(NamedTuple):
     """The bin of each row, (K, N), and sums over each bin's rows, (K, n_bins)."""
 
     bin: NDArray[np.intp]
-    n_rows: NDArray[np.float64]
-    p: NDArray[np.float64]
-    q: NDArray[np.float64]
-    positive: NDArray[np.float64]
-    residual: NDArray[np.float64]
+    n_rows: Floats
+    p: Floats
+    q: Floats
+    positive: Floats
+    residual: Floats
 
 
 def binned(rows: Predictions, n_bins: int, strategy: str) -> Binned:

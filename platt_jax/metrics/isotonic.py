@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import validation
+from platt_jax.arrays import Floats
 from platt_jax.columns import Column
 from platt_jax.metrics.rows import read_predictions
 
@@ -27,10 +28,10 @@ class IsotonicCurve(NamedTuple):
         upper: upper end of the consistency band.
     """
 
-    prob_pred: NDArray[np.float64]
-    prob_true: NDArray[np.float64]
-    lower: NDArray[np.float64]
-    upper: NDArray[np.float64]
+    prob_pred: Floats
+    prob_true: Floats
+    lower: Floats
+    upper: Floats
 
 
 def isotonic_curve(
@@ -90,7 +91,7 @@ def isotonic_curve(
     return IsotonicCurve(p[at], fitted[at], *band)
 
 
-def _isotonic(values: NDArray[np.float64], weight: NDArray[np.float64]) -> NDArray[np.float64]:
+def _isotonic(values: Floats, weight: Floats) -> Floats:
     # SciPy adds warning filters when imported, so importing metrics must not import it.
     from scipy.optimize import isotonic_regression
 
@@ -98,12 +99,8 @@ def _isotonic(values: NDArray[np.float64], weight: NDArray[np.float64]) -> NDArr
 
 
 def _by_chance(
-    p: NDArray[np.float64],
-    weight: NDArray[np.float64],
-    at: NDArray[np.intp],
-    replicates: int,
-    seed: int,
-) -> NDArray[np.float64]:
+    p: Floats, weight: Floats, at: NDArray[np.intp], replicates: int, seed: int
+) -> Floats:
     """(replicates, M) curves fitted to labels drawn from the predictions."""
     rng = np.random.default_rng(seed)
     whole = np.floor(weight)
@@ -115,7 +112,7 @@ def _by_chance(
     return curves
 
 
-def _corners_and_some_others(fitted: NDArray[np.float64]) -> NDArray[np.intp]:
+def _corners_and_some_others(fitted: Floats) -> NDArray[np.intp]:
     step = np.diff(fitted) != 0
     corner = np.append(True, step) | np.append(step, True)
     others = np.linspace(0, len(fitted) - 1, min(len(fitted), _POINTS)).astype(np.intp)

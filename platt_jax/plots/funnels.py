@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import ids
+from platt_jax.arrays import Bools, Floats
 from platt_jax.columns import Column
 from platt_jax.ids.factorize import factorize
 from platt_jax.plots import style
@@ -76,9 +77,7 @@ def slope_funnel(fits: Inspectable, *, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def _without_slope(
-    status: NDArray[Any], flags: NDArray[Any], error: NDArray[np.float64]
-) -> dict[str, NDArray[np.bool_]]:
+def _without_slope(status: NDArray[Any], flags: NDArray[Any], error: Floats) -> dict[str, Bools]:
     """Which problems (K,) have no meaningful slope, by reason."""
     failed = {each.name: status == each for each in Status if each != Status.CONVERGED}
     flagged = {str(flag.name): (flags & flag) != 0 for flag in _NO_SLOPE}

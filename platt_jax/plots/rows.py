@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import metrics, validation
+from platt_jax.arrays import Floats
 from platt_jax.columns import Column
 from platt_jax.results.probabilities import expit
 
@@ -19,9 +20,9 @@ class PlottedRows(NamedTuple):
         weights: (N,) > 0.
     """
 
-    values: NDArray[np.float64]
+    values: Floats
     labels: NDArray[np.int8]
-    weights: NDArray[np.float64]
+    weights: Floats
 
     def rates(self, n_bins: int, strategy: str, confidence: float) -> metrics.ReliabilityCurve:
         """The frequency of class 1 in bins of the values, against each bin's mean value."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax.arrays import Bools
 from platt_jax.plots import style
 from platt_jax.results.calibrators import SegmentCalibrator
 
@@ -86,7 +87,7 @@ def _moves(
     before: Any,
     after: Any,
     across: tuple[float, float],
-    left_out: Mapping[str, NDArray[np.bool_]],
+    left_out: Mapping[str, Bools],
 ) -> None:
     usable = np.flatnonzero(~np.any(list(left_out.values()), axis=0))
     by_rows = usable[np.argsort(rows[usable], kind="stable")]

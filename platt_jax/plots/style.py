@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax.arrays import Bools, Floats
 from platt_jax.extras import needing
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def points(
     return ax.scatter(x, y, **dots)
 
 
-def _places(ax: Axes, x: NDArray[Any], y: NDArray[Any], window: Window) -> NDArray[np.float64]:
+def _places(ax: Axes, x: NDArray[Any], y: NDArray[Any], window: Window) -> Floats:
     """(2, K) positions of the points in the window, from 0 to 1 along each axis."""
     across, up = np.array(window)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -157,7 +158,7 @@ def central(values: NDArray[Any], share: float = 0.98, pad: float = 0.15) -> tup
     return low - pad * width, high + pad * width
 
 
-def counted_once(reasons: Mapping[str, NDArray[np.bool_]]) -> dict[str, int]:
+def counted_once(reasons: Mapping[str, Bools]) -> dict[str, int]:
     """The number of problems for each reason (K,); a problem counts for its first reason only."""
     counts = {}
     earlier: Any = False
@@ -167,9 +168,7 @@ def counted_once(reasons: Mapping[str, NDArray[np.bool_]]) -> dict[str, int]:
     return counts
 
 
-def note_undrawn(
-    ax: Axes, beyond: NDArray[np.bool_], left_out: Mapping[str, int] | None = None
-) -> None:
+def note_undrawn(ax: Axes, beyond: Bools, left_out: Mapping[str, int] | None = None) -> None:
     """Note the numbers of points beyond the axes, and of those left out, by reason, if any."""
     left_out = {why: number for why, number in (left_out or {}).items() if number}
     lines = []

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import validation, xla
+from platt_jax.arrays import Bools
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.model import objective
@@ -30,7 +31,7 @@ class FiniteRows(NamedTuple):
     """
 
     scores: NDArray[Any]  # (K, N)
-    positive: NDArray[np.bool_]  # (K, N)
+    positive: Bools  # (K, N)
     weights: NDArray[Any]  # (K, N)
 
 
@@ -39,8 +40,8 @@ class Checked(NamedTuple):
 
     rows: FiniteRows
     batch: tuple[int, ...]
-    bad: NDArray[np.bool_]  # (K,) a score, label or weight is not finite
-    empty: NDArray[np.bool_]  # (K,) no row has a positive weight
+    bad: Bools  # (K,) a score, label or weight is not finite
+    empty: Bools  # (K,) no row has a positive weight
 
 
 class Fitted(ComparedByValue, ABC):
@@ -201,15 +202,13 @@ def _in_repr(name: str, leaf: Any, batch: tuple[int, ...]) -> str:
     return f"{name} ({', '.join(['...', *map(str, own)])})"
 
 
-def _blank(lost: NDArray[np.bool_], x: NDArray[Any]) -> NDArray[Any]:
+def _blank(lost: Bools, x: NDArray[Any]) -> NDArray[Any]:
     """X, with NaN or 0 for the problems that are lost."""
     lost = lost.reshape(lost.shape + (1,) * (x.ndim - 1))
     return np.where(lost, np.nan if x.dtype.kind == "f" else x.dtype.type(0), x)
 
 
-def _report_non_finite(
-    flat: Fitted, bad: NDArray[np.bool_], empty: NDArray[np.bool_], batch: tuple[int, ...]
-) -> None:
+def _report_non_finite(flat: Fitted, bad: Bools, empty: Bools, batch: tuple[int, ...]) -> None:
     leaves = [x.reshape(len(bad), -1) for x in jax.tree.leaves(flat)]
     lost = np.any([~np.isfinite(x).all(axis=1) for x in leaves], axis=0)
     (which,) = np.nonzero(bad | lost & ~empty)
