@@ -18,7 +18,7 @@ from platt_jax.execution.caller import Caller
 
 pytestmark = pytest.mark.filterwarnings("default")
 
-WANTED = [("f", csvio.number), ("y", csvio.label), ("w", csvio.number), ("id", csvio.text)]
+WANTED = [("f", csvio.number), ("y", csvio.label), ("w", csvio.number), ("id", str)]
 WORDS = [
     "",
     "NA",
