@@ -35,7 +35,7 @@ def fit_segments(
     prior: GaussianPrior | None = None,
     start: tuple[Any, Any] | None = None,
     pooling: Pooling = "none",
-    options: Options = Options(),  # noqa: B008 - immutable
+    options: Options = Options(),
     progress: bool | Listener = False,
     time_limit: float | None = None,
     checkpoint: str | os.PathLike[str] | None = None,

@@ -32,8 +32,6 @@ from platt_jax.results.probabilities import expit
 from platt_jax.results.sigmoid import Sigmoid
 from platt_jax.status import Status
 
-_DEFAULT = Options()
-
 # Maximum number of a band's log-odds in memory at a time.
 _AT_ONCE = 1 << 22
 
@@ -187,7 +185,7 @@ def bootstrap(
     replicates: int = 200,
     kind: str = "poisson",
     seed: int = 0,
-    options: Options = _DEFAULT,
+    options: Options = Options(),
     progress: bool | Listener = False,
 ) -> Bootstrap:
     """Refit each problem many times, with random weights of its rows.

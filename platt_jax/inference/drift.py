@@ -30,8 +30,6 @@ from platt_jax.results.probabilities import variance_of_logit
 from platt_jax.results.sigmoid import Sigmoid
 from platt_jax.status import Flag
 
-_DEFAULT = Options()
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Drift(ComparedByValue):
@@ -80,7 +78,7 @@ def estimate_drift(
     *,
     weights: Column = None,
     ahead: float = 1.0,
-    options: Options = _DEFAULT,
+    options: Options = Options(),
     progress: bool | Listener = False,
 ) -> Drift:
     """Estimate which share of the differences between segments lasts, and calibrate with it.

@@ -16,7 +16,6 @@ from platt_jax.options import Options, Pooling
 from platt_jax.results.calibrators import SegmentCalibrator
 from platt_jax.results.tables import Table
 
-_DEFAULT = Options()
 _POOLINGS: tuple[Literal["complete", "partial", "none"], ...] = ("complete", "partial", "none")
 _REFERENCE = "complete"
 _COLUMNS = ("cut", "pooling", "rows", "log_loss", "difference", "standard_error")
@@ -31,7 +30,7 @@ def judge_pooling(
     times: Column,
     cuts: Column,
     *,
-    options: Options = _DEFAULT,
+    options: Options = Options(),
 ) -> Table:
     """Compare the log loss of pooling methods on rows later than those fitted.
 

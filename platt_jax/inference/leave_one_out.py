@@ -42,7 +42,7 @@ def leave_one_out(
     weights: Column = None,
     segments: Column = None,
     prior: GaussianPrior | None = None,
-    options: Options = Options(),  # noqa: B008 - immutable
+    options: Options = Options(),
 ) -> NDArray[Any]:
     """P(y=1 | score) for every row, by the fit of all other rows of its problem.
 

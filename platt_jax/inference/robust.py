@@ -27,8 +27,6 @@ Calibrator = TypeVar("Calibrator", Fit, SegmentCalibrator, OneVsRestCalibrator)
 # Maximum number of rows of several problems processed together.
 _ROWS_AT_ONCE = 1 << 20
 
-_DEFAULT = Options()
-
 
 def robust_covariance(
     calibrator: Calibrator,
@@ -39,7 +37,7 @@ def robust_covariance(
     weights: Column = None,
     clusters: Column = None,
     prior: GaussianPrior | None = None,
-    options: Options = _DEFAULT,
+    options: Options = Options(),
 ) -> Calibrator:
     """The calibrator with the sandwich covariance of each (A, B), which its errors and bands use.
 

@@ -20,7 +20,6 @@ from platt_jax.population.standardized import StandardizedSegments
 from platt_jax.results.probabilities import critical_value
 from platt_jax.results.tables import Table
 
-_DEFAULT = Options()
 _COLUMNS = ("parameter", "standard_deviation", "lower", "upper", "statistic", "p_value")
 _PARAMETERS = ("A", "B", "both")
 _NEITHER = 0.0, 0.0, 0.0  # entries of a covariance's factor, as in `marginal.likeliest`
@@ -39,7 +38,7 @@ def profile_spreads(
     *,
     weights: Column = None,
     level: float = 0.95,
-    options: Options = _DEFAULT,
+    options: Options = Options(),
 ) -> Table:
     """How much (A, B) differ between segments: profile intervals, and tests of no spread.
 
@@ -106,7 +105,7 @@ def profile_spreads(
     return Table(zip(_COLUMNS, map(np.array, zip(*lines, strict=True)), strict=True))
 
 
-def compare(rows: SegmentRows, options: Options = _DEFAULT) -> "Compared | None":
+def compare(rows: SegmentRows, options: Options = Options()) -> "Compared | None":
     """The maximum likelihood with and without spread; None if no population can be estimated."""
     calibrator = fit_segments(rows, pooling="partial", options=options)
     if calibrator.pooling != "partial":

@@ -30,8 +30,6 @@ from platt_jax.results.population import Population
 from platt_jax.results.sigmoid import Sigmoid
 from platt_jax.status import Flag, Status
 
-_DEFAULT = Options()
-
 _NOT_LEARNT = (
     "their new rows are not learnt: segments fitted before keep their earlier fits, new ones are "
     'NaN. Options(non_finite="omit") learns all other rows of theirs'
@@ -46,7 +44,7 @@ def update(
     *,
     weights: Column = None,
     forgetting: float = 1.0,
-    options: Options = _DEFAULT,
+    options: Options = Options(),
     progress: bool | Listener = False,
 ) -> SegmentCalibrator:
     """Update a calibrator with new rows, without the earlier ones.

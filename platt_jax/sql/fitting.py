@@ -41,7 +41,7 @@ def fit_segments(
     prior: GaussianPrior | None = None,
     start: tuple[Column, Column] | None = None,
     pooling: Pooling = "none",
-    options: Options = Options(),  # noqa: B008 - immutable
+    options: Options = Options(),
     progress: bool | Listener = False,
 ) -> SegmentCalibrator:
     """Fit one sigmoid to the rows of each segment of a relation, and one to all rows.

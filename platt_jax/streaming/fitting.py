@@ -18,8 +18,6 @@ from platt_jax.results.calibrators import SegmentCalibrator
 from platt_jax.streaming.cache import store_rows
 from platt_jax.streaming.stored_rows import StoredRows
 
-_DEFAULT = Options()
-
 
 def fit_segments(
     source: Any,
@@ -35,7 +33,7 @@ def fit_segments(
     start: tuple[Any, Any] | None = None,
     pooling: Pooling = "none",
     mesh: Mesh | None = None,
-    options: Options = _DEFAULT,
+    options: Options = Options(),
     progress: bool | Listener = False,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> SegmentCalibrator:
