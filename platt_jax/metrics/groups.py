@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from platt_jax import validation
 from platt_jax.arrays import Bools, Floats
-from platt_jax.metrics.rows import LabelledRows
+from platt_jax.metrics.rows import MetricRows
 
 # Edge tolerance, in bin widths.
 _ON_THE_EDGE = 1e-9
@@ -32,7 +32,7 @@ def distinct(values: Floats) -> NDArray[np.intp]:
     return _unsorted(order, np.cumsum(first).reshape(first.shape) - 1)
 
 
-def bins(rows: LabelledRows, p: Floats, n_bins: int, strategy: str) -> NDArray[np.intp]:
+def bins(rows: MetricRows, p: Floats, n_bins: int, strategy: str) -> NDArray[np.intp]:
     """(K, N) int, the bin of each row; those of problem k are k n_bins + (0 ... n_bins-1)."""
     validation.require_integer(n_bins, "n_bins", 1)
     validation.require_one_of(strategy, ("uniform", "quantile"), "strategy")

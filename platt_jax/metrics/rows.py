@@ -18,7 +18,7 @@ _OF_PROBLEMS = ("positive", "values", "weights", "total")
 
 
 @dataclass(frozen=True)
-class LabelledRows:
+class MetricRows:
     """K problems of N rows each.
 
     Rows of weight 0 hold placeholders. If a row that counts holds a NaN, all rows of its problem
@@ -68,7 +68,7 @@ class LabelledRows:
 
 
 @dataclass(frozen=True)
-class Predictions(LabelledRows):
+class Predictions(MetricRows):
     """Rows whose values are probabilities or logits.
 
     Attributes:
@@ -104,9 +104,9 @@ class Predictions(LabelledRows):
         return -np.where(self.positive, np.log(p), np.log1p(-p))
 
 
-def read_scores(labels: Column, scores: Column, weights: Column) -> LabelledRows:
+def read_scores(labels: Column, scores: Column, weights: Column) -> MetricRows:
     """Rows of scores of any scale."""
-    return LabelledRows(**_read(labels, validation.floating(scores, "scores"), weights, "scores"))
+    return MetricRows(**_read(labels, validation.floating(scores, "scores"), weights, "scores"))
 
 
 def read_predictions(

@@ -11,7 +11,7 @@ from platt_jax.arrays import Floats
 from platt_jax.columns import Column
 from platt_jax.metrics import counts
 from platt_jax.metrics.binned import binned
-from platt_jax.metrics.rows import LabelledRows, ratio, read_predictions
+from platt_jax.metrics.rows import MetricRows, ratio, read_predictions
 from platt_jax.model.objective import Array
 from platt_jax.options import Options
 from platt_jax.status import Flag
@@ -222,12 +222,12 @@ def hosmer_lemeshow(
     return test._replace(pvalue=rows.result(pvalue))
 
 
-def _z_test(rows: LabelledRows, z: Floats) -> ZTest:
+def _z_test(rows: MetricRows, z: Floats) -> ZTest:
     pvalue = _erfc(np.abs(z) / np.sqrt(2)).astype(float)
     return ZTest(rows.result(z), rows.result(pvalue))
 
 
-def _chi_square_test(rows: LabelledRows, chi2: Floats, df: NDArray[np.intp]) -> ChiSquareTest:
+def _chi_square_test(rows: MetricRows, chi2: Floats, df: NDArray[np.intp]) -> ChiSquareTest:
     pvalue = rows.result(_pvalue(chi2, df))
     return ChiSquareTest(rows.result(chi2), df.reshape(rows.batch)[()], pvalue)
 

@@ -71,8 +71,8 @@ class FittedBetaScaling(Fitted):
         return p.astype(np.result_type(f, self.curves.performance))
 
     def _scaled(self, f: NDArray[Any], region: int) -> Floats:
-        curve = BetaCurve(*(leaf[..., region].astype(np.float64) for leaf in self.curves))
-        curve = _over_rows(curve)
+        of_region = (leaf[..., region].astype(np.float64) for leaf in self.curves)
+        curve = BetaCurve(*map(along_rows, of_region))
         return _scale(_ranks(_membership(f), curve), curve, curve.size)
 
 
@@ -155,10 +155,6 @@ def _fit_curve(member: Floats, right: Bools, w: Floats) -> BetaCurve:
 
 def _curve(member_mean: float, member_size: float, performance: float) -> BetaCurve:
     return BetaCurve(*np.array([member_mean, member_size, performance, 1.0]))
-
-
-def _over_rows(curve: BetaCurve) -> BetaCurve:
-    return BetaCurve(*(along_rows(leaf) for leaf in curve))
 
 
 def _ranks(member: Floats, curve: BetaCurve) -> Floats:
