@@ -62,9 +62,6 @@ def to_sql(
             `platt_known`, `platt_A`, `platt_B`, and with a population `platt_AA`, `platt_AB` and
             `platt_BB`; None for a CASE.
 
-    Returns:
-        An SqlExport.
-
     Raises:
         ValueError: calibrator is not as above; columns do not match its segments; segments have a
             type without a literal; sqlglot does not know the dialect; or there are more than 1,000

@@ -39,9 +39,6 @@ def slope_funnel(fits: Inspectable, *, ax: Axes | None = None) -> Axes:
             pooling="partial" slopes are drawn together, and fewer are marked.
         ax: matplotlib axes; None to make a new figure.
 
-    Returns:
-        The axes.
-
     Raises:
         ValueError: no problem has a slope.
         ImportError: matplotlib is missing.
@@ -107,9 +104,6 @@ def rate_funnel(
         weights: (N,) counts of rows >= 0.
         from_logits: whether proba holds logits.
         ax: matplotlib axes; None to make a new figure.
-
-    Returns:
-        The axes.
 
     Raises:
         ValueError: an argument is not as above; or a prediction, label or weight is not finite.

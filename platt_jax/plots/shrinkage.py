@@ -35,9 +35,6 @@ def shrinkage(
         unpooled: a SegmentCalibrator of the same rows with pooling="none", or None.
         ax: matplotlib axes; None to make a new figure.
 
-    Returns:
-        The axes.
-
     Raises:
         ValueError: the calibrator has no population, or the two have different segments.
         ImportError: matplotlib is missing.

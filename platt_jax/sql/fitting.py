@@ -68,9 +68,6 @@ def fit_segments(
         options: as in `platt_jax.fit_segments`; `derivatives` has no effect.
         progress: as in `platt_jax.fit_segments`; reports come with the queries.
 
-    Returns:
-        A SegmentCalibrator.
-
     Raises:
         ValueError: an argument is not as above; a column is missing or of another type; an id is
             NULL; or the number of rows of a segment changes between passes.

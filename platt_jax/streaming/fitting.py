@@ -59,9 +59,6 @@ def fit_segments(
             end. The pooled fit, a few passes over the rows, starts anew. Not supported with
             pooling="partial".
 
-    Returns:
-        A SegmentCalibrator.
-
     Raises:
         ValueError: as in `store_rows` and `platt_jax.fit_segments`; or the checkpoint is of other
             rows or other arguments.
