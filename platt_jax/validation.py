@@ -21,6 +21,7 @@ from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options, Pooling
 
 LABEL_CODINGS = "bool, {0, 1} or {-1, +1}"
+IF_LOGITS = "; for logits say from_logits=True"  # advice for numbers that are no probabilities
 
 # Minimum number of scores for a warning about probabilities; also how many are checked first.
 _FEW = 100
@@ -202,13 +203,12 @@ def labelled_rows(
     return LabelledRows(y, w, spoilt)
 
 
-def require_probabilities(values: NDArray[Any]) -> None:
+def require_probabilities(values: NDArray[Any], name: str, advice: str = "") -> None:
     """Refuses numbers outside [0, 1]; NaN may be among them."""
     outside = (values < 0) | (values > 1)
     if outside.any():
         raise ValueError(
-            f"proba: expected probabilities in [0, 1], got {values[outside].flat[0]}; "
-            "for logits say from_logits=True"
+            f"{name}: expected probabilities in [0, 1], got {values[outside].flat[0]}{advice}"
         )
 
 

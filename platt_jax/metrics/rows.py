@@ -115,7 +115,7 @@ def read_predictions(
     """Rows of probabilities or logits."""
     values = validation.floating(proba, "proba")
     if not from_logits:
-        validation.require_probabilities(values)
+        validation.require_probabilities(values, "proba", validation.IF_LOGITS)
     return Predictions(**_read(labels, values, weights, "proba"), from_logits=from_logits)
 
 

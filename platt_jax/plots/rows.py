@@ -50,7 +50,7 @@ def predicted(labels: Column, proba: Column, weights: Column, from_logits: bool)
     rows = _read(validation.floating(proba, "proba"), labels, weights, "proba")
     if from_logits:
         return rows._replace(values=expit(rows.values))
-    validation.require_probabilities(rows.values)
+    validation.require_probabilities(rows.values, "proba", validation.IF_LOGITS)
     return rows
 
 

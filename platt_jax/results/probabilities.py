@@ -36,9 +36,7 @@ def logit(probabilities: Column) -> NDArray[Any]:
         [0.0, 2.197, 27.631]
     """
     p = validation.floating(probabilities, "probabilities")
-    outside = (p < 0) | (p > 1)
-    if outside.any():
-        raise ValueError(f"probabilities: expected numbers in [0, 1], got {p[outside].flat[0]}")
+    validation.require_probabilities(p, "probabilities")
     # float32 has no number between 1 - 6e-8 and 1.
     inside = np.clip(p.astype(np.float64), _LEAST, 1 - _LEAST)
     return (np.log(inside) - np.log1p(-inside)).astype(p.dtype)

@@ -115,7 +115,7 @@ def test_booleans_are_zero_and_one():
 def test_what_is_refused(problems):
     fit = pj.fit(*problems)
     for call in (Fit.inverse_interval, Fit.inverse_standard_error):
-        with pytest.raises(ValueError, match=r"proba: expected numbers in \[0, 1\], got 2"):
+        with pytest.raises(ValueError, match=r"proba: expected probabilities in \[0, 1\], got 2"):
             call(fit, 2)
         with pytest.raises(ValueError, match=r"proba: expected \(..., N\) for parameters"):
             call(fit, np.full((5, 4), 0.5))
