@@ -135,7 +135,7 @@ def estimate_drift(
         (1,)
     """
     _require_population("calibrator", calibrator)
-    given: Any = ahead
+    given: Any = ahead  # to mypy, no float is a Real
     if not (isinstance(given, numbers.Real) and 0 < float(given) < np.inf):
         raise ValueError(f"ahead: expected a number above 0, got {ahead!r}")
     rows = segment_rows(scores, labels, segments, weights)
