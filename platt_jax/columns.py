@@ -11,6 +11,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax.extras import needing
+
 # Users' arrays: NumPy's, JAX's, a list, or anything that this module reads.
 Column: TypeAlias = Any
 
@@ -53,12 +55,8 @@ def _with_nulls(values: Any) -> Any:
 
 
 def _run(values: Any) -> Any:
-    try:
+    with needing(f"a {type(values).__name__} needs narwhals", "platt-jax[tables]"):
         import narwhals as nw
-    except ImportError:
-        raise ImportError(
-            f"a {type(values).__name__} needs narwhals: pip install 'platt-jax[tables]'"
-        ) from None
     table = nw.from_native(values, allow_series=True, pass_through=True)
     if isinstance(table, nw.LazyFrame):
         table = table.collect()

@@ -39,9 +39,6 @@ def use_compilation_cache(path: str | os.PathLike[str] | None = None) -> Path:
         path: the folder, created if it does not exist. None means `platt_jax` in the user's cache
             folder: `$XDG_CACHE_HOME`, or `~/.cache`.
 
-    Returns:
-        The folder.
-
     Raises:
         OSError: the folder cannot be created.
     """

@@ -1,9 +1,13 @@
-"""Validation: converts the user's arguments to reliable arrays, or raises a ValueError."""
+"""Validation: converts the user's arguments to reliable arrays.
+
+Every function raises a ValueError for an argument that it does not accept. The message names the
+argument, what it was and what was expected.
+"""
 
 import math
 import reprlib
 from collections.abc import Callable
-from numbers import Number
+from numbers import Integral, Number, Real
 from typing import Any, NamedTuple, TypeAlias, get_args
 
 import jax
@@ -18,6 +22,7 @@ from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options, Pooling
 
 LABEL_CODINGS = "bool, {0, 1} or {-1, +1}"
+IF_LOGITS = "; for logits say from_logits=True"  # advice for numbers that are no probabilities
 
 # Minimum number of scores for a warning about probabilities; also how many are checked first.
 FEW = 100
@@ -34,11 +39,7 @@ ArrayIfGiven: TypeAlias = Any
 
 
 def floating(values: Column, name: str) -> NDArray[Any]:
-    """Numbers as float32 or float64; integers and narrower floats are promoted.
-
-    Raises:
-        ValueError: the values are not numbers.
-    """
+    """Numbers as float32 or float64; integers and narrower floats are promoted."""
     read = numbers(values, name)
     if read.dtype.kind == "f" and read.dtype.itemsize in (4, 8):
         return read.astype(read.dtype.newbyteorder("="), copy=False)
@@ -47,11 +48,7 @@ def floating(values: Column, name: str) -> NDArray[Any]:
 
 
 def numbers(values: Column, name: str) -> NDArray[Any]:
-    """Real numbers of any dtype.
-
-    Raises:
-        ValueError: the values are not numbers.
-    """
+    """Real numbers of any dtype."""
     read = array(values, name)
     if read.dtype.kind not in "biuf" and read.dtype.name != "bfloat16":
         raise ValueError(
@@ -62,11 +59,7 @@ def numbers(values: Column, name: str) -> NDArray[Any]:
 
 
 def scores(values: Column) -> NDArray[Any]:
-    """Scores (..., N) with at least one row.
-
-    Raises:
-        ValueError: there are no rows, or the values are not numbers.
-    """
+    """Scores (..., N) with at least one row."""
     read = floating(values, "scores")
     if read.ndim == 0 or read.size == 0:
         raise ValueError(f"scores: expected (..., N) with rows to fit, got shape {read.shape}")
@@ -74,14 +67,9 @@ def scores(values: Column) -> NDArray[Any]:
 
 
 def labels(values: Column, of_classes: str = _SEE) -> NDArray[np.int8]:
-    """Labels as int8: 1, 0, and BAD_LABEL where a label is NaN or infinite.
+    """Labels of LABEL_CODINGS as int8: 1, 0, and BAD_LABEL where a label is NaN or infinite.
 
-    Args:
-        values: the user's labels.
-        of_classes: advice for class ids, for a message.
-
-    Raises:
-        ValueError: labels are outside the three codings.
+    The message about class ids gives the advice `of_classes`.
     """
     name, read = columns.labelled("labels", values), array(values, "labels")
     if read.dtype == bool:
@@ -168,11 +156,7 @@ def _missing(values: NDArray[Any]) -> str:
 
 
 def weights(values: Column, dtype: DTypeLike) -> ArrayIfGiven:
-    """Weights in the dtype of the scores.
-
-    Raises:
-        ValueError: a weight is negative.
-    """
+    """Weights >= 0, or None, in the dtype of the scores."""
     if values is None:
         return None
     with np.errstate(over="ignore"):  # to infinity, which the fit reports
@@ -198,11 +182,7 @@ def of_codes(name: str, segments: jax.Array) -> ValueError:
 def labels_and_weights(
     label_values: Column, weight_values: Column, scores: NDArray[Any], pos_label: Any = None
 ) -> tuple[NDArray[np.int8], ArrayIfGiven]:
-    """Labels and weights (or None), as by `labels` and `weights`, in the shape of the scores.
-
-    Raises:
-        ValueError: the shapes do not match; or see `labels` and `weights`.
-    """
+    """Labels and weights (or None), as by `labels` and `weights`, in the shape of the scores."""
     named = pos_label is not None
     y = labels_by_name(label_values, pos_label, scores.ndim) if named else labels(label_values)
     return (
@@ -239,11 +219,7 @@ def labelled_rows(
     of_classes: str = _SEE,
     dtype: DTypeLike = np.float64,
 ) -> LabelledRows:
-    """The rows of an array (..., N) of this name, with weights of this dtype.
-
-    Raises:
-        ValueError: the shapes do not match; or see `labels` and `weights`.
-    """
+    """The rows of an array (..., N) of this name, with weights of this dtype."""
     y = labels(label_values, of_classes)
     w = weights(1.0 if weight_values is None else weight_values, dtype)
     y = broadcast(y, values.shape, "labels", name, f"for class ids {of_classes}")
@@ -252,17 +228,12 @@ def labelled_rows(
     return LabelledRows(y, w, spoilt)
 
 
-def require_probabilities(values: NDArray[Any]) -> None:
-    """Refuses numbers outside [0, 1]; NaN may be among them.
-
-    Raises:
-        ValueError: one of the values is not a probability.
-    """
+def require_probabilities(values: NDArray[Any], name: str, advice: str = "") -> None:
+    """Refuses numbers outside [0, 1]; NaN may be among them."""
     outside = (values < 0) | (values > 1)
     if outside.any():
         raise ValueError(
-            f"proba: expected probabilities in [0, 1], got {values[outside].flat[0]}; "
-            "for logits say from_logits=True"
+            f"{name}: expected probabilities in [0, 1], got {values[outside].flat[0]}{advice}"
         )
 
 
@@ -294,9 +265,6 @@ def broadcast(
         name: name of the values, for a message.
         of: name of the array that has the shape; None for the scores of a fit.
         advice: what to do if that array is a table (N, C), and the values are (N,).
-
-    Raises:
-        ValueError: the shapes do not match.
     """
     if values is None:
         return None
@@ -319,9 +287,7 @@ def prior(
 ) -> GaussianPrior | None:
     """A prior with one mean and one precision per problem of the batch.
 
-    Raises:
-        ValueError: the shapes do not match, or a concrete precision is not a symmetric positive
-            semidefinite matrix.
+    A concrete precision must be symmetric and positive semidefinite.
     """
     if values is None:
         return None
@@ -353,11 +319,7 @@ def prior(
 def start(
     values: tuple[Column, Column] | None, batch: tuple[int, ...], dtype: DTypeLike
 ) -> tuple[NDArray[Any], NDArray[Any]] | None:
-    """(A, B) to start from, each with the batch shape.
-
-    Raises:
-        ValueError: values is not a pair of numbers, or the shapes do not match.
-    """
+    """(A, B) to start from, each with the batch shape."""
     if values is None:
         return None
     if not isinstance(values, tuple | list) or len(values) != 2:
@@ -373,14 +335,8 @@ def start(
 
 
 def pooling(value: Any, prior_given: Any, start_given: Any, fit_options: Options) -> None:
-    """Checks `pooling`, and whether the other arguments agree with it.
-
-    Raises:
-        ValueError: pooling is invalid, or another argument does not agree with it.
-    """
-    choices = get_args(Pooling)
-    if not isinstance(value, str) or value not in choices:
-        raise ValueError(f"pooling: expected one of {choices}, got {value!r}")
+    """Checks `pooling`, and whether the other arguments agree with it."""
+    require_one_of(value, get_args(Pooling), "pooling")
     if value == "none":
         return
     if value == "partial" and prior_given is not None:
@@ -411,14 +367,30 @@ def _check_precision(precision: NDArray[np.float64]) -> None:
 
 
 def options(values: Options) -> Options:
-    """Returns the options.
-
-    Raises:
-        ValueError: values is not an Options.
-    """
+    """The options, if that is what they are."""
     if not isinstance(values, Options):
         raise ValueError(f"options: expected an Options, got {type(values).__name__}")
     return values
+
+
+def require_fraction(value: Any, name: str) -> None:
+    """Refuses anything but a number in (0, 1)."""
+    if not (isinstance(value, Real) and 0 < float(value) < 1):
+        raise ValueError(f"{name}: expected a number in (0, 1), got {value!r}")
+
+
+def require_integer(value: Any, name: str, least: int, most: int | None = None) -> None:
+    """Refuses anything but an integer from `least` to `most`."""
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
+    if not whole or value < least or (most is not None and value > most):
+        expected = f">= {least}" if most is None else f"from {least} to {most:,}"
+        raise ValueError(f"{name}: expected an integer {expected}, got {value!r}")
+
+
+def require_one_of(value: Any, allowed: tuple[str, ...], name: str) -> None:
+    """Refuses anything but these words."""
+    if not (isinstance(value, str) and value in allowed):
+        raise ValueError(f"{name}: expected one of {allowed}, got {value!r}")
 
 
 def doubtful_shape(shape: tuple[int, ...], are_one_hot: Callable[[], bool]) -> str | None:
@@ -509,11 +481,7 @@ def _one_hot(labels: NDArray[np.int8]) -> bool:
 def traced_arrays(
     scores_in: Column, labels_in: Column, weights_in: Column
 ) -> tuple[jax.Array, jax.Array, jax.Array | None]:
-    """Scores, labels and weights of one shape (..., N), as JAX arrays. The inputs may be traced.
-
-    Raises:
-        ValueError: shapes do not match, or concrete labels or weights are invalid.
-    """
+    """Scores, labels and weights of one shape (..., N), as JAX arrays. The inputs may be traced."""
     f = _traceable(scores_in, "scores")
     if not jnp.issubdtype(f.dtype, jnp.floating):
         f = f.astype(float)
@@ -537,11 +505,7 @@ def traced_arrays(
 
 
 def _traceable(values: Any, name: str) -> jax.Array:
-    """Numbers as a JAX array. Columns that JAX cannot read, such as decimals, are read by NumPy.
-
-    Raises:
-        ValueError: the values are not numbers.
-    """
+    """Numbers as a JAX array. Columns that JAX cannot read, such as decimals, are read by NumPy."""
     values = columns.narrowed(plain(values))
     try:
         return jnp.asarray(values)
@@ -557,11 +521,7 @@ def as_flat(name: str, got: tuple[int, ...], expected: tuple[int, ...]) -> str:
 
 
 def require_flat(values: NDArray[Any], name: str) -> None:
-    """Refuses an array that is not flat.
-
-    Raises:
-        ValueError: the array is not flat.
-    """
+    """Refuses an array that is not flat."""
     if values.ndim != 1:
         shape = values.shape
         hint = as_flat(name, shape, shape[:1])
@@ -569,11 +529,7 @@ def require_flat(values: NDArray[Any], name: str) -> None:
 
 
 def array(values: Column, name: str) -> NDArray[Any]:
-    """Values of any container as an array.
-
-    Raises:
-        ValueError: the values are traced, or are not an array.
-    """
+    """Values of any container, which are not traced, as an array."""
     if isinstance(values, jax.core.Tracer):
         raise ValueError(
             f"{name}: expected an array, got a traced one: this function runs on the host; inside "

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import platt_jax
-from platt_jax import Fit, Options, SegmentCalibrator, Sigmoid, load
+from platt_jax import Fit, Options, SegmentCalibrator, Sigmoid, ids, load
 from platt_jax.cli import csvio, outputs, parquet, summaries
 from platt_jax.cli.inputs import DASH, staged
 from platt_jax.cli.rows import read_rows
@@ -312,10 +312,9 @@ def _check_text(path: str, calibrator: Sigmoid | SegmentCalibrator) -> None:
     """Check that the segments can equal fields of a CSV file, which are text."""
     if not isinstance(calibrator, SegmentCalibrator):
         return
-    dtype = calibrator.keys.dtype
-    kinds = [dtype] if dtype.names is None else [dtype[name] for name in dtype.names]
-    for kind in kinds:
-        if kind.kind not in "UO":
+    for column in ids.fields(calibrator.keys):
+        if column.dtype.kind not in "UO":
             raise ValueError(
-                f"{path} was fitted on segments of type {kind}, and those of a CSV file are text"
+                f"{path} was fitted on segments of type {column.dtype}, and those of a CSV file "
+                "are text"
             )

@@ -16,6 +16,7 @@ import os
 import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -84,24 +85,12 @@ def _is_missing(field: str) -> bool:
     return field.strip().lower() in _MISSING
 
 
-def text(field: str) -> str:
-    """The field unchanged: segment 007 is not segment 7."""
-    return field
-
-
 # Parsers by role.
 PARSERS: dict[str, Parse] = {"score": number, "label": label, "weight": number}
 
-# Explicit dtypes, because a column without rows has no values to infer one from.
-_DTYPES: dict[Parse, type] = {number: np.float64, label: np.float64, text: np.str_}
-
 
 def read_columns(source: Input, wanted: Sequence[tuple[str, Parse]]) -> list[Column]:
-    """The named columns, each parsed by its own parser.
-
-    Args:
-        source: a CSV file in UTF-8 with a header line.
-        wanted: name and parser (`number`, `label` or `text`) of each column.
+    """The named columns of a file with a header line, each read by its `number`, `label` or `str`.
 
     Raises:
         CsvError: the file is empty or broken, a column is missing, or a field cannot be parsed.
@@ -111,13 +100,7 @@ def read_columns(source: Input, wanted: Sequence[tuple[str, Parse]]) -> list[Col
 
 
 def copy_with_column(source: Input, target: BinaryIO, name: str, values: Column) -> None:
-    """Write the records of `source`, each with its value as the last field.
-
-    Args:
-        source: a CSV file as in `read_columns`.
-        target: file to write, always in UTF-8.
-        name: name of the new column.
-        values: values of the new column, one per record.
+    """Write the records of `source` in UTF-8, each with its value in a last column of this name.
 
     Raises:
         CsvError: `source` already has a column of this name, or is a pipe.
@@ -128,23 +111,25 @@ def copy_with_column(source: Input, target: BinaryIO, name: str, values: Column)
     header = _header(source, records)
     if name in header:
         raise CsvError(f"{source.name}: has a column {name!r} already")
-    text = io.TextIOWrapper(target, "utf-8", newline="")
-    writer = csv.writer(text, lineterminator="\n", delimiter=source.delimiter)
-    writer.writerow([*header, name])
     rows = zip(records, values.tolist(), strict=True)
-    writer.writerows([*fields, value] for (_, fields), value in rows)
-    text.flush()
-    text.detach()  # the file is the caller's to close
+    with _writer(target, source.delimiter) as writer:
+        writer.writerow([*header, name])
+        writer.writerows([*fields, value] for (_, fields), value in rows)
 
 
 def write_table(table: Mapping[str, Column], target: BinaryIO) -> None:
     """Write columns of equal length as CSV, with a header line."""
+    with _writer(target, ",") as writer:
+        writer.writerow(table)
+        writer.writerows(zip(*(column.tolist() for column in table.values()), strict=True))
+
+
+@contextmanager
+def _writer(target: BinaryIO, delimiter: str) -> Iterator[Any]:
     text = io.TextIOWrapper(target, "utf-8", newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(table)
-    writer.writerows(zip(*(column.tolist() for column in table.values()), strict=True))
+    yield csv.writer(text, lineterminator="\n", delimiter=delimiter)
     text.flush()
-    text.detach()
+    text.detach()  # the file is the caller's to close
 
 
 def columns_there(names: Sequence[str]) -> str:
@@ -233,7 +218,8 @@ def _read_plainly(source: Input, wanted: Sequence[tuple[str, Parse]]) -> list[Co
 
 def _column(values: Sequence[float | str], parse: Parse) -> Column:
     """Values as an array; labels are integers if none is missing."""
-    column: Column = np.array(values, _DTYPES[parse])
+    # Explicit dtypes, because a column without rows has no values to infer one from.
+    column: Column = np.array(values, np.str_ if parse is str else np.float64)
     whole = parse is label and not np.isnan(column).any()
     return column.astype(np.int64) if whole else column
 

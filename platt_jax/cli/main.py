@@ -23,7 +23,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         with output_written(), warnings_as_lines():
             arguments = parser().parse_args(argv)
             if "cache" in arguments:
-                _keep_programs(arguments.cache or os.environ.get("PLATT_JAX_CACHE"))
+                folder = arguments.cache or os.environ.get("PLATT_JAX_CACHE")
+                if folder:
+                    use_compilation_cache(folder)
             return arguments.command(arguments)
     except KeyboardInterrupt:
         return _INTERRUPTED
@@ -32,8 +34,3 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ValueError, OSError, MemoryError, ImportError) as error:
         tell_error(error)
         return 2
-
-
-def _keep_programs(folder: str | None) -> None:
-    if folder:
-        use_compilation_cache(folder)

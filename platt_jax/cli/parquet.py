@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from platt_jax.cli.csvio import columns_there, label
 from platt_jax.cli.inputs import Input
+from platt_jax.extras import needing
 
 _BATCH_ROWS = 1 << 20
 
@@ -76,12 +77,8 @@ def _writer(file: BinaryIO, schema: Any, as_parquet: bool) -> Iterator[Any]:
 
 
 def _open(source: Input, text: Sequence[str] = ()) -> Any:
-    try:
+    with needing(f"{source.name} is a Parquet file, which needs pyarrow", "platt-jax[csv]"):
         from pyarrow import parquet
-    except ImportError:
-        raise ImportError(
-            f"{source.name} is a Parquet file, which needs pyarrow: pip install 'platt-jax[csv]'"
-        ) from None
     try:
         # Text as codes and distinct values; Python objects would take ten times the memory.
         return parquet.ParquetFile(source.path, read_dictionary=list(text))

@@ -15,6 +15,9 @@ from platt_jax.options import Pooling
 _Among: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
+_SEGMENT = "column of segments; repeat for several columns"
+
+
 class _Once(argparse.Action):
     """Stores a value and rejects a second one, where argparse would use the last."""
 
@@ -52,7 +55,8 @@ class _Command:
 
     def files(self, several: bool = False) -> None:
         about = "CSV, TSV (.tsv), one of these compressed (.gz), or Parquet; - for standard input"
-        self.add("files" if several else "file", metavar="FILE", help=about, **_many(several))
+        many: dict[str, Any] = {"nargs": "+"} if several else {}
+        self.add("files" if several else "file", metavar="FILE", help=about, **many)
         self.once(
             "--delimiter",
             metavar="CHAR",
@@ -65,7 +69,12 @@ class _Command:
             "--calibrator", required=True, metavar="FILE.npz", help="from platt-jax fit, or save"
         )
 
-    def columns(self, labels: bool, segment: str) -> None:
+    def fresh_rows(self) -> None:
+        self.files(several=True)
+        self.calibrator()
+        self.columns(labels=True)
+
+    def columns(self, labels: bool, segment: str = _SEGMENT) -> None:
         self.once("--score", required=True, metavar="COL", help="column of scores")
         self.add(
             "--logit",
@@ -106,10 +115,6 @@ class _Command:
         self.add("--json", action="store_true", help="print a summary as one line of JSON")
 
 
-def _many(several: bool) -> dict[str, Any]:
-    return {"nargs": "+"} if several else {}
-
-
 def _delimiter(word: str) -> str:
     delimiter = {"tab": "\t", "\\t": "\t"}.get(word, word)
     if len(delimiter) != 1 or delimiter in '"\r\n':
@@ -132,12 +137,14 @@ def parser() -> argparse.ArgumentParser:
     _Command(among, "demo", "one sigmoid per aircraft and per route, on real data", commands.demo)
     _add_fit(among)
     _add_update(among)
-    for_rows = "column of segments, if fitted with one; repeat for several columns"
 
     applying = _Command(among, "apply", "add a column of probabilities", commands.apply)
     applying.files()
     applying.calibrator()
-    applying.columns(labels=False, segment=for_rows)
+    applying.columns(
+        labels=False,
+        segment="column of segments, if fitted with one; repeat for several columns",
+    )
     applying.out(
         "FILE",
         "rows of FILE with a column 'probability': Parquet if it ends in .parquet, else text, "
@@ -151,9 +158,7 @@ def parser() -> argparse.ArgumentParser:
         "test on fresh rows which segments have changed, or are mispredicted",
         commands.triage,
     )
-    judging.files(several=True)
-    judging.calibrator()
-    judging.columns(labels=True, segment="column of segments; repeat for several columns")
+    judging.fresh_rows()
     judging.once(
         "--against",
         choices=["fit", "predictions"],
@@ -174,9 +179,7 @@ def parser() -> argparse.ArgumentParser:
     judging.json()
 
     reporting = _Command(among, "report", "write one HTML page of a calibrator", commands.report)
-    reporting.files(several=True)
-    reporting.calibrator()
-    reporting.columns(labels=True, segment="column of segments; repeat for several columns")
+    reporting.fresh_rows()
     reporting.out("FILE.html", "file for the page")
     reporting.cache()
     reporting.json()
@@ -192,8 +195,7 @@ def parser() -> argparse.ArgumentParser:
         ("--table", "NAME", "create a table for the segments, instead of a CASE"),
     ):
         of_sql.add_argument(name, metavar=metavar, action=_Once, help=about)
-    about = "column of segments; repeat for several columns"
-    of_sql.add_argument("--segment", metavar="COL", action="append", default=[], help=about)
+    of_sql.add_argument("--segment", metavar="COL", action="append", default=[], help=_SEGMENT)
     return whole
 
 
@@ -238,9 +240,7 @@ def _add_fit(among: _Among) -> None:
 
 def _add_update(among: _Among) -> None:
     updating = _Command(among, "update", "update a calibrator with new rows", commands.update)
-    updating.files(several=True)
-    updating.calibrator()
-    updating.columns(labels=True, segment="column of segments; repeat for several columns")
+    updating.fresh_rows()
     updating.weight()
     updating.once(
         "--forgetting",

@@ -39,7 +39,7 @@ def read_rows(inputs: Sequence[Input], columns: Mapping[str, Any]) -> dict[str, 
         return parquet.read_rows(inputs, columns)
     segments = columns.get("segment", [])
     wanted = [(columns[role], csvio.PARSERS[role]) for role in columns if role != "segment"]
-    wanted += [(name, csvio.text) for name in segments]
+    wanted += [(name, str) for name in segments]  # segment 007 is not segment 7
     parts = [csvio.read_columns(source, wanted) for source in inputs]
     read = [np.concatenate(x) for x in zip(*parts, strict=True)]
     found: dict[str, Any] = dict(zip([x for x in columns if x != "segment"], read, strict=False))

@@ -7,7 +7,7 @@ import json
 
 import numpy as np
 
-from platt_jax import Fit, SegmentCalibrator, Sigmoid, Status, save
+from platt_jax import Fit, SegmentCalibrator, Sigmoid, Status, ids, save
 from platt_jax.cli import outputs
 from platt_jax.cli.inputs import DASH
 from platt_jax.results import tables
@@ -47,8 +47,7 @@ def status(calibrator: Fit | SegmentCalibrator) -> int:
 
 def _tell_empty_ids(calibrator: SegmentCalibrator) -> None:
     """Report rows with an empty id, which form a segment of their own."""
-    keys = calibrator.keys
-    columns = [keys] if keys.dtype.names is None else [keys[name] for name in keys.dtype.names]
+    columns = ids.fields(calibrator.keys)
     empty = np.any([column == "" for column in columns if column.dtype.kind == "U"], axis=0)
     if np.any(empty):
         rows = np.sum((calibrator.fit.n_pos + calibrator.fit.n_neg)[empty])

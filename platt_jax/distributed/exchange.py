@@ -164,15 +164,13 @@ def to_bytes(keys: NDArray[Any] | None) -> bytes:
     """An .npz file with an array for each column; objects are stored as text, without pickle."""
     if keys is None:
         return b""
-    file, layout = io.BytesIO(), files.id_layout(keys)
-    arrays: dict[str, Any] = files.ids_to_arrays("keys", keys, layout)
-    np.savez(file, layout=json.dumps(layout._asdict()), **arrays)
+    file = io.BytesIO()
+    layout, arrays = files.ids_to_arrays("keys", keys)
+    np.savez(file, layout=json.dumps(layout), **arrays)
     return file.getvalue()
 
 
 def _from_bytes(sent: bytes) -> NDArray[Any]:
     with np.load(io.BytesIO(sent), allow_pickle=False) as arrays:
-        layout = files.IdLayout(**json.loads(arrays["layout"].item()))
-        return files.arrays_to_ids(
-            {name: arrays[name] for name in files.id_names("keys", layout)}, layout
-        )
+        layout = json.loads(arrays["layout"].item())
+        return files.arrays_to_ids("keys", layout, arrays.__getitem__)

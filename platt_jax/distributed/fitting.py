@@ -35,7 +35,7 @@ def fit_segments(
     prior: GaussianPrior | None = None,
     start: tuple[Any, Any] | None = None,
     pooling: Pooling = "none",
-    options: Options = Options(),  # noqa: B008 - immutable
+    options: Options = Options(),
     progress: bool | Listener = False,
     time_limit: float | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -111,10 +111,7 @@ def _agreed_rows(
         SegmentRows, labels=labels, segments=segments, weights=weights, pos_label=pos_label
     )
 
-    def rows_here() -> SegmentRows | None:
-        return by_segment(scores) if np.size(scores) else None
-
-    rows = agree(exchange, rows_here)
+    rows = agree(exchange, lambda: by_segment(scores) if np.size(scores) else None)
     size = 0 if rows is None else rows.dtype.itemsize
     largest = exchange.gather(np.array([size])).max()
     if not largest:

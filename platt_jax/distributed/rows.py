@@ -68,13 +68,10 @@ class SummedRows(DeferredRows):
         return jax.tree.unflatten(_TREES[request.method], list(sums))
 
     def sums(self, task: Task, given: Any, number: int, options: Options) -> Any:
-        """The sums (number, K) over all processes, in float64: counts stay exact.
+        """The sums (number, K), over all processes, of a task's `number` numbers for each problem.
 
-        Args:
-            task: computes `number` numbers for each problem.
-            given: argument of the task; arrays have leading axis (K,).
-            number: see task.
-            options: argument of the task.
+        They are added in float64, so that counts stay exact. `given`, which has leading axis (K,),
+        and the options are arguments of the task.
         """
         nothing = np.zeros((number, self.number))
 

@@ -178,7 +178,8 @@ def _laid_out(
     source = place if order is None else order
     row = jnp.zeros_like(place).at[there].set(source, unique_indices=True)
     # Any requested slice exists: no chunk and no block is longer than a block.
-    laid: _Columns = jax.tree.map(lambda x: jnp.pad(x[row], (0, shapes.BLOCK_ROWS)), rows)
+    room = shapes.sizes().block_rows
+    laid: _Columns = jax.tree.map(lambda x: jnp.pad(x[row], (0, room)), rows)
     return laid
 
 

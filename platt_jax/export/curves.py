@@ -6,8 +6,9 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax import ids
 from platt_jax.ids import times
-from platt_jax.results.calibrators import SegmentCalibrator
+from platt_jax.results.calibrators import SegmentCalibrator, parameters
 from platt_jax.results.fit import Fit
 from platt_jax.results.sigmoid import Sigmoid
 
@@ -67,31 +68,20 @@ def curves(calibrator: Exportable) -> Curves:
             "calibrator: expected a SegmentCalibrator or one sigmoid, got a "
             f"{type(calibrator).__name__}"
         )
-    table = calibrator.predictive()
-    if table is None:
-        fit, of_others = calibrator.fit, calibrator.fallback
-        pairs = (
-            np.append(each, other) for each, other in ((fit.A, of_others.A), (fit.B, of_others.B))
-        )
-        table = np.column_stack([x.astype(np.float64) for x in pairs])
-    *parameters, fallback = map(tuple, table.tolist())
-    keys = calibrator.keys
-    fields = [keys] if keys.dtype.names is None else [keys[name] for name in keys.dtype.names]
+    *of_each, fallback = map(tuple, parameters(calibrator).tolist())
+    fields = ids.fields(calibrator.keys)
     columns = list(map(_values, fields))
-    segments = columns[0] if keys.dtype.names is None else list(zip(*columns, strict=True))
+    plain = calibrator.keys.dtype.names is None
+    segments = columns[0] if plain else list(zip(*columns, strict=True))
     types = [
         set(map(type, column)) or {_type(x.dtype)}
         for column, x in zip(columns, fields, strict=True)
     ]
-    return Curves(segments, columns, types, parameters, fallback)
+    return Curves(segments, columns, types, of_each, fallback)
 
 
 def require_integers(found: Curves, bits: int, where: str) -> None:
-    """Check that integer segment ids fit in this number of bits, including the sign.
-
-    Raises:
-        ValueError: an id does not fit.
-    """
+    """Check that integer segment ids fit in this number of bits, including the sign."""
     for part in chain(*found.columns):
         if is_wider(part, bits):
             raise ValueError(

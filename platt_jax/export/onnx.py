@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from platt_jax.export.curves import Curves, Exportable, curves, require_integers
+from platt_jax.extras import needing
 from platt_jax.results.averages import nodes
 from platt_jax.version import __version__
 
@@ -41,11 +42,9 @@ def to_onnx(calibrator: Exportable) -> Any:
         >>> [x.name for x in model.graph.input]
         ['score', 'segment']
     """
-    try:
+    with needing("to_onnx needs onnx", "platt-jax[onnx]"):
         import onnx
         from onnx import TensorProto, helper
-    except ImportError:
-        raise ImportError("to_onnx: needs onnx: pip install 'platt-jax[onnx]'") from None
 
     found = curves(calibrator)
     rows = ["N"]
@@ -149,11 +148,7 @@ def _mean(helper: Any) -> list[Any]:
 
 
 def _key_type(found: Curves) -> type:
-    """The type of the segments.
-
-    Raises:
-        ValueError: they are neither all text nor all integers of 64 bits.
-    """
+    """The type of the segments, which are all text or all integers of 64 bits."""
     types = found.types[0] if len(found.types) == 1 else {tuple}
     if len(types) > 1 or not types <= set(_KEY_TYPES):
         raise ValueError(

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from platt_jax.export.curves import Curves, Exportable, curves, is_wider, require_integers
+from platt_jax.extras import needing
 
 # Step and number of pairs of the quadrature (`results/averages.py`); each node is a term of SQL.
 _FEW_NODES = 1.0, 6
@@ -61,9 +62,6 @@ def to_sql(
             `platt_known`, `platt_A`, `platt_B`, and with a population `platt_AA`, `platt_AB` and
             `platt_BB`; None for a CASE.
 
-    Returns:
-        An SqlExport.
-
     Raises:
         ValueError: calibrator is not as above; columns do not match its segments; segments have a
             type without a literal; sqlglot does not know the dialect; or there are more than 1,000
@@ -77,11 +75,9 @@ def to_sql(
         >>> duckdb.sql(f"SELECT {p} AS p FROM (SELECT 0.5 AS f)").fetchall()
         [(0.5,)]
     """
-    try:
+    with needing("to_sql needs sqlglot", "platt-jax[sql]"):
         import sqlglot
         from sqlglot.errors import SqlglotError
-    except ImportError:
-        raise ImportError("to_sql needs sqlglot: pip install 'platt-jax[sql]'") from None
 
     from platt_jax.sql import queries
 
@@ -126,11 +122,7 @@ def _check(found: Curves, columns: Sequence[str], table: str | None) -> None:
 
 
 def _column_types(found: Curves, dialect: str) -> list[str]:
-    """SQL types of the columns of segments.
-
-    Raises:
-        ValueError: an id has no exact literal, or a column holds several types.
-    """
+    """SQL types of the columns of segments, each of one type that has exact literals."""
     widest, bits = _WIDE.get(dialect, (_TYPES[int], _BITS))
     require_integers(found, bits, f"{widest} columns")
     return [

@@ -85,17 +85,24 @@ def _read(values: tables.Column, name: str) -> Ids:
     return _plain_or_coded(array, name)
 
 
-def read_like(keys: NDArray[Any], values: tables.Column, rows: int, name: str = "segments") -> Ids:
-    """The ids of `rows` rows, from one id per row or one for all; keys are the fitted ids.
+def read_rows(values: tables.Column, rows: int, name: str = "segments") -> Ids:
+    """The ids of `rows` rows, as `read`; refuses any other number of ids."""
+    ids = read(values, name)
+    if (number := length(ids)) != rows:
+        raise ValueError(
+            f"{tables.labelled(name, values)}: expected one id per row, {rows} of them, got "
+            f"{number}"
+        )
+    return ids
 
-    Raises:
-        ValueError: see `read`.
-    """
+
+def read_like(keys: NDArray[Any], values: tables.Column, rows: int) -> Ids:
+    """The ids of `rows` rows, from one id per row or one for all; keys are the fitted ids."""
     values = tables.on_host(values)
     if not _is_one(values, several_columns=keys.dtype.names is not None):
-        return read(values, name)
+        return read_rows(values, rows)
     one = values.reshape(1) if isinstance(values, np.generic | np.ndarray) else [values]
-    return _repeated(read(one, name), rows)
+    return _repeated(read(one), rows)
 
 
 def length(ids: Ids) -> int:
@@ -106,11 +113,7 @@ def length(ids: Ids) -> int:
 
 
 def single_column(ids: Ids, name: str) -> NDArray[Any]:
-    """The ids as one array.
-
-    Raises:
-        ValueError: the ids have several columns.
-    """
+    """The ids as one array; refuses several columns."""
     if isinstance(ids, Columns):
         raise ValueError(f"{name}: expected one id each, got {len(ids.columns)} columns")
     return ids.values[ids.codes] if isinstance(ids, Coded) else ids
@@ -123,6 +126,11 @@ def structured(names: Sequence[str], columns: Sequence[NDArray[Any]]) -> NDArray
     for name, column in zip(names, columns, strict=True):
         array[name] = column
     return array
+
+
+def fields(ids: NDArray[Any]) -> list[NDArray[Any]]:
+    """The columns of an array of ids; a plain array is its only column."""
+    return [ids] if ids.dtype.names is None else [ids[name] for name in ids.dtype.names]
 
 
 def _is_one(values: tables.Column, several_columns: bool) -> bool:
@@ -159,16 +167,13 @@ def _columns(columns: Sequence[_Named], name: str) -> Columns:
     each = []
     for column_name, values in columns:
         column = _read(tables.on_host(values), f"{name}, column {column_name!r}")
-        if isinstance(column, Columns) or _are_tuples(column):
+        of_tuples = isinstance(column, Coded) and column.values.dtype.names is not None
+        if isinstance(column, Columns) or of_tuples:
             raise ValueError(
                 f"{name}, column {column_name!r}: expected one id per row, got several"
             )
         each.append(column)
     return Columns(names, tuple(each))
-
-
-def _are_tuples(column: Column) -> bool:
-    return isinstance(column, Coded) and column.values.dtype.names is not None
 
 
 def _numbered_names(columns: int) -> list[str]:
@@ -271,11 +276,7 @@ def _refuse_missing(what: str, rows: NDArray[np.bool_], name: str) -> NoReturn:
 
 
 def _typed(values: list[Any], name: str) -> NDArray[Any]:
-    """Python objects as an array of a plain dtype if that keeps them, else as an object array.
-
-    Raises:
-        ValueError: an object cannot be saved.
-    """
+    """Python objects as an array of a plain dtype if that keeps them, else as an object array."""
     values = [_unboxed(value) for value in values]
     kinds = {kind(value) for value in values}
     if len(kinds) == 1:
@@ -383,11 +384,7 @@ def _dates_beside_times(values: list[Any]) -> bool:
 
 
 def require_savable(values: list[Any], name: str) -> None:
-    """Refuses Python objects that a file cannot store.
-
-    Raises:
-        ValueError: there is such an object.
-    """
+    """Refuses Python objects that a file cannot store."""
     for value in values:
         if not codec.is_kept(value):
             raise ValueError(

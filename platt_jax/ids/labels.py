@@ -93,11 +93,7 @@ def _scalar(value: Any) -> Any:
 
 
 def _place(keys: NDArray[Any], pos_label: Any) -> int:
-    """The index of the label among the distinct labels, or -1.
-
-    Raises:
-        ValueError: the label is missing, or has a type that cannot equal these labels.
-    """
+    """The index of the label among the distinct labels, or -1."""
     if (what := ids.missing(pos_label)) is not None:
         raise ValueError(f"pos_label: expected a label, got {what}")
     try:

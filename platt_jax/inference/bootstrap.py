@@ -1,7 +1,6 @@
 """Bootstrap: the spread of fits over random reweightings of the rows."""
 
 import math
-import numbers
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +8,9 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax import validation
 from platt_jax.api import fit, fit_segments
+from platt_jax.arrays import Bools
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.dense_rows import DenseRows
@@ -30,8 +31,6 @@ from platt_jax.results.fit import Fit
 from platt_jax.results.probabilities import expit
 from platt_jax.results.sigmoid import Sigmoid
 from platt_jax.status import Status
-
-_DEFAULT = Options()
 
 # Maximum number of a band's log-odds in memory at a time.
 _AT_ONCE = 1 << 22
@@ -65,13 +64,13 @@ class Bootstrap(ComparedByValue):
     A: NDArray[Any]
     B: NDArray[Any]
     status: NDArray[np.int8]
-    one_class: NDArray[np.bool_]
+    one_class: Bools
     fit: Fit
     influence: Influence
     keys: NDArray[Any] | None = None
 
     @property
-    def failed(self) -> NDArray[np.bool_]:
+    def failed(self) -> Bools:
         """(R, ...) bool, which replicates are left out."""
         return (self.status != Status.CONVERGED) | self.one_class
 
@@ -113,7 +112,7 @@ class Bootstrap(ComparedByValue):
             ValueError: level or kind is not as above.
         """
         shares = intervals.tails(level)
-        kind = intervals.checked_kind(kind)
+        validation.require_one_of(kind, intervals.KINDS, "kind")
         replicates = np.where(self.failed[..., None], np.nan, np.stack([self.A, self.B], -1))
         estimate = np.stack([self.fit.A, self.fit.B], -1)
         acceleration = self.influence.of_parameters()
@@ -137,7 +136,7 @@ class Bootstrap(ComparedByValue):
             ValueError: level or kind is not as in `interval`, or the shapes do not match.
         """
         shares = intervals.tails(level)
-        kind = intervals.checked_kind(kind)
+        validation.require_one_of(kind, intervals.KINDS, "kind")
         # Raises if the scores are bad or of the wrong shape.
         logit = self.fit.sigmoid.logit(scores)
         shape, dtype = logit.shape, self.A.dtype
@@ -186,7 +185,7 @@ def bootstrap(
     replicates: int = 200,
     kind: str = "poisson",
     seed: int = 0,
-    options: Options = _DEFAULT,
+    options: Options = Options(),
     progress: bool | Listener = False,
 ) -> Bootstrap:
     """Refit each problem many times, with random weights of its rows.
@@ -241,10 +240,9 @@ def bootstrap(
         True
     """
     caller = Caller()
-    _check_count("replicates", replicates, 2, 2**31 - 1)
-    _check_count("seed", seed, 0, 2**64 - 1)
-    if kind not in replicated.KINDS:
-        raise ValueError(f"kind: expected one of {replicated.KINDS}, got {kind!r}")
+    validation.require_integer(replicates, "replicates", 2, 2**31 - 1)
+    validation.require_integer(seed, "seed", 0, 2**64 - 1)
+    validation.require_one_of(kind, replicated.KINDS, "kind")
     stage = Stage.of(progress, "bootstrap")
     rows: SegmentRows | DenseRows
     cluster: TakeClusters | None = None
@@ -276,9 +274,3 @@ def bootstrap(
         x[:, bad] = answer
     moved = influence(original, order, rows, options.targets == "platt", cluster)
     return Bootstrap(made.A, made.B, made.status, made.one_class, original, moved, keys)
-
-
-def _check_count(name: str, value: int, least: int, most: int) -> None:
-    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-    if not (whole and least <= value <= most):
-        raise ValueError(f"{name}: expected an integer from {least} to {most:,}, got {value!r}")

@@ -13,11 +13,7 @@ from platt_jax.passes import packing
 
 
 def of_dense_rows(clusters: Column, length: int) -> TakeClusters:
-    """The clusters of rows that all problems share.
-
-    Raises:
-        ValueError: clusters are not ids, or not one per row.
-    """
+    """The clusters of rows that all problems share."""
     words = _words(clusters, length)
 
     def take(problems: slice, part: slice) -> NDArray[np.uint32]:
@@ -27,11 +23,7 @@ def of_dense_rows(clusters: Column, length: int) -> TakeClusters:
 
 
 def of_segment_rows(clusters: Column, length: int, segments: Column) -> TakeClusters:
-    """The clusters of rows, in the order of their SegmentRows.
-
-    Raises:
-        ValueError: clusters are not ids, or not one per row.
-    """
+    """The clusters of rows, in the order of their SegmentRows."""
     words = _words(clusters, length)
     nothing = np.zeros(length, np.float32), np.zeros(length, np.int8)
     rows = GroupedRows(factorize(ids.read(segments)), (*nothing, words))
@@ -47,14 +39,7 @@ def of_segment_rows(clusters: Column, length: int, segments: Column) -> TakeClus
 
 
 def _words(clusters: Column, length: int) -> NDArray[np.uint32]:
-    """(N,) hash of each row's cluster; among 100,000 clusters about one pair shares a hash.
-
-    Raises:
-        ValueError: clusters are not ids, or not one per row.
-    """
-    read = ids.read(clusters, "clusters")
-    if (number := ids.length(read)) != length:
-        raise ValueError(f"clusters: expected one id per row, {length} of them, got {number}")
-    codes = factorize(read)
+    """(N,) hash of each row's cluster; among 100,000 clusters about one pair shares a hash."""
+    codes = factorize(ids.read_rows(clusters, length, "clusters"))
     words = hashes(codes.named(np.arange(codes.numbers))).astype(np.uint32)
     return words[codes.of(slice(None))]

@@ -1,15 +1,12 @@
 """Distributions of uncertain curves, as a fit implies them, and draws from these."""
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from platt_jax.arrays import Bools, Floats, Ints, Words
 from platt_jax.passes.replicated import mixed
 from platt_jax.results.probabilities import expit
-
-Floats = NDArray[np.float64]
-Words = NDArray[np.uint64]
 
 # Least variance of the log-odds at a curve's center: (A, B) may be known in one direction only.
 _LEAST_VARIANCE = 1e-9
@@ -34,7 +31,7 @@ class Ends(NamedTuple):
     mean: Floats  # (K, 2) means of the log-odds at the ends
     variance: Floats  # (K, 2) variances of the log-odds at the ends
 
-    def basis(self, scores: Floats, owner: NDArray[np.int64]) -> Floats:
+    def basis(self, scores: Floats, owner: Ints) -> Floats:
         """(2, N) factors: log-odds at the scores are the sum of these times those at the ends."""
         place = (scores - self.center[owner]) / self.half_width[owner]
         return np.stack([1 + place, 1 - place]) / 2
@@ -67,65 +64,40 @@ def ends(mean: Floats, covariance: Floats, rounding: float) -> Ends:
     return Ends(center, half_width, log_odds, np.repeat(2 * at_center[:, None], 2, axis=1))
 
 
-class Distribution(Protocol):
-    """Distribution of the log-odds at the ends of K problems: arrays (K, 2)."""
-
-    def of(self, some: Any) -> "Distribution":
-        """The distribution for some of the problems."""
-
-    def center(self) -> Floats:
-        """The mode."""
-
-    def draws(self, words: Words) -> Floats:
-        """(..., K, 2) draws, one for each random word (..., K)."""
-
-    def at(self, log_odds: Floats) -> "Distribution":
-        """The distribution tilted exponentially, with its mode at these log-odds."""
-
-    def log_ratio(self, tilted: "Distribution", log_odds: Floats) -> Floats:
-        """(...) log of the ratio of its density to a tilted one's, at log-odds (..., 2)."""
-
-    def slope(self, log_odds: Floats) -> Floats:
-        """The derivative of the log density."""
-
-    def curvature(self, log_odds: Floats) -> Floats:
-        """Minus the second derivative of the log density."""
-
-
 class Normal(NamedTuple):
-    """Normal variables."""
+    """Normal log-odds at the ends of K problems, with arrays (K, 2)."""
 
     mean: Floats
     variance: Floats
 
     def of(self, some: Any) -> "Normal":
-        """See `Distribution`."""
+        """The distribution for some of the problems."""
         return Normal(self.mean[some], self.variance[some])
 
     def center(self) -> Floats:
-        """See `Distribution`."""
+        """The mode."""
         return self.mean
 
     def draws(self, words: Words) -> Floats:
-        """See `Distribution`."""
+        """(..., K, 2) draws, one for each random word (..., K)."""
         return self.mean + np.sqrt(self.variance) * _normal(words[..., None], 2)
 
     def at(self, log_odds: Floats) -> "Normal":
-        """See `Distribution`."""
+        """The distribution tilted exponentially, with its mode at these log-odds."""
         return Normal(log_odds, np.broadcast_to(self.variance, log_odds.shape))
 
     def log_ratio(self, tilted: Any, log_odds: Floats) -> Floats:
-        """See `Distribution`."""
+        """(...) log of the ratio of its density to a tilted one's, at log-odds (..., 2)."""
         # (x - m')^2 - (x - m)^2, without cancellation
         away = (self.mean - tilted.mean) * (2 * log_odds - tilted.mean - self.mean)
         return (away / (2 * self.variance)).sum(-1)
 
     def slope(self, log_odds: Floats) -> Floats:
-        """See `Distribution`."""
+        """The derivative of the log density."""
         return (self.mean - log_odds) / self.variance
 
     def curvature(self, log_odds: Floats) -> Floats:
-        """See `Distribution`."""
+        """Minus the second derivative of the log density."""
         return np.broadcast_to(1 / self.variance, log_odds.shape)
 
 
@@ -139,29 +111,29 @@ class LogBeta(NamedTuple):
     negatives: Floats
 
     def of(self, some: Any) -> "LogBeta":
-        """See `Distribution`."""
+        """See `Normal`."""
         return LogBeta(self.positives[some], self.negatives[some])
 
     def center(self) -> Floats:
-        """See `Distribution`."""
+        """See `Normal`."""
         return np.log(self.positives / self.negatives)
 
     def draws(self, words: Words) -> Floats:
-        """See `Distribution`."""
+        """See `Normal`."""
         shape = np.concatenate([self.positives, self.negatives], -1)
         streams = mixed(words[..., None] + np.arange(4).astype(np.uint64))
         gamma = _log_gamma(np.broadcast_to(shape, streams.shape), streams)
         return gamma[..., :2] - gamma[..., 2:]
 
     def at(self, log_odds: Floats) -> "LogBeta":
-        """See `Distribution`."""
+        """See `Normal`."""
         total = self.positives + self.negatives
         proba = expit(log_odds)
         positives = np.maximum(total * proba, _LEAST_COUNT / 10)
         return LogBeta(positives, np.maximum(total - positives, _LEAST_COUNT / 10))
 
     def log_ratio(self, tilted: Any, log_odds: Floats) -> Floats:
-        """See `Distribution`."""
+        """See `Normal`."""
         from scipy.special import betaln
 
         more = self.positives - tilted.positives
@@ -174,16 +146,20 @@ class LogBeta(NamedTuple):
         ).sum(-1)
 
     def slope(self, log_odds: Floats) -> Floats:
-        """See `Distribution`."""
+        """See `Normal`."""
         return self.positives - (self.positives + self.negatives) * expit(log_odds)
 
     def curvature(self, log_odds: Floats) -> Floats:
-        """See `Distribution`."""
+        """See `Normal`."""
         proba = expit(log_odds)
         return (self.positives + self.negatives) * proba * (1 - proba)
 
 
-def counted(at: Ends, n_pos: Floats, n_neg: Floats, up: NDArray[np.bool_]) -> LogBeta:
+# Distribution of the log-odds at the ends of K problems.
+Distribution: TypeAlias = Normal | LogBeta
+
+
+def counted(at: Ends, n_pos: Floats, n_neg: Floats, up: Bools) -> LogBeta:
     """Distributions of the curves of unpooled fits, by labels at the ends with equal information.
 
     The labels match the modes and curvatures of the fits. Platt's targets are undone: of n

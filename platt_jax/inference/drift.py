@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.api import fit_segments
+from platt_jax.arrays import Floats
 from platt_jax.columns import Column
 from platt_jax.execution.progress import Listener
 from platt_jax.execution.segment_rows import SegmentRows, segment_rows
@@ -21,17 +22,13 @@ from platt_jax.options import Options
 from platt_jax.passes.packing import Space
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.quadrature import normals
-from platt_jax.results.calibrators import SegmentCalibrator
+from platt_jax.results.calibrators import SegmentCalibrator, require_segment_calibrator
 from platt_jax.results.equality import ComparedByValue
 from platt_jax.results.fit import Fit
 from platt_jax.results.population import Population
 from platt_jax.results.probabilities import variance_of_logit
 from platt_jax.results.sigmoid import Sigmoid
 from platt_jax.status import Flag
-
-_Array = NDArray[np.float64]
-
-_DEFAULT = Options()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -49,17 +46,17 @@ class Drift(ComparedByValue):
 
     lasting: float
     lasting_error: float
-    covariance: _Array
-    shift: _Array
+    covariance: Floats
+    shift: Floats
     calibrator: SegmentCalibrator
 
     @property
-    def lasting_covariance(self) -> _Array:
+    def lasting_covariance(self) -> Floats:
         """(2, 2) covariance of the part of (A, B) that lasts from one period to the next."""
         return _share(self.lasting) * self.covariance
 
     @property
-    def passing_covariance(self) -> _Array:
+    def passing_covariance(self) -> Floats:
         """(2, 2) covariance of the part of (A, B) that changes with each period."""
         return (1 - _share(self.lasting)) * self.covariance
 
@@ -81,7 +78,7 @@ def estimate_drift(
     *,
     weights: Column = None,
     ahead: float = 1.0,
-    options: Options = _DEFAULT,
+    options: Options = Options(),
     progress: bool | Listener = False,
 ) -> Drift:
     """Estimate which share of the differences between segments lasts, and calibrate with it.
@@ -138,7 +135,8 @@ def estimate_drift(
         (1,)
     """
     _require_population("calibrator", calibrator)
-    if not (isinstance(ahead, numbers.Real) and 0 < ahead < np.inf):
+    given: Any = ahead  # to mypy, no float is a Real
+    if not (isinstance(given, numbers.Real) and 0 < float(given) < np.inf):
         raise ValueError(f"ahead: expected a number above 0, got {ahead!r}")
     rows = segment_rows(scores, labels, segments, weights)
     next_one = fit_segments(rows, pooling="partial", options=options, progress=progress)
@@ -228,9 +226,8 @@ def _at_means(fit: Fit, population: Population) -> Fit:
     return replace(moved, flags=earlier_fits.raised(moved.flags, Flag.REVERSED, moved.A > 0))
 
 
-def _require_population(name: str, calibrator: object) -> None:
-    if not isinstance(calibrator, SegmentCalibrator):
-        raise ValueError(f"{name}: expected a SegmentCalibrator, got {type(calibrator).__name__}")
+def _require_population(name: str, calibrator: SegmentCalibrator) -> None:
+    require_segment_calibrator(calibrator, name)
     population = calibrator.population
     if population is None:
         raise ValueError(f'{name}: expected a calibrator with pooling="partial", got one without')

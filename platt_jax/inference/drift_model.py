@@ -13,14 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax.arrays import Floats
 from platt_jax.ids.factorize import get_indexer, split_columns
 from platt_jax.inference.priors import at_places
 from platt_jax.results.averages import mean_probability
 from platt_jax.results.calibrators import SegmentCalibrator
 from platt_jax.results.population import Population
 from platt_jax.results.probabilities import logit
-
-_Array = NDArray[np.float64]
 
 # Steps of matching the mean of sigmoids. Each at least halves the error, for any variance of the
 # log-odds up to 20.
@@ -34,8 +33,8 @@ class Period(NamedTuple):
     Both fields are 0 for segments without rows, or with a failed fit.
     """
 
-    information: _Array  # (K, 2)
-    precision: _Array  # (K, 2, 2)
+    information: Floats  # (K, 2)
+    precision: Floats  # (K, 2, 2)
 
     @classmethod
     def of(cls, calibrator: SegmentCalibrator, keys: NDArray[Any]) -> "Period":
@@ -47,7 +46,7 @@ class Period(NamedTuple):
         information = population.likelihood_pull[usable] - precision @ population.mean
         return cls(*(at_places(x, place) for x in (information, precision)))
 
-    def learnt(self, mean: _Array, covariance: _Array) -> tuple[_Array, _Array]:
+    def learnt(self, mean: Floats, covariance: Floats) -> tuple[Floats, Floats]:
         """The normal distribution of the deviations after this period, given the one before."""
         unlearnt = np.linalg.inv(np.eye(2) + covariance @ self.precision)
         covariance = unlearnt @ covariance
@@ -57,7 +56,7 @@ class Period(NamedTuple):
 def next_population(
     both: tuple[SegmentCalibrator, SegmentCalibrator],
     periods: Sequence[Period],
-    weight: _Array,
+    weight: Floats,
     share: float,
     ahead: float,
 ) -> Population:
@@ -102,7 +101,7 @@ def next_population(
     )
 
 
-def _pooled_mean(calibrator: SegmentCalibrator, covariance: _Array) -> _Array:
+def _pooled_mean(calibrator: SegmentCalibrator, covariance: Floats) -> Floats:
     """(2,) mean of a normal (A, B) with this covariance and the pooled curve as its mean sigmoid.
 
     The two curves are equal at two scores, one standard deviation to each side of the mean, by the
@@ -122,12 +121,12 @@ def _pooled_mean(calibrator: SegmentCalibrator, covariance: _Array) -> _Array:
     return -np.linalg.solve(design, at)
 
 
-def uncertainty(weight: _Array, means: _Array, covariances: Sequence[Any]) -> _Array:
+def uncertainty(weight: Floats, means: Floats, covariances: Sequence[Any]) -> Floats:
     """(2, 2) covariance of a weighted mean over both periods: its error plus their distance."""
     apart = means[1] - means[0]
     error = np.einsum("t,tij->ij", weight**2, np.asarray(covariances, float))
     return error + weight.prod() * np.outer(apart, apart)
 
 
-def _times(matrices: NDArray[Any], vectors: NDArray[Any]) -> _Array:
+def _times(matrices: NDArray[Any], vectors: NDArray[Any]) -> Floats:
     return (matrices @ vectors[..., None])[..., 0]

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax.arrays import Bools
 from platt_jax.ids import join
 from platt_jax.ids.factorize import ascending
 from platt_jax.model.objective import Array
@@ -60,9 +61,7 @@ def under(fit: Fit, before: Population, weight: float, now: Population) -> Fit:
     return chosen(usable, moved, fit)
 
 
-def with_earlier(
-    new: Fit, earlier: Fit, known: NDArray[np.bool_], population: Population | None
-) -> Fit:
+def with_earlier(new: Fit, earlier: Fit, known: Bools, population: Population | None) -> Fit:
     """The new fits, with counts and flags that include the earlier rows.
 
     Args:
@@ -100,7 +99,7 @@ def raised(flags: Array, flag: Flag, up: Any) -> NDArray[Any]:
     return np.where(up, flags | flag, flags & ~flag).astype(flags.dtype)
 
 
-def _is_singular(matrices: NDArray[Any], tolerance: float) -> NDArray[np.bool_]:
+def _is_singular(matrices: NDArray[Any], tolerance: float) -> Bools:
     """Whether precisions (..., 2, 2) of (A, B) are singular, in any unit of the scores."""
     (a, b), (c, d) = np.moveaxis(matrices, (-2, -1), (0, 1))
     return a * d - b * c <= tolerance * np.abs(a * d)
@@ -112,7 +111,7 @@ def joined(
     new_keys: NDArray[Any],
     new: Made,
     place: NDArray[Any],
-    kept: NDArray[np.bool_],
+    kept: Bools,
 ) -> tuple[NDArray[Any], Made]:
     """The segments of both, ascending, with new values where a segment has them, else old ones.
 
@@ -139,7 +138,7 @@ def joined(
     return keys, made
 
 
-def chosen(condition: NDArray[np.bool_], one: Fit, other: Fit) -> Fit:
+def chosen(condition: Bools, one: Fit, other: Fit) -> Fit:
     """The fits of `one` where the condition holds, else those of `other`."""
 
     def choose(x: NDArray[Any], y: NDArray[Any]) -> NDArray[Any]:

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax.arrays import Floats
 from platt_jax.execution.dense_rows import DenseRows
 from platt_jax.execution.problems import TakeRows
 from platt_jax.execution.replicates import TakeClusters
@@ -37,10 +38,10 @@ class Influence(ComparedByValue):
         cubes: (..., 4) sums over rows of a a a, a a b, a b b and b b b.
     """
 
-    center: NDArray[np.float64]
-    scale: NDArray[np.float64]
-    squares: NDArray[np.float64]
-    cubes: NDArray[np.float64]
+    center: Floats
+    scale: Floats
+    squares: Floats
+    cubes: Floats
 
     def some(self, which: slice) -> "Influence":
         """The moments of a slice of a flat batch."""
@@ -56,7 +57,7 @@ class Influence(ComparedByValue):
             self.cubes.reshape(-1, 1, 4),
         )
 
-    def of_parameters(self) -> NDArray[np.float64]:
+    def of_parameters(self) -> Floats:
         """(..., 2) accelerations of A and of B."""
         with np.errstate(divide="ignore", invalid="ignore"):
             of_A = self.cubes[..., 0] / (6 * self.squares[..., 0] ** 1.5)
@@ -106,7 +107,7 @@ def influence(
 
 def _moments(
     fit: Fit, sizes: NDArray[Any], take: TakeRows, smooth: bool, clusters: TakeClusters | None
-) -> tuple[NDArray[np.float64], ...]:
+) -> tuple[Floats, ...]:
     """The fields of Influence, each with shape (K, ...)."""
     A, B, covariance, hessian = (
         np.asarray(x, np.float64) for x in (fit.A, fit.B, fit.covariance, fit.hessian)

@@ -1,35 +1,21 @@
 """Bootstrap intervals from the replicates of a statistic."""
 
-import numbers
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax import validation
+from platt_jax.arrays import Floats
+
 KINDS = ("bca", "percentile", "basic")
 
 
 def tails(level: float) -> tuple[float, float]:
-    """The shares of a distribution below the lower and the upper end.
-
-    Raises:
-        ValueError: level is not in (0, 1).
-    """
-    if not (isinstance(level, numbers.Real) and 0 < float(level) < 1):
-        raise ValueError(f"level: expected a number in (0, 1), got {level!r}")
+    """The shares of a distribution below the lower and the upper end."""
+    validation.require_fraction(level, "level")
     tail = (1 - float(level)) / 2
     return tail, 1 - tail
-
-
-def checked_kind(kind: str) -> str:
-    """The kind of interval, checked.
-
-    Raises:
-        ValueError: kind is not one of `KINDS`.
-    """
-    if kind not in KINDS:
-        raise ValueError(f"kind: expected one of {KINDS}, got {kind!r}")
-    return kind
 
 
 def interval(
@@ -63,7 +49,7 @@ def interval(
 
 def _accelerated(
     below: NDArray[Any], count: NDArray[Any], acceleration: NDArray[Any], shares: tuple[float, ...]
-) -> list[NDArray[np.float64]]:
+) -> list[Floats]:
     """The quantile levels at the ends of BCa intervals (Efron 1987, equations 2.3 and 4.4)."""
     from scipy.special import ndtr, ndtri  # JAX has SciPy; the import adds a warnings filter
 

@@ -5,8 +5,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax import columns, ids, validation
+from platt_jax import ids, validation
 from platt_jax.api import fit_segments
+from platt_jax.arrays import Bools, Floats, Ints
 from platt_jax.columns import Column
 from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.ids.factorize import factorize
@@ -15,7 +16,6 @@ from platt_jax.options import Options, Pooling
 from platt_jax.results.calibrators import SegmentCalibrator
 from platt_jax.results.tables import Table
 
-_DEFAULT = Options()
 _POOLINGS: tuple[Literal["complete", "partial", "none"], ...] = ("complete", "partial", "none")
 _REFERENCE = "complete"
 _COLUMNS = ("cut", "pooling", "rows", "log_loss", "difference", "standard_error")
@@ -30,7 +30,7 @@ def judge_pooling(
     times: Column,
     cuts: Column,
     *,
-    options: Options = _DEFAULT,
+    options: Options = Options(),
 ) -> Table:
     """Compare the log loss of pooling methods on rows later than those fitted.
 
@@ -99,7 +99,7 @@ class _JudgedRows(NamedTuple):
 
     scores: NDArray[Any]
     labels: NDArray[np.int8]
-    numbers: NDArray[np.int64]  # segment numbers
+    numbers: Ints  # segment numbers
 
     @classmethod
     def of(cls, scores: Column, labels: Column, segments: Column) -> "_JudgedRows":
@@ -112,25 +112,15 @@ class _JudgedRows(NamedTuple):
                 f"scores, labels: expected finite values, got {np.count_nonzero(bad):,} rows with "
                 "NaN or infinite ones; leave these out"
             )
-        name, read = columns.labelled("segments", segments), ids.read(segments)
-        if ids.length(read) != len(scores):
-            raise ValueError(
-                f"scores and {name}: expected two flat arrays of one length, got shapes "
-                f"{scores.shape} and ({ids.length(read)},)"
-            )
-        return cls(scores, labels, factorize(read).of(slice(None)))
+        numbered = factorize(ids.read_rows(segments, len(scores)))
+        return cls(scores, labels, numbered.of(slice(None)))
 
-    def fitted(
-        self,
-        some: NDArray[np.bool_],
-        pooling: Pooling,
-        options: Options,
-    ) -> SegmentCalibrator:
+    def fitted(self, some: Bools, pooling: Pooling, options: Options) -> SegmentCalibrator:
         """The calibrator of the rows where `some` holds."""
         of_some = (x[some] for x in self)
         return fit_segments(*of_some, pooling=pooling, options=options)
 
-    def losses(self, some: NDArray[np.bool_], calibrator: SegmentCalibrator) -> NDArray[np.float64]:
+    def losses(self, some: Bools, calibrator: SegmentCalibrator) -> Floats:
         """The log loss of each row where `some` holds."""
         f, y, segments = (x[some] for x in self)
         proba = calibrator.predict_proba(f.astype(np.float64), segments).astype(np.float64)
@@ -139,11 +129,7 @@ class _JudgedRows(NamedTuple):
 
 
 def _drift(
-    rows: _JudgedRows,
-    when: NDArray[np.float64],
-    earlier: NDArray[np.bool_],
-    later: NDArray[np.bool_],
-    options: Options,
+    rows: _JudgedRows, when: Floats, earlier: Bools, later: Bools, options: Options
 ) -> SegmentCalibrator | None:
     """The calibrator by drift between the earlier rows' halves; None if drift is not estimable."""
     middle = (when[earlier].min() + when[later].min()) / 2
@@ -162,7 +148,7 @@ def _drift(
 
 def _times(
     times: Column, cuts: Column, shape: tuple[int, ...]
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[Any]]:
+) -> tuple[Floats, Floats, NDArray[Any]]:
     """Times and cuts as numbers, and the cuts as given."""
     when = validation.array(times, "times")
     if when.shape != shape:
@@ -184,7 +170,7 @@ def _times(
     return when, starts, given
 
 
-def _clustered_error(values: NDArray[np.float64], clusters: NDArray[np.int64]) -> float:
+def _clustered_error(values: Floats, clusters: Ints) -> float:
     """The standard error of a mean whose values are dependent within clusters.
 
     The formula is that of `robust_covariance` (Liang & Zeger 1986); NaN with a single cluster.

@@ -5,9 +5,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax.arrays import Bools, Floats
 from platt_jax.results.averages import mean_probability
-
-_Array = NDArray[np.float64]
 
 _START = 0.5
 _MOST_STEPS = 40
@@ -31,25 +30,25 @@ class LaterRows(NamedTuple):
     spread - share^2 * known.
     """
 
-    scores: _Array  # f
-    labels: NDArray[np.bool_]
-    weights: _Array
+    scores: Floats  # f
+    labels: Bools
+    weights: Floats
     segments: NDArray[np.integer[Any]]  # segment numbers, from 0
-    moved: _Array  # change of the log-odds by the segment's deviation, if all of it lasts
-    spread: _Array  # variance of the log-odds between segments
-    known: _Array  # reduction of that variance by the earlier period, if all of it lasts
+    moved: Floats  # change of the log-odds by the segment's deviation, if all of it lasts
+    spread: Floats  # variance of the log-odds between segments
+    known: Floats  # reduction of that variance by the earlier period, if all of it lasts
 
 
 class _Point(NamedTuple):
     """A trial (A, B, share), with the log-likelihood and its derivatives."""
 
-    parameters: _Array  # (3,)
+    parameters: Floats  # (3,)
     log_likelihood: float
-    gradients: _Array  # (N, 3), of each row
-    information: _Array  # (3, 3), expected
+    gradients: Floats  # (N, 3), of each row
+    information: Floats  # (3, 3), expected
 
 
-def lasting_share(rows: LaterRows, mean: _Array) -> tuple[float, float]:
+def lasting_share(rows: LaterRows, mean: Floats) -> tuple[float, float]:
     """The share that maximizes the likelihood of the rows, and its standard error.
 
     The likelihood is the product of the rows' posterior predictive probabilities. The mean (A, B)
@@ -73,21 +72,21 @@ def lasting_share(rows: LaterRows, mean: _Array) -> tuple[float, float]:
                 break
         else:
             break
-    sums: _Array = np.stack([np.bincount(rows.segments, g) for g in at.gradients.T]).astype(float)
+    sums: Floats = np.stack([np.bincount(rows.segments, g) for g in at.gradients.T]).astype(float)
     influence = _solved(at.information, sums)[2]
     number = len(np.unique(rows.segments))
     error = np.sqrt(number / (number - 1) * np.sum(influence**2))
     return float(at.parameters[2]), float(error)
 
 
-def _solved(information: _Array, right: _Array) -> _Array:
+def _solved(information: Floats, right: Floats) -> Floats:
     """The solution of a linear system that may be singular."""
     scale = 1 / np.sqrt(np.maximum(np.diag(information), np.finfo(float).tiny))
     inverse = np.linalg.pinv(scale[:, None] * information * scale, hermitian=True)
     return (scale[:, None] * inverse * scale) @ right
 
 
-def _point(rows: LaterRows, parameters: _Array) -> _Point:
+def _point(rows: LaterRows, parameters: Floats) -> _Point:
     share = parameters[2]
     inside = min(max(share, 0.0), 1.0)
     logit = -(parameters[0] * rows.scores + parameters[1]) + share * rows.moved
@@ -113,7 +112,7 @@ def _point(rows: LaterRows, parameters: _Array) -> _Point:
     )
 
 
-def _probabilities(logit: _Array, variance: _Array) -> _Array:
+def _probabilities(logit: Floats, variance: Floats) -> Floats:
     """Mean probabilities over normal log-odds."""
     mean = np.empty_like(logit)
     for start in range(0, len(logit), _AT_ONCE):

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import ids, validation
+from platt_jax.arrays import Ints
 from platt_jax.columns import Column
 from platt_jax.execution import planning
 from platt_jax.execution.caller import Caller
@@ -41,7 +42,7 @@ def leave_one_out(
     weights: Column = None,
     segments: Column = None,
     prior: GaussianPrior | None = None,
-    options: Options = Options(),  # noqa: B008 - immutable
+    options: Options = Options(),
 ) -> NDArray[Any]:
     """P(y=1 | score) for every row, by the fit of all other rows of its problem.
 
@@ -108,17 +109,10 @@ def leave_one_out(
     return result
 
 
-def _grouped(
-    segments: Column, scores: NDArray[Any]
-) -> tuple[tuple[int, ...], NDArray[np.int64], NDArray[np.int64]]:
+def _grouped(segments: Column, scores: NDArray[Any]) -> tuple[tuple[int, ...], Ints, Ints]:
     """The batch shape, row positions sorted by segment, and the segments' sizes."""
-    segments = ids.read(segments)
-    if scores.ndim != 1 or ids.length(segments) != len(scores):
-        raise ValueError(
-            f"segments: expected one id per score of a flat array, got shape "
-            f"({ids.length(segments)},) for scores {scores.shape}"
-        )
-    codes = factorize(segments)
+    validation.require_flat(scores, "scores")
+    codes = factorize(ids.read_rows(segments, len(scores)))
     numbers = codes.of(slice(None))
     counts = np.bincount(numbers, minlength=codes.numbers)
     sizes = counts[counts > 0]
@@ -164,7 +158,7 @@ def _of_all(fit: Fit) -> Fit:
 
 def _expand(
     rows: ProblemRows, fit: Fit, prior: GaussianPrior | None, options: Options
-) -> tuple[NDArray[Any], NDArray[np.int64], tuple[NDArray[Any], NDArray[Any]]]:
+) -> tuple[NDArray[Any], Ints, tuple[NDArray[Any], NDArray[Any]]]:
     """Probabilities of all rows by expansion; positions and (A, B) of rows to be refitted."""
     found = np.empty_like(rows.scores)
     tolerance = _TOLERANCE[found.dtype.name]
@@ -172,7 +166,8 @@ def _expand(
 
     def run(problems: slice) -> list[tuple[NDArray[Any], ...]]:
         pieces = list(rows.tiles(problems))
-        of_all = reduce(_added, (_sums(rows, tiles, center) for tiles in pieces))
+        of_pieces = [_sums(rows, tiles, center) for tiles in pieces]
+        of_all: Sums = jax.tree.map(lambda *parts: reduce(np.add, parts), *of_pieces)
         doubtful: list[tuple[NDArray[Any], ...]] = []
         for tiles in pieces:
             of_tiles = _of(tiles.problem - problems.start, of_all)
@@ -215,7 +210,7 @@ def _at(rows: ProblemRows, tiles: RowTiles, center: Center) -> tuple[tuple[Any, 
     return rows.at(where, tiles.size), _of(tiles.problem, center)
 
 
-def _of(problems: NDArray[np.int64], arrays: Made) -> Made:
+def _of(problems: Ints, arrays: Made) -> Made:
     """The entries of the arrays for these problems."""
     return jax.tree.map(lambda x: x[problems], arrays)
 
@@ -230,13 +225,9 @@ def _sums(rows: ProblemRows, tiles: RowTiles, center: Center) -> Sums:
     return jax.tree.map(of_each, sums(*_at(rows, tiles, center)))
 
 
-def _added(one: Sums, other: Sums) -> Sums:
-    return jax.tree.map(np.add, one, other)
-
-
 def _refit(
     rows: ProblemRows,
-    which: NDArray[np.int64],
+    which: Ints,
     start: tuple[NDArray[Any], NDArray[Any]],
     prior: GaussianPrior | None,
     options: Options,

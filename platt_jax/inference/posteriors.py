@@ -9,11 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax.arrays import Bools, Floats
 from platt_jax.results.calibrators import SegmentCalibrator
 from platt_jax.results.fit import Fit
 from platt_jax.results.population import Population
-
-Floats = NDArray[np.float64]
 
 # Probability that the population is wider than allowed for.
 _DOUBT = 0.05
@@ -47,7 +46,7 @@ class SegmentPosteriors(NamedTuple):
         )
 
     @property
-    def usable(self) -> NDArray[np.bool_]:
+    def usable(self) -> Bools:
         """(K,) whether the distribution is known."""
         finite = np.isfinite(self.mean).all(1), np.isfinite(self.covariance).all((1, 2))
         return np.logical_and(*finite)
@@ -102,7 +101,7 @@ def _widened(fit: Fit, population: Population) -> tuple[Floats, Floats]:
     """
     S, M, own = population.covariance, population.mean_covariance, population.likelihood_precision
     weight = np.linalg.solve(np.eye(2) + own @ S, own)  # (S + D)^-1
-    number, freedom = _told_by(np.einsum("kij,ji->k", weight, M) / 2, fit, population)
+    number, freedom = _effective_number(np.einsum("kij,ji->k", weight, M) / 2, fit, population)
     more = _most(freedom)
     wide = S + (more - 1) * number * M
     by_estimate = own + np.linalg.inv(S)
@@ -115,7 +114,7 @@ def _widened(fit: Fit, population: Population) -> tuple[Floats, Floats]:
     return mean, np.concatenate([covariance, [wide + more * M]])
 
 
-def _told_by(share: Floats, fit: Fit, population: Population) -> tuple[float, float]:
+def _effective_number(share: Floats, fit: Fit, population: Population) -> tuple[float, float]:
     """The effective number of equal segments behind the population's mean, and degrees of freedom.
 
     Args:

@@ -8,17 +8,14 @@ predictive p-value, which averages given the labels tested, would be too large.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
+from platt_jax.arrays import Bools, Floats, Ints, Words
 from platt_jax.inference.curve_distributions import Distribution
 from platt_jax.inference.score_tests import ScoreTest, ScoreTests
 from platt_jax.inference.simulation import MOST_DRAWS, row_words, sequential_pvalues
 from platt_jax.inference.tilted_curves import bernoulli, drawn, tilted_pvalue
 from platt_jax.passes.replicated import random_words
 from platt_jax.threads import ordered_map
-
-Floats = NDArray[np.float64]
-Words = NDArray[np.uint64]
 
 # Maximum number of plain draws where the first MOST_DRAWS have an extreme one. Smaller p-values use
 # weighted draws, which may miss extremes far from where most of them are.
@@ -29,9 +26,7 @@ _LABELS, _CURVES = 2, 3  # seeds
 _TOGETHER = 16  # problems
 
 
-def predictive_pvalues(
-    tests: ScoreTests, sizes: NDArray[np.int64], ids: Words, curves: Distribution
-) -> Floats:
+def predictive_pvalues(tests: ScoreTests, sizes: Ints, ids: Words, curves: Distribution) -> Floats:
     """P-values of K problems, small ones with a relative standard error of 10 %.
 
     Args:
@@ -45,9 +40,7 @@ def predictive_pvalues(
     """
     from scipy.special import gammaincinv
 
-    def extreme(
-        some: NDArray[np.int64], rows: NDArray[np.int64], draws: NDArray[np.int64]
-    ) -> NDArray[np.bool_]:
+    def extreme(some: Ints, rows: Ints, draws: Ints) -> Bools:
         log_odds = curves.of(some).draws(random_words(_CURVES, ids[some], draws[:, None]))
         streams = random_words(_LABELS, ids[some], draws[:, None])
         if tests.normal[some[0]]:
@@ -71,7 +64,7 @@ def predictive_pvalues(
     small = np.flatnonzero(np.isnan(pvalue))
     pieces = np.split(small, range(_TOGETHER, len(small), _TOGETHER))
 
-    def work(some: NDArray[np.int64]) -> list[float]:
+    def work(some: Ints) -> list[float]:
         return [tilted_pvalue(tests.one(k), curves.of(k), ids[k : k + 1]) for k in some]
 
     tilted = [x for made in ordered_map(work, pieces) for x in made]
@@ -81,6 +74,6 @@ def predictive_pvalues(
     return pvalue
 
 
-def _extreme(test: ScoreTest, log_odds: Floats, streams: Words) -> NDArray[np.bool_]:
+def _extreme(test: ScoreTest, log_odds: Floats, streams: Words) -> Bools:
     """(R,) whether draws are extreme, given log-odds at the ends (R, 2) and random words (R,)."""
     return test.extreme(test.sums(drawn(test, log_odds @ test.basis, streams)))

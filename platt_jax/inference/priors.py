@@ -5,9 +5,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax import ids, validation
+from platt_jax import validation
 from platt_jax.columns import Column
-from platt_jax.ids.factorize import ascending, get_indexer
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.results.calibrators import OneVsRestCalibrator, SegmentCalibrator
 from platt_jax.results.fit import Fit
@@ -58,7 +57,12 @@ def prior_from(
         raise ValueError(f"forgetting: expected a number in (0, 1], got {forgetting!r}")
     if not isinstance(calibrator, Fit | SegmentCalibrator | OneVsRestCalibrator):
         raise ValueError(f"calibrator: expected a fit, got {type(calibrator).__name__}")
-    where = None if keys is None else _places(calibrator, keys)
+    where = None
+    if isinstance(calibrator, Fit):
+        if keys is not None:
+            raise ValueError("keys: expected None for a Fit, whose problems have no ids")
+    elif keys is not None:
+        where = calibrator._places(keys, "keys")
     population = getattr(calibrator, "population", None)
     if population is not None and population.estimated:
         return _posterior(population, where, forgetting)
@@ -94,17 +98,3 @@ def at_places(values: NDArray[Any], places: NDArray[Any]) -> NDArray[Any]:
     """The values (K, ...) at these places, and 0 where a place is -1; K may be 0."""
     nothing = np.zeros_like(values, shape=(1, *values.shape[1:]))
     return np.concatenate([values, nothing])[places]
-
-
-def _places(
-    calibrator: Fit | SegmentCalibrator | OneVsRestCalibrator, keys: Column
-) -> NDArray[Any]:
-    """The places of the fits of these keys, -1 for keys without a fit."""
-    keys = ids.read(keys, "keys")
-    if isinstance(calibrator, Fit):
-        raise ValueError("keys: expected None for a Fit, whose problems have no ids")
-    if isinstance(calibrator, SegmentCalibrator):
-        return get_indexer(calibrator.keys, keys, "keys")
-    ordered, place = ascending(calibrator.classes)
-    found = get_indexer(ordered, keys, "keys")
-    return np.where(found < 0, -1, np.argsort(place)[found])

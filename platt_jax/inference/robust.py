@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import ids, validation
+from platt_jax.arrays import Floats
 from platt_jax.columns import Column
 from platt_jax.execution.classes import classes_and_membership
 from platt_jax.execution.given import shared_prior
@@ -26,8 +27,6 @@ Calibrator = TypeVar("Calibrator", Fit, SegmentCalibrator, OneVsRestCalibrator)
 # Maximum number of rows of several problems processed together.
 _ROWS_AT_ONCE = 1 << 20
 
-_DEFAULT = Options()
-
 
 def robust_covariance(
     calibrator: Calibrator,
@@ -38,7 +37,7 @@ def robust_covariance(
     weights: Column = None,
     clusters: Column = None,
     prior: GaussianPrior | None = None,
-    options: Options = _DEFAULT,
+    options: Options = Options(),
 ) -> Calibrator:
     """The calibrator with the sandwich covariance of each (A, B), which its errors and bands use.
 
@@ -115,7 +114,7 @@ def _of_segments(
 ) -> SegmentCalibrator:
     validation.require_flat(scores, "scores")
     labels, weights = validation.labels_and_weights(labels, weights, scores)
-    found = get_indexer(calibrator.keys, _ids(segments, len(scores), "segments"), "segments")
+    found = get_indexer(calibrator.keys, ids.read_rows(segments, len(scores)))
     if (found < 0).any():
         raise ValueError(
             f"segments: expected those that were fitted, got another at row {np.argmin(found)}"
@@ -170,7 +169,7 @@ def _of_columns(
     return _with(fit, np.concatenate(parts))
 
 
-def _with(fit: Fit, covariance: NDArray[np.float64]) -> Fit:
+def _with(fit: Fit, covariance: Floats) -> Fit:
     """The fit with this covariance (K, 2, 2)."""
     xp = jnp if isinstance(fit.covariance, jax.Array) else np
     covariance = covariance.reshape(fit.covariance.shape)
@@ -190,17 +189,10 @@ def _problems(A: Array, B: Array, covariance: Array, prior: GaussianPrior | None
     return Problems(A.ravel(), B.ravel(), held.ravel(), precision.reshape(-1, 2, 2))
 
 
-def _ids(values: Column, rows: int, name: str) -> ids.Ids:
-    found = ids.read(values, name)
-    if (number := ids.length(found)) != rows:
-        raise ValueError(f"{name}: expected one id per row, {rows} of them, got {number}")
-    return found
-
-
 def _codes(clusters: Column, rows: int) -> NDArray[Any] | None:
     if clusters is None:
         return None
-    return factorize(_ids(clusters, rows, "clusters")).of(slice(None))
+    return factorize(ids.read_rows(clusters, rows, "clusters")).of(slice(None))
 
 
 def _rows(
@@ -221,7 +213,7 @@ def _rows(
 
 def _checked_sandwich(
     problems: Problems, rows: CountedRows, options: Options, of_fit: Iterable[Array]
-) -> NDArray[np.float64]:
+) -> Floats:
     """The sandwich covariances; checks that the rows have the n_pos and n_neg of the fits."""
     of_rows = class_counts(rows, len(problems.A))
     for name, fitted, found in zip(("n_pos", "n_neg"), of_fit, of_rows, strict=True):

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax.arrays import Bools, Ints
 from platt_jax.passes import packing
 
 # Lengths of tiles, in rows: for small problems, and for large ones.
@@ -22,18 +23,18 @@ _AT_ONCE = 1 << 15
 class RowTiles(NamedTuple):
     """The tiles of one call; unused tiles have size 0."""
 
-    problem: NDArray[np.int64]  # [S] problem of each tile
-    first: NDArray[np.int64]  # [S] position of its first row among all rows
+    problem: Ints  # [S] problem of each tile
+    first: Ints  # [S] position of its first row among all rows
     size: NDArray[np.int32]  # [S] number of its rows
     length: int  # maximum number of rows of a tile, L
 
     @property
-    def where(self) -> NDArray[np.int64]:
+    def where(self) -> Ints:
         """[S, L] positions of the rows."""
         return self.first[:, None] + np.arange(self.length)
 
     @property
-    def there(self) -> NDArray[np.bool_]:
+    def there(self) -> Bools:
         """[S, L] whether there is a row at each position."""
         return np.arange(self.length) < self.size[:, None]
 
@@ -41,7 +42,7 @@ class RowTiles(NamedTuple):
 class ProblemRows:
     """The rows of all problems, concatenated."""
 
-    def __init__(self, columns: list[Any], sizes: NDArray[np.int64]) -> None:
+    def __init__(self, columns: list[Any], sizes: Ints) -> None:
         self.scores, self.labels, self.weights = columns
         self.scores = packing.bad_labels_as_nan(self.scores, self.labels)
         self.sizes = sizes
@@ -53,7 +54,7 @@ class ProblemRows:
         """Cost of tiles of this length, in rows."""
         return (length + _COST) * int(np.sum(-(-self.sizes // length)))
 
-    def at(self, where: NDArray[np.int64], *sizes: NDArray[Any]) -> tuple[Any, ...]:
+    def at(self, where: Ints, *sizes: NDArray[Any]) -> tuple[Any, ...]:
         """Scores, labels and weights (or None) at these positions, followed by `sizes`."""
         columns = self.scores, self.labels, self.weights
         return *(None if x is None else x[where] for x in columns), *sizes

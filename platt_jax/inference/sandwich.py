@@ -5,6 +5,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax.arrays import Bools, Floats
 from platt_jax.results.probabilities import expit
 
 # Entries of matrices; a float is the entry of all matrices.
@@ -14,10 +15,10 @@ Entries: TypeAlias = NDArray[Any] | float
 class Problems(NamedTuple):
     """K fits, in float64."""
 
-    A: NDArray[np.float64]  # (K,)
-    B: NDArray[np.float64]  # (K,)
-    held: NDArray[np.bool_]  # (K,), whether Options(monotone=True) holds the slope at 0
-    precision: NDArray[np.float64]  # (K, 2, 2) precision of the prior
+    A: Floats  # (K,)
+    B: Floats  # (K,)
+    held: Bools  # (K,), whether Options(monotone=True) holds the slope at 0
+    precision: Floats  # (K, 2, 2) precision of the prior
 
     def some(self, which: slice) -> "Problems":
         """The problems of a slice."""
@@ -29,13 +30,13 @@ class CountedRows(NamedTuple):
     """Rows with positive weight, of K problems, concatenated."""
 
     problem: NDArray[Any]  # (N,) integers
-    f: NDArray[np.float64]  # (N,)
-    y: NDArray[np.bool_]  # (N,)
-    w: NDArray[np.float64]  # (N,)
+    f: Floats  # (N,)
+    y: Bools  # (N,)
+    w: Floats  # (N,)
     cluster: NDArray[Any] | None  # (N,) integers
 
 
-def class_counts(rows: CountedRows, number: int) -> list[NDArray[np.float64]]:
+def class_counts(rows: CountedRows, number: int) -> list[Floats]:
     """The weighted counts n_pos and n_neg, each (K,), with K given as `number`."""
     # NumPy's stubs declare integers even with weights.
     counts: list[Any] = [
@@ -44,18 +45,12 @@ def class_counts(rows: CountedRows, number: int) -> list[NDArray[np.float64]]:
     return counts
 
 
-def sandwich(problems: Problems, rows: CountedRows, smooth: bool) -> NDArray[np.float64]:
-    """(K, 2, 2) sandwich covariance of (A, B), in float64.
-
-    Args:
-        problems: the fits.
-        rows: the rows that were fitted.
-        smooth: whether targets are Platt's rather than the labels.
-    """
+def sandwich(problems: Problems, rows: CountedRows, smooth: bool) -> Floats:
+    """(K, 2, 2) sandwich covariance of (A, B), with Platt's targets if `smooth`, else labels."""
     number, (problem, f, y, w, _) = len(problems.A), rows
     n_pos, n_neg = class_counts(rows, number)
 
-    def total(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    def total(x: Floats) -> Floats:
         summed: NDArray[Any] = np.bincount(problem, x, number)
         return summed
 
@@ -84,7 +79,7 @@ def sandwich(problems: Problems, rows: CountedRows, smooth: bool) -> NDArray[np.
         return to_original @ inverse @ meat @ inverse @ to_original.mT
 
 
-def _meat(rows: CountedRows, slope: NDArray[np.float64], number: int) -> NDArray[np.float64]:
+def _meat(rows: CountedRows, slope: Floats, number: int) -> Floats:
     """(K, 2, 2) covariance of the gradient, the M of the sandwich."""
     by_A: NDArray[Any]
     by_B: NDArray[Any]
@@ -103,7 +98,7 @@ def _meat(rows: CountedRows, slope: NDArray[np.float64], number: int) -> NDArray
     return _matrices(m_AA, m_AB, m_AB, m_BB)
 
 
-def _inverse(hessian: NDArray[np.float64], held: NDArray[np.bool_]) -> NDArray[np.float64]:
+def _inverse(hessian: Floats, held: Bools) -> Floats:
     """Inverses of (K, 2, 2) matrices: of the entry of B alone where A is held; NaN if singular."""
     h_AA, h_AB, h_BB = hessian[:, 0, 0], np.where(held, 0, hessian[:, 0, 1]), hessian[:, 1, 1]
     ratio = h_AB / h_BB
@@ -112,5 +107,5 @@ def _inverse(hessian: NDArray[np.float64], held: NDArray[np.bool_]) -> NDArray[n
     return _matrices(var_A, -ratio * var_A, -ratio * var_A, 1 / h_BB + ratio * ratio * var_A)
 
 
-def _matrices(a: Entries, b: Entries, c: Entries, d: Entries) -> NDArray[np.float64]:
+def _matrices(a: Entries, b: Entries, c: Entries, d: Entries) -> Floats:
     return np.stack(np.broadcast_arrays(a, b, c, d), -1).reshape(-1, 2, 2)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax.arrays import Bools, Floats, Ints
 from platt_jax.results.probabilities import expit
 
 # Share of a sum's variance that may be rounding error.
@@ -29,22 +30,22 @@ class Spread(NamedTuple):
     A row's log-odds are the sum of its problem's two variables, each times a number of the row.
     """
 
-    basis: NDArray[np.float64]  # (2, N) numbers of the rows
-    log_odds: NDArray[np.float64]  # (J, K, 2) variables of the problems
-    weight: NDArray[np.float64]  # (J,) weights of the nodes, with sum 1
-    owner: NDArray[np.int64]  # (N,), the problem of each row
+    basis: Floats  # (2, N) numbers of the rows
+    log_odds: Floats  # (J, K, 2) variables of the problems
+    weight: Floats  # (J,) weights of the nodes, with sum 1
+    owner: Ints  # (N,), the problem of each row
 
-    def probabilities(self) -> Iterator[tuple[float, NDArray[np.float64]]]:
+    def probabilities(self) -> Iterator[tuple[float, Floats]]:
         """The weight and P(y=1) (N,) of each node."""
         for weight, of_problems in zip(self.weight, self.log_odds, strict=True):
             first, second = of_problems[self.owner].T * self.basis
             yield float(weight), expit(first + second)
 
-    def mean(self) -> NDArray[np.float64]:
+    def mean(self) -> Floats:
         """(N,) mean P(y=1)."""
         return reduce(add, (w * p for w, p in self.probabilities()))
 
-    def variance(self) -> NDArray[np.float64]:
+    def variance(self) -> Floats:
         """(N,) mean of P(y=1) P(y=0)."""
         each = (w * p * (1 - p) for w, p in self.probabilities())
         return reduce(add, each)
@@ -76,12 +77,7 @@ class ScoreTests:
     """
 
     def __init__(
-        self,
-        logit: NDArray[np.float64],
-        proba: NDArray[np.float64],
-        labels: NDArray[np.bool_],
-        sizes: NDArray[np.int64],
-        spread: Spread | None = None,
+        self, logit: Floats, proba: Floats, labels: Bools, sizes: Ints, spread: Spread | None = None
     ) -> None:
         # JAX has SciPy; the import adds a warnings filter.
         from scipy.special import erfc, log_ndtr, ndtri_exp
@@ -90,10 +86,10 @@ class ScoreTests:
         self._starts = starts = np.cumsum(sizes) - sizes
         variance = proba * (1 - proba) if spread is None else spread.variance()
 
-        def total(x: NDArray[np.float64]) -> NDArray[np.float64]:
+        def total(x: Floats) -> Floats:
             return np.add.reduceat(x, starts)
 
-        def by_row(x: NDArray[np.float64]) -> NDArray[np.float64]:
+        def by_row(x: Floats) -> Floats:
             return np.repeat(x, sizes)
 
         v_00 = total(variance)
@@ -160,9 +156,7 @@ class ScoreTests:
             self.normal[k],
         )
 
-    def extreme(
-        self, some: NDArray[np.int64], rows: NDArray[np.int64], labels: NDArray[np.bool_]
-    ) -> NDArray[np.bool_]:
+    def extreme(self, some: Ints, rows: Ints, labels: Bools) -> Bools:
         """Whether labels give a p-value of at most `least_pvalue`.
 
         Args:
@@ -176,12 +170,7 @@ class ScoreTests:
         sums = self._sums(some, rows, labels)
         return _extreme(sums, self._chi_square[some], self._z[some])
 
-    def _sums(
-        self,
-        some: NDArray[np.int64] | slice,
-        rows: NDArray[np.int64] | slice,
-        labels: NDArray[np.bool_],
-    ) -> NDArray[np.float64]:
+    def _sums(self, some: Ints | slice, rows: Ints | slice, labels: Bools) -> Floats:
         """(3, R, k) the three sums minus their expectations."""
         sizes = self._sizes[some]
         starts = np.cumsum(sizes) - sizes
@@ -201,26 +190,26 @@ class ScoreTest(NamedTuple):
     The sums are Cox's two and Spiegelhalter's, minus their expectations, each with variance 1.
     """
 
-    proba: NDArray[np.float64]  # (n,)
-    shares: NDArray[np.float64]  # (3, n) contribution of a label to each of the sums
-    basis: NDArray[np.float64]  # (2, n) as in `Spread`; (0, n) without a spread
-    counts: NDArray[np.float64]  # (n,) number of rows in each group: 1 unless sums are normal
-    expected: NDArray[np.float64]  # (3,)
-    observed: NDArray[np.float64]  # (3,) sums of the observed labels
+    proba: Floats  # (n,)
+    shares: Floats  # (3, n) contribution of a label to each of the sums
+    basis: Floats  # (2, n) as in `Spread`; (0, n) without a spread
+    counts: Floats  # (n,) number of rows in each group: 1 unless sums are normal
+    expected: Floats  # (3,)
+    observed: Floats  # (3,) sums of the observed labels
     chi_square: float  # squared radius of the circle
     z: float  # half-width of the interval
     normal: bool  # whether sums are taken as normal
 
-    def sums(self, labels: NDArray[Any]) -> NDArray[np.float64]:
+    def sums(self, labels: NDArray[Any]) -> Floats:
         """(3, R) sums of other labels (R, n), or of numbers of positives."""
         return (labels.astype(float) @ self.shares.T - self.expected).T
 
-    def extreme(self, sums: NDArray[np.float64]) -> NDArray[np.bool_]:
+    def extreme(self, sums: Floats) -> Bools:
         """(R,) whether sums (3, R) are at least as extreme as the observed ones."""
         return _extreme(sums, self.chi_square, self.z)
 
 
-def _extreme(sums: NDArray[np.float64], chi_square: Any, z: Any) -> NDArray[np.bool_]:
-    extreme: NDArray[np.bool_] = sums[0] ** 2 + sums[1] ** 2 >= chi_square
+def _extreme(sums: Floats, chi_square: Any, z: Any) -> Bools:
+    extreme: Bools = sums[0] ** 2 + sums[1] ** 2 >= chi_square
     extreme |= np.abs(sums[2]) >= z
     return extreme

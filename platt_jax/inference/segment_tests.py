@@ -3,8 +3,8 @@
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from platt_jax.arrays import Bools, Floats, Ints, Words
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.inference.curve_distributions import Distribution, Normal, counted, ends
@@ -20,8 +20,6 @@ from platt_jax.population.quadrature import normals
 from platt_jax.population.segments import Coordinates
 from platt_jax.population.standardized import StandardizedSegments
 from platt_jax.results.fit import Fit
-
-Floats = NDArray[np.float64]
 
 COLUMNS = (
     *("positives", "expected"),
@@ -46,9 +44,9 @@ class FreshRows(NamedTuple):
 
     scores: Floats  # (N,)
     proba: Floats  # (N,) predictions
-    labels: NDArray[np.bool_]  # (N,)
-    sizes: NDArray[np.int64]  # (K,)
-    ids: NDArray[np.uint64]  # (K,); a segment's draws depend only on its own
+    labels: Bools  # (N,)
+    sizes: Ints  # (K,)
+    ids: Words  # (K,); a segment's draws depend only on its own
 
 
 def judged(rows: FreshRows, fitted: SegmentPosteriors | None) -> dict[str, Array]:
@@ -105,7 +103,7 @@ def _against_fit(rows: FreshRows, fitted: SegmentPosteriors) -> tuple[ScoreTests
     return tests, predictive_pvalues(tests, rows.sizes, rows.ids, curves)
 
 
-def _moved_up(rows: FreshRows, proba: Floats, basis: Floats, spread: Floats) -> NDArray[np.bool_]:
+def _moved_up(rows: FreshRows, proba: Floats, basis: Floats, spread: Floats) -> Bools:
     """(K, 2) whether one Newton step by the labels raises the log-odds at the ends."""
     starts = np.cumsum(rows.sizes) - rows.sizes
 

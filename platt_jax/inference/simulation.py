@@ -6,6 +6,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax.arrays import Bools, Floats, Ints, Words
 from platt_jax.passes.replicated import mixed, random_words
 from platt_jax.threads import ordered_map
 
@@ -21,9 +22,7 @@ AT_ONCE = 1 << 17
 Made = TypeVar("Made")
 
 
-def canonical_order(
-    proba: NDArray[np.float64], labels: NDArray[np.bool_], sizes: NDArray[np.int64]
-) -> NDArray[np.int64]:
+def canonical_order(proba: Floats, labels: Bools, sizes: Ints) -> Ints:
     """(N,) row numbers sorted by problem, probability and label.
 
     Draws use a row's number in its problem, so this makes them independent of the given order. Rows
@@ -31,7 +30,7 @@ def canonical_order(
     """
     starts = np.cumsum(sizes) - sizes
 
-    def rows(some: NDArray[np.int64]) -> NDArray[np.int64]:
+    def rows(some: Ints) -> Ints:
         owner = np.repeat(some, sizes[some])
         first = starts[some[0]]
         piece = slice(first, first + len(owner))
@@ -42,11 +41,8 @@ def canonical_order(
 
 
 def sequential_pvalues(
-    sizes: NDArray[np.int64],
-    which: NDArray[np.int64],
-    extreme: Callable[[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]], NDArray[np.bool_]],
-    most: int = MOST_DRAWS,
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    sizes: Ints, which: Ints, extreme: Callable[[Ints, Ints, Ints], Bools], most: int = MOST_DRAWS
+) -> tuple[Floats, Ints]:
     """P-values of problems, by drawing labels until enough of the draws are extreme.
 
     If the h-th extreme draw is draw number l, the p-value is h / l. It is valid at any number of
@@ -72,9 +68,7 @@ def sequential_pvalues(
     while len(open_) and drawn < most:
         until = min(max(_FIRST_DRAWS, 2 * drawn), most)
 
-        def draw(
-            some: NDArray[np.int64], first: int = drawn, last: int = until
-        ) -> NDArray[np.bool_]:
+        def draw(some: Ints, first: int = drawn, last: int = until) -> Bools:
             owner, number = _rows_of(sizes[some])
             rows = starts[some][owner] + number
             step = max(1, AT_ONCE // len(rows))
@@ -92,11 +86,8 @@ def sequential_pvalues(
 
 
 def drawn_by(
-    proba: NDArray[np.float64],
-    sizes: NDArray[np.int64],
-    ids: NDArray[np.uint64],
-    extreme: Callable[[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]], NDArray[np.bool_]],
-) -> Callable[[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]], NDArray[np.bool_]]:
+    proba: Floats, sizes: Ints, ids: Words, extreme: Callable[[Ints, Ints, Bools], Bools]
+) -> Callable[[Ints, Ints, Ints], Bools]:
     """The argument `extreme` of `sequential_pvalues` for labels with these probabilities.
 
     Args:
@@ -107,27 +98,25 @@ def drawn_by(
     """
     threshold = thresholds(proba)
 
-    def of_draws(
-        some: NDArray[np.int64], rows: NDArray[np.int64], draws: NDArray[np.int64]
-    ) -> NDArray[np.bool_]:
+    def of_draws(some: Ints, rows: Ints, draws: Ints) -> Bools:
         streams = random_words(_SEED, ids[some], draws[:, None])
         return extreme(some, rows, row_words(streams, sizes[some]) < threshold[rows])
 
     return of_draws
 
 
-def _rows_of(sizes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _rows_of(sizes: Ints) -> tuple[Ints, Ints]:
     """The problem of each row, and the row's number in it, for problems of these sizes."""
     owner = np.repeat(np.arange(len(sizes)), sizes)
     return owner, np.arange(len(owner)) - (np.cumsum(sizes) - sizes)[owner]
 
 
-def thresholds(proba: NDArray[np.float64]) -> NDArray[np.uint32]:
+def thresholds(proba: Floats) -> NDArray[np.uint32]:
     """Thresholds: a random word is below one with the given probability (< 1), within 2^-32."""
     return np.ldexp(proba, 32).astype(np.uint32)
 
 
-def row_words(streams: NDArray[np.uint64], sizes: NDArray[np.int64]) -> NDArray[np.uint32]:
+def row_words(streams: Words, sizes: Ints) -> NDArray[np.uint32]:
     """(R, n) random words for the n rows of k problems, from the problems' streams (R, k)."""
     pairs = (sizes + 1) // 2
     owner, number = _rows_of(pairs)
@@ -140,10 +129,8 @@ def row_words(streams: NDArray[np.uint64], sizes: NDArray[np.int64]) -> NDArray[
 
 
 def _in_pieces(
-    work: Callable[[NDArray[np.int64]], Made],
-    problems: NDArray[np.int64],
-    sizes: NDArray[np.int64],
-) -> Iterator[tuple[NDArray[np.int64], Made]]:
+    work: Callable[[Ints], Made], problems: Ints, sizes: Ints
+) -> Iterator[tuple[Ints, Made]]:
     """The results of `work` on groups of the problems, on all cores."""
     ends = np.cumsum(sizes[problems]) // (AT_ONCE // _FIRST_DRAWS)
     pieces = np.split(problems, np.flatnonzero(np.diff(ends)) + 1)

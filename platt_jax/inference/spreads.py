@@ -5,9 +5,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from platt_jax.api import fit_segments
+from platt_jax.arrays import Floats
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.segment_rows import SegmentRows, segment_rows
@@ -20,7 +20,6 @@ from platt_jax.population.standardized import StandardizedSegments
 from platt_jax.results.probabilities import critical_value
 from platt_jax.results.tables import Table
 
-_DEFAULT = Options()
 _COLUMNS = ("parameter", "standard_deviation", "lower", "upper", "statistic", "p_value")
 _PARAMETERS = ("A", "B", "both")
 _NEITHER = 0.0, 0.0, 0.0  # entries of a covariance's factor, as in `marginal.likeliest`
@@ -39,7 +38,7 @@ def profile_spreads(
     *,
     weights: Column = None,
     level: float = 0.95,
-    options: Options = _DEFAULT,
+    options: Options = Options(),
 ) -> Table:
     """How much (A, B) differ between segments: profile intervals, and tests of no spread.
 
@@ -106,13 +105,8 @@ def profile_spreads(
     return Table(zip(_COLUMNS, map(np.array, zip(*lines, strict=True)), strict=True))
 
 
-def compare(rows: SegmentRows, options: Options = _DEFAULT) -> "Compared | None":
-    """The maximum likelihood with and without spread; None if no population can be estimated.
-
-    Args:
-        rows: rows of the segments.
-        options: as in `fit_segments`.
-    """
+def compare(rows: SegmentRows, options: Options = Options()) -> "Compared | None":
+    """The maximum likelihood with and without spread; None if no population can be estimated."""
     calibrator = fit_segments(rows, pooling="partial", options=options)
     if calibrator.pooling != "partial":
         return None
@@ -148,13 +142,13 @@ class Compared(NamedTuple):
     """Maximum log-likelihoods with and without spread."""
 
     spreads: tuple["_Spread", "_Spread"]  # of A and of B
-    deviations: NDArray[np.float64]  # (2,) estimated standard deviations of A and B
+    deviations: Floats  # (2,) estimated standard deviations of A and B
     largest: float  # with spread
-    without: NDArray[np.float64]  # (3,) without spread of A, of B, and of both
-    weights: NDArray[np.float64]  # (4,) weights of the chi-squares in the test of both
+    without: Floats  # (3,) without spread of A, of B, and of both
+    weights: Floats  # (4,) weights of the chi-squares in the test of both
 
     @property
-    def statistics(self) -> NDArray[np.float64]:
+    def statistics(self) -> Floats:
         """(3,) statistics of the tests: of A, of B, and of both."""
         return 2 * (self.largest - self.without)
 

@@ -13,15 +13,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax.arrays import Bools, Floats, Ints, Words
 from platt_jax.inference.curve_distributions import Distribution
 from platt_jax.inference.score_tests import ScoreTest
 from platt_jax.inference.simulation import AT_ONCE, row_words
 from platt_jax.inference.tilting import AROUND, DIRECTIONS, GOLDEN_RATIO, NEAR
 from platt_jax.passes.replicated import mixed, random_words
 from platt_jax.results.probabilities import expit
-
-Floats = NDArray[np.float64]
-Words = NDArray[np.uint64]
 
 _LABELS, _CURVES = 4, 5  # seeds
 
@@ -77,7 +75,7 @@ def tilted_pvalue(test: ScoreTest, curve: Distribution, stream: Words) -> float:
 class _Tilts(NamedTuple):
     """Tilts in J directions, those whose bound some labels reach."""
 
-    direction: NDArray[np.int64]  # (J,) numbers of the directions
+    direction: Ints  # (J,) numbers of the directions
     slope: Floats  # (J,); log-odds are moved by this times the rows' shares
     curves: Distribution  # (J, 2) tilted distributions
     log_bound: Floats  # (J,) log of the half-space's probability, approximately
@@ -89,11 +87,7 @@ class _Tilts(NamedTuple):
 
 
 def _weights(
-    test: ScoreTest,
-    curve: Distribution,
-    tilts: _Tilts,
-    stream: Words,
-    draws: NDArray[np.int64],
+    test: ScoreTest, curve: Distribution, tilts: _Tilts, stream: Words, draws: Ints
 ) -> Floats:
     """(R,) weights of these draws (R,); 0 for those that do not count."""
     until = np.cumsum(np.exp(tilts.log_bound - tilts.log_scale))
@@ -121,7 +115,7 @@ def _weights(
     return weights
 
 
-def _some(words: Words) -> NDArray[np.bool_]:
+def _some(words: Words) -> Bools:
     """Which draws are not tilted."""
     return mixed(words ^ _CHOICE) < np.uint64(_AS_IT_IS * 2**64)
 
@@ -131,7 +125,7 @@ def _mixed(log_ratio: Floats) -> Floats:
     return -np.logaddexp(np.log1p(-_AS_IT_IS) - log_ratio, np.log(_AS_IT_IS))
 
 
-def _nearest(test: ScoreTest, sums: Floats) -> NDArray[np.int64]:
+def _nearest(test: ScoreTest, sums: Floats) -> Ints:
     """(R,) the direction for which each of the extreme sums (3, R) counts."""
     angle = np.arctan2(sums[1], sums[0])
     around = np.rint(angle * AROUND / (2 * np.pi)).astype(np.int64) % AROUND
@@ -204,10 +198,10 @@ def _clipped(logit: Floats) -> Floats:
     return np.clip(logit, -_FARTHEST, _FARTHEST)
 
 
-def bernoulli(logit: Floats, words: NDArray[np.uint32]) -> NDArray[np.bool_]:
+def bernoulli(logit: Floats, words: NDArray[np.uint32]) -> Bools:
     """Labels that are 1 where a random word is below 2^32 times the probability."""
     with np.errstate(over="ignore"):
-        labels: NDArray[np.bool_] = words * (1 + np.exp(-logit)) < 2.0**32
+        labels: Bools = words * (1 + np.exp(-logit)) < 2.0**32
     return labels
 
 

@@ -12,8 +12,8 @@ Chernoff bounds, which is not much more than their probability.
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from platt_jax.arrays import Floats, Ints, Words
 from platt_jax.inference.score_tests import ScoreTest, ScoreTests
 from platt_jax.inference.simulation import AT_ONCE, row_words, thresholds
 from platt_jax.passes.replicated import mixed, random_words
@@ -55,9 +55,7 @@ _LARGEST_EXPONENT = 700
 _TOGETHER = 16  # problems
 
 
-def tilted_pvalues(
-    tests: ScoreTests, ids: NDArray[np.uint64], which: NDArray[np.int64]
-) -> NDArray[np.float64]:
+def tilted_pvalues(tests: ScoreTests, ids: Words, which: Ints) -> Floats:
     """P-values of problems down to 1e-12, with a relative standard error of 4 %.
 
     For up to 12 rows they are exact. The observed labels count as one of the draws, which keeps
@@ -75,13 +73,13 @@ def tilted_pvalues(
     """
     pieces = np.split(which, range(_TOGETHER, len(which), _TOGETHER))
 
-    def work(some: NDArray[np.int64]) -> list[float]:
+    def work(some: Ints) -> list[float]:
         return [_pvalue(tests.one(k), ids[k : k + 1]) for k in some]
 
     return np.array([x for made in ordered_map(work, pieces) for x in made], float)
 
 
-def _pvalue(test: ScoreTest, stream: NDArray[np.uint64]) -> float:
+def _pvalue(test: ScoreTest, stream: Words) -> float:
     """The p-value of one problem, by draws from this stream (1,)."""
     if len(test.proba) <= _FEW_ROWS:
         return _enumerated(test)
@@ -135,7 +133,7 @@ class _Mixture:
         else:
             self._thresholds = thresholds(np.minimum(self._proba, _BELOW_ONE))
 
-    def weights(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    def weights(self, sums: Floats) -> Floats:
         """(R,) weights of draws with these sums (3, R); 0 for those that are not extreme."""
         extreme = self._test.extreme(sums)
         beyond = self._slopes @ sums[:, extreme] - self._offsets[:, None]
@@ -145,9 +143,7 @@ class _Mixture:
         weights[extreme] = 1 / (as_it_is + (1 - _AS_IT_IS) * tilted)
         return weights
 
-    def weights_of_draws(
-        self, stream: NDArray[np.uint64], first: int, last: int
-    ) -> NDArray[np.float64]:
+    def weights_of_draws(self, stream: Words, first: int, last: int) -> Floats:
         """The weights of draws number `first` to `last`, exclusive."""
         draws = np.arange(first, last)
         # A golden-ratio sequence takes each tilt almost exactly as often as its share.
@@ -161,36 +157,32 @@ class _Mixture:
         ]
         return self.weights(np.concatenate([np.zeros((3, 0)), *sums], axis=1))
 
-    def _label_sums(
-        self, streams: NDArray[np.uint64], which: NDArray[np.int64]
-    ) -> NDArray[np.float64]:
+    def _label_sums(self, streams: Words, which: Ints) -> Floats:
         """(3, R) sums of drawn labels, given random streams and the tilts' numbers, (R,) each."""
         words = row_words(streams[:, None], np.array([len(self._test.proba)]))
         return self._test.sums(words < self._thresholds[which])
 
-    def _normal_sums(
-        self, streams: NDArray[np.uint64], which: NDArray[np.int64]
-    ) -> NDArray[np.float64]:
+    def _normal_sums(self, streams: Words, which: Ints) -> Floats:
         """(3, R) normal sums with the labels' mean and covariance; arguments as `_label_sums`."""
         from scipy.special import ndtri
 
         numbers = np.arange(3, dtype=np.uint64)
         random = mixed(streams[:, None] + numbers) >> np.uint64(12)
         normal = ndtri(np.ldexp(random + 0.5, -52))
-        sums: NDArray[np.float64] = np.einsum("rij,rj->ir", self._root[which], normal)
+        sums: Floats = np.einsum("rij,rj->ir", self._root[which], normal)
         return sums + self._mean[which].T
 
 
 class _Tilt(NamedTuple):
     """Tilts in J directions, those whose bound some labels reach."""
 
-    slope: NDArray[np.float64]  # (J, 3); log-odds are moved by this times the rows' shares
-    offset: NDArray[np.float64]  # (J,) slope times sums, at the bound
-    log_bound: NDArray[np.float64]  # (J,) log of Chernoff's bound on the half-space's probability
-    proba: NDArray[np.float64]  # (J, n) tilted probabilities
+    slope: Floats  # (J, 3); log-odds are moved by this times the rows' shares
+    offset: Floats  # (J,) slope times sums, at the bound
+    log_bound: Floats  # (J,) log of Chernoff's bound on the half-space's probability
+    proba: Floats  # (J, n) tilted probabilities
 
 
-def _tilt(test: ScoreTest, directions: NDArray[np.float64], bounds: NDArray[np.float64]) -> _Tilt:
+def _tilt(test: ScoreTest, directions: Floats, bounds: Floats) -> _Tilt:
     """Tilts in these directions (J, 3) that put the means of sums at the bounds (J,)."""
     p = test.proba
     along = directions @ test.shares

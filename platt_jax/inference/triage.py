@@ -1,11 +1,12 @@
 """Tests of segments' predictions on fresh rows."""
 
-import numbers
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax import validation
+from platt_jax.arrays import Bools, Floats, Ints
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.segment_rows import segment_rows
@@ -16,11 +17,8 @@ from platt_jax.inference.segment_tests import COLUMNS, FreshRows, judged
 from platt_jax.model.objective import Array
 from platt_jax.passes import packing
 from platt_jax.results import tables
-from platt_jax.results.calibrators import SegmentCalibrator
+from platt_jax.results.calibrators import SegmentCalibrator, require_segment_calibrator
 from platt_jax.results.tables import Table
-
-_AGAINST = ("fit", "predictions")
-_NON_FINITE = ("flag", "raise", "omit")
 
 
 def triage(
@@ -136,14 +134,10 @@ def triage(
         >>> int(triage(calibrator, *fresh, against="predictions")["flagged"].sum()) > 50
         True
     """
-    if not isinstance(calibrator, SegmentCalibrator):
-        raise ValueError(
-            f"calibrator: expected a SegmentCalibrator, got {type(calibrator).__name__}"
-        )
-    if not (isinstance(fdr, numbers.Real) and 0 < fdr < 1):
-        raise ValueError(f"fdr: expected a number in (0, 1), got {fdr!r}")
-    _require_one_of(against, _AGAINST, "against")
-    _require_one_of(non_finite, _NON_FINITE, "non_finite")
+    require_segment_calibrator(calibrator, "calibrator")
+    validation.require_fraction(fdr, "fdr")
+    validation.require_one_of(against, ("fit", "predictions"), "against")
+    validation.require_one_of(non_finite, ("flag", "raise", "omit"), "non_finite")
     caller = Caller()
     rows = segment_rows(scores, labels, segments, None)
     keys, sizes = rows.keys[rows.largest_first], rows.sizes.astype(np.int64)
@@ -168,12 +162,12 @@ def triage(
         fitted = fitted.of(tested)
     if not tested.all():
         _warn_untested(caller, keys, testable, tested, non_finite)
-    columns = dict.fromkeys(COLUMNS, np.zeros(0))
+    of_tests: dict[str, Array] = dict.fromkeys(COLUMNS, np.zeros(0))
     if tested.any():
         mine = tested[owner]
         by_row = f[mine].astype(float), proba[mine], y[mine] > 0
-        columns = judged(FreshRows(*by_row, sizes[tested], hashes(keys[tested])), fitted)
-    columns = {name: _placed(tested, columns[name]) for name in COLUMNS}
+        of_tests = judged(FreshRows(*by_row, sizes[tested], hashes(keys[tested])), fitted)
+    columns = {name: _placed(tested, of_tests[name]) for name in COLUMNS}
     q_value = _q_values(columns["p_value"])
     # The rows' segments are sorted by size, and the sort is stable for those not tested.
     order = np.lexsort((columns["cox_p"], columns["p_value"], ~tested))
@@ -183,12 +177,7 @@ def triage(
     return Table({name: x[order] for name, x in table.items()})
 
 
-def _require_one_of(value: Any, allowed: tuple[str, ...], name: str) -> None:
-    if not (isinstance(value, str) and value in allowed):
-        raise ValueError(f"{name}: expected one of {allowed}, got {value!r}")
-
-
-def _raise_non_finite(keys: NDArray[Any], owner: NDArray[np.int64]) -> None:
+def _raise_non_finite(keys: NDArray[Any], owner: Ints) -> None:
     """Raises, given the segments of the rows that are not finite."""
     raise ValueError(
         f"scores, labels: expected finite values, found NaN or infinite numbers in "
@@ -198,11 +187,7 @@ def _raise_non_finite(keys: NDArray[Any], owner: NDArray[np.int64]) -> None:
 
 
 def _warn_untested(
-    caller: Caller,
-    keys: NDArray[Any],
-    testable: NDArray[np.bool_],
-    tested: NDArray[np.bool_],
-    non_finite: str,
+    caller: Caller, keys: NDArray[Any], testable: Bools, tested: Bools, non_finite: str
 ) -> None:
     """Warns of segments that are not tested: those with bad rows, and those without a posterior."""
     reason = (
@@ -223,18 +208,18 @@ def _warn_untested(
             )
 
 
-def _placed(where: NDArray[np.bool_], x: Array) -> NDArray[np.float64]:
+def _placed(where: Bools, x: Array) -> Floats:
     """The numbers where the mask holds, NaN elsewhere."""
     placed = np.full(len(where), np.nan)
     placed[where] = x
     return placed
 
 
-def _q_values(pvalue: NDArray[np.float64]) -> NDArray[np.float64]:
+def _q_values(pvalue: Floats) -> Floats:
     """Benjamini-Hochberg q-values; NaN for NaN."""
     order = np.argsort(pvalue)  # NaN last
     number = np.isfinite(pvalue).sum()
-    q: NDArray[np.float64] = pvalue[order] * number / np.arange(1, len(pvalue) + 1)
+    q: Floats = pvalue[order] * number / np.arange(1, len(pvalue) + 1)
     q[:number] = np.minimum.accumulate(q[:number][::-1])[::-1]
     q_value = np.empty_like(q)
     q_value[order] = np.minimum(q, 1)

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import validation
+from platt_jax.arrays import Bools
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.given import given_to
@@ -23,13 +24,11 @@ from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.results import tables
-from platt_jax.results.calibrators import SegmentCalibrator
+from platt_jax.results.calibrators import SegmentCalibrator, require_segment_calibrator
 from platt_jax.results.fit import Fit
 from platt_jax.results.population import Population
 from platt_jax.results.sigmoid import Sigmoid
 from platt_jax.status import Flag, Status
-
-_DEFAULT = Options()
 
 _NOT_LEARNT = (
     "their new rows are not learnt: segments fitted before keep their earlier fits, new ones are "
@@ -45,7 +44,7 @@ def update(
     *,
     weights: Column = None,
     forgetting: float = 1.0,
-    options: Options = _DEFAULT,
+    options: Options = Options(),
     progress: bool | Listener = False,
 ) -> SegmentCalibrator:
     """Update a calibrator with new rows, without the earlier ones.
@@ -107,10 +106,7 @@ def update(
         >>> tonight.keys.tolist(), tonight.fit.n_pos.tolist()
         (['a', 'b', 'c'], [1.0, 2.0, 0.0])
     """
-    if not isinstance(calibrator, SegmentCalibrator):
-        raise ValueError(
-            f"calibrator: expected a SegmentCalibrator, got {type(calibrator).__name__}"
-        )
+    require_segment_calibrator(calibrator, "calibrator")
     if not 0 < forgetting <= 1:
         raise ValueError(f"forgetting: expected a number in (0, 1], got {forgetting!r}")
     caller, stage = Caller(), Stage.of(progress)
@@ -165,7 +161,7 @@ def _fit(
     return fit_problems(rows.problems, given, Context(options, caller, stage))
 
 
-def _report_failed(new: Fit, kept: NDArray[np.bool_], keys: NDArray[Any], caller: Caller) -> None:
+def _report_failed(new: Fit, kept: Bools, keys: NDArray[Any], caller: Caller) -> None:
     """Warns of segments whose new rows are finite but were not used."""
     failures = (Status.MAX_ITERATIONS, Status.LINE_SEARCH_FAILED)
     failed = np.flatnonzero(kept & np.isin(new.status, failures))

@@ -1,12 +1,13 @@
 """Calibration by bins: the reliability curve and calibration errors."""
 
-import numbers
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax import validation
+from platt_jax.arrays import Floats
 from platt_jax.columns import Column
 from platt_jax.metrics import groups
 from platt_jax.metrics.rows import Predictions, ratio, read_predictions
@@ -34,19 +35,15 @@ class Binned(NamedTuple):
     """The bin of each row, (K, N), and sums over each bin's rows, (K, n_bins)."""
 
     bin: NDArray[np.intp]
-    n_rows: NDArray[np.float64]
-    p: NDArray[np.float64]
-    q: NDArray[np.float64]
-    positive: NDArray[np.float64]
-    residual: NDArray[np.float64]
+    n_rows: Floats
+    p: Floats
+    q: Floats
+    positive: Floats
+    residual: Floats
 
 
 def binned(rows: Predictions, n_bins: int, strategy: str) -> Binned:
-    """The bins, and the weighted sums of 1, P(y=1), P(y=0), y and y - P(y=1) over their rows.
-
-    Raises:
-        ValueError: n_bins or strategy is invalid.
-    """
+    """The bins, and the weighted sums of 1, P(y=1), P(y=0), y and y - P(y=1) over their rows."""
     p, q = rows.probabilities()
     codes = groups.bins(rows, p, n_bins, strategy)
     columns = (1, p, q, rows.positive, rows.residuals())
@@ -102,8 +99,7 @@ def reliability_curve(
         >>> curve.lower.round(4).tolist(), curve.upper.round(4).tolist()
         ([0.0, 0.3424], [0.6576, 1.0])
     """
-    if not (isinstance(confidence, numbers.Real) and 0 < confidence < 1):
-        raise ValueError(f"confidence: expected a number in (0, 1), got {confidence!r}")
+    validation.require_fraction(confidence, "confidence")
     rows = read_predictions(labels, proba, weights, from_logits)
     each = binned(rows, n_bins, strategy)
     z2 = NormalDist().inv_cdf((1 + confidence) / 2) ** 2

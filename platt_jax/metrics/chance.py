@@ -3,8 +3,8 @@
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from platt_jax.arrays import Floats
 from platt_jax.columns import Column
 from platt_jax.metrics import counts
 from platt_jax.metrics.binned import Binned, binned
@@ -71,7 +71,7 @@ def ece_by_chance(
     return rows.result(ratio(distance.sum(axis=-1), rows.total))
 
 
-def _distances(rows: Predictions, each: Binned, of: counts.Rarer) -> NDArray[np.float64]:
+def _distances(rows: Predictions, each: Binned, of: counts.Rarer) -> Floats:
     """(M,) mean absolute deviations of the counts from their expectations, where `of.few` is true.
 
     It is twice the mean shortfall.

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax.arrays import Bools, Floats, Ints
 from platt_jax.metrics.binned import Binned
 from platt_jax.metrics.rows import Predictions
 
@@ -32,10 +33,10 @@ _LARGEST = 1e300
 class Rarer(NamedTuple):
     """The class with fewer expected labels, in each group; (K, n_bins)."""
 
-    is_negative: NDArray[np.bool_]  # whether it is y = 0
-    expected: NDArray[np.float64]  # expected number of its labels
-    observed: NDArray[np.float64]  # observed number of its labels
-    few: NDArray[np.bool_]  # whether few are expected, so that the exact distribution is used
+    is_negative: Bools  # whether it is y = 0
+    expected: Floats  # expected number of its labels
+    observed: Floats  # observed number of its labels
+    few: Bools  # whether few are expected, so that the exact distribution is used
 
 
 def rarer(rows: Predictions, each: Binned) -> Rarer:
@@ -60,7 +61,7 @@ def pieces(
         yield some, (rows.some(some), Binned(*of_each), Rarer(*of_classes))
 
 
-def distributions(rows: Predictions, each: Binned, of: Rarer, most: int) -> NDArray[np.float64]:
+def distributions(rows: Predictions, each: Binned, of: Rarer, most: int) -> Floats:
     """The distributions of the counts of the rarer class, in groups where few are expected.
 
     Args:
@@ -85,9 +86,7 @@ def distributions(rows: Predictions, each: Binned, of: Rarer, most: int) -> NDAr
     return _sums(_of_rows(p, q, w, most), group[order], most).T
 
 
-def _of_rows(
-    p: NDArray[np.float64], q: NDArray[np.float64], w: NDArray[np.float64], most: int
-) -> NDArray[np.float64]:
+def _of_rows(p: Floats, q: Floats, w: Floats, most: int) -> Floats:
     """(at most most + 1, R) binomial distributions of rows that count w times."""
     # No row has a mean above `FEW`, so larger counts have no probability.
     k = np.arange(min(int(w.max()), most + MOST) + 1)[:, None]
@@ -104,7 +103,7 @@ def _of_rows(
     return _lumped(chances, most)
 
 
-def _sums(own: NDArray[np.float64], group: NDArray[np.intp], most: int) -> NDArray[np.float64]:
+def _sums(own: Floats, group: NDArray[np.intp], most: int) -> Floats:
     """(most + 1, M) distributions of the sums over each group's adjacent rows, added in pairs."""
     while True:
         first = np.flatnonzero(np.append(True, group[1:] != group[:-1]))
@@ -122,14 +121,14 @@ def _sums(own: NDArray[np.float64], group: NDArray[np.intp], most: int) -> NDArr
     return np.concatenate([own, np.zeros((most + 1 - len(own), len(group)))])
 
 
-def _convolved(one: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:
+def _convolved(one: Floats, other: Floats) -> Floats:
     made = np.zeros((2 * len(one) - 1, one.shape[1]))
     for k, chances in enumerate(one):
         made[k : k + len(other)] += chances * other
     return made
 
 
-def _lumped(chances: NDArray[np.float64], most: int) -> NDArray[np.float64]:
+def _lumped(chances: Floats, most: int) -> Floats:
     """The distributions with all counts from `most` on as one."""
     if len(chances) <= most + 1:
         return chances
@@ -137,12 +136,7 @@ def _lumped(chances: NDArray[np.float64], most: int) -> NDArray[np.float64]:
     return np.concatenate([chances[:most], np.cumsum(chances[most:], axis=0)[-1:]])
 
 
-def pvalues(
-    rows: Predictions,
-    each: Binned,
-    terms: NDArray[np.float64],
-    variance: NDArray[np.float64],
-) -> NDArray[np.float64]:
+def pvalues(rows: Predictions, each: Binned, terms: Floats, variance: Floats) -> Floats:
     """P-values of sums of terms, which are squared deviations from the expectation.
 
     Counts in groups where `Rarer.few` is true have their exact distribution; the terms of other
@@ -174,13 +168,8 @@ def pvalues(
 
 
 def _tails(
-    rows: Predictions,
-    each: Binned,
-    of: Rarer,
-    terms: NDArray[np.float64],
-    variance: NDArray[np.float64],
-    most: int,
-) -> NDArray[np.float64]:
+    rows: Predictions, each: Binned, of: Rarer, terms: Floats, variance: Floats, most: int
+) -> Floats:
     from scipy.special import chdtrc  # JAX has SciPy; the import adds a warnings filter
 
     few, total = of.few, terms.sum(axis=-1)
@@ -208,9 +197,7 @@ def _tails(
     return found
 
 
-def _of_sum(
-    chances: NDArray[np.float64], place: NDArray[np.int64], width: int
-) -> tuple[NDArray[np.float64], float]:
+def _of_sum(chances: Floats, place: Ints, width: int) -> tuple[Floats, float]:
     """The distribution of the sum of independent integers.
 
     Args:

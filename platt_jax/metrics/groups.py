@@ -1,20 +1,19 @@
 """Rows in groups: equal values, and bins of equal width or equal mass."""
 
-import numbers
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax.metrics.rows import LabelledRows
-
-_STRATEGIES = ("uniform", "quantile")
+from platt_jax import validation
+from platt_jax.arrays import Bools, Floats
+from platt_jax.metrics.rows import MetricRows
 
 # Edge tolerance, in bin widths.
 _ON_THE_EDGE = 1e-9
 
 
-def mass_below(values: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+def mass_below(values: Floats, weights: Floats) -> Floats:
     """(K, N) weight of the problem's smaller values plus half of that of equal ones."""
     order, first = _sorted(values)
     cumulative = np.zeros((len(values), values.shape[1] + 1))
@@ -27,24 +26,16 @@ def mass_below(values: NDArray[np.float64], weights: NDArray[np.float64]) -> NDA
     return _unsorted(order, (np.take_along_axis(cumulative, start, axis=-1) + ends) / 2)
 
 
-def distinct(values: NDArray[np.float64]) -> NDArray[np.intp]:
+def distinct(values: Floats) -> NDArray[np.intp]:
     """(K, N) int: equal numbers for equal values of one problem, different ones otherwise."""
     order, first = _sorted(values)
     return _unsorted(order, np.cumsum(first).reshape(first.shape) - 1)
 
 
-def bins(
-    rows: LabelledRows, p: NDArray[np.float64], n_bins: int, strategy: str
-) -> NDArray[np.intp]:
-    """(K, N) int, the bin of each row; bins of problem k are numbered k n_bins + (0 ... n_bins-1).
-
-    Raises:
-        ValueError: n_bins is not a positive integer, or the strategy is unknown.
-    """
-    if not isinstance(n_bins, numbers.Integral) or isinstance(n_bins, bool) or n_bins < 1:
-        raise ValueError(f"n_bins: expected an integer >= 1, got {n_bins!r}")
-    if strategy not in _STRATEGIES:
-        raise ValueError(f"strategy: expected one of {_STRATEGIES}, got {strategy!r}")
+def bins(rows: MetricRows, p: Floats, n_bins: int, strategy: str) -> NDArray[np.intp]:
+    """(K, N) int, the bin of each row; those of problem k are k n_bins + (0 ... n_bins-1)."""
+    validation.require_integer(n_bins, "n_bins", 1)
+    validation.require_one_of(strategy, ("uniform", "quantile"), "strategy")
     if strategy == "uniform":
         which = np.searchsorted(np.arange(1, n_bins) / n_bins, p, side="left")
     else:
@@ -56,14 +47,14 @@ def bins(
     return which + n_bins * np.arange(len(p))[:, None]
 
 
-def sums(codes: NDArray[np.intp], x: NDArray[np.float64], groups: int = 0) -> NDArray[np.float64]:
+def sums(codes: NDArray[np.intp], x: Floats, groups: int = 0) -> Floats:
     """(groups or more,) sum of x over each group of rows."""
     # NumPy's stubs declare integers even with weights.
     summed: NDArray[Any] = np.bincount(codes.ravel(), x.ravel(), groups)
     return summed
 
 
-def _sorted(values: NDArray[np.float64]) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+def _sorted(values: Floats) -> tuple[NDArray[np.intp], Bools]:
     """The sort order of each line, and where a new value begins in that order."""
     order = np.argsort(values, axis=-1, kind="stable")
     ascending = np.take_along_axis(values, order, axis=-1)

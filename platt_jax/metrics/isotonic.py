@@ -1,11 +1,12 @@
 """Calibration without bins: the isotonic reliability curve."""
 
-import numbers
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax import validation
+from platt_jax.arrays import Floats
 from platt_jax.columns import Column
 from platt_jax.metrics.rows import read_predictions
 
@@ -27,10 +28,10 @@ class IsotonicCurve(NamedTuple):
         upper: upper end of the consistency band.
     """
 
-    prob_pred: NDArray[np.float64]
-    prob_true: NDArray[np.float64]
-    lower: NDArray[np.float64]
-    upper: NDArray[np.float64]
+    prob_pred: Floats
+    prob_true: Floats
+    lower: Floats
+    upper: Floats
 
 
 def isotonic_curve(
@@ -70,10 +71,8 @@ def isotonic_curve(
         >>> curve.prob_true.tolist()
         [0.0, 0.5, 0.5, 1.0]
     """
-    if not (isinstance(confidence, numbers.Real) and 0 < confidence < 1):
-        raise ValueError(f"confidence: expected a number in (0, 1), got {confidence!r}")
-    if not isinstance(replicates, numbers.Integral) or replicates < 2:
-        raise ValueError(f"replicates: expected an integer >= 2, got {replicates!r}")
+    validation.require_fraction(confidence, "confidence")
+    validation.require_integer(replicates, "replicates", 2)
     rows = read_predictions(labels, proba, weights, from_logits)
     if rows.batch:
         raise ValueError(f"proba: expected (N,), one problem's, got shape {np.shape(proba)}")
@@ -81,9 +80,10 @@ def isotonic_curve(
         return IsotonicCurve(*np.full((4, 1), np.nan))
     counted = rows.weights[0] > 0
     p, which = np.unique(rows.probabilities()[0][0, counted], return_inverse=True)
-    weight = rows.weights[0, counted]
-    positive = np.bincount(which, weight * rows.positive[0, counted])
-    weight = np.bincount(which, weight)
+    of_rows = rows.weights[0, counted]
+    # NumPy's stubs declare integers even with weights.
+    weight: NDArray[Any] = np.bincount(which, of_rows)
+    positive = np.bincount(which, of_rows * rows.positive[0, counted])
     fitted = _isotonic(positive / weight, weight)
     at = _corners_and_some_others(fitted)
     ends = (1 - confidence) / 2, (1 + confidence) / 2
@@ -91,7 +91,7 @@ def isotonic_curve(
     return IsotonicCurve(p[at], fitted[at], *band)
 
 
-def _isotonic(values: NDArray[np.float64], weight: NDArray[np.float64]) -> NDArray[np.float64]:
+def _isotonic(values: Floats, weight: Floats) -> Floats:
     # SciPy adds warning filters when imported, so importing metrics must not import it.
     from scipy.optimize import isotonic_regression
 
@@ -99,12 +99,8 @@ def _isotonic(values: NDArray[np.float64], weight: NDArray[np.float64]) -> NDArr
 
 
 def _by_chance(
-    p: NDArray[np.float64],
-    weight: NDArray[np.float64],
-    at: NDArray[np.intp],
-    replicates: int,
-    seed: int,
-) -> NDArray[np.float64]:
+    p: Floats, weight: Floats, at: NDArray[np.intp], replicates: int, seed: int
+) -> Floats:
     """(replicates, M) curves fitted to labels drawn from the predictions."""
     rng = np.random.default_rng(seed)
     whole = np.floor(weight)
@@ -116,7 +112,7 @@ def _by_chance(
     return curves
 
 
-def _corners_and_some_others(fitted: NDArray[np.float64]) -> NDArray[np.intp]:
+def _corners_and_some_others(fitted: Floats) -> NDArray[np.intp]:
     step = np.diff(fitted) != 0
     corner = np.append(True, step) | np.append(step, True)
     others = np.linspace(0, len(fitted) - 1, min(len(fitted), _POINTS)).astype(np.intp)

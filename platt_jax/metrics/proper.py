@@ -2,9 +2,9 @@
 
 from typing import Any, NamedTuple
 
-import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax.arrays import Floats
 from platt_jax.columns import Column
 from platt_jax.metrics import groups
 from platt_jax.metrics.rows import read_predictions
@@ -133,7 +133,7 @@ def brier_decomposition(
     mass = groups.sums(codes, rows.weights)
     mass[mass == 0] = 1  # groups without rows of positive weight
 
-    def group_mean(x: NDArray[Any]) -> NDArray[np.float64]:
+    def group_mean(x: NDArray[Any]) -> Floats:
         return (groups.sums(codes, rows.weights * x) / mass)[codes]
 
     mean_p, frequency = group_mean(p), group_mean(rows.positive)

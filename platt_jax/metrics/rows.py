@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import validation
+from platt_jax.arrays import Bools, Floats
 from platt_jax.columns import Column
 from platt_jax.results.probabilities import expit, log_expit
 
@@ -17,7 +18,7 @@ _OF_PROBLEMS = ("positive", "values", "weights", "total")
 
 
 @dataclass(frozen=True)
-class LabelledRows:
+class MetricRows:
     """K problems of N rows each.
 
     Rows of weight 0 hold placeholders. If a row that counts holds a NaN, all rows of its problem
@@ -32,22 +33,22 @@ class LabelledRows:
         dtype: dtype of the results.
     """
 
-    positive: NDArray[np.bool_]
-    values: NDArray[np.float64]
-    weights: NDArray[np.float64]
-    total: NDArray[np.float64]
+    positive: Bools
+    values: Floats
+    weights: Floats
+    total: Floats
     batch: tuple[int, ...]
     dtype: np.dtype[Any]
 
-    def sum(self, x: NDArray[Any]) -> NDArray[np.float64]:
+    def sum(self, x: NDArray[Any]) -> Floats:
         """(K,) weighted sums over the rows of x (K, N)."""
         return (self.weights * x).sum(axis=-1)
 
-    def mean(self, x: NDArray[Any]) -> NDArray[np.float64]:
+    def mean(self, x: NDArray[Any]) -> Floats:
         """(K,) weighted means over the rows of x (K, N)."""
         return ratio(self.sum(x), self.total)
 
-    def scaled_weights(self) -> NDArray[np.float64]:
+    def scaled_weights(self) -> Floats:
         """(K, N) weights times the power of two that brings each problem's sum near 1.
 
         Products of two of them neither overflow nor underflow, and no digit is lost.
@@ -67,7 +68,7 @@ class LabelledRows:
 
 
 @dataclass(frozen=True)
-class Predictions(LabelledRows):
+class Predictions(MetricRows):
     """Rows whose values are probabilities or logits.
 
     Attributes:
@@ -76,59 +77,49 @@ class Predictions(LabelledRows):
 
     from_logits: bool
 
-    def probabilities(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def probabilities(self) -> tuple[Floats, Floats]:
         """P(y=1) and P(y=0), both (K, N); neither is rounded where the other is near 1."""
         if self.from_logits:
             return expit(self.values), expit(-self.values)
         return self.values, 1 - self.values
 
-    def residuals(self) -> NDArray[np.float64]:
+    def residuals(self) -> Floats:
         """(K, N), y - P(y=1)."""
         p, q = self.probabilities()
         return np.where(self.positive, q, -p)
 
-    def logits(self) -> NDArray[np.float64]:
+    def logits(self) -> Floats:
         """(K, N) finite; probabilities of exactly 0 or 1 are replaced by the next float."""
         if self.from_logits:
             return self.values
         p = _inside(self.values, self.dtype)
         return np.log(p) - np.log1p(-p)
 
-    def log_losses(self) -> NDArray[np.float64]:
+    def log_losses(self) -> Floats:
         """(K, N) -log of the probability of the label, finite as the logits are."""
         if self.from_logits:
-            log_proba: NDArray[np.float64] = log_expit(
-                np.where(self.positive, self.values, -self.values)
-            )
+            log_proba: Floats = log_expit(np.where(self.positive, self.values, -self.values))
             return -log_proba
         p = _inside(self.values, self.dtype)
         return -np.where(self.positive, np.log(p), np.log1p(-p))
 
 
-def read_scores(labels: Column, scores: Column, weights: Column) -> LabelledRows:
-    """Rows of scores of any scale.
-
-    Raises:
-        ValueError: an argument is invalid by the package's docstring.
-    """
-    return LabelledRows(**_read(labels, validation.floating(scores, "scores"), weights, "scores"))
+def read_scores(labels: Column, scores: Column, weights: Column) -> MetricRows:
+    """Rows of scores of any scale."""
+    return MetricRows(**_read(labels, validation.floating(scores, "scores"), weights, "scores"))
 
 
 def read_predictions(
     labels: Column, proba: Column, weights: Column, from_logits: bool
 ) -> Predictions:
-    """Rows of probabilities or logits.
-
-    Raises:
-        ValueError: an argument is invalid by the package's docstring.
-    """
+    """Rows of probabilities or logits."""
     values = validation.floating(proba, "proba")
     if not from_logits:
-        validation.require_probabilities(values)
+        validation.require_probabilities(values, "proba", validation.IF_LOGITS)
     return Predictions(**_read(labels, values, weights, "proba"), from_logits=from_logits)
 
 
-def ratio(top: NDArray[np.float64], bottom: NDArray[np.float64]) -> NDArray[np.float64]:
+def ratio(top: Floats, bottom: Floats) -> Floats:
     """The quotient, without warnings; 0 / 0 is NaN and x / 0 infinite."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         return top / bottom
@@ -155,7 +146,7 @@ def _read(labels: Column, values: NDArray[Any], weights: Column, name: str) -> d
     }
 
 
-def _inside(p: NDArray[np.float64], dtype: np.dtype[Any]) -> NDArray[np.float64]:
+def _inside(p: Floats, dtype: np.dtype[Any]) -> Floats:
     """Probabilities clipped to the floats of this dtype strictly between 0 and 1."""
     ends = np.array([0, 1], dtype)
     return np.clip(p, *np.nextafter(ends, ends[::-1]).astype(np.float64))

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax import columns, ids, validation
+from platt_jax import ids, validation
 from platt_jax.columns import Column
 from platt_jax.ids.factorize import factorize
 from platt_jax.ids.padding import PaddedRows, SegmentsBySize
@@ -68,14 +68,10 @@ def by_segment(
         >>> brier.keys.tolist(), brier.values.round(2).tolist()
         (['a', 'b'], [0.01, 0.25])
     """
-    name = columns.labelled("segments", segments)
     p = validation.floating(proba, "proba")
-    of_rows = ids.read(segments)
-    if p.ndim != 1 or ids.length(of_rows) != len(p) or not len(p):
-        raise ValueError(
-            f"proba, {name}: expected two flat arrays of one length, with rows, got shapes "
-            f"{p.shape} and ({ids.length(of_rows)},)"
-        )
+    if p.ndim != 1 or not len(p):
+        raise ValueError(f"proba: expected a flat array with rows, got shape {p.shape}")
+    of_rows = ids.read_rows(segments, len(p))
     y, w, _ = validation.labelled_rows(p, labels, weights, "proba", dtype=p.dtype)
     y = np.where(y == validation.BAD_LABEL, np.nan, y) if y.min() < 0 else y
     segments_by_size = SegmentsBySize(factorize(of_rows))

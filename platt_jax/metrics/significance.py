@@ -7,10 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.api import fit
+from platt_jax.arrays import Floats
 from platt_jax.columns import Column
 from platt_jax.metrics import counts
 from platt_jax.metrics.binned import binned
-from platt_jax.metrics.rows import LabelledRows, ratio, read_predictions
+from platt_jax.metrics.rows import MetricRows, ratio, read_predictions
 from platt_jax.model.objective import Array
 from platt_jax.options import Options
 from platt_jax.status import Flag
@@ -89,7 +90,7 @@ def cox_calibration(
 
     Returns:
         A CoxCalibration of arrays (...) in the dtype of proba. NaN where there is no finite fit
-        (one class only, classes separated by a threshold, equal probabilities), and as in the
+        (one class only, classes separated by a threshold, equal probabilities), and as the
         package's docstring says.
 
     Raises:
@@ -104,7 +105,7 @@ def cox_calibration(
     found = fit(rows.logits(), rows.positive, weights=rows.weights, options=Options(targets="none"))
     determined = found.converged & (found.flags & Flag.CONSTANT_SCORES == 0)
 
-    def known(x: Array) -> NDArray[np.float64]:
+    def known(x: Array) -> Floats:
         return np.where(determined, x, np.nan)
 
     # (slope, intercept) = (-A, -B) has the covariance of (A, B).
@@ -221,19 +222,17 @@ def hosmer_lemeshow(
     return test._replace(pvalue=rows.result(pvalue))
 
 
-def _z_test(rows: LabelledRows, z: NDArray[np.float64]) -> ZTest:
+def _z_test(rows: MetricRows, z: Floats) -> ZTest:
     pvalue = _erfc(np.abs(z) / np.sqrt(2)).astype(float)
     return ZTest(rows.result(z), rows.result(pvalue))
 
 
-def _chi_square_test(
-    rows: LabelledRows, chi2: NDArray[np.float64], df: NDArray[np.intp]
-) -> ChiSquareTest:
+def _chi_square_test(rows: MetricRows, chi2: Floats, df: NDArray[np.intp]) -> ChiSquareTest:
     pvalue = rows.result(_pvalue(chi2, df))
     return ChiSquareTest(rows.result(chi2), df.reshape(rows.batch)[()], pvalue)
 
 
-def _pvalue(chi2: NDArray[np.float64], df: NDArray[np.intp]) -> NDArray[np.float64]:
+def _pvalue(chi2: Floats, df: NDArray[np.intp]) -> Floats:
     from scipy.special import chdtrc  # JAX has SciPy; the import adds a warnings filter
 
     return np.where(df > 0, chdtrc(df, chi2), np.nan)

@@ -3,8 +3,8 @@
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from platt_jax.arrays import Floats
 from platt_jax.columns import Column
 from platt_jax.metrics.rows import read_predictions
 
@@ -71,7 +71,7 @@ def smooth_ece(
     return rows.result(out)
 
 
-def _fixed_point(series: NDArray[np.float64], lowest: float, highest: float) -> NDArray[np.float64]:
+def _fixed_point(series: Floats, lowest: float, highest: float) -> Floats:
     """The smECE at its fixed point, which lies in this range of bandwidths."""
     low, high = (np.full((len(series), 1), end) for end in (lowest, highest))
     for _ in range(_HALVINGS):
@@ -81,9 +81,7 @@ def _fixed_point(series: NDArray[np.float64], lowest: float, highest: float) -> 
     return _error(series, high)
 
 
-def _error(
-    series: NDArray[np.float64], bandwidth: float | NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _error(series: Floats, bandwidth: float | Floats) -> Floats:
     """(K,) smECE at this bandwidth, or at these (K, 1), by the trapezoidal rule."""
     k = np.arange(series.shape[-1])
     intervals = k[-1] * _PER_BANDWIDTH // _COSINES
@@ -93,9 +91,7 @@ def _error(
     return 2 * (smoothed.sum(axis=-1) - (smoothed[:, 0] + smoothed[:, -1]) / 2)
 
 
-def _cosine_series(
-    p: NDArray[np.float64], mass: NDArray[np.float64], bandwidth: float
-) -> NDArray[np.float64]:
+def _cosine_series(p: Floats, mass: Floats, bandwidth: float) -> Floats:
     """Sums of mass * cos(pi k p) over p (K, N), for as many k as this bandwidth needs.
 
     Each mass is divided between the two grid points around it.

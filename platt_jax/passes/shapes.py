@@ -57,7 +57,7 @@ class Sizes(NamedTuple):
     chunk_rows: tuple[int, ...]  # rows per chunk, ascending; the largest is the usual one
     # Maximum rows of a problem in a chunk. A larger one is oversized and is read in blocks.
     problem_rows: int
-    block_rows: int
+    block_rows: int  # more than a chunk's arrays hold
     tile_shapes: tuple[TileShape, ...]
     # Rows of tiles evaluated per iteration, so that intermediate results stay in the second-level
     # cache; None: all. On a GPU the loop would return to the host in every iteration.
@@ -80,7 +80,7 @@ CPU = Sizes(
 ACCELERATOR = Sizes(
     chunk_rows=(16_384, 131_072, *(1 << power for power in range(20, 26))),
     problem_rows=1 << 25,
-    block_rows=1 << 25,
+    block_rows=(1 << 25) + DEPTH * BLOCK_LANES,
     tile_shapes=TILE_SHAPES,
     tiles_at_once=None,
     in_lanes=False,
@@ -112,7 +112,9 @@ def _within(usual: Sizes, memory: int) -> Sizes:
     most = memory // 2 // (_BYTES_A_ROW * threads.AT_ONCE)
     chunk_rows = tuple(rows for rows in usual.chunk_rows if rows <= most) or usual.chunk_rows[:1]
     top = chunk_rows[-1]
-    return usual._replace(chunk_rows=chunk_rows, problem_rows=top, block_rows=top)
+    return usual._replace(
+        chunk_rows=chunk_rows, problem_rows=top, block_rows=top + DEPTH * BLOCK_LANES
+    )
 
 
 def tile_shape_for(size: int) -> TileShape:

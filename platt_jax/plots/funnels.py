@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import ids
+from platt_jax.arrays import Bools, Floats
 from platt_jax.columns import Column
 from platt_jax.ids.factorize import factorize
 from platt_jax.plots import style
@@ -37,9 +38,6 @@ def slope_funnel(fits: Inspectable, *, ax: Axes | None = None) -> Axes:
         fits: a SegmentCalibrator, a OneVsRestCalibrator or a Fit of a batch (...). With
             pooling="partial" slopes are drawn together, and fewer are marked.
         ax: matplotlib axes; None to make a new figure.
-
-    Returns:
-        The axes.
 
     Raises:
         ValueError: no problem has a slope.
@@ -76,9 +74,7 @@ def slope_funnel(fits: Inspectable, *, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def _without_slope(
-    status: NDArray[Any], flags: NDArray[Any], error: NDArray[np.float64]
-) -> dict[str, NDArray[np.bool_]]:
+def _without_slope(status: NDArray[Any], flags: NDArray[Any], error: Floats) -> dict[str, Bools]:
     """Which problems (K,) have no meaningful slope, by reason."""
     failed = {each.name: status == each for each in Status if each != Status.CONVERGED}
     flagged = {str(flag.name): (flags & flag) != 0 for flag in _NO_SLOPE}
@@ -109,9 +105,6 @@ def rate_funnel(
         from_logits: whether proba holds logits.
         ax: matplotlib axes; None to make a new figure.
 
-    Returns:
-        The axes.
-
     Raises:
         ValueError: an argument is not as above; or a prediction, label or weight is not finite.
         ImportError: matplotlib is missing.
@@ -121,14 +114,11 @@ def rate_funnel(
         >>> ax.get_ylabel()
         'observed / expected'
     """
-    number = np.shape(proba)[:1]
-    numbered = factorize(ids.read(segments))
-    codes = numbered.of(slice(0, None))
-    if codes.shape != number:
-        raise ValueError(f"segments: expected one per row, {number}, got {codes.shape}")
     p, y, w = predicted(labels, proba, weights, from_logits)
+    numbered = factorize(ids.read_rows(segments, np.shape(proba)[0]))
+    codes = numbered.of(slice(0, None))
     if weights is not None:
-        codes = codes[np.broadcast_to(weights, number) != 0]
+        codes = codes[np.broadcast_to(weights, codes.shape) != 0]
     rows, observed, expected, variance = (
         np.bincount(codes, w * x, numbered.numbers) for x in (np.ones_like(p), y, p, p * (1 - p))
     )

@@ -39,9 +39,6 @@ def parameter_map(fits: Inspectable, *, ax: Axes | None = None) -> Axes:
         fits: a SegmentCalibrator, a OneVsRestCalibrator or a Fit of a batch (...).
         ax: matplotlib axes; None to make a new figure.
 
-    Returns:
-        The axes.
-
     Raises:
         ValueError: no problem has parameters.
         ImportError: matplotlib is missing.
@@ -100,9 +97,6 @@ def convergence(fits: Inspectable, *, ax: Axes | None = None) -> Axes:
     Args:
         fits: a SegmentCalibrator, a OneVsRestCalibrator or a Fit of a batch (...).
         ax: matplotlib axes; None to make a new figure.
-
-    Returns:
-        The axes.
 
     Raises:
         ValueError: there are no problems.

@@ -39,9 +39,6 @@ def pooling_losses(
         level: confidence level of the intervals, in (0, 1).
         ax: matplotlib axes; None to make a new figure.
 
-    Returns:
-        The axes.
-
     Raises:
         ValueError: judged is another table, or level is not in (0, 1).
         ImportError: matplotlib is missing.

@@ -7,16 +7,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from platt_jax import metrics
+from platt_jax import metrics, validation
 from platt_jax.columns import Column
 from platt_jax.plots import style
 from platt_jax.plots.rows import predicted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.ticker import Formatter, Locator
 
-_METHODS = ("binned", "isotonic")
 _HISTOGRAM_BINS = 50
 
 
@@ -69,6 +67,7 @@ class ReliabilityDisplay:
         Raises:
             ValueError: an argument is not as in `reliability_diagram`.
         """
+        validation.require_one_of(method, ("binned", "isotonic"), "method")
         rows = predicted(labels, proba, weights, from_logits)
         curve: metrics.ReliabilityCurve | metrics.IsotonicCurve
         shared: dict[str, Any] = {"weights": rows.weights, "confidence": confidence}
@@ -76,10 +75,8 @@ class ReliabilityDisplay:
             curve = metrics.reliability_curve(
                 rows.labels, rows.values, n_bins=n_bins, strategy=strategy, **shared
             )
-        elif method == "isotonic":
-            curve = metrics.isotonic_curve(rows.labels, rows.values, **shared)
         else:
-            raise ValueError(f"method: expected one of {_METHODS}, got {method!r}")
+            curve = metrics.isotonic_curve(rows.labels, rows.values, **shared)
         return cls(curve, name=name).plot(ax, **line)
 
     def plot(self, ax: Axes | None = None, **line: Any) -> Self:
@@ -183,10 +180,12 @@ def reliability_diagram(
             counts, _ = np.histogram(each.values, share, weights=each.weights)
             panel.stairs(counts, share, color=color, fill=len(models) == 1)
     if panel is not None:
+        from matplotlib.ticker import EngFormatter, MaxNLocator
+
         panel.set(xlabel=ax.get_xlabel(), ylabel="rows")
         panel.set_ylim(0, None)
-        panel.yaxis.set_major_locator(_few_ticks())
-        panel.yaxis.set_major_formatter(_short_counts())
+        panel.yaxis.set_major_locator(MaxNLocator(nbins=2, integer=True))
+        panel.yaxis.set_major_formatter(EngFormatter(sep=""))
         ax.set_xlabel("")
     style.legend(ax)
     return ax
@@ -197,15 +196,3 @@ def _label(name: object, method: str, confidence: float) -> str:
         return str(name)
     what, extent = ("observed", "interval") if method == "binned" else ("isotonic", "band")
     return f"{what}, {style.percent(confidence)} {extent}"
-
-
-def _few_ticks() -> Locator:
-    from matplotlib.ticker import MaxNLocator
-
-    return MaxNLocator(nbins=2, integer=True)
-
-
-def _short_counts() -> Formatter:
-    from matplotlib.ticker import EngFormatter
-
-    return EngFormatter(sep="")

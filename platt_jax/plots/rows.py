@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import metrics, validation
+from platt_jax.arrays import Floats
 from platt_jax.columns import Column
 from platt_jax.results.probabilities import expit
 
@@ -19,9 +20,9 @@ class PlottedRows(NamedTuple):
         weights: (N,) > 0.
     """
 
-    values: NDArray[np.float64]
+    values: Floats
     labels: NDArray[np.int8]
-    weights: NDArray[np.float64]
+    weights: Floats
 
     def rates(self, n_bins: int, strategy: str, confidence: float) -> metrics.ReliabilityCurve:
         """The frequency of class 1 in bins of the values, against each bin's mean value."""
@@ -40,25 +41,16 @@ class PlottedRows(NamedTuple):
 
 
 def scored(scores: Column, labels: Column, weights: Column) -> PlottedRows:
-    """Rows of scores of any scale.
-
-    Raises:
-        ValueError: an array is not flat or does not match, or a row of positive weight is not
-            finite.
-    """
+    """Rows of scores of any scale."""
     return _read(validation.floating(scores, "scores"), labels, weights, "scores")
 
 
 def predicted(labels: Column, proba: Column, weights: Column, from_logits: bool) -> PlottedRows:
-    """Rows of probabilities.
-
-    Raises:
-        ValueError: as in `scored`, or a value is not a probability.
-    """
+    """Rows of probabilities."""
     rows = _read(validation.floating(proba, "proba"), labels, weights, "proba")
     if from_logits:
         return rows._replace(values=expit(rows.values))
-    validation.require_probabilities(rows.values)
+    validation.require_probabilities(rows.values, "proba", validation.IF_LOGITS)
     return rows
 
 

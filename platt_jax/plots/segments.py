@@ -69,7 +69,7 @@ def segment_sigmoids(
         'b, 2 rows'
     """
     names, notes = _chosen(chosen, most)
-    places = [calibrator._place(name) for name in names]
+    places = [int(calibrator._places([name], "chosen")[0]) for name in names]
     if -1 in places:
         raise ValueError(f"chosen: {names[places.index(-1)]!r} was not among the segments fitted")
     rows = _of_places(calibrator, scores, labels, segments, weights, places)
@@ -130,12 +130,9 @@ def _of_places(
     places: Sequence[int],
 ) -> list[PlottedRows]:
     """The rows of each of the segments at these places among the keys."""
-    found = get_indexer(calibrator.keys, ids.read(segments))
-    if found.shape != np.shape(scores):
-        raise ValueError(
-            f"scores and segments: expected two flat arrays of one length, got shapes "
-            f"{np.shape(scores)} and {found.shape}"
-        )
+    scores = validation.floating(scores, "scores")
+    validation.require_flat(scores, "scores")
+    found = get_indexer(calibrator.keys, ids.read_rows(segments, len(scores)))
     weights = validation.weights(1.0 if weights is None else weights, np.float64)
     weights = validation.broadcast(weights, found.shape, "weights")
     # Rows of other segments need not be valid.

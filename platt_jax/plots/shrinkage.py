@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax.arrays import Bools
 from platt_jax.plots import style
 from platt_jax.results.calibrators import SegmentCalibrator
 
@@ -33,9 +34,6 @@ def shrinkage(
         calibrator: a SegmentCalibrator with pooling="partial".
         unpooled: a SegmentCalibrator of the same rows with pooling="none", or None.
         ax: matplotlib axes; None to make a new figure.
-
-    Returns:
-        The axes.
 
     Raises:
         ValueError: the calibrator has no population, or the two have different segments.
@@ -86,7 +84,7 @@ def _moves(
     before: Any,
     after: Any,
     across: tuple[float, float],
-    left_out: Mapping[str, NDArray[np.bool_]],
+    left_out: Mapping[str, Bools],
 ) -> None:
     usable = np.flatnonzero(~np.any(list(left_out.values()), axis=0))
     by_rows = usable[np.argsort(rows[usable], kind="stable")]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from platt_jax.arrays import Floats
 from platt_jax.columns import Column
 from platt_jax.plots import style
 from platt_jax.plots.rows import PlottedRows, scored
@@ -87,19 +87,13 @@ def sigmoid(
     return ax
 
 
-def scores_to_draw(rows: PlottedRows) -> NDArray[np.float64]:
+def scores_to_draw(rows: PlottedRows) -> Floats:
     """Evenly spaced scores over the middle 99.8 % of those of the rows."""
     return np.linspace(*style.central(rows.values, share=0.998, pad=0.02), POINTS)
 
 
 def draw_sigmoid(
-    ax: Axes,
-    fit: Fit,
-    rows: PlottedRows,
-    grid: NDArray[np.float64],
-    n_bins: int,
-    strategy: str,
-    level: float,
+    ax: Axes, fit: Fit, rows: PlottedRows, grid: Floats, n_bins: int, strategy: str, level: float
 ) -> None:
     """Draw the sigmoid at the scores of the grid, its band, and the rates of the rows."""
     lower, upper = fit.band(grid, level)

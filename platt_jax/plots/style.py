@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax.arrays import Bools, Floats
+from platt_jax.extras import needing
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.collections import PathCollection, PolyCollection
@@ -35,17 +38,9 @@ _NOTE_WIDTH = 60  # line width in characters
 
 
 def pyplot() -> Any:
-    """matplotlib.pyplot.
-
-    Raises:
-        ImportError: matplotlib is missing.
-    """
-    try:
+    """matplotlib.pyplot."""
+    with needing("platt_jax.plots needs matplotlib", "platt-jax[plots]"):
         import matplotlib.pyplot as plt
-    except ImportError:
-        raise ImportError(
-            "platt_jax.plots needs matplotlib: pip install 'platt-jax[plots]'"
-        ) from None
     return plt
 
 
@@ -121,15 +116,14 @@ def points(
     return ax.scatter(x, y, **dots)
 
 
-def _places(ax: Axes, x: NDArray[Any], y: NDArray[Any], window: Window) -> NDArray[np.float64]:
+def _places(ax: Axes, x: NDArray[Any], y: NDArray[Any], window: Window) -> Floats:
     """(2, K) positions of the points in the window, from 0 to 1 along each axis."""
-    log = ax.get_xscale() == "log"
+    across, up = np.array(window)
     with np.errstate(divide="ignore", invalid="ignore"):
-        places = []
-        for values, ends, take_log in ((x, window[0], log), (y, window[1], False)):
-            values, (low, high) = (np.log(values), np.log(ends)) if take_log else (values, ends)
-            places.append((values - low) / (high - low))
-    return np.array(places)
+        if ax.get_xscale() == "log":
+            x, across = np.log(x), np.log(across)
+        both = (x, across), (y, up)
+        return np.array([(values - low) / (high - low) for values, (low, high) in both])
 
 
 def _hexagons(
@@ -164,7 +158,7 @@ def central(values: NDArray[Any], share: float = 0.98, pad: float = 0.15) -> tup
     return low - pad * width, high + pad * width
 
 
-def counted_once(reasons: Mapping[str, NDArray[np.bool_]]) -> dict[str, int]:
+def counted_once(reasons: Mapping[str, Bools]) -> dict[str, int]:
     """The number of problems for each reason (K,); a problem counts for its first reason only."""
     counts = {}
     earlier: Any = False
@@ -174,16 +168,8 @@ def counted_once(reasons: Mapping[str, NDArray[np.bool_]]) -> dict[str, int]:
     return counts
 
 
-def note_undrawn(
-    ax: Axes, beyond: NDArray[np.bool_], left_out: Mapping[str, int] | None = None
-) -> None:
-    """Note the number of points that are not drawn, if there are any.
-
-    Args:
-        ax: axes.
-        beyond: (K,) which points lie beyond the limits of the axes.
-        left_out: number of other points without a place on the axes, by reason.
-    """
+def note_undrawn(ax: Axes, beyond: Bools, left_out: Mapping[str, int] | None = None) -> None:
+    """Note the numbers of points beyond the axes, and of those left out, by reason, if any."""
     left_out = {why: number for why, number in (left_out or {}).items() if number}
     lines = []
     if left_out:
@@ -221,8 +207,8 @@ def legend(ax: Axes, **options: Any) -> Legend:
 
 def legend_beside(ax: Axes, x: NDArray[Any], y: NDArray[Any], window: Window) -> Legend | None:
     """A legend in the corner where the fewest of these points lie."""
-    right, top = (places > 0.5 for places in _places(ax, x, y, window))
-    away = np.abs(_places(ax, x, y, window) - 0.5)
+    places = _places(ax, x, y, window)
+    (right, top), away = places > 0.5, np.abs(places - 0.5)
     near = (away[0] < 0.5) & (away[1] > 0.2) & (away[1] < 0.5)
     counts = {
         f"{vertical} {horizontal}": np.count_nonzero(near & (top == up) & (right == across))

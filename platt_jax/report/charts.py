@@ -24,20 +24,6 @@ MOST_SEGMENTS = 12
 _MOST_VECTORS = 500
 
 
-def require_matplotlib() -> None:
-    """Check that matplotlib is installed.
-
-    Raises:
-        ImportError: matplotlib is missing.
-    """
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise ImportError(
-            "platt_jax.report needs matplotlib: pip install 'platt-jax[report]'"
-        ) from None
-
-
 def reliability(rows: Predicted) -> str:
     """Reliability diagrams before and after."""
     proba = {"before": rows.before[rows.usable], "after": rows.after[rows.usable]}

@@ -11,10 +11,11 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from platt_jax.columns import Column
+from platt_jax.extras import needing
 from platt_jax.report import charts, problems, rows
 from platt_jax.report.rows import Judged, Predicted
 from platt_jax.results.atomic import destination, write_atomically
-from platt_jax.results.calibrators import SegmentCalibrator
+from platt_jax.results.calibrators import SegmentCalibrator, require_segment_calibrator
 from platt_jax.results.tables import flag_counts, status_counts
 from platt_jax.status import Flag, Status
 from platt_jax.version import __version__
@@ -67,12 +68,10 @@ def to_html(
         >>> os.path.getsize(path) < 1_000_000
         True
     """
-    if not isinstance(calibrator, SegmentCalibrator):
-        raise ValueError(
-            f"calibrator: expected a SegmentCalibrator, got {type(calibrator).__name__}"
-        )
+    require_segment_calibrator(calibrator, "calibrator")
     path = destination(path)
-    charts.require_matplotlib()
+    with needing("platt_jax.report needs matplotlib", "platt-jax[report]"):
+        import matplotlib  # noqa: F401 - checks that it is installed
     predicted, judged = rows.read(calibrator, scores, labels, segments, _FDR)
     page = _page(calibrator, predicted, judged, (scores, labels, segments))
     # A segment's name may hold characters that UTF-8 cannot encode.

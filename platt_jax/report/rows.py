@@ -64,11 +64,7 @@ class Judged(NamedTuple):
 def read(
     calibrator: SegmentCalibrator, scores: Column, labels: Column, segments: Column, fdr: float
 ) -> tuple[Predicted, Judged]:
-    """The rows and their segments.
-
-    Raises:
-        ValueError: an argument is not as in `fit_segments`, or no key can be equal to a segment.
-    """
+    """The rows and their segments."""
     rows = SegmentRows(scores, labels, segments)
     # The page tests the predictions of every segment, including those that were not fitted.
     table = triage(calibrator, rows, against="predictions", fdr=fdr, non_finite="omit")

@@ -9,11 +9,7 @@ from typing import BinaryIO
 
 
 def to_path(path: str | os.PathLike[str]) -> Path:
-    """The path as a Path.
-
-    Raises:
-        ValueError: it is not a path.
-    """
+    """The path as a Path."""
     try:
         return Path(os.fsdecode(path))
     except TypeError:  # a file object, or an integer, which `open` would accept

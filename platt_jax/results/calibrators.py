@@ -40,15 +40,13 @@ _LOWEST = np.finfo(np.float32).min
 class _ById(Inspectable):
     """A result with a fit for each of K ids: a mapping from ids to fits."""
 
-    def _place(self, id_: Any) -> int:
-        """The place of the id's fit, or -1.
+    def _places(self, some: Column, name: str) -> Integers:
+        """The places of these ids' fits, -1 for ids without a fit.
 
         Raises:
-            ValueError: the id has a type that no id here can equal.
+            ValueError: an id has a type that no id here can equal.
         """
-        _, kind, names = self._inspected()
-        (found,) = get_indexer(names, ids.read([id_], kind), kind)
-        return int(found)
+        return get_indexer(self._inspected()[2], ids.read(some, name), name)
 
     def __getitem__(self, id_: Any) -> "Fit":
         """The fit of one id.
@@ -57,14 +55,14 @@ class _ById(Inspectable):
             KeyError: there is no fit for this id.
         """
         fit, kind, _ = self._inspected()
-        place = self._place(id_)
+        (place,) = self._places([id_], kind)
         if place < 0:
             raise KeyError(f"{kind} {id_!r} was not fitted")
         return jax.tree.map(lambda x: x[place], fit)
 
     def __contains__(self, id_: object) -> bool:
         try:
-            return self._place(id_) >= 0
+            return bool(self._places([id_], self._inspected()[1])[0] >= 0)
         except ValueError:
             return False
 
@@ -168,7 +166,7 @@ class SegmentCalibrator(ComparedByValue, _ById):
             >>> calibrator.seen(["a", "b", "a"])
             array([ True, False,  True])
         """
-        return get_indexer(self.keys, ids.read(segments, "segments"), "segments") >= 0
+        return self._places(segments, "segments") >= 0
 
     def predict_proba(self, scores: Column, segments: Column) -> NDArray[Any]:
         """P(y=1) for each row by the sigmoid of its segment.
@@ -328,11 +326,6 @@ class SegmentCalibrator(ComparedByValue, _ById):
         validation.require_flat(scores, "scores")
         name = columns.labelled("segments", segments)
         segments = ids.read_like(self.keys, segments, len(scores))
-        if (rows := ids.length(segments)) != len(scores):
-            raise ValueError(
-                "scores and segments: expected two flat arrays of one length, "
-                f"got shapes {scores.shape} and ({rows},)"
-            )
         find = indexer(self.keys, segments, name)
         dtype = np.result_type(scores.dtype, self.fit.A.dtype)
         made = tuple(np.empty(len(scores), dtype) for _ in range(results))
@@ -348,6 +341,26 @@ class SegmentCalibrator(ComparedByValue, _ById):
 
     def _inspected(self) -> tuple[Fit, str, NDArray[Any]]:
         return self.fit, "segment", self.keys
+
+
+def parameters(calibrator: SegmentCalibrator) -> NDArray[np.float64]:
+    """What probabilities depend on, for each segment and last for an unseen one.
+
+    Returns:
+        `SegmentCalibrator.predictive`, (K + 1, 5); without a population (K + 1, 2), A and B.
+    """
+    normal = calibrator.predictive()
+    if normal is not None:
+        return normal
+    fit, fallback = calibrator.fit, calibrator.fallback
+    pairs = (fit.A, fallback.A), (fit.B, fallback.B)
+    return np.column_stack([np.append(*pair) for pair in pairs]).astype(np.float64)
+
+
+def require_segment_calibrator(value: object, name: str) -> None:
+    """Refuses anything but a SegmentCalibrator."""
+    if not isinstance(value, SegmentCalibrator):
+        raise ValueError(f"{name}: expected a SegmentCalibrator, got {type(value).__name__}")
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -436,10 +449,10 @@ class OneVsRestCalibrator(ComparedByValue, _ById):
             )
         return scores
 
-    def _place(self, id_: Any) -> int:
-        keys, place = ascending(self.classes)
-        (found,) = get_indexer(keys, ids.read([id_], "class"), "class")
-        return -1 if found < 0 else int(np.flatnonzero(place == found)[0])
+    def _places(self, some: Column, name: str) -> Integers:
+        ordered, place = ascending(self.classes)
+        found = get_indexer(ordered, ids.read(some, name), name)
+        return np.where(found < 0, -1, np.argsort(place)[found])
 
     def _inspected(self) -> tuple[Fit, str, NDArray[Any]]:
         return self.fit, "class", self.classes

@@ -16,7 +16,7 @@ from platt_jax.results.archive import NewerVersionError, read_archive, write_arc
 from platt_jax.results.atomic import to_path
 from platt_jax.results.calibrators import OneVsRestCalibrator, SegmentCalibrator
 from platt_jax.results.fit import Fit
-from platt_jax.results.population import Population, PopulationStatus
+from platt_jax.results.population import SHAPES, Population, PopulationStatus
 from platt_jax.results.sigmoid import Sigmoid
 from platt_jax.status import Flag, Status
 
@@ -27,17 +27,15 @@ _HEADER_BYTES = 1 << 20  # maximum size; it holds the names of columns of ids
 
 # The fields of a Fit in a file of each version. A change that adds a field to Fit, a status or a
 # flag must add a version. Files of older versions are read with NaN for new fields.
-_FIT_FIELDS = {
-    1: (
+_FIT_FIELDS = dict.fromkeys(
+    (1, 2, 3),
+    (
         *("A", "B", "status", "flags", "iterations", "passes", "nll"),
         *("gradient", "hessian", "covariance", "n_pos", "n_neg"),
     ),
-}
+)
 # Since version 2 a SegmentCalibrator has its fallback's covariance. It also has a population if
-# its header says so.
-_FIT_FIELDS[2] = _FIT_FIELDS[1]
-# Fields of a population since version 3.
-_FIT_FIELDS[3] = _FIT_FIELDS[2]
+# its header says so, which has these fields since version 3.
 _POPULATION_SINCE_3 = (
     *("likelihood_precision", "likelihood_pull"),
     *("predictive_mean", "predictive_covariance"),
@@ -67,22 +65,7 @@ _CODES = {
     "flags": sum(Flag),
     "iterations": float("inf"),
     "passes": float("inf"),
-}
-_CODES["population_status"] = max(PopulationStatus)
-# Fields of a Population: whether their leading axis is the segments', and their other axes.
-_POPULATION_SHAPES = {
-    "mean": (False, (2,)),
-    "covariance": (False, (2, 2)),
-    "mean_covariance": (False, (2, 2)),
-    "covariance_errors": (False, (2, 2)),
-    "status": (False, ()),
-    "likelihood_precision": (True, (2, 2)),
-    "likelihood_pull": (True, (2,)),
-    "posterior_mean": (True, (2,)),
-    "posterior_covariance": (True, (2, 2)),
-    "predictive_mean": (False, (2,)),
-    "predictive_covariance": (False, (2, 2)),
-    "shrinkage": (True, ()),
+    "population_status": max(PopulationStatus),
 }
 # Axes of a field after those of the batch.
 _TRAILING = {"gradient": (2,), "hessian": (2, 2), "covariance": (2, 2)}
@@ -130,10 +113,10 @@ def described(calibrator: Calibrator) -> tuple[dict[str, Any], dict[str, NDArray
         of_ids = np.asarray(getattr(calibrator, name))
         _check_ids(name, of_ids)
         _check_fields(arrays, of_ids.shape)
-        layout = id_layout(of_ids)
-        if layout._asdict() != _ONE_PLAIN_COLUMN:
-            about["ids"] = layout._asdict()
-        arrays.update(ids_to_arrays(name, of_ids, layout))
+        layout, columns = ids_to_arrays(name, of_ids)
+        if layout != _ONE_PLAIN_COLUMN:
+            about["ids"] = layout
+        arrays.update(columns)
     return about, arrays
 
 
@@ -166,12 +149,7 @@ def load(path: str | os.PathLike[str]) -> Calibrator:
 def assembled(
     about: dict[str, Any], names: Collection[str], read: Callable[[str], NDArray[Any]]
 ) -> Calibrator:
-    """The calibrator with this header and these arrays, from `described`.
-
-    Args:
-        about: the header.
-        names: the names of all arrays.
-        read: returns the array of a name.
+    """The calibrator with this header and arrays of these names, from `described`.
 
     Raises:
         Exception: they are not those of a calibrator. The class depends on the fault.
@@ -184,23 +162,22 @@ def assembled(
             f"written by a newer platt_jax as version {version}; this one reads up to version "
             f"{_VERSION}"
         )
-    kind = _KINDS[about["kind"]]
-    layout = None
-    if kind.ids is not None:
-        layout = IdLayout(**about.get("ids", _ONE_PLAIN_COLUMN))
-    fields, columns = _field_names(kind, version), id_names(kind.ids, layout)
+    kind, layout = _KINDS[about["kind"]], about.get("ids", _ONE_PLAIN_COLUMN)
+    columns = [] if kind.ids is None else id_names(kind.ids, layout)
+    fields = [] if kind.sigmoid is None else [f"{kind.sigmoid}A", f"{kind.sigmoid}B"]
+    fields += _FIT_FIELDS[version] if kind.fit else ()
     if version >= 2 and about["kind"] == "SegmentCalibrator":
         fields.append("fallback_covariance")
         if about.get("population"):
             missing = _POPULATION_SINCE_3 if version < 3 else ()
-            fields += [f"population_{name}" for name in _POPULATION_SHAPES if name not in missing]
+            fields += [f"population_{name}" for name in SHAPES if name not in missing]
     if set(names) != {*columns, *fields}:
         raise ValueError("not the arrays of its kind")
     # Arrays in the other byte order are converted to this machine's.
     arrays = {name: _plain(name, read(name)) for name in fields}
     of_ids = None
-    if kind.ids is not None and layout is not None:
-        of_ids = arrays_to_ids({name: read(name) for name in columns}, layout)
+    if kind.ids is not None:
+        of_ids = arrays_to_ids(kind.ids, layout, read)
         _check_ids(kind.ids, of_ids)
     batch = arrays["A"].shape if of_ids is None else of_ids.shape
     if batch == (0,):  # an empty JSON list has no shape
@@ -212,72 +189,58 @@ def assembled(
     return _from_arrays(about["kind"], arrays, of_ids)
 
 
-def _field_names(kind: _Kind, version: int) -> list[str]:
-    of_sigmoid = () if kind.sigmoid is None else (f"{kind.sigmoid}A", f"{kind.sigmoid}B")
-    return [*of_sigmoid, *(_FIT_FIELDS[version] if kind.fit else ())]
-
-
 # --- ids: columns of plain arrays -----------------------------------------------------------------
 
 
-class IdLayout(NamedTuple):
-    """The layout of ids in a file."""
-
-    fields: list[str] | None  # the names of their columns; None if they are one column
-    objects: list[bool]  # whether each column has Python objects, stored as text
-
-
-# The layout if the header has none.
+# The layout if the header has none: the names of the columns, None if it is one without a name, and
+# whether each column has Python objects, which are stored as text.
 _ONE_PLAIN_COLUMN = {"fields": None, "objects": [False]}
 
 
-def id_layout(of_ids: NDArray[Any]) -> IdLayout:
-    """The layout of these ids in a file."""
-    fields = of_ids.dtype.names
-    columns = [of_ids] if fields is None else [of_ids[field] for field in fields]
-    return IdLayout(
-        None if fields is None else list(fields), [column.dtype == object for column in columns]
-    )
-
-
-def id_names(name: str | None, layout: IdLayout | None) -> list[str]:
-    """The names of the arrays of ids."""
-    if name is None or layout is None:
-        return []
-    return [name] if layout.fields is None else [f"{name}_{i}" for i in range(len(layout.fields))]
-
-
-def ids_to_arrays(name: str, of_ids: NDArray[Any], layout: IdLayout) -> dict[str, NDArray[Any]]:
-    """Ids as plain arrays, by their names in the file."""
-    columns = [of_ids] if layout.fields is None else [of_ids[field] for field in layout.fields]
+def ids_to_arrays(name: str, of_ids: NDArray[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The layout of ids, for a header, and their columns as plain arrays by name."""
+    columns, fields = ids.fields(of_ids), of_ids.dtype.names
+    layout = {"fields": fields and list(fields), "objects": [x.dtype == object for x in columns]}
     arrays = dict(zip(id_names(name, layout), columns, strict=True))
     for array_name, column in arrays.items():
         if column.dtype == object:
             ids.require_savable(column.tolist(), name)
             arrays[array_name] = codec.to_text(column)
-    return arrays
+    return layout, arrays
 
 
-def arrays_to_ids(arrays: dict[str, NDArray[Any]], layout: IdLayout) -> NDArray[Any]:
-    """The inverse of `ids_to_arrays`."""
+def arrays_to_ids(
+    name: str, layout: dict[str, Any], read: Callable[[str], NDArray[Any]]
+) -> NDArray[Any]:
+    """The inverse of `ids_to_arrays`, given a function that returns the array of a name."""
     columns = [
-        codec.from_text(array) if is_object else array
-        for array, is_object in zip(arrays.values(), layout.objects, strict=True)
+        codec.from_text(read(column)) if is_object else read(column)
+        for column, is_object in zip(id_names(name, layout), layout["objects"], strict=True)
     ]
-    return columns[0] if layout.fields is None else ids.structured(layout.fields, columns)
+    return columns[0] if layout["fields"] is None else ids.structured(layout["fields"], columns)
+
+
+def id_names(name: str, layout: dict[str, Any]) -> list[str]:
+    """The names of the arrays of ids."""
+    fields = layout["fields"]
+    return [name] if fields is None else [f"{name}_{i}" for i in range(len(fields))]
 
 
 # --- what belongs together ------------------------------------------------------------------------
 
 
 def _check_fields(arrays: Mapping[str, NDArray[Any]], batch: tuple[int, ...]) -> None:
-    """Checks fields, both before saving and after loading, so that every saved file can be loaded.
-
-    Raises:
-        ValueError: the arrays do not make a calibrator of this many problems.
-    """
+    """Checks fields before saving and after loading, so that every saved file can be loaded."""
     for name, array in arrays.items():
-        _check_field(name, array, _shape(name, batch))
+        shape = _shape(name, batch)
+        kind, what = ("i", "integers") if name in _CODES else ("f", "floating numbers")
+        if array.shape != shape or array.dtype.kind != kind:
+            raise ValueError(
+                f"{name}: expected {what} of shape {shape}, got {array.dtype} of shape "
+                f"{array.shape}"
+            )
+        if name in _CODES and not ((array >= 0) & (array <= _CODES[name])).all():
+            raise ValueError(f"{name}: expected 0 to {_CODES[name]}, got other numbers")
 
 
 def _shape(name: str, batch: tuple[int, ...]) -> tuple[int, ...]:
@@ -286,7 +249,7 @@ def _shape(name: str, batch: tuple[int, ...]) -> tuple[int, ...]:
     if owner == "fallback":
         return _TRAILING.get(field, ())
     if owner == "population":
-        of_each, trailing = _POPULATION_SHAPES[field]
+        of_each, trailing = SHAPES[field]
         return (batch if of_each else ()) + trailing
     return batch + _TRAILING.get(name, ())
 
@@ -302,16 +265,6 @@ def _check_ids(name: str, of_ids: NDArray[Any]) -> None:
         distinct = len(set(of_ids.tolist())) == len(of_ids)
     if not distinct:
         raise ValueError(f"{name}: expected distinct ids, and keys in ascending order")
-
-
-def _check_field(name: str, array: NDArray[Any], shape: tuple[int, ...]) -> None:
-    kind, what = ("i", "integers") if name in _CODES else ("f", "floating numbers")
-    if array.shape != shape or array.dtype.kind != kind:
-        raise ValueError(
-            f"{name}: expected {what} of shape {shape}, got {array.dtype} of shape {array.shape}"
-        )
-    if name in _CODES and not ((array >= 0) & (array <= _CODES[name])).all():
-        raise ValueError(f"{name}: expected 0 to {_CODES[name]}, got other numbers")
 
 
 def _plain(name: str, values: Column) -> NDArray[Any]:
@@ -331,8 +284,7 @@ def _to_arrays(calibrator: Calibrator) -> dict[str, NDArray[Any]]:
         arrays.update(fallback_A=fallback.A, fallback_B=fallback.B)
         arrays["fallback_covariance"] = calibrator.fallback_covariance
         if (population := calibrator.population) is not None:
-            names = _POPULATION_SHAPES
-            arrays |= {f"population_{name}": getattr(population, name) for name in names}
+            arrays |= {f"population_{name}": getattr(population, name) for name in SHAPES}
     return {name: _plain(name, values) for name, values in arrays.items()}
 
 
@@ -344,14 +296,16 @@ def fit_arrays(fit: Fit) -> dict[str, Any]:
 def _from_arrays(kind: str, arrays: dict[str, Any], of_ids: Any) -> Calibrator:
     if kind == "Sigmoid":
         return Sigmoid(**arrays)
-    fit = Fit(**{field.name: _fit_field(field.name, arrays) for field in fields(Fit)})
+    # A field that is newer than the file is NaN.
+    unknown = np.full_like(arrays["A"], np.nan)
+    fit = Fit(**{field.name: arrays.get(field.name, unknown) for field in fields(Fit)})
     if kind == "Fit":
         return fit
     if kind == "OneVsRestCalibrator":
         return OneVsRestCalibrator(of_ids, fit)
     fallback, population = Sigmoid(arrays["fallback_A"], arrays["fallback_B"]), None
     if "population_mean" in arrays:
-        found = {name: arrays.get(f"population_{name}") for name in _POPULATION_SHAPES}
+        found = {name: arrays.get(f"population_{name}") for name in SHAPES}
         population = _population(found)
     unknown = np.full((2, 2), np.nan, fallback.A.dtype)
     covariance = arrays.get("fallback_covariance", unknown)
@@ -373,8 +327,3 @@ def _population(found: dict[str, Any]) -> Population:
             "predictive_covariance": covariance + found["mean_covariance"],
         }
     return Population(**found | {"status": PopulationStatus(int(found["status"]))})
-
-
-def _fit_field(name: str, arrays: dict[str, Any]) -> NDArray[Any]:
-    """A field of the Fit, or NaN if the file is older than the field."""
-    return arrays[name] if name in arrays else np.full_like(arrays["A"], np.nan)

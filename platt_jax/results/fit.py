@@ -147,9 +147,6 @@ class Fit(ComparedByValue, Inspectable):
         Raises:
             ValueError: the level is not between 0 and 1, or the shapes do not match.
 
-        Raises:
-            ValueError: a level that is not between 0 and 1, or the shapes do not match.
-
         Example:
             >>> from platt_jax import fit
             >>> fitted = fit([5.0, -4.0, 1.0, 2.0], [1, 0, 0, 1])
@@ -271,10 +268,7 @@ def _table(fit: Fit, kind: str, names: NDArray[Any]) -> Table:
 def describe(kind: str, fit: Fit, shared_rows: bool) -> str:
     """Three lines of text: what was fitted, how the fits ended, and their flags.
 
-    Args:
-        kind: the class name of the result.
-        fit: the fits.
-        shared_rows: whether all problems have the same rows.
+    `kind` is the class name of the result, `shared_rows` whether all problems have the same rows.
     """
     if not isinstance(fit.status, np.ndarray | np.generic | jax.Array) or isinstance(
         fit.status, jax.core.Tracer

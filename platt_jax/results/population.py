@@ -44,6 +44,22 @@ _MESSAGES = {
     ),
 }
 
+# Fields of a Population: whether their leading axis is the segments', and their other axes.
+SHAPES = {
+    "mean": (False, (2,)),
+    "covariance": (False, (2, 2)),
+    "mean_covariance": (False, (2, 2)),
+    "covariance_errors": (False, (2, 2)),
+    "status": (False, ()),
+    "likelihood_precision": (True, (2, 2)),
+    "likelihood_pull": (True, (2,)),
+    "posterior_mean": (True, (2,)),
+    "posterior_covariance": (True, (2, 2)),
+    "predictive_mean": (False, (2,)),
+    "predictive_covariance": (False, (2, 2)),
+    "shrinkage": (True, ()),
+}
+
 # Maximum median shrinkage at which pooling hardly changes any curve.
 _LITTLE = 0.05
 
@@ -90,26 +106,17 @@ class Population(ComparedByValue):
     @classmethod
     def not_estimated(cls, segments: int) -> "Population":
         """The population of K segments if it cannot be estimated."""
-        return cls(
-            mean=np.full(2, np.nan),
-            covariance=np.full((2, 2), np.nan),
-            mean_covariance=np.full((2, 2), np.nan),
-            covariance_errors=np.full((2, 2), np.nan),
-            status=PopulationStatus.NOT_ESTIMATED,
-            likelihood_precision=np.full((segments, 2, 2), np.nan),
-            likelihood_pull=np.full((segments, 2), np.nan),
-            posterior_mean=np.full((segments, 2), np.nan),
-            posterior_covariance=np.full((segments, 2, 2), np.nan),
-            predictive_mean=np.full(2, np.nan),
-            predictive_covariance=np.full((2, 2), np.nan),
-            shrinkage=np.ones(segments),
-        )
+        unknown: dict[str, Any] = {
+            name: np.full((segments,) * of_each + axes, np.nan)
+            for name, (of_each, axes) in SHAPES.items()
+        }
+        given = {"status": PopulationStatus.NOT_ESTIMATED, "shrinkage": np.ones(segments)}
+        return cls(**unknown | given)
 
     def only(self, where: NDArray[np.bool_]) -> "Population":
         """The same population with the fields of some of the segments."""
-        likelihood = "likelihood_precision", "likelihood_pull"
-        of_each = (*likelihood, "posterior_mean", "posterior_covariance", "shrinkage")
-        return replace(self, **{name: getattr(self, name)[where] for name in of_each})
+        names = [name for name, (of_each, _) in SHAPES.items() if of_each]
+        return replace(self, **{name: getattr(self, name)[where] for name in names})
 
     @property
     def estimated(self) -> bool:

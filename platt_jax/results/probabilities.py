@@ -1,7 +1,6 @@
 """Converts between log-odds and probabilities, and computes confidence bands."""
 
 import math
-import numbers
 from statistics import NormalDist
 from typing import Any
 
@@ -37,9 +36,7 @@ def logit(probabilities: Column) -> NDArray[Any]:
         [0.0, 2.197, 27.631]
     """
     p = validation.floating(probabilities, "probabilities")
-    outside = (p < 0) | (p > 1)
-    if outside.any():
-        raise ValueError(f"probabilities: expected numbers in [0, 1], got {p[outside].flat[0]}")
+    validation.require_probabilities(p, "probabilities")
     # float32 has no number between 1 - 6e-8 and 1.
     inside = np.clip(p.astype(np.float64), _LEAST, 1 - _LEAST)
     return (np.log(inside) - np.log1p(-inside)).astype(p.dtype)
@@ -68,8 +65,7 @@ def critical_value(level: float, simultaneous: bool) -> float:
     Raises:
         ValueError: the level is not between 0 and 1.
     """
-    if not isinstance(level, numbers.Real) or not 0 < level < 1:
-        raise ValueError(f"level: expected a number between 0 and 1, got {level!r}")
+    validation.require_fraction(level, "level")
     if simultaneous:
         return math.sqrt(-2 * math.log1p(-level))
     return NormalDist().inv_cdf((1 + level) / 2)

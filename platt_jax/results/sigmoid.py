@@ -99,9 +99,7 @@ class Sigmoid(ComparedByValue):
         proba, A, B = self._by_row(proba, "proba", self.A, self.B)
         xp = jnp if isinstance(proba, jax.Array) else np
         if not isinstance(proba, jax.core.Tracer):
-            known = np.asarray(proba)
-            if (outside := (known < 0) | (known > 1)).any():
-                raise ValueError(f"proba: expected numbers in [0, 1], got {known[outside].flat[0]}")
+            validation.require_probabilities(np.asarray(proba), "proba")
         if proba.dtype == bool:
             proba = proba.astype(A.dtype)
         with np.errstate(divide="ignore"):

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax.extras import needing
 from platt_jax.model.objective import Array
 from platt_jax.status import Flag, Status
 
@@ -53,10 +54,8 @@ class Table(dict[str, NDArray[Any]]):
         Raises:
             ImportError: pandas is not installed.
         """
-        try:
+        with needing("to_pandas() needs pandas", "platt-jax[pandas]"):
             import pandas as pd
-        except ImportError:
-            raise ImportError("to_pandas() needs pandas: pip install 'platt-jax[pandas]'") from None
         return pd.DataFrame(dict(self))
 
     def to_polars(self) -> Any:
@@ -66,10 +65,8 @@ class Table(dict[str, NDArray[Any]]):
             ImportError: polars is not installed.
             ValueError: ids have several types, or a type that polars lacks.
         """
-        try:
+        with needing("to_polars() needs polars", "polars"):
             import polars as pl
-        except ImportError:
-            raise ImportError("to_polars() needs polars: pip install polars") from None
 
         def series(name: str, values: Any) -> Any:
             made = pl.Series(name, values)
@@ -85,10 +82,8 @@ class Table(dict[str, NDArray[Any]]):
             ImportError: pyarrow is not installed.
             ValueError: ids have several types, or a type that pyarrow lacks.
         """
-        try:
+        with needing("to_arrow() needs pyarrow", "pyarrow"):
             import pyarrow as pa
-        except ImportError:
-            raise ImportError("to_arrow() needs pyarrow: pip install pyarrow") from None
         return pa.table(self._converted(lambda _, x: arrow_array(x), "pyarrow"))
 
     def _converted(self, convert: Callable[[str, Any], Any], library: str) -> dict[str, Any]:
@@ -118,11 +113,7 @@ def arrow_array(values: Any) -> Any:
 
 
 def _require_kept(values: Any, read_back: Callable[[], list[Any]]) -> None:
-    """Refuses a converted column if its values differ from those of the list.
-
-    Raises:
-        ValueError: a value was changed, such as a datetime among dates, cut to the date.
-    """
+    """Refuses a converted list if a value was changed, such as a datetime cut to its date."""
     if isinstance(values, list):
         expected = [list(x) if isinstance(x, tuple) else x for x in values]
         if read_back() != expected:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import validation, xla
+from platt_jax.arrays import Bools
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.model import objective
@@ -30,7 +31,7 @@ class FiniteRows(NamedTuple):
     """
 
     scores: NDArray[Any]  # (K, N)
-    positive: NDArray[np.bool_]  # (K, N)
+    positive: Bools  # (K, N)
     weights: NDArray[Any]  # (K, N)
 
 
@@ -39,8 +40,8 @@ class Checked(NamedTuple):
 
     rows: FiniteRows
     batch: tuple[int, ...]
-    bad: NDArray[np.bool_]  # (K,) a score, label or weight is not finite
-    empty: NDArray[np.bool_]  # (K,) no row has a positive weight
+    bad: Bools  # (K,) a score, label or weight is not finite
+    empty: Bools  # (K,) no row has a positive weight
 
 
 class Fitted(ComparedByValue, ABC):
@@ -81,7 +82,7 @@ class Fitted(ComparedByValue, ABC):
             return f"{type(self).__name__}: no parameters"
         batch, (_, first) = self._batch(), named[0]
         number = math.prod(batch)
-        learnt = [_told(jax.tree_util.keystr(path)[1:], leaf, batch) for path, leaf in named]
+        learnt = [_in_repr(jax.tree_util.keystr(path)[1:], leaf, batch) for path, leaf in named]
         options = [x.name for x in fields(self) if x.metadata.get("static")]  # type: ignore[arg-type]
         learnt += [f"{name}={getattr(self, name)!r}" for name in options]
         return (
@@ -143,11 +144,7 @@ def _fit_each(rows: tuple[jax.Array, jax.Array, jax.Array], scaler: Scaler[F]) -
 
 
 def checked(scores: Column, labels: Column, weights: Column) -> Checked:
-    """The rows of a fit, checked.
-
-    Raises:
-        ValueError: an argument is not as `Scaler.fit` expects.
-    """
+    """The rows of a fit, checked."""
     f = validation.scores(scores)
     of_classes = validation.a_problem_per_class("scores")
     rows = validation.labelled_rows(
@@ -190,18 +187,14 @@ def unit_frame(f: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def require(scaler: Scaler[Any], name: str, ok: bool, expected: str) -> None:
-    """Check an option of a scaler.
-
-    Raises:
-        ValueError: the option is not ok.
-    """
+    """Check an option of a scaler."""
     if not ok:
         raise ValueError(
             f"{type(scaler).__name__}({name}={getattr(scaler, name)!r}): expected {expected}"
         )
 
 
-def _told(name: str, leaf: Any, batch: tuple[int, ...]) -> str:
+def _in_repr(name: str, leaf: Any, batch: tuple[int, ...]) -> str:
     """A field in a repr: its value if it is one number, else its shape for each problem."""
     if not np.shape(leaf):
         return f"{name}={tables.cell(leaf[()] if isinstance(leaf, np.ndarray) else leaf)}"
@@ -209,15 +202,13 @@ def _told(name: str, leaf: Any, batch: tuple[int, ...]) -> str:
     return f"{name} ({', '.join(['...', *map(str, own)])})"
 
 
-def _blank(lost: NDArray[np.bool_], x: NDArray[Any]) -> NDArray[Any]:
+def _blank(lost: Bools, x: NDArray[Any]) -> NDArray[Any]:
     """X, with NaN or 0 for the problems that are lost."""
     lost = lost.reshape(lost.shape + (1,) * (x.ndim - 1))
     return np.where(lost, np.nan if x.dtype.kind == "f" else x.dtype.type(0), x)
 
 
-def _report_non_finite(
-    flat: Fitted, bad: NDArray[np.bool_], empty: NDArray[np.bool_], batch: tuple[int, ...]
-) -> None:
+def _report_non_finite(flat: Fitted, bad: Bools, empty: Bools, batch: tuple[int, ...]) -> None:
     leaves = [x.reshape(len(bad), -1) for x in jax.tree.leaves(flat)]
     lost = np.any([~np.isfinite(x).all(axis=1) for x in leaves], axis=0)
     (which,) = np.nonzero(bad | lost & ~empty)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax import validation
 from platt_jax.columns import Column
 from platt_jax.model.objective import Array
 from platt_jax.results.probabilities import expit, log_expit
@@ -70,7 +71,6 @@ class BetaCalibration(Scaler[FittedBetaCalibration]):
 
     Raises:
         ValueError: in `fit`, a probability is outside [0, 1].
-        ValueError: in `fit`, a probability outside [0, 1].
 
     Example:
         >>> q, labels = [0.1, 0.4, 0.35, 0.8, 0.7, 0.9], [0, 1, 0, 0, 1, 1]
@@ -90,9 +90,7 @@ class BetaCalibration(Scaler[FittedBetaCalibration]):
         """Fit as in `Scaler.fit`; with inputs="probabilities" the scores must be in [0, 1]."""
         if self.inputs == "probabilities":
             q = checked(scores, labels, weights).rows.scores
-            if not ((q >= 0) & (q <= 1)).all():
-                odd = q[(q < 0) | (q > 1)][0]
-                raise ValueError(f"scores: expected probabilities in [0, 1], got {odd}")
+            validation.require_probabilities(q, "scores")
         return super().fit(scores, labels, weights=weights)
 
     def _fit_one(self, f: jax.Array, y: jax.Array, w: jax.Array) -> FittedBetaCalibration:

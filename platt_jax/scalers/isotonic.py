@@ -7,6 +7,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax.arrays import Bools, Floats
 from platt_jax.model.objective import Array
 from platt_jax.scalers.base import FiniteRows, Fitted, Scaler
 
@@ -59,9 +60,7 @@ class Isotonic(Scaler[FittedIsotonic]):
         )
 
 
-def _interpolated(
-    f: NDArray[Any], thresholds: NDArray[Any], probabilities: NDArray[Any]
-) -> NDArray[np.float64]:
+def _interpolated(f: NDArray[Any], thresholds: NDArray[Any], probabilities: NDArray[Any]) -> Floats:
     # Halved if the difference of two scores overflows.
     with np.errstate(over="ignore"):
         if np.isinf(np.float64(thresholds[-1]) - np.float64(thresholds[0])):
@@ -69,9 +68,7 @@ def _interpolated(
     return np.interp(f, thresholds, probabilities)
 
 
-def _curve(
-    f: NDArray[Any], y: NDArray[np.bool_], w: NDArray[Any]
-) -> tuple[NDArray[Any], NDArray[np.float64]]:
+def _curve(f: NDArray[Any], y: Bools, w: NDArray[Any]) -> tuple[NDArray[Any], Floats]:
     """The distinct scores, ascending, and their probabilities."""
     # SciPy adds warning filters when imported, so importing scalers must not import it.
     from scipy.optimize import isotonic_regression
@@ -81,7 +78,7 @@ def _curve(
     return distinct, isotonic_regression(positive / weight, weights=weight).x
 
 
-def _corners(distinct: NDArray[Any], fitted: NDArray[np.float64]) -> NDArray[Any]:
+def _corners(distinct: NDArray[Any], fitted: Floats) -> NDArray[Any]:
     """(2, M) the curve without points between two of the same probability."""
     same = fitted[1:] == fitted[:-1]
     within = np.zeros(len(fitted), bool)

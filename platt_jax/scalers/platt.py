@@ -55,7 +55,7 @@ class PlattScaling:
     """
 
     prior: GaussianPrior | None = None
-    options: Options = Options()  # noqa: RUF009 - immutable
+    options: Options = Options()
 
     def fit(self, scores: Column, labels: Column, *, weights: Column = None) -> FittedPlatt:
         """Fit by `platt_jax.fit`, with the same arguments and errors."""

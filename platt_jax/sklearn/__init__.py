@@ -3,12 +3,10 @@
 Not imported by `import platt_jax`; scikit-learn 1.7 or newer is needed.
 """
 
-try:
+from platt_jax.extras import needing as _needing
+
+with _needing("platt_jax.sklearn needs scikit-learn", "platt-jax[sklearn]"):
     import sklearn as _sklearn  # noqa: F401 - checks that it is installed
-except ImportError as error:
-    raise ImportError(
-        "platt_jax.sklearn needs scikit-learn: pip install 'platt-jax[sklearn]'"
-    ) from error
 
 from platt_jax.sklearn.classifier import PlattCalibratedClassifier
 from platt_jax.sklearn.coupling import PairwiseCalibrator, couple

@@ -41,11 +41,7 @@ class CalibratedBase(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         return isinstance(self.estimator, FrozenEstimator)
 
     def _rows(self, X: Any, y: Column, sample_weight: Column) -> TrainingRows:
-        """The rows, checked.
-
-        Raises:
-            ValueError: y is not a classification target, or lengths differ.
-        """
+        """The rows, checked to be those of a classification."""
         target = type_of_target(y, input_name="y")
         if target not in _TARGETS:
             raise ValueError(

@@ -35,14 +35,7 @@ def options_of(method: str, options: Options | None) -> Options:
 
 
 def fit_folds(folds: list[Fold], classes: NDArray[Any], kind: Kind, options: Options) -> list[Any]:
-    """A calibrator for each fold, for the classes that its classifier knows.
-
-    Args:
-        folds: rows of each fold.
-        classes: all class ids, numbered by codes.
-        kind: kind of the scores.
-        options: options of the sigmoids.
-    """
+    """A calibrator for each fold, for those of all classes that its classifier knows."""
     if kind == "pairwise":
         return _fit_pairs(folds, classes, options)
     if kind == "softmax" and folds[0].scores.shape[1] > 1:

@@ -205,13 +205,10 @@ class PlattCalibratedClassifier(CalibratedBase):
         The class may differ from that of the base classifier.
         """
         proba = self.predict_proba(X)
-        if self._kind_of_members() == "multilabel":
+        if self.calibrated_classifiers_[0].scorer.kind == "multilabel":
             return (proba > 0.5).astype(int)
         likeliest: NDArray[np.intp] = proba.argmax(axis=1)
         return self.classes_[likeliest]
-
-    def _kind_of_members(self) -> Kind:
-        return self.calibrated_classifiers_[0].scorer.kind
 
     def _scorer(self, rows: TrainingRows) -> Scorer:
         multilabel, binary = rows.codes.ndim == 2, len(rows.classes) == 2

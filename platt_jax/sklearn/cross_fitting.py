@@ -49,9 +49,6 @@ def cross_fit(
 ) -> list[tuple[Any, Fold]]:
     """Fit a clone of the classifier on each split, and score the held-out rows.
 
-    Returns:
-        A list of pairs of a classifier and a Fold.
-
     Raises:
         ValueError: the rows for a fit are all of one class.
     """

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +14,7 @@ Kind: TypeAlias = Literal["one-vs-rest", "softmax", "pairwise", "multilabel"]
 ResponseMethod: TypeAlias = Literal[
     "auto", "decision_function", "predict_proba", "predict_log_proba"
 ]
-RESPONSE_METHODS: tuple[ResponseMethod, ...] = (
-    "auto",
-    "decision_function",
-    "predict_proba",
-    "predict_log_proba",
-)
+RESPONSE_METHODS: tuple[ResponseMethod, ...] = get_args(ResponseMethod)
 
 # scikit-learn's temperature scaling uses the same bound.
 _SMALLEST_PROBA = 1e-12

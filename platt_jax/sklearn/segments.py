@@ -106,10 +106,7 @@ class SegmentCalibratedClassifier(CalibratedBase):
         Raises:
             ValueError: a parameter or argument is not as above.
         """
-        if self.response_method not in RESPONSE_METHODS:
-            raise ValueError(
-                f"response_method: expected one of {RESPONSE_METHODS}, got {self.response_method!r}"
-            )
+        validation.require_one_of(self.response_method, RESPONSE_METHODS, "response_method")
         options = options_of("sigmoid", self.options)
         validation.pooling(self.pooling, None, None, options)
         X = self._checked(X, reset=True)
@@ -163,11 +160,7 @@ class SegmentCalibratedClassifier(CalibratedBase):
         return self.classes_[likelier]
 
     def _checked(self, X: Any, reset: bool) -> Any:
-        """X as an array or a DataFrame, with its number of columns checked.
-
-        Raises:
-            ValueError: X is sparse, does not have two axes, or has other columns than before.
-        """
+        """X as an array or a DataFrame, with its number of columns checked."""
         if issparse(X):
             raise ValueError("X: expected an array or a DataFrame, got a sparse matrix")
         if not hasattr(X, "shape"):
@@ -204,11 +197,7 @@ class SegmentCalibratedClassifier(CalibratedBase):
 
 
 def _position(X: Any, column: Any) -> int:
-    """The position of a column, given by name or position.
-
-    Raises:
-        ValueError: there is no such column.
-    """
+    """The position of a column, given by name or position."""
     if isinstance(column, str):
         names = list(getattr(X, "columns", ()))
         if column in names:

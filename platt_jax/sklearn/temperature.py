@@ -39,9 +39,7 @@ class TemperatureCalibrator:
     @property
     def temperature(self) -> float:
         """T, which may be infinite."""
-        return (
-            float(np.divide(1.0, self.inverse_temperature)) if self.inverse_temperature else np.inf
-        )
+        return 1 / self.inverse_temperature if self.inverse_temperature else np.inf
 
     def predict_proba(self, logits: Column) -> NDArray[np.float64]:
         """Probabilities (N, C) for logits (N, C)."""

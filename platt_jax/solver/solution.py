@@ -47,7 +47,7 @@ def solve(
     *,
     weights: Column | None = None,
     prior: GaussianPrior | None = None,
-    options: Options = Options(),  # noqa: B008 - immutable
+    options: Options = Options(),
 ) -> Fit:
     """Fit as a pure function of arrays: runs under jit, vmap, grad, jacfwd and shard_map.
 

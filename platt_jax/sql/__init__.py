@@ -9,13 +9,11 @@ rounding, but not bitwise, because an engine adds up in its own order.
 `pip install 'platt-jax[sql]'`; `import platt_jax` does not import this package.
 """
 
-try:
+from platt_jax.extras import needing as _needing
+
+with _needing("platt_jax.sql needs pyarrow and sqlglot", "platt-jax[sql]"):
     import pyarrow as _pyarrow  # noqa: F401 - checks that it is installed
     import sqlglot as _sqlglot  # noqa: F401
-except ImportError as error:
-    raise ImportError(
-        "platt_jax.sql needs pyarrow and sqlglot: pip install 'platt-jax[sql]'"
-    ) from error
 
 from platt_jax.sql.fitting import fit_segments
 from platt_jax.sql.prediction import predict

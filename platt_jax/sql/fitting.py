@@ -41,7 +41,7 @@ def fit_segments(
     prior: GaussianPrior | None = None,
     start: tuple[Column, Column] | None = None,
     pooling: Pooling = "none",
-    options: Options = Options(),  # noqa: B008 - immutable
+    options: Options = Options(),
     progress: bool | Listener = False,
 ) -> SegmentCalibrator:
     """Fit one sigmoid to the rows of each segment of a relation, and one to all rows.
@@ -67,9 +67,6 @@ def fit_segments(
             the population.
         options: as in `platt_jax.fit_segments`; `derivatives` has no effect.
         progress: as in `platt_jax.fit_segments`; reports come with the queries.
-
-    Returns:
-        A SegmentCalibrator.
 
     Raises:
         ValueError: an argument is not as above; a column is missing or of another type; an id is
@@ -189,11 +186,7 @@ def _check_two_labels(found: pa.Table, names: Names) -> None:
 
 
 def _literal(label: Any) -> str:
-    """A label as a literal in DuckDB's dialect.
-
-    Raises:
-        ValueError: it is neither a text nor a finite number.
-    """
+    """A label as a literal in DuckDB's dialect."""
     if isinstance(label, str):
         return exp.Literal.string(label).sql("duckdb")
     if isinstance(label, Real) and np.isfinite(float(label)):

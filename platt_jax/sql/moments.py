@@ -55,14 +55,7 @@ def lost_digits(
     standardization: Standardization,
     good: NDArray[np.int64],
 ) -> NDArray[np.bool_]:
-    """The segments for which `standardized` loses too many digits, or lacks rows.
-
-    Args:
-        plain: moments of the original scores.
-        ranges: ranges of the scores.
-        standardization: coordinates of the standardized scores.
-        good: number of rows that the moments should include.
-    """
+    """The segments for which `standardized` loses too many digits, or lacks some of `good` rows."""
     _, scale = standardization
     _, _, squares, rows = _of_both(*plain)
     total, first, second, _ = _of_both(*standardized(plain, ranges, standardization))

@@ -7,7 +7,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from platt_jax.results.calibrators import SegmentCalibrator
+from platt_jax import ids
+from platt_jax.results.calibrators import SegmentCalibrator, parameters
 from platt_jax.results.tables import arrow_array
 from platt_jax.sql.engines import POINTS, ROWS
 from platt_jax.sql.queries import (
@@ -19,6 +20,8 @@ from platt_jax.sql.queries import (
     quoted,
 )
 from platt_jax.sql.relations import check_columns, engine_of
+
+_PARAMETERS = ("A", "B", "c_AA", "c_AB", "c_BB")
 
 
 def predict(
@@ -69,32 +72,19 @@ def predict(
     _check_kinds(columns, calibrator, segments)
     if name in columns:
         raise ValueError(f"name: expected that of a new column, {name!r} is there")
-    parameters = _parameters(calibrator)
-    of_others = {of: float(x[-1]) for of, x in parameters.items()}
+    # Without a population there are A and B only.
+    numbers = dict(zip(_PARAMETERS, parameters(calibrator).T, strict=False))
+    of_others = {of: float(x[-1]) for of, x in numbers.items()}
     query = _query(names, list(columns), of_others, name)
-    return engine.extended(query, _points(calibrator, names, parameters))
-
-
-def _parameters(calibrator: SegmentCalibrator) -> dict[str, NDArray[np.float64]]:
-    """Parameters of each segment's probabilities and, last, those of the fallback."""
-    normal = calibrator.predictive()
-    if normal is not None:
-        return dict(zip(("A", "B", "c_AA", "c_AB", "c_BB"), normal.T, strict=True))
-    fit, fallback = calibrator.fit, calibrator.fallback
-    return {
-        "A": np.append(fit.A, fallback.A).astype(float),
-        "B": np.append(fit.B, fallback.B).astype(float),
-    }
+    return engine.extended(query, _points(calibrator, names, numbers))
 
 
 def _check_kinds(
     columns: dict[str, pa.DataType], calibrator: SegmentCalibrator, segments: list[str]
 ) -> None:
     """Check ids for text instead of numbers or the reverse: engines would convert, or fail late."""
-    dtype = calibrator.keys.dtype
-    kinds = [dtype] if dtype.names is None else [dtype[name] for name in dtype.names]
-    for name, kind in zip(segments, kinds, strict=False):  # their number is checked later
-        there = columns[name]
+    for name, fitted in zip(segments, ids.fields(calibrator.keys), strict=False):
+        there, kind = columns[name], fitted.dtype  # the number of columns is checked later
         of_text = pa.types.is_string(there) or pa.types.is_large_string(there)
         of_numbers = pa.types.is_integer(there) or pa.types.is_floating(there)
         if (kind.kind == "U" and of_numbers) or (kind.kind in "iuf" and of_text):
@@ -129,10 +119,9 @@ def _query(names: Names, columns: list[str], fallback: dict[str, float], name: s
 
 
 def _points(
-    calibrator: SegmentCalibrator, names: Names, parameters: dict[str, NDArray[np.float64]]
+    calibrator: SegmentCalibrator, names: Names, numbers: dict[str, NDArray[np.float64]]
 ) -> pa.Table:
-    keys = calibrator.keys
-    fields = [keys] if keys.dtype.names is None else [keys[x] for x in keys.dtype.names]
+    fields = ids.fields(calibrator.keys)
     if len(fields) != len(names.segment):
         raise ValueError(
             f"segment: expected {len(fields)} columns, as the calibrator's, got {names.segment}"
@@ -147,4 +136,4 @@ def _points(
                 f"Python's objects of several ({error})"
             ) from error
     columns["known"] = np.ones(len(calibrator), int)
-    return pa.table({**columns, **{of: x[:-1] for of, x in parameters.items()}})
+    return pa.table({**columns, **{of: x[:-1] for of, x in numbers.items()}})

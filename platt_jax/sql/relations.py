@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from platt_jax.extras import needing
 from platt_jax.sql.engines import Database, DuckDB, Engine, Spark
 
 # The class of engines of a relation, by the top package of the relation's type.
@@ -79,10 +80,8 @@ def _is_numeric(kind: pa.DataType) -> bool:
 
 
 def _parquet(path: str) -> Any:
-    try:
+    with needing("a Parquet path needs DuckDB", "platt-jax[sql]"):
         import duckdb
-    except ImportError:
-        raise ImportError("a Parquet path needs DuckDB: pip install 'platt-jax[sql]'") from None
     try:
         # An existing file is read as such, even if its name looks like a pattern.
         return duckdb.connect().read_parquet(escape(path) if os.path.isfile(path) else path)

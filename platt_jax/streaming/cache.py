@@ -65,7 +65,7 @@ def store_rows(
         >>> len(store_rows(batches, cache))
         4
     """
-    caller = Caller()
+    caller, stage = Caller(), partial(Stage.of, progress, last=False)
     opened = open_source(source, Names(score, label, segment, weight), key)
     found = _as_json(_of_call(opened, pos_label))
     cache = Path(os.path.abspath(cache))
@@ -75,7 +75,7 @@ def store_rows(
         raise ValueError(f"cache: expected a new or empty directory, {cache} is something else")
     cache.parent.mkdir(parents=True, exist_ok=True)
     with _beside(cache) as unfinished:
-        group_source(opened, unfinished, found, pos_label, partial(_stage, progress), caller)
+        group_source(opened, unfinished, found, pos_label, stage, caller)
         if (now := _as_json(_of_call(opened, pos_label))) != found:
             raise ValueError(f"source: changed while it was read: {_differences(found, now)}")
         try:
@@ -123,10 +123,6 @@ def _lock(directory: Path, until: ExitStack, wait: bool) -> bool:
     except OSError:
         return False
     return True
-
-
-def _stage(progress: bool | Listener, name: str) -> Stage:
-    return Stage.of(progress, name, last=False)
 
 
 def _reopened(cache: Path, fingerprint: Fingerprint) -> StoredRows:

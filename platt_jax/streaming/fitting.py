@@ -18,8 +18,6 @@ from platt_jax.results.calibrators import SegmentCalibrator
 from platt_jax.streaming.cache import store_rows
 from platt_jax.streaming.stored_rows import StoredRows
 
-_DEFAULT = Options()
-
 
 def fit_segments(
     source: Any,
@@ -35,7 +33,7 @@ def fit_segments(
     start: tuple[Any, Any] | None = None,
     pooling: Pooling = "none",
     mesh: Mesh | None = None,
-    options: Options = _DEFAULT,
+    options: Options = Options(),
     progress: bool | Listener = False,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> SegmentCalibrator:
@@ -60,9 +58,6 @@ def fit_segments(
             same call continues from there, with bitwise equal results. The file is removed at the
             end. The pooled fit, a few passes over the rows, starts anew. Not supported with
             pooling="partial".
-
-    Returns:
-        A SegmentCalibrator.
 
     Raises:
         ValueError: as in `store_rows` and `platt_jax.fit_segments`; or the checkpoint is of other

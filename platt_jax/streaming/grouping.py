@@ -10,12 +10,11 @@ import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from io import FileIO
 from itertools import pairwise
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -79,7 +78,8 @@ def group_source(
     """
     spill = directory / "spill"
     spill.mkdir()
-    vocabulary, counts, dtypes = _spill(source, spill, pos_label, _reading(source, stage), caller)
+    reading = SILENT if source.rows is None else stage("reading rows")
+    vocabulary, counts, dtypes = _spill(source, spill, pos_label, reading, caller)
     largest_first = planning.largest_first(counts[vocabulary.numbers])
     sizes = counts[vocabulary.numbers][largest_first]
     starts, length = planning.layout_rows(sizes)
@@ -105,11 +105,6 @@ def group_source(
     write_manifest(directory, header, vocabulary.keys, arrays)
 
 
-def _reading(source: Source, stage: Callable[[str], Stage]) -> Stage:
-    """The stage of reading; silent if the number of rows is unknown."""
-    return SILENT if source.rows is None else stage("reading rows")
-
-
 # --- reading --------------------------------------------------------------------------------------
 
 
@@ -121,8 +116,9 @@ def _spill(
     first: _Checked | None = None
     codings, others, files = np.zeros(2, bool), set(), []
     of_all, check = validation.UnitInterval(), partial(_check, pos_label=pos_label)
+    with_rows = (batch for batch in source.batches() if np.shape(batch.scores) != (0,))
     with ExitStack() as open_files, reporting(_repeated(source.rows or 0), stage) as advance:
-        for batch in ordered_map(check, _with_rows(source.batches())):
+        for batch in ordered_map(check, with_rows):
             if first is None:
                 first = batch
                 names = [*COLUMNS[: len(batch.columns)], _NUMBERS]
@@ -147,10 +143,6 @@ def _spill(
     return vocabulary, counts, [x.dtype for x in first.columns]
 
 
-def _with_rows(batches: Iterator[Batch]) -> Iterator[Batch]:
-    return (batch for batch in batches if np.shape(batch.scores) != (0,))
-
-
 def _check(batch: Batch, pos_label: Any) -> _Checked:
     other = np.zeros(0)
     with _naming(batch.where):
@@ -168,23 +160,13 @@ def _check(batch: Batch, pos_label: Any) -> _Checked:
     return _Checked(columns, *distinct(segments), coding, other, in_unit_interval, batch.where)
 
 
-class _naming:
+@contextmanager
+def _naming(where: str) -> Iterator[None]:
     """Adds the batch's name to errors raised inside."""
-
-    def __init__(self, where: str) -> None:
-        self._where = where
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if isinstance(error, ValueError):
-            raise ValueError(f"{self._where}: {error}") from None
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
 
 
 def _require_alike(first: _Checked, batch: _Checked, codings: NDArray[np.bool_]) -> None:

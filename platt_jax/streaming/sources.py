@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from platt_jax.extras import needing
 from platt_jax.ids import structured
 
 # JSON that identifies the content of a source; None if that is not possible.
@@ -101,10 +102,6 @@ def _all_are(values: Iterable[Any], kind: type | UnionType) -> bool:
     return all(isinstance(value, kind) for value in values)
 
 
-def _four(names: Names) -> tuple[str | None, str | None, Any, str | None]:
-    return names.score, names.label, names.segment, names.weight
-
-
 def _require_names(names: Names) -> None:
     for argument, name in zip(("score", "label", "segment"), names, strict=False):
         if name is None:
@@ -165,10 +162,8 @@ def _parquet_in(directory: Path) -> list[Path]:
 
 
 def _of_parquet(files: list[Path], names: Names) -> Source:
-    try:
+    with needing("Parquet files need pyarrow", "platt-jax[tables]"):
         import pyarrow.parquet as parquet
-    except ImportError:
-        raise ImportError("Parquet files need pyarrow: pip install 'platt-jax[tables]'") from None
     _require_names(names)
     rows = 0
     for path in files:
@@ -187,7 +182,7 @@ def _of_parquet(files: list[Path], names: Names) -> Source:
                 first = 0
                 for table in file.iter_batches(BATCH_ROWS, columns=names.columns):
                     where = f"rows from {first:,} on of {path}{names}"
-                    yield Batch(where, *(_column(table, name, where) for name in _four(names)))
+                    yield Batch(where, *(_column(table, name, where) for name in names))
                     first += table.num_rows
 
     def fingerprint() -> Fingerprint:
@@ -216,7 +211,7 @@ def _of_arrays(arrays: dict[str, Any], names: Names, key: str | None) -> Source:
             for array in arrays.values():
                 _let_go(array)
             where = f"rows from {first:,} on{names}"
-            yield Batch(where, *(_column(copies, name, where) for name in _four(names)))
+            yield Batch(where, *(_column(copies, name, where) for name in names))
 
     def fingerprint() -> Fingerprint:
         return {**names._asdict(), "key": key, **{n: _digest(x) for n, x in arrays.items()}}
@@ -273,4 +268,4 @@ def _four_columns(batch: Any, names: Names, where: str) -> list[Any]:
             f"mappings or tables, got a {type(batch).__name__} in {where}"
         )
     _require_names(names)
-    return [_column(batch, name, where) for name in _four(names)]
+    return [_column(batch, name, where) for name in names]

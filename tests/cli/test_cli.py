@@ -69,7 +69,7 @@ def read_back(path):
 )
 def test_reads_what_spreadsheets_and_scripts_write(reader, in_tmp, content):
     write(in_tmp / "in.csv", content)
-    wanted = [("f", csvio.number), ("y", csvio.label), ("id", csvio.text)]
+    wanted = [("f", csvio.number), ("y", csvio.label), ("id", str)]
     f, y, ids = csvio.read_columns(csv_input("in.csv"), wanted)
     assert f.tolist() == [1.5, -2000.0] and f.dtype == np.float64
     assert y.tolist() == [0, 1]
@@ -78,7 +78,7 @@ def test_reads_what_spreadsheets_and_scripts_write(reader, in_tmp, content):
 
 def test_one_column_in_two_roles(reader, in_tmp):
     write(in_tmp / "in.csv", "f\n01\n1\n")
-    ids, f = csvio.read_columns(csv_input("in.csv"), [("f", csvio.text), ("f", csvio.number)])
+    ids, f = csvio.read_columns(csv_input("in.csv"), [("f", str), ("f", csvio.number)])
     assert f.tolist() == [1.0, 1.0] and ids.tolist() == ["01", "1"]
 
 
@@ -99,7 +99,7 @@ def test_both_readers_agree_on_values_and_types(in_tmp):
     numbers = rng.normal(size=60_000) * 10.0 ** rng.integers(-300, 300, 60_000)
     rows = [f"{x},{i % 2},{i % 977:04d}\n" for i, x in enumerate(odd + numbers.tolist())]
     write(in_tmp / "in.csv", "f,y,id\n" + "".join(rows))
-    wanted = [("f", csvio.number), ("y", csvio.label), ("id", csvio.text)]
+    wanted = [("f", csvio.number), ("y", csvio.label), ("id", str)]
     fast = csvio._read_with_pyarrow(csv_input("in.csv"), wanted)
     assert fast is not None, "pyarrow should take this file"
     for quick, plain in zip(fast, csvio._read_plainly(csv_input("in.csv"), wanted), strict=True):
@@ -205,7 +205,7 @@ def test_a_million_segments(in_tmp, capsys):
     pytest.importorskip("pyarrow")
     rows = [f"{i % 7},{i % 2},{i:06}\n" for i in range(1_000_000)]
     write(in_tmp / "in.csv", "f,y,id\n" + "".join(rows))
-    wanted = [("f", csvio.number), ("y", csvio.label), ("id", csvio.text)]
+    wanted = [("f", csvio.number), ("y", csvio.label), ("id", str)]
     plain = csvio._read_plainly(csv_input("in.csv"), wanted)
     assert run("fit in.csv --score f --label y --segment id --out c.npz") == 0
     assert "1,000,000 sigmoids from 1,000,000 rows" in capsys.readouterr().out

@@ -18,7 +18,7 @@ from platt_jax.execution.caller import Caller
 
 pytestmark = pytest.mark.filterwarnings("default")
 
-WANTED = [("f", csvio.number), ("y", csvio.label), ("w", csvio.number), ("id", csvio.text)]
+WANTED = [("f", csvio.number), ("y", csvio.label), ("w", csvio.number), ("id", str)]
 WORDS = [
     "",
     "NA",
@@ -153,8 +153,8 @@ def test_a_score_that_is_no_probability(in_tmp, capsys, command):
     given = "" if command == "fit" else "--calibrator c.npz"
     given += "" if command == "apply" else " --label y"
     assert run(f"{command} in.csv {given} --segment s --score p --logit --out o") == 2
-    said = "platt-jax: error: --logit: column 'p': probabilities: expected numbers in [0, 1], got"
-    assert capsys.readouterr().err == f"{said} 1.5\n"
+    said = "--logit: column 'p': probabilities: expected probabilities in [0, 1], got 1.5"
+    assert capsys.readouterr().err == f"platt-jax: error: {said}\n"
 
 
 def test_probabilities_without_it_get_a_hint(in_tmp, capsys, monkeypatch):

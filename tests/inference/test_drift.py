@@ -329,7 +329,7 @@ def test_rows_that_cannot_be_judged_are_refused(later):
     scores, labels, segments, times = later
     for change, message in (
         ({"scores": np.where(times == 1, np.nan, scores)}, "scores, labels: expected finite"),
-        ({"segments": segments[1:]}, "segments: expected two flat arrays"),
+        ({"segments": segments[1:]}, "segments: expected one id per row"),
         ({"times": times[1:]}, "times: expected shape"),
         ({"times": np.where(times == 1, np.nan, times)}, "times: expected finite"),
         ({"cuts": []}, "cuts: expected one or more"),

@@ -79,9 +79,9 @@ def test_what_is_refused(rows):
     labels, proba, _, segments = rows
     log_loss = metrics.log_loss
     for call, message in (
-        (lambda: metrics.by_segment(log_loss, labels, proba, segments[1:]), "proba, segments: exp"),
-        (lambda: metrics.by_segment(log_loss, labels, proba[None], segments), "proba, segments:"),
-        (lambda: metrics.by_segment(log_loss, [], [], []), "proba, segments: expected two"),
+        (lambda: metrics.by_segment(log_loss, labels, proba, segments[1:]), "segments: expected"),
+        (lambda: metrics.by_segment(log_loss, labels, proba[None], segments), "proba: expected a"),
+        (lambda: metrics.by_segment(log_loss, [], [], []), "proba: expected a flat array"),
         (lambda: metrics.by_segment(log_loss, labels[1:], proba, segments), "labels: expected a"),
         (lambda: metrics.by_segment(log_loss, labels, proba + 1, segments), r"in \[0, 1\]"),
         (lambda: metrics.by_segment(log_loss, labels + 2, proba, segments), "labels: expected bo"),

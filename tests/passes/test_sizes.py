@@ -64,7 +64,7 @@ def test_chunks_take_no_more_than_half_of_the_memory():
         found = shapes._within(shapes.ACCELERATOR, memory)
         assert set(found.chunk_rows) <= set(shapes.ACCELERATOR.chunk_rows)
         assert found.chunk_rows[-1] * 64 * threads.AT_ONCE <= memory / 2
-        assert found.problem_rows == found.block_rows == found.chunk_rows[-1]
+        assert found.problem_rows == found.chunk_rows[-1]
     assert shapes._within(shapes.ACCELERATOR, 1).chunk_rows == shapes.ACCELERATOR.chunk_rows[:1]
 
 
@@ -74,6 +74,17 @@ def test_the_device_decides(monkeypatch):
     assert shapes.sizes() == shapes.ACCELERATOR  # a CPU tells JAX nothing of its memory
     monkeypatch.setattr(shapes, "memory", lambda: 4 << 30)
     assert shapes.sizes().chunk_rows[-1] < shapes.ACCELERATOR.chunk_rows[-1]
+
+
+@pytest.mark.parametrize("sizes", [shapes.CPU, shapes.ACCELERATOR])
+def test_no_chunk_is_longer_than_a_block(monkeypatch, sizes):
+    """Rows are kept with a block's length behind them, so that any requested range exists."""
+    monkeypatch.setattr(shapes, "sizes", lambda: sizes)
+    of_problems = np.r_[np.full(3, sizes.problem_rows), np.full(70_000, 1_000), np.full(20, 3)]
+    capacities = {chunk.capacity for chunk in planning.chunks(of_problems)}
+    assert max(capacities) > sizes.problem_rows
+    assert max(capacities) <= sizes.block_rows
+    assert sizes.block_rows % (shapes.DEPTH * shapes.BLOCK_LANES) == 0
 
 
 def test_a_chunk_holds_tens_of_millions_of_rows(monkeypatch):

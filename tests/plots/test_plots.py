@@ -642,7 +642,7 @@ def test_what_cannot_be_drawn_is_named(rows, calibrator, pooled):
         ),
         (
             lambda: plots.segment_sigmoids(calibrator, scores[1:], labels, segments, [50]),
-            "scores and segments: expected two flat arrays",
+            r"segments: expected one id per row, \d+ of them, got \d+",
         ),
         (
             lambda: plots.segment_sigmoids(*grid, chosen=[1, 2], axes=plt.subplots()[1]),
@@ -650,7 +650,7 @@ def test_what_cannot_be_drawn_is_named(rows, calibrator, pooled):
         ),
         (lambda: plots.parameter_map(failed), "fits: expected problems with parameters"),
         (lambda: plots.slope_funnel(flat), "fits: expected problems with a slope"),
-        (lambda: plots.rate_funnel(labels, p, segments[1:]), "segments: expected one per row"),
+        (lambda: plots.rate_funnel(labels, p, segments[1:]), "segments: expected one id per row"),
         (lambda: plots.rate_funnel(labels, 0 * p, segments), "proba: expected some above 0"),
         (lambda: plots.pooling_losses({"cut": p}), "judged: expected the table of judge_pooling"),
         (lambda: plots.shrinkage(calibrator), 'calibrator: expected one with pooling="partial"'),

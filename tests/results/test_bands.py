@@ -137,7 +137,7 @@ def test_levels_that_are_none(rng):
             (by_class.band, ()),
         ):
             at = np.stack([-scores, scores], -1) if band == by_class.band else scores
-            with pytest.raises(ValueError, match="level: expected a number between 0 and 1, got "):
+            with pytest.raises(ValueError, match=r"level: expected a number in \(0, 1\), got "):
                 band(at, *more, level)
 
 
@@ -225,7 +225,7 @@ def test_inverse_at_the_ends():
     tiny = Sigmoid(-1.0, 0.0).inverse(1e-300)
     assert tiny == pytest.approx(-300 * math.log(10))
     for bad in (1.5, [-0.1], jnp.array([0.5, 2.0])):
-        with pytest.raises(ValueError, match=r"proba: expected numbers in \[0, 1\], got "):
+        with pytest.raises(ValueError, match=r"proba: expected probabilities in \[0, 1\], got "):
             Sigmoid(-1.0, 0.0).inverse(bad)
     with pytest.raises(ValueError, match=r"proba: expected \(..., N\)"):
         Sigmoid(np.zeros(2), np.ones(2)).inverse(np.full((3, 4), 0.5))

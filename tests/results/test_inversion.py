@@ -115,11 +115,11 @@ def test_booleans_are_zero_and_one():
 def test_what_is_refused(problems):
     fit = pj.fit(*problems)
     for call in (Fit.inverse_interval, Fit.inverse_standard_error):
-        with pytest.raises(ValueError, match=r"proba: expected numbers in \[0, 1\], got 2"):
+        with pytest.raises(ValueError, match=r"proba: expected probabilities in \[0, 1\], got 2"):
             call(fit, 2)
         with pytest.raises(ValueError, match=r"proba: expected \(..., N\) for parameters"):
             call(fit, np.full((5, 4), 0.5))
-    with pytest.raises(ValueError, match="level: expected a number between 0 and 1, got 95"):
+    with pytest.raises(ValueError, match=r"level: expected a number in \(0, 1\), got 95"):
         fit.inverse_interval(0.5, level=95)
 
 

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax.arrays import Bools, Floats
 from platt_jax.model.objective import Array
 from platt_jax.results.probabilities import expit
 from platt_jax.scalers.base import FiniteRows, Fitted, Scaler, along_rows, mean_target, require
@@ -69,9 +70,9 @@ class FittedBetaScaling(Fitted):
             p = np.where(f > 0, p, 1 - self._scaled(-f, 1))
         return p.astype(np.result_type(f, self.curves.performance))
 
-    def _scaled(self, f: NDArray[Any], region: int) -> NDArray[np.float64]:
-        curve = BetaCurve(*(leaf[..., region].astype(np.float64) for leaf in self.curves))
-        curve = _over_rows(curve)
+    def _scaled(self, f: NDArray[Any], region: int) -> Floats:
+        of_region = (leaf[..., region].astype(np.float64) for leaf in self.curves)
+        curve = BetaCurve(*map(along_rows, of_region))
         return _scale(_ranks(_membership(f), curve), curve, curve.size)
 
 
@@ -115,9 +116,7 @@ class BetaScaling(Scaler[FittedBetaScaling]):
         leaves = np.moveaxis(np.array(curves, rows.scores.dtype), -1, 0)
         return FittedBetaScaling(BetaCurve(*leaves), self.form)
 
-    def _curves(
-        self, rows: tuple[NDArray[Any], NDArray[np.bool_], NDArray[Any]]
-    ) -> list[BetaCurve]:
+    def _curves(self, rows: tuple[NDArray[Any], Bools, NDArray[Any]]) -> list[BetaCurve]:
         """The curves of one problem."""
         f, y, w = rows
         w = w.astype(np.float64)
@@ -131,15 +130,13 @@ class BetaScaling(Scaler[FittedBetaScaling]):
         ]
 
 
-def _membership(f: NDArray[Any]) -> NDArray[np.float64]:
+def _membership(f: NDArray[Any]) -> Floats:
     with np.errstate(over="ignore"):
-        member: NDArray[np.float64] = expit(2 * f.astype(np.float64))
+        member: Floats = expit(2 * f.astype(np.float64))
     return member
 
 
-def _fit_curve(
-    member: NDArray[np.float64], right: NDArray[np.bool_], w: NDArray[np.float64]
-) -> BetaCurve:
+def _fit_curve(member: Floats, right: Bools, w: Floats) -> BetaCurve:
     """The curve of rows (N,), given memberships, whether predictions are right, and weights."""
     n_right, n = w[right].sum(), w.sum()
     if n == 0:
@@ -160,11 +157,7 @@ def _curve(member_mean: float, member_size: float, performance: float) -> BetaCu
     return BetaCurve(*np.array([member_mean, member_size, performance, 1.0]))
 
 
-def _over_rows(curve: BetaCurve) -> BetaCurve:
-    return BetaCurve(*(along_rows(leaf) for leaf in curve))
-
-
-def _ranks(member: NDArray[np.float64], curve: BetaCurve) -> NDArray[np.float64]:
+def _ranks(member: Floats, curve: BetaCurve) -> Floats:
     """B(m): the share of memberships below m, by their Beta distribution."""
     # SciPy adds warning filters when imported, so importing scalers must not import it.
     from scipy.special import betainc
@@ -174,17 +167,17 @@ def _ranks(member: NDArray[np.float64], curve: BetaCurve) -> NDArray[np.float64]
     return betainc(mean * size, (1 - mean) * size, member)
 
 
-def _scale(ranks: NDArray[np.float64], curve: BetaCurve, size: Array) -> NDArray[np.float64]:
+def _scale(ranks: Floats, curve: BetaCurve, size: Array) -> Floats:
     """Q(ranks), or the performance where the curve is flat."""
     p = _quantile(curve.performance * size, (1 - curve.performance) * size, ranks)
     return np.where(curve.member_size > 0, p, curve.performance)
 
 
-def _quantile(alpha: Array, beta: Array, ranks: NDArray[np.float64]) -> NDArray[np.float64]:
+def _quantile(alpha: Array, beta: Array, ranks: Floats) -> Floats:
     """The Beta quantile function; SciPy's is NaN for some ranks in the lower tail."""
     from scipy.special import betaincinv, betaln
 
-    p: NDArray[np.float64] = betaincinv(alpha, beta, ranks)
+    p: Floats = betaincinv(alpha, beta, ranks)
     lost = np.isnan(p) & (ranks > 0)
     if not lost.any():
         return p
@@ -194,17 +187,10 @@ def _quantile(alpha: Array, beta: Array, ranks: NDArray[np.float64]) -> NDArray[
     return p
 
 
-def _best_log_size(
-    curve: BetaCurve,
-    ranks: NDArray[np.float64],
-    share: NDArray[np.float64],
-    weight: NDArray[np.float64],
-) -> float:
+def _best_log_size(curve: BetaCurve, ranks: Floats, share: Floats, weight: Floats) -> float:
     """The log size with the least squared error, from distinct ascending ranks and their rows."""
 
-    def error_of(
-        ranks: NDArray[np.float64], share: NDArray[np.float64], weight: NDArray[np.float64]
-    ) -> _ErrorOfLogSize:
+    def error_of(ranks: Floats, share: Floats, weight: Floats) -> _ErrorOfLogSize:
         def error(log_size: float) -> float:
             p = _scale(ranks, curve, np.exp(log_size))
             return (weight * (p - share) ** 2).sum()
