@@ -14,8 +14,9 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import platt_jax as pj
 from platt_jax import scalers, xla
-from platt_jax.execution import grouping
+from platt_jax.execution import grouping, planning
 from platt_jax.execution.caller import Caller
+from platt_jax.passes import shapes
 
 
 @contextmanager
@@ -167,6 +168,8 @@ def test_warnings_name_the_users_line():
 def test_a_jaxlib_on_which_the_fast_path_was_not_tried_is_told_once(monkeypatch):
     monkeypatch.setattr(xla.jaxlib, "__version__", "0.99.0")
     monkeypatch.setattr(xla, "_platform", lambda: "cpu")
+    # The program of other tests; the one for such a jaxlib is that of a GPU.
+    monkeypatch.setattr(planning, "_tile_shapes", lambda: shapes.VECTOR_SHAPES)
     monkeypatch.setattr(Caller, "_told_once", set())
     with pytest.warns(RuntimeWarning, match=r"jaxlib 0\.99\.0: .* twice as fast") as said:
         for _ in range(2):
