@@ -155,14 +155,15 @@ def test_among_other_problems(small_blocks, rng):
         assert_same(alone, jax.tree.map(lambda x: x[i], dense))  # noqa: B023
 
 
-def test_float32_counts_are_exact(small_blocks, rng):
+def test_float32_counts_are_exact(small_blocks, rng, monkeypatch):
     """Sums of float32 over all the rows would lose some; over a block they are whole numbers."""
     small_blocks()
+    monkeypatch.setattr(shapes, "BLOCK_ROWS", 128)
     scores, labels = rows(rng)
-    weights = np.full(ROWS, 4095.0, np.float32)
+    weights = np.full(ROWS, 13_001.0, np.float32)
     fit = pj.fit(scores.astype(np.float32), labels, weights=weights)
-    assert fit.n_pos == np.float32(4095 * labels.sum())
-    assert fit.n_neg == np.float32(4095 * (ROWS - labels.sum()))
+    assert fit.n_pos == np.float32(13_001 * labels.sum())
+    assert fit.n_neg == np.float32(13_001 * (ROWS - labels.sum()))
 
 
 @pytest.mark.parametrize("weight", [1e35, 1e36])

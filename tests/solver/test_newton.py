@@ -19,6 +19,10 @@ from platt_jax.solver import direction, newton, search
 from platt_jax.solver.stopping import ProblemConstants
 from platt_jax.status import Flag, Status
 
+# Compiled once for all tests.
+step = jax.jit(newton.step, static_argnames="options")
+trial, proves = jax.jit(newton.trial_point), jax.jit(newton._proves_decrease)
+
 
 def run(scores, labels, options, start, sums=six_sums, weights=None):
     """Drives the state machine with the reference sums; the trials, and the final state."""
@@ -26,8 +30,6 @@ def run(scores, labels, options, start, sums=six_sums, weights=None):
     constants = ProblemConstants(
         *(jnp.asarray(float(x)) for x in (min(scores), max(scores), len(scores)))
     )
-    step = jax.jit(partial(newton.step, options=options))
-    trial, proves = jax.jit(newton.trial_point), jax.jit(newton._proves_decrease)
     state = newton.start(*(jnp.asarray(float(x)) for x in start))
     history = []
     while int(state.status) < 0:
@@ -37,7 +39,7 @@ def run(scores, labels, options, start, sums=six_sums, weights=None):
         at = Derivatives(*(jnp.asarray(x) for x in at))
         history.append((bool(proves(state, at, constants)), loss - before, state))
         change = jnp.asarray(loss - before) if options.line_search == "loss" else None
-        state = step(state, at, change, constants)
+        state = step(state, at, change, constants, options=options)
     return history, state
 
 
