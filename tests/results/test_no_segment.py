@@ -28,6 +28,19 @@ SEGMENTS = {
 ALL = pytest.mark.parametrize("kind", SEGMENTS)
 NOTHING_KNOWN = pytest.warns(RuntimeWarning, match="not tested, .* their fits say too little")
 POOLING = pytest.mark.parametrize("pooling", ["none", "partial"])
+# Kinds of ids and pooling have nothing to do with each other.
+ALL_ONCE = pytest.mark.parametrize(
+    ("kind", "pooling"),
+    [
+        *((kind, "none") for kind in SEGMENTS),
+        ("text", "partial"),
+        *(
+            pytest.param(kind, "partial", marks=pytest.mark.slow)
+            for kind in SEGMENTS
+            if kind != "text"
+        ),
+    ],
+)
 
 
 def empty(kind="text", pooling="none"):
@@ -51,8 +64,7 @@ def assert_same_curves(found, expected):
         np.testing.assert_allclose(getattr(found.fit, name), getattr(expected.fit, name), 1e-6)
 
 
-@ALL
-@POOLING
+@ALL_ONCE
 def test_it_predicts_as_of_unseen_segments(kind, pooling):
     fitted = empty(kind, pooling)
     unseen = fitted.fallback if pooling == "none" else fitted.population
@@ -69,8 +81,7 @@ def test_it_predicts_as_of_unseen_segments(kind, pooling):
         assert np.isnan(pj.triage(fitted, *rows(kind))["p_value"]).all()
 
 
-@ALL
-@POOLING
+@ALL_ONCE
 def test_its_tables_and_files_are_empty_and_whole(kind, pooling, tmp_path):
     fitted = empty(kind, pooling)
     assert repr(fitted).splitlines()[1:] == ["  status: none", "  flags:  none"]
@@ -92,8 +103,7 @@ def test_a_population_without_segments_says_nothing_of_its_segments():
     assert words.startswith("Population of 0 segments") and "shrinkage" not in words
 
 
-@ALL
-@POOLING
+@ALL_ONCE
 def test_an_update_starts_from_nothing_or_from_the_population(kind, pooling):
     fitted = empty(kind, pooling)
     updated = pj.update(fitted, *rows(kind))
@@ -203,8 +213,7 @@ def test_a_query_predicts_by_the_fallback(kind):
 # --- what is seen ---------------------------------------------------------------------------------
 
 
-@ALL
-@POOLING
+@ALL_ONCE
 def test_a_report_of_it_has_the_segments_of_the_rows(kind, pooling, tmp_path):
     pytest.importorskip("matplotlib")
     fitted = empty(kind, pooling)
