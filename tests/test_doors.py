@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 # These doors hand all options to a program of their own, which others would compile again. That
-# options and weights arrive, `non_finite="omit"` and `weights` show.
-_COMPILED_ANEW = {
+# options and weights arrive, `non_finite="omit"` and `weights` show; a start goes with the prior.
+_COMPILED_ANEW = {("start", "mesh")} | {
     (option, door)
     for option in ("(no weights)", "monotone", "intercept=False")
     for door in ("mesh", "bootstrap", "update")

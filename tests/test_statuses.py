@@ -78,9 +78,9 @@ def test_every_status_and_flag_from_one_call():
 
 @pytest.mark.parametrize("where", ["scores", "labels", "weights"])
 def test_non_finite_is_flagged_raised_or_omitted(where, rng):
-    arrays = dict(zip(("scores", "labels"), batch(rng, 3, 30), strict=True))
+    arrays = dict(zip(("scores", "labels"), batch(rng, 3, 20), strict=True))
     arrays["labels"] = arrays["labels"].astype(float)
-    arrays["weights"] = np.ones((3, 30))
+    arrays["weights"] = np.ones((3, 20))
     arrays[where][1, 4] = np.nan
     with pytest.warns(RuntimeWarning, match="first in 1"):
         fit = pj.fit(**arrays)
@@ -94,13 +94,13 @@ def test_non_finite_is_flagged_raised_or_omitted(where, rng):
             assert pj.fit_one_vs_rest(**columns).fit.status.tolist() == fit.status.tolist()
     flat = {k: v.ravel() for k, v in arrays.items()}
     with pytest.warns(RuntimeWarning, match="1 of 3 segments, first in 1"):
-        calibrator = pj.fit_segments(**flat, segments=np.repeat([0, 1, 2], 30))
+        calibrator = pj.fit_segments(**flat, segments=np.repeat([0, 1, 2], 20))
     assert calibrator.fit.status.tolist() == fit.status.tolist()
     assert np.isfinite(calibrator.fallback.A)
     omitted = pj.fit(**arrays, options=Options(non_finite="omit"))
     without = pj.fit(**{k: np.delete(v[1], 4) for k, v in arrays.items()})
     assert omitted.A[1] == pytest.approx(without.A, rel=1e-10)
-    assert omitted.n_pos[1] + omitted.n_neg[1] == 29
+    assert omitted.n_pos[1] + omitted.n_neg[1] == 19
 
 
 def test_the_smallest_problems(dtype):
@@ -142,10 +142,10 @@ def test_overflow_is_non_finite_with_nan_parameters():
 
 
 def test_light_weights_are_not_drowned_by_sigma(rng):
-    scores, labels = problem(rng, 100)
+    scores, labels = problem(rng, 60)
     plain = Options(targets="none")
     one = pj.fit(scores, labels, options=plain)
-    light = pj.fit(scores, labels, weights=np.full(100, 1e-12), options=plain)
+    light = pj.fit(scores, labels, weights=np.full(60, 1e-12), options=plain)
     assert light.A == pytest.approx(one.A, rel=1e-4)
 
 
