@@ -108,6 +108,7 @@ def _table(rows):
 
 
 # --- the options ----------------------------------------------------------------------------------
+# Some without weights, so that their programs are those of other tests.
 
 
 def as_they_are(rows, folder):
@@ -120,15 +121,18 @@ def weights(rows, folder):
 
 
 def one_prior(rows, folder):
+    rows.pop("weights")
     return rows, {"prior": GaussianPrior(np.array([-1.0, 0.0]), np.eye(2))}
 
 
 def prior_of_each(rows, folder):
+    rows.pop("weights")
     mean = np.stack([np.linspace(-2, 0, 12), np.linspace(-1, 1, 12)], -1)
     return rows, {"prior": GaussianPrior(mean, np.tile(np.eye(2), (12, 1, 1)))}
 
 
 def start(rows, folder):
+    rows.pop("weights")
     return rows, {"start": (-1.0, 0.0)}
 
 
@@ -158,11 +162,13 @@ def omit(rows, folder):
 
 
 def monotone(rows, folder):
+    rows.pop("weights")
     rows["labels"][rows["segments"] == 5] ^= 1
     return rows, {"options": Options(monotone=True)}
 
 
 def intercept(rows, folder):
+    rows.pop("weights")
     return rows, {"options": Options(intercept=False)}
 
 

@@ -16,6 +16,7 @@ import platt_jax as pj
 from platt_jax import scalers, xla
 from platt_jax.execution import grouping
 from platt_jax.execution.caller import Caller
+from platt_jax.passes import shapes
 
 
 @contextmanager
@@ -167,6 +168,8 @@ def test_warnings_name_the_users_line():
 def test_a_jaxlib_on_which_the_fast_path_was_not_tried_is_told_once(monkeypatch):
     monkeypatch.setattr(xla.jaxlib, "__version__", "0.99.0")
     monkeypatch.setattr(xla, "platform", lambda: "cpu")
+    # The program of other tests; the one for such a jaxlib is that of a GPU.
+    monkeypatch.setattr(shapes, "sizes", lambda: shapes.CPU)
     monkeypatch.setattr(Caller, "_told_once", set())
     with pytest.warns(RuntimeWarning, match=r"jaxlib 0\.99\.0: .* twice as fast") as said:
         for _ in range(2):

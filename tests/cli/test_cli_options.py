@@ -216,9 +216,9 @@ def test_what_update_refuses(in_tmp, capsys):
 
 @pytest.mark.parametrize("how", ["option", "variable", "neither"])
 def test_programs_are_kept(in_tmp, how):
-    f, y, shop = shops(60)
-    as_csv(in_tmp / "in.csv", ["f", "y", "shop"], f, y, shop)
-    fit = "fit in.csv --score f --label y --segment shop --out c.npz"
+    f, y, _ = shops(60)
+    as_csv(in_tmp / "in.csv", ["f", "y"], f, y)
+    fit = "fit in.csv --score f --label y --out c.npz"
     words = [sys.executable, "-m", "platt_jax", *fit.split()]
     usual = {k: v for k, v in os.environ.items() if k != "JAX_COMPILATION_CACHE_DIR"}
     usual["XDG_CACHE_HOME"] = str(in_tmp / "home")

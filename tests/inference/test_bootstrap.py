@@ -31,7 +31,8 @@ def weights(kind, number, ids, rows, seed=0, dtype=np.float64):
     ("tile_shapes", "size", "kind", "weighted"),
     [
         (shapes.VECTOR_SHAPES, 40, "poisson", True),
-        (shapes.VECTOR_SHAPES, 40, "bayesian", False),
+        (shapes.VECTOR_SHAPES, 700, "bayesian", False),
+        pytest.param(shapes.VECTOR_SHAPES, 40, "bayesian", False, marks=pytest.mark.slow),
         pytest.param(shapes.VECTOR_SHAPES, 1000, "poisson", False, marks=pytest.mark.slow),
         pytest.param(shapes.VECTOR_SHAPES, 1000, "bayesian", True, marks=pytest.mark.slow),
         pytest.param(shapes.TILE_SHAPES, 40, "poisson", True, marks=pytest.mark.slow),

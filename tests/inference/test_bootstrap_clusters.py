@@ -50,26 +50,26 @@ def test_a_replicate_is_the_fit_with_its_clusters_weights(rng, sizes, tile_shape
 def test_rows_that_are_their_own_clusters_are_drawn_as_rows(rng, monkeypatch):
     """By the same scheme: with their numbers for hashes, the replicates are the same."""
     scores, labels = batch(rng, 4, 300)
-    by_rows = pj.bootstrap(scores, labels, replicates=20)
+    by_rows = pj.bootstrap(scores, labels, replicates=8)
     monkeypatch.setattr(inference_clusters, "hashes", lambda keys: keys.astype(np.uint64))
-    by_clusters = pj.bootstrap(scores, labels, clusters=np.arange(300), replicates=20)
+    by_clusters = pj.bootstrap(scores, labels, clusters=np.arange(300), replicates=8)
     np.testing.assert_allclose(by_clusters.A, by_rows.A, rtol=1e-9)
     np.testing.assert_allclose(by_clusters.influence.cubes, by_rows.influence.cubes, rtol=1e-6)
     flat = scores.ravel(), labels.ravel()
     segments = np.repeat(np.arange(4), 300)
-    by_rows = pj.bootstrap(*flat, segments=segments, replicates=20)
+    by_rows = pj.bootstrap(*flat, segments=segments, replicates=8)
     number = np.tile(np.arange(300), 4)
-    by_clusters = pj.bootstrap(*flat, segments=segments, clusters=number, replicates=20)
+    by_clusters = pj.bootstrap(*flat, segments=segments, clusters=number, replicates=8)
     np.testing.assert_allclose(by_clusters.A, by_rows.A, rtol=1e-9)
 
 
 def test_neither_order_nor_company_nor_the_kind_of_ids_matters(rng):
-    scores, labels = (x.ravel() for x in batch(rng, 3, 200))
-    segments = np.repeat(["a", "b", "c"], [100, 300, 200])
-    users = rng.integers(0, 60, 600)
+    scores, labels = (x.ravel() for x in batch(rng, 3, 140))
+    segments = np.repeat(["a", "b", "c"], [60, 300, 60])
+    users = rng.integers(0, 60, 420)
     given = {"segments": segments, "clusters": users, "replicates": 20}
     made = pj.bootstrap(scores, labels, **given)
-    order = rng.permutation(600)
+    order = rng.permutation(420)
     given = {"segments": segments[order], "clusters": users[order], "replicates": 20}
     other = pj.bootstrap(scores[order], labels[order], **given)
     np.testing.assert_allclose(other.A, made.A, rtol=1e-7, atol=1e-9)
@@ -115,6 +115,7 @@ def test_clusters_beside_segment_rows_are_refused(rng):
         pj.bootstrap(rows, clusters=np.arange(40))
 
 
+@pytest.mark.slow
 def test_errors_are_those_of_clustered_rows(rng):
     """80 clusters of 10 rows: intervals by rows hold the truth in 8 of 10 problems."""
     cluster = np.repeat(np.arange(80), 10)

@@ -33,7 +33,7 @@ def drift_of(first, second, **options):
 
 @pytest.fixture(scope="module")
 def two():
-    return periods(0, np.tile([5, 20, 80], 40), 0.5)
+    return periods(0, np.tile([5, 20, 30], 40), 0.5)
 
 
 @pytest.fixture(scope="module")
@@ -210,6 +210,7 @@ def test_weights_count_rows(two):
     assert weighted.lasting_error == pytest.approx(doubled.lasting_error, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_float32_agrees(two, drift):
     made = drift_of(*((f.astype(np.float32), y, g) for f, y, g in two))
     assert made.calibrator.fit.A.dtype == np.float32

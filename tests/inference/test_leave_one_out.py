@@ -66,8 +66,14 @@ def test_every_row_gets_what_a_fit_of_the_others_gives_it(rng, refits, rows, sha
     assert refits[0] <= share * scores.size
 
 
-@pytest.mark.parametrize("at_once", [64, 16_000])
-@pytest.mark.parametrize("length", [16, 64])
+@pytest.mark.parametrize(
+    ("length", "at_once"),
+    [
+        (16, 64),
+        (64, 16_000),
+        *(pytest.param(*x, marks=pytest.mark.slow) for x in ((16, 16_000), (64, 64))),
+    ],
+)
 def test_rows_at_the_ends_of_tiles_and_calls(rng, monkeypatch, at_once, length):
     """A call of few tiles takes several for one problem."""
     monkeypatch.setattr(row_tiles, "_AT_ONCE", at_once)
@@ -296,11 +302,12 @@ def test_of_segments_shrunk_to_their_population(rng):
 @pytest.mark.parametrize(
     ("options", "prior"),
     [
-        (Options(), None),
-        (Options(intercept=False, targets="none"), PRIOR),
+        (Options(), PRIOR),
+        pytest.param(Options(), None, marks=pytest.mark.slow),
+        pytest.param(Options(intercept=False, targets="none"), PRIOR, marks=pytest.mark.slow),
         pytest.param(Options(monotone=True), PRIOR, marks=pytest.mark.slow),
     ],
-    ids=["", "temperature, prior", "monotone, prior"],
+    ids=["prior", "", "temperature, prior", "monotone, prior"],
 )
 def test_of_segments_with_one_curve_for_all(rng, options, prior):
     # Of 0, 5 and 40 rows, weights and a bad row; the segments lie in any order.

@@ -109,9 +109,9 @@ def test_weight_2_is_the_row_twice_and_weight_0_the_row_gone(rng, clustered):
 
 
 def test_segments_and_classes_are_fits_of_their_own(rng):
-    scores, labels = problem(rng, 200)
-    segments, clusters = np.array(["b", "a", "c"])[np.arange(200) % 3], rng.integers(0, 40, 200)
-    weights = rng.uniform(0.5, 2, 200)
+    scores, labels = problem(rng, 63)
+    segments, clusters = np.array(["b", "a", "c"])[np.arange(63) % 3], rng.integers(0, 20, 63)
+    weights = rng.uniform(0.5, 2, 63)
     shared = {"weights": weights, "prior": PRIOR}
     calibrator = pj.fit_segments(scores, labels, segments, **shared)
     robust = robust_covariance(
@@ -323,7 +323,7 @@ def test_priors_by_key(rng):
 
 
 def test_priors_of_float32_and_constant_scores_are_taken(rng):
-    scores, labels = problem(rng, (3, 500))
+    scores, labels = problem(rng, (3, 60))
     scores[1] = 2.0
     scores[2] += 100
     last = pj.fit(scores.astype(np.float32), labels)

@@ -17,7 +17,7 @@ def far(fit, other):
 
 
 @pytest.mark.parametrize(
-    "rows", [300, *(pytest.param(n, marks=pytest.mark.slow) for n in (30, 5000))]
+    "rows", [60, *(pytest.param(n, marks=pytest.mark.slow) for n in (300, 5000))]
 )
 def test_the_optimum_as_a_start_is_found_in_one_pass(rng, dtype, rows):
     scores, labels = batch(rng, 20, rows)
@@ -29,7 +29,7 @@ def test_the_optimum_as_a_start_is_found_in_one_pass(rng, dtype, rows):
 
 def test_a_start_near_the_optimum_of_skewed_scores_saves_passes(rng):
     """Where the usual start, of two normal densities, is far off."""
-    scores = rng.lognormal(size=(50, 4000)) ** 3
+    scores = rng.lognormal(size=(20, 700)) ** 3
     labels = labels_of(rng, np.minimum(scores, 30) - 2)
     cold = pj.fit(scores, labels)
     warm = pj.fit(scores, labels, start=(cold.A * 1.001, cold.B * 1.001))
@@ -40,7 +40,7 @@ def test_a_start_near_the_optimum_of_skewed_scores_saves_passes(rng):
 @pytest.mark.parametrize("A", [-1e30, -1e6, -10.0, -1.0, 0.0, 1.0, 1e6, np.nan, np.inf])
 @pytest.mark.parametrize("B", [0.0, 1e9])
 def test_no_start_keeps_a_fit_from_its_optimum(rng, dtype, A, B):
-    scores, labels = batch(rng, 20, 200)
+    scores, labels = batch(rng, 20, 60)
     scores = (7 + 3 * scores).astype(dtype)
     cold, warm = (pj.fit(scores, labels, **start) for start in ({}, {"start": (A, B)}))
     assert (warm.status == Status.CONVERGED).all() and warm.passes.max() <= cold.passes.max() + 3
@@ -56,7 +56,7 @@ def test_the_slope_of_constant_scores_and_of_one_class_is_zero_from_any_start():
 
 
 def test_a_start_that_is_not_finite_is_the_usual_one(rng):
-    scores, labels = batch(rng, 3, 100)
+    scores, labels = batch(rng, 3, 60)
     cold = pj.fit(scores, labels)
     warm = pj.fit(scores, labels, start=([np.nan, -1.0, np.inf], [0.0, np.nan, 0.0]))
     assert warm == cold
@@ -81,8 +81,8 @@ def test_a_warm_start_under_other_options(rng, options):
 
 
 def test_of_segments_a_start_is_in_the_order_of_the_keys(rng):
-    scores, labels = (x.ravel() for x in batch(rng, 5, 100))
-    segments = np.repeat([4, 0, 3, 1, 2], [30, 170, 90, 110, 100])
+    scores, labels = (x.ravel() for x in batch(rng, 5, 60))
+    segments = np.repeat([4, 0, 3, 1, 2], [54, 64, 56, 63, 63])
     cold = pj.fit_segments(scores, labels, segments)
     warm = pj.fit_segments(scores, labels, segments, start=(cold.fit.A, cold.fit.B))
     assert (warm.fit.passes == 1).all() and warm.keys.tolist() == [0, 1, 2, 3, 4]

@@ -54,6 +54,7 @@ def one_pass(rows, A, B, options):
 @pytest.mark.parametrize(
     "derivatives", ["analytic", pytest.param("autodiff", marks=pytest.mark.slow)]
 )
+@pytest.mark.parametrize("dtype", [np.float64, pytest.param(np.float32, marks=pytest.mark.slow)])
 def test_ragged_pass_is_the_six_sums(dtype, weighted, derivatives, rng, x64):
     scores, labels, _ = ragged(rng, SIZES, dtype)
     weights = rng.uniform(0, 3, len(scores)).astype(dtype) if weighted else None

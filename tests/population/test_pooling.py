@@ -319,21 +319,21 @@ def test_separable_and_one_class_segments_have_finite_curves():
 
 
 def test_complete_pooling_is_one_curve_for_all():
-    scores, labels, which = population_rows(0, 5, [3, 10, 20, 40, 80])
+    scores, labels, which = population_rows(0, 5, [3, 10, 20, 40, 60])
     calibrator = pj.fit_segments(scores, labels, which, pooling="complete")
     pooled = pj.fit(scores, labels)
     np.testing.assert_allclose(calibrator.fit.A, pooled.A, rtol=1e-9)
-    assert (calibrator.fit.n_pos + calibrator.fit.n_neg).tolist() == [3, 10, 20, 40, 80]
+    assert (calibrator.fit.n_pos + calibrator.fit.n_neg).tolist() == [3, 10, 20, 40, 60]
     assert calibrator.population is None and calibrator.shrinkage is None
     assert calibrator.pooling == "complete"
-    alike = [np.tile(x, 2) for x in (scores[:80], labels[:80])]  # two segments of the same rows
-    of_two = pj.fit_segments(*alike, np.repeat([0, 1], 80), options=Options(targets="none"))
+    alike = [np.tile(x, 2) for x in (scores[:32], labels[:32])]  # two segments of the same rows
+    of_two = pj.fit_segments(*alike, np.repeat([0, 1], 32), options=Options(targets="none"))
     np.testing.assert_allclose(of_two.fit.A, of_two.fallback.A)
     assert of_two.pooling == "none"
 
 
 def test_complete_pooling_tells_of_rows_that_are_not_finite():
-    scores, labels, which = population_rows(0, 5, [30, 10, 20, 40, 80])
+    scores, labels, which = population_rows(0, 5, [30, 10, 20, 40, 60])
     scores[np.flatnonzero(which == which[0])[0]] = np.nan
     with pytest.warns(RuntimeWarning, match=r"in 1 of 5 segments.*the curve of all rows is fitted"):
         calibrator = pj.fit_segments(scores, labels, which, pooling="complete")

@@ -12,7 +12,7 @@ from platt_jax.cli import main
 from platt_jax.export import from_json, to_json, to_onnx, to_python, to_sql
 from platt_jax.inference import prior_from
 
-SCORES, LABELS, PLACE = rows_of(0, np.arange(240) % 4, A=-2)
+SCORES, LABELS, PLACE = rows_of(0, np.arange(64) % 4, A=-2)
 SEGMENTS = {
     "text": np.array(list("abcd"))[PLACE],
     "integers": PLACE,
@@ -28,6 +28,19 @@ SEGMENTS = {
 ALL = pytest.mark.parametrize("kind", SEGMENTS)
 NOTHING_KNOWN = pytest.warns(RuntimeWarning, match="not tested, .* their fits say too little")
 POOLING = pytest.mark.parametrize("pooling", ["none", "partial"])
+# Kinds of ids and pooling have nothing to do with each other.
+ALL_ONCE = pytest.mark.parametrize(
+    ("kind", "pooling"),
+    [
+        *((kind, "none") for kind in SEGMENTS),
+        ("text", "partial"),
+        *(
+            pytest.param(kind, "partial", marks=pytest.mark.slow)
+            for kind in SEGMENTS
+            if kind != "text"
+        ),
+    ],
+)
 
 
 def empty(kind="text", pooling="none"):
@@ -51,8 +64,7 @@ def assert_same_curves(found, expected):
         np.testing.assert_allclose(getattr(found.fit, name), getattr(expected.fit, name), 1e-6)
 
 
-@ALL
-@POOLING
+@ALL_ONCE
 def test_it_predicts_as_of_unseen_segments(kind, pooling):
     fitted = empty(kind, pooling)
     unseen = fitted.fallback if pooling == "none" else fitted.population
@@ -62,15 +74,14 @@ def test_it_predicts_as_of_unseen_segments(kind, pooling):
     lower, upper = fitted.band(SCORES, SEGMENTS[kind])
     assert np.all((lower < p) & (p < upper))
     found = pj.triage(fitted, *rows(kind), against="predictions")
-    assert found["rows"].sum() == 240 and np.isfinite(found["p_value"]).all()
+    assert found["rows"].sum() == 64 and np.isfinite(found["p_value"]).all()
     np.testing.assert_allclose(found["expected"].sum(), p.sum())
     # One curve, or four segments, do not tell how far another may be from them.
     with NOTHING_KNOWN:
         assert np.isnan(pj.triage(fitted, *rows(kind))["p_value"]).all()
 
 
-@ALL
-@POOLING
+@ALL_ONCE
 def test_its_tables_and_files_are_empty_and_whole(kind, pooling, tmp_path):
     fitted = empty(kind, pooling)
     assert repr(fitted).splitlines()[1:] == ["  status: none", "  flags:  none"]
@@ -92,8 +103,7 @@ def test_a_population_without_segments_says_nothing_of_its_segments():
     assert words.startswith("Population of 0 segments") and "shrinkage" not in words
 
 
-@ALL
-@POOLING
+@ALL_ONCE
 def test_an_update_starts_from_nothing_or_from_the_population(kind, pooling):
     fitted = empty(kind, pooling)
     updated = pj.update(fitted, *rows(kind))
@@ -113,7 +123,7 @@ def test_an_update_starts_from_nothing_or_from_the_population(kind, pooling):
 @POOLING
 def test_an_update_with_rows_of_no_weight_keeps_it_usable(pooling):
     fitted = empty(pooling=pooling)
-    updated = pj.update(fitted, *rows(), weights=np.zeros(240))
+    updated = pj.update(fitted, *rows(), weights=np.zeros(64))
     assert set(updated.fit.status) <= {pj.Status.EMPTY, pj.Status.CONVERGED}
     np.testing.assert_array_equal(updated.fallback, fitted.fallback)
     assert not updated.fit.n_pos.any()
@@ -203,8 +213,7 @@ def test_a_query_predicts_by_the_fallback(kind):
 # --- what is seen ---------------------------------------------------------------------------------
 
 
-@ALL
-@POOLING
+@ALL_ONCE
 def test_a_report_of_it_has_the_segments_of_the_rows(kind, pooling, tmp_path):
     pytest.importorskip("matplotlib")
     fitted = empty(kind, pooling)
@@ -243,7 +252,7 @@ def test_the_command_line_says_that_no_segment_is_left(tmp_path, monkeypatch, ca
     said = capsys.readouterr()
     assert "the calibrator has no segment: all rows are predicted as of an unseen one" in said.err
     assert "none of the" not in said.err
-    assert "of these 240 in segments that were not fitted" in said.out
+    assert "of these 64 in segments that were not fitted" in said.out
     written = (tmp_path / "p.csv").read_text().splitlines()[1:]
     p = [float(line.rsplit(",", 1)[1]) for line in written]
     np.testing.assert_allclose(p, fitted.fallback.predict_proba(SCORES))

@@ -12,10 +12,16 @@ from data import problem
 from reference import appendix_3, six_sums, targets
 
 from platt_jax.model.objective import Derivatives
+from platt_jax.model.prior import GaussianPrior
+from platt_jax.model.standardization import Standardization
 from platt_jax.options import Options
-from platt_jax.solver import direction, newton
+from platt_jax.solver import direction, newton, search
 from platt_jax.solver.stopping import ProblemConstants
 from platt_jax.status import Flag, Status
+
+# Compiled once for all tests.
+step = jax.jit(newton.step, static_argnames="options")
+trial, proves = jax.jit(newton.trial_point), jax.jit(newton._proves_decrease)
 
 
 def run(scores, labels, options, start, sums=six_sums, weights=None):
@@ -24,8 +30,6 @@ def run(scores, labels, options, start, sums=six_sums, weights=None):
     constants = ProblemConstants(
         *(jnp.asarray(float(x)) for x in (min(scores), max(scores), len(scores)))
     )
-    step = jax.jit(partial(newton.step, options=options))
-    trial, proves = jax.jit(newton.trial_point), jax.jit(newton._proves_decrease)
     state = newton.start(*(jnp.asarray(float(x)) for x in start))
     history = []
     while int(state.status) < 0:
@@ -35,7 +39,7 @@ def run(scores, labels, options, start, sums=six_sums, weights=None):
         at = Derivatives(*(jnp.asarray(x) for x in at))
         history.append((bool(proves(state, at, constants)), loss - before, state))
         change = jnp.asarray(loss - before) if options.line_search == "loss" else None
-        state = step(state, at, change, constants)
+        state = step(state, at, change, constants, options=options)
     return history, state
 
 
@@ -58,6 +62,42 @@ def test_libsvm_options_follow_appendix_3_step_by_step(scale, rng, x64):
         assert int(state.passes) - int(state.iterations) - 1 == halvings
         assert float(state.A) == pytest.approx(A, rel=1e-9)
         assert float(state.B) == pytest.approx(B, rel=1e-9, abs=1e-12)
+
+
+def test_the_decrease_of_the_loss_counts_the_prior(rng, x64):
+    """Each decision is that of the loss and the penalty added up beforehand."""
+    scores, labels = problem(rng, 60, scale=20.0)
+    options = Options.libsvm().with_tol(np.float64)
+    mean, precision = np.array([0.0, 1e4]), np.diag([0.0, 1e-6])
+
+    def penalized(scores, labels, A, B, weights):
+        off = np.array([A, B]) - mean
+        loss, *at = six_sums(scores, labels, A, B, weights)
+        pull, entries = precision @ off, precision[[0, 0, 1], [0, 1, 1]]
+        return [loss + off @ pull / 2, *np.add(at, [*pull, *entries])]
+
+    expected, _ = run(scores, labels, options, (-8.0, 3.0), sums=penalized)
+    problem_ = search.Problem(
+        Standardization(*(jnp.asarray(x) for x in (0.0, 1.0))),
+        ProblemConstants(*(jnp.asarray(float(x)) for x in (min(scores), max(scores), 60))),
+        *(jnp.asarray(x) for x in (False, False, -8.0, 3.0)),
+    )
+    decide = jax.jit(partial(search._decide, options=options))
+    state = newton.start(jnp.asarray(-8.0), jnp.asarray(3.0))
+    for *_, state_expected in expected:
+        np.testing.assert_allclose(
+            [state.A, state.B, state.step_size],
+            [state_expected.A, state_expected.B, state_expected.step_size],
+            rtol=1e-9,
+        )
+        A, B = newton.trial_point(state)
+        loss, *at = six_sums(scores, labels, float(A), float(B))
+        before = six_sums(scores, labels, float(state.A), float(state.B))[0]
+        at = Derivatives(*(jnp.asarray(x) for x in at))
+        prior = GaussianPrior(mean, precision)
+        state = decide(state, (A, B), at, jnp.asarray(loss - before), prior, problem_)
+    proven = [proven for proven, *_ in expected[1:]]
+    assert not all(proven)  # so some were accepted, or not, by the loss
 
 
 def test_a_proven_decrease_is_a_decrease(rng, x64):

@@ -373,7 +373,7 @@ def test_a_directory_that_cannot_be_written_is_an_error(small, tmp_path, monkeyp
 
 
 def test_two_that_store_the_same_rows_at_once_share_them(small, tmp_path):
-    columns, made = made_up(20_000, 30), []
+    columns, made = made_up(6_000, 30), []
 
     def store():
         made.append(streaming.store_rows(columns, tmp_path / "rows"))
