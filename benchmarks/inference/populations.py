@@ -158,22 +158,21 @@ def likeliest_by_brute_force(
     ours = np.array([*population.mean, np.log(factor[0, 0]), factor[1, 0], np.log(factor[1, 1])])
     wide = np.array([*population.mean, np.log(0.7), 0, np.log(0.7)])
     found = [_climbed(data, number, start) for start in (ours, wide)]
-    at, _, reached = max(found, key=lambda x: x[2])
+    at = max(found, key=lambda x: x[1])[0]
     factor = _factor(at)
-    return np.sqrt(np.diag(factor @ factor.T)), reached - found[0][1]
+    # The grids of the search are coarse; errors of thousands of segments add up.
+    before, after = (_Loss(data, number, x, per_side=49)(x)[0] for x in (ours, at))
+    return np.sqrt(np.diag(factor @ factor.T)), max(before - after, 0.0)
 
 
-def _climbed(
-    data: tuple[np.ndarray, ...], number: int, at: np.ndarray
-) -> tuple[np.ndarray, float, float]:
-    """The place, the log likelihood at the start, and the largest: BFGS on grids at posteriors.
+def _climbed(data: tuple[np.ndarray, ...], number: int, at: np.ndarray) -> tuple[np.ndarray, float]:
+    """The place with the largest log likelihood, and it: BFGS on grids at posteriors.
 
     Grids hold for populations of half to twice the spread; then others take their place.
     """
-    first, before = None, -np.inf
+    before = -np.inf
     for _ in range(12):
         loss = _Loss(data, number, at)
-        first = -loss(at)[0] if first is None else first
         low, high = np.full(5, -np.inf), np.full(5, np.inf)
         for i in (2, 4):
             # Spreads below those that count as none gain next to nothing, and have no end.
@@ -184,18 +183,24 @@ def _climbed(
         if reached - before < 1e-4:
             break
         before = reached
-    return at, first, reached
+    return at, reached
 
 
 class _Loss:
     """Minus the marginal log likelihood, and its gradient, of (mean, log-Cholesky factor)."""
 
-    def __init__(self, data: tuple[np.ndarray, ...], number: int, at: np.ndarray) -> None:
+    def __init__(
+        self,
+        data: tuple[np.ndarray, ...],
+        number: int,
+        at: np.ndarray,
+        per_side: int | None = None,
+    ) -> None:
         scores, labels, which = data
         order = np.argsort(which, kind="stable")
         self._rows = [x[order].reshape(number, -1) for x in (scores, labels)]
-        # With many segments fewer nodes do: errors of single segments average out.
-        side = np.linspace(-6, 6, 25 if number <= 500 else 17)
+        per_side = per_side or (25 if number <= 500 else 17)
+        side = np.linspace(-6, 6, per_side)
         unit = np.stack(np.meshgrid(side, side), -1).reshape(-1, 2)
         mean, root = np.tile(at[:2], (number, 1)), np.tile(_factor(at), (number, 1, 1))
         for _ in range(5):

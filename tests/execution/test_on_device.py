@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from accelerated import accelerated, assert_rows_stay, assert_same_fit, outcome
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import platt_jax as pj
 from platt_jax import validation
@@ -183,6 +184,14 @@ class TestFit:
         mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("problems",))
         with pytest.raises(ValueError, match="mesh: expected None for scores on a device"):
             pj.fit(*map(jnp.asarray, rows[:2]), mesh=mesh)
+
+    def test_sharded_scores(self, rows, dtype):
+        scores, labels, _ = (x[0] for x in rows)
+        mesh = jax.make_mesh((1,), ("x",), axis_types=(AxisType.Auto,))
+        over = NamedSharding(mesh, PartitionSpec("x"))
+        prior = pj.GaussianPrior(np.array([-1.0, 0.0], dtype), np.eye(2, dtype=dtype))
+        found = pj.fit(jax.device_put(scores, over), jnp.asarray(labels), prior=prior)
+        assert_same_fit(found, pj.fit(scores, labels, prior=prior), dtype)
 
     def test_out_of_memory(self, monkeypatch, rows):
         def fail(*_):

@@ -151,10 +151,9 @@ def test_among_other_problems(small_blocks, rng):
         assert_same(alone, jax.tree.map(lambda x: x[i], dense))  # noqa: B023
 
 
-def test_float32_counts_are_exact(small_blocks, rng, monkeypatch):
+def test_float32_counts_are_exact(sizes, rng):
     """Sums of float32 over all the rows would lose some; over a block they are whole numbers."""
-    small_blocks()
-    monkeypatch.setattr(shapes, "BLOCK_ROWS", 128)
+    sizes(problem_rows=1_000, block_rows=128)
     scores, labels = rows(rng)
     weights = np.full(ROWS, 13_001.0, np.float32)
     fit = pj.fit(scores.astype(np.float32), labels, weights=weights)
