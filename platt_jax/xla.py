@@ -4,6 +4,7 @@ XLA compiles small loops in this way by itself: operations cost nothing to start
 is free. JAX can request it for any function, by the attributes that XLA gives to small loops.
 """
 
+import os
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
@@ -29,6 +30,10 @@ _NO_OTHER_SUMS = {"xla_cpu_experimental_ynn_fusion_type": ""}
 
 # By default XLA uses vectors of half this width.
 _WIDE = {"xla_cpu_prefer_vector_width": 512}
+
+# For measurements: names what compiles the kernels that compute sums. By default there are none.
+_KERNELS = "PLATT_JAX_KERNELS"
+_COMPILERS = "interpreter", "triton", "mosaic"
 
 _CONCRETE = np.zeros((), np.float32)
 
@@ -87,6 +92,18 @@ def sums_told() -> str:
 def fused_cpu_supported() -> bool:
     """Whether the default device is a CPU, and this version of jaxlib was tested and is fast."""
     return _platform() == "cpu" and _is_fast(_version())
+
+
+def kernel_compiler() -> str | None:
+    """What compiles the kernels that compute sums; None if XLA's operations compute them.
+
+    Raises:
+        ValueError: the environment variable has another value.
+    """
+    compiler = os.environ.get(_KERNELS)
+    if compiler is None or compiler in _COMPILERS:
+        return compiler
+    raise ValueError(f"{_KERNELS}: expected one of {_COMPILERS} or no value, got {compiler!r}")
 
 
 def is_tried(version: str) -> bool:
