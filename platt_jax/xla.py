@@ -7,7 +7,7 @@ is free. JAX can request it for any function, by the attributes that XLA gives t
 import os
 from collections.abc import Callable
 from functools import wraps
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jaxlib
@@ -31,9 +31,10 @@ _NO_OTHER_SUMS = {"xla_cpu_experimental_ynn_fusion_type": ""}
 # By default XLA uses vectors of half this width.
 _WIDE = {"xla_cpu_prefer_vector_width": 512}
 
-# For measurements: names what compiles the kernels that compute sums. By default there are none.
+# For measurements: names what compiles kernels. By default there are none.
 _KERNELS = "PLATT_JAX_KERNELS"
 _COMPILERS = "interpreter", "triton", "mosaic"
+_SEARCH = "+search"
 
 _CONCRETE = np.zeros((), np.float32)
 
@@ -94,16 +95,29 @@ def fused_cpu_supported() -> bool:
     return _platform() == "cpu" and _is_fast(_version())
 
 
-def kernel_compiler() -> str | None:
-    """What compiles the kernels that compute sums; None if XLA's operations compute them.
+class Kernels(NamedTuple):
+    """What kernels compute, and what compiles them."""
+
+    compiler: str
+    search: bool  # whether whole searches, and not only sums, where problems are not large
+
+
+def kernels() -> Kernels | None:
+    """The kernels to use; None if XLA's operations compute everything.
 
     Raises:
-        ValueError: the environment variable has another value.
+        ValueError: the environment variable has another value than a compiler, or one followed by
+            "+search".
     """
-    compiler = os.environ.get(_KERNELS)
-    if compiler is None or compiler in _COMPILERS:
-        return compiler
-    raise ValueError(f"{_KERNELS}: expected one of {_COMPILERS} or no value, got {compiler!r}")
+    value = os.environ.get(_KERNELS)
+    if value is None:
+        return None
+    compiler = value.removesuffix(_SEARCH)
+    if compiler not in _COMPILERS:
+        raise ValueError(
+            f'{_KERNELS}: expected one of {_COMPILERS}, with or without "{_SEARCH}", got {value!r}'
+        )
+    return Kernels(compiler, search=value != compiler)
 
 
 def is_tried(version: str) -> bool:

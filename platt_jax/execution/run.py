@@ -80,7 +80,7 @@ def run_problems(task: Task, problems: Problems, given: Any, context: Context) -
     """
     take, dtype, order = problems.take, problems.dtype, problems.order
     options, mesh = validation.options(context.options).with_tol(dtype), context.mesh
-    kernels = xla.kernel_compiler() if mesh is None else None
+    kernels = xla.kernels() if mesh is None else None
     places: _Places | None = None
     if order is not None:
         given = jax.tree.map(lambda leaf: leaf[order], given)
@@ -104,7 +104,7 @@ def run_problems(task: Task, problems: Problems, given: Any, context: Context) -
     solve: Callable[..., Any] = run_chunk
     cut: Callable[..., Iterator[Any]] = planning.chunks
     if kernels is not None:
-        cut = partial(planning.chunks, tile_shapes=shapes.VECTOR_SHAPES)
+        cut = partial(planning.chunks, tile_shapes=shapes.KERNEL_SHAPES)
     if mesh is not None:
         solve, cut = partial(run_on_mesh, mesh), devices.cut(mesh)
     with devices.as_default(mesh):
@@ -234,7 +234,7 @@ def run_oversized(
     given: Any,
     options: Options,
     mesh: Mesh | None = None,
-    kernels: str | None = None,
+    kernels: xla.Kernels | None = None,
 ) -> Any:
     """The results of oversized problem i; `given` is in the order of the problems' sizes."""
     given = jax.tree.map(lambda leaf: leaf[i], given)
@@ -254,7 +254,7 @@ def _blocks(
     take: Callable[..., packing.Columns],
     reread: bool,
     mesh: Mesh | None,
-    kernels: str | None,
+    kernels: xla.Kernels | None,
 ) -> Blocks:
     """The rows of an oversized problem."""
     parts: list[Any] = block_slices(size, 1 if mesh is None else mesh.size)
@@ -311,10 +311,12 @@ def _run_chunk(
     rows: packing.Columns,
     given: Any,
     options: Options,
-    kernels: str | None,
+    kernels: xla.Kernels | None,
 ) -> Any:
     given = on_grid(jax.tree.map(lambda leaf: leaf[chunk.problems], given), chunk)
     block, function = chunk.tile_shape.block, task.of_rows
+    if kernels is not None and chunk.tile_shape == shapes.KERNEL_SHAPES[0]:
+        kernels = kernels._replace(search=False)
     made = solve_chunk(
         *rows,
         chunk.row_map(),
@@ -337,17 +339,20 @@ def solve_chunk(
     options: Options,
     block: int,
     function: Callable[..., Any] = fit_rows,
-    kernels: str | None = None,
+    kernels: xla.Kernels | None = None,
 ) -> Any:
     """The results of a function for the problems of a chunk, with leading axes [S, G].
 
-    If `kernels` is not None, it is the compiler of the kernels that compute sums.
+    `kernels` is None if XLA's operations compute everything.
     """
     if kernels is not None and isinstance(where, RowRanges):
         from platt_jax.passes.pallas import pallas_rows
+        from platt_jax.solver import in_kernel
 
         start, size = where.start, where.size
-        rows = pallas_rows(scores, labels, weights, start, size, kernels)
+        rows = pallas_rows(scores, labels, weights, start, size, kernels.compiler)
+        if kernels.search and function is fit_rows:
+            function = partial(fit_rows, optimum=in_kernel.optimum)
         return function(rows, given, options)
     return _solve(scores, labels, weights, where, given, options, block, function)
 

@@ -46,13 +46,13 @@ class Blocks(DeferredRows):
         read: reads a block, given its item, on the thread that computes its sums; None if the items
             are blocks.
         mesh: the devices, which each get a block of every item; None for the default device.
-        kernels: the compiler of kernels that compute sums; None if XLA's operations compute them.
+        kernels: the kernels that compute sums; None if XLA's operations compute them.
     """
 
     source: Iterable[Any]
     read: Callable[[Any], Block] | None = None
     mesh: Mesh | None = None
-    kernels: str | None = None
+    kernels: xla.Kernels | None = None
 
     def score_ranges(self, options: Options) -> ScoreRanges:
         """See `Rows`."""
@@ -99,7 +99,7 @@ def _of_block(
     request: Request,
     as_vectors: bool,
     mesh: Mesh | None,
-    kernels: str | None,
+    kernels: xla.Kernels | None,
 ) -> Any:
     """The result of the method for the rows of one block, or of one block per device of a mesh."""
     run = partial(_sums, request=request, as_vectors=as_vectors, kernels=kernels)
@@ -123,7 +123,7 @@ def _sums(
     standardization: Standardization | None,
     request: Request,
     as_vectors: bool,
-    kernels: str | None,
+    kernels: xla.Kernels | None,
 ) -> Any:
     def run(block: Block, arrays: tuple[Any, ...], standardization: Standardization | None) -> Any:
         return request.of(_rows(block, as_vectors, kernels), arrays, standardization)
@@ -134,13 +134,13 @@ def _sums(
     return jax.tree.map(lambda x: x[0, 0], run(block, *per_problem))
 
 
-def _rows(block: Any, as_vectors: bool, kernels: str | None) -> Any:
+def _rows(block: Any, as_vectors: bool, kernels: xla.Kernels | None) -> Any:
     scores, labels, weights, size = block
     if kernels is not None:
         from platt_jax.passes.pallas import pallas_rows
 
         size = size[None, None]
-        return pallas_rows(scores, labels, weights, jnp.zeros_like(size), size, kernels)
+        return pallas_rows(scores, labels, weights, jnp.zeros_like(size), size, kernels.compiler)
     if not as_vectors:
         return packing.block_tiles(*block)
     return VectorRows(scores, labels, weights, jnp.int32(0), size)

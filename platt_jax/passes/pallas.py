@@ -5,36 +5,24 @@ programs of a kernel, at most 4,096 rows each. A program reads its rows once, so
 time, and writes one number per term. A second kernel adds the numbers of each problem's programs in
 their order. So the bits depend neither on the other problems nor on the order in which programs
 run.
-
-A program uses nothing but loads of vectors and scalars, arithmetic, and reductions of a vector,
-which both of Pallas's compilers for GPUs take.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
-from jax.experimental import pallas as pl
 
 from platt_jax.model.objective import Array
-from platt_jax.passes.folded import SUM, FoldedRows, Reduction, Terms, read_vector
+from platt_jax.passes.folded import SUM, FoldedRows, Reduction, Terms
+from platt_jax.passes.kernels import How, Ranges, RowsInKernel, fold_range, kernel
 
 # Rows of one problem per program, at most.
 _ROWS = 4_096
 
-# Rows per vector; few for small problems. Mosaic takes multiples of 128, a program's threads.
+# Rows per vector; few for small problems.
 _FEW, _MANY = 128, 512
-
-
-class Ranges(NamedTuple):
-    """What each program reads; int32 [P]."""
-
-    first: jax.Array  # the first place in the flat arrays
-    size: jax.Array  # number of places, from there on
-    problem: jax.Array  # the problem that they belong to
 
 
 @jax.tree_util.register_dataclass
@@ -58,29 +46,78 @@ class PallasRows(FoldedRows):
     ) -> Terms:
         """See `FoldedRows`. Programs of problems that are not active read no rows."""
 
-        def of_rows(columns: Any, there: jax.Array, of_problem: Any) -> Sequence[jax.Array]:
-            numbers, standardization = of_problem
-            f, label, weight = columns
-            label = label.astype(jnp.int32)  # Mosaic does not compare 8-bit numbers
-            how = standardization, self.finite, self.arithmetic
-            return terms(read_vector(f, label, weight, there, *how), *numbers)
+        def of_program(how: How, columns: Any, programs: Ranges, numbers: Any) -> Terms:
+            rows, numbers = self._of_problem(how, columns, programs, numbers)
+            return rows._fold(terms, number, *numbers, reduction=reduction)
 
-        def of_programs(columns: Any, there: jax.Array, _: Any) -> Sequence[jax.Array]:
-            return [jnp.where(there, x, reduction.start) for x in columns]
+        def of_sums(how: How, sums: Any, programs: Ranges, _: Any) -> Terms:
+            def masked(vectors: Terms, there: jax.Array) -> Terms:
+                return [jnp.where(there, x, reduction.start) for x in vectors]
+
+            first, size, _ = programs
+            return fold_range(sums, first, size, masked, number, reduction, how)
 
         programs = self.programs
         if active is not None:
             going = active.ravel()[programs.problem]
             programs = programs._replace(size=jnp.where(going, programs.size, 0))
-        columns = self.scores, self.labels, self.weights
+        dtypes = [self.scores.dtype] * number
         numbers = jax.tree.map(jnp.ravel, (per_problem, self.standardization))
-        one_each = self.of_problems is None
-        how = _How(reduction, number, _FEW if one_each else _MANY, self.compiler)
-        found = _kernel(columns, programs, numbers, of_rows, how)
+        found: Any = kernel(of_program, self._columns, programs, numbers, dtypes, self._how)
         if self.of_problems is not None:
-            how = how._replace(lanes=_FEW)
-            found = _kernel(found, self.of_problems, (), of_programs, how)
+            how = How(_FEW, self.compiler, len(programs.first))
+            found = kernel(of_sums, found, self.of_problems, (), dtypes, how)
         return [x.reshape(self.size.shape) for x in found]
+
+    def by_problem(self, function: Callable[..., Any], numbers: Any, dtypes: Any) -> Any:
+        """The results of a function of each problem's rows, computed by one program per problem.
+
+        However often the function reads the rows of a small problem, only the first time do they
+        come from the device's memory, and not from a cache.
+
+        Args:
+            function: takes rows of one problem, which have the methods of `Rows` for scalars, and
+                its numbers; returns a pytree of scalars.
+            numbers: a pytree of arrays with the shape of `size`, which are not bool.
+            dtypes: the dtypes of the function's results, a pytree of the same structure.
+        """
+
+        def of_program(how: How, columns: Any, programs: Ranges, numbers: Any) -> Any:
+            return jax.tree.leaves(function(*self._of_problem(how, columns, programs, numbers)))
+
+        start, size = self.start.ravel(), self.size.ravel()
+        programs = Ranges(start, size, jnp.arange(len(size), dtype=jnp.int32))
+        flat = jax.tree.map(jnp.ravel, (numbers, self.standardization))
+        leaves, tree = jax.tree.flatten(dtypes)
+        found = kernel(of_program, self._columns, programs, flat, leaves, self._how)
+        return jax.tree.unflatten(tree, [x.reshape(self.size.shape) for x in found])
+
+    def _of_problem(
+        self, how: How, columns: Any, programs: Ranges, numbers: Any
+    ) -> tuple[RowsInKernel, Any]:
+        """Within a kernel: a program's rows, and the numbers of its problem."""
+        numbers, standardization = jax.tree.map(lambda x: x[programs.problem], numbers)
+        scores, labels, weights = columns
+        rows = RowsInKernel(
+            scores,
+            labels,
+            weights,
+            programs.first,
+            programs.size,
+            standardization,
+            self.finite,
+            how=how,
+        )
+        return rows, numbers
+
+    @property
+    def _columns(self) -> Any:
+        return self.scores, self.labels, self.weights
+
+    @property
+    def _how(self) -> How:
+        lanes = _FEW if self.of_problems is None else _MANY
+        return How(lanes, self.compiler, len(self.scores))
 
 
 def pallas_rows(
@@ -137,95 +174,3 @@ def _programs(
         Ranges(start[problem] + before, rows, problem),
         Ranges(ends - number, number, numbers),
     )
-
-
-class _How(NamedTuple):
-    """How a kernel reduces terms."""
-
-    reduction: Reduction
-    terms: int  # number of terms
-    lanes: int  # length of a vector
-    compiler: str
-
-
-def _kernel(
-    columns: Any,
-    ranges: Ranges,
-    numbers: Any,
-    terms: Callable[..., Sequence[jax.Array]],
-    how: _How,
-) -> Terms:
-    """The terms of each range of the columns, reduced; each [P].
-
-    Args:
-        columns: a pytree of flat arrays of one length, at least that of a vector.
-        ranges: the ranges, one per program.
-        numbers: a pytree of flat arrays with a number for each problem.
-        terms: takes vectors of the columns, which of their places belong to the range, and the
-            numbers of its problem; returns the terms.
-        how: how terms are reduced.
-    """
-    first_column = jax.tree.leaves(columns)[0]
-    length, lanes, reduction = len(first_column), how.lanes, how.reduction
-
-    def body(program: jax.Array, load: Callable[..., jax.Array], refs: Any, out: Any) -> None:
-        columns, (first, size, problem), numbers = refs
-        begin, end = first[program], first[program] + size[program]
-        of_problem = jax.tree.map(lambda x: x[problem[program]], numbers)
-
-        def add(i: jax.Array, found: Terms) -> Terms:
-            left = begin + i * lanes
-            at = jnp.minimum(left, length - lanes)  # no vector may extend past the last place
-            place = at + lax.iota(jnp.int32, lanes)
-            there = (place >= left) & (place < end)
-            vectors = jax.tree.map(lambda x: load(x, pl.ds(at, lanes)), columns)
-            return list(map(reduction.combine, found, terms(vectors, there, of_problem)))
-
-        none = [jnp.full(lanes, reduction.start, first_column.dtype)] * how.terms
-        vectors = lax.div(end - begin + (lanes - 1), jnp.int32(lanes))
-        for into, x in zip(out, lax.fori_loop(0, vectors, add, none), strict=True):
-            into[program] = reduction.across(x)
-
-    shape = jax.ShapeDtypeStruct(ranges.first.shape, first_column.dtype)
-    launch = _launch_mosaic if how.compiler == "mosaic" else _launch
-    return launch(body, (columns, tuple(ranges), numbers), [shape] * how.terms, how)
-
-
-def _launch(
-    body: Callable[..., None], refs: Any, shapes: list[jax.ShapeDtypeStruct], how: _How
-) -> Terms:
-    """Runs the body with Triton, or by the interpreter."""
-
-    def kernel(refs: Any, *out: Any) -> None:
-        body(pl.program_id(0), lambda ref, places: ref[places], refs, out)
-
-    if how.compiler == "interpreter":
-        settings: dict[str, Any] = {"interpret": True}
-    else:
-        from jax.experimental.pallas import triton
-
-        # 32 threads for a short vector: they reduce it without shared memory.
-        settings = {"compiler_params": triton.CompilerParams(num_warps=how.lanes // 128)}
-    return pl.pallas_call(kernel, shapes, grid=shapes[0].shape, **settings)(refs)
-
-
-def _launch_mosaic(
-    body: Callable[..., None], refs: Any, shapes: list[jax.ShapeDtypeStruct], how: _How
-) -> Terms:
-    """Runs the body with Mosaic."""
-    from jax.experimental.pallas import mosaic_gpu
-
-    # Numbers are loaded one by one: rows may begin anywhere.
-    layout = mosaic_gpu.Layout.WG_STRIDED((how.lanes,), vec_size=1)
-
-    def load(ref: Any, places: Any) -> jax.Array:
-        return mosaic_gpu.layout_cast(ref[places], layout)
-
-    leaves, tree = jax.tree.flatten(refs)
-
-    def kernel(*arguments: Any) -> None:
-        given, out = arguments[: len(leaves)], arguments[len(leaves) :]
-        body(lax.axis_index("program"), load, jax.tree.unflatten(tree, given), out)
-
-    run = mosaic_gpu.kernel(kernel, out_type=shapes, grid=shapes[0].shape, grid_names=("program",))
-    return run(*leaves)

@@ -56,6 +56,9 @@ VECTOR_SHAPES = (
     TileShape(0, 1, 128, min_tiles_per_group=1, most=MAX_CHUNK_ROWS // 2),
 )
 
+# For kernels: those for vectors, but larger problems are apart. Each has several programs.
+KERNEL_SHAPES = (VECTOR_SHAPES[0]._replace(above=8192), *VECTOR_SHAPES)
+
 
 def tile_shape_for(size: int) -> TileShape:
     """The tile shape for a problem with this many rows. It depends on nothing else."""

@@ -145,16 +145,17 @@ OPTIONS = {
 
 
 @pytest.mark.filterwarnings("ignore:NaN, infinite or overflowing")
+@pytest.mark.parametrize("kernels", ["interpreter", "interpreter+search"])
 @pytest.mark.parametrize(
     "small, options",
     [(False, "default"), *(pytest.param(True, x, marks=pytest.mark.slow) for x in OPTIONS)],
 )
-def test_fits_are_those_of_tiles(rng, monkeypatch, small, options):
+def test_fits_are_those_of_tiles(rng, monkeypatch, small, options, kernels):
     arrays, options = statuses_and_flags(rng, small), OPTIONS[options]
     with monkeypatch.context() as patch:
         patch.setattr(xla, "fused_cpu_supported", lambda: False)
         theirs = pj.fit_segments(**arrays, options=options).fit
-    monkeypatch.setenv("PLATT_JAX_KERNELS", "interpreter")
+    monkeypatch.setenv("PLATT_JAX_KERNELS", kernels)
     ours = pj.fit_segments(**arrays, options=options).fit
     if options == Options():
         found = np.bitwise_or.reduce(theirs.flags)
@@ -209,7 +210,7 @@ def test_blocks_of_an_oversized_problem(rng, monkeypatch, weighted):
 
 
 def test_an_unknown_compiler_is_an_error(rng, monkeypatch):
-    monkeypatch.setenv("PLATT_JAX_KERNELS", "gcc")
+    monkeypatch.setenv("PLATT_JAX_KERNELS", "gcc+search")
     with pytest.raises(ValueError, match=r"PLATT_JAX_KERNELS: .*gcc"):
         pj.fit([1.0, 2.0, 3.0], [0, 1, 0])
 
