@@ -4,9 +4,10 @@ XLA compiles small loops in this way by itself: operations cost nothing to start
 is free. JAX can request it for any function, by the attributes that XLA gives to small loops.
 """
 
+import os
 from collections.abc import Callable
 from functools import wraps
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jaxlib
@@ -32,6 +33,11 @@ _LOOP_ON_GPU = {"xla_gpu_enable_command_buffer": "FUSION,WHILE"}
 
 # By default XLA uses vectors of half this width.
 _WIDE = {"xla_cpu_prefer_vector_width": 512}
+
+# For measurements: names what compiles kernels. By default there are none.
+_KERNELS = "PLATT_JAX_KERNELS"
+_COMPILERS = "interpreter", "triton", "mosaic"
+_SEARCH = "+search"
 
 _CONCRETE = np.zeros((), np.float32)
 
@@ -90,6 +96,31 @@ def sums_told() -> str:
 def fused_cpu_supported() -> bool:
     """Whether the default device is a CPU, and this version of jaxlib was tested and is fast."""
     return platform() == "cpu" and _is_fast(_version())
+
+
+class Kernels(NamedTuple):
+    """What kernels compute, and what compiles them."""
+
+    compiler: str
+    search: bool  # whether whole searches, and not only sums, where problems are not large
+
+
+def kernels() -> Kernels | None:
+    """The kernels to use; None if XLA's operations compute everything.
+
+    Raises:
+        ValueError: the environment variable has another value than a compiler, or one followed by
+            "+search".
+    """
+    value = os.environ.get(_KERNELS)
+    if value is None:
+        return None
+    compiler = value.removesuffix(_SEARCH)
+    if compiler not in _COMPILERS:
+        raise ValueError(
+            f'{_KERNELS}: expected one of {_COMPILERS}, with or without "{_SEARCH}", got {value!r}'
+        )
+    return Kernels(compiler, search=value != compiler)
 
 
 def is_tried(version: str) -> bool:

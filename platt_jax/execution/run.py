@@ -81,6 +81,7 @@ def run_problems(task: Task, problems: Problems, given: Any, context: Context) -
     """
     take, dtype, order = problems.take, problems.dtype, problems.order
     options, mesh = validation.options(context.options).with_tol(dtype), context.mesh
+    kernels = xla.kernels() if mesh is None else None
     places: _Places | None = None
     if order is not None:
         given = jax.tree.map(lambda leaf: leaf[order], given)
@@ -88,7 +89,7 @@ def run_problems(task: Task, problems: Problems, given: Any, context: Context) -
 
     def run_chunk(chunk: Chunk) -> Any:
         space = packing.Space(chunk.capacity, reused=True)
-        return _run_chunk(task, chunk, take(chunk.problems, _ALL, space), given, options)
+        return _run_chunk(task, chunk, take(chunk.problems, _ALL, space), given, options, kernels)
 
     def run_on_mesh(mesh: Mesh, chunks: list[Chunk]) -> Any:
         block, function = chunks[0].tile_shape.block, task.of_rows
@@ -98,11 +99,13 @@ def run_problems(task: Task, problems: Problems, given: Any, context: Context) -
         return devices.solve_chunks(mesh, chunks, take, given, program)
 
     def solve_oversized(i: int) -> Any:
-        return run_oversized(task, i, problems, given, options, mesh)
+        return run_oversized(task, i, problems, given, options, mesh, kernels)
 
-    program = task.of_rows, np.dtype(dtype), options, mesh
+    program = task.of_rows, np.dtype(dtype), options, mesh, kernels
     solve: Callable[..., Any] = run_chunk
     cut: Callable[..., Iterator[Any]] = planning.chunks
+    if kernels is not None:
+        cut = partial(planning.chunks, tile_shapes=shapes.KERNEL_SHAPES)
     if mesh is not None:
         solve, cut = partial(run_on_mesh, mesh), devices.cut(mesh)
     with devices.as_default(mesh):
@@ -244,18 +247,23 @@ def run_oversized(
     given: Any,
     options: Options,
     mesh: Mesh | None = None,
+    kernels: xla.Kernels | None = None,
 ) -> Any:
     """The results of oversized problem i; `given` is in the order of the problems' sizes."""
     given = jax.tree.map(lambda leaf: leaf[i], given)
     take = partial(problems.take, slice(i, i + 1))
     with memory_errors():
-        rows = _blocks(problems.sizes[i], take, problems.reread, mesh)
+        rows = _blocks(problems.sizes[i], take, problems.reread, mesh, kernels)
         made = task.of_blocks(rows, given, options)
     return jax.tree.map(lambda x: np.asarray(x)[None], accelerators.fetched(made))
 
 
 def _blocks(
-    size: int, take: Callable[..., packing.Columns], reread: bool, mesh: Mesh | None
+    size: int,
+    take: Callable[..., packing.Columns],
+    reread: bool,
+    mesh: Mesh | None,
+    kernels: xla.Kernels | None,
 ) -> Blocks:
     """The rows of an oversized problem."""
     parts: list[Any] = block_slices(size, 1 if mesh is None else mesh.size)
@@ -264,9 +272,9 @@ def _blocks(
         parts = list(devices.together(parts, mesh.size))
         read = partial(devices.put_blocks, mesh, partial(read_block, take))
     if reread:
-        return Blocks(source=parts, read=read, mesh=mesh)
+        return Blocks(source=parts, read=read, mesh=mesh, kernels=kernels)
     blocks = list(ordered_map(lambda part: jax.device_put(read(part)), parts))
-    return Blocks(source=blocks, mesh=mesh)
+    return Blocks(source=blocks, mesh=mesh, kernels=kernels)
 
 
 def block_slices(size: int, devices: int = 1) -> list[slice]:
@@ -307,17 +315,30 @@ def fit_on_host(
 
 
 def _run_chunk(
-    task: Task, chunk: Chunk, rows: packing.Columns, given: Any, options: Options
+    task: Task,
+    chunk: Chunk,
+    rows: packing.Columns,
+    given: Any,
+    options: Options,
+    kernels: xla.Kernels | None,
 ) -> Any:
     given = on_grid(jax.tree.map(lambda leaf: leaf[chunk.problems], given), chunk)
     block, function = chunk.tile_shape.block, task.of_rows
+    if kernels is not None and chunk.tile_shape == shapes.KERNEL_SHAPES[0]:
+        kernels = kernels._replace(search=False)
     made = solve_chunk(
-        *rows, chunk.row_map(), given, options=options, block=block, function=function
+        *rows,
+        chunk.row_map(),
+        given,
+        options=options,
+        block=block,
+        function=function,
+        kernels=kernels,
     )
     return off_grid(made, chunk)
 
 
-@partial(xla.jit, static_argnames=("options", "block", "function"), wide=True)
+@partial(xla.jit, static_argnames=("options", "block", "function", "kernels"), wide=True)
 def solve_chunk(
     scores: jax.Array,
     labels: jax.Array,
@@ -327,8 +348,21 @@ def solve_chunk(
     options: Options,
     block: int,
     function: Callable[..., Any] = fit_rows,
+    kernels: xla.Kernels | None = None,
 ) -> Any:
-    """The results of a function for the problems of a chunk, with leading axes [S, G]."""
+    """The results of a function for the problems of a chunk, with leading axes [S, G].
+
+    `kernels` is None if XLA's operations compute everything.
+    """
+    if kernels is not None and isinstance(where, RowRanges):
+        from platt_jax.passes.pallas import pallas_rows
+        from platt_jax.solver import in_kernel
+
+        start, size = where.start, where.size
+        rows = pallas_rows(scores, labels, weights, start, size, kernels.compiler)
+        if kernels.search and function is fit_rows:
+            function = partial(fit_rows, optimum=in_kernel.optimum)
+        return function(rows, given, options)
     return _solve(scores, labels, weights, where, given, options, block, function)
 
 

@@ -46,11 +46,13 @@ class Blocks(DeferredRows):
         read: reads a block, given its item, on the thread that computes its sums; None if the items
             are blocks.
         mesh: the devices, which each get a block of every item; None for the default device.
+        kernels: the kernels that compute sums; None if XLA's operations compute them.
     """
 
     source: Iterable[Any]
     read: Callable[[Any], Block] | None = None
     mesh: Mesh | None = None
+    kernels: xla.Kernels | None = None
 
     def score_ranges(self, options: Options) -> ScoreRanges:
         """See `Rows`."""
@@ -70,8 +72,9 @@ class Blocks(DeferredRows):
             arrays=arrays,
             standardization=self.standardization,
             request=request,
-            as_vectors=xla.fused_cpu_supported(),
+            as_vectors=xla.fused_cpu_supported() and self.kernels is None,
             mesh=self.mesh,
+            kernels=self.kernels,
         )
 
         def sums(item: Any) -> Any:
@@ -88,7 +91,7 @@ def _of_devices(made: Any) -> list[Any]:
     return [jax.tree.unflatten(tree, of_device) for of_device in zip(*leaves, strict=True)]
 
 
-@partial(xla.jit, static_argnames=("request", "as_vectors", "mesh"), wide=True)
+@partial(xla.jit, static_argnames=("request", "as_vectors", "mesh", "kernels"), wide=True)
 def _of_block(
     block: Block,
     arrays: tuple[Any, ...],
@@ -96,9 +99,10 @@ def _of_block(
     request: Request,
     as_vectors: bool,
     mesh: Mesh | None,
+    kernels: xla.Kernels | None,
 ) -> Any:
     """The result of the method for the rows of one block, or of one block per device of a mesh."""
-    run = partial(_sums, request=request, as_vectors=as_vectors)
+    run = partial(_sums, request=request, as_vectors=as_vectors, kernels=kernels)
     if mesh is None:
         return run(block, arrays, standardization)
 
@@ -119,9 +123,10 @@ def _sums(
     standardization: Standardization | None,
     request: Request,
     as_vectors: bool,
+    kernels: xla.Kernels | None,
 ) -> Any:
     def run(block: Block, arrays: tuple[Any, ...], standardization: Standardization | None) -> Any:
-        return request.of(_rows(block, as_vectors), arrays, standardization)
+        return request.of(_rows(block, as_vectors, kernels), arrays, standardization)
 
     if as_vectors:
         return xla.single_call(run)(block, arrays, standardization)
@@ -129,8 +134,13 @@ def _sums(
     return jax.tree.map(lambda x: x[0, 0], run(block, *per_problem))
 
 
-def _rows(block: Any, as_vectors: bool) -> Any:
+def _rows(block: Any, as_vectors: bool, kernels: xla.Kernels | None) -> Any:
+    scores, labels, weights, size = block
+    if kernels is not None:
+        from platt_jax.passes.pallas import pallas_rows
+
+        size = size[None, None]
+        return pallas_rows(scores, labels, weights, jnp.zeros_like(size), size, kernels.compiler)
     if not as_vectors:
         return packing.block_tiles(*block)
-    scores, labels, weights, size = block
     return VectorRows(scores, labels, weights, jnp.int32(0), size)

@@ -50,6 +50,9 @@ VECTOR_SHAPES = (
     TileShape(0, 1, 128, min_tiles_per_group=1, most=1 << 18),
 )
 
+# For kernels: those for vectors, but larger problems are apart. Each has several programs.
+KERNEL_SHAPES = (VECTOR_SHAPES[0]._replace(above=8192), *VECTOR_SHAPES)
+
 
 class Sizes(NamedTuple):
     """How many rows a call of a compiled program takes, on one kind of device."""

@@ -116,9 +116,8 @@ def step(
     if change is not None:
         sufficient |= change < _ARMIJO * state.step_size * _slope(state)
     moved, stayed = _accept(state, at, constants, options), _reject(state, options)
-    finite = jnp.isfinite(
-        at.g_A + at.g_B + at.h_AA + at.h_AB + at.h_BB + moved.step_A + moved.step_B
-    )
+    total = at.g_A + at.g_B + at.h_AA + at.h_AB + at.h_BB + moved.step_A + moved.step_B
+    finite = jnp.abs(total) < jnp.inf  # not jnp.isfinite, which Mosaic does not have
     going = running(state)
     stayed = stayed._replace(
         status=jnp.where(unseen & ~finite, int(Status.NON_FINITE), stayed.status)
