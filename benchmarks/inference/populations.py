@@ -157,22 +157,27 @@ def likeliest_by_brute_force(
     factor = np.linalg.cholesky(population.covariance)
     ours = np.array([*population.mean, np.log(factor[0, 0]), factor[1, 0], np.log(factor[1, 1])])
     wide = np.array([*population.mean, np.log(0.7), 0, np.log(0.7)])
-    found = [_climbed(data, number, start) for start in (ours, wide)]
-    at = max(found, key=lambda x: x[1])[0]
+    for per_side in (17 if number > 500 else 25, 37):
+        found = [_climbed(data, number, start, per_side) for start in (ours, wide)]
+        at, reached = max(found, key=lambda x: x[1])
+        # Errors of coarse grids, of thousands of segments, may add up to what looks like a gain.
+        before, after = (_Loss(data, number, x, per_side=49)(x)[0] for x in (ours, at))
+        if abs(reached + after) < 0.003:
+            break
     factor = _factor(at)
-    # The grids of the search are coarse; errors of thousands of segments add up.
-    before, after = (_Loss(data, number, x, per_side=49)(x)[0] for x in (ours, at))
     return np.sqrt(np.diag(factor @ factor.T)), max(before - after, 0.0)
 
 
-def _climbed(data: tuple[np.ndarray, ...], number: int, at: np.ndarray) -> tuple[np.ndarray, float]:
+def _climbed(
+    data: tuple[np.ndarray, ...], number: int, at: np.ndarray, per_side: int
+) -> tuple[np.ndarray, float]:
     """The place with the largest log likelihood, and it: BFGS on grids at posteriors.
 
     Grids hold for populations of half to twice the spread; then others take their place.
     """
     before = -np.inf
     for _ in range(12):
-        loss = _Loss(data, number, at)
+        loss = _Loss(data, number, at, per_side)
         low, high = np.full(5, -np.inf), np.full(5, np.inf)
         for i in (2, 4):
             # Spreads below those that count as none gain next to nothing, and have no end.
@@ -194,12 +199,11 @@ class _Loss:
         data: tuple[np.ndarray, ...],
         number: int,
         at: np.ndarray,
-        per_side: int | None = None,
+        per_side: int,
     ) -> None:
         scores, labels, which = data
         order = np.argsort(which, kind="stable")
         self._rows = [x[order].reshape(number, -1) for x in (scores, labels)]
-        per_side = per_side or (25 if number <= 500 else 17)
         side = np.linspace(-6, 6, per_side)
         unit = np.stack(np.meshgrid(side, side), -1).reshape(-1, 2)
         mean, root = np.tile(at[:2], (number, 1)), np.tile(_factor(at), (number, 1, 1))
