@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import time
@@ -29,6 +30,7 @@ from platt_jax.passes import shapes
 
 _SECONDS = 480  # of the whole run
 _REPEATS = 7
+_KERNELS = "triton", "mosaic", "mosaic+search"  # values of PLATT_JAX_KERNELS
 
 
 def main() -> None:
@@ -100,7 +102,10 @@ def programs(small: bool, left: float) -> dict[str, Any]:
     found, end = {}, time.monotonic() + 0.5 * left
     for dtype in ("float32", "float64"):
         with jax.enable_x64(dtype == "float64"):
-            for name, entry in entries.entries(np.dtype(dtype)).items():
+            every = entries.entries(np.dtype(dtype))
+            if jax.default_backend() != "cpu":
+                every |= entries.by_kernels(np.dtype(dtype))
+            for name, entry in every.items():
                 if time.monotonic() > end or (small and entry.rows > 1 << 21):
                     continue
                 arguments = jax.device_put(entries.made_up(entry))
@@ -149,13 +154,18 @@ def whole_calls(small: bool, left: float) -> dict[str, float]:
     def of_device(there: tuple[jax.Array, ...]) -> Any:
         return jax.block_until_ready(pj.fit(*(x.reshape(-1, 1_000) for x in there)).A)
 
-    return {
+    found = {
         "rows": rows,
         "transfer": _seconds(transfer),
         "fit_segments": _seconds(lambda: pj.fit_segments(scores, labels, segments)),
         "fit_segments, rows grouped before": _seconds(lambda: pj.fit_segments(grouped)),
         "fit, arrays on the device": _seconds(partial(of_device, transfer())),
     }
+    for kernels in () if jax.default_backend() == "cpu" else _KERNELS:
+        with mock.patch.dict(os.environ, PLATT_JAX_KERNELS=kernels):
+            name = f"fit_segments, rows grouped before, {kernels}"
+            found[name] = _seconds(lambda: pj.fit_segments(grouped))
+    return found
 
 
 def tests(small: bool, left: float) -> dict[str, Any]:

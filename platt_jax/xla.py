@@ -29,7 +29,7 @@ _WRONG_SUMS = "0.10.2"
 _NO_OTHER_SUMS = {"xla_cpu_experimental_ynn_fusion_type": ""}
 
 # On a GPU the loop of a search is then one launch, and does not return to the host.
-_LOOP_ON_GPU = {"xla_gpu_enable_command_buffer": "FUSION,WHILE"}
+_LOOP_ON_GPU = {"xla_gpu_enable_command_buffer": "FUSION,WHILE,CUSTOM_CALL"}
 
 # By default XLA uses vectors of half this width.
 _WIDE = {"xla_cpu_prefer_vector_width": 512}

@@ -52,6 +52,16 @@ def entries(dtype: np.dtype) -> dict[str, Entry]:
     }
 
 
+def by_kernels(dtype: np.dtype) -> dict[str, Entry]:
+    """The entries whose sums, or whole searches, kernels compute; see `xla.kernels`."""
+    name = "fit_segments, about 1,000 rows each"
+    searched = _fit_segments(1_000, dtype, xla.Kernels("mosaic", search=True))
+    return {
+        f"{name}, sums by kernels": _fit_segments(1_000, dtype, xla.Kernels("mosaic", False)),
+        f"{name}, searched by a kernel": searched._replace(searches=False),
+    }
+
+
 def of_meshes(dtype: np.dtype, mesh: Mesh) -> dict[str, Entry]:
     """The entries for a mesh with axes "problems" and "rows", by name."""
     shape = " x ".join(str(x) for x in mesh.devices.shape)
@@ -94,15 +104,15 @@ def _columns(rows: int, dtype: np.dtype) -> tuple[Any, Any, None]:
     return _array((rows,), dtype), _array((rows,), np.int8), None
 
 
-def _chunk(size: int) -> planning.Chunk:
+def _chunk(size: int, tile_shapes: Any = None) -> planning.Chunk:
     """The first chunk of 100,000 segments whose sizes are half to one and a half times `size`."""
     sizes = np.random.default_rng(0).integers(size // 2, 3 * size // 2, 100_000)
-    return next(planning.chunks(sizes[planning.largest_first(sizes)]))
+    return next(planning.chunks(sizes[planning.largest_first(sizes)], tile_shapes=tile_shapes))
 
 
 def _solve(problems: int, rows: int, dtype: np.dtype) -> Entry:
     program = xla.jit(solution._solve_dense.__wrapped__, static_argnames=("options", "axes"))
-    arguments = *_dense(problems, rows, dtype), None, None
+    arguments = *_dense(problems, rows, dtype), None, Given()
     return Entry(program, arguments, {"options": _options(dtype)}, problems * rows)
 
 
@@ -113,10 +123,10 @@ def _gradient(problems: int, rows: int, dtype: np.dtype) -> Entry:
     return Entry(program, _dense(problems, rows, dtype), {}, problems * rows)
 
 
-def _fit_segments(size: int, dtype: np.dtype) -> Entry:
-    chunk = _chunk(size)
+def _fit_segments(size: int, dtype: np.dtype, kernels: xla.Kernels | None = None) -> Entry:
+    chunk = _chunk(size, shapes.KERNEL_SHAPES if kernels else None)
     arguments = *_columns(chunk.capacity, dtype), chunk.row_map(), Given()
-    static = {"options": _options(dtype), "block": chunk.tile_shape.block}
+    static = {"options": _options(dtype), "block": chunk.tile_shape.block, "kernels": kernels}
     return Entry(run.solve_chunk, arguments, static, chunk.rows)
 
 
@@ -149,7 +159,7 @@ def _block(dtype: np.dtype) -> Entry:
     point_and_targets = (number, number), Targets(*[number] * 4)
     arguments = block, point_and_targets, Standardization(number, number)
     request = Request("derivatives", options, options)
-    static = {"request": request, "as_vectors": False, "mesh": None}
+    static = {"request": request, "as_vectors": False, "mesh": None, "kernels": None}
     return Entry(blocks._of_block, arguments, static, rows, searches=False)
 
 
@@ -171,7 +181,7 @@ def _predict(rows: int, dtype: np.dtype) -> Entry:
 def _solve_on_mesh(problems: int, rows: int, dtype: np.dtype, mesh: Mesh) -> Entry:
     sharding = NamedSharding(mesh, PartitionSpec(*mesh.axis_names))
     program = xla.jit(solution._solve_sharded.__wrapped__, static_argnames=("run", "sharding"))
-    arguments = *_dense(problems, rows, dtype, sharding), None, None
+    arguments = *_dense(problems, rows, dtype, sharding), None, Given()
     solve = partial(solution._solve_dense, options=_options(dtype))
     static = {"run": solve, "sharding": sharding}
     return Entry(program, arguments, static, problems * rows, devices=mesh.size)

@@ -69,7 +69,7 @@ class Program:
     def kernels(self, computation: str) -> list[Kernel]:
         """The kernels of a computation, without those of loops in it."""
         return [
-            Kernel(x.name, x.op, self._bytes(x))
+            Kernel(x.name, x.op, self._bytes(x, computation))
             for x in self._inlined(computation)
             if x.op not in _FREE
         ]
@@ -90,7 +90,10 @@ class Program:
             else:
                 yield x
 
-    def _bytes(self, x: Instruction) -> int:
+    def _bytes(self, x: Instruction, computation: str) -> int:
+        if x.op == "custom-call":  # a kernel of ours
+            of = {y.name: y.type for y in self.computations[computation]}
+            return _size(x.type) + sum(_size(of.get(name, "")) for name in x.operands)
         if x.op != "fusion":
             return 2 * _size(x.type)  # such as a copy
         return _size(x.type) + sum(self._bytes_read(_attribute(x, "calls")))

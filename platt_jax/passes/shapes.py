@@ -51,7 +51,11 @@ VECTOR_SHAPES = (
 )
 
 # For kernels: those for vectors, but larger problems are apart. Each has several programs.
-KERNEL_SHAPES = (VECTOR_SHAPES[0]._replace(above=8192), *VECTOR_SHAPES)
+KERNEL_SHAPES = (
+    VECTOR_SHAPES[0]._replace(above=8192),
+    VECTOR_SHAPES[0],
+    VECTOR_SHAPES[1]._replace(most=None),
+)
 
 
 class Sizes(NamedTuple):

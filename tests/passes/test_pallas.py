@@ -197,9 +197,8 @@ def test_bits_depend_neither_on_other_problems_nor_on_the_place(rng, x64):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("weighted", [False, True])
-def test_blocks_of_an_oversized_problem(rng, monkeypatch, weighted):
-    monkeypatch.setattr(shapes, "MAX_PROBLEM_ROWS", 1_000)
-    monkeypatch.setattr(shapes, "BLOCK_ROWS", 8 * 4096)
+def test_blocks_of_an_oversized_problem(rng, monkeypatch, sizes, weighted):
+    sizes(problem_rows=1_000, block_rows=8 * 4096)
     scores, labels, _ = ragged(rng, [70_000])
     weights = rng.integers(0, 4, len(scores)).astype(float) if weighted else None
     theirs = pj.fit(scores, labels, weights=weights)
