@@ -44,7 +44,9 @@ def main() -> None:
 def predicted(name: str, program: dict[str, Any]) -> dict[str, Any]:
     """The predicted milliseconds of a program, by its parts."""
     dtype = name.rpartition(", ")[2]
-    outside = _seconds(program["bytes per row"], program["kernels"], program["rows"], dtype)
+    # A kernel that searches reads rows once, and computes with them in every pass.
+    times = PASSES if "searched by a kernel" in name else 1
+    outside = _seconds(program["bytes per row"], program["kernels"], program["rows"], dtype, times)
     passes = 0.0
     if of_pass := program.get("pass"):
         passes = PASSES * _seconds(
@@ -59,8 +61,9 @@ def predicted(name: str, program: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _seconds(bytes_per_row: float, kernels: int, rows: int, dtype: str) -> float:
-    return max(rows * bytes_per_row / COPY, rows / ROWS[dtype]) + kernels * START
+def _seconds(bytes_per_row: float, kernels: int, rows: int, dtype: str, times: float = 1) -> float:
+    """The seconds of kernels that compute with each row some times."""
+    return max(rows * bytes_per_row / COPY, times * rows / ROWS[dtype]) + kernels * START
 
 
 def _ms(seconds: float) -> float:
