@@ -1,6 +1,7 @@
 """The reader of compiled programs, on text of XLA's form; and the script of the first run."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -50,6 +51,16 @@ ENTRY %main (a: f32[1000,8], b: s32[10]) -> f32[10,8] {
   ROOT %picked = f32[10,8]{1,0} fusion(%a, %copy.1), kind=kLoop, calls=%fused_gather
 }
 """
+_QUOTED = "milliseconds", "floor"
+_ON_THE_PAGE = (
+    "solve 10,000 x 1,000",
+    "solve 100,000 x 1,000",
+    "solve 1 x 10,000,000",
+    "fit_segments, about 100 rows each",
+    "fit_segments, about 1,000 rows each",
+    "fit_segments, about 1,000 rows each, sums by kernels",
+    "fit_segments, about 1,000 rows each, searched by a kernel",
+)
 SCORES, MASK = 4 * 8_000, 8_000
 
 
@@ -122,6 +133,19 @@ def test_a_prediction_is_no_less_than_its_floor():
         assert found["milliseconds"] >= found["of which in passes"]
         if "pass" in program:
             assert found["milliseconds"] > found["floor"]
+
+
+def test_the_page_quotes_the_predictions():
+    page = (ROOT / "docs" / "howto" / "gpu.md").read_text()
+    model = json.loads((ROOT / "benchmarks" / "results" / "gpu-model.json").read_text())
+    of_programs = model["predicted, not measured"]
+    quoted = [[float(x) for x in re.findall(r"([\d.]+) ms", line)] for line in page.splitlines()]
+    quoted = [line for line in quoted if line]
+    lines = [
+        [of_programs[f"{name}, {x}"][y] for x in ("float32", "float64") for y in _QUOTED]
+        for name in _ON_THE_PAGE
+    ]
+    assert quoted == lines
 
 
 @pytest.mark.slow
