@@ -123,7 +123,7 @@ def test_the_record_keeps_the_rules():
     for name, program in record.items():
         assert program["launches"] == 1 or "devices" in name
         assert (
-            program.get("pass", {"kernels of the rows' size": 0})["kernels of the rows' size"] < 6
+            program.get("pass", {"kernels of the rows' size": 0})["kernels of the rows' size"] <= 6
         )
 
 
