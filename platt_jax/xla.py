@@ -6,7 +6,7 @@ is free. JAX can request it for any function, by the attributes that XLA gives t
 
 import os
 from collections.abc import Callable
-from functools import wraps
+from functools import cache, wraps
 from typing import Any, NamedTuple
 
 import jax
@@ -128,6 +128,7 @@ def is_tried(version: str) -> bool:
     return _within(version, _TRIED)
 
 
+@cache
 def _is_fast(version: str) -> bool:
     return is_tried(version) and version != _REWRITING
 

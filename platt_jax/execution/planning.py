@@ -130,9 +130,10 @@ def chunks(
     bounds[-1] = len(sizes)
     for tile_shape, begin, last in zip(tile_shapes, bounds[:-1], bounds[1:], strict=True):
         if first < last:
-            shape = _shape(sizes[begin:last], tile_shape, min(most, tile_shape.most or most))
+            allowed = _up_to(min(most, tile_shape.most or most), here.chunk_rows)
+            shape = _shape(sizes[begin:last], tile_shape, allowed)
         while first < last:
-            chunk = _next_chunk(sizes[:last], first, tile_shape, shape)
+            chunk = _next_chunk(sizes[:last], first, tile_shape, shape, here.chunk_rows)
             yield chunk
             first = chunk.problems.stop
 
@@ -151,8 +152,14 @@ class _ChunkShape(NamedTuple):
     filled: int  # rows at which a chunk is full
 
 
-def _shape(sizes: NDArray[Any], tile_shape: TileShape, most: int) -> _ChunkShape:
+def _up_to(most: int, chunk_rows: tuple[int, ...]) -> tuple[int, ...]:
+    """The chunk sizes up to this one."""
+    return tuple(rows for rows in chunk_rows if rows <= most)
+
+
+def _shape(sizes: NDArray[Any], tile_shape: TileShape, allowed: tuple[int, ...]) -> _ChunkShape:
     """The shape of chunks for these problems, which are all problems of a tile shape."""
+    most = allowed[-1]
     tiles_per_group = _tiles_per_group(sizes, tile_shape)
     groups, tile_rows = len(tiles_per_group), int(np.sum(tiles_per_group))
     if tile_shape.min_tiles_per_group is not None:
@@ -160,9 +167,9 @@ def _shape(sizes: NDArray[Any], tile_shape: TileShape, most: int) -> _ChunkShape
             _share(tile_rows * tile_shape.rows, most)
             + int(np.max(tiles_per_group)) * tile_shape.rows
         )
-        rows = _bucket(filled, most)
+        rows = _bucket(filled, allowed)
         return _ChunkShape(rows, tile_shape.min_tiles_per_group, min(filled, rows))
-    rows = _bucket(tile_rows * tile_shape.rows, most)
+    rows = _bucket(tile_rows * tile_shape.rows, allowed)
     in_a_chunk = rows // tile_shape.rows
 
     def fits(min_tiles: int) -> bool:
@@ -175,9 +182,8 @@ def _shape(sizes: NDArray[Any], tile_shape: TileShape, most: int) -> _ChunkShape
     return _ChunkShape(rows, next((min_tiles for min_tiles in (8, 4) if fits(min_tiles)), 2), rows)
 
 
-def _bucket(rows: int, most: int) -> int:
+def _bucket(rows: int, allowed: tuple[int, ...]) -> int:
     """The smallest chunk size for this many rows, or the largest that is allowed."""
-    allowed = [size for size in shapes.sizes().chunk_rows if size <= most]
     return next((size for size in allowed if rows <= size), allowed[-1])
 
 
@@ -196,7 +202,11 @@ def block_length(size: int, devices: int = 1) -> int:
 
 
 def _next_chunk(
-    sizes: NDArray[Any], first: int, tile_shape: TileShape, shape: _ChunkShape
+    sizes: NDArray[Any],
+    first: int,
+    tile_shape: TileShape,
+    shape: _ChunkShape,
+    chunk_rows: tuple[int, ...],
 ) -> Chunk:
     """A chunk with as many problems from the first on as fit."""
     most = shape.rows // tile_shape.rows * tile_shape.group  # problems
@@ -206,9 +216,7 @@ def _next_chunk(
     ends = np.cumsum(tiles_per_group) * tile_shape.rows
     fitting = int(np.searchsorted(ends, shape.filled, side="right"))
     taken = max(1, min(fitting, shape.rows // tile_shape.rows // min_tiles))
-    rows = next(
-        rows for rows in (shape.rows, *shapes.sizes().chunk_rows) if rows >= ends[taken - 1]
-    )
+    rows = next(rows for rows in (shape.rows, *chunk_rows) if rows >= ends[taken - 1])
     last = min(first + taken * tile_shape.group, len(sizes))
     return Chunk(
         slice(first, last),
