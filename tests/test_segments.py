@@ -166,7 +166,7 @@ def test_flat_arrays_are_asked_for():
         with pytest.raises(ValueError, match=message):
             pj.fit_segments(**{**good, **bad})
     calibrator = pj.fit_segments(**good)
-    with pytest.raises(ValueError, match=r"scores and segments: .*\(2,\) and \(3,\)"):
+    with pytest.raises(ValueError, match="segments: expected one id per row, 2 of them, got 3"):
         calibrator.predict_proba(np.zeros(2), [1, 1, 2])
 
 

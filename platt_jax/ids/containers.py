@@ -88,12 +88,14 @@ def _read(values: tables.Column, name: str) -> Ids:
 def read_rows(values: tables.Column, rows: int, name: str = "segments") -> Ids:
     """The ids of `rows` rows, as `read`; refuses any other number of ids."""
     ids = read(values, name)
-    if (number := length(ids)) != rows:
-        raise ValueError(
-            f"{tables.labelled(name, values)}: expected one id per row, {rows} of them, got "
-            f"{number}"
-        )
+    require_length(length(ids), rows, tables.labelled(name, values))
     return ids
+
+
+def require_length(number: int, rows: int, name: str) -> None:
+    """Refuses another number of ids than rows."""
+    if number != rows:
+        raise ValueError(f"{name}: expected one id per row, {rows} of them, got {number}")
 
 
 def read_like(keys: NDArray[Any], values: tables.Column, rows: int) -> Ids:

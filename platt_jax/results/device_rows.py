@@ -79,11 +79,11 @@ def _places(keys: NDArray[Any], segments: Column, rows: int) -> Any:
     one = accelerators.holds(segments) and segments.ndim == 0
     if one or not accelerators.holds(segments):
         read = ids.read_like(keys, jax.device_get(segments) if one else segments, rows)
-        _require_length(ids.length(read), rows)
+        ids.require_length(ids.length(read), rows, name)
         return indexer(keys, read, name)(slice(None)).astype(np.int32)
     if segments.ndim != 1 or not jnp.issubdtype(segments.dtype, jnp.integer):
         raise validation.of_codes(name, segments)
-    _require_length(len(segments), rows)
+    ids.require_length(len(segments), rows, name)
     if keys.dtype.kind not in "iu":
         raise ValueError(
             f"{name}: expected ids of the kind of {keys.dtype} keys, got {segments.dtype} on a "
@@ -93,14 +93,6 @@ def _places(keys: NDArray[Any], segments: Column, rows: int) -> Any:
     possible = (keys >= ends.min) & (keys <= ends.max)
     below = int(np.count_nonzero(keys < ends.min))
     return _found(keys[possible].astype(segments.dtype), segments, np.int32(below))
-
-
-def _require_length(number: int, rows: int) -> None:
-    if number != rows:
-        raise ValueError(
-            "scores and segments: expected two flat arrays of one length, "
-            f"got shapes {(rows,)} and {(number,)}"
-        )
 
 
 @xla.jit

@@ -80,7 +80,7 @@ class TestPredictions:
         fits, scores, segments = by_segment
         fitted, there = fits["none"], jnp.asarray(scores)
         for bad in (jnp.asarray(segments[:7]), segments[:7]):
-            with pytest.raises(ValueError, match="expected two flat arrays of one length"):
+            with pytest.raises(ValueError, match="one id per row, 500 of them, got 7"):
                 fitted.predict_proba(there, bad)
         for bad in (there, jnp.stack([jnp.asarray(segments)] * 2, 1)):
             with pytest.raises(ValueError, match=r"segments: expected integers \(N,\) for ids on"):

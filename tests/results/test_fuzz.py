@@ -177,7 +177,7 @@ NUMBERS = ["1", "-2.5e3", "nan", "inf", " 3 ", "", "NA", "1_0", "0x1p3", "1e400"
 LABELS = ["0", "1", "-1", "true", "FALSE", "1.0", "", "yes", "nan", " 1 ", "+1", "2"]
 TEXTS = ["", "007", "7", "NA", "é", "😀", '"a, b"', '"say ""x"""', '"', "\0", "\ufeff", "null"]
 FIELDS = {"f": NUMBERS, "y": LABELS, "id": TEXTS}
-WANTED = [("f", csvio.number), ("y", csvio.label), ("id", csvio.text)]
+WANTED = [("f", csvio.number), ("y", csvio.label), ("id", str)]
 BREAKS = ["\n", "\r\n", "\r", "\n\n", "", " \n", ",\n"]
 
 
