@@ -1,4 +1,5 @@
 import ctypes
+import importlib
 import os
 import sys
 from pathlib import Path
@@ -75,6 +76,13 @@ def x64():
     """JAX with 64-bit types, as a caller of `solve` would switch them on."""
     with jax.enable_x64(True):
         yield
+
+
+@pytest.fixture
+def benchmark(monkeypatch):
+    """A function that imports a module of the benchmarks, which lie beside the tests."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[1])
+    return lambda name: importlib.import_module(f"benchmarks.{name}")
 
 
 @pytest.fixture

@@ -8,10 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import gpu_model
-from benchmarks.gpu import compiled, programs
-from benchmarks.gpu.entries import Entry
-
 ROOT = Path(__file__).parents[1]
 
 TEXT = """HloModule jit_f
@@ -65,7 +61,27 @@ SCORES, MASK = 4 * 8_000, 8_000
 
 
 @pytest.fixture
-def program():
+def programs(benchmark):
+    return benchmark("gpu.programs")
+
+
+@pytest.fixture
+def compiled(benchmark):
+    return benchmark("gpu.compiled")
+
+
+@pytest.fixture
+def entry(benchmark):
+    return benchmark("gpu.entries").Entry(None, (), {}, rows=8_000)
+
+
+@pytest.fixture
+def record(compiled):
+    return json.loads(compiled.RECORD.read_text())["programs"]
+
+
+@pytest.fixture
+def program(programs):
     computations, entry = programs._parsed(TEXT)
     return programs.Program(computations, entry, ["kCommandBuffer"], 0, 0, spills=False)
 
@@ -83,8 +99,8 @@ def test_a_kernel_reads_an_operand_once(program):
     assert sums.bytes == SCORES + MASK + 2 * 4_000
 
 
-def test_a_description_counts_the_kernels_of_the_rows_size(program):
-    about = compiled.described(program, Entry(None, (), {}, rows=8_000))
+def test_a_description_counts_the_kernels_of_the_rows_size(program, compiled, entry):
+    about = compiled.described(program, entry)
     assert about["pass"] == {
         "kernels": 2,
         "kernels of the rows' size": 2,
@@ -99,14 +115,13 @@ def test_a_description_counts_the_kernels_of_the_rows_size(program):
         ({"entry": "body"}, "has 0 loops"),
     ],
 )
-def test_a_broken_rule_is_named(program, change, said):
-    entry = Entry(None, (), {}, rows=8_000)
+def test_a_broken_rule_is_named(program, programs, compiled, entry, change, said):
     assert compiled.broken_rules(program, entry) == []
     other = programs.Program(**{**vars(program), **change})
     assert any(said in rule for rule in compiled.broken_rules(other, entry))
 
 
-def test_what_is_worse_than_recorded_is_named():
+def test_what_is_worse_than_recorded_is_named(compiled):
     before = {"bytes per row": 10.0, "spills registers": 0, "pass": {"kernels": 2}}
     assert compiled.worse({**before, "bytes per row": 10.4}, before) == []
     now = {"bytes per row": 10.6, "spills registers": 1, "pass": {"kernels": 3}}
@@ -117,8 +132,7 @@ def test_what_is_worse_than_recorded_is_named():
     ]
 
 
-def test_the_record_keeps_the_rules():
-    record = json.loads(compiled.RECORD.read_text())["programs"]
+def test_the_record_keeps_the_rules(record):
     assert {name.rpartition(", ")[2] for name in record} == {"float32", "float64"}
     for name, program in record.items():
         assert program["launches"] == 1 or "devices" in name
@@ -127,9 +141,9 @@ def test_the_record_keeps_the_rules():
         )
 
 
-def test_a_prediction_is_no_less_than_its_floor():
-    for name, program in json.loads(compiled.RECORD.read_text())["programs"].items():
-        found = gpu_model.predicted(name, program)
+def test_a_prediction_is_no_less_than_its_floor(benchmark, record):
+    for name, program in record.items():
+        found = benchmark("gpu_model").predicted(name, program)
         assert found["milliseconds"] >= found["of which in passes"]
         if "pass" in program:
             assert found["milliseconds"] > found["floor"]

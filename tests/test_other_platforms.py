@@ -4,20 +4,6 @@ import jax
 import numpy as np
 import pytest
 
-from benchmarks.gpu import entries
-from benchmarks.gpu.target import chosen
-
-
-@pytest.fixture(scope="module")
-def programs():
-    """The entries by name, of both dtypes."""
-    found = {}
-    for dtype in ("float32", "float64"):
-        with jax.enable_x64(dtype == "float64"), chosen():
-            found[dtype] = entries.entries(np.dtype(dtype))
-    return found
-
-
 NAMES = [
     "solve 10,000 x 1,000",
     "solve 100,000 x 100",
@@ -34,10 +20,11 @@ NAMES = [
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
-def test_is_lowered(programs, name, dtype):
-    entry = programs[dtype][name]
+def test_is_lowered(benchmark, name, dtype):
+    entries, target = benchmark("gpu.entries"), benchmark("gpu.target")
     platforms = ("cuda", "rocm", "tpu") if dtype == "float32" else ("cuda", "rocm")
-    with jax.enable_x64(dtype == "float64"), chosen():
+    with jax.enable_x64(dtype == "float64"), target.chosen():
+        entry = entries.entries(np.dtype(dtype))[name]
         exported = jax.export.export(entry.program, platforms=platforms)(
             *entry.arguments, **entry.static
         )
@@ -45,10 +32,13 @@ def test_is_lowered(programs, name, dtype):
     assert "stablehlo.sort" not in exported.mlir_module()
 
 
-def test_every_entry_is_named(programs):
+def test_every_entry_is_named(benchmark):
+    entries, target = benchmark("gpu.entries"), benchmark("gpu.target")
+    with target.chosen():
+        every = entries.entries(np.dtype("float32"))
     similar = {
         "solve 100,000 x 1,000",
         "solve 1 x 10,000,000",
         "fit_segments, about 20,000 rows each",
     }
-    assert set(programs["float32"]) == {*NAMES, *similar}
+    assert set(every) == {*NAMES, *similar}

@@ -3,12 +3,12 @@
 import jax
 import numpy as np
 import pytest
+from data import batch, ragged
 
 import platt_jax as pj
 from platt_jax import Flag, Status, threads, xla
 from platt_jax.execution import planning
 from platt_jax.passes import shapes
-from tests.data import batch, ragged
 
 
 @pytest.fixture
