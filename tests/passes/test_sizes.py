@@ -34,7 +34,14 @@ def assert_same_fits(got, expected):
     np.testing.assert_allclose(got.nll, expected.nll, rtol=1e-3 * tol)
 
 
-@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(
+    ("dtype", "weighted"),
+    [
+        (np.float64, True),
+        pytest.param(np.float64, False, marks=pytest.mark.slow),
+        pytest.param(np.float32, False, marks=pytest.mark.slow),
+    ],
+)
 def test_fits_of_ragged_problems(accelerator, rng, dtype, weighted):
     sizes = np.r_[3_000, 9_000, rng.integers(1, 400, 60)]
     scores, labels, segments = ragged(rng, sizes, dtype)
@@ -51,7 +58,7 @@ def test_fits_of_ragged_problems(accelerator, rng, dtype, weighted):
     assert (got.flags & Flag.ONE_CLASS).any() and (got.flags & Flag.CONSTANT_SCORES).any()
 
 
-@pytest.mark.parametrize("shape", [(30, 90), (3, 3_000)])
+@pytest.mark.parametrize("shape", [(30, 90), pytest.param((3, 3_000), marks=pytest.mark.slow)])
 def test_solve_of_dense_problems(accelerator, rng, x64, shape):
     scores, labels = batch(rng, *shape)
     expected = pj.fit(scores, labels)
