@@ -145,10 +145,19 @@ OPTIONS = {
 
 
 @pytest.mark.filterwarnings("ignore:NaN, infinite or overflowing")
-@pytest.mark.parametrize("kernels", ["interpreter", "interpreter+search"])
 @pytest.mark.parametrize(
-    "small, options",
-    [(False, "default"), *(pytest.param(True, x, marks=pytest.mark.slow) for x in OPTIONS)],
+    "kernels, small, options",
+    [
+        ("interpreter", True, "default"),
+        ("interpreter", True, "one step"),
+        ("interpreter+search", False, "default"),
+        *(
+            pytest.param(f"interpreter{more}", True, options, marks=pytest.mark.slow)
+            for more in ("", "+search")
+            for options in OPTIONS
+            if more or options not in ("default", "one step")
+        ),
+    ],
 )
 def test_fits_are_those_of_tiles_and_vectors(rng, monkeypatch, small, options, kernels):
     arrays, options = statuses_and_flags(rng, small), OPTIONS[options]
