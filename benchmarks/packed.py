@@ -15,6 +15,7 @@ import numpy as np
 from benchmarks.workloads import Workload
 from platt_jax import Fit, Options
 from platt_jax.execution import planning, run
+from platt_jax.execution.oversized import fit_on_host
 from platt_jax.passes import packing, shapes
 from platt_jax.passes.blocks import Blocks
 from platt_jax.solver.solution import Given
@@ -58,7 +59,7 @@ class Packed:
         """Run the compiled programs over all blocks and chunks, and wait for them."""
         with jax.enable_x64(self._x64):
             by_blocks = [
-                run.fit_on_host(Blocks(source=x), Given(), self._options) for x in self._blocks
+                fit_on_host(Blocks(source=x), Given(), self._options) for x in self._blocks
             ]
             return jax.block_until_ready(
                 [*by_blocks, *ordered_map(self._solve_chunk, self._chunks)]

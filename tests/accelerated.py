@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from platt_jax import accelerators, threads, xla
-from platt_jax.execution import device_segments, on_device, run
+from platt_jax.execution import device_segments, on_device, oversized, run
 from platt_jax.population import chunked
 from platt_jax.results import device_rows
 
@@ -45,7 +45,8 @@ def accelerated(monkeypatch, dtype, kinds=(jax.Array,)):
     """
     monkeypatch.setattr(accelerators, "devices", lambda array: {jax.devices()[0]})
     monkeypatch.setattr(xla, "fused_cpu_supported", lambda: False)
-    monkeypatch.setattr(run, "ordered_map", map)
+    for module in (run, oversized):
+        monkeypatch.setattr(module, "ordered_map", map)
     monkeypatch.setattr(chunked, "run_concurrently", lambda other, mine: (other(), mine()))
     monkeypatch.setattr(accelerators, "holds", lambda values: isinstance(values, kinds))
     guard = jax.transfer_guard_device_to_host

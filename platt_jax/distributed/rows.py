@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from platt_jax.distributed.journal import Journal
 from platt_jax.execution.caller import Caller
-from platt_jax.execution.problems import Context, Problems
-from platt_jax.execution.run import Task, run_problems
+from platt_jax.execution.problems import Context, Problems, Task
+from platt_jax.execution.run import run_problems
 from platt_jax.ids.factorize import Integers
 from platt_jax.model.objective import Derivatives
 from platt_jax.model.statistics import Moments, ScoreRanges

@@ -10,9 +10,9 @@ import numpy as np
 
 from platt_jax import accelerators, validation, xla
 from platt_jax.columns import Column
+from platt_jax.execution.oversized import memory_errors
 from platt_jax.execution.problems import Context
 from platt_jax.execution.progress import reporting
-from platt_jax.execution.run import memory_errors
 from platt_jax.ids.labels import labels_by_name
 from platt_jax.results.fit import Fit
 from platt_jax.solver.solution import Given, solve_checked

@@ -47,3 +47,10 @@ class Context(NamedTuple):
     checkpoint: Checkpoint | None = None
     # A mesh from `devices.checked`; None for the default device.
     mesh: Mesh | None = None
+
+
+class Task(NamedTuple):
+    """A computation for every problem. Both functions take rows, what is given, and options."""
+
+    of_rows: Callable[..., Any]  # traced; results have the problems' leading axes
+    of_blocks: Callable[..., Any]  # for an oversized problem; runs on the host

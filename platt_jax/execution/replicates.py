@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from platt_jax import validation, xla
 from platt_jax.execution.grids import off_grid, on_grid
+from platt_jax.execution.oversized import run_oversized
 from platt_jax.execution.planning import Chunk
 from platt_jax.execution.problems import Context, Problems
-from platt_jax.execution.run import fit_task, in_chunks, run_oversized, solve_chunk
+from platt_jax.execution.run import fit_task, in_chunks, solve_chunk
 from platt_jax.model.objective import Array
 from platt_jax.options import Options
 from platt_jax.passes import packing, replicated, scan, shapes

@@ -1,33 +1,34 @@
 """Runs the compiled program on problems, chunk by chunk."""
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import jax
 import numpy as np
 from jax.sharding import Mesh
 from numpy.typing import NDArray
 
-from platt_jax import accelerators, validation, xla
+from platt_jax import validation, xla
 from platt_jax.execution import devices, planning
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.checkpoint import Checkpoint
 from platt_jax.execution.grids import off_grid, on_grid
+from platt_jax.execution.oversized import (
+    TOO_SMALL,
+    fit_on_host,
+    is_want_of_memory,
+    run_oversized,
+)
 from platt_jax.execution.planning import Chunk
-from platt_jax.execution.problems import Context, Problems
-from platt_jax.execution.progress import reporting, unheard
+from platt_jax.execution.problems import Context, Problems, Task
+from platt_jax.execution.progress import reporting
 from platt_jax.options import Options
 from platt_jax.passes import packing, scan, shapes
-from platt_jax.passes.blocks import Block, Blocks
-from platt_jax.passes.protocol import Rows
 from platt_jax.passes.shapes import GatherMap, RowRanges
 from platt_jax.passes.sharded import ShardedRows
 from platt_jax.results.fit import Fit
-from platt_jax.solver import search
 from platt_jax.solver.solution import Given, fit_rows
 from platt_jax.threads import ordered_map, run_programs
 
@@ -36,15 +37,6 @@ _Columns: TypeAlias = tuple[jax.Array, jax.Array, jax.Array | None]
 # Maps a slice of the problems to the places of their results.
 _Places: TypeAlias = Callable[[slice], NDArray[Any]]
 _ALL = slice(None)
-
-_TOO_SMALL = "the device's memory is too small for this fit"
-
-
-class Task(NamedTuple):
-    """A computation for every problem. Both functions take rows, what is given, and options."""
-
-    of_rows: Callable[..., Any]  # traced; results have the problems' leading axes
-    of_blocks: Callable[..., Any]  # for an oversized problem; runs on the host
 
 
 def fit_task(loss: bool) -> Task:
@@ -167,7 +159,7 @@ def in_chunks(
                         advance(results.add(made))
                         _compiled.add(program)
                 except jax.errors.JaxRuntimeError as error:
-                    if not _is_want_of_memory(error):
+                    if not is_want_of_memory(error):
                         raise
                     most = _smaller_chunks(most, error, caller)
         return results.whole
@@ -219,99 +211,10 @@ def _smaller_chunks(rows: int, error: Exception, caller: Caller) -> int:
     """
     smaller = planning.smaller(rows)
     if smaller is None:
-        raise MemoryError(_TOO_SMALL) from error
+        raise MemoryError(TOO_SMALL) from error
     if rows == shapes.sizes().chunk_rows[-1]:
         caller.warn("the device's memory ran out: going on with smaller chunks, which takes longer")
     return smaller
-
-
-@contextmanager
-def memory_errors() -> Iterator[None]:
-    """Raises a MemoryError where JAX's error says that the device's memory is too small."""
-    try:
-        yield
-    except jax.errors.JaxRuntimeError as error:
-        if _is_want_of_memory(error):
-            raise MemoryError(_TOO_SMALL) from error
-        raise
-
-
-def _is_want_of_memory(error: Exception) -> bool:
-    return "RESOURCE_EXHAUSTED" in str(error)
-
-
-def run_oversized(
-    task: Task,
-    i: int,
-    problems: Problems,
-    given: Any,
-    options: Options,
-    mesh: Mesh | None = None,
-    kernels: xla.Kernels | None = None,
-) -> Any:
-    """The results of oversized problem i; `given` is in the order of the problems' sizes."""
-    given = jax.tree.map(lambda leaf: leaf[i], given)
-    take = partial(problems.take, slice(i, i + 1))
-    with memory_errors():
-        rows = _blocks(problems.sizes[i], take, problems.reread, mesh, kernels)
-        made = task.of_blocks(rows, given, options)
-    return jax.tree.map(lambda x: np.asarray(x)[None], accelerators.fetched(made))
-
-
-def _blocks(
-    size: int,
-    take: Callable[..., packing.Columns],
-    reread: bool,
-    mesh: Mesh | None,
-    kernels: xla.Kernels | None,
-) -> Blocks:
-    """The rows of an oversized problem."""
-    parts: list[Any] = block_slices(size, 1 if mesh is None else mesh.size)
-    read: Callable[..., Block] = partial(read_block, take, reused=reread)
-    if mesh is not None:
-        parts = list(devices.together(parts, mesh.size))
-        read = partial(devices.put_blocks, mesh, partial(read_block, take))
-    if reread:
-        return Blocks(source=parts, read=read, mesh=mesh, kernels=kernels)
-    blocks = list(ordered_map(lambda part: jax.device_put(read(part)), parts))
-    return Blocks(source=blocks, mesh=mesh, kernels=kernels)
-
-
-def block_slices(size: int, devices: int = 1) -> list[slice]:
-    """The slices of an oversized problem's rows that make up its blocks."""
-    length = planning.block_length(size, devices)
-    return [slice(first, min(first + length, size)) for first in range(0, size, length)]
-
-
-def read_block(
-    take: Callable[[slice, packing.Space], packing.Columns], part: slice, reused: bool = False
-) -> Block:
-    """A block of an oversized problem.
-
-    Args:
-        take: returns scores, labels and weights (or None) of a slice of rows, in a space.
-        part: the slice of rows.
-        reused: see `packing.Space`.
-    """
-    scores, labels, weights = take(part, packing.Space(shapes.sizes().block_rows, reused))
-    return Block(scores, labels, weights, np.int32(part.stop - part.start))
-
-
-def fit_on_host(
-    rows: Rows,
-    given: Given,
-    options: Options,
-    loss: bool = True,
-    report: Callable[[NDArray[np.bool_]], Any] = unheard,
-) -> Fit:
-    """Fits with the host's loop. If `loss` is False, nll is NaN and saves a pass.
-
-    `report` is as in `search.host`.
-    """
-    runner = search.host(report)
-    optimum = partial(search.optimum, runner=runner, loss=loss)
-    fitted = fit_rows(rows, given, options, optimum, runner)
-    return fitted if loss else replace(fitted, nll=np.full_like(fitted.nll, np.nan))
 
 
 def _run_chunk(

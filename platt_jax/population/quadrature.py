@@ -14,7 +14,7 @@ import numpy as np
 from jax import lax
 from numpy.typing import NDArray
 
-from platt_jax.execution.run import Task
+from platt_jax.execution.problems import Task
 from platt_jax.model import objective
 from platt_jax.model.objective import Array
 from platt_jax.model.standardization import Standardization

@@ -7,8 +7,8 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax.execution.oversized import fit_on_host
 from platt_jax.execution.progress import Stage, reporting_passes
-from platt_jax.execution.run import fit_on_host
 from platt_jax.ids.factorize import Integers
 from platt_jax.model.standardization import Standardization, range_standardization
 from platt_jax.model.statistics import Moments

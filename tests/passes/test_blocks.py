@@ -9,7 +9,7 @@ from data import problem
 from reference import six_sums
 
 import platt_jax as pj
-from platt_jax.execution import run
+from platt_jax.execution import oversized, run
 from platt_jax.passes import blocks, packing
 from platt_jax.solver.solution import Given
 from platt_jax.status import Status
@@ -214,9 +214,9 @@ def test_a_loss_that_is_not_wanted_is_nan_outside_of_programs_only(small_blocks,
     options = pj.Options().with_tol(np.float64)
     with jax.debug_nans(True):
         rows_of_blocks = blocks.Blocks(
-            source=[run.read_block(take, x) for x in run.block_slices(ROWS)]
+            source=[oversized.read_block(take, x) for x in oversized.block_slices(ROWS)]
         )
-        fit = run.fit_on_host(rows_of_blocks, Given(), options, loss=False)
+        fit = oversized.fit_on_host(rows_of_blocks, Given(), options, loss=False)
     assert fit.status == Status.CONVERGED and np.isnan(fit.nll)
 
 

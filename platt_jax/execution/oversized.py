@@ -1,0 +1,117 @@
+"""Oversized problems: their rows are read in blocks, and the host runs the search."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+from numpy.typing import NDArray
+
+from platt_jax import accelerators, xla
+from platt_jax.execution import devices, planning
+from platt_jax.execution.problems import Problems, Task
+from platt_jax.execution.progress import unheard
+from platt_jax.options import Options
+from platt_jax.passes import packing, shapes
+from platt_jax.passes.blocks import Block, Blocks
+from platt_jax.passes.protocol import Rows
+from platt_jax.results.fit import Fit
+from platt_jax.solver import search
+from platt_jax.solver.solution import Given, fit_rows
+from platt_jax.threads import ordered_map
+
+TOO_SMALL = "the device's memory is too small for this fit"
+
+
+def run_oversized(
+    task: Task,
+    i: int,
+    problems: Problems,
+    given: Any,
+    options: Options,
+    mesh: Mesh | None = None,
+    kernels: xla.Kernels | None = None,
+) -> Any:
+    """The results of oversized problem i; `given` is in the order of the problems' sizes."""
+    given = jax.tree.map(lambda leaf: leaf[i], given)
+    take = partial(problems.take, slice(i, i + 1))
+    with memory_errors():
+        rows = _blocks(problems.sizes[i], take, problems.reread, mesh, kernels)
+        made = task.of_blocks(rows, given, options)
+    return jax.tree.map(lambda x: np.asarray(x)[None], accelerators.fetched(made))
+
+
+def _blocks(
+    size: int,
+    take: Callable[..., packing.Columns],
+    reread: bool,
+    mesh: Mesh | None,
+    kernels: xla.Kernels | None,
+) -> Blocks:
+    """The rows of an oversized problem."""
+    parts: list[Any] = block_slices(size, 1 if mesh is None else mesh.size)
+    read: Callable[..., Block] = partial(read_block, take, reused=reread)
+    if mesh is not None:
+        parts = list(devices.together(parts, mesh.size))
+        read = partial(devices.put_blocks, mesh, partial(read_block, take))
+    if reread:
+        return Blocks(source=parts, read=read, mesh=mesh, kernels=kernels)
+    blocks = list(ordered_map(lambda part: jax.device_put(read(part)), parts))
+    return Blocks(source=blocks, mesh=mesh, kernels=kernels)
+
+
+def block_slices(size: int, devices: int = 1) -> list[slice]:
+    """The slices of an oversized problem's rows that make up its blocks."""
+    length = planning.block_length(size, devices)
+    return [slice(first, min(first + length, size)) for first in range(0, size, length)]
+
+
+def read_block(
+    take: Callable[[slice, packing.Space], packing.Columns], part: slice, reused: bool = False
+) -> Block:
+    """A block of an oversized problem.
+
+    Args:
+        take: returns scores, labels and weights (or None) of a slice of rows, in a space.
+        part: the slice of rows.
+        reused: see `packing.Space`.
+    """
+    scores, labels, weights = take(part, packing.Space(shapes.sizes().block_rows, reused))
+    return Block(scores, labels, weights, np.int32(part.stop - part.start))
+
+
+def fit_on_host(
+    rows: Rows,
+    given: Given,
+    options: Options,
+    loss: bool = True,
+    report: Callable[[NDArray[np.bool_]], Any] = unheard,
+) -> Fit:
+    """Fits with the host's loop. If `loss` is False, nll is NaN and saves a pass.
+
+    `report` is as in `search.host`.
+    """
+    runner = search.host(report)
+    optimum = partial(search.optimum, runner=runner, loss=loss)
+    fitted = fit_rows(rows, given, options, optimum, runner)
+    return fitted if loss else replace(fitted, nll=np.full_like(fitted.nll, np.nan))
+
+
+@contextmanager
+def memory_errors() -> Iterator[None]:
+    """Raises a MemoryError where JAX's error says that the device's memory is too small."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if is_want_of_memory(error):
+            raise MemoryError(TOO_SMALL) from error
+        raise
+
+
+def is_want_of_memory(error: Exception) -> bool:
+    """Whether JAX's error says that the device's memory is too small."""
+    return "RESOURCE_EXHAUSTED" in str(error)
