@@ -159,13 +159,21 @@ def likeliest_by_brute_force(
     wide = np.array([*population.mean, np.log(0.7), 0, np.log(0.7)])
     for per_side in (17 if number > 500 else 25, 37):
         found = [_climbed(data, number, start, per_side) for start in (ours, wide)]
-        at, reached = max(found, key=lambda x: x[1])
+        at, _ = max(found, key=lambda x: x[1])
         # Errors of coarse grids, of thousands of segments, may add up to what looks like a gain.
-        before, after = (_Loss(data, number, x, per_side=49)(x)[0] for x in (ours, at))
-        if abs(reached + after) < 0.003:
+        on_coarse, on_fine = (_gain(data, number, ours, at, x) for x in (per_side, 49))
+        if abs(on_coarse - on_fine) < 0.003:
             break
     factor = _factor(at)
-    return np.sqrt(np.diag(factor @ factor.T)), max(before - after, 0.0)
+    return np.sqrt(np.diag(factor @ factor.T)), max(on_fine, 0.0)
+
+
+def _gain(
+    data: tuple[np.ndarray, ...], number: int, before: np.ndarray, after: np.ndarray, per_side: int
+) -> float:
+    """The log likelihood of one place beyond that of another, each on its own grid."""
+    losses = [_Loss(data, number, at, per_side)(at)[0] for at in (before, after)]
+    return losses[0] - losses[1]
 
 
 def _climbed(

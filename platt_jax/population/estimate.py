@@ -9,7 +9,7 @@ from platt_jax.execution.progress import Listener, Stage
 from platt_jax.options import Options
 from platt_jax.population.integral import Known, over_populations
 from platt_jax.population.likelihoods import Likelihoods
-from platt_jax.population.quadrature import FINE, normals
+from platt_jax.population.quadrature import fine, normals
 from platt_jax.population.search import Estimate, estimated
 from platt_jax.population.segments import Coordinates, Segments
 from platt_jax.population.standardized import StandardizedSegments
@@ -55,7 +55,7 @@ def estimate_population(
         # So they are computed again under the widest plausible population.
         wide = normals(known.new_mean, known.new_covariance)
         stage = Stage.of(progress, "population, uncertainty", last=False)
-        at = at.under(standardized, FINE, wide, stage)
+        at = at.under(standardized, fine(number), wide, stage)
         known = integrated(at.likelihoods, found.population)
     start = found.at.likelihoods.under(found.population).mean
     fit = standardized.modes(found.population, start, Stage.of(progress))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from platt_jax.execution.progress import SILENT
 from platt_jax.population.estimate import START_SPREAD
 from platt_jax.population.marginal import ENTRIES, Likeliest, likeliest, log_likelihood
-from platt_jax.population.quadrature import FINE, Normals, normals
+from platt_jax.population.quadrature import Normals, fine, normals
 from platt_jax.population.search import Losses, Position
 
 _MOST_STEPS, _MOST_HALVINGS = 30, 8
@@ -41,7 +41,7 @@ class Profile(NamedTuple):
         """
         population = normals(mean, START_SPREAD**2 * np.eye(2))
         nodes = Normals(*(np.full(number, x) for x in population))
-        return Position.of(self.segments, FINE, population, nodes, SILENT)
+        return Position.of(self.segments, fine(number), population, nodes, SILENT)
 
     def likeliest(
         self, at: Position, held: tuple[float | None, ...] = _FREE
@@ -79,7 +79,7 @@ class Profile(NamedTuple):
     def _moved(self, at: Position, mean: _Array, covariance: _Array) -> Position:
         back = self.turn.T
         population = normals(back @ mean, back @ covariance @ self.turn)
-        return at.under(self.segments, FINE, population, SILENT)
+        return at.under(self.segments, at.grid, population, SILENT)
 
     def _normal(self, population: Normals) -> tuple[_Array, _Array]:
         return self.turn @ population.mean, self.turn @ population.covariance @ self.turn.T

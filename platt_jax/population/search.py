@@ -14,11 +14,12 @@ from platt_jax.population import quadrature
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.quadrature import (
     COARSE,
-    FINE,
+    MANY,
     Grid,
     Normals,
     Posteriors,
     Total,
+    fine,
     normals,
     posteriors,
 )
@@ -27,12 +28,12 @@ from platt_jax.results.population import PopulationStatus
 _MOST_PASSES = 60  # maximum number of passes
 _MOST_COARSE = 8  # maximum number of passes with the coarse grid
 _LOST = 0.1, 1e-3  # errors of a log-likelihood, by the coarse and by the fine grid
-_ROUGH_ERROR = 2.5  # maximum error of the rough grid, in standard errors
+_ROUGH_ERROR = 1.0  # maximum error of the rough grid, in standard errors
 # Maximum length of the last step, in standard errors; it is taken without a pass.
 _TOLERANCE = 1e-2
-# The same on the fine grid with at least this many segments: their log-likelihood is quadratic over
-# so short a step, and Newton's step ends at its maximum.
-_TOLERANCE_OF_MANY, _MANY = 5e-2, 10_000
+# The same on the fine grid with many segments: their log-likelihood is quadratic over so short a
+# step, and Newton's step ends at its maximum.
+_TOLERANCE_OF_MANY = 5e-2
 # Maximum length of a converged search's last step. On a ridge, quadrature errors limit what gains.
 _NEAR = 0.05
 # Maximum change of a log standard deviation in one pass.
@@ -154,14 +155,15 @@ def _largest(
     at = Position.of(segments, COARSE, population, nodes, _pass(progress, 1))
     step, part = _newton_step(at), 1.0
     for passes in range(2, _MOST_PASSES + 1):
-        many = at.grid is FINE and at.posteriors.segments >= _MANY
+        many = at.grid is not COARSE and at.posteriors.segments >= MANY
         tolerance = _TOLERANCE_OF_MANY if many else _TOLERANCE
         done, stage = part * step.decrement <= tolerance, _pass(progress, passes)
-        if done and (at.grid is FINE or _is_fine_enough(at)):
+        if done and (at.grid is not COARSE or _is_fine_enough(at)):
             break
         way = part * step.parameters
         if at.grid is COARSE and (done or passes > _MOST_COARSE):
-            at = at.under(segments, FINE, _moved(at, way), stage)
+            grid = fine(at.posteriors.segments)
+            at = at.under(segments, grid, _moved(at, way), stage)
             step, part = _newton_step(at), 1.0
             continue
         short = np.abs(way).max() <= _SHORT
@@ -169,7 +171,7 @@ def _largest(
         origin, way = _polished(at, step) if hard else (at, way)
         trial = origin.under(segments, at.grid, _moved(origin, way), stage)
         # The gain of a short step may be lost in the errors of the quadrature.
-        lost = _LOST[at.grid is FINE] if short else 0
+        lost = _LOST[at.grid is not COARSE] if short else 0
         if trial.log_likelihood >= at.log_likelihood - lost:
             at = trial
             step, part = _newton_step(at), 1.0

@@ -11,7 +11,7 @@ from platt_jax.model.standardization import Standardization
 from platt_jax.options import Options
 from platt_jax.population import quadrature
 from platt_jax.population.likelihoods import Likelihoods
-from platt_jax.population.quadrature import FINE, Grid, Nodes, Normals, normals
+from platt_jax.population.quadrature import Grid, Nodes, Normals, fine, normals
 from platt_jax.population.segments import Coordinates, Segments
 from platt_jax.results.fit import Fit
 from platt_jax.solver.solution import Given
@@ -60,9 +60,10 @@ class StandardizedSegments(NamedTuple):
         """The fit of each segment under its own prior, and the likelihoods of the segments."""
         fit = self.modes(prior, None, stage)
         nodes = self.around(fit, prior)
-        losses = self.losses(FINE, nodes)
+        grid = fine(len(self.segments.keys))
+        losses = self.losses(grid, nodes)
         return fit, Likelihoods.of(
-            quadrature.posteriors(FINE, losses, nodes, prior, self.total), prior
+            quadrature.posteriors(grid, losses, nodes, prior, self.total), prior
         )
 
     def total(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
