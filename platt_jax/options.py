@@ -8,8 +8,8 @@ from typing import Any, Literal, TypeAlias
 import jax.numpy as jnp
 from numpy.typing import DTypeLike
 
-# What segments share: nothing, a population, or one curve.
-Pooling: TypeAlias = Literal["none", "partial", "complete"]
+# What segments share: nothing, a population, the populations of several levels, or one curve.
+Pooling: TypeAlias = Literal["none", "partial", "nested", "crossed", "complete"]
 
 
 @dataclass(frozen=True)

@@ -339,15 +339,18 @@ def pooling(value: Any, prior_given: Any, start_given: Any, fit_options: Options
     require_one_of(value, get_args(Pooling), "pooling")
     if value == "none":
         return
-    if value == "partial" and prior_given is not None:
-        raise ValueError('prior: expected None with pooling="partial": the population is the prior')
+    one_curve = value == "complete"
+    if not one_curve and prior_given is not None:
+        raise ValueError(
+            f'prior: expected None with pooling="{value}": the population is the prior'
+        )
     if start_given is not None:
         raise ValueError(f'start: expected None with pooling="{value}"')
-    if value == "partial":
+    if not one_curve:
         for name, usual in (("monotone", False), ("intercept", True)):
             if getattr(fit_options, name) != usual:
                 raise ValueError(
-                    f'Options({name}={not usual}): expected {usual} with pooling="partial", whose '
+                    f'Options({name}={not usual}): expected {usual} with pooling="{value}", whose '
                     "population has normal (A, B)"
                 )
 

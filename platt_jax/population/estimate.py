@@ -23,6 +23,12 @@ START_SPREAD = 0.5
 _LITTLE = 1e-3
 
 
+def estimable(pooled: Fit) -> bool:
+    """Whether the fit of all rows is one that segments can differ from."""
+    flagged = pooled.flags & (Flag.ONE_CLASS | Flag.CONSTANT_SCORES)
+    return bool(pooled.status == Status.CONVERGED and not flagged)
+
+
 def estimate_population(
     segments: Segments, pooled: Fit, options: Options, progress: bool | Listener = False
 ) -> tuple[Fit | None, Population]:
@@ -36,9 +42,8 @@ def estimate_population(
         options: how to fit; `targets` is ignored, and labels are used as they are.
         progress: see `fit_segments`.
     """
-    flagged = pooled.flags & (Flag.ONE_CLASS | Flag.CONSTANT_SCORES)
     number = segments.total(np.array([len(segments.keys)], float))[0]
-    if number < 2 or pooled.status != Status.CONVERGED or flagged:
+    if number < 2 or not estimable(pooled):
         return None, Population.not_estimated(len(segments.keys))
     options = replace(options, targets="none")
     coordinates = segments.coordinates(options)
@@ -89,13 +94,6 @@ def _result(
     """The population in the coordinates of the original scores."""
     back = np.linalg.inv(coordinates.matrix)
     root, spread = back @ found.population.factor, found.spread
-    # Derivatives of F R R' F' at R = I by the entries of the lower triangular factor R.
-    directions = [
-        root @ (d + d.T) @ root.T
-        for d in (np.diag([1.0, 0]), np.array([[0.0, 0], [1, 0]]), np.diag([0, 1.0]))
-    ]
-    by_factor = np.stack([d.ravel() for d in directions], -1)
-    of_covariance = by_factor @ spread[2:, 2:] @ by_factor.T
     left = np.linalg.solve(
         found.population.covariance, likelihoods.under(found.population).covariance
     )
@@ -104,7 +102,7 @@ def _result(
         mean=back @ found.population.mean,
         covariance=root @ root.T,
         mean_covariance=root @ spread[:2, :2] @ root.T,
-        covariance_errors=np.sqrt(np.maximum(np.diag(of_covariance), 0)).reshape(2, 2),
+        covariance_errors=covariance_errors(root, spread[2:, 2:]),
         status=found.status,
         likelihood_precision=own.precision.matrices,
         likelihood_pull=own.pull,

@@ -14,10 +14,12 @@ from platt_jax.execution.non_finite import ARE_NAN, report_non_finite
 from platt_jax.execution.progress import Listener, Stage
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options, Pooling
-from platt_jax.population.estimate import estimate_population
+from platt_jax.population.estimate import estimable, estimate_population
+from platt_jax.population.level_fitting import fit_levels, levels_of
 from platt_jax.population.segments import Segments
 from platt_jax.results.calibrators import SegmentCalibrator
 from platt_jax.results.fit import Fit
+from platt_jax.results.population import Population
 
 _WITHOUT_BAD_ROWS = "the curve of all rows is fitted without these"
 
@@ -37,10 +39,19 @@ def fit_by_segment(
     given = given_to(segments.keys.shape, segments.dtype, prior, start)
     shared = given_to((1,), segments.dtype, shared_prior(prior))
     each: Any = None
-    population = None
-    if pooling == "partial":
+    population = by_level = None
+    if (levelled := pooling in ("nested", "crossed")):
+        values = levels_of(segments.keys, pooling)
+    if pooling == "partial" or levelled:
         pooled = segments.pooled(shared, options, Stage.of(progress, "pooled fit", last=False))
-        each, population = estimate_population(segments, pooled, options, progress)
+        if not levelled:
+            each, population = estimate_population(segments, pooled, options, progress)
+        elif estimable(pooled):
+            each, population, by_level = fit_levels(
+                segments, values, pooling, pooled, options, progress
+            )
+        else:
+            population = Population.not_estimated(len(segments.keys))
     one_curve = each is None and pooling != "none"
     if each is None:
         each, pooled = segments.both(given, shared, options, Stage.of(progress))
@@ -49,7 +60,9 @@ def fit_by_segment(
     if one_curve:
         each = _with_pooled_curve(each, pooled)
     covariance: Any = pooled.covariance  # NumPy's, from a fit on the host
-    return SegmentCalibrator(segments.keys, each, pooled.sigmoid, covariance, population)
+    return SegmentCalibrator(
+        segments.keys, each, pooled.sigmoid, covariance, population, by_level
+    )
 
 
 def _with_pooled_curve(each: Fit, pooled: Fit) -> Fit:

@@ -144,6 +144,26 @@ def estimated(
     return Estimate(_moved(at, step.parameters), at, status, spread, bool(certain))
 
 
+def covariance_errors(
+    root: NDArray[np.float64], spread: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """(2, 2), standard errors of a covariance F F'.
+
+    Args:
+        root: (2, 2), the factor F.
+        spread: (3, 3), the covariance of the parameters of its change [[exp(a), 0], [b, exp(c)]].
+    """
+    # Derivatives of F R R' F' at R = I by the entries of the lower triangular factor R.
+    directions = [
+        root @ (d + d.T) @ root.T
+        for d in (np.diag([1.0, 0]), np.array([[0.0, 0], [1, 0]]), np.diag([0, 1.0]))
+    ]
+    by_factor = np.stack([d.ravel() for d in directions], -1)
+    variances = np.diag(by_factor @ spread @ by_factor.T)
+    errors: NDArray[np.float64] = np.sqrt(np.maximum(variances, 0)).reshape(2, 2)
+    return errors
+
+
 def _pass(progress: bool | Listener, number: int) -> Stage:
     return Stage.of(progress, f"population, pass {number}", last=False)
 

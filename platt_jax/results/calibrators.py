@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 
 from platt_jax import accelerators, columns, ids, validation
 from platt_jax.columns import Column
-from platt_jax.ids.factorize import Integers, ascending, get_indexer, indexer
+from platt_jax.ids.factorize import Integers, ascending, get_indexer, indexer, split_columns
+from platt_jax.ids.vocabulary import distinct
 from platt_jax.results.averages import mean_probability
 from platt_jax.results.device_rows import proba_by_class, proba_by_segment
 from platt_jax.results.equality import ComparedByValue
 from platt_jax.results.fit import Fit, Inspectable
+from platt_jax.results.levels import Levels
 from platt_jax.results.population import Population
 from platt_jax.results.probabilities import (
     band,
@@ -25,6 +27,7 @@ from platt_jax.results.probabilities import (
     variance_of_logit,
 )
 from platt_jax.results.sigmoid import Sigmoid
+from platt_jax.results.tables import Table
 from platt_jax.threads import ordered_map, row_slices
 
 # Rows per step of a prediction, few enough to stay in the cache.
@@ -86,7 +89,10 @@ class SegmentCalibrator(ComparedByValue, _ById):
         fit: the fits of the segments, in the order of keys.
         fallback: the sigmoid fitted to all finite rows.
         fallback_covariance: (2, 2), covariance of its (A, B), as `Fit.covariance`; NaN if unknown.
-        population: the population of the segments with pooling="partial", else None.
+        population: the population of the segments with pooling="partial", "nested" or "crossed",
+            else None.
+        by_level: what is known of each level with pooling="nested" or "crossed", else None;
+            `levels` is a summary.
     """
 
     keys: NDArray[Any]
@@ -94,17 +100,20 @@ class SegmentCalibrator(ComparedByValue, _ById):
     fallback: Sigmoid
     fallback_covariance: NDArray[Any] = field(default_factory=lambda: np.full((2, 2), np.nan))
     population: Population | None = None
+    by_level: Levels | None = None
 
     # `platt_jax.report.to_html`, which `platt_jax/__init__.py` sets.
     _write_report: ClassVar[Callable[..., None]]
 
     @property
     def pooling(self) -> str:
-        """How the segments were pooled, "none", "partial" or "complete".
+        """How the segments were pooled: "none", "partial", "nested", "crossed" or "complete".
 
-        It is also "complete" if partial pooling could not estimate a population: all segments then
-        have the curve of all rows.
+        It is also "complete" if no population could be estimated: all segments then have the curve
+        of all rows.
         """
+        if self.by_level is not None:
+            return self.by_level.kind
         if self.population is not None:
             return "partial" if self.population.estimated else "complete"
         pooled = self.fallback.A, self.fallback.B, self.fallback_covariance
@@ -119,6 +128,20 @@ class SegmentCalibrator(ComparedByValue, _ById):
     def shrinkage(self) -> NDArray[Any] | None:
         """(K,), from 0 (own rows alone) to 1 (population alone); None without a population."""
         return None if self.population is None else self.population.shrinkage
+
+    @property
+    def levels(self) -> Table | None:
+        """A row per level with pooling="nested" or "crossed"; None otherwise.
+
+        Columns:
+            level: name of the column; for nested levels of all columns up to it.
+            values: number of values.
+            rows_per_value: mean number of rows of a value, weighted.
+            slope_sd, intercept_sd: standard deviation of the level's effects on A and on B.
+            slope_sd_error, intercept_sd_error: their standard errors.
+            share: share of the variance of log-odds due to this level, at a typical score.
+        """
+        return None if self.by_level is None else self.by_level.table()
 
     def only(self, where: Column) -> "SegmentCalibrator":
         """A calibrator with some of the segments. The others become unseen segments.
@@ -152,7 +175,9 @@ class SegmentCalibrator(ComparedByValue, _ById):
             )
         fit = jax.tree.map(lambda x: x[where], self.fit)
         population = self.population and self.population.only(where)
-        return replace(self, keys=self.keys[where], fit=fit, population=population)
+        keys = self.keys[where]
+        by_level = self.by_level and self.by_level.only(keys)
+        return replace(self, keys=keys, fit=fit, population=population, by_level=by_level)
 
     def seen(self, segments: Column) -> NDArray[np.bool_]:
         """Which rows belong to fitted segments: (N,) bool for ids (N,).
@@ -191,13 +216,14 @@ class SegmentCalibrator(ComparedByValue, _ById):
             ValueError: the two lengths differ, or an id is missing or has a type that no key can
                 equal: text among numbers, 1.5 among integers.
         """
-        normal = self.predictive()
         A, B = self._with_fallback((self.fit.A, self.fallback.A), (self.fit.B, self.fallback.B))
         if accelerators.holds(scores):
+            self._require_no_levels()
+            normal = self.predictive()
             on_device: Any = proba_by_segment(self.keys, (A, B), normal, scores, segments)
             return on_device
 
-        def proba(f: NDArray[Any], which: Integers) -> tuple[NDArray[Any]]:
+        def proba(f: NDArray[Any], which: Integers, normal: Any) -> tuple[NDArray[Any]]:
             if normal is None:
                 return (expit(-(A[which] * f + B[which])),)
             return (mean_probability(f, normal.take(which, axis=0)),)
@@ -227,18 +253,17 @@ class SegmentCalibrator(ComparedByValue, _ById):
             ValueError: the level is not between 0 and 1; or see `predict_proba`.
         """
         critical = critical_value(level, simultaneous)
-        normal = self.predictive()
-        if normal is None:
+        if self.predictive() is None:
             of_fits, of_fallback = self.fit.covariance, self.fallback_covariance
             A, B, *covariance = self._with_fallback(
                 (self.fit.A, self.fallback.A),
                 (self.fit.B, self.fallback.B),
                 *((of_fits[:, i, j], of_fallback[i, j]) for i, j in _UPPER),
             )
-        else:
-            A, B, *covariance = normal.T
+            curves = np.column_stack([A, B, *covariance])
 
-        def both(f: NDArray[Any], which: Integers) -> tuple[NDArray[Any], NDArray[Any]]:
+        def both(f: NDArray[Any], which: Integers, normal: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+            A, B, *covariance = (curves if normal is None else normal).T
             variance = variance_of_logit(f, *(x[which] for x in covariance))
             return band(-(A[which] * f + B[which]), variance, critical)
 
@@ -279,7 +304,7 @@ class SegmentCalibrator(ComparedByValue, _ById):
         covariance = np.concatenate(
             [population.posterior_covariance, population.predictive_covariance[None]]
         )
-        normal = np.column_stack([mean, *(covariance[:, i, j] for i, j in _UPPER)])
+        normal = _stacked(mean, covariance)
         normal[:-1][~np.isfinite(self.fit.A)] = np.nan
         return normal
 
@@ -299,7 +324,7 @@ class SegmentCalibrator(ComparedByValue, _ById):
             >>> pooled.at_mode().pooling
             'none'
         """
-        return replace(self, population=None)
+        return replace(self, population=None, by_level=None)
 
     @staticmethod
     def _with_fallback(*pairs: tuple[Any, Any]) -> list[NDArray[Any]]:
@@ -314,10 +339,12 @@ class SegmentCalibrator(ComparedByValue, _ById):
         scores: Column,
         segments: Column,
     ) -> tuple[NDArray[Any], ...]:
-        """The results of a function of scores and places among the keys (-1 if not a key).
+        """The results of a function of scores, places and `predictive`.
 
         Args:
-            function: takes scores and places of some rows; returns a tuple of arrays.
+            function: takes scores and places of some rows, and the distributions of curves at these
+                places, or None without a population; returns a tuple of arrays. Without levels the
+                places are those among the keys, -1 if not a key.
             results: length of this tuple.
             scores: (N,) scores.
             segments: (N,) ids, or one id.
@@ -326,21 +353,51 @@ class SegmentCalibrator(ComparedByValue, _ById):
         validation.require_flat(scores, "scores")
         name = columns.labelled("segments", segments)
         segments = ids.read_like(self.keys, segments, len(scores))
-        find = indexer(self.keys, segments, name)
+        normal, find = self._located(segments, name)
         dtype = np.result_type(scores.dtype, self.fit.A.dtype)
         made = tuple(np.empty(len(scores), dtype) for _ in range(results))
 
         def fill(piece: slice) -> None:
             for start in range(piece.start, piece.stop, _PREDICTED_AT_ONCE):
                 rows = slice(start, min(start + _PREDICTED_AT_ONCE, piece.stop))
-                for whole, part in zip(made, function(scores[rows], find(rows)), strict=True):
+                for whole, part in zip(made, function(scores[rows], find(rows), normal), strict=True):
                     whole[rows] = part
 
         list(ordered_map(fill, row_slices(len(scores))))
         return made
 
+    def _located(
+        self, segments: ids.Ids, name: str
+    ) -> tuple[NDArray[np.float64] | None, Callable[[slice], Integers]]:
+        """`predictive`, and a function that maps a slice of the rows to places in it.
+
+        With levels, unseen segments get places after all others.
+        """
+        normal = self.predictive()
+        if self.by_level is None or normal is None:
+            return normal, indexer(self.keys, segments, name)
+        codes, each = distinct(segments)
+        places = get_indexer(self.keys, split_columns(each), name)
+        new = np.flatnonzero(places < 0)
+        places[new] = len(normal) + np.arange(len(new))
+        mean, covariance = self.by_level.curves(each[new])
+        normal = np.vstack([normal, _stacked(mean, covariance)])
+        return normal, lambda rows: places[codes[rows]]
+
+    def _require_no_levels(self) -> None:
+        if self.by_level is not None:
+            raise ValueError(
+                "scores: expected an array on the host if the calibrator has levels, whose "
+                "probabilities are computed there"
+            )
+
     def _inspected(self) -> tuple[Fit, str, NDArray[Any]]:
         return self.fit, "segment", self.keys
+
+
+def _stacked(mean: NDArray[Any], covariance: NDArray[Any]) -> NDArray[np.float64]:
+    """(n, 5), means of A and B, and the entries AA, AB and BB of their covariance."""
+    return np.column_stack([mean, *(covariance[:, i, j] for i, j in _UPPER)])
 
 
 def parameters(calibrator: SegmentCalibrator) -> NDArray[np.float64]:

@@ -1,0 +1,309 @@
+"""Effects of crossed levels: each segment has a value of every level, in any combination.
+
+The posterior precision of all effects is sparse. The values of one level, the one with the most,
+depend on each other only by the other levels, so they are eliminated; the rest is dense. If the
+rest has too many values, all large levels but that one are fitted in turn with it. Then means are
+exact; covariances include the coupling of each large level with the eliminated one, and leave out
+how it depends on the dense levels and on other large levels.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from platt_jax.population.levels import (
+    ALMOST_FLAT,
+    LevelPosteriors,
+    Moments,
+    summed,
+    times,
+)
+from platt_jax.population.likelihoods import Likelihoods
+from platt_jax.population.symmetric import Symmetric
+
+_Array = NDArray[np.float64]
+_Codes = NDArray[np.intp]
+
+_MOST_DENSE = 1_500  # maximum number of values in the dense part
+_AT_ONCE = 1 << 22  # numbers per array
+# Large levels besides the eliminated one are fitted in turn until no mean moves by more than this.
+_SETTLED = 1e-4
+_MOST_SWEEPS = 50
+
+
+class _Pairs(NamedTuple):
+    """Pairs of values of the eliminated level and of another large one that share segments."""
+
+    eliminated: _Codes  # (M,)
+    other: _Codes  # (M,)
+    of_segments: _Codes  # (K,), the pair of each segment
+
+
+class _Eliminated(NamedTuple):
+    """The eliminated level: regressions on the dense part, and what follows for its effects."""
+
+    spread: _Array  # (V, 2, 2), the covariances of the effects
+    with_average: _Array  # (V, 2, 2), of each effect and the average effect
+    by_rest: _Array  # (2, 2R), minus the regression of the average effect on the dense part
+
+
+class _Dense(NamedTuple):
+    """The dense part: the mean curve, followed by the values of the small levels."""
+
+    covariance: _Array  # (2R, 2R), of the posterior, with the eliminated level integrated out
+    blocks: _Array  # (R, R, 2, 2), the same
+
+
+class Crossed:
+    """See `levels.Design`.
+
+    Args:
+        codes: (K, L) the value of each level, for each segment.
+        sizes: (L,) the number of values of each level, which all occur.
+    """
+
+    def __init__(self, codes: _Codes, sizes: list[int]) -> None:
+        self.sizes = sizes
+        self._codes = [np.ascontiguousarray(x) for x in codes.T]
+        largest_first = sorted(range(len(sizes)), key=lambda level: -sizes[level])
+        left, large = sum(sizes), 0
+        while large == 0 or (left > _MOST_DENSE and large < len(sizes)):
+            left -= sizes[largest_first[large]]
+            large += 1
+        self._eliminated, *self._others = largest_first[:large]
+        self._small = sorted(largest_first[large:])
+        ends = np.cumsum([1, *(sizes[level] for level in self._small)])
+        self._slices = [slice(*x) for x in zip(ends[:-1], ends[1:], strict=True)]
+        self._number = int(ends[-1])
+        # For each segment the places of its values in the dense part; the mean curve comes first.
+        self._places = [np.zeros(len(codes), np.intp)] + [
+            part.start + self._codes[level]
+            for part, level in zip(self._slices, self._small, strict=True)
+        ]
+        self._pairs = {level: self._pairs_with(level) for level in self._others}
+        self._order = np.argsort(self._codes[self._eliminated], kind="stable")
+        self._latest = {level: np.zeros((sizes[level], 2)) for level in self._others}
+
+    def _pairs_with(self, level: int) -> _Pairs:
+        size = self.sizes[level]
+        both = self._codes[self._eliminated] * size + self._codes[level]
+        pairs, of_segments = np.unique(both, return_inverse=True)
+        return _Pairs(*np.divmod(pairs, size), of_segments)
+
+    def posteriors(self, likelihoods: Likelihoods, covariances: list[_Array]) -> LevelPosteriors:
+        """See `levels.Design`."""
+        precision = likelihoods.precision.matrices
+        priors = [np.linalg.inv(x) for x in covariances]
+        values = self.sizes[self._eliminated]
+        eliminated = self._codes[self._eliminated]
+        own = summed(eliminated, precision, values) + priors[self._eliminated]
+        left = Symmetric.of(own).inverse().matrices  # if all else is known
+        dense = self._dense(precision, priors, left)
+        means = self._means(likelihoods, precision, priors, left, dense)
+        root, effects, of_segments = means
+
+        spreads: list[_Array] = [np.empty(0)] * len(self.sizes)
+        everywhere = np.arange(self._number)
+        diagonal = dense.blocks[everywhere, everywhere]
+        for part, level in zip(self._slices, self._small, strict=True):
+            spreads[level] = diagonal[part]
+        around = self._within_dense(dense)
+        back = self._eliminated_back(precision, left, dense, around)
+        spreads[self._eliminated] = back.spread
+        for level in self._others:
+            spreads[level] = self._couple(level, precision, priors, left, spreads, around)
+        around += spreads[self._eliminated][eliminated]
+        made = [Moments(*x) for x in zip(effects, spreads, strict=True)]
+        mean_curve = Moments(root[None], diagonal[:1])
+        centred = self._centred(mean_curve, made, dense, back, left.mean(0) / values)
+        return LevelPosteriors(mean_curve, made, Moments(of_segments, around), *centred)
+
+    def _dense(self, precision: _Array, priors: list[_Array], left: _Array) -> _Dense:
+        """The dense part, from its precision with the eliminated level integrated out."""
+        R = self._number
+        total = np.zeros((R, 2, R, 2))
+        for i, at in enumerate(self._places):
+            for other in self._places[i:]:
+                block = summed(at * R + other, precision, R * R).reshape(R, R, 2, 2)
+                total += block.transpose(0, 2, 1, 3)
+                if other is not at:
+                    total += block.transpose(1, 3, 0, 2)
+        total[0, :, 0, :] += ALMOST_FLAT * np.eye(2)
+        for part, level in zip(self._slices, self._small, strict=True):
+            places = np.arange(part.start, part.stop)
+            total[places, :, places, :] += priors[level]
+        total = total.reshape(2 * R, 2 * R)
+        for values, _, coupling in self._couplings(precision):
+            of_rest = coupling.reshape(-1, 2 * R)
+            total -= of_rest.T @ (left[values] @ coupling).reshape(-1, 2 * R)
+        covariance = np.linalg.inv(total)
+        covariance = (covariance + covariance.T) / 2
+        blocks = covariance.reshape(R, 2, R, 2).transpose(0, 2, 1, 3)
+        return _Dense(covariance, np.ascontiguousarray(blocks))
+
+    def _couplings(self, precision: _Array) -> Iterator[tuple[slice, _Codes, _Array]]:
+        """The precision (v, 2, 2R) between values of the eliminated level and the dense part.
+
+        Yields slices of the values, with the numbers of their segments and the precision.
+        """
+        values, R = self.sizes[self._eliminated], self._number
+        codes = self._codes[self._eliminated][self._order]
+        step = max(1, _AT_ONCE // (4 * R))
+        for first in range(0, values, step):
+            some = slice(first, min(first + step, values))
+            number = some.stop - first
+            segments = self._order[slice(*np.searchsorted(codes, [first, some.stop]))]
+            rows = (self._codes[self._eliminated][segments] - first) * R
+            made = sum(
+                summed(rows + at[segments], precision[segments], number * R)
+                for at in self._places
+            )
+            yield some, segments, np.reshape(made, (number, R, 2, 2)).transpose(0, 2, 1, 3).reshape(
+                number, 2, 2 * R
+            )
+
+    def _means(
+        self,
+        likelihoods: Likelihoods,
+        precision: _Array,
+        priors: list[_Array],
+        left: _Array,
+        dense: _Dense,
+    ) -> tuple[_Array, list[_Array], _Array]:
+        """The means of the mean curve (2,), of the effects, and of the segments' (A, B)."""
+        eliminated, values = self._codes[self._eliminated], self.sizes[self._eliminated]
+        others = {
+            level: Symmetric.of(
+                summed(self._codes[level], precision, self.sizes[level]) + priors[level]
+            ).inverse().matrices
+            for level in self._others
+        }
+        of_others = sum(
+            (self._latest[level][self._codes[level]] for level in self._others),
+            np.zeros_like(likelihoods.pull),
+        )
+        for _ in range(_MOST_SWEEPS):
+            pull = likelihoods.pull - times(precision, of_others)
+            own = summed(eliminated, pull, values)
+            passed_on = pull - times(precision, times(left, own)[eliminated])
+            at = sum(summed(places, passed_on, self._number) for places in self._places)
+            rest = (dense.covariance @ np.ravel(at)).reshape(-1, 2)
+            of_rest = sum(rest[places] for places in self._places)
+            own -= summed(eliminated, times(precision, of_rest), values)
+            effects_here = times(left, own)
+            of_segments = of_rest + effects_here[eliminated] + of_others
+            moved = 0.0
+            for level, inverse in others.items():
+                codes, before = self._codes[level], self._latest[level]
+                residual = likelihoods.pull - times(precision, of_segments - before[codes])
+                after = times(inverse, summed(codes, residual, self.sizes[level]))
+                of_segments += (after - before)[codes]
+                of_others = of_others + (after - before)[codes]
+                self._latest[level] = after
+                moved = max(moved, np.abs(after - before).max())
+            if moved <= _SETTLED:
+                break
+        effects = [np.empty(0)] * len(self.sizes)
+        effects[self._eliminated] = effects_here
+        for part, level in zip(self._slices, self._small, strict=True):
+            effects[level] = rest[part]
+        for level in self._others:
+            effects[level] = self._latest[level]
+        return rest[0], effects, of_segments
+
+    def _within_dense(self, dense: _Dense) -> _Array:
+        """(K, 2, 2), the covariance of each segment's sum over the dense part."""
+        blocks = dense.blocks.reshape(-1, 2, 2)
+        total = np.zeros((len(self._places[0]), 2, 2))
+        for i, at in enumerate(self._places):
+            for other in self._places[i:]:
+                block = blocks[at * self._number + other]
+                total += block if other is at else block + block.swapaxes(1, 2)
+        return total
+
+    def _eliminated_back(
+        self, precision: _Array, left: _Array, dense: _Dense, around: _Array
+    ) -> _Eliminated:
+        """The covariances of the eliminated level's effects.
+
+        Adds their covariances with the dense part to the segments' covariances `around`.
+        """
+        R, spread = self._number, left.copy()
+        average = np.zeros((2, 2 * R))
+        for values, _, coupling in self._couplings(precision):
+            average += np.einsum("vab,vbr->ar", left[values], coupling) / len(left)
+        with_average = left / len(left)
+        for values, segments, coupling in self._couplings(precision):
+            by_rest = left[values] @ coupling  # minus the regression on the dense part
+            with_rest = (by_rest.reshape(-1, 2 * R) @ dense.covariance).reshape(by_rest.shape)
+            spread[values] += with_rest @ by_rest.swapaxes(1, 2)
+            with_average[values] += with_rest @ average.T
+            pairs = with_rest.reshape(-1, 2, R, 2).transpose(0, 2, 1, 3).reshape(-1, 2, 2)
+            rows = (self._codes[self._eliminated][segments] - values.start) * R
+            for places in self._places:
+                block = pairs[rows + places[segments]]
+                around[segments] -= block + block.swapaxes(1, 2)
+        return _Eliminated(spread, with_average, average)
+
+    def _couple(
+        self,
+        level: int,
+        precision: _Array,
+        priors: list[_Array],
+        left: _Array,
+        spreads: list[_Array],
+        around: _Array,
+    ) -> _Array:
+        """The covariances (V, 2, 2) of the effects of another large level.
+
+        The eliminated level is integrated out for each value alone. Adds what follows to the
+        covariances of the eliminated level's effects and of the segments.
+        """
+        pairs = self._pairs[level]
+        shared = summed(pairs.of_segments, precision, len(pairs.other))
+        own = summed(self._codes[level], precision, self.sizes[level]) + priors[level]
+        by_other = left[pairs.eliminated] @ shared
+        own -= summed(pairs.other, shared @ by_other, self.sizes[level])
+        spread = Symmetric.of(own).inverse().matrices
+        between = by_other @ spread[pairs.other]
+        more = between @ by_other.swapaxes(1, 2)
+        spreads[self._eliminated] += summed(pairs.eliminated, more, len(left))
+        around += spread[self._codes[level]]
+        around -= (between + between.swapaxes(1, 2))[pairs.of_segments]
+        return spread
+
+    def _centred(
+        self,
+        root: Moments,
+        effects: list[Moments],
+        dense: _Dense,
+        eliminated: _Eliminated,
+        left_of_average: _Array,
+    ) -> tuple[Moments, list[Moments]]:
+        """The effects minus their averages, which are added to the mean curve.
+
+        Sums of these for prediction are nearly independent, unlike those of the effects: only the
+        sum of mean curve and average is known well.
+        """
+        total, centred = root.mean[0], []
+        with_average = eliminated.with_average
+        averages = np.zeros((2, self._number, 2))
+        averages[:, 0] = np.eye(2)
+        for level, (mean, covariance) in enumerate(effects):
+            average = mean.mean(0)
+            total = total + average
+            if level == self._eliminated:
+                of_average = with_average.mean(0)
+                covariance = covariance - with_average - with_average.swapaxes(1, 2) + of_average
+            elif level in self._small:
+                part = self._slices[self._small.index(level)]
+                averages[:, part] = np.eye(2)[:, None] / self.sizes[level]
+                within = dense.blocks[part, part]
+                by_value = within.mean(1)
+                covariance = covariance - by_value - by_value.swapaxes(1, 2) + by_value.mean(0)
+            centred.append(Moments(mean - average, covariance))
+        by_rest = averages.reshape(2, -1) - eliminated.by_rest
+        spread = by_rest @ dense.covariance @ by_rest.T + left_of_average
+        return Moments(total[None], spread[None]), centred

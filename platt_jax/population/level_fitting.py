@@ -1,0 +1,190 @@
+"""Pooling of nested or crossed levels: from segments of several columns to their calibrator."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from platt_jax import ids
+from platt_jax.execution.progress import Listener
+from platt_jax.ids.factorize import split_columns
+from platt_jax.ids.vocabulary import distinct
+from platt_jax.options import Options
+from platt_jax.population.crossed import Crossed
+from platt_jax.population.level_search import EstimatedLevels, estimate_levels
+from platt_jax.population.levels import Design, Moments, Scoring
+from platt_jax.population.nested import Nested
+from platt_jax.population.search import covariance_errors
+from platt_jax.population.segments import Segments
+from platt_jax.results.fit import Fit
+from platt_jax.results.levels import Level, Levels
+from platt_jax.results.population import Population
+
+_Array = NDArray[np.float64]
+
+
+class _Values(NamedTuple):
+    """The values of a level, and the value of each segment."""
+
+    name: str
+    keys: NDArray[Any]  # (V,), ascending
+    codes: NDArray[np.intp]  # (K,)
+
+
+def levels_of(keys: NDArray[Any], kind: str) -> list[_Values]:
+    """The levels of these segments.
+
+    Args:
+        keys: (K,) ids of the segments, ascending.
+        kind: "nested" or "crossed".
+
+    Raises:
+        ValueError: the ids have one column; a column has one value; or two columns determine each
+            other.
+    """
+    names = keys.dtype.names
+    if names is None:
+        raise ValueError(
+            f'segments: expected ids of several columns with pooling="{kind}", got one column; '
+            'for one column use pooling="partial"'
+        )
+    values = [_column(name, keys[name]) for name in names]
+    for level in values:
+        if len(level.keys) == 1:
+            raise ValueError(
+                f"segments: expected columns of several values with pooling={kind!r}, got one "
+                f"value in column {level.name!r}: leave the column out"
+            )
+    if kind == "nested":
+        values = [_prefix(keys, number + 1) for number in range(len(names))]
+    pairs = zip(values, values[1:], strict=False)
+    if kind == "crossed":
+        pairs = ((a, b) for i, a in enumerate(values) for b in values[i + 1 :])
+    for one, other in pairs:
+        _require_different(one, other)
+    return values
+
+
+def _column(name: str, column: NDArray[Any]) -> _Values:
+    codes, found = distinct(split_columns(column))
+    return _Values(name, found, codes)
+
+
+def _prefix(keys: NDArray[Any], columns: int) -> _Values:
+    """The distinct ids in the first columns; the keys are in ascending order of these."""
+    names = keys.dtype.names[:columns]  # type: ignore[index]
+    new = np.zeros(len(keys), bool)
+    new[:1] = True
+    for name in names:
+        new[1:] |= keys[name][1:] != keys[name][:-1]
+    found = [keys[name][new] for name in names]
+    values = found[0] if columns == 1 else ids.structured(names, found)
+    return _Values(" > ".join(names), values, np.cumsum(new) - 1)
+
+
+def _require_different(one: _Values, other: _Values) -> None:
+    sizes = len(one.keys), len(other.keys)
+    if sizes[0] == sizes[1] == len(np.unique(one.codes * sizes[1] + other.codes)):
+        raise ValueError(
+            f"segments: {one.name!r} and {other.name!r} determine each other, so their effects "
+            "cannot be told apart: leave one of them out"
+        )
+
+
+def fit_levels(
+    segments: Segments,
+    values: list[_Values],
+    kind: str,
+    pooled: Fit,
+    options: Options,
+    progress: bool | Listener,
+) -> tuple[Fit, Population, Levels]:
+    """The fits of the segments, their population and their levels.
+
+    Args:
+        segments: the segments.
+        values: from `levels_of`.
+        kind: "nested" or "crossed".
+        pooled: the fit of all rows; it has converged, with rows of both classes.
+        options: how to fit.
+        progress: see `fit_segments`.
+    """
+    found = estimate_levels(segments, _design(values, kind), pooled, options, progress)
+    rows = found.fit.n_pos + found.fit.n_neg
+    back = np.linalg.inv(found.coordinates.matrix)
+    spreads = [_Spread.of(step, back) for step in found.steps]
+    variance = np.array([np.trace(step.covariance) for step in found.steps])
+    root = _mapped(found.posteriors.root_for_prediction, back)
+    each = tuple(
+        Level(
+            level.name,
+            level.keys,
+            np.bincount(level.codes, rows, len(level.keys)),
+            *_mapped(effects, back),
+            spread.covariance,
+            spread.errors,
+            float(share),
+        )
+        for level, effects, spread, share in zip(
+            values,
+            found.posteriors.for_prediction,
+            spreads,
+            variance / variance.sum(),
+            strict=True,
+        )
+    )
+    levels = Levels(kind, each, root.mean[0], root.covariance[0])
+    return found.fit, _population(found, spreads, root, back), levels
+
+
+def _design(values: list[_Values], kind: str) -> Design:
+    if kind == "crossed":
+        codes = np.stack([level.codes for level in values], 1)
+        return Crossed(codes, [len(level.keys) for level in values])
+    parents = [np.zeros(len(values[0].keys), np.intp)]
+    for above, level in zip(values, values[1:], strict=False):
+        parent = np.empty(len(level.keys), np.intp)
+        parent[level.codes] = above.codes
+        parents.append(parent)
+    return Nested(parents)
+
+
+class _Spread(NamedTuple):
+    """Covariance of a level's effects in the original coordinates, with standard errors."""
+
+    covariance: _Array
+    errors: _Array
+
+    @classmethod
+    def of(cls, step: Scoring, back: _Array) -> "_Spread":
+        root = back @ np.linalg.cholesky(step.covariance)
+        return cls(root @ root.T, covariance_errors(root, step.spread))
+
+
+def _mapped(moments: Moments, matrix: _Array) -> Moments:
+    return Moments(moments.mean @ matrix.T, matrix @ moments.covariance @ matrix.T)
+
+
+def _population(
+    found: EstimatedLevels, spreads: list[_Spread], root: Moments, back: _Array
+) -> Population:
+    """The segments as a population: the mean curve with the spreads of all levels."""
+    own = found.likelihoods.transformed(back)
+    segments = _mapped(found.posteriors.segments, back)
+    of_mean = _mapped(found.posteriors.root, back)
+    covariance = sum((x.covariance for x in spreads), np.zeros((2, 2)))
+    left = np.linalg.solve(found.others.covariance, found.posteriors.segments.covariance)
+    return Population(
+        mean=of_mean.mean[0],
+        covariance=covariance,
+        mean_covariance=of_mean.covariance[0],
+        covariance_errors=np.sqrt(sum((x.errors**2 for x in spreads), np.zeros((2, 2)))),
+        status=found.status,
+        likelihood_precision=own.precision.matrices,
+        likelihood_pull=own.pull,
+        posterior_mean=segments.mean,
+        posterior_covariance=segments.covariance,
+        predictive_mean=root.mean[0],
+        predictive_covariance=root.covariance[0] + covariance,
+        shrinkage=np.clip(np.trace(left, axis1=1, axis2=2) / 2, 0, 1),
+    )

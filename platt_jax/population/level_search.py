@@ -1,0 +1,150 @@
+"""The estimate of the levels' spreads, and of all effects.
+
+Expectation propagation (Minka 2001): each segment's likelihood is a normal density that gives the
+right mean and covariance under what all other segments say about its (A, B). Such a density needs
+the segment's loss at the nodes of a quadrature, one pass for all segments. Given these densities
+everything is normal (`levels`); steps of Fisher scoring move the levels' spreads.
+"""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from platt_jax.execution.progress import Listener, Stage
+from platt_jax.options import Options
+from platt_jax.population import quadrature
+from platt_jax.population.estimate import START_SPREAD
+from platt_jax.population.levels import Design, LevelPosteriors, Scoring, scored
+from platt_jax.population.likelihoods import Likelihoods
+from platt_jax.population.quadrature import COARSE, Grid, Normals, fine, normals
+from platt_jax.population.segments import Coordinates, Segments
+from platt_jax.population.standardized import StandardizedSegments
+from platt_jax.population.symmetric import Symmetric
+from platt_jax.results.fit import Fit
+from platt_jax.results.population import PopulationStatus
+
+_MOST_PASSES = 40  # maximum number of passes with the coarse grid
+_FINE_PASSES = 2  # number of passes with the fine grid, once the coarse one has converged
+_STEPS = 2  # maximum number of steps of the spreads per pass
+# Maximum change of a root of a covariance in the last pass with the coarse grid.
+_TOLERANCE = 3e-3
+# Maximum length of a converged search's last step, in standard errors.
+_NEAR = 0.05
+# Smallest share of a segment's posterior precision that is left to all other segments: a bound on
+# errors of approximate covariances.
+_LEAST_SHARE = 1e-3
+
+
+class EstimatedLevels(NamedTuple):
+    """The result, in standardized coordinates."""
+
+    posteriors: LevelPosteriors
+    steps: list[Scoring]  # the last step of each level
+    likelihoods: Likelihoods  # of the segments
+    others: Normals  # what all other segments say about each segment's (A, B)
+    fit: Fit  # the most probable (A, B) of each segment, given the others
+    status: PopulationStatus
+    coordinates: Coordinates
+
+
+def estimate_levels(
+    segments: Segments,
+    design: Design,
+    pooled: Fit,
+    options: Options,
+    progress: bool | Listener = False,
+) -> EstimatedLevels:
+    """Estimates the levels of these segments.
+
+    Args:
+        segments: the segments.
+        design: their values of the levels.
+        pooled: the fit of all rows.
+        options: how to fit.
+        progress: see `fit_segments`.
+    """
+    options = replace(options, targets="none")
+    coordinates = segments.coordinates(options)
+    standardized = StandardizedSegments(segments, coordinates, options)
+    levels = len(design.sizes)
+    covariances = [START_SPREAD**2 / levels * np.eye(2)] * levels
+    mean = coordinates.matrix @ np.array([pooled.A, pooled.B], float)
+    others = normals(mean, START_SPREAD**2 * np.eye(2))
+    first = standardized.modes(others, None, Stage.of(progress, "first fit", last=False))
+    nodes = standardized.around(first, others)
+    grid, passes, left = COARSE, 0, _FINE_PASSES
+    while True:
+        passes += 1
+        stage = Stage.of(progress, f"levels, pass {passes}", last=False)
+        likelihoods = _likelihoods(standardized, grid, nodes, others, stage)
+        posteriors, steps, moved = _scored(design, likelihoods, covariances)
+        covariances = [step.covariance for step in steps]
+        nodes, others = _around(posteriors, likelihoods)
+        if grid is not COARSE:
+            left -= 1
+        elif moved <= _TOLERANCE or passes >= _MOST_PASSES:
+            grid = fine(float(len(segments.keys)))
+        if not left:
+            break
+    fit = standardized.modes(others, nodes.mean, Stage.of(progress))
+    return EstimatedLevels(
+        posteriors, steps, likelihoods, others, fit, _status(steps), coordinates
+    )
+
+
+def _likelihoods(
+    standardized: StandardizedSegments, grid: Grid, nodes: Normals, others: Normals, stage: Stage
+) -> Likelihoods:
+    """The likelihoods of the segments, by one pass over their rows."""
+    losses = standardized.losses(grid, nodes, stage)
+    made = quadrature.posteriors(grid, losses, nodes, others, standardized.total)
+    return Likelihoods.of(made, others)
+
+
+def _scored(
+    design: Design, likelihoods: Likelihoods, covariances: list[NDArray[np.float64]]
+) -> tuple[LevelPosteriors, list[Scoring], float]:
+    """Steps of the spreads with these likelihoods; posteriors and steps at the end.
+
+    Also returns the largest change of a root of a covariance.
+    """
+    before = [np.linalg.cholesky(x) for x in covariances]
+    for _ in range(_STEPS):
+        posteriors = design.posteriors(likelihoods, covariances)
+        steps = [
+            scored(effects, covariance)
+            for effects, covariance in zip(posteriors.effects, covariances, strict=True)
+        ]
+        covariances = [step.covariance for step in steps]
+        if max(step.decrement for step in steps) <= _NEAR:
+            break
+    moved = max(
+        float(np.abs(np.linalg.cholesky(x) - root).max())
+        for x, root in zip(covariances, before, strict=True)
+    )
+    return posteriors, steps, moved
+
+
+def _around(posteriors: LevelPosteriors, likelihoods: Likelihoods) -> tuple[Normals, Normals]:
+    """The segments' posteriors, and what all other segments say of each."""
+    mean, covariance = posteriors.segments
+    spread = Symmetric.of(covariance)
+    precision = spread.inverse()
+    less = Symmetric(*(a - b for a, b in zip(precision, likelihoods.precision, strict=True)))
+    least = Symmetric(*(_LEAST_SHARE * x for x in precision))
+    rest = Symmetric(*(a - b for a, b in zip(less, least, strict=True))).positive_part()
+    rest = Symmetric(*(a + b for a, b in zip(rest, least, strict=True)))
+    pull = np.stack(precision.times(*mean.T), -1) - likelihoods.pull
+    of_rest = rest.inverse()
+    others = Normals(*of_rest.times(*pull.T), *of_rest.factor())
+    return Normals(*mean.T, *spread.factor()), others
+
+
+def _status(steps: list[Scoring]) -> PopulationStatus:
+    if max(step.decrement for step in steps) > _NEAR:
+        return PopulationStatus.MAX_ITERATIONS
+    if any(step.at_edge for step in steps):
+        return PopulationStatus.BOUNDARY
+    return PopulationStatus.CONVERGED

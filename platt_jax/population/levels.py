@@ -1,0 +1,113 @@
+"""Levels of segments: effects of countries and cities, or of carriers and routes.
+
+Each segment's (A, B) is the mean curve plus an effect of one value per level. With each segment's
+likelihood as a normal density (`likelihoods`), everything is normal, and the posteriors of all
+effects follow from linear algebra: `nested` for a tree, `crossed` for any other design.
+"""
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from platt_jax.population.likelihoods import Likelihoods
+
+_Array = NDArray[np.float64]
+
+# Prior precision of the mean curve, next to none: one value per level alone leaves it undetermined.
+ALMOST_FLAT = 1e-6
+# Smallest standard deviation of effects, in log-odds over the usual range of scores.
+NO_SPREAD = 1e-2
+# Maximum change of a log standard deviation in one step.
+_LONGEST = 0.7
+
+
+class Moments(NamedTuple):
+    """Means (V, 2) and covariances (V, 2, 2) of the (A, B) of V values or segments."""
+
+    mean: _Array
+    covariance: _Array
+
+
+class LevelPosteriors(NamedTuple):
+    """Posteriors of all effects, given the covariance of each level's effects."""
+
+    root: Moments  # (1,), the mean curve
+    effects: list[Moments]  # of the values of each level
+    segments: Moments  # of the segments' (A, B)
+    # Sums of effects for prediction, see `results.levels.Level`.
+    root_for_prediction: Moments
+    for_prediction: list[Moments]
+
+
+class Design(Protocol):
+    """How segments depend on the values of the levels."""
+
+    sizes: list[int]  # number of values of each level
+
+    def posteriors(
+        self, likelihoods: Likelihoods, covariances: list[_Array]
+    ) -> LevelPosteriors:
+        """The posteriors of the effects.
+
+        Args:
+            likelihoods: (K,) the likelihoods of the segments.
+            covariances: (2, 2) for each level, the covariance of its effects.
+        """
+
+
+class Scoring(NamedTuple):
+    """One step of Fisher scoring for the covariance of a level's effects."""
+
+    covariance: _Array  # (2, 2), after the step
+    decrement: float  # its length in standard errors
+    spread: _Array  # (3, 3), the covariance of the parameters [exp(a), 0; b, exp(c)]; 0 where held
+    at_edge: bool  # whether a standard deviation is held at the minimum
+
+
+def scored(effects: Moments, covariance: _Array) -> Scoring:
+    """One step towards the largest marginal likelihood.
+
+    The gradient is the mean score under the posterior (Fisher's identity). In units of the prior,
+    the posterior mean of an effect has covariance R = I - C with C the posterior covariance, which
+    gives the information if the effects of a level are estimated independently of each other.
+    """
+    root = np.linalg.cholesky(covariance)
+    to_units = np.linalg.inv(root)
+    mean = effects.mean @ to_units.T
+    known = np.eye(2) - to_units @ effects.covariance @ to_units.T
+    a, b, c = known[:, 0, 0], known[:, 0, 1], known[:, 1, 1]
+    gradient = np.stack([mean[:, 0] ** 2 - a, mean.prod(1) - b, mean[:, 1] ** 2 - c], 1).sum(0)
+    information = np.array(
+        [
+            [2 * a @ a, 2 * a @ b, 2 * b @ b],
+            [2 * a @ b, a @ c + b @ b, 2 * b @ c],
+            [2 * b @ b, 2 * b @ c, 2 * c @ c],
+        ]
+    )
+    deviations = np.diag(root)
+    least = (1 + 1e-6) * NO_SPREAD
+    free = (np.repeat(deviations, [2, 1]) > least) | (gradient[[0, 0, 2]] > 0)
+    among = np.ix_(free, free)
+    spread, step = np.zeros((3, 3)), np.zeros(3)
+    spread[among] = np.linalg.pinv(information[among], rcond=1e-6, hermitian=True)
+    step = spread @ gradient
+    decrement = float(np.sqrt(max(step @ gradient, 0)))
+    step /= max(1, np.abs(step[[0, 2]]).max() / _LONGEST)
+    step[[0, 2]] = np.maximum(step[[0, 2]], np.minimum(np.log(NO_SPREAD / deviations), 0))
+    moved = root @ np.array([[np.exp(step[0]), 0], [step[1], np.exp(step[2])]])
+    return Scoring(moved @ moved.T, decrement, spread, not free.all())
+
+
+def summed(codes: NDArray[np.intp], x: _Array, number: int) -> _Array:
+    """(number, ...) sums of x (n, ...) over the places with each code."""
+    flat = x.reshape(len(x), -1)
+    columns = [np.bincount(codes, column, number) for column in flat.T]
+    made: _Array = np.stack(columns, -1).reshape(number, *x.shape[1:])
+    return made
+
+
+def times(matrices: _Array, vectors: _Array) -> _Array:
+    """The product of each matrix (n, 2, 2) and its vector (n, 2)."""
+    made: _Array = np.einsum("nab,nb->na", matrices, vectors)
+    return made

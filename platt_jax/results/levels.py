@@ -1,0 +1,116 @@
+"""Levels of segments, such as countries and cities: their spreads, and the effects of values."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from platt_jax import ids
+from platt_jax.ids.factorize import get_indexer, split_columns
+from platt_jax.results.equality import ComparedByValue
+from platt_jax.results.tables import Table
+
+_Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Level(ComparedByValue):
+    """One level and its V values.
+
+    Attributes:
+        name: the column; for nested levels all columns up to it, joined by " > ".
+        keys: (V,) the values, ascending; for nested levels below the first a structured array of
+            all columns up to it.
+        rows: (V,) number of rows of each value, weighted.
+        mean: (V, 2), posterior mean of (A, B): of the value's curve for nested levels, of its
+            effect for crossed ones, relative to the average effect of the level.
+        covariance: (V, 2, 2), its posterior covariance.
+        spread: (2, 2), covariance of (A, B) between the effects of the level's values.
+        spread_errors: (2, 2), standard errors of the spread.
+        share: share of the variance of log-odds between rows that is due to this level.
+    """
+
+    name: str
+    keys: NDArray[Any]
+    rows: _Array
+    mean: _Array
+    covariance: _Array
+    spread: _Array
+    spread_errors: _Array
+    share: float
+
+    def places(self, columns: list[NDArray[Any]]) -> NDArray[Any]:
+        """The places of the values of rows, given the level's columns; -1 for unseen values."""
+        names = self.keys.dtype.names
+        values = columns[0] if names is None else ids.structured(names, columns)
+        return get_indexer(self.keys, split_columns(values))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Levels(ComparedByValue):
+    """What is known of each level, and of the mean curve.
+
+    Attributes:
+        kind: "nested" or "crossed".
+        each: the levels, from the first column to the last.
+        mean: (2,), the mean curve's (A, B); for crossed levels with the average effects.
+        mean_covariance: (2, 2), its covariance.
+    """
+
+    kind: str
+    each: tuple[Level, ...]
+    mean: _Array
+    mean_covariance: _Array
+
+    def curves(self, segments: NDArray[Any]) -> tuple[_Array, _Array]:
+        """Mean (n, 2) and covariance (n, 2, 2) of (A, B) of any segments, a structured array (n,).
+
+        The effects of unseen values are 0 on average, with the spread of their level. For crossed
+        levels the posteriors of the effects are taken as independent.
+        """
+        n, columns = len(segments), ids.fields(segments)
+        mean = np.broadcast_to(self.mean, (n, 2)).copy()
+        covariance = np.broadcast_to(self.mean_covariance, (n, 2, 2)).copy()
+        for number, level in enumerate(self.each):
+            first = 0 if self.kind == "nested" else number
+            places = level.places(columns[first : number + 1])
+            seen, places = places >= 0, places[places >= 0]
+            covariance[~seen] += level.spread
+            if self.kind == "nested":
+                mean[seen], covariance[seen] = level.mean[places], level.covariance[places]
+            else:
+                mean[seen] += level.mean[places]
+                covariance[seen] += level.covariance[places]
+        return mean, covariance
+
+    def only(self, keys: NDArray[Any]) -> "Levels":
+        """The levels if only these segments (K,) are kept: of nested levels the last has no others.
+
+        Values of the other levels are kept, since they also concern unseen segments.
+        """
+        *above, last = self.each
+        if self.kind == "crossed":
+            return self
+        kept = np.zeros(len(last.keys), bool)
+        kept[last.places(ids.fields(keys))] = True
+        fields = ("keys", "rows", "mean", "covariance")
+        last = replace(last, **{name: getattr(last, name)[kept] for name in fields})
+        return replace(self, each=(*above, last))
+
+    def table(self) -> Table:
+        """A row per level; see `SegmentCalibrator.levels`."""
+        each = self.each
+        spreads = np.array([np.sqrt(np.diag(level.spread)) for level in each])
+        # The error of a root is that of the square over twice the root.
+        errors = np.array([np.diag(level.spread_errors) for level in each]) / (2 * spreads)
+        return Table(
+            level=np.array([level.name for level in each]),
+            values=np.array([len(level.keys) for level in each]),
+            rows_per_value=np.array([level.rows.mean() for level in each]),
+            slope_sd=spreads[:, 0],
+            slope_sd_error=errors[:, 0],
+            intercept_sd=spreads[:, 1],
+            intercept_sd_error=errors[:, 1],
+            share=np.array([level.share for level in each]),
+        )
