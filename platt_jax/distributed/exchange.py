@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from platt_jax import ids, xla
 from platt_jax.ids.factorize import factorize
-from platt_jax.results import files
+from platt_jax.results.id_arrays import arrays_to_ids, ids_to_arrays
 
 Made = TypeVar("Made")
 
@@ -165,7 +165,7 @@ def to_bytes(keys: NDArray[Any] | None) -> bytes:
     if keys is None:
         return b""
     file = io.BytesIO()
-    layout, arrays = files.ids_to_arrays("keys", keys)
+    layout, arrays = ids_to_arrays("keys", keys)
     np.savez(file, layout=json.dumps(layout), **arrays)
     return file.getvalue()
 
@@ -173,4 +173,4 @@ def to_bytes(keys: NDArray[Any] | None) -> bytes:
 def _from_bytes(sent: bytes) -> NDArray[Any]:
     with np.load(io.BytesIO(sent), allow_pickle=False) as arrays:
         layout = json.loads(arrays["layout"].item())
-        return files.arrays_to_ids("keys", layout, arrays.__getitem__)
+        return arrays_to_ids("keys", layout, arrays.__getitem__)

@@ -8,7 +8,8 @@ how it depends on the dense levels and on other large levels.
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from itertools import pairwise
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +24,8 @@ from platt_jax.population.levels import (
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.symmetric import Symmetric
 
-_Array = NDArray[np.float64]
-_Codes = NDArray[np.intp]
+_Array: TypeAlias = NDArray[Any]
+_Codes: TypeAlias = NDArray[Any]
 
 _MOST_DENSE = 1_500  # maximum number of values in the dense part
 _AT_ONCE = 1 << 22  # numbers per array
@@ -75,7 +76,7 @@ class Crossed:
         self._eliminated, *self._others = largest_first[:large]
         self._small = sorted(largest_first[large:])
         ends = np.cumsum([1, *(sizes[level] for level in self._small)])
-        self._slices = [slice(*x) for x in zip(ends[:-1], ends[1:], strict=True)]
+        self._slices = [slice(*x) for x in pairwise(ends)]
         self._number = int(ends[-1])
         # For each segment the places of its values in the dense part; the mean curve comes first.
         self._places = [np.zeros(len(codes), np.intp)] + [
@@ -123,7 +124,7 @@ class Crossed:
     def _dense(self, precision: _Array, priors: list[_Array], left: _Array) -> _Dense:
         """The dense part, from its precision with the eliminated level integrated out."""
         R = self._number
-        total = np.zeros((R, 2, R, 2))
+        total: _Array = np.zeros((R, 2, R, 2))
         for i, at in enumerate(self._places):
             for other in self._places[i:]:
                 block = summed(at * R + other, precision, R * R).reshape(R, R, 2, 2)
@@ -157,11 +158,12 @@ class Crossed:
             segments = self._order[slice(*np.searchsorted(codes, [first, some.stop]))]
             rows = (self._codes[self._eliminated][segments] - first) * R
             made = sum(
-                summed(rows + at[segments], precision[segments], number * R)
-                for at in self._places
+                summed(rows + at[segments], precision[segments], number * R) for at in self._places
             )
-            yield some, segments, np.reshape(made, (number, R, 2, 2)).transpose(0, 2, 1, 3).reshape(
-                number, 2, 2 * R
+            yield (
+                some,
+                segments,
+                np.reshape(made, (number, R, 2, 2)).transpose(0, 2, 1, 3).reshape(number, 2, 2 * R),
             )
 
     def _means(
@@ -177,7 +179,9 @@ class Crossed:
         others = {
             level: Symmetric.of(
                 summed(self._codes[level], precision, self.sizes[level]) + priors[level]
-            ).inverse().matrices
+            )
+            .inverse()
+            .matrices
             for level in self._others
         }
         of_others = sum(
@@ -205,7 +209,7 @@ class Crossed:
                 moved = max(moved, np.abs(after - before).max())
             if moved <= _SETTLED:
                 break
-        effects = [np.empty(0)] * len(self.sizes)
+        effects: list[_Array] = [np.empty(0)] * len(self.sizes)
         effects[self._eliminated] = effects_here
         for part, level in zip(self._slices, self._small, strict=True):
             effects[level] = rest[part]

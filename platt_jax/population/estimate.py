@@ -10,7 +10,7 @@ from platt_jax.options import Options
 from platt_jax.population.integral import Known, over_populations
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.quadrature import fine, normals
-from platt_jax.population.search import Estimate, estimated
+from platt_jax.population.search import Estimate, covariance_errors, estimated
 from platt_jax.population.segments import Coordinates, Segments
 from platt_jax.population.standardized import StandardizedSegments
 from platt_jax.results.fit import Fit

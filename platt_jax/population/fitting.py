@@ -40,7 +40,7 @@ def fit_by_segment(
     shared = given_to((1,), segments.dtype, shared_prior(prior))
     each: Any = None
     population = by_level = None
-    if (levelled := pooling in ("nested", "crossed")):
+    if levelled := pooling in ("nested", "crossed"):
         values = levels_of(segments.keys, pooling)
     if pooling == "partial" or levelled:
         pooled = segments.pooled(shared, options, Stage.of(progress, "pooled fit", last=False))
@@ -60,9 +60,7 @@ def fit_by_segment(
     if one_curve:
         each = _with_pooled_curve(each, pooled)
     covariance: Any = pooled.covariance  # NumPy's, from a fit on the host
-    return SegmentCalibrator(
-        segments.keys, each, pooled.sigmoid, covariance, population, by_level
-    )
+    return SegmentCalibrator(segments.keys, each, pooled.sigmoid, covariance, population, by_level)
 
 
 def _with_pooled_curve(each: Fit, pooled: Fit) -> Fit:

@@ -1,6 +1,7 @@
 """Pooling of nested or crossed levels: from segments of several columns to their calibrator."""
 
-from typing import Any, NamedTuple
+from itertools import combinations, pairwise
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,7 @@ from platt_jax.results.fit import Fit
 from platt_jax.results.levels import Level, Levels
 from platt_jax.results.population import Population
 
-_Array = NDArray[np.float64]
+_Array: TypeAlias = NDArray[Any]
 
 
 class _Values(NamedTuple):
@@ -28,7 +29,7 @@ class _Values(NamedTuple):
 
     name: str
     keys: NDArray[Any]  # (V,), ascending
-    codes: NDArray[np.intp]  # (K,)
+    codes: NDArray[Any]  # (K,)
 
 
 def levels_of(keys: NDArray[Any], kind: str) -> list[_Values]:
@@ -57,9 +58,7 @@ def levels_of(keys: NDArray[Any], kind: str) -> list[_Values]:
             )
     if kind == "nested":
         values = [_prefix(keys, number + 1) for number in range(len(names))]
-    pairs = zip(values, values[1:], strict=False)
-    if kind == "crossed":
-        pairs = ((a, b) for i, a in enumerate(values) for b in values[i + 1 :])
+    pairs: Any = pairwise(values) if kind == "nested" else combinations(values, 2)
     for one, other in pairs:
         _require_different(one, other)
     return values
@@ -142,7 +141,7 @@ def _design(values: list[_Values], kind: str) -> Design:
         codes = np.stack([level.codes for level in values], 1)
         return Crossed(codes, [len(level.keys) for level in values])
     parents = [np.zeros(len(values[0].keys), np.intp)]
-    for above, level in zip(values, values[1:], strict=False):
+    for above, level in pairwise(values):
         parent = np.empty(len(level.keys), np.intp)
         parent[level.codes] = above.codes
         parents.append(parent)

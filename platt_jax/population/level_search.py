@@ -89,9 +89,7 @@ def estimate_levels(
         if not left:
             break
     fit = standardized.modes(others, nodes.mean, Stage.of(progress))
-    return EstimatedLevels(
-        posteriors, steps, likelihoods, others, fit, _status(steps), coordinates
-    )
+    return EstimatedLevels(posteriors, steps, likelihoods, others, fit, _status(steps), coordinates)
 
 
 def _likelihoods(
@@ -139,7 +137,7 @@ def _around(posteriors: LevelPosteriors, likelihoods: Likelihoods) -> tuple[Norm
     pull = np.stack(precision.times(*mean.T), -1) - likelihoods.pull
     of_rest = rest.inverse()
     others = Normals(*of_rest.times(*pull.T), *of_rest.factor())
-    return Normals(*mean.T, *spread.factor()), others
+    return Normals(mean[:, 0], mean[:, 1], *spread.factor()), others
 
 
 def _status(steps: list[Scoring]) -> PopulationStatus:

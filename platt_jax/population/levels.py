@@ -5,14 +5,14 @@ likelihood as a normal density (`likelihoods`), everything is normal, and the po
 effects follow from linear algebra: `nested` for a tree, `crossed` for any other design.
 """
 
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.population.likelihoods import Likelihoods
 
-_Array = NDArray[np.float64]
+_Array: TypeAlias = NDArray[Any]
 
 # Prior precision of the mean curve, next to none: one value per level alone leaves it undetermined.
 ALMOST_FLAT = 1e-6
@@ -45,9 +45,7 @@ class Design(Protocol):
 
     sizes: list[int]  # number of values of each level
 
-    def posteriors(
-        self, likelihoods: Likelihoods, covariances: list[_Array]
-    ) -> LevelPosteriors:
+    def posteriors(self, likelihoods: Likelihoods, covariances: list[_Array]) -> LevelPosteriors:
         """The posteriors of the effects.
 
         Args:
@@ -99,7 +97,7 @@ def scored(effects: Moments, covariance: _Array) -> Scoring:
     return Scoring(moved @ moved.T, decrement, spread, not free.all())
 
 
-def summed(codes: NDArray[np.intp], x: _Array, number: int) -> _Array:
+def summed(codes: NDArray[Any], x: _Array, number: int) -> _Array:
     """(number, ...) sums of x (n, ...) over the places with each code."""
     flat = x.reshape(len(x), -1)
     columns = [np.bincount(codes, column, number) for column in flat.T]

@@ -4,7 +4,7 @@ Messages go up the tree, and posteriors down (Pearl 1988, "Probabilistic Reasoni
 Systems", chapter 7). This is exact and takes a time proportional to the number of values.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from platt_jax.population.levels import (
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.symmetric import Symmetric
 
-_Array = NDArray[np.float64]
+_Array: TypeAlias = NDArray[Any]
 
 
 class _Node(NamedTuple):
@@ -38,7 +38,7 @@ class Nested:
             the first level. The values of the last level are the segments.
     """
 
-    def __init__(self, parents: list[NDArray[np.intp]]) -> None:
+    def __init__(self, parents: list[NDArray[Any]]) -> None:
         self._parents = parents
         self.sizes = [len(x) for x in parents]
 

@@ -262,7 +262,9 @@ class SegmentCalibrator(ComparedByValue, _ById):
             )
             curves = np.column_stack([A, B, *covariance])
 
-        def both(f: NDArray[Any], which: Integers, normal: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+        def both(
+            f: NDArray[Any], which: Integers, normal: Any
+        ) -> tuple[NDArray[Any], NDArray[Any]]:
             A, B, *covariance = (curves if normal is None else normal).T
             variance = variance_of_logit(f, *(x[which] for x in covariance))
             return band(-(A[which] * f + B[which]), variance, critical)
@@ -360,7 +362,9 @@ class SegmentCalibrator(ComparedByValue, _ById):
         def fill(piece: slice) -> None:
             for start in range(piece.start, piece.stop, _PREDICTED_AT_ONCE):
                 rows = slice(start, min(start + _PREDICTED_AT_ONCE, piece.stop))
-                for whole, part in zip(made, function(scores[rows], find(rows), normal), strict=True):
+                for whole, part in zip(
+                    made, function(scores[rows], find(rows), normal), strict=True
+                ):
                     whole[rows] = part
 
         list(ordered_map(fill, row_slices(len(scores))))

@@ -2,20 +2,25 @@
 
 import os
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax import ids, validation
+from platt_jax import validation
 from platt_jax.columns import Column
-from platt_jax.ids import codec
-from platt_jax.results import npz
+from platt_jax.results import level_files, npz
 from platt_jax.results.archive import NewerVersionError, read_archive, write_archive
 from platt_jax.results.atomic import to_path
 from platt_jax.results.calibrators import OneVsRestCalibrator, SegmentCalibrator
 from platt_jax.results.fit import Fit
+from platt_jax.results.id_arrays import (
+    ONE_PLAIN_COLUMN,
+    arrays_to_ids,
+    id_names,
+    ids_to_arrays,
+)
 from platt_jax.results.population import SHAPES, Population, PopulationStatus
 from platt_jax.results.sigmoid import Sigmoid
 from platt_jax.status import Flag, Status
@@ -28,12 +33,13 @@ _HEADER_BYTES = 1 << 20  # maximum size; it holds the names of columns of ids
 # The fields of a Fit in a file of each version. A change that adds a field to Fit, a status or a
 # flag must add a version. Files of older versions are read with NaN for new fields.
 _FIT_FIELDS = dict.fromkeys(
-    (1, 2, 3),
+    (1, 2, 3, 4),
     (
         *("A", "B", "status", "flags", "iterations", "passes", "nll"),
         *("gradient", "hessian", "covariance", "n_pos", "n_neg"),
     ),
 )
+# Since version 4 a SegmentCalibrator has levels if its header says so.
 # Since version 2 a SegmentCalibrator has its fallback's covariance. It also has a population if
 # its header says so, which has these fields since version 3.
 _POPULATION_SINCE_3 = (
@@ -114,9 +120,12 @@ def described(calibrator: Calibrator) -> tuple[dict[str, Any], dict[str, NDArray
         _check_ids(name, of_ids)
         _check_fields(arrays, of_ids.shape)
         layout, columns = ids_to_arrays(name, of_ids)
-        if layout != _ONE_PLAIN_COLUMN:
+        if layout != ONE_PLAIN_COLUMN:
             about["ids"] = layout
         arrays.update(columns)
+    if (levels := getattr(calibrator, "by_level", None)) is not None:
+        about["levels"], of_levels = level_files.described(levels)
+        arrays |= of_levels
     return about, arrays
 
 
@@ -162,7 +171,7 @@ def assembled(
             f"written by a newer platt_jax as version {version}; this one reads up to version "
             f"{_VERSION}"
         )
-    kind, layout = _KINDS[about["kind"]], about.get("ids", _ONE_PLAIN_COLUMN)
+    kind, layout = _KINDS[about["kind"]], about.get("ids", ONE_PLAIN_COLUMN)
     columns = [] if kind.ids is None else id_names(kind.ids, layout)
     fields = [] if kind.sigmoid is None else [f"{kind.sigmoid}A", f"{kind.sigmoid}B"]
     fields += _FIT_FIELDS[version] if kind.fit else ()
@@ -171,7 +180,8 @@ def assembled(
         if about.get("population"):
             missing = _POPULATION_SINCE_3 if version < 3 else ()
             fields += [f"population_{name}" for name in SHAPES if name not in missing]
-    if set(names) != {*columns, *fields}:
+    of_levels = level_files.names(about["levels"]) if "levels" in about else []
+    if set(names) != {*columns, *fields, *of_levels}:
         raise ValueError("not the arrays of its kind")
     # Arrays in the other byte order are converted to this machine's.
     arrays = {name: _plain(name, read(name)) for name in fields}
@@ -186,44 +196,11 @@ def assembled(
             for name, array in arrays.items()
         }
     _check_fields(arrays, batch)
-    return _from_arrays(about["kind"], arrays, of_ids)
-
-
-# --- ids: columns of plain arrays -----------------------------------------------------------------
-
-
-# The layout if the header has none: the names of the columns, None if it is one without a name, and
-# whether each column has Python objects, which are stored as text.
-_ONE_PLAIN_COLUMN = {"fields": None, "objects": [False]}
-
-
-def ids_to_arrays(name: str, of_ids: NDArray[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The layout of ids, for a header, and their columns as plain arrays by name."""
-    columns, fields = ids.fields(of_ids), of_ids.dtype.names
-    layout = {"fields": fields and list(fields), "objects": [x.dtype == object for x in columns]}
-    arrays = dict(zip(id_names(name, layout), columns, strict=True))
-    for array_name, column in arrays.items():
-        if column.dtype == object:
-            ids.require_savable(column.tolist(), name)
-            arrays[array_name] = codec.to_text(column)
-    return layout, arrays
-
-
-def arrays_to_ids(
-    name: str, layout: dict[str, Any], read: Callable[[str], NDArray[Any]]
-) -> NDArray[Any]:
-    """The inverse of `ids_to_arrays`, given a function that returns the array of a name."""
-    columns = [
-        codec.from_text(read(column)) if is_object else read(column)
-        for column, is_object in zip(id_names(name, layout), layout["objects"], strict=True)
-    ]
-    return columns[0] if layout["fields"] is None else ids.structured(layout["fields"], columns)
-
-
-def id_names(name: str, layout: dict[str, Any]) -> list[str]:
-    """The names of the arrays of ids."""
-    fields = layout["fields"]
-    return [name] if fields is None else [f"{name}_{i}" for i in range(len(fields))]
+    made: Any = _from_arrays(about["kind"], arrays, of_ids)
+    if of_levels:
+        made = replace(made, by_level=level_files.assembled(about["levels"], read))
+    calibrator: Calibrator = made
+    return calibrator
 
 
 # --- what belongs together ------------------------------------------------------------------------

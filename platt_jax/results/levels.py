@@ -1,7 +1,7 @@
 """Levels of segments, such as countries and cities: their spreads, and the effects of values."""
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,7 @@ from platt_jax.ids.factorize import get_indexer, split_columns
 from platt_jax.results.equality import ComparedByValue
 from platt_jax.results.tables import Table
 
-_Array = NDArray[np.float64]
+_Array: TypeAlias = NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)

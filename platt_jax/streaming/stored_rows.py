@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.passes import packing
-from platt_jax.results import files
 from platt_jax.results.archive import read_archive, write_archive
+from platt_jax.results.id_arrays import arrays_to_ids, ids_to_arrays
 
 FORMAT = "platt-jax rows 1"
 MANIFEST = "rows.npz"
@@ -45,7 +45,7 @@ class StoredRows(SegmentRows):
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self._directory = Path(directory)
         header, arrays = _read_manifest(self._directory)
-        self.keys = files.arrays_to_ids("keys", header["ids"], arrays.__getitem__)
+        self.keys = arrays_to_ids("keys", header["ids"], arrays.__getitem__)
         self.largest_first, self.sizes = arrays["largest_first"], arrays["sizes"]
         self._starts = arrays["starts"]
         self.length, self._rows = header["length"], header["rows"]
@@ -128,7 +128,7 @@ def write_manifest(
     directory: Path, header: dict[str, Any], keys: NDArray[Any], arrays: dict[str, NDArray[Any]]
 ) -> None:
     """Write the manifest, which StoredRows reads besides the columns."""
-    layout, of_ids = files.ids_to_arrays("keys", keys)
+    layout, of_ids = ids_to_arrays("keys", keys)
     header = {"format": FORMAT, **header, "ids": layout}
     write_archive(directory / MANIFEST, header, {**of_ids, **arrays})
 

@@ -68,7 +68,7 @@ def test_files_that_are_no_calibrators(rng, tmp_path):
         (rewritten(header=None), "not a calibrator"),
         (rewritten(header=header(format="another")), "not a calibrator"),
         (rewritten(header=header(kind="Ensemble")), "not a calibrator"),
-        (rewritten(header=header(version=4)), "by a newer platt_jax as version 4"),
+        (rewritten(header=header(version=5)), "by a newer platt_jax as version 5"),
         (rewritten(A=np.array([{}], object)), "not a calibrator"),
         (rewritten(header=header(version="1")), "not a calibrator"),
         (rewritten(B=np.zeros(3)), "not a calibrator"),
@@ -235,5 +235,5 @@ def test_files_of_old_versions_keep_their_arrays(tmp_path):
             for name in set(old) - {"header"}:
                 assert old[name].dtype == new[name].dtype
                 np.testing.assert_array_equal(old[name], new[name])
-            written = json.loads(old["header"].item()) | {"version": 3}
+            written = json.loads(old["header"].item()) | {"version": files._VERSION}
             assert json.loads(new["header"].item()) == written

@@ -1,0 +1,42 @@
+"""Ids as plain arrays, one per column, for files."""
+
+from collections.abc import Callable
+from typing import Any
+
+from numpy.typing import NDArray
+
+from platt_jax import ids
+from platt_jax.ids import codec
+
+# The layout if the header has none: the names of the columns, None if it is one without a name, and
+# whether each column has Python objects, which are stored as text.
+ONE_PLAIN_COLUMN = {"fields": None, "objects": [False]}
+
+
+def ids_to_arrays(name: str, of_ids: NDArray[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The layout of ids, for a header, and their columns as plain arrays by name."""
+    columns, fields = ids.fields(of_ids), of_ids.dtype.names
+    layout = {"fields": fields and list(fields), "objects": [x.dtype == object for x in columns]}
+    arrays = dict(zip(id_names(name, layout), columns, strict=True))
+    for array_name, column in arrays.items():
+        if column.dtype == object:
+            ids.require_savable(column.tolist(), name)
+            arrays[array_name] = codec.to_text(column)
+    return layout, arrays
+
+
+def arrays_to_ids(
+    name: str, layout: dict[str, Any], read: Callable[[str], NDArray[Any]]
+) -> NDArray[Any]:
+    """The inverse of `ids_to_arrays`, given a function that returns the array of a name."""
+    columns = [
+        codec.from_text(read(column)) if is_object else read(column)
+        for column, is_object in zip(id_names(name, layout), layout["objects"], strict=True)
+    ]
+    return columns[0] if layout["fields"] is None else ids.structured(layout["fields"], columns)
+
+
+def id_names(name: str, layout: dict[str, Any]) -> list[str]:
+    """The names of the arrays of ids."""
+    fields = layout["fields"]
+    return [name] if fields is None else [f"{name}_{i}" for i in range(len(fields))]

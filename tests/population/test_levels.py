@@ -1,0 +1,164 @@
+"""Posteriors of nested and crossed effects, against the inverse of the whole precision."""
+
+import numpy as np
+import pytest
+
+from platt_jax.population import crossed
+from platt_jax.population.crossed import Crossed
+from platt_jax.population.levels import ALMOST_FLAT, Moments, scored
+from platt_jax.population.likelihoods import Likelihoods
+from platt_jax.population.nested import Nested
+
+
+class Whole:
+    """All effects as one normal distribution: the mean curve, and then level after level."""
+
+    def __init__(self, codes, sizes, precision, pull, covariances):
+        self.first = np.cumsum([1, *sizes])
+        n = self.first[-1]
+        total, at = np.zeros((2 * n, 2 * n)), np.zeros(2 * n)
+        total[:2, :2] = ALMOST_FLAT * np.eye(2)
+        for level, size in enumerate(sizes):
+            for value in range(size):
+                some = self.place(level, value)
+                total[some, some] += np.linalg.inv(covariances[level])
+        self.of_segments = np.zeros((len(codes), 2, 2 * n))
+        self.of_segments[:, :, :2] = np.eye(2)
+        for k, values in enumerate(codes):
+            for level, value in enumerate(values):
+                self.of_segments[k, :, self.place(level, value)] = np.eye(2)
+            total += self.of_segments[k].T @ precision[k] @ self.of_segments[k]
+            at += self.of_segments[k].T @ pull[k]
+        self.covariance = np.linalg.inv(total)
+        self.mean = self.covariance @ at
+
+    def place(self, level, value):
+        start = 2 * (self.first[level] + value)
+        return slice(start, start + 2)
+
+    def of(self, functional):
+        """Mean and covariance of linear functions (..., 2, 2n)."""
+        spread = functional @ self.covariance @ np.swapaxes(functional, -1, -2)
+        return Moments(functional @ self.mean, spread)
+
+    def effects(self, level, size):
+        each = np.zeros((size, 2, len(self.mean)))
+        for value in range(size):
+            each[value, :, self.place(level, value)] = np.eye(2)
+        return each
+
+
+def likelihoods(rng, number):
+    root = rng.normal(size=(number, 2, 2))
+    weak = np.where(rng.random(number) < 0.3, 0.01, 1)[:, None, None]
+    precision = weak * root @ root.swapaxes(1, 2)
+    precision[0] = 0  # a segment without information
+    pull = rng.normal(size=(number, 2))
+    pull[0] = 0
+    return precision, pull
+
+
+def random_covariances(rng, levels):
+    roots = rng.normal(size=(levels, 2, 2))
+    return [0.3 * root @ root.T + 0.1 * np.eye(2) for root in roots]
+
+
+def assert_same(moments, expected):
+    np.testing.assert_allclose(moments.mean, expected.mean, atol=1e-10)
+    np.testing.assert_allclose(moments.covariance, expected.covariance, atol=1e-10)
+
+
+@pytest.fixture
+def design(rng):
+    sizes, number = [4, 7, 11], 60
+    codes = [np.r_[np.arange(s), rng.integers(0, s, number - s)] for s in sizes]
+    return np.stack(codes, 1), sizes
+
+
+def test_crossed_effects(rng, design):
+    codes, sizes = design
+    given, covariances = likelihoods(rng, len(codes)), random_covariances(rng, 3)
+    whole = Whole(codes, sizes, *given, covariances)
+    found = Crossed(codes, sizes).posteriors(Likelihoods.from_arrays(*given), covariances)
+    assert_same(found.segments, whole.of(whole.of_segments))
+    for level, size in enumerate(sizes):
+        each = whole.effects(level, size)
+        assert_same(found.effects[level], whole.of(each))
+        assert_same(found.for_prediction[level], whole.of(each - each.mean(0)))
+    root = np.zeros((1, 2, len(whole.mean)))
+    root[:, :, :2] = np.eye(2)
+    assert_same(found.root, whole.of(root))
+    averages = sum(whole.effects(level, size).mean(0) for level, size in enumerate(sizes))
+    assert_same(found.root_for_prediction, whole.of(root + averages))
+
+
+def test_levels_that_are_too_large_for_the_dense_part(rng, design, monkeypatch):
+    """Means are exact; covariances are if only two levels are large and nothing else varies."""
+    codes, sizes = design
+    given, covariances = likelihoods(rng, len(codes)), random_covariances(rng, 3)
+    monkeypatch.setattr(crossed, "_MOST_DENSE", 5)
+    monkeypatch.setattr(crossed, "_SETTLED", 1e-12)
+    monkeypatch.setattr(crossed, "_MOST_SWEEPS", 10_000)
+    found = Crossed(codes, sizes).posteriors(Likelihoods.from_arrays(*given), covariances)
+    whole = Whole(codes, sizes, *given, covariances)
+    for level, size in enumerate(sizes):
+        of_level = whole.of(whole.effects(level, size))
+        np.testing.assert_allclose(found.effects[level].mean, of_level.mean, atol=1e-8)
+    # Two levels whose values pair off: each pair is on its own, but for the mean curve.
+    pairs = np.repeat(np.arange(30), 2)[:, None] * [1, 1]
+    given = given[0] + 0.5 * np.eye(2), np.zeros((60, 2))
+    covariances = [np.diag([0.2, 0.3]), np.diag([0.5, 0.1])]
+    found = Crossed(pairs, [30, 30]).posteriors(Likelihoods.from_arrays(*given), covariances)
+    whole = Whole(pairs, [30, 30], *given, covariances)
+    exact = whole.of(whole.of_segments).covariance
+    np.testing.assert_allclose(found.segments.covariance, exact, rtol=0.02, atol=2e-3)
+
+
+def test_nested_effects(rng):
+    parents = [
+        np.zeros(4, int),
+        np.r_[np.arange(4), rng.integers(0, 4, 8)],
+        np.r_[np.arange(12), rng.integers(0, 12, 28)],
+    ]
+    sizes = [4, 12, 40]
+    codes = np.stack([parents[1][parents[2]], parents[2], np.arange(40)], 1)
+    given, covariances = likelihoods(rng, 40), random_covariances(rng, 3)
+    whole = Whole(codes, sizes, *given, covariances)
+    found = Nested(parents).posteriors(Likelihoods.from_arrays(*given), covariances)
+    assert_same(found.segments, whole.of(whole.of_segments))
+    curve = np.zeros((1, 2, len(whole.mean)))
+    curve[:, :, :2] = np.eye(2)
+    assert_same(found.root, whole.of(curve))
+    for level, size in enumerate(sizes):
+        each = whole.effects(level, size)
+        assert_same(found.effects[level], whole.of(each))
+        curve = (curve[parents[level]] if level else curve) + each
+        assert_same(found.for_prediction[level], whole.of(curve))
+
+
+def test_a_step_of_scoring_has_the_gradient_of_the_marginal_likelihood(rng):
+    """Of normal observations of independent effects, whose likelihood is known."""
+    noise = np.array([[0.3, 0.1], [0.1, 0.2]])
+    seen = rng.multivariate_normal([0, 0], noise + [[0.5, -0.1], [-0.1, 0.4]], 200)
+    covariance = np.array([[0.3, 0.1], [0.1, 0.6]])
+
+    def log_likelihood(step):
+        root = np.linalg.cholesky(covariance)
+        root = root @ np.array([[np.exp(step[0]), 0], [step[1], np.exp(step[2])]])
+        total = root @ root.T + noise
+        squares = np.einsum("ka,ab,kb->k", seen, np.linalg.inv(total), seen)
+        return -(squares.sum() + 200 * np.log(np.linalg.det(total))) / 2
+
+    left = np.linalg.inv(np.linalg.inv(covariance) + np.linalg.inv(noise))
+    mean = seen @ np.linalg.inv(noise) @ left
+    step = scored(Moments(mean, np.broadcast_to(left, (200, 2, 2))), covariance)
+    h = 1e-5 * np.eye(3)
+    gradient = np.array([(log_likelihood(x) - log_likelihood(-x)) / 2e-5 for x in h])
+    np.testing.assert_allclose(
+        step.decrement, np.sqrt(gradient @ step.spread @ gradient), rtol=1e-6
+    )
+    for _ in range(30):
+        step = scored(Moments(mean, np.broadcast_to(left, (200, 2, 2))), step.covariance)
+        left = np.linalg.inv(np.linalg.inv(step.covariance) + np.linalg.inv(noise))
+        mean = seen @ np.linalg.inv(noise) @ left
+    np.testing.assert_allclose(step.covariance, seen.T @ seen / 200 - noise, rtol=1e-6)
