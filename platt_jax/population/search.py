@@ -112,6 +112,7 @@ class _Step(NamedTuple):
     parameters: NDArray[np.float64]  # (5,)
     decrement: float  # its length in standard errors
     free: NDArray[np.bool_]  # (5,), False for parameters held at the smallest spread
+    curved: bool  # whether the curvature is that of a maximum in all free directions
 
 
 class Estimate(NamedTuple):
@@ -137,7 +138,8 @@ def estimated(
     """
     at, step = _largest(segments, population, nodes, progress)
     status = PopulationStatus.MAX_ITERATIONS
-    if step.decrement <= _NEAR:
+    # Otherwise this is a ridge, and the maximum may be far away though the gradient is small.
+    if step.decrement <= _NEAR and step.curved:
         status = PopulationStatus.CONVERGED if step.free.all() else PopulationStatus.BOUNDARY
     spread = _spread(at.posteriors, step.free)
     certain = step.free.all() and np.sqrt(np.diag(spread)[[_a, _c]]).max() <= _CERTAIN
@@ -244,6 +246,7 @@ def _newton_step(at: Position) -> _Step:
     products = at.posteriors.score_products[among]
     scale = 1 / np.sqrt(np.maximum(np.diag(products), np.finfo(float).tiny))
     values, vectors = np.linalg.eigh(scale[:, None] * at.posteriors.information[among] * scale)
+    curved = not (values < 0).any()
     values = np.maximum(np.abs(values), _LEAST_CURVATURE)
     along = vectors.T @ (scale * gradient[free])
     step = np.zeros(5)
@@ -251,7 +254,7 @@ def _newton_step(at: Position) -> _Step:
     step /= max(1, np.abs(step[[_a, _c]]).max() / _LONGEST)
     for spread, i in ((population.factor_AA, _a), (population.factor_BB, _c)):
         step[i] = max(step[i], min(np.log(_NO_SPREAD / spread), 0))
-    return _Step(step, float(np.sqrt(np.sum(along**2 / values))), free)
+    return _Step(step, float(np.sqrt(np.sum(along**2 / values))), free, curved)
 
 
 def _moved(at: Position, step: NDArray[np.float64]) -> Normals:
