@@ -95,7 +95,7 @@ def variance(of: Groups, excess: Floats, chance: Floats, slope: Floats) -> float
         off = x - n * (x.sum() / n.sum())
         between = float((off**2).sum() * few.sum() / (few.sum() - 1))
     with np.errstate(divide="ignore", invalid="ignore"):
-        observed = (of.powers(2) - of.residual**2 / of.n) * of.n / (of.n - 1)
+        observed = (of.sums(of.rows.residuals() ** 2) - of.residual**2 / of.n) * of.n / (of.n - 1)
         folded = _folded_variance(of.residual, observed)
     many = (slope**2 * folded)[~few]
     return max(between, float(chance[few].sum())) + float(many.sum())

@@ -56,10 +56,10 @@ def field_squared_error(
     Ma 2019, "debiased", for bins). The result is its mean over all rows whose value has at least 2
     rows. Its root is comparable with `field_calibration_error`.
 
-    The interval is normal, with an unbiased estimate of the variance of these products' means. With
-    fewer than 4 rows for a value, terms of order E[r]^4 are left out, which makes it wider. The
-    distribution is skew, and the coverage lower, where the field has few values and the error is
-    not larger than chance, or where all values together have few positives.
+    The interval is normal. Its variance is an unbiased estimate of that of these products' means, but
+    at least that of calibrated probabilities, which is known. With fewer than 4 rows for a value,
+    terms of order E[r]^4 are left out of it, which makes the interval wider. The distribution is
+    skew where all values together have few positives.
 
     Args:
         labels: (N,) bool, {0, 1} or {-1, +1}.
@@ -90,22 +90,23 @@ def field_squared_error(
         of = grouped(rows, field)
         several = of.n >= 2
         n = np.where(several, of.n, 0)
-        square, its_variance = _products(of)
+        square, *variances = _products(of)
         value = ratio((n * square).sum(), n.sum())
-        half = z * ratio(np.sqrt(max(float((n**2 * its_variance).sum()), 0)), n.sum())
+        spread = np.sqrt(max((n**2 * x).sum() for x in variances))
+        half = z * ratio(spread, n.sum())
         found.append((value, value - half, value + half, several.sum()))
     return FieldSquaredError(*columns(rows, fields, found))
 
 
-def _products(of: Groups) -> tuple[Floats, Floats]:
-    """Mean products of two residuals, and unbiased estimates of their variances; (G,).
+def _products(of: Groups) -> tuple[Floats, Floats, Floats]:
+    """Mean products of two residuals, unbiased estimates of their variances, and those by chance.
 
-    The variance of the mean product of two of n independent numbers with mean d and mean square m
-    is 2 (m^2 + 2 (n - 2) d^2 m - (2 n - 3) d^4) / (n (n - 1)) (Hoeffding 1948). Products of powers
-    are estimated by means over pairs, triples and quadruples of different rows.
+    Each is (G,). The variance of the mean product of two of n independent numbers with mean d and
+    mean square m is 2 (m^2 + 2 (n - 2) d^2 m - (2 n - 3) d^4) / (n (n - 1)) (Hoeffding 1948).
+    Products of powers are estimated by means over pairs, triples and quadruples of different rows.
     """
-    n = of.n
-    p1, p2, p3, p4 = (of.powers(k) for k in (1, 2, 3, 4))
+    n, r = of.n, of.rows.residuals()
+    p1, p2, p3, p4 = (of.sums(r**k) for k in (1, 2, 3, 4))
 
     def over(top: Floats, order: int) -> Floats:
         ways = np.prod([n - i for i in range(order)], axis=0)
@@ -114,4 +115,7 @@ def _products(of: Groups) -> tuple[Floats, Floats]:
     mm = over(p2**2 - p4, 2)
     ddm = over(p1**2 * p2 - p2**2 - 2 * p1 * p3 + 2 * p4, 3)
     dddd = over(p1**4 - 6 * p1**2 * p2 + 3 * p2**2 + 8 * p1 * p3 - 6 * p4, 4)
-    return over(p1**2 - p2, 2), 2 * over(mm + 2 * (n - 2) * ddm - (2 * n - 3) * dddd, 2)
+    p, q = of.rows.probabilities()
+    chance = over(over(of.variance**2 - of.sums((p * q) ** 2), 2), 2)
+    estimate = over(mm + 2 * (n - 2) * ddm - (2 * n - 3) * dddd, 2)
+    return over(p1**2 - p2, 2), 2 * estimate, 2 * chance

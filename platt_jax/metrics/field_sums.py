@@ -52,9 +52,10 @@ class Groups(NamedTuple):
     variance: Floats
     third: Floats
 
-    def powers(self, k: int) -> Floats:
-        """(G,) sums of the k-th powers of the residuals."""
-        return self._sums(self.rows.residuals() ** k)
+    def sums(self, x: Floats) -> Floats:
+        """(G,) weighted sums of x (1, N) over each group."""
+        number = np.repeat(np.arange(len(self.n)), np.diff(self.start))
+        return groups.sums(number, self.rows.weights * x, len(self.n))
 
     def pieces(self) -> Iterator[tuple[slice, Predictions, Binned]]:
         """Adjacent groups with their rows, and sums, as problems with a bin for each group."""
@@ -68,11 +69,6 @@ class Groups(NamedTuple):
             columns = (self.n, self.p, self.q, self.positive, self.residual)
             yield some, rows, Binned(number[None], *(x[None, some] for x in columns))
             first = last
-
-    def _sums(self, x: Floats) -> Floats:
-        """(G,) weighted sums of x (1, N) over each group."""
-        number = np.repeat(np.arange(len(self.n)), np.diff(self.start))
-        return groups.sums(number, self.rows.weights * x, len(self.n))
 
 
 def read_fields(
