@@ -1,6 +1,7 @@
 """The multicalibration error: by plain loops, beside mcgrad, and its interval and p-value."""
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -67,10 +68,12 @@ def test_beside_mcgrad(rng):
     frame = pd.DataFrame({name: rng.integers(0, 3, n).astype(str) for name in ("a", "b")})
     frame["score"] = np.sort(rng.random(n))
     frame["label"] = (rng.random(n) < frame["score"] ** 1.2).astype(int)
-    theirs = MulticalibrationError(
-        frame, "label", "score", None, ["a", "b"], precision_dtype="float64", max_depth=2
-    )
-    masks = theirs._segments[0].reshape(-1, n)[1 : theirs.total_number_segments]
+    with warnings.catch_warnings():  # of pandas, about mcgrad's calls
+        warnings.simplefilter("ignore")
+        theirs = MulticalibrationError(
+            frame, "label", "score", None, ["a", "b"], precision_dtype="float64", max_depth=2
+        )
+        masks = theirs._segments[0].reshape(-1, n)[1 : theirs.total_number_segments]
     ours = metrics.multicalibration_error(frame["label"], frame["score"], masks)
     for name, other in (("kuiper", theirs.segments_ecce), ("sigma", theirs.segments_ecce_sigma)):
         np.testing.assert_allclose(ours.groups[name], other, rtol=1e-9)
