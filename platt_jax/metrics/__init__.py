@@ -10,7 +10,8 @@ and `multicalibration_error` take flat arrays and groups of rows. Common rules:
   float32 results; all arithmetic is in float64.
 - `labels` and `weights` broadcast to it. Labels are bool, {0, 1} or {-1, +1}. Weights count rows:
   weight 2 is the row twice; weight 0 removes the row, even with a NaN in it. Only tests,
-  intervals and `ece_by_chance` depend on the scale of the weights.
+  intervals, means by chance, `field_squared_error` and `multicalibration_error` depend on the
+  scale of the weights.
 - A NaN, or an infinite weight or logit, makes the results of its own problem NaN. A problem without
   rows of positive weight is NaN, too. There are no warnings.
 - A ValueError names the argument, its value, and what was expected.

@@ -90,7 +90,7 @@ def field_squared_error(
         of = grouped(rows, field)
         several = of.n >= 2
         n = np.where(several, of.n, 0)
-        square, *variances = _products(of)
+        square, *variances = mean_products(of)
         value = ratio((n * square).sum(), n.sum())
         spread = np.sqrt(max((n**2 * x).sum() for x in variances))
         half = z * ratio(spread, n.sum())
@@ -98,7 +98,7 @@ def field_squared_error(
     return FieldSquaredError(*columns(rows, fields, found))
 
 
-def _products(of: Groups) -> tuple[Floats, Floats, Floats]:
+def mean_products(of: Groups) -> tuple[Floats, Floats, Floats]:
     """Mean products of two residuals, unbiased estimates of their variances, and those by chance.
 
     Each is (G,). The variance of the mean product of two of n independent numbers with mean d and

@@ -62,18 +62,18 @@ def field_calibration_error(
 
         Field-ECE = sum over values z of the field of abs(sum of y - p over the rows of z) / rows
 
-    This is the definition of Pan et al. 2020 ("Field-aware calibration", arXiv 1905.10713, section
-    3), which AdaCalib (arXiv 2205.07295) and MLPlatt (arXiv 2601.08345) use: the
-    `expected_calibration_error` with the field's values as bins.
+    It is the `expected_calibration_error` with the field's values as bins, defined by Pan et al.
+    2020 ("Field-aware calibration", arXiv 1905.10713), and reported by later papers such as MLPlatt
+    (arXiv 2601.08345).
 
     It is biased upwards, more with fewer rows for each value: calibrated probabilities have the
     error `by_chance`, computed as for `ece_by_chance`. `excess` is what is left. It is unbiased if
     the probabilities are calibrated. Chance adds less to larger errors, so otherwise it is too low
     by at most `by_chance`; `field_squared_error` is unbiased in both cases.
 
-    The interval is for the mean of the excess over labels with the same frequencies, normal, with a
-    variance that is conservative. If it does not have 0 in it, the probabilities are not
-    calibrated.
+    The interval is for the mean of the excess over labels drawn again with the same frequencies.
+    It is normal; how often it covers is in the how-to guide "Errors of fields and groups". If it
+    does not have 0 in it, the probabilities are not calibrated.
 
     Args:
         labels: (N,) bool, {0, 1} or {-1, +1}.
@@ -113,12 +113,14 @@ def field_relative_error(
 
         Field-RCE = sum over values z of N_z abs(sum of y - p) / sum of (y + epsilon) / rows,
 
-    with sums over the N_z rows of z (Pan et al. 2020, "Field-aware calibration", arXiv 1905.10713,
-    section 3; AdaCalib, arXiv 2205.07295). A value without positives is divided by N_z epsilon.
+    with sums over the N_z rows of z (Pan et al. 2020, "Field-aware calibration", arXiv 1905.10713;
+    AdaCalib, arXiv 2205.07295). The error of a value without positives is divided by N_z epsilon;
+    some implementations leave such values out, and epsilon too.
 
     Where few positives are expected the error says little: with 1 % of positives and 10 rows a
     value, calibrated probabilities have an error of about 1. `by_chance`, `excess` and the interval
-    are those of `field_calibration_error`.
+    are as for `field_calibration_error`; the interval covers less often where a few values without
+    positives make most of the error.
 
     Args:
         labels: (N,) bool, {0, 1} or {-1, +1}.

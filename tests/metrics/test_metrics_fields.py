@@ -8,6 +8,8 @@ import pytest
 from process_state import global_state
 
 from platt_jax import metrics
+from platt_jax.metrics.field_squares import mean_products
+from platt_jax.metrics.field_sums import grouped, read_fields
 
 ERRORS = {
     "calibration": metrics.field_calibration_error,
@@ -86,15 +88,20 @@ def test_by_chance_by_all_possible_labels(name, rng):
 
 
 @pytest.mark.parametrize("name", PLUG_INS)
-@pytest.mark.parametrize("center", [0.0, -2.0])
+@pytest.mark.parametrize("center", [0.0, -2.0, 2.5])
 def test_by_chance_where_many_labels_are_expected(name, center, rng):
-    """The normal distribution with its correction for skewness, against draws."""
-    proba = 1 / (1 + np.exp(-rng.normal(center, size=300)))
-    segments = np.arange(300) // 150
-    assert (np.add.reduceat(proba, [0, 150]) > 10).all()
-    found = [ERRORS[name](rng.random(300) < proba, proba, segments) for _ in range(2000)]
-    value = np.array([each.value for each in found])
-    assert abs(value.mean() / found[0].by_chance - 1) < 4 * value.std() / value.mean() / 2000**0.5
+    """The normal distribution with its correction for skewness, against the exact one."""
+    proba = 1 / (1 + np.exp(-rng.normal(center, size=200)))
+    assert min(proba.sum(), 200 - proba.sum()) > 10
+    chances = np.ones(1)
+    for p in proba:
+        chances = np.convolve(chances, [1 - p, p])
+    count = np.arange(201)
+    values = np.abs(count - proba.sum()) / 200
+    if name != "calibration":
+        values *= 200 / (count + (0.2 if name.endswith("0.2") else 0.01) * 200)
+    found = ERRORS[name](np.arange(200) < 100, proba, np.zeros(200))
+    assert found.by_chance == pytest.approx(chances @ values, rel=0.004)
 
 
 def test_the_field_error_is_the_error_by_bins(rng):
@@ -108,19 +115,34 @@ def test_the_field_error_is_the_error_by_bins(rng):
     assert found.by_chance == pytest.approx(metrics.ece_by_chance(labels, proba), rel=1e-6)
 
 
-def test_unbiased_by_all_possible_samples():
-    """Rows drawn from three possible ones, all samples of 4: mean of value, mean of variance."""
+@pytest.mark.parametrize("n", [2, 4, 5])
+def test_unbiased_by_all_possible_samples(n):
+    """Rows drawn from three possible ones: the mean of values and of variances of all samples."""
     possible = [(1, 0.7, 0.2), (0, 0.6, 0.5), (1, 0.1, 0.3)]  # label, proba, chance
     truth = sum(chance * (y - p) for y, p, chance in possible) ** 2
     mean = square = variance = 0.0
-    for sample in product(possible, repeat=4):
+    for sample in product(possible, repeat=n):
         labels, proba, chances = zip(*sample, strict=True)
-        found = metrics.field_squared_error(labels, proba, ["a"] * 4, confidence=0.6826894921370859)
+        rows, (field,) = read_fields(labels, proba, ["a"] * n, None, False)
+        value, estimate, _ = (x.item() for x in mean_products(grouped(rows, field)))
         chance = np.prod(chances)
-        mean, square = mean + chance * found.value, square + chance * found.value**2
-        variance += chance * ((found.upper - found.lower) / 2) ** 2
+        mean, square = mean + chance * value, square + chance * value**2
+        variance += chance * estimate
+        assert value == pytest.approx(metrics.field_squared_error(labels, proba, ["a"] * n).value)
     assert mean == pytest.approx(truth, rel=1e-12)
-    assert variance >= square - mean**2  # equal, but for samples where the floor is used
+    left_out = truth**2 if n < 4 else 0
+    assert variance == pytest.approx(square - mean**2 + left_out, rel=1e-10)
+
+
+def test_the_variance_is_at_least_that_of_calibrated_probabilities():
+    """By all possible labels; without positives the estimate would be next to nothing."""
+    proba = np.array([0.1, 0.2, 0.25])
+    square = 0.0
+    for labels in product([0, 1], repeat=3):
+        value = metrics.field_squared_error(labels, proba, [1] * 3).value
+        square += np.prod(np.where(labels, proba, 1 - proba)) * value**2
+    found = metrics.field_squared_error([0] * 3, proba, [1] * 3)
+    assert (found.upper - found.lower) / 2 == pytest.approx(1.959964 * square**0.5, rel=1e-6)
 
 
 def test_weights_are_repeated_rows(name, rows, rng):
