@@ -203,16 +203,15 @@ def _statistics(rows: Predictions, groups: list[_Group]) -> _Statistics:
 def _largest_by_chance(rows: Predictions, each: _Statistics, replicates: int, seed: int) -> Floats:
     """(replicates,) largest statistics of labels drawn from the probabilities."""
     rng = np.random.default_rng(seed)
-    p, w = rows.probabilities()[0][0], rows.weights[0]
     counted = each.walks.group(0)
-    x = np.zeros(len(p))
+    p = rows.probabilities()[0][0, counted]
+    spread = np.sqrt(rows.weights[0, counted])  # a row of weight w has the variance of w rows
+    x = np.zeros(rows.weights.shape[1])
     found = np.full(replicates, np.nan)
     if not rows.total[0] > 0:
         return found
     for i in range(replicates):
-        # A row of weight w has the variance of w rows.
-        off = (rng.random(len(counted)) < p[counted]) - p[counted]
-        x[counted] = np.sqrt(w[counted]) * off
+        x[counted] = spread * ((rng.random(len(p)) < p) - p)
         found[i] = kuiper.scaled(each.walks.ranges(x) / each.n, each.sd).max()
     return found
 
