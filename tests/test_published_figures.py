@@ -466,3 +466,50 @@ def prose(path):
     text = (ROOT / path).read_text(encoding="utf-8")
     text = re.sub(r"```.*?```|^ {4}\S.*?$", " ", text, flags=re.S | re.M)
     return " ".join(text.split())
+
+
+def test_the_figures_of_field_errors_are_measured():
+    page = (ROOT / "docs/howto/field_errors.md").read_text(encoding="utf-8")
+    text = " ".join(page.split())
+    assert [line for line in of_field_errors() if line not in text] == []
+
+
+def of_field_errors():
+    found = read("inference/field_metrics.json")["results"]
+    calibrated, off = (found[part] for part in ("calibrated", "miscalibrated"))
+
+    def covered(lines, names, groups=(10, 200)):
+        each = [100 * x[name]["covered"] for x in lines for name in names if x["groups"] in groups]
+        return f"{min(each):.0f} to {max(each):.0f} %"
+
+    plug_ins = ("calibration error", "relative error")
+    for line in calibrated:
+        ece, rce = (line[name] for name in plug_ins)
+        assert all(abs(of["excess"]) < 3 * of["its standard error"] for of in (ece, rce))
+        if line["groups"] == 200:
+            cells = (ece["value"], ece["by chance"], rce["value"], rce["by chance"])
+            yield f"| {_size(line)} | {' | '.join(f'{x:.3g}' for x in cells)} |"
+    for line in off:
+        if line["groups"] == 200:
+            ece, squared = line["calibration error"], line["squared error"]
+            cells = [ece[name] for name in ("true", "value", "excess")]
+            cells += [squared[name] for name in ("true", "value", "its standard error")]
+            yield f"| {_size(line)} | {' | '.join(f'{x:.2g}' for x in cells)} |"
+    yield f"had 0 in them in {covered(calibrated, plug_ins, [200])} of the sets"
+    yield f"those of the squared error, {covered(calibrated, ['squared error'], [200])}"
+    yield f"wider than they need be ({covered(calibrated, plug_ins, [10])})"
+    yield f"its mean in them in {covered(off, plug_ins[:1])} of the sets"
+    yield f"those of the relative error in {covered(off, plug_ins[1:])}"
+    yield f"the true square in {covered(off, ['squared error'])}"
+    found = read("inference/multicalibration.json")["results"]
+    assert max(found["against mcgrad"]["largest difference"].values()) < 1e-11
+    line = next(x for x in found["by chance"] if (x["rows"], x["groups"]) == (1000, 41))
+    alone = line["rejected at .05 by the smallest p-value of a group"]
+    yield f"{100 * alone:.0f} % of calibrated sets of 1,000 rows with 41 groups"
+    yield f"by `pvalue`, {100 * line['rejected at .05']:.1f} %"
+    each = [100 * x["covered"] for x in found["coverage"]]
+    yield f"covered the true error in {min(each):.0f} to {max(each):.0f} % of the sets"
+
+
+def _size(line):
+    return f"{line['rate']} | {line['rows of a group']}"

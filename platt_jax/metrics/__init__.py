@@ -3,13 +3,15 @@
 Most functions take labels and probabilities of class 1 with shape (..., N), whose leading axes are
 independent problems, and return arrays of shape (...), or a number for a single problem.
 Exceptions: `isotonic_curve` takes one problem, `roc_auc` takes scores of any scale, `by_segment`
-takes flat arrays with segment ids and computes any metric for each segment. Common rules:
+takes flat arrays with segment ids and computes any metric for each segment. The field-level errors
+and `multicalibration_error` take flat arrays and groups of rows. Common rules:
 
 - `proba` holds numbers in [0, 1], or any finite logits with `from_logits=True`. float32 gives
   float32 results; all arithmetic is in float64.
 - `labels` and `weights` broadcast to it. Labels are bool, {0, 1} or {-1, +1}. Weights count rows:
   weight 2 is the row twice; weight 0 removes the row, even with a NaN in it. Only tests,
-  intervals and `ece_by_chance` depend on the scale of the weights.
+  intervals, means by chance, `field_squared_error` and `multicalibration_error` depend on the
+  scale of the weights.
 - A NaN, or an infinite weight or logit, makes the results of its own problem NaN. A problem without
   rows of positive weight is NaN, too. There are no warnings.
 - A ValueError names the argument, its value, and what was expected.
@@ -22,7 +24,10 @@ from platt_jax.metrics.binned import (
     reliability_curve,
 )
 from platt_jax.metrics.chance import ece_by_chance
+from platt_jax.metrics.field_squares import FieldSquaredError, field_squared_error
+from platt_jax.metrics.fields import FieldError, field_calibration_error, field_relative_error
 from platt_jax.metrics.isotonic import IsotonicCurve, isotonic_curve
+from platt_jax.metrics.multicalibration import MulticalibrationError, multicalibration_error
 from platt_jax.metrics.proper import (
     BrierDecomposition,
     brier_decomposition,
@@ -46,7 +51,10 @@ __all__ = [
     "BySegment",
     "ChiSquareTest",
     "CoxCalibration",
+    "FieldError",
+    "FieldSquaredError",
     "IsotonicCurve",
+    "MulticalibrationError",
     "ReliabilityCurve",
     "ZTest",
     "brier_decomposition",
@@ -55,10 +63,14 @@ __all__ = [
     "cox_calibration",
     "ece_by_chance",
     "expected_calibration_error",
+    "field_calibration_error",
+    "field_relative_error",
+    "field_squared_error",
     "hosmer_lemeshow",
     "isotonic_curve",
     "log_loss",
     "maximum_calibration_error",
+    "multicalibration_error",
     "reliability_curve",
     "roc_auc",
     "smooth_ece",

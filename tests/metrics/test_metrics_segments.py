@@ -8,10 +8,11 @@ from data import labels_of
 import platt_jax as pj
 from platt_jax import metrics
 
+NOT_OF_BATCHES = ("by_segment", "isotonic_curve", "multicalibration_error")
 METRICS = {
     name: getattr(metrics, name)
     for name in metrics.__all__
-    if name[0].islower() and name not in ("by_segment", "isotonic_curve")
+    if name[0].islower() and name not in NOT_OF_BATCHES and not name.startswith("field_")
 }
 
 

@@ -1,0 +1,232 @@
+"""The multicalibration error: the largest calibration error of many groups that may overlap."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from platt_jax import ids, validation
+from platt_jax.arrays import Bools, Floats
+from platt_jax.columns import Column
+from platt_jax.metrics import kuiper
+from platt_jax.metrics.field_sums import fields_of
+from platt_jax.metrics.kuiper import Walks
+from platt_jax.metrics.rows import Predictions, ratio, read_predictions
+from platt_jax.results.tables import Table
+
+_ALL = "all rows"
+
+
+class MulticalibrationError(NamedTuple):
+    """The multicalibration error of probabilities.
+
+    Attributes:
+        value: the error, as a difference of probabilities: sigma * standard deviation of all rows.
+        sigma: the largest scaled Kuiper statistic of any group. It is at least about 1.6, and grows
+            with the number of groups, if the probabilities are calibrated.
+        by_chance: mean of sigma if the probabilities are calibrated.
+        lower: lower end of the interval for sigma of infinitely many redrawn labels.
+        upper: upper end of the interval.
+        pvalue: of the largest statistic, if the probabilities are calibrated in all groups.
+        worst: line of the groups with the largest statistic.
+        groups: table of the groups: "field" and "group" name it ("mask" and its number for the
+            argument `groups`); "n_rows", "kuiper", "sigma", and "pvalue" of the group alone.
+    """
+
+    value: Any
+    sigma: Any
+    by_chance: Any
+    lower: Any
+    upper: Any
+    pvalue: Any
+    worst: int
+    groups: Table
+
+    def table(self) -> Table:
+        """The table of the groups, that with the largest statistic first."""
+        order = np.argsort(-self.groups["sigma"], kind="stable")
+        return Table({name: column[order] for name, column in self.groups.items()})
+
+
+class _Statistics(NamedTuple):
+    """Statistics of G groups; (G,)."""
+
+    walks: Walks
+    n: Floats  # weighted number of rows
+    kuiper: Floats
+    sd: Floats  # standard deviation of the mean residual if calibrated
+    sigma: Floats
+
+
+class _Group(NamedTuple):
+    """A group's name, and its rows in ascending order of P(y=1)."""
+
+    field: str
+    name: Any
+    rows: NDArray[np.intp]
+
+
+def multicalibration_error(
+    labels: Column,
+    proba: Column,
+    groups: Column = None,
+    *,
+    segments: Column = None,
+    weights: Column = None,
+    from_logits: bool = False,
+    min_rows: int = 10,
+    confidence: float = 0.95,
+    replicates: int = 200,
+    seed: int = 0,
+) -> MulticalibrationError:
+    """The largest scaled Kuiper statistic of any group (Guy et al. 2025, arXiv 2506.11251).
+
+        kuiper(group) = range of the sums of (y - p) / n over the rows with P(y=1) up to a threshold
+        sigma(group) = kuiper(group) / sqrt(sum of p (1 - p) / n^2)
+        sigma = max over groups of sigma(group)
+
+    The sums are over the group's n rows; thresholds are all numbers, so the range has 0 in it. In
+    terms of the package mcgrad 0.1.5 the results are `mce` (value), `mce_sigma` (sigma), and in the
+    table `segments_ecce` (kuiper), `segments_ecce_sigma` and `segments_ecce_pvalue`. All rows are
+    one of the groups. Rows of equal probabilities are added together, so that their order does not
+    matter; mcgrad adds them one at a time. Weights count rows here; mcgrad's multiply residuals,
+    which changes the standard deviation to sqrt(sum of w^2 p (1 - p)) / sum of w.
+
+    Labels are redrawn from the probabilities. The largest statistics of these draws have the mean
+    `by_chance`, and give `pvalue`, which allows for the number of groups and for their overlap. The
+    interval is sigma -+ q, where q is the draws' quantile of this confidence: labels move no
+    group's statistic by more than their own range of sums. So it covers at least as often as it
+    says, if probabilities are right enough for the standard deviations. Its lower end is above 0
+    if probabilities are not calibrated in some group.
+
+    Args:
+        labels: (N,) bool, {0, 1} or {-1, +1}.
+        proba: (N,) probabilities of class 1, or logits.
+        groups: (G, N) bool, which rows are in each group; a row may be in several, or in none.
+        segments: (N,) ids as for `by_segment`, or several columns; each value is a group.
+        weights: (N,) counts of rows >= 0.
+        from_logits: whether proba holds logits.
+        min_rows: minimum (weighted) number of rows of a group; smaller ones are left out.
+        confidence: confidence level of the interval, in (0, 1).
+        replicates: number of draws of labels.
+        seed: seed of the draws.
+
+    Returns:
+        A MulticalibrationError, its numbers in the dtype of proba; NaN as in the package's
+        docstring. sigma is infinite where probabilities are 0 or 1 and a label differs.
+
+    Raises:
+        ValueError: an argument is not as above.
+
+    Example:
+        >>> rng = np.random.default_rng(0)
+        >>> proba = rng.uniform(0.1, 0.9, 1000)
+        >>> city = rng.choice(["Bern", "Oslo", "Rome"], 1000)
+        >>> labels = rng.random(1000) < np.where(city == "Oslo", proba**2, proba)
+        >>> error = multicalibration_error(labels, proba, segments=city)
+        >>> round(float(error.sigma), 1), round(float(error.lower), 1)
+        (6.9, 4.0)
+        >>> error.groups["group"][error.worst]
+        'Oslo'
+    """
+    validation.require_fraction(confidence, "confidence")
+    validation.require_integer(min_rows, "min_rows", 1)
+    validation.require_integer(replicates, "replicates", 1)
+    validation.require_integer(seed, "seed", 0)
+    flat = validation.floating(proba, "proba")
+    if flat.ndim != 1 or not len(flat):
+        raise ValueError(f"proba: expected a flat array with rows, got shape {flat.shape}")
+    rows = read_predictions(labels, proba, weights, from_logits)
+    masks = None if groups is None else _read_masks(groups, len(flat))
+    of_rows = None if segments is None else ids.read_rows(segments, len(flat))
+    found = _groups(rows, masks, of_rows, min_rows)
+    each = _statistics(rows, found)
+    worst = int(np.argmax(each.sigma))
+    largest = each.sigma[worst]
+    draws = _largest_by_chance(rows, each, replicates, seed)
+    off = np.quantile(draws, confidence, method="higher")
+    pvalue = (1 + (draws >= largest).sum()) / (1 + replicates)
+    return MulticalibrationError(
+        value=rows.dtype.type(_unscaled(largest, each.sd[0])),
+        sigma=rows.dtype.type(largest),
+        by_chance=rows.dtype.type(draws.mean()),
+        lower=rows.dtype.type(np.maximum(largest - off, 0)),
+        upper=rows.dtype.type(largest + off),
+        pvalue=rows.dtype.type(np.nan if np.isnan(largest) else pvalue),
+        worst=worst,
+        groups=_table(rows, found, each),
+    )
+
+
+def _read_masks(groups: Column, n: int) -> Bools:
+    masks = validation.array(groups, "groups")
+    if masks.dtype != bool or masks.ndim != 2 or masks.shape[1] != n:
+        raise ValueError(
+            f"groups: expected bool of shape (G, {n}), a mask over the rows for each group, got "
+            f"{masks.dtype} of shape {masks.shape}"
+        )
+    return masks
+
+
+def _groups(
+    rows: Predictions, masks: Bools | None, of_rows: ids.Ids | None, min_rows: int
+) -> list[_Group]:
+    """All rows, and the groups with enough of them."""
+    w = rows.weights[0]
+    p = rows.probabilities()[0][0]
+    order = np.argsort(p, kind="stable")
+    # Rows of weight 0 change no sum. Without any other, one stands for the group.
+    order = order[w[order] > 0] if rows.total[0] > 0 else order[:1]
+    found = [_Group(_ALL, _ALL, order)]
+    for i, mask in enumerate(masks if masks is not None else ()):
+        found.append(_Group("mask", i, order[mask[order]]))
+    for field in fields_of(of_rows) if of_rows is not None else ():
+        number = field.values.of(slice(None))[order]
+        mine = order[np.argsort(number, kind="stable")]
+        numbers, first = np.unique(field.values.of(slice(None))[mine], return_index=True)
+        names = ids.as_objects(field.values.named(numbers)).tolist()
+        pieces = np.split(mine, first[1:])
+        found += (_Group(field.name, *pair) for pair in zip(names, pieces, strict=True))
+    return found[:1] + [group for group in found[1:] if w[group.rows].sum() >= min_rows]
+
+
+def _statistics(rows: Predictions, groups: list[_Group]) -> _Statistics:
+    (p,), (q,) = rows.probabilities()
+    w = rows.weights[0]
+    walks = kuiper.walks(p, [group.rows for group in groups])
+    n = walks.sums(w)
+    sd = ratio(np.sqrt(walks.sums(w * p * q)), n)
+    statistic = ratio(walks.ranges(w * rows.residuals()[0]), n)
+    return _Statistics(walks, n, statistic, sd, kuiper.scaled(statistic, sd))
+
+
+def _largest_by_chance(rows: Predictions, each: _Statistics, replicates: int, seed: int) -> Floats:
+    """(replicates,) largest statistics of labels drawn from the probabilities."""
+    rng = np.random.default_rng(seed)
+    counted = each.walks.group(0)
+    p = rows.probabilities()[0][0, counted]
+    spread = np.sqrt(rows.weights[0, counted])  # a row of weight w has the variance of w rows
+    x = np.zeros(rows.weights.shape[1])
+    found = np.full(replicates, np.nan)
+    if not rows.total[0] > 0:
+        return found
+    for i in range(replicates):
+        x[counted] = spread * ((rng.random(len(p)) < p) - p)
+        found[i] = kuiper.scaled(each.walks.ranges(x) / each.n, each.sd).max()
+    return found
+
+
+def _unscaled(sigma: float, sd: float) -> float:
+    """The statistic of sigma; infinite if sigma is, and sd 0."""
+    return sigma if np.isinf(sigma) else sigma * sd
+
+
+def _table(rows: Predictions, groups: list[_Group], each: _Statistics) -> Table:
+    return Table(
+        field=np.array([group.field for group in groups]),
+        group=np.fromiter((group.name for group in groups), object, len(groups)),
+        n_rows=each.n,
+        kuiper=each.kuiper.astype(rows.dtype),
+        sigma=each.sigma.astype(rows.dtype),
+        pvalue=kuiper.pvalue(each.sigma).astype(rows.dtype),
+    )
