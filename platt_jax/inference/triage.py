@@ -10,7 +10,7 @@ from platt_jax.arrays import Bools, Floats, Ints
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.segment_rows import segment_rows
-from platt_jax.ids.factorize import get_indexer
+from platt_jax.ids.factorize import get_indexer, split_columns
 from platt_jax.ids.hashing import hashes
 from platt_jax.inference.posteriors import posteriors
 from platt_jax.inference.segment_tests import COLUMNS, FreshRows, judged
@@ -157,7 +157,9 @@ def triage(
     testable = (sizes > 0) & (np.bincount(owner, bad, len(keys)) == 0)
     tested, fitted = testable, None
     if against == "fit":
-        fitted = posteriors(calibrator, get_indexer(calibrator.keys, keys, "segments"))
+        fitted = posteriors(
+            calibrator, get_indexer(calibrator.keys, split_columns(keys), "segments")
+        )
         tested = testable & fitted.usable
         fitted = fitted.of(tested)
     if not tested.all():

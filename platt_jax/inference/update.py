@@ -119,12 +119,13 @@ def update(
     place = get_indexer(calibrator.keys, split_columns(rows.keys), "segments")
     earlier: Fit = jax.tree.map(lambda x: at_places(x, place), remembered)
     known = (place >= 0) & earlier.converged
+    levels = None
     of_old: Likelihoods | None = None
     of_new: Likelihoods | None = None
     if population is not None:
         of_old = update_pooled.remembered(population, forgetting)
         without = replace(options, targets="none")
-        new, of_new = update_pooled.learnt(population, of_old, place, rows, without, stage, caller)
+        new, of_new = update_pooled.learnt(calibrator, of_old, place, rows, without, stage, caller)
     else:
         n_pos, n_neg = (np.where(known, n, 0) for n in (earlier.n_pos, earlier.n_neg))
         prior = prior_from(calibrator, rows.keys, forgetting=forgetting)
@@ -137,12 +138,12 @@ def update(
         calibrator.keys, (remembered, of_old), rows.keys, (new, of_new), place, kept
     )
     if population is not None and likelihoods is not None:
-        each, population = update_pooled.renewed(each, population, likelihoods)
+        each, population, levels = update_pooled.renewed(each, calibrator, keys, likelihoods)
     elif calibrator.population is not None:
         population = Population.not_estimated(len(keys))
     each = replace(each, flags=earlier_fits.raised(each.flags, Flag.REVERSED, each.A > 0))
     fallback, covariance = _updated_fallback(calibrator, rows, forgetting, options, caller)
-    return SegmentCalibrator(keys, each, fallback, covariance, population)
+    return SegmentCalibrator(keys, each, fallback, covariance, population, levels)
 
 
 def _fit(

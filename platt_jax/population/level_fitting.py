@@ -12,8 +12,9 @@ from platt_jax.ids.factorize import split_columns
 from platt_jax.ids.vocabulary import distinct
 from platt_jax.options import Options
 from platt_jax.population.crossed import Crossed
-from platt_jax.population.level_search import EstimatedLevels, estimate_levels
+from platt_jax.population.level_search import EstimatedLevels, estimate_levels, renewed_levels
 from platt_jax.population.levels import Design, Moments, Scoring
+from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.nested import Nested
 from platt_jax.population.search import covariance_errors
 from platt_jax.population.segments import Segments
@@ -108,8 +109,26 @@ def fit_levels(
         options: how to fit.
         progress: see `fit_segments`.
     """
-    found = estimate_levels(segments, _design(values, kind), pooled, options, progress)
-    rows = found.fit.n_pos + found.fit.n_neg
+    fit, found = estimate_levels(segments, _design(values, kind), pooled, options, progress)
+    return fit, *_assembled(found, values, kind, fit)
+
+
+def refit_levels(
+    keys: NDArray[Any], kind: str, fit: Fit, likelihoods: Likelihoods
+) -> tuple[Population, Levels]:
+    """Population and levels of segments (K,) whose likelihoods are known as normal densities.
+
+    The fits only say how many rows the segments have.
+    """
+    values = levels_of(keys, kind)
+    return _assembled(renewed_levels(_design(values, kind), likelihoods), values, kind, fit)
+
+
+def _assembled(
+    found: EstimatedLevels, values: list[_Values], kind: str, fit: Fit
+) -> tuple[Population, Levels]:
+    """The estimate in the coordinates of the original scores."""
+    rows = fit.n_pos + fit.n_neg
     back = np.linalg.inv(found.coordinates.matrix)
     spreads = [_Spread.of(step, back) for step in found.steps]
     variance = np.array([np.trace(step.covariance) for step in found.steps])
@@ -122,18 +141,20 @@ def fit_levels(
             *_mapped(effects, back),
             spread.covariance,
             spread.errors,
+            back @ unseen @ back.T,
             float(share),
         )
-        for level, effects, spread, share in zip(
+        for level, effects, spread, unseen, share in zip(
             values,
             found.posteriors.for_prediction,
             spreads,
+            found.unseen,
             variance / variance.sum(),
             strict=True,
         )
     )
     levels = Levels(kind, each, root.mean[0], root.covariance[0])
-    return found.fit, _population(found, spreads, root, back), levels
+    return _population(found, spreads, root, back), levels
 
 
 def _design(values: list[_Values], kind: str) -> Design:
@@ -184,6 +205,6 @@ def _population(
         posterior_mean=segments.mean,
         posterior_covariance=segments.covariance,
         predictive_mean=root.mean[0],
-        predictive_covariance=root.covariance[0] + covariance,
+        predictive_covariance=root.covariance[0] + back @ sum(found.unseen) @ back.T,
         shrinkage=np.clip(np.trace(left, axis1=1, axis2=2) / 2, 0, 1),
     )

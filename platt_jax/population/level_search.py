@@ -16,6 +16,7 @@ from platt_jax.execution.progress import Listener, Stage
 from platt_jax.options import Options
 from platt_jax.population import quadrature
 from platt_jax.population.estimate import START_SPREAD
+from platt_jax.population.level_uncertainty import over_spreads
 from platt_jax.population.levels import Design, LevelPosteriors, Scoring, scored
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.quadrature import COARSE, Grid, Normals, fine, normals
@@ -40,11 +41,11 @@ _LEAST_SHARE = 1e-3
 class EstimatedLevels(NamedTuple):
     """The result, in standardized coordinates."""
 
-    posteriors: LevelPosteriors
+    posteriors: LevelPosteriors  # averaged over the uncertainty of the spreads
+    unseen: list[NDArray[np.float64]]  # (2, 2) for each level, of an unseen value's effect
     steps: list[Scoring]  # the last step of each level
     likelihoods: Likelihoods  # of the segments
     others: Normals  # what all other segments say about each segment's (A, B)
-    fit: Fit  # the most probable (A, B) of each segment, given the others
     status: PopulationStatus
     coordinates: Coordinates
 
@@ -55,8 +56,8 @@ def estimate_levels(
     pooled: Fit,
     options: Options,
     progress: bool | Listener = False,
-) -> EstimatedLevels:
-    """Estimates the levels of these segments.
+) -> tuple[Fit, EstimatedLevels]:
+    """The most probable (A, B) of each segment given all others, and the levels.
 
     Args:
         segments: the segments.
@@ -68,8 +69,7 @@ def estimate_levels(
     options = replace(options, targets="none")
     coordinates = segments.coordinates(options)
     standardized = StandardizedSegments(segments, coordinates, options)
-    levels = len(design.sizes)
-    covariances = [START_SPREAD**2 / levels * np.eye(2)] * levels
+    steps = _first_steps(design)
     mean = coordinates.matrix @ np.array([pooled.A, pooled.B], float)
     others = normals(mean, START_SPREAD**2 * np.eye(2))
     first = standardized.modes(others, None, Stage.of(progress, "first fit", last=False))
@@ -79,8 +79,7 @@ def estimate_levels(
         passes += 1
         stage = Stage.of(progress, f"levels, pass {passes}", last=False)
         likelihoods = _likelihoods(standardized, grid, nodes, others, stage)
-        posteriors, steps, moved = _scored(design, likelihoods, covariances)
-        covariances = [step.covariance for step in steps]
+        posteriors, steps, moved = _scored(design, likelihoods, steps)
         nodes, others = _around(posteriors, likelihoods)
         if grid is not COARSE:
             left -= 1
@@ -89,7 +88,33 @@ def estimate_levels(
         if not left:
             break
     fit = standardized.modes(others, nodes.mean, Stage.of(progress))
-    return EstimatedLevels(posteriors, steps, likelihoods, others, fit, _status(steps), coordinates)
+    return fit, _estimated(design, likelihoods, steps, coordinates)
+
+
+def renewed_levels(design: Design, likelihoods: Likelihoods) -> EstimatedLevels:
+    """The levels of segments whose likelihoods (K,) are known as normal densities."""
+    coordinates = likelihoods.coordinates(likelihoods.total)
+    likelihoods = likelihoods.transformed(coordinates.matrix)
+    steps = _first_steps(design)
+    for _ in range(_MOST_PASSES):
+        _, steps, moved = _scored(design, likelihoods, steps)
+        if moved <= _TOLERANCE / 10:
+            break
+    return _estimated(design, likelihoods, steps, coordinates)
+
+
+def _first_steps(design: Design) -> list[Scoring]:
+    levels = len(design.sizes)
+    return [Scoring(START_SPREAD**2 / levels * np.eye(2))] * levels
+
+
+def _estimated(
+    design: Design, likelihoods: Likelihoods, steps: list[Scoring], coordinates: Coordinates
+) -> EstimatedLevels:
+    posteriors, unseen = over_spreads(design, likelihoods, steps)
+    _, others = _around(posteriors, likelihoods)
+    status = _status(steps)
+    return EstimatedLevels(posteriors, unseen, steps, likelihoods, others, status, coordinates)
 
 
 def _likelihoods(
@@ -102,25 +127,21 @@ def _likelihoods(
 
 
 def _scored(
-    design: Design, likelihoods: Likelihoods, covariances: list[NDArray[np.float64]]
+    design: Design, likelihoods: Likelihoods, steps: list[Scoring]
 ) -> tuple[LevelPosteriors, list[Scoring], float]:
     """Steps of the spreads with these likelihoods; posteriors and steps at the end.
 
     Also returns the largest change of a root of a covariance.
     """
-    before = [np.linalg.cholesky(x) for x in covariances]
+    before = [np.linalg.cholesky(step.covariance) for step in steps]
     for _ in range(_STEPS):
-        posteriors = design.posteriors(likelihoods, covariances)
-        steps = [
-            scored(effects, covariance)
-            for effects, covariance in zip(posteriors.effects, covariances, strict=True)
-        ]
-        covariances = [step.covariance for step in steps]
+        posteriors = design.posteriors(likelihoods, [step.covariance for step in steps])
+        steps = [scored(*each) for each in zip(posteriors.effects, steps, strict=True)]
         if max(step.decrement for step in steps) <= _NEAR:
             break
     moved = max(
-        float(np.abs(np.linalg.cholesky(x) - root).max())
-        for x, root in zip(covariances, before, strict=True)
+        float(np.abs(np.linalg.cholesky(step.covariance) - root).max())
+        for step, root in zip(steps, before, strict=True)
     )
     return posteriors, steps, moved
 

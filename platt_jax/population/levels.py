@@ -58,19 +58,23 @@ class Scoring(NamedTuple):
     """One step of Fisher scoring for the covariance of a level's effects."""
 
     covariance: _Array  # (2, 2), after the step
-    decrement: float  # its length in standard errors
-    spread: _Array  # (3, 3), the covariance of the parameters [exp(a), 0; b, exp(c)]; 0 where held
-    at_edge: bool  # whether a standard deviation is held at the minimum
+    decrement: float = np.inf  # its length in standard errors, if taken whole
+    # (3, 3), the covariance of the parameters [exp(a), 0; b, exp(c)]; 0 where held.
+    spread: _Array = np.zeros((3, 3))
+    at_edge: bool = False  # whether a standard deviation is held at the minimum
+    step: _Array = np.zeros(3)  # of these parameters
+    part: float = 1.0  # the part of it that was taken
 
 
-def scored(effects: Moments, covariance: _Array) -> Scoring:
-    """One step towards the largest marginal likelihood.
+def scored(effects: Moments, before: Scoring) -> Scoring:
+    """One more step towards the largest marginal likelihood.
 
     The gradient is the mean score under the posterior (Fisher's identity). In units of the prior,
     the posterior mean of an effect has covariance R = I - C with C the posterior covariance, which
     gives the information if the effects of a level are estimated independently of each other.
+    Few values do not determine all of a covariance, and steps overshoot: a step back is halved.
     """
-    root = np.linalg.cholesky(covariance)
+    root = np.linalg.cholesky(before.covariance)
     to_units = np.linalg.inv(root)
     mean = effects.mean @ to_units.T
     known = np.eye(2) - to_units @ effects.covariance @ to_units.T
@@ -91,10 +95,11 @@ def scored(effects: Moments, covariance: _Array) -> Scoring:
     spread[among] = np.linalg.pinv(information[among], rcond=1e-6, hermitian=True)
     step = spread @ gradient
     decrement = float(np.sqrt(max(step @ gradient, 0)))
-    step /= max(1, np.abs(step[[0, 2]]).max() / _LONGEST)
+    part = before.part / 2 if step @ before.step < 0 else min(1.5 * before.part, 1)
+    step *= min(part, _LONGEST / max(np.abs(step[[0, 2]]).max(), _LONGEST))
     step[[0, 2]] = np.maximum(step[[0, 2]], np.minimum(np.log(NO_SPREAD / deviations), 0))
     moved = root @ np.array([[np.exp(step[0]), 0], [step[1], np.exp(step[2])]])
-    return Scoring(moved @ moved.T, decrement, spread, not free.all())
+    return Scoring(moved @ moved.T, decrement, spread, not free.all(), step, part)
 
 
 def summed(codes: NDArray[Any], x: _Array, number: int) -> _Array:

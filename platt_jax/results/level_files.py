@@ -16,6 +16,7 @@ _SHAPES = {
     "covariance": (True, (2, 2)),
     "spread": (False, (2, 2)),
     "spread_errors": (False, (2, 2)),
+    "unseen": (False, (2, 2)),
     "share": (False, ()),
 }
 _OF_ALL = {"mean": (2,), "mean_covariance": (2, 2)}

@@ -28,6 +28,8 @@ class Level(ComparedByValue):
         covariance: (V, 2, 2), its posterior covariance.
         spread: (2, 2), covariance of (A, B) between the effects of the level's values.
         spread_errors: (2, 2), standard errors of the spread.
+        unseen: (2, 2), covariance of (A, B) of an unseen value's effect: the spread, and its
+            uncertainty.
         share: share of the variance of log-odds between rows that is due to this level.
     """
 
@@ -38,6 +40,7 @@ class Level(ComparedByValue):
     covariance: _Array
     spread: _Array
     spread_errors: _Array
+    unseen: _Array
     share: float
 
     def places(self, columns: list[NDArray[Any]]) -> NDArray[Any]:
@@ -76,7 +79,7 @@ class Levels(ComparedByValue):
             first = 0 if self.kind == "nested" else number
             places = level.places(columns[first : number + 1])
             seen, places = places >= 0, places[places >= 0]
-            covariance[~seen] += level.spread
+            covariance[~seen] += level.unseen
             if self.kind == "nested":
                 mean[seen], covariance[seen] = level.mean[places], level.covariance[places]
             else:

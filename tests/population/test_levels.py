@@ -5,7 +5,7 @@ import pytest
 
 from platt_jax.population import crossed
 from platt_jax.population.crossed import Crossed
-from platt_jax.population.levels import ALMOST_FLAT, Moments, scored
+from platt_jax.population.levels import ALMOST_FLAT, Moments, Scoring, scored
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.nested import Nested
 
@@ -138,8 +138,8 @@ def test_nested_effects(rng):
 
 def test_a_step_of_scoring_has_the_gradient_of_the_marginal_likelihood(rng):
     """Of normal observations of independent effects, whose likelihood is known."""
-    noise = np.array([[0.3, 0.1], [0.1, 0.2]])
-    seen = rng.multivariate_normal([0, 0], noise + [[0.5, -0.1], [-0.1, 0.4]], 200)
+    noise, spread = np.array([[[0.3, 0.1], [0.1, 0.2]], [[0.5, -0.1], [-0.1, 0.4]]])
+    seen = rng.multivariate_normal([0, 0], noise + spread, 200)
     covariance = np.array([[0.3, 0.1], [0.1, 0.6]])
 
     def log_likelihood(step):
@@ -151,14 +151,14 @@ def test_a_step_of_scoring_has_the_gradient_of_the_marginal_likelihood(rng):
 
     left = np.linalg.inv(np.linalg.inv(covariance) + np.linalg.inv(noise))
     mean = seen @ np.linalg.inv(noise) @ left
-    step = scored(Moments(mean, np.broadcast_to(left, (200, 2, 2))), covariance)
+    step = scored(Moments(mean, np.broadcast_to(left, (200, 2, 2))), Scoring(covariance))
     h = 1e-5 * np.eye(3)
     gradient = np.array([(log_likelihood(x) - log_likelihood(-x)) / 2e-5 for x in h])
     np.testing.assert_allclose(
         step.decrement, np.sqrt(gradient @ step.spread @ gradient), rtol=1e-6
     )
     for _ in range(30):
-        step = scored(Moments(mean, np.broadcast_to(left, (200, 2, 2))), step.covariance)
+        step = scored(Moments(mean, np.broadcast_to(left, (200, 2, 2))), step)
         left = np.linalg.inv(np.linalg.inv(step.covariance) + np.linalg.inv(noise))
         mean = seen @ np.linalg.inv(noise) @ left
     np.testing.assert_allclose(step.covariance, seen.T @ seen / 200 - noise, rtol=1e-6)
