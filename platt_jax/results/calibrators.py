@@ -23,6 +23,7 @@ from platt_jax.results.probabilities import (
     expit,
     log_expit,
     variance_of_logit,
+    with_offset,
 )
 from platt_jax.results.sigmoid import Sigmoid
 from platt_jax.threads import ordered_map, row_slices
@@ -168,7 +169,9 @@ class SegmentCalibrator(ComparedByValue, _ById):
         """
         return self._places(segments, "segments") >= 0
 
-    def predict_proba(self, scores: Column, segments: Column) -> NDArray[Any]:
+    def predict_proba(
+        self, scores: Column, segments: Column, *, offset: Column | None = None
+    ) -> NDArray[Any]:
         """P(y=1) for each row by the sigmoid of its segment.
 
         With a population this is the posterior predictive probability: the mean of the sigmoid over
@@ -181,6 +184,8 @@ class SegmentCalibrator(ComparedByValue, _ById):
             segments: (N,) ids as in `fit_segments`, or one id for all. Segments not among keys get
                 the probability of a random segment of the population, or the fallback's if there is
                 no population.
+            offset: (N,) log-odds that are added to the row's, or one for all, as in `fit_segments`;
+                with a population inside the mean over (A, B).
 
         Returns:
             (N,) in [0, 1]; NaN for segments whose fit is NON_FINITE or EMPTY. A JAX array if the
@@ -194,18 +199,29 @@ class SegmentCalibrator(ComparedByValue, _ById):
         normal = self.predictive()
         A, B = self._with_fallback((self.fit.A, self.fallback.A), (self.fit.B, self.fallback.B))
         if accelerators.holds(scores):
-            on_device: Any = proba_by_segment(self.keys, (A, B), normal, scores, segments)
+            on_device: Any = proba_by_segment(self.keys, (A, B), normal, scores, segments, offset)
             return on_device
 
-        def proba(f: NDArray[Any], which: Integers) -> tuple[NDArray[Any]]:
+        def proba(
+            f: NDArray[Any], which: Integers, offset: NDArray[Any] | None
+        ) -> tuple[NDArray[Any]]:
             if normal is None:
-                return (expit(-(A[which] * f + B[which])),)
-            return (mean_probability(f, normal.take(which, axis=0)),)
+                return (expit(with_offset(-(A[which] * f + B[which]), offset)),)
+            of_rows = normal.take(which, axis=0)
+            if offset is not None:
+                of_rows[:, 1] -= offset
+            return (mean_probability(f, of_rows),)
 
-        return self._by_row(proba, 1, scores, segments)[0]
+        return self._by_row(proba, 1, scores, segments, offset)[0]
 
     def band(
-        self, scores: Column, segments: Column, level: float = 0.95, simultaneous: bool = False
+        self,
+        scores: Column,
+        segments: Column,
+        level: float = 0.95,
+        simultaneous: bool = False,
+        *,
+        offset: Column | None = None,
     ) -> tuple[NDArray[Any], NDArray[Any]]:
         """A confidence band for each row's P(y=1), as `Fit.band`.
 
@@ -218,6 +234,7 @@ class SegmentCalibrator(ComparedByValue, _ById):
             segments: (N,) ids, or one id for all, as in `predict_proba`.
             level: the confidence level, as in `Fit.band`.
             simultaneous: whether the level holds at all scores of a segment at once.
+            offset: (N,) as in `predict_proba`, taken as known.
 
         Returns:
             Lower and upper probabilities, each (N,). NaN as in `Fit.band`, and for unseen segments
@@ -238,11 +255,13 @@ class SegmentCalibrator(ComparedByValue, _ById):
         else:
             A, B, *covariance = normal.T
 
-        def both(f: NDArray[Any], which: Integers) -> tuple[NDArray[Any], NDArray[Any]]:
+        def both(
+            f: NDArray[Any], which: Integers, offset: NDArray[Any] | None
+        ) -> tuple[NDArray[Any], NDArray[Any]]:
             variance = variance_of_logit(f, *(x[which] for x in covariance))
-            return band(-(A[which] * f + B[which]), variance, critical)
+            return band(with_offset(-(A[which] * f + B[which]), offset), variance, critical)
 
-        lower, upper = self._by_row(both, 2, scores, segments)
+        lower, upper = self._by_row(both, 2, scores, segments, offset)
         return lower, upper
 
     def to_html(
@@ -313,14 +332,17 @@ class SegmentCalibrator(ComparedByValue, _ById):
         results: int,
         scores: Column,
         segments: Column,
+        offset: Column | None,
     ) -> tuple[NDArray[Any], ...]:
         """The results of a function of scores and places among the keys (-1 if not a key).
 
         Args:
-            function: takes scores and places of some rows; returns a tuple of arrays.
+            function: takes scores, places and offsets (or None) of some rows; returns a tuple of
+                arrays.
             results: length of this tuple.
             scores: (N,) scores.
             segments: (N,) ids, or one id.
+            offset: (N,) offsets, or one; None for none.
         """
         scores = validation.numbers(scores, "scores")
         validation.require_flat(scores, "scores")
@@ -328,12 +350,18 @@ class SegmentCalibrator(ComparedByValue, _ById):
         segments = ids.read_like(self.keys, segments, len(scores))
         find = indexer(self.keys, segments, name)
         dtype = np.result_type(scores.dtype, self.fit.A.dtype)
+        if offset is not None:
+            offset = validation.broadcast(
+                validation.numbers(offset, "offset"), scores.shape, "offset"
+            )
         made = tuple(np.empty(len(scores), dtype) for _ in range(results))
 
         def fill(piece: slice) -> None:
             for start in range(piece.start, piece.stop, _PREDICTED_AT_ONCE):
                 rows = slice(start, min(start + _PREDICTED_AT_ONCE, piece.stop))
-                for whole, part in zip(made, function(scores[rows], find(rows)), strict=True):
+                mine = None if offset is None else offset[rows]
+                found = function(scores[rows], find(rows), mine)
+                for whole, part in zip(made, found, strict=True):
                     whole[rows] = part
 
         list(ordered_map(fill, row_slices(len(scores))))
@@ -380,13 +408,17 @@ class OneVsRestCalibrator(ComparedByValue, _ById):
 
     _shared_rows: ClassVar[bool] = True
 
-    def predict_proba(self, scores: Column, normalize: bool = True) -> NDArray[Any]:
+    def predict_proba(
+        self, scores: Column, normalize: bool = True, *, offset: Column | None = None
+    ) -> NDArray[Any]:
         """Probabilities of the classes.
 
         Args:
             scores: (N, C) scores.
             normalize: whether to divide each row by its sum (multiclass). False gives each class's
                 own probability (multilabel).
+            offset: (N, C) log-odds of each class against all others that are added to the fitted
+                ones, before they are normalised, as in `fit_one_vs_rest`.
 
         Returns:
             (N, C) in [0, 1]. A class whose fit is NON_FINITE or EMPTY is NaN; the others are
@@ -399,10 +431,10 @@ class OneVsRestCalibrator(ComparedByValue, _ById):
         if accelerators.holds(scores):
             A, B = jax.device_get((self.fit.A, self.fit.B))
             table = self._with_columns(accelerators.taken(scores))
-            on_device: Any = proba_by_class(A, B, table, normalize)
+            on_device: Any = proba_by_class(A, B, table, normalize, offset)
             return on_device
         scores = self._columns(scores)
-        logit = -(self.fit.A * scores + self.fit.B)
+        logit = with_offset(-(self.fit.A * scores + self.fit.B), offset)
         if not normalize:
             return expit(logit)
         # Logarithms stay distinct where all probabilities round to 0.
@@ -412,7 +444,12 @@ class OneVsRestCalibrator(ComparedByValue, _ById):
         return np.where(fitted, proba / proba.sum(axis=1, keepdims=True), np.nan)
 
     def band(
-        self, scores: Column, level: float = 0.95, simultaneous: bool = False
+        self,
+        scores: Column,
+        level: float = 0.95,
+        simultaneous: bool = False,
+        *,
+        offset: Column | None = None,
     ) -> tuple[NDArray[Any], NDArray[Any]]:
         """A confidence band for each class's own probability, as `Fit.band`.
 
@@ -423,6 +460,7 @@ class OneVsRestCalibrator(ComparedByValue, _ById):
             scores: (N, C) scores.
             level: the confidence level for each class, as in `Fit.band`.
             simultaneous: whether the level holds at all scores of a class at once.
+            offset: (N, C) as in `predict_proba`.
 
         Returns:
             Lower and upper probabilities, each (N, C); NaN as in `Fit.band`.
@@ -430,7 +468,12 @@ class OneVsRestCalibrator(ComparedByValue, _ById):
         Raises:
             ValueError: the level is not between 0 and 1, or scores do not have a column per class.
         """
-        lower, upper = self.fit.band(self._columns(scores).T, level, simultaneous)
+        scores = self._columns(scores)
+        if offset is not None:
+            offset = validation.broadcast(
+                validation.numbers(offset, "offset"), scores.shape, "offset"
+            ).T
+        lower, upper = self.fit.band(scores.T, level, simultaneous, offset=offset)
         return lower.T, upper.T
 
     def _columns(self, scores: Column) -> NDArray[Any]:

@@ -16,6 +16,7 @@ from platt_jax.model import objective
 from platt_jax.model.standardization import Standardization
 from platt_jax.options import Options
 from platt_jax.passes import packing, shapes
+from platt_jax.passes.columns import Columns
 from platt_jax.passes.pallas import pallas_rows
 
 # Several programs and a part of one, one in full, a row more, less than a vector; and empty ones.
@@ -35,21 +36,21 @@ def columns(rng, sizes, dtype, weighted):
     padded = np.full(long, np.nan, dtype), np.full(long, 7, np.int8), np.full(long, -1.0, dtype)
     for into, x in zip(padded, (scores, labels, weights), strict=True):
         into[: len(scores)] = 0 if x is None else x
-    return (*padded[:2], padded[2] if weighted else None)
+    return Columns(*padded[:2], padded[2] if weighted else None)
 
 
 def by_kernels(columns, sizes, problems_per_group, compiler="interpreter"):
     start = np.cumsum(sizes) - sizes
     ranges = (x.astype(np.int32).reshape(-1, problems_per_group) for x in (start, sizes))
-    return pallas_rows(*columns, *ranges, compiler)
+    return pallas_rows(columns, *ranges, compiler)
 
 
 def by_tiles(columns, sizes):
     shape = shapes.TileShape(0, 128, 1)
     length = -(-sizes // shape.block).sum() + np.sum(sizes == 0)
     chunk = planning.Chunk(slice(0, len(sizes)), sizes, shape, length * shape.block, len(sizes))
-    padded = (None if x is None else jnp.pad(x, (0, shape.block)) for x in columns)
-    return packing.gather_tiles(*padded, chunk.row_map(), block=shape.block)
+    padded = jax.tree.map(lambda x: jnp.pad(x, (0, shape.block)), columns)
+    return packing.gather_tiles(padded, chunk.row_map(), block=shape.block)
 
 
 def all_sums(rows, numbers, options):
@@ -192,7 +193,7 @@ def test_bits_depend_neither_on_other_problems_nor_on_the_place(rng, x64):
 
     @jax.jit
     def sums(arrays, start, size):
-        rows = pallas_rows(*arrays, start[:, None], size[:, None], "interpreter")
+        rows = pallas_rows(arrays, start[:, None], size[:, None], "interpreter")
         rows = rows.standardized(Standardization(one[:, None], one[:, None]))
         targets = objective.plain_targets(one[:, None], one[:, None])
         return jnp.stack(rows.derivatives((one[:, None], one[:, None]), targets, Options()))
