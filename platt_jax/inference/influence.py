@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import jax
@@ -125,7 +126,8 @@ def _moments(
     for problems, part in _pieces(sizes, whole=clusters is not None):
         size = sizes[problems] if part == _ALL else np.array([part.stop - part.start])
         k = np.repeat(np.arange(problems.start, problems.stop), size)
-        rows = jax.tree.map(lambda x, n=len(k): x[:n], take(problems, part, packing.Space(len(k))))
+        rows = take(problems, part, packing.Space(len(k)))
+        rows = jax.tree.map(itemgetter(slice(len(k))), rows)
         f, y = rows.scores.astype(np.float64), rows.labels > 0
         w = 1.0 if rows.weights is None else rows.weights.astype(np.float64)
         counts = np.isfinite(f) & (w != 0)

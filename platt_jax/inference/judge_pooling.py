@@ -117,8 +117,8 @@ class _JudgedRows(NamedTuple):
             bad = bad | ~np.isfinite(offset)
         if bad.any():
             raise ValueError(
-                f"scores, labels, offset: expected finite values, got {np.count_nonzero(bad):,} rows with "
-                "NaN or infinite ones; leave these out"
+                f"scores, labels, offset: expected finite values, got {np.count_nonzero(bad):,} "
+                "rows with NaN or infinite ones; leave these out"
             )
         numbered = factorize(ids.read_rows(segments, len(scores)))
         return cls(scores, labels, numbered.of(slice(None)), offset)

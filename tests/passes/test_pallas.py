@@ -188,7 +188,7 @@ def test_fits_are_those_of_tiles_and_vectors(rng, monkeypatch, small, options, k
 
 def test_bits_depend_neither_on_other_problems_nor_on_the_place(rng, x64):
     sizes = np.array([700, 9_000, 4_500])
-    scores, labels, weights = columns(rng, sizes, np.float64, True)
+    rows = columns(rng, sizes, np.float64, True)
     one = jnp.ones(3)
 
     @jax.jit
@@ -198,9 +198,9 @@ def test_bits_depend_neither_on_other_problems_nor_on_the_place(rng, x64):
         targets = objective.plain_targets(one[:, None], one[:, None])
         return jnp.stack(rows.derivatives((one[:, None], one[:, None]), targets, Options()))
 
-    among = sums((scores, labels, weights), np.int32([0, 700, 9_700]), np.int32(sizes))
-    moved = [np.roll(x, 1_235 - 700) for x in (scores, labels, weights)]
-    alone = sums(tuple(moved), np.int32([0, 0, 1_235]), np.int32([0, 0, 9_000]))
+    among = sums(rows, np.int32([0, 700, 9_700]), np.int32(sizes))
+    moved = jax.tree.map(lambda x: np.roll(x, 1_235 - 700), rows)
+    alone = sums(moved, np.int32([0, 0, 1_235]), np.int32([0, 0, 9_000]))
     np.testing.assert_array_equal(alone[:, 2], among[:, 1])
     assert np.all(among[4] > 0)
 
