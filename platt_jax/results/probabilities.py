@@ -55,9 +55,11 @@ def with_offset(logit: Any, offset: Column | None) -> Any:
         read: Any = jnp.asarray(validation.plain(offset))
     else:
         read = validation.numbers(offset, "offset")
+    xp = jnp if isinstance(read, jax.Array) else np
     try:
-        return logit + read.astype(logit.dtype)
-    except (TypeError, ValueError) as error:  # raised by JAX and NumPy if shapes do not match
+        shape = np.broadcast_shapes(np.shape(logit), read.shape)
+        return xp.broadcast_to(logit, shape) + xp.broadcast_to(read.astype(logit.dtype), shape)
+    except (TypeError, ValueError) as error:
         raise ValueError(
             f"offset: expected a shape that broadcasts to the scores' {np.shape(logit)}, got "
             f"{read.shape}"
