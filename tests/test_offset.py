@@ -173,7 +173,7 @@ def test_large_offsets_converge(rng, scale):
 
 
 def test_a_far_score_and_its_offset(rng):
-    """No row moved by the last step may have curvature left."""
+    """Its offset undoes most of what the slope does to it."""
     f = np.append(rng.normal(size=200), 1e6)
     o = np.append(rng.normal(size=200), 1.2e6)
     y = np.append(labels_of(rng, 1.2 * f[:-1] + o[:-1]), 1).astype(int)

@@ -9,6 +9,7 @@ from data import labels_of
 from jax.sharding import Mesh
 
 import platt_jax as pj
+from platt_jax import xla
 from platt_jax.cli.main import main
 from platt_jax.passes.columns import Columns
 
@@ -219,3 +220,25 @@ def test_columns_are_a_pytree():
     columns = Columns(np.ones(3), np.zeros(3), offset=np.ones(3))
     assert len(jax.tree.leaves(columns)) == 3
     assert jax.tree.map(len, columns) == Columns(3, 3, None, 3)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_tiles_as_on_a_gpu(rng, monkeypatch, sizes, weighted):
+    """Small problems side by side, a larger one, and one in blocks; and their replicates."""
+    lengths = np.array([5_000, 600, 90, 40, 40, 7])
+    segments = np.repeat(np.arange(len(lengths)), lengths)
+    scores, offset = rng.normal(size=(2, len(segments)))
+    labels = labels_of(rng, scores + offset)
+    weights = rng.integers(0, 3, len(scores)) if weighted else None
+    offset[-3] = np.nan
+    options = pj.Options(non_finite="omit")
+    given = dict(weights=weights, offset=offset, options=options)
+    expected = pj.fit_segments(scores, labels, segments, **given)
+    replicates = pj.bootstrap(scores, labels, segments=segments, replicates=2, **given)
+    sizes(problem_rows=1_000, block_rows=8 * 4096)
+    monkeypatch.setattr(xla, "fused_cpu_supported", lambda: False)
+    found = pj.fit_segments(scores, labels, segments, **given)
+    np.testing.assert_allclose(found.fit.A, expected.fit.A, rtol=1e-8)
+    np.testing.assert_allclose(found.fit.nll, expected.fit.nll, rtol=1e-8)
+    again = pj.bootstrap(scores, labels, segments=segments, replicates=2, **given)
+    np.testing.assert_allclose(again.A, replicates.A, rtol=1e-6)

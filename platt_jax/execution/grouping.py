@@ -98,10 +98,11 @@ class GroupedRows:
     def _fill_gaps(self) -> None:
         ends = self._starts + self.sizes
         gaps = np.flatnonzero(self._starts[1:] > ends[:-1])
+        scores, *others = jax.tree.leaves(self._columns)
         for first, last in zip(ends[gaps], self._starts[gaps + 1], strict=True):
-            for column in jax.tree.leaves(self._columns):
+            scores[first:last] = np.nan
+            for column in others:
                 column[first:last] = 0
-            self._columns.scores[first:last] = np.nan
 
     def all(self, part: slice, space: packing.Space) -> Columns:
         """The columns from a part's first row on, with the space's length, gaps included.

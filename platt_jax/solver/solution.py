@@ -249,11 +249,12 @@ def _set_up(
     if given.start is not None:
         # With one class or constant scores, the usual start has the optimal slope, 0. Offsets give
         # a single class a slope, too.
-        sloping = low < high
-        if ranges.widest_offset is None:
-            sloping = both_classes(n_pos, n_neg) & sloping
         if not options.intercept:
             sloping = (low < 0) | (high > 0)
+        elif ranges.widest_offset is None:
+            sloping = both_classes(n_pos, n_neg) & (low < high)
+        else:
+            sloping = low < high
         usual = A, B
         A, B = _warm_start(given.start, own, usual, sloping)
         B = B if options.intercept else jnp.zeros_like(B)
