@@ -444,3 +444,16 @@ def test_predictions_add_the_offset(rng):
     np.testing.assert_allclose(sigmoid.logit(f, offset=o), logit, rtol=1e-5)
     traced = jax.jit(lambda f, o: sigmoid.predict_proba(f, offset=o))(f, o)
     np.testing.assert_allclose(traced, found, rtol=1e-6)
+
+
+@pytest.mark.parametrize("far", [100.0, 1e6, np.inf])
+def test_a_few_far_offsets(rng, dtype, far):
+    """They draw the line away from all others; their own rows are fitted with certainty."""
+    f, y, o = rows_with_offset(rng, 100, dtype)
+    o[:4] = min(far, np.finfo(dtype).max) / 2 * np.array([1, 1, -1, 1])
+    y[:4] = o[:4] > 0
+    rest = pj.fit(f[4:], y[4:], offset=o[4:], options=Options(targets="none"))
+    for start in (None, (np.nan, np.nan), (rest.A, rest.B)):
+        found = pj.fit(f, y, offset=o, start=start, options=Options(targets="none"))
+        assert found.converged and found.passes < 20
+        np.testing.assert_allclose(found.A, rest.A, rtol=1e-3 if dtype is np.float32 else 1e-8)

@@ -100,7 +100,7 @@ def offset_line(pos: Moments, neg: Moments, rough: Standardization, own: Standar
     """The line a g + b in the own coordinates that is nearest to the offsets.
 
     The curve of rows with offsets is about the curve of the same rows without, less this line of
-    the log-odds. The start moves by it: A by a and B by b.
+    the log-odds. The start moves by it: A by a and B by b. If sums of offsets overflow, it is 0.
 
     Args:
         pos: moments of class 1, with offsets.
@@ -116,7 +116,9 @@ def offset_line(pos: Moments, neg: Moments, rough: Standardization, own: Standar
     variance = both.second - mean * mean
     some = variance > 4 * jnp.finfo(mean.dtype).eps * both.second
     slope = jnp.where(some, offset_first - offset * mean, 0) / jnp.where(some, variance, 1)
-    return slope * rough.scale * over_power_of_two(own.scale), offset
+    slope = slope * rough.scale * over_power_of_two(own.scale)
+    finite = jnp.isfinite(slope) & jnp.isfinite(offset)
+    return jnp.where(finite, slope, 0), jnp.where(finite, offset, 0)
 
 
 def _mean(one_class: Moments) -> jax.Array:

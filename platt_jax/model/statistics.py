@@ -55,8 +55,8 @@ def ranges_of_minima(minima: Sequence[jax.Array], has_offset: bool = False) -> S
     """The ranges, from the minima of `range_terms`."""
     widest_offset = None
     if has_offset:
-        *minima, narrowest = minima
-        widest_offset = -narrowest
+        *minima, least = minima
+        widest_offset = -least
     bad, low_pos, high_pos, low_neg, high_neg, *weights = minima
     lightest = weights[0] if weights else jnp.ones_like(bad)
     return ScoreRanges(bad < 0, low_pos, -high_pos, low_neg, -high_neg, lightest, widest_offset)

@@ -240,12 +240,18 @@ def _set_up(
     else:
         targets = objective.plain_targets(n_pos, n_neg)
     # The optimum does not depend on the coordinates, so no derivative flows through them.
-    own, A, B = _coordinates_and_start(ranges, *jax.lax.stop_gradient((moments, targets)), options)
+    own, (A, B), line = _coordinates_and_start(
+        ranges, *jax.lax.stop_gradient((moments, targets)), options
+    )
     low, high = ((end - own.center) * own.scale for end in ranges.overall())
     constants = jax.lax.stop_gradient(
         ProblemConstants(low, high, n_pos + n_neg, ranges.widest_offset)
     )
     usual = None
+    if line is not None:
+        # A few far offsets may draw the line away from all others.
+        usual = A, B
+        A, B = A + line[0], B + line[1]
     if given.start is not None:
         # With one class or constant scores, the usual start has the optimal slope, 0. Offsets give
         # a single class a slope, too.
@@ -255,9 +261,12 @@ def _set_up(
             sloping = both_classes(n_pos, n_neg) & (low < high)
         else:
             sloping = low < high
-        usual = A, B
+        without, usual = usual, (A, B)
         A, B = _warm_start(given.start, own, usual, sloping)
         B = B if options.intercept else jnp.zeros_like(B)
+        if without is not None:
+            same = (A == usual[0]) & (B == usual[1])
+            usual = jnp.where(same, without[0], usual[0]), jnp.where(same, without[1], usual[1])
     problem = Problem(
         standardization=own,
         constants=constants,
@@ -291,8 +300,8 @@ def _unbounded(
 
 def _coordinates_and_start(
     ranges: ScoreRanges, moments: tuple[Moments, Moments], targets: Targets, options: Options
-) -> tuple[Standardization, jax.Array, jax.Array]:
-    """The coordinates to solve in, and the start (A, B) in these coordinates."""
+) -> tuple[Standardization, Point, Point | None]:
+    """The coordinates to solve in; in these the start (A, B) without offsets, and their line."""
     classes = start.by_target(moments, targets)
     if not options.intercept:
         classes = start.mirrored(*classes)
@@ -302,18 +311,23 @@ def _coordinates_and_start(
         A, B = start.gaussian_start(shape, n_pos, n_neg, targets)
     else:
         A, B = start.prior_start(n_pos, n_neg)
+    line: Point | None = None
     if classes[0].offset is not None:
-        by_A, by_B = start.offset_line(*classes, _rough(ranges, options), own)
-        A, B = A + by_A, B + by_B
+        line = start.offset_line(*classes, _rough(ranges, options), own)
     if not options.intercept:
         B = jnp.zeros_like(B)
+        line = line and (line[0], B)
     if options.standardize:
-        return own, A, B
+        return own, (A, B), line
     # Constant scores are centred in any case: this holds the undetermined A at 0.
     low, high = ranges.overall()
     identity = Standardization(jnp.where(low == high, own.center, 0), jnp.ones_like(A))
-    A, B = standardization.to_original(own, A, B)
-    return identity, A, B + A * identity.center
+
+    def mapped(A: jax.Array, B: jax.Array) -> Point:
+        A, B = standardization.to_original(own, A, B)
+        return A, B + A * identity.center
+
+    return identity, mapped(A, B), line and mapped(*line)
 
 
 def _warm_start(
