@@ -18,6 +18,7 @@ from platt_jax.execution import planning, run
 from platt_jax.execution.oversized import fit_on_host
 from platt_jax.passes import packing, shapes
 from platt_jax.passes.blocks import Blocks
+from platt_jax.passes.columns import Columns
 from platt_jax.solver.solution import Given
 from platt_jax.threads import ordered_map
 
@@ -32,11 +33,11 @@ class Packed:
         self._order = planning.largest_first(sizes)
         sizes = sizes[self._order]
         grouped = at if np.all(self._order[:-1] < self._order[1:]) else at.only(self._order)
-        columns = (grouped.scores, grouped.labels, grouped.weights)
+        columns = Columns(grouped.scores, grouped.labels, grouped.weights)
 
         def rows(problems: slice, part: slice, space: packing.Space):
             mine = slice(grouped.offsets[problems.start], grouped.offsets[problems.stop])
-            return packing.flat([None if x is None else x[mine][part] for x in columns], space)
+            return packing.flat(jax.tree.map(lambda x: x[mine][part], columns), space)
 
         oversized = int(np.sum(sizes > shapes.sizes().problem_rows))
         chunks = list(planning.chunks(sizes, oversized))
@@ -48,7 +49,7 @@ class Packed:
             ]
             self._chunks = [
                 (
-                    jax.device_put((*rows(chunk.problems, slice(None), space), chunk.row_map())),
+                    jax.device_put((rows(chunk.problems, slice(None), space), chunk.row_map())),
                     chunk.tile_shape.block,
                 )
                 for chunk in chunks

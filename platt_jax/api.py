@@ -22,6 +22,7 @@ from platt_jax.execution.segment_rows import require_each, segment_rows
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options, Pooling
 from platt_jax.passes import packing
+from platt_jax.passes.columns import Columns
 from platt_jax.population.chunked import ChunkedSegments
 from platt_jax.population.device_segments import DeviceSegments, on_device
 from platt_jax.population.fitting import fit_by_segment
@@ -36,6 +37,7 @@ def fit(
     labels: Column,
     *,
     weights: Column | None = None,
+    offset: Column | None = None,
     pos_label: Any = None,
     prior: GaussianPrior | None = None,
     start: tuple[Column, Column] | None = None,
@@ -52,6 +54,10 @@ def fit(
         labels: bool, {0, 1} or {-1, +1}, broadcastable to scores.
         weights: row counts >= 0, broadcastable to scores: weight 2 counts a row twice, weight 0
             omits it. Weights enter Platt's targets, so their scale matters.
+        offset: log-odds of class 1 that are known for each row, broadcastable to scores; they are
+            added to the curve's: P(y=1) = 1 / (1 + exp(A f + B - offset)). So (A, B) describe what
+            the offset leaves to explain. Flags and the class counts of Platt's targets are those
+            of the rows, whatever their offsets.
         pos_label: the label of class 1, if labels are two values of any other kind, such as the
             texts "yes" and "no".
         prior: a Gaussian prior on (A, B), with leading axes broadcastable to those of scores.
@@ -78,7 +84,7 @@ def fit(
 
     Raises:
         ValueError: an argument is not as described; or, with Options(non_finite="raise"), a score,
-            label or weight is not finite.
+            label, weight or offset is not finite.
         MemoryError: the device's memory is too small even for small chunks of the rows, or for a
             single problem of more than half a million rows.
 
@@ -89,7 +95,7 @@ def fit(
     """
     caller, stage = Caller(), Stage.of(progress)
     kind: Any = DeviceRows if accelerators.holds(scores) else DenseRows
-    rows = kind(scores, labels, weights, pos_label)
+    rows = kind(scores, labels, weights, pos_label, offset)
     if (doubt := rows.doubtful_shape) is not None:
         caller.warn(doubt)
     if (doubt := rows.doubtful_scores) is not None:
@@ -106,6 +112,7 @@ def fit_segments(
     segments: Column | None = None,
     *,
     weights: Column | None = None,
+    offset: Column | None = None,
     pos_label: Any = None,
     prior: GaussianPrior | None = None,
     start: tuple[Column, Column] | None = None,
@@ -124,6 +131,8 @@ def fit_segments(
             an (N, M) array or a DataFrame. Rows with equal ids form a segment. None, NaN and other
             missing ids are an error.
         weights: (N,) weights as in `fit`.
+        offset: (N,) offset as in `fit`. With pooling="partial" it is the offset of the likelihoods,
+            so the population is that of the curves without it.
         pos_label: the label of class 1, as in `fit`.
         prior: a prior as in `fit`; or one per segment, with leading axis (K,) in the order of the
             distinct ids, ascending.
@@ -158,9 +167,9 @@ def fit_segments(
     if accelerators.holds(scores):
         validation.no_mesh(mesh)
         require_each(labels=labels, segments=segments)
-        there = DeviceSegmentRows(scores, labels, segments, weights, pos_label)
+        there = DeviceSegmentRows(scores, labels, segments, weights, pos_label, offset)
         return on_device(there, lambda: fit_by_segment(DeviceSegments(there, caller), *more))
-    rows = segment_rows(scores, labels, segments, weights, pos_label)
+    rows = segment_rows(scores, labels, segments, weights, offset=offset, pos_label=pos_label)
     return fit_by_segment(ChunkedSegments(rows, caller, checked(mesh)), *more)
 
 
@@ -170,6 +179,7 @@ def fit_one_vs_rest(
     *,
     classes: Column | None = None,
     weights: Column | None = None,
+    offset: Column | None = None,
     prior: GaussianPrior | None = None,
     options: Options = _DEFAULT,
     progress: bool | Listener = False,
@@ -182,6 +192,8 @@ def fit_one_vs_rest(
         classes: (C,) the class ids in the order of the columns. None means the distinct labels,
             ascending, or 0 ... C-1 for multilabel.
         weights: (N,) weights as in `fit`.
+        offset: (N, C) offset as in `fit`, a column per class: known log-odds of each class against
+            all others.
         prior: a prior as in `fit`; or one per class, with leading axis (C,).
         options: how to fit.
         progress: whether to show a progress bar (needs tqdm); or a function that is called with a
@@ -218,13 +230,15 @@ def fit_one_vs_rest(
                 f"{validation.as_flat('weights', weights.shape, scores.shape[:1])}"
             )
         weights = np.broadcast_to(weights, columns.shape)
+    offset = validation.offset(offset, scores)
+    of_class = None if offset is None else offset.T
     given = given_to(columns.shape[:1], scores.dtype, prior)
     classes, is_class = classes_and_membership(classes, labels, scores.shape)
 
-    def take(problems: slice, part: slice, space: packing.Space) -> packing.Columns:
-        w = None if weights is None else weights[problems, part].reshape(-1)
-        mine = columns[problems, part].reshape(-1), is_class(problems, part).reshape(-1), w
-        return packing.flat(mine, space)
+    def take(problems: slice, part: slice, space: packing.Space) -> Columns:
+        w, o = (None if x is None else x[problems, part].reshape(-1) for x in (weights, of_class))
+        f, y = columns[problems, part].reshape(-1), is_class(problems, part).reshape(-1)
+        return packing.flat(Columns(f, y, w, o), space)
 
     sizes = np.broadcast_to(columns.shape[1], len(columns))
     problems = Problems(sizes, take, scores.dtype)

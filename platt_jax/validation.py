@@ -166,6 +166,15 @@ def weights(values: Column, dtype: DTypeLike) -> ArrayIfGiven:
     return values
 
 
+def offset(values: Column, scores: Any) -> ArrayIfGiven:
+    """Offsets, or None, in the dtype and the shape of the scores."""
+    if values is None:
+        return None
+    with np.errstate(over="ignore"):  # to infinity, which the fit reports
+        read = floating(values, "offset").astype(scores.dtype, copy=False)
+    return broadcast(read, scores.shape, "offset")
+
+
 def of_negative_weight(weight: Any) -> ValueError:
     """The error for a negative weight."""
     return ValueError(f"weights: expected >= 0, got {weight}")
@@ -482,9 +491,12 @@ def _one_hot(labels: NDArray[np.int8]) -> bool:
 
 
 def traced_arrays(
-    scores_in: Column, labels_in: Column, weights_in: Column
-) -> tuple[jax.Array, jax.Array, jax.Array | None]:
-    """Scores, labels and weights of one shape (..., N), as JAX arrays. The inputs may be traced."""
+    scores_in: Column, labels_in: Column, weights_in: Column, offset_in: Column
+) -> tuple[jax.Array, jax.Array, jax.Array | None, jax.Array | None]:
+    """Scores, labels, weights and offset of one shape (..., N), as JAX arrays.
+
+    The inputs may be traced.
+    """
     f = _traceable(scores_in, "scores")
     if not jnp.issubdtype(f.dtype, jnp.floating):
         f = f.astype(float)
@@ -503,8 +515,9 @@ def traced_arrays(
         weights(w, np.float64)
     if w is not None:
         w = _traceable(w, "weights").astype(f.dtype)
+    o = None if offset_in is None else _traceable(offset_in, "offset").astype(f.dtype)
     y, w = broadcast(y, f.shape, "labels"), broadcast(w, f.shape, "weights")
-    return jnp.where(y == BAD_LABEL, jnp.nan, f), y, w
+    return jnp.where(y == BAD_LABEL, jnp.nan, f), y, w, broadcast(o, f.shape, "offset")
 
 
 def _traceable(values: Any, name: str) -> jax.Array:

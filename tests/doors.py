@@ -104,6 +104,8 @@ def _table(rows):
     names = {"score": "scores", "label": "labels", "segment": segment}
     if "weights" in rows:
         names["weight"] = "weights"
+    if "offset" in rows:
+        names["offset"] = "offset"
     return {**table, **ids}, names
 
 
@@ -118,6 +120,33 @@ def as_they_are(rows, folder):
 
 def weights(rows, folder):
     return rows, {}
+
+
+def _with_offset(rows):
+    rng = np.random.default_rng(1)
+    rows["offset"] = 0.5 * rows["scores"] + rng.normal(1, 2, len(rows["scores"]))
+    return rows
+
+
+def offset(rows, folder):
+    return _with_offset(rows), {}
+
+
+def offset_partial(rows, folder):
+    return _with_offset(rows), {"pooling": "partial"}
+
+
+def offset_complete(rows, folder):
+    return _with_offset(rows), {"pooling": "complete"}
+
+
+def offset_flag(rows, folder):
+    _with_offset(rows)["offset"][np.flatnonzero(rows["segments"] == 3)[2]] = np.nan
+    return rows, {}
+
+
+def offset_omit(rows, folder):
+    return offset_flag(rows, folder)[0], {"options": Options(non_finite="omit")}
 
 
 def one_prior(rows, folder):
@@ -195,6 +224,11 @@ _heard = []
 OPTIONS = {
     "(no weights)": as_they_are,
     "weights": weights,
+    "offset": offset,
+    'offset, pooling="partial"': offset_partial,
+    'offset, pooling="complete"': offset_complete,
+    'offset, non_finite="flag"': offset_flag,
+    'offset, non_finite="omit"': offset_omit,
     "prior (one)": one_prior,
     "prior (K)": prior_of_each,
     "start": start,
@@ -226,11 +260,15 @@ NOT_OFFERED = {
     ("start", "bootstrap"): "replicates start at the original fits",
     ('pooling="partial"', "bootstrap"): _PLATT,
     ('pooling="complete"', "bootstrap"): _PLATT,
+    ('offset, pooling="partial"', "bootstrap"): _PLATT,
+    ('offset, pooling="complete"', "bootstrap"): _PLATT,
     ("prior (one)", "update"): _EARLIER,
     ("prior (K)", "update"): _EARLIER,
     ("start", "update"): "the search starts at the earlier fits",
     ('pooling="partial"', "update"): "pooling is that of the calibrator",
     ('pooling="complete"', "update"): "pooling is that of the calibrator",
+    ('offset, pooling="partial"', "update"): "pooling is that of the calibrator",
+    ('offset, pooling="complete"', "update"): "pooling is that of the calibrator",
     ("pos_label", "bootstrap"): _LABELS,
     ("pos_label", "update"): _LABELS,
 }

@@ -18,6 +18,7 @@ from platt_jax.model.objective import Targets
 from platt_jax.model.standardization import Standardization
 from platt_jax.options import Options
 from platt_jax.passes import blocks, replicated, shapes
+from platt_jax.passes.columns import Columns
 from platt_jax.passes.deferred import Request
 from platt_jax.population import quadrature
 from platt_jax.results import averages
@@ -99,9 +100,9 @@ def _dense(problems: int, rows: int, dtype: np.dtype, sharding: Any = None) -> t
     return _array(shape, dtype, sharding), _array(shape, np.int8, sharding)
 
 
-def _columns(rows: int, dtype: np.dtype) -> tuple[Any, Any, None]:
-    """Scores, labels and no weights."""
-    return _array((rows,), dtype), _array((rows,), np.int8), None
+def _columns(rows: int, dtype: np.dtype) -> Columns:
+    """Scores and labels."""
+    return Columns(_array((rows,), dtype), _array((rows,), np.int8))
 
 
 def _chunk(size: int, tile_shapes: Any = None) -> planning.Chunk:
@@ -112,7 +113,7 @@ def _chunk(size: int, tile_shapes: Any = None) -> planning.Chunk:
 
 def _solve(problems: int, rows: int, dtype: np.dtype) -> Entry:
     program = xla.jit(solution._solve_dense.__wrapped__, static_argnames=("options", "axes"))
-    arguments = *_dense(problems, rows, dtype), None, Given()
+    arguments = Columns(*_dense(problems, rows, dtype)), Given()
     return Entry(program, arguments, {"options": _options(dtype)}, problems * rows)
 
 
@@ -125,7 +126,7 @@ def _gradient(problems: int, rows: int, dtype: np.dtype) -> Entry:
 
 def _fit_segments(size: int, dtype: np.dtype, kernels: xla.Kernels | None = None) -> Entry:
     chunk = _chunk(size, shapes.KERNEL_SHAPES if kernels else None)
-    arguments = *_columns(chunk.capacity, dtype), chunk.row_map(), Given()
+    arguments = _columns(chunk.capacity, dtype), chunk.row_map(), Given()
     static = {"options": _options(dtype), "block": chunk.tile_shape.block, "kernels": kernels}
     return Entry(run.solve_chunk, arguments, static, chunk.rows)
 
@@ -134,7 +135,7 @@ def _bootstrap(dtype: np.dtype) -> Entry:
     chunk = _chunk(1_000)
     word = _array(chunk.grid, np.uint32)
     stream = replicated.Stream(word, word)
-    arguments = *_columns(chunk.capacity, dtype), chunk.row_map(), Given(), stream
+    arguments = _columns(chunk.capacity, dtype), chunk.row_map(), Given(), stream
     static = {"options": _options(dtype), "kind": "poisson", "block": chunk.tile_shape.block}
     return Entry(replicates._solve_chunk, arguments, static, chunk.rows)
 
@@ -144,7 +145,7 @@ def _posteriors(dtype: np.dtype) -> Entry:
     number = _array(chunk.grid, dtype)
     normals = quadrature.Normals(*[number] * len(quadrature.Normals._fields))
     nodes = quadrature.Nodes(normals, Standardization(number, number))
-    arguments = *_columns(chunk.capacity, dtype), chunk.row_map(), nodes
+    arguments = _columns(chunk.capacity, dtype), chunk.row_map(), nodes
     static = {
         "options": _options(dtype),
         "block": chunk.tile_shape.block,
@@ -155,7 +156,7 @@ def _posteriors(dtype: np.dtype) -> Entry:
 
 def _block(dtype: np.dtype) -> Entry:
     rows, number, options = shapes.sizes().block_rows, _array((), dtype), _options(dtype)
-    block = blocks.Block(*_columns(rows, dtype), np.int32(rows))
+    block = blocks.Block(_columns(rows, dtype), np.int32(rows))
     point_and_targets = (number, number), Targets(*[number] * 4)
     arguments = block, point_and_targets, Standardization(number, number)
     request = Request("derivatives", options, options)

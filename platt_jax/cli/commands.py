@@ -47,17 +47,16 @@ def fit(arguments: argparse.Namespace) -> int:
     if not len(rows["score"]):
         raise ValueError(f"{arguments.files[0]}: has a header line, but no rows to fit")
     _tell_work(rows)
-    by_row, weights = (rows["score"], rows["label"]), rows.get("weight")
+    by_row = rows["score"], rows["label"]
+    more: dict[str, Any] = {"weights": rows.get("weight"), "offset": rows.get("offset")}
+    more["options"] = _options(arguments)
     if "segment" not in rows:
-        return summaries.saved(
-            arguments, platt_jax.fit(*by_row, weights=weights, options=_options(arguments))
-        )
+        return summaries.saved(arguments, platt_jax.fit(*by_row, **more))
     calibrator = platt_jax.fit_segments(
         *by_row,
         rows["segment"],
-        weights=weights,
+        **more,
         pooling=arguments.pooling or "none",
-        options=_options(arguments),
         progress=_bar(),
     )
     return summaries.saved(arguments, calibrator)
@@ -92,6 +91,7 @@ def _fit_in_job(arguments: argparse.Namespace) -> int:
     calibrator = distributed.fit_segments(
         *(rows[role] for role in ("score", "label", "segment")),
         weights=rows.get("weight"),
+        offset=rows.get("offset"),
         pooling=arguments.pooling or "none",
         options=_options(arguments),
         checkpoint=arguments.checkpoint,
@@ -109,6 +109,7 @@ def update(arguments: argparse.Namespace) -> int:
         calibrator,
         *(rows[role] for role in ("score", "label", "segment")),
         weights=rows.get("weight"),
+        offset=rows.get("offset"),
         forgetting=1.0 if arguments.forgetting is None else arguments.forgetting,
         options=_options(arguments),
         progress=_bar(),
@@ -130,7 +131,7 @@ def apply(arguments: argparse.Namespace) -> int:
     def predict(rows: dict[str, Any]) -> NDArray[np.floating]:
         rows = _on_scale(arguments, rows)
         by_row = [rows[role] for role in ("score", "segment") if role in rows]
-        p: NDArray[np.floating] = calibrator.predict_proba(*by_row)
+        p: NDArray[np.floating] = calibrator.predict_proba(*by_row, offset=rows.get("offset"))
         counts["rows"] += len(p)
         counts["nan"] += int(np.count_nonzero(np.isnan(p)))
         if isinstance(calibrator, SegmentCalibrator):
@@ -171,7 +172,14 @@ def triage(arguments: argparse.Namespace) -> int:
     by_row = (rows[role] for role in ("score", "label", "segment"))
     non_finite = _options(arguments).non_finite
     against: Any = arguments.against or "fit"
-    table = platt_jax.triage(calibrator, *by_row, against=against, fdr=fdr, non_finite=non_finite)
+    table = platt_jax.triage(
+        calibrator,
+        *by_row,
+        offset=rows.get("offset"),
+        against=against,
+        fdr=fdr,
+        non_finite=non_finite,
+    )
     flagged = int(np.count_nonzero(table["flagged"]))
     number, untested = len(table["flagged"]), int(np.count_nonzero(np.isnan(table["p_value"])))
     if arguments.out is not None:
@@ -249,7 +257,8 @@ def export(arguments: argparse.Namespace) -> int:
 
 def _columns(arguments: argparse.Namespace) -> dict[str, Any]:
     """The requested columns by role; a list for the segment."""
-    named = {role: getattr(arguments, role, None) for role in ("score", "label", "weight")}
+    roles = ("score", "label", "weight", "offset")
+    named = {role: getattr(arguments, role, None) for role in roles}
     columns: dict[str, Any] = {role: name for role, name in named.items() if name is not None}
     return {**columns, "segment": arguments.segment} if arguments.segment else columns
 

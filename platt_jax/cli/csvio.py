@@ -29,7 +29,7 @@ Column = NDArray[Any]
 
 LABELS = {"0": 0, "1": 1, "-1": -1, "+1": 1, "0.0": 0, "1.0": 1, "-1.0": -1, "false": 0, "true": 1}
 
-# Missing scores, labels and weights, in any case, as written by pandas, R, SQL and spreadsheets.
+# Missing numbers and labels, in any case, as written by pandas, R, SQL and spreadsheets.
 MISSING = ("", "NA", "N/A", "#N/A", "<NA>", "NaN", "null", "None")
 _MISSING = {word.lower() for word in MISSING}
 
@@ -86,7 +86,7 @@ def _is_missing(field: str) -> bool:
 
 
 # Parsers by role.
-PARSERS: dict[str, Parse] = {"score": number, "label": label, "weight": number}
+PARSERS: dict[str, Parse] = {"score": number, "label": label, "weight": number, "offset": number}
 
 
 def read_columns(source: Input, wanted: Sequence[tuple[str, Parse]]) -> list[Column]:

@@ -64,7 +64,7 @@ examples:
 _WORDS = ", ".join(MISSING[1:])
 _MISSING_VALUES = f"""\
 missing values:
-  In text files an empty field is a missing score, label or weight, and so are
+  In text files an empty field is a missing score, label, weight or offset, and so are
   {_WORDS}, in any case; in Parquet files a null.
 """
 _WHAT_MISSING_VALUES_DO = {

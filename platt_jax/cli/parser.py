@@ -94,6 +94,13 @@ class _Command:
     def weight(self) -> None:
         self.once("--weight", metavar="COL", help="column of weights; 2 is the row twice")
 
+    def offset(self) -> None:
+        self.once(
+            "--offset",
+            metavar="COL",
+            help="column of log-odds of label 1 that are added to the curve of each row",
+        )
+
     def non_finite(self) -> None:
         self.once(
             "--non-finite",
@@ -145,6 +152,7 @@ def parser() -> argparse.ArgumentParser:
         labels=False,
         segment="column of segments, if fitted with one; repeat for several columns",
     )
+    applying.offset()
     applying.out(
         "FILE",
         "rows of FILE with a column 'probability': Parquet if it ends in .parquet, else text, "
@@ -159,6 +167,7 @@ def parser() -> argparse.ArgumentParser:
         commands.triage,
     )
     judging.fresh_rows()
+    judging.offset()
     judging.once(
         "--against",
         choices=["fit", "predictions"],
@@ -206,6 +215,7 @@ def _add_fit(among: _Among) -> None:
         labels=True, segment="column of segments, one sigmoid each; repeat for several columns"
     )
     fitting.weight()
+    fitting.offset()
     fitting.out("FILE.npz", "file for the calibrator")
     fitting.once(
         "--pooling",
@@ -242,6 +252,7 @@ def _add_update(among: _Among) -> None:
     updating = _Command(among, "update", "update a calibrator with new rows", commands.update)
     updating.fresh_rows()
     updating.weight()
+    updating.offset()
     updating.once(
         "--forgetting",
         type=float,

@@ -13,7 +13,7 @@ from platt_jax.cli.inputs import Input
 
 
 def read_rows(inputs: Sequence[Input], columns: Mapping[str, Any]) -> dict[str, Any]:
-    """The columns of the rows of all files, by role: score, label, weight, segment.
+    """The columns of the rows of all files, by role: score, label, weight, offset, segment.
 
     Args:
         inputs: files, all Parquet or all text.

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -31,6 +32,7 @@ def fit_segments(
     segments: Column,
     *,
     weights: Column | None = None,
+    offset: Column | None = None,
     pos_label: Any = None,
     prior: GaussianPrior | None = None,
     start: tuple[Any, Any] | None = None,
@@ -50,6 +52,7 @@ def fit_segments(
         labels: (N,) labels of this process.
         segments: (N,) segment ids of this process.
         weights: (N,) weights of this process, or None.
+        offset: (N,) offset of this process, or None, which then holds in all processes.
         pos_label: as in `platt_jax.fit_segments`.
         prior: as in `platt_jax.fit_segments`; a leading axis (K,) is for the segments of all
             processes.
@@ -81,45 +84,49 @@ def fit_segments(
     """
     caller, exchange = Caller(), Exchange(time_limit)
     validation.pooling(pooling, prior, start, validation.options(options))
-    rows, dtype = _agreed_rows(exchange, scores, labels, segments, weights, pos_label)
+    by_segment = partial(
+        SegmentRows,
+        labels=labels,
+        segments=segments,
+        weights=weights,
+        offset=offset,
+        pos_label=pos_label,
+    )
+    rows, dtype, has_offset = _agreed_rows(exchange, scores, by_segment)
     keys = keys_of_all(exchange, None if rows is None else rows.keys)
     call = {}
     if checkpoint is not None:
         given = given_to(keys.shape, dtype, prior, start)
         call = _call(exchange, rows, given, pooling, options)
     journal = Journal(exchange, checkpoint, call)
-    by_segment = ProcessSegments(keys, dtype, rows, exchange, journal, caller)
-    calibrator = fit_by_segment(by_segment, prior, start, pooling, options, progress, caller)
+    everywhere = ProcessSegments(keys, dtype, rows, exchange, journal, caller, has_offset)
+    calibrator = fit_by_segment(everywhere, prior, start, pooling, options, progress, caller)
     journal.remove()
     return calibrator
 
 
 def _agreed_rows(
-    exchange: Exchange,
-    scores: Column,
-    labels: Column,
-    segments: Column,
-    weights: Column | None,
-    pos_label: Any,
-) -> tuple[SegmentRows | None, np.dtype[Any]]:
-    """This process's rows, None without any, and the dtype of all scores.
+    exchange: Exchange, scores: Column, by_segment: Callable[[Any], SegmentRows]
+) -> tuple[SegmentRows | None, np.dtype[Any], bool]:
+    """This process's rows, None without any; the dtype of all scores; whether rows have offsets.
 
     Raises:
-        ValueError: the rows of a process are invalid; raised in all processes.
+        ValueError: the rows of a process are invalid, or only some processes have offsets; raised
+            in all processes.
     """
-    by_segment = partial(
-        SegmentRows, labels=labels, segments=segments, weights=weights, pos_label=pos_label
-    )
-
     rows = agree(exchange, lambda: by_segment(scores) if np.size(scores) else None)
     size = 0 if rows is None else rows.dtype.itemsize
-    largest = exchange.gather(np.array([size])).max()
+    offset = -1 if rows is None else int(rows.has_offset)
+    of_all = exchange.gather(np.array([size, offset]))
+    largest, having = of_all[:, 0].max(), set(of_all[:, 1].tolist()) - {-1}
     if not largest:
         raise ValueError("scores: expected rows to fit in some process, got none in all")
+    if len(having) > 1:
+        raise ValueError("offset: expected one in all processes that have rows, or in none")
     dtype = np.dtype(f"f{largest}")
     if rows is not None and rows.dtype != dtype:
         rows = by_segment(validation.scores(scores).astype(dtype))
-    return rows, dtype
+    return rows, dtype, having == {1}
 
 
 def _call(

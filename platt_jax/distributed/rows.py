@@ -39,6 +39,7 @@ class SummedRows(DeferredRows):
         dtype: the dtype of all scores.
         journal: adds up over all processes.
         caller: gets warnings about anything that makes the sums slower.
+        has_offset: whether the rows have offsets.
     """
 
     local: LocalRows | None
@@ -46,12 +47,14 @@ class SummedRows(DeferredRows):
     dtype: np.dtype[Any]
     journal: Journal
     caller: Caller
+    has_offset: bool = False
 
     def score_ranges(self, options: Options) -> ScoreRanges:
         """See `Rows`."""
         # Signs of the fields, so that each is a minimum: -1 where it is a maximum.
-        signs = np.array([-1, 1, -1, 1, -1, 1])[:, None]
-        nothing = np.broadcast_to(signs * np.inf, (6, self.number))
+        signs = np.array([-1, 1, -1, 1, -1, 1, *[-1] * self.has_offset])[:, None]
+        nothing = np.repeat(signs * np.inf, self.number, axis=1)
+        nothing[6:] = 0  # the widest offset of no rows
         request = Request("score_ranges", options)
 
         def local() -> NDArray[np.float64]:
@@ -64,8 +67,12 @@ class SummedRows(DeferredRows):
     def _sum(self, request: Request, *arrays: Any) -> Any:
         options = request.options or request.masked or Options()
         given = arrays, self.standardization
-        sums = self.sums(_task(request), given, _NUMBERS[request.method], options)
-        return jax.tree.unflatten(_TREES[request.method], list(sums))
+        result = _RESULTS[request.method]
+        if request.method == "moments" and self.has_offset:
+            result = _MOMENTS_WITH_OFFSET
+        leaves, tree = jax.tree.flatten(result)
+        sums = self.sums(_task(request), given, len(leaves), options)
+        return jax.tree.unflatten(tree, list(sums))
 
     def sums(self, task: Task, given: Any, number: int, options: Options) -> Any:
         """The sums (number, K), over all processes, of a task's `number` numbers for each problem.
@@ -95,14 +102,13 @@ class SummedRows(DeferredRows):
 
 
 # The structure of each method's result.
-_RESULTS = {
+_RESULTS: dict[str, Any] = {
     "moments": (Moments(*range(4)), Moments(*range(4))),
     "derivatives": Derivatives(*range(5)),
     "loss": 0,
     "loss_change": 0,
 }
-_TREES = {method: jax.tree.structure(result) for method, result in _RESULTS.items()}
-_NUMBERS = {method: len(jax.tree.leaves(result)) for method, result in _RESULTS.items()}
+_MOMENTS_WITH_OFFSET = (Moments(*range(6)), Moments(*range(6)))
 
 
 @cache

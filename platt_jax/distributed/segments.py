@@ -33,6 +33,7 @@ class ProcessSegments(SummedSegments):
         exchange: communicates with the other processes.
         journal: adds up over all processes.
         caller: gets warnings about anything that makes the sums slower.
+        has_offset: whether the rows of all processes have offsets.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class ProcessSegments(SummedSegments):
         exchange: Exchange,
         journal: Journal,
         caller: Caller,
+        has_offset: bool = False,
     ) -> None:
         sizes, by_segment, pooled = np.zeros(len(keys)), None, None
         if rows is not None:
@@ -50,7 +52,9 @@ class ProcessSegments(SummedSegments):
             sizes[places[rows.largest_first]] = rows.sizes
             by_segment = LocalRows(rows.problems, places)
             pooled = LocalRows(rows.pooled, np.array([0]))
-        summed = partial(SummedRows, dtype=dtype, journal=journal, caller=caller)
+        summed = partial(
+            SummedRows, dtype=dtype, journal=journal, caller=caller, has_offset=has_offset
+        )
         self._summed = summed(local=by_segment, number=len(keys))
         self._all_rows = summed(local=pooled, number=1)
         super().__init__(keys, dtype, self._summed, exchange.sums(sizes).astype(np.int64))

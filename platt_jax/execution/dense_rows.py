@@ -12,6 +12,7 @@ from platt_jax.columns import Column
 from platt_jax.execution.problems import Context, Problems
 from platt_jax.execution.run import fit_problems
 from platt_jax.passes import packing
+from platt_jax.passes.columns import Columns
 from platt_jax.results.fit import Fit
 from platt_jax.solver.solution import Given
 
@@ -24,6 +25,7 @@ class DenseRows:
         labels: labels, broadcastable to scores, as in `fit`.
         weights: weights or None, broadcastable to scores, as in `fit`.
         pos_label: the positive label, as in `fit`.
+        offset: offset or None, broadcastable to scores, as in `fit`.
 
     Attributes:
         scores: (..., N) floating scores.
@@ -40,12 +42,18 @@ class DenseRows:
     reread = False
 
     def __init__(
-        self, scores: Column, labels: Column, weights: Column | None = None, pos_label: Any = None
+        self,
+        scores: Column,
+        labels: Column,
+        weights: Column | None = None,
+        pos_label: Any = None,
+        offset: Column | None = None,
     ) -> None:
         self.scores = validation.scores(scores)
         self.labels, self._weights = validation.labels_and_weights(
             labels, weights, self.scores, pos_label
         )
+        self._offset = validation.offset(offset, self.scores)
         self.batch = self.scores.shape[:-1]
         self.dtype = self.scores.dtype
         self.sizes = np.broadcast_to(self.scores.shape[-1], math.prod(self.batch))
@@ -72,12 +80,12 @@ class DenseRows:
         """The rows as a set of problems."""
         return Problems(self.sizes, self.take, self.dtype)
 
-    def take(self, problems: slice, part: slice, space: packing.Space) -> packing.Columns:
+    def take(self, problems: slice, part: slice, space: packing.Space) -> Columns:
         """The rows of some problems, or a part of one problem's, with the space's length."""
         which: Any = problems
         if len(self.batch) != 1:
             numbers = np.arange(problems.start, problems.stop)
             which = np.unravel_index(numbers, self.batch or (1,)) if self.batch else ()
-        columns = self.scores, self.labels, self._weights
+        columns = self.scores, self.labels, self._weights, self._offset
         mine = (None if x is None else x[..., part][which].reshape(-1) for x in columns)
-        return packing.flat(mine, space)
+        return packing.flat(Columns(*mine), space)

@@ -1,7 +1,7 @@
 """Rows in flat arrays on an accelerator, grouped by segment there."""
 
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,10 +17,8 @@ from platt_jax.execution.on_device import DeviceRows
 from platt_jax.execution.problems import Problems
 from platt_jax.ids.factorize import factorize
 from platt_jax.passes import packing, shapes
+from platt_jax.passes.columns import Columns
 from platt_jax.threads import run_programs
-
-# Scores, labels and weights (or None) on the device.
-_Columns: TypeAlias = tuple[jax.Array, jax.Array, jax.Array | None]
 
 
 class DeviceSegmentRows:
@@ -31,6 +29,7 @@ class DeviceSegmentRows:
         labels: (N,) labels, as for `DeviceRows`.
         segments: (N,) ids: integers on the same device, or any ids on the host.
         weights: (N,) weights or None, as for `DeviceRows`.
+        offset: (N,) offset or None, as for `DeviceRows`.
         pos_label: the positive label, as for `DeviceRows`.
 
     Attributes:
@@ -49,6 +48,7 @@ class DeviceSegmentRows:
         segments: Column,
         weights: Column | None = None,
         pos_label: Any = None,
+        offset: Column | None = None,
     ) -> None:
         scores = accelerators.taken(scores)
         validation.require_flat(scores, "scores")
@@ -58,12 +58,12 @@ class DeviceSegmentRows:
                 f"scores: expected an array on one device, got one on {1 + len(others)}; "
                 "pass np.asarray(scores), and the devices as mesh"
             )
-        rows = DeviceRows(scores, labels, weights, pos_label)
+        rows = DeviceRows(scores, labels, weights, pos_label, offset)
         if rows.doubtful_scores is not None:
             Caller().warn_once(rows.doubtful_scores)
         self.dtype = rows.dtype
         self._length = len(scores)
-        self._rows: _Columns = rows.scores, rows.labels, rows.weights
+        self._rows = rows.columns
         name = columns.labelled("segments", segments)
         if accelerators.holds(segments := accelerators.taken(segments)):
             if segments.ndim != 1 or not jnp.issubdtype(segments.dtype, jnp.integer):
@@ -128,7 +128,7 @@ class DeviceSegmentRows:
     def quartiles(self, most: int) -> NDArray[np.float64]:
         """The quartiles and the standard deviation of about `most` finite scores, (4,)."""
         step = max(1, self._length // most)
-        work = partial(_quartiles, self._rows[0], length=self._length, step=step)
+        work = partial(_quartiles, self._rows.scores, length=self._length, step=step)
         found: NDArray[np.float64] = jax.device_get(run_programs(work, x64=True))
         return found
 
@@ -162,8 +162,8 @@ def _firsts(codes: jax.Array, number: jax.Array, count: int) -> tuple[jax.Array,
 
 @xla.jit
 def _laid_out(
-    rows: _Columns, order: jax.Array | None, number: jax.Array, first: jax.Array, to: jax.Array
-) -> _Columns:
+    rows: Columns, order: jax.Array | None, number: jax.Array, first: jax.Array, to: jax.Array
+) -> Columns:
     """The rows in the order of the layout, followed by a block's length of other rows.
 
     Args:
@@ -179,13 +179,13 @@ def _laid_out(
     row = jnp.zeros_like(place).at[there].set(source, unique_indices=True)
     # Any requested slice exists: no chunk and no block is longer than a block.
     room = shapes.sizes().block_rows
-    laid: _Columns = jax.tree.map(lambda x: jnp.pad(x[row], (0, room)), rows)
+    laid: Columns = jax.tree.map(lambda x: jnp.pad(x[row], (0, room)), rows)
     return laid
 
 
 @partial(xla.jit, static_argnames=("length",))
-def _slice(rows: _Columns, first: jax.Array, length: int) -> _Columns:
-    some: _Columns = jax.tree.map(lambda x: lax.dynamic_slice_in_dim(x, first, length), rows)
+def _slice(rows: Columns, first: jax.Array, length: int) -> Columns:
+    some: Columns = jax.tree.map(lambda x: lax.dynamic_slice_in_dim(x, first, length), rows)
     return some
 
 

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from itertools import groupby, islice
+from operator import itemgetter
 from typing import Any, TypeAlias, TypeVar
 
 import jax
@@ -17,6 +18,7 @@ from platt_jax.execution.planning import Chunk
 from platt_jax.model.objective import Array
 from platt_jax.passes import packing, shapes
 from platt_jax.passes.blocks import Block
+from platt_jax.passes.columns import Columns
 from platt_jax.passes.shapes import GatherMap, RowRanges
 
 AXES = PROBLEMS, ROWS = "problems", "rows"
@@ -28,7 +30,7 @@ _one_at_a_time = threading.Lock()
 Item = TypeVar("Item")
 
 # The data of one device: rows, and their places.
-_Share: TypeAlias = tuple[packing.Columns, GatherMap | RowRanges]
+_Share: TypeAlias = tuple[Columns, GatherMap | RowRanges]
 
 
 def checked(mesh: Mesh | None) -> Mesh | None:
@@ -88,7 +90,7 @@ def together(items: Iterable[Item], number: int) -> Iterator[list[Item]]:
 def solve_chunks(
     mesh: Mesh,
     chunks: list[Chunk],
-    take: Callable[..., packing.Columns],
+    take: Callable[..., Columns],
     given: Any,
     program: Callable[..., Any],
 ) -> Any:
@@ -107,8 +109,9 @@ def solve_chunks(
     shares: list[_Share] = []
     of_problems = []
     for chunk in _filled_up(chunks, mesh.shape[PROBLEMS]):
-        rows: Any = _no_rows(shares[0][0]) if shares and not len(chunk.sizes) else ()
-        if not rows:
+        if shares and not len(chunk.sizes):
+            rows = _no_rows(shares[0][0])
+        else:
             rows = take(chunk.problems, slice(None), packing.Space(chunk.capacity))
         where: Any = chunk.row_map()  # a GatherMap where rows are shared
         number = mesh.shape[ROWS]
@@ -143,12 +146,12 @@ def _filled_up(chunks: list[Chunk], number: int) -> list[Chunk]:
     return [*chunks, *[empty] * (number - len(chunks))]
 
 
-def _no_rows(rows: packing.Columns) -> packing.Columns:
-    nothing: Any = tuple(None if x is None else np.zeros_like(x) for x in rows)
+def _no_rows(rows: Columns) -> Columns:
+    nothing: Columns = jax.tree.map(np.zeros_like, rows)
     return nothing
 
 
-def _split(rows: packing.Columns, where: GatherMap, chunk: Chunk, number: int) -> list[_Share]:
+def _split(rows: Columns, where: GatherMap, chunk: Chunk, number: int) -> list[_Share]:
     """A chunk's rows and map in `number` shares with about equally many tile rows.
 
     Where problems lie side by side, some rows are in two shares. They count in the share that has
@@ -158,17 +161,17 @@ def _split(rows: packing.Columns, where: GatherMap, chunk: Chunk, number: int) -
     each = -(-tile_rows // number)
     # The first tile row of a share, and of the next, may begin in the middle of a group.
     overlap = 0 if tile.group == 1 else 2 * shapes.MAX_SIDE_BY_SIDE * tile.group
-    length = min(each * tile.rows + overlap + tile.block, len(rows[0]))
+    room = len(rows.scores)
+    length = min(each * tile.rows + overlap + tile.block, room)
     shares: list[_Share] = []
     for first in range(0, number * each, each):
         mine = slice(first, first + each)
         left = _lengthened(where.left[mine], each, 0)
         start = _lengthened(where.start[mine], each, 0)
         segment_ids = _lengthened(where.segment_ids[mine], each, chunk.groups - 1)
-        begin = int(start[left > 0].min(initial=len(rows[0])))
-        begin = min(begin, len(rows[0]) - length)
+        begin = min(int(start[left > 0].min(initial=room)), room - length)
         tiles_per_group = np.bincount(segment_ids, minlength=chunk.groups).astype(np.int32)
-        columns: Any = tuple(None if x is None else x[begin : begin + length] for x in rows)
+        columns = jax.tree.map(itemgetter(slice(begin, begin + length)), rows)
         start = np.where(left > 0, start - begin, 0).astype(np.int32)
         shares.append((columns, GatherMap(segment_ids, start, left, tiles_per_group)))
     return shares

@@ -5,9 +5,10 @@ counts give the places of each stretch's rows, which are then copied piece by pi
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from itertools import accumulate
+from operator import itemgetter
 from typing import Any, TypeAlias
 
 import jax
@@ -20,6 +21,7 @@ from platt_jax import xla
 from platt_jax.execution import planning
 from platt_jax.ids.factorize import Factorized
 from platt_jax.passes import packing, shapes
+from platt_jax.passes.columns import Columns
 from platt_jax.threads import cores, ordered_map, row_slices, run_programs
 
 _TwoArrays: TypeAlias = tuple[jax.Array, jax.Array]
@@ -45,11 +47,11 @@ class GroupedRows:
 
     reread: bool = False
 
-    def __init__(self, segments: Factorized, columns: packing.Columns) -> None:
-        """Columns are scores (N,), labels (N,), and weights (N,) or None."""
+    def __init__(self, segments: Factorized, columns: Columns) -> None:
+        """Columns are arrays (N,)."""
         run_programs(lambda: self._group(segments, columns), x64=True)
 
-    def _group(self, segments: Factorized, columns: packing.Columns) -> None:
+    def _group(self, segments: Factorized, columns: Columns) -> None:
         # A stretch per core, or fewer if stretches would be short compared with their tables of
         # next positions. Otherwise two cores with neighbouring pieces would write to the same cache
         # lines, and wait.
@@ -58,16 +60,16 @@ class GroupedRows:
         counts = list(ordered_map(partial(_count, segments), stretches))
         first = self._lay_out(segments, sum(counts, start=np.zeros(segments.numbers, np.int64)))
 
-        given = [x for x in columns if x is not None]
         # Any requested range exists: no chunk and no block is longer than a block.
         room = (self.length + shapes.sizes().block_rows,)
-        self._columns = [packing.aligned(room, x.dtype) for x in given]
+        self._columns: Columns = jax.tree.map(lambda x: packing.aligned(room, x.dtype), columns)
 
         def place(stretch_and_next_positions: tuple[slice, NDArray[Any]]) -> None:
             for positions, piece in row_positions(segments, *stretch_and_next_positions):
-                scores, labels, *weights = (x[piece] for x in given)
-                rows = packing.bad_labels_as_nan(scores, labels), labels, *weights
-                for into, x in zip(self._columns, rows, strict=True):
+                rows = jax.tree.map(itemgetter(piece), columns)
+                scores = packing.bad_labels_as_nan(rows.scores, rows.labels)
+                rows = rows._replace(scores=scores)
+                for into, x in zip(*map(jax.tree.leaves, (self._columns, rows)), strict=True):
                     into[positions] = x
 
         next_positions = accumulate(counts, initial=first)
@@ -96,30 +98,39 @@ class GroupedRows:
     def _fill_gaps(self) -> None:
         ends = self._starts + self.sizes
         gaps = np.flatnonzero(self._starts[1:] > ends[:-1])
+        scores, *others = jax.tree.leaves(self._columns)
         for first, last in zip(ends[gaps], self._starts[gaps + 1], strict=True):
-            for column, nothing in zip(self._columns, (np.nan, 0, 0), strict=False):
-                column[first:last] = nothing
+            scores[first:last] = np.nan
+            for column in others:
+                column[first:last] = 0
 
-    def all(self, part: slice, space: packing.Space) -> packing.Columns:
+    def all(self, part: slice, space: packing.Space) -> Columns:
         """The columns from a part's first row on, with the space's length, gaps included.
 
         What follows the part is undefined.
         """
         first = part.start or 0
-        return self._three([x[first : first + space.length] for x in self._columns])
+        some: Columns = jax.tree.map(itemgetter(slice(first, first + space.length)), self._columns)
+        return some
+
+    @property
+    def has_offset(self) -> bool:
+        """Whether the rows have offsets."""
+        return self._columns.offset is not None
 
     def digest(self) -> bytes:
         """A hash of all rows, which changes with their values and their order."""
         whole = hashlib.blake2b(self.sizes.tobytes(), digest_size=16)
-        for column in self._columns:
+        for column in jax.tree.leaves(self._columns):
             whole.update(column[: self.length].data)
         return whole.digest()
 
     def sampled_scores(self, most: int) -> NDArray[Any]:
         """About `most` scores, evenly from all rows; or all scores. Gaps are included as NaN."""
-        return self._columns[0][: self.length : max(1, self.length // most)]
+        scores: NDArray[Any] = self._columns.scores[: self.length]
+        return scores[:: max(1, self.length // most)]
 
-    def take(self, problems: slice, part: slice, space: packing.Space) -> packing.Columns:
+    def take(self, problems: slice, part: slice, space: packing.Space) -> Columns:
         """The rows of some segments, or a part of the rows of one, with the space's length.
 
         If there is no gap between them, they are not copied. What follows them is undefined.
@@ -128,13 +139,7 @@ class GroupedRows:
         if starts[-1] + sizes[-1] - starts[0] == np.sum(sizes):
             return self.all(slice(starts[0] + (part.start or 0), None), space)
         rows = np.repeat(starts - (np.cumsum(sizes) - sizes), sizes) + np.arange(np.sum(sizes))
-        return packing.flat(self._three([x[rows] for x in self._columns]), space)
-
-    @staticmethod
-    def _three(columns: Sequence[NDArray[Any]]) -> packing.Columns:
-        """The columns, with None in place of missing weights."""
-        three: Any = (*columns, None)[:3]
-        return three
+        return packing.flat(jax.tree.map(itemgetter(rows), self._columns), space)
 
 
 def _count(segments: Factorized, stretch: slice) -> NDArray[Any]:

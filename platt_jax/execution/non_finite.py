@@ -44,5 +44,5 @@ def report_non_finite(
         f"first in {tables.name(names, bad[0])}"
     )
     if options.non_finite == "raise":
-        raise ValueError(f"scores, labels, weights: expected finite values, found {what}")
+        raise ValueError(f"scores, labels, weights, offset: expected finite values, found {what}")
     caller.warn(f"{what}: {consequence}")

@@ -14,6 +14,7 @@ from platt_jax.execution.oversized import memory_errors
 from platt_jax.execution.problems import Context
 from platt_jax.execution.progress import reporting
 from platt_jax.ids.labels import labels_by_name
+from platt_jax.passes.columns import Columns
 from platt_jax.results.fit import Fit
 from platt_jax.solver.solution import Given, solve_checked
 from platt_jax.threads import run_programs
@@ -29,11 +30,11 @@ class DeviceRows:
         labels: labels, broadcastable to scores, as in `fit`.
         weights: weights or None, broadcastable to scores, as in `fit`.
         pos_label: the positive label, as in `fit`, of labels on the host.
+        offset: offset or None, broadcastable to scores, as in `fit`.
 
     Attributes:
-        scores: (..., N) floating JAX array; NaN where a label is not finite.
-        labels: (..., N) int8 JAX array, above 0 for class 1.
-        weights: (..., N) JAX array in the dtype of the scores, or None.
+        columns: JAX arrays (..., N): floating scores, NaN where a label is not finite; int8
+            labels, above 0 for class 1; and in the dtype of the scores weights and offset.
         batch: the leading axes of the scores.
         dtype: the dtype of the scores and of the fits, float32 or float64.
         doubtful_shape: a warning about the shape of the arrays, or None.
@@ -44,9 +45,14 @@ class DeviceRows:
     """
 
     def __init__(
-        self, scores: Column, labels: Column, weights: Column | None = None, pos_label: Any = None
+        self,
+        scores: Column,
+        labels: Column,
+        weights: Column | None = None,
+        pos_label: Any = None,
+        offset: Column | None = None,
     ) -> None:
-        scores, labels, weights = map(accelerators.taken, (scores, labels, weights))
+        scores, labels, weights, offset = map(accelerators.taken, (scores, labels, weights, offset))
         if scores.ndim == 0 or scores.size == 0:
             raise ValueError(
                 f"scores: expected (..., N) with rows to fit, got shape {scores.shape}"
@@ -70,15 +76,24 @@ class DeviceRows:
             weights = validation.weights(weights, self.dtype)
         elif not _are_numbers(weights):
             raise ValueError(f"weights: expected numbers, got dtype {weights.dtype}")
+        if not accelerators.holds(offset):
+            offset = None if offset is None else validation.floating(offset, "offset")
+        elif not _are_numbers(offset):
+            raise ValueError(f"offset: expected numbers, got dtype {offset.dtype}")
         self.batch = scores.shape[:-1]
         # 64-bit labels and weights keep their values until they are checked.
-        run_programs(partial(self._check, scores, labels, weights, coded), x64=True)
+        columns = Columns(scores, labels, weights, offset)
+        run_programs(partial(self._check, columns, coded), x64=True)
 
-    def _check(self, scores: jax.Array, labels: Any, weights: Any, coded: bool) -> None:
+    def _check(self, columns: Columns, coded: bool) -> None:
         """Sets the arrays and the warnings; `coded` is as for `_facts`."""
+        scores, labels, weights, offset = columns
         shape = scores.shape
-        weights = None if weights is None else jnp.asarray(weights).astype(self.dtype)
+        weights, offset = (
+            None if x is None else jnp.asarray(x).astype(self.dtype) for x in (weights, offset)
+        )
         weights = validation.broadcast(weights, shape, "weights")
+        offset = validation.broadcast(offset, shape, "offset")
         labels = validation.broadcast(jnp.asarray(labels), shape, "labels")
         scores = scores.astype(self.dtype)
         labels, of_arrays = _facts(scores, labels, weights, coded=coded)
@@ -89,7 +104,7 @@ class DeviceRows:
             raise validation.of_negative_weight(facts.least_weight)
         if facts.labels_bad:
             scores = jnp.where(labels == validation.BAD_LABEL, jnp.nan, scores)
-        self.scores, self.labels, self.weights = scores, labels, weights
+        self.columns = Columns(scores, labels, weights, offset)
         self.doubtful_shape = validation.doubtful_shape(shape, lambda: facts.one_hot)
         interval = validation.UnitInterval(facts.outside, facts.inside, facts.between)
         self.doubtful_scores = interval.doubt if shape[-1] >= validation.FEW else None
@@ -108,11 +123,11 @@ class DeviceRows:
         validation.no_mesh(context.mesh)
         options, batch = validation.options(context.options), self.batch
         given = jax.tree.map(lambda x: x.reshape(batch + x.shape[1:]), given)
-        work = partial(solve_checked, self.scores, self.labels, self.weights, given, options)
+        work = partial(solve_checked, self.columns, given, options)
         problems = math.prod(batch)
         with (
             memory_errors(),
-            reporting(np.full(problems, self.scores.shape[-1]), context.stage) as advance,
+            reporting(np.full(problems, self.columns.scores.shape[-1]), context.stage) as advance,
         ):
             fit = jax.block_until_ready(run_programs(work, x64=self.dtype == np.float64))
             advance(problems)

@@ -18,6 +18,7 @@ from platt_jax.execution.progress import unheard
 from platt_jax.options import Options
 from platt_jax.passes import packing, shapes
 from platt_jax.passes.blocks import Block, Blocks
+from platt_jax.passes.columns import Columns
 from platt_jax.passes.protocol import Rows
 from platt_jax.results.fit import Fit
 from platt_jax.solver import search
@@ -47,7 +48,7 @@ def run_oversized(
 
 def _blocks(
     size: int,
-    take: Callable[..., packing.Columns],
+    take: Callable[..., Columns],
     reread: bool,
     mesh: Mesh | None,
     kernels: xla.Kernels | None,
@@ -71,17 +72,17 @@ def block_slices(size: int, devices: int = 1) -> list[slice]:
 
 
 def read_block(
-    take: Callable[[slice, packing.Space], packing.Columns], part: slice, reused: bool = False
+    take: Callable[[slice, packing.Space], Columns], part: slice, reused: bool = False
 ) -> Block:
     """A block of an oversized problem.
 
     Args:
-        take: returns scores, labels and weights (or None) of a slice of rows, in a space.
+        take: returns the columns of a slice of rows, in a space.
         part: the slice of rows.
         reused: see `packing.Space`.
     """
-    scores, labels, weights = take(part, packing.Space(shapes.sizes().block_rows, reused))
-    return Block(scores, labels, weights, np.int32(part.stop - part.start))
+    columns = take(part, packing.Space(shapes.sizes().block_rows, reused))
+    return Block(columns, np.int32(part.stop - part.start))
 
 
 def fit_on_host(

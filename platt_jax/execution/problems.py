@@ -12,10 +12,11 @@ from platt_jax.execution.checkpoint import Checkpoint
 from platt_jax.execution.progress import SILENT, Stage
 from platt_jax.options import Options
 from platt_jax.passes import packing
+from platt_jax.passes.columns import Columns
 
-# Takes a slice of the problems, a slice of each one's rows, and a space. Returns scores, labels and
-# weights (or None) of these rows end to end, with the space's length; what follows is undefined.
-TakeRows: TypeAlias = Callable[[slice, slice, packing.Space], packing.Columns]
+# Takes a slice of the problems, a slice of each one's rows, and a space. Returns the columns of
+# these rows end to end, with the space's length; what follows is undefined.
+TakeRows: TypeAlias = Callable[[slice, slice, packing.Space], Columns]
 
 
 class Problems(NamedTuple):

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
@@ -18,6 +19,7 @@ from platt_jax.execution.run import fit_task, in_chunks, solve_chunk
 from platt_jax.model.objective import Array
 from platt_jax.options import Options
 from platt_jax.passes import packing, replicated, scan, shapes
+from platt_jax.passes.columns import Columns
 from platt_jax.passes.protocol import Rows
 from platt_jax.passes.replicated import Stream
 from platt_jax.passes.shapes import GatherMap, RowRanges
@@ -94,7 +96,7 @@ def fit_replicates(
         stream = replicated.streams(plan.seed, plan.ids[problem], replicate)
         their_own = jax.tree.map(lambda leaf: leaf[problem], given), stream
         made = _solve_chunk(
-            *rows,
+            rows,
             chunk.row_map(starts),
             *on_grid(their_own, chunk),
             options=options,
@@ -103,7 +105,7 @@ def fit_replicates(
         )
         return off_grid(made, chunk)
 
-    def take_replicates(which: slice, part: slice, space: packing.Space) -> packing.Columns:
+    def take_replicates(which: slice, part: slice, space: packing.Space) -> Columns:
         """The rows of some replicates, or a part of the rows of one, with random weights."""
         problem, replicate = of_originals(which)
         originals = slice(problem[0], problem[-1] + 1)
@@ -111,16 +113,17 @@ def fit_replicates(
         own = length[problem - problem[0]]
         number = np.arange(own.sum()) - np.repeat(np.cumsum(own) - own, own)
         where = number + np.repeat((np.cumsum(length) - length)[problem - problem[0]], own)
-        scores, labels, weights = take(originals, part, packing.Space(int(length.sum())))
+        rows = take(originals, part, packing.Space(int(length.sum())))
+        rows = jax.tree.map(itemgetter(where), rows)
         number = (
             (part.start or 0) + number if clusters is None else clusters(originals, part)[where]
         )
         stream = replicated.streams(plan.seed, plan.ids[problem], replicate)
         of_rows = (np.repeat(word, own) for word in stream)
         padded = (packing.lengthen(x, space.length) for x in (*of_rows, number.astype(np.uint32)))
-        drawn = np.asarray(_draw(*padded, kind=plan.kind, dtype=scores.dtype))[: len(where)]
-        own_weights = drawn if weights is None else drawn * weights[where]
-        return packing.flat((scores[where], labels[where], own_weights), space)
+        drawn = np.asarray(_draw(*padded, kind=plan.kind, dtype=rows.scores.dtype))[: len(where)]
+        weights = drawn if rows.weights is None else drawn * rows.weights
+        return packing.flat(rows._replace(weights=weights), space)
 
     def solve_clustered(chunk: Chunk) -> Any:
         rows = take_replicates(chunk.problems, _ALL, packing.Space(chunk.capacity, reused=True))
@@ -128,14 +131,14 @@ def fit_replicates(
         their_own = on_grid(jax.tree.map(lambda leaf: leaf[problem], given), chunk)
         block = chunk.tile_shape.block
         made = solve_chunk(
-            *rows, chunk.row_map(), their_own, options=options, block=block, function=_fit
+            rows, chunk.row_map(), their_own, options=options, block=block, function=_fit
         )
         return off_grid(made, chunk)
 
     def solve_oversized(i: int) -> Any:
         problem = i // number
 
-        def take_one(_: slice, part: slice, space: packing.Space) -> packing.Columns:
+        def take_one(_: slice, part: slice, space: packing.Space) -> Columns:
             return take_replicates(slice(i, i + 1), part, space)
 
         fit = fit_task(loss=False)
@@ -167,9 +170,7 @@ def _with_tol(options: Options, dtype: np.dtype[Any]) -> Options:
 
 @partial(xla.jit, static_argnames=("options", "kind", "block"), wide=True)
 def _solve_chunk(
-    scores: jax.Array,
-    labels: jax.Array,
-    weights: jax.Array | None,
+    columns: Columns,
     where: GatherMap | RowRanges,
     given: Given,
     stream: Stream,
@@ -183,13 +184,13 @@ def _solve_chunk(
         return _fit(rows, given_and_stream[0], options)
 
     if isinstance(where, GatherMap):
-        tiles = packing.gather_tiles(scores, labels, weights, where, block)
+        tiles = packing.gather_tiles(columns, where, block)
         return fit(replicated.reweighted(tiles, stream, kind), (given, stream))
 
     def draw(given_and_stream: tuple[Given, Stream], row: jax.Array) -> jax.Array:
-        return replicated.draw(kind, given_and_stream[1], row, scores.dtype)
+        return replicated.draw(kind, given_and_stream[1], row, columns.scores.dtype)
 
-    columns, more = (scores, labels, weights), (given, stream)
+    more = given, stream
     most = shapes.MAX_SIDE_BY_SIDE
     return scan.scan_groups(fit, columns, where.start, where.size, more, most, draw)
 

@@ -26,14 +26,13 @@ from platt_jax.execution.problems import Context, Problems, Task
 from platt_jax.execution.progress import reporting
 from platt_jax.options import Options
 from platt_jax.passes import packing, scan, shapes
+from platt_jax.passes.columns import Columns
 from platt_jax.passes.shapes import GatherMap, RowRanges
 from platt_jax.passes.sharded import ShardedRows
 from platt_jax.results.fit import Fit
 from platt_jax.solver.solution import Given, fit_rows
 from platt_jax.threads import ordered_map, run_programs
 
-# Traced scores, labels and weights (or None).
-_Columns: TypeAlias = tuple[jax.Array, jax.Array, jax.Array | None]
 # Maps a slice of the problems to the places of their results.
 _Places: TypeAlias = Callable[[slice], NDArray[Any]]
 _ALL = slice(None)
@@ -220,7 +219,7 @@ def _smaller_chunks(rows: int, error: Exception, caller: Caller) -> int:
 def _run_chunk(
     task: Task,
     chunk: Chunk,
-    rows: packing.Columns,
+    rows: Columns,
     given: Any,
     options: Options,
     kernels: xla.Kernels | None,
@@ -230,7 +229,7 @@ def _run_chunk(
     if kernels is not None and chunk.tile_shape == shapes.KERNEL_SHAPES[0]:
         kernels = kernels._replace(search=False)
     made = solve_chunk(
-        *rows,
+        rows,
         chunk.row_map(),
         given,
         options=options,
@@ -243,9 +242,7 @@ def _run_chunk(
 
 @partial(xla.jit, static_argnames=("options", "block", "function", "kernels"), wide=True)
 def solve_chunk(
-    scores: jax.Array,
-    labels: jax.Array,
-    weights: jax.Array | None,
+    columns: Columns,
     where: GatherMap | RowRanges,
     given: Any,
     options: Options,
@@ -262,11 +259,11 @@ def solve_chunk(
         from platt_jax.solver import in_kernel
 
         start, size = where.start, where.size
-        rows = pallas_rows(scores, labels, weights, start, size, kernels.compiler)
+        rows = pallas_rows(columns, start, size, kernels.compiler)
         if kernels.search and function is fit_rows:
             function = partial(fit_rows, optimum=in_kernel.optimum)
         return function(rows, given, options)
-    return _solve(scores, labels, weights, where, given, options, block, function)
+    return _solve(columns, where, given, options, block, function)
 
 
 @partial(
@@ -275,7 +272,7 @@ def solve_chunk(
     wide=True,
 )
 def _solve_on_mesh(
-    columns: _Columns,
+    columns: Columns,
     where: GatherMap | RowRanges,
     given: Any,
     options: Options,
@@ -285,10 +282,9 @@ def _solve_on_mesh(
 ) -> Any:
     """`solve_chunk` for one chunk at each place along the mesh's axis of problems."""
 
-    def local(columns: _Columns, where: GatherMap | RowRanges, given: Any) -> Any:
+    def local(columns: Columns, where: GatherMap | RowRanges, given: Any) -> Any:
         axes = (devices.ROWS,) if mesh.shape[devices.ROWS] > 1 else ()
-        scores, labels, weights = columns
-        return _solve(scores, labels, weights, where, given, options, block, function, axes)
+        return _solve(columns, where, given, options, block, function, axes)
 
     specs = devices.OVER_ALL, devices.OVER_ALL, devices.OVER_PROBLEMS
     # Unchecked: the loops of `scan` start from values that do not vary over the mesh.
@@ -298,9 +294,7 @@ def _solve_on_mesh(
 
 
 def _solve(
-    scores: jax.Array,
-    labels: jax.Array,
-    weights: jax.Array | None,
+    columns: Columns,
     where: GatherMap | RowRanges,
     given: Any,
     options: Options,
@@ -309,8 +303,7 @@ def _solve(
     axes: tuple[str, ...] = (),
 ) -> Any:
     if isinstance(where, GatherMap):
-        tiles: Any = packing.gather_tiles(scores, labels, weights, where, block)
+        tiles: Any = packing.gather_tiles(columns, where, block)
         return function(ShardedRows(tiles, axes) if axes else tiles, given, options)
     fit = partial(function, options=options)
-    columns = scores, labels, weights
     return scan.scan_groups(fit, columns, where.start, where.size, given, shapes.MAX_SIDE_BY_SIDE)

@@ -11,6 +11,7 @@ from platt_jax.execution.grouping import GroupedRows
 from platt_jax.execution.problems import Problems
 from platt_jax.ids.factorize import factorize
 from platt_jax.passes import packing
+from platt_jax.passes.columns import Columns
 
 
 class SegmentRows(GroupedRows):
@@ -23,6 +24,7 @@ class SegmentRows(GroupedRows):
         labels: (N,) labels, as in `fit_segments`.
         segments: (N,) segment ids, as in `fit_segments`.
         weights: (N,) weights or None, as in `fit_segments`.
+        offset: (N,) offset or None, as in `fit_segments`.
         pos_label: the positive label, as in `fit_segments`.
 
     Attributes:
@@ -48,10 +50,13 @@ class SegmentRows(GroupedRows):
         segments: Column,
         weights: Column | None = None,
         *,
+        offset: Column | None = None,
         pos_label: Any = None,
     ) -> None:
-        columns, segments = checked_rows(scores, labels, segments, weights, pos_label)
-        scores = columns[0]
+        columns, segments = checked_rows(
+            scores, labels, segments, weights, offset=offset, pos_label=pos_label
+        )
+        scores = columns.scores
         if (doubt := validation.probabilities_for_scores(scores)) is not None:
             Caller().warn_once(doubt)
         super().__init__(factorize(segments), columns)
@@ -70,7 +75,7 @@ class SegmentRows(GroupedRows):
     def pooled(self) -> Problems:
         """All rows as one problem; it includes the gaps, whose scores are NaN."""
 
-        def take(_: slice, part: slice, space: packing.Space) -> packing.Columns:
+        def take(_: slice, part: slice, space: packing.Space) -> Columns:
             return self.all(part, space)
 
         return Problems(np.array([self.length]), take, self.dtype, reread=self.reread)
@@ -80,9 +85,15 @@ class SegmentRows(GroupedRows):
 
 
 def checked_rows(
-    scores: Column, labels: Column, segments: Column, weights: Column | None, pos_label: Any = None
-) -> tuple[packing.Columns, ids.Ids]:
-    """Scores, labels and weights (or None) as arrays (N,), and the ids of the rows' segments.
+    scores: Column,
+    labels: Column,
+    segments: Column,
+    weights: Column | None,
+    *,
+    offset: Column | None = None,
+    pos_label: Any = None,
+) -> tuple[Columns, ids.Ids]:
+    """The columns as arrays (N,), and the ids of the rows' segments.
 
     Raises:
         ValueError: an argument is invalid for `fit_segments`.
@@ -90,12 +101,13 @@ def checked_rows(
     scores = validation.scores(scores)
     validation.require_flat(scores, "scores")
     labels, weights = validation.labels_and_weights(labels, weights, scores, pos_label)
+    offset = validation.offset(offset, scores)
     segments = ids.read(segments)
     if (number := ids.length(segments)) != len(scores):
         raise ValueError(
             f"segments: expected one id per score {scores.shape}, got shape ({number},)"
         )
-    return (scores, labels, weights), segments
+    return Columns(scores, labels, weights, offset), segments
 
 
 def segment_rows(
@@ -103,6 +115,8 @@ def segment_rows(
     labels: Column | None,
     segments: Column | None,
     weights: Column | None,
+    *,
+    offset: Column | None = None,
     pos_label: Any = None,
 ) -> SegmentRows:
     """Groups the rows of these arrays by segment. SegmentRows as scores are returned as they are.
@@ -112,9 +126,9 @@ def segment_rows(
     """
     if not isinstance(scores, SegmentRows):
         require_each(labels=labels, segments=segments)
-        return SegmentRows(scores, labels, segments, weights, pos_label=pos_label)
-    beside = {"labels": labels, "segments": segments, "weights": weights, "pos_label": pos_label}
-    for name, values in beside.items():
+        return SegmentRows(scores, labels, segments, weights, offset=offset, pos_label=pos_label)
+    beside = {"labels": labels, "segments": segments, "weights": weights, "offset": offset}
+    for name, values in {**beside, "pos_label": pos_label}.items():
         if values is not None:
             raise ValueError(f"{name}: expected none beside SegmentRows, which hold them")
     return scores

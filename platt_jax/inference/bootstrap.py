@@ -28,7 +28,7 @@ from platt_jax.options import Options
 from platt_jax.passes import replicated
 from platt_jax.results.equality import ComparedByValue
 from platt_jax.results.fit import Fit
-from platt_jax.results.probabilities import expit
+from platt_jax.results.probabilities import expit, with_offset
 from platt_jax.results.sigmoid import Sigmoid
 from platt_jax.status import Status
 
@@ -120,7 +120,12 @@ class Bootstrap(ComparedByValue):
         return lower, upper
 
     def band(
-        self, scores: Column, level: float = 0.95, kind: str = "bca"
+        self,
+        scores: Column,
+        level: float = 0.95,
+        kind: str = "bca",
+        *,
+        offset: Column | None = None,
     ) -> tuple[NDArray[Any], NDArray[Any]]:
         """Pointwise confidence intervals of P(y=1 | score).
 
@@ -128,6 +133,7 @@ class Bootstrap(ComparedByValue):
             scores: (..., N), or an array that broadcasts to it: (N,) applies to every problem.
             level: as in `interval`.
             kind: as in `interval`; the interval is taken for the log-odds.
+            offset: log-odds that are added to the interval's ends, broadcastable to scores.
 
         Returns:
             Lower and upper probabilities, each (..., N).
@@ -156,7 +162,7 @@ class Bootstrap(ComparedByValue):
                 out[:, *some] = intervals.interval(
                     replicates, logit[some], acceleration, shares, kind
                 )
-        lower, upper = expit(out).reshape(2, *shape)
+        lower, upper = (expit(with_offset(end, offset)) for end in out.reshape(2, *shape))
         return lower, upper
 
     def __repr__(self) -> str:
@@ -180,6 +186,7 @@ def bootstrap(
     *,
     segments: Column = None,
     weights: Column = None,
+    offset: Column = None,
     clusters: Column = None,
     prior: GaussianPrior | None = None,
     replicates: int = 200,
@@ -202,6 +209,7 @@ def bootstrap(
         segments: (N,) ids as in `fit_segments`; None for problems as in `fit`.
         weights: as in `fit` or `fit_segments`. A row of weight 3 is drawn as a whole, so it varies
             more than three equal rows of weight 1, which are drawn independently.
+        offset: as in `fit` or `fit_segments`; a row keeps its offset in every replicate.
         clusters: (N,) ids of rows that depend on each other, such as those of one user; None if
             rows are independent. All rows of a cluster share one random factor, determined by the
             cluster's id and not by row numbers, so the order of rows does not matter. Different
@@ -247,18 +255,24 @@ def bootstrap(
     rows: SegmentRows | DenseRows
     cluster: TakeClusters | None = None
     if segments is None and not isinstance(scores, SegmentRows):
-        rows = DenseRows(scores, labels, weights)
+        rows = DenseRows(scores, labels, weights, offset=offset)
         keys, order, batch = None, np.arange(len(rows.sizes)), rows.batch
         ids = order.astype(np.uint64)
         if clusters is not None:
             cluster = of_dense_rows(clusters, rows.scores.shape[-1])
         original = fit(
-            scores, labels, weights=weights, prior=prior, options=options, progress=progress
+            scores,
+            labels,
+            weights=weights,
+            offset=offset,
+            prior=prior,
+            options=options,
+            progress=progress,
         )
     else:
         if clusters is not None and isinstance(scores, SegmentRows):
             raise ValueError("clusters: expected None beside SegmentRows; give the arrays instead")
-        rows = segment_rows(scores, labels, segments, weights)
+        rows = segment_rows(scores, labels, segments, weights, offset=offset)
         keys, order, batch = rows.keys, rows.largest_first, rows.keys.shape
         ids = hashes(keys[order])
         if clusters is not None:

@@ -10,6 +10,7 @@ from platt_jax.execution.replicates import TakeClusters
 from platt_jax.ids.factorize import factorize
 from platt_jax.ids.hashing import hashes
 from platt_jax.passes import packing
+from platt_jax.passes.columns import Columns
 
 
 def of_dense_rows(clusters: Column, length: int) -> TakeClusters:
@@ -26,12 +27,12 @@ def of_segment_rows(clusters: Column, length: int, segments: Column) -> TakeClus
     """The clusters of rows, in the order of their SegmentRows."""
     words = _words(clusters, length)
     nothing = np.zeros(length, np.float32), np.zeros(length, np.int8)
-    rows = GroupedRows(factorize(ids.read(segments)), (*nothing, words))
+    rows = GroupedRows(factorize(ids.read(segments)), Columns(*nothing, words))
 
     def take(problems: slice, part: slice) -> NDArray[np.uint32]:
         size = int(np.sum(rows.sizes[problems]))
         number = len(range(size)[part])
-        taken = rows.take(problems, part, packing.Space(number))[2]
+        taken = rows.take(problems, part, packing.Space(number)).weights
         assert taken is not None
         return taken[:number]
 

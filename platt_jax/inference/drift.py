@@ -77,6 +77,7 @@ def estimate_drift(
     segments: Column = None,
     *,
     weights: Column = None,
+    offset: Column = None,
     ahead: float = 1.0,
     options: Options = Options(),
     progress: bool | Listener = False,
@@ -101,6 +102,7 @@ def estimate_drift(
         labels: (N,) labels, as in `fit_segments`.
         segments: (N,) segment ids, as in `fit_segments`.
         weights: (N,) weights, as in `fit_segments`.
+        offset: (N,) offset, as in `fit_segments`.
         ahead: distance of the future period from the later of the two, in units of the distance
             between these, from middle to middle. 1 if all three have the same length.
         options: as in `fit_segments`, for the next period's rows.
@@ -138,7 +140,7 @@ def estimate_drift(
     given: Any = ahead  # to mypy, no float is a Real
     if not (isinstance(given, numbers.Real) and 0 < float(given) < np.inf):
         raise ValueError(f"ahead: expected a number above 0, got {ahead!r}")
-    rows = segment_rows(scores, labels, segments, weights)
+    rows = segment_rows(scores, labels, segments, weights, offset=offset)
     next_one = fit_segments(rows, pooling="partial", options=options, progress=progress)
     _require_population("scores", next_one)
     if not (get_indexer(calibrator.keys, split_columns(next_one.keys)) >= 0).any():
@@ -172,10 +174,11 @@ def drift_between(
 def _rows(first: SegmentCalibrator, rows: SegmentRows) -> LaterRows:
     """Finite rows of the later period, with the earlier period's estimate of their log-odds."""
     order = rows.largest_first
-    f, y, weights = rows.take(slice(0, len(order)), slice(None), Space(len(rows)))
+    f, y, weights, offset = rows.take(slice(0, len(order)), slice(None), Space(len(rows)))
     which = np.repeat(np.arange(len(order)), rows.sizes)
     count = np.ones(len(f)) if weights is None else weights.astype(float)
-    used = np.isfinite(f) & np.isfinite(count) & (count > 0)
+    offset = np.zeros(len(f)) if offset is None else offset.astype(float)
+    used = np.isfinite(f) & np.isfinite(count) & (count > 0) & np.isfinite(offset)
     f, positive, count, which = f[used].astype(float), y[used] > 0, count[used], which[used]
     population = _population(first)
     place = get_indexer(first.keys, split_columns(rows.keys[order]))
@@ -189,7 +192,8 @@ def _rows(first: SegmentCalibrator, rows: SegmentRows) -> LaterRows:
         variance_of_logit(f, *(of[..., i, j] for i, j in ((0, 0), (0, 1), (1, 1))))
         for of in (population.covariance, at_places(known, place)[which])
     )
-    return LaterRows(f, positive, count, which, -(A * f + B), spread, known)
+    moved = -(A * f + B)
+    return LaterRows(f, positive, count, which, moved, spread, known, offset[used])
 
 
 def _share(lasting: float) -> float:

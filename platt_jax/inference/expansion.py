@@ -26,9 +26,10 @@ from platt_jax.model.objective import plain_targets, platt_targets
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.model.standardization import Standardization, derivatives_to_standardized
 from platt_jax.options import Options
+from platt_jax.passes.columns import Columns
 
-# Arguments of `sums`: scores, labels, weights and sizes.
-RowArrays: TypeAlias = tuple[jax.Array, jax.Array, jax.Array | None, jax.Array]
+# Arguments of `sums`: columns [S, L] and sizes [S].
+RowArrays: TypeAlias = tuple[Columns, jax.Array]
 
 _ORDER = 5  # highest derivative in the polynomial
 # Degrees of the polynomials for gradient and Hessian, in each Newton step on the two equations.
@@ -77,21 +78,24 @@ class _Read(NamedTuple):
     """Rows in the center's coordinates; arrays [S, L]."""
 
     a: jax.Array  # the score
-    z: jax.Array  # A f + B of the center
+    z: jax.Array  # A f + B of the center, less the offset
     y: jax.Array
     w: jax.Array  # 0 for a row that does not count
     counts: jax.Array
 
 
 def _read(rows: RowArrays, at: Center) -> _Read:
-    scores, labels, weights, sizes = rows
+    (scores, labels, weights, offset), sizes = rows
     w = jnp.ones_like(scores) if weights is None else weights
     there = jnp.arange(scores.shape[1], dtype=jnp.int32)[None] < sizes[:, None]
     counts = there & jnp.isfinite(scores) & jnp.isfinite(w) & (w > 0)
+    if offset is not None:
+        counts &= jnp.isfinite(offset)
     w, f = jnp.where(counts, w, 0), jnp.where(jnp.isfinite(scores), scores, 0)
     center, scale = (x[:, None] for x in at.coordinates)
     a = (f - center) * scale
-    return _Read(a, at.A[:, None] * f + at.B[:, None], labels > 0, w, counts)
+    z = at.A[:, None] * f + at.B[:, None]
+    return _Read(a, z if offset is None else z - offset, labels > 0, w, counts)
 
 
 @partial(xla.jit, wide=True)
@@ -99,8 +103,8 @@ def sums(rows: RowArrays, at: Center) -> Sums:
     """The sums over these rows; sums over parts of the same problems can be added.
 
     Args:
-        rows: scores [S, L], NaN where a label is bad; labels [S, L], above 0 for class 1; weights
-            [S, L] or None; and the number of rows [S], which come first.
+        rows: columns [S, L], with a NaN score where a label is bad; and the number of rows [S],
+            which come first.
         at: the fits of all rows.
     """
     a, z, y, w, counts = _read(rows, at)
@@ -143,7 +147,7 @@ def leave_each_out(
         options: the options of the fits.
         tolerance: maximum error of the log-odds.
     """
-    scores, *_ = rows
+    (scores, *_), _ = rows
     a, z, y, w, counts = _read(rows, at)
     held = at.slope_held[:, None]
     targets = {"platt": platt_targets, "none": plain_targets}[options.targets]

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import jax
@@ -125,12 +126,17 @@ def _moments(
     for problems, part in _pieces(sizes, whole=clusters is not None):
         size = sizes[problems] if part == _ALL else np.array([part.stop - part.start])
         k = np.repeat(np.arange(problems.start, problems.stop), size)
-        scores, labels, weights = take(problems, part, packing.Space(len(k)))
-        f, y = scores[: len(k)].astype(np.float64), labels[: len(k)] > 0
-        w = 1.0 if weights is None else weights[: len(k)].astype(np.float64)
+        rows = take(problems, part, packing.Space(len(k)))
+        rows = jax.tree.map(itemgetter(slice(len(k))), rows)
+        f, y = rows.scores.astype(np.float64), rows.labels > 0
+        w = 1.0 if rows.weights is None else rows.weights.astype(np.float64)
         counts = np.isfinite(f) & (w != 0)
+        z = A[k] * np.where(counts, f, 0) + B[k]
+        if rows.offset is not None:
+            counts &= np.isfinite(rows.offset)
+            z -= np.where(counts, rows.offset, 0)
         f = np.where(counts, f, 0)
-        off = np.where(counts, w * (expit(-(A[k] * f + B[k])) - np.where(y, high[k], low[k])), 0)
+        off = np.where(counts, w * (expit(-z) - np.where(y, high[k], low[k])), 0)
         g = (f - center[k]) / scale[k]
         a, b = (off * x * variance[k] for x, variance in zip((g, 1), variances, strict=True))
         if clusters is not None:

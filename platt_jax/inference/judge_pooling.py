@@ -1,7 +1,9 @@
 """Pooling methods compared on later rows."""
 
+from operator import itemgetter
 from typing import Any, Literal, NamedTuple
 
+import jax
 import numpy as np
 from numpy.typing import NDArray
 
@@ -30,6 +32,7 @@ def judge_pooling(
     times: Column,
     cuts: Column,
     *,
+    offset: Column = None,
     options: Options = Options(),
 ) -> Table:
     """Compare the log loss of pooling methods on rows later than those fitted.
@@ -43,6 +46,7 @@ def judge_pooling(
         segments: (N,) segment ids, as in `fit_segments`.
         times: (N,) time of each row: finite numbers, or dates as NumPy's datetime64.
         cuts: one or more times, ascending, at which the later rows begin.
+        offset: (N,) offset, as in `fit_segments`: of fits and of their predictions.
         options: as in `fit_segments`.
 
     Returns:
@@ -73,7 +77,7 @@ def judge_pooling(
         >>> judged["difference"].round(2).tolist()
         [0.0, 0.03, 0.07, 0.0]
     """
-    rows = _JudgedRows.of(scores, labels, segments)
+    rows = _JudgedRows.of(scores, labels, segments, offset)
     when, starts, given = _times(times, cuts, rows.scores.shape)
     lines = []
     for cut, start, end in zip(given, starts, [*starts[1:], np.inf], strict=True):
@@ -100,31 +104,43 @@ class _JudgedRows(NamedTuple):
     scores: NDArray[Any]
     labels: NDArray[np.int8]
     numbers: Ints  # segment numbers
+    offset: NDArray[Any] | None
 
     @classmethod
-    def of(cls, scores: Column, labels: Column, segments: Column) -> "_JudgedRows":
+    def of(cls, scores: Column, labels: Column, segments: Column, offset: Column) -> "_JudgedRows":
         """The rows, checked."""
         scores = validation.scores(scores)
         validation.require_flat(scores, "scores")
         labels, _, bad = validation.labelled_rows(scores, labels, None, "scores")
+        offset = validation.offset(offset, scores)
+        if offset is not None:
+            bad = bad | ~np.isfinite(offset)
         if bad.any():
             raise ValueError(
-                f"scores, labels: expected finite values, got {np.count_nonzero(bad):,} rows with "
-                "NaN or infinite ones; leave these out"
+                f"scores, labels, offset: expected finite values, got {np.count_nonzero(bad):,} "
+                "rows with NaN or infinite ones; leave these out"
             )
         numbered = factorize(ids.read_rows(segments, len(scores)))
-        return cls(scores, labels, numbered.of(slice(None)))
+        return cls(scores, labels, numbered.of(slice(None)), offset)
+
+    def only(self, some: Bools) -> "_JudgedRows":
+        """The rows where `some` holds."""
+        of_some: _JudgedRows = jax.tree.map(itemgetter(some), self)
+        return of_some
+
+    def grouped(self) -> SegmentRows:
+        """The rows by segment."""
+        return SegmentRows(self.scores, self.labels, self.numbers, offset=self.offset)
 
     def fitted(self, some: Bools, pooling: Pooling, options: Options) -> SegmentCalibrator:
         """The calibrator of the rows where `some` holds."""
-        of_some = (x[some] for x in self)
-        return fit_segments(*of_some, pooling=pooling, options=options)
+        return fit_segments(self.only(some).grouped(), pooling=pooling, options=options)
 
     def losses(self, some: Bools, calibrator: SegmentCalibrator) -> Floats:
         """The log loss of each row where `some` holds."""
-        f, y, segments = (x[some] for x in self)
-        proba = calibrator.predict_proba(f.astype(np.float64), segments).astype(np.float64)
-        proba = np.clip(proba, *_INSIDE)
+        f, y, segments, offset = self.only(some)
+        proba = calibrator.predict_proba(f.astype(np.float64), segments, offset=offset)
+        proba = np.clip(proba.astype(np.float64), *_INSIDE)
         return -np.where(y, np.log(proba), np.log1p(-proba))
 
 
@@ -142,7 +158,7 @@ def _drift(
     ):
         return None
     at = [when[some].mean() for some in (*halves, later)]
-    of_second = SegmentRows(*(x[halves[1]] for x in rows))
+    of_second = rows.only(halves[1]).grouped()
     return drift_between(first, second, of_second, (at[2] - at[1]) / (at[1] - at[0])).calibrator
 
 

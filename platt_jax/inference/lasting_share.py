@@ -26,7 +26,7 @@ _LEAST = 1e-300
 class LaterRows(NamedTuple):
     """N rows of the later period, with the earlier period's estimate of their log-odds.
 
-    With x = (f, 1), a row's log-odds have mean -(mean' x) + share * moved and variance
+    With x = (f, 1), a row's log-odds have mean -(mean' x) + offset + share * moved and variance
     spread - share^2 * known.
     """
 
@@ -37,6 +37,7 @@ class LaterRows(NamedTuple):
     moved: Floats  # change of the log-odds by the segment's deviation, if all of it lasts
     spread: Floats  # variance of the log-odds between segments
     known: Floats  # reduction of that variance by the earlier period, if all of it lasts
+    offset: Floats | float = 0.0
 
 
 class _Point(NamedTuple):
@@ -89,7 +90,7 @@ def _solved(information: Floats, right: Floats) -> Floats:
 def _point(rows: LaterRows, parameters: Floats) -> _Point:
     share = parameters[2]
     inside = min(max(share, 0.0), 1.0)
-    logit = -(parameters[0] * rows.scores + parameters[1]) + share * rows.moved
+    logit = rows.offset - (parameters[0] * rows.scores + parameters[1]) + share * rows.moved
     variance = np.maximum(rows.spread - inside**2 * rows.known, 0)
     p, lower, upper, wider = (
         _probabilities(logit + of_logit, variance + of_variance)

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import reduce
+from operator import itemgetter
 from typing import Any, TypeVar
 
 import jax
@@ -23,6 +24,7 @@ from platt_jax.model.prior import GaussianPrior
 from platt_jax.model.standardization import Standardization
 from platt_jax.options import Options
 from platt_jax.passes import packing
+from platt_jax.passes.columns import Columns
 from platt_jax.results.fit import Fit
 from platt_jax.results.sigmoid import Sigmoid
 from platt_jax.solver.solution import Given
@@ -40,6 +42,7 @@ def leave_one_out(
     labels: Column,
     *,
     weights: Column = None,
+    offset: Column = None,
     segments: Column = None,
     prior: GaussianPrior | None = None,
     options: Options = Options(),
@@ -59,14 +62,15 @@ def leave_one_out(
         scores: (..., N) scores that were fitted; (N,) with segments.
         labels: the labels that were fitted.
         weights: the weights that were fitted, or None.
+        offset: the offset that was fitted, or None. It is part of a row's probability.
         segments: (N,) segment ids that were fitted, or None.
         prior: the prior of the fit, or None.
         options: the options of the fit.
 
     Returns:
         (..., N) probabilities, in the dtype of the scores. A row of weight 0 gets the probability
-        by the whole fit. NaN where a score or label is not finite, where the whole fit is NaN, and
-        where no other row is left.
+        by the whole fit. NaN where a score, label or offset is not finite, where the whole fit is
+        NaN, and where no other row is left.
 
     Raises:
         ValueError: an argument is not as above.
@@ -83,10 +87,11 @@ def leave_one_out(
     options = validation.options(options)
     batch, order = scores.shape[:-1], None
     sizes = np.full(int(np.prod(batch)), scores.shape[-1])
-    columns = [None if x is None else x.reshape(-1) for x in (scores, labels, weights)]
+    columns = Columns(scores, labels, weights, validation.offset(offset, scores))
+    columns = jax.tree.map(lambda x: x.reshape(-1), columns)
     if segments is not None:
         batch, order, sizes = _grouped(segments, scores)
-        columns = [None if x is None else x[order] for x in columns]
+        columns = jax.tree.map(itemgetter(order), columns)
     fit, shared = _checked(fit, batch, scores.dtype), shared_prior(prior)
     prior = validation.prior(prior, batch, scores.dtype)
     rows = ProblemRows(columns, sizes)
@@ -140,7 +145,7 @@ def _has_one_curve(
     alike = (fit.A, fit.B, fit.hessian, fit.nll)
     if len(fit.A) == 1 or not all(np.array_equal(x, np.broadcast_to(x[0], x.shape)) for x in alike):
         return False
-    p = Sigmoid(fit.A[0], fit.B[0]).predict_proba(rows.scores)
+    p = Sigmoid(fit.A[0], fit.B[0]).predict_proba(rows.scores, offset=rows.offset)
     curvature = p * (1 - p) * (1 if rows.weights is None else rows.weights)
     entry = (1, 1) if options.intercept else (0, 0)
     if not options.intercept:
@@ -204,10 +209,10 @@ def _center(fit: Fit, prior: GaussianPrior | None, options: Options) -> Center:
     return Center(A, B, Standardization(*coordinates), held, prior)
 
 
-def _at(rows: ProblemRows, tiles: RowTiles, center: Center) -> tuple[tuple[Any, ...], Center]:
+def _at(rows: ProblemRows, tiles: RowTiles, center: Center) -> tuple[tuple[Columns, Any], Center]:
     """The rows of the tiles, and the points of expansion of their problems."""
     where = np.minimum(tiles.where, len(rows.scores) - 1)
-    return rows.at(where, tiles.size), _of(tiles.problem, center)
+    return (rows.at(where), tiles.size), _of(tiles.problem, center)
 
 
 def _of(problems: Ints, arrays: Made) -> Made:
@@ -245,7 +250,7 @@ def _refit(
     sizes = sizes[some]
     starts, left_out = rows.starts[problem[some]], which[some]
 
-    def take(fits: slice, part: slice, space: packing.Space) -> tuple[Any, ...]:
+    def take(fits: slice, part: slice, space: packing.Space) -> Columns:
         first, last, _ = part.indices(int(sizes[fits][0]))
         if part != slice(None):
             where = np.arange(first, last) + starts[fits]
@@ -261,5 +266,7 @@ def _refit(
         tuple(x[some] for x in start),
     )
     fits = fit_problems(Problems(sizes, take, found.dtype), given, Context(options, caller))
-    found[some] = Sigmoid(fits.A, fits.B).predict_proba(rows.scores[left_out][:, None])[:, 0]
+    mine = jax.tree.map(lambda x: x[:, None], rows.at(left_out))
+    proba = Sigmoid(fits.A, fits.B).predict_proba(mine.scores, offset=mine.offset)
+    found[some] = proba[:, 0]
     return found

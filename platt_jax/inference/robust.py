@@ -19,6 +19,7 @@ from platt_jax.inference.sandwich import CountedRows, Problems, class_counts, sa
 from platt_jax.model.objective import Array
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
+from platt_jax.passes.columns import Columns
 from platt_jax.results.calibrators import OneVsRestCalibrator, SegmentCalibrator
 from platt_jax.results.fit import Fit
 
@@ -35,6 +36,7 @@ def robust_covariance(
     *,
     segments: Column = None,
     weights: Column = None,
+    offset: Column = None,
     clusters: Column = None,
     prior: GaussianPrior | None = None,
     options: Options = Options(),
@@ -56,6 +58,7 @@ def robust_covariance(
         weights: the weights that were fitted. They count independent rows: weight 2 is the row
             twice. For sampling weights, where each row is one observation, make every row a
             cluster.
+        offset: the offset that was fitted.
         clusters: (N,) ids of rows that depend on each other, such as those of one user; None if
             rows are independent. Different problems are treated as independent.
         prior: the prior of the fit. It is part of H, but not of M, as is the population of a
@@ -81,13 +84,15 @@ def robust_covariance(
     options = validation.options(options)
     scores = validation.scores(scores)
     if isinstance(calibrator, SegmentCalibrator):
-        return _of_segments(calibrator, scores, labels, segments, weights, clusters, prior, options)
+        validation.require_flat(scores, "scores")
+        columns = _checked_columns(scores, labels, weights, offset)
+        return _of_segments(calibrator, columns, segments, clusters, prior, options)
     if segments is not None:
         raise ValueError(f"segments: expected None for a {type(calibrator).__name__}")
     if isinstance(calibrator, Fit):
-        labels, weights = validation.labels_and_weights(labels, weights, scores)
+        columns = _checked_columns(scores, labels, weights, offset)
         # mypy narrows the type to one that still includes OneVsRestCalibrator.
-        return _of_columns(calibrator, scores, labels, weights, clusters, prior, options)  # type: ignore[return-value]
+        return _of_columns(calibrator, columns, clusters, prior, options)  # type: ignore[return-value]
     if not isinstance(calibrator, OneVsRestCalibrator):
         raise ValueError(f"calibrator: expected a fit, got {type(calibrator).__name__}")
     number = len(calibrator.classes)
@@ -97,29 +102,35 @@ def robust_covariance(
     weights = validation.broadcast(
         validation.weights(weights, scores.dtype), scores.shape[:1], "weights"
     )
+    offset = validation.offset(offset, scores)
     of_class = is_class(slice(None), slice(None))
-    fit = _of_columns(calibrator.fit, scores.T, of_class, weights, clusters, prior, options)
+    columns = Columns(scores.T, of_class, weights, None if offset is None else offset.T)
+    fit = _of_columns(calibrator.fit, columns, clusters, prior, options)
     return replace(calibrator, fit=fit)
+
+
+def _checked_columns(
+    scores: NDArray[Any], labels: Column, weights: Column, offset: Column
+) -> Columns:
+    labels, weights = validation.labels_and_weights(labels, weights, scores)
+    return Columns(scores, labels, weights, validation.offset(offset, scores))
 
 
 def _of_segments(
     calibrator: SegmentCalibrator,
-    scores: NDArray[Any],
-    labels: Column,
+    columns: Columns,
     segments: Column,
-    weights: Column,
     clusters: Column,
     prior: GaussianPrior | None,
     options: Options,
 ) -> SegmentCalibrator:
-    validation.require_flat(scores, "scores")
-    labels, weights = validation.labels_and_weights(labels, weights, scores)
-    found = get_indexer(calibrator.keys, ids.read_rows(segments, len(scores)))
+    length = len(columns.scores)
+    found = get_indexer(calibrator.keys, ids.read_rows(segments, length))
     if (found < 0).any():
         raise ValueError(
             f"segments: expected those that were fitted, got another at row {np.argmin(found)}"
         )
-    rows = _rows(found, scores, labels, weights, _codes(clusters, len(scores)))
+    rows = _rows(found, columns, _codes(clusters, length))
     fit, population, of_segments = calibrator.fit, calibrator.population, options
     shared = shared_prior(prior)
     if population is not None and population.estimated:
@@ -139,30 +150,28 @@ def _of_segments(
 
 def _of_columns(
     fit: Fit,
-    scores: NDArray[Any],
-    labels: NDArray[np.int8],
-    weights: NDArray[Any] | None,
+    columns: Columns,
     clusters: Column,
     prior: GaussianPrior | None,
     options: Options,
 ) -> Fit:
     """The fit of problems (..., N), with the sandwich covariance."""
+    scores = columns.scores
     batch, length = scores.shape[:-1], scores.shape[-1]
     if batch != np.shape(fit.A):
         raise ValueError(
             f"scores: expected shape {(*np.shape(fit.A), 'N')} as fitted, got {scores.shape}"
         )
     codes = _codes(clusters, length)
-    columns = [
-        None if x is None else np.broadcast_to(x, scores.shape).reshape(-1, length)
-        for x in (scores, labels, weights, codes)
-    ]
+    columns, codes = jax.tree.map(
+        lambda x: np.broadcast_to(x, scores.shape).reshape(-1, length), (columns, codes)
+    )
     problems = _problems(fit.A, fit.B, fit.covariance, prior)
     parts, step = [np.empty((0, 2, 2))], max(1, _ROWS_AT_ONCE // length)
     for start in range(0, len(problems.A), step):
         which = slice(start, start + step)
         some = problems.some(which)
-        flat: Any = (None if x is None else x[which].ravel() for x in columns)
+        flat = jax.tree.map(lambda x, which=which: x[which].ravel(), (columns, codes))
         rows = _rows(np.repeat(np.arange(len(some.A)), length), *flat)
         counts = (np.ravel(n)[which] for n in (fit.n_pos, fit.n_neg))
         parts.append(_checked_sandwich(some, rows, options, counts))
@@ -195,20 +204,17 @@ def _codes(clusters: Column, rows: int) -> NDArray[Any] | None:
     return factorize(ids.read_rows(clusters, rows, "clusters")).of(slice(None))
 
 
-def _rows(
-    problem: NDArray[Any],
-    scores: NDArray[Any],
-    labels: NDArray[np.int8],
-    weights: NDArray[Any] | None,
-    codes: NDArray[Any] | None,
-) -> CountedRows:
+def _rows(problem: NDArray[Any], columns: Columns, codes: NDArray[Any] | None) -> CountedRows:
     """The rows that the fit used: weight above 0, and everything finite."""
+    scores, labels, weights, offset = columns
     w = np.ones(len(scores)) if weights is None else weights.astype(np.float64)
     counts = (w > 0) & np.isfinite(w) & np.isfinite(scores) & (labels != validation.BAD_LABEL)
+    if offset is not None:
+        counts &= np.isfinite(offset)
+        offset = offset[counts].astype(np.float64)
     problem, f, y, w = (x[counts] for x in (problem, scores, labels, w))
-    return CountedRows(
-        problem, f.astype(np.float64), y == 1, w, None if codes is None else codes[counts]
-    )
+    cluster = None if codes is None else codes[counts]
+    return CountedRows(problem, f.astype(np.float64), y == 1, w, cluster, offset)
 
 
 def _checked_sandwich(

@@ -4,13 +4,14 @@ So a few compiled programs serve problems with any number of rows.
 """
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.arrays import Bools, Ints
 from platt_jax.passes import packing
+from platt_jax.passes.columns import Columns
 
 # Lengths of tiles, in rows: for small problems, and for large ones.
 _LENGTHS = 16, 512
@@ -42,8 +43,8 @@ class RowTiles(NamedTuple):
 class ProblemRows:
     """The rows of all problems, concatenated."""
 
-    def __init__(self, columns: list[Any], sizes: Ints) -> None:
-        self.scores, self.labels, self.weights = columns
+    def __init__(self, columns: Columns, sizes: Ints) -> None:
+        self.scores, self.labels, self.weights, self.offset = columns
         self.scores = packing.bad_labels_as_nan(self.scores, self.labels)
         self.sizes = sizes
         self.starts = np.cumsum(sizes) - sizes
@@ -54,10 +55,10 @@ class ProblemRows:
         """Cost of tiles of this length, in rows."""
         return (length + _COST) * int(np.sum(-(-self.sizes // length)))
 
-    def at(self, where: Ints, *sizes: NDArray[Any]) -> tuple[Any, ...]:
-        """Scores, labels and weights (or None) at these positions, followed by `sizes`."""
-        columns = self.scores, self.labels, self.weights
-        return *(None if x is None else x[where] for x in columns), *sizes
+    def at(self, where: Ints) -> Columns:
+        """The columns at these positions."""
+        columns = self.scores, self.labels, self.weights, self.offset
+        return Columns(*(None if x is None else x[where] for x in columns))
 
     def calls(self) -> Iterator[slice]:
         """Problems whose tiles share a call; a large problem has several calls of its own."""

@@ -34,6 +34,7 @@ class CountedRows(NamedTuple):
     y: Bools  # (N,)
     w: Floats  # (N,)
     cluster: NDArray[Any] | None  # (N,) integers
+    offset: Floats | None = None  # (N,)
 
 
 def class_counts(rows: CountedRows, number: int) -> list[Floats]:
@@ -47,7 +48,7 @@ def class_counts(rows: CountedRows, number: int) -> list[Floats]:
 
 def sandwich(problems: Problems, rows: CountedRows, smooth: bool) -> Floats:
     """(K, 2, 2) sandwich covariance of (A, B), with Platt's targets if `smooth`, else labels."""
-    number, (problem, f, y, w, _) = len(problems.A), rows
+    number, (problem, f, y, w, _, offset) = len(problems.A), rows
     n_pos, n_neg = class_counts(rows, number)
 
     def total(x: Floats) -> Floats:
@@ -56,6 +57,8 @@ def sandwich(problems: Problems, rows: CountedRows, smooth: bool) -> Floats:
 
     with np.errstate(all="ignore"):  # fits that are NaN, and problems without rows
         z = problems.A[problem] * f + problems.B[problem]
+        if offset is not None:
+            z -= offset
         p, q = expit(-z), expit(z)
         curvature = w * p * q
         h_BB = total(curvature)

@@ -37,6 +37,7 @@ def profile_spreads(
     segments: Column = None,
     *,
     weights: Column = None,
+    offset: Column = None,
     level: float = 0.95,
     options: Options = Options(),
 ) -> Table:
@@ -66,6 +67,7 @@ def profile_spreads(
         labels: (N,) labels, as in `fit_segments`.
         segments: (N,) segment ids, as in `fit_segments`.
         weights: (N,) weights, as in `fit_segments`.
+        offset: (N,) offset, as in `fit_segments`.
         level: confidence level of the intervals, in (0, 1).
         options: as in `fit_segments`.
 
@@ -95,7 +97,7 @@ def profile_spreads(
         [False, True, True]
     """
     critical = critical_value(level, simultaneous=False)
-    compared = compare(segment_rows(scores, labels, segments, weights), options)
+    compared = compare(segment_rows(scores, labels, segments, weights, offset=offset), options)
     nothing = (np.nan,) * 3
     ends, tests = [nothing] * 3, [(np.nan, np.nan)] * 3
     if compared is not None:

@@ -27,6 +27,7 @@ def triage(
     labels: Column = None,
     segments: Column = None,
     *,
+    offset: Column = None,
     against: Literal["fit", "predictions"] = "fit",
     fdr: float = 0.05,
     non_finite: Literal["flag", "raise", "omit"] = "flag",
@@ -78,6 +79,7 @@ def triage(
         scores: (N,) scores of rows that were not fitted, as in `fit_segments`; or SegmentRows.
         labels: (N,) labels, as in `fit_segments`.
         segments: (N,) segment ids, as in `fit_segments`.
+        offset: (N,) offset, as in `SegmentCalibrator.predict_proba`; only against the predictions.
         against: the hypothesis, "fit" or "predictions".
         fdr: false discovery rate, in (0, 1): a segment is flagged if its q-value is at most this.
         non_finite: effect of a score or label that is NaN or infinite. "flag": its segment is not
@@ -103,8 +105,9 @@ def triage(
         rows each, if it depends on the population. A RuntimeWarning gives their number.
 
     Raises:
-        ValueError: an argument is not as above; SegmentRows have weights; or, with
-            non_finite="raise", a score or label is not finite.
+        ValueError: an argument is not as above; SegmentRows have weights, or, against the fit, an
+            offset; or, with
+            non_finite="raise", a score, label or offset is not finite.
 
     Example:
         >>> import numpy as np
@@ -139,19 +142,25 @@ def triage(
     validation.require_one_of(against, ("fit", "predictions"), "against")
     validation.require_one_of(non_finite, ("flag", "raise", "omit"), "non_finite")
     caller = Caller()
-    rows = segment_rows(scores, labels, segments, None)
+    rows = segment_rows(scores, labels, segments, None, offset=offset)
+    if rows.has_offset and against == "fit":
+        raise ValueError(
+            'offset: expected None with against="fit", whose tests draw curves that depend on the '
+            'score alone; test against="predictions"'
+        )
     keys, sizes = rows.keys[rows.largest_first], rows.sizes.astype(np.int64)
-    f, y, weights = rows.take(slice(0, len(keys)), slice(None), packing.Space(len(rows)))
+    f, y, weights, o = rows.take(slice(0, len(keys)), slice(None), packing.Space(len(rows)))
     if weights is not None:
         raise ValueError("scores: expected SegmentRows without weights")
     owner = np.repeat(np.arange(len(keys)), sizes)
-    finite = np.isfinite(f)
+    finite = np.isfinite(f) if o is None else np.isfinite(f) & np.isfinite(o)
     if non_finite == "raise" and not finite.all():
         _raise_non_finite(keys, owner[~finite])
     if non_finite == "omit":
+        o = None if o is None else o[finite]
         f, y, owner, finite = f[finite], y[finite], owner[finite], finite[finite]
         sizes = np.bincount(owner, minlength=len(keys))
-    proba = calibrator.predict_proba(f.astype(float), keys[owner]).astype(float)
+    proba = calibrator.predict_proba(f.astype(float), keys[owner], offset=o).astype(float)
     # The probability at an infinite score is finite: 0 or 1.
     bad = ~(finite & np.isfinite(proba))
     testable = (sizes > 0) & (np.bincount(owner, bad, len(keys)) == 0)
@@ -182,7 +191,7 @@ def triage(
 def _raise_non_finite(keys: NDArray[Any], owner: Ints) -> None:
     """Raises, given the segments of the rows that are not finite."""
     raise ValueError(
-        f"scores, labels: expected finite values, found NaN or infinite numbers in "
+        f"scores, labels, offset: expected finite values, found NaN or infinite numbers in "
         f"{len(np.unique(owner)):,} of {len(keys):,} segments, the largest "
         f"{tables.name(keys, owner[0])}"
     )

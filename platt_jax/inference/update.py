@@ -43,6 +43,7 @@ def update(
     segments: Column = None,
     *,
     weights: Column = None,
+    offset: Column = None,
     forgetting: float = 1.0,
     options: Options = Options(),
     progress: bool | Listener = False,
@@ -76,6 +77,8 @@ def update(
         labels: (N,) labels, as in `fit_segments`.
         segments: (N,) segment ids, as in `fit_segments`.
         weights: (N,) weights, as in `fit_segments`.
+        offset: (N,) offset, as in `fit_segments`. Earlier fits are of the curves without offsets,
+            so rows with and without may follow each other.
         forgetting: factor in (0, 1] for the weights of all earlier rows, also in segments without
             new rows: with 0.9, rows of n updates ago count 0.9^n.
         options: as in `fit_segments`.
@@ -110,7 +113,7 @@ def update(
     if not 0 < forgetting <= 1:
         raise ValueError(f"forgetting: expected a number in (0, 1], got {forgetting!r}")
     caller, stage = Caller(), Stage.of(progress)
-    rows = segment_rows(scores, labels, segments, weights)
+    rows = segment_rows(scores, labels, segments, weights, offset=offset)
     options = validation.options(options)
     population = calibrator.population
     if population is not None and not population.estimated:

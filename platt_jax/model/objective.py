@@ -2,7 +2,8 @@
 
 Everything here is elementwise, so the same code serves one row, one tile or a million problems.
 
-With z = A f + B the model is P(y=1 | f) = 1 / (1 + exp(z)): z > 0 makes class 0 more likely.
+With z = A f + B the model is P(y=1 | f) = 1 / (1 + exp(z)): z > 0 makes class 0 more likely. A row
+may have an offset, known log-odds of class 1 that are added to the curve: z = A f + B - offset.
 Loss and derivatives are written in terms of the *less likely* class at z. Its probability
 tail = e / (1 + e), e = exp(-|z|), has no cancellation and no overflow (Lin, Lin & Weng 2007,
 section 3.2, where the two signs of z are treated separately).
@@ -50,6 +51,7 @@ class Row(NamedTuple):
     y: jax.Array  # whether it is of the positive class
     present: jax.Array | bool = True  # False for padding, whose terms are 0 for any score
     weight: jax.Array | int = 1
+    offset: jax.Array | None = None  # log-odds of class 1 that are added to the curve
 
 
 class Arithmetic(NamedTuple):
@@ -180,7 +182,10 @@ def _less_likely(
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """|z|, the target of the less likely class at z, and whether z < 0."""
     A, B = point
-    z = jnp.where(row.present, A * row.f + B, _PAD_MARGIN)
+    z = A * row.f + B
+    if row.offset is not None:
+        z = z - row.offset
+    z = jnp.where(row.present, z, _PAD_MARGIN)
     negative_side = z < 0
     # Not jnp.abs, whose derivative at 0 is 0. This one's is that of the branch taken.
     distance = jnp.where(negative_side, -z, z)

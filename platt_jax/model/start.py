@@ -1,6 +1,6 @@
 """The start of the search from moments of the scores: their standardization, and (A, B)."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -41,11 +41,14 @@ def by_target(moments: tuple[Moments, Moments], targets: Targets) -> tuple[Momen
 def mirrored(pos: Moments, neg: Moments) -> tuple[Moments, Moments]:
     """The moments of the rows and of their mirror images, which have score -f and target 1 - t.
 
-    Without an intercept, a row and its mirror image have the same loss. The mean of all is then 0.
+    Without an intercept, a row and its mirror image, which has the offset -o, have the same loss.
+    The mean of all is then 0.
     """
 
     def join(one: Moments, other: Moments) -> Moments:
-        return jax.tree.map(jnp.add, one, other._replace(first=-other.first))
+        offset = None if other.offset is None else -other.offset
+        image = other._replace(first=-other.first, offset=offset)
+        return jax.tree.map(jnp.add, one, image)
 
     return join(pos, neg), join(neg, pos)
 
@@ -91,6 +94,31 @@ def gaussian_start(
 def prior_start(n_pos: jax.Array, n_neg: jax.Array) -> Point:
     """(0, B) with the log-odds of the smoothed base rate: the start of Lin et al. (2007)."""
     return jnp.zeros_like(n_pos), jnp.log((n_neg + 1) / (n_pos + 1))
+
+
+def offset_line(pos: Moments, neg: Moments, rough: Standardization, own: Standardization) -> Point:
+    """The line a g + b in the own coordinates that is nearest to the offsets.
+
+    The curve of rows with offsets is about the curve of the same rows without, less this line of
+    the log-odds. The start moves by it: A by a and B by b. If sums of offsets overflow, it is 0.
+
+    Args:
+        pos: moments of class 1, with offsets.
+        neg: moments of class 0, with offsets.
+        rough: the coordinates of the moments.
+        own: the coordinates of the result, with the mean of the scores at 0.
+    """
+    total = jnp.maximum(pos.total + neg.total, jnp.finfo(pos.total.dtype).tiny)
+    both: Moments = jax.tree.map(lambda x, y: (x + y) / total, pos, neg)
+    mean = both.first
+    offset: Any = both.offset
+    offset_first: Any = both.offset_first
+    variance = both.second - mean * mean
+    some = variance > 4 * jnp.finfo(mean.dtype).eps * both.second
+    slope = jnp.where(some, offset_first - offset * mean, 0) / jnp.where(some, variance, 1)
+    slope = slope * rough.scale * over_power_of_two(own.scale)
+    finite = jnp.isfinite(slope) & jnp.isfinite(offset)
+    return jnp.where(finite, slope, 0), jnp.where(finite, offset, 0)
 
 
 def _mean(one_class: Moments) -> jax.Array:

@@ -14,12 +14,13 @@ import numpy as np
 class ScoreRanges(NamedTuple):
     """The score range of each class, and whether all rows are finite; arrays of one shape."""
 
-    bad: jax.Array  # whether a score or a weight is not finite
+    bad: jax.Array  # whether a score, a weight or an offset is not finite
     low_pos: jax.Array  # smallest score with label 1; inf without such a row
     high_pos: jax.Array  # largest score with label 1; -inf without such a row
     low_neg: jax.Array
     high_neg: jax.Array
     lightest: jax.Array  # smallest weight above 0; 1 if rows have no weights
+    widest_offset: jax.Array | None = None  # largest absolute offset; None if rows have none
 
     def overall(self) -> tuple[jax.Array, jax.Array]:
         """The smallest and the largest score, or 0 if there is no score."""
@@ -33,6 +34,7 @@ def range_terms(
     scores: jax.Array,
     classes: Sequence[jax.Array],
     weights: jax.Array | None = None,
+    offset: jax.Array | None = None,
 ) -> list[jax.Array]:
     """Terms whose minima give the ranges, in the order of the fields of `ScoreRanges`.
 
@@ -41,23 +43,23 @@ def range_terms(
         scores: scores of the rows.
         classes: which rows are of class 1, and which are of class 0.
         weights: weights of the rows, infinite for rows that do not count.
+        offset: offsets of the rows, 0 for rows that do not count.
     """
     ends = [jnp.where(of_class, sign * scores, jnp.inf) for of_class in classes for sign in (1, -1)]
     bad = jnp.where(bad, -1, 0).astype(scores.dtype)
-    return [bad, *ends] if weights is None else [bad, *ends, weights]
+    given = [] if weights is None else [weights]
+    return [bad, *ends, *given, *([] if offset is None else [-jnp.abs(offset)])]
 
 
-def ranges_of_minima(
-    bad: jax.Array,
-    low_pos: jax.Array,
-    high_pos: jax.Array,
-    low_neg: jax.Array,
-    high_neg: jax.Array,
-    lightest: jax.Array | None = None,
-) -> ScoreRanges:
+def ranges_of_minima(minima: Sequence[jax.Array], has_offset: bool = False) -> ScoreRanges:
     """The ranges, from the minima of `range_terms`."""
-    lightest = jnp.ones_like(bad) if lightest is None else lightest
-    return ScoreRanges(bad < 0, low_pos, -high_pos, low_neg, -high_neg, lightest)
+    widest_offset = None
+    if has_offset:
+        *minima, least = minima
+        widest_offset = -least
+    bad, low_pos, high_pos, low_neg, high_neg, *weights = minima
+    lightest = weights[0] if weights else jnp.ones_like(bad)
+    return ScoreRanges(bad < 0, low_pos, -high_pos, low_neg, -high_neg, lightest, widest_offset)
 
 
 def union(parts: Sequence[ScoreRanges]) -> ScoreRanges:
@@ -70,6 +72,7 @@ def union(parts: Sequence[ScoreRanges]) -> ScoreRanges:
         low_neg=each.low_neg.min(0),
         high_neg=each.high_neg.max(0),
         lightest=each.lightest.min(0),
+        widest_offset=None if each.widest_offset is None else each.widest_offset.max(0),
     )
 
 
@@ -80,21 +83,40 @@ class Moments(NamedTuple):
     first: jax.Array  # sum of g
     second: jax.Array  # sum of g * g
     rows: jax.Array  # number of rows with a weight above 0
+    offset: jax.Array | None = None  # sum of the offsets o; None if rows have none
+    offset_first: jax.Array | None = None  # sum of o * g
 
 
 def moment_terms(
-    g: jax.Array, weights: jax.Array | None, counts: jax.Array, classes: Sequence[jax.Array]
+    g: jax.Array,
+    weights: jax.Array | None,
+    counts: jax.Array,
+    classes: Sequence[jax.Array],
+    offset: jax.Array | None = None,
 ) -> list[jax.Array]:
     """Terms whose sums give the moments of each class. Without weights, `rows` is left out."""
     if weights is None:
         powers = [jnp.ones_like(g), g, g * g]
     else:
         powers = [weights, weights * g, weights * g * g, counts.astype(g.dtype)]
+    if offset is not None:
+        weighted = offset if weights is None else weights * offset
+        powers += [weighted, weighted * g]
     return [jnp.where(of_class, power, 0) for of_class in classes for power in powers]
 
 
-def moments_of_sums(sums: Sequence[jax.Array]) -> tuple[Moments, Moments]:
+def number_of_moments(weighted: bool, has_offset: bool) -> int:
+    """The number of `moment_terms` of both classes."""
+    return 2 * (3 + weighted + 2 * has_offset)
+
+
+def moments_of_sums(sums: Sequence[jax.Array], has_offset: bool = False) -> tuple[Moments, Moments]:
     """The moments of both classes, from the sums of `moment_terms`."""
     number = len(sums) // 2
-    of_pos, of_neg = ((*of_class, of_class[0])[:4] for of_class in (sums[:number], sums[number:]))
-    return Moments(*of_pos), Moments(*of_neg)
+
+    def of_class(sums: Sequence[jax.Array]) -> Moments:
+        split = len(sums) - 2 * has_offset
+        of_scores, of_offset = sums[:split], sums[split:]
+        return Moments(*(*of_scores, of_scores[0])[:4], *of_offset)
+
+    return of_class(sums[:number]), of_class(sums[number:])

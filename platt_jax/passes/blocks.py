@@ -22,6 +22,7 @@ from platt_jax.model.standardization import Standardization
 from platt_jax.model.statistics import ScoreRanges
 from platt_jax.options import Options
 from platt_jax.passes import packing
+from platt_jax.passes.columns import Columns
 from platt_jax.passes.deferred import DeferredRows, Request
 from platt_jax.passes.vectors import VectorRows
 from platt_jax.threads import ordered_map
@@ -30,9 +31,7 @@ from platt_jax.threads import ordered_map
 class Block(NamedTuple):
     """Some of the rows, in arrays of one length for all blocks."""
 
-    scores: Array
-    labels: Array
-    weights: Array | None
+    columns: Columns
     # The number of rows, which come first in the arrays; an array [1] for each device of a mesh.
     size: np.int32 | Array
 
@@ -135,12 +134,13 @@ def _sums(
 
 
 def _rows(block: Any, as_vectors: bool, kernels: xla.Kernels | None) -> Any:
-    scores, labels, weights, size = block
+    columns, size = block
     if kernels is not None:
         from platt_jax.passes.pallas import pallas_rows
 
         size = size[None, None]
-        return pallas_rows(scores, labels, weights, jnp.zeros_like(size), size, kernels.compiler)
+        return pallas_rows(columns, jnp.zeros_like(size), size, kernels.compiler)
     if not as_vectors:
-        return packing.block_tiles(*block)
-    return VectorRows(scores, labels, weights, jnp.int32(0), size)
+        return packing.block_tiles(columns, size)
+    scores, labels, weights, offset = columns
+    return VectorRows(scores, labels, weights, jnp.int32(0), size, offset=offset)

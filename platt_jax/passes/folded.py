@@ -16,6 +16,7 @@ from platt_jax.model.objective import Arithmetic, Derivatives, Point, Row, Targe
 from platt_jax.model.standardization import Standardization
 from platt_jax.model.statistics import Moments, ScoreRanges
 from platt_jax.options import Options
+from platt_jax.passes.columns import Columns
 from platt_jax.passes.elementary import log1p_unit
 
 Terms: TypeAlias = list[jax.Array]  # one array per term
@@ -29,6 +30,7 @@ class Vector(NamedTuple):
     weights: jax.Array | None  # finite; 0 where not present
     there: jax.Array  # whether it is a row of the problem whose weight is not 0
     present: jax.Array  # whether it is also finite, or assumed to be
+    offset: jax.Array | None = None  # finite; 0 where not present
 
 
 class Reduction(NamedTuple):
@@ -65,6 +67,7 @@ class FoldedRows:
     standardization: Standardization | None = None  # applied when the scores are read
     # Whether all rows are assumed to be finite. If one is not, neither are the results.
     finite: bool = field(default=False, metadata={"static": True})
+    offset: jax.Array | None = None  # [C]
 
     def score_ranges(self, options: Options) -> ScoreRanges:
         """See `Rows`."""
@@ -74,10 +77,13 @@ class FoldedRows:
             weights = vector.weights
             if weights is not None:
                 weights = jnp.where(vector.present, weights, jnp.inf)
-            return statistics.range_terms(bad, vector.scores, _classes(vector), weights)
+            classes = _classes(vector)
+            return statistics.range_terms(bad, vector.scores, classes, weights, vector.offset)
 
-        number = 5 if self.weights is None else 6
-        return statistics.ranges_of_minima(*self._fold(terms, number, reduction=LEAST))
+        has_offset = self.offset is not None
+        number = 5 + (self.weights is not None) + has_offset
+        minima = self._fold(terms, number, reduction=LEAST)
+        return statistics.ranges_of_minima(minima, has_offset)
 
     def mask_nonfinite(self, options: Options) -> Self:
         """See `Rows`. From here on all rows are assumed to be finite, unless non_finite="omit"."""
@@ -88,12 +94,14 @@ class FoldedRows:
 
         def terms(vector: Vector) -> Terms:
             return statistics.moment_terms(
-                vector.scores, vector.weights, vector.present, _classes(vector)
+                vector.scores, vector.weights, vector.present, _classes(vector), vector.offset
             )
 
         # Non-finite rows are left out of the counts.
         rows = replace(self.standardized(standardization), finite=False)
-        return statistics.moments_of_sums(rows._fold(terms, 6 if self.weights is None else 8))
+        has_offset = self.offset is not None
+        number = statistics.number_of_moments(self.weights is not None, has_offset)
+        return statistics.moments_of_sums(rows._fold(terms, number), has_offset)
 
     def standardized(self, standardization: Standardization) -> Self:
         """See `Rows`."""
@@ -125,7 +133,7 @@ class FoldedRows:
     def _row(self, vector: Vector) -> Row:
         """The rows as the formulas take them."""
         weight = 1 if vector.weights is None else vector.weights
-        return Row(vector.scores, vector.positive, vector.present, weight)
+        return Row(vector.scores, vector.positive, vector.present, weight, vector.offset)
 
     def _loss(self, vector: Vector, point: Point, targets: Targets) -> jax.Array:
         """The loss of each row of a vector."""
@@ -154,9 +162,7 @@ class FoldedRows:
 
 
 def read_vector(
-    f: jax.Array,
-    label: jax.Array,
-    weight: jax.Array | None,
+    columns: Columns,
     there: jax.Array,
     standardization: Standardization | None,
     finite: bool,
@@ -165,25 +171,28 @@ def read_vector(
     """The rows at some places of the columns.
 
     Args:
-        f: scores.
-        label: labels.
-        weight: weights, or None.
+        columns: vectors of the columns.
         there: at which places there are rows of the problem.
         standardization: see `FoldedRows`.
         finite: see `FoldedRows`.
         arithmetic: see `FoldedRows`.
     """
+    f, label, weight, offset = columns
     is_finite = jnp.abs(f) < jnp.inf
     if weight is not None:
         there &= weight != 0
         is_finite &= weight < jnp.inf
+    if offset is not None:
+        is_finite &= jnp.abs(offset) < jnp.inf
     present = there if finite else there & is_finite
+    if offset is not None:
+        offset = jnp.where(present, offset, 0)
     if weight is None:
         f = _standardized(f, present, standardization)
-        return Vector(f, label > 0, None, there, present)
+        return Vector(f, label > 0, None, there, present, offset)
     # Every loop over the vector would otherwise begin with this computation.
     f, weight = arithmetic.separately(_or_zero)(f, weight, present, standardization)
-    return Vector(f, label > 0, weight, there, weight > 0)
+    return Vector(f, label > 0, weight, there, weight > 0, offset)
 
 
 def _classes(vector: Vector) -> tuple[jax.Array, jax.Array]:

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
 
+from platt_jax.passes.columns import Columns
 from platt_jax.passes.folded import SUM, FoldedRows, Reduction, Terms, read_vector
 
 
@@ -50,12 +51,12 @@ class RowsInKernel(FoldedRows):
         """See `FoldedRows`."""
 
         def of_rows(columns: Any, there: jax.Array) -> Sequence[jax.Array]:
-            f, label, weight = columns
-            label = label.astype(jnp.int32)  # Mosaic does not compare 8-bit numbers
+            # Mosaic does not compare 8-bit numbers.
+            columns = columns._replace(labels=columns.labels.astype(jnp.int32))
             how = self.standardization, self.finite, self.arithmetic
-            return terms(read_vector(f, label, weight, there, *how), *per_problem)
+            return terms(read_vector(columns, there, *how), *per_problem)
 
-        columns = self.scores, self.labels, self.weights
+        columns = Columns(self.scores, self.labels, self.weights, self.offset)
         return fold_range(columns, self.start, self.size, of_rows, number, reduction, self.how)
 
 

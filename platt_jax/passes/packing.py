@@ -2,8 +2,7 @@
 
 import math
 import threading
-from collections.abc import Iterable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,11 +12,9 @@ from numpy.typing import NDArray
 
 from platt_jax import validation
 from platt_jax.passes import shapes
+from platt_jax.passes.columns import Columns
 from platt_jax.passes.shapes import DEPTH, GatherMap
 from platt_jax.passes.tiles import Tiles
-
-# Scores, labels and weights (or None), on the host.
-Columns: TypeAlias = tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]
 
 
 class Space(NamedTuple):
@@ -29,15 +26,15 @@ class Space(NamedTuple):
     reused: bool = False
 
 
-def flat(rows: Iterable[Any], space: Space) -> Columns:
-    """Scores, labels, weights (or None) in the space. The score of a bad label is NaN."""
-    scores, labels, weights = rows
-    columns = bad_labels_as_nan(scores, labels), labels, weights
-    laid: Any = tuple(
-        None if x is None else _fill(room(space, number, x.dtype), x)
-        for number, x in enumerate(columns)
+def flat(rows: Columns, space: Space) -> Columns:
+    """The columns in the space. The score of a bad label is NaN."""
+    columns = rows._replace(scores=bad_labels_as_nan(rows.scores, rows.labels))
+    return Columns(
+        *(
+            None if x is None else _fill(room(space, number, x.dtype), x)
+            for number, x in enumerate(columns)
+        )
     )
-    return laid
 
 
 def room(space: Space, number: int, dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -80,15 +77,11 @@ def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     return memory[skipped : skipped + size].view(dtype).reshape(shape)
 
 
-def gather_tiles(
-    scores: jax.Array, labels: jax.Array, weights: jax.Array | None, where: GatherMap, block: int
-) -> Tiles:
+def gather_tiles(columns: Columns, where: GatherMap, block: int) -> Tiles:
     """Tiles from the flat arrays of a chunk; traceable.
 
     Args:
-        scores: (C,) scores of the chunk's rows.
-        labels: (C,) labels, above 0 for class 1.
-        weights: (C,) weights, or None.
+        columns: (C,) columns of the chunk's rows.
         where: the rows of each tile row.
         block: number of rows of a problem per tile row.
     """
@@ -103,6 +96,7 @@ def gather_tiles(
 
     number = jnp.arange(block, dtype=jnp.int32).reshape(1, block, 1)
     there = number < where.left[:, None]
+    scores, labels, weights, offset = columns
     return Tiles(
         scores=jnp.where(there, _bad_as_infinite(place(scores)), jnp.nan),
         # The mask only serves XLA, which would otherwise copy this byte by byte to another layout.
@@ -110,13 +104,13 @@ def gather_tiles(
         weights=None if weights is None else jnp.where(there, place(weights), 0),
         segment_ids=jnp.asarray(where.segment_ids),
         tiles_per_group=jnp.asarray(where.tiles_per_group),
+        offset=None if offset is None else jnp.where(there, place(offset), 0),
     )
 
 
-def block_tiles(
-    scores: jax.Array, labels: jax.Array, weights: jax.Array | None, size: jax.Array
-) -> Tiles:
+def block_tiles(columns: Columns, size: jax.Array) -> Tiles:
     """Tiles of one problem from the first `size` rows of a block; traceable."""
+    scores, labels, weights, offset = columns
     there = jnp.arange(len(scores), dtype=jnp.int32) < size
     shape = (-1, DEPTH * shapes.BLOCK_LANES, 1)
     tile_rows = len(scores) // (DEPTH * shapes.BLOCK_LANES)
@@ -127,6 +121,7 @@ def block_tiles(
         segment_ids=jnp.zeros(tile_rows, jnp.int32),
         tiles_per_group=jnp.full(1, tile_rows, jnp.int32),
         even=True,
+        offset=None if offset is None else jnp.where(there, offset, 0).reshape(shape),
     )
 
 
@@ -135,11 +130,12 @@ def _bad_as_infinite(scores: jax.Array) -> jax.Array:
     return jnp.where(jnp.isnan(scores), jnp.inf, scores)
 
 
-def dense_tiles(scores: jax.Array, labels: jax.Array, weights: jax.Array | None) -> Tiles:
-    """Tiles from dense arrays [..., N]; traceable and differentiable.
+def dense_tiles(columns: Columns) -> Tiles:
+    """Tiles from dense columns [..., N]; traceable and differentiable.
 
     A large problem's rows are split into tile rows in order. Small problems lie side by side.
     """
+    scores, labels, weights, offset = columns
     *batch, rows = scores.shape
     problems = math.prod(batch)
     small = problems > 1 and shapes.tile_shape_for(rows).group > 1
@@ -163,4 +159,5 @@ def dense_tiles(scores: jax.Array, labels: jax.Array, weights: jax.Array | None)
         segment_ids=jnp.repeat(jnp.arange(groups, dtype=jnp.int32), parts),
         tiles_per_group=jnp.full(groups, parts, jnp.int32),
         even=True,
+        offset=None if offset is None else place(offset, 0),
     )

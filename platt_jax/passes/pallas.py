@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from platt_jax.model.objective import Array
+from platt_jax.passes.columns import Columns
 from platt_jax.passes.folded import SUM, FoldedRows, Reduction, Terms
 from platt_jax.passes.kernels import How, Ranges, RowsInKernel, fold_range, kernel
 
@@ -97,7 +98,7 @@ class PallasRows(FoldedRows):
     ) -> tuple[RowsInKernel, Any]:
         """Within a kernel: a program's rows, and the numbers of its problem."""
         numbers, standardization = jax.tree.map(lambda x: x[programs.problem], numbers)
-        scores, labels, weights = columns
+        scores, labels, weights, offset = columns
         rows = RowsInKernel(
             scores,
             labels,
@@ -106,13 +107,14 @@ class PallasRows(FoldedRows):
             programs.size,
             standardization,
             self.finite,
+            offset,
             how=how,
         )
         return rows, numbers
 
     @property
-    def _columns(self) -> Any:
-        return self.scores, self.labels, self.weights
+    def _columns(self) -> Columns:
+        return Columns(self.scores, self.labels, self.weights, self.offset)
 
     @property
     def _how(self) -> How:
@@ -120,26 +122,18 @@ class PallasRows(FoldedRows):
         return How(lanes, self.compiler, len(self.scores))
 
 
-def pallas_rows(
-    scores: jax.Array,
-    labels: jax.Array,
-    weights: jax.Array | None,
-    start: Array,
-    size: Array,
-    compiler: str,
-) -> PallasRows:
+def pallas_rows(columns: Columns, start: Array, size: Array, compiler: str) -> PallasRows:
     """The rows of S x G problems.
 
     Args:
-        scores: [C], at least 512 of them.
-        labels: [C], above 0 for class 1.
-        weights: [C], or None.
+        columns: [C], at least 512 rows.
         start: [S, G] int32, the first row of each problem.
         size: [S, G] int32, the number of rows of each problem. If G is above 1, all problems are
             small: each has one program.
         compiler: see `PallasRows`.
     """
     start, size = jnp.asarray(start), jnp.asarray(size)
+    scores, labels, weights, offset = columns
     programs, of_problems = _programs(start.ravel(), size.ravel(), len(scores), size.shape[1] > 1)
     return PallasRows(
         scores,
@@ -147,6 +141,7 @@ def pallas_rows(
         weights,
         start,
         size,
+        offset=offset,
         programs=programs,
         of_problems=of_problems,
         compiler=compiler,

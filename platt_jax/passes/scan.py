@@ -2,18 +2,16 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from platt_jax.model.objective import Array
+from platt_jax.passes.columns import Columns
 from platt_jax.passes.vectors import LANES, VectorRows
 from platt_jax.xla import single_call
-
-# Scores, labels and weights (or None).
-Columns: TypeAlias = tuple[jax.Array, jax.Array, jax.Array | None]
 
 
 def scan_groups(
@@ -33,7 +31,7 @@ def scan_groups(
         function: takes VectorRows and the part of `more` for their problems. The shapes of this
             part and of the results begin with that of `rows.size`: [] for one problem, not [1],
             because XLA would make a loop over that axis in every operation.
-        columns: flat scores, labels and weights (or None).
+        columns: flat columns.
         start: [S, G], the first row of each problem.
         size: [S, G], the number of rows of each problem.
         more: a pytree of arrays [S, G, ...] for the function.
@@ -55,10 +53,11 @@ def scan_groups(
         if not alone:
             laid = columns = _lay(columns, laid, start, size)
             start = jnp.int32(0)
-        scores, labels, weights = columns
+        scores, labels, weights, offset = columns
         if draw is not None:
             weights = drawn = _drawn_weights(partial(draw, more), drawn, weights, start, size)
-        return (laid, drawn), function(VectorRows(scores, labels, weights, start, size), more)
+        rows = VectorRows(scores, labels, weights, start, size, offset=offset)
+        return (laid, drawn), function(rows, more)
 
     @single_call
     def each(*arguments: Any) -> Any:
@@ -71,7 +70,7 @@ def scan_groups(
             return scratch, jax.tree.map(place, made, new)
 
         laid = jax.tree.map(lambda x: jnp.zeros(length, x.dtype), columns)
-        scores = columns[0] if alone else laid[0]
+        scores = columns.scores if alone else laid.scores
         scratch = laid, None if draw is None else jnp.zeros_like(scores)
         _, shapes = jax.eval_shape(of_group, scratch, 0, *arguments)
         made = jax.tree.map(lambda x: jnp.zeros((groups, *x.shape), x.dtype), shapes)

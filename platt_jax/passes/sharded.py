@@ -34,8 +34,9 @@ class ShardedRows:
         low_pos, low_neg, lightest = lax.pmin(
             (here.low_pos, here.low_neg, here.lightest), self.axes
         )
-        bad, high_pos, high_neg = lax.pmax((bad, here.high_pos, here.high_neg), self.axes)
-        return ScoreRanges(bad > 0, low_pos, high_pos, low_neg, high_neg, lightest)
+        largest = bad, here.high_pos, here.high_neg, here.widest_offset
+        bad, high_pos, high_neg, widest_offset = lax.pmax(largest, self.axes)
+        return ScoreRanges(bad > 0, low_pos, high_pos, low_neg, high_neg, lightest, widest_offset)
 
     def mask_nonfinite(self, options: Options) -> "ShardedRows":
         """See `Rows`."""

@@ -53,6 +53,7 @@ class Tiles:
     tiles_per_group: jax.Array  # [S] int32: the number of tile rows of each group
     # Whether all groups have the same number of tile rows.
     even: bool = field(default=False, metadata={"static": True})
+    offset: jax.Array | None = None  # [R, 8w, G]; 0 in padding
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -66,20 +67,25 @@ class Tiles:
     def score_ranges(self, options: Options) -> ScoreRanges:
         """See `Rows`."""
         tiles = _lanes(lax.stop_gradient(_without_missing(self, options)))
-        bad, classes = _bad_rows(tiles), _classes(tiles)
+        bad, classes, offset = _bad_rows(tiles), _classes(tiles), tiles.offset
+        if offset is not None:
+            counts = _present(tiles) & ~bad
+            counts &= True if tiles.weights is None else tiles.weights > 0
+            offset = jnp.where(counts, offset, 0)
         if tiles.weights is None:
-            found: Sequence[jax.Array] = _over_rows(
-                minima, *statistics.range_terms(bad, tiles.scores, classes)
-            )
+            terms = statistics.range_terms(bad, tiles.scores, classes, None, offset)
+            found: Sequence[jax.Array] = _over_rows(minima, *terms)
         else:
             # Two reductions: XLA would not vectorise a single one over rows.
             counts = tiles.weights > 0
             heavy = [of_class & counts for of_class in classes]
             weights = jnp.where(counts, tiles.weights, jnp.inf)
-            bad, *ends, weights = statistics.range_terms(bad, tiles.scores, heavy, weights)
-            bad, lightest = _over_rows(minima, bad, weights)
-            found = [bad, *_over_rows(minima, *ends), lightest]
-        return statistics.ranges_of_minima(*minima_by_group(found, self._groups))
+            terms = statistics.range_terms(bad, tiles.scores, heavy, weights, offset)
+            (bad, *ends), others = terms[:5], terms[5:]
+            bad, *least = _over_rows(minima, bad, *others)
+            found = [bad, *_over_rows(minima, *ends), *least]
+        least_of_all = minima_by_group(found, self._groups)
+        return statistics.ranges_of_minima(least_of_all, offset is not None)
 
     def mask_nonfinite(self, options: Options) -> "Tiles":
         """See `Rows`."""
@@ -95,8 +101,9 @@ class Tiles:
             # A weight of 0 has a derivative in the total, but its score may be out of range.
             counts = tiles.weights > 0
             g = jnp.where(counts, g, 0)
-        terms = statistics.moment_terms(g, tiles.weights, counts, _classes(tiles))
-        both = statistics.moments_of_sums(self._per_problem(_over_rows(sums, *terms)))
+        of_rows = tiles.weights, counts, _classes(tiles), tiles.offset
+        terms = self._per_problem(_over_rows(sums, *statistics.moment_terms(g, *of_rows)))
+        both = statistics.moments_of_sums(terms, tiles.offset is not None)
         if tiles.weights is not None:
             return both
         # A count has no derivative. Without this, JAX would carry zeros back to every row.
@@ -182,6 +189,7 @@ def _lanes(tiles: Tiles) -> Tiles:
         scores=view(tiles.scores),
         positive=view(tiles.positive),
         weights=view(tiles.weights),
+        offset=view(tiles.offset),
     )
 
 
@@ -210,6 +218,7 @@ def _take(tiles: Tiles, numbers: jax.Array) -> Tiles:
         scores=take(tiles.scores),
         positive=take(tiles.positive),
         weights=take(tiles.weights),
+        offset=take(tiles.offset),
         segment_ids=take(tiles.segment_ids),
     )
 
@@ -248,7 +257,7 @@ def _row(tiles: Tiles) -> Row:
     """The rows of standardized tiles in the form that the formulas take."""
     f = tiles.scores
     weight = 1 if tiles.weights is None else tiles.weights
-    return Row(f, tiles.positive, f < pad_score(f.dtype), weight)
+    return Row(f, tiles.positive, f < pad_score(f.dtype), weight, tiles.offset)
 
 
 def _without_missing(tiles: Tiles, options: Options) -> Tiles:
@@ -264,18 +273,21 @@ def _without_missing(tiles: Tiles, options: Options) -> Tiles:
 
 def _drop(tiles: Tiles, rows: jax.Array) -> Tiles:
     """The tiles with these rows turned into padding."""
-    weights = tiles.weights
+    weights, offset = tiles.weights, tiles.offset
     return replace(
         tiles,
         scores=jnp.where(rows, jnp.nan, tiles.scores),
         weights=None if weights is None else jnp.where(rows, 0, weights),
+        offset=None if offset is None else jnp.where(rows, 0, offset),
     )
 
 
 def _bad_rows(tiles: Tiles) -> jax.Array:
     """Which rows are not finite."""
     bad = jnp.isinf(tiles.scores)
-    return bad if tiles.weights is None else bad | ~jnp.isfinite(tiles.weights)
+    for column in (tiles.weights, tiles.offset):
+        bad = bad if column is None else bad | ~jnp.isfinite(column)
+    return bad
 
 
 def _present(tiles: Tiles) -> jax.Array:

@@ -16,6 +16,7 @@ from jax import lax
 
 from platt_jax.model import objective
 from platt_jax.model.objective import Arithmetic, Point, Row, Targets
+from platt_jax.passes.columns import Columns
 from platt_jax.passes.elementary import exp_quotient, log1p
 from platt_jax.passes.folded import (
     SUM,
@@ -59,7 +60,7 @@ class VectorRows(FoldedRows):
         """See `FoldedRows`. If rows have weights, those not present weigh 0 and need no mask."""
         if vector.weights is None:
             return super()._row(vector)
-        return Row(vector.scores, vector.positive, weight=vector.weights)
+        return Row(vector.scores, vector.positive, weight=vector.weights, offset=vector.offset)
 
     def _fold(
         self,
@@ -130,8 +131,10 @@ def _take(column: jax.Array | None, at: jax.Array) -> Any:
 def _read(rows: VectorRows, i: jax.Array) -> Vector:
     """Reads vector i."""
     columns = rows.scores, rows.labels, rows.weights
-    f, label, weight = (_take(x, rows.start + i * LANES) for x in columns)
+    vectors = Columns(*(_take(x, rows.start + i * LANES) for x in columns))
+    if rows.offset is not None:
+        vectors = vectors._replace(offset=_take(rows.offset, rows.start + i * LANES))
     number = i if rows.size.ndim else i * LANES + jnp.arange(LANES, dtype=jnp.int32)
     there = number < rows.size
     how = rows.standardization, rows.finite, rows.arithmetic
-    return read_vector(f, label, weight, there, *how)
+    return read_vector(vectors, there, *how)

@@ -68,7 +68,8 @@ class SummedSegments(Segments):
     def coordinates(self, options: Options) -> Coordinates:
         """See `Segments`. Uses the mean and the variance of each segment's scores."""
         standardization, moments = self._run(lambda: self._moments(options))
-        total, first, second, _ = (x + y for x, y in zip(*moments, strict=True))
+        both: Any = jax.tree.map(np.add, *moments)
+        total, first, second = both[:3]
         some = total > 0
         total, first, second = total[some], first[some] / total[some], second[some] / total[some]
         center, unit = standardization.center[some], 1 / standardization.scale[some]

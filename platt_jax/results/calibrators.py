@@ -1,7 +1,7 @@
 """Fits by segment or class: mappings from ids to fits, and predictions for rows of many ids."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -25,6 +25,7 @@ from platt_jax.results.probabilities import (
     expit,
     log_expit,
     variance_of_logit,
+    with_offset,
 )
 from platt_jax.results.sigmoid import Sigmoid
 from platt_jax.results.tables import Table
@@ -193,7 +194,9 @@ class SegmentCalibrator(ComparedByValue, _ById):
         """
         return self._places(segments, "segments") >= 0
 
-    def predict_proba(self, scores: Column, segments: Column) -> NDArray[Any]:
+    def predict_proba(
+        self, scores: Column, segments: Column, *, offset: Column | None = None
+    ) -> NDArray[Any]:
         """P(y=1) for each row by the sigmoid of its segment.
 
         With a population this is the posterior predictive probability: the mean of the sigmoid over
@@ -206,6 +209,8 @@ class SegmentCalibrator(ComparedByValue, _ById):
             segments: (N,) ids as in `fit_segments`, or one id for all. Segments not among keys get
                 the probability of a random segment of the population, or the fallback's if there is
                 no population.
+            offset: (N,) log-odds that are added to the row's, or one for all, as in `fit_segments`;
+                with a population inside the mean over (A, B).
 
         Returns:
             (N,) in [0, 1]; NaN for segments whose fit is NON_FINITE or EMPTY. A JAX array if the
@@ -220,18 +225,27 @@ class SegmentCalibrator(ComparedByValue, _ById):
         if accelerators.holds(scores):
             self._require_no_levels()
             normal = self.predictive()
-            on_device: Any = proba_by_segment(self.keys, (A, B), normal, scores, segments)
+            on_device: Any = proba_by_segment(self.keys, (A, B), normal, scores, segments, offset)
             return on_device
 
-        def proba(f: NDArray[Any], which: Integers, normal: Any) -> tuple[NDArray[Any]]:
+        def proba(f: NDArray[Any], which: Integers, normal: Any, offset: Any) -> list[NDArray[Any]]:
             if normal is None:
-                return (expit(-(A[which] * f + B[which])),)
-            return (mean_probability(f, normal.take(which, axis=0)),)
+                return [expit(with_offset(-(A[which] * f + B[which]), offset))]
+            of_rows = normal.take(which, axis=0)
+            if offset is not None:
+                of_rows[:, 1] -= offset
+            return [mean_probability(f, of_rows)]
 
-        return self._by_row(proba, 1, scores, segments)[0]
+        return self._by_row(proba, 1, scores, segments, offset)[0]
 
     def band(
-        self, scores: Column, segments: Column, level: float = 0.95, simultaneous: bool = False
+        self,
+        scores: Column,
+        segments: Column,
+        level: float = 0.95,
+        simultaneous: bool = False,
+        *,
+        offset: Column | None = None,
     ) -> tuple[NDArray[Any], NDArray[Any]]:
         """A confidence band for each row's P(y=1), as `Fit.band`.
 
@@ -244,6 +258,7 @@ class SegmentCalibrator(ComparedByValue, _ById):
             segments: (N,) ids, or one id for all, as in `predict_proba`.
             level: the confidence level, as in `Fit.band`.
             simultaneous: whether the level holds at all scores of a segment at once.
+            offset: (N,) as in `predict_proba`, taken as known.
 
         Returns:
             Lower and upper probabilities, each (N,). NaN as in `Fit.band`, and for unseen segments
@@ -263,13 +278,13 @@ class SegmentCalibrator(ComparedByValue, _ById):
             curves = np.column_stack([A, B, *covariance])
 
         def both(
-            f: NDArray[Any], which: Integers, normal: Any
+            f: NDArray[Any], which: Integers, normal: Any, offset: Any
         ) -> tuple[NDArray[Any], NDArray[Any]]:
             A, B, *covariance = (curves if normal is None else normal).T
             variance = variance_of_logit(f, *(x[which] for x in covariance))
-            return band(-(A[which] * f + B[which]), variance, critical)
+            return band(with_offset(-(A[which] * f + B[which]), offset), variance, critical)
 
-        lower, upper = self._by_row(both, 2, scores, segments)
+        lower, upper = self._by_row(both, 2, scores, segments, offset)
         return lower, upper
 
     def to_html(
@@ -336,20 +351,22 @@ class SegmentCalibrator(ComparedByValue, _ById):
 
     def _by_row(
         self,
-        function: Callable[..., tuple[NDArray[Any], ...]],
+        function: Callable[..., Sequence[NDArray[Any]]],
         results: int,
         scores: Column,
         segments: Column,
+        offset: Column | None,
     ) -> tuple[NDArray[Any], ...]:
         """The results of a function of scores, places and `predictive`.
 
         Args:
-            function: takes scores and places of some rows, and the distributions of curves at these
-                places, or None without a population; returns a tuple of arrays. Without levels the
-                places are those among the keys, -1 if not a key.
+            function: takes scores and places of some rows, the distributions of curves at these
+                places (None without a population), and offsets (or None); returns arrays. Without
+                levels the places are those among the keys, -1 if not a key.
             results: length of this tuple.
             scores: (N,) scores.
             segments: (N,) ids, or one id.
+            offset: (N,) offsets, or one; None for none.
         """
         scores = validation.numbers(scores, "scores")
         validation.require_flat(scores, "scores")
@@ -357,14 +374,18 @@ class SegmentCalibrator(ComparedByValue, _ById):
         segments = ids.read_like(self.keys, segments, len(scores))
         normal, find = self._located(segments, name)
         dtype = np.result_type(scores.dtype, self.fit.A.dtype)
+        if offset is not None:
+            offset = validation.broadcast(
+                validation.numbers(offset, "offset"), scores.shape, "offset"
+            )
         made = tuple(np.empty(len(scores), dtype) for _ in range(results))
 
         def fill(piece: slice) -> None:
             for start in range(piece.start, piece.stop, _PREDICTED_AT_ONCE):
                 rows = slice(start, min(start + _PREDICTED_AT_ONCE, piece.stop))
-                for whole, part in zip(
-                    made, function(scores[rows], find(rows), normal), strict=True
-                ):
+                mine = None if offset is None else offset[rows]
+                found = function(scores[rows], find(rows), normal, mine)
+                for whole, part in zip(made, found, strict=True):
                     whole[rows] = part
 
         list(ordered_map(fill, row_slices(len(scores))))
@@ -441,13 +462,17 @@ class OneVsRestCalibrator(ComparedByValue, _ById):
 
     _shared_rows: ClassVar[bool] = True
 
-    def predict_proba(self, scores: Column, normalize: bool = True) -> NDArray[Any]:
+    def predict_proba(
+        self, scores: Column, normalize: bool = True, *, offset: Column | None = None
+    ) -> NDArray[Any]:
         """Probabilities of the classes.
 
         Args:
             scores: (N, C) scores.
             normalize: whether to divide each row by its sum (multiclass). False gives each class's
                 own probability (multilabel).
+            offset: (N, C) log-odds of each class against all others that are added to the fitted
+                ones, before they are normalised, as in `fit_one_vs_rest`.
 
         Returns:
             (N, C) in [0, 1]. A class whose fit is NON_FINITE or EMPTY is NaN; the others are
@@ -460,10 +485,10 @@ class OneVsRestCalibrator(ComparedByValue, _ById):
         if accelerators.holds(scores):
             A, B = jax.device_get((self.fit.A, self.fit.B))
             table = self._with_columns(accelerators.taken(scores))
-            on_device: Any = proba_by_class(A, B, table, normalize)
+            on_device: Any = proba_by_class(A, B, table, normalize, offset)
             return on_device
         scores = self._columns(scores)
-        logit = -(self.fit.A * scores + self.fit.B)
+        logit = with_offset(-(self.fit.A * scores + self.fit.B), offset)
         if not normalize:
             return expit(logit)
         # Logarithms stay distinct where all probabilities round to 0.
@@ -473,7 +498,12 @@ class OneVsRestCalibrator(ComparedByValue, _ById):
         return np.where(fitted, proba / proba.sum(axis=1, keepdims=True), np.nan)
 
     def band(
-        self, scores: Column, level: float = 0.95, simultaneous: bool = False
+        self,
+        scores: Column,
+        level: float = 0.95,
+        simultaneous: bool = False,
+        *,
+        offset: Column | None = None,
     ) -> tuple[NDArray[Any], NDArray[Any]]:
         """A confidence band for each class's own probability, as `Fit.band`.
 
@@ -484,6 +514,7 @@ class OneVsRestCalibrator(ComparedByValue, _ById):
             scores: (N, C) scores.
             level: the confidence level for each class, as in `Fit.band`.
             simultaneous: whether the level holds at all scores of a class at once.
+            offset: (N, C) as in `predict_proba`.
 
         Returns:
             Lower and upper probabilities, each (N, C); NaN as in `Fit.band`.
@@ -491,7 +522,12 @@ class OneVsRestCalibrator(ComparedByValue, _ById):
         Raises:
             ValueError: the level is not between 0 and 1, or scores do not have a column per class.
         """
-        lower, upper = self.fit.band(self._columns(scores).T, level, simultaneous)
+        scores = self._columns(scores)
+        if offset is not None:
+            offset = validation.broadcast(
+                validation.numbers(offset, "offset"), scores.shape, "offset"
+            ).T
+        lower, upper = self.fit.band(scores.T, level, simultaneous, offset=offset)
         return lower.T, upper.T
 
     def _columns(self, scores: Column) -> NDArray[Any]:

@@ -22,6 +22,7 @@ def proba_by_segment(
     normal: NDArray[Any] | None,
     scores: Column,
     segments: Column,
+    offset: Column | None = None,
 ) -> jax.Array:
     """`SegmentCalibrator.predict_proba` for scores (N,) on an accelerator.
 
@@ -32,6 +33,7 @@ def proba_by_segment(
             None.
         scores: (N,) scores.
         segments: (N,) ids: integers on the device, or any ids on the host; or one id.
+        offset: (N,) offsets, or one; None for none.
 
     Raises:
         ValueError: see `SegmentCalibrator.predict_proba`.
@@ -39,22 +41,26 @@ def proba_by_segment(
     scores = accelerators.taken(scores)
     validation.require_flat(scores, "scores")
     dtype = _result_dtype(scores, parameters[0])
+    offset = _offset(offset, scores)
 
     def run() -> jax.Array:
         places = _places(keys, segments, len(scores))
         if normal is not None:
-            return _mean(scores, places, normal, dtype=dtype)
+            return _mean(scores, places, normal, offset, dtype=dtype)
         A, B = (x.astype(dtype) for x in parameters)
-        return _proba(scores, places, A, B)
+        return _proba(scores, places, A, B, offset)
 
     proba: jax.Array = run_programs(run, x64=True)
     return proba
 
 
-def proba_by_class(A: NDArray[Any], B: NDArray[Any], scores: Any, normalize: bool) -> jax.Array:
+def proba_by_class(
+    A: NDArray[Any], B: NDArray[Any], scores: Any, normalize: bool, offset: Column | None = None
+) -> jax.Array:
     """`OneVsRestCalibrator.predict_proba` for scores (N, C) on an accelerator."""
     dtype = _result_dtype(scores, A)
-    work = partial(_of_classes, scores, A.astype(dtype), B.astype(dtype), normalize=normalize)
+    own = scores, A.astype(dtype), B.astype(dtype), _offset(offset, scores)
+    work = partial(_of_classes, *own, normalize=normalize)
     proba: jax.Array = run_programs(work, x64=True)
     return proba
 
@@ -66,6 +72,14 @@ def _result_dtype(scores: jax.Array, A: NDArray[Any]) -> np.dtype[Any]:
     if scores.dtype == np.float64:
         return np.dtype(np.float64)
     return np.dtype(jax.dtypes.canonicalize_dtype(np.result_type(scores.dtype, A.dtype)))
+
+
+def _offset(offset: Column | None, scores: jax.Array) -> Any:
+    """Offsets of any container in the shape of the scores, or None."""
+    offset = accelerators.taken(offset)
+    if offset is not None and not accelerators.holds(offset):
+        offset = validation.floating(offset, "offset")
+    return validation.broadcast(offset, scores.shape, "offset")
 
 
 def _places(keys: NDArray[Any], segments: Column, rows: int) -> Any:
@@ -105,22 +119,37 @@ def _found(keys: jax.Array, segments: jax.Array, below: jax.Array) -> jax.Array:
 
 
 @partial(xla.jit, wide=True)
-def _proba(scores: jax.Array, places: jax.Array, A: jax.Array, B: jax.Array) -> jax.Array:
+def _proba(
+    scores: jax.Array, places: jax.Array, A: jax.Array, B: jax.Array, offset: jax.Array | None
+) -> jax.Array:
     of_rows = -(A[places] * scores.astype(A.dtype) + B[places])
+    if offset is not None:
+        of_rows += offset.astype(A.dtype)
     proba: jax.Array = expit(of_rows)
     return proba
 
 
 @partial(xla.jit, static_argnames=("dtype",), wide=True)
 def _mean(
-    scores: jax.Array, places: jax.Array, normal: jax.Array, dtype: np.dtype[Any]
+    scores: jax.Array,
+    places: jax.Array,
+    normal: jax.Array,
+    offset: jax.Array | None,
+    dtype: np.dtype[Any],
 ) -> jax.Array:
-    return mean_where_rows_are(scores.astype(normal.dtype), normal[places]).astype(dtype)
+    of_rows = normal[places]
+    if offset is not None:
+        of_rows = of_rows.at[:, 1].add(-offset.astype(normal.dtype))
+    return mean_where_rows_are(scores.astype(normal.dtype), of_rows).astype(dtype)
 
 
 @partial(xla.jit, static_argnames=("normalize",), wide=True)
-def _of_classes(scores: jax.Array, A: jax.Array, B: jax.Array, normalize: bool) -> jax.Array:
+def _of_classes(
+    scores: jax.Array, A: jax.Array, B: jax.Array, offset: jax.Array | None, normalize: bool
+) -> jax.Array:
     logit = -(A[None] * scores.astype(A.dtype) + B[None])
+    if offset is not None:
+        logit += offset.astype(A.dtype)
     if not normalize:
         own: jax.Array = expit(logit)
         return own

@@ -115,12 +115,17 @@ class Fit(ComparedByValue, Inspectable):
         """The fitted sigmoids."""
         return Sigmoid(self.A, self.B)
 
-    def predict_proba(self, scores: Column) -> Any:
+    def predict_proba(self, scores: Column, *, offset: Column | None = None) -> Any:
         """P(y=1 | score) by the fitted sigmoids, as `Sigmoid.predict_proba`."""
-        return self.sigmoid.predict_proba(scores)
+        return self.sigmoid.predict_proba(scores, offset=offset)
 
     def band(
-        self, scores: Column, level: float = 0.95, simultaneous: bool = False
+        self,
+        scores: Column,
+        level: float = 0.95,
+        simultaneous: bool = False,
+        *,
+        offset: Column | None = None,
     ) -> tuple[Any, Any]:
         """A confidence band for P(y=1 | score).
 
@@ -138,6 +143,8 @@ class Fit(ComparedByValue, Inspectable):
             level: the confidence level, between 0 and 1.
             simultaneous: whether the level holds at all scores at once (Scheffe 1959), which gives
                 a wider band, instead of at each score.
+            offset: log-odds added to those of the curve, as for `predict_proba`; they are taken as
+                known.
 
         Returns:
             Lower and upper probabilities, each with the shape of `predict_proba`. NaN where the
@@ -155,7 +162,7 @@ class Fit(ComparedByValue, Inspectable):
             (array([0.07, 0.12]), array([0.88, 0.95]))
         """
         critical = critical_value(level, simultaneous)
-        logit = self.sigmoid.logit(scores)
+        logit = self.sigmoid.logit(scores, offset=offset)
         variance = variance_of_logit(*self._covariance_by_row(scores, "scores"))
         return band(logit, variance, critical)
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax import validation
+from platt_jax import accelerators, validation
 from platt_jax.columns import Column
 from platt_jax.model.objective import Array
 
@@ -40,6 +40,30 @@ def logit(probabilities: Column) -> NDArray[Any]:
     # float32 has no number between 1 - 6e-8 and 1.
     inside = np.clip(p.astype(np.float64), _LEAST, 1 - _LEAST)
     return (np.log(inside) - np.log1p(-inside)).astype(p.dtype)
+
+
+def with_offset(logit: Any, offset: Column | None) -> Any:
+    """Log-odds plus an offset that broadcasts with them, in their dtype; None adds nothing.
+
+    Raises:
+        ValueError: the offset is not of numbers, or its shape does not fit.
+    """
+    if offset is None:
+        return logit
+    offset = accelerators.taken(offset)
+    if isinstance(offset, jax.Array) or isinstance(logit, jax.Array):
+        read: Any = jnp.asarray(validation.plain(offset))
+    else:
+        read = validation.numbers(offset, "offset")
+    xp = jnp if isinstance(read, jax.Array) else np
+    try:
+        shape = np.broadcast_shapes(np.shape(logit), read.shape)
+        return xp.broadcast_to(logit, shape) + xp.broadcast_to(read.astype(logit.dtype), shape)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"offset: expected a shape that broadcasts to the scores' {np.shape(logit)}, got "
+            f"{read.shape}"
+        ) from error
 
 
 def expit(logit: Array) -> Any:

@@ -16,7 +16,7 @@ from platt_jax import accelerators, validation
 from platt_jax.columns import Column
 from platt_jax.model.objective import Array
 from platt_jax.results.equality import ComparedByValue
-from platt_jax.results.probabilities import expit, log_expit
+from platt_jax.results.probabilities import expit, log_expit, with_offset
 
 
 @jax.tree_util.register_dataclass
@@ -36,17 +36,21 @@ class Sigmoid(ComparedByValue):
     A: Array
     B: Array
 
-    def logit(self, scores: Column) -> Any:
-        """The log-odds -(A f + B) of class 1; scores (..., N) for parameters (...)."""
-        with accelerators.precision_of(scores):
-            return self._logit(scores)
+    def logit(self, scores: Column, *, offset: Column | None = None) -> Any:
+        """The log-odds -(A f + B) of class 1; scores (..., N) for parameters (...).
 
-    def _logit(self, scores: Column) -> Any:
+        `offset` is added to them: log-odds that broadcast to scores, as in `fit`.
+        """
+        with accelerators.precision_of(scores):
+            return self._logit(scores, offset)
+
+    def _logit(self, scores: Column, offset: Column | None) -> Any:
         scores, A, B = self._by_row(scores, "scores", self.A, self.B)
         try:
-            return -(A * scores + B)
+            logit = -(A * scores + B)
         except (TypeError, ValueError) as error:  # raised by JAX and NumPy if shapes do not match
             raise self._shape_error("scores", scores) from error
+        return with_offset(logit, offset)
 
     def _by_row(self, rows: Column, name: str, *parameters: Any) -> tuple[Any, ...]:
         """Rows (..., N) and parameters (...) as arrays of one kind that broadcast together."""
@@ -64,19 +68,24 @@ class Sigmoid(ComparedByValue):
             f"{np.shape(self.B)}, got {rows.shape}"
         )
 
-    def predict_proba(self, scores: Column) -> Any:
-        """P(y=1 | score), in [0, 1]; scores (..., N) for parameters (...)."""
-        with accelerators.precision_of(scores):
-            return expit(self._logit(scores))
+    def predict_proba(self, scores: Column, *, offset: Column | None = None) -> Any:
+        """P(y=1 | score), in [0, 1]; scores (..., N) for parameters (...), offset as in `logit`.
 
-    def log_proba(self, scores: Column) -> Any:
+        Example:
+            >>> Sigmoid(A=-2.0, B=1.0).predict_proba(0.5, offset=[0.0, 2.0]).round(3)
+            array([0.5  , 0.881])
+        """
+        with accelerators.precision_of(scores):
+            return expit(self._logit(scores, offset))
+
+    def log_proba(self, scores: Column, *, offset: Column | None = None) -> Any:
         """Log P(y=1 | score), finite even where the probability rounds to 0 or 1.
 
         log P(y=0 | score) is `Sigmoid(-A, -B).log_proba(score)`. Scores have shape (..., N) for
-        parameters (...).
+        parameters (...), and offset as in `logit`.
         """
         with accelerators.precision_of(scores):
-            return log_expit(self._logit(scores))
+            return log_expit(self._logit(scores, offset))
 
     def inverse(self, proba: Column) -> Any:
         """The score at which P(y=1) equals `proba`: the threshold of a decision.

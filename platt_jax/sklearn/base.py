@@ -14,12 +14,34 @@ from sklearn.svm import LinearSVC
 from sklearn.utils import get_tags, indexable
 from sklearn.utils.metadata_routing import UNUSED, MetadataRouter, MethodMapping, process_routing
 from sklearn.utils.multiclass import type_of_target
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    _num_samples,
+    check_is_fitted,
+    column_or_1d,
+)
 
+from platt_jax import validation
 from platt_jax.columns import Column
 from platt_jax.sklearn.cross_fitting import TrainingRows
 
 _TARGETS = ("binary", "multiclass", "multilabel-indicator")
+
+
+def offset_of_rows(offset: Column, X: Any) -> Any:
+    """The offset of rows X, (N,) float64; None for None.
+
+    Raises:
+        ValueError: it is not of finite numbers, one per row.
+    """
+    if offset is None:
+        return None
+    read = validation.numbers(offset, "offset").astype(np.float64)
+    if read.shape != (rows := _num_samples(X),):
+        raise ValueError(f"offset: expected one per row, ({rows},), got shape {read.shape}")
+    if not np.isfinite(read).all():
+        raise ValueError("offset: expected finite numbers, got NaN or infinity")
+    return read
 
 
 # scikit-learn has no stubs, so its classes are Any to mypy.
@@ -40,8 +62,10 @@ class CalibratedBase(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
     def _is_frozen(self) -> bool:
         return isinstance(self.estimator, FrozenEstimator)
 
-    def _rows(self, X: Any, y: Column, sample_weight: Column) -> TrainingRows:
-        """The rows, checked to be those of a classification."""
+    def _rows(
+        self, X: Any, y: Column, sample_weight: Column, offset: Column = None
+    ) -> TrainingRows:
+        """The rows, checked to be those of a classification; of two classes if with offset."""
         target = type_of_target(y, input_name="y")
         if target not in _TARGETS:
             raise ValueError(
@@ -62,7 +86,12 @@ class CalibratedBase(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         weights = None
         if sample_weight is not None:
             weights = _check_sample_weight(sample_weight, X, dtype=np.float64)
-        return TrainingRows(X, y, classes, codes, weights)
+        if offset is not None and (len(classes) > 2 or target == "multilabel-indicator"):
+            raise ValueError(
+                "offset: expected None but for two classes, whose log-odds it is added to; for "
+                "more see fit_one_vs_rest"
+            )
+        return TrainingRows(X, y, classes, codes, weights, offset_of_rows(offset, X))
 
     def _routed(
         self, sample_weight: Column, groups: Column, fit_params: dict[str, Any]

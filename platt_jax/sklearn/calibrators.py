@@ -24,6 +24,7 @@ class Fold(NamedTuple):
     codes: NDArray[Any]  # (n,) class numbers; or (n, L) bool for multilabel
     weights: NDArray[np.float64] | None  # (n,), or (n, M) where they differ between columns
     seen: NDArray[np.intp]  # (C,) numbers of the classes that the classifier knows, ascending
+    offset: NDArray[np.float64] | None = None  # (n,), with two classes only
 
 
 def options_of(method: str, options: Options | None) -> Options:
@@ -52,6 +53,7 @@ def _fit_columns(
         rows += 1  # a row of weight 0, lest `fit` mistake one row per class for one-hot labels
     shape = len(folds), columns, rows
     scores, labels, weights = np.zeros(shape), np.ones(shape, bool), np.zeros(shape)
+    offset = None if folds[0].offset is None else np.zeros(shape)
     known = []
     for i, fold in enumerate(folds):
         n, columns = fold.scores.shape
@@ -61,7 +63,10 @@ def _fit_columns(
         multilabel = fold.codes.ndim == 2
         labels[i, :columns, :n] = fold.codes.T if multilabel else fold.codes == known[i][:, None]
         weights[i, :columns, :n] = 1 if fold.weights is None else fold.weights.T
-    each = fit(scores, labels, weights=None if (weights == 1).all() else weights, options=options)
+        if offset is not None:
+            offset[i, 0, :n] = fold.offset
+    given = None if (weights == 1).all() else weights
+    each = fit(scores, labels, weights=given, offset=offset, options=options)
     return [
         OneVsRestCalibrator(classes[mine], _part(each, (i, slice(len(mine)))))
         for i, mine in enumerate(known)

@@ -14,7 +14,7 @@ from platt_jax.columns import Column
 from platt_jax.options import Options
 from platt_jax.results.calibrators import OneVsRestCalibrator
 from platt_jax.results.tables import Table
-from platt_jax.sklearn.base import CalibratedBase
+from platt_jax.sklearn.base import CalibratedBase, offset_of_rows
 from platt_jax.sklearn.calibrators import fit_folds, options_of
 from platt_jax.sklearn.cross_fitting import TrainingRows, cross_fit, join, score, select
 from platt_jax.sklearn.scores import RESPONSE_METHODS, Kind, ResponseMethod, Scorer
@@ -38,14 +38,15 @@ class CalibratedMember:
     seen: NDArray[np.intp]
     classes: NDArray[Any]
 
-    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+    def predict_proba(self, X: Any, offset: Column = None) -> NDArray[np.float64]:
         """Probabilities (N, C); 0 for classes that the classifier does not know."""
         scores = self.scorer(self.estimator, X)
         proba = np.zeros((len(scores), len(self.classes)))
         if self.scorer.kind == "multilabel":
             proba = self.calibrator.predict_proba(scores, normalize=False)
         elif scores.shape[1] == 1 and isinstance(self.calibrator, OneVsRestCalibrator):
-            (p,) = self.calibrator.predict_proba(scores, normalize=False).T
+            column = None if offset is None else np.asarray(offset)[:, None]
+            (p,) = self.calibrator.predict_proba(scores, normalize=False, offset=column).T
             proba[:, self.seen] = np.stack([1 - p, p], axis=1)
         else:
             proba[:, self.seen] = self.calibrator.predict_proba(scores)
@@ -129,6 +130,7 @@ class PlattCalibratedClassifier(CalibratedBase):
         sample_weight: Column = None,
         *,
         groups: Column = None,
+        offset: Column = None,
         **fit_params: Any,
     ) -> Self:
         """Fit the base classifier, unless it is frozen, and its calibrators.
@@ -139,6 +141,8 @@ class PlattCalibratedClassifier(CalibratedBase):
             sample_weight: (N,) counts of rows >= 0, for the calibration and for the base
                 classifier, with a warning if that does not accept them.
             groups: (N,) groups for a splitter such as GroupKFold.
+            offset: (N,) log-odds of the second of two classes that are added to each row's curve,
+                as in `platt_jax.fit`; for the calibration only, with multiclass="ovr".
             **fit_params: for `fit` of the base classifier; routed if metadata routing is enabled.
 
         Returns:
@@ -156,8 +160,13 @@ class PlattCalibratedClassifier(CalibratedBase):
                 "cv=LeaveOneOut(): expected folds of several rows, since each calibrates a "
                 "classifier; or take ensemble=False"
             )
+        if offset is not None and self.multiclass == "coupling":
+            raise ValueError(
+                'offset: expected None with multiclass="coupling", whose pairs have no log-odds of '
+                "their own to add it to"
+            )
         to_fit, to_split = self._routed(sample_weight, groups, fit_params)
-        rows = self._rows(X, y, sample_weight)
+        rows = self._rows(X, y, sample_weight, offset)
         scorer = self._scorer(rows)
         if self._is_frozen():
             whole = score(estimator, rows, scorer)
@@ -193,18 +202,26 @@ class PlattCalibratedClassifier(CalibratedBase):
         columns = {name: np.concatenate([x[name] for x in tables]) for name in tables[0]}
         return Table(member=number, **columns)
 
-    def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """Calibrated probabilities (N, C) for rows X (N, F); (N, L) of separate labels."""
+    def predict_proba(self, X: Any, *, offset: Column = None) -> NDArray[np.float64]:
+        """Calibrated probabilities (N, C) for rows X (N, F); (N, L) of separate labels.
+
+        `offset` is as in `fit`, for two classes.
+        """
         check_is_fitted(self)
-        each = [member.predict_proba(X) for member in self.calibrated_classifiers_]
+        scorer = self.calibrated_classifiers_[0].scorer
+        has_log_odds = scorer.binary and scorer.kind in ("one-vs-rest", "softmax")
+        if offset is not None and not has_log_odds:
+            raise ValueError('offset: expected None but for two classes and multiclass="ovr"')
+        offset = offset_of_rows(offset, X)
+        each = [member.predict_proba(X, offset) for member in self.calibrated_classifiers_]
         return np.mean(each, axis=0)
 
-    def predict(self, X: Any) -> NDArray[Any]:
+    def predict(self, X: Any, *, offset: Column = None) -> NDArray[Any]:
         """The most probable class (N,) for rows X (N, F); or (N, L) of labels with P > 1/2.
 
-        The class may differ from that of the base classifier.
+        The class may differ from that of the base classifier. `offset` is as in `fit`.
         """
-        proba = self.predict_proba(X)
+        proba = self.predict_proba(X, offset=offset)
         if self.calibrated_classifiers_[0].scorer.kind == "multilabel":
             return (proba > 0.5).astype(int)
         likeliest: NDArray[np.intp] = proba.argmax(axis=1)

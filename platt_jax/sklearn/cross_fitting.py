@@ -22,6 +22,7 @@ class TrainingRows(NamedTuple):
     classes: NDArray[Any]
     codes: NDArray[Any]  # as in Fold
     weights: NDArray[np.float64] | None  # weights in the calibration
+    offset: NDArray[np.float64] | None = None  # (N,) offset in the calibration
 
 
 def score(estimator: Any, rows: TrainingRows, scorer: Scorer) -> Fold:
@@ -30,13 +31,14 @@ def score(estimator: Any, rows: TrainingRows, scorer: Scorer) -> Fold:
     Raises:
         ValueError: the classifier knows one class only.
     """
-    return Fold(scorer(estimator, rows.X), rows.codes, rows.weights, _seen(estimator, rows))
+    seen = _seen(estimator, rows)
+    return Fold(scorer(estimator, rows.X), rows.codes, rows.weights, seen, rows.offset)
 
 
 def select(fold: Fold, which: Any) -> Fold:
     """The rows `which` of a fold."""
-    weights = None if fold.weights is None else fold.weights[which]
-    return Fold(fold.scores[which], fold.codes[which], weights, fold.seen)
+    weights, offset = (None if x is None else x[which] for x in (fold.weights, fold.offset))
+    return Fold(fold.scores[which], fold.codes[which], weights, fold.seen, offset)
 
 
 def cross_fit(
@@ -68,9 +70,9 @@ def _fit_and_score(
 ) -> tuple[Any, Fold]:
     X, y = _safe_indexing(rows.X, train), _safe_indexing(rows.y, train)
     estimator.fit(X, y, **_check_method_params(rows.X, params=fit_params, indices=train))
-    weights = None if rows.weights is None else rows.weights[test]
+    weights, offset = (None if x is None else x[test] for x in (rows.weights, rows.offset))
     scores = scorer(estimator, _safe_indexing(rows.X, test))
-    return estimator, Fold(scores, rows.codes[test], weights, _seen(estimator, rows))
+    return estimator, Fold(scores, rows.codes[test], weights, _seen(estimator, rows), offset)
 
 
 def _seen(estimator: Any, rows: TrainingRows) -> NDArray[np.intp]:
@@ -91,7 +93,8 @@ def join(folds: list[Fold], classes: int, scorer: Scorer) -> Fold:
     if all(len(x.seen) == classes for x in folds):
         scores = np.concatenate([x.scores for x in folds])
         weights = None if folds[0].weights is None else np.concatenate([x.weights for x in folds])
-        return Fold(scores, codes, weights, everything)
+        offset = None if folds[0].offset is None else np.concatenate([x.offset for x in folds])
+        return Fold(scores, codes, weights, everything, offset)
     # Where the classifier of a fold lacks a class, the fold's rows have weight 0 in its columns.
     shape = len(codes), len(scorer.columns_of(everything, classes))
     scores, weights = np.zeros(shape), np.zeros(shape)

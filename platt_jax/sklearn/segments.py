@@ -16,7 +16,7 @@ from platt_jax.api import fit_segments
 from platt_jax.columns import Column
 from platt_jax.options import Options, Pooling
 from platt_jax.results.tables import Table
-from platt_jax.sklearn.base import CalibratedBase
+from platt_jax.sklearn.base import CalibratedBase, offset_of_rows
 from platt_jax.sklearn.calibrators import options_of
 from platt_jax.sklearn.cross_fitting import cross_fit, join, score
 from platt_jax.sklearn.scores import RESPONSE_METHODS, ResponseMethod, Scorer
@@ -89,6 +89,7 @@ class SegmentCalibratedClassifier(CalibratedBase):
         sample_weight: Column = None,
         *,
         groups: Column = None,
+        offset: Column = None,
         **fit_params: Any,
     ) -> Self:
         """Fit the base classifier, unless it is frozen, and the calibrator.
@@ -98,6 +99,8 @@ class SegmentCalibratedClassifier(CalibratedBase):
             y: (N,) labels of two classes.
             sample_weight: as in PlattCalibratedClassifier.
             groups: as in PlattCalibratedClassifier.
+            offset: (N,) log-odds of the second class that are added to each row's curve, as in
+                `platt_jax.fit_segments`; for the calibration only.
             **fit_params: as in PlattCalibratedClassifier.
 
         Returns:
@@ -112,7 +115,7 @@ class SegmentCalibratedClassifier(CalibratedBase):
         X = self._checked(X, reset=True)
         estimator = self._base_estimator()
         to_fit, to_split = self._routed(sample_weight, groups, fit_params)
-        rows = self._rows(X, y, sample_weight)
+        rows = self._rows(X, y, sample_weight, offset)
         if len(rows.classes) > 2 or rows.codes.ndim == 2:
             raise ValueError(
                 "y: expected labels of two classes. Only binary classification is supported. The "
@@ -136,6 +139,7 @@ class SegmentCalibratedClassifier(CalibratedBase):
             fold.codes,
             segments,
             weights=fold.weights,
+            offset=fold.offset,
             pooling=self.pooling,
             options=options,
         )
@@ -146,17 +150,24 @@ class SegmentCalibratedClassifier(CalibratedBase):
         check_is_fitted(self)
         return self.calibrator_.table()
 
-    def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """Calibrated probabilities (N, 2) for rows X (N, F), by their segments' sigmoids."""
+    def predict_proba(self, X: Any, *, offset: Column = None) -> NDArray[np.float64]:
+        """Calibrated probabilities (N, 2) for rows X (N, F), by their segments' sigmoids.
+
+        `offset` is as in `fit`.
+        """
         check_is_fitted(self)
         segments, inner = self._apart(self._checked(X, reset=False))
         scorer = Scorer(self.response_method, "one-vs-rest", binary=True)
-        p = self.calibrator_.predict_proba(scorer(self.estimator_, inner)[:, 0], segments)
+        scores, offset = scorer(self.estimator_, inner)[:, 0], offset_of_rows(offset, X)
+        p = self.calibrator_.predict_proba(scores, segments, offset=offset)
         return np.stack([1 - p, p], axis=1)
 
-    def predict(self, X: Any) -> NDArray[Any]:
-        """The more probable class (N,) for rows X (N, F); may differ from the base classifier's."""
-        likelier: NDArray[np.intp] = self.predict_proba(X).argmax(axis=1)
+    def predict(self, X: Any, *, offset: Column = None) -> NDArray[Any]:
+        """The more probable class (N,) for rows X (N, F); may differ from the base classifier's.
+
+        `offset` is as in `fit`.
+        """
+        likelier: NDArray[np.intp] = self.predict_proba(X, offset=offset).argmax(axis=1)
         return self.classes_[likelier]
 
     def _checked(self, X: Any, reset: bool) -> Any:

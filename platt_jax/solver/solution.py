@@ -22,6 +22,7 @@ from platt_jax.model.standardization import Standardization, range_standardizati
 from platt_jax.model.statistics import Moments, ScoreRanges
 from platt_jax.options import Options
 from platt_jax.passes import packing
+from platt_jax.passes.columns import Columns
 from platt_jax.passes.protocol import Rows
 from platt_jax.passes.sharded import ShardedRows
 from platt_jax.results.fit import Fit
@@ -46,14 +47,15 @@ def solve(
     labels: Column,
     *,
     weights: Column | None = None,
+    offset: Column | None = None,
     prior: GaussianPrior | None = None,
     options: Options = Options(),
 ) -> Fit:
     """Fit as a pure function of arrays: runs under jit, vmap, grad, jacfwd and shard_map.
 
-    Derivatives of A, B and everything computed from them flow to scores, weights and prior by the
-    implicit function theorem: no iteration is unrolled. They are zero for problems that did not
-    converge. Derivatives of A are also zero for constant scores.
+    Derivatives of A, B and everything computed from them flow to scores, weights, offset and prior
+    by the implicit function theorem: no iteration is unrolled. They are zero for problems that did
+    not converge. Derivatives of A are also zero for constant scores.
 
     Scores may be sharded over the devices of a mesh. Along the leading axes each device fits its
     own problems. Along the last axis each device sums over its own rows, and the sums are added.
@@ -68,6 +70,8 @@ def solve(
         labels: broadcastable to scores; bool, {0, 1} or {-1, +1}. Traced labels count as
             positive where they are > 0.
         weights: broadcastable to scores; weight 2 counts a row twice, weight 0 omits it.
+        offset: broadcastable to scores; log-odds of class 1 that are added to the curve, as in
+            `fit`.
         prior: a Gaussian prior on (A, B), with leading axes broadcastable to those of scores.
         options: how to fit; static under jit.
 
@@ -86,32 +90,27 @@ def solve(
         (3,)
     """
     options = validation.options(options)
-    scores, labels, weights = validation.traced_arrays(scores, labels, weights)
-    prior = validation.prior(prior, scores.shape[:-1], scores.dtype)
-    return solve_checked(scores, labels, weights, Given(prior), options)
+    columns = Columns(*validation.traced_arrays(scores, labels, weights, offset))
+    f = columns.scores
+    prior = validation.prior(prior, f.shape[:-1], f.dtype)
+    return solve_checked(columns, Given(prior), options)
 
 
-def solve_checked(
-    scores: jax.Array,
-    labels: jax.Array,
-    weights: jax.Array | None,
-    given: Given,
-    options: Options,
-) -> Fit:
+def solve_checked(columns: Columns, given: Given, options: Options) -> Fit:
     """`solve` for arguments that were checked.
 
     Args:
-        scores: (..., N) floating, NaN where a label is not finite.
-        labels: (..., N), above 0 for class 1.
-        weights: (..., N) in the dtype of the scores, or None.
+        columns: JAX arrays (..., N): scores, NaN where a label is not finite; labels; and in the
+            dtype of the scores weights and offset.
         given: arrays with the leading axes of the scores.
         options: how to fit.
     """
+    scores = columns.scores
     run = partial(_solve_dense, options=options.with_tol(scores.dtype))
     sharding = _known_sharding(scores)
     if sharding is None:
-        return _over_hidden_axes(run, scores)(scores, labels, weights, given)
-    return _solve_sharded(scores, labels, weights, given, run, sharding)
+        return _over_hidden_axes(run, scores)(columns, given)
+    return _solve_sharded(columns, given, run, sharding)
 
 
 def _known_sharding(scores: jax.Array) -> NamedSharding | None:
@@ -144,9 +143,7 @@ def _over_hidden_axes(run: Callable[..., Fit], scores: jax.Array) -> Callable[..
 
 @partial(xla.jit_or_inline, static_argnames=("run", "sharding"))
 def _solve_sharded(
-    scores: jax.Array,
-    labels: jax.Array,
-    weights: jax.Array | None,
+    columns: Columns,
     given: Given,
     run: Callable[..., Fit],
     sharding: NamedSharding,
@@ -155,6 +152,7 @@ def _solve_sharded(
 
     The compiler alone would gather the rows.
     """
+    scores = columns.scores
     *of_problems, of_rows = (*sharding.spec, *(None,) * scores.ndim)[: scores.ndim]
     along, over = PartitionSpec(*of_problems, of_rows), PartitionSpec(*of_problems)
     axes = of_rows if isinstance(of_rows, tuple) else (of_rows,)
@@ -164,31 +162,27 @@ def _solve_sharded(
         explicit = AxisType.Explicit in sharding.mesh.axis_types
         return jax.sharding.reshard(x, NamedSharding(sharding.mesh, spec)) if explicit else x
 
-    def as_scores(x: jax.Array | None) -> jax.Array | None:
-        return None if x is None else place(jnp.broadcast_to(x, scores.shape), along)
+    def as_scores(x: jax.Array) -> jax.Array:
+        return place(jnp.broadcast_to(x, scores.shape), along)
 
+    others = jax.tree.map(as_scores, columns._replace(scores=None))
     given = jax.tree.map(lambda x: place(x, over), given)
     return jax.shard_map(
         partial(run, axes=() if of_rows is None else axes),
         mesh=sharding.mesh,
-        in_specs=(along, along, along, over),
+        in_specs=(along, over),
         out_specs=over,
         check_vma=False,
-    )(scores, as_scores(labels), as_scores(weights), given)
+    )(others._replace(scores=scores), given)
 
 
 @partial(xla.jit_or_inline, static_argnames=("options", "axes"))
 def _solve_dense(
-    scores: jax.Array,
-    labels: jax.Array,
-    weights: jax.Array | None,
-    given: Given,
-    options: Options,
-    axes: tuple[str, ...] = (),
+    columns: Columns, given: Given, options: Options, axes: tuple[str, ...] = ()
 ) -> Fit:
     """Fits the problems of dense arrays, on all rows of the devices along these axes of a mesh."""
-    batch = scores.shape[:-1]
-    rows: Any = packing.dense_tiles(scores, labels, weights)
+    batch = columns.scores.shape[:-1]
+    rows: Any = packing.dense_tiles(columns)
     shape = rows.grid
     if axes:
         rows = ShardedRows(rows, axes)
@@ -246,18 +240,33 @@ def _set_up(
     else:
         targets = objective.plain_targets(n_pos, n_neg)
     # The optimum does not depend on the coordinates, so no derivative flows through them.
-    own, A, B = _coordinates_and_start(ranges, *jax.lax.stop_gradient((moments, targets)), options)
+    own, (A, B), line = _coordinates_and_start(
+        ranges, *jax.lax.stop_gradient((moments, targets)), options
+    )
     low, high = ((end - own.center) * own.scale for end in ranges.overall())
-    constants = jax.lax.stop_gradient(ProblemConstants(low, high, n_pos + n_neg))
+    constants = jax.lax.stop_gradient(
+        ProblemConstants(low, high, n_pos + n_neg, ranges.widest_offset)
+    )
     usual = None
+    if line is not None:
+        # A few far offsets may draw the line away from all others.
+        usual = A, B
+        A, B = A + line[0], B + line[1]
     if given.start is not None:
-        # With one class or constant scores, the usual start has the optimal slope, 0.
-        sloping = both_classes(n_pos, n_neg) & (low < high)
+        # With one class or constant scores, the usual start has the optimal slope, 0. Offsets give
+        # a single class a slope, too.
         if not options.intercept:
             sloping = (low < 0) | (high > 0)
-        usual = A, B
+        elif ranges.widest_offset is None:
+            sloping = both_classes(n_pos, n_neg) & (low < high)
+        else:
+            sloping = low < high
+        without, usual = usual, (A, B)
         A, B = _warm_start(given.start, own, usual, sloping)
         B = B if options.intercept else jnp.zeros_like(B)
+        if without is not None:
+            same = (A == usual[0]) & (B == usual[1])
+            usual = jnp.where(same, without[0], usual[0]), jnp.where(same, without[1], usual[1])
     problem = Problem(
         standardization=own,
         constants=constants,
@@ -291,8 +300,8 @@ def _unbounded(
 
 def _coordinates_and_start(
     ranges: ScoreRanges, moments: tuple[Moments, Moments], targets: Targets, options: Options
-) -> tuple[Standardization, jax.Array, jax.Array]:
-    """The coordinates to solve in, and the start (A, B) in these coordinates."""
+) -> tuple[Standardization, Point, Point | None]:
+    """The coordinates to solve in; in these the start (A, B) without offsets, and their line."""
     classes = start.by_target(moments, targets)
     if not options.intercept:
         classes = start.mirrored(*classes)
@@ -302,15 +311,23 @@ def _coordinates_and_start(
         A, B = start.gaussian_start(shape, n_pos, n_neg, targets)
     else:
         A, B = start.prior_start(n_pos, n_neg)
+    line: Point | None = None
+    if classes[0].offset is not None:
+        line = start.offset_line(*classes, _rough(ranges, options), own)
     if not options.intercept:
         B = jnp.zeros_like(B)
+        line = line and (line[0], B)
     if options.standardize:
-        return own, A, B
+        return own, (A, B), line
     # Constant scores are centred in any case: this holds the undetermined A at 0.
     low, high = ranges.overall()
     identity = Standardization(jnp.where(low == high, own.center, 0), jnp.ones_like(A))
-    A, B = standardization.to_original(own, A, B)
-    return identity, A, B + A * identity.center
+
+    def mapped(A: jax.Array, B: jax.Array) -> Point:
+        A, B = standardization.to_original(own, A, B)
+        return A, B + A * identity.center
+
+    return identity, mapped(A, B), line and mapped(*line)
 
 
 def _warm_start(

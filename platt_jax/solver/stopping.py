@@ -25,6 +25,7 @@ class ProblemConstants(NamedTuple):
     low: jax.Array  # the smallest score
     high: jax.Array  # the largest score
     total_weight: jax.Array  # n_pos + n_neg
+    widest_offset: jax.Array | None = None  # largest absolute offset; None if rows have none
 
 
 class AcceptedPoint(NamedTuple):
@@ -114,10 +115,13 @@ def _settled(accepted: AcceptedPoint, constants: ProblemConstants) -> jax.Array:
 
     This holds if Newton's step changes no log-odds by more than a half (see
     `newton._proves_decrease`). It also holds if the slope changes so little that a row moved by
-    more has no curvature left: its A f is beyond 512. Otherwise one far score may have most of the
-    curvature, and lose it on the way.
+    more has no curvature left: its A f is beyond 512, and beyond any offset. Otherwise one far
+    score may have most of the curvature, and lose it on the way.
     """
-    flat = 1024 * jnp.abs(accepted.step[0]) <= jnp.abs(accepted.A)
+    far: jax.Array | int = 1024
+    if constants.widest_offset is not None:
+        far = far + 4 * constants.widest_offset
+    flat = far * jnp.abs(accepted.step[0]) <= jnp.abs(accepted.A)
     return (reach(accepted.step, constants) <= 0.5) | flat
 
 

@@ -5,6 +5,7 @@ from functools import partial
 from numbers import Integral, Real
 from typing import Any
 
+import jax
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -35,6 +36,7 @@ def fit_segments(
     label: str,
     segment: str | Sequence[str],
     weight: str | None = None,
+    offset: str | None = None,
     pos_label: str | float | None = None,
     connection: Any = None,
     dialect: str | None = None,
@@ -47,7 +49,7 @@ def fit_segments(
     """Fit one sigmoid to the rows of each segment of a relation, and one to all rows.
 
     Like `platt_jax.fit_segments`, in float64, but the rows stay in their engine. NULL in scores,
-    labels and weights is treated as NaN.
+    labels, weights and offsets is treated as NaN.
 
     Args:
         relation: a relation of DuckDB; the path or pattern of Parquet files, which DuckDB reads; a
@@ -56,6 +58,7 @@ def fit_segments(
         label: name of the column of labels: booleans, {0, 1} or {-1, +1}.
         segment: name of the column of segment ids, or several, whose combinations are the segments.
         weight: name of the column of weights; None for no weights.
+        offset: name of the column of offsets; None for no offsets.
         pos_label: label of class 1, a text or a number, if labels are two other values.
         connection: connection of a table given by name, of Python's database API (PEP 249) or of
             SQLAlchemy. Its engine needs EXP, LN and temporary tables.
@@ -84,7 +87,7 @@ def fit_segments(
     validation.pooling(pooling, prior, start, validation.options(options))
     segments = [segment] if isinstance(segment, str) else list(segment)
     engine = engine_of(relation, connection, dialect)
-    numeric: dict[str, str | None] = {"score": score, "weight": weight}
+    numeric: dict[str, str | None] = {"score": score, "weight": weight, "offset": offset}
     columns = engine.columns()
     if pos_label is None:
         check_columns(columns, {**numeric, "label": label}, segments)
@@ -92,7 +95,7 @@ def fit_segments(
         check_columns(columns, numeric, segments, {"label": label})
     booleans = [name for name in columns if pa.types.is_boolean(columns[name])]
     positive = None if pos_label is None else _literal(pos_label)
-    names = Names(score, label, segments, weight, booleans, positive)
+    names = Names(score, label, segments, weight, booleans, positive, offset)
     found = engine.run(queries.summary(names))
     _check_values(found, names)
     keys, found = _ascending(found, names)
@@ -115,22 +118,23 @@ def _rows(engine: Engine, names: Names, found: pa.Table) -> QueryRows:
         low_neg=column("low_neg", np.inf),
         high_neg=column("high_neg", -np.inf),
         lightest=column("lightest", 1 if names.weight is None else np.inf),
+        widest_offset=None if names.offset is None else column("widest_offset", 0),
     )
     keys = found.select(names.keys).rename_columns([f"p_{key}" for key in names.keys])
     good = column("good", 0).astype(np.int64)
-    ends = (
-        (np.max if name.startswith("high") else np.min)(x)
-        for name, x in zip(ranges._fields[1:], ranges[1:], strict=True)
-    )
     # One bad row must not spoil the calibration of unseen segments.
-    of_all = (False, *ends)
-    both: Any = map(np.append, ranges, of_all)
+    ends: dict[str, Any] = {"bad": False}
+    for name, x in ranges._asdict().items():
+        if name != "bad" and x is not None:
+            largest = name.startswith(("high", "widest"))
+            ends[name] = np.max(x) if largest else np.min(x)
+    both: ScoreRanges = jax.tree.map(np.append, ranges, ScoreRanges(**ends))
     return QueryRows(
         engine,
         names,
         keys,
-        ScoreRanges(*both),
-        moments.of_columns(partial(column, missing=0)),
+        both,
+        moments.of_columns(partial(column, missing=0), names.offset is not None),
         np.append(good, good.sum()),
     )
 

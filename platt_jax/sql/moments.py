@@ -22,11 +22,11 @@ OfClasses: TypeAlias = tuple[Moments, Moments]  # of class 1, of class 0
 _MOST_CANCELLED = 1e11
 
 
-def of_columns(column: Callable[[str], Any]) -> OfClasses:
+def of_columns(column: Callable[[str], Any], has_offset: bool = False) -> OfClasses:
     """The moments in the columns of a query's result, given a function of their names."""
+    names = Moments._fields if has_offset else Moments._fields[:-2]
     pos, neg = (
-        Moments(*(column(f"{name}_{suffix}") for name in Moments._fields))
-        for suffix in ("pos", "neg")
+        Moments(*(column(f"{name}_{suffix}") for name in names)) for suffix in ("pos", "neg")
     )
     return pos, neg
 
@@ -41,12 +41,19 @@ def standardized(
 
 
 def _moved(plain: Moments, center: Any, scale: Any, constant: Any) -> Moments:
-    total, first, second, rows = plain
+    total, first, second, rows, offset, offset_first = _as_numpy(plain)
     with np.errstate(over="ignore", invalid="ignore"):  # see `lost_digits`
         g = scale * (first - center * total)
         g_g = scale * (scale * (second - center * (2 * first - center * total)))
-    sums: Any = (total, np.where(constant, 0, g), np.where(constant, 0, g_g), rows)
-    return Moments(*sums)
+        if offset is not None:
+            offset_first = np.where(constant, 0, scale * (offset_first - center * offset))
+    g, g_g = (_as_numpy(np.where(constant, 0, x)) for x in (g, g_g))
+    return Moments(total, g, g_g, rows, offset, offset_first)
+
+
+def _as_numpy(sums: Any) -> Any:
+    """The sums; Any to mypy, because traced rows have JAX arrays where these are NumPy arrays."""
+    return sums
 
 
 def lost_digits(
@@ -67,7 +74,8 @@ def lost_digits(
 
 
 def _of_both(pos: Moments, neg: Moments) -> Any:
-    return (np.asarray(p) + np.asarray(n) for p, n in zip(pos, neg, strict=True))
+    """The moments of both classes, without those of the offsets."""
+    return (np.asarray(p) + np.asarray(n) for p, n in zip(pos[:4], neg[:4], strict=True))
 
 
 def _constant_at_center(ranges: ScoreRanges, standardization: Standardization) -> Any:
@@ -79,17 +87,18 @@ def with_all(
     of_segments: Moments, center: NDArray[np.float64], scale: NDArray[np.float64]
 ) -> Moments:
     """Moments of the segments and, last, of all rows, given the coordinates of both."""
-    total, first, second, rows = of_segments
+    total, first, second, rows, offset, offset_first = of_segments
     # A segment's score g is stretch * g + shift in the coordinates of all rows.
     stretch = scale[-1] / scale[:-1]
     shift = (np.where(rows > 0, center[:-1], center[-1]) - center[-1]) * scale[-1]
-    of_all = (
+    of_all: tuple[Any, ...] = (
         total,
         stretch * first + shift * total,
         stretch * (stretch * second + 2 * shift * first) + shift * shift * total,
         rows,
     )
-    both: Iterator[Any] = (
-        np.append(x, np.sum(y)) for x, y in zip(of_segments, of_all, strict=True)
-    )
+    if offset is not None:
+        of_all += (offset, stretch * offset_first + shift * offset)
+    each: Any = of_segments
+    both: Iterator[Any] = (np.append(x, np.sum(y)) for x, y in zip(each, of_all, strict=False))
     return Moments(*both)

@@ -30,6 +30,7 @@ def predict(
     *,
     score: str,
     segment: str | Sequence[str],
+    offset: str | None = None,
     name: str = "probability",
     connection: Any = None,
     dialect: str | None = None,
@@ -41,6 +42,8 @@ def predict(
         calibrator: the calibrator of the segments.
         score: name of the column of scores.
         segment: name of the column of segment ids, or several, as in `fit_segments`.
+        offset: name of the column of offsets, as in `SegmentCalibrator.predict_proba`; None for no
+            offsets.
         name: name of the new column.
         connection: as in `fit_segments`.
         dialect: as in `fit_segments`.
@@ -48,9 +51,9 @@ def predict(
     Returns:
         A relation of DuckDB or a DataFrame of Spark, not computed yet; for a table of a connection,
         a cursor over the result. Probabilities equal those of `SegmentCalibrator.predict_proba`,
-        but are NULL where the score is NULL, and 0 below 1e-304. With a population their error is
-        at most 1e-7 where the standard deviation of the log-odds is up to 2, 5e-6 up to 3, and 5e-4
-        up to 5. A NULL segment is treated as one that was not fitted.
+        but are NULL where the score or the offset is NULL, and 0 below 1e-304. With a population
+        their error is at most 1e-7 where the standard deviation of the log-odds is up to 2, 5e-6 up
+        to 3, and 5e-4 up to 5. A NULL segment is treated as one that was not fitted.
 
     Raises:
         ValueError: a column is missing, or as in `fit_segments`.
@@ -66,9 +69,9 @@ def predict(
     """
     segments = [segment] if isinstance(segment, str) else list(segment)
     engine = engine_of(relation, connection, dialect)
-    names = Names(score, "", segments)
+    names = Names(score, "", segments, offset=offset)
     columns = engine.columns()
-    check_columns(columns, {"score": score}, segments)
+    check_columns(columns, {"score": score, "offset": offset}, segments)
     _check_kinds(columns, calibrator, segments)
     if name in columns:
         raise ValueError(f"name: expected that of a new column, {name!r} is there")
@@ -106,6 +109,8 @@ def _query(names: Names, columns: list[str], fallback: dict[str, float], name: s
     )
     joined = f"FROM {ROWS} LEFT JOIN {POINTS} ON {on}"
     z = f"{A} * {score} + {B}"
+    if names.offset is not None:
+        z += f" - CAST({ROWS}.{quoted(names.offset)} AS DOUBLE)"
     if not covariance:
         return f"SELECT {ROWS}.*, {probability(z)} AS {quoted(name)} {joined}"
     # A mean has many terms in two columns, which are computed once.

@@ -43,6 +43,7 @@ class Names(NamedTuple):
     weight: str | None = None
     booleans: Sequence[str] = ()  # names of the boolean columns
     pos_label: str | None = None  # literal of the label of class 1; None for numeric labels
+    offset: str | None = None
 
     @property
     def keys(self) -> list[str]:
@@ -115,8 +116,11 @@ def summary(names: Names) -> str:
     f_in_range, w_in_range = (f"ABS({x}) BETWEEN {_SMALL} AND {_LARGE}" for x in "fw")
     in_range = f"kind = 1 AND (f = 0 OR {f_in_range}) AND {w_in_range}"
     keys, others = ", ".join(names.keys), ""
+    if names.offset is not None:
+        in_range += f" AND (o = 0 OR ABS(o) BETWEEN {_SMALL} AND {_LARGE})"
+        others = "MAX(CASE WHEN kind = 1 THEN ABS(o) END) AS widest_offset,"
     if names.pos_label is not None:
-        others = ", ".join(f"{end}(other) AS {end.lower()}_other" for end in ("MIN", "MAX")) + ","
+        others += ", ".join(f"{end}(other) AS {end.lower()}_other" for end in ("MIN", "MAX")) + ","
     return f"""
         {_with_rows(names)}
         SELECT {keys}, {ends}, COUNT(*) AS n,
@@ -128,7 +132,7 @@ def summary(names: Names) -> str:
             MAX(CASE WHEN y = 0 THEN 1 ELSE 0 END) AS zero,
             MAX(CASE WHEN y NOT IN (-1, 0, 1) AND {_finite("y")} THEN y END) AS bad_label,
             {others}
-            {_moments("f", in_range)}
+            {_moments(names, "f", in_range)}
         FROM checked GROUP BY {keys}
     """
 
@@ -137,7 +141,7 @@ def moments(names: Names, of_all: OfAll | None) -> str:
     """The moments of the standardized scores by segment; those of all rows follow from them."""
     return f"""
         {_with_scores(names, of_all)}
-        SELECT j, COUNT(*) AS good, {_moments("g", "kind = 1")} FROM scores GROUP BY j
+        SELECT j, COUNT(*) AS good, {_moments(names, "g", "kind = 1")} FROM scores GROUP BY j
     """
 
 
@@ -214,14 +218,15 @@ def _loss(of: str, x: str) -> str:
         + CASE WHEN ABS({u}) > {_FAR} THEN 0 ELSE LN(1 + EXP(-ABS({u}))) END"""
 
 
-def _moments(score: str, counted: str) -> str:
+def _moments(names: Names, score: str, counted: str) -> str:
     """The sums of `statistics.moment_terms` for both classes, in the order of the fields."""
+    terms = ["w", f"w * {score}", f"w * {score} * {score}", "1"]
+    if names.offset is not None:
+        terms += ["w * o", f"w * o * {score}"]
     return ", ".join(
         f"SUM(CASE WHEN {counted} AND y {of_class} THEN {term} ELSE 0 END) AS {name}_{suffix}"
         for of_class, suffix in (("= 1", "pos"), ("<> 1", "neg"))
-        for name, term in zip(
-            Moments._fields, ("w", f"w * {score}", f"w * {score} * {score}", "1"), strict=True
-        )
+        for name, term in zip(Moments._fields, terms, strict=False)
     )
 
 
@@ -241,10 +246,11 @@ def _with_rows(names: Names) -> str:
         is_other = f"{x} <> {names.pos_label}"
         label = f"CASE WHEN {x} = {names.pos_label} THEN 1 WHEN {is_other} THEN 0 END"
         columns.append(f"CASE WHEN {is_other} THEN {x} END AS other")
-    numbers = (_number(names, names.score), label, _number(names, names.weight))
-    for number, short in zip(numbers, "fyw", strict=True):
-        columns.append(f"CAST({number} AS DOUBLE) AS {short}")
-    finite = " AND ".join(map(_finite, "fyw"))
+    numbers = {"f": _number(names, names.score), "y": label, "w": _number(names, names.weight)}
+    if names.offset is not None:
+        numbers["o"] = _number(names, names.offset)
+    columns += [f"CAST({number} AS DOUBLE) AS {short}" for short, number in numbers.items()]
+    finite = " AND ".join(map(_finite, numbers))
     return f"""
         WITH plain AS (SELECT {", ".join(columns)} FROM {ROWS}),
         checked AS (
@@ -281,8 +287,11 @@ def _at_points(names: Names, of_all: OfAll | None, *which: str) -> str:
     gaps = ", ".join(
         f"CASE WHEN y = 1 THEN gap_pos{of} ELSE gap_neg{of} END AS gap{of}" for of in problems
     )
+    offset = "" if names.offset is None else " - o"
     u = ", ".join(
-        f"side * (A{x}{of} * g{of} + B{x}{of}) AS u{x}{of}" for of in problems for x in which
+        f"side * (A{x}{of} * g{of} + B{x}{of}{offset}) AS u{x}{of}"
+        for of in problems
+        for x in which
     )
     return f"""
         {_with_scores(names, of_all)},

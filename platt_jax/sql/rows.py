@@ -70,7 +70,9 @@ class QueryRows:
         if lost.any():
             sums = segments._sums(queries.moments, zip(STANDARDIZATION, own, strict=True), lost)
             found = jax.tree.map(
-                partial(np.where, lost), moments.of_columns(sums.__getitem__), found
+                partial(np.where, lost),
+                moments.of_columns(sums.__getitem__, self.names.offset is not None),
+                found,
             )
         if number == len(self.good):
             return found
@@ -105,7 +107,7 @@ class QueryRows:
     def without_all(self) -> "QueryRows":
         """The rows of the segments alone."""
         segments = self.keys.num_rows
-        ranges = ScoreRanges(*(x[:segments] for x in self.ranges))
+        ranges = jax.tree.map(lambda x: x[:segments], self.ranges)
         return replace(self, ranges=ranges, good=self.good[:segments])
 
     def _sums(

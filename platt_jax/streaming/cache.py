@@ -27,6 +27,7 @@ def store_rows(
     label: str | None = None,
     segment: str | list[str] | None = None,
     weight: str | None = None,
+    offset: str | None = None,
     pos_label: Any = None,
     key: str | None = None,
     progress: bool | Listener = False,
@@ -36,8 +37,9 @@ def store_rows(
     Args:
         source: rows, read once: a Parquet file, a directory of Parquet files, a pattern such as
             ``rows/*.parquet``, or a list of paths; a mapping from names to arrays, or a tuple of
-            arrays (scores, labels, segments[, weights]), such as memory-mapped ones; or batches, an
-            iterable of such tuples, of mappings, or of tables of pyarrow, pandas or polars.
+            arrays (scores, labels, segments[, weights[, offset]]), such as memory-mapped ones; or
+            batches, an iterable of such tuples, of mappings, or of tables of pyarrow, pandas or
+            polars.
         cache: directory for the rows. If it already has those of this source, the source is not
             read. float32 scores without weights take 5 bytes a row, and 18 while it is written.
         score: name of the column of scores; None if columns come in tuples.
@@ -45,6 +47,7 @@ def store_rows(
         segment: name of the column of segment ids, or several names; None if columns come in
             tuples.
         weight: name of the column of weights; None for no weights.
+        offset: name of the column of offsets; None for no offsets.
         pos_label: as in `platt_jax.fit_segments`.
         key: a text that you change when the content of arrays or batches changes; a cache made with
             another key is refused. Parquet files are identified by their sizes and modification
@@ -66,7 +69,7 @@ def store_rows(
         4
     """
     caller, stage = Caller(), partial(Stage.of, progress, last=False)
-    opened = open_source(source, Names(score, label, segment, weight), key)
+    opened = open_source(source, Names(score, label, segment, weight, offset), key)
     found = _as_json(_of_call(opened, pos_label))
     cache = Path(os.path.abspath(cache))
     if is_stored(cache):

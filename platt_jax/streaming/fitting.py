@@ -26,6 +26,7 @@ def fit_segments(
     label: str | None = None,
     segment: str | list[str] | None = None,
     weight: str | None = None,
+    offset: str | None = None,
     pos_label: Any = None,
     cache: str | os.PathLike[str] | None = None,
     key: str | None = None,
@@ -45,6 +46,7 @@ def fit_segments(
         label: as in `store_rows`.
         segment: as in `store_rows`.
         weight: as in `store_rows`.
+        offset: as in `store_rows`.
         pos_label: as in `platt_jax.fit_segments`.
         cache: as in `store_rows`; None only with StoredRows.
         key: as in `store_rows`.
@@ -91,6 +93,7 @@ def fit_segments(
             label=label,
             segment=segment,
             weight=weight,
+            offset=offset,
             pos_label=pos_label,
             key=key,
             progress=progress,

@@ -30,8 +30,9 @@ from platt_jax.ids.factorize import Factorized, Integers
 from platt_jax.ids.labels import labels_and_other
 from platt_jax.ids.vocabulary import Vocabulary, distinct
 from platt_jax.passes import packing
+from platt_jax.passes.columns import Columns
 from platt_jax.streaming.sources import Batch, Fingerprint, Source
-from platt_jax.streaming.stored_rows import COLUMNS, read_at, write_manifest
+from platt_jax.streaming.stored_rows import read_at, write_manifest
 from platt_jax.threads import ordered_map, row_slices, run_programs
 
 # Maximum number of rows per bucket, except for a larger segment; a few buckets are in memory.
@@ -39,13 +40,12 @@ BUCKET_ROWS = 1 << 22
 
 _BLOCK_ROWS = 1 << 20
 _NUMBERS = "numbers"
-_NOTHING = (np.nan, 0, 0)  # score, label and weight in gaps
 
 
 class _Checked(NamedTuple):
     """A batch as arrays."""
 
-    columns: list[NDArray[Any]]  # scores, labels, and weights if there are any
+    columns: dict[str, NDArray[Any]]  # by their names in `Columns`
     rows: Integers  # index into the keys, for each row
     keys: NDArray[Any]
     coding: NDArray[np.bool_]  # (2,) whether labels include -1, and 0
@@ -94,7 +94,7 @@ def group_source(
     header = {
         "rows": int(sizes.sum()),
         "length": length,
-        "dtypes": [dtype.str for dtype in dtypes],
+        "dtypes": [dtypes[name].str if name in dtypes else None for name in _up_to(dtypes)],
         "source": fingerprint,
         "identity": secrets.token_hex(16),
     }
@@ -110,7 +110,7 @@ def group_source(
 
 def _spill(
     source: Source, spill: Path, pos_label: Any, stage: Stage, caller: Caller
-) -> tuple[Vocabulary, NDArray[np.int64], list[np.dtype[Any]]]:
+) -> tuple[Vocabulary, NDArray[np.int64], dict[str, np.dtype[Any]]]:
     """Write the rows in order; returns their ids, the number of rows of each, and the dtypes."""
     vocabulary, counts = Vocabulary(), np.zeros(0, np.int64)
     first: _Checked | None = None
@@ -121,7 +121,7 @@ def _spill(
         for batch in ordered_map(check, with_rows):
             if first is None:
                 first = batch
-                names = [*COLUMNS[: len(batch.columns)], _NUMBERS]
+                names = [*batch.columns, _NUMBERS]
                 files = [_open(open_files, spill / name) for name in names]
             codings |= batch.coding
             others |= set(batch.other.tolist())
@@ -133,14 +133,14 @@ def _spill(
             more[: len(counts)] += counts
             counts = more
             of_all = of_all.with_more(batch.in_unit_interval)
-            for file, column in zip(files, (*batch.columns, numbers), strict=True):
+            for file, column in zip(files, (*batch.columns.values(), numbers), strict=True):
                 _write(file, column)
             advance(len(numbers))
     if first is None:
         raise ValueError("source: expected rows to fit, got none")
     if (doubt := of_all.doubt) is not None:
         caller.warn_once(doubt)
-    return vocabulary, counts, [x.dtype for x in first.columns]
+    return vocabulary, counts, {name: x.dtype for name, x in first.columns.items()}
 
 
 def _check(batch: Batch, pos_label: Any) -> _Checked:
@@ -149,14 +149,14 @@ def _check(batch: Batch, pos_label: Any) -> _Checked:
         if pos_label is not None:
             labels, other = labels_and_other(batch.labels, pos_label, 1)
             batch = batch._replace(labels=labels)
-        (scores, labels, weights), segments = checked_rows(
-            batch.scores, batch.labels, batch.segments, batch.weights
+        rows, segments = checked_rows(
+            batch.scores, batch.labels, batch.segments, batch.weights, offset=batch.offset
         )
         given = validation.array(batch.labels, "labels")
         coding = np.array([(given == -1).any(), (given == 0).any()])
-    in_unit_interval = validation.in_unit_interval(scores)
-    scores = packing.bad_labels_as_nan(scores, labels)
-    columns = [x for x in (scores, labels, weights) if x is not None]
+    in_unit_interval = validation.in_unit_interval(rows.scores)
+    rows = rows._replace(scores=packing.bad_labels_as_nan(rows.scores, rows.labels))
+    columns = {name: x for name, x in rows._asdict().items() if x is not None}
     return _Checked(columns, *distinct(segments), coding, other, in_unit_interval, batch.where)
 
 
@@ -175,9 +175,10 @@ def _require_alike(first: _Checked, batch: _Checked, codings: NDArray[np.bool_])
             f"labels: expected one of the codings {validation.LABEL_CODINGS} in all batches, got "
             "0 and -1"
         )
-    if len(batch.columns) != len(first.columns):
-        raise ValueError("weights: expected them in all batches or in none")
-    had, got = first.columns[0].dtype, batch.columns[0].dtype
+    for name in ("weights", "offset"):
+        if (name in batch.columns) != (name in first.columns):
+            raise ValueError(f"{name}: expected them in all batches or in none")
+    had, got = first.columns["scores"].dtype, batch.columns["scores"].dtype
     if got != had:
         raise ValueError(f"scores: expected one dtype in all batches, got {got} after {had}")
 
@@ -220,7 +221,7 @@ class _Buckets(NamedTuple):
 def _partition(
     spill: Path,
     directory: Path,
-    dtypes: list[np.dtype[Any]],
+    of_columns: dict[str, np.dtype[Any]],
     rank: NDArray[np.int32],
     buckets: _Buckets,
     advance: Callable[[int], None],
@@ -228,8 +229,8 @@ def _partition(
     """Write each row to its bucket's place, in the original order."""
     bucket = np.repeat(np.arange(buckets.number), np.diff(buckets.segments))
     bucket = bucket.astype(np.min_scalar_type(buckets.number))
-    names = [*COLUMNS[: len(dtypes)], _NUMBERS]
-    dtypes = [*dtypes, np.dtype(np.int32)]
+    names = [*of_columns, _NUMBERS]
+    dtypes = [*of_columns.values(), np.dtype(np.int32)]
     rows = (spill / _NUMBERS).stat().st_size // 4
 
     def read(part: slice) -> tuple[list[NDArray[Any]], list[int]]:
@@ -259,9 +260,12 @@ def _partition(
 
 
 def _put_in_order(
-    directory: Path, dtypes: list[np.dtype[Any]], buckets: _Buckets, advance: Callable[[int], None]
+    directory: Path,
+    dtypes: dict[str, np.dtype[Any]],
+    buckets: _Buckets,
+    advance: Callable[[int], None],
 ) -> None:
-    paths = [directory / name for name in COLUMNS[: len(dtypes)]]
+    paths = [directory / name for name in dtypes]
 
     def put(i: int) -> int:
         segments = slice(*buckets.segments[i : i + 2])
@@ -274,9 +278,9 @@ def _put_in_order(
         else:
             positions = _positions(directory / _NUMBERS, buckets, segments, first, rows)
             gap = first
-        for path, dtype, nothing in zip(paths, dtypes, _NOTHING, strict=False):
-            ordered = np.full(last - gap, nothing, dtype)
-            with open(path, "r+b", buffering=0) as file:
+        for name, dtype in dtypes.items():
+            ordered = np.full(last - gap, np.nan if name == "scores" else 0, dtype)
+            with open(directory / name, "r+b", buffering=0) as file:
                 if gap == first:
                     column = np.empty(rows, dtype)
                     read_at(file, first, column)
@@ -304,6 +308,11 @@ def _positions(
     for of_piece, piece in row_positions(numbers, slice(0, rows), starts):
         positions[piece] = of_piece
     return positions
+
+
+def _up_to(dtypes: dict[str, np.dtype[Any]]) -> tuple[str, ...]:
+    """The names of columns, up to the last that there is."""
+    return Columns._fields[: 1 + max(map(Columns._fields.index, dtypes))]
 
 
 def _open(stack: ExitStack, path: Path) -> FileIO:

@@ -24,7 +24,8 @@ _STRETCHES = 256
 _STRETCH_ROWS = 1024
 
 
-_ARGUMENTS = ("scores", "labels", "segments", "weights")
+_ARGUMENTS = ("scores", "labels", "segments", "weights", "offset")
+_EXPECTED = "(scores, labels, segments[, weights[, offset]])"
 
 
 class Names(NamedTuple):
@@ -34,13 +35,22 @@ class Names(NamedTuple):
     label: str | None
     segment: Any  # a name, or a list of names for ids of several columns
     weight: str | None
+    offset: str | None = None
 
     @property
     def columns(self) -> list[str]:
         """All names."""
         segment = [self.segment] if isinstance(self.segment, str) else list(self.segment)
-        weight = [] if self.weight is None else [self.weight]
-        return [str(self.score), str(self.label), *segment, *weight]
+        others = [name for name in (self.weight, self.offset) if name is not None]
+        return [str(self.score), str(self.label), *segment, *others]
+
+    @property
+    def fingerprint(self) -> dict[str, Any]:
+        """The names by argument; as before there were offsets if there is none."""
+        names = self._asdict()
+        if self.offset is None:
+            del names["offset"]
+        return names
 
     def __str__(self) -> str:
         given = {name: x for name, x in self._asdict().items() if x is not None}
@@ -55,6 +65,7 @@ class Batch(NamedTuple):
     labels: Any
     segments: Any
     weights: Any
+    offset: Any = None
 
 
 class Source(NamedTuple):
@@ -81,14 +92,13 @@ def open_source(source: Any, names: Names, key: str | None) -> Source:
         arrays = {name: _column(source, name, "source") for name in names.columns}
         return _of_arrays(arrays, names, key)
     if isinstance(source, tuple) and source and _all_are(source, np.ndarray):
-        if len(source) not in (3, 4) or any(x.ndim < 1 for x in source):
+        if len(source) not in (3, 4, 5) or any(x.ndim < 1 for x in source):
             raise ValueError(
-                "source: expected arrays (scores, labels, segments[, weights]), got shapes "
-                f"{[x.shape for x in source]}"
+                f"source: expected arrays {_EXPECTED}, got shapes {[x.shape for x in source]}"
             )
         columns = _ARGUMENTS[: len(source)]
         arrays = dict(zip(columns, source, strict=True))
-        return _of_arrays(arrays, Names(*[*columns, None][:4]), key)
+        return _of_arrays(arrays, Names(*[*columns, None][:4], *columns[4:]), key)
     if hasattr(source, "columns"):  # a whole table
         source = [source]
     if not isinstance(source, Iterable):
@@ -190,7 +200,7 @@ def _of_parquet(files: list[Path], names: Names) -> Source:
         for path in files:
             found = path.stat()
             about[str(path)] = [found.st_size, found.st_mtime_ns]
-        return {**names._asdict(), "files": about}
+        return {**names.fingerprint, "files": about}
 
     return Source(batches, fingerprint, rows)
 
@@ -214,7 +224,7 @@ def _of_arrays(arrays: dict[str, Any], names: Names, key: str | None) -> Source:
             yield Batch(where, *(_column(copies, name, where) for name in names))
 
     def fingerprint() -> Fingerprint:
-        return {**names._asdict(), "key": key, **{n: _digest(x) for n, x in arrays.items()}}
+        return {**names.fingerprint, "key": key, **{n: _digest(x) for n, x in arrays.items()}}
 
     return Source(batches, fingerprint, rows)
 
@@ -247,24 +257,23 @@ def _of_batches(source: Iterable[Any], names: Names, key: str | None) -> Source:
         first = 0
         for number, batch in enumerate(source):
             where = f"batch {number:,}, rows from {first:,} on{names}"
-            made = Batch(where, *_four_columns(batch, names, where))
+            made = Batch(where, *_columns(batch, names, where))
             yield made
             first += np.size(made.scores)
 
     return Source(batches, lambda: None if key is None else {"key": key}, None)
 
 
-def _four_columns(batch: Any, names: Names, where: str) -> list[Any]:
+def _columns(batch: Any, names: Names, where: str) -> list[Any]:
     if isinstance(batch, tuple | list):
-        if len(batch) not in (3, 4):
+        if len(batch) not in (3, 4, 5):
             raise ValueError(
-                f"source: expected batches (scores, labels, segments[, weights]), got {len(batch)} "
-                f"columns in {where}"
+                f"source: expected batches {_EXPECTED}, got {len(batch)} columns in {where}"
             )
-        return [*batch, None][:4]
+        return [*batch, None, None][:5]
     if not (hasattr(batch, "columns") or isinstance(batch, Mapping)):
         raise ValueError(
-            "source: expected batches that are tuples (scores, labels, segments[, weights]), "
+            f"source: expected batches that are tuples {_EXPECTED}, "
             f"mappings or tables, got a {type(batch).__name__} in {where}"
         )
     _require_names(names)

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.passes import packing
+from platt_jax.passes.columns import Columns
 from platt_jax.results.archive import read_archive, write_archive
 from platt_jax.results.id_arrays import arrays_to_ids, ids_to_arrays
 
 FORMAT = "platt-jax rows 1"
 MANIFEST = "rows.npz"
-COLUMNS = ("scores", "labels", "weights")
 
 # Number of rows read at a time for a sample.
 _SAMPLED_TOGETHER = 1 << 20
@@ -50,12 +50,21 @@ class StoredRows(SegmentRows):
         self._starts = arrays["starts"]
         self.length, self._rows = header["length"], header["rows"]
         self.fingerprint, self.identity = header["source"], header["identity"]
-        self._dtypes = [np.dtype(dtype) for dtype in header["dtypes"]]
-        self.dtype = self._dtypes[0]
-        self._paths = [self._directory / name for name in COLUMNS[: len(self._dtypes)]]
-        for path, dtype in zip(self._paths, self._dtypes, strict=True):
+        self._dtypes = {
+            name: np.dtype(dtype)
+            for name, dtype in zip(Columns._fields, header["dtypes"], strict=False)
+            if dtype is not None
+        }
+        self.dtype = self._dtypes["scores"]
+        for name, dtype in self._dtypes.items():
+            path = self._directory / name
             if not path.is_file() or path.stat().st_size != self.length * dtype.itemsize:
                 raise ValueError(f"cache: {path} is missing or damaged: delete {self._directory}")
+
+    @property
+    def has_offset(self) -> bool:
+        """See GroupedRows."""
+        return "offset" in self._dtypes
 
     def __repr__(self) -> str:
         return (
@@ -63,7 +72,7 @@ class StoredRows(SegmentRows):
             f"in {self._directory}"
         )
 
-    def all(self, part: slice, space: packing.Space) -> packing.Columns:
+    def all(self, part: slice, space: packing.Space) -> Columns:
         """See GroupedRows."""
         return self._read([slice(*part.indices(self.length))], space)
 
@@ -74,11 +83,11 @@ class StoredRows(SegmentRows):
         samples = []
         for first in range(0, self.length, together):
             part = slice(first, min(first + together, self.length))
-            scores, *_ = self.all(part, packing.Space(together))
+            scores = self.all(part, packing.Space(together)).scores
             samples.append(scores[: part.stop - first : step].copy())
         return np.concatenate(samples)
 
-    def take(self, problems: slice, part: slice, space: packing.Space) -> packing.Columns:
+    def take(self, problems: slice, part: slice, space: packing.Space) -> Columns:
         """See GroupedRows."""
         starts, sizes = self._starts[problems], self.sizes[problems]
         if len(starts) == 1 and part != slice(None):
@@ -89,19 +98,19 @@ class StoredRows(SegmentRows):
         firsts, lasts = starts[[0, *(gaps + 1)]].tolist(), ends[[*gaps, -1]].tolist()
         return self._read([slice(*ends) for ends in zip(firsts, lasts, strict=True)], space)
 
-    def _read(self, parts: list[slice], space: packing.Space) -> packing.Columns:
+    def _read(self, parts: list[slice], space: packing.Space) -> Columns:
         """These stretches of the columns, concatenated."""
-        columns = []
-        for number, (path, dtype) in enumerate(zip(self._paths, self._dtypes, strict=True)):
+        columns: dict[str, NDArray[Any]] = {}
+        for number, (name, dtype) in enumerate(self._dtypes.items()):
             into, filled = packing.room(space, number, dtype), 0
             # Opened in each call: threads share no position, and processes no descriptor.
-            with open(path, "rb", buffering=0) as file:
+            with open(self._directory / name, "rb", buffering=0) as file:
                 for part in parts:
                     rows = part.stop - part.start
                     read_at(file, part.start, into[filled : filled + rows])
                     filled += rows
-            columns.append(into)
-        return self._three(columns)
+            columns[name] = into
+        return Columns(**columns)
 
 
 def read_at(file: FileIO, first: int, into: NDArray[Any]) -> None:

@@ -20,11 +20,11 @@ def failing(monkeypatch):
     program, calls = run.solve_chunk, []
 
     def install(fails, message):
-        def instead(scores, *rest, **options):
-            calls.append(len(scores))
-            if fails(len(calls), len(scores)):
+        def instead(columns, *rest, **options):
+            calls.append(len(columns.scores))
+            if fails(len(calls), len(columns.scores)):
                 raise jax.errors.JaxRuntimeError(message)
-            return program(scores, *rest, **options)
+            return program(columns, *rest, **options)
 
         monkeypatch.setattr(run, "solve_chunk", instead)
         return calls

@@ -11,6 +11,7 @@ from data import batch, labels_of
 import platt_jax as pj
 from platt_jax.execution import planning, run
 from platt_jax.passes import packing, shapes
+from platt_jax.passes.columns import Columns
 from platt_jax.solver.solution import Given
 
 
@@ -75,7 +76,7 @@ def test_problems_over_the_same_rows(rng, tile_shapes, size):
     prior = pj.GaussianPrior(mean, np.eye(2))
     (chunk,) = planning.chunks(np.full(6, size), tile_shapes=tile_shapes)
     starts = np.array([0, 0, 0, size, size, size])
-    rows = packing.flat((scores, labels.astype(np.int8), None), packing.Space(chunk.capacity))
+    rows = packing.flat(Columns(scores, labels.astype(np.int8)), packing.Space(chunk.capacity))
 
     def on_grid(leaf):
         length = chunk.grid[0] * chunk.grid[1]
@@ -85,7 +86,7 @@ def test_problems_over_the_same_rows(rng, tile_shapes, size):
     with jax.enable_x64(True):
         solve = partial(run.solve_chunk, block=chunk.tile_shape.block)
         options = pj.Options().with_tol(np.float64)
-        shared = solve(*rows, chunk.row_map(starts), given, options=options)
+        shared = solve(rows, chunk.row_map(starts), given, options=options)
     own_rows = np.repeat(scores.reshape(2, size), 3, 0), np.repeat(labels.reshape(2, size), 3, 0)
     expected = pj.fit(*own_rows, prior=prior)
     np.testing.assert_allclose(np.ravel(shared.A)[:6], expected.A, rtol=1e-10)

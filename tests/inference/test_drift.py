@@ -329,7 +329,10 @@ def test_without_a_drift_to_estimate_there_is_no_such_line(later):
 def test_rows_that_cannot_be_judged_are_refused(later):
     scores, labels, segments, times = later
     for change, message in (
-        ({"scores": np.where(times == 1, np.nan, scores)}, "scores, labels: expected finite"),
+        (
+            {"scores": np.where(times == 1, np.nan, scores)},
+            "scores, labels, offset: expected finite",
+        ),
         ({"segments": segments[1:]}, "segments: expected one id per row"),
         ({"times": times[1:]}, "times: expected shape"),
         ({"times": np.where(times == 1, np.nan, times)}, "times: expected finite"),

@@ -1,6 +1,7 @@
 """Problems of too many rows for a chunk, block by block."""
 
 import warnings
+from operator import itemgetter
 
 import jax
 import numpy as np
@@ -11,6 +12,7 @@ from reference import six_sums
 import platt_jax as pj
 from platt_jax.execution import oversized, run
 from platt_jax.passes import blocks, packing
+from platt_jax.passes.columns import Columns
 from platt_jax.solver.solution import Given
 from platt_jax.status import Status
 
@@ -206,10 +208,10 @@ def test_want_of_memory_is_a_memory_error(small_blocks, rng, monkeypatch):
 
 def test_a_loss_that_is_not_wanted_is_nan_outside_of_programs_only(small_blocks, rng, x64):
     small_blocks()
-    columns = *rows(rng), None
+    columns = Columns(*rows(rng))
 
     def take(part, length):
-        return packing.flat([None if x is None else x[part] for x in columns], length)
+        return packing.flat(jax.tree.map(itemgetter(part), columns), length)
 
     options = pj.Options().with_tol(np.float64)
     with jax.debug_nans(True):

@@ -16,6 +16,7 @@ from platt_jax.model import objective
 from platt_jax.model.standardization import Standardization
 from platt_jax.options import Options
 from platt_jax.passes import packing, shapes
+from platt_jax.passes.columns import Columns
 from platt_jax.passes.pallas import pallas_rows
 
 # Several programs and a part of one, one in full, a row more, less than a vector; and empty ones.
@@ -35,21 +36,21 @@ def columns(rng, sizes, dtype, weighted):
     padded = np.full(long, np.nan, dtype), np.full(long, 7, np.int8), np.full(long, -1.0, dtype)
     for into, x in zip(padded, (scores, labels, weights), strict=True):
         into[: len(scores)] = 0 if x is None else x
-    return (*padded[:2], padded[2] if weighted else None)
+    return Columns(*padded[:2], padded[2] if weighted else None)
 
 
 def by_kernels(columns, sizes, problems_per_group, compiler="interpreter"):
     start = np.cumsum(sizes) - sizes
     ranges = (x.astype(np.int32).reshape(-1, problems_per_group) for x in (start, sizes))
-    return pallas_rows(*columns, *ranges, compiler)
+    return pallas_rows(columns, *ranges, compiler)
 
 
 def by_tiles(columns, sizes):
     shape = shapes.TileShape(0, 128, 1)
     length = -(-sizes // shape.block).sum() + np.sum(sizes == 0)
     chunk = planning.Chunk(slice(0, len(sizes)), sizes, shape, length * shape.block, len(sizes))
-    padded = (None if x is None else jnp.pad(x, (0, shape.block)) for x in columns)
-    return packing.gather_tiles(*padded, chunk.row_map(), block=shape.block)
+    padded = jax.tree.map(lambda x: jnp.pad(x, (0, shape.block)), columns)
+    return packing.gather_tiles(padded, chunk.row_map(), block=shape.block)
 
 
 def all_sums(rows, numbers, options):
@@ -187,19 +188,19 @@ def test_fits_are_those_of_tiles_and_vectors(rng, monkeypatch, small, options, k
 
 def test_bits_depend_neither_on_other_problems_nor_on_the_place(rng, x64):
     sizes = np.array([700, 9_000, 4_500])
-    scores, labels, weights = columns(rng, sizes, np.float64, True)
+    rows = columns(rng, sizes, np.float64, True)
     one = jnp.ones(3)
 
     @jax.jit
     def sums(arrays, start, size):
-        rows = pallas_rows(*arrays, start[:, None], size[:, None], "interpreter")
+        rows = pallas_rows(arrays, start[:, None], size[:, None], "interpreter")
         rows = rows.standardized(Standardization(one[:, None], one[:, None]))
         targets = objective.plain_targets(one[:, None], one[:, None])
         return jnp.stack(rows.derivatives((one[:, None], one[:, None]), targets, Options()))
 
-    among = sums((scores, labels, weights), np.int32([0, 700, 9_700]), np.int32(sizes))
-    moved = [np.roll(x, 1_235 - 700) for x in (scores, labels, weights)]
-    alone = sums(tuple(moved), np.int32([0, 0, 1_235]), np.int32([0, 0, 9_000]))
+    among = sums(rows, np.int32([0, 700, 9_700]), np.int32(sizes))
+    moved = jax.tree.map(lambda x: np.roll(x, 1_235 - 700), rows)
+    alone = sums(moved, np.int32([0, 0, 1_235]), np.int32([0, 0, 9_000]))
     np.testing.assert_array_equal(alone[:, 2], among[:, 1])
     assert np.all(among[4] > 0)
 

@@ -15,6 +15,7 @@ from platt_jax.model import objective
 from platt_jax.model.standardization import Standardization
 from platt_jax.options import Options
 from platt_jax.passes import packing, shapes, tiles
+from platt_jax.passes.columns import Columns
 
 SIZES = np.array([9000, 2500, 1025, 700, 90, 57, 56, 17, 16, 9, 8, 7, 1])
 
@@ -31,8 +32,8 @@ def tiles_of(chunk, scores, labels, weights):
 
     weights = None if weights is None else flat(weights)
     gather = jax.jit(packing.gather_tiles, static_argnames="block")
-    columns = flat(scores), flat(labels), weights
-    return gather(*columns, chunk.row_map(), block=chunk.tile_shape.block)
+    columns = Columns(flat(scores), flat(labels), weights)
+    return gather(columns, chunk.row_map(), block=chunk.tile_shape.block)
 
 
 dense_tiles = jax.jit(packing.dense_tiles)
@@ -85,7 +86,7 @@ def test_ragged_pass_is_the_six_sums(dtype, weighted, derivatives, rng, x64):
 )
 def test_unwanted_problems_are_neither_read_nor_in_the_way(shape, rng, sizes, x64):
     scores, labels = batch(rng, *shape)
-    rows = dense_tiles(scores, labels, None)
+    rows = dense_tiles(Columns(scores, labels))
     rows = rows.standardized(Standardization(np.zeros(rows.grid), np.ones(rows.grid)))
     sizes(tiles_at_once=7_000)  # so that batches begin within problems
     A, B = (rng.normal(size=rows.grid) for _ in range(2))
@@ -112,7 +113,7 @@ def test_unwanted_problems_are_neither_read_nor_in_the_way(shape, rng, sizes, x6
 def test_dense_reshape_keeps_every_row_once(rows):
     scores = np.arange(3 * rows, dtype=np.float32).reshape(3, rows)
     labels = np.ones((3, rows), np.int8)
-    packed = dense_tiles(scores, labels, None)
+    packed = dense_tiles(Columns(scores, labels))
     there = ~np.isnan(packed.scores)
     assert there.sum() == scores.size
     problem_ids = jnp.arange(packed.grid[0] * packed.grid[1]).reshape(packed.grid)
@@ -165,7 +166,7 @@ def test_any_mix_of_sizes_uses_few_shapes(rng):
 def test_summary_and_moments(rng, x64):
     scores = np.array([[3.0, -1.0, 2.0, 7.0, 5.0], [1.0, np.nan, 2.0, 3.0, 4.0]])
     labels = np.array([[1, 0, 1, 0, 1], [1, 0, 1, 0, 0]], np.int8)
-    rows = dense_tiles(scores, labels, None)
+    rows = dense_tiles(Columns(scores, labels))
     seen = jax.tree.map(np.ravel, jax.jit(lambda rows: rows.score_ranges(Options()))(rows))
     assert seen.bad.tolist() == [False, True]
     ends = (seen.low_pos[0], seen.high_pos[0], seen.low_neg[0], seen.high_neg[0])
@@ -180,7 +181,7 @@ def test_summary_and_moments(rng, x64):
 @pytest.mark.parametrize("of_all", [True, False])
 def test_the_pass_is_one_fused_loop_with_one_exponential(of_all):
     """The layout is worth its trouble only as long as XLA keeps the five sums in one fusion."""
-    rows = dense_tiles(jnp.zeros((256, 4096)), jnp.zeros((256, 4096), jnp.int8), None)
+    rows = dense_tiles(Columns(jnp.zeros((256, 4096)), jnp.zeros((256, 4096), jnp.int8)))
     shape = (256, 1)
     ones = jnp.ones(shape)
 
@@ -195,7 +196,7 @@ def test_the_pass_is_one_fused_loop_with_one_exponential(of_all):
 def test_a_heavy_row_that_is_fitted_well_keeps_its_loss():
     """Float32 rounds 1 + e to 1 where the loss, log(1 + e), is 3e-9; a weight makes it 3e3."""
     scores, labels = np.float32([[20, -1, 1]]), np.array([[1, 0, 1]])
-    rows = dense_tiles(scores, labels, np.float32([[1e12, 1, 1]]))
+    rows = dense_tiles(Columns(scores, labels, np.float32([[1e12, 1, 1]])))
     zero, one = jnp.zeros((1, 1)), jnp.ones((1, 1))
 
     @jax.jit

@@ -13,6 +13,7 @@ import platt_jax as pj
 from platt_jax import threads, xla
 from platt_jax.execution import planning, run
 from platt_jax.passes import elementary, shapes, vectors
+from platt_jax.passes.columns import Columns
 from platt_jax.solver.solution import Given
 from platt_jax.status import Status
 
@@ -119,9 +120,9 @@ def test_loops_are_marked_in_the_compiled_program():
 def test_the_numbers_of_one_problem_are_scalars(x64):
     """Of operations on arrays [1, 1] XLA makes loops, and compiling takes a third longer."""
     chunk = next(planning.chunks(np.full(500, 1_000)))
-    columns = np.zeros(chunk.capacity), np.zeros(chunk.capacity, np.int8), None
+    columns = Columns(np.zeros(chunk.capacity), np.zeros(chunk.capacity, np.int8))
     options = pj.Options().with_tol(np.float64)
-    arguments = (*columns, chunk.row_map(), Given())
+    arguments = columns, chunk.row_map(), Given()
     text = run.solve_chunk.lower(*arguments, options=options, block=128).as_text()
     assert text.count("-> tensor<f64>") > 100
     assert text.count("-> tensor<1x1xf64>") < 10

@@ -1,0 +1,12 @@
+"""The columns of rows."""
+
+from typing import Any, NamedTuple
+
+
+class Columns(NamedTuple):
+    """Rows end to end: arrays of one length, NumPy's on the host or JAX's where traced."""
+
+    scores: Any
+    labels: Any  # above 0 for class 1
+    weights: Any = None  # None for rows of weight 1
+    offset: Any = None  # log-odds of class 1 that are added to the curve; None for 0
