@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from platt_jax import validation
 from platt_jax.columns import Column
-from platt_jax.results import level_files, npz
+from platt_jax.results import level_files
 from platt_jax.results.archive import NewerVersionError, read_archive, write_archive
 from platt_jax.results.atomic import to_path
 from platt_jax.results.calibrators import OneVsRestCalibrator, SegmentCalibrator
@@ -18,6 +18,7 @@ from platt_jax.results.fit import Fit
 from platt_jax.results.id_arrays import (
     ONE_PLAIN_COLUMN,
     arrays_to_ids,
+    check_ids,
     id_names,
     ids_to_arrays,
 )
@@ -117,7 +118,7 @@ def described(calibrator: Calibrator) -> tuple[dict[str, Any], dict[str, NDArray
         _check_fields(arrays, arrays["A"].shape)
     else:
         of_ids = np.asarray(getattr(calibrator, name))
-        _check_ids(name, of_ids)
+        check_ids(name, of_ids)
         _check_fields(arrays, of_ids.shape)
         layout, columns = ids_to_arrays(name, of_ids)
         if layout != ONE_PLAIN_COLUMN:
@@ -188,7 +189,7 @@ def assembled(
     of_ids = None
     if kind.ids is not None:
         of_ids = arrays_to_ids(kind.ids, layout, read)
-        _check_ids(kind.ids, of_ids)
+        check_ids(kind.ids, of_ids)
     batch = arrays["A"].shape if of_ids is None else of_ids.shape
     if batch == (0,):  # an empty JSON list has no shape
         arrays = {
@@ -229,19 +230,6 @@ def _shape(name: str, batch: tuple[int, ...]) -> tuple[int, ...]:
         of_each, trailing = SHAPES[field]
         return (batch if of_each else ()) + trailing
     return batch + _TRAILING.get(name, ())
-
-
-def _check_ids(name: str, of_ids: NDArray[Any]) -> None:
-    distinct: bool | np.bool_
-    # Without segments a calibrator is only its fallback; without classes it is useless.
-    if of_ids.ndim != 1 or not (len(of_ids) or name == "keys"):
-        raise ValueError(f"{name}: expected a flat array of ids, got shape {of_ids.shape}")
-    if of_ids.dtype.kind in npz.KINDS and name == "keys":
-        distinct = (of_ids[:-1] < of_ids[1:]).all()
-    else:
-        distinct = len(set(of_ids.tolist())) == len(of_ids)
-    if not distinct:
-        raise ValueError(f"{name}: expected distinct ids, and keys in ascending order")
 
 
 def _plain(name: str, values: Column) -> NDArray[Any]:

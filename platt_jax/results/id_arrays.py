@@ -3,10 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import ids
 from platt_jax.ids import codec
+from platt_jax.results import npz
 
 # The layout if the header has none: the names of the columns, None if it is one without a name, and
 # whether each column has Python objects, which are stored as text.
@@ -40,3 +42,17 @@ def id_names(name: str, layout: dict[str, Any]) -> list[str]:
     """The names of the arrays of ids."""
     fields = layout["fields"]
     return [name] if fields is None else [f"{name}_{i}" for i in range(len(fields))]
+
+
+def check_ids(name: str, of_ids: NDArray[Any]) -> None:
+    """Refuses ids that are not flat, or not distinct, or keys that are not ascending."""
+    distinct: bool | np.bool_
+    # Without segments a calibrator is only its fallback; without classes it is useless.
+    if of_ids.ndim != 1 or not (len(of_ids) or name.endswith("keys")):
+        raise ValueError(f"{name}: expected a flat array of ids, got shape {of_ids.shape}")
+    if of_ids.dtype.kind in npz.KINDS and name.endswith("keys"):
+        distinct = (of_ids[:-1] < of_ids[1:]).all()
+    else:
+        distinct = len(set(of_ids.tolist())) == len(of_ids)
+    if not distinct:
+        raise ValueError(f"{name}: expected distinct ids, and keys in ascending order")

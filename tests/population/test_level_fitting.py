@@ -139,6 +139,26 @@ def test_files_and_json_have_the_levels(kind, fitted, tmp_path):
         assert loaded.pooling == kind
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"level0_mean": None},
+        {"level1_covariance": np.zeros((3, 2, 2))},
+        {"level0_share": np.array(1)},
+        {"level1_keys_1": np.zeros(96)},
+        {"levels_mean": np.zeros(3)},
+    ],
+)
+def test_a_file_with_damaged_levels_is_refused(changed, fitted, tmp_path):
+    path = tmp_path / "levels.npz"
+    pj.save(path, fitted["nested"])
+    with np.load(path) as file:
+        arrays = dict(file) | changed
+    np.savez(path, **{name: x for name, x in arrays.items() if x is not None})
+    with pytest.raises(ValueError, match="not a calibrator"):
+        pj.load(path)
+
+
 @KINDS
 def test_weeks_of_updates_come_to_the_fit_of_all_rows(kind, rng):
     scores, labels, ids, _ = cities(1, 60)
