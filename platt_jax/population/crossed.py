@@ -32,6 +32,8 @@ _AT_ONCE = 1 << 22  # numbers per array
 # Large levels besides the eliminated one are fitted in turn until no mean moves by more than this.
 _SETTLED = 1e-4
 _MOST_SWEEPS = 50
+_UPPER = (0, 0), (0, 1), (1, 1)  # the upper triangle of a symmetric matrix
+_SQUARE = np.array([[0, 1], [1, 2]])  # its entries as a matrix
 
 
 class _Pairs(NamedTuple):
@@ -43,18 +45,21 @@ class _Pairs(NamedTuple):
 
 
 class _Eliminated(NamedTuple):
-    """The eliminated level: regressions on the dense part, and what follows for its effects."""
+    """Covariances of the effects of the eliminated level."""
 
-    spread: _Array  # (V, 2, 2), the covariances of the effects
+    spread: _Array  # (V, 2, 2), of each effect
     with_average: _Array  # (V, 2, 2), of each effect and the average effect
-    by_rest: _Array  # (2, 2R), minus the regression of the average effect on the dense part
 
 
 class _Dense(NamedTuple):
     """The dense part: the mean curve, followed by the values of the small levels."""
 
     covariance: _Array  # (2R, 2R), of the posterior, with the eliminated level integrated out
-    blocks: _Array  # (R, R, 2, 2), the same
+    entries: _Array  # (R R, 3), from `_entries`
+    # For slices of the values of the eliminated level: their segments, and minus the regression
+    # (v, 2, 2R) of their effects on the dense part.
+    couplings: list[tuple[slice, _Codes, _Array]]
+    average: _Array  # (2, 2R), the same for the average effect
 
 
 class Crossed:
@@ -106,12 +111,13 @@ class Crossed:
         root, effects, of_segments = means
 
         spreads: list[_Array] = [np.empty(0)] * len(self.sizes)
-        everywhere = np.arange(self._number)
-        diagonal = dense.blocks[everywhere, everywhere]
+        R = self._number
+        everywhere = np.arange(R)
+        diagonal = dense.covariance.reshape(R, 2, R, 2)[everywhere, :, everywhere]
         for part, level in zip(self._slices, self._small, strict=True):
             spreads[level] = diagonal[part]
         around = self._within_dense(dense)
-        back = self._eliminated_back(precision, left, dense, around)
+        back = self._eliminated_back(left, dense, around)
         spreads[self._eliminated] = back.spread
         for level in self._others:
             spreads[level] = self._couple(level, precision, priors, left, spreads, around)
@@ -125,24 +131,30 @@ class Crossed:
         """The dense part, from its precision with the eliminated level integrated out."""
         R = self._number
         total: _Array = np.zeros((R, 2, R, 2))
-        for i, at in enumerate(self._places):
-            for other in self._places[i:]:
-                block = summed(at * R + other, precision, R * R).reshape(R, R, 2, 2)
-                total += block.transpose(0, 2, 1, 3)
-                if other is not at:
-                    total += block.transpose(1, 3, 0, 2)
+        for i, j in _UPPER:
+            entry = precision[:, i, j]
+            square = np.zeros((R, R))
+            for number, at in enumerate(self._places):
+                for other in self._places[number + 1 :]:
+                    square += np.bincount(at * R + other, entry, R * R).reshape(R, R)
+            square += square.T
+            for at in self._places:
+                square += np.diag(np.bincount(at, entry, R))
+            total[:, i, :, j] = total[:, j, :, i] = square
         total[0, :, 0, :] += ALMOST_FLAT * np.eye(2)
         for part, level in zip(self._slices, self._small, strict=True):
             places = np.arange(part.start, part.stop)
             total[places, :, places, :] += priors[level]
         total = total.reshape(2 * R, 2 * R)
-        for values, _, coupling in self._couplings(precision):
-            of_rest = coupling.reshape(-1, 2 * R)
-            total -= of_rest.T @ (left[values] @ coupling).reshape(-1, 2 * R)
+        couplings, average = [], np.zeros((2, 2 * R))
+        for values, segments, coupling in self._couplings(precision):
+            by_rest = left[values] @ coupling
+            average += by_rest.mean(0) * (len(by_rest) / len(left))
+            total -= coupling.reshape(-1, 2 * R).T @ by_rest.reshape(-1, 2 * R)
+            couplings.append((values, segments, by_rest))
         covariance = np.linalg.inv(total)
         covariance = (covariance + covariance.T) / 2
-        blocks = covariance.reshape(R, 2, R, 2).transpose(0, 2, 1, 3)
-        return _Dense(covariance, np.ascontiguousarray(blocks))
+        return _Dense(covariance, _entries(covariance.reshape(R, 2, R, 2)), couplings, average)
 
     def _couplings(self, precision: _Array) -> Iterator[tuple[slice, _Codes, _Array]]:
         """The precision (v, 2, 2R) between values of the eliminated level and the dense part.
@@ -157,14 +169,13 @@ class Crossed:
             number = some.stop - first
             segments = self._order[slice(*np.searchsorted(codes, [first, some.stop]))]
             rows = (self._codes[self._eliminated][segments] - first) * R
-            made = sum(
-                summed(rows + at[segments], precision[segments], number * R) for at in self._places
-            )
-            yield (
-                some,
-                segments,
-                np.reshape(made, (number, R, 2, 2)).transpose(0, 2, 1, 3).reshape(number, 2, 2 * R),
-            )
+            where = np.concatenate([rows + at[segments] for at in self._places])
+            coupling = np.empty((number, 2, R, 2))
+            for i, j in _UPPER:
+                entry = np.tile(precision[segments, i, j], len(self._places))
+                found = np.bincount(where, entry, number * R).reshape(number, R)
+                coupling[:, i, :, j] = coupling[:, j, :, i] = found
+            yield some, segments, coupling.reshape(number, 2, 2 * R)
 
     def _means(
         self,
@@ -219,37 +230,30 @@ class Crossed:
 
     def _within_dense(self, dense: _Dense) -> _Array:
         """(K, 2, 2), the covariance of each segment's sum over the dense part."""
-        blocks = dense.blocks.reshape(-1, 2, 2)
-        total = np.zeros((len(self._places[0]), 2, 2))
-        for i, at in enumerate(self._places):
-            for other in self._places[i:]:
-                block = blocks[at * self._number + other]
-                total += block if other is at else block + block.swapaxes(1, 2)
-        return total
+        total = np.zeros((len(self._places[0]), 3))
+        for number, at in enumerate(self._places):
+            for other in self._places[number:]:
+                times = 1 if other is at else 2
+                total += times * dense.entries[at * self._number + other]
+        return total[:, _SQUARE]
 
-    def _eliminated_back(
-        self, precision: _Array, left: _Array, dense: _Dense, around: _Array
-    ) -> _Eliminated:
+    def _eliminated_back(self, left: _Array, dense: _Dense, around: _Array) -> _Eliminated:
         """The covariances of the eliminated level's effects.
 
         Adds their covariances with the dense part to the segments' covariances `around`.
         """
         R, spread = self._number, left.copy()
-        average = np.zeros((2, 2 * R))
-        for values, _, coupling in self._couplings(precision):
-            average += np.einsum("vab,vbr->ar", left[values], coupling) / len(left)
         with_average = left / len(left)
-        for values, segments, coupling in self._couplings(precision):
-            by_rest = left[values] @ coupling  # minus the regression on the dense part
+        codes = self._codes[self._eliminated]
+        for values, segments, by_rest in dense.couplings:
             with_rest = (by_rest.reshape(-1, 2 * R) @ dense.covariance).reshape(by_rest.shape)
             spread[values] += with_rest @ by_rest.swapaxes(1, 2)
-            with_average[values] += with_rest @ average.T
-            pairs = with_rest.reshape(-1, 2, R, 2).transpose(0, 2, 1, 3).reshape(-1, 2, 2)
-            rows = (self._codes[self._eliminated][segments] - values.start) * R
-            for places in self._places:
-                block = pairs[rows + places[segments]]
-                around[segments] -= block + block.swapaxes(1, 2)
-        return _Eliminated(spread, with_average, average)
+            with_average[values] += with_rest @ dense.average.T
+            entries = _entries(with_rest.reshape(-1, 2, R, 2))
+            rows = (codes[segments] - values.start) * R
+            total = sum(entries[rows + places[segments]] for places in self._places)
+            around[segments] -= 2 * np.reshape(total, (-1, 3))[:, _SQUARE]
+        return _Eliminated(spread, with_average)
 
     def _couple(
         self,
@@ -291,7 +295,8 @@ class Crossed:
         Sums of these for prediction are nearly independent, unlike those of the effects: only the
         sum of mean curve and average is known well.
         """
-        total, centred = root.mean[0], []
+        total, centred, R = root.mean[0], [], self._number
+        blocks = dense.covariance.reshape(R, 2, R, 2)
         with_average = eliminated.with_average
         averages = np.zeros((2, self._number, 2))
         averages[:, 0] = np.eye(2)
@@ -304,10 +309,15 @@ class Crossed:
             elif level in self._small:
                 part = self._slices[self._small.index(level)]
                 averages[:, part] = np.eye(2)[:, None] / self.sizes[level]
-                within = dense.blocks[part, part]
-                by_value = within.mean(1)
+                by_value = blocks[part, :, part].mean(2)
                 covariance = covariance - by_value - by_value.swapaxes(1, 2) + by_value.mean(0)
             centred.append(Moments(mean - average, covariance))
-        by_rest = averages.reshape(2, -1) - eliminated.by_rest
+        by_rest = averages.reshape(2, -1) - dense.average
         spread = by_rest @ dense.covariance @ by_rest.T + left_of_average
         return Moments(total[None], spread[None]), centred
+
+
+def _entries(blocks: _Array) -> _Array:
+    """(m n, 3), the entries AA, AB and BB of the symmetric parts of blocks (m, 2, n, 2)."""
+    between = (blocks[:, 0, :, 1] + blocks[:, 1, :, 0]) / 2
+    return np.stack([blocks[:, 0, :, 0], between, blocks[:, 1, :, 1]], -1).reshape(-1, 3)

@@ -17,7 +17,7 @@ from platt_jax.population.likelihoods import Likelihoods
 _Array: TypeAlias = NDArray[Any]
 
 # Maximum relative error of spreads that are treated as known.
-_CERTAIN = 0.05
+_CERTAIN = 0.1
 # Maximum standard error of a log standard deviation. Levels of two values say no more than that.
 _MOST = 0.7
 
