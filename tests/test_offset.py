@@ -457,3 +457,21 @@ def test_a_few_far_offsets(rng, dtype, far):
         found = pj.fit(f, y, offset=o, start=start, options=Options(targets="none"))
         assert found.converged and found.passes < 20
         np.testing.assert_allclose(found.A, rest.A, rtol=1e-3 if dtype is np.float32 else 1e-8)
+
+
+@pytest.mark.parametrize("pooling", ["nested", "crossed"])
+def test_levels_with_a_line_as_offset(rng, pooling):
+    ids = np.stack([rng.integers(0, 6, 4_000), rng.integers(0, 5, 4_000)], -1)
+    effects = rng.normal(0, 0.7, 6)[ids[:, 0]] + rng.normal(0, 0.5, 5)[ids[:, 1]]
+    f = rng.normal(size=4_000)
+    y = labels_of(rng, 1.3 * f + effects)
+    without = pj.fit_segments(f, y, ids, pooling=pooling)
+    moved = pj.fit_segments(f, y, ids, offset=0.7 * f - 2, pooling=pooling)
+    for name in ("slope_sd", "intercept_sd"):
+        np.testing.assert_allclose(moved.levels[name], without.levels[name], rtol=1e-3, atol=1e-4)
+    new, some = rng.normal(size=4), np.array([[0, 0], [3, 4], [9, 2], [9, 9]])
+    expected, line = without.predict_proba(new, some), 0.7 * new - 2
+    np.testing.assert_allclose(moved.predict_proba(new, some, offset=line), expected, rtol=1e-3)
+    lower, upper = moved.band(new, some, offset=line)
+    np.testing.assert_allclose(lower, without.band(new, some)[0], rtol=1e-2)
+    assert ((lower < expected) & (expected < upper)).all()

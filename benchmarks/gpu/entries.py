@@ -166,7 +166,7 @@ def _block(dtype: np.dtype) -> Entry:
 
 def _leave_one_out(problems: int, rows: int, dtype: np.dtype) -> Entry:
     number, held = _array((problems,), dtype), _array((problems,), np.bool_)
-    arrays = *_dense(problems, rows, dtype), None, np.full(problems, rows, np.int32)
+    arrays = Columns(*_dense(problems, rows, dtype)), np.full(problems, rows, np.int32)
     center = expansion.Center(number, number, Standardization(number, number), held, None)
     sums = jax.eval_shape(expansion.sums, arrays, center)
     static = {"options": Options(), "tolerance": 1e-3}
@@ -182,7 +182,7 @@ def _predict(rows: int, dtype: np.dtype) -> Entry:
 def _solve_on_mesh(problems: int, rows: int, dtype: np.dtype, mesh: Mesh) -> Entry:
     sharding = NamedSharding(mesh, PartitionSpec(*mesh.axis_names))
     program = xla.jit(solution._solve_sharded.__wrapped__, static_argnames=("run", "sharding"))
-    arguments = *_dense(problems, rows, dtype, sharding), None, Given()
+    arguments = Columns(*_dense(problems, rows, dtype, sharding)), Given()
     solve = partial(solution._solve_dense, options=_options(dtype))
     static = {"run": solve, "sharding": sharding}
     return Entry(program, arguments, static, problems * rows, devices=mesh.size)
@@ -190,7 +190,7 @@ def _solve_on_mesh(problems: int, rows: int, dtype: np.dtype, mesh: Mesh) -> Ent
 
 def _fit_segments_on_mesh(dtype: np.dtype, mesh: Mesh) -> Entry:
     chunk = _chunk(1_000)
-    rows = np.zeros(chunk.capacity, dtype), np.zeros(chunk.capacity, np.int8), None
+    rows = Columns(np.zeros(chunk.capacity, dtype), np.zeros(chunk.capacity, np.int8))
     share = devices._split(rows, chunk.row_map(), chunk, mesh.shape[devices.ROWS])[0]
     sharding = NamedSharding(mesh, devices.OVER_ALL)
     columns, where = jax.tree.map(

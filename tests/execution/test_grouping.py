@@ -10,6 +10,7 @@ from platt_jax.execution import grouping, planning
 from platt_jax.execution.grouping import GroupedRows
 from platt_jax.ids.factorize import Factorized
 from platt_jax.passes import shapes
+from platt_jax.passes.columns import Columns
 from platt_jax.passes.packing import Space
 
 EVERY = slice(None)
@@ -30,10 +31,11 @@ def way(request, monkeypatch, sizes):
 def grouped(rng, numbers, low=0, dtype=np.int64):
     """Segments of very different sizes, some of none: the ids, the columns, and GroupedRows."""
     ids = (numbers * rng.random(5_432) ** 3).astype(np.int64) + low
-    columns = (
+    columns = Columns(
         rng.normal(size=len(ids)),
         rng.integers(0, 2, len(ids)).astype(np.int8),
         rng.random(len(ids)).astype(np.float32),
+        rng.normal(size=len(ids)),
     )
     rows = GroupedRows(Factorized(ids.astype(dtype), dtype(low), numbers, None), columns)
     return ids, columns, rows
@@ -67,15 +69,15 @@ def test_rows_of_every_slice(numbers, low, dtype, way, rng):
 
 def test_all_rows_and_gaps_that_say_so(way, rng):
     _, columns, rows = grouped(rng, 300)
-    scores, labels, weights = rows.all(EVERY, Space(rows.length))
-    gap = np.isnan(scores)
+    everything = rows.all(EVERY, Space(rows.length))
+    gap = np.isnan(everything.scores)
     assert 0 < gap.sum() == rows.length - 5_432
-    assert not labels[gap].any() and not weights[gap].any()
-    order, place = np.argsort(columns[0]), np.argsort(scores[~gap])
-    for got, column in zip((scores, labels, weights), columns, strict=True):
+    assert not any(column[gap].any() for column in everything[1:])
+    order, place = np.argsort(columns.scores), np.argsort(everything.scores[~gap])
+    for got, column in zip(everything, columns, strict=True):
         np.testing.assert_array_equal(got[~gap][place], column[order])
     later = rows.all(slice(64, None), Space(10))
-    np.testing.assert_array_equal(later[1], labels[64:74])
+    np.testing.assert_array_equal(later.labels, everything.labels[64:74])
 
 
 def test_chunks_and_tall_problems_begin_where_jax_takes_them_as_they_are(way, rng):
@@ -92,10 +94,10 @@ def test_chunks_and_tall_problems_begin_where_jax_takes_them_as_they_are(way, rn
 def test_bad_labels_and_no_weights(way):
     scores, labels = np.arange(4.0), np.array([1, validation.BAD_LABEL, 0, 1], np.int8)
     segments = Factorized(np.array([1, 0, 1, 0]), 0, 2, None)
-    rows = GroupedRows(segments, (scores, labels, None))
-    scores, _, weights = rows.take(slice(0, 2), EVERY, Space(4))
-    np.testing.assert_array_equal(scores, [np.nan, 3, 0, 2])
-    assert weights is None
+    rows = GroupedRows(segments, Columns(scores, labels))
+    found = rows.take(slice(0, 2), EVERY, Space(4))
+    np.testing.assert_array_equal(found.scores, [np.nan, 3, 0, 2])
+    assert found.weights is None and found.offset is None
 
 
 @pytest.mark.parametrize(("spare", "dtype"), [(1, np.int32), (0, np.int64)])

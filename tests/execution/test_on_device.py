@@ -93,8 +93,8 @@ class TestFit:
                 assert found == expected
                 continue
             bad = expected.labels == validation.BAD_LABEL
-            np.testing.assert_array_equal(found.labels, expected.labels)
-            np.testing.assert_array_equal(found.scores, np.where(bad, np.nan, scores))
+            np.testing.assert_array_equal(found.columns.labels, expected.labels)
+            np.testing.assert_array_equal(found.columns.scores, np.where(bad, np.nan, scores))
 
     @pytest.mark.parametrize("axis", [0, 1])
     def test_labels_and_weights_are_broadcast(self, rows, dtype, axis):
@@ -173,7 +173,7 @@ class TestFit:
 
     def test_integers_get_jax_usual_dtype(self, dtype):
         found = DeviceRows(jnp.arange(40), jnp.arange(40) == 3)
-        assert found.dtype == found.scores.dtype == dtype
+        assert found.dtype == found.columns.scores.dtype == dtype
 
     def test_progress_is_reported(self, rows):
         reports = []
