@@ -142,7 +142,11 @@ def fit_segments(
             The fewer rows a segment has, the closer its curve is to the population's. Unseen
             segments get the population's probability. Labels are used as they are, without Platt's
             targets, since the population is the prior. "complete" gives every segment the curve of
-            all rows.
+            all rows. "nested" and "crossed" are for ids of several columns. With "crossed", (A, B)
+            is the sum of a mean curve and an effect of each column's value. With "nested" the
+            effects are those of the prefixes: (country,), (country, city), and so on. Each level's
+            effects are normal, with a covariance that is estimated. Unseen segments get what is
+            known of their values.
         mesh: devices as in `fit`.
         options: how to fit.
         progress: whether to show a progress bar (needs tqdm); or a function that is called with a
