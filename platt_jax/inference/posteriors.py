@@ -52,8 +52,10 @@ class SegmentPosteriors(NamedTuple):
         return np.logical_and(*finite)
 
 
-def posteriors(calibrator: SegmentCalibrator, place: NDArray[Any]) -> SegmentPosteriors:
-    """The distributions of the segments at places (K,) among the keys; -1 means not fitted.
+def posteriors(
+    calibrator: SegmentCalibrator, keys: NDArray[Any], place: NDArray[Any]
+) -> SegmentPosteriors:
+    """The distributions of segments (K,), given their places among the fitted; -1 if not fitted.
 
     They are unknown
 
@@ -63,10 +65,10 @@ def posteriors(calibrator: SegmentCalibrator, place: NDArray[Any]) -> SegmentPos
     """
     fit, population, nothing = calibrator.fit, calibrator.population, np.zeros(len(place))
     if population is not None and population.estimated:
-        mean, covariance = _widened(fit, population)
-        return SegmentPosteriors(
-            mean[place], covariance[place], nothing, nothing, True, _rounding(covariance)
-        )
+        mean, covariance = (x[place] for x in _widened(fit, population))
+        if calibrator.by_level is not None and (new := place < 0).any():
+            mean[new], covariance[new] = calibrator.by_level.curves(keys[new])
+        return SegmentPosteriors(mean, covariance, nothing, nothing, True, _rounding(covariance))
     if calibrator.pooling == "complete":
         pooled = calibrator.fallback_covariance
         mean = np.array([calibrator.fallback.A, calibrator.fallback.B], float)

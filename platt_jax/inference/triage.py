@@ -166,9 +166,8 @@ def triage(
     testable = (sizes > 0) & (np.bincount(owner, bad, len(keys)) == 0)
     tested, fitted = testable, None
     if against == "fit":
-        fitted = posteriors(
-            calibrator, get_indexer(calibrator.keys, split_columns(keys), "segments")
-        )
+        place = get_indexer(calibrator.keys, split_columns(keys), "segments")
+        fitted = posteriors(calibrator, keys, place)
         tested = testable & fitted.usable
         fitted = fitted.of(tested)
     if not tested.all():

@@ -240,3 +240,17 @@ def test_few_rows_end_somewhere():
         rows = [1.0, -1.0, 0.5, 0.0], [1, 0, 0, 1], [(0, 0), (0, 1), (1, 2), (1, 3)]
         calibrator = pj.fit_segments(*rows, pooling=kind)
         assert np.isfinite(calibrator.predict_proba([0.0] * 3, UNSEEN)).all()
+
+
+@KINDS
+def test_triage_flags_a_new_city_that_is_unlike_its_country(kind, fitted, rng):
+    """Against what the levels know of it; cities that have not changed are not flagged."""
+    _, _, _, parameters = cities(0, 30)
+    parameters = np.vstack([parameters, [1.0, -1.0], [1.0, 6.0]])
+    city = np.repeat(np.arange(98), 60)
+    country = np.append(np.arange(96) // 8, [3, 3])[city]
+    scores = rng.normal(size=len(city))
+    slope, intercept = parameters[city].T
+    labels = rng.random(len(city)) < expit(slope * scores + intercept)
+    judged = pj.triage(fitted[kind], scores, labels, np.stack([country, city], 1))
+    assert judged["segment_1"][judged["flagged"]].tolist() == [97]
