@@ -223,13 +223,13 @@ def test_segments_left_out_leave_the_population_as_known_as_it_was():
     rng = np.random.default_rng(10)
     known = population(rng, 400)
     calibrator = pj.fit_segments(*rows_from(rng, known, 40), pooling="partial")
-    place = np.array([0, -1])
+    keys, place = np.array([0, 999]), np.array([0, -1])
     every, some = (
-        posteriors(calibrator, place),
-        posteriors(calibrator.only(np.arange(400) < 40), place),
+        posteriors(calibrator, keys, place),
+        posteriors(calibrator.only(np.arange(400) < 40), keys, place),
     )
     np.testing.assert_allclose(some.covariance, every.covariance, rtol=0.1)
-    none = posteriors(calibrator.only(np.zeros(400, bool)), np.array([-1]))
+    none = posteriors(calibrator.only(np.zeros(400, bool)), keys[1:], place[1:])
     np.testing.assert_allclose(none.covariance[0], every.covariance[1], rtol=0.3)
 
 
