@@ -7,13 +7,13 @@ exact; covariances include the coupling of each large level with the eliminated 
 how it depends on the dense levels and on other large levels.
 """
 
-from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax.population.couplings import UPPER, Couplings, Layout, entries
 from platt_jax.population.levels import (
     ALMOST_FLAT,
     LevelPosteriors,
@@ -28,12 +28,10 @@ _Array: TypeAlias = NDArray[Any]
 _Codes: TypeAlias = NDArray[Any]
 
 _MOST_DENSE = 1_500  # maximum number of values in the dense part
-_AT_ONCE = 1 << 22  # numbers per array
 # Large levels besides the eliminated one are fitted in turn until no mean moves by more than this.
 _SETTLED = 1e-4
 _MOST_SWEEPS = 50
-_UPPER = (0, 0), (0, 1), (1, 1)  # the upper triangle of a symmetric matrix
-_SQUARE = np.array([[0, 1], [1, 2]])  # its entries as a matrix
+_SQUARE = np.array([[0, 1], [1, 2]])  # entries AA, AB and BB as a symmetric matrix
 
 
 class _Pairs(NamedTuple):
@@ -44,22 +42,13 @@ class _Pairs(NamedTuple):
     of_segments: _Codes  # (K,), the pair of each segment
 
 
-class _Eliminated(NamedTuple):
-    """Covariances of the effects of the eliminated level."""
-
-    spread: _Array  # (V, 2, 2), of each effect
-    with_average: _Array  # (V, 2, 2), of each effect and the average effect
-
-
 class _Dense(NamedTuple):
     """The dense part: the mean curve, followed by the values of the small levels."""
 
     covariance: _Array  # (2R, 2R), of the posterior, with the eliminated level integrated out
-    entries: _Array  # (R R, 3), from `_entries`
-    # For slices of the values of the eliminated level: their segments, and minus the regression
-    # (v, 2, 2R) of their effects on the dense part.
-    couplings: list[tuple[slice, _Codes, _Array]]
-    average: _Array  # (2, 2R), the same for the average effect
+    entries: _Array  # (R R, 3), from `couplings.entries`
+    couplings: Couplings  # of the eliminated level
+    average: _Array  # (2, 2R), from `Reduction`
 
 
 class Crossed:
@@ -89,7 +78,12 @@ class Crossed:
             for part, level in zip(self._slices, self._small, strict=True)
         ]
         self._pairs = {level: self._pairs_with(level) for level in self._others}
-        self._order = np.argsort(self._codes[self._eliminated], kind="stable")
+        self._layout = Layout(
+            self._codes[self._eliminated],
+            self._places,
+            sizes[self._eliminated],
+            self._number,
+        )
         self._latest = {level: np.zeros((sizes[level], 2)) for level in self._others}
 
     def _pairs_with(self, level: int) -> _Pairs:
@@ -117,21 +111,23 @@ class Crossed:
         for part, level in zip(self._slices, self._small, strict=True):
             spreads[level] = diagonal[part]
         around = self._within_dense(dense)
-        back = self._eliminated_back(left, dense, around)
-        spreads[self._eliminated] = back.spread
+        carried = dense.couplings.carried(dense.covariance, dense.average)
+        around -= 2 * carried.between[:, _SQUARE]
+        spreads[self._eliminated] = left + carried.spread
         for level in self._others:
             spreads[level] = self._couple(level, precision, priors, left, spreads, around)
         around += spreads[self._eliminated][eliminated]
         made = [Moments(*x) for x in zip(effects, spreads, strict=True)]
         mean_curve = Moments(root[None], diagonal[:1])
-        centred = self._centred(mean_curve, made, dense, back, left.mean(0) / values)
+        with_average = left / values + carried.with_average
+        centred = self._centred(mean_curve, made, dense, with_average, left.mean(0) / values)
         return LevelPosteriors(mean_curve, made, Moments(of_segments, around), *centred)
 
     def _dense(self, precision: _Array, priors: list[_Array], left: _Array) -> _Dense:
         """The dense part, from its precision with the eliminated level integrated out."""
         R = self._number
         total: _Array = np.zeros((R, 2, R, 2))
-        for i, j in _UPPER:
+        for i, j in UPPER:
             entry = precision[:, i, j]
             square = np.zeros((R, R))
             for number, at in enumerate(self._places):
@@ -146,36 +142,12 @@ class Crossed:
             places = np.arange(part.start, part.stop)
             total[places, :, places, :] += priors[level]
         total = total.reshape(2 * R, 2 * R)
-        couplings, average = [], np.zeros((2, 2 * R))
-        for values, segments, coupling in self._couplings(precision):
-            by_rest = left[values] @ coupling
-            average += by_rest.mean(0) * (len(by_rest) / len(left))
-            total -= coupling.reshape(-1, 2 * R).T @ by_rest.reshape(-1, 2 * R)
-            couplings.append((values, segments, by_rest))
-        covariance = np.linalg.inv(total)
+        couplings = self._layout.couplings(precision, left)
+        taken = couplings.reduction()
+        covariance = np.linalg.inv(total - taken.precision)
         covariance = (covariance + covariance.T) / 2
-        return _Dense(covariance, _entries(covariance.reshape(R, 2, R, 2)), couplings, average)
-
-    def _couplings(self, precision: _Array) -> Iterator[tuple[slice, _Codes, _Array]]:
-        """The precision (v, 2, 2R) between values of the eliminated level and the dense part.
-
-        Yields slices of the values, with the numbers of their segments and the precision.
-        """
-        values, R = self.sizes[self._eliminated], self._number
-        codes = self._codes[self._eliminated][self._order]
-        step = max(1, _AT_ONCE // (4 * R))
-        for first in range(0, values, step):
-            some = slice(first, min(first + step, values))
-            number = some.stop - first
-            segments = self._order[slice(*np.searchsorted(codes, [first, some.stop]))]
-            rows = (self._codes[self._eliminated][segments] - first) * R
-            where = np.concatenate([rows + at[segments] for at in self._places])
-            coupling = np.empty((number, 2, R, 2))
-            for i, j in _UPPER:
-                entry = np.tile(precision[segments, i, j], len(self._places))
-                found = np.bincount(where, entry, number * R).reshape(number, R)
-                coupling[:, i, :, j] = coupling[:, j, :, i] = found
-            yield some, segments, coupling.reshape(number, 2, 2 * R)
+        of_pairs = entries(covariance.reshape(R, 2, R, 2))
+        return _Dense(covariance, of_pairs, couplings, taken.average)
 
     def _means(
         self,
@@ -237,24 +209,6 @@ class Crossed:
                 total += times * dense.entries[at * self._number + other]
         return total[:, _SQUARE]
 
-    def _eliminated_back(self, left: _Array, dense: _Dense, around: _Array) -> _Eliminated:
-        """The covariances of the eliminated level's effects.
-
-        Adds their covariances with the dense part to the segments' covariances `around`.
-        """
-        R, spread = self._number, left.copy()
-        with_average = left / len(left)
-        codes = self._codes[self._eliminated]
-        for values, segments, by_rest in dense.couplings:
-            with_rest = (by_rest.reshape(-1, 2 * R) @ dense.covariance).reshape(by_rest.shape)
-            spread[values] += with_rest @ by_rest.swapaxes(1, 2)
-            with_average[values] += with_rest @ dense.average.T
-            entries = _entries(with_rest.reshape(-1, 2, R, 2))
-            rows = (codes[segments] - values.start) * R
-            total = sum(entries[rows + places[segments]] for places in self._places)
-            around[segments] -= 2 * np.reshape(total, (-1, 3))[:, _SQUARE]
-        return _Eliminated(spread, with_average)
-
     def _couple(
         self,
         level: int,
@@ -287,7 +241,7 @@ class Crossed:
         root: Moments,
         effects: list[Moments],
         dense: _Dense,
-        eliminated: _Eliminated,
+        with_average: _Array,
         left_of_average: _Array,
     ) -> tuple[Moments, list[Moments]]:
         """The effects minus their averages, which are added to the mean curve.
@@ -297,7 +251,6 @@ class Crossed:
         """
         total, centred, R = root.mean[0], [], self._number
         blocks = dense.covariance.reshape(R, 2, R, 2)
-        with_average = eliminated.with_average
         averages = np.zeros((2, self._number, 2))
         averages[:, 0] = np.eye(2)
         for level, (mean, covariance) in enumerate(effects):
@@ -315,9 +268,3 @@ class Crossed:
         by_rest = averages.reshape(2, -1) - dense.average
         spread = by_rest @ dense.covariance @ by_rest.T + left_of_average
         return Moments(total[None], spread[None]), centred
-
-
-def _entries(blocks: _Array) -> _Array:
-    """(m n, 3), the entries AA, AB and BB of the symmetric parts of blocks (m, 2, n, 2)."""
-    between = (blocks[:, 0, :, 1] + blocks[:, 1, :, 0]) / 2
-    return np.stack([blocks[:, 0, :, 0], between, blocks[:, 1, :, 1]], -1).reshape(-1, 3)

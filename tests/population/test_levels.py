@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from platt_jax.population import crossed
+from platt_jax.population import couplings, crossed
 from platt_jax.population.crossed import Crossed
 from platt_jax.population.levels import ALMOST_FLAT, Moments, Scoring, scored
 from platt_jax.population.likelihoods import Likelihoods
@@ -75,7 +75,10 @@ def design(rng):
     return np.stack(codes, 1), sizes
 
 
-def test_crossed_effects(rng, design):
+@pytest.mark.parametrize("sparse", [True, False])
+def test_crossed_effects(rng, design, sparse, monkeypatch):
+    monkeypatch.setattr(couplings, "_MOST_PAIRS", couplings._MOST_PAIRS if sparse else 0)
+    monkeypatch.setattr(couplings, "_AT_ONCE", 4 * 14 * 3)  # three values at once
     codes, sizes = design
     given, covariances = likelihoods(rng, len(codes)), random_covariances(rng, 3)
     whole = Whole(codes, sizes, *given, covariances)
