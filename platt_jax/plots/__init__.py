@@ -9,6 +9,7 @@ The plotted quantities are computed in `platt_jax.metrics` and by the fits thems
 """
 
 from platt_jax.plots.funnels import rate_funnel, slope_funnel
+from platt_jax.plots.levels import levels
 from platt_jax.plots.overview import convergence, parameter_map
 from platt_jax.plots.pooling_losses import pooling_losses
 from platt_jax.plots.reliability import ReliabilityDisplay, reliability_diagram
@@ -19,6 +20,7 @@ from platt_jax.plots.sigmoids import sigmoid
 __all__ = [
     "ReliabilityDisplay",
     "convergence",
+    "levels",
     "parameter_map",
     "pooling_losses",
     "rate_funnel",

@@ -65,6 +65,23 @@ def panel_below(ax: Axes, share: float) -> Axes:
     return below
 
 
+def panel_beside(ax: Axes, share: float) -> Axes:
+    """New axes to the right of `ax`, which take this share of its width and share its y axis."""
+    spec = ax.get_subplotspec()
+    if spec is None:
+        left, bottom, width, height = ax.get_position(original=True).bounds
+        ax.set_position((left, bottom, (1 - 1.1 * share) * width, height))
+        place = left + (1 - share) * width, bottom, share * width, height
+        beside = ax.figure.add_axes(place, sharey=ax)
+    else:
+        halves: Any = spec.subgridspec(1, 2, width_ratios=(1 - share, share), wspace=0.1)
+        first, second = halves
+        ax.set_subplotspec(first)
+        beside = ax.figure.add_subplot(second, sharey=ax)
+    beside.tick_params(labelleft=False)
+    return beside
+
+
 def intervals(ax: Axes, curve: ReliabilityCurve, **style: Any) -> ErrorbarContainer:
     """Draw frequencies with their intervals, for the bins of a ReliabilityCurve with rows."""
     filled = curve.n_rows > 0

@@ -20,6 +20,7 @@ from sklearn.isotonic import IsotonicRegression
 import platt_jax as pj
 from platt_jax import Flag, Status, metrics, plots
 from platt_jax.plots import overview, style
+from platt_jax.results.levels import Level, Levels
 from platt_jax.results.population import Population, PopulationStatus
 from platt_jax.results.tables import Table
 
@@ -128,12 +129,66 @@ def every_figure(rows, calibrator, pooled):
         "moves": lambda ax=None: plots.shrinkage(pooled, calibrator, ax=ax),
         "convergence": lambda ax=None: plots.convergence(calibrator, ax=ax),
         "pooling": lambda ax=None: plots.pooling_losses(JUDGED, ax=ax),
+        "levels": lambda ax=None: plots.levels(replace(pooled, by_level=crossed(6)), ax=ax),
     }
+
+
+LONG_NAMES = (
+    "the_customer's_acquisition_channel_without_a_space",
+    "country of the billing address of the customer's first order ever",
+    "$x_1$",
+)
+
+
+def crossed(number):
+    """Crossed levels of 4, 40, 400, 4,000, ... values, the first with long names."""
+    rng = np.random.default_rng(0)
+    names = [*LONG_NAMES, *(f"field {i}" for i in range(3, number))][:number]
+    values = [4 * 10 ** (i % 4) for i in range(number)]
+    each = [
+        Level(
+            name=name,
+            keys=np.arange(V),
+            rows=np.full(V, 10.0),
+            mean=rng.normal(size=(V, 2)) * [0.1, 0.5],
+            covariance=np.zeros((V, 2, 2)),
+            spread=np.diag([0.01, 0.25]) * (i + 1),
+            spread_errors=np.diag([0.01, 0.05]) / (i + 1),
+            unseen=np.eye(2),
+            share=1 / number,
+        )
+        for i, (name, V) in enumerate(zip(names, values, strict=True))
+    ]
+    return Levels("crossed", tuple(each), np.array([-1.0, 0.0]), np.eye(2))
+
+
+def nested():
+    """Two countries of two cities each, and the average curve: (-1, 0)."""
+    fields = [("country", "<U2"), ("city", "<U2")]
+    cities = np.array([("DE", "B"), ("DE", "M"), ("FR", "M"), ("FR", "P")], fields)
+    means = [[-2.0, 1], [0, 0.5]], [[-2.1, 1], [-2.2, 1], [0.3, 0.5], [0.4, 0.6]]
+    each = [
+        Level(
+            name=name,
+            keys=keys,
+            rows=np.ones(len(keys)),
+            mean=np.array(mean),
+            covariance=np.zeros((len(keys), 2, 2)),
+            spread=np.eye(2),
+            spread_errors=np.eye(2),
+            unseen=np.eye(2),
+            share=0.5,
+        )
+        for name, keys, mean in zip(
+            ("country", "country > city"), (np.array(["DE", "FR"]), cities), means, strict=True
+        )
+    ]
+    return Levels("nested", tuple(each), np.array([-1.0, 0.0]), np.eye(2))
 
 
 FIGURES = (
     *("binned", "isotonic", "sigmoid", "map", "slopes", "rates", "shrinkage", "moves"),
-    *("convergence", "pooling"),
+    *("convergence", "pooling", "levels"),
 )
 # As `judge_pooling` has it: partial pooling loses at the second cut, and "none" has no place.
 JUDGED = Table(
@@ -530,6 +585,84 @@ def test_shrinkage_by_rows_and_slopes_before_and_after(pooled, calibrator):
     assert starting(ax, "mean of the population").get_ydata()[0] == 1.2
 
 
+def panels(by_level, calibrator):
+    """Intercepts' and slopes' axes."""
+    plots.levels(replace(calibrator, by_level=by_level))
+    return plt.gcf().axes
+
+
+@pytest.mark.parametrize("parameter", [0, 1])
+def test_levels_have_their_spreads_with_errors_and_the_effects_of_values(calibrator, parameter):
+    by_level = crossed(3)
+    ax = panels(by_level, calibrator)[1 - parameter]
+    table = by_level.table()
+    name = ("slope_sd", "intercept_sd")[parameter]
+    deviations, errors = table[name], table[f"{name}_error"]
+    of_bars = [(bar.get_x(), bar.get_x() + bar.get_width()) for bar in ax.patches]
+    np.testing.assert_allclose(of_bars, np.stack([-deviations, deviations], 1))
+    whiskers = [x for x in ax.collections if isinstance(x, LineCollection)]
+    for whisker, deviation, error in zip(whiskers, deviations, errors, strict=True):
+        left, right = (np.sort(each[:, 0]) for each in whisker.get_segments())
+        # Not beyond 0, where the two of a level would meet.
+        inner = max(deviation - error, 0)
+        np.testing.assert_allclose(right, [inner, deviation + error])
+        np.testing.assert_allclose(left, -right[::-1])
+    dots = [x for x in ax.collections if isinstance(x, PathCollection)]
+    for line, (each, level) in enumerate(zip(dots, by_level.each, strict=True)):
+        effects, heights = np.asarray(each.get_offsets()).T
+        expected = np.sort(-level.mean[:, parameter])
+        if line < 2:
+            np.testing.assert_allclose(effects, expected)
+        assert len(effects) == min(len(expected), 300)
+        # By rank, from the first to the last: the quantiles are those of all values.
+        shares = np.linspace(0, 1, 9)
+        np.testing.assert_allclose(
+            np.quantile(effects, shares), np.quantile(expected, shares), atol=0.02
+        )
+        bar = ax.patches[line]
+        low, high = sorted([bar.get_y(), bar.get_y() + bar.get_height()])
+        assert low < heights.min() and heights.max() < high
+    assert dots[0].get_offsets()[0, 1] < dots[1].get_offsets()[0, 1]
+    assert ax.yaxis_inverted()  # the first column at the top
+
+
+def test_effects_of_nested_levels_are_relative_to_the_value_above(calibrator):
+    left, right = panels(nested(), calibrator)
+    of_slopes, of_intercepts = (
+        [np.asarray(x.get_offsets())[:, 0] for x in ax.collections if isinstance(x, PathCollection)]
+        for ax in (right, left)
+    )
+    np.testing.assert_allclose(of_slopes[0], [-1, 1])
+    np.testing.assert_allclose(of_slopes[1], [-0.4, -0.3, 0.1, 0.2], atol=1e-12)
+    np.testing.assert_allclose(of_intercepts[0], [-1, -0.5])
+    np.testing.assert_allclose(of_intercepts[1], [-0.1, 0, 0, 0], atol=1e-12)
+    texts = [text.get_text() for text in left.get_yticklabels()]
+    assert texts == ["country\n2 values, 50 %", "> city\n4 values, 50 %"]
+
+
+def test_names_of_levels_are_short_and_no_formulas(calibrator):
+    by_level = crossed(6)
+    left, right = panels(by_level, calibrator)
+    texts = left.get_yticklabels()
+    lines = [text.get_text().split("\n") for text in texts]
+    assert all(len(each) <= 3 and max(map(len, each)) <= 21 for each in lines)
+    assert lines[0][1].endswith("…") and lines[2] == ["$x_1$", "400 values, 17 %"]
+    assert not any(text.get_parse_math() for text in texts)
+    left.figure.canvas.draw()
+    boxes = [text.get_window_extent() for text in texts]
+    assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
+    assert not any(text.get_visible() and text.get_text() for text in right.get_yticklabels())
+
+
+def test_a_panel_beside_takes_its_place_from_axes_without_a_grid(calibrator):
+    ax = plt.figure().add_axes((0.2, 0.3, 0.6, 0.5))
+    plots.levels(replace(calibrator, by_level=nested()), ax=ax)
+    left, right = (x.get_position().bounds for x in ax.figure.axes)
+    assert left[:2] == (0.2, 0.3) and left[0] + left[2] < right[0]
+    np.testing.assert_allclose(right[0] + right[2], 0.8)
+    assert left[3] == right[3] == 0.5
+
+
 def test_pooling_losses_with_their_intervals():
     ax = plots.pooling_losses(JUDGED, level=0.9)
     for name, label in (("partial", "partial pooling"), ("drift", "what lasts")):
@@ -594,6 +727,9 @@ def test_a_million_problems_are_drawn_in_two_seconds(million, pooled):
     labels = rng.random(3 * K) < p
     population = replace(pooled.population, shrinkage=rng.random(K))
     partial = replace(million, population=population)
+    of_a_million = crossed(2)
+    many = replace(of_a_million.each[1], keys=np.arange(K), mean=rng.normal(size=(K, 2)))
+    of_a_million = replace(of_a_million, each=(of_a_million.each[0], many))
     figures = {
         "map": lambda: plots.parameter_map(million),
         "slopes": lambda: plots.slope_funnel(million),
@@ -601,6 +737,7 @@ def test_a_million_problems_are_drawn_in_two_seconds(million, pooled):
         "shrinkage": lambda: plots.shrinkage(partial),
         "moves": lambda: plots.shrinkage(partial, million),
         "convergence": lambda: plots.convergence(million),
+        "levels": lambda: plots.levels(replace(million, by_level=of_a_million)),
     }
     seconds = {}
     for name, make in figures.items():
@@ -653,6 +790,12 @@ def test_what_cannot_be_drawn_is_named(rows, calibrator, pooled):
         (lambda: plots.rate_funnel(labels, p, segments[1:]), "segments: expected one id per row"),
         (lambda: plots.rate_funnel(labels, 0 * p, segments), "proba: expected some above 0"),
         (lambda: plots.pooling_losses({"cut": p}), "judged: expected the table of judge_pooling"),
+        (
+            lambda: plots.levels(calibrator),
+            'calibrator: expected .*"nested" or "crossed", got one with pooling=.none',
+        ),
+        (lambda: plots.levels(pooled), "calibrator: expected .* got one with pooling=.partial"),
+        (lambda: plots.levels(one), "calibrator: expected .* got Fit"),
         (lambda: plots.shrinkage(calibrator), 'calibrator: expected one with pooling="partial"'),
         (
             lambda: plots.shrinkage(pooled, replace(calibrator, keys=calibrator.keys + 1)),
