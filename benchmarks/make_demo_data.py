@@ -32,6 +32,7 @@ def half_year(source: Path) -> dict[str, NDArray[np.generic]]:
             "aircraft": named(flights["seg_tailnum"][kept], flights["names_tailnum"]),
             "route": named(flights["seg_route"][kept], flights["names_route"]),
             "day": flights["doy"][kept],
+            "carrier": named(flights["seg_carrier"][kept], flights["names_carrier"]),
         }
 
 

@@ -16,10 +16,11 @@ class Flights:
     aircraft: NDArray[np.str_]  # tail number
     route: NDArray[np.str_]  # origin and destination, as JFK-LAX
     day: NDArray[np.int16]  # day of the year
+    carrier: NDArray[np.str_]  # two characters, as UA
 
 
 def load_flights() -> Flights:
     """The half-year of flights."""
-    columns = ("score", "outcome", "aircraft", "route", "day")
+    columns = ("score", "outcome", "aircraft", "route", "day", "carrier")
     with np.load(Path(__file__).with_name("nycflights.npz")) as data:
         return Flights(*(data[f"{c}_values"][data[f"{c}_codes"]] for c in columns))

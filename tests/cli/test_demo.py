@@ -16,6 +16,7 @@ DIGESTS = {
     "aircraft": "2c893feb730e241f",
     "route": "5a40446c48f47917",
     "day": "1f083cf157040206",
+    "carrier": "afe1459e3e691780",
 }
 
 

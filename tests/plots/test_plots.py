@@ -153,7 +153,7 @@ def crossed(number):
             mean=rng.normal(size=(V, 2)) * [0.1, 0.5],
             covariance=np.zeros((V, 2, 2)),
             spread=np.diag([0.01, 0.25]) * (i + 1),
-            spread_errors=np.diag([0.01, 0.05]) / (i + 1),
+            spread_errors=np.diag([0.03, 0.05]) / (i + 1),
             unseen=np.eye(2),
             share=1 / number,
         )
@@ -622,6 +622,7 @@ def test_levels_have_their_spreads_with_errors_and_the_effects_of_values(calibra
         bar = ax.patches[line]
         low, high = sorted([bar.get_y(), bar.get_y() + bar.get_height()])
         assert low < heights.min() and heights.max() < high
+        assert np.abs(np.diff(heights)).min() > 0.3 * (high - low)  # neighbours are apart
     assert dots[0].get_offsets()[0, 1] < dots[1].get_offsets()[0, 1]
     assert ax.yaxis_inverted()  # the first column at the top
 
