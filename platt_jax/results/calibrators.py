@@ -108,7 +108,7 @@ class SegmentCalibrator(ComparedByValue, _ById):
 
     @property
     def pooling(self) -> str:
-        """How the segments were pooled: "none", "partial", "nested", "crossed" or "complete".
+        """The kind of pooling: "none", "partial", "nested", "crossed" or "complete".
 
         It is also "complete" if no population could be estimated: all segments then have the curve
         of all rows.
@@ -207,8 +207,8 @@ class SegmentCalibrator(ComparedByValue, _ById):
         Args:
             scores: (N,) floating.
             segments: (N,) ids as in `fit_segments`, or one id for all. Segments not among keys get
-                the probability of a random segment of the population, or the fallback's if there is
-                no population.
+                the probability of a random segment of the population, given what the levels say of
+                its values; or the fallback's if there is no population.
             offset: (N,) log-odds that are added to the row's, or one for all, as in `fit_segments`;
                 with a population inside the mean over (A, B).
 
@@ -249,8 +249,8 @@ class SegmentCalibrator(ComparedByValue, _ById):
     ) -> tuple[NDArray[Any], NDArray[Any]]:
         """A confidence band for each row's P(y=1), as `Fit.band`.
 
-        Unseen segments get the band of a random segment of the population. Without a population
-        they get the fallback's band, which shows how well the pooled rows determine the fallback,
+        Unseen segments get the band of a random segment of the population, given what the levels
+        say of its values. Without a population they get the fallback's band, which shows how well the pooled rows determine the fallback,
         not how far such a segment may be from it.
 
         Args:

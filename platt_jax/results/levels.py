@@ -110,7 +110,7 @@ class Levels(ComparedByValue):
         return Table(
             level=np.array([level.name for level in each]),
             values=np.array([len(level.keys) for level in each]),
-            rows_per_value=np.array([level.rows.mean() for level in each]),
+            rows_per_value=np.array([level.rows.sum() / max(len(level.keys), 1) for level in each]),
             slope_sd=spreads[:, 0],
             slope_sd_error=errors[:, 0],
             intercept_sd=spreads[:, 1],

@@ -41,6 +41,7 @@ def test_spreads_of_both_levels_are_found():
         levels = pj.fit_segments(scores, labels, ids, pooling="nested").levels
         assert levels["values"].tolist() == [40, 400]
         assert levels["rows_per_value"].tolist() == [300, 30]
+        assert levels["share"].sum() == pytest.approx(1)
         found.append([levels["slope_sd"], levels["intercept_sd"]])
     truth = np.stack([BETWEEN_COUNTRIES, BETWEEN_CITIES], 1)
     np.testing.assert_allclose(np.mean(found, 0), truth, rtol=0.15)
@@ -93,6 +94,14 @@ def test_a_unique_last_column_makes_crossed_levels_nested(fitted):
     np.testing.assert_allclose(of_nested.posterior_mean, of_crossed.posterior_mean, rtol=1e-5)
     spreads = of_nested.posterior_covariance, of_crossed.posterior_covariance
     np.testing.assert_allclose(*spreads, rtol=1e-5, atol=1e-8)
+
+
+def test_crossed_columns_may_come_in_any_order(fitted):
+    """Also where one determines the other, but not the other way round."""
+    scores, labels, ids, _ = cities(0, 30)
+    turned = pj.fit_segments(scores, labels, ids[:, ::-1], pooling="crossed")
+    expected = fitted["crossed"].predict_proba([0.5] * 3, UNSEEN)
+    np.testing.assert_allclose(turned.predict_proba([0.5] * 3, UNSEEN[:, ::-1]), expected, 1e-9)
 
 
 @KINDS
