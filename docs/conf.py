@@ -47,7 +47,8 @@ autodoc_member_order = "bysource"
 autodoc_default_options = {
     "members": True,
     # What scikit-learn adds to its estimators, and what a class docstring describes already.
-    "exclude-members": "set_fit_request, set_score_request, get_metadata_routing, calibrators_",
+    "exclude-members": "set_fit_request, set_score_request, set_predict_request, "
+    "set_predict_proba_request, get_metadata_routing, calibrators_",
 }
 napoleon_numpy_docstring = False
 napoleon_attr_annotations = False

@@ -250,8 +250,8 @@ class SegmentCalibrator(ComparedByValue, _ById):
         """A confidence band for each row's P(y=1), as `Fit.band`.
 
         Unseen segments get the band of a random segment of the population, given what the levels
-        say of its values. Without a population they get the fallback's band, which shows how well the pooled rows determine the fallback,
-        not how far such a segment may be from it.
+        say of its values. Without a population they get the fallback's band, which shows how well
+        the pooled rows determine the fallback, not how far such a segment may be from it.
 
         Args:
             scores: (N,) as in `predict_proba`.
