@@ -108,7 +108,7 @@ class SegmentCalibrator(ComparedByValue, _ById):
 
     @property
     def pooling(self) -> str:
-        """The kind of pooling: "none", "partial", "nested", "crossed" or "complete".
+        """The kind of pooling, "none", "partial", "nested", "crossed" or "complete".
 
         It is also "complete" if no population could be estimated: all segments then have the curve
         of all rows.
