@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from html import escape
 from typing import Any, ClassVar
 
 import jax
@@ -142,6 +143,16 @@ class SegmentCalibrator(ComparedByValue, _ById):
             share: share of the variance of log-odds due to this level, at a typical score.
         """
         return None if self.by_level is None else self.by_level.table()
+
+    def __repr__(self) -> str:
+        return "\n  ".join([super().__repr__(), *self._level_lines()])
+
+    def _repr_html_(self) -> str:
+        lines = "<br>".join(map(escape, self._level_lines()))
+        return super()._repr_html_() + (f"<div>{lines}</div>" if lines else "")
+
+    def _level_lines(self) -> list[str]:
+        return [] if self.by_level is None else self.by_level.lines()
 
     def only(self, where: Column) -> "SegmentCalibrator":
         """A calibrator with some of the segments. The others become unseen segments.

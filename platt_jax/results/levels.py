@@ -156,3 +156,13 @@ class Levels(ComparedByValue):
             intercept_sd_error=errors[:, 1],
             share=np.array([level.share for level in each]),
         )
+
+    def lines(self) -> list[str]:
+        """A line of text for each level."""
+        table = self.table()
+        columns = (table[name] for name in ("level", "values", "slope_sd", "intercept_sd"))
+        return [
+            f"level {name}: {values:,} values, standard deviation {slope:.3g} of the slope, "
+            f"{intercept:.3g} of the intercept"
+            for name, values, slope, intercept in zip(*columns, strict=True)
+        ]
