@@ -72,3 +72,32 @@ def assert_predicted(found, expected, spread, wide, narrow):
     np.testing.assert_allclose(found, expected, rtol=0, atol=wide)
     near = ~(spread > 1)
     np.testing.assert_allclose(found[near], expected[near], rtol=0, atol=narrow)
+
+
+@cache
+def of_three_levels(kind):
+    """A calibrator of 4 regions, 3 countries each and 2 cities each, numbered within each."""
+    rng = np.random.default_rng(1)
+    ids = np.stack(np.unravel_index(np.arange(24), (4, 3, 2)), 1)
+    effects = [rng.normal(size=(size, 2)) for size in (4, 12, 24)]
+    each = sum(of[np.arange(24) // (24 // len(of))] for of in effects)
+    place = np.arange(24 * 30) % 24
+    slope, intercept = (0.4 * each + [1, -0.5])[place].T
+    f = rng.normal(size=len(place))
+    return pj.fit_segments(f, labels_of(rng, slope * f + intercept), ids[place], pooling=kind)
+
+
+# Segments of which all values are known, some, or none.
+OF_THREE = np.array(
+    [
+        *(
+            (0, 0, 0),
+            (3, 2, 1),
+            (1, 2, UNSEEN),
+            (1, 0, UNSEEN),
+            (1, UNSEEN, 0),
+            (2, UNSEEN, UNSEEN),
+        ),
+        *((UNSEEN, 1, 1), (UNSEEN, UNSEEN, 0), (UNSEEN, 2, UNSEEN), (UNSEEN, UNSEEN, UNSEEN)),
+    ]
+)

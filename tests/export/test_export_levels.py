@@ -5,7 +5,16 @@ from contextlib import closing
 import numpy as np
 import pytest
 from data import labels_of
-from levelled import NAMES, UNSEEN, assert_predicted, levelled, rows_of
+from levelled import (
+    NAMES,
+    OF_THREE,
+    UNSEEN,
+    assert_predicted,
+    deviations,
+    levelled,
+    of_three_levels,
+    rows_of,
+)
 from test_export import InDuckDB, InSQLite
 
 import platt_jax as pj
@@ -45,6 +54,27 @@ def test_the_python_module_predicts_what_the_calibrator_does(kind, ids):
     exec(to_python(fitted), module)
     found = [module["predict_proba"](f, tuple(segment)) for f, *segment in rows]
     assert_predicted(found, expected, spread, 1e-7, 1e-9)
+
+
+@pytest.mark.parametrize("kind", ["nested", "crossed"])
+def test_three_levels(kind):
+    fitted = of_three_levels(kind)
+    scores = np.linspace(-1, 1, len(OF_THREE))
+    expected, spread = fitted.predict_proba(scores, OF_THREE), deviations(fitted, scores, OF_THREE)
+    module = {}
+    exec(to_python(fitted), module)
+    rows = [(f, *of) for f, of in zip(scores.tolist(), OF_THREE.tolist(), strict=True)]
+    found = [module["predict_proba"](f, tuple(segment)) for f, *segment in rows]
+    assert_predicted(found, expected, spread, 1e-7, 1e-9)
+    for table in (None, "curves"):
+        run = InDuckDB()
+        with closing(run.connection):
+            run.table([(i, *row) for i, row in enumerate(rows)], ["i", "f", *"abc"])
+            made = to_sql(fitted, "f", list("abc"), table=table)
+            for statement in made.setup:
+                run(statement)
+            found = run(f"SELECT i, {made.expression} AS p FROM t {made.join} ORDER BY i")
+        assert_predicted([p for _, p in found], expected, spread, 5e-4, 2e-6)
 
 
 @pytest.mark.parametrize("kind", ["nested", "crossed"])

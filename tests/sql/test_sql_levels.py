@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from levelled import NAMES, assert_predicted, levelled, rows_of
+from levelled import NAMES, OF_THREE, assert_predicted, levelled, of_three_levels, rows_of
 from test_sql import ENGINES
 from test_sql import closed as closed  # a fixture
 
@@ -29,6 +29,19 @@ def check_predictions(put, kind, ids):
 @pytest.mark.parametrize("kind", ["nested", "crossed"])
 def test_an_engine_predicts_what_the_calibrator_does(engine, kind, ids):
     check_predictions(ENGINES[engine], kind, ids)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("kind", ["nested", "crossed"])
+def test_three_levels(engine, kind):
+    fitted = of_three_levels(kind)
+    a, b, c = OF_THREE.T
+    placed = ENGINES[engine]({"f": np.linspace(-1, 1, len(a)), "a": a, "b": b, "c": c})
+    found = sql.predict(**placed, calibrator=fitted, score="f", segment=["a", "b", "c"])
+    f, a, b, c, p = map(np.array, zip(*found.fetchall(), strict=True))
+    assert len(p) == len(OF_THREE)
+    expected = fitted.predict_proba(f, np.stack([a, b, c], 1))
+    np.testing.assert_allclose(p, expected, rtol=1e-7)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
