@@ -63,6 +63,29 @@ def compare(number, more):
             raise AssertionError(message)
 
 
+def compare_levels(number):
+    """Of 20 by 10 segments, each with rows in two processes."""
+    rng = np.random.default_rng(1)
+    segments = rng.integers(0, 200, 12_000)
+    A, B = (rng.normal(size=20)[np.arange(200) // 10] + rng.normal(size=200) for _ in "AB")
+    f, y, _ = rows_of(rng, segments, A=-1.5 + 0.5 * A, B=B)
+    f[5] = np.nan
+    ids, mine = np.stack(np.divmod(segments, 10), 1), rng.integers(0, 2, 12_000) == number
+    for pooling in ("nested", "crossed"):
+        given = {"pooling": pooling, "options": Options(non_finite="omit")}
+        found = distributed.fit_segments(f[mine], y[mine], ids[mine], **given)
+        expected = pj.fit_segments(f, y, ids, **given)
+        assert found.keys.tolist() == expected.keys.tolist()
+        one, other = found.population, expected.population
+        deviations = np.sqrt(other.posterior_covariance[:, (0, 1), (0, 1)])
+        # To a hundredth of standard errors, within which each search ends.
+        assert (np.abs(one.posterior_mean - other.posterior_mean) <= 0.01 * deviations).all()
+        for name in ("slope_sd", "intercept_sd"):
+            off = np.abs(found.levels[name] - expected.levels[name])
+            assert (off <= 0.01 * expected.levels[f"{name}_error"]).all(), (name, off)
+        print("bits", found.predict_proba([0.5], [(99, 3)])[0].hex())
+
+
 def before_each_pass(act):
     """Call `act` with the number of each pass over the rows of this process, from 1."""
     local, passes = SummedRows._local, []
@@ -134,6 +157,8 @@ if __name__ == "__main__":
     jax.distributed.initialize(f"127.0.0.1:{port}", count, number, heartbeat_timeout_seconds=10)
     if sys.argv[4] in ("one fit", "several fits"):
         compare(number, more=sys.argv[4] == "several fits")
+    elif sys.argv[4] == "levels":
+        compare_levels(number)
     elif sys.argv[4].startswith("checkpoint"):
         checkpointed(number, sys.argv[4])
     elif sys.argv[4].startswith("another"):

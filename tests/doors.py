@@ -215,6 +215,14 @@ def several_columns(rows, folder):
     return rows, {}
 
 
+def nested(rows, folder):
+    return several_columns(rows, folder)[0], {"pooling": "nested"}
+
+
+def crossed(rows, folder):
+    return several_columns(rows, folder)[0], {"pooling": "crossed"}
+
+
 def pos_label(rows, folder):
     rows["labels"] = np.where(rows["labels"] > 0, "yes", "no")
     return rows, {"pos_label": "yes"}
@@ -242,6 +250,8 @@ OPTIONS = {
     "progress": progress,
     "checkpoint": checkpoint,
     "ids of several columns": several_columns,
+    'ids of several columns, pooling="nested"': nested,
+    'ids of several columns, pooling="crossed"': crossed,
     "pos_label": pos_label,
 }
 
@@ -269,6 +279,10 @@ NOT_OFFERED = {
     ('pooling="complete"', "update"): "pooling is that of the calibrator",
     ('offset, pooling="partial"', "update"): "pooling is that of the calibrator",
     ('offset, pooling="complete"', "update"): "pooling is that of the calibrator",
+    ('ids of several columns, pooling="nested"', "bootstrap"): _PLATT,
+    ('ids of several columns, pooling="crossed"', "bootstrap"): _PLATT,
+    ('ids of several columns, pooling="nested"', "update"): "pooling is that of the calibrator",
+    ('ids of several columns, pooling="crossed"', "update"): "pooling is that of the calibrator",
     ("pos_label", "bootstrap"): _LABELS,
     ("pos_label", "update"): _LABELS,
 }

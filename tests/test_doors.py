@@ -73,6 +73,8 @@ def test_a_door_gives_the_answer_of_rows_in_memory(option, door, in_memory, tmp_
         for name, deviation in zip("AB", deviations.T, strict=True):
             off = np.abs(getattr(found.fit, name) - getattr(expected.fit, name))
             assert (off <= 0.01 * deviation).all(), name
+    if expected.by_level is not None:
+        assert_levels_near(found, expected)
     if np.isfinite(found.fallback.A):
         np.testing.assert_allclose(found.fallback.A, expected.fallback.A, rtol=1e-6)
 
@@ -100,6 +102,15 @@ def assert_populations_near(found, expected):
     assert (off <= 0.01 * np.sqrt(variances)).all()
     off = np.abs(found.posterior_covariance - expected.posterior_covariance)
     assert (off.max((1, 2)) <= 0.01 * variances.max(1)).all()
+
+
+def assert_levels_near(found, expected):
+    """The spreads to a hundredth of their errors, and the values' names."""
+    for level, other in zip(found.by_level.each, expected.by_level.each, strict=True):
+        assert level.keys.tolist() == other.keys.tolist()
+        np.testing.assert_allclose(level.rows, other.rows, rtol=1e-12)
+        off = np.abs(level.spread - other.spread)
+        assert (off <= 0.01 * other.spread_errors).all()
 
 
 def test_progress_is_told_at_every_door(tmp_path):

@@ -221,7 +221,8 @@ def _add_fit(among: _Among) -> None:
         "--pooling",
         choices=get_args(Pooling),
         help="of segments: each by its own rows (none, the default), shrunk to their population "
-        "(partial), or one curve for all (complete)",
+        "(partial), for several columns to their prefixes (nested) or to the values of each column "
+        "(crossed), or one curve for all (complete)",
     )
     fitting.non_finite()
     fitting.cache()

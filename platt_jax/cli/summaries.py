@@ -13,6 +13,9 @@ from platt_jax.cli.inputs import DASH
 from platt_jax.results import tables
 
 _FITS_FAILED = 3
+_OF_LEVELS = "what is known of their levels"
+# What predicts segments that were not fitted, by the pooling.
+_OF_UNSEEN = {"partial": "the population", "nested": _OF_LEVELS, "crossed": _OF_LEVELS}
 
 
 def saved(arguments: argparse.Namespace, calibrator: Fit | SegmentCalibrator) -> int:
@@ -94,7 +97,7 @@ def tell_applied(
         return
     say(f"{counts['rows']:,} rows written to {outputs.named(arguments.out)}")
     if isinstance(calibrator, SegmentCalibrator) and counts["unseen"]:
-        by = "the population" if calibrator.pooling == "partial" else "the curve of all rows"
+        by = _OF_UNSEEN.get(calibrator.pooling, "the curve of all rows")
         say(f"of these {counts['unseen']:,} in segments that were not fitted: predicted by {by}")
     if counts["nan"]:
         say(

@@ -1,6 +1,8 @@
 """The curves of a calibrator as plain Python values, for exports of probabilities."""
 
-from itertools import chain
+from collections.abc import Iterator
+from itertools import chain, product
+from math import prod
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -10,10 +12,27 @@ from platt_jax import ids
 from platt_jax.ids import times
 from platt_jax.results.calibrators import SegmentCalibrator, parameters
 from platt_jax.results.fit import Fit
+from platt_jax.results.levels import Part
 from platt_jax.results.sigmoid import Sigmoid
 
 # Calibrators whose probabilities can be exported.
 Exportable: TypeAlias = SegmentCalibrator | Sigmoid | Fit
+
+
+class LevelCurves(NamedTuple):
+    """What a level says of segments that were not fitted, as `results.levels.Part`.
+
+    Attributes:
+        columns: places of the columns of ids that the values have.
+        values: the values, tuples of their columns.
+        parameters: the five parameters of each value.
+        unseen: for crossed levels those of an unseen value; None for nested ones.
+    """
+
+    columns: range
+    values: list[tuple[Any, ...]]
+    parameters: list[tuple[float, ...]]
+    unseen: tuple[float, ...] | None
 
 
 class Curves(NamedTuple):
@@ -25,11 +44,15 @@ class Curves(NamedTuple):
     Attributes:
         segments: segment ids, ascending: text, numbers, dates; tuples if they have several columns.
             None for one sigmoid for all rows.
-        columns: the values of each column of the ids.
+        columns: the values of each column of the ids, those of levels included.
         types: the types of the values of each column.
         parameters: the two or five parameters of each segment; NaN without a curve (NON_FINITE,
             EMPTY).
-        fallback: the parameters for all other segments; or those of the one sigmoid.
+        fallback: the parameters for all other segments; or those of the one sigmoid. With levels
+            they are those of a segment of which no value is known.
+        root: with crossed levels the parameters of the mean curve, to which the effects of values
+            add up; otherwise the fallback.
+        levels: the levels; empty without any.
     """
 
     segments: list[Any] | None
@@ -37,6 +60,13 @@ class Curves(NamedTuple):
     types: list[set[type]]
     parameters: list[tuple[float, ...]]
     fallback: tuple[float, ...]
+    root: tuple[float, ...]
+    levels: list[LevelCurves]
+
+    @property
+    def crossed(self) -> bool:
+        """Whether there are levels, and these are crossed."""
+        return any(level.unseen is not None for level in self.levels)
 
     @property
     def averaged(self) -> bool:
@@ -62,7 +92,8 @@ def curves(calibrator: Exportable) -> Curves:
     if isinstance(calibrator, Fit):
         calibrator = calibrator.sigmoid
     if isinstance(calibrator, Sigmoid) and np.ndim(calibrator.A) == 0:
-        return Curves(None, [], [], [], (float(calibrator.A), float(calibrator.B)))
+        one = float(calibrator.A), float(calibrator.B)
+        return Curves(None, [], [], [], one, one, [])
     if not isinstance(calibrator, SegmentCalibrator):
         raise ValueError(
             "calibrator: expected a SegmentCalibrator or one sigmoid, got a "
@@ -73,11 +104,55 @@ def curves(calibrator: Exportable) -> Curves:
     columns = list(map(_values, fields))
     plain = calibrator.keys.dtype.names is None
     segments = columns[0] if plain else list(zip(*columns, strict=True))
+    root, levels = fallback, []
+    if calibrator.by_level is not None:
+        of_root, parts = calibrator.by_level.parts()
+        root, levels = tuple(of_root.tolist()), list(map(_level, parts))
+    for level in levels:
+        for place, values in zip(level.columns, zip(*level.values, strict=True), strict=True):
+            columns[place] = [*columns[place], *values]
     types = [
         set(map(type, column)) or {_type(x.dtype)}
         for column, x in zip(columns, fields, strict=True)
     ]
-    return Curves(segments, columns, types, of_each, fallback)
+    return Curves(segments, columns, types, of_each, fallback, root, levels)
+
+
+def _level(part: Part) -> LevelCurves:
+    values = list(zip(*map(_values, ids.fields(part.keys)), strict=True))
+    unseen = None if part.unseen is None else tuple(part.unseen.tolist())
+    return LevelCurves(part.columns, values, list(map(tuple, part.normal.tolist())), unseen)
+
+
+def number_of_cases(found: Curves) -> int:
+    """The number of segments and of `other_cases`."""
+    sizes = [len(level.values) for level in found.levels]
+    others = prod(size + 1 for size in sizes) - 1 if found.crossed else sum(sizes)
+    return len(found.segments or []) + others
+
+
+def other_cases(found: Curves) -> Iterator[tuple[dict[int, Any], tuple[float, ...]]]:
+    """What is known of segments that were not fitted, by levels.
+
+    Yields:
+        The values of some columns, by the columns' places, and the parameters of all segments that
+        have these values and were in no case before.
+    """
+    if not found.crossed:
+        for level in reversed(found.levels):
+            for values, numbers in zip(level.values, level.parameters, strict=True):
+                yield dict(zip(level.columns, values, strict=True)), numbers
+        return
+    fitted = set(found.segments or [])
+    each = [
+        [*zip(level.values, level.parameters, strict=True), ((), level.unseen)]
+        for level in found.levels
+    ]
+    # Combinations of most known values come first.
+    for some in sorted(product(*each), key=lambda some: sum(not values for values, _ in some)):
+        known = {place: values[0] for place, (values, _) in enumerate(some) if values}
+        if known and tuple(known.values()) not in fitted:
+            yield known, tuple(map(sum, zip(found.root, *(x for _, x in some), strict=True)))
 
 
 def require_integers(found: Curves, bits: int, where: str) -> None:

@@ -3,7 +3,7 @@
 import datetime as dt
 from typing import Any
 
-from platt_jax.export.curves import Exportable, curves
+from platt_jax.export.curves import Curves, Exportable, curves
 from platt_jax.results.averages import nodes
 from platt_jax.version import __version__
 
@@ -34,16 +34,50 @@ def predict_proba(score):
     return sigmoid(A * score + B)
 '''
 
-_BY_SEGMENT = '''
+_CURVES = """
 # ({names}) of each segment, and of all others.
+CURVES = {{
+{curves}}}
+FALLBACK = {fallback}
+"""
+
+_NESTED_CURVES = '''
+# ({names}) of each segment and of each first part of one, and of all others.
 CURVES = {{
 {curves}}}
 FALLBACK = {fallback}
 
 
+def curve(segment):
+    """The curve of a segment; of others that of the longest part that is known."""
+    parts = (segment[:length] for length in range(len(segment), 0, -1))
+    return next((CURVES[part] for part in parts if part in CURVES), FALLBACK)
+'''
+
+_CROSSED_CURVES = '''
+# ({names}) of each segment.
+CURVES = {{
+{curves}}}
+# All others have the sum of the mean and of an effect for each column: of a value or of others.
+MEAN = {root}
+EFFECTS = [
+{effects}]
+
+
+def curve(segment):
+    """The curve of a segment; of others the sum of what is known."""
+    if segment in CURVES:
+        return CURVES[segment]
+    each = zip(segment, EFFECTS, strict=True)
+    effects = [values.get(value, others) for value, (values, others) in each]
+    return [sum(numbers) for numbers in zip(MEAN, *effects, strict=True)]
+'''
+
+_BY_SEGMENT = '''
+
 def predict_proba(score, segment):
     """P(y=1) of a score in a segment{of_columns}; NaN for NaN, and without a curve."""
-    {names} = CURVES.get(segment, FALLBACK)
+    {names} = {curve}
 '''
 
 _OF_ONE = "    return sigmoid(A * score + B)\n"
@@ -67,13 +101,14 @@ def to_python(calibrator: Exportable) -> str:
     The module's function is `predict_proba(score, segment)`, or `predict_proba(score)` for one
     sigmoid. It takes one score and returns one probability, equal to `predict_proba` here within
     rounding. With a population the error is at most 1e-7 where the standard deviation of the
-    log-odds is up to 2, 5e-6 up to 3, and 5e-4 up to 5.
+    log-odds is up to 2, 6e-6 up to 3, and 5e-4 up to 5.
 
     Args:
         calibrator: a SegmentCalibrator, a Sigmoid or a Fit of one problem.
 
     Returns:
-        The text. Segments of several columns are tuples.
+        The text. Segments of several columns are tuples. With levels, a column of a segment may
+        have any other value, such as None, too.
 
     Raises:
         ValueError: calibrator is not as above, or has segments that are not text, numbers, dates or
@@ -90,19 +125,38 @@ def to_python(calibrator: Exportable) -> str:
     head = _HEAD.format(version=__version__) + _SIGMOID
     if found.segments is None:
         return head + _ONE.format(fallback=found.fallback)
-    of_each = "".join(
-        f"    {_text(segment)}: {parameters!r},\n"
-        for segment, parameters in zip(found.segments, found.parameters, strict=True)
-    )
-    text = _BY_SEGMENT.format(
-        names=", ".join(found.names),
-        curves=of_each,
-        fallback=found.fallback,
+    names = ", ".join(found.names)
+    text = _curves(found, names) + _BY_SEGMENT.format(
+        names=names,
         of_columns=", a tuple of its columns" if len(found.types) > 1 else "",
+        curve="curve(segment)" if found.levels else "CURVES.get(segment, FALLBACK)",
     )
     if not found.averaged:
         return head + text + _OF_ONE
     return head + _NODES.format(nodes=nodes()) + text + _MEAN
+
+
+def _curves(found: Curves, names: str) -> str:
+    """The part of the module that finds the parameters of a segment."""
+    of_segments = _lines(found.segments or [], found.parameters)
+    if not found.crossed:
+        of_parts = (_lines(level.values, level.parameters) for level in reversed(found.levels))
+        text = _NESTED_CURVES if found.levels else _CURVES
+        curves = "".join([of_segments, *of_parts])
+        return text.format(names=names, curves=curves, fallback=found.fallback)
+    effects = "".join(
+        "    ({\n"
+        + _lines([x for (x,) in level.values], level.parameters, 8)
+        + f"    }}, {level.unseen}),\n"
+        for level in found.levels
+    )
+    return _CROSSED_CURVES.format(names=names, curves=of_segments, root=found.root, effects=effects)
+
+
+def _lines(keys: list[Any], parameters: list[tuple[float, ...]], indent: int = 4) -> str:
+    """The lines of a dictionary."""
+    pairs = zip(map(_text, keys), parameters, strict=True)
+    return "".join(f"{' ' * indent}{key}: {numbers!r},\n" for key, numbers in pairs)
 
 
 def _text(segment: Any) -> str:

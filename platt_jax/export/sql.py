@@ -2,18 +2,22 @@
 
 import datetime as dt
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from platt_jax.export.curves import Curves, Exportable, curves, is_wider, require_integers
+from platt_jax.export import sql_text
+from platt_jax.export.curves import (
+    Curves,
+    Exportable,
+    curves,
+    is_wider,
+    number_of_cases,
+    require_integers,
+)
 from platt_jax.extras import needing
-
-# Step and number of pairs of the quadrature (`results/averages.py`); each node is a term of SQL.
-_FEW_NODES = 1.0, 6
 
 # Maximum number of segments in an expression; engines take long to read more.
 _MOST_IN_EXPRESSION = 1000
-_ROWS_OF_INSERT = 500
 _TYPES = {str: "TEXT", bool: "BOOLEAN", int: "BIGINT", float: "DOUBLE", dt.date: "DATE"}
 _BITS = 64  # size of a BIGINT
 # Widest integers of DuckDB; other engines are assumed to have BIGINT only.
@@ -28,7 +32,8 @@ class SqlExport(NamedTuple):
     Attributes:
         expression: the probability; NULL where the score is NULL, and without a curve.
         join: clause after the table of rows; empty without a table of the segments.
-        setup: statements that create the table of the segments; empty without one.
+        setup: statements that create the table of the segments, and one of each level; empty
+            without a table.
     """
 
     expression: str
@@ -50,8 +55,8 @@ def to_sql(
     create it, and the rows are joined with it. With a connection to the engine,
     `platt_jax.sql.predict` is simpler.
 
-    With a population, probabilities differ from `predict_proba` by at most 1e-6 where the standard
-    deviation of the log-odds is up to 1, by 1e-4 up to 2, and by 3e-3 up to 3.
+    With a population, probabilities differ from `predict_proba` by at most 2e-6 where the standard
+    deviation of the log-odds is up to 1, by 5e-4 up to 2, and by 4e-3 up to 3.
 
     Args:
         calibrator: a SegmentCalibrator, a Sigmoid or a Fit of one problem.
@@ -60,12 +65,14 @@ def to_sql(
         dialect: a dialect of sqlglot: "duckdb", "spark", "sqlite", "postgres", "bigquery", ...
         table: name of a table to create for the segments, with columns `platt_key_0` and so on,
             `platt_known`, `platt_A`, `platt_B`, and with a population `platt_AA`, `platt_AB` and
-            `platt_BB`; None for a CASE.
+            `platt_BB`; None for a CASE. With levels a table of the values of each level is added,
+            {table}_level_0 with columns `platt_level_0_key_0`, ... and so on.
 
     Raises:
         ValueError: calibrator is not as above; columns do not match its segments; segments have a
             type without a literal; sqlglot does not know the dialect; or there are more than 1,000
-            segments and no table.
+            segments and no table. With levels also the values of nested ones, and all combinations
+            of the values of crossed ones, count as segments.
         ImportError: sqlglot is missing.
 
     Example:
@@ -96,11 +103,12 @@ def to_sql(
     score, columns = queries.quoted(score), [queries.quoted(column) for column in columns]
     score = f"CAST({score} AS DOUBLE)"
     if table is None:
-        return SqlExport(written(_cases(found, score, columns)), "", ())
-    table = queries.quoted(table)
-    setup = tuple(written(statement) for statement in _setup(found, types, table))
+        return SqlExport(written(sql_text.cases(found, score, columns)), "", ())
+    tables = sql_text.tables(found, types, table)
+    setup = tuple(written(text) for one in tables for text in sql_text.setup(found, one))
+    joins = " ".join(sql_text.join(one, columns) for one in tables)
     # sqlglot reads whole queries, not fragments.
-    query = f"SELECT {_joined(found, score)} FROM platt_rows {_join(table, columns)}"
+    query = f"SELECT {sql_text.joined(found, score, tables)} FROM platt_rows {joins}"
     expression, join = written(query).removeprefix("SELECT ").split(" FROM platt_rows ", 1)
     return SqlExport(expression, join, setup)
 
@@ -114,9 +122,11 @@ def _check(found: Curves, columns: Sequence[str], table: str | None) -> None:
         )
     if found.segments is None and table is not None:
         raise ValueError("table: expected None for one sigmoid, which has no segments to join")
-    if table is None and found.segments and len(found.segments) > _MOST_IN_EXPRESSION:
+    cases = number_of_cases(found)
+    if table is None and cases > _MOST_IN_EXPRESSION:
+        what = "segments and values of levels" if found.levels else "segments"
         raise ValueError(
-            f"table: expected the name of a table to make for {len(found.segments):,} segments; "
+            f"table: expected the name of a table to make for {cases:,} {what}; "
             f"at most {_MOST_IN_EXPRESSION:,} go into an expression"
         )
 
@@ -144,78 +154,3 @@ def _column_type(column: list[Any], types: set[type], widest: str) -> str:
                 "by calibrator.only(...), or fit such ids as text"
             )
     return widest if any(is_wider(part, _BITS) for part in column) else _TYPES[next(iter(types))]
-
-
-def _probability(parameters: Sequence[str], score: str) -> str:
-    """The probability, given expressions of the parameters."""
-    from platt_jax.sql import queries
-
-    A, B, *covariance = parameters
-    z = f"({A} * {score} + {B})"
-    if not covariance:
-        return queries.probability(z)
-    return queries.mean_probability(z, queries.deviation_of_logit(score, *covariance), _FEW_NODES)
-
-
-def _number(x: float) -> str:
-    from platt_jax.sql import queries
-
-    return "NULL" if x != x else queries.literal(x)
-
-
-def _cases(found: Curves, score: str, columns: Sequence[str]) -> str:
-    of_others = _probability([*map(_number, found.fallback)], score)
-    if not found.segments:
-        return of_others
-    cases = "".join(
-        f" WHEN {_equal(columns, segment)} THEN {_probability([*map(_number, numbers)], score)}"
-        for segment, numbers in zip(found.segments, found.parameters, strict=True)
-    )
-    return f"CASE{cases} ELSE {of_others} END"
-
-
-def _equal(columns: Sequence[str], segment: Any) -> str:
-    return " AND ".join(
-        f"{column} = {literal}" for column, literal in zip(columns, _literals(segment), strict=True)
-    )
-
-
-def _literals(segment: Any) -> list[str]:
-    return [_literal(part) for part in (segment if isinstance(segment, tuple) else (segment,))]
-
-
-def _literal(part: Any) -> str:
-    from sqlglot import exp
-
-    from platt_jax.sql import queries
-
-    if isinstance(part, str):
-        return exp.Literal.string(part).sql("duckdb")
-    if isinstance(part, float):
-        return queries.literal(part)
-    return f"DATE '{part}'" if isinstance(part, dt.date) else str(part)
-
-
-def _setup(found: Curves, types: Sequence[str], table: str) -> Iterable[str]:
-    rows = [
-        f"({', '.join([*_literals(segment), '1', *map(_number, numbers)])})"
-        for segment, numbers in zip(found.segments or [], found.parameters, strict=True)
-    ]
-    keys = ", ".join(f"platt_key_{i} {type_}" for i, type_ in enumerate(types))
-    known = ", ".join(["platt_known INTEGER", *(f"platt_{name} DOUBLE" for name in found.names)])
-    yield f"CREATE TABLE {table} ({keys}, {known})"
-    for i in range(0, len(rows), _ROWS_OF_INSERT):
-        yield f"INSERT INTO {table} VALUES {', '.join(rows[i : i + _ROWS_OF_INSERT])}"
-
-
-def _joined(found: Curves, score: str) -> str:
-    parameters = [
-        f"(CASE WHEN platt_known IS NULL THEN {_number(x)} ELSE platt_{name} END)"
-        for name, x in zip(found.names, found.fallback, strict=True)
-    ]
-    return _probability(parameters, score)
-
-
-def _join(table: str, columns: Sequence[str]) -> str:
-    on = " AND ".join(f"{column} = platt_key_{i}" for i, column in enumerate(columns))
-    return f"LEFT JOIN {table} ON {on}"

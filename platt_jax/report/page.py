@@ -92,6 +92,7 @@ def _page(
         "version": escape(__version__),
         "summary": _summary(calibrator, predicted, judged),
         "outcome": _outcome(calibrator),
+        "levels": _levels(calibrator),
         "before": _before(predicted),
         "measured": _measured(predicted),
         "charts": _charts(predicted, given[2]),
@@ -141,6 +142,24 @@ def _outcome(calibrator: SegmentCalibrator) -> str:
         f'<tr><th scope="row">{name}</th><td class="n">{n:,}</td><td>{escape(message)}</td></tr>'
         for name, n, message in said
     )
+
+
+def _levels(calibrator: SegmentCalibrator) -> str:
+    """The section with a line per level; empty without levels."""
+    table = calibrator.levels
+    if table is None:
+        return ""
+    lines = "".join(
+        f'<tr><th scope="row"><bdi>{escape(str(name))}</bdi></th>'
+        f'<td class="n">{values:,}</td><td class="n">{rows:,.4g}</td>'
+        f'<td class="n">{slope:.3g} ± {slope_error:.2g}</td>'
+        f'<td class="n">{intercept:.3g} ± {intercept_error:.2g}</td>'
+        f'<td class="n">{100 * share:.0f} %</td></tr>'
+        for name, values, rows, slope, slope_error, intercept, intercept_error, share in zip(
+            *table.values(), strict=True
+        )
+    )
+    return _resource("levels.html").replace("{{lines}}", lines)
 
 
 def _before(predicted: Predicted) -> str:

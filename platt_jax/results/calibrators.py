@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from html import escape
 from typing import Any, ClassVar
 
 import jax
@@ -20,10 +21,12 @@ from platt_jax.results.fit import Fit, Inspectable
 from platt_jax.results.levels import Levels
 from platt_jax.results.population import Population
 from platt_jax.results.probabilities import (
+    UPPER,
     band,
     critical_value,
     expit,
     log_expit,
+    normal_parameters,
     variance_of_logit,
     with_offset,
 )
@@ -34,9 +37,6 @@ from platt_jax.threads import ordered_map, row_slices
 # Rows per step of a prediction, few enough to stay in the cache.
 _PREDICTED_AT_ONCE = 1 << 15
 
-
-# The upper triangle of a covariance matrix.
-_UPPER = (0, 0), (0, 1), (1, 1)
 
 _LOWEST = np.finfo(np.float32).min
 
@@ -143,6 +143,16 @@ class SegmentCalibrator(ComparedByValue, _ById):
             share: share of the variance of log-odds due to this level, at a typical score.
         """
         return None if self.by_level is None else self.by_level.table()
+
+    def __repr__(self) -> str:
+        return "\n  ".join([super().__repr__(), *self._level_lines()])
+
+    def _repr_html_(self) -> str:
+        lines = "<br>".join(map(escape, self._level_lines()))
+        return super()._repr_html_() + (f"<div>{lines}</div>" if lines else "")
+
+    def _level_lines(self) -> list[str]:
+        return [] if self.by_level is None else self.by_level.lines()
 
     def only(self, where: Column) -> "SegmentCalibrator":
         """A calibrator with some of the segments. The others become unseen segments.
@@ -273,7 +283,7 @@ class SegmentCalibrator(ComparedByValue, _ById):
             A, B, *covariance = self._with_fallback(
                 (self.fit.A, self.fallback.A),
                 (self.fit.B, self.fallback.B),
-                *((of_fits[:, i, j], of_fallback[i, j]) for i, j in _UPPER),
+                *((of_fits[:, i, j], of_fallback[i, j]) for i, j in UPPER),
             )
             curves = np.column_stack([A, B, *covariance])
 
@@ -321,7 +331,7 @@ class SegmentCalibrator(ComparedByValue, _ById):
         covariance = np.concatenate(
             [population.posterior_covariance, population.predictive_covariance[None]]
         )
-        normal = _stacked(mean, covariance)
+        normal = normal_parameters(mean, covariance)
         normal[:-1][~np.isfinite(self.fit.A)] = np.nan
         return normal
 
@@ -406,7 +416,7 @@ class SegmentCalibrator(ComparedByValue, _ById):
         new = np.flatnonzero(places < 0)
         places[new] = len(normal) + np.arange(len(new))
         mean, covariance = self.by_level.curves(each[new])
-        normal = np.vstack([normal, _stacked(mean, covariance)])
+        normal = np.vstack([normal, normal_parameters(mean, covariance)])
         return normal, lambda rows: places[codes[rows]]
 
     def _require_no_levels(self) -> None:
@@ -418,11 +428,6 @@ class SegmentCalibrator(ComparedByValue, _ById):
 
     def _inspected(self) -> tuple[Fit, str, NDArray[Any]]:
         return self.fit, "segment", self.keys
-
-
-def _stacked(mean: NDArray[Any], covariance: NDArray[Any]) -> NDArray[np.float64]:
-    """(n, 5), means of A and B, and the entries AA, AB and BB of their covariance."""
-    return np.column_stack([mean, *(covariance[:, i, j] for i, j in _UPPER)])
 
 
 def parameters(calibrator: SegmentCalibrator) -> NDArray[np.float64]:

@@ -1,7 +1,7 @@
 """Levels of segments, such as countries and cities: their spreads, and the effects of values."""
 
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from platt_jax import ids
 from platt_jax.ids.factorize import get_indexer, split_columns
 from platt_jax.results.equality import ComparedByValue
+from platt_jax.results.probabilities import normal_parameters
 from platt_jax.results.tables import Table
 
 _Array: TypeAlias = NDArray[Any]
@@ -50,6 +51,23 @@ class Level(ComparedByValue):
         return get_indexer(self.keys, split_columns(values))
 
 
+class Part(NamedTuple):
+    """What one level adds to the curve of an unseen segment, as rows (A, B, AA, AB, BB).
+
+    Attributes:
+        columns: places of the columns of ids that the keys have.
+        keys: (V,) as in `Level`.
+        normal: (V, 5), for crossed levels the effect of each value; for nested ones the curve of an
+            unseen segment with this value and unseen values of all deeper levels.
+        unseen: (5,), for crossed levels the effect of an unseen value; None for nested ones.
+    """
+
+    columns: range
+    keys: NDArray[Any]
+    normal: _Array
+    unseen: _Array | None
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Levels(ComparedByValue):
     """What is known of each level, and of the mean curve.
@@ -87,6 +105,27 @@ class Levels(ComparedByValue):
                 covariance[seen] += level.covariance[places]
         return mean, covariance
 
+    def parts(self) -> tuple[_Array, list[Part]]:
+        """`curves` of segments that were not fitted, to be evaluated in other programs.
+
+        Returns:
+            For crossed levels the mean curve (5,), to which the effects of the values add up. For
+            nested ones the curve (5,) of a segment without a known value, which that of the deepest
+            known value replaces; the last level is left out, because its values were all fitted.
+        """
+        root, covariance = self.mean, self.mean_covariance
+        crossed = self.kind == "crossed"
+        if not crossed:
+            covariance = covariance + sum(level.unseen for level in self.each)
+        parts = []
+        for number, level in enumerate(self.each if crossed else self.each[:-1]):
+            deeper = np.zeros((2, 2)) if crossed else sum(x.unseen for x in self.each[number + 1 :])
+            normal = normal_parameters(level.mean, level.covariance + deeper)
+            unseen = normal_parameters(np.zeros((1, 2)), level.unseen[None])[0] if crossed else None
+            columns = range(number if crossed else 0, number + 1)
+            parts.append(Part(columns, level.keys, normal, unseen))
+        return normal_parameters(root[None], covariance[None])[0], parts
+
     def only(self, keys: NDArray[Any]) -> "Levels":
         """The levels if only these segments (K,) are kept: of nested levels the last has no others.
 
@@ -117,3 +156,13 @@ class Levels(ComparedByValue):
             intercept_sd_error=errors[:, 1],
             share=np.array([level.share for level in each]),
         )
+
+    def lines(self) -> list[str]:
+        """A line of text for each level."""
+        table = self.table()
+        columns = (table[name] for name in ("level", "values", "slope_sd", "intercept_sd"))
+        return [
+            f"level {name}: {values:,} values, standard deviation {slope:.3g} of the slope, "
+            f"{intercept:.3g} of the intercept"
+            for name, values, slope, intercept in zip(*columns, strict=True)
+        ]

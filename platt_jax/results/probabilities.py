@@ -13,6 +13,9 @@ from platt_jax import accelerators, validation
 from platt_jax.columns import Column
 from platt_jax.model.objective import Array
 
+# The upper triangle of a covariance matrix.
+UPPER = (0, 0), (0, 1), (1, 1)
+
 _LEAST = 1e-12  # smallest probability, and distance of the largest from 1
 
 
@@ -115,3 +118,8 @@ def variance_of_logit(scores: Array, c_AA: Array, c_AB: Array, c_BB: Array) -> A
     with np.errstate(invalid="ignore"):  # infinite scores
         terms = c_AA * scores * scores, 2 * c_AB * scores, c_BB
         return sum(terms) + rounding * sum(map(xp.abs, terms))
+
+
+def normal_parameters(mean: NDArray[Any], covariance: NDArray[Any]) -> NDArray[np.float64]:
+    """(n, 5), means of A and B, and the entries AA, AB and BB of their covariance."""
+    return np.column_stack([mean, *(covariance[:, i, j] for i, j in UPPER)])

@@ -28,7 +28,8 @@ class SegmentCalibratedClassifier(CalibratedBase):
     One base classifier serves all segments. Its scores for held-out rows, from cross-validation,
     are calibrated with one sigmoid per segment by `platt_jax.fit_segments`. Then it is fitted again
     to all rows. Segments that are not in `fit` get the calibration of all rows pooled, or with
-    pooling="partial" that of the population.
+    pooling="partial" that of the population, or with "nested" or "crossed" what is known of their
+    levels.
 
     Args:
         estimator: the classifier, as in PlattCalibratedClassifier; wrap a fitted one in a
@@ -37,7 +38,8 @@ class SegmentCalibratedClassifier(CalibratedBase):
             list of these, whose values together identify the segment.
         passthrough: whether the base classifier gets the segment columns, too. The default is
             False: ids are rarely useful features, and text cannot be one.
-        pooling: "none", "partial" or "complete", as in `platt_jax.fit_segments`.
+        pooling: "none", "partial" or "complete", or with a list of segments "nested" (from the
+            first of these to the last) or "crossed", as in `platt_jax.fit_segments`.
         cv: as in PlattCalibratedClassifier.
         n_jobs: as in PlattCalibratedClassifier.
         response_method: as in PlattCalibratedClassifier.

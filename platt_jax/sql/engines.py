@@ -173,7 +173,7 @@ def with_tables(query: str, tables: Mapping[str, Any]) -> Any:
     def named(node: Any) -> Any:
         if isinstance(node, exp.Table) and node.name in tables:
             table = exp.to_table(tables[node.name]).copy()
-            return exp.alias_(table, node.name, table=True)
+            return exp.alias_(table, node.alias or node.name, table=True)
         return node
 
     return sqlglot.parse_one(query, read="duckdb").transform(named)

@@ -9,8 +9,10 @@ from numpy.typing import NDArray
 
 from platt_jax import ids
 from platt_jax.results.calibrators import SegmentCalibrator, parameters
+from platt_jax.results.levels import Part
 from platt_jax.results.tables import arrow_array
 from platt_jax.sql.engines import POINTS, ROWS
+from platt_jax.sql.levels import Joined, parameter
 from platt_jax.sql.queries import (
     Names,
     deviation_of_logit,
@@ -22,6 +24,8 @@ from platt_jax.sql.queries import (
 from platt_jax.sql.relations import check_columns, engine_of
 
 _PARAMETERS = ("A", "B", "c_AA", "c_AB", "c_BB")
+# Column of `POINTS` with levels: the number of the level; segments have this one.
+_LEVEL, _SEGMENTS = "level", -1
 
 
 def predict(
@@ -52,8 +56,9 @@ def predict(
         A relation of DuckDB or a DataFrame of Spark, not computed yet; for a table of a connection,
         a cursor over the result. Probabilities equal those of `SegmentCalibrator.predict_proba`,
         but are NULL where the score or the offset is NULL, and 0 below 1e-304. With a population
-        their error is at most 1e-7 where the standard deviation of the log-odds is up to 2, 5e-6 up
-        to 3, and 5e-4 up to 5. A NULL segment is treated as one that was not fitted.
+        their error is at most 1e-7 where the standard deviation of the log-odds is up to 2, 6e-6 up
+        to 3, and 5e-4 up to 5. A NULL segment is treated as one that was not fitted, and with
+        levels a NULL in a column as an unseen value.
 
     Raises:
         ValueError: a column is missing, or as in `fit_segments`.
@@ -75,11 +80,19 @@ def predict(
     _check_kinds(columns, calibrator, segments)
     if name in columns:
         raise ValueError(f"name: expected that of a new column, {name!r} is there")
-    # Without a population there are A and B only.
-    numbers = dict(zip(_PARAMETERS, parameters(calibrator).T, strict=False))
-    of_others = {of: float(x[-1]) for of, x in numbers.items()}
-    query = _query(names, list(columns), of_others, name)
-    return engine.extended(query, _points(calibrator, names, numbers))
+    of_each, root, parts = _found(calibrator)
+    query = _query(names, list(columns), root, parts, name)
+    return engine.extended(query, _points(calibrator, names, of_each, parts))
+
+
+def _found(
+    calibrator: SegmentCalibrator,
+) -> tuple[NDArray[np.float64], NDArray[np.float64], list[Part]]:
+    """The parameters of each segment, those of others apart from levels, and the levels."""
+    each = parameters(calibrator)
+    if calibrator.by_level is None:
+        return each[:-1], each[-1], []
+    return each[:-1], *calibrator.by_level.parts()
 
 
 def _check_kinds(
@@ -97,17 +110,15 @@ def _check_kinds(
             )
 
 
-def _query(names: Names, columns: list[str], fallback: dict[str, float], name: str) -> str:
+def _query(
+    names: Names, columns: list[str], root: NDArray[np.float64], parts: list[Part], name: str
+) -> str:
     score = f"CAST({ROWS}.{quoted(names.score)} AS DOUBLE)"
+    # Without a population there are A and B only.
     A, B, *covariance = (
-        f"(CASE WHEN {POINTS}.known IS NULL THEN {literal(of_all)} ELSE {POINTS}.{parameter} END)"
-        for parameter, of_all in fallback.items()
+        _parameter(i, of, root[i], parts) for i, of in enumerate(_PARAMETERS[: len(root)])
     )
-    on = " AND ".join(
-        f"{ROWS}.{quoted(column)} = {POINTS}.p_{key}"
-        for column, key in zip(names.segment, names.keys, strict=True)
-    )
-    joined = f"FROM {ROWS} LEFT JOIN {POINTS} ON {on}"
+    joined = _joined(names, parts)
     z = f"{A} * {score} + {B}"
     if names.offset is not None:
         z += f" - CAST({ROWS}.{quoted(names.offset)} AS DOUBLE)"
@@ -123,22 +134,79 @@ def _query(names: Names, columns: list[str], fallback: dict[str, float], name: s
     """
 
 
+def _alias(number: int) -> str:
+    """The name of `POINTS` where it is joined for a level."""
+    return f"platt_level_{number}"
+
+
+def _parameter(place: int, of: str, root: float, parts: list[Part]) -> str:
+    """The expression of a parameter, given its place and its column in `POINTS`."""
+    levels = [
+        Joined(
+            f"{_alias(number)}.known",
+            f"{_alias(number)}.{of}",
+            None if part.unseen is None else literal(part.unseen[place]),
+        )
+        for number, part in enumerate(parts)
+    ]
+    return parameter(Joined(f"{POINTS}.known", f"{POINTS}.{of}"), literal(root), levels)
+
+
+def _joined(names: Names, parts: list[Part]) -> str:
+    """The rows with their segments' points and those of the values of each level."""
+    pairs = list(zip(names.segment, names.keys, strict=True))
+    joins = [(POINTS, POINTS, pairs, _SEGMENTS)]
+    for number, part in enumerate(parts):
+        some = pairs[part.columns.start : part.columns.stop]
+        joins.append((f"{POINTS} AS {_alias(number)}", _alias(number), some, number))
+    text = f"FROM {ROWS}"
+    for table, alias, columns, level in joins:
+        on = [f"{ROWS}.{quoted(column)} = {alias}.p_{key}" for column, key in columns]
+        if parts:
+            on.append(f"{alias}.{_LEVEL} = {level}")
+        text += f" LEFT JOIN {table} ON {' AND '.join(on)}"
+    return text
+
+
 def _points(
-    calibrator: SegmentCalibrator, names: Names, numbers: dict[str, NDArray[np.float64]]
+    calibrator: SegmentCalibrator,
+    names: Names,
+    of_each: NDArray[np.float64],
+    parts: list[Part],
 ) -> pa.Table:
+    """The segments and their parameters, and behind them the values of each level with theirs."""
     fields = ids.fields(calibrator.keys)
     if len(fields) != len(names.segment):
         raise ValueError(
             f"segment: expected {len(fields)} columns, as the calibrator's, got {names.segment}"
         )
-    columns = {}
-    for key, column in zip(names.keys, fields, strict=True):
+    columns: dict[str, Any] = {}
+    for place, (key, column) in enumerate(zip(names.keys, fields, strict=True)):
         try:
-            columns[f"p_{key}"] = arrow_array(column.tolist() if column.dtype == object else column)
+            columns[f"p_{key}"] = _keys(place, column, parts)
         except (TypeError, ValueError, OverflowError, NotImplementedError) as error:
             raise ValueError(
                 "calibrator: expected segments of one type, that of a column of a table, got "
                 f"Python's objects of several ({error})"
             ) from error
-    columns["known"] = np.ones(len(calibrator), int)
-    return pa.table({**columns, **{of: x[:-1] for of, x in numbers.items()}})
+    sizes = [len(calibrator), *(len(part.keys) for part in parts)]
+    columns["known"] = np.ones(sum(sizes), int)
+    if parts:
+        columns[_LEVEL] = np.repeat(np.arange(_SEGMENTS, len(parts)), sizes)
+    numbers = np.concatenate([of_each, *(part.normal for part in parts)])
+    return pa.table({**columns, **dict(zip(_PARAMETERS, numbers.T, strict=False))})
+
+
+def _keys(place: int, column: NDArray[Any], parts: list[Part]) -> Any:
+    """A column of the segments' ids, and behind them that of the levels; NULL if they lack it."""
+    values, places, end = [column], [np.arange(len(column))], len(column)
+    for part in parts:
+        if place in part.columns:
+            values.append(ids.fields(part.keys)[part.columns.index(place)])
+            places.append(end + np.arange(len(part.keys)))
+            end += len(part.keys)
+        else:
+            places.append(np.full(len(part.keys), -1))
+    whole, of_rows = np.concatenate(values), np.concatenate(places)
+    made = arrow_array(whole.tolist() if whole.dtype == object else whole)
+    return made.take(pa.array(of_rows, mask=of_rows < 0)) if parts else made

@@ -59,7 +59,7 @@ def fit_segments(
         checkpoint: file for the segments' fits so far, written every few seconds. After a crash the
             same call continues from there, with bitwise equal results. The file is removed at the
             end. The pooled fit, a few passes over the rows, starts anew. Not supported with
-            pooling="partial".
+            pooling="partial", "nested" or "crossed".
 
     Raises:
         ValueError: as in `store_rows` and `platt_jax.fit_segments`; or the checkpoint is of other
@@ -76,10 +76,10 @@ def fit_segments(
     caller, mesh = Caller(), checked(mesh)
     # Checked before hours of reading.
     validation.pooling(pooling, prior, start, validation.options(options))
-    if checkpoint is not None and pooling == "partial":
+    if checkpoint is not None and pooling in ("partial", "nested", "crossed"):
         raise ValueError(
-            'checkpoint: expected None with pooling="partial": it keeps the fits of segments one '
-            "by one, and a population is of all of them"
+            f'checkpoint: expected None with pooling="{pooling}": it keeps the fits of segments '
+            "one by one, and a population is of all of them"
         )
     if isinstance(source, StoredRows):
         rows = source

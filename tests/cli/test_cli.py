@@ -839,6 +839,27 @@ def test_pooling_is_that_of_the_library(in_tmp, fitted):
     assert platt_jax.load("p.npz").population is not None
 
 
+@pytest.mark.parametrize("pooling", ["nested", "crossed"])
+def test_levels_of_several_columns(in_tmp, fitted, capsys, pooling):
+    words = f"--score f --label y --segment shop --segment year --out p.npz --pooling {pooling}"
+    assert run(f"fit in.csv {words}") == 0
+    found = platt_jax.load("p.npz")
+    assert found.pooling == pooling
+    out = capsys.readouterr().out
+    second = "shop > year" if pooling == "nested" else "year"
+    assert "  level shop: 3 values, " in out and f"  level {second}: " in out
+    write(in_tmp / "new.csv", "f,shop,year\n0.5,a,1900\n0.5,zz,1900\n")
+    words = "--calibrator p.npz --score f --segment shop --segment year --out q.csv"
+    assert run(f"apply new.csv {words}") == 0
+    told = "of these 2 in segments that were not fitted: predicted by what is known of their levels"
+    assert told in capsys.readouterr().out
+    _, *lines = (in_tmp / "q.csv").read_text().splitlines()
+    expected = found.predict_proba([0.5, 0.5], [("a", "1900"), ("zz", "1900")])
+    np.testing.assert_allclose([float(line.split(",")[-1]) for line in lines], expected)
+    assert run("fit in.csv --score f --label y --segment shop --out o.npz --pooling nested") == 2
+    assert 'several columns with pooling="nested", got one column' in capsys.readouterr().err
+
+
 def test_completion_knows_the_commands(capsys):
     pytest.importorskip("shtab")
     with pytest.raises(SystemExit) as ended:

@@ -45,6 +45,15 @@ def test_the_answers_are_those_of_one_process(count, what):
 
 
 @pytest.mark.slow
+def test_levels_whose_values_are_in_several_processes():
+    """Of three processes one has no rows."""
+    written, codes = run_processes(3, "levels", seconds=240)
+    assert codes == [0] * 3, written
+    told = [[x for x in w.splitlines() if x.startswith("bits")] for w in written]
+    assert len(told[0]) == 2 and all(x == told[0] for x in told)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("what, message", [("killed", "has ended"), ("stuck", "has said nothing")])
 def test_a_lost_process_ends_the_others_in_time(what, message):
     written, codes = run_processes(2, what, seconds=150)

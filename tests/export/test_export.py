@@ -13,6 +13,7 @@ from uuid import UUID
 import numpy as np
 import pytest
 from data import labels_of
+from levelled import levelled
 
 import platt_jax as pj
 from platt_jax import Sigmoid
@@ -120,13 +121,18 @@ def made(name):
         "bytes": lambda: calibrator(np.array([b"a", b"\xff"])),
         "uuids": lambda: calibrator(np.array([UUID(int=1), UUID(int=2)], object)),
         "population": lambda: pj.fit_segments(*rows, pooling="partial"),
+        "nested": lambda: levelled("nested", "mixed"),
+        "crossed": lambda: levelled("crossed", "text"),
         "drift": lambda: (
             pj.estimate_drift(pj.fit_segments(*rows, pooling="partial"), *rows).calibrator
         ),
     }[name]()
 
 
-OTHER_KINDS = ["sigmoid", "fits", "classes", "float32", "bytes", "uuids", "population", "drift"]
+OTHER_KINDS = [
+    *("sigmoid", "fits", "classes", "float32", "bytes", "uuids"),
+    *("population", "nested", "crossed", "drift"),
+]
 
 
 @pytest.mark.parametrize("name", [*KINDS, *OTHER_KINDS])

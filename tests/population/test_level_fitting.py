@@ -120,6 +120,19 @@ def test_what_is_unseen_gets_the_levels_that_are_known(kind, fitted):
 
 
 @KINDS
+def test_a_line_for_each_level(kind, fitted):
+    calibrator, table = fitted[kind], fitted[kind].levels
+    _, _, _, *lines = repr(calibrator).splitlines()
+    for line, name, values, slope, intercept in zip(
+        lines, *(table[x] for x in ("level", "values", "slope_sd", "intercept_sd")), strict=True
+    ):
+        assert line.startswith(f"  level {name}: {values} values, ")
+        assert f"{slope:.3g} of the slope, {intercept:.3g} of the intercept" in line
+        assert line.strip().replace(">", "&gt;") in calibrator._repr_html_()
+    assert len(repr(calibrator.at_mode()).splitlines()) == 3
+
+
+@KINDS
 def test_results_do_not_depend_on_order_units_containers_or_dtype(kind, fitted, rng):
     scores, labels, ids, _ = cities(0, 30)
     expected = fitted[kind].predict_proba([0.5] * 3, UNSEEN)

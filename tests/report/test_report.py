@@ -164,6 +164,27 @@ def test_before_is_the_scores_only_where_they_are_probabilities(calibrator, tmp_
     assert f">{pj.metrics.log_loss(labels, p):.4f}<" in second.source
 
 
+@pytest.mark.parametrize("pooling", ["nested", "crossed"])
+def test_a_line_for_each_level(pooling, tmp_path, undrawn, page):
+    assert "levels" not in page.ids and "Levels" not in page.texts["h2"]
+    scores, labels, segments = made_up()
+    names = "<b>land", "{{data}}"
+    parts = dict(zip(names, (segments // 5, segments % 5), strict=True))
+    ids = np.rec.fromarrays(list(parts.values()), names=list(names))
+    fitted = pj.fit_segments(scores, labels, ids, pooling=pooling)
+    fitted.to_html(tmp_path / "levels.html", scores, labels, ids)
+    found = Page(tmp_path / "levels.html")
+    assert "b" not in found.tags and found.tags.count("section") == 6
+    table = fitted.levels
+    assert len(table["level"]) == 2
+    for level, values, slope, error in zip(
+        *(table[x] for x in ("level", "values", "slope_sd", "slope_sd_error")), strict=True
+    ):
+        assert level in found.texts["bdi"]
+        assert f'<td class="n">{values}</td>' in found.source
+        assert f'<td class="n">{slope:.3g} ± {error:.2g}</td>' in found.source
+
+
 def test_hostile_names_stay_text(calibrator, tmp_path, undrawn):
     path = tmp_path / "report.html"
     renamed_to, rows = renamed(calibrator, made_up(seed=1), HOSTILE)

@@ -125,6 +125,23 @@ def test_pooling_and_unseen_segments(rng):
     assert models["partial"].calibrator_.shrinkage.shape == (100,)
 
 
+@pytest.mark.parametrize("pooling", ["nested", "crossed"])
+def test_levels_of_several_columns(rng, pooling):
+    land = rng.integers(0, 8, 800)
+    X = np.column_stack([rng.normal(size=800), land, rng.integers(0, 5, 800)])
+    y = labels_of(rng, X[:, 0] + rng.normal(size=8)[land])
+    base = FrozenEstimator(LogisticRegression().fit(X[:, :1], y))
+    model = SegmentCalibratedClassifier(base, [1, 2], pooling=pooling).fit(X, y)
+    expected = pj.fit_segments(base.decision_function(X[:, :1]), y, X[:, 1:], pooling=pooling)
+    assert model.calibrator_ == expected
+    rows = [[0.5, 3.0, 99.0], [0.5, 99.0, 99.0]]
+    p = expected.predict_proba(base.decision_function([[0.5], [0.5]]), np.array(rows)[:, 1:])
+    np.testing.assert_array_equal(model.predict_proba(rows)[:, 1], p)
+    assert abs(p[0] - p[1]) > 0.01
+    with pytest.raises(ValueError, match=f'several columns with pooling="{pooling}", got one'):
+        SegmentCalibratedClassifier(base, 1, pooling=pooling).fit(X[:, :2], y)
+
+
 def test_weights_groups_and_splits(rows, frame):
     X, country, y = rows
     frame = frame.drop(columns="device")

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from levelled import NAMES
 from test_sql import COLUMNS, assert_equal, in_memory, made, plain
+from test_sql_levels import check_predictions
 
 import platt_jax as pj
 from platt_jax import Options, sql
@@ -119,3 +121,17 @@ def test_ids_and_predictions(connection, kind, ids):
         calibrator = replace(calibrator, keys=calibrator.keys.astype(np.int32))
         rows = sql.predict(**placed, calibrator=calibrator, score="f", segment="s").fetchall()
         np.testing.assert_allclose([row[-1] for row in rows], p, rtol=1e-12)
+
+
+@pytest.mark.parametrize("ids", NAMES)
+@pytest.mark.parametrize("kind", ["nested", "crossed"])
+@pytest.mark.filterwarnings("ignore:NaN, infinite or overflowing")
+def test_levels(connection, kind, ids):
+    def placed(columns):
+        land = "bigint" if ids == "integers" else "text"
+        city = "text" if ids == "text" else "bigint"
+        return put(
+            connection, columns, {"i": "bigint", "f": TYPES["f"], "land": land, "city": city}
+        )
+
+    check_predictions(placed, kind, ids)

@@ -114,3 +114,30 @@ def test_an_exported_calibrator_predicts_what_it_does_here(session, kind, table)
 
     session.sql("DROP TABLE IF EXISTS sigmoids")
     check_sql(InSpark(), kind, table)
+
+
+@pytest.mark.parametrize("kind", ["nested", "crossed"])
+def test_levels(session, kind):
+    from levelled import assert_predicted, levelled, rows_of
+
+    from platt_jax import export, sql
+
+    fitted = levelled(kind, "mixed")
+    rows, expected, spread = rows_of(fitted, "mixed")
+    names = ["f", "land", "city"]
+    table = pa.table(
+        {"i": range(len(rows)), **dict(zip(names, zip(*rows, strict=True), strict=True))}
+    )
+    frame = session.createDataFrame(table)
+    found = sql.predict(frame, fitted, score="f", segment=["land", "city"], name="p")
+    predicted = [row["p"] for row in found.orderBy("i").toArrow().to_pylist()]
+    assert_predicted(predicted, expected, spread, 1e-7, 1e-9)
+    frame.createOrReplaceTempView("t")
+    for number in ("", "_level_0", "_level_1"):
+        session.sql(f"DROP TABLE IF EXISTS curves{number}")
+    made = export.to_sql(fitted, "f", ["land", "city"], dialect="spark", table="curves")
+    for statement in made.setup:
+        session.sql(statement)
+    found = session.sql(f"SELECT i, {made.expression} AS p FROM t {made.join}").toArrow()
+    predicted = [row["p"] for row in sorted(found.to_pylist(), key=lambda row: row["i"])]
+    assert_predicted(predicted, expected, spread, 5e-4, 2e-6)

@@ -464,8 +464,9 @@ def test_a_checkpoint_of_another_call_is_refused(small, tmp_path, monkeypatch):
     other = streaming.store_rows(columns, tmp_path / "others")
     with pytest.raises(ValueError, match="with other rows; delete"):
         fit(other)
-    with pytest.raises(ValueError, match="checkpoint: expected None with pooling"):
-        fit(rows, pooling="partial")
+    for pooling in ("partial", "nested", "crossed"):
+        with pytest.raises(ValueError, match=f'checkpoint: expected None with pooling="{pooling}"'):
+            fit(rows, pooling=pooling)
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(ValueError, match="is not a checkpoint written by platt_jax, or is damaged"):
         fit(rows)

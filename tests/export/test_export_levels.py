@@ -1,0 +1,118 @@
+"""Exported calibrators with levels: segments that were not fitted have what their values tell."""
+
+from contextlib import closing
+
+import numpy as np
+import pytest
+from data import labels_of
+from levelled import (
+    NAMES,
+    OF_THREE,
+    UNSEEN,
+    assert_predicted,
+    deviations,
+    levelled,
+    of_three_levels,
+    rows_of,
+)
+from test_export import InDuckDB, InSQLite
+
+import platt_jax as pj
+from platt_jax.export import to_onnx, to_python, to_sql
+
+# What the core says of the segment that fails is tested elsewhere.
+pytestmark = pytest.mark.filterwarnings("ignore:NaN, infinite or overflowing:RuntimeWarning")
+
+
+def check_sql(run, kind, ids, table):
+    fitted = levelled(kind, ids)
+    rows, expected, spread = rows_of(fitted, ids)
+    run.table([(i, *row) for i, row in enumerate(rows)], ["i", "f", "the land", "city"])
+    made = to_sql(fitted, "f", ["the land", "city"], dialect=run.dialect, table=table)
+    for statement in made.setup:
+        run(statement)
+    found = run(f"SELECT i, {made.expression} AS p FROM t {made.join} ORDER BY i")
+    assert_predicted([p for _, p in found], expected, spread, 5e-4, 2e-6)
+
+
+@pytest.mark.parametrize("engine", [InDuckDB, InSQLite])
+@pytest.mark.parametrize("table", [None, "cur ves"])
+@pytest.mark.parametrize("ids", NAMES)
+@pytest.mark.parametrize("kind", ["nested", "crossed"])
+def test_sql_predicts_what_the_calibrator_does(kind, ids, table, engine):
+    run = engine()
+    with closing(run.connection):
+        check_sql(run, kind, ids, table)
+
+
+@pytest.mark.parametrize("ids", NAMES)
+@pytest.mark.parametrize("kind", ["nested", "crossed"])
+def test_the_python_module_predicts_what_the_calibrator_does(kind, ids):
+    fitted = levelled(kind, ids)
+    rows, expected, spread = rows_of(fitted, ids)
+    module = {}
+    exec(to_python(fitted), module)
+    found = [module["predict_proba"](f, tuple(segment)) for f, *segment in rows]
+    assert_predicted(found, expected, spread, 1e-7, 1e-9)
+
+
+@pytest.mark.parametrize("kind", ["nested", "crossed"])
+def test_three_levels(kind):
+    fitted = of_three_levels(kind)
+    scores = np.linspace(-1, 1, len(OF_THREE))
+    expected, spread = fitted.predict_proba(scores, OF_THREE), deviations(fitted, scores, OF_THREE)
+    module = {}
+    exec(to_python(fitted), module)
+    rows = [(f, *of) for f, of in zip(scores.tolist(), OF_THREE.tolist(), strict=True)]
+    found = [module["predict_proba"](f, tuple(segment)) for f, *segment in rows]
+    assert_predicted(found, expected, spread, 1e-7, 1e-9)
+    for table in (None, "curves"):
+        run = InDuckDB()
+        with closing(run.connection):
+            run.table([(i, *row) for i, row in enumerate(rows)], ["i", "f", *"abc"])
+            made = to_sql(fitted, "f", list("abc"), table=table)
+            for statement in made.setup:
+                run(statement)
+            found = run(f"SELECT i, {made.expression} AS p FROM t {made.join} ORDER BY i")
+        assert_predicted([p for _, p in found], expected, spread, 5e-4, 2e-6)
+
+
+@pytest.mark.parametrize("kind", ["nested", "crossed"])
+def test_a_calibrator_of_which_only_the_levels_are_left(kind):
+    fitted = levelled(kind, "integers")
+    left = fitted.only(np.zeros(len(fitted), bool))
+    expected = left.predict_proba([0.5, 0.5], [(1, 0), (UNSEEN, UNSEEN)])
+    assert abs(expected[0] - expected[1]) > 0.01
+    module = {}
+    exec(to_python(left), module)
+    found = [module["predict_proba"](0.5, pair) for pair in ((1, 0), (UNSEEN, UNSEEN))]
+    np.testing.assert_allclose(found, expected, rtol=1e-7)
+    for table in (None, "curves"):
+        run = InDuckDB()
+        with closing(run.connection):
+            run.table([(0, 0.5, 1, 0), (1, 0.5, UNSEEN, UNSEEN)], ["i", "f", "a", "b"])
+            made = to_sql(left, "f", ["a", "b"], table=table)
+            for statement in made.setup:
+                run(statement)
+            found = run(f"SELECT i, {made.expression} AS p FROM t {made.join} ORDER BY i")
+        np.testing.assert_allclose([p for _, p in found], expected, atol=5e-4)
+
+
+def test_more_combinations_than_a_case_has():
+    """80 segments are few, but the pairs of 40 and 40 values are not."""
+    rng = np.random.default_rng(0)
+    place = np.arange(800) % 80
+    pairs = np.stack([place % 40, (place + place // 40) % 40], 1)
+    f = rng.normal(size=800)
+    rows = f, labels_of(rng, f + rng.normal(size=40)[pairs[:, 0]]), pairs
+    assert "WHEN" in to_sql(pj.fit_segments(*rows, pooling="nested"), "f", ["a", "b"]).expression
+    crossed = pj.fit_segments(*rows, pooling="crossed")
+    message = "table: expected the name of a table to make for 1,760 segments and values of levels"
+    with pytest.raises(ValueError, match=message):
+        to_sql(crossed, "f", ["a", "b"])
+    assert len(to_sql(crossed, "f", ["a", "b"], table="curves").setup) == 6
+
+
+def test_onnx_refuses_ids_of_several_columns():
+    with pytest.raises(ValueError, match="one column, text or integers, got tuple"):
+        to_onnx(levelled("nested", "integers"))
