@@ -46,7 +46,9 @@ def all_metrics(data):
     scores, labels, ids = data
     for name in metrics.__all__:
         metric = getattr(metrics, name)
-        if name.islower() and name not in ("by_segment", "roc_auc"):
+        if name.startswith("field_") or name == "multicalibration_error":
+            metric(labels, expit(scores), segments=ids)
+        elif name.islower() and name not in ("by_segment", "roc_auc"):
             metric(labels, expit(scores))
     metrics.roc_auc(labels, scores)
     metrics.by_segment(metrics.log_loss, labels, expit(scores), ids)
