@@ -51,6 +51,7 @@ def predictive_pvalues(tests: ScoreTests, sizes: Ints, ids: Words, curves: Distr
         owner = np.repeat(np.arange(len(some)), sizes[some])
         first, second = tests.basis[:, rows]
         logit = log_odds[:, owner, 0] * first + log_odds[:, owner, 1] * second
+        logit += tests.offset[rows]
         return tests.extreme(some, rows, bernoulli(logit, row_words(streams, sizes[some])))
 
     pvalue, found = np.full(len(sizes), np.nan), np.zeros(len(sizes), np.int64)
@@ -76,4 +77,4 @@ def predictive_pvalues(tests: ScoreTests, sizes: Ints, ids: Words, curves: Distr
 
 def _extreme(test: ScoreTest, log_odds: Floats, streams: Words) -> Bools:
     """(R,) whether draws are extreme, given log-odds at the ends (R, 2) and random words (R,)."""
-    return test.extreme(test.sums(drawn(test, log_odds @ test.basis, streams)))
+    return test.extreme(test.sums(drawn(test, test.logit(log_odds), streams)))

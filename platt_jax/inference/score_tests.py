@@ -27,19 +27,21 @@ _LOG_2 = np.log(2)
 class Spread(NamedTuple):
     """Distribution of uncertain probabilities, by J nodes of an integral.
 
-    A row's log-odds are the sum of its problem's two variables, each times a number of the row.
+    A row's log-odds are the sum of its offset and of its problem's two variables, each times a
+    number of the row.
     """
 
     basis: Floats  # (2, N) numbers of the rows
     log_odds: Floats  # (J, K, 2) variables of the problems
     weight: Floats  # (J,) weights of the nodes, with sum 1
     owner: Ints  # (N,), the problem of each row
+    offset: Floats  # (N,)
 
     def probabilities(self) -> Iterator[tuple[float, Floats]]:
         """The weight and P(y=1) (N,) of each node."""
         for weight, of_problems in zip(self.weight, self.log_odds, strict=True):
             first, second = of_problems[self.owner].T * self.basis
-            yield float(weight), expit(first + second)
+            yield float(weight), expit(first + second + self.offset)
 
     def mean(self) -> Floats:
         """(N,) mean P(y=1)."""
@@ -103,6 +105,7 @@ class ScoreTests:
         of_each = np.array([s_00, s_11, np.where(s_22 == 0, np.inf, s_22)])
         self.normal = np.max(fourth / of_each**2, axis=0) < _NORMAL
         self.basis = np.zeros((0, len(proba))) if spread is None else spread.basis
+        self.offset = np.zeros(len(proba)) if spread is None else spread.offset
         if spread is not None:
             # Covariances, over the curves, of the expected sums.
             of_curves = np.zeros((3, 3, len(sizes)))
@@ -137,17 +140,19 @@ class ScoreTests:
         size = self._sizes[k]
         rows = slice(self._starts[k], self._starts[k] + size)
         proba, counts = self._proba[rows], np.ones(size)
-        shares, basis = self._shares[:, rows], self.basis[:, rows]
+        shares, basis, offset = self._shares[:, rows], self.basis[:, rows], self.offset[rows]
         if self.normal[k]:
             first = np.linspace(0, size, _GROUPS, endpoint=False).astype(np.int64)
             counts = np.diff(first, append=size).astype(float)
             proba = np.add.reduceat(proba, first) / counts
             shares = np.add.reduceat(shares, first, axis=1) / counts
             basis = np.add.reduceat(basis, first, axis=1) / counts
+            offset = np.add.reduceat(offset, first) / counts
         return ScoreTest(
             proba,
             shares,
             basis,
+            offset,
             counts,
             self._expected[:, k],
             self._observed[:, k],
@@ -193,12 +198,18 @@ class ScoreTest(NamedTuple):
     proba: Floats  # (n,)
     shares: Floats  # (3, n) contribution of a label to each of the sums
     basis: Floats  # (2, n) as in `Spread`; (0, n) without a spread
+    offset: Floats  # (n,) as in `Spread`
     counts: Floats  # (n,) number of rows in each group: 1 unless sums are normal
     expected: Floats  # (3,)
     observed: Floats  # (3,) sums of the observed labels
     chi_square: float  # squared radius of the circle
     z: float  # half-width of the interval
     normal: bool  # whether sums are taken as normal
+
+    def logit(self, log_odds: Floats) -> Floats:
+        """(R, n) log-odds of the rows, given the problem's two variables (R, 2)."""
+        logit: Floats = log_odds @ self.basis + self.offset
+        return logit
 
     def sums(self, labels: NDArray[Any]) -> Floats:
         """(3, R) sums of other labels (R, n), or of numbers of positives."""

@@ -47,6 +47,7 @@ class FreshRows(NamedTuple):
     labels: Bools  # (N,)
     sizes: Ints  # (K,)
     ids: Words  # (K,); a segment's draws depend only on its own
+    offset: Floats | None = None  # (N,) log-odds added to the curves
 
 
 def judged(rows: FreshRows, fitted: SegmentPosteriors | None) -> dict[str, Array]:
@@ -61,8 +62,10 @@ def judged(rows: FreshRows, fitted: SegmentPosteriors | None) -> dict[str, Array
     positives, expected = (
         np.add.reduceat(x, starts) for x in (rows.labels.astype(float), rows.proba)
     )
-    order = canonical_order(rows.proba if fitted is None else rows.scores, rows.labels, rows.sizes)
+    by_score = fitted is not None and rows.offset is None
+    order = canonical_order(rows.scores if by_score else rows.proba, rows.labels, rows.sizes)
     rows = rows._replace(
+        offset=None if rows.offset is None else rows.offset[order],
         scores=rows.scores[order],
         proba=np.clip(rows.proba[order], _LEAST, 1 - _LEAST),
         labels=rows.labels[order],
@@ -91,9 +94,11 @@ def _against_fit(rows: FreshRows, fitted: SegmentPosteriors) -> tuple[ScoreTests
     """Tests of mean probabilities, with variances that include the curves' variance."""
     at = ends(fitted.mean, fitted.covariance, fitted.rounding)
     owner = np.repeat(np.arange(len(rows.sizes)), rows.sizes)
-    spread = Spread(at.basis(rows.scores, owner), *at.nodes(), owner)
+    offset = np.zeros(len(rows.scores)) if rows.offset is None else rows.offset
+    spread = Spread(at.basis(rows.scores, owner), *at.nodes(), owner, offset)
     proba = np.clip(spread.mean(), _LEAST, 1 - _LEAST)
-    place = spread.basis[0] - spread.basis[1]
+    # In the order of the rows: that of the scores, or of the probabilities if there are offsets.
+    place = spread.basis[0] - spread.basis[1] if rows.offset is None else _logit(rows.proba)
     tests = ScoreTests(place, proba, rows.labels, rows.sizes, spread)
     curves: Distribution = Normal(at.mean, at.variance)
     if not fitted.normal:

@@ -100,7 +100,7 @@ def _weights(
         curve.draws(curve_words[:, None])[:, 0],
         tilts.curves.of(which).draws(curve_words),
     )
-    logit = _clipped(log_odds @ test.basis)
+    logit = _clipped(test.logit(log_odds))
     direction = tilts.direction[which]
     moved = tilts.slope[which, None] * (DIRECTIONS[direction] @ test.shares)
     labels = drawn(test, logit + np.where(_some(label_words)[:, None], 0, moved), label_words)
@@ -151,7 +151,7 @@ def _tilts(test: ScoreTest, curve: Distribution) -> _Tilts:
     farthest = _FARTHEST / np.abs(along).max(1)
     squares = np.stack([basis[0] ** 2, basis[0] * basis[1], basis[1] ** 2], -1)
     for _ in range(_STEPS):
-        logit = _clipped(log_odds @ basis)
+        logit = _clipped(test.logit(log_odds))
         proba, tilted = expit(logit), expit(logit + slope[:, None] * along)
         variance = counts * tilted * (1 - tilted)
         own = curve.curvature(log_odds)
@@ -172,7 +172,7 @@ def _tilts(test: ScoreTest, curve: Distribution) -> _Tilts:
         if still and (np.abs(short) <= _CLOSE * np.sqrt(rate)).all():
             break
     curves = curve.at(log_odds)
-    log_mean = _log_mean(test, _clipped(log_odds @ basis), slope[:, None] * along)
+    log_mean = _log_mean(test, _clipped(test.logit(log_odds)), slope[:, None] * along)
     log_bound = log_mean - slope * bounds + curve.log_ratio(curves, log_odds)
     return _Tilts(direction, slope, curves, np.minimum(log_bound, 0))
 

@@ -79,7 +79,7 @@ def triage(
         scores: (N,) scores of rows that were not fitted, as in `fit_segments`; or SegmentRows.
         labels: (N,) labels, as in `fit_segments`.
         segments: (N,) segment ids, as in `fit_segments`.
-        offset: (N,) offset, as in `SegmentCalibrator.predict_proba`; only against the predictions.
+        offset: (N,) offset, as in `SegmentCalibrator.predict_proba`.
         against: the hypothesis, "fit" or "predictions".
         fdr: false discovery rate, in (0, 1): a segment is flagged if its q-value is at most this.
         non_finite: effect of a score or label that is NaN or infinite. "flag": its segment is not
@@ -105,8 +105,7 @@ def triage(
         rows each, if it depends on the population. A RuntimeWarning gives their number.
 
     Raises:
-        ValueError: an argument is not as above; SegmentRows have weights, or, against the fit, an
-            offset; or, with
+        ValueError: an argument is not as above; SegmentRows have weights; or, with
             non_finite="raise", a score, label or offset is not finite.
 
     Example:
@@ -143,11 +142,6 @@ def triage(
     validation.require_one_of(non_finite, ("flag", "raise", "omit"), "non_finite")
     caller = Caller()
     rows = segment_rows(scores, labels, segments, None, offset=offset)
-    if rows.has_offset and against == "fit":
-        raise ValueError(
-            'offset: expected None with against="fit", whose tests draw curves that depend on the '
-            'score alone; test against="predictions"'
-        )
     keys, sizes = rows.keys[rows.largest_first], rows.sizes.astype(np.int64)
     f, y, weights, o = rows.take(slice(0, len(keys)), slice(None), packing.Space(len(rows)))
     if weights is not None:
@@ -176,7 +170,9 @@ def triage(
     if tested.any():
         mine = tested[owner]
         by_row = f[mine].astype(float), proba[mine], y[mine] > 0
-        of_tests = judged(FreshRows(*by_row, sizes[tested], hashes(keys[tested])), fitted)
+        mine_offset = None if o is None else o[mine].astype(float)
+        fresh = FreshRows(*by_row, sizes[tested], hashes(keys[tested]), mine_offset)
+        of_tests = judged(fresh, fitted)
     columns = {name: _placed(tested, of_tests[name]) for name in COLUMNS}
     q_value = _q_values(columns["p_value"])
     # The rows' segments are sorted by size, and the sort is stable for those not tested.

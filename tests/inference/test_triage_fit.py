@@ -87,7 +87,7 @@ def one_problem(seed, n, mean, deviation, shift, counts):
     scores = np.sort(rng.normal(size=n))
     covariance = deviation**2 * np.array([[[1, 0.2], [0.2, 1]]])
     at, owner = ends(np.array([[-1.0, -mean]]), covariance, 1e-16), np.zeros(n, int)
-    spread = Spread(at.basis(scores, owner), *at.nodes(), owner)
+    spread = Spread(at.basis(scores, owner), *at.nodes(), owner, np.zeros(len(scores)))
     labels = labels_of(rng, scores + mean + shift)
     place = spread.basis[0] - spread.basis[1]
     test = ScoreTests(place, spread.mean(), labels, np.array([n]), spread).one(0)
@@ -247,3 +247,27 @@ def test_the_statistic_is_that_of_known_curves_where_nothing_is_open():
         np.testing.assert_allclose(one[name], other[name], rtol=1e-4, atol=1e-300)
     ratio = np.log(one["p_value"] / other["p_value"])
     assert np.abs(ratio).max() < 2 and abs(np.median(ratio)) < 0.1
+
+
+@pytest.mark.parametrize("pooling", ["none", "partial"])
+def test_rows_with_offsets_are_judged_by_curves_with_offsets(pooling):
+    """Nothing is flagged where nothing changed, although offsets move the log-odds by 1.5."""
+    rng = np.random.default_rng(12)
+    slope, intercept = 1 + 0.4 * rng.normal(size=100), -1 + 0.7 * rng.normal(size=100)
+
+    def week(number, moved):
+        which = np.repeat(np.arange(100), number)
+        scores = rng.normal(size=len(which))
+        offset = 1.5 * rng.normal(size=len(which)) - 0.5 * scores
+        log_odds = slope[which] * scores + intercept[which] + offset + moved * (which < 5)
+        return scores, rng.random(len(which)) < expit(log_odds), which, offset
+
+    *rows, offset = week(60, 0)
+    calibrator = pj.fit_segments(*rows, offset=offset, pooling=pooling)
+    *rows, offset = week(200, 0)
+    assert not pj.triage(calibrator, *rows, offset=offset)["flagged"].any()
+    *rows, offset = week(200, 2.5)
+    judged = pj.triage(calibrator, *rows, offset=offset)
+    assert set(range(5)) <= set(judged["segment"][judged["flagged"]].tolist())
+    without = pj.triage(calibrator, *rows)
+    assert without["flagged"].sum() > 20
