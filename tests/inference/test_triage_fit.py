@@ -251,7 +251,7 @@ def test_the_statistic_is_that_of_known_curves_where_nothing_is_open():
 
 @pytest.mark.parametrize("pooling", ["none", "partial"])
 def test_rows_with_offsets_are_judged_by_curves_with_offsets(pooling):
-    """Nothing is flagged where nothing changed, although offsets move the log-odds by 1.5."""
+    """P-values are uniform where nothing changed, although offsets move the log-odds by 1.5."""
     rng = np.random.default_rng(12)
     slope, intercept = 1 + 0.4 * rng.normal(size=100), -1 + 0.7 * rng.normal(size=100)
 
@@ -265,7 +265,8 @@ def test_rows_with_offsets_are_judged_by_curves_with_offsets(pooling):
     *rows, offset = week(60, 0)
     calibrator = pj.fit_segments(*rows, offset=offset, pooling=pooling)
     *rows, offset = week(200, 0)
-    assert not pj.triage(calibrator, *rows, offset=offset)["flagged"].any()
+    p_values = pj.triage(calibrator, *rows, offset=offset)["p_value"]
+    assert (p_values < 0.05).mean() < 0.13 and (p_values < 0.5).mean() < 0.65
     *rows, offset = week(200, 2.5)
     judged = pj.triage(calibrator, *rows, offset=offset)
     assert set(range(5)) <= set(judged["segment"][judged["flagged"]].tolist())
