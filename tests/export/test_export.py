@@ -364,7 +364,7 @@ def test_times_that_python_does_not_hold_are_not_rounded(keys):
         to_python(fitted)
     with pytest.raises(ValueError, match=r"truth values or dates.*, got .*(date|timedelta)"):
         to_sql(fitted, "f", segment)
-    with pytest.raises(ValueError, match="one column, text or integers, got"):
+    with pytest.raises(ValueError, match="text or integers, one type a column, got"):
         to_onnx(fitted)
 
 
@@ -402,6 +402,16 @@ def test_onnx_predicts_what_the_calibrator_does(kind, dtype):
     A = np.append(fitted.fit.A, fitted.fallback.A).astype(float)[place]
     B = np.append(fitted.fit.B, fitted.fallback.B).astype(float)[place]
     np.testing.assert_allclose(logit, -(A * scores + B), rtol=1e-12, atol=1e-300)
+    assert_close(p, expected)
+
+
+def test_onnx_of_ids_of_two_columns():
+    fitted = calibrator(keys_of("columns"), failed=True)
+    rows, expected = rows_of(fitted, "columns")
+    shops, years = zip(*(s for _, s in rows), strict=True)
+    scores = np.array([f for f, _ in rows])
+    columns = {"segment_0": np.array(shops, object), "segment_1": np.array(years, np.int64)}
+    _, p = run_onnx(to_onnx(fitted), score=scores, **columns)
     assert_close(p, expected)
 
 
@@ -541,8 +551,6 @@ def test_what_cannot_be_exported_is_refused():
     for export in (to_python, to_onnx, lambda x: to_sql(x, "f", "s")):
         with pytest.raises(ValueError, match=r"expected (segments of|text, numbers)"):
             export(uuids)
-    with pytest.raises(ValueError, match="one column, text or integers, got tuple"):
-        to_onnx(calibrator(keys_of("columns")))
 
 
 def test_without_onnx_it_says_what_to_install(monkeypatch):

@@ -15,7 +15,7 @@ from levelled import (
     of_three_levels,
     rows_of,
 )
-from test_export import InDuckDB, InSQLite
+from test_export import InDuckDB, InSQLite, run_onnx
 
 import platt_jax as pj
 from platt_jax.export import to_onnx, to_python, to_sql
@@ -113,6 +113,38 @@ def test_more_combinations_than_a_case_has():
     assert len(to_sql(crossed, "f", ["a", "b"], table="curves").setup) == 6
 
 
-def test_onnx_refuses_ids_of_several_columns():
-    with pytest.raises(ValueError, match="one column, text or integers, got tuple"):
-        to_onnx(levelled("nested", "integers"))
+def inputs_of(rows):
+    """The inputs of an ONNX model for rows (score, ids of each column)."""
+    scores, *columns = zip(*rows, strict=True)
+    inputs = {"score": np.array(scores)}
+    for i, column in enumerate(columns):
+        kind = object if isinstance(column[0], str) else np.int64
+        inputs[f"segment_{i}"] = np.array(column, kind)
+    return inputs
+
+
+@pytest.mark.parametrize("ids", NAMES)
+@pytest.mark.parametrize("kind", ["nested", "crossed", "partial"])
+def test_onnx_predicts_what_the_calibrator_does(kind, ids):
+    fitted = levelled(kind, ids)
+    rows, expected, spread = rows_of(fitted, ids)
+    whole = [None not in row for row in rows]  # ONNX has no NULL
+    rows = [row for row, there in zip(rows, whole, strict=True) if there]
+    _, found = run_onnx(to_onnx(fitted), **inputs_of(rows))
+    assert_predicted(found, expected[whole], spread[whole], 1e-7, 1e-9)
+
+
+@pytest.mark.parametrize("kind", ["nested", "crossed"])
+def test_onnx_of_three_levels_and_of_levels_alone(kind):
+    fitted = of_three_levels(kind)
+    scores = np.linspace(-1, 1, len(OF_THREE))
+    rows = [(f, *of) for f, of in zip(scores.tolist(), OF_THREE.tolist(), strict=True)]
+    for some in (fitted, fitted.only(np.arange(len(fitted)) % 2 == 0)):
+        expected, spread = some.predict_proba(scores, OF_THREE), deviations(some, scores, OF_THREE)
+        _, found = run_onnx(to_onnx(some), **inputs_of(rows))
+        assert_predicted(found, expected, spread, 1e-7, 1e-9)
+    left = levelled(kind, "integers").only(np.zeros(len(levelled(kind, "integers")), bool))
+    rows = [(0.5, 1, 0), (0.5, UNSEEN, UNSEEN), (0.5, 0, 0)]
+    expected = left.predict_proba([0.5] * 3, [row[1:] for row in rows])
+    _, found = run_onnx(to_onnx(left), **inputs_of(rows))
+    np.testing.assert_allclose(found, expected, rtol=1e-7)
