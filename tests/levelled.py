@@ -55,9 +55,8 @@ def rows_of(fitted, ids):
     expected, spread = fitted.predict_proba(scores, known), deviations(fitted, scores, known)
     assert np.isnan(expected).sum() == 3 and np.nanmax(spread) < 2
     apart = fitted.predict_proba([0.0] * 4, [named(ids, pair) for pair in OTHERS[2:6]])
-    assert (
-        fitted.by_level is None or np.ptp(apart) > 0.05
-    )  # different countries and cities have different curves
+    # Different countries and cities have different curves.
+    assert fitted.by_level is None or np.ptp(apart) > 0.05
     return rows, expected, spread
 
 
