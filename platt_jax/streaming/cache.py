@@ -72,9 +72,11 @@ def store_rows(
     opened = open_source(source, Names(score, label, segment, weight, offset), key)
     found = _as_json(_of_call(opened, pos_label))
     cache = Path(os.path.abspath(cache))
+    # In this order: another thread or process may put the whole cache there in between.
+    occupied = cache.exists() and (not cache.is_dir() or any(cache.iterdir()))
     if is_stored(cache):
         return _reopened(cache, found)
-    if cache.exists() and (not cache.is_dir() or any(cache.iterdir())):
+    if occupied:
         raise ValueError(f"cache: expected a new or empty directory, {cache} is something else")
     cache.parent.mkdir(parents=True, exist_ok=True)
     with _beside(cache) as unfinished:
