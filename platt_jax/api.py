@@ -57,7 +57,7 @@ def fit(
         offset: log-odds of class 1 that are known for each row, broadcastable to scores; they are
             added to the curve's: P(y=1) = 1 / (1 + exp(A f + B - offset)). So (A, B) describe what
             the offset leaves to explain. Flags and the class counts of Platt's targets are those
-            of the rows, whatever their offsets.
+            of the rows, with or without offsets.
         pos_label: the label of class 1, if labels are two values of any other kind, such as the
             texts "yes" and "no".
         prior: a Gaussian prior on (A, B), with leading axes broadcastable to those of scores.

@@ -46,7 +46,7 @@ def lines(rows_in_all: int, shift: float) -> list[dict]:
 def of_sets(rate: str, rows: int, groups: int, shift: float, sets: int) -> dict:
     rng = np.random.default_rng(0)
     center = CENTERS[rate]
-    # The same numbers, evenly spread, whatever the number of groups.
+    # The same numbers, evenly spread, for any number of groups.
     effects = shift * normal_quantiles(groups)
     segments = np.repeat(np.arange(groups), rows)
     found = []
