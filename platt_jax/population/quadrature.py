@@ -77,18 +77,26 @@ class Nodes(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """Nodes of integrals over the standard normal distribution."""
+    """Nodes of integrals over the standard normal distribution: all pairs of an axis's nodes."""
 
-    z: NDArray[np.float64]  # (J, 2)
-    log_weight: NDArray[np.float64]  # (J,)
+    axis: NDArray[np.float64]  # (n,)
+    log_weight: NDArray[np.float64]  # (n,)
     losses: Task  # computes the losses of segments at their nodes
+
+    @property
+    def z(self) -> NDArray[np.float64]:
+        """The nodes, (J, 2)."""
+        return _pairs(self.axis)
 
 
 def _grid(per_axis: int) -> Grid:
-    node, weight = np.polynomial.hermite_e.hermegauss(per_axis)
-    z = np.stack(np.meshgrid(node, node, indexing="ij"), -1).reshape(-1, 2)
-    log_weight = np.log(np.outer(weight, weight).ravel() / (2 * np.pi))
-    return Grid(z, log_weight, Task(partial(_losses, z), partial(_losses_on_host, z)))
+    axis, weight = np.polynomial.hermite_e.hermegauss(per_axis)
+    z, log_weight = _pairs(axis), np.log(weight / np.sqrt(2 * np.pi))
+    return Grid(axis, log_weight, Task(partial(_losses, z), partial(_losses_on_host, z)))
+
+
+def _pairs(axis: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.stack(np.meshgrid(axis, axis, indexing="ij"), -1).reshape(-1, 2)
 
 
 def _losses(z: NDArray[np.float64], rows: Rows, nodes: Nodes, options: Options) -> jax.Array:
@@ -129,22 +137,23 @@ def fine(segments: float) -> Grid:
     """The grid for skewed posteriors: those of few rows or of rare positives.
 
     Many segments get fewer nodes: 9 per axis. In simulations of 20,000 segments of 3 to 100 rows,
-    these move no parameter of the population by more than 0.05 standard errors.
+    these move the population by 0.08 standard errors at most; by 0.14 where slopes around 2 have a
+    standard deviation of 2 and 5 rows each.
     """
     return _FINE_OF_MANY if segments >= MANY else _FINE
 
 
 # The middle nodes of the coarse grid, with weights that are exact for polynomials up to degree 3.
 # The error of this rough grid shows whether the coarse grid is fine enough.
-_MIDDLE = np.abs(COARSE.z).max(1) < 2
-_SIDE = 1 / (2 * COARSE.z[_MIDDLE].max() ** 2)
-_ROUGH_WEIGHT = np.where(COARSE.z[_MIDDLE] == 0, 1 - 2 * _SIDE, _SIDE).prod(1)
-ROUGH = COARSE._replace(z=COARSE.z[_MIDDLE], log_weight=np.log(_ROUGH_WEIGHT))
+_MIDDLE = np.abs(COARSE.axis) < 2
+_SIDE = 1 / (2 * COARSE.axis[_MIDDLE].max() ** 2)
+_ROUGH_WEIGHT = np.where(COARSE.axis[_MIDDLE] == 0, 1 - 2 * _SIDE, _SIDE)
+ROUGH = COARSE._replace(axis=COARSE.axis[_MIDDLE], log_weight=np.log(_ROUGH_WEIGHT))
 
 
 def rough(losses: NDArray[Any]) -> NDArray[Any]:
     """The losses at the nodes of `ROUGH`, from those of `COARSE`."""
-    return losses[:, _MIDDLE]
+    return losses[:, np.outer(_MIDDLE, _MIDDLE).ravel()]
 
 
 class Posteriors(NamedTuple):
@@ -204,6 +213,12 @@ def posteriors(
     )
 
 
+# The scores u1, u2, u1^2 - 1, u1 u2 and u2^2 - 1: exponents of a monomial, and a constant.
+_SCORES = (((1, 0), 0), ((0, 1), 0), ((2, 0), 1), ((1, 1), 0), ((0, 2), 1))
+_HIGHEST = 4  # degree of their products
+_MONOMIALS = [(a, b) for a in range(_HIGHEST + 1) for b in range(_HIGHEST + 1 - a)]
+
+
 class _Moments(NamedTuple):
     """Moments of the scores s of some segments, under their posteriors."""
 
@@ -251,23 +266,44 @@ def _relative(nodes: Normals, population: Normals) -> Normals:
 
 
 def _moments(grid: Grid, losses: NDArray[Any], at: Normals) -> _Moments:
-    """The moments by quadrature. The nodes are relative to the population."""
-    z_A, z_B = grid.z.T[:, :, None]
-    u1 = at.mean_A + at.factor_AA * z_A
-    u2 = at.mean_B + at.factor_BA * z_A + at.factor_BB * z_B
-    s11, s22 = u1 * u1 - 1, u2 * u2 - 1
-    log_f = (z_A * z_A + z_B * z_B) / 2 - 1 + grid.log_weight[:, None] - losses.T
-    log_f -= (s11 + s22) / 2
-    most = log_f.max(0)
-    p = np.exp(log_f - most)
-    total = p.sum(0)
-    p /= total
-    scores = np.stack([u1, u2, s11, u1 * u2, s22])
-    weighted = p * scores
+    """The moments by quadrature. The nodes are relative to the population.
+
+    Sums over all nodes are taken axis by axis: first of the powers of u2, then of those of u1.
+    """
+    z, n = grid.axis[:, None], len(grid.axis)
+    u1 = at.mean_A + at.factor_AA * z  # (n, K)
+    u2 = (at.mean_B + at.factor_BA * z)[:, None] + at.factor_BB * z  # (n, n, K)
+    of_axis = z * z / 2 + grid.log_weight[:, None]
+    # In place: another array of this size costs more than the arithmetic.
+    terms: Any = u2 * u2
+    terms *= -0.5
+    terms += of_axis
+    terms += (of_axis - u1 * u1 / 2)[:, None]
+    terms -= losses.T.reshape(n, n, -1)
+    most = terms.max((0, 1))
+    terms -= most
+    np.exp(terms, out=terms)
+    by_u2 = [terms.sum(1)]
+    for _ in range(_HIGHEST):
+        terms *= u2
+        by_u2.append(terms.sum(1))
+    total = by_u2[0].sum(0)
+    powers = [1 / total]
+    for _ in range(_HIGHEST):
+        powers.append(powers[-1] * u1)
+    of = {(a, b): (powers[a] * by_u2[b]).sum(0) for a, b in _MONOMIALS}
+    summed = {monomial: float(x.sum()) for monomial, x in of.items()}
+    second = [
+        [
+            summed[a + c, b + d] - i * summed[c, d] - j * summed[a, b] + i * j * len(losses)
+            for (c, d), j in _SCORES
+        ]
+        for (a, b), i in _SCORES
+    ]
     return _Moments(
         float(np.sum(most + np.log(total) + np.log(at.factor_AA * at.factor_BB))),
-        weighted.sum(1),
-        weighted.reshape(5, -1) @ scores.reshape(5, -1).T,
+        np.stack([of[monomial] - constant for monomial, constant in _SCORES]),
+        np.array(second),
     )
 
 

@@ -43,11 +43,11 @@ _NO_SPREAD = 1e-2
 # Maximum relative error of spreads that are treated as known.
 _CERTAIN = 0.05
 
-# If Newton's method takes more passes than this, several short steps are made with the losses of
-# one pass. Maxima: number of steps, and total length.
+# Several short steps are made with the losses of one pass if Newton's method takes more passes than
+# this, or if there are many segments: a pass then costs several times as much as a step.
 _FEW_PASSES = 4
-_MOST_STEPS = 8
-_SHORT = 0.3
+_MOST_STEPS = 8  # maximum number of steps
+_SHORT = 0.3  # maximum length of all steps
 # Minimum curvature, relative to the score products. Less is not reliable.
 _LEAST_CURVATURE = 1e-2
 
@@ -177,8 +177,10 @@ def _largest(
     at = Position.of(segments, COARSE, population, nodes, _pass(progress, 1))
     step, part = _newton_step(at), 1.0
     for passes in range(2, _MOST_PASSES + 1):
-        many = at.grid is not COARSE and at.posteriors.segments >= MANY
+        many = at.posteriors.segments >= MANY
         tolerance = _TOLERANCE_OF_MANY if many else _TOLERANCE
+        if many and part == 1:
+            at, step = _polished(at, step, tolerance)
         done, stage = part * step.decrement <= tolerance, _pass(progress, passes)
         if done and (at.grid is not COARSE or _is_fine_enough(at)):
             break
@@ -189,8 +191,9 @@ def _largest(
             step, part = _newton_step(at), 1.0
             continue
         short = np.abs(way).max() <= _SHORT
-        hard = passes > _FEW_PASSES and short and part == 1
-        origin, way = _polished(at, step) if hard else (at, way)
+        hard = passes > _FEW_PASSES and part == 1 and not many
+        origin, left = _polished(at, step, _TOLERANCE / 10) if hard else (at, step)
+        way = part * left.parameters
         trial = origin.under(segments, at.grid, _moved(origin, way), stage)
         # The gain of a short step may be lost in the errors of the quadrature.
         lost = _LOST[at.grid is not COARSE] if short else 0
@@ -215,18 +218,18 @@ def _is_fine_enough(at: Position) -> bool:
     return bool(error <= _ROUGH_ERROR**2)
 
 
-def _polished(at: Position, step: _Step) -> tuple[Position, NDArray[np.float64]]:
+def _polished(at: Position, step: _Step, tolerance: float) -> tuple[Position, _Step]:
     """The largest likelihood nearby for the current losses, and the step left to take."""
-    way = 0.0
+    way = np.abs(step.parameters).max()
     for _ in range(_MOST_STEPS):
-        way += np.abs(step.parameters).max()
+        if way > _SHORT or step.decrement <= tolerance:
+            break
         trial = at.at(_moved(at, step.parameters))
-        if trial.log_likelihood < at.log_likelihood or way > _SHORT:
+        if trial.log_likelihood < at.log_likelihood:
             break
         at, step = trial, _newton_step(trial)
-        if step.decrement <= _TOLERANCE / 10:
-            break
-    return at, step.parameters
+        way += np.abs(step.parameters).max()
+    return at, step
 
 
 def _newton_step(at: Position) -> _Step:
