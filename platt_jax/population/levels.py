@@ -99,7 +99,11 @@ def scored(effects: Moments, before: Scoring) -> Scoring:
     step *= min(part, _LONGEST / max(np.abs(step[[0, 2]]).max(), _LONGEST))
     step[[0, 2]] = np.maximum(step[[0, 2]], np.minimum(np.log(NO_SPREAD / deviations), 0))
     moved = root @ np.array([[np.exp(step[0]), 0], [step[1], np.exp(step[2])]])
-    return Scoring(moved @ moved.T, decrement, spread, not free.all(), step, part)
+    covariance = moved @ moved.T
+    if not free[0]:
+        # Next to no spread of the slopes: a correlation with it would only bound the other spread.
+        covariance = np.diag(np.diag(covariance))
+    return Scoring(covariance, decrement, spread, not free.all(), step, part)
 
 
 def summed(codes: NDArray[Any], x: _Array, number: int) -> _Array:

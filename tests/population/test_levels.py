@@ -5,7 +5,7 @@ import pytest
 
 from platt_jax.population import couplings, crossed
 from platt_jax.population.crossed import Crossed
-from platt_jax.population.levels import ALMOST_FLAT, Moments, Scoring, scored
+from platt_jax.population.levels import ALMOST_FLAT, NO_SPREAD, Moments, Scoring, scored
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.nested import Nested
 
@@ -165,3 +165,18 @@ def test_a_step_of_scoring_has_the_gradient_of_the_marginal_likelihood(rng):
         left = np.linalg.inv(np.linalg.inv(step.covariance) + np.linalg.inv(noise))
         mean = seen @ np.linalg.inv(noise) @ left
     np.testing.assert_allclose(step.covariance, seen.T @ seen / 200 - noise, rtol=1e-6)
+
+
+@pytest.mark.parametrize("correlation", [0, 0.95])
+def test_slopes_without_spread_leave_the_spread_of_intercepts_free(correlation, rng):
+    noise = np.diag([0.1, 0.01])
+    seen = rng.multivariate_normal([0, 0], np.diag([0.02, 0.02]), 200)
+    root = np.array([[0.1, 0], [0.5 * correlation, 0.5 * np.sqrt(1 - correlation**2)]])
+    step = Scoring(root @ root.T)
+    for _ in range(40):
+        left = np.linalg.inv(np.linalg.inv(step.covariance) + np.linalg.inv(noise))
+        mean = seen @ np.linalg.inv(noise) @ left
+        step = scored(Moments(mean, np.broadcast_to(left, (200, 2, 2))), step)
+    assert step.at_edge
+    np.testing.assert_allclose(np.sqrt(step.covariance[0, 0]), NO_SPREAD, rtol=1e-6)
+    np.testing.assert_allclose(step.covariance[1, 1], np.mean(seen[:, 1] ** 2) - 0.01, rtol=1e-4)
