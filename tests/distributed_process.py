@@ -196,8 +196,10 @@ def differing(number, directory):
     call.__version__ = version
 
     # The same values in other types, and what may differ. The last process has no rows.
+    f = f.astype(np.float32).astype(float)
     found = distributed.fit_segments(
-        *rows,
+        f[mine].astype(float if number == 0 else np.float32),
+        *rows[1:],
         weights=None if number == 2 else w[mine],
         prior=jax.tree.map((np.asarray, np.ndarray.tolist, np.float32)[number], prior),
         pooling=np.str_("none") if number else "none",
@@ -206,6 +208,7 @@ def differing(number, directory):
         time_limit=20 + number,
     )
     expected = pj.fit_segments(f, y, s, weights=w, prior=prior)
+    assert found.fit.A.dtype == expected.fit.A.dtype == np.float64
     np.testing.assert_allclose(found.fit.A, expected.fit.A, rtol=1e-9, atol=1e-9)
 
 

@@ -1,7 +1,7 @@
 """The arguments of a call, which must be the same in all processes."""
 
 import json
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -29,7 +29,8 @@ def require_same_call(exchange: Exchange, describe: Callable[[], dict[str, str |
         ValueError: `describe` raised one in some process, or texts differ; all processes raise the
             same.
     """
-    calls = [json.loads(sent) for sent in results_of_all(exchange, lambda: _sent(describe()))]
+    of_all = results_of_all(exchange, lambda: json.dumps(describe()).encode())
+    calls = [json.loads(sent) for sent in of_all]
     names = dict.fromkeys(name for call in calls for name in call)
     differences = [_difference(name, [call.get(name) for call in calls]) for name in names]
     if any(differences):
@@ -64,13 +65,9 @@ def _text(value: object) -> str:
     return repr(value.item() if isinstance(value, np.generic) else value)
 
 
-def _sent(texts: dict[str, str | None]) -> bytes:
-    return json.dumps(texts).encode()
-
-
 def _difference(name: str, texts: Sequence[str | None]) -> str:
     """What differs in an argument, given its text in each process; empty if nothing does."""
-    having: dict[Hashable, list[int]] = {}
+    having: dict[str, list[int]] = {}
     for process, text in enumerate(texts):
         if text is not None:
             having.setdefault(text, []).append(process)

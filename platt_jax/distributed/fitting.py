@@ -50,7 +50,8 @@ def fit_segments(
     progress, time_limit and the checkpoint's path. This is checked first.
 
     Args:
-        scores: (N,) scores of this process, as in `platt_jax.fit_segments`.
+        scores: (N,) scores of this process, as in `platt_jax.fit_segments`. The widest dtype of
+            all processes holds for all.
         labels: (N,) labels of this process.
         segments: (N,) segment ids of this process.
         weights: (N,) weights of this process; given in all processes that have rows, or in none.
@@ -89,7 +90,7 @@ def fit_segments(
     def describe() -> dict[str, str | None]:
         validation.pooling(pooling, prior, start, validation.options(options))
         Stage.of(progress)
-        has_rows = np.size(scores) > 0
+        has_rows = np.size(scores) > 0  # a process without rows may have any weights and offset
         beside = {"weights": weights, "offset": offset}
         return {
             **described("fit_segments", options, pooling=pooling, pos_label=pos_label),
