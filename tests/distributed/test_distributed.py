@@ -110,7 +110,7 @@ DIFFERENCES = [
 @pytest.mark.slow
 def test_calls_that_differ_are_refused_by_all_processes(tmp_path):
     """Of three processes one has no rows."""
-    written, codes = run_processes(3, f"differing {tmp_path / 'sums'}", seconds=60)
+    written, codes = run_processes(3, f"differing {tmp_path / 'sums'}", seconds=150)
     assert codes == [0] * 3, written
     told = [[x for x in w.splitlines() if x.startswith("refused")] for w in written]
     assert told[0] == told[1] == told[2]
