@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -11,6 +12,7 @@ from data import rows_of
 
 import platt_jax as pj
 from platt_jax import GaussianPrior, Options, distributed
+from platt_jax.distributed import call
 from platt_jax.distributed.rows import SummedRows
 
 
@@ -152,6 +154,64 @@ def of_another_call(number, what):
             print("refused", error)
 
 
+def calls_that_differ(directory, prior, rows_and):
+    """One process, its arguments, and those of the others."""
+    other = GaussianPrior(prior.mean, 2 * prior.precision)
+    partial = {"pooling": "partial"}
+    return (
+        (1, {"options": Options(max_iter=2, targets="none")}, {}),
+        (0, {"prior": prior}, {}),
+        (2, {"prior": other}, {"prior": prior}),
+        (1, {"start": (-1.0, 0.0)}, {}),
+        (1, partial, {}),
+        (1, {**partial, "checkpoint": directory}, partial),
+        (0, {"checkpoint": directory}, {}),
+        (2, {"pos_label": 0}, {"pos_label": 1}),
+        (0, {"weights": rows_and}, {}),
+        (1, {"offset": rows_and}, {"offset": None}),
+        (2, {"pooling": "partly" * 300}, {}),
+        (0, {"options": None}, {}),
+        (1, {"progress": "bar"}, {}),
+        (1, {"prior": ("a", "b")}, {}),
+    )
+
+
+def differing(number, directory):
+    """Calls that differ between processes are refused, and the next call is not disturbed."""
+    (f, y, s, w), owner = rows_of_all()
+    mine = owner == number
+    rows = f[mine], y[mine], s[mine]
+    prior = GaussianPrior(np.array([-1.0, 0]), np.eye(2))
+
+    def refused(arguments):
+        try:
+            distributed.fit_segments(*rows, time_limit=20, **arguments)
+        except ValueError as error:
+            print("refused", error)
+
+    for odd, its, others in calls_that_differ(directory, prior, w[mine]):
+        refused(its if number == odd else others)
+    version, call.__version__ = call.__version__, "0.0.1" if number == 1 else call.__version__
+    refused({"options": Options(monotone=number == 0)})
+    call.__version__ = version
+
+    # The same values in other types, and what may differ. The last process has no rows.
+    f = f.astype(np.float32).astype(float)
+    found = distributed.fit_segments(
+        f[mine].astype(float if number == 0 else np.float32),
+        *rows[1:],
+        weights=None if number == 2 else w[mine],
+        prior=jax.tree.map((np.asarray, np.ndarray.tolist, np.float32)[number], prior),
+        pooling=np.str_("none") if number else "none",
+        checkpoint=Path(directory) if number else directory,
+        progress=print if number == 1 else False,
+        time_limit=20 + number,
+    )
+    expected = pj.fit_segments(f, y, s, weights=w, prior=prior)
+    assert found.fit.A.dtype == expected.fit.A.dtype == np.float64
+    np.testing.assert_allclose(found.fit.A, expected.fit.A, rtol=1e-9, atol=1e-9)
+
+
 if __name__ == "__main__":
     number, count, port = map(int, sys.argv[1:4])
     jax.distributed.initialize(f"127.0.0.1:{port}", count, number, heartbeat_timeout_seconds=10)
@@ -161,6 +221,8 @@ if __name__ == "__main__":
         compare_levels(number)
     elif sys.argv[4].startswith("checkpoint"):
         checkpointed(number, sys.argv[4])
+    elif sys.argv[4].startswith("differing"):
+        differing(number, sys.argv[4].split(" ")[1])
     elif sys.argv[4].startswith("another"):
         of_another_call(number, sys.argv[4])
     else:

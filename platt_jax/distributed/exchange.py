@@ -5,7 +5,7 @@ import json
 import threading
 from collections.abc import Callable
 from functools import cache
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar
 
 import jax
 import numpy as np
@@ -23,6 +23,11 @@ Made = TypeVar("Made")
 
 # Reduction of an array over the named axis: lax.psum or lax.pmin.
 _Reduction: TypeAlias = Callable[[jax.Array, str], jax.Array]
+
+# Bytes of a message's length, and of a message that is sent at once, with its length.
+_HEADER, _SHORT = 8, 1024
+# First byte of what `results_of_all` sends.
+_RESULT, _ERROR = b"r", b"e"
 
 
 class Exchange:
@@ -53,11 +58,16 @@ class Exchange:
         Raises:
             RuntimeError, TimeoutError: as in `gather`.
         """
-        lengths = self.gather(np.array([len(mine)]))[:, 0]
-        padded = np.zeros(max(1, *lengths), np.uint8)  # an empty array cannot be gathered
-        padded[: len(mine)] = np.frombuffer(mine, np.uint8)
-        of_all = self.gather(padded)
-        return [x[:length].tobytes() for x, length in zip(of_all, lengths, strict=True)]
+        # Short ones need a single gather, always of one size, whose program is compiled once.
+        sent = len(mine).to_bytes(_HEADER, "little") + mine
+        of_all = self.gather(_fitted(sent, _SHORT))
+        lengths = [int.from_bytes(x[:_HEADER].tobytes(), "little") for x in of_all]
+        if (longest := _HEADER + max(lengths)) > _SHORT:
+            of_all = self.gather(_fitted(sent, longest))
+        return [
+            x[_HEADER : _HEADER + length].tobytes()
+            for x, length in zip(of_all, lengths, strict=True)
+        ]
 
     def sums(self, mine: NDArray[np.float64]) -> NDArray[np.float64]:
         """The sum of the float64 arrays of all processes, of one shape; bitwise equal in each.
@@ -100,15 +110,36 @@ def agree(exchange: Exchange, work: Callable[[], Made]) -> Made:
     Raises:
         ValueError: `work` raised one in some process; it is raised in all processes.
     """
-    made, error = None, ""
+    made: list[Made] = []
+
+    def run() -> bytes:
+        made.append(work())
+        return b""
+
+    results_of_all(exchange, run)
+    return made[0]
+
+
+def results_of_all(exchange: Exchange, work: Callable[[], bytes]) -> list[bytes]:
+    """Run `work` in every process; returns the results of all processes.
+
+    Raises:
+        ValueError: as in `agree`.
+    """
     try:
-        made = work()
-    except ValueError as raised:
-        error = str(raised)
-    for process, other in enumerate(exchange.gather_bytes(error.encode())):
-        if other:
-            raise ValueError(f"{other.decode()} (in process {process})")
-    return cast(Made, made)
+        mine = _RESULT + work()
+    except ValueError as error:
+        mine = _ERROR + str(error).encode()
+    of_all = exchange.gather_bytes(mine)
+    for process, sent in enumerate(of_all):
+        if sent.startswith(_ERROR):
+            raise ValueError(f"{sent[1:].decode()} (in process {process})")
+    return [sent[1:] for sent in of_all]
+
+
+def _fitted(content: bytes, size: int) -> NDArray[np.uint8]:
+    """The content cut or padded with zeros to this size."""
+    return np.frombuffer(content[:size].ljust(size, b"\0"), np.uint8)
 
 
 def _reduce(mine: NDArray[np.float64], how: _Reduction) -> NDArray[np.float64]:

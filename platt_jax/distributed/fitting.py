@@ -11,13 +11,14 @@ import numpy as np
 
 from platt_jax import validation
 from platt_jax.columns import Column
+from platt_jax.distributed.call import described, hashed, presence, require_same_call
 from platt_jax.distributed.exchange import Exchange, agree, keys_of_all, to_bytes
 from platt_jax.distributed.journal import Journal
 from platt_jax.distributed.segments import ProcessSegments
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.checkpoint import digest
 from platt_jax.execution.given import given_to
-from platt_jax.execution.progress import Listener
+from platt_jax.execution.progress import Listener, Stage
 from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options, Pooling
@@ -45,14 +46,16 @@ def fit_segments(
     """Fit one sigmoid to the rows of each segment, which may be in several processes.
 
     The results equal those of `platt_jax.fit_segments` within rounding. All processes must call it,
-    each with its own rows (possibly none) and with the same prior, start and options.
+    each with its own rows (possibly none). The other arguments must be the same in all, except
+    progress, time_limit and the checkpoint's path. This is checked first.
 
     Args:
-        scores: (N,) scores of this process, as in `platt_jax.fit_segments`.
+        scores: (N,) scores of this process, as in `platt_jax.fit_segments`. The widest dtype of
+            all processes holds for all.
         labels: (N,) labels of this process.
         segments: (N,) segment ids of this process.
-        weights: (N,) weights of this process, or None.
-        offset: (N,) offset of this process, or None, which then holds in all processes.
+        weights: (N,) weights of this process; given in all processes that have rows, or in none.
+        offset: (N,) offset of this process; given likewise.
         pos_label: as in `platt_jax.fit_segments`.
         prior: as in `platt_jax.fit_segments`; a leading axis (K,) is for the segments of all
             processes.
@@ -71,8 +74,8 @@ def fit_segments(
         A SegmentCalibrator of the segments of all processes, bitwise equal in each.
 
     Raises:
-        ValueError: an argument is not as above, or the checkpoint is of other rows or arguments.
-            An error in one process is raised in all.
+        ValueError: an argument is not as above or differs between processes, or the checkpoint is
+            of other rows or arguments. An error in one process is raised in all.
         OSError: the checkpoint cannot be read or written; raised in the first process.
         RuntimeError: a process has ended.
         TimeoutError: a process has not answered within the time limit.
@@ -83,7 +86,21 @@ def fit_segments(
         ['a']
     """
     caller, exchange = Caller(), Exchange(time_limit)
-    validation.pooling(pooling, prior, start, validation.options(options))
+
+    def describe() -> dict[str, str | None]:
+        validation.pooling(pooling, prior, start, validation.options(options))
+        Stage.of(progress)
+        has_rows = np.size(scores) > 0  # a process without rows may have any weights and offset
+        beside = {"weights": weights, "offset": offset}
+        return {
+            **described("fit_segments", options, pooling=pooling, pos_label=pos_label),
+            "prior": hashed("prior", prior),
+            "start": hashed("start", start),
+            "checkpoint": presence(checkpoint, "a directory"),
+            **{x: presence(beside[x], "an array") if has_rows else None for x in beside},
+        }
+
+    require_same_call(exchange, describe)
     by_segment = partial(
         SegmentRows,
         labels=labels,
@@ -111,22 +128,19 @@ def _agreed_rows(
     """This process's rows, None without any; the dtype of all scores; whether rows have offsets.
 
     Raises:
-        ValueError: the rows of a process are invalid, or only some processes have offsets; raised
-            in all processes.
+        ValueError: the rows of a process are invalid; raised in all processes.
     """
     rows = agree(exchange, lambda: by_segment(scores) if np.size(scores) else None)
     size = 0 if rows is None else rows.dtype.itemsize
-    offset = -1 if rows is None else int(rows.has_offset)
+    offset = 0 if rows is None else int(rows.has_offset)
     of_all = exchange.gather(np.array([size, offset]))
-    largest, having = of_all[:, 0].max(), set(of_all[:, 1].tolist()) - {-1}
+    largest, offset = of_all.max(axis=0)
     if not largest:
         raise ValueError("scores: expected rows to fit in some process, got none in all")
-    if len(having) > 1:
-        raise ValueError("offset: expected one in all processes that have rows, or in none")
     dtype = np.dtype(f"f{largest}")
     if rows is not None and rows.dtype != dtype:
         rows = by_segment(validation.scores(scores).astype(dtype))
-    return rows, dtype, having == {1}
+    return rows, dtype, bool(offset)
 
 
 def _call(

@@ -1,5 +1,7 @@
 """Several real processes fit together, over loopback."""
 
+import json
+import re
 import signal
 import socket
 import subprocess
@@ -7,6 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from platt_jax.distributed.call import require_same_call
 
 PROCESS = Path(__file__).parents[1] / "distributed_process.py"
 
@@ -77,3 +81,61 @@ def test_a_killed_fit_goes_on_from_its_checkpoint_to_the_same_bits(tmp_path, at,
     for w in written:
         resumed, whole = (int(x) for x in w.split("passes ")[1].split()[:2])
         assert resumed + at - 1 == whole > at, written
+
+
+SAME = "expected the same in all processes, got"
+HASH = "numbers with hash [0-9a-f]{16}"
+# The messages for the calls of `calls_that_differ`, and for another version of the package.
+DIFFERENCES = [
+    rf"options.max_iter: {SAME} 100 \(processes 0, 2\) and 2 \(process 1\); "
+    rf"options.targets: {SAME} 'platt' \(processes 0, 2\) and 'none' \(process 1\)",
+    rf"prior: {SAME} {HASH} \(process 0\) and None \(processes 1, 2\)",
+    rf"prior: {SAME} {HASH} \(processes 0, 1\) and {HASH} \(process 2\)",
+    rf"start: {SAME} None \(processes 0, 2\) and {HASH} \(process 1\)",
+    rf"pooling: {SAME} 'none' \(processes 0, 2\) and 'partial' \(process 1\)",
+    rf"checkpoint: {SAME} None \(processes 0, 2\) and a directory \(process 1\)",
+    rf"checkpoint: {SAME} a directory \(process 0\) and None \(processes 1, 2\)",
+    rf"pos_label: {SAME} 1 \(processes 0, 1\) and 0 \(process 2\)",
+    rf"weights: {SAME} an array \(process 0\) and None \(process 1\)",
+    rf"offset: {SAME} None \(process 0\) and an array \(process 1\)",
+    r"pooling: expected one of .*, got '(partly){300}' \(in process 2\)",
+    r"options: expected an Options, got NoneType \(in process 0\)",
+    r"progress: expected True, False or a function .*, got 'bar' \(in process 1\)",
+    r"prior: expected numbers, got dtype .* \(in process 1\)",
+    rf"version of platt_jax: {SAME} '.*' \(processes 0, 2\) and '0.0.1' \(process 1\); "
+    rf"options.monotone: {SAME} True \(process 0\) and False \(processes 1, 2\)",
+]
+
+
+@pytest.mark.slow
+def test_calls_that_differ_are_refused_by_all_processes(tmp_path):
+    """Of three processes one has no rows."""
+    written, codes = run_processes(3, f"differing {tmp_path / 'sums'}", seconds=150)
+    assert codes == [0] * 3, written
+    told = [[x for x in w.splitlines() if x.startswith("refused")] for w in written]
+    assert told[0] == told[1] == told[2]
+    for line, expected in zip(told[0], DIFFERENCES, strict=True):
+        assert re.fullmatch(f"refused {expected}", line), line
+
+
+class OtherCalls:
+    """An exchange with processes that called with these texts."""
+
+    def __init__(self, *calls):
+        self.calls = calls
+
+    def gather_bytes(self, mine):
+        return [mine, *(mine[:1] + json.dumps(x).encode() for x in self.calls)]
+
+
+def test_a_message_lists_few_processes_and_few_values():
+    mine = {"function": "'fit_segments'", "prior": None}
+    exchange = OtherCalls(*[{"function": "'fit'", "prior": str(i)} for i in range(20)])
+    with pytest.raises(ValueError) as raised:
+        require_same_call(exchange, lambda: mine)
+    assert str(raised.value) == (
+        f"function: {SAME} 'fit_segments' (process 0) and 'fit' (processes 1, 2, 3, 4, 5, 6, 7, 8, "
+        f"...); prior: {SAME} 0 (process 1) and 1 (process 2) and 2 (process 3) and 3 (process 4) "
+        "and 16 others"
+    )
+    require_same_call(OtherCalls({"prior": "1"}, {"prior": "1"}), lambda: mine | {"function": None})

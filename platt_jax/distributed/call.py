@@ -1,0 +1,85 @@
+"""The arguments of a call, which must be the same in all processes."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from platt_jax import validation
+from platt_jax.distributed.exchange import Exchange, results_of_all
+from platt_jax.execution.checkpoint import digest
+from platt_jax.options import Options
+from platt_jax.version import __version__
+
+# Maximum numbers of processes and of values in a message.
+_PROCESSES, _VALUES = 8, 4
+
+
+def require_same_call(exchange: Exchange, describe: Callable[[], dict[str, str | None]]) -> None:
+    """Refuses a call whose arguments are invalid in a process, or differ between processes.
+
+    Args:
+        exchange: communicates with the other processes, once.
+        describe: checks the arguments of this process, and returns a text for each by its name;
+            None for an argument that does not matter in this process.
+
+    Raises:
+        ValueError: `describe` raised one in some process, or texts differ; all processes raise the
+            same.
+    """
+    of_all = results_of_all(exchange, lambda: json.dumps(describe()).encode())
+    calls = [json.loads(sent) for sent in of_all]
+    names = dict.fromkeys(name for call in calls for name in call)
+    differences = [_difference(name, [call.get(name) for call in calls]) for name in names]
+    if any(differences):
+        raise ValueError("; ".join(filter(None, differences)))
+
+
+def described(function: str, options: Options, **arguments: object) -> dict[str, str | None]:
+    """Texts for the function, the version of the package, the options and other plain values."""
+    of_options = {f"options.{x.name}": getattr(options, x.name) for x in fields(options)}
+    values = {"version of platt_jax": __version__, "function": function, **of_options, **arguments}
+    return {name: _text(value) for name, value in values.items()}
+
+
+def hashed(name: str, values: Any) -> str:
+    """A text for a prior or a start, which may have numbers for each segment.
+
+    Raises:
+        ValueError: it holds something else than numbers.
+    """
+    if not isinstance(values, tuple | list):
+        return _text(values)
+    whole = digest(validation.numbers(x, name) for x in values)
+    return f"numbers with hash {whole[:16]}"
+
+
+def presence(values: object, what: str) -> str:
+    """A text for whether an argument is given."""
+    return "None" if values is None else what
+
+
+def _text(value: object) -> str:
+    return repr(value.item() if isinstance(value, np.generic) else value)
+
+
+def _difference(name: str, texts: Sequence[str | None]) -> str:
+    """What differs in an argument, given its text in each process; empty if nothing does."""
+    having: dict[str, list[int]] = {}
+    for process, text in enumerate(texts):
+        if text is not None:
+            having.setdefault(text, []).append(process)
+    if len(having) <= 1:
+        return ""
+    got = [f"{text} ({_listed(where)})" for text, where in having.items()]
+    more = [f"{len(got) - _VALUES} others"] if len(got) > _VALUES else []
+    return f"{name}: expected the same in all processes, got {' and '.join(got[:_VALUES] + more)}"
+
+
+def _listed(processes: list[int]) -> str:
+    if len(processes) == 1:
+        return f"process {processes[0]}"
+    more = ", ..." if len(processes) > _PROCESSES else ""
+    return f"processes {', '.join(map(str, processes[:_PROCESSES]))}{more}"
