@@ -170,7 +170,8 @@ def test_a_step_of_scoring_has_the_gradient_of_the_marginal_likelihood(rng):
 @pytest.mark.parametrize("correlation", [0, 0.95])
 def test_slopes_without_spread_leave_the_spread_of_intercepts_free(correlation, rng):
     noise = np.diag([0.1, 0.01])
-    seen = rng.multivariate_normal([0, 0], np.diag([0.02, 0.02]), 200)
+    half = rng.multivariate_normal([0, 0], np.diag([0.02, 0.02]), 100)
+    seen = np.concatenate([half, half * [-1, 1]])
     root = np.array([[0.1, 0], [0.5 * correlation, 0.5 * np.sqrt(1 - correlation**2)]])
     step = Scoring(root @ root.T)
     for _ in range(40):
