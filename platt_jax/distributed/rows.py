@@ -1,14 +1,14 @@
 """Rows in several processes: each process sums over its own rows, and the sums are added."""
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax.distributed.journal import Journal
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.problems import Context, Problems, Task
 from platt_jax.execution.run import run_problems
@@ -18,6 +18,20 @@ from platt_jax.model.statistics import Moments, ScoreRanges
 from platt_jax.options import Options
 from platt_jax.passes.deferred import DeferredRows, Request
 from platt_jax.passes.protocol import Rows
+
+
+class Reductions(Protocol):
+    """Reductions over all processes, which must ask for the same ones in the same order."""
+
+    def sums(
+        self, local: Callable[[], NDArray[np.float64]], shape: tuple[int, int]
+    ) -> NDArray[np.float64]:
+        """The sum over all processes of the results of `local`: float64 of this shape."""
+
+    def minima(
+        self, local: Callable[[], NDArray[np.float64]], shape: tuple[int, int]
+    ) -> NDArray[np.float64]:
+        """The elementwise minimum; otherwise as `sums`."""
 
 
 class LocalRows(NamedTuple):
@@ -34,18 +48,18 @@ class SummedRows(DeferredRows):
     All processes call the same methods in the same order, and get the same bits.
 
     Attributes:
-        local: the rows of this process, None if it has none.
+        local: the rows of this process, in any number of pieces.
         number: K.
         dtype: the dtype of all scores.
-        journal: adds up over all processes.
+        journal: reductions over all processes.
         caller: gets warnings about anything that makes the sums slower.
         has_offset: whether the rows have offsets.
     """
 
-    local: LocalRows | None
+    local: tuple[LocalRows, ...]
     number: int
     dtype: np.dtype[Any]
-    journal: Journal
+    journal: Reductions
     caller: Caller
     has_offset: bool = False
 
@@ -53,12 +67,15 @@ class SummedRows(DeferredRows):
         """See `Rows`."""
         # Signs of the fields, so that each is a minimum: -1 where it is a maximum.
         signs = np.array([-1, 1, -1, 1, -1, 1, *[-1] * self.has_offset])[:, None]
-        nothing = np.repeat(signs * np.inf, self.number, axis=1)
+        nothing = np.full((len(signs), self.number), np.inf)
         nothing[6:] = 0  # the widest offset of no rows
         request = Request("score_ranges", options)
 
         def local() -> NDArray[np.float64]:
-            return signs * self._local(_task(request), ((), None), nothing, options)
+            mine = nothing.copy()
+            for made, places in self._local(_task(request), ((), None), options):
+                mine[:, places] = np.minimum(mine[:, places], signs * made)
+            return mine
 
         least = self.journal.minima(local, nothing.shape)
         ranges = ScoreRanges(*(signs * least).astype(self.dtype))
@@ -80,25 +97,25 @@ class SummedRows(DeferredRows):
         They are added in float64, so that counts stay exact. `given`, which has leading axis (K,),
         and the options are arguments of the task.
         """
-        nothing = np.zeros((number, self.number))
+        shape = number, self.number
 
         def local() -> NDArray[np.float64]:
-            return self._local(task, given, nothing, options)
+            mine = np.zeros(shape)
+            for made, places in self._local(task, given, options):
+                mine[:, places] += made
+            return mine
 
-        return self.journal.sums(local, nothing.shape).astype(self.dtype)
+        return self.journal.sums(local, shape).astype(self.dtype)
 
     def _local(
-        self, task: Task, given: Any, nothing: NDArray[np.float64], options: Options
-    ) -> NDArray[np.float64]:
-        """The results of the task from the rows of this process; `nothing` for other problems."""
-        mine = np.array(nothing, np.float64)
-        if self.local is not None:
-            problems, places = self.local
-            here = jax.tree.map(lambda x: np.asarray(x)[places], given)
+        self, task: Task, given: Any, options: Options
+    ) -> Iterator[tuple[NDArray[np.float64], Integers]]:
+        """The results of the task from each piece of this process's rows, and their places."""
+        for problems, places in self.local:
+            here = jax.tree.map(lambda x, at=places: np.asarray(x)[at], given)
             made = run_problems(task, problems, here, Context(options, self.caller))
             leaves = [leaf.reshape(len(places), -1).T for leaf in jax.tree.leaves(made)]
-            mine[:, places] = np.concatenate(leaves)
-        return mine
+            yield np.concatenate(leaves).astype(np.float64), places
 
 
 # The structure of each method's result.

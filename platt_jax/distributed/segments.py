@@ -46,12 +46,14 @@ class ProcessSegments(SummedSegments):
         caller: Caller,
         has_offset: bool = False,
     ) -> None:
-        sizes, by_segment, pooled = np.zeros(len(keys)), None, None
+        sizes = np.zeros(len(keys))
+        by_segment: tuple[LocalRows, ...] = ()
+        pooled: tuple[LocalRows, ...] = ()
         if rows is not None:
             places = get_indexer(keys, read(rows.keys))
             sizes[places[rows.largest_first]] = rows.sizes
-            by_segment = LocalRows(rows.problems, places)
-            pooled = LocalRows(rows.pooled, np.array([0]))
+            by_segment = (LocalRows(rows.problems, places),)
+            pooled = (LocalRows(rows.pooled, np.array([0])),)
         summed = partial(
             SummedRows, dtype=dtype, journal=journal, caller=caller, has_offset=has_offset
         )

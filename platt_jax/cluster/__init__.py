@@ -1,0 +1,6 @@
+"""Fits where the rows are: in the workers of Spark, or in processes of this machine."""
+
+from platt_jax.cluster.fitting import fit_segments
+from platt_jax.cluster.results import ClusterCalibrator
+
+__all__ = ["ClusterCalibrator", "fit_segments"]

@@ -1,0 +1,75 @@
+"""What an engine does: it brings each segment's rows together, and runs functions on the parts."""
+
+from collections.abc import Callable
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from platt_jax.cluster.meeting import Gather
+from platt_jax.cluster.tasks import FittedPart, Names
+from platt_jax.ids.factorize import factorize
+from platt_jax.ids.hashing import hashes
+
+# Fits the rows of a part, given their number and how to gather bytes of all parts.
+FitPart: TypeAlias = Callable[[pa.Table, Gather, int], FittedPart]
+
+
+class Engine(Protocol):
+    """Where rows are. A part is a number from 0 to P - 1."""
+
+    @property
+    def partitions(self) -> int:
+        """P, the number of parts, which can all run at the same time."""
+
+    def schema(self, rows: Any) -> pa.Schema:
+        """The columns of the rows."""
+
+    def sample(self, rows: Any, columns: list[str], number: int) -> pa.Table:
+        """These columns of about so many random rows, the same at each call."""
+
+    def fit(self, rows: Any, names: Names, large: NDArray[Any], task: FitPart) -> Any:
+        """Runs the task on all parts, and keeps the results in the engine."""
+
+    def summaries(self, fitted: Any) -> list[bytes]:
+        """The summaries of all parts."""
+
+    def calibrators(self, fitted: Any) -> list[bytes]:
+        """The calibrators of all parts, on this machine."""
+
+    def map(self, fitted: Any, task: Callable[[bytes], pa.Table]) -> Any:
+        """The engine's table of what a task makes of each part's calibrator."""
+
+    def join(
+        self,
+        fitted: Any,
+        rows: Any,
+        names: Names,
+        large: NDArray[Any],
+        task: Callable[[bytes, pa.Table], pa.Table],
+        schema: pa.Schema,
+    ) -> Any:
+        """The engine's table of what a task makes of each part's calibrator and rows."""
+
+    def write_parquet(self, table: Any, path: str) -> None:
+        """Writes one of its tables to a folder."""
+
+
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio (Knuth 1998, 6.4)
+
+
+def parts_of(ids: Any, parts: int) -> NDArray[np.int64]:
+    """The part (N,) of each row by its id, the same in every process."""
+    rows = factorize(ids)
+    codes = rows.of(slice(None))
+    used = np.flatnonzero(np.bincount(codes))
+    keys = rows.named(used)
+    if keys.dtype.kind in "iu":
+        mixed = keys.astype(np.uint64) * _MULTIPLIER
+        mixed ^= mixed >> np.uint64(32)
+    else:
+        mixed = hashes(keys)
+    part = np.zeros(int(used[-1]) + 1 if len(used) else 0, np.int64)
+    part[used] = (mixed % np.uint64(parts)).astype(np.int64)
+    return part[codes]

@@ -1,0 +1,146 @@
+"""`fit_segments` for rows in an engine of many workers."""
+
+import pickle
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from platt_jax import ids, validation
+from platt_jax.cluster.engines import Engine
+from platt_jax.cluster.local import Local
+from platt_jax.cluster.meeting import Gather
+from platt_jax.cluster.results import ClusterCalibrator
+from platt_jax.cluster.tasks import Call, FittedPart, Names, fit_part, read_ids
+from platt_jax.ids.factorize import factorize
+from platt_jax.model.prior import GaussianPrior
+from platt_jax.options import Options, Pooling
+
+_POOLINGS = "none", "partial", "complete"
+_SAMPLED = 100_000  # rows
+# A segment is large if it has at least this share of the mean number of rows of a part.
+_LARGE = 1.0
+
+
+def fit_segments(
+    rows: Any,
+    *,
+    score: str,
+    label: str,
+    segment: str | Sequence[str],
+    weight: str | None = None,
+    offset: str | None = None,
+    pos_label: Any = None,
+    prior: GaussianPrior | None = None,
+    pooling: Pooling = "none",
+    options: Options = Options(),
+    partitions: int | None = None,
+) -> ClusterCalibrator:
+    """Fit one sigmoid to the rows of each segment, where the rows are.
+
+    The engine moves the rows once, so that those of a segment meet in one of its workers, which
+    fits them as `platt_jax.fit_segments` does. The workers exchange totals: the sums of the curve
+    of all rows, and of the population with pooling="partial". The results stay in the engine. A
+    segment whose rows are more than a worker's share is fitted by all workers together.
+
+    Args:
+        rows: a DataFrame of Spark, also of Spark Connect; or rows in memory, for processes of this
+            machine: an Arrow table, or a data frame that has the Arrow PyCapsule interface.
+        score: name of the column of scores, float32 or float64.
+        label: name of the column of labels, as in `platt_jax.fit_segments`.
+        segment: name of the column of segment ids, or several, whose combinations are the segments.
+        weight: name of the column of weights; None for no weights.
+        offset: name of the column of offsets; None for no offsets.
+        pos_label: as in `platt_jax.fit_segments`.
+        prior: as in `platt_jax.fit_segments`, the same for all segments.
+        pooling: "none", "partial" or "complete", as in `platt_jax.fit_segments`.
+        options: as in `platt_jax.fit_segments`.
+        partitions: number of parts, which run at the same time; None for as many as the engine has
+            places for tasks.
+
+    Returns:
+        A ClusterCalibrator. Without population the bits of a segment's fit are those of
+        `platt_jax.fit_segments`, unless it is large; otherwise they agree within rounding.
+
+    Raises:
+        ValueError: an argument is not as above, or a column is missing or invalid.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> rows = pa.table({"f": [2.0, -1.0, 1.0], "y": [1, 0, 1], "shop": ["a", "a", "b"]})
+        >>> names = dict(score="f", label="y", segment="shop")
+        >>> fitted = fit_segments(rows, **names, partitions=1)  # doctest: +SKIP
+        >>> fitted.collect().keys.tolist()  # doctest: +SKIP
+        ['a', 'b']
+    """
+    options = validation.options(options)
+    if pooling not in _POOLINGS:
+        raise ValueError(f"pooling: expected one of {_POOLINGS}, got {pooling!r}")
+    validation.pooling(pooling, prior, None, options)
+    if prior is not None and np.ndim(prior.mean) > 1:
+        raise ValueError("prior: expected one for all segments, got one for each")
+    engine, rows = _engine_of(rows, partitions)
+    segments = (segment,) if isinstance(segment, str) else tuple(segment)
+    names = Names(score, segments, label, weight, offset)
+    _check_columns(engine.schema(rows), names)
+    large = _large(engine.sample(rows, list(segments), _SAMPLED), names, engine.partitions)
+    call = Call(names, large, pos_label, prior, pooling, options)
+    fitted = engine.fit(rows, names, large, partial(_task, call))
+    found = [pickle.loads(summary) for summary in engine.summaries(fitted)]
+    for each in found:
+        if isinstance(each, ValueError):
+            raise each
+    return ClusterCalibrator(engine, fitted, names, large, found)
+
+
+def _task(call: Call, table: pa.Table, gather: Gather, part: int) -> FittedPart:
+    return fit_part(table, call, gather, part)
+
+
+def _engine_of(rows: Any, partitions: int | None) -> tuple[Engine, Any]:
+    """The engine that has the rows, and the rows as it takes them."""
+    if partitions is not None and (not isinstance(partitions, int) or partitions < 1):
+        raise ValueError(f"partitions: expected a positive int, got {partitions!r}")
+    module = type(rows).__module__
+    if module.startswith("pyspark."):
+        from platt_jax.cluster.spark import Spark
+
+        return Spark(rows, partitions), rows
+    if hasattr(rows, "__arrow_c_stream__"):
+        from platt_jax.threads import cores
+
+        return Local(partitions or cores()), pa.table(rows)
+    raise ValueError(
+        f"rows: expected a DataFrame of Spark or a table in memory, got {type(rows).__name__}"
+    )
+
+
+def _check_columns(schema: pa.Schema, names: Names) -> None:
+    """Check that all columns exist, and that scores are floats.
+
+    Raises:
+        ValueError: a column is missing, or scores are of another type.
+    """
+    for name in names.used:
+        if name not in schema.names:
+            raise ValueError(
+                f"rows: expected a column {name!r}, got {', '.join(map(repr, schema.names))}"
+            )
+    found = schema.field(names.score).type
+    if found not in (pa.float32(), pa.float64()):
+        raise ValueError(
+            f"score, column {names.score!r}: expected float32 or float64, got {found}"
+        )
+
+
+def _large(sample: pa.Table, names: Names, partitions: int) -> NDArray[Any]:
+    """The ids of segments with more rows than a part's share, found in a sample."""
+    if not sample.num_rows:
+        raise ValueError("rows: expected rows to fit, got none")
+    rows = factorize(read_ids(sample, names.segment))
+    counts = np.bincount(rows.of(slice(None)))
+    share = _LARGE * sample.num_rows / partitions
+    return rows.named(np.flatnonzero(counts > share))

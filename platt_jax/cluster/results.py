@@ -1,0 +1,122 @@
+"""Fits that stay in the engine."""
+
+import pickle
+from collections import Counter
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from platt_jax.cluster.engines import Engine
+from platt_jax.cluster.joining import joined
+from platt_jax.cluster.tasks import Names, Summary, predict_part, table_part
+from platt_jax.results.calibrators import SegmentCalibrator
+from platt_jax.results.population import Population
+from platt_jax.results.sigmoid import Sigmoid
+
+
+class ClusterCalibrator:
+    """One sigmoid per segment, kept in the engine that has the rows.
+
+    Attributes:
+        fallback: the sigmoid fitted to all finite rows, for unseen segments.
+        fallback_covariance: (2, 2), covariance of its (A, B).
+        population: the population of the segments with pooling="partial", without the segments'
+            own fields; else None.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        fitted: Any,
+        names: Names,
+        large: NDArray[Any],
+        summaries: list[Summary],
+    ) -> None:
+        self._engine, self._fitted, self._names = engine, fitted, names
+        self._summaries, self._large = summaries, large
+        first = summaries[0].large
+        self.fallback: Sigmoid = first.fallback
+        self.fallback_covariance: NDArray[Any] = first.fallback_covariance
+        population = first.population
+        self.population: Population | None = population and population.only(slice(0, 0))
+
+    def __len__(self) -> int:
+        return sum(summary.segments for summary in self._summaries)
+
+    def __repr__(self) -> str:
+        found = self.summary()
+        kinds = (found["statuses"], found["flags"])
+        counts = "; ".join(
+            ", ".join(f"{n:,} {name}" for name, n in sorted(kind.items(), key=lambda x: -x[1]))
+            for kind in kinds
+            if kind
+        )
+        return f"ClusterCalibrator of {len(self):,} segments: {counts}"
+
+    def summary(self) -> dict[str, Any]:
+        """Counts of all segments.
+
+        Returns:
+            `segments`, `n_pos` and `n_neg` (weighted rows of each class), and `statuses` and
+            `flags`: the number of segments with each, by name.
+        """
+        statuses: Counter[str] = Counter()
+        flags: Counter[str] = Counter()
+        for each in self._summaries:
+            statuses.update(each.statuses)
+            flags.update(each.flags)
+        return {
+            "segments": len(self),
+            "n_pos": sum(each.n_pos for each in self._summaries),
+            "n_neg": sum(each.n_neg for each in self._summaries),
+            "statuses": dict(statuses),
+            "flags": dict(flags),
+        }
+
+    def table(self) -> Any:
+        """The fits as a table of the engine, a row for each segment.
+
+        Returns:
+            A DataFrame of Spark, or an Arrow table for rows in memory, with the columns of
+            `SegmentCalibrator.table`, the covariance `cov_AB` of A and B, and `shrinkage` with a
+            population.
+        """
+        return self._engine.map(self._fitted, partial(table_part, segment=self._names.segment))
+
+    def predict(self, rows: Any, out: str = "probability") -> Any:
+        """The rows with a column of probabilities, as `SegmentCalibrator.predict_proba` gives them.
+
+        Args:
+            rows: rows of the same engine, with the columns of scores, segments and offsets.
+            out: name of the new column.
+
+        Raises:
+            ValueError: a column is missing, or there is one of the new name.
+        """
+        names = self._names._replace(label=None, weight=None)
+        schema = self._engine.schema(rows)
+        for name in names.used:
+            if name not in schema.names:
+                raise ValueError(f"rows: expected a column {name!r}, got {schema.names}")
+        if out in schema.names:
+            raise ValueError(f"out: expected the name of a new column, got {out!r}")
+        task = partial(predict_part, names=names, large=self._of_large(), out=out)
+        dtype = pa.float64()
+        return self._engine.join(
+            self._fitted, rows, names, self._large, task, schema.append(pa.field(out, dtype))
+        )
+
+    def write_parquet(self, path: str) -> None:
+        """Writes `table` to a folder of Parquet files, by the engine."""
+        self._engine.write_parquet(self.table(), path)
+
+    def collect(self) -> SegmentCalibrator:
+        """All fits on this machine, as `platt_jax.fit_segments` returns them."""
+        parts = [pickle.loads(part) for part in self._engine.calibrators(self._fitted)]
+        return joined(parts)
+
+    def _of_large(self) -> SegmentCalibrator:
+        """The calibrator of the large segments, which part 0 has."""
+        return self._summaries[0].large

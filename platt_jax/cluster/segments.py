@@ -1,0 +1,171 @@
+"""The segments of one part: its own, and a share of the rows of those that all parts share."""
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from platt_jax import ids
+from platt_jax.api import fit
+from platt_jax.cluster.meeting import Meeting
+from platt_jax.distributed.rows import LocalRows, SummedRows
+from platt_jax.execution.caller import Caller
+from platt_jax.execution.progress import Stage
+from platt_jax.execution.segment_rows import SegmentRows
+from platt_jax.ids.factorize import factorize, get_indexer
+from platt_jax.options import Options
+from platt_jax.population.chunked import MIDDLE_HALF, SAMPLED_ROWS, ChunkedSegments
+from platt_jax.population.quadrature import Grid, Nodes
+from platt_jax.population.segments import Coordinates, Segments
+from platt_jax.population.summed import SummedSegments
+from platt_jax.results.fit import Fit
+from platt_jax.solver.solution import Given
+
+
+class PartSegments(Segments):
+    """Segments of one part; see `Segments` for the methods.
+
+    Each part sums over its share of the rows of the large segments. Their results belong to part 0.
+
+    Args:
+        own: the rows of this part's own segments; None if it has none.
+        share: its share of the rows of the large segments; None if it has none.
+        large: (L,) the ids of the large segments, the same in all parts.
+        dtype: the dtype of the scores.
+        has_offset: whether the rows have offsets.
+        meeting: reductions over all parts.
+        caller: gets warnings about anything that makes this slower.
+    """
+
+    def __init__(
+        self,
+        own: SegmentRows | None,
+        share: SegmentRows | None,
+        large: NDArray[Any],
+        dtype: np.dtype[Any],
+        has_offset: bool,
+        meeting: Meeting,
+        caller: Caller,
+    ) -> None:
+        self._dtype, self._meeting = dtype, meeting
+        self._own = None if own is None else ChunkedSegments(own, caller)
+        self._here = [rows for rows in (own, share) if rows is not None]
+        summed = partial(
+            SummedRows, dtype=dtype, journal=meeting, caller=caller, has_offset=has_offset
+        )
+        everything = tuple(LocalRows(rows.pooled, np.array([0])) for rows in self._here)
+        self._all_rows = summed(local=everything, number=1)
+        sizes, shares = np.zeros(len(large)), ()
+        if share is not None:
+            places = get_indexer(large, ids.read(share.keys))
+            sizes[places[share.largest_first]] = share.sizes
+            shares = (LocalRows(share.problems, places),)
+        sizes = meeting.total(sizes)
+        self._large = summed(local=shares, number=len(large))
+        self._summed = SummedSegments(large, dtype, self._large, sizes.astype(np.int64))
+        self._is_owner = meeting.part == 0
+        mine = [] if own is None else [own.keys]
+        self._keys, self._order = ascending_order([*mine, large] if self._is_owner else mine, large)
+
+    @property
+    def keys(self) -> NDArray[Any]:
+        """See `Segments`."""
+        return self._keys
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """See `Segments`."""
+        return self._dtype
+
+    def total(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
+        """See `Segments`."""
+        return self._meeting.total(sums)
+
+    def fit(self, given: Given, options: Options, stage: Stage) -> Fit:
+        """See `Segments`."""
+        of_own, of_large = self._split(given)
+        found = [self._own.fit(of_own, options, stage)] if self._own else []
+        if len(self._summed.keys):
+            found.append(self._summed.fit(of_large, options, stage))
+        return self._merged(found or [_no_fits(self._dtype)])
+
+    def pooled(self, given: Given, options: Options, stage: Stage) -> Fit:
+        """See `Segments`."""
+        rows = self._meeting.total(np.array([sum(map(len, self._here))], float)).astype(np.int64)
+        options = replace(options, non_finite="omit")
+        fit = self._summed.fit_rows(self._all_rows, rows, given, options, stage, loss=False)
+        return jax.tree.map(lambda x: x[0], fit)
+
+    def coordinates(self, options: Options) -> Coordinates:
+        """See `Segments`. Uses quartiles of a sample of each part, weighted by its rows."""
+        samples = [rows.sampled_scores(SAMPLED_ROWS) for rows in self._here]
+        scores = np.concatenate([*samples, np.empty(0)]).astype(float)
+        scores = scores[np.isfinite(scores)]
+        mine = np.zeros(5)
+        if len(scores):
+            mine[:3] = np.quantile(scores, [0.25, 0.5, 0.75])
+            mine[3:] = np.std(scores), sum(map(len, self._here))
+        low, middle, high, deviation, rows = self._meeting.stacked(mine).T
+        share = rows / rows.sum()
+        width = share @ (high - low) / MIDDLE_HALF or share @ deviation
+        return Coordinates(float(share @ middle), float(1 / width))
+
+    def node_losses(self, grid: Grid, nodes: Nodes, options: Options, stage: Stage) -> NDArray[Any]:
+        """See `Segments`."""
+        of_own, of_large = self._split(nodes)
+        found = [np.empty((0, len(grid.z)), self._dtype)]
+        if self._own:
+            found.append(self._own.node_losses(grid, of_own, options, stage))
+        if len(self._summed.keys):
+            found.append(self._large.sums(grid.losses, of_large, len(grid.z), options).T)
+        return self._merged(found)
+
+    def _split(self, given: Any) -> tuple[Any, Any]:
+        """Arrays for this part's own segments, and for the large ones as part 0 has them."""
+        own, large = len(self._own.keys) if self._own else 0, len(self._summed.keys)
+
+        def placed(x: Any) -> Any:
+            by_place = np.empty_like(x)
+            by_place[self._order] = x
+            return by_place
+
+        placed_all = jax.tree.map(placed, given)
+        of_own = jax.tree.map(lambda x: x[:own], placed_all)
+        if not large:
+            return of_own, None
+
+        def of_owner(x: Any) -> Any:
+            mine = x[own:] if self._is_owner else np.zeros((large, *x.shape[1:]))
+            return self._meeting.total(mine.astype(float)).astype(x.dtype)
+
+        return of_own, jax.tree.map(of_owner, placed_all)
+
+    def _merged(self, found: list[Any]) -> Any:
+        """Results in the order of the keys, from those of own and of large segments."""
+        def merged(*each: Any) -> Any:
+            return np.concatenate([np.asarray(x) for x in each])[self._order]
+
+        return jax.tree.map(merged, *found)
+
+
+def _no_fits(dtype: np.dtype[Any]) -> Fit:
+    """The fits of no segments."""
+    one = fit(np.zeros((1, 1), dtype), np.zeros((1, 1)))
+    none: Fit = jax.tree.map(lambda x: np.asarray(x)[:0], one)
+    return none
+
+
+def ascending_order(
+    parts: list[NDArray[Any]], like: NDArray[Any]
+) -> tuple[NDArray[Any], NDArray[np.intp]]:
+    """The ids of all parts in ascending order, and their places among the parts end to end."""
+    parts = [part for part in parts if len(part)]
+    if not parts:
+        return like[:0], np.arange(0)
+    rows = factorize(ids.read(ids.join(parts)))
+    rank = rows.of(slice(None))
+    order = np.argsort(rank, kind="stable")
+    return rows.named(rank[order]), order

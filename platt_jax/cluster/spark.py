@@ -1,0 +1,160 @@
+"""Parts in the tasks of Spark, which run at the same time as one barrier stage."""
+
+import base64
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyspark import StorageLevel
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+
+from platt_jax.cluster.engines import FitPart
+from platt_jax.cluster.tasks import Names
+from platt_jax.ids.factorize import split_columns
+
+_KEY = "_platt_jax_part"
+_SCHEMA = f"{_KEY} int, calibrator binary, summary binary"
+# Numbers that are tried for each part, to find one that Spark's hash sends there.
+_TRIED = 50
+
+
+class Spark:
+    """See `engines.Engine`. Results are a cached DataFrame with a row for each part.
+
+    Args:
+        rows: a DataFrame, of the session to use.
+        partitions: number of parts; None for the number of places for tasks.
+    """
+
+    def __init__(self, rows: Any, partitions: int | None) -> None:
+        self._session = rows.sparkSession
+        self.partitions = partitions or self._places()
+        self._keys = self._keys_of_parts()
+
+    def _places(self) -> int:
+        """The number of tasks that run at the same time."""
+        default = self._session.conf.get("spark.default.parallelism", "")
+        context = getattr(self._session, "_sc", None)  # none with Spark Connect
+        return int(default or (context.defaultParallelism if context else 1))
+
+    def _keys_of_parts(self) -> NDArray[np.int64]:
+        """A number for each part, which `repartition` sends to the partition of that number."""
+        parts = self.partitions
+        numbers = self._session.range(_TRIED * parts).select(
+            "id", F.pmod(F.hash("id"), F.lit(parts)).alias("part")
+        )
+        found = numbers.groupBy("part").agg(F.min("id").alias("id")).collect()
+        keys = np.full(parts, -1)
+        keys[[row.part for row in found]] = [row.id for row in found]
+        return keys
+
+    def schema(self, rows: Any) -> pa.Schema:
+        """See `Engine`."""
+        return to_arrow_schema(rows.schema)
+
+    def sample(self, rows: Any, columns: list[str], number: int) -> pa.Table:
+        """See `Engine`."""
+        share = min(1.0, number / max(rows.count(), 1))
+        some = rows.select(columns)
+        return (some.sample(share, seed=0) if share < 1 else some).toArrow()
+
+    def fit(self, rows: Any, names: Names, large: NDArray[Any], task: FitPart) -> Any:
+        """See `Engine`. The rows are shuffled once, and read once by the tasks."""
+        together = self._keyed(rows.select(names.used), names, large).repartition(
+            self.partitions, _KEY
+        )
+        schema, keys = self.schema(rows.select(names.used)), self._keys
+
+        def fit(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            from pyspark import BarrierTaskContext
+
+            context = BarrierTaskContext.get()
+
+            def gather(mine: bytes) -> list[bytes]:
+                said = context.allGather(base64.b64encode(mine).decode())
+                return [base64.b64decode(x) for x in said]
+
+            table = pa.Table.from_batches(batches).drop_columns([_KEY])
+            if not table.num_rows:
+                table = schema.empty_table()
+            part = context.partitionId()
+            made = task(table.cast(schema), gather, part)
+            yield pa.record_batch(
+                [
+                    pa.array([int(keys[part])], pa.int32()),
+                    pa.array([made.calibrator], pa.binary()),
+                    pa.array([made.summary], pa.binary()),
+                ],
+                [_KEY, "calibrator", "summary"],
+            )
+
+        fitted = together.mapInArrow(fit, _SCHEMA, barrier=True)
+        return fitted.persist(StorageLevel.MEMORY_AND_DISK)
+
+    def summaries(self, fitted: Any) -> list[bytes]:
+        """See `Engine`."""
+        return self._by_part(fitted, "summary")
+
+    def calibrators(self, fitted: Any) -> list[bytes]:
+        """See `Engine`."""
+        return self._by_part(fitted, "calibrator")
+
+    def _by_part(self, fitted: Any, column: str) -> list[bytes]:
+        found = {row[0]: bytes(row[1]) for row in fitted.select(_KEY, column).collect()}
+        return [found[key] for key in self._keys.tolist()]
+
+    def map(self, fitted: Any, task: Callable[[bytes], pa.Table]) -> Any:
+        """See `Engine`."""
+        first = fitted.limit(1).select("calibrator").collect()[0][0]
+        schema = task(bytes(first)).schema
+
+        def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                for calibrator in batch["calibrator"]:
+                    yield from task(calibrator.as_py()).cast(schema).to_batches()
+
+        return fitted.select("calibrator").mapInArrow(each, from_arrow_schema(schema))
+
+    def join(
+        self,
+        fitted: Any,
+        rows: Any,
+        names: Names,
+        large: NDArray[Any],
+        task: Callable[[bytes, pa.Table], pa.Table],
+        schema: pa.Schema,
+    ) -> Any:
+        """See `Engine`. Each task holds the rows of a part in memory."""
+        keyed = self._keyed(rows, names, large)
+
+        def both(of_rows: pa.Table, of_parts: pa.Table) -> pa.Table:
+            made = task(of_parts["calibrator"][0].as_py(), of_rows.drop_columns([_KEY]))
+            return made.cast(schema)
+
+        parts = fitted.select(_KEY, "calibrator").groupBy(_KEY)
+        return keyed.groupBy(_KEY).cogroup(parts).applyInArrow(both, from_arrow_schema(schema))
+
+    def write_parquet(self, table: Any, path: str) -> None:
+        """See `Engine`."""
+        table.write.parquet(path)
+
+    def _keyed(self, rows: Any, names: Names, large: NDArray[Any]) -> Any:
+        """The rows with the key of their part; rows of large segments are dealt out in turn."""
+        parts = F.lit(self.partitions)
+        part = F.pmod(F.xxhash64(*names.segment), parts)
+        if len(large):
+            columns = split_columns(large)
+            fields = [large] if large.dtype.names is None else list(columns)
+            is_large = F.lit(False)
+            for values in zip(*(x.tolist() for x in fields), strict=True):
+                same = F.lit(True)
+                for name, value in zip(names.segment, values, strict=True):
+                    same = same & (F.col(name) == F.lit(value))
+                is_large = is_large | same
+            dealt = F.pmod(F.monotonically_increasing_id(), parts)
+            part = F.when(is_large, dealt).otherwise(part)
+        key = F.element_at(F.lit(self._keys.tolist()), (part + 1).cast("int"))
+        return rows.withColumn(_KEY, key.cast("int"))

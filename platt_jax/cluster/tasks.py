@@ -1,0 +1,182 @@
+"""What runs in the engine's workers, for one part of the rows."""
+
+import pickle
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from platt_jax import ids, validation
+from platt_jax.cluster.meeting import Gather, Meeting
+from platt_jax.cluster.segments import PartSegments
+from platt_jax.distributed.exchange import agree
+from platt_jax.execution.caller import Caller
+from platt_jax.execution.segment_rows import SegmentRows
+from platt_jax.ids.factorize import get_indexer, split_columns
+from platt_jax.model.prior import GaussianPrior
+from platt_jax.options import Options, Pooling
+from platt_jax.population.fitting import fit_by_segment
+from platt_jax.results.calibrators import SegmentCalibrator
+from platt_jax.results.tables import Table, flag_counts, status_counts
+
+
+class Names(NamedTuple):
+    """Names of columns."""
+
+    score: str
+    segment: tuple[str, ...]
+    label: str | None = None
+    weight: str | None = None
+    offset: str | None = None
+
+    @property
+    def used(self) -> list[str]:
+        """All of them."""
+        numbers = (self.score, self.label, self.weight, self.offset)
+        return list(dict.fromkeys([*(x for x in numbers if x is not None), *self.segment]))
+
+
+class Call(NamedTuple):
+    """The arguments of a fit that are the same in all parts."""
+
+    names: Names
+    large: NDArray[Any]  # (L,) ids of the large segments
+    pos_label: Any
+    prior: GaussianPrior | None
+    pooling: Pooling
+    options: Options
+
+
+class Summary(NamedTuple):
+    """What the driver keeps of a part."""
+
+    large: SegmentCalibrator  # of the large segments, in the summary of part 0
+    segments: int
+    statuses: dict[str, int]
+    flags: dict[str, int]
+    n_pos: float
+    n_neg: float
+
+
+class FittedPart(NamedTuple):
+    """The result of a part, as the engine keeps it."""
+
+    calibrator: bytes  # a pickle of the part's SegmentCalibrator
+    summary: bytes  # a pickle of its Summary, or of the ValueError that ended the fit
+
+
+def fit_part(table: pa.Table, call: Call, gather: Gather, part: int) -> FittedPart:
+    """The fit of one part of the rows. All parts run at the same time.
+
+    Args:
+        table: the rows of this part.
+        call: the arguments of the fit.
+        gather: gathers bytes of all parts.
+        part: the number of this part.
+    """
+    try:
+        calibrator = _fitted(table, call, Meeting(gather, part))
+    except ValueError as error:  # the same in all parts
+        return FittedPart(b"", pickle.dumps(error))
+    return FittedPart(pickle.dumps(calibrator), pickle.dumps(_summary(calibrator, call.large)))
+
+
+def _fitted(table: pa.Table, call: Call, meeting: Meeting) -> SegmentCalibrator:
+    names, caller = call.names, Caller()
+
+    def rows_of(some: pa.Table) -> SegmentRows | None:
+        if not some.num_rows:
+            return None
+        label, weight, offset = (
+            None if name is None else some[name]
+            for name in (names.label, names.weight, names.offset)
+        )
+        segments = some[names.segment[0]] if len(names.segment) == 1 else some.select(names.segment)
+        return SegmentRows(
+            some[names.score], label, segments, weight, offset=offset, pos_label=call.pos_label
+        )
+
+    def both() -> list[SegmentRows | None]:
+        return [rows_of(x) for x in split_large(table, names.segment, call.large)]
+
+    own, share = agree(meeting, both)
+    dtype = np.dtype(f"f{table.schema.field(names.score).type.bit_width // 8}")
+    has_offset = names.offset is not None
+    segments = PartSegments(own, share, call.large, dtype, has_offset, meeting, caller)
+    return fit_by_segment(segments, call.prior, None, call.pooling, call.options, False, caller)
+
+
+def split_large(
+    table: pa.Table, segment: Sequence[str], large: NDArray[Any]
+) -> tuple[pa.Table, pa.Table]:
+    """The rows of other segments, and those of the large ones."""
+    if not len(large) or not table.num_rows:
+        return table, table.slice(0, 0)
+    is_large = places(table, segment, large) >= 0
+    return table.filter(pa.array(~is_large)), table.filter(pa.array(is_large))
+
+
+def places(table: pa.Table, segment: Sequence[str], keys: NDArray[Any]) -> NDArray[Any]:
+    """The places (N,) of the rows' segments among the keys; -1 for others."""
+    return get_indexer(keys, read_ids(table, segment), "segment")
+
+
+def read_ids(table: pa.Table, segment: Sequence[str]) -> Any:
+    """The segment ids of the rows."""
+    columns = table[segment[0]] if len(segment) == 1 else table.select(list(segment))
+    return ids.read(columns, "segment")
+
+
+def _summary(calibrator: SegmentCalibrator, large: NDArray[Any]) -> Summary:
+    fit, is_large = calibrator.fit, np.zeros(len(calibrator.keys), bool)
+    if len(large) and len(calibrator.keys):
+        is_large = get_indexer(large, split_columns(calibrator.keys)) >= 0
+    return Summary(
+        calibrator.only(is_large),
+        len(is_large),
+        status_counts(fit.status),
+        flag_counts(fit.flags),
+        float(np.sum(fit.n_pos)),
+        float(np.sum(fit.n_neg)),
+    )
+
+
+def predict_part(
+    calibrator: bytes, table: pa.Table, names: Names, large: SegmentCalibrator, out: str
+) -> pa.Table:
+    """The rows with a column of probabilities.
+
+    Args:
+        calibrator: the part's calibrator.
+        table: rows of the part, and any rows of large segments.
+        names: names of columns.
+        large: the calibrator of the large segments.
+        out: name of the new column.
+    """
+    of_part: SegmentCalibrator = pickle.loads(calibrator)
+    proba = np.empty(table.num_rows, of_part.fit.A.dtype)
+    is_large = np.zeros(table.num_rows, bool)
+    if len(large.keys):
+        is_large = places(table, names.segment, large.keys) >= 0
+    for some, by in ((~is_large, of_part), (is_large, large)):
+        if some.any():
+            rows = table.filter(pa.array(some))
+            offset = None if names.offset is None else rows[names.offset]
+            segments = read_ids(rows, names.segment)
+            proba[some] = by.predict_proba(rows[names.score], segments, offset=offset)
+    return table.append_column(out, pa.array(proba))
+
+
+def table_part(calibrator: bytes, segment: Sequence[str]) -> pa.Table:
+    """A row for each segment of a part."""
+    of_part: SegmentCalibrator = pickle.loads(calibrator)
+    table = of_part.table()
+    columns: dict[str, Any] = dict(zip(segment, list(table.values())[: len(segment)], strict=True))
+    columns |= {name: table[name] for name in list(table)[len(segment) :]}
+    columns["cov_AB"] = np.ascontiguousarray(of_part.fit.covariance[:, 0, 1])
+    if of_part.shrinkage is not None:
+        columns["shrinkage"] = of_part.shrinkage
+    return Table(columns).to_arrow()
