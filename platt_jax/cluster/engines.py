@@ -38,7 +38,7 @@ class Engine(Protocol):
     def calibrators(self, fitted: Any) -> list[bytes]:
         """The calibrators of all parts, on this machine."""
 
-    def map(self, fitted: Any, task: Callable[[bytes], pa.Table]) -> Any:
+    def map(self, fitted: Any, task: Callable[[bytes], pa.Table], schema: pa.Schema) -> Any:
         """The engine's table of what a task makes of each part's calibrator."""
 
     def join(

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from platt_jax import ids, validation
+from platt_jax import validation
 from platt_jax.cluster.engines import Engine
 from platt_jax.cluster.local import Local
 from platt_jax.cluster.meeting import Gather
@@ -85,7 +85,8 @@ def fit_segments(
     engine, rows = _engine_of(rows, partitions)
     segments = (segment,) if isinstance(segment, str) else tuple(segment)
     names = Names(score, segments, label, weight, offset)
-    _check_columns(engine.schema(rows), names)
+    schema = engine.schema(rows)
+    _check_columns(schema, names)
     large = _large(engine.sample(rows, list(segments), _SAMPLED), names, engine.partitions)
     call = Call(names, large, pos_label, prior, pooling, options)
     fitted = engine.fit(rows, names, large, partial(_task, call))
@@ -93,7 +94,8 @@ def fit_segments(
     for each in found:
         if isinstance(each, ValueError):
             raise each
-    return ClusterCalibrator(engine, fitted, names, large, found)
+    ids = [schema.field(name) for name in segments]
+    return ClusterCalibrator(engine, fitted, names, large, ids, found)
 
 
 def _task(call: Call, table: pa.Table, gather: Gather, part: int) -> FittedPart:
@@ -131,9 +133,7 @@ def _check_columns(schema: pa.Schema, names: Names) -> None:
             )
     found = schema.field(names.score).type
     if found not in (pa.float32(), pa.float64()):
-        raise ValueError(
-            f"score, column {names.score!r}: expected float32 or float64, got {found}"
-        )
+        raise ValueError(f"score, column {names.score!r}: expected float32 or float64, got {found}")
 
 
 def _large(sample: pa.Table, names: Names, partitions: int) -> NDArray[Any]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from platt_jax.cluster.segments import ascending_order
 from platt_jax.results.calibrators import SegmentCalibrator
-from platt_jax.results.population import SHAPES, Population
+from platt_jax.results.population import SHAPES
 
 
 def joined(parts: list[SegmentCalibrator]) -> SegmentCalibrator:

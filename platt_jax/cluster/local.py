@@ -1,10 +1,12 @@
 """Parts in processes of this machine, for rows in memory."""
 
 import multiprocessing
+import secrets
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing.managers import BaseManager
+from contextlib import closing
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,9 +15,10 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from platt_jax.cluster.engines import FitPart, parts_of
-from platt_jax.cluster.meeting import AtCoordinator, Coordinator
+from platt_jax.cluster.meeting import AtServer, Server
 from platt_jax.cluster.tasks import FittedPart, Names, places, read_ids
 
+_HOST = "127.0.0.1"
 _TRIES = 3  # how often parts run whose process dies
 
 
@@ -44,24 +47,23 @@ class Local:
     ) -> list[FittedPart]:
         """See `Engine`."""
         tables = [rows.take(pa.array(some)) for some in self._split(rows, names, large)]
-        spawn = multiprocessing.get_context("spawn")
-        with _Manager(ctx=spawn) as manager:
-            # It outlives the processes, so that a part that runs again gets the same answers.
-            coordinator: Any = manager.Coordinator(self.partitions)  # type: ignore[attr-defined]
-            for tries in range(1, _TRIES + 1):
-                with ProcessPoolExecutor(self.partitions, spawn) as pool:
-                    running = [
-                        pool.submit(_fit, task, table, coordinator, part)
-                        for part, table in enumerate(tables)
-                    ]
-                    try:
-                        return [part.result() for part in running]
-                    except BrokenProcessPool:
-                        if tries == _TRIES:
-                            raise
-                    except BaseException:
-                        coordinator.stop()
+        spawn, key = multiprocessing.get_context("spawn"), secrets.token_bytes()
+        for tries in range(1, _TRIES + 1):
+            with (
+                closing(Server(self.partitions, _HOST, key)) as server,
+                ProcessPoolExecutor(self.partitions, spawn) as pool,
+            ):
+                meet = partial(_fit, task, (_HOST, server.port), key, self.partitions)
+                running = [pool.submit(meet, part, table) for part, table in enumerate(tables)]
+                try:
+                    for future in as_completed(running):
+                        future.result()  # the first error ends the others
+                    return [future.result() for future in running]
+                except BrokenProcessPool:
+                    if tries == _TRIES:
                         raise
+                finally:
+                    server.close()
         raise AssertionError
 
     def summaries(self, fitted: list[FittedPart]) -> list[bytes]:
@@ -72,9 +74,11 @@ class Local:
         """See `Engine`."""
         return [part.calibrator for part in fitted]
 
-    def map(self, fitted: list[FittedPart], task: Callable[[bytes], pa.Table]) -> pa.Table:
+    def map(
+        self, fitted: list[FittedPart], task: Callable[[bytes], pa.Table], schema: pa.Schema
+    ) -> pa.Table:
         """See `Engine`."""
-        return pa.concat_tables([task(part.calibrator) for part in fitted])
+        return pa.concat_tables([task(part.calibrator).cast(schema) for part in fitted])
 
     def join(
         self,
@@ -109,12 +113,8 @@ class Local:
         return [np.flatnonzero(part == number) for number in range(self.partitions)]
 
 
-class _Manager(BaseManager):
-    """A process with a Coordinator."""
-
-
-_Manager.register("Coordinator", Coordinator)
-
-
-def _fit(task: FitPart, table: pa.Table, coordinator: Any, part: int) -> FittedPart:
-    return task(table, AtCoordinator(coordinator.gather, part), part)
+def _fit(
+    task: FitPart, address: tuple[str, int], key: bytes, parts: int, part: int, table: pa.Table
+) -> FittedPart:
+    with AtServer(address, key, part, parts) as gather:
+        return task(table, gather, part)

@@ -4,14 +4,20 @@ A part is a deterministic function of its rows and of what the rounds gave so fa
 task died may run again from the beginning: rounds that are complete give the same answers at once.
 """
 
+import struct
 import threading
 from collections.abc import Callable
-from typing import Protocol, TypeAlias
+from contextlib import suppress
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Client, Listener
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 _Sums: TypeAlias = NDArray[np.float64]
+
+_HEADER = struct.Struct("<QQ")  # number of a round, and of a part
 
 
 class Gather(Protocol):
@@ -95,19 +101,80 @@ class Coordinator:
             self._said.notify_all()
 
 
-class AtCoordinator:
-    """`Gather` by a coordinator.
+class Server:
+    """A coordinator that parts in other processes and on other machines reach.
 
     Args:
-        gather: `Coordinator.gather`, or a call of it from another process.
-        part: the number of this part.
+        parts: number of parts.
+        host: name or address of this machine, as the others see it.
+        key: a secret of all parts.
     """
 
-    def __init__(self, gather: Callable[[int, int, bytes], list[bytes]], part: int) -> None:
-        self._call, self._part, self._number = gather, part, 0
+    def __init__(self, parts: int, host: str, key: bytes) -> None:
+        self._coordinator = Coordinator(parts)
+        self._listener = Listener((host, 0), backlog=parts, authkey=key)
+        self.port: int = self._listener.address[1]
+        self._start(self._accept)
+
+    def close(self) -> None:
+        """Ends the meeting; parts that still wait fail."""
+        self._coordinator.stop()
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection = self._listener.accept()
+            except (AuthenticationError, ConnectionError, EOFError):
+                continue  # not a part
+            except OSError:
+                return  # closed
+            self._start(self._answer, connection)
+
+    def _answer(self, connection: Any) -> None:
+        with connection, suppress(EOFError, OSError, RuntimeError):
+            while True:
+                number, part = _HEADER.unpack(connection.recv_bytes())
+                answers = self._coordinator.gather(number, part, connection.recv_bytes())
+                for answer in answers:
+                    connection.send_bytes(answer)
+
+    @staticmethod
+    def _start(function: Callable[..., None], *arguments: Any) -> None:
+        threading.Thread(target=function, args=arguments, daemon=True).start()
+
+
+class AtServer:
+    """`Gather` by a server; a context manager.
+
+    Args:
+        address: host and port of the server.
+        key: the secret of all parts.
+        part: the number of this part.
+        parts: number of parts.
+    """
+
+    def __init__(self, address: tuple[str, int], key: bytes, part: int, parts: int) -> None:
+        self._connection = Client(address, authkey=key)
+        self._part, self._parts, self._number = part, parts, 0
+
+    def __enter__(self) -> "AtServer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
 
     def __call__(self, mine: bytes) -> list[bytes]:
-        """See `Gather`."""
-        answers = self._call(self._number, self._part, mine)
+        """See `Gather`.
+
+        Raises:
+            RuntimeError: the server or another part has ended.
+        """
+        try:
+            self._connection.send_bytes(_HEADER.pack(self._number, self._part))
+            self._connection.send_bytes(mine)
+            answers = [self._connection.recv_bytes() for _ in range(self._parts)]
+        except (EOFError, OSError) as error:
+            raise RuntimeError("another part has ended, or cannot be reached") from error
         self._number += 1
         return answers

@@ -5,6 +5,7 @@ from collections import Counter
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
@@ -32,15 +33,18 @@ class ClusterCalibrator:
         fitted: Any,
         names: Names,
         large: NDArray[Any],
+        ids: list[pa.Field],
         summaries: list[Summary],
     ) -> None:
         self._engine, self._fitted, self._names = engine, fitted, names
-        self._summaries, self._large = summaries, large
-        first = summaries[0].large
+        self._summaries, self._large, self._ids = summaries, large, ids
+        self._of_large = first = summaries[0].large  # part 0 has the large segments
         self.fallback: Sigmoid = first.fallback
         self.fallback_covariance: NDArray[Any] = first.fallback_covariance
         population = first.population
-        self.population: Population | None = population and population.only(slice(0, 0))
+        self.population: Population | None = population and population.only(
+            np.zeros(len(first), bool)
+        )
 
     def __len__(self) -> int:
         return sum(summary.segments for summary in self._summaries)
@@ -83,7 +87,10 @@ class ClusterCalibrator:
             `SegmentCalibrator.table`, the covariance `cov_AB` of A and B, and `shrinkage` with a
             population.
         """
-        return self._engine.map(self._fitted, partial(table_part, segment=self._names.segment))
+        task = partial(table_part, segment=self._names.segment)
+        made = task(pickle.dumps(self._of_large)).schema
+        schema = pa.schema([*self._ids, *(made.field(x) for x in made.names[len(self._ids) :])])
+        return self._engine.map(self._fitted, task, schema)
 
     def predict(self, rows: Any, out: str = "probability") -> Any:
         """The rows with a column of probabilities, as `SegmentCalibrator.predict_proba` gives them.
@@ -102,11 +109,9 @@ class ClusterCalibrator:
                 raise ValueError(f"rows: expected a column {name!r}, got {schema.names}")
         if out in schema.names:
             raise ValueError(f"out: expected the name of a new column, got {out!r}")
-        task = partial(predict_part, names=names, large=self._of_large(), out=out)
-        dtype = pa.float64()
-        return self._engine.join(
-            self._fitted, rows, names, self._large, task, schema.append(pa.field(out, dtype))
-        )
+        task = partial(predict_part, names=names, large=self._of_large, out=out)
+        made = schema.append(pa.field(out, pa.float64()))
+        return self._engine.join(self._fitted, rows, names, self._large, task, made)
 
     def write_parquet(self, path: str) -> None:
         """Writes `table` to a folder of Parquet files, by the engine."""
@@ -116,7 +121,3 @@ class ClusterCalibrator:
         """All fits on this machine, as `platt_jax.fit_segments` returns them."""
         parts = [pickle.loads(part) for part in self._engine.calibrators(self._fitted)]
         return joined(parts)
-
-    def _of_large(self) -> SegmentCalibrator:
-        """The calibrator of the large segments, which part 0 has."""
-        return self._summaries[0].large

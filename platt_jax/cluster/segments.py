@@ -58,14 +58,15 @@ class PartSegments(Segments):
         )
         everything = tuple(LocalRows(rows.pooled, np.array([0])) for rows in self._here)
         self._all_rows = summed(local=everything, number=1)
-        sizes, shares = np.zeros(len(large)), ()
+        sizes = np.zeros(len(large))
+        shares: tuple[LocalRows, ...] = ()
         if share is not None:
             places = get_indexer(large, ids.read(share.keys))
             sizes[places[share.largest_first]] = share.sizes
             shares = (LocalRows(share.problems, places),)
         sizes = meeting.total(sizes)
         self._large = summed(local=shares, number=len(large))
-        self._summed = SummedSegments(large, dtype, self._large, sizes.astype(np.int64))
+        self._summed = _LargeSegments(large, dtype, self._large, sizes.astype(np.int64))
         self._is_owner = meeting.part == 0
         mine = [] if own is None else [own.keys]
         self._keys, self._order = ascending_order([*mine, large] if self._is_owner else mine, large)
@@ -145,10 +146,19 @@ class PartSegments(Segments):
 
     def _merged(self, found: list[Any]) -> Any:
         """Results in the order of the keys, from those of own and of large segments."""
+
         def merged(*each: Any) -> Any:
             return np.concatenate([np.asarray(x) for x in each])[self._order]
 
         return jax.tree.map(merged, *found)
+
+
+class _LargeSegments(SummedSegments):
+    """The large segments; all rows together are fitted by `PartSegments`."""
+
+    def pooled(self, given: Given, options: Options, stage: Stage) -> Fit:
+        """Not asked for."""
+        raise NotImplementedError
 
 
 def _no_fits(dtype: np.dtype[Any]) -> Fit:

@@ -1,17 +1,18 @@
 """Parts in the tasks of Spark, which run at the same time as one barrier stage."""
 
-import base64
+import secrets
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pyspark import StorageLevel
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from platt_jax.cluster.engines import FitPart
+from platt_jax.cluster.meeting import AtServer, Gather, Server
 from platt_jax.cluster.tasks import Names
 from platt_jax.ids.factorize import split_columns
 
@@ -67,21 +68,16 @@ class Spark:
             self.partitions, _KEY
         )
         schema, keys = self.schema(rows.select(names.used)), self._keys
+        keyed = schema.append(pa.field(_KEY, pa.int32()))
 
         def fit(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             from pyspark import BarrierTaskContext
 
             context = BarrierTaskContext.get()
-
-            def gather(mine: bytes) -> list[bytes]:
-                said = context.allGather(base64.b64encode(mine).decode())
-                return [base64.b64decode(x) for x in said]
-
-            table = pa.Table.from_batches(batches).drop_columns([_KEY])
-            if not table.num_rows:
-                table = schema.empty_table()
+            table = pa.Table.from_batches(batches, keyed).drop_columns([_KEY]).cast(schema)
             part = context.partitionId()
-            made = task(table.cast(schema), gather, part)
+            with _meeting(context) as gather:
+                made = task(table, gather, part)
             yield pa.record_batch(
                 [
                     pa.array([int(keys[part])], pa.int32()),
@@ -91,8 +87,8 @@ class Spark:
                 [_KEY, "calibrator", "summary"],
             )
 
-        fitted = together.mapInArrow(fit, _SCHEMA, barrier=True)
-        return fitted.persist(StorageLevel.MEMORY_AND_DISK)
+        # Without its lineage: what follows a barrier stage may not be limited or joined.
+        return together.mapInArrow(fit, _SCHEMA, barrier=True).localCheckpoint()
 
     def summaries(self, fitted: Any) -> list[bytes]:
         """See `Engine`."""
@@ -106,10 +102,8 @@ class Spark:
         found = {row[0]: bytes(row[1]) for row in fitted.select(_KEY, column).collect()}
         return [found[key] for key in self._keys.tolist()]
 
-    def map(self, fitted: Any, task: Callable[[bytes], pa.Table]) -> Any:
+    def map(self, fitted: Any, task: Callable[[bytes], pa.Table], schema: pa.Schema) -> Any:
         """See `Engine`."""
-        first = fitted.limit(1).select("calibrator").collect()[0][0]
-        schema = task(bytes(first)).schema
 
         def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
@@ -158,3 +152,21 @@ class Spark:
             part = F.when(is_large, dealt).otherwise(part)
         key = F.element_at(F.lit(self._keys.tolist()), (part + 1).cast("int"))
         return rows.withColumn(_KEY, key.cast("int"))
+
+
+@contextmanager
+def _meeting(context: Any) -> Iterator[Gather]:
+    """Gathers bytes of all tasks, by a server in the first; Spark's own takes a second each."""
+    infos, part = context.getTaskInfos(), context.partitionId()
+    host = infos[0].address.rsplit(":", 1)[0]
+    with ExitStack() as stack:
+        said = ""
+        if part == 0:
+            key = secrets.token_bytes()
+            server = stack.enter_context(closing(Server(len(infos), host, key)))
+            said = f"{server.port} {key.hex()}"
+        port, secret = context.allGather(said)[0].split()
+        address = host, int(port)
+        at = AtServer(address, bytes.fromhex(secret), part, len(infos))
+        yield stack.enter_context(at)
+        context.barrier()  # the server stays until all have their answers

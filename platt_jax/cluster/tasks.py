@@ -4,12 +4,11 @@ import pickle
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from platt_jax import ids, validation
+from platt_jax import ids
 from platt_jax.cluster.meeting import Gather, Meeting
 from platt_jax.cluster.segments import PartSegments
 from platt_jax.distributed.exchange import agree

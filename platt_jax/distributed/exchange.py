@@ -5,7 +5,7 @@ import json
 import threading
 from collections.abc import Callable
 from functools import cache
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import jax
 import numpy as np
@@ -104,7 +104,14 @@ class Exchange:
         return made["found"]
 
 
-def agree(exchange: Exchange, work: Callable[[], Made]) -> Made:
+class Gathers(Protocol):
+    """Gathers bytes of all processes."""
+
+    def gather_bytes(self, mine: bytes) -> list[bytes]:
+        """The bytes of all processes, which may differ in length."""
+
+
+def agree(exchange: Gathers, work: Callable[[], Made]) -> Made:
     """Run `work` in every process; returns this process's result if all succeed.
 
     Raises:
@@ -120,7 +127,7 @@ def agree(exchange: Exchange, work: Callable[[], Made]) -> Made:
     return made[0]
 
 
-def results_of_all(exchange: Exchange, work: Callable[[], bytes]) -> list[bytes]:
+def results_of_all(exchange: Gathers, work: Callable[[], bytes]) -> list[bytes]:
     """Run `work` in every process; returns the results of all processes.
 
     Raises:
