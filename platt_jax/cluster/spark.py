@@ -68,13 +68,13 @@ class Spark:
             self.partitions, _KEY
         )
         schema, keys = self.schema(rows.select(names.used)), self._keys
-        keyed = schema.append(pa.field(_KEY, pa.int32()))
 
         def fit(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             from pyspark import BarrierTaskContext
 
             context = BarrierTaskContext.get()
-            table = pa.Table.from_batches(batches, keyed).drop_columns([_KEY]).cast(schema)
+            found = [batch.drop_columns([_KEY]) for batch in batches]
+            table = pa.Table.from_batches(found, None if found else schema).cast(schema)
             part = context.partitionId()
             with _meeting(context) as gather:
                 made = task(table, gather, part)
