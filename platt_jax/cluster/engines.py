@@ -52,6 +52,17 @@ class Engine(Protocol):
     ) -> Any:
         """The engine's table of what a task makes of each part's calibrator and rows."""
 
+    def kept(self, table: Any) -> Any:
+        """The same table, computed once and kept in the engine."""
+
+    def numbers(self, table: Any, column: str) -> NDArray[np.float64]:
+        """A column of one of its tables on this machine, in any order."""
+
+    def with_column(
+        self, table: Any, task: Callable[[pa.Table], pa.Table], schema: pa.Schema
+    ) -> Any:
+        """The engine's table of what a task makes of each piece of a table."""
+
     def write_parquet(self, table: Any, path: str) -> None:
         """Writes one of its tables to a folder."""
 

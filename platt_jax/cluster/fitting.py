@@ -14,7 +14,7 @@ from platt_jax.cluster.engines import Engine
 from platt_jax.cluster.local import Local
 from platt_jax.cluster.meeting import Gather
 from platt_jax.cluster.results import ClusterCalibrator
-from platt_jax.cluster.tasks import Call, FittedPart, Names, fit_part, read_ids
+from platt_jax.cluster.tasks import Call, FittedPart, Names, check_columns, fit_part, read_ids
 from platt_jax.ids.factorize import factorize
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options, Pooling
@@ -86,7 +86,7 @@ def fit_segments(
     segments = (segment,) if isinstance(segment, str) else tuple(segment)
     names = Names(score, segments, label, weight, offset)
     schema = engine.schema(rows)
-    _check_columns(schema, names)
+    check_columns(schema, names)
     large = _large(engine.sample(rows, list(segments), _SAMPLED), names, engine.partitions)
     call = Call(names, large, pos_label, prior, pooling, options)
     fitted = engine.fit(rows, names, large, partial(_task, call))
@@ -118,22 +118,6 @@ def _engine_of(rows: Any, partitions: int | None) -> tuple[Engine, Any]:
     raise ValueError(
         f"rows: expected a DataFrame of Spark or a table in memory, got {type(rows).__name__}"
     )
-
-
-def _check_columns(schema: pa.Schema, names: Names) -> None:
-    """Check that all columns exist, and that scores are floats.
-
-    Raises:
-        ValueError: a column is missing, or scores are of another type.
-    """
-    for name in names.used:
-        if name not in schema.names:
-            raise ValueError(
-                f"rows: expected a column {name!r}, got {', '.join(map(repr, schema.names))}"
-            )
-    found = schema.field(names.score).type
-    if found not in (pa.float32(), pa.float64()):
-        raise ValueError(f"score, column {names.score!r}: expected float32 or float64, got {found}")
 
 
 def _large(sample: pa.Table, names: Names, partitions: int) -> NDArray[Any]:

@@ -89,14 +89,31 @@ class Local:
         task: Callable[[bytes, pa.Table], pa.Table],
         schema: pa.Schema,
     ) -> pa.Table:
-        """See `Engine`. The rows stay in their order."""
+        """See `Engine`. Rows that gain columns stay in their order."""
         split = self._split(rows, names, large)
         made = [
             task(part.calibrator, rows.take(pa.array(some)))
             for part, some in zip(fitted, split, strict=True)
         ]
+        table = pa.concat_tables(made).cast(schema)
+        if schema.names[: len(rows.schema)] != rows.schema.names:
+            return table
         back = np.argsort(np.concatenate(split), kind="stable")
-        return pa.concat_tables(made).cast(schema).take(pa.array(back))
+        return table.take(pa.array(back))
+
+    def kept(self, table: pa.Table) -> pa.Table:
+        """See `Engine`."""
+        return table
+
+    def numbers(self, table: pa.Table, column: str) -> NDArray[np.float64]:
+        """See `Engine`."""
+        return table[column].to_numpy()
+
+    def with_column(
+        self, table: pa.Table, task: Callable[[pa.Table], pa.Table], schema: pa.Schema
+    ) -> pa.Table:
+        """See `Engine`."""
+        return task(table).cast(schema)
 
     def write_parquet(self, table: pa.Table, path: str) -> None:
         """See `Engine`."""

@@ -55,10 +55,6 @@ class Meeting:
         """The sum of the arrays of all parts, of one shape."""
         return self.sums(lambda: mine, mine.shape)
 
-    def stacked(self, mine: _Sums) -> _Sums:
-        """The arrays of all parts, of one shape, (P, ...)."""
-        return self._reduced(mine, mine.shape)
-
     def _reduced(self, mine: _Sums, shape: tuple[int, ...]) -> _Sums:
         of_all = self._gather(np.ascontiguousarray(mine, np.float64).tobytes())
         return np.stack([np.frombuffer(x).reshape(shape) for x in of_all])
@@ -111,7 +107,7 @@ class Server:
     """
 
     def __init__(self, parts: int, host: str, key: bytes) -> None:
-        self._coordinator = Coordinator(parts)
+        self._coordinator, self._key, self._closed = Coordinator(parts), key, False
         self._listener = Listener((host, 0), backlog=parts, authkey=key)
         self.port: int = self._listener.address[1]
         self._start(self._accept)
@@ -119,17 +115,16 @@ class Server:
     def close(self) -> None:
         """Ends the meeting; parts that still wait fail."""
         self._coordinator.stop()
-        self._listener.close()
+        if not self._closed:
+            self._closed = True
+            # To close the listener would not end `accept`.
+            Client(self._listener.address, authkey=self._key).close()
 
     def _accept(self) -> None:
-        while True:
-            try:
-                connection = self._listener.accept()
-            except (AuthenticationError, ConnectionError, EOFError):
-                continue  # not a part
-            except OSError:
-                return  # closed
-            self._start(self._answer, connection)
+        with self._listener:
+            while not self._closed:
+                with suppress(AuthenticationError, OSError, EOFError):  # it is not a part
+                    self._start(self._answer, self._listener.accept())
 
     def _answer(self, connection: Any) -> None:
         with connection, suppress(EOFError, OSError, RuntimeError):

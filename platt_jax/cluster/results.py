@@ -3,7 +3,7 @@
 import pickle
 from collections import Counter
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 
 from platt_jax.cluster.engines import Engine
 from platt_jax.cluster.joining import joined
-from platt_jax.cluster.tasks import Names, Summary, predict_part, table_part
+from platt_jax.cluster.tasks import Names, Summary, check_columns, predict_part, table_part
+from platt_jax.cluster.testing import TESTED, triage_part, with_q_values
+from platt_jax.inference.triage import q_values
 from platt_jax.results.calibrators import SegmentCalibrator
 from platt_jax.results.population import Population
 from platt_jax.results.sigmoid import Sigmoid
@@ -104,14 +106,50 @@ class ClusterCalibrator:
         """
         names = self._names._replace(label=None, weight=None)
         schema = self._engine.schema(rows)
-        for name in names.used:
-            if name not in schema.names:
-                raise ValueError(f"rows: expected a column {name!r}, got {schema.names}")
+        check_columns(schema, names)
         if out in schema.names:
             raise ValueError(f"out: expected the name of a new column, got {out!r}")
         task = partial(predict_part, names=names, large=self._of_large, out=out)
         made = schema.append(pa.field(out, pa.float64()))
         return self._engine.join(self._fitted, rows, names, self._large, task, made)
+
+    def triage(
+        self,
+        rows: Any,
+        *,
+        label: str,
+        against: Literal["fit", "predictions"] = "fit",
+        fdr: float = 0.05,
+    ) -> Any:
+        """Test which segments have changed or are predicted wrongly; see `platt_jax.triage`.
+
+        Only the p-values come to this machine, 8 bytes for each segment of the rows.
+
+        Args:
+            rows: fresh rows of the same engine, with the columns of the fit.
+            label: name of the column of labels.
+            against: the hypothesis, as in `platt_jax.triage`.
+            fdr: the false discovery rate.
+
+        Returns:
+            A table of the engine with the columns of `platt_jax.triage`, in any order.
+
+        Raises:
+            ValueError: an argument is not as above, or a column is missing.
+        """
+        if against not in ("fit", "predictions"):
+            raise ValueError(f"against: expected 'fit' or 'predictions', got {against!r}")
+        if not 0 < fdr < 1:
+            raise ValueError(f"fdr: expected a number between 0 and 1, got {fdr!r}")
+        names = self._names._replace(label=label, weight=None)
+        check_columns(self._engine.schema(rows), names)
+        task = partial(triage_part, names=names, large=self._of_large, against=against)
+        schema = pa.schema([*self._ids, *TESTED])
+        none = self._large[:0]  # the rows of large segments, too, must meet in one place
+        tested = self._engine.kept(self._engine.join(self._fitted, rows, names, none, task, schema))
+        p = np.sort(self._engine.numbers(tested, "p_value"))
+        q = partial(with_q_values, p_values=p, q_values=q_values(p), fdr=fdr)
+        return self._engine.with_column(tested, q, q(schema.empty_table()).schema)
 
     def write_parquet(self, path: str) -> None:
         """Writes `table` to a folder of Parquet files, by the engine."""

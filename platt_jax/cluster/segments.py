@@ -1,5 +1,6 @@
 """The segments of one part: its own, and a share of the rows of those that all parts share."""
 
+import math
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -17,7 +18,7 @@ from platt_jax.execution.progress import Stage
 from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.ids.factorize import factorize, get_indexer
 from platt_jax.options import Options
-from platt_jax.population.chunked import MIDDLE_HALF, SAMPLED_ROWS, ChunkedSegments
+from platt_jax.population.chunked import SAMPLED_ROWS, ChunkedSegments, coordinates_of
 from platt_jax.population.quadrature import Grid, Nodes
 from platt_jax.population.segments import Coordinates, Segments
 from platt_jax.population.summed import SummedSegments
@@ -53,6 +54,7 @@ class PartSegments(Segments):
         self._dtype, self._meeting = dtype, meeting
         self._own = None if own is None else ChunkedSegments(own, caller)
         self._here = [rows for rows in (own, share) if rows is not None]
+        self._number = float(sum(map(len, self._here)))
         summed = partial(
             SummedRows, dtype=dtype, journal=meeting, caller=caller, has_offset=has_offset
         )
@@ -95,24 +97,17 @@ class PartSegments(Segments):
 
     def pooled(self, given: Given, options: Options, stage: Stage) -> Fit:
         """See `Segments`."""
-        rows = self._meeting.total(np.array([sum(map(len, self._here))], float)).astype(np.int64)
+        rows = self._meeting.total(np.array([self._number])).astype(np.int64)
         options = replace(options, non_finite="omit")
         fit = self._summed.fit_rows(self._all_rows, rows, given, options, stage, loss=False)
         return jax.tree.map(lambda x: x[0], fit)
 
     def coordinates(self, options: Options) -> Coordinates:
-        """See `Segments`. Uses quartiles of a sample of each part, weighted by its rows."""
-        samples = [rows.sampled_scores(SAMPLED_ROWS) for rows in self._here]
-        scores = np.concatenate([*samples, np.empty(0)]).astype(float)
-        scores = scores[np.isfinite(scores)]
-        mine = np.zeros(5)
-        if len(scores):
-            mine[:3] = np.quantile(scores, [0.25, 0.5, 0.75])
-            mine[3:] = np.std(scores), sum(map(len, self._here))
-        low, middle, high, deviation, rows = self._meeting.stacked(mine).T
-        share = rows / rows.sum()
-        width = share @ (high - low) / MIDDLE_HALF or share @ deviation
-        return Coordinates(float(share @ middle), float(1 / width))
+        """See `Segments`. Samples of all parts are gathered."""
+        share = min(1.0, SAMPLED_ROWS / self._meeting.total(np.array([self._number]))[0])
+        mine = [rows.sampled_scores(math.ceil(share * len(rows))) for rows in self._here]
+        sent = np.concatenate([*mine, np.empty(0, self._dtype)]).astype(float).tobytes()
+        return coordinates_of(np.frombuffer(b"".join(self._meeting.gather_bytes(sent))))
 
     def node_losses(self, grid: Grid, nodes: Nodes, options: Options, stage: Stage) -> NDArray[Any]:
         """See `Segments`."""

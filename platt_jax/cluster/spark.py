@@ -131,6 +131,25 @@ class Spark:
         parts = fitted.select(_KEY, "calibrator").groupBy(_KEY)
         return keyed.groupBy(_KEY).cogroup(parts).applyInArrow(both, from_arrow_schema(schema))
 
+    def kept(self, table: Any) -> Any:
+        """See `Engine`."""
+        return table.localCheckpoint()
+
+    def numbers(self, table: Any, column: str) -> NDArray[np.float64]:
+        """See `Engine`."""
+        return table.select(column).toArrow()[column].to_numpy()
+
+    def with_column(
+        self, table: Any, task: Callable[[pa.Table], pa.Table], schema: pa.Schema
+    ) -> Any:
+        """See `Engine`."""
+
+        def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                yield from task(pa.Table.from_batches([batch])).cast(schema).to_batches()
+
+        return table.mapInArrow(each, from_arrow_schema(schema))
+
     def write_parquet(self, table: Any, path: str) -> None:
         """See `Engine`."""
         table.write.parquet(path)

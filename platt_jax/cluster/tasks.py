@@ -38,6 +38,22 @@ class Names(NamedTuple):
         return list(dict.fromkeys([*(x for x in numbers if x is not None), *self.segment]))
 
 
+def check_columns(schema: pa.Schema, names: Names) -> None:
+    """Check that all columns exist, and that scores are floats.
+
+    Raises:
+        ValueError: a column is missing, or scores are of another type.
+    """
+    for name in names.used:
+        if name not in schema.names:
+            raise ValueError(
+                f"rows: expected a column {name!r}, got {', '.join(map(repr, schema.names))}"
+            )
+    found = schema.field(names.score).type
+    if found not in (pa.float32(), pa.float64()):
+        raise ValueError(f"score, column {names.score!r}: expected float32 or float64, got {found}")
+
+
 class Call(NamedTuple):
     """The arguments of a fit that are the same in all parts."""
 
@@ -76,15 +92,23 @@ def fit_part(table: pa.Table, call: Call, gather: Gather, part: int) -> FittedPa
         gather: gathers bytes of all parts.
         part: the number of this part.
     """
+    meeting, caller = Meeting(gather, part), Caller()
     try:
-        calibrator = _fitted(table, call, Meeting(gather, part))
+        own, share = agree(meeting, lambda: _own_and_share(table, call))
     except ValueError as error:  # the same in all parts
         return FittedPart(b"", pickle.dumps(error))
+    dtype = np.dtype(f"f{table.schema.field(call.names.score).type.bit_width // 8}")
+    has_offset = call.names.offset is not None
+    segments = PartSegments(own, share, call.large, dtype, has_offset, meeting, caller)
+    calibrator = fit_by_segment(
+        segments, call.prior, None, call.pooling, call.options, False, caller
+    )
     return FittedPart(pickle.dumps(calibrator), pickle.dumps(_summary(calibrator, call.large)))
 
 
-def _fitted(table: pa.Table, call: Call, meeting: Meeting) -> SegmentCalibrator:
-    names, caller = call.names, Caller()
+def _own_and_share(table: pa.Table, call: Call) -> tuple[SegmentRows | None, SegmentRows | None]:
+    """The rows of the part's own segments, and its share of those of the large segments."""
+    names = call.names
 
     def rows_of(some: pa.Table) -> SegmentRows | None:
         if not some.num_rows:
@@ -98,14 +122,8 @@ def _fitted(table: pa.Table, call: Call, meeting: Meeting) -> SegmentCalibrator:
             some[names.score], label, segments, weight, offset=offset, pos_label=call.pos_label
         )
 
-    def both() -> list[SegmentRows | None]:
-        return [rows_of(x) for x in split_large(table, names.segment, call.large)]
-
-    own, share = agree(meeting, both)
-    dtype = np.dtype(f"f{table.schema.field(names.score).type.bit_width // 8}")
-    has_offset = names.offset is not None
-    segments = PartSegments(own, share, call.large, dtype, has_offset, meeting, caller)
-    return fit_by_segment(segments, call.prior, None, call.pooling, call.options, False, caller)
+    own, share = split_large(table, names.segment, call.large)
+    return rows_of(own), rows_of(share)
 
 
 def split_large(

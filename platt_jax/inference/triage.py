@@ -174,7 +174,7 @@ def triage(
         fresh = FreshRows(*by_row, sizes[tested], hashes(keys[tested]), mine_offset)
         of_tests = judged(fresh, fitted)
     columns = {name: _placed(tested, of_tests[name]) for name in COLUMNS}
-    q_value = _q_values(columns["p_value"])
+    q_value = q_values(columns["p_value"])
     # The rows' segments are sorted by size, and the sort is stable for those not tested.
     order = np.lexsort((columns["cox_p"], columns["p_value"], ~tested))
     table = tables.keyed(
@@ -221,7 +221,7 @@ def _placed(where: Bools, x: Array) -> Floats:
     return placed
 
 
-def _q_values(pvalue: Floats) -> Floats:
+def q_values(pvalue: Floats) -> Floats:
     """Benjamini-Hochberg q-values; NaN for NaN."""
     order = np.argsort(pvalue)  # NaN last
     number = np.isfinite(pvalue).sum()

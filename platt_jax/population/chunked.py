@@ -78,12 +78,7 @@ class ChunkedSegments(Segments):
 
     def coordinates(self, options: Options) -> Coordinates:
         """See `Segments`."""
-        scores = self._rows.sampled_scores(SAMPLED_ROWS)
-        scores = scores[np.isfinite(scores)].astype(float)
-        low: Any
-        low, middle, high = np.quantile(scores, [0.25, 0.5, 0.75])
-        width = (high - low) / MIDDLE_HALF or np.std(scores)
-        return Coordinates(float(middle), float(1 / width))
+        return coordinates_of(self._rows.sampled_scores(SAMPLED_ROWS))
 
     def node_losses(self, grid: Grid, nodes: Nodes, options: Options, stage: Stage) -> NDArray[Any]:
         """See `Segments`."""
@@ -93,3 +88,12 @@ class ChunkedSegments(Segments):
 
     def _context(self, options: Options, stage: Stage) -> Context:
         return Context(options, self._caller, stage, mesh=self._mesh)
+
+
+def coordinates_of(scores: NDArray[Any]) -> Coordinates:
+    """The coordinates in which the middle half of these scores is as wide as that of N(0, 1)."""
+    scores = scores[np.isfinite(scores)].astype(float)
+    low: Any
+    low, middle, high = np.quantile(scores, [0.25, 0.5, 0.75])
+    width = (high - low) / MIDDLE_HALF or np.std(scores)
+    return Coordinates(float(middle), float(1 / width))

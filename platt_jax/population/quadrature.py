@@ -246,9 +246,12 @@ class _Sums(NamedTuple):
 
 
 def blocks(segments: int, numbers: int) -> list[slice]:
-    """Slices of segments to process together; with `numbers` per segment they fit the cache."""
+    """Slices of segments to process together; with `numbers` per segment they fit the cache.
+
+    There is at least one, possibly empty: a process may have no segments.
+    """
     length = max(1, _AT_ONCE // numbers)
-    return [slice(first, first + length) for first in range(0, segments, length)]
+    return [slice(first, first + length) for first in range(0, max(segments, 1), length)]
 
 
 def _relative(nodes: Normals, population: Normals) -> Normals:

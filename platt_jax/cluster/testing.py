@@ -1,0 +1,65 @@
+"""Triage of fresh rows where they are."""
+
+import pickle
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from platt_jax.cluster.tasks import Names, read_ids, split_large
+from platt_jax.inference.triage import triage
+from platt_jax.results.calibrators import SegmentCalibrator
+
+# The columns after the ids, before q-values.
+TESTED = [
+    pa.field(name, pa.int64() if name == "rows" else pa.float64())
+    for name in (
+        *("rows", "positives", "expected", "intercept", "slope", "se_intercept", "se_slope"),
+        *("cox_p", "spiegelhalter_z", "p_value"),
+    )
+]
+
+
+def triage_part(
+    calibrator: bytes,
+    table: pa.Table,
+    names: Names,
+    large: SegmentCalibrator,
+    against: Literal["fit", "predictions"],
+) -> pa.Table:
+    """The tests of the segments of a part's rows, without q-values.
+
+    Args:
+        calibrator: the part's calibrator.
+        table: all rows of some segments.
+        names: names of columns.
+        large: the calibrator of the large segments.
+        against: see `triage`.
+    """
+    of_part: SegmentCalibrator = pickle.loads(calibrator)
+    found = []
+    split = split_large(table, names.segment, large.keys)
+    for by, rows in zip((of_part, large), split, strict=True):
+        if rows.num_rows:
+            offset = None if names.offset is None else rows[names.offset]
+            ids = read_ids(rows, names.segment)
+            made = triage(
+                by, rows[names.score], rows[names.label], ids, offset=offset, against=against
+            ).to_arrow()
+            keys = made.column_names[: len(names.segment)]
+            tested = made.select([*keys, *(field.name for field in TESTED)])
+            found.append(tested.rename_columns([*names.segment, *tested.column_names[len(keys) :]]))
+    return pa.concat_tables(found)
+
+
+def with_q_values(
+    table: pa.Table, p_values: NDArray[Any], q_values: NDArray[Any], fdr: float
+) -> pa.Table:
+    """The table with `q_value` and `flagged`, given the p-values of all segments, ascending."""
+    p = table["p_value"].to_numpy()
+    q = np.full(len(p), np.nan)
+    known = ~np.isnan(p)
+    q[known] = q_values[np.searchsorted(p_values, p[known])]
+    made = table.append_column("q_value", pa.array(q))
+    return made.append_column("flagged", pa.array(q <= fdr))

@@ -1,0 +1,241 @@
+"""Parts in threads, which meet as parts in processes do; processes themselves are slow tests."""
+
+import os
+import pickle
+import signal
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+
+import numpy as np
+import pytest
+
+import platt_jax as pj
+from platt_jax import cluster
+from platt_jax.cluster import local
+from platt_jax.cluster.engines import parts_of
+from platt_jax.cluster.meeting import AtServer, Server
+from tests.data import rows_of
+
+pa = pytest.importorskip("pyarrow")
+
+NAMES = {"score": "f", "label": "y", "segment": "s"}
+KEY = b"secret"
+
+
+@pytest.fixture
+def threads(monkeypatch):
+    monkeypatch.setattr(local, "ProcessPoolExecutor", lambda parts, _: ThreadPoolExecutor(parts))
+
+
+def made(rng, rows=8_000, segments=60, share=0.0, dtype=np.float64):
+    """Rows of segments, a share of them of segment 7."""
+    s = np.where(rng.random(rows) < share, 7, rng.integers(0, segments, rows))
+    f, y, _ = rows_of(rng, s, A=-1 - rng.random(segments), B=rng.normal(size=segments))
+    return {"f": f.astype(dtype), "y": y, "s": s, "w": rng.integers(0, 3, rows).astype(dtype)}
+
+
+def in_memory(columns, **options):
+    more = {"weights": columns["w"]} if options.pop("weight", None) else {}
+    return pj.fit_segments(columns["f"], columns["y"], columns["s"], **more, **options)
+
+
+def assert_near(found, expected, errors):
+    """Within so many standard errors, with the same ids, statuses and flags."""
+    np.testing.assert_array_equal(found.keys, expected.keys)
+    np.testing.assert_array_equal(found.fit.status, expected.fit.status)
+    np.testing.assert_array_equal(found.fit.flags, expected.fit.flags)
+    for i, name in enumerate("AB"):
+        off = np.abs(getattr(found.fit, name) - getattr(expected.fit, name))
+        assert (off <= errors * expected.fit.standard_errors[:, i]).all()
+
+
+@pytest.mark.parametrize("weight", [None, "w"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_bits_of_memory(rng, threads, dtype, weight):
+    columns = made(rng, dtype=dtype)
+    found = cluster.fit_segments(pa.table(columns), **NAMES, weight=weight, partitions=3)
+    expected = in_memory(columns, weight=weight)
+    together = found.collect()
+    for field in ("A", "B", "status", "flags", "covariance", "n_pos", "n_neg", "nll"):
+        np.testing.assert_array_equal(getattr(together.fit, field), getattr(expected.fit, field))
+    np.testing.assert_array_equal(together.keys, expected.keys)
+    np.testing.assert_allclose(found.fallback.A, expected.fallback.A, rtol=1e-6)
+    assert len(found) == len(expected)
+
+
+@pytest.mark.parametrize("pooling", ["none", "partial", "complete"])
+@pytest.mark.parametrize("share", [0, 0.9])
+def test_answers_are_those_of_memory(rng, threads, pooling, share):
+    columns = made(rng, share=share)
+    found = cluster.fit_segments(pa.table(columns), **NAMES, pooling=pooling, partitions=3)
+    expected = in_memory(columns, pooling=pooling)
+    together = found.collect()
+    assert_near(together, expected, 1e-9)
+    p = found.predict(pa.table(columns))["probability"].to_numpy()
+    np.testing.assert_allclose(p, expected.predict_proba(columns["f"], columns["s"]), rtol=1e-6)
+    unseen = pa.table({"f": [0.3, -1.0], "s": [-1, 10_000]})
+    np.testing.assert_allclose(
+        found.predict(unseen, out="p")["p"].to_numpy(),
+        expected.predict_proba([0.3, -1.0], [-1, 10_000]),
+        rtol=1e-6,
+    )
+    table = found.table().sort_by("s")
+    np.testing.assert_array_equal(table["A"].to_numpy(), together.fit.A)
+    if pooling == "partial":
+        np.testing.assert_allclose(found.population.mean, expected.population.mean, rtol=1e-6)
+        np.testing.assert_array_equal(table["shrinkage"].to_numpy(), together.shrinkage)
+
+
+def test_ids_of_several_columns_text_and_parts_without_rows(rng, threads):
+    columns = made(rng, rows=400, segments=3)
+    columns["t"] = np.where(columns["s"] == 0, "a", "b")
+    by = {**NAMES, "segment": ["s", "t"]}
+    found = cluster.fit_segments(pa.table(columns), **by, pooling="partial", partitions=4).collect()
+    expected = pj.fit_segments(
+        columns["f"], columns["y"], pa.table(columns).select(["s", "t"]), pooling="partial"
+    )
+    assert_near(found, expected, 1e-6)
+
+
+@pytest.mark.parametrize("share", [0, 0.9])
+@pytest.mark.parametrize("against", ["fit", "predictions"])
+def test_triage_is_that_of_memory(rng, threads, against, share):
+    columns = made(rng, share=share)
+    found = cluster.fit_segments(pa.table(columns), **NAMES, partitions=3)
+    expected = in_memory(columns)
+    later = made(rng, share=share)
+    later["y"] = np.where(later["s"] == 11, ~(later["y"] > 0), later["y"] > 0)
+    table = found.triage(pa.table(later), label="y", against=against).sort_by("s").to_pydict()
+    tested = pj.triage(expected, later["f"], later["y"], later["s"], against=against)
+    order = np.argsort(tested["segment"])
+    assert table["flagged"][11]
+    for name in tested:
+        values = table["s" if name == "segment" else name]
+        np.testing.assert_allclose(values, tested[name][order], rtol=1e-6, atol=1e-9)
+
+
+def test_a_summary(rng, threads):
+    columns = made(rng)
+    columns["f"][:5] = np.nan
+    found = cluster.fit_segments(
+        pa.table(columns), **NAMES, options=pj.Options(non_finite="omit"), partitions=2
+    )
+    expected = in_memory(columns, options=pj.Options(non_finite="omit"))
+    summary = found.summary()
+    assert summary["segments"] == len(expected)
+    assert summary["statuses"] == {"CONVERGED": len(expected)}
+    assert summary["n_pos"] + summary["n_neg"] == len(columns["f"]) - 5
+    assert repr(found).startswith("ClusterCalibrator of 60 segments: 60 CONVERGED")
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"score": "g"}, "rows: expected a column 'g'"),
+        ({"score": "s"}, "score, column 's': expected float32 or float64, got int64"),
+        ({"label": "s"}, "labels: expected"),
+        ({"pooling": "nested"}, "pooling: expected one of"),
+        ({"partitions": 0}, "partitions: expected a positive int"),
+        ({"prior": pj.GaussianPrior(np.zeros((60, 2)), np.eye(2))}, "prior: expected one for all"),
+    ],
+)
+def test_bad_arguments(rng, threads, more, message):
+    arguments = {**NAMES, "partitions": 2, **more}
+    with pytest.raises(ValueError, match=message):
+        cluster.fit_segments(pa.table(made(rng, rows=200)), **arguments)
+
+
+def test_no_rows_and_no_table(rng):
+    with pytest.raises(ValueError, match="rows: expected rows to fit, got none"):
+        cluster.fit_segments(pa.table(made(rng)).slice(0, 0), **NAMES)
+    with pytest.raises(ValueError, match="rows: expected a DataFrame of Spark or a table"):
+        cluster.fit_segments([1.0], **NAMES)
+
+
+# --- where parts meet -----------------------------------------------------------------------------
+
+
+def test_a_part_that_runs_again_gets_the_same_answers():
+    with closing(Server(2, "127.0.0.1", KEY)) as server, ThreadPoolExecutor() as pool:
+        address = "127.0.0.1", server.port
+
+        def part(number, rounds):
+            with AtServer(address, KEY, number, 2) as gather:
+                return [gather(b"%d of %d" % (i, number)) for i in range(rounds)]
+
+        first = pool.submit(part, 0, 3)
+        pool.submit(part, 1, 2).result()  # ends before the last round
+        again = pool.submit(part, 1, 3).result()
+        assert again == first.result()
+        assert again[2] == [b"2 of 0", b"2 of 1"]
+
+
+def test_who_does_not_know_the_key_is_not_heard():
+    from multiprocessing import AuthenticationError
+
+    with closing(Server(1, "127.0.0.1", KEY)) as server:
+        address = "127.0.0.1", server.port
+        with pytest.raises(AuthenticationError):
+            AtServer(address, b"other", 0, 1)
+        with AtServer(address, KEY, 0, 1) as gather:
+            assert gather(b"x") == [b"x"]
+
+
+def test_an_end_of_the_meeting_ends_those_who_wait():
+    with (
+        closing(Server(2, "127.0.0.1", KEY)) as server,
+        ThreadPoolExecutor() as pool,
+        AtServer(("127.0.0.1", server.port), KEY, 0, 2) as gather,
+    ):
+        waiting = pool.submit(gather, b"")
+        server.close()
+        with pytest.raises(RuntimeError, match="another part has ended"):
+            waiting.result(timeout=20)
+
+
+def test_parts_of_ids_are_even_and_do_not_depend_on_the_dtype(rng):
+    ids = np.arange(10_000)
+    part = parts_of(ids, 7)
+    counts = np.bincount(part)
+    assert len(counts) == 7
+    assert counts.min() > 1_200
+    np.testing.assert_array_equal(parts_of(ids.astype(np.int32), 7), part)
+    some = rng.permutation(ids)[:50]
+    np.testing.assert_array_equal(parts_of(some, 7), part[some])
+
+
+# --- processes ------------------------------------------------------------------------------------
+
+
+class _Killed:
+    """A process kills itself once, when it unpickles the scores' name."""
+
+    def __init__(self, marker):
+        self.marker = marker
+
+    def __reduce__(self):
+        return _killed_once, (str(self.marker),)
+
+
+def _killed_once(marker):
+    if not os.path.exists(marker):
+        with open(marker, "w"):
+            pass
+        os.kill(os.getpid(), signal.SIGKILL)
+    return None
+
+
+@pytest.mark.slow
+def test_a_process_that_is_killed_changes_nothing(rng, tmp_path):
+    columns = made(rng)
+    expected = cluster.fit_segments(pa.table(columns), **NAMES, pooling="partial", partitions=2)
+    marker = tmp_path / "killed"
+    found = cluster.fit_segments(
+        pa.table(columns), **NAMES, pooling="partial", pos_label=_Killed(marker), partitions=2
+    )
+    assert marker.exists()
+    for field in ("A", "B", "covariance"):
+        np.testing.assert_array_equal(
+            getattr(found.collect().fit, field), getattr(expected.collect().fit, field)
+        )
+    assert pickle.loads(pickle.dumps(found.collect())) == found.collect()
