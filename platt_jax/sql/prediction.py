@@ -12,15 +12,15 @@ from platt_jax.results.calibrators import SegmentCalibrator, parameters
 from platt_jax.results.levels import Part
 from platt_jax.results.tables import arrow_array
 from platt_jax.sql.engines import POINTS, ROWS
-from platt_jax.sql.levels import Joined, parameter
-from platt_jax.sql.queries import (
-    Names,
+from platt_jax.sql.expressions import (
     deviation_of_logit,
     literal,
     mean_probability,
     probability,
     quoted,
 )
+from platt_jax.sql.levels import Joined, parameter
+from platt_jax.sql.names import Names
 from platt_jax.sql.relations import check_columns, engine_of
 
 _PARAMETERS = ("A", "B", "c_AA", "c_AB", "c_BB")
