@@ -12,7 +12,7 @@ SAME = ("same_weight", "same_score", "same_offset")
 ALL = "_all"
 
 # Parts of queries whose columns are expensive, and used several times in the next part.
-COMPUTED_ONCE = ("with_e", "terms")
+COMPUTED_ONCE = ("summarized", "at_points", "with_e", "terms")
 
 # The search's numbers for the problem of all rows, by name.
 OfAll: TypeAlias = Mapping[str, float]

@@ -39,7 +39,8 @@ def summary(names: Names) -> str:
     if names.pos_label is not None:
         others += ", ".join(f"{end}(other) AS {end.lower()}_other" for end in ("MIN", "MAX")) + ","
     return f"""
-        {_with_rows(names)}
+        {_with_rows(names)},
+        summarized AS (SELECT * FROM checked)
         SELECT {keys}, {ends}, COUNT(*) AS n,
             SUM(CASE WHEN kind = 1 THEN 1 ELSE 0 END) AS good,
             SUM(CASE WHEN kind = 2 THEN 1 ELSE 0 END) AS bad,
@@ -50,7 +51,7 @@ def summary(names: Names) -> str:
             MAX(CASE WHEN y NOT IN (-1, 0, 1) AND {_finite("y")} THEN y END) AS bad_label,
             {others}
             {_moments(names, "f", f"kind = 1 AND {_in_range(names)}")}
-        FROM checked GROUP BY {keys}
+        FROM summarized GROUP BY {keys}
     """
 
 
@@ -83,6 +84,7 @@ def derivatives(names: Names, of_all: OfAll | None) -> str:
                 w * (p{of} * e{of}) * p{of} AS by_zz{of}"""
         for of in problems
     )
+    offset = "" if names.offset is None else ", o"
     sums = ", ".join(
         f"SUM({term}) AS {name.lower()}{of}"
         for of in problems
@@ -102,7 +104,7 @@ def derivatives(names: Names, of_all: OfAll | None) -> str:
         {_at_points(names, of_all, "")},
         with_e AS (SELECT *, {exponentials} FROM at_points),
         with_p AS (SELECT *, {probabilities} FROM with_e),
-        terms AS (SELECT j, {", ".join(_checked(names))}, {terms} FROM with_p)
+        terms AS (SELECT j, f{offset}, same, {terms} FROM with_p)
         SELECT j, {_same_rows(names)}, {sums} FROM terms GROUP BY j
     """
 
@@ -147,24 +149,15 @@ def _moments(names: Names, score: str, counted: str) -> str:
     )
 
 
-def _checked(names: Names) -> list[str]:
-    """Columns of the rows that every pass checks."""
-    return ["y", "w", "f"] if names.offset is None else ["y", "w", "f", "o"]
-
-
 def _same_rows(names: Names) -> str:
     """What every pass tells of a segment's rows, to compare with the summary.
 
     They are the number of rows and, over those of `_in_range`, the differences between the classes
     in the sums of the weights, scores and offsets.
     """
-    signed = "CASE WHEN y = 1 THEN w ELSE -w END"
-    sums = ", ".join(
-        f"SUM(CASE WHEN {_in_range(names)} THEN {signed}{times} ELSE 0 END) AS {name}"
-        for name, times in zip(SAME, ("", " * f", " * o"), strict=True)
-        if name != "same_offset" or names.offset is not None
-    )
-    return f"COUNT(*) AS good, {sums}"
+    terms = ["same", "same * f"] + ["same * o"] * (names.offset is not None)
+    sums = (f"SUM({term}) AS {name}" for term, name in zip(terms, SAME, strict=False))
+    return f"COUNT(*) AS good, {', '.join(sums)}"
 
 
 def _in_range(names: Names) -> str:
@@ -180,7 +173,11 @@ def _problems(of_all: OfAll | None) -> tuple[str, ...]:
 
 
 def _with_rows(names: Names) -> str:
-    """Rows with fixed column names and types; kind is 0 for weight 0, 2 for non-finite, else 1."""
+    """Rows with fixed column names and types; kind is 0 for weight 0, 2 for non-finite, else 1.
+
+    same is the weight of a good row with label 1, its negative with another label, and 0 where a
+    square of the row's numbers could overflow or underflow.
+    """
     columns = [
         f"{quoted(column)} AS {key}" for column, key in zip(names.segment, names.keys, strict=True)
     ]
@@ -198,7 +195,9 @@ def _with_rows(names: Names) -> str:
     return f"""
         WITH plain AS (SELECT {", ".join(columns)} FROM {ROWS}),
         checked AS (
-            SELECT *, CASE WHEN w = 0 THEN 0 WHEN {finite} THEN 1 ELSE 2 END AS kind FROM plain
+            SELECT *, CASE WHEN w = 0 THEN 0 WHEN {finite} THEN 1 ELSE 2 END AS kind,
+                CASE WHEN NOT ({_in_range(names)}) THEN 0 WHEN y = 1 THEN w ELSE -w END AS same
+            FROM plain
         )
     """
 
