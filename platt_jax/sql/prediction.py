@@ -208,5 +208,6 @@ def _keys(place: int, column: NDArray[Any], parts: list[Part]) -> Any:
         else:
             places.append(np.full(len(part.keys), -1))
     whole, of_rows = np.concatenate(values), np.concatenate(places)
-    made = arrow_array(whole.tolist() if whole.dtype == object else whole)
+    # Arrow ends an array's bytes at the first that is 0, but not those of Python.
+    made = arrow_array(whole.tolist() if whole.dtype.kind in "OS" else whole)
     return made.take(pa.array(of_rows, mask=of_rows < 0)) if parts else made
