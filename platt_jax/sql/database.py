@@ -40,11 +40,10 @@ class Database:
     """A table on a connection of Python's database API (PEP 249) or of SQLAlchemy."""
 
     def __init__(self, table: str, connection: Any, dialect: str | None) -> None:
-        self._borrowed = hasattr(connection, "raw_connection")  # from the pool of an Engine
-        if self._borrowed:
+        if hasattr(connection, "raw_connection"):  # SQLAlchemy's Engine
             dialect = dialect or connection.dialect.name
             connection = connection.raw_connection()
-        elif hasattr(connection, "connection") and hasattr(connection, "dialect"):  # a Connection
+        elif hasattr(connection, "connection") and hasattr(connection, "dialect"):  # its Connection
             dialect = dialect or connection.dialect.name
             connection = connection.connection
         if not hasattr(connection, "cursor"):
@@ -81,15 +80,11 @@ class Database:
         # SQLite's columns have no types, but each value has one.
         names = self.run(f"SELECT * FROM {ROWS} LIMIT 0").column_names
         found = ", ".join(
-            f"MAX(TYPEOF({quoted(name)}) = '{kind}') AS {kind}_{i}"
+            f"GROUP_CONCAT(DISTINCT TYPEOF({quoted(name)})) AS kinds_{i}"
             for i, name in enumerate(names)
-            for kind in _OF_SQLITE
         )
-        there = self.run(f"SELECT {found} FROM {ROWS}").to_pylist()[0]
-        return {
-            name: _common([kind for kind in _OF_SQLITE if there[f"{kind}_{i}"]])
-            for i, name in enumerate(names)
-        }
+        there = self.run(f"SELECT {found} FROM {ROWS}").to_pylist()[0].values()
+        return dict(zip(names, map(_common, there), strict=True))
 
     def extended(self, query: str, points: pa.Table) -> Any:
         """See `Engine`: a cursor over the result."""
@@ -107,16 +102,12 @@ class Database:
     @contextmanager
     def held(self, columns: Sequence[str], snapshot: bool) -> Iterator[Engine]:
         """See `Engine`."""
-        try:
-            state = repeatable if self._dialect == "postgres" else nullcontext
-            with (
-                state(self._connection) as fixed,
-                self._copied(columns, snapshot and fixed is not True) as engine,
-            ):
-                yield engine
-        finally:
-            if self._borrowed:
-                self._connection.close()
+        state = repeatable if self._dialect == "postgres" else nullcontext
+        with (
+            state(self._connection) as fixed,
+            self._copied(columns, snapshot and fixed is not True) as engine,
+        ):
+            yield engine
 
     @contextmanager
     def _copied(self, columns: Sequence[str], wanted: bool) -> Iterator[Engine]:
@@ -215,10 +206,11 @@ def _array(values: Sequence[Any], padded: bool) -> pa.Array:
     return pa.array([x and x.rstrip(" ") for x in made] if padded else made)
 
 
-def _common(kinds: Sequence[str]) -> pa.DataType:
-    """The type of a column whose values have these types in SQLite."""
+def _common(there: str | None) -> pa.DataType:
+    """The type of a column whose values have these types in SQLite; None without rows."""
+    kinds = sorted(set((there or "null").split(",")) - {"null"})
     types = [_OF_SQLITE[kind] for kind in kinds]
-    if set(kinds) == {"integer", "real"}:
+    if kinds == ["integer", "real"]:
         return pa.float64()
     if len(types) > 1:
         return pa.dense_union(list(map(pa.field, kinds, types)))

@@ -18,7 +18,15 @@ _TYPES = {
     pa.types.is_binary: "BLOB",
     pa.types.is_large_binary: "BLOB",
 }
-_MOST_OF_SQLITE = 2**63 - 1  # its largest integer
+_IN_JSON = (
+    pa.types.is_floating,
+    pa.types.is_integer,
+    pa.types.is_boolean,
+    pa.types.is_date,
+    pa.types.is_timestamp,
+    pa.types.is_string,
+    pa.types.is_large_string,
+)
 
 
 class Sent(NamedTuple):
@@ -50,38 +58,26 @@ def as_arrays(points: pa.Table) -> Sent:
 
 
 def as_json(points: pa.Table) -> Sent | None:
-    """A JSON text of all rows, in SQLite; None if a column's type is none of JSON's."""
-    expressions: list[str] = []
-    columns: list[list[Any]] = []
-    for field, column in zip(points.schema, points.columns, strict=True):
-        if sql_type(field.type, "duckdb") == "BLOB":
-            return None
-        values, at = column.to_pylist(), f"JSON_EXTRACT(value, '$[{len(columns)}]')"
-        if pa.types.is_floating(field.type):
-            columns += map(list, zip(*map(_ratio, values), strict=True)) if values else [[], []]
-            at = f"{at} * 1.0 / JSON_EXTRACT(value, '$[{len(columns) - 1}]')"
-        else:
-            columns.append([_in_json(x) for x in values])
-        expressions.append(at)
-    rows = json.dumps(list(zip(*columns, strict=True)))
+    """A JSON text of all rows, in SQLite; None if JSON has no such values.
+
+    SQLite reads decimals between 1e-17 and 1e17 exactly, and others within two units in the last
+    place.
+    """
+    columns = [column.to_pylist() for column in points.columns]
+    if not all(any(is_one(kind) for is_one in _IN_JSON) for kind in points.schema.types):
+        return None
+    if any(isinstance(x, float) and math.isinf(x) for values in columns for x in values):
+        return None
+    rows = json.dumps([[_in_json(x) for x in row] for row in zip(*columns, strict=True)])
+    each = ", ".join(f"JSON_EXTRACT(value, '$[{i}]')" for i in range(points.num_columns))
     # Without LIMIT, SQLite would read the text again for every row that is joined.
-    return Sent(f"SELECT {', '.join(expressions)} FROM JSON_EACH(?) LIMIT -1", [rows])
-
-
-def _ratio(x: float | None) -> tuple[float | None, float]:
-    """A number as a numerator and a denominator, as SQLite may round the decimals that it reads."""
-    if x is None or math.isnan(x):
-        return None, 1
-    if math.isinf(x):  # JSON has no infinity
-        return math.copysign(1e308, x), 1e-10
-    numerator, denominator = x.as_integer_ratio()
-    if max(abs(numerator), denominator) > _MOST_OF_SQLITE:
-        return x, 1
-    return numerator, denominator
+    return Sent(f"SELECT {each} FROM JSON_EACH(?) LIMIT -1", [rows])
 
 
 def _in_json(x: Any) -> Any:
     """A value as `sqlite3` stores it."""
     if isinstance(x, dt.datetime):
         return x.isoformat(" ")
-    return x if x is None or isinstance(x, (str, int)) else str(x)
+    if isinstance(x, float) and math.isnan(x):
+        return None
+    return x if x is None or isinstance(x, (str, int, float)) else str(x)

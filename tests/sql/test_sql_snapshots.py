@@ -130,7 +130,7 @@ def test_types_of_values_in_sqlite():
     expected = sql.fit_segments("t", connection=connection, **COLUMNS)  # whatever the notes are
     for column, value, message in (
         ("f", "'x'", "score, column 'f': expected values of one type, got real and text"),
-        ("f", "x'00'", "score, column 'f': expected values of one type, got real and blob"),
+        ("f", "x'00'", "score, column 'f': expected values of one type, got blob and real"),
         ("y", "'1'", "label, column 'y': expected values of one type, got integer and text"),
         ("s", "'x'", "segment, column 's': expected values of one type, got integer and text"),
     ):
