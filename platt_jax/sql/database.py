@@ -116,9 +116,10 @@ class Database:
             yield self
             return
         table = f"{ROWS}_{secrets.token_hex(8)}"
-        chosen = self._text(f"SELECT {', '.join(map(quoted, columns))} FROM {ROWS}")
+        chosen = f"SELECT {', '.join(map(quoted, columns))} FROM {ROWS}"
         with left_as_it_came(self._connection, self._dialect):
-            execute(self._connection, f"CREATE TEMPORARY TABLE {table} AS {chosen}")
+            create = self._text(f"CREATE TEMPORARY TABLE {table} AS {chosen}")
+            execute(self._connection, create)
         try:
             yield Database(table, self._connection, self._dialect)
         finally:

@@ -63,7 +63,8 @@ def fit_segments(
         offset: name of the column of offsets; None for no offsets.
         pos_label: label of class 1, a text or a number, if labels are two other values.
         connection: connection of a table given by name, of Python's database API (PEP 249) or of
-            SQLAlchemy. Its engine needs EXP, LN and temporary tables.
+            SQLAlchemy. Its engine needs EXP, LN and, other than PostgreSQL, temporary tables. A
+            connection of PostgreSQL or SQLite is left as it came.
         dialect: sqlglot's name of the connection's dialect, such as "sqlite"; None to determine it
             from the connection's type.
         prior: as in `platt_jax.fit_segments`.
