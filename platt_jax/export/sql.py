@@ -86,7 +86,7 @@ def to_sql(
         import sqlglot
         from sqlglot.errors import SqlglotError
 
-    from platt_jax.sql import queries
+    from platt_jax.sql import expressions
 
     found = curves(calibrator)
     types = _column_types(found, dialect)
@@ -100,7 +100,7 @@ def to_sql(
     def written(text: str) -> str:
         return sqlglot.transpile(text, read="duckdb", write=dialect)[0]
 
-    score, columns = queries.quoted(score), [queries.quoted(column) for column in columns]
+    score, columns = expressions.quoted(score), [expressions.quoted(column) for column in columns]
     score = f"CAST({score} AS DOUBLE)"
     if table is None:
         return SqlExport(written(sql_text.cases(found, score, columns)), "", ())

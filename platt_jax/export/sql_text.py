@@ -14,19 +14,21 @@ _ROWS_OF_INSERT = 500
 
 def _probability(parameters: Sequence[str], score: str) -> str:
     """The probability, given expressions of the parameters."""
-    from platt_jax.sql import queries
+    from platt_jax.sql import expressions
 
     A, B, *covariance = parameters
     z = f"({A} * {score} + {B})"
     if not covariance:
-        return queries.probability(z)
-    return queries.mean_probability(z, queries.deviation_of_logit(score, *covariance), _FEW_NODES)
+        return expressions.probability(z)
+    return expressions.mean_probability(
+        z, expressions.deviation_of_logit(score, *covariance), _FEW_NODES
+    )
 
 
 def _number(x: float) -> str:
-    from platt_jax.sql import queries
+    from platt_jax.sql import expressions
 
-    return "NULL" if x != x else queries.literal(x)
+    return "NULL" if x != x else expressions.literal(x)
 
 
 def cases(found: Curves, score: str, columns: Sequence[str]) -> str:
@@ -54,12 +56,12 @@ def _parts(segment: Any) -> tuple[Any, ...]:
 def _literal(part: Any) -> str:
     from sqlglot import exp
 
-    from platt_jax.sql import queries
+    from platt_jax.sql import expressions
 
     if isinstance(part, str):
         return exp.Literal.string(part).sql("duckdb")
     if isinstance(part, float):
-        return queries.literal(part)
+        return expressions.literal(part)
     return f"DATE '{part}'" if isinstance(part, dt.date) else str(part)
 
 
@@ -83,13 +85,15 @@ class SqlTable(NamedTuple):
 
 def tables(found: Curves, types: Sequence[str], name: str) -> list[SqlTable]:
     """The table of the segments, and those of the levels."""
-    from platt_jax.sql import queries
+    from platt_jax.sql import expressions
 
     segments = zip(map(_parts, found.segments or []), found.parameters, strict=True)
-    of_segments = SqlTable(queries.quoted(name), "platt", dict(enumerate(types)), list(segments))
+    of_segments = SqlTable(
+        expressions.quoted(name), "platt", dict(enumerate(types)), list(segments)
+    )
     of_levels = (
         SqlTable(
-            queries.quoted(f"{name}_level_{number}"),
+            expressions.quoted(f"{name}_level_{number}"),
             f"platt_level_{number}",
             {place: types[place] for place in level.columns},
             list(zip(level.values, level.parameters, strict=True)),

@@ -23,10 +23,11 @@ from platt_jax.population.fitting import fit_by_segment
 from platt_jax.results.calibrators import SegmentCalibrator
 from platt_jax.sql import moments, queries
 from platt_jax.sql.engines import Engine
-from platt_jax.sql.queries import Names
+from platt_jax.sql.names import Names
 from platt_jax.sql.relations import check_columns, engine_of
-from platt_jax.sql.rows import QueryRows, numbers
+from platt_jax.sql.rows import QueryRows
 from platt_jax.sql.segments import QuerySegments
+from platt_jax.sql.values import numbers
 
 
 def fit_segments(
@@ -45,6 +46,7 @@ def fit_segments(
     pooling: Pooling = "none",
     options: Options = Options(),
     progress: bool | Listener = False,
+    snapshot: bool = False,
 ) -> SegmentCalibrator:
     """Fit one sigmoid to the rows of each segment of a relation, and one to all rows.
 
@@ -61,7 +63,8 @@ def fit_segments(
         offset: name of the column of offsets; None for no offsets.
         pos_label: label of class 1, a text or a number, if labels are two other values.
         connection: connection of a table given by name, of Python's database API (PEP 249) or of
-            SQLAlchemy. Its engine needs EXP, LN and temporary tables.
+            SQLAlchemy. Its engine needs EXP, LN and, other than PostgreSQL, temporary tables. A
+            connection of PostgreSQL or SQLite is left as it came.
         dialect: sqlglot's name of the connection's dialect, such as "sqlite"; None to determine it
             from the connection's type.
         prior: as in `platt_jax.fit_segments`.
@@ -70,10 +73,14 @@ def fit_segments(
             the population.
         options: as in `platt_jax.fit_segments`; `derivatives` has no effect.
         progress: as in `platt_jax.fit_segments`; reports come with the queries.
+        snapshot: whether every pass reads one state of the rows, whatever other sessions write. It
+            copies these columns to a temporary table, which is dropped at the end; Spark makes a
+            local checkpoint. In PostgreSQL it takes no copy, and is always so, unless the
+            connection is in a transaction that is not REPEATABLE READ.
 
     Raises:
         ValueError: an argument is not as above; a column is missing or of another type; an id is
-            NULL; or the number of rows of a segment changes between passes.
+            NULL; or rows change between passes.
 
     Example:
         >>> import duckdb
@@ -96,11 +103,13 @@ def fit_segments(
     booleans = [name for name in columns if pa.types.is_boolean(columns[name])]
     positive = None if pos_label is None else _literal(pos_label)
     names = Names(score, label, segments, weight, booleans, positive, offset)
-    found = engine.run(queries.summary(names))
-    _check_values(found, names)
-    keys, found = _ascending(found, names)
-    by_segment = QuerySegments(keys, _rows(engine, names, found))
-    return fit_by_segment(by_segment, prior, start, pooling, options, progress, caller)
+    used = dict.fromkeys([score, label, *segments, *(x for x in (weight, offset) if x is not None)])
+    with engine.held(list(used), snapshot) as held:
+        found = held.run(queries.summary(names))
+        _check_values(found, names)
+        keys, found = _ascending(found, names)
+        by_segment = QuerySegments(keys, _rows(held, names, found))
+        return fit_by_segment(by_segment, prior, start, pooling, options, progress, caller)
 
 
 def _rows(engine: Engine, names: Names, found: pa.Table) -> QueryRows:

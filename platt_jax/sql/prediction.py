@@ -12,15 +12,15 @@ from platt_jax.results.calibrators import SegmentCalibrator, parameters
 from platt_jax.results.levels import Part
 from platt_jax.results.tables import arrow_array
 from platt_jax.sql.engines import POINTS, ROWS
-from platt_jax.sql.levels import Joined, parameter
-from platt_jax.sql.queries import (
-    Names,
+from platt_jax.sql.expressions import (
     deviation_of_logit,
     literal,
     mean_probability,
     probability,
     quoted,
 )
+from platt_jax.sql.levels import Joined, parameter
+from platt_jax.sql.names import Names
 from platt_jax.sql.relations import check_columns, engine_of
 
 _PARAMETERS = ("A", "B", "c_AA", "c_AB", "c_BB")
@@ -208,5 +208,6 @@ def _keys(place: int, column: NDArray[Any], parts: list[Part]) -> Any:
         else:
             places.append(np.full(len(part.keys), -1))
     whole, of_rows = np.concatenate(values), np.concatenate(places)
-    made = arrow_array(whole.tolist() if whole.dtype == object else whole)
+    # Arrow ends an array's bytes at the first that is 0, but not those of Python.
+    made = arrow_array(whole.tolist() if whole.dtype.kind in "OS" else whole)
     return made.take(pa.array(of_rows, mask=of_rows < 0)) if parts else made

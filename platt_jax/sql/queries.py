@@ -9,94 +9,14 @@ where p = 1 / (1 + exp(-u)) is the probability of the other label. It is small f
 fitted well, so no digits are lost.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple, TypeAlias
-
-from sqlglot import exp
-
-from platt_jax.model.objective import Array, Derivatives
+from platt_jax.model.objective import Derivatives
 from platt_jax.model.statistics import Moments
-from platt_jax.results.averages import PAIRS, STEP, nodes
 from platt_jax.sql.engines import POINTS, ROWS
+from platt_jax.sql.expressions import FAR, LARGEST, literal, quoted
+from platt_jax.sql.names import ALL, SAME, Names, OfAll
 
-LARGEST = "1.7976931348623157e308"
 # Range in which products of three numbers, and sums of many products, neither overflow nor vanish.
 _SMALL, _LARGE = "1e-100", "1e100"
-# Largest exponent: exp(x) is infinite beyond 709, and 0 below -746, an error in some engines.
-_FAR = "700"
-# Columns of `POINTS`, the search's numbers for each segment.
-STANDARDIZATION = ("center", "scale")
-GAPS = ("gap_pos", "gap_neg")  # distances of the targets from the labels 1 and 0
-# Suffix of the columns of the problem of all rows.
-ALL = "_all"
-
-# The search's numbers for the problem of all rows, by name.
-OfAll: TypeAlias = Mapping[str, float]
-
-
-class Names(NamedTuple):
-    """The columns of a relation."""
-
-    score: str
-    label: str
-    segment: Sequence[str]
-    weight: str | None = None
-    booleans: Sequence[str] = ()  # names of the boolean columns
-    pos_label: str | None = None  # literal of the label of class 1; None for numeric labels
-    offset: str | None = None
-
-    @property
-    def keys(self) -> list[str]:
-        """Names of the segment's columns in queries."""
-        return [f"k{i}" for i in range(len(self.segment))]
-
-
-def literal(x: float | Array) -> str:
-    """An exact literal of a finite number; the exponent keeps engines from reading a DECIMAL."""
-    return f"{float(x):.17e}"
-
-
-def quoted(name: str) -> str:
-    """A column's name as a quoted identifier."""
-    return exp.to_identifier(name, quoted=True).sql("duckdb")
-
-
-def probability(z: str) -> str:
-    """1 / (1 + EXP(z)) for a numeric expression, including NaN and infinities.
-
-    No branch has an exponential that overflows or underflows, which is an error in some engines.
-    """
-    # Engines order NaN above all numbers; 1 / z distinguishes infinity from it.
-    return f"""CASE
-        WHEN {z} BETWEEN 0 AND {_FAR} THEN EXP(-({z})) / (1 + EXP(-({z})))
-        WHEN {z} BETWEEN -{_FAR} AND 0 THEN 1 / (1 + EXP({z}))
-        WHEN {z} < -{_FAR} THEN 1.0
-        WHEN {z} <= {LARGEST} OR 1 / ({z}) = 0 THEN 0.0
-        ELSE {z} END"""
-
-
-def deviation_of_logit(score: str, AA: str, AB: str, BB: str) -> str:
-    """The standard deviation of A score + B, given the covariance of (A, B)."""
-    variance = f"({score} * ({AA} * {score} + 2 * {AB}) + {BB})"
-    return f"SQRT(CASE WHEN {variance} > 0 THEN {variance} ELSE 0 END)"
-
-
-def mean_probability(z: str, s: str, rule: tuple[float, int] = (STEP, PAIRS)) -> str:
-    """The mean of 1 / (1 + EXP(z)) over a normal z.
-
-    Args:
-        z: expression of the mean.
-        s: expression of the standard deviation.
-        rule: step and number of pairs of the nodes, as in `results/averages.py`.
-    """
-    at = nodes(*rule)
-    terms = " + ".join(
-        f"{literal(weight)} / (1 + EXP({z} + ({literal(node)}) * {s}))" for node, weight in at
-    )
-    # Otherwise the exponential of a term could overflow.
-    return f"""CASE
-        WHEN ABS({z}) + {literal(at[-1][0])} * {s} <= {_FAR} THEN {terms}
-        ELSE {probability(z)} END"""
 
 
 def summary(names: Names) -> str:
@@ -113,16 +33,14 @@ def summary(names: Names) -> str:
             ("MAX", "<> 1", "high_neg"),
         )
     )
-    f_in_range, w_in_range = (f"ABS({x}) BETWEEN {_SMALL} AND {_LARGE}" for x in "fw")
-    in_range = f"kind = 1 AND (f = 0 OR {f_in_range}) AND {w_in_range}"
     keys, others = ", ".join(names.keys), ""
     if names.offset is not None:
-        in_range += f" AND (o = 0 OR ABS(o) BETWEEN {_SMALL} AND {_LARGE})"
         others = "MAX(CASE WHEN kind = 1 THEN ABS(o) END) AS widest_offset,"
     if names.pos_label is not None:
         others += ", ".join(f"{end}(other) AS {end.lower()}_other" for end in ("MIN", "MAX")) + ","
     return f"""
-        {_with_rows(names)}
+        {_with_rows(names)},
+        summarized AS (SELECT * FROM checked)
         SELECT {keys}, {ends}, COUNT(*) AS n,
             SUM(CASE WHEN kind = 1 THEN 1 ELSE 0 END) AS good,
             SUM(CASE WHEN kind = 2 THEN 1 ELSE 0 END) AS bad,
@@ -132,8 +50,8 @@ def summary(names: Names) -> str:
             MAX(CASE WHEN y = 0 THEN 1 ELSE 0 END) AS zero,
             MAX(CASE WHEN y NOT IN (-1, 0, 1) AND {_finite("y")} THEN y END) AS bad_label,
             {others}
-            {_moments(names, "f", in_range)}
-        FROM checked GROUP BY {keys}
+            {_moments(names, "f", f"kind = 1 AND {_in_range(names)}")}
+        FROM summarized GROUP BY {keys}
     """
 
 
@@ -141,7 +59,7 @@ def moments(names: Names, of_all: OfAll | None) -> str:
     """The moments of the standardized scores by segment; those of all rows follow from them."""
     return f"""
         {_with_scores(names, of_all)}
-        SELECT j, COUNT(*) AS good, {_moments(names, "g", "kind = 1")} FROM scores GROUP BY j
+        SELECT j, {_same_rows(names)}, {_moments(names, "g", "kind = 1")} FROM scores GROUP BY j
     """
 
 
@@ -156,8 +74,8 @@ def derivatives(names: Names, of_all: OfAll | None) -> str:
     problems = _problems(of_all)
     exponentials = ", ".join(
         # CASE, because DuckDB is slower with LEAST and GREATEST.
-        f"""EXP(CASE WHEN u{of} BETWEEN -{_FAR} AND {_FAR} THEN -u{of}
-                WHEN u{of} > 0 THEN -{_FAR} ELSE {_FAR} END) AS e{of}"""
+        f"""EXP(CASE WHEN u{of} BETWEEN -{FAR} AND {FAR} THEN -u{of}
+                WHEN u{of} > 0 THEN -{FAR} ELSE {FAR} END) AS e{of}"""
         for of in problems
     )
     probabilities = ", ".join(f"1 / (1 + e{of}) AS p{of}" for of in problems)
@@ -166,6 +84,7 @@ def derivatives(names: Names, of_all: OfAll | None) -> str:
                 w * (p{of} * e{of}) * p{of} AS by_zz{of}"""
         for of in problems
     )
+    offset = "" if names.offset is None else ", o"
     sums = ", ".join(
         f"SUM({term}) AS {name.lower()}{of}"
         for of in problems
@@ -185,8 +104,8 @@ def derivatives(names: Names, of_all: OfAll | None) -> str:
         {_at_points(names, of_all, "")},
         with_e AS (SELECT *, {exponentials} FROM at_points),
         with_p AS (SELECT *, {probabilities} FROM with_e),
-        terms AS (SELECT j, {terms} FROM with_p)
-        SELECT j, COUNT(*) AS good, {sums} FROM terms GROUP BY j
+        terms AS (SELECT j, f{offset}, same, {terms} FROM with_p)
+        SELECT j, {_same_rows(names)}, {sums} FROM terms GROUP BY j
     """
 
 
@@ -195,7 +114,7 @@ def loss(names: Names, of_all: OfAll | None) -> str:
     sums = ", ".join(f"SUM(w * ({_loss(of, '')})) AS loss{of}" for of in _problems(of_all))
     return f"""
         {_at_points(names, of_all, "")}
-        SELECT j, COUNT(*) AS good, {sums} FROM at_points GROUP BY j
+        SELECT j, {_same_rows(names)}, {sums} FROM at_points GROUP BY j
     """
 
 
@@ -207,7 +126,7 @@ def loss_change(names: Names, of_all: OfAll | None) -> str:
     )
     return f"""
         {_at_points(names, of_all, "", "_before")}
-        SELECT j, COUNT(*) AS good, {sums} FROM at_points GROUP BY j
+        SELECT j, {_same_rows(names)}, {sums} FROM at_points GROUP BY j
     """
 
 
@@ -215,7 +134,7 @@ def _loss(of: str, x: str) -> str:
     """A row's loss, with log(1 + exp(u)) = max(u, 0) + log(1 + exp(-|u|))."""
     u = f"u{x}{of}"
     return f"""CASE WHEN {u} > 0 THEN {u} ELSE 0 END - gap{of} * {u}
-        + CASE WHEN ABS({u}) > {_FAR} THEN 0 ELSE LN(1 + EXP(-ABS({u}))) END"""
+        + CASE WHEN ABS({u}) > {FAR} THEN 0 ELSE LN(1 + EXP(-ABS({u}))) END"""
 
 
 def _moments(names: Names, score: str, counted: str) -> str:
@@ -230,13 +149,35 @@ def _moments(names: Names, score: str, counted: str) -> str:
     )
 
 
+def _same_rows(names: Names) -> str:
+    """What every pass tells of a segment's rows, to compare with the summary.
+
+    They are the number of rows and, over those of `_in_range`, the differences between the classes
+    in the sums of the weights, scores and offsets.
+    """
+    terms = ["same", "same * f"] + ["same * o"] * (names.offset is not None)
+    sums = (f"SUM({term}) AS {name}" for term, name in zip(terms, SAME, strict=False))
+    return f"COUNT(*) AS good, {', '.join(sums)}"
+
+
+def _in_range(names: Names) -> str:
+    """Whether no square of a good row's numbers overflows or underflows."""
+    columns = ["f"] if names.offset is None else ["f", "o"]
+    in_range = [f"({x} = 0 OR ABS({x}) BETWEEN {_SMALL} AND {_LARGE})" for x in columns]
+    return " AND ".join([*in_range, f"ABS(w) BETWEEN {_SMALL} AND {_LARGE}"])
+
+
 def _problems(of_all: OfAll | None) -> tuple[str, ...]:
     """The suffixes of a row's problems in column names: its segment's, and that of all rows."""
     return ("",) if of_all is None else ("", ALL)
 
 
 def _with_rows(names: Names) -> str:
-    """Rows with fixed column names and types; kind is 0 for weight 0, 2 for non-finite, else 1."""
+    """Rows with fixed column names and types; kind is 0 for weight 0, 2 for non-finite, else 1.
+
+    same is the weight of a good row with label 1, its negative with another label, and 0 where a
+    square of the row's numbers could overflow or underflow.
+    """
     columns = [
         f"{quoted(column)} AS {key}" for column, key in zip(names.segment, names.keys, strict=True)
     ]
@@ -254,7 +195,9 @@ def _with_rows(names: Names) -> str:
     return f"""
         WITH plain AS (SELECT {", ".join(columns)} FROM {ROWS}),
         checked AS (
-            SELECT *, CASE WHEN w = 0 THEN 0 WHEN {finite} THEN 1 ELSE 2 END AS kind FROM plain
+            SELECT *, CASE WHEN w = 0 THEN 0 WHEN {finite} THEN 1 ELSE 2 END AS kind,
+                CASE WHEN NOT ({_in_range(names)}) THEN 0 WHEN y = 1 THEN w ELSE -w END AS same
+            FROM plain
         )
     """
 

@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from platt_jax.extras import needing
-from platt_jax.sql.engines import Database, DuckDB, Engine, Spark
+from platt_jax.sql.database import Database
+from platt_jax.sql.engines import DuckDB, Engine, Spark
 
 # The class of engines of a relation, by the top package of the relation's type.
 _ENGINES: dict[str, type[Any]] = {"duckdb": DuckDB, "_duckdb": DuckDB, "pyspark": Spark}
@@ -70,8 +71,11 @@ def check_columns(
             continue
         if column not in there:
             raise ValueError(f"{role}: expected one of the columns {list(there)}, got {column!r}")
-        if role in numeric and not _is_numeric(there[column]):
-            raise ValueError(f"{role}, column {column!r}: expected numbers, got {there[column]}")
+        if pa.types.is_union(kind := there[column]):
+            kinds = " and ".join(field.name for field in kind)
+            raise ValueError(f"{role}, column {column!r}: expected values of one type, got {kinds}")
+        if role in numeric and not _is_numeric(kind):
+            raise ValueError(f"{role}, column {column!r}: expected numbers, got {kind}")
 
 
 def _is_numeric(kind: pa.DataType) -> bool:

@@ -8,7 +8,6 @@ from typing import Any, TypeAlias
 import jax
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from platt_jax.model.objective import Array, Derivatives, Targets
@@ -17,7 +16,9 @@ from platt_jax.model.statistics import Moments, ScoreRanges
 from platt_jax.options import Options
 from platt_jax.sql import moments, queries
 from platt_jax.sql.engines import Engine
-from platt_jax.sql.queries import ALL, GAPS, STANDARDIZATION, Names, OfAll
+from platt_jax.sql.names import ALL, GAPS, SAME, STANDARDIZATION, Names, OfAll
+from platt_jax.sql.same_rows import check_same_rows
+from platt_jax.sql.values import numbers
 
 Point: TypeAlias = tuple[Array, Array]  # (A, B) of every problem
 
@@ -119,7 +120,7 @@ class QueryRows:
         """The columns of a query's result; 0 for problems that have no rows, or are not active.
 
         Raises:
-            ValueError: the number of rows has changed.
+            ValueError: the rows have changed.
         """
         segments, shape = self.keys.num_rows, self.good.shape
         active = np.ones(shape, bool) if active is None else np.array(active)
@@ -134,33 +135,17 @@ class QueryRows:
             if of_all is not None:
                 of_all[name] = values[-1]
         found = self.engine.run(query(self.names, of_all), points)
-        self._check_same_rows(found, which)
+        check_same_rows(found, which, self.good, self.plain_moments, self.ranges.widest_offset)
         return self._placed(found, has_all)
 
     def _placed(self, found: pa.Table, has_all: np.bool_) -> dict[str, Any]:
         """The columns of a result, with those of all rows added up over the segments."""
         place, sums = numbers(found["j"]).astype(int), {}
         for name in found.column_names:
-            if name == "j" or name.endswith(ALL):
+            if name in ("j", *SAME) or name.endswith(ALL):
                 continue
             sums[name] = np.zeros(self.good.shape)
             sums[name][place] = numbers(found[name])
             if has_all and name + ALL in found.column_names:
                 sums[name][-1] = numbers(found[name + ALL]).sum()
         return sums
-
-    def _check_same_rows(self, found: pa.Table, which: NDArray[np.intp]) -> None:
-        number = np.zeros(self.good.shape)
-        number[numbers(found["j"]).astype(int)] = numbers(found["good"])
-        if (changed := number[which] != self.good[which]).any():
-            first = which[np.argmax(changed)]
-            raise ValueError(
-                "relation: expected the same rows in every pass, but "
-                f"{int(number[first]):,} rows of a segment that had {self.good[first]:,} "
-                "are there now; fit a copy, or in a transaction"
-            )
-
-
-def numbers(column: pa.ChunkedArray) -> NDArray[np.float64]:
-    """A column as float64, with NaN for NULL."""
-    return pc.cast(column, pa.float64()).to_numpy()

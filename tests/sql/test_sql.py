@@ -13,7 +13,7 @@ from data import labels_of, rows_of
 
 import platt_jax as pj
 from platt_jax import Flag, GaussianPrior, Options, Status, sql
-from platt_jax.sql import engines, queries, relations
+from platt_jax.sql import database, engines, queries, relations
 
 COLUMNS = {"score": "f", "label": "y", "segment": "s"}
 
@@ -285,6 +285,7 @@ def test_an_engine_is_a_class_and_its_name_in_one_table(monkeypatch):
         def __init__(self, wrapped):
             engine = engines.DuckDB(wrapped.relation)
             self.run, self.columns, self.extended = engine.run, engine.columns, engine.extended
+            self.held = engine.held
 
     rows = in_duckdb(plain())["relation"]
     with pytest.raises(ValueError, match="relation of DuckDB or Spark, a Parquet path"):
@@ -299,7 +300,7 @@ def test_an_engine_is_a_class_and_its_name_in_one_table(monkeypatch):
 def asked(monkeypatch):
     """What is asked of an engine: each query, and with how many points it is joined."""
     found = []
-    for engine in (engines.DuckDB, engines.Database):
+    for engine in (engines.DuckDB, database.Database):
 
         def counted(self, query, points=None, run=engine.run):
             found.append((query, None if points is None else points.num_rows))

@@ -97,6 +97,23 @@ def test_answers_are_those_of_rows_in_memory(session, tmp_path):
     assert np.isnan(by_score["nan"]) and by_score["inf"] == 1
 
 
+def test_a_snapshot_of_scores_drawn_anew_by_every_pass(session):
+    from platt_jax import sql
+
+    def drawn(batches):
+        for batch in batches:
+            batch["f"] += 1e-3 * np.random.default_rng().random(len(batch))
+            yield batch
+
+    table = pa.table({name: x[:2000] for name, x in columns().items()} | {"an id": ["a"] * 2000})
+    frame = session.createDataFrame(table)
+    frame = frame.mapInPandas(drawn, frame.schema)
+    names = {"score": "f", "label": "y", "segment": "an id"}
+    with pytest.raises(ValueError, match="rows changed"):
+        sql.fit_segments(frame, **names)
+    assert sql.fit_segments(frame, **names, snapshot=True).fit.converged.all()
+
+
 @pytest.mark.parametrize("table", [None, "sigmoids"])
 @pytest.mark.parametrize("kind", ["text", "integers", "dates", "truth", "floats", "columns"])
 def test_an_exported_calibrator_predicts_what_it_does_here(session, kind, table):

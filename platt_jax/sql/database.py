@@ -1,0 +1,229 @@
+"""Tables of databases, through Python's database API (PEP 249) or SQLAlchemy."""
+
+import secrets
+import sys
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, nullcontext, suppress
+from typing import Any
+
+import pyarrow as pa
+import sqlglot
+from sqlglot import exp
+
+from platt_jax.sql.engines import POINTS, ROWS, Engine, schema, with_tables
+from platt_jax.sql.expressions import quoted
+from platt_jax.sql.names import COMPUTED_ONCE
+from platt_jax.sql.points import Sent, as_arrays, as_json, sql_type
+from platt_jax.sql.transactions import execute, left_as_it_came, repeatable
+
+_SAMPLED_ROWS = 1000
+_PADDED = 1042  # PostgreSQL's number of the type char(n)
+# Arrow's types of values in SQLite, by their name there.
+_OF_SQLITE = {
+    "integer": pa.int64(),
+    "real": pa.float64(),
+    "text": pa.string(),
+    "blob": pa.binary(),
+}
+# Placeholder of parameter i, by the paramstyle of PEP 249.
+_PLACEHOLDERS: dict[str, Callable[[int], str]] = {
+    "qmark": lambda i: "?",
+    "numeric": lambda i: f":{i + 1}",
+    "format": lambda i: "%s",
+    "named": lambda i: f":p{i}",
+    "pyformat": lambda i: f"%(p{i})s",
+}
+
+
+class Database:
+    """A table on a connection of Python's database API (PEP 249) or of SQLAlchemy."""
+
+    def __init__(self, table: str, connection: Any, dialect: str | None) -> None:
+        if hasattr(connection, "raw_connection"):  # SQLAlchemy's Engine
+            dialect = dialect or connection.dialect.name
+            connection = connection.raw_connection()
+        elif hasattr(connection, "connection") and hasattr(connection, "dialect"):  # its Connection
+            dialect = dialect or connection.dialect.name
+            connection = connection.connection
+        if not hasattr(connection, "cursor"):
+            raise ValueError(
+                "connection: expected one of Python's database interface or of SQLAlchemy, got a "
+                f"{type(connection).__name__}"
+            )
+        self._connection = connection
+        driver = getattr(connection, "driver_connection", connection)
+        library = type(driver).__module__.partition(".")[0]
+        self._dialect = _dialect_name(dialect or library)
+        self._style = getattr(sys.modules.get(library), "paramstyle", "qmark")
+        self._table = sqlglot.to_table(table, dialect=self._dialect)
+
+    def run(self, query: str, points: pa.Table | None = None) -> pa.Table:
+        """See `Engine`."""
+        with (
+            closing(self._connection.cursor()) as cursor,
+            left_as_it_came(self._connection, self._dialect),
+            self._sent(cursor, query, points) as sent,
+        ):
+            _execute(cursor, sent)
+            names = [column[0] for column in cursor.description]
+            kinds = [column[1] for column in cursor.description]
+            rows = cursor.fetchall()
+        columns: Any = zip(*rows, strict=True) if rows else ([] for _ in names)
+        padded = [self._dialect == "postgres" and kind == _PADDED for kind in kinds]
+        return pa.table([_array(*x) for x in zip(columns, padded, strict=True)], names=names)
+
+    def columns(self) -> dict[str, pa.DataType]:
+        """See `Engine`; elsewhere than in SQLite, types are those of the first rows."""
+        if self._dialect != "sqlite":
+            return schema(self.run(f"SELECT * FROM {ROWS} LIMIT {_SAMPLED_ROWS}"))
+        # SQLite's columns have no types, but each value has one.
+        names = self.run(f"SELECT * FROM {ROWS} LIMIT 0").column_names
+        found = ", ".join(
+            f"GROUP_CONCAT(DISTINCT TYPEOF({quoted(name)})) AS kinds_{i}"
+            for i, name in enumerate(names)
+        )
+        there = self.run(f"SELECT {found} FROM {ROWS}").to_pylist()[0].values()
+        return dict(zip(names, map(_common, there), strict=True))
+
+    def extended(self, query: str, points: pa.Table) -> Any:
+        """See `Engine`: a cursor over the result."""
+        cursor = self._connection.cursor()
+        with left_as_it_came(self._connection, self._dialect):
+            sent = self._as_parameters(query, points)
+            if sent is None:  # the table has to stay as long as the cursor
+                table = f"{POINTS}_{secrets.token_hex(8)}"
+                self._upload(cursor, points, table)
+                sent = Sent(self._text(query, table, points), [])
+        with left_as_it_came(self._connection, self._dialect):
+            _execute(cursor, sent)
+        return cursor
+
+    @contextmanager
+    def held(self, columns: Sequence[str], snapshot: bool) -> Iterator[Engine]:
+        """See `Engine`."""
+        state = repeatable if self._dialect == "postgres" else nullcontext
+        with (
+            state(self._connection) as fixed,
+            self._copied(columns, snapshot and fixed is not True) as engine,
+        ):
+            yield engine
+
+    @contextmanager
+    def _copied(self, columns: Sequence[str], wanted: bool) -> Iterator[Engine]:
+        """This engine or, if wanted, one over a copy of the columns."""
+        if not wanted:
+            yield self
+            return
+        table = f"{ROWS}_{secrets.token_hex(8)}"
+        chosen = f"SELECT {', '.join(map(quoted, columns))} FROM {ROWS}"
+        with left_as_it_came(self._connection, self._dialect):
+            create = self._text(f"CREATE TEMPORARY TABLE {table} AS {chosen}")
+            execute(self._connection, create)
+        try:
+            yield Database(table, self._connection, self._dialect)
+        finally:
+            # After an error PostgreSQL drops the table itself, and refuses statements until then.
+            with suppress(Exception), left_as_it_came(self._connection, self._dialect):
+                execute(self._connection, f"DROP TABLE {table}")
+
+    @contextmanager
+    def _sent(self, cursor: Any, query: str, points: pa.Table | None) -> Iterator[Sent]:
+        """The query in the database's dialect, with its points there as long as the context."""
+        if points is None:
+            yield Sent(self._text(query), [])
+            return
+        sent = self._as_parameters(query, points) if self._dialect == "postgres" else None
+        if sent is not None:
+            yield sent
+            return
+        table = f"{POINTS}_{secrets.token_hex(8)}"
+        try:
+            self._upload(cursor, points, table)
+            yield Sent(self._text(query, table, points), [])
+        finally:
+            execute(self._connection, f"DROP TABLE IF EXISTS {table}")
+
+    def _as_parameters(self, query: str, points: pa.Table) -> Sent | None:
+        """The query with its points as parameters; None where they need a table."""
+        sent = None
+        if self._dialect == "postgres" and self._style in ("format", "pyformat"):
+            sent = as_arrays(points)
+        elif self._dialect == "sqlite" and self._style == "qmark":
+            sent = as_json(points)
+        if sent is None:
+            return None
+        table = f"{POINTS}_{secrets.token_hex(8)}"
+        text = self._text(query, table, points)
+        if self._style != "qmark":
+            text = text.replace("%", "%%")  # in names of columns
+        names = ", ".join(points.column_names)
+        return sent._replace(
+            query=f"WITH {table}({names}) AS ({sent.query}) SELECT * FROM ({text}) AS platt_found"
+        )
+
+    def _text(self, query: str, table: str | None = None, points: pa.Table | None = None) -> str:
+        """The query in the database's dialect, with the name of the table of points, if any."""
+        tables = {ROWS: self._table, **({} if table is None else {POINTS: table})}
+        parsed = with_tables(query, tables)
+        if self._dialect == "postgres":
+            _adapt_to_postgres(parsed, points)
+        return parsed.sql(dialect=self._dialect)
+
+    def _upload(self, cursor: Any, points: pa.Table, table: str) -> None:
+        """Create a temporary table of this name with these rows."""
+        kinds = ", ".join(
+            f"{field.name} {sql_type(field.type, 'duckdb')}" for field in points.schema
+        )
+        create = f"CREATE TEMPORARY TABLE {table} ({kinds})"
+        cursor.execute(sqlglot.transpile(create, read="duckdb", write=self._dialect)[0])
+        places = ", ".join(_PLACEHOLDERS[self._style](i) for i in range(points.num_columns))
+        rows: Any = zip(*(column.to_pylist() for column in points.columns), strict=True)
+        if self._style in ("named", "pyformat"):
+            rows = ({f"p{i}": x for i, x in enumerate(row)} for row in rows)
+        cursor.executemany(f"INSERT INTO {table} VALUES ({places})", list(rows))
+
+
+def _execute(cursor: Any, sent: Sent) -> None:
+    # Without parameters some drivers leave each % as it is.
+    cursor.execute(sent.query, *([sent.parameters] if sent.parameters else []))
+
+
+def _adapt_to_postgres(parsed: Any, points: pa.Table | None) -> None:
+    """Compare texts with columns of any type, and compute what is used often once for each row."""
+    kinds = {} if points is None else schema(points)
+    texts = {name for name, kind in kinds.items() if sql_type(kind, "duckdb") == "TEXT"}
+    for equal in list(parsed.find_all(exp.EQ)):
+        if isinstance(equal.expression, exp.Column) and equal.expression.name in texts:
+            equal.set("this", exp.cast(equal.this.copy(), "text"))
+    for part in parsed.find_all(exp.CTE):
+        if part.alias in COMPUTED_ONCE:
+            part.this.offset(0, copy=False)  # PostgreSQL would insert it wherever it is used
+
+
+def _array(values: Sequence[Any], padded: bool) -> pa.Array:
+    """A column of a result; ids without the blanks of char(n), and those of type uuid as text."""
+    made: list[Any] = [str(x) if isinstance(x, uuid.UUID) else x for x in values]
+    return pa.array([x and x.rstrip(" ") for x in made] if padded else made)
+
+
+def _common(there: str | None) -> pa.DataType:
+    """The type of a column whose values have these types in SQLite; None without rows."""
+    kinds = sorted(set((there or "null").split(",")) - {"null"})
+    types = [_OF_SQLITE[kind] for kind in kinds]
+    if kinds == ["integer", "real"]:
+        return pa.float64()
+    if len(types) > 1:
+        return pa.dense_union(list(map(pa.field, kinds, types)))
+    return types[0] if types else pa.null()
+
+
+def _dialect_name(name: str) -> str:
+    known = {"sqlite3": "sqlite", "postgresql": "postgres", "psycopg": "postgres"}
+    name = {**known, "psycopg2": "postgres", "pymysql": "mysql"}.get(name, name)
+    if name not in sqlglot.Dialect.classes:
+        raise ValueError(
+            "dialect: expected one that sqlglot knows, such as 'sqlite' or 'postgres', got "
+            f"{name!r}"
+        )
+    return name

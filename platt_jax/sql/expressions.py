@@ -1,0 +1,58 @@
+"""Expressions in DuckDB's dialect: numbers, names of columns, and probabilities."""
+
+from sqlglot import exp
+
+from platt_jax.model.objective import Array
+from platt_jax.results.averages import PAIRS, STEP, nodes
+
+LARGEST = "1.7976931348623157e308"
+# Largest exponent: exp(x) is infinite beyond 709, and 0 below -746, an error in some engines.
+FAR = "700"
+
+
+def literal(x: float | Array) -> str:
+    """An exact literal of a finite number; the exponent keeps engines from reading a DECIMAL."""
+    return f"{float(x):.17e}"
+
+
+def quoted(name: str) -> str:
+    """A column's name as a quoted identifier."""
+    return exp.to_identifier(name, quoted=True).sql("duckdb")
+
+
+def probability(z: str) -> str:
+    """1 / (1 + EXP(z)) for a numeric expression, including NaN and infinities.
+
+    No branch has an exponential that overflows or underflows, which is an error in some engines.
+    """
+    # Engines order NaN above all numbers; 1 / z distinguishes infinity from it.
+    return f"""CASE
+        WHEN {z} BETWEEN 0 AND {FAR} THEN EXP(-({z})) / (1 + EXP(-({z})))
+        WHEN {z} BETWEEN -{FAR} AND 0 THEN 1 / (1 + EXP({z}))
+        WHEN {z} < -{FAR} THEN 1.0
+        WHEN {z} <= {LARGEST} OR 1 / ({z}) = 0 THEN 0.0
+        ELSE {z} END"""
+
+
+def deviation_of_logit(score: str, AA: str, AB: str, BB: str) -> str:
+    """The standard deviation of A score + B, given the covariance of (A, B)."""
+    variance = f"({score} * ({AA} * {score} + 2 * {AB}) + {BB})"
+    return f"SQRT(CASE WHEN {variance} > 0 THEN {variance} ELSE 0 END)"
+
+
+def mean_probability(z: str, s: str, rule: tuple[float, int] = (STEP, PAIRS)) -> str:
+    """The mean of 1 / (1 + EXP(z)) over a normal z.
+
+    Args:
+        z: expression of the mean.
+        s: expression of the standard deviation.
+        rule: step and number of pairs of the nodes, as in `results/averages.py`.
+    """
+    at = nodes(*rule)
+    terms = " + ".join(
+        f"{literal(weight)} / (1 + EXP({z} + ({literal(node)}) * {s}))" for node, weight in at
+    )
+    # Otherwise the exponential of a term could overflow.
+    return f"""CASE
+        WHEN ABS({z}) + {literal(at[-1][0])} * {s} <= {FAR} THEN {terms}
+        ELSE {probability(z)} END"""
