@@ -172,7 +172,7 @@ def _parquet_in(directory: Path) -> list[Path]:
 
 
 def _of_parquet(files: list[Path], names: Names) -> Source:
-    with needing("Parquet files need pyarrow", "platt-jax[tables]"):
+    with needing("Parquet files need pyarrow", "platt-jax[streaming]"):
         import pyarrow.parquet as parquet
     _require_names(names)
     rows = 0
