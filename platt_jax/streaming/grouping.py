@@ -32,8 +32,8 @@ from platt_jax.ids.vocabulary import Vocabulary, distinct
 from platt_jax.passes import packing
 from platt_jax.passes.columns import Columns
 from platt_jax.streaming import checked_files
+from platt_jax.streaming.batches import Batch, Fingerprint, Source
 from platt_jax.streaming.checked_files import checksum, checksums_of, read_at
-from platt_jax.streaming.sources import Batch, Fingerprint, Source
 from platt_jax.streaming.stored_rows import write_manifest
 from platt_jax.threads import ordered_map, row_slices, run_programs
 
