@@ -28,7 +28,7 @@ def open_source(source: Any, names: Names, key: str | None) -> Source:
     """The rows of a source, given as in `store_rows`.
 
     Raises:
-        ValueError: source is of no known type, or lacks a column.
+        ValueError: source is of no known type or place, or lacks a column.
         ImportError: the source is Parquet files, and pyarrow is missing.
     """
     if isinstance(source, str | os.PathLike):
