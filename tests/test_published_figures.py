@@ -314,7 +314,7 @@ def test_the_figures_of_the_readme_are_measured():
 
 def test_the_tables_of_scaling_are_measured():
     page = (ROOT / "docs/explanation/scaling.md").read_text(encoding="utf-8")
-    lines = [*of_disk(), *of_engines(), *of_cost_model(), *of_hosts()]
+    lines = [*of_disk(), *of_engines(), *of_cost_model(), *of_skewed(), *of_hosts()]
     assert [line for line in lines if line not in page] == []
 
 
@@ -438,6 +438,18 @@ def of_cost_model():
     constants = found["constants"]
     yield f"{1e9 * constants['seconds of a row']:.1f} ns for each row"
     yield f"{1e6 * constants['seconds of a segment']:.2f} µs for each segment"
+
+
+def of_skewed():
+    for found in read("skewed.json")["results"]:
+        for kind, of in found["seconds"].items():
+            largest = found["rows of the largest segment"][kind]
+            names = ("whole call", "processors of the whole call", "grouping", "fit", "first call")
+            cells = (found["predicted"], *(of[name] for name in names))
+            seconds = " | ".join(f"{x:.2f} s" for x in cells)
+            yield f"| {found['rows']:,} | {kind} | {largest:,} | {seconds} |"
+        alike, skewed = (of["processors of the whole call"] for of in found["seconds"].values())
+        yield from (f"{skewed / alike:.2f}", f"{alike / 2:.2f} s")
 
 
 def of_hosts():

@@ -1,6 +1,6 @@
 """Rows of segments, for repeated fits."""
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -80,6 +80,10 @@ class SegmentRows(GroupedRows):
 
         return Problems(np.array([self.length]), take, self.dtype, reread=self.reread)
 
+    def for_one_call(self) -> Self:
+        """The same rows; a kind on disk checks for this call that they are as they were written."""
+        return self
+
     def __repr__(self) -> str:
         return f"SegmentRows: {len(self):,} rows of {len(self.keys):,} segments, {self.dtype}"
 
@@ -119,7 +123,7 @@ def segment_rows(
     offset: Column | None = None,
     pos_label: Any = None,
 ) -> SegmentRows:
-    """Groups the rows of these arrays by segment. SegmentRows as scores are returned as they are.
+    """Groups the rows of these arrays by segment, or takes SegmentRows as scores for one call.
 
     Raises:
         ValueError: as for SegmentRows, or other arrays are given besides SegmentRows.
@@ -131,7 +135,7 @@ def segment_rows(
     for name, values in {**beside, "pos_label": pos_label}.items():
         if values is not None:
             raise ValueError(f"{name}: expected none beside SegmentRows, which hold them")
-    return scores
+    return scores.for_one_call()
 
 
 def require_each(**columns: Column | None) -> None:

@@ -14,8 +14,9 @@ from typing import Any
 
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.progress import Listener, Stage
+from platt_jax.streaming.batches import Fingerprint, Names, Source
 from platt_jax.streaming.grouping import group_source
-from platt_jax.streaming.sources import Fingerprint, Names, Source, open_source
+from platt_jax.streaming.sources import open_source
 from platt_jax.streaming.stored_rows import StoredRows, is_stored
 
 
@@ -36,10 +37,11 @@ def store_rows(
 
     Args:
         source: rows, read once: a Parquet file, a directory of Parquet files, a pattern such as
-            ``rows/*.parquet``, or a list of paths; a mapping from names to arrays, or a tuple of
-            arrays (scores, labels, segments[, weights[, offset]]), such as memory-mapped ones; or
-            batches, an iterable of such tuples, of mappings, or of tables of pyarrow, pandas or
-            polars.
+            ``rows/*.parquet``, or a list of paths, all of which may be URIs such as ``s3://rows``;
+            a `pyarrow.dataset.Dataset`; a mapping from names to arrays, or a tuple of arrays
+            (scores, labels, segments[, weights[, offset]]), such as memory-mapped ones; or batches,
+            an iterable of such tuples, of mappings, or of tables of pyarrow, pandas or polars. A
+            column that a Parquet file lacks is taken from its directories' names (``country=NO``).
         cache: directory for the rows. If it already has those of this source, the source is not
             read. float32 scores without weights take 5 bytes a row, and 18 while it is written.
         score: name of the column of scores; None if columns come in tuples.
@@ -50,16 +52,17 @@ def store_rows(
         offset: name of the column of offsets; None for no offsets.
         pos_label: as in `platt_jax.fit_segments`.
         key: a text that you change when the content of arrays or batches changes; a cache made with
-            another key is refused. Parquet files are identified by their sizes and modification
-            times, arrays by a sample of their rows, batches by their key alone.
+            another key is refused. Files are identified by their sizes and modification times,
+            arrays by a sample of their rows, batches and filtered datasets by their key alone.
         progress: as in `platt_jax.fit_segments`; the stages are "reading rows", if their number is
             known in advance, and "grouping rows".
 
     Raises:
         ValueError: a batch is not as in `platt_jax.fit_segments`; the cache is of another source,
-            or is a directory of something else; or a file changed while it was read.
+            or is a directory of something else; a file changed while it was read; or no file system
+            opens a URI.
         OSError: the rows cannot be read or written.
-        ImportError: the source is Parquet files, and pyarrow is missing.
+        ImportError: xxhash is missing; or the source is Parquet files, and pyarrow is missing.
 
     Example:
         >>> import os, tempfile
@@ -134,8 +137,9 @@ def _reopened(cache: Path, fingerprint: Fingerprint) -> StoredRows:
     rows = StoredRows(cache)
     if fingerprint is None:
         raise ValueError(
-            f"cache: {cache} has rows already, and batches cannot be compared with them; name "
-            "their content by key=, take StoredRows(cache), or delete the directory"
+            f"cache: {cache} has rows already, and batches or a filtered dataset cannot be "
+            "compared with them; name their content by key=, take StoredRows(cache), or delete the "
+            "directory"
         )
     if rows.fingerprint != fingerprint:
         raise ValueError(

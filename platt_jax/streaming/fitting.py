@@ -82,7 +82,7 @@ def fit_segments(
             "one by one, and a population is of all of them"
         )
     if isinstance(source, StoredRows):
-        rows = source
+        rows = source.for_one_call()
     elif cache is None:
         raise ValueError("cache: expected a directory for the rows by segment, got None")
     else:
@@ -97,7 +97,7 @@ def fit_segments(
             pos_label=pos_label,
             key=key,
             progress=progress,
-        )
+        ).for_one_call()
     kept = None
     if checkpoint is not None:
         kept = Checkpoint(checkpoint, _call(rows, prior, start, options))

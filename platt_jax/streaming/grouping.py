@@ -31,8 +31,10 @@ from platt_jax.ids.labels import labels_and_other
 from platt_jax.ids.vocabulary import Vocabulary, distinct
 from platt_jax.passes import packing
 from platt_jax.passes.columns import Columns
-from platt_jax.streaming.sources import Batch, Fingerprint, Source
-from platt_jax.streaming.stored_rows import read_at, write_manifest
+from platt_jax.streaming import checked_files
+from platt_jax.streaming.batches import Batch, Fingerprint, Source
+from platt_jax.streaming.checked_files import checksum, checksums_of, read_at
+from platt_jax.streaming.stored_rows import write_manifest
 from platt_jax.threads import ordered_map, row_slices, run_programs
 
 # Maximum number of rows per bucket, except for a larger segment; a few buckets are in memory.
@@ -75,7 +77,9 @@ def group_source(
     Raises:
         ValueError: the columns of a batch are not as in `fit_segments`, or there are no rows.
         OSError: a file cannot be written.
+        ImportError: xxhash is missing.
     """
+    checksum()  # before hours of reading
     spill = directory / "spill"
     spill.mkdir()
     reading = SILENT if source.rows is None else stage("reading rows")
@@ -89,7 +93,9 @@ def group_source(
     with reporting(_repeated(2 * int(sizes.sum())), stage("grouping rows")) as advance:
         _partition(spill, directory, dtypes, rank, buckets, advance)
         shutil.rmtree(spill)
-        run_programs(partial(_put_in_order, directory, dtypes, buckets, advance), x64=True)
+        checksums = run_programs(
+            partial(_put_in_order, directory, dtypes, buckets, advance), x64=True
+        )
     (directory / _NUMBERS).unlink()
     header = {
         "rows": int(sizes.sum()),
@@ -102,7 +108,7 @@ def group_source(
     kind = np.min_scalar_type(-length - 1) if length > np.iinfo(np.int32).max else np.int32
     arrays = {"largest_first": largest_first, "sizes": sizes, "starts": starts}
     arrays = {name: x.astype(kind) for name, x in arrays.items()}
-    write_manifest(directory, header, vocabulary.keys, arrays)
+    write_manifest(directory, header, vocabulary.keys, arrays, checksums)
 
 
 # --- reading --------------------------------------------------------------------------------------
@@ -264,8 +270,9 @@ def _put_in_order(
     dtypes: dict[str, np.dtype[Any]],
     buckets: _Buckets,
     advance: Callable[[int], None],
-) -> None:
-    paths = [directory / name for name in dtypes]
+) -> dict[str, list[int]]:
+    """Sort the rows of each bucket by segment; returns the checksums of each column."""
+    checksums: dict[str, list[int]] = {name: [] for name in dtypes}
 
     def put(i: int) -> int:
         segments = slice(*buckets.segments[i : i + 2])
@@ -288,11 +295,18 @@ def _put_in_order(
                 _write(file, ordered, gap)
         return rows
 
-    for rows in ordered_map(put, range(buckets.number)):
+    done, block, ends = 0, checked_files.BLOCK_ROWS, buckets.places[1:].tolist()
+    for rows, end in zip(ordered_map(put, range(buckets.number)), ends, strict=True):
+        # Now, while these rows are in the system's cache of files.
+        last = end if end == ends[-1] else end // block * block
+        for name, dtype in dtypes.items():
+            checksums[name] += checksums_of(directory / name, dtype, slice(done, last))
+        done = last
         advance(rows)
-    for path in paths:
-        with open(path, "r+b") as file:
+    for name in dtypes:
+        with open(directory / name, "r+b") as file:
             os.fsync(file.fileno())
+    return checksums
 
 
 def _positions(

@@ -1,9 +1,9 @@
 """Rows on disk, grouped by segment: a directory that is written once, and read during fits."""
 
 import os
-from io import FileIO
+from copy import copy
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +13,13 @@ from platt_jax.passes import packing
 from platt_jax.passes.columns import Columns
 from platt_jax.results.archive import read_archive, write_archive
 from platt_jax.results.id_arrays import arrays_to_ids, ids_to_arrays
+from platt_jax.streaming import checked_files
+from platt_jax.streaming.checked_files import CheckedFile
 
-FORMAT = "platt-jax rows 1"
+FORMAT = "platt-jax rows 2"
 MANIFEST = "rows.npz"
+
+_CHECKSUMS = "checksums_"
 
 # Number of rows read at a time for a sample.
 _SAMPLED_TOGETHER = 1 << 20
@@ -26,6 +30,8 @@ class StoredRows(SegmentRows):
 
     The rows stay on disk. A fit reads the rows of a chunk of segments once for all passes. The
     pooled fit, and the fit of a segment with more than half a million rows, read them in each pass.
+    A fit that reads rows changed since they were written, such as by a disk's fault, is an error:
+    each block of 16,384 rows has a checksum, compared when a call first reads the block.
 
     Args:
         directory: the cache directory given to `store_rows`.
@@ -50,27 +56,40 @@ class StoredRows(SegmentRows):
         self._starts = arrays["starts"]
         self.length, self._rows = header["length"], header["rows"]
         self.fingerprint, self.identity = header["source"], header["identity"]
-        self._dtypes = {
-            name: np.dtype(dtype)
+        self._files = {
+            name: CheckedFile(
+                self._directory / name,
+                np.dtype(dtype),
+                self.length,
+                header["block_rows"],
+                arrays[_CHECKSUMS + name],
+            )
             for name, dtype in zip(Columns._fields, header["dtypes"], strict=False)
             if dtype is not None
         }
-        self.dtype = self._dtypes["scores"]
-        for name, dtype in self._dtypes.items():
-            path = self._directory / name
-            if not path.is_file() or path.stat().st_size != self.length * dtype.itemsize:
-                raise ValueError(f"cache: {path} is missing or damaged: delete {self._directory}")
+        self.dtype = self._files["scores"].dtype
+        for column in self._files.values():
+            if not column.complete:
+                raise ValueError(
+                    f"cache: {column.path} is missing or damaged: delete {self._directory}"
+                )
 
     @property
     def has_offset(self) -> bool:
         """See GroupedRows."""
-        return "offset" in self._dtypes
+        return "offset" in self._files
 
     def __repr__(self) -> str:
         return (
             f"StoredRows: {len(self):,} rows of {len(self.keys):,} segments, {self.dtype}, "
             f"in {self._directory}"
         )
+
+    def for_one_call(self) -> Self:
+        """See SegmentRows. What the call reads again is not compared with checksums again."""
+        made = copy(self)
+        made._files = {name: column.remembering() for name, column in self._files.items()}
+        return made
 
     def all(self, part: slice, space: packing.Space) -> Columns:
         """See GroupedRows."""
@@ -101,31 +120,16 @@ class StoredRows(SegmentRows):
     def _read(self, parts: list[slice], space: packing.Space) -> Columns:
         """These stretches of the columns, concatenated."""
         columns: dict[str, NDArray[Any]] = {}
-        for number, (name, dtype) in enumerate(self._dtypes.items()):
-            into, filled = packing.room(space, number, dtype), 0
+        for number, (name, column) in enumerate(self._files.items()):
+            into, filled = packing.room(space, number, column.dtype), 0
             # Opened in each call: threads share no position, and processes no descriptor.
-            with open(self._directory / name, "rb", buffering=0) as file:
+            with open(column.path, "rb", buffering=0) as file:
                 for part in parts:
                     rows = part.stop - part.start
-                    read_at(file, part.start, into[filled : filled + rows])
+                    column.read(file, part, into[filled : filled + rows])
                     filled += rows
             columns[name] = into
         return Columns(**columns)
-
-
-def read_at(file: FileIO, first: int, into: NDArray[Any]) -> None:
-    """Fill an array with items of an unbuffered file, starting at the item `first`.
-
-    Raises:
-        OSError: the file is too short.
-    """
-    file.seek(first * into.itemsize)
-    left = memoryview(into.view(np.uint8).data)
-    while len(left):
-        number = file.readinto(left)
-        if not number:
-            raise OSError(f"{file.name}: {len(left):,} bytes are missing: was it changed?")
-        left = left[number:]
 
 
 def is_stored(directory: Path) -> bool:
@@ -134,18 +138,31 @@ def is_stored(directory: Path) -> bool:
 
 
 def write_manifest(
-    directory: Path, header: dict[str, Any], keys: NDArray[Any], arrays: dict[str, NDArray[Any]]
+    directory: Path,
+    header: dict[str, Any],
+    keys: NDArray[Any],
+    arrays: dict[str, NDArray[Any]],
+    checksums: dict[str, list[int]],
 ) -> None:
-    """Write the manifest, which StoredRows reads besides the columns."""
+    """Write the manifest, which StoredRows reads besides the columns.
+
+    Args:
+        directory: the cache, with a file of each column.
+        header: what the manifest says of all rows.
+        keys: (K,) segment ids.
+        arrays: arrays of the segments.
+        checksums: by column, those of its blocks of BLOCK_ROWS rows.
+    """
     layout, of_ids = ids_to_arrays("keys", keys)
-    header = {"format": FORMAT, **header, "ids": layout}
-    write_archive(directory / MANIFEST, header, {**of_ids, **arrays})
+    header = {"format": FORMAT, **header, "block_rows": checked_files.BLOCK_ROWS, "ids": layout}
+    of_columns = {_CHECKSUMS + name: np.array(x, np.uint64) for name, x in checksums.items()}
+    write_archive(directory / MANIFEST, header, {**of_ids, **arrays, **of_columns})
 
 
 def _read_manifest(directory: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     if not is_stored(directory):
         raise ValueError(f"cache: expected a directory that store_rows wrote, got {directory}")
     path = directory / MANIFEST
-    refusal = f"{path} is damaged: delete {directory}"
+    refusal = f"{path} is damaged, or another version of platt_jax made it: delete {directory}"
     with read_archive(path, FORMAT, "cache", refusal) as (header, names, read_array):
         return header, {name: read_array(name) for name in names}

@@ -16,7 +16,7 @@ from data import rows_of
 import platt_jax as pj
 from platt_jax import streaming
 from platt_jax.execution import checkpoint as checkpoints
-from platt_jax.streaming import grouping, sources
+from platt_jax.streaming import batches, grouping
 
 NAMES = {"score": "f", "label": "y", "segment": "s"}
 
@@ -36,7 +36,7 @@ def batches_of(columns, rows):
 @pytest.fixture
 def small(monkeypatch):
     """Blocks, buckets and chunks so small that a few thousand rows fill many."""
-    monkeypatch.setattr(sources, "BATCH_ROWS", 1500)
+    monkeypatch.setattr(batches, "BATCH_ROWS", 1500)
     monkeypatch.setattr(grouping, "BUCKET_ROWS", 1000)
     monkeypatch.setattr(grouping, "_BLOCK_ROWS", 700)
 
@@ -79,7 +79,7 @@ def test_oversized_segments_and_all_rows_are_read_for_each_pass(
 ):
     sizes(problem_rows=1 << 14, block_rows=1 << 15)
     f, y, s = made_up(120_000, 5)
-    monkeypatch.setattr(sources, "BATCH_ROWS", 30_000)
+    monkeypatch.setattr(batches, "BATCH_ROWS", 30_000)
     rows = streaming.store_rows((f, y, s), tmp_path / "rows")
     assert (rows.sizes > 1 << 14).any()
     read, reads = rows._read, []
@@ -258,11 +258,11 @@ def test_what_is_no_source_is_refused(tmp_path, parquet):
     pq.write_table(pa.table({"f": [1.0], "y": [1], "s": [1]}), tmp_path / "delta" / "old.parquet")
     (tmp_path / "text.parquet").write_text("no")
     for source, names, message in [
-        (5, {}, "source: expected Parquet files, arrays or batches, got a int"),
+        (5, {}, "source: expected Parquet files, a dataset, arrays or batches, got a int"),
         ([], {}, "source: expected rows to fit, got none"),
         ([(np.zeros(0), [], [])], {}, "source: expected rows to fit, got none"),
         (tmp_path / "empty", NAMES, "has none"),
-        (tmp_path / "delta", NAMES, "is a Delta table, .*give its batches"),
+        (tmp_path / "delta", NAMES, "is a Delta table, .*give deltalake"),
         (str(tmp_path / "n*.parquet"), NAMES, "source: expected Parquet files, none match"),
         (tmp_path / "text.parquet", NAMES, "not a Parquet file"),
         (folder, {}, "score: expected the name of a column"),
@@ -329,7 +329,9 @@ def test_other_directories_and_damaged_caches_are_refused(small, tmp_path):
     with pytest.raises(OSError, match="bytes are missing"):
         pj.fit_segments(rows)
     (tmp_path / "empty" / "rows.npz").write_bytes(b"PK nothing")
-    with pytest.raises(ValueError, match="is damaged: delete"):
+    with pytest.raises(
+        ValueError, match="is damaged, or another version of platt_jax made it: delete"
+    ):
         streaming.StoredRows(tmp_path / "empty")
 
 
@@ -431,7 +433,7 @@ def test_a_stopped_fit_goes_on_from_its_checkpoint_to_the_same_bits(small, tmp_p
     monkeypatch.setattr(checkpoints, "_SECONDS", 0)
     monkeypatch.setattr(checkpoints, "_PART_OF_TIME", np.inf)
     columns = made_up(1_500_000, 3000)
-    monkeypatch.setattr(sources, "BATCH_ROWS", 1 << 19)
+    monkeypatch.setattr(batches, "BATCH_ROWS", 1 << 19)
     monkeypatch.setattr(grouping, "BUCKET_ROWS", 1 << 20)
     rows = streaming.store_rows(columns, tmp_path / "rows")
     path = tmp_path / "fits.npz"

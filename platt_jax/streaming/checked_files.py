@@ -1,0 +1,147 @@
+"""Columns on disk, with a checksum of every block of rows that each read compares."""
+
+from collections.abc import Callable
+from io import FileIO
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from platt_jax.extras import needing
+
+# Rows of a block. A read of part of a block reads all of it; a chunk of a fit has 16 or more.
+BLOCK_ROWS = 1 << 14
+_BLOCKS_READ_TOGETHER = 64
+
+
+class CheckedFile(NamedTuple):
+    """A column of a cache.
+
+    Attributes:
+        path: the file, of items of the dtype and nothing else.
+        dtype: dtype of the items.
+        length: number of items.
+        block_rows: number of items in a block; the last block may be shorter.
+        checksums: (blocks,) uint64 checksum of each block.
+        seen: (blocks,) which blocks were compared, and are not again; None: each read compares.
+    """
+
+    path: Path
+    dtype: np.dtype[Any]
+    length: int
+    block_rows: int
+    checksums: NDArray[np.uint64]
+    seen: NDArray[np.bool_] | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether the file has the right size, and each block a checksum."""
+        size = self.length * self.dtype.itemsize
+        blocks = -(-self.length // self.block_rows)
+        as_long = self.path.is_file() and self.path.stat().st_size == size
+        return as_long and self.checksums.shape == (blocks,)
+
+    def remembering(self) -> Self:
+        """The same column, whose blocks are compared in their first read only."""
+        return self._replace(seen=np.zeros(len(self.checksums), bool))
+
+    def read(self, file: FileIO, part: slice, into: NDArray[Any]) -> None:
+        """Fill an array with a part of the column, from blocks with the right checksums.
+
+        Raises:
+            OSError: the file is too short.
+            ValueError: a block that has rows of the part is not as it was written.
+        """
+        blocks = slice(part.start // self.block_rows, -(-part.stop // self.block_rows))
+        if self.seen is not None and self.seen[blocks].all():
+            read_at(file, part.start, into)
+            return
+        for piece, around in self._pieces(part):
+            rows = into[piece.start - part.start : piece.stop - part.start]
+            whole = rows if around == piece else np.empty(around.stop - around.start, self.dtype)
+            read_at(file, around.start, whole)
+            self._compare(whole, around.start // self.block_rows)
+            if around != piece:
+                rows[:] = whole[piece.start - around.start : piece.stop - around.start]
+        if self.seen is not None:
+            self.seen[blocks] = True
+
+    def _pieces(self, part: slice) -> list[tuple[slice, slice]]:
+        """Up to three pieces of the part, each with the blocks around it.
+
+        All but the first and the last piece, which may be parts of a block, are blocks themselves.
+        """
+        block = self.block_rows
+        inner = min(-(-part.start // block) * block, part.stop)
+        edges = sorted({part.start, inner, max(part.stop // block * block, inner), part.stop})
+        return [
+            (
+                slice(first, last),
+                slice(first // block * block, min(-(-last // block) * block, self.length)),
+            )
+            for first, last in pairwise(edges)
+        ]
+
+    def _compare(self, rows: NDArray[Any], first: int) -> None:
+        found = _checksums(rows, self.block_rows)
+        expected = self.checksums[first : first + len(found)].tolist()
+        if found == expected:
+            return
+        block = first + next(i for i in range(len(found)) if found[i] != expected[i])
+        begin = block * self.block_rows
+        end = min(begin + self.block_rows, self.length)
+        raise ValueError(
+            f"cache: {self.path} is damaged: block {block:,} (rows {begin:,} to {end - 1:,}) is "
+            f"not as it was written; delete {self.path.parent}"
+        )
+
+
+def checksums_of(path: Path, dtype: np.dtype[Any], rows: slice) -> list[int]:
+    """Checksums of the blocks of BLOCK_ROWS in a stretch of a file, which begins with a block.
+
+    Raises:
+        OSError: the file is too short.
+        ImportError: xxhash is missing.
+    """
+    together, found = _BLOCKS_READ_TOGETHER * BLOCK_ROWS, []
+    with open(path, "rb", buffering=0) as file:
+        for first in range(rows.start, rows.stop, together):
+            column = np.empty(min(first + together, rows.stop) - first, dtype)
+            read_at(file, first, column)
+            found += _checksums(column, BLOCK_ROWS)
+    return found
+
+
+def _checksums(rows: NDArray[Any], block_rows: int) -> list[int]:
+    digest, content = checksum(), memoryview(rows.view(np.uint8).data)
+    step = block_rows * rows.itemsize
+    return [digest(content[first : first + step]) for first in range(0, len(content), step)]
+
+
+def checksum() -> Callable[[memoryview], int]:
+    """The 64-bit hash XXH3, which is several times as fast as the standard library's CRC-32.
+
+    Raises:
+        ImportError: xxhash is missing.
+    """
+    with needing("checksums of rows on disk need xxhash", "platt-jax[streaming]"):
+        from xxhash import xxh3_64_intdigest
+    digest: Callable[[memoryview], int] = xxh3_64_intdigest
+    return digest
+
+
+def read_at(file: FileIO, first: int, into: NDArray[Any]) -> None:
+    """Fill an array with items of an unbuffered file, starting at the item `first`.
+
+    Raises:
+        OSError: the file is too short.
+    """
+    file.seek(first * into.itemsize)
+    left = memoryview(into.view(np.uint8).data)
+    while len(left):
+        number = file.readinto(left)
+        if not number:
+            raise OSError(f"{file.name}: {len(left):,} bytes are missing: was it changed?")
+        left = left[number:]

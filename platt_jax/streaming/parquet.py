@@ -1,0 +1,169 @@
+"""Sources of Parquet files, and of Arrow's datasets."""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from platt_jax.extras import needing
+from platt_jax.streaming import batches
+from platt_jax.streaming.batches import Batch, Fingerprint, Names, Source, column, require_names
+from platt_jax.streaming.files import File
+
+
+def of_parquet(files: list[File], names: Names) -> Source:
+    """Rows of Parquet files, in order.
+
+    A column that a file lacks is taken from the names of its directories, as "year=2026".
+
+    Raises:
+        ValueError: a file is not a Parquet file, or has no such column.
+        ImportError: pyarrow is missing.
+    """
+    with needing("Parquet files need pyarrow", "platt-jax[streaming]"):
+        from pyarrow import parquet
+    require_names(names)
+    rows, in_files = 0, []
+    for file in files:
+        try:
+            with parquet.ParquetFile(file.path, filesystem=file.filesystem) as opened:
+                there, rows = opened.schema_arrow.names, rows + opened.metadata.num_rows
+        except ValueError as error:  # base class of pyarrow's own errors
+            raise ValueError(f"source: {file} is not a Parquet file ({error})") from None
+        _require_columns(names, [*there, *file.partition], str(file))
+        in_files.append([name for name in _distinct(names) if name in there])
+    of_paths = _Partitions([file.partition for file in files])
+
+    def read() -> Iterator[Batch]:
+        for file, here in zip(files, in_files, strict=True):
+            with parquet.ParquetFile(file.path, filesystem=file.filesystem) as opened:
+                others = [name for name in _distinct(names) if name not in here]
+                tables = opened.iter_batches(batches.BATCH_ROWS, columns=here)
+                full = (of_paths.added(table, file.partition, others) for table in tables)
+                yield from _batches(full, names, str(file))
+
+    def fingerprint() -> Fingerprint:
+        return {**names.fingerprint, "files": _about(files)}
+
+    return Source(read, fingerprint, rows)
+
+
+def of_dataset(dataset: Any, names: Names, key: str | None) -> Source:
+    """Rows of a pyarrow.dataset.Dataset, in its order.
+
+    It is identified by its files; by the key alone if it is filtered, or is not of files.
+
+    Raises:
+        ValueError: it has no such column.
+    """
+    from pyarrow.dataset import ParquetFileFormat
+
+    require_names(names)
+    _require_columns(names, dataset.schema.names, "the dataset")
+    files, expressions = _of_fragments(dataset)
+    of_parquet = files and isinstance(getattr(dataset, "format", None), ParquetFileFormat)
+
+    def read() -> Iterator[Batch]:
+        # Read ahead less than by default, which would be 16 batches of each of 4 files.
+        scanner = dataset.scanner(
+            columns=_distinct(names),
+            batch_size=batches.BATCH_ROWS,
+            batch_readahead=1,
+            fragment_readahead=1,
+        )
+        return _batches(scanner.to_batches(), names, "the dataset")
+
+    def fingerprint() -> Fingerprint:
+        if not files:
+            return None if key is None else {**names.fingerprint, "key": key}
+        about = {"files": _about(files), "expressions of the files": expressions}
+        return {**names.fingerprint, "key": key, **about}
+
+    return Source(read, fingerprint, dataset.count_rows() if of_parquet else None)
+
+
+def _of_fragments(dataset: Any) -> tuple[list[File], str]:
+    """The files of a dataset, none if it is not just files, and a hash of what they state."""
+    try:
+        fragments = list(dataset.get_fragments())
+    except ValueError:  # it is filtered
+        return [], ""
+    if not all(getattr(fragment, "path", None) for fragment in fragments):
+        return [], ""
+    files = [File(fragment.filesystem, fragment.path, "") for fragment in fragments]
+    digest = hashlib.blake2b(digest_size=16)
+    for fragment in fragments:
+        digest.update(f"{fragment.partition_expression}\n".encode())
+    return files, digest.hexdigest()
+
+
+def _batches(tables: Iterable[Any], names: Names, source: str) -> Iterator[Batch]:
+    first = 0
+    for table in tables:
+        where = f"rows from {first:,} on of {source}{names}"
+        yield Batch(where, *(column(table, name, where) for name in names))
+        first += table.num_rows
+
+
+def _about(files: list[File]) -> dict[str, list[int | None]]:
+    """By file, its size and modification time.
+
+    Raises:
+        FileNotFoundError: one is missing.
+    """
+    about: dict[str, list[int | None]] = {}
+    for _, group in groupby(files, key=lambda file: id(file.filesystem)):
+        alike = list(group)
+        found = alike[0].filesystem.get_file_info([file.path for file in alike])
+        for file, info in zip(alike, found, strict=True):
+            if not info.is_file:
+                raise FileNotFoundError(f"{file}: no such file")
+            about[str(file)] = [info.size, info.mtime_ns]
+    return about
+
+
+def _require_columns(names: Names, there: list[str], where: str) -> None:
+    for name in names.columns:
+        if name not in there:
+            raise ValueError(f"source: expected a column {name!r} in {where}, there are {there}")
+
+
+def _distinct(names: Names) -> list[str]:
+    return list(dict.fromkeys(names.columns))
+
+
+class _Partitions:
+    """Columns from the names of directories: integers if all of a column are, else text."""
+
+    def __init__(self, partitions: list[dict[str, str | None]]) -> None:
+        texts: dict[str, set[str | None]] = {}
+        for partition in partitions:
+            for name, value in partition.items():
+                texts.setdefault(name, set()).add(value)
+        self._are_integers = {name: all(map(_is_integer, x)) for name, x in texts.items()}
+
+    def added(self, table: Any, partition: dict[str, str | None], names: list[str]) -> Any:
+        """A table with these columns added, of which each row has the file's value."""
+        import pyarrow as pa
+
+        for name in names:
+            text, rows = partition[name], table.num_rows
+            if text is None:
+                values = pa.nulls(rows, pa.string())
+            elif self._are_integers[name]:
+                values = pa.array(np.full(rows, int(text)))
+            else:  # the text is stored once
+                values = pa.DictionaryArray.from_arrays(np.zeros(rows, np.int32), [text])
+            table = table.append_column(name, values)
+        return table
+
+
+def _is_integer(text: str | None) -> bool:
+    """Whether this is how a 64-bit integer is written, without leading zeros."""
+    try:
+        number = int(text or "")
+    except ValueError:
+        return False
+    return str(number) == text and -(2**63) <= number < 2**63
