@@ -117,7 +117,7 @@ def _own_and_share(table: pa.Table, call: Call) -> tuple[SegmentRows | None, Seg
             None if name is None else some[name]
             for name in (names.label, names.weight, names.offset)
         )
-        segments = some[names.segment[0]] if len(names.segment) == 1 else some.select(names.segment)
+        segments = id_columns(some, names.segment)
         return SegmentRows(
             some[names.score], label, segments, weight, offset=offset, pos_label=call.pos_label
         )
@@ -141,10 +141,14 @@ def places(table: pa.Table, segment: Sequence[str], keys: NDArray[Any]) -> NDArr
     return get_indexer(keys, read_ids(table, segment), "segment")
 
 
+def id_columns(table: pa.Table, segment: Sequence[str]) -> Any:
+    """The segment ids of the rows, as a column or several."""
+    return table[segment[0]] if len(segment) == 1 else table.select(list(segment))
+
+
 def read_ids(table: pa.Table, segment: Sequence[str]) -> Any:
-    """The segment ids of the rows."""
-    columns = table[segment[0]] if len(segment) == 1 else table.select(list(segment))
-    return ids.read(columns, "segment")
+    """The same as arrays."""
+    return ids.read(id_columns(table, segment), "segment")
 
 
 def _summary(calibrator: SegmentCalibrator, large: NDArray[Any]) -> Summary:
@@ -182,7 +186,7 @@ def predict_part(
         if some.any():
             rows = table.filter(pa.array(some))
             offset = None if names.offset is None else rows[names.offset]
-            segments = read_ids(rows, names.segment)
+            segments = id_columns(rows, names.segment)
             proba[some] = by.predict_proba(rows[names.score], segments, offset=offset)
     return table.append_column(out, pa.array(proba))
 

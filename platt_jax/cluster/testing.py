@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from platt_jax.cluster.tasks import Names, read_ids, split_large
+from platt_jax.cluster.tasks import Names, id_columns, split_large
 from platt_jax.inference.triage import triage
 from platt_jax.results.calibrators import SegmentCalibrator
 
@@ -38,18 +38,19 @@ def triage_part(
         against: see `triage`.
     """
     of_part: SegmentCalibrator = pickle.loads(calibrator)
-    found = []
+    ids = [table.schema.field(name) for name in names.segment]
+    found = [pa.schema([*ids, *TESTED]).empty_table()]
     split = split_large(table, names.segment, large.keys)
     for by, rows in zip((of_part, large), split, strict=True):
         if rows.num_rows:
             offset = None if names.offset is None else rows[names.offset]
-            ids = read_ids(rows, names.segment)
-            made = triage(
-                by, rows[names.score], rows[names.label], ids, offset=offset, against=against
-            ).to_arrow()
+            segments = id_columns(rows, names.segment)
+            fresh = rows[names.score], rows[names.label], segments
+            made = triage(by, *fresh, offset=offset, against=against).to_arrow()
             keys = made.column_names[: len(names.segment)]
             tested = made.select([*keys, *(field.name for field in TESTED)])
-            found.append(tested.rename_columns([*names.segment, *tested.column_names[len(keys) :]]))
+            named = tested.rename_columns([*names.segment, *tested.column_names[len(keys) :]])
+            found.append(named.cast(found[0].schema))
     return pa.concat_tables(found)
 
 
