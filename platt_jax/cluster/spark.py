@@ -87,8 +87,10 @@ class Spark:
                 [_KEY, "calibrator", "summary"],
             )
 
-        # Without its lineage: what follows a barrier stage may not be limited or joined.
-        return together.mapInArrow(fit, _SCHEMA, barrier=True).localCheckpoint()
+        fitted = together.mapInArrow(fit, _SCHEMA, barrier=True)
+        # A barrier stage runs again after a failure only if a shuffle follows. Without its lineage,
+        # because what follows a barrier stage may not be limited or joined.
+        return fitted.repartition(self.partitions, _KEY).localCheckpoint()
 
     def summaries(self, fitted: Any) -> list[bytes]:
         """See `Engine`."""

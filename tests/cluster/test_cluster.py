@@ -96,7 +96,8 @@ def test_ids_of_several_columns_text_and_parts_without_rows(rng, threads):
     assert_near(found.collect(), expected, 1e-9)
     p = found.predict(pa.table(columns))["probability"].to_numpy()
     np.testing.assert_allclose(p, expected.predict_proba(columns["f"], pairs), rtol=1e-9)
-    assert found.triage(pa.table(columns), label="y").column_names[:2] == ["s", "t"]
+    tested = found.triage(pa.table(columns), label="y", against="predictions")
+    assert tested.column_names[:2] == ["s", "t"]
 
 
 @pytest.mark.parametrize("share", [0, 0.9])
