@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import platt_jax
+import platt_jax.cluster
 import platt_jax.distributed
 import platt_jax.export
 import platt_jax.report
@@ -23,6 +24,7 @@ PACKAGES = (
     plots,
     platt_jax.sklearn,
     platt_jax.sql,
+    platt_jax.cluster,
     platt_jax.distributed,
     platt_jax.streaming,
     platt_jax.export,

@@ -72,8 +72,8 @@ def fit_segments(
         >>> import pyarrow as pa
         >>> rows = pa.table({"f": [2.0, -1.0, 1.0], "y": [1, 0, 1], "shop": ["a", "a", "b"]})
         >>> names = dict(score="f", label="y", segment="shop")
-        >>> fitted = fit_segments(rows, **names, partitions=1)  # doctest: +SKIP
-        >>> fitted.collect().keys.tolist()  # doctest: +SKIP
+        >>> fitted = fit_segments(rows, **names, partitions=1)
+        >>> fitted.collect().keys.tolist()
         ['a', 'b']
     """
     options = validation.options(options)

@@ -26,7 +26,7 @@ class Local:
     """See `engines.Engine`. Rows are Arrow tables, and results stay in this process.
 
     Args:
-        partitions: number of parts, each with a process of its own.
+        partitions: number of parts, each with a process of its own; a single one needs none.
     """
 
     def __init__(self, partitions: int) -> None:
@@ -46,6 +46,8 @@ class Local:
         self, rows: pa.Table, names: Names, large: NDArray[Any], task: FitPart
     ) -> list[FittedPart]:
         """See `Engine`."""
+        if self.partitions == 1:
+            return [task(rows, lambda mine: [mine], 0)]
         tables = [rows.take(pa.array(some)) for some in self._split(rows, names, large)]
         spawn, key = multiprocessing.get_context("spawn"), secrets.token_bytes()
         for tries in range(1, _TRIES + 1):

@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from platt_jax.cluster.engines import FitPart
 from platt_jax.cluster.meeting import AtServer, Gather, Server
@@ -43,6 +41,8 @@ class Spark:
 
     def _keys_of_parts(self) -> NDArray[np.int64]:
         """A number for each part, which `repartition` sends to the partition of that number."""
+        from pyspark.sql import functions as F
+
         parts = self.partitions
         numbers = self._session.range(_TRIED * parts).select(
             "id", F.pmod(F.hash("id"), F.lit(parts)).alias("part")
@@ -54,6 +54,8 @@ class Spark:
 
     def schema(self, rows: Any) -> pa.Schema:
         """See `Engine`."""
+        from pyspark.sql.pandas.types import to_arrow_schema
+
         return to_arrow_schema(rows.schema)
 
     def sample(self, rows: Any, columns: list[str], number: int) -> pa.Table:
@@ -112,7 +114,7 @@ class Spark:
                 for calibrator in batch["calibrator"]:
                     yield from task(calibrator.as_py()).cast(schema).to_batches()
 
-        return fitted.select("calibrator").mapInArrow(each, from_arrow_schema(schema))
+        return fitted.select("calibrator").mapInArrow(each, _spark_schema(schema))
 
     def join(
         self,
@@ -131,7 +133,7 @@ class Spark:
             return made.cast(schema)
 
         parts = fitted.select(_KEY, "calibrator").groupBy(_KEY)
-        return keyed.groupBy(_KEY).cogroup(parts).applyInArrow(both, from_arrow_schema(schema))
+        return keyed.groupBy(_KEY).cogroup(parts).applyInArrow(both, _spark_schema(schema))
 
     def kept(self, table: Any) -> Any:
         """See `Engine`."""
@@ -150,7 +152,7 @@ class Spark:
             for batch in batches:
                 yield from task(pa.Table.from_batches([batch])).cast(schema).to_batches()
 
-        return table.mapInArrow(each, from_arrow_schema(schema))
+        return table.mapInArrow(each, _spark_schema(schema))
 
     def write_parquet(self, table: Any, path: str) -> None:
         """See `Engine`."""
@@ -158,6 +160,8 @@ class Spark:
 
     def _keyed(self, rows: Any, names: Names, large: NDArray[Any]) -> Any:
         """The rows with the key of their part; rows of large segments are dealt out in turn."""
+        from pyspark.sql import functions as F
+
         parts = F.lit(self.partitions)
         part = F.pmod(F.xxhash64(*names.segment), parts)
         if len(large):
@@ -191,3 +195,9 @@ def _meeting(context: Any) -> Iterator[Gather]:
         at = AtServer(address, bytes.fromhex(secret), part, len(infos))
         yield stack.enter_context(at)
         context.barrier()  # the server stays until all have their answers
+
+
+def _spark_schema(schema: pa.Schema) -> Any:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(schema)
