@@ -93,7 +93,7 @@ def _fitted(table: pa.Table, call: Call, meeting: Meeting) -> SegmentCalibrator:
             None if name is None else some[name]
             for name in (names.label, names.weight, names.offset)
         )
-        segments = some[names.segment[0]] if len(names.segment) == 1 else some.select(names.segment)
+        segments = _columns(some, names.segment)
         return SegmentRows(
             some[names.score], label, segments, weight, offset=offset, pos_label=call.pos_label
         )
@@ -125,8 +125,11 @@ def places(table: pa.Table, segment: Sequence[str], keys: NDArray[Any]) -> NDArr
 
 def read_ids(table: pa.Table, segment: Sequence[str]) -> Any:
     """The segment ids of the rows."""
-    columns = table[segment[0]] if len(segment) == 1 else table.select(list(segment))
-    return ids.read(columns, "segment")
+    return ids.read(_columns(table, segment), "segment")
+
+
+def _columns(table: pa.Table, segment: Sequence[str]) -> pa.ChunkedArray | pa.Table:
+    return table[segment[0]] if len(segment) == 1 else table.select(list(segment))
 
 
 def _summary(calibrator: SegmentCalibrator, large: NDArray[Any]) -> Summary:
@@ -164,7 +167,7 @@ def predict_part(
         if some.any():
             rows = table.filter(pa.array(some))
             offset = None if names.offset is None else rows[names.offset]
-            segments = read_ids(rows, names.segment)
+            segments = _columns(rows, names.segment)
             proba[some] = by.predict_proba(rows[names.score], segments, offset=offset)
     return table.append_column(out, pa.array(proba))
 
