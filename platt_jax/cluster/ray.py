@@ -55,17 +55,18 @@ class Ray:
 
     def fit(self, rows: Any, names: Names, large: NDArray[Any], task: FitPart) -> list[Any]:
         """See `Engine`. A part whose worker dies runs again, as Ray does by itself."""
-        tables = self._together(rows.select_columns(names.used), names, large)
+        rows = rows.select_columns(names.used)
+        tables, schema = self._together(rows, names, large), self.schema(rows)
         host, key = get_node_ip_address(), secrets.token_bytes()
         places = placement_group([{"CPU": 1}] * self.partitions)  # all at once, or none
         try:
             with closing(Server(self.partitions, host, key)) as server:
                 running = []
-                for part, table in enumerate(tables):
+                for part in range(self.partitions):
                     place = PlacementGroupSchedulingStrategy(places, part)
                     fit = ray.remote(_fit).options(num_returns=2, scheduling_strategy=place)
                     at = (host, server.port), key, part, self.partitions
-                    running.append(fit.remote(task, table, *at))
+                    running.append(fit.remote(task, at, schema, *tables[part]))
                 waiting = [summary for _, summary in running]
                 while waiting:
                     done, waiting = ray.wait(waiting)
@@ -102,8 +103,8 @@ class Ray:
         tables, both = self._together(rows, names, large), ray.remote(_joined)
         return ray.data.from_arrow_refs(
             [
-                both.remote(task, schema, calibrator, table)
-                for (calibrator, _), table in zip(fitted, tables, strict=True)
+                both.remote(task, self.schema(rows), schema, calibrator, *of_part)
+                for (calibrator, _), of_part in zip(fitted, tables, strict=True)
             ]
         )
 
@@ -111,14 +112,19 @@ class Ray:
         """See `Engine`."""
         table.write_parquet(path)
 
-    def _together(self, rows: Any, names: Names, large: NDArray[Any]) -> list[Any]:
-        """References to the rows of each part, in the order of the rows."""
+    def _together(self, rows: Any, names: Names, large: NDArray[Any]) -> list[list[Any]]:
+        """References to the rows of each part, which may be in several tables."""
         key = partial(_keyed, segment=names.segment, large=large, parts=self.partitions)
         keyed = rows.with_column(_PLACE, monotonically_increasing_id())
         keyed = keyed.map_batches(key, batch_format="pyarrow", batch_size=None)
-        return keyed.sort(
-            [_PART, _PLACE], boundaries=list(range(1, self.partitions))
-        ).to_arrow_refs()
+        ends = list(range(1, self.partitions)) or None
+        tables = keyed.sort(_PART, boundaries=ends).to_arrow_refs()
+        of_parts: list[list[Any]] = [[] for _ in range(self.partitions)]
+        found = ray.get([ray.remote(_part).remote(table) for table in tables])
+        for part, table in zip(found, tables, strict=True):
+            if part is not None:
+                of_parts[part].append(table)
+        return of_parts
 
 
 def _keyed(rows: pa.Table, segment: tuple[str, ...], large: NDArray[Any], parts: int) -> pa.Table:
@@ -127,11 +133,27 @@ def _keyed(rows: pa.Table, segment: tuple[str, ...], large: NDArray[Any], parts:
     return rows.append_column(_PART, pa.array(part))
 
 
+def _part(table: pa.Table) -> int | None:
+    """The part that has all rows of a table; None if there are none."""
+    return table[_PART][0].as_py() if table.num_rows else None
+
+
+def _rows(schema: pa.Schema, tables: tuple[pa.Table, ...]) -> pa.Table:
+    """The rows of a part, in their order; a shuffle brings them in any order."""
+    if not tables:
+        return schema.empty_table()
+    return pa.concat_tables(tables).sort_by(_PLACE).drop_columns([_PART, _PLACE])
+
+
 def _fit(
-    task: FitPart, table: pa.Table, address: tuple[str, int], key: bytes, part: int, parts: int
+    task: FitPart,
+    at: tuple[tuple[str, int], bytes, int, int],
+    schema: pa.Schema,
+    *tables: pa.Table,
 ) -> FittedPart:
-    with AtServer(address, key, part, parts) as gather:
-        return task(table.drop_columns([_PART, _PLACE]), gather, part)
+    with AtServer(*at) as gather:
+        part = at[2]
+        return task(_rows(schema, tables), gather, part)
 
 
 def _table(task: Callable[[bytes], pa.Table], schema: pa.Schema, calibrator: bytes) -> pa.Table:
@@ -140,11 +162,12 @@ def _table(task: Callable[[bytes], pa.Table], schema: pa.Schema, calibrator: byt
 
 def _joined(
     task: Callable[[bytes, pa.Table], pa.Table],
+    of_rows: pa.Schema,
     schema: pa.Schema,
     calibrator: bytes,
-    table: pa.Table,
+    *tables: pa.Table,
 ) -> pa.Table:
-    return task(calibrator, table.drop_columns([_PART, _PLACE])).cast(schema)
+    return task(calibrator, _rows(of_rows, tables)).cast(schema)
 
 
 def _arrow(rows: Any) -> pa.Table:
