@@ -1,0 +1,71 @@
+"""Rows in Ray, with two CPUs; a worker process is killed."""
+
+import os
+import signal
+from pathlib import Path
+
+import in_engines
+import pyarrow as pa
+import pytest
+
+pytestmark = pytest.mark.slow
+ray = pytest.importorskip("ray", reason="pip install '.[ray]'")
+pytest.importorskip("ray.data", reason="pip install '.[ray]'")
+
+
+def _rows(frame):
+    table, blocks = pa.Table.from_pandas(frame, preserve_index=False), 5
+    each = -(-len(frame) // blocks)
+    return ray.data.from_arrow([table.slice(i * each, each) for i in range(blocks)])
+
+
+WAYS = in_engines.Ways(_rows, lambda x: x.to_pandas())
+
+
+@pytest.fixture(scope="module", autouse=True)
+def workers():
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    yield
+    ray.shutdown()
+
+
+def test_same_bits_as_in_memory(tmp_path):
+    in_engines.check_same_bits(WAYS, tmp_path / "fits")
+
+
+def test_partial_pooling():
+    in_engines.check_partial(WAYS)
+
+
+def test_most_rows_in_one_segment():
+    in_engines.check_skew(WAYS)
+
+
+def test_errors(monkeypatch):
+    in_engines.check_errors(WAYS, pytest.raises, monkeypatch)
+
+
+def test_more_parts_than_cpus():
+    rows = _rows(in_engines.made_frame(2))
+    with pytest.raises(ValueError, match=r"partitions: expected at most 2, .* got 3"):
+        in_engines.cluster.fit_segments(rows, **in_engines.NAMES, partitions=3)
+
+
+def test_a_killed_worker_changes_nothing(monkeypatch):
+    in_engines.check_killed(WAYS, lambda: os.kill(_a_part(), signal.SIGKILL), monkeypatch)
+
+
+def _a_part():
+    """The process of a part: a child of Ray's daemon, which is a child of this process."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            is_part = (folder / "cmdline").read_bytes().startswith(b"ray::_fit")
+        except OSError:
+            continue  # it has ended
+        if is_part and _parent(_parent(folder.name)) == str(os.getpid()):
+            return int(folder.name)
+    raise AssertionError("no part runs")
+
+
+def _parent(pid):
+    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1]
