@@ -8,7 +8,13 @@ import in_engines
 import pyarrow as pa
 import pytest
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    # Ray forks to start its daemon at once, which is safe, but JAX warns of every fork.
+    pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning"),
+    # Ray sets options of its own that it has deprecated.
+    pytest.mark.filterwarnings("ignore:`use_.*` is deprecated:DeprecationWarning"),
+]
 ray = pytest.importorskip("ray", reason="pip install '.[ray]'")
 pytest.importorskip("ray.data", reason="pip install '.[ray]'")
 
@@ -19,7 +25,11 @@ def _rows(frame):
     return ray.data.from_arrow([table.slice(i * each, each) for i in range(blocks)])
 
 
-WAYS = in_engines.Ways(_rows, lambda x: x.to_pandas())
+def _frame(rows):
+    return pa.concat_tables(ray.get(rows.to_arrow_refs())).to_pandas()
+
+
+WAYS = in_engines.Ways(_rows, _frame)
 
 
 @pytest.fixture(scope="module", autouse=True)
