@@ -1,6 +1,6 @@
 """What an engine does: it brings each segment's rows together, and runs functions on the parts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -8,7 +8,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from platt_jax.cluster.meeting import Gather
-from platt_jax.cluster.tasks import FittedPart, Names
+from platt_jax.cluster.tasks import FittedPart, Names, places, read_ids
 from platt_jax.ids.factorize import factorize
 from platt_jax.ids.hashing import hashes
 
@@ -68,6 +68,26 @@ class Engine(Protocol):
 
 
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio (Knuth 1998, 6.4)
+
+
+def parts_of_rows(
+    rows: pa.Table, segment: Sequence[str], large: NDArray[Any], parts: int, first: int = 0
+) -> NDArray[np.int64]:
+    """The part (N,) of each row; rows of large segments are dealt out in turn, from `first` on.
+
+    If ids are invalid, all rows are of part 0, whose fit says what is wrong with them.
+    """
+    part = np.zeros(rows.num_rows, np.int64)
+    if not rows.num_rows:
+        return part
+    try:
+        part = parts_of(read_ids(rows, segment), parts)
+        if len(large):
+            dealt = np.flatnonzero(places(rows, segment, large) >= 0)
+            part[dealt] = (first + np.arange(len(dealt))) % parts
+    except ValueError:
+        pass
+    return part
 
 
 def parts_of(ids: Any, parts: int) -> NDArray[np.int64]:

@@ -47,8 +47,9 @@ def fit_segments(
     segment whose rows are more than a worker's share is fitted by all workers together.
 
     Args:
-        rows: a DataFrame of Spark, also of Spark Connect; or rows in memory, for processes of this
-            machine: an Arrow table, or a data frame that has the Arrow PyCapsule interface.
+        rows: a DataFrame of Spark, also of Spark Connect; a DataFrame of Dask, for the workers of
+            the current `distributed.Client`; a Dataset of Ray; or rows in memory, for processes of
+            this machine: an Arrow table, or a data frame that has the Arrow PyCapsule interface.
         score: name of the column of scores, float32 or float64.
         label: name of the column of labels, as in `platt_jax.fit_segments`.
         segment: name of the column of segment ids, or several, whose combinations are the segments.
@@ -111,12 +112,21 @@ def _engine_of(rows: Any, partitions: int | None) -> tuple[Engine, Any]:
         from platt_jax.cluster.spark import Spark
 
         return Spark(rows, partitions), rows
+    if module.startswith("dask."):
+        from platt_jax.cluster.dask import Dask
+
+        return Dask(partitions), rows
+    if module.startswith("ray."):
+        from platt_jax.cluster.ray import Ray
+
+        return Ray(partitions), rows
     if hasattr(rows, "__arrow_c_stream__"):
         from platt_jax.threads import cores
 
         return Local(partitions or cores()), pa.table(rows)
     raise ValueError(
-        f"rows: expected a DataFrame of Spark or a table in memory, got {type(rows).__name__}"
+        "rows: expected a DataFrame of Spark or Dask, a Dataset of Ray or a table in memory, "
+        f"got {type(rows).__name__}"
     )
 
 

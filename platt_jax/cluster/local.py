@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from platt_jax.cluster.engines import FitPart, parts_of
+from platt_jax.cluster.engines import FitPart, parts_of_rows
 from platt_jax.cluster.meeting import AtServer, Server
-from platt_jax.cluster.tasks import FittedPart, Names, places, read_ids
+from platt_jax.cluster.tasks import FittedPart, Names
 
 _HOST = "127.0.0.1"
 _TRIES = 3  # how often parts run whose process dies
@@ -123,12 +123,7 @@ class Local:
 
     def _split(self, rows: pa.Table, names: Names, large: NDArray[Any]) -> list[NDArray[np.intp]]:
         """The places of each part's rows; rows of large segments are dealt out in turn."""
-        if not rows.num_rows:
-            return [np.arange(0)] * self.partitions
-        part = parts_of(read_ids(rows, names.segment), self.partitions)
-        if len(large):
-            dealt = np.flatnonzero(places(rows, names.segment, large) >= 0)
-            part[dealt] = np.arange(len(dealt)) % self.partitions
+        part = parts_of_rows(rows, names.segment, large, self.partitions)
         return [np.flatnonzero(part == number) for number in range(self.partitions)]
 
 

@@ -85,9 +85,9 @@ class ClusterCalibrator:
         """The fits as a table of the engine, a row for each segment.
 
         Returns:
-            A DataFrame of Spark, or an Arrow table for rows in memory, with the columns of
-            `SegmentCalibrator.table`, the covariance `cov_AB` of A and B, and `shrinkage` with a
-            population.
+            A DataFrame of Spark or Dask, a Dataset of Ray, or an Arrow table for rows in memory,
+            with the columns of `SegmentCalibrator.table`, the covariance `cov_AB` of A and B, and
+            `shrinkage` with a population.
         """
         task = partial(table_part, segment=self._names.segment)
         made = task(pickle.dumps(self._of_large)).schema

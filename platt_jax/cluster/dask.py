@@ -1,0 +1,167 @@
+"""Parts in the tasks of Dask, which give up their places while they meet."""
+
+import secrets
+from collections.abc import Callable
+from contextlib import closing
+from functools import partial
+from operator import attrgetter
+from typing import Any
+
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from dask import delayed
+from distributed import as_completed, get_client, secede
+from distributed.comm.addressing import get_address_host
+from numpy.typing import NDArray
+
+from platt_jax.cluster.engines import FitPart, parts_of_rows
+from platt_jax.cluster.meeting import AtServer, Server
+from platt_jax.cluster.tasks import FittedPart, Names
+
+_PART, _PLACE, _INDEX = "_platt_jax_part", "_platt_jax_place", "_platt_jax_index"
+_ROW_BITS = 33  # of a place, below the number of the partition
+
+
+class Dask:
+    """See `engines.Engine`. Results are futures of the parts.
+
+    The workers must reach this machine by the address at which the scheduler sees it.
+
+    Args:
+        partitions: number of parts; None for the number of the workers' threads.
+    """
+
+    def __init__(self, partitions: int | None) -> None:
+        try:
+            self._client = get_client()
+        except ValueError as error:
+            raise ValueError("rows: a DataFrame of Dask needs a distributed.Client") from error
+        self.partitions = partitions or max(1, sum(self._client.nthreads().values()))
+
+    def schema(self, rows: Any) -> pa.Schema:
+        """See `Engine`."""
+        return pa.Schema.from_pandas(rows._meta_nonempty, preserve_index=False)
+
+    def sample(self, rows: Any, columns: list[str], number: int) -> pa.Table:
+        """See `Engine`."""
+        share = min(1.0, number / max(len(rows), 1))
+        some = rows[columns]
+        some = (some.sample(frac=share, random_state=0) if share < 1 else some).compute()
+        return pa.Table.from_pandas(some, preserve_index=False)
+
+    def fit(self, rows: Any, names: Names, large: NDArray[Any], task: FitPart) -> list[Any]:
+        """See `Engine`."""
+        rows = rows[names.used]
+        tables = self._client.compute(self._together(rows, names, large).to_delayed())
+        host = get_address_host(self._client.scheduler_comm.comm.local_address)
+        key = secrets.token_bytes()
+        with closing(Server(self.partitions, host, key)) as server:
+            meet = partial(_fit, task, self.schema(rows), (host, server.port), key, self.partitions)
+            running = [
+                self._client.submit(meet, part, table, pure=False)
+                for part, table in enumerate(tables)
+            ]
+            for future in as_completed(running):
+                future.result()  # the first error ends the others
+        return running
+
+    def summaries(self, fitted: list[Any]) -> list[bytes]:
+        """See `Engine`."""
+        return self._client.gather(self._client.map(attrgetter("summary"), fitted))
+
+    def calibrators(self, fitted: list[Any]) -> list[bytes]:
+        """See `Engine`."""
+        return self._client.gather(self._client.map(attrgetter("calibrator"), fitted))
+
+    def map(self, fitted: list[Any], task: Callable[[bytes], pa.Table], schema: pa.Schema) -> Any:
+        """See `Engine`."""
+        made = [delayed(_table)(task, part, schema) for part in fitted]
+        return dd.from_delayed(made, meta=schema.empty_table().to_pandas())
+
+    def join(
+        self,
+        fitted: list[Any],
+        rows: Any,
+        names: Names,
+        large: NDArray[Any],
+        task: Callable[[bytes, pa.Table], pa.Table],
+        schema: pa.Schema,
+    ) -> Any:
+        """See `Engine`. The rows keep their index."""
+        new = pa.schema([field for field in schema if field.name not in rows.columns])
+        indexed = rows.assign(**{_INDEX: rows.index})
+        tables = self._together(indexed, names, large).to_delayed()
+        of_used = self.schema(rows[names.used])
+        both = partial(_joined, task=task, of_used=of_used, new=new, index=rows.index.name)
+        made = [delayed(both)(*each) for each in zip(fitted, tables, strict=True)]
+        meta = rows._meta.assign(**new.empty_table().to_pandas())
+        return dd.from_delayed(made, meta=meta)
+
+    def write_parquet(self, table: Any, path: str) -> None:
+        """See `Engine`."""
+        table.to_parquet(path, write_index=False)
+
+    def _together(self, rows: Any, names: Names, large: NDArray[Any]) -> Any:
+        """The rows, shuffled so that each partition has those of a part."""
+        keyed = rows.map_partitions(
+            _keyed,
+            self.schema(rows[list(names.segment)]),
+            large,
+            self.partitions,
+            meta=rows._meta.assign(**{_PART: np.int64(0), _PLACE: np.int64(0)}),
+        )
+        return keyed.set_index(_PART, divisions=list(range(self.partitions + 1)))
+
+
+def _keyed(
+    rows: pd.DataFrame,
+    of_ids: pa.Schema,
+    large: NDArray[Any],
+    parts: int,
+    partition_info: dict[str, Any],
+) -> pd.DataFrame:
+    """The rows with the number of their part, and with their place among all rows."""
+    number = partition_info["number"]
+    table = pa.Table.from_pandas(rows[of_ids.names], of_ids, preserve_index=False)
+    part = parts_of_rows(table, of_ids.names, large, parts, number)
+    return rows.assign(**{_PART: part, _PLACE: (number << _ROW_BITS) + np.arange(len(rows))})
+
+
+def _fit(
+    task: FitPart,
+    schema: pa.Schema,
+    address: tuple[str, int],
+    key: bytes,
+    parts: int,
+    part: int,
+    rows: pd.DataFrame,
+) -> FittedPart:
+    secede()  # all parts can run at the same time, however few threads there are
+    rows = rows.sort_values(_PLACE)  # a shuffle brings them in any order
+    table = pa.Table.from_pandas(rows[schema.names], schema, preserve_index=False)
+    with AtServer(address, key, part, parts) as gather:
+        return task(table, gather, part)
+
+
+def _table(
+    task: Callable[[bytes], pa.Table], fitted: FittedPart, schema: pa.Schema
+) -> pd.DataFrame:
+    return task(fitted.calibrator).cast(schema).to_pandas()
+
+
+def _joined(
+    fitted: FittedPart,
+    rows: pd.DataFrame,
+    task: Callable[[bytes, pa.Table], pa.Table],
+    of_used: pa.Schema,
+    new: pa.Schema,
+    index: Any,
+) -> pd.DataFrame:
+    """The rows with the new columns of what the task makes; the others stay as they are."""
+    rows = rows.sort_values(_PLACE).set_index(_INDEX).rename_axis(index)
+    rows = rows.drop(columns=_PLACE)
+    table = pa.Table.from_pandas(rows[of_used.names], of_used, preserve_index=False)
+    made = task(fitted.calibrator, table).select(new.names).cast(new).to_pandas()
+    return rows.assign(**{name: made[name].to_numpy() for name in new.names})

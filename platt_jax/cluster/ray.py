@@ -1,0 +1,175 @@
+"""Parts in the tasks of Ray, for which a placement group reserves places at the same time."""
+
+import secrets
+from collections.abc import Callable
+from contextlib import closing
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import ray
+from numpy.typing import NDArray
+from ray.data.expressions import monotonically_increasing_id
+from ray.util import get_node_ip_address, placement_group, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from platt_jax.cluster.engines import FitPart, parts_of_rows
+from platt_jax.cluster.meeting import AtServer, Server
+from platt_jax.cluster.tasks import FittedPart, Names
+
+_PART, _PLACE = "_platt_jax_part", "_platt_jax_place"
+
+
+class Ray:
+    """See `engines.Engine`. Results are references to objects of the parts.
+
+    Args:
+        partitions: number of parts; None for the number of CPUs.
+
+    Raises:
+        ValueError: there are fewer CPUs than parts.
+    """
+
+    def __init__(self, partitions: int | None) -> None:
+        cpus = int(ray.cluster_resources().get("CPU", 0))
+        if (partitions or 1) > cpus:
+            raise ValueError(
+                f"partitions: expected at most {cpus}, the number of CPUs of Ray, got {partitions}"
+            )
+        self.partitions = partitions or cpus
+
+    def schema(self, rows: Any) -> pa.Schema:
+        """See `Engine`."""
+        found = rows.schema()
+        if found is None:
+            raise ValueError("rows: expected rows, got none")
+        if isinstance(found.base_schema, pa.Schema):
+            return found.base_schema
+        return _arrow(rows.limit(1)).schema
+
+    def sample(self, rows: Any, columns: list[str], number: int) -> pa.Table:
+        """See `Engine`."""
+        share = min(1.0, number / max(rows.count(), 1))
+        some = rows.select_columns(columns)
+        return _arrow(some.random_sample(share, seed=0) if share < 1 else some)
+
+    def fit(self, rows: Any, names: Names, large: NDArray[Any], task: FitPart) -> list[Any]:
+        """See `Engine`. A part whose worker dies runs again, as Ray does by itself."""
+        rows = rows.select_columns(names.used)
+        tables, schema = self._together(rows, names, large), self.schema(rows)
+        host, key = get_node_ip_address(), secrets.token_bytes()
+        places = placement_group([{"CPU": 1}] * self.partitions)  # all at once, or none
+        try:
+            with closing(Server(self.partitions, host, key)) as server:
+                running = []
+                for part in range(self.partitions):
+                    place = PlacementGroupSchedulingStrategy(places, part)
+                    fit = ray.remote(_fit).options(num_returns=2, scheduling_strategy=place)
+                    at = (host, server.port), key, part, self.partitions
+                    running.append(fit.remote(task, at, schema, *tables[part]))
+                waiting = [summary for _, summary in running]
+                while waiting:
+                    done, waiting = ray.wait(waiting)
+                    ray.get(done)  # the first error ends the others
+        finally:
+            remove_placement_group(places)
+        return running
+
+    def summaries(self, fitted: list[Any]) -> list[bytes]:
+        """See `Engine`."""
+        return ray.get([summary for _, summary in fitted])
+
+    def calibrators(self, fitted: list[Any]) -> list[bytes]:
+        """See `Engine`."""
+        return ray.get([calibrator for calibrator, _ in fitted])
+
+    def map(self, fitted: list[Any], task: Callable[[bytes], pa.Table], schema: pa.Schema) -> Any:
+        """See `Engine`."""
+        each = ray.remote(_table)
+        return ray.data.from_arrow_refs(
+            [each.remote(task, schema, calibrator) for calibrator, _ in fitted]
+        )
+
+    def join(
+        self,
+        fitted: list[Any],
+        rows: Any,
+        names: Names,
+        large: NDArray[Any],
+        task: Callable[[bytes, pa.Table], pa.Table],
+        schema: pa.Schema,
+    ) -> Any:
+        """See `Engine`."""
+        tables, both = self._together(rows, names, large), ray.remote(_joined)
+        return ray.data.from_arrow_refs(
+            [
+                both.remote(task, self.schema(rows), schema, calibrator, *of_part)
+                for (calibrator, _), of_part in zip(fitted, tables, strict=True)
+            ]
+        )
+
+    def write_parquet(self, table: Any, path: str) -> None:
+        """See `Engine`."""
+        table.write_parquet(path)
+
+    def _together(self, rows: Any, names: Names, large: NDArray[Any]) -> list[list[Any]]:
+        """References to the rows of each part, which may be in several tables."""
+        key = partial(_keyed, segment=names.segment, large=large, parts=self.partitions)
+        keyed = rows.with_column(_PLACE, monotonically_increasing_id())
+        keyed = keyed.map_batches(key, batch_format="pyarrow", batch_size=None)
+        ends = list(range(1, self.partitions)) or None
+        tables = keyed.sort(_PART, boundaries=ends).to_arrow_refs()
+        of_parts: list[list[Any]] = [[] for _ in range(self.partitions)]
+        found = ray.get([ray.remote(_part).remote(table) for table in tables])
+        for part, table in zip(found, tables, strict=True):
+            if part is not None:
+                of_parts[part].append(table)
+        return of_parts
+
+
+def _keyed(rows: pa.Table, segment: tuple[str, ...], large: NDArray[Any], parts: int) -> pa.Table:
+    """The rows with the number of their part."""
+    part = parts_of_rows(rows, segment, large, parts)
+    return rows.append_column(_PART, pa.array(part))
+
+
+def _part(table: pa.Table) -> int | None:
+    """The part that has all rows of a table; None if there are none."""
+    return table[_PART][0].as_py() if table.num_rows else None
+
+
+def _rows(schema: pa.Schema, tables: tuple[pa.Table, ...]) -> pa.Table:
+    """The rows of a part, in their order; a shuffle brings them in any order."""
+    if not tables:
+        return schema.empty_table()
+    return pa.concat_tables(tables).sort_by(_PLACE).drop_columns([_PART, _PLACE])
+
+
+def _fit(
+    task: FitPart,
+    at: tuple[tuple[str, int], bytes, int, int],
+    schema: pa.Schema,
+    *tables: pa.Table,
+) -> FittedPart:
+    with AtServer(*at) as gather:
+        part = at[2]
+        return task(_rows(schema, tables), gather, part)
+
+
+def _table(task: Callable[[bytes], pa.Table], schema: pa.Schema, calibrator: bytes) -> pa.Table:
+    return task(calibrator).cast(schema)
+
+
+def _joined(
+    task: Callable[[bytes, pa.Table], pa.Table],
+    of_rows: pa.Schema,
+    schema: pa.Schema,
+    calibrator: bytes,
+    *tables: pa.Table,
+) -> pa.Table:
+    return task(calibrator, _rows(of_rows, tables)).cast(schema)
+
+
+def _arrow(rows: Any) -> pa.Table:
+    """The rows, on this machine."""
+    return pa.concat_tables(ray.get(rows.to_arrow_refs()))
