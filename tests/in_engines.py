@@ -104,6 +104,19 @@ def check_skew(ways: Ways) -> None:
     np.testing.assert_allclose(found.probability.to_numpy(float), probabilities, rtol=1e-12)
 
 
+def check_triage(ways: Ways) -> None:
+    """A segment with turned labels is flagged, with the numbers of memory."""
+    frame = made_frame(20)
+    fitted, expected = cluster.fit_segments(ways.rows(frame), **NAMES), in_memory(frame)
+    later = frame.assign(y=frame.y ^ (frame.s == "shop 5"))
+    found = ways.frame(fitted.triage(ways.rows(later), label="y")).sort_values("s")
+    tested = pj.triage(expected, later.f.to_numpy(), later.y.to_numpy(), later.s).to_pandas()
+    tested = tested.sort_values("segment")
+    assert found.s.tolist() == tested.segment.tolist()
+    assert found.flagged.tolist() == tested.flagged.tolist() and tested.flagged.any()
+    np.testing.assert_allclose(found.q_value.to_numpy(float), tested.q_value, rtol=1e-9)
+
+
 def check_errors(ways: Ways, raises: Any, monkeypatch: Any) -> None:
     """Invalid labels and ids are the ValueErrors of a fit in memory."""
     frame = made_frame(20)

@@ -35,6 +35,8 @@ PAGES_WITH_EXAMPLES = [page for page in PAGES if EXAMPLE.search(page.read_text(e
 
 @pytest.mark.parametrize("name", MODULES)
 def test_docstring_examples(name):
+    if name in ("platt_jax.cluster.dask", "platt_jax.cluster.ray"):
+        pytest.importorskip(name.rpartition(".")[2])
     assert doctest.testmod(importlib.import_module(name)).failed == 0
 
 

@@ -16,7 +16,7 @@ from distributed import as_completed, get_client, secede
 from distributed.comm.addressing import get_address_host
 from numpy.typing import NDArray
 
-from platt_jax.cluster.engines import FitPart, parts_of_rows
+from platt_jax.cluster.engines import FitPart, adds_columns, parts_of_rows
 from platt_jax.cluster.meeting import AtServer, Server
 from platt_jax.cluster.tasks import FittedPart, Names
 
@@ -89,7 +89,13 @@ class Dask:
         task: Callable[[bytes, pa.Table], pa.Table],
         schema: pa.Schema,
     ) -> Any:
-        """See `Engine`. The rows keep their index."""
+        """See `Engine`. Rows that gain columns keep their index."""
+        if not adds_columns(self.schema(rows), schema):
+            rows = rows[names.used]
+            tables = self._together(rows, names, large).to_delayed()
+            of_part = partial(_made, task=task, of_rows=self.schema(rows), schema=schema)
+            made = [delayed(of_part)(*each) for each in zip(fitted, tables, strict=True)]
+            return dd.from_delayed(made, meta=schema.empty_table().to_pandas())
         new = pa.schema([field for field in schema if field.name not in rows.columns])
         indexed = rows.assign(**{_INDEX: rows.index})
         tables = self._together(indexed, names, large).to_delayed()
@@ -98,6 +104,21 @@ class Dask:
         made = [delayed(both)(*each) for each in zip(fitted, tables, strict=True)]
         meta = rows._meta.assign(**new.empty_table().to_pandas())
         return dd.from_delayed(made, meta=meta)
+
+    def kept(self, table: Any) -> Any:
+        """See `Engine`."""
+        return table.persist()
+
+    def numbers(self, table: Any, column: str) -> NDArray[np.float64]:
+        """See `Engine`."""
+        return table[column].compute().to_numpy(float)
+
+    def with_column(
+        self, table: Any, task: Callable[[pa.Table], pa.Table], schema: pa.Schema
+    ) -> Any:
+        """See `Engine`."""
+        meta, before = schema.empty_table().to_pandas(), self.schema(table)
+        return table.map_partitions(_mapped, task, before, schema, meta=meta)
 
     def write_parquet(self, table: Any, path: str) -> None:
         """See `Engine`."""
@@ -149,6 +170,24 @@ def _table(
     task: Callable[[bytes], pa.Table], fitted: FittedPart, schema: pa.Schema
 ) -> pd.DataFrame:
     return task(fitted.calibrator).cast(schema).to_pandas()
+
+
+def _mapped(
+    rows: pd.DataFrame, task: Callable[[pa.Table], pa.Table], before: pa.Schema, after: pa.Schema
+) -> pd.DataFrame:
+    table = pa.Table.from_pandas(rows, before, preserve_index=False)
+    return task(table).cast(after).to_pandas()
+
+
+def _made(
+    fitted: FittedPart,
+    rows: pd.DataFrame,
+    task: Callable[[bytes, pa.Table], pa.Table],
+    of_rows: pa.Schema,
+    schema: pa.Schema,
+) -> pd.DataFrame:
+    table = pa.Table.from_pandas(rows[of_rows.names], of_rows, preserve_index=False)
+    return task(fitted.calibrator, table).cast(schema).to_pandas()
 
 
 def _joined(

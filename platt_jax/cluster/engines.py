@@ -104,3 +104,8 @@ def parts_of(ids: Any, parts: int) -> NDArray[np.int64]:
     part = np.zeros(int(used[-1]) + 1 if len(used) else 0, np.int64)
     part[used] = (mixed % np.uint64(parts)).astype(np.int64)
     return part[codes]
+
+
+def adds_columns(rows: pa.Schema, made: pa.Schema) -> bool:
+    """Whether a table has the columns of the rows, followed by new ones."""
+    return made.names[: len(rows.names)] == rows.names

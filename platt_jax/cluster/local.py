@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from platt_jax.cluster.engines import FitPart, parts_of_rows
+from platt_jax.cluster.engines import FitPart, adds_columns, parts_of_rows
 from platt_jax.cluster.meeting import AtServer, Server
 from platt_jax.cluster.tasks import FittedPart, Names
 
@@ -98,7 +98,7 @@ class Local:
             for part, some in zip(fitted, split, strict=True)
         ]
         table = pa.concat_tables(made).cast(schema)
-        if schema.names[: len(rows.schema)] != rows.schema.names:
+        if not adds_columns(rows.schema, schema):
             return table
         back = np.argsort(np.concatenate(split), kind="stable")
         return table.take(pa.array(back))

@@ -6,6 +6,7 @@ from contextlib import closing
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import ray
 from numpy.typing import NDArray
@@ -107,6 +108,20 @@ class Ray:
                 for (calibrator, _), of_part in zip(fitted, tables, strict=True)
             ]
         )
+
+    def kept(self, table: Any) -> Any:
+        """See `Engine`."""
+        return table.materialize()
+
+    def numbers(self, table: Any, column: str) -> NDArray[np.float64]:
+        """See `Engine`."""
+        return _arrow(table.select_columns([column]))[column].to_numpy()
+
+    def with_column(
+        self, table: Any, task: Callable[[pa.Table], pa.Table], schema: pa.Schema
+    ) -> Any:
+        """See `Engine`."""
+        return table.map_batches(task, batch_format="pyarrow", batch_size=None)
 
     def write_parquet(self, table: Any, path: str) -> None:
         """See `Engine`."""

@@ -8,13 +8,13 @@ from contextlib import closing
 
 import numpy as np
 import pytest
+from data import rows_of
 
 import platt_jax as pj
 from platt_jax import cluster
 from platt_jax.cluster import local
 from platt_jax.cluster.engines import parts_of
 from platt_jax.cluster.meeting import AtServer, Server
-from tests.data import rows_of
 
 pa = pytest.importorskip("pyarrow")
 

@@ -6,9 +6,9 @@ import sys
 
 import numpy as np
 import pytest
+from test_cluster import NAMES, assert_near, in_memory, made
 
 import platt_jax as pj
-from tests.cluster.test_cluster import NAMES, assert_near, in_memory, made
 
 pytestmark = [
     pytest.mark.slow,

@@ -19,7 +19,7 @@ def client():
     from distributed import Client, LocalCluster
 
     with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as workers,
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as workers,
         Client(workers) as client,
     ):
         yield client
@@ -41,6 +41,10 @@ def test_partial_pooling(client):
 
 def test_most_rows_in_one_segment(client):
     in_engines.check_skew(WAYS)
+
+
+def test_triage(client):
+    in_engines.check_triage(WAYS)
 
 
 def test_errors(client, monkeypatch):

@@ -51,6 +51,10 @@ def test_most_rows_in_one_segment():
     in_engines.check_skew(WAYS)
 
 
+def test_triage():
+    in_engines.check_triage(WAYS)
+
+
 def test_errors(monkeypatch):
     in_engines.check_errors(WAYS, pytest.raises, monkeypatch)
 
