@@ -20,8 +20,7 @@ from platt_jax.cluster.engines import FitPart, adds_columns, parts_of_rows
 from platt_jax.cluster.meeting import AtServer, Server
 from platt_jax.cluster.tasks import FittedPart, Names
 
-_PART, _PLACE, _INDEX = "_platt_jax_part", "_platt_jax_place", "_platt_jax_index"
-_ROW_BITS = 33  # of a place, below the number of the partition
+_PART, _INDEX = "_platt_jax_part", "_platt_jax_index"
 
 
 class Dask:
@@ -125,13 +124,13 @@ class Dask:
         table.to_parquet(path, write_index=False)
 
     def _together(self, rows: Any, names: Names, large: NDArray[Any]) -> Any:
-        """The rows, shuffled so that each partition has those of a part."""
+        """The rows, shuffled so that each partition has those of a part, in their order."""
         keyed = rows.map_partitions(
             _keyed,
             self.schema(rows[list(names.segment)]),
             large,
             self.partitions,
-            meta=rows._meta.assign(**{_PART: np.int64(0), _PLACE: np.int64(0)}),
+            meta=rows._meta.assign(**{_PART: np.int64(0)}),
         )
         return keyed.set_index(_PART, divisions=list(range(self.partitions + 1)))
 
@@ -143,11 +142,10 @@ def _keyed(
     parts: int,
     partition_info: dict[str, Any],
 ) -> pd.DataFrame:
-    """The rows with the number of their part, and with their place among all rows."""
-    number = partition_info["number"]
+    """The rows with the number of their part."""
     table = pa.Table.from_pandas(rows[of_ids.names], of_ids, preserve_index=False)
-    part = parts_of_rows(table, of_ids.names, large, parts, number)
-    return rows.assign(**{_PART: part, _PLACE: (number << _ROW_BITS) + np.arange(len(rows))})
+    part = parts_of_rows(table, of_ids.names, large, parts, partition_info["number"])
+    return rows.assign(**{_PART: part})
 
 
 def _fit(
@@ -160,7 +158,6 @@ def _fit(
     rows: pd.DataFrame,
 ) -> FittedPart:
     secede()  # all parts can run at the same time, however few threads there are
-    rows = rows.sort_values(_PLACE)  # a shuffle brings them in any order
     table = pa.Table.from_pandas(rows[schema.names], schema, preserve_index=False)
     with AtServer(address, key, part, parts) as gather:
         return task(table, gather, part)
@@ -199,8 +196,7 @@ def _joined(
     index: Any,
 ) -> pd.DataFrame:
     """The rows with the new columns of what the task makes; the others stay as they are."""
-    rows = rows.sort_values(_PLACE).set_index(_INDEX).rename_axis(index)
-    rows = rows.drop(columns=_PLACE)
+    rows = rows.set_index(_INDEX).rename_axis(index)
     table = pa.Table.from_pandas(rows[of_used.names], of_used, preserve_index=False)
     made = task(fitted.calibrator, table).select(new.names).cast(new).to_pandas()
     return rows.assign(**{name: made[name].to_numpy() for name in new.names})

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 
 import in_engines
 import pandas as pd
@@ -11,7 +12,19 @@ pytestmark = pytest.mark.slow
 pytest.importorskip("distributed", reason="pip install '.[dask]'")
 dd = pytest.importorskip("dask.dataframe", reason="pip install '.[dask]'")
 
-WAYS = in_engines.Ways(lambda frame: dd.from_pandas(frame, npartitions=5), lambda x: x.compute())
+
+def _rows(frame):
+    """The rows in five partitions, of which the first comes last."""
+    rows = dd.from_pandas(frame, npartitions=5)
+    return rows.map_partitions(_in_time, meta=rows._meta)
+
+
+def _in_time(frame, partition_info):
+    time.sleep(0.5 * (partition_info["number"] == 0))
+    return frame
+
+
+WAYS = in_engines.Ways(_rows, lambda x: x.compute())
 
 
 @pytest.fixture(scope="module")
