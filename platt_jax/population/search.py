@@ -31,9 +31,10 @@ _LOST = 0.1, 1e-3  # errors of a log-likelihood, by the coarse and by the fine g
 _ROUGH_ERROR = 1.0  # maximum error of the rough grid, in standard errors
 # Maximum length of the last step, in standard errors; it is taken without a pass.
 _TOLERANCE = 1e-2
-# The same on the fine grid with many segments: their log-likelihood is quadratic over so short a
-# step, and Newton's step ends at its maximum.
-_TOLERANCE_OF_MANY = 5e-2
+# The same with many segments, on the coarse and on the fine grid. Where their log-likelihood is well
+# curved, it is quadratic over such steps, and Newton's step ends near its maximum.
+_TOLERANCE_OF_MANY = 2.0, 0.2
+_WELL_CURVED = 0.2  # minimum curvature, relative to the score products
 # Maximum length of a converged search's last step. On a ridge, quadrature errors limit what gains.
 _NEAR = 0.05
 # Maximum change of a log standard deviation in one pass.
@@ -112,7 +113,9 @@ class _Step(NamedTuple):
     parameters: NDArray[np.float64]  # (5,)
     decrement: float  # its length in standard errors
     free: NDArray[np.bool_]  # (5,), False for parameters held at the smallest spread
-    curved: bool  # whether the curvature is that of a maximum in all free directions
+    # The least curvature in the free directions, relative to the score products; at a maximum it is
+    # not negative.
+    curvature: float
 
 
 class Estimate(NamedTuple):
@@ -139,7 +142,7 @@ def estimated(
     at, step = _largest(segments, population, nodes, progress)
     status = PopulationStatus.MAX_ITERATIONS
     # Otherwise this is a ridge, and the maximum may be far away though the gradient is small.
-    if step.decrement <= _NEAR and step.curved:
+    if step.decrement <= max(_NEAR, _tolerance(at, step)) and step.curvature >= 0:
         status = PopulationStatus.CONVERGED if step.free.all() else PopulationStatus.BOUNDARY
     spread = _spread(at.posteriors, step.free)
     certain = step.free.all() and np.sqrt(np.diag(spread)[[_a, _c]]).max() <= _CERTAIN
@@ -178,7 +181,7 @@ def _largest(
     step, part = _newton_step(at), 1.0
     for passes in range(2, _MOST_PASSES + 1):
         many = at.posteriors.segments >= MANY
-        tolerance = _TOLERANCE_OF_MANY if many else _TOLERANCE
+        tolerance = _tolerance(at, step)
         if many and part == 1:
             at, step = _polished(at, step, tolerance)
         done, stage = part * step.decrement <= tolerance, _pass(progress, passes)
@@ -203,6 +206,16 @@ def _largest(
         else:
             part /= 2
     return at, step._replace(parameters=part * step.parameters)
+
+
+def _tolerance(at: Position, step: _Step) -> float:
+    """The maximum length of the last step, in standard errors."""
+    if at.posteriors.segments < MANY:
+        return _TOLERANCE
+    is_fine = at.grid is not COARSE
+    if is_fine and step.curvature < _WELL_CURVED:
+        return _NEAR
+    return _TOLERANCE_OF_MANY[is_fine]
 
 
 def _is_fine_enough(at: Position) -> bool:
@@ -249,7 +262,7 @@ def _newton_step(at: Position) -> _Step:
     products = at.posteriors.score_products[among]
     scale = 1 / np.sqrt(np.maximum(np.diag(products), np.finfo(float).tiny))
     values, vectors = np.linalg.eigh(scale[:, None] * at.posteriors.information[among] * scale)
-    curved = not (values < 0).any()
+    curvature = float(values[0]) if len(values) else 0.0
     values = np.maximum(np.abs(values), _LEAST_CURVATURE)
     along = vectors.T @ (scale * gradient[free])
     step = np.zeros(5)
@@ -257,7 +270,7 @@ def _newton_step(at: Position) -> _Step:
     step /= max(1, np.abs(step[[_a, _c]]).max() / _LONGEST)
     for spread, i in ((population.factor_AA, _a), (population.factor_BB, _c)):
         step[i] = max(step[i], min(np.log(_NO_SPREAD / spread), 0))
-    return _Step(step, float(np.sqrt(np.sum(along**2 / values))), free, curved)
+    return _Step(step, float(np.sqrt(np.sum(along**2 / values))), free, curvature)
 
 
 def _moved(at: Position, step: NDArray[np.float64]) -> Normals:
