@@ -31,8 +31,8 @@ _LOST = 0.1, 1e-3  # errors of a log-likelihood, by the coarse and by the fine g
 _ROUGH_ERROR = 1.0  # maximum error of the rough grid, in standard errors
 # Maximum length of the last step, in standard errors; it is taken without a pass.
 _TOLERANCE = 1e-2
-# The same with many segments, on the coarse and on the fine grid. Where their log-likelihood is well
-# curved, it is quadratic over such steps, and Newton's step ends near its maximum.
+# The same with many segments, on the coarse and on the fine grid. Where their log-likelihood is
+# well curved, it is quadratic over such steps, and Newton's step ends near its maximum.
 _TOLERANCE_OF_MANY = 2.0, 0.2
 _WELL_CURVED = 0.2  # minimum curvature, relative to the score products
 # Maximum length of a converged search's last step. On a ridge, quadrature errors limit what gains.
