@@ -83,3 +83,16 @@ def _a_part():
 
 def _parent(pid):
     return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1]
+
+
+def test_rows_of_a_part_are_in_their_order():
+    """Whatever order the blocks come in."""
+    from platt_jax.cluster.ray import _PART, _PLACE, _rows
+
+    blocks = [
+        pa.table({"f": values, _PLACE: places, _PART: [0, 0]})
+        for values, places in (([2.0, 4.0], [2, 4]), ([3.0, 1.0], [3, 1]))
+    ]
+    schema = pa.schema([("f", pa.float64())])
+    assert _rows(schema, tuple(blocks))["f"].to_pylist() == [1, 2, 3, 4]
+    assert _rows(schema, ()).schema == schema
