@@ -276,3 +276,43 @@ def test_triage_flags_a_new_city_that_is_unlike_its_country(kind, fitted, rng):
     labels = rng.random(len(city)) < expit(slope * scores + intercept)
     judged = pj.triage(fitted[kind], scores, labels, np.stack([country, city], 1))
     assert judged["segment_1"][judged["flagged"]].tolist() == [97]
+
+
+# The answers of glmer(y ~ f + (1 + f | a) + (1 + f | b), family = binomial) of R's lme4 1.1-31:
+# intercept and slope, and for each level the standard deviations of both.
+LME4 = {
+    "nested": ([-0.37327847, 0.85555039], [0.56195468, 0.42502055], [0.64153196, 0.31373226]),
+    "crossed": (
+        [-0.55839737, 1.18592956],
+        [0.7602685969, 0.5231525231],
+        [0.5558050164, 0.3494957809],
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", ["nested", "crossed"])
+def test_lme4_has_the_same_answers(kind):
+    rng = np.random.default_rng(0)
+    for made in ("nested", "crossed"):  # one after the other, as the rows for lme4 were drawn
+        if made == "nested":
+            a, b = np.repeat(np.arange(15), 8 * 40), np.repeat(np.arange(15 * 8), 40)
+        else:
+            a, b = np.divmod(np.repeat(np.arange(25 * 25), 8), 25)
+        of_a = rng.normal(size=(a.max() + 1, 2)) * [0.5, 0.7]
+        of_b = rng.normal(size=(b.max() + 1, 2)) * [0.4, 0.6]
+        f = rng.normal(size=len(a))
+        z = (1 + of_a[a, 0] + of_b[b, 0]) * f + (-0.5 + of_a[a, 1] + of_b[b, 1])
+        y = rng.random(len(a)) < 1 / (1 + np.exp(-z))
+        if made == kind:
+            break
+    calibrator = pj.fit_segments(f, y, np.column_stack([a, b]), pooling=kind)
+    mean, *deviations = LME4[kind]
+    np.testing.assert_allclose(-calibrator.population.mean[::-1], mean, atol=0.003)
+    levels = calibrator.levels
+    for i, theirs in enumerate(deviations):
+        # Ours is the restricted likelihood, theirs the likelihood, by Laplace's approximation.
+        to_theirs = np.sqrt(1 - 1 / levels["values"][i])
+        for name, expected in zip(("intercept_sd", "slope_sd"), theirs, strict=True):
+            off = levels[name][i] * to_theirs - expected
+            assert abs(off) < 0.2 * levels[f"{name}_error"][i]
+            assert abs(off) < 0.04 * expected
