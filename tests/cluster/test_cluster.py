@@ -151,7 +151,9 @@ def test_bad_arguments(rng, threads, more, message):
 def test_no_rows_and_no_table(rng):
     with pytest.raises(ValueError, match="rows: expected rows to fit, got none"):
         cluster.fit_segments(pa.table(made(rng)).slice(0, 0), **NAMES)
-    with pytest.raises(ValueError, match="rows: expected a DataFrame of Spark or a table"):
+    with pytest.raises(
+        ValueError, match="rows: expected a DataFrame of Spark or Dask, a Dataset of Ray or a table"
+    ):
         cluster.fit_segments([1.0], **NAMES)
 
 
