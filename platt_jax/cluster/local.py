@@ -57,6 +57,8 @@ class Local:
             ):
                 meet = partial(_fit, task, (_HOST, server.port), key, self.partitions)
                 running = [pool.submit(meet, part, table) for part, table in enumerate(tables)]
+                # A pool watches a process that it starts only from the next call on.
+                pool.submit(int)
                 try:
                     for future in as_completed(running):
                         future.result()  # the first error ends the others
