@@ -12,6 +12,7 @@ import platt_jax as pj
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
     # Spark's own: of pandas, of its sockets, and of packages that it tries to import.
     pytest.mark.filterwarnings("ignore::FutureWarning"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),

@@ -10,6 +10,7 @@ import pytest
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
     # Ray forks to start its daemon at once, which is safe, but JAX warns of every fork.
     pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning"),
     # Ray sets options of its own that it has deprecated.
