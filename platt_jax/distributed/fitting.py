@@ -55,7 +55,7 @@ def fit_segments(
         labels: (N,) labels of this process.
         segments: (N,) segment ids of this process.
         weights: (N,) weights of this process; given in all processes that have rows, or in none.
-        offset: (N,) offset of this process; given likewise.
+        offset: (N,) offset of this process; given in all processes that have rows, or in none.
         pos_label: as in `platt_jax.fit_segments`.
         prior: as in `platt_jax.fit_segments`; a leading axis (K,) is for the segments of all
             processes.

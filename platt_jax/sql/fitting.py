@@ -73,7 +73,7 @@ def fit_segments(
             the population.
         options: as in `platt_jax.fit_segments`; `derivatives` has no effect.
         progress: as in `platt_jax.fit_segments`; reports come with the queries.
-        snapshot: whether every pass reads one state of the rows, whatever other sessions write. It
+        snapshot: whether every pass reads one state of the rows, even if other sessions write. It
             copies these columns to a temporary table, which is dropped at the end; Spark makes a
             local checkpoint. In PostgreSQL it takes no copy, and is always so, unless the
             connection is in a transaction that is not REPEATABLE READ.

@@ -12,7 +12,6 @@ import platt_jax as pj
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
     # Spark forks to start Java at once, which is safe, but JAX warns of every fork.
     pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning"),
     # Spark's own: of pandas, of its sockets, and of packages that it tries to import.

@@ -1,6 +1,5 @@
 """Rows in Dask, in two worker processes; one of them is killed."""
 
-import gc
 import os
 import signal
 import time
@@ -9,11 +8,7 @@ import in_engines
 import pandas as pd
 import pytest
 
-pytestmark = [
-    pytest.mark.slow,
-    # Dask leaves sockets and coroutines of a killed worker to the garbage collector.
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = pytest.mark.slow
 pytest.importorskip("distributed", reason="pip install '.[dask]'")
 dd = pytest.importorskip("dask.dataframe", reason="pip install '.[dask]'")
 
@@ -41,7 +36,6 @@ def client():
         Client(workers) as client,
     ):
         yield client
-    gc.collect()  # here, where what it finds is not an error
 
 
 def test_needs_a_client():  # comes first: the others share one

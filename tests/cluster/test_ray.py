@@ -10,7 +10,6 @@ import pytest
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
     # Ray forks to start its daemon at once, which is safe, but JAX warns of every fork.
     pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning"),
     # Ray sets options of its own that it has deprecated.
@@ -87,7 +86,7 @@ def _parent(pid):
 
 
 def test_rows_of_a_part_are_in_their_order():
-    """Whatever order the blocks come in."""
+    """Blocks may come in any order."""
     from platt_jax.cluster.ray import _PART, _PLACE, _rows
 
     blocks = [

@@ -127,7 +127,9 @@ def test_types_of_values_in_sqlite():
     rows = [(0.1 * i, i % 2, i % 3, "note" if i else 1) for i in range(3000)]
     connection.execute("CREATE TABLE t (f, y, s, note)")
     connection.executemany("INSERT INTO t VALUES (?, ?, ?, ?)", rows)
-    expected = sql.fit_segments("t", connection=connection, **COLUMNS)  # whatever the notes are
+    expected = sql.fit_segments(
+        "t", connection=connection, **COLUMNS
+    )  # other columns do not matter
     for column, value, message in (
         ("f", "'x'", "score, column 'f': expected values of one type, got real and text"),
         ("f", "x'00'", "score, column 'f': expected values of one type, got blob and real"),
