@@ -4,12 +4,13 @@ A part is a deterministic function of its rows and of what the rounds gave so fa
 task died may run again from the beginning: rounds that are complete give the same answers at once.
 """
 
+import socket
 import struct
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing import AuthenticationError
-from multiprocessing.connection import Client, Listener
+from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -18,6 +19,8 @@ from numpy.typing import NDArray
 _Sums: TypeAlias = NDArray[np.float64]
 
 _HEADER = struct.Struct("<QQ")  # number of a round, and of a part
+_SECONDS_TO_CLOSE = 0.2  # for which a server may go on to accept after its end
+_ENDED = EOFError, OSError  # of the other side of a connection
 
 
 class Gather(Protocol):
@@ -108,26 +111,26 @@ class Server:
 
     def __init__(self, parts: int, host: str, key: bytes) -> None:
         self._coordinator, self._key, self._closed = Coordinator(parts), key, False
-        self._listener = Listener((host, 0), backlog=parts, authkey=key)
-        self.port: int = self._listener.address[1]
+        self._socket = socket.create_server((host, 0), backlog=parts)
+        self._socket.settimeout(_SECONDS_TO_CLOSE)
+        self.port: int = self._socket.getsockname()[1]
         self._start(self._accept)
 
     def close(self) -> None:
         """Ends the meeting; parts that still wait fail."""
+        self._closed = True
         self._coordinator.stop()
-        if not self._closed:
-            self._closed = True
-            # To close the listener would not end `accept`.
-            Client(self._listener.address, authkey=self._key).close()
 
     def _accept(self) -> None:
-        with self._listener:
+        with self._socket:
             while not self._closed:
-                with suppress(AuthenticationError, OSError, EOFError):  # it is not a part
-                    self._start(self._answer, self._listener.accept())
+                with suppress(OSError):  # nobody came in this time, or who came has left
+                    self._start(self._answer, self._socket.accept()[0])
 
-    def _answer(self, connection: Any) -> None:
-        with connection, suppress(EOFError, OSError, RuntimeError):
+    def _answer(self, of_part: socket.socket) -> None:
+        with _messages(of_part) as connection, suppress(*_ENDED, AuthenticationError, RuntimeError):
+            deliver_challenge(connection, self._key)
+            answer_challenge(connection, self._key)
             while True:
                 number, part = _HEADER.unpack(connection.recv_bytes())
                 answers = self._coordinator.gather(number, part, connection.recv_bytes())
@@ -150,7 +153,13 @@ class AtServer:
     """
 
     def __init__(self, address: tuple[str, int], key: bytes, part: int, parts: int) -> None:
-        self._connection = Client(address, authkey=key)
+        self._connection = _messages(socket.create_connection(address))
+        try:
+            answer_challenge(self._connection, key)
+            deliver_challenge(self._connection, key)
+        except BaseException:
+            self._connection.close()
+            raise
         self._part, self._parts, self._number = part, parts, 0
 
     def __enter__(self) -> "AtServer":
@@ -169,7 +178,14 @@ class AtServer:
             self._connection.send_bytes(_HEADER.pack(self._number, self._part))
             self._connection.send_bytes(mine)
             answers = [self._connection.recv_bytes() for _ in range(self._parts)]
-        except (EOFError, OSError) as error:
+        except _ENDED as error:
             raise RuntimeError("another part has ended, or cannot be reached") from error
         self._number += 1
         return answers
+
+
+def _messages(of_socket: socket.socket) -> Connection:
+    """The socket's messages, each sent at once: a round is several small ones."""
+    of_socket.setblocking(True)
+    of_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return Connection(of_socket.detach())
