@@ -67,6 +67,15 @@ def processes(rows, folder, **given):
     return distributed.fit_segments(**rows, **given)
 
 
+def cluster(rows, folder, **given):
+    import pyarrow as pa
+
+    from platt_jax import cluster
+
+    source, names = _table(rows)
+    return cluster.fit_segments(pa.table(source), **names, partitions=1, **given).collect()
+
+
 def bootstrap(rows, folder, **given):
     made = pj.bootstrap(**rows, replicates=2, **given)
     return pj.SegmentCalibrator(made.keys, made.fit, pj.Sigmoid(np.nan, np.nan))
@@ -88,6 +97,7 @@ DOORS = {
     "disk": disk,
     "engine": engine,
     "processes": processes,
+    "cluster": cluster,
     "bootstrap": bootstrap,
     "update": update,
 }
@@ -267,6 +277,12 @@ NOT_OFFERED = {
     ("checkpoint", "engine"): "store the rows on disk first, or make it again",
     ("checkpoint", "bootstrap"): _SHORT,
     ("checkpoint", "update"): _SHORT,
+    ("checkpoint", "cluster"): "the engine runs a task that died again",
+    ("progress", "cluster"): "the engine shows its tasks",
+    ("start", "cluster"): "the result stays in the tasks: each fit starts from the rows",
+    ("prior (K)", "cluster"): "only tasks know which segments they have",
+    ('ids of several columns, pooling="nested"', "cluster"): "a level's values meet in no task",
+    ('ids of several columns, pooling="crossed"', "cluster"): "a level's values meet in no task",
     ("start", "bootstrap"): "replicates start at the original fits",
     ('pooling="partial"', "bootstrap"): _PLATT,
     ('pooling="complete"', "bootstrap"): _PLATT,
@@ -296,9 +312,10 @@ def page():
         "",
         "The same fit by segment has several doors: rows in memory, over a mesh of devices",
         "(`mesh=`), on disk (`platt_jax.streaming`), in an engine (`platt_jax.sql`), in several",
-        "processes (`platt_jax.distributed`), by `bootstrap` and by `update`. Where a cell says",
-        "yes, the door gives the answer of rows in memory; a test tries each cell. A number is the",
-        "reason why an option is not offered there.",
+        "processes (`platt_jax.distributed`), in the tasks of Spark, Dask or Ray",
+        "(`platt_jax.cluster`), by `bootstrap` and by `update`. Where a cell says yes, the door",
+        "gives the answer of rows in memory; a test tries each cell. A number is the reason why an",
+        "option is not offered there.",
         "",
         "| | " + " | ".join(DOORS) + " |",
         "|" + " --- |" * (1 + len(DOORS)),

@@ -51,9 +51,12 @@ def in_memory(tmp_path_factory):
 def test_a_door_gives_the_answer_of_rows_in_memory(option, door, in_memory, tmp_path):
     if door == "engine":
         pytest.importorskip("duckdb")
+    if door == "cluster":
+        pytest.importorskip("narwhals")
     if (option, door) in doors.NOT_OFFERED:
-        with pytest.raises(TypeError, match="unexpected keyword"):
-            made(door, option, tmp_path)
+        with pytest.raises((TypeError, ValueError), match="unexpected keyword|expected one"):
+            error, _ = made(door, option, tmp_path)
+            raise error
         return
     expected, warned = in_memory(option)
     found, warned_here = made(door, option, tmp_path)
@@ -115,6 +118,8 @@ def assert_levels_near(found, expected):
 
 def test_progress_is_told_at_every_door(tmp_path):
     for door in doors.DOORS:
+        if ("progress", door) in doors.NOT_OFFERED:
+            continue
         doors._heard.clear()
         (tmp_path / door).mkdir()
         made(door, "progress", tmp_path / door)

@@ -7,21 +7,23 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from platt_jax.cluster.engines import FitPart
 from platt_jax.cluster.meeting import AtServer, Gather, Server
-from platt_jax.cluster.tasks import Names
+from platt_jax.cluster.tasks import FittedPart, Names
 from platt_jax.ids.factorize import split_columns
 
 _KEY = "_platt_jax_part"
-_SCHEMA = f"{_KEY} int, calibrator binary, summary binary"
+_SCHEMA = f"{_KEY} int, piece int, calibrator binary, summary binary"
+_PIECE = 1 << 24  # bytes of a calibrator in one row, because Spark holds rows in memory
 # Numbers that are tried for each part, to find one that Spark's hash sends there.
 _TRIED = 50
 
 
 class Spark:
-    """See `engines.Engine`. Results are a cached DataFrame with a row for each part.
+    """See `engines.Engine`. Results are a cached DataFrame with one or more rows for each part.
 
     Args:
         rows: a DataFrame, of the session to use.
@@ -80,14 +82,7 @@ class Spark:
             part = context.partitionId()
             with _meeting(context) as gather:
                 made = task(table, gather, part)
-            yield pa.record_batch(
-                [
-                    pa.array([int(keys[part])], pa.int32()),
-                    pa.array([made.calibrator], pa.binary()),
-                    pa.array([made.summary], pa.binary()),
-                ],
-                [_KEY, "calibrator", "summary"],
-            )
+            yield from _pieces(made, int(keys[part]))
 
         fitted = together.mapInArrow(fit, _SCHEMA, barrier=True)
         # A barrier stage runs again after a failure only if a shuffle follows. Without its lineage,
@@ -103,18 +98,20 @@ class Spark:
         return self._by_part(fitted, "calibrator")
 
     def _by_part(self, fitted: Any, column: str) -> list[bytes]:
-        found = {row[0]: bytes(row[1]) for row in fitted.select(_KEY, column).collect()}
-        return [found[key] for key in self._keys.tolist()]
+        table = fitted.select(_KEY, "piece", column).where(f"{column} is not null").toArrow()
+        keys = self._keys.tolist()
+        return [_whole(table.filter(pc.field(_KEY) == key), column) for key in keys]
 
     def map(self, fitted: Any, task: Callable[[bytes], pa.Table], schema: pa.Schema) -> Any:
         """See `Engine`."""
 
         def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for batch in batches:
-                for calibrator in batch["calibrator"]:
-                    yield from task(calibrator.as_py()).cast(schema).to_batches()
+            pieces = list(batches)  # a partition has those of one part
+            if pieces:
+                made = task(_whole(pa.Table.from_batches(pieces), "calibrator"))
+                yield from made.cast(schema).to_batches()
 
-        return fitted.select("calibrator").mapInArrow(each, _spark_schema(schema))
+        return fitted.select("piece", "calibrator").mapInArrow(each, _spark_schema(schema))
 
     def join(
         self,
@@ -129,10 +126,10 @@ class Spark:
         keyed = self._keyed(rows, names, large)
 
         def both(of_rows: pa.Table, of_parts: pa.Table) -> pa.Table:
-            made = task(of_parts["calibrator"][0].as_py(), of_rows.drop_columns([_KEY]))
+            made = task(_whole(of_parts, "calibrator"), of_rows.drop_columns([_KEY]))
             return made.cast(schema)
 
-        parts = fitted.select(_KEY, "calibrator").groupBy(_KEY)
+        parts = fitted.select(_KEY, "piece", "calibrator").groupBy(_KEY)
         return keyed.groupBy(_KEY).cogroup(parts).applyInArrow(both, _spark_schema(schema))
 
     def kept(self, table: Any) -> Any:
@@ -177,6 +174,23 @@ class Spark:
             part = F.when(is_large, dealt).otherwise(part)
         key = F.element_at(F.lit(self._keys.tolist()), (part + 1).cast("int"))
         return rows.withColumn(_KEY, key.cast("int"))
+
+
+def _pieces(fitted: FittedPart, key: int) -> Iterator[pa.RecordBatch]:
+    """The rows of a part's results."""
+    for piece, first in enumerate(range(0, max(len(fitted.calibrator), 1), _PIECE)):
+        columns = [
+            pa.array([key], pa.int32()),
+            pa.array([piece], pa.int32()),
+            pa.array([fitted.calibrator[first : first + _PIECE]], pa.binary()),
+            pa.array([None if piece else fitted.summary], pa.binary()),
+        ]
+        yield pa.record_batch(columns, [_KEY, "piece", "calibrator", "summary"])
+
+
+def _whole(pieces: pa.Table, column: str) -> bytes:
+    """What a part's rows have in a column."""
+    return b"".join(pieces.sort_by("piece")[column].to_pylist())
 
 
 @contextmanager

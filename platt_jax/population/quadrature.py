@@ -23,8 +23,8 @@ from platt_jax.passes.protocol import AnyRows, Rows
 from platt_jax.population.symmetric import Symmetric
 from platt_jax.threads import ordered_map
 
-# Numbers per array, so that it stays in a core's cache along with a dozen others.
-_AT_ONCE = 1 << 15
+# Numbers per array: few, so that it stays in a cache, but enough to outweigh what a block costs.
+_AT_ONCE = 1 << 17
 
 
 # Maps sums over the segments of this process to sums over all segments.

@@ -209,6 +209,20 @@ def test_parts_of_ids_are_even_and_do_not_depend_on_the_dtype(rng):
     np.testing.assert_array_equal(parts_of(some, 7), part[some])
 
 
+def test_pieces_of_results_make_the_whole_in_any_order(monkeypatch, rng):
+    from platt_jax.cluster import spark
+    from platt_jax.cluster.tasks import FittedPart
+
+    monkeypatch.setattr(spark, "_PIECE", 10)
+    for length, number in ((0, 1), (10, 1), (95, 10)):
+        part = FittedPart(rng.bytes(length), b"summary")
+        pieces = pa.Table.from_batches(spark._pieces(part, 3))
+        assert pieces.num_rows == number
+        shuffled = pieces.take(pa.array(rng.permutation(number)))
+        assert spark._whole(shuffled, "calibrator") == part.calibrator
+        assert pieces["summary"].drop_null().to_pylist() == [b"summary"]
+
+
 # --- processes ------------------------------------------------------------------------------------
 
 
