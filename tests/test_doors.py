@@ -54,7 +54,7 @@ def test_a_door_gives_the_answer_of_rows_in_memory(option, door, in_memory, tmp_
     if door == "cluster":
         pytest.importorskip("narwhals")
     if (option, door) in doors.NOT_OFFERED:
-        with pytest.raises((TypeError, ValueError), match="unexpected keyword|expected one"):
+        with pytest.raises((TypeError, ValueError), match=r"unexpected keyword|expected one"):
             error, _ = made(door, option, tmp_path)
             raise error
         return

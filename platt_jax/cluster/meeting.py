@@ -111,10 +111,16 @@ class Server:
 
     def __init__(self, parts: int, host: str, key: bytes) -> None:
         self._coordinator, self._key, self._closed = Coordinator(parts), key, False
+        self._parts, self._left = parts, threading.Semaphore(0)
         self._socket = socket.create_server((host, 0), backlog=parts)
         self._socket.settimeout(_SECONDS_TO_CLOSE)
         self.port: int = self._socket.getsockname()[1]
         self._start(self._accept)
+
+    def wait(self) -> None:
+        """Returns when all parts have left."""
+        for _ in range(self._parts):
+            self._left.acquire()
 
     def close(self) -> None:
         """Ends the meeting; parts that still wait fail."""
@@ -131,11 +137,17 @@ class Server:
         with _messages(of_part) as connection, suppress(*_ENDED, AuthenticationError, RuntimeError):
             deliver_challenge(connection, self._key)
             answer_challenge(connection, self._key)
-            while True:
-                number, part = _HEADER.unpack(connection.recv_bytes())
-                answers = self._coordinator.gather(number, part, connection.recv_bytes())
-                for answer in answers:
-                    connection.send_bytes(answer)
+            try:
+                self._answer_part(connection)
+            finally:
+                self._left.release()
+
+    def _answer_part(self, connection: Connection) -> None:
+        while True:
+            number, part = _HEADER.unpack(connection.recv_bytes())
+            answers = self._coordinator.gather(number, part, connection.recv_bytes())
+            for answer in answers:
+                connection.send_bytes(answer)
 
     @staticmethod
     def _start(function: Callable[..., None], *arguments: Any) -> None:

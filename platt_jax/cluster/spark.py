@@ -68,16 +68,15 @@ class Spark:
 
     def fit(self, rows: Any, names: Names, large: NDArray[Any], task: FitPart) -> Any:
         """See `Engine`. The rows are shuffled once, and read once by the tasks."""
-        together = self._keyed(rows.select(names.used), names, large).repartition(
-            self.partitions, _KEY
-        )
-        schema, keys = self.schema(rows.select(names.used)), self._keys
+        rows = rows.select(names.used)
+        together = rows.repartition(self.partitions, self._key(names, large))
+        schema, keys = self.schema(rows), self._keys
 
         def fit(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             from pyspark import BarrierTaskContext
 
             context = BarrierTaskContext.get()
-            found = [batch.drop_columns([_KEY]) for batch in batches]
+            found = list(batches)
             table = pa.Table.from_batches(found, None if found else schema).cast(schema)
             part = context.partitionId()
             with _meeting(context) as gather:
@@ -123,7 +122,7 @@ class Spark:
         schema: pa.Schema,
     ) -> Any:
         """See `Engine`. Each task holds the rows of a part in memory."""
-        keyed = self._keyed(rows, names, large)
+        keyed = rows.withColumn(_KEY, self._key(names, large))
 
         def both(of_rows: pa.Table, of_parts: pa.Table) -> pa.Table:
             made = task(_whole(of_parts, "calibrator"), of_rows.drop_columns([_KEY]))
@@ -155,8 +154,8 @@ class Spark:
         """See `Engine`."""
         table.write.parquet(path)
 
-    def _keyed(self, rows: Any, names: Names, large: NDArray[Any]) -> Any:
-        """The rows with the key of their part; rows of large segments are dealt out in turn."""
+    def _key(self, names: Names, large: NDArray[Any]) -> Any:
+        """The column of the key of each row's part; rows of large segments are dealt out."""
         from pyspark.sql import functions as F
 
         parts = F.lit(self.partitions)
@@ -172,8 +171,7 @@ class Spark:
                 is_large = is_large | same
             dealt = F.pmod(F.monotonically_increasing_id(), parts)
             part = F.when(is_large, dealt).otherwise(part)
-        key = F.element_at(F.lit(self._keys.tolist()), (part + 1).cast("int"))
-        return rows.withColumn(_KEY, key.cast("int"))
+        return F.element_at(F.lit(self._keys.tolist()), (part + 1).cast("int")).cast("int")
 
 
 def _pieces(fitted: FittedPart, key: int) -> Iterator[pa.RecordBatch]:
@@ -199,16 +197,16 @@ def _meeting(context: Any) -> Iterator[Gather]:
     infos, part = context.getTaskInfos(), context.partitionId()
     host = infos[0].address.rsplit(":", 1)[0]
     with ExitStack() as stack:
-        said = ""
+        server, said = None, ""
         if part == 0:
             key = secrets.token_bytes()
             server = stack.enter_context(closing(Server(len(infos), host, key)))
             said = f"{server.port} {key.hex()}"
         port, secret = context.allGather(said)[0].split()
-        address = host, int(port)
-        at = AtServer(address, bytes.fromhex(secret), part, len(infos))
-        yield stack.enter_context(at)
-        context.barrier()  # the server stays until all have their answers
+        with AtServer((host, int(port)), bytes.fromhex(secret), part, len(infos)) as gather:
+            yield gather
+        if server:
+            server.wait()
 
 
 def _spark_schema(schema: pa.Schema) -> Any:

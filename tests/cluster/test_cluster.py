@@ -198,6 +198,19 @@ def test_an_end_of_the_meeting_ends_those_who_wait():
             waiting.result(timeout=20)
 
 
+def test_a_server_waits_until_all_have_left():
+    with closing(Server(2, "127.0.0.1", KEY)) as server, ThreadPoolExecutor() as pool:
+        address = "127.0.0.1", server.port
+        waiting = pool.submit(server.wait)
+        with AtServer(address, KEY, 0, 2) as gather:
+            with AtServer(address, KEY, 1, 2) as other:
+                pool.submit(other, b"")
+                assert gather(b"") == [b"", b""]
+            with pytest.raises(TimeoutError):
+                waiting.result(timeout=0.3)
+        waiting.result(timeout=20)
+
+
 def test_parts_of_ids_are_even_and_do_not_depend_on_the_dtype(rng):
     ids = np.arange(10_000)
     part = parts_of(ids, 7)
