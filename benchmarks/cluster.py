@@ -2,8 +2,10 @@
 
 Needs the extra `spark`, and Java. Rows are in a Parquet file; sizes of segments are log-normal.
 `local[2]` with 4 GB. Beside the fits is the engine's floor: the same shuffle, followed by a map
-that only counts rows. Each is called twice; the first call starts workers and compiles. The peak
-of the driver's memory is that of its Python process. `--sql` adds `platt_jax.sql.fit_segments`.
+that only counts rows. Each is called several times; the first call starts workers and compiles. The
+peak of the driver's memory is that of its Python process. `--sql` adds `platt_jax.sql.fit_segments`
+(one call). `--skew` puts nine rows in ten into one segment, and gives the seconds of the two tasks
+of a fit, with that segment dealt out to both and without.
 """
 
 from __future__ import annotations
@@ -15,7 +17,10 @@ import resource
 import sys
 import tempfile
 import time
+import urllib.request
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +28,7 @@ import pyarrow.parquet as pq
 
 from benchmarks import machine
 from platt_jax import cluster, sql
+from platt_jax.cluster import fitting
 
 _RESULTS = Path(__file__).parent / "results"
 _NAMES = {"score": "f", "label": "y", "segment": "s"}
@@ -34,52 +40,62 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cluster")
     parser.add_argument("--rows", type=int, default=20_000_000)
     parser.add_argument("--segments", type=int, default=100_000)
+    parser.add_argument("--calls", type=int, default=2)
     parser.add_argument("--sql", action="store_true")
+    parser.add_argument("--skew", action="store_true")
     parser.add_argument("--out", type=Path, default=_RESULTS / "cluster.json")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "rows.parquet"
-        write_rows(file, args.rows, args.segments)
-        found = measure(file, args.sql)
+        write_rows(file, args.rows, args.segments, share=0.9 if args.skew else 0)
+        session = started()
+        rows = session.read.parquet(str(file))
+        found = tasks(session, rows) if args.skew else measure(rows, args.calls, args.sql)
+        session.stop()
+    print(found, flush=True)
     of_all = json.loads(args.out.read_text()) if args.out.exists() else {"results": []}
-    key = {"rows": args.rows, "segments": args.segments}
-    others = [x for x in of_all["results"] if {name: x[name] for name in key} != key]
+    key = {"rows": args.rows, "segments": args.segments, "skew": args.skew}
+    others = [x for x in of_all["results"] if {name: x.get(name, False) for name in key} != key]
     of_all = {"machine": machine.describe(), "results": [*others, {**key, **found}]}
     args.out.write_text(json.dumps(of_all, indent=1) + "\n")
 
 
-def write_rows(file: Path, rows: int, segments: int) -> None:
-    """Float32 scores, labels and ids."""
+def write_rows(file: Path, rows: int, segments: int, share: float = 0) -> None:
+    """Float32 scores, labels and ids; a share of the rows is of segment 0."""
     rng = np.random.default_rng(0)
-    share = np.cumsum(rng.lognormal(0, _SIGMA, segments))
+    ends = np.cumsum(rng.lognormal(0, _SIGMA, segments))
     A, B = 1 + 0.4 * rng.normal(size=segments), -1 + 0.7 * rng.normal(size=segments)
     schema = pa.schema({"f": pa.float32(), "y": pa.bool_(), "s": pa.int64()})
     with pq.ParquetWriter(file, schema) as writer:
         for first in range(0, rows, _AT_ONCE):
             number = min(_AT_ONCE, rows - first)
-            s = np.searchsorted(share, share[-1] * rng.random(number))
+            s = np.searchsorted(ends, ends[-1] * rng.random(number))
+            s[rng.random(number) < share] = 0
             f = rng.normal(size=number)
             y = rng.random(number) < 1 / (1 + np.exp(-A[s] * f - B[s]))
             writer.write_table(pa.table([f.astype(np.float32), y, s], schema=schema))
 
 
-def measure(file: Path, with_sql: bool) -> dict:
-    """Seconds of the first and of the second call."""
+def started() -> Any:
+    """A session of Spark; its interface tells how long tasks took."""
     from pyspark.sql import SparkSession
-    from pyspark.sql import functions as F
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master("local[2]")
     settings = {
         "spark.driver.memory": "4g",
         "spark.driver.host": "127.0.0.1",
-        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "200000",
     }
     for name, value in settings.items():
         builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    rows = session.read.parquet(str(file))
+    return builder.getOrCreate()
+
+
+def measure(rows: Any, number: int, with_sql: bool) -> dict:
+    """Seconds of each call."""
+    from pyspark.sql import functions as F
 
     def counted(batches):
         yield pa.record_batch([pa.array([sum(batch.num_rows for batch in batches)])], ["n"])
@@ -88,34 +104,69 @@ def measure(file: Path, with_sql: bool) -> dict:
         counts = rows.repartition(2, "s").mapInArrow(counted, "n long")
         return counts.agg(F.sum("n")).collect()[0][0]
 
+    def partial():
+        return cluster.fit_segments(rows, **_NAMES, pooling="partial")
+
     calls = {
         "shuffle and count": floor,
         "none": lambda: cluster.fit_segments(rows, **_NAMES),
-        "partial": lambda: cluster.fit_segments(rows, **_NAMES, pooling="partial"),
+        "partial": partial,
     }
-    if with_sql:
-        calls["sql.fit_segments"] = lambda: sql.fit_segments(rows, **_NAMES)
     seconds: dict[str, list[float]] = {name: [] for name in calls}
-    fitted = None
-    for _ in range(2):
+    for _ in range(number):
         for name, call in calls.items():
-            began = time.perf_counter()
-            made = call()
-            seconds[name].append(round(time.perf_counter() - began, 1))
-            fitted = made if name == "partial" else fitted
-            print(name, seconds[name][-1], flush=True)
-    began = time.perf_counter()
-    mean = fitted.predict(rows).agg(F.avg("probability")).collect()[0][0]
-    found = {
+            seconds[name].append(_timed(name, call)[0])
+    if with_sql:
+        of_sql, _ = _timed("sql.fit_segments", lambda: sql.fit_segments(rows, **_NAMES))
+        seconds["sql.fit_segments"] = [of_sql]
+    fitted = partial()
+    predict, mean = _timed(
+        "predict", lambda: fitted.predict(rows).agg(F.avg("probability")).collect()[0][0]
+    )
+    return {
         "seconds": seconds,
-        "predict": round(time.perf_counter() - began, 1),
+        "predict": predict,
         "mean probability": round(mean, 5),
         "statuses": fitted.summary()["statuses"],
         "driver's peak, GiB": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 2),
     }
-    session.stop()
-    print(found, flush=True)
+
+
+def tasks(session: Any, rows: Any) -> dict:
+    """Seconds of fits and of each of their tasks, with a large segment dealt out and not."""
+    cases = {"dealt out": fitting._LARGE, "not dealt out": np.inf}
+    found: dict[str, dict[str, list]] = {name: {"calls": [], "tasks": []} for name in cases}
+    cluster.fit_segments(rows, **_NAMES)  # compiles
+    for name, large in 2 * list(cases.items()):
+        fitting._LARGE = large
+        seconds, _ = _timed(name, lambda: cluster.fit_segments(rows, **_NAMES))
+        found[name]["calls"].append(seconds)
+        found[name]["tasks"].append(_seconds_of_tasks(session))
     return found
+
+
+def _seconds_of_tasks(session: Any) -> list[float]:
+    """Of the stage of the last fit."""
+    context = session.sparkContext
+    stages = f"{context.uiWebUrl}/api/v1/applications/{context.applicationId}/stages"
+
+    def read(url: str) -> Any:
+        with urllib.request.urlopen(url) as answer:
+            return json.load(answer)
+
+    both = ("shuffleReadRecords", "shuffleWriteRecords")  # of the rows, and of the results
+    fits = [x for x in read(f"{stages}?status=complete") if all(x[name] for name in both)]
+    stage = max(fits, key=lambda x: x["stageId"])
+    found = read(f"{stages}/{stage['stageId']}/{stage['attemptId']}/taskList")
+    return [round(x["duration"] / 1000, 1) for x in found]
+
+
+def _timed(name: str, call: Callable[[], Any]) -> tuple[float, Any]:
+    began = time.perf_counter()
+    made = call()
+    seconds = round(time.perf_counter() - began, 1)
+    print(name, seconds, flush=True)
+    return seconds, made
 
 
 if __name__ == "__main__":
