@@ -12,6 +12,8 @@ import platt_jax as pj
 from platt_jax import accelerators
 from platt_jax.passes import packing
 
+pytestmark = pytest.mark.slow  # compiles many programs
+
 
 class Shared:
     """An array of a library that shares its memory."""

@@ -7,19 +7,9 @@ import doors
 import numpy as np
 import pytest
 
-# These doors hand all options to a program of their own, which others would compile again. That
-# options and weights arrive, `non_finite="omit"` and `weights` show; a start goes with the prior.
-_COMPILED_ANEW = {("start", "mesh")} | {
-    (option, door)
-    for option in ("(no weights)", "monotone", "intercept=False")
-    for door in ("mesh", "bootstrap", "update")
-}
-CELLS = [
-    pytest.param(option, door, marks=pytest.mark.slow if cell in _COMPILED_ANEW else ())
-    for cell in product(doors.OPTIONS, doors.DOORS)
-    for option, door in [cell]
-    if door != "memory"
-]
+pytestmark = pytest.mark.slow  # compiles many programs
+
+CELLS = [cell for cell in product(doors.OPTIONS, doors.DOORS) if cell[1] != "memory"]
 
 
 def made(door, option, folder):

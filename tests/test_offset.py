@@ -14,6 +14,8 @@ import platt_jax as pj
 from platt_jax import Flag, GaussianPrior, Options, Status
 from platt_jax.inference import robust_covariance
 
+pytestmark = pytest.mark.slow  # compiles many programs
+
 TARGETS = ("platt", "none")
 
 

@@ -13,6 +13,8 @@ from platt_jax import xla
 from platt_jax.cli.main import main
 from platt_jax.passes.columns import Columns
 
+pytestmark = pytest.mark.slow  # compiles many programs
+
 
 @pytest.fixture
 def rows(rng):

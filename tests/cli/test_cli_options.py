@@ -16,7 +16,10 @@ import platt_jax as pj
 from platt_jax.cli import csvio
 from platt_jax.execution.caller import Caller
 
-pytestmark = pytest.mark.filterwarnings("default")
+pytestmark = [
+    pytest.mark.slow,  # compiles many programs
+    pytest.mark.filterwarnings("default"),
+]
 
 WANTED = [("f", csvio.number), ("y", csvio.label), ("w", csvio.number), ("id", str)]
 WORDS = [

@@ -8,6 +8,8 @@ from accelerated import accelerated, assert_rows_stay, assert_same_fit, outcome
 
 import platt_jax as pj
 
+pytestmark = pytest.mark.slow  # compiles many programs
+
 
 @pytest.fixture(autouse=True)
 def on_accelerator(monkeypatch, dtype):
@@ -64,7 +66,7 @@ def test_no_row_is_copied(monkeypatch, rows):
     assert_rows_stay(monkeypatch, job, list(map(jnp.asarray, rows)), 5_000)
 
 
-@pytest.mark.parametrize("pooling", ["complete", pytest.param("partial", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("pooling", ["complete", "partial"])
 def test_pooling(monkeypatch, rows, dtype, pooling):
     found = fit(*map(jnp.asarray, rows[:3]), pooling=pooling)
     expected = fit(*rows[:3], pooling=pooling)
@@ -92,7 +94,6 @@ def test_ids_on_the_host(rows, dtype, names):
     assert_same(found, fit(*rows[:2], segments), dtype)
 
 
-@pytest.mark.slow
 def test_prior_and_start(rows, dtype):
     prior = pj.GaussianPrior(np.zeros((10, 2), dtype), np.tile(np.eye(2, dtype=dtype), (10, 1, 1)))
     start = np.full(10, -1.0, dtype), np.arange(10.0).astype(dtype)
@@ -111,7 +112,6 @@ def test_non_finite_rows(rows, dtype):
     assert_same(found[1], expected[1], dtype)
 
 
-@pytest.mark.slow
 def test_oversized_segments(rng, dtype):
     segments = np.arange(1_200_000, dtype=np.int32) % 2 * (np.arange(1_200_000) < 1_150_000)
     scores = rng.normal(size=len(segments)).astype(dtype)

@@ -14,6 +14,8 @@ from platt_jax.execution.caller import Caller
 from platt_jax.execution.dense_rows import DenseRows
 from platt_jax.execution.on_device import DeviceRows
 
+pytestmark = pytest.mark.slow  # compiles many programs
+
 
 @pytest.fixture
 def on_accelerator(monkeypatch, dtype):

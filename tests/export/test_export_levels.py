@@ -21,7 +21,10 @@ import platt_jax as pj
 from platt_jax.export import to_onnx, to_python, to_sql
 
 # What the core says of the segment that fails is tested elsewhere.
-pytestmark = pytest.mark.filterwarnings("ignore:NaN, infinite or overflowing:RuntimeWarning")
+pytestmark = [
+    pytest.mark.slow,  # compiles many programs
+    pytest.mark.filterwarnings("ignore:NaN, infinite or overflowing:RuntimeWarning"),
+]
 
 
 def check_sql(run, kind, ids, table):

@@ -19,6 +19,8 @@ from platt_jax.passes import packing, shapes
 from platt_jax.passes.columns import Columns
 from platt_jax.passes.pallas import pallas_rows
 
+pytestmark = pytest.mark.slow  # compiles many programs
+
 # Several programs and a part of one, one in full, a row more, less than a vector; and empty ones.
 LARGE = np.array([9_000, 4_097, 4_096, 513, 300, 0, 0, 0])
 SMALL = np.array([256, 200, 129, 128, 127, 60, 1, 0])
@@ -82,8 +84,8 @@ def rows_shape(rows):
     [
         (np.float64, True, "flag"),
         (np.float32, False, "omit"),
-        pytest.param(np.float64, False, "flag", marks=pytest.mark.slow),
-        pytest.param(np.float32, True, "omit", marks=pytest.mark.slow),
+        (np.float64, False, "flag"),
+        (np.float32, True, "omit"),
     ],
 )
 def test_all_sums_are_those_of_tiles(
@@ -153,7 +155,7 @@ OPTIONS = {
         ("interpreter", True, "one step"),
         ("interpreter+search", False, "default"),
         *(
-            pytest.param(f"interpreter{more}", True, options, marks=pytest.mark.slow)
+            (f"interpreter{more}", True, options)
             for more in ("", "+search")
             for options in OPTIONS
             if more or options not in ("default", "one step")
@@ -205,7 +207,6 @@ def test_bits_depend_neither_on_other_problems_nor_on_the_place(rng, x64):
     assert np.all(among[4] > 0)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("weighted", [False, True])
 def test_blocks_of_an_oversized_problem(rng, monkeypatch, sizes, weighted):
     sizes(problem_rows=1_000, block_rows=8 * 4096)

@@ -9,6 +9,8 @@ from accelerated import accelerated, assert_rows_stay, assert_same_proba
 
 import platt_jax as pj
 
+pytestmark = pytest.mark.slow  # compiles many programs
+
 
 @pytest.fixture
 def on_accelerator(monkeypatch, dtype):

@@ -11,6 +11,8 @@ import platt_jax as pj
 from platt_jax import sql
 from platt_jax.sql import queries
 
+pytestmark = pytest.mark.slow  # compiles many programs
+
 CHANGED = "relation: expected the same rows in every pass, but rows changed.*snapshot=True"
 
 
