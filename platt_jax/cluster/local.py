@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from platt_jax.cluster.engines import FitPart, adds_columns, parts_of_rows
-from platt_jax.cluster.meeting import AtServer, Server
+from platt_jax.cluster.meeting import AtServer, Server, alone
 from platt_jax.cluster.tasks import FittedPart, Names
 
 _HOST = "127.0.0.1"
@@ -47,7 +47,7 @@ class Local:
     ) -> list[FittedPart]:
         """See `Engine`."""
         if self.partitions == 1:
-            return [task(rows, lambda mine: [mine], 0)]
+            return [task(rows, alone, 0)]
         tables = [rows.take(pa.array(some)) for some in self._split(rows, names, large)]
         spawn, key = multiprocessing.get_context("spawn"), secrets.token_bytes()
         for tries in range(1, _TRIES + 1):

@@ -9,6 +9,7 @@ import struct
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from typing import Any, Protocol, TypeAlias
@@ -18,23 +19,42 @@ from numpy.typing import NDArray
 
 _Sums: TypeAlias = NDArray[np.float64]
 
-_HEADER = struct.Struct("<QQ")  # number of a round, and of a part
+_HEADER = struct.Struct("<QQQ")  # number of a round, of a part and of a way to merge
 _SECONDS_TO_CLOSE = 0.2  # for which a server may go on to accept after its end
 _ENDED = EOFError, OSError  # of the other side of a connection
 
 
-class Gather(Protocol):
-    """A round: gives what this part says to all parts, and returns what each part says."""
+def _reduced(by: np.ufunc, of_all: list[bytes]) -> list[bytes]:
+    """The reduction of float64 arrays, in the order of the parts."""
+    return [by.reduce([np.frombuffer(x) for x in of_all]).tobytes()]
 
-    def __call__(self, mine: bytes) -> list[bytes]:
-        """The bytes of all parts, in the order of the parts; the same in each."""
+
+# What all parts get, from what each says. Sums travel once to each part instead of once per pair.
+_MERGES: list[Callable[[list[bytes]], list[bytes]]] = [
+    list,
+    partial(_reduced, np.add),
+    partial(_reduced, np.minimum),
+]
+_ALL, _SUM, _MINIMUM = range(3)
+
+
+class Gather(Protocol):
+    """A round: merges what all parts say. The answer is the same in each part."""
+
+    def __call__(self, mine: bytes, merge: int = _ALL) -> list[bytes]:
+        """The bytes of all parts in the order of the parts; or one element, their reduction."""
+
+
+def alone(mine: bytes, merge: int = _ALL) -> list[bytes]:
+    """`Gather` of a single part."""
+    return [mine]
 
 
 class Meeting:
     """Reductions over all parts, which must ask for the same ones in the same order.
 
     Args:
-        gather: gathers the bytes of all parts.
+        gather: merges the bytes of all parts.
         part: the number of this part.
     """
 
@@ -48,19 +68,25 @@ class Meeting:
 
     def sums(self, local: Callable[[], _Sums], shape: tuple[int, ...]) -> _Sums:
         """The sum over all parts of the results of `local`: float64 of this shape."""
-        return self._reduced(local(), shape).sum(0)
+        return self._merged(local(), _SUM).reshape(shape)
 
     def minima(self, local: Callable[[], _Sums], shape: tuple[int, ...]) -> _Sums:
         """The elementwise minimum; otherwise as `sums`."""
-        return self._reduced(local(), shape).min(0)
+        return self._merged(local(), _MINIMUM).reshape(shape)
 
     def total(self, mine: _Sums) -> _Sums:
         """The sum of the arrays of all parts, of one shape."""
-        return self.sums(lambda: mine, mine.shape)
+        return self._merged(mine, _SUM).reshape(mine.shape)
 
-    def _reduced(self, mine: _Sums, shape: tuple[int, ...]) -> _Sums:
-        of_all = self._gather(np.ascontiguousarray(mine, np.float64).tobytes())
-        return np.stack([np.frombuffer(x).reshape(shape) for x in of_all])
+    def _merged(self, mine: _Sums, merge: int) -> _Sums:
+        in_bytes = np.ascontiguousarray(mine, np.float64).tobytes()
+        return np.frombuffer(self._gather(in_bytes, merge)[0])
+
+
+class _Round:
+    def __init__(self) -> None:
+        self.said: dict[int, bytes] = {}
+        self.answers: list[bytes] | None = None
 
 
 class Coordinator:
@@ -72,26 +98,30 @@ class Coordinator:
 
     def __init__(self, parts: int) -> None:
         self._parts = parts
-        self._rounds: list[dict[int, bytes]] = []
+        self._rounds: list[_Round] = []
         self._said = threading.Condition()
         self._stopped = False
 
-    def gather(self, number: int, part: int, mine: bytes) -> list[bytes]:
-        """What all parts say in the round of this number, as soon as all have.
+    def gather(self, number: int, part: int, mine: bytes, merge: int) -> list[bytes]:
+        """What all parts say in the round of this number, merged as soon as all have.
 
         Raises:
             RuntimeError: the fit was stopped.
         """
         with self._said:
             while len(self._rounds) <= number:
-                self._rounds.append({})
-            said = self._rounds[number]
-            said.setdefault(part, mine)
+                self._rounds.append(_Round())
+            this = self._rounds[number]
+            if this.answers is None:
+                this.said[part] = mine
+            if len(this.said) == self._parts:
+                this.answers = _MERGES[merge]([this.said[part] for part in range(self._parts)])
+                this.said.clear()
             self._said.notify_all()
-            self._said.wait_for(lambda: self._stopped or len(said) == self._parts)
-            if self._stopped:
+            self._said.wait_for(lambda: self._stopped or this.answers is not None)
+            if self._stopped or this.answers is None:
                 raise RuntimeError("the fit was stopped, because another part failed")
-            return [said[part] for part in range(self._parts)]
+            return this.answers
 
     def stop(self) -> None:
         """Lets all parts that wait fail."""
@@ -144,8 +174,8 @@ class Server:
 
     def _answer_part(self, connection: Connection) -> None:
         while True:
-            number, part = _HEADER.unpack(connection.recv_bytes())
-            answers = self._coordinator.gather(number, part, connection.recv_bytes())
+            number, part, merge = _HEADER.unpack(connection.recv_bytes())
+            answers = self._coordinator.gather(number, part, connection.recv_bytes(), merge)
             for answer in answers:
                 connection.send_bytes(answer)
 
@@ -180,16 +210,17 @@ class AtServer:
     def __exit__(self, *_: object) -> None:
         self._connection.close()
 
-    def __call__(self, mine: bytes) -> list[bytes]:
+    def __call__(self, mine: bytes, merge: int = _ALL) -> list[bytes]:
         """See `Gather`.
 
         Raises:
             RuntimeError: the server or another part has ended.
         """
         try:
-            self._connection.send_bytes(_HEADER.pack(self._number, self._part))
+            self._connection.send_bytes(_HEADER.pack(self._number, self._part, merge))
             self._connection.send_bytes(mine)
-            answers = [self._connection.recv_bytes() for _ in range(self._parts)]
+            number = self._parts if merge == _ALL else 1
+            answers = [self._connection.recv_bytes() for _ in range(number)]
         except _ENDED as error:
             raise RuntimeError("another part has ended, or cannot be reached") from error
         self._number += 1
