@@ -1,11 +1,12 @@
-"""Fits in Spark's tasks: ``python -m benchmarks.cluster --rows 20000000 --segments 100000``.
+"""Fits in an engine's tasks: ``python -m benchmarks.cluster --rows 20000000 --segments 100000``.
 
-Needs the extra `spark`, and Java. Rows are in a Parquet file; sizes of segments are log-normal.
-`local[2]` with 4 GB. Beside the fits is the engine's floor: the same shuffle, followed by a map
+Needs the extra `spark`, and Java; `--engine dask` and `--engine ray` need theirs. Rows are in a
+Parquet file; sizes of segments are log-normal. Spark has `local[2]` and 4 GB, Dask two processes of
+a thread, Ray two CPUs. Beside the fits is the engine's floor: the same shuffle, followed by a map
 that only counts rows. Each is called several times; the first call starts workers and compiles. The
 peak of the driver's memory is that of its Python process. `--sql` adds `platt_jax.sql.fit_segments`
-(one call). `--skew` puts nine rows in ten into one segment, and gives the seconds of the two tasks
-of a fit, with that segment dealt out to both and without.
+(one call, in Spark). `--skew` puts nine rows in ten into one segment, and gives the seconds of fits
+in Spark and of their two tasks, with that segment dealt out to both and without.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cluster")
     parser.add_argument("--rows", type=int, default=20_000_000)
     parser.add_argument("--segments", type=int, default=100_000)
+    parser.add_argument("--engine", choices=ENGINES, default="spark")
     parser.add_argument("--calls", type=int, default=2)
     parser.add_argument("--sql", action="store_true")
     parser.add_argument("--skew", action="store_true")
@@ -48,14 +51,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "rows.parquet"
         write_rows(file, args.rows, args.segments, share=0.9 if args.skew else 0)
-        session = started()
-        rows = session.read.parquet(str(file))
-        found = tasks(session, rows) if args.skew else measure(rows, args.calls, args.sql)
-        session.stop()
+        with ENGINES[args.engine](str(file)) as (rows, floor):
+            found = tasks(rows) if args.skew else measure(rows, floor, args.calls, args.sql)
     print(found, flush=True)
     of_all = json.loads(args.out.read_text()) if args.out.exists() else {"results": []}
-    key = {"rows": args.rows, "segments": args.segments, "skew": args.skew}
-    others = [x for x in of_all["results"] if {name: x.get(name, False) for name in key} != key]
+    key = {name: getattr(args, name) for name in ("engine", "rows", "segments", "skew")}
+    others = [x for x in of_all["results"] if {name: x[name] for name in key} != key]
     of_all = {"machine": machine.describe(), "results": [*others, {**key, **found}]}
     args.out.write_text(json.dumps(of_all, indent=1) + "\n")
 
@@ -76,9 +77,11 @@ def write_rows(file: Path, rows: int, segments: int, share: float = 0) -> None:
             writer.write_table(pa.table([f.astype(np.float32), y, s], schema=schema))
 
 
-def started() -> Any:
-    """A session of Spark; its interface tells how long tasks took."""
+@contextmanager
+def in_spark(file: str) -> Iterator[tuple[Any, Callable[[], Any]]]:
+    """The rows, and a function that shuffles and counts them; Spark's interface times its tasks."""
     from pyspark.sql import SparkSession
+    from pyspark.sql import functions as F
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master("local[2]")
@@ -90,19 +93,51 @@ def started() -> Any:
     }
     for name, value in settings.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
-
-
-def measure(rows: Any, number: int, with_sql: bool) -> dict:
-    """Seconds of each call."""
-    from pyspark.sql import functions as F
+    session = builder.getOrCreate()
+    rows = session.read.parquet(file)
 
     def counted(batches):
         yield pa.record_batch([pa.array([sum(batch.num_rows for batch in batches)])], ["n"])
 
     def floor():
         counts = rows.repartition(2, "s").mapInArrow(counted, "n long")
-        return counts.agg(F.sum("n")).collect()[0][0]
+        return counts.agg(F.sum("n")).collect()
+
+    yield rows, floor
+    session.stop()
+
+
+@contextmanager
+def in_dask(file: str) -> Iterator[tuple[Any, Callable[[], Any]]]:
+    """The same in Dask."""
+    import dask.dataframe as dd
+    from distributed import Client, LocalCluster
+
+    with LocalCluster(n_workers=2, threads_per_worker=1) as workers, Client(workers):
+        rows = dd.read_parquet(file, split_row_groups=True)
+        yield rows, lambda: rows.shuffle("s", npartitions=2).map_partitions(len).compute().sum()
+
+
+@contextmanager
+def in_ray(file: str) -> Iterator[tuple[Any, Callable[[], Any]]]:
+    """The same in Ray."""
+    import ray
+
+    def counted(rows):
+        return {"n": [len(rows["s"])]}
+
+    ray.init(num_cpus=2, include_dashboard=False)
+    rows = ray.data.read_parquet(file)
+    together = rows.repartition(2, keys=["s"])
+    yield rows, lambda: together.map_batches(counted, batch_size=None).sum("n")
+    ray.shutdown()
+
+
+ENGINES = {"spark": in_spark, "dask": in_dask, "ray": in_ray}
+
+
+def measure(rows: Any, floor: Callable[[], Any], number: int, with_sql: bool) -> dict:
+    """Seconds of each call."""
 
     def partial():
         return cluster.fit_segments(rows, **_NAMES, pooling="partial")
@@ -120,9 +155,7 @@ def measure(rows: Any, number: int, with_sql: bool) -> dict:
         of_sql, _ = _timed("sql.fit_segments", lambda: sql.fit_segments(rows, **_NAMES))
         seconds["sql.fit_segments"] = [of_sql]
     fitted = partial()
-    predict, mean = _timed(
-        "predict", lambda: fitted.predict(rows).agg(F.avg("probability")).collect()[0][0]
-    )
+    predict, mean = _timed("predict", lambda: _mean(fitted.predict(rows)))
     return {
         "seconds": seconds,
         "predict": predict,
@@ -132,7 +165,16 @@ def measure(rows: Any, number: int, with_sql: bool) -> dict:
     }
 
 
-def tasks(session: Any, rows: Any) -> dict:
+def _mean(predicted: Any) -> float:
+    """Of the probabilities, in any engine."""
+    if hasattr(predicted, "sparkSession"):
+        return predicted.agg({"probability": "avg"}).collect()[0][0]
+    if hasattr(predicted, "compute"):
+        return predicted["probability"].mean().compute()
+    return predicted.mean("probability")
+
+
+def tasks(rows: Any) -> dict:
     """Seconds of fits and of each of their tasks, with a large segment dealt out and not."""
     cases = {"dealt out": fitting._LARGE, "not dealt out": np.inf}
     found: dict[str, dict[str, list]] = {name: {"calls": [], "tasks": []} for name in cases}
@@ -141,7 +183,7 @@ def tasks(session: Any, rows: Any) -> dict:
         fitting._LARGE = large
         seconds, _ = _timed(name, lambda: cluster.fit_segments(rows, **_NAMES))
         found[name]["calls"].append(seconds)
-        found[name]["tasks"].append(_seconds_of_tasks(session))
+        found[name]["tasks"].append(_seconds_of_tasks(rows.sparkSession))
     return found
 
 
