@@ -21,6 +21,8 @@ from platt_jax.population.fitting import fit_by_segment
 from platt_jax.results.calibrators import SegmentCalibrator
 from platt_jax.results.tables import Table, flag_counts, status_counts
 
+_PREDICTED_AT_ONCE = 1 << 22  # rows, because each takes 200 bytes until it is predicted
+
 
 class Names(NamedTuple):
     """Names of columns."""
@@ -178,6 +180,17 @@ def predict_part(
         out: name of the new column.
     """
     of_part: SegmentCalibrator = pickle.loads(calibrator)
+    found = [np.empty(0, of_part.fit.A.dtype)]
+    for first in range(0, table.num_rows, _PREDICTED_AT_ONCE):
+        rows = table.slice(first, _PREDICTED_AT_ONCE)
+        found.append(_predicted(rows, of_part, names, large))
+    return table.append_column(out, pa.array(np.concatenate(found)))
+
+
+def _predicted(
+    table: pa.Table, of_part: SegmentCalibrator, names: Names, large: SegmentCalibrator
+) -> NDArray[Any]:
+    """The probabilities (N,) of the rows."""
     proba = np.empty(table.num_rows, of_part.fit.A.dtype)
     is_large = np.zeros(table.num_rows, bool)
     if len(large.keys):
@@ -188,7 +201,7 @@ def predict_part(
             offset = None if names.offset is None else rows[names.offset]
             segments = id_columns(rows, names.segment)
             proba[some] = by.predict_proba(rows[names.score], segments, offset=offset)
-    return table.append_column(out, pa.array(proba))
+    return proba
 
 
 def table_part(calibrator: bytes, segment: Sequence[str]) -> pa.Table:

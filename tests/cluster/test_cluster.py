@@ -222,6 +222,16 @@ def test_parts_of_ids_are_even_and_do_not_depend_on_the_dtype(rng):
     np.testing.assert_array_equal(parts_of(some, 7), part[some])
 
 
+def test_many_rows_are_predicted_in_pieces(monkeypatch, rng):
+    from platt_jax.cluster import tasks
+
+    rows = pa.table(made(rng, share=0.5))
+    found = cluster.fit_segments(rows, **NAMES, partitions=1)
+    whole = found.predict(rows)
+    monkeypatch.setattr(tasks, "_PREDICTED_AT_ONCE", 999)
+    assert found.predict(rows) == whole
+
+
 def test_pieces_of_results_make_the_whole_in_any_order(monkeypatch, rng):
     from platt_jax.cluster import spark
     from platt_jax.cluster.tasks import FittedPart
