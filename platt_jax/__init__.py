@@ -10,6 +10,7 @@ from platt_jax.inference.bootstrap import Bootstrap, bootstrap
 from platt_jax.inference.drift import Drift, estimate_drift
 from platt_jax.inference.judge_pooling import judge_pooling
 from platt_jax.inference.leave_one_out import leave_one_out
+from platt_jax.inference.rates import estimate_rates
 from platt_jax.inference.spreads import profile_spreads
 from platt_jax.inference.triage import triage
 from platt_jax.inference.update import update
@@ -39,6 +40,7 @@ __all__ = [
     "Status",
     "bootstrap",
     "estimate_drift",
+    "estimate_rates",
     "fit",
     "fit_one_vs_rest",
     "fit_segments",

@@ -91,6 +91,7 @@ ENTRIES = {
     "estimate_drift": lambda data: pj.estimate_drift(
         fitted(data, "partial"), *made_up(len(np.unique(data[2])), 20, seed=1)
     ),
+    "estimate_rates": lambda data: pj.estimate_rates(fitted(data), data[0], data[2]),
     "judge_pooling": judge_pooling,
     "metrics": all_metrics,
 }
