@@ -75,7 +75,8 @@ def estimate_rates(
         - `rate`, with standard error `se_rate`, and the interval from `lower` to `upper`. A rate of
           0 or 1 is at the edge: no positives, or no negatives, explain the scores best. NaN where
           the segment's curve is NaN or a score is not finite; error and interval are NaN where too
-          little is known of the segment's curve, see `triage`;
+          little is known of the segment's curve, see `triage`. A flat curve says nothing: its
+          rate is `from_rate`, its error infinite, its interval from 0 to 1;
         - `status`: CONVERGED, MAX_ITERATIONS, or NON_FINITE for NaN.
 
     Raises:
