@@ -61,11 +61,11 @@ def estimate_rates(
         scores: (N,) scores of rows without labels.
         segments: (N,) their segments, or one id for all. Segments that were not fitted are judged
             by the curve of all rows, without error or interval.
-        from_rate: the share of positives at which the calibrator's probabilities hold, taken as
-            known: (K,) in the order of `calibrator.keys`, or one for all. None for the mean
-            probability of the rows that were fitted, by the optimum's condition for B with Platt's
-            targets. It is needed where curves are moved away from that: by a population, a prior or
-            `Sigmoid.shift_prior`.
+        from_rate: the share of positives at which the calibrator's probabilities hold: (K,) in the
+            order of `calibrator.keys`, or one for all. It is taken as exact, which makes intervals
+            wide. None for the mean probability of the rows that were fitted, by the optimum's
+            condition for B with Platt's targets. It is needed where curves are moved away from
+            that: by a population, a prior or `Sigmoid.shift_prior`.
         level: confidence level of the interval, in (0, 1).
 
     Returns:
