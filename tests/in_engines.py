@@ -141,13 +141,13 @@ def check_killed(ways: Ways, kill: Callable[[], None], monkeypatch: Any) -> None
     expected = cluster.fit_segments(ways.rows(frame), **NAMES, pooling="partial").collect()
     gather, lock, begun, killed = Coordinator.gather, threading.Lock(), Counter(), []
 
-    def gather_and_kill(self: Coordinator, number: int, part: int, mine: bytes) -> list[bytes]:
+    def gather_and_kill(self: Coordinator, number: int, part: int, *said: Any) -> list[bytes]:
         with lock:
             begun[part] += number == 0
             if number == _ROUND and not killed:
                 killed.append(part)
                 kill()
-        return gather(self, number, part, mine)
+        return gather(self, number, part, *said)
 
     monkeypatch.setattr(Coordinator, "gather", gather_and_kill)
     found = cluster.fit_segments(ways.rows(frame), **NAMES, pooling="partial").collect()
