@@ -15,6 +15,7 @@ from platt_jax.inference.spreads import profile_spreads
 from platt_jax.inference.triage import triage
 from platt_jax.inference.update import update
 from platt_jax.model.prior import GaussianPrior
+from platt_jax.monitoring.monitor import Monitor
 from platt_jax.options import Options
 from platt_jax.results.calibrators import OneVsRestCalibrator, SegmentCalibrator
 from platt_jax.results.files import load, save
@@ -31,6 +32,7 @@ __all__ = [
     "Fit",
     "Flag",
     "GaussianPrior",
+    "Monitor",
     "OneVsRestCalibrator",
     "Options",
     "ProgressReport",

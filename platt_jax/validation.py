@@ -391,6 +391,12 @@ def require_fraction(value: Any, name: str) -> None:
         raise ValueError(f"{name}: expected a number in (0, 1), got {value!r}")
 
 
+def require_not_negative(value: Any, name: str) -> None:
+    """Refuses anything but a finite number of at least 0."""
+    if not (isinstance(value, Real) and 0 <= float(value) < float("inf")):
+        raise ValueError(f"{name}: expected a number >= 0, got {value!r}")
+
+
 def require_integer(value: Any, name: str, least: int, most: int | None = None) -> None:
     """Refuses anything but an integer from `least` to `most`."""
     whole = isinstance(value, Integral) and not isinstance(value, bool)

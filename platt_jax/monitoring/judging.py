@@ -1,0 +1,172 @@
+"""A night's rows with their predictions, and how far off these may be."""
+
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from platt_jax import validation
+from platt_jax.arrays import Bools, Floats, Ints
+from platt_jax.columns import Column
+from platt_jax.execution.caller import Caller
+from platt_jax.execution.segment_rows import SegmentRows, segment_rows
+from platt_jax.ids.factorize import get_indexer, split_columns
+from platt_jax.inference.posteriors import posteriors
+from platt_jax.monitoring.evidence import JudgedRows, Night, night_sums
+from platt_jax.passes import packing
+from platt_jax.results import tables
+from platt_jax.results.calibrators import SegmentCalibrator
+from platt_jax.results.probabilities import UPPER, variance_of_logit
+from platt_jax.threads import ordered_map, row_slices
+
+Against = Literal["fit", "predictions"]
+
+# Against the fit, the margin is wider by this number of standard errors. A normal variable leaves
+# them with probability 6e-5: fewer segments than e-BH reports by mistake.
+STANDARD_ERRORS = 4.0
+_LEAST = 2.0**-53  # least distance of probabilities from 0 and 1
+_WIDEST = 64.0  # largest margin; no evidence is possible against so wide a one
+
+
+class NightRows(NamedTuple):
+    """Rows of S segments, concatenated by segment."""
+
+    keys: NDArray[Any]  # (S,)
+    owner: Ints  # (N,) ascending
+    scores: Floats  # (N,) NaN for a row with a bad label
+    labels: Bools  # (N,)
+    reported: Floats | None  # (N,)
+    offset: Floats | None  # (N,)
+
+    def where(self, some: Any) -> "NightRows":
+        """Some of the rows."""
+        columns: Any = (x if x is None else x[some] for x in self[1:])
+        return NightRows(self.keys, *columns)
+
+
+def read_night(
+    scores: Column | SegmentRows,
+    labels: Column | None,
+    segments: Column | None,
+    offset: Column | None,
+    reported: Column | None,
+) -> NightRows:
+    """The rows of a night by segment.
+
+    Raises:
+        ValueError: an argument is not as for `Monitor.update`.
+    """
+    share = None if reported is None else _shares(reported, scores)
+    # The shares take the place of weights, which these rows cannot have.
+    rows = segment_rows(scores, labels, segments, share, offset=offset)
+    keys, sizes = rows.keys[rows.largest_first], rows.sizes
+    taken = rows.take(slice(0, len(keys)), slice(None), packing.Space(len(rows)))
+    columns: Any = (x if x is None else x[: len(rows)] for x in taken)
+    f, y, w, o = columns
+    if w is not None and reported is None:
+        raise ValueError("scores: expected SegmentRows without weights")
+    owner = np.repeat(np.arange(len(keys)), sizes)
+    w, o = (x if x is None else x.astype(float) for x in (w, o))
+    return NightRows(keys, owner, f.astype(float), y > 0, w, o)
+
+
+def _shares(reported: Column, scores: Column | SegmentRows) -> Floats:
+    if isinstance(scores, SegmentRows):
+        raise ValueError("reported: expected none beside SegmentRows")
+    share = validation.floating(reported, "reported").astype(float)
+    number = len(validation.array(scores, "scores"))
+    if share.shape not in ((), (number,)):
+        raise ValueError(f"reported: expected one share or {number:,}, got shape {share.shape}")
+    if not ((share > 0) & (share <= 1)).all():
+        raise ValueError(
+            f"reported: expected shares above 0 and up to 1, got {share.min():g} to {share.max():g}"
+        )
+    return np.broadcast_to(share, number)
+
+
+def judge_night(
+    calibrator: SegmentCalibrator,
+    rows: NightRows,
+    against: Against,
+    margin: float,
+    non_finite: Literal["omit", "raise"],
+    caller: Caller,
+) -> tuple[NDArray[Any], Night]:
+    """The segments (S,) with rows that can be judged, and their sums."""
+    proba = calibrator.predict_proba(rows.scores, rows.keys[rows.owner], offset=rows.offset)
+    known = _Known.of(calibrator, rows.keys, against, margin)
+    finite = np.isfinite(rows.scores) & np.isfinite(proba)
+    if rows.offset is not None:
+        finite &= np.isfinite(rows.offset)
+    _tell_left_out(rows, finite, known.usable, non_finite, caller)
+
+    def part_sums(part: slice) -> tuple[int, Night]:
+        judged = finite[part] & known.usable[rows.owner[part]]
+        return night_sums(known.judged(rows.where(part).where(judged), proba[part][judged]))
+
+    total = Night.without_rows(len(rows.keys))
+    for first, sums in ordered_map(part_sums, row_slices(len(proba))):
+        total.add(first, sums)
+    some = total.rows > 0
+    return rows.keys[some], Night(*(x[some] for x in total))
+
+
+class _Known(NamedTuple):
+    """What is known of S segments before the night."""
+
+    usable: Bools  # (S,) whether they can be judged
+    pivot: Floats  # (S,) log-odds of the share of positives in the fit
+    covariance: Floats | None  # (3, S): c_AA, c_AB and c_BB; None against the predictions
+    margin: float
+
+    @classmethod
+    def of(
+        cls, calibrator: SegmentCalibrator, keys: NDArray[Any], against: Against, margin: float
+    ) -> "_Known":
+        place = get_indexer(calibrator.keys, split_columns(keys), "segments")
+        n_pos, n_neg = (
+            np.append(x, x.sum())[place]
+            for x in (np.asarray(x, float) for x in (calibrator.fit.n_pos, calibrator.fit.n_neg))
+        )
+        pivot = np.log(n_pos + 1) - np.log(n_neg + 1)
+        if against == "predictions":
+            return cls(np.ones(len(keys), bool), pivot, None, margin)
+        fitted = posteriors(calibrator, keys, place)
+        covariance = np.stack([fitted.covariance[:, i, j] for i, j in UPPER])
+        return cls(fitted.usable, pivot, covariance, margin)
+
+    def judged(self, rows: NightRows, proba: Floats) -> JudgedRows:
+        """The rows with their predicted log-odds and margins."""
+        proba = np.clip(proba.astype(float), _LEAST, 1 - _LEAST)
+        margin = np.full(len(proba), self.margin)
+        if self.covariance is not None:
+            of_rows = self.covariance[:, rows.owner]
+            variance = variance_of_logit(rows.scores, *of_rows)
+            margin += STANDARD_ERRORS * np.sqrt(np.maximum(variance, 0))
+        log_odds = np.log(proba) - np.log1p(-proba)
+        margin = np.minimum(margin, _WIDEST)
+        return JudgedRows(log_odds, margin, rows.labels, rows.owner, self.pivot, rows.reported)
+
+
+def _tell_left_out(
+    rows: NightRows, finite: Bools, usable: Bools, non_finite: str, caller: Caller
+) -> None:
+    if not finite.all():
+        of_segments = np.unique(rows.owner[~finite])
+        what = (
+            f"{np.count_nonzero(~finite):,} rows of {len(of_segments):,} segments, the largest "
+            f"{tables.name(rows.keys, of_segments[0])}"
+        )
+        if non_finite == "raise":
+            raise ValueError(
+                f"scores, labels, offset: expected finite values and predictions, found others in "
+                f"{what}"
+            )
+        caller.warn(f"{what}, not judged: no finite score, label or prediction")
+    if not usable.all():
+        first = tables.name(rows.keys, np.flatnonzero(~usable)[0])
+        caller.warn(
+            f"{np.count_nonzero(~usable):,} of {len(usable):,} segments not judged, the largest "
+            f"{first}: their fits say too little (few rows, one score, not fitted, or few "
+            'segments). Monitor.start(..., against="predictions") judges what is predicted for them'
+        )
