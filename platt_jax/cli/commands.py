@@ -20,7 +20,8 @@ from platt_jax.cli.inputs import DASH, staged
 from platt_jax.cli.rows import read_rows
 
 _PROCESS_LOST = 4
-_SEGMENTS_TOLD = 10
+SEGMENTS_TOLD = 10
+FDR = 0.05
 
 
 def demo(arguments: argparse.Namespace) -> int:
@@ -104,7 +105,7 @@ def update(arguments: argparse.Namespace) -> int:
     """`platt-jax update`."""
     inputs = *arguments.files, arguments.calibrator
     outputs.check(arguments.out, *inputs, only_file="a calibrator is a binary file")
-    calibrator, rows = _with_fresh_rows(arguments)
+    calibrator, rows = with_fresh_rows(arguments)
     updated = platt_jax.update(
         calibrator,
         *(rows[role] for role in ("score", "label", "segment")),
@@ -167,8 +168,9 @@ def triage(arguments: argparse.Namespace) -> int:
     """`platt-jax triage`."""
     if arguments.out is not None:
         outputs.check(arguments.out, *arguments.files, arguments.calibrator)
-    calibrator, rows = _with_fresh_rows(arguments)
-    fdr = 0.05 if arguments.fdr is None else arguments.fdr
+    calibrator, rows = with_fresh_rows(arguments)
+    fdr = FDR if arguments.fdr is None else arguments.fdr
+    margin = 0.0 if arguments.margin is None else arguments.margin
     by_row = (rows[role] for role in ("score", "label", "segment"))
     non_finite = _options(arguments).non_finite
     against: Any = arguments.against or "fit"
@@ -177,6 +179,7 @@ def triage(arguments: argparse.Namespace) -> int:
         *by_row,
         offset=rows.get("offset"),
         against=against,
+        margin=margin,
         fdr=fdr,
         non_finite=non_finite,
     )
@@ -187,7 +190,12 @@ def triage(arguments: argparse.Namespace) -> int:
     say = outputs.tell if arguments.out == DASH else print
     if arguments.json:
         about = dict(
-            segments=number, not_tested=untested, flagged=flagged, fdr=fdr, against=against
+            segments=number,
+            not_tested=untested,
+            flagged=flagged,
+            fdr=fdr,
+            against=against,
+            margin=margin,
         )
         say(json.dumps(about))
         return 0
@@ -195,10 +203,10 @@ def triage(arguments: argparse.Namespace) -> int:
     of = f"{flagged:,} of {number - untested:,} segments flagged"
     say(f"{of} at a false discovery rate of {fdr:g}{rest}")
     if arguments.out is None:
-        for line in table.lines(_SEGMENTS_TOLD):
+        for line in table.lines(SEGMENTS_TOLD):
             say(line)
-        if number > _SEGMENTS_TOLD:
-            say(f"and {number - _SEGMENTS_TOLD:,} more: --out FILE.csv has all")
+        if number > SEGMENTS_TOLD:
+            say(f"and {number - SEGMENTS_TOLD:,} more: --out FILE.csv has all")
     else:
         say(f"saved to {outputs.named(arguments.out)}")
     return 0
@@ -210,7 +218,7 @@ def report(arguments: argparse.Namespace) -> int:
 
     inputs = *arguments.files, arguments.calibrator
     outputs.check(arguments.out, *inputs, only_file="a page is a file")
-    calibrator, rows = _with_fresh_rows(arguments)
+    calibrator, rows = with_fresh_rows(arguments)
     to_html(calibrator, arguments.out, *(rows[role] for role in ("score", "label", "segment")))
     number = len(rows["score"])
     if arguments.json:
@@ -278,7 +286,7 @@ def _on_scale(arguments: argparse.Namespace, rows: dict[str, Any]) -> dict[str, 
         raise ValueError(f"--logit: column {arguments.score!r}: {error}") from None
 
 
-def _with_fresh_rows(arguments: argparse.Namespace) -> tuple[SegmentCalibrator, dict[str, Any]]:
+def with_fresh_rows(arguments: argparse.Namespace) -> tuple[SegmentCalibrator, dict[str, Any]]:
     """The segments' calibrator, and the fresh rows for a test or an update."""
     calibrator = _load(arguments.calibrator, arguments.segment)
     if not isinstance(calibrator, SegmentCalibrator):

@@ -16,6 +16,7 @@ _STATUSES = {
     "": {0: _CONVERGED, 2: _BAD_INPUT, 3: _FAILED, 4: _LOST},
     "fit": {0: _CONVERGED, 2: _BAD_INPUT, 3: _FAILED, 4: _LOST},
     "update": {0: _CONVERGED, 2: _BAD_INPUT, 3: _FAILED},
+    "monitor": {0: "done, and no segment has an alarm", 2: _BAD_INPUT, 5: "done, with alarms"},
     "demo": {0: _DONE},
 }
 _OTHER_STATUSES = {0: _DONE, 2: _BAD_INPUT}
@@ -49,6 +50,12 @@ examples:
   platt-jax triage new.csv --calibrator c.npz --score f --label y --segment shop --out all.csv
   platt-jax triage new.csv --calibrator c.npz --score p --label y --against predictions
 """,
+    "monitor": """\
+examples:
+  platt-jax monitor state.npz day-1.csv --calibrator c.npz --score f --label y --segment shop
+  platt-jax monitor 1.npz day-2.csv --out 2.npz --calibrator c.npz --score f --label y \\
+    --segment shop
+""",
     "report": """\
 example:
   platt-jax report new.csv --calibrator c.npz --score f --label y --segment shop --out c.html
@@ -72,6 +79,7 @@ _WHAT_MISSING_VALUES_DO = {
     "update": "  They are NaN, for which see --non-finite.\n",
     "apply": "  The probability for a missing score is nan.\n",
     "triage": "  They are NaN, for which see --non-finite.\n",
+    "monitor": "  They are NaN, for which see --non-finite.\n",
     "report": "  A row with one counts only in the number of rows.\n",
 }
 

@@ -19,6 +19,7 @@ _IN_THE_SHELL = {
     'Options(non_finite="omit")': "--non-finite omit",
     'triage(..., non_finite="omit")': "--non-finite omit",
     'triage(..., against="predictions")': "--against predictions",
+    'Monitor.start(..., against="predictions")': "--against predictions",
     "raise Options(max_iter=...), or look": "look",
     "platt_jax.logit(p)": "--logit",
 }

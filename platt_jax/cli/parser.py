@@ -9,6 +9,7 @@ from typing import Any, TypeAlias, get_args
 import platt_jax
 from platt_jax.cli import commands
 from platt_jax.cli.help import epilog
+from platt_jax.cli.monitoring import monitor
 from platt_jax.options import Pooling
 
 # Return type of `add_subparsers`.
@@ -110,6 +111,26 @@ class _Command:
             "(raise)",
         )
 
+    def hypothesis(self, margin: str) -> None:
+        self.once(
+            "--against",
+            choices=["fit", "predictions"],
+            help="what is tested: that segments are as they were fitted (fit, the default), or "
+            "that they are as predicted",
+        )
+        self.once(
+            "--margin",
+            type=float,
+            metavar="M",
+            help=f"log-odds that a segment may be off by without being wrong; default {margin}",
+        )
+        self.once(
+            "--fdr",
+            type=float,
+            metavar="Q",
+            help="false discovery rate of the flagged segments; default 0.05",
+        )
+
     def cache(self) -> None:
         self.once(
             "--cache",
@@ -168,24 +189,15 @@ def parser() -> argparse.ArgumentParser:
     )
     judging.fresh_rows()
     judging.offset()
-    judging.once(
-        "--against",
-        choices=["fit", "predictions"],
-        help="what is tested: that segments are as they were fitted (fit, the default), or that "
-        "they are as predicted",
-    )
-    judging.once(
-        "--fdr",
-        type=float,
-        metavar="Q",
-        help="false discovery rate of the flagged segments; default 0.05",
-    )
+    judging.hypothesis(margin="0")
     judging.out(
         "FILE.csv", "file for all segments, most urgent first; - for standard output", False
     )
     judging.non_finite()
     judging.cache()
     judging.json()
+
+    _add_monitor(among)
 
     reporting = _Command(among, "report", "write one HTML page of a calibrator", commands.report)
     reporting.fresh_rows()
@@ -266,6 +278,55 @@ def _add_update(among: _Among) -> None:
     updating.non_finite()
     updating.cache()
     updating.json()
+
+
+def _add_monitor(among: _Among) -> None:
+    watching = _Command(
+        among,
+        "monitor",
+        "judge the rows of another night, and report segments whose predictions are off",
+        monitor,
+    )
+    watching.add(
+        "state",
+        metavar="STATE.npz",
+        help="file of the monitor, as of the night before; if there is none, a new one begins",
+    )
+    watching.fresh_rows()
+    watching.offset()
+    watching.hypothesis(margin="0.1")
+    watching.once(
+        "--reported",
+        type=float,
+        metavar="SHARE",
+        help="share of the positives that are known by now, if labels come late; default 1",
+    )
+    watching.add(
+        "--ever",
+        action="store_true",
+        help="report alarms of this night and all before, rather than those of this night",
+    )
+    watching.add(
+        "--restart",
+        metavar="ID",
+        action="append",
+        default=[],
+        help="forget what is known of a segment, because it was dealt with; may be repeated",
+    )
+    watching.out(
+        "FILE.npz",
+        "file for the monitor; default STATE.npz, and then a call must not be repeated",
+        False,
+    )
+    watching.once("--table", metavar="FILE.csv", help="file for all segments, the worst first")
+    watching.once(
+        "--non-finite",
+        choices=["omit", "raise"],
+        help="effect of NaN, infinite numbers and missing values: their row is left out (omit, the "
+        "default), or the command fails (raise)",
+    )
+    watching.cache()
+    watching.json()
 
 
 def _add_completion(whole: argparse.ArgumentParser) -> None:

@@ -20,6 +20,7 @@ from platt_jax.population.quadrature import normals
 from platt_jax.population.segments import Coordinates
 from platt_jax.population.standardized import StandardizedSegments
 from platt_jax.results.fit import Fit
+from platt_jax.results.probabilities import expit
 
 COLUMNS = (
     *("positives", "expected"),
@@ -33,6 +34,9 @@ _LEAST = 2.0**-53
 # P-values up to _SMALL use importance sampling. Where the chi-square p-value is up to _TINY, plain
 # simulation is skipped.
 _SMALL, _TINY = 0.05, 1e-3
+
+# Halvings of the margin in the search for the shift that fits best.
+_HALVINGS = 30
 
 # Prior of the recalibration: (A, B) of slope 1 and intercept 0, and the covariance.
 _RIGHT = np.array([-1.0, 0.0])
@@ -49,14 +53,24 @@ class FreshRows(NamedTuple):
     ids: Words  # (K,); a segment's draws depend only on its own
     offset: Floats | None = None  # (N,) log-odds added to the curves
 
+    def moved(self, by: Floats) -> "FreshRows":
+        """The rows with the log-odds of each segment (K,) moved."""
+        by_row = np.repeat(by, self.sizes)
+        offset = by_row if self.offset is None else self.offset + by_row
+        return self._replace(proba=expit(_logit(self.proba) + by_row), offset=offset)
 
-def judged(rows: FreshRows, fitted: SegmentPosteriors | None) -> dict[str, Array]:
+
+def judged(
+    rows: FreshRows, fitted: SegmentPosteriors | None, margin: float = 0.0
+) -> dict[str, Array]:
     """The columns of `triage` for each segment: arrays (K,) by the names in `COLUMNS`.
 
     Args:
         rows: fresh rows, at least one per segment.
         fitted: (K,) posteriors of the segments' curves, to test against the fit; None to test
             against the predictions.
+        margin: by how much the log-odds of a segment may be off. The tests are those of log-odds
+            moved within it to where they fit the labels best: farther off, p-values are smaller.
     """
     starts = np.cumsum(rows.sizes) - rows.sizes
     positives, expected = (
@@ -71,11 +85,26 @@ def judged(rows: FreshRows, fitted: SegmentPosteriors | None) -> dict[str, Array
         labels=rows.labels[order],
     )
     fit = _recalibrated(rows)
+    if margin:
+        rows = rows.moved(_best_within(rows, margin))
     tests, pvalue = _against_predictions(rows) if fitted is None else _against_fit(rows, fitted)
     se_slope, se_intercept = fit.standard_errors.T
     of_each = (positives, expected, -fit.B, -fit.A, se_intercept, se_slope)
     of_tests = (tests.cox_pvalue, tests.spiegelhalter_z, pvalue)
     return dict(zip(COLUMNS, (*of_each, *of_tests), strict=True))
+
+
+def _best_within(rows: FreshRows, margin: float) -> Floats:
+    """(K,) the shift of the log-odds, within the margin, by which the labels are likeliest."""
+    starts = np.cumsum(rows.sizes) - rows.sizes
+    log_odds, labels = _logit(rows.proba), rows.labels.astype(float)
+    low, high = np.full(len(starts), -margin), np.full(len(starts), margin)
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        proba = expit(log_odds + np.repeat(middle, rows.sizes))
+        more = np.add.reduceat(labels - proba, starts) > 0
+        low, high = np.where(more, middle, low), np.where(more, high, middle)
+    return (low + high) / 2
 
 
 def _against_predictions(rows: FreshRows) -> tuple[ScoreTests, Floats]:

@@ -29,6 +29,7 @@ def triage(
     *,
     offset: Column = None,
     against: Literal["fit", "predictions"] = "fit",
+    margin: float = 0.0,
     fdr: float = 0.05,
     non_finite: Literal["flag", "raise", "omit"] = "flag",
 ) -> Table:
@@ -71,8 +72,8 @@ def triage(
     Among the segments with a q-value of at most q, the expected share of false discoveries is at
     most q (Benjamini & Hochberg 1995), if segments are independent. This holds for one look at rows
     that were not fitted. It does not hold for the rows of the fit, which it fits too well, nor for
-    looks repeated until a segment is flagged. With enough rows every calibrator is wrong; slope and
-    intercept say by how much.
+    looks repeated until a segment is flagged: use `Monitor` for these. With enough rows every
+    calibrator is wrong. Intercept and slope say by how much, and `margin` says how much matters.
 
     Args:
         calibrator: result of `fit_segments`.
@@ -81,6 +82,8 @@ def triage(
         segments: (N,) segment ids, as in `fit_segments`.
         offset: (N,) offset, as in `SegmentCalibrator.predict_proba`.
         against: the hypothesis, "fit" or "predictions".
+        margin: the log-odds of a segment may be off by up to this without being wrong, as in
+            `Monitor`, but all of a segment's rows by the same. A tenth of the odds is 0.1.
         fdr: false discovery rate, in (0, 1): a segment is flagged if its q-value is at most this.
         non_finite: effect of a score or label that is NaN or infinite. "flag": its segment is not
             tested; "omit": the row is left out; "raise": a ValueError.
@@ -94,7 +97,8 @@ def triage(
           right, with standard errors `se_intercept` and `se_slope`. They are fitted with standard
           normal priors around 0 and 1, because few rows often have no finite fit without;
         - `cox_p`, by the chi-square distribution, and `spiegelhalter_z`, standard normal, positive
-          where predictions are too extreme; both are rough if rows are few;
+          where predictions are too extreme; both are rough if rows are few. These and `p_value`
+          are of the best predictions within the margin;
         - `p_value`, `q_value` and `flagged`.
 
         Segments that are not tested come last, the largest first: every column after `rows` is NaN
@@ -140,6 +144,7 @@ def triage(
     validation.require_fraction(fdr, "fdr")
     validation.require_one_of(against, ("fit", "predictions"), "against")
     validation.require_one_of(non_finite, ("flag", "raise", "omit"), "non_finite")
+    validation.require_not_negative(margin, "margin")
     caller = Caller()
     rows = segment_rows(scores, labels, segments, None, offset=offset)
     keys, sizes = rows.keys[rows.largest_first], rows.sizes.astype(np.int64)
@@ -172,7 +177,7 @@ def triage(
         by_row = f[mine].astype(float), proba[mine], y[mine] > 0
         mine_offset = None if o is None else o[mine].astype(float)
         fresh = FreshRows(*by_row, sizes[tested], hashes(keys[tested]), mine_offset)
-        of_tests = judged(fresh, fitted)
+        of_tests = judged(fresh, fitted, float(margin))
     columns = {name: _placed(tested, of_tests[name]) for name in COLUMNS}
     q_value = q_values(columns["p_value"])
     # The rows' segments are sorted by size, and the sort is stable for those not tested.

@@ -770,11 +770,14 @@ def test_triage_tells_the_worst_and_writes_all(in_tmp, fitted, capsys):
     assert header.split()[:2] == ["segment", "rows"] and worst.split()[0] == "b"
     assert run(f"{judge} --json --out all.csv --fdr 0.01") == 0
     told = json.loads(capsys.readouterr().out)
-    assert told == {"segments": 3, "not_tested": 0, "flagged": 1, "fdr": 0.01, "against": "fit"}
+    expected = {"segments": 3, "not_tested": 0, "flagged": 1, "fdr": 0.01, "against": "fit"}
+    assert told == expected | {"margin": 0.0}
     lines = read_back(in_tmp / "all.csv")
     assert lines[0]["segment"] == "b" and lines[0]["flagged"] == "True"
     assert run(f"{judge} --json --out predictions.csv --against predictions") == 0
     assert json.loads(capsys.readouterr().out)["against"] == "predictions"
+    assert run(f"{judge} --json --margin 9 --out wide.csv") == 0
+    assert json.loads(capsys.readouterr().out)["margin"] == 9
     lines = read_back(in_tmp / "predictions.csv")
     of_predictions = platt_jax.triage(fitted, f, y, shop, against="predictions")
     for line, p in zip(lines, of_predictions["p_value"], strict=True):

@@ -332,3 +332,45 @@ def test_bad_input(changed, message):
     given = {"calibrator": calibrator, "scores": [1.0, 2.0], "labels": [0, 1], "segments": [0, 0]}
     with pytest.raises(ValueError, match=message):
         triage(**(given | changed))
+
+
+def test_what_is_off_within_the_margin_is_not_flagged():
+    rng = np.random.default_rng(3)
+    K, rows, margin = 400, 300, 0.4
+    segments = np.repeat(np.arange(K), rows)
+    scores = rng.normal(size=K * rows)
+    calibrator = known_curves(np.full(K, -1.5), np.full(K, 1.0))
+    by = {"within": rng.uniform(-margin, margin, K), "edge": np.full(K, margin)}
+    for off in by.values():
+        labels = labels_of(rng, 1.5 * scores - 1 + off[segments])
+        found = triage(calibrator, scores, labels, segments, margin=margin)
+        assert (found["p_value"] < 0.05).mean() < 0.08
+        assert found["flagged"].sum() == 0
+        # What is reported is of the predictions as they are.
+        assert found["intercept"].mean() == pytest.approx(off.mean(), abs=0.05)
+        assert triage(calibrator, scores, labels, segments)["flagged"].sum() > 10
+    labels = labels_of(rng, 1.5 * scores - 1 - 3 * margin)
+    assert triage(calibrator, scores, labels, segments, margin=margin)["flagged"].mean() > 0.95
+
+
+def test_a_margin_holds_against_the_fit_too():
+    rng = np.random.default_rng(4)
+    K, rows = 200, 400
+    segments = np.repeat(np.arange(K), rows)
+    scores = rng.normal(size=K * rows)
+    calibrator = pj.fit_segments(scores, labels_of(rng, 1.5 * scores - 1), segments)
+    off = np.where(np.arange(K) % 2, 0.3, 2.0)[segments]
+    labels = labels_of(rng, 1.5 * scores - 1 + off)
+    found = pj.triage(calibrator, scores, labels, segments, margin=0.5)
+    within = found["segment"] % 2 == 1
+    assert found["flagged"][~within].all()
+    assert found["flagged"][within].sum() <= 5  # the expected share of false discoveries is 0.05
+    without = pj.triage(calibrator, scores, labels, segments)
+    assert without["flagged"][without["segment"] % 2 == 1].sum() > 15
+
+
+def test_margins_are_checked():
+    known = known_curves([-1.0], [0.0])
+    for bad in (-0.1, np.nan, np.inf, "a"):
+        with pytest.raises(ValueError, match="margin: expected a number >= 0"):
+            triage(known, [1.0], [1], [0], margin=bad)

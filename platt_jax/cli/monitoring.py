@@ -1,0 +1,95 @@
+"""`platt-jax monitor`: another night for a monitor in a file."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from functools import partial
+
+import numpy as np
+
+from platt_jax import Monitor, SegmentCalibrator
+from platt_jax.cli import csvio, outputs
+from platt_jax.cli.commands import FDR, SEGMENTS_TOLD, with_fresh_rows
+from platt_jax.results.tables import Table
+
+_ALARMS = 5
+
+
+def monitor(arguments: argparse.Namespace) -> int:
+    """`platt-jax monitor`."""
+    out = arguments.state if arguments.out is None else arguments.out
+    inputs = *arguments.files, arguments.calibrator
+    outputs.check(out, *inputs, only_file="a monitor is a binary file")
+    if arguments.table is not None:
+        outputs.check(arguments.table, *inputs, out)
+    calibrator, rows = with_fresh_rows(arguments)
+    before = _opened(arguments, calibrator)
+    after = before.update(
+        *(rows[role] for role in ("score", "label", "segment")),
+        offset=rows.get("offset"),
+        reported=arguments.reported,
+        non_finite=arguments.non_finite or "omit",
+    )
+    fdr = FDR if arguments.fdr is None else arguments.fdr
+    alarms = after.alarms(fdr, ever=arguments.ever)
+    after.save(out)
+    if arguments.table is not None:
+        outputs.write(arguments.table, partial(csvio.write_table, after.table()))
+    _tell(arguments, after, alarms, fdr, out)
+    return _ALARMS if len(alarms["rows"]) else 0
+
+
+def _opened(arguments: argparse.Namespace, calibrator: SegmentCalibrator) -> Monitor:
+    """The monitor in the file, or a new one if there is no file."""
+    given = {x: getattr(arguments, x) for x in ("against", "margin")}
+    given = {name: value for name, value in given.items() if value is not None}
+    if not os.path.exists(arguments.state):
+        outputs.tell(f"platt-jax: {arguments.state} does not exist: a new monitor")
+        return Monitor.start(calibrator, **given)
+    found = Monitor.load(arguments.state, calibrator)
+    for name, value in given.items():
+        if getattr(found, name) != value:
+            raise ValueError(
+                f"--{name}: {arguments.state} has {getattr(found, name)}, got {value}; it cannot "
+                "be changed"
+            )
+    if not arguments.restart:
+        return found
+    kind = calibrator.keys.dtype
+    if kind.names is not None:
+        raise ValueError("--restart: expected segments of one column; Monitor.restart has no limit")
+    try:
+        return found.restart(np.array(arguments.restart).astype(str if kind.hasobject else kind))
+    except ValueError:
+        got = arguments.restart
+        raise ValueError(f"--restart: expected ids of type {kind}, got {got}") from None
+
+
+def _tell(
+    arguments: argparse.Namespace, monitor: Monitor, alarms: Table, fdr: float, out: str
+) -> None:
+    number, segments = len(alarms["rows"]), len(monitor.table()["rows"])
+    if arguments.json:
+        about = dict(
+            night=monitor.night,
+            segments=segments,
+            alarms=number,
+            fdr=fdr,
+            against=monitor.against,
+            margin=monitor.margin,
+            out=out,
+        )
+        print(json.dumps(about))
+        return
+    when = "so far" if arguments.ever else "now"
+    print(
+        f"night {monitor.night:,}: alarms {when} for {number:,} of {segments:,} segments, at a "
+        f"false discovery rate of {fdr:g}"
+    )
+    for line in alarms.lines(SEGMENTS_TOLD) if number else []:
+        print(line)
+    if number > SEGMENTS_TOLD:
+        print(f"and {number - SEGMENTS_TOLD:,} more: --table FILE.csv has all segments")
+    print(f"saved to {outputs.named(out)}")
