@@ -190,7 +190,7 @@ class _Others:
 
     def __init__(self, calibrator, segments: int) -> None:
         self.calibrator, self.segments = calibrator, segments
-        # Page's CUSUM of the log likelihood ratio of a shift by 1, up and down. A false alarm within
+        # Page's CUSUM of the log likelihood ratio of a shift by 1, up and down. A false alarm in
         # 52 nights has at most probability 1 / threshold per start: here 0.05 / segments in all.
         self.cusum = np.zeros((2, segments))
         self.threshold = np.log(2 * 52 * segments / _FDR)

@@ -10,6 +10,7 @@ The plotted quantities are computed in `platt_jax.metrics` and by the fits thems
 
 from platt_jax.plots.funnels import rate_funnel, slope_funnel
 from platt_jax.plots.levels import levels
+from platt_jax.plots.nights import nights
 from platt_jax.plots.overview import convergence, parameter_map
 from platt_jax.plots.pooling_losses import pooling_losses
 from platt_jax.plots.reliability import ReliabilityDisplay, reliability_diagram
@@ -21,6 +22,7 @@ __all__ = [
     "ReliabilityDisplay",
     "convergence",
     "levels",
+    "nights",
     "parameter_map",
     "pooling_losses",
     "rate_funnel",

@@ -1,0 +1,182 @@
+"""The evidence of a monitor over its nights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from platt_jax import ids, validation
+from platt_jax.arrays import Bools, Floats
+from platt_jax.ids.factorize import Integers, ascending, get_indexer, split_columns
+from platt_jax.plots import style
+from platt_jax.results import tables as names
+from platt_jax.results.tables import Table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_LEAST, _MOST = 0.0, 8.0  # of the evidence in the image, in powers of ten
+_MOST_SEGMENTS = 60
+_MOST_NAMES = 30
+_NAME_LENGTH = 18
+
+
+def nights(
+    tables: Sequence[Table],
+    segments: Any = None,
+    *,
+    fdr: float = 0.05,
+    ax: Axes | None = None,
+) -> Axes:
+    """Plot the evidence of each night that the predictions of segments are off.
+
+    Evidence is the logarithm of the e-value, in powers of ten. A mark is an alarm at this false
+    discovery rate.
+
+    Args:
+        tables: the results of `Monitor.table` after each night, in their order.
+        segments: (S,) ids to draw, a line each, at most 7. None for an image with a line of pixels
+            for each of the 60 segments with the most evidence, which is sorted by the first night
+            with an alarm.
+        fdr: false discovery rate of the alarms, in (0, 1).
+        ax: matplotlib axes; None to make a new figure.
+
+    Raises:
+        ValueError: there are no tables of a monitor, or none of the segments is in any.
+        ImportError: matplotlib is missing.
+
+    Example:
+        >>> import numpy as np
+        >>> from platt_jax import Monitor, fit_segments
+        >>> rng = np.random.default_rng(0)
+        >>> rows = rng.normal(size=400), rng.random(400) < 0.5, np.arange(400) % 4
+        >>> monitor, tables = Monitor.start(fit_segments(*rows)), []
+        >>> for _ in range(5):
+        ...     rows = rng.normal(size=40), rng.random(40) < 0.9, np.arange(40) % 4
+        ...     monitor = monitor.update(*rows)
+        ...     tables.append(monitor.table())
+        >>> nights(tables).get_xlabel()
+        'night'
+    """
+    validation.require_fraction(fdr, "fdr")
+    if not len(tables) or any("log_e_value" not in table for table in tables):
+        raise ValueError("tables: expected the results of Monitor.table, one for each night")
+    history = _history(tables, fdr)
+    ax = style.axes_or_new(ax)
+    ax.set_xlabel("night")
+    if segments is None:
+        _image(ax, history)
+    else:
+        _lines(ax, _chosen(history, segments))
+    return ax
+
+
+class _History(NamedTuple):
+    keys: NDArray[Any]  # (K,)
+    evidence: Floats  # (K, nights), in powers of ten; NaN before the first rows
+    alarms: Bools  # (K, nights)
+
+    def of(self, some: Integers) -> _History:
+        """Some of the segments."""
+        return _History(self.keys[some], self.evidence[some], self.alarms[some])
+
+
+def _history(tables: Sequence[Table], fdr: float) -> _History:
+    """The evidence of all segments in the last table, which has those of all others."""
+    keys, _ = ascending(_segments(tables[-1]))
+    evidence = np.full((len(keys), len(tables)), np.nan)
+    alarms = np.zeros(evidence.shape, bool)
+    for night, table in enumerate(tables):
+        place = get_indexer(keys, split_columns(_segments(table)))
+        here = place >= 0  # segments that were restarted may be missing from the last table
+        evidence[place[here], night] = table["log_e_value"][here] / np.log(10)
+        alarms[place[here], night] = table["q_value"][here] <= fdr
+    return _History(keys, evidence, alarms)
+
+
+def _segments(table: Table) -> NDArray[Any]:
+    fields = [name for name in table if name not in _OF_MONITORS]
+    if len(fields) == 1:
+        return table[fields[0]]
+    return ids.structured(fields, [table[name] for name in fields])
+
+
+_OF_MONITORS = (
+    *("nights", "rows", "positives", "expected", "change", "since", "intercept", "se_intercept"),
+    *("log_e_value", "highest", "q_value", "q_value_ever"),
+)
+
+
+def _chosen(history: _History, segments: Any) -> _History:
+    place = np.atleast_1d(get_indexer(history.keys, ids.read(segments)))
+    if len(place) > len(style.CYCLE):
+        raise ValueError(f"segments: expected at most {len(style.CYCLE)}, got {len(place)}")
+    if (place < 0).any():
+        raise ValueError("segments: expected segments of the last table, got others")
+    return history.of(place)
+
+
+def _lines(ax: Axes, history: _History) -> None:
+    at = np.arange(1, history.evidence.shape[1] + 1)
+    ax.axhline(0, color=style.GREY, linewidth=0.8, zorder=0)
+    for i, (evidence, alarms) in enumerate(zip(history.evidence, history.alarms, strict=True)):
+        looks: dict[str, Any] = {"color": style.CYCLE[i], "label": _name(history.keys, i)}
+        ax.plot(at, evidence, linewidth=1.3, **looks)
+        ax.plot(
+            at[alarms],
+            evidence[alarms],
+            linestyle="none",
+            marker=style.MARKERS[i],
+            markersize=5,
+            color=style.CYCLE[i],
+        )
+    ax.set_ylabel("evidence, log$_{10}$ of the e-value")
+    ax.locator_params(axis="x", integer=True)
+    style.legend(ax, title="marked: with an alarm", title_fontsize=style.SMALL)
+
+
+def _image(ax: Axes, history: _History) -> None:
+    most = np.nan_to_num(history.evidence, nan=-np.inf).max(1)
+    some = np.argsort(-most, kind="stable")[:_MOST_SEGMENTS]
+    number = history.evidence.shape[1]
+    first = np.where(history.alarms.any(1), history.alarms.argmax(1), number)[some]
+    shown = history.of(some[np.lexsort((-most[some], first))])
+    drawn = ax.imshow(
+        np.maximum(shown.evidence, _LEAST),
+        aspect="auto",
+        interpolation="nearest",
+        cmap="magma_r",  # transparent before a segment's first rows
+        vmin=_LEAST,
+        vmax=_MOST,
+        extent=(0.5, number + 0.5, len(some) - 0.5, -0.5),
+    )
+    line, night = np.nonzero(shown.alarms)
+    begins = np.unique(line, return_index=True)[1]
+    looks: dict[str, Any] = {"marker": "|", "s": 40, "color": style.SKY, "linewidth": 1.6}
+    if len(begins):
+        ax.scatter(night[begins] + 1, line[begins], label="first alarm", **looks)
+        style.legend(ax, loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0.2)
+    label = "evidence, log$_{10}$ of the e-value"
+    ax.figure.colorbar(drawn, ax=ax, label=label, extend="max")
+    ax.locator_params(axis="x", integer=True)
+    _name_lines(ax, shown.keys, len(history.keys))
+
+
+def _name_lines(ax: Axes, keys: NDArray[Any], of: int) -> None:
+    which = "segments" if len(keys) == of else f"{len(keys)} of {of:,} segments"
+    if len(keys) > _MOST_NAMES:
+        ax.set_yticks([])
+    else:
+        texts = [_name(keys, i) for i in range(len(keys))]
+        ax.set_yticks(range(len(keys)), texts, parse_math=False)
+        ax.tick_params(axis="y", labelsize=style.SMALL, length=0)
+    ax.set_ylabel(which)
+
+
+def _name(keys: NDArray[Any], i: int) -> str:
+    """A segment's id, cut if it is long."""
+    text = names.name(keys, i).strip("'")
+    return text if len(text) <= _NAME_LENGTH else text[: _NAME_LENGTH - 1] + "…"
