@@ -53,9 +53,9 @@ class Monitor:
     0.00125 nats of log loss per row, as much as the noise of a fit of 800 rows.
 
     The evidence of a change is spread over 16 kinds of change, and over all nights at which it may
-    have begun. In simulations (`benchmarks/inference/monitor.py`) TODO.
+    have begun: see `docs/howto/monitor.md`, also for simulations.
 
-    A monitor is immutable: each method returns another. It has 53 numbers per segment.
+    A monitor is immutable: each method returns another. It has 58 numbers per segment.
 
     Attributes:
         calibrator: predicts the rows of the next nights.
@@ -68,9 +68,9 @@ class Monitor:
         >>> from platt_jax import fit_segments
         >>> rng = np.random.default_rng(0)
         >>> def night(shift):
-        ...     shops, scores = np.arange(400) % 4, rng.normal(size=400)
+        ...     shops, scores = np.arange(800) % 4, rng.normal(size=800)
         ...     log_odds = 2 * scores - 1 + np.where(shops == 3, shift, 0)
-        ...     return scores, rng.random(400) < 1 / (1 + np.exp(-log_odds)), shops
+        ...     return scores, rng.random(800) < 1 / (1 + np.exp(-log_odds)), shops
         >>> history = [night(0) for _ in range(20)]
         >>> monitor = Monitor.start(fit_segments(*map(np.concatenate, zip(*history))))
         >>> for shift in [0, 0, 0, 1.5, 1.5, 1.5]:
