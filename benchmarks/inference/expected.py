@@ -34,8 +34,8 @@ def main() -> None:
     for spread in _SPREADS:
         for rows in _ROWS:
             for rate in _RATES:
-                case = {"rows": rows, "rate": rate, "spread": spread}
-                results.append({**case, **measured(rng, **case)})
+                case = {"rows": rows, "base rate": rate, "spread": spread}
+                results.append({**case, **measured(rng, rows, rate, spread)})
                 print(results[-1], flush=True)
     told = {"machine": machine.describe(), "results": results}
     _RESULTS.write_text(json.dumps(told, indent=1) + "\n")
