@@ -2,9 +2,9 @@
 
 Probabilities are drawn from a beta distribution for each of a number of problems, and the labels of
 each problem by these probabilities, many times. A case's coverage is the share of all draws whose
-metric lies in its problem's interval; the worst problem's is given, too. For comparison, normal
-intervals of the same means and variances. Labels of few rows or rare positives give few distinct
-values, so that no interval can hold 95 % exactly.
+metric lies in its problem's interval; the worst problem's is given, too, and the share of metrics
+above the interval. For comparison, normal intervals of the same means and variances. Labels of few
+rows or rare positives give few distinct values, so that no interval can hold 95 % exactly.
 """
 
 from __future__ import annotations
@@ -47,22 +47,22 @@ def measured(rng, rows: int, rate: float, spread: float) -> dict[str, dict[str, 
     draws = max(_LEAST_DRAWS, min(_MOST_DRAWS, _MANY // (rows * problems)))
     proba = rng.beta(rate * spread, (1 - rate) * spread, (problems, rows)).clip(1e-9, 1 - 1e-9)
     found = metrics.expected(proba)
-    held: dict[str, list[float]] = {name: [] for name in found._fields}
-    by_normal: dict[str, list[float]] = {name: [] for name in found._fields}
+    seen: dict[str, list[tuple[float, ...]]] = {name: [] for name in found._fields}
     for k, p in enumerate(proba):
         for name, values in of_draws(rng, p, draws).items():
-            part = getattr(found, name)
-            held[name].append(np.mean((part.lower[k] <= values) & (values <= part.upper[k])))
-            reach = _CRITICAL * part.standard_deviation[k]
-            by_normal[name].append(np.mean(np.abs(values - part.value[k]) <= reach))
-    return {
-        name: {
-            "held": round(float(np.mean(each)), 4),
-            "worst problem": round(float(np.min(each)), 4),
-            "by a normal interval": round(float(np.mean(by_normal[name])), 4),
-        }
-        for name, each in held.items()
-    }
+            part = type(found.rate)(*(x[k] for x in getattr(found, name)))
+            reach = _CRITICAL * part.standard_deviation
+            off = values - part.value
+            held = np.mean((part.lower <= values) & (values <= part.upper))
+            above, above_normal = np.mean(values > part.upper), np.mean(off > reach)
+            seen[name].append((held, above, np.mean(np.abs(off) <= reach), above_normal))
+    results = {}
+    for name, each in seen.items():
+        shares = ("held", "above", "held by a normal interval", "above a normal interval")
+        means = np.round(np.mean(each, axis=0), 4).tolist()
+        worst = round(float(np.min(each, axis=0)[0]), 4)
+        results[name] = dict(zip(shares, means, strict=True)) | {"held in the worst problem": worst}
+    return results
 
 
 def of_draws(rng, p: np.ndarray, draws: int) -> dict[str, np.ndarray]:

@@ -113,15 +113,16 @@ def test_of_many_expected_positives(p):
     np.testing.assert_allclose(got, loss, atol=1.2 * abs(slope) / n + 1e-12)
 
 
-def test_almost_normal_and_normal_agree():
-    """Across the size of the skewness below which the normal distribution is expanded."""
-    ends = [
-        metrics.expected([0.5 + x], weights=1e6, level=0.99).rate
-        for x in np.linspace(0.04, 0.06, 9)
-    ]
-    for end in ("lower", "upper"):
-        z = [(getattr(x, end) - x.value) / x.standard_deviation for x in ends]
-        np.testing.assert_allclose(z, np.mean(z), rtol=2e-3)
+def test_nearly_no_skewness():
+    """On both sides of where the gamma distribution is replaced by its expansion."""
+    n, normal = 1e6 + 0.5, stats.norm.ppf(0.995)
+    for p in np.linspace(0.49, 0.55, 13):  # skewness of -2e-4 to 4e-5
+        count = metrics.expected([p], weights=n, level=0.99).positives
+        skewness = (1 - 2 * p) / count.standard_deviation
+        for end, side in ((count.lower, -1), (count.upper, 1)):
+            z = (end - side / 2 - count.value) / count.standard_deviation
+            expansion = side * normal + skewness * (normal**2 - 1) / 6
+            np.testing.assert_allclose(z, expansion, rtol=1e-6)
 
 
 @pytest.fixture
