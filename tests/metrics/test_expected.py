@@ -38,9 +38,11 @@ KINDS = ("equal", "rare", "beta", "two kinds", "sigmoid")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("level", [0.5, 0.9, 0.95, 0.99])
+@pytest.mark.parametrize("level", [0.5, 0.9, 0.95, 0.99, 0.999])
 def test_intervals_hold_the_metrics_by_enumeration(rng, kind, level):
-    """The worst of 20 problems for each number of rows; a normal interval may hold none."""
+    """The worst of 20 problems for each number of rows."""
+    # Three moments do not determine the far tails.
+    short = {0.5: 3e-4, 0.999: 1e-3}.get(level, 0)
     for n in range(1, 10):
         for _ in range(20):
             proba = some_probabilities(rng, n, kind)
@@ -54,7 +56,7 @@ def test_intervals_hold_the_metrics_by_enumeration(rng, kind, level):
             for name, values in drawn.items():
                 part = getattr(found, name)
                 held = chances[(part.lower <= values) & (values <= part.upper)].sum()
-                assert held >= level - 3e-4, (name, proba)
+                assert held >= level - short - 1e-12, (name, proba)
                 np.testing.assert_allclose(part.value, chances @ values, rtol=1e-9)
                 deviation = np.sqrt(chances @ (values - chances @ values) ** 2)
                 np.testing.assert_allclose(part.standard_deviation, deviation, rtol=1e-6, atol=1e-9)
