@@ -48,6 +48,8 @@ def all_metrics(data):
         metric = getattr(metrics, name)
         if name.startswith("field_") or name == "multicalibration_error":
             metric(labels, expit(scores), segments=ids)
+        elif name == "expected":
+            metric(expit(scores), segments=ids)
         elif name.islower() and name not in ("by_segment", "roc_auc"):
             metric(labels, expit(scores))
     metrics.roc_auc(labels, scores)

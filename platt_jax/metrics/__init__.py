@@ -4,7 +4,8 @@ Most functions take labels and probabilities of class 1 with shape (..., N), who
 independent problems, and return arrays of shape (...), or a number for a single problem.
 Exceptions: `isotonic_curve` takes one problem, `roc_auc` takes scores of any scale, `by_segment`
 takes flat arrays with segment ids and computes any metric for each segment. The field-level errors
-and `multicalibration_error` take flat arrays and groups of rows. Common rules:
+and `multicalibration_error` take flat arrays and groups of rows. `expected` takes no labels: it
+says which scores to expect of labels to come. Common rules:
 
 - `proba` holds numbers in [0, 1], or any finite logits with `from_logits=True`. float32 gives
   float32 results; all arithmetic is in float64.
@@ -24,6 +25,7 @@ from platt_jax.metrics.binned import (
     reliability_curve,
 )
 from platt_jax.metrics.chance import ece_by_chance
+from platt_jax.metrics.expected import Expectation, Expected, expected
 from platt_jax.metrics.field_squares import FieldSquaredError, field_squared_error
 from platt_jax.metrics.fields import FieldError, field_calibration_error, field_relative_error
 from platt_jax.metrics.isotonic import IsotonicCurve, isotonic_curve
@@ -51,6 +53,8 @@ __all__ = [
     "BySegment",
     "ChiSquareTest",
     "CoxCalibration",
+    "Expectation",
+    "Expected",
     "FieldError",
     "FieldSquaredError",
     "IsotonicCurve",
@@ -62,6 +66,7 @@ __all__ = [
     "by_segment",
     "cox_calibration",
     "ece_by_chance",
+    "expected",
     "expected_calibration_error",
     "field_calibration_error",
     "field_relative_error",

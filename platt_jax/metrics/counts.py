@@ -83,7 +83,23 @@ def distributions(rows: Predictions, each: Binned, of: Rarer, most: int) -> Floa
     p, q = rows.probabilities()
     p, q = np.where(flipped, q, p), np.where(flipped, p, q)
     p, q, w = (x[inside][order] for x in (p, q, rows.weights))
-    return _sums(_of_rows(p, q, w, most), group[order], most).T
+    return of_groups(p, q, w, group[order], most)
+
+
+def of_groups(p: Floats, q: Floats, w: Floats, group: NDArray[np.intp], most: int) -> Floats:
+    """The distributions of sums of independent labels.
+
+    Args:
+        p: (R,) probabilities of 1; the sum of w p in a group is at most `FEW`.
+        q: (R,) probabilities of 0.
+        w: (R,) number of labels of each row, a whole number.
+        group: (R,) ascending numbers of the rows' groups.
+        most: as in `distributions`.
+
+    Returns:
+        (M, most + 1) probabilities of 0 ... most - 1 and of at least `most`, for each of M groups.
+    """
+    return _sums(_of_rows(p, q, w, most), group, most).T
 
 
 def _of_rows(p: Floats, q: Floats, w: Floats, most: int) -> Floats:
