@@ -1,6 +1,7 @@
 """What an engine does: it brings each segment's rows together, and runs functions on the parts."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 
 from platt_jax.cluster.meeting import Gather
 from platt_jax.cluster.tasks import FittedPart, Names, places, read_ids
+from platt_jax.ids import Columns, Ids, length
 from platt_jax.ids.factorize import factorize
 from platt_jax.ids.hashing import hashes
 
@@ -90,20 +92,53 @@ def parts_of_rows(
     return part
 
 
-def parts_of(ids: Any, parts: int) -> NDArray[np.int64]:
+def parts_of(ids: Ids, parts: int) -> NDArray[np.int64]:
     """The part (N,) of each row by its id, the same in every process."""
+    return (_hashed(ids) % np.uint64(parts)).astype(np.int64)
+
+
+def _hashed(ids: Ids) -> NDArray[np.uint64]:
+    """A hash (N,) of each row's id."""
+    if isinstance(ids, Columns):
+        hashed = np.zeros(length(ids), np.uint64)
+        for column in ids.columns:
+            hashed = _mixed(hashed ^ _hashed(column))
+        return hashed
+    if isinstance(ids, np.ndarray) and ids.dtype.kind in "iu":
+        return _mixed(ids.astype(np.uint64))
     rows = factorize(ids)
     codes = rows.of(slice(None))
     used = np.flatnonzero(np.bincount(codes))
     keys = rows.named(used)
-    if keys.dtype.kind in "iu":
-        mixed = keys.astype(np.uint64) * _MULTIPLIER
-        mixed ^= mixed >> np.uint64(32)
-    else:
-        mixed = hashes(keys)
-    part = np.zeros(int(used[-1]) + 1 if len(used) else 0, np.int64)
-    part[used] = (mixed % np.uint64(parts)).astype(np.int64)
-    return part[codes]
+    hashed = np.zeros(rows.numbers, np.uint64)
+    hashed[used] = _hashed(keys) if keys.dtype.kind in "iu" else hashes(keys)
+    return hashed[codes]
+
+
+def _mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    mixed = numbers * _MULTIPLIER
+    return mixed ^ (mixed >> np.uint64(32))
+
+
+def pieces(rows: pa.Table, part: NDArray[np.int64], parts: int) -> list[bytes]:
+    """The rows of each part (P,), in their order, each as one value in Arrow's format."""
+    smallest = part.astype(np.min_scalar_type(parts))  # which NumPy sorts in linear time
+    together = rows.take(pa.array(np.argsort(smallest, kind="stable")))
+    ends = np.cumsum(np.bincount(part, minlength=parts))
+    return [_in_bytes(together.slice(i, j - i)) for i, j in pairwise([0, *ends])]
+
+
+def _in_bytes(table: pa.Table) -> bytes:
+    stream = pa.BufferOutputStream()
+    with pa.ipc.new_stream(stream, table.schema) as writer:
+        writer.write_table(table)
+    return stream.getvalue().to_pybytes()
+
+
+def whole(of_part: Iterable[bytes]) -> pa.Table:
+    """The rows of a part, from its pieces."""
+    tables = [pa.ipc.open_stream(piece).read_all() for piece in of_part]
+    return pa.concat_tables(tables, promote_options="permissive")
 
 
 def adds_columns(rows: pa.Schema, made: pa.Schema) -> bool:
