@@ -17,7 +17,7 @@ from distributed import as_completed, get_client, secede
 from distributed.comm.addressing import get_address_host
 from numpy.typing import NDArray
 
-from platt_jax.cluster.engines import FitPart, adds_columns, parts_of_rows, pieces, whole
+from platt_jax.cluster.engines import FitPart, adds_columns, pieces, whole
 from platt_jax.cluster.meeting import AtServer, Server
 from platt_jax.cluster.tasks import FittedPart, Names
 
@@ -45,6 +45,10 @@ class Dask:
         """See `Engine`."""
         return pa.Schema.from_pandas(rows._meta_nonempty, preserve_index=False)
 
+    def select(self, rows: Any, columns: list[str]) -> Any:
+        """See `Engine`."""
+        return rows[columns]
+
     def sample(self, rows: Any, columns: list[str], number: int) -> pa.Table:
         """See `Engine`."""
         share = min(1.0, number / max(len(rows), 1))
@@ -54,7 +58,6 @@ class Dask:
 
     def fit(self, rows: Any, names: Names, large: NDArray[Any], task: FitPart) -> list[Any]:
         """See `Engine`."""
-        rows = rows[names.used]
         tables = self._client.compute(self._together(rows, self.schema(rows), names, large))
         host = get_address_host(self._client.scheduler_comm.comm.local_address)
         key = secrets.token_bytes()
@@ -127,10 +130,9 @@ class Dask:
     def _together(
         self, rows: Any, of_rows: pa.Schema | None, names: Names, large: NDArray[Any]
     ) -> list[Any]:
-        """For each part, a frame with the pieces of its rows; with the index if no schema is given."""
-        of_ids = self.schema(rows[list(names.segment)])
+        """For each part, a frame of the pieces of its rows; without a schema with the index."""
         divided = rows.map_partitions(
-            _divided, of_rows, of_ids, large, self.partitions, meta=_PIECES
+            _divided, of_rows, names.segment, large, self.partitions, meta=_PIECES
         )
         ends = list(range(self.partitions + 1))
         # The pieces are few, and "p2p" would copy them many times.
@@ -140,16 +142,15 @@ class Dask:
 def _divided(
     rows: pd.DataFrame,
     of_rows: pa.Schema | None,
-    of_ids: pa.Schema,
+    segment: tuple[str, ...],
     large: NDArray[Any],
     parts: int,
     partition_info: dict[str, Any],
 ) -> pd.DataFrame:
-    """The rows of each part as a single value, because Dask takes long to shuffle many rows."""
-    ids = pa.Table.from_pandas(rows[of_ids.names], of_ids, preserve_index=False)
-    part = parts_of_rows(ids, of_ids.names, large, parts, partition_info["number"])
+    """The pieces of each part's rows."""
     table = pa.Table.from_pandas(rows, of_rows, preserve_index=of_rows is None)
-    return pd.DataFrame({_PART: range(parts), _PIECE: pieces(table, part, parts)})
+    divided = pieces(table, segment, large, parts, partition_info["number"])
+    return pd.DataFrame({_PART: range(parts), _PIECE: divided})
 
 
 def _fit(
