@@ -33,7 +33,7 @@ from platt_jax import cluster, sql
 from platt_jax.cluster import fitting
 
 _RESULTS = Path(__file__).parent / "results"
-_NAMES = {"score": "f", "label": "y", "segment": "s"}
+NAMES = {"score": "f", "label": "y", "segment": "s"}
 _SIGMA = 1.0
 _AT_ONCE = 5_000_000
 
@@ -140,11 +140,11 @@ def measure(rows: Any, floor: Callable[[], Any], number: int, with_sql: bool) ->
     """Seconds of each call."""
 
     def partial():
-        return cluster.fit_segments(rows, **_NAMES, pooling="partial")
+        return cluster.fit_segments(rows, **NAMES, pooling="partial")
 
     calls = {
         "shuffle and count": floor,
-        "none": lambda: cluster.fit_segments(rows, **_NAMES),
+        "none": lambda: cluster.fit_segments(rows, **NAMES),
         "partial": partial,
     }
     seconds: dict[str, list[float]] = {name: [] for name in calls}
@@ -152,7 +152,7 @@ def measure(rows: Any, floor: Callable[[], Any], number: int, with_sql: bool) ->
         for name, call in calls.items():
             seconds[name].append(_timed(name, call)[0])
     if with_sql:
-        of_sql, _ = _timed("sql.fit_segments", lambda: sql.fit_segments(rows, **_NAMES))
+        of_sql, _ = _timed("sql.fit_segments", lambda: sql.fit_segments(rows, **NAMES))
         seconds["sql.fit_segments"] = [of_sql]
     fitted = partial()
     predict, mean = _timed("predict", lambda: _mean(fitted.predict(rows)))
@@ -178,10 +178,10 @@ def tasks(rows: Any) -> dict:
     """Seconds of fits and of each of their tasks, with a large segment dealt out and not."""
     cases = {"dealt out": fitting._LARGE, "not dealt out": np.inf}
     found: dict[str, dict[str, list]] = {name: {"calls": [], "tasks": []} for name in cases}
-    cluster.fit_segments(rows, **_NAMES)  # compiles
+    cluster.fit_segments(rows, **NAMES)  # compiles
     for name, large in 2 * list(cases.items()):
         fitting._LARGE = large
-        seconds, _ = _timed(name, lambda: cluster.fit_segments(rows, **_NAMES))
+        seconds, _ = _timed(name, lambda: cluster.fit_segments(rows, **NAMES))
         found[name]["calls"].append(seconds)
         found[name]["tasks"].append(_seconds_of_tasks(rows.sparkSession))
     return found

@@ -12,15 +12,17 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 from dask import delayed
+from dask.dataframe.dispatch import from_pyarrow_table_dispatch
 from distributed import as_completed, get_client, secede
 from distributed.comm.addressing import get_address_host
 from numpy.typing import NDArray
 
-from platt_jax.cluster.engines import FitPart, adds_columns, parts_of_rows
+from platt_jax.cluster.engines import FitPart, adds_columns, pieces, whole
 from platt_jax.cluster.meeting import AtServer, Server
 from platt_jax.cluster.tasks import FittedPart, Names
 
-_PART, _INDEX = "_platt_jax_part", "_platt_jax_index"
+_PART, _PIECE = "part", "piece"
+_PIECES = pd.DataFrame({_PART: np.array([], np.int64), _PIECE: np.array([], object)})
 
 
 class Dask:
@@ -43,6 +45,10 @@ class Dask:
         """See `Engine`."""
         return pa.Schema.from_pandas(rows._meta_nonempty, preserve_index=False)
 
+    def select(self, rows: Any, columns: list[str]) -> Any:
+        """See `Engine`."""
+        return rows[columns]
+
     def sample(self, rows: Any, columns: list[str], number: int) -> pa.Table:
         """See `Engine`."""
         share = min(1.0, number / max(len(rows), 1))
@@ -52,12 +58,11 @@ class Dask:
 
     def fit(self, rows: Any, names: Names, large: NDArray[Any], task: FitPart) -> list[Any]:
         """See `Engine`."""
-        rows = rows[names.used]
-        tables = self._client.compute(self._together(rows, names, large).to_delayed())
+        tables = self._client.compute(self._together(rows, self.schema(rows), names, large))
         host = get_address_host(self._client.scheduler_comm.comm.local_address)
         key = secrets.token_bytes()
         with closing(Server(self.partitions, host, key)) as server:
-            meet = partial(_fit, task, self.schema(rows), (host, server.port), key, self.partitions)
+            meet = partial(_fit, task, (host, server.port), key, self.partitions)
             running = [
                 self._client.submit(meet, part, table, pure=False)
                 for part, table in enumerate(tables)
@@ -91,15 +96,14 @@ class Dask:
         """See `Engine`. Rows that gain columns keep their index."""
         if not adds_columns(self.schema(rows), schema):
             rows = rows[names.used]
-            tables = self._together(rows, names, large).to_delayed()
-            of_part = partial(_made, task=task, of_rows=self.schema(rows), schema=schema)
+            tables = self._together(rows, self.schema(rows), names, large)
+            of_part = partial(_made, task=task, schema=schema)
             made = [delayed(of_part)(*each) for each in zip(fitted, tables, strict=True)]
             return dd.from_delayed(made, meta=schema.empty_table().to_pandas())
         new = pa.schema([field for field in schema if field.name not in rows.columns])
-        indexed = rows.assign(**{_INDEX: rows.index})
-        tables = self._together(indexed, names, large).to_delayed()
+        tables = self._together(rows, None, names, large)
         of_used = self.schema(rows[names.used])
-        both = partial(_joined, task=task, of_used=of_used, new=new, index=rows.index.name)
+        both = partial(_joined, task=task, of_used=of_used, new=new, meta=rows._meta)
         made = [delayed(both)(*each) for each in zip(fitted, tables, strict=True)]
         meta = rows._meta.assign(**new.empty_table().to_pandas())
         return dd.from_delayed(made, meta=meta)
@@ -123,44 +127,38 @@ class Dask:
         """See `Engine`."""
         table.to_parquet(path, write_index=False)
 
-    def _together(self, rows: Any, names: Names, large: NDArray[Any]) -> Any:
-        """The rows, shuffled so that each partition has those of a part, in their order."""
-        keyed = rows.map_partitions(
-            _keyed,
-            self.schema(rows[list(names.segment)]),
-            large,
-            self.partitions,
-            meta=rows._meta.assign(**{_PART: np.int64(0)}),
+    def _together(
+        self, rows: Any, of_rows: pa.Schema | None, names: Names, large: NDArray[Any]
+    ) -> list[Any]:
+        """For each part, a frame of the pieces of its rows; without a schema with the index."""
+        divided = rows.map_partitions(
+            _divided, of_rows, names.segment, large, self.partitions, meta=_PIECES
         )
-        return keyed.set_index(_PART, divisions=list(range(self.partitions + 1)))
+        ends = list(range(self.partitions + 1))
+        # The pieces are few, and "p2p" would copy them many times.
+        return divided.set_index(_PART, divisions=ends, shuffle_method="tasks").to_delayed()
 
 
-def _keyed(
+def _divided(
     rows: pd.DataFrame,
-    of_ids: pa.Schema,
+    of_rows: pa.Schema | None,
+    segment: tuple[str, ...],
     large: NDArray[Any],
     parts: int,
     partition_info: dict[str, Any],
 ) -> pd.DataFrame:
-    """The rows with the number of their part."""
-    table = pa.Table.from_pandas(rows[of_ids.names], of_ids, preserve_index=False)
-    part = parts_of_rows(table, of_ids.names, large, parts, partition_info["number"])
-    return rows.assign(**{_PART: part})
+    """The pieces of each part's rows."""
+    table = pa.Table.from_pandas(rows, of_rows, preserve_index=of_rows is None)
+    divided = pieces(table, segment, large, parts, partition_info["number"])
+    return pd.DataFrame({_PART: range(parts), _PIECE: divided})
 
 
 def _fit(
-    task: FitPart,
-    schema: pa.Schema,
-    address: tuple[str, int],
-    key: bytes,
-    parts: int,
-    part: int,
-    rows: pd.DataFrame,
+    task: FitPart, address: tuple[str, int], key: bytes, parts: int, part: int, rows: pd.DataFrame
 ) -> FittedPart:
     secede()  # all parts can run at the same time, however few threads there are
-    table = pa.Table.from_pandas(rows[schema.names], schema, preserve_index=False)
     with AtServer(address, key, part, parts) as gather:
-        return task(table, gather, part)
+        return task(whole(rows[_PIECE]), gather, part)
 
 
 def _table(
@@ -180,11 +178,9 @@ def _made(
     fitted: FittedPart,
     rows: pd.DataFrame,
     task: Callable[[bytes, pa.Table], pa.Table],
-    of_rows: pa.Schema,
     schema: pa.Schema,
 ) -> pd.DataFrame:
-    table = pa.Table.from_pandas(rows[of_rows.names], of_rows, preserve_index=False)
-    return task(fitted.calibrator, table).cast(schema).to_pandas()
+    return task(fitted.calibrator, whole(rows[_PIECE])).cast(schema).to_pandas()
 
 
 def _joined(
@@ -193,10 +189,11 @@ def _joined(
     task: Callable[[bytes, pa.Table], pa.Table],
     of_used: pa.Schema,
     new: pa.Schema,
-    index: Any,
+    meta: pd.DataFrame,
 ) -> pd.DataFrame:
     """The rows with the new columns of what the task makes; the others stay as they are."""
-    rows = rows.set_index(_INDEX).rename_axis(index)
-    table = pa.Table.from_pandas(rows[of_used.names], of_used, preserve_index=False)
-    made = task(fitted.calibrator, table).select(new.names).cast(new).to_pandas()
-    return rows.assign(**{name: made[name].to_numpy() for name in new.names})
+    table = whole(rows[_PIECE])
+    made = task(fitted.calibrator, table.select(of_used.names).cast(of_used)).select(new.names)
+    columns = made.cast(new).to_pandas()
+    frame = from_pyarrow_table_dispatch(meta, table)
+    return frame.assign(**{name: columns[name].to_numpy() for name in new.names})

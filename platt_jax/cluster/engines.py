@@ -1,6 +1,6 @@
 """What an engine does: it brings each segment's rows together, and runs functions on the parts."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from platt_jax.cluster.meeting import Gather
 from platt_jax.cluster.tasks import FittedPart, Names, places, read_ids
+from platt_jax.ids import Columns, Ids, length
 from platt_jax.ids.factorize import factorize
 from platt_jax.ids.hashing import hashes
 
@@ -25,6 +26,9 @@ class Engine(Protocol):
 
     def schema(self, rows: Any) -> pa.Schema:
         """The columns of the rows."""
+
+    def select(self, rows: Any, columns: list[str]) -> Any:
+        """These columns of the rows, for `sample` and `fit`."""
 
     def sample(self, rows: Any, columns: list[str], number: int) -> pa.Table:
         """These columns of about so many random rows, the same at each call."""
@@ -67,6 +71,7 @@ class Engine(Protocol):
         """Writes one of its tables to a folder."""
 
 
+_DIVIDED_AT_ONCE = 1 << 20  # rows, because larger arrays need new memory each time
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio (Knuth 1998, 6.4)
 
 
@@ -90,20 +95,60 @@ def parts_of_rows(
     return part
 
 
-def parts_of(ids: Any, parts: int) -> NDArray[np.int64]:
+def parts_of(ids: Ids, parts: int) -> NDArray[np.int64]:
     """The part (N,) of each row by its id, the same in every process."""
+    return (_hashed(ids) % np.uint64(parts)).astype(np.int64)
+
+
+def _hashed(ids: Ids) -> NDArray[np.uint64]:
+    """A hash (N,) of each row's id."""
+    if isinstance(ids, Columns):
+        hashed = np.zeros(length(ids), np.uint64)
+        for column in ids.columns:
+            hashed = _mixed(hashed ^ _hashed(column))
+        return hashed
+    if isinstance(ids, np.ndarray) and ids.dtype.kind in "iu":
+        return _mixed(ids.astype(np.uint64))
     rows = factorize(ids)
     codes = rows.of(slice(None))
     used = np.flatnonzero(np.bincount(codes))
     keys = rows.named(used)
-    if keys.dtype.kind in "iu":
-        mixed = keys.astype(np.uint64) * _MULTIPLIER
-        mixed ^= mixed >> np.uint64(32)
-    else:
-        mixed = hashes(keys)
-    part = np.zeros(int(used[-1]) + 1 if len(used) else 0, np.int64)
-    part[used] = (mixed % np.uint64(parts)).astype(np.int64)
-    return part[codes]
+    hashed = np.zeros(rows.numbers, np.uint64)
+    hashed[used] = _hashed(keys) if keys.dtype.kind in "iu" else hashes(keys)
+    return hashed[codes]
+
+
+def _mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    mixed = numbers * _MULTIPLIER
+    return mixed ^ (mixed >> np.uint64(32))
+
+
+def pieces(
+    rows: pa.Table, segment: Sequence[str], large: NDArray[Any], parts: int, first: int = 0
+) -> list[bytes]:
+    """The rows of each part (P,), in their order, as one value in Arrow's format.
+
+    An engine shuffles a few values faster than many rows.
+    """
+    streams = [pa.BufferOutputStream() for _ in range(parts)]
+    writers = [pa.ipc.new_stream(stream, rows.schema) for stream in streams]
+    for start in range(0, rows.num_rows, _DIVIDED_AT_ONCE):
+        some = rows.slice(start, _DIVIDED_AT_ONCE)
+        part = parts_of_rows(some, segment, large, parts, first)
+        part = part.astype(np.min_scalar_type(parts))  # NumPy sorts short integers in linear time
+        together = some.take(pa.array(np.argsort(part, kind="stable")))
+        ends = np.cumsum(np.bincount(part, minlength=parts))
+        for writer, begin, end in zip(writers, [0, *ends[:-1]], ends, strict=True):
+            writer.write_table(together.slice(begin, end - begin))
+    for writer in writers:
+        writer.close()
+    return [stream.getvalue().to_pybytes() for stream in streams]
+
+
+def whole(of_part: Iterable[bytes]) -> pa.Table:
+    """The rows of a part, from its pieces."""
+    tables = [pa.ipc.open_stream(piece).read_all() for piece in of_part]
+    return pa.concat_tables(tables, promote_options="permissive")
 
 
 def adds_columns(rows: pa.Schema, made: pa.Schema) -> bool:

@@ -89,6 +89,7 @@ def fit_segments(
     names = Names(score, segments, label, weight, offset)
     schema = engine.schema(rows)
     check_columns(schema, names)
+    rows = engine.select(rows, names.used)
     large = _large(engine.sample(rows, list(segments), _SAMPLED), names, engine.partitions)
     call = Call(names, large, pos_label, prior, pooling, options)
     fitted = engine.fit(rows, names, large, partial(_task, call))

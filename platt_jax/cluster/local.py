@@ -36,6 +36,10 @@ class Local:
         """See `Engine`."""
         return rows.schema
 
+    def select(self, rows: pa.Table, columns: list[str]) -> pa.Table:
+        """See `Engine`."""
+        return rows.select(columns)
+
     def sample(self, rows: pa.Table, columns: list[str], number: int) -> pa.Table:
         """See `Engine`."""
         rng = np.random.default_rng(0)

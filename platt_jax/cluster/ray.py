@@ -3,7 +3,6 @@
 import secrets
 from collections.abc import Callable
 from contextlib import closing
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,11 +13,11 @@ from ray.data.expressions import monotonically_increasing_id
 from ray.util import get_node_ip_address, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from platt_jax.cluster.engines import FitPart, parts_of_rows
+from platt_jax.cluster.engines import FitPart, pieces, whole
 from platt_jax.cluster.meeting import AtServer, Server
 from platt_jax.cluster.tasks import FittedPart, Names
 
-_PART, _PLACE = "_platt_jax_part", "_platt_jax_place"
+_PLACE = "_platt_jax_place"
 
 
 class Ray:
@@ -48,6 +47,14 @@ class Ray:
             return found.base_schema
         return _arrow(rows.limit(1)).schema
 
+    def select(self, rows: Any, columns: list[str]) -> Any:
+        """See `Engine`. Blocks may come in any order, so that rows need numbers."""
+        return (
+            rows.select_columns(columns)
+            .with_column(_PLACE, monotonically_increasing_id())
+            .materialize()
+        )
+
     def sample(self, rows: Any, columns: list[str], number: int) -> pa.Table:
         """See `Engine`."""
         share = min(1.0, number / max(rows.count(), 1))
@@ -56,8 +63,7 @@ class Ray:
 
     def fit(self, rows: Any, names: Names, large: NDArray[Any], task: FitPart) -> list[Any]:
         """See `Engine`. A part whose worker dies runs again, as Ray does by itself."""
-        rows = rows.select_columns(names.used)
-        tables, schema = self._together(rows, names, large), self.schema(rows)
+        tables = self._together(rows, names, large)
         host, key = get_node_ip_address(), secrets.token_bytes()
         places = placement_group([{"CPU": 1}] * self.partitions)  # all at once, or none
         try:
@@ -67,7 +73,7 @@ class Ray:
                     place = PlacementGroupSchedulingStrategy(places, part)
                     fit = ray.remote(_fit).options(num_returns=2, scheduling_strategy=place)
                     at = (host, server.port), key, part, self.partitions
-                    running.append(fit.remote(task, at, schema, *tables[part]))
+                    running.append(fit.remote(task, at, *tables[part]))
                 waiting = [summary for _, summary in running]
                 while waiting:
                     done, waiting = ray.wait(waiting)
@@ -101,10 +107,11 @@ class Ray:
         schema: pa.Schema,
     ) -> Any:
         """See `Engine`."""
+        rows = self.select(rows, self.schema(rows).names)
         tables, both = self._together(rows, names, large), ray.remote(_joined)
         return ray.data.from_arrow_refs(
             [
-                both.remote(task, self.schema(rows), schema, calibrator, *of_part)
+                both.remote(task, schema, calibrator, *of_part)
                 for (calibrator, _), of_part in zip(fitted, tables, strict=True)
             ]
         )
@@ -127,48 +134,38 @@ class Ray:
         """See `Engine`."""
         table.write_parquet(path)
 
-    def _together(self, rows: Any, names: Names, large: NDArray[Any]) -> list[list[Any]]:
-        """References to the rows of each part, which may be in several tables."""
-        key = partial(_keyed, segment=names.segment, large=large, parts=self.partitions)
-        keyed = rows.with_column(_PLACE, monotonically_increasing_id())
-        keyed = keyed.map_batches(key, batch_format="pyarrow", batch_size=None)
-        ends = list(range(1, self.partitions)) or None
-        tables = keyed.sort(_PART, boundaries=ends).to_arrow_refs()
-        of_parts: list[list[Any]] = [[] for _ in range(self.partitions)]
-        found = ray.get([ray.remote(_part).remote(table) for table in tables])
-        for part, table in zip(found, tables, strict=True):
-            if part is not None:
-                of_parts[part].append(table)
-        return of_parts
+    def _together(self, rows: Any, names: Names, large: NDArray[Any]) -> list[tuple[Any, ...]]:
+        """References to the pieces of each part's rows, in their order."""
+        schema = self.schema(rows)
+        schema = schema.remove(schema.get_field_index(_PLACE))
+        divide = ray.remote(_divided).options(num_returns=1 + self.partitions)
+        divided = [
+            divide.remote(block, schema, names.segment, large, self.partitions)
+            for block in rows.to_arrow_refs()
+        ]
+        places = ray.get([place for place, *_ in divided])  # blocks come in any order
+        in_order = [divided[i][1:] for i in np.argsort(places, kind="stable")]
+        return list(zip(*in_order, strict=True))
 
 
-def _keyed(rows: pa.Table, segment: tuple[str, ...], large: NDArray[Any], parts: int) -> pa.Table:
-    """The rows with the number of their part."""
-    part = parts_of_rows(rows, segment, large, parts)
-    return rows.append_column(_PART, pa.array(part))
-
-
-def _part(table: pa.Table) -> int | None:
-    """The part that has all rows of a table; None if there are none."""
-    return table[_PART][0].as_py() if table.num_rows else None
-
-
-def _rows(schema: pa.Schema, tables: tuple[pa.Table, ...]) -> pa.Table:
-    """The rows of a part, in their order; a shuffle brings them in any order."""
-    if not tables:
-        return schema.empty_table()
-    return pa.concat_tables(tables).sort_by(_PLACE).drop_columns([_PART, _PLACE])
+def _divided(
+    block: pa.Table, schema: pa.Schema, segment: tuple[str, ...], large: NDArray[Any], parts: int
+) -> list[Any]:
+    """The place of a block among others, and the piece of each part's rows."""
+    if not block.num_rows:
+        return [0, *pieces(schema.empty_table(), segment, large, parts)]
+    rows = block.select(schema.names).cast(schema)
+    return [block[_PLACE][0].as_py(), *pieces(rows, segment, large, parts)]
 
 
 def _fit(
     task: FitPart,
     at: tuple[tuple[str, int], bytes, int, int],
-    schema: pa.Schema,
-    *tables: pa.Table,
+    *of_part: bytes,
 ) -> FittedPart:
     with AtServer(*at) as gather:
         part = at[2]
-        return task(_rows(schema, tables), gather, part)
+        return task(whole(of_part), gather, part)
 
 
 def _table(task: Callable[[bytes], pa.Table], schema: pa.Schema, calibrator: bytes) -> pa.Table:
@@ -177,12 +174,11 @@ def _table(task: Callable[[bytes], pa.Table], schema: pa.Schema, calibrator: byt
 
 def _joined(
     task: Callable[[bytes, pa.Table], pa.Table],
-    of_rows: pa.Schema,
     schema: pa.Schema,
     calibrator: bytes,
-    *tables: pa.Table,
+    *of_part: bytes,
 ) -> pa.Table:
-    return task(calibrator, _rows(of_rows, tables)).cast(schema)
+    return task(calibrator, whole(of_part)).cast(schema)
 
 
 def _arrow(rows: Any) -> pa.Table:

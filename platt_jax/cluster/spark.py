@@ -60,6 +60,10 @@ class Spark:
 
         return to_arrow_schema(rows.schema)
 
+    def select(self, rows: Any, columns: list[str]) -> Any:
+        """See `Engine`."""
+        return rows.select(columns)
+
     def sample(self, rows: Any, columns: list[str], number: int) -> pa.Table:
         """See `Engine`."""
         share = min(1.0, number / max(rows.count(), 1))
@@ -68,7 +72,6 @@ class Spark:
 
     def fit(self, rows: Any, names: Names, large: NDArray[Any], task: FitPart) -> Any:
         """See `Engine`. The rows are shuffled once, and read once by the tasks."""
-        rows = rows.select(names.used)
         together = rows.repartition(self.partitions, self._key(names, large))
         schema, keys = self.schema(rows), self._keys
 

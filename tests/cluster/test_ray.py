@@ -3,8 +3,10 @@
 import os
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 
 import in_engines
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -87,12 +89,17 @@ def _parent(pid):
 
 def test_rows_of_a_part_are_in_their_order():
     """Blocks may come in any order."""
-    from platt_jax.cluster.ray import _PART, _PLACE, _rows
+    from platt_jax.cluster.engines import whole
+    from platt_jax.cluster.ray import Ray
+    from platt_jax.cluster.tasks import Names
 
-    blocks = [
-        pa.table({"f": values, _PLACE: places, _PART: [0, 0]})
-        for values, places in (([2.0, 4.0], [2, 4]), ([3.0, 1.0], [3, 1]))
-    ]
-    schema = pa.schema([("f", pa.float64())])
-    assert _rows(schema, tuple(blocks))["f"].to_pylist() == [1, 2, 3, 4]
-    assert _rows(schema, ()).schema == schema
+    frame, engine = in_engines.made_frame(20), Ray(2)
+    rows = engine.select(_rows(frame), ["f", "s", "other"])
+    backwards = SimpleNamespace(
+        schema=rows.schema, to_arrow_refs=lambda: rows.to_arrow_refs()[::-1]
+    )
+    none = np.array([], str)
+    of_parts = engine._together(backwards, Names("f", ("s",)), none)
+    found = [whole(ray.get(list(of_part)))["other"].to_numpy() for of_part in of_parts]
+    assert all((np.diff(numbers) > 0).all() for numbers in found)
+    assert sorted(np.concatenate(found)) == frame.other.tolist()
