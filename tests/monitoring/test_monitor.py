@@ -98,6 +98,13 @@ def test_a_change_is_found_with_its_night_and_size(rng, calibrator):
     assert (alarms["q_value_ever"] >= alarms["q_value"]).all()
 
 
+def test_the_size_of_a_change_includes_the_margin(rng, calibrator):
+    monitor = pj.Monitor.start(calibrator, against="predictions", margin=0.5)
+    monitor = monitor.update(*night(rng, rows=2000, shift=1.4, changed=range(SEGMENTS)))
+    found = monitor.table()["intercept"]
+    assert found.mean() == pytest.approx(1.4, abs=0.05)  # errors of the fits average out
+
+
 def test_each_kind_of_change_is_named(rng, calibrator):
     def of(log_odds):
         monitor = pj.Monitor.start(calibrator, against="predictions")
