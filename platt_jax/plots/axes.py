@@ -30,16 +30,12 @@ def log_axis(axis: Axis, limits: tuple[float, float]) -> None:
         axis: an axis of logarithmic scale.
         limits: the positive ends of the axis.
     """
-    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
+    from matplotlib.ticker import FuncFormatter, LogLocator
 
     ratio = limits[1] / limits[0]
-    if ratio > 20:
-        subs = (1,) if ratio > 1e4 else (1, 3)
-        axis.set_major_locator(LogLocator(subs=subs))
-    elif ratio > 4:
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    else:
-        axis.set_major_locator(MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]))
+    subs = (1,) if ratio > 1e4 else (1, 3) if ratio > 20 else (1, 2, 5)
+    # Where fewer than two of these are on the axis, the locator takes closer round numbers.
+    axis.set_major_locator(LogLocator(subs=subs))
     axis.set_minor_locator(no_ticks())
     axis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:,.10g}"))
 
