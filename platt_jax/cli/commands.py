@@ -211,7 +211,9 @@ def report(arguments: argparse.Namespace) -> int:
     inputs = *arguments.files, arguments.calibrator
     outputs.check(arguments.out, *inputs, only_file="a page is a file")
     calibrator, rows = _with_fresh_rows(arguments)
-    to_html(calibrator, arguments.out, *(rows[role] for role in ("score", "label", "segment")))
+    by_row = (rows[role] for role in ("score", "label", "segment"))
+    # With --logit the probabilities before are those that the log-odds are of.
+    to_html(calibrator, arguments.out, *by_row, before="logits" if arguments.logit else None)
     number = len(rows["score"])
     if arguments.json:
         print(json.dumps({"segments": len(calibrator), "rows": number, "out": arguments.out}))

@@ -20,6 +20,12 @@ def text(key: Any) -> str:
     return ", ".join(map(str, parts)) if isinstance(parts, tuple) else str(key)
 
 
+def printable(whole: str) -> str:
+    """The text with a mark for each character that cannot be drawn, spaces for line ends."""
+    spaced = " ".join(whole.split())
+    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in spaced)
+
+
 def width(characters: str) -> int:
     """The width of a text in letters; Chinese, Japanese and Korean characters are two wide."""
     return sum(2 if unicodedata.east_asian_width(each) in _WIDE else 1 for each in characters)
@@ -31,7 +37,7 @@ def wrapped(whole: str, columns: int, lines: int) -> str:
     Lines end at spaces where there are any in their second half. The end of a longer text stays, as
     ids often differ there.
     """
-    whole = " ".join(whole.split())
+    whole = printable(whole)
     room = columns * lines
     if width(whole) > room:
         whole = _ends(whole, room - (lines - 1) * (columns // 4))

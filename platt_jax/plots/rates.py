@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from platt_jax import ids
 from platt_jax.arrays import Bools, Floats
 from platt_jax.columns import Column
-from platt_jax.ids.factorize import ascending, factorize, get_indexer, split_columns
+from platt_jax.ids.factorize import factorize
+from platt_jax.ids.places import places
 from platt_jax.inference.triage import q_values
 from platt_jax.metrics.count_pvalues import Counts, Predicted, count_pvalues, counts
 from platt_jax.plots import axes, funnels, style
@@ -102,10 +103,8 @@ def _flagged(judged: Mapping[str, NDArray[Any]], keys: NDArray[Any]) -> tuple[Bo
         raise ValueError(f"judged: expected the table of triage, got columns {list(judged)}")
     columns = list(judged.values())[: len(keys.dtype.names or [0])]
     named = ids.structured(keys.dtype.names, columns) if keys.dtype.names else columns[0]
-    known, place = ascending(np.asarray(named))
-    flagged = np.zeros(len(known) + 1, bool)  # the last for segments that triage does not have
-    flagged[place] = judged["flagged"]
-    return flagged[get_indexer(known, split_columns(keys))], "flagged by triage"
+    flagged = np.append(judged["flagged"], False)  # the last for segments that triage does not have
+    return flagged[places(np.asarray(named), keys)], "flagged by triage"
 
 
 def _limits(by_segment: Counts, pvalue: Floats, third_moment: float) -> Limits:

@@ -189,7 +189,7 @@ def _set_title(ax: Axes, name: str, rows: float, note: str) -> None:
     points_wide = ax.get_window_extent().width * 72 / figure.dpi
     columns = max(int(points_wide / (_LETTER * style.SMALL)), 8)
     count = f"{rows:,.6g} row{'' if rows == 1 else 's'}"
-    title = f"{name}, {count}"
+    title = f"{names.printable(name)}, {count}"
     if names.width(title) > columns:
         note = note.replace("\n", ", ")
         title = f"{names.wrapped(name, columns, _NAME_LINES)}\n{count}"

@@ -215,6 +215,7 @@ def test_long_ids_have_their_ends_on_few_lines():
             assert whole.startswith(wrapped[0].split("…")[0]) and whole.endswith(wrapped[-1][-4:])
             assert sum("…" in line for line in wrapped) == 1
     assert names.width("東京 a") == 6
+    assert names.wrapped("a\x00\ud800\n b", 10, 2) == "a\ufffd\ufffd b"
     assert names.wrapped("東京都千代田区丸の内一丁目", 10, 2) == "東京都千…\n内一丁目"
 
 

@@ -1,0 +1,59 @@
+"""What a table of `triage` says, in a sentence."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_LONGEST_NAME = 40
+
+
+def verdict(
+    table: Mapping[str, NDArray[Any]],
+    fdr: float,
+    *,
+    kind: str = "segment",
+    are: str = "off",
+    most: int = 3,
+) -> str:
+    """How many segments are flagged, and the first ones with their counts of positives.
+
+    Args:
+        table: result of `triage`.
+        fdr: its false discovery rate.
+        kind: noun for the segments.
+        are: what flagged segments are: "off", or "changed" if they were tested against the fit.
+        most: maximum number of segments to name.
+    """
+    tested = int(np.count_nonzero(np.isfinite(table["p_value"])))
+    flagged = np.flatnonzero(table["flagged"])
+    if not tested:
+        return f"No {kind} could be tested."
+    if not len(flagged):
+        smallest = table["q_value"][:tested].min()
+        return (
+            f"No {kind} is reliably {are}: of {tested:,} tested, the smallest q-value is "
+            f"{smallest:.2g}."
+        )
+    number = len(flagged)
+    verb, noun = ("is", kind) if number == 1 else ("are", f"{kind}s")
+    of = f"{number:,} of {tested:,} {kind}s {verb} {are}" if tested > 1 else f"The {noun} is {are}"
+    named = "; ".join(_counts(table, i) for i in flagged[:most].tolist())
+    rest = f"; and {number - most:,} more" if number > most else ""
+    return f"{of} (q ≤ {fdr:g}): {named}{rest}."
+
+
+def _counts(table: Mapping[str, NDArray[Any]], i: int) -> str:
+    columns = list(table)
+    name = ", ".join(str(table[column][i]) for column in columns[: columns.index("rows")])
+    if len(name) > _LONGEST_NAME:
+        name = f"{name[: _LONGEST_NAME - 9]}…{name[-8:]}"
+    positives, expected = table["positives"][i], table["expected"][i]
+    q = table["q_value"][i]
+    return f"{name} {positives:,.0f} positives, {_short(expected)} predicted (q {q:.2g})"
+
+
+def _short(value: float) -> str:
+    """Three digits, or more before the point."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
