@@ -28,7 +28,7 @@
     if (values.every(Number.isInteger)) return 0;
     const sizes = values.map(Math.abs).filter((size) => size > 0).sort((a, b) => a - b);
     const typical = sizes[Math.floor(sizes.length / 2)];
-    return Math.min(Math.max(2 - Math.floor(Math.log10(typical)), i === Q ? 3 : 1), 8);
+    return Math.min(Math.max(2 - Math.floor(Math.log10(typical)), i === Q ? 4 : 1), 8);
   }
 
   function compare(one, other) {
@@ -71,7 +71,7 @@
   }
 
   function number(value, i) {
-    if (i === Q && value < 0.0005) return "<0.001";
+    if (i === Q && value < 0.00005) return "<0.0001";
     const digits = { minimumFractionDigits: decimals[i], maximumFractionDigits: decimals[i] };
     return value.toLocaleString("en", digits).replace("-", "−");
   }
