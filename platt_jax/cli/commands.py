@@ -18,6 +18,7 @@ from platt_jax import Fit, Options, SegmentCalibrator, Sigmoid, ids, load
 from platt_jax.cli import csvio, outputs, parquet, summaries
 from platt_jax.cli.inputs import DASH, staged
 from platt_jax.cli.rows import read_rows
+from platt_jax.inference.verdict import verdict
 
 _PROCESS_LOST = 4
 _SEGMENTS_TOLD = 10
@@ -191,9 +192,8 @@ def triage(arguments: argparse.Namespace) -> int:
         )
         say(json.dumps(about))
         return 0
-    rest = f"; {untested:,} not tested (standard error says why)" if untested else ""
-    of = f"{flagged:,} of {number - untested:,} segments flagged"
-    say(f"{of} at a false discovery rate of {fdr:g}{rest}")
+    rest = f" {untested:,} not tested (standard error says why)." if untested else ""
+    say(verdict(table, fdr, against=against) + rest)
     if arguments.out is None:
         for line in table.lines(_SEGMENTS_TOLD):
             say(line)
