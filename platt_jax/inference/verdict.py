@@ -18,7 +18,7 @@ def verdict(
     table: Mapping[str, NDArray[Any]],
     fdr: float,
     *,
-    kind: str = "segment",
+    nouns: tuple[str, str] = ("segment", "segments"),
     against: Literal["fit", "predictions"] = "predictions",
     most: int = 3,
 ) -> str:
@@ -27,11 +27,12 @@ def verdict(
     Args:
         table: result of `triage`.
         fdr: its false discovery rate.
-        kind: noun for the segments.
+        nouns: what one segment is called, and several.
         against: what they were tested against. Flagged ones have changed if it is the fit, else
             they are off.
         most: maximum number of segments to name.
     """
+    kind, kinds = nouns
     tested = int(np.count_nonzero(np.isfinite(table["p_value"])))
     flagged = np.flatnonzero(table["flagged"])
     if not tested:
@@ -41,7 +42,7 @@ def verdict(
         smallest = table["q_value"][:tested].min()
         return f"No {kind} {none}: of {tested:,} tested, the smallest q-value is {smallest:.2g}."
     number = len(flagged)
-    of = f"{number:,} of {tested:,} {kind}s {one if number == 1 else several}"
+    of = f"{number:,} of {tested:,} {kinds} {one if number == 1 else several}"
     named = "; ".join(_counts(table, i) for i in flagged[:most].tolist())
     rest = f"; and {number - most:,} more" if number > most else ""
     return f"{of} (q at most {fdr:g}): {named}{rest}."

@@ -40,7 +40,7 @@ def table(q_values, keys=("a", "b", "c")):
 
 
 def test_the_verdict_in_words():
-    assert verdict(table([0.002, 0.04, 0.7]), 0.05, kind="route") == (
+    assert verdict(table([0.002, 0.04, 0.7]), 0.05, nouns=("route", "routes")) == (
         "2 of 3 routes are off (q at most 0.05): a 367 positives, 439 predicted (q 0.002); "
         "b 367 positives, 0.457 predicted (q 0.04)."
     )
