@@ -8,7 +8,9 @@ Beyond 20,000 problems, hexagons of counts replace points.
 The plotted quantities are computed in `platt_jax.metrics` and by the fits themselves.
 """
 
+from platt_jax.plots.description import alt_text
 from platt_jax.plots.levels import levels
+from platt_jax.plots.overall import summary
 from platt_jax.plots.overview import convergence, parameter_map
 from platt_jax.plots.pooling_losses import pooling_losses
 from platt_jax.plots.rates import rate_funnel
@@ -20,6 +22,7 @@ from platt_jax.plots.slopes import slope_funnel
 
 __all__ = [
     "ReliabilityDisplay",
+    "alt_text",
     "convergence",
     "levels",
     "parameter_map",
@@ -30,4 +33,5 @@ __all__ = [
     "shrinkage",
     "sigmoid",
     "slope_funnel",
+    "summary",
 ]

@@ -29,6 +29,8 @@ _ASIDE = {
     (-5, 0): ("right", "center"),
     (0, 5): ("center", "bottom"),
     (0, -5): ("center", "top"),
+    (-4, 4): ("right", "bottom"),
+    (-4, -4): ("right", "top"),
 }
 # Left, right, bottom and top.
 _Box: TypeAlias = tuple[float, float, float, float]

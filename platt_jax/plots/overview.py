@@ -72,6 +72,7 @@ def parameter_map(fits: Inspectable, *, ax: Axes | None = None) -> Axes:
     ax = style.axes_or_new(ax)
     window: style.Window = central(A[usual]), central(B[usual])
     place, window = axes.room_for_legend(ax, A, B, window, texts)
+    ax.locator_params(nbins=6)
     ax.set(xlim=window[0], ylim=window[1], xlabel="A", ylabel="B")
     ax.axvline(0, color=style.GREY, linewidth=0.8, linestyle=":")
     some = f"{style.counted(np.count_nonzero(plain), kind)}, no flag"

@@ -9,15 +9,15 @@ import numpy as np
 
 from platt_jax import metrics, validation
 from platt_jax.columns import Column
-from platt_jax.plots import panels, style
+from platt_jax.plots import reliability_parts, style
 from platt_jax.plots.axes import probability_limits
 from platt_jax.plots.points import intervals
-from platt_jax.plots.rows import PlottedRows, predicted
+from platt_jax.plots.rows import predicted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_HISTOGRAM_BINS = 50
+_SIZE = 5.0, 5.6  # of a new figure, in inches
 _Curve: TypeAlias = metrics.ReliabilityCurve | metrics.IsotonicCurve
 
 
@@ -140,12 +140,13 @@ def reliability_diagram(
     strategy: str = "quantile",
     confidence: float = 0.95,
     histogram: bool = True,
+    numbers: bool = True,
     ax: Axes | None = None,
 ) -> Axes:
     """Plot observed frequency against predicted probability, above a histogram of the predictions.
 
-    The axes end near the largest probability drawn if all are below 0.5, and start near the
-    smallest if all are above; rows beyond are counted.
+    The axes are square. They end near the largest probability drawn if all are below 0.5, and start
+    near the smallest if all are above; rows beyond are counted.
 
     Args:
         labels: (N,) bool, {0, 1} or {-1, +1}.
@@ -162,6 +163,8 @@ def reliability_diagram(
         confidence: confidence level of the intervals or the band, in (0, 1).
         histogram: whether to draw the histogram, on new axes that take part of the space of the
             given ones.
+        numbers: whether to write the log loss, the expected calibration error (ECE) by these bins,
+            what chance alone makes of it, and smECE; of several models the first two.
         ax: matplotlib axes; None to make a new figure.
 
     Returns:
@@ -180,7 +183,7 @@ def reliability_diagram(
     if not models:
         raise ValueError("proba: expected predictions, got an empty mapping")
     rows = [predicted(labels, each, weights, from_logits) for each in models.values()]
-    ax = style.axes_or_new(ax)
+    ax = style.axes_or_new(ax, _SIZE)
     ax.plot([0, 1], [0, 1], color=style.GREY, linestyle="--", label="perfectly calibrated")
     curves = []
     for i, (name, each) in enumerate(zip(models, rows, strict=True)):
@@ -204,37 +207,16 @@ def reliability_diagram(
     lows, highs = zip(*map(_drawn, curves), strict=True)
     limits = probability_limits(min(lows), max(highs))
     ax.set(xlim=limits, ylim=limits)
-    _note_beyond(ax, rows, limits)
+    ax.set_box_aspect(1)
+    reliability_parts.note_beyond(ax, rows, limits)
+    if numbers:
+        of_models = dict(zip(models, rows, strict=True))
+        reliability_parts.write_numbers(ax, of_models, strategy, n_bins)
     if histogram:
-        _draw_histograms(ax, rows, limits)
+        ax.set_anchor("S")
+        reliability_parts.draw_histograms(ax, rows, limits)
     style.legend(ax)
     return ax
-
-
-def _draw_histograms(ax: Axes, rows: list[PlottedRows], limits: tuple[float, float]) -> None:
-    """Histograms of the models' predictions on new axes below."""
-    from matplotlib.ticker import EngFormatter, MaxNLocator
-
-    panel = panels.panel_below(ax, 0.2)
-    edges = np.linspace(max(limits[0], 0), min(limits[1], 1), _HISTOGRAM_BINS + 1)
-    for i, each in enumerate(rows):
-        heights, _ = np.histogram(each.values, edges, weights=each.weights)
-        panel.stairs(heights, edges, color=style.cycle(ax, i), fill=len(rows) == 1)
-    panel.set(xlabel=ax.get_xlabel(), ylabel="rows")
-    panel.set_ylim(0, None)
-    panel.yaxis.set_major_locator(MaxNLocator(nbins=2, integer=True))
-    panel.yaxis.set_major_formatter(EngFormatter(sep=""))
-    ax.set_xlabel("")
-
-
-def _note_beyond(ax: Axes, rows: list[PlottedRows], limits: tuple[float, float]) -> None:
-    """Note the rows whose predictions are beyond the axes, if any; of several models the most."""
-    beyond = [
-        x.weights[(x.values < limits[0]) | (x.values > limits[1])].sum() / x.weights.sum()
-        for x in rows
-    ]
-    if max(beyond) > 0:
-        style.note(ax, [f"{100 * max(beyond):.2g} % of the rows beyond the axes"])
 
 
 def _label(name: object, method: str, confidence: float) -> str:

@@ -39,9 +39,16 @@ def pyplot() -> Any:
     return plt
 
 
-def axes_or_new(ax: Axes | None) -> Axes:
-    """The given axes, or those of a new figure."""
-    return pyplot().subplots(layout="constrained")[1] if ax is None else ax
+def axes_or_new(ax: Axes | None, size: tuple[float, float] | None = None) -> Axes:
+    """The given axes, or those of a new figure; size in inches, None for the user's own."""
+    return pyplot().subplots(layout="constrained", figsize=size)[1] if ax is None else ax
+
+
+def title(ax: Axes, text: str) -> None:
+    """Write a title above the axes and above the notes."""
+    # All titles of axes have the same base line.
+    lines = len(ax.get_title(loc="right").splitlines())
+    ax.set_title(text + "\n" * lines, loc="left")
 
 
 def on_dark(ax: Axes) -> bool:

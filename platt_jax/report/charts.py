@@ -30,7 +30,7 @@ def reliability(rows: Predicted) -> str:
     labels = rows.labels[rows.usable]
 
     def draw(axes: Sequence[Axes]) -> None:
-        plots.reliability_diagram(labels, proba, ax=axes[0])
+        plots.reliability_diagram(labels, proba, numbers=False, ax=axes[0])  # a table has them
 
     what = "Reliability diagram: observed frequency against predicted probability, before and after"
     return _svg(draw, what)[0]

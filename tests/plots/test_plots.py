@@ -53,7 +53,7 @@ def test_a_panel_takes_its_place_from_axes_without_a_grid(rows, calibrator, pool
     figure = plt.figure()
     ax = figure.add_axes((0.2, 0.3, 0.6, 0.5))
     every_figure(rows, calibrator, pooled)["binned"](ax=ax)
-    upper, lower = (x.get_position().bounds for x in figure.axes)
+    upper, lower = (x.get_position(original=True).bounds for x in figure.axes)
     assert lower[:2] == (0.2, 0.3) and lower[1] + lower[3] < upper[1]
     np.testing.assert_allclose(upper[1] + upper[3], 0.8)
 
