@@ -2,9 +2,9 @@
 
 import re
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from test_report import Page, made_up
 
 import platt_jax as pj
@@ -61,7 +61,7 @@ def test_of_calibrated_segments_none_is_called_off(tmp_path, monkeypatch):
     kept = {}
 
     def keep(draw, what, number=1, small=False):
-        kept[what] = plt.figure().subplots(1, number, squeeze=False)[0]
+        kept[what] = Figure().subplots(1, number, squeeze=False)[0]
         draw(kept[what])
         return ["<svg/>"] * number
 
@@ -88,7 +88,6 @@ def test_of_calibrated_segments_none_is_called_off(tmp_path, monkeypatch):
     (funnel,) = next(axes for what, axes in kept.items() if what.startswith("Funnel"))
     assert "2 flagged by triage" in funnel.get_legend_handles_labels()[1]
     assert {text.get_text() for text in funnel.texts} == {"7", "9"}
-    plt.close("all")
 
 
 def test_a_search_says_what_the_table_does_not_hold(calibrator, tmp_path, monkeypatch):
