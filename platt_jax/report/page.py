@@ -36,7 +36,7 @@ def to_html(
     The report says first which segments are off. It has reliability before and after, with standard
     errors of the differences for which segments are independent; a funnel plot of the segments; the
     segments that `triage` puts first; the outcome of the fits; and a table to sort and search. The
-    table holds the 10,000 worst segments.
+    table holds the 10,000 worst segments; a search finds the ids of all.
 
     The p-values are those of `triage(..., against="predictions")`, and valid for rows that were not
     fitted. Use `triage` with its default to find segments that have changed since the fit.
@@ -111,6 +111,7 @@ def _page(
         "meaning": "".join(
             f"<dt>{name}</dt><dd>{escape(problems.COLUMNS[name])}</dd>" for name in columns
         ),
+        "others": problems.others(calibrator, judged),
         "data": problems.as_json(
             {
                 "columns": columns,

@@ -1,7 +1,9 @@
 """The page's table of all problems, worst first."""
 
+import base64
 import json
 import math
+import zlib
 from typing import Any
 
 import numpy as np
@@ -73,6 +75,7 @@ def lines(
     without rows, flagged ones first. What is not known is None.
     """
     order, place = _worst_first(calibrator, judged)
+    order = order[:MOST]
     usable = predicted.usable
     scores, labels = predicted.scores[usable], predicted.labels[usable]
     rates = dots(scores, labels, predicted.segments[usable], len(judged.keys))
@@ -88,6 +91,19 @@ def lines(
     return made
 
 
+def others(calibrator: SegmentCalibrator, judged: Judged) -> str:
+    """The ids of the segments without a line, for searches: JSON, deflated, as base64.
+
+    They are sorted, which makes them small.
+    """
+    order, place = _worst_first(calibrator, judged)
+    number = len(judged.keys)
+    rest = order[MOST:]
+    keys = [judged.keys[i] if i < number else calibrator.keys[place[i]] for i in rest.tolist()]
+    texts = json.dumps(sorted(map(name, keys)), separators=(",", ":"))
+    return base64.b64encode(zlib.compress(texts.encode(), 9)).decode() if keys else ""
+
+
 def _worst_first(calibrator: SegmentCalibrator, judged: Judged) -> tuple[Integers, Integers]:
     """The order of the lines, and each segment's place among the fits, -1 if it was not fitted.
 
@@ -100,7 +116,7 @@ def _worst_first(calibrator: SegmentCalibrator, judged: Judged) -> tuple[Integer
     failed = seen & (np.append(fit.status, Status.CONVERGED)[place] != Status.CONVERGED)
     rank = np.minimum(np.arange(len(place)), number)
     flags = np.where(seen, np.append(fit.flags, 0)[place], 0)
-    return np.lexsort((-flags, rank, ~failed))[:MOST], place
+    return np.lexsort((-flags, rank, ~failed)), place
 
 
 def _of_fit(calibrator: SegmentCalibrator, place: int) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 "use strict";
 {
   const PER_PAGE = 50;
+  const NAMED = 10;
   const [WIDE, HIGH] = [72, 26]; // of a curve, in pixels
   const element = (id) => document.getElementById(id);
   const parsed = document.createElement("div");
@@ -53,6 +54,7 @@
     if (by !== null) shown.sort(compare);
     page = 0;
     render();
+    searchOthers(query);
   }
 
   function cell(row, value, i) {
@@ -109,7 +111,28 @@
   // What the table does not hold cannot be found in it.
   function none() {
     if (rows.length === total) return "No segment is like that";
-    return `None of the ${segments(rows.length)} in this table is like that; ${n(total - rows.length)} less urgent ones are not in it`;
+    return `None of the ${segments(rows.length)} in this table is like that`;
+  }
+
+  let others = null; // the ids of segments that the table does not hold
+
+  async function read() {
+    const packed = Uint8Array.from(atob(element("others").textContent), (c) => c.charCodeAt(0));
+    const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
+    others = JSON.parse(await new Response(stream).text());
+  }
+
+  async function searchOthers(query) {
+    element("rest").textContent = "";
+    if (!query || rows.length === total) return;
+    if (others === null) await read();
+    // Someone may have typed on.
+    if (query !== element("query").value.trim().toLowerCase()) return;
+    const found = others.filter((name) => name.toLowerCase().includes(query));
+    const some = found.slice(0, NAMED).join(", ") + (found.length > NAMED ? ", …" : "");
+    element("rest").textContent = found.length
+      ? `Not in this table, as less urgent, but like that: ${segments(found.length)}: ${some}`
+      : `None of the ${n(others.length)} less urgent ones that it does not hold is like that`;
   }
 
   function render() {

@@ -195,9 +195,15 @@ def test_a_search_says_what_the_table_does_not_hold(browser, tmp_path, monkeypat
     page = browser.new_page()
     page.goto((tmp_path / "r.html").as_uri())
     page.fill("#query", "none is like this")
-    assert page.inner_text("#count") == (
-        "None of the 15 segments in this table is like that; 25 less urgent ones are not in it"
-    )
+    assert page.inner_text("#count") == "None of the 15 segments in this table is like that"
+    rest = page.locator("#rest", has_text="None of the 25 less urgent ones")
+    rest.wait_for()
+    page.fill("#query", "")
+    held = set(cells(page, "segment"))
+    assert page.inner_text("#rest") == "" and len(held) == 15
+    other = min(set(map(str, range(10, 40))) - held)
+    page.fill("#query", other)
+    page.locator("#rest", has_text=f"but like that: 1 segment: {other}").wait_for()
     page.close()
 
 

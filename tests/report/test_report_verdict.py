@@ -1,6 +1,9 @@
 """What a report says first, and that its parts do not contradict each other."""
 
+import base64
+import json
 import re
+import zlib
 
 import numpy as np
 import pytest
@@ -94,6 +97,11 @@ def test_a_search_says_what_the_table_does_not_hold(calibrator, tmp_path, monkey
     monkeypatch.setattr(problems, "MOST", 15)
     page = written(calibrator, tmp_path / "r.html", *made_up(seed=1))
     assert page.problems["total"] == 40 and len(page.problems["rows"]) == 15
+    others = json.loads(zlib.decompress(base64.b64decode(page.texts["others"])))
+    assert sorted([*others, *page.column("segment")]) == sorted(map(str, range(40)))
+    monkeypatch.undo()
+    page = written(calibrator, tmp_path / "r.html", *made_up(seed=1))
+    assert not page.texts.get("others")
 
 
 def test_before_may_be_log_odds_or_probabilities(calibrator, tmp_path, monkeypatch):
