@@ -23,6 +23,7 @@ FDR = 0.05
 _MOST_NAMES = 8
 _NAME_WIDTH = 16  # in letters
 _NAME_SIZE = 8  # in points
+_ABOVE_LEGENDS = 6
 # Positions of a name beside its mark, in points, with its horizontal and vertical alignment.
 _ASIDE = {
     (5, 0): ("left", "center"),
@@ -138,6 +139,7 @@ def _name(ax: Axes, funnel: Funnel, window: Window) -> None:
     texts = [names.wrapped(names.text(key), _NAME_WIDTH, 1) for key in funnel.keys[urgent]]
     looks: dict[str, Any] = {"fontsize": _NAME_SIZE, "textcoords": "offset points"}
     looks |= {"fontfamily": names.families(texts), "parse_math": False}
+    looks["zorder"] = _ABOVE_LEGENDS
     figure: Any = ax.figure
     taken: list[_Box] = []
     for i, text in zip(urgent.tolist(), texts, strict=True):

@@ -189,5 +189,6 @@ def test_names_do_not_overlap():
     assert 2 <= len(named(ax)) <= 8
     ax.figure.canvas.draw()
     boxes = [text.get_window_extent() for text in ax.texts]
+    assert min(text.zorder for text in ax.texts) > ax.get_legend().zorder
     assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
     assert all(ax.bbox.contains(*box.min) and ax.bbox.contains(*box.max) for box in boxes)
