@@ -22,7 +22,7 @@ Window: TypeAlias = tuple[tuple[float, float], tuple[float, float]]
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 BLUE, VERMILLION, PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "#999999"
 
-_CYCLE = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, BLACK)
+CYCLE = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, BLACK)
 # What replaces a colour on a dark background.
 _ON_DARK = {BLACK: "#FFFFFF", BLUE: SKY, SKY: BLUE}
 MARKERS = "osD^vPX"
@@ -75,7 +75,7 @@ def muted(ax: Axes) -> str:
 
 def cycle(ax: Axes, number: int) -> str:
     """The colour of a model by its number."""
-    return shade(ax, _CYCLE[number % len(_CYCLE)])
+    return shade(ax, CYCLE[number % len(CYCLE)])
 
 
 def counted_once(reasons: Mapping[str, Bools]) -> dict[str, int]:
