@@ -60,10 +60,10 @@ __all__ = [
 ]
 
 
-def _write_report(*arguments: Any) -> None:
+def _write_report(*arguments: Any, **options: Any) -> None:
     from platt_jax.report import to_html  # imported here because fits do not need its imports
 
-    to_html(*arguments)
+    to_html(*arguments, **options)
 
 
 # The report imports calibrators, so calibrators cannot import the report.

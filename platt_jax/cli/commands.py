@@ -18,6 +18,7 @@ from platt_jax import Fit, Options, SegmentCalibrator, Sigmoid, ids, load
 from platt_jax.cli import csvio, outputs, parquet, summaries
 from platt_jax.cli.inputs import DASH, staged
 from platt_jax.cli.rows import read_rows
+from platt_jax.inference.verdict import verdict
 
 _PROCESS_LOST = 4
 SEGMENTS_TOLD = 10
@@ -199,9 +200,8 @@ def triage(arguments: argparse.Namespace) -> int:
         )
         say(json.dumps(about))
         return 0
-    rest = f"; {untested:,} not tested (standard error says why)" if untested else ""
-    of = f"{flagged:,} of {number - untested:,} segments flagged"
-    say(f"{of} at a false discovery rate of {fdr:g}{rest}")
+    rest = f" {untested:,} not tested (standard error says why)." if untested else ""
+    say(verdict(table, fdr, against=against) + rest)
     if arguments.out is None:
         for line in table.lines(SEGMENTS_TOLD):
             say(line)
@@ -219,7 +219,9 @@ def report(arguments: argparse.Namespace) -> int:
     inputs = *arguments.files, arguments.calibrator
     outputs.check(arguments.out, *inputs, only_file="a page is a file")
     calibrator, rows = with_fresh_rows(arguments)
-    to_html(calibrator, arguments.out, *(rows[role] for role in ("score", "label", "segment")))
+    by_row = (rows[role] for role in ("score", "label", "segment"))
+    # With --logit the probabilities before are those that the log-odds are of.
+    to_html(calibrator, arguments.out, *by_row, before="logits" if arguments.logit else None)
     number = len(rows["score"])
     if arguments.json:
         print(json.dumps({"segments": len(calibrator), "rows": number, "out": arguments.out}))

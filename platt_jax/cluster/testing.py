@@ -15,8 +15,8 @@ from platt_jax.results.calibrators import SegmentCalibrator
 TESTED = [
     pa.field(name, pa.int64() if name == "rows" else pa.float64())
     for name in (
-        *("rows", "positives", "expected", "intercept", "slope", "se_intercept", "se_slope"),
-        *("cox_p", "spiegelhalter_z", "p_value"),
+        *("rows", "positives", "expected", "ratio"),
+        *("intercept", "slope", "se_intercept", "se_slope", "cox_p", "spiegelhalter_z", "p_value"),
     )
 ]
 

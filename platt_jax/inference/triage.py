@@ -92,14 +92,16 @@ def triage(
         A Table with a line for each segment of the rows, most urgent first, and the columns
 
         - `segment`, or one column for each of its several columns;
-        - `rows`, without those left out, `positives` and `expected`, the sum of the predictions;
+        - `rows`, without those left out, `positives`, `expected`, the sum of the predictions, and
+          `ratio`, positives over expected;
+        - `q_value` and `flagged`;
         - `intercept` and `slope` of the true log-odds over the predicted ones, 0 and 1 if these are
           right, with standard errors `se_intercept` and `se_slope`. They are fitted with standard
           normal priors around 0 and 1, because few rows often have no finite fit without;
         - `cox_p`, by the chi-square distribution, and `spiegelhalter_z`, standard normal, positive
           where predictions are too extreme; both are rough if rows are few. These and `p_value`
           are of the best predictions within the margin;
-        - `p_value`, `q_value` and `flagged`.
+        - `p_value`.
 
         Segments that are not tested come last, the largest first: every column after `rows` is NaN
         for them, and none is flagged. A segment is not tested if it has rows that are not finite
@@ -180,11 +182,13 @@ def triage(
         of_tests = judged(fresh, fitted, float(margin))
     columns = {name: _placed(tested, of_tests[name]) for name in COLUMNS}
     q_value = q_values(columns["p_value"])
+    first: dict[str, NDArray[Any]] = {x: columns.pop(x) for x in ("positives", "expected")}
+    with np.errstate(divide="ignore", invalid="ignore"):
+        first["ratio"] = first["positives"] / first["expected"]
+    first |= {"q_value": q_value, "flagged": q_value <= fdr}
     # The rows' segments are sorted by size, and the sort is stable for those not tested.
     order = np.lexsort((columns["cox_p"], columns["p_value"], ~tested))
-    table = tables.keyed(
-        "segment", keys, dict(rows=sizes, **columns, q_value=q_value, flagged=q_value <= fdr)
-    )
+    table = tables.keyed("segment", keys, {"rows": sizes} | first | columns)
     return Table({name: x[order] for name, x in table.items()})
 
 

@@ -1,184 +1,170 @@
-"""Funnel plots: differences between problems compared with chance."""
+"""What funnel plots have in common: points within control limits, and the names of outliers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax import ids
 from platt_jax.arrays import Bools, Floats
-from platt_jax.columns import Column
-from platt_jax.ids.factorize import factorize
-from platt_jax.plots import style
-from platt_jax.plots.rows import predicted
-from platt_jax.results.fit import Inspectable
-from platt_jax.results.probabilities import critical_value
-from platt_jax.status import Flag, Status
+from platt_jax.plots import axes, names, style
+from platt_jax.plots.points import points
+from platt_jax.plots.style import Window
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 # Control limits of about two and three standard errors, usual in funnel plots (Spiegelhalter 2005).
-_LEVELS = (0.95, 0.998)
-_NO_SLOPE = Flag.ONE_CLASS, Flag.CONSTANT_SCORES, Flag.SEPARABLE
+LEVELS = (0.95, 0.998)
+# False discovery rate of the marks.
+FDR = 0.05
+_MOST_NAMES = 8
+_NAME_WIDTH = 16  # in letters
+_NAME_SIZE = 8  # in points
+_ABOVE_LEGENDS = 6
+# Positions of a name beside its mark, in points, with its horizontal and vertical alignment.
+_ASIDE = {
+    (5, 0): ("left", "center"),
+    (-5, 0): ("right", "center"),
+    (0, 5): ("center", "bottom"),
+    (0, -5): ("center", "top"),
+    (-4, 4): ("right", "bottom"),
+    (-4, -4): ("right", "top"),
+}
+# Left, right, bottom and top.
+_Box: TypeAlias = tuple[float, float, float, float]
 
 
-def slope_funnel(fits: Inspectable, *, ax: Axes | None = None) -> Axes:
-    """Plot slopes against numbers of rows, within control limits around the common slope.
+class Funnel(NamedTuple):
+    """K problems.
 
-    The common slope is that of the pooled rows, or without them the mean weighted by precision. The
-    95 % and 99.8 % limits use the typical standard error at a number of rows; a problem is marked
-    by its own. Problems without a meaningful slope are left out: those that did not converge, and
-    those flagged ONE_CLASS, CONSTANT_SCORES or SEPARABLE. The figure gives their number.
-
-    Args:
-        fits: a SegmentCalibrator, a OneVsRestCalibrator or a Fit of a batch (...). With
-            pooling="partial" slopes are drawn together, and fewer are marked.
-        ax: matplotlib axes; None to make a new figure.
-
-    Raises:
-        ValueError: no problem has a slope.
-        ImportError: matplotlib is missing.
-
-    Example:
-        >>> import numpy as np
-        >>> from platt_jax import fit
-        >>> rng = np.random.default_rng(0)
-        >>> scores = rng.normal(size=(20, 100))
-        >>> slope_funnel(fit(scores, rng.random((20, 100)) < 0.5)).get_ylabel()
-        'slope, $-A$'
-    """
-    fit, kind, _ = fits._inspected()
-    error = np.ravel(fit.standard_errors[..., 0]).astype(float)
-    left_out = _without_slope(np.ravel(fit.status), np.ravel(fit.flags), error)
-    usable = ~np.any(list(left_out.values()), axis=0)
-    if not usable.any():
-        what = "but all are flagged or failed" if len(usable) else "got none"
-        raise ValueError(f"fits: expected problems with a slope, {what}")
-    slope = -np.ravel(fit.A)[usable].astype(float)
-    rows = np.ravel(np.asarray(fit.n_pos, float) + fit.n_neg)[usable]
-    error = error[usable]
-    pooled = getattr(fits, "fallback", None)
-    if pooled is None:
-        center, of_all = np.average(slope, weights=error**-2), "weighted mean"
-    else:
-        center, of_all = float(pooled.slope), "all rows pooled"
-    typical = np.median(error * np.sqrt(rows))
-    z = (slope - center) / error
-    unseen = style.counted_once(left_out)
-    ax = _funnel(ax, rows, slope, center, z, typical, kind, of_all, unseen)
-    ax.set_ylabel("slope, $-A$")
-    return ax
-
-
-def _without_slope(status: NDArray[Any], flags: NDArray[Any], error: Floats) -> dict[str, Bools]:
-    """Which problems (K,) have no meaningful slope, by reason."""
-    failed = {each.name: status == each for each in Status if each != Status.CONVERGED}
-    flagged = {str(flag.name): (flags & flag) != 0 for flag in _NO_SLOPE}
-    return failed | flagged | {"without a standard error": ~(error > 0)}
-
-
-def rate_funnel(
-    labels: Column,
-    proba: Column,
-    segments: Column,
-    *,
-    weights: Column = None,
-    from_logits: bool = False,
-    ax: Axes | None = None,
-) -> Axes:
-    """Plot observed over expected positives of segments against their rows, with control limits.
-
-    Where the probabilities are right the ratio is 1 except for chance, whose variance is the sum of
-    p (1 - p). The 95 % and 99.8 % limits use the mean probability and the mean variance of all
-    rows; a segment is marked by its own. The limits are those of a normal distribution, which is
-    rough where fewer than about ten positives are expected.
-
-    Args:
-        labels: (N,) bool, {0, 1} or {-1, +1}.
-        proba: (N,) probabilities of class 1, or logits.
-        segments: (N,) ids, as in `fit_segments`.
-        weights: (N,) counts of rows >= 0.
-        from_logits: whether proba holds logits.
-        ax: matplotlib axes; None to make a new figure.
-
-    Raises:
-        ValueError: an argument is not as above; or a prediction, label or weight is not finite.
-        ImportError: matplotlib is missing.
-
-    Example:
-        >>> ax = rate_funnel([0, 1, 0, 1], [0.1, 0.3, 0.6, 0.8], ["a", "a", "b", "b"])
-        >>> ax.get_ylabel()
-        'observed / expected'
-    """
-    p, y, w = predicted(labels, proba, weights, from_logits)
-    numbered = factorize(ids.read_rows(segments, np.shape(proba)[0]))
-    codes = numbered.of(slice(0, None))
-    if weights is not None:
-        codes = codes[np.broadcast_to(weights, codes.shape) != 0]
-    rows, observed, expected, variance = (
-        np.bincount(codes, w * x, numbered.numbers) for x in (np.ones_like(p), y, p, p * (1 - p))
-    )
-    used = expected > 0
-    unseen = {"with 0 expected": int(np.count_nonzero(~used & (rows > 0)))}
-    rows, observed, expected, variance = (x[used] for x in (rows, observed, expected, variance))
-    if not len(rows):
-        raise ValueError("proba: expected some above 0, got none")
-    typical = np.sqrt(variance.sum() * rows.sum()) / expected.sum()
-    with np.errstate(divide="ignore", invalid="ignore"):
-        z = (observed - expected) / np.sqrt(variance)
-    ax = _funnel(ax, rows, observed / expected, 1.0, z, typical, "segment", "as expected", unseen)
-    ax.set_ylabel("observed / expected")
-    ax.set_ylim(max(ax.get_ylim()[0], -0.1), None)
-    return ax
-
-
-def _funnel(
-    ax: Axes | None,
-    rows: NDArray[Any],
-    values: NDArray[Any],
-    center: float,
-    z: NDArray[Any],
-    typical: float,
-    kind: str,
-    center_label: str,
-    unseen: Mapping[str, int],
-) -> Axes:
-    """Values of K problems against their rows, marked by their distance from the centre.
-
-    Args:
-        ax: axes or None.
+    Attributes:
         rows: (K,) numbers of rows, positive.
-        values: (K,) values.
-        center: value expected without differences between problems.
-        z: (K,) distance of each value from the centre, in its own standard errors.
-        typical: standard error of a problem of one row.
+        values: (K,) what is compared.
+        off: (K,) whether a problem is marked.
+        marks: what the marks mean, such as "off (q ≤ 0.05)".
+        urgency: (K,) p-values: the marked problems with the smallest are named.
+        keys: (K,) ids.
         kind: name of a problem, such as "segment".
-        center_label: label of the centre line.
+    """
+
+    rows: Floats
+    values: Floats
+    off: Bools
+    marks: str
+    urgency: Floats
+    keys: NDArray[Any]
+    kind: str
+
+
+class Limits(NamedTuple):
+    """Control limits around a centre.
+
+    Attributes:
+        rows: (G,) numbers of rows.
+        ends: a pair of arrays (G,) for each of `LEVELS`.
+        beyond: a text for each level.
+        center: value expected.
+        label: label of the centre.
+    """
+
+    rows: Floats
+    ends: tuple[tuple[Floats, Floats], ...]
+    beyond: tuple[str, ...]
+    center: float
+    label: str
+
+
+def across(rows: Floats) -> tuple[float, float]:
+    """Limits of the axis of rows."""
+    return float(rows.min()) / 1.2, float(rows.max()) * 1.2
+
+
+def beyond(pvalue: Floats, level: float) -> str:
+    """How many problems are beyond limits of this level, and how many are by chance."""
+    number = np.count_nonzero(pvalue < 1 - level)
+    chance = (1 - level) * len(pvalue)
+    expected = f"{chance:,.0f}" if chance >= 10 else f"{chance:.2g}"
+    return f"{style.percent(level)} limits: {number:,} beyond, chance up to {expected}"
+
+
+def draw(
+    ax: Axes, funnel: Funnel, limits: Limits, window: Window, unseen: Mapping[str, int]
+) -> None:
+    """Draw the funnel on axes whose scales are set.
+
+    Args:
+        ax: axes.
+        funnel: the problems.
+        limits: the control limits.
+        window: ((left, right), (bottom, top)) of the axes, at least.
         unseen: number of problems not drawn, by reason.
     """
-    ax = style.axes_or_new(ax)
-    ax.set_xscale("log")
-    window = (rows.min() / 1.2, rows.max() * 1.2), style.central(values, pad=0.3)
-    ax.set(xlim=window[0], ylim=window[1], xlabel=f"rows of the {kind}")
-    grid = np.geomspace(*window[0], 200)
-    for level, line in zip(_LEVELS, ("-", "--"), strict=True):
-        reach = critical_value(level, False) * typical / np.sqrt(grid)
-        looks: dict[str, Any] = {"color": style.ORANGE, "linestyle": line, "linewidth": 1}
-        ax.plot(grid, center - reach, **looks)
-        ax.plot(grid, center + reach, label=f"typical {style.percent(level)} limits", **looks)
-    ax.axhline(center, color=style.ORANGE, linewidth=1.5, label=center_label)
-    far = np.abs(z) > critical_value(_LEVELS[1], False)
-    some = f"{np.count_nonzero(~far):,} {style.plural(kind)}"
-    style.points(ax, rows[~far], values[~far], window, some, color=style.BLUE, alpha=0.4)
-    if far.any():
-        beyond = f"{np.count_nonzero(far):,} beyond {style.percent(_LEVELS[1])} by their own errors"
-        looks = {"color": style.VERMILLION, "marker": "D", "s": 14, "alpha": 1}
-        style.points(ax, rows[far], values[far], window, beyond, marked=True, **looks)
+    rows, values, off = funnel[:3]
+    some = style.counted(np.count_nonzero(~off), funnel.kind)
+    marked = f"{np.count_nonzero(off):,} {funnel.marks}"
+    if not off.any():
+        some = f"{some}, none {funnel.marks}"
+    texts = [*limits.beyond, limits.label, some, *([marked] if off.any() else [])]
+    place, window = axes.room_for_legend(ax, rows, values, window, texts)
+    ax.set(xlim=window[0], ylim=window[1], xlabel=f"rows of the {funnel.kind}")
+    _draw_limits(ax, limits)
+    points(ax, rows[~off], values[~off], window, some, color=style.shade(ax, style.BLUE), alpha=0.4)
+    if off.any():
+        looks: dict[str, Any] = {"color": style.VERMILLION, "marker": "D", "s": 14, "alpha": 1}
+        points(ax, rows[off], values[off], window, marked, marked=True, **looks)
+        _name(ax, funnel, window)
+    axes.log_axis(ax.xaxis, window[0])  # hexagons come with ticks of their own
     low, high = window[1]
     style.note_undrawn(ax, (values < low) | (values > high), unseen)
-    style.legend_beside(ax, rows, values, window)
-    return ax
+    axes.legend_at(ax, place)
+
+
+def _draw_limits(ax: Axes, limits: Limits) -> None:
+    looks: dict[str, Any] = {"color": style.ORANGE, "linewidth": 1}
+    for (low, high), text, line in zip(limits.ends, limits.beyond, ("-", "--"), strict=True):
+        ax.plot(limits.rows, low, linestyle=line, **looks)
+        ax.plot(limits.rows, high, linestyle=line, label=text, **looks)
+    ax.axhline(limits.center, color=style.ORANGE, linewidth=1.5, label=limits.label)
+
+
+def _name(ax: Axes, funnel: Funnel, window: Window) -> None:
+    """Write the names of the most urgent marked problems, where they do not overlap."""
+    rows, values = funnel.rows, funnel.values
+    low, high = window[1]
+    drawn = np.flatnonzero(funnel.off & (values >= low) & (values <= high))
+    urgent = drawn[np.argsort(funnel.urgency[drawn], kind="stable")][:_MOST_NAMES]
+    texts = [names.wrapped(names.text(key), _NAME_WIDTH, 1) for key in funnel.keys[urgent]]
+    looks: dict[str, Any] = {"fontsize": _NAME_SIZE, "textcoords": "offset points"}
+    looks |= {"fontfamily": names.families(texts), "parse_math": False}
+    looks["zorder"] = _ABOVE_LEGENDS
+    figure: Any = ax.figure
+    taken: list[_Box] = []
+    for i, text in zip(urgent.tolist(), texts, strict=True):
+        x, y = ax.transData.transform((rows[i], values[i])) * 72 / figure.dpi
+        wide = names.width(text) * 0.6 * _NAME_SIZE
+        for aside, (ha, va) in _ASIDE.items():
+            box = _box(x + aside[0], y + aside[1], wide, ha, va)
+            if _inside(ax, box) and not any(_overlap(box, other) for other in taken):
+                taken.append(box)
+                ax.annotate(text, (rows[i], values[i]), aside, ha=ha, va=va, **looks)
+                break
+
+
+def _box(x: float, y: float, wide: float, ha: str, va: str) -> _Box:
+    """The place of a text in points, from its position and its alignment."""
+    left = x - wide * {"left": 0, "center": 0.5, "right": 1}[ha]
+    bottom = y - _NAME_SIZE * {"bottom": 0, "center": 0.5, "top": 1}[va]
+    return left, left + wide, bottom, bottom + _NAME_SIZE
+
+
+def _overlap(a: _Box, b: _Box) -> bool:
+    return a[0] < b[1] and b[0] < a[1] and a[2] < b[3] and b[2] < a[3]
+
+
+def _inside(ax: Axes, box: _Box) -> bool:
+    figure: Any = ax.figure
+    left, bottom, right, top = ax.get_window_extent().extents * 72 / figure.dpi
+    return bool(left < box[0] and box[1] < right and bottom < box[2] and box[3] < top)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from platt_jax import ids
 from platt_jax.arrays import Floats
-from platt_jax.plots import style
+from platt_jax.plots import panels, style
 from platt_jax.results.calibrators import SegmentCalibrator
 from platt_jax.results.levels import Level, Levels
 
@@ -62,9 +62,9 @@ def levels(calibrator: SegmentCalibrator, *, ax: Axes | None = None) -> Axes:
     if ax is None:
         size = 6.4, 1.6 + 0.6 * len(shown)
         ax = style.pyplot().subplots(layout="constrained", figsize=size)[1]
-    right = style.panel_beside(ax, 0.5)
-    panels = (ax, "intercept, $-B$", 1, _DOTS), (right, "slope, $-A$", 0, _BARS)
-    for axes, name, parameter, in_legend in panels:
+    right = panels.panel_beside(ax, 0.5)
+    drawn = (ax, "intercept, $-B$", 1, _DOTS), (right, "slope, $-A$", 0, _BARS)
+    for axes, name, parameter, in_legend in drawn:
         axes.axvline(0, color=style.GREY, linewidth=0.8, zorder=0)
         for line, level in enumerate(shown):
             _draw(axes, line, level, parameter)
@@ -138,5 +138,5 @@ def _draw(ax: Axes, line: int, level: _Shown, parameter: int) -> None:
     ranks = np.linspace(0, len(effects) - 1, min(len(effects), _MOST_VALUES)).astype(np.intp)
     # Multiples of the golden ratio: neighbours by rank are far apart in height.
     heights = line + 1.6 * _HALF * (np.arange(len(ranks)) * 0.618034 % 1 - 0.5)
-    dots: dict[str, Any] = {"color": style.BLUE, "alpha": 0.8, "linewidth": 0, "zorder": 2}
-    ax.scatter(effects[ranks], heights, 8, label=_DOTS, **dots)
+    dots: dict[str, Any] = {"color": style.shade(ax, style.BLUE), "alpha": 0.8, "linewidth": 0}
+    ax.scatter(effects[ranks], heights, 8, label=_DOTS, zorder=2, **dots)

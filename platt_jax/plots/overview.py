@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from platt_jax.plots import style
+from platt_jax.arrays import Bools, Ints
+from platt_jax.plots import axes, style
+from platt_jax.plots.points import central, points
 from platt_jax.results.fit import Inspectable
 from platt_jax.status import Flag, Status
 
@@ -24,6 +26,8 @@ _LOOKS = {
     Flag.REVERSED: (style.VERMILLION, "v"),
 }
 _OTHER_MARKERS = "X*pdhH<>"
+# Largest count on a linear axis.
+_FEW = 20
 _ODD = Flag.CONSTANT_SCORES | Flag.ONE_CLASS | Flag.SEPARABLE
 
 
@@ -32,8 +36,8 @@ def parameter_map(fits: Inspectable, *, ax: Axes | None = None) -> Axes:
 
     The axes cover the middle 98 % of the problems that are neither CONSTANT_SCORES, ONE_CLASS nor
     SEPARABLE, or of all problems if most are flagged so. A problem with several flags is drawn as
-    the first of CONSTANT_SCORES, ONE_CLASS, SEPARABLE, OUTLIER and REVERSED. Problems without
-    parameters are left out; the figure gives their number.
+    the first of CONSTANT_SCORES, ONE_CLASS, SEPARABLE, OUTLIER and REVERSED; the legend counts all
+    problems of each flag. Problems without parameters are left out; the figure gives their number.
 
     Args:
         fits: a SegmentCalibrator, a OneVsRestCalibrator or a Fit of a batch (...).
@@ -63,24 +67,42 @@ def parameter_map(fits: Inspectable, *, ax: Axes | None = None) -> Axes:
     usual = (flags & _ODD) == 0
     if 2 * np.count_nonzero(usual) < len(usual):
         usual[:] = True
-    window = style.central(A[usual]), style.central(B[usual])
+    flagged = _flagged(flags)
+    texts = ["of no flag", *(text for text, *_ in flagged)]
     ax = style.axes_or_new(ax)
+    window: style.Window = central(A[usual]), central(B[usual])
+    place, window = axes.room_for_legend(ax, A, B, window, texts)
+    ax.locator_params(nbins=6)
     ax.set(xlim=window[0], ylim=window[1], xlabel="A", ylabel="B")
     ax.axvline(0, color=style.GREY, linewidth=0.8, linestyle=":")
-    some = f"{np.count_nonzero(plain):,} {style.plural(kind)}, no flag"
-    style.points(ax, A[plain], B[plain], window, some, color=style.BLUE, alpha=0.4)
-    left = ~plain
-    for flag, (color, marker) in _looks().items():
-        mine = left & ((flags & flag) != 0)
-        left &= ~mine
-        if mine.any():
-            some = f"{np.count_nonzero(mine):,} {flag.name}"
-            looks: dict[str, Any] = {"color": color, "marker": marker, "s": 14}
-            style.points(ax, A[mine], B[mine], window, some, marked=True, **looks)
+    some = f"{style.counted(np.count_nonzero(plain), kind)}, no flag"
+    points(ax, A[plain], B[plain], window, some, color=style.shade(ax, style.BLUE), alpha=0.4)
+    for text, mine, (color, marker) in flagged:
+        looks: dict[str, Any] = {"color": style.shade(ax, color), "marker": marker, "s": 14}
+        points(ax, A[mine], B[mine], window, text, marked=True, **looks)
     within = [(x >= low) & (x <= high) for x, (low, high) in zip((A, B), window, strict=True)]
     style.note_undrawn(ax, ~(within[0] & within[1]), style.counted_once(left_out))
-    style.legend_beside(ax, A, B, window)
+    axes.legend_at(ax, place)
     return ax
+
+
+def _flagged(flags: Ints) -> list[tuple[str, Bools, tuple[str, str]]]:
+    """For each flag that occurs its label, the problems (K,) drawn for it, and their look.
+
+    The label has the number of all problems with the flag. Those with an earlier flag are drawn for
+    that.
+    """
+    left = np.ones(len(flags), bool)
+    made = []
+    for flag, look in _looks().items():
+        raised = (flags & flag) != 0
+        mine = left & raised
+        if raised.any():
+            elsewhere = np.count_nonzero(raised & ~left)
+            also = f", {elsewhere:,} of them above" if elsewhere else ""
+            made.append((f"{np.count_nonzero(raised):,} {flag.name}{also}", mine, look))
+        left &= ~raised
+    return made
 
 
 def _looks() -> dict[Flag, tuple[str, str]]:
@@ -125,19 +147,31 @@ def convergence(fits: Inspectable, *, ax: Axes | None = None) -> Axes:
         counts = np.bincount(numbers, minlength=longest + 1)
         highest = max(highest, counts.max())
         looks: dict[str, Any] = {
-            "color": style.CYCLE[i],
-            "edgecolor": style.BLACK,
+            "color": style.cycle(ax, i),
+            "edgecolor": style.shade(ax, style.BLACK),
             "linewidth": 0.5,
         }
         if numbers is passes:
             looks |= {"color": "none", "hatch": "////"}
         place = np.arange(longest + 1) + (i + 0.5) * width - 0.4
         ax.bar(place, counts, width, label=label, **looks)
-    # Room for the legend above the bars, where the axis is logarithmic.
-    room = 1 / (1 - 0.09 * len(columns))
-    ax.set(yscale="log", ylim=(0.5, 0.5 * (2.5 * highest) ** room), xlim=(-0.6, longest + 0.6))
+    _set_heights(ax, highest, len(columns))
+    ax.set(xlim=(-0.6, longest + 0.6))
     ax.set(xlabel="Newton steps or passes of a fit", ylabel=style.plural(kind))
     locator: Any = ax.xaxis.get_major_locator()
     locator.set_params(integer=True)
     style.legend(ax, loc="upper left")
     return ax
+
+
+def _set_heights(ax: Axes, highest: int, lines: int) -> None:
+    """An axis of counts with room for a legend of some lines above the bars."""
+    room = 1 / (1 - 0.09 * lines)
+    if highest <= _FEW:
+        ax.set_ylim(0, 1.1 * highest * room)
+        locator: Any = ax.yaxis.get_major_locator()
+        locator.set_params(integer=True)
+        return
+    limits = 0.5, 0.5 * (2.5 * highest) ** room
+    ax.set(yscale="log", ylim=limits)
+    axes.log_axis(ax.yaxis, limits)

@@ -66,7 +66,12 @@ def pooling_losses(
         of = pooling == name
         x = place[of] + _BETWEEN * (column - (len(shown) - 1) / 2)
         looks: dict[str, Any] = {"linestyle": "none", "capsize": 2.5, "linewidth": 1}
-        looks |= {"color": color, "marker": marker, "markersize": 4, "label": label}
+        looks |= {
+            "color": style.shade(ax, color),
+            "marker": marker,
+            "markersize": 4,
+            "label": label,
+        }
         ax.errorbar(x, difference[of], reach[of], **looks)
     deciding = np.isin(pooling, _DECIDED_BY)
     ends = np.concatenate([[0.0], (difference - reach)[deciding], (difference + reach)[deciding]])

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
 
 from platt_jax import metrics, validation
 from platt_jax.columns import Column
-from platt_jax.plots import style
+from platt_jax.plots import reliability_parts, style
+from platt_jax.plots.axes import probability_limits
+from platt_jax.plots.points import intervals
 from platt_jax.plots.rows import predicted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_HISTOGRAM_BINS = 50
+_SIZE = 5.0, 5.6  # of a new figure, in inches
+_Curve: TypeAlias = metrics.ReliabilityCurve | metrics.IsotonicCurve
 
 
 class ReliabilityDisplay:
@@ -24,6 +27,7 @@ class ReliabilityDisplay:
     Attributes:
         curve: a `metrics.ReliabilityCurve` or `metrics.IsotonicCurve`.
         name: name of the model, for the legend; or None.
+        confidence: confidence level of the curve's intervals or band, for the legend.
         ax_: the axes, once drawn.
         figure_: the figure of the axes.
         line_: the line of the curve.
@@ -40,11 +44,10 @@ class ReliabilityDisplay:
     line_: Any
     interval_: Any
 
-    def __init__(
-        self, curve: metrics.ReliabilityCurve | metrics.IsotonicCurve, *, name: str | None = None
-    ) -> None:
+    def __init__(self, curve: _Curve, *, name: str | None = None, confidence: float = 0.95) -> None:
         self.curve = curve
         self.name = name
+        self.confidence = confidence
 
     @classmethod
     def from_predictions(
@@ -69,7 +72,7 @@ class ReliabilityDisplay:
         """
         validation.require_one_of(method, ("binned", "isotonic"), "method")
         rows = predicted(labels, proba, weights, from_logits)
-        curve: metrics.ReliabilityCurve | metrics.IsotonicCurve
+        curve: _Curve
         shared: dict[str, Any] = {"weights": rows.weights, "confidence": confidence}
         if method == "binned":
             curve = metrics.reliability_curve(
@@ -77,7 +80,7 @@ class ReliabilityDisplay:
             )
         else:
             curve = metrics.isotonic_curve(rows.labels, rows.values, **shared)
-        return cls(curve, name=name).plot(ax, **line)
+        return cls(curve, name=name, confidence=confidence).plot(ax, **line)
 
     def plot(self, ax: Axes | None = None, **line: Any) -> Self:
         """Draw the curve.
@@ -90,21 +93,40 @@ class ReliabilityDisplay:
         self.figure_ = ax.figure
         line = {"label": self.name} | line
         if isinstance(self.curve, metrics.ReliabilityCurve):
-            self.interval_ = style.intervals(ax, self.curve, **{"linestyle": "-"} | line)
+            self.interval_ = intervals(ax, self.curve, **{"linestyle": "-"} | line)
             self.line_ = self.interval_[0]
         else:
+            self.interval_ = self._draw_band(ax)
             (self.line_,) = ax.plot(self.curve.prob_pred, self.curve.prob_true, **line)
-            self.interval_ = ax.fill_between(
-                self.curve.prob_pred,
-                self.curve.lower,
-                self.curve.upper,
-                color=self.line_.get_color(),
-                alpha=0.2,
-                linewidth=0,
-            )
-        ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
+        limits = probability_limits(*_drawn(self.curve))
+        ax.set(xlim=limits, ylim=limits)
         ax.set(xlabel="predicted probability", ylabel="observed frequency")
         return self
+
+    def _draw_band(self, ax: Axes) -> Any:
+        """The band where the curve is by chance if the predictions are right.
+
+        It is grey, because it is not around the curve.
+        """
+        text = f"{style.percent(self.confidence)} if calibrated"
+        once = text not in ax.get_legend_handles_labels()[1]
+        looks: dict[str, Any] = {"color": style.GREY, "alpha": 0.3, "linewidth": 0, "zorder": 0}
+        looks |= {"label": text} if once else {}
+        return ax.fill_between(self.curve.prob_pred, self.curve.lower, self.curve.upper, **looks)
+
+
+def _drawn(curve: _Curve) -> tuple[float, float]:
+    """The smallest and the largest probability drawn.
+
+    Of an isotonic curve it is those of the middle 98 % of its points, without the band.
+    """
+    if isinstance(curve, metrics.ReliabilityCurve):
+        drawn = np.concatenate([x[curve.n_rows > 0] for x in curve[:4]])
+    else:
+        low, high = np.quantile(curve.prob_pred, [0.01, 0.99])
+        middle = (curve.prob_pred >= low) & (curve.prob_pred <= high)
+        drawn = np.concatenate([x[middle] for x in curve[:2]])
+    return float(drawn.min()), float(drawn.max())
 
 
 def reliability_diagram(
@@ -118,9 +140,13 @@ def reliability_diagram(
     strategy: str = "quantile",
     confidence: float = 0.95,
     histogram: bool = True,
+    numbers: bool = True,
     ax: Axes | None = None,
 ) -> Axes:
     """Plot observed frequency against predicted probability, above a histogram of the predictions.
+
+    The axes are square. They end near the largest probability drawn if all are below 0.5, and start
+    near the smallest if all are above; rows beyond are counted.
 
     Args:
         labels: (N,) bool, {0, 1} or {-1, +1}.
@@ -129,14 +155,16 @@ def reliability_diagram(
         weights: (N,) counts of rows >= 0.
         from_logits: whether proba holds logits.
         method: "binned", frequencies in bins with Wilson's intervals, by
-            `metrics.reliability_curve`; or "isotonic", a curve without bins, with the band where it
-            lies by chance if the predictions are right, by `metrics.isotonic_curve` (the CORP
-            diagram).
+            `metrics.reliability_curve`; or "isotonic", a curve without bins, over the grey band
+            where it lies by chance if the predictions are right (the CORP diagram), by
+            `metrics.isotonic_curve`.
         n_bins: number of bins.
         strategy: "quantile", bins with equal numbers of rows; or "uniform", bins of equal width.
         confidence: confidence level of the intervals or the band, in (0, 1).
         histogram: whether to draw the histogram, on new axes that take part of the space of the
             given ones.
+        numbers: whether to write the log loss, the expected calibration error (ECE) by these bins,
+            what chance alone makes of it, and smECE; of several models the first two.
         ax: matplotlib axes; None to make a new figure.
 
     Returns:
@@ -155,16 +183,15 @@ def reliability_diagram(
     if not models:
         raise ValueError("proba: expected predictions, got an empty mapping")
     rows = [predicted(labels, each, weights, from_logits) for each in models.values()]
-    ax = style.axes_or_new(ax)
+    ax = style.axes_or_new(ax, _SIZE)
     ax.plot([0, 1], [0, 1], color=style.GREY, linestyle="--", label="perfectly calibrated")
-    panel = style.panel_below(ax, 0.2) if histogram else None
-    share = np.linspace(0, 1, _HISTOGRAM_BINS + 1)
+    curves = []
     for i, (name, each) in enumerate(zip(models, rows, strict=True)):
-        color = style.CYCLE[i % len(style.CYCLE)]
+        color = style.cycle(ax, i)
         looks: dict[str, Any] = {"color": color}
         if method == "binned":
             looks["marker"] = style.MARKERS[i % len(style.MARKERS)]
-        ReliabilityDisplay.from_predictions(
+        display = ReliabilityDisplay.from_predictions(
             each.labels,
             each.values,
             weights=each.weights,
@@ -176,17 +203,18 @@ def reliability_diagram(
             ax=ax,
             **looks,
         )
-        if panel is not None:
-            counts, _ = np.histogram(each.values, share, weights=each.weights)
-            panel.stairs(counts, share, color=color, fill=len(models) == 1)
-    if panel is not None:
-        from matplotlib.ticker import EngFormatter, MaxNLocator
-
-        panel.set(xlabel=ax.get_xlabel(), ylabel="rows")
-        panel.set_ylim(0, None)
-        panel.yaxis.set_major_locator(MaxNLocator(nbins=2, integer=True))
-        panel.yaxis.set_major_formatter(EngFormatter(sep=""))
-        ax.set_xlabel("")
+        curves.append(display.curve)
+    lows, highs = zip(*map(_drawn, curves), strict=True)
+    limits = probability_limits(min(lows), max(highs))
+    ax.set(xlim=limits, ylim=limits)
+    ax.set_box_aspect(1)
+    reliability_parts.note_beyond(ax, rows, limits)
+    if numbers:
+        of_models = dict(zip(models, rows, strict=True))
+        reliability_parts.write_numbers(ax, of_models, strategy, n_bins)
+    if histogram:
+        ax.set_anchor("S")
+        reliability_parts.draw_histograms(ax, rows, limits)
     style.legend(ax)
     return ax
 
@@ -194,5 +222,4 @@ def reliability_diagram(
 def _label(name: object, method: str, confidence: float) -> str:
     if name is not None:
         return str(name)
-    what, extent = ("observed", "interval") if method == "binned" else ("isotonic", "band")
-    return f"{what}, {style.percent(confidence)} {extent}"
+    return "isotonic" if method == "isotonic" else f"observed, {style.percent(confidence)} interval"

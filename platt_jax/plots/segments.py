@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,12 +12,18 @@ from numpy.typing import NDArray
 from platt_jax import ids, validation
 from platt_jax.columns import Column
 from platt_jax.ids.factorize import get_indexer
-from platt_jax.plots import style
+from platt_jax.plots import names, style
+from platt_jax.plots.axes import probability_limits
 from platt_jax.plots.rows import PlottedRows, scored
 from platt_jax.plots.sigmoids import POINTS, draw_sigmoid, scores_to_draw
 from platt_jax.results.calibrators import SegmentCalibrator
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 _COLUMNS = 3
+_NAME_LINES = 2
+_LETTER = 0.56  # width of a letter, relative to the font size
 # Minimum number of rows per bin.
 _ROWS_PER_BIN = 10
 
@@ -68,28 +74,31 @@ def segment_sigmoids(
         >>> segment_sigmoids(fit_segments(*rows), *rows, chosen=["b", "a"])[0, 0].get_title()
         'b, 2 rows'
     """
-    names, notes = _chosen(chosen, most)
-    places = [int(calibrator._places([name], "chosen")[0]) for name in names]
+    chosen_ids, notes = _chosen(chosen, most)
+    places = [int(calibrator._places([name], "chosen")[0]) for name in chosen_ids]
     if -1 in places:
-        raise ValueError(f"chosen: {names[places.index(-1)]!r} was not among the segments fitted")
+        raise ValueError(
+            f"chosen: {chosen_ids[places.index(-1)]!r} was not among the segments fitted"
+        )
     rows = _of_places(calibrator, scores, labels, segments, weights, places)
     of_own = axes is None
-    axes = _grid_of_axes(axes, len(names))
+    axes = _grid_of_axes(axes, len(places))
     low, high = np.array([scores_to_draw(each)[[0, -1]] for each in rows]).T
     grid = np.linspace(low.min(), high.max(), POINTS)
-    for ax, name, note, each in zip(axes.flat, names, notes, rows, strict=False):
+    drawn = []
+    for ax, name, note, each in zip(axes.flat, chosen_ids, notes, rows, strict=False):
         bins = int(np.clip(len(each.values) // _ROWS_PER_BIN, 1, n_bins))
-        draw_sigmoid(ax, calibrator[name], each, grid, bins, "quantile", level)
+        drawn.append(draw_sigmoid(ax, calibrator[name], each, grid, bins, "quantile", level))
         pooled = calibrator.fallback.predict_proba(grid)
         looks: dict[str, Any] = {"color": style.GREY, "linestyle": "--", "zorder": 1}
         ax.plot(grid, pooled, label="all rows pooled", **looks)
-        count = each.weights.sum()
-        ax.set_title(
-            f"{_text(name)}, {count:,.6g} rows{note}", fontsize=style.SMALL, parse_math=False
-        )
+        _set_title(ax, names.text(name), float(each.weights.sum()), note)
         ax.tick_params(labelsize=style.SMALL)
+    lows, highs = zip(*drawn, strict=True)
+    for ax in axes.flat[: len(drawn)]:
+        ax.set_ylim(*probability_limits(min(lows), max(highs)))
     if of_own:
-        _finish(axes, len(names))
+        _finish(axes, len(places))
     return axes
 
 
@@ -97,20 +106,20 @@ def _chosen(chosen: Any, most: int) -> tuple[list[Any], list[str]]:
     """The ids of the first segments chosen, and a text for each from the table's other columns."""
     columns = _column_names(chosen)
     if columns is None:
-        names = list(chosen)[:most]
-        notes = [""] * len(names)
+        ids_ = list(chosen)[:most]
+        notes = [""] * len(ids_)
     elif "segment" not in columns:
         raise ValueError(f"chosen: expected a column 'segment', got {columns}")
     else:
-        names = list(np.asarray(chosen["segment"])[:most])
-        notes = [""] * len(names)
+        ids_ = list(np.asarray(chosen["segment"])[:most])
+        notes = [""] * len(ids_)
         for test in ("p_value", "q_value"):
             if test in columns:
                 values = np.asarray(chosen[test])[:most]
                 notes = [f"\n{test[0]} = {value:.2g}" for value in values]
-    if not names:
+    if not ids_:
         raise ValueError("chosen: expected at least one segment, got none")
-    return names, notes
+    return ids_, notes
 
 
 def _column_names(chosen: Any) -> list[Any] | None:
@@ -174,5 +183,15 @@ def _finish(axes: NDArray[Any], used: int) -> None:
     axes.flat[0].figure.legend(handles, texts, loc="outside upper center", ncols=columns, **looks)
 
 
-def _text(name: object) -> str:
-    return ", ".join(map(str, name)) if isinstance(name, tuple) else str(name)
+def _set_title(ax: Axes, name: str, rows: float, note: str) -> None:
+    """The id, its number of rows and the note, on as many lines as the panel's width needs."""
+    figure: Any = ax.figure
+    points_wide = ax.get_window_extent().width * 72 / figure.dpi
+    columns = max(int(points_wide / (_LETTER * style.SMALL)), 8)
+    count = f"{rows:,.6g} row{'' if rows == 1 else 's'}"
+    title = f"{names.printable(name)}, {count}"
+    if names.width(title) > columns:
+        note = note.replace("\n", ", ")
+        title = f"{names.wrapped(name, columns, _NAME_LINES)}\n{count}"
+    font = names.families([title])
+    ax.set_title(title + note, fontsize=style.SMALL, fontfamily=font, parse_math=False)

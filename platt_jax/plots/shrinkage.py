@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.arrays import Bools
-from platt_jax.plots import style
+from platt_jax.plots import axes, style
+from platt_jax.plots.points import central, points
 from platt_jax.results.calibrators import SegmentCalibrator
 
 if TYPE_CHECKING:
@@ -62,19 +63,21 @@ def shrinkage(
     if unpooled is None:
         all_shares: Any = calibrator.shrinkage  # not None with a population
         rows, share = rows[rows > 0], all_shares[rows > 0]
-        window = across, (-0.02, 1.02)
+        some = style.counted(len(rows), "segment")
+        window: style.Window = across, (-0.02, 1.02)
+        place, window = axes.room_for_legend(ax, rows, share, window, [some])
         ax.set(xlim=window[0], ylim=window[1], ylabel="shrinkage")
-        some = f"{len(rows):,} segments"
-        looks: dict[str, Any] = {"color": style.BLUE, "alpha": 0.4}
-        style.points(ax, rows, share, window, some, **looks)
+        looks: dict[str, Any] = {"color": style.shade(ax, style.BLUE), "alpha": 0.4}
+        points(ax, rows, share, window, some, **looks)
         style.note_undrawn(ax, np.zeros(0, bool), style.counted_once(left_out))
-        style.legend_beside(ax, rows, share, window)
+        axes.legend_at(ax, place)
     else:
         mean = -float(calibrator.population.mean[0])
         ax.axhline(mean, color=style.ORANGE, linewidth=1.5, label="mean of the population")
         before, after = -unpooled.fit.A, -calibrator.fit.A
         left_out["without a slope"] = ~(np.isfinite(before) & np.isfinite(after))
         _moves(ax, rows, before, after, across, left_out)
+    axes.log_axis(ax.xaxis, across)  # hexagons come with ticks of their own
     return ax
 
 
@@ -91,13 +94,15 @@ def _moves(
     few = np.linspace(0, len(by_rows) - 1, min(len(by_rows), _MOVES)).astype(np.intp)
     some = by_rows[few]
     x, start, end = rows[some], before[some].astype(float), after[some].astype(float)
-    window = across, style.central(np.append(start, end), share=0.96, pad=0.35)
+    which = "" if len(few) == len(by_rows) else f", {len(few)} of {len(by_rows):,} segments"
+    texts = ["mean of the population", "unpooled", f"partially pooled{which}"]
+    window: style.Window = across, central(np.append(start, end), share=0.96, pad=0.1)
+    place, window = axes.room_for_legend(ax, x, start, window, texts)
     ax.set(xlim=window[0], ylim=window[1], ylabel="slope, $-A$")
     ax.vlines(x, start, end, color=style.GREY, linewidth=0.6)
     hollow: dict[str, Any] = {"color": "none", "edgecolor": style.VERMILLION, "linewidth": 0.8}
     ax.scatter(x, start, 12, label="unpooled", zorder=2.1, **hollow)
-    which = "" if len(few) == len(by_rows) else f", {len(few)} of {len(by_rows):,} segments"
-    ax.scatter(x, end, 10, label=f"partially pooled{which}", color=style.BLUE, zorder=2.2)
+    ax.scatter(x, end, 10, label=texts[-1], color=style.shade(ax, style.BLUE), zorder=2.2)
     beyond = (start < window[1][0]) | (start > window[1][1])
     style.note_undrawn(ax, beyond, style.counted_once(left_out))
-    style.legend_beside(ax, x, start, window)
+    axes.legend_at(ax, place)

@@ -8,7 +8,9 @@ import numpy as np
 
 from platt_jax.arrays import Floats
 from platt_jax.columns import Column
-from platt_jax.plots import style
+from platt_jax.plots import panels, style
+from platt_jax.plots.axes import probability_limits
+from platt_jax.plots.points import central, intervals
 from platt_jax.plots.rows import PlottedRows, scored
 from platt_jax.results.fit import Fit
 
@@ -34,7 +36,8 @@ def sigmoid(
 
     These are the figures of Platt (1999, "Probabilistic outputs for support vector machines and
     comparisons to regularized likelihood methods"). The axis covers the middle 99.8 % of the
-    scores.
+    scores. The axis of probabilities ends near the largest one drawn if all are below 0.5, and
+    starts near the smallest if all are above.
 
     Args:
         fit: a Fit of one problem, such as `calibrator[segment]`.
@@ -66,15 +69,15 @@ def sigmoid(
     rows = scored(scores, labels, weights)
     ax = style.axes_or_new(ax)
     grid = scores_to_draw(rows)
-    draw_sigmoid(ax, fit, rows, grid, n_bins, strategy, level)
-    ax.set_ylabel("P(y = 1)")
+    drawn = draw_sigmoid(ax, fit, rows, grid, n_bins, strategy, level)
+    ax.set(ylabel="P(y = 1)", ylim=probability_limits(*drawn))
     style.legend(ax)
     if not densities:
         ax.set_xlabel("score")
         return ax
-    panel = style.panel_below(ax, 0.3)
+    panel = panels.panel_below(ax, 0.3)
     edges = np.linspace(grid[0], grid[-1], 61)
-    for label, color, line in ((0, style.BLUE, "-"), (1, style.VERMILLION, "--")):
+    for label, color, line in ((0, style.shade(ax, style.BLUE), "-"), (1, style.VERMILLION, "--")):
         mine = rows.labels == label
         if rows.weights[mine].sum() > 0:
             counts, _ = np.histogram(rows.values[mine], edges, weights=rows.weights[mine])
@@ -89,23 +92,24 @@ def sigmoid(
 
 def scores_to_draw(rows: PlottedRows) -> Floats:
     """Evenly spaced scores over the middle 99.8 % of those of the rows."""
-    return np.linspace(*style.central(rows.values, share=0.998, pad=0.02), POINTS)
+    return np.linspace(*central(rows.values, share=0.998, pad=0.02), POINTS)
 
 
 def draw_sigmoid(
     ax: Axes, fit: Fit, rows: PlottedRows, grid: Floats, n_bins: int, strategy: str, level: float
-) -> None:
-    """Draw the sigmoid at the scores of the grid, its band, and the rates of the rows."""
+) -> tuple[float, float]:
+    """Draw the sigmoid at the scores of the grid, its band, and the rates of the rows.
+
+    Returns:
+        The smallest and the largest probability drawn.
+    """
+    color, of_level = style.shade(ax, style.BLUE), style.percent(level)
     lower, upper = fit.band(grid, level)
-    ax.fill_between(grid, lower, upper, color=style.BLUE, alpha=0.2, linewidth=0)
-    ax.plot(
-        grid,
-        fit.predict_proba(grid),
-        color=style.BLUE,
-        label=f"sigmoid, {style.percent(level)} band",
-    )
+    ax.fill_between(grid, lower, upper, color=color, alpha=0.2, linewidth=0)
+    ax.plot(grid, fit.predict_proba(grid), color=color, label=f"sigmoid, {of_level} band")
     rates = rows.rates(n_bins, strategy, level)
-    style.intervals(
-        ax, rates, color=style.BLACK, label=f"observed, {style.percent(level)} interval"
-    )
-    ax.set(xlim=grid[[0, -1]], ylim=(-0.02, 1.02))
+    ink = style.shade(ax, style.BLACK)
+    intervals(ax, rates, color=ink, label=f"observed, {of_level} interval")
+    ax.set_xlim(*grid[[0, -1]])
+    drawn = np.concatenate([lower, upper, rates.lower, rates.upper])
+    return float(np.nanmin(drawn)), float(np.nanmax(drawn))

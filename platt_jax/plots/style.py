@@ -1,4 +1,4 @@
-"""Common parts of figures: colours, axes, intervals, and drawing of very many points."""
+"""Common parts of figures: colours, new axes, notes and legends."""
 
 from __future__ import annotations
 
@@ -7,18 +7,13 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from platt_jax.arrays import Bools, Floats
+from platt_jax.arrays import Bools
 from platt_jax.extras import needing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.collections import PathCollection, PolyCollection
-    from matplotlib.container import ErrorbarContainer
     from matplotlib.legend import Legend
-
-    from platt_jax.metrics import ReliabilityCurve
 
 # ((left, right), (bottom, top)) limits of axes.
 Window: TypeAlias = tuple[tuple[float, float], tuple[float, float]]
@@ -28,13 +23,13 @@ BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 BLUE, VERMILLION, PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "#999999"
 
 CYCLE = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, BLACK)
+# What replaces a colour on a dark background.
+_ON_DARK = {BLACK: "#FFFFFF", BLUE: SKY, SKY: BLUE}
 MARKERS = "osD^vPX"
 SMALL = 8  # font size in points
 
-# Maximum number of points drawn as dots; more are drawn as hexagons.
-MOST_POINTS = 20_000
-_CELLS = 60
 _NOTE_WIDTH = 60  # line width in characters
+_LUMINANCE = (0.2126, 0.7152, 0.0722)  # of red, green and blue
 
 
 def pyplot() -> Any:
@@ -44,143 +39,56 @@ def pyplot() -> Any:
     return plt
 
 
-def axes_or_new(ax: Axes | None) -> Axes:
-    """The given axes, or those of a new figure."""
-    return pyplot().subplots(layout="constrained")[1] if ax is None else ax
+def axes_or_new(ax: Axes | None, size: tuple[float, float] | None = None) -> Axes:
+    """The given axes, or those of a new figure; size in inches, None for the user's own."""
+    return pyplot().subplots(layout="constrained", figsize=size)[1] if ax is None else ax
 
 
-def panel_below(ax: Axes, share: float) -> Axes:
-    """New axes below `ax`, which take this share of its height and share its x axis."""
-    spec = ax.get_subplotspec()
-    if spec is None:
-        left, bottom, width, height = ax.get_position(original=True).bounds
-        ax.set_position((left, bottom + 1.1 * share * height, width, (1 - 1.1 * share) * height))
-        below = ax.figure.add_axes((left, bottom, width, share * height), sharex=ax)
-    else:
-        halves: Any = spec.subgridspec(2, 1, height_ratios=(1 - share, share), hspace=0.1)
-        upper, lower = halves
-        ax.set_subplotspec(upper)
-        below = ax.figure.add_subplot(lower, sharex=ax)
-    ax.tick_params(labelbottom=False)
-    return below
+def title(ax: Axes, text: str) -> None:
+    """Write a title above the axes and above the notes."""
+    # All titles of axes have the same base line.
+    lines = len(ax.get_title(loc="right").splitlines())
+    ax.set_title(text + "\n" * lines, loc="left")
 
 
-def panel_beside(ax: Axes, share: float) -> Axes:
-    """New axes to the right of `ax`, which take this share of its width and share its y axis."""
-    spec = ax.get_subplotspec()
-    if spec is None:
-        left, bottom, width, height = ax.get_position(original=True).bounds
-        ax.set_position((left, bottom, (1 - 1.1 * share) * width, height))
-        place = left + (1 - share) * width, bottom, share * width, height
-        beside = ax.figure.add_axes(place, sharey=ax)
-    else:
-        halves: Any = spec.subgridspec(1, 2, width_ratios=(1 - share, share), wspace=0.1)
-        first, second = halves
-        ax.set_subplotspec(first)
-        beside = ax.figure.add_subplot(second, sharey=ax)
-    beside.tick_params(labelleft=False)
-    return beside
+def on_dark(ax: Axes) -> bool:
+    """Whether the background of the axes is dark."""
+    from matplotlib.colors import to_rgba
+
+    figure: Any = ax.figure
+    for behind in (ax.get_facecolor(), figure.get_facecolor()):
+        *rgb, alpha = to_rgba(behind)
+        if alpha > 0:
+            return float(np.dot(rgb, _LUMINANCE)) < 0.4
+    return False
 
 
-def intervals(ax: Axes, curve: ReliabilityCurve, **style: Any) -> ErrorbarContainer:
-    """Draw frequencies with their intervals, for the bins of a ReliabilityCurve with rows."""
-    filled = curve.n_rows > 0
-    x, y, lower, upper = (getattr(curve, name)[filled] for name in curve._fields[:4])
-    # Rounding may put an end on the wrong side of the frequency.
-    reach = np.maximum([y - lower, upper - y], 0)
-    looks: dict[str, Any] = {
-        "linestyle": "none",
-        "marker": "o",
-        "markersize": 4,
-        "capsize": 2.5,
-        "linewidth": 1,
-    }
-    return ax.errorbar(x, y, reach, **looks | style)
+def shade(ax: Axes, color: str) -> str:
+    """The colour, or on a dark background one that is visible there."""
+    return _ON_DARK.get(color, color) if on_dark(ax) else color
 
 
-def points(
-    ax: Axes,
-    x: NDArray[Any],
-    y: NDArray[Any],
-    window: Window,
-    label: str,
-    marked: bool = False,
-    **style: Any,
-) -> PathCollection | PolyCollection:
-    """Draw points with a legend, as dots or, if there are very many, as hexagons.
-
-    Args:
-        ax: axes, with scales and limits set.
-        x: (K,) coordinates.
-        y: (K,) coordinates.
-        window: ((left, right), (bottom, top)) of the axes; points beyond are not drawn.
-        label: label of the legend or the colour bar.
-        marked: whether to draw dots in any case: if there are very many, one for each of 3,600
-            cells of the window.
-        style: style of the dots.
-    """
-    inside = _places(ax, x, y, window)
-    within = ((inside >= 0) & (inside <= 1)).all(0)
-    x, y, inside = x[within], y[within], inside[:, within]
-    dots: dict[str, Any] = {"s": 9, "linewidth": 0, "alpha": 0.6, "label": label} | style
-    if len(x) > MOST_POINTS and not marked:
-        return _hexagons(ax, x, y, window, label)
-    if len(x) > MOST_POINTS:
-        cells = (np.minimum((inside * _CELLS).astype(int), _CELLS - 1) * [[_CELLS], [1]]).sum(0)
-        _, one = np.unique(cells, return_index=True)
-        x, y = x[one], y[one]
-        dots |= {"s": 5, "alpha": 1}
-    return ax.scatter(x, y, **dots)
+def muted(ax: Axes) -> str:
+    """The colour of notes."""
+    return "#AAAAAA" if on_dark(ax) else "#555555"
 
 
-def _places(ax: Axes, x: NDArray[Any], y: NDArray[Any], window: Window) -> Floats:
-    """(2, K) positions of the points in the window, from 0 to 1 along each axis."""
-    across, up = np.array(window)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        if ax.get_xscale() == "log":
-            x, across = np.log(x), np.log(across)
-        both = (x, across), (y, up)
-        return np.array([(values - low) / (high - low) for values, (low, high) in both])
-
-
-def _hexagons(
-    ax: Axes, x: NDArray[Any], y: NDArray[Any], window: Window, label: str
-) -> PolyCollection:
-    log = ax.get_xscale() == "log"
-    extent = (*(np.log10(window[0]) if log else window[0]), *window[1])
-    made = ax.hexbin(
-        x,
-        y,
-        gridsize=60,
-        bins="log",
-        mincnt=1,
-        cmap="Greys",
-        xscale="log" if log else "linear",
-        extent=extent,
-        linewidths=0.2,
-        zorder=0,
-    )
-    made.set_clim(0.3, None)  # so that single points are visible on white
-    ax.figure.colorbar(made, ax=ax, label=label)
-    return made
-
-
-def central(values: NDArray[Any], share: float = 0.98, pad: float = 0.15) -> tuple[float, float]:
-    """Limits around this share of the finite values in the middle, with a margin."""
-    values = values[np.isfinite(values)]
-    if not len(values):
-        return -1.0, 1.0
-    low, high = np.quantile(values, [(1 - share) / 2, (1 + share) / 2]).astype(float)
-    width = (high - low) or abs(high) or 1.0
-    return low - pad * width, high + pad * width
+def cycle(ax: Axes, number: int) -> str:
+    """The colour of a model by its number."""
+    return shade(ax, CYCLE[number % len(CYCLE)])
 
 
 def counted_once(reasons: Mapping[str, Bools]) -> dict[str, int]:
-    """The number of problems for each reason (K,); a problem counts for its first reason only."""
+    """The number of problems for each reason (K,); a problem counts for its first reason only.
+
+    Where some counted before, the others are "more" of the reason.
+    """
     counts = {}
     earlier: Any = False
     for name, held in reasons.items():
-        counts[name] = int(np.count_nonzero(held & ~np.asarray(earlier)))
+        first = held & ~np.asarray(earlier)
+        more = "" if np.array_equal(first, held) else "more "
+        counts[more + name] = int(np.count_nonzero(first))
         earlier = earlier | held
     return counts
 
@@ -198,12 +106,22 @@ def note_undrawn(ax: Axes, beyond: Bools, left_out: Mapping[str, int] | None = N
     if number := np.count_nonzero(beyond):
         lines.append(f"{number:,} beyond the axes")
     if lines:
-        ax.set_title("\n".join(lines), loc="right", fontsize=SMALL, color="#555555")
+        note(ax, lines)
+
+
+def note(ax: Axes, lines: list[str]) -> None:
+    """Write these lines above the axes, on the right."""
+    ax.set_title("\n".join(lines), loc="right", fontsize=SMALL, color=muted(ax))
 
 
 def plural(kind: str) -> str:
     """The plural of the name of an `Inspectable` result's problems."""
     return kind + ("es" if kind.endswith("s") else "s")
+
+
+def counted(number: int | np.integer[Any], kind: str) -> str:
+    """A number of problems as text: 1 segment, 2,000 segments."""
+    return f"{number:,} {kind if number == 1 else plural(kind)}"
 
 
 def percent(share: float) -> str:
@@ -220,22 +138,3 @@ def legend(ax: Axes, **options: Any) -> Legend:
         "handlelength": 1.5,
     }
     return ax.legend(**looks | options)
-
-
-def legend_beside(ax: Axes, x: NDArray[Any], y: NDArray[Any], window: Window) -> Legend | None:
-    """A legend in the corner where the fewest of these points lie."""
-    places = _places(ax, x, y, window)
-    (right, top), away = places > 0.5, np.abs(places - 0.5)
-    near = (away[0] < 0.5) & (away[1] > 0.2) & (away[1] < 0.5)
-    counts = {
-        f"{vertical} {horizontal}": np.count_nonzero(near & (top == up) & (right == across))
-        for vertical, up in (("upper", True), ("lower", False))
-        for horizontal, across in (("right", True), ("left", False))
-    }
-    if not ax.get_legend_handles_labels()[0]:  # hexagons have a colour bar instead
-        return None
-    made = legend(ax, loc=min(counts, key=counts.__getitem__), markerscale=1.5)
-    handles: list[Any] = made.legend_handles
-    for handle in handles:
-        handle.set_alpha(1)
-    return made

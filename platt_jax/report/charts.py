@@ -30,19 +30,20 @@ def reliability(rows: Predicted) -> str:
     labels = rows.labels[rows.usable]
 
     def draw(axes: Sequence[Axes]) -> None:
-        _legend_above(plots.reliability_diagram(labels, proba, ax=axes[0]))
+        plots.reliability_diagram(labels, proba, numbers=False, ax=axes[0])  # a table has them
 
     what = "Reliability diagram: observed frequency against predicted probability, before and after"
     return _svg(draw, what)[0]
 
 
-def funnel(rows: Predicted, segments: Column) -> str:
-    """Observed over expected positives of segments against their rows."""
+def funnel(rows: Predicted, segments: Column, judged: Judged) -> str:
+    """Observed over expected positives of segments against their rows, the flagged ones marked."""
 
     def draw(axes: Sequence[Axes]) -> None:
         labels, proba = (np.where(rows.usable, x, 0) for x in (rows.labels, rows.after))
         weights = rows.usable.astype(float)
-        _legend_above(plots.rate_funnel(labels, proba, segments, weights=weights, ax=axes[0]))
+        of_rows: dict[str, Any] = {"weights": weights, "judged": judged.table}
+        plots.rate_funnel(labels, proba, segments, ax=axes[0], **of_rows)
 
     return _svg(draw, "Funnel plot: observed over expected positives of each segment")[0]
 
@@ -86,16 +87,6 @@ def _svg(
             figures = [Figure(figsize=(4.8, 4.4), layout="constrained") for _ in range(number)]
             draw([figure.add_subplot() for figure in figures])
         return [_element(figure, what) for figure in figures]
-
-
-def _legend_above(ax: Axes) -> None:
-    """Move the legend above the axes, where it hides nothing."""
-    if (legend := ax.get_legend()) is not None:
-        legend.remove()
-        looks: dict[str, Any] = {"fontsize": 9, "frameon": False, "handlelength": 1.5}
-        handles, texts = ax.get_legend_handles_labels()
-        columns = 3 if len(texts) <= 3 else 2
-        ax.figure.legend(handles, texts, loc="outside upper center", ncols=columns, **looks)
 
 
 def _element(figure: Figure, what: str) -> str:

@@ -5,25 +5,20 @@ import hashlib
 import os
 import re
 from html import escape
-from importlib.resources import files
-from typing import Any, TypeAlias
-
-import numpy as np
+from typing import Literal, TypeAlias
 
 from platt_jax.columns import Column
 from platt_jax.extras import needing
-from platt_jax.report import charts, problems, rows
+from platt_jax.inference.verdict import verdict
+from platt_jax.report import charts, problems, rows, sections
 from platt_jax.report.rows import Judged, Predicted
+from platt_jax.report.sections import FDR, resource
 from platt_jax.results.atomic import destination, write_atomically
 from platt_jax.results.calibrators import SegmentCalibrator, require_segment_calibrator
-from platt_jax.results.tables import flag_counts, status_counts
-from platt_jax.status import Flag, Status
 from platt_jax.version import __version__
 
 # The given scores, labels and segments.
 _Given: TypeAlias = tuple[Column, Column, Column]
-
-_FDR = 0.05
 
 
 def to_html(
@@ -32,13 +27,16 @@ def to_html(
     scores: Column,
     labels: Column,
     segments: Column,
+    *,
+    before: Column | Literal["logits"] = None,
+    title: str = "Calibration report",
 ) -> None:
     """Write a report of a calibrator and its predictions for these rows, as one HTML file.
 
-    The report has the outcome of the fits, reliability before and after, a funnel plot of the
-    segments, the segments that `triage` puts first, and a table to sort and search. The table holds
-    the 10,000 worst segments. "Before" means the scores themselves if all lie in [0, 1], else the
-    sigmoid of all rows pooled; the page says which.
+    The report says first which segments are off. It has reliability before and after, with standard
+    errors of the differences for which segments are independent; a funnel plot of the segments; the
+    segments that `triage` puts first; the outcome of the fits; and a table to sort and search. The
+    table holds the 10,000 worst segments; a search finds the ids of all.
 
     The p-values are those of `triage(..., against="predictions")`, and valid for rows that were not
     fitted. Use `triage` with its default to find segments that have changed since the fit.
@@ -51,6 +49,10 @@ def to_html(
         labels: (N,) labels, as in `fit_segments`.
         segments: (N,) segment ids, as in `fit_segments`. Fitted segments without rows, and segments
             that were not fitted, are allowed.
+        before: what the calibrator is compared with: (N,) probabilities; or "logits", the scores
+            taken as log-odds. None for the scores themselves if all lie in [0, 1], else the sigmoid
+            of all rows pooled; the page says which.
+        title: title of the page, such as the name and the dates of the rows.
 
     Raises:
         ValueError: an argument is not as above.
@@ -72,124 +74,64 @@ def to_html(
     path = destination(path)
     with needing("platt_jax.report needs matplotlib", "platt-jax[report]"):
         import matplotlib  # noqa: F401 - checks that it is installed
-    predicted, judged = rows.read(calibrator, scores, labels, segments, _FDR)
-    page = _page(calibrator, predicted, judged, (scores, labels, segments))
+    predicted, judged = rows.read(calibrator, scores, labels, segments, before, FDR)
+    page = _page(calibrator, predicted, judged, (scores, labels, segments), title)
     # A segment's name may hold characters that UTF-8 cannot encode.
     write_atomically(path, lambda file: file.write(page.encode("utf-8", "xmlcharrefreplace")))
 
 
 def _page(
-    calibrator: SegmentCalibrator, predicted: Predicted, judged: Judged, given: _Given
+    calibrator: SegmentCalibrator,
+    predicted: Predicted,
+    judged: Judged,
+    given: _Given,
+    title: str,
 ) -> str:
-    script = _resource("report.js")
+    script = resource("report.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    lines = problems.lines(calibrator, judged)
+    lines = problems.lines(calibrator, predicted, judged)
     columns = problems.columns(calibrator)
     parts = {
-        "style": _resource("report.css"),
+        "style": resource("report.css"),
         "script": script,
         "digest": digest,
         "version": escape(__version__),
-        "summary": _summary(calibrator, predicted, judged),
-        "outcome": _outcome(calibrator),
-        "levels": _levels(calibrator),
-        "before": _before(predicted),
-        "measured": _measured(predicted),
-        "charts": _charts(predicted, given[2]),
+        "title": escape(title),
+        "verdict": escape(verdict(judged.table, FDR, most=5)),
+        "summary": sections.summary(calibrator, predicted, judged),
+        "outcome": sections.outcome(calibrator),
+        "levels": sections.levels(calibrator),
+        "before": predicted.source,
+        "measured": sections.measured(predicted),
+        "charts": _charts(predicted, judged, given[2]),
+        "urgent": sections.urgent(judged),
         "worst": _worst(calibrator, judged, given),
         "held": _held(len(lines), problems.total(calibrator, judged)),
         "head": "".join(map(_heading, columns)),
         "meaning": "".join(
             f"<dt>{name}</dt><dd>{escape(problems.COLUMNS[name])}</dd>" for name in columns
         ),
-        "data": problems.as_json({"columns": columns, "rows": lines}),
-    }
-    # In one pass, so that braces in a part are not replaced.
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _resource("report.html"))
-
-
-def _resource(name: str) -> str:
-    return (files(__package__) / name).read_text(encoding="utf-8")
-
-
-def _summary(calibrator: SegmentCalibrator, predicted: Predicted, judged: Judged) -> str:
-    fit, table = calibrator.fit, judged.table
-    seen = judged.place >= 0
-    converged = np.count_nonzero(np.asarray(fit.status) == Status.CONVERGED)
-    terms: dict[str, Any] = {
-        "segments fitted": f"{len(calibrator.keys):,}",
-        "converged": f"{converged:,}",
-        "with a flag": f"{np.count_nonzero(fit.flags):,}",
-        "pooling": calibrator.pooling,
-        "rows of this report": f"{len(predicted.usable):,}",
-        "rows left out": f"{np.count_nonzero(~predicted.usable):,}",
-        "segments without rows": f"{len(calibrator.keys) - np.count_nonzero(seen):,}",
-        "segments not fitted": f"{np.count_nonzero(~seen):,}",
-        f"predictions off, q ≤ {_FDR:g}": (
-            f"{np.count_nonzero(table['flagged']):,} of "
-            f"{np.count_nonzero(np.isfinite(table['p_value'])):,}"
+        "others": problems.others(calibrator, judged),
+        "data": problems.as_json(
+            {
+                "columns": columns,
+                "rows": [list(line.values()) for line in lines],
+                "window": problems.window(predicted),
+                "total": problems.total(calibrator, judged),
+            }
         ),
     }
-    return "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in terms.items())
+    # In one pass, so that braces in a part are not replaced.
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], resource("report.html"))
 
 
-def _outcome(calibrator: SegmentCalibrator) -> str:
-    """Table rows of the statuses and flags that occur, with their numbers and meanings."""
-    statuses, flags = calibrator.fit.status, calibrator.fit.flags
-    said = [(name, n, Status[name].message) for name, n in status_counts(statuses).items()]
-    said += [(name, n, Flag[name].message) for name, n in flag_counts(flags).items()]
-    return "".join(
-        f'<tr><th scope="row">{name}</th><td class="n">{n:,}</td><td>{escape(message)}</td></tr>'
-        for name, n, message in said
-    )
-
-
-def _levels(calibrator: SegmentCalibrator) -> str:
-    """The section with a line per level; empty without levels."""
-    table = calibrator.levels
-    if table is None:
-        return ""
-    lines = "".join(
-        f'<tr><th scope="row"><bdi>{escape(str(name))}</bdi></th>'
-        f'<td class="n">{values:,}</td><td class="n">{rows:,.4g}</td>'
-        f'<td class="n">{slope:.3g} ± {slope_error:.2g}</td>'
-        f'<td class="n">{intercept:.3g} ± {intercept_error:.2g}</td>'
-        f'<td class="n">{100 * share:.0f} %</td></tr>'
-        for name, values, rows, slope, slope_error, intercept, intercept_error, share in zip(
-            *table.values(), strict=True
-        )
-    )
-    return _resource("levels.html").replace("{{lines}}", lines)
-
-
-def _before(predicted: Predicted) -> str:
-    if predicted.scores_are_probabilities:
-        return "the scores, taken as probabilities, as all lie in [0, 1]"
-    return "the sigmoid of all fitted rows pooled, as the scores do not all lie in [0, 1]"
-
-
-def _measured(predicted: Predicted) -> str:
-    if not predicted.usable.any():
-        return ""
-    lines = "".join(
-        f'<tr><th scope="row">{name}</th><td class="n">{before:.4f}</td>'
-        f'<td class="n">{after:.4f}</td></tr>'
-        for name, (before, after) in predicted.measured().items()
-    )
-    return (
-        '<table class="measured"><thead><tr><th scope="col">metric</th>'
-        '<th scope="col" class="n">before</th><th scope="col" class="n">after</th></tr></thead>'
-        f"<tbody>{lines}</tbody></table>"
-    )
-
-
-def _charts(predicted: Predicted, segments: Column) -> str:
+def _charts(predicted: Predicted, judged: Judged, segments: Column) -> str:
     if not predicted.usable.any():
         return "<p>No row has a finite score, label and probability.</p>"
     drawn = [(charts.reliability(predicted), "Bins of equal numbers of rows, 95 % intervals.")]
     if (predicted.after[predicted.usable] > 0).any():
-        caption = "Within the limits a segment differs by no more than chance explains."
-        drawn.append((charts.funnel(predicted, segments), caption))
+        caption = "Of many segments some are beyond the limits by chance; those off are marked."
+        drawn.append((charts.funnel(predicted, segments, judged), caption))
     return "".join(
         f'<figure class="chart">{svg}<figcaption>{caption}</figcaption></figure>'
         for svg, caption in drawn
@@ -205,7 +147,8 @@ def _worst(calibrator: SegmentCalibrator, judged: Judged, given: _Given) -> str:
         name, count = escape(problems.name(judged.keys[i])), judged.table["rows"][i]
         made.append(
             f'<figure class="chart"><figcaption><bdi>{name}</bdi>'
-            f"<span>{count:,} rows, q = {judged.table['q_value'][i]:.2g}</span></figcaption>"
+            f"<span>{count:,} rows, q = {judged.table['q_value'][i]:.2g}"
+            f"{', off' if judged.table['flagged'][i] else ''}</span></figcaption>"
             f"{svg}</figure>"
         )
     return "".join(made)
@@ -218,6 +161,8 @@ def _held(held: int, total: int) -> str:
 
 
 def _heading(name: str) -> str:
+    if name == "curve":  # nothing to sort by
+        return f'<th scope="col">{name}</th>'
     return (
         f'<th scope="col" aria-sort="none"><button type="button">{name}'
         '<span aria-hidden="true"></span></button></th>'

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import jax
 import numpy as np
@@ -298,7 +298,14 @@ class SegmentCalibrator(ComparedByValue, _ById):
         return lower, upper
 
     def to_html(
-        self, path: str | os.PathLike[str], scores: Column, labels: Column, segments: Column
+        self,
+        path: str | os.PathLike[str],
+        scores: Column,
+        labels: Column,
+        segments: Column,
+        *,
+        before: Column | Literal["logits"] = None,
+        title: str = "Calibration report",
     ) -> None:
         """Writes a report of the fits and their performance on these rows, as one HTML file.
 
@@ -309,13 +316,17 @@ class SegmentCalibrator(ComparedByValue, _ById):
             scores: (N,) scores as in `fit_segments`, preferably of rows that were not fitted.
             labels: (N,) labels as in `fit_segments`.
             segments: (N,) segment ids as in `fit_segments`.
+            before: what the calibrator is compared with: (N,) probabilities; or "logits", the
+                scores taken as log-odds. None for the scores themselves if all lie in [0, 1], else
+                the sigmoid of all rows pooled.
+            title: title of the page, such as the name and the dates of the rows.
 
         Raises:
             ValueError: an argument is not as described.
             OSError: the file cannot be written.
             ImportError: matplotlib is missing.
         """
-        self._write_report(path, scores, labels, segments)
+        self._write_report(path, scores, labels, segments, before=before, title=title)
 
     def predictive(self) -> NDArray[np.float64] | None:
         """The posterior of each segment's (A, B) with a population; None without one.

@@ -273,7 +273,7 @@ def _table(fit: Fit, kind: str, names: NDArray[Any]) -> Table:
 
 
 def describe(kind: str, fit: Fit, shared_rows: bool) -> str:
-    """Three lines of text: what was fitted, how the fits ended, and their flags.
+    """Lines of text: what was fitted, how the fits ended, and their flags; of one fit A and B too.
 
     `kind` is the class name of the result, `shared_rows` whether all problems have the same rows.
     """
@@ -282,7 +282,8 @@ def describe(kind: str, fit: Fit, shared_rows: bool) -> str:
     ):
         return f"{kind}: traced, of {fit.status}"
     fit = jax.device_get(fit)
-    return "\n".join([_headline(kind, fit, shared_rows), *("  " + x for x in _outcome(fit))])
+    lines = [*_parameters(fit), *_outcome(fit)]
+    return "\n".join([_headline(kind, fit, shared_rows), *("  " + x for x in lines)])
 
 
 def _describe_html(kind: str, fit: Fit, shared_rows: bool, table: Table) -> str:
@@ -290,7 +291,7 @@ def _describe_html(kind: str, fit: Fit, shared_rows: bool, table: Table) -> str:
     fit = jax.device_get(fit)
     urgency = np.lexsort([-np.ravel(fit.flags), -np.ravel(fit.status)])
     shown = urgency[: tables.ROWS_SHOWN]
-    lines = "<br>".join(escape(line) for line in _outcome(fit))
+    lines = "<br>".join(escape(line) for line in [*_parameters(fit), *_outcome(fit)])
     rest = len(urgency) - len(shown)
     note = f"<div>and {rest:,} more; see <code>table()</code></div>" if rest else ""
     return (
@@ -306,6 +307,17 @@ def _headline(kind: str, fit: Fit, shared_rows: bool) -> str:
     rows = float(np.max(of_problems, initial=0) if shared_rows else np.sum(of_problems))
     count = f"{rows:,.0f}" if float(rows).is_integer() else f"{rows:,.6g} (weighted)"
     return f"{kind}: {n:,} sigmoid{'' if n == 1 else 's'} from {count} rows in all, {fit.A.dtype}"
+
+
+def _parameters(fit: Fit) -> list[str]:
+    """A and B of a single fit, with their standard errors where these are known."""
+    if np.shape(fit.A) != ():
+        return []
+    told = []
+    for name, value, error in zip("AB", (fit.A, fit.B), fit.standard_errors, strict=True):
+        of_error = f" ± {error:.2g}" if error > 0 else ""
+        told.append(f"{name} = {value:.4g}{of_error}")
+    return [", ".join(told)]
 
 
 def _outcome(fit: Fit) -> list[str]:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from platt_jax.extras import needing
 from platt_jax.model.objective import Array
+from platt_jax.results import display
 from platt_jax.status import Flag, Status
 
 _FAILURES_NAMED = 5
@@ -38,13 +39,14 @@ class Table(dict[str, NDArray[Any]]):
         return max(map(len, self.values()), default=0)
 
     def lines(self, rows: int) -> list[str]:
-        """The column names and the first rows as lines of text."""
-        columns = [[name, *map(cell, _values(column[:rows]))] for name, column in self.items()]
-        widths = [max(map(len, column)) for column in columns]
-        return [
-            "  ".join(word.rjust(width) for word, width in zip(line, widths, strict=True))
-            for line in zip(*columns, strict=True)
-        ]
+        """The column names and the first rows as lines of text, with as many columns as fit.
+
+        A last line names the other columns, if any.
+        """
+        columns = [[name, *display.cells(column[:rows])] for name, column in self.items()]
+        shown = display.fitting(columns)
+        rest = ", ".join(list(self)[shown:])
+        return display.lines(columns[:shown]) + ([f"also: {rest}"] if rest else [])
 
     def to_pandas(self) -> Any:
         """The table as a pandas DataFrame.
@@ -120,11 +122,6 @@ def _require_kept(values: Any, read_back: Callable[[], list[Any]]) -> None:
             raise ValueError("a value was changed")
 
 
-def _values(column: NDArray[Any]) -> Any:
-    """Python values, but NumPy's times: Python would have integers for nanoseconds."""
-    return column if column.dtype.kind in "mM" else column.tolist()
-
-
 def _portable(column: NDArray[Any]) -> Any:
     """The column in types that other libraries have: objects as a list, times in their units."""
     if column.dtype == object:
@@ -185,9 +182,11 @@ def flag_counts(flags: Array) -> dict[str, int]:
 def html_rows(columns: Table, shown: Iterable[int]) -> str:
     """These rows of a table as HTML."""
     head = "".join(f"<th>{escape(name)}</th>" for name in columns)
+    some = np.array(list(shown), np.intp)
+    texts = (display.cells(np.asarray(column)[some]) for column in columns.values())
     rows = "".join(
-        "<tr>" + "".join(f"<td>{escape(cell(c[i]))}</td>" for c in columns.values()) + "</tr>"
-        for i in shown
+        "<tr>" + "".join(f"<td>{escape(text)}</td>" for text in line) + "</tr>"
+        for line in zip(*texts, strict=True)
     )
     return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
 
@@ -201,8 +200,3 @@ def texts(codes: NDArray[Any], name: Callable[[int], str]) -> NDArray[np.str_]:
 def flag_names(code: int) -> str:
     """The flags of a problem by name, ONE_CLASS|SEPARABLE."""
     return "|".join(str(flag.name) for flag in Flag if code & flag)
-
-
-def cell(value: Any) -> str:
-    """A value as shown in reprs and text tables: a float with six digits."""
-    return f"{value:.6g}" if isinstance(value, float | np.floating) else str(value)

@@ -766,7 +766,10 @@ def test_triage_tells_the_worst_and_writes_all(in_tmp, fitted, capsys):
     judge = "triage new.csv --calibrator c.npz --score f --label y --segment shop"
     assert run(judge) == 0
     first, header, worst, *_ = capsys.readouterr().out.splitlines()
-    assert first == "1 of 3 segments flagged at a false discovery rate of 0.05"
+    assert first.startswith("1 of 3 segments has changed (q at most 0.05): b ")
+    assert first.isascii() and len(header) <= 100
+    names = header.split()
+    assert names.index("ratio") < names.index("q_value") < names.index("intercept")
     assert header.split()[:2] == ["segment", "rows"] and worst.split()[0] == "b"
     assert run(f"{judge} --json --out all.csv --fdr 0.01") == 0
     told = json.loads(capsys.readouterr().out)
@@ -804,13 +807,15 @@ def test_triage_says_what_it_does_not_test(in_tmp, fitted, capsys):
     assert run(judge) == 0
     out, err = capsys.readouterr()
     about = "not tested (standard error says why)"
-    assert out.startswith(f"0 of 2 segments flagged at a false discovery rate of 0.05; 1 {about}\n")
+    first = out.splitlines()[0]
+    assert first.startswith("No segment has reliably changed: of 2 tested")
+    assert first.endswith(f". 1 {about}.")
     assert "1 of 3 segments not tested, the largest 'b'" in err
     assert err.endswith("--non-finite omit tests them without these rows\n")
     assert read_back(in_tmp / "all.csv")[-1]["segment"] == "b"
     assert run(f"{judge} --non-finite omit") == 0
     out, err = capsys.readouterr()
-    assert out.startswith("0 of 3 segments flagged at a false discovery rate of 0.05\n") and not err
+    assert out.startswith("No segment has reliably changed: of 3 tested, the smallest") and not err
     assert run(f"{judge} --non-finite raise") == 2
     assert "expected finite values" in capsys.readouterr().err
 

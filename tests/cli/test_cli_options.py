@@ -263,4 +263,4 @@ def test_who_watches_is_told_what_takes_so_long(in_tmp, cache):
     os.close(ours)
     more = "" if cache else "; compiling, which --cache FOLDER saves the next time"
     assert said == [f"platt-jax: 60 rows read{more}"]
-    assert ended.stdout.startswith(b"0 of 3 segments flagged")
+    assert ended.stdout.startswith(b"No segment has reliably changed: of 3 tested")

@@ -5,13 +5,13 @@ import sys
 import time
 from dataclasses import replace
 
-import jax
-import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from data import labels_of
+from artists import drawn, failing, labelled, notes, pairs, sizes, starting
+from figures import FIGURES, JUDGED, crossed, every_figure, nested
 from matplotlib.collections import LineCollection, PathCollection, PolyCollection
+from matplotlib.colors import to_rgb
 from matplotlib.text import Text
 from scipy import stats
 from sklearn.calibration import CalibrationDisplay
@@ -19,186 +19,7 @@ from sklearn.isotonic import IsotonicRegression
 
 import platt_jax as pj
 from platt_jax import Flag, Status, metrics, plots
-from platt_jax.plots import overview, style
-from platt_jax.results.levels import Level, Levels
-from platt_jax.results.population import Population, PopulationStatus
-from platt_jax.results.tables import Table
-
-plt.switch_backend("Agg")
-
-
-@pytest.fixture(autouse=True)
-def settings_stay_and_figures_go():
-    before = dict(matplotlib.rcParams)
-    yield
-    assert dict(matplotlib.rcParams) == before
-    plt.close("all")
-
-
-@pytest.fixture(scope="module")
-def rows():
-    """Scores, labels, segments: some of one class, separable, reversed, constant."""
-    rng = np.random.default_rng(0)
-    segments = np.repeat(np.arange(60), rng.integers(2, 90, 60))
-    scores = rng.normal(-0.5, 1, len(segments))
-    slope = np.where(segments < 5, -1.5, 1.5)
-    labels = labels_of(rng, slope * scores).astype(int)
-    labels[segments == 7] = 0
-    scores[segments == 8] = 1
-    labels[segments == 9] = scores[segments == 9] > -0.5
-    labels[segments == 10] = scores[segments == 10] < -0.5
-    return scores, labels, segments
-
-
-@pytest.fixture(scope="module")
-def calibrator(rows):
-    return pj.fit_segments(*rows)
-
-
-@pytest.fixture(scope="module")
-def pooled(calibrator):
-    """As by partial pooling: what figures read of it, and slopes of its own."""
-    K = len(calibrator.keys)
-    population = Population(
-        mean=np.array([-1.2, 0.1]),
-        covariance=np.eye(2),
-        mean_covariance=np.eye(2),
-        covariance_errors=np.eye(2),
-        status=PopulationStatus.CONVERGED,
-        likelihood_precision=np.zeros((K, 2, 2)),
-        likelihood_pull=np.zeros((K, 2)),
-        posterior_mean=np.zeros((K, 2)),
-        posterior_covariance=np.zeros((K, 2, 2)),
-        predictive_mean=np.zeros(2),
-        predictive_covariance=np.eye(2),
-        shrinkage=np.linspace(0.9, 0.1, K),
-    )
-    fit = replace(calibrator.fit, A=calibrator.fit.A / 2 - 0.6)
-    return replace(calibrator, fit=fit, population=population)
-
-
-@pytest.fixture(scope="module")
-def million(calibrator):
-    """A calibrator of a million segments that resemble these."""
-    rng = np.random.default_rng(1)
-    K = 1_000_000
-    which = rng.integers(0, len(calibrator.keys), K)
-    fit = jax.tree.map(lambda x: x[which], calibrator.fit)
-    fit = replace(fit, A=fit.A + rng.normal(size=K) * 0.2, B=fit.B + rng.normal(size=K) * 0.2)
-    return replace(calibrator, keys=np.arange(K), fit=fit)
-
-
-def sizes(calibrator):
-    return calibrator.fit.n_pos + calibrator.fit.n_neg
-
-
-def labelled(ax):
-    """The artists that the legend names, by label."""
-    return dict(zip(*ax.get_legend_handles_labels()[::-1], strict=True))
-
-
-def starting(ax, text):
-    (found,) = [artist for label, artist in labelled(ax).items() if text in label]
-    return found
-
-
-def drawn(dots):
-    """The points of a scatter, as a sorted list."""
-    return sorted(map(tuple, np.asarray(dots.get_offsets()).tolist()))
-
-
-def pairs(*columns):
-    return sorted(zip(*(np.asarray(x, float).tolist() for x in columns), strict=True))
-
-
-def every_figure(rows, calibrator, pooled):
-    scores, labels, segments = rows
-    p = calibrator.fallback.predict_proba(scores)
-    own = calibrator.predict_proba(scores, segments)
-    one = pj.fit(scores, labels)
-    return {
-        "binned": lambda ax=None: plots.reliability_diagram(labels, p, ax=ax),
-        "isotonic": lambda ax=None: plots.reliability_diagram(
-            labels, {"pooled": p, "own": own}, method="isotonic", ax=ax
-        ),
-        "sigmoid": lambda ax=None: plots.sigmoid(one, scores, labels, ax=ax),
-        "map": lambda ax=None: plots.parameter_map(calibrator, ax=ax),
-        "slopes": lambda ax=None: plots.slope_funnel(calibrator, ax=ax),
-        "rates": lambda ax=None: plots.rate_funnel(labels, p, segments, ax=ax),
-        "shrinkage": lambda ax=None: plots.shrinkage(pooled, ax=ax),
-        "moves": lambda ax=None: plots.shrinkage(pooled, calibrator, ax=ax),
-        "convergence": lambda ax=None: plots.convergence(calibrator, ax=ax),
-        "pooling": lambda ax=None: plots.pooling_losses(JUDGED, ax=ax),
-        "levels": lambda ax=None: plots.levels(replace(pooled, by_level=crossed(6)), ax=ax),
-    }
-
-
-LONG_NAMES = (
-    "the_customer's_acquisition_channel_without_a_space",
-    "country of the billing address of the customer's first order ever",
-    "$x_1$",
-)
-
-
-def crossed(number):
-    """Crossed levels of 4, 40, 400, 4,000, ... values, the first with long names."""
-    rng = np.random.default_rng(0)
-    names = [*LONG_NAMES, *(f"field {i}" for i in range(3, number))][:number]
-    values = [4 * 10 ** (i % 4) for i in range(number)]
-    each = [
-        Level(
-            name=name,
-            keys=np.arange(V),
-            rows=np.full(V, 10.0),
-            mean=rng.normal(size=(V, 2)) * [0.1, 0.5],
-            covariance=np.zeros((V, 2, 2)),
-            spread=np.diag([0.01, 0.25]) * (i + 1),
-            spread_errors=np.diag([0.03, 0.05]) / (i + 1),
-            unseen=np.eye(2),
-            share=1 / number,
-        )
-        for i, (name, V) in enumerate(zip(names, values, strict=True))
-    ]
-    return Levels("crossed", tuple(each), np.array([-1.0, 0.0]), np.eye(2))
-
-
-def nested():
-    """Two countries of two cities each, and the average curve: (-1, 0)."""
-    fields = [("country", "<U2"), ("city", "<U2")]
-    cities = np.array([("DE", "B"), ("DE", "M"), ("FR", "M"), ("FR", "P")], fields)
-    means = [[-2.0, 1], [0, 0.5]], [[-2.1, 1], [-2.2, 1], [0.3, 0.5], [0.4, 0.6]]
-    each = [
-        Level(
-            name=name,
-            keys=keys,
-            rows=np.ones(len(keys)),
-            mean=np.array(mean),
-            covariance=np.zeros((len(keys), 2, 2)),
-            spread=np.eye(2),
-            spread_errors=np.eye(2),
-            unseen=np.eye(2),
-            share=0.5,
-        )
-        for name, keys, mean in zip(
-            ("country", "country > city"), (np.array(["DE", "FR"]), cities), means, strict=True
-        )
-    ]
-    return Levels("nested", tuple(each), np.array([-1.0, 0.0]), np.eye(2))
-
-
-FIGURES = (
-    *("binned", "isotonic", "sigmoid", "map", "slopes", "rates", "shrinkage", "moves"),
-    *("convergence", "pooling", "levels"),
-)
-# As `judge_pooling` has it: partial pooling loses at the second cut, and "none" has no place.
-JUDGED = Table(
-    cut=np.repeat(["2013-10", "2013-11"], 4),
-    pooling=np.tile(["complete", "partial", "none", "drift"], 2),
-    rows=np.full(8, 900),
-    log_loss=np.full(8, 0.5),
-    difference=np.array([0, -0.002, 0.001, -0.003, 0, 0.003, 0.9, 0.0005]),
-    standard_error=np.array([0, 0.001, 0.001, 0.001, 0, 0.001, 0.1, np.nan]),
-)
+from platt_jax.plots import overview, points
 
 
 @pytest.mark.parametrize("name", FIGURES)
@@ -232,7 +53,7 @@ def test_a_panel_takes_its_place_from_axes_without_a_grid(rows, calibrator, pool
     figure = plt.figure()
     ax = figure.add_axes((0.2, 0.3, 0.6, 0.5))
     every_figure(rows, calibrator, pooled)["binned"](ax=ax)
-    upper, lower = (x.get_position().bounds for x in figure.axes)
+    upper, lower = (x.get_position(original=True).bounds for x in figure.axes)
     assert lower[:2] == (0.2, 0.3) and lower[1] + lower[3] < upper[1]
     np.testing.assert_allclose(upper[1] + upper[3], 0.8)
 
@@ -288,7 +109,7 @@ def test_isotonic_diagram(rows, calibrator):
     scores, labels, _ = rows
     p = calibrator.fallback.predict_proba(scores)
     ax = plots.reliability_diagram(labels, p, method="isotonic")
-    line = starting(ax, "isotonic, 95 %")
+    line = starting(ax, "isotonic")
     x, y = line.get_xydata().T
     theirs = IsotonicRegression(y_min=0, y_max=1).fit(p, labels)
     np.testing.assert_allclose(y, theirs.predict(x), atol=1e-12)
@@ -298,6 +119,12 @@ def test_isotonic_diagram(rows, calibrator):
     corners = band.get_paths()[0].vertices
     for end in (curve.lower, curve.upper):
         assert set(zip(x, end, strict=True)) <= set(map(tuple, corners.tolist()))
+    # It is around the diagonal, not around the curve: grey, with an entry of its own.
+    assert band is starting(ax, "95 % if calibrated")
+    assert np.ptp(band.get_facecolor()[0, :3]) == 0 and np.ptp(to_rgb(line.get_color())) > 0.3
+    models = {"one": p, "other": p**2}
+    ax = plots.reliability_diagram(labels, models, method="isotonic", confidence=0.8)
+    assert list(labelled(ax))[1:] == ["80 % if calibrated", "one", "other"]
 
 
 def test_display_keeps_its_parts():
@@ -437,7 +264,10 @@ def test_map_shows_every_problem_once_by_its_flag(calibrator):
             mine = ((fit.flags & flag) != 0) & ((fit.flags & earlier) == 0)
         if mine.any():
             dots = starting(ax, "no flag" if flag is None else flag.name)
-            assert dots.get_label().startswith(f"{mine.sum():,} ")
+            every = mine if flag is None else fit.flags & flag != 0
+            elsewhere = every.sum() - mine.sum()
+            also = f"{flag.name}, {elsewhere} of them above" if elsewhere else ""
+            assert dots.get_label().startswith(f"{every.sum():,} {also}")
             assert drawn(dots) == pairs(fit.A[mine & inside], fit.B[mine & inside])
             seen += mine.sum()
     assert seen == len(fit.A) and (fit.flags != 0).any()
@@ -456,22 +286,10 @@ def test_map_shows_flags_that_it_has_no_look_for(calibrator, monkeypatch):
         mine = left & (flags & flag != 0)
         left &= ~mine
         dots = starting(ax, flag.name)
-        assert mine.any() and dots.get_label() == f"{mine.sum()} {flag.name}"
+        every = calibrator.fit.flags & flag != 0
+        assert mine.any() and dots.get_label().startswith(f"{every.sum()} {flag.name}")
         markers.add(dots.get_paths()[0].vertices.tobytes())
     assert not left.any() and len(markers) == 4
-
-
-def failing(calibrator, places, status=Status.NON_FINITE):
-    """The calibrator with fits that failed at these places."""
-    fit = calibrator.fit
-    A, B, codes = fit.A.copy(), fit.B.copy(), fit.status.copy()
-    A[places], B[places], codes[places] = np.nan, np.nan, status
-    return replace(calibrator, fit=replace(fit, A=A, B=B, status=codes))
-
-
-def notes(ax):
-    """What the figure says of problems that it does not show."""
-    return ax.get_title(loc="right").replace("\n", " ").replace("\N{NO-BREAK SPACE}", " ")
 
 
 def test_what_is_not_drawn_is_counted_with_its_reasons(calibrator, pooled, rows):
@@ -487,12 +305,13 @@ def test_what_is_not_drawn_is_counted_with_its_reasons(calibrator, pooled, rows)
         mine = flags & flag != 0
         flags[mine] = 0
         if mine.any():
-            reasons.append(f"{mine.sum()} {flag.name}")
+            more = "" if mine.sum() == np.sum(calibrator.fit.flags & flag != 0) else "more "
+            reasons.append(f"{mine.sum()} {more}{flag.name}")
         lost += mine.sum()
     assert len(reasons) > 3
     assert notes(ax).startswith(f"{lost} not drawn: {', '.join(reasons)}")
     assert max(map(len, ax.get_title(loc="right").splitlines())) <= 60
-    shown = [int(starting(ax, x).get_label().split()[0]) for x in ("segments", "beyond 99.8")]
+    shown = [int(starting(ax, x).get_label().split()[0]) for x in ("segments", " off (")]
     assert sum(shown) + lost == len(calibrator)
 
     scores, labels, segments = rows
@@ -508,7 +327,7 @@ def test_what_is_not_drawn_is_counted_with_its_reasons(calibrator, pooled, rows)
     ax = plots.shrinkage(partial)
     assert notes(ax) == "2 not drawn: 2 without rows" and starting(ax, "58 segments")
     ax = plots.shrinkage(partial, failing(calibrator, [5, 6]))
-    assert notes(ax).startswith("3 not drawn: 2 without rows, 1 without a slope")
+    assert notes(ax).startswith("3 not drawn: 2 without rows, 1 more without a slope")
 
 
 def test_looks_differ_in_colour_and_in_shape(calibrator):
@@ -516,59 +335,6 @@ def test_looks_differ_in_colour_and_in_shape(calibrator):
     assert len(dots) >= 4
     assert len({c.get_facecolor()[0, :3].tobytes() for c in dots}) == len(dots)
     assert len({c.get_paths()[0].vertices.tobytes() for c in dots}) == len(dots)
-
-
-def test_slope_funnel_marks_what_is_beyond_its_own_limits(calibrator):
-    ax = plots.slope_funnel(calibrator)
-    fit, pooled = calibrator.fit, calibrator.fallback
-    bad = Flag.ONE_CLASS | Flag.CONSTANT_SCORES | Flag.SEPARABLE
-    usable = (fit.flags & bad) == 0
-    n, slope, error = sizes(calibrator)[usable], -fit.A[usable], fit.standard_errors[usable, 0]
-    far = np.abs(slope + pooled.A) > stats.norm.isf(0.001) * error
-    low, high = ax.get_ylim()
-    shown = (slope >= low) & (slope <= high)
-    assert far.any() and not far.all()
-    assert drawn(starting(ax, "beyond")) == pairs(n[far & shown], slope[far & shown])
-    assert drawn(starting(ax, "segments")) == pairs(n[~far & shown], slope[~far & shown])
-    assert starting(ax, "beyond").get_label() == f"{far.sum()} beyond 99.8 % by their own errors"
-    x, y = starting(ax, "95 %").get_xydata().T
-    typical = np.median(error * np.sqrt(n))
-    np.testing.assert_allclose(y, -pooled.A + stats.norm.isf(0.025) * typical / np.sqrt(x))
-    assert starting(ax, "all rows pooled").get_ydata()[0] == -pooled.A
-
-
-def test_slope_funnel_of_a_batch_has_the_weighted_mean(rng):
-    scores = rng.normal(size=(3, 4, 80))
-    fit = pj.fit(scores, labels_of(rng, scores))
-    ax = plots.slope_funnel(fit)
-    mean = np.average(-fit.A.ravel(), weights=fit.standard_errors[..., 0].ravel() ** -2)
-    np.testing.assert_allclose(starting(ax, "weighted mean").get_ydata()[0], mean)
-    assert ax.get_xlabel() == "rows of the problem" and starting(ax, "12 problems")
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-def test_rate_funnel_compares_observed_with_expected(rows, calibrator, weighted):
-    scores, labels, segments = rows
-    p = calibrator.fallback.predict_proba(scores)
-    w = np.arange(len(p)) % 3 if weighted else np.ones(len(p))
-    ax = plots.rate_funnel(labels, p, [f"s{s}" for s in segments], weights=w if weighted else None)
-    n, observed, expected, variance = (
-        np.array([np.sum((w * x)[segments == s]) for s in np.unique(segments)])
-        for x in (np.ones(len(p)), labels, p, p * (1 - p))
-    )
-    z = np.abs(observed - expected) / np.sqrt(variance)
-    far, ratio = z > stats.norm.isf(0.001), observed / expected
-    shown = ratio <= ax.get_ylim()[1]
-    assert far.any()
-    np.testing.assert_allclose(
-        drawn(starting(ax, "beyond")), pairs(n[far & shown], ratio[far & shown])
-    )
-    np.testing.assert_allclose(
-        drawn(starting(ax, "segments")), pairs(n[~far & shown], ratio[~far & shown])
-    )
-    x, y = labelled(ax)["typical 99.8 % limits"].get_xydata().T
-    error = np.sqrt(variance.sum() / n.sum() / x) / (expected.sum() / n.sum())
-    np.testing.assert_allclose(y, 1 + stats.norm.isf(0.001) * error)
 
 
 def test_shrinkage_by_rows_and_slopes_before_and_after(pooled, calibrator):
@@ -695,17 +461,18 @@ def test_convergence_counts_steps_and_passes(calibrator):
 
 def test_very_many_problems_are_counted_in_hexagons(calibrator, monkeypatch):
     dots = plots.parameter_map(calibrator)
-    monkeypatch.setattr(style, "MOST_POINTS", 20)
+    monkeypatch.setattr(points, "MOST_POINTS", 20)
     ax = plots.parameter_map(calibrator)
     (hexagons,) = [c for c in ax.collections if isinstance(c, PolyCollection)]
     assert hexagons.get_array().sum() == len(starting(dots, "no flag").get_offsets())
     funnel = plots.slope_funnel(calibrator)
     (hexagons,) = [c for c in funnel.collections if isinstance(c, PolyCollection)]
-    marked = starting(funnel, "beyond").get_offsets()
-    low, high = funnel.get_ylim()
+    marked = starting(funnel, " off (").get_offsets()
     usable = (calibrator.fit.flags & (Flag.ONE_CLASS | 2 | Flag.SEPARABLE)) == 0
-    shown = usable & (-calibrator.fit.A > low) & (-calibrator.fit.A < high)
-    assert hexagons.get_array().sum() == shown.sum() - len(marked)
+    assert "beyond the axes" not in notes(funnel)
+    assert hexagons.get_array().sum() == usable.sum() - len(marked)
+    ticks = [text.get_text() for text in funnel.get_xticklabels()]
+    assert ticks and all(text.replace(",", "").isdigit() for text in ticks)
 
 
 def test_a_mark_for_each_cell_of_very_many():
@@ -713,7 +480,7 @@ def test_a_mark_for_each_cell_of_very_many():
     x, y = rng.random((2, 60_000))
     ax = plt.subplots()[1]
     window = (0.0, 1.0), (0.0, 0.5)
-    dots = style.points(ax, x, y, window, "many", marked=True)
+    dots = points.points(ax, x, y, window, "many", marked=True)
     cells = {(int(a * 60), int(b * 120)) for a, b in dots.get_offsets().tolist()}
     assert len(cells) == len(dots.get_offsets())
     assert cells == {(int(a * 60), int(b * 120)) for a, b in zip(x, y, strict=True) if b <= 0.5}

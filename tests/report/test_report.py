@@ -120,7 +120,7 @@ def renamed(calibrator, rows, names):
 def test_the_page_loads_nothing(page):
     assert page.urls and all(re.match(r"#|data:image/png;base64,", url) for url in page.urls)
     assert not re.search(r"https?:|@import|url\((?!#)", page.source)
-    assert page.tags.count("script") == 2 and "link" not in page.tags and "iframe" not in page.tags
+    assert page.tags.count("script") == 3 and "link" not in page.tags and "iframe" not in page.tags
     assert "default-src 'none'" in page.source
     assert page.source.startswith("<!DOCTYPE html>") and len(page.ids) == len(set(page.ids))
 
@@ -135,6 +135,9 @@ def test_the_table_says_what_triage_and_the_fits_say(page, calibrator):
     judged = triage(calibrator, *made_up(seed=1), against="predictions")
     assert page.column("segment") == judged["segment"].astype(str).tolist()
     assert page.column("rows") == judged["rows"].tolist()
+    observed, expected = judged["positives"], judged["expected"]
+    np.testing.assert_allclose(page.column("O/E"), observed / expected, rtol=1e-3)
+    np.testing.assert_allclose(page.column("excess"), observed - expected, rtol=1e-3)
     fits = calibrator.table()
     np.testing.assert_allclose(page.column("A"), fits["A"][judged["segment"]], rtol=1e-3)
     np.testing.assert_allclose(page.column("q-value"), judged["q_value"], rtol=1e-3)
@@ -190,7 +193,7 @@ def test_hostile_names_stay_text(calibrator, tmp_path, undrawn):
     renamed_to, rows = renamed(calibrator, made_up(seed=1), HOSTILE)
     renamed_to.to_html(path, *rows)
     page = Page(path)
-    assert page.tags.count("script") == 2 and "img" not in page.tags and "b" not in page.tags
+    assert page.tags.count("script") == 3 and "img" not in page.tags and "b" not in page.tags
     assert page.tags.count("section") == 5 and page.tags.count("svg") == 14
     shown = page.column("segment")
     short = [name for name in HOSTILE if len(name) <= 120]
@@ -206,7 +209,7 @@ def test_hostile_names_in_the_small_multiples(calibrator, tmp_path):
     renamed_to, rows = renamed(calibrator.only(some), rows, HOSTILE)
     renamed_to.to_html(tmp_path / "report.html", *rows)
     page = Page(tmp_path / "report.html")
-    assert page.tags.count("bdi") == 12 and page.tags.count("script") == 2
+    assert page.tags.count("bdi") == 13 and page.tags.count("script") == 3
     assert "<script>window.harmed" in page.texts["bdi"] and "{{data}}" in page.texts["bdi"]
     assert "img" not in page.tags and "b" not in page.tags
 
@@ -225,14 +228,19 @@ def test_failed_unseen_and_rowless_segments(tmp_path):
     with pytest.warns(RuntimeWarning, match="2 of 38 segments not tested"):
         calibrator.to_html(tmp_path / "r.html", scores[some], labels[some], segments[some])
     page = Page(tmp_path / "r.html")
-    lines = dict(zip(page.column("segment"), page.problems["rows"], strict=True))
+    columns = page.problems["columns"]
+    lines = {row[0]: dict(zip(columns, row, strict=True)) for row in page.problems["rows"]}
     names = page.column("segment")
     assert len(lines) == 41 and set(names[:2]) == {"3", "5"} and set(names[-2:]) == {"11", "20"}
-    assert lines["3"][1] == "NON_FINITE" and lines["3"][4] is None and lines["3"][6] > 0
-    assert lines["5"][1] == "EMPTY" and lines["5"][6] == 0
-    assert lines["99"][1] == "UNSEEN" and lines["99"][4] is None and lines["99"][8] > 0
-    assert lines["20"][1] == "CONVERGED" and lines["20"][6:] == [0, 0, 0, None]
-    assert lines["8"][7:] == [None, None, None]
+    assert lines["3"]["status"] == "NON_FINITE" and lines["3"]["A"] is None
+    assert lines["3"]["rows"] > 0 and lines["3"]["curve"] == []
+    assert lines["5"]["status"] == "EMPTY" and lines["5"]["rows"] == 0
+    assert lines["99"]["status"] == "UNSEEN" and lines["99"]["A"] is None
+    assert lines["99"]["expected"] > 0 and lines["99"]["curve"]
+    assert lines["20"]["status"] == "CONVERGED" and lines["20"]["curve"] == []
+    of_none = [lines["20"][x] for x in ("rows", "positives", "expected", "O/E", "q-value")]
+    assert of_none == [0, 0, 0, None, None]
+    assert {lines["8"][x] for x in ("positives", "expected", "O/E", "q-value")} == {None}
     summary = page.summary()
     assert summary["segments without rows"] == "3" and summary["segments not fitted"] == "1"
     left_out = np.count_nonzero(np.isin(segments[some], [3, 8]))
@@ -374,4 +382,6 @@ def test_a_million_segments(calibrator, tmp_path):
     page = Page(tmp_path / "r.html")
     assert len(page.problems["rows"]) == 10_000
     assert "The worst 10,000 of 1,000,000 segments" in page.source
-    assert (tmp_path / "r.html").stat().st_size < 4e6
+    # The ids of all others, for searches, take three bytes each.
+    ids = len(page.texts["others"])
+    assert ids < 3e6 and (tmp_path / "r.html").stat().st_size - ids < 2e6

@@ -9,6 +9,7 @@ from test_report import HOSTILE, made_up
 
 import platt_jax as pj
 from platt_jax import Status
+from platt_jax.report import charts, problems
 
 pytestmark = pytest.mark.slow
 
@@ -81,8 +82,10 @@ def opened(browser, report, request):
 
 def cells(page, column):
     """The texts of a column of the page of the table that is shown."""
+    names = page.locator("#problems thead th").all_inner_texts()
+    number = [name.rstrip(" ↕↑↓") for name in names].index(column) + 1
     return page.eval_on_selector_all(
-        f"#problems tbody tr > :nth-child({column})", "them => them.map((x) => x.textContent)"
+        f"#problems tbody tr > :nth-child({number})", "them => them.map((x) => x.textContent)"
     )
 
 
@@ -92,31 +95,68 @@ def heading(page, name):
 
 def test_it_sorts(opened):
     page = opened()
-    first = cells(page, 1)
+    first = cells(page, "segment")
     heading(page, "fitted rows").click()
     assert page.locator("th[aria-sort=ascending]").inner_text().startswith("fitted rows")
-    rows = [int(text) for text in cells(page, 4)]
-    assert rows == sorted(rows) and len(rows) == 50 and cells(page, 1) != first
+    rows = [int(text) for text in cells(page, "fitted rows")]
+    assert rows == sorted(rows) and len(rows) == 50 and cells(page, "segment") != first
     heading(page, "fitted rows").click()
-    rows = [int(text) for text in cells(page, 4)]
+    rows = [int(text) for text in cells(page, "fitted rows")]
     assert rows == sorted(rows, reverse=True) and rows[0] > 50
     for _ in range(2):  # where there is no number is last in either direction
         heading(page, "q-value").click()
-        assert NO_NUMBER not in cells(page, 10)
+        assert NO_NUMBER not in cells(page, "q-value")
     heading(page, "segment").click()
     page.fill("#query", "shop")
-    shops = [int(text.split()[1]) for text in cells(page, 1)]
+    shops = [int(text.split()[1]) for text in cells(page, "segment")]
     assert shops == sorted(shops) and 99 in range(shops[0], 200)
+
+
+def test_it_goes_back_to_the_worst_first(opened):
+    page = opened()
+    first = cells(page, "segment")
+    assert page.is_disabled("#worst")
+    heading(page, "excess").click()
+    excess = [float(text.replace("\u2212", "-")) for text in cells(page, "excess")]
+    assert excess == sorted(excess) and excess[0] < 0 and cells(page, "segment") != first
+    page.click("#worst")
+    assert cells(page, "segment") == first and page.is_disabled("#worst")
+    assert page.locator("th[aria-sort=ascending], th[aria-sort=descending]").count() == 0
+
+
+def test_it_filters_by_q(opened):
+    page = opened()
+    page.select_option("#q", "0.05")
+    q = [float(text.lstrip("<")) for text in cells(page, "q-value")]
+    assert 5 <= len(q) < 50 and max(q) <= 0.05
+    assert page.inner_text("dl.summary dd >> nth=0").startswith(f"{len(q)} of ")
+    page.select_option("#q", "")
+    assert page.inner_text("#count") == "1 to 50 of 200 segments"
+
+
+def test_decimals_are_aligned_and_curves_have_dots(opened):
+    page = opened()
+    page.fill("#query", "shop")
+    for column in ("expected", "O/E", "excess", "A", "B", "q-value"):
+        numbers = [text for text in cells(page, column) if text != NO_NUMBER]
+        assert len({len(text.split(".")[1]) for text in numbers}) == 1, column
+    drawn = "them => them.map((x) => [x.querySelectorAll('polyline').length, x.children.length])"
+    curves = page.eval_on_selector_all("#problems td svg", drawn)
+    assert len(curves) == 50 and all(line == 1 and 2 <= parts <= 4 for line, parts in curves[1:])
+    inside = page.eval_on_selector_all(
+        "#problems circle", "them => them.every((x) => x.cy.baseVal.value <= 26)"
+    )
+    assert inside
 
 
 def test_it_pages(opened):
     page = opened()
     assert page.inner_text("#count") == "1 to 50 of 200 segments"
     assert page.is_disabled("#previous") and page.is_disabled("#first")
-    seen = cells(page, 1)
+    seen = cells(page, "segment")
     for _ in range(3):
         page.click("#next")
-        seen += cells(page, 1)
+        seen += cells(page, "segment")
     assert len(set(seen)) == 200 and page.is_disabled("#next")
     page.click("#first")
     page.click("#last")
@@ -127,33 +167,54 @@ def test_it_pages(opened):
 def test_it_searches_and_filters(opened, report):
     page = opened()
     page.fill("#query", "SHOP 19")
-    assert sorted(cells(page, 1)) == sorted(["shop 19", *(f"shop {i}" for i in range(190, 200))])
+    assert sorted(cells(page, "segment")) == sorted(
+        ["shop 19", *(f"shop {i}" for i in range(190, 200))]
+    )
     page.fill("#query", "none is like this")
-    assert page.inner_text("#count") == "No segment is like that" and cells(page, 1) == []
+    assert page.inner_text("#count") == "No segment is like that" and cells(page, "segment") == []
     assert page.is_disabled("#next") and page.is_disabled("#last")
     page.fill("#query", "")
     page.select_option("#status", "NON_FINITE")
-    assert cells(page, 1) == ["shop 60"]
+    assert cells(page, "segment") == ["shop 60"]
     page.select_option("#status", "CONVERGED")
     status = report[1].fit.status
     converged = np.count_nonzero(status == Status.CONVERGED)
     assert page.inner_text("#count") == f"1 to 50 of {converged} segments"
     page.select_option("#flag", "ONE_CLASS")
     flagged = np.count_nonzero((report[1].fit.flags & 1 != 0) & (status == Status.CONVERGED))
-    assert "shop 61" in cells(page, 1) and page.inner_text("#count").endswith(
+    assert "shop 61" in cells(page, "segment") and page.inner_text("#count").endswith(
         f"of {flagged} segments"
     )
-    assert all("ONE_CLASS" in text for text in cells(page, 3))
+    assert all("ONE_CLASS" in text for text in cells(page, "flags"))
+
+
+def test_a_search_says_what_the_table_does_not_hold(browser, tmp_path, monkeypatch):
+    monkeypatch.setattr(problems, "MOST", 15)
+    monkeypatch.setattr(charts, "_svg", lambda draw, what, number=1, small=False: ["-"] * number)
+    pj.fit_segments(*made_up()).to_html(tmp_path / "r.html", *made_up(seed=1))
+    page = browser.new_page()
+    page.goto((tmp_path / "r.html").as_uri())
+    page.fill("#query", "none is like this")
+    assert page.inner_text("#count") == "None of the 15 segments in this table is like that"
+    rest = page.locator("#rest", has_text="None of the 25 less urgent ones")
+    rest.wait_for()
+    page.fill("#query", "")
+    held = set(cells(page, "segment"))
+    assert page.inner_text("#rest") == "" and len(held) == 15
+    other = min(set(map(str, range(10, 40))) - held)
+    page.fill("#query", other)
+    page.locator("#rest", has_text=f"but like that: 1 segment: {other}").wait_for()
+    page.close()
 
 
 def test_hostile_names_do_no_harm(opened):
     page = opened()
     for query in ("script", "onerror", "onmouseover", "{{data}}", "frac", "xxxx", "half", "gnip"):
         page.fill("#query", query)
-        assert len(cells(page, 1)) >= 1, query
+        assert len(cells(page, "segment")) >= 1, query
         page.mouse.move(100, 100)
     page.fill("#query", "</script><img")
-    assert cells(page, 1) == [HOSTILE[1]]
+    assert cells(page, "segment") == [HOSTILE[1]]
     page.fill("#query", "")
     assert page.evaluate("window.harmed") is None
     assert page.locator("main img, main b, main script").count() == 0
@@ -212,7 +273,7 @@ def test_the_keyboard_reaches_everything(opened):
             break
     assert {"query", "status", "flag", "next", "last"} <= set(reached)
     columns = page.locator("#problems thead button").all_inner_texts()
-    assert len(columns) == 10 and set(columns) <= set(reached)
+    assert len(columns) == 12 and set(columns) <= set(reached)
     outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
     assert outline == "solid"
     heading(page, "q-value").focus()
@@ -232,7 +293,7 @@ def test_what_is_read_aloud_has_names(opened):
         ("navigation", "Pages of the table"),
     ):
         assert page.get_by_role(role, name=name).count() == 1, name
-    assert page.get_by_role("img").count() == page.locator("svg").count() == 14
+    assert page.get_by_role("img").count() == page.locator(".chart svg").count() == 14
     levels = page.eval_on_selector_all("h1, h2", "them => them.map((x) => x.tagName)")
     assert levels == ["H1"] + ["H2"] * 5
 

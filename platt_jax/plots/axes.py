@@ -1,0 +1,133 @@
+"""Limits and ticks of axes, and room for legends."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from platt_jax.plots import style
+from platt_jax.plots.points import places
+from platt_jax.plots.style import Window
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.legend import Legend
+
+_LINE = 1.6 * (style.SMALL + 1)  # height of a legend's line, in points
+_LETTER = 0.58 * (style.SMALL + 1)  # width of a letter
+_HANDLE = 3.5 * (style.SMALL + 1)  # width of a legend without its text
+# Maximum share of the points behind a legend.
+_HIDDEN = 0.002
+_CORNERS = ("upper right", "upper left", "lower right", "lower left")
+
+
+def log_axis(axis: Axis, limits: tuple[float, float]) -> None:
+    """Plain numbers on a logarithmic axis: 1, 3, 10, 30; few round ones where its range is narrow.
+
+    Args:
+        axis: an axis of logarithmic scale.
+        limits: the positive ends of the axis.
+    """
+    from matplotlib.ticker import FuncFormatter, LogLocator
+
+    ratio = limits[1] / limits[0]
+    subs = (1,) if ratio > 1e4 else (1, 3) if ratio > 20 else (1, 2, 5)
+    # Where fewer than two of these are on the axis, the locator takes closer round numbers.
+    axis.set_major_locator(LogLocator(subs=subs))
+    axis.set_minor_locator(no_ticks())
+    axis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:,.10g}"))
+
+
+def no_ticks() -> Any:
+    """A locator without ticks."""
+    from matplotlib.ticker import NullLocator
+
+    return NullLocator()
+
+
+def ratio_ticks(low: float, high: float) -> list[float]:
+    """Round ratios between two positive ones: 0.5, 1, 2, or closer ones where these are close."""
+    from matplotlib.ticker import MaxNLocator
+
+    if high / low > 4:
+        step = max(1, round(np.log2(high / low) / 6))
+        powers = range(-step * 20, step * 20 + 1, step)
+        ticks = [2.0**power for power in powers]
+    else:
+        ticks = list(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high))
+    return [tick for tick in ticks if low <= tick <= high]
+
+
+def probability_limits(low: float, high: float) -> tuple[float, float]:
+    """Limits of an axis of probabilities: all, or a part from 0 or to 1 if all drawn lie there.
+
+    Args:
+        low: smallest probability drawn.
+        high: largest probability drawn.
+    """
+    if 0 < high <= 0.5:
+        return -0.02 * high, 1.08 * high
+    if 0.5 <= low < 1:
+        return 1 - 1.08 * (1 - low), 1 + 0.02 * (1 - low)
+    return -0.02, 1.02
+
+
+def room_for_legend(
+    ax: Axes, x: Any, y: Any, window: Window, labels: list[str]
+) -> tuple[str, Window]:
+    """The corner for a legend with these labels, and the window with room for it, if needed.
+
+    Args:
+        ax: axes, with scales set.
+        x: (K,) coordinates of the points to avoid.
+        y: (K,) coordinates.
+        window: ((left, right), (bottom, top)) of the points.
+        labels: labels of the legend.
+
+    Returns:
+        The legend's `loc`, and the window. The window reaches further up or down where more than a
+        few points would be behind the legend.
+    """
+    figure: Any = ax.figure
+    size = np.array([ax.get_window_extent().width, ax.get_window_extent().height])
+    width, height = size * 72 / figure.dpi
+    across = min((_LETTER * max(map(len, labels), default=0) + _HANDLE) / width, 1)
+    up = min(_LINE * (len(labels) + 1) / height, 0.5)
+    most = max(_HIDDEN * np.size(x), 1)
+    for room in (0, up / 3, 2 * up / 3, up):
+        made = {}
+        for place in _CORNERS:
+            longer = window[0], _longer(window[1], room, place, ax.get_yscale() == "log")
+            from_left, from_bottom = places(ax, x, y, longer)
+            beside = from_left if place.endswith("left") else 1 - from_left
+            below = from_bottom if place.startswith("lower") else 1 - from_bottom
+            behind = (beside >= 0) & (beside < across) & (below >= 0) & (below < up)
+            made[place] = np.count_nonzero(behind), longer
+        place = min(made, key=lambda place: made[place][0])
+        if made[place][0] <= most:
+            break
+    return place, made[place][1]
+
+
+def _longer(ends: tuple[float, float], share: float, place: str, log: bool) -> tuple[float, float]:
+    """The ends of an axis of which this share is new, at the top or at the bottom."""
+    low, high = np.log(ends) if log else ends
+    more = (high - low) * share / (1 - share)
+    low, high = (low, high + more) if place.startswith("upper") else (low - more, high)
+    return (float(np.exp(low)), float(np.exp(high))) if log else (float(low), float(high))
+
+
+def legend_at(ax: Axes, place: str) -> Legend | None:
+    """A legend of the axes at a place of `room_for_legend`; None if there is nothing to explain."""
+    from matplotlib.collections import PathCollection
+
+    if not ax.get_legend_handles_labels()[0]:  # hexagons have a colour bar instead
+        return None
+    made = style.legend(ax, loc=place, markerscale=1.5)
+    handles: list[Any] = made.legend_handles
+    for handle in handles:
+        if isinstance(handle, PathCollection):
+            handle.set_alpha(1)
+    return made

@@ -1,0 +1,43 @@
+"""What a figure shows, in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def alt_text(ax: Axes) -> str:
+    """What the axes show, for those who cannot see them: axes, what the legend names, notes.
+
+    Args:
+        ax: axes of a figure of this module.
+
+    Example:
+        >>> from platt_jax.plots import rate_funnel
+        >>> ax = rate_funnel([0, 1, 0, 1], [0.1, 0.3, 0.6, 0.8], ["a", "a", "b", "b"])
+        >>> print(alt_text(ax)[:76])
+        observed / expected against rows of the segment. From 1.67 to 2.4 across and
+    """
+    # Where a panel below shares the axis, it has the label.
+    shared: list[Axes] = ax.get_shared_x_axes().get_siblings(ax)
+    labels = [ax.get_xlabel(), *(other.get_xlabel() for other in shared)]
+    across, up = _words(next(filter(None, labels), "")), _words(ax.get_ylabel())
+    parts = [f"{up} against {across}" if across and up else across or up]
+    (left, right), (bottom, top) = sorted(ax.get_xlim()), sorted(ax.get_ylim())
+    parts.append(f"From {left:.3g} to {right:.3g} across and from {bottom:.3g} to {top:.3g} up")
+    if title := ax.get_title(loc="left") or ax.get_title():
+        parts.insert(0, title)
+    if drawn := ax.get_legend_handles_labels()[1]:
+        parts.append(f"Drawn: {'; '.join(dict.fromkeys(drawn))}")
+    if named := [text.get_text() for text in ax.texts if text.get_text()]:
+        parts.append(f"Written: {'; '.join(named)}")
+    if note := ax.get_title(loc="right"):
+        parts.append(note)
+    return " ".join(f"{' '.join(part.split())}." for part in parts if part)
+
+
+def _words(label: str) -> str:
+    """A label without its formulas."""
+    return label.split(", $")[0]

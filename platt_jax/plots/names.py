@@ -1,0 +1,106 @@
+"""Ids of segments as text: shortened, and in a font that has their characters."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+# The font that has a box for every character.
+_BOXES = "Last Resort"
+_WIDE = "WF"  # East Asian widths of characters as wide as two letters
+
+
+def text(key: Any) -> str:
+    """An id as text; the columns of an id of several are separated by commas."""
+    parts = key.tolist() if isinstance(key, np.void) else key
+    return ", ".join(map(str, parts)) if isinstance(parts, tuple) else str(key)
+
+
+def printable(whole: str) -> str:
+    """The text with a mark for each character that cannot be drawn, spaces for line ends."""
+    spaced = " ".join(whole.split())
+    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in spaced)
+
+
+def width(characters: str) -> int:
+    """The width of a text in letters; Chinese, Japanese and Korean characters are two wide."""
+    return sum(2 if unicodedata.east_asian_width(each) in _WIDE else 1 for each in characters)
+
+
+def wrapped(whole: str, columns: int, lines: int) -> str:
+    """The text in up to this many lines of up to this width, with … in the middle if it is longer.
+
+    Lines end at spaces where there are any in their second half. The end of a longer text stays, as
+    ids often differ there.
+    """
+    whole = printable(whole)
+    room = columns * lines
+    if width(whole) > room:
+        whole = _ends(whole, room - (lines - 1) * (columns // 4))
+    made: list[str] = []
+    while whole and len(made) < lines - 1:
+        first = _fitting(whole, columns)
+        at_space = whole.rfind(" ", len(first) // 2, len(first) + 1)
+        cut = at_space if at_space > 0 and len(first) < len(whole) else len(first)
+        made.append(whole[:cut].strip())
+        whole = whole[cut:].strip()
+    if width(whole) > columns:
+        whole = _ends(whole, columns)
+    return "\n".join([*made, whole] if whole else made)
+
+
+def _ends(whole: str, room: int) -> str:
+    """The start and the end of a text, with … between."""
+    start = _fitting(whole, (room - 1) // 2)
+    end = _fitting(whole[::-1], room - 1 - width(start))[::-1]
+    return f"{start.rstrip()}…{end.lstrip()}"
+
+
+def _fitting(whole: str, columns: int) -> str:
+    """As much of the start of a text as has this width."""
+    used = 0
+    for i, each in enumerate(whole):
+        used += width(each)
+        if used > columns:
+            return whole[:i]
+    return whole
+
+
+def families(texts: Iterable[str]) -> list[str]:
+    """Font families for these texts: the user's, and those that have what the user's lacks.
+
+    A character that no installed font has stays without, and matplotlib warns of it.
+    """
+    from matplotlib import font_manager, rcParams
+
+    chosen = list(rcParams["font.family"])
+    own = font_manager.findfont(font_manager.FontProperties(family=chosen))
+    lacking = {ord(each) for each in set("".join(texts)) - {"\n"}} - _characters(own)
+    installed = [each for each in font_manager.fontManager.ttflist if _BOXES not in each.name]
+    for entry in sorted(installed, key=_by_plainness) if lacking else ():
+        if found := lacking & _characters(entry.fname):
+            chosen.append(entry.name)
+            lacking -= found
+        if not lacking:
+            break
+    return chosen
+
+
+def _by_plainness(entry: Any) -> tuple[bool, bool, str]:
+    """Upright fonts of medium weight first."""
+    return entry.style != "normal", entry.weight not in (400, "normal", "regular"), entry.name
+
+
+@lru_cache(maxsize=1024)
+def _characters(path: str) -> frozenset[int]:
+    """The characters of a font file; none if it cannot be read."""
+    from matplotlib.ft2font import FT2Font
+
+    try:
+        return frozenset(FT2Font(path).get_charmap())
+    except (OSError, RuntimeError):
+        return frozenset()

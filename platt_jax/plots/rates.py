@@ -1,0 +1,170 @@
+"""Observed over expected positives of segments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from platt_jax import ids
+from platt_jax.arrays import Bools, Floats
+from platt_jax.columns import Column
+from platt_jax.ids.factorize import factorize
+from platt_jax.ids.places import places
+from platt_jax.inference.triage import q_values
+from platt_jax.metrics.count_pvalues import Counts, Predicted, count_pvalues, counts
+from platt_jax.plots import axes, funnels, style
+from platt_jax.plots.funnels import Funnel, Limits
+from platt_jax.plots.points import central
+from platt_jax.plots.rows import predicted
+from platt_jax.results.probabilities import critical_value
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_NO_POSITIVES = 0.08  # how far below the smallest ratio the zeros are, as a share of the axis
+
+
+def rate_funnel(
+    labels: Column,
+    proba: Column,
+    segments: Column,
+    *,
+    weights: Column = None,
+    from_logits: bool = False,
+    judged: Mapping[str, NDArray[Any]] | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Plot observed over expected positives of segments against their rows, with control limits.
+
+    Where the probabilities are right the ratio is 1 except for chance. The 95 % and 99.8 % limits
+    are those of a segment with typical probabilities. The legend has the number of segments beyond
+    their own limits, by the exact distribution of their positives, and the number that chance
+    alone puts there at most. Segments that are reliably off, with a q-value of at most 0.05 (false
+    discovery rate, Benjamini & Hochberg 1995), are marked, and up to eight are named. The ratios
+    are on a logarithmic axis, with segments without positives on a line of their own below.
+
+    Args:
+        labels: (N,) bool, {0, 1} or {-1, +1}.
+        proba: (N,) probabilities of class 1, or logits.
+        segments: (N,) ids, as in `fit_segments`.
+        weights: (N,) counts of rows >= 0.
+        from_logits: whether proba holds logits.
+        judged: result of `triage` for these rows, whose flagged segments are marked instead; or
+            None.
+        ax: matplotlib axes; None to make a new figure.
+
+    Raises:
+        ValueError: an argument is not as above; or a prediction, label or weight is not finite.
+        ImportError: matplotlib is missing.
+
+    Example:
+        >>> ax = rate_funnel([0, 1, 0, 1], [0.1, 0.3, 0.6, 0.8], ["a", "a", "b", "b"])
+        >>> ax.get_ylabel()
+        'observed / expected'
+    """
+    p, y, w = predicted(labels, proba, weights, from_logits)
+    numbered = factorize(ids.read_rows(segments, np.shape(proba)[0]))
+    codes = numbered.of(slice(0, None))
+    if weights is not None:
+        codes = codes[np.broadcast_to(weights, codes.shape) != 0]
+    of_rows = Predicted(p, w, codes)
+    by_segment = counts(of_rows, y, numbered.numbers)
+    used = by_segment.expected > 0
+    if not used.any():
+        raise ValueError("proba: expected some above 0, got none")
+    unseen = {"with 0 expected": int(np.count_nonzero(~used & (by_segment.rows > 0)))}
+    pvalue = count_pvalues(of_rows, by_segment)[used]
+    by_segment = Counts(*(x[used] for x in by_segment))
+    keys = numbered.named(np.flatnonzero(used))
+    marked = _reliably_off(pvalue) if judged is None else _flagged(judged, keys)
+    third_moment = float(np.sum(w * p * (1 - p) * (1 - 2 * p)))
+    limits = _limits(by_segment, pvalue, third_moment)
+    ax = style.axes_or_new(ax)
+    ax.set(xscale="log", yscale="log", ylabel="observed / expected")
+    ratio = by_segment.observed / by_segment.expected
+    scale = _scale(by_segment.rows, ratio, marked[0], limits)
+    drawn = Funnel(by_segment.rows, scale.heights(ratio), *marked, pvalue, keys, "segment")
+    funnels.draw(ax, drawn, limits, (funnels.across(by_segment.rows), scale.ends), unseen)
+    scale.set_ticks(ax)
+    return ax
+
+
+def _reliably_off(pvalue: Floats) -> tuple[Bools, str]:
+    """Which segments are marked, and what that means."""
+    return q_values(pvalue) <= funnels.FDR, f"off (q ≤ {funnels.FDR:g})"
+
+
+def _flagged(judged: Mapping[str, NDArray[Any]], keys: NDArray[Any]) -> tuple[Bools, str]:
+    """Which of these segments triage flagged, and what the marks mean."""
+    if "flagged" not in judged:
+        raise ValueError(f"judged: expected the table of triage, got columns {list(judged)}")
+    columns = list(judged.values())[: len(keys.dtype.names or [0])]
+    named = ids.structured(keys.dtype.names, columns) if keys.dtype.names else columns[0]
+    flagged = np.append(judged["flagged"], False)  # the last for segments that triage does not have
+    return flagged[places(np.asarray(named), keys)], "flagged by triage"
+
+
+def _limits(by_segment: Counts, pvalue: Floats, third_moment: float) -> Limits:
+    """Limits of a segment with typical probabilities: normal quantiles, corrected for skewness.
+
+    The correction is the first of Cornish & Fisher (1938).
+    """
+    grid = np.geomspace(*funnels.across(by_segment.rows), 200)
+    total = by_segment.rows.sum()
+    mean, variance = by_segment.expected.sum() / total, by_segment.variance.sum() / total
+    ends = []
+    for level in funnels.LEVELS:
+        z = critical_value(level, False)
+        skew = (z**2 - 1) / 6 * third_moment / total / variance if variance else 0.0
+        reach = z * np.sqrt(variance * grid)
+        low, high = ((mean * grid + skew + side * reach) / (mean * grid) for side in (-1, 1))
+        ends.append((np.where((low > 0) & (low < 1), low, np.nan), high))
+    texts = tuple(funnels.beyond(pvalue, level) for level in funnels.LEVELS)
+    return Limits(grid, tuple(ends), texts, 1.0, "as expected")
+
+
+class _Scale(NamedTuple):
+    """The axis of ratios: logarithmic from low to high, with 0 apart at `zero`, if not None."""
+
+    low: float
+    high: float
+    zero: float | None
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        if self.zero is None:
+            return self.low, self.high
+        return self.zero * (self.zero / self.low) ** 0.5, self.high
+
+    def heights(self, ratio: Floats) -> Floats:
+        """(K,) where the ratios are drawn; 0, beyond the axis, where they are below it."""
+        heights = np.where(ratio >= self.low, ratio, 0)
+        heights[ratio == 0] = self.zero
+        return heights
+
+    def set_ticks(self, ax: Axes) -> None:
+        """Ticks at round ratios, and at 0."""
+        low, high = max(self.low, ax.get_ylim()[0]), ax.get_ylim()[1]
+        ticks = axes.ratio_ticks(low, high)
+        texts = [f"{tick:.6g}" for tick in ticks]
+        if self.zero is not None:
+            ticks, texts = [self.zero, *ticks], ["0", *texts]
+            ax.axhline((self.zero * self.low) ** 0.5, color=style.GREY, linewidth=0.5)
+        ax.set_yticks(ticks, texts)
+        ax.yaxis.set_minor_locator(axes.no_ticks())
+
+
+def _scale(rows: Floats, ratio: Floats, marked: Bools, limits: Limits) -> _Scale:
+    """An axis with most ratios, all marked ones, and the limits of a segment of median size."""
+    positive = np.log(ratio[ratio > 0]) if (ratio > 0).any() else np.zeros(1)
+    of_marked = np.log(ratio[marked & (ratio > 0)])
+    typical = int(np.searchsorted(limits.rows, np.median(rows)))
+    of_typical = [ends[typical] for pair in limits.ends for ends in pair]
+    of_limits = np.log([x for x in of_typical if x > 0])
+    shown = np.concatenate([of_limits, of_marked, central(positive, pad=0.1)])
+    low, high = float(np.exp(shown.min() - 0.02)), float(np.exp(shown.max() + 0.02))
+    zero = low * (low / high) ** _NO_POSITIVES if (ratio == 0).any() else None
+    return _Scale(low, high, zero)

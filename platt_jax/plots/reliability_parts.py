@@ -1,0 +1,65 @@
+"""What a reliability diagram has beside its curves: histograms, numbers and notes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from platt_jax import metrics
+from platt_jax.plots import panels, style
+from platt_jax.plots.rows import PlottedRows
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_HISTOGRAM_BINS = 50
+_SHARE = 0.2  # of the histograms in the height of the axes
+
+
+def draw_histograms(ax: Axes, rows: list[PlottedRows], limits: tuple[float, float]) -> None:
+    """Histograms of the models' predictions on new axes below."""
+    from matplotlib.ticker import EngFormatter, MaxNLocator
+
+    panel = panels.panel_below(ax, _SHARE)
+    panel.set_box_aspect(_SHARE / (1 - _SHARE))  # as wide as the square above
+    panel.set_anchor("N")
+    edges = np.linspace(max(limits[0], 0), min(limits[1], 1), _HISTOGRAM_BINS + 1)
+    for i, each in enumerate(rows):
+        heights, _ = np.histogram(each.values, edges, weights=each.weights)
+        panel.stairs(heights, edges, color=style.cycle(ax, i), fill=len(rows) == 1)
+    panel.set(xlabel=ax.get_xlabel(), ylabel="rows")
+    panel.set_ylim(0, None)
+    panel.yaxis.set_major_locator(MaxNLocator(nbins=2, integer=True))
+    panel.yaxis.set_major_formatter(EngFormatter(sep=""))
+    ax.set_xlabel("")
+
+
+def note_beyond(ax: Axes, rows: list[PlottedRows], limits: tuple[float, float]) -> None:
+    """Note the rows whose predictions are beyond the axes, if any; of several models the most."""
+    beyond = [
+        x.weights[(x.values < limits[0]) | (x.values > limits[1])].sum() / x.weights.sum()
+        for x in rows
+    ]
+    if max(beyond) > 0:
+        style.note(ax, [f"{100 * max(beyond):.2g} % of the rows beyond the axes"])
+
+
+def write_numbers(ax: Axes, rows: dict[Any, PlottedRows], strategy: str, n_bins: int) -> None:
+    """Write log loss and calibration errors below the diagonal; of several models a line each."""
+    lines = []
+    for name, each in rows.items():
+        shared: dict[str, Any] = {"weights": each.weights}
+        bins = shared | {"strategy": strategy, "n_bins": n_bins}
+        loss = metrics.log_loss(each.labels, each.values, **shared)
+        error = metrics.expected_calibration_error(each.labels, each.values, **bins)
+        told = [f"log loss {loss:.4g}", f"ECE {error:.2g}"]
+        if len(rows) > 1:
+            lines.append(f"{name}: {', '.join(told)}")
+            continue
+        chance = metrics.ece_by_chance(each.labels, each.values, **bins)
+        smooth = metrics.smooth_ece(each.labels, each.values, **shared)
+        lines += [told[0], f"{told[1]}, {chance:.2g} by chance", f"smECE {smooth:.2g}"]
+    looks: dict[str, Any] = {"ha": "right", "va": "bottom", "fontsize": style.SMALL}
+    looks |= {"color": style.muted(ax), "parse_math": False, "transform": ax.transAxes}
+    ax.text(0.98, 0.02, "\n".join(lines), **looks)

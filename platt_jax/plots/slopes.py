@@ -1,0 +1,165 @@
+"""Slopes of problems, compared with chance."""
+
+from __future__ import annotations
+
+from math import erfc, sqrt
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from platt_jax.arrays import Bools, Floats
+from platt_jax.inference.triage import q_values
+from platt_jax.plots import axes, funnels, style
+from platt_jax.plots.funnels import Funnel, Limits
+from platt_jax.plots.points import central, points
+from platt_jax.results.calibrators import SegmentCalibrator
+from platt_jax.results.fit import Fit, Inspectable
+from platt_jax.results.probabilities import critical_value
+from platt_jax.status import Flag, Status
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_FAR = 12.0  # largest distance that the axis is made for
+_NO_SLOPE = Flag.ONE_CLASS, Flag.CONSTANT_SCORES, Flag.SEPARABLE
+
+
+def slope_funnel(fits: Inspectable, *, ax: Axes | None = None) -> Axes:
+    """Plot slopes against numbers of rows, compared with the common slope.
+
+    A slope is drawn as its distance from the slope expected of its problem, in its own standard
+    errors. The expected slope is the common one, which Platt's targets shrink where rows or
+    positives are few (first order in their number; too much if the fits used other targets). The
+    common slope is that of the pooled rows, or without them the mean weighted by precision. The
+    legend has the number of problems beyond the 95 % and 99.8 % limits, and the number that chance
+    alone puts there. Problems that are reliably off, with a q-value of at most 0.05 (false
+    discovery rate, Benjamini & Hochberg 1995), are marked, and up to eight are named.
+
+    Slopes of partially pooled fits are drawn themselves, with the mean of the population and the
+    range of 95 % of it: their errors are not those of independent fits.
+
+    Problems without a meaningful slope are left out: those that did not converge, and those flagged
+    ONE_CLASS, CONSTANT_SCORES or SEPARABLE. The figure gives their number.
+
+    Args:
+        fits: a SegmentCalibrator, a OneVsRestCalibrator or a Fit of a batch (...).
+        ax: matplotlib axes; None to make a new figure.
+
+    Raises:
+        ValueError: no problem has a slope.
+        ImportError: matplotlib is missing.
+
+    Example:
+        >>> import numpy as np
+        >>> from platt_jax import fit
+        >>> rng = np.random.default_rng(0)
+        >>> scores = rng.normal(size=(20, 100))
+        >>> slope_funnel(fit(scores, rng.random((20, 100)) < 0.5)).get_ylabel()
+        '(slope - expected) / error'
+    """
+    fit, kind, keys = fits._inspected()
+    left_out = _without_slope(fit)
+    usable = ~np.any(list(left_out.values()), axis=0)
+    if not usable.any():
+        what = "but all are flagged or failed" if len(usable) else "got none"
+        raise ValueError(f"fits: expected problems with a slope, {what}")
+    ax = style.axes_or_new(ax)
+    ax.set_xscale("log")
+    unseen = style.counted_once(left_out)
+    if isinstance(fits, SegmentCalibrator) and fits.pooling != "none":
+        _draw_pooled(ax, fits, usable, unseen)
+        return ax
+    rows = _rows(fit)[usable]
+    z = _distances(fits, fit, usable)
+    pvalue = np.array([erfc(x / sqrt(2)) for x in np.abs(z).tolist()])
+    off = q_values(pvalue) <= funnels.FDR
+    marks = f"off (q ≤ {funnels.FDR:g})"
+    drawn = Funnel(rows, z, off, marks, pvalue, keys[usable], kind)
+    window = funnels.across(rows), _ends(z, off)
+    funnels.draw(ax, drawn, _limits(rows, pvalue), window, unseen)
+    ax.set_ylabel("(slope - expected) / error")
+    return ax
+
+
+def _without_slope(fit: Fit) -> dict[str, Bools]:
+    """Which problems (K,) have no meaningful slope, by reason."""
+    status, flags = np.ravel(fit.status), np.ravel(fit.flags)
+    failed = {each.name: status == each for each in Status if each != Status.CONVERGED}
+    flagged = {str(flag.name): (flags & flag) != 0 for flag in _NO_SLOPE}
+    error = np.ravel(fit.standard_errors[..., 0])
+    return failed | flagged | {"without a standard error": ~(error > 0)}
+
+
+def _rows(fit: Fit) -> Floats:
+    return np.ravel(np.asarray(fit.n_pos, float) + fit.n_neg)
+
+
+def _distances(fits: Inspectable, fit: Fit, usable: Bools) -> Floats:
+    """Distances of the usable problems' slopes from the expected ones, in standard errors."""
+    slope = -np.ravel(fit.A)[usable].astype(float)
+    error = np.ravel(fit.standard_errors[..., 0])[usable].astype(float)
+    left = _left_by_targets(fit)[usable]
+    pooled = getattr(fits, "fallback", None)
+    if pooled is None:
+        common = np.sum(slope * left / error**2) / np.sum((left / error) ** 2)
+    else:
+        common = float(pooled.slope)
+    return (slope - common * left) / error
+
+
+def _left_by_targets(fit: Fit) -> Floats:
+    """(K,) the share of the slope that Platt's targets leave.
+
+    With targets t1 and t0 of the classes the fit is that of q = p t1 + (1 - p) t0, whose log-odds
+    have (t1 - t0) p (1 - p) / (q (1 - q)) times the slope of those of p. Here p is the share of
+    class 1. Where the curve covers a range of probabilities, the mean of q (1 - q) is smaller; for
+    normal scores the loss of slope is larger by about the square of that.
+    """
+    positive, negative = (np.ravel(x).astype(float) for x in (fit.n_pos, fit.n_neg))
+    rows = positive + negative
+    with np.errstate(divide="ignore", invalid="ignore"):
+        p, t1, t0 = positive / rows, (positive + 1) / (positive + 2), 1 / (negative + 2)
+        q = p * t1 + (1 - p) * t0
+        flat = (t1 - t0) * p * (1 - p) / (q * (1 - q))
+        steepness = q * (1 - q) * rows / np.ravel(fit.hessian[..., 1, 1]).astype(float)
+        left: Floats = flat ** np.maximum(steepness, 1) ** 2
+    return left
+
+
+def _ends(z: Floats, marked: Bools) -> tuple[float, float]:
+    """An axis with the limits, most distances, and the marked ones that are not too far."""
+    shown = np.concatenate([[-4, 4], central(z, pad=0.05), np.clip(1.05 * z[marked], -_FAR, _FAR)])
+    return float(shown.min()), float(shown.max())
+
+
+def _limits(rows: Floats, pvalue: Floats) -> Limits:
+    ends = funnels.across(rows)
+    reach = [np.full(2, critical_value(level, False)) for level in funnels.LEVELS]
+    texts = tuple(funnels.beyond(pvalue, level) for level in funnels.LEVELS)
+    return Limits(np.array(ends), tuple((-z, z) for z in reach), texts, 0.0, "expected")
+
+
+def _draw_pooled(
+    ax: Axes, calibrator: SegmentCalibrator, usable: Bools, unseen: dict[str, int]
+) -> None:
+    """Slopes of partially pooled fits, with the mean and the range of the population."""
+    rows = _rows(calibrator.fit)[usable]
+    slope = -np.asarray(calibrator.fit.A, float)[usable]
+    population = calibrator.population
+    if population is None:
+        mean, label, reach = float(calibrator.fallback.slope), "all rows pooled", 0.0
+    else:
+        mean, label = -float(population.mean[0]), "mean of the population"
+        reach = critical_value(0.95, False) * float(np.sqrt(population.covariance[0, 0]))
+    some, band = style.counted(len(rows), "segment"), "95 % of the population"
+    window = funnels.across(rows), central(np.append(slope, [mean - reach, mean + reach]), 1.0)
+    place, window = axes.room_for_legend(ax, rows, slope, window, [label, some, band])
+    ax.set(xlim=window[0], ylim=window[1], xlabel="rows of the segment", ylabel="slope, $-A$")
+    looks: dict[str, Any] = {"color": style.ORANGE, "linewidth": 0, "alpha": 0.2, "zorder": 0}
+    if reach:
+        ax.axhspan(mean - reach, mean + reach, label=band, **looks)
+    ax.axhline(mean, color=style.ORANGE, linewidth=1.5, label=label)
+    points(ax, rows, slope, window, some, color=style.shade(ax, style.BLUE), alpha=0.4)
+    axes.log_axis(ax.xaxis, window[0])
+    style.note_undrawn(ax, (slope < window[1][0]) | (slope > window[1][1]), unseen)
+    axes.legend_at(ax, place)

@@ -1,0 +1,74 @@
+"""Metrics before and after, with the standard errors of their differences."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from platt_jax import metrics
+from platt_jax.arrays import Floats
+from platt_jax.ids.factorize import Integers
+from platt_jax.metrics.binned import binned
+from platt_jax.metrics.rows import read_predictions
+
+_BINS = 10
+
+
+class Measure(NamedTuple):
+    """A metric of all rows.
+
+    Attributes:
+        before: by the probabilities before.
+        after: by the calibrator's.
+        error: standard error of after - before; NaN where there is none.
+    """
+
+    before: float
+    after: float
+    error: float
+
+
+def measures(
+    labels: NDArray[np.int8], before: Floats, after: Floats, segments: Integers
+) -> dict[str, Measure]:
+    """Each metric by name. Segments are independent of each other for the errors.
+
+    Args:
+        labels: (N,) 0 or 1.
+        before: (N,) probabilities.
+        after: (N,) probabilities.
+        segments: (N,) numbers of the segments.
+    """
+    by_row: dict[str, Callable[[Floats], Floats]] = {
+        "Log loss": lambda p: metrics.log_loss(labels[:, None], p[:, None]),
+        "Brier score": lambda p: metrics.brier_score(labels[:, None], p[:, None]),
+        "Expected calibration error": lambda p: _calibration_errors(labels, p),
+    }
+    made = {}
+    for name, of_rows in by_row.items():
+        earlier, later = of_rows(before), of_rows(after)
+        error = _error_of_mean(later - earlier, segments)
+        made[name] = Measure(float(earlier.mean()), float(later.mean()), error)
+    earlier, later = (metrics.ece_by_chance(labels, p, n_bins=_BINS) for p in (before, after))
+    made["The same by chance alone"] = Measure(float(earlier), float(later), np.nan)
+    return made
+
+
+def _calibration_errors(labels: NDArray[np.int8], proba: Floats) -> Floats:
+    """(N,) the rows' shares of the expected calibration error, which is their mean.
+
+    A row's residual counts with the sign of its bin's, so that a bin's shares add up to the size of
+    its residual.
+    """
+    bins = binned(read_predictions(labels, proba, None, False), _BINS, "uniform")
+    return np.sign(bins.residual[0])[bins.bin[0]] * (labels - proba)
+
+
+def _error_of_mean(values: Floats, segments: Integers) -> float:
+    """The standard error of a mean over rows, if segments are independent; NaN for one."""
+    by_segment = np.bincount(segments, values - values.mean())
+    number = len(np.unique(segments))
+    if number < 2:
+        return np.nan
+    return float(np.sqrt(np.sum(by_segment**2) * number / (number - 1)) / len(values))

@@ -1,0 +1,273 @@
+"""Figures are legible: on dark backgrounds, for narrow ranges, rare events and long ids."""
+
+import warnings
+from contextlib import contextmanager
+from dataclasses import replace
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from artists import labelled, notes, starting
+from data import labels_of
+from figures import FIGURES, every_figure
+from fontTools.fontBuilder import FontBuilder
+from fontTools.pens.ttGlyphPen import TTGlyphPen
+from matplotlib import font_manager
+from matplotlib.collections import PathCollection
+from matplotlib.colors import to_rgb
+from matplotlib.text import Text
+
+import platt_jax as pj
+from platt_jax import plots
+from platt_jax.plots import names, style
+from platt_jax.plots.axes import probability_limits
+
+LUMINANCE = np.array([0.2126, 0.7152, 0.0722])
+
+
+def contrast(color, background):
+    """The contrast ratio of WCAG."""
+    lights = []
+    for rgb in (color, background):
+        rgb = np.array(to_rgb(rgb))
+        linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+        lights.append(linear @ LUMINANCE + 0.05)
+    return max(lights) / min(lights)
+
+
+def inks(figure):
+    """Colours of lines, texts and dots."""
+    for ax in figure.axes:
+        for line in ax.lines:
+            yield line, line.get_color()
+        for dots in ax.collections:
+            if isinstance(dots, PathCollection):
+                for face in (*dots.get_facecolor(), *dots.get_edgecolor()):
+                    if face[3] > 0:
+                        yield dots, face[:3]
+    for text in figure.findobj(Text):
+        if text.get_text() and text.get_visible():
+            yield text, text.get_color()
+
+
+@pytest.mark.parametrize("background", ["default", "dark_background"])
+@pytest.mark.parametrize("name", [*FIGURES, "segments"])
+def test_everything_is_visible_on_light_and_on_dark(name, background, rows, calibrator, pooled):
+    with plt.style.context(background):
+        if name == "segments":
+            figure = plots.segment_sigmoids(calibrator, *rows, chosen=[20, 30])[0, 0].figure
+        else:
+            figure = every_figure(rows, calibrator, pooled)[name]().figure
+    paper = figure.get_facecolor()
+    assert (contrast(paper, "black") < 2) == (background == "dark_background")
+    for what, color in inks(figure):
+        least = 4.5 if isinstance(what, Text) else 2.1
+        assert contrast(color, paper) >= least, (what, color)
+
+
+def test_hexagons_are_visible_on_dark(calibrator, monkeypatch):
+    monkeypatch.setattr("platt_jax.plots.points.MOST_POINTS", 20)
+    for background, first in (("default", 1.0), ("dark_background", 0.0)):
+        with plt.style.context(background):
+            ax = plots.parameter_map(calibrator)
+        (hexagons,) = [c for c in ax.collections if not isinstance(c, PathCollection)]
+        assert hexagons.get_cmap()(0.0)[0] == pytest.approx(first, abs=0.05)
+
+
+def test_what_is_behind_dark_axes_is_seen_where_the_style_is_light():
+    figure, (dark, clear) = plt.subplots(1, 2)
+    dark.set_facecolor("#202020")
+    clear.set_facecolor("none")
+    assert style.on_dark(dark) and not style.on_dark(clear)
+    figure.set_facecolor("black")
+    assert style.on_dark(clear)
+    figure.set_facecolor("none")
+    assert not style.on_dark(clear)
+
+
+def tick_texts(axis):
+    axis.figure.canvas.draw()
+    return [
+        text for text in axis.get_ticklabels(which="both") if text.get_visible() and text.get_text()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(40, 40), (3400, 3700), (37, 80), (5, 90), (2, 3000), (1, 3_000_000)]
+)
+def test_rows_are_plain_numbers_apart(low, high):
+    rng = np.random.default_rng(0)
+    sizes = np.geomspace(low, high, 12).astype(int)
+    ax = plt.subplots(layout="constrained")[1]
+    p = np.full(12, 0.3)
+    labels = (rng.random(12) < 0.5).astype(int)
+    for weights in (sizes.astype(float), sizes * 0.9):
+        ax.clear()
+        plots.rate_funnel(labels, p, np.arange(12), weights=weights, ax=ax)
+        texts = tick_texts(ax.xaxis)
+        left, right = ax.get_xlim()
+        values = [float(text.get_text().replace(",", "")) for text in texts]
+        inside = [x for x in values if left <= x <= right]
+        assert 2 <= len(inside) <= 9 and len(set(values)) == len(values)
+        boxes = [text.get_window_extent() for text in texts]
+        assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
+
+
+def test_ratios_and_limits_are_in_view():
+    rng = np.random.default_rng(0)
+    segments = np.repeat(np.arange(500), 3)
+    p = np.full(1500, 0.02)
+    ax = plots.rate_funnel((rng.random(1500) < p).astype(int), p, segments)
+    low, high = ax.get_ylim()
+    for text in ("95 % limits", "99.8 % limits"):
+        at = np.interp(3, *starting(ax, text).get_xydata().T)
+        assert low < at < high
+    texts = tick_texts(ax.yaxis)
+    assert texts[0].get_text() == "0" and 3 <= len(texts) <= 9
+
+
+def test_one_problem(rng):
+    scores = rng.normal(size=40)
+    labels = labels_of(rng, scores).astype(int)
+    calibrator = pj.fit_segments(scores, labels, np.zeros(40, int))
+    ax = plots.convergence(calibrator)
+    inside = [t.get_text() for t in tick_texts(ax.yaxis) if t.get_position()[1] < ax.get_ylim()[1]]
+    assert inside == ["0", "1"]
+    for make, text in (
+        (plots.parameter_map, "1 segment, no flag"),
+        (plots.slope_funnel, "1 segment, none off (q ≤ 0.05)"),
+        (
+            lambda c: plots.shrinkage(
+                pj.fit_segments(scores, labels, scores > 9, pooling="partial")
+            ),
+            "1 segment",
+        ),
+    ):
+        assert text in labelled(make(calibrator))
+    titles = plots.segment_sigmoids(calibrator, scores[:1], labels[:1], [0], chosen=[0])
+    assert titles[0, 0].get_title() == "0, 1 row"
+
+
+def test_legends_hide_no_more_than_a_few_points(rng):
+    """Points over the whole of the axes leave no corner free."""
+    K = 3000
+    A, B = rng.uniform(-3, 3, (2, K))
+    fit = pj.fit(rng.normal(size=(K, 30)), rng.random((K, 30)) < 0.5)
+    flags = rng.choice([0, 0, 0, 1, 2, 4, 8, 16], K)
+    ax = plots.parameter_map(replace(fit, A=A, B=B, flags=flags))
+    ax.figure.canvas.draw()
+    box = ax.get_legend().get_window_extent()
+    dots = [c for c in ax.collections if isinstance(c, PathCollection)]
+    places = np.vstack([ax.transData.transform(c.get_offsets()) for c in dots])
+    hidden = ((places >= box.min) & (places <= box.max)).all(1).sum()
+    assert len(places) > 2500 and hidden <= 0.005 * K
+
+
+def test_probability_limits():
+    for drawn, limits in {
+        (0.001, 0.06): (-0.0012, 0.0648),
+        (0.0, 0.7): (-0.02, 1.02),
+        (0.93, 0.99): (1 - 1.08 * 0.07, 1 + 0.02 * 0.07),
+        (0.0, 0.0): (-0.02, 1.02),
+        (1.0, 1.0): (-0.02, 1.02),
+    }.items():
+        np.testing.assert_allclose(probability_limits(*drawn), limits)
+
+
+def test_rare_events_fill_the_axes(rng):
+    scores = rng.normal(size=60_000)
+    labels = labels_of(rng, 1.2 * scores - 5).astype(int)
+    assert 0.005 < labels.mean() < 0.03
+    one = pj.fit(scores, labels)
+    p = one.predict_proba(scores)
+    for method in ("binned", "isotonic"):
+        ax = plots.reliability_diagram(labels, p, method=method)
+        assert ax.get_xlim() == ax.get_ylim() and ax.get_xlim()[1] < 0.5
+        assert "% of the rows beyond the axes" in notes(ax)
+        heights, edges, _ = ax.figure.axes[1].patches[0].get_data()
+        assert edges[-1] == pytest.approx(ax.get_xlim()[1])
+        np.testing.assert_array_equal(heights, np.histogram(p, edges)[0])
+    assert plots.sigmoid(one, scores, labels).get_ylim()[1] < 0.5
+    segments = np.arange(60_000) % 3
+    axes = plots.segment_sigmoids(
+        pj.fit_segments(scores, labels, segments), scores, labels, segments, chosen=[0, 1, 2]
+    )
+    assert {ax.get_ylim() for ax in axes.flat[:3]} == {axes[0, 0].get_ylim()}
+    assert axes[0, 0].get_ylim()[1] < 0.5
+    often = plots.reliability_diagram(1 - labels, 1 - p, histogram=False)
+    assert often.get_xlim()[0] > 0.5
+    often = plots.reliability_diagram(labels, {"one": p, "other": np.sqrt(p)}, histogram=False)
+    assert often.get_xlim() == (-0.02, 1.02) or often.get_xlim()[1] > 0.1
+
+
+def test_long_ids_have_their_ends_on_few_lines():
+    for whole, lines in {
+        "short": ["short"],
+        "two words of it": ["two words", "of it"],
+        "a_word_without_any_space_at_all": ["a_wor…ace", "_at_all"],
+        "": [],
+    }.items():
+        wrapped = names.wrapped(whole, 10, 2).split("\n")
+        assert all(names.width(line) <= 10 for line in wrapped)
+        if len(whole) <= 20:
+            assert wrapped == (lines or [""])
+        else:
+            assert whole.startswith(wrapped[0].split("…")[0]) and whole.endswith(wrapped[-1][-4:])
+            assert sum("…" in line for line in wrapped) == 1
+    assert names.width("東京 a") == 6
+    assert names.wrapped("a\x00\ud800\n b", 10, 2) == "a\ufffd\ufffd b"
+    assert names.wrapped("東京都千代田区丸の内一丁目", 10, 2) == "東京都千…\n内一丁目"
+
+
+def test_titles_of_panels_do_not_overlap(rng):
+    long = [f"the customers of the northern branch, number {i:04d}" for i in range(6)]
+    segments = np.repeat(long, 40)
+    scores = rng.normal(size=240)
+    labels = labels_of(rng, scores).astype(int)
+    calibrator = pj.fit_segments(scores, labels, segments)
+    axes = plots.segment_sigmoids(calibrator, scores, labels, segments, chosen=long)
+    axes[0, 0].figure.canvas.draw()
+    boxes = [ax.title.get_window_extent() for ax in axes.flat]
+    assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
+    assert [ax.get_title().split("\n")[-2][-4:] for ax in axes.flat] == [x[-4:] for x in long]
+    assert axes[0, 0].get_title().endswith("\n40 rows")
+
+
+@contextmanager
+def installed(path):
+    """With a font that matplotlib knows."""
+    manager = font_manager.fontManager
+    before = list(manager.ttflist)
+    manager.addfont(path)
+    yield
+    manager.ttflist[:] = before
+
+
+def test_ids_are_in_a_font_that_has_them(tmp_path, rng):
+    path = str(tmp_path / "made_up.ttf")
+    font = FontBuilder(1000, isTTF=True)
+    font.setupGlyphOrder([".notdef", "one", "two"])
+    font.setupCharacterMap({ord("東"): "one", ord("京"): "two"})
+    pen = TTGlyphPen(None)
+    for x, y in ((0, 0), (0, 700), (700, 700)):
+        (pen.moveTo if (x, y) == (0, 0) else pen.lineTo)((x, y))
+    pen.closePath()
+    glyph = pen.glyph()
+    font.setupGlyf(dict.fromkeys((".notdef", "one", "two"), glyph))
+    font.setupHorizontalMetrics(dict.fromkeys((".notdef", "one", "two"), (1000, 0)))
+    font.setupHorizontalHeader(ascent=800, descent=-200)
+    font.setupNameTable({"familyName": "Made Up", "styleName": "Regular"})
+    font.setupOS2()
+    font.setupPost()
+    font.save(path)
+    segments = np.repeat(["東京", "b"], 30)
+    scores = rng.normal(size=60)
+    labels = labels_of(rng, scores).astype(int)
+    calibrator = pj.fit_segments(scores, labels, segments)
+    with installed(path), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        axes = plots.segment_sigmoids(calibrator, scores, labels, segments, ["東京", "b"])
+        axes[0, 0].figure.canvas.draw()
+        assert "Made Up" in axes.flat[0].title.get_fontfamily()
+        assert "Made Up" not in axes.flat[1].title.get_fontfamily()
+    assert "Made Up" not in names.families(["plain"])

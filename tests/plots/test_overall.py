@@ -1,0 +1,102 @@
+"""Square reliability diagrams with numbers, four figures in one, and figures in words."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from artists import labelled
+from figures import FIGURES, every_figure
+
+import platt_jax as pj
+from platt_jax import metrics, plots
+
+
+@pytest.fixture
+def predictions(rows, calibrator):
+    scores, labels, _ = rows
+    return labels, calibrator.fallback.predict_proba(scores)
+
+
+def written(ax):
+    return [line for text in ax.texts for line in text.get_text().splitlines()]
+
+
+@pytest.mark.parametrize("size", [(5, 6), (9, 4)])
+def test_a_reliability_diagram_is_square_as_wide_as_its_histogram(predictions, size):
+    ax = plots.reliability_diagram(*predictions)
+    ax.figure.set_size_inches(*size)
+    ax.figure.canvas.draw()
+    upper, lower = (each.get_window_extent() for each in ax.figure.axes)
+    assert upper.width == pytest.approx(upper.height, rel=0.01)
+    assert upper.x0 == pytest.approx(lower.x0, abs=2) and upper.x1 == pytest.approx(lower.x1, abs=2)
+    assert lower.y1 < upper.y0
+
+
+def test_a_reliability_diagram_has_its_numbers(predictions):
+    labels, p = predictions
+    weights = 1.0 + np.arange(len(p)) % 2
+    ax = plots.reliability_diagram(labels, p, weights=weights, n_bins=7)
+    shared = {"weights": weights}
+    bins = {"n_bins": 7, "strategy": "quantile"} | shared
+    error, chance = (
+        metric(labels, p, **bins)
+        for metric in (metrics.expected_calibration_error, metrics.ece_by_chance)
+    )
+    assert written(ax) == [
+        f"log loss {metrics.log_loss(labels, p, **shared):.4g}",
+        f"ECE {error:.2g}, {chance:.2g} by chance",
+        f"smECE {metrics.smooth_ece(labels, p, **shared):.2g}",
+    ]
+    ax = plots.reliability_diagram(labels, {"one": p, "$2$": p**2})
+    lines = written(ax)
+    assert lines[0].startswith(f"one: log loss {metrics.log_loss(labels, p):.4g}, ECE ")
+    assert lines[1].startswith("$2$: log loss ") and len(lines) == 2
+    assert written(plots.reliability_diagram(labels, p, numbers=False)) == []
+
+
+def test_a_summary_has_four_titled_panels(rows, calibrator):
+    axes = plots.summary(calibrator, *rows, title="All of it")
+    figure = axes[0, 0].figure
+    assert axes.shape == (2, 2) and figure.get_suptitle() == "All of it"
+    assert list(labelled(axes[0, 0]))[1:] == ["all rows pooled", "by segment"]
+    labels = [ax.get_ylabel() for ax in axes.flat]
+    assert labels == [
+        "observed frequency",
+        "observed / expected",
+        "(slope - expected) / error",
+        "B",
+    ]
+    figure.canvas.draw()
+    for ax in axes.flat:
+        assert ax.get_title(loc="left").strip()
+        ink = [text.get_window_extent() for text in (ax._left_title, ax._right_title)]
+        note_lines = ax.get_title(loc="right").splitlines()
+        if note_lines:  # the title's own line is above them
+            assert ink[0].y1 > ink[1].y1 + 5
+    assert not plt.figure().axes  # no other figure was drawn on
+
+
+def test_a_summary_of_weighted_rows(rows):
+    scores, labels, segments = rows
+    weights = np.arange(len(scores)) % 3
+    fitted = pj.fit_segments(scores, labels, segments, weights=weights)
+    axes = plots.summary(fitted, *rows, weights=weights)
+    kept = [column[weights > 0] for column in rows]
+    same = plots.summary(fitted, *kept, weights=weights[weights > 0])
+    assert list(labelled(axes[0, 1])) == list(labelled(same[0, 1]))
+    with pytest.raises(ValueError, match="calibrator: expected a SegmentCalibrator, got Fit"):
+        plots.summary(fitted.fit, *rows)
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_every_figure_in_words(name, rows, calibrator, pooled):
+    ax = every_figure(rows, calibrator, pooled)[name]()
+    words = plots.alt_text(ax)
+    assert ax.get_ylabel().split(",")[0] in words and "From " in words and words.endswith(".")
+    assert all(" ".join(text.split()) in words for text in labelled(ax))
+    assert ("\n" not in words and "against" in words) or name == "levels"
+    note = ax.get_title(loc="right")
+    assert " ".join(note.split()) in words
+    if name == "binned":
+        assert words.startswith("observed frequency against predicted probability. From ")
+    ax.set_title("A title", loc="left")
+    assert plots.alt_text(ax).startswith("A title. ")

@@ -1,0 +1,69 @@
+"""Tables and fits as text: what fits in a line, and digits that can be compared."""
+
+import numpy as np
+import pytest
+
+import platt_jax as pj
+from platt_jax.results.display import WIDTH, cells
+from platt_jax.results.tables import Table
+
+
+@pytest.mark.parametrize(
+    ("values", "texts"),
+    [
+        ([441.143, 53.7549, 0.978849], ["441.14", "53.75", "0.98"]),
+        ([-0.05, 1.11366, 0.849], ["-0.050", "1.114", "0.849"]),
+        ([1.234567, np.nan, 0.0], ["1.23", "nan", "0.00"]),
+        ([1e-12, 0.5, np.inf], ["1e-12", "0.5", "inf"]),
+        ([4.0, 120.0], ["4", "120"]),
+        ([2.5e-9, 3.1e-9], ["2.5e-09", "3.1e-09"]),
+        ([np.nan, 0.0], ["nan", "0"]),
+    ],
+)
+def test_a_column_has_three_digits_and_equal_decimals(values, texts):
+    for dtype in (np.float64, np.float32):
+        assert cells(np.array(values, dtype)) == texts
+
+
+def test_other_columns_are_as_they_are():
+    assert cells(np.array([1, 20])) == ["1", "20"]
+    assert cells(np.array([True, False])) == ["True", "False"]
+    assert cells(np.array(["a", 2.0], object)) == ["a", "2"]
+    day = np.array(["2024-02-03T00:00:00.5"], "M8[ns]")
+    assert cells(day) == ["2024-02-03T00:00:00.500000000"]
+
+
+def test_a_table_names_the_columns_that_do_not_fit():
+    table = Table({f"a column {i}": np.arange(3) for i in range(20)})
+    head, *rows, last = repr(table).splitlines()
+    assert len(head) <= WIDTH < len(head) + 2 + len("a column 8") and len(rows) == 3
+    shown = head.count("a column")
+    assert last == "also: " + ", ".join(list(table)[shown:])
+    narrow = Table({"x" * 300: np.arange(2)})
+    assert len(repr(narrow).splitlines()) == 3
+    assert len(repr(Table({"a": np.zeros(0)})).splitlines()) == 1
+
+
+def test_triage_shows_what_decides_first(rng):
+    scores, segments = rng.normal(size=600), np.arange(600) % 6
+    labels = rng.random(600) < 1 / (1 + np.exp(-scores))
+    made = pj.triage(pj.fit_segments(scores, labels, segments), scores, labels, segments)
+    np.testing.assert_array_equal(made["ratio"], made["positives"] / made["expected"])
+    lines = repr(made).splitlines()
+    assert max(map(len, lines[:-1])) <= WIDTH
+    first = ["segment", "rows", "positives", "expected", "ratio", "q_value", "flagged"]
+    assert lines[0].split()[:7] == first and lines[-1].startswith("also: ")
+    assert "p_value" in lines[-1]
+
+
+def test_one_fit_tells_its_parameters(rng):
+    scores = rng.normal(size=400)
+    one = pj.fit(scores, rng.random(400) < 1 / (1 + np.exp(1 - scores)))
+    said = repr(one).splitlines()[1]
+    errors = one.standard_errors
+    assert said == (f"  A = {one.A:.4g} ± {errors[0]:.2g}, B = {one.B:.4g} ± {errors[1]:.2g}")
+    assert said.strip() in one._repr_html_()
+    flat = pj.fit([1.0, 1.0, 1.0], [0, 1, 1])
+    assert repr(flat).splitlines()[1] == f"  A = 0, B = {flat.B:.4g}"
+    several = pj.fit(np.tile(scores, (2, 1)), np.arange(400) % 2)
+    assert "A = " not in repr(several)
