@@ -123,7 +123,7 @@ def _lines(ax: Axes, history: _History) -> None:
     at = np.arange(1, history.evidence.shape[1] + 1)
     ax.axhline(0, color=style.GREY, linewidth=0.8, zorder=0)
     for i, (evidence, alarms) in enumerate(zip(history.evidence, history.alarms, strict=True)):
-        looks: dict[str, Any] = {"color": style.CYCLE[i], "label": _name(history.keys, i)}
+        looks: dict[str, Any] = {"color": style.cycle(ax, i), "label": _name(history.keys, i)}
         ax.plot(at, evidence, linewidth=1.3, **looks)
         ax.plot(
             at[alarms],
@@ -131,7 +131,7 @@ def _lines(ax: Axes, history: _History) -> None:
             linestyle="none",
             marker=style.MARKERS[i],
             markersize=5,
-            color=style.CYCLE[i],
+            color=style.cycle(ax, i),
         )
     ax.set_ylabel("evidence, log$_{10}$ of the e-value")
     ax.locator_params(axis="x", integer=True)
