@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Any, Literal, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from platt_jax import ids, validation
 from platt_jax.columns import Column
@@ -14,11 +15,12 @@ from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.ids.factorize import get_indexer
 from platt_jax.monitoring import files
 from platt_jax.monitoring.changes import changes
-from platt_jax.monitoring.evidence import UNIT
+from platt_jax.monitoring.evidence import UNIT, Night
 from platt_jax.monitoring.judging import Against, judge_night, read_night
 from platt_jax.monitoring.merging import merged
 from platt_jax.monitoring.multiplicity import e_q_values, lifted
 from platt_jax.monitoring.state import State
+from platt_jax.monitoring.summaries import from_table, to_table
 from platt_jax.results import tables
 from platt_jax.results.calibrators import SegmentCalibrator, require_segment_calibrator
 from platt_jax.results.tables import Table
@@ -140,11 +142,85 @@ class Monitor:
             ValueError: an argument is not as above; SegmentRows have weights; or ids have another
                 type than the calibrator's.
         """
+        by_row = scores, labels, segments
+        more: Any = {"offset": offset, "reported": reported, "non_finite": non_finite}
+        return self._after(*self._judged(*by_row, **more))
+
+    def sums(
+        self,
+        scores: Column | SegmentRows,
+        labels: Column | None = None,
+        segments: Column | None = None,
+        *,
+        offset: Column | None = None,
+        reported: Column | None = None,
+        non_finite: Literal["omit", "raise"] = "omit",
+    ) -> Table:
+        """The sums by which `update` judges these rows; see `add`.
+
+        So the rows of a night can be judged where they lie: in the tasks of an engine, each of
+        which has this monitor and some rows.
+
+        Args:
+            scores: as in `update`, and so are the others.
+            labels: as in `update`.
+            segments: as in `update`.
+            offset: as in `update`.
+            reported: as in `update`.
+            non_finite: as in `update`.
+
+        Returns:
+            A Table with a line for each segment of the rows: `segment`, or one column for each of
+            its several columns, and 20 columns of integers (int64).
+
+        Raises:
+            ValueError: as in `update`.
+        """
+        by_row = scores, labels, segments
+        more: Any = {"offset": offset, "reported": reported, "non_finite": non_finite}
+        return to_table(*self._judged(*by_row, **more))
+
+    def add(self, sums: Any) -> Self:
+        """The monitor after a night, given the sums of its rows.
+
+        The result has the bits of `update` with all rows of the night.
+
+        Args:
+            sums: the result of `sums`, or those of several parts of the night: a Table, a frame of
+                pandas or polars, or a pyarrow Table. Lines of one segment are added up; whether an
+                engine has added them up before makes no difference.
+
+        Raises:
+            ValueError: a column is missing, or has other numbers than integers; or ids have another
+                type than the monitor's.
+
+        Example:
+            >>> from platt_jax import fit_segments
+            >>> rows = [2.0, -1.0, 1.0, 0.0], [1, 0, 1, 0], ["a", "a", "b", "b"]
+            >>> monitor = Monitor.start(fit_segments(*rows), against="predictions")
+            >>> monitor.add(monitor.sums(*rows)).table()["rows"].tolist()
+            [2, 2]
+        """
+        return self._after(*from_table(sums))
+
+    def _judged(
+        self,
+        scores: Any,
+        labels: Any,
+        segments: Any,
+        *,
+        offset: Any,
+        reported: Any,
+        non_finite: Literal["omit", "raise"],
+    ) -> tuple[NDArray[Any], Night]:
+        """The segments of a night's rows and their sums."""
         validation.require_one_of(non_finite, ("omit", "raise"), "non_finite")
         rows = read_night(scores, labels, segments, offset, reported)
-        keys, sums = judge_night(
-            self.calibrator, rows, self.against, self.margin, non_finite, Caller()
-        )
+        settings = self.against, self.margin, non_finite
+        return judge_night(self.calibrator, rows, *settings, Caller())
+
+    def _after(self, keys: NDArray[Any], sums: Night) -> Self:
+        """The monitor after a night with these sums."""
         state, place = self._before_next.including(keys)
         state = replace(state, tonight=sums.placed(place, len(state.keys)))
         return replace(self, night=self.night + 1, state=state)

@@ -159,6 +159,48 @@ def test_parts_of_a_night_merge_to_the_whole_exactly(rng, calibrator):
     assert same(*after)
 
 
+def in_pandas(tables):
+    pandas = pytest.importorskip("pandas")
+    return pandas.concat([table.to_pandas() for table in tables])
+
+
+def summed_by_duckdb(tables):
+    duckdb = pytest.importorskip("duckdb")
+    parts = in_pandas(tables)  # noqa: F841 (duckdb finds it by its name)
+    columns = [name for name in tables[0] if name != "segment"]
+    sums = ", ".join(f"sum({name})::BIGINT AS {name}" for name in columns)
+    return duckdb.sql(f"SELECT segment, {sums} FROM parts GROUP BY segment").to_arrow_table()
+
+
+@pytest.mark.parametrize("put_together", [in_pandas, summed_by_duckdb])
+def test_sums_of_parts_make_the_night(rng, calibrator, put_together):
+    monitor = pj.Monitor.start(calibrator).update(*night(rng))
+    rows = night(rng)
+    parts = np.array_split(rng.permutation(len(rows[0])), 3)
+    sums = [monitor.sums(*(x[part] for x in rows)) for part in parts]
+    assert same(monitor.update(*rows), monitor.add(put_together(sums)))
+    assert same(monitor.update(*rows), monitor.add(monitor.sums(*rows)))
+
+
+def test_sums_of_segments_of_several_columns(rng):
+    ids = np.stack([np.arange(400) % 3, np.arange(400) % 2], axis=1)
+    rows = rng.normal(size=400), rng.random(400) < 0.5, ids
+    monitor = pj.Monitor.start(pj.fit_segments(*rows), against="predictions")
+    whole, added = monitor.update(*rows), monitor.add(monitor.sums(*rows))
+    assert repr(whole.table()) == repr(added.table())
+
+
+def test_other_sums_are_refused(rng, calibrator):
+    monitor = pj.Monitor.start(calibrator)
+    sums = monitor.sums(*night(rng))
+    with pytest.raises(ValueError, match="columns of Monitor.sums, got no 'rows'"):
+        monitor.add({name: x for name, x in sums.items() if name != "rows"})
+    with pytest.raises(ValueError, match="expected integers in column 'log_ratio_3'"):
+        monitor.add({**sums, "log_ratio_3": sums["log_ratio_3"] + 0.5})
+    with pytest.raises(ValueError, match="a column of segments"):
+        monitor.add({name: x for name, x in sums.items() if name != "segment"})
+
+
 def test_segments_do_not_depend_on_the_company(rng, calibrator):
     alone = pj.Monitor.start(calibrator)
     together = pj.Monitor.start(calibrator)

@@ -1,0 +1,55 @@
+"""A night's sums as a table, which any engine can compute in parts, and add up by segment."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from platt_jax import ids, validation
+from platt_jax.ids.factorize import factorize
+from platt_jax.monitoring.evidence import ALTERNATIVES, Night
+from platt_jax.results import tables
+from platt_jax.results.tables import Table
+
+_LOG_RATIOS = [f"log_ratio_{i}" for i in range(ALTERNATIVES)]
+_TOTALS = list(Night._fields[1:])
+
+
+def to_table(keys: NDArray[Any], night: Night) -> Table:
+    """The sums of segments (K,) as columns of integers."""
+    columns = dict(zip(_TOTALS, night[1:], strict=True))
+    return tables.keyed("segment", keys, columns | dict(zip(_LOG_RATIOS, night[0].T, strict=True)))
+
+
+def from_table(table: Any) -> tuple[NDArray[Any], Night]:
+    """The distinct segments of a table, and their sums over its lines.
+
+    Raises:
+        ValueError: the table is none of `to_table`, or of several put together.
+    """
+    names = [str(name) for name in getattr(table, "column_names", table)]
+    fields = [name for name in names if name not in (*_TOTALS, *_LOG_RATIOS)]
+    if missing := [name for name in (*_TOTALS, *_LOG_RATIOS) if name not in names]:
+        raise ValueError(
+            f"sums: expected the columns of Monitor.sums, got none named {missing[0]!r}"
+        )
+    if not fields:
+        raise ValueError("sums: expected a column of segments, got none")
+    columns = tuple(ids.read(table[name]) for name in fields)
+    segments = factorize(columns[0] if len(fields) == 1 else ids.Columns(tuple(fields), columns))
+    owner = segments.of(slice(None))
+    night = Night.without_rows(segments.numbers)
+    for name, into in zip(_TOTALS, night[1:], strict=True):
+        np.add.at(into, owner, _integers(table[name], name))
+    for i, name in enumerate(_LOG_RATIOS):
+        np.add.at(night.log_ratios[:, i], owner, _integers(table[name], name))
+    some = np.flatnonzero(night.rows)
+    return segments.named(some), Night(*(x[some] for x in night))
+
+
+def _integers(column: Any, name: str) -> NDArray[np.int64]:
+    values = validation.numbers(column, f"sums, column {name!r}")
+    whole: NDArray[np.int64] = values.astype(np.int64)
+    if values.dtype.kind not in "iu" and not (whole == values).all():
+        raise ValueError(f"sums: expected integers in column {name!r}, got {values.dtype}")
+    return whole
