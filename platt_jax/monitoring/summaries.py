@@ -35,7 +35,7 @@ def from_table(table: Any) -> tuple[NDArray[Any], Night]:
         )
     if not fields:
         raise ValueError("sums: expected a column of segments, got none")
-    columns = tuple(ids.read(table[name]) for name in fields)
+    columns: Any = tuple(ids.read(table[name]) for name in fields)
     segments = factorize(columns[0] if len(fields) == 1 else ids.Columns(tuple(fields), columns))
     owner = segments.of(slice(None))
     night = Night.without_rows(segments.numbers)
