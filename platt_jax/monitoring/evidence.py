@@ -21,7 +21,7 @@ from platt_jax.ids.factorize import Integers
 # around the segment's base rate. Neighbouring shifts have a ratio of 2, so that the true one is
 # near one of them. They are multiples of UNIT.
 SHIFTS = 3 / 32 * 2.0 ** np.arange(6)
-SLOPES = 0.0, 0.5, 1.5, 2.0
+SLOPES = 0.0, 0.5, 1.5, 2.0  # two below 1, two above
 ALTERNATIVES = 2 * len(SHIFTS) + len(SLOPES)
 
 # Logarithms and probabilities of rows are rounded to integers of this unit. Sums of integers depend
@@ -108,22 +108,23 @@ def _terms(rows: JudgedRows) -> Iterator[Floats]:
 
     For the shifts it is minus the cost; `night_sums` adds the size for each favoured label.
     """
-    sign: Any
     for sign in (1, -1):
         boundary = _expit(sign * rows.log_odds + rows.margin)
         for size in SHIFTS:
-            cost = _cost(rows, boundary, sign, size)
+            cost = _cost(rows, boundary, sign, size, np.expm1(size))
             cost *= -1 / UNIT
             yield cost
     from_pivot = rows.log_odds - rows.pivot[rows.owner]
-    for slope in SLOPES:
-        away = (slope - 1) * from_pivot
-        sign, size = np.sign(away), np.abs(away)
-        boundary = _expit(sign * rows.log_odds + rows.margin)
-        ratio = np.where(rows.labels == (sign > 0), size, 0)
-        ratio -= _cost(rows, boundary, sign, size)
-        ratio /= UNIT
-        yield ratio
+    away, outwards = np.abs(from_pivot), np.sign(from_pivot)
+    growths = {by: np.expm1(by * away) for by in {abs(slope - 1) for slope in SLOPES}}
+    for direction, slopes in ((-outwards, SLOPES[:2]), (outwards, SLOPES[2:])):
+        boundary = _expit(direction * rows.log_odds + rows.margin)
+        gain = np.where(rows.labels == (direction > 0), away, 0)
+        for by in (abs(slope - 1) for slope in slopes):
+            ratio = by * gain
+            ratio -= _cost(rows, boundary, direction, by * away, growths[by])
+            ratio *= 1 / UNIT
+            yield ratio
     proba = _expit(rows.log_odds)
     yield np.ones(len(proba))
     yield rows.labels.astype(float)
@@ -131,7 +132,7 @@ def _terms(rows: JudgedRows) -> Iterator[Floats]:
     yield rows.margin / UNIT
 
 
-def _cost(rows: JudgedRows, boundary: Floats, sign: Any, size: Any) -> Floats:
+def _cost(rows: JudgedRows, boundary: Floats, sign: Any, size: Any, growth: Any) -> Floats:
     """What is subtracted from `size` for a label that the alternative favours, and from 0 else.
 
     The difference is the log likelihood ratio for log-odds moved by `size` beyond the boundary.
@@ -141,8 +142,9 @@ def _cost(rows: JudgedRows, boundary: Floats, sign: Any, size: Any) -> Floats:
         boundary: the probability, at the boundary, of the label that the alternative favours.
         sign: 1 where it favours label 1, -1 where it favours label 0.
         size: how far it moves the log-odds, >= 0.
+        growth: exp(size) - 1.
     """
-    cost: Floats = np.multiply(boundary, np.expm1(size))
+    cost: Floats = np.multiply(boundary, growth)
     np.log1p(cost, out=cost)
     if rows.reported is None:
         return cost
