@@ -19,10 +19,14 @@ MODULES = [
 ]
 PACKAGES = [platt_jax, inference, metrics, plots, scalers]
 ROOT = Path(__file__).parents[1]
-README = ROOT / "README.md"
-DOCUMENTS = [README, *sorted((ROOT / "notebooks").glob("*.ipynb"))]
+README, TOUR = ROOT / "README.md", ROOT / "docs" / "tour.md"
+DOCUMENTS = [README, TOUR, *sorted((ROOT / "notebooks").glob("*.ipynb"))]
 EXAMPLE = re.compile(r"```python\n(.*?)```", re.S)
-EXAMPLES = EXAMPLE.findall(README.read_text(encoding="utf-8"))
+EXAMPLES = [
+    example
+    for page in (README, TOUR)
+    for example in EXAMPLE.findall(page.read_text(encoding="utf-8"))
+]
 DOCS = ROOT / "docs"
 # That of leaving SVC(probability=True) is run where its method is tested.
 PAGES = [
@@ -53,7 +57,7 @@ def test_readme_has_examples():
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_a_readme_example_runs_by_itself(example, tmp_path, monkeypatch):
+def test_an_example_of_readme_or_tour_runs_by_itself(example, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     exec(compile(example, str(README), "exec"), {"__name__": "__main__"})
 
@@ -81,9 +85,8 @@ def test_the_reference_has_every_public_name(package):
     assert missing == []
 
 
-@pytest.mark.parametrize("page", [README, DOCS / "explanation" / "numbers.md"])
-def test_every_status_and_flag_is_explained(page):
-    text = page.read_text(encoding="utf-8")
+def test_every_status_and_flag_is_explained():
+    text = (DOCS / "explanation" / "numbers.md").read_text(encoding="utf-8")
     assert [x.name for x in (*Status, *Flag) if f"| `{x.name}` | " not in text] == []
 
 

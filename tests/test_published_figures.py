@@ -290,8 +290,27 @@ def test_every_figure_of_the_papers_prose_is_that_of_the_results(papers):
     assert re.findall(r"\S*\d\S*", text) == []
 
 
+def of_peers():
+    """The README's table of milliseconds per fit."""
+    (table,) = (
+        of
+        for of in latest("cpu-*.json")["results"]
+        if (of["workload"], of["dtype"]) == ("10000x1000", "float64")
+    )
+    seconds = {(of["contender"], of["kind"]): of["seconds"] for of in table["figures"]}
+    for name, contender in {
+        "platt_jax": ("platt_jax", "whole"),
+        "LIBSVM's algorithm in C++ with OpenMP": ("appendix3", "solve"),
+        "optimistix, vmapped": ("optimistix vmapped", "whole"),
+        "L-BFGS-B of SciPy in a loop": ("scipy loop", "whole"),
+        "scikit-learn's calibration in a loop": ("scikit-learn loop", "whole"),
+    }.items():
+        yield f"| {name} | {1e3 * seconds[contender] / table['problems']:.2g} ms |"
+
+
 def test_the_figures_of_the_readme_are_measured():
-    text = prose("README.md")
+    pages = "README.md", "docs/tour.md", "docs/explanation/guarantees.md"
+    text = " ".join(map(prose, pages))
     scaling = latest("scaling-cpu-*.json")
     assert scaling["machine"]["cores"] == 2
     first = [of["first"] for of in scaling["compile_seconds"].values()]
@@ -302,6 +321,7 @@ def test_the_figures_of_the_readme_are_measured():
         f"takes about {min(first):.1f} to {max(first):.1f} seconds on two cores",
         f"{len(np.unique(flights.aircraft[fitted_on(flights)])):,} aircraft",
         f"`solver/test_oracle.py`: {problems} problems solved to {DIGITS} digits",
+        *of_peers(),
     ]
     assert [figure for figure in quoted if figure not in text] == []
     for known in quoted:

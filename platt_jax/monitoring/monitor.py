@@ -170,8 +170,8 @@ class Monitor:
             non_finite: as in `update`.
 
         Returns:
-            A Table with a line for each segment of the rows: `segment`, or one column for each of
-            its several columns, and 20 columns of integers (int64).
+            A Table with a line for each segment of the rows. It has the column `segment`, or one
+            for each of its several columns, and 20 columns of integers (int64).
 
         Raises:
             ValueError: as in `update`.

@@ -44,8 +44,8 @@ def summary(
         title: title of the figure; None for none.
 
     Returns:
-        (2, 2) array of axes: `reliability_diagram` of the sigmoid of all rows pooled and of the
-        calibrator, `rate_funnel`, `slope_funnel` and `parameter_map`.
+        An array (2, 2) of axes, with `reliability_diagram` of the sigmoid of all rows pooled and of
+        the calibrator, `rate_funnel`, `slope_funnel` and `parameter_map`.
 
     Raises:
         ValueError: an argument is not as above; a score, label or weight is not finite; or no
