@@ -95,13 +95,19 @@ def check(folder: Path, nights: int) -> dict:
         killed, whole = (folder / name / f"{night:03d}" for name in ("killed", "undisturbed"))
         names = sorted(path.name for path in whole.iterdir())
         assert sorted(path.name for path in killed.iterdir()) == names, (night, names)
-        assert len(names) == (3 if night == 0 else 5)
+        assert len(names) == (3 if night == 0 else 6)
         files += len(names)
         for name in names:
             if name == "calibrator.npz":
                 a, b = (pj.load(place / name) for place in (killed, whole))
                 for pair in ((a.keys, b.keys), (a.fit.A, b.fit.A), (a.fit.hessian, b.fit.hessian)):
                     np.testing.assert_array_equal(*pair)
+            elif name == "monitor.npz":
+                a, b = (
+                    pj.Monitor.load(place / name, pj.load(place / "calibrator.npz"))
+                    for place in (killed, whole)
+                )
+                assert repr(a.table()) == repr(b.table()), (night, name)
             elif name != "report.html":  # which says when it was made
                 assert (killed / name).read_bytes() == (whole / name).read_bytes(), (night, name)
             else:

@@ -2,9 +2,10 @@
 
 FOLDER/rows has the rows of each night, ``rows/003.npz``. The night makes, one after the other, the
 files of FOLDER/003: what yesterday's calibrator says of tonight's rows, which it has not seen
-(``triage.csv``, ``report.html``), then tonight's calibrator and what is served from it. A file is
-whole or not there, so that a night that was stopped is made again by the same command: it goes on
-with the first file that is missing. FOLDER/log.jsonl has a line for each thing that happened.
+(``triage.csv``, ``monitor.npz``, ``report.html``), then tonight's calibrator and what is served
+from it. A file is whole or not there, so that a night that was stopped is made again by the same
+command: it goes on with the first file that is missing. FOLDER/log.jsonl has a line for each thing
+that happened.
 """
 
 from __future__ import annotations
@@ -49,13 +50,14 @@ class Night:
             left.unlink()
         steps: dict[str, Callable[[Path], dict]] = {
             "triage.csv": self.triage,
+            "monitor.npz": self.monitor,
             "report.html": self.report,
             "calibrator.npz": self.fit,
             "calibrator.sql": self.export,
             "served.csv": self.apply,
         }
         if self.night == 0:  # there is no calibrator of yesterday
-            del steps["triage.csv"], steps["report.html"]
+            del steps["triage.csv"], steps["monitor.npz"], steps["report.html"]
         there = [name for name in steps if (self.place / name).exists()]
         self.log("begin", rows=len(self.scores), found=there)
         for name, step in steps.items():
@@ -74,6 +76,17 @@ class Night:
         _write_csv(path, list(table), *table.values())
         flagged = table["segment"][table["flagged"]].tolist()
         return {"segments": len(table["segment"]), "flagged": flagged}
+
+    def monitor(self, path: Path) -> dict:
+        """Which routes have been off for some nights, as each night's calibrator saw them?"""
+        before = self.folder / f"{self.night - 1:03d}" / path.name
+        if self.night == 1:
+            monitor = pj.Monitor.start(self.yesterday())
+        else:
+            monitor = pj.Monitor.load(before, self.yesterday())
+        monitor = monitor.update(self.scores, self.labels, self.routes)
+        monitor.save(path)
+        return {"nights": monitor.night, "alarms": monitor.alarms()["segment"].tolist()}
 
     def report(self, path: Path) -> dict:
         self.yesterday().to_html(path, self.scores, self.labels, self.routes)

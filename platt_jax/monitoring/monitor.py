@@ -302,7 +302,9 @@ class Monitor:
             A Table with the columns
 
             - `segment`, or one column for each of its several columns;
-            - `nights` with rows, `rows`, `positives`, and `expected`, the sum of the predictions;
+            - `nights` with rows, `rows`, `positives`, `expected`, the sum of the predictions, and
+              `ratio`, positives over that;
+            - `q_value`: the least `fdr` at which the segment has an alarm;
             - `change`: "higher", "lower", "flatter" or "steeper" than predicted, the alternative
               that explains the labels best, or "" for none; and `since`, the number of the night
               when it began, or 0;
@@ -311,8 +313,7 @@ class Monitor:
               NaN if there is no change;
             - `log_e_value`: the evidence against the hypothesis, in nats: the logarithm of the
               e-value; and `highest`, its maximum over the nights;
-            - `q_value`: the least `fdr` at which the segment has an alarm; and `q_value_ever`, the
-              same for alarms until now.
+            - `q_value_ever`: like `q_value`, for alarms until now.
         """
         state = self._before_next
         highest, log_e = state.highest, state.log_e()
@@ -324,13 +325,14 @@ class Monitor:
             "rows": state.rows,
             "positives": state.positives,
             "expected": expected,
+            "ratio": state.positives / expected,
+            "q_value": e_q_values(log_e),
             "change": found.kind,
             "since": found.since,
             "intercept": found.intercept,
             "se_intercept": found.se_intercept,
             "log_e_value": log_e,
             "highest": highest,
-            "q_value": e_q_values(log_e),
             "q_value_ever": e_q_values(lifted(highest)),
         }
         order = np.argsort(-log_e, kind="stable")
@@ -366,7 +368,7 @@ class Monitor:
     def __repr__(self) -> str:
         rows, segments = int(self._before_next.rows.sum()), len(self.state.keys)
         text = (
-            f"Monitor: after {self.night:,} nights, {rows:,} rows of {segments:,} segments; "
+            f"Monitor: night {self.night:,}, {rows:,} rows of {segments:,} segments; "
             f"against the {self.against}, margin {self.margin:g}"
         )
         if not rows:

@@ -105,8 +105,9 @@ def _segments(table: Table) -> NDArray[Any]:
 
 
 _OF_MONITORS = (
-    *("nights", "rows", "positives", "expected", "change", "since", "intercept", "se_intercept"),
-    *("log_e_value", "highest", "q_value", "q_value_ever"),
+    *("nights", "rows", "positives", "expected", "ratio", "q_value"),
+    *("change", "since", "intercept", "se_intercept"),
+    *("log_e_value", "highest", "q_value_ever"),
 )
 
 

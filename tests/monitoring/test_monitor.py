@@ -415,7 +415,7 @@ def test_alarms_of_nothing(calibrator):
     monitor = pj.Monitor.start(calibrator)
     assert len(monitor.alarms()["segment"]) == 0
     assert len(monitor.table()["segment"]) == 0
-    assert repr(monitor).startswith("Monitor: after 0 nights, 0 rows of 0 segments;")
+    assert repr(monitor).startswith("Monitor: night 0, 0 rows of 0 segments;")
 
 
 def test_nothing_is_warned_of_in_ordinary_use(rng, calibrator):
