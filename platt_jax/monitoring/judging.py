@@ -25,6 +25,7 @@ Against = Literal["fit", "predictions"]
 # them with probability 6e-5: fewer segments than e-BH reports by mistake.
 STANDARD_ERRORS = 4.0
 _LEAST = 2.0**-53  # least distance of probabilities from 0 and 1
+_FARTHEST = 53 * np.log(2)  # the log-odds there
 _WIDEST = 64.0  # largest margin; no evidence is possible against so wide a one
 
 
@@ -93,60 +94,80 @@ def judge_night(
     caller: Caller,
 ) -> tuple[NDArray[Any], Night]:
     """The segments (S,) with rows that can be judged, and their sums."""
-    proba = calibrator.predict_proba(rows.scores, rows.keys[rows.owner], offset=rows.offset)
-    known = _Known.of(calibrator, rows.keys, against, margin)
-    finite = np.isfinite(rows.scores) & np.isfinite(proba)
-    if rows.offset is not None:
-        finite &= np.isfinite(rows.offset)
-    _tell_left_out(rows, finite, known.usable, non_finite, caller)
+    known = _Known.of(calibrator, rows, against, margin)
 
-    def part_sums(part: slice) -> tuple[int, Night]:
-        judged = finite[part] & known.usable[rows.owner[part]]
-        of_part = rows.where(part), proba[part]
+    def part_sums(part: slice) -> tuple[Bools, tuple[int, Night]]:
+        of_part, log_odds = rows.where(part), known.log_odds(rows, part)
+        finite = np.isfinite(of_part.scores) & np.isfinite(log_odds)
+        judged = finite & known.usable[of_part.owner]
         if not judged.all():  # else copying would take a fifth of the time
-            of_part = of_part[0].where(judged), of_part[1][judged]
-        return night_sums(known.judged(*of_part))
+            of_part, log_odds = of_part.where(judged), log_odds[judged]
+        return finite, night_sums(known.judged(of_part, log_odds))
 
-    total = Night.without_rows(len(rows.keys))
-    for first, sums in ordered_map(part_sums, row_slices(len(proba))):
+    total, finite = Night.without_rows(len(rows.keys)), []
+    for of_part, (first, sums) in ordered_map(part_sums, row_slices(len(rows.owner))):
         total.add(first, sums)
+        finite.append(of_part)
+    _tell_left_out(rows, np.concatenate(finite), known.usable, non_finite, caller)
     some = total.rows > 0
     return rows.keys[some], Night(*(x[some] for x in total))
 
 
 class _Known(NamedTuple):
-    """What is known of S segments before the night."""
+    """What is known of the rows' segments (S,) before the night."""
 
     usable: Bools  # (S,) whether they can be judged
     pivot: Floats  # (S,) log-odds of the share of positives in the fit
+    curves: tuple[Floats, Floats]  # (S,) A and B
+    proba: Floats | None  # (N,) predictions, where they are not those of the curves
     covariance: Floats | None  # (3, S): c_AA, c_AB and c_BB; None against the predictions
     margin: float
 
     @classmethod
     def of(
-        cls, calibrator: SegmentCalibrator, keys: NDArray[Any], against: Against, margin: float
+        cls, calibrator: SegmentCalibrator, rows: NightRows, against: Against, margin: float
     ) -> "_Known":
+        fit, fallback, keys = calibrator.fit, calibrator.fallback, rows.keys
         place = get_indexer(calibrator.keys, split_columns(keys), "segments")
-        n_pos, n_neg = (
-            np.append(x, x.sum())[place]
-            for x in (np.asarray(x, float) for x in (calibrator.fit.n_pos, calibrator.fit.n_neg))
+
+        def each(fitted: Any, of_others: Any) -> Floats:
+            return np.append(np.asarray(fitted, float), of_others)[place]
+
+        n_pos, n_neg = (each(x, np.sum(x)) for x in (fit.n_pos, fit.n_neg))
+        proba = None
+        if calibrator.predictive() is not None:
+            proba = calibrator.predict_proba(rows.scores, keys[rows.owner], offset=rows.offset)
+        made = cls(
+            usable=np.ones(len(keys), bool),
+            pivot=np.log(n_pos + 1) - np.log(n_neg + 1),
+            curves=(each(fit.A, fallback.A), each(fit.B, fallback.B)),
+            proba=proba,
+            covariance=None,
+            margin=margin,
         )
-        pivot = np.log(n_pos + 1) - np.log(n_neg + 1)
         if against == "predictions":
-            return cls(np.ones(len(keys), bool), pivot, None, margin)
+            return made
         fitted = posteriors(calibrator, keys, place)
         covariance = np.stack([fitted.covariance[:, i, j] for i, j in UPPER])
-        return cls(fitted.usable, pivot, covariance, margin)
+        return made._replace(usable=fitted.usable, covariance=covariance)
 
-    def judged(self, rows: NightRows, proba: Floats) -> JudgedRows:
-        """The rows with their predicted log-odds and margins."""
-        proba = np.clip(proba.astype(float), _LEAST, 1 - _LEAST)
-        margin = np.full(len(proba), self.margin)
+    def log_odds(self, rows: NightRows, part: slice) -> Floats:
+        """The predicted log-odds of a part of the rows; NaN without a prediction."""
+        if self.proba is not None:
+            proba = np.clip(self.proba[part].astype(float), _LEAST, 1 - _LEAST)
+            return np.log(proba) - np.log1p(-proba)
+        A, B = (x[rows.owner[part]] for x in self.curves)
+        log_odds = -(A * rows.scores[part] + B)
+        if rows.offset is not None:
+            log_odds += rows.offset[part]
+        return np.clip(log_odds, -_FARTHEST, _FARTHEST)
+
+    def judged(self, rows: NightRows, log_odds: Floats) -> JudgedRows:
+        """The rows with their log-odds and margins."""
+        margin = np.full(len(log_odds), self.margin)
         if self.covariance is not None:
-            of_rows = self.covariance[:, rows.owner]
-            variance = variance_of_logit(rows.scores, *of_rows)
+            variance = variance_of_logit(rows.scores, *self.covariance[:, rows.owner])
             margin += STANDARD_ERRORS * np.sqrt(np.maximum(variance, 0))
-        log_odds = np.log(proba) - np.log1p(-proba)
         margin = np.minimum(margin, _WIDEST)
         return JudgedRows(log_odds, margin, rows.labels, rows.owner, self.pivot, rows.reported)
 
