@@ -28,8 +28,7 @@ ALTERNATIVES = 2 * len(SHIFTS) + len(SLOPES)
 # neither on the order of the rows nor on how they are divided, so that a night's parts add up
 # exactly. A row's error is below 3e-8.
 UNIT = 2.0**-24
-_COLUMNS = ALTERNATIVES + 4  # numbers per row that are summed
-_AT_ONCE = 1 << 14  # rows per block, so that its arrays stay in a cache
+ROWS_AT_ONCE = 1 << 15  # so that arrays stay in a cache
 
 
 class JudgedRows(NamedTuple):
@@ -83,19 +82,19 @@ class Night(NamedTuple):
 
 
 def night_sums(rows: JudgedRows) -> tuple[int, Night]:
-    """The first segment of these rows, and the sums from that segment to the last."""
+    """The first segment of these rows, and the sums from that segment to the last.
+
+    It takes the least time for about ROWS_AT_ONCE rows.
+    """
     if not len(rows.labels):
         return 0, Night.without_rows(0)
     first = int(rows.owner[0])
-    sums = np.zeros((int(rows.owner[-1]) + 1 - first, _COLUMNS), np.int64)
-    for begin in range(0, len(rows.labels), _AT_ONCE):
-        block = rows.part(slice(begin, begin + _AT_ONCE))
-        starts = np.flatnonzero(np.diff(block.owner, prepend=-1))
-        of_block = np.empty((len(starts), _COLUMNS))
-        for column, of_rows in enumerate(_terms(block)):
-            of_block[:, column] = np.add.reduceat(np.rint(of_rows, out=of_rows), starts)
-        # Floats are exact up to 2^53, integers beyond.
-        sums[block.owner[starts] - first] += of_block.astype(np.int64)
+    starts = np.flatnonzero(np.diff(rows.owner, prepend=-1))
+    here = rows.owner[starts] - first
+    sums = np.zeros((here[-1] + 1, ALTERNATIVES + len(Night._fields) - 1), np.int64)
+    for column, of_rows in enumerate(_terms(rows)):
+        # Floats are exact up to 2^53.
+        sums[here, column] = np.add.reduceat(np.rint(of_rows, out=of_rows), starts)
     night = Night(sums[:, :ALTERNATIVES], *sums[:, ALTERNATIVES:].T)
     favoured = night.positives[:, None], (night.rows - night.positives)[:, None]
     sizes = (SHIFTS / UNIT).astype(np.int64)

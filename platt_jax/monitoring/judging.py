@@ -12,12 +12,12 @@ from platt_jax.execution.caller import Caller
 from platt_jax.execution.segment_rows import SegmentRows, segment_rows
 from platt_jax.ids.factorize import get_indexer, split_columns
 from platt_jax.inference.posteriors import posteriors
-from platt_jax.monitoring.evidence import JudgedRows, Night, night_sums
+from platt_jax.monitoring.evidence import ROWS_AT_ONCE, JudgedRows, Night, night_sums
 from platt_jax.passes import packing
 from platt_jax.results import tables
 from platt_jax.results.calibrators import SegmentCalibrator
 from platt_jax.results.probabilities import UPPER, variance_of_logit
-from platt_jax.threads import ordered_map, row_slices
+from platt_jax.threads import ordered_map
 
 Against = Literal["fit", "predictions"]
 
@@ -104,8 +104,10 @@ def judge_night(
             of_part, log_odds = of_part.where(judged), log_odds[judged]
         return finite, night_sums(known.judged(of_part, log_odds))
 
+    number = len(rows.owner)
+    parts = (slice(x, x + ROWS_AT_ONCE) for x in range(0, number, ROWS_AT_ONCE))
     total, finite = Night.without_rows(len(rows.keys)), []
-    for of_part, (first, sums) in ordered_map(part_sums, row_slices(len(rows.owner))):
+    for of_part, (first, sums) in ordered_map(part_sums, parts):
         total.add(first, sums)
         finite.append(of_part)
     _tell_left_out(rows, np.concatenate(finite), known.usable, non_finite, caller)
