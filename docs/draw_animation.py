@@ -11,7 +11,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.collections import LineCollection
 from matplotlib.lines import Line2D
-from PIL import Image
+from PIL import ExifTags, Image
 
 from platt_jax import Sigmoid, fit_segments, metrics
 from platt_jax.data import load_flights
@@ -106,9 +106,11 @@ def parts() -> np.ndarray:
     return (1 - np.cos(np.linspace(0, np.pi, STEPS + 2))) / 2
 
 
-if __name__ == "__main__":
-    drawn = curves()
-    first, *others = [draw(drawn, part) for part in parts()]
+def save(pictures: list[Image.Image]) -> None:
+    """Write the animation, with the version of matplotlib as EXIF's Software."""
+    exif = Image.Exif()
+    exif[ExifTags.Base.Software] = f"Matplotlib version {matplotlib.__version__}"
+    first, *others = pictures
     first.save(
         ANIMATION,
         save_all=True,
@@ -117,4 +119,10 @@ if __name__ == "__main__":
         loop=0,
         quality=70,
         method=6,
+        exif=exif,
     )
+
+
+if __name__ == "__main__":
+    drawn = curves()
+    save([draw(drawn, part) for part in parts()])
