@@ -1,4 +1,4 @@
-"""Draws the picture of the site's first page, docs/images/flights.png: ``python docs/draw_picture.py``."""
+"""Draws the picture of the site's first page: ``python docs/draw_picture.py``."""
 
 from pathlib import Path
 
