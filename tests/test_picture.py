@@ -1,4 +1,4 @@
-"""The README's picture is the one that its script draws today."""
+"""The pictures of README and site are those that their scripts draw today."""
 
 import importlib.util
 import io
