@@ -25,8 +25,8 @@ Against = Literal["fit", "predictions"]
 # them with probability 6e-5: fewer segments than e-BH reports by mistake.
 STANDARD_ERRORS = 4.0
 _LEAST = 2.0**-53  # least distance of probabilities from 0 and 1
-_FARTHEST = 53 * np.log(2)  # the log-odds there
-_WIDEST = 64.0  # largest margin; no evidence is possible against so wide a one
+FARTHEST = 53 * np.log(2)  # the log-odds there
+WIDEST = 64.0  # largest margin; no evidence is possible against so wide a one
 
 
 class NightRows(NamedTuple):
@@ -99,7 +99,7 @@ def judge_night(
     def part_sums(part: slice) -> tuple[Bools, tuple[int, Night]]:
         of_part, log_odds = rows.where(part), known.log_odds(rows, part)
         finite = np.isfinite(of_part.scores) & np.isfinite(log_odds)
-        judged = finite & known.usable[of_part.owner]
+        judged = finite & known.segments.usable[of_part.owner]
         if not judged.all():  # else copying would take a fifth of the time
             of_part, log_odds = of_part.where(judged), log_odds[judged]
         return finite, night_sums(known.judged(of_part, log_odds))
@@ -110,48 +110,59 @@ def judge_night(
     for of_part, (first, sums) in ordered_map(part_sums, parts):
         total.add(first, sums)
         finite.append(of_part)
-    _tell_left_out(rows, np.concatenate(finite), known.usable, non_finite, caller)
+    _tell_left_out(rows, np.concatenate(finite), known.segments.usable, non_finite, caller)
     some = total.rows > 0
     return rows.keys[some], Night(*(x[some] for x in total))
 
 
-class _Known(NamedTuple):
-    """What is known of the rows' segments (S,) before the night."""
+class BeforeNight(NamedTuple):
+    """What is known of segments (S,) before a night."""
 
+    place: NDArray[Any]  # (S,) index among the calibrator's segments, -1 for others
     usable: Bools  # (S,) whether they can be judged
     pivot: Floats  # (S,) log-odds of the share of positives in the fit
+    covariance: Floats | None  # (3, S): c_AA, c_AB and c_BB; None against the predictions
+
+
+def before_night(
+    calibrator: SegmentCalibrator, keys: NDArray[Any], against: Against
+) -> BeforeNight:
+    """What a calibrator knows of these segments."""
+    place = get_indexer(calibrator.keys, split_columns(keys), "segments")
+    n_pos, n_neg = (
+        np.append(x, x.sum())[place]
+        for x in (np.asarray(x, float) for x in (calibrator.fit.n_pos, calibrator.fit.n_neg))
+    )
+    pivot = np.log(n_pos + 1) - np.log(n_neg + 1)
+    if against == "predictions":
+        return BeforeNight(place, np.ones(len(keys), bool), pivot, None)
+    fitted = posteriors(calibrator, keys, place)
+    covariance = np.stack([fitted.covariance[:, i, j] for i, j in UPPER])
+    return BeforeNight(place, fitted.usable, pivot, covariance)
+
+
+class _Known(NamedTuple):
+    """What is known of a night's rows before their labels."""
+
+    segments: BeforeNight
     curves: tuple[Floats, Floats]  # (S,) A and B
     proba: Floats | None  # (N,) predictions, where they are not those of the curves
-    covariance: Floats | None  # (3, S): c_AA, c_AB and c_BB; None against the predictions
     margin: float
 
     @classmethod
     def of(
         cls, calibrator: SegmentCalibrator, rows: NightRows, against: Against, margin: float
     ) -> "_Known":
-        fit, fallback, keys = calibrator.fit, calibrator.fallback, rows.keys
-        place = get_indexer(calibrator.keys, split_columns(keys), "segments")
-
-        def each(fitted: Any, of_others: Any) -> Floats:
-            return np.append(np.asarray(fitted, float), of_others)[place]
-
-        n_pos, n_neg = (each(x, np.sum(x)) for x in (fit.n_pos, fit.n_neg))
-        proba = None
+        fit, fallback, proba = calibrator.fit, calibrator.fallback, None
+        segments = before_night(calibrator, rows.keys, against)
         if calibrator.predictive() is not None:
-            proba = calibrator.predict_proba(rows.scores, keys[rows.owner], offset=rows.offset)
-        made = cls(
-            usable=np.ones(len(keys), bool),
-            pivot=np.log(n_pos + 1) - np.log(n_neg + 1),
-            curves=(each(fit.A, fallback.A), each(fit.B, fallback.B)),
-            proba=proba,
-            covariance=None,
-            margin=margin,
+            of_rows = rows.keys[rows.owner]
+            proba = calibrator.predict_proba(rows.scores, of_rows, offset=rows.offset)
+        A, B = (
+            np.append(np.asarray(x, float), of_others)[segments.place]
+            for x, of_others in ((fit.A, fallback.A), (fit.B, fallback.B))
         )
-        if against == "predictions":
-            return made
-        fitted = posteriors(calibrator, keys, place)
-        covariance = np.stack([fitted.covariance[:, i, j] for i, j in UPPER])
-        return made._replace(usable=fitted.usable, covariance=covariance)
+        return cls(segments, (A, B), proba, margin)
 
     def log_odds(self, rows: NightRows, part: slice) -> Floats:
         """The predicted log-odds of a part of the rows; NaN without a prediction."""
@@ -162,16 +173,17 @@ class _Known(NamedTuple):
         log_odds = -(A * rows.scores[part] + B)
         if rows.offset is not None:
             log_odds += rows.offset[part]
-        return np.clip(log_odds, -_FARTHEST, _FARTHEST)
+        return np.clip(log_odds, -FARTHEST, FARTHEST)
 
     def judged(self, rows: NightRows, log_odds: Floats) -> JudgedRows:
         """The rows with their log-odds and margins."""
         margin = np.full(len(log_odds), self.margin)
-        if self.covariance is not None:
-            variance = variance_of_logit(rows.scores, *self.covariance[:, rows.owner])
+        pivot, covariance = self.segments.pivot, self.segments.covariance
+        if covariance is not None:
+            variance = variance_of_logit(rows.scores, *covariance[:, rows.owner])
             margin += STANDARD_ERRORS * np.sqrt(np.maximum(variance, 0))
-        margin = np.minimum(margin, _WIDEST)
-        return JudgedRows(log_odds, margin, rows.labels, rows.owner, self.pivot, rows.reported)
+        margin = np.minimum(margin, WIDEST)
+        return JudgedRows(log_odds, margin, rows.labels, rows.owner, pivot, rows.reported)
 
 
 def _tell_left_out(
@@ -189,8 +201,13 @@ def _tell_left_out(
                 f"{what}"
             )
         caller.warn(f"{what}, not judged: no finite score, label or prediction")
+    tell_unusable(rows.keys, usable, caller)
+
+
+def tell_unusable(keys: NDArray[Any], usable: Bools, caller: Caller) -> None:
+    """Warns of segments that cannot be judged, if there are any."""
     if not usable.all():
-        first = tables.name(rows.keys, np.flatnonzero(~usable)[0])
+        first = tables.name(keys, np.flatnonzero(~usable)[0])
         caller.warn(
             f"{np.count_nonzero(~usable):,} of {len(usable):,} segments not judged, the largest "
             f"{first}: their fits say too little (few rows, one score, not fitted, or few "

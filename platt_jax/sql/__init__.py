@@ -16,6 +16,7 @@ with _needing("platt_jax.sql needs pyarrow and sqlglot", "platt-jax[sql]"):
     import sqlglot as _sqlglot  # noqa: F401
 
 from platt_jax.sql.fitting import fit_segments
+from platt_jax.sql.monitoring import monitor_sums
 from platt_jax.sql.prediction import predict
 
-__all__ = ["fit_segments", "predict"]
+__all__ = ["fit_segments", "monitor_sums", "predict"]

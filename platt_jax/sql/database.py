@@ -18,6 +18,7 @@ from platt_jax.sql.points import Sent, as_arrays, as_json, sql_type
 from platt_jax.sql.transactions import execute, left_as_it_came, repeatable
 
 _SAMPLED_ROWS = 1000
+_MATERIALIZING = "sqlite", "postgres"  # dialects with AS MATERIALIZED
 _PADDED = 1042  # PostgreSQL's number of the type char(n)
 # Arrow's types of values in SQLite, by their name there.
 _OF_SQLITE = {
@@ -165,7 +166,7 @@ class Database:
     def _text(self, query: str, table: str | None = None, points: pa.Table | None = None) -> str:
         """The query in the database's dialect, with the name of the table of points, if any."""
         tables = {ROWS: self._table, **({} if table is None else {POINTS: table})}
-        parsed = with_tables(query, tables)
+        parsed = with_tables(query, tables, materialized=self._dialect in _MATERIALIZING)
         if self._dialect == "postgres":
             _adapt_to_postgres(parsed, points)
         return parsed.sql(dialect=self._dialect)

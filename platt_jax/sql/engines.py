@@ -109,11 +109,19 @@ class Spark:
         yield Spark(self._frame.select(*names).localCheckpoint())
 
 
-def with_tables(query: str, tables: Mapping[str, Any]) -> Any:
-    """The parsed query, with these tables in place of the given names."""
+def with_tables(query: str, tables: Mapping[str, Any], materialized: bool = False) -> Any:
+    """The parsed query, with these tables in place of the given names.
+
+    Args:
+        query: a query in DuckDB's dialect.
+        tables: tables by the names in the query.
+        materialized: whether the engine's dialect has `AS MATERIALIZED`; it is left out otherwise.
+    """
 
     # Any: older releases of sqlglot have another name for the class of nodes.
     def named(node: Any) -> Any:
+        if isinstance(node, exp.CTE) and not materialized:
+            node.set("materialized", None)
         if isinstance(node, exp.Table) and node.name in tables:
             table = exp.to_table(tables[node.name]).copy()
             return exp.alias_(table, node.alias or node.name, table=True)

@@ -2,29 +2,26 @@
 
 from collections.abc import Sequence
 from functools import partial
-from numbers import Integral, Real
 from typing import Any
 
 import jax
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
-from sqlglot import exp
 
-from platt_jax import ids, validation
+from platt_jax import validation
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.progress import Listener
-from platt_jax.ids.factorize import factorize
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.model.statistics import ScoreRanges
 from platt_jax.options import Options, Pooling
 from platt_jax.population.fitting import fit_by_segment
 from platt_jax.results.calibrators import SegmentCalibrator
-from platt_jax.sql import moments, queries
+from platt_jax.sql import moments
+from platt_jax.sql.checked import Columns, checked_rows
 from platt_jax.sql.engines import Engine
 from platt_jax.sql.names import Names
-from platt_jax.sql.relations import check_columns, engine_of
+from platt_jax.sql.relations import engine_of
 from platt_jax.sql.rows import QueryRows
 from platt_jax.sql.segments import QuerySegments
 from platt_jax.sql.values import numbers
@@ -92,22 +89,9 @@ def fit_segments(
     caller = Caller()
     # Checked before the first query.
     validation.pooling(pooling, prior, start, validation.options(options))
-    segments = [segment] if isinstance(segment, str) else list(segment)
-    engine = engine_of(relation, connection, dialect)
-    numeric: dict[str, str | None] = {"score": score, "weight": weight, "offset": offset}
-    columns = engine.columns()
-    if pos_label is None:
-        check_columns(columns, {**numeric, "label": label}, segments)
-    else:
-        check_columns(columns, numeric, segments, {"label": label})
-    booleans = [name for name in columns if pa.types.is_boolean(columns[name])]
-    positive = None if pos_label is None else _literal(pos_label)
-    names = Names(score, label, segments, weight, booleans, positive, offset)
-    used = dict.fromkeys([score, label, *segments, *(x for x in (weight, offset) if x is not None)])
-    with engine.held(list(used), snapshot) as held:
-        found = held.run(queries.summary(names))
-        _check_values(found, names)
-        keys, found = _ascending(found, names)
+    columns = Columns(score, label, segment, weight, offset, pos_label)
+    with checked_rows(engine_of(relation, connection, dialect), columns, snapshot) as rows:
+        held, names, keys, found = rows
         by_segment = QuerySegments(keys, _rows(held, names, found))
         return fit_by_segment(by_segment, prior, start, pooling, options, progress, caller)
 
@@ -146,62 +130,3 @@ def _rows(engine: Engine, names: Names, found: pa.Table) -> QueryRows:
         moments.of_columns(partial(column, missing=0), names.offset is not None),
         np.append(good, good.sum()),
     )
-
-
-def _ascending(found: pa.Table, names: Names) -> tuple[NDArray[Any], pa.Table]:
-    """The segment ids in ascending order, and the result of `queries.summary` in that order."""
-    columns = found.select(names.keys).rename_columns(names.segment)
-    of_rows = factorize(ids.read(columns, "segment"))
-    place = of_rows.of(slice(None))
-    order = np.argsort(place, kind="stable")
-    used = place[order]
-    if (used[1:] == used[:-1]).any():
-        raise ValueError(
-            "segment: expected ids that are equal where the engine calls them equal, got "
-            f"{of_rows.named(used[:-1][used[1:] == used[:-1]])[0]!r} twice"
-        )
-    return of_rows.named(used), found.take(pa.array(order))
-
-
-def _check_values(found: pa.Table, names: Names) -> None:
-    """Check the rows, given the result of `queries.summary`."""
-    if not found.num_rows:
-        raise ValueError("relation: expected rows to fit, got none")
-    for column, key in zip(names.segment, names.keys, strict=True):
-        if found[key].null_count:
-            rows = int(numbers(found["n"])[found[key].is_null().to_numpy()].sum())
-            raise ValueError(
-                f"segment, column {column!r}: expected ids, got NULL in {rows:,} rows; leave these "
-                "out, or give them an id of their own"
-            )
-    least = np.fmin.reduce(numbers(found["least_weight"]))
-    if least < 0:
-        raise ValueError(f"weight, column {names.weight!r}: expected >= 0, got {least}")
-    if names.pos_label is not None:
-        _check_two_labels(found, names)
-        return
-    bad = numbers(found["bad_label"])
-    name, coding = f"label, column {names.label!r}", validation.LABEL_CODINGS
-    if not np.isnan(bad).all():
-        raise ValueError(f"{name}: expected {coding}, got {bad[~np.isnan(bad)][0]}")
-    if numbers(found["minus"]).max() > 0 and numbers(found["zero"]).max() > 0:
-        raise ValueError(f"{name}: expected one of the codings {coding}, got 0 and -1 together")
-
-
-def _check_two_labels(found: pa.Table, names: Names) -> None:
-    """Check that labels have at most one value besides pos_label."""
-    ends = {x for name in ("min_other", "max_other") for x in found[name].to_pylist()} - {None}
-    if len(ends) > 1:
-        raise ValueError(
-            f"label, column {names.label!r}: expected pos_label={names.pos_label} and at most one "
-            f"other value, got {', '.join(map(repr, sorted(ends)))}"
-        )
-
-
-def _literal(label: Any) -> str:
-    """A label as a literal in DuckDB's dialect."""
-    if isinstance(label, str):
-        return exp.Literal.string(label).sql("duckdb")
-    if isinstance(label, Real) and np.isfinite(float(label)):
-        return repr(int(label) if isinstance(label, Integral) else float(label))
-    raise ValueError(f"pos_label: expected a text or a number, got {label!r}")

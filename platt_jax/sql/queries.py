@@ -39,7 +39,7 @@ def summary(names: Names) -> str:
     if names.pos_label is not None:
         others += ", ".join(f"{end}(other) AS {end.lower()}_other" for end in ("MIN", "MAX")) + ","
     return f"""
-        {_with_rows(names)},
+        {with_rows(names)},
         summarized AS (SELECT * FROM checked)
         SELECT {keys}, {ends}, COUNT(*) AS n,
             SUM(CASE WHEN kind = 1 THEN 1 ELSE 0 END) AS good,
@@ -172,7 +172,7 @@ def _problems(of_all: OfAll | None) -> tuple[str, ...]:
     return ("",) if of_all is None else ("", ALL)
 
 
-def _with_rows(names: Names) -> str:
+def with_rows(names: Names) -> str:
     """Rows with fixed column names and types; kind is 0 for weight 0, 2 for non-finite, else 1.
 
     same is the weight of a good row with label 1, its negative with another label, and 0 where a
@@ -216,7 +216,7 @@ def _with_scores(names: Names, of_all: OfAll | None) -> str:
     known = "".join(f", {literal(x)} AS {name}{ALL}" for name, x in (of_all or {}).items())
     g = ", ".join(f"(f - center{of}) * scale{of} AS g{of}" for of in _problems(of_all))
     return f"""
-        {_with_rows(names)},
+        {with_rows(names)},
         joined AS (
             SELECT *{known} FROM checked JOIN {POINTS} ON {on} WHERE kind = 1
         ),

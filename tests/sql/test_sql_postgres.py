@@ -135,3 +135,16 @@ def test_levels(connection, kind, ids):
         )
 
     check_predictions(placed, kind, ids)
+
+
+@pytest.mark.parametrize("pooling", ["none", "partial"])
+def test_the_sums_of_a_night(connection, pooling):
+    fitted, tonight = plain(), plain(rows=900)
+    calibrator = pj.fit_segments(*(fitted[x] for x in "fys"), pooling=pooling)
+    monitor = pj.Monitor.start(calibrator)
+    found = sql.monitor_sums(**put(connection, tonight), monitor=monitor, **COLUMNS)
+    expected = monitor.sums(*(tonight[x] for x in "fys"))
+    order, other = np.argsort(found["segment"]), np.argsort(expected["segment"])
+    for name in expected:
+        away = np.abs(found[name][order] - expected[name][other])
+        assert away.max() <= (0 if name in ("segment", "rows", "positives") else 1e-4 * 2**24)

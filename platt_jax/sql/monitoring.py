@@ -1,0 +1,195 @@
+"""The sums of a night for a `Monitor`, by a query in the engine of the rows.
+
+The query computes what `monitoring/evidence.py` computes of rows in memory.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from platt_jax.arrays import Ints
+from platt_jax.execution.caller import Caller
+from platt_jax.monitoring import Monitor
+from platt_jax.monitoring.evidence import ALTERNATIVES, SHIFTS, SLOPES, UNIT, Night
+from platt_jax.monitoring.judging import (
+    FARTHEST,
+    STANDARD_ERRORS,
+    WIDEST,
+    BeforeNight,
+    before_night,
+    tell_unusable,
+)
+from platt_jax.monitoring.summaries import to_table
+from platt_jax.results.calibrators import parameters
+from platt_jax.results.tables import Table
+from platt_jax.sql import queries
+from platt_jax.sql.checked import CheckedRows, Columns, checked_rows
+from platt_jax.sql.engines import POINTS
+from platt_jax.sql.expressions import deviation_of_logit, literal, mean_probability
+from platt_jax.sql.names import Names
+from platt_jax.sql.relations import engine_of
+from platt_jax.sql.values import numbers
+
+_CURVE = ("A", "B", "c_AA", "c_AB", "c_BB")  # of the prediction; A and B without a population
+_MARGIN = ("m_AA", "m_AB", "m_BB")  # covariance of the fit
+_LEAST = 2.0**-53  # least distance of probabilities from 0 and 1
+
+
+def monitor_sums(
+    relation: Any,
+    monitor: Monitor,
+    *,
+    score: str,
+    label: str,
+    segment: str | Sequence[str],
+    offset: str | None = None,
+    connection: Any = None,
+    dialect: str | None = None,
+) -> Table:
+    """The sums of a night's rows for `Monitor.add`, computed in their engine by two queries.
+
+    Args:
+        relation: the rows of the night, as in `fit_segments`.
+        monitor: the monitor after the night before.
+        score: name of the column of scores.
+        label: name of the column of labels: booleans, {0, 1} or {-1, +1}.
+        segment: name of the column of segment ids, or several, as in `fit_segments`.
+        offset: name of the column of offsets; None for no offsets.
+        connection: as in `fit_segments`.
+        dialect: as in `fit_segments`.
+
+    Returns:
+        A Table, as of `Monitor.sums` of the same rows. Engines round otherwise, so that evidence
+        agrees within 1e-6 nats, or with a population within 1e-4. Rows without a finite score,
+        label or offset are left out.
+
+    Raises:
+        ValueError: the monitor's calibrator has levels; a column is missing or of another type; or
+            an id is NULL.
+
+    Example:
+        >>> import duckdb
+        >>> from platt_jax.sql import fit_segments
+        >>> rows = duckdb.sql("SELECT * FROM (VALUES (2.0, 1, 'a'), (-1.0, 0, 'a')) t(f, y, shop)")
+        >>> columns = {"score": "f", "label": "y", "segment": "shop"}
+        >>> monitor = Monitor.start(fit_segments(rows, **columns), against="predictions")
+        >>> monitor.add(monitor_sums(rows, monitor, **columns)).table()["rows"].tolist()
+        [2]
+    """
+    if monitor.calibrator.by_level is not None:
+        raise ValueError("monitor: expected a calibrator without levels; Monitor.update takes them")
+    caller = Caller()
+    columns = Columns(score, label, segment, offset=offset)
+    with checked_rows(engine_of(relation, connection, dialect), columns, snapshot=False) as rows:
+        before = before_night(monitor.calibrator, rows.keys, monitor.against)
+        curves = parameters(monitor.calibrator)[before.place]
+        usable = before.usable & np.isfinite(curves).all(1)
+        tell_unusable(rows.keys, before.usable, caller)
+        names = ["A", "B"] if curves.shape[1] == 2 else list(_CURVE)
+        points = dict(zip(names, curves.T, strict=True)) | _of_margin(before)
+        found = _run(rows, monitor, points, usable)
+    return to_table(*found)
+
+
+def _of_margin(before: BeforeNight) -> dict[str, Any]:
+    covariance = before.covariance
+    of_margin = {} if covariance is None else dict(zip(_MARGIN, covariance, strict=True))
+    return {"turn": before.pivot} | of_margin
+
+
+def _run(rows: CheckedRows, monitor: Monitor, points: dict[str, Any], usable: Any) -> Any:
+    """The segments with rows that can be judged, and their sums."""
+    keys = rows.found.select(rows.names.keys)
+    ids = {f"p_{key}": keys[key] for key in rows.names.keys}
+    number = pa.array(np.arange(len(rows.keys)))
+    table = pa.table({**ids, "number": number, **points}).filter(pa.array(usable))
+    found = rows.engine.run(_query(rows.names, list(points), monitor.margin), table)
+    place = numbers(found["number"]).astype(np.int64)
+
+    def column(name: str) -> Ints:
+        whole: Ints = np.rint(numbers(found[name])).astype(np.int64)
+        return whole
+
+    count, positives = column("n"), column("positives")
+    ratios = np.stack([column(f"r{i}") for i in range(ALTERNATIVES)], -1)
+    sizes = (SHIFTS / UNIT).astype(np.int64)
+    favoured = positives[:, None], (count - positives)[:, None]
+    ratios[:, : 2 * len(SHIFTS)] += np.hstack([sizes * x for x in favoured])
+    night = Night(ratios, count, positives, column("expected"), column("margin"))
+    return rows.keys[place], night
+
+
+def _query(names: Names, points: list[str], margin: float) -> str:
+    """The query; the columns r0, r1, ... are as in `evidence.py`, without the sizes of shifts.
+
+    What is used often is computed once: DuckDB would repeat it wherever it is used.
+    """
+    s, unit = f"{literal(STANDARD_ERRORS)}", literal(UNIT)
+    z = "-(A * f + B)" if names.offset is None else "o - (A * f + B)"
+    wide = deviation_of_logit("f", *_MARGIN) if _MARGIN[0] in points else "0.0"
+    mean = _CURVE[2] in points
+    deviation = deviation_of_logit("f", *_CURVE[2:]) if mean else "0.0"
+    curve = "LN(p) - LN(1 - p)" if mean else "z0"
+    p = mean_probability("(-z0)", "spread") if mean else "0.5"
+    most = literal(1 - _LEAST)
+    on = " AND ".join(f"checked.{key} = {POINTS}.p_{key}" for key in names.keys)
+    sums = ", ".join(f"SUM(ROUND({term} / {unit})) AS {name}" for name, term in _terms().items())
+    return f"""
+        {queries.with_rows(names)},
+        joined AS (SELECT * FROM checked JOIN {POINTS} ON {on} WHERE kind = 1),
+        curves AS (
+            SELECT number, y, turn, {z} AS z0, {deviation} AS spread,
+                {literal(margin)} + {s} * {wide} AS m0
+            FROM joined
+        ),
+        means AS MATERIALIZED (SELECT *, {p} AS p0 FROM curves),
+        inside AS (
+            SELECT *, CASE WHEN p0 > {most} THEN {most} WHEN p0 < {literal(_LEAST)}
+                THEN {literal(_LEAST)} ELSE p0 END AS p FROM means
+        ),
+        predicted AS (SELECT *, {curve} AS z1 FROM inside),
+        clipped AS MATERIALIZED (
+            SELECT number, y, turn, {_clipped("z1", FARTHEST)} AS z, {_clipped("m0", WIDEST)} AS m
+            FROM predicted
+        ),
+        sides AS (
+            SELECT *, ABS(z - turn) AS away,
+                CASE WHEN z > turn THEN 1 WHEN z < turn THEN -1 ELSE 0 END AS outwards
+            FROM clipped
+        ),
+        terms AS MATERIALIZED (
+            SELECT *, 1 / (1 + EXP(-(z + m))) AS up, 1 / (1 + EXP(z - m)) AS down,
+                1 / (1 + EXP(-z)) AS q,
+                1 / (1 + EXP(outwards * z - m)) AS inner_p,
+                1 / (1 + EXP(-(outwards * z + m))) AS outer_p,
+                CASE WHEN (y = 1 AND outwards < 0) OR (y <> 1 AND outwards >= 0)
+                    THEN away ELSE 0 END AS inner_gain,
+                CASE WHEN (y = 1 AND outwards > 0) OR (y <> 1 AND outwards <= 0)
+                    THEN away ELSE 0 END AS outer_gain
+            FROM sides
+        )
+        SELECT number, COUNT(*) AS n, SUM(CASE WHEN y = 1 THEN 1 ELSE 0 END) AS positives, {sums}
+        FROM terms GROUP BY number
+    """
+
+
+def _clipped(x: str, most: float) -> str:
+    end = literal(most)
+    return f"CASE WHEN {x} > {end} THEN {end} WHEN {x} < -{end} THEN -{end} ELSE {x} END"
+
+
+def _terms() -> dict[str, str]:
+    """The terms of a row in nats, or in probabilities, by the names of their sums."""
+    shifts = [
+        f"(-LN(1 + {side} * {literal(np.expm1(size))}))"
+        for side in ("up", "down")
+        for size in SHIFTS
+    ]
+    slopes = []
+    for slope in SLOPES:
+        side, by = ("inner" if slope < 1 else "outer"), literal(abs(slope - 1))
+        slopes.append(f"({by} * {side}_gain - LN(1 + {side}_p * (EXP({by} * away) - 1)))")
+    ratios = {f"r{i}": term for i, term in enumerate([*shifts, *slopes])}
+    return {"expected": "q", "margin": "m", **ratios}
