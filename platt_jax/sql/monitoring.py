@@ -61,9 +61,9 @@ def monitor_sums(
         dialect: as in `fit_segments`.
 
     Returns:
-        A Table, as of `Monitor.sums` of the same rows. Engines round otherwise, so that evidence
-        agrees within 1e-6 nats, or with a population within 1e-4. Rows without a finite score,
-        label or offset are left out.
+        A Table, as of `Monitor.sums` of the same rows. Engines round otherwise: sums agree within
+        1e-7 nats a row, or with a population within 1e-5. Rows without a finite score, label or
+        offset are left out.
 
     Raises:
         ValueError: the monitor's calibrator has levels; a column is missing or of another type; or
