@@ -7,8 +7,6 @@ import json
 import os
 from functools import partial
 
-import numpy as np
-
 from platt_jax import Monitor, SegmentCalibrator
 from platt_jax.cli import csvio, outputs
 from platt_jax.cli.commands import FDR, SEGMENTS_TOLD, with_fresh_rows
@@ -23,7 +21,7 @@ def monitor(arguments: argparse.Namespace) -> int:
     inputs = *arguments.files, arguments.calibrator
     outputs.check(out, *inputs, only_file="a monitor is a binary file")
     if arguments.table is not None:
-        outputs.check(arguments.table, *inputs, out)
+        outputs.check(arguments.table, *inputs, out, arguments.state)
     calibrator, rows = with_fresh_rows(arguments)
     before = _opened(arguments, calibrator)
     after = before.update(
@@ -34,9 +32,10 @@ def monitor(arguments: argparse.Namespace) -> int:
     )
     fdr = FDR if arguments.fdr is None else arguments.fdr
     alarms = after.alarms(fdr, ever=arguments.ever)
-    after.save(out)
+    # The state comes last: a call that fails can be repeated.
     if arguments.table is not None:
         outputs.write(arguments.table, partial(csvio.write_table, after.table()))
+    after.save(out)
     _tell(arguments, after, alarms, fdr, out)
     return _ALARMS if len(alarms["rows"]) else 0
 
@@ -46,6 +45,8 @@ def _opened(arguments: argparse.Namespace, calibrator: SegmentCalibrator) -> Mon
     given = {x: getattr(arguments, x) for x in ("against", "margin")}
     given = {name: value for name, value in given.items() if value is not None}
     if not os.path.exists(arguments.state):
+        if arguments.restart:
+            raise ValueError(f"--restart: {arguments.state} does not exist")
         outputs.tell(f"platt-jax: {arguments.state} does not exist: a new monitor")
         return Monitor.start(calibrator, **given)
     found = Monitor.load(arguments.state, calibrator)
@@ -55,16 +56,18 @@ def _opened(arguments: argparse.Namespace, calibrator: SegmentCalibrator) -> Mon
                 f"--{name}: {arguments.state} has {getattr(found, name)}, got {value}; it cannot "
                 "be changed"
             )
-    if not arguments.restart:
-        return found
-    kind = calibrator.keys.dtype
-    if kind.names is not None:
+    return _restarted(found, arguments.restart) if arguments.restart else found
+
+
+def _restarted(monitor: Monitor, words: list[str]) -> Monitor:
+    """The monitor without the evidence of these segments."""
+    keys = monitor.state.keys
+    if keys.dtype.names is not None:
         raise ValueError("--restart: expected segments of one column; Monitor.restart has no limit")
-    try:
-        return found.restart(np.array(arguments.restart).astype(str if kind.hasobject else kind))
-    except ValueError:
-        got = arguments.restart
-        raise ValueError(f"--restart: expected ids of type {kind}, got {got}") from None
+    of_words = {str(key): key for key in keys.tolist()}
+    if unknown := [word for word in words if word not in of_words]:
+        raise ValueError(f"--restart: expected segments of the monitor, got {', '.join(unknown)}")
+    return monitor.restart([of_words[word] for word in words])
 
 
 def _tell(

@@ -20,6 +20,9 @@ from platt_jax.results import tables
 from platt_jax.results.calibrators import SegmentCalibrator, require_segment_calibrator
 from platt_jax.results.tables import Table
 
+# Largest margin: wider ones allow all that this one does.
+_WIDEST = 64.0
+
 
 def triage(
     calibrator: SegmentCalibrator,
@@ -179,7 +182,7 @@ def triage(
         by_row = f[mine].astype(float), proba[mine], y[mine] > 0
         mine_offset = None if o is None else o[mine].astype(float)
         fresh = FreshRows(*by_row, sizes[tested], hashes(keys[tested]), mine_offset)
-        of_tests = judged(fresh, fitted, float(margin))
+        of_tests = judged(fresh, fitted, min(float(margin), _WIDEST))
     columns = {name: _placed(tested, of_tests[name]) for name in COLUMNS}
     q_value = q_values(columns["p_value"])
     first: dict[str, NDArray[Any]] = {x: columns.pop(x) for x in ("positives", "expected")}

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.arrays import Floats, Ints
-from platt_jax.monitoring.evidence import SHIFTS, SLOPES
+from platt_jax.monitoring.evidence import SHIFTS, SLOPES, UNIT
 from platt_jax.results.probabilities import expit
 
 _KINDS = np.array(
@@ -64,6 +64,7 @@ def _shift(log_sums: Floats, margin: Floats, proba: Floats) -> tuple[Floats, Flo
     a = sign[:, None] * SHIFTS[near]
     at = np.where(up[:, None], len(SHIFTS) + near, len(SHIFTS) - 1 - near)
     value = np.take_along_axis(of_shifts, at, 1)
+    proba = np.clip(proba, UNIT, 1 - UNIT)  # it is a mean of numbers that were rounded to UNIT
     p = expit(np.log(proba) - np.log1p(-proba) + sign * margin)
     h = np.log1p(p[:, None] * np.expm1(a))
     d_a, d_h, d_v = (np.diff(x, axis=1) for x in (a, h, value))

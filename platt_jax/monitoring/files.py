@@ -19,6 +19,7 @@ _HEADER_BYTES = 1 << 20
 _REFUSAL = "not a monitor that platt_jax saved, or damaged"
 _WIDE = "log_sums", "since", "tonight_log_ratios"  # (K, ALTERNATIVES)
 _FLOATS = "log_sums", "highest"
+_COUNTS = "since", "nights", "rows", "positives", "tonight_rows", "tonight_positives"
 
 
 Settings: TypeAlias = tuple[Against, float, int]  # the hypothesis, the margin, number of nights
@@ -58,14 +59,20 @@ def load(path: str | os.PathLike[str]) -> tuple[Settings, State]:
         arrays = {name: _checked(name, read(name), len(keys)) for name in names}
         night = Night(*(arrays.pop(f"tonight_{name}") for name in Night._fields))
         against, margin = header["against"], float(header["margin"])
+        nights = header["night"]
+        of_segments = arrays["nights"].max(initial=0)
         if against not in ("fit", "predictions") or not 0 <= margin < np.inf:
             raise ValueError("header")
-        return (against, margin, int(header["night"])), State(keys, **arrays, tonight=night)
+        if not isinstance(nights, int) or not of_segments <= nights < np.iinfo(np.int32).max:
+            raise ValueError("nights")
+        return (against, margin, nights), State(keys, **arrays, tonight=night)
 
 
 def _checked(name: str, values: Any, segments: int) -> Any:
     shape = (segments, ALTERNATIVES) if name in _WIDE else (segments,)
     dtype = np.float64 if name in _FLOATS else np.int32 if name == "since" else np.int64
     if values.shape != shape or values.dtype != dtype or np.isnan(values).any():
+        raise ValueError(name)
+    if (values < 0).any() if name in _COUNTS else (values == np.inf).any():
         raise ValueError(name)
     return values

@@ -57,6 +57,8 @@ def read_night(
     Raises:
         ValueError: an argument is not as for `Monitor.update`.
     """
+    if not isinstance(scores, SegmentRows):
+        scores = validation.scores(scores)
     share = None if reported is None else _shares(reported, scores)
     # The shares take the place of weights, which these rows cannot have.
     rows = segment_rows(scores, labels, segments, share, offset=offset)
@@ -71,11 +73,11 @@ def read_night(
     return NightRows(keys, owner, f.astype(float), y > 0, w, o)
 
 
-def _shares(reported: Column, scores: Column | SegmentRows) -> Floats:
+def _shares(reported: Column, scores: Any) -> Floats:
     if isinstance(scores, SegmentRows):
         raise ValueError("reported: expected none beside SegmentRows")
     share = validation.floating(reported, "reported").astype(float)
-    number = len(validation.array(scores, "scores"))
+    number = scores.size
     if share.shape not in ((), (number,)):
         raise ValueError(f"reported: expected one share or {number:,}, got shape {share.shape}")
     if not ((share > 0) & (share <= 1)).all():
@@ -99,6 +101,8 @@ def judge_night(
     def part_sums(part: slice) -> tuple[Bools, tuple[int, Night]]:
         of_part, log_odds = rows.where(part), known.log_odds(rows, part)
         finite = np.isfinite(of_part.scores) & np.isfinite(log_odds)
+        if of_part.offset is not None:
+            finite &= np.isfinite(of_part.offset)
         judged = finite & known.segments.usable[of_part.owner]
         if not judged.all():  # else copying would take a fifth of the time
             of_part, log_odds = of_part.where(judged), log_odds[judged]

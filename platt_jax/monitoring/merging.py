@@ -2,10 +2,8 @@
 
 from dataclasses import replace
 
-import numpy as np
-
-from platt_jax.ids import join
-from platt_jax.ids.factorize import ascending
+from platt_jax.ids.factorize import get_indexer, split_columns
+from platt_jax.monitoring.evidence import Night
 from platt_jax.monitoring.state import COLUMNS, State
 from platt_jax.results import tables
 
@@ -20,11 +18,10 @@ def merged(first: State, second: State) -> State:
         return first
     if not len(first.keys):
         return second
-    keys, place = ascending(join([first.keys, second.keys]))
-    of_first, of_second = np.split(place, [len(first.keys)])
-    first, second = first.placed(of_first, keys), second.placed(of_second, keys)
-    in_both = np.intersect1d(of_first, of_second)
-    in_second = np.setdiff1d(of_second, of_first)
+    shared = get_indexer(first.keys, split_columns(second.keys)) >= 0
+    first, of_second = first.including(second.keys)
+    second = second.placed(of_second, first.keys)
+    in_both, in_second = of_second[shared], of_second[~shared]
     columns = {}
     for name in COLUMNS:
         mine, its = getattr(first, name).copy(), getattr(second, name)
@@ -32,9 +29,9 @@ def merged(first: State, second: State) -> State:
         if differs.any():
             raise ValueError(
                 "other: expected a monitor that was the same before the last night; it has another "
-                f"past of segment {tables.name(keys, in_both[differs.argmax()])}"
+                f"past of segment {tables.name(first.keys, in_both[differs.argmax()])}"
             )
         mine[in_second] = its[in_second]
         columns[name] = mine
-    first.tonight.add(0, second.tonight)
-    return replace(first, **columns)
+    tonight = Night(*(x + y for x, y in zip(first.tonight, second.tonight, strict=True)))
+    return replace(first, **columns, tonight=tonight)

@@ -12,7 +12,7 @@ from platt_jax import ids, validation
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.segment_rows import SegmentRows
-from platt_jax.ids.factorize import get_indexer
+from platt_jax.ids.factorize import get_indexer, split_columns
 from platt_jax.monitoring import files
 from platt_jax.monitoring.changes import changes
 from platt_jax.monitoring.evidence import UNIT, Night
@@ -201,7 +201,9 @@ class Monitor:
             >>> monitor.add(monitor.sums(*rows)).table()["rows"].tolist()
             [2, 2]
         """
-        return self._after(*from_table(sums))
+        keys, night = from_table(sums)
+        get_indexer(self.calibrator.keys, split_columns(keys))  # refuses ids of another type
+        return self._after(keys, night)
 
     def _judged(
         self,
@@ -236,7 +238,7 @@ class Monitor:
         Raises:
             ValueError: it is something else.
         """
-        require_segment_calibrator(calibrator, "calibrator")
+        _require_ids(calibrator, self.state)
         return replace(self, calibrator=calibrator)
 
     def restart(self, segments: Column) -> Self:
@@ -266,6 +268,8 @@ class Monitor:
         Raises:
             ValueError: the two have different nights, margins or hypotheses, or another past.
         """
+        if not isinstance(other, Monitor):
+            raise ValueError(f"other: expected a Monitor, got a {type(other).__name__}")
         for name in ("night", "against", "margin"):
             mine, its = getattr(self, name), getattr(other, name)
             if mine != its:
@@ -319,13 +323,15 @@ class Monitor:
         highest, log_e = state.highest, state.log_e()
         rows = np.maximum(state.rows, 1)
         expected, margin = state.expected * UNIT, state.margin * UNIT
+        with np.errstate(divide="ignore", invalid="ignore"):  # expected may be rounded to 0
+            ratio = state.positives / expected
         found = changes(state.log_sums, state.since, margin / rows, expected / rows)
         columns: dict[str, Any] = {
             "nights": state.nights,
             "rows": state.rows,
             "positives": state.positives,
             "expected": expected,
-            "ratio": state.positives / expected,
+            "ratio": ratio,
             "q_value": e_q_values(log_e),
             "change": found.kind,
             "since": found.since,
@@ -359,10 +365,11 @@ class Monitor:
             calibrator: predicts the rows of the next nights.
 
         Raises:
-            ValueError: the file is something else, is damaged, or is from a newer version.
+            ValueError: the file is something else, is damaged, or is from a newer version; or its
+                segments have another type than the calibrator's.
         """
-        require_segment_calibrator(calibrator, "calibrator")
         settings, state = files.load(path)
+        _require_ids(calibrator, state)
         return cls(calibrator, *settings, state)
 
     def __repr__(self) -> str:
@@ -375,3 +382,9 @@ class Monitor:
             return text
         alarms = len(self.alarms()["rows"])
         return f"{text}\n  alarms: {alarms:,} at a false discovery rate of {_FDR:g}"
+
+
+def _require_ids(calibrator: Any, state: State) -> None:
+    """Refuses anything but a calibrator of segments of the same type."""
+    require_segment_calibrator(calibrator, "calibrator")
+    get_indexer(calibrator.keys, split_columns(state.keys), "calibrator")

@@ -12,6 +12,7 @@ from platt_jax.results import tables
 from platt_jax.results.tables import Table
 
 _LOG_RATIOS = [f"log_ratio_{i}" for i in range(ALTERNATIVES)]
+_INEXACT = 2.0**53  # floats from here on may have been rounded
 _TOTALS = list(Night._fields[1:])
 
 
@@ -27,7 +28,7 @@ def from_table(table: Any) -> tuple[NDArray[Any], Night]:
     Raises:
         ValueError: the table is none of `to_table`, or of several put together.
     """
-    names = [str(name) for name in getattr(table, "column_names", table)]
+    names = _names(table)
     fields = [name for name in names if name not in (*_TOTALS, *_LOG_RATIOS)]
     if missing := [name for name in (*_TOTALS, *_LOG_RATIOS) if name not in names]:
         raise ValueError(
@@ -36,6 +37,8 @@ def from_table(table: Any) -> tuple[NDArray[Any], Night]:
     if not fields:
         raise ValueError("sums: expected a column of segments, got none")
     columns: Any = tuple(ids.read(table[name]) for name in fields)
+    if not ids.length(columns[0]):
+        return np.empty(0, np.int64), Night.without_rows(0)
     segments = factorize(columns[0] if len(fields) == 1 else ids.Columns(tuple(fields), columns))
     owner = segments.of(slice(None))
     night = Night.without_rows(segments.numbers)
@@ -43,13 +46,28 @@ def from_table(table: Any) -> tuple[NDArray[Any], Night]:
         np.add.at(into, owner, _integers(table[name], name))
     for i, name in enumerate(_LOG_RATIOS):
         np.add.at(night.log_ratios[:, i], owner, _integers(table[name], name))
+    if ((night.positives < 0) | (night.positives > night.rows)).any():
+        raise ValueError("sums: expected positives from 0 to rows, got others")
     some = np.flatnonzero(night.rows)
     return segments.named(some), Night(*(x[some] for x in night))
 
 
+def _names(table: Any) -> list[str]:
+    """The columns' names of a pyarrow Table, a frame or a dictionary."""
+    for attribute in ("column_names", "columns"):
+        if (found := getattr(table, attribute, None)) is not None:
+            return [str(name) for name in found]
+    if isinstance(table, dict):
+        return list(table)
+    raise ValueError(f"sums: expected a table, got a {type(table).__name__}")
+
+
 def _integers(column: Any, name: str) -> NDArray[np.int64]:
-    values = validation.numbers(column, f"sums, column {name!r}")
+    values = validation.numbers(column, "sums")
     whole: NDArray[np.int64] = values.astype(np.int64)
-    if values.dtype.kind not in "iu" and not (whole == values).all():
+    inexact = values.dtype.kind not in "iu" and (
+        values.dtype != np.float64 or (np.abs(values) >= _INEXACT).any() or (whole != values).any()
+    )
+    if inexact:
         raise ValueError(f"sums: expected integers in column {name!r}, got {values.dtype}")
     return whole

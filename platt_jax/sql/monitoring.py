@@ -62,8 +62,9 @@ def monitor_sums(
 
     Returns:
         A Table, as of `Monitor.sums` of the same rows. Engines round otherwise: sums agree within
-        1e-7 nats a row, or with a population within 1e-5. Rows without a finite score, label or
-        offset are left out.
+        1e-7 nats a row. With a population they agree within 1e-5 where predictions are from 1e-6 to
+        1 - 1e-6; a label that contradicts a more extreme one may differ by nats. Rows without a
+        finite score, label or offset are left out.
 
     Raises:
         ValueError: the monitor's calibrator has levels; a column is missing or of another type; or
@@ -135,7 +136,10 @@ def _query(names: Names, points: list[str], margin: float) -> str:
     p = mean_probability("(-z0)", "spread") if mean else "0.5"
     most = literal(1 - _LEAST)
     on = " AND ".join(f"checked.{key} = {POINTS}.p_{key}" for key in names.keys)
-    sums = ", ".join(f"SUM(ROUND({term} / {unit})) AS {name}" for name, term in _terms().items())
+    sums = ", ".join(
+        f"SUM({'FLOOR' if name.startswith('r') else 'ROUND'}({term} / {unit})) AS {name}"
+        for name, term in _terms().items()
+    )
     return f"""
         {queries.with_rows(names)},
         joined AS (SELECT * FROM checked JOIN {POINTS} ON {on} WHERE kind = 1),

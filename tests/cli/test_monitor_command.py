@@ -96,6 +96,8 @@ def test_options_of_the_monitor(in_tmp, calibrator, capsys):
         ("--reported 1.5", "reported: expected shares above 0 and up to 1"),
         ("--out 2.csv", "2.csv: would overwrite the file that is being read"),
         ("--table s.npz", "s.npz: would overwrite"),
+        ("--out t.npz --table s.npz", "s.npz: would overwrite"),
+        ("--restart axyz", "--restart: expected segments of the monitor, got axyz"),
     ):
         assert run(f"monitor s.npz 2.csv {COLUMNS} {option}") == 2
         assert message in capsys.readouterr().err

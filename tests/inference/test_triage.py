@@ -371,6 +371,8 @@ def test_a_margin_holds_against_the_fit_too():
 
 def test_margins_are_checked():
     known = known_curves([-1.0], [0.0])
+    wide, huge = (triage(known, [1.0, 2.0], [1, 0], [0, 0], margin=m) for m in (64, 1e300))
+    assert huge["p_value"] == wide["p_value"]
     for bad in (-0.1, np.nan, np.inf, "a"):
         with pytest.raises(ValueError, match="margin: expected a number >= 0"):
             triage(known, [1.0], [1], [0], margin=bad)

@@ -1,5 +1,6 @@
 """Monitor: evidence over nights, alarms, merging and files."""
 
+import uuid
 import warnings
 
 import numpy as np
@@ -7,7 +8,14 @@ import pytest
 from scipy.special import expit, logsumexp, zeta
 
 import platt_jax as pj
-from platt_jax.monitoring.evidence import ALTERNATIVES, SHIFTS, SLOPES
+from platt_jax.monitoring.evidence import (
+    ALTERNATIVES,
+    SHIFTS,
+    SLOPES,
+    UNIT,
+    JudgedRows,
+    night_sums,
+)
 from platt_jax.monitoring.multiplicity import lifted
 
 SEGMENTS = 30
@@ -159,6 +167,36 @@ def test_parts_of_a_night_merge_to_the_whole_exactly(rng, calibrator):
     assert same(*after)
 
 
+@pytest.mark.parametrize("kind", ["uuid", "mixed"])
+def test_parts_with_ids_that_are_objects_merge(rng, tmp_path, kind):
+    ids = [uuid.UUID(int=i) if kind == "uuid" else (i if i % 2 else f"shop {i}") for i in range(4)]
+    scores, labels, which = night(rng, rows=50, segments=4)
+    segments = [ids[i] for i in which]
+    calibrator = pj.fit_segments(scores, labels, segments)
+    monitor = pj.Monitor.start(calibrator, against="predictions")
+    whole = monitor.update(scores, labels, segments)
+    half = np.arange(len(scores)) % 2 == 0
+    parts = [
+        monitor.update(
+            scores[some], labels[some], [x for x, here in zip(segments, some, strict=True) if here]
+        )
+        for some in (half, ~half)
+    ]
+    merged = parts[0].merge(parts[1])
+    found, expected = (
+        dict(zip(table["segment"], table["log_e_value"], strict=True))
+        for table in (merged.table(), whole.table())
+    )
+    assert found == expected
+    merged.save(tmp_path / "m.npz")
+    assert repr(pj.Monitor.load(tmp_path / "m.npz", calibrator)) == repr(merged)
+
+
+def in_polars(tables):
+    polars = pytest.importorskip("polars")
+    return polars.concat([table.to_polars() for table in tables])
+
+
 def in_pandas(tables):
     pandas = pytest.importorskip("pandas")
     return pandas.concat([table.to_pandas() for table in tables])
@@ -172,7 +210,7 @@ def summed_by_duckdb(tables):
     return duckdb.sql(f"SELECT segment, {sums} FROM parts GROUP BY segment").to_arrow_table()
 
 
-@pytest.mark.parametrize("put_together", [in_pandas, summed_by_duckdb])
+@pytest.mark.parametrize("put_together", [in_pandas, in_polars, summed_by_duckdb])
 def test_sums_of_parts_make_the_night(rng, calibrator, put_together):
     monitor = pj.Monitor.start(calibrator).update(*night(rng))
     rows = night(rng)
@@ -197,6 +235,14 @@ def test_other_sums_are_refused(rng, calibrator):
         monitor.add({name: x for name, x in sums.items() if name != "rows"})
     with pytest.raises(ValueError, match="expected integers in column 'log_ratio_3'"):
         monitor.add({**sums, "log_ratio_3": sums["log_ratio_3"] + 0.5})
+    with pytest.raises(ValueError, match="expected integers in column 'rows'"):
+        monitor.add({**sums, "rows": sums["rows"].astype(np.float32)})
+    with pytest.raises(ValueError, match="positives from 0 to rows"):
+        monitor.add({**sums, "positives": sums["rows"] + 1})
+    with pytest.raises(ValueError, match="segments"):
+        monitor.add({**sums, "segment": sums["segment"].astype(str)})
+    with pytest.raises(ValueError, match="expected a table, got a NoneType"):
+        monitor.add(None)
     with pytest.raises(ValueError, match="a column of segments"):
         monitor.add({name: x for name, x in sums.items() if name != "segment"})
 
@@ -326,6 +372,47 @@ def test_rows_that_cannot_be_judged(rng, calibrator):
     assert len(nothing.table()["segment"]) == 0
 
 
+def test_infinite_offsets_are_not_judged(calibrator):
+    monitor = pj.Monitor.start(calibrator, against="predictions")
+    rows = [1.0, 2.0], [0, 1], [0, 0]
+    with pytest.warns(RuntimeWarning, match="1 rows of 1 segments"):
+        assert monitor.update(*rows, offset=[np.inf, 0]).table()["rows"] == [1]
+    with pytest.raises(ValueError, match="expected finite"):
+        monitor.update(*rows, offset=[np.inf, 0], non_finite="raise")
+
+
+def test_a_night_in_which_nothing_can_be_judged(calibrator):
+    monitor = pj.Monitor.start(calibrator)
+    with pytest.warns(RuntimeWarning, match="not judged"):
+        sums = monitor.sums([np.nan], [1], [0])
+    after = monitor.add(sums)
+    assert after.night == 1
+    assert len(after.table()["segment"]) == 0
+
+
+def test_predictions_that_are_0_or_1_to_rounding(calibrator):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for score in (-1e3, 1e3):
+            monitor = pj.Monitor.start(calibrator, against="predictions")
+            monitor = monitor.update([score] * 3, [0, 0, 1], [0, 0, 0])
+            assert monitor.alarms()["segment"].tolist() == [0]  # a label contradicts certainty
+
+
+def test_expectations_of_very_rare_events_stay_below_1():
+    """Rounding must not add up to evidence over a billion rows."""
+    p, rows = 1e-7, 10**9
+    judged = [one_row_sums(np.log(p / (1 - p)), label) for label in (False, True)]
+    negative, positive = (night.log_ratios[0].astype(float) * UNIT for night in judged)
+    expected = (1 - p) * np.exp(negative) + p * np.exp(positive)
+    assert (np.log(expected) * rows <= 1e-3).all()
+
+
+def one_row_sums(log_odds, label):
+    columns = np.array([log_odds]), np.zeros(1), np.array([label]), np.zeros(1, int)
+    return night_sums(JudgedRows(*columns, pivot=np.array([0.0])))[1]
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -336,6 +423,8 @@ def test_rows_that_cannot_be_judged(rng, calibrator):
         (lambda m: m.update([1.0], [1], [0], non_finite="flag"), "non_finite: expected one of"),
         (lambda m: m.alarms(fdr=5), "fdr: expected a number in"),
         (lambda m: m.with_calibrator(3), "calibrator"),
+        (lambda m: m.merge(None), "other: expected a Monitor, got a NoneType"),
+        (lambda m: m.update(1.0, [1], [0], reported=0.5), "scores"),
         (lambda m: pj.Monitor.start(m.calibrator, margin=-1), "margin: expected a number >= 0"),
         (lambda m: pj.Monitor.start(m.calibrator, against="x"), "against: expected one of"),
         (lambda m: pj.Monitor.start(m.calibrator.fit), "calibrator"),
@@ -382,6 +471,10 @@ def test_damaged_files_are_refused(rng, tmp_path, calibrator):
         changed = dict(arrays)
         changed[name] = arrays[name][:-1] if bad is None else arrays[name] + bad
         np.savez(path, **changed)
+        with pytest.raises(ValueError, match="damaged"):
+            pj.Monitor.load(path, calibrator)
+    for name, bad in (("nights", -9), ("log_sums", np.inf), ("tonight_rows", -(10**6))):
+        np.savez(path, **(arrays | {name: np.full_like(arrays[name], bad)}))
         with pytest.raises(ValueError, match="damaged"):
             pj.Monitor.load(path, calibrator)
     arrays["header"] = np.array(str(arrays["header"]).replace('"version": 1', '"version": 9'))
