@@ -332,6 +332,44 @@ def test_the_figures_of_the_readme_are_measured():
     assert re.findall(rf"{numbers} {units}", text) == []
 
 
+def of_monitor():
+    """The table of methods in the guide, and its figures of rare positives."""
+    names = {
+        "Monitor, margin 0": "`Monitor`, `margin=0`",
+        "Monitor": "`Monitor`",
+        "Monitor, ever": "`Monitor`, `ever=True`",
+        "triage every night": "`triage` every night",
+        "chi-square every night": (
+            "a chi-square test of the sums every night, by Benjamini and Hochberg"
+        ),
+        "CUSUM for a shift of 1": "CUSUM of the likelihood ratio of a shift by exactly 1",
+        "ADWIN of the residuals": "ADWIN (river 0.26) of the residuals",
+    }
+    found = read("inference/monitor.json")
+    in_world = {(x["world"], x["method"]): x for x in found["beside_others"]}
+    for method, name in names.items():
+        of = in_world["shift 1", method]
+        nights = of["median nights until found"]
+        yield f"| {name} | {of['found']} | {of['false alarms']} | {nights:g} |"
+    rare, chi = (in_world["2 % positive, shift 1", x] for x in list(names)[3:5])
+    yield (
+        f"finds {rare['found']} and has {rare['false alarms']} false alarms, the chi-square test "
+        f"{chi['found']} and {chi['false alarms']}"
+    )
+    judged = [x for x in found["against_the_fit"] if x["against"] == "fit"]
+    assert len(judged) == 16
+    assert sum(x["false alarms"] for x in judged) == 0
+    late = {x["nights waited"]: x["alarms"] for x in found["late_labels"]}[3]
+    assert late["share by segment"] == 0
+    yield f"{late['one share for all']} false ones with the mean share of all"
+    yield f"{late['share ignored']} without a share"
+
+
+def test_the_figures_of_the_monitor_are_measured():
+    text = " ".join((ROOT / "docs/howto/monitor.md").read_text(encoding="utf-8").split())
+    assert [line for line in of_monitor() if line not in text] == []
+
+
 def test_the_tables_of_scaling_are_measured():
     page = (ROOT / "docs/explanation/scaling.md").read_text(encoding="utf-8")
     lines = [*of_disk(), *of_engines(), *of_cost_model(), *of_skewed(), *of_hosts()]

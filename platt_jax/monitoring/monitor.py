@@ -142,9 +142,8 @@ class Monitor:
             ValueError: an argument is not as above; SegmentRows have weights; or ids have another
                 type than the calibrator's.
         """
-        by_row = scores, labels, segments
-        more: Any = {"offset": offset, "reported": reported, "non_finite": non_finite}
-        return self._after(*self._judged(*by_row, **more))
+        judged = self._judged(scores, labels, segments, offset, reported, non_finite)
+        return self._after(*judged)
 
     def sums(
         self,
@@ -176,9 +175,8 @@ class Monitor:
         Raises:
             ValueError: as in `update`.
         """
-        by_row = scores, labels, segments
-        more: Any = {"offset": offset, "reported": reported, "non_finite": non_finite}
-        return to_table(*self._judged(*by_row, **more))
+        judged = self._judged(scores, labels, segments, offset, reported, non_finite)
+        return to_table(*judged)
 
     def add(self, sums: Any) -> Self:
         """The monitor after a night, given the sums of its rows.
@@ -210,7 +208,6 @@ class Monitor:
         scores: Any,
         labels: Any,
         segments: Any,
-        *,
         offset: Any,
         reported: Any,
         non_finite: Literal["omit", "raise"],

@@ -109,7 +109,7 @@ class State:
 
 
 COLUMNS = tuple(field.name for field in fields(State) if field.name not in ("keys", "tonight"))
-_TOTALS = "rows", "positives", "expected", "margin"
+_TOTALS = Night._fields[1:]
 
 
 @lru_cache(maxsize=4)

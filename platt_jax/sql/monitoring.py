@@ -50,6 +50,8 @@ def monitor_sums(
 ) -> Table:
     """The sums of a night's rows for `Monitor.add`, computed in their engine by two queries.
 
+    All labels must be known: there is no `reported`, which `Monitor.sums` has.
+
     Args:
         relation: the rows of the night, as in `fit_segments`.
         monitor: the monitor after the night before.
