@@ -1,7 +1,8 @@
-"""The first run on a GPU, in at most eight minutes: ``python -m benchmarks.gpu_first_run``.
+"""What a GPU computes, and how fast, in some minutes: ``python -m benchmarks.gpu_first_run``.
 
 Each step writes what it found to results/gpu-<device>-<date>.json, so a run that is cut off keeps
-the steps before. --small tries it all on small rows, on any device.
+the steps before. --small tries it all on small rows, on any device. The tests are apart: `pytest`
+runs them on the GPU.
 """
 
 from __future__ import annotations
@@ -9,9 +10,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
-import sys
+import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -20,17 +21,20 @@ from typing import Any
 from unittest import mock
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 import platt_jax as pj
-from benchmarks import gpu_model, machine
+from benchmarks import gpu_model, machine, native, workloads
 from benchmarks.gpu import entries
 from benchmarks.gpu.compiled import RECORD
 from platt_jax.passes import shapes
 
 _SECONDS = 480  # of the whole run
-_REPEATS = 7
-_KERNELS = "triton", "mosaic", "mosaic+search"  # values of PLATT_JAX_KERNELS
+_REPEATS = 8  # of a call, the first included
+_SECONDS_OF_CALLS = 4.0  # after which a call is not repeated, but for the second time
+_PROFILED = 3  # calls
+_KERNELS = "mosaic", "mosaic+search", "triton"  # values of PLATT_JAX_KERNELS
 
 
 def main() -> None:
@@ -141,43 +145,128 @@ def choices(small: bool, left: float) -> dict[str, float]:
 
 def whole_calls(small: bool, left: float) -> dict[str, float]:
     """Seconds of whole calls from NumPy arrays, and of the transfer of the same arrays."""
+    scores, labels, segments = _segments(small)
+    grouped = pj.SegmentRows(scores, labels, segments)
+
+    def transfer() -> Any:
+        return jax.block_until_ready(jax.device_put((scores, labels, segments)))
+
+    def of_device() -> Any:
+        return jax.block_until_ready(pj.fit(*(x.reshape(-1, 1_000) for x in there[:2])).A)
+
+    found = {
+        "rows": len(scores),
+        "transfer of scores, labels and ids": _seconds(transfer),
+        "fit_segments": _seconds(lambda: pj.fit_segments(scores, labels, segments)),
+        "fit_segments, rows grouped before": _seconds(lambda: pj.fit_segments(grouped)),
+        "the same, partial pooling": _seconds(lambda: pj.fit_segments(grouped, pooling="partial")),
+    }
+    there = transfer()
+    found["fit, arrays on the device"] = _seconds(of_device)
+    found["fit_segments, arrays on the device"] = _seconds(
+        lambda: jax.block_until_ready(pj.fit_segments(*there).fit.A)
+    )
+    return found
+
+
+def pallas(small: bool, left: float) -> dict[str, Any]:
+    """Seconds of `fit_segments` of rows grouped before, without and with Pallas kernels."""
+    grouped = pj.SegmentRows(*_segments(small))
+    found: dict[str, Any] = {"none": _seconds(lambda: pj.fit_segments(grouped))}
+    expected = pj.fit_segments(grouped).fit
+    for compiler in () if jax.default_backend() == "cpu" else _KERNELS:
+        with mock.patch.dict(os.environ, PLATT_JAX_KERNELS=compiler):
+            try:
+                found[compiler] = _seconds(lambda: pj.fit_segments(grouped))
+                off = (pj.fit_segments(grouped).fit.A - expected.A) / expected.standard_errors[..., 0]
+                found[f"{compiler}, largest difference"] = float(np.abs(off).max())
+            except Exception as error:  # of a compiler that the machine lacks: the others go on
+                found[compiler] = f"{type(error).__name__}: {error}"[:2_000]
+    return found
+
+
+def _segments(small: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Scores, labels and segment ids, in no order: about a thousand rows of a segment."""
     rows = 100_000 if small else 100_000_000
     rng = np.random.default_rng(0)
     labels = (rng.random(rows, np.float32) < 0.4).astype(np.int8)
     scores = rng.standard_normal(rows, np.float32) + labels
-    segments = rng.integers(0, rows // 1_000, rows)
-    grouped = pj.SegmentRows(scores, labels, segments)
+    return scores, labels, rng.integers(0, rows // 1_000, rows)
 
-    def transfer() -> Any:
-        return jax.block_until_ready(jax.device_put((scores, labels)))
 
-    def of_device(there: tuple[jax.Array, ...]) -> Any:
-        return jax.block_until_ready(pj.fit(*(x.reshape(-1, 1_000) for x in there)).A)
-
-    found = {
-        "rows": rows,
-        "transfer": _seconds(transfer),
-        "fit_segments": _seconds(lambda: pj.fit_segments(scores, labels, segments)),
-        "fit_segments, rows grouped before": _seconds(lambda: pj.fit_segments(grouped)),
-        "fit, arrays on the device": _seconds(partial(of_device, transfer())),
-    }
-    for kernels in () if jax.default_backend() == "cpu" else _KERNELS:
-        with mock.patch.dict(os.environ, PLATT_JAX_KERNELS=kernels):
-            name = f"fit_segments, rows grouped before, {kernels}"
-            found[name] = _seconds(lambda: pj.fit_segments(grouped))
+def kernels(small: bool, left: float) -> dict[str, Any]:
+    """The time of each kernel of some programs, by the profiler: microseconds of a call."""
+    found = {}
+    names = "solve 10,000 x 1,000", "solve 100,000 x 1,000", "fit_segments, about 1,000 rows each"
+    for name in names[:1] if small else names:
+        entry = entries.entries(np.dtype(np.float32))[name]
+        arguments = jax.device_put(entries.made_up(entry))
+        call = partial(entry.program, *arguments, **entry.static)
+        jax.block_until_ready(call())
+        with tempfile.TemporaryDirectory() as folder:
+            with jax.profiler.trace(folder):
+                for _ in range(_PROFILED):
+                    jax.block_until_ready(call())
+            (file,) = Path(folder).rglob("*.xplane.pb")
+            found[name] = _of_profile(jax.profiler.ProfileData.from_file(str(file)))
     return found
 
 
-def tests(small: bool, left: float) -> dict[str, Any]:
-    """The end of what the tests print, as many as there is time for."""
-    which = ["tests/passes/test_sizes.py"] if small else ["tests"]
-    command = [sys.executable, "-m", "pytest", "-q", "-x" if small else "-rf", *which]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=max(left, 60))
-        said, ended = done.stdout, done.returncode
-    except subprocess.TimeoutExpired as late:
-        said, ended = (late.stdout or b"").decode(), "out of time"
-    return {"exit": ended, "printed": said.splitlines()[-60:]}
+def _of_profile(profile: Any) -> dict[str, Any]:
+    events = [
+        event
+        for plane in profile.planes
+        if plane.name.startswith("/device:GPU")
+        for line in plane.lines
+        if line.name.startswith("Stream")
+        for event in line.events
+    ]
+    times, counts = defaultdict(float), defaultdict(float)
+    for event in events:
+        times[event.name] += event.duration_ns / 1e3 / _PROFILED
+        counts[event.name] += 1 / _PROFILED
+    most = sorted(times, key=lambda name: -times[name])[:20]
+    return {
+        "all kernels": round(sum(times.values()), 1),
+        "number": round(sum(counts.values()), 1),
+        "longest": {name: [round(times[name], 1), round(counts[name], 1)] for name in most},
+    }
+
+
+def peers(small: bool, left: float) -> dict[str, Any]:
+    """Seconds of LIBSVM's algorithm in C++ on all cores, and of `fit` of arrays on the device."""
+    found = {}
+    for problems, dtype in (10_000, np.float32), (10_000, np.float64), (100_000, np.float32):
+        problems //= 100 if small else 1
+        scores, labels = _batch(problems, 1_000, dtype)
+        offsets = np.arange(problems + 1, dtype=np.int64) * 1_000
+        at = workloads.Workload("dense", offsets, scores.ravel(), labels.ravel(), None, None)
+        with jax.enable_x64(dtype == np.float64):
+            there = jax.device_put((scores, labels))
+            ours = _seconds(lambda: jax.block_until_ready(pj.fit(*there).A))  # noqa: B023
+        theirs = _seconds(lambda: native.fit("appendix3", at))  # noqa: B023
+        name = f"{problems:,} x 1,000, {np.dtype(dtype).name}"
+        found[name] = {"fit, arrays on the device": ours, "LIBSVM's algorithm": theirs}
+        found[name]["ratio"] = float(f"{theirs / ours:.3g}")
+    return found
+
+
+def large(small: bool, left: float) -> dict[str, Any]:
+    """Milliseconds of `solve` of more rows than caches hold, made on the device."""
+    found = {}
+    for rows in (10**7, 10**8, 10**9):
+        rows //= 1_000 if small else 1
+        key = jax.random.key(0)
+        labels = jax.random.bernoulli(key, 0.4, (rows // 1_000, 1_000)).astype(jnp.int8)
+        scores = jax.random.normal(jax.random.key(1), labels.shape) + labels
+        milliseconds = _milliseconds(pj.solve, (scores, labels))
+        passes = float(np.mean(jax.device_get(pj.solve(scores, labels).iterations)))
+        found[f"{rows:,} rows"] = {
+            "milliseconds": milliseconds,
+            "mean iterations": round(passes, 2),
+            "GB of scores and labels": rows * 5 / 1e9,
+        }
+    return found
 
 
 def _milliseconds(call: Callable[..., Any], arguments: tuple[Any, ...]) -> float:
@@ -190,8 +279,11 @@ def _seconds(call: Callable[[], Any]) -> float:
 
 
 def _times(call: Callable[[], Any]) -> Iterator[float]:
-    for _ in range(_REPEATS + 1):
+    begin = time.perf_counter()
+    for turn in range(_REPEATS):
         start = time.perf_counter()
+        if turn > 1 and start > begin + _SECONDS_OF_CALLS:
+            return
         call()
         yield time.perf_counter() - start
 
@@ -199,10 +291,13 @@ def _times(call: Callable[[], Any]) -> Iterator[float]:
 _STEPS = {
     "agreement": agreement,
     "bits": bits,
-    "programs": programs,
     "choices": choices,
+    "kernels": kernels,
+    "large": large,
     "whole calls": whole_calls,
-    "tests": tests,
+    "peers": peers,
+    "pallas": pallas,
+    "programs": programs,
 }
 
 if __name__ == "__main__":
