@@ -1,9 +1,11 @@
 """Dates, times and durations of NumPy, compared and converted exactly.
 
-NumPy compares two units in the finer one, where distant dates overflow silently.
+NumPy compares two units in the finer one, where distant dates overflow: silently before NumPy 2.5,
+which raises an error.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -33,8 +35,20 @@ def in_dtype(
     """Times in another unit, and whether each is exact. An overflow is found by converting back."""
     if times.dtype == dtype:
         return times, np.True_
-    converted = times.astype(dtype)
-    return converted, converted.astype(times.dtype) == times
+    converted = _converted(times, dtype)
+    return converted, _converted(converted, times.dtype) == times
+
+
+def _converted(times: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Times (K,) in another unit; 0 in place of those that it does not reach."""
+    try:
+        return times.astype(dtype)
+    except OverflowError:  # from NumPy 2.5 on
+        found = np.zeros(times.shape, dtype)
+        for place, time in enumerate(times):
+            with suppress(OverflowError):
+                found[place] = time.astype(dtype)
+        return found
 
 
 def join(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:

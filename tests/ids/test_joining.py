@@ -220,7 +220,7 @@ def test_dates_are_found_exactly_in_keys_of_another_unit():
     far = np.array(["2300-01-01", "2020-01-01", "9999-12-31"], "M8[D]")
     assert calibrator.seen(far).tolist() == [False, True, False]
     by_day = pj.fit_segments(*rows, np.array(["2020-01-01", "2300-01-01"], "M8[D]").repeat(2))
-    found = by_day.seen(np.append(of_nanoseconds, of_nanoseconds + 1))
+    found = by_day.seen(np.append(of_nanoseconds, of_nanoseconds + np.timedelta64(1, "ns")))
     assert found.tolist() == [False, True, False, False]
     durations = pj.fit_segments(*rows, np.array([-(2**63) + 1, 10**9], "m8[ns]").repeat(2))
     seconds = np.array([1, 2**63 // 10**9 + 1, 2**62], "m8[s]")
