@@ -11,6 +11,7 @@ import pytest
 import platt_jax as pj
 from platt_jax import scalers, xla
 from platt_jax.execution import run
+from platt_jax.inference import expansion
 from platt_jax.population import search
 from platt_jax.scalers import base
 from platt_jax.scalers.historical.cosine import CosineExpansion
@@ -63,6 +64,26 @@ def test_no_sum_of_a_scaler_is_left_to_another_library(scaler):
     scores = np.linspace(0.01, 0.99, 6_000, dtype=np.float32).reshape(2, 3_000)
     rows = base.FiniteRows(scores, scores > 0.3, np.ones_like(scores))
     assert "__ynn_fusion" not in base._fit_each.lower(rows, scaler).compile().as_text()
+
+
+@pytest.mark.parametrize("scaler", [scalers.BetaCalibration(), CosineExpansion()])
+def test_scalers_multiply_in_full_precision(scaler):
+    """A GPU's default for float32 has three digits."""
+    scores = np.linspace(0.01, 0.99, 60, dtype=np.float32).reshape(2, 30)
+    rows = base.FiniteRows(scores, scores > 0.3, np.ones_like(scores))
+    assert_full_precision(base._fit_each.lower(rows, scaler))
+
+
+def test_leave_one_out_multiplies_in_full_precision(benchmark):
+    entry = benchmark("gpu.entries").entries(np.dtype(np.float32))["leave_one_out"]
+    arrays, center, _ = entry.arguments
+    assert_full_precision(expansion.sums.lower(arrays, center))
+
+
+def assert_full_precision(lowered):
+    products = [line for line in lowered.as_text().splitlines() if "stablehlo.dot_general" in line]
+    assert products
+    assert all("precision = [HIGHEST, HIGHEST]" in line for line in products)
 
 
 @pytest.mark.parametrize(

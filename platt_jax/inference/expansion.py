@@ -128,7 +128,7 @@ def sums(rows: RowArrays, at: Center) -> Sums:
     # One matrix product: separate sums would each be a loop that computes all terms anew.
     every = jnp.stack([*of_class, most, signed, *factors], 1)
     pos, neg, even, odd, *derivatives = jnp.moveaxis(
-        jnp.einsum("skl,sjl->skj", every, jnp.stack(powers, 1)), 1, 0
+        jnp.einsum("skl,sjl->skj", every, jnp.stack(powers, 1), precision="highest"), 1, 0
     )
     is_odd = np.arange(_ORDER + 2)[None] % 2 == 1
     return Sums(jnp.stack(derivatives, 1), jnp.where(is_odd, odd, even), pos[:, :2], neg[:, :2])

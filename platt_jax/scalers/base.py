@@ -140,7 +140,9 @@ class Scaler(ABC, Generic[F]):
 
 @partial(xla.jit, static_argnames="scaler")
 def _fit_each(rows: tuple[jax.Array, jax.Array, jax.Array], scaler: Scaler[F]) -> F:
-    return jax.vmap(scaler._fit_one)(*rows)
+    # By default products of float32 matrices have three digits on a GPU.
+    with jax.default_matmul_precision("highest"):
+        return jax.vmap(scaler._fit_one)(*rows)
 
 
 def checked(scores: Column, labels: Column, weights: Column) -> Checked:
