@@ -116,6 +116,10 @@ class Tiles:
     def standardized(self, standardization: Standardization) -> "Tiles":
         """See `Rows`."""
         g = _standardize(self, standardization)
+        if self.weights is not None:
+            # A row of weight 0 may be so far out that its product with 0 is not 0.
+            most = pad_score(g.dtype) / 2
+            g = jnp.clip(g, -most, most)
         return replace(self, scores=jnp.where(_present(self), g, pad_score(g.dtype)))
 
     def derivatives(

@@ -10,6 +10,7 @@ import pytest
 from data import batch, ragged
 from reference import six_sums
 
+import platt_jax as pj
 from platt_jax.execution import planning
 from platt_jax.model import objective
 from platt_jax.model.standardization import Standardization
@@ -191,6 +192,16 @@ def test_the_pass_is_one_fused_loop_with_one_exponential(of_all):
 
     text = jax.jit(sweep).lower(rows, ones, ones).compile().as_text()
     assert text.count(" exponential(") == 1
+
+
+@pytest.mark.parametrize("rows", [30, 400])
+def test_a_row_of_weight_0_is_gone_however_far_out(rng, rows, x64):
+    scores, labels = batch(rng, 1, rows + 1)
+    scores, weights = scores * 1e-8, np.ones(scores.shape)
+    without = pj.solve(scores[:, :-1], labels[:, :-1], weights=weights[:, :-1])
+    scores[:, -1], weights[:, -1] = 1e305, 0
+    found = pj.solve(scores, labels, weights=weights)
+    assert np.all(abs(found.A - without.A) < 1e-9 * without.standard_errors[..., 0])
 
 
 def test_a_heavy_row_that_is_fitted_well_keeps_its_loss():
