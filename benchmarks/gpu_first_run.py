@@ -178,7 +178,9 @@ def pallas(small: bool, left: float) -> dict[str, Any]:
         with mock.patch.dict(os.environ, PLATT_JAX_KERNELS=compiler):
             try:
                 found[compiler] = _seconds(lambda: pj.fit_segments(grouped))
-                off = (pj.fit_segments(grouped).fit.A - expected.A) / expected.standard_errors[..., 0]
+                off = (pj.fit_segments(grouped).fit.A - expected.A) / expected.standard_errors[
+                    ..., 0
+                ]
                 found[f"{compiler}, largest difference"] = float(np.abs(off).max())
             except Exception as error:  # of a compiler that the machine lacks: the others go on
                 found[compiler] = f"{type(error).__name__}: {error}"[:2_000]

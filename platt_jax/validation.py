@@ -496,45 +496,6 @@ def _one_hot(labels: NDArray[np.int8]) -> bool:
     return bool((labels.sum(axis=-1, dtype=np.int64) == 1).all() and labels.min() == 0)
 
 
-def traced_arrays(
-    scores_in: Column, labels_in: Column, weights_in: Column, offset_in: Column
-) -> tuple[jax.Array, jax.Array, jax.Array | None, jax.Array | None]:
-    """Scores, labels, weights and offset of one shape (..., N), as JAX arrays.
-
-    The inputs may be traced.
-    """
-    f = _traceable(scores_in, "scores")
-    if not jnp.issubdtype(f.dtype, jnp.floating):
-        f = f.astype(float)
-    elif jnp.finfo(f.dtype).bits < 32:  # a class of ml_dtypes
-        f = f.astype(jnp.float32)
-    if f.ndim == 0 or f.size == 0:
-        raise ValueError(f"scores: expected (..., N) with rows to fit, got shape {f.shape}")
-    if isinstance(labels_in, jax.core.Tracer):
-        y = (labels_in > jnp.zeros((), labels_in.dtype)).astype(jnp.int8)
-        if jnp.issubdtype(labels_in.dtype, jnp.floating):
-            y = jnp.where(jnp.isfinite(labels_in), y, jnp.int8(BAD_LABEL))
-    else:
-        y = jnp.asarray(labels(labels_in))
-    w = weights_in
-    if w is not None and not isinstance(w, jax.core.Tracer):
-        weights(w, np.float64)
-    if w is not None:
-        w = _traceable(w, "weights").astype(f.dtype)
-    o = None if offset_in is None else _traceable(offset_in, "offset").astype(f.dtype)
-    y, w = broadcast(y, f.shape, "labels"), broadcast(w, f.shape, "weights")
-    return jnp.where(y == BAD_LABEL, jnp.nan, f), y, w, broadcast(o, f.shape, "offset")
-
-
-def _traceable(values: Any, name: str) -> jax.Array:
-    """Numbers as a JAX array. Columns that JAX cannot read, such as decimals, are read by NumPy."""
-    values = columns.narrowed(plain(values))
-    try:
-        return jnp.asarray(values)
-    except (TypeError, ValueError):
-        return jnp.asarray(numbers(values, name))
-
-
 def as_flat(name: str, got: tuple[int, ...], expected: tuple[int, ...]) -> str:
     """Advice for a column vector or a one-column table in place of a flat array, or empty."""
     if got != (*expected, 1):

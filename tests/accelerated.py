@@ -10,13 +10,14 @@ from contextlib import contextmanager
 import jax
 import numpy as np
 
-from platt_jax import accelerators, threads, xla
+from platt_jax import accelerators, device_checks, threads, xla
 from platt_jax.execution import device_segments, on_device, oversized, run
 from platt_jax.population import chunked
 from platt_jax.results import device_rows
 
 # Compiled programs, and their static arguments.
 PROGRAMS = {
+    device_checks: {"_labels": (), "_least_weight": ()},
     device_segments: {
         "_are_grouped": (),
         "_sorted": ("kind",),

@@ -10,6 +10,7 @@ import numpy as np
 
 from platt_jax import accelerators, validation, xla
 from platt_jax.columns import Column
+from platt_jax.device_checks import LabelFacts, coded_labels, least_weight, require_numbers
 from platt_jax.execution.oversized import memory_errors
 from platt_jax.execution.problems import Context
 from platt_jax.execution.progress import reporting
@@ -68,18 +69,16 @@ class DeviceRows:
                 "pos_label: expected None for labels on a device: "
                 f"pass labels == {pos_label!r} as labels"
             )
-        elif not (labels.dtype == bool or _are_numbers(labels)):
-            raise ValueError(
-                f"labels: expected {validation.LABEL_CODINGS}, got dtype {labels.dtype}"
-            )
+        elif labels.dtype != bool:
+            require_numbers(labels, "labels", validation.LABEL_CODINGS)
         if not accelerators.holds(weights):
             weights = validation.weights(weights, self.dtype)
-        elif not _are_numbers(weights):
-            raise ValueError(f"weights: expected numbers, got dtype {weights.dtype}")
+        else:
+            require_numbers(weights, "weights")
         if not accelerators.holds(offset):
             offset = None if offset is None else validation.floating(offset, "offset")
-        elif not _are_numbers(offset):
-            raise ValueError(f"offset: expected numbers, got dtype {offset.dtype}")
+        else:
+            require_numbers(offset, "offset")
         self.batch = scores.shape[:-1]
         # 64-bit labels and weights keep their values until they are checked.
         columns = Columns(scores, labels, weights, offset)
@@ -96,13 +95,12 @@ class DeviceRows:
         offset = validation.broadcast(offset, shape, "offset")
         labels = validation.broadcast(jnp.asarray(labels), shape, "labels")
         scores = scores.astype(self.dtype)
-        labels, of_arrays = _facts(scores, labels, weights, coded=coded)
-        facts = _Facts(*(x.item() for x in jax.device_get(of_arrays)))
-        if not facts.labels_known:
-            raise validation.of_odd_label(facts.odd_label, facts.minus)
+        labels, *found = _facts(scores, labels, weights, coded=coded)
+        of_labels, facts = jax.tree.map(lambda x: x.item(), jax.device_get(found))
+        of_labels.require_known()
         if facts.least_weight < 0:
             raise validation.of_negative_weight(facts.least_weight)
-        if facts.labels_bad:
+        if of_labels.bad:
             scores = jnp.where(labels == validation.BAD_LABEL, jnp.nan, scores)
         self.columns = Columns(scores, labels, weights, offset)
         self.doubtful_shape = validation.doubtful_shape(shape, lambda: facts.one_hot)
@@ -141,24 +139,16 @@ def _floating(scores: jax.Array) -> np.dtype[Any]:
     Raises:
         ValueError: the scores are not numbers.
     """
-    if not (scores.dtype == bool or _are_numbers(scores)):
-        raise ValueError(f"scores: expected numbers, got dtype {scores.dtype}")
+    if scores.dtype != bool:
+        require_numbers(scores, "scores")
     if jnp.issubdtype(scores.dtype, jnp.integer):
         return np.dtype(jnp.result_type(float))
     return np.dtype(np.float64 if scores.dtype == np.float64 else np.float32)
 
 
-def _are_numbers(x: jax.Array) -> bool:
-    return jnp.issubdtype(x.dtype, jnp.integer) or jnp.issubdtype(x.dtype, jnp.floating)
-
-
 class _Facts(NamedTuple):
-    """Numbers that show whether rows are valid."""
+    """Numbers that show whether rows are valid, besides those of labels."""
 
-    labels_known: Any  # whether all labels are in one of the codings, or not finite
-    odd_label: Any  # a label that is in none, if there is one
-    minus: Any  # whether a label is -1
-    labels_bad: Any  # whether a label is not finite
     one_hot: Any  # as `validation.one_hot`
     least_weight: Any
     outside: Any  # as in `validation.UnitInterval`, as the next two
@@ -169,8 +159,8 @@ class _Facts(NamedTuple):
 @partial(xla.jit, static_argnames=("coded",), wide=True)
 def _facts(
     scores: jax.Array, labels: jax.Array, weights: jax.Array | None, coded: bool
-) -> tuple[jax.Array, _Facts]:
-    """Labels as int8, as by `validation.labels`, and facts about rows (..., N).
+) -> tuple[jax.Array, LabelFacts, _Facts]:
+    """Labels as by `device_checks.coded_labels`, and facts about rows (..., N).
 
     Args:
         scores: floating scores.
@@ -178,28 +168,16 @@ def _facts(
         weights: weights, or None.
         coded: whether labels are int8 already.
     """
-    one, zero = jnp.ones((), labels.dtype), jnp.zeros((), labels.dtype)
-    signed = not (
-        coded or labels.dtype == bool or jnp.issubdtype(labels.dtype, jnp.unsignedinteger)
-    )
-    minus = jnp.any(labels == -one) if signed else jnp.zeros((), bool)
-    positive = labels == one
-    known = positive | (labels == (jnp.where(minus, -one, zero) if signed else zero))
-    bad = ~jnp.isfinite(labels)
-    if coded:
-        bad = labels == validation.BAD_LABEL
-    known |= bad
-    as_int8 = jnp.where(bad, jnp.int8(validation.BAD_LABEL), positive.astype(jnp.int8))
+    as_int8, of_labels = coded_labels(labels, coded)
     finite = jnp.isfinite(scores)
-    least: Any = zero if weights is None else jnp.min(jnp.where(weights < 0, weights, 0))
-    return as_int8, _Facts(
-        labels_known=jnp.all(known),
-        odd_label=jnp.max(jnp.where(known, zero, labels)),
-        minus=minus,
-        labels_bad=jnp.any(bad),
-        one_hot=jnp.all(jnp.sum(as_int8, -1, dtype=jnp.int64) == 1) & (jnp.min(as_int8) == 0),
-        least_weight=least,
-        outside=jnp.any(finite & ((scores < 0) | (scores > 1))),
-        inside=jnp.sum(finite, dtype=jnp.int64),
-        between=jnp.any((scores > 0) & (scores < 1)),
+    return (
+        as_int8,
+        of_labels,
+        _Facts(
+            one_hot=jnp.all(jnp.sum(as_int8, -1, dtype=jnp.int64) == 1) & (jnp.min(as_int8) == 0),
+            least_weight=jnp.zeros(()) if weights is None else least_weight(weights),
+            outside=jnp.any(finite & ((scores < 0) | (scores > 1))),
+            inside=jnp.sum(finite, dtype=jnp.int64),
+            between=jnp.any((scores > 0) & (scores < 1)),
+        ),
     )

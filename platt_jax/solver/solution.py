@@ -31,6 +31,7 @@ from platt_jax.solver.flags import apart_at_zero, both_classes, raised_flags, se
 from platt_jax.solver.search import TRACED, Problem, Runner, Solution
 from platt_jax.solver.stopping import ProblemConstants
 from platt_jax.status import Status
+from platt_jax.traced_arrays import traced_arrays
 
 
 class Given(NamedTuple):
@@ -90,7 +91,7 @@ def solve(
         (3,)
     """
     options = validation.options(options)
-    columns = Columns(*validation.traced_arrays(scores, labels, weights, offset))
+    columns = traced_arrays(scores, labels, weights, offset)
     f = columns.scores
     prior = validation.prior(prior, f.shape[:-1], f.dtype)
     return solve_checked(columns, Given(prior), options)

@@ -79,6 +79,12 @@ class TestFit:
 
         assert_rows_stay(monkeypatch, job, list(map(jnp.asarray, rows)), 6)
 
+    def test_solve_copies_no_row(self, monkeypatch, rows):
+        def job(f, y, w):
+            return pj.solve(f, y, weights=w).A
+
+        assert_rows_stay(monkeypatch, job, list(map(jnp.asarray, rows)), 4)
+
     def test_one_large_problem(self, rng, dtype):
         scores = rng.normal(size=40_000).astype(dtype)
         labels = rng.random(40_000) < 1 / (1 + np.exp(-scores))
