@@ -159,7 +159,9 @@ def whole_calls(small: bool, left: float) -> dict[str, float]:
         "transfer of scores, labels and ids": _seconds(transfer),
         "fit_segments": _seconds(lambda: pj.fit_segments(scores, labels, segments)),
         "fit_segments, rows grouped before": _seconds(lambda: pj.fit_segments(grouped)),
-        "the same, partial pooling": _seconds(lambda: pj.fit_segments(grouped, pooling="partial")),
+        "fit_segments, partial pooling": _seconds(
+            lambda: pj.fit_segments(scores, labels, segments, pooling="partial")
+        ),
     }
     there = transfer()
     found["fit, arrays on the device"] = _seconds(of_device)

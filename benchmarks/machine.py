@@ -53,8 +53,10 @@ def slug(text: str) -> str:
     return "-".join("".join(c if c.isalnum() else " " for c in text.lower()).split())
 
 
-def copy_bandwidth(mebibytes: int = 256) -> float:
+def copy_bandwidth() -> float:
     """Bytes per second, read and written, of an array's update on the device."""
+    # On a GPU a small one would lie in the second-level cache, and its update end too soon.
+    mebibytes = 256 if jax.default_backend() == "cpu" else 8_192
     buffer = jnp.zeros(mebibytes * 2**18, jnp.float32)
     # In place: on a CPU the pages of a new array would take longer than the copy.
     copy = jax.jit(lambda x: x + 1, donate_argnums=0)

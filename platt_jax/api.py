@@ -19,6 +19,7 @@ from platt_jax.execution.problems import Context, Problems
 from platt_jax.execution.progress import Listener, Stage
 from platt_jax.execution.run import fit_problems
 from platt_jax.execution.segment_rows import require_each, segment_rows
+from platt_jax.execution.sending import sent_rows
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options, Pooling
 from platt_jax.passes import packing
@@ -173,6 +174,10 @@ def fit_segments(
         require_each(labels=labels, segments=segments)
         there = DeviceSegmentRows(scores, labels, segments, weights, pos_label, offset)
         return on_device(there, lambda: fit_by_segment(DeviceSegments(there, caller), *more))
+    if mesh is None and pos_label is None:
+        sent = sent_rows(scores, labels, segments, weights, offset)
+        if sent is not None:
+            return fit_by_segment(DeviceSegments(sent, caller), *more)
     rows = segment_rows(scores, labels, segments, weights, offset=offset, pos_label=pos_label)
     return fit_by_segment(ChunkedSegments(rows, caller, checked(mesh)), *more)
 

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from platt_jax import validation, xla
 from platt_jax.threads import run_programs
@@ -14,14 +15,13 @@ class LabelFacts(NamedTuple):
     """Whether labels are valid."""
 
     known: Any  # whether all labels are in one of the codings, or not finite
-    odd: Any  # a label that is in none, if there is one
     minus: Any  # whether a label is -1
     bad: Any  # whether a label is not finite
 
-    def require_known(self) -> None:
-        """Raises a ValueError if a label is in none of the codings; for facts on the host."""
+    def require_known(self, odd: jax.Array) -> None:
+        """Raises a ValueError that names the odd label if there is one; for facts on the host."""
         if not self.known:
-            raise validation.of_odd_label(self.odd, self.minus)
+            raise validation.of_odd_label(jax.device_get(odd).item(), self.minus)
 
 
 def labels(values: jax.Array) -> tuple[jax.Array, bool]:
@@ -32,9 +32,9 @@ def labels(values: jax.Array) -> tuple[jax.Array, bool]:
     """
     if values.dtype != bool:
         require_numbers(values, "labels", validation.LABEL_CODINGS)
-    as_int8, found = run_programs(partial(_labels, values), x64=True)
-    facts = LabelFacts(*(x.item() for x in jax.device_get(found)))
-    facts.require_known()
+    as_int8, odd, found = run_programs(partial(_labels, values), x64=True)
+    facts = LabelFacts(*jax.device_get(found).tolist())
+    facts.require_known(odd)
     return as_int8, not facts.bad
 
 
@@ -52,8 +52,8 @@ def require_numbers(values: jax.Array, name: str, expected: str = "numbers") -> 
         raise ValueError(f"{name}: expected {expected}, got dtype {values.dtype}")
 
 
-def coded_labels(labels: jax.Array, coded: bool) -> tuple[jax.Array, LabelFacts]:
-    """Labels as int8, as by `validation.labels`, and whether they are valid; traceable.
+def coded_labels(labels: jax.Array, coded: bool) -> tuple[jax.Array, jax.Array, LabelFacts]:
+    """Labels as int8, as by `validation.labels`; a label in no coding; and facts; traceable.
 
     Args:
         labels: labels of any real dtype.
@@ -72,7 +72,12 @@ def coded_labels(labels: jax.Array, coded: bool) -> tuple[jax.Array, LabelFacts]
     known |= bad
     as_int8 = jnp.where(bad, jnp.int8(validation.BAD_LABEL), positive.astype(jnp.int8))
     odd = jnp.max(jnp.where(known, zero, labels))
-    return as_int8, LabelFacts(jnp.all(known), odd, minus, jnp.any(bad))
+    return as_int8, odd, LabelFacts(jnp.all(known), minus, jnp.any(bad))
+
+
+def in_one_array(facts: Any) -> jax.Array:
+    """Facts as float64: each array that is fetched takes as long as a small fit; traceable."""
+    return jnp.stack([jnp.asarray(x, np.float64) for x in facts])
 
 
 def least_weight(weights: jax.Array) -> jax.Array:
@@ -80,5 +85,10 @@ def least_weight(weights: jax.Array) -> jax.Array:
     return jnp.min(jnp.where(weights < 0, weights, 0))
 
 
-_labels = xla.jit(partial(coded_labels, coded=False), wide=True)
+@partial(xla.jit, wide=True)
+def _labels(labels: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    as_int8, odd, facts = coded_labels(labels, coded=False)
+    return as_int8, odd, in_one_array(facts)
+
+
 _least_weight = xla.jit(least_weight, wide=True)

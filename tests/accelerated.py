@@ -19,16 +19,17 @@ from platt_jax.results import device_rows
 PROGRAMS = {
     device_checks: {"_labels": (), "_least_weight": ()},
     device_segments: {
+        "_followed_by_largest": ("length",),
         "_are_grouped": (),
         "_sorted": ("kind",),
         "_numbered": ("kind",),
-        "_firsts": ("count",),
+        "_firsts": ("most",),
         "_laid_out": (),
         "_slice": ("length",),
         "_quartiles": ("length", "step"),
     },
     run: {"solve_chunk": ("options", "block", "function")},
-    on_device: {"_facts": ("coded",)},
+    on_device: {"_facts": ("coded",), "_longer": ("length",)},
     device_rows: {
         "_found": (),
         "_proba": (),

@@ -29,6 +29,11 @@ _MOST_BYTES_OF_PROGRAMS = 3 << 28
 _BYTES_OF_OTHERS = pytest.StashKey[int]()
 
 
+def pytest_runtest_setup(item):
+    if item.get_closest_marker("on_cpu") and jax.default_backend() != "cpu":
+        pytest.skip("of the CPU's layout of rows, its bits, or its subnormal numbers")
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item):
     others = item.config.stash.setdefault(_BYTES_OF_OTHERS, _resident_bytes())

@@ -181,6 +181,7 @@ def test_tensors_that_numpy_does_not_take():
         assert pj.solve(tensor, LABELS).A == pytest.approx(expected.A, rel=1e-4)
 
 
+@pytest.mark.on_cpu
 def test_arrays_of_other_libraries(rng):
     scores, labels = problem(rng, 30)
     expected = pj.fit(scores.astype(np.float32), labels)

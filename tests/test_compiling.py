@@ -99,6 +99,7 @@ ENTRIES = {
 }
 
 
+@pytest.mark.on_cpu
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_other_sizes_compile_nothing(entry):

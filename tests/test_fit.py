@@ -232,6 +232,7 @@ def test_company_changes_no_bit(rng):
         )
 
 
+@pytest.mark.on_cpu
 def test_chunk_size_changes_nothing_beyond_rounding(rng, sizes):
     scores, labels = batch(rng, 300, 70)
     one = pj.fit(scores, labels)

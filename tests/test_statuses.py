@@ -162,6 +162,7 @@ def test_rounding_that_keeps_a_fit_far_off_is_told(rng):
         assert not single.converged or error < 0.1
 
 
+@pytest.mark.on_cpu
 def test_a_slope_below_the_normal_numbers_is_told(dtype):
     """XLA takes it for 0: of scores of such a range that is not the optimum."""
     rng = np.random.default_rng(0)

@@ -20,6 +20,8 @@ from platt_jax.passes import packing, shapes
 from platt_jax.passes.columns import Columns
 from platt_jax.threads import run_programs
 
+_STEP_OF_ROWS, _STEP_OF_KEYS = 1 << 16, 1 << 10
+
 
 class DeviceSegmentRows:
     """The rows of every segment end to end, with segments in the order of `planning.largest_first`.
@@ -58,7 +60,8 @@ class DeviceSegmentRows:
                 f"scores: expected an array on one device, got one on {1 + len(others)}; "
                 "pass np.asarray(scores), and the devices as mesh"
             )
-        rows = DeviceRows(scores, labels, weights, pos_label, offset)
+        self._padded = _few_lengths(len(scores), _STEP_OF_ROWS)
+        rows = DeviceRows(scores, labels, weights, pos_label, offset, self._padded)
         if rows.doubtful_scores is not None:
             Caller().warn_once(rows.doubtful_scores)
         self.dtype = rows.dtype
@@ -90,20 +93,21 @@ class DeviceSegmentRows:
 
     def _group(self, codes: Any) -> NDArray[Any]:
         kind = np.promote_types(np.int32, np.min_scalar_type(-self._length))
-        codes, order = jnp.asarray(codes), None
+        codes, order = _followed_by_largest(jnp.asarray(codes), length=self._padded), None
         if not jax.device_get(_are_grouped(codes)):
             codes, order = _sorted(codes, kind=kind)
-        number, among = _numbered(codes, kind=kind)
+        length = kind.type(self._length)
+        number, among = _numbered(codes, length, kind=kind)
         count = int(jax.device_get(among))
-        first, distinct = _firsts(codes, number, count=count)
-        starts, keys = jax.device_get((first, distinct))
+        first, distinct = _firsts(codes, number, most=_few_lengths(count, _STEP_OF_KEYS))
+        starts, keys = (x[:count] for x in jax.device_get((first, distinct)))
         sizes = np.diff(starts, append=self._length)
         self.largest_first = planning.largest_first(sizes)
         self.sizes = sizes[self.largest_first]
         self._starts = np.cumsum(self.sizes) - self.sizes
-        to = np.empty_like(starts)
+        to = np.zeros(first.shape, kind)
         to[self.largest_first] = self._starts
-        self._rows = _laid_out(self._rows, order, number, first, to)
+        self._rows = _laid_out(self._rows, order, number, first, to, length)
         return keys
 
     @property
@@ -127,10 +131,26 @@ class DeviceSegmentRows:
 
     def quartiles(self, most: int) -> NDArray[np.float64]:
         """The quartiles and the standard deviation of about `most` finite scores, (4,)."""
-        step = max(1, self._length // most)
-        work = partial(_quartiles, self._rows.scores, length=self._length, step=step)
+        step = max(1, self._padded // most)
+        work = partial(_quartiles, self._rows.scores, length=self._padded, step=step)
         found: NDArray[np.float64] = jax.device_get(run_programs(work, x64=True))
         return found
+
+
+def _few_lengths(number: int, step: int) -> int:
+    """The next larger of a few lengths, so that few programs are compiled.
+
+    It is a multiple of this step, and of one that is at most a sixteenth of the number.
+    """
+    step = max(step, 1 << max(number.bit_length() - 5, 0))
+    return -(-number // step) * step
+
+
+@partial(xla.jit, static_argnames=("length",))
+def _followed_by_largest(codes: jax.Array, length: int) -> jax.Array:
+    """The codes with the largest of their dtype added, which a stable sort leaves at the end."""
+    largest = jnp.iinfo(codes.dtype).max
+    return jnp.pad(codes, (0, length - len(codes)), constant_values=largest)
 
 
 @xla.jit
@@ -146,25 +166,38 @@ def _sorted(codes: jax.Array, kind: np.dtype[Any]) -> tuple[jax.Array, jax.Array
 
 
 @partial(xla.jit, static_argnames=("kind",))
-def _numbered(codes: jax.Array, kind: np.dtype[Any]) -> tuple[jax.Array, jax.Array]:
-    """The number of each ascending code among the distinct codes, and how many these are."""
+def _numbered(
+    codes: jax.Array, length: jax.Array, kind: np.dtype[Any]
+) -> tuple[jax.Array, jax.Array]:
+    """The number of each ascending code among the distinct codes, and how many the rows have.
+
+    Args:
+        codes: the codes of the rows, and those added.
+        length: the number of rows.
+        kind: the dtype of the numbers.
+    """
     steps = codes[1:] != codes[:-1]
     number = jnp.cumsum(jnp.pad(steps, (1, 0)), dtype=kind)
-    return number, number[-1] + 1
+    return number, number[length - 1] + 1
 
 
-@partial(xla.jit, static_argnames=("count",))
-def _firsts(codes: jax.Array, number: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
-    """The first place of each of the distinct codes, and the code."""
-    first = jnp.searchsorted(number, jnp.arange(count, dtype=number.dtype)).astype(number.dtype)
+@partial(xla.jit, static_argnames=("most",))
+def _firsts(codes: jax.Array, number: jax.Array, most: int) -> tuple[jax.Array, jax.Array]:
+    """The first place of each of the distinct codes, and the code; undefined beyond their count."""
+    first = jnp.searchsorted(number, jnp.arange(most, dtype=number.dtype)).astype(number.dtype)
     return first, codes[first]
 
 
 @xla.jit
 def _laid_out(
-    rows: Columns, order: jax.Array | None, number: jax.Array, first: jax.Array, to: jax.Array
+    rows: Columns,
+    order: jax.Array | None,
+    number: jax.Array,
+    first: jax.Array,
+    to: jax.Array,
+    length: jax.Array,
 ) -> Columns:
-    """The rows in the order of the layout, followed by a block's length of other rows.
+    """The rows in the order of the layout, followed by those added and a block's length of others.
 
     Args:
         rows: the columns, in the order of the user's.
@@ -172,9 +205,10 @@ def _laid_out(
         number: the number of the distinct code at each place.
         first: the first place of each distinct code.
         to: the first place of each distinct code in the layout.
+        length: the number of rows, without those added.
     """
     place = jnp.arange(len(number), dtype=number.dtype)
-    there = (to - first)[number] + place
+    there = jnp.where(place < length, (to - first)[number] + place, place)
     source = place if order is None else order
     row = jnp.zeros_like(place).at[there].set(source, unique_indices=True)
     # Any requested slice exists: no chunk and no block is longer than a block.

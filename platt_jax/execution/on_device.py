@@ -10,7 +10,13 @@ import numpy as np
 
 from platt_jax import accelerators, validation, xla
 from platt_jax.columns import Column
-from platt_jax.device_checks import LabelFacts, coded_labels, least_weight, require_numbers
+from platt_jax.device_checks import (
+    LabelFacts,
+    coded_labels,
+    in_one_array,
+    least_weight,
+    require_numbers,
+)
 from platt_jax.execution.oversized import memory_errors
 from platt_jax.execution.problems import Context
 from platt_jax.execution.progress import reporting
@@ -32,9 +38,10 @@ class DeviceRows:
         weights: weights or None, broadcastable to scores, as in `fit`.
         pos_label: the positive label, as in `fit`, of labels on the host.
         offset: offset or None, broadcastable to scores, as in `fit`.
+        length: the number of rows with those added whose scores are NaN; None adds none.
 
     Attributes:
-        columns: JAX arrays (..., N): floating scores, NaN where a label is not finite; int8
+        columns: JAX arrays (..., length): floating scores, NaN where a label is not finite; int8
             labels, above 0 for class 1; and in the dtype of the scores weights and offset.
         batch: the leading axes of the scores.
         dtype: the dtype of the scores and of the fits, float32 or float64.
@@ -52,6 +59,7 @@ class DeviceRows:
         weights: Column | None = None,
         pos_label: Any = None,
         offset: Column | None = None,
+        length: int | None = None,
     ) -> None:
         scores, labels, weights, offset = map(accelerators.taken, (scores, labels, weights, offset))
         if scores.ndim == 0 or scores.size == 0:
@@ -82,9 +90,10 @@ class DeviceRows:
         self.batch = scores.shape[:-1]
         # 64-bit labels and weights keep their values until they are checked.
         columns = Columns(scores, labels, weights, offset)
-        run_programs(partial(self._check, columns, coded), x64=True)
+        length = scores.shape[-1] if length is None else length
+        run_programs(partial(self._check, columns, coded, length), x64=True)
 
-    def _check(self, columns: Columns, coded: bool) -> None:
+    def _check(self, columns: Columns, coded: bool, length: int) -> None:
         """Sets the arrays and the warnings; `coded` is as for `_facts`."""
         scores, labels, weights, offset = columns
         shape = scores.shape
@@ -94,17 +103,21 @@ class DeviceRows:
         weights = validation.broadcast(weights, shape, "weights")
         offset = validation.broadcast(offset, shape, "offset")
         labels = validation.broadcast(jnp.asarray(labels), shape, "labels")
-        scores = scores.astype(self.dtype)
-        labels, *found = _facts(scores, labels, weights, coded=coded)
-        of_labels, facts = jax.tree.map(lambda x: x.item(), jax.device_get(found))
-        of_labels.require_known()
+        columns = Columns(scores.astype(self.dtype), labels, weights, offset)
+        if length > shape[-1]:
+            columns = _longer(columns, length=length)
+        scores, labels, weights, offset = columns
+        labels, odd, *found = _facts(scores, labels, weights, coded=coded)
+        numbers = [x.tolist() for x in jax.device_get(found)]
+        of_labels, facts = LabelFacts(*numbers[0]), _Facts(*numbers[1])
+        of_labels.require_known(odd)
         if facts.least_weight < 0:
             raise validation.of_negative_weight(facts.least_weight)
         if of_labels.bad:
             scores = jnp.where(labels == validation.BAD_LABEL, jnp.nan, scores)
         self.columns = Columns(scores, labels, weights, offset)
         self.doubtful_shape = validation.doubtful_shape(shape, lambda: facts.one_hot)
-        interval = validation.UnitInterval(facts.outside, facts.inside, facts.between)
+        interval = validation.UnitInterval(facts.outside, int(facts.inside), facts.between)
         self.doubtful_scores = interval.doubt if shape[-1] >= validation.FEW else None
 
     def fit(self, given: Given, context: Context) -> Fit:
@@ -146,6 +159,16 @@ def _floating(scores: jax.Array) -> np.dtype[Any]:
     return np.dtype(np.float64 if scores.dtype == np.float64 else np.float32)
 
 
+@partial(xla.jit, static_argnames=("length",))
+def _longer(columns: Columns, length: int) -> Columns:
+    """The columns (N,) with valid rows added, whose scores are NaN."""
+    scores, *others = columns
+    add = (0, length - len(scores))
+    # The last label is in the coding of the others.
+    others = [None if x is None else jnp.pad(x, add, mode="edge") for x in others]
+    return Columns(jnp.pad(scores, add, constant_values=np.nan), *others)
+
+
 class _Facts(NamedTuple):
     """Numbers that show whether rows are valid, besides those of labels."""
 
@@ -159,8 +182,8 @@ class _Facts(NamedTuple):
 @partial(xla.jit, static_argnames=("coded",), wide=True)
 def _facts(
     scores: jax.Array, labels: jax.Array, weights: jax.Array | None, coded: bool
-) -> tuple[jax.Array, LabelFacts, _Facts]:
-    """Labels as by `device_checks.coded_labels`, and facts about rows (..., N).
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    """Labels as by `device_checks.coded_labels`, a label in no coding, `LabelFacts`, and `_Facts`.
 
     Args:
         scores: floating scores.
@@ -168,16 +191,13 @@ def _facts(
         weights: weights, or None.
         coded: whether labels are int8 already.
     """
-    as_int8, of_labels = coded_labels(labels, coded)
+    as_int8, odd, of_labels = coded_labels(labels, coded)
     finite = jnp.isfinite(scores)
-    return (
-        as_int8,
-        of_labels,
-        _Facts(
-            one_hot=jnp.all(jnp.sum(as_int8, -1, dtype=jnp.int64) == 1) & (jnp.min(as_int8) == 0),
-            least_weight=jnp.zeros(()) if weights is None else least_weight(weights),
-            outside=jnp.any(finite & ((scores < 0) | (scores > 1))),
-            inside=jnp.sum(finite, dtype=jnp.int64),
-            between=jnp.any((scores > 0) & (scores < 1)),
-        ),
+    facts = _Facts(
+        one_hot=jnp.all(jnp.sum(as_int8, -1, dtype=jnp.int64) == 1) & (jnp.min(as_int8) == 0),
+        least_weight=0 if weights is None else least_weight(weights),
+        outside=jnp.any(finite & ((scores < 0) | (scores > 1))),
+        inside=jnp.sum(finite, dtype=jnp.int64),
+        between=jnp.any((scores > 0) & (scores < 1)),
     )
+    return as_int8, odd, in_one_array(of_labels), in_one_array(facts)

@@ -35,6 +35,7 @@ def failing(monkeypatch):
 OUT_OF_MEMORY = "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 8589934592 bytes."
 
 
+@pytest.mark.on_cpu
 @pytest.mark.parametrize("first_failure", [1, 2])
 def test_out_of_memory_goes_on_with_smaller_chunks_and_says_so_once(first_failure, rng, failing):
     scores, labels = batch(rng, 900, 1_000)
@@ -87,6 +88,7 @@ def test_a_problem_that_fits_no_smaller_chunk(rng, failing):
     assert "RESOURCE_EXHAUSTED" in str(raised.value.__cause__)
 
 
+@pytest.mark.on_cpu
 def test_another_failure_is_passed_on_and_spoils_nothing(rng, failing):
     scores, labels = batch(rng, 900, 1_000)
     calm = pj.fit(scores, labels)

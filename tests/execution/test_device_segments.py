@@ -7,6 +7,7 @@ import pytest
 from accelerated import accelerated, assert_rows_stay, assert_same_fit, outcome
 
 import platt_jax as pj
+from platt_jax.execution import device_segments, sending
 
 pytestmark = pytest.mark.slow  # compiles many programs
 
@@ -157,3 +158,62 @@ def test_bad_arguments(rows):
     ):
         with pytest.raises(ValueError, match=message):
             fit(*arguments, **more)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_numpy_arrays_are_sent(monkeypatch, rows, dtype, weighted):
+    rows = rows if weighted else rows[:3]
+    expected = fit(*rows)
+    counts_sent(monkeypatch)
+    found = fit(*rows)
+    assert len(SENT) == 1
+    assert all(isinstance(x, np.ndarray) for x in jax.tree.leaves(found.fit))
+    np.testing.assert_array_equal(found.keys, expected.keys)
+    assert_same_fit(jax.tree.map(jnp.asarray, found.fit), expected.fit, dtype)
+
+
+def test_what_is_not_sent(monkeypatch, rows):
+    scores, labels, segments, weights = rows
+    counts_sent(monkeypatch)
+    for arguments in (
+        (scores.tolist(), labels, segments),
+        (scores, labels, segments.astype(str)),
+        (scores, labels, np.ma.masked_equal(segments, 3)),
+        (scores, labels, segments.astype(">i4")),
+        (scores.astype(np.float16), labels, segments),
+        (scores[:5], labels[:5], segments[:5]),
+    ):
+        fit(*arguments)
+    for arguments, message in (
+        ((scores, labels + 1, segments), "labels: expected .* for class ids"),
+        ((scores, labels, segments[1:]), "segments: expected one id per score"),
+        ((scores, labels, segments, -weights - 1), "weights: expected >= 0, got"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            fit(*arguments)
+    assert not SENT
+
+
+SENT = []
+
+
+def counts_sent(monkeypatch):
+    """NumPy arrays of 10 rows or more are sent; `SENT` has the rows of each call."""
+    SENT.clear()
+
+    def counted(*arguments, **named):
+        made = device_segments.DeviceSegmentRows(*arguments, **named)
+        SENT.append(made)
+        return made
+
+    monkeypatch.setattr(sending, "_has_accelerator", lambda: True)
+    monkeypatch.setattr(sending, "_WORTH_SENDING", 10)
+    monkeypatch.setattr(sending, "DeviceSegmentRows", counted)
+
+
+@pytest.mark.parametrize("number", [1, 1023, 1024, 1025, 99_999, 10**6 + 1, 10**8 - 5])
+def test_lengths_are_few(number):
+    found = device_segments._few_lengths(number, 1 << 10)
+    assert number <= found <= max(number * 17 // 16 + 1, number + 1023)
+    lengths = {device_segments._few_lengths(x, 1 << 10) for x in range(2 * 10**6, 4 * 10**6, 999)}
+    assert len(lengths) <= 17

@@ -80,6 +80,7 @@ def test_all_rows_and_gaps_that_say_so(way, rng):
     np.testing.assert_array_equal(later.labels, everything.labels[64:74])
 
 
+@pytest.mark.on_cpu
 def test_chunks_and_tall_problems_begin_where_jax_takes_them_as_they_are(way, rng):
     _, _, rows = grouped(rng, 60)
     tall = int(np.sum(rows.sizes > shapes.sizes().problem_rows))
@@ -100,6 +101,7 @@ def test_bad_labels_and_no_weights(way):
     assert found.weights is None and found.offset is None
 
 
+@pytest.mark.on_cpu
 @pytest.mark.parametrize(("spare", "dtype"), [(1, np.int32), (0, np.int64)])
 def test_places_have_room_for_the_end_of_any_slab(spare, dtype):
     counts = np.array([2**31 - shapes.CPU.block_rows - 64 * spare, 5])

@@ -15,6 +15,7 @@ def reports_of(call, *arguments, **options):
     return seen
 
 
+@pytest.mark.on_cpu
 def test_a_function_is_told_of_every_chunk(rng):
     size = 3000
     problems = 2 * shapes.CPU.chunk_rows[-1] // size

@@ -71,6 +71,7 @@ def test_replicates_of_an_oversized_problem(rng, sizes, kind):
     np.testing.assert_allclose(made.B, expected.B, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.on_cpu
 @pytest.mark.parametrize("size", [250, 700])
 def test_bits_depend_neither_on_chunks_nor_on_threads_nor_on_company(rng, monkeypatch, size):
     scores, labels = batch(rng, 30, size)

@@ -195,6 +195,7 @@ def test_any_size_runs_by_the_same_programs_and_leaves_the_rows_alone(small_bloc
     np.testing.assert_array_equal((scores, labels), before)
 
 
+@pytest.mark.on_cpu
 def test_want_of_memory_is_a_memory_error(small_blocks, rng, monkeypatch):
     small_blocks()
 

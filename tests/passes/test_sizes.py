@@ -75,6 +75,7 @@ def test_chunks_take_no_more_than_half_of_the_memory():
     assert shapes._within(shapes.ACCELERATOR, 1).chunk_rows == shapes.ACCELERATOR.chunk_rows[:1]
 
 
+@pytest.mark.on_cpu
 def test_the_device_decides(monkeypatch):
     assert shapes.sizes() == shapes.CPU
     monkeypatch.setattr(xla, "platform", lambda: "gpu")

@@ -81,6 +81,7 @@ def test_ragged_pass_is_the_six_sums(dtype, weighted, derivatives, rng, x64):
     assert seen == len(SIZES)
 
 
+@pytest.mark.on_cpu
 @pytest.mark.parametrize(
     "shape",
     [(30, 1_000), *(pytest.param(s, marks=pytest.mark.slow) for s in [(11, 3_000), (300, 90)])],

@@ -117,6 +117,7 @@ def test_loops_are_marked_in_the_compiled_program():
     assert 'xla_cpu_small_call="true"' in entry and " call(" in entry
 
 
+@pytest.mark.on_cpu
 def test_the_numbers_of_one_problem_are_scalars(x64):
     """Of operations on arrays [1, 1] XLA makes loops, and compiling takes a third longer."""
     chunk = next(planning.chunks(np.full(500, 1_000)))
@@ -159,6 +160,7 @@ def test_a_row_of_weight_0_is_gone_however_far_out(rng, rows):
     np.testing.assert_array_equal(pj.fit(scores, labels, weights=weights).A, without.A)
 
 
+@pytest.mark.on_cpu
 def test_any_mix_of_sizes_is_two_shapes(rng):
     found = set()
     for mix in (
@@ -227,6 +229,7 @@ def test_no_option_makes_an_operation_too_large(rng, line_search, derivatives, s
     assert np.all(fit.A <= 0)
 
 
+@pytest.mark.on_cpu
 def test_chunks_and_slabs_end_together_on_all_cores(monkeypatch):
     monkeypatch.setattr(threads, "cores", lambda: 4)
     plan = list(planning.chunks(np.full(3_000, 1_000), tile_shapes=shapes.VECTOR_SHAPES))
