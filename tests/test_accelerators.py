@@ -108,6 +108,7 @@ class TestOtherLibraries:
         assert_same_proba(found, fitted.predict_proba(scores, segments))
 
 
+@pytest.mark.on_cpu
 def test_what_is_on_an_accelerator(monkeypatch, rng):
     deleted = jnp.ones(3)
     deleted.delete()

@@ -117,8 +117,12 @@ class SegmentCalibrator(ComparedByValue, _ById):
             return self.by_level.kind
         if self.population is not None:
             return "partial" if self.population.estimated else "complete"
-        pooled = self.fallback.A, self.fallback.B, self.fallback_covariance
-        each = self.fit.A, self.fit.B, self.fit.covariance
+        pooled, each = accelerators.fetched(
+            (
+                (self.fallback.A, self.fallback.B, self.fallback_covariance),
+                (self.fit.A, self.fit.B, self.fit.covariance),
+            )
+        )
         alike = (
             np.array_equal(np.broadcast_to(of_all, np.shape(x)), x, equal_nan=True)
             for of_all, x in zip(pooled, each, strict=True)

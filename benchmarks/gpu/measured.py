@@ -1,4 +1,4 @@
-"""What a GPU computes, and how fast, in some minutes: ``python -m benchmarks.gpu_first_run``.
+"""What a GPU computes, and how fast, in some minutes: ``python -m benchmarks.gpu.measured``.
 
 Each step writes what it found to results/gpu-<device>-<date>.json, so a run that is cut off keeps
 the steps before. --small tries it all on small rows, on any device. The tests are apart: `pytest`
@@ -25,9 +25,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import platt_jax as pj
-from benchmarks import gpu_model, machine, native, workloads
+from benchmarks import machine, native, workloads
 from benchmarks.gpu import entries
-from benchmarks.gpu.compiled import RECORD
 from platt_jax.passes import shapes
 
 _SECONDS = 480  # of the whole run
@@ -38,10 +37,10 @@ _KERNELS = "mosaic", "mosaic+search", "triton"  # values of PLATT_JAX_KERNELS
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu_first_run")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu.measured")
     parser.add_argument("--small", action="store_true", help="small rows: does it all run?")
     parser.add_argument("--only", nargs="+", choices=list(_STEPS), default=list(_STEPS))
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "results")
     args = parser.parse_args()
     start, about = time.monotonic(), machine.describe()
     name = f"gpu-{machine.slug(about['device'])}-{about['date']}.json"
@@ -101,8 +100,7 @@ def bits(small: bool, left: float) -> dict[str, bool]:
 
 
 def programs(small: bool, left: float) -> dict[str, Any]:
-    """Milliseconds of every compiled program, beside those predicted."""
-    recorded = json.loads(RECORD.read_text())["programs"]
+    """Milliseconds of every compiled program."""
     found, end = {}, time.monotonic() + 0.5 * left
     for dtype in ("float32", "float64"):
         with jax.enable_x64(dtype == "float64"):
@@ -113,11 +111,8 @@ def programs(small: bool, left: float) -> dict[str, Any]:
                 if time.monotonic() > end or (small and entry.rows > 1 << 21):
                     continue
                 arguments = jax.device_put(entries.made_up(entry))
-                label = f"{name}, {dtype}"
-                found[label] = {
-                    "predicted": gpu_model.predicted(label, recorded[label])["milliseconds"],
-                    "measured": _milliseconds(partial(entry.program, **entry.static), arguments),
-                }
+                call = partial(entry.program, **entry.static)
+                found[f"{name}, {dtype}"] = _milliseconds(call, arguments)
     return found
 
 
