@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from numpy.typing import NDArray
 
 _DIGITS = 5  # of means and standard deviations
 
@@ -47,24 +48,29 @@ def text(figure: Figure) -> str:
 
 def _artists(ax: Axes) -> list[str]:
     inside = [x for x in ax.get_children() if x is not ax.patch and not isinstance(x, Spine)]
-    drawn = [(type(each).__name__, _numbers(each)) for each in inside]
-    return [f"  {name}: {_summary(numbers)}" for name, numbers in drawn if numbers is not None]
+    bars = [_corners(x) for x in inside if isinstance(x, Patch)]
+    drawn = [("patches", np.concatenate(bars))] if bars else []
+    drawn += [found for x in inside for found in _numbers(x)]
+    return [f"  {kind}: {_summary(numbers)}" for kind, numbers in drawn]
 
 
-def _numbers(artist: Artist):
-    """The numbers that an artist draws, (N, 2) or (N, 1); None for axes, texts and legends."""
+def _corners(patch: Patch) -> NDArray:
+    return patch.get_patch_transform().transform(patch.get_path().vertices)
+
+
+def _numbers(artist: Artist) -> list[tuple[str, NDArray]]:
+    """Kind and numbers, (N, 2) or (N, 1), of what an artist draws; none of texts and legends."""
     if isinstance(artist, Line2D):
-        return artist.get_xydata()
-    if isinstance(artist, Patch):
-        return artist.get_patch_transform().transform(artist.get_path().vertices)
+        return [("line", artist.get_xydata())]
     if isinstance(artist, AxesImage):
-        return np.ma.filled(artist.get_array().astype(float), np.nan).reshape(-1, 1)
+        return [("image", np.ma.filled(artist.get_array().astype(float), np.nan).reshape(-1, 1))]
     if isinstance(artist, Collection):
         offsets = np.ma.filled(artist.get_offsets().astype(float), np.nan)
         if isinstance(artist, PathCollection) or len(offsets) > 1:
-            return offsets
-        return np.concatenate([np.empty((0, 2)), *(x.vertices for x in artist.get_paths())])
-    return None
+            return [("dots", offsets)]
+        corners = [path.vertices for path in artist.get_paths()]
+        return [("shapes", np.concatenate([np.empty((0, 2)), *corners]))]
+    return []
 
 
 def _summary(numbers) -> str:
