@@ -47,6 +47,8 @@ def text(figure: Figure) -> str:
 
 
 def _artists(ax: Axes) -> list[str]:
+    if ax.get_label() == "<colorbar>":  # drawn by matplotlib, in each version its own way
+        return []
     inside = [x for x in ax.get_children() if x is not ax.patch and not isinstance(x, Spine)]
     bars = [_corners(x) for x in inside if isinstance(x, Patch)]
     drawn = [("patches", np.concatenate(bars))] if bars else []
