@@ -3,6 +3,7 @@
 Where the outputs changed: python tests/run_notebooks.py --write.
 """
 
+import base64
 import io
 import json
 import re
@@ -10,9 +11,13 @@ from pathlib import Path
 
 import pytest
 
-for guest in ("ipykernel", "matplotlib", "nbclient", "nbformat", "pandas", "sklearn.base"):
-    pytest.importorskip(guest)
+pytest.importorskip("ipykernel")
+pytest.importorskip("matplotlib")
+pytest.importorskip("nbclient")
+pytest.importorskip("pandas")
+pytest.importorskip("sklearn.base")  # "sklearn" is a folder here, too
 
+import drawn
 import nbformat
 from PIL import Image
 from run_notebooks import NOTEBOOKS, code_cells, differences, executed, pictures
@@ -56,7 +61,10 @@ def ran(*outputs, tags=()):
     """A notebook of one cell with these outputs: printed texts, or PNGs."""
     cell = nbformat.v4.new_code_cell(id="cell", metadata={"tags": [*tags]})
     for output in outputs:
-        data = {"image/png": output} if isinstance(output, bytes) else {"text/plain": output}
+        if isinstance(output, bytes):
+            data = {"image/png": base64.b64encode(output).decode()}
+        else:
+            data = {"text/plain": output}
         cell.outputs.append(nbformat.v4.new_output("display_data", data))
     return nbformat.v4.new_notebook(cells=[cell])
 
@@ -93,3 +101,64 @@ def test_a_cell_that_varies_is_not_compared():
 def test_an_output_more_or_less_differs():
     assert differences(ran("a"), ran("a", "b")) != []
     assert differences(ran("a", "b"), ran("a")) != []
+
+
+def drawing(heights, software=None):
+    """A PNG of bars of these heights, said to be drawn by this software."""
+    import matplotlib.pyplot as plt
+
+    figure, ax = plt.subplots(figsize=(3, 2))
+    ax.bar(range(len(heights)), heights)
+    ax.set(ylim=(0, 10))
+    file = io.BytesIO()
+    figure.savefig(file, format="png", metadata={"Software": software} if software else {})
+    plt.close(figure)
+    return file.getvalue()
+
+
+def test_a_picture_of_other_numbers_differs_unless_another_matplotlib_drew_it():
+    one, other = drawing([3, 4, 5]), drawing([3, 4, 6])
+    assert differences(ran(one), ran(one)) == []
+    assert differences(ran(one), ran(other)) != []
+    assert differences(ran(one), ran(drawing([3, 4, 6], software="Matplotlib 4"))) == []
+    assert differences(ran(one), ran("a text instead")) != []
+
+
+def test_a_picture_of_another_size_differs():
+    one = drawing([3, 4, 5])
+    larger = io.BytesIO()
+    Image.open(io.BytesIO(one)).resize((310, 200)).save(larger, "png")
+    assert differences(ran(one), ran(larger.getvalue())) != []
+
+
+def draw(ax, x, y):
+    """One artist of each kind, of these numbers."""
+    ax.plot(x, y)
+    ax.scatter(x, y, label="dots")
+    ax.fill_between(x, y - 1, y + 1)
+    ax.bar(x, y)
+    ax.errorbar(x, y, 0.1)
+    ax.imshow(y[None, :])
+
+
+def test_the_text_of_a_figure_has_every_number_and_word():
+    import matplotlib.pyplot as plt
+    import numpy as np
+
+    def text(change=0.0, label="score"):
+        figure, ax = plt.subplots()
+        x, y = np.arange(300.0), np.sin(np.arange(300.0))
+        y[17] += change
+        draw(ax, x, y)
+        ax.set(xlabel=label, xlim=(0, 300), ylim=(-3, 3))
+        plt.close(figure)
+        return drawn.text(figure)
+
+    kinds = re.findall(r"^  (\w+): ", text(), re.M)
+    assert sorted({*kinds}) == ["dots", "image", "line", "patches", "shapes"]
+    assert differences(ran(text()), ran(text())) == []
+    assert differences(ran(text()), ran(text(label="rows"))) != []
+    before, after = text().splitlines(), text(change=0.5).splitlines()
+    same = [a for a, b in zip(before, after, strict=True) if not differences(ran(a), ran(b))]
+    # One of 300 numbers has changed: nothing but the size and the axes' limits is the same.
+    assert [line for line in same if line.startswith("  ")] == []
