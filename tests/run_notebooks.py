@@ -3,7 +3,7 @@
 A notebook runs from top to bottom, in an empty folder, without the user's settings of IPython.
 Without --write, what differs from the stored outputs is printed. --write stores the notebooks
 whose outputs differ. With names, such as `--write quickstart`, only these run, and are stored in
-any case.
+any case. The stored outputs are those of a CPU.
 
 Outputs of a cell with the tag "varies" are times or properties of the machine: they are stored, but
 not compared.
@@ -39,7 +39,7 @@ _COLORS = 64  # of a stored picture
 _DRAWN_BY = "Software"  # the item of a PNG that names the version of matplotlib
 # A pixel at an edge may differ by rounding; a word or a line that differs has hundreds.
 _MOST_PIXELS, _MOST_GREY = 100, 51
-_NUMBER = re.compile(r"([-+]?\d[\d,]*(?:\.\d*)?(?:e[-+]?\d+)?)")
+_NUMBER = re.compile(r"([-+]?\d+(?:,\d{3})*(?:\.\d*)?(?:e[-+]?\d+)?)")
 
 
 def executed(path: Path):
@@ -158,6 +158,8 @@ def _of_pictures(before: list[bytes], after: list[bytes]) -> list[str]:
 def _main(arguments: list[str]) -> None:
     write = arguments[:1] == ["--write"]
     named = arguments[write:]
+    if unknown := {*named} - {path.stem for path in NOTEBOOKS}:
+        sys.exit(f"no notebooks: {', '.join(sorted(unknown))}")
     # The times of first calls, which compile, are stored.
     os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)
     for path in NOTEBOOKS:
