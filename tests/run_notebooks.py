@@ -48,8 +48,10 @@ def executed(path: Path):
     metadata = nbformat.from_dict(notebook.metadata)
     notebook.cells.insert(0, nbformat.v4.new_code_cell(SETUP))
     with tempfile.TemporaryDirectory() as folder:
-        # The kernel shares the GPU, if there is one, with other processes.
+        # The kernel shares the GPU, if there is one, with other processes; but not their compiled
+        # programs: a notebook has the times of first calls.
         settings = {"IPYTHONDIR": folder, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+        environment = {x: os.environ[x] for x in os.environ if x != "JAX_COMPILATION_CACHE_DIR"}
         client = nbclient.NotebookClient(
             notebook,
             timeout=_SECONDS,
@@ -57,7 +59,7 @@ def executed(path: Path):
             record_timing=False,
             coalesce_streams=True,
         )
-        client.execute(env=os.environ | settings)
+        client.execute(env=environment | settings)
     del notebook.cells[0]
     notebook.metadata = metadata
     for number, cell in enumerate(code_cells(notebook), 1):
@@ -160,8 +162,6 @@ def _main(arguments: list[str]) -> None:
     named = arguments[write:]
     if unknown := {*named} - {path.stem for path in NOTEBOOKS}:
         sys.exit(f"no notebooks: {', '.join(sorted(unknown))}")
-    # The times of first calls, which compile, are stored.
-    os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)
     for path in NOTEBOOKS:
         if named and path.stem not in named:
             continue
