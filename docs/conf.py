@@ -4,7 +4,6 @@ Nothing is fetched from the network, neither by the build nor by a reader's brow
 MathML, and names of other projects are not links.
 """
 
-import os
 import sys
 from pathlib import Path
 
@@ -33,13 +32,9 @@ myst_heading_anchors = 3
 myst_update_mathjax = False
 myst_dmath_double_inline = True
 
-# The notebooks are kept without outputs, so the build runs them; the cache runs only what changed.
-nb_execution_mode = "cache"
-nb_execution_in_temp = True
-nb_execution_timeout = 300
-nb_execution_raise_on_error = True
+# The notebooks are stored with their outputs, and a test runs them (tests/test_notebooks.py).
+nb_execution_mode = "off"
 nb_ipywidgets_js = {}
-os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 # The docstrings name the types of arguments in words.
 autodoc_typehints = "none"
