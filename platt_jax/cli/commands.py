@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 import platt_jax
 from platt_jax import Fit, Options, SegmentCalibrator, Sigmoid, ids, load
 from platt_jax.cli import csvio, outputs, parquet, summaries
-from platt_jax.cli.inputs import DASH, staged
+from platt_jax.cli.inputs import DASH, Input, staged
 from platt_jax.cli.rows import read_rows
 from platt_jax.inference.verdict import verdict
 
@@ -275,7 +275,13 @@ def _columns(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _read(arguments: argparse.Namespace, files: list[str]) -> dict[str, Any]:
     with staged(files, arguments.delimiter) as inputs:
-        return _on_scale(arguments, read_rows(inputs, _columns(arguments)))
+        return _read_staged(arguments, inputs)
+
+
+def _read_staged(arguments: argparse.Namespace, inputs: list[Input]) -> dict[str, Any]:
+    if outputs.on_terminal():
+        outputs.tell("platt-jax: reading " + ", ".join(source.name for source in inputs))
+    return _on_scale(arguments, read_rows(inputs, _columns(arguments)))
 
 
 def _on_scale(arguments: argparse.Namespace, rows: dict[str, Any]) -> dict[str, Any]:
@@ -299,7 +305,7 @@ def with_fresh_rows(arguments: argparse.Namespace) -> tuple[SegmentCalibrator, d
     with staged(arguments.files, arguments.delimiter) as inputs:
         if not any(source.is_parquet for source in inputs):
             _check_text(arguments.calibrator, calibrator)
-        rows = _on_scale(arguments, read_rows(inputs, _columns(arguments)))
+        rows = _read_staged(arguments, inputs)
     if not len(rows["score"]):
         raise ValueError(f"{arguments.files[0]}: has a header line, but no rows")
     seen = calibrator.seen(rows["segment"])

@@ -31,7 +31,11 @@ def run(write: Callable[[str], object] = print) -> None:
     """Fit, predict and report, writing each part as soon as it is known."""
     flights = load_flights()
     write(_introduction(flights))
-    calibrations = [calibrate(flights, kind) for kind in ("aircraft", "route")]
+    calibrations = []
+    for kind in ("aircraft", "route"):
+        write(f"  Fitting one curve per {kind}, each on its own and partially pooled ...")
+        calibrations.append(calibrate(flights, kind))
+    write("  Comparing predictions with the flights of the odd days ...\n")
     write(_verdicts(flights))
     write(_fits(calibrations))
     write(_trust(calibrations))
@@ -129,10 +133,10 @@ def _lesson(calibration: Calibration, judged: list[Judged]) -> str:
     return _paragraph(
         f"One curve per {calibration.kind} is {verdict} than one for all. Half of them had "
         f"{np.median(calibration.sizes):.0f} flights or fewer to be fitted on. The worst, "
-        f"{worst.name}, had {worst.size:,.0f} (A {worst.A:+.2f}, flags: {worst.flags}) and cost "
+        f"{worst.name}, had {worst.size:,.0f} (flags: {worst.flags}) and cost "
         f"{-worst.gain:.1f} in log loss over {worst.flights:,} flights. Partial pooling treats the "
-        f"curves as a sample from a population, whose B varies by {spread:.2f} between them, and "
-        "gives each as much of its own as its flights can tell."
+        "curves as a sample from a population, whose log-odds at a score of 0 vary by "
+        f"{spread:.2f} between them, and gives each as much of its own as its flights can tell."
     )
 
 
@@ -145,21 +149,21 @@ def _worth_a_look(judged: list[Judged]) -> str:
     luck = np.log(len(judged) / 0.05)
     lines = [
         "Five segments most worth a look: those whose own curve beats the pooled one by most",
-        f"{'fitted on even days':>40}{'judged on odd days':>22}",
-        f"{'flights':>26}{'A':>7}{'B':>7}{'flights':>11}{'late':>9}{'pooled':>10}{'own':>8}"
-        f"{'gain':>8}  flags",
+        f"{'even days':>26}{'odd days':>13}",
+        f"{'flights':>26}{'flights':>13}{'late':>9}{'pooled':>10}{'own':>8}{'gain':>8}  flags",
     ]
     for s in sorted(judged, key=lambda segment: -segment.gain)[:5]:
         lines.append(
-            f"  {s.name:<16}{s.size:>8,.0f}{s.A:>7.2f}{s.B:>7.2f}{s.flights:>11,}{s.late:>9.1%}"
-            f"{s.pooled:>10.1%}{s.own:>8.1%}{s.gain:>8.1f}  {s.flags}"
+            f"  {s.name:<16}{s.size:>8,.0f}{s.flights:>13,}{s.late:>9.1%}{s.pooled:>10.1%}"
+            f"{s.own:>8.1%}{s.gain:>8.1f}  {s.flags}"
         )
     lines.append(
         _paragraph(
             "late: how many were. pooled, own: how many the pooled and their own curve expected. "
             "gain: log loss saved by their own curve, summed over their flights. Luck lifts the "
-            f"best of {len(judged):,} curves above {luck:.1f} less than one time in 20, if flights "
-            "were independent; a storm that delays many at once makes it likelier."
+            f"best of the {len(judged):,} curves with flights on odd days above {luck:.1f} less "
+            "than one time in 20, if flights were independent; a storm that delays many at once "
+            "makes it likelier."
         )
     )
     return "\n".join(lines)

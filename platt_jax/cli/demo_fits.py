@@ -51,8 +51,6 @@ class Judged:
 
     name: str  # such as "route JFK-LAX"
     size: float  # number of flights fitted on
-    A: float
-    B: float
     flags: str  # names of its flags, or "none"
     flights: int  # number of flights on odd days, which the following fields describe
     late: float  # share of late flights
@@ -114,8 +112,6 @@ def judge(calibration: Calibration, flights: Flights) -> list[Judged]:
             Judged(
                 name=f"{c.kind} {name}",
                 size=float(c.sizes[k]),
-                A=float(fit.A[k]),
-                B=float(fit.B[k]),
                 flags=Flag(int(fit.flags[k])).name or "none",
                 flights=int(count),
                 late=late / count,

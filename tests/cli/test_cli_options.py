@@ -262,5 +262,5 @@ def test_who_watches_is_told_what_takes_so_long(in_tmp, cache):
     said = os.read(ours, 1000).decode().splitlines()
     os.close(ours)
     more = "" if cache else "; compiling, which --cache FOLDER saves the next time"
-    assert said == [f"platt-jax: 60 rows read{more}"]
+    assert said == ["platt-jax: reading in.csv", f"platt-jax: 60 rows read{more}"]
     assert ended.stdout.startswith(b"No segment has reliably changed: of 3 tested")
