@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from platt_jax.columns import Column
 from platt_jax.model.objective import Array
-from platt_jax.results import tables
+from platt_jax.results import curves, tables
 from platt_jax.results.equality import ComparedByValue
 from platt_jax.results.inversion import inverse_interval, inverse_standard_error
 from platt_jax.results.probabilities import band, critical_value, variance_of_logit
@@ -292,11 +292,16 @@ def _describe_html(kind: str, fit: Fit, shared_rows: bool, table: Table) -> str:
     urgency = np.lexsort([-np.ravel(fit.flags), -np.ravel(fit.status)])
     shown = urgency[: tables.ROWS_SHOWN]
     lines = "<br>".join(escape(line) for line in [*_parameters(fit), *_outcome(fit)])
-    rest = len(urgency) - len(shown)
-    note = f"<div>and {rest:,} more; see <code>table()</code></div>" if rest else ""
+    A, B, covariance = np.ravel(fit.A), np.ravel(fit.B), np.reshape(fit.covariance, (-1, 2, 2))
+    of_shown = curves.drawn(A, B, covariance, shown)
+    more = {} if of_shown is None else {"curve": of_shown.drawings}
+    notes = [] if of_shown is None else [of_shown.axes]
+    if rest := len(urgency) - len(shown):
+        notes.insert(0, f"and {rest:,} more; see <code>table()</code>")
+    note = f"<div>{'<br>'.join(notes)}</div>" if notes else ""
     return (
         f"<div><b>{escape(_headline(kind, fit, shared_rows))}</b><br>{lines}</div>"
-        f"{tables.html_rows(table, shown)}{note}"
+        f"{tables.html_rows(table, shown, more)}{note}"
     )
 
 

@@ -1,6 +1,6 @@
 """Tables of columns by name, as text, HTML and frames of other libraries; statuses as text."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -179,14 +179,21 @@ def flag_counts(flags: Array) -> dict[str, int]:
     return {name: n for name, n in counts.items() if n}
 
 
-def html_rows(columns: Table, shown: Iterable[int]) -> str:
-    """These rows of a table as HTML."""
-    head = "".join(f"<th>{escape(name)}</th>" for name in columns)
+def html_rows(
+    columns: Table, shown: Iterable[int], more: Mapping[str, Sequence[str]] | None = None
+) -> str:
+    """These rows of a table as HTML, with more columns of HTML behind the name of each row."""
+    more = more or {}
     some = np.array(list(shown), np.intp)
-    texts = (display.cells(np.asarray(column)[some]) for column in columns.values())
+    (first, *others) = (
+        [escape(text) for text in display.cells(np.asarray(column)[some])]
+        for column in columns.values()
+    )
+    name, *names = map(escape, columns)
+    head = "".join(f"<th>{x}</th>" for x in (name, *map(escape, more), *names))
     rows = "".join(
-        "<tr>" + "".join(f"<td>{escape(text)}</td>" for text in line) + "</tr>"
-        for line in zip(*texts, strict=True)
+        "<tr>" + "".join(f"<td>{cell}</td>" for cell in line) + "</tr>"
+        for line in zip(first, *more.values(), *others, strict=True)
     )
     return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
 

@@ -1,7 +1,10 @@
 """Tables and fits as text: what fits in a line, and digits that can be compared."""
 
+import re
+
 import numpy as np
 import pytest
+from data import batch
 
 import platt_jax as pj
 from platt_jax.results.display import WIDTH, cells
@@ -67,3 +70,24 @@ def test_one_fit_tells_its_parameters(rng):
     assert repr(flat).splitlines()[1] == f"  A = 0, B = {flat.B:.4g}"
     several = pj.fit(np.tile(scores, (2, 1)), np.arange(400) % 2)
     assert "A = " not in repr(several)
+
+
+def test_a_notebook_shows_curves(rng):
+    """Each with its fit's probabilities at the ends of the scores that are named."""
+    scores, labels = batch(rng, 3, 200)
+    labels[2] = 0
+    scores[2, 5] = np.nan
+    with pytest.warns(RuntimeWarning):
+        fits = pj.fit(scores, labels)
+    html = fits._repr_html_()
+    (ends,) = re.findall("for scores from ([-0-9.]+) to ([-0-9.]+)", html)
+    # Failed fits come first, and have no curve.
+    assert re.findall("<td>(|<svg.*?)</td>", html)[0] == "" and html.count("<svg") == 2
+    found = np.array(re.findall("<title>from (.*?) to (.*?)</title>", html), float)
+    expected = fits.predict_proba(np.tile(np.array(ends, float), (3, 1)))
+    np.testing.assert_allclose(np.sort(found, 0), np.sort(expected[:2], 0), atol=0.01)
+
+
+def test_curves_need_a_slope():
+    for labels in ([1, 1, 1], [0, 1, 1]):
+        assert "<svg" not in pj.fit([1.0, 1.0, 1.0], labels)._repr_html_()
