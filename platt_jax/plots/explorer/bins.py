@@ -9,8 +9,8 @@ from platt_jax.ids.factorize import Integers
 from platt_jax.metrics import groups
 from platt_jax.plots.explorer.rows import JudgedRows
 
-# Maximum number of bins of all segments: about three bytes each.
-MOST = 400_000
+# Maximum number of bins of all segments: three to four bytes each.
+MOST = 1_000_000
 _BINS = 10  # maximum number of bins of a segment
 _ROWS_PER_BIN = 10
 

@@ -18,26 +18,25 @@ function verdict({ columns }, i) {
   const [rows, positives, expected, q] = ["rows", "positives", "expected", "q"].map((name) => columns[name][i]);
   if (!rows) return "It has no rows here.";
   if (!Number.isFinite(q)) return "It could not be tested.";
-  const ratio = `${count(positives)} positives where ${short(expected)} were expected`;
-  if (columns.off[i]) return `Off: ${ratio} (q ${qValue(q)}).`;
-  return `Within chance: ${ratio} (q ${qValue(q)}).`;
+  const ratio = `${counted(positives, "positive")} where ${short(expected)} were expected`;
+  return `${columns.off[i] ? "Off" : "Within chance"}: ${ratio} (${qSaid(q)}).`;
 }
 
 // The lines of the note beside a hovered segment.
 function brief(data, i) {
   const { columns, names } = data;
-  const lines = [element("span", `${count(columns.rows[i])} rows, O/E ${short(columns.ratio[i])}`)];
-  lines.push(element("span", `${count(columns.positives[i])} positives, ${short(columns.expected[i])} expected`));
-  if (columns.off[i]) lines.push(element("span", `off, q ${qValue(columns.q[i])}`, { class: "off" }));
+  const lines = [element("span", `${counted(columns.rows[i], "row")}, O/E ${short(columns.ratio[i])}`)];
+  lines.push(element("span", `${counted(columns.positives[i], "positive")}, ${short(columns.expected[i])} expected`));
+  if (columns.off[i]) lines.push(element("span", `off, ${qSaid(columns.q[i])}`, { class: "off" }));
   return names ? [named("strong", names[i]), ...lines] : lines;
 }
 
 function spoken(data, i) {
-  return `${data.names[i]}, ${count(data.columns.rows[i])} rows. ${verdict(data, i)}`;
+  return `${data.names[i]}, ${counted(data.columns.rows[i], "row")}. ${verdict(data, i)}`;
 }
 
-// The panel of the selected segment.
-function chosen(data, i) {
+// The panel of the selected segment, this many pixels wide.
+function chosen(data, i, width) {
   const { about, columns } = data;
   const logit = logitOf(data, i);
   const said = element("p", verdict(data, i), { class: columns.off[i] ? "said off" : "said", "aria-live": "polite" });
@@ -56,7 +55,7 @@ function chosen(data, i) {
   if (!binned && columns.rows[i]) {
     notes.push(`Rates by score are kept of ${segments(about.binned[0])}, the most urgent and the largest; not of this one.`);
   }
-  return [named("h3", data.names[i]), said, curve(data, i), legend, ...notes.map((x) => element("p", x)), facts(data, i)];
+  return [named("h3", data.names[i]), said, curve(data, i, width), legend, ...notes.map((x) => element("p", x)), facts(data, i)];
 }
 
 function facts({ about, columns }, i) {

@@ -71,7 +71,7 @@ function sparkline(data, segment) {
 }
 
 // The sigmoid with its band, that of all rows pooled, and the rates with their intervals.
-function curve(data, segment) {
+function curve(data, segment, width) {
   const { about } = data;
   const logit = logitOf(data, segment);
   const bins = binsOf(data, segment) ?? [];
@@ -83,7 +83,7 @@ function curve(data, segment) {
   const reached = [...(banded ? band.flat() : grid.map((score) => sigmoid(logit.at(score)))), ...bins.map((bin) => bin.high)];
   const top = Math.min(Math.max(...reached.filter(Number.isFinite), 0.01) * 1.05, 1);
 
-  const [WIDE, HIGH, LEFT, BOTTOM] = [460, 270, 44, 232];
+  const [WIDE, HIGH, LEFT, BOTTOM] = [Math.max(width, 240), 270, 44, 232];
   const x = (score) => (LEFT + ((WIDE - LEFT - 10) * (score - low)) / (high - low)).toFixed(1);
   const y = (rate) => (BOTTOM - ((BOTTOM - 10) * rate) / top).toFixed(1);
   const path = (ends) => ends.map(([score, rate]) => `${x(score)},${y(Math.min(rate, top))}`).join(" ");
@@ -94,7 +94,7 @@ function curve(data, segment) {
       shape("text", { x: LEFT - 7, y: y(rate), class: "up" }, percent(rate)),
     );
   }
-  for (const score of linearTicks(low, high, 6)) {
+  for (const score of linearTicks(low, high, WIDE / 80)) {
     drawn.append(shape("text", { x: x(score), y: BOTTOM + 17, class: "across" }, short(score)));
   }
   drawn.append(shape("text", { x: WIDE - 10, y: HIGH - 4, class: "title" }, "score →"));

@@ -34,7 +34,7 @@ async function explorer(root, about, block, tell = {}) {
     if (!table || !(segment >= 0)) return;
     table.select(segment);
     pointing?.select(segment);
-    part("chosen").replaceChildren(...chosen(data, segment));
+    part("chosen").replaceChildren(...chosen(data, segment, part("chosen").clientWidth - 32));
     speak(segment);
     tell.select?.(segment);
   }
@@ -73,9 +73,11 @@ async function explorer(root, about, block, tell = {}) {
 // What is said of all segments.
 function describe(root, { about, columns }) {
   const part = (name) => root.querySelector(`[data-part="${name}"]`);
-  const megabytes = Math.max(about.size / 1e6, 0.1);
-  part("held").textContent = `${segments(about.number)}, the worst first, in ${short(megabytes, 2)} MB.`;
-  part("off").textContent = `off, q ≤ ${about.fdr} (${count(columns.off.reduce((sum, x) => sum + x, 0))})`;
+  const off = columns.off.reduce((sum, x) => sum + x, 0);
+  part("held").textContent = `Of ${segments(about.number)}, ${count(off)} ${off === 1 ? "is" : "are"} off`;
+  part("size").textContent = `All are in this page, in ${short(Math.max(about.size / 1e6, 0.1), 2)} MB.`;
+  part("fdr").textContent = about.fdr;
+  part("levels").textContent = about.funnel?.levels.map((level) => `${level} %`).join(" and ") ?? "";
   const meaning = Object.entries(about.meanings).flatMap(([name, text]) => [element("dt", name), element("dd", text)]);
   root.querySelector(".meaning").replaceChildren(...meaning);
   root.querySelector("[role=slider]")?.setAttribute("aria-valuemax", about.number);

@@ -169,7 +169,7 @@ class Funnel {
 
   // The more segments in a cell, the less transparent it is.
   drawCounts(pen, group, color) {
-    const cell = 1.5;
+    const cell = 2; // in pixels
     const columns = Math.ceil(this.wide / cell) + 1;
     const lines = Math.ceil(this.high / cell) + 1;
     const counts = new Uint32Array(columns * lines);
@@ -185,7 +185,7 @@ class Funnel {
     brush.fillRect(0, 0, columns, lines);
     const pixels = brush.getImageData(0, 0, columns, lines);
     for (let i = 0; i < counts.length; i++) {
-      const share = counts[i] && 0.3 + 0.7 * (Math.log(counts[i]) / (Math.log(most) || 1));
+      const share = counts[i] && 0.4 + 0.6 * (Math.log(counts[i]) / (Math.log(most) || 1));
       pixels.data[4 * i + 3] = 255 * share;
     }
     brush.putImageData(pixels, 0, 0);

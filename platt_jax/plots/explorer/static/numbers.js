@@ -9,7 +9,8 @@ function decimal(value, digits) {
 }
 
 const count = (value) => decimal(value, 0);
-const segments = (number) => `${count(number)} segment${number === 1 ? "" : "s"}`;
+const counted = (number, what) => `${count(number)} ${what}${number === 1 ? "" : "s"}`;
+const segments = (number) => counted(number, "segment");
 
 // With this many digits, but all of those before the point.
 function short(value, digits = 3) {
@@ -24,6 +25,11 @@ function short(value, digits = 3) {
 
 function percent(share) {
   return `${short(100 * share)} %`;
+}
+
+// Its spaces do not break.
+function qSaid(q) {
+  return q < 0.00005 ? "q\u00a0<\u00a00.0001" : `q\u00a0=\u00a0${short(q, 2)}`;
 }
 
 function qValue(q) {

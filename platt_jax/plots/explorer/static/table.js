@@ -38,6 +38,11 @@ function decimalsOf(values) {
   return Math.min(Math.max(2 - Math.floor(Math.log10(sizes[sizes.length >> 1])), 1), 8);
 }
 
+// A text whose order is that of the numbers in it: shop 9 before shop 10. A collator takes ten times as long.
+function sortable(text) {
+  return text.toLowerCase().replace(/\d+/g, (digits) => digits.padStart(20, "0"));
+}
+
 class Table {
   constructor(root, data, tell, signal) {
     this.part = (name) => root.querySelector(`[data-part="${name}"]`);
@@ -94,14 +99,13 @@ class Table {
   }
 
   sorted({ name, text, value }) {
-    const { names, numeric } = this.data;
-    // Ids that are integers are sorted as such, which takes far less time.
-    const of = name === "segment" && numeric ? (i) => Number(names[i]) : value;
     const side = this.descending ? -1 : 1;
-    if (!of) {
-      const collator = new Intl.Collator("en", { numeric: true });
-      return this.given.slice().sort((a, b) => side * collator.compare(text(a), text(b)));
+    if (text && !(name === "segment" && this.data.numeric)) {
+      const keys = [];
+      for (const i of this.given) keys[i] = sortable(text(i));
+      return this.given.slice().sort((a, b) => side * (keys[a] < keys[b] ? -1 : keys[a] > keys[b] ? 1 : 0));
     }
+    const of = value ?? ((i) => Number(text(i)));
     const values = new Float64Array(this.data.about.number);
     for (const i of this.given) values[i] = side * of(i);
     // Where there is no number stays last in either direction.
