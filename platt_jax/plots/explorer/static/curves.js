@@ -83,7 +83,7 @@ function curve(data, segment, width) {
   const reached = [...(banded ? band.flat() : grid.map((score) => sigmoid(logit.at(score)))), ...bins.map((bin) => bin.high)];
   const top = Math.min(Math.max(...reached.filter(Number.isFinite), 0.01) * 1.05, 1);
 
-  const [WIDE, HIGH, LEFT, BOTTOM] = [Math.max(width, 240), 270, 44, 232];
+  const [WIDE, HIGH, LEFT, BOTTOM] = [Math.max(width, 240), 270, 48, 232];
   const x = (score) => (LEFT + ((WIDE - LEFT - 10) * (score - low)) / (high - low)).toFixed(1);
   const y = (rate) => (BOTTOM - ((BOTTOM - 10) * rate) / top).toFixed(1);
   const path = (ends) => ends.map(([score, rate]) => `${x(score)},${y(Math.min(rate, top))}`).join(" ");

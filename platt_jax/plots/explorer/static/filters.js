@@ -26,10 +26,10 @@ class Filters {
       statuses[columns.status[i]]++;
       if (columns.flags[i]) bits.forEach((name, k) => (flags[k] += Boolean(columns.flags[i] & about.flags[name])));
     }
-    const options = (names, counts, value) =>
-      names.flatMap((name, k) => (counts[k] ? [new Option(`${name} (${count(counts[k])})`, value(name, k))] : []));
-    this.part("status").replaceChildren(new Option("all", ""), ...options(about.statuses, statuses, (_, k) => k));
-    this.part("flag").replaceChildren(new Option("all", ""), ...options(bits, flags, (name) => about.flags[name]));
+    const options = (names, counts) =>
+      names.flatMap((name, k) => (counts[k] ? [new Option(`${name} (${count(counts[k])})`, name)] : []));
+    this.part("status").replaceChildren(new Option("all", ""), ...options(about.statuses, statuses));
+    this.part("flag").replaceChildren(new Option("all", ""), ...options(bits, flags));
     const most = [0.01, about.fdr, 0.2].map((q) => new Option(q, q));
     this.part("q").replaceChildren(new Option("all", ""), ...most);
   }
@@ -51,8 +51,9 @@ class Filters {
     const { region } = this;
     const all = Uint32Array.from({ length: about.number }, (_, i) => i);
     const tests = [];
-    if (status) tests.push((i) => columns.status[i] === Number(status));
-    if (flag) tests.push((i) => columns.flags[i] & Number(flag));
+    const [code, bit] = [about.statuses.indexOf(status), about.flags[flag]];
+    if (status) tests.push((i) => columns.status[i] === code);
+    if (flag) tests.push((i) => columns.flags[i] & bit);
     // The numbers here are rounded; what is off was decided before.
     if (most) tests.push(Number(most) === about.fdr ? (i) => columns.off[i] : (i) => columns.q[i] <= Number(most));
     if (region) tests.push(within(columns, region));
