@@ -28,7 +28,8 @@ def explore(calibrator: SegmentCalibrator, scores: Column, labels: Column, segme
     Args:
         calibrator: result of `fit_segments`.
         scores: (N,) scores, as in `fit_segments`, preferably of rows that were not fitted. Rows
-            whose score or label is not finite are left out.
+            whose score or label is not finite are left out. A RuntimeWarning gives the number of
+            segments that cannot be tested, as in `triage`.
         labels: (N,) bool, {0, 1} or {-1, +1}.
         segments: (N,) ids, as in `fit_segments`. Fitted segments without rows, and segments that
             were not fitted, are allowed.
@@ -78,7 +79,7 @@ def _widget() -> Any:
         _blocks = traitlets.List(traitlets.Bytes()).tag(sync=True)
         # The number of the selected segment in the page's order, -1 for none.
         _selected = traitlets.Int(-1).tag(sync=True)
-        region: Any = traitlets.List(None, allow_none=True).tag(sync=True)
+        region: Any = traitlets.List(default_value=None, allow_none=True).tag(sync=True)
         selected = traitlets.Any(None, allow_none=True)
 
         def __init__(self, shown: explorer.Contents) -> None:
