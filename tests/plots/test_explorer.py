@@ -6,6 +6,7 @@ from dataclasses import replace
 import jax
 import numpy as np
 import pytest
+from data import labels_of
 from explored import decoded, unpacked, variance
 
 import platt_jax as pj
@@ -182,7 +183,7 @@ def test_a_region_has_the_segments_between_its_ends(shown, table):
 
 
 def many(calibrator, K):
-    """A calibrator of K segments, and ten rows of each on average."""
+    """A calibrator of K segments, and rows that it predicts well, five of each on average."""
     rng = np.random.default_rng(1)
     which = rng.integers(0, len(calibrator), K)
     fit = jax.tree.map(lambda x: x[which], calibrator.fit)
@@ -193,9 +194,9 @@ def many(calibrator, K):
         B=fit.B + rng.normal(size=K),
         hessian=fit.hessian * spread[:, None, None],
     )
-    segments = np.repeat(np.arange(K), rng.geometric(0.1, K))
+    segments = np.repeat(np.arange(K), rng.geometric(0.2, K))
     scores = rng.normal(size=len(segments))
-    labels = rng.random(len(segments)) < 0.3
+    labels = labels_of(rng, -fit.A[segments] * scores - fit.B[segments])
     return replace(calibrator, keys=np.arange(K), fit=fit), (scores, labels, segments)
 
 

@@ -32,7 +32,8 @@ MEANINGS = {
     "O/E": "Observed over expected: positives divided by expected.",
     "excess": "Positives minus expected.",
     "q-value": (
-        "The smallest false discovery rate at which triage rejects the predictions for these rows."
+        "The smallest false discovery rate at which triage rejects the predictions for these rows: "
+        "for their number of positives, or for how these follow the score."
     ),
     "A": "The parameter A of P(y=1) = 1 / (1 + exp(A f + B)), where f is the score.",
     "B": "The parameter B of the same formula.",
