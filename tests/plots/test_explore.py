@@ -135,7 +135,7 @@ def test_it_renders_more_than_once_and_tells_what_is_selected(rendered):
     assert page.evaluate("told.at(-1)") == ["_selected", 4]
     page.evaluate("model.change('_selected', 9)")
     assert two.locator("h3").inner_text() == table["segment"][9]
-    two.get_by_label("rows, at least").fill("30")
+    two.get_by_label("rows from").fill("30")
     assert page.evaluate("told.at(-1)") == ["region", [30, None, None, None]]
     assert page.evaluate("model.listening()") == ["change:_selected"]
     page.evaluate("window.close()")

@@ -200,10 +200,13 @@ def test_a_rectangle_lists_the_segments_inside(opened, table):
 def test_the_same_without_a_pointer(opened, table):
     page = opened()
     before = funnel(page).evaluate(DRAWN)
-    page.get_by_label("rows, at least").fill("100")
-    page.get_by_label("O/E, at most").fill("0.9")
+    page.get_by_label("rows from").fill("100")
+    page.get_by_label("O/E to").fill("0.9")
     assert found(page) == np.sum((table["rows"] >= 100) & (table["O/E"] <= 0.9)) > 0
     assert funnel(page).evaluate(DRAWN) != before
+    _, numbers = hovered(page, table)
+    names = set(table["segment"][numbers])
+    assert 0 < len(names) <= found(page) and (table["rows"][numbers] >= 100).all()
     # Arrow keys go through those that are listed.
     funnel(page).press("Home")
     assert chosen(page) == ids(page)[0]
@@ -326,6 +329,7 @@ def test_it_is_drawn_again_when_colours_or_sizes_change(opened):
     page.wait_for_timeout(200)
     assert page.locator(".platt-explorer").evaluate(PAPER) == "#ffffff"
     page.emulate_media(media="screen", color_scheme="light")
+    page.wait_for_timeout(200)
     page.set_viewport_size({"width": 700, "height": 900})
     page.wait_for_timeout(200)
     wide = below.evaluate("x => [x.width, x.clientWidth]")

@@ -75,7 +75,7 @@ function describe(root, { about, columns }) {
   const part = (name) => root.querySelector(`[data-part="${name}"]`);
   const off = columns.off.reduce((sum, x) => sum + x, 0);
   part("held").textContent = `Of ${segments(about.number)}, ${count(off)} ${off === 1 ? "is" : "are"} off`;
-  part("size").textContent = `All are in this page, in ${short(Math.max(about.size / 1e6, 0.1), 2)} MB.`;
+  part("size").textContent = `All their numbers are in this page, ${short(Math.max(about.size / 1e6, 0.1), 2)} MB deflated.`;
   part("fdr").textContent = about.fdr;
   part("levels").textContent = about.funnel?.levels.map((level) => `${level} %`).join(" and ") ?? "";
   const meaning = Object.entries(about.meanings).flatMap(([name, text]) => [element("dt", name), element("dd", text)]);
