@@ -177,6 +177,8 @@ def test_a_region_has_the_segments_between_its_ends(shown, table):
         ([20, 60, None, None], (rows >= 20) & (rows <= 60)),
         ([None, None, 0.9, None], ratio >= 0.9),
         ([30, None, None, 1.1], (rows >= 30) & (ratio <= 1.1)),
+        *(([None, None, x, x], ratio == np.float64(x)) for x in ratio[:20].tolist()),
+        *(([None, None, x + 1e-12, None], ratio > np.float64(x)) for x in ratio[:20].tolist()),
     ):
         found = shown.within(region).astype(str).tolist()
         assert found == table["segment"][inside & np.isfinite(ratio)].tolist() and found

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.arrays import Floats
-from platt_jax.ids.factorize import Integers
 from platt_jax.metrics.count_pvalues import Counts, Predicted, counts
 from platt_jax.plots import funnels, rates
 from platt_jax.plots.explorer import columns, packing
@@ -52,14 +51,14 @@ class Contents(NamedTuple):
         blocks: the numbers of the rows, which are drawn first, those of the fits, the ids, and the
             bins; all deflated.
         ids: the ids of the segments in the order of the columns.
-        rows: (K,) numbers of rows.
-        ratio: (K,) observed over expected positives, NaN without rows.
+        rows: (K,) numbers of rows, as the page has them.
+        ratio: (K,) observed over expected positives, as the page has them; NaN without rows.
     """
 
     about: str
     blocks: tuple[bytes, ...]
     ids: Ids
-    rows: Integers
+    rows: NDArray[Any]
     ratio: Floats
 
     def within(self, region: Sequence[float | None]) -> NDArray[Any]:
@@ -70,11 +69,11 @@ class Contents(NamedTuple):
                 None where there is no limit.
         """
         fewest, most, lowest, highest = region
-        inside = np.isfinite(self.ratio)
+        inside = np.ones(len(self.rows), bool)
         for values, low, high in ((self.rows, fewest, most), (self.ratio, lowest, highest)):
             inside &= values >= (0 if low is None else low)
             inside &= values <= (math.inf if high is None else high)
-        # Segments without rows have no ratio.
+        # Segments without rows have no ratio: NaN is not within anything.
         return self.ids.judged[self.ids.order.judged[inside]]
 
 
@@ -125,8 +124,10 @@ def contents(
         "fdr": fdr,
         "meanings": meanings,
     }
-    both = (order.of_rows(judged.table[name], x) for name, x in (("rows", 0), ("ratio", np.nan)))
-    return Contents(_json(about), blocks, ids, *map(np.asarray, both))
+    found, positives, expected = (of_rows[x].stored() for x in ("rows", "positives", "expected"))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = (positives.astype(float) / expected).astype(np.float32).astype(float)
+    return Contents(_json(about), blocks, ids, found, ratio)
 
 
 def _window(rows: JudgedRows) -> list[float]:

@@ -7,7 +7,7 @@ deflate compresses well. `static/unpack.js` reads it.
 import json
 import zlib
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,11 @@ class Column(NamedTuple):
     dtype: str
     bits: int = _MANTISSA
 
+    def stored(self) -> NDArray[Any]:
+        """(n,) the numbers as a reader finds them."""
+        values = np.asarray(self.values).astype(f"<{self.dtype}")
+        return _rounded(values, self.bits) if self.dtype == "f4" else values
+
 
 Columns: TypeAlias = Mapping[str, Column]
 
@@ -52,14 +57,14 @@ def packed_texts(texts: Iterable[str]) -> bytes:
 
 
 def _planes(column: Column) -> bytes:
-    values = np.asarray(column.values).astype(f"<{column.dtype}")
-    if column.dtype == "f4" and column.bits < _MANTISSA:
-        values = _rounded(values, column.bits)
+    values = column.stored()
     return values.view(np.uint8).reshape(len(values), values.itemsize).T.tobytes()
 
 
 def _rounded(values: NDArray[np.float32], bits: int) -> NDArray[np.float32]:
     """The nearest numbers with this many bits of mantissa; the other bits are 0."""
     dropped = _MANTISSA - bits
+    if not dropped:
+        return values
     coded = values.view("<u4") + np.uint32(1 << (dropped - 1))
     return (coded & np.uint32(0xFFFFFFFF << dropped & 0xFFFFFFFF)).view("<f4")
