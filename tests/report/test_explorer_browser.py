@@ -230,6 +230,9 @@ def test_a_screen_reader_hears_which_segment_it_is(opened, table):
     name, rows = table["segment"][3], table["rows"][3]
     assert said[:3] == ["Funnel of segments, the worst first", "4", str(K + 5)]
     assert said[3].startswith(f"{name}, {rows} rows. Off: ")
+    assert page.text_content(part("said")) == ""
+    page.locator("tr[data-segment] button").nth(3).press("Enter")
+    assert page.text_content(part("said")) == said[3]
     image = page.locator(".chosen").get_by_role("img").get_attribute("aria-label")
     assert image.startswith("The segment's sigmoid with its 95 % band. Observed rates by score: ")
     rates = re.findall(r"([\d.]+) % at", image)

@@ -39,7 +39,7 @@ function spoken(data, i) {
 function chosen(data, i, width) {
   const { about, columns } = data;
   const logit = logitOf(data, i);
-  const said = element("p", verdict(data, i), { class: columns.off[i] ? "said off" : "said", "aria-live": "polite" });
+  const said = element("p", verdict(data, i), { class: columns.off[i] ? "said off" : "said" });
   const legend = element("p", undefined, { class: "key" });
   const marks = { fit: "sigmoid, 95 % band", rate: "observed, 95 % interval", pooled: "all rows pooled" };
   if (!logit.fitted) delete marks.fit;

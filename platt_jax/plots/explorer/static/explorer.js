@@ -39,10 +39,13 @@ async function explorer(root, about, block, tell = {}) {
     tell.select?.(segment);
   }
 
+  // A screen reader reads the value of the slider if that has the focus, else the status.
   function speak(segment) {
+    const said = spoken(data, segment);
+    part("said").textContent = document.activeElement === pointing?.canvas ? "" : said;
     if (!pointing) return;
     pointing.canvas.ariaValueNow = segment + 1;
-    pointing.canvas.ariaValueText = spoken(data, segment);
+    pointing.canvas.ariaValueText = said;
   }
 
   function brush(ends) {
