@@ -363,12 +363,3 @@ def test_ten_thousand_segments_take_less_than_a_megabyte(calibrator, tmp_path):
     page = Page(tmp_path / "r.html")
     assert set(page.column("segment")) == set(names.tolist())
     assert (tmp_path / "r.html").stat().st_size < 1e6
-
-
-@pytest.mark.slow
-def test_a_million_segments(calibrator, tmp_path):
-    large, rows = many(calibrator, 1_000_000)
-    large.to_html(tmp_path / "r.html", *rows)
-    page = Page(tmp_path / "r.html")
-    assert sorted(map(int, page.column("segment"))) == list(range(1_000_000))
-    assert (tmp_path / "r.html").stat().st_size < 40e6
