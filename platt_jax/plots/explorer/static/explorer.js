@@ -28,15 +28,20 @@ async function explorer(root, about, block, tell = {}) {
   };
   draw();
   performance.mark("platt_jax funnel");
-  watch(part("plot"), draw, ended.signal);
+  watch(part("plot"), () => [draw(), redraw()], ended.signal);
 
   function select(segment) {
     if (!table || !(segment >= 0)) return;
     table.select(segment);
     pointing?.select(segment);
-    part("chosen").replaceChildren(...chosen(data, segment, part("chosen").clientWidth - 32));
+    redraw();
     speak(segment);
     tell.select?.(segment);
+  }
+
+  function redraw() {
+    const panel = part("chosen");
+    if (table?.selected >= 0) panel.replaceChildren(...chosen(data, table.selected, panel.clientWidth - 32));
   }
 
   // A screen reader reads the value of the slider if that has the focus, else the status.
@@ -77,8 +82,10 @@ async function explorer(root, about, block, tell = {}) {
 function describe(root, { about, columns }) {
   const part = (name) => root.querySelector(`[data-part="${name}"]`);
   const off = columns.off.reduce((sum, x) => sum + x, 0);
-  part("held").textContent = `Of ${segments(about.number)}, ${count(off)} ${off === 1 ? "is" : "are"} off`;
-  part("size").textContent = `All their numbers are in this page, ${short(Math.max(about.size / 1e6, 0.1), 2)} MB deflated.`;
+  const tested = columns.q.reduce((sum, q) => sum + !Number.isNaN(q), 0);
+  const megabytes = short(Math.max(about.size / 1e6, 0.1), 2);
+  part("held").textContent = `${count(off)} of ${segments(tested)} tested ${off === 1 ? "is" : "are"} off`;
+  part("size").textContent = `The numbers of all ${count(about.number)} are in this page, ${megabytes} MB deflated.`;
   part("fdr").textContent = about.fdr;
   part("levels").textContent = about.funnel?.levels.map((level) => `${level} %`).join(" and ") ?? "";
   const meaning = Object.entries(about.meanings).flatMap(([name, text]) => [element("dt", name), element("dd", text)]);
