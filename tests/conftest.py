@@ -1,6 +1,7 @@
 import ctypes
 import importlib
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -48,6 +49,20 @@ def _resident_bytes():
     """What this process has in memory; 0 on other systems than Linux."""
     told = Path("/proc/self/statm")
     return int(told.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if told.exists() else 0
+
+
+# While a browser is open no other event loop runs, so that it is closed after each module.
+@pytest.fixture(scope="module")
+def browser():
+    playwright = pytest.importorskip("playwright.sync_api")
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("needs chromium")
+    with playwright.sync_playwright() as driver:
+        # In a container it has no sandbox of its own to build.
+        opened = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield opened
+        opened.close()
 
 
 @pytest.fixture(scope="session")

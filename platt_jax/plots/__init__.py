@@ -3,12 +3,14 @@
 Every function draws on the axes `ax`, or on those of a new figure if `ax` is None, and returns the
 axes. None of them changes matplotlib's settings. Colours are those of Okabe & Ito (2008), which
 readers with any colour vision can distinguish; elements of different colour also differ in shape.
-Beyond 20,000 problems, hexagons of counts replace points.
+Beyond 20,000 problems, hexagons of counts replace points. `explore` is no figure but a page in a
+notebook.
 
 The plotted quantities are computed in `platt_jax.metrics` and by the fits themselves.
 """
 
 from platt_jax.plots.description import alt_text
+from platt_jax.plots.explore import explore
 from platt_jax.plots.levels import levels
 from platt_jax.plots.nights import nights
 from platt_jax.plots.overall import summary
@@ -25,6 +27,7 @@ __all__ = [
     "ReliabilityDisplay",
     "alt_text",
     "convergence",
+    "explore",
     "levels",
     "nights",
     "parameter_map",

@@ -80,12 +80,13 @@ def rate_funnel(
     by_segment = Counts(*(x[used] for x in by_segment))
     keys = numbered.named(np.flatnonzero(used))
     marked = _reliably_off(pvalue) if judged is None else _flagged(judged, keys)
-    third_moment = float(np.sum(w * p * (1 - p) * (1 - 2 * p)))
-    limits = _limits(by_segment, pvalue, third_moment)
+    third_moment = float(np.sum(w * third_moments(p)))
+    texts = tuple(funnels.beyond(pvalue, level) for level in funnels.LEVELS)
+    limits = limits_of(by_segment, third_moment, texts)
     ax = style.axes_or_new(ax)
     ax.set(xscale="log", yscale="log", ylabel="observed / expected")
     ratio = by_segment.observed / by_segment.expected
-    scale = _scale(by_segment.rows, ratio, marked[0], limits)
+    scale = scale_of(by_segment.rows, ratio, marked[0], limits)
     drawn = Funnel(by_segment.rows, scale.heights(ratio), *marked, pvalue, keys, "segment")
     funnels.draw(ax, drawn, limits, (funnels.across(by_segment.rows), scale.ends), unseen)
     scale.set_ticks(ax)
@@ -107,10 +108,20 @@ def _flagged(judged: Mapping[str, NDArray[Any]], keys: NDArray[Any]) -> tuple[Bo
     return flagged[places(np.asarray(named), keys)], "flagged by triage"
 
 
-def _limits(by_segment: Counts, pvalue: Floats, third_moment: float) -> Limits:
+def third_moments(p: Floats) -> Floats:
+    """(N,) third central moments of labels that are 1 with these probabilities."""
+    return p * (1 - p) * (1 - 2 * p)
+
+
+def limits_of(by_segment: Counts, third_moment: float, texts: tuple[str, ...] = ()) -> Limits:
     """Limits of a segment with typical probabilities: normal quantiles, corrected for skewness.
 
     The correction is the first of Cornish & Fisher (1938).
+
+    Args:
+        by_segment: segments with rows.
+        third_moment: sum of the third central moments of all labels.
+        texts: what is said of each level.
     """
     grid = np.geomspace(*funnels.across(by_segment.rows), 200)
     total = by_segment.rows.sum()
@@ -122,11 +133,10 @@ def _limits(by_segment: Counts, pvalue: Floats, third_moment: float) -> Limits:
         reach = z * np.sqrt(variance * grid)
         low, high = ((mean * grid + skew + side * reach) / (mean * grid) for side in (-1, 1))
         ends.append((np.where((low > 0) & (low < 1), low, np.nan), high))
-    texts = tuple(funnels.beyond(pvalue, level) for level in funnels.LEVELS)
     return Limits(grid, tuple(ends), texts, 1.0, "as expected")
 
 
-class _Scale(NamedTuple):
+class Scale(NamedTuple):
     """The axis of ratios: logarithmic from low to high, with 0 apart at `zero`, if not None."""
 
     low: float
@@ -135,6 +145,7 @@ class _Scale(NamedTuple):
 
     @property
     def ends(self) -> tuple[float, float]:
+        """Limits of the axis."""
         if self.zero is None:
             return self.low, self.high
         return self.zero * (self.zero / self.low) ** 0.5, self.high
@@ -157,7 +168,7 @@ class _Scale(NamedTuple):
         ax.yaxis.set_minor_locator(axes.no_ticks())
 
 
-def _scale(rows: Floats, ratio: Floats, marked: Bools, limits: Limits) -> _Scale:
+def scale_of(rows: Floats, ratio: Floats, marked: Bools, limits: Limits) -> Scale:
     """An axis with most ratios, all marked ones, and the limits of a segment of median size."""
     positive = np.log(ratio[ratio > 0]) if (ratio > 0).any() else np.zeros(1)
     of_marked = np.log(ratio[marked & (ratio > 0)])
@@ -167,4 +178,4 @@ def _scale(rows: Floats, ratio: Floats, marked: Bools, limits: Limits) -> _Scale
     shown = np.concatenate([of_limits, of_marked, central(positive, pad=0.1)])
     low, high = float(np.exp(shown.min() - 0.02)), float(np.exp(shown.max() + 0.02))
     zero = low * (low / high) ** _NO_POSITIVES if (ratio == 0).any() else None
-    return _Scale(low, high, zero)
+    return Scale(low, high, zero)

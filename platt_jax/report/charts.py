@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from platt_jax import plots
 from platt_jax.columns import Column
-from platt_jax.report.rows import Judged, Predicted
+from platt_jax.plots.explorer import Judged, JudgedRows
+from platt_jax.report.rows import Predicted
 from platt_jax.results.calibrators import SegmentCalibrator
 
 if TYPE_CHECKING:
@@ -24,10 +25,11 @@ MOST_SEGMENTS = 12
 _MOST_VECTORS = 500
 
 
-def reliability(rows: Predicted) -> str:
+def reliability(predicted: Predicted) -> str:
     """Reliability diagrams before and after."""
-    proba = {"before": rows.before[rows.usable], "after": rows.after[rows.usable]}
-    labels = rows.labels[rows.usable]
+    rows, some = predicted.rows, predicted.rows.usable
+    proba = {"before": predicted.before[some], "after": rows.proba[some]}
+    labels = rows.labels[some]
 
     def draw(axes: Sequence[Axes]) -> None:
         plots.reliability_diagram(labels, proba, numbers=False, ax=axes[0])  # a table has them
@@ -36,11 +38,11 @@ def reliability(rows: Predicted) -> str:
     return _svg(draw, what)[0]
 
 
-def funnel(rows: Predicted, segments: Column, judged: Judged) -> str:
+def funnel(rows: JudgedRows, segments: Column, judged: Judged) -> str:
     """Observed over expected positives of segments against their rows, the flagged ones marked."""
 
     def draw(axes: Sequence[Axes]) -> None:
-        labels, proba = (np.where(rows.usable, x, 0) for x in (rows.labels, rows.after))
+        labels, proba = (np.where(rows.usable, x, 0) for x in (rows.labels, rows.proba))
         weights = rows.usable.astype(float)
         of_rows: dict[str, Any] = {"weights": weights, "judged": judged.table}
         plots.rate_funnel(labels, proba, segments, ax=axes[0], **of_rows)

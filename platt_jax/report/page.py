@@ -10,8 +10,10 @@ from typing import Literal, TypeAlias
 from platt_jax.columns import Column
 from platt_jax.extras import needing
 from platt_jax.inference.verdict import verdict
-from platt_jax.report import charts, problems, rows, sections
-from platt_jax.report.rows import Judged, Predicted
+from platt_jax.plots import explorer, names
+from platt_jax.plots.explorer import Judged
+from platt_jax.report import charts, rows, sections
+from platt_jax.report.rows import Predicted
 from platt_jax.report.sections import FDR, resource
 from platt_jax.results.atomic import destination, write_atomically
 from platt_jax.results.calibrators import SegmentCalibrator, require_segment_calibrator
@@ -35,8 +37,8 @@ def to_html(
 
     The report says first which segments are off. It has reliability before and after, with standard
     errors of the differences for which segments are independent; a funnel plot of the segments; the
-    segments that `triage` puts first; the outcome of the fits; and a table to sort and search. The
-    table holds the 10,000 worst segments; a search finds the ids of all.
+    segments that `triage` puts first; and the outcome of the fits. All segments are in it to be
+    explored, as by `platt_jax.plots.explore`: a segment takes about 30 bytes of the file.
 
     The p-values are those of `triage(..., against="predictions")`, and valid for rows that were not
     fitted. Use `triage` with its default to find segments that have changed since the fit.
@@ -87,12 +89,11 @@ def _page(
     given: _Given,
     title: str,
 ) -> str:
-    script = resource("report.js")
+    script = f'"use strict";\n{{\n{explorer.script()}\n{resource("report.js")}}}\n'
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    lines = problems.lines(calibrator, predicted, judged)
-    columns = problems.columns(calibrator)
+    shown = explorer.contents(calibrator, predicted.rows, judged, FDR)
     parts = {
-        "style": resource("report.css"),
+        "style": resource("report.css") + explorer.style(),
         "script": script,
         "digest": digest,
         "version": escape(__version__),
@@ -106,32 +107,23 @@ def _page(
         "charts": _charts(predicted, judged, given[2]),
         "urgent": sections.urgent(judged),
         "worst": _worst(calibrator, judged, given),
-        "held": _held(len(lines), problems.total(calibrator, judged)),
-        "head": "".join(map(_heading, columns)),
-        "meaning": "".join(
-            f"<dt>{name}</dt><dd>{escape(problems.COLUMNS[name])}</dd>" for name in columns
-        ),
-        "others": problems.others(calibrator, judged),
-        "data": problems.as_json(
-            {
-                "columns": columns,
-                "rows": [list(line.values()) for line in lines],
-                "window": problems.window(predicted),
-                "total": problems.total(calibrator, judged),
-            }
-        ),
+        "explorer": explorer.markup(),
+        "about": shown.about,
     }
+    for i, block in enumerate(shown.blocks):
+        parts[f"block{i}"] = base64.b64encode(block).decode()
     # In one pass, so that braces in a part are not replaced.
     return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], resource("report.html"))
 
 
 def _charts(predicted: Predicted, judged: Judged, segments: Column) -> str:
-    if not predicted.usable.any():
+    rows = predicted.rows
+    if not rows.usable.any():
         return "<p>No row has a finite score, label and probability.</p>"
     drawn = [(charts.reliability(predicted), "Bins of equal numbers of rows, 95 % intervals.")]
-    if (predicted.after[predicted.usable] > 0).any():
+    if (rows.proba[rows.usable] > 0).any():
         caption = "Of many segments some are beyond the limits by chance; those off are marked."
-        drawn.append((charts.funnel(predicted, segments, judged), caption))
+        drawn.append((charts.funnel(rows, segments, judged), caption))
     return "".join(
         f'<figure class="chart">{svg}<figcaption>{caption}</figcaption></figure>'
         for svg, caption in drawn
@@ -144,7 +136,10 @@ def _worst(calibrator: SegmentCalibrator, judged: Judged, given: _Given) -> str:
         return "<p>No segment of these rows was fitted and could be tested.</p>"
     made = []
     for i, svg in zip(charts.shown(judged), drawn, strict=True):
-        name, count = escape(problems.name(judged.keys[i])), judged.table["rows"][i]
+        name, count = (
+            escape(explorer.shortened(names.text(judged.keys[i]))),
+            judged.table["rows"][i],
+        )
         made.append(
             f'<figure class="chart"><figcaption><bdi>{name}</bdi>'
             f"<span>{count:,} rows, q = {judged.table['q_value'][i]:.2g}"
@@ -152,18 +147,3 @@ def _worst(calibrator: SegmentCalibrator, judged: Judged, given: _Given) -> str:
             f"{svg}</figure>"
         )
     return "".join(made)
-
-
-def _held(held: int, total: int) -> str:
-    if held < total:
-        return f"The worst {held:,} of {total:,} segments."
-    return f"All {total:,} segments, the worst first."
-
-
-def _heading(name: str) -> str:
-    if name == "curve":  # nothing to sort by
-        return f'<th scope="col">{name}</th>'
-    return (
-        f'<th scope="col" aria-sort="none"><button type="button">{name}'
-        '<span aria-hidden="true"></span></button></th>'
-    )

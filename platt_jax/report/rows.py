@@ -1,62 +1,37 @@
 """The rows of a report, with predictions before and after."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from platt_jax import ids, validation
+from platt_jax import validation
 from platt_jax.arrays import Floats
 from platt_jax.columns import Column
-from platt_jax.execution.segment_rows import SegmentRows
-from platt_jax.ids.factorize import Integers, factorize, get_indexer
-from platt_jax.ids.places import places
-from platt_jax.inference.triage import triage
+from platt_jax.plots.explorer import Judged, JudgedRows, judged_rows
 from platt_jax.report.measures import Measure, measures
 from platt_jax.results.calibrators import SegmentCalibrator
 from platt_jax.results.probabilities import expit
-from platt_jax.results.tables import Table
 
 
 class Predicted(NamedTuple):
     """N rows and their predictions.
 
     Attributes:
-        labels: (N,) 0 or 1 where a row is usable.
+        rows: the rows with the calibrator's predictions; not usable either where `before` is not
+            finite.
         before: (N,) probabilities without the calibrator's segments.
-        after: (N,) the calibrator's probabilities.
-        usable: (N,) bool, whether score, label and both probabilities are finite.
         source: what `before` is, in words.
-        scores: (N,) scores.
-        segments: (N,) number of each row's segment among those judged.
     """
 
-    labels: NDArray[np.int8]
-    before: NDArray[np.float64]
-    after: NDArray[np.float64]
-    usable: NDArray[np.bool_]
+    rows: JudgedRows
+    before: Floats
     source: str
-    scores: Floats
-    segments: Integers
 
     def measured(self) -> dict[str, Measure]:
         """Each metric of the usable rows, before and after."""
-        some = self.usable
-        return measures(self.labels[some], self.before[some], self.after[some], self.segments[some])
-
-
-class Judged(NamedTuple):
-    """The M segments of the rows, most urgent first.
-
-    Attributes:
-        table: result of `triage` against the predictions.
-        keys: (M,) segment ids.
-        place: (M,) index of each segment among the calibrator's keys, -1 if it was not fitted.
-    """
-
-    table: Table
-    keys: NDArray[Any]
-    place: Integers
+        rows, some = self.rows, self.rows.usable
+        after = rows.proba[some]
+        return measures(rows.labels[some], self.before[some], after, rows.segments[some])
 
 
 def read(
@@ -68,20 +43,10 @@ def read(
     fdr: float,
 ) -> tuple[Predicted, Judged]:
     """The rows and their segments; `before` as in `to_html`."""
-    rows = SegmentRows(scores, labels, segments)
-    # The page tests the predictions of every segment, including those that were not fitted.
-    table = triage(calibrator, rows, against="predictions", fdr=fdr, non_finite="omit")
-    judged = _judged(calibrator, rows, table)
-    f = validation.floating(scores, "scores").astype(float)
-    y, _, spoilt = validation.labelled_rows(f, labels, None, "scores")
-    after = calibrator.predict_proba(f, segments)
-    earlier, source = _before(calibrator, f, before)
-    usable = ~spoilt & np.isfinite(earlier) & np.isfinite(after)
-    numbered = factorize(ids.read_rows(segments, len(f)))
-    codes = numbered.of(slice(0, None))
-    used, code = np.unique(codes, return_inverse=True)
-    number = places(judged.keys, numbered.named(used))[code]
-    return Predicted(y, earlier, after, usable, source, f, number), judged
+    rows, judged = judged_rows(calibrator, scores, labels, segments, fdr)
+    earlier, source = _before(calibrator, rows.scores, before)
+    rows = rows._replace(usable=rows.usable & np.isfinite(earlier))
+    return Predicted(rows, earlier, source), judged
 
 
 def _before(calibrator: SegmentCalibrator, f: Floats, before: Column) -> tuple[Floats, str]:
@@ -100,11 +65,3 @@ def _before(calibrator: SegmentCalibrator, f: Floats, before: Column) -> tuple[F
         return f, "the scores, taken as probabilities, as all lie in [0, 1]"
     pooled = "the sigmoid of all fitted rows pooled, as the scores do not all lie in [0, 1]"
     return calibrator.fallback.predict_proba(f), pooled
-
-
-def _judged(calibrator: SegmentCalibrator, rows: SegmentRows, table: Table) -> Judged:
-    """The table, with segment ids as one array."""
-    fields = rows.keys.dtype.names
-    columns = list(table.values())[: len(fields or [0])]
-    keys = ids.structured(fields, columns) if fields else columns[0]
-    return Judged(table, keys, get_indexer(calibrator.keys, ids.read(keys)))

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from platt_jax.plots.explorer import Judged
 from platt_jax.report.charts import shown
 from platt_jax.report.measures import Measure
-from platt_jax.report.rows import Judged, Predicted
+from platt_jax.report.rows import Predicted
 from platt_jax.results.calibrators import SegmentCalibrator
 from platt_jax.results.tables import flag_counts, status_counts
 from platt_jax.status import Flag, Status
@@ -28,8 +29,8 @@ def summary(calibrator: SegmentCalibrator, predicted: Predicted, judged: Judged)
     seen = judged.place >= 0
     flagged = np.count_nonzero(table["flagged"])
     tested = np.count_nonzero(np.isfinite(table["p_value"]))
-    usable = predicted.usable
-    positive = f"{100 * predicted.labels[usable].mean():.3g} %" if usable.any() else "none"
+    usable = predicted.rows.usable
+    positive = f"{100 * predicted.rows.labels[usable].mean():.3g} %" if usable.any() else "none"
     terms: dict[str, Any] = {
         f"segments off, q ≤ {FDR:g}": f"{flagged:,} of {tested:,}",
         "of the rows positive": positive,
@@ -75,7 +76,7 @@ def levels(calibrator: SegmentCalibrator) -> str:
 
 def measured(predicted: Predicted) -> str:
     """The table of metrics, before and after; empty without rows."""
-    if not predicted.usable.any():
+    if not predicted.rows.usable.any():
         return ""
     lines = "".join(
         f'<tr><th scope="row">{name}</th><td class="n">{each.before:.4f}</td>'

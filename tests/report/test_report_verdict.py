@@ -1,9 +1,6 @@
 """What a report says first, and that its parts do not contradict each other."""
 
-import base64
-import json
 import re
-import zlib
 
 import numpy as np
 import pytest
@@ -12,8 +9,7 @@ from test_report import Page, made_up
 
 import platt_jax as pj
 from platt_jax.inference.verdict import verdict
-from platt_jax.report import charts, problems
-from platt_jax.report.dots import dots
+from platt_jax.report import charts
 from platt_jax.report.measures import measures
 
 
@@ -93,17 +89,6 @@ def test_of_calibrated_segments_none_is_called_off(tmp_path, monkeypatch):
     assert {text.get_text() for text in funnel.texts} == {"7", "9"}
 
 
-def test_a_search_says_what_the_table_does_not_hold(calibrator, tmp_path, monkeypatch):
-    monkeypatch.setattr(problems, "MOST", 15)
-    page = written(calibrator, tmp_path / "r.html", *made_up(seed=1))
-    assert page.problems["total"] == 40 and len(page.problems["rows"]) == 15
-    others = json.loads(zlib.decompress(base64.b64decode(page.texts["others"])))
-    assert sorted([*others, *page.column("segment")]) == sorted(map(str, range(40)))
-    monkeypatch.undo()
-    page = written(calibrator, tmp_path / "r.html", *made_up(seed=1))
-    assert not page.texts.get("others")
-
-
 def test_before_may_be_log_odds_or_probabilities(calibrator, tmp_path, monkeypatch):
     monkeypatch.setattr(
         charts, "_svg", lambda draw, what, number=1, small=False: ["<svg/>"] * number
@@ -154,20 +139,6 @@ def test_differences_have_the_errors_of_clustered_rows(rng):
     assert np.isnan(made["The same by chance alone"].error)
     alone = measures(labels, p, other, np.zeros(6000, int))
     assert np.isnan(alone["Log loss"].error)
-
-
-def test_dots_are_the_rates_of_equal_bins(rng):
-    segments = rng.integers(0, 20, 700)
-    segments[segments == 5] = 6
-    scores, labels = rng.normal(size=700), rng.integers(0, 2, 700)
-    made = dots(scores, labels, segments, 20)
-    assert made[5] == []
-    for k in (0, 6, 19):
-        mine = np.flatnonzero(segments == k)
-        parts = np.array_split(mine[np.argsort(scores[mine])], min(3, max(1, len(mine) // 10)))
-        assert len(made[k]) == 2 * len(parts)
-        means = [(scores[part].mean(), labels[part].mean()) for part in parts]
-        np.testing.assert_allclose(np.reshape(made[k], (-1, 2)), means, atol=0.08)
 
 
 def test_no_word_of_the_page_calls_a_pooled_sigmoid_flat(tmp_path):

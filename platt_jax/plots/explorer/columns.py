@@ -1,0 +1,153 @@
+"""The numbers of every segment, those to look at first coming first."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from platt_jax import ids
+from platt_jax.arrays import Floats
+from platt_jax.ids.factorize import Integers, ascending, get_indexer
+from platt_jax.model.objective import Array
+from platt_jax.plots import names
+from platt_jax.plots.explorer.packing import Column, Columns
+from platt_jax.plots.explorer.rows import Judged
+from platt_jax.results.calibrators import SegmentCalibrator
+from platt_jax.status import Status
+
+_LONGEST_NAME = 120
+# Names of statuses by code; the last is that of segments that were not fitted.
+STATUSES = [*(status.name for status in Status), "UNSEEN"]
+_UNSEEN = len(Status)
+
+
+class Order(NamedTuple):
+    """The K segments, fitted or in the rows.
+
+    Failed fits come first, then the segments of the rows in the order of triage, and last those
+    without rows, flagged ones first.
+
+    Attributes:
+        judged: (K,) number of each segment among those judged, -1 if it has no rows.
+        place: (K,) index among the calibrator's keys, -1 if it was not fitted.
+    """
+
+    judged: Integers
+    place: Integers
+
+    def of_rows(self, values: Array, without: float) -> Array:
+        """(K,) values of the segments judged, another for those without rows."""
+        return np.append(values, without)[self.judged]
+
+    def of_fits(self, values: Array, without: float) -> Array:
+        """(K,) values of the fits, another for segments that were not fitted."""
+        return np.append(np.asarray(values), without)[self.place]
+
+
+def ordered(calibrator: SegmentCalibrator, judged: Judged) -> Order:
+    """All segments in their order."""
+    fit, number = calibrator.fit, len(judged.keys)
+    without = np.setdiff1d(np.arange(len(calibrator.keys)), judged.place)
+    place = np.concatenate([judged.place, without])
+    seen = place >= 0
+    failed = seen & (np.append(fit.status, Status.CONVERGED)[place] != Status.CONVERGED)
+    rank = np.minimum(np.arange(len(place)), number)
+    flags = np.where(seen, np.append(fit.flags, 0)[place], 0)
+    order = np.lexsort((-flags, rank, ~failed))
+    return Order(np.where(order < number, order, -1), place[order])
+
+
+def of_rows(judged: Judged, order: Order) -> Columns:
+    """What the rows say of each segment: all that a funnel needs."""
+    table = judged.table
+    return {
+        "rows": Column(order.of_rows(table["rows"], 0), "u4"),
+        "positives": Column(order.of_rows(table["positives"], 0), "f4"),
+        "expected": Column(order.of_rows(table["expected"], 0), "f4", 16),
+        "q": Column(order.of_rows(table["q_value"], np.nan), "f4", 11),
+        "off": Column(order.of_rows(table["flagged"], 0), "u1"),
+    }
+
+
+def of_fits(calibrator: SegmentCalibrator, order: Order, window: list[float]) -> Columns:
+    """The fit of each segment, NaN where there is none.
+
+    The log-odds of class 0 at the score f are level + A (f - middle), where `middle` is that of the
+    window. Their variance is steepness² (u - center)² + certainty², where u is f - middle in widths
+    of the window. A sum of squares stays exact to the digits kept, unlike one with a covariance.
+    """
+    fit = calibrator.fit
+    A, B = np.asarray(fit.A, float), np.asarray(fit.B, float)
+    middle = (window[0] + window[1]) / 2
+    steepness, center, certainty = _errors(np.asarray(fit.covariance, float), window)
+    fitted = np.asarray(fit.n_pos, float) + np.asarray(fit.n_neg, float)
+    made = {
+        "A": Column(order.of_fits(A, np.nan), "f4", 16),
+        "level": Column(order.of_fits(B + A * middle, np.nan), "f4", 16),
+        "steepness": Column(order.of_fits(steepness, np.nan), "f4", 11),
+        "center": Column(order.of_fits(center, np.nan), "f4", 11),
+        "certainty": Column(order.of_fits(certainty, np.nan), "f4", 11),
+        "fitted": Column(order.of_fits(fitted, np.nan), "f4"),
+        "status": Column(order.of_fits(fit.status, _UNSEEN), "u1"),
+        "flags": Column(order.of_fits(fit.flags, 0), "u1"),
+    }
+    if calibrator.population is not None:
+        shrinkage = calibrator.population.shrinkage
+        made["shrinkage"] = Column(order.of_fits(shrinkage, np.nan), "f4", 11)
+    return made
+
+
+def _errors(covariance: Floats, window: list[float]) -> tuple[Floats, Floats, Floats]:
+    """The variance of the log-odds by score, as in `of_fits`."""
+    middle, width = (window[0] + window[1]) / 2, window[1] - window[0]
+    AA, AB, BB = covariance[:, 0, 0], covariance[:, 0, 1], covariance[:, 1, 1]
+    AA, AB, BB = AA * width**2, width * (AA * middle + AB), (AA * middle + 2 * AB) * middle + BB
+    with np.errstate(divide="ignore", invalid="ignore"):
+        center = np.where(AA > 0, -AB / AA, 0.0)
+        return np.sqrt(AA), center, np.sqrt(np.maximum(BB - AA * center**2, 0))
+
+
+class Ids(NamedTuple):
+    """The ids of the K segments.
+
+    Attributes:
+        judged: (M,) ids of the segments judged.
+        fitted: ids of the fits, ascending.
+        order: the segments in their order.
+    """
+
+    judged: NDArray[Any]
+    fitted: NDArray[Any]
+    order: Order
+
+    def at(self, i: int) -> Any:
+        """The id of one segment."""
+        judged, place = self.order.judged[i], self.order.place[i]
+        return self.judged[judged] if judged >= 0 else self.fitted[place]
+
+    def place(self, id_: Any, name: str) -> int:
+        """The number of a segment, -1 if there is none of this id.
+
+        Raises:
+            ValueError: the id has a type that no id here can equal.
+        """
+        for keys, number in ((self.judged, self.order.judged), (self.fitted, self.order.place)):
+            known, of_keys = ascending(keys)
+            (found,) = get_indexer(known, ids.read([id_], name), name)
+            if found >= 0:
+                return int(np.flatnonzero(number == np.flatnonzero(of_keys == found)[0])[0])
+        return -1
+
+    def texts(self) -> list[str]:
+        """The ids as texts."""
+        made = [""] * len(self.order.place)
+        for keys, number in ((self.judged, self.order.judged), (self.fitted, self.order.place)):
+            which = np.flatnonzero(number >= 0)
+            for i, each in zip(which.tolist(), keys[number[which]], strict=True):
+                made[i] = shortened(names.text(each))
+        return made
+
+
+def shortened(text: str) -> str:
+    """An id, cut off if it is very long."""
+    return text if len(text) <= _LONGEST_NAME else text[: _LONGEST_NAME - 1] + "…"

@@ -1,0 +1,173 @@
+"""All that the page shows, as bytes and a description of them."""
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from platt_jax.arrays import Floats
+from platt_jax.metrics.count_pvalues import Counts, Predicted, counts
+from platt_jax.plots import funnels, rates
+from platt_jax.plots.explorer import columns, packing
+from platt_jax.plots.explorer.bins import bins
+from platt_jax.plots.explorer.columns import Ids
+from platt_jax.plots.explorer.packing import Column
+from platt_jax.plots.explorer.rows import Judged, JudgedRows
+from platt_jax.results.calibrators import SegmentCalibrator
+from platt_jax.status import Flag
+
+MEANINGS = {
+    "segment": "The id; … where it is longer than 120 characters.",
+    "curve": (
+        "The segment's sigmoid, with its observed rates. All have the same axes, with the middle "
+        "98 % of the scores."
+    ),
+    "rows": "The number of rows.",
+    "positives": "How many of them are of class 1.",
+    "expected": "The sum of the probabilities predicted for them.",
+    "O/E": "Observed over expected: positives divided by expected.",
+    "excess": "Positives minus expected.",
+    "q-value": (
+        "The smallest false discovery rate at which triage rejects the predictions for these rows: "
+        "for their number of positives, or for how these follow the score."
+    ),
+    "A": "The parameter A of P(y=1) = 1 / (1 + exp(A f + B)), where f is the score.",
+    "B": "The parameter B of the same formula.",
+    "fitted rows": "The (weighted) number of rows of the fit.",
+    "status": "How the fit ended; UNSEEN where the segment was not fitted.",
+    "flags": "What is noteworthy about the rows of the fit.",
+    "shrinkage": "From 0, the segment's own rows alone, to 1, the population alone.",
+}
+
+
+class Contents(NamedTuple):
+    """What a page is made of.
+
+    Attributes:
+        about: JSON that describes the blocks and has what is the same for all segments.
+        blocks: the numbers of the rows, which are drawn first, those of the fits, the ids, and the
+            bins; all deflated.
+        ids: the ids of the segments in the order of the columns.
+        rows: (K,) numbers of rows, as the page has them.
+        ratio: (K,) observed over expected positives, as the page has them; NaN without rows.
+    """
+
+    about: str
+    blocks: tuple[bytes, ...]
+    ids: Ids
+    rows: NDArray[Any]
+    ratio: Floats
+
+    def within(self, region: Sequence[float | None]) -> NDArray[Any]:
+        """(n,) ids of the segments between these ends, the most urgent first.
+
+        Args:
+            region: the least and the greatest number of rows, and the least and the greatest ratio;
+                None where there is no limit.
+        """
+        fewest, most, lowest, highest = region
+        inside = np.ones(len(self.rows), bool)
+        for values, low, high in ((self.rows, fewest, most), (self.ratio, lowest, highest)):
+            inside &= values >= (0 if low is None else low)
+            inside &= values <= (math.inf if high is None else high)
+        # Segments without rows have no ratio: NaN is not within anything.
+        return self.ids.judged[self.ids.order.judged[inside]]
+
+
+def contents(
+    calibrator: SegmentCalibrator, rows: JudgedRows, judged: Judged, fdr: float
+) -> Contents:
+    """All segments, fitted or in the rows.
+
+    A segment takes about 17 bytes, and a bin of observed rates about 3.
+    """
+    order = columns.ordered(calibrator, judged)
+    ids = Ids(judged.keys, calibrator.keys, order)
+    window = _window(rows)
+    of_rows, of_fits = columns.of_rows(judged, order), columns.of_fits(calibrator, order, window)
+    binned = bins(rows, len(judged.keys))
+    position = np.empty(len(judged.keys), int)
+    position[order.judged[order.judged >= 0]] = np.flatnonzero(order.judged >= 0)
+    of_bins = {
+        "scores": Column(binned.scores, "f4", 11),
+        "rows": Column(binned.rows, "u4"),
+        "positives": Column(binned.positives, "u4"),
+    }
+    of_binned = {
+        "segment": Column(position[binned.segment], "u4"),
+        "number": Column(binned.number, "u1"),
+    }
+    blocks = (
+        packing.packed(of_rows),
+        packing.packed(of_fits),
+        packing.packed_texts(ids.texts()),
+        packing.packed(of_binned | of_bins),
+    )
+    pooled = np.array([calibrator.fallback.A, calibrator.fallback.B], float)
+    pooled[1] += pooled[0] * (window[0] + window[1]) / 2
+    meanings = dict(MEANINGS)
+    if calibrator.population is None:
+        del meanings["shrinkage"]
+    about: dict[str, Any] = {
+        "number": len(order.place),
+        "size": sum(map(len, blocks)),
+        "layouts": [packing.layout(x) for x in (of_rows, of_fits, of_binned, of_bins)],
+        "binned": [len(binned.segment), len(binned.rows)],
+        "funnel": _funnel(rows, judged),
+        "window": window,
+        "pooled": pooled.tolist() if np.isfinite(pooled).all() else None,
+        "statuses": columns.STATUSES,
+        "flags": {flag.name: int(flag) for flag in Flag},
+        "fdr": fdr,
+        "meanings": meanings,
+    }
+    found, positives, expected = (of_rows[x].stored() for x in ("rows", "positives", "expected"))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = (positives.astype(float) / expected).astype(np.float32).astype(float)
+    return Contents(_json(about), blocks, ids, found, ratio)
+
+
+def _window(rows: JudgedRows) -> list[float]:
+    """The axes of small curves: the ends of the scores, and the highest probability."""
+    usable = rows.usable
+    if not usable.any():
+        return [-1.0, 1.0, 1.0]
+    low, high = np.quantile(rows.scores[usable], [0.01, 0.99])
+    high = high if high > low else low + 1
+    rare = np.quantile(rows.proba[usable], 0.99)
+    return [float(f"{x:.4g}") for x in (low, high, min(1, 2 * rare))]
+
+
+def _funnel(rows: JudgedRows, judged: Judged) -> dict[str, Any] | None:
+    """Axes and limits of the funnel, as those of `rate_funnel`; None if nothing is expected."""
+    usable = rows.usable
+    p = rows.proba[usable]
+    of_rows = Predicted(p, np.ones_like(p), rows.segments[usable].astype(np.int64))
+    by_segment = counts(of_rows, rows.labels[usable], len(judged.keys))
+    used = by_segment.expected > 0
+    if not used.any():
+        return None
+    by_segment = Counts(*(x[used] for x in by_segment))
+    ratio = by_segment.observed / by_segment.expected
+    limits = rates.limits_of(by_segment, float(np.sum(rates.third_moments(p))))
+    scale = rates.scale_of(by_segment.rows, ratio, judged.table["flagged"][used], limits)
+    return {
+        "across": funnels.across(by_segment.rows),
+        "up": [scale.low, scale.high],
+        "zero": scale.zero is not None,
+        "levels": [100 * level for level in funnels.LEVELS],
+        "limits": [_listed(x) for x in (limits.rows, *(x for pair in limits.ends for x in pair))],
+    }
+
+
+def _listed(values: Floats) -> list[float | None]:
+    """The numbers with five digits; None for NaN."""
+    return [float(f"{x:.5g}") if np.isfinite(x) else None for x in values.tolist()]
+
+
+def _json(values: Any) -> str:
+    """JSON for a script element, with < escaped because it could end the element."""
+    return json.dumps(values, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
