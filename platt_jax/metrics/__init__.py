@@ -2,7 +2,7 @@
 
 Most functions take labels and probabilities of class 1 with shape (..., N), whose leading axes are
 independent problems, and return arrays of shape (...), or a number for a single problem.
-Exceptions: `isotonic_curve` takes one problem, `roc_auc` takes scores of any scale, `by_segment`
+Exceptions: `isotonic_curve` and `smooth_curve` take one problem, `roc_auc` takes scores of any scale, `by_segment`
 takes flat arrays with segment ids and computes any metric for each segment. The field-level errors
 and `multicalibration_error` take flat arrays and groups of rows. `expected` takes no labels: it
 says which scores to expect of labels to come. Common rules:
@@ -47,6 +47,7 @@ from platt_jax.metrics.significance import (
     spiegelhalter,
 )
 from platt_jax.metrics.smooth import smooth_ece
+from platt_jax.metrics.spline import SmoothCurve, smooth_curve
 
 __all__ = [
     "BrierDecomposition",
@@ -60,6 +61,7 @@ __all__ = [
     "IsotonicCurve",
     "MulticalibrationError",
     "ReliabilityCurve",
+    "SmoothCurve",
     "ZTest",
     "brier_decomposition",
     "brier_score",
@@ -78,6 +80,7 @@ __all__ = [
     "multicalibration_error",
     "reliability_curve",
     "roc_auc",
+    "smooth_curve",
     "smooth_ece",
     "spiegelhalter",
 ]

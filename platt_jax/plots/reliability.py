@@ -18,14 +18,15 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _SIZE = 5.0, 5.6  # of a new figure, in inches
-_Curve: TypeAlias = metrics.ReliabilityCurve | metrics.IsotonicCurve
+_Curve: TypeAlias = metrics.ReliabilityCurve | metrics.IsotonicCurve | metrics.SmoothCurve
+_METHODS = "binned", "smooth", "isotonic"
 
 
 class ReliabilityDisplay:
     """A reliability curve and its drawing, like scikit-learn's `CalibrationDisplay`.
 
     Attributes:
-        curve: a `metrics.ReliabilityCurve` or `metrics.IsotonicCurve`.
+        curve: a `metrics.ReliabilityCurve`, `metrics.SmoothCurve` or `metrics.IsotonicCurve`.
         name: name of the model, for the legend; or None.
         confidence: confidence level of the curve's intervals or band, for the legend.
         ax_: the axes, once drawn.
@@ -70,7 +71,7 @@ class ReliabilityDisplay:
         Raises:
             ValueError: an argument is not as in `reliability_diagram`.
         """
-        validation.require_one_of(method, ("binned", "isotonic"), "method")
+        validation.require_one_of(method, _METHODS, "method")
         rows = predicted(labels, proba, weights, from_logits)
         curve: _Curve
         shared: dict[str, Any] = {"weights": rows.weights, "confidence": confidence}
@@ -78,6 +79,8 @@ class ReliabilityDisplay:
             curve = metrics.reliability_curve(
                 rows.labels, rows.values, n_bins=n_bins, strategy=strategy, **shared
             )
+        elif method == "smooth":
+            curve = metrics.smooth_curve(rows.labels, rows.values, **shared)
         else:
             curve = metrics.isotonic_curve(rows.labels, rows.values, **shared)
         return cls(curve, name=name, confidence=confidence).plot(ax, **line)
@@ -96,14 +99,20 @@ class ReliabilityDisplay:
             self.interval_ = intervals(ax, self.curve, **{"linestyle": "-"} | line)
             self.line_ = self.interval_[0]
         else:
-            self.interval_ = self._draw_band(ax)
             (self.line_,) = ax.plot(self.curve.prob_pred, self.curve.prob_true, **line)
+            of_curve = isinstance(self.curve, metrics.SmoothCurve)
+            self.interval_ = self._draw_band(ax) if of_curve else self._draw_grey_band(ax)
         limits = probability_limits(*_drawn(self.curve))
         ax.set(xlim=limits, ylim=limits)
         ax.set(xlabel="predicted probability", ylabel="observed frequency")
         return self
 
     def _draw_band(self, ax: Axes) -> Any:
+        """The confidence band of a smooth curve."""
+        curve, looks = self.curve, {"color": self.line_.get_color(), "alpha": 0.2, "linewidth": 0}
+        return ax.fill_between(curve.prob_pred, curve.lower, curve.upper, **looks)
+
+    def _draw_grey_band(self, ax: Axes) -> Any:
         """The band where the curve is by chance if the predictions are right.
 
         It is grey, because it is not around the curve.
@@ -118,7 +127,7 @@ class ReliabilityDisplay:
 def _drawn(curve: _Curve) -> tuple[float, float]:
     """The smallest and the largest probability drawn.
 
-    Of an isotonic curve it is those of the middle 98 % of its points, without the band.
+    Of a curve without bins it is those of the middle 98 % of its points, without the band.
     """
     if isinstance(curve, metrics.ReliabilityCurve):
         drawn = np.concatenate([x[curve.n_rows > 0] for x in curve[:4]])
@@ -155,7 +164,8 @@ def reliability_diagram(
         weights: (N,) counts of rows >= 0.
         from_logits: whether proba holds logits.
         method: "binned", frequencies in bins with Wilson's intervals, by
-            `metrics.reliability_curve`; or "isotonic", a curve without bins, over the grey band
+            `metrics.reliability_curve`; "smooth", a curve with its confidence band, by
+            `metrics.smooth_curve`; or "isotonic", a curve without bins, over the grey band
             where it lies by chance if the predictions are right (the CORP diagram), by
             `metrics.isotonic_curve`.
         n_bins: number of bins.
@@ -222,4 +232,7 @@ def reliability_diagram(
 def _label(name: object, method: str, confidence: float) -> str:
     if name is not None:
         return str(name)
-    return "isotonic" if method == "isotonic" else f"observed, {style.percent(confidence)} interval"
+    if method == "isotonic":
+        return method
+    kind = "interval" if method == "binned" else "band"
+    return f"observed, {style.percent(confidence)} {kind}"
