@@ -2,10 +2,10 @@
 
 Most functions take labels and probabilities of class 1 with shape (..., N), whose leading axes are
 independent problems, and return arrays of shape (...), or a number for a single problem.
-Exceptions: `isotonic_curve` and `smooth_curve` take one problem, `roc_auc` takes scores of any scale, `by_segment`
-takes flat arrays with segment ids and computes any metric for each segment. The field-level errors
-and `multicalibration_error` take flat arrays and groups of rows. `expected` takes no labels: it
-says which scores to expect of labels to come. Common rules:
+Exceptions: `isotonic_curve` and `smooth_curve` take one problem, `roc_auc` takes scores of any
+scale, `by_segment` takes flat arrays with segment ids and computes any metric for each segment. The
+field-level errors and `multicalibration_error` take flat arrays and groups of rows. `expected`
+takes no labels: it says which scores to expect of labels to come. Common rules:
 
 - `proba` holds numbers in [0, 1], or any finite logits with `from_logits=True`. float32 gives
   float32 results; all arithmetic is in float64.

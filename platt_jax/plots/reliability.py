@@ -99,9 +99,11 @@ class ReliabilityDisplay:
             self.interval_ = intervals(ax, self.curve, **{"linestyle": "-"} | line)
             self.line_ = self.interval_[0]
         else:
+            if by_chance := isinstance(self.curve, metrics.IsotonicCurve):
+                self.interval_ = self._draw_band_by_chance(ax)
             (self.line_,) = ax.plot(self.curve.prob_pred, self.curve.prob_true, **line)
-            of_curve = isinstance(self.curve, metrics.SmoothCurve)
-            self.interval_ = self._draw_band(ax) if of_curve else self._draw_grey_band(ax)
+            if not by_chance:
+                self.interval_ = self._draw_band(ax)
         limits = probability_limits(*_drawn(self.curve))
         ax.set(xlim=limits, ylim=limits)
         ax.set(xlabel="predicted probability", ylabel="observed frequency")
@@ -112,7 +114,7 @@ class ReliabilityDisplay:
         curve, looks = self.curve, {"color": self.line_.get_color(), "alpha": 0.2, "linewidth": 0}
         return ax.fill_between(curve.prob_pred, curve.lower, curve.upper, **looks)
 
-    def _draw_grey_band(self, ax: Axes) -> Any:
+    def _draw_band_by_chance(self, ax: Axes) -> Any:
         """The band where the curve is by chance if the predictions are right.
 
         It is grey, because it is not around the curve.

@@ -17,6 +17,9 @@ def every_figure(rows, calibrator, pooled):
     one = pj.fit(scores, labels)
     return {
         "binned": lambda ax=None: plots.reliability_diagram(labels, p, ax=ax),
+        "smooth": lambda ax=None: plots.reliability_diagram(
+            labels, {"pooled": p, "own": own}, method="smooth", ax=ax
+        ),
         "isotonic": lambda ax=None: plots.reliability_diagram(
             labels, {"pooled": p, "own": own}, method="isotonic", ax=ax
         ),
@@ -86,7 +89,7 @@ def nested():
 
 
 FIGURES = (
-    *("binned", "isotonic", "sigmoid", "map", "slopes", "rates", "shrinkage", "moves"),
+    *("binned", "smooth", "isotonic", "sigmoid", "map", "slopes", "rates", "shrinkage", "moves"),
     *("convergence", "pooling", "levels"),
 )
 # As `judge_pooling` has it: partial pooling loses at the second cut, and "none" has no place.

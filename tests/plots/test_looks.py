@@ -180,7 +180,7 @@ def test_rare_events_fill_the_axes(rng):
     assert 0.005 < labels.mean() < 0.03
     one = pj.fit(scores, labels)
     p = one.predict_proba(scores)
-    for method in ("binned", "isotonic"):
+    for method in ("binned", "smooth", "isotonic"):
         ax = plots.reliability_diagram(labels, p, method=method)
         assert ax.get_xlim() == ax.get_ylim() and ax.get_xlim()[1] < 0.5
         assert "% of the rows beyond the axes" in notes(ax)

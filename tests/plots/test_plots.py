@@ -105,6 +105,22 @@ def test_logits_and_weights_of_a_reliability_diagram(rows, calibrator):
     np.testing.assert_array_equal(counts, np.histogram(p, edges)[0])
 
 
+def test_smooth_diagram(rows, calibrator):
+    scores, labels, _ = rows
+    p = calibrator.fallback.predict_proba(scores)
+    ax = plots.reliability_diagram(labels, p, method="smooth", confidence=0.8)
+    line, curve = (
+        starting(ax, "observed, 80 % band"),
+        metrics.smooth_curve(labels, p, confidence=0.8),
+    )
+    np.testing.assert_array_equal(line.get_xydata(), np.c_[curve.prob_pred, curve.prob_true])
+    (band,) = [c for c in ax.collections if isinstance(c, PolyCollection)]
+    corners = band.get_paths()[0].vertices
+    for end in (curve.lower, curve.upper):
+        assert set(zip(curve.prob_pred, end, strict=True)) <= set(map(tuple, corners.tolist()))
+    assert to_rgb(line.get_color()) == tuple(band.get_facecolor()[0, :3])
+
+
 def test_isotonic_diagram(rows, calibrator):
     scores, labels, _ = rows
     p = calibrator.fallback.predict_proba(scores)
