@@ -2,8 +2,8 @@
 
 Log-odds of predictions are drawn from a normal distribution, and labels by a truth that is the
 predictions' own, a line in their log-odds, or that with a wave. A case's coverage is the share of
-the curve's points, over all draws, whose truth the 95 % band holds. Draws whose classes do not
-overlap have no band; they are counted apart.
+the curve's points, over all draws, whose truth the 95 % band holds. Draws with few rows of a class,
+or classes that do not overlap, have no band; they are counted apart.
 """
 
 from __future__ import annotations
@@ -51,9 +51,10 @@ def measured(rng: np.random.Generator, truth: str, rate: float, rows: int) -> di
         true = expit(center + of_truth(logit(curve.prob_pred) - center))
         if np.isfinite(curve.lower).all():
             held.append(np.mean((curve.lower <= true) & (true <= curve.upper)))
+    known = len(held) > _DRAWS / 10
     return {
-        "coverage": round(float(np.mean(held)), 4),
-        "error": round(float(np.std(held) / np.sqrt(len(held))), 4),
+        "coverage": round(float(np.mean(held)), 4) if known else None,
+        "error": round(float(np.std(held) / np.sqrt(len(held))), 4) if known else None,
         "without a band": 1 - len(held) / _DRAWS,
     }
 
