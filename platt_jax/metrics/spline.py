@@ -60,7 +60,7 @@ def smooth_curve(
     predicted, a band of 95 % held them at 94 to 97 % of the points, for 30 to 10,000 rows of which
     0.5 to 50 % were positive, if 19 of 20 such samples have a band. Of a wavy truth it held 87 % or
     more, since a spline with few knots is too stiff. Where most samples have no band, those of the
-    others held 82 to 86 % (`python -m benchmarks.inference.smooth_curve`).
+    others held 82 to 94 % (`python -m benchmarks.inference.smooth_curve`).
 
     Args:
         labels: (N,) bool, {0, 1} or {-1, +1}; of one problem.

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from platt_jax import plots
 from platt_jax.columns import Column
-from platt_jax.plots.explorer import Judged, JudgedRows
+from platt_jax.plots.explorer import Judged
 from platt_jax.report.rows import Predicted
 from platt_jax.results.calibrators import SegmentCalibrator
 
@@ -36,18 +36,6 @@ def reliability(predicted: Predicted) -> str:
 
     what = "Reliability diagram: observed frequency against predicted probability, before and after"
     return _svg(draw, what)[0]
-
-
-def funnel(rows: JudgedRows, segments: Column, judged: Judged) -> str:
-    """Observed over expected positives of segments against their rows, the flagged ones marked."""
-
-    def draw(axes: Sequence[Axes]) -> None:
-        labels, proba = (np.where(rows.usable, x, 0) for x in (rows.labels, rows.proba))
-        weights = rows.usable.astype(float)
-        of_rows: dict[str, Any] = {"weights": weights, "judged": judged.table}
-        plots.rate_funnel(labels, proba, segments, ax=axes[0], **of_rows)
-
-    return _svg(draw, "Funnel plot: observed over expected positives of each segment")[0]
 
 
 def worst(

@@ -36,8 +36,8 @@ def to_html(
     """Write a report of a calibrator and its predictions for these rows, as one HTML file.
 
     The report says first which segments are off. It has reliability before and after, with standard
-    errors of the differences for which segments are independent; a funnel plot of the segments; the
-    segments that `triage` puts first; and the outcome of the fits. All segments are in it to be
+    errors of the differences for which segments are independent; the segments that `triage` puts
+    first; and the outcome of the fits. All segments are in it to be
     explored, as by `platt_jax.plots.explore`: a segment takes about 30 bytes of the file.
 
     The p-values are those of `triage(..., against="predictions")`, and valid for rows that were not
@@ -104,7 +104,7 @@ def _page(
         "levels": sections.levels(calibrator),
         "before": predicted.source,
         "measured": sections.measured(predicted),
-        "charts": _charts(predicted, judged, given[2]),
+        "charts": _reliability(predicted),
         "urgent": sections.urgent(judged),
         "worst": _worst(calibrator, judged, given),
         "explorer": explorer.markup(),
@@ -116,18 +116,12 @@ def _page(
     return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], resource("report.html"))
 
 
-def _charts(predicted: Predicted, judged: Judged, segments: Column) -> str:
-    rows = predicted.rows
-    if not rows.usable.any():
+def _reliability(predicted: Predicted) -> str:
+    if not predicted.rows.usable.any():
         return "<p>No row has a finite score, label and probability.</p>"
-    drawn = [(charts.reliability(predicted), "Bins of equal numbers of rows, 95 % intervals.")]
-    if (rows.proba[rows.usable] > 0).any():
-        caption = "Of many segments some are beyond the limits by chance; those off are marked."
-        drawn.append((charts.funnel(rows, segments, judged), caption))
-    return "".join(
-        f'<figure class="chart">{svg}<figcaption>{caption}</figcaption></figure>'
-        for svg, caption in drawn
-    )
+    caption = "Bins of equal numbers of rows, 95 % intervals."
+    svg = charts.reliability(predicted)
+    return f'<figure class="chart">{svg}<figcaption>{caption}</figcaption></figure>'
 
 
 def _worst(calibrator: SegmentCalibrator, judged: Judged, given: _Given) -> str:

@@ -96,8 +96,8 @@ def test_the_docstring_quotes_the_coverage():
     said = " ".join(metrics.smooth_curve.__doc__.split())
     low, high = (round(100 * end(straight)) for end in (min, max))
     assert f"at {low} to {high} % of the points" in said
-    assert f"the others held {100 * min(waves) // 1:.0f} % or more" in said
-    assert f"it held {100 * min(lucky) // 1:.0f} to {round(100 * max(lucky))} % (" in said
+    assert f"it held {100 * min(waves) // 1:.0f} % or more" in said
+    assert f"others held {100 * min(lucky) // 1:.0f} to {round(100 * max(lucky))} % (" in said
     assert {x["rows"] for x in found} == {30, 100, 300, 1_000, 10_000}
 
 
