@@ -206,7 +206,7 @@ def counts_sent(monkeypatch):
         SENT.append(made)
         return made
 
-    monkeypatch.setattr(sending, "_has_accelerator", lambda: True)
+    monkeypatch.setattr(sending, "_has_gpu", lambda: True)
     monkeypatch.setattr(sending, "_WORTH_SENDING", 10)
     monkeypatch.setattr(sending, "DeviceSegmentRows", counted)
 
