@@ -26,7 +26,12 @@ GUESTS = {
 PACKAGES = [platt_jax, inference, metrics, plots, scalers]
 ROOT = Path(__file__).parents[1]
 README, TOUR = ROOT / "README.md", ROOT / "docs" / "tour.md"
-DOCUMENTS = [README, TOUR, *sorted((ROOT / "notebooks").glob("*.ipynb"))]
+INSTALLING = [
+    page
+    for page in sorted((ROOT / "docs").rglob("*.md"))
+    if "pip install" in page.read_text(encoding="utf-8")
+]
+DOCUMENTS = [README, *INSTALLING, *sorted((ROOT / "notebooks").glob("*.ipynb"))]
 EXAMPLE = re.compile(r"```python\n(.*?)```", re.S)
 EXAMPLES = [
     example
@@ -53,7 +58,7 @@ def test_docstring_examples(name):
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_is_installed_from_a_checkout(document):
     """No index has the package, so to install it by its name would fail, or install another."""
-    commands = re.findall(r"pip install +(.*)", document.read_text(encoding="utf-8"))
+    commands = re.findall(r"pip install\s+(.*)", document.read_text(encoding="utf-8"))
     assert commands
     assert [what for what in commands if not re.match(r"'?\.", what)] == []
 
