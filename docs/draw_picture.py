@@ -25,8 +25,10 @@ def draw() -> plt.Figure:
     plots.slope_funnel(alone, ax=axes[1])
     plots.shrinkage(pooled, alone, ax=axes[2])
     titles = "One sigmoid, with its band", "One for each aircraft", "The same, partially pooled"
+    # Notes of the figures are titles at the right: all titles go above the longest of them.
+    lines = max(len(ax.get_title(loc="right").splitlines()) for ax in axes)
     for ax, title in zip(axes, titles, strict=True):
-        ax.set_title(title, loc="left")
+        ax.set_title(title + "\n" * lines, loc="left")
     return figure
 
 
