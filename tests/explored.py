@@ -1,7 +1,10 @@
 """Reads what the explorer packs, as its page does, but with NumPy."""
 
+import base64
 import json
+import re
 import zlib
+from pathlib import Path
 
 import numpy as np
 
@@ -41,6 +44,12 @@ def decoded(about, blocks):
             made[name] = fits[name]
     assert set(about["meanings"]) <= set(made)
     return made
+
+
+def of_page(path):
+    """The columns of the table of a report."""
+    parts = dict(re.findall(r'id="(about|block\d)">(.*?)</script>', Path(path).read_text(), re.S))
+    return decoded(parts.pop("about"), [base64.b64decode(x) for _, x in sorted(parts.items())])
 
 
 def unpacked(block, *layouts):

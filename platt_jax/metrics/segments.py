@@ -46,9 +46,9 @@ def by_segment(
     Segments of similar size are padded to one shape, and computed at once.
 
     Args:
-        metric: a function of this package, such as `log_loss`, but not `isotonic_curve`, which
-            takes one problem; or a similar function of labels and probabilities (..., N) and
-            `weights`, where weight 0 removes a row.
+        metric: a function of this package, such as `log_loss`, but not `isotonic_curve` or
+            `smooth_curve`, which take one problem; or a similar function of labels and
+            probabilities (..., N) and `weights`, where weight 0 removes a row.
         labels: (N,) bool, {0, 1} or {-1, +1}.
         proba: (N,) argument of the metric: probabilities, logits or scores.
         segments: (N,) ids as in `fit_segments`.

@@ -8,7 +8,13 @@ from data import labels_of
 import platt_jax as pj
 from platt_jax import metrics
 
-NOT_OF_BATCHES = ("by_segment", "expected", "isotonic_curve", "multicalibration_error")
+NOT_OF_BATCHES = (
+    "by_segment",
+    "expected",
+    "isotonic_curve",
+    "multicalibration_error",
+    "smooth_curve",
+)
 METRICS = {
     name: getattr(metrics, name)
     for name in metrics.__all__
