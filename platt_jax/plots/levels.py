@@ -23,7 +23,9 @@ _DOTS, _BARS = "values, posterior means", "standard deviation ± error"
 _NAME_WIDTH, _NAME_LINES = 20, 2  # of the levels' names: characters in a line, and lines
 
 
-def levels(calibrator: SegmentCalibrator, *, ax: Axes | None = None) -> Axes:
+def levels(
+    calibrator: SegmentCalibrator, *, title: str | None = None, ax: Axes | None = None
+) -> Axes:
     """Plot the effects of each level's values on intercept and slope, and their spread.
 
     A line per level, from the first column at the top. The bar reaches from minus to plus one
@@ -35,6 +37,7 @@ def levels(calibrator: SegmentCalibrator, *, ax: Axes | None = None) -> Axes:
 
     Args:
         calibrator: a SegmentCalibrator with pooling="nested" or "crossed".
+        title: title of the axes; None for none.
         ax: matplotlib axes; None to make a new figure.
 
     Raises:
@@ -79,7 +82,7 @@ def levels(calibrator: SegmentCalibrator, *, ax: Axes | None = None) -> Axes:
     ax.set_yticks(range(len(shown)), [level.text for level in shown], parse_math=False)
     ax.tick_params(axis="y", labelsize=style.SMALL, length=0)
     right.tick_params(axis="y", length=0)
-    return ax
+    return style.titled(ax, title)
 
 
 class _Shown(NamedTuple):

@@ -29,6 +29,7 @@ def nights(
     segments: Any = None,
     *,
     fdr: float = 0.05,
+    title: str | None = None,
     ax: Axes | None = None,
 ) -> Axes:
     """Plot the evidence of each night that the predictions of segments are off.
@@ -42,6 +43,7 @@ def nights(
             for each of the 60 segments with the most evidence, which is sorted by the first night
             with an alarm.
         fdr: false discovery rate of the alarms, in (0, 1).
+        title: title of the axes; None for none.
         ax: matplotlib axes; None to make a new figure.
 
     Raises:
@@ -71,7 +73,7 @@ def nights(
         _image(ax, history)
     else:
         _lines(ax, _chosen(history, segments))
-    return ax
+    return style.titled(ax, title)
 
 
 class _History(NamedTuple):

@@ -29,6 +29,7 @@ def summary(
     segments: Column,
     *,
     weights: Column = None,
+    label: str = "segment",
     title: str | None = None,
 ) -> NDArray[Any]:
     """Plot reliability, rates, slopes and parameters of a calibrator in a new figure.
@@ -41,6 +42,7 @@ def summary(
         labels: (N,) bool, {0, 1} or {-1, +1}.
         segments: (N,) ids, as in `fit_segments`.
         weights: (N,) counts of rows >= 0.
+        label: what a segment is, in the singular, such as "route".
         title: title of the figure; None for none.
 
     Returns:
@@ -64,15 +66,16 @@ def summary(
     f = validation.floating(scores, "scores")
     p = calibrator.predict_proba(f, segments)
     shared: dict[str, Any] = {"weights": weights}
-    models = {"all rows pooled": calibrator.fallback.predict_proba(f), "by segment": p}
+    models = {"all rows pooled": calibrator.fallback.predict_proba(f), f"by {label}": p}
     figure, axes = style.pyplot().subplots(2, 2, layout="constrained", figsize=_SIZE)
     reliability_diagram(labels, models, numbers=False, ax=axes[0, 0], **shared)
-    rate_funnel(labels, p, segments, ax=axes[0, 1], **shared)
-    slope_funnel(calibrator, ax=axes[1, 0])
+    rate_funnel(labels, p, segments, label=label, ax=axes[0, 1], **shared)
+    slope_funnel(calibrator, label=label, ax=axes[1, 0])
     parameter_map(calibrator, ax=axes[1, 1])
-    titles = "Reliability", "Rates of segments", "Slopes of segments", "Parameters of segments"
+    titles = ["Reliability"]
+    titles += [f"{what} of {style.plural(label)}" for what in ("Rates", "Slopes", "Parameters")]
     for ax, text in zip(axes.flat, titles, strict=True):
-        style.title(ax, text)
+        style.titled(ax, text)
     if title is not None:
         figure.suptitle(title)
     made: NDArray[Any] = np.asarray(axes)

@@ -31,7 +31,7 @@ _FEW = 20
 _ODD = Flag.CONSTANT_SCORES | Flag.ONE_CLASS | Flag.SEPARABLE
 
 
-def parameter_map(fits: Inspectable, *, ax: Axes | None = None) -> Axes:
+def parameter_map(fits: Inspectable, *, title: str | None = None, ax: Axes | None = None) -> Axes:
     """Plot the parameters (A, B) of all problems, coloured by their flags.
 
     The axes cover the middle 98 % of the problems that are neither CONSTANT_SCORES, ONE_CLASS nor
@@ -41,6 +41,7 @@ def parameter_map(fits: Inspectable, *, ax: Axes | None = None) -> Axes:
 
     Args:
         fits: a SegmentCalibrator, a OneVsRestCalibrator or a Fit of a batch (...).
+        title: title of the axes; None for none.
         ax: matplotlib axes; None to make a new figure.
 
     Raises:
@@ -83,7 +84,7 @@ def parameter_map(fits: Inspectable, *, ax: Axes | None = None) -> Axes:
     within = [(x >= low) & (x <= high) for x, (low, high) in zip((A, B), window, strict=True)]
     style.note_undrawn(ax, ~(within[0] & within[1]), style.counted_once(left_out))
     axes.legend_at(ax, place)
-    return ax
+    return style.titled(ax, title)
 
 
 def _flagged(flags: Ints) -> list[tuple[str, Bools, tuple[str, str]]]:
@@ -113,11 +114,12 @@ def _looks() -> dict[Flag, tuple[str, str]]:
     }
 
 
-def convergence(fits: Inspectable, *, ax: Axes | None = None) -> Axes:
+def convergence(fits: Inspectable, *, title: str | None = None, ax: Axes | None = None) -> Axes:
     """Plot the numbers of Newton steps by status, and of passes over the rows.
 
     Args:
         fits: a SegmentCalibrator, a OneVsRestCalibrator or a Fit of a batch (...).
+        title: title of the axes; None for none.
         ax: matplotlib axes; None to make a new figure.
 
     Raises:
@@ -161,7 +163,7 @@ def convergence(fits: Inspectable, *, ax: Axes | None = None) -> Axes:
     locator: Any = ax.xaxis.get_major_locator()
     locator.set_params(integer=True)
     style.legend(ax, loc="upper left")
-    return ax
+    return style.titled(ax, title)
 
 
 def _set_heights(ax: Axes, highest: int, lines: int) -> None:

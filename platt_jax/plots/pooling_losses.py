@@ -27,7 +27,11 @@ _DECIDED_BY = ("partial", "drift")
 
 
 def pooling_losses(
-    judged: Mapping[str, NDArray[Any]], *, level: float = 0.95, ax: Axes | None = None
+    judged: Mapping[str, NDArray[Any]],
+    *,
+    level: float = 0.95,
+    title: str | None = None,
+    ax: Axes | None = None,
 ) -> Axes:
     """Plot the log loss of pooling methods on later rows, minus that of one curve for all.
 
@@ -37,6 +41,7 @@ def pooling_losses(
     Args:
         judged: result of `judge_pooling`.
         level: confidence level of the intervals, in (0, 1).
+        title: title of the axes; None for none.
         ax: matplotlib axes; None to make a new figure.
 
     Raises:
@@ -83,4 +88,4 @@ def pooling_losses(
     ax.set_xticks(np.arange(len(cuts)), [str(cut) for cut in cuts])
     style.note_undrawn(ax, (difference < window[0]) | (difference > window[1]))
     style.legend(ax, loc="upper right")
-    return ax
+    return style.titled(ax, title)

@@ -35,6 +35,8 @@ def rate_funnel(
     weights: Column = None,
     from_logits: bool = False,
     judged: Mapping[str, NDArray[Any]] | None = None,
+    label: str = "segment",
+    title: str | None = None,
     ax: Axes | None = None,
 ) -> Axes:
     """Plot observed over expected positives of segments against their rows, with control limits.
@@ -54,6 +56,8 @@ def rate_funnel(
         from_logits: whether proba holds logits.
         judged: result of `triage` for these rows, whose flagged segments are marked instead; or
             None.
+        label: what a segment is, in the singular, such as "route".
+        title: title of the axes; None for none.
         ax: matplotlib axes; None to make a new figure.
 
     Raises:
@@ -87,10 +91,10 @@ def rate_funnel(
     ax.set(xscale="log", yscale="log", ylabel="observed / expected")
     ratio = by_segment.observed / by_segment.expected
     scale = scale_of(by_segment.rows, ratio, marked[0], limits)
-    drawn = Funnel(by_segment.rows, scale.heights(ratio), *marked, pvalue, keys, "segment")
+    drawn = Funnel(by_segment.rows, scale.heights(ratio), *marked, pvalue, keys, label)
     funnels.draw(ax, drawn, limits, (funnels.across(by_segment.rows), scale.ends), unseen)
     scale.set_ticks(ax)
-    return ax
+    return style.titled(ax, title)
 
 
 def _reliably_off(pvalue: Floats) -> tuple[Bools, str]:

@@ -152,6 +152,7 @@ def reliability_diagram(
     confidence: float = 0.95,
     histogram: bool = True,
     numbers: bool = True,
+    title: str | None = None,
     ax: Axes | None = None,
 ) -> Axes:
     """Plot observed frequency against predicted probability, above a histogram of the predictions.
@@ -177,6 +178,7 @@ def reliability_diagram(
             given ones.
         numbers: whether to write the log loss, the expected calibration error (ECE) by these bins,
             what chance alone makes of it, and smECE; of several models the first two.
+        title: title of the axes; None for none.
         ax: matplotlib axes; None to make a new figure.
 
     Returns:
@@ -228,7 +230,7 @@ def reliability_diagram(
         ax.set_anchor("S")
         reliability_parts.draw_histograms(ax, rows, limits)
     style.legend(ax)
-    return ax
+    return style.titled(ax, title)
 
 
 def _label(name: object, method: str, confidence: float) -> str:

@@ -23,6 +23,8 @@ def shrinkage(
     calibrator: SegmentCalibrator,
     unpooled: SegmentCalibrator | None = None,
     *,
+    label: str = "segment",
+    title: str | None = None,
     ax: Axes | None = None,
 ) -> Axes:
     """Plot the shrinkage of segments towards the population, against their numbers of rows.
@@ -34,6 +36,8 @@ def shrinkage(
     Args:
         calibrator: a SegmentCalibrator with pooling="partial".
         unpooled: a SegmentCalibrator of the same rows with pooling="none", or None.
+        label: what a segment is, in the singular, such as "route".
+        title: title of the axes; None for none.
         ax: matplotlib axes; None to make a new figure.
 
     Raises:
@@ -58,12 +62,12 @@ def shrinkage(
         raise ValueError("calibrator: expected segments with rows, got none")
     left_out = {"without rows": ~(rows > 0)}
     ax = style.axes_or_new(ax)
-    ax.set(xscale="log", xlabel="rows of the segment")
+    ax.set(xscale="log", xlabel=f"rows of the {label}")
     across = rows[rows > 0].min() / 1.2, rows.max() * 1.2
     if unpooled is None:
         all_shares: Any = calibrator.shrinkage  # not None with a population
         rows, share = rows[rows > 0], all_shares[rows > 0]
-        some = style.counted(len(rows), "segment")
+        some = style.counted(len(rows), label)
         window: style.Window = across, (-0.02, 1.02)
         place, window = axes.room_for_legend(ax, rows, share, window, [some])
         ax.set(xlim=window[0], ylim=window[1], ylabel="shrinkage")
@@ -76,9 +80,9 @@ def shrinkage(
         ax.axhline(mean, color=style.ORANGE, linewidth=1.5, label="mean of the population")
         before, after = -unpooled.fit.A, -calibrator.fit.A
         left_out["without a slope"] = ~(np.isfinite(before) & np.isfinite(after))
-        _moves(ax, rows, before, after, across, left_out)
+        _moves(ax, rows, before, after, across, left_out, label)
     axes.log_axis(ax.xaxis, across)  # hexagons come with ticks of their own
-    return ax
+    return style.titled(ax, title)
 
 
 def _moves(
@@ -88,13 +92,15 @@ def _moves(
     after: Any,
     across: tuple[float, float],
     left_out: Mapping[str, Bools],
+    label: str,
 ) -> None:
     usable = np.flatnonzero(~np.any(list(left_out.values()), axis=0))
     by_rows = usable[np.argsort(rows[usable], kind="stable")]
     few = np.linspace(0, len(by_rows) - 1, min(len(by_rows), _MOVES)).astype(np.intp)
     some = by_rows[few]
     x, start, end = rows[some], before[some].astype(float), after[some].astype(float)
-    which = "" if len(few) == len(by_rows) else f", {len(few)} of {len(by_rows):,} segments"
+    of_all = style.counted(len(by_rows), label)
+    which = "" if len(few) == len(by_rows) else f", {len(few)} of {of_all}"
     texts = ["mean of the population", "unpooled", f"partially pooled{which}"]
     window: style.Window = across, central(np.append(start, end), share=0.96, pad=0.1)
     place, window = axes.room_for_legend(ax, x, start, window, texts)

@@ -30,6 +30,8 @@ def sigmoid(
     strategy: str = "quantile",
     level: float = 0.95,
     densities: bool = True,
+    label: str = "sigmoid",
+    title: str | None = None,
     ax: Axes | None = None,
 ) -> Axes:
     """Plot a fitted sigmoid and its band with binned rates, above the densities of the two classes.
@@ -49,6 +51,8 @@ def sigmoid(
         level: confidence level of the band and of the intervals, in (0, 1).
         densities: whether to draw the densities, on new axes that take part of the space of the
             given ones.
+        label: name of the sigmoid in the legend.
+        title: title of the axes; None for none.
         ax: matplotlib axes; None to make a new figure.
 
     Returns:
@@ -69,25 +73,25 @@ def sigmoid(
     rows = scored(scores, labels, weights)
     ax = style.axes_or_new(ax)
     grid = scores_to_draw(rows)
-    drawn = draw_sigmoid(ax, fit, rows, grid, n_bins, strategy, level)
+    drawn = draw_sigmoid(ax, fit, rows, grid, n_bins, strategy, level, label)
     ax.set(ylabel="P(y = 1)", ylim=probability_limits(*drawn))
     style.legend(ax)
     if not densities:
         ax.set_xlabel("score")
-        return ax
+        return style.titled(ax, title)
     panel = panels.panel_below(ax, 0.3)
     edges = np.linspace(grid[0], grid[-1], 61)
-    for label, color, line in ((0, style.shade(ax, style.BLUE), "-"), (1, style.VERMILLION, "--")):
-        mine = rows.labels == label
+    for y, color, line in ((0, style.shade(ax, style.BLUE), "-"), (1, style.VERMILLION, "--")):
+        mine = rows.labels == y
         if rows.weights[mine].sum() > 0:
             counts, _ = np.histogram(rows.values[mine], edges, weights=rows.weights[mine])
             density = counts / (rows.weights[mine].sum() * (edges[1] - edges[0]))
             panel.stairs(density, edges, fill=True, color=color, alpha=0.25)
-            panel.stairs(density, edges, color=color, linestyle=line, label=f"class {label}")
+            panel.stairs(density, edges, color=color, linestyle=line, label=f"class {y}")
     panel.set(xlabel="score", ylabel="density")
     panel.set_ylim(0, None)
     style.legend(panel)
-    return ax
+    return style.titled(ax, title)
 
 
 def scores_to_draw(rows: PlottedRows) -> Floats:
@@ -96,7 +100,14 @@ def scores_to_draw(rows: PlottedRows) -> Floats:
 
 
 def draw_sigmoid(
-    ax: Axes, fit: Fit, rows: PlottedRows, grid: Floats, n_bins: int, strategy: str, level: float
+    ax: Axes,
+    fit: Fit,
+    rows: PlottedRows,
+    grid: Floats,
+    n_bins: int,
+    strategy: str,
+    level: float,
+    label: str = "sigmoid",
 ) -> tuple[float, float]:
     """Draw the sigmoid at the scores of the grid, its band, and the rates of the rows.
 
@@ -106,7 +117,7 @@ def draw_sigmoid(
     color, of_level = style.shade(ax, style.BLUE), style.percent(level)
     lower, upper = fit.band(grid, level)
     ax.fill_between(grid, lower, upper, color=color, alpha=0.2, linewidth=0)
-    ax.plot(grid, fit.predict_proba(grid), color=color, label=f"sigmoid, {of_level} band")
+    ax.plot(grid, fit.predict_proba(grid), color=color, label=f"{label}, {of_level} band")
     rates = rows.rates(n_bins, strategy, level)
     ink = style.shade(ax, style.BLACK)
     intervals(ax, rates, color=ink, label=f"observed, {of_level} interval")

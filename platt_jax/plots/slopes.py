@@ -24,7 +24,13 @@ _FAR = 12.0  # largest distance that the axis is made for
 _NO_SLOPE = Flag.ONE_CLASS, Flag.CONSTANT_SCORES, Flag.SEPARABLE
 
 
-def slope_funnel(fits: Inspectable, *, ax: Axes | None = None) -> Axes:
+def slope_funnel(
+    fits: Inspectable,
+    *,
+    label: str | None = None,
+    title: str | None = None,
+    ax: Axes | None = None,
+) -> Axes:
     """Plot slopes against numbers of rows, compared with the common slope.
 
     A slope is drawn as its distance from the slope expected of its problem, in its own standard
@@ -43,6 +49,9 @@ def slope_funnel(fits: Inspectable, *, ax: Axes | None = None) -> Axes:
 
     Args:
         fits: a SegmentCalibrator, a OneVsRestCalibrator or a Fit of a batch (...).
+        label: what a problem is, in the singular, such as "route"; None for "segment", "class" or
+            "problem".
+        title: title of the axes; None for none.
         ax: matplotlib axes; None to make a new figure.
 
     Raises:
@@ -58,6 +67,7 @@ def slope_funnel(fits: Inspectable, *, ax: Axes | None = None) -> Axes:
         '(slope - expected) / error'
     """
     fit, kind, keys = fits._inspected()
+    kind = kind if label is None else label
     left_out = _without_slope(fit)
     usable = ~np.any(list(left_out.values()), axis=0)
     if not usable.any():
@@ -67,8 +77,8 @@ def slope_funnel(fits: Inspectable, *, ax: Axes | None = None) -> Axes:
     ax.set_xscale("log")
     unseen = style.counted_once(left_out)
     if isinstance(fits, SegmentCalibrator) and fits.pooling != "none":
-        _draw_pooled(ax, fits, usable, unseen)
-        return ax
+        _draw_pooled(ax, fits, usable, unseen, kind)
+        return style.titled(ax, title)
     rows = _rows(fit)[usable]
     z = _distances(fits, fit, usable)
     pvalue = np.array([erfc(x / sqrt(2)) for x in np.abs(z).tolist()])
@@ -78,7 +88,7 @@ def slope_funnel(fits: Inspectable, *, ax: Axes | None = None) -> Axes:
     window = funnels.across(rows), _ends(z, off)
     funnels.draw(ax, drawn, _limits(rows, pvalue), window, unseen)
     ax.set_ylabel("(slope - expected) / error")
-    return ax
+    return style.titled(ax, title)
 
 
 def _without_slope(fit: Fit) -> dict[str, Bools]:
@@ -140,7 +150,7 @@ def _limits(rows: Floats, pvalue: Floats) -> Limits:
 
 
 def _draw_pooled(
-    ax: Axes, calibrator: SegmentCalibrator, usable: Bools, unseen: dict[str, int]
+    ax: Axes, calibrator: SegmentCalibrator, usable: Bools, unseen: dict[str, int], kind: str
 ) -> None:
     """Slopes of partially pooled fits, with the mean and the range of the population."""
     rows = _rows(calibrator.fit)[usable]
@@ -151,10 +161,10 @@ def _draw_pooled(
     else:
         mean, label = -float(population.mean[0]), "mean of the population"
         reach = critical_value(0.95, False) * float(np.sqrt(population.covariance[0, 0]))
-    some, band = style.counted(len(rows), "segment"), "95 % of the population"
+    some, band = style.counted(len(rows), kind), "95 % of the population"
     window = funnels.across(rows), central(np.append(slope, [mean - reach, mean + reach]), 1.0)
     place, window = axes.room_for_legend(ax, rows, slope, window, [label, some, band])
-    ax.set(xlim=window[0], ylim=window[1], xlabel="rows of the segment", ylabel="slope, $-A$")
+    ax.set(xlim=window[0], ylim=window[1], xlabel=f"rows of the {kind}", ylabel="slope, $-A$")
     looks: dict[str, Any] = {"color": style.ORANGE, "linewidth": 0, "alpha": 0.2, "zorder": 0}
     if reach:
         ax.axhspan(mean - reach, mean + reach, label=band, **looks)

@@ -44,11 +44,13 @@ def axes_or_new(ax: Axes | None, size: tuple[float, float] | None = None) -> Axe
     return pyplot().subplots(layout="constrained", figsize=size)[1] if ax is None else ax
 
 
-def title(ax: Axes, text: str) -> None:
-    """Write a title above the axes and above the notes."""
-    # All titles of axes have the same base line.
-    lines = len(ax.get_title(loc="right").splitlines())
-    ax.set_title(text + "\n" * lines, loc="left")
+def titled(ax: Axes, title: str | None) -> Axes:
+    """The axes, with a title above them and above their notes, if it is not None."""
+    if title is not None:
+        # All titles of axes have the same base line.
+        lines = len(ax.get_title(loc="right").splitlines())
+        ax.set_title(title + "\n" * lines, loc="left")
+    return ax
 
 
 def on_dark(ax: Axes) -> bool:

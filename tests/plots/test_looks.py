@@ -271,3 +271,32 @@ def test_ids_are_in_a_font_that_has_them(tmp_path, rng):
         assert "Made Up" in axes.flat[0].title.get_fontfamily()
         assert "Made Up" not in axes.flat[1].title.get_fontfamily()
     assert "Made Up" not in names.families(["plain"])
+
+
+def test_titles_and_labels(rows, calibrator, pooled):
+    scores, labels, segments = rows
+    p = calibrator.predict_proba(scores, segments)
+    for draw in (
+        lambda **more: plots.rate_funnel(labels, p, segments, **more),
+        lambda **more: plots.slope_funnel(calibrator, **more),
+        lambda **more: plots.slope_funnel(pooled, **more),
+        lambda **more: plots.shrinkage(pooled, **more),
+    ):
+        ax = draw(label="class", title="Late flights")
+        assert ax.get_title(loc="left").strip() == "Late flights"
+        assert "class" in ax.get_xlabel() and "segment" not in plots.alt_text(ax)
+        assert any(" classes" in text for text in ax.get_legend_handles_labels()[1])
+        assert draw().get_title(loc="left") == "" and "segment" in draw().get_xlabel()
+    one = pj.fit(scores, labels)
+    ax = plots.sigmoid(one, scores, labels, label="all routes", title="One")
+    assert ax.get_legend_handles_labels()[1][0] == "all routes, 95 % band"
+    for draw in (
+        lambda **more: plots.reliability_diagram(labels, p, **more),
+        lambda **more: plots.parameter_map(calibrator, **more),
+        lambda **more: plots.convergence(calibrator, **more),
+        lambda **more: plots.sigmoid(one, scores, labels, densities=False, **more),
+    ):
+        assert plots.alt_text(draw(title="Late flights")).startswith("Late flights.")
+    axes = plots.summary(calibrator, scores, labels, segments, label="route")
+    assert axes[1, 0].get_title(loc="left").strip() == "Slopes of routes"
+    assert "by route" in axes[0, 0].get_legend_handles_labels()[1]
