@@ -92,7 +92,7 @@ class DeviceSegmentRows:
         return keys
 
     def _group(self, codes: Any) -> NDArray[Any]:
-        kind = np.promote_types(np.int32, np.min_scalar_type(-self._length))
+        kind = np.promote_types(np.int32, np.min_scalar_type(-self._padded))
         codes, order = _followed_by_largest(jnp.asarray(codes), length=self._padded), None
         if not jax.device_get(_are_grouped(codes)):
             codes, order = _sorted(codes, kind=kind)

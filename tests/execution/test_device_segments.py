@@ -88,6 +88,15 @@ def test_codes_of_any_kind(rows, dtype, kind):
     assert_same(found, expected, dtype)
 
 
+@pytest.mark.parametrize("grouped", [False, True])
+def test_the_largest_id_is_no_padding(rows, dtype, grouped):
+    scores, labels, segments, _ = rows
+    segments = np.where(segments == segments.max(), np.iinfo(np.int32).max, segments)
+    order = np.argsort(segments, kind="stable") if grouped else slice(None)
+    rows = scores[order], labels[order], segments[order]
+    assert_same(fit(*map(jnp.asarray, rows)), fit(*rows), dtype)
+
+
 @pytest.mark.parametrize("names", [list("abcdefghij"), [(x, -x) for x in range(10)]])
 def test_ids_on_the_host(rows, dtype, names):
     segments = [names[i] for i in (rows[2] + 20) // 7]
