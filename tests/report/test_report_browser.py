@@ -270,8 +270,8 @@ def test_what_is_read_aloud_has_names(opened):
         ("navigation", "Pages of the table"),
     ):
         assert page.get_by_role(role, name=name).count() == 1, name
-    assert page.locator(".chart svg").count() == 14
-    assert page.get_by_role("img").count() == 15  # with the selected segment's curve
+    assert page.locator(".chart svg").count() == 13
+    assert page.get_by_role("img").count() == 14  # with the selected segment's curve
     levels = page.eval_on_selector_all("h1, h2", "them => them.map((x) => x.tagName)")
     assert levels == ["H1"] + ["H2"] * 5
 
