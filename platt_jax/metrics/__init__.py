@@ -28,6 +28,7 @@ from platt_jax.metrics.chance import ece_by_chance
 from platt_jax.metrics.expected import Expectation, Expected, expected
 from platt_jax.metrics.field_squares import FieldSquaredError, field_squared_error
 from platt_jax.metrics.fields import FieldError, field_calibration_error, field_relative_error
+from platt_jax.metrics.interval import ECEInterval, ece_interval
 from platt_jax.metrics.isotonic import IsotonicCurve, isotonic_curve
 from platt_jax.metrics.multicalibration import MulticalibrationError, multicalibration_error
 from platt_jax.metrics.proper import (
@@ -54,6 +55,7 @@ __all__ = [
     "BySegment",
     "ChiSquareTest",
     "CoxCalibration",
+    "ECEInterval",
     "Expectation",
     "Expected",
     "FieldError",
@@ -68,6 +70,7 @@ __all__ = [
     "by_segment",
     "cox_calibration",
     "ece_by_chance",
+    "ece_interval",
     "expected",
     "expected_calibration_error",
     "field_calibration_error",

@@ -173,11 +173,13 @@ def reliability_diagram(
             `metrics.isotonic_curve`.
         n_bins: number of bins.
         strategy: "quantile", bins with equal numbers of rows; or "uniform", bins of equal width.
-        confidence: confidence level of the intervals or the band, in (0, 1).
+        confidence: confidence level of the intervals or the band, and of the ECE's interval, in
+            (0, 1).
         histogram: whether to draw the histogram, on new axes that take part of the space of the
             given ones.
-        numbers: whether to write the log loss, the expected calibration error (ECE) by these bins,
-            what chance alone makes of it, and smECE; of several models the first two.
+        numbers: whether to write the log loss, the expected calibration error (ECE) by these bins
+            with its interval by `metrics.ece_interval`, what chance alone makes of it, and smECE;
+            of several models the first two.
         title: title of the axes; None for none.
         ax: matplotlib axes; None to make a new figure.
 
@@ -225,7 +227,7 @@ def reliability_diagram(
     reliability_parts.note_beyond(ax, rows, limits)
     if numbers:
         of_models = dict(zip(models, rows, strict=True))
-        reliability_parts.write_numbers(ax, of_models, strategy, n_bins)
+        reliability_parts.write_numbers(ax, of_models, strategy, n_bins, confidence)
     if histogram:
         ax.set_anchor("S")
         reliability_parts.draw_histograms(ax, rows, limits)

@@ -45,21 +45,24 @@ def note_beyond(ax: Axes, rows: list[PlottedRows], limits: tuple[float, float]) 
         style.note(ax, [f"{100 * max(beyond):.2g} % of the rows beyond the axes"])
 
 
-def write_numbers(ax: Axes, rows: dict[Any, PlottedRows], strategy: str, n_bins: int) -> None:
+def write_numbers(
+    ax: Axes, rows: dict[Any, PlottedRows], strategy: str, n_bins: int, confidence: float
+) -> None:
     """Write log loss and calibration errors below the diagonal; of several models a line each."""
-    lines = []
+    lines = ["log loss, ECE"] if len(rows) > 1 else []
     for name, each in rows.items():
         shared: dict[str, Any] = {"weights": each.weights}
         bins = shared | {"strategy": strategy, "n_bins": n_bins}
-        loss = metrics.log_loss(each.labels, each.values, **shared)
-        error = metrics.expected_calibration_error(each.labels, each.values, **bins)
-        told = [f"log loss {loss:.4g}", f"ECE {error:.2g}"]
+        loss = f"{metrics.log_loss(each.labels, each.values, **shared):.4g}"
+        interval = metrics.ece_interval(each.labels, each.values, confidence=confidence, **bins)
+        error = "{:#.2g} [{:#.2g}, {:#.2g}]".format(*interval)
         if len(rows) > 1:
-            lines.append(f"{name}: {', '.join(told)}")
+            lines.append(f"{name}: {loss}, {error}")
             continue
         chance = metrics.ece_by_chance(each.labels, each.values, **bins)
         smooth = metrics.smooth_ece(each.labels, each.values, **shared)
-        lines += [told[0], f"{told[1]}, {chance:.2g} by chance", f"smECE {smooth:.2g}"]
+        lines += [f"log loss {loss}", f"ECE {error}, {chance:#.2g} by chance"]
+        lines.append(f"smECE {smooth:#.2g}")
     looks: dict[str, Any] = {"ha": "right", "va": "bottom", "fontsize": style.SMALL}
     looks |= {"color": style.muted(ax), "parse_math": False, "transform": ax.transAxes}
     ax.text(0.98, 0.02, "\n".join(lines), **looks)

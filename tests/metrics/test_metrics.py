@@ -25,6 +25,7 @@ EVERY = {
     "reliability_curve mass": partial(metrics.reliability_curve, n_bins=4, strategy="quantile"),
     "ece": metrics.expected_calibration_error,
     "ece by chance": metrics.ece_by_chance,
+    "interval of ece": partial(metrics.ece_interval, confidence=0.8),
     "ece mass": partial(metrics.expected_calibration_error, strategy="quantile"),
     "mce": metrics.maximum_calibration_error,
     "mce mass": partial(metrics.maximum_calibration_error, strategy="quantile"),
@@ -107,7 +108,12 @@ def test_weights_are_repeated_rows(metric, close, rows, rng):
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in EVERY if not name.startswith(("rel", "cox", "spi", "hos", "ece by"))]
+    "name",
+    [
+        name
+        for name in EVERY
+        if not name.startswith(("rel", "cox", "spi", "hos", "ece by", "interval"))
+    ],
 )
 def test_scores_and_errors_know_no_scale_of_weights(name, rows, rng):
     labels, proba = rows

@@ -37,19 +37,19 @@ def test_a_reliability_diagram_has_its_numbers(predictions):
     ax = plots.reliability_diagram(labels, p, weights=weights, n_bins=7)
     shared = {"weights": weights}
     bins = {"n_bins": 7, "strategy": "quantile"} | shared
-    error, chance = (
-        metric(labels, p, **bins)
-        for metric in (metrics.expected_calibration_error, metrics.ece_by_chance)
-    )
+    error, lower, upper = metrics.ece_interval(labels, p, **bins)
+    chance = metrics.ece_by_chance(labels, p, **bins)
     assert written(ax) == [
         f"log loss {metrics.log_loss(labels, p, **shared):.4g}",
-        f"ECE {error:.2g}, {chance:.2g} by chance",
-        f"smECE {metrics.smooth_ece(labels, p, **shared):.2g}",
+        f"ECE {error:#.2g} [{lower:#.2g}, {upper:#.2g}], {chance:#.2g} by chance",
+        f"smECE {metrics.smooth_ece(labels, p, **shared):#.2g}",
     ]
-    ax = plots.reliability_diagram(labels, {"one": p, "$2$": p**2})
+    ax = plots.reliability_diagram(labels, {"one": p, "$2$": p**2}, confidence=0.8)
     lines = written(ax)
-    assert lines[0].startswith(f"one: log loss {metrics.log_loss(labels, p):.4g}, ECE ")
-    assert lines[1].startswith("$2$: log loss ") and len(lines) == 2
+    error = metrics.ece_interval(labels, p, strategy="quantile", confidence=0.8)
+    told = "one: {:.4g}, {:#.2g} [{:#.2g}, {:#.2g}]".format(metrics.log_loss(labels, p), *error)
+    assert lines[:2] == ["log loss, ECE", told]
+    assert lines[2].startswith("$2$: ") and len(lines) == 3
     assert written(plots.reliability_diagram(labels, p, numbers=False)) == []
 
 
