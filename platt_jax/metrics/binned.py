@@ -135,7 +135,8 @@ def expected_calibration_error(
     2019).
 
     It is biased upwards, more with fewer rows per bin: `ece_by_chance` gives its mean for
-    calibrated probabilities. It also depends on the bins; `smooth_ece` does not.
+    calibrated probabilities, `ece_interval` an interval of the true error. It also depends on the
+    bins; `smooth_ece` does not.
 
     Args:
         labels: bool, {0, 1} or {-1, +1}, broadcastable to proba.

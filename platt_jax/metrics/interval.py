@@ -44,21 +44,26 @@ def ece_interval(
     """The expected calibration error (ECE) with a confidence interval of the true error.
 
     The true error is that of the same predictions and bins with the labels' probabilities in place
-    of the labels. It is 0 for calibrated predictions, whose ECE is near `ece_by_chance`. So the
-    interval is not centred on the ECE's mean, as that of a bootstrap would be.
+    of the labels. It is 0 for calibrated predictions. The ECE is larger than the true error on
+    average, so the interval of a bootstrap, which is around that average, often leaves out 0.
 
     Let the noise be the sum over bins of abs(positives - their expectation) / rows. By the triangle
     inequality the ECE is within the noise of the true error, for any predictions. Therefore
 
         interval = ECE -+ (quantile of the noise at `confidence` + 1 / (2 rows)), within [0, 1].
 
-    It is wider than necessary where most bins have errors above their noise, because those of
-    opposite signs cancel: 1.8 times with 10 bins. The quantile is that of
-    the gamma distribution with the noise's mean and variance. The number of positives in a bin
-    varies no more than a binomial one of the same mean (Hoeffding 1956), whose mean absolute
-    deviation has a closed form (Diaconis & Zabell 1991). Its rate is the observed or the predicted
-    one, whichever is nearer to 1/2. The observed rates include z^2 rows more, half of them positive
-    and spread as the rows are, as in Wilson's interval.
+    It is wider than necessary where the errors of most bins exceed their noise: then noise of
+    opposite signs cancels. With 10 bins it is twice as wide as it could be. In simulations with 1
+    to 10,000 rows, base rates of 0.1 to 30 %, and calibrated predictions or five kinds of wrong
+    ones, intervals of 95 % held the true error in 94 to 100 % of the draws, those of 80 % in 73 to
+    100 % (the least with 3 rows; `python -m benchmarks.inference.ece_interval`).
+
+    The quantile is that of the gamma distribution with the noise's mean and variance. The number of
+    positives in a bin is taken as binomial, which varies no less than a sum of labels with
+    different probabilities (Hoeffding 1956). Its mean absolute deviation has a closed form
+    (Diaconis & Zabell 1991). Its rate is the observed or the predicted one, whichever is nearer to
+    1/2. As in Wilson's interval, z^2 rows are added for the observed rates: half of them are
+    positive, and they are spread over the bins as the rows are.
 
     Args:
         labels: bool, {0, 1} or {-1, +1}, broadcastable to proba.

@@ -1,5 +1,6 @@
 """The interval of ECE: its parts against SciPy and simulation, its coverage, and odd input."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -54,6 +55,38 @@ def test_more_rows_narrow_it(rng):
     ]
     assert widths[0] / widths[1] == pytest.approx(10, rel=0.05)
     assert widths[0] / widths[2] == pytest.approx(1e6, rel=0.05)
+
+
+def test_the_docstring_says_how_much_wider_than_necessary(rng):
+    """Ten equal bins whose errors are far above their noise: there the ECE is normal."""
+    p = (np.arange(10) + 0.5) / 10
+    true = np.where(p < 0.5, p + 0.4, p - 0.4)
+    positives = rng.binomial(10_000, true, (4_000, 10))
+    found = metrics.ece_interval(
+        np.repeat([1, 0], 10),
+        np.broadcast_to(np.tile(p, 2), (4_000, 20)),
+        weights=np.concatenate([positives, 10_000 - positives], 1),
+    )
+    needed = 1.96 * found.value.std()
+    wider = np.mean(found.upper - found.lower) / 2 / needed
+    assert wider == pytest.approx(2, abs=0.2)
+    assert "10 bins it is twice as wide" in " ".join(metrics.ece_interval.__doc__.split())
+
+
+def test_the_docstring_quotes_the_coverage():
+    results = json.loads(FILE.read_text())["results"]
+    said = " ".join(metrics.ece_interval.__doc__.split())
+    for sentence, confidence in (
+        ("95 % held the true error in {} of the draws", "0.95"),
+        ("80 % in {} (the least with 3 rows", "0.8"),
+    ):
+        cases = results[confidence]
+        least, most = (round(100 * end(x["coverage"] for x in cases)) for end in (min, max))
+        assert sentence.format(f"{least} to {most} %") in said
+    assert min(results["0.8"], key=lambda x: x["coverage"])["rows"] == 3
+    assert {x["rows"] for x in cases} >= {1, 10_000}
+    assert len({x["truth"] for x in cases}) == 6
+    assert {x["base rate"] for x in cases} == {0.001, 0.01, 0.05, 0.3}
 
 
 @pytest.mark.filterwarnings("error")
