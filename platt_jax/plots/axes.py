@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from platt_jax.arrays import Bools
 from platt_jax.plots import style
 from platt_jax.plots.points import places
 from platt_jax.plots.style import Window
@@ -48,13 +49,13 @@ def no_ticks() -> Any:
 
 
 def ratio_ticks(low: float, high: float) -> list[float]:
-    """Round ratios between two positive ones: 0.5, 1, 2, or closer ones where these are close."""
+    """Round ratios between two positive ones: powers of 10 or of 2, or closer ones if few fit."""
     from matplotlib.ticker import MaxNLocator
 
     if high / low > 4:
-        step = max(1, round(np.log2(high / low) / 6))
-        powers = range(-step * 20, step * 20 + 1, step)
-        ticks = [2.0**power for power in powers]
+        base = 10.0 if high / low > 1e4 else 2.0
+        step = max(1, round(np.log(high / low) / np.log(base) / 6))
+        ticks = [base**power for power in range(-step * 20, step * 20 + 1, step)]
     else:
         ticks = list(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high))
     return [tick for tick in ticks if low <= tick <= high]
@@ -75,7 +76,7 @@ def probability_limits(low: float, high: float) -> tuple[float, float]:
 
 
 def room_for_legend(
-    ax: Axes, x: Any, y: Any, window: Window, labels: list[str]
+    ax: Axes, x: Any, y: Any, window: Window, labels: list[str], marked: Bools | bool = False
 ) -> tuple[str, Window]:
     """The corner for a legend with these labels, and the window with room for it, if needed.
 
@@ -85,10 +86,11 @@ def room_for_legend(
         y: (K,) coordinates.
         window: ((left, right), (bottom, top)) of the points.
         labels: labels of the legend.
+        marked: (K,) whether a point is marked.
 
     Returns:
-        The legend's `loc`, and the window. The window reaches further up or down where more than a
-        few points would be behind the legend.
+        The legend's `loc`, and the window. The window reaches further up or down where a marked
+        point or more than a few others would be behind the legend.
     """
     figure: Any = ax.figure
     size = np.array([ax.get_window_extent().width, ax.get_window_extent().height])
@@ -104,7 +106,8 @@ def room_for_legend(
             beside = from_left if place.endswith("left") else 1 - from_left
             below = from_bottom if place.startswith("lower") else 1 - from_bottom
             behind = (beside >= 0) & (beside < across) & (below >= 0) & (below < up)
-            made[place] = np.count_nonzero(behind), longer
+            hidden = np.count_nonzero(behind) + most * np.count_nonzero(behind & marked)
+            made[place] = hidden, longer
         place = min(made, key=lambda place: made[place][0])
         if made[place][0] <= most:
             break

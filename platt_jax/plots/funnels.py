@@ -108,7 +108,7 @@ def draw(
     if not off.any():
         some = f"{some}, none {funnel.marks}"
     texts = [*limits.beyond, limits.label, some, *([marked] if off.any() else [])]
-    place, window = axes.room_for_legend(ax, rows, values, window, texts)
+    place, window = axes.room_for_legend(ax, rows, values, window, texts, off)
     ax.set(xlim=window[0], ylim=window[1], xlabel=f"rows of the {funnel.kind}")
     _draw_limits(ax, limits)
     points(ax, rows[~off], values[~off], window, some, color=style.shade(ax, style.BLUE), alpha=0.4)

@@ -164,7 +164,7 @@ class Scale(NamedTuple):
         """Ticks at round ratios, and at 0."""
         low, high = max(self.low, ax.get_ylim()[0]), ax.get_ylim()[1]
         ticks = axes.ratio_ticks(low, high)
-        texts = [f"{tick:.6g}" for tick in ticks]
+        texts = [f"{tick:,.15g}" for tick in ticks]
         if self.zero is not None:
             ticks, texts = [self.zero, *ticks], ["0", *texts]
             ax.axhline((self.zero * self.low) ** 0.5, color=style.GREY, linewidth=0.5)

@@ -163,6 +163,20 @@ def test_legends_hide_no_more_than_a_few_points(rng):
     assert len(places) > 2500 and hidden <= 0.005 * K
 
 
+def test_a_legend_hides_no_marked_point_and_ticks_of_huge_ratios_are_plain():
+    segments = np.repeat(np.arange(400), 50)
+    p = np.where(segments % 2, 0.1, 1e-7)
+    labels = (np.arange(len(p)) % 10 == 0) & (segments % 2 == 1)
+    labels[[0, 1, 2, 200]] = True  # of segments 0 and 4
+    ax = plots.rate_funnel(labels, p, segments)
+    ax.figure.canvas.draw()
+    box = ax.get_legend().get_window_extent()
+    (marked,) = (c for c in ax.collections if c.get_label().startswith("2 off"))
+    places = ax.transData.transform(marked.get_offsets())
+    assert len(places) == 2 and not ((places >= box.min) & (places <= box.max)).all(1).any()
+    assert {"1", "10,000", "1,000,000"} <= {x.get_text() for x in ax.get_yticklabels()}
+
+
 def test_probability_limits():
     for drawn, limits in {
         (0.001, 0.06): (-0.0012, 0.0648),

@@ -56,27 +56,6 @@ def table(report):
     return Page(report).table
 
 
-@pytest.fixture
-def opened(browser, report):
-    """A function that opens the report; no page may complain."""
-    contexts, complaints = [], []
-
-    def open_(path=report, **context):
-        size = {"viewport": {"width": 1200, "height": 900}}
-        contexts.append(browser.new_context(**size | context))
-        page = contexts[-1].new_page()
-        page.on("console", lambda message: complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.goto(path.as_uri())
-        page.locator("tbody tr[data-segment]").first.wait_for()
-        return page
-
-    yield open_
-    for context in contexts:
-        context.close()
-    assert complaints == []
-
-
 def part(name):
     return f"[data-part={name}]"
 
