@@ -17,10 +17,11 @@ from platt_jax.inference.update import update
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.monitoring.monitor import Monitor
 from platt_jax.options import Options
-from platt_jax.results.calibrators import OneVsRestCalibrator, SegmentCalibrator
 from platt_jax.results.files import load, save
 from platt_jax.results.fit import Fit
+from platt_jax.results.one_vs_rest import OneVsRestCalibrator
 from platt_jax.results.probabilities import logit
+from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.results.sigmoid import Sigmoid
 from platt_jax.solver.solution import solve
 from platt_jax.status import Flag, Status

@@ -27,8 +27,9 @@ from platt_jax.passes.columns import Columns
 from platt_jax.population.chunked import ChunkedSegments
 from platt_jax.population.device_segments import DeviceSegments, on_device
 from platt_jax.population.fitting import fit_by_segment
-from platt_jax.results.calibrators import OneVsRestCalibrator, SegmentCalibrator
 from platt_jax.results.fit import Fit, problem_names
+from platt_jax.results.one_vs_rest import OneVsRestCalibrator
+from platt_jax.results.segment_calibrator import SegmentCalibrator
 
 _DEFAULT = Options()
 

@@ -7,8 +7,8 @@ import jax
 import numpy as np
 
 from platt_jax.cluster.segments import ascending_order
-from platt_jax.results.calibrators import SegmentCalibrator
 from platt_jax.results.population import SHAPES
+from platt_jax.results.segment_calibrator import SegmentCalibrator
 
 
 def joined(parts: list[SegmentCalibrator]) -> SegmentCalibrator:

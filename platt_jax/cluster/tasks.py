@@ -18,7 +18,7 @@ from platt_jax.ids.factorize import get_indexer, split_columns
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options, Pooling
 from platt_jax.population.fitting import fit_by_segment
-from platt_jax.results.calibrators import SegmentCalibrator
+from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.results.tables import Table, flag_counts, status_counts
 
 _PREDICTED_AT_ONCE = 1 << 22  # rows, because each takes 200 bytes until it is predicted

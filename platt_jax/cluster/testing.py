@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from platt_jax.cluster.tasks import Names, id_columns, split_large
 from platt_jax.inference.triage import triage
-from platt_jax.results.calibrators import SegmentCalibrator
+from platt_jax.results.segment_calibrator import SegmentCalibrator
 
 # The columns after the ids, before q-values.
 TESTED = [

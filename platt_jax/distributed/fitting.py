@@ -23,7 +23,7 @@ from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options, Pooling
 from platt_jax.population.fitting import fit_by_segment
-from platt_jax.results.calibrators import SegmentCalibrator
+from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.solver.solution import Given
 
 

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from platt_jax import ids
 from platt_jax.ids import times
-from platt_jax.results.calibrators import SegmentCalibrator, parameters
 from platt_jax.results.fit import Fit
 from platt_jax.results.levels import Part
+from platt_jax.results.segment_calibrator import SegmentCalibrator, parameters
 from platt_jax.results.sigmoid import Sigmoid
 
 # Calibrators whose probabilities can be exported.

@@ -22,11 +22,11 @@ from platt_jax.options import Options
 from platt_jax.passes.packing import Space
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.quadrature import normals
-from platt_jax.results.calibrators import SegmentCalibrator, require_segment_calibrator
 from platt_jax.results.equality import ComparedByValue
 from platt_jax.results.fit import Fit
 from platt_jax.results.population import Population
 from platt_jax.results.probabilities import variance_of_logit
+from platt_jax.results.segment_calibrator import SegmentCalibrator, require_segment_calibrator
 from platt_jax.results.sigmoid import Sigmoid
 from platt_jax.status import Flag
 

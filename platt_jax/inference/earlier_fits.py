@@ -11,9 +11,9 @@ from platt_jax.arrays import Bools
 from platt_jax.ids import join
 from platt_jax.ids.factorize import ascending
 from platt_jax.model.objective import Array
-from platt_jax.results.calibrators import SegmentCalibrator
 from platt_jax.results.fit import Fit
 from platt_jax.results.population import Population
+from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.status import Flag
 
 Made = TypeVar("Made")

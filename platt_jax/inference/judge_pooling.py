@@ -15,7 +15,7 @@ from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.ids.factorize import factorize
 from platt_jax.inference.drift import drift_between
 from platt_jax.options import Options, Pooling
-from platt_jax.results.calibrators import SegmentCalibrator
+from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.results.tables import Table
 
 _POOLINGS: tuple[Literal["complete", "partial", "none"], ...] = ("complete", "partial", "none")

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.arrays import Bools, Floats
-from platt_jax.results.calibrators import SegmentCalibrator
 from platt_jax.results.fit import Fit
 from platt_jax.results.population import Population
+from platt_jax.results.segment_calibrator import SegmentCalibrator
 
 # Probability that the population is wider than allowed for.
 _DOUBT = 0.05

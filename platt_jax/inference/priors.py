@@ -8,9 +8,10 @@ from numpy.typing import NDArray
 from platt_jax import validation
 from platt_jax.columns import Column
 from platt_jax.model.prior import GaussianPrior
-from platt_jax.results.calibrators import OneVsRestCalibrator, SegmentCalibrator
 from platt_jax.results.fit import Fit
+from platt_jax.results.one_vs_rest import OneVsRestCalibrator
 from platt_jax.results.population import Population
+from platt_jax.results.segment_calibrator import SegmentCalibrator
 
 
 def prior_from(

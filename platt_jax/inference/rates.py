@@ -21,8 +21,8 @@ from platt_jax.ids.factorize import get_indexer, split_columns
 from platt_jax.ids.vocabulary import distinct
 from platt_jax.inference.posteriors import posteriors
 from platt_jax.results import tables
-from platt_jax.results.calibrators import SegmentCalibrator, require_segment_calibrator
 from platt_jax.results.probabilities import critical_value
+from platt_jax.results.segment_calibrator import SegmentCalibrator, require_segment_calibrator
 from platt_jax.results.tables import Table
 from platt_jax.status import Status
 

@@ -20,8 +20,9 @@ from platt_jax.model.objective import Array
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
 from platt_jax.passes.columns import Columns
-from platt_jax.results.calibrators import OneVsRestCalibrator, SegmentCalibrator
 from platt_jax.results.fit import Fit
+from platt_jax.results.one_vs_rest import OneVsRestCalibrator
+from platt_jax.results.segment_calibrator import SegmentCalibrator
 
 Calibrator = TypeVar("Calibrator", Fit, SegmentCalibrator, OneVsRestCalibrator)
 

@@ -17,7 +17,7 @@ from platt_jax.inference.segment_tests import COLUMNS, FreshRows, judged
 from platt_jax.model.objective import Array
 from platt_jax.passes import packing
 from platt_jax.results import tables
-from platt_jax.results.calibrators import SegmentCalibrator, require_segment_calibrator
+from platt_jax.results.segment_calibrator import SegmentCalibrator, require_segment_calibrator
 from platt_jax.results.tables import Table
 
 # Largest margin: wider ones allow all that this one does.

@@ -24,9 +24,9 @@ from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.results import tables
-from platt_jax.results.calibrators import SegmentCalibrator, require_segment_calibrator
 from platt_jax.results.fit import Fit
 from platt_jax.results.population import Population
+from platt_jax.results.segment_calibrator import SegmentCalibrator, require_segment_calibrator
 from platt_jax.results.sigmoid import Sigmoid
 from platt_jax.status import Flag, Status
 

@@ -23,10 +23,10 @@ from platt_jax.population.level_fitting import refit_levels
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.quadrature import Normals, normals
 from platt_jax.population.standardized import StandardizedSegments
-from platt_jax.results.calibrators import SegmentCalibrator
 from platt_jax.results.fit import Fit
 from platt_jax.results.levels import Levels
 from platt_jax.results.population import Population
+from platt_jax.results.segment_calibrator import SegmentCalibrator
 
 
 def remembered(population: Population, forgetting: float) -> Likelihoods:

@@ -15,8 +15,8 @@ from platt_jax.inference.posteriors import posteriors
 from platt_jax.monitoring.evidence import ROWS_AT_ONCE, JudgedRows, Night, night_sums
 from platt_jax.passes import packing
 from platt_jax.results import tables
-from platt_jax.results.calibrators import SegmentCalibrator
 from platt_jax.results.probabilities import UPPER, variance_of_logit
+from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.threads import ordered_map
 
 Against = Literal["fit", "predictions"]

@@ -22,7 +22,7 @@ from platt_jax.monitoring.multiplicity import e_q_values, lifted
 from platt_jax.monitoring.state import State
 from platt_jax.monitoring.summaries import from_table, to_table
 from platt_jax.results import tables
-from platt_jax.results.calibrators import SegmentCalibrator, require_segment_calibrator
+from platt_jax.results.segment_calibrator import SegmentCalibrator, require_segment_calibrator
 from platt_jax.results.tables import Table
 
 _FDR = 0.05

@@ -8,7 +8,7 @@ from typing import Any
 from platt_jax.columns import Column
 from platt_jax.extras import needing
 from platt_jax.plots import explorer, funnels
-from platt_jax.results.calibrators import SegmentCalibrator, require_segment_calibrator
+from platt_jax.results.segment_calibrator import SegmentCalibrator, require_segment_calibrator
 
 
 def explore(calibrator: SegmentCalibrator, scores: Column, labels: Column, segments: Column) -> Any:

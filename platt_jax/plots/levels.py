@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from platt_jax import ids
 from platt_jax.arrays import Floats
 from platt_jax.plots import panels, style
-from platt_jax.results.calibrators import SegmentCalibrator
 from platt_jax.results.levels import Level, Levels
+from platt_jax.results.segment_calibrator import SegmentCalibrator
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

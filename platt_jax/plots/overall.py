@@ -14,7 +14,7 @@ from platt_jax.plots.overview import parameter_map
 from platt_jax.plots.rates import rate_funnel
 from platt_jax.plots.reliability import reliability_diagram
 from platt_jax.plots.slopes import slope_funnel
-from platt_jax.results.calibrators import SegmentCalibrator, require_segment_calibrator
+from platt_jax.results.segment_calibrator import SegmentCalibrator, require_segment_calibrator
 
 if TYPE_CHECKING:
     pass

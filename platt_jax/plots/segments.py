@@ -16,7 +16,7 @@ from platt_jax.plots import names, style
 from platt_jax.plots.axes import probability_limits
 from platt_jax.plots.rows import PlottedRows, scored
 from platt_jax.plots.sigmoids import POINTS, draw_sigmoid, scores_to_draw
-from platt_jax.results.calibrators import SegmentCalibrator
+from platt_jax.results.segment_calibrator import SegmentCalibrator
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from platt_jax.arrays import Bools
 from platt_jax.plots import axes, style
 from platt_jax.plots.points import central, points
-from platt_jax.results.calibrators import SegmentCalibrator
+from platt_jax.results.segment_calibrator import SegmentCalibrator
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

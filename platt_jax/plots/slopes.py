@@ -12,9 +12,9 @@ from platt_jax.inference.triage import q_values
 from platt_jax.plots import axes, funnels, style
 from platt_jax.plots.funnels import Funnel, Limits
 from platt_jax.plots.points import central, points
-from platt_jax.results.calibrators import SegmentCalibrator
 from platt_jax.results.fit import Fit, Inspectable
 from platt_jax.results.probabilities import critical_value
+from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.status import Flag, Status
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from platt_jax.execution.device_segments import DeviceSegmentRows
 from platt_jax.options import Options
 from platt_jax.population.chunked import MIDDLE_HALF, SAMPLED_ROWS, ChunkedSegments
 from platt_jax.population.segments import Coordinates
-from platt_jax.results.calibrators import SegmentCalibrator
+from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.results.sigmoid import Sigmoid
 
 

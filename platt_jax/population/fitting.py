@@ -17,9 +17,9 @@ from platt_jax.options import Options, Pooling
 from platt_jax.population.estimate import estimable, estimate_population
 from platt_jax.population.level_fitting import fit_levels, levels_of
 from platt_jax.population.segments import Segments
-from platt_jax.results.calibrators import SegmentCalibrator
 from platt_jax.results.fit import Fit
 from platt_jax.results.population import Population
+from platt_jax.results.segment_calibrator import SegmentCalibrator
 
 _WITHOUT_BAD_ROWS = "the curve of all rows is fitted without these"
 

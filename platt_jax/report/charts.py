@@ -14,7 +14,7 @@ from platt_jax import plots
 from platt_jax.columns import Column
 from platt_jax.plots.explorer import Judged
 from platt_jax.report.rows import Predicted
-from platt_jax.results.calibrators import SegmentCalibrator
+from platt_jax.results.segment_calibrator import SegmentCalibrator
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

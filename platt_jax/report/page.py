@@ -16,7 +16,7 @@ from platt_jax.report import charts, rows, sections
 from platt_jax.report.rows import Predicted
 from platt_jax.report.sections import FDR, resource
 from platt_jax.results.atomic import destination, write_atomically
-from platt_jax.results.calibrators import SegmentCalibrator, require_segment_calibrator
+from platt_jax.results.segment_calibrator import SegmentCalibrator, require_segment_calibrator
 from platt_jax.version import __version__
 
 # The given scores, labels and segments.

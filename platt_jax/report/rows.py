@@ -9,8 +9,8 @@ from platt_jax.arrays import Floats
 from platt_jax.columns import Column
 from platt_jax.plots.explorer import Judged, JudgedRows, judged_rows
 from platt_jax.report.measures import Measure, measures
-from platt_jax.results.calibrators import SegmentCalibrator
 from platt_jax.results.probabilities import expit
+from platt_jax.results.segment_calibrator import SegmentCalibrator
 
 
 class Predicted(NamedTuple):

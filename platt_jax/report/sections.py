@@ -10,7 +10,7 @@ from platt_jax.plots.explorer import Judged
 from platt_jax.report.charts import shown
 from platt_jax.report.measures import Measure
 from platt_jax.report.rows import Predicted
-from platt_jax.results.calibrators import SegmentCalibrator
+from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.results.tables import flag_counts, status_counts
 from platt_jax.status import Flag, Status
 

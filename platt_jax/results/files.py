@@ -13,7 +13,6 @@ from platt_jax.columns import Column
 from platt_jax.results import level_files
 from platt_jax.results.archive import NewerVersionError, read_archive, write_archive
 from platt_jax.results.atomic import to_path
-from platt_jax.results.calibrators import OneVsRestCalibrator, SegmentCalibrator
 from platt_jax.results.fit import Fit
 from platt_jax.results.id_arrays import (
     ONE_PLAIN_COLUMN,
@@ -22,7 +21,9 @@ from platt_jax.results.id_arrays import (
     id_names,
     ids_to_arrays,
 )
+from platt_jax.results.one_vs_rest import OneVsRestCalibrator
 from platt_jax.results.population import SHAPES, Population, PopulationStatus
+from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.results.sigmoid import Sigmoid
 from platt_jax.status import Flag, Status
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from platt_jax import validation
 from platt_jax.api import fit, fit_segments
 from platt_jax.options import Options
-from platt_jax.results.calibrators import OneVsRestCalibrator
 from platt_jax.results.fit import Fit
+from platt_jax.results.one_vs_rest import OneVsRestCalibrator
 from platt_jax.sklearn.coupling import PairwiseCalibrator
 from platt_jax.sklearn.scores import Kind
 from platt_jax.sklearn.temperature import TemperatureCalibrator, fit_temperature

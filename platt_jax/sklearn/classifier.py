@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from platt_jax.columns import Column
 from platt_jax.options import Options
-from platt_jax.results.calibrators import OneVsRestCalibrator
+from platt_jax.results.one_vs_rest import OneVsRestCalibrator
 from platt_jax.results.tables import Table
 from platt_jax.sklearn.base import CalibratedBase, offset_of_rows
 from platt_jax.sklearn.calibrators import fit_folds, options_of

@@ -16,7 +16,7 @@ from platt_jax.model.prior import GaussianPrior
 from platt_jax.model.statistics import ScoreRanges
 from platt_jax.options import Options, Pooling
 from platt_jax.population.fitting import fit_by_segment
-from platt_jax.results.calibrators import SegmentCalibrator
+from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.sql import moments
 from platt_jax.sql.checked import Columns, checked_rows
 from platt_jax.sql.engines import Engine

@@ -22,7 +22,7 @@ from platt_jax.monitoring.judging import (
     tell_unusable,
 )
 from platt_jax.monitoring.summaries import to_table
-from platt_jax.results.calibrators import parameters
+from platt_jax.results.segment_calibrator import parameters
 from platt_jax.results.tables import Table
 from platt_jax.sql import queries
 from platt_jax.sql.checked import CheckedRows, Columns, checked_rows

@@ -8,8 +8,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from platt_jax import ids
-from platt_jax.results.calibrators import SegmentCalibrator, parameters
 from platt_jax.results.levels import Part
+from platt_jax.results.segment_calibrator import SegmentCalibrator, parameters
 from platt_jax.results.tables import arrow_array
 from platt_jax.sql.engines import POINTS, ROWS
 from platt_jax.sql.expressions import (

@@ -14,7 +14,7 @@ from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options, Pooling
 from platt_jax.population.chunked import ChunkedSegments
 from platt_jax.population.fitting import fit_by_segment
-from platt_jax.results.calibrators import SegmentCalibrator
+from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.streaming.cache import store_rows
 from platt_jax.streaming.stored_rows import StoredRows
 

@@ -12,7 +12,7 @@ from platt_jax.model.objective import Array
 from platt_jax.plots import names
 from platt_jax.plots.explorer.packing import Column, Columns
 from platt_jax.plots.explorer.rows import Judged
-from platt_jax.results.calibrators import SegmentCalibrator
+from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.status import Status
 
 _LONGEST_NAME = 120

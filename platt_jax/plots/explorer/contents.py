@@ -16,7 +16,7 @@ from platt_jax.plots.explorer.bins import bins
 from platt_jax.plots.explorer.columns import Ids
 from platt_jax.plots.explorer.packing import Column
 from platt_jax.plots.explorer.rows import Judged, JudgedRows
-from platt_jax.results.calibrators import SegmentCalibrator
+from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.status import Flag
 
 MEANINGS = {

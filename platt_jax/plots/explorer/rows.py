@@ -12,7 +12,7 @@ from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.ids.factorize import Integers, factorize, get_indexer
 from platt_jax.ids.places import places
 from platt_jax.inference.triage import triage
-from platt_jax.results.calibrators import SegmentCalibrator
+from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.results.tables import Table
 
 

@@ -1,0 +1,133 @@
+"""Fits by class, and probabilities of the classes of rows."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from platt_jax import accelerators, ids, validation
+from platt_jax.columns import Column
+from platt_jax.ids.factorize import Integers, ascending, get_indexer
+from platt_jax.results.by_id import ById
+from platt_jax.results.device_rows import proba_by_class
+from platt_jax.results.equality import ComparedByValue
+from platt_jax.results.fit import Fit
+from platt_jax.results.probabilities import (
+    expit,
+    log_expit,
+    with_offset,
+)
+
+_LOWEST = np.finfo(np.float32).min
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class OneVsRestCalibrator(ComparedByValue, ById):
+    """One sigmoid per class of a classifier: each class against all others.
+
+    `calibrator[class_id]` is the Fit of one class, `class_id in calibrator` is whether there is
+    one, and `len(calibrator)` is the number of classes.
+
+    Attributes:
+        classes: (C,) the class ids, in the order of the score columns.
+        fit: the fits of the classes.
+    """
+
+    classes: NDArray[Any]
+    fit: Fit
+
+    _shared_rows: ClassVar[bool] = True
+
+    def predict_proba(
+        self, scores: Column, normalize: bool = True, *, offset: Column | None = None
+    ) -> NDArray[Any]:
+        """Probabilities of the classes.
+
+        Args:
+            scores: (N, C) scores.
+            normalize: whether to divide each row by its sum (multiclass). False gives each class's
+                own probability (multilabel).
+            offset: (N, C) log-odds of each class against all others that are added to the fitted
+                ones, before they are normalised, as in `fit_one_vs_rest`.
+
+        Returns:
+            (N, C) in [0, 1]. A class whose fit is NON_FINITE or EMPTY is NaN; the others are
+            normalised without it. A NaN score makes its row NaN. A JAX array if the scores are on
+            a GPU, as in `fit`.
+
+        Raises:
+            ValueError: scores do not have one column per class.
+        """
+        if accelerators.holds(scores):
+            A, B = jax.device_get((self.fit.A, self.fit.B))
+            table = self._with_columns(accelerators.taken(scores))
+            on_device: Any = proba_by_class(A, B, table, normalize, offset)
+            return on_device
+        scores = self._columns(scores)
+        logit = with_offset(-(self.fit.A * scores + self.fit.B), offset)
+        if not normalize:
+            return expit(logit)
+        # Logarithms stay distinct where all probabilities round to 0.
+        fitted = np.isfinite(self.fit.A)
+        log_proba = np.where(fitted, log_expit(logit), -np.inf)
+        proba = np.exp(log_proba - log_proba.max(axis=1, keepdims=True, initial=_LOWEST))
+        return np.where(fitted, proba / proba.sum(axis=1, keepdims=True), np.nan)
+
+    def band(
+        self,
+        scores: Column,
+        level: float = 0.95,
+        simultaneous: bool = False,
+        *,
+        offset: Column | None = None,
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        """A confidence band for each class's own probability, as `Fit.band`.
+
+        It is the band of `predict_proba(scores, normalize=False)`. Normalised probabilities may lie
+        outside.
+
+        Args:
+            scores: (N, C) scores.
+            level: the confidence level for each class, as in `Fit.band`.
+            simultaneous: whether the level holds at all scores of a class at once.
+            offset: (N, C) as in `predict_proba`.
+
+        Returns:
+            Lower and upper probabilities, each (N, C); NaN as in `Fit.band`.
+
+        Raises:
+            ValueError: the level is not between 0 and 1, or scores do not have a column per class.
+        """
+        scores = self._columns(scores)
+        if offset is not None:
+            offset = validation.broadcast(
+                validation.numbers(offset, "offset"), scores.shape, "offset"
+            ).T
+        lower, upper = self.fit.band(scores.T, level, simultaneous, offset=offset)
+        return lower.T, upper.T
+
+    def _columns(self, scores: Column) -> NDArray[Any]:
+        return self._with_columns(validation.numbers(scores, "scores"))
+
+    def _with_columns(self, scores: Any) -> Any:
+        """Returns an array (N, C).
+
+        Raises:
+            ValueError: the array has another shape.
+        """
+        if scores.ndim != 2 or scores.shape[1] != len(self.classes):
+            raise ValueError(
+                f"scores: expected shape (N, {len(self.classes)}), a column per class, "
+                f"got {scores.shape}"
+            )
+        return scores
+
+    def _places(self, some: Column, name: str) -> Integers:
+        ordered, place = ascending(self.classes)
+        found = get_indexer(ordered, ids.read(some, name), name)
+        return np.where(found < 0, -1, np.argsort(place)[found])
+
+    def _inspected(self) -> tuple[Fit, str, NDArray[Any]]:
+        return self.fit, "class", self.classes
