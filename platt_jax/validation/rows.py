@@ -1,0 +1,184 @@
+"""Rows: scores, labels, weights and offsets."""
+
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from platt_jax import columns
+from platt_jax.columns import Column
+from platt_jax.ids.labels import labels_by_name
+from platt_jax.validation.values import (
+    MANY,
+    SEE_CLASSES,
+    ArrayIfGiven,
+    array,
+    broadcast,
+    floating,
+    missing_numbers,
+)
+
+LABEL_CODINGS = "bool, {0, 1} or {-1, +1}"
+# The label of a row whose label is NaN or infinite.
+BAD_LABEL = -1
+
+
+def scores(values: Column) -> NDArray[Any]:
+    """Scores (..., N) with at least one row."""
+    read = floating(values, "scores")
+    if read.ndim == 0 or read.size == 0:
+        raise ValueError(f"scores: expected (..., N) with rows to fit, got shape {read.shape}")
+    return read
+
+
+def labels(values: Column, of_classes: str = SEE_CLASSES) -> NDArray[np.int8]:
+    """Labels of LABEL_CODINGS as int8: 1, 0, and BAD_LABEL where a label is NaN or infinite.
+
+    The message about class ids gives the advice `of_classes`.
+    """
+    name, read = columns.labelled("labels", values), array(values, "labels")
+    if read.dtype == bool:
+        return read.view(np.int8)
+    if read.dtype.kind not in "iuf":
+        hint = _hint(values, read)
+        raise ValueError(f"{name}: expected {LABEL_CODINGS}, got dtype {read.dtype}{hint}")
+    # The usual case needs no array as long as the labels.
+    if read.dtype.kind in "iu" and read.size and read.min() >= 0 and read.max() <= 1:
+        return read.astype(np.int8, copy=False)
+    positive: NDArray[np.bool_] = read == 1
+    minus = bool((read == -1).any())
+    known = read == (-1 if minus else 0)
+    known |= positive
+    if known.all():
+        return positive.view(np.int8)
+    finite = np.isfinite(read)
+    known |= ~finite
+    if not known.all():
+        raise of_odd_label(read[~known].flat[0], minus, name, of_classes)
+    return np.where(finite, positive, np.int8(BAD_LABEL)).astype(np.int8)
+
+
+def of_odd_label(
+    odd: Any, minus: bool, name: str = "labels", of_classes: str = SEE_CLASSES
+) -> ValueError:
+    """The error for a label outside the three codings.
+
+    Args:
+        odd: the label.
+        minus: whether some label is -1.
+        name: name of the labels, for the message.
+        of_classes: advice for class ids, for the message.
+    """
+    if minus and odd == 0:
+        return ValueError(
+            f"{name}: expected one of the codings {LABEL_CODINGS}, got 0 and -1 together"
+        )
+    return ValueError(f"{name}: expected {LABEL_CODINGS}, got {odd}; for class ids {of_classes}")
+
+
+def a_problem_per_class(name: str) -> str:
+    """Advice for class ids where they are not accepted; `name` is the array (N, C)."""
+    return (
+        f"pass labels == classes[:, None] and {name}.T, a problem per class, where {name} has "
+        "shape (N, C)"
+    )
+
+
+def _hint(given: Column, read: NDArray[Any]) -> str:
+    """Advice for labels that are text, tuples or objects, or an empty string."""
+    first = read.ravel()[:MANY].tolist()
+    each = given[:MANY] if read.ndim > 1 and isinstance(given, list | tuple) else first
+    if each and isinstance(each[0], tuple):
+        positive = repr(max(each, key=repr))
+        return f": tuples; if each is a label, pass the positive one: pos_label={positive}"
+    words = {word for word in first if isinstance(word, str)}
+    if not words:
+        return missing_numbers(read)
+    positive = repr(max(words))
+    return (
+        f"; pass a comparison such as labels == {positive}, or, in fit and fit_segments, "
+        f"the positive label: pos_label={positive}"
+    )
+
+
+def weights(values: Column, dtype: DTypeLike) -> ArrayIfGiven:
+    """Weights >= 0, or None, in the dtype of the scores."""
+    if values is None:
+        return None
+    with np.errstate(over="ignore"):  # to infinity, which the fit reports
+        values = floating(values, "weights").astype(dtype, copy=False)
+    if np.fmin.reduce(values, axis=None, initial=0) < 0:
+        raise of_negative_weight(values[values < 0].flat[0])
+    return values
+
+
+def offset(values: Column, scores: Any) -> ArrayIfGiven:
+    """Offsets, or None, in the dtype and the shape of the scores."""
+    if values is None:
+        return None
+    with np.errstate(over="ignore"):  # to infinity, which the fit reports
+        read = floating(values, "offset").astype(scores.dtype, copy=False)
+    return broadcast(read, scores.shape, "offset")
+
+
+def of_negative_weight(weight: Any) -> ValueError:
+    """The error for a negative weight."""
+    return ValueError(f"weights: expected >= 0, got {weight}")
+
+
+def of_codes(name: str, segments: jax.Array) -> ValueError:
+    """The error for ids on an accelerator that are no integers (N,)."""
+    return ValueError(
+        f"{name}: expected integers (N,) for ids on a device, got {segments.dtype} of shape "
+        f"{segments.shape}; pass np.asarray(segments), or integer codes"
+    )
+
+
+def labels_and_weights(
+    label_values: Column, weight_values: Column, scores: NDArray[Any], pos_label: Any = None
+) -> tuple[NDArray[np.int8], ArrayIfGiven]:
+    """Labels and weights (or None), as by `labels` and `weights`, in the shape of the scores."""
+    named = pos_label is not None
+    y = labels_by_name(label_values, pos_label, scores.ndim) if named else labels(label_values)
+    return (
+        broadcast(y, scores.shape, "labels"),
+        broadcast(weights(weight_values, scores.dtype), scores.shape, "weights"),
+    )
+
+
+class LabelledRows(NamedTuple):
+    """Labels and weights of values (..., N), in their shape.
+
+    Attributes:
+        labels: int8, see `labels`.
+        weights: 1 if none are given.
+        spoilt: whether the weight is not 0, and the value, label or weight is not finite.
+    """
+
+    labels: NDArray[np.int8]
+    weights: NDArray[Any]
+    spoilt: NDArray[np.bool_]
+
+    def flat(self) -> "LabelledRows":
+        """The rows (K, N) of a flat batch of K problems."""
+        flat: Any = (x.reshape(-1, x.shape[-1]) for x in self)
+        return LabelledRows(*flat)
+
+
+def labelled_rows(
+    values: NDArray[Any],
+    label_values: Column,
+    weight_values: Column,
+    name: str,
+    *,
+    of_classes: str = SEE_CLASSES,
+    dtype: DTypeLike = np.float64,
+) -> LabelledRows:
+    """The rows of an array (..., N) of this name, with weights of this dtype."""
+    y = labels(label_values, of_classes)
+    w = weights(1.0 if weight_values is None else weight_values, dtype)
+    y = broadcast(y, values.shape, "labels", name, f"for class ids {of_classes}")
+    w = broadcast(w, values.shape, "weights", name, f"for class ids {of_classes}")
+    spoilt = (w != 0) & ~(np.isfinite(values) & np.isfinite(w) & (y != BAD_LABEL))
+    return LabelledRows(y, w, spoilt)

@@ -1,0 +1,172 @@
+"""Numbers, shapes and single values: the arguments of all functions."""
+
+import reprlib
+from numbers import Integral, Number, Real
+from typing import Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from platt_jax import columns, ids
+from platt_jax.columns import Column
+
+IF_LOGITS = "; for logits say from_logits=True"  # advice for numbers that are no probabilities
+MANY = 1000  # values searched for a message's example
+# Advice for class ids, and for a table of scores with a flat array of labels.
+SEE_CLASSES = "see fit_one_vs_rest"
+_ONE_COLUMN = f"for a table of scores pass one column, or {SEE_CLASSES}"
+
+# A NumPy array, or None if None was given.
+ArrayIfGiven: TypeAlias = Any
+
+
+def array(values: Column, name: str) -> NDArray[Any]:
+    """Values of any container, which are not traced, as an array."""
+    if isinstance(values, jax.core.Tracer):
+        raise ValueError(
+            f"{name}: expected an array, got a traced one: this function runs on the host; inside "
+            "jit use solve, and the sigmoid of its result to predict"
+        )
+    try:
+        values = plain(values)
+        read = np.asarray(columns.narrowed(values))
+        if read.dtype == object and (floats := columns.floats(values)) is not None:
+            return floats
+        return read
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"{name}: expected an array ({error})") from None
+
+
+def plain(values: Column) -> Any:
+    """Replaces masked values by NaN or None, and converts what NumPy and JAX cannot read."""
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        if values.dtype.kind not in "biuf":
+            return np.ma.filled(values.astype(object), None)
+        dtype = values.dtype if values.dtype.kind == "f" else np.float64
+        return np.ma.filled(values.astype(dtype), np.nan)
+    return columns.on_host(values)
+
+
+def numbers(values: Column, name: str) -> NDArray[Any]:
+    """Real numbers of any dtype."""
+    read = array(values, name)
+    if read.dtype.kind not in "biuf" and read.dtype.name != "bfloat16":
+        raise ValueError(
+            f"{columns.labelled(name, values)}: expected numbers, got dtype "
+            f"{read.dtype}{_to_float(read)}"
+        )
+    return read
+
+
+def floating(values: Column, name: str) -> NDArray[Any]:
+    """Numbers as float32 or float64; integers and narrower floats are promoted."""
+    read = numbers(values, name)
+    if read.dtype.kind == "f" and read.dtype.itemsize in (4, 8):
+        return read.astype(read.dtype.newbyteorder("="), copy=False)
+    narrow = read.dtype.itemsize <= 2 and read.dtype.kind not in "iu"
+    return read.astype(np.float32 if narrow else np.float64)
+
+
+def _to_float(values: NDArray[Any]) -> str:
+    """Advice for values that are text or objects and should be numbers, or an empty string."""
+    if values.dtype.kind in "OSU":
+        flat = values.ravel()[:MANY].tolist()
+        text = next((x for x in flat if isinstance(x, str | bytes)), None)
+        if text is not None:
+            return f": text such as {text!r}; convert it to float, with NaN for what is missing"
+        odd = [x for x in flat if not isinstance(x, Number) and ids.missing(x) is None]
+        if odd:
+            return f": {type(odd[0]).__name__} such as {reprlib.repr(odd[0])}"
+    return missing_numbers(values)
+
+
+def missing_numbers(values: NDArray[Any]) -> str:
+    """Advice for missing numbers, if there are any, or an empty string."""
+    if values.dtype != object:
+        return ""
+    found = next((what for x in values.ravel().tolist() if (what := ids.missing(x))), None)
+    return f" with {found} in it; convert to float, with NaN for what is missing" if found else ""
+
+
+def broadcast(
+    values: ArrayIfGiven,
+    shape: tuple[int, ...],
+    name: str,
+    of: str | None = None,
+    advice: str = _ONE_COLUMN,
+) -> ArrayIfGiven:
+    """Values as a read-only view of this shape.
+
+    Args:
+        values: an array, or None.
+        shape: the shape.
+        name: name of the values, for a message.
+        of: name of the array that has the shape; None for the scores of a fit.
+        advice: what to do if that array is a table (N, C), and the values are (N,).
+    """
+    if values is None:
+        return None
+    xp = jnp if isinstance(values, jax.Array) else np
+    try:
+        return xp.broadcast_to(values, shape)
+    except ValueError:
+        got = values.shape
+        hint = as_flat(name, got, shape) or as_flat(of or "scores", shape, got)
+        if not hint and len(shape) == 2 and got == shape[:1]:
+            hint = f"; {advice}"
+        expected = f"the scores' {shape}" if of is None else f"{shape}, that of {of}"
+        raise ValueError(
+            f"{name}: expected a shape that broadcasts to {expected}, got {got}{hint}"
+        ) from None
+
+
+def as_flat(name: str, got: tuple[int, ...], expected: tuple[int, ...]) -> str:
+    """Advice for a column vector or a one-column table in place of a flat array, or empty."""
+    if got != (*expected, 1):
+        return ""
+    return f"; for a column vector pass {name}.ravel(), for a table its column"
+
+
+def require_flat(values: NDArray[Any], name: str) -> None:
+    """Refuses an array that is not flat."""
+    if values.ndim != 1:
+        shape = values.shape
+        hint = as_flat(name, shape, shape[:1])
+        raise ValueError(f"{name}: expected a flat array (N,), got shape {shape}{hint}")
+
+
+def require_probabilities(values: NDArray[Any], name: str, advice: str = "") -> None:
+    """Refuses numbers outside [0, 1]; NaN may be among them."""
+    outside = (values < 0) | (values > 1)
+    if outside.any():
+        raise ValueError(
+            f"{name}: expected probabilities in [0, 1], got {values[outside].flat[0]}{advice}"
+        )
+
+
+def require_fraction(value: Any, name: str) -> None:
+    """Refuses anything but a number in (0, 1)."""
+    if not (isinstance(value, Real) and 0 < float(value) < 1):
+        raise ValueError(f"{name}: expected a number in (0, 1), got {value!r}")
+
+
+def require_not_negative(value: Any, name: str) -> None:
+    """Refuses anything but a finite number of at least 0."""
+    if not (isinstance(value, Real) and 0 <= float(value) < float("inf")):
+        raise ValueError(f"{name}: expected a number >= 0, got {value!r}")
+
+
+def require_integer(value: Any, name: str, least: int, most: int | None = None) -> None:
+    """Refuses anything but an integer from `least` to `most`."""
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
+    if not whole or value < least or (most is not None and value > most):
+        expected = f">= {least}" if most is None else f"from {least} to {most:,}"
+        raise ValueError(f"{name}: expected an integer {expected}, got {value!r}")
+
+
+def require_one_of(value: Any, allowed: tuple[str, ...], name: str) -> None:
+    """Refuses anything but these words."""
+    if not (isinstance(value, str) and value in allowed):
+        raise ValueError(f"{name}: expected one of {allowed}, got {value!r}")
