@@ -19,6 +19,7 @@ def fit_bad(*arguments, **options):
         return pj.fit(*arguments, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
 def test_masked_rows_are_not_finite(dtype):
     scores = np.array([1, 5, 2, 3, 4, 9])

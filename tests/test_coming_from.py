@@ -49,6 +49,7 @@ def test_every_page_is_short_listed_and_run():
         assert f"({page}.md)" in index and f"\n{page}\n" in index
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", ["netcal", "mcgrad", "probably"])
 def test_what_is_done_here_runs_without_the_other_package(page):
     blocks = [x for x in examples(page) if not imports(x, PAGES[page])]

@@ -28,6 +28,7 @@ def run(*arguments, **variables):
     return done.stdout.strip()
 
 
+@pytest.mark.slow
 def test_programs_are_kept_in_the_folder_and_read_from_it(tmp_path):
     folder = tmp_path / "new" / "folder"
     assert run(str(folder)) == str(folder)
@@ -37,6 +38,7 @@ def test_programs_are_kept_in_the_folder_and_read_from_it(tmp_path):
     assert kept == {path.name: path.stat().st_mtime_ns for path in folder.glob("*-cache")}
 
 
+@pytest.mark.slow
 def test_the_usual_folder_is_that_of_the_user(tmp_path):
     assert run(XDG_CACHE_HOME=str(tmp_path)) == str(tmp_path / "platt_jax")
 

@@ -116,6 +116,7 @@ def test_the_gaussian_start_is_near_the_optimum_of_few_rows_too(rng):
     assert pj.fit(scores, labels).passes.mean() < 4.2
 
 
+@pytest.mark.slow
 def test_the_last_step_needs_no_pass(rng):
     """A loose tolerance finds nearly what a tight one does: the last error is squared."""
     scores, labels = batch(rng, 100, 60)
@@ -140,6 +141,7 @@ def test_any_tolerance_will_do(dtype, rng):
     assert one.converged.all() and (one.passes == 1).all()
 
 
+@pytest.mark.slow
 def test_the_tensor_direction_saves_passes(rng):
     scores, labels = batch(rng, 100, 60)
     newton = pj.fit(scores, labels, options=Options(direction="newton"))
@@ -242,6 +244,7 @@ def test_chunk_size_changes_nothing_beyond_rounding(rng, sizes):
     assert_same(other, one)
 
 
+@pytest.mark.slow
 def test_other_sizes_compile_nothing_new(rng):
     """Any K, N and mix of segments runs by a few programs."""
     run.solve_chunk.clear_cache()

@@ -77,6 +77,7 @@ def test_what_people_debug_with_changes_no_fit(jobs, mode):
         assert_same(found, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transform", [jax.jit, jax.vmap, jax.make_jaxpr], ids=lambda f: f.__name__)
 def test_concrete_arrays_are_fitted_inside_a_traced_function(jobs, transform):
     found = {}

@@ -31,6 +31,7 @@ def greys(file):
     return imread(file)[..., :3].mean(-1)
 
 
+@pytest.mark.slow
 def test_the_picture_is_todays():
     drawing = script("draw_picture")
     import matplotlib.pyplot as plt

@@ -49,6 +49,7 @@ def test_a_part_of_a_users_program_takes_its_options(points):
     assert slope == 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inside", [jax.jit, jax.make_jaxpr, jax.checkpoint, jax.linearize])
 def test_a_part_is_none_of_our_programs(inside):
     """JAX takes compiler options for a whole program alone."""
@@ -58,6 +59,7 @@ def test_a_part_is_none_of_our_programs(inside):
     jax.block_until_ready(made if arguments else made())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scaler", [scalers.BetaCalibration(), CosineExpansion()])
 def test_no_sum_of_a_scaler_is_left_to_another_library(scaler):
     """Where XLA leaves one, the option has lost its meaning."""
@@ -98,6 +100,7 @@ def test_the_option_is_for_versions_that_know_it(monkeypatch, version, known):
     assert ("XLA_FLAGS" in xla.sums_told()) == (version == "0.10.2")
 
 
+@pytest.mark.slow
 def test_partial_pooling_of_other_sizes_compiles_no_pass_anew(rng, monkeypatch):
     monkeypatch.setattr(search, "_is_fine_enough", lambda at: False)  # so both grids are in use
     for segments, rows in ((6, 50), (7, 50), (7, 55)):

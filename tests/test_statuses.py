@@ -162,6 +162,7 @@ def test_rounding_that_keeps_a_fit_far_off_is_told(rng):
         assert not single.converged or error < 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.on_cpu
 def test_a_slope_below_the_normal_numbers_is_told(dtype):
     """XLA takes it for 0: of scores of such a range that is not the optimum."""
@@ -312,6 +313,7 @@ def outlying(rng, rows, dtype, at):
     return scores.astype(dtype), labels
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [20, 60, 6_000])
 @pytest.mark.parametrize("at", [-1e8, 1e5, 1e30])
 def test_an_outlier_is_flagged(rows, at, dtype, rng):

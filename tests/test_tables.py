@@ -55,6 +55,7 @@ def rows(rng):
     return scores, labels, rng.integers(1, 4, N), np.array(["b", "a", "ccc"])[np.arange(N) % 3]
 
 
+@pytest.mark.slow
 def test_columns_are_taken_wherever_arrays_are(rows, column):
     scores, labels, weights, segments = rows
     f, y, w, s = (column(x.tolist()) for x in rows)

@@ -289,6 +289,7 @@ def test_derivatives_of_constant_scores(x64):
     np.testing.assert_array_equal(slope(np.zeros(3)), 0)
 
 
+@pytest.mark.slow
 def test_it_is_what_the_temperature_scaler_finds(rng):
     scores, labels = batch(rng, 6, 300)
     scores = 0.3 + 2 * scores

@@ -397,6 +397,7 @@ def test_apply_writes_to_standard_output(in_tmp):
     assert not (in_tmp / "-").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("closed", "status", "out", "err"),
     [
@@ -558,6 +559,7 @@ def test_as_a_module():
 # --- output that nobody reads, Ctrl-C ----------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("buffered", [True, False])
 @pytest.mark.parametrize("words", ["--help", "apply in.csv --calibrator c.npz --score f --out o"])
 def test_a_reader_that_has_seen_enough(in_tmp, buffered, words):
@@ -602,6 +604,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [

@@ -49,6 +49,7 @@ def assert_near(found, expected, errors):
         assert (off <= errors * expected.fit.standard_errors[:, i]).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weight", [None, "w"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_the_bits_of_memory(rng, threads, dtype, weight):
@@ -63,6 +64,7 @@ def test_the_bits_of_memory(rng, threads, dtype, weight):
     assert len(found) == len(expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pooling", ["none", "partial", "complete"])
 @pytest.mark.parametrize("share", [0, 0.9])
 def test_answers_are_those_of_memory(rng, threads, pooling, share):
@@ -86,6 +88,7 @@ def test_answers_are_those_of_memory(rng, threads, pooling, share):
         np.testing.assert_array_equal(table["shrinkage"].to_numpy(), together.shrinkage)
 
 
+@pytest.mark.slow
 def test_ids_of_several_columns_text_and_parts_without_rows(rng, threads):
     columns = made(rng, rows=400, segments=3)
     columns["t"] = np.where(columns["s"] == 0, "a", "b")
@@ -100,6 +103,7 @@ def test_ids_of_several_columns_text_and_parts_without_rows(rng, threads):
     assert tested.column_names[:2] == ["s", "t"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0, 0.9])
 @pytest.mark.parametrize("against", ["fit", "predictions"])
 def test_triage_is_that_of_memory(rng, threads, against, share):

@@ -135,6 +135,7 @@ OTHER_KINDS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*KINDS, *OTHER_KINDS])
 def test_json_keeps_everything_and_follows_its_schema(name):
     import jsonschema
@@ -514,6 +515,7 @@ def test_onnx_has_the_mean_over_a_population(pooled):
     assert_means(*pooled, found, rtol=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", [InDuckDB, InSQLite])
 @pytest.mark.parametrize("table", [None, "curves"])
 def test_sql_has_the_mean_over_a_population(pooled, engine, table):

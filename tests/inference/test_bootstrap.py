@@ -71,6 +71,7 @@ def test_replicates_of_an_oversized_problem(rng, sizes, kind):
     np.testing.assert_allclose(made.B, expected.B, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.on_cpu
 @pytest.mark.parametrize("size", [250, 700])
 def test_bits_depend_neither_on_chunks_nor_on_threads_nor_on_company(rng, monkeypatch, size):
@@ -109,6 +110,7 @@ def test_the_seed_decides(rng):
     assert one == same and not np.isin(one.A, other.A).any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_weights_are_independent_of_mean_and_variance_one(kind, dtype):

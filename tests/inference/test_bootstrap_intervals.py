@@ -64,6 +64,7 @@ def test_bca_intervals_against_a_loop(rng, weighted, smooth):
             np.testing.assert_allclose(found, 1 / (1 + np.exp(-np.array(ends))), rtol=1e-7)
 
 
+@pytest.mark.slow
 def test_the_acceleration_is_that_of_the_jackknife(rng):
     """Leaving each row out: a sixth of the skewness of what the rows change."""
     scores, labels = (x[0] for x in batch(rng, 1, 60))
@@ -105,6 +106,7 @@ def test_segments_and_batches_give_the_same_intervals(rng):
     assert np.array_equal(shaped.band(scores[None])[1], made.band(scores)[1][None])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["float32", "bayesian"])
 def test_kinds_and_types(rng, name):
     scores, labels = batch(rng, 2, 60)
@@ -125,6 +127,7 @@ def plateaus(f):
     return 0.1 + 0.6 / (1 + np.exp(-4 * f))
 
 
+@pytest.mark.slow
 def test_intervals_hold_the_sigmoid_nearest_to_another_curve(rng):
     """Of the percentile ones 89 to 93 % do."""
     f = np.linspace(-6, 6, 2001)

@@ -41,6 +41,7 @@ def drift(two):
     return drift_of(*two)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mean, spread, rows", [((-1.5, 0.5), (0.7, 0.5), 50), ((-1, 4), (0.3, 1), 200)]
 )
@@ -237,6 +238,7 @@ def test_it_is_an_ordinary_calibrator(two, drift, tmp_path):
     assert updated.fit.converged.all() and updated.population.estimated
 
 
+@pytest.mark.slow
 def test_flights_of_a_quarter_judged_by_the_next():
     """Partial pooling loses to one curve, and what lasts of it does not."""
     flights = load_flights()

@@ -115,6 +115,7 @@ def test_other_fits(rng, options, prior):
     assert_exact(3 + 2 * scores, labels, prior=prior, options=options)
 
 
+@pytest.mark.slow
 def test_weights_count_rows_and_the_whole_row_is_left_out(rng, refits):
     scores, labels = batch(rng, 3, 120)
     weights = rng.choice([0.0, 0.5, 1.0, 2.0, 7.0], scores.shape)
@@ -162,6 +163,7 @@ def test_where_the_rest_is_of_one_class_constant_or_separable():
     assert_exact(scores, labels, options=Options(intercept=False))
 
 
+@pytest.mark.slow
 def test_a_slope_held_at_zero(rng, refits):
     scores, labels = batch(rng, 3, 120)
     options = Options(monotone=True)
@@ -223,6 +225,7 @@ def test_float32(rng):
     assert_exact(scores.astype(np.float32), labels, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_bad_rows_cost_only_their_problem(rng):
     scores, labels = batch(rng, 3, 60)
     labels = labels.astype(float)

@@ -57,6 +57,7 @@ def test_the_base_rate_is_the_mean_probability_of_the_rows_fitted(rng):
             np.testing.assert_allclose(found["rate"], mean, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_of_100_intervals_95_hold_the_rate(rng):
     for rows, base, fresh, rate in (
         *((500, 0.5, 5_000, 0.2), (1_000, 0.1, 500, 0.2), (50, 0.3, 200, 0.6)),

@@ -167,6 +167,7 @@ def test_shifted_and_scaled_scores(rng, shift, scale):
         np.testing.assert_allclose(found, expected, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_float32_and_jax(rng):
     scores, labels = problem(rng, (2, 80))
     narrow = scores.astype(np.float32)
@@ -322,6 +323,7 @@ def test_priors_by_key(rng):
     assert not prior.precision[1].any()
 
 
+@pytest.mark.slow
 def test_priors_of_float32_and_constant_scores_are_taken(rng):
     scores, labels = problem(rng, (3, 60))
     scores[1] = 2.0

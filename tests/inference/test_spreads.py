@@ -227,6 +227,7 @@ def test_a_shift_of_the_scores_changes_only_what_is_at_score_0(shift):
         )
 
 
+@pytest.mark.slow
 def test_weights_count_rows_and_rows_may_lie_by_segment():
     scores, labels, which = segments(2, 10, 20)
     twice = [np.concatenate([x, x]) for x in (scores, labels, which)]
@@ -238,6 +239,7 @@ def test_weights_count_rows_and_rows_may_lie_by_segment():
         np.testing.assert_array_equal(again[name], expected[name])
 
 
+@pytest.mark.slow
 def test_float32_rows_tell_the_same():
     scores, labels, which = segments(2, 10, 20)
     found = pj.profile_spreads(scores.astype(np.float32), labels, which)

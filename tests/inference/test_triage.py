@@ -159,6 +159,7 @@ def test_pvalues_are_valid_at_any_number_of_rows(sizes):
         assert (made <= level).mean() > 0.5 * level - 3 * error
 
 
+@pytest.mark.slow
 def test_small_pvalues_are_valid_where_positives_are_rare():
     rng = np.random.default_rng(14)
     K, n = 20_000, 30
@@ -334,6 +335,7 @@ def test_bad_input(changed, message):
         triage(**(given | changed))
 
 
+@pytest.mark.slow
 def test_what_is_off_within_the_margin_is_not_flagged():
     rng = np.random.default_rng(3)
     K, rows, margin = 400, 300, 0.4
@@ -353,6 +355,7 @@ def test_what_is_off_within_the_margin_is_not_flagged():
     assert triage(calibrator, scores, labels, segments, margin=margin)["flagged"].mean() > 0.95
 
 
+@pytest.mark.slow
 def test_a_margin_holds_against_the_fit_too():
     rng = np.random.default_rng(4)
     K, rows = 200, 400

@@ -38,6 +38,7 @@ def pvalues(seed, K, fitted, judged, pooling, unseen=False, rare=False):
     return pj.triage(calibrator, *rows_from(rng, known, judged))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "cell",
     [
@@ -67,6 +68,7 @@ def test_of_few_segments_the_population_is_not_taken_for_known():
     assert np.mean(flagged) <= 0.05 + 3 * np.sqrt(0.05 / 40)
 
 
+@pytest.mark.slow
 def test_segments_fitted_on_many_rows_are_found_as_against_the_predictions():
     rng = np.random.default_rng(2)
     known = population(rng, 300)
@@ -96,6 +98,7 @@ def one_problem(seed, n, mean, deviation, shift, counts):
     return test, curve if counts else Normal(at.mean[0], at.variance[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("counts", [False, True], ids=["normal", "counts"])
 @pytest.mark.parametrize(
     ("n", "mean", "deviation", "shift"),
@@ -249,6 +252,7 @@ def test_the_statistic_is_that_of_known_curves_where_nothing_is_open():
     assert np.abs(ratio).max() < 2 and abs(np.median(ratio)) < 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pooling", ["none", "partial"])
 def test_rows_with_offsets_are_judged_by_curves_with_offsets(pooling):
     """P-values are uniform where nothing changed, although offsets move the log-odds by 1.5."""

@@ -25,6 +25,7 @@ def night(seed, rows=2_000, segments=60):
 NIGHTS = [night(seed) for seed in range(3)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pooling", ["none", "partial"])
 def test_night_after_night_is_nearly_the_fit_of_all_rows(pooling):
     nights = [night(seed, 3_000) for seed in range(4)]
@@ -149,6 +150,7 @@ def test_a_population_goes_on_being_estimated(rows, weeks):
     assert 0.91 < ((lower <= expit(-B)) & (expit(-B) <= upper)).mean() < 0.98
 
 
+@pytest.mark.slow
 def test_a_night_without_news_leaves_the_population_where_it_is():
     before = pj.fit_segments(*NIGHTS[0], pooling="partial")
     after = update(before, *NIGHTS[1], weights=np.zeros(len(NIGHTS[1][0])))
@@ -174,6 +176,7 @@ def as_if_without(before, segment, **rows):
     return update(before, scores[others], labels[others], which[others], **rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pooling", ["none", "partial"])
 @pytest.mark.parametrize("bad", ["NaN", "all NaN, omitted", "weight 0"])
 def test_what_was_learnt_outlasts_rows_that_cannot_be(bad, pooling):
@@ -241,6 +244,7 @@ def test_a_population_stays_where_no_row_tells_of_it():
     )
 
 
+@pytest.mark.slow
 def test_a_fit_that_fails_leaves_the_earlier_one():
     before = pj.fit_segments(*NIGHTS[0])
     scores, labels, which = (column.copy() for column in NIGHTS[1])
@@ -251,6 +255,7 @@ def test_a_fit_that_fails_leaves_the_earlier_one():
     np.testing.assert_array_equal(after[9].A, before[9].A)
 
 
+@pytest.mark.slow
 def test_float64_fits_are_kept_whole_beside_float32_rows():
     before = pj.fit_segments(*NIGHTS[0])
     scores, labels, which = NIGHTS[1]

@@ -37,6 +37,7 @@ def some_probabilities(rng, n, kind):
 KINDS = ("equal", "rare", "beta", "two kinds", "sigmoid")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("level", [0.5, 0.9, 0.95, 0.99, 0.999])
 def test_intervals_hold_the_metrics_by_enumeration(rng, kind, level):

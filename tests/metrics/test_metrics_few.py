@@ -103,6 +103,7 @@ def test_hosmer_lemeshow_of_the_rows_fitted_to_does_not_reject_too_many(rng):
     assert np.mean(test.pvalue <= 0.05) < 0.065
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["uniform", "quantile"])
 @pytest.mark.parametrize(("rows", "center"), [(50, 0.0), (50, -5.1), (400, -2.0), (3000, 0.0)])
 def test_errors_by_chance_are_those_of_labels_drawn(rng, rows, center, strategy):

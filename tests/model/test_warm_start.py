@@ -62,6 +62,7 @@ def test_a_start_that_is_not_finite_is_the_usual_one(rng):
     assert warm == cold
 
 
+@pytest.mark.slow
 def test_the_usual_start_is_not_left_for_itself(rng):
     """Where a strict prior makes it a bad one."""
     scores, labels = batch(rng, 20, 10)

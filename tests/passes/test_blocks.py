@@ -76,6 +76,7 @@ def test_the_gradient_vanishes_where_it_should(small_blocks, rng):
     np.testing.assert_allclose(fit.hessian[[0, 0, 1], [0, 1, 1]], hessian, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_weights_and_prior(small_blocks, rng):
     scores, labels = rows(rng)
     weights = rng.integers(0, 3, ROWS).astype(float)

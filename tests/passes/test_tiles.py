@@ -111,6 +111,7 @@ def test_unwanted_problems_are_neither_read_nor_in_the_way(shape, rng, sizes, x6
         assert not got[:, ~wanted.any(1)].any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [1, 7, 8, 9, 100, 1000, 1024, 1025, 3000])
 def test_dense_reshape_keeps_every_row_once(rows):
     scores = np.arange(3 * rows, dtype=np.float32).reshape(3, rows)
@@ -195,6 +196,7 @@ def test_the_pass_is_one_fused_loop_with_one_exponential(of_all):
     assert text.count(" exponential(") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [30, 400])
 def test_a_row_of_weight_0_is_gone_however_far_out(rng, rows, x64):
     scores, labels = batch(rng, 1, rows + 1)

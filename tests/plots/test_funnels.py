@@ -29,6 +29,7 @@ def named(ax):
     return [text.get_text() for text in ax.texts if isinstance(text, Annotation)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("base", "slope"), [(-1.2, 0.9), (0, 2), (-4, 1.5)])
 def test_slopes_of_one_curve_are_around_the_expected_ones_at_every_size(base, slope):
     scores, labels, segments, _ = alike(base=base, slope=slope)

@@ -188,6 +188,7 @@ def test_probability_limits():
         np.testing.assert_allclose(probability_limits(*drawn), limits)
 
 
+@pytest.mark.slow
 def test_rare_events_fill_the_axes(rng):
     scores = rng.normal(size=60_000)
     labels = labels_of(rng, 1.2 * scores - 5).astype(int)

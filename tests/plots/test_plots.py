@@ -32,6 +32,7 @@ def test_draws_on_the_axes_given_or_on_new_ones(name, rows, calibrator, pooled):
     assert new.figure is not figure and new.has_data()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*FIGURES, "segments"])
 def test_all_text_is_legible_and_inside_at_six_inches(name, rows, calibrator, pooled):
     if name == "segments":

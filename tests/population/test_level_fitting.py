@@ -47,6 +47,7 @@ def test_spreads_of_both_levels_are_found():
     np.testing.assert_allclose(np.mean(found, 0), truth, rtol=0.15)
 
 
+@pytest.mark.slow
 @KINDS
 @pytest.mark.parametrize("rows", [3, 30])
 def test_bands_hold_the_truth(kind, rows):
@@ -132,6 +133,7 @@ def test_a_line_for_each_level(kind, fitted):
     assert len(repr(calibrator.at_mode()).splitlines()) == 3
 
 
+@pytest.mark.slow
 @KINDS
 def test_results_do_not_depend_on_order_units_containers_or_dtype(kind, fitted, rng):
     scores, labels, ids, _ = cities(0, 30)

@@ -102,6 +102,7 @@ def test_many_segments_take_no_more_passes():
     assert 2 <= len(passes) <= 12, passes
 
 
+@pytest.mark.slow
 def test_its_standard_errors_are_those_of_repetition():
     found = [
         pj.fit_segments(*population_rows(seed, 300, 30), pooling="partial").population

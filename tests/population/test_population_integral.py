@@ -91,6 +91,7 @@ def covered(number, worlds):
     return np.mean(seen), np.mean(new)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [3, 5])
 def test_bands_of_few_segments_cover(number):
     """By a population taken for known .63 and .74 of the segments' probabilities were covered."""

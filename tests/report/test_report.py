@@ -203,6 +203,7 @@ def test_hostile_names_stay_text(calibrator, tmp_path, undrawn):
     assert max(map(len, shown)) == 120
 
 
+@pytest.mark.slow
 def test_hostile_names_in_the_small_multiples(calibrator, tmp_path):
     some = np.arange(40) < 12
     rows = [x[made_up(seed=1)[2] < 12] for x in made_up(seed=1)]
@@ -354,6 +355,7 @@ def many(calibrator, K):
     )
 
 
+@pytest.mark.slow
 def test_ten_thousand_segments_take_less_than_a_megabyte(calibrator, tmp_path):
     large, (scores, labels, segments) = many(calibrator, 10_000)
     names = np.char.add("Straße der Segmente ", np.arange(10_000).astype(str))

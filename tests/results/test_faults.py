@@ -61,6 +61,7 @@ def test_a_file_cut_anywhere_is_refused(tmp_path, kind):
             pj.load(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["Sigmoid", "SegmentCalibrator"])
 def test_a_flipped_bit_is_refused_or_means_nothing(tmp_path, kind):
     """Every bit of a small file, one bit of every byte of a larger one."""

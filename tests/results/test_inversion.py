@@ -56,6 +56,7 @@ def test_intervals_end_where_scores_are_significant(problems, level):
             np.testing.assert_allclose(end, found, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_batch_is_a_loop_and_jax_is_numpy(problems):
     fit = pj.fit(*problems)
     proba = np.linspace(0.1, 0.9, 5)

@@ -104,6 +104,7 @@ def test_a_population_without_segments_says_nothing_of_its_segments():
     assert words.startswith("Population of 0 segments") and "shrinkage" not in words
 
 
+@pytest.mark.slow
 @ALL_ONCE
 def test_an_update_starts_from_nothing_or_from_the_population(kind, pooling):
     fitted = empty(kind, pooling)
@@ -121,6 +122,7 @@ def test_an_update_starts_from_nothing_or_from_the_population(kind, pooling):
         np.testing.assert_allclose(updated.fit.A, expected.fit.A, rtol=1e-3)
 
 
+@pytest.mark.slow
 @POOLING
 def test_an_update_with_rows_of_no_weight_keeps_it_usable(pooling):
     fitted = empty(pooling=pooling)

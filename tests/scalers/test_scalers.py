@@ -100,6 +100,7 @@ def near(dtype):
     return {"atol": 1e-7 if dtype == np.float64 else 2e-3}
 
 
+@pytest.mark.slow
 @in_each_dtype(LEARNING + FIXED)
 def test_shapes_dtypes_and_ranges(scaler, data, dtype):
     scores, labels = data
@@ -118,6 +119,7 @@ def test_shapes_dtypes_and_ranges(scaler, data, dtype):
         scaler.bins = 3
 
 
+@pytest.mark.slow
 @each(ONE_OF_EACH)
 def test_a_batch_is_a_loop(scaler, rng):
     scores, labels = batch(rng, PROBLEMS, ROWS)
@@ -221,6 +223,7 @@ def test_one_class_and_constant_scores_are_answered(scaler, positive):
     assert np.all((p >= 0) & (p <= 1))
 
 
+@pytest.mark.slow
 @each(ONE_OF_EACH)
 def test_one_row_is_answered(scaler):
     p = predict(scaler, np.array([[0.3], [0.3], [0.0]]), np.array([[1], [0], [1]]))

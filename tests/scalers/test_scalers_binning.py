@@ -6,6 +6,7 @@ import pytest
 from platt_jax.scalers import Binning
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bins", [2, 7, 10, 49])
 @pytest.mark.parametrize(("first", "unit"), [(0, 1), (-17, 1), (100, 2.0**-12)])
 def test_a_score_on_an_edge_belongs_to_the_bin_below(bins, first, unit, dtype):
@@ -32,6 +33,7 @@ def test_edges_of_a_range_that_overflows():
     np.testing.assert_allclose(fitted.edges, [-largest / 2, 0, largest / 2])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bins", [3, 7, 49])
 def test_bins_of_equal_mass_are_equal(bins, dtype):
     each = 7

@@ -28,6 +28,7 @@ def test_many_rows_in_float32_take_no_more_passes(rng):
     np.testing.assert_allclose(single, double, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scaler", [BetaCalibration(), Temperature()], ids=repr)
 @pytest.mark.parametrize("exponent", [-20, -100])
 def test_the_scale_of_weights_does_not_matter(scaler, exponent, rng, dtype):

@@ -192,6 +192,7 @@ RUNS = [(scaler, slow, np.float64, 1e-6) for scaler, slow, _ in CASES]
 RUNS += [(scaler, slow, np.float32, coarse) for scaler, slow, coarse in CASES if coarse]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("scaler", "slow", "dtype", "atol"),
     RUNS,

@@ -28,6 +28,7 @@ def test_a_batch_is_a_few_lines_of_text(scaler, fitted_of):
     assert scaler in FIXED or (f"{PROBLEMS} " in text and "float64" in text)
 
 
+@pytest.mark.slow
 def test_text_of_some(fitted_of):
     assert repr(fitted_of(Binning(4))) == (
         "FittedBinning: 20 problems, float64: probabilities (..., 4), edges (..., 3)"
@@ -57,6 +58,7 @@ def test_equal_by_value(scaler, fitted_of):
     assert one != "anything"
 
 
+@pytest.mark.slow
 def test_nan_is_equal_and_what_differs_is_not():
     with pytest.warns(RuntimeWarning, match="NaN"):
         one, other = (Binning(2).fit([[np.nan, 1.0], [0.0, 1.0]], [0, 1]) for _ in range(2))

@@ -29,6 +29,7 @@ MORE_CLASSIFIERS = [
 ]
 
 
+@pytest.mark.slow
 @parametrize_with_checks(CLASSIFIERS)
 @pytest.mark.filterwarnings("default")  # the checks provoke scikit-learn's own
 def test_scikit_learns_checks(estimator, check):

@@ -181,6 +181,7 @@ def test_svc_probability_has_a_replacement_as_good():
     assert loss < 0.3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_an_example_for_those_who_leave_runs_by_itself(example):
     exec(compile(example, str(PAGE), "exec"), {"__name__": "__main__"})

@@ -64,6 +64,7 @@ def test_libsvm_options_follow_appendix_3_step_by_step(scale, rng, x64):
         assert float(state.B) == pytest.approx(B, rel=1e-9, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_the_decrease_of_the_loss_counts_the_prior(rng, x64):
     """Each decision is that of the loss and the penalty added up beforehand."""
     scores, labels = problem(rng, 60, scale=20.0)
@@ -142,6 +143,7 @@ def test_what_decides_is_computed_once():
     assert text.count(" is-finite(") <= 2
 
 
+@pytest.mark.slow
 def test_statuses_of_the_search(rng, x64):
     scores, labels = problem(rng, 50)
     _, state = run(scores, labels, Options(max_iter=2), (-9.0, 2.0))

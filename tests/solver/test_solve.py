@@ -98,6 +98,7 @@ def test_gradient_under_jit_and_vmap_of_plain_and_weighted_fits(rng, x64):
     np.testing.assert_allclose(got[2], expected, rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_derivative_by_a_weight_of_zero(rng, x64):
     """A row left out by its weight still has a say in where the fit would go with it."""
     scores, labels = problem(rng, 30)
@@ -138,6 +139,7 @@ def test_derivatives_are_zero_where_there_is_no_optimum(rng, x64):
     assert np.all(np.asarray(d_scores[0]) != 0)
 
 
+@pytest.mark.slow
 def test_monotone_boundary_has_no_slope_derivative(rng, x64):
     """A is 0, and B is the log-odds of the mean target."""
     scores, labels = problem(rng, 30, shift=-2.0)

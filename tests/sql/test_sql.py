@@ -184,6 +184,7 @@ def test_a_third_label_is_refused():
         sql.fit_segments(**in_duckdb(columns), **COLUMNS, pos_label=float("nan"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("coding", [bool, int, float, "minus"])
 def test_labels_of_all_codings(put, coding):
     columns = plain(number=2)
@@ -192,6 +193,7 @@ def test_labels_of_all_codings(put, coding):
     assert_equal(sql.fit_segments(**put(columns | {"y": labels}), **COLUMNS), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "keys",
     [
@@ -347,6 +349,7 @@ MOVED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", MOVED)
 @pytest.mark.parametrize("weight", [None, "w"])
 def test_moments_of_scores_of_any_size(put, asked, case, weight):
@@ -366,6 +369,7 @@ def test_moments_of_scores_of_any_size(put, asked, case, weight):
     assert found.fit.passes[4] == expected.fit.passes[4]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("offset", [0.0, 1e3, 1e5, 2.5e7])
 def test_an_outlier_is_flagged_wherever_the_scores_lie(offset):
     for seed in range(6):

@@ -24,6 +24,7 @@ def check_predictions(put, kind, ids):
     assert_predicted([row[-1] for row in sorted(found)], expected, spread, 1e-7, 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("ids", NAMES)
 @pytest.mark.parametrize("kind", ["nested", "crossed"])

@@ -44,6 +44,7 @@ def flip(path, first, bit):
     change(path, first, bytes([before ^ 1 << bit]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["scores", "labels", "weights", "offset"])
 @pytest.mark.parametrize("place", ["first", "middle", "last"])
 def test_a_flipped_bit_is_an_error_that_names_file_and_block(cache, name, place):
@@ -65,6 +66,7 @@ def test_zeros_are_an_error(cache):
         pj.fit_segments(streaming.StoredRows(cache))
 
 
+@pytest.mark.slow
 def test_each_fit_checks_anew(cache):
     rows = streaming.StoredRows(cache)
     before = pj.fit_segments(rows)

@@ -54,6 +54,7 @@ def partitioned(tmp_path):
     return tmp_path / "hive"
 
 
+@pytest.mark.slow
 def test_a_column_of_directories_is_the_segment(small, tmp_path, partitioned):
     whole = table_of().sort_by([("s", "ascending")])
     number = streaming.fit_segments(partitioned, **NAMES, cache=tmp_path / "s")
@@ -177,6 +178,7 @@ def bucket():
     server.stop()
 
 
+@pytest.mark.slow
 def test_rows_in_s3(small, tmp_path, bucket):
     uri, filesystem = bucket
     whole = table_of()

@@ -429,6 +429,7 @@ def stopped_after(chunks):
     return listen
 
 
+@pytest.mark.slow
 def test_a_stopped_fit_goes_on_from_its_checkpoint_to_the_same_bits(small, tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoints, "_SECONDS", 0)
     monkeypatch.setattr(checkpoints, "_PART_OF_TIME", np.inf)
