@@ -44,45 +44,20 @@ class Status(IntEnum):
 class Flag(IntFlag):
     """Notable properties of a problem, independent of its status."""
 
-    # `solver/flags.py` says when each is raised.
-    _message: str
-
-    def __new__(cls, bit: int, message: str = "") -> Self:
-        """A member; its value is the bit."""
-        member = int.__new__(cls, bit)
-        member._value_, member._message = bit, message
-        return member
+    # `solver/flags.py` says when each is raised. The members are plain numbers: with a `__new__`
+    # that takes a message too, ~flag is wrong in Python 3.11.0 to 3.11.3.
 
     #: all labels are the same
-    ONE_CLASS = (
-        1,
-        "All labels are the same, so that without pooling or a prior the sigmoid is flat. Pool "
-        "this problem with others, if it is not pooled.",
-    )
+    ONE_CLASS = 1
     #: all scores are the same: A = 0 if there is no prior and B is fitted
-    CONSTANT_SCORES = (
-        2,
-        "All scores are the same and carry no information; without a prior A is 0 if B is fitted.",
-    )
+    CONSTANT_SCORES = 2
     #: a threshold splits the classes (0 if B is held): only Platt's targets or a prior bound the
     #: slope
-    SEPARABLE = (
-        4,
-        "A threshold splits the classes, so only Platt's targets or a prior bound the slope. "
-        "Trust the ranking, not extreme probabilities.",
-    )
+    SEPARABLE = 4
     #: A > 0: higher scores mean class 0
-    REVERSED = (
-        8,
-        "A > 0: higher scores mean class 0. Check the sign of the scores and the coding of the "
-        "labels, or use Options(monotone=True).",
-    )
+    REVERSED = 8
     #: one of 20 or more rows has four fifths of the scores' variance
-    OUTLIER = (
-        16,
-        "One score lies so far off that it may decide the slope alone and leave it flat for all "
-        "others. Check that row, or clip the scores.",
-    )
+    OUTLIER = 16
 
     @classmethod
     def _missing_(cls, value: object) -> Any:
@@ -92,4 +67,18 @@ class Flag(IntFlag):
     @property
     def message(self) -> str:
         """What the flag means, and what to do; of several flags, each one's message."""
-        return " ".join(flag._message for flag in type(self) if flag in self)
+        return " ".join(_MEANINGS[flag] for flag in type(self) if flag in self)
+
+
+_MEANINGS = {
+    Flag.ONE_CLASS: "All labels are the same, so that without pooling or a prior the sigmoid is "
+    "flat. Pool this problem with others, if it is not pooled.",
+    Flag.CONSTANT_SCORES: "All scores are the same and carry no information; without a prior A is "
+    "0 if B is fitted.",
+    Flag.SEPARABLE: "A threshold splits the classes, so only Platt's targets or a prior bound the "
+    "slope. Trust the ranking, not extreme probabilities.",
+    Flag.REVERSED: "A > 0: higher scores mean class 0. Check the sign of the scores and the coding "
+    "of the labels, or use Options(monotone=True).",
+    Flag.OUTLIER: "One score lies so far off that it may decide the slope alone and leave it flat "
+    "for all others. Check that row, or clip the scores.",
+}

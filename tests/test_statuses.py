@@ -335,3 +335,9 @@ def test_flags_say_what_to_do():
         assert member.message.endswith(".") and len(member.message) > 20
     both = Flag.ONE_CLASS | Flag.OUTLIER
     assert both.message == f"{Flag.ONE_CLASS.message} {Flag.OUTLIER.message}"
+
+
+def test_the_complement_of_a_flag_is_all_others():
+    """Python 3.11.0 to 3.11.3 take other values than integers for members wrongly."""
+    for flag in Flag:
+        assert int(~flag) == sum(Flag) - flag

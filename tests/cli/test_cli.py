@@ -577,8 +577,8 @@ def test_a_reader_that_has_seen_enough(in_tmp, buffered, words):
             check=False,
         )
     assert ended.stderr == b""
-    # argparse itself takes no notice of help that it could not write.
-    assert ended.returncode == (0 if words == "--help" and not buffered else 141)
+    # Some versions of argparse take no notice of help that they could not write.
+    assert ended.returncode in ((0, 141) if words == "--help" and not buffered else (141,))
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
