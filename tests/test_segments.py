@@ -7,7 +7,8 @@ from data import ragged
 import platt_jax as pj
 from platt_jax import Flag, Options, Status
 from platt_jax.ids import read
-from platt_jax.ids.factorize import factorize, get_indexer
+from platt_jax.ids.factorize import factorize
+from platt_jax.ids.indexing import get_indexer
 
 IDS = {
     "small ints": np.array([3, 1, 3, 2, 1, 3]),

@@ -9,14 +9,13 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Any, BinaryIO
 
-import jax
 import numpy as np
 from numpy.typing import NDArray
 
 import platt_jax
-from platt_jax import Fit, Options, SegmentCalibrator, Sigmoid, ids, load
-from platt_jax.cli import csvio, outputs, parquet, summaries
-from platt_jax.cli.inputs import DASH, Input, staged
+from platt_jax import Options, SegmentCalibrator, load
+from platt_jax.cli import csvio, outputs, parquet, reading, summaries
+from platt_jax.cli.inputs import DASH, staged
 from platt_jax.cli.rows import read_rows
 from platt_jax.inference.verdict import verdict
 
@@ -45,10 +44,10 @@ def fit(arguments: argparse.Namespace) -> int:
     for name in ("checkpoint", "time_limit"):
         if getattr(arguments, name) is not None:
             raise ValueError(f"--{name.replace('_', '-')}: expected only with --distributed")
-    rows = _read(arguments, arguments.files)
+    rows = reading.read(arguments, arguments.files)
     if not len(rows["score"]):
         raise ValueError(f"{arguments.files[0]}: has a header line, but no rows to fit")
-    _tell_work(rows)
+    reading.tell_work(rows)
     by_row = rows["score"], rows["label"]
     more: dict[str, Any] = {"weights": rows.get("weight"), "offset": rows.get("offset")}
     more["options"] = _options(arguments)
@@ -73,15 +72,6 @@ def _bar() -> bool:
     return outputs.on_terminal() and find_spec("tqdm") is not None
 
 
-def _tell_work(rows: dict[str, Any]) -> None:
-    """On a terminal, says how many rows were read, and that compilation takes time."""
-    if outputs.on_terminal():
-        config: Any = jax.config  # its attributes are not declared
-        cached = config.jax_compilation_cache_dir
-        compiling = "" if cached else "; compiling, which --cache FOLDER saves the next time"
-        outputs.tell(f"platt-jax: {len(rows['score']):,} rows read{compiling}")
-
-
 def _fit_in_job(arguments: argparse.Namespace) -> int:
     if not arguments.segment:
         raise ValueError("--distributed: expected --segment, the column of segments, too")
@@ -89,7 +79,7 @@ def _fit_in_job(arguments: argparse.Namespace) -> int:
     from platt_jax.cli import job
 
     process, processes = job.begin()
-    rows = _read(arguments, arguments.files[process::processes])
+    rows = reading.read(arguments, arguments.files[process::processes])
     calibrator = distributed.fit_segments(
         *(rows[role] for role in ("score", "label", "segment")),
         weights=rows.get("weight"),
@@ -106,7 +96,7 @@ def update(arguments: argparse.Namespace) -> int:
     """`platt-jax update`."""
     inputs = *arguments.files, arguments.calibrator
     outputs.check(arguments.out, *inputs, only_file="a calibrator is a binary file")
-    calibrator, rows = with_fresh_rows(arguments)
+    calibrator, rows = reading.with_fresh_rows(arguments)
     updated = platt_jax.update(
         calibrator,
         *(rows[role] for role in ("score", "label", "segment")),
@@ -122,7 +112,7 @@ def update(arguments: argparse.Namespace) -> int:
 def apply(arguments: argparse.Namespace) -> int:
     """`platt-jax apply`."""
     outputs.check(arguments.out, arguments.file, arguments.calibrator)
-    calibrator = _load(arguments.calibrator, arguments.segment)
+    calibrator = reading.load_calibrator(arguments.calibrator, arguments.segment)
     if arguments.segment and not isinstance(calibrator, SegmentCalibrator):
         raise ValueError(
             f"{arguments.calibrator} has one sigmoid for all rows: leave out --segment"
@@ -131,7 +121,7 @@ def apply(arguments: argparse.Namespace) -> int:
     counts = {"rows": 0, "unseen": 0, "nan": 0}
 
     def predict(rows: dict[str, Any]) -> NDArray[np.floating]:
-        rows = _on_scale(arguments, rows)
+        rows = reading.on_scale(arguments, rows)
         by_row = [rows[role] for role in ("score", "segment") if role in rows]
         p: NDArray[np.floating] = calibrator.predict_proba(*by_row, offset=rows.get("offset"))
         counts["rows"] += len(p)
@@ -142,7 +132,7 @@ def apply(arguments: argparse.Namespace) -> int:
 
     with staged([arguments.file], arguments.delimiter) as (source,):
         if source.is_parquet:
-            columns = _columns(arguments)
+            columns = reading.columns(arguments)
 
             def copy(file: BinaryIO) -> Any:
                 return list(
@@ -153,8 +143,8 @@ def apply(arguments: argparse.Namespace) -> int:
         elif as_parquet:
             raise ValueError(f"{arguments.out}: expected a Parquet FILE for a Parquet output")
         else:
-            rows = read_rows([source], _columns(arguments))
-            _check_text(arguments.calibrator, calibrator)
+            rows = read_rows([source], reading.columns(arguments))
+            reading.check_text(arguments.calibrator, calibrator)
             p = predict(rows)
 
             def copy(file: BinaryIO) -> Any:
@@ -169,7 +159,7 @@ def triage(arguments: argparse.Namespace) -> int:
     """`platt-jax triage`."""
     if arguments.out is not None:
         outputs.check(arguments.out, *arguments.files, arguments.calibrator)
-    calibrator, rows = with_fresh_rows(arguments)
+    calibrator, rows = reading.with_fresh_rows(arguments)
     fdr = FDR if arguments.fdr is None else arguments.fdr
     margin = 0.0 if arguments.margin is None else arguments.margin
     by_row = (rows[role] for role in ("score", "label", "segment"))
@@ -218,7 +208,7 @@ def report(arguments: argparse.Namespace) -> int:
 
     inputs = *arguments.files, arguments.calibrator
     outputs.check(arguments.out, *inputs, only_file="a page is a file")
-    calibrator, rows = with_fresh_rows(arguments)
+    calibrator, rows = reading.with_fresh_rows(arguments)
     by_row = (rows[role] for role in ("score", "label", "segment"))
     # With --logit the probabilities before are those that the log-odds are of.
     to_html(calibrator, arguments.out, *by_row, before="logits" if arguments.logit else None)
@@ -263,83 +253,3 @@ def export(arguments: argparse.Namespace) -> int:
     as_bytes = content if isinstance(content, bytes) else content.encode()
     outputs.write(arguments.out, lambda file: file.write(as_bytes))
     return 0
-
-
-def _columns(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The requested columns by role; a list for the segment."""
-    roles = ("score", "label", "weight", "offset")
-    named = {role: getattr(arguments, role, None) for role in roles}
-    columns: dict[str, Any] = {role: name for role, name in named.items() if name is not None}
-    return {**columns, "segment": arguments.segment} if arguments.segment else columns
-
-
-def _read(arguments: argparse.Namespace, files: list[str]) -> dict[str, Any]:
-    with staged(files, arguments.delimiter) as inputs:
-        return _read_staged(arguments, inputs)
-
-
-def _read_staged(arguments: argparse.Namespace, inputs: list[Input]) -> dict[str, Any]:
-    if outputs.on_terminal():
-        outputs.tell("platt-jax: reading " + ", ".join(source.name for source in inputs))
-    return _on_scale(arguments, read_rows(inputs, _columns(arguments)))
-
-
-def _on_scale(arguments: argparse.Namespace, rows: dict[str, Any]) -> dict[str, Any]:
-    """The rows, with log-odds as scores if --logit is given."""
-    if not arguments.logit:
-        return rows
-    try:
-        return {**rows, "score": platt_jax.logit(rows["score"])}
-    except ValueError as error:
-        raise ValueError(f"--logit: column {arguments.score!r}: {error}") from None
-
-
-def with_fresh_rows(arguments: argparse.Namespace) -> tuple[SegmentCalibrator, dict[str, Any]]:
-    """The segments' calibrator, and the fresh rows for a test or an update."""
-    calibrator = _load(arguments.calibrator, arguments.segment)
-    if not isinstance(calibrator, SegmentCalibrator):
-        raise ValueError(
-            f"{arguments.calibrator} has one sigmoid for all rows: triage, report and update need "
-            "one that was fitted with --segment"
-        )
-    with staged(arguments.files, arguments.delimiter) as inputs:
-        if not any(source.is_parquet for source in inputs):
-            _check_text(arguments.calibrator, calibrator)
-        rows = _read_staged(arguments, inputs)
-    if not len(rows["score"]):
-        raise ValueError(f"{arguments.files[0]}: has a header line, but no rows")
-    seen = calibrator.seen(rows["segment"])
-    summaries.tell_if_none_seen(calibrator, int(np.count_nonzero(seen)), len(seen))
-    _tell_work(rows)
-    return calibrator, rows
-
-
-def _load(path: str, segment: list[str]) -> Sigmoid | SegmentCalibrator:
-    """The calibrator that `platt-jax fit` saved, checked against the columns of segments."""
-    calibrator = load(path)
-    if isinstance(calibrator, Fit):
-        calibrator = calibrator.sigmoid
-    if isinstance(calibrator, SegmentCalibrator):
-        if not segment:
-            raise ValueError(f"{path} has one sigmoid per segment: name their column by --segment")
-        names = calibrator.keys.dtype.names
-        if len(names or [""]) != len(segment):
-            fitted = f"the columns {list(names)}" if names else "one column"
-            raise ValueError(
-                f"{path} has segments of {fitted}: expected a --segment for each, got {segment}"
-            )
-    elif not isinstance(calibrator, Sigmoid) or np.ndim(calibrator.A):
-        raise ValueError(f"{path} holds a {type(calibrator).__name__} of many problems, not one")
-    return calibrator
-
-
-def _check_text(path: str, calibrator: Sigmoid | SegmentCalibrator) -> None:
-    """Check that the segments can equal fields of a CSV file, which are text."""
-    if not isinstance(calibrator, SegmentCalibrator):
-        return
-    for column in ids.fields(calibrator.keys):
-        if column.dtype.kind not in "UO":
-            raise ValueError(
-                f"{path} was fitted on segments of type {column.dtype}, and those of a CSV file "
-                "are text"
-            )

@@ -9,7 +9,8 @@ from functools import partial
 
 from platt_jax import Monitor, SegmentCalibrator
 from platt_jax.cli import csvio, outputs
-from platt_jax.cli.commands import FDR, SEGMENTS_TOLD, with_fresh_rows
+from platt_jax.cli.commands import FDR, SEGMENTS_TOLD
+from platt_jax.cli.reading import with_fresh_rows
 from platt_jax.results.tables import Table
 
 _ALARMS = 5

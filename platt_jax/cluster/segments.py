@@ -16,7 +16,8 @@ from platt_jax.distributed.rows import LocalRows, SummedRows
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.progress import Stage
 from platt_jax.execution.segment_rows import SegmentRows
-from platt_jax.ids.factorize import factorize, get_indexer
+from platt_jax.ids.factorize import factorize
+from platt_jax.ids.indexing import get_indexer
 from platt_jax.options import Options
 from platt_jax.population.chunked import SAMPLED_ROWS, ChunkedSegments, coordinates_of
 from platt_jax.population.quadrature import Grid, Nodes

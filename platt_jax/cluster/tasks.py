@@ -14,7 +14,8 @@ from platt_jax.cluster.segments import PartSegments
 from platt_jax.distributed.exchange import agree
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.segment_rows import SegmentRows
-from platt_jax.ids.factorize import get_indexer, split_columns
+from platt_jax.ids.factorize import split_columns
+from platt_jax.ids.indexing import get_indexer
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options, Pooling
 from platt_jax.population.fitting import fit_by_segment

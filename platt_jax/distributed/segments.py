@@ -15,7 +15,7 @@ from platt_jax.execution.caller import Caller
 from platt_jax.execution.progress import Stage, reporting_passes
 from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.ids import read
-from platt_jax.ids.factorize import get_indexer
+from platt_jax.ids.indexing import get_indexer
 from platt_jax.options import Options
 from platt_jax.population.quadrature import Grid, Nodes
 from platt_jax.population.summed import SummedSegments

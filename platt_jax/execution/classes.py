@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 from platt_jax import ids, validation
 from platt_jax.columns import Column
-from platt_jax.ids.factorize import ascending, factorize, get_indexer
+from platt_jax.ids.factorize import ascending, factorize
+from platt_jax.ids.indexing import get_indexer
 from platt_jax.results import tables
 
 

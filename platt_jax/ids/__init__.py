@@ -5,20 +5,17 @@ from platt_jax.ids.containers import (
     Column,
     Columns,
     Ids,
-    as_objects,
     fields,
-    kind,
     length,
-    missing,
     read,
     read_like,
     read_rows,
     require_length,
-    require_savable,
     single_column,
     structured,
 )
 from platt_jax.ids.joining import join
+from platt_jax.ids.objects import as_objects, kind, missing, require_savable
 
 __all__ = [
     "Coded",

@@ -10,8 +10,6 @@ become such arrays; there they can be looked up by any of these types.
 
 from __future__ import annotations
 
-import datetime as dt
-import numbers
 from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
@@ -20,10 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import columns as tables
-from platt_jax.ids import codec, times
-
-# Kinds of NumPy dtype whose values are used as ids directly.
-_PLAIN = "biufcSUmM"
+from platt_jax.ids.objects import PLAIN, as_typed, missing
 
 
 class Coded(NamedTuple):
@@ -219,13 +214,13 @@ def _coded(codes: NDArray[Any], values: NDArray[Any], name: str) -> Coded:
     if len(codes) and codes.min() < 0:
         _refuse_missing("a missing one", codes < 0, name)
     if set(map(type, values.tolist())) == {str}:  # already known to be distinct
-        return Coded(codes, _typed(values.tolist(), name))
+        return Coded(codes, as_typed(values.tolist(), name))
     return Coded(codes, single_column(_read(values, name), name))
 
 
 def _plain_or_coded(array: NDArray[Any], name: str) -> Column:
     """One column of ids, after a check that none is missing."""
-    if array.dtype.kind not in _PLAIN:
+    if array.dtype.kind not in PLAIN:
         return _coded_objects(array.astype(object, copy=False).tolist(), name)
     if array.dtype.kind in "fcmM" and (unequal := array != array).any():
         _refuse_missing("NaT" if array.dtype.kind in "mM" else "NaN", unequal, name)
@@ -247,27 +242,13 @@ def _coded_objects(values: list[Any], name: str) -> Coded:
     distinct = list(where)
     lengths = {len(value) if isinstance(value, tuple) else 0 for value in distinct}
     if len(lengths) == 1 and 0 not in lengths:
-        columns = [_typed(list(column), name) for column in zip(*distinct, strict=True)]
+        columns = [as_typed(list(column), name) for column in zip(*distinct, strict=True)]
         return Coded(codes, structured(_numbered_names(len(columns)), columns))
-    typed = _typed(distinct, name)
+    typed = as_typed(distinct, name)
     if typed.dtype == object and len(set(typed.tolist())) < len(typed):
         # Equal times of NumPy and Python have different hashes. By now all are Python's.
         return _coded_objects(typed[codes].tolist(), name)
     return Coded(codes, typed)
-
-
-def missing(value: Any) -> str | None:
-    """The name of a missing value, or None if the value is not missing."""
-    if isinstance(value, tuple):
-        return next((what for part in value if (what := missing(part)) is not None), None)
-    if value is None:
-        return "None"
-    kind = type(value).__name__
-    if kind in ("NAType", "NaTType"):  # pandas'
-        return kind.removesuffix("Type")
-    if isinstance(value, numbers.Number | np.generic) and value != value:
-        return "NaT" if isinstance(value, np.datetime64 | np.timedelta64) else "NaN"
-    return None
 
 
 def _refuse_missing(what: str, rows: NDArray[np.bool_], name: str) -> NoReturn:
@@ -275,121 +256,3 @@ def _refuse_missing(what: str, rows: NDArray[np.bool_], name: str) -> NoReturn:
         f"{name}: expected ids, got {what} at row {np.argmax(rows)}; leave such rows out, or give "
         "them an id of their own"
     )
-
-
-def _typed(values: list[Any], name: str) -> NDArray[Any]:
-    """Python objects as an array of a plain dtype if that keeps them, else as an object array."""
-    values = [_unboxed(value) for value in values]
-    kinds = {kind(value) for value in values}
-    if len(kinds) == 1:
-        try:
-            plain = _plain_array(kinds.pop(), values)
-        except (OverflowError, ValueError):  # beyond NumPy's integers or years
-            plain = None
-        if plain is not None:
-            return plain
-    values = [_of_python(value) for value in values]
-    require_savable(values, name)
-    return _object_array(values)
-
-
-def as_objects(values: NDArray[Any]) -> NDArray[np.object_]:
-    """Ids (K,) as Python objects, equal where the ids are; tuples for ids of several columns.
-
-    Times in whole days become dates, finer ones datetimes. Values without a Python type, such as
-    nanoseconds, stay NumPy's.
-    """
-    if values.dtype.names is not None:
-        columns = [as_objects(values[field]).tolist() for field in values.dtype.names]
-        return _object_array(list(zip(*columns, strict=True)))
-    if values.dtype.kind in "mM":
-        return _object_array(times.to_python(values))
-    return values.astype(object, copy=False)
-
-
-def _object_array(values: list[Any]) -> NDArray[np.object_]:
-    return np.fromiter(values, object, len(values))
-
-
-def _of_python(value: Any) -> Any:
-    """A time of NumPy as Python's, if Python has it."""
-    if isinstance(value, np.datetime64 | np.timedelta64):
-        return times.to_python(np.array([value]))[0]
-    return value
-
-
-def _unboxed(value: Any) -> Any:
-    """NumPy's scalars as Python's if possible, and pandas' times as NumPy's or Python's."""
-    if isinstance(value, np.generic) and not isinstance(value, np.datetime64 | np.timedelta64):
-        return value.item()
-    if hasattr(value, "to_pydatetime") and value.tzinfo is not None and not value.nanosecond:
-        return value.to_pydatetime()
-    for method in ("to_datetime64", "to_timedelta64"):
-        if hasattr(value, method) and getattr(value, "tzinfo", None) is None:
-            return getattr(value, method)()
-    return value
-
-
-def kind(value: Any) -> str:
-    """The kind of a value, for messages and comparisons. Only values of one kind can be equal."""
-    if isinstance(value, np.ndarray | np.timedelta64) and times.in_months(value.dtype):
-        return "durations in months"
-    if isinstance(value, np.ndarray):
-        return _KINDS_OF_DTYPES.get(value.dtype.kind, "objects")
-    if isinstance(value, str):
-        return "text"
-    if isinstance(value, bytes):
-        return "bytes"
-    if isinstance(value, numbers.Number) and not isinstance(value, np.timedelta64):
-        return "numbers"
-    if isinstance(value, dt.datetime) and value.tzinfo is not None:
-        return "times with a time zone"
-    if isinstance(value, dt.date | np.datetime64):
-        return "dates and times"
-    if isinstance(value, dt.timedelta | np.timedelta64):
-        return "durations"
-    return f"objects of type {type(value).__name__}"
-
-
-_KINDS_OF_DTYPES = {
-    **dict.fromkeys("biufc", "numbers"),
-    "U": "text",
-    "S": "bytes",
-    "M": "dates and times",
-    "m": "durations",
-}
-
-
-def _plain_array(kind: str, values: list[Any]) -> NDArray[Any] | None:
-    """Values of one kind as an array that keeps each of them, or None."""
-    if kind == "dates and times" and _dates_beside_times(values):
-        return None
-    if kind == "dates and times":
-        return times.join([np.array([np.datetime64(value)]) for value in values])
-    if kind.startswith("durations"):
-        return times.join([np.array([np.timedelta64(value)]) for value in values])
-    if kind not in ("numbers", "text", "bytes"):
-        return None
-    # NumPy rounds large integers, which would merge them, and drops NUL characters at a text's end.
-    plain = np.array(values)
-    return plain if plain.dtype.kind in _PLAIN and plain.tolist() == values else None
-
-
-def _dates_beside_times(values: list[Any]) -> bool:
-    """Whether there are both Python dates and times. A time at midnight equals no Python date."""
-    of_python = any(isinstance(x, dt.date) and not isinstance(x, dt.datetime) for x in values)
-    return of_python and any(
-        isinstance(x, dt.datetime)
-        or (isinstance(x, np.datetime64) and times.unit(x.dtype) not in times.DAYS)
-        for x in values
-    )
-
-
-def require_savable(values: list[Any], name: str) -> None:
-    """Refuses Python objects that a file cannot store."""
-    for value in values:
-        if not codec.is_kept(value):
-            raise ValueError(
-                f"{name}: expected ids that a file can hold (numbers, text, dates, times, Decimal, "
-                f"UUID, or tuples of these), got a {type(value).__name__}; convert them to text"
-            )

@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.ids import times
-from platt_jax.ids.containers import as_objects, require_savable, structured
+from platt_jax.ids.containers import structured
+from platt_jax.ids.objects import as_objects, require_savable
 
 
 def join(parts: Sequence[NDArray[Any]], name: str = "segments") -> NDArray[Any]:

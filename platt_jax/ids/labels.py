@@ -7,7 +7,8 @@ from numpy.typing import NDArray
 
 from platt_jax import columns, ids
 from platt_jax.columns import Column
-from platt_jax.ids.factorize import factorize, get_indexer
+from platt_jax.ids.factorize import factorize
+from platt_jax.ids.indexing import get_indexer
 
 _NAMED = 5  # maximum number of values in a message
 

@@ -6,7 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.ids import Ids, join
-from platt_jax.ids.factorize import Integers, ascending, factorize, indexer, split_columns
+from platt_jax.ids.factorize import ascending, factorize, split_columns
+from platt_jax.ids.indexing import indexer
+from platt_jax.ids.text import Integers
 
 
 class Vocabulary:

@@ -13,7 +13,8 @@ from platt_jax.arrays import Floats
 from platt_jax.columns import Column
 from platt_jax.execution.progress import Listener
 from platt_jax.execution.segment_rows import SegmentRows, segment_rows
-from platt_jax.ids.factorize import get_indexer, split_columns
+from platt_jax.ids.factorize import split_columns
+from platt_jax.ids.indexing import get_indexer
 from platt_jax.inference import earlier_fits
 from platt_jax.inference.drift_model import Period, next_population, uncertainty
 from platt_jax.inference.lasting_share import LaterRows, lasting_share

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.arrays import Floats
-from platt_jax.ids.factorize import get_indexer, split_columns
+from platt_jax.ids.factorize import split_columns
+from platt_jax.ids.indexing import get_indexer
 from platt_jax.inference.priors import at_places
 from platt_jax.results.averages import mean_probability
 from platt_jax.results.population import Population

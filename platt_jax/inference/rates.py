@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from platt_jax import ids, validation
 from platt_jax.arrays import Bools, Floats
 from platt_jax.columns import Column
-from platt_jax.ids.factorize import get_indexer, split_columns
+from platt_jax.ids.factorize import split_columns
+from platt_jax.ids.indexing import get_indexer
 from platt_jax.ids.vocabulary import distinct
 from platt_jax.inference.posteriors import posteriors
 from platt_jax.results import tables

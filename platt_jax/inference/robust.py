@@ -14,7 +14,8 @@ from platt_jax.arrays import Floats
 from platt_jax.columns import Column
 from platt_jax.execution.classes import classes_and_membership
 from platt_jax.execution.given import shared_prior
-from platt_jax.ids.factorize import factorize, get_indexer
+from platt_jax.ids.factorize import factorize
+from platt_jax.ids.indexing import get_indexer
 from platt_jax.inference.sandwich import CountedRows, Problems, class_counts, sandwich
 from platt_jax.model.objective import Array
 from platt_jax.model.prior import GaussianPrior

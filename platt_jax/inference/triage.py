@@ -10,8 +10,9 @@ from platt_jax.arrays import Bools, Floats, Ints
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.segment_rows import segment_rows
-from platt_jax.ids.factorize import get_indexer, split_columns
+from platt_jax.ids.factorize import split_columns
 from platt_jax.ids.hashing import hashes
+from platt_jax.ids.indexing import get_indexer
 from platt_jax.inference.posteriors import posteriors
 from platt_jax.inference.segment_tests import COLUMNS, FreshRows, judged
 from platt_jax.model.objective import Array

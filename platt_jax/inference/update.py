@@ -17,7 +17,8 @@ from platt_jax.execution.problems import Context
 from platt_jax.execution.progress import Listener, Stage
 from platt_jax.execution.run import fit_problems
 from platt_jax.execution.segment_rows import SegmentRows, segment_rows
-from platt_jax.ids.factorize import get_indexer, split_columns
+from platt_jax.ids.factorize import split_columns
+from platt_jax.ids.indexing import get_indexer
 from platt_jax.inference import earlier_fits, update_pooled
 from platt_jax.inference.priors import at_places, prior_from
 from platt_jax.model.prior import GaussianPrior

@@ -10,7 +10,8 @@ from platt_jax.arrays import Bools, Floats, Ints
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.segment_rows import SegmentRows, segment_rows
-from platt_jax.ids.factorize import get_indexer, split_columns
+from platt_jax.ids.factorize import split_columns
+from platt_jax.ids.indexing import get_indexer
 from platt_jax.inference.posteriors import posteriors
 from platt_jax.monitoring.evidence import ROWS_AT_ONCE, JudgedRows, Night, night_sums
 from platt_jax.passes import packing

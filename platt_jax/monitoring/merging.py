@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from platt_jax.ids.factorize import get_indexer, split_columns
+from platt_jax.ids.factorize import split_columns
+from platt_jax.ids.indexing import get_indexer
 from platt_jax.monitoring.evidence import Night
 from platt_jax.monitoring.state import COLUMNS, State
 from platt_jax.results import tables

@@ -12,7 +12,8 @@ from platt_jax import ids, validation
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.segment_rows import SegmentRows
-from platt_jax.ids.factorize import get_indexer, split_columns
+from platt_jax.ids.factorize import split_columns
+from platt_jax.ids.indexing import get_indexer
 from platt_jax.monitoring import files
 from platt_jax.monitoring.changes import changes
 from platt_jax.monitoring.evidence import UNIT, Night

@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 from platt_jax import ids, validation
 from platt_jax.arrays import Bools, Floats
-from platt_jax.ids.factorize import Integers, ascending, get_indexer, split_columns
+from platt_jax.ids.factorize import ascending, split_columns
+from platt_jax.ids.indexing import get_indexer
+from platt_jax.ids.text import Integers
 from platt_jax.plots import style
 from platt_jax.results import tables as names
 from platt_jax.results.tables import Table

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from platt_jax import ids, validation
 from platt_jax.columns import Column
-from platt_jax.ids.factorize import get_indexer
+from platt_jax.ids.indexing import get_indexer
 from platt_jax.plots import names, style
 from platt_jax.plots.axes import probability_limits
 from platt_jax.plots.rows import PlottedRows, scored

@@ -7,7 +7,8 @@ import jax
 
 from platt_jax import ids
 from platt_jax.columns import Column
-from platt_jax.ids.factorize import Integers, get_indexer
+from platt_jax.ids.indexing import get_indexer
+from platt_jax.ids.text import Integers
 from platt_jax.results.fit import Fit, Inspectable
 
 

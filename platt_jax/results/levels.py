@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import ids
-from platt_jax.ids.factorize import get_indexer, split_columns
+from platt_jax.ids.factorize import split_columns
+from platt_jax.ids.indexing import get_indexer
 from platt_jax.results.equality import ComparedByValue
 from platt_jax.results.probabilities import normal_parameters
 from platt_jax.results.tables import Table

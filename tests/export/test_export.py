@@ -18,7 +18,7 @@ from levelled import levelled
 import platt_jax as pj
 from platt_jax import Sigmoid
 from platt_jax.export import from_json, to_json, to_onnx, to_python, to_sql
-from platt_jax.ids.factorize import get_indexer
+from platt_jax.ids.indexing import get_indexer
 
 # What the core says of the segment that fails is tested elsewhere.
 pytestmark = pytest.mark.filterwarnings("ignore:NaN, infinite or overflowing:RuntimeWarning")

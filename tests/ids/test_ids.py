@@ -259,7 +259,8 @@ def test_columns_with_names_of_the_table_keep_both(rng):
 def test_more_combinations_than_a_table_has_room_for(rng):
     columns = rng.integers(0, 10**6, (3000, 4))
     rows = ids.read(np.concatenate([columns, columns]))
-    from platt_jax.ids.factorize import factorize, get_indexer
+    from platt_jax.ids.factorize import factorize
+    from platt_jax.ids.indexing import get_indexer
 
     numbers = factorize(rows)
     keys = numbers.named(np.arange(numbers.numbers))
@@ -272,7 +273,7 @@ def test_more_combinations_than_a_table_has_room_for(rng):
 
 def test_columns_whose_combinations_are_more_than_integers(rng):
     """Of nine columns with 256 ids each the first one went with the 65th bit."""
-    from platt_jax.ids.factorize import get_indexer
+    from platt_jax.ids.indexing import get_indexer
 
     columns = np.stack([rng.permutation(256) for _ in range(9)], 1)
     keys = ids.structured([f"c{i}" for i in range(9)], list(columns.T))
@@ -330,7 +331,7 @@ def test_results_by_id_are_mappings(rng):
 
 
 def test_a_hash_that_two_texts_share_merges_nothing(monkeypatch):
-    monkeypatch.setattr(platt_jax.ids.factorize, "_HASH_FACTOR", np.uint64(0))
+    monkeypatch.setattr(platt_jax.ids.text, "_HASH_FACTOR", np.uint64(0))
     values = np.array(["a" * 20, "b" * 20, "a" * 20])
     found = platt_jax.ids.factorize.factorize(values)
     assert found.of(slice(None)).tolist() == [0, 1, 0]

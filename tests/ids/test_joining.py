@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import platt_jax as pj
 from platt_jax import ids, streaming
 from platt_jax.distributed import exchange
-from platt_jax.ids.factorize import get_indexer
+from platt_jax.ids.indexing import get_indexer
 
 pd = pytest.importorskip("pandas")
 
