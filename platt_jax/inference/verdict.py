@@ -55,7 +55,7 @@ def _counts(table: Mapping[str, NDArray[Any]], i: int) -> str:
         name = f"{name[: _LONGEST_NAME - 11]}...{name[-8:]}"
     positives, expected = table["positives"][i], table["expected"][i]
     q = table["q_value"][i]
-    return f"{name} {positives:,.0f} positives, {_short(expected)} predicted (q {q:.2g})"
+    return f"{name}: {positives:,.0f} positives, {_short(expected)} predicted (q {q:.2g})"
 
 
 def _short(value: float) -> str:

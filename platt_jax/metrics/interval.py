@@ -43,9 +43,10 @@ def ece_interval(
 ) -> ECEInterval:
     """The expected calibration error (ECE) with a confidence interval of the true error.
 
-    The true error is that of the same predictions and bins with the labels' probabilities in place
-    of the labels. It is 0 for calibrated predictions. The ECE is larger than the true error on
-    average, so the interval of a bootstrap, which is around that average, often leaves out 0.
+    If the interval leaves out 0, the predictions are not calibrated. The true error is what the ECE
+    would be if each label were replaced by its true probability; for calibrated predictions it is
+    0. The ECE is larger than the true error on average, so the interval of a bootstrap, which is
+    around that average, often leaves out 0 although the predictions are calibrated.
 
     Let the noise be the sum over bins of abs(positives - their expectation) / rows. By the triangle
     inequality the ECE is within the noise of the true error, for any predictions. Therefore
@@ -53,18 +54,20 @@ def ece_interval(
         interval = ECE -+ (quantile of the noise at `confidence` + 1 / (2 rows)), within [0, 1].
 
     Labels are taken as independent. The interval is wider than necessary where the errors of most
-    bins exceed their noise: then noise of opposite signs cancels. With 10 bins it is twice as wide
-    as it could be. In simulations with 1 to 10,000 rows, base rates of 0.1 to 30 %, and calibrated
-    predictions or five kinds of wrong ones, intervals of 95 % held the true error in 94 to 100 % of
-    the draws, those of 80 % in 73 to 100 % (the least with 3 rows;
+    bins exceed their noise: then noise of opposite signs cancels. If that is so in all of 10 bins,
+    the interval is twice as wide as it could be. In simulations with 1 to 10,000 rows, base rates
+    of 0.1 to 30 %, and calibrated predictions or five kinds of wrong ones, intervals of 95 % held
+    the true error in 94 to 100 % of the draws, those of 80 % in 73 to 100 % (the least with 3 rows;
     `python -m benchmarks.inference.ece_interval`).
 
     The quantile is that of the gamma distribution with the noise's mean and variance. The number of
     positives in a bin is taken as binomial, which varies no less than a sum of labels with
-    different probabilities (Hoeffding 1956). Its mean absolute deviation has a closed form
-    (Diaconis & Zabell 1991). Its rate is the observed or the predicted one, whichever is nearer to
-    1/2. As in Wilson's interval, z^2 rows are added for the observed rates: half of them are
-    positive, and they are spread over the bins as the rows are.
+    different probabilities (Hoeffding 1956). The mean absolute deviation of a binomial number has a
+    closed form (Diaconis & Zabell 1991). A bin's rate is taken as the observed or the predicted
+    one, whichever is nearer to 1/2. To the rows of all bins together z^2 are added before the
+    observed rates are computed, where z is the normal quantile of the confidence: half of the added
+    rows are positive, and they are spread over the bins as the rows are. With one bin that is the
+    centre of Wilson's interval.
 
     Args:
         labels: bool, {0, 1} or {-1, +1}, broadcastable to proba.

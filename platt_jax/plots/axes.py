@@ -31,12 +31,11 @@ def log_axis(axis: Axis, limits: tuple[float, float]) -> None:
         axis: an axis of logarithmic scale.
         limits: the positive ends of the axis.
     """
-    from matplotlib.ticker import FuncFormatter, LogLocator
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 
     ratio = limits[1] / limits[0]
     subs = (1,) if ratio > 1e4 else (1, 3) if ratio > 20 else (1, 2, 5)
-    # Where fewer than two of these are on the axis, the locator takes closer round numbers.
-    axis.set_major_locator(LogLocator(subs=subs))
+    axis.set_major_locator(LogLocator(subs=subs) if ratio > 6 else MaxNLocator(5))
     axis.set_minor_locator(no_ticks())
     axis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:,.10g}"))
 

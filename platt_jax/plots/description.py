@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-def alt_text(ax: Axes) -> str:
-    """What the axes show, for those who cannot see them: axes, what the legend names, notes.
+def alt_text(ax: Axes | NDArray[Any]) -> str:
+    """What a figure shows, for those who cannot see it: axes, what the legend names, notes.
 
     Args:
-        ax: axes of a figure of this module.
+        ax: axes of a figure of this module, or an array of them.
 
     Example:
         >>> from platt_jax.plots import rate_funnel
@@ -20,6 +23,11 @@ def alt_text(ax: Axes) -> str:
         >>> print(alt_text(ax)[:76])
         observed / expected against rows of the segment. From 1.67 to 2.4 across and
     """
+    panels = [each for each in np.ravel(np.asarray(ax, object)).tolist() if each.get_visible()]
+    return " ".join(map(_of_panel, panels))
+
+
+def _of_panel(ax: Axes) -> str:
     # Where a panel below shares the axis, it has the label.
     shared: list[Axes] = ax.get_shared_x_axes().get_siblings(ax)
     labels = [ax.get_xlabel(), *(other.get_xlabel() for other in shared)]

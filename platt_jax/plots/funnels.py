@@ -103,15 +103,15 @@ def draw(
         unseen: number of problems not drawn, by reason.
     """
     rows, values, off = funnel[:3]
-    some = style.counted(np.count_nonzero(~off), funnel.kind)
     marked = f"{np.count_nonzero(off):,} {funnel.marks}"
+    some = style.counted(np.count_nonzero(~off), f"other {funnel.kind}")
     if not off.any():
-        some = f"{some}, none {funnel.marks}"
+        some = f"{style.counted(len(off), funnel.kind)}, none {funnel.marks}"
     texts = [*limits.beyond, limits.label, some, *([marked] if off.any() else [])]
     place, window = axes.room_for_legend(ax, rows, values, window, texts, off)
     ax.set(xlim=window[0], ylim=window[1], xlabel=f"rows of the {funnel.kind}")
     _draw_limits(ax, limits)
-    points(ax, rows[~off], values[~off], window, some, color=style.shade(ax, style.BLUE), alpha=0.4)
+    points(ax, rows[~off], values[~off], window, some, color=style.shade(ax, style.BLUE))
     if off.any():
         looks: dict[str, Any] = {"color": style.VERMILLION, "marker": "D", "s": 14, "alpha": 1}
         points(ax, rows[off], values[off], window, marked, marked=True, **looks)
@@ -136,7 +136,7 @@ def _name(ax: Axes, funnel: Funnel, window: Window) -> None:
     low, high = window[1]
     drawn = np.flatnonzero(funnel.off & (values >= low) & (values <= high))
     urgent = drawn[np.argsort(funnel.urgency[drawn], kind="stable")][:_MOST_NAMES]
-    texts = [names.wrapped(names.text(key), _NAME_WIDTH, 1) for key in funnel.keys[urgent]]
+    texts = names.distinct([names.text(key) for key in funnel.keys[urgent]], _NAME_WIDTH)
     looks: dict[str, Any] = {"fontsize": _NAME_SIZE, "textcoords": "offset points"}
     looks |= {"fontfamily": names.families(texts), "parse_math": False}
     looks["zorder"] = _ABOVE_LEGENDS

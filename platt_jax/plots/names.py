@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 
 # The font that has a box for every character.
 _BOXES = "Last Resort"
+_HAIR_SPACE = "\u200a"
 _WIDE = "WF"  # East Asian widths of characters as wide as two letters
 
 
@@ -51,6 +52,35 @@ def wrapped(whole: str, columns: int, lines: int) -> str:
     if width(whole) > columns:
         whole = _ends(whole, columns)
     return "\n".join([*made, whole] if whole else made)
+
+
+def distinct(wholes: Sequence[str], columns: int) -> list[str]:
+    """Texts in one line of up to this width each, as `wrapped`.
+
+    Where that makes different texts equal, they are without most of what all start and end with.
+    """
+    wholes = [printable(each) for each in wholes]
+    made = [wrapped(each, columns, 1) for each in wholes]
+    if len(set(made)) == len(set(wholes)):
+        return made
+    start = _shared(wholes)
+    end = _shared([each[start:][::-1] for each in wholes])
+    own = [each[start : len(each) - end] for each in wholes]
+    more = max(columns - 2 - max(map(width, own)), 0)  # of the shared start
+    context = wholes[0][max(start - more, 0) : start]
+    return [wrapped(f"…{context}{each}…", columns, 1) for each in own]
+
+
+def _shared(texts: Sequence[str]) -> int:
+    """The number of characters that all texts start with."""
+    each_place = enumerate(zip(*texts, strict=False))
+    return next((i for i, each in each_place if len(set(each)) > 1), min(map(len, texts)))
+
+
+def in_legend(whole: str) -> str:
+    """The text as the label of an artist: drawn as it is, without formulas, and never left out."""
+    plain = whole.replace("$", r"\$")
+    return _HAIR_SPACE + plain if plain.startswith("_") else plain  # "_" hides it from legends
 
 
 def _ends(whole: str, room: int) -> str:

@@ -13,8 +13,7 @@ from platt_jax.arrays import Bools, Floats
 from platt_jax.ids.factorize import ascending, split_columns
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.ids.text import Integers
-from platt_jax.plots import style
-from platt_jax.results import tables as names
+from platt_jax.plots import names, style
 from platt_jax.results.tables import Table
 
 if TYPE_CHECKING:
@@ -116,19 +115,22 @@ _OF_MONITORS = (
 
 
 def _chosen(history: _History, segments: Any) -> _History:
-    place = np.atleast_1d(get_indexer(history.keys, ids.read(segments)))
+    wanted = [segments] if isinstance(segments, str) else list(segments)
+    place = get_indexer(history.keys, ids.read(wanted))
     if len(place) > len(style.CYCLE):
         raise ValueError(f"segments: expected at most {len(style.CYCLE)}, got {len(place)}")
     if (place < 0).any():
-        raise ValueError("segments: expected segments of the last table, got others")
+        first = wanted[int(np.argmax(place < 0))]
+        raise ValueError(f"segments: expected segments of the last table, got {first!r}")
     return history.of(place)
 
 
 def _lines(ax: Axes, history: _History) -> None:
     at = np.arange(1, history.evidence.shape[1] + 1)
     ax.axhline(0, color=style.GREY, linewidth=0.8, zorder=0)
+    texts = _texts(history.keys)
     for i, (evidence, alarms) in enumerate(zip(history.evidence, history.alarms, strict=True)):
-        looks: dict[str, Any] = {"color": style.cycle(ax, i), "label": _name(history.keys, i)}
+        looks: dict[str, Any] = {"color": style.cycle(ax, i), "label": names.in_legend(texts[i])}
         ax.plot(at, evidence, linewidth=1.3, **looks)
         ax.plot(
             at[alarms],
@@ -138,7 +140,7 @@ def _lines(ax: Axes, history: _History) -> None:
             markersize=5,
             color=style.cycle(ax, i),
         )
-    ax.set_ylabel("evidence, log$_{10}$ of the e-value")
+    ax.set_ylabel("evidence, log₁₀ of the e-value")
     ax.locator_params(axis="x", integer=True)
     style.legend(ax, title="marked: with an alarm", title_fontsize=style.SMALL)
 
@@ -164,7 +166,7 @@ def _image(ax: Axes, history: _History) -> None:
     if len(begins):
         ax.scatter(night[begins] + 1, line[begins], label="first alarm", **looks)
         style.legend(ax, loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0.2)
-    label = "evidence, log$_{10}$ of the e-value"
+    label = "evidence, log₁₀ of the e-value"
     ax.figure.colorbar(drawn, ax=ax, label=label, extend="max")
     ax.locator_params(axis="x", integer=True)
     _name_lines(ax, shown.keys, len(history.keys))
@@ -175,13 +177,13 @@ def _name_lines(ax: Axes, keys: NDArray[Any], of: int) -> None:
     if len(keys) > _MOST_NAMES:
         ax.set_yticks([])
     else:
-        texts = [_name(keys, i) for i in range(len(keys))]
-        ax.set_yticks(range(len(keys)), texts, parse_math=False)
+        texts = _texts(keys)
+        looks: dict[str, Any] = {"fontfamily": names.families(texts), "parse_math": False}
+        ax.set_yticks(range(len(keys)), texts, **looks)
         ax.tick_params(axis="y", labelsize=style.SMALL, length=0)
     ax.set_ylabel(which)
 
 
-def _name(keys: NDArray[Any], i: int) -> str:
-    """A segment's id, cut if it is long."""
-    text = names.name(keys, i).strip("'")
-    return text if len(text) <= _NAME_LENGTH else text[: _NAME_LENGTH - 1] + "…"
+def _texts(keys: NDArray[Any]) -> list[str]:
+    """The segments' ids, shortened if they are long."""
+    return names.distinct([names.text(key) for key in keys], _NAME_LENGTH)

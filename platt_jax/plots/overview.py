@@ -77,7 +77,7 @@ def parameter_map(fits: Inspectable, *, title: str | None = None, ax: Axes | Non
     ax.set(xlim=window[0], ylim=window[1], xlabel="A", ylabel="B")
     ax.axvline(0, color=style.GREY, linewidth=0.8, linestyle=":")
     some = f"{style.counted(np.count_nonzero(plain), kind)}, no flag"
-    points(ax, A[plain], B[plain], window, some, color=style.shade(ax, style.BLUE), alpha=0.4)
+    points(ax, A[plain], B[plain], window, some, color=style.shade(ax, style.BLUE))
     for text, mine, (color, marker) in flagged:
         looks: dict[str, Any] = {"color": style.shade(ax, color), "marker": marker, "s": 14}
         points(ax, A[mine], B[mine], window, text, marked=True, **looks)

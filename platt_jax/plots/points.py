@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 # Maximum number of points drawn as dots; more are drawn as hexagons.
 MOST_POINTS = 20_000
 _CELLS = 60
+_FEW = 200  # points that hardly overlap
 
 
 def intervals(ax: Axes, curve: ReliabilityCurve, **line: Any) -> ErrorbarContainer:
@@ -63,7 +64,9 @@ def points(
     inside = places(ax, x, y, window)
     within = ((inside >= 0) & (inside <= 1)).all(0)
     x, y, inside = x[within], y[within], inside[:, within]
-    dots: dict[str, Any] = {"s": 9, "linewidth": 0, "alpha": 0.6, "label": label} | dot
+    few = len(x) <= _FEW
+    looks = {"s": 16 if few else 9, "alpha": 0.9 if few or style.on_dark(ax) else 0.4}
+    dots: dict[str, Any] = {"linewidth": 0, "label": label} | looks | dot
     if len(x) > MOST_POINTS and not marked:
         return _hexagons(ax, x, y, window, label)
     if len(x) > MOST_POINTS:

@@ -9,15 +9,16 @@ import numpy as np
 
 from platt_jax import metrics, validation
 from platt_jax.columns import Column
-from platt_jax.plots import reliability_parts, style
+from platt_jax.plots import names, reliability_parts, style
 from platt_jax.plots.axes import probability_limits
 from platt_jax.plots.points import intervals
-from platt_jax.plots.rows import predicted
+from platt_jax.plots.rows import PlottedRows, predicted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _SIZE = 5.0, 5.6  # of a new figure, in inches
+_NAME_WIDTH = 30  # of a line of a model's name, in letters
 _Curve: TypeAlias = metrics.ReliabilityCurve | metrics.IsotonicCurve | metrics.SmoothCurve
 _METHODS = "binned", "smooth", "isotonic"
 
@@ -94,14 +95,15 @@ class ReliabilityDisplay:
         """
         self.ax_ = ax = style.axes_or_new(ax)
         self.figure_ = ax.figure
-        line = {"label": self.name} | line
+        line = {"label": None if self.name is None else names.in_legend(self.name)} | line
         if isinstance(self.curve, metrics.ReliabilityCurve):
             self.interval_ = intervals(ax, self.curve, **{"linestyle": "-"} | line)
             self.line_ = self.interval_[0]
         else:
             if by_chance := isinstance(self.curve, metrics.IsotonicCurve):
-                self.interval_ = self._draw_band_by_chance(ax)
-            (self.line_,) = ax.plot(self.curve.prob_pred, self.curve.prob_true, **line)
+                self.interval_ = self._draw_band_by_chance(ax, line.get("color"))
+            alone: dict[str, Any] = {"marker": "o"} if len(self.curve.prob_pred) == 1 else {}
+            (self.line_,) = ax.plot(self.curve.prob_pred, self.curve.prob_true, **alone | line)
             if not by_chance:
                 self.interval_ = self._draw_band(ax)
         limits = probability_limits(*_drawn(self.curve))
@@ -111,19 +113,29 @@ class ReliabilityDisplay:
 
     def _draw_band(self, ax: Axes) -> Any:
         """The confidence band of a smooth curve."""
-        curve, looks = self.curve, {"color": self.line_.get_color(), "alpha": 0.2, "linewidth": 0}
-        return ax.fill_between(curve.prob_pred, curve.lower, curve.upper, **looks)
+        return self._fill(ax, color=self.line_.get_color(), alpha=0.2)
 
-    def _draw_band_by_chance(self, ax: Axes) -> Any:
+    def _draw_band_by_chance(self, ax: Axes, color: Any) -> Any:
         """The band where the curve is by chance if the predictions are right.
 
-        It is grey, because it is not around the curve.
+        It is grey, because it is not around the curve. That of a named model has an edge in the
+        colour of the curve.
         """
         text = f"{style.percent(self.confidence)} if calibrated"
         once = text not in ax.get_legend_handles_labels()[1]
-        looks: dict[str, Any] = {"color": style.GREY, "alpha": 0.3, "linewidth": 0, "zorder": 0}
+        looks: dict[str, Any] = {"facecolor": style.GREY, "alpha": 0.3, "zorder": 0}
         looks |= {"label": text} if once else {}
-        return ax.fill_between(self.curve.prob_pred, self.curve.lower, self.curve.upper, **looks)
+        if self.name is not None and color is not None:
+            looks |= {"edgecolor": color, "linewidth": 1, "alpha": 0.5}
+        return self._fill(ax, **looks)
+
+    def _fill(self, ax: Axes, **looks: Any) -> Any:
+        """The band of the curve; a line if it has one point."""
+        curve = self.curve
+        color = looks.get("color", looks.get("facecolor"))
+        alone = {"edgecolor": color, "linewidth": 2} if len(curve.prob_pred) == 1 else {}
+        looks = {"linewidth": 0} | looks | alone
+        return ax.fill_between(curve.prob_pred, curve.lower, curve.upper, **looks)
 
 
 def _drawn(curve: _Curve) -> tuple[float, float]:
@@ -178,8 +190,8 @@ def reliability_diagram(
         histogram: whether to draw the histogram, on new axes that take part of the space of the
             given ones.
         numbers: whether to write the log loss, the expected calibration error (ECE) by these bins
-            with its interval by `metrics.ece_interval`, what chance alone makes of it, and smECE;
-            of several models the first two.
+            with the interval of `metrics.ece_interval`, and smECE; of several models the first two.
+            Predictions whose interval leaves out 0 are not calibrated.
         title: title of the axes; None for none.
         ax: matplotlib axes; None to make a new figure.
 
@@ -198,7 +210,7 @@ def reliability_diagram(
     models = proba if isinstance(proba, Mapping) else {None: proba}
     if not models:
         raise ValueError("proba: expected predictions, got an empty mapping")
-    rows = [predicted(labels, each, weights, from_logits) for each in models.values()]
+    rows = [_read(name, labels, each, weights, from_logits) for name, each in models.items()]
     ax = style.axes_or_new(ax, _SIZE)
     ax.plot([0, 1], [0, 1], color=style.GREY, linestyle="--", label="perfectly calibrated")
     curves = []
@@ -231,13 +243,25 @@ def reliability_diagram(
     if histogram:
         ax.set_anchor("S")
         reliability_parts.draw_histograms(ax, rows, limits)
-    style.legend(ax)
+    style.legend(ax, loc="upper left" if numbers else "best")
     return style.titled(ax, title)
+
+
+def _read(
+    name: object, labels: Column, proba: Column, weights: Column, from_logits: bool
+) -> PlottedRows:
+    """The rows of a model; an error says which model it is."""
+    try:
+        return predicted(labels, proba, weights, from_logits)
+    except ValueError as error:
+        if name is None:
+            raise
+        raise ValueError(f"{error} (model {name!r})") from None
 
 
 def _label(name: object, method: str, confidence: float) -> str:
     if name is not None:
-        return str(name)
+        return names.wrapped(str(name), _NAME_WIDTH, 2)
     if method == "isotonic":
         return method
     kind = "interval" if method == "binned" else "band"

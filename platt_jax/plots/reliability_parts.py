@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from platt_jax import metrics
-from platt_jax.plots import panels, style
+from platt_jax.plots import names, panels, style
 from platt_jax.plots.rows import PlottedRows
 
 if TYPE_CHECKING:
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 _HISTOGRAM_BINS = 50
 _SHARE = 0.2  # of the histograms in the height of the axes
+_NAME_WIDTH = 24  # of a model's, in letters
+_ABOVE_DATA = 4  # zorder
 
 
 def draw_histograms(ax: Axes, rows: list[PlottedRows], limits: tuple[float, float]) -> None:
@@ -49,20 +51,28 @@ def write_numbers(
     ax: Axes, rows: dict[Any, PlottedRows], strategy: str, n_bins: int, confidence: float
 ) -> None:
     """Write log loss and calibration errors below the diagonal; of several models a line each."""
-    lines = ["log loss, ECE"] if len(rows) > 1 else []
+    level = style.percent(confidence)
+    lines = [f"log loss, ECE ({level} interval)"] if len(rows) > 1 else []
     for name, each in rows.items():
         shared: dict[str, Any] = {"weights": each.weights}
-        bins = shared | {"strategy": strategy, "n_bins": n_bins}
+        bins = shared | {"strategy": strategy, "n_bins": n_bins, "confidence": confidence}
         loss = f"{metrics.log_loss(each.labels, each.values, **shared):.4g}"
-        interval = metrics.ece_interval(each.labels, each.values, confidence=confidence, **bins)
-        error = "{:#.2g} [{:#.2g}, {:#.2g}]".format(*interval)
+        interval = metrics.ece_interval(each.labels, each.values, **bins)
+        error, low, high = (_short(float(x)) for x in interval)
         if len(rows) > 1:
-            lines.append(f"{name}: {loss}, {error}")
+            model = names.wrapped(str(name), _NAME_WIDTH, 1)
+            lines.append(f"{model}: {loss}, {error} ({low} to {high})")
             continue
-        chance = metrics.ece_by_chance(each.labels, each.values, **bins)
         smooth = metrics.smooth_ece(each.labels, each.values, **shared)
-        lines += [f"log loss {loss}", f"ECE {error}, {chance:#.2g} by chance"]
-        lines.append(f"smECE {smooth:#.2g}")
+        lines += [f"log loss {loss}", f"ECE {error} ({level}: {low} to {high})"]
+        lines.append(f"smECE {_short(smooth)}")
     looks: dict[str, Any] = {"ha": "right", "va": "bottom", "fontsize": style.SMALL}
     looks |= {"color": style.muted(ax), "parse_math": False, "transform": ax.transAxes}
-    ax.text(0.98, 0.02, "\n".join(lines), **looks)
+    looks |= {"fontfamily": names.families(lines), "zorder": _ABOVE_DATA}
+    background = {"facecolor": ax.get_facecolor(), "edgecolor": "none", "alpha": 0.7, "pad": 1}
+    ax.text(0.98, 0.02, "\n".join(lines), bbox=background, **looks)
+
+
+def _short(number: float) -> str:
+    """Two digits; 0 if it is exactly that."""
+    return f"{number:#.2g}" if number else "0"

@@ -55,6 +55,8 @@ def predicted(labels: Column, proba: Column, weights: Column, from_logits: bool)
 
 
 def _read(values: NDArray[Any], labels: Column, weights: Column, name: str) -> PlottedRows:
+    if not values.size:
+        raise ValueError(f"{name}: expected rows, got none")
     if values.ndim != 1:
         hint = validation.as_flat(name, values.shape, values.shape[:1])
         raise ValueError(f"{name}: expected (N,), one problem's, got shape {values.shape}{hint}")

@@ -169,7 +169,7 @@ def _draw_pooled(
     if reach:
         ax.axhspan(mean - reach, mean + reach, label=band, **looks)
     ax.axhline(mean, color=style.ORANGE, linewidth=1.5, label=label)
-    points(ax, rows, slope, window, some, color=style.shade(ax, style.BLUE), alpha=0.4)
+    points(ax, rows, slope, window, some, color=style.shade(ax, style.BLUE))
     axes.log_axis(ax.xaxis, window[0])
     style.note_undrawn(ax, (slope < window[1][0]) | (slope > window[1][1]), unseen)
     axes.legend_at(ax, place)

@@ -10,6 +10,7 @@ import numpy as np
 
 from platt_jax.arrays import Bools
 from platt_jax.extras import needing
+from platt_jax.plots import names
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -132,11 +133,14 @@ def percent(share: float) -> str:
 
 
 def legend(ax: Axes, **options: Any) -> Legend:
-    """A legend with a nearly opaque background."""
+    """A legend with a nearly opaque background, in fonts that have its characters."""
     looks: dict[str, Any] = {
         "fontsize": SMALL + 1,
         "edgecolor": "none",
         "framealpha": 0.85,
         "handlelength": 1.5,
     }
-    return ax.legend(**looks | options)
+    made = ax.legend(**looks | options)
+    for text in made.get_texts():
+        text.set_fontfamily(names.families([text.get_text()]))
+    return made

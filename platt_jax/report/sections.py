@@ -106,5 +106,7 @@ def urgent(judged: Judged) -> str:
     if drawn.all():
         return "All of these are off."
     if drawn.any():
-        return f"The first {np.count_nonzero(drawn):,} are off; the others by no more than chance."
+        number = np.count_nonzero(drawn)
+        first = "The first is" if number == 1 else f"The first {number:,} are"
+        return f"{first} off; the others by no more than chance."
     return "None of these is reliably off: among so many segments, some differ as much by chance."

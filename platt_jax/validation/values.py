@@ -124,6 +124,8 @@ def broadcast(
 
 def as_flat(name: str, got: tuple[int, ...], expected: tuple[int, ...]) -> str:
     """Advice for a column vector or a one-column table in place of a flat array, or empty."""
+    if name == "proba" and got == (*expected, 2):
+        return "; of the probabilities of two classes pass proba[:, 1]"
     if got != (*expected, 1):
         return ""
     return f"; for a column vector pass {name}.ravel(), for a table its column"

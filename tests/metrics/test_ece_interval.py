@@ -70,7 +70,8 @@ def test_the_docstring_says_how_much_wider_than_necessary(rng):
     needed = 1.96 * found.value.std()
     wider = np.mean(found.upper - found.lower) / 2 / needed
     assert wider == pytest.approx(2, abs=0.2)
-    assert "10 bins it is twice as wide" in " ".join(metrics.ece_interval.__doc__.split())
+    said = " ".join(metrics.ece_interval.__doc__.split())
+    assert "in all of 10 bins, the interval is twice as wide as it could be" in said
 
 
 def test_the_docstring_quotes_the_coverage():

@@ -114,7 +114,7 @@ def test_a_click_selects_what_is_hovered(opened, table):
         assert chosen(page) == table["segment"][i]
         said = page.inner_text(".chosen .said")
         assert f"{table['positives'][i]:.0f} positive" in said
-        assert said.startswith("Off" if table["off"][i] else "Within chance")
+        assert said.startswith("Off" if table["off"][i] else "Not reliably off")
         assert page.locator("tr[aria-current]").count() <= 1
 
 

@@ -19,7 +19,7 @@ function verdict({ columns }, i) {
   if (!rows) return "It has no rows here.";
   if (!Number.isFinite(q)) return "It could not be tested.";
   const ratio = `${counted(positives, "positive")} where ${short(expected)} were expected`;
-  return `${columns.off[i] ? "Off" : "Within chance"}: ${ratio} (${qSaid(q)}).`;
+  return `${columns.off[i] ? "Off" : "Not reliably off"}: ${ratio} (${qSaid(q)}).`;
 }
 
 // The lines of the note beside a hovered segment.
