@@ -162,7 +162,7 @@ def test_what_is_reliably_off_is_marked_and_named():
     rows = np.bincount(segments)
     assert {x for x, _ in drawn(off)} == {rows[17], rows[23]}
     assert sorted(named(ax)) == ["shop 17", "shop 23"]
-    assert starting(ax, "398 segments")
+    assert starting(ax, "398 other segments")
     judged = {"segment": names[[5, 17, 23]], "flagged": np.array([True, True, False])}
     ax = plots.rate_funnel(labels, p, names[segments], judged=judged)
     assert {x for x, _ in drawn(starting(ax, "2 flagged by triage"))} == {rows[5], rows[17]}

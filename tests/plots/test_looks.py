@@ -20,7 +20,8 @@ from matplotlib.text import Text
 import platt_jax as pj
 from platt_jax import plots
 from platt_jax.plots import names, style
-from platt_jax.plots.axes import probability_limits
+from platt_jax.plots.axes import log_axis, probability_limits
+from platt_jax.plots.points import points
 
 LUMINANCE = np.array([0.2126, 0.7152, 0.0722])
 
@@ -175,6 +176,42 @@ def test_a_legend_hides_no_marked_point_and_ticks_of_huge_ratios_are_plain():
     places = ax.transData.transform(marked.get_offsets())
     assert len(places) == 2 and not ((places >= box.min) & (places <= box.max)).all(1).any()
     assert {"1", "10,000", "1,000,000"} <= {x.get_text() for x in ax.get_yticklabels()}
+
+
+def test_ids_that_differ_in_the_middle_stay_different():
+    ids = [f"region-north-west/shop-number-{i:05d}-refurbished" for i in range(3)]
+    short = names.distinct(ids, 16)
+    assert short == ["…p-number-00000…", "…p-number-00001…", "…p-number-00002…"]
+    assert names.distinct(["one", "other"], 16) == ["one", "other"]
+    assert names.distinct(ids[:1], 16) == [names.wrapped(ids[0], 16, 1)]
+    ends = [f"{'x' * 30}{i}" for i in range(2)]
+    assert names.distinct(ends, 16) == [names.wrapped(each, 16, 1) for each in ends]
+
+
+@pytest.mark.parametrize(("low", "high"), [(90, 165), (300, 390), (20, 100), (3, 90), (1, 1e6)])
+def test_axes_of_rows_have_three_ticks_or_more(low, high):
+    ax = plt.subplots()[1]
+    ax.set(xscale="log", xlim=(low, high))
+    log_axis(ax.xaxis, (low, high))
+    assert np.count_nonzero((ax.get_xticks() >= low) & (ax.get_xticks() <= high)) >= 3
+
+
+def test_points_are_seen_on_dark_and_alone():
+    x = np.arange(1.0, 301)
+    window = (0, 301), (0, 301)
+    with plt.style.context("dark_background"):
+        dark = points(plt.subplots()[1], x, x, window, "dots").get_alpha()
+    ax = plt.subplots()[1]
+    assert dark > 0.8 > points(ax, x, x, window, "dots").get_alpha()
+    assert points(ax, x[:9], x[:9], window, "dots").get_alpha() > 0.8
+
+
+def test_several_panels_are_described():
+    axes = np.array([plt.subplots()[1] for _ in range(2)])
+    axes[0].set(xlabel="score", ylabel="rate")
+    axes[1].set(xlabel="night", ylabel="evidence")
+    said = plots.alt_text(axes)
+    assert said.startswith("rate against score. ") and " evidence against night. " in said
 
 
 def test_probability_limits():

@@ -61,8 +61,8 @@ def test_lines_mark_alarms(tables):
     assert 1 <= len(marks.get_xdata()) <= 7
     assert len(none.get_xdata()) == 0
     assert [text.get_text() for text in ax.get_legend().get_texts()] == [
-        "route 7 with a lo…",
-        "route 3 with a lo…",
+        "route 7…long name",
+        "route 3…long name",
     ]
 
 

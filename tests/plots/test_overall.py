@@ -38,19 +38,43 @@ def test_a_reliability_diagram_has_its_numbers(predictions):
     shared = {"weights": weights}
     bins = {"n_bins": 7, "strategy": "quantile"} | shared
     error, lower, upper = metrics.ece_interval(labels, p, **bins)
-    chance = metrics.ece_by_chance(labels, p, **bins)
+    assert lower == 0
     assert written(ax) == [
         f"log loss {metrics.log_loss(labels, p, **shared):.4g}",
-        f"ECE {error:#.2g} [{lower:#.2g}, {upper:#.2g}], {chance:#.2g} by chance",
+        f"ECE {error:#.2g} (95 %: 0 to {upper:#.2g})",
         f"smECE {metrics.smooth_ece(labels, p, **shared):#.2g}",
     ]
     ax = plots.reliability_diagram(labels, {"one": p, "$2$": p**2}, confidence=0.8)
     lines = written(ax)
     error = metrics.ece_interval(labels, p, strategy="quantile", confidence=0.8)
-    told = "one: {:.4g}, {:#.2g} [{:#.2g}, {:#.2g}]".format(metrics.log_loss(labels, p), *error)
-    assert lines[:2] == ["log loss, ECE", told]
+    told = "one: {:.4g}, {:#.2g} ({:#.2g} to {:#.2g})".format(metrics.log_loss(labels, p), *error)
+    assert lines[:2] == ["log loss, ECE (80 % interval)", told]
     assert lines[2].startswith("$2$: ") and len(lines) == 3
     assert written(plots.reliability_diagram(labels, p, numbers=False)) == []
+    calibrated = plots.reliability_diagram([0, 1] * 50, np.full(100, 0.5))
+    assert written(calibrated)[1].startswith("ECE 0 (95 %: 0 to ")
+
+
+def test_names_of_models_are_drawn_as_they_are():
+    p = np.linspace(0.1, 0.9, 40)
+    long = "an overconfident model of last year with a long name"
+    ax = plots.reliability_diagram(p > 0.5, {"_old": p, "cost $5$": p, long: p})
+    texts = [text.get_text().strip("\u200a") for text in ax.get_legend().get_texts()]
+    assert texts[1:3] == ["_old", r"cost \$5\$"] and "\n" in texts[3]
+    assert written(ax)[3].startswith("an overconf…a long name: ")
+    with pytest.raises(ValueError, match=r"labels: .* \(model 'short'\)$"):
+        plots.reliability_diagram(p > 0.5, {"all": p, "short": p[1:]})
+    with pytest.raises(ValueError, match=r"pass proba\[:, 1\]$"):
+        plots.reliability_diagram(p > 0.5, np.stack([1 - p, p], 1))
+    with pytest.raises(ValueError, match="proba: expected rows, got none"):
+        plots.reliability_diagram([], [])
+
+
+@pytest.mark.parametrize("method", ["smooth", "isotonic"])
+def test_one_prediction_is_a_dot(method):
+    ax = plots.reliability_diagram([0, 1, 1] * 30, np.full(90, 0.5), method=method)
+    (line,) = (x for x in ax.lines if x.get_marker() == "o")
+    assert line.get_xdata().tolist() == [0.5] and line.get_ydata() == pytest.approx(2 / 3)
 
 
 def test_a_summary_has_four_titled_panels(rows, calibrator):

@@ -39,12 +39,12 @@ def table(q_values, keys=("a", "b", "c")):
 
 def test_the_verdict_in_words():
     assert verdict(table([0.002, 0.04, 0.7]), 0.05, nouns=("route", "routes")) == (
-        "2 of 3 routes are off (q at most 0.05): a 367 positives, 439 predicted (q 0.002); "
-        "b 367 positives, 0.457 predicted (q 0.04)."
+        "2 of 3 routes are off (q at most 0.05): a: 367 positives, 439 predicted (q 0.002); "
+        "b: 367 positives, 0.457 predicted (q 0.04)."
     )
     assert verdict(table([0.002, 0.04, 0.7]), 0.05, most=1).endswith("(q 0.002); and 1 more.")
     changed = verdict(table([0.01, 0.2]), 0.05, against="fit")
-    assert changed.startswith("1 of 2 segments has changed (q at most 0.05): a 367 positives")
+    assert changed.startswith("1 of 2 segments has changed (q at most 0.05): a: 367 positives")
     assert verdict(table([0.4]), 0.05, against="fit").startswith("No segment has reliably changed")
     none = "No segment is reliably off: of 2 tested, the smallest q-value is 0.31."
     assert verdict(table([0.31, 1.0, np.nan]), 0.05) == none
@@ -52,7 +52,7 @@ def test_the_verdict_in_words():
     long = verdict(table([0.01], ["x" * 500]), 0.05)
     assert len(long) < 150 and "xx...xx" in long
     two = {"land": np.array(["de"]), **table([0.01])}
-    assert "de, a 367 positives" in verdict(two, 0.05)
+    assert "de, a: 367 positives" in verdict(two, 0.05)
 
 
 def test_of_calibrated_segments_none_is_called_off(tmp_path):
