@@ -217,6 +217,8 @@ def reliability_diagram(
     for i, (name, each) in enumerate(zip(models, rows, strict=True)):
         color = style.cycle(ax, i)
         looks: dict[str, Any] = {"color": color}
+        if name is None:
+            looks["label"] = _what(method, confidence)
         if method == "binned":
             looks["marker"] = style.MARKERS[i % len(style.MARKERS)]
         display = ReliabilityDisplay.from_predictions(
@@ -227,7 +229,7 @@ def reliability_diagram(
             n_bins=n_bins,
             strategy=strategy,
             confidence=confidence,
-            name=_label(name, method, confidence),
+            name=None if name is None else names.wrapped(str(name), _NAME_WIDTH, 2),
             ax=ax,
             **looks,
         )
@@ -259,9 +261,8 @@ def _read(
         raise ValueError(f"{error} (model {name!r})") from None
 
 
-def _label(name: object, method: str, confidence: float) -> str:
-    if name is not None:
-        return names.wrapped(str(name), _NAME_WIDTH, 2)
+def _what(method: str, confidence: float) -> str:
+    """What is drawn of a single model."""
     if method == "isotonic":
         return method
     kind = "interval" if method == "binned" else "band"

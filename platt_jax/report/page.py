@@ -135,7 +135,7 @@ def _worst(calibrator: SegmentCalibrator, judged: Judged, given: _Given) -> str:
             judged.table["rows"][i],
         )
         made.append(
-            f'<figure class="chart"><figcaption><bdi>{name}</bdi>'
+            f'<figure class="chart"><figcaption><bdi title="{name}">{name}</bdi>'
             f"<span>{count:,} rows, q = {judged.table['q_value'][i]:.2g}"
             f"{', off' if judged.table['flagged'][i] else ''}</span></figcaption>"
             f"{svg}</figure>"
