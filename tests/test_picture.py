@@ -85,6 +85,7 @@ def test_the_animation_is_light_and_moves(animation):
     assert np.mean(np.abs(first - last) > 0.2) > 0.1
 
 
+@pytest.mark.slow
 def test_the_animation_is_todays(animation):
     from PIL import ExifTags, Image
 

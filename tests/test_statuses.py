@@ -126,6 +126,7 @@ def test_extreme_scores_stay_finite(rng):
         assert one.converged and np.isfinite([one.A, one.B, one.nll]).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("labels", [[0, 0, 1, 1], [1, 1, 1, 1], [1, 1, 0, 0]])
 def test_without_targets_what_has_no_optimum_does_not_converge(labels):
     plain = Options(targets="none")

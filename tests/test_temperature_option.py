@@ -46,6 +46,7 @@ def data(rng):
     return 0.3 + 2 * scores, labels.astype(bool)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("weighted", "options"),
     [

@@ -391,6 +391,7 @@ def run_onnx(model, **inputs):
     return session.run(["logit", "probability"], inputs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["text", "integers"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_onnx_predicts_what_the_calibrator_does(kind, dtype):

@@ -87,6 +87,7 @@ def test_bits_depend_neither_on_chunks_nor_on_threads_nor_on_company(rng, monkey
     assert pj.bootstrap(scores, labels, replicates=20) == whole
 
 
+@pytest.mark.slow
 def test_a_segment_has_its_replicates_whatever_the_other_segments(rng):
     scores, labels = (x.ravel() for x in batch(rng, 4, 300))
     segments = rng.permutation(np.repeat(["a", "bcd", "e", "f"], [500, 300, 300, 100]))

@@ -24,6 +24,7 @@ def weights(kind, problems, replicates, clusters):
     return np.asarray(drawn).reshape(len(problems), replicates, -1).swapaxes(0, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tile_shapes", "size", "kind"),
     [

@@ -34,6 +34,7 @@ def added_by_rows(fit, scores, labels, weights, smooth=True):
     return -(off[:, None] * np.stack([scores, np.ones_like(scores)], 1)) @ fit.covariance
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("smooth", "weighted"),
     [

@@ -66,6 +66,7 @@ def test_every_row_gets_what_a_fit_of_the_others_gives_it(rng, refits, rows, sha
     assert refits[0] <= share * scores.size
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("length", "at_once"),
     [
@@ -302,6 +303,7 @@ def test_of_segments_shrunk_to_their_population(rng):
         np.testing.assert_allclose(found[i], p, rtol=0, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "prior"),
     [

@@ -66,6 +66,7 @@ ALL, NO_A, NO_B, NEITHER = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "seed, number, rows, mean, spread",
     [

@@ -178,6 +178,7 @@ def test_the_p_value_does_not_depend_on_the_unit_of_scores():
     np.testing.assert_allclose(made[2], made[0], rtol=0.2)
 
 
+@pytest.mark.slow
 def test_large_segments_are_judged_by_normal_sums():
     rng = np.random.default_rng(6)
     known = population(rng, 8)

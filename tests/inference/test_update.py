@@ -222,6 +222,7 @@ def test_a_bad_row_costs_itself_if_it_is_omitted():
     np.testing.assert_array_equal(after.fit.n_pos, expected.fit.n_pos)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pooling", ["none", "partial"])
 def test_rows_without_weight_teach_nothing(pooling):
     before = pj.fit_segments(*NIGHTS[0], pooling=pooling)

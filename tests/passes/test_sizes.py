@@ -34,6 +34,7 @@ def assert_same_fits(got, expected):
     np.testing.assert_allclose(got.nll, expected.nll, rtol=1e-3 * tol)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dtype", "weighted"),
     [

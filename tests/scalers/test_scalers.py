@@ -128,6 +128,7 @@ def test_a_batch_is_a_loop(scaler, rng):
         np.testing.assert_allclose(p, predict(scaler, f, y), atol=1e-9)
 
 
+@pytest.mark.slow
 @in_each_dtype(OWN)
 def test_weights_are_repeated_rows(scaler, data, dtype):
     scores, labels = data

@@ -133,6 +133,7 @@ def test_answers_are_those_of_rows_in_memory(put, given):
     assert "NON_FINITE" in str(expected) or "omit" in str(given) or "complete" in str(given)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:NaN, infinite or overflowing")
 @pytest.mark.parametrize(
     "engine, outlier", [("sqlite", 0.0), pytest.param("duckdb", 1e9, marks=pytest.mark.slow)]

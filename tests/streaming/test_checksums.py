@@ -60,6 +60,7 @@ def test_a_flipped_bit_is_an_error_that_names_file_and_block(cache, name, place)
             streaming.fit_segments(streaming.StoredRows(cache), pooling=pooling)
 
 
+@pytest.mark.slow
 def test_zeros_are_an_error(cache):
     change(cache / "scores", 4 * 1000, bytes(4 * 1000))
     with pytest.raises(ValueError, match=r"scores is damaged: block 3 \(rows 768 to 1,023\)"):
