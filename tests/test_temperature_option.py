@@ -54,7 +54,7 @@ def data(rng):
         pytest.param(False, PLAIN, id="none"),
         pytest.param(True, HELD, id="platt, weighted"),
         # Targets of labels alone do not depend on weights.
-        pytest.param(True, PLAIN, id="none, weighted", marks=pytest.mark.slow),
+        pytest.param(True, PLAIN, id="none, weighted"),
     ],
 )
 def test_the_slope_is_the_best_one(data, rng, weighted, options):

@@ -30,7 +30,7 @@ def weights(kind, problems, replicates, clusters):
     [
         (shapes.VECTOR_SHAPES, 40, "poisson"),
         (shapes.VECTOR_SHAPES, 400, "bayesian"),
-        pytest.param(shapes.TILE_SHAPES, 40, "poisson", marks=pytest.mark.slow),
+        (shapes.TILE_SHAPES, 40, "poisson"),
     ],
 )
 def test_a_replicate_is_the_fit_with_its_clusters_weights(rng, sizes, tile_shapes, size, kind):

@@ -72,7 +72,8 @@ def test_every_row_gets_what_a_fit_of_the_others_gives_it(rng, refits, rows, sha
     [
         (16, 64),
         (64, 16_000),
-        *(pytest.param(*x, marks=pytest.mark.slow) for x in ((16, 16_000), (64, 64))),
+        (16, 16_000),
+        (64, 64),
     ],
 )
 def test_rows_at_the_ends_of_tiles_and_calls(rng, monkeypatch, at_once, length):
@@ -108,9 +109,7 @@ def test_to_50_digits(rng):
     ],
     ids=["no targets", "no intercept", "temperature", "monotone"],
 )
-@pytest.mark.parametrize(
-    "prior", [None, pytest.param(PRIOR, marks=pytest.mark.slow)], ids=["", "prior"]
-)
+@pytest.mark.parametrize("prior", [None, PRIOR], ids=["", "prior"])
 def test_other_fits(rng, options, prior):
     scores, labels = batch(rng, 3, 120)
     assert_exact(3 + 2 * scores, labels, prior=prior, options=options)
@@ -308,9 +307,9 @@ def test_of_segments_shrunk_to_their_population(rng):
     ("options", "prior"),
     [
         (Options(), PRIOR),
-        pytest.param(Options(), None, marks=pytest.mark.slow),
-        pytest.param(Options(intercept=False, targets="none"), PRIOR, marks=pytest.mark.slow),
-        pytest.param(Options(monotone=True), PRIOR, marks=pytest.mark.slow),
+        (Options(), None),
+        (Options(intercept=False, targets="none"), PRIOR),
+        (Options(monotone=True), PRIOR),
     ],
     ids=["prior", "", "temperature, prior", "monotone, prior"],
 )

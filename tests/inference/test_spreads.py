@@ -72,10 +72,10 @@ ALL, NO_A, NO_B, NEITHER = (
     [
         (0, 5, 50, (-1.0, 1.0), (0.4, 0.7)),
         (3, 40, 10, (-1.0, 3.5), (0.3, 1.2)),
-        pytest.param(1, 20, 50, (-1.0, 1.0), (0.4, 0.7), marks=pytest.mark.slow),
-        pytest.param(2, 20, 50, (-1.0, 0.0), (0.0, 0.0), marks=pytest.mark.slow),
-        pytest.param(3, 100, 10, (-1.0, 4.0), (0.3, 1.2), marks=pytest.mark.slow),
-        pytest.param(4, 200, 3, (-1.0, 4.5), (0.3, 1.5), marks=pytest.mark.slow),
+        (1, 20, 50, (-1.0, 1.0), (0.4, 0.7)),
+        (2, 20, 50, (-1.0, 0.0), (0.0, 0.0)),
+        (3, 100, 10, (-1.0, 4.0), (0.3, 1.2)),
+        (4, 200, 3, (-1.0, 4.5), (0.3, 1.5)),
     ],
 )
 def test_the_statistics_are_those_of_brute_force(seed, number, rows, mean, spread):

@@ -39,8 +39,8 @@ def assert_same_fits(got, expected):
     ("dtype", "weighted"),
     [
         (np.float64, True),
-        pytest.param(np.float64, False, marks=pytest.mark.slow),
-        pytest.param(np.float32, False, marks=pytest.mark.slow),
+        (np.float64, False),
+        (np.float32, False),
     ],
 )
 def test_fits_of_ragged_problems(accelerator, rng, dtype, weighted):

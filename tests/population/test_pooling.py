@@ -82,7 +82,7 @@ def test_the_posterior_given_the_population_is_that_of_a_fine_grid(few, monkeypa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rows", [5, 20, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rows", [5, 20, 100])
 def test_it_finds_the_population_that_segments_were_drawn_from(rows):
     found = [
         pj.fit_segments(*population_rows(seed, 4000, rows), pooling="partial").population

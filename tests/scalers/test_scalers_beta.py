@@ -28,7 +28,7 @@ def random_problem(rng):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", ["binary", pytest.param("predicted", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("form", ["binary", "predicted"])
 def test_no_size_is_better_than_the_one_found(form, rng):
     curved = 0
     for _ in range(300):

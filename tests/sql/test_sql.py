@@ -135,9 +135,7 @@ def test_answers_are_those_of_rows_in_memory(put, given):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:NaN, infinite or overflowing")
-@pytest.mark.parametrize(
-    "engine, outlier", [("sqlite", 0.0), pytest.param("duckdb", 1e9, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("engine, outlier", [("sqlite", 0.0), ("duckdb", 1e9)])
 def test_partial_pooling_is_that_of_rows_in_memory(engine, outlier):
     columns = made(rows=900)
     f, y, s = (columns[name] for name in "fys")
