@@ -80,6 +80,7 @@ def wilson(positives, total):
     return curve.lower[0], curve.upper[0]
 
 
+@pytest.mark.slow
 def test_the_numbers_that_R_gave_without_probably_are_those_of_platt_jax(probably):
     """Those of its table; R need not be installed."""
     page = (DOCS / "coming_from" / "probably.md").read_text(encoding="utf-8")

@@ -142,6 +142,7 @@ def test_overflow_is_non_finite_with_nan_parameters():
     assert one.status == Status.NON_FINITE and np.isnan([one.A, one.B, one.nll]).all()
 
 
+@pytest.mark.slow
 def test_light_weights_are_not_drowned_by_sigma(rng):
     scores, labels = problem(rng, 60)
     plain = Options(targets="none")

@@ -512,6 +512,7 @@ def test_what_numbers_that_are_not_finite_do(in_tmp, how, status):
         assert run(f"fit in.csv {given}") == status
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["apply", "triage", "report"])
 def test_a_column_without_a_fitted_segment_is_told(in_tmp, capsys, command):
     scores, labels, segments = flights()

@@ -226,6 +226,7 @@ def test_replicates_that_fail_are_left_out(rng):
     assert repr(made) == f"Bootstrap: 1,000 replicates of 3 problems, {left_out}"
 
 
+@pytest.mark.slow
 def test_rows_that_are_not_finite_are_omitted_where_asked(rng):
     scores, labels = batch(rng, 1, 300)
     without = pj.bootstrap(scores[:, :299], labels[:, :299], replicates=5)

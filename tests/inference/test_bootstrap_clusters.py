@@ -64,6 +64,7 @@ def test_rows_that_are_their_own_clusters_are_drawn_as_rows(rng, monkeypatch):
     np.testing.assert_allclose(by_clusters.A, by_rows.A, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_neither_order_nor_company_nor_the_kind_of_ids_matters(rng):
     scores, labels = (x.ravel() for x in batch(rng, 3, 140))
     segments = np.repeat(["a", "b", "c"], [60, 300, 60])

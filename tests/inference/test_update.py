@@ -129,6 +129,7 @@ def test_the_population_is_the_likeliest_by_what_is_remembered():
     assert np.abs(after.population.mean - before.population.mean).max() > 0.05
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows, weeks", [(5, 20), (10, 12)])
 def test_a_population_goes_on_being_estimated(rows, weeks):
     """The covariance of the first week alone is off by 2 to 5 standard errors here."""
@@ -234,6 +235,7 @@ def test_rows_without_weight_teach_nothing(pooling):
         np.testing.assert_array_equal(after.fit.A, before.fit.A)
 
 
+@pytest.mark.slow
 def test_a_population_stays_where_no_row_tells_of_it():
     before = pj.fit_segments(*NIGHTS[0], pooling="partial")
     none_left = before.only(np.zeros(60, bool))

@@ -16,9 +16,8 @@ def far(fit, other):
     return np.nanmax(np.abs(off))
 
 
-@pytest.mark.parametrize(
-    "rows", [60, *(pytest.param(n, marks=pytest.mark.slow) for n in (300, 5000))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("rows", [60, *(n for n in (300, 5000))])
 def test_the_optimum_as_a_start_is_found_in_one_pass(rng, dtype, rows):
     scores, labels = batch(rng, 20, rows)
     cold = pj.fit(scores.astype(dtype), labels)
@@ -27,6 +26,7 @@ def test_the_optimum_as_a_start_is_found_in_one_pass(rng, dtype, rows):
     assert far(warm, cold) <= TOL[np.dtype(dtype).name]
 
 
+@pytest.mark.slow
 def test_a_start_near_the_optimum_of_skewed_scores_saves_passes(rng):
     """Where the usual start, of two normal densities, is far off."""
     scores = rng.lognormal(size=(20, 700)) ** 3

@@ -55,6 +55,7 @@ def test_the_verdict_in_words():
     assert "de, a: 367 positives" in verdict(two, 0.05)
 
 
+@pytest.mark.slow
 def test_of_calibrated_segments_none_is_called_off(tmp_path):
     rng = np.random.default_rng(3)
     segments = rng.integers(0, 400, 24_000)

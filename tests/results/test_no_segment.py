@@ -245,6 +245,7 @@ def test_plots_of_it_say_that_there_is_none():
             plot()
 
 
+@pytest.mark.slow
 def test_the_command_line_says_that_no_segment_is_left(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     fitted = empty()
