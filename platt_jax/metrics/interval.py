@@ -43,10 +43,11 @@ def ece_interval(
 ) -> ECEInterval:
     """The expected calibration error (ECE) with a confidence interval of the true error.
 
-    If the interval leaves out 0, the predictions are not calibrated. The true error is what the ECE
-    would be if each label were replaced by its true probability; for calibrated predictions it is
-    0. The ECE is larger than the true error on average, so the interval of a bootstrap, which is
-    around that average, often leaves out 0 although the predictions are calibrated.
+    An interval that leaves out 0 is evidence, at this confidence, that the predictions are not
+    calibrated. The true error is what the ECE would be if each label were replaced by its true
+    probability; for calibrated predictions it is 0. The ECE is larger than the true error on
+    average, so the interval of a bootstrap, which is around that average, often leaves out 0
+    although the predictions are calibrated.
 
     Let the noise be the sum over bins of abs(positives - their expectation) / rows. By the triangle
     inequality the ECE is within the noise of the true error, for any predictions. Therefore

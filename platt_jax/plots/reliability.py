@@ -191,7 +191,7 @@ def reliability_diagram(
             given ones.
         numbers: whether to write the log loss, the expected calibration error (ECE) by these bins
             with the interval of `metrics.ece_interval`, and smECE; of several models the first two.
-            Predictions whose interval leaves out 0 are not calibrated.
+            An interval that leaves out 0 is evidence of miscalibration.
         title: title of the axes; None for none.
         ax: matplotlib axes; None to make a new figure.
 
