@@ -1,7 +1,7 @@
 """How fits end, what is notable about them, and what to do about either."""
 
 from enum import IntEnum, IntFlag
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -9,36 +9,16 @@ import numpy as np
 class Status(IntEnum):
     """How a fit ended. `message` says what to do about it."""
 
-    _message: str
-
-    def __new__(cls, code: int, message: str = "") -> Self:
-        """A member; its value is the code."""
-        member = int.__new__(cls, code)
-        member._value_, member._message = code, message
-        return member
-
-    CONVERGED = 0, "The optimum was found."
-    MAX_ITERATIONS = (
-        1,
-        "Stopped before the optimum: raise Options(max_iter=...), or look at the flags: separable "
-        "scores without Platt's targets have no finite optimum.",
-    )
-    LINE_SEARCH_FAILED = (
-        2,
-        "No step reduced the loss further before the tolerance was met: rounding limits this fit. "
-        "Fit float64 scores, or look for scores that differ by many orders of magnitude.",
-    )
-    NON_FINITE = (
-        3,
-        "A score, label or weight is NaN or infinite; A and B are NaN. Clean the input, or drop "
-        'such rows with Options(non_finite="omit").',
-    )
-    EMPTY = 4, "No row with a positive weight; A and B are NaN. Use a fit of all rows."
+    CONVERGED = 0
+    MAX_ITERATIONS = 1
+    LINE_SEARCH_FAILED = 2
+    NON_FINITE = 3
+    EMPTY = 4
 
     @property
     def message(self) -> str:
         """What happened, and what to do."""
-        return self._message
+        return _OF_STATUS[self]
 
 
 class Flag(IntFlag):
@@ -67,10 +47,22 @@ class Flag(IntFlag):
     @property
     def message(self) -> str:
         """What the flag means, and what to do; of several flags, each one's message."""
-        return " ".join(_MEANINGS[flag] for flag in type(self) if flag in self)
+        return " ".join(_OF_FLAG[flag] for flag in type(self) if flag in self)
 
 
-_MEANINGS = {
+_OF_STATUS = {
+    Status.CONVERGED: "The optimum was found.",
+    Status.MAX_ITERATIONS: "Stopped before the optimum: raise Options(max_iter=...), or look at "
+    "the flags: separable scores without Platt's targets have no finite optimum.",
+    Status.LINE_SEARCH_FAILED: "No step reduced the loss further before the tolerance was met: "
+    "rounding limits this fit. Fit float64 scores, or look for scores that differ by many orders "
+    "of magnitude.",
+    Status.NON_FINITE: "A score, label or weight is NaN or infinite; A and B are NaN. Clean the "
+    'input, or drop such rows with Options(non_finite="omit").',
+    Status.EMPTY: "No row with a positive weight; A and B are NaN. Use a fit of all rows.",
+}
+
+_OF_FLAG = {
     Flag.ONE_CLASS: "All labels are the same, so that without pooling or a prior the sigmoid is "
     "flat. Pool this problem with others, if it is not pooled.",
     Flag.CONSTANT_SCORES: "All scores are the same and carry no information; without a prior A is "

@@ -9,10 +9,10 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax.arrays import Integers
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.problems import Context, Problems, Task
 from platt_jax.execution.run import run_problems
-from platt_jax.ids.text import Integers
 from platt_jax.model.objective import Derivatives
 from platt_jax.model.statistics import Moments, ScoreRanges
 from platt_jax.options import Options

@@ -6,9 +6,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax.arrays import Integers
 from platt_jax.ids import Coded, Columns, Ids, as_objects, kind, length, times
 from platt_jax.ids.factorize import distinct, split_columns, table_range
-from platt_jax.ids.text import Integers, as_integers
+from platt_jax.ids.text import as_integers
 
 # Number of keys whose conversion to integers takes the time that it saves for one row of text.
 _KEYS_A_ROW = 16

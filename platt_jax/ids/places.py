@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax.arrays import Integers
 from platt_jax.ids.factorize import ascending, split_columns
 from platt_jax.ids.indexing import get_indexer
-from platt_jax.ids.text import Integers
 
 
 def places(keys: NDArray[Any], wanted: NDArray[Any]) -> Integers:

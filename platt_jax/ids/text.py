@@ -1,17 +1,16 @@
 """Ids of one dtype, distinct and ascending; text as integers, which are faster to sort."""
 
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from platt_jax.arrays import Integers
 
 _CHARACTER_BYTES = 4  # per character of NumPy's text
 _MOST_CHARACTERS = 8
 _BIG_ENDIAN = np.dtype(">u8")  # the first character is the most significant
 _HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # Knuth's multiplicative hash: 2^64 / golden ratio
-
-# Integers of any width.
-Integers: TypeAlias = NDArray[np.integer[Any]]
 
 
 def unique(ids: NDArray[Any]) -> tuple[NDArray[Any], Integers]:

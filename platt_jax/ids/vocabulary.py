@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax.arrays import Integers
 from platt_jax.ids import Ids, join
 from platt_jax.ids.factorize import ascending, factorize, split_columns
 from platt_jax.ids.indexing import indexer
-from platt_jax.ids.text import Integers
 
 
 class Vocabulary:

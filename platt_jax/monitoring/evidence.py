@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from platt_jax.arrays import Bools, Floats, Ints
-from platt_jax.ids.text import Integers
+from platt_jax.arrays import Bools, Floats, Integers, Ints
 
 # Alternatives: shifts of all log-odds beyond the margin, up and down, and slopes of the log-odds
 # around the segment's base rate. Neighbouring shifts have a ratio of 2, so that the true one is

@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax.arrays import Floats, Ints
+from platt_jax.arrays import Floats, Integers, Ints
 from platt_jax.ids import join
 from platt_jax.ids.factorize import ascending, split_columns
 from platt_jax.ids.indexing import get_indexer
-from platt_jax.ids.text import Integers
 from platt_jax.monitoring.evidence import ALTERNATIVES, UNIT, Night
 
 # Starting night t has a weight proportional to t^-_DECAY. A change in the 300th night then costs

@@ -35,7 +35,7 @@ def log_axis(axis: Axis, limits: tuple[float, float]) -> None:
 
     ratio = limits[1] / limits[0]
     subs = (1,) if ratio > 1e4 else (1, 3) if ratio > 20 else (1, 2, 5)
-    axis.set_major_locator(LogLocator(subs=subs) if ratio > 6 else MaxNLocator(5))
+    axis.set_major_locator(LogLocator(subs=subs) if ratio > 6 else MaxNLocator(5, integer=True))
     axis.set_minor_locator(no_ticks())
     axis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:,.10g}"))
 

@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import ids, validation
-from platt_jax.arrays import Bools, Floats
+from platt_jax.arrays import Bools, Floats, Integers
 from platt_jax.ids.factorize import ascending, split_columns
 from platt_jax.ids.indexing import get_indexer
-from platt_jax.ids.text import Integers
 from platt_jax.plots import names, style
 from platt_jax.results.tables import Table
 
@@ -115,13 +114,15 @@ _OF_MONITORS = (
 
 
 def _chosen(history: _History, segments: Any) -> _History:
-    wanted = [segments] if isinstance(segments, str) else list(segments)
+    wanted = [segments] if isinstance(segments, str) else segments
     place = get_indexer(history.keys, ids.read(wanted))
     if len(place) > len(style.CYCLE):
         raise ValueError(f"segments: expected at most {len(style.CYCLE)}, got {len(place)}")
     if (place < 0).any():
-        first = wanted[int(np.argmax(place < 0))]
-        raise ValueError(f"segments: expected segments of the last table, got {first!r}")
+        raise ValueError(
+            "segments: expected segments of the last table, which does not have the one at "
+            f"position {np.argmax(place < 0)}"
+        )
     return history.of(place)
 
 

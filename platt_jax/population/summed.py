@@ -7,9 +7,9 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax.arrays import Integers
 from platt_jax.execution.oversized import fit_on_host
 from platt_jax.execution.progress import Stage, reporting_passes
-from platt_jax.ids.text import Integers
 from platt_jax.model.standardization import Standardization, range_standardization
 from platt_jax.model.statistics import Moments
 from platt_jax.options import Options

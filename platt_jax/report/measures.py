@@ -7,8 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import metrics
-from platt_jax.arrays import Floats
-from platt_jax.ids.text import Integers
+from platt_jax.arrays import Floats, Integers
 from platt_jax.metrics.binned import binned
 from platt_jax.metrics.rows import read_predictions
 

@@ -6,9 +6,9 @@ from typing import Any
 import jax
 
 from platt_jax import ids
+from platt_jax.arrays import Integers
 from platt_jax.columns import Column
 from platt_jax.ids.indexing import get_indexer
-from platt_jax.ids.text import Integers
 from platt_jax.results.fit import Fit, Inspectable
 
 

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import accelerators, ids, validation
+from platt_jax.arrays import Integers
 from platt_jax.columns import Column
 from platt_jax.ids.factorize import ascending
 from platt_jax.ids.indexing import get_indexer
-from platt_jax.ids.text import Integers
 from platt_jax.results.by_id import ById
 from platt_jax.results.device_rows import proba_by_class
 from platt_jax.results.equality import ComparedByValue

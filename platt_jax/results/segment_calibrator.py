@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import accelerators, columns, ids, validation
+from platt_jax.arrays import Integers
 from platt_jax.columns import Column
 from platt_jax.ids.factorize import split_columns
 from platt_jax.ids.indexing import get_indexer, indexer
-from platt_jax.ids.text import Integers
 from platt_jax.ids.vocabulary import distinct
 from platt_jax.results.averages import mean_probability
 from platt_jax.results.by_id import ById

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import validation
+from platt_jax.arrays import Integers
 from platt_jax.execution import planning
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.grouping import row_positions
@@ -28,7 +29,6 @@ from platt_jax.execution.progress import SILENT, Stage, reporting
 from platt_jax.execution.segment_rows import checked_rows
 from platt_jax.ids.factorize import Factorized
 from platt_jax.ids.labels import labels_and_other
-from platt_jax.ids.text import Integers
 from platt_jax.ids.vocabulary import Vocabulary, distinct
 from platt_jax.passes import packing
 from platt_jax.passes.columns import Columns

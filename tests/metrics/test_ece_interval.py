@@ -47,6 +47,15 @@ def test_its_value_is_the_error_and_the_ends_are_around_it(rng):
     assert np.all(wider.upper > found.upper) and np.all(found.upper > error)
 
 
+def test_a_row_in_each_bin_does_not_hide_its_noise(rng):
+    """Predictions near 1/2 are off by 1/2 in each bin, calibrated or not."""
+    p = np.linspace(0.46, 0.54, 10)
+    found = metrics.ece_interval(
+        rng.random((200, 10)) < p, np.tile(p, (200, 1)), strategy="quantile"
+    )
+    assert np.all(found.value > 0.4) and np.all(found.lower == 0)
+
+
 def test_more_rows_narrow_it(rng):
     p = rng.random(500)
     labels = rng.random(500) < p**2

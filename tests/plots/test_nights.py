@@ -2,6 +2,8 @@
 
 import matplotlib
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
 
 import platt_jax as pj
@@ -64,6 +66,23 @@ def test_lines_mark_alarms(tables):
         "route 7…long name",
         "route 3…long name",
     ]
+
+
+@pytest.mark.parametrize("container", [list, np.array, pd.Series, pa.array])
+def test_segments_of_any_container(tables, container):
+    some = [f"route {i} with a long name" for i in (7, 3)]
+    for chosen, number in ((container(some), 2), (some[0], 1)):
+        assert len(plots.nights(tables, chosen).get_legend().get_texts()) == number
+
+
+def test_segments_of_several_columns():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"land": np.arange(400) % 2, "shop": np.arange(400) // 2 % 2})
+    rows = rng.normal(size=400), rng.random(400) < 0.5, frame
+    table = pj.Monitor.start(pj.fit_segments(*rows)).update(*rows).table()
+    for chosen in (frame.iloc[:1], [(0, 0)]):
+        (text,) = plots.nights([table], chosen).get_legend().get_texts()
+        assert text.get_text() == "0, 0"
 
 
 def test_restarted_segments_may_be_missing(tables):

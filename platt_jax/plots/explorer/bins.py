@@ -4,8 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from platt_jax.arrays import Bools, Floats, Ints
-from platt_jax.ids.text import Integers
+from platt_jax.arrays import Bools, Floats, Integers, Ints
 from platt_jax.metrics import groups
 from platt_jax.plots.explorer.rows import JudgedRows
 

@@ -6,10 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import ids
-from platt_jax.arrays import Floats
+from platt_jax.arrays import Floats, Integers
 from platt_jax.ids.factorize import ascending
 from platt_jax.ids.indexing import get_indexer
-from platt_jax.ids.text import Integers
 from platt_jax.model.objective import Array
 from platt_jax.plots import names
 from platt_jax.plots.explorer.packing import Column, Columns

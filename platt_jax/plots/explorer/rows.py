@@ -6,13 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import ids, validation
-from platt_jax.arrays import Bools, Floats
+from platt_jax.arrays import Bools, Floats, Integers
 from platt_jax.columns import Column
 from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.ids.factorize import factorize
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.ids.places import places
-from platt_jax.ids.text import Integers
 from platt_jax.inference.triage import triage
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.results.tables import Table
