@@ -14,12 +14,9 @@ from numpy.typing import NDArray
 
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.quadrature import Normals, Total, blocks
+from platt_jax.population.spread_prior import SCALE
 from platt_jax.population.symmetric import Symmetric
 from platt_jax.threads import ordered_map
-
-# Scale of the half-normal prior of standard deviations, in log-odds per standard deviation of the
-# scores (Gelman 2006, "Prior distributions for variance parameters in hierarchical models").
-_PRIOR_SPREAD = 1.5
 
 # Maximum and minimum number of sampled covariances. More segments need fewer: they say more.
 _MOST_DRAWS, _LEAST_DRAWS = 256, 32
@@ -57,8 +54,9 @@ class _Spreads(NamedTuple):
     @property
     def log_prior(self) -> NDArray[np.float64]:
         """The log prior density, (G,), up to a constant."""
-        square = (self.of_A**2 + self.of_B**2) / _PRIOR_SPREAD**2
-        log_prior: NDArray[np.float64] = -square / 2 - 2 * np.log(np.cosh(self.angle))
+        square = (self.of_A**2 + self.of_B**2) / SCALE**2
+        # Both 1 - r^2 and the derivative of r by the angle are 1 / cosh^2.
+        log_prior: NDArray[np.float64] = -square / 2 - 4 * np.log(np.cosh(self.angle))
         return log_prior
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.population.likelihoods import Likelihoods
+from platt_jax.population.spread_prior import SpreadPrior
 
 _Array: TypeAlias = NDArray[Any]
 
@@ -87,6 +88,8 @@ def scored(effects: Moments, before: Scoring) -> Scoring:
             [2 * b @ b, 2 * b @ c, 2 * c @ c],
         ]
     )
+    prior = SpreadPrior.at(root)
+    gradient, information = gradient + prior.gradient, information + prior.information
     deviations = np.diag(root)
     least = (1 + 1e-6) * NO_SPREAD
     free = (np.repeat(deviations, [2, 1]) > least) | (gradient[[0, 0, 2]] > 0)
@@ -96,7 +99,7 @@ def scored(effects: Moments, before: Scoring) -> Scoring:
     step = spread @ gradient
     decrement = float(np.sqrt(max(step @ gradient, 0)))
     part = before.part / 2 if step @ before.step < 0 else min(1.5 * before.part, 1)
-    step *= min(part, _LONGEST / max(np.abs(step[[0, 2]]).max(), _LONGEST))
+    step *= min(part, _LONGEST / max(np.abs(step).max(), _LONGEST))
     step[[0, 2]] = np.maximum(step[[0, 2]], np.minimum(np.log(NO_SPREAD / deviations), 0))
     moved = root @ np.array([[np.exp(step[0]), 0], [step[1], np.exp(step[2])]])
     covariance = moved @ moved.T

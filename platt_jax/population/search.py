@@ -23,6 +23,7 @@ from platt_jax.population.quadrature import (
     normals,
     posteriors,
 )
+from platt_jax.population.spread_prior import SpreadPrior
 from platt_jax.results.population import PopulationStatus
 
 _MOST_PASSES = 60  # maximum number of passes
@@ -53,7 +54,7 @@ _SHORT = 0.3  # maximum length of all steps
 _LEAST_CURVATURE = 1e-2
 
 # The population's parameters: the mean, and the factor [[exp(a), 0], [b, exp(c)]] of its change.
-_MEAN, _a, _b, _c = slice(0, 2), 2, 3, 4
+_FACTOR, _a, _b, _c = slice(2, 5), 2, 3, 4
 
 
 class Losses(Protocol):
@@ -102,9 +103,27 @@ class Position(NamedTuple):
         return Likelihoods.of(self.posteriors, self.population)
 
     @property
-    def log_likelihood(self) -> float:
-        """The log-likelihood of the population."""
-        return self.posteriors.log_likelihood
+    def prior(self) -> SpreadPrior:
+        """The prior of the population's covariance."""
+        return SpreadPrior.at(self.population.factor)
+
+    @property
+    def log_density(self) -> float:
+        """The log posterior density of the population, up to a constant."""
+        return self.posteriors.log_likelihood + self.prior.log_density
+
+    @property
+    def gradient(self) -> NDArray[np.float64]:
+        """(5,), of the log density by the population's parameters."""
+        gradient: NDArray[np.float64] = self.posteriors.gradient.copy()
+        gradient[_FACTOR] += self.prior.gradient
+        return gradient
+
+    def with_prior(self, information: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(5, 5), the information of the rows and of the prior."""
+        information = information.copy()
+        information[_FACTOR, _FACTOR] += self.prior.information
+        return information
 
 
 class _Step(NamedTuple):
@@ -144,7 +163,7 @@ def estimated(
     # Otherwise this is a ridge, and the maximum may be far away though the gradient is small.
     if step.decrement <= max(_NEAR, _tolerance(at, step)) and step.curvature >= 0:
         status = PopulationStatus.CONVERGED if step.free.all() else PopulationStatus.BOUNDARY
-    spread = _spread(at.posteriors, step.free)
+    spread = _spread(at, step.free)
     certain = step.free.all() and np.sqrt(np.diag(spread)[[_a, _c]]).max() <= _CERTAIN
     return Estimate(_moved(at, step.parameters), at, status, spread, bool(certain))
 
@@ -200,7 +219,7 @@ def _largest(
         trial = origin.under(segments, at.grid, _moved(origin, way), stage)
         # The gain of a short step may be lost in the errors of the quadrature.
         lost = _LOST[at.grid is not COARSE] if short else 0
-        if trial.log_likelihood >= at.log_likelihood - lost:
+        if trial.log_density >= at.log_density - lost:
             at = trial
             step, part = _newton_step(at), 1.0
         else:
@@ -238,7 +257,7 @@ def _polished(at: Position, step: _Step, tolerance: float) -> tuple[Position, _S
         if way > _SHORT or step.decrement <= tolerance:
             break
         trial = at.at(_moved(at, step.parameters))
-        if trial.log_likelihood < at.log_likelihood:
+        if trial.log_density < at.log_density:
             break
         at, step = trial, _newton_step(trial)
         way += np.abs(step.parameters).max()
@@ -251,7 +270,7 @@ def _newton_step(at: Position) -> _Step:
     In directions without curvature, the curvature of the score products is used instead (Berndt,
     Hall, Hall & Hausman 1974). Their matrix has no negative eigenvalue.
     """
-    gradient, population = at.posteriors.gradient, at.population
+    gradient, population = at.gradient, at.population
     free = np.ones(5, bool)
     # Spreads at the minimum, up to rounding, are held if smaller ones would be more likely.
     least = (1 + 1e-6) * _NO_SPREAD
@@ -259,9 +278,9 @@ def _newton_step(at: Position) -> _Step:
     free[_c] = population.factor_BB > least or gradient[_c] > 0
     free[_b] = free[_a]
     among = np.ix_(free, free)
-    products = at.posteriors.score_products[among]
+    products = at.with_prior(at.posteriors.score_products)[among]
     scale = 1 / np.sqrt(np.maximum(np.diag(products), np.finfo(float).tiny))
-    values, vectors = np.linalg.eigh(scale[:, None] * at.posteriors.information[among] * scale)
+    values, vectors = np.linalg.eigh(scale[:, None] * at.with_prior(at.posteriors.information)[among] * scale)
     curvature = float(values[0]) if len(values) else 0.0
     values = np.maximum(np.abs(values), _LEAST_CURVATURE)
     along = vectors.T @ (scale * gradient[free])
@@ -280,16 +299,16 @@ def _moved(at: Position, step: NDArray[np.float64]) -> Normals:
     return normals(at.population.mean + root @ step[:2], changed @ changed.T)
 
 
-def _spread(at: Posteriors, free: NDArray[np.bool_]) -> NDArray[np.float64]:
+def _spread(at: Position, free: NDArray[np.bool_]) -> NDArray[np.float64]:
     """(5, 5), the covariance of the estimate; 0 for parameters that are held.
 
     Where the information is not that of a maximum, the score products replace it, so that no
     variance is negative.
     """
     among = np.ix_(free, free)
-    information = at.information[among]
+    information = at.with_prior(at.posteriors.information)[among]
     if np.linalg.eigvalsh(information)[0] <= 0:
-        information = at.score_products[among]
+        information = at.with_prior(at.posteriors.score_products)[among]
     spread = np.zeros((5, 5))
     spread[among] = np.linalg.pinv(information, hermitian=True)
     return spread
