@@ -100,7 +100,7 @@ def renewed(
     if calibrator.by_level is None:
         now = renewed_population(population, likelihoods)
         return under(fit, population, 1, now), now, None
-    now, levels = refit_levels(keys, calibrator.by_level.kind, fit, likelihoods)
+    now, levels = refit_levels(keys, calibrator.by_level.kind, fit, likelihoods, population.mean)
     return _at_posterior(fit, now), now, levels
 
 

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from platt_jax.population.couplings import UPPER, Couplings, Layout, entries
 from platt_jax.population.levels import (
-    ALMOST_FLAT,
     LevelPosteriors,
     Moments,
     summed,
     times,
 )
 from platt_jax.population.likelihoods import Likelihoods
+from platt_jax.population.population_prior import MEAN_PRECISION
 from platt_jax.population.symmetric import Symmetric
 
 _Array: TypeAlias = NDArray[Any]
@@ -92,7 +92,9 @@ class Crossed:
         pairs, of_segments = np.unique(both, return_inverse=True)
         return _Pairs(*np.divmod(pairs, size), of_segments)
 
-    def posteriors(self, likelihoods: Likelihoods, covariances: list[_Array]) -> LevelPosteriors:
+    def posteriors(
+        self, likelihoods: Likelihoods, covariances: list[_Array], center: _Array
+    ) -> LevelPosteriors:
         """See `levels.Design`."""
         precision = likelihoods.precision.matrices
         priors = [np.linalg.inv(x) for x in covariances]
@@ -101,7 +103,7 @@ class Crossed:
         own = summed(eliminated, precision, values) + priors[self._eliminated]
         left = Symmetric.of(own).inverse().matrices  # if all else is known
         dense = self._dense(precision, priors, left)
-        means = self._means(likelihoods, precision, priors, left, dense)
+        means = self._means(likelihoods, center, precision, priors, left, dense)
         root, effects, of_segments = means
 
         spreads: list[_Array] = [np.empty(0)] * len(self.sizes)
@@ -137,7 +139,7 @@ class Crossed:
             for at in self._places:
                 square += np.diag(np.bincount(at, entry, R))
             total[:, i, :, j] = total[:, j, :, i] = square
-        total[0, :, 0, :] += ALMOST_FLAT * np.eye(2)
+        total[0, :, 0, :] += MEAN_PRECISION * np.eye(2)
         for part, level in zip(self._slices, self._small, strict=True):
             places = np.arange(part.start, part.stop)
             total[places, :, places, :] += priors[level]
@@ -152,6 +154,7 @@ class Crossed:
     def _means(
         self,
         likelihoods: Likelihoods,
+        center: _Array,
         precision: _Array,
         priors: list[_Array],
         left: _Array,
@@ -175,8 +178,9 @@ class Crossed:
             pull = likelihoods.pull - times(precision, of_others)
             own = summed(eliminated, pull, values)
             passed_on = pull - times(precision, times(left, own)[eliminated])
-            at = sum(summed(places, passed_on, self._number) for places in self._places)
-            rest = (dense.covariance @ np.ravel(at)).reshape(-1, 2)
+            at: Any = sum(summed(places, passed_on, self._number) for places in self._places)
+            at[0] += MEAN_PRECISION * center
+            rest: Any = (dense.covariance @ np.ravel(at)).reshape(-1, 2)
             of_rest = sum(rest[places] for places in self._places)
             own -= summed(eliminated, times(precision, of_rest), values)
             effects_here = times(left, own)

@@ -1,16 +1,17 @@
-"""The population by maximum marginal likelihood, and the distributions of its segments."""
+"""The most probable population, and the distributions of its segments."""
 
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from platt_jax.execution.progress import Listener, Stage
 from platt_jax.options import Options
 from platt_jax.population.integral import Known, over_populations
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.quadrature import fine, normals
-from platt_jax.population.search import Estimate, covariance_errors, estimated
+from platt_jax.population.search import Estimate, Position, covariance_errors, estimated
 from platt_jax.population.segments import Coordinates, Segments
 from platt_jax.population.standardized import StandardizedSegments
 from platt_jax.results.fit import Fit
@@ -21,6 +22,8 @@ from platt_jax.status import Flag, Status
 START_SPREAD = 0.5
 # Minimum information of all rows about each direction of (A, B), to estimate the population anew.
 _LITTLE = 1e-3
+# Maximum number of passes under wider populations. Each doubles the widest spread.
+_MOST_WIDENINGS = 3
 
 
 def estimable(pooled: Fit) -> bool:
@@ -52,19 +55,57 @@ def estimate_population(
     population = normals(mean, START_SPREAD**2 * np.eye(2))
     fit = standardized.modes(population, None, Stage.of(progress, "first fit", last=False))
     found = estimated(standardized, population, standardized.around(fit, population), progress)
-    at = found.at
-    integrated = partial(over_populations, certain=found.certain, total=segments.total)
-    known = integrated(at.likelihoods, found.population)
-    if not found.certain:
-        # If the spread is small, posteriors only show the likelihoods near the population's mean.
-        # So they are computed again under the widest plausible population.
-        wide = normals(known.new_mean, known.new_covariance)
-        stage = Stage.of(progress, "population, uncertainty", last=False)
-        at = at.under(standardized, fine(number), wide, stage)
-        known = integrated(at.likelihoods, found.population)
+    likelihoods, known = _integrated(standardized, found, mean, progress)
     start = found.at.likelihoods.under(found.population).mean
     fit = standardized.modes(found.population, start, Stage.of(progress))
-    return fit, _result(found, at.likelihoods, known, coordinates)
+    return fit, _result(found, likelihoods, known, coordinates)
+
+
+def _integrated(
+    segments: StandardizedSegments,
+    found: Estimate,
+    center: NDArray[np.float64],
+    progress: bool | Listener,
+) -> tuple[Likelihoods, Known]:
+    """The distributions of the segments, and the likelihoods that they are made from.
+
+    Normal likelihoods hold near the population under which a pass made them. If the estimate is
+    uncertain, others are plausible, up to much wider ones. So a pass is made under the widest, but
+    spreads grow little by little: far from a narrow population its normal likelihoods promise far
+    too much to segments with rare positives.
+    """
+    integrated = partial(
+        over_populations, center=center, certain=found.certain, total=segments.total
+    )
+    population, at = found.population, found.at
+    known = integrated(at.likelihoods, population)
+    limit = population.covariance + START_SPREAD**2 * np.eye(2)
+    stage = Stage.of(progress, "population, uncertainty", last=False)
+    for _ in range(0 if found.certain else _MOST_WIDENINGS):
+        covariance, within = _at_most(known.new_covariance, limit)
+        wide = normals(population.mean, covariance)
+        nodes = segments.around(segments.modes(wide), wide)
+        grid = fine(at.posteriors.segments)
+        at = Position.of(segments, grid, wide, nodes, stage)
+        known = integrated(at.likelihoods, population)
+        if within:
+            break
+        limit = 4 * limit
+    return at.likelihoods, known
+
+
+def _at_most(
+    covariance: NDArray[np.float64], limit: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], bool]:
+    """The covariance (2, 2), with no larger variance than `limit` in any direction.
+
+    Also returns whether it had none before.
+    """
+    root = np.linalg.cholesky(limit)
+    inverse = np.linalg.inv(root)
+    values, vectors = np.linalg.eigh(inverse @ covariance @ inverse.T)
+    factor = root @ vectors
+    return (factor * np.minimum(values, 1)) @ factor.T, bool(values[-1] <= 1)
 
 
 def renewed_population(population: Population, likelihoods: Likelihoods) -> Population:
@@ -84,7 +125,9 @@ def renewed_population(population: Population, likelihoods: Likelihoods) -> Popu
     start = normals(to @ population.mean, to @ population.covariance @ to.T)
     likelihoods = likelihoods.transformed(to)
     found = estimated(likelihoods, start, likelihoods.under(start))
-    known = over_populations(likelihoods, found.population, found.certain, likelihoods.total)
+    known = over_populations(
+        likelihoods, found.population, start.mean, found.certain, likelihoods.total
+    )
     return _result(found, likelihoods, known, coordinates)
 
 

@@ -1,9 +1,8 @@
 """Distributions of the segments when their population is uncertain.
 
 A few segments say little about their spread: a single estimate of it is too small or too large, and
-often 0. So results are averaged over populations, weighted by their posterior probability. The
-prior of each standard deviation is half-normal, that of the correlation uniform, that of the mean
-flat. The mean is integrated out exactly; covariances are sampled.
+often 0. So results are averaged over populations, weighted by their posterior probability under
+the prior of `population_prior`. The mean is integrated out exactly; covariances are sampled.
 """
 
 from typing import NamedTuple
@@ -13,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.population.likelihoods import Likelihoods
+from platt_jax.population.population_prior import MEAN_PRECISION, SCALE
 from platt_jax.population.quadrature import Normals, Total, blocks
-from platt_jax.population.spread_prior import SCALE
 from platt_jax.population.symmetric import Symmetric
 from platt_jax.threads import ordered_map
 
@@ -69,13 +68,18 @@ class _Under(NamedTuple):
 
 
 def over_populations(
-    likelihoods: Likelihoods, population: Normals, certain: bool, total: Total
+    likelihoods: Likelihoods,
+    population: Normals,
+    center: NDArray[np.float64],
+    certain: bool,
+    total: Total,
 ) -> Known:
     """The distributions of the segments, and of a segment without rows.
 
     Args:
         likelihoods: the likelihoods of the segments.
         population: the estimated population.
+        center: (2,), mean of the prior of the population's mean.
         certain: whether to treat its covariance as known, so that only its mean varies.
         total: maps sums over these segments to sums over all; see `Segments`.
     """
@@ -85,9 +89,9 @@ def over_populations(
     at = likelihoods.transformed(to)
     if certain:
         covariance, weights = estimate[None], np.ones(1)
-        under = _under(at, covariance, total)
+        under = _under(at, covariance, to @ center, total)
     else:
-        covariance, under, weights = _drawn(at, estimate, total)
+        covariance, under, weights = _drawn(at, estimate, to @ center, total)
     own, square = _mixture(at, covariance, under, weights)
     spread = square - own[:, :, None] * own[:, None, :]
     new = weights @ under.mean
@@ -97,7 +101,10 @@ def over_populations(
 
 
 def _drawn(
-    likelihoods: Likelihoods, covariance: NDArray[np.float64], total: Total
+    likelihoods: Likelihoods,
+    covariance: NDArray[np.float64],
+    center: NDArray[np.float64],
+    total: Total,
 ) -> tuple[NDArray[np.float64], _Under, NDArray[np.float64]]:
     """Covariances, likelihoods and means under each, and their weights.
 
@@ -107,28 +114,28 @@ def _drawn(
     number = int(total(np.array([len(likelihoods.pull_A)], float))[0])
     deviations = np.sqrt(np.diag(covariance))
     angle = np.arctanh(np.clip(covariance[0, 1] / deviations.prod(), -0.9, 0.9))
-    center, scale = np.array([*deviations, angle]), np.ones(3)
-    first = np.broadcast_to(center, (2, len(_FIRST), 3)).copy()
+    middle, scale = np.array([*deviations, angle]), np.ones(3)
+    first = np.broadcast_to(middle, (2, len(_FIRST), 3)).copy()
     first[0, :, 0] = first[1, :, 1] = _FIRST
     spreads = _Spreads(*first.reshape(-1, 3).T)
-    under = _under(likelihoods, spreads.covariance, total)
+    under = _under(likelihoods, spreads.covariance, center, total)
     logs = (under.log_likelihood + spreads.log_prior).reshape(2, -1) + np.log(_FIRST)
     for i in range(2):
         weights = _normalized(logs[i])
-        center[i] = weights @ _FIRST
-        scale[i] = max(np.sqrt(weights @ (_FIRST - center[i]) ** 2), center[i] / 8)
+        middle[i] = weights @ _FIRST
+        scale[i] = max(np.sqrt(weights @ (_FIRST - middle[i]) ** 2), middle[i] / 8)
     t = _students_t(_even_points(_draws(number)))
     for _ in range(_ROUNDS):
-        point = center + scale * t
+        point = middle + scale * t
         point[:, :2] = np.abs(point[:, :2])
-        away = _log_density((point - center) / scale)
-        mirrored = _log_density((point[:, :2] + center[:2]) / scale[:2])
+        away = _log_density((point - middle) / scale)
+        mirrored = _log_density((point[:, :2] + middle[:2]) / scale[:2])
         away[:, :2] = np.logaddexp(away[:, :2], mirrored)
         spreads = _Spreads(*point.T)
-        under = _under(likelihoods, spreads.covariance, total)
+        under = _under(likelihoods, spreads.covariance, center, total)
         weights = _normalized(under.log_likelihood + spreads.log_prior - away.sum(axis=1))
-        center = weights @ point
-        scale = np.sqrt(weights @ (point - center) ** 2) + 1e-3
+        middle = weights @ point
+        scale = np.sqrt(weights @ (point - middle) ** 2) + 1e-3
     return spreads.covariance, under, weights
 
 
@@ -170,7 +177,12 @@ def _log_density(t: NDArray[np.float64]) -> NDArray[np.float64]:
     return -2.5 * np.log1p(t * t / 4)
 
 
-def _under(likelihoods: Likelihoods, covariance: NDArray[np.float64], total: Total) -> _Under:
+def _under(
+    likelihoods: Likelihoods,
+    covariance: NDArray[np.float64],
+    center: NDArray[np.float64],
+    total: Total,
+) -> _Under:
     """Likelihood and mean of populations with covariances S (G, 2, 2).
 
     A segment with precision P and pull h informs on the mean with precision V = (P^-1 + S)^-1 and
@@ -195,9 +207,11 @@ def _under(likelihoods: Likelihoods, covariance: NDArray[np.float64], total: Tot
     of_these = sum(ordered_map(of_some, some), start=np.zeros((13, len(covariance))))
     AA, AB, BB, determinant, h_A, h_B, q_A, q_B, h_AA, h_AB, h_BB, hq, log_D = total(of_these)
     T = S.adjugate
-    precision = Symmetric(AA + determinant * T.AA, AB + determinant * T.AB, BB + determinant * T.BB)
+    precision = Symmetric(
+        AA + determinant * T.AA, AB + determinant * T.AB, BB + determinant * T.BB
+    ).plus(MEAN_PRECISION * np.eye(2))
     inverse, (r_A, r_B) = precision.inverse(), T.times(q_A, q_B)
-    A, B = h_A + r_A, h_B + r_B
+    A, B = (h_A + r_A, h_B + r_B) + MEAN_PRECISION * center[:, None]
     mean = np.stack(inverse.times(A, B), -1)
     gain = mean[:, 0] * A + mean[:, 1] * B
     gain += S.AA * h_AA + 2 * S.AB * h_AB + S.BB * h_BB + S.determinant * hq

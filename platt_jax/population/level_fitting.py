@@ -114,14 +114,19 @@ def fit_levels(
 
 
 def refit_levels(
-    keys: NDArray[Any], kind: str, fit: Fit, likelihoods: Likelihoods
+    keys: NDArray[Any], kind: str, fit: Fit, likelihoods: Likelihoods, center: _Array
 ) -> tuple[Population, Levels]:
     """Population and levels of segments (K,) whose likelihoods are known as normal densities.
 
-    The fits only say how many rows the segments have.
+    Args:
+        keys: (K,) ids of the segments, ascending.
+        kind: "nested" or "crossed".
+        fit: the segments' fits, which only say how many rows they have.
+        likelihoods: (K,) the likelihoods.
+        center: (2,), mean of the prior of the mean curve's (A, B).
     """
     values = levels_of(keys, kind)
-    return _assembled(renewed_levels(_design(values, kind), likelihoods), values, kind, fit)
+    return _assembled(renewed_levels(_design(values, kind), likelihoods, center), values, kind, fit)
 
 
 def _assembled(

@@ -79,7 +79,7 @@ def estimate_levels(
         passes += 1
         stage = Stage.of(progress, f"levels, pass {passes}", last=False)
         likelihoods = _likelihoods(standardized, grid, nodes, others, stage)
-        posteriors, steps, moved = _scored(design, likelihoods, steps)
+        posteriors, steps, moved = _scored(design, likelihoods, mean, steps)
         nodes, others = _around(posteriors, likelihoods)
         if grid is not COARSE:
             left -= 1
@@ -88,19 +88,28 @@ def estimate_levels(
         if not left:
             break
     fit = standardized.modes(others, nodes.mean, Stage.of(progress))
-    return fit, _estimated(design, likelihoods, steps, coordinates)
+    return fit, _estimated(design, likelihoods, mean, steps, coordinates)
 
 
-def renewed_levels(design: Design, likelihoods: Likelihoods) -> EstimatedLevels:
-    """The levels of segments whose likelihoods (K,) are known as normal densities."""
+def renewed_levels(
+    design: Design, likelihoods: Likelihoods, center: NDArray[np.float64]
+) -> EstimatedLevels:
+    """The levels of segments whose likelihoods (K,) are known as normal densities.
+
+    Args:
+        design: their values of the levels.
+        likelihoods: the likelihoods.
+        center: (2,), mean of the prior of the mean curve.
+    """
     coordinates = likelihoods.coordinates(likelihoods.total)
     likelihoods = likelihoods.transformed(coordinates.matrix)
+    center = coordinates.matrix @ center
     steps = _first_steps(design)
     for _ in range(_MOST_PASSES):
-        _, steps, moved = _scored(design, likelihoods, steps)
+        _, steps, moved = _scored(design, likelihoods, center, steps)
         if moved <= _TOLERANCE / 10:
             break
-    return _estimated(design, likelihoods, steps, coordinates)
+    return _estimated(design, likelihoods, center, steps, coordinates)
 
 
 def _first_steps(design: Design) -> list[Scoring]:
@@ -109,9 +118,13 @@ def _first_steps(design: Design) -> list[Scoring]:
 
 
 def _estimated(
-    design: Design, likelihoods: Likelihoods, steps: list[Scoring], coordinates: Coordinates
+    design: Design,
+    likelihoods: Likelihoods,
+    center: NDArray[np.float64],
+    steps: list[Scoring],
+    coordinates: Coordinates,
 ) -> EstimatedLevels:
-    posteriors, unseen = over_spreads(design, likelihoods, steps)
+    posteriors, unseen = over_spreads(design, likelihoods, center, steps)
     _, others = _around(posteriors, likelihoods)
     status = _status(steps)
     return EstimatedLevels(posteriors, unseen, steps, likelihoods, others, status, coordinates)
@@ -127,7 +140,10 @@ def _likelihoods(
 
 
 def _scored(
-    design: Design, likelihoods: Likelihoods, steps: list[Scoring]
+    design: Design,
+    likelihoods: Likelihoods,
+    center: NDArray[np.float64],
+    steps: list[Scoring],
 ) -> tuple[LevelPosteriors, list[Scoring], float]:
     """Steps of the spreads with these likelihoods; posteriors and steps at the end.
 
@@ -135,7 +151,7 @@ def _scored(
     """
     before = [np.linalg.cholesky(step.covariance) for step in steps]
     for _ in range(_STEPS):
-        posteriors = design.posteriors(likelihoods, [step.covariance for step in steps])
+        posteriors = design.posteriors(likelihoods, [step.covariance for step in steps], center)
         steps = [scored(*each) for each in zip(posteriors.effects, steps, strict=True)]
         if max(step.decrement for step in steps) <= _NEAR:
             break

@@ -23,7 +23,7 @@ _MOST = 0.7
 
 
 def over_spreads(
-    design: Design, likelihoods: Likelihoods, steps: list[Scoring]
+    design: Design, likelihoods: Likelihoods, center: _Array, steps: list[Scoring]
 ) -> tuple[LevelPosteriors, list[_Array]]:
     """The posteriors, averaged over the spreads.
 
@@ -32,6 +32,7 @@ def over_spreads(
     Args:
         design: the values of the segments.
         likelihoods: (K,) the likelihoods of the segments.
+        center: (2,), mean of the prior of the mean curve.
         steps: the last step of each level.
     """
     errors = np.array([np.sqrt(np.maximum(np.diag(step.spread)[[0, 2]], 0)) for step in steps])
@@ -39,7 +40,7 @@ def over_spreads(
     found, unseen = [], []
     for moved in _signs(errors) * errors:
         covariances = [_changed(*each) for each in zip(steps, moved, strict=True)]
-        found.append(design.posteriors(likelihoods, covariances))
+        found.append(design.posteriors(likelihoods, covariances, center))
         unseen.append(covariances)
 
     def mixed(*each: Moments) -> Moments:

@@ -11,12 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.population.likelihoods import Likelihoods
-from platt_jax.population.spread_prior import SpreadPrior
+from platt_jax.population.population_prior import of_spread
 
 _Array: TypeAlias = NDArray[Any]
 
-# Prior precision of the mean curve, next to none: one value per level alone leaves it undetermined.
-ALMOST_FLAT = 1e-6
 # Smallest standard deviation of effects, in log-odds over the usual range of scores.
 NO_SPREAD = 1e-2
 # Maximum change of a log standard deviation in one step.
@@ -46,12 +44,15 @@ class Design(Protocol):
 
     sizes: list[int]  # number of values of each level
 
-    def posteriors(self, likelihoods: Likelihoods, covariances: list[_Array]) -> LevelPosteriors:
+    def posteriors(
+        self, likelihoods: Likelihoods, covariances: list[_Array], center: _Array
+    ) -> LevelPosteriors:
         """The posteriors of the effects.
 
         Args:
             likelihoods: (K,) the likelihoods of the segments.
             covariances: (2, 2) for each level, the covariance of its effects.
+            center: (2,), mean of the prior of the mean curve; see `population_prior`.
         """
 
 
@@ -88,7 +89,7 @@ def scored(effects: Moments, before: Scoring) -> Scoring:
             [2 * b @ b, 2 * b @ c, 2 * c @ c],
         ]
     )
-    prior = SpreadPrior.at(root)
+    prior = of_spread(root)
     gradient, information = gradient + prior.gradient, information + prior.information
     deviations = np.diag(root)
     least = (1 + 1e-6) * NO_SPREAD

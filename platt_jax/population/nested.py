@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.population.levels import (
-    ALMOST_FLAT,
     LevelPosteriors,
     Moments,
     summed,
     times,
 )
 from platt_jax.population.likelihoods import Likelihoods
+from platt_jax.population.population_prior import MEAN_PRECISION
 from platt_jax.population.symmetric import Symmetric
 
 _Array: TypeAlias = NDArray[Any]
@@ -42,11 +42,13 @@ class Nested:
         self._parents = parents
         self.sizes = [len(x) for x in parents]
 
-    def posteriors(self, likelihoods: Likelihoods, covariances: list[_Array]) -> LevelPosteriors:
+    def posteriors(
+        self, likelihoods: Likelihoods, covariances: list[_Array], center: _Array
+    ) -> LevelPosteriors:
         """See `levels.Design`."""
         nodes, precision, pull = self._up(likelihoods, covariances)
-        root = np.linalg.inv(precision + ALMOST_FLAT * np.eye(2))
-        mean_curve = at = Moments(times(root, pull), root)
+        root = np.linalg.inv(precision + MEAN_PRECISION * np.eye(2))
+        mean_curve = at = Moments(times(root, pull + MEAN_PRECISION * center), root)
         effects, curves = [], []
         for node, parents in zip(nodes, self._parents, strict=True):
             own, at = _below(node, Moments(at.mean[parents], at.covariance[parents]))

@@ -1,4 +1,4 @@
-"""The search for the population of the largest marginal likelihood.
+"""The search for the most probable population: by its marginal likelihood and its prior.
 
 Each pass evaluates the loss of every segment at the nodes of its own quadrature. With these losses,
 Newton's method moves the population. The nodes then follow the posteriors.
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from platt_jax.execution.progress import Listener, Stage
 from platt_jax.population import quadrature
 from platt_jax.population.likelihoods import Likelihoods
+from platt_jax.population.population_prior import LogDensity, of_population
 from platt_jax.population.quadrature import (
     COARSE,
     MANY,
@@ -23,7 +24,6 @@ from platt_jax.population.quadrature import (
     normals,
     posteriors,
 )
-from platt_jax.population.spread_prior import SpreadPrior
 from platt_jax.results.population import PopulationStatus
 
 _MOST_PASSES = 60  # maximum number of passes
@@ -54,7 +54,7 @@ _SHORT = 0.3  # maximum length of all steps
 _LEAST_CURVATURE = 1e-2
 
 # The population's parameters: the mean, and the factor [[exp(a), 0], [b, exp(c)]] of its change.
-_FACTOR, _a, _b, _c = slice(2, 5), 2, 3, 4
+_a, _b, _c = 2, 3, 4
 
 
 class Losses(Protocol):
@@ -103,27 +103,17 @@ class Position(NamedTuple):
         return Likelihoods.of(self.posteriors, self.population)
 
     @property
-    def prior(self) -> SpreadPrior:
-        """The prior of the population's covariance."""
-        return SpreadPrior.at(self.population.factor)
+    def log_likelihood(self) -> float:
+        """The log-likelihood of the population."""
+        return self.posteriors.log_likelihood
 
-    @property
-    def log_density(self) -> float:
+    def prior(self, center: NDArray[np.float64]) -> LogDensity:
+        """The prior of the population, around the mean `center` (2,)."""
+        return of_population(self.population.mean - center, self.population.factor)
+
+    def log_density(self, center: NDArray[np.float64]) -> float:
         """The log posterior density of the population, up to a constant."""
-        return self.posteriors.log_likelihood + self.prior.log_density
-
-    @property
-    def gradient(self) -> NDArray[np.float64]:
-        """(5,), of the log density by the population's parameters."""
-        gradient: NDArray[np.float64] = self.posteriors.gradient.copy()
-        gradient[_FACTOR] += self.prior.gradient
-        return gradient
-
-    def with_prior(self, information: NDArray[np.float64]) -> NDArray[np.float64]:
-        """(5, 5), the information of the rows and of the prior."""
-        information = information.copy()
-        information[_FACTOR, _FACTOR] += self.prior.information
-        return information
+        return self.log_likelihood + self.prior(center).value
 
 
 class _Step(NamedTuple):
@@ -150,20 +140,20 @@ class Estimate(NamedTuple):
 def estimated(
     segments: Losses, population: Normals, nodes: Normals, progress: bool | Listener = False
 ) -> Estimate:
-    """The population of the largest likelihood.
+    """The most probable population.
 
     Args:
         segments: the segments of the population.
-        population: the start of the search.
+        population: the start of the search; its mean is the center of the prior.
         nodes: approximate posteriors of the segments at the start.
         progress: see `fit_segments`.
     """
-    at, step = _largest(segments, population, nodes, progress)
+    at, step = _most_probable(segments, population, nodes, progress)
     status = PopulationStatus.MAX_ITERATIONS
     # Otherwise this is a ridge, and the maximum may be far away though the gradient is small.
     if step.decrement <= max(_NEAR, _tolerance(at, step)) and step.curvature >= 0:
         status = PopulationStatus.CONVERGED if step.free.all() else PopulationStatus.BOUNDARY
-    spread = _spread(at, step.free)
+    spread = _spread(at, population.mean, step.free)
     certain = step.free.all() and np.sqrt(np.diag(spread)[[_a, _c]]).max() <= _CERTAIN
     return Estimate(_moved(at, step.parameters), at, status, spread, bool(certain))
 
@@ -192,17 +182,18 @@ def _pass(progress: bool | Listener, number: int) -> Stage:
     return Stage.of(progress, f"population, pass {number}", last=False)
 
 
-def _largest(
+def _most_probable(
     segments: Losses, population: Normals, nodes: Normals, progress: bool | Listener
 ) -> tuple[Position, _Step]:
     """Searches from a first population; returns the last position, and the step left to take."""
+    center = population.mean
     at = Position.of(segments, COARSE, population, nodes, _pass(progress, 1))
-    step, part = _newton_step(at), 1.0
+    step, part = _newton_step(at, center), 1.0
     for passes in range(2, _MOST_PASSES + 1):
         many = at.posteriors.segments >= MANY
         tolerance = _tolerance(at, step)
         if many and part == 1:
-            at, step = _polished(at, step, tolerance)
+            at, step = _polished(at, step, center, tolerance)
         done, stage = part * step.decrement <= tolerance, _pass(progress, passes)
         if done and (at.grid is not COARSE or _is_fine_enough(at)):
             break
@@ -210,18 +201,18 @@ def _largest(
         if at.grid is COARSE and (done or passes > _MOST_COARSE):
             grid = fine(at.posteriors.segments)
             at = at.under(segments, grid, _moved(at, way), stage)
-            step, part = _newton_step(at), 1.0
+            step, part = _newton_step(at, center), 1.0
             continue
         short = np.abs(way).max() <= _SHORT
         hard = passes > _FEW_PASSES and part == 1 and not many
-        origin, left = _polished(at, step, _TOLERANCE / 10) if hard else (at, step)
+        origin, left = _polished(at, step, center, _TOLERANCE / 10) if hard else (at, step)
         way = part * left.parameters
         trial = origin.under(segments, at.grid, _moved(origin, way), stage)
         # The gain of a short step may be lost in the errors of the quadrature.
         lost = _LOST[at.grid is not COARSE] if short else 0
-        if trial.log_density >= at.log_density - lost:
+        if trial.log_density(center) >= at.log_density(center) - lost:
             at = trial
-            step, part = _newton_step(at), 1.0
+            step, part = _newton_step(at, center), 1.0
         else:
             part /= 2
     return at, step._replace(parameters=part * step.parameters)
@@ -250,37 +241,40 @@ def _is_fine_enough(at: Position) -> bool:
     return bool(error <= _ROUGH_ERROR**2)
 
 
-def _polished(at: Position, step: _Step, tolerance: float) -> tuple[Position, _Step]:
-    """The largest likelihood nearby for the current losses, and the step left to take."""
+def _polished(
+    at: Position, step: _Step, center: NDArray[np.float64], tolerance: float
+) -> tuple[Position, _Step]:
+    """The largest density nearby for the current losses, and the step left to take."""
     way = np.abs(step.parameters).max()
     for _ in range(_MOST_STEPS):
         if way > _SHORT or step.decrement <= tolerance:
             break
         trial = at.at(_moved(at, step.parameters))
-        if trial.log_density < at.log_density:
+        if trial.log_density(center) < at.log_density(center):
             break
-        at, step = trial, _newton_step(trial)
+        at, step = trial, _newton_step(trial, center)
         way += np.abs(step.parameters).max()
     return at, step
 
 
-def _newton_step(at: Position) -> _Step:
+def _newton_step(at: Position, center: NDArray[np.float64]) -> _Step:
     """The step of the population's parameters, and its length in standard errors.
 
     In directions without curvature, the curvature of the score products is used instead (Berndt,
     Hall, Hall & Hausman 1974). Their matrix has no negative eigenvalue.
     """
-    gradient, population = at.gradient, at.population
+    prior, population = at.prior(center), at.population
+    gradient = at.posteriors.gradient + prior.gradient
     free = np.ones(5, bool)
     # Spreads at the minimum, up to rounding, are held if smaller ones would be more likely.
     least = (1 + 1e-6) * _NO_SPREAD
     free[_a] = population.factor_AA > least or gradient[_a] > 0
     free[_c] = population.factor_BB > least or gradient[_c] > 0
     free[_b] = free[_a]
-    among = np.ix_(free, free)
-    products = at.with_prior(at.posteriors.score_products)[among]
+    among, information = np.ix_(free, free), at.posteriors.information + prior.information
+    products = (at.posteriors.score_products + prior.information)[among]
     scale = 1 / np.sqrt(np.maximum(np.diag(products), np.finfo(float).tiny))
-    values, vectors = np.linalg.eigh(scale[:, None] * at.with_prior(at.posteriors.information)[among] * scale)
+    values, vectors = np.linalg.eigh(scale[:, None] * information[among] * scale)
     curvature = float(values[0]) if len(values) else 0.0
     values = np.maximum(np.abs(values), _LEAST_CURVATURE)
     along = vectors.T @ (scale * gradient[free])
@@ -299,16 +293,19 @@ def _moved(at: Position, step: NDArray[np.float64]) -> Normals:
     return normals(at.population.mean + root @ step[:2], changed @ changed.T)
 
 
-def _spread(at: Position, free: NDArray[np.bool_]) -> NDArray[np.float64]:
+def _spread(
+    at: Position, center: NDArray[np.float64], free: NDArray[np.bool_]
+) -> NDArray[np.float64]:
     """(5, 5), the covariance of the estimate; 0 for parameters that are held.
 
     Where the information is not that of a maximum, the score products replace it, so that no
     variance is negative.
     """
     among = np.ix_(free, free)
-    information = at.with_prior(at.posteriors.information)[among]
+    prior = at.prior(center).information[among]
+    information = at.posteriors.information[among] + prior
     if np.linalg.eigvalsh(information)[0] <= 0:
-        information = at.with_prior(at.posteriors.score_products)[among]
+        information = at.posteriors.score_products[among] + prior
     spread = np.zeros((5, 5))
     spread[among] = np.linalg.pinv(information, hermitian=True)
     return spread

@@ -1,0 +1,64 @@
+"""The prior of a population, and of the effects of a level.
+
+Few segments, or rare positives, say so little about a spread that its likelihood has no maximum: it
+grows without limit. So each standard deviation has a half-normal prior (Gelman 2006, "Prior
+distributions for variance parameters in hierarchical models"), and the correlation r the density
+1 - r^2, which keeps covariances from becoming singular (Lewandowski, Kurowicka & Joe 2009). The
+mean has a normal prior around the curve of all rows, which is flatter than the mean curve by no
+more than the spread explains.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Scale of all priors, in log-odds per standard deviation of the scores.
+SCALE = 1.5
+# Precision of the prior of the mean, in each direction of (A, B).
+MEAN_PRECISION = 1 / SCALE**2
+
+
+class LogDensity(NamedTuple):
+    """A log density, with its derivatives by n parameters."""
+
+    value: float  # up to a constant
+    gradient: NDArray[np.float64]  # (n,)
+    information: NDArray[np.float64]  # (n, n), a positive approximation of minus the Hessian
+
+
+def of_spread(factor: NDArray[Any]) -> LogDensity:
+    """The prior at the covariance F F', with derivatives by a change [exp(a), 0; b, exp(c)] of F.
+
+    Args:
+        factor: (2, 2), the lower triangular F, which the change multiplies from the right.
+    """
+    f, g, h = factor[0, 0], factor[1, 0], factor[1, 1]
+    # 1 - r^2 = 1 / (1 + u^2), and the change moves u by u a + b - u c.
+    u, along = g / h, np.array([g / h, 1, -g / h])
+    weight = 2 / (1 + u * u)
+    return LogDensity(
+        float(-(f * f + g * g + h * h) / (2 * SCALE**2) - np.log1p(u * u)),
+        -np.array([f * f + g * g, g * h, h * h]) / SCALE**2 - weight * u * along,
+        # Of log(1 + u^2) the curvature of the parabola that touches it from above.
+        np.array([[2 * (f * f + g * g), g * h, 0], [g * h, h * h, 0], [0, 0, 2 * h * h]]) / SCALE**2
+        + weight * np.outer(along, along),
+    )
+
+
+def of_population(off: NDArray[np.float64], factor: NDArray[np.float64]) -> LogDensity:
+    """The prior of a population, with derivatives by the moves of its mean, F u, and of F.
+
+    Args:
+        off: (2,), the mean minus the (A, B) of all rows.
+        factor: (2, 2), F.
+    """
+    spread = of_spread(factor)
+    information = np.zeros((5, 5))
+    information[:2, :2] = MEAN_PRECISION * factor.T @ factor
+    information[2:, 2:] = spread.information
+    return LogDensity(
+        float(spread.value - MEAN_PRECISION * off @ off / 2),
+        np.concatenate([-MEAN_PRECISION * off @ factor, spread.gradient]),
+        information,
+    )
