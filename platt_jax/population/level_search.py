@@ -26,13 +26,15 @@ from platt_jax.population.symmetric import Symmetric
 from platt_jax.results.fit import Fit
 from platt_jax.results.population import PopulationStatus
 
-_MOST_PASSES = 40  # maximum number of passes with the coarse grid
-_FINE_PASSES = 2  # number of passes with the fine grid, once the coarse one has converged
+_MOST_COARSE = 20  # maximum number of passes with the coarse grid
+_LEAST_FINE, _MOST_FINE = 2, 20  # numbers of passes with the fine grid
+_MOST_ROUNDS = 40  # maximum number of rounds without passes
 _STEPS = 2  # maximum number of steps of the spreads per pass
 # Maximum change of a root of a covariance in the last pass with the coarse grid.
 _TOLERANCE = 3e-3
-# Maximum length of a converged search's last step, in standard errors.
-_NEAR = 0.05
+# Maximum length of a converged search's last step, in standard errors; and where all passes were
+# made, because errors of the quadrature move the spreads from one to the next.
+_NEAR, _NEAR_AT_LAST = 0.05, 0.35
 # Smallest share of a segment's posterior precision that is left to all other segments: a bound on
 # errors of approximate covariances.
 _LEAST_SHARE = 1e-3
@@ -74,18 +76,20 @@ def estimate_levels(
     others = normals(mean, START_SPREAD**2 * np.eye(2))
     first = standardized.modes(others, None, Stage.of(progress, "first fit", last=False))
     nodes = standardized.around(first, others)
-    grid, passes, left = COARSE, 0, _FINE_PASSES
+    grid, passes, fine_passes = COARSE, 0, 0
     while True:
         passes += 1
         stage = Stage.of(progress, f"levels, pass {passes}", last=False)
         likelihoods = _likelihoods(standardized, grid, nodes, others, stage)
         posteriors, steps, moved = _scored(design, likelihoods, mean, steps)
         nodes, others = _around(posteriors, likelihoods)
-        if grid is not COARSE:
-            left -= 1
-        elif moved <= _TOLERANCE or passes >= _MOST_PASSES:
-            grid = fine(float(len(segments.keys)))
-        if not left:
+        if grid is COARSE:
+            if moved <= _TOLERANCE or passes >= _MOST_COARSE:
+                grid = fine(float(len(segments.keys)))
+            continue
+        fine_passes += 1
+        done = fine_passes >= _LEAST_FINE and _decrement(steps) <= _NEAR
+        if done or fine_passes >= _MOST_FINE:
             break
     fit = standardized.modes(others, nodes.mean, Stage.of(progress))
     return fit, _estimated(design, likelihoods, mean, steps, coordinates)
@@ -105,7 +109,7 @@ def renewed_levels(
     likelihoods = likelihoods.transformed(coordinates.matrix)
     center = coordinates.matrix @ center
     steps = _first_steps(design)
-    for _ in range(_MOST_PASSES):
+    for _ in range(_MOST_ROUNDS):
         _, steps, moved = _scored(design, likelihoods, center, steps)
         if moved <= _TOLERANCE / 10:
             break
@@ -153,7 +157,7 @@ def _scored(
     for _ in range(_STEPS):
         posteriors = design.posteriors(likelihoods, [step.covariance for step in steps], center)
         steps = [scored(*each) for each in zip(posteriors.effects, steps, strict=True)]
-        if max(step.decrement for step in steps) <= _NEAR:
+        if _decrement(steps) <= _NEAR:
             break
     moved = max(
         float(np.abs(np.linalg.cholesky(step.covariance) - root).max())
@@ -177,8 +181,13 @@ def _around(posteriors: LevelPosteriors, likelihoods: Likelihoods) -> tuple[Norm
     return Normals(mean[:, 0], mean[:, 1], *spread.factor()), others
 
 
+def _decrement(steps: list[Scoring]) -> float:
+    """The longest step, in standard errors."""
+    return max(step.decrement for step in steps)
+
+
 def _status(steps: list[Scoring]) -> PopulationStatus:
-    if max(step.decrement for step in steps) > _NEAR:
+    if _decrement(steps) > _NEAR_AT_LAST:
         return PopulationStatus.MAX_ITERATIONS
     if any(step.at_edge for step in steps):
         return PopulationStatus.BOUNDARY

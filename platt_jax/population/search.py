@@ -38,6 +38,9 @@ _TOLERANCE_OF_MANY = 2.0, 0.2
 _WELL_CURVED = 0.2  # minimum curvature, relative to the score products
 # Maximum length of a converged search's last step. On a ridge, quadrature errors limit what gains.
 _NEAR = 0.05
+# The same where errors of the quadrature, not the tolerance, end the search: it has gained less
+# than this in so many passes.
+_NEAR_ON_PLATEAU, _LITTLE_GAIN, _PLATEAU = 0.35, 0.02, 6
 # Maximum change of a log standard deviation in one pass.
 _LONGEST = 0.7
 # Smallest spread, in log-odds over the usual range of scores. A spread below it counts as none.
@@ -148,10 +151,11 @@ def estimated(
         nodes: approximate posteriors of the segments at the start.
         progress: see `fit_segments`.
     """
-    at, step = _most_probable(segments, population, nodes, progress)
+    at, step, on_plateau = _most_probable(segments, population, nodes, progress)
     status = PopulationStatus.MAX_ITERATIONS
     # Otherwise this is a ridge, and the maximum may be far away though the gradient is small.
-    if step.decrement <= max(_NEAR, _tolerance(at, step)) and step.curvature >= 0:
+    at_top = step.decrement <= max(_NEAR, _tolerance(at, step)) and step.curvature >= 0
+    if at_top or (on_plateau and step.decrement <= _NEAR_ON_PLATEAU):
         status = PopulationStatus.CONVERGED if step.free.all() else PopulationStatus.BOUNDARY
     spread = _spread(at, population.mean, step.free)
     certain = step.free.all() and np.sqrt(np.diag(spread)[[_a, _c]]).max() <= _CERTAIN
@@ -184,11 +188,15 @@ def _pass(progress: bool | Listener, number: int) -> Stage:
 
 def _most_probable(
     segments: Losses, population: Normals, nodes: Normals, progress: bool | Listener
-) -> tuple[Position, _Step]:
-    """Searches from a first population; returns the last position, and the step left to take."""
+) -> tuple[Position, _Step, bool]:
+    """Searches from a first population; returns the last position, and the step left to take.
+
+    Also returns whether the search ended on a plateau, where it no longer gains.
+    """
     center = population.mean
     at = Position.of(segments, COARSE, population, nodes, _pass(progress, 1))
     step, part = _newton_step(at, center), 1.0
+    best, since = -np.inf, 0
     for passes in range(2, _MOST_PASSES + 1):
         many = at.posteriors.segments >= MANY
         tolerance = _tolerance(at, step)
@@ -197,11 +205,17 @@ def _most_probable(
         done, stage = part * step.decrement <= tolerance, _pass(progress, passes)
         if done and (at.grid is not COARSE or _is_fine_enough(at)):
             break
+        if at.log_density(center) > best + _LITTLE_GAIN:
+            best, since = at.log_density(center), 0
+        since += 1
+        if since > _PLATEAU and step.decrement <= _NEAR_ON_PLATEAU and at.grid is not COARSE:
+            break
         way = part * step.parameters
         if at.grid is COARSE and (done or passes > _MOST_COARSE):
             grid = fine(at.posteriors.segments)
             at = at.under(segments, grid, _moved(at, way), stage)
             step, part = _newton_step(at, center), 1.0
+            best = -np.inf
             continue
         short = np.abs(way).max() <= _SHORT
         hard = passes > _FEW_PASSES and part == 1 and not many
@@ -215,7 +229,8 @@ def _most_probable(
             step, part = _newton_step(at, center), 1.0
         else:
             part /= 2
-    return at, step._replace(parameters=part * step.parameters)
+    on_plateau = part < 1 or since > _PLATEAU
+    return at, step._replace(parameters=part * step.parameters), on_plateau
 
 
 def _tolerance(at: Position, step: _Step) -> float:
