@@ -7,13 +7,18 @@ import numpy as np
 
 
 class Status(IntEnum):
-    """How a fit ended. `message` says what to do about it."""
+    """How a fit or the estimate of a population ended. `message` says what to do about it.
+
+    Of the last two, which only a population has, BOUNDARY is a success.
+    """
 
     CONVERGED = 0
     MAX_ITERATIONS = 1
     LINE_SEARCH_FAILED = 2
     NON_FINITE = 3
     EMPTY = 4
+    BOUNDARY = 5
+    NOT_ESTIMATED = 6
 
     @property
     def message(self) -> str:
@@ -53,13 +58,20 @@ class Flag(IntFlag):
 _OF_STATUS = {
     Status.CONVERGED: "The optimum was found.",
     Status.MAX_ITERATIONS: "Stopped before the optimum: raise Options(max_iter=...), or look at "
-    "the flags: separable scores without Platt's targets have no finite optimum.",
+    "the flags: separable scores without Platt's targets have no finite optimum. A population "
+    "needs more rows, or fewer segments.",
     Status.LINE_SEARCH_FAILED: "No step reduced the loss further before the tolerance was met: "
     "rounding limits this fit. Fit float64 scores, or look for scores that differ by many orders "
     "of magnitude.",
     Status.NON_FINITE: "A score, label or weight is NaN or infinite; A and B are NaN. Clean the "
     'input, or drop such rows with Options(non_finite="omit").',
     Status.EMPTY: "No row with a positive weight; A and B are NaN. Use a fit of all rows.",
+    Status.BOUNDARY: "The segments differ by no more than chance in at least one direction of "
+    "(A, B): there the covariance is nearly 0, and all segments have nearly the population's "
+    "value.",
+    Status.NOT_ESTIMATED: "There is no population to estimate: fewer than two segments, one class "
+    "only, scores that are all the same, or a pooled fit that failed. All segments have the curve "
+    "of all rows.",
 }
 
 _OF_FLAG = {

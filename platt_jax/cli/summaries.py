@@ -43,9 +43,15 @@ def saved(arguments: argparse.Namespace, calibrator: Fit | SegmentCalibrator) ->
 
 
 def status(calibrator: Fit | SegmentCalibrator) -> int:
-    """The exit status, which says whether some fits failed."""
+    """The exit status, which says whether some fits or the search for a population failed."""
     found = calibrator.fit if isinstance(calibrator, SegmentCalibrator) else calibrator
-    return 0 if np.all(found.status == Status.CONVERGED) else _FITS_FAILED
+    failed = not np.all(found.status == Status.CONVERGED) or _population_failed(calibrator)
+    return _FITS_FAILED if failed else 0
+
+
+def _population_failed(calibrator: Fit | SegmentCalibrator) -> bool:
+    population = getattr(calibrator, "population", None)
+    return population is not None and population.status == Status.MAX_ITERATIONS
 
 
 def _tell_empty_ids(calibrator: SegmentCalibrator) -> None:
@@ -77,6 +83,8 @@ def _tell_failures(calibrator: Fit | SegmentCalibrator) -> None:
     else:
         statuses, keys = np.ravel(calibrator.status), None
     failed = np.flatnonzero(statuses != Status.CONVERGED)
+    if not len(failed):  # the search for the population, of which a warning tells
+        return
     first = "" if keys is None else f", the first in segment {tables.name(keys, failed[0])}"
     of_first = Status(int(statuses[failed[0]]))
     outputs.tell(

@@ -10,7 +10,7 @@ from platt_jax.execution.progress import Listener, Stage
 from platt_jax.options import Options
 from platt_jax.population.integral import Known, over_populations
 from platt_jax.population.likelihoods import Likelihoods
-from platt_jax.population.quadrature import fine, normals
+from platt_jax.population.quadrature import COARSE, Normals, fine, normals
 from platt_jax.population.search import Estimate, Position, covariance_errors, estimated
 from platt_jax.population.segments import Coordinates, Segments
 from platt_jax.population.standardized import StandardizedSegments
@@ -37,7 +37,8 @@ def estimate_population(
 ) -> tuple[Fit | None, Population]:
     """The fit of each segment with the population as prior, and the population.
 
-    The fit is None if there is no population to estimate.
+    The fit is None if there is no population to estimate, or if the search did not converge and
+    its population says less of the rows than the curve of all rows.
 
     Args:
         segments: the segments of the population.
@@ -55,10 +56,23 @@ def estimate_population(
     population = normals(mean, START_SPREAD**2 * np.eye(2))
     fit = standardized.modes(population, None, Stage.of(progress, "first fit", last=False))
     found = estimated(standardized, population, standardized.around(fit, population), progress)
+    if found.status == Status.MAX_ITERATIONS and not is_better_than_one_curve(
+        standardized, mean, found.at.log_likelihood
+    ):
+        return None, Population.not_estimated(len(segments.keys), found.status)
     likelihoods, known = _integrated(standardized, found, mean, progress)
     start = found.at.likelihoods.under(found.population).mean
     fit = standardized.modes(found.population, start, Stage.of(progress))
     return fit, _result(found, likelihoods, known, coordinates)
+
+
+def is_better_than_one_curve(
+    segments: StandardizedSegments, curve: NDArray[np.float64], log_likelihood: float
+) -> bool:
+    """Whether a log-likelihood of all rows is larger than that of one curve (2,)."""
+    at = Normals(*(np.full(len(segments.segments.keys), x) for x in (*curve, 0.0, 0.0, 0.0)))
+    losses = segments.losses(COARSE, at)[:, 0]
+    return log_likelihood > -float(segments.total(np.array([losses.sum(dtype=float)]))[0])
 
 
 def _integrated(

@@ -20,7 +20,9 @@ from platt_jax.population.segments import Segments
 from platt_jax.results.fit import Fit
 from platt_jax.results.population import Population
 from platt_jax.results.segment_calibrator import SegmentCalibrator
+from platt_jax.status import Status
 
+_ONE_CURVE = "all segments have the curve of all rows"
 _WITHOUT_BAD_ROWS = "the curve of all rows is fitted without these"
 
 
@@ -59,8 +61,22 @@ def fit_by_segment(
     report_non_finite(each, options, "segments", segments.keys, caller, consequence)
     if one_curve:
         each = _with_pooled_curve(each, pooled)
+    if population is not None:
+        _report_search(population, caller)
     covariance: Any = pooled.covariance  # NumPy's, from a fit on the host
     return SegmentCalibrator(segments.keys, each, pooled.sigmoid, covariance, population, by_level)
+
+
+def _report_search(population: Population, caller: Caller) -> None:
+    """Warns of a population that has no estimate, or one that did not converge."""
+    if population.status == Status.NOT_ESTIMATED:
+        caller.warn(f"pooling: {population.status.message}")
+    elif population.status == Status.MAX_ITERATIONS:
+        instead = "its last population is used" if population.estimated else _ONE_CURVE
+        caller.warn(
+            f"pooling: the search for the population did not converge: {instead}. "
+            "Use more rows, or fewer segments"
+        )
 
 
 def _with_pooled_curve(each: Fit, pooled: Fit) -> Fit:

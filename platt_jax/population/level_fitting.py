@@ -21,6 +21,7 @@ from platt_jax.population.segments import Segments
 from platt_jax.results.fit import Fit
 from platt_jax.results.levels import Level, Levels
 from platt_jax.results.population import Population
+from platt_jax.status import Status
 
 _Array: TypeAlias = NDArray[Any]
 
@@ -98,8 +99,11 @@ def fit_levels(
     pooled: Fit,
     options: Options,
     progress: bool | Listener,
-) -> tuple[Fit, Population, Levels]:
+) -> tuple[Fit | None, Population, Levels | None]:
     """The fits of the segments, their population and their levels.
+
+    The population has no estimate, and there are neither fits nor levels, if these would say less
+    of the rows than the curve of all rows.
 
     Args:
         segments: the segments.
@@ -109,7 +113,11 @@ def fit_levels(
         options: how to fit.
         progress: see `fit_segments`.
     """
-    fit, found = estimate_levels(segments, _design(values, kind), pooled, options, progress)
+    made = estimate_levels(segments, _design(values, kind), pooled, options, progress)
+    if made is None:
+        status = Status.MAX_ITERATIONS
+        return None, Population.not_estimated(len(segments.keys), status), None
+    fit, found = made
     return fit, *_assembled(found, values, kind, fit)
 
 
@@ -175,7 +183,10 @@ def _design(values: list[_Values], kind: str) -> Design:
 
 
 class _Spread(NamedTuple):
-    """Covariance of a level's effects in the original coordinates, with standard errors."""
+    """Covariance of a level's effects in the original coordinates, with standard errors.
+
+    They are NaN where the search holds a standard deviation at its minimum.
+    """
 
     covariance: _Array
     errors: _Array
@@ -183,7 +194,8 @@ class _Spread(NamedTuple):
     @classmethod
     def of(cls, step: Scoring, back: _Array) -> "_Spread":
         root = back @ np.linalg.cholesky(step.covariance)
-        return cls(root @ root.T, covariance_errors(root, step.spread))
+        errors = covariance_errors(root, step.spread)
+        return cls(root @ root.T, np.where(errors > 0, errors, np.nan))
 
 
 def _mapped(moments: Moments, matrix: _Array) -> Moments:
@@ -203,7 +215,7 @@ def _population(
         mean=of_mean.mean[0],
         covariance=covariance,
         mean_covariance=of_mean.covariance[0],
-        covariance_errors=np.sqrt(sum((x.errors**2 for x in spreads), np.zeros((2, 2)))),
+        covariance_errors=np.sqrt(np.nansum([x.errors**2 for x in spreads], axis=0)),
         status=found.status,
         likelihood_precision=own.precision.matrices,
         likelihood_pull=own.pull,

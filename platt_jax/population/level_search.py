@@ -15,16 +15,16 @@ from numpy.typing import NDArray
 from platt_jax.execution.progress import Listener, Stage
 from platt_jax.options import Options
 from platt_jax.population import quadrature
-from platt_jax.population.estimate import START_SPREAD
-from platt_jax.population.level_uncertainty import over_spreads
+from platt_jax.population.estimate import START_SPREAD, is_better_than_one_curve
+from platt_jax.population.level_uncertainty import over_spreads, with_joint_errors
 from platt_jax.population.levels import Design, LevelPosteriors, Scoring, scored
 from platt_jax.population.likelihoods import Likelihoods
-from platt_jax.population.quadrature import COARSE, Grid, Normals, fine, normals
+from platt_jax.population.quadrature import COARSE, Normals, fine, normals
 from platt_jax.population.segments import Coordinates, Segments
 from platt_jax.population.standardized import StandardizedSegments
 from platt_jax.population.symmetric import Symmetric
 from platt_jax.results.fit import Fit
-from platt_jax.results.population import PopulationStatus
+from platt_jax.status import Status
 
 _MOST_COARSE = 20  # maximum number of passes with the coarse grid
 _LEAST_FINE, _MOST_FINE = 2, 20  # numbers of passes with the fine grid
@@ -48,7 +48,7 @@ class EstimatedLevels(NamedTuple):
     steps: list[Scoring]  # the last step of each level
     likelihoods: Likelihoods  # of the segments
     others: Normals  # what all other segments say about each segment's (A, B)
-    status: PopulationStatus
+    status: Status
     coordinates: Coordinates
 
 
@@ -58,8 +58,11 @@ def estimate_levels(
     pooled: Fit,
     options: Options,
     progress: bool | Listener = False,
-) -> tuple[Fit, EstimatedLevels]:
+) -> tuple[Fit, EstimatedLevels] | None:
     """The most probable (A, B) of each segment given all others, and the levels.
+
+    None if the search did not converge and its levels say less of the rows than the curve of all
+    rows: by what they say of each segment without its own rows.
 
     Args:
         segments: the segments.
@@ -80,7 +83,9 @@ def estimate_levels(
     while True:
         passes += 1
         stage = Stage.of(progress, f"levels, pass {passes}", last=False)
-        likelihoods = _likelihoods(standardized, grid, nodes, others, stage)
+        losses = standardized.losses(grid, nodes, stage)
+        found = quadrature.posteriors(grid, losses, nodes, others, standardized.total)
+        likelihoods = Likelihoods.of(found, others)
         posteriors, steps, moved = _scored(design, likelihoods, mean, steps)
         nodes, others = _around(posteriors, likelihoods)
         if grid is COARSE:
@@ -91,6 +96,10 @@ def estimate_levels(
         done = fine_passes >= _LEAST_FINE and _decrement(steps) <= _NEAR
         if done or fine_passes >= _MOST_FINE:
             break
+    if _status(steps) == Status.MAX_ITERATIONS and not is_better_than_one_curve(
+        standardized, mean, found.log_likelihood
+    ):
+        return None
     fit = standardized.modes(others, nodes.mean, Stage.of(progress))
     return fit, _estimated(design, likelihoods, mean, steps, coordinates)
 
@@ -128,19 +137,11 @@ def _estimated(
     steps: list[Scoring],
     coordinates: Coordinates,
 ) -> EstimatedLevels:
+    steps = with_joint_errors(design, likelihoods, center, steps)
     posteriors, unseen = over_spreads(design, likelihoods, center, steps)
     _, others = _around(posteriors, likelihoods)
     status = _status(steps)
     return EstimatedLevels(posteriors, unseen, steps, likelihoods, others, status, coordinates)
-
-
-def _likelihoods(
-    standardized: StandardizedSegments, grid: Grid, nodes: Normals, others: Normals, stage: Stage
-) -> Likelihoods:
-    """The likelihoods of the segments, by one pass over their rows."""
-    losses = standardized.losses(grid, nodes, stage)
-    made = quadrature.posteriors(grid, losses, nodes, others, standardized.total)
-    return Likelihoods.of(made, others)
 
 
 def _scored(
@@ -186,9 +187,9 @@ def _decrement(steps: list[Scoring]) -> float:
     return max(step.decrement for step in steps)
 
 
-def _status(steps: list[Scoring]) -> PopulationStatus:
+def _status(steps: list[Scoring]) -> Status:
     if _decrement(steps) > _NEAR_AT_LAST:
-        return PopulationStatus.MAX_ITERATIONS
+        return Status.MAX_ITERATIONS
     if any(step.at_edge for step in steps):
-        return PopulationStatus.BOUNDARY
-    return PopulationStatus.CONVERGED
+        return Status.BOUNDARY
+    return Status.CONVERGED

@@ -61,7 +61,8 @@ class Scoring(NamedTuple):
 
     covariance: _Array  # (2, 2), after the step
     decrement: float = np.inf  # its length in standard errors, if taken whole
-    # (3, 3), the covariance of the parameters [exp(a), 0; b, exp(c)]; 0 where held.
+    # (3, 3), the covariance of the parameters (a, b, c), by whose change [exp(a), 0; b, exp(c)] the
+    # factor is multiplied from the right; 0 where held.
     spread: _Array = np.zeros((3, 3))
     at_edge: bool = False  # whether a standard deviation is held at the minimum
     step: _Array = np.zeros(3)  # of these parameters
@@ -69,19 +70,49 @@ class Scoring(NamedTuple):
 
 
 def scored(effects: Moments, before: Scoring) -> Scoring:
-    """One more step towards the largest marginal likelihood.
+    """One more step towards the most probable covariance.
+
+    Few values do not determine all of a covariance, and steps overshoot: a step back is halved.
+    """
+    root = np.linalg.cholesky(before.covariance)
+    gradient, information = derivatives(effects, root)
+    deviations = np.diag(root)
+    least = (1 + 1e-6) * NO_SPREAD
+    free = (np.repeat(deviations, [2, 1]) > least) | (gradient[[0, 0, 2]] > 0)
+    among = np.ix_(free, free)
+    spread, step = np.zeros((3, 3)), np.zeros(3)
+    spread[among] = np.linalg.pinv(information[among], rcond=1e-6, hermitian=True)
+    step = spread @ gradient
+    decrement = float(np.sqrt(max(float(step @ gradient), 0.0)))
+    part = before.part / 2 if step @ before.step < 0 else min(1.5 * before.part, 1)
+    step *= min(part, _LONGEST / max(np.abs(step).max(), _LONGEST))
+    step[[0, 2]] = np.maximum(step[[0, 2]], np.minimum(np.log(NO_SPREAD / deviations), 0))
+    moved = changed(root, step)
+    covariance = moved @ moved.T
+    if not free[0]:
+        # Next to no spread of the slopes: a correlation with it would only bound the other spread.
+        covariance = np.diag(np.diag(covariance))
+    return Scoring(covariance, decrement, spread, not free.all(), step, part)
+
+
+def derivatives(effects: Moments, root: _Array) -> tuple[_Array, _Array]:
+    """Gradient (3,) and information (3, 3) of the log density of a level's covariance.
 
     The gradient is the mean score under the posterior (Fisher's identity). In units of the prior,
     the posterior mean of an effect has covariance R = I - C with C the posterior covariance, which
     gives the information if the effects of a level are estimated independently of each other.
-    Few values do not determine all of a covariance, and steps overshoot: a step back is halved.
+
+    Args:
+        effects: (V,) the posteriors of the effects.
+        root: (2, 2), the factor F of the covariance; derivatives are by its change, see `Scoring`.
     """
-    root = np.linalg.cholesky(before.covariance)
     to_units = np.linalg.inv(root)
     mean = effects.mean @ to_units.T
     known = np.eye(2) - to_units @ effects.covariance @ to_units.T
     a, b, c = known[:, 0, 0], known[:, 0, 1], known[:, 1, 1]
-    gradient = np.stack([mean[:, 0] ** 2 - a, mean.prod(1) - b, mean[:, 1] ** 2 - c], 1).sum(0)
+    gradient: _Array = np.stack(
+        [mean[:, 0] ** 2 - a, mean.prod(1) - b, mean[:, 1] ** 2 - c], 1
+    ).sum(0)
     information = np.array(
         [
             [2 * a @ a, 2 * a @ b, 2 * b @ b],
@@ -90,24 +121,13 @@ def scored(effects: Moments, before: Scoring) -> Scoring:
         ]
     )
     prior = of_spread(root)
-    gradient, information = gradient + prior.gradient, information + prior.information
-    deviations = np.diag(root)
-    least = (1 + 1e-6) * NO_SPREAD
-    free = (np.repeat(deviations, [2, 1]) > least) | (gradient[[0, 0, 2]] > 0)
-    among = np.ix_(free, free)
-    spread, step = np.zeros((3, 3)), np.zeros(3)
-    spread[among] = np.linalg.pinv(information[among], rcond=1e-6, hermitian=True)
-    step = spread @ gradient
-    decrement = float(np.sqrt(max(step @ gradient, 0)))
-    part = before.part / 2 if step @ before.step < 0 else min(1.5 * before.part, 1)
-    step *= min(part, _LONGEST / max(np.abs(step).max(), _LONGEST))
-    step[[0, 2]] = np.maximum(step[[0, 2]], np.minimum(np.log(NO_SPREAD / deviations), 0))
-    moved = root @ np.array([[np.exp(step[0]), 0], [step[1], np.exp(step[2])]])
-    covariance = moved @ moved.T
-    if not free[0]:
-        # Next to no spread of the slopes: a correlation with it would only bound the other spread.
-        covariance = np.diag(np.diag(covariance))
-    return Scoring(covariance, decrement, spread, not free.all(), step, part)
+    return gradient + prior.gradient, information + prior.information
+
+
+def changed(root: _Array, change: _Array) -> _Array:
+    """The factor (2, 2) after a change (a, b, c), see `Scoring`."""
+    made: _Array = root @ np.array([[np.exp(change[0]), 0], [change[1], np.exp(change[2])]])
+    return made
 
 
 def summed(codes: NDArray[Any], x: _Array, number: int) -> _Array:

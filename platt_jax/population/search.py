@@ -24,7 +24,7 @@ from platt_jax.population.quadrature import (
     normals,
     posteriors,
 )
-from platt_jax.results.population import PopulationStatus
+from platt_jax.status import Status
 
 _MOST_PASSES = 60  # maximum number of passes
 _MOST_COARSE = 8  # maximum number of passes with the coarse grid
@@ -135,7 +135,7 @@ class Estimate(NamedTuple):
 
     population: Normals
     at: Position  # the position of the last pass
-    status: PopulationStatus
+    status: Status
     spread: NDArray[np.float64]  # (5, 5), the covariance of the parameters; 0 where held
     certain: bool  # whether to treat the population's covariance as known
 
@@ -152,11 +152,11 @@ def estimated(
         progress: see `fit_segments`.
     """
     at, step, on_plateau = _most_probable(segments, population, nodes, progress)
-    status = PopulationStatus.MAX_ITERATIONS
+    status = Status.MAX_ITERATIONS
     # Otherwise this is a ridge, and the maximum may be far away though the gradient is small.
     at_top = step.decrement <= max(_NEAR, _tolerance(at, step)) and step.curvature >= 0
     if at_top or (on_plateau and step.decrement <= _NEAR_ON_PLATEAU):
-        status = PopulationStatus.CONVERGED if step.free.all() else PopulationStatus.BOUNDARY
+        status = Status.CONVERGED if step.free.all() else Status.BOUNDARY
     spread = _spread(at, population.mean, step.free)
     certain = step.free.all() and np.sqrt(np.diag(spread)[[_a, _c]]).max() <= _CERTAIN
     return Estimate(_moved(at, step.parameters), at, status, spread, bool(certain))

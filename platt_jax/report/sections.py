@@ -49,6 +49,9 @@ def outcome(calibrator: SegmentCalibrator) -> str:
     """Table rows of the statuses and flags that occur, with their numbers and meanings."""
     statuses, flags = calibrator.fit.status, calibrator.fit.flags
     said = [(name, n, Status[name].message) for name, n in status_counts(statuses).items()]
+    population = calibrator.population
+    if population is not None and population.status != Status.CONVERGED:
+        said.append((f"population: {population.status.name}", 1, population.status.message))
     said += [(name, n, Flag[name].message) for name, n in flag_counts(flags).items()]
     return "".join(
         f'<tr><th scope="row">{name}</th><td class="n">{n:,}</td><td>{escape(message)}</td></tr>'
@@ -64,14 +67,18 @@ def levels(calibrator: SegmentCalibrator) -> str:
     lines = "".join(
         f'<tr><th scope="row"><bdi>{escape(str(name))}</bdi></th>'
         f'<td class="n">{values:,}</td><td class="n">{rows:,.4g}</td>'
-        f'<td class="n">{slope:.3g} ± {slope_error:.2g}</td>'
-        f'<td class="n">{intercept:.3g} ± {intercept_error:.2g}</td>'
+        f'<td class="n">{_with_error(slope, slope_error)}</td>'
+        f'<td class="n">{_with_error(intercept, intercept_error)}</td>'
         f'<td class="n">{100 * share:.0f} %</td></tr>'
         for name, values, rows, slope, slope_error, intercept, intercept_error, share in zip(
             *table.values(), strict=True
         )
     )
     return resource("levels.html").replace("{{lines}}", lines)
+
+
+def _with_error(spread: float, error: float) -> str:
+    return f"{spread:.3g} ± {error:.2g}" if np.isfinite(error) else f"{spread:.3g}"
 
 
 def measured(predicted: Predicted) -> str:

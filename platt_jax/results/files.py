@@ -22,7 +22,7 @@ from platt_jax.results.id_arrays import (
     ids_to_arrays,
 )
 from platt_jax.results.one_vs_rest import OneVsRestCalibrator
-from platt_jax.results.population import SHAPES, Population, PopulationStatus
+from platt_jax.results.population import SHAPES, Population
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.results.sigmoid import Sigmoid
 from platt_jax.status import Flag, Status
@@ -35,12 +35,14 @@ _HEADER_BYTES = 1 << 20  # maximum size; it holds the names of columns of ids
 # The fields of a Fit in a file of each version. A change that adds a field to Fit, a status or a
 # flag must add a version. Files of older versions are read with NaN for new fields.
 _FIT_FIELDS = dict.fromkeys(
-    (1, 2, 3, 4),
+    (1, 2, 3, 4, 5),
     (
         *("A", "B", "status", "flags", "iterations", "passes", "nll"),
         *("gradient", "hessian", "covariance", "n_pos", "n_neg"),
     ),
 )
+# Since version 5 a population has a `Status`; before, it had a status of its own.
+_STATUS_BEFORE_5 = (Status.CONVERGED, Status.MAX_ITERATIONS, Status.BOUNDARY, Status.NOT_ESTIMATED)
 # Since version 4 a SegmentCalibrator has levels if its header says so.
 # Since version 2 a SegmentCalibrator has its fallback's covariance. It also has a population if
 # its header says so, which has these fields since version 3.
@@ -69,11 +71,11 @@ _KINDS = {
 }
 # Integer fields, and their largest valid value.
 _CODES = {
-    "status": max(Status),
+    "status": Status.EMPTY,
     "flags": sum(Flag),
     "iterations": float("inf"),
     "passes": float("inf"),
-    "population_status": max(PopulationStatus),
+    "population_status": max(Status),
 }
 # Axes of a field after those of the batch.
 _TRAILING = {"gradient": (2,), "hessian": (2, 2), "covariance": (2, 2)}
@@ -197,6 +199,9 @@ def assembled(
             name: array.reshape(_shape(name, batch)) if array.shape == (0,) else array
             for name, array in arrays.items()
         }
+    if version < 5 and "population_status" in arrays:
+        status = arrays["population_status"]
+        arrays["population_status"] = np.array(_STATUS_BEFORE_5[int(status)])
     _check_fields(arrays, batch)
     made: Any = _from_arrays(about["kind"], arrays, of_ids)
     if of_levels:
@@ -292,4 +297,4 @@ def _population(found: dict[str, Any]) -> Population:
             "predictive_mean": mean,
             "predictive_covariance": covariance + found["mean_covariance"],
         }
-    return Population(**found | {"status": PopulationStatus(int(found["status"]))})
+    return Population(**found | {"status": Status(int(found["status"]))})

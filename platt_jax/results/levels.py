@@ -29,7 +29,7 @@ class Level(ComparedByValue):
             effect for crossed ones, relative to the average effect of the level.
         covariance: (V, 2, 2), its posterior covariance.
         spread: (2, 2), covariance of (A, B) between the effects of the level's values.
-        spread_errors: (2, 2), standard errors of the spread.
+        spread_errors: (2, 2), standard errors of the spread; NaN where the rows show no spread.
         unseen: (2, 2), covariance of (A, B) of an unseen value's effect: the spread, and its
             uncertainty.
         share: share of the variance of log-odds between rows that is due to this level.

@@ -1,7 +1,6 @@
 """The population that segments are a sample of."""
 
 from dataclasses import dataclass, replace
-from enum import IntEnum
 from typing import Any
 
 import numpy as np
@@ -12,37 +11,7 @@ from platt_jax.columns import Column
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.results.averages import mean_probability
 from platt_jax.results.equality import ComparedByValue
-
-
-class PopulationStatus(IntEnum):
-    """How the estimate of a population ended. `message` says what it means."""
-
-    CONVERGED = 0
-    MAX_ITERATIONS = 1
-    BOUNDARY = 2
-    NOT_ESTIMATED = 3
-
-    @property
-    def message(self) -> str:
-        """What happened, and what to do."""
-        return _MESSAGES[self]
-
-
-_MESSAGES = {
-    PopulationStatus.CONVERGED: "The optimum was found.",
-    PopulationStatus.MAX_ITERATIONS: (
-        "Stopped before the optimum: the rows say little about the population. Use more rows, or "
-        "fewer segments."
-    ),
-    PopulationStatus.BOUNDARY: (
-        "The segments differ by no more than chance in at least one direction of (A, B): there the "
-        "covariance is nearly 0, and all segments have nearly the population's value."
-    ),
-    PopulationStatus.NOT_ESTIMATED: (
-        "There is no population to estimate: fewer than two segments, one class only, scores that "
-        "are all the same, or a pooled fit that failed. All segments have the pooled curve."
-    ),
-}
+from platt_jax.status import Status
 
 # Fields of a Population: whether their leading axis is the segments', and their other axes.
 SHAPES = {
@@ -68,7 +37,9 @@ _LITTLE = 0.05
 class Population(ComparedByValue):
     """The distribution of a random segment's (A, B): Normal(mean, covariance).
 
-    If the status is NOT_ESTIMATED, the shrinkage is 1 and all other fields are NaN.
+    Without an estimate the shrinkage is 1 and all other fields are NaN: the status is
+    NOT_ESTIMATED, or MAX_ITERATIONS if the search ended at a population that says less of the rows
+    than the curve of all rows does.
 
     Attributes:
         mean: (2,), mean of (A, B).
@@ -76,7 +47,7 @@ class Population(ComparedByValue):
         mean_covariance: (2, 2), covariance of the estimated mean.
         covariance_errors: (2, 2), standard errors of the covariance. At a BOUNDARY they hold for a
             fixed direction in which the covariance is nearly 0.
-        status: a `PopulationStatus`.
+        status: a `Status`: CONVERGED, BOUNDARY, MAX_ITERATIONS or NOT_ESTIMATED.
         likelihood_precision: (K, 2, 2), precision of each segment's likelihood of (A, B), as a
             normal distribution; 0 without rows.
         likelihood_pull: (K, 2), the precision times the mean of each segment's likelihood.
@@ -94,7 +65,7 @@ class Population(ComparedByValue):
     covariance: NDArray[Any]
     mean_covariance: NDArray[Any]
     covariance_errors: NDArray[Any]
-    status: PopulationStatus
+    status: Status
     likelihood_precision: NDArray[Any]
     likelihood_pull: NDArray[Any]
     posterior_mean: NDArray[Any]
@@ -104,13 +75,13 @@ class Population(ComparedByValue):
     shrinkage: NDArray[Any]
 
     @classmethod
-    def not_estimated(cls, segments: int) -> "Population":
-        """The population of K segments if it cannot be estimated."""
+    def not_estimated(cls, segments: int, status: Status = Status.NOT_ESTIMATED) -> "Population":
+        """The population of K segments without an estimate."""
         unknown: dict[str, Any] = {
             name: np.full((segments,) * of_each + axes, np.nan)
             for name, (of_each, axes) in SHAPES.items()
         }
-        given = {"status": PopulationStatus.NOT_ESTIMATED, "shrinkage": np.ones(segments)}
+        given = {"status": status, "shrinkage": np.ones(segments)}
         return cls(**unknown | given)
 
     def only(self, where: NDArray[np.bool_]) -> "Population":
@@ -120,8 +91,8 @@ class Population(ComparedByValue):
 
     @property
     def estimated(self) -> bool:
-        """Whether the population was estimated; False if the status is NOT_ESTIMATED."""
-        return self.status != PopulationStatus.NOT_ESTIMATED
+        """Whether there is an estimate."""
+        return bool(np.isfinite(self.mean).all())
 
     @property
     def prior(self) -> GaussianPrior:
@@ -135,7 +106,7 @@ class Population(ComparedByValue):
 
     def __repr__(self) -> str:
         if not self.estimated:
-            return f"Population: NOT_ESTIMATED. {self.status.message}"
+            return f"Population: {self.status.name}. {self.status.message}"
         of_A, of_B = (
             f"mean {mean:.4g} (standard error {error:.2g}), standard deviation {variance**0.5:.4g}"
             for mean, error, variance in zip(

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import jax
 import numpy as np
@@ -34,6 +34,7 @@ from platt_jax.results.probabilities import (
 )
 from platt_jax.results.sigmoid import Sigmoid
 from platt_jax.results.tables import Table
+from platt_jax.status import Status
 from platt_jax.threads import ordered_map, row_slices
 
 # Rows per step of a prediction, few enough to stay in the cache.
@@ -106,20 +107,36 @@ class SegmentCalibrator(ComparedByValue, ById):
             values: number of values.
             rows_per_value: mean number of rows of a value, weighted.
             slope_sd, intercept_sd: standard deviation of the level's effects on A and on B.
-            slope_sd_error, intercept_sd_error: their standard errors.
+            slope_sd_error, intercept_sd_error: their standard errors; NaN where the rows show no
+                spread, and the standard deviation is the smallest that is estimated.
             share: share of the variance of log-odds due to this level, at a typical score.
         """
         return None if self.by_level is None else self.by_level.table()
 
     def __repr__(self) -> str:
-        return "\n  ".join([super().__repr__(), *self._level_lines()])
+        return "\n  ".join([super().__repr__(), *self._population_lines()])
 
     def _repr_html_(self) -> str:
-        lines = "<br>".join(map(escape, self._level_lines()))
+        lines = "<br>".join(map(escape, self._population_lines()))
         return super()._repr_html_() + (f"<div>{lines}</div>" if lines else "")
 
-    def _level_lines(self) -> list[str]:
-        return [] if self.by_level is None else self.by_level.lines()
+    def _population_lines(self) -> list[str]:
+        lines = [] if self.by_level is None else self.by_level.lines()
+        status = None if self.population is None else self.population.status
+        if status in (Status.MAX_ITERATIONS, Status.NOT_ESTIMATED):
+            lines.append(f"population: {status.name}")
+        return lines
+
+    def raise_if_failed(self) -> Self:
+        """Returns the calibrator if every fit and the search for the population converged.
+
+        Raises:
+            RuntimeError: a fit or that search failed. The message says what to do.
+        """
+        super().raise_if_failed()
+        if self.population is not None and self.population.status == Status.MAX_ITERATIONS:
+            raise RuntimeError(f"population: MAX_ITERATIONS. {Status.MAX_ITERATIONS.message}")
+        return self
 
     def only(self, where: Column) -> "SegmentCalibrator":
         """A calibrator with some of the segments. The others become unseen segments.

@@ -10,7 +10,8 @@ import pytest
 from data import labels_of
 
 import platt_jax as pj
-from platt_jax.results.population import Population, PopulationStatus
+from platt_jax.results.population import Population
+from platt_jax.status import Status
 
 plt.switch_backend("Agg")
 
@@ -52,7 +53,7 @@ def pooled(calibrator):
         covariance=np.eye(2),
         mean_covariance=np.eye(2),
         covariance_errors=np.eye(2),
-        status=PopulationStatus.CONVERGED,
+        status=Status.CONVERGED,
         likelihood_precision=np.zeros((K, 2, 2)),
         likelihood_pull=np.zeros((K, 2)),
         posterior_mean=np.zeros((K, 2)),

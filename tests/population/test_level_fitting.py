@@ -227,7 +227,8 @@ def test_a_bad_row_costs_its_own_segment_only(kind):
 @KINDS
 def test_one_class_alone_leaves_nothing_to_estimate(kind):
     scores, _, ids, _ = cities(2, 10)
-    calibrator = pj.fit_segments(scores, np.zeros(len(scores)), ids, pooling=kind)
+    with pytest.warns(RuntimeWarning, match="no population to estimate"):
+        calibrator = pj.fit_segments(scores, np.zeros(len(scores)), ids, pooling=kind)
     assert calibrator.pooling == "complete" and calibrator.levels is None
     assert not calibrator.population.estimated
 

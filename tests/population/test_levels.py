@@ -2,12 +2,18 @@
 
 import numpy as np
 import pytest
+from scipy.optimize import brentq
 
 from platt_jax.population import couplings, crossed
 from platt_jax.population.crossed import Crossed
-from platt_jax.population.levels import ALMOST_FLAT, NO_SPREAD, Moments, Scoring, scored
+from platt_jax.population.level_uncertainty import with_joint_errors
+from platt_jax.population.levels import NO_SPREAD, Moments, Scoring, changed, scored
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.nested import Nested
+from platt_jax.population.population_prior import MEAN_PRECISION, SCALE, of_spread
+
+# The mean of the prior of the mean curve.
+CENTER = np.array([-1.0, 2.0])
 
 
 class Whole:
@@ -17,7 +23,7 @@ class Whole:
         self.first = np.cumsum([1, *sizes])
         n = self.first[-1]
         total, at = np.zeros((2 * n, 2 * n)), np.zeros(2 * n)
-        total[:2, :2] = ALMOST_FLAT * np.eye(2)
+        total[:2, :2], at[:2] = MEAN_PRECISION * np.eye(2), MEAN_PRECISION * CENTER
         for level, size in enumerate(sizes):
             for value in range(size):
                 some = self.place(level, value)
@@ -82,7 +88,7 @@ def test_crossed_effects(rng, design, sparse, monkeypatch):
     codes, sizes = design
     given, covariances = likelihoods(rng, len(codes)), random_covariances(rng, 3)
     whole = Whole(codes, sizes, *given, covariances)
-    found = Crossed(codes, sizes).posteriors(Likelihoods.from_arrays(*given), covariances)
+    found = Crossed(codes, sizes).posteriors(Likelihoods.from_arrays(*given), covariances, CENTER)
     assert_same(found.segments, whole.of(whole.of_segments))
     for level, size in enumerate(sizes):
         each = whole.effects(level, size)
@@ -102,7 +108,7 @@ def test_levels_that_are_too_large_for_the_dense_part(rng, design, monkeypatch):
     monkeypatch.setattr(crossed, "_MOST_DENSE", 5)
     monkeypatch.setattr(crossed, "_SETTLED", 1e-12)
     monkeypatch.setattr(crossed, "_MOST_SWEEPS", 10_000)
-    found = Crossed(codes, sizes).posteriors(Likelihoods.from_arrays(*given), covariances)
+    found = Crossed(codes, sizes).posteriors(Likelihoods.from_arrays(*given), covariances, CENTER)
     whole = Whole(codes, sizes, *given, covariances)
     for level, size in enumerate(sizes):
         of_level = whole.of(whole.effects(level, size))
@@ -111,7 +117,9 @@ def test_levels_that_are_too_large_for_the_dense_part(rng, design, monkeypatch):
     pairs = np.repeat(np.arange(30), 2)[:, None] * [1, 1]
     given = given[0] + 0.5 * np.eye(2), np.zeros((60, 2))
     covariances = [np.diag([0.2, 0.3]), np.diag([0.5, 0.1])]
-    found = Crossed(pairs, [30, 30]).posteriors(Likelihoods.from_arrays(*given), covariances)
+    found = Crossed(pairs, [30, 30]).posteriors(
+        Likelihoods.from_arrays(*given), covariances, CENTER
+    )
     whole = Whole(pairs, [30, 30], *given, covariances)
     exact = whole.of(whole.of_segments).covariance
     np.testing.assert_allclose(found.segments.covariance, exact, rtol=0.02, atol=2e-3)
@@ -127,7 +135,7 @@ def test_nested_effects(rng):
     codes = np.stack([parents[1][parents[2]], parents[2], np.arange(40)], 1)
     given, covariances = likelihoods(rng, 40), random_covariances(rng, 3)
     whole = Whole(codes, sizes, *given, covariances)
-    found = Nested(parents).posteriors(Likelihoods.from_arrays(*given), covariances)
+    found = Nested(parents).posteriors(Likelihoods.from_arrays(*given), covariances, CENTER)
     assert_same(found.segments, whole.of(whole.of_segments))
     curve = np.zeros((1, 2, len(whole.mean)))
     curve[:, :, :2] = np.eye(2)
@@ -139,32 +147,38 @@ def test_nested_effects(rng):
         assert_same(found.for_prediction[level], whole.of(curve))
 
 
-def test_a_step_of_scoring_has_the_gradient_of_the_marginal_likelihood(rng):
+def test_a_step_of_scoring_has_the_gradient_of_the_marginal_posterior(rng):
     """Of normal observations of independent effects, whose likelihood is known."""
     noise, spread = np.array([[[0.3, 0.1], [0.1, 0.2]], [[0.5, -0.1], [-0.1, 0.4]]])
     seen = rng.multivariate_normal([0, 0], noise + spread, 200)
     covariance = np.array([[0.3, 0.1], [0.1, 0.6]])
 
-    def log_likelihood(step):
+    def log_density(covariance, step):
         root = np.linalg.cholesky(covariance)
         root = root @ np.array([[np.exp(step[0]), 0], [step[1], np.exp(step[2])]])
         total = root @ root.T + noise
         squares = np.einsum("ka,ab,kb->k", seen, np.linalg.inv(total), seen)
-        return -(squares.sum() + 200 * np.log(np.linalg.det(total))) / 2
+        spread = root @ root.T
+        # Half-normal standard deviations, and 1 - r^2 of the correlation r.
+        prior = -np.trace(spread) / (2 * SCALE**2)
+        prior += np.log(np.linalg.det(spread) / np.prod(np.diag(spread)))
+        return prior - (squares.sum() + 200 * np.log(np.linalg.det(total))) / 2
+
+    def gradient(covariance):
+        steps = 1e-5 * np.eye(3)
+        ends = [[log_density(covariance, sign * x) for sign in (1, -1)] for x in steps]
+        return np.array([(up - down) / 2e-5 for up, down in ends])
 
     left = np.linalg.inv(np.linalg.inv(covariance) + np.linalg.inv(noise))
     mean = seen @ np.linalg.inv(noise) @ left
     step = scored(Moments(mean, np.broadcast_to(left, (200, 2, 2))), Scoring(covariance))
-    h = 1e-5 * np.eye(3)
-    gradient = np.array([(log_likelihood(x) - log_likelihood(-x)) / 2e-5 for x in h])
-    np.testing.assert_allclose(
-        step.decrement, np.sqrt(gradient @ step.spread @ gradient), rtol=1e-6
-    )
+    slope = gradient(covariance)
+    np.testing.assert_allclose(step.decrement, np.sqrt(slope @ step.spread @ slope), rtol=1e-6)
     for _ in range(30):
         step = scored(Moments(mean, np.broadcast_to(left, (200, 2, 2))), step)
         left = np.linalg.inv(np.linalg.inv(step.covariance) + np.linalg.inv(noise))
         mean = seen @ np.linalg.inv(noise) @ left
-    np.testing.assert_allclose(step.covariance, seen.T @ seen / 200 - noise, rtol=1e-6)
+    np.testing.assert_allclose(gradient(step.covariance), 0, atol=1e-4)
 
 
 @pytest.mark.parametrize("correlation", [0, 0.95])
@@ -180,4 +194,64 @@ def test_slopes_without_spread_leave_the_spread_of_intercepts_free(correlation, 
         step = scored(Moments(mean, np.broadcast_to(left, (200, 2, 2))), step)
     assert step.at_edge
     np.testing.assert_allclose(np.sqrt(step.covariance[0, 0]), NO_SPREAD, rtol=1e-6)
-    np.testing.assert_allclose(step.covariance[1, 1], np.mean(seen[:, 1] ** 2) - 0.01, rtol=1e-4)
+    squares = np.mean(seen[:, 1] ** 2)
+
+    def slope(variance):
+        """The derivative of the log density by the intercepts' variance."""
+        total = variance + 0.01
+        return 100 * (squares / total**2 - 1 / total) - 1 / (2 * SCALE**2)
+
+    np.testing.assert_allclose(step.covariance[1, 1], brentq(slope, 1e-3, 1), rtol=1e-6)
+
+
+@pytest.mark.parametrize("alike", [True, False])
+def test_errors_of_spreads_are_those_of_all_levels_at_once(alike, rng):
+    """Against the curvature of the log density, by the covariance of all rows' pulls."""
+    number = 60
+    second = np.r_[0, np.arange(number - 1)] if alike else np.arange(number) % 6
+    codes = np.stack([np.arange(number), second], 1)
+    sizes = [number, second.max() + 1]
+    covariances = [np.diag([0.3, 0.4]), np.diag([0.2, 0.3])]
+    effects = [
+        rng.multivariate_normal([0, 0], S, size) for S, size in zip(covariances, sizes, strict=True)
+    ]
+    noise = 0.05
+    seen = sum(effect[x] for effect, x in zip(effects, codes.T, strict=True))
+    seen = seen + np.sqrt(noise) * rng.normal(size=(number, 2))
+    given = Likelihoods.from_arrays(np.tile(np.eye(2) / noise, (number, 1, 1)), seen / noise)
+    design, center = Crossed(codes, sizes), np.zeros(2)
+
+    steps = [Scoring(S) for S in covariances]
+    for _ in range(400):
+        found = design.posteriors(given, [step.covariance for step in steps], center)
+        steps = [scored(*each) for each in zip(found.effects, steps, strict=True)]
+    assert max(step.decrement for step in steps) < 1e-3 and not any(x.at_edge for x in steps)
+    roots = [np.linalg.cholesky(step.covariance) for step in steps]
+    same = [x[:, None] == x for x in codes.T]
+
+    def log_density(change):
+        moved = [changed(*each) for each in zip(roots, np.split(change, 2), strict=True)]
+        total = np.kron(np.ones((number, number)), np.eye(2) / MEAN_PRECISION)
+        total += noise * np.eye(2 * number)
+        for shared, root in zip(same, moved, strict=True):
+            total += np.kron(shared, root @ root.T)
+        flat = seen.ravel()
+        prior = sum(of_spread(root).value for root in moved)
+        return prior - (flat @ np.linalg.solve(total, flat) + np.linalg.slogdet(total)[1]) / 2
+
+    h = 1e-3 * np.eye(6)
+    hessian = [
+        [
+            (log_density(x + y) - log_density(x - y) - log_density(y - x) + log_density(-x - y))
+            / 4e-6
+            for x in h
+        ]
+        for y in h
+    ]
+    exact = np.sqrt(np.diag(np.linalg.inv(-np.array(hessian))))[[0, 2, 3, 5]]
+    joint = with_joint_errors(design, given, center, steps)
+    errors = np.sqrt(np.concatenate([np.diag(step.spread)[[0, 2]] for step in joint]))
+    alone = np.sqrt(np.concatenate([np.diag(step.spread)[[0, 2]] for step in steps]))
+    assert (errors > 0.9 * exact).all() and (errors < 1.5 * exact).all()
+    if alike:
+        assert errors[0] > 3 * alone[0] and (errors > 0.99 * alone).all()

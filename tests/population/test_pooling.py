@@ -12,13 +12,18 @@ from scipy.special import expit, logsumexp, ndtr
 
 import platt_jax as pj
 from platt_jax import Flag, Options, Status, metrics
-from platt_jax.population import estimate, integral
+from platt_jax.execution.caller import Caller
+from platt_jax.execution.segment_rows import SegmentRows
+from platt_jax.population import estimate, integral, level_search, search
+from platt_jax.population.chunked import ChunkedSegments
+from platt_jax.population.population_prior import SCALE
+from platt_jax.population.segments import Coordinates
+from platt_jax.population.standardized import StandardizedSegments
 from platt_jax.results.averages import mean_probability
-from platt_jax.results.population import PopulationStatus
 
 
 def log_marginal(parameters, data, number):
-    """The log likelihood of a population, integrated over a wide and fine grid."""
+    """The log density of a population: its prior, and its likelihood over a wide and fine grid."""
     mean_A, mean_B, log_a, b, log_c = parameters
     factor = np.array([[np.exp(log_a), 0], [b, np.exp(log_c)]])
     u = np.linspace(-6, 6, 33)
@@ -30,12 +35,27 @@ def log_marginal(parameters, data, number):
     z = A[:, None] * scores + B[:, None]
     loss = np.where(labels, np.logaddexp(0, z), np.logaddexp(0, -z))
     of_segment = np.add.reduceat(loss, np.flatnonzero(np.diff(which, prepend=-1)), axis=1)
-    return logsumexp(log_weight[:, None] - of_segment, axis=0).sum()
+    log_likelihood = logsumexp(log_weight[:, None] - of_segment, axis=0).sum()
+    return log_likelihood + log_prior(parameters[:2], factor, scores, labels)
+
+
+def log_prior(mean, factor, scores, labels):
+    """Half-normal standard deviations, 1 - r^2 of the correlation, and a mean near the pooled fit.
+
+    In log-odds per standard deviation of the scores, as their middle half shows it.
+    """
+    center, scale = np.median(scores), np.subtract(*np.quantile(scores, [0.75, 0.25])) / 1.349
+    to = np.array([[scale, 0], [center, 1]])
+    covariance = to @ factor @ factor.T @ to.T
+    pooled = pj.fit(scores, labels)
+    off = to @ (mean - np.array([pooled.A, pooled.B]))
+    independent = np.linalg.det(covariance) / np.prod(np.diag(covariance))
+    return np.log(independent) - (np.trace(covariance) + off @ off) / (2 * SCALE**2)
 
 
 @pytest.fixture(scope="module")
 def few():
-    """60 segments of 20 rows, and the maximum of their marginal likelihood by brute force."""
+    """60 segments of 20 rows, and the maximum of their marginal density by brute force."""
     data = population_rows(4, 60, 20)
     found = minimize(lambda x: -log_marginal(x, data, 60), [-1, 0, -1, 0, -1], method="BFGS")
     mean_A, mean_B, log_a, b, log_c = found.x
@@ -43,17 +63,17 @@ def few():
     return data, np.array([mean_A, mean_B]), factor @ factor.T
 
 
-def test_the_population_is_that_of_greatest_marginal_likelihood(few):
+def test_the_population_is_the_most_probable_one(few):
     data, mean, covariance = few
     population = pj.fit_segments(*data, pooling="partial").population
-    assert population.status == PopulationStatus.CONVERGED
+    assert population.status == Status.CONVERGED
     np.testing.assert_allclose(population.mean, mean, atol=0.01 * population.mean_errors.max())
     off = np.abs(population.covariance - covariance) / population.covariance_errors
     assert off.max() < 0.02
 
 
 def test_the_posterior_given_the_population_is_that_of_a_fine_grid(few, monkeypatch):
-    def given(likelihoods, population, certain, total):
+    def given(likelihoods, population, center, certain, total):
         """As if the population were known."""
         posterior = likelihoods.under(population)
         of_new = population.mean, population.covariance
@@ -250,7 +270,7 @@ def test_rare_positives_of_few_rows_have_a_population(seed):
     data = rare(seed, 1000, 3)
     calibrator = pj.fit_segments(*data, pooling="partial")
     population = calibrator.population
-    assert population.status in (PopulationStatus.CONVERGED, PopulationStatus.BOUNDARY)
+    assert population.status in (Status.CONVERGED, Status.BOUNDARY)
     assert np.isfinite(population.mean_errors).all()
     assert np.isfinite(population.covariance_errors).all()
     unseen = calibrator.predict_proba(data[0], np.full(3000, -1))
@@ -261,7 +281,7 @@ def test_rare_positives_of_few_rows_have_a_population(seed):
 def test_at_the_edge_the_likelihood_is_as_large_as_by_brute_force():
     data = rare(1, 150, 6)
     population = pj.fit_segments(*data, pooling="partial").population
-    assert population.status in (PopulationStatus.CONVERGED, PopulationStatus.BOUNDARY)
+    assert population.status in (Status.CONVERGED, Status.BOUNDARY)
     factor = np.linalg.cholesky(population.covariance)
     mine = np.array(
         [*population.mean, np.log(factor[0, 0]), factor[1, 0], np.log(factor[1, 1])], float
@@ -270,11 +290,8 @@ def test_at_the_edge_the_likelihood_is_as_large_as_by_brute_force():
     assert best - log_marginal(mine, data, 150) < 0.01
 
 
-def test_a_ridge_is_no_maximum():
-    """Single rows say next to nothing of a spread; a small gradient there does not mean an optimum.
-
-    Brute force finds another population that is 0.02 more likely.
-    """
+def test_the_prior_makes_a_ridge_a_maximum():
+    """Single rows say next to nothing of a spread: 7 positives in 988 segments."""
     rng = np.random.default_rng(144)
     rng.uniform(size=3)  # which leaves 988 segments and a rate of 0.6 %
     slope_spread = rng.choice([0, 0.4, 1])
@@ -282,15 +299,105 @@ def test_a_ridge_is_no_maximum():
     A, B = (np.array([1, -5.039]) + rng.normal(size=(988, 2)) * deviations).T
     scores = rng.normal(size=988)
     labels = rng.random(988) < 1 / (1 + np.exp(-A * scores - B))
-    population = pj.fit_segments(scores, labels, np.arange(988), pooling="partial").population
-    assert population.status == PopulationStatus.MAX_ITERATIONS
+    calibrator = pj.fit_segments(scores, labels, np.arange(988), pooling="partial")
+    assert calibrator.population.status in (Status.CONVERGED, Status.BOUNDARY)
+    predicted = calibrator.predict_proba(scores, np.arange(988)).sum()
+    np.testing.assert_allclose(predicted, labels.sum(), rtol=0.15)
+
+
+@pytest.mark.parametrize("pooling", ["partial", "nested", "crossed"])
+@pytest.mark.parametrize("better", [True, False])
+def test_a_search_that_does_not_converge_is_heard(pooling, better, monkeypatch, tmp_path):
+    monkeypatch.setattr(search, "_MOST_PASSES", 2)
+    monkeypatch.setattr(search, "_MOST_STEPS", 0)
+    monkeypatch.setattr(level_search, "_MOST_COARSE", 1)
+    monkeypatch.setattr(level_search, "_LEAST_FINE", 1)
+    monkeypatch.setattr(level_search, "_MOST_FINE", 1)
+    for room in (estimate, level_search):
+        monkeypatch.setattr(room, "is_better_than_one_curve", lambda *_: better)
+    scores, labels, which = population_rows(0, 200, 10)
+    ids = which if pooling == "partial" else np.stack([which % 10, which], 1)
+    instead = "its last population is used" if better else "all segments have the curve of all rows"
+    with pytest.warns(RuntimeWarning, match=f"pooling: .* did not converge: {instead}"):
+        calibrator = pj.fit_segments(scores, labels, ids, pooling=pooling)
+    assert calibrator.population.status == Status.MAX_ITERATIONS
+    assert calibrator.pooling == (pooling if better else "complete")
+    assert "population: MAX_ITERATIONS" in repr(calibrator)
+    assert "population: MAX_ITERATIONS" in calibrator._repr_html_()
+    with pytest.raises(RuntimeError, match="population: MAX_ITERATIONS"):
+        calibrator.raise_if_failed()
+    pj.save(tmp_path / "calibrator.npz", calibrator)
+    assert pj.load(tmp_path / "calibrator.npz").population.status == Status.MAX_ITERATIONS
+    predicted = calibrator.predict_proba(scores, ids).sum()
+    np.testing.assert_allclose(predicted, labels.sum(), rtol=0.1)
+
+
+def test_a_population_is_better_than_one_curve_by_the_likelihood_of_all_rows():
+    scores, labels, which = population_rows(0, 20, 10)
+    rows = ChunkedSegments(SegmentRows(scores, labels, which), Caller())
+    segments = StandardizedSegments(rows, Coordinates(0.0, 1.0), Options(targets="none"))
+    curve = np.array([-1.0, 0.3])
+    p = expit(-(curve[0] * scores + curve[1]))
+    log_likelihood = np.log(np.where(labels, p, 1 - p)).sum()
+    assert estimate.is_better_than_one_curve(segments, curve, log_likelihood + 1e-6)
+    assert not estimate.is_better_than_one_curve(segments, curve, log_likelihood - 1e-6)
+
+
+def days(seed, segments, days, rows):
+    """A day moves all of a segment's intercepts, and no slope."""
+    rng = np.random.default_rng(seed)
+    A, B = 1.2 + 0.4 * rng.normal(size=segments), -0.5 + 0.7 * rng.normal(size=segments)
+    which = np.repeat(np.arange(segments), days * rows)
+    day = np.tile(np.repeat(np.arange(days), rows), segments)
+    effect = 0.6 * rng.normal(size=(segments, days))
+    scores = rng.normal(size=len(which))
+    labels = rng.random(len(which)) < expit(A[which] * scores + B[which] + effect[which, day])
+    return scores, labels, np.stack([which, which * 1000 + day], 1)
+
+
+def rare_levels(seed, cities, sites, rows, intercept):
+    rng = np.random.default_rng(seed)
+    of_city = rng.normal(size=(2, cities)) * [[0.4], [0.7]]
+    of_site = rng.normal(size=(2, cities * sites)) * [[0.3], [0.5]]
+    site = np.repeat(np.arange(cities * sites), rows)
+    city = site // sites
+    A, B = of_city[:, city] + of_site[:, site]
+    scores = rng.normal(size=len(site))
+    labels = rng.random(len(site)) < expit((1.2 + A) * scores + intercept + B)
+    return scores, labels, np.stack([city, site], 1)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [days(0, 50, 20, 5), rare_levels(0, 50, 20, 20, -5.3), rare_levels(1, 50, 20, 20, -6.3)],
+    ids=["days", "rare", "rarer"],
+)
+def test_spreads_of_levels_stay_finite(data):
+    """Rows that say little of a level's spread once gave standard deviations of 27 and 523."""
+    scores, labels, ids = data
+    calibrator = pj.fit_segments(scores, labels, ids, pooling="nested")
+    table = calibrator.levels
+    assert max(table["slope_sd"].max(), table["intercept_sd"].max()) < 1.2
+    assert 0.85 < calibrator.predict_proba(scores, ids).sum() / labels.sum() < 1.2
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_band_of_a_new_value_has_the_spread_of_the_table(seed):
+    """Near a slope spread of 0 the intercepts' variance was once doubled."""
+    calibrator = pj.fit_segments(*days(seed, 100, 10, 30), pooling="nested")
+    unseen = np.sqrt(calibrator.by_level.each[1].unseen[1, 1])
+    table = calibrator.levels
+    np.testing.assert_allclose(unseen, table["intercept_sd"][1], rtol=0.03)
+    np.testing.assert_allclose(table["intercept_sd"], [0.7, 0.6], atol=0.15)
+    held = table["slope_sd"] < 0.0101
+    np.testing.assert_array_equal(np.isnan(table["slope_sd_error"]), held)
 
 
 def test_segments_that_do_not_differ_are_at_the_boundary():
     scores, labels, which = population_rows(0, 300, 50, spread=(0.0, 0.0))
     calibrator = pj.fit_segments(scores, labels, which, pooling="partial")
     population = calibrator.population
-    assert population.status == PopulationStatus.BOUNDARY
+    assert population.status == Status.BOUNDARY
     assert (calibrator.fit.status == Status.CONVERGED).all()
     assert np.linalg.eigvalsh(population.covariance)[0] < 1e-3
     pooled = calibrator.fallback.predict_proba(scores[:100])
@@ -299,6 +406,7 @@ def test_segments_that_do_not_differ_are_at_the_boundary():
     )
 
 
+@pytest.mark.filterwarnings("ignore:pooling. There is no population:RuntimeWarning")
 @pytest.mark.parametrize("case", ["one segment", "one class", "constant scores"])
 def test_where_there_is_no_population_all_segments_have_the_pooled_curve(case):
     scores, labels, which = population_rows(0, 10, 10)
@@ -309,7 +417,7 @@ def test_where_there_is_no_population_all_segments_have_the_pooled_curve(case):
     else:
         scores = np.full_like(scores, 2.5)
     calibrator = pj.fit_segments(scores, labels, which, pooling="partial")
-    assert calibrator.population.status == PopulationStatus.NOT_ESTIMATED
+    assert calibrator.population.status == Status.NOT_ESTIMATED
     assert "NOT_ESTIMATED" in repr(calibrator.population)
     assert calibrator.pooling == "complete"
     assert (calibrator.fit.A == calibrator.fallback.A).all() and (calibrator.shrinkage == 1).all()
@@ -372,7 +480,7 @@ def test_it_is_saved_and_loaded(few, tmp_path):
     calibrator = pj.fit_segments(*few[0], pooling="partial")
     pj.save(tmp_path / "c.npz", calibrator)
     loaded = pj.load(tmp_path / "c.npz")
-    assert loaded == calibrator and loaded.population.status is PopulationStatus.CONVERGED
+    assert loaded == calibrator and loaded.population.status is Status.CONVERGED
 
 
 @pytest.mark.parametrize(

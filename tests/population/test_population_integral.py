@@ -8,7 +8,10 @@ from scipy.special import expit, logsumexp
 import platt_jax as pj
 from platt_jax.population import integral, quadrature
 from platt_jax.population.likelihoods import Likelihoods
+from platt_jax.population.population_prior import MEAN_PRECISION
 
+# The mean of the prior of the population's mean.
+CENTER = np.array([-1.0, 2.0])
 POINTS = np.array([-2.0, -1.0, 0.0, 1.0, 2.0])
 
 
@@ -136,17 +139,19 @@ def covariances(rng):
 def test_a_populations_likelihood_is_that_of_its_matrices(likelihoods, covariances):
     """Segment by segment: h is normal about P mean, with the variance P + P S P."""
     precision, pull, given = likelihoods
-    found = integral._under(given, covariances, given.total)
+    found = integral._under(given, covariances, CENTER, given.total)
+    prior = MEAN_PRECISION * np.eye(2)
     for i, S in enumerate(covariances):
         V = [P @ np.linalg.inv(np.eye(2) + S @ P) for P in precision]
         r = [np.linalg.solve(np.eye(2) + P @ S, h) for P, h in zip(precision, pull, strict=True)]
-        of_mean = np.linalg.inv(sum(V))
-        mean = of_mean @ sum(r)
+        of_mean = np.linalg.inv(sum(V) + prior)
+        pull_of_mean = sum(r) + prior @ CENTER
+        mean = of_mean @ pull_of_mean
         logs = sum(
             h @ S @ s - np.linalg.slogdet(np.eye(2) + P @ S)[1]
             for P, h, s in zip(precision, pull, r, strict=True)
         )
-        logs += sum(r) @ mean + np.linalg.slogdet(of_mean)[1]
+        logs += pull_of_mean @ mean + np.linalg.slogdet(of_mean)[1]
         np.testing.assert_allclose(found.mean_covariance[i], of_mean, rtol=1e-10)
         np.testing.assert_allclose(found.mean[i], mean, rtol=1e-10)
         np.testing.assert_allclose(found.log_likelihood[i], logs / 2, rtol=1e-10)
@@ -154,7 +159,10 @@ def test_a_populations_likelihood_is_that_of_its_matrices(likelihoods, covarianc
 
 def test_a_mixtures_moments_are_those_of_its_parts(likelihoods, covariances, rng):
     precision, pull, given = likelihoods
-    under, weights = integral._under(given, covariances, given.total), rng.dirichlet(np.ones(5))
+    under, weights = (
+        integral._under(given, covariances, CENTER, given.total),
+        rng.dirichlet(np.ones(5)),
+    )
     first, second = np.zeros((7, 2)), np.zeros((7, 2, 2))
     parts = zip(weights, covariances, under.mean, under.mean_covariance, strict=True)
     for weight, S, mean, of_mean in parts:
