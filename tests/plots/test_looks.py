@@ -127,6 +127,8 @@ def test_ratios_and_limits_are_in_view():
     assert texts[0].get_text() == "0" and 3 <= len(texts) <= 9
 
 
+# One segment is no population.
+@pytest.mark.filterwarnings("ignore:pooling. There is no population:RuntimeWarning")
 def test_one_problem(rng):
     scores = rng.normal(size=40)
     labels = labels_of(rng, scores).astype(int)
