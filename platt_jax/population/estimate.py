@@ -92,13 +92,13 @@ def _integrated(
         over_populations, center=center, certain=found.certain, total=segments.total
     )
     population, at = found.population, found.at
-    known = integrated(at.likelihoods, population)
+    known, start = integrated(at.likelihoods, population), at.likelihoods.under(population).mean
     limit = population.covariance + START_SPREAD**2 * np.eye(2)
     stage = Stage.of(progress, "population, uncertainty", last=False)
     for _ in range(0 if found.certain else _MOST_WIDENINGS):
         covariance, within = _at_most(known.new_covariance, limit)
         wide = normals(population.mean, covariance)
-        nodes = segments.around(segments.modes(wide), wide)
+        nodes = segments.around(segments.modes(wide, start), wide)
         grid = fine(at.posteriors.segments)
         at = Position.of(segments, grid, wide, nodes, stage)
         known = integrated(at.likelihoods, population)
