@@ -50,6 +50,11 @@ class Bench:
         return replace(made, fit=replace(made.fit, A=A, B=B))
 
 
+def settled(calibrator: pj.SegmentCalibrator) -> bool:
+    """Whether its population was found."""
+    return calibrator.population.status.name in ("CONVERGED", "BOUNDARY")
+
+
 @dataclass
 class Cell:
     """Collects the promises that a function breaks on a world."""
@@ -71,8 +76,7 @@ class Cell:
     @cached_property
     def settled(self) -> bool:
         """Whether there is one best population, and it was found."""
-        status = self.bench.fitted("partial").population.status.name
-        return status in ("CONVERGED", "BOUNDARY") and not self.separable
+        return settled(self.bench.fitted("partial")) and not self.separable
 
     @cached_property
     def separable(self) -> bool:

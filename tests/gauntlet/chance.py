@@ -58,7 +58,8 @@ def worse(mine, other, log_odds, segments, fitted_rows) -> str | None:
 
 
 def half_width(lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
-    """(N,) of a band, in log-odds."""
-    tiny = 1e-300
-    low, high = (logit(np.clip(np.asarray(x, float), tiny, 1 - 1e-16)) for x in (lower, upper))
-    return (high - low) / 2
+    """(N,) of a band, in log-odds; inf where it ends so near 0 or 1 that rounding hides it."""
+    low, high = (np.asarray(x, float) for x in (lower, upper))
+    shown = (low > 1e-290) & (high < 1 - 1e-9)
+    low, high = (np.where(shown, x, 0.5) for x in (low, high))
+    return np.where(shown, logit(high) - logit(low), np.inf) / 2

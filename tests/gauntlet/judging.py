@@ -14,6 +14,7 @@ from .cell import Cell
 from .worlds import Rows
 
 FDR = 0.05
+FEW = 20  # segments: of fewer, a population says little
 CLEAR = 100.0  # nats by which labels contradict a prediction: e^-100 is no chance
 KNOWN = 0.3  # error of log-odds with which a prediction is known
 
@@ -83,7 +84,9 @@ def _flipped(cell: Cell, made, rows: Rows, name: str, against: str) -> None:
     labels = np.where(np.isin(rows.segments, wrong), 1 - rows.labels, rows.labels)
     rows = replace(rows, labels=labels)
     found = pj.triage(made, *rows.data(), offset=rows.offset, against=against)
-    missed = np.isin(found["segment"], wrong) & ~found["flagged"]
+    # A segment that depends on a population of a handful is not tested.
+    skipped = np.isnan(found["p_value"]) & (name == "partial") & (len(made.keys) < FEW)
+    missed = np.isin(found["segment"], wrong) & ~found["flagged"] & ~skipped
     cell.want(
         not missed.any(),
         f"{name}: {missed.sum()} of {len(wrong)} with all labels flipped are not flagged",
@@ -108,6 +111,8 @@ def _sure(cell: Cell, made, name: str, against: str) -> None:
             continue
         found = pj.triage(made, scores, np.arange(200) % 2, ids, against=against)
         value = float(found["p_value"][0])
+        if np.isnan(value) and name == "partial" and len(made.keys) < FEW:
+            continue
         cell.want(
             value < 1e-6, f"{name}: log-odds {far:g}, half of 200 labels wrong: p {value:.2g}"
         )

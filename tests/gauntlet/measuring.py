@@ -178,6 +178,9 @@ SCALERS = (
 def other_methods(cell: Cell) -> None:
     """Each scaler on the scores of all rows: probabilities, also between and beyond the scores."""
     rows = cell.world.fitted
+    # Of one of three sizes, for each of which a program is compiled: the rows over and over.
+    size = next((x for x in (16, 256) if x >= len(rows)), 2_048)
+    rows = rows.where(np.resize(np.arange(len(rows)), size))
     if rows.weights is not None and not rows.weights.any():
         return
     low, high = float(rows.scores.min()), float(rows.scores.max())

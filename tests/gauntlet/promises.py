@@ -34,8 +34,8 @@ LINES = {
         for pooling in ("partial", "nested", "crossed")
     },
     "band": Line(fits.unpooled_bands, (_BAND,)),
-    "weights": Line(fits.weights_count_rows, (_FIT,), 2),
-    "row order": Line(fits.row_order, (_FIT,), 2),
+    "weights": Line(fits.weights_count_rows, (_FIT,), 4),
+    "row order": Line(fits.row_order, (_FIT,), 4),
     "table": Line(
         fits.tables,
         ("SegmentCalibrator.table", "SegmentCalibrator.levels", "SegmentCalibrator.shrinkage"),
@@ -73,16 +73,16 @@ LINES = {
     },
     "update, five": Line(updating.five_updates, ("update",), 2),
     "estimate_drift": Line(updating.drift, ("estimate_drift", "Drift"), 2),
-    "judge_pooling": Line(updating.judge_pooling, ("judge_pooling",), 5),
-    "leave_one_out": Line(inferring.leave_one_out, ("leave_one_out",), 2),
+    "judge_pooling": Line(updating.judge_pooling, ("judge_pooling",), 10),
+    "leave_one_out": Line(inferring.leave_one_out, ("leave_one_out",), 5),
     "robust_covariance": Line(inferring.robust_covariance, ("inference.robust_covariance",), 2),
     "bootstrap": Line(
         inferring.bootstrap,
         ("bootstrap", "Bootstrap.interval", "Bootstrap.standard_errors"),
-        5,
+        10,
     ),
     "estimate_rates": Line(inferring.rates, ("estimate_rates",)),
-    "profile_spreads": Line(inferring.spreads, ("profile_spreads",), 5),
+    "profile_spreads": Line(inferring.spreads, ("profile_spreads",), 10),
     "prior_from": Line(inferring.prior_from, ("inference.prior_from",)),
     "Sigmoid.shift_prior": Line(inferring.shifted_rates, ("Sigmoid.shift_prior",)),
     "metrics": Line(
@@ -116,7 +116,7 @@ LINES = {
     ),
     "metrics.expected": Line(measuring.expectations, ("metrics.expected",)),
     "scalers": Line(
-        measuring.other_methods, tuple(f"scalers.{x}.fit" for x in measuring.SCALERS), 2
+        measuring.other_methods, tuple(f"scalers.{x}.fit" for x in measuring.SCALERS), 5
     ),
     "to_json": Line(writing.json, ("export.to_json", "export.from_json"), 3),
     "to_python": Line(writing.python, ("export.to_python",), 3),

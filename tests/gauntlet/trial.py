@@ -15,8 +15,9 @@ class Broken(NamedTuple):
     what: list[str]
 
     def __str__(self) -> str:
-        again = f'python -m tests.gauntlet --worlds {self.seed}:{self.seed + 1} --only "{self.function}"'
-        return f"  {self.function}: {'; '.join(self.what)}\n    {again}"
+        again = f'--worlds {self.seed}:{self.seed + 1} --only "{self.function}"'
+        what = "; ".join(self.what)
+        return f"  {self.function}: {what}\n    python -m tests.gauntlet {again}"
 
 
 def broken_cells(bench: Bench, only: Collection[str] | None = None) -> tuple[int, list[Broken]]:

@@ -77,7 +77,7 @@ def drift(cell: Cell) -> None:
         "nothing changed": world.nights[:2],
         "curves walk": world.periods[:2],
     }.items():
-        with cell.refusing("calibrator"):
+        with cell.refusing("calibrator", "scores: expected segments of which"):
             found = pj.estimate_drift(made, *now.data(), offset=now.offset)
             lasting = float(found.lasting)
             # It leaves [0, 1] by chance only; its error needs some twenty segments.
