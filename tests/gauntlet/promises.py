@@ -124,3 +124,29 @@ LINES = {
     "to_onnx": Line(writing.onnx, ("export.to_onnx",), 5),
     "report": Line(writing.page, ("report.to_html", "SegmentCalibrator.to_html"), 20),
 }
+
+_FIT_ALONE = "a fit without segments: tests/solver, tests/test_fit.py"
+_ROWS = "rows in other places, which tests/doors.py compares with rows in memory"
+_DRAWN = "a picture: tests/plots"
+_RESULT = "its numbers are those of the function that makes it"
+_SETTING = "no function of rows"
+# Patterns of public names, and why they have no line.
+NO_LINE = {
+    r"fit|solve|Fit(\..*)?|GaussianPrior|Sigmoid(\.(?!shift_prior).*)?|logit": _FIT_ALONE,
+    r"Options(\..*)?|show_config|use_compilation_cache|Monitor|Monitor\.with_calibrator": _SETTING,
+    r"SegmentCalibrator(\.(at_mode|predictive|raise_if_failed))?": _RESULT,
+    r"OneVsRestCalibrator(\.raise_if_failed)?|ProgressReport": _RESULT,
+    r"Bootstrap(\.band)?": _RESULT,
+    r"inference\.(Bootstrap.*|Drift|bootstrap|estimate_drift|judge_pooling|leave_one_out)": (
+        "the names of the package itself"
+    ),
+    r"inference\.(profile_spreads|triage|update)": "the names of the package itself",
+    r"metrics\.[A-Z].*": _RESULT,
+    r"scalers\.[A-Z]\w*": _RESULT,
+    r"plots\..*": _DRAWN,
+    r"sklearn\..*": "classifiers of scikit-learn, whose scores are not given: tests/sklearn",
+    r"SegmentRows(\..*)?|streaming\..*|cluster\..*|distributed\..*": _ROWS,
+    r"sql\.fit_segments": _ROWS,
+    r"sql\.monitor_sums": "compared with Monitor.sums on many nights: tests/sql",
+    r"export\.SqlExport": _RESULT,
+}

@@ -163,8 +163,25 @@ def world(seed: int, *, most_segments: int = 2_000, most_rows: int = 6_000) -> W
     shape = _Shape.draw(rng, number, rows)
     curves = _Curves.draw(rng, shape)
     form = _Form.draw(rng)
-    shown = curves.at_rate(rng, float(rng.choice(RATES)), form)
+    rate = float(rng.choice(RATES))
+    return _world(rng, seed, shape, curves, form, rate, rows, most_rows)
 
+
+def plain_world() -> World:
+    """A world in the middle: 50 segments of 100 rows, whose curves differ."""
+    rng = np.random.default_rng(54)
+    sizes, k = np.full(50, 100), np.arange(50)
+    shape = _Shape(sizes, k % 7, k // 7, False, np.zeros(50))
+    slope, intercept = 1.2 + 0.3 * rng.normal(size=50), 0.7 * rng.normal(size=50)
+    curves = _Curves(slope, intercept, "segments", True, False, (0.3, 0.7))
+    form = _Form("normal", 1.0, 0.0, np.float64, False, "none", 0.0, 0.0)
+    return _world(rng, -1, shape, curves, form, 0.4, 100, 5_000)
+
+
+def _world(rng, seed, shape, curves, form, rate, rows, most_rows) -> World:
+    """Rows of these curves."""
+    number = len(shape.sizes)
+    shown = curves.at_rate(rng, rate, form)
     unseen = np.zeros(number, bool)
     if number > 2 and rng.random() < 0.5:
         unseen[rng.choice(number, max(1, number // 10), replace=False)] = True
