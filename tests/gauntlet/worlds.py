@@ -186,6 +186,9 @@ def _world(rng, seed, shape, curves, form, rate, rows, most_rows) -> World:
     if number > 2 and rng.random() < 0.5:
         unseen[rng.choice(number, max(1, number // 10), replace=False)] = True
     fitted = _draw(rng, shape, shown, form, np.where(unseen, 0, shape.sizes), ~unseen, days=6)
+    if form.weights == "counts":
+        # A segment without weight has no fit: its answer is NaN, as documented.
+        fitted.weights[np.unique(fitted.segments, return_index=True)[1]] = 1
     later = np.clip(shape.sizes, 3, 60)
     later = np.maximum(1, later * min(1, most_rows / 2 / later.sum())).astype(int)
     fresh = form.without_weights()
