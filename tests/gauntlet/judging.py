@@ -34,7 +34,7 @@ def triage(against: str):
             _numbers(cell, found, name, all_tested=against == "predictions")
             right = name != "partial" or (against == "fit" and world.normal)
             if right and not world.clustered:
-                _silent(cell, found["q_value"], name)
+                silent(cell, found["q_value"], name)
             _flipped(cell, made, rows, name, against)
             _sure(cell, made, name, against)
 
@@ -52,7 +52,7 @@ def _numbers(cell: Cell, found, name: str, all_tested: bool) -> None:
         cell.want(not alone.any(), f"{name}: {alone.sum()} of {x} without error")
 
 
-def _silent(cell: Cell, q_values, name: str) -> None:
+def silent(cell: Cell, q_values, name: str) -> None:
     """Where nothing has changed."""
     q = np.asarray(q_values, float)
     tested = int(np.isfinite(q).sum())
@@ -129,10 +129,10 @@ def monitor(against: str):
                 rows = night.where(night.seen)
                 watch = watch.update(*rows.data(), offset=rows.offset)
             table = watch.table()
-            _monitored(cell, table, name)
+            monitored(cell, table, name)
             if not world.clustered and (name != "partial" or world.normal):
-                _silent(cell, table["q_value_ever"], name)
-                _silent(cell, table["q_value"], name)
+                silent(cell, table["q_value_ever"], name)
+                silent(cell, table["q_value"], name)
             wrong = set()
             for night in world.nights:
                 rows = night.where(night.seen)
@@ -148,12 +148,12 @@ def monitor(against: str):
                 wrong = set()
             missed = wrong - set(watch.alarms()["segment"].tolist())
             cell.want(not missed, f"{name}: {len(missed)} of {len(wrong)} flipped without an alarm")
-            _monitored(cell, watch.table(), f"{name}, flipped")
+            monitored(cell, watch.table(), f"{name}, flipped")
 
     return check
 
 
-def _monitored(cell: Cell, table, name: str) -> None:
+def monitored(cell: Cell, table, name: str) -> None:
     alone = np.isfinite(table["intercept"]) & ~np.isfinite(table["se_intercept"])
     cell.want(not alone.any(), f"{name}: {alone.sum()} shifts with a number and no error")
     cell.want((table["positives"] <= table["rows"]).all(), f"{name}: more positives than rows")
@@ -205,5 +205,5 @@ def late_labels(cell: Cell) -> None:
             rows.scores, known, rows.segments, offset=rows.offset, reported=world.reported
         )
     table = watch.table()
-    _monitored(cell, table, "late")
-    _silent(cell, table["q_value_ever"], "late")
+    monitored(cell, table, "late")
+    silent(cell, table["q_value_ever"], "late")
