@@ -7,7 +7,7 @@ reason in NO_LINE; test_gauntlet.py compares both with the interface.
 from collections.abc import Callable
 from typing import NamedTuple
 
-from . import fits, inferring, judging, measuring, updating, writing
+from . import dependent, fits, inferring, judging, measuring, updating, writing
 from .cell import Cell
 
 
@@ -85,6 +85,13 @@ LINES = {
     "profile_spreads": Line(inferring.spreads, ("profile_spreads",), 10),
     "prior_from": Line(inferring.prior_from, ("inference.prior_from",)),
     "Sigmoid.shift_prior": Line(inferring.shifted_rates, ("Sigmoid.shift_prior",)),
+    "triage, clusters": Line(dependent.triage_of_days, ("triage",), 2),
+    "Monitor, night_sd": Line(dependent.monitor_of_nights, ("Monitor.start", "Monitor.update")),
+    "update, drift": Line(dependent.update_with_drift, ("update",), 2),
+    "shift_prior": Line(
+        dependent.another_rate,
+        tuple(f"{x}.shift_prior" for x in ("SegmentCalibrator", "OneVsRestCalibrator")),
+    ),
     "metrics": Line(
         measuring.numbers,
         (*(f"metrics.{x}" for x in measuring.NUMBERS), "metrics.brier_decomposition"),
