@@ -381,6 +381,26 @@ def test_the_tables_of_drift_are_measured():
     assert [line for line in of_drift() if line not in page] == []
 
 
+def test_the_limits_are_measured():
+    page = (ROOT / "docs/explanation/pooling.md").read_text(encoding="utf-8")
+    short = (ROOT / "docs/explanation/guarantees.md").read_text(encoding="utf-8")
+    found = read("inference/limits.json")["results"]
+    for name, cell in found["bands"].items():
+        share, number, each = re.fullmatch(r"(.*), (.*) segments of (.*) rows", name).groups()
+        covered = (
+            f"{cell[x]:.3f} ({cell[x + ', standard error']:.3f})" for x in ("seen", "unseen")
+        )
+        assert f"| {share} | {number} of {each} | {' | '.join(covered)} |" in page, name
+    for name in ("30 %, 200 segments of 5 rows", "1 %, 200 segments of 3 rows"):
+        seen = found["bands"][name]["seen"]
+        assert f"{seen:.2f}"[1:] in page and f"{100 * seen:.0f} %" in short
+    spread = "class 1 spreads 1.5 times as far, {} rows fitted, {} fresh, rate 0.1"
+    for rows, pages in (((1_000, 1_000), [page]), ((10_000, 1_000), [page, short])):
+        held = found["rates"][spread.format(*rows)]["held"]
+        assert f"{held:.2f}"[1:] in page
+        assert len(pages) == 1 or f"{100 * held:.0f} %" in short
+
+
 def test_the_tables_of_spreads_are_measured():
     page = (ROOT / "docs/explanation/pooling.md").read_text(encoding="utf-8")
     assert [line for line in of_spreads() if line not in page] == []

@@ -1,0 +1,307 @@
+"""Promises of fits, predictions, bands, tables and files."""
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from scipy.special import expit
+
+import platt_jax as pj
+
+from . import chance
+from .cell import STOPPED, STRAY, Cell, settled
+from .worlds import Rows
+
+# What the mean of a skewed posterior needs to leave its own 95 % band: a deviation of 3.9.
+WIDE = 1.96 * 3.5
+
+
+def single_curves(cell: Cell) -> None:
+    """Without a population: each segment's rows alone, or all of them together."""
+    for pooling in ("none", "complete"):
+        made, rows = cell.bench.fitted(pooling), cell.world.fitted
+        _listen(cell, pooling)
+        weights = np.ones(len(rows)) if rows.weights is None else rows.weights
+        owner = np.searchsorted(made.keys, rows.segments)
+        n = np.bincount(owner, weights, len(made.keys))
+        n_pos = np.bincount(owner, weights * rows.labels, len(made.keys))
+        ended = np.asarray(made.fit.status)
+        empty = n == 0
+        want = np.where(empty & (pooling == "none"), pj.Status.EMPTY, pj.Status.CONVERGED)
+        cell.want(
+            (ended == want).all(),
+            f"{pooling}: status {pj.Status(ended[ended != want][:1])}"
+            if (ended != want).any()
+            else "",
+        )
+        proba = made.predict_proba(rows.scores, rows.segments, offset=rows.offset)
+        proba = cell.want_probabilities(np.asarray(proba)[weights > 0], pooling)
+        # The condition of the optimum for B: predictions add up to Platt's targets.
+        if pooling == "complete":
+            n, n_pos, owner = (np.array([x.sum()]) for x in (n, n_pos, 0 * owner))
+            owner = np.zeros(len(rows), int)
+        targets = n_pos * (n_pos + 1) / (n_pos + 2) + (n - n_pos) / (n - n_pos + 2)
+        off = np.bincount(owner[weights > 0], (weights[weights > 0] * proba), len(n)) - targets
+        rounding = 1e-3 if rows.scores.dtype == np.float32 else 1e-6
+        where = np.abs(off) > rounding * (1 + n)
+        most = np.abs(off).max()
+        cell.want(not where.any(), f"{pooling}: {where.sum()} do not add up, by {most:.2g}")
+        for night in cell.world.nights[:1]:
+            q = made.predict_proba(night.scores, night.segments, offset=night.offset)
+            alive = ~np.isin(night.segments, made.keys[empty])
+            cell.want_probabilities(np.asarray(q)[alive], f"{pooling}, fresh")
+
+
+def pooled(pooling: str):
+    """With a population of segments, or with levels."""
+
+    def check(cell: Cell) -> None:
+        world = cell.world
+        if not cell.poolings(pooling):
+            _refused(cell, pooling)
+            return
+        made, rows, night = cell.bench.fitted(pooling), world.fitted, world.nights[0]
+        _listen(cell, pooling)
+        status = made.population.status.name if made.population is not None else "CONVERGED"
+        if status not in ("CONVERGED", "BOUNDARY", "NOT_ESTIMATED"):
+            heard = any(word in text for text in cell.bench.warned[pooling] for word in STOPPED)
+            cell.want(heard, f"population {status}, and no warning")
+        weights = np.ones(len(rows)) if rows.weights is None else rows.weights
+        proba = made.predict_proba(rows.scores, rows.ids(pooling), offset=rows.offset)
+        proba = cell.want_probabilities(proba)
+        adds_up(cell, (weights * proba).sum(), (weights * rows.labels).sum(), weights.sum())
+        fresh = made.predict_proba(night.scores, night.ids(pooling), offset=night.offset)
+        fresh = cell.want_probabilities(fresh, "fresh rows")
+        if world.plain:
+            _no_worse(cell, fresh, night, "one curve for all")
+        _bands(cell, made, pooling)
+
+    return check
+
+
+def _refused(cell: Cell, pooling: str) -> None:
+    """A column of one value is no level: a ValueError says to leave it out."""
+    with cell.refusing("segments"):
+        cell.bench.fitted(pooling)
+        cell.want(False, "a column of one value is a level")
+
+
+def adds_up(cell: Cell, predicted: float, seen: float, total: float, what: str = "") -> None:
+    """Positives that are predicted for rows that were fitted: 0.85 to 1.2 of those seen.
+
+    Of the rarer class; by 3 more where few were seen, since Platt's targets add up to 1 too and
+    a population's mean is not known better.
+    """
+    if seen > total / 2:
+        predicted, seen = total - predicted, total - seen
+    holds = 0.85 * seen - 3 * (seen < 10) <= predicted <= 1.2 * seen + 3 * (seen < 10)
+    cell.want(holds, f"{what}{predicted:.1f} predicted on the fitted rows, {seen:.0f} seen")
+
+
+def _listen(cell: Cell, pooling: str) -> None:
+    """Warnings of the fit, which another cell may have made."""
+    cell.warned += [x for x in cell.bench.warned[pooling] if any(w in x.lower() for w in STRAY)]
+
+
+def _no_worse(cell: Cell, proba, rows: Rows, than: str, pooling: str = "complete") -> None:
+    other = cell.bench.fitted(pooling)
+    other = other.predict_proba(rows.scores, rows.segments, offset=rows.offset)
+    seen = rows.seen
+    if not seen.any():
+        return
+    given = (np.asarray(x)[seen] for x in (proba, other, rows.log_odds, rows.segments))
+    found = chance.worse(*given, len(cell.world.fitted))
+    cell.want(found is None, f"worse than {than}: {found}")
+
+
+def _bands(cell: Cell, made, pooling: str) -> None:
+    """One row of each segment: its band's order, and whether it holds the truth."""
+    world = cell.world
+    rows = first_of_each(world.nights[0])
+    value = made.predict_proba(rows.scores, rows.ids(pooling), offset=rows.offset)
+    band = made.band(rows.scores, rows.ids(pooling), offset=rows.offset)
+    lower, upper = (np.asarray(x, float) for x in band)
+    cell.want(not (lower > upper).any(), f"bands upside down ({(lower > upper).sum()})")
+    narrow = ~(chance.half_width(lower, upper) > WIDE)
+    cell.want_order(lower[narrow], np.asarray(value)[narrow], upper[narrow], "band", 1e-5)
+    if made.population is None or not made.population.estimated:
+        return
+    cell.want_probabilities(lower, "a band's end")
+    right = world.effects == "segments" if pooling == "partial" else world.effects == pooling
+    if not (right and world.plain and world.normal and len(world.slope) >= 30):
+        return
+    # 0.95 in the middle. Where positives are rare, rows few or predictions sure, the page on
+    # pooling says how much less: 0.77 at the least.
+    easy = world.fewer >= 100 and len(world.fitted) >= 10 * len(world.slope) and not world.sure
+    truth = expit(rows.log_odds)
+    for name, where in (("seen", rows.seen), ("unseen", ~rows.seen)):
+        held = ((lower - 1e-6 <= truth) & (truth <= upper + 1e-6))[where]
+        few = chance.too_few(int(held.sum()), len(held), 0.88 if easy else 0.7)
+        cell.want(not few, f"bands hold the truth in {held.sum()} of {len(held)} {name} segments")
+
+
+def first_of_each(rows: Rows) -> Rows:
+    """One row of each segment."""
+    return rows.where(np.unique(rows.segments, return_index=True)[1])
+
+
+def unpooled_bands(cell: Cell) -> None:
+    made, world = cell.bench.fitted("none"), cell.world
+    rows = first_of_each(world.nights[0])
+    value = made.predict_proba(rows.scores, rows.segments, offset=rows.offset)
+    for given in ({}, {"level": 0.5}, {"simultaneous": True}):
+        band = made.band(rows.scores, rows.segments, offset=rows.offset, **given)
+        cell.want_order(band[0], value, band[1], f"band {given}", 1e-5)
+    least = np.minimum(*(np.asarray(x) for x in (made.fit.n_pos, made.fit.n_neg)))
+    enough = np.isin(rows.segments, made.keys[least >= 20])
+    if world.plain and enough.sum() >= 10:
+        lower, upper = made.band(rows.scores, rows.segments, offset=rows.offset)
+        truth = expit(rows.log_odds)
+        held = ((lower <= truth) & (truth <= upper))[enough]
+        few = chance.too_few(int(held.sum()), len(held), 0.88)
+        cell.want(not few, f"bands hold the truth in {held.sum()} of {len(held)} segments")
+
+
+def weights_count_rows(cell: Cell) -> None:
+    """Weight 2 is the row twice, in every pooling."""
+    rows = cell.world.fitted
+    rng = np.random.default_rng(cell.world.seed)
+    counts = rng.integers(1, 4, len(rows))
+    twice = replace(rows.where(np.repeat(np.arange(len(rows)), counts)), weights=None)
+    once = replace(rows, weights=counts.astype(float))
+    at = first_of_each(cell.world.nights[0])
+    for pooling in ("none", "complete", "partial"):
+        if pooling == "partial" and not cell.settled:
+            continue
+        made = [cell.bench.fit(x, pooling) for x in (once, twice)]
+        if pooling == "partial" and not all(map(settled, made)):
+            continue
+        found = [x.predict_proba(at.scores, at.segments, offset=at.offset) for x in made]
+        # A population's search ends within a hundredth of standard errors.
+        to = 5e-3 if pooling == "partial" or rows.scores.dtype == np.float32 else 1e-6
+        cell.want_same(*found, f"{pooling}: weight 2 and the row twice", to)
+
+
+def row_order(cell: Cell) -> None:
+    """Another order of the rows changes rounding only."""
+    rows = cell.world.fitted
+    order = np.random.default_rng(cell.world.seed).permutation(len(rows))
+    at = first_of_each(cell.world.nights[0])
+    for pooling in ("none", "partial") if cell.settled else ("none",):
+        calibrators = cell.bench.fitted(pooling), cell.bench.fit(rows.where(order), pooling)
+        if pooling == "partial" and not settled(calibrators[1]):
+            continue
+        found = [x.predict_proba(at.scores, at.segments, offset=at.offset) for x in calibrators]
+        to = 5e-3 if pooling == "partial" or rows.scores.dtype == np.float32 else 1e-6
+        cell.want_same(*found, f"{pooling}: rows in another order", to)
+
+
+def tables(cell: Cell) -> None:
+    """A line for each segment, of numbers that its fit has."""
+    for pooling in cell.poolings("none", "complete", "partial", "nested", "crossed"):
+        made = cell.bench.fitted(pooling)
+        table = made.table()
+        cell.want(len(next(iter(table.values()))) == len(made.keys), f"{pooling}: lines")
+        cell.want(len(repr(made)) > 20, f"{pooling}: repr")
+        errors = np.asarray(made.fit.standard_errors, float)
+        cell.want(not (errors < 0).any(), f"{pooling}: negative standard errors")
+        if made.population is not None and made.population.estimated:
+            shrinkage = np.asarray(made.shrinkage)
+            within = (shrinkage >= -1e-6) & (shrinkage <= 1 + 1e-6)
+            cell.want(within.all(), f"{pooling}: shrinkage {shrinkage[~within][:1]}")
+        if made.levels is not None:
+            _levels(cell, made.levels, pooling)
+
+
+def _levels(cell: Cell, levels, pooling: str) -> None:
+    share = np.asarray(levels["share"], float)
+    cell.want(((share >= 0) & (share <= 1) | np.isnan(share)).all(), f"{pooling}: share {share}")
+    for name in ("slope", "intercept"):
+        spread, error = levels[f"{name}_sd"], levels[f"{name}_sd_error"]
+        per_score = cell.world.scale if name == "slope" else 1
+        if name == "slope" or cell.world.shift == 0:
+            cell.want((np.asarray(spread) * per_score < 10).all(), f"{pooling}: {name}_sd {spread}")
+        cell.want(not (np.asarray(error) == 0).any(), f"{pooling}: {name}_sd_error is exactly 0")
+
+
+def only(cell: Cell) -> None:
+    """Segments that are left out are as unseen ones; the others keep their answers."""
+    rows = first_of_each(cell.world.nights[0])
+    for pooling in cell.poolings("none", "partial", "nested"):
+        made = cell.bench.fitted(pooling)
+        keep = np.arange(len(made.keys)) % 2 == 0
+        some = made.only(keep)
+        before, after = (
+            np.asarray(x.predict_proba(rows.scores, rows.ids(pooling), offset=rows.offset))
+            for x in (made, some)
+        )
+        kept = some.seen(rows.ids(pooling))
+        cell.want_same(before[kept], after[kept], f"{pooling}: segments that were kept")
+        alive = ~np.isnan(before)
+        cell.want_probabilities(after[~kept & alive], f"{pooling}: left out")
+
+
+def files(cell: Cell) -> None:
+    """The same answers, bit by bit, after `save` and `load`."""
+    rows = cell.world.nights[0]
+    with tempfile.TemporaryDirectory() as folder:
+        for pooling in cell.poolings("none", "complete", "partial", "nested", "crossed"):
+            path = Path(folder) / f"{pooling}.npz"
+            made = cell.bench.fitted(pooling)
+            pj.save(path, made)
+            again = pj.load(path)
+            for name in ("predict_proba", "band"):
+                one, other = (
+                    getattr(x, name)(rows.scores, rows.ids(pooling), offset=rows.offset)
+                    for x in (made, again)
+                )
+                cell.want_same(one, other, f"{pooling}: {name} of a file")
+
+
+def one_vs_rest(cell: Cell) -> None:
+    scores, labels = cell.world.classes
+    made = pj.fit_one_vs_rest(scores, labels, classes=range(scores.shape[1]))
+    each = cell.want_probabilities(made.predict_proba(scores, normalize=False), "each class")
+    together = cell.want_probabilities(made.predict_proba(scores), "normalized")
+    cell.want(np.allclose(together.sum(1), 1, atol=1e-5), "rows do not add up to 1")
+    n_pos = np.bincount(labels, minlength=scores.shape[1])
+    targets = n_pos * (n_pos + 1) / (n_pos + 2)
+    targets += (len(labels) - n_pos) / (len(labels) - n_pos + 2)
+    off = np.abs(each.sum(0) - targets).max()
+    cell.want(off < 1e-3 * (1 + len(labels)), f"another number of positives, by {off:.2g}")
+    lower, upper = made.band(scores)
+    cell.want_order(lower, each, upper, "band", 1e-5)
+    cell.want(len(made.table()["status"]) == scores.shape[1], "lines of the table")
+    several = np.random.default_rng(cell.world.seed).random(scores.shape) < each
+    multilabel = pj.fit_one_vs_rest(scores, several)
+    cell.want_probabilities(multilabel.predict_proba(scores, normalize=False), "multilabel")
+
+
+def no_rows(cell: Cell) -> None:
+    """0 rows are answered by 0 numbers, and change nothing."""
+    nothing = cell.world.nights[0].where(np.zeros(len(cell.world.nights[0]), bool))
+    for pooling in ("none", "partial"):
+        made = cell.bench.fitted(pooling)
+        cell.want(len(made.predict_proba(nothing.scores, nothing.segments)) == 0, "predict_proba")
+        cell.want(len(made.band(nothing.scores, nothing.segments)[0]) == 0, "band")
+        functions = {
+            "triage": lambda made=made: pj.triage(made, *nothing.data()),
+            "update": lambda made=made: pj.update(made, *nothing.data()),
+            "Monitor.update": lambda made=made: pj.Monitor.start(made).update(*nothing.data()),
+            "Monitor.sums": lambda made=made: pj.Monitor.start(made).sums(*nothing.data()),
+        }
+        if pooling == "none":
+            functions["estimate_rates"] = lambda made=made: pj.estimate_rates(
+                made, nothing.scores, nothing.segments
+            )
+        for name, function in functions.items():
+            try:
+                answer = function()
+            except Exception as error:
+                cell.want(False, f"{pooling}: {name}: {type(error).__name__}: {str(error)[:60]}")
+                continue
+            if name == "update":
+                at = first_of_each(cell.world.nights[0])
+                found = [x.predict_proba(at.scores, at.segments) for x in (made, answer)]
+                cell.want_same(*found, f"{pooling}: {name}", 1e-3)

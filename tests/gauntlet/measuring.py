@@ -1,0 +1,194 @@
+"""Promises of metrics and scalers, of predictions that are the truth and of others."""
+
+import numpy as np
+from scipy.special import expit
+
+from platt_jax import metrics, scalers
+
+from . import chance
+from .cell import Cell
+from .worlds import Rows
+
+# Those that one number answers, and its range.
+NUMBERS = {
+    "brier_score": (0, 1),
+    "log_loss": (0, np.inf),
+    "roc_auc": (0, 1),
+    "expected_calibration_error": (0, 1),
+    "maximum_calibration_error": (0, 1),
+    "smooth_ece": (0, 1),
+    "ece_by_chance": (0, 1),
+}
+
+
+def _independent(rows: Rows) -> tuple[np.ndarray, np.ndarray]:
+    """Labels and true probabilities: given the log-odds with their shocks, rows are independent."""
+    return rows.labels, expit(rows.log_odds)
+
+
+def numbers(cell: Cell) -> None:
+    rows = cell.world.nights[0]
+    labels, truth = _independent(rows)
+    one_class = len(np.unique(labels)) < 2
+    weights = np.random.default_rng(cell.world.seed).integers(0, 3, len(rows)).astype(float)
+    weights[0] = 1.0
+    twice = np.repeat(np.arange(len(rows)), weights.astype(int))
+    for name, (low, high) in NUMBERS.items():
+        function = getattr(metrics, name)
+        value = float(function(labels, truth))
+        known = np.isfinite(value) or (name == "roc_auc" and one_class)
+        cell.want(known and not low - 1e-9 > value and not value > high + 1e-9, f"{name} {value}")
+        weighted = float(function(labels, truth, weights=weights))
+        repeated = float(function(labels[twice], truth[twice]))
+        cell.want_same(weighted, repeated, f"{name}: weight 2 and the row twice", 1e-6)
+        smaller = float(function(labels, truth, weights=weights * 1e-9))
+        cell.want(
+            np.isnan(smaller) or low - 1e-9 <= smaller <= high + 1e-9,
+            f"{name} of small weights {smaller}",
+        )
+    for given in ({}, {"n_bins": 5, "strategy": "quantile"}):
+        parts = metrics.brier_decomposition(labels, truth, **given)
+        for part, value in zip(
+            parts._fields if hasattr(parts, "_fields") else parts, parts, strict=True
+        ):
+            cell.want(np.isfinite(value), f"brier_decomposition: {part} {value}")
+
+
+def tests_of_chance(cell: Cell) -> None:
+    """The truth is not found to be wrong; labels that are all flipped are."""
+    rows = cell.world.nights[0]
+    labels, truth = _independent(rows)
+    cox = metrics.cox_calibration(labels, truth)
+    found = {
+        "spiegelhalter": metrics.spiegelhalter(labels, truth).pvalue,
+        "hosmer_lemeshow": metrics.hosmer_lemeshow(labels, truth).pvalue,
+        "cox_calibration": cox.joint_test.pvalue,
+    }
+    # Spiegelhalter's z and Cox's likelihood ratio are those of many labels of either class.
+    many = min(truth.sum(), (1 - truth).sum()) >= 50 and (truth * (1 - truth)).sum() >= 30
+    for name, p in found.items():
+        p = float(p)
+        cell.want(np.isnan(p) or 0 <= p <= 1, f"{name}: p {p}")
+        least = chance.NEVER if name == "hosmer_lemeshow" or many else 0
+        cell.want(np.isnan(p) or p >= least / 100, f"{name}: p {p:.1g} of the truth")
+    interval = metrics.ece_interval(labels, truth, confidence=1 - chance.NEVER)
+    value, lower, upper = (float(x) for x in interval)
+    cell.want_order(lower, value, upper, "ece_interval")
+    cell.want(0 <= lower and upper <= 1, f"ece_interval {interval}")
+    cell.want(lower == 0, f"ece_interval leaves out 0, which is true: {lower}")
+    if (truth * (1 - truth)).sum() >= 30 and ((1 - 2 * truth) ** 2).sum() >= 100:
+        p = float(metrics.spiegelhalter(1 - labels, truth).pvalue)
+        cell.want(p < 1e-4, f"spiegelhalter: p {p:.1g} of flipped labels")
+
+
+def by_segment(cell: Cell) -> None:
+    """The answer of each segment's rows alone."""
+    rows = cell.world.nights[0]
+    labels, truth = _independent(rows)
+    some = np.unique(rows.segments)[:3]
+    for name in (*NUMBERS, "spiegelhalter", "cox_calibration", "hosmer_lemeshow"):
+        function = getattr(metrics, name)
+        found = metrics.by_segment(function, labels, truth, rows.segments)
+        cell.want(len(found.keys) == len(np.unique(rows.segments)), f"{name}: lines")
+        for i, segment in enumerate(some):
+            here = rows.segments == segment
+            alone = function(labels[here], truth[here])
+            mine, other = (_flat(x, at) for x, at in ((found.values, i), (alone, None)))
+            cell.want_same(mine, other, f"{name} of a segment", 1e-6 * (1 + np.abs(other).max()))
+        found.table()
+
+
+def _flat(value, at) -> np.ndarray:
+    """The numbers of a result, nested or not."""
+    if isinstance(value, tuple):
+        return np.concatenate([_flat(x, at) for x in value])
+    value = np.asarray(value, float)
+    return np.nan_to_num(np.atleast_1d(value if at is None else value[at]), posinf=1e300)
+
+
+def curves(cell: Cell) -> None:
+    rows = cell.world.nights[0]
+    labels, truth = _independent(rows)
+    for p, name in ((truth, "truth"), (np.full(len(rows), truth.mean()), "one probability")):
+        for function in (metrics.reliability_curve, metrics.isotonic_curve, metrics.smooth_curve):
+            given = {"replicates": 20} if function is metrics.isotonic_curve else {}
+            found = function(labels, p, **given)
+            what = f"{function.__name__}, {name}"
+            true, lower, upper = (
+                np.asarray(x, float) for x in (found.prob_true, found.lower, found.upper)
+            )
+            cell.want(((true >= 0) & (true <= 1) | np.isnan(true)).all(), f"{what}: outside [0, 1]")
+            # The isotonic band is around the predictions, and the curve may leave it.
+            middle = lower if function is metrics.isotonic_curve else true
+            cell.want_order(lower, middle, upper, what)
+            half = np.isfinite(true) & ~np.isfinite(lower)
+            cell.want(not half.any(), f"{what}: a curve without a band")
+
+
+def fields(cell: Cell) -> None:
+    """Errors over groups of rows."""
+    rows = cell.world.nights[0]
+    labels, truth = _independent(rows)
+    found = metrics.multicalibration_error(
+        labels, truth, segments=rows.segments, min_rows=1, replicates=50
+    )
+    cell.want(0 < float(found.pvalue) <= 1, f"multicalibration_error: p {found.pvalue}")
+    cell.want_order(found.lower, found.sigma, found.upper, "multicalibration_error")
+    for function in (
+        metrics.field_calibration_error,
+        metrics.field_relative_error,
+        metrics.field_squared_error,
+    ):
+        result = function(labels, truth, rows.segments)
+        name = function.__name__
+        value, lower, upper = (float(x) for x in (result.value, result.lower, result.upper))
+        cell.want(np.isfinite(value) or "squared" in name, f"{name} {value}")
+        cell.want(not lower > upper, f"{name}: interval upside down")
+
+
+def expectations(cell: Cell) -> None:
+    """What labels to come will show: they are here."""
+    rows = cell.world.nights[0]
+    labels, truth = _independent(rows)
+    found = metrics.expected(truth, level=1 - chance.NEVER)
+    actual = {
+        "log_loss": metrics.log_loss(labels, truth),
+        "brier_score": metrics.brier_score(labels, truth),
+        "rate": labels.mean(),
+        "positives": labels.sum(),
+    }
+    for name, value in actual.items():
+        about = getattr(found, name)
+        cell.want_order(about.lower, about.value, about.upper, f"expected {name}")
+        # The docstring: levels of 99.9 % can fall short by 0.1 %.
+        if name == "positives":
+            inside = about.lower - 1e-6 <= value <= about.upper + 1e-6
+            cell.want(inside, f"{name} {value:.4g} outside {about.lower:.4g} to {about.upper:.4g}")
+    each = metrics.expected(truth, segments=rows.segments)
+    values = np.asarray(each.values.positives.value, float)
+    cell.want(np.isclose(values.sum(), truth.sum(), rtol=1e-6), "segments do not add up")
+
+
+SCALERS = (
+    *("PlattScaling", "LevenbergMarquardt", "Gaussian", "CosineExpansion", "Softmax", "Clip"),
+    *("PPClip", "Binning", "BetaScaling", "Isotonic", "Temperature", "BetaCalibration"),
+)
+
+
+def other_methods(cell: Cell) -> None:
+    """Each scaler on the scores of all rows: probabilities, also between and beyond the scores."""
+    rows = cell.world.fitted
+    # Of one of three sizes, for each of which a program is compiled: the rows over and over.
+    size = next((x for x in (16, 256) if x >= len(rows)), 2_048)
+    rows = rows.where(np.resize(np.arange(len(rows)), size))
+    if rows.weights is not None and not rows.weights.any():
+        return
+    low, high = float(rows.scores.min()), float(rows.scores.max())
+    at = np.array([low - (high - low), low, (low + high) / 2, high, 2 * high - low])
+    for name in SCALERS:
+        made = getattr(scalers, name)().fit(rows.scores, rows.labels, weights=rows.weights)
+        for scores in (rows.scores, at.astype(rows.scores.dtype)):
+            cell.want_probabilities(made.predict_proba(scores), name)
+        if name in ("Isotonic", "Temperature", "Softmax", "Clip"):
+            p = np.asarray(made.predict_proba(np.sort(rows.scores)), float)
+            cell.want((np.diff(p) >= -1e-6).all(), f"{name} is not monotone")
