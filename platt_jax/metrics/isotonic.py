@@ -76,7 +76,7 @@ def isotonic_curve(
     """
     validation.require_fraction(confidence, "confidence")
     validation.require_integer(replicates, "replicates", 2)
-    rows = read_predictions(labels, proba, weights, from_logits).as_counts(_LARGEST)
+    rows = read_predictions(labels, proba, weights, from_logits).as_counts(0, _LARGEST)
     if rows.batch:
         raise ValueError(f"proba: expected (N,), one problem's, got shape {np.shape(proba)}")
     if not rows.total[0]:

@@ -64,12 +64,12 @@ class MetricRows:
         """(K,) weighted means over the rows of x (K, N)."""
         return ratio(self.sum(x), self.total)
 
-    def as_counts(self, largest: int = _LARGEST) -> Self:
+    def as_counts(self, least: int = -_LARGEST, most: int = _LARGEST) -> Self:
         """The same rows, with the weights as given; for what depends on the number of rows.
 
-        Sums below 2^-largest or above 2^largest remain scaled.
+        Weights whose sum is below 2^least or above 2^most are scaled to that. The limits are even.
         """
-        exponent = np.clip(self.exponent, -largest, largest)
+        exponent = np.clip(self.exponent, least, most)
         return replace(
             self,
             weights=np.ldexp(self.weights, exponent[:, None]),

@@ -17,7 +17,8 @@ from platt_jax.model.objective import Array
 from platt_jax.options import Options
 from platt_jax.status import Flag
 
-# Powers of two between which a fit's weights are counts; its stopping rule depends on their scale.
+# Power of two above which the weights of a fit remain scaled, as below 1: its stopping rule depends
+# on their scale.
 _LARGEST = 40
 
 # Exact to rounding in the far tail, where SciPy's erfc has errors of hundreds of units.
@@ -106,7 +107,7 @@ def cox_calibration(
         >>> round(float(cox.slope), 4), round(float(cox.joint_test.pvalue), 4)
         (0.5805, 0.8163)
     """
-    rows = read_predictions(labels, proba, weights, from_logits).as_counts(_LARGEST)
+    rows = read_predictions(labels, proba, weights, from_logits).as_counts(0, _LARGEST)
     rows = replace(rows, values=rows.logits(), from_logits=True)
     found = fit(rows.values, rows.positive, weights=rows.weights, options=Options(targets="none"))
     determined = found.converged & (found.flags & Flag.CONSTANT_SCORES == 0)

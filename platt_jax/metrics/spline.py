@@ -23,6 +23,7 @@ _KNOTS = (
     (5, ()),
 )
 _MOST_STEPS, _HALVINGS, _ENOUGH = 50, 30, 1e-8
+_ROUNDING = 4 * np.finfo(float).eps  # of a loss
 _LARGEST = 40  # power of two above which counts remain scaled: the search's end depends on them
 # Of classes that do not overlap the search ends where rounding ends it, far out. A standard error
 # of log-odds above this shows it.
@@ -95,7 +96,7 @@ def smooth_curve(
         True
     """
     validation.require_fraction(confidence, "confidence")
-    rows = read_predictions(labels, proba, weights, from_logits).as_counts(_LARGEST)
+    rows = read_predictions(labels, proba, weights, from_logits).as_counts(0, _LARGEST)
     if rows.batch:
         raise ValueError(f"proba: expected (N,), one problem's, got shape {np.shape(proba)}")
     if not rows.total[0]:
@@ -103,14 +104,14 @@ def smooth_curve(
     counted = rows.weights[0] > 0
     x, y, w = (a[0, counted] for a in (rows.logits(), rows.positive, rows.weights))
     at = np.unique(_quantiles(x, w, np.linspace(0, 1, _POINTS)))
-    middle, width = x.mean(), x.std()
-    unit = width if width > 0 else 1.0
+    # Logits may be far from 0, or near each other.
+    sloping = bool(x.min() < x.max())
+    middle, unit = x.mean(), (x.std() if sloping else 1.0)
     choices = _choices(x, y, w)
     for knots in choices:
-        # In units of their spread, for logits that are far from 0 or near each other.
         placed = [(knot - middle) / unit for knot in knots]
-        columns, here = (_basis((z - middle) / unit, placed, sloping=width > 0) for z in (x, at))
-        fitted = _logistic(columns, y, w, start=np.array([middle, unit]))
+        columns, here = (_basis((z - middle) / unit, placed, sloping) for z in (x, at))
+        fitted = _logistic(columns, y, w)
         if fitted is not None:
             beta, factor = fitted
             logit = here @ beta
@@ -157,12 +158,10 @@ def _basis(x: Floats, knots: Sequence[Any] | Floats, sloping: bool = True) -> Fl
     return np.stack(columns, 1)
 
 
-def _logistic(
-    columns: Floats, y: NDArray[np.bool_], w: Floats, start: Floats
-) -> tuple[Floats, Floats] | None:
+def _logistic(columns: Floats, y: NDArray[np.bool_], w: Floats) -> tuple[Floats, Floats] | None:
     """Coefficients, and a factor F of the Hessian F F'; None where there is no optimum.
 
-    By Newton's method from these first coefficients.
+    By Newton's method from the mean of the labels.
     """
     sign = np.where(y, 1.0, -1.0)
 
@@ -170,8 +169,7 @@ def _logistic(
         return -float(w @ log_expit(sign * (columns @ beta)))
 
     beta = np.zeros(columns.shape[1])
-    given = min(len(beta), len(start))
-    beta[:given] = start[:given]
+    beta[0] = np.log(w[y].sum() / w[~y].sum())
     before = loss(beta)
     for _ in range(_MOST_STEPS):
         logit = columns @ beta
@@ -191,9 +189,11 @@ def _logistic(
             return (beta - step, factor) if known else None
         for _ in range(_HALVINGS):
             after = loss(beta - step)
-            if after <= before:
+            if after <= before * (1 + _ROUNDING):
                 break
             step = step / 2
+        else:
+            return None
         beta, before = beta - step, after
     return None
 
