@@ -25,6 +25,7 @@ from platt_jax.validation.rows import (
     of_odd_label,
     offset,
     scores,
+    scores_to_fit,
     weights,
 )
 from platt_jax.validation.values import (
@@ -78,6 +79,7 @@ __all__ = [
     "require_one_of",
     "require_probabilities",
     "scores",
+    "scores_to_fit",
     "start",
     "weights",
 ]
