@@ -172,7 +172,7 @@ def _read(labels: Column, values: NDArray[Any], weights: Column, name: str) -> d
     y, w, spoilt = rows.flat()
     v = values.reshape(y.shape).astype(np.float64)
     counts = (w > 0) & ~spoilt.any(axis=-1, keepdims=True)
-    w, exponent = _scaled(np.where(counts, w, 0))
+    w, exponent = validation.scaled_weights(np.where(counts, w, 0))
     return {
         "positive": counts & (y == 1),
         "values": np.where(counts, v, _PLACEHOLDER),
@@ -182,12 +182,3 @@ def _read(labels: Column, values: NDArray[Any], weights: Column, name: str) -> d
         "batch": values.shape[:-1],
         "dtype": values.dtype,
     }
-
-
-def _scaled(w: Floats) -> tuple[Floats, Ints]:
-    """Weights times a power of 4 that brings each problem's sum to [1/2, 2); the exponents of 2."""
-    _, largest = np.frexp(w.max(axis=-1))
-    _, sum_of = np.frexp(np.ldexp(w, -largest[:, None]).sum(axis=-1))
-    # Even, so that square roots of sums are scaled by a power of two, too.
-    exponent = (largest + sum_of).astype(np.int64) // 2 * 2
-    return np.ldexp(w, -exponent[:, None]), exponent

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from platt_jax import columns
+from platt_jax.arrays import Floats, Ints
 from platt_jax.columns import Column
 from platt_jax.ids.labels import labels_by_name
 from platt_jax.validation.doubts import FEW
@@ -138,6 +139,23 @@ def weights(values: Column, dtype: DTypeLike) -> ArrayIfGiven:
     if np.fmin.reduce(values, axis=None, initial=0) < 0:
         raise of_negative_weight(values[values < 0].flat[0])
     return values
+
+
+def scaled_weights(w: Floats) -> tuple[Floats, Ints]:
+    """Weights whose sum cannot overflow.
+
+    Args:
+        w: (K, N) finite weights >= 0 of K problems, of any size.
+
+    Returns:
+        (K, N) the weights times powers of 4 that bring each problem's sum to [1/2, 2), without loss
+        of digits; and (K,) even exponents e: the weights are the first times 2^e.
+    """
+    _, largest = np.frexp(w.max(axis=-1))
+    _, of_sum = np.frexp(np.ldexp(w, -largest[:, None]).sum(axis=-1))
+    # Even, so that square roots of sums are scaled by a power of two, too.
+    exponent = (largest + of_sum).astype(np.int64) // 2 * 2
+    return np.ldexp(w, -exponent[:, None]), exponent
 
 
 def offset(values: Column, scores: Any) -> ArrayIfGiven:

@@ -352,3 +352,16 @@ def test_platt_scaling_hands_everything_to_the_fit_of_the_library(monkeypatch):
     assert handed == [
         (("scores", "labels"), {"weights": "weights", "prior": prior, "options": options})
     ]
+
+
+@pytest.mark.parametrize("weight", [2.0**-1060, 2.0**1020])
+@pytest.mark.parametrize(
+    "scaler", [Isotonic(), Binning(10), pytest.param(Temperature(), marks=pytest.mark.slow)]
+)
+def test_weights_may_be_of_any_size(rng, scaler, weight, dtype):
+    """Their sum overflowed, or they were infinite in float32."""
+    scores, labels = batch(rng, PROBLEMS, ROWS, dtype)
+    once = predict(scaler, scores, labels)
+    again = predict(scaler, scores, labels, weights=np.full(scores.shape, weight))
+    np.testing.assert_allclose(again, once, **near(dtype))
+    assert np.isfinite(once).all()
