@@ -67,7 +67,7 @@ def _interpolated(f: NDArray[Any], thresholds: NDArray[Any], probabilities: NDAr
             f, thresholds = f / 2, thresholds / 2
     p = np.interp(f, thresholds, probabilities)
     # NumPy's slope between scores that are closer than 1e-308 is infinite.
-    lost = np.flatnonzero(~np.isfinite(p))
+    lost = np.flatnonzero(np.isinf(p))
     after = np.searchsorted(thresholds, f[lost], side="right")
     low, high = (thresholds[i].astype(np.float64) for i in (after - 1, after))
     share = (f[lost] - low) / (high - low)
