@@ -6,6 +6,7 @@ from platt_jax.api import fit, fit_one_vs_rest, fit_segments
 from platt_jax.environment import show_config, use_compilation_cache
 from platt_jax.execution.progress import ProgressReport
 from platt_jax.execution.segment_rows import SegmentRows
+from platt_jax.execution.solve import solve
 from platt_jax.inference.bootstrap import Bootstrap, bootstrap
 from platt_jax.inference.drift import Drift, estimate_drift
 from platt_jax.inference.judge_pooling import judge_pooling
@@ -23,7 +24,6 @@ from platt_jax.results.one_vs_rest import OneVsRestCalibrator
 from platt_jax.results.probabilities import logit
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.results.sigmoid import Sigmoid
-from platt_jax.solver.solution import solve
 from platt_jax.status import Flag, Status
 from platt_jax.version import __version__ as __version__
 

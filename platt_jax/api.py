@@ -18,7 +18,7 @@ from platt_jax.execution.on_device import DeviceRows
 from platt_jax.execution.problems import Context, Problems
 from platt_jax.execution.progress import Listener, Stage
 from platt_jax.execution.run import fit_problems
-from platt_jax.execution.segment_rows import require_each, segment_rows
+from platt_jax.execution.segment_rows import SegmentRows, require_each, segment_rows
 from platt_jax.execution.sending import sent_rows
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options, Pooling
@@ -85,8 +85,9 @@ def fit(
             100 scores or more and all finite ones lie in [0, 1], as probabilities do.
 
     Raises:
-        ValueError: an argument is not as described; or, with Options(non_finite="raise"), a score,
-            label, weight or offset is not finite.
+        ValueError: an argument is not as described; all scores are nearer to 0 than 3.7e-301
+            (float32: 2e-31); or, with Options(non_finite="raise"), a score, label, weight or offset
+            is not finite.
         MemoryError: the device's memory is too small even for small chunks of the rows, or for a
             single problem of more than half a million rows.
 
@@ -175,6 +176,9 @@ def fit_segments(
         require_each(labels=labels, segments=segments)
         there = DeviceSegmentRows(scores, labels, segments, weights, pos_label, offset)
         return on_device(there, lambda: fit_by_segment(DeviceSegments(there, caller), *more))
+    if not isinstance(scores, SegmentRows):
+        require_each(labels=labels, segments=segments)
+        scores = validation.scores_to_fit(scores)
     if mesh is None and pos_label is None:
         sent = sent_rows(scores, labels, segments, weights, offset)
         if sent is not None:
@@ -223,7 +227,7 @@ def fit_one_vs_rest(
         (3, 2)
     """
     caller, stage = Caller(), Stage.of(progress)
-    scores = validation.scores(scores)
+    scores = validation.scores_to_fit(scores)
     if scores.ndim != 2:
         raise ValueError(
             f"scores: expected (N, C), a column per class, got shape {scores.shape}; "

@@ -5,6 +5,7 @@ is free. JAX can request it for any function, by the attributes that XLA gives t
 """
 
 import os
+import re
 from collections.abc import Callable
 from functools import cache, wraps
 from typing import Any, NamedTuple
@@ -67,11 +68,14 @@ def jit_or_inline(function: Callable[..., Any], **settings: Any) -> Callable[...
 
     @wraps(function)
     def run(*arguments: Any, **named: Any) -> Any:
-        leaves = jax.tree.leaves((arguments, named))
-        transformed = tracing() or any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
-        return (part if transformed else program)(*arguments, **named)
+        return (part if transformed((arguments, named)) else program)(*arguments, **named)
 
     return run
+
+
+def transformed(arguments: Any) -> bool:
+    """Whether JAX traces or transforms a user's program, or any of these arguments."""
+    return tracing() or any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(arguments))
 
 
 def tracing() -> bool:
@@ -84,12 +88,20 @@ def sums_told() -> str:
     """How sums are computed on a CPU, for bug reports."""
     if not _within(_version(), _OTHER_SUMS):
         return "as XLA has them"
-    if _version() != _WRONG_SUMS:
-        return "without YNNPACK"
+    return f"without YNNPACK. {wrong_sums() or ''}".removesuffix(". ")
+
+
+def wrong_sums() -> str | None:
+    """A warning if this jaxlib adds up some sums wrongly in users' own programs; else None."""
     (option,) = _NO_OTHER_SUMS
+    # An option that is empty.
+    avoided = re.search(rf"--{option}=(\s|$)", os.environ.get("XLA_FLAGS", ""))
+    if _version() != _WRONG_SUMS or avoided or platform() != "cpu":
+        return None
     return (
-        f"without YNNPACK. With it, jaxlib {_WRONG_SUMS} computes some sums wrongly in your own "
-        f"programs, including solve in them; to avoid this, set XLA_FLAGS=--{option}="
+        f"jaxlib {_WRONG_SUMS} adds up some sums wrongly on CPUs in your own JAX programs, such as "
+        "one with solve in it (https://github.com/jax-ml/jax/issues/39103). Start Python with "
+        f"XLA_FLAGS=--{option}= in the environment, or use a newer jaxlib, which needs Python 3.12"
     )
 
 

@@ -11,6 +11,7 @@ import pytest
 import platt_jax as pj
 from platt_jax import scalers, xla
 from platt_jax.execution import run
+from platt_jax.execution.caller import Caller
 from platt_jax.inference import expansion
 from platt_jax.population import search
 from platt_jax.scalers import base
@@ -47,6 +48,56 @@ def test_a_part_of_a_users_program_takes_its_options(points):
     np.testing.assert_array_equal(whole(points), np.arange(ROWS) ** 2.0 + 1)
     slope = jax.grad(lambda scale: part(scale * points)[10])(1.0)
     assert slope == 200
+
+
+@pytest.fixture
+def wrong_sums(monkeypatch):
+    """As if this were jaxlib 0.10.2, in a process that has not warned of it."""
+    monkeypatch.setattr(xla.jaxlib, "__version__", "0.10.2")
+    monkeypatch.setattr(Caller, "_told_once", set())
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
+
+
+SCORES, LABELS = np.array([5.0, -4.0, 1.0], np.float32), np.array([1, 0, 0])
+
+
+@pytest.mark.on_cpu
+@pytest.mark.parametrize(
+    "traced",
+    [
+        pytest.param(lambda: jax.make_jaxpr(pj.solve)(SCORES, LABELS), id="traced itself"),
+        pytest.param(lambda: jax.make_jaxpr(lambda f: pj.solve(f, LABELS))(SCORES), id="within"),
+        pytest.param(lambda: jax.make_jaxpr(lambda: pj.solve(SCORES, LABELS))(), id="constants"),
+        pytest.param(lambda: jax.vmap(lambda f: pj.solve(f, LABELS))(SCORES[None]), id="vmap"),
+    ],
+)
+def test_wrong_sums_are_told_once_at_the_users_line(wrong_sums, traced):
+    with pytest.warns(RuntimeWarning, match="XLA_FLAGS=--xla_cpu_experimental_ynn") as told:
+        traced()
+        traced()
+    assert [(Path(x.filename), "solve" in line_of(x)) for x in told] == [(Path(__file__), True)]
+
+
+def line_of(warning):
+    return Path(warning.filename).read_text(encoding="utf-8").splitlines()[warning.lineno - 1]
+
+
+def test_no_wrong_sums_are_told_of_our_own_programs(wrong_sums, recwarn):
+    pj.solve(SCORES, LABELS)
+    pj.fit(SCORES, LABELS)
+    pj.fit(jnp.asarray(SCORES), LABELS)
+    # Within a user's program, too, this one is compiled apart.
+    jax.make_jaxpr(lambda x: x + pj.fit(SCORES, LABELS).A)(1.0)
+    assert not recwarn.list
+
+
+def test_no_wrong_sums_are_told_where_they_are_avoided(wrong_sums, recwarn, monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_experimental_ynn_fusion_type= --another=1")
+    jax.make_jaxpr(pj.solve)(SCORES, LABELS)
+    monkeypatch.setenv("XLA_FLAGS", "")
+    monkeypatch.setattr(xla.jaxlib, "__version__", "0.12.0.1")
+    jax.make_jaxpr(pj.solve)(SCORES, LABELS)
+    assert not recwarn.list
 
 
 @pytest.mark.slow

@@ -108,7 +108,8 @@ class PartSegments(Segments):
         share = min(1.0, SAMPLED_ROWS / self._meeting.total(np.array([self._number]))[0])
         mine = [rows.sampled_scores(math.ceil(share * len(rows))) for rows in self._here]
         sent = np.concatenate([*mine, np.empty(0, self._dtype)]).astype(float).tobytes()
-        return coordinates_of(np.frombuffer(b"".join(self._meeting.gather_bytes(sent))))
+        scores = np.frombuffer(b"".join(self._meeting.gather_bytes(sent)))
+        return coordinates_of(scores, self._dtype)
 
     def node_losses(self, grid: Grid, nodes: Nodes, options: Options, stage: Stage) -> NDArray[Any]:
         """See `Segments`."""

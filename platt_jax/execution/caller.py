@@ -13,7 +13,7 @@ class Caller:
 
     def __init__(self) -> None:
         frame = sys._getframe(1)
-        while frame.f_back is not None and _is_of_this_package(frame):
+        while frame.f_back is not None and _is_of_libraries(frame):
             frame = frame.f_back
         self._file, self._line, self._globals = (
             frame.f_code.co_filename,
@@ -43,6 +43,7 @@ class Caller:
         )
 
 
-def _is_of_this_package(frame: FrameType) -> bool:
+def _is_of_libraries(frame: FrameType) -> bool:
+    """Whether this is code of this package, or of JAX, which traces this package for a user."""
     name: str = frame.f_globals.get("__name__", "")
-    return name.partition(".")[0] == __package__.partition(".")[0]
+    return name.partition(".")[0] in (__package__.partition(".")[0], "jax")

@@ -49,7 +49,7 @@ class DenseRows:
         pos_label: Any = None,
         offset: Column | None = None,
     ) -> None:
-        self.scores = validation.scores(scores)
+        self.scores = validation.scores_to_fit(scores)
         self.labels, self._weights = validation.labels_and_weights(
             labels, weights, self.scores, pos_label
         )

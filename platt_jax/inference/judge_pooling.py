@@ -15,14 +15,15 @@ from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.ids.factorize import factorize
 from platt_jax.inference.drift import drift_between
 from platt_jax.options import Options, Pooling
+from platt_jax.results.probabilities import LEAST
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.results.tables import Table
 
 _POOLINGS: tuple[Literal["complete", "partial", "none"], ...] = ("complete", "partial", "none")
 _REFERENCE = "complete"
 _COLUMNS = ("cut", "pooling", "rows", "log_loss", "difference", "standard_error")
-# Probabilities of exactly 0 or 1 are replaced by the next float, as in `metrics.log_loss`.
-_INSIDE = np.nextafter([0.0, 1.0], 0.5)
+# Probabilities are clipped to these, as in `metrics.log_loss`.
+_INSIDE = np.array([LEAST, 1 - LEAST])
 
 
 def judge_pooling(

@@ -189,7 +189,10 @@ def _updated_fallback(
     sigmoid, covariance = calibrator.fallback, calibrator.fallback_covariance
     if not np.isfinite(covariance).all():
         return sigmoid, covariance
-    precision = forgetting * np.linalg.pinv(covariance.astype(float), hermitian=True)
+    # In units of the standard errors: a pseudoinverse would take one of A and B as undetermined.
+    units = np.sqrt(np.diag(covariance).astype(float))
+    units = np.outer(*[np.where(units > 0, units, 1)] * 2)
+    precision = forgetting * np.linalg.pinv(covariance / units, hermitian=True) / units
     prior = GaussianPrior(np.array([sigmoid.A, sigmoid.B], float), precision)
     given = given_to((1,), rows.dtype, prior)
     options = replace(options, targets="none", non_finite="omit")

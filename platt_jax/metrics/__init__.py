@@ -12,9 +12,12 @@ takes no labels: it says which scores to expect of labels to come. Common rules:
 - `labels` and `weights` broadcast to it. Labels are bool, {0, 1} or {-1, +1}. Weights count rows:
   weight 2 is the row twice; weight 0 removes the row, even with a NaN in it. Only tests,
   intervals, means by chance, `field_squared_error` and `multicalibration_error` depend on the
-  scale of the weights.
+  scale of the weights. They may be of any size, such as 1e-300 or 1e308, but count as 0 below
+  1e-300 of their sum.
+- Log-odds of probabilities are those of `platt_jax.logit`: clipped, in the same way at 0 and 1.
 - A NaN, or an infinite weight or logit, makes the results of its own problem NaN. A problem without
-  rows of positive weight is NaN, too. There are no warnings.
+  rows of positive weight is NaN, too. Of all this there are no warnings. `cox_calibration` and
+  `smooth_curve` warn where clipped log-odds determine the result.
 - A ValueError names the argument, its value, and what was expected.
 """
 

@@ -100,7 +100,7 @@ def reliability_curve(
         ([0.0, 0.3424], [0.6576, 1.0])
     """
     validation.require_fraction(confidence, "confidence")
-    rows = read_predictions(labels, proba, weights, from_logits)
+    rows = read_predictions(labels, proba, weights, from_logits).as_counts()
     each = binned(rows, n_bins, strategy)
     z2 = NormalDist().inv_cdf((1 + confidence) / 2) ** 2
     frequency = ratio(each.positive, each.n_rows)
@@ -112,7 +112,7 @@ def reliability_curve(
         frequency,
         np.maximum(center - half, 0),
         np.minimum(center + half, 1),
-        np.where(rows.total > 0, each.n_rows.T, np.nan).T,
+        np.where(rows.total > 0, rows.unscaled(each.n_rows).T, np.nan).T,
     )
     return ReliabilityCurve(*(rows.result(column) for column in curve))
 

@@ -31,7 +31,9 @@ def ece_by_chance(
     In a bin where fewer than 10 labels of a class are expected, the number of positives has its
     exact distribution (Poisson's binomial), so the mean is exact. In other bins, and with weights
     that are not whole numbers, it is taken as normal with variance sum(p (1 - p)), whose mean is
-    within 1 % of the exact one where 10 labels are expected.
+    within 1 % of the exact one where 10 labels are expected. Weights that sum up to less than a row
+    leave the mean at most 2 sum(p) sum(1 - p) / rows of the bin, which no number between 0 and the
+    bin's rows exceeds.
 
     Args:
         labels: bool, {0, 1} or {-1, +1}, broadcastable to proba. A NaN makes the result NaN, as it
@@ -57,12 +59,13 @@ def ece_by_chance(
         >>> round(float(ece_by_chance(*rows)), 3)
         0.315
     """
-    rows = read_predictions(labels, proba, weights, from_logits)
+    rows = read_predictions(labels, proba, weights, from_logits).as_counts()
     each = binned(rows, n_bins, strategy)
     p, q = rows.probabilities()
     variance = np.zeros(each.p.shape)
     np.add.at(variance, (np.arange(len(p))[:, None], each.bin), rows.weights * p * q)
-    distance = np.sqrt(2 / np.pi * variance)
+    most = np.where(each.n_rows > 0, 2 * each.p * ratio(each.q, each.n_rows), 0)
+    distance = np.minimum(np.sqrt(2 / np.pi * variance), most)
     of = counts.rarer(rows, each)
     for some, parts in counts.pieces(rows, each, of, np.flatnonzero(of.few.any(axis=-1))):
         few = np.zeros_like(of.few)

@@ -198,9 +198,9 @@ def _tails(
         seen = (of.observed[few] - expected) ** 2 / spread
     scale = np.minimum(cells / total, _LARGEST)
     width = cells + few.shape[1]  # more than all of the rounded terms, which sum up to `total`
-    possible, seen = (
-        np.minimum(np.rint(x), width) for x in (possible * scale[line, None], seen * scale[line])
-    )
+    with np.errstate(over="ignore"):
+        scaled = possible * scale[line, None], seen * scale[line]
+    possible, seen = (np.minimum(np.rint(x), width) for x in scaled)
     others = np.where(few, 0, terms).sum(axis=-1)
     df = ((variance > 0) & ~few).sum(axis=-1)
     ends = np.cumsum(few.sum(axis=-1))

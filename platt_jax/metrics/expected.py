@@ -127,7 +127,7 @@ def _expected(
     labels: Column, proba: Column, *, weights: Column, from_logits: bool, level: float
 ) -> Expected:
     """As `expected`; the labels do not matter."""
-    rows = read_predictions(labels, proba, weights, from_logits)
+    rows = read_predictions(labels, proba, weights, from_logits).as_counts()
     shape, tail = rows.values.shape, (1 - level) / 2
     if_1, if_0 = (replace(rows, positive=np.full(shape, y)) for y in (True, False))
     rate = _mean_of_terms(rows, np.ones(shape), np.zeros(shape), tail)
@@ -150,11 +150,13 @@ def _mean_of_terms(rows: Predictions, l1: Floats, l0: Floats, tail: float) -> Ex
         for x in (variance_of_row, variance_of_row * (q - p) * d, variance_of_row * d * d)
     )
     value = rows.mean(p * l1 + q * l0)
-    deviation = np.sqrt(ratio(variance, rows.total))
+    least, most = rows.mean(np.minimum(l0, l1)), rows.mean(np.maximum(l0, l1))
+    # Weights of less than a row in all do not make it vary more than between its ends.
+    widest = np.maximum((most - value) * (value - least), 0)
+    deviation = np.sqrt(np.minimum(ratio(variance, rows.total), widest))
     varies = variance > 0
     skewness = np.where(varies, ratio(ratio(third, variance), deviation * rows.total), 0)
     step = np.where(varies, ratio(np.sqrt(ratio(fourth, variance)), rows.total), 0)
-    least, most = rows.mean(np.minimum(l0, l1)), rows.mean(np.maximum(l0, l1))
     below, above = (deviation * _quantile(skewness, x) for x in (tail, 1 - tail))
     lower = np.clip(value + below - step / 2, least, most)
     upper = np.clip(value + above + step / 2, least, most)
@@ -197,10 +199,11 @@ def _rate_and_positives(
     for first in range(0, len(which), size):
         some = which[first : first + size]
         lower[some], upper[some] = _exact_interval(rows.some(some), tail)
+    lower, upper = (np.clip(x, 0, rows.total) for x in (lower, upper))
     ends = (ratio(x, rows.total) for x in (lower, upper))
     return (
         Expectation(rate.value, rate.standard_deviation, *ends),
-        Expectation(value, deviation, lower, upper),
+        Expectation(*map(rows.unscaled, (value, deviation, lower, upper))),
     )
 
 

@@ -17,6 +17,9 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
 _Z = np.concatenate([4 * _NODES - 4, 4 * _NODES + 4])
 _DENSITY = np.tile(4 * _WEIGHTS, 2) * np.exp(-(_Z**2) / 2) / np.sqrt(2 * np.pi)
 _SKEW = (_Z**3 - 3 * _Z) / 6
+# Counts of whole rows are less skew, 1 / sqrt(counts.FEW). Beyond, the corrected density is of no
+# use: it is negative.
+_MOST_SKEW = 0.4
 
 # The value of a group from abs(positives - sum(p)), positives and rows.
 Term: TypeAlias = Callable[[Floats, Floats, Floats], Floats]
@@ -38,7 +41,8 @@ def by_chance(of: Groups, term: Term) -> Moments:
     """
     mean, square = np.empty(len(of.n)), np.empty(len(of.n))
     spread = np.sqrt(of.variance)
-    skewness = np.where(of.variance > 0, ratio(of.third, of.variance * spread), 0)
+    skewness = np.where(of.variance > 0, ratio(ratio(of.third, of.variance), spread), 0)
+    skewness = np.clip(skewness, -_MOST_SKEW, _MOST_SKEW)
     for some, rows, each in of.pieces():
         rarer = counts.rarer(rows, each)
         for moment, out in zip(
@@ -58,8 +62,12 @@ def _normal(
 ) -> tuple[Floats, Floats]:
     """Mean and mean square of terms of groups whose number of positives is normal."""
     off = spread[:, None] * _Z
+    positives = np.clip(p[:, None] + off, 0, n[:, None])
+    # A small number is far from normal; it is kept between 0 and n.
+    few = np.minimum(p, n - p) < counts.FEW
+    off = np.where(few[:, None], positives - p[:, None], off)
     density = _DENSITY * (1 + skewness[:, None] * _SKEW)
-    value = term(np.abs(off), np.clip(p[:, None] + off, 0, n[:, None]), n[:, None])
+    value = term(np.abs(off), positives, n[:, None])
     return (density * value).sum(axis=-1), (density * value**2).sum(axis=-1)
 
 

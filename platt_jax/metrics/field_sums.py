@@ -78,7 +78,7 @@ def read_fields(
     flat = validation.floating(proba, "proba")
     if flat.ndim != 1 or not len(flat):
         raise ValueError(f"proba: expected a flat array with rows, got shape {flat.shape}")
-    rows = read_predictions(labels, proba, weights, from_logits)
+    rows = read_predictions(labels, proba, weights, from_logits).as_counts()
     return rows, fields_of(ids.read_rows(segments, len(flat)))
 
 

@@ -147,10 +147,11 @@ def field_relative_error(
         raise ValueError(f"epsilon: expected a number > 0, got {epsilon!r}")
 
     def term(off: Floats, positive: Floats, n: Floats) -> Floats:
-        return n * off / (positive + epsilon * n)
+        return off * (n / (positive + epsilon * n))
 
     def slope(of: Groups) -> Floats:
-        return of.n * (of.p + epsilon * of.n) / (of.positive + epsilon * of.n) ** 2
+        divisor = of.positive + epsilon * of.n
+        return (of.n / divisor) * ((of.p + epsilon * of.n) / divisor)
 
     rows, fields = read_fields(labels, proba, segments, weights, from_logits)
     return _field_error(rows, fields, confidence, term, slope)

@@ -39,9 +39,8 @@ def bins(rows: MetricRows, p: Floats, n_bins: int, strategy: str) -> NDArray[np.
     if strategy == "uniform":
         which = np.searchsorted(np.arange(1, n_bins) / n_bins, p, side="left")
     else:
-        weights = rows.scaled_weights()
-        total = np.where(rows.total > 0, weights.sum(axis=-1), 1)[:, None]
-        place = n_bins * mass_below(p, weights) / total
+        total = np.where(rows.total > 0, rows.total, 1)[:, None]
+        place = n_bins * mass_below(p, rows.weights) / total
         # Rounding must not move a value across an edge. Rows of weight 0 may lie above all mass.
         which = np.minimum((place + _ON_THE_EDGE).astype(np.intp), n_bins - 1)
     return which + n_bins * np.arange(len(p))[:, None]

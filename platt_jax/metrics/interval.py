@@ -96,7 +96,7 @@ def ece_interval(
         [0.164, 0.095, 0.234]
     """
     validation.require_fraction(confidence, "confidence")
-    rows = read_predictions(labels, proba, weights, from_logits)
+    rows = read_predictions(labels, proba, weights, from_logits).as_counts()
     each = binned(rows, n_bins, strategy)
     error = np.abs(each.residual).sum(axis=-1)
     reach = _noise_quantile(each, rows.total, confidence) + 0.5

@@ -13,6 +13,9 @@ from platt_jax.metrics.rows import read_predictions
 # Number of evenly ranked predictions on the curve, besides its corners.
 _POINTS = 500
 
+# Power of two from which on more rows are not drawn: they are counted by 64-bit integers.
+_LARGEST = 60
+
 
 class IsotonicCurve(NamedTuple):
     """Predicted and observed frequencies without bins; each (M,), in float64.
@@ -73,7 +76,7 @@ def isotonic_curve(
     """
     validation.require_fraction(confidence, "confidence")
     validation.require_integer(replicates, "replicates", 2)
-    rows = read_predictions(labels, proba, weights, from_logits)
+    rows = read_predictions(labels, proba, weights, from_logits).as_counts(0, _LARGEST)
     if rows.batch:
         raise ValueError(f"proba: expected (N,), one problem's, got shape {np.shape(proba)}")
     if not rows.total[0]:

@@ -14,6 +14,7 @@ _erfc = np.frompyfunc(math.erfc, 1, 1)
 
 # Below this, the series for the distribution function is used; above, that for the tail.
 _MIDDLE = 1.5
+_FAR = 1e3  # from here on the tail is 0
 _TERMS = np.arange(1, 25)[:, None]
 
 
@@ -74,7 +75,7 @@ def scaled(kuiper: Floats, sd: Floats) -> Floats:
 
 def pvalue(x: Floats) -> Floats:
     """P(range of a Brownian motion on [0, 1] >= x) (Feller 1951), for x >= 0."""
-    low, high = np.clip(x, 0.1, _MIDDLE), np.maximum(x, _MIDDLE)
+    low, high = np.clip(x, 0.1, _MIDDLE), np.clip(x, _MIDDLE, _FAR)
     odd = (_TERMS - 0.5) * np.pi
     below = (8 / low**2 + 2 / odd**2) * np.exp(-2 * odd**2 / low**2)
     sign = np.where(_TERMS % 2 == 1, 1, -1)

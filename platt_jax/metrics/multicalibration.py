@@ -52,9 +52,9 @@ class _Statistics(NamedTuple):
     """Statistics of G groups; (G,)."""
 
     walks: Walks
-    n: Floats  # weighted number of rows
+    n: Floats  # weighted number of rows, as the weights of the rows are scaled
     kuiper: Floats
-    sd: Floats  # standard deviation of the mean residual if calibrated
+    sd: Floats  # standard deviation of the mean residual if calibrated, as these are scaled
     sigma: Floats
 
 
@@ -136,7 +136,7 @@ def multicalibration_error(
     flat = validation.floating(proba, "proba")
     if flat.ndim != 1 or not len(flat):
         raise ValueError(f"proba: expected a flat array with rows, got shape {flat.shape}")
-    rows = read_predictions(labels, proba, weights, from_logits)
+    rows = read_predictions(labels, proba, weights, from_logits).as_counts()
     masks = None if groups is None else _read_masks(groups, len(flat))
     of_rows = None if segments is None else ids.read_rows(segments, len(flat))
     found = _groups(rows, masks, of_rows, min_rows)
@@ -146,13 +146,17 @@ def multicalibration_error(
     draws = _largest_by_chance(rows, each, replicates, seed)
     off = np.quantile(draws, confidence, method="higher")
     pvalue = (1 + (draws >= largest).sum()) / (1 + replicates)
+    of_value = _unscaled(largest, rows.per_root(each.sd)[0])
+    numbers = {
+        "value": of_value,
+        "sigma": largest,
+        "by_chance": draws.mean(),
+        "lower": np.maximum(largest - off, 0),
+        "upper": largest + off,
+        "pvalue": np.nan if np.isnan(largest) else pvalue,
+    }
     return MulticalibrationError(
-        value=rows.dtype.type(_unscaled(largest, each.sd[0])),
-        sigma=rows.dtype.type(largest),
-        by_chance=rows.dtype.type(draws.mean()),
-        lower=rows.dtype.type(np.maximum(largest - off, 0)),
-        upper=rows.dtype.type(largest + off),
-        pvalue=rows.dtype.type(np.nan if np.isnan(largest) else pvalue),
+        **{name: rows.result(np.array([x])) for name, x in numbers.items()},
         worst=worst,
         groups=_table(rows, found, each),
     )
@@ -197,7 +201,8 @@ def _statistics(rows: Predictions, groups: list[_Group]) -> _Statistics:
     n = walks.sums(w)
     sd = ratio(np.sqrt(walks.sums(w * p * q)), n)
     statistic = ratio(walks.ranges(w * rows.residuals()[0]), n)
-    return _Statistics(walks, n, statistic, sd, kuiper.scaled(statistic, sd))
+    sigma = rows.times_root(kuiper.scaled(statistic, sd))
+    return _Statistics(walks, n, statistic, sd, sigma)
 
 
 def _largest_by_chance(rows: Predictions, each: _Statistics, replicates: int, seed: int) -> Floats:
@@ -222,11 +227,13 @@ def _unscaled(sigma: float, sd: float) -> float:
 
 
 def _table(rows: Predictions, groups: list[_Group], each: _Statistics) -> Table:
+    with np.errstate(over="ignore"):
+        sigma = each.sigma.astype(rows.dtype)
     return Table(
         field=np.array([group.field for group in groups]),
         group=np.fromiter((group.name for group in groups), object, len(groups)),
-        n_rows=each.n,
+        n_rows=rows.unscaled(each.n),
         kuiper=each.kuiper.astype(rows.dtype),
-        sigma=each.sigma.astype(rows.dtype),
+        sigma=sigma,
         pvalue=kuiper.pvalue(each.sigma).astype(rows.dtype),
     )

@@ -35,9 +35,10 @@ def log_loss(
 ) -> Any:
     """The mean cross-entropy, -log P(y), in nats per row.
 
-    From logits it is exact to rounding, and finite for all finite logits. Probabilities are not
-    clipped, except that exactly 0 and 1 are replaced by the next floating-point number of their
-    dtype. So a row costs at most 745 nats where y = 1 and 37 where y = 0 (float32: 104 and 17).
+    From logits it is exact to rounding, and finite for all finite logits. The log-odds of
+    probabilities are clipped as by `platt_jax.logit`, so that a row costs at most -log(1e-12), 27.6
+    nats, whichever class is called 1. A mean is then as much that limit's as the forecast's if some
+    probabilities are 0 or 1 and wrong.
 
     Rüping (2004) calls it mCRE, and prints its sum without the minus. His tables cannot be in nats
     per row: this mean is never below the Brier score of the same rows, his is a third of it.

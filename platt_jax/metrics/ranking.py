@@ -32,8 +32,7 @@ def roc_auc(labels: Column, scores: Column, *, weights: Column = None) -> Any:
         0.75
     """
     rows = read_scores(labels, scores, weights)
-    weights = rows.scaled_weights()
-    positive, negative = weights * rows.positive, np.where(rows.positive, 0, weights)
+    positive, negative = rows.weights * rows.positive, np.where(rows.positive, 0, rows.weights)
     outranked = (positive * groups.mass_below(rows.values, negative)).sum(axis=-1)
     n_pos, n_neg = (x.sum(axis=-1) for x in (positive, negative))
     return rows.result(ratio(ratio(outranked, n_pos), n_neg))

@@ -7,14 +7,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import validation
-from platt_jax.arrays import Bools, Floats
+from platt_jax.arrays import Bools, Floats, Ints
 from platt_jax.columns import Column
-from platt_jax.results.probabilities import expit, log_expit
+from platt_jax.execution.caller import Caller
+from platt_jax.results.probabilities import FARTHEST, expit, log_expit, logit
 
 # Value of rows that do not count; valid as a probability and as a logit.
 _PLACEHOLDER = 0.5
 
-_OF_PROBLEMS = ("positive", "values", "weights", "total")
+# Powers of two between which counts are kept: beyond, no interval changes. Products of four counts
+# do not overflow.
+_LARGEST = 200
+
+_CLIPPED = (
+    "proba: probabilities of 0 or 1, or nearer to them than 1e-12, are taken as 1e-12 away, and "
+    "the result depends on that; log-odds have no such limit: pass them with from_logits=True"
+)
+
+_OF_PROBLEMS = ("positive", "values", "weights", "total", "exponent")
 
 
 @dataclass(frozen=True)
@@ -24,11 +34,16 @@ class MetricRows:
     Rows of weight 0 hold placeholders. If a row that counts holds a NaN, all rows of its problem
     get placeholders and weight 0, so that its means are NaN.
 
+    Weights of any scale are multiplied by a power of two, so that their sum is near 1: no digit is
+    lost, and neither sums of weights nor products of two overflow. Only a weight below 1e-300 of
+    the sum is lost.
+
     Attributes:
         positive: (K, N) bool, whether the label is 1.
         values: (K, N) float64, finite: the predictions.
         weights: (K, N) float64, finite and >= 0.
-        total: (K,) sums of the weights.
+        total: (K,) sums of the weights, 0 or in [1/2, 2).
+        exponent: (K,) even integers e: the weights as given are `weights` times 2^e.
         batch: batch shape (...) of the arguments.
         dtype: dtype of the results.
     """
@@ -37,6 +52,7 @@ class MetricRows:
     values: Floats
     weights: Floats
     total: Floats
+    exponent: Ints
     batch: tuple[int, ...]
     dtype: np.dtype[Any]
 
@@ -48,13 +64,33 @@ class MetricRows:
         """(K,) weighted means over the rows of x (K, N)."""
         return ratio(self.sum(x), self.total)
 
-    def scaled_weights(self) -> Floats:
-        """(K, N) weights times the power of two that brings each problem's sum near 1.
+    def as_counts(self, least: int = -_LARGEST, most: int = _LARGEST) -> Self:
+        """The same rows, with the weights as given; for what depends on the number of rows.
 
-        Products of two of them neither overflow nor underflow, and no digit is lost.
+        Weights whose sum is below 2^least or above 2^most are scaled to that. The limits are even.
         """
-        _, exponent = np.frexp(self.total)
-        return np.ldexp(self.weights, -exponent[:, None])
+        exponent = np.clip(self.exponent, least, most)
+        return replace(
+            self,
+            weights=np.ldexp(self.weights, exponent[:, None]),
+            total=np.ldexp(self.total, exponent),
+            exponent=self.exponent - exponent,
+        )
+
+    def unscaled(self, x: Floats) -> Floats:
+        """Numbers (K, ...) proportional to the weights, for the weights as given."""
+        with np.errstate(over="ignore"):
+            return np.ldexp(x, self.exponent.reshape(-1, *(1,) * (x.ndim - 1)))
+
+    def times_root(self, x: Floats) -> Floats:
+        """Numbers (K,) proportional to the root of the weights, for the weights as given."""
+        with np.errstate(over="ignore"):
+            return np.ldexp(x, self.exponent // 2)
+
+    def per_root(self, x: Floats) -> Floats:
+        """Numbers (K,) inversely proportional to that root, for the weights as given."""
+        with np.errstate(over="ignore"):
+            return np.ldexp(x, -(self.exponent // 2))
 
     def some(self, which: NDArray[np.intp]) -> Self:
         """The problems `which`, as a flat batch."""
@@ -89,19 +125,22 @@ class Predictions(MetricRows):
         return np.where(self.positive, q, -p)
 
     def logits(self) -> Floats:
-        """(K, N) finite; probabilities of exactly 0 or 1 are replaced by the next float."""
+        """(K, N) finite; those of probabilities are as by `platt_jax.logit`, with a warning."""
         if self.from_logits:
             return self.values
-        p = _inside(self.values, self.dtype)
-        return np.log(p) - np.log1p(-p)
+        logits: Floats = logit(self.values)
+        if ((np.abs(logits) == FARTHEST) & (self.weights > 0)).any():
+            Caller().warn(_CLIPPED)
+        return logits
 
     def log_losses(self) -> Floats:
-        """(K, N) -log of the probability of the label, finite as the logits are."""
+        """(K, N) -log P(label), finite; of probabilities at most `FARTHEST`."""
         if self.from_logits:
             log_proba: Floats = log_expit(np.where(self.positive, self.values, -self.values))
             return -log_proba
-        p = _inside(self.values, self.dtype)
-        return -np.where(self.positive, np.log(p), np.log1p(-p))
+        with np.errstate(divide="ignore"):
+            exact: Floats = -np.where(self.positive, np.log(self.values), np.log1p(-self.values))
+        return np.minimum(exact, FARTHEST)
 
 
 def read_scores(labels: Column, scores: Column, weights: Column) -> MetricRows:
@@ -132,21 +171,14 @@ def _read(labels: Column, values: NDArray[Any], weights: Column, name: str) -> d
     rows = validation.labelled_rows(values, labels, weights, name, of_classes=of_classes)
     y, w, spoilt = rows.flat()
     v = values.reshape(y.shape).astype(np.float64)
-    with np.errstate(over="ignore"):
-        finite = np.isfinite(w.sum(axis=-1))
-    counts = (w > 0) & (finite & ~spoilt.any(axis=-1))[:, None]
-    w = np.where(counts, w, 0)
+    counts = (w > 0) & ~spoilt.any(axis=-1, keepdims=True)
+    w, exponent = validation.scaled_weights(np.where(counts, w, 0))
     return {
         "positive": counts & (y == 1),
         "values": np.where(counts, v, _PLACEHOLDER),
         "weights": w,
         "total": w.sum(axis=-1),
+        "exponent": exponent,
         "batch": values.shape[:-1],
         "dtype": values.dtype,
     }
-
-
-def _inside(p: Floats, dtype: np.dtype[Any]) -> Floats:
-    """Probabilities clipped to the floats of this dtype strictly between 0 and 1."""
-    ends = np.array([0, 1], dtype)
-    return np.clip(p, *np.nextafter(ends, ends[::-1]).astype(np.float64))

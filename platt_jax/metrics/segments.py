@@ -72,7 +72,7 @@ def by_segment(
     if p.ndim != 1 or not len(p):
         raise ValueError(f"proba: expected a flat array with rows, got shape {p.shape}")
     of_rows = ids.read_rows(segments, len(p))
-    y, w, _ = validation.labelled_rows(p, labels, weights, "proba", dtype=p.dtype)
+    y, w, _ = validation.labelled_rows(p, labels, weights, "proba")
     y = np.where(y == validation.BAD_LABEL, np.nan, y) if y.min() < 0 else y
     segments_by_size = SegmentsBySize(factorize(of_rows))
 

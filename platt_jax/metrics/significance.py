@@ -1,6 +1,7 @@
 """Tests of calibration: whether the labels agree with the probabilities."""
 
 import math
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +16,10 @@ from platt_jax.metrics.rows import MetricRows, ratio, read_predictions
 from platt_jax.model.objective import Array
 from platt_jax.options import Options
 from platt_jax.status import Flag
+
+# Power of two above which the weights of a fit remain scaled, as below 1: its stopping rule depends
+# on their scale.
+_LARGEST = 40
 
 # Exact to rounding in the far tail, where SciPy's erfc has errors of hundreds of units.
 _erfc = np.frompyfunc(math.erfc, 1, 1)
@@ -83,8 +88,9 @@ def cox_calibration(
 
     Args:
         labels: bool, {0, 1} or {-1, +1}, broadcastable to proba.
-        proba: (..., N) probabilities of class 1, or logits. Probabilities of exactly 0 or 1 are
-            replaced by the next floating-point number, as in `log_loss`.
+        proba: (..., N) probabilities of class 1, or logits. Probabilities are clipped to
+            [1e-12, 1 - 1e-12], as by `platt_jax.logit`, with a RuntimeWarning: slope and intercept
+            then depend on that limit.
         weights: counts of rows >= 0, broadcastable to proba.
         from_logits: whether proba holds logits.
 
@@ -101,8 +107,9 @@ def cox_calibration(
         >>> round(float(cox.slope), 4), round(float(cox.joint_test.pvalue), 4)
         (0.5805, 0.8163)
     """
-    rows = read_predictions(labels, proba, weights, from_logits)
-    found = fit(rows.logits(), rows.positive, weights=rows.weights, options=Options(targets="none"))
+    rows = read_predictions(labels, proba, weights, from_logits).as_counts(0, _LARGEST)
+    rows = replace(rows, values=rows.logits(), from_logits=True)
+    found = fit(rows.values, rows.positive, weights=rows.weights, options=Options(targets="none"))
     determined = found.converged & (found.flags & Flag.CONSTANT_SCORES == 0)
 
     def known(x: Array) -> Floats:
@@ -110,8 +117,8 @@ def cox_calibration(
 
     # (slope, intercept) = (-A, -B) has the covariance of (A, B).
     slope, intercept = known(-found.A), known(-found.B)
-    slope_se, intercept_se = (known(se) for se in found.standard_errors.T)
-    twice_gain = known(2 * np.maximum(rows.sum(rows.log_losses()) - found.nll, 0))
+    slope_se, intercept_se = (rows.per_root(known(se)) for se in found.standard_errors.T)
+    twice_gain = rows.unscaled(known(2 * np.maximum(rows.sum(rows.log_losses()) - found.nll, 0)))
     return CoxCalibration(
         slope=rows.result(slope),
         intercept=rows.result(intercept),
@@ -154,7 +161,8 @@ def spiegelhalter(
     rows = read_predictions(labels, proba, weights, from_logits)
     p, q = rows.probabilities()
     variance = rows.sum((q - p) ** 2 * p * q)
-    return _z_test(rows, ratio(rows.sum(rows.residuals() * (q - p)), np.sqrt(variance)))
+    z = ratio(rows.sum(rows.residuals() * (q - p)), np.sqrt(variance))
+    return _z_test(rows, rows.times_root(z))
 
 
 def hosmer_lemeshow(
@@ -207,13 +215,13 @@ def hosmer_lemeshow(
         >>> round(float(test.statistic), 4), int(test.df), round(float(test.pvalue), 4)
         (1.7917, 2, 0.3952)
     """
-    rows = read_predictions(labels, proba, weights, from_logits)
+    rows = read_predictions(labels, proba, weights, from_logits).as_counts()
     each = binned(rows, n_bins, "quantile")
     variance = ratio(each.p * each.q, each.n_rows)
-    terms = ratio(each.residual**2, variance)
-    terms = np.where(each.residual == 0, 0, terms)
+    squared = each.residual**2
+    terms = np.where(squared == 0, 0, ratio(squared, variance))
     df = (each.n_rows > 0).sum(axis=-1) - (2 if in_sample else 0)
-    chi2 = np.where(rows.total > 0, terms.sum(axis=-1), np.nan)
+    chi2 = np.where(rows.total > 0, rows.unscaled(terms.sum(axis=-1)), np.nan)
     test = _chi_square_test(rows, chi2, np.maximum(df, 0))
     if in_sample:
         return test

@@ -1,6 +1,7 @@
 """Calibration without bins: a smooth reliability curve with its confidence band."""
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,6 +9,7 @@ from numpy.typing import NDArray
 from platt_jax import validation
 from platt_jax.arrays import Floats
 from platt_jax.columns import Column
+from platt_jax.execution.caller import Caller
 from platt_jax.metrics.rows import read_predictions
 from platt_jax.results.probabilities import critical_value, expit, log_expit
 
@@ -21,9 +23,16 @@ _KNOTS = (
     (5, ()),
 )
 _MOST_STEPS, _HALVINGS, _ENOUGH = 50, 30, 1e-8
+_ROUNDING = 4 * np.finfo(float).eps  # of a loss
+_LARGEST = 40  # power of two above which counts remain scaled: the search's end depends on them
 # Of classes that do not overlap the search ends where rounding ends it, far out. A standard error
 # of log-odds above this shows it.
 _MOST_ERROR = 30.0
+_APART = (
+    "labels: a threshold of proba splits the classes, so the smooth curve has infinite log-odds, "
+    "and is NaN; isotonic_curve and reliability_curve have frequencies"
+)
+_NOT_FOUND = "labels: the search for a smooth curve did not converge, and the curve is NaN"
 
 
 class SmoothCurve(NamedTuple):
@@ -71,8 +80,10 @@ def smooth_curve(
 
     Returns:
         A SmoothCurve; a single point of NaN where the package's docstring says NaN. Where a class
-        has fewer than 5 rows or a threshold splits the classes, prob_true is the mean of the
-        labels, and the band is NaN.
+        has fewer than 5 rows, prob_true is the mean of the labels, and the band is NaN. Where all
+        probabilities are equal, it is the mean of the labels with its band. Where a threshold
+        splits the classes, the spline's log-odds are infinite: prob_true and the band are NaN, with
+        a RuntimeWarning. Probabilities are clipped to [1e-12, 1 - 1e-12], with another.
 
     Raises:
         ValueError: an argument is not as above.
@@ -85,7 +96,7 @@ def smooth_curve(
         True
     """
     validation.require_fraction(confidence, "confidence")
-    rows = read_predictions(labels, proba, weights, from_logits)
+    rows = read_predictions(labels, proba, weights, from_logits).as_counts(0, _LARGEST)
     if rows.batch:
         raise ValueError(f"proba: expected (N,), one problem's, got shape {np.shape(proba)}")
     if not rows.total[0]:
@@ -93,19 +104,30 @@ def smooth_curve(
     counted = rows.weights[0] > 0
     x, y, w = (a[0, counted] for a in (rows.logits(), rows.positive, rows.weights))
     at = np.unique(_quantiles(x, w, np.linspace(0, 1, _POINTS)))
-    for knots in _choices(x, y, w):
-        columns = _basis(x, knots)
+    # Logits may be far from 0, or near each other.
+    sloping = bool(x.min() < x.max())
+    middle, unit = x.mean(), (x.std() if sloping else 1.0)
+    choices = _choices(x, y, w)
+    for knots in choices:
+        placed = [(knot - middle) / unit for knot in knots]
+        columns, here = (_basis((z - middle) / unit, placed, sloping) for z in (x, at))
         fitted = _logistic(columns, y, w)
         if fitted is not None:
-            beta, covariance = fitted
-            here = _basis(at, knots)
+            beta, factor = fitted
             logit = here @ beta
             critical = critical_value(confidence, simultaneous=False)
-            reach = critical * np.sqrt(_variances(here, covariance))
+            reach = critical * np.sqrt(np.ldexp(_variances(here, factor), -rows.exponent))
             return SmoothCurve(expit(at), expit(logit), expit(logit - reach), expit(logit + reach))
-    mean = np.full(len(at), np.average(y, weights=w))
     unknown = np.full(len(at), np.nan)
-    return SmoothCurve(expit(at), mean, unknown, unknown)
+    if choices:
+        Caller().warn(_APART if _is_apart(x, y) else _NOT_FOUND)
+        return SmoothCurve(expit(at), unknown, unknown, unknown)
+    return SmoothCurve(expit(at), np.full(len(at), np.average(y, weights=w)), unknown, unknown)
+
+
+def _is_apart(x: Floats, y: NDArray[np.bool_]) -> bool:
+    """Whether a threshold splits the classes, ties included."""
+    return bool(x[y].min() >= x[~y].max() or x[y].max() <= x[~y].min())
 
 
 def _choices(x: Floats, y: NDArray[np.bool_], w: Floats) -> list[Floats]:
@@ -123,9 +145,9 @@ def _quantiles(x: Floats, w: Floats, share: Floats) -> Floats:
     return x[order][np.minimum(place, len(x) - 1)]
 
 
-def _basis(x: Floats, knots: Floats) -> Floats:
+def _basis(x: Floats, knots: Sequence[Any] | Floats, sloping: bool = True) -> Floats:
     """(N, P), 1, x and the truncated cubics of a restricted spline (Harrell 2015, eq. 2.25)."""
-    columns = [np.ones_like(x), x]
+    columns = [np.ones_like(x), x] if sloping else [np.ones_like(x)]
     if len(knots):
         *inner, before, last = knots
         cubes = {knot: np.maximum(x - knot, 0) ** 3 for knot in knots}
@@ -137,14 +159,17 @@ def _basis(x: Floats, knots: Floats) -> Floats:
 
 
 def _logistic(columns: Floats, y: NDArray[np.bool_], w: Floats) -> tuple[Floats, Floats] | None:
-    """Coefficients and covariance, by Newton's method; None where there is no optimum."""
+    """Coefficients, and a factor F of the Hessian F F'; None where there is no optimum.
+
+    By Newton's method from the mean of the labels.
+    """
     sign = np.where(y, 1.0, -1.0)
 
     def loss(beta: Floats) -> float:
         return -float(w @ log_expit(sign * (columns @ beta)))
 
     beta = np.zeros(columns.shape[1])
-    beta[1] = 1.0  # as predicted
+    beta[0] = np.log(w[y].sum() / w[~y].sum())
     before = loss(beta)
     for _ in range(_MOST_STEPS):
         logit = columns @ beta
@@ -153,25 +178,27 @@ def _logistic(columns: Floats, y: NDArray[np.bool_], w: Floats) -> tuple[Floats,
         hessian = (columns * (w * p * expit(-logit))[:, None]).T @ columns
         try:
             step = np.linalg.solve(hessian, gradient)
-            covariance = np.linalg.inv(hessian)
+            factor = np.linalg.cholesky(hessian)
         except np.linalg.LinAlgError:
             return None
         decrement = float(gradient @ step)
         if not 0 <= decrement < np.inf:
             return None
         if decrement < _ENOUGH:
-            known = _variances(columns, covariance).max() < _MOST_ERROR**2
-            return (beta - step, covariance) if known else None
+            known = _variances(columns, factor).max() < _MOST_ERROR**2
+            return (beta - step, factor) if known else None
         for _ in range(_HALVINGS):
             after = loss(beta - step)
-            if after <= before:
+            if after <= before * (1 + _ROUNDING):
                 break
             step = step / 2
+        else:
+            return None
         beta, before = beta - step, after
     return None
 
 
-def _variances(columns: Floats, covariance: Floats) -> Floats:
-    """(N,) variances of the log-odds."""
-    variances: Floats = np.sum(columns @ covariance * columns, 1)
+def _variances(columns: Floats, factor: Floats) -> Floats:
+    """(N,) variances of the log-odds, which are not negative."""
+    variances: Floats = np.sum(np.linalg.solve(factor, columns.T) ** 2, 0)
     return variances

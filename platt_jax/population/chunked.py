@@ -78,7 +78,7 @@ class ChunkedSegments(Segments):
 
     def coordinates(self, options: Options) -> Coordinates:
         """See `Segments`."""
-        return coordinates_of(self._rows.sampled_scores(SAMPLED_ROWS))
+        return coordinates_of(self._rows.sampled_scores(SAMPLED_ROWS), self.dtype)
 
     def node_losses(self, grid: Grid, nodes: Nodes, options: Options, stage: Stage) -> NDArray[Any]:
         """See `Segments`."""
@@ -90,10 +90,10 @@ class ChunkedSegments(Segments):
         return Context(options, self._caller, stage, mesh=self._mesh)
 
 
-def coordinates_of(scores: NDArray[Any]) -> Coordinates:
+def coordinates_of(scores: NDArray[Any], dtype: np.dtype[Any]) -> Coordinates:
     """The coordinates in which the middle half of these scores is as wide as that of N(0, 1)."""
     scores = scores[np.isfinite(scores)].astype(float)
-    low: Any
-    low, middle, high = np.quantile(scores, [0.25, 0.5, 0.75])
-    width = (high - low) / MIDDLE_HALF or np.std(scores)
-    return Coordinates(float(middle), float(1 / width))
+    with np.errstate(over="ignore", invalid="ignore"):  # such a width is refused
+        low, middle, high = np.quantile(scores, [0.25, 0.5, 0.75])
+        width = (high - low) / MIDDLE_HALF or np.std(scores)
+    return Coordinates.of_scores(middle, width, dtype)

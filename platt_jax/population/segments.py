@@ -11,12 +11,36 @@ from platt_jax.population.quadrature import Grid, Nodes
 from platt_jax.results.fit import Fit
 from platt_jax.solver.solution import Given
 
+# Widths of scores for which a population can be represented. Errors of covariances of A in float64,
+# and covariances of A in float32, are fourth and second powers of 1 / width.
+_WIDTHS = {"float64": (1e-75, 1e75), "float32": (1e-18, 1e18)}
+
 
 class Coordinates(NamedTuple):
     """Coordinates of a population: those of (score - center) * scale."""
 
     center: float
     scale: float
+
+    @classmethod
+    def of_scores(cls, center: float, width: float, dtype: np.dtype[Any]) -> "Coordinates":
+        """The coordinates of scores with this center and width.
+
+        Args:
+            center: a middle score.
+            width: what standard deviation the scores would have if they were normal.
+            dtype: dtype of the scores.
+
+        Raises:
+            ValueError: covariances of (A, B) would overflow or underflow.
+        """
+        narrowest, widest = _WIDTHS[dtype.name]
+        if not narrowest <= width <= widest:
+            raise ValueError(
+                f"scores: expected a spread between {narrowest:g} and {widest:g} to pool segments "
+                f"in {dtype.name}, got {width:.3g}; multiply the scores by a power of two"
+            )
+        return cls(float(center), float(1 / width))
 
     @property
     def matrix(self) -> NDArray[np.float64]:

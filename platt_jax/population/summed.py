@@ -79,7 +79,9 @@ class SummedSegments(Segments):
         )
         middle = _median(mean, total)
         width = np.hypot(deviation, mean - middle)
-        return Coordinates(middle, float(1 / (_median(width, total) or width.max())))
+        return Coordinates.of_scores(
+            middle, _median(width, total) or float(width.max()), self._dtype
+        )
 
     def _moments(self, options: Options) -> tuple[Standardization, tuple[Moments, Moments]]:
         standardization = range_standardization(self._rows.score_ranges(options))

@@ -16,7 +16,8 @@ from platt_jax.model.objective import Array
 # The upper triangle of a covariance matrix.
 UPPER = (0, 0), (0, 1), (1, 1)
 
-_LEAST = 1e-12  # smallest probability, and distance of the largest from 1
+LEAST = 1e-12  # smallest probability, and distance of the largest from 1
+FARTHEST = -math.log(LEAST)  # of log-odds from 0
 
 
 def logit(probabilities: Column) -> NDArray[Any]:
@@ -41,8 +42,11 @@ def logit(probabilities: Column) -> NDArray[Any]:
     p = validation.floating(probabilities, "probabilities")
     validation.require_probabilities(p, "probabilities")
     # float32 has no number between 1 - 6e-8 and 1.
-    inside = np.clip(p.astype(np.float64), _LEAST, 1 - _LEAST)
-    return (np.log(inside) - np.log1p(-inside)).astype(p.dtype)
+    wide = p.astype(np.float64)
+    with np.errstate(divide="ignore"):
+        exact = np.log(wide) - np.log1p(-wide)
+    # Clipped as log-odds: those of 0 and 1 are then exactly opposite.
+    return np.clip(exact, -FARTHEST, FARTHEST).astype(p.dtype)
 
 
 def with_offset(logit: Any, offset: Column | None) -> Any:

@@ -22,6 +22,10 @@ from platt_jax.results.equality import ComparedByValue
 from platt_jax.results.fit import problem_names
 from platt_jax.threads import run_programs
 
+# Powers of two between which the sum of a problem's weights is kept: beyond, Platt's targets do not
+# change. The numbers of float32 end at 2^128.
+_LARGEST = 60
+
 
 class FiniteRows(NamedTuple):
     """The rows of K problems, all finite; or of one problem, without the leading axis.
@@ -149,14 +153,15 @@ def checked(scores: Column, labels: Column, weights: Column) -> Checked:
     """The rows of a fit, checked."""
     f = validation.scores(scores)
     of_classes = validation.a_problem_per_class("scores")
-    rows = validation.labelled_rows(
-        f, labels, weights, "scores", of_classes=of_classes, dtype=f.dtype
-    )
-    y, w, spoilt = rows.flat()
+    y, w, spoilt = validation.labelled_rows(
+        f, labels, weights, "scores", of_classes=of_classes
+    ).flat()
     batch, f = f.shape[:-1], f.reshape(y.shape)
     bad, empty = np.any(spoilt, axis=1), np.all(w == 0, axis=1)
     hopeless = (bad | empty)[:, None]
     f, w = np.where(hopeless, 0, f), np.where(hopeless, 1, w)
+    scaled, exponent = validation.scaled_weights(w)
+    w = np.ldexp(scaled, np.clip(exponent, -_LARGEST, _LARGEST)[:, None]).astype(f.dtype)
     heaviest = w.argmax(axis=1)[:, None]
     f = np.where(w > 0, f, np.take_along_axis(f, heaviest, 1))
     y = np.where(w > 0, y, np.take_along_axis(y, heaviest, 1))

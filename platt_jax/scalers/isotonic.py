@@ -65,7 +65,14 @@ def _interpolated(f: NDArray[Any], thresholds: NDArray[Any], probabilities: NDAr
     with np.errstate(over="ignore"):
         if np.isinf(np.float64(thresholds[-1]) - np.float64(thresholds[0])):
             f, thresholds = f / 2, thresholds / 2
-    return np.interp(f, thresholds, probabilities)
+    p = np.interp(f, thresholds, probabilities)
+    # NumPy's slope between scores that are closer than 1e-308 is infinite.
+    lost = np.flatnonzero(np.isinf(p))
+    after = np.searchsorted(thresholds, f[lost], side="right")
+    low, high = (thresholds[i].astype(np.float64) for i in (after - 1, after))
+    share = (f[lost] - low) / (high - low)
+    p[lost] = (1 - share) * probabilities[after - 1] + share * probabilities[after]
+    return p
 
 
 def _curve(f: NDArray[Any], y: Bools, w: NDArray[Any]) -> tuple[NDArray[Any], Floats]:

@@ -1,7 +1,7 @@
 """A fit from rows to results: sums before the search, the search, the report.
 
-Pure and traceable. `solve` is for users who differentiate through a fit or embed it in their own
-program. `fit_rows` is the part it shares with `fit`.
+Pure and traceable. `solve_checked` is the code of `solve`, for users who differentiate through a
+fit or embed it in their own program. `fit_rows` is the part it shares with `fit`.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,8 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec, auto_axes
 
-from platt_jax import validation, xla
-from platt_jax.columns import Column
+from platt_jax import xla
 from platt_jax.model import objective, standardization, start
 from platt_jax.model.objective import Point, Targets
 from platt_jax.model.prior import GaussianPrior
@@ -31,7 +30,6 @@ from platt_jax.solver.flags import apart_at_zero, both_classes, raised_flags, se
 from platt_jax.solver.search import TRACED, Problem, Runner, Solution
 from platt_jax.solver.stopping import ProblemConstants
 from platt_jax.status import Status
-from platt_jax.traced_arrays import traced_arrays
 
 
 class Given(NamedTuple):
@@ -41,60 +39,6 @@ class Given(NamedTuple):
     start: Point | None = None  # (A, B), for the original scores
     # n_pos and n_neg of the rows behind the prior, for Platt's targets.
     remembered: tuple[jax.Array, jax.Array] | None = None
-
-
-def solve(
-    scores: Column,
-    labels: Column,
-    *,
-    weights: Column | None = None,
-    offset: Column | None = None,
-    prior: GaussianPrior | None = None,
-    options: Options = Options(),
-) -> Fit:
-    """Fit as a pure function of arrays: runs under jit, vmap, grad, jacfwd and shard_map.
-
-    Derivatives of A, B and everything computed from them flow to scores, weights, offset and prior
-    by the implicit function theorem: no iteration is unrolled. They are zero for problems that did
-    not converge. Derivatives of A are also zero for constant scores.
-
-    Scores may be sharded over the devices of a mesh. Along the leading axes each device fits its
-    own problems. Along the last axis each device sums over its own rows, and the sums are added.
-    Rows are not moved, unless the scores are traced and the axes of the mesh are automatic: then
-    the compiler decides.
-
-    Under a JAX transformation the fit is compiled as part of your program, with your compiler
-    options. jaxlib 0.10.2 computes some sums wrongly on CPUs; `show_config` shows how to avoid it.
-
-    Args:
-        scores: (..., N) floating; leading axes are independent problems.
-        labels: broadcastable to scores; bool, {0, 1} or {-1, +1}. Traced labels count as
-            positive where they are > 0.
-        weights: broadcastable to scores; weight 2 counts a row twice, weight 0 omits it.
-        offset: broadcastable to scores; log-odds of class 1 that are added to the curve, as in
-            `fit`.
-        prior: a Gaussian prior on (A, B), with leading axes broadcastable to those of scores.
-        options: how to fit; static under jit.
-
-    Returns:
-        A Fit of JAX arrays. The dtype is the one that JAX gives the scores, so it is float64 only
-        if 64-bit types are switched on. Integers and float16 are promoted.
-
-    Raises:
-        ValueError: shapes do not match, or concrete labels or weights are invalid.
-
-    Example:
-        >>> import jax, jax.numpy as jnp
-        >>> scores, labels = jnp.array([5.0, -4.0, 1.0]), jnp.array([1, 0, 0])
-        >>> slope = lambda scores: -solve(scores, labels).A
-        >>> jax.grad(slope)(scores).shape
-        (3,)
-    """
-    options = validation.options(options)
-    columns = traced_arrays(scores, labels, weights, offset)
-    f = columns.scores
-    prior = validation.prior(prior, f.shape[:-1], f.dtype)
-    return solve_checked(columns, Given(prior), options)
 
 
 def solve_checked(columns: Columns, given: Given, options: Options) -> Fit:

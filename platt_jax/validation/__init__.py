@@ -24,7 +24,9 @@ from platt_jax.validation.rows import (
     of_negative_weight,
     of_odd_label,
     offset,
+    scaled_weights,
     scores,
+    scores_to_fit,
     weights,
 )
 from platt_jax.validation.values import (
@@ -77,7 +79,9 @@ __all__ = [
     "require_not_negative",
     "require_one_of",
     "require_probabilities",
+    "scaled_weights",
     "scores",
+    "scores_to_fit",
     "start",
     "weights",
 ]

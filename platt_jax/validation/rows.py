@@ -7,8 +7,10 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from platt_jax import columns
+from platt_jax.arrays import Floats, Ints
 from platt_jax.columns import Column
 from platt_jax.ids.labels import labels_by_name
+from platt_jax.validation.doubts import FEW
 from platt_jax.validation.values import (
     MANY,
     SEE_CLASSES,
@@ -20,6 +22,8 @@ from platt_jax.validation.values import (
 )
 
 LABEL_CODINGS = "bool, {0, 1} or {-1, +1}"
+# Units of the smallest normal number in the least score of a fit: its digits down to 6e-8.
+_DIGITS = 2**24
 # The label of a row whose label is NaN or infinite.
 BAD_LABEL = -1
 
@@ -30,6 +34,30 @@ def scores(values: Column) -> NDArray[Any]:
     if read.ndim == 0 or read.size == 0:
         raise ValueError(f"scores: expected (..., N) with rows to fit, got shape {read.shape}")
     return read
+
+
+def scores_to_fit(values: Column) -> NDArray[Any]:
+    """Scores as by `scores`, unless all are so near 0 that few digits are left.
+
+    Compiled programs take subnormal numbers as 0.
+    """
+    read = scores(values)
+    least = float(np.finfo(read.dtype).tiny) * _DIGITS
+    # The first few scores usually show it; the rest is then not read.
+    first = read[(0,) * (read.ndim - 1)][:FEW]
+    if not _largest(first) >= least and 0 < (largest := _largest(read)) < least:
+        raise ValueError(
+            f"scores: expected magnitudes of {least:.2g} or more in {read.dtype}, got at most "
+            f"{largest:.2g}, where it has few digits; multiply the scores by a power of two"
+        )
+    return read
+
+
+def _largest(x: NDArray[Any]) -> float:
+    """The largest magnitude, NaN aside; NaN if all are."""
+    # Without an array as long as x.
+    low, high = (float(end.reduce(x, axis=None)) for end in (np.fmin, np.fmax))
+    return max(-low, high)
 
 
 def labels(values: Column, of_classes: str = SEE_CLASSES) -> NDArray[np.int8]:
@@ -111,6 +139,23 @@ def weights(values: Column, dtype: DTypeLike) -> ArrayIfGiven:
     if np.fmin.reduce(values, axis=None, initial=0) < 0:
         raise of_negative_weight(values[values < 0].flat[0])
     return values
+
+
+def scaled_weights(w: Floats) -> tuple[Floats, Ints]:
+    """Weights whose sum cannot overflow.
+
+    Args:
+        w: (K, N) finite weights >= 0 of K problems, of any size.
+
+    Returns:
+        (K, N) the weights times powers of 4 that bring each problem's sum to [1/2, 2), without loss
+        of digits; and (K,) even exponents e: the weights are the first times 2^e.
+    """
+    _, largest = np.frexp(w.max(axis=-1))
+    _, of_sum = np.frexp(np.ldexp(w, -largest[:, None]).sum(axis=-1))
+    # Even, so that square roots of sums are scaled by a power of two, too.
+    exponent = (largest + of_sum).astype(np.int64) // 2 * 2
+    return np.ldexp(w, -exponent[:, None]), exponent
 
 
 def offset(values: Column, scores: Any) -> ArrayIfGiven:

@@ -176,10 +176,9 @@ def test_an_empty_problem_is_nan(scaler, rng):
 @each([Gaussian(), LevenbergMarquardt()])
 def test_an_overflow_is_told_of(scaler, rng):
     scores, labels = batch(rng, PROBLEMS, ROWS)
-    weights = np.ones(scores.shape)
-    weights[3] = 1e308
+    scores[3] = np.where(scores[3] > 0, 1.7e308, -1.7e308)
     with pytest.warns(RuntimeWarning, match=r"in 1 of 20 problems, first in 3"):
-        p = predict(scaler, scores, labels, weights)
+        p = predict(scaler, scores, labels)
     assert np.isnan(p[3]).all() and np.isfinite(np.delete(p, 3, axis=0)).all()
 
 
@@ -352,3 +351,16 @@ def test_platt_scaling_hands_everything_to_the_fit_of_the_library(monkeypatch):
     assert handed == [
         (("scores", "labels"), {"weights": "weights", "prior": prior, "options": options})
     ]
+
+
+@pytest.mark.parametrize("weight", [2.0**-1060, 2.0**1020])
+@pytest.mark.parametrize(
+    "scaler", [Isotonic(), Binning(10), pytest.param(Temperature(), marks=pytest.mark.slow)]
+)
+def test_weights_may_be_of_any_size(rng, scaler, weight, dtype):
+    """Their sum overflowed, or they were infinite in float32."""
+    scores, labels = batch(rng, PROBLEMS, ROWS, dtype)
+    once = predict(scaler, scores, labels)
+    again = predict(scaler, scores, labels, weights=np.full(scores.shape, weight))
+    np.testing.assert_allclose(again, once, **near(dtype))
+    assert np.isfinite(once).all()

@@ -64,3 +64,14 @@ def test_problems_with_few_corners_beside_one_with_many(rng, dtype):
 def test_between_scores_whose_difference_overflows():
     fitted = Isotonic().fit([-1.5e308, 1.5e308], [0, 1])
     np.testing.assert_allclose(fitted.predict_proba([-1e308, 0, 1e308]), [1 / 6, 1 / 2, 5 / 6])
+
+
+def test_scores_that_are_nearly_equal_have_probabilities():
+    """The slope between them is infinite: NumPy's interpolation was."""
+    for least in (5e-324, 2e-310, 2e-308):
+        fitted = Isotonic().fit([0.0, least, 1.0], [0, 1, 1])
+        np.testing.assert_array_equal(fitted.predict_proba([0.0, least, 0.5, -1.0]), [0, 1, 1, 0])
+        between = fitted.predict_proba([least / 2])[0]
+        assert between == pytest.approx(0.5) or least == 5e-324  # its half is 0
+    unequal = Isotonic().fit([0.0, 4e-310, 4e-310], [0, 1, 0])
+    np.testing.assert_allclose(unequal.predict_proba([1e-310, 3e-310]), [0.125, 0.375])

@@ -16,6 +16,9 @@ from platt_jax.inference.triage import triage
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.results.tables import Table
 
+# Magnitudes of scores for which slopes and their errors are float32 numbers.
+_LEAST, _MOST = 1e-30, 1e30
+
 
 class JudgedRows(NamedTuple):
     """N rows and their predictions.
@@ -53,11 +56,17 @@ def judged_rows(
     calibrator: SegmentCalibrator, scores: Column, labels: Column, segments: Column, fdr: float
 ) -> tuple[JudgedRows, Judged]:
     """The rows and their segments, as in `fit_segments`."""
+    f = validation.floating(scores, "scores").astype(float)
+    largest = np.max(np.abs(f), where=np.isfinite(f), initial=0)
+    if largest and not _LEAST <= largest <= _MOST:
+        raise ValueError(
+            f"scores: expected magnitudes between {_LEAST:g} and {_MOST:g} for a page, which has "
+            f"float32, got {largest:.2g}; multiply the scores by a power of two, and fit them again"
+        )
     rows = SegmentRows(scores, labels, segments)
     # Predictions are tested for every segment, including those that were not fitted.
     table = triage(calibrator, rows, against="predictions", fdr=fdr, non_finite="omit")
     judged = _judged(calibrator, rows, table)
-    f = validation.floating(scores, "scores").astype(float)
     y, _, spoilt = validation.labelled_rows(f, labels, None, "scores")
     proba = calibrator.predict_proba(f, segments).astype(float)
     numbered = factorize(ids.read_rows(segments, len(f)))

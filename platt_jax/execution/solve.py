@@ -1,0 +1,68 @@
+"""`solve`: the fit for users' own JAX programs."""
+
+from platt_jax import validation, xla
+from platt_jax.columns import Column
+from platt_jax.execution.caller import Caller
+from platt_jax.model.prior import GaussianPrior
+from platt_jax.options import Options
+from platt_jax.results.fit import Fit
+from platt_jax.solver.solution import Given, solve_checked
+from platt_jax.traced_arrays import traced_arrays
+
+
+def solve(
+    scores: Column,
+    labels: Column,
+    *,
+    weights: Column | None = None,
+    offset: Column | None = None,
+    prior: GaussianPrior | None = None,
+    options: Options = Options(),
+) -> Fit:
+    """Fit as a pure function of arrays: runs under jit, vmap, grad, jacfwd and shard_map.
+
+    Derivatives of A, B and everything computed from them flow to scores, weights, offset and prior
+    by the implicit function theorem: no iteration is unrolled. They are zero for problems that did
+    not converge. Derivatives of A are also zero for constant scores.
+
+    Scores may be sharded over the devices of a mesh. Along the leading axes each device fits its
+    own problems. Along the last axis each device sums over its own rows, and the sums are added.
+    Rows are not moved, unless the scores are traced and the axes of the mesh are automatic: then
+    the compiler decides.
+
+    Under a JAX transformation the fit is compiled as part of your program, with your compiler
+    options. jaxlib 0.10.2 adds up some sums wrongly on CPUs, anywhere in such a program; a warning,
+    once in a process, says how to avoid it.
+
+    Args:
+        scores: (..., N) floating; leading axes are independent problems.
+        labels: broadcastable to scores; bool, {0, 1} or {-1, +1}. Traced labels count as
+            positive where they are > 0.
+        weights: broadcastable to scores; weight 2 counts a row twice, weight 0 omits it.
+        offset: broadcastable to scores; log-odds of class 1 that are added to the curve, as in
+            `fit`.
+        prior: a Gaussian prior on (A, B), with leading axes broadcastable to those of scores.
+        options: how to fit; static under jit.
+
+    Returns:
+        A Fit of JAX arrays. The dtype is the one that JAX gives the scores, so it is float64 only
+        if 64-bit types are switched on. Integers and float16 are promoted.
+
+    Raises:
+        ValueError: shapes do not match, or concrete labels or weights are invalid.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> scores, labels = jnp.array([5.0, -4.0, 1.0]), jnp.array([1, 0, 0])
+        >>> slope = lambda scores: -solve(scores, labels).A
+        >>> jax.grad(slope)(scores).shape
+        (3,)
+    """
+    options = validation.options(options)
+    warning = xla.wrong_sums()
+    if warning and xla.transformed((scores, labels, weights, offset, prior)):
+        Caller().warn_once(warning)
+    columns = traced_arrays(scores, labels, weights, offset)
+    f = columns.scores
+    prior = validation.prior(prior, f.shape[:-1], f.dtype)
+    return solve_checked(columns, Given(prior), options)
