@@ -78,11 +78,19 @@ def label(field: str) -> float:
     except KeyError:
         if _is_missing(field):
             return math.nan
-    raise ValueError("is not a label (0 and 1, -1 and 1, or true and false)")
+    raise ValueError(
+        "is not a label (0 and 1, -1 and 1, or true and false; for others see --pos-label)"
+    )
 
 
 def _is_missing(field: str) -> bool:
     return field.strip().lower() in _MISSING
+
+
+def are_missing(fields: NDArray[np.str_]) -> NDArray[np.bool_]:
+    """Which texts are missing values."""
+    distinct, of_row = np.unique(fields, return_inverse=True)
+    return np.array([_is_missing(word) for word in distinct.tolist()], bool)[of_row]
 
 
 # Parsers by role.
@@ -110,7 +118,7 @@ def copy_with_column(source: Input, target: BinaryIO, name: str, values: Column)
     records = _records(source)
     header = _header(source, records)
     if name in header:
-        raise CsvError(f"{source.name}: has a column {name!r} already")
+        raise CsvError(f"{source.name}: has a column {name!r} already: see --name")
     rows = zip(records, values.tolist(), strict=True)
     with _writer(target, source.delimiter) as writer:
         writer.writerow([*header, name])

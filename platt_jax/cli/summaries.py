@@ -57,20 +57,6 @@ def _tell_empty_ids(calibrator: SegmentCalibrator) -> None:
         outputs.tell(f"platt-jax: {rows:,.0f} rows have an empty id: a segment of their own")
 
 
-def tell_if_none_seen(calibrator: SegmentCalibrator, seen: int, rows: int) -> None:
-    """Report if no row is in a fitted segment: --segment may name another column than the fit."""
-    if rows and not len(calibrator):
-        outputs.tell(
-            "platt-jax: the calibrator has no segment: all rows are predicted as of an unseen one"
-        )
-    elif rows and not seen:
-        first = [tables.name(calibrator.keys, i) for i in range(min(3, len(calibrator)))]
-        outputs.tell(
-            f"platt-jax: none of the {rows:,} rows is in a segment that was fitted, such as "
-            f"{', '.join(first)}: is --segment the right column?"
-        )
-
-
 def _tell_failures(calibrator: Fit | SegmentCalibrator) -> None:
     if isinstance(calibrator, SegmentCalibrator):
         statuses, keys = calibrator.fit.status, calibrator.keys
@@ -90,8 +76,6 @@ def tell_applied(
 ) -> None:
     """Report the number of rows written, and of those without a fitted segment or probability."""
     say = outputs.tell if arguments.out == DASH else print
-    if isinstance(calibrator, SegmentCalibrator):
-        tell_if_none_seen(calibrator, counts["rows"] - counts["unseen"], counts["rows"])
     if arguments.json:
         say(json.dumps({**counts, "out": arguments.out}))
         return
