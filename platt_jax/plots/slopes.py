@@ -12,7 +12,7 @@ from platt_jax.inference.triage import q_values
 from platt_jax.plots import axes, funnels, style
 from platt_jax.plots.funnels import Funnel, Limits
 from platt_jax.plots.points import central, points
-from platt_jax.results.fit import Fit, Inspectable
+from platt_jax.results.fit import Fit, Inspectable, inspected
 from platt_jax.results.probabilities import critical_value
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.status import Flag, Status
@@ -55,7 +55,7 @@ def slope_funnel(
         ax: matplotlib axes; None to make a new figure.
 
     Raises:
-        ValueError: no problem has a slope.
+        ValueError: fits is none of these; or no problem has a slope.
         ImportError: matplotlib is missing.
 
     Example:
@@ -66,7 +66,7 @@ def slope_funnel(
         >>> slope_funnel(fit(scores, rng.random((20, 100)) < 0.5)).get_ylabel()
         '(slope - expected) / error'
     """
-    fit, kind, keys = fits._inspected()
+    fit, kind, keys = inspected(fits)
     kind = kind if label is None else label
     left_out = _without_slope(fit)
     usable = ~np.any(list(left_out.values()), axis=0)
