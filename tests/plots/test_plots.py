@@ -598,7 +598,8 @@ def test_classifiers_are_refused_with_the_attribute_to_pass(rows):
 
     scores, labels, segments = rows
     folds = PlattCalibratedClassifier(cv=2).fit(scores[:, None], labels)
-    by_segment = SegmentCalibratedClassifier(cv=2).fit(scores[:, None], labels, segments=segments)
+    X = np.column_stack([scores, segments])
+    by_segment = SegmentCalibratedClassifier(segments=1, cv=2).fit(X, labels)
     for draw in (plots.parameter_map, plots.convergence, plots.slope_funnel):
         with pytest.raises(ValueError, match="PlattCalibratedClassifier: pass one of its calibra"):
             draw(folds)
