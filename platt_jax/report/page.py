@@ -127,8 +127,7 @@ def _page(
 def _reliability(predicted: Predicted) -> str:
     if not predicted.rows.usable.any():
         return "<p>No row has a finite score, label and probability.</p>"
-    caption = "Bins of equal numbers of rows, 95 % intervals."
-    svg = charts.reliability(predicted)
+    svg, caption = charts.reliability(predicted)
     return f'<figure class="chart">{svg}<figcaption>{caption}</figcaption></figure>'
 
 
