@@ -84,7 +84,7 @@ def slope_funnel(
     pvalue = np.array([erfc(x / sqrt(2)) for x in np.abs(z).tolist()])
     off = q_values(pvalue) <= funnels.FDR
     marks = f"off (q ≤ {funnels.FDR:g})"
-    about = "1 / standard error of the slope"
+    about = f"1 / standard error of the slope of the {kind}"
     drawn = Funnel(precision, about, z, off, marks, pvalue, keys[usable], kind)
     window = funnels.across(precision), _ends(z, off)
     funnels.draw(ax, drawn, _limits(precision, pvalue), window, unseen)

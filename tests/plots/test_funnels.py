@@ -85,7 +85,7 @@ def test_slopes_of_a_batch_are_compared_with_their_common_one(rng):
     # The common slope minimizes the sum of squares of what is drawn.
     z = np.asarray(starting(ax, "12 problems").get_offsets())[:, 1]
     assert len(z) == 12 and abs(np.sum(z * left / error)) < 1e-9 * np.sum(left / error)
-    assert ax.get_xlabel() == "1 / standard error of the slope"
+    assert ax.get_xlabel() == "1 / standard error of the slope of the problem"
 
 
 def test_partially_pooled_slopes_are_around_the_population_without_limits(pooled):

@@ -20,7 +20,7 @@ function verdict({ columns }, i) {
   if (!Number.isFinite(q)) return "It could not be tested.";
   const ratio = `${counted(positives, "positive")} where ${short(expected)} were expected`;
   if (!columns.off[i]) return `Not reliably off: ${ratio} (${qSaid(q)}).`;
-  const slope = `a slope of ${short(columns.slope[i], 2)} where 1 was`;
+  const slope = `a slope of ${short(columns.slope[i], 2)}, 1 predicted`;
   const [of, said] = [
     ["its level", ratio],
     ["its slope", slope],
