@@ -50,6 +50,7 @@ def fit(arguments: argparse.Namespace) -> int:
     if not len(rows["score"]):
         raise ValueError(f"{arguments.files[0]}: has a header line, but no rows to fit")
     reading.tell_work(rows)
+    summaries.tell_one_class(rows["label"])
     by_row = rows["score"], rows["label"]
     more: dict[str, Any] = {"weights": rows.get("weight"), "offset": rows.get("offset")}
     more["options"] = _options(arguments)
@@ -227,7 +228,9 @@ def report(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps({"segments": len(calibrator), "rows": number, "out": arguments.out}))
     else:
-        print(f"a page of {len(calibrator):,} segments and {number:,} rows: {arguments.out}")
+        segments = "segment" if len(calibrator) == 1 else "segments"
+        rows_ = "row" if number == 1 else "rows"
+        print(f"a page of {len(calibrator):,} {segments} and {number:,} {rows_}: {arguments.out}")
     return 0
 
 

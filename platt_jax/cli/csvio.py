@@ -47,6 +47,8 @@ _OTHER_KINDS = (
 )
 
 _COLUMNS_NAMED = 20
+# Other delimiters that files have, as --delimiter takes them in a shell.
+_OTHER_DELIMITERS = {";": "';'", "\t": "tab", "|": "'|'", ",": ","}
 _DELIMITERS = {",": "a comma", "\t": "a tab"}
 
 # Exceptions from reading a damaged gzip file.
@@ -205,7 +207,12 @@ def _place(source: Input, header: list[str], name: str) -> int:
     there = columns_there(header)
     if len(header) == 1:
         there += f" (is that one column? {_DELIMITERS.get(source.delimiter, 'a delimiter')}"
-        there += " separates fields; for another see --delimiter)"
+        other = next((x for x in _OTHER_DELIMITERS if x in header[0]), None)
+        there += (
+            f" separates fields; try --delimiter {_OTHER_DELIMITERS[other]})"
+            if other
+            else (" separates fields; for another see --delimiter)")
+        )
     raise CsvError(f"{source.name}: has no column {name!r}, but {there}")
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from platt_jax import Fit, SegmentCalibrator, Sigmoid, Status, ids, save
 from platt_jax.cli import outputs
@@ -46,6 +48,12 @@ def status(calibrator: Fit | SegmentCalibrator) -> int:
     """The exit status, which says whether some fits failed."""
     found = calibrator.fit if isinstance(calibrator, SegmentCalibrator) else calibrator
     return 0 if np.all(found.status == Status.CONVERGED) else _FITS_FAILED
+
+
+def tell_one_class(labels: NDArray[Any]) -> None:
+    """Report labels that are all equal: --label may name another column than the outcome."""
+    if labels[0] == labels[0] and (labels == labels[0]).all():
+        outputs.tell(f"platt-jax: all {len(labels):,} labels are {labels[0]:g}")
 
 
 def _tell_empty_ids(calibrator: SegmentCalibrator) -> None:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax import plots
-from platt_jax.columns import Column
+from platt_jax import plots, validation
 from platt_jax.plots.explorer import Judged
 from platt_jax.plots.reliability import is_rare
 from platt_jax.report.rows import Predicted
@@ -53,15 +52,17 @@ def reliability(predicted: Predicted) -> tuple[str, str]:
     return _svg(draw, what)[0], f"{caption}, 95 % intervals."
 
 
-def worst(
-    calibrator: SegmentCalibrator, judged: Judged, scores: Column, labels: Column, segments: Column
-) -> list[str]:
+def worst(calibrator: SegmentCalibrator, predicted: Predicted, judged: Judged) -> list[str]:
     """The sigmoids of the most urgent segments, those of `shown`."""
     places = judged.place[shown(judged)]
     chosen = [calibrator.keys[place] for place in places]
+    rows = predicted.rows
+    # Also rows without a probability before: a segment may have no others.
+    some = np.isfinite(rows.scores) & (rows.labels != validation.BAD_LABEL)
+    by_row = rows.scores[some], rows.labels[some], judged.keys[rows.segments[some]]
 
     def draw(axes: Sequence[Axes]) -> None:
-        plots.segment_sigmoids(calibrator, scores, labels, segments, chosen, axes=np.array(axes))
+        plots.segment_sigmoids(calibrator, *by_row, chosen, axes=np.array(axes))
         for ax in axes:
             ax.set_title("")  # the page has titles as text
             ax.set(xlabel="score", ylabel="P(y = 1)")

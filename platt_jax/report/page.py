@@ -5,7 +5,7 @@ import hashlib
 import os
 import re
 from html import escape
-from typing import Literal, TypeAlias
+from typing import Literal
 
 from platt_jax.columns import Column
 from platt_jax.extras import needing
@@ -18,9 +18,6 @@ from platt_jax.report.sections import FDR, resource
 from platt_jax.results.atomic import destination, write_atomically
 from platt_jax.results.segment_calibrator import SegmentCalibrator, require_segment_calibrator
 from platt_jax.version import __version__
-
-# The given scores, labels and segments.
-_Given: TypeAlias = tuple[Column, Column, Column]
 
 
 def to_html(
@@ -82,7 +79,7 @@ def to_html(
     with needing("platt_jax.report needs matplotlib", "platt-jax[report]"):
         import matplotlib  # noqa: F401 - checks that it is installed
     predicted, judged = rows.read(calibrator, scores, labels, segments, before, FDR)
-    page = _page(calibrator, predicted, judged, (scores, labels, segments), title)
+    page = _page(calibrator, predicted, judged, title)
     # A segment's name may hold characters that UTF-8 cannot encode.
     write_atomically(path, lambda file: file.write(page.encode("utf-8", "xmlcharrefreplace")))
 
@@ -91,7 +88,6 @@ def _page(
     calibrator: SegmentCalibrator,
     predicted: Predicted,
     judged: Judged,
-    given: _Given,
     title: str,
 ) -> str:
     script = f'"use strict";\n{{\n{explorer.script()}\n{resource("report.js")}}}\n'
@@ -114,7 +110,7 @@ def _page(
         "measured": sections.measured(compared),
         "charts": _reliability(predicted),
         "urgent": sections.urgent(judged),
-        "worst": _worst(calibrator, judged, given),
+        "worst": _worst(calibrator, predicted, judged),
         "explorer": explorer.markup(),
         "about": shown.about,
     }
@@ -131,8 +127,8 @@ def _reliability(predicted: Predicted) -> str:
     return f'<figure class="chart">{svg}<figcaption>{caption}</figcaption></figure>'
 
 
-def _worst(calibrator: SegmentCalibrator, judged: Judged, given: _Given) -> str:
-    drawn = charts.worst(calibrator, judged, *given)
+def _worst(calibrator: SegmentCalibrator, predicted: Predicted, judged: Judged) -> str:
+    drawn = charts.worst(calibrator, predicted, judged)
     if not drawn:
         return "<p>No segment of these rows was fitted and could be tested.</p>"
     made = []

@@ -111,7 +111,12 @@ BROKEN = {
     "\n\r\n": "in.csv: is empty, expected a header line and rows",
     "f,y\n": "in.csv: has a header line, but no rows to fit",
     "f,label\n1,0\n": "in.csv: has no column 'y', but 'f', 'label'",
-    "f;y\n1;0\n": "in.csv: has no column 'f', but 'f;y' (is that one column? a comma separates",
+    "f;y\n1;0\n": "in.csv: has no column 'f', but 'f;y' (is that one column? a comma separates "
+    "fields; try --delimiter ';')",
+    "f|y\n1|0\n": "in.csv: has no column 'f', but 'f|y' (is that one column? a comma separates "
+    "fields; try --delimiter '|')",
+    "score\n1\n": "in.csv: has no column 'f', but 'score' (is that one column? a comma separates "
+    "fields; for another see --delimiter)",
     "f, y\n1, 0\n": "in.csv: has no column 'y', but 'f', ' y'\n",
     ",".join(f"c{i}" for i in range(5000))
     + "\n": "in.csv: has no column 'f', but 'c0', 'c1', 'c2', "
@@ -268,6 +273,12 @@ def test_a_bad_segment_is_reported_and_the_others_are_fitted(in_tmp, capsys):
     said = capsys.readouterr().out
     assert f"of these {np.sum(segments == '7')} with probability nan" in said
     assert "not fitted" not in said
+
+
+def test_labels_that_are_all_equal_are_told(in_tmp, capsys):
+    write(in_tmp / "in.csv", "f,y\n1,0\n2,0\n3,0\n")
+    assert run("fit in.csv --score f --label y --out c.npz") == 0
+    assert capsys.readouterr().err == "platt-jax: all 3 labels are 0\n"
 
 
 def test_the_only_fit_fails(in_tmp, capsys):

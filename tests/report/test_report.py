@@ -248,6 +248,19 @@ def test_failed_unseen_and_rowless_segments(tmp_path):
     assert Status.EMPTY.message in page.texts["td"]
 
 
+def test_rows_that_are_not_finite_are_left_out_of_drawn_segments(calibrator, tmp_path):
+    scores, labels, segments = made_up(seed=1)
+    few = segments < 3
+    scores, segments, labels = scores[few], segments[few], labels[few].astype(float)
+    scores[np.flatnonzero(segments == 1)[:2]] = np.nan, np.inf
+    labels[np.flatnonzero(segments == 2)[0]] = np.nan
+    before = np.where(segments == 0, np.nan, 0.5)
+    calibrator.to_html(tmp_path / "r.html", scores, labels, segments, before=before)
+    page = Page(tmp_path / "r.html")
+    assert page.tags.count("svg") == 4  # reliability, and each of the segments
+    assert page.summary()["rows left out"] == f"{np.sum(segments == 0) + 3}"
+
+
 def test_rows_of_which_none_can_be_used(calibrator, tmp_path):
     with pytest.warns(RuntimeWarning, match="2 of 2 segments not tested"):
         calibrator.to_html(tmp_path / "r.html", [np.nan, np.nan], [1, 0], [2, 3])
