@@ -378,3 +378,24 @@ def test_ten_thousand_segments_take_less_than_a_megabyte(calibrator, tmp_path):
     page = Page(tmp_path / "r.html")
     assert set(page.column("segment")) == set(names.tolist())
     assert (tmp_path / "r.html").stat().st_size < 1e6
+
+
+def test_the_caption_says_which_bins_are_drawn(tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(
+        charts.plots, "reliability_diagram", lambda *_, ax, **more: drawn.append(more)
+    )
+    rng = np.random.default_rng(4)
+    segments = np.arange(8000) % 20
+    scores = rng.normal(size=8000)
+    for base, strategy, caption in (
+        (-1, "quantile", "Bins of equal numbers of rows, 95 % intervals."),
+        (-7, "positives", "Bins of equal expected numbers of positives, on logarithmic axes"),
+    ):
+        labels = (rng.random(8000) < 1 / (1 + np.exp(-base - scores))).astype(int)
+        fitted = pj.fit_segments(scores, labels, segments, pooling="complete")
+        fitted.to_html(tmp_path / "r.html", scores, labels, segments)
+        assert caption in Page(tmp_path / "r.html").source
+        assert drawn[-1]["strategy"] == strategy
+    # Few positives are divided among few bins.
+    assert drawn[-1]["n_bins"] == labels.sum() // 5 < 10
