@@ -82,7 +82,7 @@ def contents(
 ) -> Contents:
     """All segments, fitted or in the rows.
 
-    A segment takes about 17 bytes, and a bin of observed rates about 3.
+    A segment takes about 19 bytes, and a bin of observed rates about 3.
     """
     order = columns.ordered(calibrator, judged)
     ids = Ids(judged.keys, calibrator.keys, order)
