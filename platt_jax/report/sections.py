@@ -14,7 +14,6 @@ from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.results.tables import flag_counts, status_counts
 from platt_jax.status import Flag, Status
 
-_DIFFERENCE = "after \N{MINUS SIGN}"
 # False discovery rate of the segments called off.
 FDR = 0.05
 
@@ -79,23 +78,21 @@ def levels(calibrator: SegmentCalibrator) -> str:
 
 
 def measured(compared: dict[str, dict[str, Measure]]) -> str:
-    """The table of metrics, of `Predicted.measured`, with their differences; empty without any."""
-    if not compared:
-        return ""
-    first, *others = compared.values()
-    of_others = [name for name in compared][1:]
-    headings = ["before", *of_others, "after", f"{_DIFFERENCE} before ± error"]
-    headings += [f"{_DIFFERENCE} {name} ± error" for name in of_others]
-    lines = []
-    for metric, each in first.items():
-        all_of = [each, *(other[metric] for other in others)]
-        numbers = [f"{x:.4f}" for x in (*(one.before for one in all_of), each.after)]
-        cells = "".join(f'<td class="n">{x}</td>' for x in (*numbers, *map(_difference, all_of)))
-        lines.append(f'<tr><th scope="row">{metric}</th>{cells}</tr>')
-    titles = "".join(f'<th scope="col" class="n">{heading}</th>' for heading in headings)
+    """A table of metrics for each comparison of `Predicted.measured`."""
+    return "".join(_table(name, metrics) for name, metrics in compared.items())
+
+
+def _table(other: str, metrics: dict[str, Measure]) -> str:
+    lines = "".join(
+        f'<tr><th scope="row">{name}</th><td class="n">{each.before:.4f}</td>'
+        f'<td class="n">{each.after:.4f}</td><td class="n">{_difference(each)}</td></tr>'
+        for name, each in metrics.items()
+    )
     return (
-        f'<table class="measured"><thead><tr><th scope="col">metric</th>{titles}</tr></thead>'
-        f"<tbody>{''.join(lines)}</tbody></table>"
+        '<table class="measured"><thead><tr><th scope="col">metric</th>'
+        f'<th scope="col" class="n">{other}</th><th scope="col" class="n">after</th>'
+        '<th scope="col" class="n">difference ± error</th></tr></thead>'
+        f"<tbody>{lines}</tbody></table>"
     )
 
 
