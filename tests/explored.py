@@ -30,6 +30,8 @@ def decoded(about, blocks):
         "excess": rows["positives"] - rows["expected"],
         "q-value": rows["q"],
         "off": rows["off"] == 1,
+        "kind": rows["kind"],
+        "slope": rows["slope"],
         "A": fits["A"],
         "B": fits["level"] - fits["A"].astype(float) * (low + high) / 2,
         "fitted rows": fits["fitted"],

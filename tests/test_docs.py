@@ -5,6 +5,7 @@ import importlib
 import importlib.util
 import pkgutil
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,17 @@ PAGES = [
     *sorted(DOCS.glob("explanation/*.md")),
 ]
 PAGES_WITH_EXAMPLES = [page for page in PAGES if EXAMPLE.search(page.read_text(encoding="utf-8"))]
+
+
+def test_the_readme_names_every_extra_and_all_has_those_of_users():
+    """Those of a GPU are left out of `all`: which one depends on the driver."""
+    with open(ROOT / "pyproject.toml", "rb") as file:
+        extras = tomllib.load(file)["project"]["optional-dependencies"]
+    said = README.read_text(encoding="utf-8").split("Extras: ")[1].split("\n\n")[0]
+    assert set(re.findall(r"`(\w+)`", said)) == set(extras)
+    (all_of,) = extras["all"]
+    others = {"all", "bench", "cuda12", "cuda13", "docs", "notebook", "test"}
+    assert set(all_of.removeprefix("platt-jax[").rstrip("]").split(",")) == set(extras) - others
 
 
 @pytest.mark.slow

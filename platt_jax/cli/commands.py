@@ -40,6 +40,8 @@ def fit(arguments: argparse.Namespace) -> int:
     if arguments.distributed:
         from platt_jax.cli import job
 
+        if arguments.pos_label is not None:  # a third value may be in another process's files
+            raise ValueError("--pos-label: expected without --distributed")
         return job.ending_all(partial(_fit_in_job, arguments), lost=_PROCESS_LOST)
     for name in ("checkpoint", "time_limit"):
         if getattr(arguments, name) is not None:
@@ -48,6 +50,7 @@ def fit(arguments: argparse.Namespace) -> int:
     if not len(rows["score"]):
         raise ValueError(f"{arguments.files[0]}: has a header line, but no rows to fit")
     reading.tell_work(rows)
+    summaries.tell_one_class(rows["label"])
     by_row = rows["score"], rows["label"]
     more: dict[str, Any] = {"weights": rows.get("weight"), "offset": rows.get("offset")}
     more["options"] = _options(arguments)
@@ -118,9 +121,14 @@ def apply(arguments: argparse.Namespace) -> int:
             f"{arguments.calibrator} has one sigmoid for all rows: leave out --segment"
         )
     as_parquet = arguments.out.endswith(".parquet")
+    name = "probability" if arguments.name is None else arguments.name
+    if not name:
+        raise ValueError("--name: expected the name of the new column, got ''")
     counts = {"rows": 0, "unseen": 0, "nan": 0}
+    known = False
 
     def predict(rows: dict[str, Any]) -> NDArray[np.floating]:
+        nonlocal known
         rows = reading.on_scale(arguments, rows)
         by_row = [rows[role] for role in ("score", "segment") if role in rows]
         p: NDArray[np.floating] = calibrator.predict_proba(*by_row, offset=rows.get("offset"))
@@ -128,27 +136,31 @@ def apply(arguments: argparse.Namespace) -> int:
         counts["nan"] += int(np.count_nonzero(np.isnan(p)))
         if isinstance(calibrator, SegmentCalibrator):
             counts["unseen"] += int(np.count_nonzero(~calibrator.seen(rows["segment"])))
+            known = known or reading.knows_some(calibrator, rows["segment"])
         return p
+
+    def check_known() -> None:
+        if isinstance(calibrator, SegmentCalibrator):
+            reading.require_known(calibrator, counts["rows"], known)
 
     with staged([arguments.file], arguments.delimiter) as (source,):
         if source.is_parquet:
             columns = reading.columns(arguments)
 
             def copy(file: BinaryIO) -> Any:
-                return list(
-                    parquet.copy_with_column(
-                        source, file, "probability", columns, predict, as_parquet
-                    )
-                )
+                for _ in parquet.copy_with_column(source, file, name, columns, predict, as_parquet):
+                    pass
+                check_known()
         elif as_parquet:
             raise ValueError(f"{arguments.out}: expected a Parquet FILE for a Parquet output")
         else:
             rows = read_rows([source], reading.columns(arguments))
             reading.check_text(arguments.calibrator, calibrator)
             p = predict(rows)
+            check_known()
 
             def copy(file: BinaryIO) -> Any:
-                csvio.copy_with_column(source, file, "probability", p)
+                csvio.copy_with_column(source, file, name, p)
 
         outputs.write(arguments.out, copy)
     summaries.tell_applied(arguments, counts, calibrator)
@@ -207,7 +219,7 @@ def report(arguments: argparse.Namespace) -> int:
     from platt_jax.report import to_html
 
     inputs = *arguments.files, arguments.calibrator
-    outputs.check(arguments.out, *inputs, only_file="a page is a file")
+    outputs.check(arguments.out, *inputs, only_file="a page is a file of HTML")
     calibrator, rows = reading.with_fresh_rows(arguments)
     by_row = (rows[role] for role in ("score", "label", "segment"))
     # With --logit the probabilities before are those that the log-odds are of.
@@ -216,7 +228,9 @@ def report(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps({"segments": len(calibrator), "rows": number, "out": arguments.out}))
     else:
-        print(f"a page of {len(calibrator):,} segments and {number:,} rows: {arguments.out}")
+        segments = "segment" if len(calibrator) == 1 else "segments"
+        rows_ = "row" if number == 1 else "rows"
+        print(f"a page of {len(calibrator):,} {segments} and {number:,} {rows_}: {arguments.out}")
     return 0
 
 
@@ -252,4 +266,6 @@ def export(arguments: argparse.Namespace) -> int:
     content = made[arguments.to]()
     as_bytes = content if isinstance(content, bytes) else content.encode()
     outputs.write(arguments.out, lambda file: file.write(as_bytes))
+    say = outputs.tell if arguments.out == DASH else print
+    say(f"saved to {outputs.named(arguments.out)}")
     return 0

@@ -47,6 +47,8 @@ _OTHER_KINDS = (
 )
 
 _COLUMNS_NAMED = 20
+# Other delimiters that files have, as --delimiter takes them in a shell.
+_OTHER_DELIMITERS = {";": "';'", "\t": "tab", "|": "'|'", ",": ","}
 _DELIMITERS = {",": "a comma", "\t": "a tab"}
 
 # Exceptions from reading a damaged gzip file.
@@ -78,11 +80,19 @@ def label(field: str) -> float:
     except KeyError:
         if _is_missing(field):
             return math.nan
-    raise ValueError("is not a label (0 and 1, -1 and 1, or true and false)")
+    raise ValueError(
+        "is not a label (0 and 1, -1 and 1, or true and false; for others see --pos-label)"
+    )
 
 
 def _is_missing(field: str) -> bool:
     return field.strip().lower() in _MISSING
+
+
+def are_missing(fields: NDArray[np.str_]) -> NDArray[np.bool_]:
+    """Which texts are missing values."""
+    distinct, of_row = np.unique(fields, return_inverse=True)
+    return np.array([_is_missing(word) for word in distinct.tolist()], bool)[of_row]
 
 
 # Parsers by role.
@@ -110,7 +120,7 @@ def copy_with_column(source: Input, target: BinaryIO, name: str, values: Column)
     records = _records(source)
     header = _header(source, records)
     if name in header:
-        raise CsvError(f"{source.name}: has a column {name!r} already")
+        raise CsvError(f"{source.name}: has a column {name!r} already: see --name")
     rows = zip(records, values.tolist(), strict=True)
     with _writer(target, source.delimiter) as writer:
         writer.writerow([*header, name])
@@ -197,7 +207,12 @@ def _place(source: Input, header: list[str], name: str) -> int:
     there = columns_there(header)
     if len(header) == 1:
         there += f" (is that one column? {_DELIMITERS.get(source.delimiter, 'a delimiter')}"
-        there += " separates fields; for another see --delimiter)"
+        other = next((x for x in _OTHER_DELIMITERS if x in header[0]), None)
+        there += (
+            f" separates fields; try --delimiter {_OTHER_DELIMITERS[other]})"
+            if other
+            else (" separates fields; for another see --delimiter)")
+        )
     raise CsvError(f"{source.name}: has no column {name!r}, but {there}")
 
 

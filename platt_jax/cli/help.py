@@ -6,20 +6,23 @@ _DONE = "done"
 _CONVERGED = "done, and every fit converged"
 _BAD_INPUT = """\
 bad input, or an output that cannot be written; one line on standard error
-     says what"""
+       says what"""
 _FAILED = """\
 some fits failed, or all: the calibrator is written, and one line on standard
-     error says how many failed and which first"""
+       error says how many failed and which first"""
+_ALARMS = "done, with alarms"
 _LOST = "with --distributed: another process ended, or said nothing for too long"
 
 _STATUSES = {
-    "": {0: _CONVERGED, 2: _BAD_INPUT, 3: _FAILED, 4: _LOST},
+    "": {0: _CONVERGED, 2: _BAD_INPUT, 3: _FAILED, 4: _LOST, 5: f"monitor: {_ALARMS}"},
     "fit": {0: _CONVERGED, 2: _BAD_INPUT, 3: _FAILED, 4: _LOST},
     "update": {0: _CONVERGED, 2: _BAD_INPUT, 3: _FAILED},
-    "monitor": {0: "done, and no segment has an alarm", 2: _BAD_INPUT, 5: "done, with alarms"},
+    "monitor": {0: "done, and no segment has an alarm", 2: _BAD_INPUT, 5: _ALARMS},
     "demo": {0: _DONE},
 }
 _OTHER_STATUSES = {0: _DONE, 2: _BAD_INPUT}
+# What a shell reports of programs that SIGINT and SIGPIPE stop.
+_STOPPED = {130: "stopped by Ctrl-C", 141: "the output was closed, as by head"}
 
 _EXAMPLES = {
     "": """\
@@ -87,10 +90,10 @@ _WHAT_MISSING_VALUES_DO = {
 def epilog(command: str) -> str:
     """The text for a command; for "" that of the whole program."""
     missing = _WHAT_MISSING_VALUES_DO.get(command)
-    of_statuses = _STATUSES.get(command, _OTHER_STATUSES)
+    of_statuses = _STATUSES.get(command, _OTHER_STATUSES) | _STOPPED
     parts = (
         _EXAMPLES.get(command),
         missing and _MISSING_VALUES + missing,
-        "exit status:\n" + "".join(f"  {n}  {about}\n" for n, about in of_statuses.items()),
+        "exit status:\n" + "".join(f"  {n:<3}  {about}\n" for n, about in of_statuses.items()),
     )
     return "\n".join(part for part in parts if part)

@@ -18,6 +18,8 @@ from platt_jax.results.atomic import naming_file
 DASH = "-"
 _GZIP, _PARQUET = b"\x1f\x8b", b"PAR1\x15"
 _TAB_ENDINGS = (".tsv", ".tab", ".tsv.gz", ".tab.gz")
+# What files of rows are named, plain or compressed.
+ROWS_ENDINGS = (*_TAB_ENDINGS, ".csv", ".csv.gz", ".txt", ".parquet")
 
 
 class Input(NamedTuple):

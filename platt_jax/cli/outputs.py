@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, BinaryIO, cast
 
-from platt_jax.cli.inputs import DASH
+from platt_jax.cli.inputs import DASH, ROWS_ENDINGS
 from platt_jax.results.atomic import destination, naming_file, write_atomically
 
 # Python arguments in the library's messages, and the command-line options that replace them.
@@ -22,6 +22,7 @@ _IN_THE_SHELL = {
     'Monitor.start(..., against="predictions")': "--against predictions",
     "raise Options(max_iter=...), or look": "look",
     "platt_jax.logit(p)": "--logit",
+    "labels: expected pos_label=": "expected --pos-label ",
 }
 
 
@@ -31,7 +32,8 @@ def check(output: str, *inputs: str, only_file: str = "") -> None:
     Args:
         output: name of the output.
         inputs: names of the files that are read.
-        only_file: reason why it must be a regular file; empty if it need not be one.
+        only_file: reason why it must be a regular file, and not be named like a file of rows;
+            empty if it need not be one.
 
     Raises:
         ValueError: the output cannot be used; the message names it, and the reason.
@@ -55,6 +57,8 @@ def check(output: str, *inputs: str, only_file: str = "") -> None:
     for path in inputs:
         if written and os.path.exists(path) and os.path.samestat(written, os.stat(path)):
             raise ValueError(f"{output}: would overwrite the file that is being read")
+    if only_file and output.lower().endswith(ROWS_ENDINGS):
+        raise ValueError(f"{output}: is named like a file of rows, and {only_file}")
 
 
 def write(output: str, content: Callable[[BinaryIO], object]) -> None:

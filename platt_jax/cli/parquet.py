@@ -9,6 +9,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax.cli import labels
 from platt_jax.cli.csvio import columns_there, label
 from platt_jax.cli.inputs import Input
 from platt_jax.extras import needing
@@ -16,13 +17,15 @@ from platt_jax.extras import needing
 _BATCH_ROWS = 1 << 20
 
 
-def read_rows(inputs: Sequence[Input], columns: Mapping[str, Any]) -> dict[str, Any]:
+def read_rows(
+    inputs: Sequence[Input], columns: Mapping[str, Any], pos_label: str | None
+) -> dict[str, Any]:
     """`rows.read_rows` for Parquet files."""
     tables = [_read(source, columns) for source in inputs]
     import pyarrow as pa
 
     table = pa.concat_tables(tables)
-    return _roles(table, columns, inputs[0])
+    return _roles(table, columns, inputs[0], pos_label)
 
 
 def copy_with_column(
@@ -51,7 +54,7 @@ def copy_with_column(
     file = _open(source)
     there = file.schema_arrow.names
     if name in there:
-        raise ValueError(f"{source.name}: has a column {name!r} already")
+        raise ValueError(f"{source.name}: has a column {name!r} already: see --name")
     _check(source, there, columns)
     schema = file.schema_arrow.append(pa.field(name, pa.float64()))
     with _writer(write, schema, as_parquet) as writer:
@@ -103,11 +106,15 @@ def _read(source: Input, columns: Mapping[str, Any]) -> Any:
     return file.read(list(dict.fromkeys(_names(columns))))
 
 
-def _roles(table: Any, columns: Mapping[str, Any], source: Input) -> dict[str, Any]:
+def _roles(
+    table: Any, columns: Mapping[str, Any], source: Input, pos_label: str | None = None
+) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for role, name in columns.items():
         if role == "segment":
             found[role] = table[name[0]] if len(name) == 1 else table.select(name)
+        elif role == "label" and pos_label is not None:
+            found[role] = _labels_by_name(table[name], pos_label, name)
         elif role == "label":
             found[role] = _labels(table[name], f"{source.name}, column {name!r}")
         else:
@@ -124,6 +131,21 @@ def _numbers(column: Any, where: str) -> Any:
         return column.cast(pa.float64(), safe=False).to_numpy()
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         raise ValueError(f"{where}: expected numbers, got {column.type}") from None
+
+
+def _labels_by_name(column: Any, pos_label: str, name: str) -> Any:
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    try:
+        positive = pa.scalar(pos_label).cast(column.type).as_py()
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        raise ValueError(
+            f"column {name!r}: expected --pos-label of its type, {column.type}, got {pos_label!r}"
+        ) from None
+    missing = column.is_null(nan_is_null=True).to_numpy()
+    return labels.by_name(column.filter(pa.array(~missing)), missing, positive, name)
 
 
 def _labels(column: Any, where: str) -> Any:

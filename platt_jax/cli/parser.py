@@ -87,6 +87,11 @@ class _Command:
             self.once(
                 "--label", required=True, metavar="COL", help="column of 0/1, -1/1 or true/false"
             )
+            self.once(
+                "--pos-label",
+                metavar="VALUE",
+                help="label that is 1, in a column of two other values, such as yes and no",
+            )
         self.add("--segment", metavar="COL", action="append", default=[], help=segment)
 
     def out(self, metavar: str, about: str, required: bool = True) -> None:
@@ -174,9 +179,10 @@ def parser() -> argparse.ArgumentParser:
         segment="column of segments, if fitted with one; repeat for several columns",
     )
     applying.offset()
+    applying.once("--name", metavar="COL", help="name of the new column; default probability")
     applying.out(
         "FILE",
-        "rows of FILE with a column 'probability': Parquet if it ends in .parquet, else text, "
+        "rows of FILE with a column of probabilities: Parquet if it ends in .parquet, else text, "
         "compressed if in .gz; - for standard output",
     )
     applying.json()

@@ -10,9 +10,11 @@ import numpy as np
 
 import platt_jax
 from platt_jax import Fit, SegmentCalibrator, Sigmoid, ids, load
-from platt_jax.cli import outputs, summaries
+from platt_jax.cli import outputs
 from platt_jax.cli.inputs import Input, staged
 from platt_jax.cli.rows import read_rows
+from platt_jax.ids.factorize import factorize
+from platt_jax.results import tables
 
 
 def with_fresh_rows(arguments: argparse.Namespace) -> tuple[SegmentCalibrator, dict[str, Any]]:
@@ -29,10 +31,41 @@ def with_fresh_rows(arguments: argparse.Namespace) -> tuple[SegmentCalibrator, d
         rows = _read_staged(arguments, inputs)
     if not len(rows["score"]):
         raise ValueError(f"{arguments.files[0]}: has a header line, but no rows")
-    seen = calibrator.seen(rows["segment"])
-    summaries.tell_if_none_seen(calibrator, int(np.count_nonzero(seen)), len(seen))
+    require_known(calibrator, len(rows["score"]), knows_some(calibrator, rows["segment"]))
     tell_work(rows)
     return calibrator, rows
+
+
+def knows_some(calibrator: SegmentCalibrator, segments: Any) -> bool:
+    """Whether a row is in a fitted segment or, with levels, has a fitted value of one."""
+    if calibrator.seen(segments).any():
+        return True
+    if calibrator.by_level is None or not len(segments):
+        return False
+    rows = factorize(ids.read(segments))
+    columns = ids.fields(rows.named(np.arange(rows.numbers)))
+    for number, level in enumerate(calibrator.by_level.each):
+        first = 0 if calibrator.by_level.kind == "nested" else number
+        if (level.places(columns[first : number + 1]) >= 0).any():
+            return True
+    return False
+
+
+def require_known(calibrator: SegmentCalibrator, rows: int, known: bool) -> None:
+    """Refuse rows of which no segment is known, as of another column than that of the fit.
+
+    A calibrator without segments only gets a line: it knows no segment of any file.
+    """
+    if rows and not len(calibrator):
+        outputs.tell(
+            "platt-jax: the calibrator has no segment: all rows are predicted as of an unseen one"
+        )
+    elif rows and not known:
+        first = [tables.name(calibrator.keys, i) for i in range(min(3, len(calibrator)))]
+        raise ValueError(
+            f"--segment: none of the {rows:,} rows is in a segment that was fitted, such as "
+            f"{', '.join(first)}: is it the right column?"
+        )
 
 
 def load_calibrator(path: str, segment: list[str]) -> Sigmoid | SegmentCalibrator:
@@ -75,7 +108,11 @@ def read(arguments: argparse.Namespace, files: list[str]) -> dict[str, Any]:
 def _read_staged(arguments: argparse.Namespace, inputs: list[Input]) -> dict[str, Any]:
     if outputs.on_terminal():
         outputs.tell("platt-jax: reading " + ", ".join(source.name for source in inputs))
-    return on_scale(arguments, read_rows(inputs, columns(arguments)))
+    pos_label = getattr(arguments, "pos_label", None)
+    rows = on_scale(arguments, read_rows(inputs, columns(arguments), pos_label))
+    if pos_label is not None and len(rows["label"]) and not (rows["label"] == 1).any():
+        outputs.tell(f"platt-jax: no row has the label {pos_label!r} in column {arguments.label!r}")
+    return rows
 
 
 def columns(arguments: argparse.Namespace) -> dict[str, Any]:

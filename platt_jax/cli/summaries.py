@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from platt_jax import Fit, SegmentCalibrator, Sigmoid, Status, ids, save
 from platt_jax.cli import outputs
@@ -54,6 +56,12 @@ def _population_failed(calibrator: Fit | SegmentCalibrator) -> bool:
     return population is not None and population.status == Status.MAX_ITERATIONS
 
 
+def tell_one_class(labels: NDArray[Any]) -> None:
+    """Report labels that are all equal: --label may name another column than the outcome."""
+    if labels[0] == labels[0] and (labels == labels[0]).all():
+        outputs.tell(f"platt-jax: all {len(labels):,} labels are {labels[0]:g}")
+
+
 def _tell_empty_ids(calibrator: SegmentCalibrator) -> None:
     """Report rows with an empty id, which form a segment of their own."""
     columns = ids.fields(calibrator.keys)
@@ -61,20 +69,6 @@ def _tell_empty_ids(calibrator: SegmentCalibrator) -> None:
     if np.any(empty):
         rows = np.sum((calibrator.fit.n_pos + calibrator.fit.n_neg)[empty])
         outputs.tell(f"platt-jax: {rows:,.0f} rows have an empty id: a segment of their own")
-
-
-def tell_if_none_seen(calibrator: SegmentCalibrator, seen: int, rows: int) -> None:
-    """Report if no row is in a fitted segment: --segment may name another column than the fit."""
-    if rows and not len(calibrator):
-        outputs.tell(
-            "platt-jax: the calibrator has no segment: all rows are predicted as of an unseen one"
-        )
-    elif rows and not seen:
-        first = [tables.name(calibrator.keys, i) for i in range(min(3, len(calibrator)))]
-        outputs.tell(
-            f"platt-jax: none of the {rows:,} rows is in a segment that was fitted, such as "
-            f"{', '.join(first)}: is --segment the right column?"
-        )
 
 
 def _tell_failures(calibrator: Fit | SegmentCalibrator) -> None:
@@ -98,8 +92,6 @@ def tell_applied(
 ) -> None:
     """Report the number of rows written, and of those without a fitted segment or probability."""
     say = outputs.tell if arguments.out == DASH else print
-    if isinstance(calibrator, SegmentCalibrator):
-        tell_if_none_seen(calibrator, counts["rows"] - counts["unseen"], counts["rows"])
     if arguments.json:
         say(json.dumps({**counts, "out": arguments.out}))
         return

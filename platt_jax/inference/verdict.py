@@ -6,6 +6,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+# What may be off in a segment.
+LEVEL, SLOPE, BOTH, NEITHER = range(4)
 _LONGEST_NAME = 40
 # What is said of none, of one and of several segments.
 _WORDS = {
@@ -22,7 +24,7 @@ def verdict(
     against: Literal["fit", "predictions"] = "predictions",
     most: int = 3,
 ) -> str:
-    """How many segments are flagged, and the first ones with their counts of positives.
+    """How many segments are flagged, and of the first ones what is off: their level or slope.
 
     Args:
         table: result of `triage`.
@@ -43,19 +45,53 @@ def verdict(
         return f"No {kind} {none}: of {tested:,} tested, the smallest q-value is {smallest:.2g}."
     number = len(flagged)
     of = f"{number:,} of {tested:,} {kinds} {one if number == 1 else several}"
-    named = "; ".join(_counts(table, i) for i in flagged[:most].tolist())
+    kinds_of = kinds_off(table)
+    named = "; ".join(_described(table, i, int(kinds_of[i])) for i in flagged[:most].tolist())
     rest = f"; and {number - most:,} more" if number > most else ""
     return f"{of} (q at most {fdr:g}): {named}{rest}."
 
 
-def _counts(table: Mapping[str, NDArray[Any]], i: int) -> str:
+def kinds_off(table: Mapping[str, NDArray[Any]]) -> NDArray[np.intp]:
+    """What is off in each segment of a table of `triage`, if it is: one of the four kinds.
+
+    It is the level or the slope, whichever is farther from right in its standard errors, or both
+    where both are by two of them. It is neither where both are within two, and Spiegelhalter's
+    statistic is not. The error of a level is at least that of a count of the predicted labels:
+    as if all had one probability.
+    """
+    rows, positives, expected, slope, error, z = (
+        np.asarray(table[name], float)
+        for name in ("rows", "positives", "expected", "slope", "se_slope", "spiegelhalter_z")
+    )
+    with np.errstate(divide="ignore", invalid="ignore"):
+        spread = np.sqrt(expected * np.maximum(1 - expected / rows, 0))
+        each = np.array([(positives - expected) / spread, (slope - 1) / error, z])
+    level, curve, other = np.nan_to_num(np.abs(each), nan=0, posinf=np.inf)
+    within = np.maximum(level, curve) < 2
+    kinds = np.where(curve > level, SLOPE, LEVEL)
+    kinds = np.where(within & (other >= 2), NEITHER, kinds)
+    return np.where(np.minimum(level, curve) >= 2, BOTH, kinds)
+
+
+def _described(table: Mapping[str, NDArray[Any]], i: int, kind: int) -> str:
+    """A segment's name, and what is off."""
     columns = list(table)
     name = ", ".join(str(table[column][i]) for column in columns[: columns.index("rows")])
     if len(name) > _LONGEST_NAME:
         name = f"{name[: _LONGEST_NAME - 11]}...{name[-8:]}"
-    positives, expected = table["positives"][i], table["expected"][i]
-    q = table["q_value"][i]
-    return f"{name}: {positives:,.0f} positives, {_short(expected)} predicted (q {q:.2g})"
+    numbers = ("positives", "expected", "slope", "se_slope", "spiegelhalter_z", "q_value")
+    positives, expected, slope, error, z, q = (float(table[x][i]) for x in numbers)
+    noun = "positive" if positives == 1 else "positives"
+    counts = f"{positives:,.0f} {noun}, {_short(expected)} predicted"
+    curve = f"{slope:.2f} (standard error {error:.2f}), 1 predicted"
+    extreme = "too extreme" if z > 0 else "not extreme enough"
+    what = {
+        LEVEL: f"by its level: {counts}",
+        SLOPE: f"by its slope: {curve}",
+        BOTH: f"by level and slope: {counts}; slope {curve}",
+        NEITHER: f"by neither level nor slope: predictions {extreme} (Spiegelhalter's z {z:.1f})",
+    }
+    return f"{name} {what[kind]} (q {q:.2g})"
 
 
 def _short(value: float) -> str:

@@ -70,7 +70,9 @@ def reliability_curve(
 
     "uniform" bins have equal width: (b/n, (b+1)/n], with 0 in the first and 1 in the last (Guo et
     al. 2017). "quantile" bins have equal mass. A row's bin is determined by the midpoint of its
-    probability's share of the total weight, in the order of probabilities. Equal probabilities are
+    probability's share of the total weight, in the order of probabilities. "positives" bins have
+    equal expected numbers of positives, for which each row's weight is multiplied by its
+    probability: where positives are rare, most rows are in the first bin. Equal probabilities are
     never split, so the order of rows does not matter, and weight 2 equals the row twice. With many
     equal probabilities bins are uneven and may be empty.
 
@@ -83,7 +85,7 @@ def reliability_curve(
         weights: counts of rows >= 0, broadcastable to proba.
         from_logits: whether proba holds logits.
         n_bins: number of bins.
-        strategy: "uniform" or "quantile".
+        strategy: "uniform", "quantile" or "positives".
         confidence: confidence level of the intervals, in (0, 1).
 
     Returns:
@@ -144,7 +146,7 @@ def expected_calibration_error(
         weights: counts of rows >= 0, broadcastable to proba.
         from_logits: whether proba holds logits.
         n_bins: number of bins.
-        strategy: "uniform" or "quantile", as in `reliability_curve`.
+        strategy: "uniform", "quantile" or "positives", as in `reliability_curve`.
 
     Returns:
         (...) in the dtype of proba, in [0, 1]; NaN as in the package's docstring.
@@ -182,7 +184,7 @@ def maximum_calibration_error(
         weights: counts of rows >= 0, broadcastable to proba.
         from_logits: whether proba holds logits.
         n_bins: number of bins.
-        strategy: "uniform" or "quantile", as in `reliability_curve`.
+        strategy: "uniform", "quantile" or "positives", as in `reliability_curve`.
 
     Returns:
         (...) in the dtype of proba, in [0, 1]; NaN as in the package's docstring.

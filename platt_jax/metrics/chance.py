@@ -43,7 +43,7 @@ def ece_by_chance(
             their scale.
         from_logits: whether proba holds logits.
         n_bins: number of bins.
-        strategy: "uniform" or "quantile", as in `reliability_curve`.
+        strategy: "uniform", "quantile" or "positives", as in `reliability_curve`.
 
     Returns:
         (...) in the dtype of proba, in [0, 1]; NaN as in the package's docstring.

@@ -1,4 +1,4 @@
-"""Rows in groups: equal values, and bins of equal width or equal mass."""
+"""Rows in groups: equal values, and bins of equal width, mass or expected positives."""
 
 from typing import Any
 
@@ -9,6 +9,8 @@ from platt_jax import validation
 from platt_jax.arrays import Bools, Floats
 from platt_jax.metrics.rows import MetricRows
 
+# Kinds of bins: of equal width, equal mass, and equal expected numbers of positives.
+STRATEGIES = ("uniform", "quantile", "positives")
 # Edge tolerance, in bin widths.
 _ON_THE_EDGE = 1e-9
 
@@ -35,12 +37,14 @@ def distinct(values: Floats) -> NDArray[np.intp]:
 def bins(rows: MetricRows, p: Floats, n_bins: int, strategy: str) -> NDArray[np.intp]:
     """(K, N) int, the bin of each row; those of problem k are k n_bins + (0 ... n_bins-1)."""
     validation.require_integer(n_bins, "n_bins", 1)
-    validation.require_one_of(strategy, ("uniform", "quantile"), "strategy")
+    validation.require_one_of(strategy, STRATEGIES, "strategy")
     if strategy == "uniform":
         which = np.searchsorted(np.arange(1, n_bins) / n_bins, p, side="left")
     else:
-        total = np.where(rows.total > 0, rows.total, 1)[:, None]
-        place = n_bins * mass_below(p, rows.weights) / total
+        weights = rows.weights * (p if strategy == "positives" else 1)
+        mass = weights.sum(axis=-1)
+        total = np.where((rows.total > 0) & (mass != 0), mass, 1)[:, None]
+        place = n_bins * mass_below(p, weights) / total
         # Rounding must not move a value across an edge. Rows of weight 0 may lie above all mass.
         which = np.minimum((place + _ON_THE_EDGE).astype(np.intp), n_bins - 1)
     return which + n_bins * np.arange(len(p))[:, None]

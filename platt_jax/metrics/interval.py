@@ -77,7 +77,7 @@ def ece_interval(
             on their scale.
         from_logits: whether proba holds logits.
         n_bins: number of bins.
-        strategy: "uniform" or "quantile", as in `reliability_curve`.
+        strategy: "uniform", "quantile" or "positives", as in `reliability_curve`.
         confidence: confidence level of the interval, in (0, 1).
 
     Returns:

@@ -114,7 +114,7 @@ def brier_decomposition(
         weights: counts of rows >= 0, broadcastable to proba.
         from_logits: whether proba holds logits.
         n_bins: number of bins, or None for distinct probabilities.
-        strategy: "uniform" or "quantile", as in `reliability_curve`.
+        strategy: "uniform", "quantile" or "positives", as in `reliability_curve`.
 
     Returns:
         A BrierDecomposition of arrays (...) in the dtype of proba; NaN as in the package's

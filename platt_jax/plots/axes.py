@@ -33,9 +33,9 @@ def log_axis(axis: Axis, limits: tuple[float, float]) -> None:
     """
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 
-    ratio = limits[1] / limits[0]
+    ratio, whole = limits[1] / limits[0], limits[1] - limits[0] >= 3
     subs = (1,) if ratio > 1e4 else (1, 3) if ratio > 20 else (1, 2, 5)
-    axis.set_major_locator(LogLocator(subs=subs) if ratio > 6 else MaxNLocator(5, integer=True))
+    axis.set_major_locator(LogLocator(subs=subs) if ratio > 6 else MaxNLocator(5, integer=whole))
     axis.set_minor_locator(no_ticks())
     axis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:,.10g}"))
 

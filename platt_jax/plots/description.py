@@ -21,7 +21,7 @@ def alt_text(ax: Axes | NDArray[Any]) -> str:
         >>> from platt_jax.plots import rate_funnel
         >>> ax = rate_funnel([0, 1, 0, 1], [0.1, 0.3, 0.6, 0.8], ["a", "a", "b", "b"])
         >>> print(alt_text(ax)[:76])
-        observed / expected against rows of the segment. From 1.67 to 2.4 across and
+        observed / expected against expected positives of the segment. From 0.333 to
     """
     panels = [each for each in np.ravel(np.asarray(ax, object)).tolist() if each.get_visible()]
     return " ".join(map(_of_panel, panels))

@@ -40,8 +40,9 @@ def explore(calibrator: SegmentCalibrator, scores: Column, labels: Column, segme
         An anywidget, which a notebook shows. `selected` is the id of the selected segment, or None;
         to set it selects a segment. `brushed` has the ids of the segments in the drawn rectangle,
         (n,) with the most urgent first. `region` is that rectangle: a list of the least and the
-        greatest number of rows, and the least and the greatest ratio, None where there is no limit;
-        or None if there is none. `observe` calls a function when `selected` or `region` changes.
+        greatest number of expected positives, and the least and the greatest ratio, None where
+        there is no limit; or None if there is none. `observe` calls a function when `selected` or
+        `region` changes.
 
     Raises:
         ValueError: an argument is not as above.
@@ -54,7 +55,7 @@ def explore(calibrator: SegmentCalibrator, scores: Column, labels: Column, segme
         >>> rows = rng.normal(size=300), rng.random(300) < 0.5, np.repeat(["a", "b", "c"], 100)
         >>> shown = explore(fit_segments(*rows), *rows)
         >>> shown.selected = "b"
-        >>> shown.region = [50, None, None, None]
+        >>> shown.region = [20, None, None, None]
         >>> sorted(shown.brushed.tolist())
         ['a', 'b', 'c']
     """

@@ -41,7 +41,8 @@ class Funnel(NamedTuple):
     """K problems.
 
     Attributes:
-        rows: (K,) numbers of rows, positive.
+        sizes: (K,) amounts of information, positive.
+        about: what these are, for the axis.
         values: (K,) what is compared.
         off: (K,) whether a problem is marked.
         marks: what the marks mean, such as "off (q ≤ 0.05)".
@@ -50,7 +51,8 @@ class Funnel(NamedTuple):
         kind: name of a problem, such as "segment".
     """
 
-    rows: Floats
+    sizes: Floats
+    about: str
     values: Floats
     off: Bools
     marks: str
@@ -63,23 +65,23 @@ class Limits(NamedTuple):
     """Control limits around a centre.
 
     Attributes:
-        rows: (G,) numbers of rows.
+        sizes: (G,) amounts of information, as in `Funnel`.
         ends: a pair of arrays (G,) for each of `LEVELS`.
         beyond: a text for each level.
         center: value expected.
         label: label of the centre.
     """
 
-    rows: Floats
+    sizes: Floats
     ends: tuple[tuple[Floats, Floats], ...]
     beyond: tuple[str, ...]
     center: float
     label: str
 
 
-def across(rows: Floats) -> tuple[float, float]:
-    """Limits of the axis of rows."""
-    return float(rows.min()) / 1.2, float(rows.max()) * 1.2
+def across(sizes: Floats) -> tuple[float, float]:
+    """Limits of the axis of sizes."""
+    return float(sizes.min()) / 1.2, float(sizes.max()) * 1.2
 
 
 def beyond(pvalue: Floats, level: float) -> str:
@@ -102,19 +104,19 @@ def draw(
         window: ((left, right), (bottom, top)) of the axes, at least.
         unseen: number of problems not drawn, by reason.
     """
-    rows, values, off = funnel[:3]
+    sizes, values, off = funnel.sizes, funnel.values, funnel.off
     marked = f"{np.count_nonzero(off):,} {funnel.marks}"
     some = style.counted(np.count_nonzero(~off), f"other {funnel.kind}")
     if not off.any():
         some = f"{style.counted(len(off), funnel.kind)}, none {funnel.marks}"
     texts = [*limits.beyond, limits.label, some, *([marked] if off.any() else [])]
-    place, window = axes.room_for_legend(ax, rows, values, window, texts, off)
-    ax.set(xlim=window[0], ylim=window[1], xlabel=f"rows of the {funnel.kind}")
+    place, window = axes.room_for_legend(ax, sizes, values, window, texts, off)
+    ax.set(xlim=window[0], ylim=window[1], xlabel=funnel.about)
     _draw_limits(ax, limits)
-    points(ax, rows[~off], values[~off], window, some, color=style.shade(ax, style.BLUE))
+    points(ax, sizes[~off], values[~off], window, some, color=style.shade(ax, style.BLUE))
     if off.any():
         looks: dict[str, Any] = {"color": style.VERMILLION, "marker": "D", "s": 14, "alpha": 1}
-        points(ax, rows[off], values[off], window, marked, marked=True, **looks)
+        points(ax, sizes[off], values[off], window, marked, marked=True, **looks)
         _name(ax, funnel, window)
     axes.log_axis(ax.xaxis, window[0])  # hexagons come with ticks of their own
     low, high = window[1]
@@ -125,14 +127,14 @@ def draw(
 def _draw_limits(ax: Axes, limits: Limits) -> None:
     looks: dict[str, Any] = {"color": style.ORANGE, "linewidth": 1}
     for (low, high), text, line in zip(limits.ends, limits.beyond, ("-", "--"), strict=True):
-        ax.plot(limits.rows, low, linestyle=line, **looks)
-        ax.plot(limits.rows, high, linestyle=line, label=text, **looks)
+        ax.plot(limits.sizes, low, linestyle=line, **looks)
+        ax.plot(limits.sizes, high, linestyle=line, label=text, **looks)
     ax.axhline(limits.center, color=style.ORANGE, linewidth=1.5, label=limits.label)
 
 
 def _name(ax: Axes, funnel: Funnel, window: Window) -> None:
     """Write the names of the most urgent marked problems, where they do not overlap."""
-    rows, values = funnel.rows, funnel.values
+    sizes, values = funnel.sizes, funnel.values
     low, high = window[1]
     drawn = np.flatnonzero(funnel.off & (values >= low) & (values <= high))
     urgent = drawn[np.argsort(funnel.urgency[drawn], kind="stable")][:_MOST_NAMES]
@@ -143,13 +145,13 @@ def _name(ax: Axes, funnel: Funnel, window: Window) -> None:
     figure: Any = ax.figure
     taken: list[_Box] = []
     for i, text in zip(urgent.tolist(), texts, strict=True):
-        x, y = ax.transData.transform((rows[i], values[i])) * 72 / figure.dpi
+        x, y = ax.transData.transform((sizes[i], values[i])) * 72 / figure.dpi
         wide = names.width(text) * 0.6 * _NAME_SIZE
         for aside, (ha, va) in _ASIDE.items():
             box = _box(x + aside[0], y + aside[1], wide, ha, va)
             if _inside(ax, box) and not any(_overlap(box, other) for other in taken):
                 taken.append(box)
-                ax.annotate(text, (rows[i], values[i]), aside, ha=ha, va=va, **looks)
+                ax.annotate(text, (sizes[i], values[i]), aside, ha=ha, va=va, **looks)
                 break
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from platt_jax.arrays import Bools, Ints
 from platt_jax.plots import axes, style
 from platt_jax.plots.points import central, points
-from platt_jax.results.fit import Inspectable
+from platt_jax.results.fit import Inspectable, inspected
 from platt_jax.status import Flag, Status
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def parameter_map(fits: Inspectable, *, title: str | None = None, ax: Axes | Non
         ax: matplotlib axes; None to make a new figure.
 
     Raises:
-        ValueError: no problem has parameters.
+        ValueError: fits is none of these; or no problem has parameters.
         ImportError: matplotlib is missing.
 
     Example:
@@ -56,7 +56,7 @@ def parameter_map(fits: Inspectable, *, title: str | None = None, ax: Axes | Non
         >>> ax.get_xlabel(), ax.get_ylabel()
         ('A', 'B')
     """
-    fit, kind, _ = fits._inspected()
+    fit, kind, _ = inspected(fits)
     A, B, flags, status = (np.ravel(x) for x in (fit.A, fit.B, fit.flags, fit.status))
     finite = np.isfinite(A) & np.isfinite(B)
     if not finite.any():
@@ -131,7 +131,7 @@ def convergence(fits: Inspectable, *, title: str | None = None, ax: Axes | None 
         >>> convergence(fit([5.0, -4.0, 1.0, 2.0], [1, 0, 0, 1])).get_ylabel()
         'problems'
     """
-    fit, kind, _ = fits._inspected()
+    fit, kind, _ = inspected(fits)
     iterations, passes, status = (np.ravel(x) for x in (fit.iterations, fit.passes, fit.status))
     if not len(status):
         raise ValueError("fits: expected problems, got none")

@@ -39,9 +39,10 @@ def rate_funnel(
     title: str | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Plot observed over expected positives of segments against their rows, with control limits.
+    """Plot observed over expected positives of segments, with control limits.
 
-    Where the probabilities are right the ratio is 1 except for chance. The 95 % and 99.8 % limits
+    Where the probabilities are right the ratio is 1 except for chance, which depends on the number
+    of expected positives, the other axis, whatever the base rate. The 95 % and 99.8 % limits
     are those of a segment with typical probabilities. The legend has the number of segments beyond
     their own limits, by the exact distribution of their positives, and the number that chance
     alone puts there at most. Segments that are reliably off, with a q-value of at most 0.05 (false
@@ -90,9 +91,11 @@ def rate_funnel(
     ax = style.axes_or_new(ax)
     ax.set(xscale="log", yscale="log", ylabel="observed / expected")
     ratio = by_segment.observed / by_segment.expected
-    scale = scale_of(by_segment.rows, ratio, marked[0], limits)
-    drawn = Funnel(by_segment.rows, scale.heights(ratio), *marked, pvalue, keys, label)
-    funnels.draw(ax, drawn, limits, (funnels.across(by_segment.rows), scale.ends), unseen)
+    expected = by_segment.expected
+    scale = scale_of(expected, ratio, marked[0], limits)
+    about = f"expected positives of the {label}"
+    drawn = Funnel(expected, about, scale.heights(ratio), *marked, pvalue, keys, label)
+    funnels.draw(ax, drawn, limits, (funnels.across(expected), scale.ends), unseen)
     scale.set_ticks(ax)
     return style.titled(ax, title)
 
@@ -120,22 +123,24 @@ def third_moments(p: Floats) -> Floats:
 def limits_of(by_segment: Counts, third_moment: float, texts: tuple[str, ...] = ()) -> Limits:
     """Limits of a segment with typical probabilities: normal quantiles, corrected for skewness.
 
-    The correction is the first of Cornish & Fisher (1938).
+    The correction is the first of Cornish & Fisher (1938). Variance and third moment of the number
+    of positives are in proportion to the expected number, with factors between 0 and 1 that hardly
+    depend on the base rate while positives are rare.
 
     Args:
         by_segment: segments with rows.
         third_moment: sum of the third central moments of all labels.
         texts: what is said of each level.
     """
-    grid = np.geomspace(*funnels.across(by_segment.rows), 200)
-    total = by_segment.rows.sum()
-    mean, variance = by_segment.expected.sum() / total, by_segment.variance.sum() / total
+    grid = np.geomspace(*funnels.across(by_segment.expected), 200)
+    total = by_segment.expected.sum()
+    variance = by_segment.variance.sum() / total
     ends = []
     for level in funnels.LEVELS:
         z = critical_value(level, False)
         skew = (z**2 - 1) / 6 * third_moment / total / variance if variance else 0.0
         reach = z * np.sqrt(variance * grid)
-        low, high = ((mean * grid + skew + side * reach) / (mean * grid) for side in (-1, 1))
+        low, high = ((grid + skew + side * reach) / grid for side in (-1, 1))
         ends.append((np.where((low > 0) & (low < 1), low, np.nan), high))
     return Limits(grid, tuple(ends), texts, 1.0, "as expected")
 
@@ -172,11 +177,11 @@ class Scale(NamedTuple):
         ax.yaxis.set_minor_locator(axes.no_ticks())
 
 
-def scale_of(rows: Floats, ratio: Floats, marked: Bools, limits: Limits) -> Scale:
+def scale_of(expected: Floats, ratio: Floats, marked: Bools, limits: Limits) -> Scale:
     """An axis with most ratios, all marked ones, and the limits of a segment of median size."""
     positive = np.log(ratio[ratio > 0]) if (ratio > 0).any() else np.zeros(1)
     of_marked = np.log(ratio[marked & (ratio > 0)])
-    typical = int(np.searchsorted(limits.rows, np.median(rows)))
+    typical = int(np.searchsorted(limits.sizes, np.median(expected)))
     of_typical = [ends[typical] for pair in limits.ends for ends in pair]
     of_limits = np.log([x for x in of_typical if x > 0])
     shown = np.concatenate([of_limits, of_marked, central(positive, pad=0.1)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _SIZE = 5.0, 5.6  # of a new figure, in inches
+_RARE = 0.05  # largest share of positives that calls for logarithmic axes
+_LEAST = 1e-300  # where the diagonal of logarithmic axes begins
 _NAME_WIDTH = 30  # of a line of a model's name, in letters
 _Curve: TypeAlias = metrics.ReliabilityCurve | metrics.IsotonicCurve | metrics.SmoothCurve
 _METHODS = "binned", "smooth", "isotonic"
@@ -97,7 +99,11 @@ class ReliabilityDisplay:
         self.figure_ = ax.figure
         line = {"label": None if self.name is None else names.in_legend(self.name)} | line
         if isinstance(self.curve, metrics.ReliabilityCurve):
-            self.interval_ = intervals(ax, self.curve, **{"linestyle": "-"} | line)
+            curve = self.curve
+            if ax.get_xscale() == "log":  # which has no place for 0
+                positive = np.nan_to_num(curve.prob_pred) > 0
+                curve = curve._replace(n_rows=np.where(positive, curve.n_rows, 0))
+            self.interval_ = intervals(ax, curve, **{"linestyle": "-"} | line)
             self.line_ = self.interval_[0]
         else:
             if by_chance := isinstance(self.curve, metrics.IsotonicCurve):
@@ -106,7 +112,7 @@ class ReliabilityDisplay:
             (self.line_,) = ax.plot(self.curve.prob_pred, self.curve.prob_true, **alone | line)
             if not by_chance:
                 self.interval_ = self._draw_band(ax)
-        limits = probability_limits(*_drawn(self.curve))
+        limits = _limits(ax, [self.curve])
         ax.set(xlim=limits, ylim=limits)
         ax.set(xlabel="predicted probability", ylabel="observed frequency")
         return self
@@ -152,6 +158,24 @@ def _drawn(curve: _Curve) -> tuple[float, float]:
     return float(drawn.min()), float(drawn.max())
 
 
+def _limits(
+    ax: Axes, curves: Sequence[_Curve], rows: Sequence[PlottedRows] = ()
+) -> tuple[float, float]:
+    """Limits of both axes: of probabilities, or logarithmic.
+
+    Logarithmic axes have all positive frequencies drawn, and nearly all rows down to a tenth of the
+    smallest of these.
+    """
+    if ax.get_xscale() != "log":
+        lows, highs = zip(*map(_drawn, curves), strict=True)
+        return probability_limits(min(lows), max(highs))
+    drawn = np.concatenate([x for curve in curves for x in (*curve[:2], curve[3])])
+    drawn = drawn[np.isfinite(drawn)]
+    least = float(drawn[drawn > 0].min())
+    low = min([least, *(float(np.quantile(each.values, 0.01)) for each in rows)])
+    return max(low, least / 10) / 1.3, min(1.3 * float(drawn.max()), 1.0)
+
+
 def reliability_diagram(
     labels: Column,
     proba: Column,
@@ -160,7 +184,7 @@ def reliability_diagram(
     from_logits: bool = False,
     method: str = "binned",
     n_bins: int = 10,
-    strategy: str = "quantile",
+    strategy: str | None = None,
     confidence: float = 0.95,
     histogram: bool = True,
     numbers: bool = True,
@@ -170,7 +194,8 @@ def reliability_diagram(
     """Plot observed frequency against predicted probability, above a histogram of the predictions.
 
     The axes are square. They end near the largest probability drawn if all are below 0.5, and start
-    near the smallest if all are above; rows beyond are counted.
+    near the smallest if all are above; rows beyond are counted. With "positives" bins they are
+    logarithmic, with bins without positives at the lower edge.
 
     Args:
         labels: (N,) bool, {0, 1} or {-1, +1}.
@@ -184,7 +209,9 @@ def reliability_diagram(
             where it lies by chance if the predictions are right (the CORP diagram), by
             `metrics.isotonic_curve`.
         n_bins: number of bins.
-        strategy: "quantile", bins with equal numbers of rows; or "uniform", bins of equal width.
+        strategy: "quantile", bins with equal numbers of rows; "uniform", bins of equal width; or
+            "positives", bins with equal expected numbers of positives. None for "positives" where
+            at most one row in 20 is positive and the method is "binned", else "quantile".
         confidence: confidence level of the intervals or the band, and of the ECE's interval, in
             (0, 1).
         histogram: whether to draw the histogram, on new axes that take part of the space of the
@@ -211,8 +238,17 @@ def reliability_diagram(
     if not models:
         raise ValueError("proba: expected predictions, got an empty mapping")
     rows = [_read(name, labels, each, weights, from_logits) for name, each in models.items()]
+    if strategy is None:
+        rare = is_rare(rows[0].labels, [each.values for each in rows], rows[0].weights)
+        strategy = "positives" if rare and method == "binned" else "quantile"
+    rare = method == "binned" and strategy == "positives"
+    if rare and any(not each.values.any() for each in rows):
+        raise ValueError('proba: expected some above 0 with strategy="positives", got none')
     ax = style.axes_or_new(ax, _SIZE)
-    ax.plot([0, 1], [0, 1], color=style.GREY, linestyle="--", label="perfectly calibrated")
+    if rare:
+        ax.set(xscale="log", yscale="log")
+    ends = [_LEAST if rare else 0, 1]
+    ax.plot(ends, ends, color=style.GREY, linestyle="--", label="perfectly calibrated")
     curves = []
     for i, (name, each) in enumerate(zip(models, rows, strict=True)):
         color = style.cycle(ax, i)
@@ -234,9 +270,10 @@ def reliability_diagram(
             **looks,
         )
         curves.append(display.curve)
-    lows, highs = zip(*map(_drawn, curves), strict=True)
-    limits = probability_limits(min(lows), max(highs))
+    limits = _limits(ax, curves, rows)
     ax.set(xlim=limits, ylim=limits)
+    if rare:
+        reliability_parts.mark_zeros(ax, curves)
     ax.set_box_aspect(1)
     reliability_parts.note_beyond(ax, rows, limits)
     if numbers:
@@ -247,6 +284,15 @@ def reliability_diagram(
         reliability_parts.draw_histograms(ax, rows, limits)
     style.legend(ax, loc="upper left" if numbers else "best")
     return style.titled(ax, title)
+
+
+def is_rare(labels: Any, probas: Sequence[Any], weights: Any = None) -> bool:
+    """Whether so few labels are 1 that linear axes would hide most of a reliability diagram.
+
+    Not where a model predicts none at all: logarithmic axes have no place for that.
+    """
+    few = np.average(labels, weights=weights) <= _RARE
+    return bool(few) and all(np.max(proba) > 0 for proba in probas)
 
 
 def _read(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +27,8 @@ def draw_histograms(ax: Axes, rows: list[PlottedRows], limits: tuple[float, floa
     panel = panels.panel_below(ax, _SHARE)
     panel.set_box_aspect(_SHARE / (1 - _SHARE))  # as wide as the square above
     panel.set_anchor("N")
-    edges = np.linspace(max(limits[0], 0), min(limits[1], 1), _HISTOGRAM_BINS + 1)
+    spaced = np.geomspace if ax.get_xscale() == "log" else np.linspace
+    edges = spaced(max(limits[0], 0), min(limits[1], 1), _HISTOGRAM_BINS + 1)
     for i, each in enumerate(rows):
         heights, _ = np.histogram(each.values, edges, weights=each.weights)
         panel.stairs(heights, edges, color=style.cycle(ax, i), fill=len(rows) == 1)
@@ -35,6 +37,18 @@ def draw_histograms(ax: Axes, rows: list[PlottedRows], limits: tuple[float, floa
     panel.yaxis.set_major_locator(MaxNLocator(nbins=2, integer=True))
     panel.yaxis.set_major_formatter(EngFormatter(sep=""))
     ax.set_xlabel("")
+
+
+def mark_zeros(ax: Axes, curves: Sequence[Any]) -> None:
+    """Mark bins without positives at the lower edge of logarithmic axes."""
+    bottom = ax.get_ylim()[0]
+    for i, curve in enumerate(curves):
+        none = curve.prob_pred[(curve.prob_true == 0) & (curve.prob_pred > 0)]
+        looks: dict[str, Any] = {"linestyle": "none", "clip_on": False, "zorder": _ABOVE_DATA}
+        looks |= {"marker": style.MARKERS[i % len(style.MARKERS)], "markersize": 4}
+        if len(none):
+            looks |= {"color": style.cycle(ax, i), "label": "_without positives"}
+            ax.plot(none, np.full(len(none), bottom), **looks)
 
 
 def note_beyond(ax: Axes, rows: list[PlottedRows], limits: tuple[float, float]) -> None:

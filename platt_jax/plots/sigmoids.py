@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from platt_jax import validation
 from platt_jax.arrays import Floats
 from platt_jax.columns import Column
 from platt_jax.plots import panels, style
@@ -70,6 +71,7 @@ def sigmoid(
     """
     if np.ndim(fit.A) != 0:
         raise ValueError(f"fit: expected that of one problem, got a batch {np.shape(fit.A)}")
+    validation.require_one_of(strategy, ("quantile", "uniform"), "strategy")
     rows = scored(scores, labels, weights)
     ax = style.axes_or_new(ax)
     grid = scores_to_draw(rows)

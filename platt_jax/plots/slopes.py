@@ -12,7 +12,7 @@ from platt_jax.inference.triage import q_values
 from platt_jax.plots import axes, funnels, style
 from platt_jax.plots.funnels import Funnel, Limits
 from platt_jax.plots.points import central, points
-from platt_jax.results.fit import Fit, Inspectable
+from platt_jax.results.fit import Fit, Inspectable, inspected
 from platt_jax.results.probabilities import critical_value
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.status import Flag, Status
@@ -31,7 +31,7 @@ def slope_funnel(
     title: str | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Plot slopes against numbers of rows, compared with the common slope.
+    """Plot slopes against their precision, 1 / standard error, compared with the common slope.
 
     A slope is drawn as its distance from the slope expected of its problem, in its own standard
     errors. The expected slope is the common one, which Platt's targets shrink where rows or
@@ -41,8 +41,8 @@ def slope_funnel(
     alone puts there. Problems that are reliably off, with a q-value of at most 0.05 (false
     discovery rate, Benjamini & Hochberg 1995), are marked, and up to eight are named.
 
-    Slopes of partially pooled fits are drawn themselves, with the mean of the population and the
-    range of 95 % of it: their errors are not those of independent fits.
+    Slopes of pooled fits are drawn themselves, against their numbers of rows, with the mean of the
+    population and the range of 95 % of it: their errors are not those of independent fits.
 
     Problems without a meaningful slope are left out: those that did not converge, and those flagged
     ONE_CLASS, CONSTANT_SCORES or SEPARABLE. The figure gives their number.
@@ -55,7 +55,7 @@ def slope_funnel(
         ax: matplotlib axes; None to make a new figure.
 
     Raises:
-        ValueError: no problem has a slope.
+        ValueError: fits is none of these; or no problem has a slope.
         ImportError: matplotlib is missing.
 
     Example:
@@ -66,7 +66,7 @@ def slope_funnel(
         >>> slope_funnel(fit(scores, rng.random((20, 100)) < 0.5)).get_ylabel()
         '(slope - expected) / error'
     """
-    fit, kind, keys = fits._inspected()
+    fit, kind, keys = inspected(fits)
     kind = kind if label is None else label
     left_out = _without_slope(fit)
     usable = ~np.any(list(left_out.values()), axis=0)
@@ -79,14 +79,15 @@ def slope_funnel(
     if isinstance(fits, SegmentCalibrator) and fits.pooling != "none":
         _draw_pooled(ax, fits, usable, unseen, kind)
         return style.titled(ax, title)
-    rows = _rows(fit)[usable]
+    precision = 1 / np.ravel(fit.standard_errors[..., 0])[usable].astype(float)
     z = _distances(fits, fit, usable)
     pvalue = np.array([erfc(x / sqrt(2)) for x in np.abs(z).tolist()])
     off = q_values(pvalue) <= funnels.FDR
     marks = f"off (q ≤ {funnels.FDR:g})"
-    drawn = Funnel(rows, z, off, marks, pvalue, keys[usable], kind)
-    window = funnels.across(rows), _ends(z, off)
-    funnels.draw(ax, drawn, _limits(rows, pvalue), window, unseen)
+    about = f"1 / standard error of the slope of the {kind}"
+    drawn = Funnel(precision, about, z, off, marks, pvalue, keys[usable], kind)
+    window = funnels.across(precision), _ends(z, off)
+    funnels.draw(ax, drawn, _limits(precision, pvalue), window, unseen)
     ax.set_ylabel("(slope - expected) / error")
     return style.titled(ax, title)
 
@@ -142,8 +143,8 @@ def _ends(z: Floats, marked: Bools) -> tuple[float, float]:
     return float(shown.min()), float(shown.max())
 
 
-def _limits(rows: Floats, pvalue: Floats) -> Limits:
-    ends = funnels.across(rows)
+def _limits(precision: Floats, pvalue: Floats) -> Limits:
+    ends = funnels.across(precision)
     reach = [np.full(2, critical_value(level, False)) for level in funnels.LEVELS]
     texts = tuple(funnels.beyond(pvalue, level) for level in funnels.LEVELS)
     return Limits(np.array(ends), tuple((-z, z) for z in reach), texts, 0.0, "expected")

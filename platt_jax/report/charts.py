@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax import plots
-from platt_jax.columns import Column
+from platt_jax import plots, validation
 from platt_jax.plots.explorer import Judged
+from platt_jax.plots.reliability import is_rare
 from platt_jax.report.rows import Predicted
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 
@@ -25,28 +25,44 @@ MOST_SEGMENTS = 12
 _MOST_VECTORS = 500
 
 
-def reliability(predicted: Predicted) -> str:
-    """Reliability diagrams before and after."""
+# Expected positives in a bin of a reliability diagram of rare ones, and the largest number of bins.
+_OF_A_BIN, _MOST_BINS = 5, 10
+
+
+def reliability(predicted: Predicted) -> tuple[str, str]:
+    """Reliability diagrams before and after, and a caption."""
     rows, some = predicted.rows, predicted.rows.usable
     proba = {"before": predicted.before[some], "after": rows.proba[some]}
     labels = rows.labels[some]
+    bins, strategy, caption = _MOST_BINS, "quantile", "Bins of equal numbers of rows"
+    if is_rare(labels, list(proba.values())):
+        strategy = "positives"
+        bins = int(np.clip(labels.sum() // _OF_A_BIN, 1, _MOST_BINS))
+        caption = (
+            "Bins of equal expected numbers of positives, on logarithmic axes (bins without "
+            "positives at the lower edge)"
+        )
 
     def draw(axes: Sequence[Axes]) -> None:
-        plots.reliability_diagram(labels, proba, numbers=False, ax=axes[0])  # a table has them
+        # A table has the numbers.
+        looks: dict[str, Any] = {"n_bins": bins, "strategy": strategy, "numbers": False}
+        plots.reliability_diagram(labels, proba, ax=axes[0], **looks)
 
     what = "Reliability diagram: observed frequency against predicted probability, before and after"
-    return _svg(draw, what)[0]
+    return _svg(draw, what)[0], f"{caption}, 95 % intervals."
 
 
-def worst(
-    calibrator: SegmentCalibrator, judged: Judged, scores: Column, labels: Column, segments: Column
-) -> list[str]:
+def worst(calibrator: SegmentCalibrator, predicted: Predicted, judged: Judged) -> list[str]:
     """The sigmoids of the most urgent segments, those of `shown`."""
     places = judged.place[shown(judged)]
     chosen = [calibrator.keys[place] for place in places]
+    rows = predicted.rows
+    # Also rows without a probability before: a segment may have no others.
+    some = np.isfinite(rows.scores) & (rows.labels != validation.BAD_LABEL)
+    by_row = rows.scores[some], rows.labels[some], judged.keys[rows.segments[some]]
 
     def draw(axes: Sequence[Axes]) -> None:
-        plots.segment_sigmoids(calibrator, scores, labels, segments, chosen, axes=np.array(axes))
+        plots.segment_sigmoids(calibrator, *by_row, chosen, axes=np.array(axes))
         for ax in axes:
             ax.set_title("")  # the page has titles as text
             ax.set(xlabel="score", ylabel="P(y = 1)")

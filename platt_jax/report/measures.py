@@ -27,11 +27,21 @@ class Measure(NamedTuple):
     after: float
     error: float
 
+    @property
+    def difference(self) -> float:
+        """After - before."""
+        return self.after - self.before
+
+    @property
+    def worse(self) -> bool:
+        """Whether it is larger after by more than two standard errors."""
+        return self.difference > 2 * self.error
+
 
 def measures(
     labels: NDArray[np.int8], before: Floats, after: Floats, segments: Integers
 ) -> dict[str, Measure]:
-    """Each metric by name. Segments are independent of each other for the errors.
+    """Each metric by name. Errors are paired, the larger of those by row and by segment.
 
     Args:
         labels: (N,) 0 or 1.
@@ -65,9 +75,19 @@ def _calibration_errors(labels: NDArray[np.int8], proba: Floats) -> Floats:
 
 
 def _error_of_mean(values: Floats, segments: Integers) -> float:
-    """The standard error of a mean over rows, if segments are independent; NaN for one."""
-    by_segment = np.bincount(segments, values - values.mean())
-    number = len(np.unique(segments))
-    if number < 2:
-        return np.nan
-    return float(np.sqrt(np.sum(by_segment**2) * number / (number - 1)) / len(values))
+    """The standard error of a mean over rows; NaN for one row.
+
+    It is the larger of two: for independent segments, which rows that belong together need, and for
+    independent rows. The first alone is too small for a handful of segments: equal predictions
+    differ by two of it in 10 % of the cases with two segments, and in 6 % with three.
+    """
+    off = values - values.mean()
+    errors = [
+        np.sqrt(np.sum(part**2) * number / (number - 1)) / len(values)
+        for part, number in (
+            (off, len(values)),
+            (np.bincount(segments, off), len(np.unique(segments))),
+        )
+        if number > 1
+    ]
+    return float(max(errors, default=np.nan))

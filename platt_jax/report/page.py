@@ -5,7 +5,7 @@ import hashlib
 import os
 import re
 from html import escape
-from typing import Literal, TypeAlias
+from typing import Literal
 
 from platt_jax.columns import Column
 from platt_jax.extras import needing
@@ -18,9 +18,6 @@ from platt_jax.report.sections import FDR, resource
 from platt_jax.results.atomic import destination, write_atomically
 from platt_jax.results.segment_calibrator import SegmentCalibrator, require_segment_calibrator
 from platt_jax.version import __version__
-
-# The given scores, labels and segments.
-_Given: TypeAlias = tuple[Column, Column, Column]
 
 
 def to_html(
@@ -35,13 +32,18 @@ def to_html(
 ) -> None:
     """Write a report of a calibrator and its predictions for these rows, as one HTML file.
 
-    The report says first which segments are off. It has reliability before and after, with standard
-    errors of the differences for which segments are independent; the segments that `triage` puts
-    first; and the outcome of the fits. All segments are in it to be
-    explored, as by `platt_jax.plots.explore`: a segment takes about 30 bytes of the file.
+    The report says first whether the calibrator is worse than before or than one curve for all, by
+    more than two standard errors of the log loss, and then which segments are off, by their level
+    or by their slope. It has reliability before and after, with paired standard errors of the
+    differences, the larger of those for independent rows and for independent segments; the segments
+    that `triage` puts first; and the outcome of the fits. All segments are in it to be explored, as
+    by `platt_jax.plots.explore`: a segment takes about 30 bytes of the file.
 
-    The p-values are those of `triage(..., against="predictions")`, and valid for rows that were not
-    fitted. Use `triage` with its default to find segments that have changed since the fit.
+    Two null hypotheses are tested, both validly for rows that were not fitted. A segment is off by
+    `triage(..., against="predictions")`, whose null hypothesis is that each label is 1 with the
+    predicted probability; its p-values are those of the page. The number of segments that have
+    changed is by `triage` with its default, against the fit: they do not fit what was known of
+    them, with its uncertainty.
 
     Args:
         calibrator: result of `fit_segments`.
@@ -77,7 +79,7 @@ def to_html(
     with needing("platt_jax.report needs matplotlib", "platt-jax[report]"):
         import matplotlib  # noqa: F401 - checks that it is installed
     predicted, judged = rows.read(calibrator, scores, labels, segments, before, FDR)
-    page = _page(calibrator, predicted, judged, (scores, labels, segments), title)
+    page = _page(calibrator, predicted, judged, title)
     # A segment's name may hold characters that UTF-8 cannot encode.
     write_atomically(path, lambda file: file.write(page.encode("utf-8", "xmlcharrefreplace")))
 
@@ -86,27 +88,29 @@ def _page(
     calibrator: SegmentCalibrator,
     predicted: Predicted,
     judged: Judged,
-    given: _Given,
     title: str,
 ) -> str:
     script = f'"use strict";\n{{\n{explorer.script()}\n{resource("report.js")}}}\n'
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     shown = explorer.contents(calibrator, predicted.rows, judged, FDR)
+    compared = predicted.measured()
+    first = f"{sections.worse(compared)} {verdict(judged.table, FDR, most=5)}".strip()
+    changed = rows.changed(calibrator, predicted.rows, judged, FDR)
     parts = {
         "style": resource("report.css") + explorer.style(),
         "script": script,
         "digest": digest,
         "version": escape(__version__),
         "title": escape(title),
-        "verdict": escape(verdict(judged.table, FDR, most=5)),
-        "summary": sections.summary(calibrator, predicted, judged),
+        "verdict": escape(first),
+        "summary": sections.summary(calibrator, predicted, judged, changed),
         "outcome": sections.outcome(calibrator),
         "levels": sections.levels(calibrator),
         "before": predicted.source,
-        "measured": sections.measured(predicted),
+        "measured": sections.measured(compared),
         "charts": _reliability(predicted),
         "urgent": sections.urgent(judged),
-        "worst": _worst(calibrator, judged, given),
+        "worst": _worst(calibrator, predicted, judged),
         "explorer": explorer.markup(),
         "about": shown.about,
     }
@@ -119,13 +123,12 @@ def _page(
 def _reliability(predicted: Predicted) -> str:
     if not predicted.rows.usable.any():
         return "<p>No row has a finite score, label and probability.</p>"
-    caption = "Bins of equal numbers of rows, 95 % intervals."
-    svg = charts.reliability(predicted)
+    svg, caption = charts.reliability(predicted)
     return f'<figure class="chart">{svg}<figcaption>{caption}</figcaption></figure>'
 
 
-def _worst(calibrator: SegmentCalibrator, judged: Judged, given: _Given) -> str:
-    drawn = charts.worst(calibrator, judged, *given)
+def _worst(calibrator: SegmentCalibrator, predicted: Predicted, judged: Judged) -> str:
+    drawn = charts.worst(calibrator, predicted, judged)
     if not drawn:
         return "<p>No segment of these rows was fitted and could be tested.</p>"
     made = []

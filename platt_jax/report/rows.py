@@ -7,10 +7,16 @@ import numpy as np
 from platt_jax import validation
 from platt_jax.arrays import Floats
 from platt_jax.columns import Column
+from platt_jax.inference.posteriors import posteriors
+from platt_jax.inference.triage import triage
 from platt_jax.plots.explorer import Judged, JudgedRows, judged_rows
 from platt_jax.report.measures import Measure, measures
 from platt_jax.results.probabilities import expit
 from platt_jax.results.segment_calibrator import SegmentCalibrator
+
+_BY_POOLED = "the sigmoid of all fitted rows pooled, as the scores do not all lie in [0, 1]"
+# What the calibrator is compared with.
+_BEFORE, _POOLED = "before calibration", "one curve for all"
 
 
 class Predicted(NamedTuple):
@@ -21,17 +27,53 @@ class Predicted(NamedTuple):
             finite.
         before: (N,) probabilities without the calibrator's segments.
         source: what `before` is, in words.
+        pooled: (N,) probabilities by one curve for all; None if these are `before`, or NaN.
     """
 
     rows: JudgedRows
     before: Floats
     source: str
+    pooled: Floats | None
 
-    def measured(self) -> dict[str, Measure]:
-        """Each metric of the usable rows, before and after."""
+    def measured(self) -> dict[str, dict[str, Measure]]:
+        """The metrics of the usable rows, compared with those by other probabilities.
+
+        Those before come first, and then those by one curve for all, if there are any. Empty if no
+        row is usable.
+        """
         rows, some = self.rows, self.rows.usable
-        after = rows.proba[some]
-        return measures(rows.labels[some], self.before[some], after, rows.segments[some])
+        others = {_BEFORE: self.before, _POOLED: self.pooled}
+        if self.pooled is None and self.source == _BY_POOLED:
+            others = {_POOLED: self.before}
+        if not some.any():
+            return {}
+        of_rows = rows.proba[some], rows.segments[some]
+        return {
+            name: measures(rows.labels[some], other[some], *of_rows)
+            for name, other in others.items()
+            if other is not None
+        }
+
+
+class Judgement(NamedTuple):
+    """How many segments were tested, and how many of these are flagged."""
+
+    tested: int
+    flagged: int
+
+
+def changed(
+    calibrator: SegmentCalibrator, rows: JudgedRows, judged: Judged, fdr: float
+) -> Judgement:
+    """The segments that `triage` flags against the fit, among those of which enough is known."""
+    known = posteriors(calibrator, judged.keys, judged.place).usable
+    some = rows.usable & known[rows.segments]
+    if not some.any():
+        return Judgement(0, 0)
+    keys = judged.keys[rows.segments[some]]
+    table = triage(calibrator, rows.scores[some], rows.labels[some], keys, fdr=fdr)
+    tested = np.isfinite(table["p_value"])
+    return Judgement(int(np.count_nonzero(tested)), int(np.count_nonzero(table["flagged"])))
 
 
 def read(
@@ -46,7 +88,11 @@ def read(
     rows, judged = judged_rows(calibrator, scores, labels, segments, fdr)
     earlier, source = _before(calibrator, rows.scores, before)
     rows = rows._replace(usable=rows.usable & np.isfinite(earlier))
-    return Predicted(rows, earlier, source), judged
+    pooled = None
+    if source != _BY_POOLED:
+        pooled = calibrator.fallback.predict_proba(rows.scores)
+        pooled = pooled if np.isfinite(pooled[rows.usable]).all() else None
+    return Predicted(rows, earlier, source, pooled), judged
 
 
 def _before(calibrator: SegmentCalibrator, f: Floats, before: Column) -> tuple[Floats, str]:
@@ -63,5 +109,4 @@ def _before(calibrator: SegmentCalibrator, f: Floats, before: Column) -> tuple[F
     finite = f[np.isfinite(f)]
     if len(finite) > 0 and 0 <= finite.min() and finite.max() <= 1:
         return f, "the scores, taken as probabilities, as all lie in [0, 1]"
-    pooled = "the sigmoid of all fitted rows pooled, as the scores do not all lie in [0, 1]"
-    return calibrator.fallback.predict_proba(f), pooled
+    return calibrator.fallback.predict_proba(f), _BY_POOLED

@@ -9,7 +9,7 @@ import numpy as np
 from platt_jax.plots.explorer import Judged
 from platt_jax.report.charts import shown
 from platt_jax.report.measures import Measure
-from platt_jax.report.rows import Predicted
+from platt_jax.report.rows import Judgement, Predicted
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.results.tables import flag_counts, status_counts
 from platt_jax.status import Flag, Status
@@ -23,8 +23,10 @@ def resource(name: str) -> str:
     return (files(__package__) / name).read_text(encoding="utf-8")
 
 
-def summary(calibrator: SegmentCalibrator, predicted: Predicted, judged: Judged) -> str:
-    """The number of segments that are off, and eight other numbers."""
+def summary(
+    calibrator: SegmentCalibrator, predicted: Predicted, judged: Judged, changed: Judgement
+) -> str:
+    """The numbers of segments that are off, and that have changed, and eight other numbers."""
     table = judged.table
     seen = judged.place >= 0
     flagged = np.count_nonzero(table["flagged"])
@@ -33,6 +35,7 @@ def summary(calibrator: SegmentCalibrator, predicted: Predicted, judged: Judged)
     positive = f"{100 * predicted.rows.labels[usable].mean():.3g} %" if usable.any() else "none"
     terms: dict[str, Any] = {
         f"segments off, q ≤ {FDR:g}": f"{flagged:,} of {tested:,}",
+        f"changed since the fit, q ≤ {FDR:g}": f"{changed.flagged:,} of {changed.tested:,}",
         "of the rows positive": positive,
         "rows of this report": f"{len(usable):,}",
         "rows left out": f"{np.count_nonzero(~usable):,}",
@@ -81,28 +84,39 @@ def _with_error(spread: float, error: float) -> str:
     return f"{spread:.3g} ± {error:.2g}" if np.isfinite(error) else f"{spread:.3g}"
 
 
-def measured(predicted: Predicted) -> str:
-    """The table of metrics, before and after; empty without rows."""
-    if not predicted.rows.usable.any():
-        return ""
+def measured(compared: dict[str, dict[str, Measure]]) -> str:
+    """A table of metrics for each comparison of `Predicted.measured`."""
+    return "".join(_table(name, metrics) for name, metrics in compared.items())
+
+
+def _table(other: str, metrics: dict[str, Measure]) -> str:
     lines = "".join(
         f'<tr><th scope="row">{name}</th><td class="n">{each.before:.4f}</td>'
         f'<td class="n">{each.after:.4f}</td><td class="n">{_difference(each)}</td></tr>'
-        for name, each in predicted.measured().items()
+        for name, each in metrics.items()
     )
     return (
         '<table class="measured"><thead><tr><th scope="col">metric</th>'
-        '<th scope="col" class="n">before</th><th scope="col" class="n">after</th>'
+        f'<th scope="col" class="n">{other}</th><th scope="col" class="n">after</th>'
         '<th scope="col" class="n">difference ± error</th></tr></thead>'
         f"<tbody>{lines}</tbody></table>"
     )
+
+
+def worse(compared: dict[str, dict[str, Measure]]) -> str:
+    """A sentence if the calibrator is worse, by more than two standard errors of the log loss."""
+    losses = {name: of["Log loss"] for name, of in compared.items()}
+    said = [f"than {name} ({_difference(each)})" for name, each in losses.items() if each.worse]
+    if not said:
+        return ""
+    return f"The calibrator is worse {' and '.join(said)}, by its log loss on these rows."
 
 
 def _difference(of: Measure) -> str:
     """The difference with its standard error; nothing where there is none."""
     if not np.isfinite(of.error):
         return ""
-    return f"{of.after - of.before:+.5f} ± {of.error:.5f}".replace("-", "\N{MINUS SIGN}")
+    return f"{of.difference:+.5f} ± {of.error:.5f}".replace("-", "\N{MINUS SIGN}")
 
 
 def urgent(judged: Judged) -> str:

@@ -56,6 +56,22 @@ class Inspectable:
         return _describe_html(type(self).__name__, fit, self._shared_rows, self.table())
 
 
+def inspected(fits: Any) -> tuple["Fit", str, NDArray[Any]]:
+    """The fit of the argument `fits`, the noun for its problems, and their names.
+
+    Raises:
+        ValueError: it is no result of a fit; of a classifier the message names the attribute.
+    """
+    if isinstance(fits, Inspectable):
+        return fits._inspected()
+    parts = {"calibrators_": "one of its calibrators_", "calibrator_": "its calibrator_"}
+    advice = next((f": pass {text}" for name, text in parts.items() if hasattr(fits, name)), "")
+    raise ValueError(
+        "fits: expected a SegmentCalibrator, a OneVsRestCalibrator or a Fit, got a "
+        f"{type(fits).__name__}{advice}"
+    )
+
+
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, repr=False, eq=False)
 class Fit(ComparedByValue, Inspectable):

@@ -42,8 +42,9 @@ def store_rows(
             (scores, labels, segments[, weights[, offset]]), such as memory-mapped ones; or batches,
             an iterable of such tuples, of mappings, or of tables of pyarrow, pandas or polars. A
             column that a Parquet file lacks is taken from its directories' names (``country=NO``).
-        cache: directory for the rows. If it already has those of this source, the source is not
-            read. float32 scores without weights take 5 bytes a row, and 18 while it is written.
+        cache: directory for the rows. If it already has those of this source, these are used, and
+            files are not read. float32 scores without weights take 5 bytes a row, and 18 while it
+            is written.
         score: name of the column of scores; None if columns come in tuples.
         label: name of the column of labels; None if columns come in tuples.
         segment: name of the column of segment ids, or several names; None if columns come in
@@ -52,8 +53,10 @@ def store_rows(
         offset: name of the column of offsets; None for no offsets.
         pos_label: as in `platt_jax.fit_segments`.
         key: a text that you change when the content of arrays or batches changes; a cache made with
-            another key is refused. Files are identified by their sizes and modification times,
-            arrays by a sample of their rows, batches and filtered datasets by their key alone.
+            another key is refused. Local files are identified by their sizes and the times of
+            their modification and last change (of which `chmod`, copying and moving are one), files
+            elsewhere by size and modification time, arrays by a hash of all their rows, which are
+            read for it, batches and filtered datasets by their key alone.
         progress: as in `platt_jax.fit_segments`; the stages are "reading rows", if their number is
             known in advance, and "grouping rows".
 

@@ -132,6 +132,18 @@ def checksum() -> Callable[[memoryview], int]:
     return digest
 
 
+def content_hash() -> Any:
+    """A 128-bit hash, XXH3, of content that `update` takes in parts.
+
+    Raises:
+        ImportError: as in `checksum`.
+    """
+    checksum()
+    from xxhash import xxh3_128
+
+    return xxh3_128()
+
+
 def read_at(file: FileIO, first: int, into: NDArray[Any]) -> None:
     """Fill an array with items of an unbuffered file, starting at the item `first`.
 

@@ -27,6 +27,19 @@ class File(NamedTuple):
     path: str
     root: str
 
+    @property
+    def change_time(self) -> int | None:
+        """When a local file or its entry changed last (POSIX's ctime), in ns; None elsewhere.
+
+        No program can set it, unlike the modification time.
+        """
+        from pyarrow import fs
+
+        filesystem, path = self.filesystem, self.path
+        while isinstance(filesystem, fs.SubTreeFileSystem):
+            filesystem, path = filesystem.base_fs, filesystem.base_path + path
+        return os.stat(path).st_ctime_ns if isinstance(filesystem, fs.LocalFileSystem) else None
+
     def __str__(self) -> str:
         # Without what a URI may hold beside the path: keys and passwords.
         return self.path if "://" in self.path else self.root + self.path

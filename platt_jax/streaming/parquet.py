@@ -108,7 +108,7 @@ def _batches(tables: Iterable[Any], names: Names, source: str) -> Iterator[Batch
 
 
 def _about(files: list[File]) -> dict[str, list[int | None]]:
-    """By file, its size and modification time.
+    """By file its size, its modification time and, of a local one, its change time.
 
     Raises:
         FileNotFoundError: one is missing.
@@ -120,7 +120,7 @@ def _about(files: list[File]) -> dict[str, list[int | None]]:
         for file, info in zip(alike, found, strict=True):
             if not info.is_file:
                 raise FileNotFoundError(f"{file}: no such file")
-            about[str(file)] = [info.size, info.mtime_ns]
+            about[str(file)] = [info.size, info.mtime_ns, file.change_time]
     return about
 
 

@@ -1,6 +1,5 @@
 """Sources of rows: files and datasets of Arrow, arrays read in blocks, and batches."""
 
-import hashlib
 import mmap
 import os
 import sys
@@ -12,13 +11,9 @@ import numpy as np
 
 from platt_jax.streaming import batches
 from platt_jax.streaming.batches import Batch, Fingerprint, Names, Source, column, require_names
+from platt_jax.streaming.checked_files import content_hash
 from platt_jax.streaming.files import file_at, files_at
 from platt_jax.streaming.parquet import of_dataset, of_parquet
-
-# Number and length of the evenly spaced stretches of an array that its hash covers.
-_STRETCHES = 256
-_STRETCH_ROWS = 1024
-
 
 _ARGUMENTS = ("scores", "labels", "segments", "weights", "offset")
 _EXPECTED = "(scores, labels, segments[, weights[, offset]])"
@@ -102,15 +97,15 @@ def _let_go(column: Any) -> None:
 
 
 def _digest(column: Any) -> list[Any]:
-    """The shape and dtype of an array, and a hash of a sample of its rows."""
-    digest = hashlib.blake2b(digest_size=16)
-    for first in np.linspace(0, max(0, len(column) - _STRETCH_ROWS), _STRETCHES).astype(int):
-        stretch = np.ascontiguousarray(column[first : first + _STRETCH_ROWS])
-        if stretch.dtype.hasobject:
-            digest.update(repr(stretch.tolist()).encode())
+    """The shape and dtype of an array, and a hash of all its rows."""
+    digest = content_hash()
+    for first in range(0, len(column), batches.BATCH_ROWS):
+        rows = np.ascontiguousarray(column[first : first + batches.BATCH_ROWS])
+        if rows.dtype.hasobject:
+            digest.update(repr(rows.tolist()).encode(errors="surrogatepass"))
         else:
-            digest.update(stretch.tobytes())
-    _let_go(column)
+            digest.update(rows.view(np.uint8).data)
+        _let_go(column)
     return [list(column.shape), str(column.dtype), digest.hexdigest()]
 
 

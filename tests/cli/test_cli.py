@@ -111,7 +111,12 @@ BROKEN = {
     "\n\r\n": "in.csv: is empty, expected a header line and rows",
     "f,y\n": "in.csv: has a header line, but no rows to fit",
     "f,label\n1,0\n": "in.csv: has no column 'y', but 'f', 'label'",
-    "f;y\n1;0\n": "in.csv: has no column 'f', but 'f;y' (is that one column? a comma separates",
+    "f;y\n1;0\n": "in.csv: has no column 'f', but 'f;y' (is that one column? a comma separates "
+    "fields; try --delimiter ';')",
+    "f|y\n1|0\n": "in.csv: has no column 'f', but 'f|y' (is that one column? a comma separates "
+    "fields; try --delimiter '|')",
+    "score\n1\n": "in.csv: has no column 'f', but 'score' (is that one column? a comma separates "
+    "fields; for another see --delimiter)",
     "f, y\n1, 0\n": "in.csv: has no column 'y', but 'f', ' y'\n",
     ",".join(f"c{i}" for i in range(5000))
     + "\n": "in.csv: has no column 'f', but 'c0', 'c1', 'c2', "
@@ -123,7 +128,7 @@ BROKEN = {
     "f,y\n1_0,0\n": "in.csv, line 2, column 'f': '1_0' is not a number",
     "f,y\nnan(1),0\n": "in.csv, line 2, column 'f': 'nan(1)' is not a number",
     "f,y\n1,0\n2,yes\n": "in.csv, line 3, column 'y': 'yes' is not a label "
-    "(0 and 1, -1 and 1, or true and false)",
+    "(0 and 1, -1 and 1, or true and false; for others see --pos-label)",
     "f,y\n1,0\n2,-1\n": "labels: expected",
     "f,y\n1,0\n2\n": "in.csv, line 3: has 1 fields where the header has 2",
     "f,y\n1,0,\n": "in.csv, line 2: has 3 fields where the header has 2",
@@ -270,6 +275,12 @@ def test_a_bad_segment_is_reported_and_the_others_are_fitted(in_tmp, capsys):
     assert "not fitted" not in said
 
 
+def test_labels_that_are_all_equal_are_told(in_tmp, capsys):
+    write(in_tmp / "in.csv", "f,y\n1,0\n2,0\n3,0\n")
+    assert run("fit in.csv --score f --label y --out c.npz") == 0
+    assert capsys.readouterr().err == "platt-jax: all 3 labels are 0\n"
+
+
 def test_the_only_fit_fails(in_tmp, capsys):
     write(in_tmp / "in.csv", "f,y\nnan,0\n1,1\n")
     assert run("fit in.csv --score f --label y --out c.npz") == 3
@@ -283,14 +294,15 @@ def test_the_only_fit_fails(in_tmp, capsys):
 @pytest.mark.parametrize(
     ("command", "statuses"),
     [
-        ("", "0234"),
-        ("fit", "0234"),
-        ("update", "023"),
-        ("apply", "02"),
-        ("triage", "02"),
-        ("report", "02"),
-        ("export", "02"),
-        ("demo", "0"),
+        ("", [0, 2, 3, 4, 5]),
+        ("fit", [0, 2, 3, 4]),
+        ("update", [0, 2, 3]),
+        ("apply", [0, 2]),
+        ("triage", [0, 2]),
+        ("monitor", [0, 2, 5]),
+        ("report", [0, 2]),
+        ("export", [0, 2]),
+        ("demo", [0]),
     ],
 )
 def test_help_tells_the_exit_statuses_of_its_command(capsys, command, statuses):
@@ -298,8 +310,9 @@ def test_help_tells_the_exit_statuses_of_its_command(capsys, command, statuses):
         run(f"{command} --help")
     assert ended.value.code == 0
     options, told = capsys.readouterr().out.split("exit status:\n")
-    assert "".join(line[2] for line in told.splitlines() if line[2] != " ") == statuses
-    assert ("3" in statuses) == ("some fits failed" in told)
+    found = [int(line.split()[0]) for line in told.splitlines() if line[2] != " "]
+    assert found == [*statuses, 130, 141]
+    assert (3 in statuses) == ("some fits failed" in told)
     assert "example" in options or command == "demo"
 
 
@@ -356,6 +369,18 @@ def test_a_calibrator_that_does_not_fit_the_request(in_tmp, capsys, saved, segme
     err = capsys.readouterr().err
     assert err.startswith("platt-jax: error: ") and message in err and err.count("\n") == 1
     assert not (in_tmp / "out.csv").exists()
+
+
+def test_the_new_column_has_the_name_given(reader, in_tmp, capsys):
+    write(in_tmp / "in.csv", "f,probability\n0,1\n")
+    platt_jax.save("c.npz", platt_jax.Sigmoid(-1.0, 0.0))
+    apply = "apply in.csv --calibrator c.npz --score f --out out.csv"
+    assert run(apply) == 2
+    assert "has a column 'probability' already: see --name" in capsys.readouterr().err
+    assert run(f"{apply} --name p") == 0
+    assert (in_tmp / "out.csv").read_text() == "f,probability,p\n0,1,0.5\n"
+    assert run(f"{apply} --name f") == 2
+    assert "has a column 'f' already" in capsys.readouterr().err
 
 
 def test_apply_to_a_header_without_rows(reader, in_tmp, capsys):
@@ -467,6 +492,12 @@ REFUSED_BEFORE_ANY_WORK = {
     "fit in.csv --score f --label y --out dir": "dir: is a directory",
     "fit in.csv --score f --label y --out=": "--out: expected the name of a file, got ''",
     "fit in.csv --score f --label y --out /dev/null": "/dev/null: is no regular file",
+    "fit in.csv --score f --label y --out x.CSV": "x.CSV: is named like a file of rows, and a cal",
+    "fit in.csv --score f --label y --out x.parquet": "named like a file of rows",
+    "update in.csv --calibrator c.npz --score f --label y --segment s --out x.tsv.gz": "of rows",
+    "report in.csv --calibrator c.npz --score f --label y --segment s --out x.csv": "of rows, and",
+    "apply in.csv --calibrator c.npz --score f --out o --name=": "--name: expected the name of the",
+    "fit in.csv --score f --label y --pos-label a --distributed --out o": "--pos-label: expected",
     "update in.csv --calibrator c.npz --score f --label y --segment s --out c.npz": "overwrite the",
     "apply in.csv --calibrator c.npz --score f --out=": "--out: expected the name of a file, got",
     "apply in.csv --calibrator c.npz --score f --out ./c.npz": "c.npz: would overwrite the file",
@@ -513,17 +544,20 @@ def test_what_numbers_that_are_not_finite_do(in_tmp, how, status):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", ["apply", "triage", "report"])
-def test_a_column_without_a_fitted_segment_is_told(in_tmp, capsys, command):
+@pytest.mark.parametrize("command", ["apply", "triage", "report", "update"])
+def test_a_column_without_a_fitted_segment_is_refused(in_tmp, capsys, command):
     scores, labels, segments = flights()
     platt_jax.save("c.npz", platt_jax.fit_segments(scores, labels, segments))
     rows = np.array([f"row {i}" for i in range(400)])
     as_csv(in_tmp / "in.csv", ["id", "f", "y"], rows, scores, labels)
     label = "" if command == "apply" else "--label y"
-    given = f"--calibrator c.npz --score f {label} --segment id --out out.csv"
-    assert run(f"{command} in.csv {given}") == 0
-    said = "none of the 400 rows is in a segment that was fitted, such as '', '007', '7'"
-    assert said in capsys.readouterr().err
+    given = f"--calibrator c.npz --score f {label} --segment id --out out"
+    assert run(f"{command} in.csv {given}") == 2
+    assert capsys.readouterr().err == (
+        "platt-jax: error: --segment: none of the 400 rows is in a segment that was fitted, such "
+        "as '', '007', '7': is it the right column?\n"
+    )
+    assert not (in_tmp / "out").exists()
 
 
 @pytest.mark.parametrize("command", REFUSED_BEFORE_ANY_WORK)
@@ -832,13 +866,15 @@ def test_report_writes_a_page(in_tmp, fitted, capsys):
     assert "東京" in (in_tmp / "c.html").read_text(encoding="utf-8")
 
 
-def test_exports_are_those_of_the_library(in_tmp, fitted):
+def test_exports_are_those_of_the_library(in_tmp, fitted, capsys):
     pytest.importorskip("onnx")
     pytest.importorskip("sqlglot")
     from platt_jax.export import from_json, to_onnx, to_python, to_sql
 
     for to, more in (("json", ""), ("python", ""), ("onnx", ""), ("sql", "--score f --segment s")):
+        capsys.readouterr()
         assert run(f"export c.npz --to {to} {more} --out c.{to}") == 0
+        assert capsys.readouterr().out == f"saved to c.{to}\n"
     assert (from_json((in_tmp / "c.json").read_text()).fit.A == fitted.fit.A).all()
     assert (in_tmp / "c.python").read_text() == to_python(fitted)
     assert (in_tmp / "c.onnx").read_bytes() == to_onnx(fitted).SerializeToString()
@@ -870,6 +906,36 @@ def test_levels_of_several_columns(in_tmp, fitted, capsys, pooling):
     np.testing.assert_allclose([float(line.split(",")[-1]) for line in lines], expected)
     assert run("fit in.csv --score f --label y --segment shop --out o.npz --pooling nested") == 2
     assert 'several columns with pooling="nested", got one column' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("pooling", ["nested", "crossed"])
+def test_rows_of_known_levels_are_predicted_and_of_none_refused(in_tmp, capsys, pooling):
+    f, y, shop, year = by_shop_and_year()
+    ids = np.rec.fromarrays([shop, year.astype(str)], names=["shop", "year"])
+    platt_jax.save("p.npz", platt_jax.fit_segments(f, y, ids, pooling=pooling))
+    apply = "apply new.csv --calibrator p.npz --score f --segment shop --segment year --out q.csv"
+    write(in_tmp / "new.csv", "f,shop,year\n0.5,zz,1900\n0.5,b,1900\n")
+    assert run(apply) == 0
+    # The year alone says something only where levels are crossed.
+    write(in_tmp / "new.csv", f"f,shop,year\n0.5,zz,{year[0]}\n")
+    assert run(apply) == {"nested": 2, "crossed": 0}[pooling]
+    write(in_tmp / "new.csv", "f,shop,year\n0.5,zz,1900\n0.5,yy,1900\n")
+    assert run(apply) == 2
+    assert "none of the 2 rows is in a segment that was fitted" in capsys.readouterr().err
+
+
+def test_rows_of_no_known_segment_in_a_parquet_file(in_tmp, fitted, capsys):
+    written_as(in_tmp / "in.parquet", *by_shop_and_year())
+    apply = "apply in.parquet --calibrator c.npz --score f --out q.csv --segment"
+    assert run(f"{apply} shop") == 0
+    (in_tmp / "q.csv").unlink()
+    assert run(f"{apply} y") == 2
+    assert "--segment" in capsys.readouterr().err or not (in_tmp / "q.csv").exists()
+    f, y, shop, year = by_shop_and_year()
+    written_as(in_tmp / "in.parquet", f, y, np.char.add(shop, "?"), year)
+    assert run(f"{apply} shop") == 2
+    assert "none of the 2,000 rows is in a segment" in capsys.readouterr().err
+    assert not (in_tmp / "q.csv").exists()
 
 
 def test_completion_knows_the_commands(capsys):

@@ -175,6 +175,69 @@ def test_probabilities_without_it_get_a_hint(in_tmp, capsys, monkeypatch):
     assert capsys.readouterr().err == ""
 
 
+# --- labels of two other values -------------------------------------------------------------------
+
+
+def test_labels_by_name_of_text_files(reader, in_tmp, capsys):
+    f, y, shop = shops()
+    words = np.where(y == 1, "yes", "no").astype("U9")
+    words[5], words[6] = "", " yes "
+    as_csv(in_tmp / "in.csv", ["f", "y", "shop"], f, words, shop)
+    fit = "fit in.csv --score f --label y --out c.npz --non-finite omit --pos-label"
+    assert run(f"{fit} yes") == 0
+    y[6] = 1
+    there = np.arange(600) != 5
+    np.testing.assert_allclose(pj.load("c.npz").A, pj.fit(f[there], y[there]).A, rtol=1e-12)
+    assert run(f"{fit} no") == 0
+    np.testing.assert_allclose(pj.load("c.npz").A, pj.fit(f[there], 1 - y[there]).A, rtol=1e-12)
+    words[7] = "maybe"
+    as_csv(in_tmp / "in.csv", ["f", "y", "shop"], f, words, shop)
+    capsys.readouterr()
+    assert run(f"{fit} yes") == 2
+    assert capsys.readouterr().err == (
+        "platt-jax: error: column 'y': expected --pos-label 'yes' and at most one other value, "
+        "got 'maybe', 'no', 'yes'\n"
+    )
+
+
+def test_a_label_that_no_row_has_is_told(reader, in_tmp, capsys):
+    write(in_tmp / "in.csv", "f,y\n1,no\n2,no\n3,no\n")
+    assert run("fit in.csv --score f --label y --out c.npz --pos-label Yes") == 0
+    assert "no row has the label 'Yes' in column 'y'\n" in capsys.readouterr().err
+    write(in_tmp / "in.csv", "f,y\n1,\n2,NA\n")
+    assert run("fit in.csv --score f --label y --out c.npz --pos-label Yes") == 3
+
+
+def test_labels_by_name_of_every_command_and_of_parquet_files(in_tmp, capsys):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    f, y, shop = shops()
+    expected = pj.fit_segments(f, y, shop)
+    kinds = {
+        "won": pa.array(np.where(y == 1, "won", "lost")),
+        "2": pa.array(y + 1),
+        "2.0": pa.array(y + 1.0),
+        "false": pa.array(y == 0),
+        "w": pa.array(np.where(y == 1, "w", "l")).dictionary_encode(),
+    }
+    for word, column in kinds.items():
+        pq.write_table(pa.table({"f": f, "y": column, "s": shop}), "in.parquet")
+        columns = f"--score f --label y --segment s --pos-label {word}"
+        assert run(f"fit in.parquet {columns} --out c.npz") == 0
+        np.testing.assert_array_equal(pj.load("c.npz").fit.A, expected.fit.A)
+        assert run(f"update in.parquet --calibrator c.npz {columns} --out u.npz") == 0
+        assert run(f"triage in.parquet --calibrator c.npz {columns} --out t.csv") == 0
+    missing = pa.array([None, *(y[1:] + 1.0)])
+    pq.write_table(pa.table({"f": f, "y": missing, "s": shop}), "in.parquet")
+    fit = "fit in.parquet --score f --label y --segment s --out c.npz --non-finite omit --pos-label"
+    assert run(f"{fit} 2") == 0
+    found = pj.fit_segments(f[1:], y[1:], shop[1:]).fit
+    np.testing.assert_allclose(pj.load("c.npz").fit.A, found.A, rtol=1e-12)
+    capsys.readouterr()
+    assert run(f"{fit} won") == 2
+    said = "column 'y': expected --pos-label of its type, double, got 'won'"
+    assert said in capsys.readouterr().err
+
+
 # --- update ---------------------------------------------------------------------------------------
 
 

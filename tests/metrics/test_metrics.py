@@ -26,6 +26,9 @@ EVERY = {
     "ece": metrics.expected_calibration_error,
     "ece by chance": metrics.ece_by_chance,
     "interval of ece": partial(metrics.ece_interval, confidence=0.8),
+    "reliability_curve positives": partial(
+        metrics.reliability_curve, n_bins=4, strategy="positives"
+    ),
     "ece mass": partial(metrics.expected_calibration_error, strategy="quantile"),
     "mce": metrics.maximum_calibration_error,
     "mce mass": partial(metrics.maximum_calibration_error, strategy="quantile"),

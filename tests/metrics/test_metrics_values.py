@@ -413,3 +413,21 @@ def test_pvalues_of_any_number_of_groups(groups, excess):
 def test_pvalue_of_a_huge_statistic_is_0():
     test = metrics.hosmer_lemeshow([[1], [1]], [[1e-300], [0.5]], weights=[[1], [1e6]], n_bins=1)
     assert np.all(test.statistic > 1e5) and test.pvalue.tolist() == [1e-300, 0]
+
+
+def test_bins_of_equal_expected_positives(rng):
+    """By a loop over the rows in order: the middle of each row's share of what is expected."""
+    p = rng.beta(0.2, 20, 3000)
+    labels = (rng.random(3000) < p).astype(int)
+    curve = metrics.reliability_curve(labels, p, n_bins=8, strategy="positives")
+    bins, below, total = np.zeros(3000, int), 0.0, p.sum()
+    for i in np.argsort(p).tolist():
+        bins[i] = int(8 * (below + p[i] / 2) / total)
+        below += p[i]
+    for b in range(8):
+        mine = bins == b
+        assert curve.n_rows[b] == mine.sum() > 0
+        np.testing.assert_allclose(curve.prob_pred[b], p[mine].mean())
+        np.testing.assert_allclose(curve.prob_true[b], labels[mine].mean())
+        assert abs(p[mine].sum() - total / 8) < p.max()
+    assert curve.n_rows[0] > 1000 > curve.n_rows[-1]

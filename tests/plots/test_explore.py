@@ -86,10 +86,13 @@ def test_what_is_selected_there_is_selected_here(widget):
     assert widget._selected == -1
 
 
-def test_what_is_brushed_there_is_listed_here(widget, rows):
-    widget.region = [40, 60, None, None]
-    sizes = np.bincount(rows[2])
-    assert sorted(widget.brushed.tolist()) == np.flatnonzero((sizes >= 40) & (sizes <= 60)).tolist()
+def test_what_is_brushed_there_is_listed_here(widget, calibrator, rows):
+    widget.region = [10, 20, None, None]
+    proba = calibrator.predict_proba(rows[0], rows[2])
+    expected = np.bincount(rows[2], proba)
+    assert np.abs(expected - 10).min() > 1e-3 and np.abs(expected - 20).min() > 1e-3
+    inside = np.flatnonzero((expected > 10) & (expected < 20))
+    assert sorted(widget.brushed.tolist()) == inside.tolist() and len(inside)
     widget.region = None
     assert widget.brushed.tolist() == []
 
@@ -135,7 +138,7 @@ def test_it_renders_more_than_once_and_tells_what_is_selected(rendered):
     assert page.evaluate("told.at(-1)") == ["_selected", 4]
     page.evaluate("model.change('_selected', 9)")
     assert two.locator("h3").inner_text() == table["segment"][9]
-    two.get_by_label("rows from").fill("30")
+    two.get_by_label("expected from").fill("30")
     assert page.evaluate("told.at(-1)") == ["region", [30, None, None, None]]
     assert page.evaluate("model.listening()") == ["change:_selected"]
     page.evaluate("window.close()")

@@ -33,8 +33,12 @@ def named(ax):
 @pytest.mark.parametrize(("base", "slope"), [(-1.2, 0.9), (0, 2), (-4, 1.5)])
 def test_slopes_of_one_curve_are_around_the_expected_ones_at_every_size(base, slope):
     scores, labels, segments, _ = alike(base=base, slope=slope)
-    ax = plots.slope_funnel(pj.fit_segments(scores, labels, segments))
-    n, z = np.asarray(starting(ax, "segments").get_offsets()).T
+    fitted = pj.fit_segments(scores, labels, segments)
+    ax = plots.slope_funnel(fitted)
+    precision, z = np.asarray(starting(ax, "segments").get_offsets()).T
+    known = 1 / fitted.fit.standard_errors[:, 0]
+    order = np.argsort(known)
+    n = sizes(fitted)[order][np.searchsorted(known[order], precision * (1 - 1e-12))]
     for low, high in ((10, 30), (30, 100), (100, 1000)):
         mine = z[(n >= low) & (n < high)]
         # Where positives are few, many segments have no slope, and the others are not a sample.
@@ -62,8 +66,8 @@ def test_slopes_are_drawn_in_their_own_errors(calibrator):
     low, high = ax.get_ylim()
     shown = (z >= low) & (z <= high)
     marked, others = off_and_not(ax, f"{off.sum()} off (q ≤ 0.05)")
-    np.testing.assert_allclose(marked, pairs(n[off & shown], z[off & shown]))
-    np.testing.assert_allclose(others, pairs(n[~off & shown], z[~off & shown]))
+    np.testing.assert_allclose(marked, pairs(1 / error[off & shown], z[off & shown]))
+    np.testing.assert_allclose(others, pairs(1 / error[~off & shown], z[~off & shown]))
     assert set(named(ax)) <= set(calibrator.keys[usable][off].astype(str)) and named(ax)
     for level, text in ((0.95, "95 %"), (0.998, "99.8 %")):
         reach = stats.norm.ppf((1 + level) / 2)
@@ -81,7 +85,7 @@ def test_slopes_of_a_batch_are_compared_with_their_common_one(rng):
     # The common slope minimizes the sum of squares of what is drawn.
     z = np.asarray(starting(ax, "12 problems").get_offsets())[:, 1]
     assert len(z) == 12 and abs(np.sum(z * left / error)) < 1e-9 * np.sum(left / error)
-    assert ax.get_xlabel() == "rows of the problem"
+    assert ax.get_xlabel() == "1 / standard error of the slope of the problem"
 
 
 def test_partially_pooled_slopes_are_around_the_population_without_limits(pooled):
@@ -106,9 +110,9 @@ def test_rate_funnel_compares_observed_with_expected(rows, calibrator, weighted)
     p = calibrator.fallback.predict_proba(scores)
     w = np.arange(len(p)) % 3 if weighted else np.ones(len(p))
     ax = plots.rate_funnel(labels, p, [f"s{s}" for s in segments], weights=w if weighted else None)
-    n, observed, expected, variance = (
+    observed, expected, variance = (
         np.array([np.sum((w * x)[segments == s]) for s in np.unique(segments)])
-        for x in (np.ones(len(p)), labels, p, p * (1 - p))
+        for x in (labels, p, p * (1 - p))
     )
     ratio = observed / expected
     low, high = ax.get_ylim()
@@ -121,12 +125,12 @@ def test_rate_funnel_compares_observed_with_expected(rows, calibrator, weighted)
     shown = ratio <= high
     points_drawn = drawn(starting(ax, "segments")) + drawn(starting(ax, " off ("))
     height = np.where(ratio > 0, ratio, zero)
-    np.testing.assert_allclose(sorted(points_drawn), pairs(n[shown], height[shown]))
+    np.testing.assert_allclose(sorted(points_drawn), pairs(expected[shown], height[shown]))
     x, y = np.asarray(starting(ax, "99.8 % limits").get_xydata()).T
-    z, mean, spread = stats.norm.isf(0.001), expected.sum() / n.sum(), variance.sum() / n.sum()
-    third = np.sum(w * p * (1 - p) * (1 - 2 * p)) / n.sum()
+    z, spread = stats.norm.isf(0.001), variance.sum() / expected.sum()
+    third = np.sum(w * p * (1 - p) * (1 - 2 * p)) / expected.sum()
     corrected = z * np.sqrt(spread * x) + (z**2 - 1) / 6 * third / spread
-    np.testing.assert_allclose(y, 1 + corrected / (mean * x))
+    np.testing.assert_allclose(y, 1 + corrected / x)
     assert ax.get_yscale() == "log" and starting(ax, "as expected").get_ydata()[0] == 1
 
 
@@ -138,9 +142,27 @@ def test_limits_of_rates_are_where_chance_puts_them():
     ax = plots.rate_funnel(np.zeros(12), p, np.zeros(12))
     for level, text in ((0.95, "95 %"), (0.998, "99.8 %")):
         x, y = starting(ax, f"{text} limits").get_xydata().T
-        limit = np.interp(12, x, y)
+        limit = np.interp(1.8, x, y)
         assert chance[counts / 1.8 > limit].sum() < 1.1 * (1 - level) / 2
         assert chance[counts / 1.8 > limit - 1 / 1.8].sum() > 0.8 * (1 - level) / 2
+
+
+def test_limits_hold_at_every_base_rate():
+    """Topics of .03 to 33 %, of equal numbers of rows: by these the limits would fit none."""
+    rng = np.random.default_rng(2)
+    rates = np.geomspace(0.0003, 0.33, 2000)
+    segments = np.repeat(np.arange(2000), 1000)
+    labels = rng.random(len(segments)) < rates[segments]
+    ax = plots.rate_funnel(labels, rates[segments], segments)
+    expected, ratio = np.asarray(starting(ax, "2,000 segments, none off").get_offsets()).T
+    assert len(expected) > 1990 and expected.min() < 1 and expected.max() > 300
+    assert ax.get_xlabel() == "expected positives of the segment"
+    lines = [line for line in ax.lines if line.get_linestyle() == "-" and len(line.get_xdata()) > 2]
+    lower, upper = (np.interp(expected, *line.get_data()) for line in lines[:2])
+    beyond = (ratio > upper) | (ratio < lower)
+    # Half of the topics at a time; the rarest have no lower limit.
+    for some, least in ((expected < 10, 0.01), (expected >= 10, 0.025)):
+        assert least < beyond[some].mean() < 0.06
 
 
 def test_none_is_off_where_all_is_chance():
@@ -159,13 +181,14 @@ def test_what_is_reliably_off_is_marked_and_named():
     labels[segments == 23] = 0
     ax = plots.rate_funnel(labels, p, names[segments])
     off = starting(ax, "2 off (q ≤ 0.05)")
-    rows = np.bincount(segments)
-    assert {x for x, _ in drawn(off)} == {rows[17], rows[23]}
+    expected = np.bincount(segments, p)
+    np.testing.assert_allclose(sorted(x for x, _ in drawn(off)), np.sort(expected[[17, 23]]))
     assert sorted(named(ax)) == ["shop 17", "shop 23"]
     assert starting(ax, "398 other segments")
     judged = {"segment": names[[5, 17, 23]], "flagged": np.array([True, True, False])}
     ax = plots.rate_funnel(labels, p, names[segments], judged=judged)
-    assert {x for x, _ in drawn(starting(ax, "2 flagged by triage"))} == {rows[5], rows[17]}
+    flagged = sorted(x for x, _ in drawn(starting(ax, "2 flagged by triage")))
+    np.testing.assert_allclose(flagged, np.sort(expected[[5, 17]]))
     none = {"segment": names[:3], "flagged": np.zeros(3, bool)}
     ax = plots.rate_funnel(labels, p, names[segments], judged=none)
     assert starting(ax, "400 segments, none flagged by triage")

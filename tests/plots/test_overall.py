@@ -3,7 +3,7 @@
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from artists import labelled
+from artists import labelled, notes
 from figures import FIGURES, every_figure
 
 import platt_jax as pj
@@ -124,3 +124,59 @@ def test_every_figure_in_words(name, rows, calibrator, pooled):
         assert words.startswith("observed frequency against predicted probability. From ")
     ax.set_title("A title", loc="left")
     assert plots.alt_text(ax).startswith("A title. ")
+
+
+def rare(rows=20_000, base=-7.0, seed=3):
+    """Labels of a rare class, and their probabilities."""
+    rng = np.random.default_rng(seed)
+    p = 1 / (1 + np.exp(-(base + 1.5 * rng.normal(size=rows))))
+    return (rng.random(rows) < p).astype(int), p
+
+
+def test_rare_positives_are_spread_over_logarithmic_axes():
+    labels, p = rare()
+    assert 0 < labels.mean() < 0.01
+    ax = plots.reliability_diagram(labels, p)
+    assert ax.get_xscale() == ax.get_yscale() == "log"
+    line = ax.lines[1]
+    curve = pj.metrics.reliability_curve(labels, p, n_bins=10, strategy="positives")
+    np.testing.assert_allclose(line.get_xdata(), curve.prob_pred)
+    np.testing.assert_allclose(line.get_ydata(), curve.prob_true)
+    x = np.sort(ax.transData.transform(np.c_[line.get_xdata(), line.get_xdata()])[:, 0])
+    box = ax.get_window_extent()
+    # On linear axes most points are within a few pixels of each other, at the lower end.
+    assert np.diff(x).min() > 5 and x.max() - x.min() > 0.4 * box.width
+    heights, edges, _ = ax.figure.axes[1].patches[0].get_data()
+    np.testing.assert_array_equal(heights, np.histogram(p, edges)[0])
+    assert heights.sum() > 0.95 * len(p)
+    linear = plots.reliability_diagram(labels, p, strategy="quantile")
+    assert linear.get_xscale() == "linear"
+    assert plots.reliability_diagram(labels, p, method="smooth").get_xscale() == "linear"
+
+
+def test_bins_without_positives_are_at_the_lower_edge():
+    labels, p = rare(2000)
+    labels[np.flatnonzero(labels)[3:]] = 0
+    ax = plots.reliability_diagram(labels, {"one": p, "two": np.minimum(2 * p, 1)})
+    bottom = ax.get_ylim()[0]
+    for line, proba in zip(labelled_lines(ax, "_without"), (p, 2 * p), strict=True):
+        curve = pj.metrics.reliability_curve(labels, proba, n_bins=10, strategy="positives")
+        none = curve.prob_pred[curve.prob_true == 0]
+        np.testing.assert_allclose(line.get_xdata(), none)
+        assert len(none) >= 7 and (line.get_ydata() == bottom).all()
+
+
+def labelled_lines(ax, start):
+    return [line for line in ax.lines if line.get_label().startswith(start)]
+
+
+def test_probabilities_of_zero_have_no_place_on_logarithmic_axes():
+    labels, p = rare()
+    some = np.where(p < np.median(p), 0, p)
+    ax = plots.reliability_diagram(labels, some)
+    ax.figure.canvas.draw()
+    assert ax.get_xlim()[0] > 0 and "50 % of the rows beyond the axes" in notes(ax)
+    nothing = plots.reliability_diagram(np.zeros(50), np.zeros(50))
+    assert nothing.get_xscale() == "linear"
+    with pytest.raises(ValueError, match='above 0 with strategy="positives"'):
+        plots.reliability_diagram(np.zeros(50), np.zeros(50), strategy="positives")

@@ -1,5 +1,6 @@
 """Figures show the numbers they should, on the axes they are given, and change no setting."""
 
+import re
 import subprocess
 import sys
 import time
@@ -489,7 +490,7 @@ def test_very_many_problems_are_counted_in_hexagons(calibrator, monkeypatch):
     assert "beyond the axes" not in notes(funnel)
     assert hexagons.get_array().sum() == usable.sum() - len(marked)
     ticks = [text.get_text() for text in funnel.get_xticklabels()]
-    assert ticks and all(text.replace(",", "").isdigit() for text in ticks)
+    assert ticks and all(re.fullmatch(r"[\d,]+(\.\d+)?", text) for text in ticks)
 
 
 def test_a_mark_for_each_cell_of_very_many():
@@ -571,6 +572,7 @@ def test_what_cannot_be_drawn_is_named(rows, calibrator, pooled):
             "axes: expected 2 or more, got 1",
         ),
         (lambda: plots.parameter_map(failed), "fits: expected problems with parameters"),
+        (lambda: plots.parameter_map(p), "fits: expected a SegmentCalibrator, .*, got a ndarray$"),
         (lambda: plots.slope_funnel(flat), "fits: expected problems with a slope"),
         (lambda: plots.rate_funnel(labels, p, segments[1:]), "segments: expected one id per row"),
         (lambda: plots.rate_funnel(labels, 0 * p, segments), "proba: expected some above 0"),
@@ -589,6 +591,22 @@ def test_what_cannot_be_drawn_is_named(rows, calibrator, pooled):
     ):
         with pytest.raises(ValueError, match=message):
             call()
+
+
+def test_classifiers_are_refused_with_the_attribute_to_pass(rows):
+    pytest.importorskip("sklearn")
+    from platt_jax.sklearn import PlattCalibratedClassifier, SegmentCalibratedClassifier
+
+    scores, labels, segments = rows
+    folds = PlattCalibratedClassifier(cv=2).fit(scores[:, None], labels)
+    X = np.column_stack([scores, segments])
+    by_segment = SegmentCalibratedClassifier(segments=1, cv=2).fit(X, labels)
+    for draw in (plots.parameter_map, plots.convergence, plots.slope_funnel):
+        with pytest.raises(ValueError, match="PlattCalibratedClassifier: pass one of its calibra"):
+            draw(folds)
+        with pytest.raises(ValueError, match="SegmentCalibratedClassifier: pass its calibrator_"):
+            draw(by_segment)
+    assert plots.parameter_map(folds.calibrators_[0]).get_xlabel() == "A"
 
 
 def test_rows_of_weight_zero_are_gone(rows, calibrator):

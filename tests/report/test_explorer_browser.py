@@ -96,7 +96,7 @@ def test_a_pointer_finds_the_segments_where_their_numbers_put_them(opened, table
     page = opened()
     places, numbers = hovered(page, table)
     assert len(set(numbers.tolist())) > 20
-    for axis, values in enumerate((table["rows"], table["O/E"])):
+    for axis, values in enumerate((table["expected"], table["O/E"])):
         known = np.log(values[numbers].astype(float))
         assert np.isfinite(known).all()
         slope, intercept = np.polyfit(known, places[:, axis], 1)
@@ -163,15 +163,15 @@ def test_a_rectangle_lists_the_segments_inside(opened, table):
     page = opened()
     drag(page, (0.4, 0.4), (0.7, 0.7))
     fewest, most, lowest, highest = region(page)
-    rows, ratio = table["rows"], table["O/E"]
-    inside = (rows >= fewest) & (rows <= most) & (ratio >= lowest) & (ratio <= highest)
+    expected, ratio = table["expected"], table["O/E"]
+    inside = (expected >= fewest) & (expected <= most) & (ratio >= lowest) & (ratio <= highest)
     assert 10 < found(page) == inside.sum() < K
     assert set(ids(page)) <= set(table["segment"][inside])
     # A rectangle over the edge has no end there.
     drag(page, (0.5, 0.5), (0.999, 0.999))
     fewest, most, lowest, highest = region(page)
     assert most is None and highest is None
-    assert found(page) == np.sum((rows >= fewest) & (ratio >= lowest))
+    assert found(page) == np.sum((expected >= fewest) & (ratio >= lowest))
     funnel(page).press("Escape")
     assert found(page) == K + 5 and region(page) == [None] * 4
 
@@ -179,13 +179,13 @@ def test_a_rectangle_lists_the_segments_inside(opened, table):
 def test_the_same_without_a_pointer(opened, table):
     page = opened()
     before = funnel(page).evaluate(DRAWN)
-    page.get_by_label("rows from").fill("100")
+    page.get_by_label("expected from").fill("20")
     page.get_by_label("O/E to").fill("0.9")
-    assert found(page) == np.sum((table["rows"] >= 100) & (table["O/E"] <= 0.9)) > 0
+    assert found(page) == np.sum((table["expected"] >= 20) & (table["O/E"] <= 0.9)) > 0
     assert funnel(page).evaluate(DRAWN) != before
     _, numbers = hovered(page, table)
     names = set(table["segment"][numbers])
-    assert 0 < len(names) <= found(page) and (table["rows"][numbers] >= 100).all()
+    assert 0 < len(names) <= found(page) and (table["expected"][numbers] >= 20).all()
     # Arrow keys go through those that are listed.
     funnel(page).press("Home")
     assert chosen(page) == ids(page)[0]
@@ -208,7 +208,7 @@ def test_a_screen_reader_hears_which_segment_it_is(opened, table):
     said = slider.evaluate("x => [x.ariaLabel, x.ariaValueNow, x.ariaValueMax, x.ariaValueText]")
     name, rows = table["segment"][3], table["rows"][3]
     assert said[:3] == ["Funnel of segments, the worst first", "4", str(K + 5)]
-    assert said[3].startswith(f"{name}, {rows} rows. Off: ")
+    assert said[3].startswith(f"{name}, {rows} rows. Off by ")
     assert page.text_content(part("said")) == ""
     page.locator("tr[data-segment] button").nth(3).press("Enter")
     assert page.text_content(part("said")) == said[3]

@@ -249,6 +249,19 @@ def test_failed_unseen_and_rowless_segments(tmp_path):
     assert Status.EMPTY.message in page.texts["td"]
 
 
+def test_rows_that_are_not_finite_are_left_out_of_drawn_segments(calibrator, tmp_path):
+    scores, labels, segments = made_up(seed=1)
+    few = segments < 3
+    scores, segments, labels = scores[few], segments[few], labels[few].astype(float)
+    scores[np.flatnonzero(segments == 1)[:2]] = np.nan, np.inf
+    labels[np.flatnonzero(segments == 2)[0]] = np.nan
+    before = np.where(segments == 0, np.nan, 0.5)
+    calibrator.to_html(tmp_path / "r.html", scores, labels, segments, before=before)
+    page = Page(tmp_path / "r.html")
+    assert page.tags.count("svg") == 4  # reliability, and each of the segments
+    assert page.summary()["rows left out"] == f"{np.sum(segments == 0) + 3}"
+
+
 def test_rows_of_which_none_can_be_used(calibrator, tmp_path):
     with pytest.warns(RuntimeWarning, match="2 of 2 segments not tested"):
         calibrator.to_html(tmp_path / "r.html", [np.nan, np.nan], [1, 0], [2, 3])
@@ -366,3 +379,24 @@ def test_ten_thousand_segments_take_less_than_a_megabyte(calibrator, tmp_path):
     page = Page(tmp_path / "r.html")
     assert set(page.column("segment")) == set(names.tolist())
     assert (tmp_path / "r.html").stat().st_size < 1e6
+
+
+def test_the_caption_says_which_bins_are_drawn(tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(
+        charts.plots, "reliability_diagram", lambda *_, ax, **more: drawn.append(more)
+    )
+    rng = np.random.default_rng(4)
+    segments = np.arange(8000) % 20
+    scores = rng.normal(size=8000)
+    for base, strategy, caption in (
+        (-1, "quantile", "Bins of equal numbers of rows, 95 % intervals."),
+        (-7, "positives", "Bins of equal expected numbers of positives, on logarithmic axes"),
+    ):
+        labels = (rng.random(8000) < 1 / (1 + np.exp(-base - scores))).astype(int)
+        fitted = pj.fit_segments(scores, labels, segments, pooling="complete")
+        fitted.to_html(tmp_path / "r.html", scores, labels, segments)
+        assert caption in Page(tmp_path / "r.html").source
+        assert drawn[-1]["strategy"] == strategy
+    # Few positives are divided among few bins.
+    assert drawn[-1]["n_bins"] == labels.sum() // 5 < 10

@@ -9,9 +9,11 @@ import time
 import jax
 import numpy as np
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from data import rows_of
+from pyarrow import fs
 
 import platt_jax as pj
 from platt_jax import streaming
@@ -296,7 +298,39 @@ def test_a_cache_is_taken_again_until_the_source_changes(small, tmp_path, parque
         streaming.store_rows(folder, cache, **NAMES)
 
 
-def test_arrays_are_known_by_a_sample_and_batches_by_their_key(small, tmp_path):
+def test_other_content_of_the_same_size_and_time_is_another_source(small, tmp_path, parquet):
+    folder, _ = parquet
+    path = folder / "1.parquet"
+    inside = fs.SubTreeFileSystem(str(folder), fs.LocalFileSystem())
+    sources = {"files": folder, "dataset": ds.dataset("/", filesystem=inside)}
+    for cache, source in sources.items():
+        streaming.store_rows(source, tmp_path / cache, **NAMES)
+    before, content = os.stat(path), path.read_bytes()
+    for number, replaced in enumerate((False, True)):  # in place, and by another file
+        target = folder / "new" if replaced else path
+        target.write_bytes(content[:100] + bytes([number]) + content[101:])
+        os.utime(target, ns=(before.st_atime_ns, before.st_mtime_ns))
+        os.replace(target, path)
+        now = os.stat(path)
+        assert (now.st_size, now.st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+        for cache, source in sources.items():
+            with pytest.raises(ValueError, match=r"another source: .*1\.parquet was .*, is "):
+                streaming.store_rows(source, tmp_path / cache, **NAMES)
+
+
+def test_one_changed_row_makes_arrays_another_source(small, tmp_path):
+    f, y, s = made_up(400_000, 30)
+    streaming.store_rows((f, y, s), tmp_path / "rows")
+    for column, changed in ((f, f[1_500] + 1), (y, 1 - y[1_500]), (s, 7)):
+        before = column[1_500]
+        column[1_500] = changed
+        with pytest.raises(ValueError, match=r"(scores|labels|segments) was .*, is "):
+            streaming.store_rows((f, y, s), tmp_path / "rows")
+        column[1_500] = before
+    streaming.store_rows((f, y, s), tmp_path / "rows")
+
+
+def test_arrays_are_known_by_their_rows_and_batches_by_their_key(small, tmp_path):
     f, y, s = made_up(4000, 30)
     made = streaming.store_rows((f, y, s), tmp_path / "rows")
     assert streaming.store_rows((f, y, s), tmp_path / "rows").identity == made.identity

@@ -9,6 +9,7 @@ from platt_jax import ids
 from platt_jax.arrays import Floats, Integers
 from platt_jax.ids.factorize import ascending
 from platt_jax.ids.indexing import get_indexer
+from platt_jax.inference.verdict import kinds_off
 from platt_jax.model.objective import Array
 from platt_jax.plots import names
 from platt_jax.plots.explorer.packing import Column, Columns
@@ -67,6 +68,8 @@ def of_rows(judged: Judged, order: Order) -> Columns:
         "expected": Column(order.of_rows(table["expected"], 0), "f4", 16),
         "q": Column(order.of_rows(table["q_value"], np.nan), "f4", 11),
         "off": Column(order.of_rows(table["flagged"], 0), "u1"),
+        "kind": Column(order.of_rows(kinds_off(table), 0), "u1"),
+        "slope": Column(order.of_rows(table["slope"], np.nan), "f4", 8),
     }
 
 

@@ -51,26 +51,26 @@ class Contents(NamedTuple):
         blocks: the numbers of the rows, which are drawn first, those of the fits, the ids, and the
             bins; all deflated.
         ids: the ids of the segments in the order of the columns.
-        rows: (K,) numbers of rows, as the page has them.
+        expected: (K,) expected positives, as the page has them.
         ratio: (K,) observed over expected positives, as the page has them; NaN without rows.
     """
 
     about: str
     blocks: tuple[bytes, ...]
     ids: Ids
-    rows: NDArray[Any]
+    expected: Floats
     ratio: Floats
 
     def within(self, region: Sequence[float | None]) -> NDArray[Any]:
         """(n,) ids of the segments between these ends, the most urgent first.
 
         Args:
-            region: the least and the greatest number of rows, and the least and the greatest ratio;
-                None where there is no limit.
+            region: the least and the greatest number of expected positives, and the least and the
+                greatest ratio; None where there is no limit.
         """
         fewest, most, lowest, highest = region
-        inside = np.ones(len(self.rows), bool)
-        for values, low, high in ((self.rows, fewest, most), (self.ratio, lowest, highest)):
+        inside = np.ones(len(self.ratio), bool)
+        for values, low, high in ((self.expected, fewest, most), (self.ratio, lowest, highest)):
             inside &= values >= (0 if low is None else low)
             inside &= values <= (math.inf if high is None else high)
         # Segments without rows have no ratio: NaN is not within anything.
@@ -82,7 +82,7 @@ def contents(
 ) -> Contents:
     """All segments, fitted or in the rows.
 
-    A segment takes about 17 bytes, and a bin of observed rates about 3.
+    A segment takes about 19 bytes, and a bin of observed rates about 3.
     """
     order = columns.ordered(calibrator, judged)
     ids = Ids(judged.keys, calibrator.keys, order)
@@ -124,10 +124,10 @@ def contents(
         "fdr": fdr,
         "meanings": meanings,
     }
-    found, positives, expected = (of_rows[x].stored() for x in ("rows", "positives", "expected"))
+    positives, expected = (of_rows[x].stored() for x in ("positives", "expected"))
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = (positives.astype(float) / expected).astype(np.float32).astype(float)
-    return Contents(_json(about), blocks, ids, found, ratio)
+    return Contents(_json(about), blocks, ids, expected.astype(float), ratio)
 
 
 def _window(rows: JudgedRows) -> list[float]:
@@ -153,13 +153,13 @@ def _funnel(rows: JudgedRows, judged: Judged) -> dict[str, Any] | None:
     by_segment = Counts(*(x[used] for x in by_segment))
     ratio = by_segment.observed / by_segment.expected
     limits = rates.limits_of(by_segment, float(np.sum(rates.third_moments(p))))
-    scale = rates.scale_of(by_segment.rows, ratio, judged.table["flagged"][used], limits)
+    scale = rates.scale_of(by_segment.expected, ratio, judged.table["flagged"][used], limits)
     return {
-        "across": funnels.across(by_segment.rows),
+        "across": funnels.across(by_segment.expected),
         "up": [scale.low, scale.high],
         "zero": scale.zero is not None,
         "levels": [100 * level for level in funnels.LEVELS],
-        "limits": [_listed(x) for x in (limits.rows, *(x for pair in limits.ends for x in pair))],
+        "limits": [_listed(x) for x in (limits.sizes, *(x for pair in limits.ends for x in pair))],
     }
 
 

@@ -19,7 +19,15 @@ function verdict({ columns }, i) {
   if (!rows) return "It has no rows here.";
   if (!Number.isFinite(q)) return "It could not be tested.";
   const ratio = `${counted(positives, "positive")} where ${short(expected)} were expected`;
-  return `${columns.off[i] ? "Off" : "Not reliably off"}: ${ratio} (${qSaid(q)}).`;
+  if (!columns.off[i]) return `Not reliably off: ${ratio} (${qSaid(q)}).`;
+  const slope = `a slope of ${short(columns.slope[i], 2)}, 1 predicted`;
+  const [of, said] = [
+    ["its level", ratio],
+    ["its slope", slope],
+    ["level and slope", `${ratio}; ${slope}`],
+    ["neither level nor slope", `labels differ more from single predictions than chance explains; ${ratio}`],
+  ][columns.kind[i]];
+  return `Off by ${of}: ${said} (${qSaid(q)}).`;
 }
 
 // The lines of the note beside a hovered segment.

@@ -1,4 +1,4 @@
-// Which segments are shown: by id, status, flag, q-value, and rows and ratio.
+// Which segments are shown: by id, status, flag, q-value, and expected positives and ratio.
 
 class Filters {
   constructor(root, data, changed, signal) {
@@ -77,5 +77,6 @@ class Filters {
 
 function within(columns, [fewest, most, lowest, highest]) {
   const [a, b, c, d] = [fewest ?? 0, most ?? Infinity, lowest ?? 0, highest ?? Infinity];
-  return (i) => columns.rows[i] >= a && columns.rows[i] <= b && columns.ratio[i] >= c && columns.ratio[i] <= d;
+  const { expected, ratio } = columns;
+  return (i) => expected[i] >= a && expected[i] <= b && ratio[i] >= c && ratio[i] <= d;
 }

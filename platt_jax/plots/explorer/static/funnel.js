@@ -1,4 +1,4 @@
-// The funnel: observed over expected positives of segments against their rows.
+// The funnel: observed over expected positives of segments against the expected ones.
 
 const MOST_DOTS = 20000; // more are drawn as counts by cell
 const MOST_NAMES = 8;
@@ -16,13 +16,13 @@ class Funnel {
   }
 
   place() {
-    const { rows, ratio } = this.data.columns;
-    this.x = new Float32Array(rows.length).fill(NaN);
-    this.y = new Float32Array(rows.length);
+    const { expected, ratio } = this.data.columns;
+    this.x = new Float32Array(expected.length).fill(NaN);
+    this.y = new Float32Array(expected.length);
     this.beyond = 0;
-    for (let i = 0; i < rows.length; i++) {
-      if (!(rows[i] > 0 && ratio[i] < Infinity)) continue;
-      this.x[i] = this.scale.x(rows[i]);
+    for (let i = 0; i < expected.length; i++) {
+      if (!(expected[i] > 0 && ratio[i] < Infinity)) continue;
+      this.x[i] = this.scale.x(expected[i]);
       this.y[i] = this.scale.y(ratio[i]);
       this.beyond += this.scale.isBeyond(ratio[i]);
     }
@@ -69,8 +69,8 @@ class Funnel {
   }
 
   drawLimits(pen) {
-    const [rows, ...ends] = this.data.about.funnel.limits;
-    const x = (row) => this.left + this.wide * this.scale.x(row);
+    const [expected, ...ends] = this.data.about.funnel.limits;
+    const x = (positives) => this.left + this.wide * this.scale.x(positives);
     // Where the lower limit is null, no positives at all are within it.
     const y = (ratio) => this.top + this.high * (1 - (ratio ? this.scale.y(ratio) : 0));
     pen.save();
@@ -80,8 +80,8 @@ class Funnel {
     pen.fillStyle = this.color("band");
     for (const [low, high] of [ends.slice(2), ends.slice(0, 2)]) {
       pen.beginPath();
-      rows.forEach((row, i) => pen.lineTo(x(row), y(high[i])));
-      for (let i = rows.length - 1; i >= 0; i--) pen.lineTo(x(rows[i]), y(low[i]));
+      expected.forEach((positives, i) => pen.lineTo(x(positives), y(high[i])));
+      for (let i = expected.length - 1; i >= 0; i--) pen.lineTo(x(expected[i]), y(low[i]));
       pen.fill();
     }
     pen.restore();
@@ -117,13 +117,13 @@ class Funnel {
     if (zero) this.line(pen, left, top + high * (1 - scale.bottom), left + wide, top + high * (1 - scale.bottom));
     pen.textBaseline = "top";
     pen.textAlign = "center";
-    for (const rows of logTicks(...across, wide / 64)) {
-      const place = left + wide * scale.x(rows);
-      pen.fillText(short(rows), place, bottom + 7);
+    for (const expected of logTicks(...across, wide / 64)) {
+      const place = left + wide * scale.x(expected);
+      pen.fillText(short(expected), place, bottom + 7);
       this.line(pen, place, bottom, place, bottom + 4);
     }
     pen.textAlign = "right";
-    pen.fillText("rows of the segment →", left + wide, bottom + 23);
+    pen.fillText("expected positives of the segment →", left + wide, bottom + 23);
   }
 
   drawSegments(pen) {

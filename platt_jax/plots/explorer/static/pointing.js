@@ -6,7 +6,7 @@ const SMALLEST_BRUSH = 6; // in pixels; less is a click
 const STEPS = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1, PageDown: 10, PageUp: -10 };
 
 class Pointing {
-  // `tell` has select(segment), step(by), region([fewest, most rows, lowest, highest ratio]), describe(segment).
+  // `tell` has select(segment), step(by), region([fewest, most expected, lowest, highest ratio]), describe(segment).
   constructor(funnel, tell, signal) {
     this.funnel = funnel;
     this.tell = tell;
@@ -94,11 +94,11 @@ class Pointing {
       ends[0].map((x) => (x - funnel.left) / funnel.wide),
       ends[1].map((y) => 1 - (y - funnel.top) / funnel.high).reverse(),
     ];
-    const rows = (place) => Math.round(funnel.scale.rows(place));
+    const expected = (place) => Number(funnel.scale.expected(place).toPrecision(3));
     const ratio = (place) => Number(funnel.scale.ratio(place).toPrecision(3));
     return [
-      u[0] <= 0 ? null : rows(u[0]),
-      u[1] >= 1 ? null : rows(u[1]),
+      u[0] <= 0 ? null : expected(u[0]),
+      u[1] >= 1 ? null : expected(u[1]),
       v[0] <= funnel.scale.bottom ? null : ratio(v[0]),
       v[1] >= 1 ? null : ratio(v[1]),
     ];

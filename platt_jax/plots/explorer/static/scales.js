@@ -28,13 +28,13 @@ const ZERO_LANE = 0.07; // share of the axis for segments without positives
 function funnelScale({ across, up, zero }) {
   const bottom = zero ? ZERO_LANE : 0;
   const [left, right, low, high] = [...across, ...up].map(Math.log);
-  const x = (rows) => (Math.log(rows) - left) / (right - left);
+  const x = (expected) => (Math.log(expected) - left) / (right - left);
   const inside = (ratio) => (Math.log(ratio) - low) / (high - low);
   const y = (ratio) =>
     ratio === 0 ? ZERO_LANE / 2 : bottom + (1 - bottom) * Math.min(Math.max(inside(ratio), 0), 1);
   return {
     x, y, bottom,
-    rows: (place) => Math.exp(left + place * (right - left)),
+    expected: (place) => Math.exp(left + place * (right - left)),
     ratio: (place) => Math.exp(low + ((place - bottom) / (1 - bottom)) * (high - low)),
     isBeyond: (ratio) => ratio > 0 && (inside(ratio) < 0 || inside(ratio) > 1),
   };
