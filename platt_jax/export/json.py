@@ -34,7 +34,7 @@ def to_json(calibrator: Calibrator) -> str:
         >>> from platt_jax import Sigmoid
         >>> text = to_json(Sigmoid(A=-2.0, B=1.0))
         >>> text[:71]
-        '{"format": "platt-jax calibrator", "version": 4, "kind": "Sigmoid", "ty'
+        '{"format": "platt-jax calibrator", "version": 5, "kind": "Sigmoid", "ty'
         >>> float(from_json(text).A)
         -2.0
     """

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from platt_jax import ids, validation
 from platt_jax.arrays import Floats
 from platt_jax.columns import Column
-from platt_jax.execution.classes import classes_and_membership
+from platt_jax.execution.classes import classes_of
 from platt_jax.execution.given import shared_prior
 from platt_jax.ids.factorize import factorize
 from platt_jax.ids.indexing import get_indexer
@@ -100,7 +100,7 @@ def robust_covariance(
     number = len(calibrator.classes)
     if scores.ndim != 2 or scores.shape[1] != number:
         raise ValueError(f"scores: expected shape (N, {number}), got {scores.shape}")
-    _, is_class = classes_and_membership(calibrator.classes, labels, scores.shape)
+    _, is_class = classes_of(calibrator.classes, labels, scores.shape)
     weights = validation.broadcast(
         validation.weights(weights, scores.dtype), scores.shape[:1], "weights"
     )

@@ -35,12 +35,13 @@ _HEADER_BYTES = 1 << 20  # maximum size; it holds the names of columns of ids
 # The fields of a Fit in a file of each version. A change that adds a field to Fit, a status or a
 # flag must add a version. Files of older versions are read with NaN for new fields.
 _FIT_FIELDS = dict.fromkeys(
-    (1, 2, 3, 4),
+    (1, 2, 3, 4, 5),
     (
         *("A", "B", "status", "flags", "iterations", "passes", "nll"),
         *("gradient", "hessian", "covariance", "n_pos", "n_neg"),
     ),
 )
+# Since version 5 a OneVsRestCalibrator is of multilabel targets if its header says so.
 # Since version 4 a SegmentCalibrator has levels if its header says so.
 # Since version 2 a SegmentCalibrator has its fallback's covariance. It also has a population if
 # its header says so, which has these fields since version 3.
@@ -114,6 +115,8 @@ def described(calibrator: Calibrator) -> tuple[dict[str, Any], dict[str, NDArray
     about = {"format": _FORMAT, "version": _VERSION, "kind": kind}
     if getattr(calibrator, "population", None) is not None:
         about["population"] = True
+    if getattr(calibrator, "multilabel", False):
+        about["multilabel"] = True
     arrays = _to_arrays(calibrator)
     if (name := _KINDS[kind].ids) is None:
         _check_fields(arrays, arrays["A"].shape)
@@ -199,6 +202,8 @@ def assembled(
         }
     _check_fields(arrays, batch)
     made: Any = _from_arrays(about["kind"], arrays, of_ids)
+    if "multilabel" in about:
+        made = replace(made, multilabel=about["multilabel"] is True)
     if of_levels:
         made = replace(made, by_level=level_files.assembled(about["levels"], read))
     calibrator: Calibrator = made

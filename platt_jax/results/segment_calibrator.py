@@ -32,7 +32,7 @@ from platt_jax.results.probabilities import (
     variance_of_logit,
     with_offset,
 )
-from platt_jax.results.sigmoid import Sigmoid
+from platt_jax.results.sigmoid import Sigmoid, change_of_B
 from platt_jax.results.tables import Table
 from platt_jax.threads import ordered_map, row_slices
 
@@ -330,6 +330,57 @@ class SegmentCalibrator(ComparedByValue, ById):
             'none'
         """
         return replace(self, population=None, by_level=None)
+
+    def shift_prior(self, from_rate: Column, to_rate: Column) -> "SegmentCalibrator":
+        """The calibrator for rows with another rate of positives than the fitted rows.
+
+        Use it after undersampling of negatives, or for another population in which the scores of
+        each class have the same distribution, as `Sigmoid.shift_prior`. B of every curve changes by
+        the difference of the log-odds of the two rates: of segments, their posteriors, the
+        population, its levels, and the fallback. Covariances stay, because the change is taken as
+        known. So do `n_pos`, `n_neg`, flags and the objective, which are those of the fitted rows.
+
+        With a population the distribution of B moves by exactly this difference, and a probability
+        is the mean over it. So the odds of that mean do not change by exactly the ratio of the
+        rates' odds.
+
+        With a rate per segment, curves of unseen segments change by the mean difference of all
+        segments, or with nested levels of those of the deepest known value; the spread between
+        segments stays as estimated. `update` then takes the segments as a sample of the shifted
+        population. To keep the segments comparable, update the calibrator before the shift, with
+        the difference of log-odds as the offset of the new rows, and shift the result.
+
+        Args:
+            from_rate: the share of positives among the fitted rows, in (0, 1): one number, or (K,)
+                in the order of keys. If negatives were sampled alike in all segments, one rate of
+                all rows serves every segment.
+            to_rate: the share where the calibrator will be used, in the same way.
+
+        Raises:
+            ValueError: a rate is not between 0 and 1, or there is not one rate per segment.
+
+        Example:
+            >>> import numpy as np
+            >>> from platt_jax import fit_segments
+            >>> rng = np.random.default_rng(0)
+            >>> shops, scores = np.arange(600) // 6, rng.normal(size=600)
+            >>> pooled = fit_segments(scores, rng.random(600) < 0.5, shops, pooling="partial")
+            >>> rarer = pooled.shift_prior(from_rate=0.5, to_rate=0.01)
+            >>> pooled.predict_proba([0.0], 0).round(3), rarer.predict_proba([0.0], 0).round(3)
+            (array([0.502]), array([0.01]))
+        """
+        change = change_of_B(from_rate, to_rate, self.keys.shape)
+        of_each = np.broadcast_to(change, self.keys.shape)
+        # Without segments one rate still moves the fallback.
+        of_others = float(change.mean()) if change.size else 0.0
+        population, by_level = self.population, self.by_level
+        return replace(
+            self,
+            fit=replace(self.fit, B=self.fit.sigmoid.moved(change).B),
+            fallback=self.fallback.moved(of_others),
+            population=population and population.moved(of_each, of_others),
+            by_level=by_level and by_level.moved(self.keys, of_each, of_others),
+        )
 
     @staticmethod
     def _with_fallback(*pairs: tuple[Any, Any]) -> list[NDArray[Any]]:

@@ -43,10 +43,10 @@ class CalibratedMember:
         scores = self.scorer(self.estimator, X)
         proba = np.zeros((len(scores), len(self.classes)))
         if self.scorer.kind == "multilabel":
-            proba = self.calibrator.predict_proba(scores, normalize=False)
+            proba = self.calibrator.predict_proba(scores)
         elif scores.shape[1] == 1 and isinstance(self.calibrator, OneVsRestCalibrator):
             column = None if offset is None else np.asarray(offset)[:, None]
-            (p,) = self.calibrator.predict_proba(scores, normalize=False, offset=column).T
+            (p,) = self.calibrator.predict_proba(scores, offset=column).T
             proba[:, self.seen] = np.stack([1 - p, p], axis=1)
         else:
             proba[:, self.seen] = self.calibrator.predict_proba(scores)

@@ -191,8 +191,21 @@ def test_multilabel_calibrates_each_label_by_itself(rng, base, method):
     if method == "sigmoid" and hasattr(base, "decision_function"):
         one = pj.fit(base.decision_function(X[100:])[:, 1], Y[100:, 1])
         np.testing.assert_allclose(model.calibrators_[0].fit.A[1], one.A, rtol=1e-9)
+        own = model.calibrators_[0].predict_proba(base.decision_function(X))
+        np.testing.assert_array_equal(own, proba)
     labelled = DecisionTreeClassifier()
     assert sklearn.utils.get_tags(PlattCalibratedClassifier(labelled)).classifier_tags.multi_label
+
+
+def test_the_calibrator_of_two_classes_has_the_probability_of_the_second(rng):
+    """It has one column, whose sum is not 1."""
+    X = rng.normal(size=(200, 2))
+    y = X[:, 0] + rng.normal(size=200) > 0
+    base = FrozenEstimator(SGDClassifier(random_state=0).fit(X, y))
+    model = PlattCalibratedClassifier(base).fit(X, y)
+    (calibrator,) = model.calibrators_
+    own = calibrator.predict_proba(base.decision_function(X)[:, None])
+    np.testing.assert_array_equal(own[:, 0], model.predict_proba(X)[:, 1])
 
 
 def seeds(estimator):
