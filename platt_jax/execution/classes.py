@@ -27,9 +27,7 @@ class Classes(NamedTuple):
     multilabel: bool
 
 
-def classes_of(
-    class_ids: Column | None, class_labels: Column, shape: tuple[int, int]
-) -> Classes:
+def classes_of(class_ids: Column | None, class_labels: Column, shape: tuple[int, int]) -> Classes:
     """The class ids of the columns of scores (N, C), and the labels of each class's problem.
 
     Args:

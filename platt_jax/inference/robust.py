@@ -93,14 +93,13 @@ def robust_covariance(
         raise ValueError(f"segments: expected None for a {type(calibrator).__name__}")
     if isinstance(calibrator, Fit):
         columns = _checked_columns(scores, labels, weights, offset)
-        # mypy narrows the type to one that still includes OneVsRestCalibrator.
-        return _of_columns(calibrator, columns, clusters, prior, options)  # type: ignore[return-value]
+        return _of_columns(calibrator, columns, clusters, prior, options)
     if not isinstance(calibrator, OneVsRestCalibrator):
         raise ValueError(f"calibrator: expected a fit, got {type(calibrator).__name__}")
     number = len(calibrator.classes)
     if scores.ndim != 2 or scores.shape[1] != number:
         raise ValueError(f"scores: expected shape (N, {number}), got {scores.shape}")
-    _, is_class = classes_of(calibrator.classes, labels, scores.shape)
+    is_class = classes_of(calibrator.classes, labels, scores.shape).is_class
     weights = validation.broadcast(
         validation.weights(weights, scores.dtype), scores.shape[:1], "weights"
     )

@@ -173,7 +173,7 @@ class Levels(ComparedByValue):
                 level.moved(level.places(columns[: number + 1]), change, of_others)
                 for number, level in enumerate(each)
             )
-        return replace(self, each=each, mean=self.mean + [0.0, of_others])
+        return replace(self, each=each, mean=self.mean + np.array([0.0, of_others]))
 
     def table(self) -> Table:
         """A row per level; see `SegmentCalibrator.levels`."""
