@@ -28,7 +28,7 @@ def to_json(calibrator: Calibrator) -> str:
         JSON in ASCII, without line breaks.
 
     Raises:
-        ValueError: as in `save`.
+        ValueError: as in `save`; or segments are complex numbers, which JSON lacks.
 
     Example:
         >>> from platt_jax import Sigmoid
@@ -40,6 +40,9 @@ def to_json(calibrator: Calibrator) -> str:
     """
     about, arrays = files.described(calibrator)
     types = {name: array.dtype.newbyteorder("<").str for name, array in arrays.items()}
+    for name, array in arrays.items():
+        if array.dtype.kind == "c":
+            raise ValueError(f"{name}: expected ids that JSON can hold, got {array.dtype}")
     values = {name: _to_list(array) for name, array in arrays.items()}
     return json.dumps({**about, "types": types, "arrays": values}, allow_nan=False)
 

@@ -55,8 +55,8 @@ def estimate_rates(
     would in 50 % to 97 %. With 10 positives fitted or fewer they are wide, and hold it in 98 % or
     more. Rates are then too high by up to 0.43 of their standard deviation.
 
-    `Sigmoid.shift_prior(from_rate, rate)` gives the probabilities at the new rate. Fits with an
-    offset cannot be judged: their probabilities hold at no single rate.
+    `calibrator.shift_prior(from_rate, rate)`, with a rate per segment, gives the probabilities at the
+    new rates. Fits with an offset cannot be judged: their probabilities hold at no single rate.
 
     Args:
         calibrator: result of `fit_segments`.
@@ -67,7 +67,7 @@ def estimate_rates(
             order of `calibrator.keys`, or one for all. It is taken as exact, which makes intervals
             wide. None for the mean probability of the rows that were fitted, by the optimum's
             condition for B with Platt's targets. It is needed where that does not hold: with a
-            population, a prior, other targets, no intercept, or after `Sigmoid.shift_prior`.
+            population, a prior, other targets, no intercept, or after `shift_prior`.
         level: confidence level of the interval, in (0, 1).
 
     Returns:
