@@ -55,8 +55,8 @@ def estimate_rates(
     would in 50 % to 97 %. With 10 positives fitted or fewer they are wide, and hold it in 98 % or
     more. Rates are then too high by up to 0.43 of their standard deviation.
 
-    `calibrator.shift_prior(from_rate, rate)`, with a rate per segment, gives the probabilities at the
-    new rates. Fits with an offset cannot be judged: their probabilities hold at no single rate.
+    `calibrator.shift_prior(from_rate, rate)`, with a rate per segment, gives the probabilities at
+    the new rates. Fits with an offset cannot be judged: their probabilities hold at no single rate.
 
     Args:
         calibrator: result of `fit_segments`.
