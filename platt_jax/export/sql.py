@@ -75,8 +75,8 @@ def to_sql(
             `platt_BB`; None for a CASE. With levels a table of the values of each level is added,
             {table}_level_0 with columns `platt_level_0_key_0`, ... and so on. Tables of these names
             are replaced.
-        view: name of a view to create, of `rows` with a column `probability`; None for none. A view
-            of this name is replaced.
+        view: name of a view to create, of a column `probability` and those of `rows`; None for none.
+            A view of this name is replaced.
         rows: name of the table of rows, as the dialect writes it, such as sales.visits; with a view
             only.
 
@@ -113,6 +113,7 @@ def to_sql(
     def written(text: str) -> str:
         return sqlglot.transpile(text, read="duckdb", write=dialect)[0]
 
+    given = [score, *columns]
     score, columns = expressions.quoted(score), [expressions.quoted(column) for column in columns]
     score = f"CAST({score} AS DOUBLE)"
     tables = [] if table is None else sql_text.tables(found, types, table)
@@ -120,6 +121,11 @@ def to_sql(
     joins = " ".join(sql_text.join(one, columns) for one in tables)
     statements = [text for one in tables for text in sql_text.setup(found, one)]
     if view is not None or rows is not None:
+        if sql_text.PROBABILITY in [name.casefold() for name in given]:
+            raise ValueError(
+                f"score, segment: expected other names than {sql_text.PROBABILITY!r}, which is the "
+                f"new column of a view, got {given}"
+            )
         named = _view_and_rows(view, rows, [one.name for one in tables], dialect)
         statements = sql_text.with_view(statements, *named, p, joins)
     setup = tuple(map(written, statements))

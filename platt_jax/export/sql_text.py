@@ -10,6 +10,7 @@ from platt_jax.export.curves import Curves, other_cases
 # Step and number of pairs of the quadrature (`results/averages.py`); each node is a term of SQL.
 _FEW_NODES = 1.0, 6
 _ROWS_OF_INSERT = 500
+PROBABILITY = "probability"  # the new column of a view
 
 
 def _probability(parameters: Sequence[str], score: str) -> str:
@@ -130,9 +131,11 @@ def with_view(
     """The statements of tables, and those of a view of the rows that are joined with them.
 
     The earlier view is dropped first: PostgreSQL drops no table that a view needs, and a view of
-    tables that are half filled would have wrong probabilities.
+    tables that are half filled would have wrong probabilities. The probability comes first: of two
+    columns of its name, DuckDB and SQLite rename the second without a word.
     """
-    query = f"SELECT platt_rows.*, {probability} AS probability FROM {rows} AS platt_rows {joins}"
+    columns = f"{probability} AS {PROBABILITY}, platt_rows.*"
+    query = f"SELECT {columns} FROM {rows} AS platt_rows {joins}"
     return [f"DROP VIEW IF EXISTS {view}", *statements, f"CREATE VIEW {view} AS {query}"]
 
 

@@ -293,7 +293,9 @@ def test_a_view_is_replaced_the_second_night(pooling, table, engine):
     )
     with closing(run.connection):
         for fitted, of_night in zip(nights, (shops, shops.astype(str)), strict=True):
-            run.table(list(zip(f.tolist(), of_night.tolist(), strict=True)), ["f", "the shop"])
+            # They have a probability of their own.
+            rows = zip(f.tolist(), of_night.tolist(), [0.5] * len(f), strict=True)
+            run.table(list(rows), ["f", "the shop", "probability"])
             made = to_sql(
                 *(fitted, "f", "the shop"),
                 dialect=run.dialect,
@@ -324,6 +326,9 @@ def test_names_of_views_and_tables():
     ):
         with pytest.raises(ValueError, match="view, rows, table: expected different names, got "):
             to_sql(fitted, "f", "s", **names)
+    for score, segment in (("probability", "s"), ("f", "Probability")):
+        with pytest.raises(ValueError, match="score, segment: expected other names than 'probabil"):
+            to_sql(fitted, score, segment, view="v", rows="t")
     with pytest.raises(ValueError, match="table: expected the name of a table, got ''"):
         to_sql(fitted, "f", "s", table="")
 
