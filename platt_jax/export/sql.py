@@ -75,8 +75,8 @@ def to_sql(
             `platt_BB`; None for a CASE. With levels a table of the values of each level is added,
             {table}_level_0 with columns `platt_level_0_key_0`, ... and so on. Tables of these names
             are replaced.
-        view: name of a view to create, of a column `probability` and those of `rows`; None for none.
-            A view of this name is replaced.
+        view: name of a view to create, with a column `probability` and those of `rows`; None for
+            none. A view of this name is replaced.
         rows: name of the table of rows, as the dialect writes it, such as sales.visits; with a view
             only.
 

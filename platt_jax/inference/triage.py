@@ -165,6 +165,10 @@ def triage(
         o = None if o is None else o[finite]
         f, y, owner, finite = f[finite], y[finite], owner[finite], finite[finite]
         sizes = np.bincount(owner, minlength=len(keys))
+    if (shift := calibrator.shift_of(keys)) is not None:
+        # What the fit knows is known at the rate of its rows.
+        o = -shift[owner] if o is None else o - shift[owner]
+        calibrator = calibrator.unshifted()
     proba = calibrator.predict_proba(f.astype(float), keys[owner], offset=o).astype(float)
     # The probability at an infinite score is finite: 0 or 1.
     bad = ~(finite & np.isfinite(proba))

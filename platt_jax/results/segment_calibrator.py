@@ -57,6 +57,8 @@ class SegmentCalibrator(ComparedByValue, ById):
             else None.
         by_level: what is known of each level with pooling="nested" or "crossed", else None;
             `levels` is a summary.
+        shift: (K + 1,), what `shift_prior` has added to B of each segment, and last to that of
+            unseen ones, since the fit; None for nothing.
     """
 
     keys: NDArray[Any]
@@ -65,6 +67,7 @@ class SegmentCalibrator(ComparedByValue, ById):
     fallback_covariance: NDArray[Any] = field(default_factory=lambda: np.full((2, 2), np.nan))
     population: Population | None = None
     by_level: Levels | None = None
+    shift: NDArray[Any] | None = None
 
     # `platt_jax.report.to_html`, which `platt_jax/__init__.py` sets.
     _write_report: ClassVar[Callable[..., None]]
@@ -155,7 +158,10 @@ class SegmentCalibrator(ComparedByValue, ById):
         population = self.population and self.population.only(where)
         keys = self.keys[where]
         by_level = self.by_level and self.by_level.only(keys)
-        return replace(self, keys=keys, fit=fit, population=population, by_level=by_level)
+        shift = None if self.shift is None else self.shift[np.append(where, True)]
+        return replace(
+            self, keys=keys, fit=fit, population=population, by_level=by_level, shift=shift
+        )
 
     def seen(self, segments: Column) -> NDArray[np.bool_]:
         """Which rows belong to fitted segments: (N,) bool for ids (N,).
@@ -370,13 +376,29 @@ class SegmentCalibrator(ComparedByValue, ById):
             (array([0.502]), array([0.01]))
         """
         change = change_of_B(from_rate, to_rate, self.keys.shape)
-        of_each = np.broadcast_to(change, self.keys.shape)
         # Without segments one rate still moves the fallback.
-        of_others = float(change.mean()) if change.size else 0.0
+        of_others = change.mean() if change.size else 0.0
+        change = np.append(np.broadcast_to(change, self.keys.shape), of_others)
+        before = 0.0 if self.shift is None else self.shift
+        return replace(self._moved(change), shift=before + change)
+
+    def unshifted(self) -> "SegmentCalibrator":
+        """The calibrator before `shift_prior`: that of the rate of the fitted rows."""
+        return self if self.shift is None else replace(self._moved(-self.shift), shift=None)
+
+    def shift_of(self, keys: NDArray[Any]) -> NDArray[Any] | None:
+        """What `shift_prior` has added to B of segments, fitted or not: (n,); None for nothing."""
+        if self.shift is None:
+            return None
+        return self.shift[get_indexer(self.keys, split_columns(keys))]
+
+    def _moved(self, change: NDArray[Any]) -> "SegmentCalibrator":
+        """The calibrator with changes (K + 1,) added to B of its segments, and of unseen ones."""
+        of_each, of_others = change[:-1], float(change[-1])
         population, by_level = self.population, self.by_level
         return replace(
             self,
-            fit=replace(self.fit, B=self.fit.sigmoid.moved(change).B),
+            fit=replace(self.fit, B=self.fit.sigmoid.moved(of_each).B),
             fallback=self.fallback.moved(of_others),
             population=population and population.moved(of_each, of_others),
             by_level=by_level and by_level.moved(self.keys, of_each, of_others),

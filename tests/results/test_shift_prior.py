@@ -9,6 +9,8 @@ from data import labels_of
 from levelled import OF_THREE, of_three_levels
 
 import platt_jax as pj
+from platt_jax.export import from_json, to_json
+from platt_jax.monitoring.judging import before_night
 from platt_jax.results.segment_calibrator import parameters
 
 POOLINGS = ["none", "partial", "complete"]
@@ -94,6 +96,9 @@ def test_an_update_follows(pooling):
     one = pj.update(calibrator.shift_prior(**RATES), scores, labels, segments)
     offset = np.full(len(scores), MORE)
     other = pj.update(calibrator, scores, labels, segments, offset=offset).shift_prior(**RATES)
+    # Segments that were new are fitted at the new rate.
+    known = calibrator.seen(one.keys)
+    np.testing.assert_allclose(one.shift, np.append(np.where(known, -MORE, 0.0), -MORE))
     if pooling == "none":
         np.testing.assert_allclose(one.fit.B, other.fit.B, rtol=1e-12)
         return
@@ -108,17 +113,57 @@ def test_an_update_follows(pooling):
 @pytest.mark.parametrize("pooling", POOLINGS)
 @pytest.mark.parametrize("against", ["fit", "predictions"])
 def test_triage_follows(pooling, against):
-    """Of rows at the new rate only the segment is flagged whose labels have changed."""
-    calibrator, scores, _, segments = rows(pooling, 4000)
-    curves = calibrator.predict_proba(scores, segments, offset=MORE)
-    labels = labels_of(np.random.default_rng(3), pj.logit(curves))
-    labels[segments == 5] ^= np.random.default_rng(4).random(np.sum(segments == 5)) < 0.1
+    """What is known of a curve is known at the rate of its rows, and moved with it."""
+    calibrator, scores, labels, segments = rows(pooling, 400)
+    labels[segments == 5] ^= scores[segments == 5] < 0
+    offset = np.full(len(scores), MORE)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # segments that were not fitted
-        table = pj.triage(
-            calibrator.shift_prior(**RATES), scores, labels, segments, against=against, fdr=0.001
-        )
-    assert table["segment"][table["flagged"]].tolist() == [5]
+        fresh = scores, labels, segments
+        found = pj.triage(calibrator.shift_prior(**RATES), *fresh, against=against)
+        expected = pj.triage(calibrator, *fresh, offset=offset, against=against)
+        # An offset of their own that undoes it: as scores without one, but in another order.
+        undone = pj.triage(calibrator.shift_prior(**RATES), *fresh, offset=-offset, against=against)
+        plain = pj.triage(calibrator, *fresh, offset=0 * offset, against=against)
+    for one, other in ((found, expected), (undone, plain)):
+        assert one["segment"].tolist() == other["segment"].tolist()
+        for name in ("p_value", "q_value", "expected", "intercept", "slope"):
+            np.testing.assert_allclose(one[name], other[name], rtol=1e-9)
+    assert found["segment"][0] == 5 and found["flagged"][0]
+
+
+@pytest.mark.parametrize("pooling", ["none", "complete"])
+def test_rates_of_rows_without_labels_are_what_they_were(pooling):
+    calibrator, scores, _, segments = rows(pooling)
+    shifted = calibrator.shift_prior(**RATES)
+    found, expected = (pj.estimate_rates(x, scores, segments) for x in (shifted, calibrator))
+    for name in ("rate", "se_rate", "lower", "upper"):
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-6, atol=1e-9)
+    odds, before = (x["from_rate"] / (1 - x["from_rate"]) for x in (found, expected))
+    np.testing.assert_allclose(odds, before / 99)
+
+
+def test_a_monitor_tells_slopes_from_intercepts_at_the_new_rate():
+    calibrator, *_ = fitted("none")
+    pivots = [
+        before_night(x, np.array([0, 5, 99]), "predictions").pivot
+        for x in (calibrator.shift_prior(**RATES), calibrator)
+    ]
+    np.testing.assert_allclose(pivots[0] - pivots[1], MORE)
+
+
+@pytest.mark.parametrize("pooling", ALL)
+def test_a_file_keeps_the_shift(pooling, tmp_path):
+    calibrator, _ = fitted(pooling)
+    shifted = calibrator.shift_prior(**RATES)
+    pj.save(tmp_path / "c.npz", shifted)
+    for again in (pj.load(tmp_path / "c.npz"), from_json(to_json(shifted))):
+        assert again == shifted and again != calibrator
+        np.testing.assert_allclose(again.unshifted().fit.B, calibrator.fit.B, rtol=1e-12)
+    some = calibrator.keys == calibrator.keys[3]
+    np.testing.assert_array_equal(again.only(some).shift, shifted.shift[[3, -1]])
+    np.testing.assert_allclose(shifted.shift, -MORE)
+    assert calibrator.unshifted() is calibrator
 
 
 def test_undersampled_negatives_of_pooled_segments(rng):
