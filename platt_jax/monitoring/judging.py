@@ -139,8 +139,8 @@ def before_night(
         for x in (np.asarray(x, float) for x in (calibrator.fit.n_pos, calibrator.fit.n_neg))
     )
     pivot = np.log(n_pos + 1) - np.log(n_neg + 1)
-    if (shift := calibrator.shift_of(keys)) is not None:
-        pivot -= shift
+    if calibrator.shift is not None:
+        pivot -= calibrator.shift[place]
     if against == "predictions":
         return BeforeNight(place, np.ones(len(keys), bool), pivot, None)
     fitted = posteriors(calibrator, keys, place)

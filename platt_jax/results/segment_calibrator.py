@@ -383,14 +383,16 @@ class SegmentCalibrator(ComparedByValue, ById):
         return replace(self._moved(change), shift=before + change)
 
     def unshifted(self) -> "SegmentCalibrator":
-        """The calibrator before `shift_prior`: that of the rate of the fitted rows."""
-        return self if self.shift is None else replace(self._moved(-self.shift), shift=None)
+        """The calibrator before `shift_prior`: that of the rate of the fitted rows.
 
-    def shift_of(self, keys: NDArray[Any]) -> NDArray[Any] | None:
-        """What `shift_prior` has added to B of segments, fitted or not: (n,); None for nothing."""
-        if self.shift is None:
-            return None
-        return self.shift[get_indexer(self.keys, split_columns(keys))]
+        Example:
+            >>> from platt_jax import fit_segments
+            >>> calibrator = fit_segments([2.0, -1, 1, 0], [1, 0, 1, 0], ["a", "a", "b", "b"])
+            >>> rarer = calibrator.shift_prior(from_rate=0.5, to_rate=0.01)
+            >>> bool(abs(rarer.unshifted().fit.B - calibrator.fit.B).max() < 1e-12)
+            True
+        """
+        return self if self.shift is None else replace(self._moved(-self.shift), shift=None)
 
     def _moved(self, change: NDArray[Any]) -> "SegmentCalibrator":
         """The calibrator with changes (K + 1,) added to B of its segments, and of unseen ones."""
@@ -398,8 +400,8 @@ class SegmentCalibrator(ComparedByValue, ById):
         population, by_level = self.population, self.by_level
         return replace(
             self,
-            fit=replace(self.fit, B=self.fit.sigmoid.moved(of_each).B),
-            fallback=self.fallback.moved(of_others),
+            fit=replace(self.fit, B=self.fit.sigmoid._moved(of_each).B),
+            fallback=self.fallback._moved(of_others),
             population=population and population.moved(of_each, of_others),
             by_level=by_level and by_level.moved(self.keys, of_each, of_others),
         )

@@ -138,9 +138,9 @@ class Sigmoid(ComparedByValue):
             >>> round(float(fitted.shift_prior(0.5, 0.01).predict_proba(0.5)), 6)
             0.01
         """
-        return self.moved(change_of_B(from_rate, to_rate, np.shape(self.B)))
+        return self._moved(change_of_B(from_rate, to_rate, np.shape(self.B)))
 
-    def moved(self, change: Column) -> "Sigmoid":
+    def _moved(self, change: Column) -> "Sigmoid":
         """The sigmoid with a change (...) added to B."""
         xp = jnp if isinstance(self.B, jax.Array) else np
         B = xp.asarray(self.B)
