@@ -129,9 +129,13 @@ class OneVsRestCalibrator(ComparedByValue, ById):
     def shift_prior(self, from_rate: Column, to_rate: Column) -> "OneVsRestCalibrator":
         """The calibrator for rows with other rates of the classes, as `Sigmoid.shift_prior`.
 
-        Each class's own probability changes as if its rows and the others' kept their distributions
-        of scores. Where the rates of several classes change, those of the others are mixed in other
-        proportions, and the shift is exact only if their scores are alike.
+        Each class's own probability changes as if its rows and all others kept their distributions
+        of scores. The others do so only if their rates keep their proportions, as one label of a
+        multilabel classifier or one class among many has it. Where the rates of all classes change
+        and each row is of one class, their normalized probabilities need no such assumption
+        (Saerens, Latinne & Decaestecker 2002, equation 2.4):
+        ``p = calibrator.predict_proba(scores) * to_rate / from_rate``, and each row of it divided
+        by its sum.
 
         Args:
             from_rate: (C,), the share of each class among the fitted rows; or one number.
