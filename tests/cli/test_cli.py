@@ -884,6 +884,20 @@ def test_a_shift_is_that_of_the_library(in_tmp, fitted, capsys):
     assert told == {"from_rate": 0.5, "to_rate": 0.01, "out": "shifted.npz"}
 
 
+def test_a_carriage_return_in_a_field_stays_there(in_tmp, fitted):
+    """Without quotes it would end the record, in the rows that are copied and in a table."""
+    rows = [["f", "y", "shop"], *(["0.5", "1", shop] for shop in ("a", "a\rb", 'say "a"', "\r"))]
+    with open("new.csv", "w", newline="") as file:
+        csv.writer(file, quoting=csv.QUOTE_ALL).writerows(rows)
+    assert run("apply new.csv --calibrator c.npz --score f --segment shop --out p.csv") == 0
+    judge = "triage new.csv --calibrator c.npz --score f --label y --segment shop --out t.csv"
+    assert run(f"{judge} --against predictions") == 0
+    for name, column in (("p.csv", 2), ("t.csv", 0)):
+        with open(name, newline="") as file:
+            found = [row[column] for row in csv.reader(file)][1:]
+        assert sorted(found) == sorted(row[2] for row in rows[1:])
+
+
 def test_pooling_is_that_of_the_library(in_tmp, fitted):
     words = "fit in.csv --score f --label y --segment shop --out p.npz --pooling partial"
     assert run(words) == 0
