@@ -83,16 +83,21 @@ class SegmentCalibrator(ComparedByValue, ById):
             return self.by_level.kind
         if self.population is not None:
             return "partial" if self.population.estimated else "complete"
-        pooled, each = accelerators.fetched(
+        (A, B, covariance), (of_A, of_B, of_covariance) = accelerators.fetched(
             (
                 (self.fallback.A, self.fallback.B, self.fallback_covariance),
                 (self.fit.A, self.fit.B, self.fit.covariance),
             )
         )
-        alike = (
+        # A shift that is taken back leaves rounding errors.
+        rounding = 256 * np.finfo(of_B.dtype).eps
+        if self.shift is not None:
+            B, of_B = B - self.shift[-1], of_B - self.shift[:-1]
+        alike = [
             np.array_equal(np.broadcast_to(of_all, np.shape(x)), x, equal_nan=True)
-            for of_all, x in zip(pooled, each, strict=True)
-        )
+            for of_all, x in ((A, of_A), (covariance, of_covariance))
+        ]
+        alike.append(np.allclose(of_B, B, rtol=rounding, atol=rounding, equal_nan=True))
         return "complete" if len(self.keys) > 1 and all(alike) else "none"
 
     @property

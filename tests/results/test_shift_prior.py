@@ -133,9 +133,12 @@ def test_triage_follows(pooling, against):
 
 
 @pytest.mark.parametrize("pooling", ["none", "complete"])
-def test_rates_of_rows_without_labels_are_what_they_were(pooling):
+@pytest.mark.parametrize("each", [False, True])
+def test_rates_of_rows_without_labels_are_what_they_were(pooling, each):
     calibrator, scores, _, segments = rows(pooling)
-    shifted = calibrator.shift_prior(**RATES)
+    old = np.linspace(0.2, 0.8, len(calibrator)) if each else 0.5
+    new = old / (old + 99 * (1 - old))
+    shifted = calibrator.shift_prior(from_rate=old, to_rate=new)
     found, expected = (pj.estimate_rates(x, scores, segments) for x in (shifted, calibrator))
     for name in ("rate", "se_rate", "lower", "upper"):
         np.testing.assert_allclose(found[name], expected[name], rtol=1e-6, atol=1e-9)
@@ -190,6 +193,7 @@ def test_a_rate_for_each_segment(pooling):
     np.testing.assert_allclose(parameters(shifted)[:, 1] - parameters(calibrator)[:, 1], expected)
     np.testing.assert_allclose(shifted.fallback.B - calibrator.fallback.B, change.mean())
     np.testing.assert_allclose(shifted.fit.B - calibrator.fit.B, change)
+    assert shifted.pooling == shifted.unshifted().pooling == pooling
 
 
 def test_rates_of_nested_segments_are_those_of_their_countries():
