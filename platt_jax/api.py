@@ -8,7 +8,7 @@ from jax.sharding import Mesh
 from platt_jax import accelerators, validation
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
-from platt_jax.execution.classes import classes_and_membership
+from platt_jax.execution.classes import classes_of
 from platt_jax.execution.dense_rows import DenseRows
 from platt_jax.execution.device_segments import DeviceSegmentRows
 from platt_jax.execution.devices import checked
@@ -202,7 +202,9 @@ def fit_one_vs_rest(
 
     Args:
         scores: (N, C) numbers, a column per class.
-        labels: (N,) class ids; or (N, C) of bool, {0, 1} or {-1, +1} for multilabel.
+        labels: (N,) class ids, of which each row has one; or (N, C) of bool, {0, 1} or {-1, +1} for
+            multilabel, where a row may be of several classes or of none. The probabilities of a
+            row are divided by their sum for class ids only; see `predict_proba`.
         classes: (C,) the class ids in the order of the columns. None means the distinct labels,
             ascending, or 0 ... C-1 for multilabel.
         weights: (N,) weights as in `fit`.
@@ -214,7 +216,7 @@ def fit_one_vs_rest(
             `ProgressReport` after each chunk of the work.
 
     Returns:
-        A OneVsRestCalibrator.
+        A OneVsRestCalibrator, which stores the kind of labels.
 
     Raises:
         ValueError: an argument is not as described; a label is not among classes; or see `fit`.
@@ -247,7 +249,7 @@ def fit_one_vs_rest(
     offset = validation.offset(offset, scores)
     of_class = None if offset is None else offset.T
     given = given_to(columns.shape[:1], scores.dtype, prior)
-    classes, is_class = classes_and_membership(classes, labels, scores.shape)
+    names, is_class, multilabel = classes_of(classes, labels, scores.shape)
 
     def take(problems: slice, part: slice, space: packing.Space) -> Columns:
         w, o = (None if x is None else x[problems, part].reshape(-1) for x in (weights, of_class))
@@ -257,5 +259,5 @@ def fit_one_vs_rest(
     sizes = np.broadcast_to(columns.shape[1], len(columns))
     problems = Problems(sizes, take, scores.dtype)
     each = fit_problems(problems, given, Context(options, caller, stage))
-    report_non_finite(each, options, "classes", classes, caller)
-    return OneVsRestCalibrator(classes, each)
+    report_non_finite(each, options, "classes", names, caller)
+    return OneVsRestCalibrator(names, each, multilabel)

@@ -5,7 +5,7 @@ import pytest
 from data import ragged
 
 import platt_jax as pj
-from platt_jax import Flag, Options, Status
+from platt_jax import Flag, Options, Status, metrics
 from platt_jax.ids import read
 from platt_jax.ids.factorize import factorize
 from platt_jax.ids.indexing import get_indexer
@@ -194,6 +194,10 @@ def test_one_vs_rest_is_a_fit_per_class(rng, dtype):
     multilabel = pj.fit_one_vs_rest(scores, np.eye(3, dtype=int)[labels])
     np.testing.assert_array_equal(multilabel.fit.A, each.A)
     assert multilabel.classes.tolist() == [0, 1, 2]
+    # Their rows are not of one class each, as far as is known.
+    assert multilabel.multilabel and not shuffled.multilabel
+    np.testing.assert_array_equal(multilabel.predict_proba(scores), raw)
+    np.testing.assert_array_equal(multilabel.predict_proba(scores, normalize=True), proba)
     weights = np.ones(200)
     weights[:100] = 0
     half = pj.fit_one_vs_rest(scores, labels, weights=weights)
@@ -278,7 +282,15 @@ def test_reuters_multilabel_with_nan_topics(real_data):
     bad = np.isnan(scores).any(0)
     np.testing.assert_array_equal(calibrator.fit.status == Status.NON_FINITE, bad)
     assert bad.sum() == 14 and calibrator.fit.converged.sum() == 76
-    proba = calibrator.predict_proba(data["svm_scores"][data["is_test"]], normalize=False)
+    test = data["svm_scores"][data["is_test"]].astype(float), data["topics"][data["is_test"]]
+    proba = calibrator.predict_proba(test[0])
     assert np.isnan(proba[:, bad]).all() and np.isfinite(proba[:, ~bad]).all()
+    # A text may have several of the topics, or none of those that were fitted.
+    found = [
+        metrics.log_loss(test[1][:, ~bad].T, p[:, ~bad].T).mean()
+        for p in (proba, calibrator.predict_proba(test[0], normalize=True))
+    ]
+    assert found[0] == pytest.approx(0.01086, abs=1e-5)
+    assert found[1] == pytest.approx(0.01336, abs=1e-5)
     kept = pj.fit_one_vs_rest(scores[:, ~bad], topics[:, ~bad], options=Options())
     np.testing.assert_array_equal(kept.fit.A, calibrator.fit.A[~bad])

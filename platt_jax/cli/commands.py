@@ -13,13 +13,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 import platt_jax
-from platt_jax import Options, SegmentCalibrator, load
+from platt_jax import Options, SegmentCalibrator, load, save
 from platt_jax.cli import csvio, outputs, parquet, reading, summaries
 from platt_jax.cli.inputs import DASH, staged
 from platt_jax.cli.rows import read_rows
 from platt_jax.inference.verdict import verdict
 
 _PROCESS_LOST = 4
+# Options of `export` for one format alone.
+_OPTIONS_OF_EXPORT = {
+    "sql": ("score", "dialect", "table", "view", "rows", "segment"),
+    "onnx": ("dtype",),
+}
 SEGMENTS_TOLD = 10
 FDR = 0.05
 
@@ -167,6 +172,24 @@ def apply(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def shift(arguments: argparse.Namespace) -> int:
+    """`platt-jax shift`."""
+    outputs.check(arguments.out, arguments.calibrator, only_file="a calibrator is a binary file")
+    calibrator = load(arguments.calibrator)
+    try:
+        shifted = calibrator.shift_prior(arguments.from_rate, arguments.to_rate)
+    except ValueError as error:
+        raise ValueError(f"--{str(error).replace('_', '-', 1)}") from None
+    save(arguments.out, shifted)
+    rates = {"from_rate": arguments.from_rate, "to_rate": arguments.to_rate}
+    if arguments.json:
+        print(json.dumps({**rates, "out": arguments.out}))
+    else:
+        print("from a rate of {from_rate:g} to {to_rate:g}".format(**rates))
+        print(f"saved to {arguments.out}")
+    return 0
+
+
 def triage(arguments: argparse.Namespace) -> int:
     """`platt-jax triage`."""
     if arguments.out is not None:
@@ -239,28 +262,31 @@ def export(arguments: argparse.Namespace) -> int:
     from platt_jax import export as exports
 
     outputs.check(arguments.out, arguments.calibrator)
-    of_sql = ("score", "dialect", "table", "segment")
-    if arguments.to != "sql" and (given := [x for x in of_sql if getattr(arguments, x)]):
-        raise ValueError(f"--{given[0]}: expected only with --to sql")
+    for to, names in _OPTIONS_OF_EXPORT.items():
+        if arguments.to != to and (given := [x for x in names if getattr(arguments, x)]):
+            raise ValueError(f"--{given[0]}: expected only with --to {to}")
     if arguments.to == "sql" and arguments.score is None:
         raise ValueError("--score: expected the column of scores, with --to sql")
     calibrator: Any = load(arguments.calibrator)  # exports check its type
 
     def sql() -> str:
-        made = exports.to_sql(
-            calibrator,
-            arguments.score,
-            arguments.segment or None,
-            dialect=arguments.dialect or "duckdb",
-            table=arguments.table,
-        )
-        statements = [f"{statement};\n" for statement in made.setup]
-        return "".join(statements) + f"{made.expression}\n{made.join}".rstrip() + "\n"
+        names = {x: getattr(arguments, x) for x in ("table", "view", "rows")}
+        columns = arguments.score, arguments.segment or None
+        made = exports.to_sql(calibrator, *columns, dialect=arguments.dialect or "duckdb", **names)
+        if not made.setup:
+            return f"{made.expression}\n"
+        script = "".join(f"{statement};\n" for statement in made.setup)
+        if arguments.view:
+            return script
+        query = f"SELECT *, {made.expression} AS probability FROM rows {made.join}"
+        return script + "".join(f"-- {line}\n" for line in query.splitlines())
 
     made: dict[str, Callable[[], str | bytes]] = {
         "json": lambda: exports.to_json(calibrator) + "\n",
         "python": lambda: exports.to_python(calibrator),
-        "onnx": lambda: exports.to_onnx(calibrator).SerializeToString(),
+        "onnx": lambda: exports.to_onnx(
+            calibrator, dtype=arguments.dtype or "float64"
+        ).SerializeToString(),
         "sql": sql,
     }
     content = made[arguments.to]()

@@ -134,10 +134,25 @@ def write_table(table: Mapping[str, Column], target: BinaryIO) -> None:
         writer.writerows(zip(*(column.tolist() for column in table.values()), strict=True))
 
 
+class _LineFeeds:
+    """A file in which the lines of a writer end in a line feed alone.
+
+    Before Python 3.13 a writer quotes only the characters of its own line end. A carriage return
+    in a field, which readers take for the end of the record, needs quotes, too.
+    """
+
+    def __init__(self, text: io.TextIOWrapper) -> None:
+        self._write = text.write
+
+    def write(self, line: str) -> None:
+        """Write one line, which ends in a carriage return and a line feed."""
+        self._write(line[:-2] + "\n")
+
+
 @contextmanager
 def _writer(target: BinaryIO, delimiter: str) -> Iterator[Any]:
     text = io.TextIOWrapper(target, "utf-8", newline="")
-    yield csv.writer(text, lineterminator="\n", delimiter=delimiter)
+    yield csv.writer(_LineFeeds(text), lineterminator="\r\n", delimiter=delimiter)
     text.flush()
     text.detach()  # the file is the caller's to close
 

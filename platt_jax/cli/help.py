@@ -47,6 +47,10 @@ examples:
   platt-jax apply new.parquet --calibrator c.npz --score f --segment shop --out with_p.parquet
   cat new.tsv | platt-jax apply - --delimiter tab --calibrator c.npz --score f --out - | head
 """,
+    "shift": """\
+example:
+  platt-jax shift c.npz --from-rate 0.5 --to-rate 0.01 --out shifted.npz
+""",
     "triage": """\
 examples:
   platt-jax triage new.csv --calibrator c.npz --score f --label y --segment shop
@@ -67,6 +71,8 @@ example:
 examples:
   platt-jax export c.npz --to json --out c.json
   platt-jax export c.npz --to sql --score f --segment shop --dialect spark --out -
+  platt-jax export c.npz --to sql --score f --segment shop --table curves --view p --rows sales \\
+    --out night.sql
   platt-jax export c.npz --to onnx --out c.onnx
 """,
 }

@@ -187,6 +187,8 @@ def parser() -> argparse.ArgumentParser:
     )
     applying.json()
 
+    _add_shift(among)
+
     judging = _Command(
         among,
         "triage",
@@ -220,9 +222,18 @@ def parser() -> argparse.ArgumentParser:
         ("--score", "COL", "column of scores"),
         ("--dialect", "NAME", "a dialect of sqlglot; default duckdb"),
         ("--table", "NAME", "create a table for the segments, instead of a CASE"),
+        ("--view", "NAME", "create a view of the rows with a column 'probability'"),
+        ("--rows", "NAME", "with --view: the table of rows"),
     ):
         of_sql.add_argument(name, metavar=metavar, action=_Once, help=about)
     of_sql.add_argument("--segment", metavar="COL", action="append", default=[], help=_SEGMENT)
+    of_onnx = exporting.group("with --to onnx")
+    of_onnx.add_argument(
+        "--dtype",
+        choices=["float32", "float64"],
+        action=_Once,
+        help="type of the scores; default float64",
+    )
     return whole
 
 
@@ -284,6 +295,23 @@ def _add_update(among: _Among) -> None:
     updating.non_finite()
     updating.cache()
     updating.json()
+
+
+def _add_shift(among: _Among) -> None:
+    shifting = _Command(
+        among,
+        "shift",
+        "shift a calibrator to another rate of label 1, as after undersampling of label 0",
+        commands.shift,
+    )
+    shifting.add("calibrator", metavar="FILE.npz", help="from platt-jax fit, or save")
+    for name, about in (
+        ("--from-rate", "share of label 1 among the rows that were fitted, between 0 and 1"),
+        ("--to-rate", "share of label 1 among the rows to predict, between 0 and 1"),
+    ):
+        shifting.once(name, required=True, type=float, metavar="R", help=about)
+    shifting.out("FILE.npz", "file for the shifted calibrator, for apply, export and the others")
+    shifting.json()
 
 
 def _add_monitor(among: _Among) -> None:

@@ -1,7 +1,7 @@
 """Class ids of the columns of scores, and the labels of each one-vs-rest problem."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,19 +13,27 @@ from platt_jax.ids.indexing import get_indexer
 from platt_jax.results import tables
 
 
-def classes_and_membership(
-    class_ids: Column | None, class_labels: Column, shape: tuple[int, int]
-) -> tuple[NDArray[Any], Callable[[slice, slice], NDArray[np.int8]]]:
+class Classes(NamedTuple):
+    """The classes of the columns of scores (N, C).
+
+    Attributes:
+        names: (C,) their ids.
+        is_class: maps a slice of the classes and a slice of the rows to int8 labels.
+        multilabel: whether a row may be of several classes, or of none.
+    """
+
+    names: NDArray[Any]
+    is_class: Callable[[slice, slice], NDArray[np.int8]]
+    multilabel: bool
+
+
+def classes_of(class_ids: Column | None, class_labels: Column, shape: tuple[int, int]) -> Classes:
     """The class ids of the columns of scores (N, C), and the labels of each class's problem.
 
     Args:
         class_ids: (C,) or None, as in `fit_one_vs_rest`.
         class_labels: (N,) class ids, or (N, C) labels.
         shape: (N, C).
-
-    Returns:
-        The class ids (C,), and a function that maps a slice of the classes and a slice of the rows
-        to int8 labels.
 
     Raises:
         ValueError: shapes do not match, there is not one distinct id per column, or a label is not
@@ -35,7 +43,7 @@ def classes_and_membership(
     if dense.shape == shape:
         columns = validation.labels(dense).T
         names = np.arange(shape[1]) if class_ids is None else _classes(class_ids, shape[1])
-        return names, lambda some, rows: columns[some, rows]
+        return Classes(names, lambda some, rows: columns[some, rows], multilabel=True)
     if dense.shape != shape[:1]:
         raise ValueError(
             f"labels: expected {shape[:1]} class ids or {shape} of {validation.LABEL_CODINGS}, "
@@ -51,7 +59,11 @@ def classes_and_membership(
     column = np.empty(len(keys), np.intp)  # of each key
     column[place] = np.arange(len(keys))
     codes, numbers = column[found], np.arange(len(keys))[:, None]
-    return names, lambda some, rows: (codes[rows] == numbers[some]).view(np.int8)
+
+    def is_class(some: slice, rows: slice) -> NDArray[np.int8]:
+        return (codes[rows] == numbers[some]).view(np.int8)
+
+    return Classes(names, is_class, multilabel=False)
 
 
 def _distinct(class_labels: ids.Ids, number: int) -> NDArray[Any]:

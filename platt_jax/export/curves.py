@@ -165,6 +165,16 @@ def require_integers(found: Curves, bits: int, where: str) -> None:
             )
 
 
+def require_unicode(column: list[Any]) -> None:
+    """Check that text has no half of a surrogate pair alone, which UTF-8 cannot hold."""
+    for part in column:
+        if isinstance(part, str) and any("\ud800" <= character <= "\udfff" for character in part):
+            raise ValueError(
+                f"segments: expected text that UTF-8 can hold, got {part!r}; leave it out by "
+                "calibrator.only(...)"
+            )
+
+
 def is_wider(part: Any, bits: int) -> bool:
     """Whether a value is an integer that does not fit in this number of bits."""
     return type(part) is int and not -(1 << bits - 1) <= part < 1 << bits - 1

@@ -28,18 +28,21 @@ def to_json(calibrator: Calibrator) -> str:
         JSON in ASCII, without line breaks.
 
     Raises:
-        ValueError: as in `save`.
+        ValueError: as in `save`; or segments are complex numbers, which JSON lacks.
 
     Example:
         >>> from platt_jax import Sigmoid
         >>> text = to_json(Sigmoid(A=-2.0, B=1.0))
         >>> text[:71]
-        '{"format": "platt-jax calibrator", "version": 4, "kind": "Sigmoid", "ty'
+        '{"format": "platt-jax calibrator", "version": 5, "kind": "Sigmoid", "ty'
         >>> float(from_json(text).A)
         -2.0
     """
     about, arrays = files.described(calibrator)
     types = {name: array.dtype.newbyteorder("<").str for name, array in arrays.items()}
+    for name, array in arrays.items():
+        if array.dtype.kind == "c":
+            raise ValueError(f"{name}: expected ids that JSON can hold, got {array.dtype}")
     values = {name: _to_list(array) for name, array in arrays.items()}
     return json.dumps({**about, "types": types, "arrays": values}, allow_nan=False)
 

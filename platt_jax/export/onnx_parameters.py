@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax.export.curves import Curves, require_integers
+from platt_jax.export.curves import Curves, require_integers, require_unicode
 
 # ONNX names of the segments' types, in a LabelEncoder and in a tensor.
 _KEY_TYPES: dict[type, tuple[str, str]] = {str: ("strings", "STRING"), int: ("int64s", "INT64")}
@@ -159,4 +159,5 @@ def _key_type(found: Curves, column: int) -> type:
             + " and ".join(sorted(x.__name__ for x in types))
         )
     require_integers(found, 64, "ONNX's tensors")
+    require_unicode(found.columns[column])
     return next(iter(types))

@@ -10,6 +10,7 @@ from platt_jax.export.curves import Curves, other_cases
 # Step and number of pairs of the quadrature (`results/averages.py`); each node is a term of SQL.
 _FEW_NODES = 1.0, 6
 _ROWS_OF_INSERT = 500
+PROBABILITY = "probability"  # the new column of a view
 
 
 def _probability(parameters: Sequence[str], score: str) -> str:
@@ -59,7 +60,9 @@ def _literal(part: Any) -> str:
     from platt_jax.sql import expressions
 
     if isinstance(part, str):
-        return exp.Literal.string(part).sql("duckdb")
+        # Most programs end a statement at the character NUL.
+        texts = [exp.Literal.string(text).sql("duckdb") for text in part.split("\0")]
+        return texts[0] if len(texts) == 1 else f"({' || CHR(0) || '.join(texts)})"
     if isinstance(part, float):
         return expressions.literal(part)
     return f"DATE '{part}'" if isinstance(part, dt.date) else str(part)
@@ -105,7 +108,10 @@ def tables(found: Curves, types: Sequence[str], name: str) -> list[SqlTable]:
 
 
 def setup(found: Curves, table: SqlTable) -> Iterable[str]:
-    """The statements that create a table."""
+    """The statements that create a table, and drop an earlier one.
+
+    PostgreSQL and SQLite have no CREATE OR REPLACE TABLE, and Spark has it for some tables only.
+    """
     prefix = table.prefix
     rows = [
         f"({', '.join([*map(_literal, parts), '1', *map(_number, numbers)])})"
@@ -113,9 +119,24 @@ def setup(found: Curves, table: SqlTable) -> Iterable[str]:
     ]
     keys = ", ".join(f"{prefix}_key_{i} {type_}" for i, type_ in table.columns.items())
     numbers = ", ".join(f"{prefix}_{name} DOUBLE" for name in found.names)
+    yield f"DROP TABLE IF EXISTS {table.name}"
     yield f"CREATE TABLE {table.name} ({keys}, {prefix}_known INTEGER, {numbers})"
     for i in range(0, len(rows), _ROWS_OF_INSERT):
         yield f"INSERT INTO {table.name} VALUES {', '.join(rows[i : i + _ROWS_OF_INSERT])}"
+
+
+def with_view(
+    statements: Sequence[str], view: str, rows: str, probability: str, joins: str
+) -> list[str]:
+    """The statements of tables, and those of a view of the rows that are joined with them.
+
+    The earlier view is dropped first: PostgreSQL drops no table that a view needs, and a view of
+    tables that are half filled would have wrong probabilities. The probability comes first: of two
+    columns of its name, DuckDB and SQLite rename the second without a word.
+    """
+    columns = f"{probability} AS {PROBABILITY}, platt_rows.*"
+    query = f"SELECT {columns} FROM {rows} AS platt_rows {joins}"
+    return [f"DROP VIEW IF EXISTS {view}", *statements, f"CREATE VIEW {view} AS {query}"]
 
 
 def joined(found: Curves, score: str, tables: Sequence[SqlTable]) -> str:

@@ -22,7 +22,7 @@ from platt_jax.ids.indexing import get_indexer
 from platt_jax.ids.vocabulary import distinct
 from platt_jax.inference.posteriors import posteriors
 from platt_jax.results import tables
-from platt_jax.results.probabilities import critical_value
+from platt_jax.results.probabilities import critical_value, expit
 from platt_jax.results.segment_calibrator import SegmentCalibrator, require_segment_calibrator
 from platt_jax.results.tables import Table
 from platt_jax.status import Status
@@ -55,8 +55,8 @@ def estimate_rates(
     would in 50 % to 97 %. With 10 positives fitted or fewer they are wide, and hold it in 98 % or
     more. Rates are then too high by up to 0.43 of their standard deviation.
 
-    `Sigmoid.shift_prior(from_rate, rate)` gives the probabilities at the new rate. Fits with an
-    offset cannot be judged: their probabilities hold at no single rate.
+    `calibrator.shift_prior(from_rate, rate)`, with a rate per segment, gives the probabilities at
+    the new rates. Fits with an offset cannot be judged: their probabilities hold at no single rate.
 
     Args:
         calibrator: result of `fit_segments`.
@@ -67,7 +67,7 @@ def estimate_rates(
             order of `calibrator.keys`, or one for all. It is taken as exact, which makes intervals
             wide. None for the mean probability of the rows that were fitted, by the optimum's
             condition for B with Platt's targets. It is needed where that does not hold: with a
-            population, a prior, other targets, no intercept, or after `Sigmoid.shift_prior`.
+            population, a prior, other targets, or no intercept.
         level: confidence level of the interval, in (0, 1).
 
     Returns:
@@ -108,7 +108,7 @@ def estimate_rates(
     owner_here = (np.cumsum(usable) - 1)[owner[here]]
     mixture = _Mixture(proba[here], owner_here, base.rate[usable])
     known = posteriors(calibrator, keys, place).covariance[usable]
-    joint = _joint_covariance(known, base.rate[usable], base.rows[usable])
+    joint = _joint_covariance(known, _BaseRates(*(x[usable] for x in base)))
     found = _estimated(mixture, scores[here], joint, critical_value(level, False) ** 2)
     rows = np.bincount(owner, minlength=len(keys))
     columns: dict[str, Any] = {
@@ -129,7 +129,8 @@ class _BaseRates(NamedTuple):
     """The rates at which probabilities hold, for segments (S,)."""
 
     rate: Floats
-    rows: Floats  # number of rows of which this is the share; infinite for a known rate
+    fitted: Floats  # the share among the fitted rows; another if the calibrator was shifted since
+    rows: Floats  # number of rows of which that is the share; infinite for a known rate
 
 
 def _base_rates(
@@ -144,7 +145,7 @@ def _base_rates(
                 f"{from_rate!r}"
             )
         each = np.append(np.broadcast_to(given, number), given.mean())[place]
-        return _BaseRates(each, np.full(len(place), np.inf))
+        return _BaseRates(each, each, np.full(len(place), np.inf))
     pooling = calibrator.pooling
     if pooling not in ("none", "complete"):
         raise ValueError(f"from_rate: expected rates for a calibrator with pooling={pooling!r}")
@@ -159,19 +160,26 @@ def _base_rates(
     # The sum of Platt's targets (1999, section 2.2).
     total = positives * (positives + 1) / (positives + 2) + negatives / (negatives + 2)
     with np.errstate(invalid="ignore"):
-        return _BaseRates(total / rows, rows)
+        fitted = total / rows
+    rate = fitted
+    if calibrator.shift is not None:
+        rate = expit(np.log(fitted) - np.log1p(-fitted) - calibrator.shift[place])
+    return _BaseRates(rate, fitted, rows)
 
 
-def _joint_covariance(of_curve: Floats, rate: Floats, rows: Floats) -> Floats:
+def _joint_covariance(of_curve: Floats, base: _BaseRates) -> Floats:
     """(S, 3, 3), the covariance of A, B and the base rate.
 
     At the optimum the labels move (A, B) by the inverse Hessian times the sum of (f, 1) (p - y),
-    and the rate by the mean of y - p. So their covariance is (0, -1) / rows.
+    and the rate by the mean of y - p. So their covariance is (0, -1) / rows. The derivative of a
+    rate r by that before a shift of the log-odds is the ratio of r (1 - r) after and before.
     """
+    rate, fitted, rows = base
     joint = np.zeros((len(rate), 3, 3))
     joint[:, :2, :2] = of_curve
-    joint[:, 1, 2] = joint[:, 2, 1] = -1 / rows
-    joint[:, 2, 2] = rate * (1 - rate) / rows
+    moved = rate * (1 - rate) / (fitted * (1 - fitted))
+    joint[:, 1, 2] = joint[:, 2, 1] = -moved / rows
+    joint[:, 2, 2] = moved * rate * (1 - rate) / rows
     return joint
 
 

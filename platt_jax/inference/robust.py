@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from platt_jax import ids, validation
 from platt_jax.arrays import Floats
 from platt_jax.columns import Column
-from platt_jax.execution.classes import classes_and_membership
+from platt_jax.execution.classes import classes_of
 from platt_jax.execution.given import shared_prior
 from platt_jax.ids.factorize import factorize
 from platt_jax.ids.indexing import get_indexer
@@ -93,14 +93,13 @@ def robust_covariance(
         raise ValueError(f"segments: expected None for a {type(calibrator).__name__}")
     if isinstance(calibrator, Fit):
         columns = _checked_columns(scores, labels, weights, offset)
-        # mypy narrows the type to one that still includes OneVsRestCalibrator.
-        return _of_columns(calibrator, columns, clusters, prior, options)  # type: ignore[return-value]
+        return _of_columns(calibrator, columns, clusters, prior, options)
     if not isinstance(calibrator, OneVsRestCalibrator):
         raise ValueError(f"calibrator: expected a fit, got {type(calibrator).__name__}")
     number = len(calibrator.classes)
     if scores.ndim != 2 or scores.shape[1] != number:
         raise ValueError(f"scores: expected shape (N, {number}), got {scores.shape}")
-    _, is_class = classes_and_membership(calibrator.classes, labels, scores.shape)
+    is_class = classes_of(calibrator.classes, labels, scores.shape).is_class
     weights = validation.broadcast(
         validation.weights(weights, scores.dtype), scores.shape[:1], "weights"
     )

@@ -165,13 +165,18 @@ def triage(
         o = None if o is None else o[finite]
         f, y, owner, finite = f[finite], y[finite], owner[finite], finite[finite]
         sizes = np.bincount(owner, minlength=len(keys))
+    place = get_indexer(calibrator.keys, split_columns(keys), "segments")
+    if calibrator.shift is not None:
+        # What the fit knows is known at the rate of its rows.
+        shift = calibrator.shift[place][owner]
+        o = -shift if o is None else o - shift
+        calibrator = calibrator.unshifted()
     proba = calibrator.predict_proba(f.astype(float), keys[owner], offset=o).astype(float)
     # The probability at an infinite score is finite: 0 or 1.
     bad = ~(finite & np.isfinite(proba))
     testable = (sizes > 0) & (np.bincount(owner, bad, len(keys)) == 0)
     tested, fitted = testable, None
     if against == "fit":
-        place = get_indexer(calibrator.keys, split_columns(keys), "segments")
         fitted = posteriors(calibrator, keys, place)
         tested = testable & fitted.usable
         fitted = fitted.of(tested)

@@ -147,7 +147,13 @@ def update(
         population = Population.not_estimated(len(keys))
     each = replace(each, flags=earlier_fits.raised(each.flags, Flag.REVERSED, each.A > 0))
     fallback, covariance = _updated_fallback(calibrator, rows, forgetting, options, caller)
-    return SegmentCalibrator(keys, each, fallback, covariance, population, levels)
+    made = SegmentCalibrator(keys, each, fallback, covariance, population, levels)
+    if calibrator.shift is None:
+        return made
+    # New segments are fitted at the rate of their rows.
+    place = get_indexer(calibrator.keys, split_columns(keys))
+    shift = np.where(place >= 0, calibrator.shift[place], 0.0)
+    return replace(made, shift=np.append(shift, calibrator.shift[-1]))
 
 
 def _fit(

@@ -125,7 +125,7 @@ class BeforeNight(NamedTuple):
 
     place: NDArray[Any]  # (S,) index among the calibrator's segments, -1 for others
     usable: Bools  # (S,) whether they can be judged
-    pivot: Floats  # (S,) log-odds of the share of positives in the fit
+    pivot: Floats  # (S,) log-odds of the share of positives in the fit, shifted as the calibrator
     covariance: Floats | None  # (3, S): c_AA, c_AB and c_BB; None against the predictions
 
 
@@ -139,6 +139,8 @@ def before_night(
         for x in (np.asarray(x, float) for x in (calibrator.fit.n_pos, calibrator.fit.n_neg))
     )
     pivot = np.log(n_pos + 1) - np.log(n_neg + 1)
+    if calibrator.shift is not None:
+        pivot -= calibrator.shift[place]
     if against == "predictions":
         return BeforeNight(place, np.ones(len(keys), bool), pivot, None)
     fitted = posteriors(calibrator, keys, place)

@@ -43,6 +43,8 @@ _FIT_FIELDS = dict.fromkeys(
 )
 # Since version 5 a population has a `Status`; before, it had a status of its own.
 _STATUS_BEFORE_5 = (Status.CONVERGED, Status.MAX_ITERATIONS, Status.BOUNDARY, Status.NOT_ESTIMATED)
+# Since version 5 a OneVsRestCalibrator is of multilabel targets, and a SegmentCalibrator has a
+# shift, if the header says so.
 # Since version 4 a SegmentCalibrator has levels if its header says so.
 # Since version 2 a SegmentCalibrator has its fallback's covariance. It also has a population if
 # its header says so, which has these fields since version 3.
@@ -116,6 +118,10 @@ def described(calibrator: Calibrator) -> tuple[dict[str, Any], dict[str, NDArray
     about = {"format": _FORMAT, "version": _VERSION, "kind": kind}
     if getattr(calibrator, "population", None) is not None:
         about["population"] = True
+    if getattr(calibrator, "multilabel", False):
+        about["multilabel"] = True
+    if getattr(calibrator, "shift", None) is not None:
+        about["shift"] = True
     arrays = _to_arrays(calibrator)
     if (name := _KINDS[kind].ids) is None:
         _check_fields(arrays, arrays["A"].shape)
@@ -184,6 +190,8 @@ def assembled(
         if about.get("population"):
             missing = _POPULATION_SINCE_3 if version < 3 else ()
             fields += [f"population_{name}" for name in SHAPES if name not in missing]
+        if about.get("shift"):
+            fields.append("shift")
     of_levels = level_files.names(about["levels"]) if "levels" in about else []
     if set(names) != {*columns, *fields, *of_levels}:
         raise ValueError("not the arrays of its kind")
@@ -204,6 +212,8 @@ def assembled(
         arrays["population_status"] = np.array(_STATUS_BEFORE_5[int(status)])
     _check_fields(arrays, batch)
     made: Any = _from_arrays(about["kind"], arrays, of_ids)
+    if "multilabel" in about:
+        made = replace(made, multilabel=about["multilabel"] is True)
     if of_levels:
         made = replace(made, by_level=level_files.assembled(about["levels"], read))
     calibrator: Calibrator = made
@@ -229,6 +239,8 @@ def _check_fields(arrays: Mapping[str, NDArray[Any]], batch: tuple[int, ...]) ->
 
 def _shape(name: str, batch: tuple[int, ...]) -> tuple[int, ...]:
     """The expected shape of a field of a calibrator with this many problems."""
+    if name == "shift":
+        return (batch[0] + 1,)
     owner, _, field = name.partition("_")
     if owner == "fallback":
         return _TRAILING.get(field, ())
@@ -256,6 +268,8 @@ def _to_arrays(calibrator: Calibrator) -> dict[str, NDArray[Any]]:
         arrays["fallback_covariance"] = calibrator.fallback_covariance
         if (population := calibrator.population) is not None:
             arrays |= {f"population_{name}": getattr(population, name) for name in SHAPES}
+        if calibrator.shift is not None:
+            arrays["shift"] = calibrator.shift
     return {name: _plain(name, values) for name, values in arrays.items()}
 
 
@@ -280,7 +294,8 @@ def _from_arrays(kind: str, arrays: dict[str, Any], of_ids: Any) -> Calibrator:
         population = _population(found)
     unknown = np.full((2, 2), np.nan, fallback.A.dtype)
     covariance = arrays.get("fallback_covariance", unknown)
-    return SegmentCalibrator(of_ids, fit, fallback, covariance, population)
+    shift = arrays.get("shift")
+    return SegmentCalibrator(of_ids, fit, fallback, covariance, population, shift=shift)
 
 
 def _population(found: dict[str, Any]) -> Population:

@@ -4,7 +4,7 @@
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from typing import Any, ClassVar, Self
 
@@ -134,6 +134,28 @@ class Fit(ComparedByValue, Inspectable):
     def predict_proba(self, scores: Column, *, offset: Column | None = None) -> Any:
         """P(y=1 | score) by the fitted sigmoids, as `Sigmoid.predict_proba`."""
         return self.sigmoid.predict_proba(scores, offset=offset)
+
+    def shift_prior(self, from_rate: Column, to_rate: Column) -> "Fit":
+        """The fits for rows with another rate of positives, as `Sigmoid.shift_prior`.
+
+        B changes, and all else stays: the covariance, because the change is taken as known; and the
+        objective, its derivatives, counts and flags, which are those of the fitted rows.
+
+        Args:
+            from_rate: (...) in (0, 1), the share of positives among the fitted rows.
+            to_rate: (...) in (0, 1), the share of positives where the fits will be used.
+
+        Raises:
+            ValueError: a rate is not between 0 and 1, or the shapes do not match.
+
+        Example:
+            >>> from platt_jax import fit
+            >>> fitted = fit([5.0, -4.0, 1.0, 2.0], [1, 0, 0, 1])
+            >>> shifted = fitted.shift_prior(from_rate=0.5, to_rate=0.01)
+            >>> fitted.predict_proba([1.0]).round(4), shifted.predict_proba([1.0]).round(4)
+            (array([0.4944]), array([0.0098]))
+        """
+        return replace(self, B=self.sigmoid.shift_prior(from_rate, to_rate).B)
 
     def band(
         self,

@@ -51,6 +51,20 @@ class Level(ComparedByValue):
         values = columns[0] if names is None else ids.structured(names, columns)
         return get_indexer(self.keys, split_columns(values))
 
+    def moved(self, places: NDArray[Any], change: _Array, of_others: float) -> "Level":
+        """The level with B of each value changed by the mean of its segments.
+
+        Args:
+            places: (K,) the places of the segments' values.
+            change: (K,), the changes of the segments' B.
+            of_others: the change of values without a segment.
+        """
+        number = np.bincount(places, minlength=len(self.keys))
+        total = np.bincount(places, change, len(self.keys))
+        mean = self.mean.copy()
+        mean[:, 1] += np.where(number > 0, total / np.maximum(number, 1), of_others)
+        return replace(self, mean=mean)
+
 
 class Part(NamedTuple):
     """What one level adds to the curve of an unseen segment, as rows (A, B, AA, AB, BB).
@@ -140,6 +154,26 @@ class Levels(ComparedByValue):
         fields = ("keys", "rows", "mean", "covariance")
         last = replace(last, **{name: getattr(last, name)[kept] for name in fields})
         return replace(self, each=(*above, last))
+
+    def moved(self, keys: NDArray[Any], change: _Array, of_others: float) -> "Levels":
+        """The levels of segments whose B has changed.
+
+        The mean curve of a value of a nested level changes by the mean of its segments. Effects of
+        crossed levels stay.
+
+        Args:
+            keys: (K,) the segments.
+            change: (K,), what is added to B of each segment.
+            of_others: what is added to B of the mean curve, and of values without a segment.
+        """
+        each = self.each
+        if self.kind == "nested":
+            columns = ids.fields(keys)
+            each = tuple(
+                level.moved(level.places(columns[: number + 1]), change, of_others)
+                for number, level in enumerate(each)
+            )
+        return replace(self, each=each, mean=self.mean + np.array([0.0, of_others]))
 
     def table(self) -> Table:
         """A row per level; see `SegmentCalibrator.levels`."""

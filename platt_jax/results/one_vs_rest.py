@@ -1,6 +1,6 @@
 """Fits by class, and probabilities of the classes of rows."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import jax
@@ -35,22 +35,26 @@ class OneVsRestCalibrator(ComparedByValue, ById):
     Attributes:
         classes: (C,) the class ids, in the order of the score columns.
         fit: the fits of the classes.
+        multilabel: whether a row may be of several classes, or of none. Its probabilities are then
+            not divided by their sum, unless `predict_proba` is told to.
     """
 
     classes: NDArray[Any]
     fit: Fit
+    multilabel: bool = False
 
     _shared_rows: ClassVar[bool] = True
 
     def predict_proba(
-        self, scores: Column, normalize: bool = True, *, offset: Column | None = None
+        self, scores: Column, normalize: bool | None = None, *, offset: Column | None = None
     ) -> NDArray[Any]:
         """Probabilities of the classes.
 
         Args:
             scores: (N, C) scores.
-            normalize: whether to divide each row by its sum (multiclass). False gives each class's
-                own probability (multilabel).
+            normalize: whether to divide each row by its sum, which is right where exactly one class
+                is. False gives each class's own probability. None means True for a calibrator of
+                class ids, and False for one of multilabel targets.
             offset: (N, C) log-odds of each class against all others that are added to the fitted
                 ones, before they are normalised, as in `fit_one_vs_rest`.
 
@@ -61,7 +65,19 @@ class OneVsRestCalibrator(ComparedByValue, ById):
 
         Raises:
             ValueError: scores do not have one column per class.
+
+        Example:
+            >>> from platt_jax import fit_one_vs_rest
+            >>> scores = [[2.0, -1.0], [-1.0, 1.0], [1.0, -0.5]]
+            >>> one_class = fit_one_vs_rest(scores, ["cat", "dog", "cat"])
+            >>> one_class.predict_proba(scores).sum(axis=1)
+            array([1., 1., 1.])
+            >>> several = fit_one_vs_rest(scores, [[1, 0], [1, 1], [0, 0]], classes=["cat", "dog"])
+            >>> several.predict_proba(scores).sum(axis=1).round(2)
+            array([0.78, 1.31, 0.9 ])
         """
+        if normalize is None:
+            normalize = not self.multilabel
         if accelerators.holds(scores):
             A, B = jax.device_get((self.fit.A, self.fit.B))
             table = self._with_columns(accelerators.taken(scores))
@@ -109,6 +125,34 @@ class OneVsRestCalibrator(ComparedByValue, ById):
             ).T
         lower, upper = self.fit.band(scores.T, level, simultaneous, offset=offset)
         return lower.T, upper.T
+
+    def shift_prior(self, from_rate: Column, to_rate: Column) -> "OneVsRestCalibrator":
+        """The calibrator for rows with other rates of the classes, as `Sigmoid.shift_prior`.
+
+        Each class's own probability changes as if its rows and all others kept their distributions
+        of scores. The others do so only if their rates keep their proportions, as one label of a
+        multilabel classifier or one class among many has it. Where the rates of all classes change
+        and each row is of one class, their normalized probabilities need no such assumption
+        (Saerens, Latinne & Decaestecker 2002, equation 2.4):
+        ``p = calibrator.predict_proba(scores) * to_rate / from_rate``, and each row of it divided
+        by its sum.
+
+        Args:
+            from_rate: (C,), the share of each class among the fitted rows; or one number.
+            to_rate: (C,), the share of each class where the calibrator will be used; or one number.
+
+        Raises:
+            ValueError: a rate is not between 0 and 1, or there is not one rate per class.
+
+        Example:
+            >>> from platt_jax import fit_one_vs_rest
+            >>> scores = [[2.0, -1.0], [-1.0, 1.0], [1.0, 0.5], [-1.0, 0.0]]
+            >>> tagged = fit_one_vs_rest(scores, [[1, 0], [0, 1], [1, 1], [0, 0]])
+            >>> rarer = tagged.shift_prior(from_rate=[0.5, 0.5], to_rate=[0.01, 0.5])
+            >>> [x.predict_proba([[1.0, 0.5]]).round(2).tolist() for x in (tagged, rarer)]
+            [[[0.66, 0.61]], [[0.02, 0.61]]]
+        """
+        return replace(self, fit=self.fit.shift_prior(from_rate, to_rate))
 
     def _columns(self, scores: Column) -> NDArray[Any]:
         return self._with_columns(validation.numbers(scores, "scores"))

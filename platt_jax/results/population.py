@@ -89,6 +89,25 @@ class Population(ComparedByValue):
         names = [name for name, (of_each, _) in SHAPES.items() if of_each]
         return replace(self, **{name: getattr(self, name)[where] for name in names})
 
+    def moved(self, change: NDArray[Any], of_others: float) -> "Population":
+        """The population of segments whose B has changed.
+
+        Args:
+            change: (K,), what is added to B of each segment; or one number.
+            of_others: what is added to B of the population's mean, and of unseen segments.
+        """
+        of_each = np.zeros_like(self.posterior_mean)
+        of_each[:, 1] = change
+        pull = (self.likelihood_precision @ of_each[..., None])[..., 0]
+        of_mean = np.array([0.0, of_others])
+        return replace(
+            self,
+            mean=self.mean + of_mean,
+            likelihood_pull=self.likelihood_pull + pull,
+            posterior_mean=self.posterior_mean + of_each,
+            predictive_mean=self.predictive_mean + of_mean,
+        )
+
     @property
     def estimated(self) -> bool:
         """Whether there is an estimate."""

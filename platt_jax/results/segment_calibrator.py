@@ -32,7 +32,7 @@ from platt_jax.results.probabilities import (
     variance_of_logit,
     with_offset,
 )
-from platt_jax.results.sigmoid import Sigmoid
+from platt_jax.results.sigmoid import Sigmoid, change_of_B
 from platt_jax.results.tables import Table
 from platt_jax.status import Status
 from platt_jax.threads import ordered_map, row_slices
@@ -58,6 +58,8 @@ class SegmentCalibrator(ComparedByValue, ById):
             else None.
         by_level: what is known of each level with pooling="nested" or "crossed", else None;
             `levels` is a summary.
+        shift: (K + 1,), what `shift_prior` has added to B of each segment, and last to that of
+            unseen ones, since the fit; None for nothing.
     """
 
     keys: NDArray[Any]
@@ -66,6 +68,7 @@ class SegmentCalibrator(ComparedByValue, ById):
     fallback_covariance: NDArray[Any] = field(default_factory=lambda: np.full((2, 2), np.nan))
     population: Population | None = None
     by_level: Levels | None = None
+    shift: NDArray[Any] | None = None
 
     # `platt_jax.report.to_html`, which `platt_jax/__init__.py` sets.
     _write_report: ClassVar[Callable[..., None]]
@@ -81,16 +84,21 @@ class SegmentCalibrator(ComparedByValue, ById):
             return self.by_level.kind
         if self.population is not None:
             return "partial" if self.population.estimated else "complete"
-        pooled, each = accelerators.fetched(
+        (A, B, covariance), (of_A, of_B, of_covariance) = accelerators.fetched(
             (
                 (self.fallback.A, self.fallback.B, self.fallback_covariance),
                 (self.fit.A, self.fit.B, self.fit.covariance),
             )
         )
-        alike = (
+        # A shift that is taken back leaves rounding errors.
+        rounding = 256 * np.finfo(of_B.dtype).eps
+        if self.shift is not None:
+            B, of_B = B - self.shift[-1], of_B - self.shift[:-1]
+        alike = [
             np.array_equal(np.broadcast_to(of_all, np.shape(x)), x, equal_nan=True)
-            for of_all, x in zip(pooled, each, strict=True)
-        )
+            for of_all, x in ((A, of_A), (covariance, of_covariance))
+        ]
+        alike.append(np.allclose(of_B, B, rtol=rounding, atol=rounding, equal_nan=True))
         return "complete" if len(self.keys) > 1 and all(alike) else "none"
 
     @property
@@ -172,7 +180,10 @@ class SegmentCalibrator(ComparedByValue, ById):
         population = self.population and self.population.only(where)
         keys = self.keys[where]
         by_level = self.by_level and self.by_level.only(keys)
-        return replace(self, keys=keys, fit=fit, population=population, by_level=by_level)
+        shift = None if self.shift is None else self.shift[np.append(where, True)]
+        return replace(
+            self, keys=keys, fit=fit, population=population, by_level=by_level, shift=shift
+        )
 
     def seen(self, segments: Column) -> NDArray[np.bool_]:
         """Which rows belong to fitted segments: (N,) bool for ids (N,).
@@ -347,6 +358,75 @@ class SegmentCalibrator(ComparedByValue, ById):
             'none'
         """
         return replace(self, population=None, by_level=None)
+
+    def shift_prior(self, from_rate: Column, to_rate: Column) -> "SegmentCalibrator":
+        """The calibrator for rows with another rate of positives than the fitted rows.
+
+        Use it after undersampling of negatives, or for another population in which the scores of
+        each class have the same distribution, as `Sigmoid.shift_prior`. B of every curve changes by
+        the difference of the log-odds of the two rates: of segments, their posteriors, the
+        population, its levels, and the fallback. Covariances stay, because the change is taken as
+        known. So do `n_pos`, `n_neg`, flags and the objective, which are those of the fitted rows.
+
+        With a population the distribution of B moves by exactly this difference, and a probability
+        is the mean over it. So the odds of that mean do not change by exactly the ratio of the
+        rates' odds.
+
+        With a rate per segment, curves of unseen segments change by the mean difference of all
+        segments, or with nested levels of those of the deepest known value; the spread between
+        segments stays as estimated. `update` then takes the segments as a sample of the shifted
+        population. To keep the segments comparable, update the calibrator before the shift, with
+        the difference of log-odds as the offset of the new rows, and shift the result.
+
+        Args:
+            from_rate: the share of positives among the fitted rows, in (0, 1): one number, or (K,)
+                in the order of keys. If negatives were sampled alike in all segments, one rate of
+                all rows serves every segment.
+            to_rate: the share where the calibrator will be used, in the same way.
+
+        Raises:
+            ValueError: a rate is not between 0 and 1, or there is not one rate per segment.
+
+        Example:
+            >>> import numpy as np
+            >>> from platt_jax import fit_segments
+            >>> rng = np.random.default_rng(0)
+            >>> shops, scores = np.arange(600) // 6, rng.normal(size=600)
+            >>> pooled = fit_segments(scores, rng.random(600) < 0.5, shops, pooling="partial")
+            >>> rarer = pooled.shift_prior(from_rate=0.5, to_rate=0.01)
+            >>> pooled.predict_proba([0.0], 0).round(3), rarer.predict_proba([0.0], 0).round(3)
+            (array([0.502]), array([0.01]))
+        """
+        change = change_of_B(from_rate, to_rate, self.keys.shape)
+        # Without segments one rate still moves the fallback.
+        of_others = change.mean() if change.size else 0.0
+        change = np.append(np.broadcast_to(change, self.keys.shape), of_others)
+        before = 0.0 if self.shift is None else self.shift
+        return replace(self._moved(change), shift=before + change)
+
+    def unshifted(self) -> "SegmentCalibrator":
+        """The calibrator before `shift_prior`: that of the rate of the fitted rows.
+
+        Example:
+            >>> from platt_jax import fit_segments
+            >>> calibrator = fit_segments([2.0, -1, 1, 0], [1, 0, 1, 0], ["a", "a", "b", "b"])
+            >>> rarer = calibrator.shift_prior(from_rate=0.5, to_rate=0.01)
+            >>> bool(abs(rarer.unshifted().fit.B - calibrator.fit.B).max() < 1e-12)
+            True
+        """
+        return self if self.shift is None else replace(self._moved(-self.shift), shift=None)
+
+    def _moved(self, change: NDArray[Any]) -> "SegmentCalibrator":
+        """The calibrator with changes (K + 1,) added to B of its segments, and of unseen ones."""
+        of_each, of_others = change[:-1], float(change[-1])
+        population, by_level = self.population, self.by_level
+        return replace(
+            self,
+            fit=replace(self.fit, B=self.fit.sigmoid._moved(of_each).B),
+            fallback=self.fallback._moved(of_others),
+            population=population and population.moved(of_each, of_others),
+            by_level=by_level and by_level.moved(self.keys, of_each, of_others),
+        )
 
     @staticmethod
     def _with_fallback(*pairs: tuple[Any, Any]) -> list[NDArray[Any]]:

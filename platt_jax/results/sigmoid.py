@@ -138,15 +138,13 @@ class Sigmoid(ComparedByValue):
             >>> round(float(fitted.shift_prior(0.5, 0.01).predict_proba(0.5)), 6)
             0.01
         """
-        shift = _log_odds(from_rate, "from_rate") - _log_odds(to_rate, "to_rate")
+        return self._moved(change_of_B(from_rate, to_rate, np.shape(self.B)))
+
+    def _moved(self, change: Column) -> "Sigmoid":
+        """The sigmoid with a change (...) added to B."""
         xp = jnp if isinstance(self.B, jax.Array) else np
         B = xp.asarray(self.B)
-        if np.broadcast_shapes(shift.shape, B.shape) != B.shape:
-            raise ValueError(
-                "from_rate, to_rate: expected shapes that broadcast to the parameters' "
-                f"{B.shape}, got {np.shape(from_rate)} and {np.shape(to_rate)}"
-            )
-        return Sigmoid(self.A, B + xp.asarray(shift, B.dtype))
+        return Sigmoid(self.A, B + xp.asarray(change, B.dtype))
 
     @property
     def slope(self) -> Any:
@@ -157,6 +155,25 @@ class Sigmoid(ComparedByValue):
     def intercept(self) -> Any:
         """-B, the log-odds at score 0."""
         return -self.B
+
+
+def change_of_B(from_rate: Column, to_rate: Column, batch: tuple[int, ...]) -> NDArray[np.float64]:
+    """What another rate of positives adds to B, for problems (...): the difference of log-odds.
+
+    Raises:
+        ValueError: a rate is not between 0 and 1, or the shapes do not broadcast to the problems'.
+    """
+    old, new = _log_odds(from_rate, "from_rate"), _log_odds(to_rate, "to_rate")
+    try:
+        fitting = np.broadcast_shapes(old.shape, new.shape, batch) == batch
+    except ValueError:
+        fitting = False
+    if not fitting:
+        raise ValueError(
+            f"from_rate, to_rate: expected shapes that broadcast to the parameters' {batch}, got "
+            f"{old.shape} and {new.shape}"
+        )
+    return old - new
 
 
 def _log_odds(rate: Column, name: str) -> NDArray[np.float64]:

@@ -54,21 +54,23 @@ def _fit_columns(
     shape = len(folds), columns, rows
     scores, labels, weights = np.zeros(shape), np.ones(shape, bool), np.zeros(shape)
     offset = None if folds[0].offset is None else np.zeros(shape)
-    known = []
+    known, multilabel = [], folds[0].codes.ndim == 2
     for i, fold in enumerate(folds):
         n, columns = fold.scores.shape
         # With two classes, the only column is that of the second.
         known.append(fold.seen[-columns:])
         scores[i, :columns, :n] = fold.scores.T
-        multilabel = fold.codes.ndim == 2
         labels[i, :columns, :n] = fold.codes.T if multilabel else fold.codes == known[i][:, None]
         weights[i, :columns, :n] = 1 if fold.weights is None else fold.weights.T
         if offset is not None:
             offset[i, 0, :n] = fold.offset
     given = None if (weights == 1).all() else weights
     each = fit(scores, labels, weights=given, offset=offset, options=options)
+    # Rows of the first of two classes are of none of the classes of its one column.
     return [
-        OneVsRestCalibrator(classes[mine], _part(each, (i, slice(len(mine)))))
+        OneVsRestCalibrator(
+            classes[mine], _part(each, (i, slice(len(mine)))), multilabel or len(mine) == 1
+        )
         for i, mine in enumerate(known)
     ]
 

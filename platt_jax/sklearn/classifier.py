@@ -1,6 +1,7 @@
 """A replacement for scikit-learn's CalibratedClassifierCV."""
 
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -43,14 +44,26 @@ class CalibratedMember:
         scores = self.scorer(self.estimator, X)
         proba = np.zeros((len(scores), len(self.classes)))
         if self.scorer.kind == "multilabel":
-            proba = self.calibrator.predict_proba(scores, normalize=False)
+            proba = self.calibrator.predict_proba(scores)
         elif scores.shape[1] == 1 and isinstance(self.calibrator, OneVsRestCalibrator):
             column = None if offset is None else np.asarray(offset)[:, None]
-            (p,) = self.calibrator.predict_proba(scores, normalize=False, offset=column).T
+            (p,) = self.calibrator.predict_proba(scores, offset=column).T
             proba[:, self.seen] = np.stack([1 - p, p], axis=1)
         else:
             proba[:, self.seen] = self.calibrator.predict_proba(scores)
         return proba
+
+    def shift_prior(self, from_rate: Column, to_rate: Column) -> "CalibratedMember":
+        """The member at other rates of the classes; see PlattCalibratedClassifier."""
+        calibrator = self.calibrator
+        if not isinstance(calibrator, OneVsRestCalibrator):
+            raise ValueError(
+                "shift_prior: expected calibrators with a sigmoid for each class, got a "
+                f"{type(calibrator).__name__}"
+            )
+        columns = self.seen[-len(calibrator.classes) :]
+        rates = (x if np.ndim(x) == 0 else np.asarray(x)[columns] for x in (from_rate, to_rate))
+        return replace(self, calibrator=calibrator.shift_prior(*rates))
 
 
 class PlattCalibratedClassifier(CalibratedBase):
@@ -201,6 +214,34 @@ class PlattCalibratedClassifier(CalibratedBase):
         number = np.repeat(np.arange(len(tables)), [len(x["status"]) for x in tables])
         columns = {name: np.concatenate([x[name] for x in tables]) for name in tables[0]}
         return Table(member=number, **columns)
+
+    def shift_prior(self, from_rate: Column, to_rate: Column) -> Self:
+        """A copy for rows with other rates of the classes, as after undersampling.
+
+        Each class's own probability is shifted, as by `platt_jax.OneVsRestCalibrator.shift_prior`.
+
+        Args:
+            from_rate: with two classes the share of the second among the fitted rows; with more
+                (C,), the share of each in the order of `classes_`, or one number.
+            to_rate: the shares where the classifier will be used, in the same way.
+
+        Raises:
+            ValueError: a rate is not between 0 and 1, or there is not one rate per class; or the
+                calibrators are not sigmoids of classes, but the temperature of more than two
+                classes, or pairs.
+        """
+        check_is_fitted(self)
+        for name, rate in (("from_rate", from_rate), ("to_rate", to_rate)):
+            if np.shape(rate) not in ((), self.classes_.shape):
+                raise ValueError(
+                    f"{name}: expected a number, or one for each of {len(self.classes_)} classes, "
+                    f"got shape {np.shape(rate)}"
+                )
+        shifted = copy(self)
+        shifted.calibrated_classifiers_ = [
+            member.shift_prior(from_rate, to_rate) for member in self.calibrated_classifiers_
+        ]
+        return shifted
 
     def predict_proba(self, X: Any, *, offset: Column = None) -> NDArray[np.float64]:
         """Calibrated probabilities (N, C) for rows X (N, F); (N, L) of separate labels.

@@ -1,6 +1,7 @@
 """A classifier that is calibrated separately for each segment of the rows."""
 
 import numbers
+from copy import copy
 from typing import Any, Self
 
 import numpy as np
@@ -151,6 +152,22 @@ class SegmentCalibratedClassifier(CalibratedBase):
         """One line per segment, as in `platt_jax.SegmentCalibrator.table`."""
         check_is_fitted(self)
         return self.calibrator_.table()
+
+    def shift_prior(self, from_rate: Column, to_rate: Column) -> Self:
+        """A copy for rows with another rate of the second class, as after undersampling.
+
+        Args:
+            from_rate: share of the second class among the fitted rows; a number, or (K,) in the
+                order of `calibrator_.keys`, as in `platt_jax.SegmentCalibrator.shift_prior`.
+            to_rate: share of the second class where the classifier will be used, in the same way.
+
+        Raises:
+            ValueError: a rate is not between 0 and 1, or there is not one rate per segment.
+        """
+        check_is_fitted(self)
+        shifted = copy(self)
+        shifted.calibrator_ = self.calibrator_.shift_prior(from_rate, to_rate)
+        return shifted
 
     def predict_proba(self, X: Any, *, offset: Column = None) -> NDArray[np.float64]:
         """Calibrated probabilities (N, 2) for rows X (N, F), by their segments' sigmoids.

@@ -485,6 +485,11 @@ REFUSED_BEFORE_ANY_WORK = {
     "report in.csv --calibrator c.npz --score f --label y --segment s --out -": "a page is a file",
     "triage in.csv --calibrator c.npz --score f --label y": "one that was fitted with --segment",
     "export c.npz --to json --table t --out o": "--table: expected only with --to sql",
+    "export c.npz --to json --dtype float32 --out o": "--dtype: expected only with --to onnx",
+    "export c.npz --to sql --score f --view v --out o": "view, rows: expected the names of a view",
+    "shift c.npz --from-rate 0.5 --to-rate 1 --out o": "--to-rate: expected numbers between 0 and",
+    "shift c.npz --from-rate nan --to-rate 0.1 --out o": "--from-rate: expected numbers between 0",
+    "shift c.npz --from-rate 0.5 --to-rate 0.1 --out c.npz": "c.npz: would overwrite the file",
     "export c.npz --to sql --out o": "--score: expected the column of scores",
     "export c.npz --to sql --score f --out c.npz": "c.npz: would overwrite the file",
     "fit in.csv --score f --label y --out in.csv": "in.csv: would overwrite the file that is being",
@@ -879,6 +884,54 @@ def test_exports_are_those_of_the_library(in_tmp, fitted, capsys):
     assert (in_tmp / "c.python").read_text() == to_python(fitted)
     assert (in_tmp / "c.onnx").read_bytes() == to_onnx(fitted).SerializeToString()
     assert (in_tmp / "c.sql").read_text() == to_sql(fitted, "f", "s").expression + "\n"
+
+
+@pytest.mark.parametrize("named", ["--view v --rows sales", ""])
+def test_an_exported_script_runs_every_night(in_tmp, fitted, named):
+    duckdb = pytest.importorskip("duckdb")
+    words = f"--score f --segment shop --table curves {named}"
+    assert run(f"export c.npz --to sql {words} --out night.sql") == 0
+    connection = duckdb.connect()
+    connection.execute("CREATE TABLE sales AS SELECT 0.5 AS f, 'a' AS shop")
+    script = (in_tmp / "night.sql").read_text()
+    for _ in range(2):
+        connection.execute(script)
+    # Without a view the script ends with the query as a comment.
+    query = "".join(line.removeprefix("-- ") for line in script.splitlines()[-1:])
+    query = "SELECT * FROM v" if named else query.replace(" FROM rows ", " FROM sales ")
+    row = connection.execute(query).fetchnumpy()
+    np.testing.assert_allclose(row["probability"], fitted.predict_proba([0.5], ["a"]), rtol=1e-12)
+
+
+def test_onnx_of_float32(in_tmp, fitted):
+    onnx = pytest.importorskip("onnx")
+    assert run("export c.npz --to onnx --dtype float32 --out c.onnx") == 0
+    score, _ = onnx.load("c.onnx").graph.input
+    assert score.type.tensor_type.elem_type == onnx.TensorProto.FLOAT
+
+
+def test_a_shift_is_that_of_the_library(in_tmp, fitted, capsys):
+    rates = "--from-rate 0.5 --to-rate 0.01"
+    assert run(f"shift c.npz {rates} --out shifted.npz") == 0
+    assert capsys.readouterr().out == "from a rate of 0.5 to 0.01\nsaved to shifted.npz\n"
+    assert platt_jax.load("shifted.npz") == fitted.shift_prior(from_rate=0.5, to_rate=0.01)
+    assert run(f"shift c.npz {rates} --json --out shifted.npz") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told == {"from_rate": 0.5, "to_rate": 0.01, "out": "shifted.npz"}
+
+
+def test_a_carriage_return_in_a_field_stays_there(in_tmp, fitted):
+    """Without quotes it would end the record, in the rows that are copied and in a table."""
+    rows = [["f", "y", "shop"], *(["0.5", "1", shop] for shop in ("a", "a\rb", 'say "a"', "\r"))]
+    with open("new.csv", "w", newline="") as file:
+        csv.writer(file, quoting=csv.QUOTE_ALL).writerows(rows)
+    assert run("apply new.csv --calibrator c.npz --score f --segment shop --out p.csv") == 0
+    judge = "triage new.csv --calibrator c.npz --score f --label y --segment shop --out t.csv"
+    assert run(f"{judge} --against predictions") == 0
+    for name, column in (("p.csv", 2), ("t.csv", 0)):
+        with open(name, newline="") as file:
+            found = [row[column] for row in csv.reader(file)][1:]
+        assert sorted(found) == sorted(row[2] for row in rows[1:])
 
 
 def test_pooling_is_that_of_the_library(in_tmp, fitted):

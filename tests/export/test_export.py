@@ -33,6 +33,11 @@ HOSTILE = [
     "東京",
     "null",
     "a\nb",
+    "a\0b",
+    "a\0",
+    "a",
+    "a ",
+    "A",
 ]
 SCORES = np.array([0.0, -1.5, 2.25, 30, -40, 800, -800, 1e5, 1e-300, 0.1])
 
@@ -52,7 +57,7 @@ def keys_of(kind):
     if kind == "columns":
         return np.array([("a", 1), ("a", 2), ("b'", 1)], [("shop", "U2"), ("year", "i8")])
     return {
-        "text": np.array(HOSTILE),
+        "text": np.array(HOSTILE, object),  # NumPy's own text has no NUL at its end
         "integers": np.array([-3, 0, 7, 2**40]),
         "dates": np.array(["2024-02-29", "2025-01-01"], "M8[D]"),
         "truth": np.array([False, True]),
@@ -78,7 +83,7 @@ def rows_of(fitted, kind):
     rows = [(float(f), segment) for segment in segments for f in SCORES]
     as_ids = np.empty(len(rows), fitted.keys.dtype if kind == "columns" else object)
     as_ids[:] = [segment for _, segment in rows]
-    ids = as_ids if kind == "columns" else np.array([s for _, s in rows])
+    ids = as_ids if kind in ("columns", "text") else np.array([s for _, s in rows])
     if kind == "dates":
         ids = ids.astype("M8[D]")
     return rows, fitted.predict_proba(np.array([f for f, _ in rows]), ids)
@@ -224,7 +229,11 @@ class InDuckDB:
         import pyarrow as pa
 
         columns = [pa.array(column) for column in zip(*rows, strict=True)]
-        self.connection.register("t", pa.table(columns, names=names))
+        self.connection.register("arrow", pa.table(columns, names=names))
+        self("CREATE TABLE t AS SELECT * FROM arrow")
+
+    def drop(self, table):
+        self(f"DROP TABLE {table} CASCADE")
 
 
 class InSQLite:
@@ -241,6 +250,9 @@ class InSQLite:
         self.connection.execute(f"CREATE TABLE t ({columns})")
         kept = [[x.isoformat() if isinstance(x, dt.date) else x for x in row] for row in rows]
         self.connection.executemany(f"INSERT INTO t VALUES ({', '.join('?' * len(names))})", kept)
+
+    def drop(self, table):
+        self(f"DROP TABLE {table}")
 
 
 @pytest.mark.parametrize("engine", [InDuckDB, InSQLite])
@@ -267,13 +279,83 @@ def check_sql(run, kind, table):
     assert_close([p for _, p in found], expected)
 
 
+@pytest.mark.parametrize("engine", [InDuckDB, InSQLite])
+@pytest.mark.parametrize("table", [None, "sig moids"])
+@pytest.mark.parametrize("pooling", ["none", "partial"])
+def test_a_view_is_replaced_the_second_night(pooling, table, engine):
+    """By another calibrator, whose table has other columns."""
+    run = engine()
+    shops = np.arange(300) % 5
+    f, y = np.random.default_rng(0).normal(size=300), np.arange(300) % 3 == 0
+    nights = (
+        pj.fit_segments(f, y, shops),
+        pj.fit_segments(f, ~y, shops.astype(str), pooling=pooling),
+    )
+    with closing(run.connection):
+        for fitted, of_night in zip(nights, (shops, shops.astype(str)), strict=True):
+            # They have a probability of their own.
+            rows = zip(f.tolist(), of_night.tolist(), [0.5] * len(f), strict=True)
+            run.table(list(rows), ["f", "the shop", "probability"])
+            made = to_sql(
+                *(fitted, "f", "the shop"),
+                dialect=run.dialect,
+                table=table,
+                view="tonight's",
+                rows="t",
+            )
+            for statement in made.setup:
+                run(statement)
+            found = run('SELECT f, "the shop", probability FROM "tonight\'s"')
+            expected = fitted.predict_proba(f, of_night)
+            np.testing.assert_allclose([p for *_, p in found], expected, rtol=0, atol=2e-6)
+            assert [row[:2] for row in found] == list(zip(f, of_night, strict=True))
+            run.drop("t")
+
+
+def test_names_of_views_and_tables():
+    fitted = calibrator(keys_of("text"))
+    for names in ({"view": "v"}, {"rows": "t"}, {"view": "", "rows": "t"}):
+        with pytest.raises(ValueError, match="view, rows: expected the names of a view and of its"):
+            to_sql(fitted, "f", "s", **names)
+    # A statement that drops a table would drop the rows.
+    for names in (
+        {"table": "t", "view": "v", "rows": "t"},
+        {"table": "T", "view": "v", "rows": "main.t"},
+        {"view": "t", "rows": "t"},
+        {"table": "v", "view": "v", "rows": "t"},
+    ):
+        with pytest.raises(ValueError, match="view, rows, table: expected different names, got "):
+            to_sql(fitted, "f", "s", **names)
+    for score, segment in (("probability", "s"), ("f", "Probability")):
+        with pytest.raises(ValueError, match="score, segment: expected other names than 'probabil"):
+            to_sql(fitted, score, segment, view="v", rows="t")
+    with pytest.raises(ValueError, match="table: expected the name of a table, got ''"):
+        to_sql(fitted, "f", "s", table="")
+
+
+def test_text_that_no_encoding_holds_is_named():
+    fitted = calibrator(np.array(["a", "\ud800"], object))
+    for export in (lambda: to_sql(fitted, "f", "s"), lambda: to_onnx(fitted)):
+        with pytest.raises(ValueError, match=r"segments: expected text that UTF-8 .*'\\ud800'"):
+            export()
+    module = {}
+    exec(to_python(fitted), module)
+    found = module["predict_proba"](0.5, "\ud800")
+    assert_close([found], fitted.predict_proba([0.5], ["\ud800"]))
+
+
+def test_complex_ids_are_no_json():
+    with pytest.raises(ValueError, match="keys: expected ids that JSON can hold, got complex128"):
+        to_json(calibrator(np.array([1j, 2.0])))
+
+
 def test_sql_of_null_and_of_many_segments():
     run = InDuckDB()
     many = calibrator(np.arange(1200))
     with pytest.raises(ValueError, match="table: expected the name of a table to make for 1,200"):
         to_sql(many, "f", "s")
     made = to_sql(many, "f", "s", table="curves")
-    assert len(made.setup) == 4
+    assert len(made.setup) == 5
     for statement in made.setup:
         run(statement)
     query = f"SELECT {made.expression} FROM (SELECT NULL AS f, 3 AS s UNION ALL SELECT 1, NULL) t"
@@ -396,10 +478,14 @@ def run_onnx(model, **inputs):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_onnx_predicts_what_the_calibrator_does(kind, dtype):
     fitted = calibrator(keys_of(kind), dtype, failed=True)
-    rows, expected = rows_of(fitted, kind)
-    scores = np.array([f for f, _ in rows])
+    rows, _ = rows_of(fitted, kind)
+    scores = np.array([f for f, _ in rows], dtype)
     segments = np.array([s for _, s in rows], np.int64 if kind == "integers" else object)
-    logit, p = run_onnx(to_onnx(fitted), score=scores, segment=segments)
+    expected = fitted.predict_proba(scores.astype(float), segments)
+    model = to_onnx(fitted, dtype=np.dtype(dtype).name)
+    logit, p = run_onnx(model, score=scores, segment=segments)
+    assert logit.dtype == p.dtype == np.float64
+    scores = scores.astype(float)
     place = [next((i for i, k in enumerate(fitted.keys) if k == s), -1) for _, s in rows]
     A = np.append(fitted.fit.A, fitted.fallback.A).astype(float)[place]
     B = np.append(fitted.fit.B, fitted.fallback.B).astype(float)[place]
@@ -417,9 +503,14 @@ def test_onnx_of_ids_of_two_columns():
     assert_close(p, expected)
 
 
-def test_onnx_of_one_sigmoid():
-    _, p = run_onnx(to_onnx(Sigmoid(A=-2.0, B=1.0)), score=np.array([0.5, np.nan, 1.0]))
-    np.testing.assert_allclose(p, Sigmoid(-2.0, 1.0).predict_proba([0.5, np.nan, 1.0]), rtol=1e-12)
+def test_onnx_of_one_sigmoid(dtype):
+    """Scores of float32, as most models of ONNX give them, are computed in float64 as well."""
+    scores = np.array([0.1, np.nan, 1.0], dtype)
+    _, p = run_onnx(to_onnx(Sigmoid(A=-2.0, B=1.0), dtype=dtype.__name__), score=scores)
+    expected = Sigmoid(-2.0, 1.0).predict_proba(scores.astype(float))
+    np.testing.assert_allclose(p, expected, rtol=1e-12)
+    with pytest.raises(ValueError, match="dtype: expected "):
+        to_onnx(Sigmoid(A=-2.0, B=1.0), dtype="float16")
 
 
 # --- probabilities of any size --------------------------------------------------------------------

@@ -113,7 +113,7 @@ def test_more_combinations_than_a_case_has():
     message = "table: expected the name of a table to make for 1,760 segments and values of levels"
     with pytest.raises(ValueError, match=message):
         to_sql(crossed, "f", ["a", "b"])
-    assert len(to_sql(crossed, "f", ["a", "b"], table="curves").setup) == 6
+    assert len(to_sql(crossed, "f", ["a", "b"], table="curves").setup) == 9
 
 
 def inputs_of(rows):

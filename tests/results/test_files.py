@@ -16,6 +16,7 @@ from made_up import same
 
 import platt_jax as pj
 from platt_jax import SegmentCalibrator, Sigmoid
+from platt_jax.export import from_json, to_json
 from platt_jax.results import files
 
 
@@ -208,6 +209,22 @@ def test_files_of_every_version_load_for_ever(path):
     if kind == "OneVsRestCalibrator":
         scores = scores.reshape(3, 2)
     assert np.isfinite(loaded.predict_proba(scores, *more)).all()
+
+
+def test_the_kind_of_labels_of_classes(rng, tmp_path):
+    """A file without it, as all were up to version 4, is of class ids."""
+    labels = rng.integers(0, 3, 200)
+    scores = rng.normal(size=(200, 3)) + 2 * np.eye(3)[labels]
+    path = tmp_path / "classes.npz"
+    for given, sums in ((labels, True), (np.eye(3)[labels], False)):
+        calibrator = pj.fit_one_vs_rest(scores, given)
+        pj.save(path, calibrator)
+        for again in (pj.load(path), from_json(to_json(calibrator))):
+            assert again == calibrator and again.multilabel is not sums
+            proba = again.predict_proba(scores)
+            np.testing.assert_array_equal(proba, calibrator.predict_proba(scores))
+            assert np.allclose(proba.sum(1), 1) is sums
+    assert not pj.load(FILES / "classes-0.1.npz").multilabel
 
 
 def test_a_new_field_of_a_fit_asks_for_a_new_version_and_leaves_old_files_readable(monkeypatch):

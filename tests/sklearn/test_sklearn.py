@@ -191,8 +191,53 @@ def test_multilabel_calibrates_each_label_by_itself(rng, base, method):
     if method == "sigmoid" and hasattr(base, "decision_function"):
         one = pj.fit(base.decision_function(X[100:])[:, 1], Y[100:, 1])
         np.testing.assert_allclose(model.calibrators_[0].fit.A[1], one.A, rtol=1e-9)
+        own = model.calibrators_[0].predict_proba(base.decision_function(X))
+        np.testing.assert_array_equal(own, proba)
     labelled = DecisionTreeClassifier()
     assert sklearn.utils.get_tags(PlattCalibratedClassifier(labelled)).classifier_tags.multi_label
+
+
+def test_the_calibrator_of_two_classes_has_the_probability_of_the_second(rng):
+    """It has one column, whose sum is not 1."""
+    X = rng.normal(size=(200, 2))
+    y = X[:, 0] + rng.normal(size=200) > 0
+    base = FrozenEstimator(SGDClassifier(random_state=0).fit(X, y))
+    model = PlattCalibratedClassifier(base).fit(X, y)
+    (calibrator,) = model.calibrators_
+    own = calibrator.predict_proba(base.decision_function(X)[:, None])
+    np.testing.assert_array_equal(own[:, 0], model.predict_proba(X)[:, 1])
+
+
+@pytest.mark.parametrize("number", [2, 3])
+def test_another_rate_of_the_classes(rng, number):
+    """The odds of each class against the others change by the ratio of the rates' odds."""
+    X = rng.normal(size=(300, 2))
+    y = (X[:, 0] + rng.normal(size=300) > 0).astype(int) + (number - 2) * (X[:, 1] > 1)
+    base = FrozenEstimator(SGDClassifier(random_state=0).fit(X, y))
+    model = PlattCalibratedClassifier(base).fit(X, y)
+    old, new = (np.full(number, 1 / number), np.linspace(0.1, 0.5, number))
+    shifted, plain = model.shift_prior(from_rate=old, to_rate=new), model.predict_proba(X)
+    change = np.log(new / (1 - new)) - np.log(old / (1 - old))
+    own = model.calibrators_[0].predict_proba
+    offset = np.tile(change[1:] if number == 2 else change, (300, 1))
+    scores = base.decision_function(X).reshape(300, -1)
+    expected = own(scores, offset=offset)
+    if number == 2:
+        expected = np.column_stack([1 - expected, expected])
+        of_second = model.shift_prior(from_rate=old[1], to_rate=new[1]).predict_proba(X)
+        np.testing.assert_array_equal(of_second, shifted.predict_proba(X))
+    np.testing.assert_allclose(shifted.predict_proba(X), expected, rtol=1e-12)
+    np.testing.assert_array_equal(model.predict_proba(X), plain)
+    for wrong in (np.full(number + 1, 0.1), 1.5):
+        with pytest.raises(ValueError, match="to_rate: expected "):
+            model.shift_prior(from_rate=old, to_rate=wrong)
+
+
+def test_what_has_no_sigmoids_of_classes_is_not_shifted(rng):
+    X = rng.normal(size=(90, 2))
+    model = PlattCalibratedClassifier(method="temperature").fit(X, np.arange(90) % 3)
+    with pytest.raises(ValueError, match="shift_prior: expected calibrators with a sigmoid for"):
+        model.shift_prior(0.5, 0.1)
 
 
 def seeds(estimator):

@@ -125,6 +125,18 @@ def test_pooling_and_unseen_segments(rng):
     assert models["partial"].calibrator_.shrinkage.shape == (100,)
 
 
+def test_another_rate_of_the_second_class(rows, frame):
+    _, _, y = rows
+    X = frame.drop(columns="device")
+    model = SegmentCalibratedClassifier(LogisticRegression(), "country", pooling="partial")
+    before = model.fit(X, y).predict_proba(X)
+    shifted = model.shift_prior(from_rate=0.5, to_rate=0.1)
+    offset = np.full(len(X), np.log(0.1 / 0.9))
+    expected = model.predict_proba(X, offset=offset)
+    np.testing.assert_allclose(shifted.predict_proba(X), expected, rtol=1e-12)
+    np.testing.assert_array_equal(model.predict_proba(X), before)
+
+
 @pytest.mark.parametrize("pooling", ["nested", "crossed"])
 def test_levels_of_several_columns(rng, pooling):
     land = rng.integers(0, 8, 800)

@@ -15,7 +15,7 @@ from test_sql import COLUMNS, assert_equal, in_memory, made, plain
 from test_sql_levels import check_predictions
 
 import platt_jax as pj
-from platt_jax import Options, sql
+from platt_jax import Options, export, sql
 
 pytestmark = pytest.mark.slow
 TYPES = {"f": "double precision", "y": "boolean", "s": "bigint", "w": "double precision"}
@@ -135,6 +135,21 @@ def test_levels(connection, kind, ids):
         )
 
     check_predictions(placed, kind, ids)
+
+
+def test_an_exported_view_is_replaced_the_second_night(connection):
+    """PostgreSQL drops no table that a view needs, and replaces no view by other columns."""
+    columns = plain(rows=300, number=3)
+    rows = [columns[x] for x in "fys"]
+    put(connection, columns)
+    for pooling in ("none", "partial"):
+        fitted = pj.fit_segments(*rows, pooling=pooling)
+        more = {"dialect": "postgres", "table": "curves", "view": "predicted", "rows": "t"}
+        for statement in export.to_sql(fitted, "f", "s", **more).setup:
+            connection.execute(statement)
+        found = connection.execute("SELECT f, s, probability FROM predicted").fetchall()
+        f, s, p = map(np.array, zip(*found, strict=True))
+        np.testing.assert_allclose(p, fitted.predict_proba(f, s), rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("pooling", ["none", "partial"])
