@@ -91,18 +91,6 @@ def estimate_levels(
     return fit, _estimated(design, likelihoods, steps, coordinates)
 
 
-def renewed_levels(design: Design, likelihoods: Likelihoods) -> EstimatedLevels:
-    """The levels of segments whose likelihoods (K,) are known as normal densities."""
-    coordinates = likelihoods.coordinates(likelihoods.total)
-    likelihoods = likelihoods.transformed(coordinates.matrix)
-    steps = _first_steps(design)
-    for _ in range(_MOST_PASSES):
-        _, steps, moved = _scored(design, likelihoods, steps)
-        if moved <= _TOLERANCE / 10:
-            break
-    return _estimated(design, likelihoods, steps, coordinates)
-
-
 def _first_steps(design: Design) -> list[Scoring]:
     levels = len(design.sizes)
     return [Scoring(START_SPREAD**2 / levels * np.eye(2))] * levels

@@ -57,6 +57,7 @@ class SegmentCalibrator(ComparedByValue, ById):
             else None.
         by_level: what is known of each level with pooling="nested" or "crossed", else None;
             `levels` is a summary.
+        nights: names of the nights by which `update` was called.
     """
 
     keys: NDArray[Any]
@@ -65,6 +66,7 @@ class SegmentCalibrator(ComparedByValue, ById):
     fallback_covariance: NDArray[Any] = field(default_factory=lambda: np.full((2, 2), np.nan))
     population: Population | None = None
     by_level: Levels | None = None
+    nights: tuple[str, ...] = ()
 
     # `platt_jax.report.to_html`, which `platt_jax/__init__.py` sets.
     _write_report: ClassVar[Callable[..., None]]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from data import curves, rows_of
 from scipy.optimize import minimize
-from scipy.special import expit
+from scipy.special import expit, logsumexp
 
 import platt_jax as pj
 from platt_jax import update
@@ -108,21 +108,30 @@ def test_a_population_is_not_forgotten():
         )
 
 
-def test_the_population_is_the_likeliest_by_what_is_remembered():
+@pytest.mark.slow
+def test_the_population_is_the_likeliest_by_memory_and_new_rows():
+    """The new rows' likelihood is exact; before, it was that of a normal density far from it."""
     before = pj.fit_segments(*NIGHTS[0], pooling="partial")
     scores, labels, which = NIGHTS[1]
-    after = update(before, scores, labels & (scores > -0.5), which)
-    P, h = after.population.likelihood_precision, after.population.likelihood_pull
+    labels = labels & (scores > -0.5)
+    after = update(before, scores, labels, which)
+    P, h = before.population.likelihood_precision, before.population.likelihood_pull
+    nodes, weights = np.polynomial.hermite_e.hermegauss(15)
+    z = np.stack(np.meshgrid(nodes, nodes), -1).reshape(-1, 2)
+    log_weight = np.log(np.outer(weights, weights) / (2 * np.pi)).ravel()
 
     def loss(parameters):
-        """Minus the marginal log likelihood; the segments' means are normal around the mean."""
+        """Minus the marginal log likelihood, by a grid around the population."""
         mean, factor = parameters[:2], np.array([[parameters[2], 0], [*parameters[3:]]])
-        C = np.linalg.inv(P) + factor @ factor.T
-        off = np.linalg.solve(P, h[..., None])[..., 0] - mean
-        square = np.einsum("ki,kij,kj", off, np.linalg.inv(C), off)
-        return (square + np.linalg.slogdet(C)[1].sum()) / 2
+        at = mean + z @ factor.T
+        logits = -np.outer(scores, at[:, 0]) - at[:, 1]
+        logs = -np.logaddexp(0, np.where(labels, -1, 1)[:, None] * logits)
+        each = np.stack([np.bincount(which, column, 60) for column in logs.T], 1)
+        each += h @ at.T - np.einsum("ji,kil,jl->kj", at, P, at) / 2 + log_weight
+        return -logsumexp(each, axis=1).sum()
 
-    best = minimize(loss, [*before.population.mean, 0.5, 0.0, 0.5], method="BFGS").x
+    start = [*before.population.mean, 0.5, 0.0, 0.5]
+    best = minimize(loss, start, method="BFGS", options={"gtol": 1e-3}).x
     factor = np.array([[best[2], 0], [*best[3:]]])
     np.testing.assert_allclose(after.population.mean, best[:2], atol=1e-3)
     np.testing.assert_allclose(after.population.covariance, factor @ factor.T, atol=2e-3)
@@ -203,6 +212,9 @@ def test_what_was_learnt_outlasts_rows_that_cannot_be(bad, pooling):
     expected = as_if_without(before, 9, forgetting=0.9)
     # A population is a sum over all segments, by a program that takes weights or one that does not.
     rtol = 0 if pooling == "none" else 1e-12
+    if bad == "NaN" and pooling == "partial":
+        # Its search begins at the curve of all finite rows, which are more than those learnt.
+        rtol = 1e-4
     for name in ("A", "B", "status", "flags", "n_pos", "n_neg", "hessian", "covariance", "nll"):
         found, wanted = (getattr(one[9], name) for one in (after, expected))
         np.testing.assert_allclose(found, wanted, rtol=rtol, err_msg=name)
