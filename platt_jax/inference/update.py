@@ -27,13 +27,18 @@ from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
 from platt_jax.results import tables
 from platt_jax.results.fit import Fit
-from platt_jax.results.population import Population
+from platt_jax.results.population import Population, PopulationStatus
 from platt_jax.results.segment_calibrator import SegmentCalibrator, require_segment_calibrator
 from platt_jax.status import Flag, Status
 
 _NOT_LEARNT = (
     "their new rows are not learnt: segments fitted before keep their earlier fits, new ones are "
     'NaN. Options(non_finite="omit") learns all other rows of theirs'
+)
+
+_NO_OPTIMUM = (
+    "the search for the population did not converge (MAX_ITERATIONS): the most probable one that "
+    "was found is used. Use more rows in one update, or fewer segments"
 )
 
 
@@ -148,16 +153,20 @@ def update(
     else:
         n_pos, n_neg = (np.where(known, n, 0) for n in (earlier.n_pos, earlier.n_neg))
         prior = prior_from(calibrator, rows.keys, forgetting=forgetting)
-        prior = prior._replace(precision=walk.of_precisions(prior.precision))
+        moved = walk.of_precisions(np.asarray(prior.precision))
+        prior = prior._replace(precision=moved)
         new = _fit(rows, prior, (n_pos, n_neg), options, stage, caller)
     kept = (place >= 0) & ~new.converged & (known | np.isnan(new.A))
     report_non_finite(new, options, "segments", rows.keys, caller, _NOT_LEARNT)
     _report_failed(new, kept, rows.keys, caller)
+    if found is not None and found.population.status == PopulationStatus.MAX_ITERATIONS:
+        caller.warn(_NO_OPTIMUM)
     levels = None
     if found is not None:
         keys, population, levels = found.keys, found.population, found.levels
         here = found.at[~kept]
         mine = jax.tree.map(lambda x: x[found.at], found.fit)
+        mine = replace(mine, n_pos=new.n_pos, n_neg=new.n_neg)
         mine = earlier_fits.with_earlier(mine, earlier, known, population)
         each = earlier_fits.placed(found.fit, here, jax.tree.map(lambda x: x[~kept], mine))
     else:

@@ -38,7 +38,7 @@ from platt_jax.population.segments import Coordinates, Segments
 from platt_jax.population.standardized import StandardizedSegments
 from platt_jax.results.fit import Fit
 from platt_jax.results.levels import Levels
-from platt_jax.results.population import Population
+from platt_jax.results.population import Population, PopulationStatus
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.solver.solution import Given
 
@@ -95,7 +95,16 @@ class UpdatedSegments(Segments):
         kept = np.asarray(self._known).copy()
         kept[self._at] &= ~np.asarray(self.of_rows.converged)
         together = placed(self._earlier, self._at, self.of_rows)
+        together = replace(
+            together,
+            n_pos=self._counted(together.n_pos, self._earlier.n_pos),
+            n_neg=self._counted(together.n_neg, self._earlier.n_neg),
+        )
         return chosen(kept, _at(prior, self._earlier), together)
+
+    def pooled(self, given: Given, options: Options, stage: Stage) -> Fit:
+        """See `Segments`; of the new rows."""
+        return self._rows.pooled(given, options, stage)
 
     def node_losses(self, grid: Grid, nodes: Nodes, options: Options, stage: Stage) -> NDArray[Any]:
         """See `Segments`."""
@@ -105,6 +114,12 @@ class UpdatedSegments(Segments):
         losses = self.memory.losses(grid, jax.tree.map(lambda x: x.astype(float), nodes.posterior))
         losses[self._at] += np.where(learnt[:, None], of_rows, 0)
         return losses
+
+    def _counted(self, counts: Any, earlier: Any) -> NDArray[Any]:
+        """The rows of all, (K,), where new rows have been placed among the earlier ones."""
+        both = np.array(counts)
+        both[self._at] += np.where(self._known, earlier, 0)[self._at]
+        return both
 
     def _with_memory(self, prior: Any) -> GaussianPrior:
         """The priors (K,) of the new rows, given the earlier ones."""
@@ -187,14 +202,21 @@ def _estimated(
     options: Options,
     progress: bool | Listener,
 ) -> tuple[Fit, Population]:
-    """The segments' fits and their population; that of before if no rows tell of another one."""
+    """The segments' fits and their population; that of before if the rows tell of no other one."""
+    coordinates = segments.coordinates(options)
+    to = coordinates.matrix
+    alone = StandardizedSegments(segments, coordinates, options)
+    of_before = normals(to @ before.predictive_mean, to @ before.predictive_covariance @ to.T)
+
+    def kept(status: PopulationStatus) -> tuple[Fit, Population, bool]:
+        fit, likelihoods = alone.learnt(of_before, Stage.of(progress))
+        own = likelihoods.transformed(np.linalg.inv(to))
+        same = unchanged_population(replace(before, status=status), own)
+        return fit, same, tell_of_population(likelihoods)
+
     if not tell_of_population(segments.memory):
-        coordinates = segments.coordinates(options)
-        to = coordinates.matrix
-        prior = normals(to @ before.predictive_mean, to @ before.predictive_covariance @ to.T)
-        alone = StandardizedSegments(segments, coordinates, options)
-        fit, likelihoods = alone.learnt(prior, Stage.of(progress))
-        if not tell_of_population(likelihoods):
-            return fit, unchanged_population(before, likelihoods.transformed(np.linalg.inv(to)))
-    made: Any = estimate_population(segments, pooled, options, progress)
-    return made
+        fit, population, told = kept(before.status)
+        if not told:
+            return fit, population
+    found, population = estimate_population(segments, pooled, options, progress)
+    return kept(population.status)[:2] if found is None else (found, population)
