@@ -142,9 +142,9 @@ def _at(prior: GaussianPrior, fit: Fit) -> Fit:
 
 def remembered(population: Population, forgetting: float, walk: Walk) -> Likelihoods:
     """The likelihoods of the segments' earlier rows, discounted by `forgetting`, after a walk."""
-    precision, pull = population.likelihood_precision, population.likelihood_pull
-    moved = walk.of_likelihoods(forgetting * precision, forgetting * pull, population.mean)
-    return Likelihoods.from_arrays(*moved)
+    own = Likelihoods.from_arrays(population.likelihood_precision, population.likelihood_pull)
+    of_all = population.predictive_mean, population.predictive_covariance
+    return walk.of_likelihoods(own.times(forgetting), *of_all)
 
 
 class Updated(NamedTuple):
