@@ -111,6 +111,7 @@ def update(arguments: argparse.Namespace) -> int:
         weights=rows.get("weight"),
         offset=rows.get("offset"),
         forgetting=1.0 if arguments.forgetting is None else arguments.forgetting,
+        night=arguments.night,
         options=_options(arguments),
         progress=_bar(),
     )

@@ -289,6 +289,12 @@ def _add_update(among: _Among) -> None:
         metavar="Q",
         help="factor in (0, 1] for the weights of all earlier rows; default 1",
     )
+    updating.once(
+        "--night",
+        metavar="ID",
+        help="name of the new rows, such as a date, kept in the file; rows of a night that the "
+        "calibrator has are refused",
+    )
     updating.out(
         "FILE.npz", "file for the new calibrator; not the old one, so that a call can be repeated"
     )

@@ -97,7 +97,9 @@ def read_like(keys: NDArray[Any], values: tables.Column, rows: int) -> Ids:
     """The ids of `rows` rows, from one id per row or one for all; keys are the fitted ids."""
     values = tables.on_host(values)
     if not _is_one(values, several_columns=keys.dtype.names is not None):
-        return read_rows(values, rows)
+        some = read_rows(values, rows)
+        # An empty list has neither the type nor the columns of the keys.
+        return some if rows else read(keys[:0])
     one = values.reshape(1) if isinstance(values, np.generic | np.ndarray) else [values]
     return _repeated(read(one), rows)
 

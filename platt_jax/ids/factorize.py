@@ -151,7 +151,7 @@ def distinct(keys: NDArray[Any]) -> tuple[NDArray[Any], Integers]:
 
 def table_range(ids: NDArray[Any], rows: int) -> tuple[np.integer[Any], int] | None:
     """(smallest id, range) if a table over the range is cheap for this many rows, else None."""
-    if ids.dtype.kind not in "iu":
+    if ids.dtype.kind not in "iu" or not len(ids):
         return None
     low, high = int(ids.min()), int(ids.max())
     length = high - low + 1

@@ -7,9 +7,10 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax.arrays import Bools
+from platt_jax.arrays import Bools, Integers
 from platt_jax.ids import join
 from platt_jax.ids.factorize import ascending
+from platt_jax.inference.walks import Walk
 from platt_jax.model.objective import Array
 from platt_jax.results.fit import Fit
 from platt_jax.results.population import Population
@@ -19,14 +20,14 @@ from platt_jax.status import Flag
 Made = TypeVar("Made")
 
 
-def remembered(calibrator: SegmentCalibrator, forgetting: float) -> Fit:
-    """The earlier fits, discounted by `forgetting`."""
-    old, population = jax.tree.map(np.asarray, calibrator.fit), calibrator.population
+def remembered(calibrator: SegmentCalibrator, forgetting: float, walk: Walk) -> Fit:
+    """The earlier fits, discounted by `forgetting`, after a walk."""
+    old, dtype = jax.tree.map(np.asarray, calibrator.fit), calibrator.fit.A.dtype
     nothing = np.zeros_like(old.iterations)
     forgotten = replace(
         old,
-        hessian=forgetting * old.hessian,
-        covariance=old.covariance / forgetting,
+        hessian=walk.of_precisions(forgetting * old.hessian).astype(dtype),
+        covariance=(old.covariance / forgetting + walk.noise).astype(dtype),
         gradient=np.zeros_like(old.gradient),
         nll=np.zeros_like(old.nll),
         iterations=nothing,
@@ -34,31 +35,7 @@ def remembered(calibrator: SegmentCalibrator, forgetting: float) -> Fit:
         n_pos=forgetting * old.n_pos,
         n_neg=forgetting * old.n_neg,
     )
-    if population is not None and population.estimated:
-        forgotten = under(forgotten, population, forgetting, population)
     return chosen(np.asarray(old.converged), forgotten, old)
-
-
-def under(fit: Fit, before: Population, weight: float, now: Population) -> Fit:
-    """Fits whose prior was `weight` times the population `before`, now with `now` as their prior.
-
-    Their likelihood is taken as normal, by the Hessian.
-    """
-    old, new = weight * before.prior.precision, now.prior.precision
-    theta, dtype = np.stack([fit.A, fit.B], -1).astype(float), fit.A.dtype
-    hessian = fit.hessian - old + new
-    pull = (fit.hessian @ theta[..., None])[..., 0] - old @ before.mean + new @ now.mean
-    usable = np.asarray(fit.converged)
-    hessian[~usable] = np.eye(2)
-    A, B = np.linalg.solve(hessian, pull[..., None])[..., 0].T.astype(dtype)
-    moved = replace(
-        fit,
-        A=A,
-        B=B,
-        hessian=hessian.astype(dtype),
-        covariance=np.linalg.inv(hessian).astype(dtype),
-    )
-    return chosen(usable, moved, fit)
 
 
 def with_earlier(new: Fit, earlier: Fit, known: Bools, population: Population | None) -> Fit:
@@ -136,6 +113,18 @@ def joined(
 
     made: Made = jax.tree.map(both, old, new)
     return keys, made
+
+
+def placed(fits: Fit, at: Integers, some: Fit) -> Fit:
+    """The fits with those of `some` at these places."""
+
+    def place(of_all: NDArray[Any], of_some: NDArray[Any]) -> NDArray[Any]:
+        together = np.array(of_all)
+        together[at] = of_some
+        return together
+
+    made: Fit = jax.tree.map(place, fits, some)
+    return made
 
 
 def chosen(condition: Bools, one: Fit, other: Fit) -> Fit:

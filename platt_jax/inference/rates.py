@@ -71,7 +71,8 @@ def estimate_rates(
         level: confidence level of the interval, in (0, 1).
 
     Returns:
-        A Table with a line for each segment of the rows, in ascending order, and the columns
+        A Table with a line for each segment of the rows, in ascending order, so none without rows,
+        and the columns
 
         - `segment`, or one column for each of its several columns, and `rows`;
         - `from_rate`, and `expected`, the mean probability before any shift;

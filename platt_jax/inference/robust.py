@@ -63,8 +63,7 @@ def robust_covariance(
         offset: the offset that was fitted.
         clusters: (N,) ids of rows that depend on each other, such as those of one user; None if
             rows are independent. Different problems are treated as independent.
-        prior: the prior of the fit. It is part of H, but not of M, as is the population of a
-            calibrator with pooling="partial".
+        prior: the prior of the fit. It is part of H, but not of M.
         options: the options of the fit.
 
     Returns:
@@ -72,8 +71,10 @@ def robust_covariance(
         NaN where the scores are constant, and where a problem has a single cluster.
 
     Raises:
-        ValueError: an argument is not as above; or the class counts of the rows differ from those
-            of the fit.
+        ValueError: an argument is not as above; the class counts of the rows differ from those of
+            the fit; or the calibrator has a population, whose posteriors no sandwich describes.
+            For rows that depend on each other by day, pooling="nested" with the ids (segment, day)
+            then gives bands that cover.
 
     Example:
         >>> from platt_jax import fit
@@ -125,6 +126,12 @@ def _of_segments(
     prior: GaussianPrior | None,
     options: Options,
 ) -> SegmentCalibrator:
+    if calibrator.pooling not in ("none", "complete"):
+        raise ValueError(
+            "calibrator: expected one without a population, whose bands are those of posteriors, "
+            f"got pooling={calibrator.pooling!r}; for clusters such as days, fit the ids "
+            '(segment, day) with pooling="nested"'
+        )
     length = len(columns.scores)
     found = get_indexer(calibrator.keys, ids.read_rows(segments, length))
     if (found < 0).any():
@@ -132,16 +139,11 @@ def _of_segments(
             f"segments: expected those that were fitted, got another at row {np.argmin(found)}"
         )
     rows = _rows(found, columns, _codes(clusters, length))
-    fit, population, of_segments = calibrator.fit, calibrator.population, options
-    shared = shared_prior(prior)
-    if population is not None and population.estimated:
-        if prior is not None:
-            raise ValueError("prior: expected None for a calibrator whose prior is its population")
-        prior, of_segments = population.prior, replace(options, targets="none")
+    fit = calibrator.fit
     problems = _problems(fit.A, fit.B, fit.covariance, prior)
-    robust = _checked_sandwich(problems, rows, of_segments, (fit.n_pos, fit.n_neg))
+    robust = _checked_sandwich(problems, rows, options, (fit.n_pos, fit.n_neg))
     fallback, covariance = calibrator.fallback, calibrator.fallback_covariance
-    pooled = _problems(fallback.A, fallback.B, covariance, shared)
+    pooled = _problems(fallback.A, fallback.B, covariance, shared_prior(prior))
     one = rows._replace(problem=np.zeros_like(rows.problem))
     of_pooled = sandwich(pooled, one, options.targets == "platt")[0].astype(fallback.A.dtype)
     if calibrator.pooling == "complete":

@@ -7,8 +7,8 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax import validation
-from platt_jax.arrays import Bools
+from platt_jax import ids, validation
+from platt_jax.arrays import Bools, Floats
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.given import given_to
@@ -20,15 +20,16 @@ from platt_jax.execution.segment_rows import SegmentRows, segment_rows
 from platt_jax.ids.factorize import split_columns
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.inference import earlier_fits, update_pooled
+from platt_jax.inference.drift import Drift
 from platt_jax.inference.priors import at_places, prior_from
+from platt_jax.inference.walks import Walk
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
-from platt_jax.population.likelihoods import Likelihoods
+from platt_jax.population.fitting import report_search, with_pooled_curve
 from platt_jax.results import tables
 from platt_jax.results.fit import Fit
 from platt_jax.results.population import Population
 from platt_jax.results.segment_calibrator import SegmentCalibrator, require_segment_calibrator
-from platt_jax.results.sigmoid import Sigmoid
 from platt_jax.status import Flag, Status
 
 _NOT_LEARNT = (
@@ -46,6 +47,8 @@ def update(
     weights: Column = None,
     offset: Column = None,
     forgetting: float = 1.0,
+    drift: Column | Drift = 0.0,
+    night: object = None,
     options: Options = Options(),
     progress: bool | Listener = False,
 ) -> SegmentCalibrator:
@@ -62,12 +65,16 @@ def update(
     Without a population, standard errors are up to 8 % too small after 20 updates by 10 rows,
     because the Hessian of earlier rows is not recomputed at the new (A, B).
 
-    With a population (pooling="partial"), labels are used without smoothing. Each segment's rows
-    are kept as a normal likelihood of its (A, B), and each update estimates the population and its
-    covariance anew from all of these. New segments start from the population. After 12 updates by
-    10 rows its mean and variances differ from those of a fit of all rows by 0.15 standard errors on
-    average if a third of the labels are positive, and by 0.8 if 2 % are
-    (`benchmarks/inference/populations.py`).
+    With a population (pooling="partial") or levels, labels are used without smoothing. The earlier
+    rows of each segment are kept as a normal likelihood of its (A, B). The population and the
+    levels are estimated anew, as in `fit_segments`, from these likelihoods and the new rows. New
+    segments start from the population. After 12 updates by 10 rows its mean and variances differ
+    from those of a fit of all rows by 0.15 standard errors on average if a third of the labels are
+    positive, and by 0.8 if 2 % are (`benchmarks/inference/populations.py`).
+
+    Curves that change over time leave earlier rows less to say. `forgetting` discounts these rows,
+    and takes curves to be constant otherwise: bands are then too narrow where curves move. `drift`
+    says how far (A, B) move from one update to the next, and is part of the bands (Kalman 1960).
 
     After 21 weekly updates on flights, parameters are within 0.4 standard errors of those of a fit
     of all rows (median of carriers, routes or aircraft; `benchmarks/inference/online.py`).
@@ -82,11 +89,18 @@ def update(
             so rows with and without may follow each other.
         forgetting: factor in (0, 1] for the weights of all earlier rows, also in segments without
             new rows: with 0.9, rows of n updates ago count 0.9^n.
+        drift: how far each segment's (A, B) move between the earlier rows and the new ones,
+            independently of other segments: the standard deviation of the move of B, or the
+            covariance (2, 2) of the move of (A, B). For a calibrator with pooling="partial" also
+            the result of `estimate_drift`, if an update is one of its periods later.
+        night: a name of the new rows, such as a date or a number. It is kept with the calibrator,
+            also in files, as text in `nights`; rows of a name that it has are refused.
         options: as in `fit_segments`.
         progress: as in `fit_segments`.
 
     Returns:
-        A SegmentCalibrator with the earlier and the new segments. `n_pos` and `n_neg` include
+        A SegmentCalibrator with the earlier and the new segments; without rows, the calibrator as
+        it was. `n_pos` and `n_neg` include
         earlier rows, discounted by `forgetting`. `nll` is that of the new rows, and 0 without any.
 
         Flags describe all rows, as far as these are remembered. ONE_CLASS is set by the counts,
@@ -96,11 +110,12 @@ def update(
 
     Warns:
         RuntimeWarning: the new rows of a segment were not used, because they are not finite or
-            their fit failed; or as in `fit_segments`.
+            their fit failed; the search for the population did not converge; or as in
+            `fit_segments`.
 
     Raises:
-        ValueError: an argument is not as above, or as in `fit_segments`; or no dtype holds the
-            earlier and the new ids exactly.
+        ValueError: an argument is not as above, or as in `fit_segments`; the calibrator has rows of
+            this night; or no dtype holds the earlier and the new ids exactly.
         MemoryError: as in `fit_segments`.
 
     Example:
@@ -113,47 +128,117 @@ def update(
     require_segment_calibrator(calibrator, "calibrator")
     if not 0 < forgetting <= 1:
         raise ValueError(f"forgetting: expected a number in (0, 1], got {forgetting!r}")
+    walk = _walk(drift, calibrator)
+    nights = _with_night(calibrator.nights, night)
+    options = validation.options(options)
+    if _are_empty(scores, labels, segments):
+        return replace(calibrator, nights=nights)
     caller, stage = Caller(), Stage.of(progress)
     rows = segment_rows(scores, labels, segments, weights, offset=offset)
-    options = validation.options(options)
     population = calibrator.population
-    if population is not None and not population.estimated:
-        population = None
-    remembered = earlier_fits.remembered(calibrator, forgetting)
+    remembered = earlier_fits.remembered(calibrator, forgetting, walk)
     place = get_indexer(calibrator.keys, split_columns(rows.keys), "segments")
     earlier: Fit = jax.tree.map(lambda x: at_places(x, place), remembered)
     known = (place >= 0) & earlier.converged
-    levels = None
-    of_old: Likelihoods | None = None
-    of_new: Likelihoods | None = None
-    if population is not None:
-        of_old = update_pooled.remembered(population, forgetting)
-        without = replace(options, targets="none")
-        new, of_new = update_pooled.learnt(calibrator, of_old, place, rows, without, stage, caller)
+    pooled = _updated_fallback(calibrator, rows, forgetting, walk, options, caller)
+    found = None
+    if population is not None and population.estimated:
+        memory = remembered, update_pooled.remembered(population, forgetting, walk)
+        found = update_pooled.updated(calibrator, memory, rows, pooled, options, progress, caller)
+        new = found.of_rows
     else:
         n_pos, n_neg = (np.where(known, n, 0) for n in (earlier.n_pos, earlier.n_neg))
         prior = prior_from(calibrator, rows.keys, forgetting=forgetting)
+        moved = walk.of_precisions(np.asarray(prior.precision))
+        prior = prior._replace(precision=moved)
         new = _fit(rows, prior, (n_pos, n_neg), options, stage, caller)
     kept = (place >= 0) & ~new.converged & (known | np.isnan(new.A))
     report_non_finite(new, options, "segments", rows.keys, caller, _NOT_LEARNT)
     _report_failed(new, kept, rows.keys, caller)
-    new = earlier_fits.with_earlier(new, earlier, known, population)
-    keys, (each, likelihoods) = earlier_fits.joined(
-        calibrator.keys, (remembered, of_old), rows.keys, (new, of_new), place, kept
-    )
-    if population is not None and likelihoods is not None:
-        each, population, levels = update_pooled.renewed(each, calibrator, keys, likelihoods)
-    elif calibrator.population is not None:
-        population = Population.not_estimated(len(keys))
+    if found is not None:
+        report_search(found.population, caller)
+    levels = None
+    if found is not None:
+        keys, population, levels = found.keys, found.population, found.levels
+        here = found.at[~kept]
+        mine = jax.tree.map(lambda x: x[found.at], found.fit)
+        mine = replace(mine, n_pos=new.n_pos, n_neg=new.n_neg)
+        mine = earlier_fits.with_earlier(mine, earlier, known, population)
+        each = earlier_fits.placed(found.fit, here, jax.tree.map(lambda x: x[~kept], mine))
+    else:
+        new = earlier_fits.with_earlier(new, earlier, known, None)
+        keys, each = earlier_fits.joined(calibrator.keys, remembered, rows.keys, new, place, kept)
+        if calibrator.pooling == "complete":
+            each = with_pooled_curve(each, pooled)
+        if population is not None:
+            population = Population.not_estimated(len(keys), population.status)
     each = replace(each, flags=earlier_fits.raised(each.flags, Flag.REVERSED, each.A > 0))
-    fallback, covariance = _updated_fallback(calibrator, rows, forgetting, options, caller)
-    made = SegmentCalibrator(keys, each, fallback, covariance, population, levels)
+    covariance = np.asarray(pooled.covariance)
+    made = SegmentCalibrator(keys, each, pooled.sigmoid, covariance, population, levels)
+    return replace(made, nights=nights, shift=_shift(calibrator, keys))
+
+
+def _shift(calibrator: SegmentCalibrator, keys: NDArray[Any]) -> NDArray[Any] | None:
+    """The shift of the updated segments. New segments are fitted at the rate of their rows."""
     if calibrator.shift is None:
-        return made
-    # New segments are fitted at the rate of their rows.
+        return None
     place = get_indexer(calibrator.keys, split_columns(keys))
     shift = np.where(place >= 0, calibrator.shift[place], 0.0)
-    return replace(made, shift=np.append(shift, calibrator.shift[-1]))
+    return np.append(shift, calibrator.shift[-1])
+
+
+def _walk(drift: Column | Drift, calibrator: SegmentCalibrator) -> Walk:
+    """How far the segments move, by the argument `drift`.
+
+    Raises:
+        ValueError: it is none of what `update` takes for this calibrator.
+    """
+    if isinstance(drift, Drift):
+        if calibrator.pooling != "partial":
+            raise ValueError(
+                "drift: expected a number or a covariance for a calibrator with "
+                f"pooling={calibrator.pooling!r}, got a Drift"
+            )
+        share = float(np.clip(drift.lasting, 0, 1))
+        return Walk((1 - share**2) * drift.covariance, share)
+    given = validation.numbers(drift, "drift").astype(float)
+    noise = np.diag([0.0, float(given) ** 2]) if given.shape == () and given >= 0 else given
+    if noise.shape != (2, 2) or not _is_covariance(noise):
+        raise ValueError(
+            "drift: expected a standard deviation of at least 0, a covariance (2, 2) or a Drift, "
+            f"got {drift!r}"
+        )
+    return Walk(noise)
+
+
+def _is_covariance(matrix: Floats) -> bool:
+    if not np.isfinite(matrix).all() or (matrix != matrix.T).any():
+        return False
+    (a, b), (_, c) = matrix
+    return bool(a >= 0 and c >= 0 and b * b <= a * c)
+
+
+def _with_night(nights: tuple[str, ...], night: object) -> tuple[str, ...]:
+    """The nights with another one, which is new.
+
+    Raises:
+        ValueError: it is not new, or no name.
+    """
+    if night is None:
+        return nights
+    name = str(night)
+    if not name or name in nights:
+        expected = "a name" if not name else "a night that the calibrator does not have"
+        raise ValueError(f"night: expected {expected}, got {name!r}")
+    return (*nights, name)
+
+
+def _are_empty(scores: Column, labels: Column, segments: Column) -> bool:
+    """Whether these are columns without rows, as an engine's partition may have."""
+    if isinstance(scores, SegmentRows) or labels is None or segments is None:
+        return False
+    flat = (validation.array(x, "scores") for x in (scores, labels))
+    return all(x.shape == (0,) for x in flat) and ids.length(ids.read(segments)) == 0
 
 
 def _fit(
@@ -188,22 +273,29 @@ def _updated_fallback(
     calibrator: SegmentCalibrator,
     rows: SegmentRows,
     forgetting: float,
+    walk: Walk,
     options: Options,
     caller: Caller,
-) -> tuple[Sigmoid, NDArray[Any]]:
-    """The updated pooled fit and covariance; unchanged if the covariance is not known."""
+) -> Fit:
+    """The updated fit of all rows; its (A, B) are unchanged if their covariance is not known."""
     sigmoid, covariance = calibrator.fallback, calibrator.fallback_covariance
-    if not np.isfinite(covariance).all():
-        return sigmoid, covariance
-    # In units of the standard errors: a pseudoinverse would take one of A and B as undetermined.
-    units = np.sqrt(np.diag(covariance).astype(float))
-    units = np.outer(*[np.where(units > 0, units, 1)] * 2)
-    precision = forgetting * np.linalg.pinv(covariance / units, hermitian=True) / units
-    prior = GaussianPrior(np.array([sigmoid.A, sigmoid.B], float), precision)
+    prior = None
+    if known := np.isfinite(covariance).all():
+        # The mean of independent moves.
+        moved = walk.noise / max(len(calibrator.keys), 1)
+        # In standard errors: a pseudoinverse would take one of A and B as undetermined.
+        units = np.sqrt(np.diag(covariance).astype(float))
+        units = np.outer(*[np.where(units > 0, units, 1)] * 2)
+        precision = forgetting * np.linalg.pinv(covariance / units, hermitian=True) / units
+        precision = walk._replace(noise=moved).of_precisions(precision)
+        prior = GaussianPrior(np.array([sigmoid.A, sigmoid.B], float), precision)
+        covariance = (covariance / forgetting + moved).astype(covariance.dtype)
     given = given_to((1,), rows.dtype, prior)
     options = replace(options, targets="none", non_finite="omit")
     one = fit_problems(rows.pooled, given, Context(options, caller), loss=False)
-    if not one.converged[0]:
-        return sigmoid, covariance / forgetting
     one = jax.tree.map(lambda x: x[0, ...], one)
-    return one.sigmoid, np.asarray(one.covariance)
+    if not (known and one.converged):
+        one = replace(one, A=sigmoid.A, B=sigmoid.B, covariance=covariance)
+    # That of the new rows alone says nothing of all.
+    status, flags = np.full_like(one.status, Status.CONVERGED), np.zeros_like(one.flags)
+    return replace(one, status=status, flags=flags)

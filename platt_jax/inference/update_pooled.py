@@ -1,113 +1,226 @@
-"""Updates of partially pooled calibrators, which keep a normal likelihood of each segment's rows.
+"""Updates of partially pooled calibrators: fits of new rows beside a memory of the earlier ones.
 
-New rows are added to it by assumed-density filtering (Opper 1998): their normal likelihood is the
-one that gives the posterior the mean and covariance that the rows give it. The population is then
-estimated anew from the likelihoods of all segments.
+Earlier rows are remembered as a normal likelihood of each segment's (A, B). The loss of a segment
+is that of its new rows, which are exact, plus that of the memory. So the population and the levels
+are estimated as those of any other rows, and what is remembered of all rows is the normal
+likelihood that gives the new posteriors (assumed-density filtering, Opper 1998).
 """
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax.arrays import Bools, Integers
 from platt_jax.execution.caller import Caller
-from platt_jax.execution.progress import Stage
+from platt_jax.execution.progress import Listener, Stage
 from platt_jax.execution.segment_rows import SegmentRows
-from platt_jax.inference.earlier_fits import chosen, under
+from platt_jax.ids import join
+from platt_jax.ids.factorize import ascending, split_columns
+from platt_jax.ids.indexing import get_indexer
+from platt_jax.inference.earlier_fits import chosen, placed
 from platt_jax.inference.priors import at_places
+from platt_jax.inference.walks import Walk
+from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
 from platt_jax.population.chunked import ChunkedSegments
-from platt_jax.population.estimate import renewed_population
-from platt_jax.population.level_fitting import refit_levels
+from platt_jax.population.estimate import (
+    estimate_population,
+    tell_of_population,
+    unchanged_population,
+)
+from platt_jax.population.fitting import with_pooled_curve
+from platt_jax.population.level_fitting import fit_levels, levels_of
 from platt_jax.population.likelihoods import Likelihoods
-from platt_jax.population.quadrature import Normals, normals
+from platt_jax.population.quadrature import Grid, Nodes, normals
+from platt_jax.population.segments import Coordinates, Segments
 from platt_jax.population.standardized import StandardizedSegments
 from platt_jax.results.fit import Fit
 from platt_jax.results.levels import Levels
 from platt_jax.results.population import Population
 from platt_jax.results.segment_calibrator import SegmentCalibrator
+from platt_jax.solver.solution import Given
+from platt_jax.status import Status
 
 
-def remembered(population: Population, forgetting: float) -> Likelihoods:
-    """The likelihoods of the segments' earlier rows, discounted by `forgetting`."""
+class UpdatedSegments(Segments):
+    """Segments with new rows, and a memory of earlier ones; see `Segments` for the methods.
+
+    Args:
+        keys: (K,) the earlier and the new segments, ascending.
+        rows: the new rows, of J segments.
+        at: (J,) the places of these segments among the keys.
+        memory: (K,) the likelihoods of the earlier rows; 0 where there are none.
+        earlier: (K,) the earlier fits, of which new segments have none.
+        known: (K,) whether a segment has an earlier fit.
+    """
+
+    def __init__(
+        self,
+        keys: NDArray[Any],
+        rows: ChunkedSegments,
+        at: Integers,
+        memory: Likelihoods,
+        earlier: Fit,
+        known: Bools,
+    ) -> None:
+        self._keys, self._rows, self._at = keys, rows, at
+        self._earlier, self._known = earlier, known
+        # In coordinates in which slopes and intercepts are of one size.
+        self._coordinates = memory.coordinates(memory.total)
+        self.memory = memory.transformed(self._coordinates.matrix)
+        self.together = self.of_rows = earlier  # the last fits: (K,), and of the new rows (J,)
+
+    @property
+    def keys(self) -> NDArray[Any]:
+        """See `Segments`."""
+        return self._keys
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """See `Segments`."""
+        return self._rows.dtype
+
+    def coordinates(self, options: Options) -> Coordinates:
+        """See `Segments`."""
+        return self._coordinates
+
+    def fit(self, given: Given, options: Options, stage: Stage) -> Fit:
+        """See `Segments`. Without new rows, or where their fit fails, those of earlier rows."""
+        start: Any = given.start
+        prior = self._with_memory(given.prior)
+        of_rows = GaussianPrior(*(x[self._at].astype(self.dtype) for x in prior))
+        pair = tuple(x[self._at] for x in start)
+        self.of_rows = self._rows.fit(Given(of_rows, pair), options, stage)
+        kept = np.asarray(self._known).copy()
+        kept[self._at] &= ~np.asarray(self.of_rows.converged)
+        together = placed(self._earlier, self._at, self.of_rows)
+        together = replace(
+            together,
+            n_pos=self._counted(together.n_pos, self._earlier.n_pos),
+            n_neg=self._counted(together.n_neg, self._earlier.n_neg),
+        )
+        self.together = chosen(kept, _at(prior, self._earlier), together)
+        return self.together
+
+    def pooled(self, given: Given, options: Options, stage: Stage) -> Fit:
+        """See `Segments`; of the new rows."""
+        return self._rows.pooled(given, options, stage)
+
+    def node_losses(self, grid: Grid, nodes: Nodes, options: Options, stage: Stage) -> NDArray[Any]:
+        """See `Segments`."""
+        some: Any = jax.tree.map(lambda x: x[self._at], nodes)
+        of_rows = self._rows.node_losses(grid, some, options, stage)
+        learnt = np.asarray(self.of_rows.converged) & np.isfinite(of_rows).all(1)
+        losses = self.memory.losses(grid, jax.tree.map(lambda x: x.astype(float), nodes.posterior))
+        losses[self._at] += np.where(learnt[:, None], of_rows, 0)
+        return losses
+
+    def _counted(self, counts: Any, earlier: Any) -> NDArray[Any]:
+        """The rows of all, (K,), where new rows have been placed among the earlier ones."""
+        both = np.array(counts)
+        both[self._at] += np.where(self._known, earlier, 0)[self._at]
+        return both
+
+    def _with_memory(self, prior: Any) -> GaussianPrior:
+        """The priors (K,) of the new rows, given the earlier ones."""
+        to = self._coordinates.matrix
+        back = np.linalg.inv(to)
+        of_prior = back.T @ np.asarray(prior.precision, float) @ back
+        pull = (of_prior @ (np.asarray(prior.mean, float) @ to.T)[..., None])[..., 0]
+        precision = of_prior + self.memory.precision.matrices
+        mean = np.linalg.solve(precision, (pull + self.memory.pull)[..., None])[..., 0]
+        return GaussianPrior(mean @ back.T, to.T @ precision @ to)
+
+
+def _at(prior: GaussianPrior, fit: Fit) -> Fit:
+    """The fits with (A, B) and the Hessian of these priors."""
+    dtype = fit.A.dtype
+    A, B = np.asarray(prior.mean).T.astype(dtype)
+    covariance = np.linalg.inv(prior.precision).astype(dtype)
+    return replace(fit, A=A, B=B, hessian=np.asarray(prior.precision, dtype), covariance=covariance)
+
+
+def remembered(population: Population, forgetting: float, walk: Walk) -> Likelihoods:
+    """The likelihoods of the segments' earlier rows, discounted by `forgetting`, after a walk."""
     own = Likelihoods.from_arrays(population.likelihood_precision, population.likelihood_pull)
-    return own.times(forgetting)
+    of_all = population.predictive_mean, population.predictive_covariance
+    return walk.of_likelihoods(own.times(forgetting), *of_all)
 
 
-def learnt(
+class Updated(NamedTuple):
+    """The segments (K,) after an update, and the last fits of the new rows (J,)."""
+
+    keys: NDArray[Any]
+    at: Integers  # (J,), places of the segments with new rows
+    fit: Fit
+    of_rows: Fit
+    population: Population
+    levels: Levels | None
+
+
+def updated(
     calibrator: SegmentCalibrator,
-    earlier: Likelihoods,
-    place: NDArray[Any],
+    memory: tuple[Fit, Likelihoods],
     rows: SegmentRows,
+    pooled: Fit,
     options: Options,
-    stage: Stage,
+    progress: bool | Listener,
     caller: Caller,
-) -> tuple[Fit, Likelihoods]:
-    """The fits of new rows given the earlier ones, and the likelihoods of both.
+) -> Updated:
+    """The fits of all segments, their population and their levels.
 
     Args:
         calibrator: the calibrator of the earlier rows, with a population.
-        earlier: (K,) likelihoods of the earlier rows.
-        place: (J,) index of each new row's segment among these; -1 if it is not there.
+        memory: the fits of its segments, and the likelihoods of their rows, as remembered.
         rows: the new rows.
+        pooled: the fit of all rows, earlier and new.
         options: as in `fit_segments`.
-        stage: the stage whose progress is reported.
+        progress: as in `fit_segments`.
         caller: where warnings point.
     """
-    coordinates = earlier.coordinates(earlier.total)
+    new = get_indexer(calibrator.keys, split_columns(rows.keys)) < 0
+    keys, _ = ascending(join([calibrator.keys, rows.keys[new]]))
+    old = get_indexer(calibrator.keys, split_columns(keys))
+    at = get_indexer(keys, split_columns(rows.keys))
+    earlier, likelihoods = jax.tree.map(lambda x: at_places(x, old), memory)
+    known = (old >= 0) & np.asarray(earlier.converged)
+    segments = UpdatedSegments(keys, ChunkedSegments(rows, caller), at, likelihoods, earlier, known)
+    levels = None
+    if calibrator.by_level is not None:
+        kind = calibrator.by_level.kind
+        values = levels_of(keys, kind)
+        found, population, levels = fit_levels(segments, values, kind, pooled, options, progress)
+        fit = with_pooled_curve(segments.together, pooled) if found is None else found
+    else:
+        fit, population = _estimated(segments, calibrator.population, pooled, options, progress)
+    return Updated(keys, at, fit, segments.of_rows, population, levels)
+
+
+def _estimated(
+    segments: UpdatedSegments,
+    before: Any,
+    pooled: Fit,
+    options: Options,
+    progress: bool | Listener,
+) -> tuple[Fit, Population]:
+    """The segments' fits and their population; that of before if the rows tell of no other one."""
+    coordinates = segments.coordinates(options)
     to = coordinates.matrix
-    arrays = at_places(earlier.precision.matrices, place), at_places(earlier.pull, place)
-    own = Likelihoods.from_arrays(*arrays).transformed(to)
-    prior = _prior(calibrator, own, rows.keys, place, to)
-    segments = StandardizedSegments(ChunkedSegments(rows, caller), coordinates, options)
-    fit, of_rows = segments.learnt(prior, stage)
-    of_both = own.plus(of_rows.times(np.asarray(fit.converged)))
-    return fit, of_both.transformed(np.linalg.inv(to))
+    alone = StandardizedSegments(segments, coordinates, options)
+    of_before = normals(to @ before.predictive_mean, to @ before.predictive_covariance @ to.T)
 
+    def kept(status: Status) -> tuple[Fit, Population, bool]:
+        fit, likelihoods = alone.learnt(of_before, Stage.of(progress))
+        own = likelihoods.transformed(np.linalg.inv(to))
+        same = unchanged_population(replace(before, status=status), own)
+        return fit, same, tell_of_population(likelihoods)
 
-def _prior(
-    calibrator: SegmentCalibrator,
-    own: Likelihoods,
-    keys: NDArray[Any],
-    place: NDArray[Any],
-    to: NDArray[np.float64],
-) -> Normals:
-    """What is known of the segments (J,) before the new rows, in the coordinates of `to`.
-
-    Args:
-        calibrator: the calibrator of the earlier rows.
-        own: (J,) the likelihoods of the earlier rows, in these coordinates.
-        keys: (J,) the segments.
-        place: (J,) their places in the calibrator; -1 for new ones.
-        to: (2, 2), maps (A, B) to the coordinates.
-    """
-    population: Any = calibrator.population
-    if calibrator.by_level is None:
-        return own.under(normals(to @ population.mean, to @ population.covariance @ to.T))
-    mean, covariance = calibrator.by_level.curves(keys)
-    seen = place >= 0
-    mean[seen] = population.posterior_mean[place[seen]]
-    covariance[seen] = population.posterior_covariance[place[seen]]
-    return normals(mean @ to.T, to @ covariance @ to.T)
-
-
-def renewed(
-    fit: Fit, calibrator: SegmentCalibrator, keys: NDArray[Any], likelihoods: Likelihoods
-) -> tuple[Fit, Population, Levels | None]:
-    """The population and the levels estimated from all likelihoods, and the fits under it."""
-    population: Any = calibrator.population
-    if calibrator.by_level is None:
-        now = renewed_population(population, likelihoods)
-        return under(fit, population, 1, now), now, None
-    now, levels = refit_levels(keys, calibrator.by_level.kind, fit, likelihoods, population.mean)
-    return _at_posterior(fit, now), now, levels
-
-
-def _at_posterior(fit: Fit, population: Population) -> Fit:
-    """Fits at their posterior means, which are the modes of normal densities."""
-    dtype, covariance = fit.A.dtype, population.posterior_covariance
-    A, B = population.posterior_mean.T.astype(dtype)
-    hessian = np.linalg.inv(covariance).astype(dtype)
-    moved = replace(fit, A=A, B=B, hessian=hessian, covariance=covariance.astype(dtype))
-    return chosen(np.asarray(fit.converged), moved, fit)
+    if not tell_of_population(segments.memory):
+        fit, population, told = kept(before.status)
+        if not told:
+            return fit, population
+    found, population = estimate_population(segments, pooled, options, progress)
+    return kept(population.status)[:2] if found is None else (found, population)

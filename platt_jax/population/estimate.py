@@ -122,27 +122,11 @@ def _at_most(
     return (factor * np.minimum(values, 1)) @ factor.T, bool(values[-1] <= 1)
 
 
-def renewed_population(population: Population, likelihoods: Likelihoods) -> Population:
-    """The current population of the segments, estimated from the likelihoods of their rows.
-
-    The population stays as it was if the likelihoods say almost nothing about it.
-
-    Args:
-        population: the previous population.
-        likelihoods: the likelihoods of the segments.
-    """
-    coordinates = likelihoods.coordinates(likelihoods.total)
-    to = coordinates.matrix
-    of_all = likelihoods.transformed(to).precision.matrices.sum(0)
-    if np.count_nonzero(likelihoods.precision.BB) < 2 or np.linalg.eigvalsh(of_all)[0] < _LITTLE:
-        return _posterior(population, likelihoods)
-    start = normals(to @ population.mean, to @ population.covariance @ to.T)
-    likelihoods = likelihoods.transformed(to)
-    found = estimated(likelihoods, start, likelihoods.under(start))
-    known = over_populations(
-        likelihoods, found.population, start.mean, found.certain, likelihoods.total
-    )
-    return _result(found, likelihoods, known, coordinates)
+def tell_of_population(likelihoods: Likelihoods) -> bool:
+    """Whether likelihoods of segments, in standardized coordinates, say enough of a population."""
+    of_all = likelihoods.precision.matrices.sum(0)
+    informed = np.count_nonzero(likelihoods.precision.BB)
+    return bool(informed >= 2 and np.linalg.eigvalsh(of_all)[0] >= _LITTLE)
 
 
 def _result(
@@ -171,8 +155,8 @@ def _result(
     )
 
 
-def _posterior(population: Population, likelihoods: Likelihoods) -> Population:
-    """The same population, with segments whose rows say almost nothing about it."""
+def unchanged_population(population: Population, likelihoods: Likelihoods) -> Population:
+    """The same population, with segments of these likelihoods, which say almost nothing of it."""
     prior = normals(population.predictive_mean, population.predictive_covariance)
     posterior = likelihoods.under(prior)
     return replace(

@@ -60,14 +60,14 @@ def fit_by_segment(
     consequence = _WITHOUT_BAD_ROWS if one_curve else ARE_NAN
     report_non_finite(each, options, "segments", segments.keys, caller, consequence)
     if one_curve:
-        each = _with_pooled_curve(each, pooled)
+        each = with_pooled_curve(each, pooled)
     if population is not None:
-        _report_search(population, caller)
+        report_search(population, caller)
     covariance: Any = pooled.covariance  # NumPy's, from a fit on the host
     return SegmentCalibrator(segments.keys, each, pooled.sigmoid, covariance, population, by_level)
 
 
-def _report_search(population: Population, caller: Caller) -> None:
+def report_search(population: Population, caller: Caller) -> None:
     """Warns of a population that has no estimate, or one that did not converge."""
     if population.status == Status.NOT_ESTIMATED:
         caller.warn(f"pooling: {population.status.message}")
@@ -79,7 +79,7 @@ def _report_search(population: Population, caller: Caller) -> None:
         )
 
 
-def _with_pooled_curve(each: Fit, pooled: Fit) -> Fit:
-    """The fit of all rows repeated for each segment, with the segment's own row counts."""
+def with_pooled_curve(each: Fit, pooled: Fit) -> Fit:
+    """The fit of all rows, repeated for each segment with the segment's own row counts."""
     alike: Fit = jax.tree.map(lambda x, of_each: np.broadcast_to(x, of_each.shape), pooled, each)
     return replace(alike, n_pos=each.n_pos, n_neg=each.n_neg)

@@ -12,9 +12,8 @@ from platt_jax.ids.factorize import split_columns
 from platt_jax.ids.vocabulary import distinct
 from platt_jax.options import Options
 from platt_jax.population.crossed import Crossed
-from platt_jax.population.level_search import EstimatedLevels, estimate_levels, renewed_levels
+from platt_jax.population.level_search import EstimatedLevels, estimate_levels
 from platt_jax.population.levels import Design, Moments, Scoring
-from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.nested import Nested
 from platt_jax.population.search import covariance_errors
 from platt_jax.population.segments import Segments
@@ -119,22 +118,6 @@ def fit_levels(
         return None, Population.not_estimated(len(segments.keys), status), None
     fit, found = made
     return fit, *_assembled(found, values, kind, fit)
-
-
-def refit_levels(
-    keys: NDArray[Any], kind: str, fit: Fit, likelihoods: Likelihoods, center: _Array
-) -> tuple[Population, Levels]:
-    """Population and levels of segments (K,) whose likelihoods are known as normal densities.
-
-    Args:
-        keys: (K,) ids of the segments, ascending.
-        kind: "nested" or "crossed".
-        fit: the segments' fits, which only say how many rows they have.
-        likelihoods: (K,) the likelihoods.
-        center: (2,), mean of the prior of the mean curve's (A, B).
-    """
-    values = levels_of(keys, kind)
-    return _assembled(renewed_levels(_design(values, kind), likelihoods, center), values, kind, fit)
 
 
 def _assembled(

@@ -104,27 +104,6 @@ def estimate_levels(
     return fit, _estimated(design, likelihoods, mean, steps, coordinates)
 
 
-def renewed_levels(
-    design: Design, likelihoods: Likelihoods, center: NDArray[np.float64]
-) -> EstimatedLevels:
-    """The levels of segments whose likelihoods (K,) are known as normal densities.
-
-    Args:
-        design: their values of the levels.
-        likelihoods: the likelihoods.
-        center: (2,), mean of the prior of the mean curve.
-    """
-    coordinates = likelihoods.coordinates(likelihoods.total)
-    likelihoods = likelihoods.transformed(coordinates.matrix)
-    center = coordinates.matrix @ center
-    steps = _first_steps(design)
-    for _ in range(_MOST_ROUNDS):
-        _, steps, moved = _scored(design, likelihoods, center, steps)
-        if moved <= _TOLERANCE / 10:
-            break
-    return _estimated(design, likelihoods, center, steps, coordinates)
-
-
 def _first_steps(design: Design) -> list[Scoring]:
     levels = len(design.sizes)
     return [Scoring(START_SPREAD**2 / levels * np.eye(2))] * levels

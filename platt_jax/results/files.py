@@ -136,6 +136,8 @@ def described(calibrator: Calibrator) -> tuple[dict[str, Any], dict[str, NDArray
     if (levels := getattr(calibrator, "by_level", None)) is not None:
         about["levels"], of_levels = level_files.described(levels)
         arrays |= of_levels
+    if nights := getattr(calibrator, "nights", ()):
+        about["nights"] = list(nights)
     return about, arrays
 
 
@@ -216,6 +218,10 @@ def assembled(
         made = replace(made, multilabel=about["multilabel"] is True)
     if of_levels:
         made = replace(made, by_level=level_files.assembled(about["levels"], read))
+    if nights := tuple(about.get("nights", ())):
+        if not all(isinstance(night, str) for night in nights):
+            raise ValueError("not names of nights")
+        made = replace(made, nights=nights)
     calibrator: Calibrator = made
     return calibrator
 

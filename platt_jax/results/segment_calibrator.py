@@ -60,6 +60,7 @@ class SegmentCalibrator(ComparedByValue, ById):
             `levels` is a summary.
         shift: (K + 1,), what `shift_prior` has added to B of each segment, and last to that of
             unseen ones, since the fit; None for nothing.
+        nights: names of the nights by which `update` was called.
     """
 
     keys: NDArray[Any]
@@ -69,6 +70,7 @@ class SegmentCalibrator(ComparedByValue, ById):
     population: Population | None = None
     by_level: Levels | None = None
     shift: NDArray[Any] | None = None
+    nights: tuple[str, ...] = ()
 
     # `platt_jax.report.to_html`, which `platt_jax/__init__.py` sets.
     _write_report: ClassVar[Callable[..., None]]

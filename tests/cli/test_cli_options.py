@@ -261,8 +261,12 @@ def test_update_is_that_of_the_library(reader, in_tmp, capsys):
     found = pj.load("u.npz")
     assert found.keys.tolist() == ["a", "b", "c", "d"]
     np.testing.assert_array_equal(found.fit.A, expected.fit.A)
-    assert run(f"{update} --out u.npz") == 0
+    assert run(f"{update} --night Monday --out u.npz") == 0
     assert "saved to u.npz" in capsys.readouterr().out
+    assert pj.load("u.npz").nights == ("Monday",)
+    again = update.replace("c.npz", "u.npz")
+    assert run(f"{again} --night Monday --out v.npz") == 2
+    assert "night: expected a night that the calibrator does not have" in capsys.readouterr().err
 
 
 def test_what_update_refuses(in_tmp, capsys):

@@ -116,3 +116,18 @@ def test_arguments(rng):
             pj.estimate_rates(calibrator, rows[0], rows[2], from_rate=bad)
     with pytest.raises(ValueError, match="calibrator"):
         pj.estimate_rates(GaussianPrior, rows[0], rows[2])
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+@pytest.mark.parametrize("as_list", [False, True])
+def test_no_rows_are_an_empty_table(columns, as_list):
+    """Before, NumPy's error for the smallest of no numbers, unless the ids were text."""
+    rng = np.random.default_rng(0)
+    shops = np.arange(400)[:, None] // [40, 20] % [5, 20]
+    shops = shops if columns == 2 else shops[:, 0]
+    calibrator = pj.fit_segments(rng.normal(size=400), rng.random(400) < 0.4, shops)
+    none = [] if as_list else shops[:0]
+    table = pj.estimate_rates(calibrator, [], none)
+    assert len(table["rate"]) == len(table["status"]) == 0
+    some = pj.estimate_rates(calibrator, [0.5], shops[:1])
+    assert list(table) == list(some)

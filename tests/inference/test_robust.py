@@ -66,7 +66,7 @@ def test_row_by_row(rng, weighted, clustered, targets, prior):
         np.testing.assert_allclose(robust.covariance[k], expected, rtol=1e-10)
 
 
-@pytest.mark.parametrize("pooling", ["none", "partial", "complete"])
+@pytest.mark.parametrize("pooling", ["none", "complete"])
 def test_of_segments_however_they_are_pooled(rng, pooling):
     scores, labels = problem(rng, 300)
     which = rng.integers(0, 3, 300)
@@ -78,15 +78,21 @@ def test_of_segments_however_they_are_pooled(rng, pooling):
     for k in range(3):
         one, rows = jax.tree.map(lambda x: x[k], calibrator.fit), which == k  # noqa: B023
         expected = of_all
-        if pooling == "partial":
-            population = np.linalg.inv(calibrator.population.covariance)
-            expected = oracle(one, scores[rows], labels[rows], None, None, population, "none")
-        elif pooling == "none":
+        if pooling == "none":
             expected = oracle(one, scores[rows], labels[rows])
         np.testing.assert_allclose(robust.fit.covariance[k], expected, rtol=1e-9)
-    if pooling == "partial":
-        with pytest.raises(ValueError, match="prior: expected None for a calibrator whose prior"):
-            robust_covariance(calibrator, scores, labels, segments=which, prior=PRIOR)
+
+
+@pytest.mark.parametrize("pooling", ["partial", "nested"])
+def test_a_population_is_refused(rng, pooling):
+    """Before, a calibrator came back whose bands were those of independent rows."""
+    scores, labels = problem(rng, 300)
+    which, day = rng.integers(0, 3, 300), rng.integers(0, 3, 300)
+    if pooling == "nested":
+        which = np.stack([which, day], 1)
+    calibrator = pj.fit_segments(scores, labels, which, pooling=pooling)
+    with pytest.raises(ValueError, match=f'pooling=.{pooling}.; .*segment, day.*"nested"'):
+        robust_covariance(calibrator, scores, labels, segments=which, clusters=day)
 
 
 @pytest.mark.parametrize("clustered", [False, True])
