@@ -60,7 +60,14 @@ def test_nights_add_up_until_there_is_an_alarm(in_tmp, calibrator, capsys):
     assert run(f"monitor state.npz right.csv {COLUMNS} --restart b --json") == 0
     told = json.loads(capsys.readouterr().out)
     assert told == dict(
-        night=4, segments=3, alarms=0, fdr=0.05, against="fit", margin=0.1, out="state.npz"
+        night=4,
+        segments=3,
+        alarms=0,
+        fdr=0.05,
+        against="fit",
+        margin=0.1,
+        night_sd=0.0,
+        out="state.npz",
     )
 
 

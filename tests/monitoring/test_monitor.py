@@ -306,7 +306,7 @@ def test_restart_forgets_a_segment(rng, calibrator):
     for _ in range(6):
         monitor = monitor.update(*night(rng, shift=2, changed=[2]))
     assert monitor.alarms()["segment"].tolist() == [2]
-    again = monitor.restart([2, 1234])
+    again = monitor.restart([2])
     assert len(again.alarms()["segment"]) == 0
     assert 2 not in again.table()["segment"]
     assert len(again.table()["segment"]) == SEGMENTS - 1
@@ -477,7 +477,7 @@ def test_damaged_files_are_refused(rng, tmp_path, calibrator):
         np.savez(path, **(arrays | {name: np.full_like(arrays[name], bad)}))
         with pytest.raises(ValueError, match="damaged"):
             pj.Monitor.load(path, calibrator)
-    arrays["header"] = np.array(str(arrays["header"]).replace('"version": 1', '"version": 9'))
+    arrays["header"] = np.array(str(arrays["header"]).replace('"version": 2', '"version": 9'))
     np.savez(path, **arrays)
     with pytest.raises(ValueError, match="a monitor of version 9"):
         pj.Monitor.load(path, calibrator)
