@@ -56,8 +56,8 @@ def _opened(arguments: argparse.Namespace, calibrator: SegmentCalibrator, new: b
     for name, value in given.items():
         if getattr(found, name) != value:
             raise ValueError(
-                f"--{name.replace('_', '-')}: {arguments.state} has {getattr(found, name)}, got {value}; it cannot "
-                "be changed"
+                f"--{name.replace('_', '-')}: {arguments.state} has {getattr(found, name)}, got "
+                f"{value}; it cannot be changed"
             )
     return _restarted(found, arguments.restart) if arguments.restart else found
 

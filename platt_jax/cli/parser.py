@@ -299,8 +299,8 @@ def _add_monitor(among: _Among) -> None:
         "--night-sd",
         type=float,
         metavar="SD",
-        help="standard deviation by which the log-odds of a segment's rows move together from night "
-        "to night; default 0",
+        help="standard deviation by which the log-odds of a segment's rows move together from one "
+        "night to the next; default 0",
     )
     watching.once(
         "--night",

@@ -126,12 +126,12 @@ def log_ratios(night: Night, shared: Shocks | None) -> Floats:
 
     A shock moves all log-odds, so that the slopes' ratios are 1 with shocks: only shifts are found.
     """
-    values: Floats = night.log_ratios * UNIT
+    values = night.log_ratios * np.float64(UNIT)
     if shared is None:
         return values
-    found, nodes, sizes = np.zeros((len(night.rows), ALTERNATIVES)), len(shared.nodes), len(SHIFTS)
-    for side in range(2):
-        ratios = shared.log_ratios(values[:, side * nodes :][:, :nodes], night.rows)
+    found, sizes = np.zeros((len(night.rows), ALTERNATIVES)), len(SHIFTS)
+    for side, of_nodes in enumerate(np.split(values, 2, axis=1)):
+        ratios = shared.log_ratios(of_nodes, night.rows)
         found[:, side * sizes :][:, :sizes] = np.floor(ratios / UNIT) * UNIT
     return found
 

@@ -20,11 +20,11 @@ from platt_jax.arrays import Floats, Ints
 from platt_jax.results.probabilities import expit
 
 LARGEST = 3.0  # standard deviation of shocks; the number of nodes grows with it
-_FARTHEST = 6.0  # standard deviations; a shock is larger in one of 5e8 nights
+_FARTHEST = 7.0  # standard deviations; a shock is larger in one of 4e11 nights
 _INTERPOLATION_ERROR = 1e-7  # of a row's log likelihood, about
 _POLE = np.pi  # distance from the real axis to where p(1 + exp(shock)) has no logarithm
 _NUMBERS_AT_ONCE = 1 << 20
-_WIDEST, _STEP = 128.0, 1 / 128  # range and distance of the tabulated log-odds
+_WIDEST, _STEP = 128.0, 1 / 256  # range and distance of the tabulated log-odds
 
 
 class Shocks(NamedTuple):
@@ -48,7 +48,8 @@ class Shocks(NamedTuple):
             rows: (K,) number of rows of each, whose information on the shock is at most 1/4 each.
         """
         found = np.empty((len(values), len(self.locations) - 1))
-        halvings = np.ceil(np.log2(1 + self.sd**2 * rows / 4) / 2).astype(int)
+        # A step is at most a standard deviation of the posterior, and 0.7, because of the pole.
+        halvings = np.ceil(np.log2(1 + self.sd**2 * (2 + rows / 4)) / 2).astype(int)
         for number in np.unique(halvings):
             points, log_weights = _rule(int(number))
             at = (self.locations[:, None] + self.sd * points).ravel()
@@ -79,7 +80,7 @@ def shocks(sd: float, shifts: tuple[float, ...], unit: float) -> Shocks:
 
 def _table(sd: float) -> tuple[Floats, Floats]:
     below = np.arange(-_WIDEST, _STEP / 2, _STEP)
-    points, log_weights = _rule(2)
+    points, log_weights = _rule(3)
     mean = expit(below[:, None] + sd * points) @ np.exp(log_weights)
     log_odds = np.log(mean) - np.log1p(-mean)
     log_odds[-1] = 0  # exactly
@@ -89,7 +90,7 @@ def _table(sd: float) -> tuple[Floats, Floats]:
 def _rule(halvings: int) -> tuple[Floats, Floats]:
     """Points of a standard normal variable, and the logarithms of their weights.
 
-    The error of the trapezoidal rule is 5e-9 with a distance of a standard deviation.
+    The trapezoidal rule has an error of 5e-9 with a step of a standard deviation.
     """
     number = int(_FARTHEST) << halvings
     points = np.arange(-number, number + 1) / (1 << halvings)
