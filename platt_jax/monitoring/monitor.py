@@ -62,7 +62,7 @@ class Monitor:
     have begun: see `docs/howto/monitor.md`, also for simulations.
 
     A monitor is immutable: each method returns another. It has 58 numbers per segment; with
-    `night_sd`, 88 to 280.
+    `night_sd`, 72 to 278.
 
     Attributes:
         calibrator: predicts the rows of the next nights.

@@ -88,6 +88,9 @@ def monitor_sums(
     caller = Caller()
     columns = Columns(score, label, segment, offset=offset)
     with checked_rows(engine_of(relation, connection, dialect), columns, snapshot=False) as rows:
+        if not len(rows.keys):
+            no_keys = monitor.calibrator.keys[:0]
+            return to_table(no_keys, Night.without_rows(0, monitor.state.terms))
         before = before_night(monitor.calibrator, rows.keys, monitor.against)
         curves = parameters(monitor.calibrator)[before.place]
         usable = before.usable & np.isfinite(curves).all(1)
