@@ -130,8 +130,9 @@ def test_every_shift_has_a_finite_error(rng):
             assert (table["change"] == ("higher" if shift > 0 else "lower")).all()
             assert (np.sign(table["intercept"]) == np.sign(shift)).all()
             assert np.isfinite(table["se_intercept"]).all()
-        # Beyond the largest alternative, 3, it is too small.
-        assert (np.abs(table["intercept"] / shift - 0.9) < 0.35).all()
+        # Beyond the largest alternative, 3, it may be too small.
+        away = np.abs(table["intercept"] - shift)
+        assert (away <= np.maximum(2.5 * table["se_intercept"], abs(shift) / 3)).all()
 
 
 @pytest.mark.slow
