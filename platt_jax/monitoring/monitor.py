@@ -70,7 +70,7 @@ class Monitor:
         margin: by how much log-odds may be off, >= 0.
         night_sd: standard deviation of the log-odds' shocks in a segment's nights, >= 0.
         night: number of nights so far; the first is 1.
-        named_nights: the names given to `update`, in their order.
+        nights: the names given to `update`, in their order.
 
     Example:
         >>> import numpy as np
@@ -135,7 +135,7 @@ class Monitor:
         return self.history.night
 
     @property
-    def named_nights(self) -> tuple[str, ...]:
+    def nights(self) -> tuple[str, ...]:
         """The names given to `update`, in their order."""
         return self.history.names
 

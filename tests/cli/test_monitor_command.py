@@ -122,7 +122,7 @@ def test_a_night_that_was_run_is_refused(in_tmp, calibrator, capsys):
     assert (in_tmp / "s.npz").read_bytes() == before
     assert run(f"monitor s.npz 2.csv {COLUMNS} --night 2026-01-02") in (0, 5)
     found = pj.Monitor.load("s.npz", calibrator)
-    assert found.named_nights == ("2026-01-01", "2026-01-02")
+    assert found.nights == ("2026-01-01", "2026-01-02")
     assert (found.night, found.night_sd) == (2, 0.5)
 
 

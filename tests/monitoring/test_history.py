@@ -38,13 +38,13 @@ def test_a_night_counts_once(calibrator, monitor):
     with pytest.raises(ValueError, match="got monday"):
         monitor.add(monitor.sums(*rows(1)), night="monday")
     after = monitor.update(*rows(2), night=datetime.date(2026, 1, 2)).update(*rows(3))
-    assert (after.night, after.named_nights) == (3, ("monday", "2026-01-02"))
+    assert (after.night, after.nights) == (3, ("monday", "2026-01-02"))
     with pytest.raises(ValueError, match="got 2026-01-02"):
         after.update(*rows(2), night=np.datetime64("2026-01-02"))
     for bad in ("", 1.5, True, ["a"]):
         with pytest.raises(ValueError, match="night: expected a text, an integer or a date"):
             monitor.update(*rows(2), night=bad)
-    assert after.restart(SEGMENTS[:1]).with_calibrator(calibrator).named_nights == (
+    assert after.restart(SEGMENTS[:1]).with_calibrator(calibrator).nights == (
         "monday",
         "2026-01-02",
     )
@@ -111,7 +111,7 @@ def test_files_of_version_1_are_read(calibrator, monitor, tmp_path):
     old = pj.Monitor.load(path, calibrator)
     assert repr(old) == repr(monitor)
     assert old.table()["log_e_value"].tolist() == monitor.table()["log_e_value"].tolist()
-    assert old.named_nights == ()
+    assert old.nights == ()
     others = pj.fit_segments(*rows(0, 3000, segments=np.array(["town 1", "town 2"])))
     with pytest.raises(ValueError, match="calibrator: expected one"):
         pj.Monitor.load(path, others)
@@ -167,12 +167,12 @@ def test_processes_on_one_file_lose_no_night(calibrator, monitor, in_tmp, begun)
     for status, text in zip(statuses, said, strict=True):
         assert status == 0 or (status == 2 and "m.npz: " in text)
     found = pj.Monitor.load("m.npz", calibrator)
-    assert sorted(set(found.named_nights) - {"monday"}) == saved
+    assert sorted(set(found.nights) - {"monday"}) == saved
     assert found.night == len(saved) + begun
     for night, command in enumerate(commands):  # the rest one by one
         assert main(command) == (2 if str(night) in saved else 0)
     found = pj.Monitor.load("m.npz", calibrator)
-    assert sorted(set(found.named_nights) - {"monday"}) == list("0123")
+    assert sorted(set(found.nights) - {"monday"}) == list("0123")
     assert found.table()["rows"].sum() == 1200 + 300 * begun
 
 
@@ -192,7 +192,7 @@ def test_a_night_without_rows_is_a_night(monitor, calibrator, night_sd):
         (table["f"], table["y"], table["s"]),
     ):
         after = monitor.update(*columns, night="quiet", reported=None)
-        assert (after.night, after.named_nights) == (2, ("quiet",))
+        assert (after.night, after.nights) == (2, ("quiet",))
         assert repr(after.table()) == repr(monitor.table())
         sums = monitor.sums(*columns)
         whole = monitor.sums(*rows(2))

@@ -115,7 +115,7 @@ def test_parts_merge_exactly_and_files_keep_the_shocks(rng, tmp_path, calibrator
     same(whole, monitor.update(*(x[shuffled] for x in rows)))
     whole.save(tmp_path / "m.npz")
     loaded = pj.Monitor.load(tmp_path / "m.npz", calibrator)
-    assert (loaded.night_sd, loaded.named_nights) == (0.6, ("b",))
+    assert (loaded.night_sd, loaded.nights) == (0.6, ("b",))
     assert "night_sd 0.6" in repr(loaded)
     same(whole, loaded)
 
