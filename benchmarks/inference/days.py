@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -136,10 +135,7 @@ def bands() -> Iterator[dict[str, Any]]:
             mean = 1.5 * 0.5 + own
             tomorrow = centred(mean, sd) + sd * rng.normal(size=100)
             plain = pj.fit_segments(scores, labels, owner)
-            robust = replace(
-                plain,
-                fit=robust_covariance(plain.fit, scores, labels, segments=owner, clusters=day),
-            )
+            robust = robust_covariance(plain, scores, labels, segments=owner, clusters=day)
             nested = pj.fit_segments(scores, labels, np.stack([owner, day], 1), pooling="nested")
             new_day = np.stack([segments, np.full(100, -1)], 1)
             for name, band, truth in (
