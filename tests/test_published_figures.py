@@ -365,6 +365,40 @@ def of_monitor():
     yield f"{late['share ignored']} without a share"
 
 
+def of_days():
+    """The tables of the guide on rows that come in days."""
+    found = read("inference/days.json")["results"]
+    for line in found["bands"]:
+        yield "| " + " | ".join(str(x) for x in line.values()) + " |"
+    for line in found["flagged"]:
+        yield "| " + " | ".join(str(x) for x in line.values()) + " |"
+    night_sds = (0.0, 0.3, 0.6, 1.0)
+    alarms = {(x["positives"], x["sd"], x["night_sd"]): x for x in found["false_alarms"]}
+    for positives, sd in ((p, sd) for p in ("36 %", "2 %") for sd in night_sds[1:]):
+        number = [str(alarms[positives, sd, x]["alarms"]) for x in night_sds]
+        yield f"| {positives} | {sd} | {' | '.join(number)} |"
+    alone = [alarms["36 %", 0.6, x]["e-value of 20 or more"] for x in night_sds]
+    yield "{}, {}, {} and {} of the 300".format(*alone)
+    changed = {(x["positives"], x["sd"], x["shift"], x["night_sd"]): x for x in found["found"]}
+    for positives, shift in ((p, x) for p in ("36 %", "2 %") for x in (0.5, 1.0, -1.0)):
+        entries = []
+        for x in (changed[positives, 0.6, shift, night_sd] for night_sd in night_sds[1:]):
+            nights = f" in {x['median nights until found']:g} nights" if x["found"] else ""
+            entries.append(f"{x['found']}{nights}, {x['false alarms']} false")
+        yield f"| {positives} | {shift} | {' | '.join(entries)} |"
+    held = [
+        x["95 % interval holds the shift"]
+        for (positives, sd, _, night_sd), x in changed.items()
+        if positives == "36 %" and night_sd >= sd and x["found"]
+    ]
+    yield f"{100 * min(held):.0f} to {100 * max(held):.0f} % of the segments found"
+
+
+def test_the_figures_of_days_are_measured():
+    text = " ".join((ROOT / "docs/howto/days.md").read_text(encoding="utf-8").split())
+    assert [line for line in of_days() if line not in text] == []
+
+
 def test_the_figures_of_the_monitor_are_measured():
     text = " ".join((ROOT / "docs/howto/monitor.md").read_text(encoding="utf-8").split())
     assert [line for line in of_monitor() if line not in text] == []

@@ -59,7 +59,8 @@ examples:
 """,
     "monitor": """\
 examples:
-  platt-jax monitor state.npz day-1.csv --calibrator c.npz --score f --label y --segment shop
+  platt-jax monitor state.npz day-1.csv --calibrator c.npz --score f --label y --segment shop \\
+    --night 2026-11-26
   platt-jax monitor 1.npz day-2.csv --out 2.npz --calibrator c.npz --score f --label y \\
     --segment shop
 """,

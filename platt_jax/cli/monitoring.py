@@ -24,11 +24,13 @@ def monitor(arguments: argparse.Namespace) -> int:
     if arguments.table is not None:
         outputs.check(arguments.table, *inputs, out, arguments.state)
     calibrator, rows = with_fresh_rows(arguments)
-    before = _opened(arguments, calibrator)
+    new = not os.path.exists(arguments.state)
+    before = _opened(arguments, calibrator, new)
     after = before.update(
         *(rows[role] for role in ("score", "label", "segment")),
         offset=rows.get("offset"),
         reported=arguments.reported,
+        night=arguments.night,
         non_finite=arguments.non_finite or "omit",
     )
     fdr = FDR if arguments.fdr is None else arguments.fdr
@@ -36,16 +38,16 @@ def monitor(arguments: argparse.Namespace) -> int:
     # The state comes last: a call that fails can be repeated.
     if arguments.table is not None:
         outputs.write(arguments.table, partial(csvio.write_table, after.table()))
-    after.save(out)
+    after.save(out, new=new and out == arguments.state)
     _tell(arguments, after, alarms, fdr, out)
     return _ALARMS if len(alarms["rows"]) else 0
 
 
-def _opened(arguments: argparse.Namespace, calibrator: SegmentCalibrator) -> Monitor:
+def _opened(arguments: argparse.Namespace, calibrator: SegmentCalibrator, new: bool) -> Monitor:
     """The monitor in the file, or a new one if there is no file."""
-    given = {x: getattr(arguments, x) for x in ("against", "margin")}
+    given = {x: getattr(arguments, x) for x in ("against", "margin", "night_sd")}
     given = {name: value for name, value in given.items() if value is not None}
-    if not os.path.exists(arguments.state):
+    if new:
         if arguments.restart:
             raise ValueError(f"--restart: {arguments.state} does not exist")
         outputs.tell(f"platt-jax: {arguments.state} does not exist: a new monitor")
@@ -54,8 +56,8 @@ def _opened(arguments: argparse.Namespace, calibrator: SegmentCalibrator) -> Mon
     for name, value in given.items():
         if getattr(found, name) != value:
             raise ValueError(
-                f"--{name}: {arguments.state} has {getattr(found, name)}, got {value}; it cannot "
-                "be changed"
+                f"--{name.replace('_', '-')}: {arguments.state} has {getattr(found, name)}, got "
+                f"{value}; it cannot be changed"
             )
     return _restarted(found, arguments.restart) if arguments.restart else found
 
@@ -83,6 +85,7 @@ def _tell(
             fdr=fdr,
             against=monitor.against,
             margin=monitor.margin,
+            night_sd=monitor.night_sd,
             out=out,
         )
         print(json.dumps(about))

@@ -336,6 +336,18 @@ def _add_monitor(among: _Among) -> None:
     watching.offset()
     watching.hypothesis(margin="0.1")
     watching.once(
+        "--night-sd",
+        type=float,
+        metavar="SD",
+        help="standard deviation by which the log-odds of a segment's rows move together from one "
+        "night to the next; default 0",
+    )
+    watching.once(
+        "--night",
+        metavar="ID",
+        help="the night's name, such as its date; a night that is in STATE.npz is refused",
+    )
+    watching.once(
         "--reported",
         type=float,
         metavar="SHARE",
@@ -355,7 +367,7 @@ def _add_monitor(among: _Among) -> None:
     )
     watching.out(
         "FILE.npz",
-        "file for the monitor; default STATE.npz, and then a call must not be repeated",
+        "file for the monitor; default STATE.npz, and then only --night lets a call be repeated",
         False,
     )
     watching.once("--table", metavar="FILE.csv", help="file for all segments, the worst first")

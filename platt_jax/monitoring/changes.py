@@ -1,14 +1,21 @@
 """When a segment changed, and by how much."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.arrays import Floats, Ints
 from platt_jax.monitoring.evidence import SHIFTS, SLOPES, UNIT
+from platt_jax.monitoring.state import State
 from platt_jax.results.probabilities import expit
 
+# By how much the log-odds of the rows that tell of a shift may differ from their mean: a normal
+# prior with the first as its standard deviation, on a grid. The second is that of the log
+# likelihoods' errors, in nats.
+_SPREAD, _ERROR = 0.7, 0.5
+_DIFFERENCES = _SPREAD * np.linspace(-4, 4, 17)
+_SEGMENTS_AT_ONCE = 1 << 10  # so that arrays stay in a cache
 _KINDS = np.array(
     [*["higher"] * len(SHIFTS), *["lower"] * len(SHIFTS)]
     + ["flatter" if slope < 1 else "steeper" for slope in SLOPES]
@@ -24,56 +31,80 @@ class Changes(NamedTuple):
     se_intercept: Floats
 
 
-def changes(log_sums: Floats, since: Any, margin: Floats, proba: Floats) -> Changes:
-    """The changes of K segments.
+def changes(state: State) -> Changes:
+    """The changes of K segments, from what is known of them before tonight."""
+    best = state.log_sums.argmax(1)
+    # The sum of the starts' weights is below 1, and so is that of a ratio of 1.
+    found = state.log_sums[np.arange(len(best)), best] > 0
+    some = np.flatnonzero(found)
+    since, shift = np.zeros(len(best), np.int64), np.full((2, len(best)), np.nan)
+    since[some] = state.since[some, best[some]]
+    for part in np.array_split(some, 1 + len(some) // _SEGMENTS_AT_ONCE):
+        shift[:, part] = _shift(state.of(part))
+    return Changes(np.where(found, _KINDS[best], ""), since, *shift)
+
+
+def _shift(state: State) -> tuple[Floats, Floats]:
+    """The most likely shift of the log-odds, and its standard error; finite.
+
+    The log likelihood of a shift a is that of n rows of one probability p, O of them with the label
+    that it favours: O a - n log(1 + p (exp(a) - 1)). For each p of a grid, O and n are those whose
+    values at the alternatives of one side are closest to the evidence, and the shift is that of
+    O + 1/2 of n + 1 (Haldane 1956), so that it is finite. The mean and the variance are over p.
+    """
+    sizes = len(SHIFTS)
+    sides = state.log_sums[:, : 2 * sizes].reshape(-1, 2, sizes)
+    side, each = sides.max(2).argmax(1), np.arange(len(sides))
+    value, since = sides[each, side], state.since[:, : 2 * sizes].reshape(sides.shape)[each, side]
+    best = value.argmax(1)
+    # Alternatives with one start have the same rows. Three at least are needed.
+    beside = np.abs(np.arange(sizes) - np.clip(best, 1, sizes - 2)[:, None]) <= 1
+    weight = (beside | (since == since[each, best][:, None])).astype(float)[:, None]
+
+    rows, sign = state.rows.astype(float), np.where(side == 0, 1.0, -1.0)
+    # It is a mean of numbers that were rounded to UNIT.
+    proba, margin = (x * UNIT / rows for x in (state.expected, state.margin))
+    proba = np.clip(proba, UNIT, 1 - UNIT)
+    predicted = sign * (np.log(proba) - np.log1p(-proba)) + margin
+    log_odds = predicted[:, None] + _DIFFERENCES
+    cost = np.log1p(expit(log_odds)[:, :, None] * np.expm1(SHIFTS))
+    number, favoured, error = _counts(weight, value[:, None], cost, rows[:, None])
+
+    penalty = error / _ERROR**2 + (_DIFFERENCES / _SPREAD) ** 2
+    share = np.exp((penalty.min(1, keepdims=True) - penalty) / 2)
+    share /= share.sum(1, keepdims=True)
+    more, fewer = favoured + 0.5, number - favoured + 0.5
+    shift = np.log(more) - np.log(fewer) - log_odds
+    mean = (share * shift).sum(1)
+    variance = (share * (1 / more + 1 / fewer + (shift - mean[:, None]) ** 2)).sum(1)
+    return sign * (margin + mean), np.sqrt(variance)
+
+
+def _counts(weight: Floats, value: Floats, cost: Floats, rows: Floats) -> tuple[Floats, ...]:
+    """The n and O for which O SHIFTS - n cost is closest to the values, up to a constant.
 
     Args:
-        log_sums: (K, ALTERNATIVES), as in `State`.
-        since: (K, ALTERNATIVES), as in `State`.
-        margin: (K,) mean margin.
-        proba: (K,) mean prediction.
+        weight: (K, 1, S) 0 or 1.
+        value: (K, 1, S).
+        cost: (K, P, S).
+        rows: (K, 1) the largest n.
+
+    Returns:
+        n, from 1 on, O, from 0 to n, and the sum of squares of what is left; (K, P) each.
     """
-    best = log_sums.argmax(1)
-    each = np.arange(len(best))
-    # The sum of the starts' weights is below 1, and so is that of a ratio of 1.
-    found = log_sums[each, best] > 0
-    intercept, error = _shift(log_sums, margin, proba)
-    return Changes(
-        np.where(found, _KINDS[best], ""),
-        np.where(found, since[each, best], 0),
-        np.where(found, intercept, np.nan),
-        np.where(found, error, np.nan),
-    )
 
+    def centred(x: Floats) -> Floats:
+        return x - (weight * x).sum(-1, keepdims=True) / weight.sum(-1, keepdims=True)
 
-def _shift(log_sums: Floats, margin: Floats, proba: Floats) -> tuple[Floats, Floats]:
-    """The shift of maximum likelihood between the alternatives, and its standard error.
+    def products(x: Floats, y: Floats) -> Floats:
+        total: Floats = (weight * x * y).sum(-1)
+        return total
 
-    The log likelihood of a shift a is that of n rows with one probability p, O of them positive:
-    O a - n log(1 + p (exp(a) - 1)). O and n follow from its values at three shifts around the best.
-    """
-    shifts = np.concatenate([-SHIFTS[::-1], SHIFTS])
-    places = [*range(2 * len(SHIFTS) - 1, len(SHIFTS) - 1, -1), *range(len(SHIFTS))]
-    of_shifts = log_sums[:, places]
-    best = of_shifts.argmax(1)
-    up = shifts[best] > 0
-    # Three neighbours on one side, in order of size.
-    size = np.clip(np.where(up, best - len(SHIFTS), len(SHIFTS) - 1 - best), 1, len(SHIFTS) - 2)
-    near = size[:, None] + np.arange(-1, 2)
-    sign = np.where(up, 1.0, -1.0)
-    a = sign[:, None] * SHIFTS[near]
-    at = np.where(up[:, None], len(SHIFTS) + near, len(SHIFTS) - 1 - near)
-    value = np.take_along_axis(of_shifts, at, 1)
-    proba = np.clip(proba, UNIT, 1 - UNIT)  # it is a mean of numbers that were rounded to UNIT
-    p = expit(np.log(proba) - np.log1p(-proba) + sign * margin)
-    h = np.log1p(p[:, None] * np.expm1(a))
-    d_a, d_h, d_v = (np.diff(x, axis=1) for x in (a, h, value))
-    # d_v = O d_a - n d_h
-    determinant = d_a[:, 0] * d_h[:, 1] - d_a[:, 1] * d_h[:, 0]
-    with np.errstate(invalid="ignore", divide="ignore"):
-        number = (d_a[:, 1] * d_v[:, 0] - d_a[:, 0] * d_v[:, 1]) / determinant
-        positives = (d_v[:, 0] + number * d_h[:, 0]) / d_a[:, 0]
-        share = positives / number
-        shift = np.log(share) - np.log1p(-share) - np.log(p) + np.log1p(-p)
-        error = 1 / np.sqrt(number * share * (1 - share))
-    return sign * margin + shift, error
+    size, cost, value = centred(SHIFTS), centred(cost), centred(value)
+    ss, cc, sc = products(size, size), products(cost, cost), products(size, cost)
+    sv, cv = products(size, value), products(cost, value)
+    number = np.clip((sc * sv - ss * cv) / np.maximum(ss * cc - sc**2, UNIT**2), 1, rows)
+    favoured = np.clip((sv + number * sc) / ss, 0, number)
+    number = np.clip((favoured * sc - cv) / cc, np.maximum(favoured, 1), rows)
+    left = value - favoured[..., None] * size + number[..., None] * cost
+    return number, favoured, products(left, left)

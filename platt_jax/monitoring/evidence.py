@@ -6,7 +6,7 @@ between a point beyond the margin's boundary and the boundary on that side. It g
 of labels on that side, so its expectation is at most 1 wherever in the margin the truth lies, and
 however that varies between rows. Products of such ratios over rows and nights, and mixtures of such
 products, are e-processes (Ramdas, Grünwald, Vovk & Shafer 2023, "Game-theoretic statistics and safe
-anytime-valid inference").
+anytime-valid inference"). If the rows of a night share a shock, it is integrated out (`shocks.py`).
 """
 
 from collections.abc import Iterator
@@ -15,11 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from platt_jax.arrays import Bools, Floats, Integers, Ints
+from platt_jax.monitoring.shocks import Shocks, shocks
 
 # Alternatives: shifts of all log-odds beyond the margin, up and down, and slopes of the log-odds
 # around the segment's base rate. Neighbouring shifts have a ratio of 2, so that the true one is
 # near one of them. They are multiples of UNIT.
-SHIFTS = 3 / 32 * 2.0 ** np.arange(6)
+SHIFTS: Floats = np.array([3 / 32 * 2.0**i for i in range(6)])
 SLOPES = 0.0, 0.5, 1.5, 2.0  # two below 1, two above
 ALTERNATIVES = 2 * len(SHIFTS) + len(SLOPES)
 
@@ -55,76 +56,105 @@ class JudgedRows(NamedTuple):
 class Night(NamedTuple):
     """Sums over the rows of a night for each of K segments, as integers."""
 
-    log_ratios: Ints  # (K, ALTERNATIVES) in UNIT nats
+    # (K, T) in UNIT nats: log likelihood ratios of the alternatives; with shocks, those of the
+    # shocks at the nodes of both sides
+    log_ratios: Ints
     rows: Ints  # (K,)
     positives: Ints  # (K,)
     expected: Ints  # (K,) sum of the predictions, in UNIT
     margin: Ints  # (K,) sum of the margins, in UNIT
 
     @classmethod
-    def without_rows(cls, segments: int) -> "Night":
-        """The sums of no rows."""
+    def without_rows(cls, segments: int, terms: int) -> "Night":
+        """The sums of no rows, with T terms of log likelihood ratios."""
         none = np.zeros((4, segments), np.int64)
-        return cls(np.zeros((segments, ALTERNATIVES), np.int64), *none)
+        return cls(np.zeros((segments, terms), np.int64), *none)
 
     def add(self, first: int, other: "Night") -> None:
         """Adds the sums of other rows to the segments from the first on, in place."""
         for into, x in zip(self, other, strict=True):
             into[first : first + len(x)] += x
 
+    def of(self, some: Any) -> "Night":
+        """The sums of some of the segments."""
+        return Night(*(x[some] for x in self))
+
     def placed(self, place: Integers, segments: int) -> "Night":
         """The sums at these places among more segments, and none elsewhere."""
-        wide = Night.without_rows(segments)
+        wide = Night.without_rows(segments, self.log_ratios.shape[1])
         for into, x in zip(wide, self, strict=True):
             into[place] = x
         return wide
 
 
-def night_sums(rows: JudgedRows) -> tuple[int, Night]:
+def shocks_of(night_sd: float) -> Shocks | None:
+    """The shocks of nights, as the alternatives need them; None for a standard deviation of 0."""
+    return shocks(night_sd, tuple(SHIFTS.tolist()), UNIT) if night_sd else None
+
+
+def terms_of(shared: Shocks | None) -> int:
+    """T, the number of terms of log likelihood ratios."""
+    return ALTERNATIVES if shared is None else 2 * len(shared.nodes)
+
+
+def night_sums(rows: JudgedRows, shared: Shocks | None = None) -> tuple[int, Night]:
     """The first segment of these rows, and the sums from that segment to the last.
 
     It takes the least time for about ROWS_AT_ONCE rows.
     """
+    terms = terms_of(shared)
     if not len(rows.labels):
-        return 0, Night.without_rows(0)
+        return 0, Night.without_rows(0, terms)
     first = int(rows.owner[0])
     starts = np.flatnonzero(np.diff(rows.owner, prepend=-1))
     here = rows.owner[starts] - first
-    sums = np.zeros((here[-1] + 1, ALTERNATIVES + len(Night._fields) - 1), np.int64)
-    for column, of_rows in enumerate(_terms(rows)):
+    sums = np.zeros((here[-1] + 1, terms + len(Night._fields) - 1), np.int64)
+    for column, of_rows in enumerate(_terms(rows, shared)):
         # Ratios are rounded down, so that their expectations stay at most 1.
-        whole = np.floor if column < ALTERNATIVES else np.rint
+        whole = np.floor if column < terms else np.rint
         # Floats are exact up to 2^53.
         sums[here, column] = np.add.reduceat(whole(of_rows, out=of_rows), starts)
-    night = Night(sums[:, :ALTERNATIVES], *sums[:, ALTERNATIVES:].T)
+    night = Night(sums[:, :terms], *sums[:, terms:].T)
     favoured = night.positives[:, None], (night.rows - night.positives)[:, None]
-    sizes = (SHIFTS / UNIT).astype(np.int64)
-    night.log_ratios[:, : 2 * len(SHIFTS)] += np.hstack([sizes * x for x in favoured])
+    sizes = np.rint(_sizes(shared) / UNIT).astype(np.int64)
+    night.log_ratios[:, : 2 * len(sizes)] += np.hstack([sizes * x for x in favoured])
     return first, night
 
 
-def _terms(rows: JudgedRows) -> Iterator[Floats]:
+def log_ratios(night: Night, shared: Shocks | None) -> Floats:
+    """(K, ALTERNATIVES) log likelihood ratios in nats.
+
+    A shock moves all log-odds, so that the slopes' ratios are 1 with shocks: only shifts are found.
+    """
+    values = night.log_ratios * np.float64(UNIT)
+    if shared is None:
+        return values
+    found, sizes = np.zeros((len(night.rows), ALTERNATIVES)), len(SHIFTS)
+    for side, of_nodes in enumerate(np.split(values, 2, axis=1)):
+        ratios = shared.log_ratios(of_nodes, night.rows)
+        found[:, side * sizes :][:, :sizes] = np.floor(ratios / UNIT) * UNIT
+    return found
+
+
+def _sizes(shared: Shocks | None) -> Floats:
+    """How far log-odds move on a side: by the shifts, or by the shocks at the nodes."""
+    return SHIFTS if shared is None else shared.nodes
+
+
+def _terms(rows: JudgedRows, shared: Shocks | None) -> Iterator[Floats]:
     """What is summed, in the order of the fields of `Night`, in new arrays.
 
-    For the shifts it is minus the cost; `night_sums` adds the size for each favoured label.
+    For the sizes of a side it is minus the cost; `night_sums` adds the size for each favoured
+    label.
     """
     for sign in (1, -1):
-        boundary = _expit(sign * rows.log_odds + rows.margin)
-        for size in SHIFTS:
-            cost = _cost(rows, boundary, sign, size, np.expm1(size))
+        side = _Side.of(rows, sign, shared)
+        for size in _sizes(shared):
+            cost = side.cost(size, np.expm1(size))
             cost *= -1 / UNIT
             yield cost
-    from_pivot = rows.log_odds - rows.pivot[rows.owner]
-    away, outwards = np.abs(from_pivot), np.sign(from_pivot)
-    growths = {by: np.expm1(by * away) for by in {abs(slope - 1) for slope in SLOPES}}
-    for direction, slopes in ((-outwards, SLOPES[:2]), (outwards, SLOPES[2:])):
-        boundary = _expit(direction * rows.log_odds + rows.margin)
-        gain = np.where(rows.labels == (direction > 0), away, 0)
-        for by in (abs(slope - 1) for slope in slopes):
-            ratio = by * gain
-            ratio -= _cost(rows, boundary, direction, by * away, growths[by])
-            ratio *= 1 / UNIT
-            yield ratio
+    if shared is None:
+        yield from _slope_terms(rows)
     proba = _expit(rows.log_odds)
     yield np.ones(len(proba))
     yield rows.labels.astype(float)
@@ -132,27 +162,55 @@ def _terms(rows: JudgedRows) -> Iterator[Floats]:
     yield rows.margin / UNIT
 
 
-def _cost(rows: JudgedRows, boundary: Floats, sign: Any, size: Any, growth: Any) -> Floats:
-    """What is subtracted from `size` for a label that the alternative favours, and from 0 else.
+def _slope_terms(rows: JudgedRows) -> Iterator[Floats]:
+    """The log likelihood ratios of the slopes, in UNIT."""
+    from_pivot = rows.log_odds - rows.pivot[rows.owner]
+    away, outwards = np.abs(from_pivot), np.sign(from_pivot)
+    growths = {by: np.expm1(by * away) for by in {abs(slope - 1) for slope in SLOPES}}
+    for direction, slopes in ((-outwards, SLOPES[:2]), (outwards, SLOPES[2:])):
+        side = _Side.of(rows, direction, None)
+        gain = np.where(rows.labels == (direction > 0), away, 0)
+        for by in (abs(slope - 1) for slope in slopes):
+            ratio = by * gain
+            ratio -= side.cost(by * away, growths[by])
+            ratio *= 1 / UNIT
+            yield ratio
 
-    The difference is the log likelihood ratio for log-odds moved by `size` beyond the boundary.
 
-    Args:
-        rows: the rows.
-        boundary: the probability, at the boundary, of the label that the alternative favours.
-        sign: 1 where it favours label 1, -1 where it favours label 0.
-        size: how far it moves the log-odds, >= 0.
-        growth: exp(size) - 1.
-    """
-    cost: Floats = np.multiply(boundary, growth)
-    np.log1p(cost, out=cost)
-    if rows.reported is None:
-        return cost
-    # A row without a reported positive is negative, or its positive is still to come.
-    null = rows.log_odds + sign * rows.margin
-    still = _log_unreported(rows.reported, null)
-    ratio = _log_unreported(rows.reported, null + sign * size) - still
-    return np.where(rows.labels, cost, (sign < 0) * size - ratio)
+class _Side(NamedTuple):
+    """Rows at the boundary of the margin, on the side of an alternative."""
+
+    rows: JudgedRows
+    sign: Any  # 1 where it favours label 1, -1 where it favours label 0
+    log_odds: Floats  # of the label that the alternative favours
+    boundary: Floats  # its probability
+
+    @classmethod
+    def of(cls, rows: JudgedRows, sign: Any, shared: Shocks | None) -> "_Side":
+        log_odds = sign * rows.log_odds + rows.margin
+        if shared is not None:
+            log_odds = shared.centred(log_odds)
+        return cls(rows, sign, log_odds, _expit(log_odds))
+
+    def cost(self, size: Any, growth: Any) -> Floats:
+        """What is subtracted from `size` for a label that the alternative favours, and from 0 else.
+
+        The difference is the log likelihood ratio for log-odds moved by `size` to this side.
+
+        Args:
+            size: how far log-odds move.
+            growth: exp(size) - 1.
+        """
+        cost: Floats = np.multiply(self.boundary, growth)
+        np.log1p(cost, out=cost)
+        reported = self.rows.reported
+        if reported is None:
+            return cost
+        # A row without a reported positive is negative, or its positive is still to come.
+        null = self.sign * self.log_odds
+        still = _log_unreported(reported, null)
+        ratio = _log_unreported(reported, null + self.sign * size) - still
+        return np.where(self.rows.labels, cost, (self.sign < 0) * size - ratio)
 
 
 def _log_unreported(reported: Floats, log_odds: Floats) -> Floats:

@@ -1,12 +1,14 @@
 """Monitors on disk: one .npz of plain arrays, without pickle, versioned."""
 
 import os
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from platt_jax.monitoring.evidence import ALTERNATIVES, Night
+from platt_jax.monitoring.evidence import ALTERNATIVES, Night, shocks_of, terms_of
+from platt_jax.monitoring.history import History
 from platt_jax.monitoring.judging import Against
+from platt_jax.monitoring.shocks import LARGEST
 from platt_jax.monitoring.state import COLUMNS, State
 from platt_jax.results.archive import NewerVersionError, read_archive, write_archive
 from platt_jax.results.atomic import to_path
@@ -14,30 +16,39 @@ from platt_jax.results.id_arrays import arrays_to_ids, check_ids, ids_to_arrays
 
 _FORMAT = "platt-jax monitor"
 # A change of the alternatives, the units or the weights of starting nights must add a version.
-_VERSION = 1
+# Since version 2 a monitor has shocks, names of nights and its calibrator's fingerprint.
+_VERSION = 2
 _HEADER_BYTES = 1 << 20
 _REFUSAL = "not a monitor that platt_jax saved, or damaged"
-_WIDE = "log_sums", "since", "tonight_log_ratios"  # (K, ALTERNATIVES)
+_WIDE = "log_sums", "since"  # (K, ALTERNATIVES)
 _FLOATS = "log_sums", "highest"
 _COUNTS = "since", "nights", "rows", "positives", "tonight_rows", "tonight_positives"
 
 
-Settings: TypeAlias = tuple[Against, float, int]  # the hypothesis, the margin, number of nights
+class Settings(NamedTuple):
+    """What a monitor keeps from its start."""
+
+    against: Against
+    margin: float
+    night_sd: float
 
 
-def save(path: str | os.PathLike[str], settings: Settings, state: State) -> None:
-    """Writes a monitor; see `Monitor.save`."""
+def save(
+    path: str | os.PathLike[str], settings: Settings, history: History, known: int, state: State
+) -> None:
+    """Writes a monitor; see `Monitor.save`. `known` is as in `require_successor`."""
     layout, of_keys = ids_to_arrays("keys", state.keys)
-    against, margin, night = settings
     header = {
         "format": _FORMAT,
         "version": _VERSION,
-        "against": against,
-        "margin": margin,
-        "night": night,
+        **settings._asdict(),
+        "night": history.night,
+        "judged_by": history.judged_by,
+        "known": known,
         "keys": layout,
     }
-    write_archive(path, header, {**of_keys, **_arrays(state)})
+    named = {"named_nights": np.array(history.names, dtype=str)}
+    write_archive(path, header, {**of_keys, **named, **_arrays(state)})
 
 
 def _arrays(state: State) -> dict[str, Any]:
@@ -45,7 +56,7 @@ def _arrays(state: State) -> dict[str, Any]:
     return {**{name: getattr(state, name) for name in COLUMNS}, **tonight}
 
 
-def load(path: str | os.PathLike[str]) -> tuple[Settings, State]:
+def load(path: str | os.PathLike[str]) -> tuple[Settings, History, int, State]:
     """Reads a monitor; see `Monitor.load`."""
     source = str(to_path(path))
     with read_archive(path, _FORMAT, source, _REFUSAL, _HEADER_BYTES) as (header, _, read):
@@ -55,21 +66,30 @@ def load(path: str | os.PathLike[str]) -> tuple[Settings, State]:
             )
         keys = arrays_to_ids("keys", header["keys"], read)
         check_ids("keys", keys)
-        names = [*COLUMNS, *(f"tonight_{name}" for name in Night._fields)]
-        arrays = {name: _checked(name, read(name), len(keys)) for name in names}
-        night = Night(*(arrays.pop(f"tonight_{name}") for name in Night._fields))
-        against, margin = header["against"], float(header["margin"])
-        nights = header["night"]
-        of_segments = arrays["nights"].max(initial=0)
-        if against not in ("fit", "predictions") or not 0 <= margin < np.inf:
+        night, known = header["night"], min(1, len(keys))
+        settings = Settings(header["against"], float(header["margin"]), 0.0)
+        history = History(night)
+        if header["version"] > 1:
+            settings = settings._replace(night_sd=float(header["night_sd"]))
+            names = tuple(str(x) for x in read("named_nights"))
+            history, known = History(night, names, str(header["judged_by"])), int(header["known"])
+        if settings.against not in ("fit", "predictions") or not 0 <= settings.margin < np.inf:
             raise ValueError("header")
-        if not isinstance(nights, int) or not of_segments <= nights < np.iinfo(np.int32).max:
+        if not (0 <= settings.night_sd <= LARGEST and 0 <= known <= len(keys)):
+            raise ValueError("header")
+        terms = terms_of(shocks_of(settings.night_sd))
+        of_night = [f"tonight_{name}" for name in Night._fields]
+        arrays = {x: _checked(x, read(x), len(keys), terms) for x in (*COLUMNS, *of_night)}
+        tonight = Night(*(arrays.pop(name) for name in of_night))
+        of_segments = arrays["nights"].max(initial=0)
+        if not isinstance(night, int) or not of_segments <= night < np.iinfo(np.int32).max:
             raise ValueError("nights")
-        return (against, margin, nights), State(keys, **arrays, tonight=night)
+        return settings, history, known, State(keys, **arrays, tonight=tonight)
 
 
-def _checked(name: str, values: Any, segments: int) -> Any:
-    shape = (segments, ALTERNATIVES) if name in _WIDE else (segments,)
+def _checked(name: str, values: Any, segments: int, terms: int) -> Any:
+    wide = {**dict.fromkeys(_WIDE, (ALTERNATIVES,)), "tonight_log_ratios": (terms,)}
+    shape = segments, *wide.get(name, ())
     dtype = np.float64 if name in _FLOATS else np.int32 if name == "since" else np.int64
     if values.shape != shape or values.dtype != dtype or np.isnan(values).any():
         raise ValueError(name)

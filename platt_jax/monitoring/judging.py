@@ -13,7 +13,8 @@ from platt_jax.execution.segment_rows import SegmentRows, segment_rows
 from platt_jax.ids.factorize import split_columns
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.inference.posteriors import posteriors
-from platt_jax.monitoring.evidence import ROWS_AT_ONCE, JudgedRows, Night, night_sums
+from platt_jax.monitoring.evidence import ROWS_AT_ONCE, JudgedRows, Night, night_sums, terms_of
+from platt_jax.monitoring.shocks import Shocks
 from platt_jax.passes import packing
 from platt_jax.results import tables
 from platt_jax.results.probabilities import UPPER, variance_of_logit
@@ -44,6 +45,12 @@ class NightRows(NamedTuple):
         """Some of the rows."""
         columns: Any = (x if x is None else x[some] for x in self[1:])
         return NightRows(self.keys, *columns)
+
+
+def has_no_rows(scores: Any, labels: Any, segments: Any) -> bool:
+    """Whether all these columns are empty, whatever their type, as those of an engine's part."""
+    columns = scores, labels, segments
+    return all(hasattr(column, "__len__") and not len(column) for column in columns)
 
 
 def read_night(
@@ -93,6 +100,7 @@ def judge_night(
     rows: NightRows,
     against: Against,
     margin: float,
+    shared: Shocks | None,
     non_finite: Literal["omit", "raise"],
     caller: Caller,
 ) -> tuple[NDArray[Any], Night]:
@@ -107,17 +115,17 @@ def judge_night(
         judged = finite & known.segments.usable[of_part.owner]
         if not judged.all():  # else copying would take a fifth of the time
             of_part, log_odds = of_part.where(judged), log_odds[judged]
-        return finite, night_sums(known.judged(of_part, log_odds))
+        return finite, night_sums(known.judged(of_part, log_odds), shared)
 
     number = len(rows.owner)
     parts = (slice(x, x + ROWS_AT_ONCE) for x in range(0, number, ROWS_AT_ONCE))
-    total, finite = Night.without_rows(len(rows.keys)), []
+    total, finite = Night.without_rows(len(rows.keys), terms_of(shared)), []
     for of_part, (first, sums) in ordered_map(part_sums, parts):
         total.add(first, sums)
         finite.append(of_part)
     _tell_left_out(rows, np.concatenate(finite), known.segments.usable, non_finite, caller)
     some = total.rows > 0
-    return rows.keys[some], Night(*(x[some] for x in total))
+    return rows.keys[some], total.of(some)
 
 
 class BeforeNight(NamedTuple):

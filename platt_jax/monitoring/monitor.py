@@ -1,7 +1,7 @@
 """A monitor of a calibrator's predictions, night after night."""
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, Self
 
@@ -16,12 +16,15 @@ from platt_jax.ids.factorize import split_columns
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.monitoring import files
 from platt_jax.monitoring.changes import changes
-from platt_jax.monitoring.evidence import UNIT, Night
-from platt_jax.monitoring.judging import Against, judge_night, read_night
+from platt_jax.monitoring.evidence import UNIT, Night, shocks_of, terms_of
+from platt_jax.monitoring.history import History, known, require_successor
+from platt_jax.monitoring.judging import Against, has_no_rows, judge_night, read_night
 from platt_jax.monitoring.merging import merged
 from platt_jax.monitoring.multiplicity import e_q_values, lifted
+from platt_jax.monitoring.shocks import LARGEST, Shocks
 from platt_jax.monitoring.state import State
 from platt_jax.monitoring.summaries import from_table, to_table
+from platt_jax.monitoring.versions import Versions
 from platt_jax.results import tables
 from platt_jax.results.segment_calibrator import SegmentCalibrator, require_segment_calibrator
 from platt_jax.results.tables import Table
@@ -41,8 +44,8 @@ class Monitor:
 
     A segment's alarm is false if, on every night, the true log-odds of each of its rows are within
     the margin of those predicted, and its labels are independent given what was known before the
-    night. Rows of one night that share a cause, such as a storm, are not independent. There are two
-    kinds of margin.
+    night. Rows of one night that share a cause, such as a storm, are not independent: `night_sd`
+    says how far such causes move the log-odds. There are two kinds of margin.
 
     - `against="fit"`: `margin`, and 4 standard errors of the fitted log-odds. An alarm means that
       the segment has changed since the fit, or differs from its population. Without the standard
@@ -58,13 +61,16 @@ class Monitor:
     The evidence of a change is spread over 16 kinds of change, and over all nights at which it may
     have begun: see `docs/howto/monitor.md`, also for simulations.
 
-    A monitor is immutable: each method returns another. It has 58 numbers per segment.
+    A monitor is immutable: each method returns another. It has 58 numbers per segment; with
+    `night_sd`, 72 to 278.
 
     Attributes:
         calibrator: predicts the rows of the next nights.
         against: "fit" or "predictions".
         margin: by how much log-odds may be off, >= 0.
+        night_sd: standard deviation of the log-odds' shocks in a segment's nights, >= 0.
         night: number of nights so far; the first is 1.
+        nights: the names given to `update`, in their order.
 
     Example:
         >>> import numpy as np
@@ -86,8 +92,10 @@ class Monitor:
     calibrator: SegmentCalibrator
     against: Against
     margin: float
-    night: int
+    night_sd: float
+    history: History
     state: State
+    _versions: Versions = field(default_factory=Versions, repr=False)
 
     @classmethod
     def start(
@@ -96,6 +104,7 @@ class Monitor:
         *,
         against: Against = "fit",
         margin: float = 0.1,
+        night_sd: float = 0.0,
     ) -> Self:
         """A monitor that has seen no rows.
 
@@ -103,6 +112,10 @@ class Monitor:
             calibrator: result of `fit_segments`.
             against: the hypothesis, "fit" or "predictions".
             margin: by how much log-odds may be off, >= 0.
+            night_sd: standard deviation of shocks, from 0 to 3. In each night the log-odds of all
+                rows of a segment may move together by a normal variable, whose mean is such that
+                predictions are right on average over nights. With shocks only shifts are found, not
+                slopes. 0 for rows that are independent of each other.
 
         Raises:
             ValueError: an argument is not as above.
@@ -110,7 +123,21 @@ class Monitor:
         require_segment_calibrator(calibrator, "calibrator")
         validation.require_one_of(against, ("fit", "predictions"), "against")
         validation.require_not_negative(margin, "margin")
-        return cls(calibrator, against, float(margin), 0, State.empty(calibrator.keys[:0]))
+        validation.require_not_negative(night_sd, "night_sd")
+        if night_sd > LARGEST:
+            raise ValueError(f"night_sd: expected a number from 0 to {LARGEST:g}, got {night_sd}")
+        state = State.empty(calibrator.keys[:0], terms_of(shocks_of(float(night_sd))))
+        return cls(calibrator, against, float(margin), float(night_sd), History(), state)
+
+    @property
+    def night(self) -> int:
+        """Number of nights so far."""
+        return self.history.night
+
+    @property
+    def nights(self) -> tuple[str, ...]:
+        """The names given to `update`, in their order."""
+        return self.history.names
 
     def update(
         self,
@@ -120,12 +147,13 @@ class Monitor:
         *,
         offset: Column | None = None,
         reported: Column | None = None,
+        night: Any = None,
         non_finite: Literal["omit", "raise"] = "omit",
     ) -> Self:
         """The monitor after another night.
 
         Evidence does not depend on the order of the rows, nor on other segments. Parts of a night
-        may be given to the same monitor separately, and merged.
+        may be given to the same monitor separately, and merged. A night may have no rows.
 
         Args:
             scores: (N,) scores of rows that were not fitted, as in `fit_segments`; or SegmentRows.
@@ -136,15 +164,19 @@ class Monitor:
                 all. A row whose positive label is still to come counts as negative, and its
                 prediction is multiplied by this share. It must be right, as the predictions must:
                 see `docs/howto/monitor.md`. None for 1.
+            night: the night's name, a text, an integer or a date. A name that the monitor has is
+                refused, so that no night counts twice. Parts of a night have one name. None for a
+                night without a name.
             non_finite: effect of a score, label, offset or prediction that is NaN or infinite.
                 "omit": the row is left out, with a RuntimeWarning; "raise": a ValueError.
 
         Raises:
-            ValueError: an argument is not as above; SegmentRows have weights; or ids have another
-                type than the calibrator's.
+            ValueError: an argument is not as above; the night is in the monitor; SegmentRows have
+                weights; or ids have another type than the calibrator's.
         """
+        self.history.named(night)
         judged = self._judged(scores, labels, segments, offset, reported, non_finite)
-        return self._after(*judged)
+        return self._after(*judged, night)
 
     def sums(
         self,
@@ -171,7 +203,8 @@ class Monitor:
 
         Returns:
             A Table with a line for each segment of the rows. It has the column `segment`, or one
-            for each of its several columns, and 20 columns of integers (int64).
+            for each of its several columns, and 20 columns of integers (int64); more with
+            `night_sd`.
 
         Raises:
             ValueError: as in `update`.
@@ -179,7 +212,7 @@ class Monitor:
         judged = self._judged(scores, labels, segments, offset, reported, non_finite)
         return to_table(*judged)
 
-    def add(self, sums: Any) -> Self:
+    def add(self, sums: Any, *, night: Any = None) -> Self:
         """The monitor after a night, given the sums of its rows.
 
         The result has the bits of `update` with all rows of the night.
@@ -188,10 +221,11 @@ class Monitor:
             sums: the result of `sums`, or those of several parts of the night: a Table, a frame of
                 pandas or polars, or a pyarrow Table. Lines of one segment are added up; whether an
                 engine has added them up before makes no difference.
+            night: as in `update`.
 
         Raises:
-            ValueError: a column is missing, or has other numbers than integers; or ids have another
-                type than the monitor's.
+            ValueError: a column is missing, or has other numbers than integers; ids have another
+                type than the monitor's; or the night is in the monitor.
 
         Example:
             >>> from platt_jax import fit_segments
@@ -200,9 +234,9 @@ class Monitor:
             >>> monitor.add(monitor.sums(*rows)).table()["rows"].tolist()
             [2, 2]
         """
-        keys, night = from_table(sums)
+        keys, total = from_table(sums, self.state.terms)
         get_indexer(self.calibrator.keys, split_columns(keys))  # refuses ids of another type
-        return self._after(keys, night)
+        return self._after(keys, total, night)
 
     def _judged(
         self,
@@ -215,15 +249,18 @@ class Monitor:
     ) -> tuple[NDArray[Any], Night]:
         """The segments of a night's rows and their sums."""
         validation.require_one_of(non_finite, ("omit", "raise"), "non_finite")
+        if has_no_rows(scores, labels, segments):
+            return self.calibrator.keys[:0], Night.without_rows(0, self.state.terms)
         rows = read_night(scores, labels, segments, offset, reported)
-        settings = self.against, self.margin, non_finite
+        settings = self.against, self.margin, self._shocks, non_finite
         return judge_night(self.calibrator, rows, *settings, Caller())
 
-    def _after(self, keys: NDArray[Any], sums: Night) -> Self:
-        """The monitor after a night with these sums."""
+    def _after(self, keys: NDArray[Any], sums: Night, night: Any) -> Self:
+        """The monitor after a night with these sums, and its name."""
+        history = self.history.next(night, self.calibrator)
         state, place = self._before_next.including(keys)
         state = replace(state, tonight=sums.placed(place, len(state.keys)))
-        return replace(self, night=self.night + 1, state=state)
+        return replace(self, history=history, state=state)
 
     def with_calibrator(self, calibrator: SegmentCalibrator) -> Self:
         """The monitor with another calibrator for the rows of the next nights.
@@ -234,21 +271,30 @@ class Monitor:
             calibrator: result of `fit_segments` or `platt_jax.update`.
 
         Raises:
-            ValueError: it is something else.
+            ValueError: it is something else; or it knows fewer than half of the monitor's segments
+                that the calibrator before it knew.
         """
-        _require_ids(calibrator, self.state)
+        require_successor(calibrator, self.state.keys, known(self.calibrator, self.state.keys))
         return replace(self, calibrator=calibrator)
 
     def restart(self, segments: Column) -> Self:
         """The monitor without the evidence of some segments, such as those that were fitted anew.
 
         Args:
-            segments: (S,) ids; those that had no rows are ignored.
+            segments: (S,) ids. Nothing is known of the calibrator's segments that had no rows.
 
         Raises:
-            ValueError: ids have another type than the calibrator's.
+            ValueError: ids have another type than the calibrator's, or are neither the monitor's
+                nor the calibrator's.
         """
-        place = get_indexer(self.state.keys, ids.read(segments), "segments")
+        read = ids.read(segments)
+        place = get_indexer(self.state.keys, read, "segments")
+        unknown = (place < 0) & (get_indexer(self.calibrator.keys, read, "segments") < 0)
+        if unknown.any():
+            raise ValueError(
+                "segments: expected those of the monitor, or of its calibrator, got "
+                f"{np.count_nonzero(unknown):,} others, the first at {unknown.argmax()}"
+            )
         keep = np.ones(len(self.state.keys), bool)
         keep[place[place >= 0]] = False
         return replace(self, state=self.state.of(keep))
@@ -257,27 +303,36 @@ class Monitor:
         """The monitor of the rows of both, where each has seen a part of the last night's rows.
 
         Log likelihood ratios are sums of integers. So the result is exactly the monitor of one
-        update with all rows of the night.
+        update with all rows of the night. A part that is merged twice counts twice: only the
+        monitor itself is recognized.
 
         Args:
             other: a monitor that was the same before the last night. Segments that it does not
                 share may differ, as if one had always seen some segments and one the others.
 
         Raises:
-            ValueError: the two have different nights, margins or hypotheses, or another past.
+            ValueError: the two have different nights, margins, hypotheses or calibrators, or
+                another past; or `other` is this monitor.
         """
         if not isinstance(other, Monitor):
             raise ValueError(f"other: expected a Monitor, got a {type(other).__name__}")
-        for name in ("night", "against", "margin"):
+        if other is self:
+            raise ValueError("other: expected a monitor of other rows, got the same monitor")
+        for name in ("against", "margin", "night_sd"):
             mine, its = getattr(self, name), getattr(other, name)
             if mine != its:
                 raise ValueError(f"other: expected a monitor with {name} {mine!r}, got {its!r}")
+        self.history.require_parts(other.history)
         return replace(self, state=merged(self.state, other.state))
 
     @cached_property
     def _before_next(self) -> State:
         """The state with all nights so far."""
-        return self.state.after(self.night)
+        return self.state.after(self.night, self._shocks)
+
+    @property
+    def _shocks(self) -> Shocks | None:
+        return shocks_of(self.night_sd)
 
     def alarms(self, fdr: float = _FDR, *, ever: bool = False) -> Table:
         """The lines of `table` of the segments with an alarm.
@@ -319,11 +374,10 @@ class Monitor:
         """
         state = self._before_next
         highest, log_e = state.highest, state.log_e()
-        rows = np.maximum(state.rows, 1)
-        expected, margin = state.expected * UNIT, state.margin * UNIT
+        expected = state.expected * UNIT
         with np.errstate(divide="ignore", invalid="ignore"):  # expected may be rounded to 0
             ratio = state.positives / expected
-        found = changes(state.log_sums, state.since, margin / rows, expected / rows)
+        found = changes(state)
         columns: dict[str, Any] = {
             "nights": state.nights,
             "rows": state.rows,
@@ -343,16 +397,26 @@ class Monitor:
         table = tables.keyed("segment", state.keys, columns)
         return Table({name: x[order] for name, x in table.items()})
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | os.PathLike[str], *, new: bool = False) -> None:
         """Write what the monitor remembers to one .npz file, atomically, without the calibrator.
 
+        Of several processes that read a file, and each save another night to it, only one can: the
+        others are refused, and have to read it again.
+
         Args:
-            path: the file, exactly as named. An existing file is replaced.
+            path: the file, exactly as named. An existing file is replaced, unless this monitor, or
+                the one that it comes from, was read from it, or saved to it, and it has changed
+                since.
+            new: True to refuse to replace any file.
 
         Raises:
-            ValueError: path is not a path, or names something other than a file.
+            ValueError: path is not a path, or names something other than a file; or the file has
+                changed, or exists, as above.
         """
-        files.save(path, (self.against, self.margin, self.night), self.state)
+        settings = files.Settings(self.against, self.margin, self.night_sd)
+        by = known(self.calibrator, self.state.keys)
+        with self._versions.replacing(path, new=new):
+            files.save(path, settings, self.history, by, self.state)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], calibrator: SegmentCalibrator) -> Self:
@@ -363,26 +427,24 @@ class Monitor:
             calibrator: predicts the rows of the next nights.
 
         Raises:
-            ValueError: the file is something else, is damaged, or is from a newer version; or its
-                segments have another type than the calibrator's.
+            ValueError: the file is something else, is damaged, or is from a newer version; its
+                segments have another type than the calibrator's; or the calibrator knows fewer than
+                half of those that the one before it knew.
         """
-        settings, state = files.load(path)
-        _require_ids(calibrator, state)
-        return cls(calibrator, *settings, state)
+        versions = Versions()
+        versions.note(path)
+        settings, history, by, state = files.load(path)
+        require_successor(calibrator, state.keys, by)
+        return cls(calibrator, *settings, history, state, versions)
 
     def __repr__(self) -> str:
         rows, segments = int(self._before_next.rows.sum()), len(self.state.keys)
         text = (
             f"Monitor: night {self.night:,}, {rows:,} rows of {segments:,} segments; "
             f"against the {self.against}, margin {self.margin:g}"
+            f"{f', night_sd {self.night_sd:g}' if self.night_sd else ''}"
         )
         if not rows:
             return text
         alarms = len(self.alarms()["rows"])
         return f"{text}\n  alarms: {alarms:,} at a false discovery rate of {_FDR:g}"
-
-
-def _require_ids(calibrator: Any, state: State) -> None:
-    """Refuses anything but a calibrator of segments of the same type."""
-    require_segment_calibrator(calibrator, "calibrator")
-    get_indexer(calibrator.keys, split_columns(state.keys), "calibrator")

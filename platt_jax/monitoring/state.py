@@ -18,7 +18,8 @@ from platt_jax.arrays import Floats, Integers, Ints
 from platt_jax.ids import join
 from platt_jax.ids.factorize import ascending, split_columns
 from platt_jax.ids.indexing import get_indexer
-from platt_jax.monitoring.evidence import ALTERNATIVES, UNIT, Night
+from platt_jax.monitoring.evidence import ALTERNATIVES, Night, log_ratios
+from platt_jax.monitoring.shocks import Shocks
 
 # Starting night t has a weight proportional to t^-_DECAY. A change in the 300th night then costs
 # 8.6 nats, one in the 20th 5.3.
@@ -48,14 +49,19 @@ class State:
     tonight: Night
 
     @classmethod
-    def empty(cls, keys: NDArray[Any]) -> "State":
-        """The state of segments that have had no rows."""
+    def empty(cls, keys: NDArray[Any], terms: int) -> "State":
+        """The state of segments that have had no rows; nights have T terms, as in `Night`."""
         number = len(keys)
         none, shape = np.zeros(number, np.int64), (number, ALTERNATIVES)
         start = np.full(shape, -np.inf), np.zeros(shape, np.int32), none, np.zeros(number)
-        return cls(keys, *start, none, none, none, none, Night.without_rows(number))
+        return cls(keys, *start, none, none, none, none, Night.without_rows(number, terms))
 
-    def after(self, night: int) -> "State":
+    @property
+    def terms(self) -> int:
+        """T, the number of terms of log likelihood ratios of a night."""
+        return self.tonight.log_ratios.shape[1]
+
+    def after(self, night: int, shared: Shocks | None) -> "State":
         """The state with tonight's rows among those before; tonight was this night."""
         seen = np.flatnonzero(self.tonight.rows)
         log_sums, since, nights = self.log_sums.copy(), self.since.copy(), self.nights.copy()
@@ -65,14 +71,14 @@ class State:
         since[seen] = np.where(start > before, night, since[seen])
         most = np.maximum(before, start)
         more = np.log1p(np.exp(np.minimum(before, start) - most))
-        log_sums[seen] = most + more + self.tonight.log_ratios[seen] * UNIT
+        log_sums[seen] = most + more + log_ratios(self.tonight.of(seen), shared)
         made = replace(
             self,
             log_sums=log_sums,
             since=since,
             nights=nights,
             **{name: getattr(self, name) + getattr(self.tonight, name) for name in _TOTALS},
-            tonight=Night.without_rows(len(self.keys)),
+            tonight=Night.without_rows(len(self.keys), self.terms),
         )
         return replace(made, highest=np.maximum(self.highest, made.log_e()))
 
@@ -96,7 +102,7 @@ class State:
 
     def placed(self, place: Integers, keys: NDArray[Any]) -> "State":
         """The segments at these places among more."""
-        wide = State.empty(keys)
+        wide = State.empty(keys, self.terms)
         changed: dict[str, Any] = {"tonight": self.tonight.placed(place, len(keys))}
         for name in COLUMNS:
             changed[name] = getattr(wide, name).copy()
@@ -106,7 +112,7 @@ class State:
     def of(self, some: Any) -> "State":
         """Some of the segments."""
         columns = {name: getattr(self, name)[some] for name in ("keys", *COLUMNS)}
-        return State(**columns, tonight=Night(*(x[some] for x in self.tonight)))
+        return State(**columns, tonight=self.tonight.of(some))
 
 
 COLUMNS = tuple(field.name for field in fields(State) if field.name not in ("keys", "tonight"))

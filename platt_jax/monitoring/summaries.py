@@ -7,11 +7,10 @@ from numpy.typing import NDArray
 
 from platt_jax import ids, validation
 from platt_jax.ids.factorize import factorize
-from platt_jax.monitoring.evidence import ALTERNATIVES, Night
+from platt_jax.monitoring.evidence import Night
 from platt_jax.results import tables
 from platt_jax.results.tables import Table
 
-_LOG_RATIOS = [f"log_ratio_{i}" for i in range(ALTERNATIVES)]
 _INEXACT = 2.0**53  # floats from here on may have been rounded
 _TOTALS = list(Night._fields[1:])
 
@@ -19,18 +18,27 @@ _TOTALS = list(Night._fields[1:])
 def to_table(keys: NDArray[Any], night: Night) -> Table:
     """The sums of segments (K,) as columns of integers."""
     columns = dict(zip(_TOTALS, night[1:], strict=True))
-    return tables.keyed("segment", keys, columns | dict(zip(_LOG_RATIOS, night[0].T, strict=True)))
+    ratios = dict(zip(_names_of_terms(night.log_ratios.shape[1]), night.log_ratios.T, strict=True))
+    return tables.keyed("segment", keys, columns | ratios)
 
 
-def from_table(table: Any) -> tuple[NDArray[Any], Night]:
+def _names_of_terms(terms: int) -> list[str]:
+    return [f"log_ratio_{i}" for i in range(terms)]
+
+
+def from_table(table: Any, terms: int) -> tuple[NDArray[Any], Night]:
     """The distinct segments of a table, and their sums over its lines.
+
+    Args:
+        table: as for `Monitor.add`.
+        terms: number of terms of log likelihood ratios, as in `Night`.
 
     Raises:
         ValueError: the table is none of `to_table`, or of several put together.
     """
-    names = _names(table)
-    fields = [name for name in names if name not in (*_TOTALS, *_LOG_RATIOS)]
-    if missing := [name for name in (*_TOTALS, *_LOG_RATIOS) if name not in names]:
+    names, ratios = _names(table), _names_of_terms(terms)
+    fields = [name for name in names if name not in (*_TOTALS, *ratios)]
+    if missing := [name for name in (*_TOTALS, *ratios) if name not in names]:
         raise ValueError(
             f"sums: expected the columns of Monitor.sums, got none named {missing[0]!r}"
         )
@@ -38,18 +46,18 @@ def from_table(table: Any) -> tuple[NDArray[Any], Night]:
         raise ValueError("sums: expected a column of segments, got none")
     columns: Any = tuple(ids.read(table[name]) for name in fields)
     if not ids.length(columns[0]):
-        return np.empty(0, np.int64), Night.without_rows(0)
+        return np.empty(0, np.int64), Night.without_rows(0, terms)
     segments = factorize(columns[0] if len(fields) == 1 else ids.Columns(tuple(fields), columns))
     owner = segments.of(slice(None))
-    night = Night.without_rows(segments.numbers)
+    night = Night.without_rows(segments.numbers, terms)
     for name, into in zip(_TOTALS, night[1:], strict=True):
         np.add.at(into, owner, _integers(table[name], name))
-    for i, name in enumerate(_LOG_RATIOS):
+    for i, name in enumerate(ratios):
         np.add.at(night.log_ratios[:, i], owner, _integers(table[name], name))
     if ((night.positives < 0) | (night.positives > night.rows)).any():
         raise ValueError("sums: expected positives from 0 to rows, got others")
     some = np.flatnonzero(night.rows)
-    return segments.named(some), Night(*(x[some] for x in night))
+    return segments.named(some), night.of(some)
 
 
 def _names(table: Any) -> list[str]:

@@ -92,6 +92,8 @@ def fit_segments(
     columns = Columns(score, label, segment, weight, offset, pos_label)
     with checked_rows(engine_of(relation, connection, dialect), columns, snapshot) as rows:
         held, names, keys, found = rows
+        if not len(keys):
+            raise ValueError("relation: expected rows to fit, got none")
         by_segment = QuerySegments(keys, _rows(held, names, found))
         return fit_by_segment(by_segment, prior, start, pooling, options, progress, caller)
 

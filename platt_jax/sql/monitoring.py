@@ -69,8 +69,8 @@ def monitor_sums(
         finite score, label or offset are left out.
 
     Raises:
-        ValueError: the monitor's calibrator has levels; a column is missing or of another type; or
-            an id is NULL.
+        ValueError: the monitor's calibrator has levels; it has a `night_sd`; a column is missing or
+            of another type; or an id is NULL.
 
     Example:
         >>> import duckdb
@@ -83,9 +83,14 @@ def monitor_sums(
     """
     if monitor.calibrator.by_level is not None:
         raise ValueError("monitor: expected a calibrator without levels; Monitor.update takes them")
+    if monitor.night_sd:
+        raise ValueError("monitor: expected a night_sd of 0; Monitor.update and sums take others")
     caller = Caller()
     columns = Columns(score, label, segment, offset=offset)
     with checked_rows(engine_of(relation, connection, dialect), columns, snapshot=False) as rows:
+        if not len(rows.keys):
+            no_keys = monitor.calibrator.keys[:0]
+            return to_table(no_keys, Night.without_rows(0, monitor.state.terms))
         before = before_night(monitor.calibrator, rows.keys, monitor.against)
         curves = parameters(monitor.calibrator)[before.place]
         usable = before.usable & np.isfinite(curves).all(1)

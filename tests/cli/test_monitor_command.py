@@ -60,7 +60,14 @@ def test_nights_add_up_until_there_is_an_alarm(in_tmp, calibrator, capsys):
     assert run(f"monitor state.npz right.csv {COLUMNS} --restart b --json") == 0
     told = json.loads(capsys.readouterr().out)
     assert told == dict(
-        night=4, segments=3, alarms=0, fdr=0.05, against="fit", margin=0.1, out="state.npz"
+        night=4,
+        segments=3,
+        alarms=0,
+        fdr=0.05,
+        against="fit",
+        margin=0.1,
+        night_sd=0.0,
+        out="state.npz",
     )
 
 
@@ -103,6 +110,30 @@ def test_options_of_the_monitor(in_tmp, calibrator, capsys):
         assert message in capsys.readouterr().err
     assert run(f"monitor c.npz 2.csv {COLUMNS} --out x.npz") == 2
     assert "c.npz: not a monitor that platt_jax saved" in capsys.readouterr().err
+
+
+def test_a_night_that_was_run_is_refused(in_tmp, calibrator, capsys):
+    assert run(f"monitor s.npz 1.csv {COLUMNS} --night 2026-01-01 --night-sd 0.5") in (0, 5)
+    before = (in_tmp / "s.npz").read_bytes()
+    assert run(f"monitor s.npz 1.csv {COLUMNS} --night 2026-01-01") == 2
+    assert "expected a night that is not in the monitor, got 2026-01-01" in capsys.readouterr().err
+    assert run(f"monitor s.npz 1.csv {COLUMNS} --night 2026-01-02 --night-sd 0.4") == 2
+    assert "--night-sd: s.npz has 0.5, got 0.4" in capsys.readouterr().err
+    assert (in_tmp / "s.npz").read_bytes() == before
+    assert run(f"monitor s.npz 2.csv {COLUMNS} --night 2026-01-02") in (0, 5)
+    found = pj.Monitor.load("s.npz", calibrator)
+    assert found.nights == ("2026-01-01", "2026-01-02")
+    assert (found.night, found.night_sd) == (2, 0.5)
+
+
+def test_a_calibrator_of_other_segments_is_refused(in_tmp, calibrator, capsys):
+    assert run(f"monitor s.npz 1.csv {COLUMNS}") in (0, 5)
+    before = (in_tmp / "s.npz").read_bytes()
+    scores, labels, shops = rows(0, 2000)
+    pj.save("other.npz", pj.fit_segments(scores, labels, np.char.add("town ", shops)))
+    assert run(f"monitor s.npz 2.csv {COLUMNS.replace('c.npz', 'other.npz')}") == 2
+    assert "calibrator: expected one of the monitor's segments" in capsys.readouterr().err
+    assert (in_tmp / "s.npz").read_bytes() == before
 
 
 def test_late_labels(in_tmp, calibrator, capsys):

@@ -2,6 +2,7 @@
 
 import uuid
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -104,6 +105,49 @@ def test_a_change_is_found_with_its_night_and_size(rng, calibrator):
     assert alarms["se_intercept"] == pytest.approx(1 / np.sqrt(15 * 25 * 0.18), rel=0.3)
     assert sorted(monitor.alarms(ever=True)["segment"]) == [4, 7]
     assert (alarms["q_value_ever"] >= alarms["q_value"]).all()
+
+
+def test_every_shift_has_a_finite_error(rng):
+    """1 positive of 132 rows where 23 are expected, and shifts far beyond the alternatives."""
+    calibrator = fitted(rng, segments=4)
+    rows = np.zeros(132), np.arange(132) == 5, np.zeros(132, int)
+    rare = replace(
+        calibrator.fit, A=calibrator.fit.A * 0, B=calibrator.fit.B * 0 + np.log(109 / 23)
+    )
+    monitor = pj.Monitor.start(replace(calibrator, fit=rare), against="predictions")
+    table = monitor.update(*rows).table()
+    assert table["expected"] == pytest.approx(23, rel=0.01)
+    assert table["q_value"] < 0.01
+    away = table["intercept"] - np.log(1 / 131) + np.log(23 / 109)
+    assert np.abs(away) < table["se_intercept"] < 1.5
+    for shift in (-6, -3, 3, 6):
+        monitor = pj.Monitor.start(calibrator, against="predictions")
+        for _ in range(4):
+            monitor = monitor.update(
+                *night(rng, rows=100, shift=shift, changed=range(4), segments=4)
+            )
+            table = monitor.table()
+            assert (table["change"] == ("higher" if shift > 0 else "lower")).all()
+            assert (np.sign(table["intercept"]) == np.sign(shift)).all()
+            assert np.isfinite(table["se_intercept"]).all()
+        # Beyond the largest alternative, 3, it may be too small.
+        away = np.abs(table["intercept"] - shift)
+        assert (away <= np.maximum(2.5 * table["se_intercept"], abs(shift) / 3)).all()
+
+
+@pytest.mark.slow
+def test_intervals_of_shifts_hold_them(rng):
+    calibrator = fitted(rng, segments=150, rows=4000)
+    for shift in (-3, -1, 1, 3):
+        monitor = pj.Monitor.start(calibrator, against="predictions")
+        for number in range(12):
+            monitor = monitor.update(
+                *night(rng, 40, shift * (number > 5), changed=range(150), segments=150)
+            )
+        table = monitor.alarms()
+        assert len(table["segment"]) > 100
+        away = np.abs(table["intercept"] - shift) / table["se_intercept"]
+        assert 0.9 <= (away <= 1.96).mean()
 
 
 def test_the_size_of_a_change_includes_the_margin(rng, calibrator):
@@ -306,7 +350,7 @@ def test_restart_forgets_a_segment(rng, calibrator):
     for _ in range(6):
         monitor = monitor.update(*night(rng, shift=2, changed=[2]))
     assert monitor.alarms()["segment"].tolist() == [2]
-    again = monitor.restart([2, 1234])
+    again = monitor.restart([2])
     assert len(again.alarms()["segment"]) == 0
     assert 2 not in again.table()["segment"]
     assert len(again.table()["segment"]) == SEGMENTS - 1
@@ -477,7 +521,7 @@ def test_damaged_files_are_refused(rng, tmp_path, calibrator):
         np.savez(path, **(arrays | {name: np.full_like(arrays[name], bad)}))
         with pytest.raises(ValueError, match="damaged"):
             pj.Monitor.load(path, calibrator)
-    arrays["header"] = np.array(str(arrays["header"]).replace('"version": 1', '"version": 9'))
+    arrays["header"] = np.array(str(arrays["header"]).replace('"version": 2', '"version": 9'))
     np.savez(path, **arrays)
     with pytest.raises(ValueError, match="a monitor of version 9"):
         pj.Monitor.load(path, calibrator)

@@ -97,6 +97,18 @@ def test_rows_that_are_not_finite_are_left_out():
     assert sums["rows"][sums["segment"] == 0] == 17
 
 
+def test_a_table_without_rows():
+    fitted, tonight = rows(0, 100), rows(1, 20)
+    monitor = pj.Monitor.start(pj.fit_segments(*(fitted[x] for x in "fys")))
+    opened = in_duckdb(tonight)
+    opened["relation"] = opened["relation"].filter("f > 1000")
+    sums = sql.monitor_sums(**opened, monitor=monitor, **COLUMNS)
+    assert [len(x) for x in sums.values()] == [0] * 21
+    assert list(sums) == list(monitor.sums([], [], []))
+    after = monitor.add(sums)
+    assert (after.night, len(after.table()["rows"])) == (1, 0)
+
+
 def test_what_is_refused():
     columns = rows(0, 100)
     by_two = np.stack([columns["s"] % 3, columns["s"]], 1)
