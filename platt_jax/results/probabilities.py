@@ -17,7 +17,7 @@ from platt_jax.model.objective import Array
 UPPER = (0, 0), (0, 1), (1, 1)
 
 LEAST = 1e-12  # smallest probability, and distance of the largest from 1
-FARTHEST = -math.log(LEAST)  # of log-odds from 0
+FARTHEST = math.log1p(-LEAST) - math.log(LEAST)  # of log-odds from 0
 
 
 def logit(probabilities: Column) -> NDArray[Any]:
