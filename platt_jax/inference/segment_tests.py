@@ -7,9 +7,9 @@ import numpy as np
 from platt_jax.arrays import Bools, Floats, Ints, Words
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.segment_rows import SegmentRows
-from platt_jax.inference.curve_distributions import Distribution, Normal, counted, ends
+from platt_jax.inference.count_tests import UncertainRows, pvalues
+from platt_jax.inference.curve_distributions import ends
 from platt_jax.inference.posteriors import SegmentPosteriors
-from platt_jax.inference.predictive_pvalues import predictive_pvalues
 from platt_jax.inference.score_tests import ScoreTests, Spread
 from platt_jax.inference.simulation import canonical_order, drawn_by, sequential_pvalues
 from platt_jax.inference.tilting import tilted_pvalues
@@ -125,32 +125,15 @@ def _against_fit(rows: FreshRows, fitted: SegmentPosteriors) -> tuple[ScoreTests
     owner = np.repeat(np.arange(len(rows.sizes)), rows.sizes)
     offset = np.zeros(len(rows.scores)) if rows.offset is None else rows.offset
     spread = Spread(at.basis(rows.scores, owner), *at.nodes(), owner, offset)
-    proba = np.clip(spread.mean(), _LEAST, 1 - _LEAST)
+    mean = spread.mean()
+    proba = np.clip(mean, _LEAST, 1 - _LEAST)
     # In the order of the rows: that of the scores, or of the probabilities if there are offsets.
     place = spread.basis[0] - spread.basis[1] if rows.offset is None else _logit(rows.proba)
     tests = ScoreTests(place, proba, rows.labels, rows.sizes, spread)
-    curves: Distribution = Normal(at.mean, at.variance)
-    if not fitted.normal:
-        curves = counted(
-            at, fitted.n_pos, fitted.n_neg, _moved_up(rows, proba, spread.basis, at.variance)
-        )
-    return tests, predictive_pvalues(tests, rows.sizes, rows.ids, curves)
-
-
-def _moved_up(rows: FreshRows, proba: Floats, basis: Floats, spread: Floats) -> Bools:
-    """(K, 2) whether one Newton step by the labels raises the log-odds at the ends."""
-    starts = np.cumsum(rows.sizes) - rows.sizes
-
-    def total(x: Floats) -> Floats:
-        return np.add.reduceat(x, starts)
-
-    one, other = basis
-    variance, off = proba * (1 - proba), rows.labels - proba
-    u, v = total(off * one), total(off * other)
-    a = total(variance * one**2) + 1 / spread[:, 0]
-    b = total(variance * one * other)
-    c = total(variance * other**2) + 1 / spread[:, 1]
-    return np.stack([c * u - b * v, a * v - b * u], -1) > 0
+    judged_rows = UncertainRows(
+        owner, rows.labels, mean, spread.variance(), spread.basis, rows.offset
+    )
+    return tests, pvalues(judged_rows, at, fitted)
 
 
 def _logit(proba: Floats) -> Floats:
