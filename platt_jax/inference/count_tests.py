@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from platt_jax.arrays import Bools, Floats, Ints
+from platt_jax.inference.cluster_shocks import Clusters
 from platt_jax.inference.curve_distributions import Distribution, Ends, Normal, counted
 from platt_jax.inference.posteriors import SegmentPosteriors
 from platt_jax.inference.uncertain_counts import CountTests, log_tails
@@ -39,6 +40,7 @@ class UncertainRows(NamedTuple):
     variance: Floats  # (N,) mean of P(y=1) P(y=0)
     basis: Floats  # (2, N), the log-odds by those at the curve's ends
     offset: Floats | None  # (N,) log-odds added to the curve's
+    clusters: Clusters | None  # of rows that depend on each other
 
 
 class _Numbers(NamedTuple):
@@ -49,17 +51,22 @@ class _Numbers(NamedTuple):
     observed: Floats  # (K,)
     expected: Floats  # (K,)
     rising: Bools  # (K, 2) whether it rises with the log-odds at each end
+    shock_variance: Floats | None  # (K,) of a shift of its rows' log-odds, by their clusters
 
 
 def pvalues(rows: UncertainRows, at: Ends, fitted: SegmentPosteriors) -> Floats:
     """(K,) p-values, within a few percent of exact ones of these two numbers from 1 to 1e-12."""
     K = len(at.center)
     kinds = [_numbers(rows, sign, K) for sign in (np.ones(len(rows.owner)), _outer(rows, K))]
+    if rows.clusters is not None and np.isnan(rows.clusters.variance):
+        return np.full(K, np.nan)
     smallest, kinds_tested = np.ones(K), np.zeros(K)
     for numbers in kinds:
         tested = numbers.rows > 0
         found = np.where(tested, _two_sided(rows, numbers, at, fitted), 1)
-        smallest, kinds_tested = np.minimum(smallest, found), kinds_tested + tested
+        if rows.clusters is not None and np.isnan(rows.clusters.variance):
+        return np.full(K, np.nan)
+    smallest, kinds_tested = np.minimum(smallest, found), kinds_tested + tested
     return np.minimum(smallest * kinds_tested, 1)
 
 
@@ -75,6 +82,7 @@ def _numbers(rows: UncertainRows, sign: Floats, K: int) -> _Numbers:
         total(sign * rows.labels + low),
         total(sign * rows.proba + low),
         slopes > 0,
+        rows.clusters and rows.clusters.shock_variance(rows.owner, sign * rows.variance, K),
     )
 
 
@@ -94,10 +102,13 @@ def _outer(rows: UncertainRows, K: int) -> Floats:
     low, high = np.maximum(share[first], _OUTER), np.minimum(share[last], 1 - _OUTER)
     several = (place[first] != place[last])[rows.owner]
     is_low, is_high = share <= low[rows.owner], share >= high[rows.owner]
-    return np.where(several, is_high * 1.0 - is_low, 0)
+    sign: Floats = np.where(several, is_high * 1.0 - is_low, 0)
+    return sign
 
 
-def _two_sided(rows: UncertainRows, numbers: _Numbers, at: Ends, fitted: SegmentPosteriors) -> Floats:
+def _two_sided(
+    rows: UncertainRows, numbers: _Numbers, at: Ends, fitted: SegmentPosteriors
+) -> Floats:
     """(K,) probabilities of numbers as far from the expectation as those observed."""
     away = np.abs(numbers.observed - numbers.expected)
     away = away - _TIED * (away + numbers.rows)
@@ -110,7 +121,8 @@ def _two_sided(rows: UncertainRows, numbers: _Numbers, at: Ends, fitted: Segment
         rising = numbers.rising if side > 0 else ~numbers.rising
         curves = _curves(at.of(which), fitted.of(which), rising[which])
         alike = _joined(rows, side * numbers.sign, at)
-        total[which] += np.exp(_log_tails(alike, which, np.maximum(of_side[which], 1), curves))
+        enough = np.maximum(of_side[which], 1)
+        total[which] += np.exp(_log_tails(alike, which, enough, curves, numbers.shock_variance))
         total[(most > 0) & (of_side <= 0)] += 1
     return np.minimum(total, 1)
 
@@ -151,7 +163,9 @@ def _joined(rows: UncertainRows, sign: Floats, at: Ends) -> _Alike:
     return _Alike(starts, mean(basis), mean(offset), counts)
 
 
-def _log_tails(alike: _Alike, which: Ints, least: Floats, curves: Distribution) -> Floats:
+def _log_tails(
+    alike: _Alike, which: Ints, least: Floats, curves: Distribution, shocks: Floats | None
+) -> Floats:
     """Log tails (T,) of the numbers of some segments (T,), many together."""
     sizes = np.diff(alike.starts)[which]
     # Few lengths, so that rounding does not depend on the other segments.
@@ -165,7 +179,8 @@ def _log_tails(alike: _Alike, which: Ints, least: Floats, curves: Distribution) 
         inside = number < sizes[some, None]
         at = np.where(inside, alike.starts[which[some], None] + number, 0)
         counts = np.where(inside, alike.counts[at], 0)
-        tests = CountTests(alike.basis[:, at], alike.offset[at], counts, least[some])
+        shock = None if shocks is None else shocks[which[some]]
+        tests = CountTests(alike.basis[:, at], alike.offset[at], counts, least[some], shock)
         return log_tails(tests, type(curves)(*(x[some] for x in curves)))
 
     changes = np.flatnonzero(np.diff(lengths[order])) + 1

@@ -37,11 +37,16 @@ class Spread(NamedTuple):
     owner: Ints  # (N,), the problem of each row
     offset: Floats  # (N,)
 
-    def probabilities(self) -> Iterator[tuple[float, Floats]]:
-        """The weight and P(y=1) (N,) of each node."""
+    def nodes(self) -> Iterator[tuple[float, Floats]]:
+        """The weight and the log-odds (N,) of each node."""
         for weight, of_problems in zip(self.weight, self.log_odds, strict=True):
             first, second = of_problems[self.owner].T * self.basis
-            yield float(weight), expit(first + second + self.offset)
+            yield float(weight), first + second + self.offset
+
+    def probabilities(self) -> Iterator[tuple[float, Floats]]:
+        """The weight and P(y=1) (N,) of each node."""
+        for weight, log_odds in self.nodes():
+            yield weight, expit(log_odds)
 
     def mean(self) -> Floats:
         """(N,) mean P(y=1)."""
@@ -49,8 +54,7 @@ class Spread(NamedTuple):
 
     def variance(self) -> Floats:
         """(N,) mean of P(y=1) P(y=0)."""
-        each = (w * p * (1 - p) for w, p in self.probabilities())
-        return reduce(add, each)
+        return reduce(add, (w * expit(x) * expit(-x) for w, x in self.nodes()))
 
 
 class ScoreTests:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from platt_jax.arrays import Floats
+from platt_jax.arrays import Floats, Ints
 from platt_jax.inference.count_tails import quantiles
 from platt_jax.inference.curve_distributions import Distribution
 
@@ -29,13 +29,21 @@ class CountTests(NamedTuple):
     offset: Floats  # (T, n)
     counts: Floats  # (T, n) number of rows; 0 beyond the last
     least: Floats  # (T,) number of labels
+    shock_variance: Floats | None  # (T,) of a shift that a test's rows have in common
 
     def quantiles(self, first: Floats, second: Floats) -> Floats:
         """(T, G, G) quantiles of the tails, given log-odds at the ends (T, G)."""
         one, other = self.basis[:, :, None, None]
         log_odds = first[:, :, None, None] * one + second[:, None, :, None] * other
         log_odds += self.offset[:, None, None]
-        return quantiles(log_odds, self.counts[:, None, None], self.least[:, None, None])
+        shock = None if self.shock_variance is None else self.shock_variance[:, None, None]
+        return quantiles(log_odds, self.counts[:, None, None], self.least[:, None, None], shock)
+
+    def of(self, some: Ints) -> "CountTests":
+        """Some of the tests."""
+        shock = None if self.shock_variance is None else self.shock_variance[some]
+        rows = self.basis[:, some], self.offset[some], self.counts[some]
+        return CountTests(*rows, self.least[some], shock)
 
 
 def log_tails(tests: CountTests, curves: Distribution) -> Floats:
@@ -43,9 +51,8 @@ def log_tails(tests: CountTests, curves: Distribution) -> Floats:
     found = _searched(tests, curves, _FIRST[0], _FIRST[1:], _POINTS[0])
     small = np.flatnonzero(found < np.log(_LARGE))
     if len(small):
-        some = CountTests(tests.basis[:, small], *(x[small] for x in tests[1:]))
         curves = type(curves)(*(x[small] for x in curves))
-        found[small] = _searched(some, curves, _DEEPEST, _NODES, _POINTS[1])
+        found[small] = _searched(tests.of(small), curves, _DEEPEST, _NODES, _POINTS[1])
     return np.minimum(found, 0)
 
 
