@@ -86,6 +86,7 @@ def _likeliest_shock(log_odds: Floats, counts: Floats, least: Floats, variance: 
     most = variance * counts.sum(-1)
     low, high = -most, most
     shock = np.zeros(np.broadcast_shapes(least.shape, log_odds.shape[:-1]))
+    open_ = np.ones(shock.shape, bool)
     for _ in range(_STEPS):
         proba = 1 / (1 + np.exp(-(log_odds + shock[..., None])))
         short = least - (proba * counts).sum(-1) - shock / variance
@@ -93,9 +94,11 @@ def _likeliest_shock(log_odds: Floats, counts: Floats, least: Floats, variance: 
         low, high = np.where(short > 0, shock, low), np.where(short > 0, high, shock)
         newton = shock + short / slope
         further = np.where((newton > low) & (newton < high), newton, (low + high) / 2)
-        if (np.abs(further - shock) * np.sqrt(slope) < _CLOSE).all():
+        step = np.where(open_, further - shock, 0)
+        shock = shock + step
+        open_ &= np.abs(step) * np.sqrt(slope) > _CLOSE
+        if not open_.any():
             break
-        shock = further
     return shock
 
 

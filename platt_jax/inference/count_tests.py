@@ -55,7 +55,7 @@ class _Numbers(NamedTuple):
 
 
 def pvalues(rows: UncertainRows, at: Ends, fitted: SegmentPosteriors) -> Floats:
-    """(K,) p-values, within a few percent of exact ones of these two numbers from 1 to 1e-12."""
+    """(K,) p-values, NaN for all if the clusters' variance is. Relative errors are a few percent."""
     K = len(at.center)
     kinds = [_numbers(rows, sign, K) for sign in (np.ones(len(rows.owner)), _outer(rows, K))]
     if rows.clusters is not None and np.isnan(rows.clusters.variance):
@@ -64,15 +64,13 @@ def pvalues(rows: UncertainRows, at: Ends, fitted: SegmentPosteriors) -> Floats:
     for numbers in kinds:
         tested = numbers.rows > 0
         found = np.where(tested, _two_sided(rows, numbers, at, fitted), 1)
-        if rows.clusters is not None and np.isnan(rows.clusters.variance):
-        return np.full(K, np.nan)
-    smallest, kinds_tested = np.minimum(smallest, found), kinds_tested + tested
+        smallest, kinds_tested = np.minimum(smallest, found), kinds_tested + tested
     return np.minimum(smallest * kinds_tested, 1)
 
 
 def _numbers(rows: UncertainRows, sign: Floats, K: int) -> _Numbers:
     def total(x: Floats) -> Floats:
-        return np.bincount(rows.owner, x, K)
+        return np.asarray(np.bincount(rows.owner, x, K), float)
 
     low = sign < 0
     slopes = np.stack([total(sign * rows.variance * x) for x in rows.basis], -1)

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from platt_jax.arrays import Bools, Floats, Ints
 from platt_jax.results.probabilities import expit
 
+# Least variance of a label under uncertain curves, that of the surest probability.
+_LEAST_VARIANCE = 2.0**-53
 # Share of a sum's variance that may be rounding error.
 _NOTHING = 1e-18
 # Maximum ratio of fourth moments to squared variances at which sums are taken as normal.
@@ -90,7 +92,9 @@ class ScoreTests:
 
         self._sizes, self._proba = sizes, proba
         self._starts = starts = np.cumsum(sizes) - sizes
-        variance = proba * (1 - proba) if spread is None else spread.variance()
+        variance = proba * (1 - proba)
+        if spread is not None:
+            variance = np.maximum(spread.variance(), _LEAST_VARIANCE)
 
         def total(x: Floats) -> Floats:
             return np.add.reduceat(x, starts)
