@@ -55,7 +55,7 @@ class _Numbers(NamedTuple):
 
 
 def pvalues(rows: UncertainRows, at: Ends, fitted: SegmentPosteriors) -> Floats:
-    """(K,) p-values, NaN for all if the clusters' variance is. Relative errors are a few percent."""
+    """(K,) p-values, with relative errors of a few percent; NaN if the clusters' variance is."""
     K = len(at.center)
     kinds = [_numbers(rows, sign, K) for sign in (np.ones(len(rows.owner)), _outer(rows, K))]
     if rows.clusters is not None and np.isnan(rows.clusters.variance):

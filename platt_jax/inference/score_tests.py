@@ -112,8 +112,6 @@ class ScoreTests:
         fourth = [total(variance * x**4) for x in shares]
         of_each = np.array([s_00, s_11, np.where(s_22 == 0, np.inf, s_22)])
         self.normal = np.max(fourth / of_each**2, axis=0) < _NORMAL
-        self.basis = np.zeros((0, len(proba))) if spread is None else spread.basis
-        self.offset = np.zeros(len(proba)) if spread is None else spread.offset
         if spread is not None:
             # Covariances, over the curves, of the expected sums.
             of_curves = np.zeros((3, 3, len(sizes)))
@@ -148,19 +146,15 @@ class ScoreTests:
         size = self._sizes[k]
         rows = slice(self._starts[k], self._starts[k] + size)
         proba, counts = self._proba[rows], np.ones(size)
-        shares, basis, offset = self._shares[:, rows], self.basis[:, rows], self.offset[rows]
+        shares = self._shares[:, rows]
         if self.normal[k]:
             first = np.linspace(0, size, _GROUPS, endpoint=False).astype(np.int64)
             counts = np.diff(first, append=size).astype(float)
             proba = np.add.reduceat(proba, first) / counts
             shares = np.add.reduceat(shares, first, axis=1) / counts
-            basis = np.add.reduceat(basis, first, axis=1) / counts
-            offset = np.add.reduceat(offset, first) / counts
         return ScoreTest(
             proba,
             shares,
-            basis,
-            offset,
             counts,
             self._expected[:, k],
             self._observed[:, k],
@@ -205,19 +199,12 @@ class ScoreTest(NamedTuple):
 
     proba: Floats  # (n,)
     shares: Floats  # (3, n) contribution of a label to each of the sums
-    basis: Floats  # (2, n) as in `Spread`; (0, n) without a spread
-    offset: Floats  # (n,) as in `Spread`
     counts: Floats  # (n,) number of rows in each group: 1 unless sums are normal
     expected: Floats  # (3,)
     observed: Floats  # (3,) sums of the observed labels
     chi_square: float  # squared radius of the circle
     z: float  # half-width of the interval
     normal: bool  # whether sums are taken as normal
-
-    def logit(self, log_odds: Floats) -> Floats:
-        """(R, n) log-odds of the rows, given the problem's two variables (R, 2)."""
-        logit: Floats = log_odds @ self.basis + self.offset
-        return logit
 
     def sums(self, labels: NDArray[Any]) -> Floats:
         """(3, R) sums of other labels (R, n), or of numbers of positives."""

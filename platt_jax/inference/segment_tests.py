@@ -122,7 +122,7 @@ def _against_predictions(rows: FreshRows) -> tuple[ScoreTests, Floats]:
     pvalue = np.minimum(2 * tests.least_pvalue, 1)
     few = np.flatnonzero(~tests.normal & (pvalue > _TINY))
     extreme = drawn_by(rows.proba, rows.sizes, rows.ids, tests.extreme)
-    pvalue[few], _ = sequential_pvalues(rows.sizes, few, extreme)
+    pvalue[few] = sequential_pvalues(rows.sizes, few, extreme)
     small = np.flatnonzero(~(pvalue > _SMALL))
     pvalue[small] = tilted_pvalues(tests, rows.ids, small)
     return tests, pvalue
