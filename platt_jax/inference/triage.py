@@ -281,8 +281,8 @@ def _clustered(rows: FreshRows, words: NDArray[Any], sd: float | None, caller: C
     variance = shock_variance(rows, owner) if sd is None else float(sd) ** 2
     if np.isnan(variance):
         caller.warn(
-            "no segment tested: none has two clusters, so how much these differ is not known. "
-            "Give it as cluster_sd"
+            "no segment tested: none has two clusters of rows that are not all surely predicted or "
+            "of one label, so how much clusters differ is not known. Give it as cluster_sd"
         )
     return rows._replace(clusters=Clusters(owner, variance))
 
