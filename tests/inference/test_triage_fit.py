@@ -59,6 +59,7 @@ def test_segments_that_have_not_changed_are_not_flagged(cell):
         assert (made["p_value"] <= level).mean() < level + 3 * error
 
 
+@pytest.mark.slow
 def test_of_few_segments_the_population_is_not_taken_for_known():
     flagged = [
         pvalues(seed, 5, 30, 200, "partial", unseen)["flagged"].any()
@@ -196,12 +197,13 @@ def test_of_curves_that_are_known_the_p_value_is_that_of_the_number_of_positives
         np.testing.assert_allclose(found[k], binom.pmf(every, 30, p)[as_far].sum(), rtol=0.05)
 
 
+@pytest.mark.slow
 def test_a_slope_that_has_changed_is_found():
     rng = np.random.default_rng(13)
-    known = population(rng, 100)
+    known = population(rng, 40)
     for pooling in ("none", "partial"):
-        calibrator = pj.fit_segments(*rows_from(rng, known, 2_000), pooling=pooling)
-        slope = known[0] * np.where(np.arange(100) < 5, 0.2, 1)
+        calibrator = pj.fit_segments(*rows_from(rng, known, 1_500), pooling=pooling)
+        slope = known[0] * np.where(np.arange(40) < 5, 0.2, 1)
         made = pj.triage(calibrator, *rows_from(rng, (slope, known[1]), 500))
         assert set(made["segment"][:4]) <= set(range(5)) and made["flagged"].sum() in range(4, 7)
 
