@@ -1,11 +1,10 @@
-"""Distributions of uncertain curves, as a fit implies them, and draws from these."""
+"""Distributions of uncertain curves, as a fit implies them."""
 
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from platt_jax.arrays import Bools, Floats, Ints, Words
-from platt_jax.passes.replicated import mixed
+from platt_jax.arrays import Bools, Floats, Ints
 from platt_jax.results.probabilities import expit
 
 # Least variance of the log-odds at a curve's center: (A, B) may be known in one direction only.
@@ -14,9 +13,7 @@ _LEAST_VARIANCE = 1e-9
 _LEAST_COUNT = 0.1
 _HALF_LABEL = 0.5
 _FARTHEST = 30.0  # maximum absolute log-odds at an end
-# Maximum number of tries of a gamma variate; all but 1e-10 are accepted within them.
-_TRIES = 8
-_LAST = np.uint64(0xA5A5A5A5A5A5A5A5)
+_STEPS = 12  # of a search for a bound
 
 
 class Ends(NamedTuple):
@@ -30,6 +27,10 @@ class Ends(NamedTuple):
     half_width: Floats  # (K,)
     mean: Floats  # (K, 2) means of the log-odds at the ends
     variance: Floats  # (K, 2) variances of the log-odds at the ends
+
+    def of(self, some: Ints) -> "Ends":
+        """The ends of some of the curves."""
+        return Ends(*(x[some] for x in self))
 
     def basis(self, scores: Floats, owner: Ints) -> Floats:
         """(2, N) factors: log-odds at the scores are the sum of these times those at the ends."""
@@ -70,35 +71,22 @@ class Normal(NamedTuple):
     mean: Floats
     variance: Floats
 
-    def of(self, some: Any) -> "Normal":
-        """The distribution for some of the problems."""
-        return Normal(self.mean[some], self.variance[some])
-
     def center(self) -> Floats:
         """The mode."""
         return self.mean
 
-    def draws(self, words: Words) -> Floats:
-        """(..., K, 2) draws, one for each random word (..., K)."""
-        return self.mean + np.sqrt(self.variance) * _normal(words[..., None], 2)
+    def scale(self) -> Floats:
+        """1 / sqrt(minus the second derivative of the log density at the mode)."""
+        return np.sqrt(self.variance)
 
-    def at(self, log_odds: Floats) -> "Normal":
-        """The distribution tilted exponentially, with its mode at these log-odds."""
-        return Normal(log_odds, np.broadcast_to(self.variance, log_odds.shape))
+    def log_density(self, log_odds: Floats) -> Floats:
+        """At log-odds (K, 2, J), up to a constant."""
+        return -((log_odds - self.mean[..., None]) ** 2) / (2 * self.variance[..., None])
 
-    def log_ratio(self, tilted: Any, log_odds: Floats) -> Floats:
-        """(...) log of the ratio of its density to a tilted one's, at log-odds (..., 2)."""
-        # (x - m')^2 - (x - m)^2, without cancellation
-        away = (self.mean - tilted.mean) * (2 * log_odds - tilted.mean - self.mean)
-        return (away / (2 * self.variance)).sum(-1)
-
-    def slope(self, log_odds: Floats) -> Floats:
-        """The derivative of the log density."""
-        return (self.mean - log_odds) / self.variance
-
-    def curvature(self, log_odds: Floats) -> Floats:
-        """Minus the second derivative of the log density."""
-        return np.broadcast_to(1 / self.variance, log_odds.shape)
+    def bounds(self, depth: float) -> tuple[Floats, Floats]:
+        """The log-odds where the log density is that much less than at the mode."""
+        away = np.sqrt(2 * depth * self.variance)
+        return self.mean - away, self.mean + away
 
 
 class LogBeta(NamedTuple):
@@ -110,49 +98,33 @@ class LogBeta(NamedTuple):
     positives: Floats
     negatives: Floats
 
-    def of(self, some: Any) -> "LogBeta":
-        """See `Normal`."""
-        return LogBeta(self.positives[some], self.negatives[some])
-
     def center(self) -> Floats:
         """See `Normal`."""
         return np.log(self.positives / self.negatives)
 
-    def draws(self, words: Words) -> Floats:
+    def scale(self) -> Floats:
         """See `Normal`."""
-        shape = np.concatenate([self.positives, self.negatives], -1)
-        streams = mixed(words[..., None] + np.arange(4).astype(np.uint64))
-        gamma = _log_gamma(np.broadcast_to(shape, streams.shape), streams)
-        return gamma[..., :2] - gamma[..., 2:]
+        return np.sqrt(1 / self.positives + 1 / self.negatives)
 
-    def at(self, log_odds: Floats) -> "LogBeta":
+    def log_density(self, log_odds: Floats) -> Floats:
         """See `Normal`."""
-        total = self.positives + self.negatives
-        proba = expit(log_odds)
-        positives = np.maximum(total * proba, _LEAST_COUNT / 10)
-        return LogBeta(positives, np.maximum(total - positives, _LEAST_COUNT / 10))
+        positives, negatives = self.positives[..., None], self.negatives[..., None]
+        return -(positives * np.logaddexp(0, -log_odds) + negatives * np.logaddexp(0, log_odds))
 
-    def log_ratio(self, tilted: Any, log_odds: Floats) -> Floats:
+    def bounds(self, depth: float) -> tuple[Floats, Floats]:
         """See `Normal`."""
-        from scipy.special import betaln
+        mirrored = LogBeta(self.negatives, self.positives)
+        return -mirrored._upper(depth), self._upper(depth)
 
-        more = self.positives - tilted.positives
-        total = self.positives + self.negatives - tilted.positives - tilted.negatives
-        return (
-            betaln(tilted.positives, tilted.negatives)
-            - betaln(self.positives, self.negatives)
-            + more * log_odds
-            - total * np.logaddexp(0, log_odds)
-        ).sum(-1)
-
-    def slope(self, log_odds: Floats) -> Floats:
-        """See `Normal`."""
-        return self.positives - (self.positives + self.negatives) * expit(log_odds)
-
-    def curvature(self, log_odds: Floats) -> Floats:
-        """See `Normal`."""
-        proba = expit(log_odds)
-        return (self.positives + self.negatives) * proba * (1 - proba)
+    def _upper(self, depth: float) -> Floats:
+        """The upper bound. The log density is concave, so Newton's steps from above stay above."""
+        goal = self.log_density(self.center()[..., None])[..., 0] - depth
+        bound = -goal / self.negatives
+        for _ in range(_STEPS):
+            proba = expit(bound)
+            slope = self.positives * (1 - proba) - self.negatives * proba
+            bound = bound + (goal - self.log_density(bound[..., None])[..., 0]) / slope
+        return bound
 
 
 # Distribution of the log-odds at the ends of K problems.
@@ -163,18 +135,17 @@ def counted(at: Ends, n_pos: Floats, n_neg: Floats, up: Bools) -> LogBeta:
     """Distributions of the curves of unpooled fits, by labels at the ends with equal information.
 
     The labels match the modes and curvatures of the fits. Platt's targets are undone: of n
-    positives, n / (n + 2) count as negatives. Half a positive is added at each end if the new
-    labels have more positives than expected, half a negative if they have fewer. With one label
-    more, beta probabilities give the p-value of Fisher's exact test of two samples, which is valid
-    at any probability (Altham 1969, "Exact Bayesian analysis of a 2 x 2 contingency table, and
-    Fisher's 'exact' significance test"); with two ends, it is half a label at each. Where only the
-    slope changes, half of each is added, as by Jeffreys' prior.
+    positives, n / (n + 2) count as negatives. At each end, half a label is added of the kind that
+    makes the extremes of a test likelier. With one label more, beta probabilities give the p-value
+    of Fisher's exact test of two samples, which is valid at any probability (Altham 1969, "Exact
+    Bayesian analysis of a 2 x 2 contingency table, and Fisher's 'exact' significance test"); with
+    two ends, it is half a label at each.
 
     Args:
         at: the ends of K curves.
         n_pos: (K,) positives of the fits; 0 for fits without Platt's targets.
         n_neg: (K,) negatives of the fits; 0 for fits without Platt's targets.
-        up: (K, 2) whether the new labels have more positives than expected, at each end.
+        up: (K, 2) whether extremes are likelier if the log-odds are higher, at each end.
     """
     log_odds = np.clip(at.mean, -_FARTHEST, _FARTHEST)
     positives, negatives = (1 + np.exp(x * log_odds) for x in (1, -1))
@@ -183,45 +154,6 @@ def counted(at: Ends, n_pos: Floats, n_neg: Floats, up: Bools) -> LogBeta:
     to_negative = (n_pos / (n_pos + 2))[:, None] * share
     share = negatives / negatives.sum(1, keepdims=True)
     to_positive = (n_neg / (n_neg + 2))[:, None] * share
-    more, fewer = (np.where(x.any(1, keepdims=True), _HALF_LABEL, 0) for x in (up, ~up))
-    positives = positives + to_negative - to_positive + more
-    negatives = negatives - to_negative + to_positive + fewer
+    positives = positives + to_negative - to_positive + np.where(up, _HALF_LABEL, 0)
+    negatives = negatives - to_negative + to_positive + np.where(up, 0, _HALF_LABEL)
     return LogBeta(np.maximum(positives, _LEAST_COUNT), np.maximum(negatives, _LEAST_COUNT))
-
-
-def _normal(words: Words, number: int) -> Floats:
-    """(..., number) standard normal, given random words (..., 1)."""
-    from scipy.special import ndtri
-
-    return ndtri(_uniform(mixed(words + np.arange(number).astype(np.uint64))))
-
-
-def _uniform(words: Words) -> Floats:
-    return np.ldexp((words >> np.uint64(12)) + 0.5, -52)
-
-
-def _log_gamma(shape: Floats, streams: Words) -> Floats:
-    """Logarithms of gamma variates, from random words.
-
-    The method is that of Marsaglia & Tsang (2000, "A simple method for generating gamma
-    variables"). Their device for small shapes is used for all: a variate of shape a + 1 times
-    u^(1 / a) has shape a.
-    """
-    from scipy.special import ndtri
-
-    d = shape + 2 / 3
-    c = 1 / np.sqrt(9 * d)
-    drawn, open_ = np.log(d), np.ones(shape.shape, bool)
-    for attempt in range(_TRIES):
-        words = mixed(streams[open_] + np.uint64(2 * attempt))
-        z = ndtri(_uniform(words))
-        v = 1 + c[open_] * z
-        with np.errstate(invalid="ignore", divide="ignore"):
-            log_v = 3 * np.log(v)
-            log_u = np.log(_uniform(mixed(words)))
-            accepted = log_u < z * z / 2 + d[open_] * (1 - v**3 + log_v)
-        drawn[open_] = np.where(accepted, np.log(d[open_]) + log_v, drawn[open_])
-        open_[open_] = ~accepted
-        if not open_.any():
-            break
-    return drawn + np.log(_uniform(mixed(streams ^ _LAST))) / shape

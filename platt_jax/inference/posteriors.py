@@ -104,7 +104,7 @@ def _widened(fit: Fit, population: Population) -> tuple[Floats, Floats]:
     S, M, own = population.covariance, population.mean_covariance, population.likelihood_precision
     weight = np.linalg.solve(np.eye(2) + own @ S, own)  # (S + D)^-1
     number, freedom = _effective_number(np.einsum("kij,ji->k", weight, M) / 2, fit, population)
-    more = _most(freedom)
+    more = most_times(freedom)
     wide = S + (more - 1) * number * M
     by_estimate = own + np.linalg.inv(S)
     covariance = np.linalg.inv(own + np.linalg.inv(wide))
@@ -137,7 +137,7 @@ def _effective_number(share: Floats, fit: Fit, population: Population) -> tuple[
     return float(number), float(number * (1 - lost)) - _PARAMETERS
 
 
-def _most(freedom: float) -> float:
+def most_times(freedom: float) -> float:
     """The maximum ratio of a variance to its estimate, with probability 1 - _DOUBT."""
     from scipy.special import chdtri
 

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from platt_jax.arrays import Bools, Floats, Ints
 from platt_jax.results.probabilities import expit
 
+# Least variance of a label under uncertain curves, that of the surest probability.
+_LEAST_VARIANCE = 2.0**-53
 # Share of a sum's variance that may be rounding error.
 _NOTHING = 1e-18
 # Maximum ratio of fourth moments to squared variances at which sums are taken as normal.
@@ -37,11 +39,16 @@ class Spread(NamedTuple):
     owner: Ints  # (N,), the problem of each row
     offset: Floats  # (N,)
 
-    def probabilities(self) -> Iterator[tuple[float, Floats]]:
-        """The weight and P(y=1) (N,) of each node."""
+    def nodes(self) -> Iterator[tuple[float, Floats]]:
+        """The weight and the log-odds (N,) of each node."""
         for weight, of_problems in zip(self.weight, self.log_odds, strict=True):
             first, second = of_problems[self.owner].T * self.basis
-            yield float(weight), expit(first + second + self.offset)
+            yield float(weight), first + second + self.offset
+
+    def probabilities(self) -> Iterator[tuple[float, Floats]]:
+        """The weight and P(y=1) (N,) of each node."""
+        for weight, log_odds in self.nodes():
+            yield weight, expit(log_odds)
 
     def mean(self) -> Floats:
         """(N,) mean P(y=1)."""
@@ -49,8 +56,7 @@ class Spread(NamedTuple):
 
     def variance(self) -> Floats:
         """(N,) mean of P(y=1) P(y=0)."""
-        each = (w * p * (1 - p) for w, p in self.probabilities())
-        return reduce(add, each)
+        return reduce(add, (w * expit(x) * expit(-x) for w, x in self.nodes()))
 
 
 class ScoreTests:
@@ -86,7 +92,9 @@ class ScoreTests:
 
         self._sizes, self._proba = sizes, proba
         self._starts = starts = np.cumsum(sizes) - sizes
-        variance = proba * (1 - proba) if spread is None else spread.variance()
+        variance = proba * (1 - proba)
+        if spread is not None:
+            variance = np.maximum(spread.variance(), _LEAST_VARIANCE)
 
         def total(x: Floats) -> Floats:
             return np.add.reduceat(x, starts)
@@ -104,8 +112,6 @@ class ScoreTests:
         fourth = [total(variance * x**4) for x in shares]
         of_each = np.array([s_00, s_11, np.where(s_22 == 0, np.inf, s_22)])
         self.normal = np.max(fourth / of_each**2, axis=0) < _NORMAL
-        self.basis = np.zeros((0, len(proba))) if spread is None else spread.basis
-        self.offset = np.zeros(len(proba)) if spread is None else spread.offset
         if spread is not None:
             # Covariances, over the curves, of the expected sums.
             of_curves = np.zeros((3, 3, len(sizes)))
@@ -140,19 +146,15 @@ class ScoreTests:
         size = self._sizes[k]
         rows = slice(self._starts[k], self._starts[k] + size)
         proba, counts = self._proba[rows], np.ones(size)
-        shares, basis, offset = self._shares[:, rows], self.basis[:, rows], self.offset[rows]
+        shares = self._shares[:, rows]
         if self.normal[k]:
             first = np.linspace(0, size, _GROUPS, endpoint=False).astype(np.int64)
             counts = np.diff(first, append=size).astype(float)
             proba = np.add.reduceat(proba, first) / counts
             shares = np.add.reduceat(shares, first, axis=1) / counts
-            basis = np.add.reduceat(basis, first, axis=1) / counts
-            offset = np.add.reduceat(offset, first) / counts
         return ScoreTest(
             proba,
             shares,
-            basis,
-            offset,
             counts,
             self._expected[:, k],
             self._observed[:, k],
@@ -197,19 +199,12 @@ class ScoreTest(NamedTuple):
 
     proba: Floats  # (n,)
     shares: Floats  # (3, n) contribution of a label to each of the sums
-    basis: Floats  # (2, n) as in `Spread`; (0, n) without a spread
-    offset: Floats  # (n,) as in `Spread`
     counts: Floats  # (n,) number of rows in each group: 1 unless sums are normal
     expected: Floats  # (3,)
     observed: Floats  # (3,) sums of the observed labels
     chi_square: float  # squared radius of the circle
     z: float  # half-width of the interval
     normal: bool  # whether sums are taken as normal
-
-    def logit(self, log_odds: Floats) -> Floats:
-        """(R, n) log-odds of the rows, given the problem's two variables (R, 2)."""
-        logit: Floats = log_odds @ self.basis + self.offset
-        return logit
 
     def sums(self, labels: NDArray[Any]) -> Floats:
         """(3, R) sums of other labels (R, n), or of numbers of positives."""

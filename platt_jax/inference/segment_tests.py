@@ -7,9 +7,11 @@ import numpy as np
 from platt_jax.arrays import Bools, Floats, Ints, Words
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.segment_rows import SegmentRows
-from platt_jax.inference.curve_distributions import Distribution, Normal, counted, ends
+from platt_jax.inference import cluster_shocks
+from platt_jax.inference.cluster_shocks import Clusters
+from platt_jax.inference.count_tests import UncertainRows, pvalues
+from platt_jax.inference.curve_distributions import Ends, ends
 from platt_jax.inference.posteriors import SegmentPosteriors
-from platt_jax.inference.predictive_pvalues import predictive_pvalues
 from platt_jax.inference.score_tests import ScoreTests, Spread
 from platt_jax.inference.simulation import canonical_order, drawn_by, sequential_pvalues
 from platt_jax.inference.tilting import tilted_pvalues
@@ -35,6 +37,9 @@ _LEAST = 2.0**-53
 # simulation is skipped.
 _SMALL, _TINY = 0.05, 1e-3
 
+_KNOWN = 1e-30  # variance of log-odds that are known
+_FARTHEST = 37.0  # a shift by which labels are as sure as predictions may be
+
 # Halvings of the margin in the search for the shift that fits best.
 _HALVINGS = 30
 
@@ -52,6 +57,7 @@ class FreshRows(NamedTuple):
     sizes: Ints  # (K,)
     ids: Words  # (K,); a segment's draws depend only on its own
     offset: Floats | None = None  # (N,) log-odds added to the curves
+    clusters: Clusters | None = None  # of rows that depend on each other
 
     def moved(self, by: Floats) -> "FreshRows":
         """The rows with the log-odds of each segment (K,) moved."""
@@ -83,6 +89,7 @@ def judged(
         scores=rows.scores[order],
         proba=np.clip(rows.proba[order], _LEAST, 1 - _LEAST),
         labels=rows.labels[order],
+        clusters=rows.clusters and rows.clusters._replace(owner=rows.clusters.owner[order]),
     )
     fit = _recalibrated(rows)
     if margin:
@@ -110,10 +117,12 @@ def _best_within(rows: FreshRows, margin: float) -> Floats:
 def _against_predictions(rows: FreshRows) -> tuple[ScoreTests, Floats]:
     tests = ScoreTests(_logit(rows.proba), rows.proba, rows.labels, rows.sizes)
     # Bonferroni: twice the smaller of two p-values is a p-value.
+    if rows.clusters is not None:
+        return tests, _of_clusters(rows)
     pvalue = np.minimum(2 * tests.least_pvalue, 1)
     few = np.flatnonzero(~tests.normal & (pvalue > _TINY))
     extreme = drawn_by(rows.proba, rows.sizes, rows.ids, tests.extreme)
-    pvalue[few], _ = sequential_pvalues(rows.sizes, few, extreme)
+    pvalue[few] = sequential_pvalues(rows.sizes, few, extreme)
     small = np.flatnonzero(~(pvalue > _SMALL))
     pvalue[small] = tilted_pvalues(tests, rows.ids, small)
     return tests, pvalue
@@ -125,32 +134,35 @@ def _against_fit(rows: FreshRows, fitted: SegmentPosteriors) -> tuple[ScoreTests
     owner = np.repeat(np.arange(len(rows.sizes)), rows.sizes)
     offset = np.zeros(len(rows.scores)) if rows.offset is None else rows.offset
     spread = Spread(at.basis(rows.scores, owner), *at.nodes(), owner, offset)
-    proba = np.clip(spread.mean(), _LEAST, 1 - _LEAST)
+    mean = spread.mean()
+    proba = np.clip(mean, _LEAST, 1 - _LEAST)
     # In the order of the rows: that of the scores, or of the probabilities if there are offsets.
     place = spread.basis[0] - spread.basis[1] if rows.offset is None else _logit(rows.proba)
     tests = ScoreTests(place, proba, rows.labels, rows.sizes, spread)
-    curves: Distribution = Normal(at.mean, at.variance)
-    if not fitted.normal:
-        curves = counted(
-            at, fitted.n_pos, fitted.n_neg, _moved_up(rows, proba, spread.basis, at.variance)
-        )
-    return tests, predictive_pvalues(tests, rows.sizes, rows.ids, curves)
+    judged_rows = UncertainRows(
+        owner, rows.labels, mean, spread.variance(), spread.basis, rows.offset, rows.clusters
+    )
+    return tests, pvalues(judged_rows, at, fitted)
 
 
-def _moved_up(rows: FreshRows, proba: Floats, basis: Floats, spread: Floats) -> Bools:
-    """(K, 2) whether one Newton step by the labels raises the log-odds at the ends."""
-    starts = np.cumsum(rows.sizes) - rows.sizes
+def _of_clusters(rows: FreshRows) -> Floats:
+    """P-values of predictions that are right but for the clusters' shifts."""
+    K, p = len(rows.sizes), rows.proba
+    owner, nothing = np.repeat(np.arange(K), rows.sizes), np.zeros((K, 2))
+    known = UncertainRows(
+        owner, rows.labels, p, p * (1 - p), np.zeros((2, len(p))), _logit(p), rows.clusters
+    )
+    at = Ends(np.zeros(K), np.ones(K), nothing, nothing + _KNOWN)
+    fixed = SegmentPosteriors(nothing, np.zeros((K, 2, 2)), nothing[:, 0], nothing[:, 0], True, 0)
+    return pvalues(known, at, fixed)
 
-    def total(x: Floats) -> Floats:
-        return np.add.reduceat(x, starts)
 
-    one, other = basis
-    variance, off = proba * (1 - proba), rows.labels - proba
-    u, v = total(off * one), total(off * other)
-    a = total(variance * one**2) + 1 / spread[:, 0]
-    b = total(variance * one * other)
-    c = total(variance * other**2) + 1 / spread[:, 1]
-    return np.stack([c * u - b * v, a * v - b * u], -1) > 0
+def shock_variance(rows: FreshRows, owner: Ints) -> float:
+    """The variance of the clusters' shifts, given each row's cluster; NaN if it is not known."""
+    of_each = rows._replace(proba=np.clip(rows.proba, _LEAST, 1 - _LEAST))
+    shifted = of_each.moved(_best_within(of_each, _FARTHEST)).proba
+    segment = np.repeat(np.arange(len(rows.sizes)), rows.sizes)
+    return cluster_shocks.shock_variance(segment, owner, rows.labels.astype(float), shifted)
 
 
 def _logit(proba: Floats) -> Floats:

@@ -12,7 +12,7 @@ from platt_jax.threads import ordered_map
 
 # Number of extreme draws that settles a p-value.
 _EXTREME = 10
-MOST_DRAWS = 256
+_MOST_DRAWS = 256
 _FIRST_DRAWS = 32
 _SEED = 0
 
@@ -41,8 +41,8 @@ def canonical_order(proba: Floats, labels: Bools, sizes: Ints) -> Ints:
 
 
 def sequential_pvalues(
-    sizes: Ints, which: Ints, extreme: Callable[[Ints, Ints, Ints], Bools], most: int = MOST_DRAWS
-) -> tuple[Floats, Ints]:
+    sizes: Ints, which: Ints, extreme: Callable[[Ints, Ints, Ints], Bools], most: int = _MOST_DRAWS
+) -> Floats:
     """P-values of problems, by drawing labels until enough of the draws are extreme.
 
     If the h-th extreme draw is draw number l, the p-value is h / l. It is valid at any number of
@@ -58,8 +58,7 @@ def sequential_pvalues(
         most: maximum number of draws.
 
     Returns:
-        (J,) p-values in (0, 1]; NaN with fewer than h extreme draws among `most`. And (J,) the
-        numbers of extreme draws.
+        (J,) p-values in (0, 1]; NaN with fewer than h extreme draws among `most`.
     """
     starts = np.cumsum(sizes) - sizes
     found = np.zeros(len(sizes), np.int64)
@@ -82,7 +81,7 @@ def sequential_pvalues(
             at = drawn + 1 + np.argmax(count >= _EXTREME, axis=0)
             pvalues[some[enough]] = _EXTREME / at[enough]
         drawn, open_ = until, open_[np.isnan(pvalues[open_])]
-    return pvalues[which], found[which]
+    return pvalues[which]
 
 
 def drawn_by(

@@ -34,11 +34,11 @@ _AS_IT_IS = 0.02
 
 # Half-spaces: tangents around the circle of Cox's test, so close that neighbours meet on it, and
 # the two sides of the interval of Spiegelhalter's.
-AROUND = 16
-NEAR = np.cos(np.pi / AROUND)
-_ANGLES = 2 * np.pi / AROUND * np.arange(AROUND)
-_CIRCLE = np.stack([np.cos(_ANGLES), np.sin(_ANGLES), np.zeros(AROUND)], -1)
-DIRECTIONS = np.concatenate([_CIRCLE, [[0, 0, 1], [0, 0, -1]]])
+_AROUND = 16
+_NEAR = np.cos(np.pi / _AROUND)
+_ANGLES = 2 * np.pi / _AROUND * np.arange(_AROUND)
+_CIRCLE = np.stack([np.cos(_ANGLES), np.sin(_ANGLES), np.zeros(_AROUND)], -1)
+_DIRECTIONS = np.concatenate([_CIRCLE, [[0, 0, 1], [0, 0, -1]]])
 
 # Tolerance of a sum's mean from the bound, in standard deviations, and maximum number of steps. Any
 # tilt gives the p-value; a good one needs fewer draws.
@@ -50,7 +50,7 @@ _FARTHEST = 600
 _OUT_OF_REACH = 1 - 1e-9
 
 _BELOW_ONE = 1 - 2.0**-53
-GOLDEN_RATIO = np.uint64(0x9E3779B97F4A7C15)  # less 1, times 2^64
+_GOLDEN_RATIO = np.uint64(0x9E3779B97F4A7C15)  # less 1, times 2^64
 _LARGEST_EXPONENT = 700
 _TOGETHER = 16  # problems
 
@@ -112,11 +112,11 @@ class _Mixture:
 
     def __init__(self, test: ScoreTest) -> None:
         self._test = test
-        bounds = NEAR * np.repeat([np.sqrt(test.chi_square), test.z], [AROUND, 2])
+        bounds = _NEAR * np.repeat([np.sqrt(test.chi_square), test.z], [_AROUND, 2])
         # In parts where rows are many, to limit memory.
         step = max(1, AT_ONCE // len(test.proba))
         tilts = [
-            _tilt(test, DIRECTIONS[x : x + step], bounds[x : x + step])
+            _tilt(test, _DIRECTIONS[x : x + step], bounds[x : x + step])
             for x in range(0, len(bounds), step)
         ]
         tilt = _Tilt(*(np.concatenate(x) for x in zip(*tilts, strict=True)))
@@ -147,7 +147,7 @@ class _Mixture:
         """The weights of draws number `first` to `last`, exclusive."""
         draws = np.arange(first, last)
         # A golden-ratio sequence takes each tilt almost exactly as often as its share.
-        place = draws.astype(np.uint64) * GOLDEN_RATIO + stream
+        place = draws.astype(np.uint64) * _GOLDEN_RATIO + stream
         which = np.searchsorted(self._until, np.ldexp(place.astype(float), -64), side="right")
         streams = random_words(_SEED, stream, draws)
         draw = self._normal_sums if self._test.normal else self._label_sums

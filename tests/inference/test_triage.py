@@ -55,7 +55,7 @@ def test_the_least_pvalue_counts_what_enumeration_counts(monkeypatch):
     tests = score_tests(logit, labels, sizes)
     ids = np.arange(4, dtype=np.uint64)
     extreme = simulation.drawn_by(expit(logit), sizes, ids, tests.extreme)
-    found, _ = simulation.sequential_pvalues(sizes, np.arange(4), extreme, 100_000)
+    found = simulation.sequential_pvalues(sizes, np.arange(4), extreme, 100_000)
     for k, some in enumerate(np.split(np.arange(sizes.sum()), np.cumsum(sizes)[:-1])):
         least, exact = enumerated(logit[some])
         of_ours = np.isclose(least, tests.least_pvalue[k], rtol=1e-9)

@@ -5,15 +5,15 @@ import warnings
 import numpy as np
 import pytest
 from data import curves, labels_of, rows_of
-from scipy.special import expit
-from scipy.stats import fisher_exact, kstest
+from scipy.special import expit, log_ndtr
+from scipy.stats import binom, fisher_exact
 
 import platt_jax as pj
-from platt_jax.inference.curve_distributions import LogBeta, Normal, ends
+from platt_jax.inference.count_tails import quantiles
+from platt_jax.inference.curve_distributions import LogBeta, Normal
 from platt_jax.inference.posteriors import SegmentPosteriors, posteriors
-from platt_jax.inference.score_tests import ScoreTests, Spread
 from platt_jax.inference.segment_tests import FreshRows, judged
-from platt_jax.inference.tilted_curves import tilted_pvalue
+from platt_jax.inference.uncertain_counts import CountTests, log_tails
 
 
 def population(rng, K, rare=False):
@@ -59,6 +59,7 @@ def test_segments_that_have_not_changed_are_not_flagged(cell):
         assert (made["p_value"] <= level).mean() < level + 3 * error
 
 
+@pytest.mark.slow
 def test_of_few_segments_the_population_is_not_taken_for_known():
     flagged = [
         pvalues(seed, 5, 30, 200, "partial", unseen)["flagged"].any()
@@ -79,60 +80,141 @@ def test_segments_fitted_on_many_rows_are_found_as_against_the_predictions():
         by_fit = pj.triage(calibrator, *fresh)
         by_predictions = pj.triage(calibrator, *fresh, against="predictions")
         changed = [(x["flagged"] & (x["segment"] < 15)).sum() for x in (by_fit, by_predictions)]
-        assert changed[0] >= 10 and abs(changed[0] - changed[1]) <= 1
+        # A shift alone moves the number of positives most, so this may find more.
+        assert changed[0] >= 10 and changed[0] >= changed[1] - 1
         assert (by_fit["flagged"] & (by_fit["segment"] >= 15)).sum() <= 2
 
 
-def one_problem(seed, n, mean, deviation, shift, counts):
-    """A test, and what is known of its curve."""
-    rng = np.random.default_rng(seed)
-    scores = np.sort(rng.normal(size=n))
-    covariance = deviation**2 * np.array([[[1, 0.2], [0.2, 1]]])
-    at, owner = ends(np.array([[-1.0, -mean]]), covariance, 1e-16), np.zeros(n, int)
-    spread = Spread(at.basis(scores, owner), *at.nodes(), owner, np.zeros(len(scores)))
-    labels = labels_of(rng, scores + mean + shift)
-    place = spread.basis[0] - spread.basis[1]
-    test = ScoreTests(place, spread.mean(), labels, np.array([n]), spread).one(0)
-    proba = expit(at.mean[0])
-    curve = LogBeta(1 / at.variance[0] / (1 - proba), 1 / at.variance[0] / proba)
-    return test, curve if counts else Normal(at.mean[0], at.variance[0])
+def poisson_binomial(log_odds, least):
+    """P(at least so many positives) for log-odds (..., n), by adding up positive numbers."""
+    n = log_odds.shape[-1]
+    chance = np.zeros((*log_odds.shape[:-1], n + 1))
+    chance[..., 0] = 1
+    for i in range(n):
+        p, q = expit(log_odds[..., i, None]), expit(-log_odds[..., i, None])
+        chance[..., 1:] = chance[..., 1:] * q + chance[..., :-1] * p
+        chance[..., :1] *= q
+    return chance[..., least:].sum(-1)
+
+
+@pytest.mark.parametrize(("center", "spread"), [(0, 1), (-9, 0), (-5, 2), (3, 2), (0, 15), (50, 9)])
+def test_tails_given_the_curve_are_those_of_sums_over_all_labels(center, spread):
+    rng = np.random.default_rng(0)
+    for n in (1, 2, 3, 5, 10, 100):
+        log_odds = center + spread * rng.normal(size=n)
+        if spread == 15:
+            log_odds[::3] = -40 * (np.arange(len(log_odds[::3])) % 3)  # gaps
+        least = np.arange(1, n + 1)
+        z = quantiles(np.tile(log_odds, (n, 1)), np.ones((n, n)), least.astype(float))
+        exact = np.array([poisson_binomial(log_odds, k) for k in least])
+        known = exact > 1e-250
+        assert known.any() and np.isfinite(z).all()
+        ratio = np.exp(log_ndtr(-z[known])) / exact[known]
+        assert 0.6 < ratio.min() and ratio.max() < 1.6, (n, ratio.min(), ratio.max())
+
+
+def uncertain(kind, mean, deviation):
+    """A distribution of the log-odds at the ends, and its log densities on two axes."""
+    if kind == "normal":
+        curves = Normal(mean[None], np.full((1, 2), deviation**2))
+    else:
+        p = expit(mean[None])
+        labels = 1 / (8 * deviation**2) / np.stack([1 - p, p])
+        curves = LogBeta(*np.maximum(labels + np.array([[[0.5]], [[0]]]), 0.1))
+    low, high = curves.bounds(45.0)
+    axes = np.stack([low[0] + (high - low)[0] * t for t in np.linspace(0, 1, 601)], -1)
+    log_density = curves.log_density(axes[None])[0]
+    weight = np.exp(log_density - log_density.max(1, keepdims=True))
+    return curves, axes, weight / weight.sum(1, keepdims=True)
+
+
+@pytest.mark.parametrize("kind", ["normal", "labels"])
+@pytest.mark.parametrize("far", [0.0, 8.0])
+@pytest.mark.parametrize("deviation", [0.1, 0.6])
+def test_tails_under_uncertain_curves_are_those_of_dense_quadrature(kind, far, deviation):
+    rng = np.random.default_rng(1)
+    for n, mean in ((1, (1.3, -0.7)), (5, (0.2, -0.2)), (20, (-2.0, -4.0))):
+        place = np.sort(rng.normal(size=n)) + far
+        basis = np.stack([1 + place, 1 - place]) / 2
+        curves, (first, second), weight = uncertain(kind, np.array(mean), deviation)
+        some = slice(None, None, 4)
+        log_odds = first[some, None, None] * basis[0] + second[some][:, None] * basis[1]
+        chance = weight[0, some, None] * weight[1, some]
+        for least in sorted({1, (n + 1) // 2, n}):
+            tests = CountTests(
+                basis[:, None], np.zeros((1, n)), np.ones((1, n)), np.array([float(least)]), None
+            )
+            exact = (chance * poisson_binomial(log_odds, least)).sum() / chance.sum()
+            if exact > 1e-13:
+                ratio = np.exp(log_tails(tests, curves)[0]) / exact
+                assert 0.8 < ratio < 1.25, (n, least, exact, ratio)
+
+
+def fitted_curve():
+    """A calibrator of one segment, with 2,000 rows of slope 1.5, and its draws."""
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=2_000)
+    calibrator = pj.fit_segments(scores, labels_of(rng, 1.5 * scores), np.zeros(2_000, int))
+    A, B = calibrator.fit.A[0], calibrator.fit.B[0]
+    return calibrator, np.array([A, B]), calibrator.fit.covariance[0]
+
+
+@pytest.mark.parametrize("score", [6.0, 8.0, 35.0, 1e5])
+def test_a_wrong_label_is_as_unlikely_as_the_prediction_is_sure(score):
+    calibrator, mean, covariance = fitted_curve()
+    z, weight = np.polynomial.hermite_e.hermegauss(60)
+    place = np.array([score, 1.0])
+    log_odds = -mean @ place + np.sqrt(place @ covariance @ place) * z
+    for n in (1, 2, 5):
+        some_wrong = -np.expm1(-n * np.logaddexp(0, -log_odds)) @ weight / weight.sum()
+        labels = np.arange(n) > 0
+        found = pj.triage(calibrator, np.full(n, score), labels, np.zeros(n, int))
+        if some_wrong > 1e-13:
+            # The curve's distribution is by labels: its tails are longer than normal ones.
+            assert 0.7 * some_wrong < found["p_value"][0] < 2 * some_wrong
+        else:
+            assert found["p_value"][0] < 1e-12
+    half = np.arange(200) % 2
+    found = pj.triage(calibrator, np.full(200, score), half, np.zeros(200, int))
+    assert found["p_value"][0] < 1e-100 and found["flagged"][0]
+
+
+def test_of_curves_that_are_known_the_p_value_is_that_of_the_number_of_positives():
+    rng = np.random.default_rng(11)
+    log_odds = np.repeat(np.linspace(-1, 1, 20), 30)  # one score for each segment
+    labels = labels_of(rng, 1.3 * log_odds + 0.5)
+    rows = FreshRows(
+        log_odds, expit(log_odds), labels, np.full(20, 30), np.arange(20).astype(np.uint64)
+    )
+    covariance, nothing = np.tile(1e-8 * np.eye(2), (20, 1, 1)), np.zeros(20)
+    exact = SegmentPosteriors(
+        np.tile([-1.0, 0.0], (20, 1)), covariance, nothing, nothing, True, 1e-16
+    )
+    found = judged(rows, exact)["p_value"]
+    for k, p in enumerate(expit(log_odds[::30])):
+        every = np.arange(31)
+        as_far = np.abs(every - 30 * p) >= abs(labels.reshape(20, 30)[k].sum() - 30 * p) - 1e-9
+        np.testing.assert_allclose(found[k], binom.pmf(every, 30, p)[as_far].sum(), rtol=0.05)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("counts", [False, True], ids=["normal", "counts"])
-@pytest.mark.parametrize(
-    ("n", "mean", "deviation", "shift"),
-    [(20, 0, 0.3, 2.5), (50, -1, 0.5, 1.8), (100, -4, 0.8, 2.5), (100, 0, 0.05, 0.8)],
-)
-def test_weighted_draws_count_what_plain_draws_count(n, mean, deviation, shift, counts):
-    test, curve = one_problem(0, n, mean, deviation, shift, counts)
-    rng = np.random.default_rng(1)
-    log_odds = curve.draws(rng.integers(2**63, size=200_000).astype(np.uint64)[:, None])[:, 0]
-    extreme = np.concatenate(
-        [
-            test.extreme(test.sums(rng.random((len(x), n)) < expit(x @ test.basis)))
-            for x in np.split(log_odds, 20)
-        ]
-    )
-    found = [tilted_pvalue(test, curve, np.array([k], np.uint64)) for k in range(12)]
-    exact, error = extreme.mean(), np.sqrt(max(extreme.mean(), np.mean(found)) / 200_000)
-    assert exact < 0.1
-    assert abs(np.mean(found) - exact) < 4 * error + 0.1 * exact
-    assert np.std(found) < 0.2 * np.mean(found)
+def test_a_slope_that_has_changed_is_found():
+    rng = np.random.default_rng(13)
+    known = population(rng, 40)
+    for pooling in ("none", "partial"):
+        calibrator = pj.fit_segments(*rows_from(rng, known, 1_500), pooling=pooling)
+        slope = known[0] * np.where(np.arange(40) < 5, 0.2, 1)
+        made = pj.triage(calibrator, *rows_from(rng, (slope, known[1]), 500))
+        assert set(made["segment"][:4]) <= set(range(5)) and made["flagged"].sum() in range(4, 7)
 
 
-def test_draws_have_the_distributions_that_they_should_have():
-    words = np.random.default_rng(0).integers(2**63, size=(20_000, 1)).astype(np.uint64)
-    mean, variance = np.array([[1.0, -2.0]]), np.array([[4.0, 0.25]])
-    normal = (Normal(mean, variance).draws(words)[:, 0] - mean) / np.sqrt(variance)
-    for x in normal.T:
-        assert kstest(x, "norm").pvalue > 0.001
-    assert abs(np.corrcoef(normal.T)[0, 1]) < 0.03
-    a, b = np.array([[0.3, 40.0]]), np.array([[2.0, 7.0]])
-    proba = expit(LogBeta(a, b).draws(words)[:, 0])
-    for x, one, other in zip(proba.T, a[0], b[0], strict=True):
-        assert kstest(x, "beta", (one, other)).pvalue > 0.001
-    assert abs(np.corrcoef(proba.T)[0, 1]) < 0.03
+def test_no_rows_give_no_lines():
+    calibrator, *_ = fitted_curve()
+    none, one = pj.triage(calibrator, [], [], []), pj.triage(calibrator, [1.0], [1], [0])
+    assert list(none) == list(one) and {len(x) for x in none.values()} == {0}
+    assert [x.dtype for x in none.values()] == [x.dtype for x in one.values()]
+    with pytest.raises(ValueError, match="rows to fit"):
+        pj.triage(calibrator, [], [1], [])
 
 
 def test_few_positives_do_not_contradict_a_fit_without_any():
@@ -237,7 +319,7 @@ def test_segments_left_out_leave_the_population_as_known_as_it_was():
     np.testing.assert_allclose(none.covariance[0], every.covariance[1], rtol=0.3)
 
 
-def test_the_statistic_is_that_of_known_curves_where_nothing_is_open():
+def test_score_tests_are_those_of_known_curves_where_nothing_is_open():
     rng = np.random.default_rng(11)
     scores, labels, _ = rows_from(rng, population(rng, 50), 60)
     sizes, ids = np.full(50, 60), np.arange(50).astype(np.uint64)
@@ -249,8 +331,6 @@ def test_the_statistic_is_that_of_known_curves_where_nothing_is_open():
     one, other = judged(rows, exact), judged(rows, None)
     for name in ("cox_p", "spiegelhalter_z"):
         np.testing.assert_allclose(one[name], other[name], rtol=1e-4, atol=1e-300)
-    ratio = np.log(one["p_value"] / other["p_value"])
-    assert np.abs(ratio).max() < 2 and abs(np.median(ratio)) < 0.1
 
 
 @pytest.mark.slow

@@ -1,0 +1,134 @@
+"""Tails of a number of positives among independent labels, by a saddlepoint.
+
+With log-odds h of the rows, the cumulant generating function of the number of positives is
+K(t) = sum(softplus(h + t) - softplus(h)). A number is as far as t where K'(t) is that number: where
+log-odds shifted by t predict it. The tail is that of Lugannani & Rice (1980, "Saddle point
+approximation for the distribution of the sum of independent random variables") with Daniels' first
+continuity correction (1987, "Tail probability approximations"), in the form of Barndorff-Nielsen's
+r*: a standard normal quantile, which is smooth in the log-odds from one tail to the other. Where
+all labels count, the tail is their product.
+"""
+
+import numpy as np
+
+from platt_jax.arrays import Floats
+
+# Maximum absolute log-odds: beyond, a label against them has a p-value of 0 in any case.
+FARTHEST = 300.0
+# Maximum number of steps of the search, and the distance from the number, in standard deviations,
+# from which a last Newton step is nearly exact.
+_STEPS = 40
+_CLOSE = 3e-3
+_EXACT = 1e-12
+# Shortest distance from the mean, in standard deviations, at which the formula is not 0 / 0.
+_NEAR = 0.02
+# Least quantile, for tails of 1 but for rounding.
+_LEAST = -40.0
+
+
+def quantiles(
+    log_odds: Floats, counts: Floats, least: Floats, shock_variance: Floats | None = None
+) -> Floats:
+    """Standard normal quantiles z: P(at least so many positives) is P(normal > z).
+
+    Args:
+        log_odds: (..., n) of the rows.
+        counts: (..., n) number of rows of each kind.
+        least: (...) numbers of positives, from 1 to the number of rows.
+        shock_variance: (...) variance of a normal shift that all log-odds have in common, or None.
+            The tail is then that of the half-space at the likeliest shift and labels (a first-order
+            reliability method: Hasofer & Lind 1974, "Exact and invariant second-moment code
+            format").
+
+    Returns:
+        (...) z, accurate to a few percent of the tail.
+    """
+    log_odds = np.clip(log_odds, -FARTHEST, FARTHEST)
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        if shock_variance is None:
+            return _given_shock(log_odds, counts, least)[0]
+        shock = _likeliest_shock(log_odds, counts, least, shock_variance)
+        z, r, deviation = _given_shock(log_odds + shock[..., None], counts, least)
+        # The derivative of r, by that of r^2 / 2, the exponent.
+        slope = np.where(np.abs(r) < _NEAR, -deviation, -shock / shock_variance / r)
+        return (z - slope * shock) / np.sqrt(1 + shock_variance * slope**2)
+
+
+def _given_shock(log_odds: Floats, counts: Floats, least: Floats) -> tuple[Floats, Floats, Floats]:
+    """(...) quantiles, signed roots of twice the exponents, and standard deviations."""
+    from scipy.special import ndtri_exp
+
+    total = counts.sum(-1)
+    every = least >= total
+    number = np.where(every, total - 0.5, least)
+    shift = _shift(log_odds, counts, number, total)
+    moved = log_odds + shift[..., None]
+    proba = 1 / (1 + np.exp(-moved))
+    spread = proba * (1 - proba) * counts
+    variance = spread.sum(-1)
+    before = _softplus(log_odds)
+    exponent = shift * number - ((_softplus(moved) - before) * counts).sum(-1)
+    exponent = np.maximum(exponent, 0)
+    r = np.sign(shift) * np.sqrt(2 * exponent)
+    u = -np.expm1(-shift) * np.sqrt(variance)
+    skewness = (spread * (1 - 2 * proba)).sum(-1) / variance**1.5
+    close = r - 0.5 / np.sqrt(variance) - skewness / 6
+    z = np.where(np.abs(r) < _NEAR, close, r + np.log(u / r) / r)
+    # Chernoff's bound, which is the tail where labels are sure but for the shift.
+    z = np.where(shift > 0, np.maximum(z, -ndtri_exp(-exponent)), z)
+    log_all = ((log_odds - before) * counts).sum(-1)
+    z = np.maximum(np.where(every, -ndtri_exp(log_all), z), _LEAST)
+    return z, np.where(every, np.sqrt(-2 * log_all), r), np.sqrt(variance)
+
+
+def _likeliest_shock(log_odds: Floats, counts: Floats, least: Floats, variance: Floats) -> Floats:
+    """(...) where the normal density times Chernoff's bound of the tail is largest."""
+    most = variance * counts.sum(-1)
+    low, high = -most, most
+    shock = np.zeros(np.broadcast_shapes(least.shape, log_odds.shape[:-1]))
+    open_ = np.ones(shock.shape, bool)
+    for _ in range(_STEPS):
+        proba = 1 / (1 + np.exp(-(log_odds + shock[..., None])))
+        short = least - (proba * counts).sum(-1) - shock / variance
+        slope = (proba * (1 - proba) * counts).sum(-1) + 1 / variance
+        low, high = np.where(short > 0, shock, low), np.where(short > 0, high, shock)
+        newton = shock + short / slope
+        further = np.where((newton > low) & (newton < high), newton, (low + high) / 2)
+        step = np.where(open_, further - shock, 0)
+        shock = shock + step
+        open_ &= np.abs(step) * np.sqrt(slope) > _CLOSE
+        if not open_.any():
+            break
+    return shock
+
+
+def _shift(log_odds: Floats, counts: Floats, number: Floats, total: Floats) -> Floats:
+    """(...) the shift of log-odds by which they predict this number of positives.
+
+    Newton steps are of the log-odds of the mean, which are nearly linear in the shift.
+    """
+    rows = counts > 0
+    goal = np.log(number / (total - number))
+    low = goal - np.where(rows, log_odds, -np.inf).max(-1)
+    high = goal - np.where(rows, log_odds, np.inf).min(-1)
+    shift = np.clip(goal - (log_odds * counts).sum(-1) / total, low, high)
+    open_ = np.ones(shift.shape, bool)  # no result depends on the others
+    for _ in range(_STEPS):
+        proba = 1 / (1 + np.exp(-(log_odds + shift[..., None])))
+        mean = (proba * counts).sum(-1)
+        variance = (proba * (1 - proba) * counts).sum(-1)
+        short = number - mean
+        low, high = np.where(short > 0, shift, low), np.where(short > 0, high, shift)
+        at = np.log(mean / (total - mean))
+        newton = shift + (goal - at) * mean * (total - mean) / total / variance
+        further = np.where((newton > low) & (newton < high), newton, (low + high) / 2)
+        exact = np.abs(goal - at) < _EXACT  # the slope of what is left is rounding error
+        shift = np.where(open_ & ~exact, further, shift)
+        open_ &= ~exact & (np.abs(short) > _CLOSE * np.sqrt(variance))
+        if not open_.any():
+            break
+    return shift
+
+
+def _softplus(x: Floats) -> Floats:
+    return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
