@@ -24,7 +24,7 @@ class LogDensity(NamedTuple):
 
     value: float  # up to a constant
     gradient: NDArray[np.float64]  # (n,)
-    information: NDArray[np.float64]  # (n, n), a positive approximation of minus the Hessian
+    information: NDArray[np.float64]  # (n, n), minus the Hessian
 
 
 def of_spread(factor: NDArray[Any]) -> LogDensity:
@@ -34,15 +34,15 @@ def of_spread(factor: NDArray[Any]) -> LogDensity:
         factor: (2, 2), the lower triangular F, which the change multiplies from the right.
     """
     f, g, h = factor[0, 0], factor[1, 0], factor[1, 1]
-    # 1 - r^2 = 1 / (1 + u^2), and the change moves u by u a + b - u c.
+    # 1 - r^2 = 1 / (1 + u^2), and u is (u exp(a) + b) exp(-c) after the change.
     u, along = g / h, np.array([g / h, 1, -g / h])
-    weight = 2 / (1 + u * u)
+    bend = np.array([[u, 0, -u], [0, 0, -1], [-u, -1, u]])
+    slope, curvature = 2 * u / (1 + u * u), 2 * (1 - u * u) / (1 + u * u) ** 2
+    squares = np.array([[2 * (f * f + g * g), g * h, 0], [g * h, h * h, 0], [0, 0, 2 * h * h]])
     return LogDensity(
         float(-(f * f + g * g + h * h) / (2 * SCALE**2) - np.log1p(u * u)),
-        -np.array([f * f + g * g, g * h, h * h]) / SCALE**2 - weight * u * along,
-        # Of log(1 + u^2) the curvature of the parabola that touches it from above.
-        np.array([[2 * (f * f + g * g), g * h, 0], [g * h, h * h, 0], [0, 0, 2 * h * h]]) / SCALE**2
-        + weight * np.outer(along, along),
+        -np.array([f * f + g * g, g * h, h * h]) / SCALE**2 - slope * along,
+        squares / SCALE**2 + curvature * np.outer(along, along) + slope * bend,
     )
 
 

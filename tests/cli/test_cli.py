@@ -809,7 +809,7 @@ def test_triage_tells_the_worst_and_writes_all(in_tmp, fitted, capsys):
     judge = "triage new.csv --calibrator c.npz --score f --label y --segment shop"
     assert run(judge) == 0
     first, header, worst, *_ = capsys.readouterr().out.splitlines()
-    assert first.startswith("1 of 3 segments has changed (q at most 0.05): b: ")
+    assert first.startswith("1 of 3 segments has changed (q at most 0.05): b by level and slope: ")
     assert first.isascii() and len(header) <= 100
     names = header.split()
     assert names.index("ratio") < names.index("q_value") < names.index("intercept")

@@ -130,7 +130,8 @@ def test_a_calibrator_of_other_segments_is_refused(in_tmp, calibrator, capsys):
     assert run(f"monitor s.npz 1.csv {COLUMNS}") in (0, 5)
     before = (in_tmp / "s.npz").read_bytes()
     scores, labels, shops = rows(0, 2000)
-    pj.save("other.npz", pj.fit_segments(scores, labels, np.char.add("town ", shops)))
+    others = np.where(shops == "a", shops, np.char.add("town ", shops))
+    pj.save("other.npz", pj.fit_segments(scores, labels, others))
     assert run(f"monitor s.npz 2.csv {COLUMNS.replace('c.npz', 'other.npz')}") == 2
     assert "calibrator: expected one of the monitor's segments" in capsys.readouterr().err
     assert (in_tmp / "s.npz").read_bytes() == before

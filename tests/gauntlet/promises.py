@@ -141,7 +141,7 @@ _SETTING = "no function of rows"
 NO_LINE = {
     r"fit|solve|Fit(\..*)?|GaussianPrior|Sigmoid(\.(?!shift_prior).*)?|logit": _FIT_ALONE,
     r"Options(\..*)?|show_config|use_compilation_cache|Monitor|Monitor\.with_calibrator": _SETTING,
-    r"SegmentCalibrator(\.(at_mode|predictive|raise_if_failed))?": _RESULT,
+    r"SegmentCalibrator(\.(at_mode|predictive|raise_if_failed|unshifted))?": _RESULT,
     r"OneVsRestCalibrator(\.raise_if_failed)?|ProgressReport": _RESULT,
     r"Bootstrap(\.band)?": _RESULT,
     r"inference\.(Bootstrap.*|Drift|bootstrap|estimate_drift|judge_pooling|leave_one_out)": (

@@ -258,6 +258,7 @@ def test_a_stationary_world_loses_little():
     assert loss["drift"] < loss["partial"] + 0.0003 < loss["complete"] - 0.02
 
 
+@pytest.mark.filterwarnings("ignore:pooling. There is no population:RuntimeWarning")
 def test_what_cannot_be_estimated_is_refused(two):
     first, (f, y, g) = two
     fitted = pj.fit_segments(*first, pooling="partial")

@@ -197,7 +197,7 @@ def test_what_is_reliably_off_is_marked_and_named():
 
 
 def test_triage_of_several_columns_is_found_again():
-    scores, labels, segments, p = alike(40, 20, 60)
+    scores, labels, segments, p = alike(40, 60, 60)
     columns = np.rec.fromarrays([segments % 4, np.array(list("abcdefghij"))[segments // 4]])
     calibrator = pj.fit_segments(scores, labels, columns)
     changed = np.where(segments == 9, 1 - labels, labels)

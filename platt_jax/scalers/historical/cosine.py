@@ -72,10 +72,15 @@ class CosineExpansion(Scaler[FittedCosine]):
 
     def _fit_one(self, f: jax.Array, y: jax.Array, w: jax.Array) -> FittedCosine:
         center, scale = unit_frame(f)
-        n = jnp.arange(self.terms + 1, dtype=f.dtype)
+        n = jnp.arange(1, self.terms + 1, dtype=f.dtype)
         t = (1 + (f - center) * scale) * (math.pi / 2)
-        basis = jnp.cos(jnp.outer(t, n))
-        share = w / jnp.sum(w)
+        basis, share = jnp.cos(jnp.outer(t, n)), w / jnp.sum(w)
+        # Cosines and labels minus their means: a_0, which has no penalty, is what remains. Together
+        # with a_0 the system is ill-conditioned where the scores are nearly constant.
+        positive = jnp.where(y, share, 0)
+        mean, rate = share @ basis, jnp.sum(positive)
+        basis = basis - mean[None]
         system = basis.T @ (share[:, None] * basis) + self.penalty * jnp.diag(n * n)
-        moments = basis.T @ jnp.where(y, share, 0)
-        return FittedCosine(center, scale, jnp.linalg.solve(system, moments))
+        coefficients = jnp.linalg.solve(system, basis.T @ (positive - rate * share))
+        first = rate - mean @ coefficients
+        return FittedCosine(center, scale, jnp.concatenate([first[None], coefficients]))
