@@ -135,10 +135,14 @@ class ScoreTests:
         self.spiegelhalter_z = np.where(v_22 > 0, z, np.nan)
         self.least_pvalue = np.minimum(self.cox_pvalue, erfc(np.abs(z) / np.sqrt(2)))
         # In logarithms, because a p-value may underflow.
-        log_half = np.where(has_slope, -chi_square / 2 - _LOG_2, log_ndtr(-np.sqrt(chi_square)))
-        log_half = np.minimum(log_half, log_ndtr(-np.abs(z)))
-        least_z = np.maximum(-ndtri_exp(log_half), 0)
-        self._chi_square = _TIED * np.where(has_slope, -2 * (log_half + _LOG_2), least_z**2)
+        of_cox = np.where(has_slope, -chi_square / 2 - _LOG_2, log_ndtr(-np.sqrt(chi_square)))
+        of_z = log_ndtr(-np.abs(z))
+        least = np.minimum(of_cox, of_z)
+        # The statistic of the smaller p-value as it is: by way of its p-value, which is nearly 1 for
+        # sure predictions, it would be lost in rounding.
+        least_z = np.where(of_z <= of_cox, np.abs(z), np.maximum(-ndtri_exp(least), 0))
+        as_large = np.where(has_slope, -2 * (least + _LOG_2), least_z**2)
+        self._chi_square = _TIED * np.where(of_cox <= of_z, chi_square, as_large)
         self._z = _TIED * least_z
 
     def one(self, k: int) -> "ScoreTest":

@@ -121,10 +121,7 @@ def derivatives(effects: Moments, root: _Array) -> tuple[_Array, _Array]:
         ]
     )
     prior = of_spread(root)
-    values, vectors = np.linalg.eigh(prior.information)
-    # Without negative curvature, so that steps go up.
-    of_prior = (vectors * np.maximum(values, 0)) @ vectors.T
-    return gradient + prior.gradient, information + of_prior
+    return gradient + prior.gradient, information + prior.positive_information
 
 
 def changed(root: _Array, change: _Array) -> _Array:

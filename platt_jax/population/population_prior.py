@@ -26,6 +26,13 @@ class LogDensity(NamedTuple):
     gradient: NDArray[np.float64]  # (n,)
     information: NDArray[np.float64]  # (n, n), minus the Hessian
 
+    @property
+    def positive_information(self) -> NDArray[np.float64]:
+        """The information without its negative eigenvalues."""
+        values, vectors = np.linalg.eigh(self.information)
+        positive: NDArray[np.float64] = (vectors * np.maximum(values, 0)) @ vectors.T
+        return positive
+
 
 def of_spread(factor: NDArray[Any]) -> LogDensity:
     """The prior at the covariance F F', with derivatives by a change [exp(a), 0; b, exp(c)] of F.

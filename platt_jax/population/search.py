@@ -287,7 +287,7 @@ def _newton_step(at: Position, center: NDArray[np.float64]) -> _Step:
     free[_c] = population.factor_BB > least or gradient[_c] > 0
     free[_b] = free[_a]
     among, information = np.ix_(free, free), at.posteriors.information + prior.information
-    products = (at.posteriors.score_products + prior.information)[among]
+    products = (at.posteriors.score_products + prior.positive_information)[among]
     scale = 1 / np.sqrt(np.maximum(np.diag(products), np.finfo(float).tiny))
     values, vectors = np.linalg.eigh(scale[:, None] * information[among] * scale)
     curvature = float(values[0]) if len(values) else 0.0
@@ -317,10 +317,10 @@ def _spread(
     variance is negative.
     """
     among = np.ix_(free, free)
-    prior = at.prior(center).information[among]
-    information = at.posteriors.information[among] + prior
+    prior = at.prior(center)
+    information = (at.posteriors.information + prior.information)[among]
     if np.linalg.eigvalsh(information)[0] <= 0:
-        information = at.posteriors.score_products[among] + prior
+        information = (at.posteriors.score_products + prior.positive_information)[among]
     spread = np.zeros((5, 5))
     spread[among] = np.linalg.pinv(information, hermitian=True)
     return spread

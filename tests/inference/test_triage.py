@@ -379,3 +379,14 @@ def test_margins_are_checked():
     for bad in (-0.1, np.nan, np.inf, "a"):
         with pytest.raises(ValueError, match="margin: expected a number >= 0"):
             triage(known, [1.0], [1], [0], margin=bad)
+
+
+@pytest.mark.parametrize("log_odds", [-40.0, -75.0, -20.0, 50.0])
+def test_sure_predictions_that_come_true_are_no_change(log_odds):
+    """The statistic of p = 1 - 6e-16 was once lost in rounding, and p became 6e-16."""
+    scores, segments = np.full(60, log_odds), np.repeat(np.arange(10), 6)
+    fit = pj.fit(np.tile([1.0, -1.0], (10, 1)), [1, 0])
+    known = replace(fit, A=np.full(10, -1.0), B=np.zeros(10))
+    calibrator = pj.SegmentCalibrator(np.arange(10), known, pj.Sigmoid(-1.0, 0.0))
+    table = pj.triage(calibrator, scores, scores > 0, segments, against="predictions")
+    assert (table["p_value"] > 0.99).all()
