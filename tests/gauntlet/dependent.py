@@ -30,8 +30,8 @@ def triage_of_days(cell: Cell) -> None:
         made = cell.bench.true() if name == "true" else cell.bench.fitted(name)
         given = {"offset": rows.offset, "clusters": rows.days}
         found = pj.triage(made, *rows.data(), against=against, **given)
-        # A fit of dependent rows is less certain than it says.
-        if against == "predictions" or not world.clustered:
+        # A fit of dependent rows, or by weights that count no rows, is less certain than it says.
+        if against == "predictions" or (world.counts and not world.clustered):
             silent(cell, found["q_value"], name)
 
 
