@@ -1,6 +1,5 @@
 """The segments of one part: its own, and a share of the rows of those that all parts share."""
 
-import math
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -19,7 +18,7 @@ from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.ids.factorize import factorize
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.options import Options
-from platt_jax.population.chunked import SAMPLED_ROWS, ChunkedSegments, coordinates_of
+from platt_jax.population.chunked import ChunkedSegments, coordinates_of_parts
 from platt_jax.population.quadrature import Grid, Nodes
 from platt_jax.population.segments import Coordinates, Segments
 from platt_jax.population.summed import SummedSegments
@@ -105,11 +104,8 @@ class PartSegments(Segments):
 
     def coordinates(self, options: Options) -> Coordinates:
         """See `Segments`. Samples of all parts are gathered."""
-        share = min(1.0, SAMPLED_ROWS / self._meeting.total(np.array([self._number]))[0])
-        mine = [rows.sampled_scores(math.ceil(share * len(rows))) for rows in self._here]
-        sent = np.concatenate([*mine, np.empty(0, self._dtype)]).astype(float).tobytes()
-        scores = np.frombuffer(b"".join(self._meeting.gather_bytes(sent)))
-        return coordinates_of(scores, self._dtype)
+        number = self._meeting.total(np.array([self._number]))[0]
+        return coordinates_of_parts(self._here, number, self._meeting.gather_bytes, self._dtype)
 
     def node_losses(self, grid: Grid, nodes: Nodes, options: Options, stage: Stage) -> NDArray[Any]:
         """See `Segments`."""

@@ -17,7 +17,9 @@ from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.ids import read
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.options import Options
+from platt_jax.population.chunked import coordinates_of_parts
 from platt_jax.population.quadrature import Grid, Nodes
+from platt_jax.population.segments import Coordinates
 from platt_jax.population.summed import SummedSegments
 from platt_jax.results.fit import Fit
 from platt_jax.solver.solution import Given
@@ -57,9 +59,16 @@ class ProcessSegments(SummedSegments):
         summed = partial(
             SummedRows, dtype=dtype, journal=journal, caller=caller, has_offset=has_offset
         )
+        self._rows_here = [] if rows is None else [rows]
+        self._exchange = exchange
         self._summed = summed(local=by_segment, number=len(keys))
         self._all_rows = summed(local=pooled, number=1)
         super().__init__(keys, dtype, self._summed, exchange.sums(sizes).astype(np.int64))
+
+    def coordinates(self, options: Options) -> Coordinates:
+        """See `Segments`. Samples of all processes are gathered."""
+        gather = self._exchange.gather_bytes
+        return coordinates_of_parts(self._rows_here, self._sizes.sum(), gather, self._dtype)
 
     def pooled(self, given: Given, options: Options, stage: Stage) -> Fit:
         """See `Segments`."""

@@ -138,8 +138,8 @@ class ScoreTests:
         of_cox = np.where(has_slope, -chi_square / 2 - _LOG_2, log_ndtr(-np.sqrt(chi_square)))
         of_z = log_ndtr(-np.abs(z))
         least = np.minimum(of_cox, of_z)
-        # The statistic of the smaller p-value as it is: by way of its p-value, which is nearly 1 for
-        # sure predictions, it would be lost in rounding.
+        # The statistic of the smaller p-value as it is: by way of its p-value, which for sure
+        # predictions is nearly 1, it would be lost in rounding.
         least_z = np.where(of_z <= of_cox, np.abs(z), np.maximum(-ndtri_exp(least), 0))
         as_large = np.where(has_slope, -2 * (least + _LOG_2), least_z**2)
         self._chi_square = _TIED * np.where(of_cox <= of_z, chi_square, as_large)

@@ -1,5 +1,7 @@
 """Segments whose rows are fitted in chunks by the compiled program: rows in memory or on disk."""
 
+import math
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -97,3 +99,23 @@ def coordinates_of(scores: NDArray[Any], dtype: np.dtype[Any]) -> Coordinates:
         low, middle, high = np.quantile(scores, [0.25, 0.5, 0.75])
         width = (high - low) / MIDDLE_HALF or np.std(scores)
     return Coordinates.of_scores(middle, width, dtype)
+
+
+def coordinates_of_parts(
+    parts: Iterable[Any],
+    number: float,
+    gather: Callable[[bytes], list[bytes]],
+    dtype: np.dtype[Any],
+) -> Coordinates:
+    """`coordinates_of` the scores of all places, each of which sends a sample.
+
+    Args:
+        parts: `SegmentRows` of this place.
+        number: number of rows of all places.
+        gather: returns what each place sends.
+        dtype: the dtype of the scores.
+    """
+    share = min(1.0, SAMPLED_ROWS / number)
+    mine = [rows.sampled_scores(math.ceil(share * len(rows))) for rows in parts]
+    sent = np.concatenate([*mine, np.empty(0, dtype)]).astype(float).tobytes()
+    return coordinates_of(np.frombuffer(b"".join(gather(sent))), dtype)
