@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
+import jax
 import numpy as np
 
 from platt_jax.api import fit_segments
@@ -14,6 +15,7 @@ from platt_jax.execution.segment_rows import SegmentRows, segment_rows
 from platt_jax.options import Options
 from platt_jax.population.boundary import ONE_SPREAD, p_value, weights_of_both
 from platt_jax.population.chunked import ChunkedSegments
+from platt_jax.population.estimate import estimable
 from platt_jax.population.profile import Profile
 from platt_jax.population.search import Position
 from platt_jax.population.standardized import StandardizedSegments
@@ -109,8 +111,8 @@ def profile_spreads(
 
 def compare(rows: SegmentRows, options: Options = Options()) -> "Compared | None":
     """The maximum likelihood with and without spread; None if no population can be estimated."""
-    calibrator = fit_segments(rows, pooling="partial", options=options)
-    if calibrator.pooling != "partial":
+    calibrator = fit_segments(rows, pooling="complete", options=options)
+    if len(calibrator) < 2 or not estimable(jax.tree.map(lambda x: x[0], calibrator.fit)):
         return None
     options = replace(options, targets="none")
     by_segment = ChunkedSegments(rows, Caller())

@@ -17,6 +17,7 @@ from platt_jax.inference.walks import Walk
 from platt_jax.model import objective
 from platt_jax.population import search
 from platt_jax.population.likelihoods import Likelihoods
+from platt_jax.population.population_prior import of_population
 from platt_jax.results.population import Population
 
 
@@ -124,16 +125,21 @@ def test_the_population_is_the_likeliest_by_memory_and_new_rows():
     nodes, weights = np.polynomial.hermite_e.hermegauss(15)
     z = np.stack(np.meshgrid(nodes, nodes), -1).reshape(-1, 2)
     log_weight = np.log(np.outer(weights, weights) / (2 * np.pi)).ravel()
+    memory = Likelihoods.from_arrays(P, h)
+    to = memory.coordinates(memory.total).matrix
+    of_all = np.array([after.fallback.A, after.fallback.B])
 
     def loss(parameters):
-        """Minus the marginal log likelihood, by a grid around the population."""
+        """Minus the marginal log density, by a grid around the population, and of its prior."""
         mean, factor = parameters[:2], np.array([[parameters[2], 0], [*parameters[3:]]])
         at = mean + z @ factor.T
         logits = -np.outer(scores, at[:, 0]) - at[:, 1]
         logs = -np.logaddexp(0, np.where(labels, -1, 1)[:, None] * logits)
         each = np.stack([np.bincount(which, column, 60) for column in logs.T], 1)
         each += h @ at.T - np.einsum("ji,kil,jl->kj", at, P, at) / 2 + log_weight
-        return -logsumexp(each, axis=1).sum()
+        turned = to @ factor * np.sign(np.diag(factor))
+        prior = of_population(to @ (mean - of_all), turned).value
+        return -logsumexp(each, axis=1).sum() - prior
 
     start = [*before.population.mean, 0.5, 0.0, 0.5]
     best = minimize(loss, start, method="BFGS", options={"gtol": 1e-3}).x
