@@ -133,7 +133,7 @@ def estimate_drift(
         >>> print(drift)  # half of the variance lasts
         Drift of 500 segments between two periods
           lasting: 0.46 of the variance between segments (standard error 0.048)
-          shift of the mean: A -0.007239, B -0.03771
+          shift of the mean: A -0.007274, B -0.03732
         >>> drift.calibrator.predict_proba([0.5], [7]).shape
         (1,)
     """

@@ -55,6 +55,11 @@ def summary(names: Names) -> str:
     """
 
 
+def scores(names: Names) -> str:
+    """The scores of all rows that are fitted."""
+    return f"{with_rows(names)} SELECT f FROM checked WHERE kind = 1"
+
+
 def moments(names: Names, of_all: OfAll | None) -> str:
     """The moments of the standardized scores by segment; those of all rows follow from them."""
     return f"""

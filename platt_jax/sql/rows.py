@@ -105,6 +105,10 @@ class QueryRows:
         yield from zip(GAPS, (targets.positive_complement, targets.negative), strict=True)
         yield from point.items()
 
+    def scores(self) -> NDArray[np.float64]:
+        """The scores of all rows that are fitted, in any order."""
+        return numbers(self.engine.run(queries.scores(self.names))["f"])
+
     def without_all(self) -> "QueryRows":
         """The rows of the segments alone."""
         segments = self.keys.num_rows

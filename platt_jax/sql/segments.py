@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 from platt_jax.execution.progress import Stage
 from platt_jax.options import Options
+from platt_jax.population.chunked import SAMPLED_ROWS, coordinates_of
+from platt_jax.population.segments import Coordinates
 from platt_jax.population.summed import SummedSegments
 from platt_jax.results.fit import Fit
 from platt_jax.solver.solution import Given
@@ -30,6 +32,12 @@ class QuerySegments(SummedSegments):
     def __init__(self, keys: NDArray[Any], rows: QueryRows) -> None:
         super().__init__(keys, _DTYPE, rows.without_all(), rows.good[:-1])
         self._with_all = rows
+
+    def coordinates(self, options: Options) -> Coordinates:
+        """See `Segments`. As in memory, or by moments where the scores are too many to send."""
+        if self._with_all.good[-1] > SAMPLED_ROWS:
+            return super().coordinates(options)
+        return coordinates_of(self._with_all.scores(), _DTYPE)
 
     def pooled(self, given: Given, options: Options, stage: Stage) -> Fit:
         """See `Segments`."""
