@@ -130,9 +130,15 @@ class DeviceSegmentRows:
             return _slice(self._rows, np.int64(first), length=space.length)
 
     def quartiles(self, most: int) -> NDArray[np.float64]:
-        """The quartiles and the standard deviation of about `most` finite scores, (4,)."""
+        """The quartiles and the standard deviation of about `most` finite scores, (4,).
+
+        Rows of weight 0 are left out.
+        """
         step = max(1, self._padded // most)
-        work = partial(_quartiles, self._rows.scores, length=self._padded, step=step)
+        scores, weights = self._rows.scores, self._rows.weights
+        if weights is not None:
+            scores = jnp.where(weights == 0, jnp.nan, scores)
+        work = partial(_quartiles, scores, length=self._padded, step=step)
         found: NDArray[np.float64] = jax.device_get(run_programs(work, x64=True))
         return found
 

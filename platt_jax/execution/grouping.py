@@ -126,9 +126,13 @@ class GroupedRows:
         return whole.digest()
 
     def sampled_scores(self, most: int) -> NDArray[Any]:
-        """About `most` scores, evenly from all rows; or all scores. Gaps are included as NaN."""
-        scores: NDArray[Any] = self._columns.scores[: self.length]
-        return scores[:: max(1, self.length // most)]
+        """About `most` scores, evenly from all rows; or all scores.
+
+        Gaps and rows of weight 0 are included as NaN.
+        """
+        some = slice(0, self.length, max(1, self.length // most))
+        sample: NDArray[Any] = jax.tree.map(lambda x: x[some], self._columns).counted_scores()
+        return sample
 
     def take(self, problems: slice, part: slice, space: packing.Space) -> Columns:
         """The rows of some segments, or a part of the rows of one, with the space's length.

@@ -102,7 +102,7 @@ class StoredRows(SegmentRows):
         samples = []
         for first in range(0, self.length, together):
             part = slice(first, min(first + together, self.length))
-            scores = self.all(part, packing.Space(together)).scores
+            scores = self.all(part, packing.Space(together)).counted_scores()
             samples.append(scores[: part.stop - first : step].copy())
         return np.concatenate(samples)
 

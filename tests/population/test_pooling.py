@@ -515,3 +515,14 @@ def test_words_on_one_class_hold_for_pooled_fits_too():
     page = Path(__file__).parents[2] / "docs" / "explanation" / "numbers.md"
     line = re.search(r"\| `ONE_CLASS` \| .*", page.read_text(encoding="utf-8"))[0]
     assert re.search(without, line, re.I)
+
+
+def test_rows_of_weight_0_do_not_move_the_unit_of_the_prior():
+    scores, labels, which = population_rows(0, 20, 10)
+    weights = np.ones(200)
+    more = np.r_[scores, np.linspace(50, 90, 200)], np.r_[labels, labels], np.r_[which, which]
+    found = pj.fit_segments(*more, weights=np.r_[weights, 0 * weights], pooling="partial")
+    expected = pj.fit_segments(scores, labels, which, weights=weights, pooling="partial")
+    for name in ("mean", "covariance", "posterior_mean"):
+        off = getattr(found.population, name), getattr(expected.population, name)
+        np.testing.assert_allclose(*off, rtol=1e-9, atol=1e-12)
