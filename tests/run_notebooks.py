@@ -31,8 +31,11 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 VARIES = "varies"
 SETUP = f"""\
 import runpy
+import warnings
+# Of one jaxlib; the outputs are those of any.
+warnings.filterwarnings("ignore", "jaxlib .* adds up some sums wrongly")
 runpy.run_path({str(ROOT / "tests" / "drawn.py")!r})["install"](get_ipython())
-del runpy
+del runpy, warnings
 """
 _SECONDS = 300  # of one cell, at most
 _COLORS = 64  # of a stored picture
