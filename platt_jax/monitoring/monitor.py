@@ -69,8 +69,6 @@ class Monitor:
         against: "fit" or "predictions".
         margin: by how much log-odds may be off, >= 0.
         night_sd: standard deviation of the log-odds' shocks in a segment's nights, >= 0.
-        night: number of nights so far; the first is 1.
-        nights: the names given to `update`, in their order.
 
     Example:
         >>> import numpy as np
