@@ -135,8 +135,10 @@ def _bands(cell: Cell, made, pooling: str) -> None:
     # pooling says how much less: 0.77 at the least.
     easy = world.fewer >= 100 and len(world.fitted) >= 10 * len(world.slope) and not world.sure
     truth = expit(rows.log_odds)
+    # N rows do not tell 1e-33 from 0.1 / N: there the prior of the mean decides.
+    near = max(1e-6, 0.1 / len(world.fitted))
     for name, where in (("seen", rows.seen), ("unseen", ~rows.seen)):
-        held = ((lower - 1e-6 <= truth) & (truth <= upper + 1e-6))[where]
+        held = ((lower - near <= truth) & (truth <= upper + near))[where]
         few = chance.too_few(int(held.sum()), len(held), 0.88 if easy else 0.7)
         cell.want(not few, f"bands hold the truth in {held.sum()} of {len(held)} {name} segments")
 
