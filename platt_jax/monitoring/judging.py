@@ -48,7 +48,7 @@ class NightRows(NamedTuple):
 
 
 def has_no_rows(scores: Any, labels: Any, segments: Any) -> bool:
-    """Whether all these columns are empty, whatever their type, as those of an engine's part."""
+    """Whether all columns are empty, of any type: an engine's partition may have no rows."""
     columns = scores, labels, segments
     return all(hasattr(column, "__len__") and not len(column) for column in columns)
 
