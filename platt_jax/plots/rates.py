@@ -41,8 +41,8 @@ def rate_funnel(
 ) -> Axes:
     """Plot observed over expected positives of segments, with control limits.
 
-    Where the probabilities are right the ratio is 1 except for chance, which depends on the number
-    of expected positives, the other axis, whatever the base rate. The 95 % and 99.8 % limits
+    Where the probabilities are right the ratio is 1 except for chance. At any base rate, chance
+    depends on the number of expected positives, which is the other axis. The 95 % and 99.8 % limits
     are those of a segment with typical probabilities. The legend has the number of segments beyond
     their own limits, by the exact distribution of their positives, and the number that chance
     alone puts there at most. Segments that are reliably off, with a q-value of at most 0.05 (false
