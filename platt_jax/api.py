@@ -178,11 +178,12 @@ def fit_segments(
         return on_device(there, lambda: fit_by_segment(DeviceSegments(there, caller), *more))
     if not isinstance(scores, SegmentRows):
         require_each(labels=labels, segments=segments)
-        scores = validation.scores_to_fit(scores)
     if mesh is None and pos_label is None:
         sent = sent_rows(scores, labels, segments, weights, offset)
         if sent is not None:
             return fit_by_segment(DeviceSegments(sent, caller), *more)
+    if not isinstance(scores, SegmentRows):
+        scores = validation.scores_to_fit(scores)
     rows = segment_rows(scores, labels, segments, weights, offset=offset, pos_label=pos_label)
     return fit_by_segment(ChunkedSegments(rows, caller, checked(mesh)), *more)
 
