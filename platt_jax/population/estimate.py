@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +23,10 @@ from platt_jax.status import Flag, Status
 START_SPREAD = 0.5
 # Minimum information of all rows about each direction of (A, B), to estimate the population anew.
 _LITTLE = 1e-3
-# Maximum number of passes under wider populations. Each doubles the widest spread.
-_MOST_WIDENINGS = 3
+# Maximum number of passes under wider populations. Each may double the widest spread.
+_MOST_WIDENINGS = 6
+# Maximum ratio of the variances of two populations under which normal likelihoods are much alike.
+_ALIKE = 2.0
 
 
 def estimable(pooled: Fit) -> bool:
@@ -91,21 +94,25 @@ def _integrated(
     integrated = partial(
         over_populations, center=center, certain=found.certain, total=segments.total
     )
-    population, at = found.population, found.at
-    known, start = integrated(at.likelihoods, population), at.likelihoods.under(population).mean
-    limit = population.covariance + START_SPREAD**2 * np.eye(2)
+    population, likelihoods = found.population, found.at.likelihoods
+    known, start = integrated(likelihoods, population), likelihoods.under(population).mean
+    limit, within = population.covariance + START_SPREAD**2 * np.eye(2), False
+    posteriors = found.at.posteriors
     stage = Stage.of(progress, "population, uncertainty", last=False)
     for _ in range(0 if found.certain else _MOST_WIDENINGS):
+        damped = within
         covariance, within = _at_most(known.new_covariance, limit)
         wide = normals(population.mean, covariance)
         nodes = segments.around(segments.modes(wide, start), wide)
-        grid = fine(at.posteriors.segments)
-        at = Position.of(segments, grid, wide, nodes, stage)
-        known = integrated(at.likelihoods, population)
-        if within:
+        at = Position.of(segments, fine(posteriors.segments), wide, nodes, stage)
+        posteriors = at.posteriors
+        # Those made under a wide population plead for a narrow one, and the reverse.
+        likelihoods = likelihoods.plus(at.likelihoods).times(0.5) if damped else at.likelihoods
+        known = integrated(likelihoods, population)
+        if within and _are_alike(covariance, known.new_covariance):
             break
         limit = 4 * limit
-    return at.likelihoods, known
+    return likelihoods, known
 
 
 def _at_most(
@@ -116,10 +123,22 @@ def _at_most(
     Also returns whether it had none before.
     """
     root = np.linalg.cholesky(limit)
-    inverse = np.linalg.inv(root)
-    values, vectors = np.linalg.eigh(inverse @ covariance @ inverse.T)
+    values, vectors = _ratios(covariance, root)
     factor = root @ vectors
     return (factor * np.minimum(values, 1)) @ factor.T, bool(values[-1] <= 1)
+
+
+def _are_alike(one: NDArray[Any], other: NDArray[Any]) -> bool:
+    """Whether the variances of two covariances (2, 2) are similar in every direction."""
+    values, _ = _ratios(one, np.linalg.cholesky(other))
+    return bool(1 / _ALIKE <= values[0] and values[-1] <= _ALIKE)
+
+
+def _ratios(covariance: NDArray[Any], root: NDArray[Any]) -> tuple[Any, Any]:
+    """Variances of a covariance (2, 2) relative to F F', ascending, and their directions."""
+    inverse = np.linalg.inv(root)
+    values, vectors = np.linalg.eigh(inverse @ covariance @ inverse.T)
+    return values, vectors
 
 
 def tell_of_population(likelihoods: Likelihoods) -> bool:

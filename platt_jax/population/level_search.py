@@ -19,7 +19,7 @@ from platt_jax.population.estimate import START_SPREAD, is_better_than_one_curve
 from platt_jax.population.level_uncertainty import over_spreads, with_joint_errors
 from platt_jax.population.levels import Design, LevelPosteriors, Scoring, scored
 from platt_jax.population.likelihoods import Likelihoods
-from platt_jax.population.quadrature import COARSE, Normals, fine, normals
+from platt_jax.population.quadrature import COARSE, Grid, Normals, Posteriors, fine, normals
 from platt_jax.population.segments import Coordinates, Segments
 from platt_jax.population.standardized import StandardizedSegments
 from platt_jax.population.symmetric import Symmetric
@@ -83,9 +83,7 @@ def estimate_levels(
     while True:
         passes += 1
         stage = Stage.of(progress, f"levels, pass {passes}", last=False)
-        losses = standardized.losses(grid, nodes, stage)
-        found = quadrature.posteriors(grid, losses, nodes, others, standardized.total)
-        likelihoods = Likelihoods.of(found, others)
+        found, likelihoods = _pass(standardized, grid, nodes, others, stage)
         posteriors, steps, moved = _scored(design, likelihoods, mean, steps)
         nodes, others = _around(posteriors, likelihoods)
         if grid is COARSE:
@@ -100,27 +98,35 @@ def estimate_levels(
         standardized, mean, found.log_likelihood
     ):
         return None
+    steps = with_joint_errors(design, likelihoods, mean, steps)
+
+    def averaged(likelihoods: Likelihoods) -> tuple[LevelPosteriors, list[NDArray[np.float64]]]:
+        return over_spreads(design, likelihoods, mean, steps)
+
+    # Where spreads are uncertain, wider ones are plausible, and under these the normal likelihoods
+    # of segments with rare positives are others: by those of the search too many are predicted.
+    stage = Stage.of(progress, "levels, uncertainty", last=False)
+    wide = _around(averaged(likelihoods)[0], likelihoods)
+    _, likelihoods = _pass(standardized, grid, *wide, stage)
+    posteriors, unseen = averaged(likelihoods)
     fit = standardized.modes(others, nodes.mean, Stage.of(progress))
-    return fit, _estimated(design, likelihoods, mean, steps, coordinates)
+    _, others = _around(posteriors, likelihoods)
+    status = _status(steps)
+    return fit, EstimatedLevels(posteriors, unseen, steps, likelihoods, others, status, coordinates)
+
+
+def _pass(
+    segments: StandardizedSegments, grid: Grid, nodes: Normals, others: Normals, stage: Stage
+) -> tuple[Posteriors, Likelihoods]:
+    """The segments' posteriors and likelihoods, given what all others say of each."""
+    losses = segments.losses(grid, nodes, stage)
+    found = quadrature.posteriors(grid, losses, nodes, others, segments.total)
+    return found, Likelihoods.of(found, others)
 
 
 def _first_steps(design: Design) -> list[Scoring]:
     levels = len(design.sizes)
     return [Scoring(START_SPREAD**2 / levels * np.eye(2))] * levels
-
-
-def _estimated(
-    design: Design,
-    likelihoods: Likelihoods,
-    center: NDArray[np.float64],
-    steps: list[Scoring],
-    coordinates: Coordinates,
-) -> EstimatedLevels:
-    steps = with_joint_errors(design, likelihoods, center, steps)
-    posteriors, unseen = over_spreads(design, likelihoods, center, steps)
-    _, others = _around(posteriors, likelihoods)
-    status = _status(steps)
-    return EstimatedLevels(posteriors, unseen, steps, likelihoods, others, status, coordinates)
 
 
 def _scored(
