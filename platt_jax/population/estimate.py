@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from platt_jax.execution.progress import Listener, Stage
 from platt_jax.options import Options
+from platt_jax.population import recentring
 from platt_jax.population.integral import Known, over_populations
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.quadrature import COARSE, Normals, fine, normals
@@ -24,7 +25,7 @@ START_SPREAD = 0.5
 # Minimum information of all rows about each direction of (A, B), to estimate the population anew.
 _LITTLE = 1e-3
 # Maximum number of passes under wider populations. Each may double the widest spread.
-_MOST_WIDENINGS = 6
+_MOST_WIDENINGS = 3
 # Maximum ratio of the variances of two populations under which normal likelihoods are much alike.
 _ALIKE = 2.0
 
@@ -94,25 +95,42 @@ def _integrated(
     integrated = partial(
         over_populations, center=center, certain=found.certain, total=segments.total
     )
-    population, likelihoods = found.population, found.at.likelihoods
-    known, start = integrated(likelihoods, population), likelihoods.under(population).mean
-    limit, within = population.covariance + START_SPREAD**2 * np.eye(2), False
-    posteriors = found.at.posteriors
+    population, at = found.population, found.at
+    known, start = integrated(at.likelihoods, population), at.likelihoods.under(population).mean
+    limit = population.covariance + START_SPREAD**2 * np.eye(2)
     stage = Stage.of(progress, "population, uncertainty", last=False)
     for _ in range(0 if found.certain else _MOST_WIDENINGS):
-        damped = within
         covariance, within = _at_most(known.new_covariance, limit)
         wide = normals(population.mean, covariance)
         nodes = segments.around(segments.modes(wide, start), wide)
-        at = Position.of(segments, fine(posteriors.segments), wide, nodes, stage)
-        posteriors = at.posteriors
-        # Those made under a wide population plead for a narrow one, and the reverse.
-        likelihoods = likelihoods.plus(at.likelihoods).times(0.5) if damped else at.likelihoods
-        known = integrated(likelihoods, population)
-        if within and _are_alike(covariance, known.new_covariance):
+        grid = fine(at.posteriors.segments)
+        at = Position.of(segments, grid, wide, nodes, stage)
+        known = integrated(at.likelihoods, population)
+        if within:
             break
         limit = 4 * limit
+    likelihoods = at.likelihoods
+    if not found.certain:
+        known = _recentred(segments, likelihoods, known, center, stage)
     return likelihoods, known
+
+
+def _recentred(
+    segments: StandardizedSegments,
+    likelihoods: Likelihoods,
+    known: Known,
+    center: NDArray[np.float64],
+    stage: Stage,
+) -> Known:
+    """The distributions around the mean that the rows ask for; see `recentring`."""
+    precision = likelihoods.precision.matrices
+    response = np.linalg.inv(np.eye(2) + known.new_covariance @ precision)
+    for _ in range(recentring.STEPS):
+        at = normals(known.mean, known.covariance)
+        off = known.new_mean - center
+        step = recentring.step_of_mean(segments, COARSE, at, off, response, stage)
+        known = known._replace(mean=known.mean + response @ step, new_mean=known.new_mean + step)
+    return known
 
 
 def _at_most(

@@ -7,19 +7,20 @@ everything is normal (`levels`); steps of Fisher scoring move the levels' spread
 """
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.execution.progress import Listener, Stage
 from platt_jax.options import Options
-from platt_jax.population import quadrature
+from platt_jax.population import quadrature, recentring
 from platt_jax.population.estimate import START_SPREAD, is_better_than_one_curve
-from platt_jax.population.level_uncertainty import over_spreads, with_joint_errors
-from platt_jax.population.levels import Design, LevelPosteriors, Scoring, scored
+from platt_jax.population.level_uncertainty import is_certain, over_spreads, with_joint_errors
+from platt_jax.population.levels import Design, LevelPosteriors, Moments, Scoring, scored
 from platt_jax.population.likelihoods import Likelihoods
-from platt_jax.population.quadrature import COARSE, Grid, Normals, Posteriors, fine, normals
+from platt_jax.population.quadrature import COARSE, Normals, fine, normals
 from platt_jax.population.segments import Coordinates, Segments
 from platt_jax.population.standardized import StandardizedSegments
 from platt_jax.population.symmetric import Symmetric
@@ -83,7 +84,9 @@ def estimate_levels(
     while True:
         passes += 1
         stage = Stage.of(progress, f"levels, pass {passes}", last=False)
-        found, likelihoods = _pass(standardized, grid, nodes, others, stage)
+        losses = standardized.losses(grid, nodes, stage)
+        found = quadrature.posteriors(grid, losses, nodes, others, standardized.total)
+        likelihoods = Likelihoods.of(found, others)
         posteriors, steps, moved = _scored(design, likelihoods, mean, steps)
         nodes, others = _around(posteriors, likelihoods)
         if grid is COARSE:
@@ -99,29 +102,50 @@ def estimate_levels(
     ):
         return None
     steps = with_joint_errors(design, likelihoods, mean, steps)
-
-    def averaged(likelihoods: Likelihoods) -> tuple[LevelPosteriors, list[NDArray[np.float64]]]:
-        return over_spreads(design, likelihoods, mean, steps)
-
-    # Where spreads are uncertain, wider ones are plausible, and under these the normal likelihoods
-    # of segments with rare positives are others: by those of the search too many are predicted.
-    stage = Stage.of(progress, "levels, uncertainty", last=False)
-    wide = _around(averaged(likelihoods)[0], likelihoods)
-    _, likelihoods = _pass(standardized, grid, *wide, stage)
-    posteriors, unseen = averaged(likelihoods)
+    posteriors, unseen = over_spreads(design, likelihoods, mean, steps)
+    if not is_certain(steps):
+        stage = Stage.of(progress, "levels, mean", last=False)
+        posteriors = _recentred(standardized, design, likelihoods, mean, steps, posteriors, stage)
     fit = standardized.modes(others, nodes.mean, Stage.of(progress))
     _, others = _around(posteriors, likelihoods)
     status = _status(steps)
     return fit, EstimatedLevels(posteriors, unseen, steps, likelihoods, others, status, coordinates)
 
 
-def _pass(
-    segments: StandardizedSegments, grid: Grid, nodes: Normals, others: Normals, stage: Stage
-) -> tuple[Posteriors, Likelihoods]:
-    """The segments' posteriors and likelihoods, given what all others say of each."""
-    losses = segments.losses(grid, nodes, stage)
-    found = quadrature.posteriors(grid, losses, nodes, others, segments.total)
-    return found, Likelihoods.of(found, others)
+def _recentred(
+    segments: StandardizedSegments,
+    design: Design,
+    likelihoods: Likelihoods,
+    center: NDArray[np.float64],
+    steps: list[Scoring],
+    posteriors: LevelPosteriors,
+    stage: Stage,
+) -> LevelPosteriors:
+    """The posteriors around the mean curve that the rows ask for; see `recentring`."""
+    covariances = [step.covariance for step in steps]
+
+    def posteriors_around(center: NDArray[Any]) -> LevelPosteriors:
+        return design.posteriors(likelihoods, covariances, center)
+
+    # All means are linear in the center of the mean's prior.
+    before = posteriors_around(center)
+    moved = [posteriors_around(center + move) for move in np.eye(2)]
+    root = np.stack([x.root.mean[0] - before.root.mean[0] for x in moved], -1)
+    by_center = np.stack([x.segments.mean - before.segments.mean for x in moved], -1)
+    response = by_center @ np.linalg.inv(root)
+    of_segments, total = posteriors.segments, np.zeros(2)
+    for _ in range(recentring.STEPS):
+        off = posteriors.root.mean[0] + total - center
+        at = normals(of_segments.mean + response @ total, of_segments.covariance)
+        total = total + recentring.step_of_mean(segments, COARSE, at, off, response, stage)
+    after = posteriors_around(center + np.linalg.solve(root, total))
+
+    def shifted(x: Moments, before: Moments, after: Moments) -> Moments:
+        return x._replace(mean=x.mean + after.mean - before.mean)
+
+    is_moments = lambda x: isinstance(x, Moments)  # noqa: E731
+    made: LevelPosteriors = jax.tree.map(shifted, posteriors, before, after, is_leaf=is_moments)
+    return made
 
 
 def _first_steps(design: Design) -> list[Scoring]:

@@ -86,8 +86,7 @@ def over_spreads(
         center: (2,), mean of the prior of the mean curve.
         steps: the last step of each level.
     """
-    errors = np.array([_errors(step) for step in steps])
-    errors = np.where(errors > _CERTAIN, np.minimum(errors, _MOST), 0)
+    errors = _uncertain_errors(steps)
     found, unseen = [], []
     for moved in _signs(errors) * errors:
         covariances = [_moved(*each) for each in zip(steps, moved, strict=True)]
@@ -115,6 +114,18 @@ def _signs(errors: _Array) -> _Array:
     signs = np.ones((len(both), *errors.shape))
     signs[:, uncertain] = both[:, : uncertain.sum()]
     return signs
+
+
+def is_certain(steps: list[Scoring]) -> bool:
+    """Whether all spreads are treated as known."""
+    return not _uncertain_errors(steps).any()
+
+
+def _uncertain_errors(steps: list[Scoring]) -> _Array:
+    """(L, 2), the standard errors by which log standard deviations are moved; 0 where certain."""
+    errors = np.array([_errors(step) for step in steps])
+    uncertain: _Array = np.where(errors > _CERTAIN, np.minimum(errors, _MOST), 0)
+    return uncertain
 
 
 def _errors(step: Scoring) -> _Array:
