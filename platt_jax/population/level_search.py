@@ -121,7 +121,10 @@ def _recentred(
     posteriors: LevelPosteriors,
     stage: Stage,
 ) -> LevelPosteriors:
-    """The posteriors around the mean curve that the rows ask for; see `recentring`."""
+    """The posteriors around the mean curve that the rows ask for; see `recentring`.
+
+    The mean curve's own posterior stays: it is the estimate of the model's parameter.
+    """
     covariances = [step.covariance for step in steps]
 
     def posteriors_around(center: NDArray[Any]) -> LevelPosteriors:
@@ -145,7 +148,7 @@ def _recentred(
 
     is_moments = lambda x: isinstance(x, Moments)  # noqa: E731
     made: LevelPosteriors = jax.tree.map(shifted, posteriors, before, after, is_leaf=is_moments)
-    return made
+    return made._replace(root=posteriors.root)
 
 
 def _first_steps(design: Design) -> list[Scoring]:
