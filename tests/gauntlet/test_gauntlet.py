@@ -16,14 +16,14 @@ from .trial import broken_cells
 from .worlds import plain_world, world
 
 INTERFACE = Path(__file__).parents[1] / "public_api.txt"
-# In small worlds these are quick; others compile programs of many shapes.
+# In small worlds these are quick; others compile programs of many shapes. A world has every third.
 QUICK = [name for name, line in LINES.items() if line.every <= 2]
 
 
 @pytest.mark.parametrize("seed", range(36))
 def test_a_small_world_breaks_nothing(seed):
     small = world(seed, most_segments=30, most_rows=400)
-    _, broken = broken_cells(Bench(small), QUICK)
+    _, broken = broken_cells(Bench(small), QUICK[seed % 3 :: 3])
     assert not broken, "\n".join([small.about, *map(str, broken)])
 
 
