@@ -20,12 +20,19 @@ class Broken(NamedTuple):
         return f"  {self.function}: {what}\n    python -m tests.gauntlet {again}"
 
 
-def broken_cells(bench: Bench, only: Collection[str] | None = None) -> tuple[int, list[Broken]]:
-    """How many cells a world has, and which are broken."""
+def broken_cells(
+    bench: Bench, only: Collection[str] | None = None, every: int = 1
+) -> tuple[int, list[Broken]]:
+    """How many cells a world has, and which are broken.
+
+    Args:
+        bench: the world.
+        only: names of lines, each of which is tried; None for all lines, each as often as it says.
+        every: a line is tried in one of so many worlds of those that it says.
+    """
     found, tried, seed = [], 0, bench.world.seed
-    for name, line in LINES.items():
-        # Functions that are named are tried in every world.
-        if name not in only if only else seed % line.every:
+    for place, (name, line) in enumerate(LINES.items()):
+        if name not in only if only else (seed + place) % (line.every * every):
             continue
         tried += 1
         what = run(bench, name, line.check)
