@@ -16,7 +16,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec, auto_axes
 from platt_jax import xla
 from platt_jax.model import objective, standardization, start
 from platt_jax.model.objective import Point, Targets
-from platt_jax.model.prior import GaussianPrior
+from platt_jax.model.prior import CenteredPrior
 from platt_jax.model.standardization import Standardization, range_standardization
 from platt_jax.model.statistics import Moments, ScoreRanges
 from platt_jax.options import Options
@@ -35,7 +35,7 @@ from platt_jax.status import Status
 class Given(NamedTuple):
     """What users may give for each problem besides rows; arrays have the problems' leading axes."""
 
-    prior: GaussianPrior | None = None
+    prior: CenteredPrior | None = None
     start: Point | None = None  # (A, B), for the original scores
     # n_pos and n_neg of the rows behind the prior, for Platt's targets.
     remembered: tuple[jax.Array, jax.Array] | None = None
@@ -228,7 +228,7 @@ def _unbounded(
     ranges: ScoreRanges,
     n_pos: jax.Array,
     n_neg: jax.Array,
-    prior: GaussianPrior | None,
+    prior: CenteredPrior | None,
     options: Options,
 ) -> jax.Array:
     """Whether the loss has no minimum, as for separable labels without a prior."""
@@ -240,7 +240,7 @@ def _unbounded(
         unbounded = apart_at_zero(ranges)
     if prior is None:
         return unbounded
-    return unbounded & jnp.all(prior.precision == 0, (-1, -2))
+    return unbounded & jnp.all(prior.of_centered.precision == 0, (-1, -2))
 
 
 def _coordinates_and_start(

@@ -565,3 +565,30 @@ def test_the_drift_of_two_periods():
     )
     with pytest.raises(ValueError, match=r"drift: expected a number or a covariance .*'none'"):
         update(pj.fit_segments(*first), *second, drift=drift)
+
+
+@pytest.mark.parametrize("pooling", ["none", "partial"])
+def test_float32_rows_far_from_0_are_learnt(pooling):
+    """Before, the precision of what is known was indefinite: 'overflowing numbers in 1 of 60'."""
+    rng = np.random.default_rng(0)
+    which = np.repeat(np.arange(60), 2)
+    nights = []
+    for _ in range(4):
+        scores = (100 + np.clip(rng.normal(size=120), -0.7, 0.7)).astype(np.float32)
+        nights.append((scores, rng.random(120) < 0.1, which))
+    updated = pj.fit_segments(*nights[0], pooling=pooling)
+    for rows in nights[1:]:
+        updated = update(updated, *rows, drift=0.5)
+    assert np.isfinite(updated.fit.A).all()
+
+
+def test_a_row_near_the_only_earlier_one_is_learnt():
+    """The Hessian of one row has no information on the slope; rounding in float32 made it < 0."""
+    rng = np.random.default_rng(0)
+    first = (1e5 * (1 - rng.random(500) / 100)).astype(np.float32)
+    second = first + (20 * rng.normal(size=500)).astype(np.float32)
+    before = pj.fit_segments(first, np.zeros(500), np.arange(500))
+    after = update(before, second, np.zeros(500), np.arange(500), drift=0.5)
+    assert np.isfinite(after.fit.A).all()
+    same = update(before, first, np.zeros(500), np.arange(500))
+    assert np.abs(same.fit.A).max() < 1e-6
