@@ -81,10 +81,10 @@ def pooled(pooling: str):
 
 
 def _refused(cell: Cell, pooling: str) -> None:
-    """A column of one value is no level: a ValueError says to leave it out."""
+    """A ValueError says to leave out a column of one value, or one that another determines."""
     with cell.refusing("segments"):
         cell.bench.fitted(pooling)
-        cell.want(False, "a column of one value is a level")
+        cell.want(False, "a column that says nothing is a level")
 
 
 def adds_up(cell: Cell, predicted: float, seen: float, total: float, what: str = "") -> None:
