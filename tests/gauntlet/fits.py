@@ -160,6 +160,10 @@ def unpooled_bands(cell: Cell) -> None:
     if world.plain and enough.sum() >= 10:
         lower, upper = made.band(rows.scores, rows.segments, offset=rows.offset)
         truth = expit(rows.log_odds)
+        # A fit aims at Platt's targets: its bands are around curves that are no surer.
+        k = np.searchsorted(made.keys, rows.segments)
+        n_pos, n_neg = (np.asarray(x)[k] for x in (made.fit.n_pos, made.fit.n_neg))
+        truth = np.clip(truth, 1 / (n_neg + 2), (n_pos + 1) / (n_pos + 2))
         held = ((lower <= truth) & (truth <= upper))[enough]
         few = chance.too_few(int(held.sum()), len(held), 0.88)
         cell.want(not few, f"bands hold the truth in {held.sum()} of {len(held)} segments")
