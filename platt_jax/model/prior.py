@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import DTypeLike
 
-from platt_jax.model.objective import Array, Derivatives, Point
+from platt_jax.model.objective import Array, Derivatives, Point, Remembered
 from platt_jax.model.standardization import (
     Standardization,
     derivatives_to_standardized,
@@ -62,6 +62,28 @@ class CenteredPrior(NamedTuple):
         shift[..., 1, 0] = self.center
         back = np.stack([mean[..., 0], mean[..., 1] - self.center * mean[..., 0]], -1)
         return GaussianPrior(back, np.swapaxes(shift, -1, -2) @ precision @ shift)
+
+
+def at_later_targets(
+    prior: CenteredPrior, n_pos: jax.Array, n_neg: jax.Array, before: Remembered
+) -> CenteredPrior:
+    """The prior that earlier rows are, with Platt's target of all rows of their class.
+
+    It changes where they are of one class. Then all of them have one probability, the target t, and
+    tell n t (1 - t) of its log-odds. Any more that the prior tells is not theirs.
+    """
+    center, (mean, precision) = prior
+    n = before.n_pos + before.n_neg
+    # t (1 - t) = m / (m + 1)^2 and |log-odds| = log m, with m the number of rows + 1.
+    then, now = n / before.kept + 1, n + jnp.where(before.n_pos > 0, n_pos, n_neg) + 1
+    of_all = precision[..., 1, 1]
+    of_rows = n * then / (then + 1) ** 2 / jnp.where(of_all > 0, of_all, 1)
+    share = jnp.where(before.one_class, jnp.minimum(of_rows, 1), 0)
+    surer = share * jnp.log(now / then)
+    shift = jnp.stack([jnp.zeros_like(surer), jnp.where(before.n_pos > 0, -surer, surer)], -1)
+    left = 1 - share * (1 - now * (then + 1) ** 2 / (then * (now + 1) ** 2))
+    moved = GaussianPrior(mean + shift, precision * left[..., None, None])
+    return CenteredPrior(center, moved)
 
 
 def add_derivatives(
