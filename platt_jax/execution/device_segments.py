@@ -16,6 +16,7 @@ from platt_jax.execution.caller import Caller
 from platt_jax.execution.on_device import DeviceRows
 from platt_jax.execution.problems import Problems
 from platt_jax.ids.factorize import factorize
+from platt_jax.model import statistics
 from platt_jax.passes import packing, shapes
 from platt_jax.passes.columns import Columns
 from platt_jax.threads import run_programs
@@ -130,15 +131,9 @@ class DeviceSegmentRows:
             return _slice(self._rows, np.int64(first), length=space.length)
 
     def quartiles(self, most: int) -> NDArray[np.float64]:
-        """The quartiles and the standard deviation of about `most` finite scores, (4,).
-
-        Rows of weight 0 are left out.
-        """
-        step = max(1, self._padded // most)
-        scores, weights = self._rows.scores, self._rows.weights
-        if weights is not None:
-            scores = jnp.where(weights == 0, jnp.nan, scores)
-        work = partial(_quartiles, scores, length=self._padded, step=step)
+        """The quartiles and the standard deviation of about `most` scores, (4,)."""
+        step, (scores, _, weights, _) = max(1, self._padded // most), self._rows
+        work = partial(_quartiles, scores, weights, length=self._padded, step=step)
         found: NDArray[np.float64] = jax.device_get(run_programs(work, x64=True))
         return found
 
@@ -230,8 +225,9 @@ def _slice(rows: Columns, first: jax.Array, length: int) -> Columns:
 
 
 @partial(xla.jit, static_argnames=("length", "step"))
-def _quartiles(scores: jax.Array, length: int, step: int) -> jax.Array:
-    sample = scores[:length:step].astype(np.float64)
-    sample = jnp.where(jnp.isfinite(sample), sample, jnp.nan)
-    quartiles = jnp.nanquantile(sample, jnp.array([0.25, 0.5, 0.75]))
-    return jnp.append(quartiles, jnp.nanstd(sample))
+def _quartiles(scores: jax.Array, weights: jax.Array | None, length: int, step: int) -> jax.Array:
+    if weights is None:
+        weights = jnp.ones_like(scores)
+    scores, weights = (x[:length:step].astype(np.float64) for x in (scores, weights))
+    found: jax.Array = statistics.quartiles(scores, weights, jnp)
+    return found

@@ -7,7 +7,7 @@ import numpy as np
 
 from platt_jax import accelerators, validation
 from platt_jax.columns import Column
-from platt_jax.model.prior import GaussianPrior
+from platt_jax.model.prior import CenteredPrior, GaussianPrior
 from platt_jax.solver.solution import Given
 
 
@@ -26,14 +26,22 @@ def given_to(
         prior = GaussianPrior(*(validation.array(_fetched(leaf), "prior") for leaf in prior))
     if isinstance(start, tuple):
         start = tuple(map(_fetched, start))
-    prior = validation.prior(prior, batch, dtype)
-    if prior is not None:
-        mean, precision = (np.asarray(leaf) for leaf in prior)
-        prior = GaussianPrior(mean.reshape(-1, 2), precision.reshape(-1, 2, 2))
+    own = None
+    if validation.prior(prior, batch, dtype) is not None:
+        own = CenteredPrior.of(_flat(prior, batch), dtype)
     pair: Any = validation.start(start, batch, dtype)  # NumPy arrays here, JAX arrays where traced
     if pair is not None:
         pair = pair[0].reshape(-1), pair[1].reshape(-1)
-    return Given(prior, pair)
+    return Given(own, pair)
+
+
+def _flat(prior: Any, batch: tuple[int, ...]) -> GaussianPrior:
+    """The prior of each problem, as floats of the dtype that it is given in."""
+    mean, precision = (x if x.dtype.kind == "f" else x.astype(float) for x in prior)
+    return GaussianPrior(
+        np.broadcast_to(mean, (*batch, 2)).reshape(-1, 2),
+        np.broadcast_to(precision, (*batch, 2, 2)).reshape(-1, 2, 2),
+    )
 
 
 def _fetched(values: Any) -> Any:

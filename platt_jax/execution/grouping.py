@@ -126,12 +126,12 @@ class GroupedRows:
         return whole.digest()
 
     def sampled_scores(self, most: int) -> NDArray[Any]:
-        """About `most` scores, evenly from all rows; or all scores.
+        """Scores and weights of about `most` rows, evenly from all rows, or of all: (n, 2).
 
-        Gaps and rows of weight 0 are included as NaN.
+        Gaps are included, with scores that are NaN.
         """
         some = slice(0, self.length, max(1, self.length // most))
-        sample: NDArray[Any] = jax.tree.map(lambda x: x[some], self._columns).counted_scores()
+        sample: NDArray[Any] = jax.tree.map(lambda x: x[some], self._columns).weighted_scores()
         return sample
 
     def take(self, problems: slice, part: slice, space: packing.Space) -> Columns:

@@ -1,9 +1,11 @@
 """`solve`: the fit for users' own JAX programs."""
 
+import jax.numpy as jnp
+
 from platt_jax import validation, xla
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
-from platt_jax.model.prior import GaussianPrior
+from platt_jax.model.prior import CenteredPrior, GaussianPrior
 from platt_jax.options import Options
 from platt_jax.results.fit import Fit
 from platt_jax.solver.solution import Given, solve_checked
@@ -65,4 +67,9 @@ def solve(
     columns = traced_arrays(scores, labels, weights, offset)
     f = columns.scores
     prior = validation.prior(prior, f.shape[:-1], f.dtype)
-    return solve_checked(columns, Given(prior), options)
+    given = Given()
+    if prior is not None:
+        # Derivatives by the precision would not pass through its own center where it says nothing
+        # of B.
+        given = Given(CenteredPrior(jnp.zeros(f.shape[:-1], f.dtype), prior))
+    return solve_checked(columns, given, options)

@@ -92,10 +92,11 @@ def estimate_drift(
     pooling of both periods; if nothing does, it is one curve.
 
     The share maximizes the probability of the next period's labels, given the earlier period's
-    estimate of each segment and a shift common to all. Its error is a sandwich over segments. A
-    segment's likelihood in a period is approximated by a normal distribution. The part that does
-    not last is replaced by the pooled curve. The distance between the means of the two periods is
-    part of the uncertainty of the future period.
+    estimate of each segment and a shift common to all. Its error is a sandwich over segments, or
+    that of the information if this is larger, as with a few positives. A segment's likelihood in a
+    period is approximated by a normal distribution. The part that does not last is replaced by the
+    pooled curve. The distance between the means of the two periods is part of the uncertainty of
+    the future period.
 
     Args:
         calibrator: fit of the earlier period's rows with pooling="partial".

@@ -54,7 +54,9 @@ def lasting_share(rows: LaterRows, mean: Floats) -> tuple[float, float]:
 
     The likelihood is the product of the rows' posterior predictive probabilities. The mean (A, B)
     of the later period, common to all segments, is estimated with the share, by Fisher scoring. The
-    standard error is a sandwich with the segments as clusters (Liang & Zeger 1986).
+    standard error is a sandwich with the segments as clusters (Liang & Zeger 1986), or that of the
+    information if it is larger: a few positives make the sandwich too small (Angrist & Pischke
+    2009, "Mostly Harmless Econometrics", section 8.2).
 
     Args:
         rows: rows of the later period.
@@ -76,8 +78,9 @@ def lasting_share(rows: LaterRows, mean: Floats) -> tuple[float, float]:
     sums: Floats = np.stack([np.bincount(rows.segments, g) for g in at.gradients.T]).astype(float)
     influence = _solved(at.information, sums)[2]
     number = len(np.unique(rows.segments))
-    error = np.sqrt(number / (number - 1) * np.sum(influence**2))
-    return float(at.parameters[2]), float(error)
+    variance = number / (number - 1) * np.sum(influence**2)
+    by_information = _solved(at.information, np.eye(3)[2])[2]
+    return float(at.parameters[2]), float(np.sqrt(max(variance, by_information)))
 
 
 def _solved(information: Floats, right: Floats) -> Floats:

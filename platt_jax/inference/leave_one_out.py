@@ -20,7 +20,7 @@ from platt_jax.execution.run import fit_problems
 from platt_jax.ids.factorize import factorize
 from platt_jax.inference.expansion import Center, Sums, leave_each_out, sums
 from platt_jax.inference.row_tiles import ProblemRows, RowTiles
-from platt_jax.model.prior import GaussianPrior
+from platt_jax.model.prior import CenteredPrior, GaussianPrior
 from platt_jax.model.standardization import Standardization
 from platt_jax.options import Options
 from platt_jax.passes import packing
@@ -261,10 +261,11 @@ def _refit(
         where += where >= np.repeat(left_out[fits], own)
         return packing.flat(rows.at(where), space)
 
-    given = Given(
-        None if prior is None else jax.tree.map(lambda x: x[problem[some]], prior),
-        tuple(x[some] for x in start),
-    )
+    own = None
+    if prior is not None:
+        of_each: GaussianPrior = jax.tree.map(lambda x: x[problem[some]], prior)
+        own = CenteredPrior.of(of_each, found.dtype)
+    given = Given(own, tuple(x[some] for x in start))
     fits = fit_problems(Problems(sizes, take, found.dtype), given, Context(options, caller))
     mine = jax.tree.map(lambda x: x[:, None], rows.at(left_out))
     proba = Sigmoid(fits.A, fits.B).predict_proba(mine.scores, offset=mine.offset)

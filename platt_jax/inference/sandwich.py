@@ -78,12 +78,14 @@ def sandwich(problems: Problems, rows: CountedRows, smooth: bool) -> Floats:
         high = (n_pos + smooth) / (n_pos + 2 * smooth)
         low = smooth / (n_neg + 2 * smooth)
         slope = np.where(y, high[problem], low[problem]) - p
-        meat = _meat(rows._replace(f=g), slope, number)
-        return to_original @ inverse @ meat @ inverse @ to_original.mT
+        # As a product of a root with itself, no rounding makes it negative: two rows may be fitted
+        # exactly, and all of it is rounding then.
+        root = to_original @ inverse @ _meat_root(rows._replace(f=g), slope, number)
+        return root @ root.mT
 
 
-def _meat(rows: CountedRows, slope: Floats, number: int) -> Floats:
-    """(K, 2, 2) covariance of the gradient, the M of the sandwich."""
+def _meat_root(rows: CountedRows, slope: Floats, number: int) -> Floats:
+    """(K, 2, 2) Cholesky factors of the gradient's covariance, the M of the sandwich."""
     by_A: NDArray[Any]
     by_B: NDArray[Any]
     by_A, by_B = slope * rows.f, slope
@@ -98,7 +100,9 @@ def _meat(rows: CountedRows, slope: Floats, number: int) -> Floats:
     m_AA, m_AB, m_BB = (
         np.bincount(owner, weight * x, number) for x in (by_A * by_A, by_A * by_B, by_B * by_B)
     )
-    return _matrices(m_AA, m_AB, m_AB, m_BB)
+    of_A = np.sqrt(m_AA)
+    ratio = m_AB / np.where(of_A > 0, of_A, 1)
+    return _matrices(of_A, 0, ratio, np.sqrt(np.maximum(m_BB - ratio * ratio, 0)))
 
 
 def _inverse(hessian: Floats, held: Bools) -> Floats:

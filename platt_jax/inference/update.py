@@ -23,6 +23,7 @@ from platt_jax.inference import earlier_fits, update_pooled
 from platt_jax.inference.drift import Drift
 from platt_jax.inference.priors import at_places, prior_from
 from platt_jax.inference.walks import Walk
+from platt_jax.model.objective import Remembered
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
 from platt_jax.population.fitting import report_search, with_pooled_curve
@@ -56,7 +57,8 @@ def update(
 
     The prior of each segment is `prior_from(calibrator, ...)`: a normal distribution with the
     earlier fit as its mean and the Hessian as its precision. Nothing else is kept of earlier rows
-    (Laplace's approximation). Platt's targets use the counts of all rows, earlier and new.
+    (Laplace's approximation). Platt's targets use the counts of all rows, earlier and new; where
+    all earlier rows of a segment are of one class, what is kept of them moves to these targets.
 
     A segment never loses its fit. If its new rows have no weight, or their fit fails, it keeps its
     earlier fit, as does a segment without new rows. One NaN among a segment's new rows therefore
@@ -151,7 +153,9 @@ def update(
         prior = prior_from(calibrator, rows.keys, forgetting=forgetting)
         moved = walk.of_precisions(np.asarray(prior.precision))
         prior = prior._replace(precision=moved)
-        new = _fit(rows, prior, (n_pos, n_neg), options, stage, caller)
+        counts: Any = (n_pos, n_neg, np.full_like(n_pos, forgetting))
+        before = Remembered(*(x.astype(rows.dtype) for x in counts))
+        new = _fit(rows, prior, before, options, stage, caller)
     kept = (place >= 0) & ~new.converged & (known | np.isnan(new.A))
     report_non_finite(new, options, "segments", rows.keys, caller, _NOT_LEARNT)
     _report_failed(new, kept, rows.keys, caller)
@@ -244,16 +248,15 @@ def _are_empty(scores: Column, labels: Column, segments: Column) -> bool:
 def _fit(
     rows: SegmentRows,
     prior: GaussianPrior,
-    counts: tuple[NDArray[Any], NDArray[Any]],
+    before: Remembered,
     options: Options,
     stage: Stage,
     caller: Caller,
 ) -> Fit:
-    """The fit of every segment's rows, with priors that stand for `counts` of earlier rows."""
+    """The fit of every segment's rows, with priors that stand for the earlier rows."""
     given = given_to(rows.keys.shape, rows.dtype, prior)
     if options.targets == "platt":
-        remembered: Any = tuple(n.astype(rows.dtype) for n in counts)
-        given = given._replace(remembered=remembered)
+        given = given._replace(remembered=before)
     return fit_problems(rows.problems, given, Context(options, caller, stage))
 
 

@@ -23,7 +23,7 @@ from platt_jax.ids.indexing import get_indexer
 from platt_jax.inference.earlier_fits import chosen, placed
 from platt_jax.inference.priors import at_places
 from platt_jax.inference.walks import Walk
-from platt_jax.model.prior import GaussianPrior
+from platt_jax.model.prior import CenteredPrior, GaussianPrior
 from platt_jax.options import Options
 from platt_jax.population.chunked import ChunkedSegments
 from platt_jax.population.estimate import (
@@ -91,7 +91,7 @@ class UpdatedSegments(Segments):
         """See `Segments`. Without new rows, or where their fit fails, those of earlier rows."""
         start: Any = given.start
         prior = self._with_memory(given.prior)
-        of_rows = GaussianPrior(*(x[self._at].astype(self.dtype) for x in prior))
+        of_rows = CenteredPrior.of(GaussianPrior(*(x[self._at] for x in prior)), self.dtype)
         pair = tuple(x[self._at] for x in start)
         self.of_rows = self._rows.fit(Given(of_rows, pair), options, stage)
         kept = np.asarray(self._known).copy()
@@ -124,12 +124,13 @@ class UpdatedSegments(Segments):
         both[self._at] += np.where(self._known, earlier, 0)[self._at]
         return both
 
-    def _with_memory(self, prior: Any) -> GaussianPrior:
+    def _with_memory(self, given: Any) -> GaussianPrior:
         """The priors (K,) of the new rows, given the earlier ones."""
+        prior: GaussianPrior = given.original()
         to = self._coordinates.matrix
         back = np.linalg.inv(to)
-        of_prior = back.T @ np.asarray(prior.precision, float) @ back
-        pull = (of_prior @ (np.asarray(prior.mean, float) @ to.T)[..., None])[..., 0]
+        of_prior = back.T @ prior.precision @ back
+        pull = (of_prior @ (prior.mean @ to.T)[..., None])[..., 0]
         precision = of_prior + self.memory.precision.matrices
         mean = np.linalg.solve(precision, (pull + self.memory.pull)[..., None])[..., 0]
         return GaussianPrior(mean @ back.T, to.T @ precision @ to)

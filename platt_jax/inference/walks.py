@@ -24,7 +24,8 @@ class Walk(NamedTuple):
         if not self.noise.any():
             return precision
         moved = np.linalg.solve(np.eye(2) + precision @ self.noise, precision)
-        return (moved + np.swapaxes(moved, -1, -2)) / 2
+        # In the dtype of the precision, which says how it was rounded.
+        return ((moved + np.swapaxes(moved, -1, -2)) / 2).astype(precision.dtype)
 
     def of_likelihoods(
         self, likelihoods: Likelihoods, mean: Floats, covariance: Floats

@@ -81,19 +81,33 @@ def platt_targets(n_pos: jax.Array, n_neg: jax.Array) -> Targets:
     )
 
 
-def later_platt_targets(
-    n_pos: jax.Array, n_neg: jax.Array, n_pos_before: jax.Array, n_neg_before: jax.Array
-) -> Targets:
+class Remembered(NamedTuple):
+    """The (weighted) counts of earlier rows, which a prior stands for."""
+
+    n_pos: jax.Array
+    n_neg: jax.Array
+    kept: jax.Array  # the share of their weight that has not been forgotten
+
+    @property
+    def one_class(self) -> jax.Array:
+        """Whether there are earlier rows, all of one class."""
+        return (self.n_pos > 0) != (self.n_neg > 0)
+
+
+def later_platt_targets(n_pos: jax.Array, n_neg: jax.Array, before: Remembered) -> Targets:
     """Targets of rows that come after earlier rows with Platt's targets.
 
     With Platt's targets the sum of 1 - t over the rows of class 1 is n / (n + 2), and so is the sum
     of t over those of class 0. Targets of later rows bring this sum to its value for all rows.
+    Where the earlier rows are of one class, `prior.at_later_targets` does so for them, and later
+    rows have the targets of all rows. Two targets for one class would be a slope.
     """
 
-    def lacking(n: jax.Array, before: jax.Array) -> jax.Array:
-        return 2 / ((before + 2) * (before + n + 2))
+    def lacking(n: jax.Array, n_before: jax.Array) -> jax.Array:
+        share = jnp.where(before.one_class, 1, 2 / (n_before + 2))
+        return share / (n_before + n + 2)
 
-    positive, negative = lacking(n_pos, n_pos_before), lacking(n_neg, n_neg_before)
+    positive, negative = lacking(n_pos, before.n_pos), lacking(n_neg, before.n_neg)
     return Targets(1 - positive, negative, positive, 1 - negative)
 
 

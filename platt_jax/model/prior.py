@@ -1,11 +1,13 @@
 """A Gaussian prior on (A, B): a quadratic added to the sums over the rows."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from numpy.typing import DTypeLike
 
-from platt_jax.model.objective import Array, Derivatives, Point
+from platt_jax.model.objective import Array, Derivatives, Point, Remembered
 from platt_jax.model.standardization import (
     Standardization,
     derivatives_to_standardized,
@@ -25,25 +27,88 @@ class GaussianPrior(NamedTuple):
     precision: Array
 
 
+class CenteredPrior(NamedTuple):
+    """A prior on the (A, B) of score - center, (...).
+
+    Where scores are far from 0, A and B depend on each other so much that a precision in float32
+    is not positive definite. At their own center they are independent.
+    """
+
+    center: Array
+    of_centered: GaussianPrior
+
+    @classmethod
+    def of(cls, prior: GaussianPrior, dtype: DTypeLike) -> "CenteredPrior":
+        """The prior in this dtype, from NumPy's arrays of floats, with A independent of B.
+
+        Rounding of the precision hides what it says of A beyond B. A few units of rounding remain
+        in any case, so that A does not depend on the next rounding error.
+        """
+        mean, precision = (np.asarray(x, float) for x in prior)
+        AA, AB, BB = (precision[..., i, j] for i, j in ((0, 0), (0, 1), (1, 1)))
+        center = AB / np.where(BB > 0, BB, 1)
+        rounding = 4 * np.finfo(np.asarray(prior.precision).dtype).eps * AA
+        own = np.stack([np.maximum(AA - center * AB, np.where(AB == 0, 0, rounding)), BB], -1)
+        at = mean + np.stack([np.zeros_like(center), center * mean[..., 0]], -1)
+        made: Any = jax.tree.map(
+            lambda x: x.astype(dtype), cls(center, GaussianPrior(at, own[..., None] * np.eye(2)))
+        )
+        return made
+
+    def original(self) -> GaussianPrior:
+        """The prior on the (A, B) of the scores, in float64."""
+        mean, precision = (np.asarray(x, float) for x in self.of_centered)
+        shift = np.zeros_like(precision) + np.eye(2)
+        shift[..., 1, 0] = self.center
+        back = np.stack([mean[..., 0], mean[..., 1] - self.center * mean[..., 0]], -1)
+        return GaussianPrior(back, np.swapaxes(shift, -1, -2) @ precision @ shift)
+
+
+def at_later_targets(
+    prior: CenteredPrior, n_pos: jax.Array, n_neg: jax.Array, before: Remembered
+) -> CenteredPrior:
+    """The prior that earlier rows are, with Platt's target of all rows of their class.
+
+    It changes where they are of one class. Then all of them have one probability, the target t, and
+    tell n t (1 - t) of its log-odds. Any more that the prior tells is not theirs.
+    """
+    center, (mean, precision) = prior
+    n = before.n_pos + before.n_neg
+    # t (1 - t) = m / (m + 1)^2 and |log-odds| = log m, with m the number of rows + 1.
+    then, now = n / before.kept + 1, n + jnp.where(before.n_pos > 0, n_pos, n_neg) + 1
+    of_all = precision[..., 1, 1]
+    of_rows = n * then / (then + 1) ** 2 / jnp.where(of_all > 0, of_all, 1)
+    share = jnp.where(before.one_class, jnp.minimum(of_rows, 1), 0)
+    surer = share * jnp.log(now / then)
+    shift = jnp.stack([jnp.zeros_like(surer), jnp.where(before.n_pos > 0, -surer, surer)], -1)
+    left = 1 - share * (1 - now * (then + 1) ** 2 / (then * (now + 1) ** 2))
+    moved = GaussianPrior(mean + shift, precision * left[..., None, None])
+    return CenteredPrior(center, moved)
+
+
 def add_derivatives(
-    sums: Derivatives, prior: GaussianPrior | None, standardization: Standardization, point: Point
+    sums: Derivatives, prior: CenteredPrior | None, standardization: Standardization, point: Point
 ) -> Derivatives:
     """Adds the prior's derivatives to sums over rows, at a point in standardized coordinates."""
     if prior is None:
         return sums
-    # If the scores are far from 0, only the original coordinates represent the prior exactly.
-    share = derivatives(prior, *to_original(standardization, *point))
-    share = derivatives_to_standardized(standardization, share)
-    return jax.tree.map(jnp.add, sums, share)
+    own = _from(prior, standardization)
+    share = derivatives(prior.of_centered, *to_original(own, *point))
+    return jax.tree.map(jnp.add, sums, derivatives_to_standardized(own, share))
 
 
 def penalty_at(
-    prior: GaussianPrior | None, standardization: Standardization, point: Point
+    prior: CenteredPrior | None, standardization: Standardization, point: Point
 ) -> jax.Array:
     """The penalty that the prior adds to the loss, at a point in standardized coordinates."""
     if prior is None:
         return jnp.zeros_like(standardization.center)
-    return penalty(prior, *to_original(standardization, *point))
+    return penalty(prior.of_centered, *to_original(_from(prior, standardization), *point))
+
+
+def _from(prior: CenteredPrior, standardization: Standardization) -> Standardization:
+    """The standardization of score - center."""
+    return standardization._replace(center=standardization.center - prior.center)
 
 
 def penalty(prior: GaussianPrior, A: jax.Array, B: jax.Array) -> jax.Array:

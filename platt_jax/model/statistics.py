@@ -4,7 +4,7 @@ Every kind of rows reduces the same terms, each in its own way.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -120,3 +120,28 @@ def moments_of_sums(sums: Sequence[jax.Array], has_offset: bool = False) -> tupl
         return Moments(*(*of_scores, of_scores[0])[:4], *of_offset)
 
     return of_class(sums[:number]), of_class(sums[number:])
+
+
+def quartiles(scores: Any, weights: Any, xp: Any) -> Any:
+    """(4,), the quartiles and the standard deviation of scores, on the host or on a device.
+
+    Weight 2 is the row twice. In ascending order a row covers the places of its copies, or the
+    middle of its share if its weight is below 1; between rows the score is interpolated. For
+    weights of 1 these are the quantiles of Hyndman & Fan (1996), type 7.
+
+    Args:
+        scores: (N,) in float64.
+        weights: (N,) in float64. Rows of weight 0 and rows that are not finite are left out.
+        xp: numpy or jax.numpy.
+    """
+    counts = xp.isfinite(scores) & xp.isfinite(weights) & (weights > 0)
+    order = xp.argsort(xp.where(counts, scores, xp.inf))
+    f, w = (xp.where(counts, x, 0)[order] for x in (scores, weights))
+    ends, half = xp.cumsum(w), xp.minimum(w, 1) / 2
+    first, last = ends - w + half, ends - half
+    low, high = first[0], xp.max(xp.where(w > 0, last, -xp.inf))
+    at = low + (high - low) * xp.array([0.25, 0.5, 0.75])
+    found = xp.interp(at, xp.stack([first, last], -1).ravel(), xp.repeat(f, 2))
+    mean = xp.sum(w * f) / ends[-1]
+    deviation = xp.sqrt(xp.sum(w * (f - mean) ** 2) / ends[-1])
+    return xp.append(found, deviation)

@@ -13,8 +13,7 @@ class Columns(NamedTuple):
     weights: Any = None  # None for rows of weight 1
     offset: Any = None  # log-odds of class 1 that are added to the curve; None for 0
 
-    def counted_scores(self) -> Any:
-        """The scores of NumPy's rows, NaN for rows of weight 0."""
-        if self.weights is None:
-            return self.scores
-        return np.where(self.weights == 0, np.asarray(np.nan, self.scores.dtype), self.scores)
+    def weighted_scores(self) -> Any:
+        """(N, 2), the scores and the weights of NumPy's rows, in float64."""
+        weights = np.ones(len(self.scores)) if self.weights is None else self.weights
+        return np.stack([self.scores, weights], -1, dtype=np.float64)

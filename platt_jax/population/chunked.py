@@ -16,6 +16,7 @@ from platt_jax.execution.problems import Context
 from platt_jax.execution.progress import SILENT, Stage
 from platt_jax.execution.run import fit_problems, run_problems
 from platt_jax.execution.segment_rows import SegmentRows
+from platt_jax.model.statistics import quartiles
 from platt_jax.options import Options
 from platt_jax.population.quadrature import Grid, Nodes
 from platt_jax.population.segments import Coordinates, Segments
@@ -92,12 +93,16 @@ class ChunkedSegments(Segments):
         return Context(options, self._caller, stage, mesh=self._mesh)
 
 
-def coordinates_of(scores: NDArray[Any], dtype: np.dtype[Any]) -> Coordinates:
-    """The coordinates in which the middle half of these scores is as wide as that of N(0, 1)."""
-    scores = scores[np.isfinite(scores)].astype(float)
+def coordinates_of(sample: NDArray[np.float64], dtype: np.dtype[Any]) -> Coordinates:
+    """The coordinates in which the middle half of the scores is as wide as that of N(0, 1).
+
+    Args:
+        sample: (N, 2), scores and weights.
+        dtype: the dtype of the scores.
+    """
     with np.errstate(over="ignore", invalid="ignore"):  # such a width is refused
-        low, middle, high = np.quantile(scores, [0.25, 0.5, 0.75])
-        width = (high - low) / MIDDLE_HALF or np.std(scores)
+        low, middle, high, deviation = quartiles(sample[:, 0], sample[:, 1], np)
+        width = (high - low) / MIDDLE_HALF or deviation
     return Coordinates.of_scores(middle, width, dtype)
 
 
@@ -107,7 +112,7 @@ def coordinates_of_parts(
     gather: Callable[[bytes], list[bytes]],
     dtype: np.dtype[Any],
 ) -> Coordinates:
-    """`coordinates_of` the scores of all places, each of which sends a sample.
+    """`coordinates_of` the rows of all places, each of which sends a sample.
 
     Args:
         parts: `SegmentRows` of this place.
@@ -117,5 +122,5 @@ def coordinates_of_parts(
     """
     share = min(1.0, SAMPLED_ROWS / number)
     mine = [rows.sampled_scores(math.ceil(share * len(rows))) for rows in parts]
-    sent = np.concatenate([*mine, np.empty(0, dtype)]).astype(float).tobytes()
-    return coordinates_of(np.frombuffer(b"".join(gather(sent))), dtype)
+    sent = np.concatenate([*mine, np.empty((0, 2))]).tobytes()
+    return coordinates_of(np.frombuffer(b"".join(gather(sent))).reshape(-1, 2), dtype)

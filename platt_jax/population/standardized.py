@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.execution.progress import SILENT, Stage
-from platt_jax.model.prior import GaussianPrior
+from platt_jax.model.prior import CenteredPrior, GaussianPrior
 from platt_jax.model.standardization import Standardization
 from platt_jax.options import Options
 from platt_jax.population import quadrature
@@ -36,9 +36,9 @@ class StandardizedSegments(NamedTuple):
         to_original = np.linalg.inv(self.coordinates.matrix)
         mean = population.mean @ to_original.T
         precision = np.linalg.inv(to_original @ population.covariance @ to_original.T)
-        prior = GaussianPrior(
-            np.broadcast_to(mean, (K, 2)).astype(segments.dtype),
-            np.broadcast_to(precision, (K, 2, 2)).astype(segments.dtype),
+        prior = CenteredPrior.of(
+            GaussianPrior(np.broadcast_to(mean, (K, 2)), np.broadcast_to(precision, (K, 2, 2))),
+            segments.dtype,
         )
         begin = np.nan if start is None else start @ to_original.T
         pair: Any = tuple(np.broadcast_to(begin, (K, 2)).astype(segments.dtype).T)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from platt_jax.model import prior as priors
 from platt_jax.model.objective import Derivatives, Point, Targets, with_B_held
-from platt_jax.model.prior import GaussianPrior
+from platt_jax.model.prior import CenteredPrior
 from platt_jax.options import Options
 from platt_jax.passes.protocol import Rows
 from platt_jax.solver import direction, search
@@ -20,11 +20,11 @@ from platt_jax.solver.search import Problem, Solution
 from platt_jax.status import Status
 
 # The inputs that an optimum can be differentiated by. Their tangents have the same structure.
-_Inputs: TypeAlias = tuple[Rows, Targets, GaussianPrior | None]
+_Inputs: TypeAlias = tuple[Rows, Targets, CenteredPrior | None]
 
 
 def optimum(
-    rows: Rows, targets: Targets, prior: GaussianPrior | None, problem: Problem, options: Options
+    rows: Rows, targets: Targets, prior: CenteredPrior | None, problem: Problem, options: Options
 ) -> Solution:
     """`search.optimum`, differentiable by the rows' scores and weights, targets and prior."""
     solution: Solution = _optimum(options, (rows, targets, prior), problem)

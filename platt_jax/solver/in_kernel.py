@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from platt_jax.model.objective import Derivatives, Targets
-from platt_jax.model.prior import GaussianPrior
+from platt_jax.model.prior import CenteredPrior
 from platt_jax.options import Options
 from platt_jax.passes.pallas import PallasRows
 from platt_jax.passes.protocol import Rows
@@ -24,7 +24,7 @@ from platt_jax.solver.search import Problem, Runner, Solution
 def optimum(
     rows: PallasRows,
     targets: Targets,
-    prior: GaussianPrior | None,
+    prior: CenteredPrior | None,
     problem: Problem,
     options: Options,
     loss: bool = True,

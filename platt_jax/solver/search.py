@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from platt_jax import xla
 from platt_jax.model import prior as priors
 from platt_jax.model.objective import Derivatives, Point, Targets, with_B_held
-from platt_jax.model.prior import GaussianPrior
+from platt_jax.model.prior import CenteredPrior
 from platt_jax.model.standardization import Standardization
 from platt_jax.options import Options
 from platt_jax.passes.protocol import Rows
@@ -116,7 +116,7 @@ def host(report: Callable[[NDArray[np.bool_]], Any]) -> Runner:
 def optimum(
     rows: Rows,
     targets: Targets,
-    prior: GaussianPrior | None,
+    prior: CenteredPrior | None,
     problem: Problem,
     options: Options,
     runner: Runner = TRACED,
@@ -141,7 +141,7 @@ def optimum(
 def _search(
     rows: Rows,
     targets: Targets,
-    prior: GaussianPrior | None,
+    prior: CenteredPrior | None,
     problem: Problem,
     options: Options,
     runner: Runner,
@@ -166,7 +166,7 @@ def _decide(
     point: Point,
     sums: Derivatives,
     change: jax.Array | None,
-    prior: GaussianPrior | None,
+    prior: CenteredPrior | None,
     problem: Problem,
     options: Options,
 ) -> State:
@@ -185,7 +185,7 @@ def _decide(
 
 
 def _solution(
-    state: State, loss: jax.Array, prior: GaussianPrior | None, problem: Problem
+    state: State, loss: jax.Array, prior: CenteredPrior | None, problem: Problem
 ) -> Solution:
     """The solution, given the last state and the loss of the rows."""
     loss += priors.penalty_at(prior, problem.standardization, (state.A, state.B))

@@ -15,8 +15,9 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec, auto_axes
 
 from platt_jax import xla
 from platt_jax.model import objective, standardization, start
-from platt_jax.model.objective import Point, Targets
-from platt_jax.model.prior import GaussianPrior
+from platt_jax.model import prior as priors
+from platt_jax.model.objective import Point, Remembered, Targets
+from platt_jax.model.prior import CenteredPrior
 from platt_jax.model.standardization import Standardization, range_standardization
 from platt_jax.model.statistics import Moments, ScoreRanges
 from platt_jax.options import Options
@@ -35,10 +36,9 @@ from platt_jax.status import Status
 class Given(NamedTuple):
     """What users may give for each problem besides rows; arrays have the problems' leading axes."""
 
-    prior: GaussianPrior | None = None
+    prior: CenteredPrior | None = None
     start: Point | None = None  # (A, B), for the original scores
-    # n_pos and n_neg of the rows behind the prior, for Platt's targets.
-    remembered: tuple[jax.Array, jax.Array] | None = None
+    remembered: Remembered | None = None  # the rows behind the prior, for Platt's targets
 
 
 def solve_checked(columns: Columns, given: Given, options: Options) -> Fit:
@@ -155,9 +155,9 @@ def fit_rows(
     ranges = rows.score_ranges(options)
     rows = rows.mask_nonfinite(options)
     moments = rows.moments(runner.decide(_rough)(ranges, options=options))
-    targets, problem = runner.decide(_set_up)(ranges, moments, given, options=options)
+    targets, prior, problem = runner.decide(_set_up)(ranges, moments, given, options=options)
     rows = rows.standardized(problem.standardization)
-    solution = optimum(rows, targets, given.prior, problem, options)
+    solution = optimum(rows, targets, prior, problem, options)
     return runner.decide(_report)(solution, problem, ranges, moments, options=options)
 
 
@@ -168,7 +168,7 @@ def _rough(ranges: ScoreRanges, options: Options) -> Standardization:
 
 def _set_up(
     ranges: ScoreRanges, moments: tuple[Moments, Moments], given: Given, options: Options
-) -> tuple[Targets, Problem]:
+) -> tuple[Targets, CenteredPrior | None, Problem]:
     """The targets, and everything else the search needs besides the rows.
 
     Args:
@@ -178,8 +178,10 @@ def _set_up(
         options: how to fit.
     """
     n_pos, n_neg = (one_class.total for one_class in moments)
-    if options.targets == "platt" and given.remembered is not None:
-        targets = objective.later_platt_targets(n_pos, n_neg, *given.remembered)
+    prior = given.prior
+    if options.targets == "platt" and given.remembered is not None and prior is not None:
+        targets = objective.later_platt_targets(n_pos, n_neg, given.remembered)
+        prior = priors.at_later_targets(prior, n_pos, n_neg, given.remembered)
     elif options.targets == "platt":
         targets = objective.platt_targets(n_pos, n_neg)
     else:
@@ -216,19 +218,19 @@ def _set_up(
         standardization=own,
         constants=constants,
         bad=ranges.bad,
-        unbounded=_unbounded(ranges, n_pos, n_neg, given.prior, options),
+        unbounded=_unbounded(ranges, n_pos, n_neg, prior, options),
         A=A,
         B=B,
         usual=usual,
     )
-    return targets, problem
+    return targets, prior, problem
 
 
 def _unbounded(
     ranges: ScoreRanges,
     n_pos: jax.Array,
     n_neg: jax.Array,
-    prior: GaussianPrior | None,
+    prior: CenteredPrior | None,
     options: Options,
 ) -> jax.Array:
     """Whether the loss has no minimum, as for separable labels without a prior."""
@@ -240,7 +242,7 @@ def _unbounded(
         unbounded = apart_at_zero(ranges)
     if prior is None:
         return unbounded
-    return unbounded & jnp.all(prior.precision == 0, (-1, -2))
+    return unbounded & jnp.all(prior.of_centered.precision == 0, (-1, -2))
 
 
 def _coordinates_and_start(

@@ -56,8 +56,8 @@ def summary(names: Names) -> str:
 
 
 def scores(names: Names) -> str:
-    """The scores of all rows that are fitted."""
-    return f"{with_rows(names)} SELECT f FROM checked WHERE kind = 1"
+    """The scores and weights of all rows that are fitted."""
+    return f"{with_rows(names)} SELECT f, w FROM checked WHERE kind = 1"
 
 
 def moments(names: Names, of_all: OfAll | None) -> str:

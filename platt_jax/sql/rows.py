@@ -106,8 +106,9 @@ class QueryRows:
         yield from point.items()
 
     def scores(self) -> NDArray[np.float64]:
-        """The scores of all rows that are fitted, in any order."""
-        return numbers(self.engine.run(queries.scores(self.names))["f"])
+        """(N, 2), scores and weights of all rows that are fitted, in any order."""
+        found = self.engine.run(queries.scores(self.names))
+        return np.stack([numbers(found[name]) for name in ("f", "w")], -1)
 
     def without_all(self) -> "QueryRows":
         """The rows of the segments alone."""

@@ -2,9 +2,11 @@
 
 import os
 from copy import copy
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Self
 
+import jax
 import numpy as np
 from numpy.typing import NDArray
 
@@ -102,8 +104,9 @@ class StoredRows(SegmentRows):
         samples = []
         for first in range(0, self.length, together):
             part = slice(first, min(first + together, self.length))
-            scores = self.all(part, packing.Space(together)).counted_scores()
-            samples.append(scores[: part.stop - first : step].copy())
+            some = slice(0, part.stop - first, step)
+            rows = jax.tree.map(itemgetter(some), self.all(part, packing.Space(together)))
+            samples.append(rows.weighted_scores())
         return np.concatenate(samples)
 
     def take(self, problems: slice, part: slice, space: packing.Space) -> Columns:

@@ -71,7 +71,7 @@ class Cell:
     def poolings(self, *names: str) -> list[str]:
         """Those of them that the world's ids allow."""
         levels = "nested", "crossed"
-        return [x for x in names if x not in levels or self.world.levelled]
+        return [x for x in names if x not in levels or self.world.levelled(x)]
 
     @cached_property
     def settled(self) -> bool:

@@ -81,10 +81,10 @@ def pooled(pooling: str):
 
 
 def _refused(cell: Cell, pooling: str) -> None:
-    """A column of one value is no level: a ValueError says to leave it out."""
+    """A ValueError says to leave out a column of one value, or one that another determines."""
     with cell.refusing("segments"):
         cell.bench.fitted(pooling)
-        cell.want(False, "a column of one value is a level")
+        cell.want(False, "a column that says nothing is a level")
 
 
 def adds_up(cell: Cell, predicted: float, seen: float, total: float, what: str = "") -> None:
@@ -160,6 +160,10 @@ def unpooled_bands(cell: Cell) -> None:
     if world.plain and enough.sum() >= 10:
         lower, upper = made.band(rows.scores, rows.segments, offset=rows.offset)
         truth = expit(rows.log_odds)
+        # A fit aims at Platt's targets: its bands are around curves that are no surer.
+        k = np.searchsorted(made.keys, rows.segments)
+        n_pos, n_neg = (np.asarray(x)[k] for x in (made.fit.n_pos, made.fit.n_neg))
+        truth = np.clip(truth, 1 / (n_neg + 2), (n_pos + 1) / (n_pos + 2))
         held = ((lower <= truth) & (truth <= upper))[enough]
         few = chance.too_few(int(held.sum()), len(held), 0.88)
         cell.want(not few, f"bands hold the truth in {held.sum()} of {len(held)} segments")

@@ -97,7 +97,7 @@ def bootstrap(cell: Cell) -> None:
         weights=rows.weights,
         offset=rows.offset,
         replicates=20,
-        kind="poisson" if cell.world.counts else "exponential",
+        kind="poisson" if cell.world.counts else "bayesian",
     )
     cell.want(made.A.shape == (20, len(made.keys)), f"shape {made.A.shape}")
     errors = np.asarray(made.standard_errors, float)

@@ -126,10 +126,16 @@ class World:
         own = self._own
         return len(np.unique(own.labels)) < 2 or len(np.unique(own.scores)) < 2
 
-    @cached_property
-    def levelled(self) -> bool:
-        """Whether each column of ids has several values; else levels are refused."""
-        return all(len(set(x)) > 1 for x in self.fitted.columns.T.tolist())
+    def levelled(self, kind: str) -> bool:
+        """Whether columns of ids have several values and do not determine each other, as levels.
+
+        Else levels are refused.
+        """
+        pairs = self.fitted.columns.tolist()
+        groups, members = (len(set(x)) for x in zip(*pairs, strict=True))
+        both = len(set(map(tuple, pairs)))
+        same = groups == both and (kind == "nested" or members == both)
+        return min(groups, members) > 1 and not same
 
     @cached_property
     def fewer(self) -> int:

@@ -210,6 +210,16 @@ def test_problems_without_a_covariance(rng):
     np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
+def test_rows_that_are_fitted_exactly_leave_no_negative_variance(rng):
+    """Two rows, two parameters: before, bands warned of an invalid value in sqrt."""
+    scores = 1e5 * rng.normal(size=(2_000, 2))
+    labels, offset = rng.random((2_000, 2)) < 0.7, rng.normal(size=(2_000, 2))
+    fits = pj.fit(scores, labels, offset=offset)
+    robust = robust_covariance(fits, scores, labels, offset=offset)
+    lower, upper = robust.band(scores, offset=offset)
+    assert (lower <= upper).all()
+
+
 def test_a_slope_held_at_0_has_no_variance(rng):
     scores, labels = problem(rng, 80)
     held = Options(monotone=True)

@@ -69,13 +69,51 @@ def test_the_log_odds_of_a_segment_are_those_of_its_prior_and_its_rows():
     np.testing.assert_allclose(own + prior, 0, atol=1e-9 * len(f))
 
 
-def test_targets_of_later_rows_go_on_where_platts_end():
+def test_targets_of_later_rows_go_on_where_platts_end(x64):
     first, both = (objective.platt_targets(n, n) for n in (np.float64(7), np.float64(19)))
-    later = objective.later_platt_targets(*map(np.float64, (12, 12, 7, 7)))
+    before = objective.Remembered(*map(np.float64, (7, 7, 1)))
+    later = objective.later_platt_targets(np.float64(12), np.float64(12), before)
     lack = 7 * first.positive_complement + 12 * later.positive_complement
     np.testing.assert_allclose(lack, 19 * both.positive_complement, rtol=1e-14)
-    alone = objective.later_platt_targets(*map(np.float64, (7, 3, 0, 0)))
+    nothing = objective.Remembered(*map(np.float64, (0, 0, 1)))
+    alone = objective.later_platt_targets(np.float64(7), np.float64(3), nothing)
     assert alone == objective.platt_targets(np.float64(7), np.float64(3))
+
+
+@pytest.mark.parametrize("positive", [0, 1])
+def test_rows_of_one_class_are_learnt_as_one_fit_of_all(positive):
+    """Before, the target of the second row was another than that of the first: a slope."""
+    rng = np.random.default_rng(0)
+    scores, which = rng.normal(size=(3, 200)), np.arange(200)
+    labels = np.full((3, 200), positive)
+    labels[2] = rng.random(200) < 0.5
+    updated = pj.fit_segments(scores[0], labels[0], which)
+    for night in range(1, 3):
+        updated = update(updated, scores[night], labels[night], which)
+        rows = np.s_[: night + 1]
+        of_all = scores[rows].ravel(), labels[rows].ravel(), np.tile(which, night + 1)
+        refit = pj.fit_segments(*of_all)
+        at = rng.normal(size=200)
+        found, expected = (x.predict_proba(at, which) for x in (updated, refit))
+        np.testing.assert_allclose(found, expected, atol=1e-9 if night == 1 else 0.1)
+
+
+def test_forgotten_rows_of_one_class_keep_its_target():
+    """9 rows are left of 10, and 1 is new: the probability stays. Before, it fell by a third."""
+    rng = np.random.default_rng(0)
+    before = pj.fit_segments(rng.normal(size=10), np.zeros(10), np.zeros(10, int))
+    after = update(before, [0.3], [0], [0], forgetting=0.9)
+    np.testing.assert_allclose(after.predict_proba([-1.0, 1.0], [0, 0]), 1 / 12, rtol=1e-9)
+
+
+def test_a_prior_of_other_than_rows_does_not_move_with_their_target():
+    """A precision of 100 that is not of the 10 rows: a prior of the first fit."""
+    scores, labels, which = np.linspace(-1, 1, 10), np.zeros(10), np.zeros(10, int)
+    prior = pj.GaussianPrior(np.array([0.0, 4.0]), 100 * np.eye(2))
+    before = pj.fit_segments(scores, labels, which, prior=prior)
+    after = update(before, scores, labels, which)
+    refit = pj.fit_segments(*(np.tile(x, 2) for x in (scores, labels, which)), prior=prior)
+    np.testing.assert_allclose(after.fit.B, refit.fit.B, atol=2e-3)
 
 
 def test_new_segments_are_fitted_as_by_themselves():
@@ -565,3 +603,30 @@ def test_the_drift_of_two_periods():
     )
     with pytest.raises(ValueError, match=r"drift: expected a number or a covariance .*'none'"):
         update(pj.fit_segments(*first), *second, drift=drift)
+
+
+@pytest.mark.parametrize("pooling", ["none", "partial"])
+def test_float32_rows_far_from_0_are_learnt(pooling):
+    """Before, the precision of what is known was indefinite: 'overflowing numbers in 1 of 60'."""
+    rng = np.random.default_rng(0)
+    which = np.repeat(np.arange(60), 2)
+    nights = []
+    for _ in range(4):
+        scores = (100 + np.clip(rng.normal(size=120), -0.7, 0.7)).astype(np.float32)
+        nights.append((scores, rng.random(120) < 0.1, which))
+    updated = pj.fit_segments(*nights[0], pooling=pooling)
+    for rows in nights[1:]:
+        updated = update(updated, *rows, drift=0.5)
+    assert np.isfinite(updated.fit.A).all()
+
+
+def test_a_row_near_the_only_earlier_one_is_learnt():
+    """The Hessian of one row has no information on the slope; rounding in float32 made it < 0."""
+    rng = np.random.default_rng(0)
+    first = (1e5 * (1 - rng.random(500) / 100)).astype(np.float32)
+    second = first + (20 * rng.normal(size=500)).astype(np.float32)
+    before = pj.fit_segments(first, np.zeros(500), np.arange(500))
+    after = update(before, second, np.zeros(500), np.arange(500), drift=0.5)
+    assert np.isfinite(after.fit.A).all()
+    same = update(before, first, np.zeros(500), np.arange(500))
+    assert np.abs(same.fit.A).max() < 1e-6

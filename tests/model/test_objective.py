@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from reference import targets as reference_targets
 
+import platt_jax as pj
 from platt_jax.model import objective
 from platt_jax.model import prior as priors
 from platt_jax.model.objective import Row, Targets
-from platt_jax.model.prior import GaussianPrior
+from platt_jax.model.prior import CenteredPrior, GaussianPrior
 
 # As in a fit: one program, and not one for each operation.
 loss = jax.jit(objective.loss)
@@ -118,3 +119,34 @@ def test_prior_derivatives_are_those_of_its_penalty(rng, x64):
     at = priors.derivatives(prior, *theta)
     np.testing.assert_allclose([at.g_A, at.g_B], root @ root.T @ off, rtol=1e-13)
     np.testing.assert_allclose([at.h_AA, at.h_AB, at.h_BB], (root @ root.T)[[0, 0, 1], [0, 1, 1]])
+
+
+def test_a_prior_at_its_own_center_is_the_same_prior(rng):
+    """Also where B, or all, is left free; and of a precision that rounding made indefinite."""
+    root = rng.normal(size=(4, 2, 2))
+    precision = root @ np.swapaxes(root, 1, 2)
+    precision[1] = np.diag([2.0, 0])
+    precision[2] = 0
+    precision[3] = np.outer([100, 1], [100, 1])
+    prior = GaussianPrior(rng.normal(size=(4, 2)), precision)
+    own = CenteredPrior.of(prior, float)
+    assert (own.of_centered.precision[:, 0, 1] == 0).all()
+    for found, expected in zip(own.original(), prior, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-15)
+    rounded = precision[3:].astype(np.float32) * np.array([[1 - 1e-7, 1], [1, 1]], np.float32)
+    assert np.linalg.det(rounded.astype(float)) < 0
+    narrow = CenteredPrior.of(GaussianPrior(prior.mean[3:], rounded), np.float32)
+    assert 0 < narrow.of_centered.precision[0, 0, 0] < 1e-2
+
+
+@pytest.mark.parametrize("center", [0.0, 100.0])
+def test_float32_holds_a_prior_of_scores_far_from_0(rng, center):
+    """Before, a precision of 1e8 hid one of 3: the search ended without an optimum."""
+    scores = (center + rng.normal(size=(50, 4)) / 2).astype(np.float32)
+    labels = rng.random((50, 4)) < 0.3
+    shift = np.array([[1, 0], [center, 1]])
+    precision = shift.T @ np.diag([3.0, 1e4]) @ shift
+    prior = GaussianPrior(np.array([-1.0, center + 1]), precision)
+    found = pj.fit(scores, labels, prior=prior).raise_if_failed()
+    expected = pj.fit(scores.astype(float), labels, prior=prior)
+    np.testing.assert_allclose(found.A, expected.A, atol=1e-4)

@@ -230,14 +230,14 @@ def test_shifting_and_scaling_the_scores_changes_no_probability(few):
 
 
 def test_weights_count_rows(few):
+    """Before, each row counted once in the unit of the prior."""
     scores, labels, which = few[0]
     weights = np.random.default_rng(0).integers(0, 4, len(scores))
     weighted = pj.fit_segments(scores, labels, which, weights=weights, pooling="partial")
     repeated = (np.repeat(x, weights) for x in (scores, labels, which))
     expected = pj.fit_segments(*repeated, pooling="partial")
-    # The rows give the coordinates, in which the search starts and stops.
-    np.testing.assert_allclose(weighted.population.mean, expected.population.mean, atol=2e-3)
-    np.testing.assert_allclose(weighted.fit.A, expected.fit.A, atol=5e-3)
+    np.testing.assert_allclose(weighted.population.mean, expected.population.mean, rtol=1e-9)
+    np.testing.assert_allclose(weighted.fit.A, expected.fit.A, rtol=1e-9)
 
 
 @pytest.mark.slow

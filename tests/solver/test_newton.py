@@ -12,7 +12,7 @@ from data import problem
 from reference import appendix_3, six_sums, targets
 
 from platt_jax.model.objective import Derivatives
-from platt_jax.model.prior import GaussianPrior
+from platt_jax.model.prior import CenteredPrior, GaussianPrior
 from platt_jax.model.standardization import Standardization
 from platt_jax.options import Options
 from platt_jax.solver import direction, newton, search
@@ -95,7 +95,7 @@ def test_the_decrease_of_the_loss_counts_the_prior(rng, x64):
         loss, *at = six_sums(scores, labels, float(A), float(B))
         before = six_sums(scores, labels, float(state.A), float(state.B))[0]
         at = Derivatives(*(jnp.asarray(x) for x in at))
-        prior = GaussianPrior(mean, precision)
+        prior = CenteredPrior(0.0, GaussianPrior(mean, precision))
         state = decide(state, (A, B), at, jnp.asarray(loss - before), prior, problem_)
     proven = [proven for proven, *_ in expected[1:]]
     assert not all(proven)  # so some were accepted, or not, by the loss
