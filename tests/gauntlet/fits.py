@@ -129,7 +129,9 @@ def _bands(cell: Cell, made, pooling: str) -> None:
         return
     cell.want_probabilities(lower, "a band's end")
     right = world.effects == "segments" if pooling == "partial" else world.effects == pooling
-    if not (right and world.plain and world.normal and len(world.slope) >= 30):
+    # All segments share the error of the mean, which few positives leave large: they miss together.
+    many = len(world.slope) >= 30 and world.fewer >= 10
+    if not (right and world.plain and world.normal and many):
         return
     # 0.95 in the middle. Where positives are rare, rows few or predictions sure, the page on
     # pooling says how much less: 0.77 at the least.
