@@ -76,7 +76,7 @@ def probably():
 
 def wilson(positives, total):
     labels = np.arange(total) < positives
-    curve = metrics.reliability_curve(labels, np.full(total, 0.3), n_bins=1, confidence=0.9)
+    curve = metrics.reliability_curve(labels, np.full(total, 0.3), n_bins=1, level=0.9)
     return curve.lower[0], curve.upper[0]
 
 

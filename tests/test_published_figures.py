@@ -630,7 +630,7 @@ def of_field_errors():
     line = next(x for x in found["by chance"] if (x["rows"], x["groups"]) == (1000, 41))
     alone = line["rejected at .05 by the smallest p-value of a group"]
     yield f"{100 * alone:.0f} % of calibrated sets of 1,000 rows with 41 groups"
-    yield f"by `pvalue`, {100 * line['rejected at .05']:.1f} %"
+    yield f"by `p_value`, {100 * line['rejected at .05']:.1f} %"
     each = [100 * x["covered"] for x in found["coverage"]]
     yield f"covered the true error in {min(each):.0f} to {max(each):.0f} % of the sets"
 

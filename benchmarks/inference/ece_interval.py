@@ -30,28 +30,28 @@ _TRUTHS = {
 
 def main() -> None:
     parser = command.options("ece_interval")
-    parts = {f"{confidence}": _part(confidence) for confidence in (0.8, 0.95)}
+    parts = {f"{level}": _part(level) for level in (0.8, 0.95)}
     command.run_parts(parser, "ece_interval", parts)
 
 
-def _part(confidence: float) -> Any:
+def _part(level: float) -> Any:
     def run() -> list[dict]:
         rng = np.random.default_rng(0)
         cases = product(_TRUTHS, ("uniform", "quantile"), _RATES, _ROWS)
-        return [measured(rng, confidence, *case) for case in cases]
+        return [measured(rng, level, *case) for case in cases]
 
     return run
 
 
 def measured(
-    rng: np.random.Generator, confidence: float, truth: str, strategy: str, rate: float, rows: int
+    rng: np.random.Generator, level: float, truth: str, strategy: str, rate: float, rows: int
 ) -> dict[str, Any]:
     """Coverage in one case, the share of true errors below the interval, and its mean width."""
     center = float(logit(rate))
     off = rng.normal(size=(min(_DRAWS, _MOST_ROWS // rows), rows))
     predicted, true = expit(center + off), expit(_TRUTHS[truth](center, off))
     labels = rng.random(true.shape) < true
-    found = metrics.ece_interval(labels, predicted, strategy=strategy, confidence=confidence)
+    found = metrics.ece_interval(labels, predicted, strategy=strategy, level=level)
     error = _true_error(true, predicted, strategy)
     return {
         "truth": truth,
@@ -73,7 +73,7 @@ def _true_error(true: np.ndarray, predicted: np.ndarray, strategy: str) -> np.nd
         weights=np.concatenate([true, 1 - true], axis=1),
         strategy=strategy,
     )
-    off = curve.n_rows * np.abs(curve.prob_true - curve.prob_pred)
+    off = curve.rows * np.abs(curve.prob_true - curve.prob_pred)
     return np.nansum(off, axis=1) / true.shape[1]
 
 

@@ -45,12 +45,12 @@ def of_rows(center: float, rows: int, problems: int) -> dict:
     fit = pj.fit(np.log(proba / (1 - proba)), labels, options=pj.Options(targets="none"))
     both = fit.converged & labels.any(axis=1) & ~labels.all(axis=1)
     fitted = fit.predict_proba(np.log(proba / (1 - proba)))[both]
-    of_fitted = metrics.hosmer_lemeshow(labels[both], fitted, in_sample=True).pvalue
+    of_fitted = metrics.hosmer_lemeshow(labels[both], fitted, in_sample=True).p_value
     return {
         "rate": float(labels.mean().round(5)),
         "rows": rows,
         "problems": problems,
-        "rejected": rejected(test.pvalue),
+        "rejected": rejected(test.p_value),
         "rejected by chi-square": rejected(chi2.sf(test.statistic, test.df)),
         "rejected of the rows fitted to": rejected(of_fitted),
         "milliseconds a problem": round(1000 * seconds / problems, 3),
@@ -59,8 +59,8 @@ def of_rows(center: float, rows: int, problems: int) -> dict:
     }
 
 
-def rejected(pvalue) -> list[float]:
-    return [round(float((pvalue <= level).mean()), 4) for level in LEVELS]
+def rejected(p_value) -> list[float]:
+    return [round(float((p_value <= level).mean()), 4) for level in LEVELS]
 
 
 if __name__ == "__main__":

@@ -75,7 +75,9 @@ def against_mcgrad(sets: int) -> dict:
         }
         if not trial % 2:
             # 1 - (distribution function) has no digits left below rounding.
-            off["pvalue"] = max(off["pvalue"], float(np.abs(ours.groups["pvalue"] - their_p).max()))
+            off["pvalue"] = max(
+                off["pvalue"], float(np.abs(ours.groups["p_value"] - their_p).max())
+            )
             pairs["mce"] = (float(ours.value), theirs.mce)
             pairs["mce_sigma"] = (float(ours.sigma), theirs.mce_sigma)
         for name, (mine, other) in pairs.items():
@@ -112,8 +114,8 @@ def _by_chance(rows: int, groups: int, sets: int) -> dict:
     for i in range(sets):
         labels, proba, _, fields = drawn(rng, rows, groups, 0.0)
         error = metrics.multicalibration_error(labels, proba, segments=fields, seed=i, min_rows=1)
-        smallest = error.groups["pvalue"].min()
-        found.append((error.sigma, error.by_chance, error.pvalue <= 0.05, smallest <= 0.05))
+        smallest = error.groups["p_value"].min()
+        found.append((error.sigma, error.by_chance, error.p_value <= 0.05, smallest <= 0.05))
     sigma, chance, rejected, alone = np.array(found, float).T
     return {
         "rows": rows,

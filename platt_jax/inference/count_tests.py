@@ -54,7 +54,7 @@ class _Numbers(NamedTuple):
     shock_variance: Floats | None  # (K,) of a shift of its rows' log-odds, by their clusters
 
 
-def pvalues(rows: UncertainRows, at: Ends, fitted: SegmentPosteriors) -> Floats:
+def p_values(rows: UncertainRows, at: Ends, fitted: SegmentPosteriors) -> Floats:
     """(K,) p-values, with relative errors of a few percent; NaN if the clusters' variance is."""
     K = len(at.center)
     kinds = [_numbers(rows, sign, K) for sign in (np.ones(len(rows.owner)), _outer(rows, K))]

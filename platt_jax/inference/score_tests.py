@@ -78,9 +78,9 @@ class ScoreTests:
         spread: distribution of the probabilities if they are uncertain, else None.
 
     Attributes:
-        cox_pvalue: (K,) p-value by the chi-square distribution.
+        cox_p_value: (K,) p-value by the chi-square distribution.
         spiegelhalter_z: (K,) standard normal statistic; NaN where all probabilities are 1/2.
-        least_pvalue: (K,) the smaller of the two p-values.
+        least_p_value: (K,) the smaller of the two p-values.
         normal: (K,) bool, whether there are enough rows to take the sums as normal.
     """
 
@@ -131,9 +131,9 @@ class ScoreTests:
         self._observed = self._sums(every, every, labels[None])[:, 0]
         chi_square, z = self._observed[0] ** 2 + self._observed[1] ** 2, self._observed[2]
         of_two, of_one = np.exp(-chi_square / 2), erfc(np.sqrt(chi_square / 2))
-        self.cox_pvalue = np.where(has_slope, of_two, of_one)
+        self.cox_p_value = np.where(has_slope, of_two, of_one)
         self.spiegelhalter_z = np.where(v_22 > 0, z, np.nan)
-        self.least_pvalue = np.minimum(self.cox_pvalue, erfc(np.abs(z) / np.sqrt(2)))
+        self.least_p_value = np.minimum(self.cox_p_value, erfc(np.abs(z) / np.sqrt(2)))
         # In logarithms, because a p-value may underflow.
         of_cox = np.where(has_slope, -chi_square / 2 - _LOG_2, log_ndtr(-np.sqrt(chi_square)))
         of_z = log_ndtr(-np.abs(z))
@@ -168,7 +168,7 @@ class ScoreTests:
         )
 
     def extreme(self, some: Ints, rows: Ints, labels: Bools) -> Bools:
-        """Whether labels give a p-value of at most `least_pvalue`.
+        """Whether labels give a p-value of at most `least_p_value`.
 
         Args:
             some: (k,) numbers of problems.

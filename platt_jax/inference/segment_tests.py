@@ -9,12 +9,12 @@ from platt_jax.execution.caller import Caller
 from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.inference import cluster_shocks
 from platt_jax.inference.cluster_shocks import Clusters
-from platt_jax.inference.count_tests import UncertainRows, pvalues
+from platt_jax.inference.count_tests import UncertainRows, p_values
 from platt_jax.inference.curve_distributions import Ends, ends
 from platt_jax.inference.posteriors import SegmentPosteriors
 from platt_jax.inference.score_tests import ScoreTests, Spread
-from platt_jax.inference.simulation import canonical_order, drawn_by, sequential_pvalues
-from platt_jax.inference.tilting import tilted_pvalues
+from platt_jax.inference.simulation import canonical_order, drawn_by, sequential_p_values
+from platt_jax.inference.tilting import tilted_p_values
 from platt_jax.model.objective import Array
 from platt_jax.options import Options
 from platt_jax.population.chunked import ChunkedSegments
@@ -94,10 +94,10 @@ def judged(
     fit = _recalibrated(rows)
     if margin:
         rows = rows.moved(_best_within(rows, margin))
-    tests, pvalue = _against_predictions(rows) if fitted is None else _against_fit(rows, fitted)
+    tests, p_value = _against_predictions(rows) if fitted is None else _against_fit(rows, fitted)
     se_slope, se_intercept = fit.standard_errors.T
     of_each = (positives, expected, -fit.B, -fit.A, se_intercept, se_slope)
-    of_tests = (tests.cox_pvalue, tests.spiegelhalter_z, pvalue)
+    of_tests = (tests.cox_p_value, tests.spiegelhalter_z, p_value)
     return dict(zip(COLUMNS, (*of_each, *of_tests), strict=True))
 
 
@@ -119,13 +119,13 @@ def _against_predictions(rows: FreshRows) -> tuple[ScoreTests, Floats]:
     # Bonferroni: twice the smaller of two p-values is a p-value.
     if rows.clusters is not None:
         return tests, _of_clusters(rows)
-    pvalue = np.minimum(2 * tests.least_pvalue, 1)
-    few = np.flatnonzero(~tests.normal & (pvalue > _TINY))
+    p_value = np.minimum(2 * tests.least_p_value, 1)
+    few = np.flatnonzero(~tests.normal & (p_value > _TINY))
     extreme = drawn_by(rows.proba, rows.sizes, rows.ids, tests.extreme)
-    pvalue[few] = sequential_pvalues(rows.sizes, few, extreme)
-    small = np.flatnonzero(~(pvalue > _SMALL))
-    pvalue[small] = tilted_pvalues(tests, rows.ids, small)
-    return tests, pvalue
+    p_value[few] = sequential_p_values(rows.sizes, few, extreme)
+    small = np.flatnonzero(~(p_value > _SMALL))
+    p_value[small] = tilted_p_values(tests, rows.ids, small)
+    return tests, p_value
 
 
 def _against_fit(rows: FreshRows, fitted: SegmentPosteriors) -> tuple[ScoreTests, Floats]:
@@ -142,7 +142,7 @@ def _against_fit(rows: FreshRows, fitted: SegmentPosteriors) -> tuple[ScoreTests
     judged_rows = UncertainRows(
         owner, rows.labels, mean, spread.variance(), spread.basis, rows.offset, rows.clusters
     )
-    return tests, pvalues(judged_rows, at, fitted)
+    return tests, p_values(judged_rows, at, fitted)
 
 
 def _of_clusters(rows: FreshRows) -> Floats:
@@ -154,7 +154,7 @@ def _of_clusters(rows: FreshRows) -> Floats:
     )
     at = Ends(np.zeros(K), np.ones(K), nothing, nothing + _KNOWN)
     fixed = SegmentPosteriors(nothing, np.zeros((K, 2, 2)), nothing[:, 0], nothing[:, 0], True, 0)
-    return pvalues(known, at, fixed)
+    return p_values(known, at, fixed)
 
 
 def shock_variance(rows: FreshRows, owner: Ints) -> float:

@@ -40,7 +40,7 @@ def canonical_order(proba: Floats, labels: Bools, sizes: Ints) -> Ints:
     return np.concatenate([order for _, order in pieces])
 
 
-def sequential_pvalues(
+def sequential_p_values(
     sizes: Ints, which: Ints, extreme: Callable[[Ints, Ints, Ints], Bools], most: int = _MOST_DRAWS
 ) -> Floats:
     """P-values of problems, by drawing labels until enough of the draws are extreme.
@@ -62,7 +62,7 @@ def sequential_pvalues(
     """
     starts = np.cumsum(sizes) - sizes
     found = np.zeros(len(sizes), np.int64)
-    pvalues = np.full(len(sizes), np.nan)
+    p_values = np.full(len(sizes), np.nan)
     open_, drawn = which, 0
     while len(open_) and drawn < most:
         until = min(max(_FIRST_DRAWS, 2 * drawn), most)
@@ -79,15 +79,15 @@ def sequential_pvalues(
             found[some] = count[-1]
             enough = count[-1] >= _EXTREME
             at = drawn + 1 + np.argmax(count >= _EXTREME, axis=0)
-            pvalues[some[enough]] = _EXTREME / at[enough]
-        drawn, open_ = until, open_[np.isnan(pvalues[open_])]
-    return pvalues[which]
+            p_values[some[enough]] = _EXTREME / at[enough]
+        drawn, open_ = until, open_[np.isnan(p_values[open_])]
+    return p_values[which]
 
 
 def drawn_by(
     proba: Floats, sizes: Ints, ids: Words, extreme: Callable[[Ints, Ints, Bools], Bools]
 ) -> Callable[[Ints, Ints, Ints], Bools]:
-    """The argument `extreme` of `sequential_pvalues` for labels with these probabilities.
+    """The argument `extreme` of `sequential_p_values` for labels with these probabilities.
 
     Args:
         proba: (N,) P(y=1) of the rows.

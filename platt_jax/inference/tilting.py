@@ -55,7 +55,7 @@ _LARGEST_EXPONENT = 700
 _TOGETHER = 16  # problems
 
 
-def tilted_pvalues(tests: ScoreTests, ids: Words, which: Ints) -> Floats:
+def tilted_p_values(tests: ScoreTests, ids: Words, which: Ints) -> Floats:
     """P-values of problems down to 1e-12, with a relative standard error of 4 %.
 
     For up to 12 rows they are exact. The observed labels count as one of the draws, which keeps
@@ -74,12 +74,12 @@ def tilted_pvalues(tests: ScoreTests, ids: Words, which: Ints) -> Floats:
     pieces = np.split(which, range(_TOGETHER, len(which), _TOGETHER))
 
     def work(some: Ints) -> list[float]:
-        return [_pvalue(tests.one(k), ids[k : k + 1]) for k in some]
+        return [_p_value(tests.one(k), ids[k : k + 1]) for k in some]
 
     return np.array([x for made in ordered_map(work, pieces) for x in made], float)
 
 
-def _pvalue(test: ScoreTest, stream: Words) -> float:
+def _p_value(test: ScoreTest, stream: Words) -> float:
     """The p-value of one problem, by draws from this stream (1,)."""
     if len(test.proba) <= _FEW_ROWS:
         return _enumerated(test)

@@ -299,11 +299,11 @@ def _placed(where: Bools, x: Array) -> Floats:
     return placed
 
 
-def q_values(pvalue: Floats) -> Floats:
+def q_values(p_value: Floats) -> Floats:
     """Benjamini-Hochberg q-values; NaN for NaN."""
-    order = np.argsort(pvalue)  # NaN last
-    number = np.isfinite(pvalue).sum()
-    q: Floats = pvalue[order] * number / np.arange(1, len(pvalue) + 1)
+    order = np.argsort(p_value)  # NaN last
+    number = np.isfinite(p_value).sum()
+    q: Floats = p_value[order] * number / np.arange(1, len(p_value) + 1)
     q[:number] = np.minimum.accumulate(q[:number][::-1])[::-1]
     q_value = np.empty_like(q)
     q_value[order] = np.minimum(q, 1)

@@ -21,21 +21,21 @@ class ReliabilityCurve(NamedTuple):
         prob_true: frequency of class 1 among the bin's rows.
         lower: lower end of the interval around prob_true.
         upper: upper end of the interval around prob_true.
-        n_rows: (weighted) number of rows; 0 in empty bins.
+        rows: (weighted) number of rows; 0 in empty bins.
     """
 
     prob_pred: NDArray[Any]
     prob_true: NDArray[Any]
     lower: NDArray[Any]
     upper: NDArray[Any]
-    n_rows: NDArray[Any]
+    rows: NDArray[Any]
 
 
 class Binned(NamedTuple):
     """The bin of each row, (K, N), and sums over each bin's rows, (K, n_bins)."""
 
     bin: NDArray[np.intp]
-    n_rows: Floats
+    rows: Floats
     p: Floats
     q: Floats
     positive: Floats
@@ -64,7 +64,7 @@ def reliability_curve(
     from_logits: bool = False,
     n_bins: int = 10,
     strategy: str = "uniform",
-    confidence: float = 0.95,
+    level: float = 0.95,
 ) -> ReliabilityCurve:
     """Observed frequency against mean probability in bins, with Wilson's intervals.
 
@@ -76,7 +76,7 @@ def reliability_curve(
     never split, so the order of rows does not matter, and weight 2 equals the row twice. With many
     equal probabilities bins are uneven and may be empty.
 
-    The intervals (Wilson 1927) cover each bin's frequency with the given confidence on average.
+    The intervals (Wilson 1927) cover each bin's frequency at the given level on average.
     They treat weights as counts.
 
     Args:
@@ -86,7 +86,7 @@ def reliability_curve(
         from_logits: whether proba holds logits.
         n_bins: number of bins.
         strategy: "uniform", "quantile" or "positives".
-        confidence: confidence level of the intervals, in (0, 1).
+        level: confidence level of the intervals, in (0, 1).
 
     Returns:
         A ReliabilityCurve of arrays (..., n_bins) in the dtype of proba.
@@ -101,20 +101,20 @@ def reliability_curve(
         >>> curve.lower.round(4).tolist(), curve.upper.round(4).tolist()
         ([0.0, 0.3424], [0.6576, 1.0])
     """
-    validation.require_fraction(confidence, "confidence")
+    validation.require_fraction(level, "level")
     rows = read_predictions(labels, proba, weights, from_logits).as_counts()
     each = binned(rows, n_bins, strategy)
-    z2 = NormalDist().inv_cdf((1 + confidence) / 2) ** 2
-    frequency = ratio(each.positive, each.n_rows)
-    center = (each.positive + z2 / 2) / (each.n_rows + z2)
-    variance = frequency * (each.n_rows - each.positive) + z2 / 4
-    half = np.sqrt(z2 * variance) / (each.n_rows + z2)
+    z2 = NormalDist().inv_cdf((1 + level) / 2) ** 2
+    frequency = ratio(each.positive, each.rows)
+    center = (each.positive + z2 / 2) / (each.rows + z2)
+    variance = frequency * (each.rows - each.positive) + z2 / 4
+    half = np.sqrt(z2 * variance) / (each.rows + z2)
     curve = (
-        ratio(each.p, each.n_rows),
+        ratio(each.p, each.rows),
         frequency,
         np.maximum(center - half, 0),
         np.minimum(center + half, 1),
-        np.where(rows.total > 0, rows.unscaled(each.n_rows).T, np.nan).T,
+        np.where(rows.total > 0, rows.unscaled(each.rows).T, np.nan).T,
     )
     return ReliabilityCurve(*(rows.result(column) for column in curve))
 
@@ -198,6 +198,6 @@ def maximum_calibration_error(
     """
     rows = read_predictions(labels, proba, weights, from_logits)
     each = binned(rows, n_bins, strategy)
-    gaps = np.abs(ratio(each.residual, each.n_rows))
-    largest = np.where(each.n_rows > 0, gaps, 0).max(axis=-1)
+    gaps = np.abs(ratio(each.residual, each.rows))
+    largest = np.where(each.rows > 0, gaps, 0).max(axis=-1)
     return rows.result(np.where(rows.total > 0, largest, np.nan))

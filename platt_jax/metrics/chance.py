@@ -64,7 +64,7 @@ def ece_by_chance(
     p, q = rows.probabilities()
     variance = np.zeros(each.p.shape)
     np.add.at(variance, (np.arange(len(p))[:, None], each.bin), rows.weights * p * q)
-    most = np.where(each.n_rows > 0, 2 * each.p * ratio(each.q, each.n_rows), 0)
+    most = np.where(each.rows > 0, 2 * each.p * ratio(each.q, each.rows), 0)
     distance = np.minimum(np.sqrt(2 / np.pi * variance), most)
     of = counts.rarer(rows, each)
     for some, parts in counts.pieces(rows, each, of, np.flatnonzero(of.few.any(axis=-1))):

@@ -43,7 +43,7 @@ def rarer(rows: Predictions, each: Binned) -> Rarer:
     """The rarer classes; `few` is false where a problem's weights are not whole numbers."""
     is_negative = each.q < each.p
     expected = np.minimum(each.p, each.q)
-    observed = np.where(is_negative, each.n_rows - each.positive, each.positive)
+    observed = np.where(is_negative, each.rows - each.positive, each.positive)
     whole = (rows.weights == np.rint(rows.weights)).all(axis=-1)
     few = (expected > 0) & (expected < FEW) & whole[:, None]
     return Rarer(is_negative, expected, observed, few)
@@ -152,7 +152,7 @@ def _lumped(chances: Floats, most: int) -> Floats:
     return np.concatenate([chances[:most], np.cumsum(chances[most:], axis=0)[-1:]])
 
 
-def pvalues(rows: Predictions, each: Binned, terms: Floats, variance: Floats) -> Floats:
+def p_values(rows: Predictions, each: Binned, terms: Floats, variance: Floats) -> Floats:
     """P-values of sums of terms, which are squared deviations from the expectation.
 
     Counts in groups where `Rarer.few` is true have their exact distribution; the terms of other

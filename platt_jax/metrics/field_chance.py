@@ -75,7 +75,7 @@ def _exact(rows: Predictions, each: Binned, of: counts.Rarer, term: Term) -> tup
     """Mean and mean square of terms of the groups where `of.few` is true."""
     chances = counts.distributions(rows, each, of, counts.MOST)
     k = np.arange(counts.MOST + 1)
-    n, expected = each.n_rows[of.few][:, None], of.expected[of.few][:, None]
+    n, expected = each.rows[of.few][:, None], of.expected[of.few][:, None]
     positives = np.where(of.is_negative[of.few][:, None], n - k, k)
     # Counts above n have no probability, but must not be divided by.
     value = term(np.abs(k - expected), np.clip(positives, 0, n), n)

@@ -43,7 +43,7 @@ def field_squared_error(
     *,
     weights: Column = None,
     from_logits: bool = False,
-    confidence: float = 0.95,
+    level: float = 0.95,
 ) -> FieldSquaredError:
     """The mean over rows of the squared calibration error of their field value, without bias.
 
@@ -67,7 +67,7 @@ def field_squared_error(
         segments: (N,) values of a field as for `by_segment`, or several columns: a field each.
         weights: (N,) counts of rows >= 0.
         from_logits: whether proba holds logits.
-        confidence: confidence level of the interval, in (0, 1).
+        level: confidence level of the interval, in (0, 1).
 
     Returns:
         A FieldSquaredError in the dtype of proba; NaN where no value has 2 rows, and as in the
@@ -82,9 +82,9 @@ def field_squared_error(
         >>> round(float(error.value), 3)
         0.085
     """
-    validation.require_fraction(confidence, "confidence")
+    validation.require_fraction(level, "level")
     rows, fields = read_fields(labels, proba, segments, weights, from_logits)
-    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    z = NormalDist().inv_cdf((1 + level) / 2)
     found = []
     for field in fields:
         of = grouped(rows, field)

@@ -56,7 +56,7 @@ def field_calibration_error(
     *,
     weights: Column = None,
     from_logits: bool = False,
-    confidence: float = 0.95,
+    level: float = 0.95,
 ) -> FieldError:
     """The field-level expected calibration error (Field-ECE, F-ECE).
 
@@ -81,7 +81,7 @@ def field_calibration_error(
         segments: (N,) values of a field as for `by_segment`, or several columns: a field each.
         weights: (N,) counts of rows >= 0.
         from_logits: whether proba holds logits.
-        confidence: confidence level of the interval, in (0, 1).
+        level: confidence level of the interval, in (0, 1).
 
     Returns:
         A FieldError in the dtype of proba; NaN as in the package's docstring.
@@ -96,7 +96,7 @@ def field_calibration_error(
         ([0.2, 0.0], [0.27, 0.17])
     """
     rows, fields = read_fields(labels, proba, segments, weights, from_logits)
-    return _field_error(rows, fields, confidence, lambda off, *_: off, _one)
+    return _field_error(rows, fields, level, lambda off, *_: off, _one)
 
 
 def field_relative_error(
@@ -107,7 +107,7 @@ def field_relative_error(
     weights: Column = None,
     from_logits: bool = False,
     epsilon: float = 0.01,
-    confidence: float = 0.95,
+    level: float = 0.95,
 ) -> FieldError:
     """The field-level relative calibration error (Field-RCE, F-RCE).
 
@@ -129,7 +129,7 @@ def field_relative_error(
         weights: (N,) counts of rows >= 0.
         from_logits: whether proba holds logits.
         epsilon: number > 0 added to each label in the denominator.
-        confidence: confidence level of the interval, in (0, 1).
+        level: confidence level of the interval, in (0, 1).
 
     Returns:
         A FieldError in the dtype of proba; NaN as in the package's docstring.
@@ -154,7 +154,7 @@ def field_relative_error(
         return (of.n / divisor) * ((of.p + epsilon * of.n) / divisor)
 
     rows, fields = read_fields(labels, proba, segments, weights, from_logits)
-    return _field_error(rows, fields, confidence, term, slope)
+    return _field_error(rows, fields, level, term, slope)
 
 
 def _one(of: Groups) -> Floats:
@@ -162,11 +162,11 @@ def _one(of: Groups) -> Floats:
 
 
 def _field_error(
-    rows: Predictions, fields: list[Field], confidence: float, term: Term, slope: Any
+    rows: Predictions, fields: list[Field], level: float, term: Term, slope: Any
 ) -> FieldError:
     """The sum of the terms of the groups of each field, over the number of rows."""
-    validation.require_fraction(confidence, "confidence")
-    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    validation.require_fraction(level, "level")
+    z = NormalDist().inv_cdf((1 + level) / 2)
     found = []
     for field in fields:
         of = grouped(rows, field)

@@ -39,11 +39,11 @@ def ece_interval(
     from_logits: bool = False,
     n_bins: int = 10,
     strategy: str = "uniform",
-    confidence: float = 0.95,
+    level: float = 0.95,
 ) -> ECEInterval:
     """The expected calibration error (ECE) with a confidence interval of the true error.
 
-    An interval that leaves out 0 is evidence, at this confidence, that the predictions are not
+    An interval that leaves out 0 is evidence, at this level, that the predictions are not
     calibrated. The true error is what the ECE would be if each label were replaced by its true
     probability; for calibrated predictions it is 0. The ECE is larger than the true error on
     average, so the interval of a bootstrap, which is around that average, often leaves out 0
@@ -52,7 +52,7 @@ def ece_interval(
     Let the noise be the sum over bins of abs(positives - their expectation) / rows. By the triangle
     inequality the ECE is within the noise of the true error, for any predictions. Therefore
 
-        interval = ECE -+ (quantile of the noise at `confidence` + 1 / (2 rows)), within [0, 1].
+        interval = ECE -+ (quantile of the noise at `level` + 1 / (2 rows)), within [0, 1].
 
     Labels are taken as independent. The interval is wider than necessary where the errors of most
     bins exceed their noise: then noise of opposite signs cancels. If that is so in all of 10 bins,
@@ -66,7 +66,7 @@ def ece_interval(
     different probabilities (Hoeffding 1956). The mean absolute deviation of a binomial number has a
     closed form (Diaconis & Zabell 1991). A bin's rate is taken as the observed or the predicted
     one, whichever is nearer to 1/2. To the rows of all bins together z^2 are added before the
-    observed rates are computed, where z is the normal quantile of the confidence: half of the added
+    observed rates are computed, where z is the normal quantile of the level: half of the added
     rows are positive, and they are spread over the bins as the rows are. With one bin that is the
     centre of Wilson's interval.
 
@@ -78,7 +78,7 @@ def ece_interval(
         from_logits: whether proba holds logits.
         n_bins: number of bins.
         strategy: "uniform", "quantile" or "positives", as in `reliability_curve`.
-        confidence: confidence level of the interval, in (0, 1).
+        level: confidence level of the interval, in (0, 1).
 
     Returns:
         An ECEInterval in the dtype of proba, in [0, 1]; NaN as in the package's docstring.
@@ -95,21 +95,21 @@ def ece_interval(
         >>> [round(float(x), 3) for x in ece_interval(labels, p**2)]
         [0.164, 0.095, 0.234]
     """
-    validation.require_fraction(confidence, "confidence")
+    validation.require_fraction(level, "level")
     rows = read_predictions(labels, proba, weights, from_logits).as_counts()
     each = binned(rows, n_bins, strategy)
     error = np.abs(each.residual).sum(axis=-1)
-    reach = _noise_quantile(each, rows.total, confidence) + 0.5
+    reach = _noise_quantile(each, rows.total, level) + 0.5
     ends = np.maximum(error - reach, 0), np.minimum(error + reach, rows.total)
     return ECEInterval(*(rows.result(ratio(x, rows.total)) for x in (error, *ends)))
 
 
-def _noise_quantile(each: Binned, total: Floats, confidence: float) -> Floats:
+def _noise_quantile(each: Binned, total: Floats, level: float) -> Floats:
     """(K,) quantiles of the sum over bins of abs(positives - their expectation)."""
     from scipy.special import gammaincinv  # JAX has SciPy; the import adds a warnings filter
 
-    n = each.n_rows
-    added = critical_value(confidence, simultaneous=False) ** 2 * ratio(n, total[:, None])
+    n = each.rows
+    added = critical_value(level, simultaneous=False) ** 2 * ratio(n, total[:, None])
     observed = ratio(np.minimum(each.positive, n - each.positive) + added / 2, n + added)
     predicted = ratio(np.minimum(each.p, each.q), n)
     rate = np.where(n > 0, np.fmax(observed, predicted), 0)
@@ -117,7 +117,7 @@ def _noise_quantile(each: Binned, total: Floats, confidence: float) -> Floats:
     mean = of_bin.sum(axis=-1)
     variance = np.maximum(n * rate * (1 - rate) - of_bin**2, 0).sum(axis=-1)
     shape = ratio(mean, variance) * mean  # in this order nothing overflows
-    gamma = gammaincinv(shape, confidence) * ratio(variance, mean)
+    gamma = gammaincinv(shape, level) * ratio(variance, mean)
     return np.where(variance > 0, gamma, mean)
 
 

@@ -43,7 +43,7 @@ def isotonic_curve(
     *,
     weights: Column = None,
     from_logits: bool = False,
-    confidence: float = 0.95,
+    level: float = 0.95,
     replicates: int = 100,
     seed: int = 0,
 ) -> IsotonicCurve:
@@ -59,7 +59,7 @@ def isotonic_curve(
         proba: (N,) probabilities of class 1, or logits.
         weights: (N,) counts of rows >= 0.
         from_logits: whether proba holds logits.
-        confidence: confidence level of the band, in (0, 1).
+        level: confidence level of the band, in (0, 1).
         replicates: number of curves that determine the band, at least 2.
         seed: seed of the drawn labels.
 
@@ -74,7 +74,7 @@ def isotonic_curve(
         >>> curve.prob_true.tolist()
         [0.0, 0.5, 0.5, 1.0]
     """
-    validation.require_fraction(confidence, "confidence")
+    validation.require_fraction(level, "level")
     validation.require_integer(replicates, "replicates", 2)
     rows = read_predictions(labels, proba, weights, from_logits).as_counts(0, _LARGEST)
     if rows.batch:
@@ -89,7 +89,7 @@ def isotonic_curve(
     positive = np.bincount(which, of_rows * rows.positive[0, counted])
     fitted = _isotonic(positive / weight, weight)
     at = _corners_and_some_others(fitted)
-    ends = (1 - confidence) / 2, (1 + confidence) / 2
+    ends = (1 - level) / 2, (1 + level) / 2
     band = np.quantile(_by_chance(p, weight, at, replicates, seed), ends, axis=0)
     return IsotonicCurve(p[at], fitted[at], *band)
 

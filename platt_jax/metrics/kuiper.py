@@ -73,7 +73,7 @@ def scaled(kuiper: Floats, sd: Floats) -> Floats:
     return np.where(kuiper == 0, 0.0, ratio(kuiper, sd))
 
 
-def pvalue(x: Floats) -> Floats:
+def p_value(x: Floats) -> Floats:
     """P(range of a Brownian motion on [0, 1] >= x) (Feller 1951), for x >= 0."""
     low, high = np.clip(x, 0.1, _MIDDLE), np.clip(x, _MIDDLE, _FAR)
     odd = (_TERMS - 0.5) * np.pi

@@ -27,10 +27,10 @@ class MulticalibrationError(NamedTuple):
         by_chance: mean of sigma if the probabilities are calibrated.
         lower: lower end of the interval for sigma of infinitely many redrawn labels.
         upper: upper end of the interval.
-        pvalue: of the largest statistic, if the probabilities are calibrated in all groups.
+        p_value: of the largest statistic, if the probabilities are calibrated in all groups.
         worst: line of the groups with the largest statistic.
         groups: table of the groups: "field" and "group" name it ("mask" and its number for the
-            argument `groups`); "n_rows", "kuiper", "sigma", and "pvalue" of the group alone.
+            argument `groups`); "rows", "kuiper", "sigma", and "p_value" of the group alone.
     """
 
     value: Any
@@ -38,7 +38,7 @@ class MulticalibrationError(NamedTuple):
     by_chance: Any
     lower: Any
     upper: Any
-    pvalue: Any
+    p_value: Any
     worst: int
     groups: Table
 
@@ -75,7 +75,7 @@ def multicalibration_error(
     weights: Column = None,
     from_logits: bool = False,
     min_rows: int = 10,
-    confidence: float = 0.95,
+    level: float = 0.95,
     replicates: int = 200,
     seed: int = 0,
 ) -> MulticalibrationError:
@@ -93,9 +93,9 @@ def multicalibration_error(
     which changes the standard deviation to sqrt(sum of w^2 p (1 - p)) / sum of w.
 
     Labels are redrawn from the probabilities. The largest statistics of these draws have the mean
-    `by_chance`, and give `pvalue`, which allows for the number of groups and for their overlap. The
-    interval is sigma -+ q, where q is the draws' quantile of this confidence: labels move no
-    group's statistic by more than their own range of sums. So it covers at least as often as it
+    `by_chance`, and give `p_value`, which allows for the number of groups and for their overlap.
+    The interval is sigma -+ q, where q is the draws' quantile of this level: labels move no group's
+    statistic by more than their own range of sums. So it covers at least as often as it
     says, if probabilities are right enough for the standard deviations. Its lower end is above 0
     if probabilities are not calibrated in some group.
 
@@ -107,7 +107,7 @@ def multicalibration_error(
         weights: (N,) counts of rows >= 0.
         from_logits: whether proba holds logits.
         min_rows: minimum (weighted) number of rows of a group; smaller ones are left out.
-        confidence: confidence level of the interval, in (0, 1).
+        level: confidence level of the interval, in (0, 1).
         replicates: number of draws of labels.
         seed: seed of the draws.
 
@@ -129,7 +129,7 @@ def multicalibration_error(
         >>> error.groups["group"][error.worst]
         'Oslo'
     """
-    validation.require_fraction(confidence, "confidence")
+    validation.require_fraction(level, "level")
     validation.require_integer(min_rows, "min_rows", 1)
     validation.require_integer(replicates, "replicates", 1)
     validation.require_integer(seed, "seed", 0)
@@ -144,8 +144,8 @@ def multicalibration_error(
     worst = int(np.argmax(each.sigma))
     largest = each.sigma[worst]
     draws = _largest_by_chance(rows, each, replicates, seed)
-    off = np.quantile(draws, confidence, method="higher")
-    pvalue = (1 + (draws >= largest).sum()) / (1 + replicates)
+    off = np.quantile(draws, level, method="higher")
+    p_value = (1 + (draws >= largest).sum()) / (1 + replicates)
     of_value = _unscaled(largest, rows.per_root(each.sd)[0])
     numbers = {
         "value": of_value,
@@ -153,7 +153,7 @@ def multicalibration_error(
         "by_chance": draws.mean(),
         "lower": np.maximum(largest - off, 0),
         "upper": largest + off,
-        "pvalue": np.nan if np.isnan(largest) else pvalue,
+        "p_value": np.nan if np.isnan(largest) else p_value,
     }
     return MulticalibrationError(
         **{name: rows.result(np.array([x])) for name, x in numbers.items()},
@@ -232,8 +232,8 @@ def _table(rows: Predictions, groups: list[_Group], each: _Statistics) -> Table:
     return Table(
         field=np.array([group.field for group in groups]),
         group=np.fromiter((group.name for group in groups), object, len(groups)),
-        n_rows=rows.unscaled(each.n),
+        rows=rows.unscaled(each.n),
         kuiper=each.kuiper.astype(rows.dtype),
         sigma=sigma,
-        pvalue=kuiper.pvalue(each.sigma).astype(rows.dtype),
+        p_value=kuiper.p_value(each.sigma).astype(rows.dtype),
     )

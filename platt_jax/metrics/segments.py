@@ -18,18 +18,18 @@ class BySegment(NamedTuple):
 
     Attributes:
         keys: (K,) segment ids, ascending if they can be sorted.
-        n_rows: (K,) number of rows of each segment.
+        rows: (K,) number of rows of each segment.
         values: result of the metric, each of its arrays with leading axis K.
     """
 
     keys: NDArray[Any]
-    n_rows: NDArray[np.intp]
+    rows: NDArray[np.intp]
     values: Any
 
     def table(self) -> Table:
         """A line per segment: its id, its number of rows and its values, without those by bin."""
         flat = {name: x for name, x in _named("value", self.values) if x.ndim == 1}
-        return keyed("segment", self.keys, {"n_rows": self.n_rows, **flat})
+        return keyed("segment", self.keys, {"rows": self.rows, **flat})
 
 
 def by_segment(

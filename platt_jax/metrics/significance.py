@@ -30,11 +30,11 @@ class ZTest(NamedTuple):
 
     Attributes:
         statistic: (...) standard normal under the hypothesis.
-        pvalue: (...) in [0, 1].
+        p_value: (...) in [0, 1].
     """
 
     statistic: NDArray[Any]
-    pvalue: NDArray[Any]
+    p_value: NDArray[Any]
 
 
 class ChiSquareTest(NamedTuple):
@@ -43,12 +43,12 @@ class ChiSquareTest(NamedTuple):
     Attributes:
         statistic: (...) chi-square under the hypothesis if there are many rows.
         df: (...) degrees of freedom of that distribution.
-        pvalue: (...) in [0, 1]; NaN where df is 0.
+        p_value: (...) in [0, 1]; NaN where df is 0.
     """
 
     statistic: NDArray[Any]
     df: NDArray[np.intp]
-    pvalue: NDArray[Any]
+    p_value: NDArray[Any]
 
 
 class CoxCalibration(NamedTuple):
@@ -57,8 +57,8 @@ class CoxCalibration(NamedTuple):
     Attributes:
         slope: 1 if calibrated; below 1 probabilities are too extreme, above 1 not extreme enough.
         intercept: 0 if calibrated.
-        slope_se: standard error of the slope.
-        intercept_se: standard error of the intercept.
+        se_slope: standard error of the slope.
+        se_intercept: standard error of the intercept.
         slope_test: Wald's test of slope = 1.
         intercept_test: Wald's test of intercept = 0.
         joint_test: likelihood-ratio test of both, with 2 degrees of freedom.
@@ -66,8 +66,8 @@ class CoxCalibration(NamedTuple):
 
     slope: NDArray[Any]
     intercept: NDArray[Any]
-    slope_se: NDArray[Any]
-    intercept_se: NDArray[Any]
+    se_slope: NDArray[Any]
+    se_intercept: NDArray[Any]
     slope_test: ZTest
     intercept_test: ZTest
     joint_test: ChiSquareTest
@@ -104,7 +104,7 @@ def cox_calibration(
 
     Example:
         >>> cox = cox_calibration([0, 1, 0, 1, 0, 1], [0.1, 0.2, 0.3, 0.6, 0.7, 0.9])
-        >>> round(float(cox.slope), 4), round(float(cox.joint_test.pvalue), 4)
+        >>> round(float(cox.slope), 4), round(float(cox.joint_test.p_value), 4)
         (0.5805, 0.8163)
     """
     rows = read_predictions(labels, proba, weights, from_logits).as_counts(0, _LARGEST)
@@ -117,15 +117,15 @@ def cox_calibration(
 
     # (slope, intercept) = (-A, -B) has the covariance of (A, B).
     slope, intercept = known(-found.A), known(-found.B)
-    slope_se, intercept_se = (rows.per_root(known(se)) for se in found.standard_errors.T)
+    se_slope, se_intercept = (rows.per_root(known(se)) for se in found.standard_errors.T)
     twice_gain = rows.unscaled(known(2 * np.maximum(rows.sum(rows.log_losses()) - found.nll, 0)))
     return CoxCalibration(
         slope=rows.result(slope),
         intercept=rows.result(intercept),
-        slope_se=rows.result(slope_se),
-        intercept_se=rows.result(intercept_se),
-        slope_test=_z_test(rows, ratio(slope - 1, slope_se)),
-        intercept_test=_z_test(rows, ratio(intercept, intercept_se)),
+        se_slope=rows.result(se_slope),
+        se_intercept=rows.result(se_intercept),
+        slope_test=_z_test(rows, ratio(slope - 1, se_slope)),
+        intercept_test=_z_test(rows, ratio(intercept, se_intercept)),
         joint_test=_chi_square_test(rows, twice_gain, np.full(len(slope), 2)),
     )
 
@@ -147,7 +147,7 @@ def spiegelhalter(
 
     Returns:
         A ZTest of arrays (...) in the dtype of proba. NaN where all probabilities are 1/2, or all
-        are 0 or 1 and right; infinite, with pvalue 0, where all are 0 or 1 and one is wrong; and
+        are 0 or 1 and right; infinite, with p_value 0, where all are 0 or 1 and one is wrong; and
         NaN as in the package's docstring.
 
     Raises:
@@ -155,7 +155,7 @@ def spiegelhalter(
 
     Example:
         >>> test = spiegelhalter([0, 1, 0, 1], [0.1, 0.3, 0.6, 0.9])
-        >>> round(float(test.statistic), 4), round(float(test.pvalue), 4)
+        >>> round(float(test.statistic), 4), round(float(test.p_value), 4)
         (0.603, 0.5465)
     """
     rows = read_predictions(labels, proba, weights, from_logits)
@@ -212,35 +212,35 @@ def hosmer_lemeshow(
 
     Example:
         >>> test = hosmer_lemeshow([0, 1, 0, 1], [0.1, 0.3, 0.6, 0.9], n_bins=2)
-        >>> round(float(test.statistic), 4), int(test.df), round(float(test.pvalue), 4)
+        >>> round(float(test.statistic), 4), int(test.df), round(float(test.p_value), 4)
         (1.7917, 2, 0.3952)
     """
     rows = read_predictions(labels, proba, weights, from_logits).as_counts()
     each = binned(rows, n_bins, "quantile")
-    variance = ratio(each.p * each.q, each.n_rows)
+    variance = ratio(each.p * each.q, each.rows)
     squared = each.residual**2
     terms = np.where(squared == 0, 0, ratio(squared, variance))
-    df = (each.n_rows > 0).sum(axis=-1) - (2 if in_sample else 0)
+    df = (each.rows > 0).sum(axis=-1) - (2 if in_sample else 0)
     chi2 = np.where(rows.total > 0, rows.unscaled(terms.sum(axis=-1)), np.nan)
     test = _chi_square_test(rows, chi2, np.maximum(df, 0))
     if in_sample:
         return test
-    exact = counts.pvalues(rows, each, terms, variance)
-    pvalue = np.where(np.isnan(exact), _pvalue(chi2, df), exact)
-    return test._replace(pvalue=rows.result(pvalue))
+    exact = counts.p_values(rows, each, terms, variance)
+    p_value = np.where(np.isnan(exact), _p_value(chi2, df), exact)
+    return test._replace(p_value=rows.result(p_value))
 
 
 def _z_test(rows: MetricRows, z: Floats) -> ZTest:
-    pvalue = _erfc(np.abs(z) / np.sqrt(2)).astype(float)
-    return ZTest(rows.result(z), rows.result(pvalue))
+    p_value = _erfc(np.abs(z) / np.sqrt(2)).astype(float)
+    return ZTest(rows.result(z), rows.result(p_value))
 
 
 def _chi_square_test(rows: MetricRows, chi2: Floats, df: NDArray[np.intp]) -> ChiSquareTest:
-    pvalue = rows.result(_pvalue(chi2, df))
-    return ChiSquareTest(rows.result(chi2), df.reshape(rows.batch)[()], pvalue)
+    p_value = rows.result(_p_value(chi2, df))
+    return ChiSquareTest(rows.result(chi2), df.reshape(rows.batch)[()], p_value)
 
 
-def _pvalue(chi2: Floats, df: NDArray[np.intp]) -> Floats:
+def _p_value(chi2: Floats, df: NDArray[np.intp]) -> Floats:
     from scipy.special import chdtrc  # JAX has SciPy; the import adds a warnings filter
 
     return np.where(df > 0, chdtrc(df, chi2), np.nan)

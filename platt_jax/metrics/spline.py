@@ -57,7 +57,7 @@ def smooth_curve(
     *,
     weights: Column = None,
     from_logits: bool = False,
-    confidence: float = 0.95,
+    level: float = 0.95,
 ) -> SmoothCurve:
     """Observed frequency against probability by a logistic regression on a spline of the logit.
 
@@ -76,7 +76,7 @@ def smooth_curve(
         proba: (N,) probabilities of class 1, or logits.
         weights: (N,) counts of rows >= 0.
         from_logits: whether proba holds logits.
-        confidence: confidence level of the band, in (0, 1).
+        level: confidence level of the band, in (0, 1).
 
     Returns:
         A SmoothCurve; a single point of NaN where the package's docstring says NaN. Where a class
@@ -95,7 +95,7 @@ def smooth_curve(
         >>> bool(np.mean((curve.lower < curve.prob_pred) & (curve.prob_pred < curve.upper)) > 0.9)
         True
     """
-    validation.require_fraction(confidence, "confidence")
+    validation.require_fraction(level, "level")
     rows = read_predictions(labels, proba, weights, from_logits).as_counts(0, _LARGEST)
     if rows.batch:
         raise ValueError(f"proba: expected (N,), one problem's, got shape {np.shape(proba)}")
@@ -115,7 +115,7 @@ def smooth_curve(
         if fitted is not None:
             beta, factor = fitted
             logit = here @ beta
-            critical = critical_value(confidence, simultaneous=False)
+            critical = critical_value(level, simultaneous=False)
             reach = critical * np.sqrt(np.ldexp(_variances(here, factor), -rows.exponent))
             return SmoothCurve(expit(at), expit(logit), expit(logit - reach), expit(logit + reach))
     unknown = np.full(len(at), np.nan)

@@ -84,10 +84,10 @@ def across(sizes: Floats) -> tuple[float, float]:
     return float(sizes.min()) / 1.2, float(sizes.max()) * 1.2
 
 
-def beyond(pvalue: Floats, level: float) -> str:
+def beyond(p_value: Floats, level: float) -> str:
     """How many problems are beyond limits of this level, and how many are by chance."""
-    number = np.count_nonzero(pvalue < 1 - level)
-    chance = (1 - level) * len(pvalue)
+    number = np.count_nonzero(p_value < 1 - level)
+    chance = (1 - level) * len(p_value)
     expected = f"{chance:,.0f}" if chance >= 10 else f"{chance:.2g}"
     return f"{style.percent(level)} limits: {number:,} beyond, chance up to {expected}"
 

@@ -26,7 +26,7 @@ _FEW = 200  # points that hardly overlap
 
 def intervals(ax: Axes, curve: ReliabilityCurve, **line: Any) -> ErrorbarContainer:
     """Draw frequencies with their intervals, for the bins of a ReliabilityCurve with rows."""
-    filled = curve.n_rows > 0
+    filled = curve.rows > 0
     x, y, lower, upper = (getattr(curve, name)[filled] for name in curve._fields[:4])
     # Rounding may put an end on the wrong side of the frequency.
     reach = np.maximum([y - lower, upper - y], 0)

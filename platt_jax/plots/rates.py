@@ -14,7 +14,7 @@ from platt_jax.columns import Column
 from platt_jax.ids.factorize import factorize
 from platt_jax.ids.places import places
 from platt_jax.inference.triage import q_values
-from platt_jax.metrics.count_pvalues import Counts, Predicted, count_pvalues, counts
+from platt_jax.metrics.count_p_values import Counts, Predicted, count_p_values, counts
 from platt_jax.plots import axes, funnels, style
 from platt_jax.plots.funnels import Funnel, Limits
 from platt_jax.plots.points import central
@@ -81,12 +81,12 @@ def rate_funnel(
     if not used.any():
         raise ValueError("proba: expected some above 0, got none")
     unseen = {"with 0 expected": int(np.count_nonzero(~used & (by_segment.rows > 0)))}
-    pvalue = count_pvalues(of_rows, by_segment)[used]
+    p_value = count_p_values(of_rows, by_segment)[used]
     by_segment = Counts(*(x[used] for x in by_segment))
     keys = numbered.named(np.flatnonzero(used))
-    marked = _reliably_off(pvalue) if judged is None else _flagged(judged, keys)
+    marked = _reliably_off(p_value) if judged is None else _flagged(judged, keys)
     third_moment = float(np.sum(w * third_moments(p)))
-    texts = tuple(funnels.beyond(pvalue, level) for level in funnels.LEVELS)
+    texts = tuple(funnels.beyond(p_value, level) for level in funnels.LEVELS)
     limits = limits_of(by_segment, third_moment, texts)
     ax = style.axes_or_new(ax)
     ax.set(xscale="log", yscale="log", ylabel="observed / expected")
@@ -94,15 +94,15 @@ def rate_funnel(
     expected = by_segment.expected
     scale = scale_of(expected, ratio, marked[0], limits)
     about = f"expected positives of the {label}"
-    drawn = Funnel(expected, about, scale.heights(ratio), *marked, pvalue, keys, label)
+    drawn = Funnel(expected, about, scale.heights(ratio), *marked, p_value, keys, label)
     funnels.draw(ax, drawn, limits, (funnels.across(expected), scale.ends), unseen)
     scale.set_ticks(ax)
     return style.titled(ax, title)
 
 
-def _reliably_off(pvalue: Floats) -> tuple[Bools, str]:
+def _reliably_off(p_value: Floats) -> tuple[Bools, str]:
     """Which segments are marked, and what that means."""
-    return q_values(pvalue) <= funnels.FDR, f"off (q ≤ {funnels.FDR:g})"
+    return q_values(p_value) <= funnels.FDR, f"off (q ≤ {funnels.FDR:g})"
 
 
 def _flagged(judged: Mapping[str, NDArray[Any]], keys: NDArray[Any]) -> tuple[Bools, str]:

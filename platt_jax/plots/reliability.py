@@ -31,7 +31,7 @@ class ReliabilityDisplay:
     Attributes:
         curve: a `metrics.ReliabilityCurve`, `metrics.SmoothCurve` or `metrics.IsotonicCurve`.
         name: name of the model, for the legend; or None.
-        confidence: confidence level of the curve's intervals or band, for the legend.
+        level: confidence level of the curve's intervals or band, for the legend.
         ax_: the axes, once drawn.
         figure_: the figure of the axes.
         line_: the line of the curve.
@@ -48,10 +48,10 @@ class ReliabilityDisplay:
     line_: Any
     interval_: Any
 
-    def __init__(self, curve: _Curve, *, name: str | None = None, confidence: float = 0.95) -> None:
+    def __init__(self, curve: _Curve, *, name: str | None = None, level: float = 0.95) -> None:
         self.curve = curve
         self.name = name
-        self.confidence = confidence
+        self.level = level
 
     @classmethod
     def from_predictions(
@@ -64,7 +64,7 @@ class ReliabilityDisplay:
         method: str = "binned",
         n_bins: int = 10,
         strategy: str = "quantile",
-        confidence: float = 0.95,
+        level: float = 0.95,
         name: str | None = None,
         ax: Axes | None = None,
         **line: Any,
@@ -77,7 +77,7 @@ class ReliabilityDisplay:
         validation.require_one_of(method, _METHODS, "method")
         rows = predicted(labels, proba, weights, from_logits)
         curve: _Curve
-        shared: dict[str, Any] = {"weights": rows.weights, "confidence": confidence}
+        shared: dict[str, Any] = {"weights": rows.weights, "level": level}
         if method == "binned":
             curve = metrics.reliability_curve(
                 rows.labels, rows.values, n_bins=n_bins, strategy=strategy, **shared
@@ -86,7 +86,7 @@ class ReliabilityDisplay:
             curve = metrics.smooth_curve(rows.labels, rows.values, **shared)
         else:
             curve = metrics.isotonic_curve(rows.labels, rows.values, **shared)
-        return cls(curve, name=name, confidence=confidence).plot(ax, **line)
+        return cls(curve, name=name, level=level).plot(ax, **line)
 
     def plot(self, ax: Axes | None = None, **line: Any) -> Self:
         """Draw the curve.
@@ -102,7 +102,7 @@ class ReliabilityDisplay:
             curve = self.curve
             if ax.get_xscale() == "log":  # which has no place for 0
                 positive = np.nan_to_num(curve.prob_pred) > 0
-                curve = curve._replace(n_rows=np.where(positive, curve.n_rows, 0))
+                curve = curve._replace(rows=np.where(positive, curve.rows, 0))
             self.interval_ = intervals(ax, curve, **{"linestyle": "-"} | line)
             self.line_ = self.interval_[0]
         else:
@@ -127,7 +127,7 @@ class ReliabilityDisplay:
         It is grey, because it is not around the curve. That of a named model has an edge in the
         colour of the curve.
         """
-        text = f"{style.percent(self.confidence)} if calibrated"
+        text = f"{style.percent(self.level)} if calibrated"
         once = text not in ax.get_legend_handles_labels()[1]
         looks: dict[str, Any] = {"facecolor": style.GREY, "alpha": 0.3, "zorder": 0}
         looks |= {"label": text} if once else {}
@@ -150,7 +150,7 @@ def _drawn(curve: _Curve) -> tuple[float, float]:
     Of a curve without bins it is those of the middle 98 % of its points, without the band.
     """
     if isinstance(curve, metrics.ReliabilityCurve):
-        drawn = np.concatenate([x[curve.n_rows > 0] for x in curve[:4]])
+        drawn = np.concatenate([x[curve.rows > 0] for x in curve[:4]])
     else:
         low, high = np.quantile(curve.prob_pred, [0.01, 0.99])
         middle = (curve.prob_pred >= low) & (curve.prob_pred <= high)
@@ -185,7 +185,7 @@ def reliability_diagram(
     method: str = "binned",
     n_bins: int = 10,
     strategy: str | None = None,
-    confidence: float = 0.95,
+    level: float = 0.95,
     histogram: bool = True,
     numbers: bool = True,
     title: str | None = None,
@@ -212,7 +212,7 @@ def reliability_diagram(
         strategy: "quantile", bins with equal numbers of rows; "uniform", bins of equal width; or
             "positives", bins with equal expected numbers of positives. None for "positives" where
             at most one row in 20 is positive and the method is "binned", else "quantile".
-        confidence: confidence level of the intervals or the band, and of the ECE's interval, in
+        level: confidence level of the intervals or the band, and of the ECE's interval, in
             (0, 1).
         histogram: whether to draw the histogram, on new axes that take part of the space of the
             given ones.
@@ -254,7 +254,7 @@ def reliability_diagram(
         color = style.cycle(ax, i)
         looks: dict[str, Any] = {"color": color}
         if name is None:
-            looks["label"] = _what(method, confidence)
+            looks["label"] = _what(method, level)
         if method == "binned":
             looks["marker"] = style.MARKERS[i % len(style.MARKERS)]
         display = ReliabilityDisplay.from_predictions(
@@ -264,7 +264,7 @@ def reliability_diagram(
             method=method,
             n_bins=n_bins,
             strategy=strategy,
-            confidence=confidence,
+            level=level,
             name=None if name is None else names.wrapped(str(name), _NAME_WIDTH, 2),
             ax=ax,
             **looks,
@@ -278,7 +278,7 @@ def reliability_diagram(
     reliability_parts.note_beyond(ax, rows, limits)
     if numbers:
         of_models = dict(zip(models, rows, strict=True))
-        reliability_parts.write_numbers(ax, of_models, strategy, n_bins, confidence)
+        reliability_parts.write_numbers(ax, of_models, strategy, n_bins, level)
     if histogram:
         ax.set_anchor("S")
         reliability_parts.draw_histograms(ax, rows, limits)
@@ -307,9 +307,9 @@ def _read(
         raise ValueError(f"{error} (model {name!r})") from None
 
 
-def _what(method: str, confidence: float) -> str:
+def _what(method: str, level: float) -> str:
     """What is drawn of a single model."""
     if method == "isotonic":
         return method
     kind = "interval" if method == "binned" else "band"
-    return f"observed, {style.percent(confidence)} {kind}"
+    return f"observed, {style.percent(level)} {kind}"

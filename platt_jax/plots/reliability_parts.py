@@ -62,14 +62,14 @@ def note_beyond(ax: Axes, rows: list[PlottedRows], limits: tuple[float, float]) 
 
 
 def write_numbers(
-    ax: Axes, rows: dict[Any, PlottedRows], strategy: str, n_bins: int, confidence: float
+    ax: Axes, rows: dict[Any, PlottedRows], strategy: str, n_bins: int, level: float
 ) -> None:
     """Write log loss and calibration errors below the diagonal; of several models a line each."""
-    level = style.percent(confidence)
-    lines = [f"log loss, ECE ({level} interval)"] if len(rows) > 1 else []
+    percent = style.percent(level)
+    lines = [f"log loss, ECE ({percent} interval)"] if len(rows) > 1 else []
     for name, each in rows.items():
         shared: dict[str, Any] = {"weights": each.weights}
-        bins = shared | {"strategy": strategy, "n_bins": n_bins, "confidence": confidence}
+        bins = shared | {"strategy": strategy, "n_bins": n_bins, "level": level}
         loss = f"{metrics.log_loss(each.labels, each.values, **shared):.4g}"
         interval = metrics.ece_interval(each.labels, each.values, **bins)
         error, low, high = (_short(float(x)) for x in interval)
@@ -78,7 +78,7 @@ def write_numbers(
             lines.append(f"{model}: {loss}, {error} ({low} to {high})")
             continue
         smooth = metrics.smooth_ece(each.labels, each.values, **shared)
-        lines += [f"log loss {loss}", f"ECE {error} ({level}: {low} to {high})"]
+        lines += [f"log loss {loss}", f"ECE {error} ({percent}: {low} to {high})"]
         lines.append(f"smECE {_short(smooth)}")
     looks: dict[str, Any] = {"ha": "right", "va": "bottom", "fontsize": style.SMALL}
     looks |= {"color": style.muted(ax), "parse_math": False, "transform": ax.transAxes}

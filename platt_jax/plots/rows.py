@@ -24,7 +24,7 @@ class PlottedRows(NamedTuple):
     labels: NDArray[np.int8]
     weights: Floats
 
-    def rates(self, n_bins: int, strategy: str, confidence: float) -> metrics.ReliabilityCurve:
+    def rates(self, n_bins: int, strategy: str, level: float) -> metrics.ReliabilityCurve:
         """The frequency of class 1 in bins of the values, against each bin's mean value."""
         low = self.values.min()
         # Bins of equal width or equal mass do not change under an increasing linear map.
@@ -35,7 +35,7 @@ class PlottedRows(NamedTuple):
             weights=self.weights,
             n_bins=n_bins,
             strategy=strategy,
-            confidence=confidence,
+            level=level,
         )
         return curve._replace(prob_pred=low + width * curve.prob_pred)
 

@@ -81,13 +81,13 @@ def slope_funnel(
         return style.titled(ax, title)
     precision = 1 / np.ravel(fit.standard_errors[..., 0])[usable].astype(float)
     z = _distances(fits, fit, usable)
-    pvalue = np.array([erfc(x / sqrt(2)) for x in np.abs(z).tolist()])
-    off = q_values(pvalue) <= funnels.FDR
+    p_value = np.array([erfc(x / sqrt(2)) for x in np.abs(z).tolist()])
+    off = q_values(p_value) <= funnels.FDR
     marks = f"off (q ≤ {funnels.FDR:g})"
     about = f"1 / standard error of the slope of the {kind}"
-    drawn = Funnel(precision, about, z, off, marks, pvalue, keys[usable], kind)
+    drawn = Funnel(precision, about, z, off, marks, p_value, keys[usable], kind)
     window = funnels.across(precision), _ends(z, off)
-    funnels.draw(ax, drawn, _limits(precision, pvalue), window, unseen)
+    funnels.draw(ax, drawn, _limits(precision, p_value), window, unseen)
     ax.set_ylabel("(slope - expected) / error")
     return style.titled(ax, title)
 
@@ -143,10 +143,10 @@ def _ends(z: Floats, marked: Bools) -> tuple[float, float]:
     return float(shown.min()), float(shown.max())
 
 
-def _limits(precision: Floats, pvalue: Floats) -> Limits:
+def _limits(precision: Floats, p_value: Floats) -> Limits:
     ends = funnels.across(precision)
     reach = [np.full(2, critical_value(level, False)) for level in funnels.LEVELS]
-    texts = tuple(funnels.beyond(pvalue, level) for level in funnels.LEVELS)
+    texts = tuple(funnels.beyond(p_value, level) for level in funnels.LEVELS)
     return Limits(np.array(ends), tuple((-z, z) for z in reach), texts, 0.0, "expected")
 
 

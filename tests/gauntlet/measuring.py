@@ -60,9 +60,9 @@ def tests_of_chance(cell: Cell) -> None:
     labels, truth = _independent(rows)
     cox = metrics.cox_calibration(labels, truth)
     found = {
-        "spiegelhalter": metrics.spiegelhalter(labels, truth).pvalue,
-        "hosmer_lemeshow": metrics.hosmer_lemeshow(labels, truth).pvalue,
-        "cox_calibration": cox.joint_test.pvalue,
+        "spiegelhalter": metrics.spiegelhalter(labels, truth).p_value,
+        "hosmer_lemeshow": metrics.hosmer_lemeshow(labels, truth).p_value,
+        "cox_calibration": cox.joint_test.p_value,
     }
     # Spiegelhalter's z and Cox's likelihood ratio are those of many labels of either class.
     many = min(truth.sum(), (1 - truth).sum()) >= 50 and (truth * (1 - truth)).sum() >= 30
@@ -71,13 +71,13 @@ def tests_of_chance(cell: Cell) -> None:
         cell.want(np.isnan(p) or 0 <= p <= 1, f"{name}: p {p}")
         least = chance.NEVER if name == "hosmer_lemeshow" or many else 0
         cell.want(np.isnan(p) or p >= least / 100, f"{name}: p {p:.1g} of the truth")
-    interval = metrics.ece_interval(labels, truth, confidence=1 - chance.NEVER)
+    interval = metrics.ece_interval(labels, truth, level=1 - chance.NEVER)
     value, lower, upper = (float(x) for x in interval)
     cell.want_order(lower, value, upper, "ece_interval")
     cell.want(0 <= lower and upper <= 1, f"ece_interval {interval}")
     cell.want(lower == 0, f"ece_interval leaves out 0, which is true: {lower}")
     if (truth * (1 - truth)).sum() >= 30 and ((1 - 2 * truth) ** 2).sum() >= 100:
-        p = float(metrics.spiegelhalter(1 - labels, truth).pvalue)
+        p = float(metrics.spiegelhalter(1 - labels, truth).p_value)
         cell.want(p < 1e-4, f"spiegelhalter: p {p:.1g} of flipped labels")
 
 
@@ -134,7 +134,7 @@ def fields(cell: Cell) -> None:
     found = metrics.multicalibration_error(
         labels, truth, segments=rows.segments, min_rows=1, replicates=50
     )
-    cell.want(0 < float(found.pvalue) <= 1, f"multicalibration_error: p {found.pvalue}")
+    cell.want(0 < float(found.p_value) <= 1, f"multicalibration_error: p {found.p_value}")
     cell.want_order(found.lower, found.sigma, found.upper, "multicalibration_error")
     for function in (
         metrics.field_calibration_error,

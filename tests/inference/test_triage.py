@@ -14,7 +14,7 @@ import platt_jax as pj
 from platt_jax import metrics
 from platt_jax.inference import simulation
 from platt_jax.inference.score_tests import ScoreTests
-from platt_jax.inference.tilting import tilted_pvalues
+from platt_jax.inference.tilting import tilted_p_values
 
 # The curves of most tests here are known, not fitted.
 triage = partial(pj.triage, against="predictions")
@@ -46,7 +46,7 @@ def score_tests(logit, labels, sizes):
     return ScoreTests(logit, expit(logit), labels, np.asarray(sizes))
 
 
-def test_the_least_pvalue_counts_what_enumeration_counts(monkeypatch):
+def test_the_least_p_value_counts_what_enumeration_counts(monkeypatch):
     # With so many draws as extreme, the p-value is known to 2 %.
     monkeypatch.setattr(simulation, "_EXTREME", 2_500)
     rng = np.random.default_rng(0)
@@ -55,10 +55,10 @@ def test_the_least_pvalue_counts_what_enumeration_counts(monkeypatch):
     tests = score_tests(logit, labels, sizes)
     ids = np.arange(4, dtype=np.uint64)
     extreme = simulation.drawn_by(expit(logit), sizes, ids, tests.extreme)
-    found = simulation.sequential_pvalues(sizes, np.arange(4), extreme, 100_000)
+    found = simulation.sequential_p_values(sizes, np.arange(4), extreme, 100_000)
     for k, some in enumerate(np.split(np.arange(sizes.sum()), np.cumsum(sizes)[:-1])):
         least, exact = enumerated(logit[some])
-        of_ours = np.isclose(least, tests.least_pvalue[k], rtol=1e-9)
+        of_ours = np.isclose(least, tests.least_p_value[k], rtol=1e-9)
         np.testing.assert_allclose(found[k], exact[of_ours][0], rtol=0.08)
 
 
@@ -67,21 +67,21 @@ def enumerated(logit):
     n = len(logit)
     labels = np.array(list(product([False, True], repeat=n)))
     chance = expit(np.where(labels, logit, -logit)).prod(axis=1)
-    least = score_tests(np.tile(logit, 2**n), labels.ravel(), np.full(2**n, n)).least_pvalue
+    least = score_tests(np.tile(logit, 2**n), labels.ravel(), np.full(2**n, n)).least_p_value
     order = np.argsort(least)
     last = np.searchsorted(least[order], least * (1 + 1e-9), side="right") - 1
     return least, np.cumsum(chance[order])[last]
 
 
-def small_pvalues(logit, labels, number=1):
+def small_p_values(logit, labels, number=1):
     """By that many streams of draws."""
     tests = score_tests(logit, labels, [len(logit)])
-    made = [tilted_pvalues(tests, np.array([k], np.uint64), np.arange(1)) for k in range(number)]
+    made = [tilted_p_values(tests, np.array([k], np.uint64), np.arange(1)) for k in range(number)]
     return np.concatenate(made)
 
 
 @pytest.mark.parametrize("rows", [5, 12, 13, 15])
-def test_small_pvalues_are_those_of_enumeration(rows):
+def test_small_p_values_are_those_of_enumeration(rows):
     rng = np.random.default_rng(rows)
     for mean, spread in ((0, 2), (-2.5, 0.7), (-4, 1.5), (3, 0)):
         logit = np.sort(rng.normal(mean, spread, rows))
@@ -89,7 +89,7 @@ def test_small_pvalues_are_those_of_enumeration(rows):
         labels = np.array(list(product([False, True], repeat=rows)))
         for goal in (1e-2, 1e-4, 1e-7, 1e-12):
             k = np.argmin(np.abs(np.log(exact / goal)))
-            made = small_pvalues(logit, labels[k], 16)
+            made = small_p_values(logit, labels[k], 16)
             np.testing.assert_allclose(made.mean(), exact[k], rtol=0.04)
             assert np.std(made / exact[k]) < 0.07
 
@@ -98,26 +98,26 @@ def test_small_pvalues_are_those_of_enumeration(rows):
     ("n", "p", "positives"),
     [(250, 43 / 250, 69), (250, 43 / 250, 90), (3_000, 0.002, 20), (20_000, 0.3, 6_460)],
 )
-def test_small_pvalues_of_equal_probabilities_are_binomial(n, p, positives):
+def test_small_p_values_of_equal_probabilities_are_binomial(n, p, positives):
     every = np.arange(n + 1)
     as_far = np.abs(every - n * p) >= np.abs(positives - n * p) * (1 - 1e-9)
     exact = binom.pmf(every, n, p)[as_far].sum()
     logit = np.full(n, np.log(p / (1 - p)))
-    made = small_pvalues(logit, np.arange(n) < positives, 4)
+    made = small_p_values(logit, np.arange(n) < positives, 4)
     np.testing.assert_allclose(made.mean(), exact, rtol=0.1)
 
 
-def test_the_pvalues_of_normal_sums_are_those_of_labels(monkeypatch):
+def test_the_p_values_of_normal_sums_are_those_of_labels(monkeypatch):
     rng = np.random.default_rng(3)
     logit = np.sort(rng.uniform(-1, 1, 12_000))
     labels = labels_of(rng, 0.13 + logit)
-    by_sums = small_pvalues(logit, labels, 4).mean()
+    by_sums = small_p_values(logit, labels, 4).mean()
     assert score_tests(logit, labels, [12_000]).normal.all() and by_sums < 1e-4
     monkeypatch.setattr("platt_jax.inference.score_tests._NORMAL", 0)
-    np.testing.assert_allclose(small_pvalues(logit, labels, 2).mean(), by_sums, rtol=0.15)
+    np.testing.assert_allclose(small_p_values(logit, labels, 2).mean(), by_sums, rtol=0.15)
 
 
-def test_pvalues_do_not_depend_on_the_order_of_rows():
+def test_p_values_do_not_depend_on_the_order_of_rows():
     calibrator, scores, labels, segments, _ = fresh(13, 200, (3, 60), share_off=0.3)
     scores = np.round(scores, 1)  # ties
     made = triage(calibrator, scores, labels, segments)
@@ -135,7 +135,7 @@ def test_the_score_tests_are_the_textbooks():
     design = np.stack([np.ones(400), logit], -1)
     score = design.T @ (labels - p)
     chi_square = score @ np.linalg.solve((design * (p * (1 - p))[:, None]).T @ design, score)
-    np.testing.assert_allclose(tests.cox_pvalue, np.exp(-chi_square / 2), rtol=1e-9)
+    np.testing.assert_allclose(tests.cox_p_value, np.exp(-chi_square / 2), rtol=1e-9)
     z = metrics.spiegelhalter(labels, p).statistic
     np.testing.assert_allclose(tests.spiegelhalter_z, z, rtol=1e-9)
 
@@ -145,12 +145,12 @@ def test_probabilities_that_are_all_the_same_have_one_degree_of_freedom():
     tests = score_tests(np.full(50, 0.3), labels, [50])
     p = expit(0.3)
     chi_square = (40 - 50 * p) ** 2 / (50 * p * (1 - p))
-    np.testing.assert_allclose(tests.cox_pvalue, chi2.sf(chi_square, 1), rtol=1e-9)
+    np.testing.assert_allclose(tests.cox_p_value, chi2.sf(chi_square, 1), rtol=1e-9)
     assert np.isnan(score_tests(np.zeros(50), labels, [50]).spiegelhalter_z)
 
 
 @pytest.mark.parametrize("sizes", [(3, 8), (5, 60)])
-def test_pvalues_are_valid_at_any_number_of_rows(sizes):
+def test_p_values_are_valid_at_any_number_of_rows(sizes):
     made = triage(*fresh(3, 2_000, sizes)[:-1])["p_value"]
     for level in (0.5, 0.1, 0.01):
         error = np.sqrt(level * (1 - level) / len(made))
@@ -160,7 +160,7 @@ def test_pvalues_are_valid_at_any_number_of_rows(sizes):
 
 
 @pytest.mark.slow
-def test_small_pvalues_are_valid_where_positives_are_rare():
+def test_small_p_values_are_valid_where_positives_are_rare():
     rng = np.random.default_rng(14)
     K, n = 20_000, 30
     A, B = curves(rng, K, (-1, 4.5), (0.3, 0.7))
@@ -228,9 +228,9 @@ def test_the_table():
     cox = metrics.cox_calibration(labels[segments == largest], proba[segments == largest])
     line = made["segment"] == largest
     # The prior moves neither by more than a fraction of its standard error.
-    assert abs(made["slope"][line] - cox.slope) < 0.5 * cox.slope_se
-    assert abs(made["intercept"][line] - cox.intercept) < 0.5 * cox.intercept_se
-    np.testing.assert_allclose(made["se_slope"][line], cox.slope_se, rtol=0.1)
+    assert abs(made["slope"][line] - cox.slope) < 0.5 * cox.se_slope
+    assert abs(made["intercept"][line] - cox.intercept) < 0.5 * cox.se_intercept
+    np.testing.assert_allclose(made["se_slope"][line], cox.se_slope, rtol=0.1)
     assert made.to_pandas().columns.tolist() == list(made)
 
 

@@ -27,7 +27,7 @@ def rows_from(rng, known, n, shift=0.0):
     return rows_of(rng, np.repeat(np.arange(len(slope)), n), -slope, -intercept - shift)
 
 
-def pvalues(seed, K, fitted, judged, pooling, unseen=False, rare=False):
+def p_values(seed, K, fitted, judged, pooling, unseen=False, rare=False):
     """Of segments of which none has changed."""
     rng = np.random.default_rng(seed)
     known = population(rng, K, rare)
@@ -52,7 +52,7 @@ def pvalues(seed, K, fitted, judged, pooling, unseen=False, rare=False):
     ids=str,
 )
 def test_segments_that_have_not_changed_are_not_flagged(cell):
-    made = pvalues(1, 600, **cell)
+    made = p_values(1, 600, **cell)
     assert made["flagged"].sum() == 0
     for level in (0.1, 0.01):
         error = np.sqrt(level * (1 - level) / 600)
@@ -62,7 +62,7 @@ def test_segments_that_have_not_changed_are_not_flagged(cell):
 @pytest.mark.slow
 def test_of_few_segments_the_population_is_not_taken_for_known():
     flagged = [
-        pvalues(seed, 5, 30, 200, "partial", unseen)["flagged"].any()
+        p_values(seed, 5, 30, 200, "partial", unseen)["flagged"].any()
         for seed in range(20)
         for unseen in (False, True)
     ]
@@ -229,7 +229,7 @@ def test_few_positives_do_not_contradict_a_fit_without_any():
     assert fisher_exact([[400, 3_600], [0, 100]], "greater").pvalue < many < 0.01
 
 
-def test_pvalues_depend_neither_on_the_order_of_rows_nor_on_other_segments():
+def test_p_values_depend_neither_on_the_order_of_rows_nor_on_other_segments():
     rng = np.random.default_rng(4)
     known = population(rng, 60)
     for pooling in ("none", "partial"):

@@ -22,18 +22,18 @@ def test_mean_absolute_deviation(n, rate):
     np.testing.assert_allclose(found, [expected, 0], rtol=1e-3 if count.var() > 100 else 1e-10)
 
 
-@pytest.mark.parametrize("confidence", [0.8, 0.95])
+@pytest.mark.parametrize("level", [0.8, 0.95])
 @pytest.mark.parametrize("rate", [0.003, 0.1, 0.5])
-def test_the_noise_has_its_quantile(rng, confidence, rate):
+def test_the_noise_has_its_quantile(rng, level, rate):
     """Of calibrated predictions of three bins, whose variances are known."""
     n, p = np.array([1_000, 3_000, 6_000]), np.array([rate, rate + 0.2, rate + 0.4])
     labels, proba = np.tile([1, 0], 3), np.broadcast_to(p.repeat(2), (20_000, 6))
     positives = rng.binomial(n, p, (20_000, 3))
     counts = np.stack([positives, n - positives], 2).reshape(20_000, 6)
     noise = metrics.expected_calibration_error(labels, proba, weights=counts)
-    found = metrics.ece_interval(labels, proba, weights=counts, confidence=confidence)
+    found = metrics.ece_interval(labels, proba, weights=counts, level=level)
     reach = np.median(found.upper - found.value) - 0.5 / n.sum()
-    assert np.mean(noise <= reach) == pytest.approx(confidence, abs=0.015)
+    assert np.mean(noise <= reach) == pytest.approx(level, abs=0.015)
 
 
 def test_its_value_is_the_error_and_the_ends_are_around_it(rng):
@@ -42,7 +42,7 @@ def test_its_value_is_the_error_and_the_ends_are_around_it(rng):
     found = metrics.ece_interval(labels, p, strategy="quantile", n_bins=4)
     error = metrics.expected_calibration_error(labels, p, strategy="quantile", n_bins=4)
     np.testing.assert_array_equal(found.value, error)
-    wider = metrics.ece_interval(labels, p, strategy="quantile", n_bins=4, confidence=0.99)
+    wider = metrics.ece_interval(labels, p, strategy="quantile", n_bins=4, level=0.99)
     assert np.all(wider.lower <= found.lower) and np.all(found.lower <= error)
     assert np.all(wider.upper > found.upper) and np.all(found.upper > error)
 
@@ -86,11 +86,11 @@ def test_the_docstring_says_how_much_wider_than_necessary(rng):
 def test_the_docstring_quotes_the_coverage():
     results = json.loads(FILE.read_text())["results"]
     said = " ".join(metrics.ece_interval.__doc__.split())
-    for sentence, confidence in (
+    for sentence, level in (
         ("95 % held the true error in {} of the draws", "0.95"),
         ("80 % in {} (the least with 3 rows", "0.8"),
     ):
-        cases = results[confidence]
+        cases = results[level]
         least, most = (round(100 * end(x["coverage"] for x in cases)) for end in (min, max))
         assert sentence.format(f"{least} to {most} %") in said
     assert min(results["0.8"], key=lambda x: x["coverage"])["rows"] == 3
@@ -109,8 +109,8 @@ def test_odd_input():
         assert 0 <= found.lower <= found.value <= found.upper <= 1
     for rows, weights in ((([0, 1], [np.nan, 0.5]), None), (([0, 1], [0.1, 0.5]), 0)):
         assert np.isnan(metrics.ece_interval(*rows, weights=weights)).all()
-    with pytest.raises(ValueError, match="confidence: "):
-        metrics.ece_interval([0, 1], [0.1, 0.5], confidence=1)
+    with pytest.raises(ValueError, match="level: "):
+        metrics.ece_interval([0, 1], [0.1, 0.5], level=1)
     with pytest.raises(ValueError, match="strategy: "):
         metrics.ece_interval([0, 1], [0.1, 0.5], strategy="equal")
 

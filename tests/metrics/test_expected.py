@@ -223,14 +223,14 @@ def test_segments_are_each_alone(rng, weighted):
     proba = rng.beta(0.5, 2, 200)
     weights = rng.integers(1, 4, 200) if weighted else None
     found = metrics.expected(proba, weights=weights, level=0.8, segments=segments)
-    assert found.keys.tolist() == [3, 4, 5, 7, 9] and found.n_rows.tolist() == [2, 64, 3, 1, 130]
+    assert found.keys.tolist() == [3, 4, 5, 7, 9] and found.rows.tolist() == [2, 64, 3, 1, 130]
     for i, key in enumerate(found.keys):
         mine = segments == key
         of_mine = weights[mine] if weighted else None
         alone = metrics.expected(proba[mine], weights=of_mine, level=0.8)
         close(jax.tree.map(lambda x, i=i: x[i], found.values), alone)
     table = found.table()
-    assert list(table)[:4] == ["segment", "n_rows", "log_loss_value", "log_loss_standard_deviation"]
+    assert list(table)[:4] == ["segment", "rows", "log_loss_value", "log_loss_standard_deviation"]
     assert len(table) == 18 and table["positives_upper"] is found.values.positives.upper
     logits = np.log(proba / (1 - proba))
     close(

@@ -25,7 +25,7 @@ EVERY = {
     "reliability_curve mass": partial(metrics.reliability_curve, n_bins=4, strategy="quantile"),
     "ece": metrics.expected_calibration_error,
     "ece by chance": metrics.ece_by_chance,
-    "interval of ece": partial(metrics.ece_interval, confidence=0.8),
+    "interval of ece": partial(metrics.ece_interval, level=0.8),
     "reliability_curve positives": partial(
         metrics.reliability_curve, n_bins=4, strategy="positives"
     ),
@@ -277,9 +277,9 @@ def test_bad_numbers_of_bins(function, n_bins):
 def test_bad_strategy_and_confidence():
     with pytest.raises(ValueError, match=r"strategy: expected one of .*, got 'width'"):
         metrics.expected_calibration_error([0, 1], [0.1, 0.9], strategy="width")
-    for confidence in (0, 1, 95, float("nan"), "95%"):
-        with pytest.raises(ValueError, match="confidence: expected a number in"):
-            metrics.reliability_curve([0, 1], [0.1, 0.9], confidence=confidence)
+    for level in (0, 1, 95, float("nan"), "95%"):
+        with pytest.raises(ValueError, match="level: expected a number in"):
+            metrics.reliability_curve([0, 1], [0.1, 0.9], level=level)
 
 
 @pytest.mark.parametrize("metric", [metrics.log_loss, metrics.brier_score, metrics.roc_auc])

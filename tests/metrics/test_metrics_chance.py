@@ -10,9 +10,9 @@ from platt_jax import metrics
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("confidence", [0.8, 0.95])
+@pytest.mark.parametrize("level", [0.8, 0.95])
 @pytest.mark.parametrize("n", [10, 50, 400])
-def test_wilson_intervals_cover_as_often_as_they_say(rng, n, confidence):
+def test_wilson_intervals_cover_as_often_as_they_say(rng, n, level):
     rate = rng.random(20000)[:, None]
     # The n rows of a problem as two, weighted by how often each label was drawn.
     positives = rng.binomial(n, rate)
@@ -21,11 +21,11 @@ def test_wilson_intervals_cover_as_often_as_they_say(rng, n, confidence):
         np.full((20000, 2), 0.5),
         weights=np.concatenate([positives, n - positives], axis=1),
         n_bins=1,
-        confidence=confidence,
+        level=level,
     )
     covered = np.mean((curve.lower <= rate) & (rate <= curve.upper))
-    assert abs(covered - confidence) < 0.015
-    assert np.all(curve.n_rows == n)
+    assert abs(covered - level) < 0.015
+    assert np.all(curve.rows == n)
 
 
 def calibrated(rng, problems, rows):
@@ -43,16 +43,16 @@ TESTS = {
 }
 
 
-def assert_uniform(pvalues):
+def assert_uniform(p_values):
     """Of 2000 of them, three standard errors are 0.015 at 0.05 and 0.034 at 0.5."""
     for level, off in ((0.05, 0.018), (0.25, 0.033), (0.5, 0.038), (0.9, 0.023)):
-        assert abs(np.mean(pvalues < level) - level) < off, level
+        assert abs(np.mean(p_values < level) - level) < off, level
 
 
 @pytest.mark.parametrize("name", TESTS)
-def test_pvalues_are_uniform_where_calibrated(rng, name):
+def test_p_values_are_uniform_where_calibrated(rng, name):
     labels, logits = calibrated(rng, 2000, 250)
-    assert_uniform(TESTS[name](labels, logits, from_logits=True).pvalue)
+    assert_uniform(TESTS[name](labels, logits, from_logits=True).p_value)
 
 
 def test_hosmer_lemeshow_of_the_rows_fitted_to(rng):
@@ -60,22 +60,24 @@ def test_hosmer_lemeshow_of_the_rows_fitted_to(rng):
     labels, scores = calibrated(rng, 2000, 250)
     fitted = pj.fit(scores, labels, weights=1, options=pj.Options(targets="none")).sigmoid
     logits = fitted.logit(scores)
-    assert_uniform(metrics.hosmer_lemeshow(labels, logits, from_logits=True, in_sample=True).pvalue)
-    naive = metrics.hosmer_lemeshow(labels, logits, from_logits=True).pvalue
+    assert_uniform(
+        metrics.hosmer_lemeshow(labels, logits, from_logits=True, in_sample=True).p_value
+    )
+    naive = metrics.hosmer_lemeshow(labels, logits, from_logits=True).p_value
     assert np.mean(naive < 0.25) < 0.2
 
 
 @pytest.mark.parametrize("name", [name for name in TESTS if name != "intercept"])
 def test_overconfidence_is_found(rng, name):
     labels, logits = calibrated(rng, 2000, 250)
-    assert np.mean(TESTS[name](labels, 2 * logits, from_logits=True).pvalue < 0.01) > 0.95
+    assert np.mean(TESTS[name](labels, 2 * logits, from_logits=True).p_value < 0.01) > 0.95
 
 
 def test_a_shift_is_found(rng):
     labels, logits = calibrated(rng, 2000, 250)
     shifted = metrics.cox_calibration(labels, logits + 0.8, from_logits=True)
-    assert np.mean(shifted.intercept_test.pvalue < 0.01) > 0.95
-    assert np.mean(shifted.slope_test.pvalue < 0.01) < 0.05
+    assert np.mean(shifted.intercept_test.p_value < 0.01) > 0.95
+    assert np.mean(shifted.slope_test.p_value < 0.01) < 0.05
 
 
 @pytest.mark.parametrize("rows", [1000, 30000])

@@ -91,9 +91,9 @@ def test_no_weight_overflows(name, rows):
         if x.dtype.kind != "f":
             continue
         unsigned = key in ("", ".value", ".by_chance") and name != "field_squared_error"
-        if unsigned or key.endswith(("pvalue", "prob_true", "prob_pred", "rate.value")):
+        if unsigned or key.endswith(("p_value", "prob_true", "prob_pred", "rate.value")):
             assert np.all((x >= -1e-12) | np.isnan(x))
-        if key.endswith(("pvalue", "prob_true", "prob_pred")) or "rate." in key:
+        if key.endswith(("p_value", "prob_true", "prob_pred")) or "rate." in key:
             assert np.all((x <= 1 + 1e-12) | np.isnan(x)), key
     counted = weights > 0
     if name in SCALE_FREE and name != "roc_auc" and counted.any():
@@ -144,10 +144,10 @@ def test_tests_are_proportional_to_weights(rng, power):
     for test, factor in ((metrics.spiegelhalter, power), (metrics.hosmer_lemeshow, 2 * power)):
         once, scaled = test(labels, proba), test(labels, proba, weights=many)
         np.testing.assert_allclose(scaled.statistic, np.ldexp(once.statistic, factor), rtol=1e-12)
-        assert scaled.pvalue == pytest.approx(0 if power > 0 else 1)
+        assert scaled.p_value == pytest.approx(0 if power > 0 else 1)
     once, scaled = (metrics.cox_calibration(labels, proba, weights=w) for w in (None, many))
     np.testing.assert_allclose(scaled.slope, once.slope, rtol=1e-6)
-    np.testing.assert_allclose(scaled.slope_se, np.ldexp(once.slope_se, -power), rtol=1e-6)
+    np.testing.assert_allclose(scaled.se_slope, np.ldexp(once.se_slope, -power), rtol=1e-6)
     np.testing.assert_allclose(
         scaled.joint_test.statistic, np.ldexp(once.joint_test.statistic, 2 * power), rtol=1e-6
     )

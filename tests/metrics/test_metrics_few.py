@@ -19,21 +19,21 @@ def rare(rng, problems, rows, center=-5.1):
 @pytest.mark.parametrize(("rows", "problems"), [(10, 4000), (50, 2000), (500, 1000)])
 def test_hosmer_lemeshow_of_rare_positives_is_valid(rng, rows, problems):
     """By chi-square alone 15 % are rejected at 5 %, 8 % at 0.1 %."""
-    pvalue = metrics.hosmer_lemeshow(*rare(rng, problems, rows)).pvalue
+    p_value = metrics.hosmer_lemeshow(*rare(rng, problems, rows)).p_value
     for level in (0.001, 0.01, 0.05, 0.2, 0.5):
         error = np.sqrt(level * (1 - level) / problems)
-        assert np.mean(pvalue <= level) < level + 3 * error, level
+        assert np.mean(p_value <= level) < level + 3 * error, level
     if rows == 500:
-        assert abs(np.mean(pvalue <= 0.5) - 0.5) < 0.05  # and not too large either
+        assert abs(np.mean(p_value <= 0.5) - 0.5) < 0.05  # and not too large either
 
 
 def test_hosmer_lemeshow_of_some_large_groups(rng):
     labels, proba = rare(rng, 1000, 300, center=-1.5)
     expected = np.sort(proba, axis=1).reshape(1000, 10, 30).sum(axis=2)
     assert (expected.min(axis=1) < 5).all() and (expected.max(axis=1) > 10).mean() > 0.9
-    pvalue = metrics.hosmer_lemeshow(labels, proba).pvalue
+    p_value = metrics.hosmer_lemeshow(labels, proba).p_value
     for level, off in ((0.05, 0.021), (0.25, 0.041), (0.5, 0.048)):
-        assert abs(np.mean(pvalue <= level) - level) < off, level
+        assert abs(np.mean(p_value <= level) - level) < off, level
 
 
 @pytest.mark.parametrize("flip", [False, True])
@@ -57,12 +57,12 @@ def test_hosmer_lemeshow_by_enumeration(rng, flip, weighted):
             labels, np.tile(both, (len(every), 1)), weights=counts, n_bins=n_bins, in_sample=True
         ).statistic
         # Of the statistic that is rounded to a 500th.
-        for k, pvalue in enumerate(found.pvalue):
+        for k, p_value in enumerate(found.p_value):
             least, most = (
                 chances[statistic >= found.statistic[k] * (1 + off) - 1e-12].sum()
                 for off in (0.006, -0.006)
             )
-            assert least * (1 - 1e-9) <= pvalue <= most * (1 + 1e-9)
+            assert least * (1 - 1e-9) <= p_value <= most * (1 + 1e-9)
 
 
 def test_hosmer_lemeshow_of_tiny_probabilities_keeps_its_digits():
@@ -71,28 +71,28 @@ def test_hosmer_lemeshow_of_tiny_probabilities_keeps_its_digits():
         p = 4 / n if n > 5 else 1e-40
         found = metrics.hosmer_lemeshow([1, 0], [p, p], weights=[positives, n - positives])
         exact = stats.binom.sf(positives - 1, n, p)  # so far above that no count is below as far
-        np.testing.assert_allclose(found.pvalue, exact, rtol=1e-9)
+        np.testing.assert_allclose(found.p_value, exact, rtol=1e-9)
 
 
 def test_company_and_order_do_not_matter(rng):
     labels, proba = rare(rng, 40, 300)
-    whole = metrics.hosmer_lemeshow(labels, proba).pvalue
-    alone = [metrics.hosmer_lemeshow(*one).pvalue for one in zip(labels, proba, strict=True)]
+    whole = metrics.hosmer_lemeshow(labels, proba).p_value
+    alone = [metrics.hosmer_lemeshow(*one).p_value for one in zip(labels, proba, strict=True)]
     assert np.array_equal(whole, alone)
     order = rng.permutation(300)
-    other = metrics.hosmer_lemeshow(labels[:, order], proba[:, order]).pvalue
+    other = metrics.hosmer_lemeshow(labels[:, order], proba[:, order]).p_value
     np.testing.assert_allclose(other, whole, rtol=1e-9)
     logits = np.log(proba / (1 - proba))
-    by_logits = metrics.hosmer_lemeshow(labels, logits, from_logits=True).pvalue
+    by_logits = metrics.hosmer_lemeshow(labels, logits, from_logits=True).p_value
     np.testing.assert_allclose(by_logits, whole, rtol=1e-9)
-    flipped = metrics.hosmer_lemeshow(~labels, -logits, from_logits=True).pvalue
+    flipped = metrics.hosmer_lemeshow(~labels, -logits, from_logits=True).p_value
     np.testing.assert_allclose(flipped, whole, rtol=1e-9)
 
 
 def test_weights_that_are_no_counts_are_by_chi_square(rng):
     labels, proba = rare(rng, 5, 50)
     test = metrics.hosmer_lemeshow(labels, proba, weights=1.5)
-    np.testing.assert_allclose(test.pvalue, stats.chi2.sf(test.statistic, test.df), rtol=1e-9)
+    np.testing.assert_allclose(test.p_value, stats.chi2.sf(test.statistic, test.df), rtol=1e-9)
 
 
 def test_hosmer_lemeshow_of_the_rows_fitted_to_does_not_reject_too_many(rng):
@@ -100,7 +100,7 @@ def test_hosmer_lemeshow_of_the_rows_fitted_to_does_not_reject_too_many(rng):
     fitted = pj.fit(scores, labels, options=pj.Options(targets="none"))
     proba = fitted.predict_proba(scores)[fitted.converged]
     test = metrics.hosmer_lemeshow(labels[fitted.converged], proba, in_sample=True)
-    assert np.mean(test.pvalue <= 0.05) < 0.065
+    assert np.mean(test.p_value <= 0.05) < 0.065
 
 
 @pytest.mark.slow

@@ -258,7 +258,7 @@ def test_what_is_refused(name, rows):
         (dict(labels=labels + 2), "labels: expected bool"),
         (dict(proba=proba + 1), r"proba: expected probabilities in \[0, 1\]"),
         (dict(weights=-1), "weights: expected >= 0"),
-        (dict(confidence=95), r"confidence: expected a number in \(0, 1\), got 95"),
+        (dict(level=95), r"level: expected a number in \(0, 1\), got 95"),
     ):
         with pytest.raises(ValueError, match=message):
             error(**{"labels": labels, "proba": proba, "segments": ad} | given)

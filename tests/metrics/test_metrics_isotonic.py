@@ -32,7 +32,7 @@ def test_the_band_holds_curves_of_right_predictions_and_not_of_wrong_ones(rng):
         held = []
         for seed in range(20):
             labels, p = predictions(rng, 1000, power)
-            curve = isotonic_curve(labels, p, confidence=0.9, seed=seed)
+            curve = isotonic_curve(labels, p, level=0.9, seed=seed)
             held.append(
                 np.mean((curve.lower <= curve.prob_true) & (curve.prob_true <= curve.upper))
             )
@@ -82,7 +82,7 @@ def test_no_curve_of_rows_that_are_nan():
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"confidence": 1}, r"confidence: expected a number in \(0, 1\), got 1"),
+        ({"level": 1}, r"level: expected a number in \(0, 1\), got 1"),
         ({"replicates": 1}, "replicates: expected an integer >= 2, got 1"),
         ({"proba": [[0.1, 0.2]]}, r"proba: expected \(N,\), one problem's, got shape \(1, 2\)"),
         ({"proba": [0.1, 2]}, r"proba: expected probabilities in \[0, 1\]"),

@@ -50,7 +50,7 @@ def test_values_by_loops(rows):
     sigmas = []
     for i, mask in enumerate(expected.values()):
         statistic, sd = plain(labels[mask], proba[mask])
-        assert table["n_rows"][i] == mask.sum()
+        assert table["rows"][i] == mask.sum()
         assert table["kuiper"][i] == pytest.approx(statistic, rel=1e-11)
         sigmas.append(statistic / sd)
     np.testing.assert_allclose(table["sigma"], sigmas, rtol=1e-11)
@@ -77,7 +77,7 @@ def test_beside_mcgrad(rng):
     ours = metrics.multicalibration_error(frame["label"], frame["score"], masks)
     for name, other in (("kuiper", theirs.segments_ecce), ("sigma", theirs.segments_ecce_sigma)):
         np.testing.assert_allclose(ours.groups[name], other, rtol=1e-9)
-    np.testing.assert_allclose(ours.groups["pvalue"], theirs.segments_ecce_pvalue, atol=1e-9)
+    np.testing.assert_allclose(ours.groups["p_value"], theirs.segments_ecce_pvalue, atol=1e-9)
     np.testing.assert_allclose(ours[:2], (theirs.mce, theirs.mce_sigma), rtol=1e-9)
 
 
@@ -163,26 +163,26 @@ def test_nan(rows, where):
 def test_degenerate_rows_are_silent():
     """Warnings are errors here."""
     right = metrics.multicalibration_error([1, 0], [1.0, 0.0])
-    assert (right.sigma, right.value, right.pvalue) == (0, 0, 1)
+    assert (right.sigma, right.value, right.p_value) == (0, 0, 1)
     wrong = metrics.multicalibration_error([0, 0], [1.0, 0.0])
-    assert wrong.sigma == np.inf and wrong.pvalue < 0.01
+    assert wrong.sigma == np.inf and wrong.p_value < 0.01
     one = metrics.multicalibration_error([1], [0.25], segments=["a"], min_rows=1)
     assert one.sigma == pytest.approx(0.75 / math.sqrt(0.25 * 0.75))
-    assert one.groups["n_rows"].tolist() == [1, 1]
+    assert one.groups["rows"].tolist() == [1, 1]
     metrics.multicalibration_error([1, 0, 1], [0.2, 0.2, 1.0], weights=0.3)
 
 
 def test_the_distribution_of_a_range(rng):
     """Feller's series against each other, and against walks."""
     x = np.linspace(0.05, 12, 500)
-    found = kuiper.pvalue(x)
+    found = kuiper.p_value(x)
     assert (np.diff(found) <= 0).all() and found[0] == 1 and 0 < found[-1] < 1e-30
-    edge = kuiper.pvalue(np.array([1.5 - 1e-9, 1.5]))
+    edge = kuiper.p_value(np.array([1.5 - 1e-9, 1.5]))
     assert abs(edge[0] - edge[1]) < 1e-8
     walks = np.cumsum(rng.choice([-1.0, 1.0], (4000, 2000)), axis=1) / 2000**0.5
     ranges = np.maximum(walks.max(axis=1), 0) - np.minimum(walks.min(axis=1), 0)
     for level in (1.2, 1.6, 2.2):
-        assert abs((ranges >= level).mean() - kuiper.pvalue(np.array([level]))[0]) < 0.05
+        assert abs((ranges >= level).mean() - kuiper.p_value(np.array([level]))[0]) < 0.05
 
 
 def test_what_is_refused(rows):
@@ -196,7 +196,7 @@ def test_what_is_refused(rows):
         (dict(proba=proba + 1), r"proba: expected probabilities in \[0, 1\]"),
         (dict(labels=labels + 2), "labels: expected bool"),
         (dict(weights=-1), "weights: expected >= 0"),
-        (dict(confidence=1), "confidence: expected a number in"),
+        (dict(level=1), "level: expected a number in"),
         (dict(min_rows=0), "min_rows: expected an integer >= 1, got 0"),
         (dict(replicates=0), "replicates: expected an integer >= 1, got 0"),
         (dict(seed=-1), "seed: expected an integer >= 0, got -1"),
@@ -206,7 +206,7 @@ def test_what_is_refused(rows):
 
 
 @pytest.mark.slow
-def test_pvalues_and_intervals_over_many_overlapping_groups(rng):
+def test_p_values_and_intervals_over_many_overlapping_groups(rng):
     """Calibrated probabilities: rejections as stated, the mean by chance, 0 in the interval."""
     found = []
     for i in range(400):
@@ -215,7 +215,7 @@ def test_pvalues_and_intervals_over_many_overlapping_groups(rng):
         error = metrics.multicalibration_error(
             rng.random(500) < proba, proba, segments=fields, seed=i, replicates=100
         )
-        found.append((error.sigma - error.by_chance, error.pvalue <= 0.1, error.lower > 0))
+        found.append((error.sigma - error.by_chance, error.p_value <= 0.1, error.lower > 0))
     excess, rejected, excluded = np.array(found, float).T
     assert abs(excess.mean()) < 4 * excess.std() / 20
     assert abs(rejected.mean() - 0.1) < 0.05 and excluded.mean() < 0.1

@@ -39,7 +39,7 @@ def test_every_metric_of_every_segment(rows, metric, weighted):
     made = metrics.by_segment(metric, labels, proba, segments, weights=weights)
     keys = np.unique(segments)
     np.testing.assert_array_equal(made.keys, keys)
-    np.testing.assert_array_equal(made.n_rows, [(segments == key).sum() for key in keys])
+    np.testing.assert_array_equal(made.rows, [(segments == key).sum() for key in keys])
     rtol = 1e-6 if metric is metrics.cox_calibration else 1e-9  # its fit stops short of rounding
     for i, key in enumerate(keys):
         mine = segments == key
@@ -54,13 +54,13 @@ def test_a_table_of_them(rows):
     labels, proba, _, segments = rows
     cox = metrics.by_segment(metrics.cox_calibration, labels, proba, segments)
     table = cox.table()
-    assert list(table)[:3] == ["segment", "n_rows", "slope"]
-    assert table["joint_test_pvalue"] is cox.values.joint_test.pvalue
+    assert list(table)[:3] == ["segment", "rows", "slope"]
+    assert table["joint_test_p_value"] is cox.values.joint_test.p_value
     assert list(metrics.by_segment(metrics.log_loss, labels, proba, segments).table()) == [
-        *("segment", "n_rows", "value")
+        *("segment", "rows", "value")
     ]
     curve = metrics.by_segment(metrics.reliability_curve, labels, proba, segments)
-    assert curve.values.prob_true.shape == (9, 10) and list(curve.table()) == ["segment", "n_rows"]
+    assert curve.values.prob_true.shape == (9, 10) and list(curve.table()) == ["segment", "rows"]
 
 
 def test_options_containers_and_bad_rows(rows):
@@ -69,11 +69,11 @@ def test_options_containers_and_bad_rows(rows):
     labels, logits = np.where(labels, 1.0, -1.0), np.log(proba / (1 - proba))
     labels[segments == 1] = np.nan  # those of one segment alone
     text = np.array([f"shop {x}" for x in segments])
-    frame = pd.DataFrame({"shop": text, "n_rows": segments % 2})
+    frame = pd.DataFrame({"shop": text, "rows": segments % 2})
     several = metrics.by_segment(
         metrics.log_loss, pd.Series(labels), pd.Series(logits), frame, from_logits=True
     )
-    assert list(several.table()) == ["shop", "segment_n_rows", "n_rows", "value"]
+    assert list(several.table()) == ["shop", "segment_rows", "rows", "value"]
     one = metrics.by_segment(metrics.log_loss, labels, logits, text, from_logits=True)
     np.testing.assert_array_equal(one.values, several.values)
     assert (np.isnan(one.values) == (one.keys == "shop 1")).all()

@@ -175,7 +175,7 @@ def test_binned_measures_against_a_loop(rows, strategy, n_bins):
     for b in range(n_bins):
         here = which == b
         if not here.any():
-            assert curve.n_rows[b] == 0
+            assert curve.rows[b] == 0
             assert np.isnan([x[b] for x in curve[:4]]).all()
             continue
         mass = weights[here].sum()
@@ -196,7 +196,7 @@ def test_reliability_curve_against_scikit_learn(rows):
     labels, proba, _ = rows
     curve = metrics.reliability_curve(labels, proba, n_bins=8)
     true, predicted = calibration.calibration_curve(labels, proba, n_bins=8)
-    filled = curve.n_rows > 0
+    filled = curve.rows > 0
     exactly(curve.prob_true[filled], true)
     exactly(curve.prob_pred[filled], predicted)
 
@@ -204,13 +204,13 @@ def test_reliability_curve_against_scikit_learn(rows):
 def test_edges_belong_to_the_bin_below_and_1_has_no_bin_of_its_own():
     proba = [0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0]
     curve = metrics.reliability_curve([0, 1, 0, 1, 0, 1, 1], proba, n_bins=10)
-    assert curve.n_rows.tolist() == [2, 0, 1, 0, 1, 0, 1, 0, 1, 1]
+    assert curve.rows.tolist() == [2, 0, 1, 0, 1, 0, 1, 0, 1, 1]
 
 
 def test_equal_mass_is_equal_without_ties(rng):
     proba = rng.random((5, 120))
     curve = metrics.reliability_curve(proba > 0.5, proba, n_bins=8, strategy="quantile")
-    assert np.all(curve.n_rows == 15)
+    assert np.all(curve.rows == 15)
     exactly(curve.prob_pred, np.sort(proba).reshape(5, 8, 15).mean(axis=-1))
 
 
@@ -220,12 +220,12 @@ def test_what_lies_in_the_middle_of_all_mass_goes_above():
         curve = metrics.reliability_curve(
             proba > 0.5, proba, weights=weights, n_bins=2, strategy="quantile"
         )
-        exactly(curve.n_rows, [4 * weights, 5 * weights])
+        exactly(curve.rows, [4 * weights, 5 * weights])
 
 
 def test_reliability_without_weight_has_no_counts():
     curve = metrics.reliability_curve([[0, 1]] * 2, [[0.1, 0.9]] * 2, weights=[[1], [0]], n_bins=2)
-    assert curve.n_rows[0].tolist() == [1, 1] and np.isnan(curve.n_rows[1]).all()
+    assert curve.rows[0].tolist() == [1, 1] and np.isnan(curve.rows[1]).all()
 
 
 def smooth_ece_by_quadrature(proba, rate, points=5000):
@@ -289,7 +289,7 @@ def test_cox_calibration_against_many_digits(rng):
         x if isinstance(x, tuple) else float(x)
         for x in optimum(logits, labels, weights, kind="none")
     )
-    slope_se, intercept_se = np.sqrt(
+    se_slope, se_intercept = np.sqrt(
         np.diag(np.linalg.inv(np.array([[h_AA, h_AB], [h_AB, h_BB]], float)))
     )
 
@@ -298,13 +298,15 @@ def test_cox_calibration_against_many_digits(rng):
         return (weights * np.log1p(np.exp(-signed))).sum()
 
     cox = metrics.cox_calibration(labels, logits, weights=weights, from_logits=True)
-    exactly(cox[:4], [-A, -B, slope_se, intercept_se], rtol=1e-7)
-    z = (-A - 1) / slope_se, -B / intercept_se
+    exactly(cox[:4], [-A, -B, se_slope, se_intercept], rtol=1e-7)
+    z = (-A - 1) / se_slope, -B / se_intercept
     exactly([cox.slope_test.statistic, cox.intercept_test.statistic], z, rtol=1e-7)
-    exactly([cox.slope_test.pvalue, cox.intercept_test.pvalue], 2 * stats.norm.sf(np.abs(z)), 1e-7)
+    exactly(
+        [cox.slope_test.p_value, cox.intercept_test.p_value], 2 * stats.norm.sf(np.abs(z)), 1e-7
+    )
     twice_gain = 2 * (loss(1, 0) - loss(-A, -B))
     exactly(
-        [cox.joint_test.statistic, cox.joint_test.pvalue],
+        [cox.joint_test.statistic, cox.joint_test.p_value],
         [twice_gain, stats.chi2.sf(twice_gain, 2)],
         rtol=1e-8,
     )
@@ -347,8 +349,8 @@ def test_spiegelhalter_as_printed():
 
 def test_spiegelhalter_answers():
     test = metrics.spiegelhalter([[0, 1], [0, 1], [1, 1]], [[0.5, 0.5], [0, 1], [0, 1]])
-    assert np.isnan(test.statistic[:2]).all() and np.isnan(test.pvalue[:2]).all()
-    assert test.statistic[2] == np.inf and test.pvalue[2] == 0
+    assert np.isnan(test.statistic[:2]).all() and np.isnan(test.p_value[:2]).all()
+    assert test.statistic[2] == np.inf and test.p_value[2] == 0
 
 
 @pytest.mark.parametrize("n_bins", [7, 10])
@@ -365,38 +367,38 @@ def test_hosmer_lemeshow_against_a_loop(rows, in_sample, n_bins):
     test = metrics.hosmer_lemeshow(labels, proba, **how)
     exactly(test[:2], [chi2, df], rtol=1e-10)
     if in_sample:  # if not, of few expected labels: tests/metrics/test_metrics_few.py
-        exactly(test.pvalue, stats.chi2.sf(chi2, df), rtol=1e-10)
+        exactly(test.p_value, stats.chi2.sf(chi2, df), rtol=1e-10)
 
 
 def test_hosmer_lemeshow_answers():
     test = metrics.hosmer_lemeshow([[0, 1], [1, 1], [0, 1]], [[0, 1], [0, 1], [0.5, 0.5]], n_bins=2)
     assert test.statistic.tolist() == [0, np.inf, 0]
     assert test.df.tolist() == [2, 2, 1]
-    assert test.pvalue.tolist() == [1, 0, 1]
+    assert test.p_value.tolist() == [1, 0, 1]
     huge = metrics.hosmer_lemeshow([1], np.float32([1e-45]), n_bins=1)  # 1e45 in float64
-    assert huge.statistic == np.inf and huge.pvalue == np.float32(1e-45)
+    assert huge.statistic == np.inf and huge.p_value == np.float32(1e-45)
     few = metrics.hosmer_lemeshow([0, 1], [0.2, 0.7], n_bins=2, in_sample=True)
-    assert few.df == 0 and np.isnan(few.pvalue) and few.statistic > 0
+    assert few.df == 0 and np.isnan(few.p_value) and few.statistic > 0
 
 
-def test_small_pvalues_are_those_of_scipy():
+def test_small_p_values_are_those_of_scipy():
     """From 1 down to 1e-300, by labels ever less likely."""
     n = np.arange(1, 1130, 7)[:, None] + 0.5  # no counts, whose distribution is another
     unlikely = np.full((len(n), 1), 0.45)
     test = metrics.hosmer_lemeshow([[1]], unlikely, weights=n, n_bins=1)
-    exactly(test.pvalue, stats.chi2.sf(test.statistic, 1), rtol=1e-10)
-    assert test.pvalue.min() < 1e-300
+    exactly(test.p_value, stats.chi2.sf(test.statistic, 1), rtol=1e-10)
+    assert test.p_value.min() < 1e-300
     both = np.hstack([unlikely, unlikely + 0.01])
     test = metrics.hosmer_lemeshow([[1, 1]], both, weights=(n + 0.2) / 2, n_bins=2)
-    exactly(test.pvalue, stats.chi2.sf(test.statistic, 2), rtol=1e-10)
+    exactly(test.p_value, stats.chi2.sf(test.statistic, 2), rtol=1e-10)
     test = metrics.spiegelhalter([[1]], unlikely, weights=n)
-    exactly(test.pvalue, 2 * stats.norm.sf(test.statistic), rtol=1e-10)
-    assert test.pvalue.min() < 1e-300
+    exactly(test.p_value, 2 * stats.norm.sf(test.statistic), rtol=1e-10)
+    assert test.p_value.min() < 1e-300
 
 
 @pytest.mark.parametrize("groups", [1, 2, 3, 10, 99, 1000, 1480, 1481, 2500, 5000])
 @pytest.mark.parametrize("excess", [0.98, 1.01, 1.1, 1.5])
-def test_pvalues_of_any_number_of_groups(groups, excess):
+def test_p_values_of_any_number_of_groups(groups, excess):
     """chi2 is some excess times df: from far above 1/2 to 1e-100 and less."""
     proba = 0.5 + 1e-7 * np.arange(groups)
     test = metrics.hosmer_lemeshow(
@@ -407,12 +409,12 @@ def test_pvalues_of_any_number_of_groups(groups, excess):
     with mpmath.workdps(30):
         half = mpmath.mpf(float(test.statistic)) / 2
         expected = float(mpmath.gammainc(mpmath.mpf(groups) / 2, half, regularized=True))
-    exactly(test.pvalue, expected, rtol=1e-11)
+    exactly(test.p_value, expected, rtol=1e-11)
 
 
-def test_pvalue_of_a_huge_statistic_is_0():
+def test_p_value_of_a_huge_statistic_is_0():
     test = metrics.hosmer_lemeshow([[1], [1]], [[1e-300], [0.5]], weights=[[1], [1e6]], n_bins=1)
-    assert np.all(test.statistic > 1e5) and test.pvalue.tolist() == [1e-300, 0]
+    assert np.all(test.statistic > 1e5) and test.p_value.tolist() == [1e-300, 0]
 
 
 def test_bins_of_equal_expected_positives(rng):
@@ -426,8 +428,8 @@ def test_bins_of_equal_expected_positives(rng):
         below += p[i]
     for b in range(8):
         mine = bins == b
-        assert curve.n_rows[b] == mine.sum() > 0
+        assert curve.rows[b] == mine.sum() > 0
         np.testing.assert_allclose(curve.prob_pred[b], p[mine].mean())
         np.testing.assert_allclose(curve.prob_true[b], labels[mine].mean())
         assert abs(p[mine].sum() - total / 8) < p.max()
-    assert curve.n_rows[0] > 1000 > curve.n_rows[-1]
+    assert curve.rows[0] > 1000 > curve.rows[-1]

@@ -84,8 +84,8 @@ def test_odd_input():
     assert np.isnan(metrics.smooth_curve([0, 1], [0.1, 0.5], weights=0)).all()
     with pytest.raises(ValueError, match=r"proba: expected \(N,\), one problem's"):
         metrics.smooth_curve([[0, 1]], [[0.1, 0.5]])
-    with pytest.raises(ValueError, match="confidence: "):
-        metrics.smooth_curve([0, 1], [0.1, 0.5], confidence=1)
+    with pytest.raises(ValueError, match="level: "):
+        metrics.smooth_curve([0, 1], [0.1, 0.5], level=1)
 
 
 def test_the_docstring_quotes_the_coverage():

@@ -60,8 +60,8 @@ def test_slopes_are_drawn_in_their_own_errors(calibrator):
     left = slopes._left_by_targets(fit)[usable]
     assert (left > 0).all() and (left < 1).all() and np.corrcoef(left, np.log(n))[0, 1] > 0.5
     z = (-fit.A[usable] - left * calibrator.fallback.slope) / error
-    pvalue = 2 * stats.norm.sf(np.abs(z))
-    off = stats.false_discovery_control(pvalue) <= 0.05
+    p_value = 2 * stats.norm.sf(np.abs(z))
+    off = stats.false_discovery_control(p_value) <= 0.05
     assert off.any()
     low, high = ax.get_ylim()
     shown = (z >= low) & (z <= high)

@@ -44,9 +44,9 @@ def test_a_reliability_diagram_has_its_numbers(predictions):
         f"ECE {error:#.2g} (95 %: 0 to {upper:#.2g})",
         f"smECE {metrics.smooth_ece(labels, p, **shared):#.2g}",
     ]
-    ax = plots.reliability_diagram(labels, {"one": p, "$2$": p**2}, confidence=0.8)
+    ax = plots.reliability_diagram(labels, {"one": p, "$2$": p**2}, level=0.8)
     lines = written(ax)
-    error = metrics.ece_interval(labels, p, strategy="quantile", confidence=0.8)
+    error = metrics.ece_interval(labels, p, strategy="quantile", level=0.8)
     told = "one: {:.4g}, {:#.2g} (0 to {:#.2g})".format(metrics.log_loss(labels, p), *error[::2])
     assert lines[:2] == ["log loss, ECE (80 % interval)", told]
     assert lines[2].startswith("$2$: ") and len(lines) == 3

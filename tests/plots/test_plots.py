@@ -63,7 +63,7 @@ def test_a_panel_takes_its_place_from_axes_without_a_grid(rows, calibrator, pool
 def test_reliability_is_that_of_scikit_learn_with_wilson_intervals(rows, calibrator):
     scores, labels, _ = rows
     p = calibrator.fallback.predict_proba(scores)
-    ax = plots.reliability_diagram(labels, p, strategy="uniform", n_bins=7, confidence=0.9)
+    ax = plots.reliability_diagram(labels, p, strategy="uniform", n_bins=7, level=0.9)
     line, _, (bars,) = starting(ax, "observed, 90 %").lines
     theirs = CalibrationDisplay.from_predictions(labels, p, n_bins=7)
     np.testing.assert_allclose(line.get_xydata(), np.c_[theirs.prob_pred, theirs.prob_true])
@@ -110,10 +110,10 @@ def test_logits_and_weights_of_a_reliability_diagram(rows, calibrator):
 def test_smooth_diagram(rows, calibrator):
     scores, labels, _ = rows
     p = calibrator.fallback.predict_proba(scores)
-    ax = plots.reliability_diagram(labels, p, method="smooth", confidence=0.8)
+    ax = plots.reliability_diagram(labels, p, method="smooth", level=0.8)
     line, curve = (
         starting(ax, "observed, 80 % band"),
-        metrics.smooth_curve(labels, p, confidence=0.8),
+        metrics.smooth_curve(labels, p, level=0.8),
     )
     np.testing.assert_array_equal(line.get_xydata(), np.c_[curve.prob_pred, curve.prob_true])
     (band,) = [c for c in ax.collections if isinstance(c, PolyCollection)]
@@ -141,7 +141,7 @@ def test_isotonic_diagram(rows, calibrator):
     assert band is starting(ax, "95 % if calibrated")
     assert np.ptp(band.get_facecolor()[0, :3]) == 0 and np.ptp(to_rgb(line.get_color())) > 0.3
     models = {"one": p, "other": p**2}
-    ax = plots.reliability_diagram(labels, models, method="isotonic", confidence=0.8)
+    ax = plots.reliability_diagram(labels, models, method="isotonic", level=0.8)
     assert list(labelled(ax))[1:] == ["80 % if calibrated", "one", "other"]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.arrays import Floats
-from platt_jax.metrics.count_pvalues import Counts, Predicted, counts
+from platt_jax.metrics.count_p_values import Counts, Predicted, counts
 from platt_jax.plots import funnels, rates
 from platt_jax.plots.explorer import columns, packing
 from platt_jax.plots.explorer.bins import bins

@@ -45,7 +45,7 @@ def counts(rows: Predicted, labels: NDArray[np.int8], number: int) -> Counts:
     return Counts(*(groups.sums(group, w * column, number) for column in columns))
 
 
-def count_pvalues(rows: Predicted, by_group: Counts) -> Floats:
+def count_p_values(rows: Predicted, by_group: Counts) -> Floats:
     """(K,) two-sided p-values of the observed numbers of positives: twice the smaller tail.
 
     A number has Poisson's binomial distribution. Its tails are those of a saddlepoint approximation
@@ -53,10 +53,10 @@ def count_pvalues(rows: Predicted, by_group: Counts) -> Floats:
     of all has its exact probability. Groups within 1.5 standard deviations have the p-value 1.
     """
     n, observed, expected, variance = by_group
-    pvalue = np.ones(len(n))
+    p_value = np.ones(len(n))
     unusual = np.abs(observed - expected) > _USUAL * np.sqrt(variance)
     if not unusual.any():
-        return pvalue
+        return p_value
     which = np.flatnonzero(unusual)
     mine = unusual[rows.group]
     # The lower tail of class 1 is the upper tail of class 0.
@@ -65,8 +65,8 @@ def count_pvalues(rows: Predicted, by_group: Counts) -> Floats:
     p = np.where(low[rows.group[mine]], 1 - rows.proba[mine], rows.proba[mine])
     reached = np.where(low, n - observed, observed)[which]
     tail = _upper_tails(Predicted(p, rows.weights[mine], group), reached)
-    pvalue[which] = np.minimum(2 * tail, 1)
-    return pvalue
+    p_value[which] = np.minimum(2 * tail, 1)
+    return p_value
 
 
 def _upper_tails(rows: Predicted, reached: Floats) -> Floats:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from platt_jax.metrics.count_pvalues import Predicted, count_pvalues, counts
+from platt_jax.metrics.count_p_values import Predicted, count_p_values, counts
 
 
 def exact(p, positives):
@@ -19,7 +19,7 @@ def of(groups, weights=None):
     p, labels = (np.concatenate(x) for x in zip(*groups, strict=True))
     number = np.repeat(np.arange(len(groups)), [len(each) for each, _ in groups])
     rows = Predicted(p, np.ones(len(p)) if weights is None else weights, number)
-    return count_pvalues(rows, counts(rows, labels, len(groups)))
+    return count_p_values(rows, counts(rows, labels, len(groups)))
 
 
 def test_they_are_those_of_poissons_binomial_distribution(rng):
@@ -28,21 +28,21 @@ def test_they_are_those_of_poissons_binomial_distribution(rng):
         a, b = rng.choice([[0.5, 5], [1, 1], [5, 0.5], [20, 60]])
         p = rng.beta(a, b, rng.integers(1, 60))
         groups.append((p, (rng.random(len(p)) < p * rng.choice([0.2, 1, 3, 6])).astype(int)))
-    pvalue = of(groups)
+    p_value = of(groups)
     expected = np.array([exact(p, labels.sum()) for p, labels in groups])
     few = expected < 0.05
     assert few.sum() > 300 and expected.min() < 1e-12
-    np.testing.assert_allclose(pvalue[few], expected[few], rtol=0.2)
-    np.testing.assert_allclose(np.median(pvalue[few] / expected[few]), 1, atol=0.02)
-    assert (pvalue[~few] > 0.04).all()
+    np.testing.assert_allclose(p_value[few], expected[few], rtol=0.2)
+    np.testing.assert_allclose(np.median(p_value[few] / expected[few]), 1, atol=0.02)
+    assert (p_value[~few] > 0.04).all()
 
 
 def test_calibrated_rows_are_rarely_unusual(rng):
     p = rng.beta(1, 8, 400_000)
     rows = Predicted(p, np.ones(len(p)), rng.integers(0, 10_000, len(p)))
-    pvalue = count_pvalues(rows, counts(rows, (rng.random(len(p)) < p).astype(int), 10_000))
+    p_value = count_p_values(rows, counts(rows, (rng.random(len(p)) < p).astype(int), 10_000))
     for level in (0.05, 0.01):
-        assert 0.3 * level < np.mean(pvalue < level) < level
+        assert 0.3 * level < np.mean(p_value < level) < level
 
 
 def test_a_weight_is_the_row_that_often(rng):
