@@ -63,7 +63,7 @@ def bootstrap(data, **named):
 
 def leave_one_out(data):
     scores, labels, ids = data
-    pj.leave_one_out(fitted(data).fit, scores, labels, segments=ids)
+    pj.leave_one_out(fitted(data), scores, labels, ids)
     pj.leave_one_out(pj.fit(scores, labels), scores, labels)
 
 

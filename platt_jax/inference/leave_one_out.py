@@ -19,6 +19,7 @@ from platt_jax.execution.problems import Context, Problems
 from platt_jax.execution.run import fit_problems
 from platt_jax.ids.factorize import factorize
 from platt_jax.inference.expansion import Center, Sums, leave_each_out, sums
+from platt_jax.inference.fitted_rows import fitted_columns
 from platt_jax.inference.row_tiles import ProblemRows, RowTiles
 from platt_jax.model.prior import CenteredPrior, GaussianPrior
 from platt_jax.model.standardization import Standardization
@@ -26,6 +27,8 @@ from platt_jax.options import Options
 from platt_jax.passes import packing
 from platt_jax.passes.columns import Columns
 from platt_jax.results.fit import Fit
+from platt_jax.results.one_vs_rest import OneVsRestCalibrator
+from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.results.sigmoid import Sigmoid
 from platt_jax.solver.solution import Given
 from platt_jax.threads import ordered_map, run_programs
@@ -37,13 +40,13 @@ Made = TypeVar("Made")
 
 
 def leave_one_out(
-    fit: Fit,
+    calibrator: Fit | SegmentCalibrator | OneVsRestCalibrator,
     scores: Column,
     labels: Column,
+    segments: Column = None,
     *,
     weights: Column = None,
     offset: Column = None,
-    segments: Column = None,
     prior: GaussianPrior | None = None,
     options: Options = Options(),
 ) -> NDArray[Any]:
@@ -56,24 +59,25 @@ def leave_one_out(
     large (for example, if one row alone determines the slope), the remaining rows are fitted.
 
     Args:
-        fit: the fit of these rows: with batch shape (...), as `fit` returns it; for segments (K,),
-            the field `fit` of the result of `fit_segments`. If that used pooling="partial", pass
-            ``prior=calibrator.population.prior`` and ``options=Options(targets="none")``.
-        scores: (..., N) scores that were fitted; (N,) with segments.
+        calibrator: result of `fit`, `fit_segments` or `fit_one_vs_rest` for these rows. With
+            pooling="partial" a row is left out of its segment's fit, whose prior is the population
+            that was estimated with the row.
+        scores: the scores that were fitted, in the shape given to that function.
         labels: the labels that were fitted.
+        segments: (N,) segment ids that were fitted, for a SegmentCalibrator, or for a Fit (K,) of
+            the segments in ascending order; else None.
         weights: the weights that were fitted, or None.
         offset: the offset that was fitted, or None. It is part of a row's probability.
-        segments: (N,) segment ids that were fitted, or None.
         prior: the prior of the fit, or None.
         options: the options of the fit.
 
     Returns:
-        (..., N) probabilities, in the dtype of the scores. A row of weight 0 gets the probability
-        by the whole fit. NaN where a score, label or offset is not finite, where the whole fit is
-        NaN, and where no other row is left.
+        Probabilities in the shape and dtype of the scores; for classes each class's own. A row of
+        weight 0 gets the probability by the whole fit. NaN where a score, label or offset is not
+        finite, where the whole fit is NaN, and where no other row is left.
 
     Raises:
-        ValueError: an argument is not as above.
+        ValueError: an argument is not as above, or the calibrator has levels or a shift.
 
     Example:
         >>> from platt_jax import fit
@@ -83,79 +87,118 @@ def leave_one_out(
     """
     caller = Caller()
     scores = validation.scores(scores)
-    labels, weights = validation.labels_and_weights(labels, weights, scores)
     options = validation.options(options)
-    batch, order = scores.shape[:-1], None
-    sizes = np.full(int(np.prod(batch)), scores.shape[-1])
-    columns = Columns(scores, labels, weights, validation.offset(offset, scores))
-    columns = jax.tree.map(lambda x: x.reshape(-1), columns)
-    if segments is not None:
-        batch, order, sizes = _grouped(segments, scores)
-        columns = jax.tree.map(itemgetter(order), columns)
-    fit, shared = _checked(fit, batch, scores.dtype), shared_prior(prior)
-    prior = validation.prior(prior, batch, scores.dtype)
-    rows = ProblemRows(columns, sizes)
-    if segments is not None and _has_one_curve(fit, rows, shared, options):
-        rows, fit = ProblemRows(columns, np.array([len(scores)])), _of_all(fit)
-        prior = validation.prior(shared, (1,), scores.dtype)
-        options = replace(options, non_finite="omit")  # how the pooled fit was made
-    if prior is not None:
-        prior = GaussianPrior(
-            np.asarray(prior.mean).reshape(-1, 2), np.asarray(prior.precision).reshape(-1, 2, 2)
+    if isinstance(calibrator, Fit) and segments is not None:
+        validation.require_flat(scores, "scores")
+        columns = fitted_columns(calibrator, scores, labels, None, weights, offset)
+        return _of_segments(calibrator, columns, segments, False, prior, options, caller)
+    columns = fitted_columns(calibrator, scores, labels, segments, weights, offset)
+    if isinstance(calibrator, SegmentCalibrator):
+        _require_as_fitted(calibrator)
+        if (population := calibrator.population) is not None and population.estimated:
+            prior, options = population.prior, replace(options, targets="none")
+        one_curve = calibrator.pooling == "complete"
+        return _of_segments(calibrator.fit, columns, segments, one_curve, prior, options, caller)
+    if isinstance(calibrator, OneVsRestCalibrator):
+        found = _of_columns(calibrator.fit, columns, prior, options, caller)
+        return np.ascontiguousarray(found.T)
+    return _of_columns(calibrator, columns, prior, options, caller)
+
+
+def _require_as_fitted(calibrator: SegmentCalibrator) -> None:
+    if calibrator.levels is not None:
+        raise ValueError(
+            'calibrator: expected pooling="none", "complete" or "partial", got pooling='
+            f"{calibrator.pooling!r}, whose segments have a prior each"
         )
-    found, doubtful, start = run_programs(
-        lambda: _expand(rows, fit, prior, options), x64=scores.dtype == np.float64
-    )
-    found[doubtful] = _refit(rows, doubtful, start, prior, options, caller)
-    if order is None:
-        return found.reshape(scores.shape)
+    if calibrator.shift is not None:
+        raise ValueError("calibrator: expected one as fitted, got one after shift_prior")
+
+
+def _of_segments(
+    fit: Fit,
+    columns: Columns,
+    segments: Column,
+    one_curve: bool,
+    prior: GaussianPrior | None,
+    options: Options,
+    caller: Caller,
+) -> NDArray[Any]:
+    """The rows of segments (N,), each with a fit, or all with that of all rows."""
+    sizes, order = _grouped(segments, columns.scores)
+    fit = _checked(fit, sizes.shape, columns.scores.dtype)
+    columns = jax.tree.map(itemgetter(order), columns)
+    if one_curve:
+        sizes, fit, prior = np.array([len(order)]), _fit_of_all(fit), shared_prior(prior)
+        options = replace(options, non_finite="omit")  # how the pooled fit was made
+    prior = _flat_prior(prior, sizes.shape, columns.scores.dtype)
+    found = _of_rows(fit, ProblemRows(columns, sizes), prior, options, caller)
     result = np.empty_like(found)
     result[order] = found
     return result
 
 
-def _grouped(segments: Column, scores: NDArray[Any]) -> tuple[tuple[int, ...], Ints, Ints]:
-    """The batch shape, row positions sorted by segment, and the segments' sizes."""
-    validation.require_flat(scores, "scores")
+def _of_columns(
+    fit: Fit,
+    columns: Columns,
+    prior: GaussianPrior | None,
+    options: Options,
+    caller: Caller,
+) -> NDArray[Any]:
+    """The rows of problems (..., N)."""
+    shape = columns.scores.shape
+    columns = jax.tree.map(lambda x: np.broadcast_to(x, shape).reshape(-1), columns)
+    rows = ProblemRows(columns, np.full(int(np.prod(shape[:-1])), shape[-1]))
+    fit = _checked(fit, shape[:-1], columns.scores.dtype)
+    prior = _flat_prior(prior, shape[:-1], columns.scores.dtype)
+    return _of_rows(fit, rows, prior, options, caller).reshape(shape)
+
+
+def _flat_prior(
+    prior: GaussianPrior | None, batch: tuple[int, ...], dtype: np.dtype[Any]
+) -> GaussianPrior | None:
+    """The prior of each problem, (K, 2) and (K, 2, 2)."""
+    prior = validation.prior(prior, batch, dtype)
+    if prior is None:
+        return None
+    mean, precision = (np.asarray(x) for x in prior)
+    return GaussianPrior(mean.reshape(-1, 2), precision.reshape(-1, 2, 2))
+
+
+def _of_rows(
+    fit: Fit,
+    rows: ProblemRows,
+    prior: GaussianPrior | None,
+    options: Options,
+    caller: Caller,
+) -> NDArray[Any]:
+    """The rows of problems (K,), one after the other."""
+    found, doubtful, start = run_programs(
+        lambda: _expand(rows, fit, prior, options), x64=rows.scores.dtype == np.float64
+    )
+    found[doubtful] = _refit(rows, doubtful, start, prior, options, caller)
+    return found
+
+
+def _grouped(segments: Column, scores: NDArray[Any]) -> tuple[Ints, Ints]:
+    """The segments' sizes, and row positions sorted by segment."""
     codes = factorize(ids.read_rows(segments, len(scores)))
     numbers = codes.of(slice(None))
     counts = np.bincount(numbers, minlength=codes.numbers)
     sizes = counts[counts > 0]
-    return sizes.shape, np.argsort(numbers, kind="stable"), sizes
+    return sizes, np.argsort(numbers, kind="stable")
 
 
 def _checked(fit: Fit, batch: tuple[int, ...], dtype: np.dtype[Any]) -> Fit:
-    if not isinstance(fit, Fit):
-        raise ValueError(f"fit: expected a Fit, got {type(fit).__name__}")
     fit = jax.tree.map(np.asarray, fit)
     if fit.A.shape != batch:
-        raise ValueError(f"fit: expected problems of shape {batch}, got {fit.A.shape}")
+        raise ValueError(f"calibrator: expected problems of shape {batch}, got {fit.A.shape}")
     if fit.A.dtype != dtype:
-        raise ValueError(f"fit: expected one of {dtype} scores, got {fit.A.dtype}")
+        raise ValueError(f"calibrator: expected one of {dtype} scores, got {fit.A.dtype}")
     return jax.tree.map(lambda x: x.reshape(-1, *x.shape[len(batch) :]), fit)
 
 
-def _has_one_curve(
-    fit: Fit, rows: ProblemRows, prior: GaussianPrior | None, options: Options
-) -> bool:
-    """Whether each segment has the fit of all rows, as with pooling="complete".
-
-    Segments with equal rows have equal fits, too. The curvature tells the two cases apart.
-    """
-    alike = (fit.A, fit.B, fit.hessian, fit.nll)
-    if len(fit.A) == 1 or not all(np.array_equal(x, np.broadcast_to(x[0], x.shape)) for x in alike):
-        return False
-    p = Sigmoid(fit.A[0], fit.B[0]).predict_proba(rows.scores, offset=rows.offset)
-    curvature = p * (1 - p) * (1 if rows.weights is None else rows.weights)
-    entry = (1, 1) if options.intercept else (0, 0)
-    if not options.intercept:
-        curvature *= rows.scores**2
-    found = fit.hessian[0][entry] - (0 if prior is None else np.asarray(prior.precision)[entry])
-    of_all, of_first = np.nansum(curvature), np.nansum(curvature[: rows.sizes[0]])
-    return bool(abs(found - of_all) <= abs(found - of_first))
-
-
-def _of_all(fit: Fit) -> Fit:
+def _fit_of_all(fit: Fit) -> Fit:
     """The fit that all segments share, as one problem."""
     one: Fit = jax.tree.map(lambda x: x[:1], fit)
     return replace(one, n_pos=np.nansum(fit.n_pos)[None], n_neg=np.nansum(fit.n_neg)[None])

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from platt_jax import ids, validation
 from platt_jax.arrays import Floats
 from platt_jax.columns import Column
-from platt_jax.execution.classes import classes_of
 from platt_jax.execution.given import shared_prior
 from platt_jax.ids.factorize import factorize
 from platt_jax.ids.indexing import get_indexer
+from platt_jax.inference.fitted_rows import fitted_columns
 from platt_jax.inference.sandwich import CountedRows, Problems, class_counts, sandwich
 from platt_jax.model.objective import Array
 from platt_jax.model.prior import GaussianPrior
@@ -35,8 +35,8 @@ def robust_covariance(
     calibrator: Calibrator,
     scores: Column,
     labels: Column,
-    *,
     segments: Column = None,
+    *,
     weights: Column = None,
     offset: Column = None,
     clusters: Column = None,
@@ -86,36 +86,13 @@ def robust_covariance(
     """
     options = validation.options(options)
     scores = validation.scores(scores)
+    columns = fitted_columns(calibrator, scores, labels, segments, weights, offset)
     if isinstance(calibrator, SegmentCalibrator):
-        validation.require_flat(scores, "scores")
-        columns = _checked_columns(scores, labels, weights, offset)
         return _of_segments(calibrator, columns, segments, clusters, prior, options)
-    if segments is not None:
-        raise ValueError(f"segments: expected None for a {type(calibrator).__name__}")
     if isinstance(calibrator, Fit):
-        columns = _checked_columns(scores, labels, weights, offset)
         return _of_columns(calibrator, columns, clusters, prior, options)
-    if not isinstance(calibrator, OneVsRestCalibrator):
-        raise ValueError(f"calibrator: expected a fit, got {type(calibrator).__name__}")
-    number = len(calibrator.classes)
-    if scores.ndim != 2 or scores.shape[1] != number:
-        raise ValueError(f"scores: expected shape (N, {number}), got {scores.shape}")
-    is_class = classes_of(calibrator.classes, labels, scores.shape).is_class
-    weights = validation.broadcast(
-        validation.weights(weights, scores.dtype), scores.shape[:1], "weights"
-    )
-    offset = validation.offset(offset, scores)
-    of_class = is_class(slice(None), slice(None))
-    columns = Columns(scores.T, of_class, weights, None if offset is None else offset.T)
     fit = _of_columns(calibrator.fit, columns, clusters, prior, options)
     return replace(calibrator, fit=fit)
-
-
-def _checked_columns(
-    scores: NDArray[Any], labels: Column, weights: Column, offset: Column
-) -> Columns:
-    labels, weights = validation.labels_and_weights(labels, weights, scores)
-    return Columns(scores, labels, weights, validation.offset(offset, scores))
 
 
 def _of_segments(

@@ -14,14 +14,7 @@ from .fits import first_of_each
 def leave_one_out(cell: Cell) -> None:
     """The answer of a fit of all other rows of the segment."""
     rows, made = cell.world.fitted, cell.bench.fitted("none")
-    found = pj.leave_one_out(
-        made.fit,
-        rows.scores,
-        rows.labels,
-        segments=rows.segments,
-        weights=rows.weights,
-        offset=rows.offset,
-    )
+    found = pj.leave_one_out(made, *rows.data(), weights=rows.weights, offset=rows.offset)
     found = np.asarray(found, float)
     cell.want(((found >= 0) & (found <= 1) | np.isnan(found)).all(), "outside [0, 1]")
     owner = np.searchsorted(made.keys, rows.segments)

@@ -83,8 +83,8 @@ def test_rows_at_the_ends_of_tiles_and_calls(rng, monkeypatch, at_once, length):
     ids = np.repeat(np.arange(6), [15, 16, 17, 3, 100, 33])
     scores = rng.normal(size=len(ids))
     labels = rng.random(len(ids)) < expit(scores)
-    fit = pj.fit_segments(scores, labels, ids).fit
-    found = pj.leave_one_out(fit, scores, labels, segments=ids)
+    fitted = pj.fit_segments(scores, labels, ids)
+    found = pj.leave_one_out(fitted, scores, labels, ids)
     expected = [one_by_one(scores[ids == k], labels[ids == k]) for k in range(6)]
     np.testing.assert_allclose(logit(found), np.concatenate(expected), rtol=0, atol=1e-6)
 
@@ -195,8 +195,8 @@ def test_segments_of_all_sizes(rng):
     shuffled = rng.permutation(len(scores))
     scores, labels, segments = scores[shuffled], labels[shuffled], segments[shuffled]
     prior = GaussianPrior(rng.normal(size=(8, 2)), np.eye(2) * np.arange(1, 9)[:, None, None])
-    fit = pj.fit_segments(scores, labels, segments, weights=weights, prior=prior).fit
-    found = pj.leave_one_out(fit, scores, labels, weights=weights, segments=segments, prior=prior)
+    made = pj.fit_segments(scores, labels, segments, weights=weights, prior=prior)
+    found = pj.leave_one_out(made, scores, labels, segments, weights=weights, prior=prior)
     for k, name in enumerate("abcdefgh"):
         mine = segments == name
         if mine.sum() == 1:
@@ -270,14 +270,17 @@ def test_it_is_honest_where_the_fit_flatters_itself(rng):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"fit": None}, "fit: expected a Fit, got NoneType"),
-        ({"scores": np.zeros((2, 4))}, r"fit: expected problems of shape \(2,\), got \(\)"),
-        ({"scores": np.zeros(4, np.float32)}, "fit: expected one of float32 scores, got float64"),
+        ({"calibrator": None}, "calibrator: expected a fit, got NoneType"),
+        ({"scores": np.zeros((2, 4))}, r"calibrator: expected problems of shape \(2,\), got \(\)"),
+        (
+            {"scores": np.zeros(4, np.float32)},
+            "calibrator: expected one of float32 scores, got float64",
+        ),
         ({"labels": [0, 1]}, "labels: expected a shape that broadcasts"),
         ({"labels": [0, 1, 2, 3]}, "labels: expected bool"),
         ({"weights": [-1, 1, 1, 1]}, "weights: expected >= 0"),
         ({"segments": [1, 2]}, "segments: expected one id per row, 4 of them, got 2"),
-        ({"segments": [1, 1, 2, 2]}, r"fit: expected problems of shape \(2,\), got \(\)"),
+        ({"segments": [1, 1, 2, 2]}, r"calibrator: expected problems of shape \(2,\), got \(\)"),
         ({"prior": 3}, "prior: expected a GaussianPrior"),
         ({"options": None}, "options: expected an Options"),
     ],
@@ -285,7 +288,7 @@ def test_it_is_honest_where_the_fit_flatters_itself(rng):
 )
 def test_what_is_refused(change, message):
     scores, labels = np.array([1.0, 2.0, 3.0, 4.0]), [0, 1, 0, 1]
-    given = {"fit": pj.fit(scores, labels), "scores": scores, "labels": labels} | change
+    given = {"calibrator": pj.fit(scores, labels), "scores": scores, "labels": labels} | change
     with pytest.raises(ValueError, match=message):
         pj.leave_one_out(**given)
 
@@ -293,8 +296,8 @@ def test_what_is_refused(change, message):
 def test_of_segments_shrunk_to_their_population(rng):
     scores, labels, segments = rows_of(rng, rng.integers(0, 5, 200), rng.normal(-1.5, 1, 5))
     calibrator = pj.fit_segments(scores, labels, segments, pooling="partial")
+    found = pj.leave_one_out(calibrator, scores, labels, segments)
     given = {"prior": calibrator.population.prior, "options": Options(targets="none")}
-    found = pj.leave_one_out(calibrator.fit, scores, labels, segments=segments, **given)
     for i in rng.integers(0, 200, 5):
         others = (segments == segments[i]) & (np.arange(200) != i)
         without = pj.fit(scores[others], labels[others], **given)
@@ -321,8 +324,8 @@ def test_of_segments_with_one_curve_for_all(rng, options, prior):
     scores[np.argmax(segments == 2)] = np.nan
     given = {"weights": weights, "prior": prior, "options": options}
     with pytest.warns(RuntimeWarning, match="the curve of all rows is fitted without"):
-        fit = pj.fit_segments(scores, labels, segments, pooling="complete", **given).fit
-    found = pj.leave_one_out(fit, scores, labels, segments=segments, **given)
+        made = pj.fit_segments(scores, labels, segments, pooling="complete", **given)
+    found = pj.leave_one_out(made, scores, labels, segments, **given)
     assert np.isnan(found).tolist() == np.isnan(scores).tolist()
     good = np.isfinite(scores)
     given["weights"] = weights[good]
@@ -336,3 +339,26 @@ def test_segments_of_equal_rows_are_not_taken_for_pooled_ones(rng):
     fit = pj.fit_segments(*twice, segments).fit
     found = pj.leave_one_out(fit, *twice, segments=segments)
     np.testing.assert_allclose(logit(found), np.tile(one_by_one(scores, labels), 2), atol=1e-6)
+
+
+def test_of_classes_each_class_alone(rng):
+    scores = rng.normal(size=(60, 3))
+    labels = (scores + rng.logistic(size=(60, 3))).argmax(1)
+    found = pj.leave_one_out(pj.fit_one_vs_rest(scores, labels), scores, labels)
+    for k in range(3):
+        expected = one_by_one(scores[:, k], labels == k)
+        np.testing.assert_allclose(logit(found[:, k]), expected, atol=1e-6)
+
+
+def test_what_was_not_fitted_by_its_rows_is_refused(rng):
+    scores, labels, segments = rows_of(rng, rng.integers(0, 8, 200), rng.normal(-1.5, 1, 8))
+    both = np.stack([segments // 4, segments], 1)
+    nested = pj.fit_segments(scores, labels, both, pooling="nested")
+    with pytest.raises(ValueError, match="calibrator: expected pooling="):
+        pj.leave_one_out(nested, scores, labels, both)
+    shifted = pj.fit_segments(scores, labels, segments).shift_prior(0.5, 0.1)
+    with pytest.raises(ValueError, match="calibrator: expected one as fitted, got one after"):
+        pj.leave_one_out(shifted, scores, labels, segments)
+    with pytest.raises(ValueError, match="segments: expected None for a OneVsRestCalibrator"):
+        columns = scores[:, None] * [1.0, -1.0]
+        pj.leave_one_out(pj.fit_one_vs_rest(columns, labels), columns, labels, segments)
