@@ -84,7 +84,7 @@ def compare_levels(number):
         assert (np.abs(one.posterior_mean - other.posterior_mean) <= 0.01 * deviations).all()
         for name in ("slope_sd", "intercept_sd"):
             off = np.abs(found.levels[name] - expected.levels[name])
-            assert (off <= 0.01 * expected.levels[f"{name}_error"]).all(), (name, off)
+            assert (off <= 0.01 * expected.levels[f"se_{name}"]).all(), (name, off)
         print("bits", found.predict_proba([0.5], [(99, 3)])[0].hex())
 
 

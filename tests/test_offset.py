@@ -402,7 +402,7 @@ def test_doors_that_move_with_a_line(rng):
         pj.triage(made, f, y, s, against="predictions", **given)
         for made, given in ((one, {}), (other, {"offset": line}))
     )
-    p_values = [np.sort(x["cox_p"]) for x in fresh]
+    p_values = [np.sort(x["cox_p_value"]) for x in fresh]
     np.testing.assert_allclose(*p_values, rtol=1e-4)
     fresh = (pj.triage(one, f, y, s), pj.triage(other, f, y, s, offset=line))
     p_values = [np.sort(x["p_value"]) for x in fresh]

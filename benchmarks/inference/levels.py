@@ -315,7 +315,7 @@ def _same_spreads(gpb: Any) -> dict[str, Any]:
     return {
         "slopes": _rounded(levels["slope_sd"]),
         "intercepts": _rounded(levels["intercept_sd"]),
-        "standard errors": _rounded([levels["slope_sd_error"], levels["intercept_sd_error"]]),
+        "standard errors": _rounded([levels["se_slope_sd"], levels["se_intercept_sd"]]),
         "GPBoost, standard deviations, intercepts then slopes": _rounded(np.sqrt(variances)),
     }
 

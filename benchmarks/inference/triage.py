@@ -43,7 +43,10 @@ def of_sizes(sizes: tuple[int, int], repeats: int) -> dict:
         made = pj.triage(calibrator, *rows, against="predictions")
         seconds.append(time.perf_counter() - start)
         is_off = off[made["segment"]]
-        q_values = {"triage": made["q_value"], "chi-square": false_discovery_control(made["cox_p"])}
+        q_values = {
+            "triage": made["q_value"],
+            "chi-square": false_discovery_control(made["cox_p_value"]),
+        }
         for (kind, level), outcomes in each.items():
             found = q_values[kind] <= level
             false = (found & ~is_off).sum() / max(1, found.sum())

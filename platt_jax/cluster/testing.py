@@ -16,7 +16,15 @@ TESTED = [
     pa.field(name, pa.int64() if name == "rows" else pa.float64())
     for name in (
         *("rows", "positives", "expected", "ratio"),
-        *("intercept", "slope", "se_intercept", "se_slope", "cox_p", "spiegelhalter_z", "p_value"),
+        *(
+            "intercept",
+            "slope",
+            "se_intercept",
+            "se_slope",
+            "cox_p_value",
+            "spiegelhalter_z",
+            "p_value",
+        ),
     )
 ]
 

@@ -27,7 +27,7 @@ from platt_jax.results.probabilities import expit
 COLUMNS = (
     *("positives", "expected"),
     *("intercept", "slope", "se_intercept", "se_slope"),
-    *("cox_p", "spiegelhalter_z", "p_value"),
+    *("cox_p_value", "spiegelhalter_z", "p_value"),
 )
 
 # Least distance of probabilities from 0 and 1.

@@ -125,9 +125,9 @@ def triage(
         - `intercept` and `slope` of the true log-odds over the predicted ones, 0 and 1 if these are
           right, with standard errors `se_intercept` and `se_slope`. They are fitted with standard
           normal priors around 0 and 1, because few rows often have no finite fit without;
-        - `cox_p`, by the chi-square distribution, and `spiegelhalter_z`, standard normal, positive
-          where predictions are too extreme; both are rough if rows are few or depend on each
-          other. These and `p_value` are of the best predictions within the margin;
+        - `cox_p_value`, by the chi-square distribution, and `spiegelhalter_z`, standard normal,
+          positive where predictions are too extreme; both are rough if rows are few or depend on
+          each other. These and `p_value` are of the best predictions within the margin;
         - `p_value`.
 
         Segments that are not tested come last, the largest first: every column after `rows` is NaN
@@ -244,7 +244,7 @@ def _table(
         first["ratio"] = first["positives"] / first["expected"]
     first |= {"q_value": q_value, "flagged": q_value <= fdr}
     # The rows' segments are sorted by size, and the sort is stable for those not tested.
-    order = np.lexsort((columns["cox_p"], columns["p_value"], ~tested))
+    order = np.lexsort((columns["cox_p_value"], columns["p_value"], ~tested))
     table = tables.keyed("segment", keys, {"rows": sizes} | first | columns)
     return Table({name: x[order] for name, x in table.items()})
 

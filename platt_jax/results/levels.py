@@ -186,9 +186,9 @@ class Levels(ComparedByValue):
             values=np.array([len(level.keys) for level in each]),
             rows_per_value=np.array([level.rows.sum() / max(len(level.keys), 1) for level in each]),
             slope_sd=spreads[:, 0],
-            slope_sd_error=errors[:, 0],
+            se_slope_sd=errors[:, 0],
             intercept_sd=spreads[:, 1],
-            intercept_sd_error=errors[:, 1],
+            se_intercept_sd=errors[:, 1],
             share=np.array([level.share for level in each]),
         )
 

@@ -117,7 +117,7 @@ class SegmentCalibrator(ComparedByValue, ById):
             values: number of values.
             rows_per_value: mean number of rows of a value, weighted.
             slope_sd, intercept_sd: standard deviation of the level's effects on A and on B.
-            slope_sd_error, intercept_sd_error: their standard errors; NaN where no spread is seen.
+            se_slope_sd, se_intercept_sd: their standard errors; NaN where no spread is seen.
             share: share of the variance of log-odds due to this level, at a typical score.
         """
         return None if self.by_level is None else self.by_level.table()

@@ -226,11 +226,11 @@ def _levels(cell: Cell, levels, pooling: str) -> None:
     share = np.asarray(levels["share"], float)
     cell.want(((share >= 0) & (share <= 1) | np.isnan(share)).all(), f"{pooling}: share {share}")
     for name in ("slope", "intercept"):
-        spread, error = levels[f"{name}_sd"], levels[f"{name}_sd_error"]
+        spread, error = levels[f"{name}_sd"], levels[f"se_{name}_sd"]
         per_score = cell.world.scale if name == "slope" else 1
         if name == "slope" or cell.world.shift == 0:
             cell.want((np.asarray(spread) * per_score < 10).all(), f"{pooling}: {name}_sd {spread}")
-        cell.want(not (np.asarray(error) == 0).any(), f"{pooling}: {name}_sd_error is exactly 0")
+        cell.want(not (np.asarray(error) == 0).any(), f"{pooling}: se_{name}_sd is exactly 0")
 
 
 def only(cell: Cell) -> None:

@@ -123,7 +123,7 @@ def test_p_values_do_not_depend_on_the_order_of_rows():
     made = triage(calibrator, scores, labels, segments)
     order = np.random.default_rng(0).permutation(len(scores))
     again = triage(calibrator, scores[order], labels[order], segments[order])
-    for name in ("segment", "p_value", "q_value", "cox_p", "spiegelhalter_z"):
+    for name in ("segment", "p_value", "q_value", "cox_p_value", "spiegelhalter_z"):
         np.testing.assert_array_equal(again[name], made[name])
 
 

@@ -329,7 +329,7 @@ def test_score_tests_are_those_of_known_curves_where_nothing_is_open():
         np.tile([-1.0, 0.0], (50, 1)), covariance, nothing, nothing, True, 1e-16
     )
     one, other = judged(rows, exact), judged(rows, None)
-    for name in ("cox_p", "spiegelhalter_z"):
+    for name in ("cox_p_value", "spiegelhalter_z"):
         np.testing.assert_allclose(one[name], other[name], rtol=1e-4, atol=1e-300)
 
 

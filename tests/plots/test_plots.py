@@ -381,7 +381,7 @@ def test_levels_have_their_spreads_with_errors_and_the_effects_of_values(calibra
     ax = panels(by_level, calibrator)[1 - parameter]
     table = by_level.table()
     name = ("slope_sd", "intercept_sd")[parameter]
-    deviations, errors = table[name], table[f"{name}_error"]
+    deviations, errors = table[name], table[f"se_{name}"]
     of_bars = [(bar.get_x(), bar.get_x() + bar.get_width()) for bar in ax.patches]
     np.testing.assert_allclose(of_bars, np.stack([-deviations, deviations], 1))
     whiskers = [x for x in ax.collections if isinstance(x, LineCollection)]

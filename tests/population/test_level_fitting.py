@@ -198,7 +198,7 @@ def test_weeks_of_updates_come_to_the_fit_of_all_rows(kind, rng):
     assert calibrator.pooling == kind
     for name in ("slope_sd", "intercept_sd"):
         off = calibrator.levels[name] - refit.levels[name]
-        assert (np.abs(off) < 0.4 * refit.levels[f"{name}_error"]).all()
+        assert (np.abs(off) < 0.4 * refit.levels[f"se_{name}"]).all()
     theirs = refit.population
     errors = np.sqrt(np.diagonal(theirs.posterior_covariance, axis1=1, axis2=2))
     off = (calibrator.population.posterior_mean - theirs.posterior_mean) / errors
@@ -317,5 +317,5 @@ def test_lme4_has_the_same_answers(kind):
         to_theirs = np.sqrt(1 - 1 / levels["values"][i])
         for name, expected in zip(("intercept_sd", "slope_sd"), theirs, strict=True):
             off = levels[name][i] * to_theirs - expected
-            assert abs(off) < 0.2 * levels[f"{name}_error"][i]
+            assert abs(off) < 0.2 * levels[f"se_{name}"][i]
             assert abs(off) < 0.04 * expected

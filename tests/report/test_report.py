@@ -180,7 +180,7 @@ def test_a_line_for_each_level(pooling, tmp_path, undrawn, page):
     table = fitted.levels
     assert len(table["level"]) == 2
     for level, values, slope, error in zip(
-        *(table[x] for x in ("level", "values", "slope_sd", "slope_sd_error")), strict=True
+        *(table[x] for x in ("level", "values", "slope_sd", "se_slope_sd")), strict=True
     ):
         assert level in found.texts["bdi"]
         assert f'<td class="n">{values}</td>' in found.source
