@@ -97,8 +97,8 @@ class _Shown(NamedTuple):
 def _shown(by_level: Levels) -> list[_Shown]:
     table = by_level.table()
     deviations, errors = (
-        np.stack([table[f"slope_sd{what}"], table[f"intercept_sd{what}"]], 1)
-        for what in ("", "_error")
+        np.stack([table[f"{what}slope_sd"], table[f"{what}intercept_sd"]], 1)
+        for what in ("", "se_")
     )
     return [
         _Shown(_text(level, number), _effects(by_level, number), *of_level)
