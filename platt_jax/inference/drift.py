@@ -38,7 +38,8 @@ class Drift(ComparedByValue):
 
     Attributes:
         lasting: estimated share of the variance between segments that lasts from one period to the
-            next. It is outside [0, 1] only by chance; the calibrator then uses 0 or 1.
+            next. It is below 0 only by chance, and above 1 also where segments are far from
+            normal, such as a few of one class each; the calibrator then uses 0 or 1.
         lasting_error: standard error of `lasting`; too small with fewer than about 20 segments.
         covariance: (2, 2) covariance of (A, B) between the segments of one period.
         shift: (2,) change of the population's mean between the periods.

@@ -80,10 +80,11 @@ def drift(cell: Cell) -> None:
         with cell.refusing("calibrator", "scores: expected segments of which"):
             found = pj.estimate_drift(made, *now.data(), offset=now.offset)
             lasting = float(found.lasting)
-            # It leaves [0, 1] by chance only; its error needs some twenty segments.
+            # It leaves [0, 1] by chance only; its error needs some twenty segments. Segments far
+            # from a normal population differ by more than their posterior means say: by above 1.
             error = chance.SIGMAS * float(found.lasting_error)
             if cell.settled and len(made.keys) >= 30:
-                within = -error <= lasting <= 1 + error
+                within = -error <= lasting and (lasting <= 1 + error or not world.normal)
                 cell.want(within, f"{name}: lasting {lasting:.3g}, error {found.lasting_error:.3g}")
             proba = found.calibrator.predict_proba(then.scores, then.segments, offset=then.offset)
             proba = cell.want_probabilities(proba, name)
