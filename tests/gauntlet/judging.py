@@ -17,6 +17,10 @@ FDR = 0.05
 FEW = 20  # segments: of fewer, a population says little
 CLEAR = 100.0  # nats by which labels contradict a prediction: e^-100 is no chance
 KNOWN = 0.3  # error of log-odds with which a prediction is known
+# Probability of a curve outside a band of 1 - 1e-8, which is 5.73 standard errors, if its variance
+# is 4.5 times the band's. A band is of an average over populations, and the widest that the rows
+# allow may be that much wider: `platt_jax.triage`.
+WIDEST = 3.5e-3
 
 
 def triage(against: str):
@@ -104,7 +108,7 @@ def _sure(cell: Cell, made, name: str, against: str) -> None:
         scores = np.full(200, -(B + far) / A).astype(world.fitted.scores.dtype)
         ids = np.repeat(made.keys[k], 200)
         p = np.asarray(made.predict_proba(scores, ids), float)
-        # Six standard errors: a curve that the fit allows by 1e-8 does not explain the labels.
+        # A curve that the fit allows by 1e-8 does not explain the labels.
         lower, _ = made.band(scores, ids, 1 - 1e-8)
         if against == "fit" and not (np.asarray(lower) > 0.99).all():
             continue
@@ -114,8 +118,9 @@ def _sure(cell: Cell, made, name: str, against: str) -> None:
         value = float(found["p_value"][0])
         if np.isnan(value) and name == "partial" and len(made.keys) < FEW:
             continue
+        most = WIDEST if name == "partial" and against == "fit" else 1e-4
         cell.want(
-            value < 1e-4, f"{name}: log-odds {far:g}, half of 200 labels wrong: p {value:.2g}"
+            value < most, f"{name}: log-odds {far:g}, half of 200 labels wrong: p {value:.2g}"
         )
 
 
