@@ -1,7 +1,8 @@
 """A calibrator's knowledge of its segments' (A, B), with conservative uncertainty.
 
 A population is taken to be the widest that its segments allow. The estimate alone would look exact
-even with few segments, or few rows in each.
+even with few segments, or few rows in each. Its width has two bounds, of which the smaller one
+holds: by the number of segments, and by the average over populations, which is what bands show.
 """
 
 from typing import Any, NamedTuple
@@ -10,12 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.arrays import Bools, Floats
+from platt_jax.inference.curve_distributions import ends
+from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.results.fit import Fit
 from platt_jax.results.population import Population
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 
 # Probability that the population is wider than allowed for.
 _DOUBT = 0.05
+# How many times its mean a variance is at most, but for that probability, if the density of the
+# standard deviation is log-concave: 4.5, which an exponential density reaches.
+_TIMES_MEAN = np.log(_DOUBT) ** 2 / 2
 # With fewer degrees of freedom the population's width is unknown. A segment is then used only if
 # its own rows dominate: if the widest population raises its variance by at most _GROWTH.
 _LEAST_FREEDOM = 1
@@ -65,7 +71,8 @@ def posteriors(
     """
     fit, population, nothing = calibrator.fit, calibrator.population, np.zeros(len(place))
     if population is not None and population.estimated:
-        mean, covariance = (x[place] for x in _widened(fit, population))
+        averaged = _is_average(calibrator, population)
+        mean, covariance = (x[place] for x in _widened(fit, population, averaged))
         if calibrator.by_level is not None and (new := place < 0).any():
             mean[new], covariance[new] = calibrator.by_level.curves(keys[new])
         return SegmentPosteriors(mean, covariance, nothing, nothing, True, _rounding(covariance))
@@ -93,19 +100,46 @@ def _rounding(x: Any) -> float:
     return float(np.finfo(np.asarray(x).dtype).eps)
 
 
-def _widened(fit: Fit, population: Population) -> tuple[Floats, Floats]:
+def _is_average(calibrator: SegmentCalibrator, population: Population) -> bool:
+    """Whether `predictive_covariance` is an average over populations.
+
+    With a drift or from an old file it is that of the estimated population alone. Levels are
+    averaged too, but not those whose spread was estimated as the smallest one.
+    """
+    of_estimate = population.covariance + population.mean_covariance
+    alone = np.array_equal(population.predictive_covariance, of_estimate)
+    return calibrator.by_level is None and not alone
+
+
+def _widened(fit: Fit, population: Population, averaged: bool) -> tuple[Floats, Floats]:
     """Means (J + 1, 2) and covariances of the segments, and last of one that was not fitted.
 
     A segment's own estimate varies around the population's mean with covariance S + D, S between
     segments and D by its rows; the mean's precision is the sum of the inverses. From K segments,
     S + D is estimated like a variance by a chi-square variable. It has K degrees of freedom, minus
     those used by each segment's own (A, B), minus two for the mean.
+
+    Where rows are few or surely predicted, segments differ much in D, and this may be ten times the
+    variance that the rows allow. So an average over populations bounds S as well: in no direction
+    is its variance more than _TIMES_MEAN times that of an unseen segment.
+
+    Args:
+        fit: (J,) fits of the segments.
+        population: population of the segments.
+        averaged: whether its `predictive_covariance` is an average over populations.
     """
-    S, M, own = population.covariance, population.mean_covariance, population.likelihood_precision
+    to = _to_unit(population)
+    back = np.linalg.inv(to)
+    S, M = (to @ x @ to.T for x in (population.covariance, population.mean_covariance))
+    rows = population.likelihood_precision, population.likelihood_pull
+    own = Likelihoods.from_arrays(*rows).transformed(to).precision.matrices
     weight = np.linalg.solve(np.eye(2) + own @ S, own)  # (S + D)^-1
     number, freedom = _effective_number(np.einsum("kij,ji->k", weight, M) / 2, fit, population)
     more = most_times(freedom)
     wide = S + (more - 1) * number * M
+    if averaged and freedom >= _LEAST_FREEDOM:
+        values, vectors = np.linalg.eigh(wide)
+        wide = (vectors * np.minimum(values, _TIMES_MEAN)) @ vectors.T
     by_estimate = own + np.linalg.inv(S)
     covariance = np.linalg.inv(own + np.linalg.inv(wide))
     mean = np.vstack([population.posterior_mean, population.predictive_mean])
@@ -113,7 +147,19 @@ def _widened(fit: Fit, population: Population) -> tuple[Floats, Floats]:
     if freedom < _LEAST_FREEDOM:
         grown = np.trace(by_estimate @ covariance, axis1=1, axis2=2) / 2 - 1
         mean[np.append(grown > _GROWTH, True)] = np.nan
-    return mean, np.concatenate([covariance, [wide + more * M]])
+    return mean, back @ np.concatenate([covariance, [wide + more * M]]) @ back.T
+
+
+def _to_unit(population: Population) -> Floats:
+    """(2, 2), to coordinates in which the covariance of an unseen segment is the unit matrix.
+
+    Scores may be far from 0, where the covariances of (A, B) are nearly singular.
+    """
+    of_all = population.predictive_covariance
+    at = ends(population.predictive_mean[None], of_all[None], _rounding(of_all))
+    scores = at.center + at.half_width * np.array([1.0, -1.0])
+    to: Floats = np.stack([scores, np.ones(2)], -1) / np.sqrt(at.variance[0, 0])
+    return to
 
 
 def _effective_number(share: Floats, fit: Fit, population: Population) -> tuple[float, float]:

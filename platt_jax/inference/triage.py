@@ -73,9 +73,10 @@ def triage(
     nor on other segments, but for the clusters' estimated spread.
 
     The uncertainty of the fit is taken to be large: a population is as wide as its segments
-    allow, and an unpooled fit has half a label more. A changed segment that was fitted on many rows
-    is found as often as against the predictions. One that was fitted on few is found only if it
-    changes by more than the uncertainty of its fit.
+    allow, with up to 4.5 times the variance that bands show, and an unpooled fit has half a label
+    more. A changed segment that was fitted on many rows is found as often as against the
+    predictions. One that was fitted on few is found only if it changes by more than the uncertainty
+    of its fit.
 
     In simulations with 1 to 5,000 rows fitted, 1 % to 50 % positives, and 0 or 5 % of the segments
     changed (`benchmarks/inference/triage_fit.py`), the false discovery rate with `fdr=0.05` is at

@@ -17,6 +17,10 @@ FDR = 0.05
 FEW = 20  # segments: of fewer, a population says little
 CLEAR = 100.0  # nats by which labels contradict a prediction: e^-100 is no chance
 KNOWN = 0.3  # error of log-odds with which a prediction is known
+# Probability of a curve outside a band of 1 - 1e-8, which is 5.73 standard errors, if its variance
+# is 4.5 times the band's. A band is of an average over populations, and the widest that the rows
+# allow may be that much wider: `platt_jax.triage`.
+WIDEST = 3.5e-3
 
 
 def triage(against: str):
@@ -84,13 +88,20 @@ def _flipped(cell: Cell, made, rows: Rows, name: str, against: str) -> None:
     labels = np.where(np.isin(rows.segments, wrong), 1 - rows.labels, rows.labels)
     rows = replace(rows, labels=labels)
     found = pj.triage(made, *rows.data(), offset=rows.offset, against=against)
-    # A segment that depends on a population of a handful is not tested.
-    skipped = np.isnan(found["p_value"]) & (name == "partial") & (len(made.keys) < FEW)
+    skipped = np.isnan(found["p_value"]) & (name == "partial") & _says_little(cell, made)
     missed = np.isin(found["segment"], wrong) & ~found["flagged"] & ~skipped
     cell.want(
         not missed.any(),
         f"{name}: {missed.sum()} of {len(wrong)} with all labels flipped are not flagged",
     )
+
+
+def _says_little(cell: Cell, made) -> bool:
+    """Whether a population is of a handful of segments, or of one or two rows each.
+
+    A segment that depends on it is not tested against the fit.
+    """
+    return len(made.keys) < FEW or len(cell.world.fitted) <= 2 * len(made.keys)
 
 
 def _sure(cell: Cell, made, name: str, against: str) -> None:
@@ -104,7 +115,7 @@ def _sure(cell: Cell, made, name: str, against: str) -> None:
         scores = np.full(200, -(B + far) / A).astype(world.fitted.scores.dtype)
         ids = np.repeat(made.keys[k], 200)
         p = np.asarray(made.predict_proba(scores, ids), float)
-        # Six standard errors: a curve that the fit allows by 1e-8 does not explain the labels.
+        # A curve that the fit allows by 1e-8 does not explain the labels.
         lower, _ = made.band(scores, ids, 1 - 1e-8)
         if against == "fit" and not (np.asarray(lower) > 0.99).all():
             continue
@@ -112,10 +123,11 @@ def _sure(cell: Cell, made, name: str, against: str) -> None:
             continue
         found = pj.triage(made, scores, np.arange(200) % 2, ids, against=against)
         value = float(found["p_value"][0])
-        if np.isnan(value) and name == "partial" and len(made.keys) < FEW:
+        if np.isnan(value) and name == "partial" and _says_little(cell, made):
             continue
+        most = WIDEST if name == "partial" and against == "fit" else 1e-4
         cell.want(
-            value < 1e-4, f"{name}: log-odds {far:g}, half of 200 labels wrong: p {value:.2g}"
+            value < most, f"{name}: log-odds {far:g}, half of 200 labels wrong: p {value:.2g}"
         )
 
 

@@ -1,12 +1,13 @@
 """Which segments have changed since they were fitted: p-values, and discoveries, where known."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from data import curves, labels_of, rows_of
 from scipy.special import expit, log_ndtr
-from scipy.stats import binom, fisher_exact
+from scipy.stats import binom, fisher_exact, norm
 
 import platt_jax as pj
 from platt_jax.inference.count_tails import quantiles
@@ -258,6 +259,53 @@ def test_the_p_value_does_not_depend_on_the_unit_of_scores():
         made.append(pj.triage(calibrator, scale * (fresh[0] + origin), *fresh[1:])["p_value"])
     np.testing.assert_allclose(made[1], made[0], rtol=0.2)
     np.testing.assert_allclose(made[2], made[0], rtol=0.2)
+
+
+def test_a_population_is_as_wide_where_scores_are_far_from_0():
+    rng = np.random.default_rng(4)
+    scores, labels, segments = rows_from(rng, curves(rng, 500, (1.5, 2.0), (0.3, 0.3)), 5)
+    made = []
+    for origin in (0.0, 1e6):
+        calibrator = pj.fit_segments(scores + origin, labels, segments, pooling="partial")
+        fresh = np.full(300, origin + 1.5), np.arange(300) % 2, np.arange(300) // 100
+        made.append(np.sort(pj.triage(calibrator, *fresh)["p_value"]))
+    np.testing.assert_allclose(made[1], made[0], rtol=0.02)
+
+
+def few_rows_each(pooling="partial"):
+    """A calibrator of 1,000 segments of 3 rows, whose curves are the same."""
+    rng = np.random.default_rng(17)
+    segments = np.repeat(np.arange(1_000), 3)
+    scores = np.clip(rng.normal(size=3_000), -0.7, 0.7)
+    labels = labels_of(rng, 3 * scores + 3)
+    if pooling != "partial":
+        segments = np.stack([segments % 30, segments], 1)
+    return pj.fit_segments(scores, labels, segments, pooling=pooling)
+
+
+def test_where_a_wide_band_is_sure_half_of_the_labels_are_not_wrong_by_chance():
+    calibrator = few_rows_each()
+    scores, half = np.full(200, 20.0), np.arange(200) % 2
+    lower, _ = calibrator.band(scores, 0, 1 - 1e-8)  # 5.73 standard errors
+    assert lower[0] > 0.99
+    for segment in (0, -1):  # -1 was not fitted
+        found = pj.triage(calibrator, scores, half, np.full(200, segment))
+        assert found["p_value"][0] < norm.sf(5.73 / 4.5**0.5)
+
+
+def test_only_an_average_over_populations_bounds_a_population():
+    def times_as_wide(calibrator):
+        found = posteriors(calibrator, calibrator.keys[:1], np.zeros(1, int)).covariance[0]
+        return np.diag(found) / np.diag(calibrator.population.predictive_covariance)
+
+    calibrator = few_rows_each()
+    assert (times_as_wide(calibrator) < 5).all()
+    # The estimate alone, as of a drift, and spreads of levels at their minimum say too little.
+    estimate = calibrator.population
+    alone = estimate.covariance + estimate.mean_covariance
+    known = replace(calibrator, population=replace(estimate, predictive_covariance=alone))
+    for other in (known, few_rows_each("nested")):
+        assert (times_as_wide(other) > 20).all()
 
 
 @pytest.mark.slow
