@@ -200,27 +200,29 @@ def _most_probable(
     for passes in range(2, _MOST_PASSES + 1):
         many = at.posteriors.segments >= MANY
         tolerance = _tolerance(at, step)
-        if many and part == 1:
-            at, step = _polished(at, step, center, tolerance)
-        done, stage = part * step.decrement <= tolerance, _pass(progress, passes)
+        origin, left = at, step
+        if part == 1 and (many or passes > _FEW_PASSES):
+            # Densities of positions without a pass of their own have errors: the next one is
+            # compared with that of the last pass.
+            origin, left = _polished(at, step, center, tolerance if many else _TOLERANCE / 10)
+        remaining, stage = left if many else step, _pass(progress, passes)
+        done = part * remaining.decrement <= tolerance
         if done and (at.grid is not COARSE or _is_fine_enough(at)):
+            at, step = (origin, left) if many else (at, step)
             break
         if at.log_density(center) > best + _LITTLE_GAIN:
             best, since = at.log_density(center), 0
         since += 1
         if since > _PLATEAU and step.decrement <= _NEAR_ON_PLATEAU and at.grid is not COARSE:
             break
-        way = part * step.parameters
+        way = part * left.parameters
         if at.grid is COARSE and (done or passes > _MOST_COARSE):
             grid = fine(at.posteriors.segments)
-            at = at.under(segments, grid, _moved(at, way), stage)
+            at = origin.under(segments, grid, _moved(origin, way), stage)
             step, part = _newton_step(at, center), 1.0
             best = -np.inf
             continue
         short = np.abs(way).max() <= _SHORT
-        hard = passes > _FEW_PASSES and part == 1 and not many
-        origin, left = _polished(at, step, center, _TOLERANCE / 10) if hard else (at, step)
-        way = part * left.parameters
         trial = origin.under(segments, at.grid, _moved(origin, way), stage)
         # The gain of a short step may be lost in the errors of the quadrature.
         lost = _LOST[at.grid is not COARSE] if short else 0
@@ -265,9 +267,12 @@ def _polished(
         if way > _SHORT or step.decrement <= tolerance:
             break
         trial = at.at(_moved(at, step.parameters))
-        if trial.log_density(center) < at.log_density(center):
+        after = _newton_step(trial, center)
+        # Away from the nodes the quadrature may invent a ridge.
+        invented = after.curvature < 0 <= step.curvature
+        if invented or trial.log_density(center) < at.log_density(center):
             break
-        at, step = trial, _newton_step(trial, center)
+        at, step = trial, after
         way += np.abs(step.parameters).max()
     return at, step
 

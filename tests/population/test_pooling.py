@@ -526,3 +526,16 @@ def test_rows_of_weight_0_do_not_move_the_unit_of_the_prior():
     for name in ("mean", "covariance", "posterior_mean"):
         off = getattr(found.population, name), getattr(expected.population, name)
         np.testing.assert_allclose(*off, rtol=1e-9, atol=1e-12)
+
+
+def test_many_segments_without_a_spread_of_slopes():
+    """Positions between passes must not be taken for better ones: the search then ended nowhere."""
+    rng = np.random.default_rng(1)
+    segments, scores = np.repeat(np.arange(10_000), 10), rng.normal(size=100_000)
+    rng.normal(size=10_000)
+    intercepts = -0.5 + 0.7 * rng.normal(size=10_000)
+    labels = rng.random(100_000) < 1 / (1 + np.exp(-1.5 * scores - intercepts[segments]))
+    population = pj.fit_segments(scores, labels, segments, pooling="partial").population
+    assert population.status in (pj.Status.CONVERGED, pj.Status.BOUNDARY)
+    slope_sd, intercept_sd = np.sqrt(np.diag(population.covariance))
+    assert slope_sd < 0.1 and abs(intercept_sd - 0.7) < 0.03
