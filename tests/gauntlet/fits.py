@@ -186,8 +186,7 @@ def weights_count_rows(cell: Cell) -> None:
         if pooling == "partial" and not all(map(settled, made)):
             continue
         found = [x.predict_proba(at.scores, at.segments, offset=at.offset) for x in made]
-        # A population's search ends within a hundredth of standard errors.
-        to = 5e-3 if pooling == "partial" or rows.scores.dtype == np.float32 else 1e-6
+        to = 5e-3 if rows.scores.dtype == np.float32 else 1e-6
         cell.want_same(*found, f"{pooling}: weight 2 and the row twice", to)
 
 
@@ -201,7 +200,7 @@ def row_order(cell: Cell) -> None:
         if pooling == "partial" and not settled(calibrators[1]):
             continue
         found = [x.predict_proba(at.scores, at.segments, offset=at.offset) for x in calibrators]
-        to = 5e-3 if pooling == "partial" or rows.scores.dtype == np.float32 else 1e-6
+        to = 5e-3 if rows.scores.dtype == np.float32 else 1e-6
         cell.want_same(*found, f"{pooling}: rows in another order", to)
 
 
