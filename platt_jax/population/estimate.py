@@ -124,12 +124,13 @@ def _recentred(
 ) -> Known:
     """The distributions around the mean that the rows ask for; see `recentring`."""
     precision = likelihoods.precision.matrices
-    response = np.linalg.inv(np.eye(2) + known.new_covariance @ precision)
+    response = np.linalg.inv(np.eye(2) + known.new_covariance @ precision)[:, :, 1]
     for _ in range(recentring.STEPS):
         at = normals(known.mean, known.covariance)
-        off = known.new_mean - center
+        off = float(known.new_mean[1] - center[1])
         step = recentring.step_of_mean(segments, COARSE, at, off, response, stage)
-        known = known._replace(mean=known.mean + response @ step, new_mean=known.new_mean + step)
+        new_mean = known.new_mean + np.array([0, step])
+        known = known._replace(mean=known.mean + response * step, new_mean=new_mean)
     return known
 
 

@@ -130,24 +130,23 @@ def _recentred(
     def posteriors_around(center: NDArray[Any]) -> LevelPosteriors:
         return design.posteriors(likelihoods, covariances, center)
 
-    # All means are linear in the center of the mean's prior.
+    # All means are linear in the center of the mean's prior; a change of its B by 1 moves them so.
     before = posteriors_around(center)
-    moved = [posteriors_around(center + move) for move in np.eye(2)]
-    root = np.stack([x.root.mean[0] - before.root.mean[0] for x in moved], -1)
-    by_center = np.stack([x.segments.mean - before.segments.mean for x in moved], -1)
-    response = by_center @ np.linalg.inv(root)
-    of_segments, total = posteriors.segments, np.zeros(2)
+    moved = posteriors_around(center + np.array([0.0, 1.0]))
+    by_center = moved.root.mean[0, 1] - before.root.mean[0, 1]
+    response = (moved.segments.mean - before.segments.mean) / by_center
+    of_segments, total = posteriors.segments, 0.0
     for _ in range(recentring.STEPS):
-        off = posteriors.root.mean[0] + total - center
-        at = normals(of_segments.mean + response @ total, of_segments.covariance)
-        total = total + recentring.step_of_mean(segments, COARSE, at, off, response, stage)
-    after = posteriors_around(center + np.linalg.solve(root, total))
+        off = float(posteriors.root.mean[0, 1] + total - center[1])
+        at = normals(of_segments.mean + response * total, of_segments.covariance)
+        total += recentring.step_of_mean(segments, COARSE, at, off, response, stage)
+    part = total / by_center
 
-    def shifted(x: Moments, before: Moments, after: Moments) -> Moments:
-        return x._replace(mean=x.mean + after.mean - before.mean)
+    def shifted(x: Moments, before: Moments, moved: Moments) -> Moments:
+        return x._replace(mean=x.mean + part * (moved.mean - before.mean))
 
     is_moments = lambda x: isinstance(x, Moments)  # noqa: E731
-    made: LevelPosteriors = jax.tree.map(shifted, posteriors, before, after, is_leaf=is_moments)
+    made: LevelPosteriors = jax.tree.map(shifted, posteriors, before, moved, is_leaf=is_moments)
     return made._replace(root=posteriors.root)
 
 

@@ -1,9 +1,10 @@
-"""The mean that the rows ask for.
+"""The mean intercept that the rows ask for.
 
 Where the mean is integrated out, the derivative of the log posterior density by the mean has the
 expectation 0 (Fisher's identity): the expected positives are those seen, up to what the mean's
 prior adds. Normal likelihoods of segments with rare positives miss that, by up to a third of the
-positives where the population is uncertain. So the mean is moved by Newton steps until it holds.
+positives where the population is uncertain. So the mean intercept is moved by Newton steps until
+the identity holds. The mean slope stays: a row with an extreme score would decide on it.
 """
 
 from typing import Any
@@ -24,25 +25,25 @@ def step_of_mean(
     segments: StandardizedSegments,
     grid: Grid,
     posteriors: Normals,
-    off: NDArray[np.float64],
+    off: float,
     response: NDArray[Any],
     stage: Stage,
-) -> NDArray[Any]:
-    """One Newton step of the population's mean, (2,).
+) -> float:
+    """One Newton step of the population's mean of B.
 
     Args:
         segments: the segments.
         grid: of the pass over the rows.
         posteriors: of the segments' (A, B), (K,).
-        off: (2,), the mean minus the mean of its prior.
-        response: (K, 2, 2), the derivatives of the posterior means by the population's mean.
+        off: the mean of B minus the mean of its prior.
+        response: (K, 2), the derivatives of the posterior means by the population's mean of B.
         stage: of the progress.
     """
     losses = segments.losses(grid, posteriors, stage)
     gradient, curvature = expected_derivatives(grid, losses, posteriors)
-    by_mean = np.concatenate([gradient[:, :, None], curvature @ response], 2).sum(0)
-    by_mean = segments.total(by_mean) + MEAN_PRECISION * np.column_stack([off, np.eye(2)])
-    return -np.linalg.solve(by_mean[:, 1:], by_mean[:, 0])
+    along = np.einsum("ka,ka->k", curvature[:, 1], response)
+    slope, bend = segments.total(np.array([gradient[:, 1].sum(), along.sum()]))
+    return float(-(slope + MEAN_PRECISION * off) / (bend + MEAN_PRECISION))
 
 
 def expected_derivatives(
