@@ -131,7 +131,7 @@ def step(
 
 def _accept(state: State, at: Derivatives, constants: ProblemConstants, options: Options) -> State:
     A, B = trial_point(state)
-    factors = direction.factorize(at, _sigma(at, constants, options), state.pinned)
+    factors = direction.factorize(at, _sigma(constants, options), state.pinned)
     step = direction.descent(factors, at.g_A, at.g_B)
     decrement = jnp.sqrt(jnp.maximum(-direction.along(at, step), 0))
     iterations = state.iterations + jnp.where(state.step_size == 0, 0, 1)
@@ -199,15 +199,11 @@ def _pin(state: State) -> State:
     return jax.tree.map(lambda a, b: jnp.where(wrong, a, b), pinned, state)
 
 
-def _sigma(at: Derivatives, constants: ProblemConstants, options: Options) -> jax.Array:
-    constant = constants.low == constants.high
+def _sigma(constants: ProblemConstants, options: Options) -> jax.Array:
     if options.sigma == "dynamic":
-        sigma = jnp.where(constant, 1e-12, 0.0).astype(constants.low.dtype)
-    else:
-        # If all data weigh less than one row, sigma must not dominate the Hessian.
-        sigma = options.sigma * jnp.minimum(constants.total_weight, 1)
-    # What a prior knows of the slope of constant scores may be less than sigma: they have no unit.
-    return jnp.where(constant & (at.h_AA > 0), 0, sigma)
+        return jnp.where(constants.low == constants.high, 1e-12, 0.0).astype(constants.low.dtype)
+    # If all data weigh less than one row, sigma must not dominate the Hessian.
+    return options.sigma * jnp.minimum(constants.total_weight, 1)
 
 
 def _slope(state: State, at: Derivatives | None = None) -> jax.Array:
