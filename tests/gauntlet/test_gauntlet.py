@@ -28,7 +28,7 @@ def test_a_small_world_breaks_nothing(seed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(0, 160, 10))
+@pytest.mark.parametrize("first", range(0, 200, 10))
 def test_ten_worlds_break_nothing(first):
     """A world has a quarter of the lines; by hand, all have all."""
     found = []

@@ -62,6 +62,13 @@ class Rows:
         found = {x.name: getattr(self, x.name) for x in fields(self)}
         return Rows(**{name: None if x is None else x[some] for name, x in found.items()})
 
+    def followed_by(self, others: "Rows") -> "Rows":
+        """These rows and others, of a world without weights."""
+        pairs = {x.name: (getattr(self, x.name), getattr(others, x.name)) for x in fields(self)}
+        return Rows(
+            **{k: None if a is None else np.concatenate([a, b]) for k, (a, b) in pairs.items()}
+        )
+
     def ids(self, pooling: str) -> np.ndarray:
         return self.columns if pooling in ("nested", "crossed") else self.segments
 
