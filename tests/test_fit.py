@@ -166,6 +166,19 @@ def test_prior_is_a_quadratic_on_the_parameters(rng):
     assert apart.A[1] != pytest.approx(fit.A[1], rel=1e-3)
 
 
+@pytest.mark.parametrize("sigma", [1e-12, "dynamic"])
+@pytest.mark.parametrize("unit", [1e-9, 1e-6, 1.0, 1e6])
+def test_constant_scores_have_the_slope_of_their_prior_in_any_unit(unit, sigma):
+    """Before, scores of 1e-6 did not converge: their prior knew less than sigma."""
+    precision = np.array([[40.0, 3.0], [3.0, 10.0]]) * np.outer([unit, 1], [unit, 1])
+    prior = GaussianPrior(np.array([-1.0 / unit, 0.5]), precision)
+    options = Options(sigma=sigma)
+    fit = pj.fit([2 * unit] * 3, [1, 0, 1], prior=prior, options=options).raise_if_failed()
+    of_one = GaussianPrior(np.array([-1.0, 0.5]), np.array([[40.0, 3.0], [3.0, 10.0]]))
+    one = pj.fit([2.0] * 3, [1, 0, 1], prior=of_one, options=options)
+    np.testing.assert_allclose([fit.A * unit, fit.B], [one.A, one.B], rtol=1e-7)
+
+
 @pytest.mark.parametrize(("mean", "precision"), [(1e6, 1e4), (1e6, 1e6), (1e3, 1.0)])
 def test_a_prior_is_as_accurate_far_from_zero(mean, precision, rng):
     scores, labels = problem(rng, 60)

@@ -131,7 +131,7 @@ def step(
 
 def _accept(state: State, at: Derivatives, constants: ProblemConstants, options: Options) -> State:
     A, B = trial_point(state)
-    factors = direction.factorize(at, _sigma(constants, options), state.pinned)
+    factors = direction.factorize(at, _sigma(at, constants, options), state.pinned)
     step = direction.descent(factors, at.g_A, at.g_B)
     decrement = jnp.sqrt(jnp.maximum(-direction.along(at, step), 0))
     iterations = state.iterations + jnp.where(state.step_size == 0, 0, 1)
@@ -199,11 +199,16 @@ def _pin(state: State) -> State:
     return jax.tree.map(lambda a, b: jnp.where(wrong, a, b), pinned, state)
 
 
-def _sigma(constants: ProblemConstants, options: Options) -> jax.Array:
+def _sigma(at: Derivatives, constants: ProblemConstants, options: Options) -> jax.Array:
+    constant = constants.low == constants.high
     if options.sigma == "dynamic":
-        return jnp.where(constants.low == constants.high, 1e-12, 0.0).astype(constants.low.dtype)
-    # If all data weigh less than one row, sigma must not dominate the Hessian.
-    return options.sigma * jnp.minimum(constants.total_weight, 1)
+        sigma = jnp.where(constant, 1e-12, 0.0).astype(constants.low.dtype)
+    else:
+        # If all data weigh less than one row, sigma must not dominate the Hessian.
+        sigma = options.sigma * jnp.minimum(constants.total_weight, 1)
+    # Constant scores have no unit, so a prior may know less of their slope than sigma. Of a slope
+    # that is well known sigma stays: it keeps rounding out of the determinant.
+    return jnp.where(constant & (at.h_AA > 0), sigma * jnp.minimum(at.h_AA, 1), sigma)
 
 
 def _slope(state: State, at: Derivatives | None = None) -> jax.Array:

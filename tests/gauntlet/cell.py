@@ -13,10 +13,10 @@ from platt_jax import Flag
 
 from .worlds import Rows, World
 
-# How NumPy and JAX speak of numbers that went wrong on the way.
+# How NumPy, JAX and `update` speak of numbers that went wrong on the way.
 STRAY = (
     *("invalid value", "divide by zero", "overflow", "underflow"),
-    *("mean of empty slice", "all-nan", "degrees of freedom", "singular"),
+    *("mean of empty slice", "all-nan", "degrees of freedom", "singular", "segments failed"),
 )
 # What a search that stopped early is called.
 STOPPED = "converge", "iterations", "population", "stopped"

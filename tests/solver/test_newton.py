@@ -180,9 +180,11 @@ def test_what_rounding_hides_is_not_searched_for(rng, x64):
 def test_dynamic_sigma_is_zero_unless_scores_are_constant(x64):
     options = Options(sigma="dynamic")
     at = Derivatives(*(jnp.asarray(x) for x in (1.0, 1.0, 2.0, 0.0, 4.0)))
-    for low, expected in ((0.0, 0.0), (1.0, 1e-12)):
+    unknown, little = (at._replace(h_AA=jnp.asarray(x)) for x in (0.0, 0.25))
+    cases = (0.0, at, 0.0), (1.0, unknown, 1e-12), (1.0, little, 0.25e-12), (1.0, at, 1e-12)
+    for low, given, expected in cases:
         constants = ProblemConstants(jnp.asarray(low), jnp.asarray(1.0), jnp.asarray(3.0))
-        assert newton._sigma(constants, options) == expected
+        assert newton._sigma(given, constants, options) == expected
     step_A, step_B = direction.newton(at, 0.0, jnp.asarray(False))
     assert (step_A, step_B) == (-0.5, -0.25)
 
