@@ -176,10 +176,11 @@ class _Dense(Couplings):
         """See `Couplings`."""
         width = 2 * self._layout.number
         precision, average = np.zeros((width, width)), np.zeros((2, width))
+        root = np.linalg.cholesky(self._left)
         for values, _, coupling in self._parts:
-            by_rest = self._left[values] @ coupling
-            precision += coupling.reshape(-1, width).T @ by_rest.reshape(-1, width)
-            average += by_rest.sum(0)
+            half = (root[values].swapaxes(1, 2) @ coupling).reshape(-1, width)
+            precision += half.T @ half  # BLAS takes half of the products of a symmetric matrix
+            average += (root[values] @ half.reshape(coupling.shape)).sum(0)
         return Reduction(precision, average / self._layout.values)
 
     def carried(self, covariance: _Array, average: _Array) -> Carried:

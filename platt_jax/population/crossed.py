@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax.population.couplings import UPPER, Couplings, Layout, entries
+from platt_jax.population.couplings import UPPER, Couplings, Layout, Reduction, entries
 from platt_jax.population.levels import (
     LevelPosteriors,
     Moments,
@@ -40,6 +40,15 @@ class _Pairs(NamedTuple):
     eliminated: _Codes  # (M,)
     other: _Codes  # (M,)
     of_segments: _Codes  # (K,), the pair of each segment
+
+
+class _Eliminated(NamedTuple):
+    """The elimination of the level with the most values."""
+
+    likelihoods: Likelihoods
+    left: _Array  # (V, 2, 2), the covariances of its effects if all else is known
+    couplings: Couplings
+    reduction: Reduction
 
 
 class _Dense(NamedTuple):
@@ -85,6 +94,7 @@ class Crossed:
             self._number,
         )
         self._latest = {level: np.zeros((sizes[level], 2)) for level in self._others}
+        self._kept: _Eliminated | None = None
 
     def _pairs_with(self, level: int) -> _Pairs:
         size = self.sizes[level]
@@ -102,7 +112,7 @@ class Crossed:
         eliminated = self._codes[self._eliminated]
         own = summed(eliminated, precision, values) + priors[self._eliminated]
         left = Symmetric.of(own).inverse().matrices  # if all else is known
-        dense = self._dense(precision, priors, left)
+        dense = self._dense(precision, priors, self._elimination(likelihoods, left))
         means = self._means(likelihoods, center, precision, priors, left, dense)
         root, effects, of_segments = means
 
@@ -125,7 +135,20 @@ class Crossed:
         centred = self._centred(mean_curve, made, dense, with_average, left.mean(0) / values)
         return LevelPosteriors(mean_curve, made, Moments(of_segments, around), *centred)
 
-    def _dense(self, precision: _Array, priors: list[_Array], left: _Array) -> _Dense:
+    def _elimination(self, likelihoods: Likelihoods, left: _Array) -> _Eliminated:
+        """The elimination; the latest one is kept, for the spreads of other levels leave it be."""
+        kept = self._kept
+        if (
+            kept is None
+            or kept.likelihoods is not likelihoods
+            or not np.array_equal(kept.left, left)
+        ):
+            couplings = self._layout.couplings(likelihoods.precision.matrices, left)
+            kept = _Eliminated(likelihoods, left, couplings, couplings.reduction())
+            self._kept = kept
+        return kept
+
+    def _dense(self, precision: _Array, priors: list[_Array], without: _Eliminated) -> _Dense:
         """The dense part, from its precision with the eliminated level integrated out."""
         R = self._number
         total: _Array = np.zeros((R, 2, R, 2))
@@ -144,12 +167,11 @@ class Crossed:
             places = np.arange(part.start, part.stop)
             total[places, :, places, :] += priors[level]
         total = total.reshape(2 * R, 2 * R)
-        couplings = self._layout.couplings(precision, left)
-        taken = couplings.reduction()
+        taken = without.reduction
         covariance = np.linalg.inv(total - taken.precision)
         covariance = (covariance + covariance.T) / 2
         of_pairs = entries(covariance.reshape(R, 2, R, 2))
-        return _Dense(covariance, of_pairs, couplings, taken.average)
+        return _Dense(covariance, of_pairs, without.couplings, taken.average)
 
     def _means(
         self,

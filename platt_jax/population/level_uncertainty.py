@@ -88,7 +88,10 @@ def over_spreads(
     """
     errors = _uncertain_errors(steps)
     found, unseen = [], []
-    for moved in _signs(errors) * errors:
+    signs = _signs(errors)
+    # Combinations with the same spreads of the largest level follow each other, which `Crossed` uses.
+    signs = signs[np.lexsort(signs[:, np.argmax(design.sizes)].T)]
+    for moved in signs * errors:
         covariances = [_moved(*each) for each in zip(steps, moved, strict=True)]
         found.append(design.posteriors(likelihoods, covariances, center))
         unseen.append(covariances)
