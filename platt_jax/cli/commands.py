@@ -195,6 +195,8 @@ def triage(arguments: argparse.Namespace) -> int:
     """`platt-jax triage`."""
     if arguments.out is not None:
         outputs.check(arguments.out, *arguments.files, arguments.calibrator)
+    if arguments.cluster_sd is not None and arguments.cluster is None:
+        raise ValueError("--cluster-sd: expected only with --cluster")
     calibrator, rows = reading.with_fresh_rows(arguments)
     fdr = FDR if arguments.fdr is None else arguments.fdr
     margin = 0.0 if arguments.margin is None else arguments.margin
@@ -205,6 +207,8 @@ def triage(arguments: argparse.Namespace) -> int:
         calibrator,
         *by_row,
         offset=rows.get("offset"),
+        clusters=rows.get("cluster"),
+        cluster_sd=arguments.cluster_sd,
         against=against,
         margin=margin,
         fdr=fdr,
@@ -245,6 +249,8 @@ def report(arguments: argparse.Namespace) -> int:
     inputs = *arguments.files, arguments.calibrator
     outputs.check(arguments.out, *inputs, only_file="a page is a file of HTML")
     calibrator, rows = reading.with_fresh_rows(arguments)
+    if not len(rows["score"]):
+        raise ValueError(f"{arguments.files[0]}: expected rows to report on")
     by_row = (rows[role] for role in ("score", "label", "segment"))
     # With --logit the probabilities before are those that the log-odds are of.
     to_html(calibrator, arguments.out, *by_row, before="logits" if arguments.logit else None)

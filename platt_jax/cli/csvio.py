@@ -96,7 +96,13 @@ def are_missing(fields: NDArray[np.str_]) -> NDArray[np.bool_]:
 
 
 # Parsers by role.
-PARSERS: dict[str, Parse] = {"score": number, "label": label, "weight": number, "offset": number}
+PARSERS: dict[str, Parse] = {
+    "score": number,
+    "label": label,
+    "weight": number,
+    "offset": number,
+    "cluster": str,
+}
 
 
 def read_columns(source: Input, wanted: Sequence[tuple[str, Parse]]) -> list[Column]:

@@ -113,6 +113,8 @@ def _roles(
     for role, name in columns.items():
         if role == "segment":
             found[role] = table[name[0]] if len(name) == 1 else table.select(name)
+        elif role == "cluster":
+            found[role] = table[name]
         elif role == "label" and pos_label is not None:
             found[role] = _labels_by_name(table[name], pos_label, name)
         elif role == "label":

@@ -198,6 +198,18 @@ def parser() -> argparse.ArgumentParser:
     judging.fresh_rows()
     judging.offset()
     judging.hypothesis(margin="0")
+    judging.once(
+        "--cluster",
+        metavar="COL",
+        help="column of ids, such as days: rows of a segment and cluster depend on each other",
+    )
+    judging.once(
+        "--cluster-sd",
+        type=float,
+        metavar="SD",
+        help="with --cluster: standard deviation by which the log-odds of the rows of a cluster "
+        "move together; default: estimated",
+    )
     judging.out(
         "FILE.csv", "file for all segments, most urgent first; - for standard output", False
     )

@@ -18,7 +18,7 @@ from platt_jax.results import tables
 
 
 def with_fresh_rows(arguments: argparse.Namespace) -> tuple[SegmentCalibrator, dict[str, Any]]:
-    """The segments' calibrator, and the fresh rows for a test or an update."""
+    """The segments' calibrator, and the fresh rows, maybe none, for a test or an update."""
     calibrator = load_calibrator(arguments.calibrator, arguments.segment)
     if not isinstance(calibrator, SegmentCalibrator):
         raise ValueError(
@@ -30,7 +30,8 @@ def with_fresh_rows(arguments: argparse.Namespace) -> tuple[SegmentCalibrator, d
             check_text(arguments.calibrator, calibrator)
         rows = _read_staged(arguments, inputs)
     if not len(rows["score"]):
-        raise ValueError(f"{arguments.files[0]}: has a header line, but no rows")
+        outputs.tell(f"platt-jax: {arguments.files[0]}: has a header line, but no rows")
+        return calibrator, dict.fromkeys(rows, np.zeros(0))
     require_known(calibrator, len(rows["score"]), knows_some(calibrator, rows["segment"]))
     tell_work(rows)
     return calibrator, rows
@@ -117,7 +118,7 @@ def _read_staged(arguments: argparse.Namespace, inputs: list[Input]) -> dict[str
 
 def columns(arguments: argparse.Namespace) -> dict[str, Any]:
     """The requested columns by role; a list for the segment."""
-    roles = ("score", "label", "weight", "offset")
+    roles = ("score", "label", "weight", "offset", "cluster")
     named = {role: getattr(arguments, role, None) for role in roles}
     columns: dict[str, Any] = {role: name for role, name in named.items() if name is not None}
     return {**columns, "segment": arguments.segment} if arguments.segment else columns

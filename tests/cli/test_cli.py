@@ -10,7 +10,7 @@ import threading
 
 import numpy as np
 import pytest
-from data import rows_of
+from data import labels_of, rows_of
 
 import platt_jax
 from platt_jax.cli import csvio, main
@@ -534,8 +534,37 @@ def test_files_that_are_not_there_or_empty_are_named_first(in_tmp, capsys):
         assert run(f"{command} --score f --label y --segment id") == 2
         said = "platt-jax: error: none.csv: No such file or directory"
         assert capsys.readouterr().err.strip() == said
-    assert run("triage empty.csv --calibrator c.npz --score f --label y --segment id") == 2
-    assert "empty.csv: has a header line, but no rows" in capsys.readouterr().err
+    given = "empty.csv --calibrator c.npz --score f --label y --segment id"
+    for command, status in (
+        (f"triage {given}", 0),
+        (f"update {given} --out u.npz", 0),
+        (f"monitor state.npz {given} --night 1", 0),
+        (f"monitor state.npz {given} --night 2", 0),
+        (f"report {given} --out page.html", 2),
+    ):
+        assert run(command) == status, command
+        assert "empty.csv: has a header line, but no rows" in capsys.readouterr().err
+    np.testing.assert_array_equal(platt_jax.load("u.npz").fit.A, platt_jax.load("c.npz").fit.A)
+
+
+def test_triage_of_rows_that_depend_on_each_other_names_their_clusters(in_tmp, capsys):
+    rng = np.random.default_rng(0)
+    days, segments = np.repeat(np.arange(40), 30), np.tile(np.arange(3), 400)
+    scores = rng.normal(size=1200)
+    shock = 0.8 * rng.normal(size=(40, 3))[days, segments]
+    labels = labels_of(rng, 2 * scores + shock).astype(int)
+    platt_jax.save("c.npz", platt_jax.fit_segments(scores, labels, segments.astype(str)))
+    as_csv(in_tmp / "in.csv", ["id", "f", "y", "day"], segments, scores, labels, days)
+    rows = "in.csv --calibrator c.npz --score f --label y --segment id"
+    assert run(f"triage {rows} --cluster day --cluster-sd 0.8 --out t.csv") == 0
+    calibrator = platt_jax.load("c.npz")
+    expected = platt_jax.triage(
+        calibrator, scores, labels, segments.astype(str), clusters=days.astype(str), cluster_sd=0.8
+    )
+    found = np.genfromtxt("t.csv", delimiter=",", names=True)
+    np.testing.assert_allclose(found["p_value"], expected["p_value"], rtol=1e-12)
+    assert run(f"triage {rows} --cluster-sd 1") == 2
+    assert "--cluster-sd: expected only with --cluster" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("how, status", [("flag", 3), ("omit", 0), ("raise", 2)])
