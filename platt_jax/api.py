@@ -261,4 +261,4 @@ def fit_one_vs_rest(
     problems = Problems(sizes, take, scores.dtype)
     each = fit_problems(problems, given, Context(options, caller, stage))
     report_non_finite(each, options, "classes", names, caller)
-    return OneVsRestCalibrator(names, each, multilabel)
+    return OneVsRestCalibrator(names, each, multilabel, options)

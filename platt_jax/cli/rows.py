@@ -15,11 +15,12 @@ from platt_jax.cli.inputs import Input
 def read_rows(
     inputs: Sequence[Input], columns: Mapping[str, Any], pos_label: str | None = None
 ) -> dict[str, Any]:
-    """The columns of the rows of all files, by role: score, label, weight, offset, cluster, segment.
+    """The columns of the rows of all files, by role.
 
     Args:
         inputs: files, all Parquet or all text.
-        columns: name of the column of each role; a list of names for the segment.
+        columns: name of the column of each role (score, label, weight, offset, cluster); a list of
+            names for the segment.
         pos_label: label of class 1 as text, if labels are two other values than 0 and 1.
 
     Returns:

@@ -168,6 +168,7 @@ def drift_between(
         _at_means(fit, population),
         Sigmoid(*(weight @ pooled).astype(fit.A.dtype)),
         uncertainty(weight, pooled, [x.fallback_covariance for x in both]),
+        "partial",
         population,
     )
     shift = _population(second).mean - _population(first).mean

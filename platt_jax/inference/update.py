@@ -178,8 +178,17 @@ def update(
             population = Population.not_estimated(len(keys), population.status)
     each = replace(each, flags=earlier_fits.raised(each.flags, Flag.REVERSED, each.A > 0))
     covariance = np.asarray(pooled.covariance)
-    made = SegmentCalibrator(keys, each, pooled.sigmoid, covariance, population, levels)
-    return replace(made, nights=nights, shift=_shift(calibrator, keys))
+    return replace(
+        calibrator,
+        keys=keys,
+        fit=each,
+        fallback=pooled.sigmoid,
+        fallback_covariance=covariance,
+        population=population,
+        by_level=levels,
+        shift=_shift(calibrator, keys),
+        nights=nights,
+    )
 
 
 def _shift(calibrator: SegmentCalibrator, keys: NDArray[Any]) -> NDArray[Any] | None:

@@ -14,10 +14,9 @@ from platt_jax.results.archive import NewerVersionError, read_archive, write_arc
 from platt_jax.results.atomic import to_path
 from platt_jax.results.id_arrays import arrays_to_ids, check_ids, ids_to_arrays
 
-_FORMAT = "platt-jax monitor"
+_FORMAT = "platt_jax monitor"
 # A change of the alternatives, the units or the weights of starting nights must add a version.
-# Since version 2 a monitor has shocks, names of nights and its calibrator's fingerprint.
-_VERSION = 2
+_VERSION = 1
 _HEADER_BYTES = 1 << 20
 _REFUSAL = "not a monitor that platt_jax saved, or damaged"
 _WIDE = "log_sums", "since"  # (K, ALTERNATIVES)
@@ -66,13 +65,10 @@ def load(path: str | os.PathLike[str]) -> tuple[Settings, History, int, State]:
             )
         keys = arrays_to_ids("keys", header["keys"], read)
         check_ids("keys", keys)
-        night, known = header["night"], min(1, len(keys))
-        settings = Settings(header["against"], float(header["margin"]), 0.0)
-        history = History(night)
-        if header["version"] > 1:
-            settings = settings._replace(night_sd=float(header["night_sd"]))
-            names = tuple(str(x) for x in read("named_nights"))
-            history, known = History(night, names, str(header["judged_by"])), int(header["known"])
+        night, known = header["night"], int(header["known"])
+        settings = Settings(header["against"], float(header["margin"]), float(header["night_sd"]))
+        names = tuple(str(x) for x in read("named_nights"))
+        history = History(night, names, str(header["judged_by"]))
         if settings.against not in ("fit", "predictions") or not 0 <= settings.margin < np.inf:
             raise ValueError("header")
         if not (0 <= settings.night_sd <= LARGEST and 0 <= known <= len(keys)):

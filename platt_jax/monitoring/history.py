@@ -1,13 +1,13 @@
 """The nights that a monitor has seen: how many, their names, and by which calibrator."""
 
 import datetime
-import hashlib
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from platt_jax.ids.factorize import split_columns
 from platt_jax.ids.indexing import get_indexer
+from platt_jax.results.fingerprint import fingerprint
 from platt_jax.results.segment_calibrator import SegmentCalibrator, require_segment_calibrator
 
 _NAMES = str, int, np.integer, datetime.date, np.datetime64
@@ -53,15 +53,6 @@ class History(NamedTuple):
                 "other: expected a monitor whose last night the same calibrator judged, got one of "
                 "another calibrator"
             )
-
-
-def fingerprint(calibrator: SegmentCalibrator) -> str:
-    """A text that two calibrators share only if their curves are the same, with their errors."""
-    fit, fallback = calibrator.fit, calibrator.fallback
-    digest = hashlib.sha256()
-    for values in (fit.A, fit.B, fit.covariance, fallback.A, fallback.B):
-        digest.update(np.asarray(values, dtype="<f8").tobytes())
-    return digest.hexdigest()[:32]
 
 
 def known(calibrator: SegmentCalibrator, keys: Any) -> int:

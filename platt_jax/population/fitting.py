@@ -64,7 +64,16 @@ def fit_by_segment(
     if population is not None:
         report_search(population, caller)
     covariance: Any = pooled.covariance  # NumPy's, from a fit on the host
-    return SegmentCalibrator(segments.keys, each, pooled.sigmoid, covariance, population, by_level)
+    return SegmentCalibrator(
+        segments.keys,
+        each,
+        pooled.sigmoid,
+        covariance,
+        "complete" if one_curve else pooling,
+        population,
+        by_level,
+        options=options,
+    )
 
 
 def report_search(population: Population, caller: Caller) -> None:

@@ -89,7 +89,7 @@ def over_spreads(
     errors = _uncertain_errors(steps)
     found, unseen = [], []
     signs = _signs(errors)
-    # Combinations with the same spreads of the largest level follow each other, which `Crossed` uses.
+    # Combinations with equal spreads of the largest level follow each other: `Crossed` uses that.
     signs = signs[np.lexsort(signs[:, np.argmax(design.sizes)].T)]
     for moved in signs * errors:
         covariances = [_moved(*each) for each in zip(steps, moved, strict=True)]

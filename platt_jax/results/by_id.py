@@ -15,6 +15,8 @@ from platt_jax.results.fit import Fit, Inspectable
 class ById(Inspectable):
     """A result with a fit for each of K ids: a mapping from ids to fits."""
 
+    fit: Fit
+
     def _places(self, some: Column, name: str) -> Integers:
         """The places of these ids' fits, -1 for ids without a fit.
 
@@ -29,11 +31,12 @@ class ById(Inspectable):
         Raises:
             KeyError: there is no fit for this id.
         """
-        fit, kind, _ = self._inspected()
+        _, kind, _ = self._inspected()
         (place,) = self._places([id_], kind)
         if place < 0:
             raise KeyError(f"{kind} {id_!r} was not fitted")
-        return jax.tree.map(lambda x: x[place], fit)
+        one: Fit = jax.tree.map(lambda x: x[place], self.fit)
+        return one
 
     def __contains__(self, id_: object) -> bool:
         try:

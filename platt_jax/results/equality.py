@@ -16,6 +16,7 @@ class ComparedByValue:
         return all(
             _equal(getattr(self, field.name), getattr(other, field.name))
             for field in fields(self)  # type: ignore[arg-type]  # of a dataclass
+            if field.compare
         )
 
 

@@ -2,17 +2,19 @@
 
 import os
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import fields, replace
-from typing import Any, NamedTuple
+from dataclasses import asdict, fields
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import validation
 from platt_jax.columns import Column
+from platt_jax.options import Options, Pooling
 from platt_jax.results import level_files
 from platt_jax.results.archive import NewerVersionError, read_archive, write_archive
 from platt_jax.results.atomic import to_path
+from platt_jax.results.fingerprint import fingerprint
 from platt_jax.results.fit import Fit
 from platt_jax.results.id_arrays import (
     ONE_PLAIN_COLUMN,
@@ -26,33 +28,14 @@ from platt_jax.results.population import SHAPES, Population
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.results.sigmoid import Sigmoid
 from platt_jax.status import Flag, Status
+from platt_jax.version import __version__
 
-_FORMAT = "platt-jax calibrator"
+_FORMAT = "platt_jax calibrator"
+# A change of the fields of a calibrator, or a new status or flag, must add a version.
+_VERSION = 1
 # What is said of anything else.
 REFUSAL = "not a calibrator that platt_jax saved, or damaged"
 _HEADER_BYTES = 1 << 20  # maximum size; it holds the names of columns of ids
-
-# The fields of a Fit in a file of each version. A change that adds a field to Fit, a status or a
-# flag must add a version. Files of older versions are read with NaN for new fields.
-_FIT_FIELDS = dict.fromkeys(
-    (1, 2, 3, 4, 5),
-    (
-        *("A", "B", "status", "flags", "iterations", "passes", "nll"),
-        *("gradient", "hessian", "covariance", "n_pos", "n_neg"),
-    ),
-)
-# Since version 5 a population has a `Status`; before, it had a status of its own.
-_STATUS_BEFORE_5 = (Status.CONVERGED, Status.MAX_ITERATIONS, Status.BOUNDARY, Status.NOT_ESTIMATED)
-# Since version 5 a OneVsRestCalibrator is of multilabel targets, and a SegmentCalibrator has a
-# shift, if the header says so.
-# Since version 4 a SegmentCalibrator has levels if its header says so.
-# Since version 2 a SegmentCalibrator has its fallback's covariance. It also has a population if
-# its header says so, which has these fields since version 3.
-_POPULATION_SINCE_3 = (
-    *("likelihood_precision", "likelihood_pull"),
-    *("predictive_mean", "predictive_covariance"),
-)
-_VERSION = max(_FIT_FIELDS)
 
 Calibrator = Sigmoid | Fit | SegmentCalibrator | OneVsRestCalibrator
 
@@ -81,6 +64,7 @@ _CODES = {
 }
 # Axes of a field after those of the batch.
 _TRAILING = {"gradient": (2,), "hessian": (2, 2), "covariance": (2, 2)}
+FIT_FIELDS = tuple(field.name for field in fields(Fit))
 
 
 def save(path: str | os.PathLike[str], calibrator: Calibrator) -> None:
@@ -115,13 +99,20 @@ def described(calibrator: Calibrator) -> tuple[dict[str, Any], dict[str, NDArray
     kind = type(calibrator).__name__
     if kind not in _KINDS:
         raise ValueError(f"calibrator: expected one of {', '.join(_KINDS)}, got {kind}")
-    about = {"format": _FORMAT, "version": _VERSION, "kind": kind}
-    if getattr(calibrator, "population", None) is not None:
-        about["population"] = True
-    if getattr(calibrator, "multilabel", False):
-        about["multilabel"] = True
-    if getattr(calibrator, "shift", None) is not None:
-        about["shift"] = True
+    about: dict[str, Any] = {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "package": __version__,
+        "kind": kind,
+    }
+    if isinstance(calibrator, SegmentCalibrator):
+        about["pooling"] = calibrator.pooling
+        if calibrator.nights:
+            about["nights"] = list(calibrator.nights)
+    if isinstance(calibrator, OneVsRestCalibrator):
+        about["multilabel"] = calibrator.multilabel
+    if isinstance(calibrator, SegmentCalibrator | OneVsRestCalibrator):
+        about["options"] = _changed(calibrator.options)
     arrays = _to_arrays(calibrator)
     if (name := _KINDS[kind].ids) is None:
         _check_fields(arrays, arrays["A"].shape)
@@ -136,9 +127,15 @@ def described(calibrator: Calibrator) -> tuple[dict[str, Any], dict[str, NDArray
     if (levels := getattr(calibrator, "by_level", None)) is not None:
         about["levels"], of_levels = level_files.described(levels)
         arrays |= of_levels
-    if nights := getattr(calibrator, "nights", ()):
-        about["nights"] = list(nights)
+    if "n_pos" in arrays:
+        about["rows"] = float(np.nansum(arrays["n_pos"]) + np.nansum(arrays["n_neg"]))
+    about["fingerprint"] = fingerprint(calibrator)
     return about, arrays
+
+
+def _changed(options: Options) -> dict[str, Any]:
+    """The options that differ from their defaults."""
+    return {name: x for name, x in asdict(options).items() if x != getattr(Options(), name)}
 
 
 def load(path: str | os.PathLike[str]) -> Calibrator:
@@ -186,13 +183,12 @@ def assembled(
     kind, layout = _KINDS[about["kind"]], about.get("ids", ONE_PLAIN_COLUMN)
     columns = [] if kind.ids is None else id_names(kind.ids, layout)
     fields = [] if kind.sigmoid is None else [f"{kind.sigmoid}A", f"{kind.sigmoid}B"]
-    fields += _FIT_FIELDS[version] if kind.fit else ()
-    if version >= 2 and about["kind"] == "SegmentCalibrator":
+    fields += FIT_FIELDS if kind.fit else ()
+    if about["kind"] == "SegmentCalibrator":
         fields.append("fallback_covariance")
-        if about.get("population"):
-            missing = _POPULATION_SINCE_3 if version < 3 else ()
-            fields += [f"population_{name}" for name in SHAPES if name not in missing]
-        if about.get("shift"):
+        if "population_mean" in names:
+            fields += [f"population_{name}" for name in SHAPES]
+        if "shift" in names:
             fields.append("shift")
     of_levels = level_files.names(about["levels"]) if "levels" in about else []
     if set(names) != {*columns, *fields, *of_levels}:
@@ -209,21 +205,11 @@ def assembled(
             name: array.reshape(_shape(name, batch)) if array.shape == (0,) else array
             for name, array in arrays.items()
         }
-    if version < 5 and "population_status" in arrays:
-        status = arrays["population_status"]
-        arrays["population_status"] = np.array(_STATUS_BEFORE_5[int(status)])
     _check_fields(arrays, batch)
-    made: Any = _from_arrays(about["kind"], arrays, of_ids)
-    if "multilabel" in about:
-        made = replace(made, multilabel=about["multilabel"] is True)
-    if of_levels:
-        made = replace(made, by_level=level_files.assembled(about["levels"], read))
-    if nights := tuple(about.get("nights", ())):
-        if not all(isinstance(night, str) for night in nights):
-            raise ValueError("not names of nights")
-        made = replace(made, nights=nights)
-    calibrator: Calibrator = made
-    return calibrator
+    made = _from_arrays(about, arrays, of_ids, read)
+    if about["fingerprint"] != fingerprint(made):
+        raise ValueError("not the arrays that were saved")
+    return made
 
 
 # --- what belongs together ------------------------------------------------------------------------
@@ -280,42 +266,39 @@ def _to_arrays(calibrator: Calibrator) -> dict[str, NDArray[Any]]:
 
 
 def fit_arrays(fit: Fit) -> dict[str, Any]:
-    """The fields of a Fit by their names in a file of the newest version."""
-    return {name: getattr(fit, name) for name in _FIT_FIELDS[_VERSION]}
+    """The fields of a Fit by their names in a file."""
+    return {name: getattr(fit, name) for name in FIT_FIELDS}
 
 
-def _from_arrays(kind: str, arrays: dict[str, Any], of_ids: Any) -> Calibrator:
+def _from_arrays(
+    about: dict[str, Any], arrays: dict[str, Any], of_ids: Any, read: Callable[[str], NDArray[Any]]
+) -> Calibrator:
+    kind = about["kind"]
     if kind == "Sigmoid":
         return Sigmoid(**arrays)
-    # A field that is newer than the file is NaN.
-    unknown = np.full_like(arrays["A"], np.nan)
-    fit = Fit(**{field.name: arrays.get(field.name, unknown) for field in fields(Fit)})
+    fit = Fit(**{name: arrays[name] for name in FIT_FIELDS})
     if kind == "Fit":
         return fit
+    options = Options(**about["options"])
     if kind == "OneVsRestCalibrator":
-        return OneVsRestCalibrator(of_ids, fit)
-    fallback, population = Sigmoid(arrays["fallback_A"], arrays["fallback_B"]), None
+        return OneVsRestCalibrator(of_ids, fit, about["multilabel"] is True, options)
+    population = None
     if "population_mean" in arrays:
-        found = {name: arrays.get(f"population_{name}") for name in SHAPES}
-        population = _population(found)
-    unknown = np.full((2, 2), np.nan, fallback.A.dtype)
-    covariance = arrays.get("fallback_covariance", unknown)
-    shift = arrays.get("shift")
-    return SegmentCalibrator(of_ids, fit, fallback, covariance, population, shift=shift)
-
-
-def _population(found: dict[str, Any]) -> Population:
-    """A population from its fields, which are None if the file is too old to have them."""
-    if found["predictive_mean"] is None:
-        # The stored posteriors are those given the population, as if it were known.
-        mean, covariance = found["mean"], found["covariance"]
-        of_all = np.linalg.pinv(covariance) if np.isfinite(covariance).all() else covariance
-        precision = np.linalg.inv(found["posterior_covariance"])
-        pull = (precision @ found["posterior_mean"][..., None])[..., 0] - of_all @ mean
-        found |= {
-            "likelihood_precision": precision - of_all,
-            "likelihood_pull": pull,
-            "predictive_mean": mean,
-            "predictive_covariance": covariance + found["mean_covariance"],
-        }
-    return Population(**found | {"status": Status(int(found["status"]))})
+        found = {name: arrays[f"population_{name}"] for name in SHAPES}
+        population = Population(**found | {"status": Status(int(found["status"]))})
+    if about["pooling"] not in get_args(Pooling):
+        raise ValueError("not a kind of pooling")
+    if not all(isinstance(night, str) for night in about.get("nights", ())):
+        raise ValueError("not names of nights")
+    return SegmentCalibrator(
+        of_ids,
+        fit,
+        Sigmoid(arrays["fallback_A"], arrays["fallback_B"]),
+        arrays["fallback_covariance"],
+        about["pooling"],
+        population,
+        level_files.assembled(about["levels"], read) if "levels" in about else None,
+        arrays.get("shift"),
+        tuple(about.get("nights", ())),
+        options,
+    )

@@ -44,7 +44,11 @@ class Inspectable:
         return self
 
     def table(self) -> Table:
-        """One line per fit: its name, parameters, standard errors, status, flags and counts."""
+        """One line per fit: its name, parameters, standard errors, status, flags and counts.
+
+        With a population the standard errors are those of the segments' posteriors, which know it
+        no better than all rows tell.
+        """
         return _table(*self._inspected())
 
     def __repr__(self) -> str:

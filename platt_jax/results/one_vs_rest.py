@@ -1,6 +1,6 @@
 """Fits by class, and probabilities of the classes of rows."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import jax
@@ -12,6 +12,7 @@ from platt_jax.arrays import Integers
 from platt_jax.columns import Column
 from platt_jax.ids.factorize import ascending
 from platt_jax.ids.indexing import get_indexer
+from platt_jax.options import Options
 from platt_jax.results.by_id import ById
 from platt_jax.results.device_rows import proba_by_class
 from platt_jax.results.equality import ComparedByValue
@@ -37,11 +38,13 @@ class OneVsRestCalibrator(ComparedByValue, ById):
         fit: the fits of the classes.
         multilabel: whether a row may be of several classes, or of none. Its probabilities are then
             not divided by their sum, unless `predict_proba` is told to.
+        options: how the classes were fitted. Calibrators are compared without it.
     """
 
     classes: NDArray[Any]
     fit: Fit
     multilabel: bool = False
+    options: Options = field(default=Options(), compare=False)
 
     _shared_rows: ClassVar[bool] = True
 

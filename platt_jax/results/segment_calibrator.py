@@ -16,6 +16,7 @@ from platt_jax.columns import Column
 from platt_jax.ids.factorize import split_columns
 from platt_jax.ids.indexing import get_indexer, indexer
 from platt_jax.ids.vocabulary import distinct
+from platt_jax.options import Options, Pooling
 from platt_jax.results.averages import mean_probability
 from platt_jax.results.by_id import ById
 from platt_jax.results.device_rows import proba_by_segment
@@ -54,6 +55,9 @@ class SegmentCalibrator(ComparedByValue, ById):
         fit: the fits of the segments, in the order of keys.
         fallback: the sigmoid fitted to all finite rows.
         fallback_covariance: (2, 2), covariance of its (A, B), as `Fit.covariance`; NaN if unknown.
+        pooling: the kind of pooling, "none", "partial", "nested", "crossed" or "complete". It is
+            also "complete" if no population could be estimated: all segments then have the curve
+            of all rows.
         population: the population of the segments with pooling="partial", "nested" or "crossed",
             else None.
         by_level: what is known of each level with pooling="nested" or "crossed", else None;
@@ -61,47 +65,22 @@ class SegmentCalibrator(ComparedByValue, ById):
         shift: (K + 1,), what `shift_prior` has added to B of each segment, and last to that of
             unseen ones, since the fit; None for nothing.
         nights: names of the nights by which `update` was called.
+        options: how the segments were fitted. Calibrators are compared without it.
     """
 
     keys: NDArray[Any]
     fit: Fit
     fallback: Sigmoid
     fallback_covariance: NDArray[Any] = field(default_factory=lambda: np.full((2, 2), np.nan))
+    pooling: Pooling = "none"
     population: Population | None = None
     by_level: Levels | None = None
     shift: NDArray[Any] | None = None
     nights: tuple[str, ...] = ()
+    options: Options = field(default=Options(), compare=False)
 
     # `platt_jax.report.to_html`, which `platt_jax/__init__.py` sets.
     _write_report: ClassVar[Callable[..., None]]
-
-    @property
-    def pooling(self) -> str:
-        """The kind of pooling, "none", "partial", "nested", "crossed" or "complete".
-
-        It is also "complete" if no population could be estimated: all segments then have the curve
-        of all rows.
-        """
-        if self.by_level is not None:
-            return self.by_level.kind
-        if self.population is not None:
-            return "partial" if self.population.estimated else "complete"
-        (A, B, covariance), (of_A, of_B, of_covariance) = accelerators.fetched(
-            (
-                (self.fallback.A, self.fallback.B, self.fallback_covariance),
-                (self.fit.A, self.fit.B, self.fit.covariance),
-            )
-        )
-        # A shift that is taken back leaves rounding errors.
-        rounding = 256 * np.finfo(of_B.dtype).eps
-        if self.shift is not None:
-            B, of_B = B - self.shift[-1], of_B - self.shift[:-1]
-        alike = [
-            np.array_equal(np.broadcast_to(of_all, np.shape(x)), x, equal_nan=True)
-            for of_all, x in ((A, of_A), (covariance, of_covariance))
-        ]
-        alike.append(np.allclose(of_B, B, rtol=rounding, atol=rounding, equal_nan=True))
-        return "complete" if len(self.keys) > 1 and all(alike) else "none"
 
     @property
     def shrinkage(self) -> NDArray[Any] | None:
@@ -358,7 +337,7 @@ class SegmentCalibrator(ComparedByValue, ById):
             >>> pooled.at_mode().pooling
             'none'
         """
-        return replace(self, population=None, by_level=None)
+        return replace(self, pooling="none", population=None, by_level=None)
 
     def shift_prior(self, from_rate: Column, to_rate: Column) -> "SegmentCalibrator":
         """The calibrator for rows with another rate of positives than the fitted rows.
@@ -503,7 +482,13 @@ class SegmentCalibrator(ComparedByValue, ById):
             )
 
     def _inspected(self) -> tuple[Fit, str, NDArray[Any]]:
-        return self.fit, "segment", self.keys
+        population, fit = self.population, self.fit
+        if population is not None and population.estimated:
+            # The fit's own covariance takes the population as known.
+            known = np.isfinite(fit.A)[:, None, None]
+            covariance = np.where(known, population.posterior_covariance, np.nan)
+            fit = replace(fit, covariance=covariance.astype(fit.covariance.dtype))
+        return fit, "segment", self.keys
 
 
 def parameters(calibrator: SegmentCalibrator) -> NDArray[np.float64]:

@@ -521,7 +521,7 @@ def test_damaged_files_are_refused(rng, tmp_path, calibrator):
         np.savez(path, **(arrays | {name: np.full_like(arrays[name], bad)}))
         with pytest.raises(ValueError, match="damaged"):
             pj.Monitor.load(path, calibrator)
-    arrays["header"] = np.array(str(arrays["header"]).replace('"version": 2', '"version": 9'))
+    arrays["header"] = np.array(str(arrays["header"]).replace('"version": 1', '"version": 9'))
     np.savez(path, **arrays)
     with pytest.raises(ValueError, match="a monitor of version 9"):
         pj.Monitor.load(path, calibrator)

@@ -57,13 +57,13 @@ def pooled(calibrator):
         likelihood_precision=np.zeros((K, 2, 2)),
         likelihood_pull=np.zeros((K, 2)),
         posterior_mean=np.zeros((K, 2)),
-        posterior_covariance=np.zeros((K, 2, 2)),
+        posterior_covariance=np.asarray(calibrator.fit.covariance, float),
         predictive_mean=np.zeros(2),
         predictive_covariance=np.eye(2),
         shrinkage=np.linspace(0.9, 0.1, K),
     )
     fit = replace(calibrator.fit, A=calibrator.fit.A / 2 - 0.6)
-    return replace(calibrator, fit=fit, population=population)
+    return replace(calibrator, fit=fit, pooling="partial", population=population)
 
 
 @pytest.fixture(scope="module")

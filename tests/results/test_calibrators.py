@@ -268,3 +268,28 @@ def test_only_takes_a_bool_per_segment(rng):
     for where in ([0, 1], [True], True, ["a", "b"]):
         with pytest.raises(ValueError, match="where: expected a bool for each of"):
             calibrator.only(where)
+
+
+def test_standard_errors_of_a_table_are_those_of_the_posteriors(rng):
+    """At a boundary the fits take the population as known, and are sure of what they do not know.
+
+    The population's spread of slopes is next to 0, as the estimate of 8 segments often is, and the
+    true spread is a quarter of the slope.
+    """
+    off = []
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        slopes = 1.2 + 0.3 * rng.normal(size=8)
+        segments = np.repeat(np.arange(8), 300)
+        scores = rng.integers(0, 2, 2400).astype(float)
+        labels = rng.random(2400) < 1 / (1 + np.exp(-slopes[segments] * scores - 1.3))
+        calibrator = pj.fit_segments(scores, labels, segments, pooling="partial")
+        population, table = calibrator.population, calibrator.table()
+        variances = population.posterior_covariance[:, [0, 1], [0, 1]]
+        errors = np.stack([table["se_A"], table["se_B"]], 1)
+        np.testing.assert_allclose(errors, np.sqrt(variances))
+        np.testing.assert_array_equal(calibrator[3].covariance, calibrator.fit.covariance[3])
+        if population.covariance[0, 0] < 1e-3:
+            off.append((-population.posterior_mean[:, 0] - slopes) / table["se_A"])
+    assert len(off) >= 4
+    assert 0.7 < np.sqrt(np.mean(np.square(off))) < 1.4

@@ -17,6 +17,7 @@ import pytest
 from made_up import calibrators, same
 
 import platt_jax as pj
+from platt_jax.results.fingerprint import fingerprint
 
 
 def saved(calibrator, path):
@@ -84,7 +85,8 @@ def test_a_flipped_bit_is_refused_or_means_nothing(tmp_path, kind):
 
 # --- malice ------------------------------------------------------------------------------------
 
-HEADER = {"format": "platt-jax calibrator", "version": 1, "kind": "Sigmoid"}
+HEADER = {"format": "platt_jax calibrator", "version": 1, "kind": "Sigmoid"}
+HEADER["fingerprint"] = fingerprint(pj.Sigmoid(1.0, 1.0))
 
 
 def npy(header, values=b""):
