@@ -15,7 +15,7 @@ from platt_jax.cli.inputs import Input
 def read_rows(
     inputs: Sequence[Input], columns: Mapping[str, Any], pos_label: str | None = None
 ) -> dict[str, Any]:
-    """The columns of the rows of all files, by role: score, label, weight, offset, cluster, segment.
+    """The columns of all files, by role: score, label, weight, offset, cluster, segment.
 
     Args:
         inputs: files, all Parquet or all text.

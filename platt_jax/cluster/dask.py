@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from platt_jax.cluster.engines import FitPart, adds_columns, pieces, whole
 from platt_jax.cluster.meeting import AtServer, Server
-from platt_jax.cluster.tasks import FittedPart, Names
+from platt_jax.cluster.tasks import EngineColumns, FittedPart
 
 _PART, _PIECE = "part", "piece"
 _PIECES = pd.DataFrame({_PART: np.array([], np.int64), _PIECE: np.array([], object)})
@@ -56,7 +56,7 @@ class Dask:
         some = (some.sample(frac=share, random_state=0) if share < 1 else some).compute()
         return pa.Table.from_pandas(some, preserve_index=False)
 
-    def fit(self, rows: Any, names: Names, large: NDArray[Any], task: FitPart) -> list[Any]:
+    def fit(self, rows: Any, names: EngineColumns, large: NDArray[Any], task: FitPart) -> list[Any]:
         """See `Engine`."""
         tables = self._client.compute(self._together(rows, self.schema(rows), names, large))
         host = get_address_host(self._client.scheduler_comm.comm.local_address)
@@ -88,7 +88,7 @@ class Dask:
         self,
         fitted: list[Any],
         rows: Any,
-        names: Names,
+        names: EngineColumns,
         large: NDArray[Any],
         task: Callable[[bytes, pa.Table], pa.Table],
         schema: pa.Schema,
@@ -128,7 +128,7 @@ class Dask:
         table.to_parquet(path, write_index=False)
 
     def _together(
-        self, rows: Any, of_rows: pa.Schema | None, names: Names, large: NDArray[Any]
+        self, rows: Any, of_rows: pa.Schema | None, names: EngineColumns, large: NDArray[Any]
     ) -> list[Any]:
         """For each part, a frame of the pieces of its rows; without a schema with the index."""
         divided = rows.map_partitions(

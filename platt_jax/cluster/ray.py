@@ -15,7 +15,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from platt_jax.cluster.engines import FitPart, pieces, whole
 from platt_jax.cluster.meeting import AtServer, Server
-from platt_jax.cluster.tasks import FittedPart, Names
+from platt_jax.cluster.tasks import EngineColumns, FittedPart
 
 _PLACE = "_platt_jax_place"
 
@@ -61,7 +61,7 @@ class Ray:
         some = rows.select_columns(columns)
         return _arrow(some.random_sample(share, seed=0) if share < 1 else some)
 
-    def fit(self, rows: Any, names: Names, large: NDArray[Any], task: FitPart) -> list[Any]:
+    def fit(self, rows: Any, names: EngineColumns, large: NDArray[Any], task: FitPart) -> list[Any]:
         """See `Engine`. A part whose worker dies runs again, as Ray does by itself."""
         tables = self._together(rows, names, large)
         host, key = get_node_ip_address(), secrets.token_bytes()
@@ -101,7 +101,7 @@ class Ray:
         self,
         fitted: list[Any],
         rows: Any,
-        names: Names,
+        names: EngineColumns,
         large: NDArray[Any],
         task: Callable[[bytes, pa.Table], pa.Table],
         schema: pa.Schema,
@@ -134,7 +134,9 @@ class Ray:
         """See `Engine`."""
         table.write_parquet(path)
 
-    def _together(self, rows: Any, names: Names, large: NDArray[Any]) -> list[tuple[Any, ...]]:
+    def _together(
+        self, rows: Any, names: EngineColumns, large: NDArray[Any]
+    ) -> list[tuple[Any, ...]]:
         """References to the pieces of each part's rows, in their order."""
         schema = self.schema(rows)
         schema = schema.remove(schema.get_field_index(_PLACE))

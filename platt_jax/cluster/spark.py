@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from platt_jax.cluster.engines import FitPart
 from platt_jax.cluster.meeting import AtServer, Gather, Server
-from platt_jax.cluster.tasks import FittedPart, Names
+from platt_jax.cluster.tasks import EngineColumns, FittedPart
 from platt_jax.ids.factorize import split_columns
 
 _KEY = "_platt_jax_part"
@@ -70,7 +70,7 @@ class Spark:
         some = rows.select(columns)
         return (some.sample(share, seed=0) if share < 1 else some).toArrow()
 
-    def fit(self, rows: Any, names: Names, large: NDArray[Any], task: FitPart) -> Any:
+    def fit(self, rows: Any, names: EngineColumns, large: NDArray[Any], task: FitPart) -> Any:
         """See `Engine`. The rows are shuffled once, and read once by the tasks."""
         together = rows.repartition(self.partitions, self._key(names, large))
         schema, keys = self.schema(rows), self._keys
@@ -119,7 +119,7 @@ class Spark:
         self,
         fitted: Any,
         rows: Any,
-        names: Names,
+        names: EngineColumns,
         large: NDArray[Any],
         task: Callable[[bytes, pa.Table], pa.Table],
         schema: pa.Schema,
@@ -157,7 +157,7 @@ class Spark:
         """See `Engine`."""
         table.write.parquet(path)
 
-    def _key(self, names: Names, large: NDArray[Any]) -> Any:
+    def _key(self, names: EngineColumns, large: NDArray[Any]) -> Any:
         """The column of the key of each row's part; rows of large segments are dealt out."""
         from pyspark.sql import functions as F
 

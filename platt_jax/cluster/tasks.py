@@ -25,7 +25,7 @@ from platt_jax.results.tables import Table, flag_counts, status_counts
 _PREDICTED_AT_ONCE = 1 << 22  # rows, because each takes 200 bytes until it is predicted
 
 
-class Names(NamedTuple):
+class EngineColumns(NamedTuple):
     """Names of columns."""
 
     score: str
@@ -41,7 +41,7 @@ class Names(NamedTuple):
         return list(dict.fromkeys([*(x for x in numbers if x is not None), *self.segment]))
 
 
-def check_columns(schema: pa.Schema, names: Names) -> None:
+def check_columns(schema: pa.Schema, names: EngineColumns) -> None:
     """Check that all columns exist, and that scores are floats.
 
     Raises:
@@ -60,7 +60,7 @@ def check_columns(schema: pa.Schema, names: Names) -> None:
 class Call(NamedTuple):
     """The arguments of a fit that are the same in all parts."""
 
-    names: Names
+    names: EngineColumns
     large: NDArray[Any]  # (L,) ids of the large segments
     pos_label: Any
     prior: GaussianPrior | None
@@ -169,7 +169,7 @@ def _summary(calibrator: SegmentCalibrator, large: NDArray[Any]) -> Summary:
 
 
 def predict_part(
-    calibrator: bytes, table: pa.Table, names: Names, large: SegmentCalibrator, out: str
+    calibrator: bytes, table: pa.Table, names: EngineColumns, large: SegmentCalibrator, out: str
 ) -> pa.Table:
     """The rows with a column of probabilities.
 
@@ -189,7 +189,7 @@ def predict_part(
 
 
 def _predicted(
-    table: pa.Table, of_part: SegmentCalibrator, names: Names, large: SegmentCalibrator
+    table: pa.Table, of_part: SegmentCalibrator, names: EngineColumns, large: SegmentCalibrator
 ) -> NDArray[Any]:
     """The probabilities (N,) of the rows."""
     proba = np.empty(table.num_rows, of_part.fit.A.dtype)

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from platt_jax.cluster.tasks import Names, id_columns, split_large
+from platt_jax.cluster.tasks import EngineColumns, id_columns, split_large
 from platt_jax.inference.triage import triage
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 
@@ -32,7 +32,7 @@ TESTED = [
 def triage_part(
     calibrator: bytes,
     table: pa.Table,
-    names: Names,
+    names: EngineColumns,
     large: SegmentCalibrator,
     against: Literal["fit", "predictions"],
 ) -> pa.Table:

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.arrays import Integers
-from platt_jax.ids import Coded, Columns, Ids, structured
+from platt_jax.ids import Coded, IdColumns, Ids, structured
 from platt_jax.ids.text import unique
 from platt_jax.threads import ordered_map, row_slices
 
@@ -45,7 +45,7 @@ class Factorized(NamedTuple):
 
 def factorize(segments: Ids) -> Factorized:
     """The rows with their segments' numbers, in the order of the ids or of their appearance."""
-    if isinstance(segments, Columns):
+    if isinstance(segments, IdColumns):
         return _factorize_columns(segments)
     if isinstance(segments, Coded):
         keys, place = ascending(segments.values)
@@ -80,7 +80,7 @@ def ascending(values: NDArray[Any]) -> tuple[NDArray[Any], Integers]:
     return values[order], place
 
 
-def _factorize_columns(segments: Columns) -> Factorized:
+def _factorize_columns(segments: IdColumns) -> Factorized:
     """Rows get the same number if they have the same number in every column."""
     first, *others = (factorize(column) for column in segments.columns)
     of_columns = [np.arange(first.numbers)]  # for each number, the number in each column so far
@@ -135,7 +135,7 @@ def split_columns(values: NDArray[Any]) -> Ids:
         return values
     columns = [values[field] for field in values.dtype.names]
     each = (Coded(*distinct(x)[::-1]) if x.dtype == object else x for x in columns)
-    return Columns(values.dtype.names, tuple(each))
+    return IdColumns(values.dtype.names, tuple(each))
 
 
 def distinct(keys: NDArray[Any]) -> tuple[NDArray[Any], Integers]:

@@ -52,7 +52,7 @@ class Center(NamedTuple):
     prior: GaussianPrior | None
 
 
-class Sums(NamedTuple):
+class ExpansionSums(NamedTuple):
     """Sums over the rows of each problem, with scores a in the center's coordinates."""
 
     # [S, K, K + 2]: w a^j times the k-th derivative of the loss by z. The first derivative lacks
@@ -99,7 +99,7 @@ def _read(rows: RowArrays, at: Center) -> _Read:
 
 
 @partial(xla.jit, wide=True)
-def sums(rows: RowArrays, at: Center) -> Sums:
+def sums(rows: RowArrays, at: Center) -> ExpansionSums:
     """The sums over these rows; sums over parts of the same problems can be added.
 
     Args:
@@ -131,12 +131,14 @@ def sums(rows: RowArrays, at: Center) -> Sums:
         jnp.einsum("skl,sjl->skj", every, jnp.stack(powers, 1), precision="highest"), 1, 0
     )
     is_odd = np.arange(_ORDER + 2)[None] % 2 == 1
-    return Sums(jnp.stack(derivatives, 1), jnp.where(is_odd, odd, even), pos[:, :2], neg[:, :2])
+    return ExpansionSums(
+        jnp.stack(derivatives, 1), jnp.where(is_odd, odd, even), pos[:, :2], neg[:, :2]
+    )
 
 
 @partial(xla.jit, static_argnames=("options", "tolerance"), wide=True)
 def leave_each_out(
-    rows: RowArrays, at: Center, of_all: Sums, options: Options, tolerance: float
+    rows: RowArrays, at: Center, of_all: ExpansionSums, options: Options, tolerance: float
 ) -> LeftOut:
     """The fits without each of these rows.
 
@@ -227,7 +229,7 @@ _POLYNOMIALS = _curvature_polynomials()
 _MOST = float(np.max(np.abs(_POLYNOMIALS[-1](np.linspace(0, 0.25, 1001)))))
 
 
-def _expansion(of_all: Sums, at: Center) -> dict[tuple[int, int], jax.Array]:
+def _expansion(of_all: ExpansionSums, at: Center) -> dict[tuple[int, int], jax.Array]:
     """Derivatives [S, 1] of the loss of all rows by (k, j): j times by A and k - j times by B.
 
     The first derivatives lack the targets, which are handled apart.

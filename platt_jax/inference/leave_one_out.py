@@ -18,7 +18,7 @@ from platt_jax.execution.given import shared_prior
 from platt_jax.execution.problems import Context, Problems
 from platt_jax.execution.run import fit_problems
 from platt_jax.ids.factorize import factorize
-from platt_jax.inference.expansion import Center, Sums, leave_each_out, sums
+from platt_jax.inference.expansion import Center, ExpansionSums, leave_each_out, sums
 from platt_jax.inference.fitted_rows import fitted_columns
 from platt_jax.inference.row_tiles import ProblemRows, RowTiles
 from platt_jax.model.prior import CenteredPrior, GaussianPrior
@@ -215,7 +215,7 @@ def _expand(
     def run(problems: slice) -> list[tuple[NDArray[Any], ...]]:
         pieces = list(rows.tiles(problems))
         of_pieces = [_sums(rows, tiles, center) for tiles in pieces]
-        of_all: Sums = jax.tree.map(lambda *parts: reduce(np.add, parts), *of_pieces)
+        of_all: ExpansionSums = jax.tree.map(lambda *parts: reduce(np.add, parts), *of_pieces)
         doubtful: list[tuple[NDArray[Any], ...]] = []
         for tiles in pieces:
             of_tiles = _of(tiles.problem - problems.start, of_all)
@@ -263,7 +263,7 @@ def _of(problems: Ints, arrays: Made) -> Made:
     return jax.tree.map(lambda x: x[problems], arrays)
 
 
-def _sums(rows: ProblemRows, tiles: RowTiles, center: Center) -> Sums:
+def _sums(rows: ProblemRows, tiles: RowTiles, center: Center) -> ExpansionSums:
     """The sums over the tiles of each problem."""
     firsts = np.flatnonzero(np.diff(tiles.problem, prepend=-1))
 

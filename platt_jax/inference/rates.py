@@ -107,7 +107,7 @@ def estimate_rates(
     usable = np.bincount(owner, ~np.isfinite(scores + proba), len(keys)) == 0
     here = usable[owner]
     owner_here = (np.cumsum(usable) - 1)[owner[here]]
-    mixture = _Mixture(proba[here], owner_here, base.rate[usable])
+    mixture = _RateLikelihood(proba[here], owner_here, base.rate[usable])
     known = posteriors(calibrator, keys, place).covariance[usable]
     joint = _joint_covariance(known, _BaseRates(*(x[usable] for x in base)))
     found = _estimated(mixture, scores[here], joint, critical_value(level, False) ** 2)
@@ -184,7 +184,7 @@ def _joint_covariance(of_curve: Floats, base: _BaseRates) -> Floats:
     return joint
 
 
-class _Mixture:
+class _RateLikelihood:
     """The likelihood of the rate of each segment (S,).
 
     Args:
@@ -238,7 +238,9 @@ class _Estimated(NamedTuple):
     settled: Bools
 
 
-def _estimated(mixture: _Mixture, scores: Floats, joint: Floats, critical: float) -> _Estimated:
+def _estimated(
+    mixture: _RateLikelihood, scores: Floats, joint: Floats, critical: float
+) -> _Estimated:
     """The rates with errors and intervals.
 
     Args:

@@ -16,7 +16,7 @@ from platt_jax.execution.given import shared_prior
 from platt_jax.ids.factorize import factorize
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.inference.fitted_rows import fitted_columns
-from platt_jax.inference.sandwich import CountedRows, Problems, class_counts, sandwich
+from platt_jax.inference.sandwich import CountedRows, FittedParameters, class_counts, sandwich
 from platt_jax.model.objective import Array
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
@@ -165,7 +165,9 @@ def _with(fit: Fit, covariance: Floats) -> Fit:
     return replace(fit, covariance=xp.asarray(covariance, fit.covariance.dtype))
 
 
-def _problems(A: Array, B: Array, covariance: Array, prior: GaussianPrior | None) -> Problems:
+def _problems(
+    A: Array, B: Array, covariance: Array, prior: GaussianPrior | None
+) -> FittedParameters:
     batch = np.shape(A)
     A, B, covariance = (
         validation.array(x, "calibrator").astype(np.float64) for x in (A, B, covariance)
@@ -175,7 +177,7 @@ def _problems(A: Array, B: Array, covariance: Array, prior: GaussianPrior | None
     prior = validation.prior(prior, batch, np.float64)
     precision: Any = np.zeros((*batch, 2, 2)) if prior is None else prior.precision
     held = (A == 0) & (covariance[..., 0, 0] == 0)
-    return Problems(A.ravel(), B.ravel(), held.ravel(), precision.reshape(-1, 2, 2))
+    return FittedParameters(A.ravel(), B.ravel(), held.ravel(), precision.reshape(-1, 2, 2))
 
 
 def _codes(clusters: Column, rows: int) -> NDArray[Any] | None:
@@ -198,7 +200,7 @@ def _rows(problem: NDArray[Any], columns: Columns, codes: NDArray[Any] | None) -
 
 
 def _checked_sandwich(
-    problems: Problems, rows: CountedRows, options: Options, of_fit: Iterable[Array]
+    problems: FittedParameters, rows: CountedRows, options: Options, of_fit: Iterable[Array]
 ) -> Floats:
     """The sandwich covariances; checks that the rows have the n_pos and n_neg of the fits."""
     of_rows = class_counts(rows, len(problems.A))

@@ -26,7 +26,7 @@ _GROUPS = 1_024
 _LOG_2 = np.log(2)
 
 
-class Spread(NamedTuple):
+class MixingDistribution(NamedTuple):
     """Distribution of uncertain probabilities, by J nodes of an integral.
 
     A row's log-odds are the sum of its offset and of its problem's two variables, each times a
@@ -85,7 +85,12 @@ class ScoreTests:
     """
 
     def __init__(
-        self, logit: Floats, proba: Floats, labels: Bools, sizes: Ints, spread: Spread | None = None
+        self,
+        logit: Floats,
+        proba: Floats,
+        labels: Bools,
+        sizes: Ints,
+        spread: MixingDistribution | None = None,
     ) -> None:
         # JAX has SciPy; the import adds a warnings filter.
         from scipy.special import erfc, log_ndtr, ndtri_exp

@@ -12,7 +12,7 @@ from platt_jax.inference.cluster_shocks import Clusters
 from platt_jax.inference.count_tests import UncertainRows, p_values
 from platt_jax.inference.curve_distributions import Ends, ends
 from platt_jax.inference.posteriors import SegmentPosteriors
-from platt_jax.inference.score_tests import ScoreTests, Spread
+from platt_jax.inference.score_tests import MixingDistribution, ScoreTests
 from platt_jax.inference.simulation import canonical_order, drawn_by, sequential_p_values
 from platt_jax.inference.tilting import tilted_p_values
 from platt_jax.model.objective import Array
@@ -133,7 +133,7 @@ def _against_fit(rows: FreshRows, fitted: SegmentPosteriors) -> tuple[ScoreTests
     at = ends(fitted.mean, fitted.covariance, fitted.rounding)
     owner = np.repeat(np.arange(len(rows.sizes)), rows.sizes)
     offset = np.zeros(len(rows.scores)) if rows.offset is None else rows.offset
-    spread = Spread(at.basis(rows.scores, owner), *at.nodes(), owner, offset)
+    spread = MixingDistribution(at.basis(rows.scores, owner), *at.nodes(), owner, offset)
     mean = spread.mean()
     proba = np.clip(mean, _LEAST, 1 - _LEAST)
     # In the order of the rows: that of the scores, or of the probabilities if there are offsets.

@@ -127,8 +127,8 @@ def compare(rows: SegmentRows, options: Options = Options()) -> "Compared | None
     of_A = Profile(segments, np.eye(2))
     start = of_A.start(pooled, len(by_segment.keys))
     spreads = (
-        _Spread(of_A, coordinates.scale, start),
-        _Spread(Profile(segments, turn), float(length), start),
+        _ParameterSpread(of_A, coordinates.scale, start),
+        _ParameterSpread(Profile(segments, turn), float(length), start),
     )
     largest, found, _ = of_A.likeliest(start)
     neither, _, at = of_A.likeliest(start, _NEITHER)
@@ -145,7 +145,7 @@ def compare(rows: SegmentRows, options: Options = Options()) -> "Compared | None
 class Compared(NamedTuple):
     """Maximum log-likelihoods with and without spread."""
 
-    spreads: tuple["_Spread", "_Spread"]  # of A and of B
+    spreads: tuple["_ParameterSpread", "_ParameterSpread"]  # of A and of B
     deviations: Floats  # (2,) estimated standard deviations of A and B
     largest: float  # with spread
     without: Floats  # (3,) without spread of A, of B, and of both
@@ -172,7 +172,7 @@ class Compared(NamedTuple):
         return [spread.interval(x, self.largest, none, cut) for spread, x, none in both]
 
 
-class _Spread(NamedTuple):
+class _ParameterSpread(NamedTuple):
     """The spread of one parameter."""
 
     profile: Profile

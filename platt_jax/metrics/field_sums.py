@@ -27,7 +27,7 @@ class Field(NamedTuple):
     values: Factorized
 
 
-class Groups(NamedTuple):
+class FieldGroups(NamedTuple):
     """The rows that count of one field, in the order of their groups, and sums over each group.
 
     Attributes:
@@ -84,7 +84,7 @@ def read_fields(
 
 def fields_of(of_rows: ids.Ids) -> list[Field]:
     """A field for each column of ids."""
-    if isinstance(of_rows, ids.Columns):
+    if isinstance(of_rows, ids.IdColumns):
         pairs = zip(of_rows.names, of_rows.columns, strict=True)
         return [Field(name, factorize(column)) for name, column in pairs]
     if isinstance(of_rows, ids.Coded) and of_rows.values.dtype.names is not None:  # tuples
@@ -104,7 +104,7 @@ def _coded_again(codes: NDArray[np.integer], values: NDArray[np.generic]) -> ids
     return column[codes]
 
 
-def grouped(rows: Predictions, field: Field) -> Groups:
+def grouped(rows: Predictions, field: Field) -> FieldGroups:
     """The groups of a field that have rows of positive weight."""
     number = field.values.of(slice(None))
     which = np.flatnonzero(rows.weights[0] > 0)
@@ -115,7 +115,7 @@ def grouped(rows: Predictions, field: Field) -> Groups:
     place = np.repeat(np.arange(len(change)), np.diff(start))
     p, q = mine.probabilities()
     columns = (1, p, q, mine.positive, mine.residuals(), p * q, p * q * (q - p))
-    return Groups(
+    return FieldGroups(
         mine, start, *(groups.sums(place, mine.weights * x, len(change)) for x in columns)
     )
 

@@ -105,7 +105,7 @@ def judge_night(
     caller: Caller,
 ) -> tuple[NDArray[Any], Night]:
     """The segments (S,) with rows that can be judged, and their sums."""
-    known = _Known.of(calibrator, rows, against, margin)
+    known = _UnlabelledRows.of(calibrator, rows, against, margin)
 
     def part_sums(part: slice) -> tuple[Bools, tuple[int, Night]]:
         of_part, log_odds = rows.where(part), known.log_odds(rows, part)
@@ -156,7 +156,7 @@ def before_night(
     return BeforeNight(place, fitted.usable, pivot, covariance)
 
 
-class _Known(NamedTuple):
+class _UnlabelledRows(NamedTuple):
     """What is known of a night's rows before their labels."""
 
     segments: BeforeNight
@@ -167,7 +167,7 @@ class _Known(NamedTuple):
     @classmethod
     def of(
         cls, calibrator: SegmentCalibrator, rows: NightRows, against: Against, margin: float
-    ) -> "_Known":
+    ) -> "_UnlabelledRows":
         fit, fallback, proba = calibrator.fit, calibrator.fallback, None
         segments = before_night(calibrator, rows.keys, against)
         if calibrator.predictive() is not None:

@@ -5,11 +5,11 @@ from dataclasses import replace
 from platt_jax.ids.factorize import split_columns
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.monitoring.evidence import Night
-from platt_jax.monitoring.state import COLUMNS, State
+from platt_jax.monitoring.state import COLUMNS, EvidenceState
 from platt_jax.results import tables
 
 
-def merged(first: State, second: State) -> State:
+def merged(first: EvidenceState, second: EvidenceState) -> EvidenceState:
     """The state of both.
 
     Raises:

@@ -14,7 +14,7 @@ from platt_jax.columns import Column
 from platt_jax.ids.factorize import factorize
 from platt_jax.ids.places import places
 from platt_jax.inference.triage import q_values
-from platt_jax.metrics.count_p_values import Counts, Predicted, count_p_values, counts
+from platt_jax.metrics.count_p_values import Counts, GroupedPredictions, count_p_values, counts
 from platt_jax.plots import axes, funnels, style
 from platt_jax.plots.funnels import Funnel, Limits
 from platt_jax.plots.points import central
@@ -75,7 +75,7 @@ def rate_funnel(
     codes = numbered.of(slice(0, None))
     if weights is not None:
         codes = codes[np.broadcast_to(weights, codes.shape) != 0]
-    of_rows = Predicted(p, w, codes)
+    of_rows = GroupedPredictions(p, w, codes)
     by_segment = counts(of_rows, y, numbered.numbers)
     used = by_segment.expected > 0
     if not used.any():

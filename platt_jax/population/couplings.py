@@ -20,7 +20,7 @@ _MOST_PAIRS = 1 << 22
 _AT_ONCE = 1 << 22  # numbers per array
 
 
-class Reduction(NamedTuple):
+class Elimination(NamedTuple):
     """What the elimination takes off the precision of the dense part."""
 
     precision: _Array  # (2R, 2R)
@@ -40,7 +40,7 @@ class Carried(NamedTuple):
 class Couplings(Protocol):
     """The couplings of the eliminated level, for one set of likelihoods."""
 
-    def reduction(self) -> Reduction:
+    def reduction(self) -> Elimination:
         """What the elimination takes off."""
 
     def carried(self, covariance: _Array, average: _Array) -> Carried:
@@ -89,11 +89,11 @@ class Layout:
             precision: (K, 2, 2), of the segments' likelihoods.
             left: (V, 2, 2), the covariances of the effects if all else is known.
         """
-        kind = _Sparse if self.sparse else _Dense
+        kind = _SparseCouplings if self.sparse else _DenseCouplings
         return kind(self, precision, left)
 
 
-class _Sparse(Couplings):
+class _SparseCouplings(Couplings):
     """Blocks of the pairs alone."""
 
     def __init__(self, layout: Layout, precision: _Array, left: _Array) -> None:
@@ -105,7 +105,7 @@ class _Sparse(Couplings):
             self._shared[:, i, j] = self._shared[:, j, i] = entry
         self._by_rest = left[layout.value] @ self._shared
 
-    def reduction(self) -> Reduction:
+    def reduction(self) -> Elimination:
         """See `Couplings`."""
         layout, R = self._layout, self._layout.number
         where = layout.place[layout.one] * R + layout.place[layout.other]
@@ -116,7 +116,9 @@ class _Sparse(Couplings):
                 entry = one[:, i, 0] * other[:, 0, j] + one[:, i, 1] * other[:, 1, j]
                 precision[:, i, :, j] = np.bincount(where, entry, R * R).reshape(R, R)
                 average[i, :, j] = np.bincount(layout.place, self._by_rest[:, i, j], R)
-        return Reduction(precision.reshape(2 * R, 2 * R), average.reshape(2, 2 * R) / layout.values)
+        return Elimination(
+            precision.reshape(2 * R, 2 * R), average.reshape(2, 2 * R) / layout.values
+        )
 
     def carried(self, covariance: _Array, average: _Array) -> Carried:
         """See `Couplings`."""
@@ -147,7 +149,7 @@ class _Sparse(Couplings):
         return np.stack(columns, -1).reshape(-1, 2, 2)
 
 
-class _Dense(Couplings):
+class _DenseCouplings(Couplings):
     """Whole matrices, for some of the values at once."""
 
     def __init__(self, layout: Layout, precision: _Array, left: _Array) -> None:
@@ -172,7 +174,7 @@ class _Dense(Couplings):
                 coupling[:, i, :, j] = coupling[:, j, :, i] = found
             yield some, segments, coupling.reshape(number, 2, 2 * R)
 
-    def reduction(self) -> Reduction:
+    def reduction(self) -> Elimination:
         """See `Couplings`."""
         width = 2 * self._layout.number
         precision, average = np.zeros((width, width)), np.zeros((2, width))
@@ -181,7 +183,7 @@ class _Dense(Couplings):
             half = (root[values].swapaxes(1, 2) @ coupling).reshape(-1, width)
             precision += half.T @ half  # BLAS takes half of the products of a symmetric matrix
             average += (root[values] @ half.reshape(coupling.shape)).sum(0)
-        return Reduction(precision, average / self._layout.values)
+        return Elimination(precision, average / self._layout.values)
 
     def carried(self, covariance: _Array, average: _Array) -> Carried:
         """See `Couplings`."""

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax.population.couplings import UPPER, Couplings, Layout, Reduction, entries
+from platt_jax.population.couplings import UPPER, Couplings, Elimination, Layout, entries
 from platt_jax.population.levels import (
     LevelPosteriors,
-    Moments,
+    NormalMoments,
     summed,
     times,
 )
@@ -48,16 +48,16 @@ class _Eliminated(NamedTuple):
     likelihoods: Likelihoods
     left: _Array  # (V, 2, 2), the covariances of its effects if all else is known
     couplings: Couplings
-    reduction: Reduction
+    reduction: Elimination
 
 
-class _Dense(NamedTuple):
+class _DensePart(NamedTuple):
     """The dense part: the mean curve, followed by the values of the small levels."""
 
     covariance: _Array  # (2R, 2R), of the posterior, with the eliminated level integrated out
     entries: _Array  # (R R, 3), from `couplings.entries`
     couplings: Couplings  # of the eliminated level
-    average: _Array  # (2, 2R), from `Reduction`
+    average: _Array  # (2, 2R), from `Elimination`
 
 
 class Crossed:
@@ -129,11 +129,11 @@ class Crossed:
         for level in self._others:
             spreads[level] = self._couple(level, precision, priors, left, spreads, around)
         around += spreads[self._eliminated][eliminated]
-        made = [Moments(*x) for x in zip(effects, spreads, strict=True)]
-        mean_curve = Moments(root[None], diagonal[:1])
+        made = [NormalMoments(*x) for x in zip(effects, spreads, strict=True)]
+        mean_curve = NormalMoments(root[None], diagonal[:1])
         with_average = left / values + carried.with_average
         centred = self._centred(mean_curve, made, dense, with_average, left.mean(0) / values)
-        return LevelPosteriors(mean_curve, made, Moments(of_segments, around), *centred)
+        return LevelPosteriors(mean_curve, made, NormalMoments(of_segments, around), *centred)
 
     def _elimination(self, likelihoods: Likelihoods, left: _Array) -> _Eliminated:
         """The elimination; the latest one is kept, for the spreads of other levels leave it be."""
@@ -148,7 +148,7 @@ class Crossed:
             self._kept = kept
         return kept
 
-    def _dense(self, precision: _Array, priors: list[_Array], without: _Eliminated) -> _Dense:
+    def _dense(self, precision: _Array, priors: list[_Array], without: _Eliminated) -> _DensePart:
         """The dense part, from its precision with the eliminated level integrated out."""
         R = self._number
         total: _Array = np.zeros((R, 2, R, 2))
@@ -171,7 +171,7 @@ class Crossed:
         covariance = np.linalg.inv(total - taken.precision)
         covariance = (covariance + covariance.T) / 2
         of_pairs = entries(covariance.reshape(R, 2, R, 2))
-        return _Dense(covariance, of_pairs, without.couplings, taken.average)
+        return _DensePart(covariance, of_pairs, without.couplings, taken.average)
 
     def _means(
         self,
@@ -180,7 +180,7 @@ class Crossed:
         precision: _Array,
         priors: list[_Array],
         left: _Array,
-        dense: _Dense,
+        dense: _DensePart,
     ) -> tuple[_Array, list[_Array], _Array]:
         """The means of the mean curve (2,), of the effects, and of the segments' (A, B)."""
         eliminated, values = self._codes[self._eliminated], self.sizes[self._eliminated]
@@ -226,7 +226,7 @@ class Crossed:
             effects[level] = self._latest[level]
         return rest[0], effects, of_segments
 
-    def _within_dense(self, dense: _Dense) -> _Array:
+    def _within_dense(self, dense: _DensePart) -> _Array:
         """(K, 2, 2), the covariance of each segment's sum over the dense part."""
         total = np.zeros((len(self._places[0]), 3))
         for number, at in enumerate(self._places):
@@ -264,12 +264,12 @@ class Crossed:
 
     def _centred(
         self,
-        root: Moments,
-        effects: list[Moments],
-        dense: _Dense,
+        root: NormalMoments,
+        effects: list[NormalMoments],
+        dense: _DensePart,
         with_average: _Array,
         left_of_average: _Array,
-    ) -> tuple[Moments, list[Moments]]:
+    ) -> tuple[NormalMoments, list[NormalMoments]]:
         """The effects minus their averages, which are added to the mean curve.
 
         Sums of these for prediction are nearly independent, unlike those of the effects: only the
@@ -290,7 +290,7 @@ class Crossed:
                 averages[:, part] = np.eye(2)[:, None] / self.sizes[level]
                 by_value = blocks[part, :, part].mean(2)
                 covariance = covariance - by_value - by_value.swapaxes(1, 2) + by_value.mean(0)
-            centred.append(Moments(mean - average, covariance))
+            centred.append(NormalMoments(mean - average, covariance))
         by_rest = averages.reshape(2, -1) - dense.average
         spread = by_rest @ dense.covariance @ by_rest.T + left_of_average
-        return Moments(total[None], spread[None]), centred
+        return NormalMoments(total[None], spread[None]), centred

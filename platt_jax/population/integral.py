@@ -28,7 +28,7 @@ _FIRST = np.geomspace(0.01, 10, 24)
 _ROUNDS = 3
 
 
-class Known(NamedTuple):
+class PosteriorMoments(NamedTuple):
     """Means and covariances of (A, B), including the uncertainty of the population."""
 
     mean: NDArray[np.float64]  # (K, 2), for the segments
@@ -73,7 +73,7 @@ def over_populations(
     center: NDArray[np.float64],
     certain: bool,
     total: Total,
-) -> Known:
+) -> PosteriorMoments:
     """The distributions of the segments, and of a segment without rows.
 
     Args:
@@ -97,7 +97,9 @@ def over_populations(
     new = weights @ under.mean
     off = under.mean - new
     of_new = np.tensordot(weights, covariance + under.mean_covariance, 1) + (weights * off.T) @ off
-    return Known(own @ back.T, back @ spread @ back.T, back @ new, back @ of_new @ back.T)
+    return PosteriorMoments(
+        own @ back.T, back @ spread @ back.T, back @ new, back @ of_new @ back.T
+    )
 
 
 def _drawn(

@@ -18,7 +18,7 @@ from platt_jax.options import Options
 from platt_jax.population import quadrature, recentring
 from platt_jax.population.estimate import START_SPREAD, is_better_than_one_curve
 from platt_jax.population.level_uncertainty import is_certain, over_spreads, with_joint_errors
-from platt_jax.population.levels import Design, LevelPosteriors, Moments, Scoring, scored
+from platt_jax.population.levels import Design, LevelPosteriors, NormalMoments, Scoring, scored
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.quadrature import COARSE, Normals, fine, normals
 from platt_jax.population.segments import Coordinates, Segments
@@ -142,10 +142,10 @@ def _recentred(
         total += recentring.step_of_mean(segments, COARSE, at, off, response, stage)
     part = total / by_center
 
-    def shifted(x: Moments, before: Moments, moved: Moments) -> Moments:
+    def shifted(x: NormalMoments, before: NormalMoments, moved: NormalMoments) -> NormalMoments:
         return x._replace(mean=x.mean + part * (moved.mean - before.mean))
 
-    is_moments = lambda x: isinstance(x, Moments)  # noqa: E731
+    is_moments = lambda x: isinstance(x, NormalMoments)  # noqa: E731
     made: LevelPosteriors = jax.tree.map(shifted, posteriors, before, moved, is_leaf=is_moments)
     return made._replace(root=posteriors.root)
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from platt_jax.population.levels import (
     Design,
     LevelPosteriors,
-    Moments,
+    NormalMoments,
     Scoring,
     changed,
     derivatives,
@@ -89,20 +89,20 @@ def over_spreads(
     errors = _uncertain_errors(steps)
     found, unseen = [], []
     signs = _signs(errors)
-    # Combinations with the same spreads of the largest level follow each other, which `Crossed` uses.
+    # Combinations with equal spreads of the largest level follow each other, which `Crossed` uses.
     signs = signs[np.lexsort(signs[:, np.argmax(design.sizes)].T)]
     for moved in signs * errors:
         covariances = [_moved(*each) for each in zip(steps, moved, strict=True)]
         found.append(design.posteriors(likelihoods, covariances, center))
         unseen.append(covariances)
 
-    def mixed(*each: Moments) -> Moments:
+    def mixed(*each: NormalMoments) -> NormalMoments:
         means = np.stack([moments.mean for moments in each])
         off = means - means.mean(0)
         between = np.einsum("g...a,g...b->...ab", off, off) / len(each)
-        return Moments(means.mean(0), np.mean([x.covariance for x in each], 0) + between)
+        return NormalMoments(means.mean(0), np.mean([x.covariance for x in each], 0) + between)
 
-    is_moments = lambda x: isinstance(x, Moments)  # noqa: E731
+    is_moments = lambda x: isinstance(x, NormalMoments)  # noqa: E731
     averaged: LevelPosteriors = jax.tree.map(mixed, *found, is_leaf=is_moments)
     return averaged, [np.mean(each, 0) for each in zip(*unseen, strict=True)]
 

@@ -36,7 +36,7 @@ class Likeliest(NamedTuple):
     log_likelihood: float
 
 
-class _At(NamedTuple):
+class _ProfilePoint(NamedTuple):
     """The likelihood at a covariance, maximized over the mean."""
 
     mean: NDArray[np.float64]  # (2,)
@@ -122,7 +122,7 @@ def _factor(entries: NDArray[np.float64]) -> NDArray[np.float64]:
     return factor
 
 
-def _at(likelihoods: Likelihoods, entries: NDArray[np.float64]) -> _At:
+def _at(likelihoods: Likelihoods, entries: NDArray[np.float64]) -> _ProfilePoint:
     """The likelihood at a factor, by G, its derivative by the covariance.
 
     The curvature is the expected information. Where G has negative eigenvalues, their part of the
@@ -142,7 +142,9 @@ def _at(likelihoods: Likelihoods, entries: NDArray[np.float64]) -> _At:
     values, vectors = np.linalg.eigh(-G)
     turning = (vectors * np.maximum(values, 0)) @ vectors.T
     curvature += 2 * np.array([[np.trace(D.T @ turning @ E) for E in _UNITS] for D in _UNITS])
-    return _At(mean, told.of(mean), np.array([slope[entry] for entry in ENTRIES]), curvature)
+    return _ProfilePoint(
+        mean, told.of(mean), np.array([slope[entry] for entry in ENTRIES]), curvature
+    )
 
 
 def _told(likelihoods: Likelihoods, S: NDArray[Any]) -> _Told:

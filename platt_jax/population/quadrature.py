@@ -187,12 +187,12 @@ def posteriors(
     """
     at = _relative(nodes, population)
 
-    def of_some(some: slice) -> _Moments:
+    def of_some(some: slice) -> _FisherScoreMoments:
         return _moments(grid, losses[some], jax.tree.map(lambda x: x[some], at))
 
     each = list(ordered_map(of_some, blocks(len(losses), len(grid.z))))
     mean = np.concatenate([some.mean for some in each], -1)
-    sums = _Sums(
+    sums = _FisherScoreSums(
         np.array(float(len(losses))),
         np.array(sum(some.log_likelihood for some in each)),
         mean.sum(1),
@@ -219,7 +219,7 @@ _HIGHEST = 4  # degree of their products
 _MONOMIALS = [(a, b) for a in range(_HIGHEST + 1) for b in range(_HIGHEST + 1 - a)]
 
 
-class _Moments(NamedTuple):
+class _FisherScoreMoments(NamedTuple):
     """Moments of the scores s of some segments, under their posteriors."""
 
     log_likelihood: float  # the sum over these segments
@@ -227,7 +227,7 @@ class _Moments(NamedTuple):
     second: NDArray[np.float64]  # (5, 5), the sum of E s s'
 
 
-class _Sums(NamedTuple):
+class _FisherScoreSums(NamedTuple):
     """Sums over segments."""
 
     segments: NDArray[np.float64]  # (), number of segments
@@ -236,11 +236,11 @@ class _Sums(NamedTuple):
     products: NDArray[np.float64]  # (5, 5), the sum of E s E s'
     second: NDArray[np.float64]  # (5, 5), the sum of E s s'
 
-    def over_all(self, total: Total) -> "_Sums":
+    def over_all(self, total: Total) -> "_FisherScoreSums":
         """The sums over all segments, in one exchange as one array."""
         flat = total(np.concatenate([x.ravel() for x in self]))
         ends = np.cumsum([x.size for x in self])[:-1]
-        return _Sums(
+        return _FisherScoreSums(
             *(x.reshape(of.shape) for x, of in zip(np.split(flat, ends), self, strict=True))
         )
 
@@ -268,7 +268,7 @@ def _relative(nodes: Normals, population: Normals) -> Normals:
     )
 
 
-def _moments(grid: Grid, losses: NDArray[Any], at: Normals) -> _Moments:
+def _moments(grid: Grid, losses: NDArray[Any], at: Normals) -> _FisherScoreMoments:
     """The moments by quadrature. The nodes are relative to the population.
 
     Sums over all nodes are taken axis by axis: first of the powers of u2, then of those of u1.
@@ -303,7 +303,7 @@ def _moments(grid: Grid, losses: NDArray[Any], at: Normals) -> _Moments:
         ]
         for (a, b), i in _SCORES
     ]
-    return _Moments(
+    return _FisherScoreMoments(
         float(np.sum(most + np.log(total) + np.log(at.factor_AA * at.factor_BB))),
         np.stack([of[monomial] - constant for monomial, constant in _SCORES]),
         np.array(second),

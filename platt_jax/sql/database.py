@@ -11,7 +11,7 @@ import pyarrow as pa
 import sqlglot
 from sqlglot import exp
 
-from platt_jax.sql.engines import POINTS, ROWS, Engine, schema, with_tables
+from platt_jax.sql.engines import POINTS, ROWS, QueryEngine, schema, with_tables
 from platt_jax.sql.expressions import quoted
 from platt_jax.sql.names import COMPUTED_ONCE
 from platt_jax.sql.points import Sent, as_arrays, as_json, sql_type
@@ -60,7 +60,7 @@ class Database:
         self._table = sqlglot.to_table(table, dialect=self._dialect)
 
     def run(self, query: str, points: pa.Table | None = None) -> pa.Table:
-        """See `Engine`."""
+        """See `QueryEngine`."""
         with (
             closing(self._connection.cursor()) as cursor,
             left_as_it_came(self._connection, self._dialect),
@@ -75,7 +75,7 @@ class Database:
         return pa.table([_array(*x) for x in zip(columns, padded, strict=True)], names=names)
 
     def columns(self) -> dict[str, pa.DataType]:
-        """See `Engine`; elsewhere than in SQLite, types are those of the first rows."""
+        """See `QueryEngine`; elsewhere than in SQLite, types are those of the first rows."""
         if self._dialect != "sqlite":
             return schema(self.run(f"SELECT * FROM {ROWS} LIMIT {_SAMPLED_ROWS}"))
         # SQLite's columns have no types, but each value has one.
@@ -88,7 +88,7 @@ class Database:
         return dict(zip(names, map(_common, there), strict=True))
 
     def extended(self, query: str, points: pa.Table) -> Any:
-        """See `Engine`: a cursor over the result."""
+        """See `QueryEngine`: a cursor over the result."""
         cursor = self._connection.cursor()
         with left_as_it_came(self._connection, self._dialect):
             sent = self._as_parameters(query, points)
@@ -101,8 +101,8 @@ class Database:
         return cursor
 
     @contextmanager
-    def held(self, columns: Sequence[str], snapshot: bool) -> Iterator[Engine]:
-        """See `Engine`."""
+    def held(self, columns: Sequence[str], snapshot: bool) -> Iterator[QueryEngine]:
+        """See `QueryEngine`."""
         state = repeatable if self._dialect == "postgres" else nullcontext
         with (
             state(self._connection) as fixed,
@@ -111,7 +111,7 @@ class Database:
             yield engine
 
     @contextmanager
-    def _copied(self, columns: Sequence[str], wanted: bool) -> Iterator[Engine]:
+    def _copied(self, columns: Sequence[str], wanted: bool) -> Iterator[QueryEngine]:
         """This engine or, if wanted, one over a copy of the columns."""
         if not wanted:
             yield self

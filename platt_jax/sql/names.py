@@ -18,7 +18,7 @@ COMPUTED_ONCE = ("summarized", "at_points", "with_e", "terms")
 OfAll: TypeAlias = Mapping[str, float]
 
 
-class Names(NamedTuple):
+class RelationColumns(NamedTuple):
     """The columns of a relation."""
 
     score: str

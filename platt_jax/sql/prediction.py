@@ -20,7 +20,7 @@ from platt_jax.sql.expressions import (
     quoted,
 )
 from platt_jax.sql.levels import Joined, parameter
-from platt_jax.sql.names import Names
+from platt_jax.sql.names import RelationColumns
 from platt_jax.sql.relations import check_columns, engine_of
 
 _PARAMETERS = ("A", "B", "c_AA", "c_AB", "c_BB")
@@ -74,7 +74,7 @@ def predict(
     """
     segments = [segment] if isinstance(segment, str) else list(segment)
     engine = engine_of(relation, connection, dialect)
-    names = Names(score, "", segments, offset=offset)
+    names = RelationColumns(score, "", segments, offset=offset)
     columns = engine.columns()
     check_columns(columns, {"score": score, "offset": offset}, segments)
     _check_kinds(columns, calibrator, segments)
@@ -111,7 +111,11 @@ def _check_kinds(
 
 
 def _query(
-    names: Names, columns: list[str], root: NDArray[np.float64], parts: list[Part], name: str
+    names: RelationColumns,
+    columns: list[str],
+    root: NDArray[np.float64],
+    parts: list[Part],
+    name: str,
 ) -> str:
     score = f"CAST({ROWS}.{quoted(names.score)} AS DOUBLE)"
     # Without a population there are A and B only.
@@ -152,7 +156,7 @@ def _parameter(place: int, of: str, root: float, parts: list[Part]) -> str:
     return parameter(Joined(f"{POINTS}.known", f"{POINTS}.{of}"), literal(root), levels)
 
 
-def _joined(names: Names, parts: list[Part]) -> str:
+def _joined(names: RelationColumns, parts: list[Part]) -> str:
     """The rows with their segments' points and those of the values of each level."""
     pairs = list(zip(names.segment, names.keys, strict=True))
     joins = [(POINTS, POINTS, pairs, _SEGMENTS)]
@@ -170,7 +174,7 @@ def _joined(names: Names, parts: list[Part]) -> str:
 
 def _points(
     calibrator: SegmentCalibrator,
-    names: Names,
+    names: RelationColumns,
     of_each: NDArray[np.float64],
     parts: list[Part],
 ) -> pa.Table:

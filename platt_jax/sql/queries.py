@@ -13,13 +13,13 @@ from platt_jax.model.objective import Derivatives
 from platt_jax.model.statistics import Moments
 from platt_jax.sql.engines import POINTS, ROWS
 from platt_jax.sql.expressions import FAR, LARGEST, literal, quoted
-from platt_jax.sql.names import ALL, SAME, Names, OfAll
+from platt_jax.sql.names import ALL, SAME, OfAll, RelationColumns
 
 # Range in which products of three numbers, and sums of many products, neither overflow nor vanish.
 _SMALL, _LARGE = "1e-100", "1e100"
 
 
-def summary(names: Names) -> str:
+def summary(names: RelationColumns) -> str:
     """For every segment: counts, checks, and the ranges and moments of the scores.
 
     The moments are those of the original scores, over rows where no square overflows or underflows.
@@ -55,12 +55,12 @@ def summary(names: Names) -> str:
     """
 
 
-def scores(names: Names) -> str:
+def scores(names: RelationColumns) -> str:
     """The scores and weights of all rows that are fitted."""
     return f"{with_rows(names)} SELECT f, w FROM checked WHERE kind = 1"
 
 
-def moments(names: Names, of_all: OfAll | None) -> str:
+def moments(names: RelationColumns, of_all: OfAll | None) -> str:
     """The moments of the standardized scores by segment; those of all rows follow from them."""
     return f"""
         {_with_scores(names, of_all)}
@@ -68,7 +68,7 @@ def moments(names: Names, of_all: OfAll | None) -> str:
     """
 
 
-def derivatives(names: Names, of_all: OfAll | None) -> str:
+def derivatives(names: RelationColumns, of_all: OfAll | None) -> str:
     """The sums of `objective.analytic_derivatives`, in lower case, as some engines return names.
 
     Args:
@@ -114,7 +114,7 @@ def derivatives(names: Names, of_all: OfAll | None) -> str:
     """
 
 
-def loss(names: Names, of_all: OfAll | None) -> str:
+def loss(names: RelationColumns, of_all: OfAll | None) -> str:
     """The sums of `objective.loss`."""
     sums = ", ".join(f"SUM(w * ({_loss(of, '')})) AS loss{of}" for of in _problems(of_all))
     return f"""
@@ -123,7 +123,7 @@ def loss(names: Names, of_all: OfAll | None) -> str:
     """
 
 
-def loss_change(names: Names, of_all: OfAll | None) -> str:
+def loss_change(names: RelationColumns, of_all: OfAll | None) -> str:
     """The sums of the loss at (A, B) minus that at (A_before, B_before), row by row."""
     sums = ", ".join(
         f"SUM(w * ({_loss(of, '')} - ({_loss(of, '_before')}))) AS loss_change{of}"
@@ -142,7 +142,7 @@ def _loss(of: str, x: str) -> str:
         + CASE WHEN ABS({u}) > {FAR} THEN 0 ELSE LN(1 + EXP(-ABS({u}))) END"""
 
 
-def _moments(names: Names, score: str, counted: str) -> str:
+def _moments(names: RelationColumns, score: str, counted: str) -> str:
     """The sums of `statistics.moment_terms` for both classes, in the order of the fields."""
     terms = ["w", f"w * {score}", f"w * {score} * {score}", "1"]
     if names.offset is not None:
@@ -154,7 +154,7 @@ def _moments(names: Names, score: str, counted: str) -> str:
     )
 
 
-def _same_rows(names: Names) -> str:
+def _same_rows(names: RelationColumns) -> str:
     """What every pass tells of a segment's rows, to compare with the summary.
 
     They are the number of rows and, over those of `_in_range`, the differences between the classes
@@ -165,7 +165,7 @@ def _same_rows(names: Names) -> str:
     return f"COUNT(*) AS good, {', '.join(sums)}"
 
 
-def _in_range(names: Names) -> str:
+def _in_range(names: RelationColumns) -> str:
     """Whether no square of a good row's numbers overflows or underflows."""
     columns = ["f"] if names.offset is None else ["f", "o"]
     in_range = [f"({x} = 0 OR ABS({x}) BETWEEN {_SMALL} AND {_LARGE})" for x in columns]
@@ -177,7 +177,7 @@ def _problems(of_all: OfAll | None) -> tuple[str, ...]:
     return ("",) if of_all is None else ("", ALL)
 
 
-def with_rows(names: Names) -> str:
+def with_rows(names: RelationColumns) -> str:
     """Rows with fixed column names and types; kind is 0 for weight 0, 2 for non-finite, else 1.
 
     same is the weight of a good row with label 1, its negative with another label, and 0 where a
@@ -207,7 +207,7 @@ def with_rows(names: Names) -> str:
     """
 
 
-def _number(names: Names, name: str | None) -> str:
+def _number(names: RelationColumns, name: str | None) -> str:
     """A column as a number, 1 without a column; booleans are converted, as some engines cannot."""
     if name is None:
         return "1.0"
@@ -215,7 +215,7 @@ def _number(names: Names, name: str | None) -> str:
     return f"CASE WHEN {x} THEN 1 WHEN NOT {x} THEN 0 END" if name in names.booleans else x
 
 
-def _with_scores(names: Names, of_all: OfAll | None) -> str:
+def _with_scores(names: RelationColumns, of_all: OfAll | None) -> str:
     """The good rows with their problems' numbers and their standardized scores."""
     on = " AND ".join(f"checked.{key} = {POINTS}.p_{key}" for key in names.keys)
     known = "".join(f", {literal(x)} AS {name}{ALL}" for name, x in (of_all or {}).items())
@@ -229,7 +229,7 @@ def _with_scores(names: Names, of_all: OfAll | None) -> str:
     """
 
 
-def _at_points(names: Names, of_all: OfAll | None, *which: str) -> str:
+def _at_points(names: RelationColumns, of_all: OfAll | None, *which: str) -> str:
     """The rows with u at the given points, gap, and side, which is 1 for label 1 and -1 for 0."""
     problems = _problems(of_all)
     gaps = ", ".join(

@@ -10,13 +10,13 @@ import pyarrow as pa
 
 from platt_jax.extras import needing
 from platt_jax.sql.database import Database
-from platt_jax.sql.engines import DuckDB, Engine, Spark
+from platt_jax.sql.engines import DuckDB, QueryEngine, SparkSQL
 
 # The class of engines of a relation, by the top package of the relation's type.
-_ENGINES: dict[str, type[Any]] = {"duckdb": DuckDB, "_duckdb": DuckDB, "pyspark": Spark}
+_ENGINES: dict[str, type[Any]] = {"duckdb": DuckDB, "_duckdb": DuckDB, "pyspark": SparkSQL}
 
 
-def engine_of(relation: Any, connection: Any = None, dialect: str | None = None) -> Engine:
+def engine_of(relation: Any, connection: Any = None, dialect: str | None = None) -> QueryEngine:
     """The engine that runs queries over a relation.
 
     Raises:
@@ -34,7 +34,7 @@ def engine_of(relation: Any, connection: Any = None, dialect: str | None = None)
         return DuckDB(_parquet(str(relation)))
     package = type(relation).__module__.partition(".")[0]
     if package in _ENGINES:
-        engine: Engine = _ENGINES[package](relation)
+        engine: QueryEngine = _ENGINES[package](relation)
         return engine
     known = " or ".join(dict.fromkeys(engine.__name__ for engine in _ENGINES.values()))
     raise ValueError(

@@ -15,8 +15,8 @@ from platt_jax.model.standardization import Standardization
 from platt_jax.model.statistics import Moments, ScoreRanges
 from platt_jax.options import Options
 from platt_jax.sql import moments, queries
-from platt_jax.sql.engines import Engine
-from platt_jax.sql.names import ALL, GAPS, SAME, STANDARDIZATION, Names, OfAll
+from platt_jax.sql.engines import QueryEngine
+from platt_jax.sql.names import ALL, GAPS, SAME, STANDARDIZATION, OfAll, RelationColumns
 from platt_jax.sql.same_rows import check_same_rows
 from platt_jax.sql.values import numbers
 
@@ -40,8 +40,8 @@ class QueryRows:
         standardization: standardization of the scores, or None.
     """
 
-    engine: Engine
-    names: Names
+    engine: QueryEngine
+    names: RelationColumns
     keys: pa.Table
     ranges: ScoreRanges
     plain_moments: tuple[Moments, Moments]
@@ -118,7 +118,7 @@ class QueryRows:
 
     def _sums(
         self,
-        query: Callable[[Names, OfAll | None], str],
+        query: Callable[[RelationColumns, OfAll | None], str],
         of_problems: Iterable[tuple[str, Array]],
         active: Array | None = None,
     ) -> dict[str, Any]:

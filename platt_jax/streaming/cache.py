@@ -14,7 +14,7 @@ from typing import Any
 
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.progress import Listener, Stage
-from platt_jax.streaming.batches import Fingerprint, Names, Source
+from platt_jax.streaming.batches import Fingerprint, Source, SourceColumns
 from platt_jax.streaming.grouping import group_source
 from platt_jax.streaming.sources import open_source
 from platt_jax.streaming.stored_rows import StoredRows, is_stored
@@ -75,7 +75,7 @@ def store_rows(
         4
     """
     caller, stage = Caller(), partial(Stage.of, progress, last=False)
-    opened = open_source(source, Names(score, label, segment, weight, offset), key)
+    opened = open_source(source, SourceColumns(score, label, segment, weight, offset), key)
     found = _as_json(_of_call(opened, pos_label))
     cache = Path(os.path.abspath(cache))
     # In this order: another thread or process may put the whole cache there in between.

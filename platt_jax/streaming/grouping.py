@@ -45,7 +45,7 @@ _BLOCK_ROWS = 1 << 20
 _NUMBERS = "numbers"
 
 
-class _Checked(NamedTuple):
+class _CheckedBatch(NamedTuple):
     """A batch as arrays."""
 
     columns: dict[str, NDArray[Any]]  # by their names in `Columns`
@@ -120,7 +120,7 @@ def _spill(
 ) -> tuple[Vocabulary, NDArray[np.int64], dict[str, np.dtype[Any]]]:
     """Write the rows in order; returns their ids, the number of rows of each, and the dtypes."""
     vocabulary, counts = Vocabulary(), np.zeros(0, np.int64)
-    first: _Checked | None = None
+    first: _CheckedBatch | None = None
     codings, others, files = np.zeros(2, bool), set(), []
     of_all, check = validation.UnitInterval(), partial(_check, pos_label=pos_label)
     with_rows = (batch for batch in source.batches() if np.shape(batch.scores) != (0,))
@@ -150,7 +150,7 @@ def _spill(
     return vocabulary, counts, {name: x.dtype for name, x in first.columns.items()}
 
 
-def _check(batch: Batch, pos_label: Any) -> _Checked:
+def _check(batch: Batch, pos_label: Any) -> _CheckedBatch:
     other = np.zeros(0)
     with _naming(batch.where):
         if pos_label is not None:
@@ -164,7 +164,7 @@ def _check(batch: Batch, pos_label: Any) -> _Checked:
     in_unit_interval = validation.in_unit_interval(rows.scores)
     rows = rows._replace(scores=packing.bad_labels_as_nan(rows.scores, rows.labels))
     columns = {name: x for name, x in rows._asdict().items() if x is not None}
-    return _Checked(columns, *distinct(segments), coding, other, in_unit_interval, batch.where)
+    return _CheckedBatch(columns, *distinct(segments), coding, other, in_unit_interval, batch.where)
 
 
 @contextmanager
@@ -176,7 +176,7 @@ def _naming(where: str) -> Iterator[None]:
         raise ValueError(f"{where}: {error}") from None
 
 
-def _require_alike(first: _Checked, batch: _Checked, codings: NDArray[np.bool_]) -> None:
+def _require_alike(first: _CheckedBatch, batch: _CheckedBatch, codings: NDArray[np.bool_]) -> None:
     if codings.all():
         raise ValueError(
             f"labels: expected one of the codings {validation.LABEL_CODINGS} in all batches, got "

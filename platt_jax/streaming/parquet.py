@@ -9,11 +9,18 @@ import numpy as np
 
 from platt_jax.extras import needing
 from platt_jax.streaming import batches
-from platt_jax.streaming.batches import Batch, Fingerprint, Names, Source, column, require_names
+from platt_jax.streaming.batches import (
+    Batch,
+    Fingerprint,
+    Source,
+    SourceColumns,
+    column,
+    require_names,
+)
 from platt_jax.streaming.files import File
 
 
-def of_parquet(files: list[File], names: Names) -> Source:
+def of_parquet(files: list[File], names: SourceColumns) -> Source:
     """Rows of Parquet files, in order.
 
     A column that a file lacks is taken from the names of its directories, as "year=2026".
@@ -50,7 +57,7 @@ def of_parquet(files: list[File], names: Names) -> Source:
     return Source(read, fingerprint, rows)
 
 
-def of_dataset(dataset: Any, names: Names, key: str | None) -> Source:
+def of_dataset(dataset: Any, names: SourceColumns, key: str | None) -> Source:
     """Rows of a pyarrow.dataset.Dataset, in its order.
 
     It is identified by its files; by the key alone if it is filtered, or is not of files.
@@ -99,7 +106,7 @@ def _of_fragments(dataset: Any) -> tuple[list[File], str]:
     return files, digest.hexdigest()
 
 
-def _batches(tables: Iterable[Any], names: Names, source: str) -> Iterator[Batch]:
+def _batches(tables: Iterable[Any], names: SourceColumns, source: str) -> Iterator[Batch]:
     first = 0
     for table in tables:
         where = f"rows from {first:,} on of {source}{names}"
@@ -124,13 +131,13 @@ def _about(files: list[File]) -> dict[str, list[int | None]]:
     return about
 
 
-def _require_columns(names: Names, there: list[str], where: str) -> None:
+def _require_columns(names: SourceColumns, there: list[str], where: str) -> None:
     for name in names.columns:
         if name not in there:
             raise ValueError(f"source: expected a column {name!r} in {where}, there are {there}")
 
 
-def _distinct(names: Names) -> list[str]:
+def _distinct(names: SourceColumns) -> list[str]:
     return list(dict.fromkeys(names.columns))
 
 

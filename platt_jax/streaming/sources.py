@@ -10,7 +10,14 @@ from typing import Any
 import numpy as np
 
 from platt_jax.streaming import batches
-from platt_jax.streaming.batches import Batch, Fingerprint, Names, Source, column, require_names
+from platt_jax.streaming.batches import (
+    Batch,
+    Fingerprint,
+    Source,
+    SourceColumns,
+    column,
+    require_names,
+)
 from platt_jax.streaming.checked_files import content_hash
 from platt_jax.streaming.files import file_at, files_at
 from platt_jax.streaming.parquet import of_dataset, of_parquet
@@ -19,7 +26,7 @@ _ARGUMENTS = ("scores", "labels", "segments", "weights", "offset")
 _EXPECTED = "(scores, labels, segments[, weights[, offset]])"
 
 
-def open_source(source: Any, names: Names, key: str | None) -> Source:
+def open_source(source: Any, names: SourceColumns, key: str | None) -> Source:
     """The rows of a source, given as in `store_rows`.
 
     Raises:
@@ -43,7 +50,7 @@ def open_source(source: Any, names: Names, key: str | None) -> Source:
             )
         columns = _ARGUMENTS[: len(source)]
         arrays = dict(zip(columns, source, strict=True))
-        return _of_arrays(arrays, Names(*[*columns, None][:4], *columns[4:]), key)
+        return _of_arrays(arrays, SourceColumns(*[*columns, None][:4], *columns[4:]), key)
     if hasattr(source, "columns"):  # a whole table
         source = [source]
     if not isinstance(source, Iterable):
@@ -66,7 +73,7 @@ def _all_are(values: Iterable[Any], kind: type | UnionType) -> bool:
 # --- arrays ---------------------------------------------------------------------------------------
 
 
-def _of_arrays(arrays: dict[str, Any], names: Names, key: str | None) -> Source:
+def _of_arrays(arrays: dict[str, Any], names: SourceColumns, key: str | None) -> Source:
     arrays = {name: x if hasattr(x, "dtype") else np.asarray(x) for name, x in arrays.items()}
     rows = len(arrays[str(names.score)])
     for name, array in arrays.items():
@@ -112,7 +119,7 @@ def _digest(column: Any) -> list[Any]:
 # --- batches --------------------------------------------------------------------------------------
 
 
-def _of_batches(source: Iterable[Any], names: Names, key: str | None) -> Source:
+def _of_batches(source: Iterable[Any], names: SourceColumns, key: str | None) -> Source:
     def read() -> Iterator[Batch]:
         first = 0
         for number, batch in enumerate(source):
@@ -124,7 +131,7 @@ def _of_batches(source: Iterable[Any], names: Names, key: str | None) -> Source:
     return Source(read, lambda: None if key is None else {"key": key}, None)
 
 
-def _columns(batch: Any, names: Names, where: str) -> list[Any]:
+def _columns(batch: Any, names: SourceColumns, where: str) -> list[Any]:
     if isinstance(batch, tuple | list):
         if len(batch) not in (3, 4, 5):
             raise ValueError(

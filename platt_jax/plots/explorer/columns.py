@@ -13,7 +13,7 @@ from platt_jax.inference.verdict import kinds_off
 from platt_jax.model.objective import Array
 from platt_jax.plots import names
 from platt_jax.plots.explorer.packing import Column, Columns
-from platt_jax.plots.explorer.rows import Judged
+from platt_jax.plots.explorer.rows import JudgedSegments
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.status import Status
 
@@ -46,7 +46,7 @@ class Order(NamedTuple):
         return np.append(np.asarray(values), without)[self.place]
 
 
-def ordered(calibrator: SegmentCalibrator, judged: Judged) -> Order:
+def ordered(calibrator: SegmentCalibrator, judged: JudgedSegments) -> Order:
     """All segments in their order."""
     fit, number = calibrator.fit, len(judged.keys)
     without = np.setdiff1d(np.arange(len(calibrator.keys)), judged.place)
@@ -59,7 +59,7 @@ def ordered(calibrator: SegmentCalibrator, judged: Judged) -> Order:
     return Order(np.where(order < number, order, -1), place[order])
 
 
-def of_rows(judged: Judged, order: Order) -> Columns:
+def of_rows(judged: JudgedSegments, order: Order) -> Columns:
     """What the rows say of each segment: all that a funnel needs."""
     table = judged.table
     return {

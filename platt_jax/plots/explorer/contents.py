@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.arrays import Floats
-from platt_jax.metrics.count_p_values import Counts, Predicted, counts
+from platt_jax.metrics.count_p_values import Counts, GroupedPredictions, counts
 from platt_jax.plots import funnels, rates
 from platt_jax.plots.explorer import columns, packing
 from platt_jax.plots.explorer.bins import bins
 from platt_jax.plots.explorer.columns import Ids
 from platt_jax.plots.explorer.packing import Column
-from platt_jax.plots.explorer.rows import Judged, JudgedRows
+from platt_jax.plots.explorer.rows import JudgedSegments, PredictedRows
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.status import Flag
 
@@ -78,7 +78,7 @@ class Contents(NamedTuple):
 
 
 def contents(
-    calibrator: SegmentCalibrator, rows: JudgedRows, judged: Judged, fdr: float
+    calibrator: SegmentCalibrator, rows: PredictedRows, judged: JudgedSegments, fdr: float
 ) -> Contents:
     """All segments, fitted or in the rows.
 
@@ -130,7 +130,7 @@ def contents(
     return Contents(_json(about), blocks, ids, expected.astype(float), ratio)
 
 
-def _window(rows: JudgedRows) -> list[float]:
+def _window(rows: PredictedRows) -> list[float]:
     """The axes of small curves: the ends of the scores, and the highest probability."""
     usable = rows.usable
     if not usable.any():
@@ -141,11 +141,11 @@ def _window(rows: JudgedRows) -> list[float]:
     return [float(f"{x:.4g}") for x in (low, high, min(1, 2 * rare))]
 
 
-def _funnel(rows: JudgedRows, judged: Judged) -> dict[str, Any] | None:
+def _funnel(rows: PredictedRows, judged: JudgedSegments) -> dict[str, Any] | None:
     """Axes and limits of the funnel, as those of `rate_funnel`; None if nothing is expected."""
     usable = rows.usable
     p = rows.proba[usable]
-    of_rows = Predicted(p, np.ones_like(p), rows.segments[usable].astype(np.int64))
+    of_rows = GroupedPredictions(p, np.ones_like(p), rows.segments[usable].astype(np.int64))
     by_segment = counts(of_rows, rows.labels[usable], len(judged.keys))
     used = by_segment.expected > 0
     if not used.any():
