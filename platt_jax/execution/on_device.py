@@ -23,7 +23,7 @@ from platt_jax.execution.progress import reporting
 from platt_jax.ids.labels import labels_by_name
 from platt_jax.passes.columns import Columns
 from platt_jax.results.fit import Fit
-from platt_jax.solver.solution import Given, solve_checked
+from platt_jax.solver.solution import ProblemInputs, solve_checked
 from platt_jax.threads import run_programs
 
 
@@ -112,7 +112,7 @@ class DeviceRows:
         of_labels, facts = LabelFacts(*numbers[0]), _Facts(*numbers[1])
         of_labels.require_known(odd)
         if facts.least_weight < 0:
-            raise validation.of_negative_weight(facts.least_weight)
+            raise validation.negative_weight_error(facts.least_weight)
         if of_labels.bad:
             scores = jnp.where(labels == validation.BAD_LABEL, jnp.nan, scores)
         self.columns = Columns(scores, labels, weights, offset)
@@ -120,7 +120,7 @@ class DeviceRows:
         interval = validation.UnitInterval(facts.outside, int(facts.inside), facts.between)
         self.doubtful_scores = interval.doubt if shape[-1] >= validation.FEW else None
 
-    def fit(self, given: Given, context: Context) -> Fit:
+    def fit(self, given: ProblemInputs, context: Context) -> Fit:
         """The fits of all problems with the batch shape; see `accelerators.results`.
 
         Args:

@@ -96,7 +96,7 @@ def _places(keys: NDArray[Any], segments: Column, rows: int) -> Any:
         ids.require_length(ids.length(read), rows, name)
         return indexer(keys, read, name)(slice(None)).astype(np.int32)
     if segments.ndim != 1 or not jnp.issubdtype(segments.dtype, jnp.integer):
-        raise validation.of_codes(name, segments)
+        raise validation.segment_codes_error(name, segments)
     ids.require_length(len(segments), rows, name)
     if keys.dtype.kind not in "iu":
         raise ValueError(

@@ -83,11 +83,11 @@ def labels(values: Column, of_classes: str = SEE_CLASSES) -> NDArray[np.int8]:
     finite = np.isfinite(read)
     known |= ~finite
     if not known.all():
-        raise of_odd_label(read[~known].flat[0], minus, name, of_classes)
+        raise odd_label_error(read[~known].flat[0], minus, name, of_classes)
     return np.where(finite, positive, np.int8(BAD_LABEL)).astype(np.int8)
 
 
-def of_odd_label(
+def odd_label_error(
     odd: Any, minus: bool, name: str = "labels", of_classes: str = SEE_CLASSES
 ) -> ValueError:
     """The error for a label outside the three codings.
@@ -137,7 +137,7 @@ def weights(values: Column, dtype: DTypeLike) -> ArrayIfGiven:
     with np.errstate(over="ignore"):  # to infinity, which the fit reports
         values = floating(values, "weights").astype(dtype, copy=False)
     if np.fmin.reduce(values, axis=None, initial=0) < 0:
-        raise of_negative_weight(values[values < 0].flat[0])
+        raise negative_weight_error(values[values < 0].flat[0])
     return values
 
 
@@ -167,12 +167,12 @@ def offset(values: Column, scores: Any) -> ArrayIfGiven:
     return broadcast(read, scores.shape, "offset")
 
 
-def of_negative_weight(weight: Any) -> ValueError:
+def negative_weight_error(weight: Any) -> ValueError:
     """The error for a negative weight."""
     return ValueError(f"weights: expected >= 0, got {weight}")
 
 
-def of_codes(name: str, segments: jax.Array) -> ValueError:
+def segment_codes_error(name: str, segments: jax.Array) -> ValueError:
     """The error for ids on an accelerator that are no integers (N,)."""
     return ValueError(
         f"{name}: expected integers (N,) for ids on a device, got {segments.dtype} of shape "
