@@ -18,7 +18,7 @@ from distributed.comm.addressing import get_address_host
 from numpy.typing import NDArray
 
 from platt_jax.cluster.engines import FitPart, adds_columns, pieces, whole
-from platt_jax.cluster.meeting import AtServer, Server
+from platt_jax.cluster.meeting import GatherClient, Server
 from platt_jax.cluster.tasks import EngineColumns, FittedPart
 
 _PART, _PIECE = "part", "piece"
@@ -157,7 +157,7 @@ def _fit(
     task: FitPart, address: tuple[str, int], key: bytes, parts: int, part: int, rows: pd.DataFrame
 ) -> FittedPart:
     secede()  # all parts can run at the same time, however few threads there are
-    with AtServer(address, key, part, parts) as gather:
+    with GatherClient(address, key, part, parts) as gather:
         return task(whole(rows[_PIECE]), gather, part)
 
 

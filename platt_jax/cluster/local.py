@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from platt_jax.cluster.engines import FitPart, adds_columns, parts_of_rows
-from platt_jax.cluster.meeting import AtServer, Server, alone
+from platt_jax.cluster.meeting import GatherClient, Server, alone
 from platt_jax.cluster.tasks import EngineColumns, FittedPart
 
 _HOST = "127.0.0.1"
@@ -138,5 +138,5 @@ class Local:
 def _fit(
     task: FitPart, address: tuple[str, int], key: bytes, parts: int, part: int, table: pa.Table
 ) -> FittedPart:
-    with AtServer(address, key, part, parts) as gather:
+    with GatherClient(address, key, part, parts) as gather:
         return task(table, gather, part)

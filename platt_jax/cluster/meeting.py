@@ -184,7 +184,7 @@ class Server:
         threading.Thread(target=function, args=arguments, daemon=True).start()
 
 
-class AtServer:
+class GatherClient:
     """`Gather` by a server; a context manager.
 
     Args:
@@ -204,7 +204,7 @@ class AtServer:
             raise
         self._part, self._parts, self._number = part, parts, 0
 
-    def __enter__(self) -> "AtServer":
+    def __enter__(self) -> "GatherClient":
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -14,7 +14,7 @@ from ray.util import get_node_ip_address, placement_group, remove_placement_grou
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from platt_jax.cluster.engines import FitPart, pieces, whole
-from platt_jax.cluster.meeting import AtServer, Server
+from platt_jax.cluster.meeting import GatherClient, Server
 from platt_jax.cluster.tasks import EngineColumns, FittedPart
 
 _PLACE = "_platt_jax_place"
@@ -165,7 +165,7 @@ def _fit(
     at: tuple[tuple[str, int], bytes, int, int],
     *of_part: bytes,
 ) -> FittedPart:
-    with AtServer(*at) as gather:
+    with GatherClient(*at) as gather:
         part = at[2]
         return task(whole(of_part), gather, part)
 

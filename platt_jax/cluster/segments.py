@@ -23,7 +23,7 @@ from platt_jax.population.quadrature import Grid, Nodes
 from platt_jax.population.segments import Coordinates, Segments
 from platt_jax.population.summed import SummedSegments
 from platt_jax.results.fit import Fit
-from platt_jax.solver.solution import Given
+from platt_jax.solver.solution import ProblemInputs
 
 
 class PartSegments(Segments):
@@ -87,7 +87,7 @@ class PartSegments(Segments):
         """See `Segments`."""
         return self._meeting.total(sums)
 
-    def fit(self, given: Given, options: Options, stage: Stage) -> Fit:
+    def fit(self, given: ProblemInputs, options: Options, stage: Stage) -> Fit:
         """See `Segments`."""
         of_own, of_large = self._split(given)
         found = [self._own.fit(of_own, options, stage)] if self._own else []
@@ -95,7 +95,7 @@ class PartSegments(Segments):
             found.append(self._summed.fit(of_large, options, stage))
         return self._merged(found or [_no_fits(self._dtype)])
 
-    def pooled(self, given: Given, options: Options, stage: Stage) -> Fit:
+    def pooled(self, given: ProblemInputs, options: Options, stage: Stage) -> Fit:
         """See `Segments`."""
         rows = self._meeting.total(np.array([self._number])).astype(np.int64)
         options = replace(options, non_finite="omit")
@@ -149,7 +149,7 @@ class PartSegments(Segments):
 class _LargeSegments(SummedSegments):
     """The large segments; all rows together are fitted by `PartSegments`."""
 
-    def pooled(self, given: Given, options: Options, stage: Stage) -> Fit:
+    def pooled(self, given: ProblemInputs, options: Options, stage: Stage) -> Fit:
         """Not asked for."""
         raise NotImplementedError
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from platt_jax.cluster.engines import FitPart
-from platt_jax.cluster.meeting import AtServer, Gather, Server
+from platt_jax.cluster.meeting import Gather, GatherClient, Server
 from platt_jax.cluster.tasks import EngineColumns, FittedPart
 from platt_jax.ids.factorize import split_columns
 
@@ -206,7 +206,7 @@ def _meeting(context: Any) -> Iterator[Gather]:
             server = stack.enter_context(closing(Server(len(infos), host, key)))
             said = f"{server.port} {key.hex()}"
         port, secret = context.allGather(said)[0].split()
-        with AtServer((host, int(port)), bytes.fromhex(secret), part, len(infos)) as gather:
+        with GatherClient((host, int(port)), bytes.fromhex(secret), part, len(infos)) as gather:
             yield gather
         if server:
             server.wait()

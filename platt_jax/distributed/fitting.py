@@ -24,7 +24,7 @@ from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options, Pooling
 from platt_jax.population.fitting import fit_by_segment
 from platt_jax.results.segment_calibrator import SegmentCalibrator
-from platt_jax.solver.solution import Given
+from platt_jax.solver.solution import ProblemInputs
 
 
 def fit_segments(
@@ -146,7 +146,7 @@ def _agreed_rows(
 def _call(
     exchange: Exchange,
     rows: SegmentRows | None,
-    given: Given,
+    given: ProblemInputs,
     pooling: str,
     options: Options,
 ) -> dict[str, str]:

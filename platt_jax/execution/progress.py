@@ -84,7 +84,9 @@ def reporting(sizes: NDArray[Any], stage: Stage) -> Iterator[Callable[[int], Non
         ImportError: a bar is requested, and tqdm is missing.
     """
     with _listening(sizes, stage) as listener:
-        yield unheard if listener is None else _Reports(sizes, stage.name, listener).finished
+        yield (
+            ignore_progress if listener is None else _Reports(sizes, stage.name, listener).finished
+        )
 
 
 @contextmanager
@@ -97,14 +99,14 @@ def reporting_passes(
     """
     with _listening(sizes, stage) as listener:
         if listener is None:
-            yield unheard
+            yield ignore_progress
             return
         reports = _Reports(sizes, stage.name, listener)
         yield reports.running
         reports.running(np.zeros(len(sizes), bool))
 
 
-def unheard(_: Any) -> None:
+def ignore_progress(_: Any) -> None:
     """Ignores a report, where progress is not reported."""
 
 

@@ -25,7 +25,7 @@ from platt_jax.passes.replicated import Stream
 from platt_jax.passes.shapes import GatherMap, RowRanges
 from platt_jax.results.fit import Fit
 from platt_jax.solver import search
-from platt_jax.solver.solution import Given, fit_rows
+from platt_jax.solver.solution import ProblemInputs, fit_rows
 
 # Takes a slice of the problems and a slice of each one's rows; returns these rows' clusters.
 TakeClusters: TypeAlias = Callable[[slice, slice], NDArray[np.uint32]]
@@ -56,7 +56,7 @@ class Plan(NamedTuple):
 
 def fit_replicates(
     original: Problems,
-    given: Given,
+    given: ProblemInputs,
     plan: Plan,
     context: Context,
     clusters: TakeClusters | None = None,
@@ -172,7 +172,7 @@ def _with_tol(options: Options, dtype: np.dtype[Any]) -> Options:
 def _solve_chunk(
     columns: Columns,
     where: GatherMap | RowRanges,
-    given: Given,
+    given: ProblemInputs,
     stream: Stream,
     options: Options,
     kind: str,
@@ -180,14 +180,14 @@ def _solve_chunk(
 ) -> Replicates:
     """Fits the replicates of a chunk; the results have shape [S, G]."""
 
-    def fit(rows: Rows, given_and_stream: tuple[Given, Stream]) -> Replicates:
+    def fit(rows: Rows, given_and_stream: tuple[ProblemInputs, Stream]) -> Replicates:
         return _fit(rows, given_and_stream[0], options)
 
     if isinstance(where, GatherMap):
         tiles = packing.gather_tiles(columns, where, block)
         return fit(replicated.reweighted(tiles, stream, kind), (given, stream))
 
-    def draw(given_and_stream: tuple[Given, Stream], row: jax.Array) -> jax.Array:
+    def draw(given_and_stream: tuple[ProblemInputs, Stream], row: jax.Array) -> jax.Array:
         return replicated.draw(kind, given_and_stream[1], row, columns.scores.dtype)
 
     more = given, stream
@@ -195,7 +195,7 @@ def _solve_chunk(
     return scan.scan_groups(fit, columns, where.start, where.size, more, most, draw)
 
 
-def _fit(rows: Rows, given: Given, options: Options) -> Replicates:
+def _fit(rows: Rows, given: ProblemInputs, options: Options) -> Replicates:
     return _replicates(fit_rows(rows, given, options, partial(search.optimum, loss=False)))
 
 

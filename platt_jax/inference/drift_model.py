@@ -49,9 +49,9 @@ class Period(NamedTuple):
 
     def learnt(self, mean: Floats, covariance: Floats) -> tuple[Floats, Floats]:
         """The normal distribution of the deviations after this period, given the one before."""
-        unlearnt = np.linalg.inv(np.eye(2) + covariance @ self.precision)
-        covariance = unlearnt @ covariance
-        return _times(unlearnt, mean) + _times(covariance, self.information), covariance
+        gain = np.linalg.inv(np.eye(2) + covariance @ self.precision)
+        covariance = gain @ covariance
+        return _times(gain, mean) + _times(covariance, self.information), covariance
 
 
 def next_population(

@@ -74,7 +74,7 @@ class LeftOut(NamedTuple):
     doubtful: jax.Array
 
 
-class _Read(NamedTuple):
+class _CenteredRows(NamedTuple):
     """Rows in the center's coordinates; arrays [S, L]."""
 
     a: jax.Array  # the score
@@ -84,7 +84,7 @@ class _Read(NamedTuple):
     counts: jax.Array
 
 
-def _read(rows: RowArrays, at: Center) -> _Read:
+def _read(rows: RowArrays, at: Center) -> _CenteredRows:
     (scores, labels, weights, offset), sizes = rows
     w = jnp.ones_like(scores) if weights is None else weights
     there = jnp.arange(scores.shape[1], dtype=jnp.int32)[None] < sizes[:, None]
@@ -95,7 +95,7 @@ def _read(rows: RowArrays, at: Center) -> _Read:
     center, scale = (x[:, None] for x in at.coordinates)
     a = (f - center) * scale
     z = at.A[:, None] * f + at.B[:, None]
-    return _Read(a, z if offset is None else z - offset, labels > 0, w, counts)
+    return _CenteredRows(a, z if offset is None else z - offset, labels > 0, w, counts)
 
 
 @partial(xla.jit, wide=True)

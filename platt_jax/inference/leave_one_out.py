@@ -30,7 +30,7 @@ from platt_jax.results.fit import Fit
 from platt_jax.results.one_vs_rest import OneVsRestCalibrator
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.results.sigmoid import Sigmoid
-from platt_jax.solver.solution import Given
+from platt_jax.solver.solution import ProblemInputs
 from platt_jax.threads import ordered_map, run_programs
 
 # Maximum error of the log-odds; a row whose error bound is larger gets a fit of the other rows.
@@ -308,7 +308,7 @@ def _refit(
     if prior is not None:
         of_each: GaussianPrior = jax.tree.map(lambda x: x[problem[some]], prior)
         own = CenteredPrior.of(of_each, found.dtype)
-    given = Given(own, tuple(x[some] for x in start))
+    given = ProblemInputs(own, tuple(x[some] for x in start))
     fits = fit_problems(Problems(sizes, take, found.dtype), given, Context(options, caller))
     mine = jax.tree.map(lambda x: x[:, None], rows.at(left_out))
     proba = Sigmoid(fits.A, fits.B).predict_proba(mine.scores, offset=mine.offset)

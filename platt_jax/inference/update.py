@@ -23,7 +23,7 @@ from platt_jax.inference import earlier_fits, update_pooled
 from platt_jax.inference.drift import Drift
 from platt_jax.inference.priors import at_places, prior_from
 from platt_jax.inference.walks import Walk
-from platt_jax.model.objective import Remembered
+from platt_jax.model.objective import EarlierCounts
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
 from platt_jax.population.fitting import report_search, with_pooled_curve
@@ -154,7 +154,7 @@ def update(
         moved = walk.of_precisions(np.asarray(prior.precision))
         prior = prior._replace(precision=moved)
         counts: Any = (n_pos, n_neg, np.full_like(n_pos, forgetting))
-        before = Remembered(*(x.astype(rows.dtype) for x in counts))
+        before = EarlierCounts(*(x.astype(rows.dtype) for x in counts))
         new = _fit(rows, prior, before, options, stage, caller)
     kept = (place >= 0) & ~new.converged & (known | np.isnan(new.A))
     report_non_finite(new, options, "segments", rows.keys, caller, _NOT_LEARNT)
@@ -248,7 +248,7 @@ def _are_empty(scores: Column, labels: Column, segments: Column) -> bool:
 def _fit(
     rows: SegmentRows,
     prior: GaussianPrior,
-    before: Remembered,
+    before: EarlierCounts,
     options: Options,
     stage: Stage,
     caller: Caller,

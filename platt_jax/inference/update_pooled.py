@@ -28,7 +28,7 @@ from platt_jax.options import Options
 from platt_jax.population.chunked import ChunkedSegments
 from platt_jax.population.estimate import (
     estimate_population,
-    tell_of_population,
+    identifies_population,
     unchanged_population,
 )
 from platt_jax.population.fitting import with_pooled_curve
@@ -41,7 +41,7 @@ from platt_jax.results.fit import Fit
 from platt_jax.results.levels import Levels
 from platt_jax.results.population import Population
 from platt_jax.results.segment_calibrator import SegmentCalibrator
-from platt_jax.solver.solution import Given
+from platt_jax.solver.solution import ProblemInputs
 from platt_jax.status import Status
 
 
@@ -87,13 +87,13 @@ class UpdatedSegments(Segments):
         """See `Segments`."""
         return self._coordinates
 
-    def fit(self, given: Given, options: Options, stage: Stage) -> Fit:
+    def fit(self, given: ProblemInputs, options: Options, stage: Stage) -> Fit:
         """See `Segments`. Without new rows, or where their fit fails, those of earlier rows."""
         start: Any = given.start
         prior = self._with_memory(given.prior)
         of_rows = CenteredPrior.of(GaussianPrior(*(x[self._at] for x in prior)), self.dtype)
         pair = tuple(x[self._at] for x in start)
-        self.of_rows = self._rows.fit(Given(of_rows, pair), options, stage)
+        self.of_rows = self._rows.fit(ProblemInputs(of_rows, pair), options, stage)
         kept = np.asarray(self._known).copy()
         kept[self._at] &= ~np.asarray(self.of_rows.converged)
         together = placed(self._earlier, self._at, self.of_rows)
@@ -105,7 +105,7 @@ class UpdatedSegments(Segments):
         self.together = chosen(kept, _at(prior, self._earlier), together)
         return self.together
 
-    def pooled(self, given: Given, options: Options, stage: Stage) -> Fit:
+    def pooled(self, given: ProblemInputs, options: Options, stage: Stage) -> Fit:
         """See `Segments`; of the new rows."""
         return self._rows.pooled(given, options, stage)
 
@@ -217,11 +217,11 @@ def _estimated(
         fit, likelihoods = alone.learnt(of_before, Stage.of(progress))
         own = likelihoods.transformed(np.linalg.inv(to))
         same = unchanged_population(replace(before, status=status), own)
-        return fit, same, tell_of_population(likelihoods)
+        return fit, same, identifies_population(likelihoods)
 
-    if not tell_of_population(segments.memory):
-        fit, population, told = kept(before.status)
-        if not told:
+    if not identifies_population(segments.memory):
+        fit, population, identified = kept(before.status)
+        if not identified:
             return fit, population
     found, population = estimate_population(segments, pooled, options, progress)
     return kept(population.status)[:2] if found is None else (found, population)

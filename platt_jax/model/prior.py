@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import DTypeLike
 
-from platt_jax.model.objective import Array, Derivatives, Point, Remembered
+from platt_jax.model.objective import Array, Derivatives, EarlierCounts, Point
 from platt_jax.model.standardization import (
     Standardization,
     derivatives_to_standardized,
@@ -65,7 +65,7 @@ class CenteredPrior(NamedTuple):
 
 
 def at_later_targets(
-    prior: CenteredPrior, n_pos: jax.Array, n_neg: jax.Array, before: Remembered
+    prior: CenteredPrior, n_pos: jax.Array, n_neg: jax.Array, before: EarlierCounts
 ) -> CenteredPrior:
     """The prior that earlier rows are, with Platt's target of all rows of their class.
 

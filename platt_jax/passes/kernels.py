@@ -25,7 +25,7 @@ class Ranges(NamedTuple):
     problem: jax.Array  # the problem that they belong to
 
 
-class How(NamedTuple):
+class KernelConfig(NamedTuple):
     """How a kernel reads and reduces."""
 
     lanes: int  # length of a vector
@@ -38,7 +38,7 @@ class How(NamedTuple):
 class RowsInKernel(FoldedRows):
     """The rows of one problem within a kernel: the columns are references, the rest are scalars."""
 
-    how: How
+    how: KernelConfig
 
     def _fold(
         self,
@@ -67,7 +67,7 @@ def fold_range(
     terms: Callable[..., Sequence[jax.Array]],
     number: int,
     reduction: Reduction,
-    how: How,
+    how: KernelConfig,
 ) -> Terms:
     """The terms of a range of the columns, reduced to scalars; within a kernel.
 
@@ -102,7 +102,7 @@ def kernel(
     ranges: Ranges,
     numbers: Any,
     dtypes: Sequence[Any],
-    how: How,
+    how: KernelConfig,
 ) -> Terms:
     """The results of a kernel, each [P].
 
@@ -116,7 +116,7 @@ def kernel(
         how: how to read.
     """
 
-    def body(program: jax.Array, how: How, refs: Any, out: Any) -> None:
+    def body(program: jax.Array, how: KernelConfig, refs: Any, out: Any) -> None:
         columns, ranges, numbers = refs
         own = Ranges(*(x[program] for x in ranges))
         for into, x in zip(out, of_program(how, columns, own, numbers), strict=True):
@@ -128,7 +128,7 @@ def kernel(
 
 
 def _launch(
-    body: Callable[..., None], refs: Any, shapes: list[jax.ShapeDtypeStruct], how: How
+    body: Callable[..., None], refs: Any, shapes: list[jax.ShapeDtypeStruct], how: KernelConfig
 ) -> Terms:
     """Runs the body with Triton, or by the interpreter."""
 
@@ -146,7 +146,7 @@ def _launch(
 
 
 def _launch_mosaic(
-    body: Callable[..., None], refs: Any, shapes: list[jax.ShapeDtypeStruct], how: How
+    body: Callable[..., None], refs: Any, shapes: list[jax.ShapeDtypeStruct], how: KernelConfig
 ) -> Terms:
     """Runs the body with Mosaic."""
     from jax.experimental.pallas import mosaic_gpu

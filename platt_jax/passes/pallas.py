@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from platt_jax.model.objective import Array
 from platt_jax.passes.columns import Columns
 from platt_jax.passes.folded import SUM, FoldedRows, Reduction, Terms
-from platt_jax.passes.kernels import How, Ranges, RowsInKernel, fold_range, kernel
+from platt_jax.passes.kernels import KernelConfig, Ranges, RowsInKernel, fold_range, kernel
 
 # Rows of one problem per program, at most.
 _ROWS = 4_096
@@ -47,11 +47,11 @@ class PallasRows(FoldedRows):
     ) -> Terms:
         """See `FoldedRows`. Programs of problems that are not active read no rows."""
 
-        def of_program(how: How, columns: Any, programs: Ranges, numbers: Any) -> Terms:
+        def of_program(how: KernelConfig, columns: Any, programs: Ranges, numbers: Any) -> Terms:
             rows, numbers = self._of_problem(how, columns, programs, numbers)
             return rows._fold(terms, number, *numbers, reduction=reduction)
 
-        def of_sums(how: How, sums: Any, programs: Ranges, _: Any) -> Terms:
+        def of_sums(how: KernelConfig, sums: Any, programs: Ranges, _: Any) -> Terms:
             def masked(vectors: Terms, there: jax.Array) -> Terms:
                 return [jnp.where(there, x, reduction.start) for x in vectors]
 
@@ -66,7 +66,7 @@ class PallasRows(FoldedRows):
         numbers = jax.tree.map(jnp.ravel, (per_problem, self.standardization))
         found: Any = kernel(of_program, self._columns, programs, numbers, dtypes, self._how)
         if self.of_problems is not None:
-            how = How(_FEW, self.compiler, len(programs.first))
+            how = KernelConfig(_FEW, self.compiler, len(programs.first))
             found = kernel(of_sums, found, self.of_problems, (), dtypes, how)
         return [x.reshape(self.size.shape) for x in found]
 
@@ -83,7 +83,7 @@ class PallasRows(FoldedRows):
             dtypes: the dtypes of the function's results, a pytree of the same structure.
         """
 
-        def of_program(how: How, columns: Any, programs: Ranges, numbers: Any) -> Any:
+        def of_program(how: KernelConfig, columns: Any, programs: Ranges, numbers: Any) -> Any:
             return jax.tree.leaves(function(*self._of_problem(how, columns, programs, numbers)))
 
         start, size = self.start.ravel(), self.size.ravel()
@@ -94,7 +94,7 @@ class PallasRows(FoldedRows):
         return jax.tree.unflatten(tree, [x.reshape(self.size.shape) for x in found])
 
     def _of_problem(
-        self, how: How, columns: Any, programs: Ranges, numbers: Any
+        self, how: KernelConfig, columns: Any, programs: Ranges, numbers: Any
     ) -> tuple[RowsInKernel, Any]:
         """Within a kernel: a program's rows, and the numbers of its problem."""
         numbers, standardization = jax.tree.map(lambda x: x[programs.problem], numbers)
@@ -117,9 +117,9 @@ class PallasRows(FoldedRows):
         return Columns(self.scores, self.labels, self.weights, self.offset)
 
     @property
-    def _how(self) -> How:
+    def _how(self) -> KernelConfig:
         lanes = _FEW if self.of_problems is None else _MANY
-        return How(lanes, self.compiler, len(self.scores))
+        return KernelConfig(lanes, self.compiler, len(self.scores))
 
 
 def pallas_rows(columns: Columns, start: Array, size: Array, compiler: str) -> PallasRows:

@@ -80,7 +80,7 @@ def rate_funnel(
     used = by_segment.expected > 0
     if not used.any():
         raise ValueError("proba: expected some above 0, got none")
-    unseen = {"with 0 expected": int(np.count_nonzero(~used & (by_segment.rows > 0)))}
+    undrawn = {"with 0 expected": int(np.count_nonzero(~used & (by_segment.rows > 0)))}
     p_value = count_p_values(of_rows, by_segment)[used]
     by_segment = Counts(*(x[used] for x in by_segment))
     keys = numbered.named(np.flatnonzero(used))
@@ -95,7 +95,7 @@ def rate_funnel(
     scale = scale_of(expected, ratio, marked[0], limits)
     about = f"expected positives of the {label}"
     drawn = Funnel(expected, about, scale.heights(ratio), *marked, p_value, keys, label)
-    funnels.draw(ax, drawn, limits, (funnels.across(expected), scale.ends), unseen)
+    funnels.draw(ax, drawn, limits, (funnels.across(expected), scale.ends), undrawn)
     scale.set_ticks(ax)
     return style.titled(ax, title)
 

@@ -160,7 +160,7 @@ def _ratios(covariance: NDArray[Any], root: NDArray[Any]) -> tuple[Any, Any]:
     return values, vectors
 
 
-def tell_of_population(likelihoods: Likelihoods) -> bool:
+def identifies_population(likelihoods: Likelihoods) -> bool:
     """Whether likelihoods of segments, in standardized coordinates, say enough of a population."""
     of_all = likelihoods.precision.matrices.sum(0)
     informed = np.count_nonzero(likelihoods.precision.BB)

@@ -59,7 +59,7 @@ class _Spreads(NamedTuple):
         return log_prior
 
 
-class _Under(NamedTuple):
+class _PopulationGrid(NamedTuple):
     """Likelihood and mean of populations with given covariances (G,)."""
 
     log_likelihood: NDArray[np.float64]  # (G,), with the mean integrated out
@@ -107,7 +107,7 @@ def _drawn(
     covariance: NDArray[np.float64],
     center: NDArray[np.float64],
     total: Total,
-) -> tuple[NDArray[np.float64], _Under, NDArray[np.float64]]:
+) -> tuple[NDArray[np.float64], _PopulationGrid, NDArray[np.float64]]:
     """Covariances, likelihoods and means under each, and their weights.
 
     By importance sampling: the three numbers of a covariance are drawn independently, from
@@ -184,7 +184,7 @@ def _under(
     covariance: NDArray[np.float64],
     center: NDArray[np.float64],
     total: Total,
-) -> _Under:
+) -> _PopulationGrid:
     """Likelihood and mean of populations with covariances S (G, 2, 2).
 
     A segment with precision P and pull h informs on the mean with precision V = (P^-1 + S)^-1 and
@@ -218,13 +218,13 @@ def _under(
     gain = mean[:, 0] * A + mean[:, 1] * B
     gain += S.AA * h_AA + 2 * S.AB * h_AB + S.BB * h_BB + S.determinant * hq
     log_likelihood = (gain - log_D - np.log(precision.determinant)) / 2
-    return _Under(log_likelihood, mean, inverse.matrices)
+    return _PopulationGrid(log_likelihood, mean, inverse.matrices)
 
 
 def _mixture(
     likelihoods: Likelihoods,
     covariance: NDArray[np.float64],
-    under: _Under,
+    under: _PopulationGrid,
     weights: NDArray[np.float64],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The mean (K, 2) and the second moments (K, 2, 2) of each segment.

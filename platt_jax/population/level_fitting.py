@@ -193,7 +193,7 @@ def _population(
     segments = _mapped(found.posteriors.segments, back)
     of_mean = _mapped(found.posteriors.root, back)
     covariance = sum((x.covariance for x in spreads), np.zeros((2, 2)))
-    left = np.linalg.solve(found.others.covariance, found.posteriors.segments.covariance)
+    left = np.linalg.solve(found.cavity.covariance, found.posteriors.segments.covariance)
     return Population(
         mean=of_mean.mean[0],
         covariance=covariance,

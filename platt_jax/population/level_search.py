@@ -48,7 +48,7 @@ class EstimatedLevels(NamedTuple):
     unseen: list[NDArray[np.float64]]  # (2, 2) for each level, of an unseen value's effect
     steps: list[Scoring]  # the last step of each level
     likelihoods: Likelihoods  # of the segments
-    others: Normals  # what all other segments say about each segment's (A, B)
+    cavity: Normals  # the cavity: what all other segments say about each segment's (A, B)
     status: Status
     coordinates: Coordinates
 
@@ -77,18 +77,18 @@ def estimate_levels(
     standardized = StandardizedSegments(segments, coordinates, options)
     steps = _first_steps(design)
     mean = coordinates.matrix @ np.array([pooled.A, pooled.B], float)
-    others = normals(mean, START_SPREAD**2 * np.eye(2))
-    first = standardized.modes(others, None, Stage.of(progress, "first fit", last=False))
-    nodes = standardized.around(first, others)
+    cavity = normals(mean, START_SPREAD**2 * np.eye(2))
+    first = standardized.modes(cavity, None, Stage.of(progress, "first fit", last=False))
+    nodes = standardized.around(first, cavity)
     grid, passes, fine_passes = COARSE, 0, 0
     while True:
         passes += 1
         stage = Stage.of(progress, f"levels, pass {passes}", last=False)
         losses = standardized.losses(grid, nodes, stage)
-        found = quadrature.posteriors(grid, losses, nodes, others, standardized.total)
-        likelihoods = Likelihoods.of(found, others)
+        found = quadrature.posteriors(grid, losses, nodes, cavity, standardized.total)
+        likelihoods = Likelihoods.of(found, cavity)
         posteriors, steps, moved = _scored(design, likelihoods, mean, steps)
-        nodes, others = _around(posteriors, likelihoods)
+        nodes, cavity = _around(posteriors, likelihoods)
         if grid is COARSE:
             if moved <= _TOLERANCE or passes >= _MOST_COARSE:
                 grid = fine(float(len(segments.keys)))
@@ -106,10 +106,10 @@ def estimate_levels(
     if not is_certain(steps):
         stage = Stage.of(progress, "levels, mean", last=False)
         posteriors = _recentred(standardized, design, likelihoods, mean, steps, posteriors, stage)
-    fit = standardized.modes(others, nodes.mean, Stage.of(progress))
-    _, others = _around(posteriors, likelihoods)
+    fit = standardized.modes(cavity, nodes.mean, Stage.of(progress))
+    _, cavity = _around(posteriors, likelihoods)
     status = _status(steps)
-    return fit, EstimatedLevels(posteriors, unseen, steps, likelihoods, others, status, coordinates)
+    return fit, EstimatedLevels(posteriors, unseen, steps, likelihoods, cavity, status, coordinates)
 
 
 def _recentred(
@@ -179,7 +179,7 @@ def _scored(
 
 
 def _around(posteriors: LevelPosteriors, likelihoods: Likelihoods) -> tuple[Normals, Normals]:
-    """The segments' posteriors, and what all other segments say of each."""
+    """The segments' posteriors, and their cavities: what all others say of each."""
     mean, covariance = posteriors.segments
     spread = Symmetric.of(covariance)
     precision = spread.inverse()
@@ -189,8 +189,8 @@ def _around(posteriors: LevelPosteriors, likelihoods: Likelihoods) -> tuple[Norm
     rest = Symmetric(*(a + b for a, b in zip(rest, least, strict=True)))
     pull = np.stack(precision.times(*mean.T), -1) - likelihoods.pull
     of_rest = rest.inverse()
-    others = Normals(*of_rest.times(*pull.T), *of_rest.factor())
-    return Normals(mean[:, 0], mean[:, 1], *spread.factor()), others
+    cavity = Normals(*of_rest.times(*pull.T), *of_rest.factor())
+    return Normals(mean[:, 0], mean[:, 1], *spread.factor()), cavity
 
 
 def _decrement(steps: list[Scoring]) -> float:

@@ -14,7 +14,7 @@ from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.quadrature import Grid, Nodes, Normals, fine, normals
 from platt_jax.population.segments import Coordinates, Segments
 from platt_jax.results.fit import Fit
-from platt_jax.solver.solution import Given
+from platt_jax.solver.solution import ProblemInputs
 
 
 class StandardizedSegments(NamedTuple):
@@ -42,7 +42,7 @@ class StandardizedSegments(NamedTuple):
         )
         begin = np.nan if start is None else start @ to_original.T
         pair: Any = tuple(np.broadcast_to(begin, (K, 2)).astype(segments.dtype).T)
-        return segments.fit(Given(prior, pair), self.options, stage)
+        return segments.fit(ProblemInputs(prior, pair), self.options, stage)
 
     def around(self, fit: Fit, population: Normals) -> Normals:
         """Normal approximations at the modes, or the population where a fit has none."""

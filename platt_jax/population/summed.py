@@ -17,7 +17,7 @@ from platt_jax.passes.protocol import Rows
 from platt_jax.population.quadrature import Grid, Nodes
 from platt_jax.population.segments import Coordinates, Segments
 from platt_jax.results.fit import Fit
-from platt_jax.solver.solution import Given
+from platt_jax.solver.solution import ProblemInputs
 from platt_jax.threads import run_programs
 
 
@@ -46,7 +46,7 @@ class SummedSegments(Segments):
         """See `Segments`."""
         return self._dtype
 
-    def fit(self, given: Given, options: Options, stage: Stage) -> Fit:
+    def fit(self, given: ProblemInputs, options: Options, stage: Stage) -> Fit:
         """See `Segments`."""
         return self.fit_rows(self._rows, self._sizes, given, options, stage)
 
@@ -54,7 +54,7 @@ class SummedSegments(Segments):
         self,
         rows: Rows,
         sizes: Integers,
-        given: Given,
+        given: ProblemInputs,
         options: Options,
         stage: Stage,
         loss: bool = True,

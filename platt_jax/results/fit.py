@@ -356,11 +356,11 @@ def _parameters(fit: Fit) -> list[str]:
     """A and B of a single fit, with their standard errors where these are known."""
     if np.shape(fit.A) != ():
         return []
-    told = []
+    parameters = []
     for name, value, error in zip("AB", (fit.A, fit.B), fit.standard_errors, strict=True):
         of_error = f" ± {error:.2g}" if error > 0 else ""
-        told.append(f"{name} = {value:.4g}{of_error}")
-    return [", ".join(told)]
+        parameters.append(f"{name} = {value:.4g}{of_error}")
+    return [", ".join(parameters)]
 
 
 def _outcome(fit: Fit) -> list[str]:

@@ -14,7 +14,7 @@ from sqlglot import exp
 from platt_jax.sql.engines import POINTS, ROWS, QueryEngine, schema, with_tables
 from platt_jax.sql.expressions import quoted
 from platt_jax.sql.names import COMPUTED_ONCE
-from platt_jax.sql.points import Sent, as_arrays, as_json, sql_type
+from platt_jax.sql.points import ParameterizedQuery, as_arrays, as_json, sql_type
 from platt_jax.sql.transactions import execute, left_as_it_came, repeatable
 
 _SAMPLED_ROWS = 1000
@@ -95,7 +95,7 @@ class Database:
             if sent is None:  # the table has to stay as long as the cursor
                 table = f"{POINTS}_{secrets.token_hex(8)}"
                 self._upload(cursor, points, table)
-                sent = Sent(self._text(query, table, points), [])
+                sent = ParameterizedQuery(self._text(query, table, points), [])
         with left_as_it_came(self._connection, self._dialect):
             _execute(cursor, sent)
         return cursor
@@ -129,10 +129,12 @@ class Database:
                 execute(self._connection, f"DROP TABLE {table}")
 
     @contextmanager
-    def _sent(self, cursor: Any, query: str, points: pa.Table | None) -> Iterator[Sent]:
+    def _sent(
+        self, cursor: Any, query: str, points: pa.Table | None
+    ) -> Iterator[ParameterizedQuery]:
         """The query in the database's dialect, with its points there as long as the context."""
         if points is None:
-            yield Sent(self._text(query), [])
+            yield ParameterizedQuery(self._text(query), [])
             return
         sent = self._as_parameters(query, points) if self._dialect == "postgres" else None
         if sent is not None:
@@ -141,11 +143,11 @@ class Database:
         table = f"{POINTS}_{secrets.token_hex(8)}"
         try:
             self._upload(cursor, points, table)
-            yield Sent(self._text(query, table, points), [])
+            yield ParameterizedQuery(self._text(query, table, points), [])
         finally:
             execute(self._connection, f"DROP TABLE IF EXISTS {table}")
 
-    def _as_parameters(self, query: str, points: pa.Table) -> Sent | None:
+    def _as_parameters(self, query: str, points: pa.Table) -> ParameterizedQuery | None:
         """The query with its points as parameters; None where they need a table."""
         sent = None
         if self._dialect == "postgres" and self._style in ("format", "pyformat"):
@@ -185,7 +187,7 @@ class Database:
         cursor.executemany(f"INSERT INTO {table} VALUES ({places})", list(rows))
 
 
-def _execute(cursor: Any, sent: Sent) -> None:
+def _execute(cursor: Any, sent: ParameterizedQuery) -> None:
     # Without parameters some drivers leave each % as it is.
     cursor.execute(sent.query, *([sent.parameters] if sent.parameters else []))
 

@@ -86,7 +86,7 @@ def _of_arrays(arrays: dict[str, Any], names: SourceColumns, key: str | None) ->
                 name: np.array(x[first : first + batches.BATCH_ROWS]) for name, x in arrays.items()
             }
             for array in arrays.values():
-                _let_go(array)
+                _release(array)
             where = f"rows from {first:,} on{names}"
             yield Batch(where, *(column(copies, name, where) for name in names))
 
@@ -96,7 +96,7 @@ def _of_arrays(arrays: dict[str, Any], names: SourceColumns, key: str | None) ->
     return Source(read, fingerprint, rows)
 
 
-def _let_go(column: Any) -> None:
+def _release(column: Any) -> None:
     """Release the pages of a file mapped read-only, which count towards this process's memory."""
     mapped = getattr(column, "_mmap", None)
     if mapped is not None and getattr(column, "mode", None) == "r" and hasattr(mapped, "madvise"):
@@ -112,7 +112,7 @@ def _digest(column: Any) -> list[Any]:
             digest.update(repr(rows.tolist()).encode(errors="surrogatepass"))
         else:
             digest.update(rows.view(np.uint8).data)
-        _let_go(column)
+        _release(column)
     return [list(column.shape), str(column.dtype), digest.hexdigest()]
 
 

@@ -72,11 +72,11 @@ def test_the_log_odds_of_a_segment_are_those_of_its_prior_and_its_rows():
 
 def test_targets_of_later_rows_go_on_where_platts_end(x64):
     first, both = (objective.platt_targets(n, n) for n in (np.float64(7), np.float64(19)))
-    before = objective.Remembered(*map(np.float64, (7, 7, 1)))
+    before = objective.EarlierCounts(*map(np.float64, (7, 7, 1)))
     later = objective.later_platt_targets(np.float64(12), np.float64(12), before)
     lack = 7 * first.positive_complement + 12 * later.positive_complement
     np.testing.assert_allclose(lack, 19 * both.positive_complement, rtol=1e-14)
-    nothing = objective.Remembered(*map(np.float64, (0, 0, 1)))
+    nothing = objective.EarlierCounts(*map(np.float64, (0, 0, 1)))
     alone = objective.later_platt_targets(np.float64(7), np.float64(3), nothing)
     assert alone == objective.platt_targets(np.float64(7), np.float64(3))
 
