@@ -153,7 +153,7 @@ def _posteriors(dtype: np.dtype) -> Entry:
     static = {
         "options": _options(dtype),
         "block": chunk.tile_shape.block,
-        "function": quadrature.COARSE.losses.of_rows,
+        "function": quadrature.COARSE.losses.traced,
     }
     return Entry(run.solve_chunk, arguments, static, chunk.rows)
 
@@ -165,7 +165,7 @@ def _block(dtype: np.dtype) -> Entry:
     arguments = block, point_and_targets, Standardization(number, number)
     request = Request("derivatives", options, options)
     static = {"request": request, "as_vectors": False, "mesh": None, "kernels": None}
-    return Entry(blocks._of_block, arguments, static, rows, searches=False)
+    return Entry(blocks._block_result, arguments, static, rows, searches=False)
 
 
 def _leave_one_out(problems: int, rows: int, dtype: np.dtype) -> Entry:

@@ -42,7 +42,7 @@ def run_oversized(
     take = partial(problems.take, slice(i, i + 1))
     with memory_errors():
         rows = _blocks(problems.sizes[i], take, problems.reread, mesh, kernels)
-        made = task.of_blocks(rows, given, options)
+        made = task.on_host(rows, given, options)
     return jax.tree.map(lambda x: np.asarray(x)[None], accelerators.fetched(made))
 
 

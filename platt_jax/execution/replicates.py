@@ -83,12 +83,12 @@ def fit_replicates(
     if order is not None:
         given = jax.tree.map(lambda leaf: leaf[order], given)
 
-    def of_originals(some: slice) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def original_problems(some: slice) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The problem of each of these replicates, and its number within the problem."""
         return np.divmod(np.arange(some.start, some.stop), number)
 
     def solve(chunk: Chunk) -> Any:
-        problem, replicate = of_originals(chunk.problems)
+        problem, replicate = original_problems(chunk.problems)
         originals = slice(problem[0], problem[-1] + 1)
         ends = np.cumsum(sizes[originals])
         rows = take(originals, slice(None), packing.Space(_room(ends[-1], chunk), reused=True))
@@ -107,7 +107,7 @@ def fit_replicates(
 
     def take_replicates(which: slice, part: slice, space: packing.Space) -> Columns:
         """The rows of some replicates, or a part of the rows of one, with random weights."""
-        problem, replicate = of_originals(which)
+        problem, replicate = original_problems(which)
         originals = slice(problem[0], problem[-1] + 1)
         length = sizes[originals] if part == _ALL else np.array([part.stop - part.start])
         own = length[problem - problem[0]]
@@ -127,7 +127,7 @@ def fit_replicates(
 
     def solve_clustered(chunk: Chunk) -> Any:
         rows = take_replicates(chunk.problems, _ALL, packing.Space(chunk.capacity, reused=True))
-        problem, _ = of_originals(chunk.problems)
+        problem, _ = original_problems(chunk.problems)
         their_own = on_grid(jax.tree.map(lambda leaf: leaf[problem], given), chunk)
         block = chunk.tile_shape.block
         made = solve_chunk(
@@ -146,7 +146,7 @@ def fit_replicates(
         return jax.tree.map(np.asarray, _replicates(made))
 
     def places(some: slice) -> NDArray[Any]:
-        problem, replicate = of_originals(some)
+        problem, replicate = original_problems(some)
         return replicate * problems + (problem if order is None else order[problem])
 
     of_replicates = original._replace(sizes=np.repeat(sizes.astype(np.int32), number))

@@ -85,7 +85,7 @@ def run_problems(task: Task, problems: Problems, given: Any, context: Context) -
         return _run_chunk(task, chunk, take(chunk.problems, _ALL, space), given, options, kernels)
 
     def run_on_mesh(mesh: Mesh, chunks: list[Chunk]) -> Any:
-        block, function = chunks[0].tile_shape.block, task.of_rows
+        block, function = chunks[0].tile_shape.block, task.traced
         program = partial(
             _solve_on_mesh, options=options, block=block, function=function, mesh=mesh
         )
@@ -94,7 +94,7 @@ def run_problems(task: Task, problems: Problems, given: Any, context: Context) -
     def solve_oversized(i: int) -> Any:
         return run_oversized(task, i, problems, given, options, mesh, kernels)
 
-    program = task.of_rows, np.dtype(dtype), options, mesh, kernels
+    program = task.traced, np.dtype(dtype), options, mesh, kernels
     solve: Callable[..., Any] = run_chunk
     cut: Callable[..., Iterator[Any]] = planning.chunks
     if kernels is not None:
@@ -227,7 +227,7 @@ def _run_chunk(
     kernels: xla.Kernels | None,
 ) -> Any:
     given = on_grid(jax.tree.map(lambda leaf: leaf[chunk.problems], given), chunk)
-    block, function = chunk.tile_shape.block, task.of_rows
+    block, function = chunk.tile_shape.block, task.traced
     if kernels is not None and chunk.tile_shape == shapes.KERNEL_SHAPES[0]:
         kernels = kernels._replace(search=False)
     made = solve_chunk(

@@ -26,7 +26,7 @@ def remembered(calibrator: SegmentCalibrator, forgetting: float, walk: Walk) -> 
     nothing = np.zeros_like(old.iterations)
     forgotten = replace(
         old,
-        hessian=walk.of_precisions(forgetting * old.hessian).astype(dtype),
+        hessian=walk.moved_precision(forgetting * old.hessian).astype(dtype),
         covariance=(old.covariance / forgetting + walk.noise).astype(dtype),
         gradient=np.zeros_like(old.gradient),
         nll=np.zeros_like(old.nll),

@@ -41,12 +41,12 @@ def fitted_columns(
     elif segments is not None:
         raise ValueError(f"segments: expected None for a {type(calibrator).__name__}")
     if isinstance(calibrator, OneVsRestCalibrator):
-        return _of_classes(calibrator, scores, labels, weights, offset)
+        return _class_rows(calibrator, scores, labels, weights, offset)
     labels, weights = validation.labels_and_weights(labels, weights, scores)
     return Columns(scores, labels, weights, validation.offset(offset, scores))
 
 
-def _of_classes(
+def _class_rows(
     calibrator: OneVsRestCalibrator,
     scores: NDArray[Any],
     labels: Column,

@@ -91,18 +91,20 @@ def leave_one_out(
     if isinstance(calibrator, Fit) and segments is not None:
         validation.require_flat(scores, "scores")
         columns = fitted_columns(calibrator, scores, labels, None, weights, offset)
-        return _of_segments(calibrator, columns, segments, False, prior, options, caller)
+        return _segments_left_out(calibrator, columns, segments, False, prior, options, caller)
     columns = fitted_columns(calibrator, scores, labels, segments, weights, offset)
     if isinstance(calibrator, SegmentCalibrator):
         _require_as_fitted(calibrator)
         if (population := calibrator.population) is not None and population.estimated:
             prior, options = population.prior, replace(options, targets="none")
         one_curve = calibrator.pooling == "complete"
-        return _of_segments(calibrator.fit, columns, segments, one_curve, prior, options, caller)
+        return _segments_left_out(
+            calibrator.fit, columns, segments, one_curve, prior, options, caller
+        )
     if isinstance(calibrator, OneVsRestCalibrator):
-        found = _of_columns(calibrator.fit, columns, prior, options, caller)
+        found = _columns_left_out(calibrator.fit, columns, prior, options, caller)
         return np.ascontiguousarray(found.T)
-    return _of_columns(calibrator, columns, prior, options, caller)
+    return _columns_left_out(calibrator, columns, prior, options, caller)
 
 
 def _require_as_fitted(calibrator: SegmentCalibrator) -> None:
@@ -115,7 +117,7 @@ def _require_as_fitted(calibrator: SegmentCalibrator) -> None:
         raise ValueError("calibrator: expected one as fitted, got one after shift_prior")
 
 
-def _of_segments(
+def _segments_left_out(
     fit: Fit,
     columns: Columns,
     segments: Column,
@@ -132,13 +134,13 @@ def _of_segments(
         sizes, fit, prior = np.array([len(order)]), _fit_of_all(fit), shared_prior(prior)
         options = replace(options, non_finite="omit")  # how the pooled fit was made
     prior = _flat_prior(prior, sizes.shape, columns.scores.dtype)
-    found = _of_rows(fit, ProblemRows(columns, sizes), prior, options, caller)
+    found = _rows_left_out(fit, ProblemRows(columns, sizes), prior, options, caller)
     result = np.empty_like(found)
     result[order] = found
     return result
 
 
-def _of_columns(
+def _columns_left_out(
     fit: Fit,
     columns: Columns,
     prior: GaussianPrior | None,
@@ -151,7 +153,7 @@ def _of_columns(
     rows = ProblemRows(columns, np.full(int(np.prod(shape[:-1])), shape[-1]))
     fit = _checked(fit, shape[:-1], columns.scores.dtype)
     prior = _flat_prior(prior, shape[:-1], columns.scores.dtype)
-    return _of_rows(fit, rows, prior, options, caller).reshape(shape)
+    return _rows_left_out(fit, rows, prior, options, caller).reshape(shape)
 
 
 def _flat_prior(
@@ -165,7 +167,7 @@ def _flat_prior(
     return GaussianPrior(mean.reshape(-1, 2), precision.reshape(-1, 2, 2))
 
 
-def _of_rows(
+def _rows_left_out(
     fit: Fit,
     rows: ProblemRows,
     prior: GaussianPrior | None,
@@ -218,7 +220,7 @@ def _expand(
         of_all: ExpansionSums = jax.tree.map(lambda *parts: reduce(np.add, parts), *of_pieces)
         doubtful: list[tuple[NDArray[Any], ...]] = []
         for tiles in pieces:
-            of_tiles = _of(tiles.problem - problems.start, of_all)
+            of_tiles = _entries(tiles.problem - problems.start, of_all)
             out = leave_each_out(*_at(rows, tiles, center), of_tiles, options, tolerance)
             out = jax.tree.map(np.asarray, out)
             there = tiles.there
@@ -255,10 +257,10 @@ def _center(fit: Fit, prior: GaussianPrior | None, options: Options) -> Center:
 def _at(rows: ProblemRows, tiles: RowTiles, center: Center) -> tuple[tuple[Columns, Any], Center]:
     """The rows of the tiles, and the points of expansion of their problems."""
     where = np.minimum(tiles.where, len(rows.scores) - 1)
-    return (rows.at(where), tiles.size), _of(tiles.problem, center)
+    return (rows.at(where), tiles.size), _entries(tiles.problem, center)
 
 
-def _of(problems: Ints, arrays: Made) -> Made:
+def _entries(problems: Ints, arrays: Made) -> Made:
     """The entries of the arrays for these problems."""
     return jax.tree.map(lambda x: x[problems], arrays)
 

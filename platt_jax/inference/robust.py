@@ -88,14 +88,14 @@ def robust_covariance(
     scores = validation.scores(scores)
     columns = fitted_columns(calibrator, scores, labels, segments, weights, offset)
     if isinstance(calibrator, SegmentCalibrator):
-        return _of_segments(calibrator, columns, segments, clusters, prior, options)
+        return _segments_with_sandwich(calibrator, columns, segments, clusters, prior, options)
     if isinstance(calibrator, Fit):
-        return _of_columns(calibrator, columns, clusters, prior, options)
-    fit = _of_columns(calibrator.fit, columns, clusters, prior, options)
+        return _columns_with_sandwich(calibrator, columns, clusters, prior, options)
+    fit = _columns_with_sandwich(calibrator.fit, columns, clusters, prior, options)
     return replace(calibrator, fit=fit)
 
 
-def _of_segments(
+def _segments_with_sandwich(
     calibrator: SegmentCalibrator,
     columns: Columns,
     segments: Column,
@@ -128,7 +128,7 @@ def _of_segments(
     return replace(calibrator, fit=_with(fit, robust), fallback_covariance=of_pooled)
 
 
-def _of_columns(
+def _columns_with_sandwich(
     fit: Fit,
     columns: Columns,
     clusters: Column,

@@ -118,7 +118,7 @@ def _against_predictions(rows: FreshRows) -> tuple[ScoreTests, Floats]:
     tests = ScoreTests(_logit(rows.proba), rows.proba, rows.labels, rows.sizes)
     # Bonferroni: twice the smaller of two p-values is a p-value.
     if rows.clusters is not None:
-        return tests, _of_clusters(rows)
+        return tests, _cluster_p_values(rows)
     p_value = np.minimum(2 * tests.least_p_value, 1)
     few = np.flatnonzero(~tests.normal & (p_value > _TINY))
     extreme = drawn_by(rows.proba, rows.sizes, rows.ids, tests.extreme)
@@ -145,7 +145,7 @@ def _against_fit(rows: FreshRows, fitted: SegmentPosteriors) -> tuple[ScoreTests
     return tests, p_values(judged_rows, at, fitted)
 
 
-def _of_clusters(rows: FreshRows) -> Floats:
+def _cluster_p_values(rows: FreshRows) -> Floats:
     """P-values of predictions that are right but for the clusters' shifts."""
     K, p = len(rows.sizes), rows.proba
     owner, nothing = np.repeat(np.arange(K), rows.sizes), np.zeros((K, 2))

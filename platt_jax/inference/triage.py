@@ -14,7 +14,7 @@ from platt_jax.ids.factorize import split_columns
 from platt_jax.ids.hashing import hashes
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.inference.cluster_shocks import Clusters, numbered
-from platt_jax.inference.clusters import of_segment_rows
+from platt_jax.inference.clusters import clusters_of_segment_rows
 from platt_jax.inference.posteriors import posteriors
 from platt_jax.inference.segment_tests import COLUMNS, FreshRows, judged, shock_variance
 from platt_jax.model.objective import Array
@@ -196,7 +196,9 @@ def triage(
     if clusters is not None:
         if segments is None:
             raise ValueError("clusters: expected none beside SegmentRows")
-        cluster = of_segment_rows(clusters, len(f), segments)(slice(0, len(keys)), slice(None))
+        cluster = clusters_of_segment_rows(clusters, len(f), segments)(
+            slice(0, len(keys)), slice(None)
+        )
     finite = np.isfinite(f) if o is None else np.isfinite(f) & np.isfinite(o)
     if non_finite == "raise" and not finite.all():
         _raise_non_finite(keys, owner[~finite])

@@ -147,11 +147,11 @@ def update(
     if population is not None and population.estimated:
         memory = remembered, update_pooled.remembered(population, forgetting, walk)
         found = update_pooled.updated(calibrator, memory, rows, pooled, options, progress, caller)
-        new = found.of_rows
+        new = found.new_fits
     else:
         n_pos, n_neg = (np.where(known, n, 0) for n in (earlier.n_pos, earlier.n_neg))
         prior = prior_from(calibrator, rows.keys, forgetting=forgetting)
-        moved = walk.of_precisions(np.asarray(prior.precision))
+        moved = walk.moved_precision(np.asarray(prior.precision))
         prior = prior._replace(precision=moved)
         counts: Any = (n_pos, n_neg, np.full_like(n_pos, forgetting))
         before = EarlierCounts(*(x.astype(rows.dtype) for x in counts))
@@ -290,7 +290,7 @@ def _updated_fallback(
         units = np.sqrt(np.diag(covariance).astype(float))
         units = np.outer(*[np.where(units > 0, units, 1)] * 2)
         precision = forgetting * np.linalg.pinv(covariance / units, hermitian=True) / units
-        precision = walk._replace(noise=moved).of_precisions(precision)
+        precision = walk._replace(noise=moved).moved_precision(precision)
         prior = GaussianPrior(np.array([sigmoid.A, sigmoid.B], float), precision)
         covariance = (covariance / forgetting + moved).astype(covariance.dtype)
     given = given_to((1,), rows.dtype, prior)

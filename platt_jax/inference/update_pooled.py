@@ -71,7 +71,7 @@ class UpdatedSegments(Segments):
         # In coordinates in which slopes and intercepts are of one size.
         self._coordinates = memory.coordinates(memory.total)
         self.memory = memory.transformed(self._coordinates.matrix)
-        self.together = self.of_rows = earlier  # the last fits: (K,), and of the new rows (J,)
+        self.together = self.new_fits = earlier  # the last fits: (K,), and of the new rows (J,)
 
     @property
     def keys(self) -> NDArray[Any]:
@@ -91,12 +91,12 @@ class UpdatedSegments(Segments):
         """See `Segments`. Without new rows, or where their fit fails, those of earlier rows."""
         start: Any = given.start
         prior = self._with_memory(given.prior)
-        of_rows = CenteredPrior.of(GaussianPrior(*(x[self._at] for x in prior)), self.dtype)
+        new_prior = CenteredPrior.of(GaussianPrior(*(x[self._at] for x in prior)), self.dtype)
         pair = tuple(x[self._at] for x in start)
-        self.of_rows = self._rows.fit(ProblemInputs(of_rows, pair), options, stage)
+        self.new_fits = self._rows.fit(ProblemInputs(new_prior, pair), options, stage)
         kept = np.asarray(self._known).copy()
-        kept[self._at] &= ~np.asarray(self.of_rows.converged)
-        together = placed(self._earlier, self._at, self.of_rows)
+        kept[self._at] &= ~np.asarray(self.new_fits.converged)
+        together = placed(self._earlier, self._at, self.new_fits)
         together = replace(
             together,
             n_pos=self._counted(together.n_pos, self._earlier.n_pos),
@@ -112,10 +112,10 @@ class UpdatedSegments(Segments):
     def node_losses(self, grid: Grid, nodes: Nodes, options: Options, stage: Stage) -> NDArray[Any]:
         """See `Segments`."""
         some: Any = jax.tree.map(lambda x: x[self._at], nodes)
-        of_rows = self._rows.node_losses(grid, some, options, stage)
-        learnt = np.asarray(self.of_rows.converged) & np.isfinite(of_rows).all(1)
+        new_losses = self._rows.node_losses(grid, some, options, stage)
+        learnt = np.asarray(self.new_fits.converged) & np.isfinite(new_losses).all(1)
         losses = self.memory.losses(grid, jax.tree.map(lambda x: x.astype(float), nodes.posterior))
-        losses[self._at] += np.where(learnt[:, None], of_rows, 0)
+        losses[self._at] += np.where(learnt[:, None], new_losses, 0)
         return losses
 
     def _counted(self, counts: Any, earlier: Any) -> NDArray[Any]:
@@ -148,7 +148,7 @@ def remembered(population: Population, forgetting: float, walk: Walk) -> Likelih
     """The likelihoods of the segments' earlier rows, discounted by `forgetting`, after a walk."""
     own = Likelihoods.from_arrays(population.likelihood_precision, population.likelihood_pull)
     of_all = population.predictive_mean, population.predictive_covariance
-    return walk.of_likelihoods(own.times(forgetting), *of_all)
+    return walk.moved_likelihoods(own.times(forgetting), *of_all)
 
 
 class Updated(NamedTuple):
@@ -157,7 +157,7 @@ class Updated(NamedTuple):
     keys: NDArray[Any]
     at: Integers  # (J,), places of the segments with new rows
     fit: Fit
-    of_rows: Fit
+    new_fits: Fit
     population: Population
     levels: Levels | None
 
@@ -197,7 +197,7 @@ def updated(
         fit = with_pooled_curve(segments.together, pooled) if found is None else found
     else:
         fit, population = _estimated(segments, calibrator.population, pooled, options, progress)
-    return Updated(keys, at, fit, segments.of_rows, population, levels)
+    return Updated(keys, at, fit, segments.new_fits, population, levels)
 
 
 def _estimated(

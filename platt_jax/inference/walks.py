@@ -19,7 +19,7 @@ class Walk(NamedTuple):
     noise: Floats  # (2, 2)
     share: float = 1.0
 
-    def of_precisions(self, precision: Floats) -> Floats:
+    def moved_precision(self, precision: Floats) -> Floats:
         """(..., 2, 2), the precisions after a random walk; they may be singular."""
         if not self.noise.any():
             return precision
@@ -27,7 +27,7 @@ class Walk(NamedTuple):
         # In the dtype of the precision, which says how it was rounded.
         return ((moved + np.swapaxes(moved, -1, -2)) / 2).astype(precision.dtype)
 
-    def of_likelihoods(
+    def moved_likelihoods(
         self, likelihoods: Likelihoods, mean: Floats, covariance: Floats
     ) -> Likelihoods:
         """The likelihoods of the (A, B) after the move, from those of the (A, B) before.

@@ -229,7 +229,7 @@ def _exact_interval(rows: Predictions, tail: float) -> tuple[Floats, Floats]:
             (ones, rows.weights),
         )
     )
-    chances = counts.of_groups(rarer, other, w, group[order], _MOST)
+    chances = counts.group_distributions(rarer, other, w, group[order], _MOST)
     more, fewer = chances[0::2], chances[1::2]
     of_sum = np.zeros((problems, 2 * _MOST + 1))
     for k in range(_MOST + 1):

@@ -35,7 +35,7 @@ class CenteredPrior(NamedTuple):
     """
 
     center: Array
-    of_centered: GaussianPrior
+    centered: GaussianPrior
 
     @classmethod
     def of(cls, prior: GaussianPrior, dtype: DTypeLike) -> "CenteredPrior":
@@ -57,7 +57,7 @@ class CenteredPrior(NamedTuple):
 
     def original(self) -> GaussianPrior:
         """The prior on the (A, B) of the scores, in float64."""
-        mean, precision = (np.asarray(x, float) for x in self.of_centered)
+        mean, precision = (np.asarray(x, float) for x in self.centered)
         shift = np.zeros_like(precision) + np.eye(2)
         shift[..., 1, 0] = self.center
         back = np.stack([mean[..., 0], mean[..., 1] - self.center * mean[..., 0]], -1)
@@ -93,7 +93,7 @@ def add_derivatives(
     if prior is None:
         return sums
     own = _from(prior, standardization)
-    share = derivatives(prior.of_centered, *to_original(own, *point))
+    share = derivatives(prior.centered, *to_original(own, *point))
     return jax.tree.map(jnp.add, sums, derivatives_to_standardized(own, share))
 
 
@@ -103,7 +103,7 @@ def penalty_at(
     """The penalty that the prior adds to the loss, at a point in standardized coordinates."""
     if prior is None:
         return jnp.zeros_like(standardization.center)
-    return penalty(prior.of_centered, *to_original(_from(prior, standardization), *point))
+    return penalty(prior.centered, *to_original(_from(prior, standardization), *point))
 
 
 def _from(prior: CenteredPrior, standardization: Standardization) -> Standardization:

@@ -33,7 +33,7 @@ class PallasRows(FoldedRows):
 
     programs: Ranges  # [P], ordered by problem
     # [S G], the programs of each problem; None if each problem has one program.
-    of_problems: Ranges | None
+    problem_programs: Ranges | None
     # What compiles the kernels: "triton", "mosaic", or "interpreter" for any device.
     compiler: str = field(metadata={"static": True})
 
@@ -65,9 +65,9 @@ class PallasRows(FoldedRows):
         dtypes = [self.scores.dtype] * number
         numbers = jax.tree.map(jnp.ravel, (per_problem, self.standardization))
         found: Any = kernel(of_program, self._columns, programs, numbers, dtypes, self._how)
-        if self.of_problems is not None:
+        if self.problem_programs is not None:
             how = KernelConfig(_FEW, self.compiler, len(programs.first))
-            found = kernel(of_sums, found, self.of_problems, (), dtypes, how)
+            found = kernel(of_sums, found, self.problem_programs, (), dtypes, how)
         return [x.reshape(self.size.shape) for x in found]
 
     def by_problem(self, function: Callable[..., Any], numbers: Any, dtypes: Any) -> Any:
@@ -118,7 +118,7 @@ class PallasRows(FoldedRows):
 
     @property
     def _how(self) -> KernelConfig:
-        lanes = _FEW if self.of_problems is None else _MANY
+        lanes = _FEW if self.problem_programs is None else _MANY
         return KernelConfig(lanes, self.compiler, len(self.scores))
 
 
@@ -134,7 +134,9 @@ def pallas_rows(columns: Columns, start: Array, size: Array, compiler: str) -> P
     """
     start, size = jnp.asarray(start), jnp.asarray(size)
     scores, labels, weights, offset = columns
-    programs, of_problems = _programs(start.ravel(), size.ravel(), len(scores), size.shape[1] > 1)
+    programs, problem_programs = _programs(
+        start.ravel(), size.ravel(), len(scores), size.shape[1] > 1
+    )
     return PallasRows(
         scores,
         labels,
@@ -143,7 +145,7 @@ def pallas_rows(columns: Columns, start: Array, size: Array, compiler: str) -> P
         size,
         offset=offset,
         programs=programs,
-        of_problems=of_problems,
+        problem_programs=problem_programs,
         compiler=compiler,
     )
 

@@ -80,7 +80,7 @@ def segment_sigmoids(
         raise ValueError(
             f"chosen: {chosen_ids[places.index(-1)]!r} was not among the segments fitted"
         )
-    rows = _of_places(calibrator, scores, labels, segments, weights, places)
+    rows = _rows_at_places(calibrator, scores, labels, segments, weights, places)
     of_own = axes is None
     axes = _grid_of_axes(axes, len(places))
     low, high = np.array([scores_to_draw(each)[[0, -1]] for each in rows]).T
@@ -130,7 +130,7 @@ def _column_names(chosen: Any) -> list[Any] | None:
     return list(chosen) if isinstance(chosen, Mapping) else None
 
 
-def _of_places(
+def _rows_at_places(
     calibrator: SegmentCalibrator,
     scores: Column,
     labels: Column,

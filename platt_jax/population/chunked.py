@@ -105,7 +105,7 @@ def coordinates_of(sample: NDArray[np.float64], dtype: np.dtype[Any]) -> Coordin
     with np.errstate(over="ignore", invalid="ignore"):  # such a width is refused
         low, middle, high, deviation = quartiles(sample[:, 0], sample[:, 1], np)
         width = (high - low) / MIDDLE_HALF or deviation
-    return Coordinates.of_scores(middle, width, dtype)
+    return Coordinates.from_center_and_width(middle, width, dtype)
 
 
 def coordinates_of_parts(

@@ -66,7 +66,7 @@ class Layout:
     def __init__(self, codes: _Codes, places: list[_Codes], values: int, number: int) -> None:
         self.codes, self.places, self.values, self.number = codes, places, values, number
         where = np.concatenate([codes * number + at for at in places])
-        pairs, self.of_rows = np.unique(where, return_inverse=True)
+        pairs, self.pair_codes = np.unique(where, return_inverse=True)
         self.value, self.place = np.divmod(pairs, number)
         self._counts = np.bincount(self.value, minlength=values)
         self.sparse = bool((self._counts.astype(float) ** 2).sum() <= _MOST_PAIRS)
@@ -101,7 +101,7 @@ class _SparseCouplings(Couplings):
         repeated = len(layout.places)
         self._shared = np.empty((len(layout.value), 2, 2))
         for i, j in UPPER:
-            entry = np.bincount(layout.of_rows, np.tile(precision[:, i, j], repeated))
+            entry = np.bincount(layout.pair_codes, np.tile(precision[:, i, j], repeated))
             self._shared[:, i, j] = self._shared[:, j, i] = entry
         self._by_rest = left[layout.value] @ self._shared
 
@@ -136,7 +136,7 @@ class _SparseCouplings(Couplings):
         return Carried(
             self._by_value(with_rest @ self._by_rest.swapaxes(1, 2)),
             self._by_value(self._by_rest @ with_mean),
-            entries(with_rest[:, :, None])[layout.of_rows]
+            entries(with_rest[:, :, None])[layout.pair_codes]
             .reshape(len(layout.places), -1, 3)
             .sum(0),
         )

@@ -39,7 +39,7 @@ class _Pairs(NamedTuple):
 
     eliminated: _Codes  # (M,)
     other: _Codes  # (M,)
-    of_segments: _Codes  # (K,), the pair of each segment
+    codes: _Codes  # (K,), the pair of each segment
 
 
 class _Eliminated(NamedTuple):
@@ -250,7 +250,7 @@ class Crossed:
         covariances of the eliminated level's effects and of the segments.
         """
         pairs = self._pairs[level]
-        shared = summed(pairs.of_segments, precision, len(pairs.other))
+        shared = summed(pairs.codes, precision, len(pairs.other))
         own = summed(self._codes[level], precision, self.sizes[level]) + priors[level]
         by_other = left[pairs.eliminated] @ shared
         own -= summed(pairs.other, shared @ by_other, self.sizes[level])
@@ -259,7 +259,7 @@ class Crossed:
         more = between @ by_other.swapaxes(1, 2)
         spreads[self._eliminated] += summed(pairs.eliminated, more, len(left))
         around += spread[self._codes[level]]
-        around -= (between + between.swapaxes(1, 2))[pairs.of_segments]
+        around -= (between + between.swapaxes(1, 2))[pairs.codes]
         return spread
 
     def _centred(

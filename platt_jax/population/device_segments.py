@@ -28,7 +28,7 @@ class DeviceSegments(ChunkedSegments):
         """See `Segments`."""
         low, middle, high, deviation = self._there.quartiles(SAMPLED_ROWS)
         width = (high - low) / MIDDLE_HALF or deviation
-        return Coordinates.of_scores(middle, width, self.dtype)
+        return Coordinates.from_center_and_width(middle, width, self.dtype)
 
 
 def on_device(rows: DeviceSegmentRows, fit: Callable[[], SegmentCalibrator]) -> SegmentCalibrator:

@@ -40,20 +40,20 @@ class PosteriorMoments(NamedTuple):
 class _Spreads(NamedTuple):
     """Covariances as standard deviations and the inverse hyperbolic tangent of the correlation."""
 
-    of_A: NDArray[np.float64]
-    of_B: NDArray[np.float64]
+    sd_A: NDArray[np.float64]
+    sd_B: NDArray[np.float64]
     angle: NDArray[np.float64]
 
     @property
     def covariance(self) -> NDArray[np.float64]:
         """The covariances, (G, 2, 2)."""
-        AB = np.tanh(self.angle) * self.of_A * self.of_B
-        return Symmetric(self.of_A**2, AB, self.of_B**2).matrices
+        AB = np.tanh(self.angle) * self.sd_A * self.sd_B
+        return Symmetric(self.sd_A**2, AB, self.sd_B**2).matrices
 
     @property
     def log_prior(self) -> NDArray[np.float64]:
         """The log prior density, (G,), up to a constant."""
-        square = (self.of_A**2 + self.of_B**2) / SCALE**2
+        square = (self.sd_A**2 + self.sd_B**2) / SCALE**2
         # Both 1 - r^2 and the derivative of r by the angle are 1 / cosh^2.
         log_prior: NDArray[np.float64] = -square / 2 - 4 * np.log(np.cosh(self.angle))
         return log_prior

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.population.likelihoods import Likelihoods
-from platt_jax.population.population_prior import of_spread
+from platt_jax.population.population_prior import spread_log_prior
 
 _Array: TypeAlias = NDArray[Any]
 
@@ -120,7 +120,7 @@ def derivatives(effects: NormalMoments, root: _Array) -> tuple[_Array, _Array]:
             [2 * b @ b, 2 * b @ c, 2 * c @ c],
         ]
     )
-    prior = of_spread(root)
+    prior = spread_log_prior(root)
     return gradient + prior.gradient, information + prior.positive_information
 
 

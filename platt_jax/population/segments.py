@@ -23,7 +23,9 @@ class Coordinates(NamedTuple):
     scale: float
 
     @classmethod
-    def of_scores(cls, center: float, width: float, dtype: np.dtype[Any]) -> "Coordinates":
+    def from_center_and_width(
+        cls, center: float, width: float, dtype: np.dtype[Any]
+    ) -> "Coordinates":
         """The coordinates of scores with this center and width.
 
         Args:

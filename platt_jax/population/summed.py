@@ -79,7 +79,7 @@ class SummedSegments(Segments):
         )
         middle = _median(mean, total)
         width = np.hypot(deviation, mean - middle)
-        return Coordinates.of_scores(
+        return Coordinates.from_center_and_width(
             middle, _median(width, total) or float(width.max()), self._dtype
         )
 
@@ -94,7 +94,7 @@ class SummedSegments(Segments):
         return losses
 
     def _node_losses(self, grid: Grid, nodes: Nodes, options: Options) -> NDArray[Any]:
-        losses = grid.losses.of_blocks(self._rows, nodes, options)
+        losses = grid.losses.on_host(self._rows, nodes, options)
         bad = self._rows.score_ranges(options).bad
         return np.where(bad[:, None], np.nan, losses)
 

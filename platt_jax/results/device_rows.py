@@ -60,7 +60,7 @@ def proba_by_class(
     """`OneVsRestCalibrator.predict_proba` for scores (N, C) on an accelerator."""
     dtype = _result_dtype(scores, A)
     own = scores, A.astype(dtype), B.astype(dtype), _offset(offset, scores)
-    work = partial(_of_classes, *own, normalize=normalize)
+    work = partial(_class_probabilities, *own, normalize=normalize)
     proba: jax.Array = run_programs(work, x64=True)
     return proba
 
@@ -144,7 +144,7 @@ def _mean(
 
 
 @partial(xla.jit, static_argnames=("normalize",), wide=True)
-def _of_classes(
+def _class_probabilities(
     scores: jax.Array, A: jax.Array, B: jax.Array, offset: jax.Array | None, normalize: bool
 ) -> jax.Array:
     logit = -(A[None] * scores.astype(A.dtype) + B[None])

@@ -242,7 +242,7 @@ def _unbounded(
         unbounded = separated_at_zero(ranges)
     if prior is None:
         return unbounded
-    return unbounded & jnp.all(prior.of_centered.precision == 0, (-1, -2))
+    return unbounded & jnp.all(prior.centered.precision == 0, (-1, -2))
 
 
 def _coordinates_and_start(

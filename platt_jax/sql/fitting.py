@@ -129,6 +129,6 @@ def _rows(engine: QueryEngine, names: RelationColumns, found: pa.Table) -> Query
         names,
         keys,
         both,
-        moments.of_columns(partial(column, missing=0), names.offset is not None),
+        moments.from_columns(partial(column, missing=0), names.offset is not None),
         np.append(good, good.sum()),
     )

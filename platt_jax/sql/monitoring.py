@@ -96,12 +96,12 @@ def monitor_sums(
         usable = before.usable & np.isfinite(curves).all(1)
         tell_unusable(rows.keys, before.usable, caller)
         names = ["A", "B"] if curves.shape[1] == 2 else list(_CURVE)
-        points = dict(zip(names, curves.T, strict=True)) | _of_margin(before)
+        points = dict(zip(names, curves.T, strict=True)) | _margin_points(before)
         found = _run(rows, monitor, points, usable)
     return to_table(*found)
 
 
-def _of_margin(before: BeforeNight) -> dict[str, Any]:
+def _margin_points(before: BeforeNight) -> dict[str, Any]:
     covariance = before.covariance
     of_margin = {} if covariance is None else dict(zip(_MARGIN, covariance, strict=True))
     return {"turn": before.pivot} | of_margin

@@ -15,7 +15,7 @@ ALL = "_all"
 COMPUTED_ONCE = ("summarized", "at_points", "with_e", "terms")
 
 # The search's numbers for the problem of all rows, by name.
-OfAll: TypeAlias = Mapping[str, float]
+PooledNumbers: TypeAlias = Mapping[str, float]
 
 
 class RelationColumns(NamedTuple):

@@ -13,7 +13,7 @@ from platt_jax.model.objective import Derivatives
 from platt_jax.model.statistics import Moments
 from platt_jax.sql.engines import POINTS, ROWS
 from platt_jax.sql.expressions import FAR, LARGEST, literal, quoted
-from platt_jax.sql.names import ALL, SAME, OfAll, RelationColumns
+from platt_jax.sql.names import ALL, SAME, PooledNumbers, RelationColumns
 
 # Range in which products of three numbers, and sums of many products, neither overflow nor vanish.
 _SMALL, _LARGE = "1e-100", "1e100"
@@ -60,7 +60,7 @@ def scores(names: RelationColumns) -> str:
     return f"{with_rows(names)} SELECT f, w FROM checked WHERE kind = 1"
 
 
-def moments(names: RelationColumns, of_all: OfAll | None) -> str:
+def moments(names: RelationColumns, of_all: PooledNumbers | None) -> str:
     """The moments of the standardized scores by segment; those of all rows follow from them."""
     return f"""
         {_with_scores(names, of_all)}
@@ -68,7 +68,7 @@ def moments(names: RelationColumns, of_all: OfAll | None) -> str:
     """
 
 
-def derivatives(names: RelationColumns, of_all: OfAll | None) -> str:
+def derivatives(names: RelationColumns, of_all: PooledNumbers | None) -> str:
     """The sums of `objective.analytic_derivatives`, in lower case, as some engines return names.
 
     Args:
@@ -114,7 +114,7 @@ def derivatives(names: RelationColumns, of_all: OfAll | None) -> str:
     """
 
 
-def loss(names: RelationColumns, of_all: OfAll | None) -> str:
+def loss(names: RelationColumns, of_all: PooledNumbers | None) -> str:
     """The sums of `objective.loss`."""
     sums = ", ".join(f"SUM(w * ({_loss(of, '')})) AS loss{of}" for of in _problems(of_all))
     return f"""
@@ -123,7 +123,7 @@ def loss(names: RelationColumns, of_all: OfAll | None) -> str:
     """
 
 
-def loss_change(names: RelationColumns, of_all: OfAll | None) -> str:
+def loss_change(names: RelationColumns, of_all: PooledNumbers | None) -> str:
     """The sums of the loss at (A, B) minus that at (A_before, B_before), row by row."""
     sums = ", ".join(
         f"SUM(w * ({_loss(of, '')} - ({_loss(of, '_before')}))) AS loss_change{of}"
@@ -172,7 +172,7 @@ def _in_range(names: RelationColumns) -> str:
     return " AND ".join([*in_range, f"ABS(w) BETWEEN {_SMALL} AND {_LARGE}"])
 
 
-def _problems(of_all: OfAll | None) -> tuple[str, ...]:
+def _problems(of_all: PooledNumbers | None) -> tuple[str, ...]:
     """The suffixes of a row's problems in column names: its segment's, and that of all rows."""
     return ("",) if of_all is None else ("", ALL)
 
@@ -215,7 +215,7 @@ def _number(names: RelationColumns, name: str | None) -> str:
     return f"CASE WHEN {x} THEN 1 WHEN NOT {x} THEN 0 END" if name in names.booleans else x
 
 
-def _with_scores(names: RelationColumns, of_all: OfAll | None) -> str:
+def _with_scores(names: RelationColumns, of_all: PooledNumbers | None) -> str:
     """The good rows with their problems' numbers and their standardized scores."""
     on = " AND ".join(f"checked.{key} = {POINTS}.p_{key}" for key in names.keys)
     known = "".join(f", {literal(x)} AS {name}{ALL}" for name, x in (of_all or {}).items())
@@ -229,7 +229,7 @@ def _with_scores(names: RelationColumns, of_all: OfAll | None) -> str:
     """
 
 
-def _at_points(names: RelationColumns, of_all: OfAll | None, *which: str) -> str:
+def _at_points(names: RelationColumns, of_all: PooledNumbers | None, *which: str) -> str:
     """The rows with u at the given points, gap, and side, which is 1 for label 1 and -1 for 0."""
     problems = _problems(of_all)
     gaps = ", ".join(

@@ -16,7 +16,7 @@ from platt_jax.model.statistics import Moments, ScoreRanges
 from platt_jax.options import Options
 from platt_jax.sql import moments, queries
 from platt_jax.sql.engines import QueryEngine
-from platt_jax.sql.names import ALL, GAPS, SAME, STANDARDIZATION, OfAll, RelationColumns
+from platt_jax.sql.names import ALL, GAPS, SAME, STANDARDIZATION, PooledNumbers, RelationColumns
 from platt_jax.sql.same_rows import check_same_rows
 from platt_jax.sql.values import numbers
 
@@ -72,7 +72,7 @@ class QueryRows:
             sums = segments._sums(queries.moments, zip(STANDARDIZATION, own, strict=True), lost)
             found = jax.tree.map(
                 partial(np.where, lost),
-                moments.of_columns(sums.__getitem__, self.names.offset is not None),
+                moments.from_columns(sums.__getitem__, self.names.offset is not None),
                 found,
             )
         if number == len(self.good):
@@ -118,7 +118,7 @@ class QueryRows:
 
     def _sums(
         self,
-        query: Callable[[RelationColumns, OfAll | None], str],
+        query: Callable[[RelationColumns, PooledNumbers | None], str],
         of_problems: Iterable[tuple[str, Array]],
         active: Array | None = None,
     ) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from platt_jax.sql.moments import OfClasses
+from platt_jax.sql.moments import ClassMoments
 from platt_jax.sql.names import SAME
 from platt_jax.sql.values import numbers
 
@@ -18,7 +18,7 @@ def check_same_rows(
     found: pa.Table,
     which: NDArray[np.intp],
     good: NDArray[np.int64],
-    plain: OfClasses,
+    plain: ClassMoments,
     widest_offset: Any,
 ) -> None:
     """Check what a pass tells of its rows, see `queries._same_rows`.
@@ -50,15 +50,15 @@ def check_same_rows(
         if (off > 2 * (good[place] + 2) * _EPS * of_terms[place]).any():
             raise ValueError(
                 "relation: expected the same rows in every pass, but rows changed: a segment's "
-                f"sums of {_of(name)} differ from those of the first pass; {_ADVICE}"
+                f"sums of {_name_in_words(name)} differ from those of the first pass; {_ADVICE}"
             )
 
 
-def _of(name: str) -> str:
+def _name_in_words(name: str) -> str:
     return f"{name.removeprefix('same_')}s and labels"
 
 
-def _sums(plain: OfClasses, widest_offset: Any) -> list[tuple[Any, Any]]:
+def _sums(plain: ClassMoments, widest_offset: Any) -> list[tuple[Any, Any]]:
     """The sums by the first pass, and bounds of the sums of their terms' sizes."""
     # Any: traced rows have JAX arrays where these are NumPy arrays.
     pos: Any

@@ -76,7 +76,7 @@ def store_rows(
     """
     caller, stage = Caller(), partial(Stage.of, progress, last=False)
     opened = open_source(source, SourceColumns(score, label, segment, weight, offset), key)
-    found = _as_json(_of_call(opened, pos_label))
+    found = _as_json(_call_fingerprint(opened, pos_label))
     cache = Path(os.path.abspath(cache))
     # In this order: another thread or process may put the whole cache there in between.
     occupied = cache.exists() and (not cache.is_dir() or any(cache.iterdir()))
@@ -87,7 +87,7 @@ def store_rows(
     cache.parent.mkdir(parents=True, exist_ok=True)
     with _beside(cache) as unfinished:
         group_source(opened, unfinished, found, pos_label, stage, caller)
-        if (now := _as_json(_of_call(opened, pos_label))) != found:
+        if (now := _as_json(_call_fingerprint(opened, pos_label))) != found:
             raise ValueError(f"source: changed while it was read: {_differences(found, now)}")
         try:
             os.rename(unfinished, cache)
@@ -152,7 +152,7 @@ def _reopened(cache: Path, fingerprint: Fingerprint) -> StoredRows:
     return rows
 
 
-def _of_call(source: Source, pos_label: Any) -> Fingerprint:
+def _call_fingerprint(source: Source, pos_label: Any) -> Fingerprint:
     """What the stored rows depend on; None if the source has no fingerprint."""
     found = source.fingerprint()
     if found is None or pos_label is None:

@@ -20,7 +20,7 @@ from platt_jax.streaming.batches import (
 from platt_jax.streaming.files import File
 
 
-def of_parquet(files: list[File], names: SourceColumns) -> Source:
+def parquet_source(files: list[File], names: SourceColumns) -> Source:
     """Rows of Parquet files, in order.
 
     A column that a file lacks is taken from the names of its directories, as "year=2026".
@@ -57,7 +57,7 @@ def of_parquet(files: list[File], names: SourceColumns) -> Source:
     return Source(read, fingerprint, rows)
 
 
-def of_dataset(dataset: Any, names: SourceColumns, key: str | None) -> Source:
+def dataset_source(dataset: Any, names: SourceColumns, key: str | None) -> Source:
     """Rows of a pyarrow.dataset.Dataset, in its order.
 
     It is identified by its files; by the key alone if it is filtered, or is not of files.
@@ -69,8 +69,8 @@ def of_dataset(dataset: Any, names: SourceColumns, key: str | None) -> Source:
 
     require_names(names)
     _require_columns(names, dataset.schema.names, "the dataset")
-    files, expressions = _of_fragments(dataset)
-    of_parquet = files and isinstance(getattr(dataset, "format", None), ParquetFileFormat)
+    files, expressions = _dataset_files(dataset)
+    in_parquet = files and isinstance(getattr(dataset, "format", None), ParquetFileFormat)
 
     def read() -> Iterator[Batch]:
         # Read ahead less than by default, which would be 16 batches of each of 4 files.
@@ -88,10 +88,10 @@ def of_dataset(dataset: Any, names: SourceColumns, key: str | None) -> Source:
         about = {"files": _about(files), "expressions of the files": expressions}
         return {**names.fingerprint, "key": key, **about}
 
-    return Source(read, fingerprint, dataset.count_rows() if of_parquet else None)
+    return Source(read, fingerprint, dataset.count_rows() if in_parquet else None)
 
 
-def _of_fragments(dataset: Any) -> tuple[list[File], str]:
+def _dataset_files(dataset: Any) -> tuple[list[File], str]:
     """The files of a dataset, none if it is not just files, and a hash of what they state."""
     try:
         fragments = list(dataset.get_fragments())

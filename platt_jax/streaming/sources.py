@@ -20,7 +20,7 @@ from platt_jax.streaming.batches import (
 )
 from platt_jax.streaming.checked_files import content_hash
 from platt_jax.streaming.files import file_at, files_at
-from platt_jax.streaming.parquet import of_dataset, of_parquet
+from platt_jax.streaming.parquet import dataset_source, parquet_source
 
 _ARGUMENTS = ("scores", "labels", "segments", "weights", "offset")
 _EXPECTED = "(scores, labels, segments[, weights[, offset]])"
@@ -34,15 +34,15 @@ def open_source(source: Any, names: SourceColumns, key: str | None) -> Source:
         ImportError: the source is Parquet files, and pyarrow is missing.
     """
     if isinstance(source, str | os.PathLike):
-        return of_parquet(files_at(source), names)
+        return parquet_source(files_at(source), names)
     if isinstance(source, list | tuple) and source and _all_are(source, str | os.PathLike):
-        return of_parquet([file_at(path) for path in source], names)
+        return parquet_source([file_at(path) for path in source], names)
     if _is_dataset(source):
-        return of_dataset(source, names, key)
+        return dataset_source(source, names, key)
     if isinstance(source, Mapping):
         require_names(names)
         arrays = {name: column(source, name, "source") for name in names.columns}
-        return _of_arrays(arrays, names, key)
+        return _arrays_source(arrays, names, key)
     if isinstance(source, tuple) and source and _all_are(source, np.ndarray):
         if len(source) not in (3, 4, 5) or any(x.ndim < 1 for x in source):
             raise ValueError(
@@ -50,7 +50,7 @@ def open_source(source: Any, names: SourceColumns, key: str | None) -> Source:
             )
         columns = _ARGUMENTS[: len(source)]
         arrays = dict(zip(columns, source, strict=True))
-        return _of_arrays(arrays, SourceColumns(*[*columns, None][:4], *columns[4:]), key)
+        return _arrays_source(arrays, SourceColumns(*[*columns, None][:4], *columns[4:]), key)
     if hasattr(source, "columns"):  # a whole table
         source = [source]
     if not isinstance(source, Iterable):
@@ -58,7 +58,7 @@ def open_source(source: Any, names: SourceColumns, key: str | None) -> Source:
             "source: expected Parquet files, a dataset, arrays or batches, got a "
             + type(source).__name__
         )
-    return _of_batches(source, names, key)
+    return _batches_source(source, names, key)
 
 
 def _is_dataset(source: Any) -> bool:
@@ -73,7 +73,7 @@ def _all_are(values: Iterable[Any], kind: type | UnionType) -> bool:
 # --- arrays ---------------------------------------------------------------------------------------
 
 
-def _of_arrays(arrays: dict[str, Any], names: SourceColumns, key: str | None) -> Source:
+def _arrays_source(arrays: dict[str, Any], names: SourceColumns, key: str | None) -> Source:
     arrays = {name: x if hasattr(x, "dtype") else np.asarray(x) for name, x in arrays.items()}
     rows = len(arrays[str(names.score)])
     for name, array in arrays.items():
@@ -119,7 +119,7 @@ def _digest(column: Any) -> list[Any]:
 # --- batches --------------------------------------------------------------------------------------
 
 
-def _of_batches(source: Iterable[Any], names: SourceColumns, key: str | None) -> Source:
+def _batches_source(source: Iterable[Any], names: SourceColumns, key: str | None) -> Source:
     def read() -> Iterator[Batch]:
         first = 0
         for number, batch in enumerate(source):

@@ -189,10 +189,10 @@ def test_any_size_runs_by_the_same_programs_and_leaves_the_rows_alone(small_bloc
     scores, labels = rows(rng)
     before = scores.copy(), labels.copy()
     pj.fit(scores, labels)
-    compiled = blocks._of_block._cache_size()
+    compiled = blocks._block_result._cache_size()
     for count in (1_001, 4_000, 6_144):
         pj.fit(scores[:count], labels[:count])
-    assert blocks._of_block._cache_size() == compiled
+    assert blocks._block_result._cache_size() == compiled
     np.testing.assert_array_equal((scores, labels), before)
 
 

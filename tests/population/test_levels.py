@@ -10,7 +10,7 @@ from platt_jax.population.level_uncertainty import with_joint_errors
 from platt_jax.population.levels import NO_SPREAD, NormalMoments, Scoring, changed, scored
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.nested import Nested
-from platt_jax.population.population_prior import MEAN_PRECISION, SCALE, of_spread
+from platt_jax.population.population_prior import MEAN_PRECISION, SCALE, spread_log_prior
 
 # The mean of the prior of the mean curve.
 CENTER = np.array([-1.0, 2.0])
@@ -236,7 +236,7 @@ def test_errors_of_spreads_are_those_of_all_levels_at_once(alike, rng):
         for shared, root in zip(same, moved, strict=True):
             total += np.kron(shared, root @ root.T)
         flat = seen.ravel()
-        prior = sum(of_spread(root).value for root in moved)
+        prior = sum(spread_log_prior(root).value for root in moved)
         return prior - (flat @ np.linalg.solve(total, flat) + np.linalg.slogdet(total)[1]) / 2
 
     h = 1e-3 * np.eye(6)

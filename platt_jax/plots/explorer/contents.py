@@ -87,7 +87,8 @@ def contents(
     order = columns.ordered(calibrator, judged)
     ids = Ids(judged.keys, calibrator.keys, order)
     window = _window(rows)
-    of_rows, of_fits = columns.of_rows(judged, order), columns.of_fits(calibrator, order, window)
+    row_columns = columns.row_columns(judged, order)
+    fit_columns = columns.fit_columns(calibrator, order, window)
     binned = bins(rows, len(judged.keys))
     position = np.empty(len(judged.keys), int)
     position[order.judged[order.judged >= 0]] = np.flatnonzero(order.judged >= 0)
@@ -101,8 +102,8 @@ def contents(
         "number": Column(binned.number, "u1"),
     }
     blocks = (
-        packing.packed(of_rows),
-        packing.packed(of_fits),
+        packing.packed(row_columns),
+        packing.packed(fit_columns),
         packing.packed_texts(ids.texts()),
         packing.packed(of_binned | of_bins),
     )
@@ -114,7 +115,7 @@ def contents(
     about: dict[str, Any] = {
         "number": len(order.place),
         "size": sum(map(len, blocks)),
-        "layouts": [packing.layout(x) for x in (of_rows, of_fits, of_binned, of_bins)],
+        "layouts": [packing.layout(x) for x in (row_columns, fit_columns, of_binned, of_bins)],
         "binned": [len(binned.segment), len(binned.rows)],
         "funnel": _funnel(rows, judged),
         "window": window,
@@ -124,7 +125,7 @@ def contents(
         "fdr": fdr,
         "meanings": meanings,
     }
-    positives, expected = (of_rows[x].stored() for x in ("positives", "expected"))
+    positives, expected = (row_columns[x].stored() for x in ("positives", "expected"))
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = (positives.astype(float) / expected).astype(np.float32).astype(float)
     return Contents(_json(about), blocks, ids, expected.astype(float), ratio)
@@ -145,8 +146,8 @@ def _funnel(rows: PredictedRows, judged: JudgedSegments) -> dict[str, Any] | Non
     """Axes and limits of the funnel, as those of `rate_funnel`; None if nothing is expected."""
     usable = rows.usable
     p = rows.proba[usable]
-    of_rows = GroupedPredictions(p, np.ones_like(p), rows.segments[usable].astype(np.int64))
-    by_segment = counts(of_rows, rows.labels[usable], len(judged.keys))
+    predictions = GroupedPredictions(p, np.ones_like(p), rows.segments[usable].astype(np.int64))
+    by_segment = counts(predictions, rows.labels[usable], len(judged.keys))
     used = by_segment.expected > 0
     if not used.any():
         return None
