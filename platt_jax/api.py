@@ -248,12 +248,14 @@ def fit_one_vs_rest(
             )
         weights = np.broadcast_to(weights, columns.shape)
     offset = validation.offset(offset, scores)
-    of_class = None if offset is None else offset.T
+    class_offset = None if offset is None else offset.T
     given = given_to(columns.shape[:1], scores.dtype, prior)
     names, is_class, multilabel = classes_of(classes, labels, scores.shape)
 
     def take(problems: slice, part: slice, space: packing.Space) -> Columns:
-        w, o = (None if x is None else x[problems, part].reshape(-1) for x in (weights, of_class))
+        w, o = (
+            None if x is None else x[problems, part].reshape(-1) for x in (weights, class_offset)
+        )
         f, y = columns[problems, part].reshape(-1), is_class(problems, part).reshape(-1)
         return packing.flat(Columns(f, y, w, o), space)
 

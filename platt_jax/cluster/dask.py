@@ -97,13 +97,13 @@ class Dask:
         if not adds_columns(self.schema(rows), schema):
             rows = rows[names.used]
             tables = self._together(rows, self.schema(rows), names, large)
-            of_part = partial(_made, task=task, schema=schema)
-            made = [delayed(of_part)(*each) for each in zip(fitted, tables, strict=True)]
+            make = partial(_made, task=task, schema=schema)
+            made = [delayed(make)(*each) for each in zip(fitted, tables, strict=True)]
             return dd.from_delayed(made, meta=schema.empty_table().to_pandas())
         new = pa.schema([field for field in schema if field.name not in rows.columns])
         tables = self._together(rows, None, names, large)
-        of_used = self.schema(rows[names.used])
-        both = partial(_joined, task=task, of_used=of_used, new=new, meta=rows._meta)
+        used_schema = self.schema(rows[names.used])
+        both = partial(_joined, task=task, used_schema=used_schema, new=new, meta=rows._meta)
         made = [delayed(both)(*each) for each in zip(fitted, tables, strict=True)]
         meta = rows._meta.assign(**new.empty_table().to_pandas())
         return dd.from_delayed(made, meta=meta)
@@ -128,11 +128,11 @@ class Dask:
         table.to_parquet(path, write_index=False)
 
     def _together(
-        self, rows: Any, of_rows: pa.Schema | None, names: EngineColumns, large: NDArray[Any]
+        self, rows: Any, row_schema: pa.Schema | None, names: EngineColumns, large: NDArray[Any]
     ) -> list[Any]:
         """For each part, a frame of the pieces of its rows; without a schema with the index."""
         divided = rows.map_partitions(
-            _divided, of_rows, names.segment, large, self.partitions, meta=_PIECES
+            _divided, row_schema, names.segment, large, self.partitions, meta=_PIECES
         )
         ends = list(range(self.partitions + 1))
         # The pieces are few, and "p2p" would copy them many times.
@@ -141,14 +141,14 @@ class Dask:
 
 def _divided(
     rows: pd.DataFrame,
-    of_rows: pa.Schema | None,
+    row_schema: pa.Schema | None,
     segment: tuple[str, ...],
     large: NDArray[Any],
     parts: int,
     partition_info: dict[str, Any],
 ) -> pd.DataFrame:
     """The pieces of each part's rows."""
-    table = pa.Table.from_pandas(rows, of_rows, preserve_index=of_rows is None)
+    table = pa.Table.from_pandas(rows, row_schema, preserve_index=row_schema is None)
     divided = pieces(table, segment, large, parts, partition_info["number"])
     return pd.DataFrame({_PART: range(parts), _PIECE: divided})
 
@@ -187,13 +187,15 @@ def _joined(
     fitted: FittedPart,
     rows: pd.DataFrame,
     task: Callable[[bytes, pa.Table], pa.Table],
-    of_used: pa.Schema,
+    used_schema: pa.Schema,
     new: pa.Schema,
     meta: pd.DataFrame,
 ) -> pd.DataFrame:
     """The rows with the new columns of what the task makes; the others stay as they are."""
     table = whole(rows[_PIECE])
-    made = task(fitted.calibrator, table.select(of_used.names).cast(of_used)).select(new.names)
+    made = task(fitted.calibrator, table.select(used_schema.names).cast(used_schema)).select(
+        new.names
+    )
     columns = made.cast(new).to_pandas()
     frame = from_pyarrow_table_dispatch(meta, table)
     return frame.assign(**{name: columns[name].to_numpy() for name in new.names})

@@ -145,9 +145,9 @@ def pieces(
     return [stream.getvalue().to_pybytes() for stream in streams]
 
 
-def whole(of_part: Iterable[bytes]) -> pa.Table:
+def whole(pieces: Iterable[bytes]) -> pa.Table:
     """The rows of a part, from its pieces."""
-    tables = [pa.ipc.open_stream(piece).read_all() for piece in of_part]
+    tables = [pa.ipc.open_stream(piece).read_all() for piece in pieces]
     return pa.concat_tables(tables, promote_options="permissive")
 
 

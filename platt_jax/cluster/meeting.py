@@ -24,9 +24,9 @@ _SECONDS_TO_CLOSE = 0.2  # for which a server may go on to accept after its end
 _ENDED = EOFError, OSError  # of the other side of a connection
 
 
-def _reduced(by: np.ufunc, of_all: list[bytes]) -> list[bytes]:
+def _reduced(by: np.ufunc, gathered: list[bytes]) -> list[bytes]:
     """The reduction of float64 arrays, in the order of the parts."""
-    return [by.reduce([np.frombuffer(x) for x in of_all]).tobytes()]
+    return [by.reduce([np.frombuffer(x) for x in gathered]).tobytes()]
 
 
 # What all parts get, from what each says. Sums travel once to each part instead of once per pair.
@@ -163,8 +163,8 @@ class Server:
                 with suppress(OSError):  # nobody came in this time, or who came has left
                     self._start(self._answer, self._socket.accept()[0])
 
-    def _answer(self, of_part: socket.socket) -> None:
-        with _messages(of_part) as connection, suppress(*_ENDED, AuthenticationError, RuntimeError):
+    def _answer(self, client: socket.socket) -> None:
+        with _messages(client) as connection, suppress(*_ENDED, AuthenticationError, RuntimeError):
             deliver_challenge(connection, self._key)
             answer_challenge(connection, self._key)
             try:
@@ -227,8 +227,8 @@ class GatherClient:
         return answers
 
 
-def _messages(of_socket: socket.socket) -> Connection:
+def _messages(connected: socket.socket) -> Connection:
     """The socket's messages, each sent at once: a round is several small ones."""
-    of_socket.setblocking(True)
-    of_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return Connection(of_socket.detach())
+    connected.setblocking(True)
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return Connection(connected.detach())

@@ -111,8 +111,8 @@ class Ray:
         tables, both = self._together(rows, names, large), ray.remote(_joined)
         return ray.data.from_arrow_refs(
             [
-                both.remote(task, schema, calibrator, *of_part)
-                for (calibrator, _), of_part in zip(fitted, tables, strict=True)
+                both.remote(task, schema, calibrator, *pieces)
+                for (calibrator, _), pieces in zip(fitted, tables, strict=True)
             ]
         )
 
@@ -163,11 +163,11 @@ def _divided(
 def _fit(
     task: FitPart,
     at: tuple[tuple[str, int], bytes, int, int],
-    *of_part: bytes,
+    *pieces: bytes,
 ) -> FittedPart:
     with GatherClient(*at) as gather:
         part = at[2]
-        return task(whole(of_part), gather, part)
+        return task(whole(pieces), gather, part)
 
 
 def _table(task: Callable[[bytes], pa.Table], schema: pa.Schema, calibrator: bytes) -> pa.Table:
@@ -178,9 +178,9 @@ def _joined(
     task: Callable[[bytes, pa.Table], pa.Table],
     schema: pa.Schema,
     calibrator: bytes,
-    *of_part: bytes,
+    *pieces: bytes,
 ) -> pa.Table:
-    return task(calibrator, whole(of_part)).cast(schema)
+    return task(calibrator, whole(pieces)).cast(schema)
 
 
 def _arrow(rows: Any) -> pa.Table:

@@ -33,7 +33,7 @@ class Spark:
     def __init__(self, rows: Any, partitions: int | None) -> None:
         self._session = rows.sparkSession
         self.partitions = partitions or self._places()
-        self._keys = self._keys_of_parts()
+        self._keys = self._keys_part_table()
 
     def _places(self) -> int:
         """The number of tasks that run at the same time."""
@@ -41,7 +41,7 @@ class Spark:
         context = getattr(self._session, "_sc", None)  # none with Spark Connect
         return int(default or (context.defaultParallelism if context else 1))
 
-    def _keys_of_parts(self) -> NDArray[np.int64]:
+    def _keys_part_table(self) -> NDArray[np.int64]:
         """A number for each part, which `repartition` sends to the partition of that number."""
         from pyspark.sql import functions as F
 
@@ -127,8 +127,8 @@ class Spark:
         """See `Engine`. Each task holds the rows of a part in memory."""
         keyed = rows.withColumn(_KEY, self._key(names, large))
 
-        def both(of_rows: pa.Table, of_parts: pa.Table) -> pa.Table:
-            made = task(_whole(of_parts, "calibrator"), of_rows.drop_columns([_KEY]))
+        def both(row_table: pa.Table, part_table: pa.Table) -> pa.Table:
+            made = task(_whole(part_table, "calibrator"), row_table.drop_columns([_KEY]))
             return made.cast(schema)
 
         parts = fitted.select(_KEY, "piece", "calibrator").groupBy(_KEY)

@@ -45,11 +45,11 @@ def triage_part(
         large: the calibrator of the large segments.
         against: see `triage`.
     """
-    of_part: SegmentCalibrator = pickle.loads(calibrator)
+    small: SegmentCalibrator = pickle.loads(calibrator)
     ids = [table.schema.field(name) for name in names.segment]
     found = [pa.schema([*ids, *TESTED]).empty_table()]
     split = split_large(table, names.segment, large.keys)
-    for by, rows in zip((of_part, large), split, strict=True):
+    for by, rows in zip((small, large), split, strict=True):
         if rows.num_rows:
             offset = None if names.offset is None else rows[names.offset]
             segments = id_columns(rows, names.segment)

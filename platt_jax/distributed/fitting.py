@@ -133,8 +133,8 @@ def _agreed_rows(
     rows = agree(exchange, lambda: by_segment(scores) if np.size(scores) else None)
     size = 0 if rows is None else rows.dtype.itemsize
     offset = 0 if rows is None else int(rows.has_offset)
-    of_all = exchange.gather(np.array([size, offset]))
-    largest, offset = of_all.max(axis=0)
+    gathered = exchange.gather(np.array([size, offset]))
+    largest, offset = gathered.max(axis=0)
     if not largest:
         raise ValueError("scores: expected rows to fit in some process, got none in all")
     dtype = np.dtype(f"f{largest}")
@@ -152,9 +152,9 @@ def _call(
 ) -> dict[str, str]:
     """What the sums depend on, by name."""
     mine = b"" if rows is None else rows.digest() + to_bytes(rows.keys)
-    of_all = exchange.gather_bytes(hashlib.blake2b(mine, digest_size=16).digest())
+    gathered = exchange.gather_bytes(hashlib.blake2b(mine, digest_size=16).digest())
     return {
-        "rows": b"".join(of_all).hex(),
+        "rows": b"".join(gathered).hex(),
         "prior or start": digest(jax.tree.leaves(given)),
         "pooling": pooling,
         "options": repr(options),

@@ -109,11 +109,11 @@ class DeviceRows:
         scores, labels, weights, offset = columns
         labels, odd, *found = _facts(scores, labels, weights, coded=coded)
         numbers = [x.tolist() for x in jax.device_get(found)]
-        of_labels, facts = LabelFacts(*numbers[0]), _Facts(*numbers[1])
-        of_labels.require_known(odd)
+        label_facts, facts = LabelFacts(*numbers[0]), _Facts(*numbers[1])
+        label_facts.require_known(odd)
         if facts.least_weight < 0:
             raise validation.negative_weight_error(facts.least_weight)
-        if of_labels.bad:
+        if label_facts.bad:
             scores = jnp.where(labels == validation.BAD_LABEL, jnp.nan, scores)
         self.columns = Columns(scores, labels, weights, offset)
         self.doubtful_shape = validation.doubtful_shape(shape, lambda: facts.one_hot)
@@ -191,7 +191,7 @@ def _facts(
         weights: weights, or None.
         coded: whether labels are int8 already.
     """
-    as_int8, odd, of_labels = coded_labels(labels, coded)
+    as_int8, odd, label_facts = coded_labels(labels, coded)
     finite = jnp.isfinite(scores)
     facts = _Facts(
         one_hot=jnp.all(jnp.sum(as_int8, -1, dtype=jnp.int64) == 1) & (jnp.min(as_int8) == 0),
@@ -200,4 +200,4 @@ def _facts(
         inside=jnp.sum(finite, dtype=jnp.int64),
         between=jnp.any((scores > 0) & (scores < 1)),
     )
-    return as_int8, odd, in_one_array(of_labels), in_one_array(facts)
+    return as_int8, odd, in_one_array(label_facts), in_one_array(facts)

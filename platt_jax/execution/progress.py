@@ -141,9 +141,9 @@ class _Reports:
 
     def _report(self, problems: int, rows: int) -> None:
         self._problems, self._rows = problems, rows
-        of_all = len(self._sizes), int(np.sum(self._sizes))
+        totals = len(self._sizes), int(np.sum(self._sizes))
         seconds = time.perf_counter() - self._began
-        self._listener(ProgressReport(self._name, problems, of_all[0], rows, of_all[1], seconds))
+        self._listener(ProgressReport(self._name, problems, totals[0], rows, totals[1], seconds))
 
 
 def _bar(rows: int, stage: Stage) -> Any:

@@ -119,8 +119,10 @@ def fit_replicates(
             (part.start or 0) + number if clusters is None else clusters(originals, part)[where]
         )
         stream = replicated.streams(plan.seed, plan.ids[problem], replicate)
-        of_rows = (np.repeat(word, own) for word in stream)
-        padded = (packing.lengthen(x, space.length) for x in (*of_rows, number.astype(np.uint32)))
+        row_stream = (np.repeat(word, own) for word in stream)
+        padded = (
+            packing.lengthen(x, space.length) for x in (*row_stream, number.astype(np.uint32))
+        )
         drawn = np.asarray(_draw(*padded, kind=plan.kind, dtype=rows.scores.dtype))[: len(where)]
         weights = drawn if rows.weights is None else drawn * rows.weights
         return packing.flat(rows._replace(weights=weights), space)
@@ -149,10 +151,10 @@ def fit_replicates(
         problem, replicate = original_problems(some)
         return replicate * problems + (problem if order is None else order[problem])
 
-    of_replicates = original._replace(sizes=np.repeat(sizes.astype(np.int32), number))
+    replicate_problems = original._replace(sizes=np.repeat(sizes.astype(np.int32), number))
     program = fit_replicates, plan.kind, np.dtype(original.dtype), options, clusters is None
     in_chunk = solve if clusters is None else solve_clustered
-    made = in_chunks(program, of_replicates, context, in_chunk, solve_oversized, places)
+    made = in_chunks(program, replicate_problems, context, in_chunk, solve_oversized, places)
     return Replicates(*(x.reshape(number, problems) for x in made))
 
 

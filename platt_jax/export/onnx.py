@@ -60,14 +60,14 @@ def to_onnx(calibrator: Exportable, *, dtype: Literal["float32", "float64"] = "f
     rows = ["N"]
     inputs = [helper.make_tensor_value_info("score", getattr(TensorProto, _DTYPES[dtype]), rows)]
     widened = helper.make_node("Cast", ["score"], ["wide_score"], to=TensorProto.DOUBLE)
-    of_rows = parameters_of(found, helper)
+    parameters = parameters_of(found, helper)
     inputs += [
         helper.make_tensor_value_info(name, getattr(TensorProto, kind), rows)
-        for name, kind in of_rows.inputs
+        for name, kind in parameters.inputs
     ]
     probability = _mean(helper) if found.averaged else _sigmoid(helper, "logit")
     graph = helper.make_graph(
-        [*of_rows.nodes, widened, *_logit(helper), *probability],
+        [*parameters.nodes, widened, *_logit(helper), *probability],
         "platt_jax",
         inputs,
         [
@@ -76,7 +76,7 @@ def to_onnx(calibrator: Exportable, *, dtype: Literal["float32", "float64"] = "f
         ],
         initializer=[
             onnx.numpy_helper.from_array(array, name)
-            for name, array in (_constants(found) | of_rows.constants).items()
+            for name, array in (_constants(found) | parameters.constants).items()
         ],
     )
     model = helper.make_model(

@@ -166,8 +166,8 @@ def _columns(columns: Sequence[_Named], name: str) -> IdColumns:
     each = []
     for column_name, values in columns:
         column = _read(tables.on_host(values), f"{name}, column {column_name!r}")
-        of_tuples = isinstance(column, Coded) and column.values.dtype.names is not None
-        if isinstance(column, IdColumns) or of_tuples:
+        has_tuples = isinstance(column, Coded) and column.values.dtype.names is not None
+        if isinstance(column, IdColumns) or has_tuples:
             raise ValueError(
                 f"{name}, column {column_name!r}: expected one id per row, got several"
             )

@@ -127,8 +127,8 @@ def _plain_array(kind: str, values: list[Any]) -> NDArray[Any] | None:
 
 def _dates_beside_times(values: list[Any]) -> bool:
     """Whether there are both Python dates and times. A time at midnight equals no Python date."""
-    of_python = any(isinstance(x, dt.date) and not isinstance(x, dt.datetime) for x in values)
-    return of_python and any(
+    has_dates = any(isinstance(x, dt.date) and not isinstance(x, dt.datetime) for x in values)
+    return has_dates and any(
         isinstance(x, dt.datetime)
         or (isinstance(x, np.datetime64) and times.unit(x.dtype) not in times.DAYS)
         for x in values

@@ -150,7 +150,7 @@ class Bootstrap(ComparedByValue):
         number, (problems, length) = len(self.A), scores.shape
         failed = self.failed.reshape(number, problems)
         A, B = (np.where(failed, np.nan, x.reshape(number, problems)) for x in (self.A, self.B))
-        logit, of_rows = logit.reshape(problems, length), self.influence.by_row()
+        logit, influence = logit.reshape(problems, length), self.influence.by_row()
         out = np.empty((2, problems, length), dtype)
         wide = max(1, _AT_ONCE // number)
         high = max(1, wide // length)
@@ -158,7 +158,7 @@ class Bootstrap(ComparedByValue):
             for j in range(0, length, wide):
                 some = slice(i, i + high), slice(j, j + wide)
                 replicates = Sigmoid(A[:, some[0]], B[:, some[0]]).logit(scores[some][None])
-                acceleration = of_rows.some(some[0]).logit_accelerations(scores[some])
+                acceleration = influence.some(some[0]).logit_accelerations(scores[some])
                 out[:, *some] = intervals.interval(
                     replicates, logit[some], acceleration, shares, kind
                 )

@@ -114,14 +114,14 @@ def _two_sided(
     above, below = numbers.expected + away, numbers.expected - away
     least = np.ceil(above), most - np.floor(below)
     total = np.zeros(len(most))
-    for side, of_side in zip((1, -1), least, strict=True):
-        which = np.flatnonzero((most > 0) & (of_side <= most))
+    for side, least_of_side in zip((1, -1), least, strict=True):
+        which = np.flatnonzero((most > 0) & (least_of_side <= most))
         rising = numbers.rising if side > 0 else ~numbers.rising
         curves = _curves(at.of(which), fitted.of(which), rising[which])
         alike = _joined(rows, side * numbers.sign, at)
-        enough = np.maximum(of_side[which], 1)
+        enough = np.maximum(least_of_side[which], 1)
         total[which] += np.exp(_log_tails(alike, which, enough, curves, numbers.shock_variance))
-        total[(most > 0) & (of_side <= 0)] += 1
+        total[(most > 0) & (least_of_side <= 0)] += 1
     return np.minimum(total, 1)
 
 

@@ -128,8 +128,8 @@ class _ComparisonRows(NamedTuple):
 
     def only(self, some: Bools) -> "_ComparisonRows":
         """The rows where `some` holds."""
-        of_some: _ComparisonRows = jax.tree.map(itemgetter(some), self)
-        return of_some
+        made: _ComparisonRows = jax.tree.map(itemgetter(some), self)
+        return made
 
     def grouped(self) -> SegmentRows:
         """The rows by segment."""
@@ -161,8 +161,8 @@ def _drift(
     ):
         return None
     at = [when[some].mean() for some in (*halves, later)]
-    of_second = rows.only(halves[1]).grouped()
-    return drift_between(first, second, of_second, (at[2] - at[1]) / (at[1] - at[0])).calibrator
+    second_rows = rows.only(halves[1]).grouped()
+    return drift_between(first, second, second_rows, (at[2] - at[1]) / (at[1] - at[0])).calibrator
 
 
 def _times(

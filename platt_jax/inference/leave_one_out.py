@@ -216,12 +216,12 @@ def _expand(
 
     def run(problems: slice) -> list[tuple[NDArray[Any], ...]]:
         pieces = list(rows.tiles(problems))
-        of_pieces = [_sums(rows, tiles, center) for tiles in pieces]
-        of_all: ExpansionSums = jax.tree.map(lambda *parts: reduce(np.add, parts), *of_pieces)
+        piece_sums = [_sums(rows, tiles, center) for tiles in pieces]
+        total: ExpansionSums = jax.tree.map(lambda *parts: reduce(np.add, parts), *piece_sums)
         doubtful: list[tuple[NDArray[Any], ...]] = []
         for tiles in pieces:
-            of_tiles = _entries(tiles.problem - problems.start, of_all)
-            out = leave_each_out(*_at(rows, tiles, center), of_tiles, options, tolerance)
+            tile_sums = _entries(tiles.problem - problems.start, total)
+            out = leave_each_out(*_at(rows, tiles, center), tile_sums, options, tolerance)
             out = jax.tree.map(np.asarray, out)
             there = tiles.there
             found[tiles.where[there]] = out.probability[there]
@@ -269,10 +269,10 @@ def _sums(rows: ProblemRows, tiles: RowTiles, center: Center) -> ExpansionSums:
     """The sums over the tiles of each problem."""
     firsts = np.flatnonzero(np.diff(tiles.problem, prepend=-1))
 
-    def of_each(of_tiles: jax.Array) -> NDArray[Any]:
-        return np.add.reduceat(of_tiles, firsts, dtype=np.float64).astype(of_tiles.dtype)
+    def sum_by_problem(tile_sums: jax.Array) -> NDArray[Any]:
+        return np.add.reduceat(tile_sums, firsts, dtype=np.float64).astype(tile_sums.dtype)
 
-    return jax.tree.map(of_each, sums(*_at(rows, tiles, center)))
+    return jax.tree.map(sum_by_problem, sums(*_at(rows, tiles, center)))
 
 
 def _refit(
@@ -308,8 +308,8 @@ def _refit(
 
     own = None
     if prior is not None:
-        of_each: GaussianPrior = jax.tree.map(lambda x: x[problem[some]], prior)
-        own = CenteredPrior.of(of_each, found.dtype)
+        priors: GaussianPrior = jax.tree.map(lambda x: x[problem[some]], prior)
+        own = CenteredPrior.of(priors, found.dtype)
     given = ProblemInputs(own, tuple(x[some] for x in start))
     fits = fit_problems(Problems(sizes, take, found.dtype), given, Context(options, caller))
     mine = jax.tree.map(lambda x: x[:, None], rows.at(left_out))

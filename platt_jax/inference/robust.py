@@ -122,10 +122,12 @@ def _segments_with_sandwich(
     fallback, covariance = calibrator.fallback, calibrator.fallback_covariance
     pooled = _problems(fallback.A, fallback.B, covariance, shared_prior(prior))
     one = rows._replace(problem=np.zeros_like(rows.problem))
-    of_pooled = sandwich(pooled, one, options.targets == "platt")[0].astype(fallback.A.dtype)
+    pooled_covariance = sandwich(pooled, one, options.targets == "platt")[0].astype(
+        fallback.A.dtype
+    )
     if calibrator.pooling == "complete":
-        robust = np.broadcast_to(of_pooled, robust.shape)
-    return replace(calibrator, fit=_with(fit, robust), fallback_covariance=of_pooled)
+        robust = np.broadcast_to(pooled_covariance, robust.shape)
+    return replace(calibrator, fit=_with(fit, robust), fallback_covariance=pooled_covariance)
 
 
 def _columns_with_sandwich(
@@ -200,11 +202,11 @@ def _rows(problem: NDArray[Any], columns: Columns, codes: NDArray[Any] | None) -
 
 
 def _checked_sandwich(
-    problems: FittedParameters, rows: CountedRows, options: Options, of_fit: Iterable[Array]
+    problems: FittedParameters, rows: CountedRows, options: Options, fit_counts: Iterable[Array]
 ) -> Floats:
     """The sandwich covariances; checks that the rows have the n_pos and n_neg of the fits."""
-    of_rows = class_counts(rows, len(problems.A))
-    for name, fitted, found in zip(("n_pos", "n_neg"), of_fit, of_rows, strict=True):
+    row_counts = class_counts(rows, len(problems.A))
+    for name, fitted, found in zip(("n_pos", "n_neg"), fit_counts, row_counts, strict=True):
         fitted = np.asarray(fitted)
         tolerance = float(np.sqrt(np.finfo(fitted.dtype).eps))
         same = np.isclose(found, fitted, rtol=tolerance, atol=0, equal_nan=True)

@@ -100,9 +100,9 @@ def _meat_root(rows: CountedRows, slope: Floats, number: int) -> Floats:
     m_AA, m_AB, m_BB = (
         np.bincount(owner, weight * x, number) for x in (by_A * by_A, by_A * by_B, by_B * by_B)
     )
-    of_A = np.sqrt(m_AA)
-    ratio = m_AB / np.where(of_A > 0, of_A, 1)
-    return _matrices(of_A, 0, ratio, np.sqrt(np.maximum(m_BB - ratio * ratio, 0)))
+    root_AA = np.sqrt(m_AA)
+    ratio = m_AB / np.where(root_AA > 0, root_AA, 1)
+    return _matrices(root_AA, 0, ratio, np.sqrt(np.maximum(m_BB - ratio * ratio, 0)))
 
 
 def _inverse(hessian: Floats, held: Bools) -> Floats:

@@ -96,9 +96,9 @@ def judged(
         rows = rows.moved(_best_within(rows, margin))
     tests, p_value = _against_predictions(rows) if fitted is None else _against_fit(rows, fitted)
     se_slope, se_intercept = fit.standard_errors.T
-    of_each = (positives, expected, -fit.B, -fit.A, se_intercept, se_slope)
-    of_tests = (tests.cox_p_value, tests.spiegelhalter_z, p_value)
-    return dict(zip(COLUMNS, (*of_each, *of_tests), strict=True))
+    estimates = (positives, expected, -fit.B, -fit.A, se_intercept, se_slope)
+    p_values = (tests.cox_p_value, tests.spiegelhalter_z, p_value)
+    return dict(zip(COLUMNS, (*estimates, *p_values), strict=True))
 
 
 def _best_within(rows: FreshRows, margin: float) -> Floats:
@@ -159,8 +159,8 @@ def _cluster_p_values(rows: FreshRows) -> Floats:
 
 def shock_variance(rows: FreshRows, owner: Ints) -> float:
     """The variance of the clusters' shifts, given each row's cluster; NaN if it is not known."""
-    of_each = rows._replace(proba=np.clip(rows.proba, _LEAST, 1 - _LEAST))
-    shifted = of_each.moved(_best_within(of_each, _FARTHEST)).proba
+    clipped = rows._replace(proba=np.clip(rows.proba, _LEAST, 1 - _LEAST))
+    shifted = clipped.moved(_best_within(clipped, _FARTHEST)).proba
     segment = np.repeat(np.arange(len(rows.sizes)), rows.sizes)
     return cluster_shocks.shock_variance(segment, owner, rows.labels.astype(float), shifted)
 
@@ -172,8 +172,8 @@ def _logit(proba: Floats) -> Floats:
 def _recalibrated(rows: FreshRows) -> Fit:
     """The fit of the labels to the predicted log-odds."""
     owner = np.repeat(np.arange(len(rows.sizes)), rows.sizes)
-    of_logit = SegmentRows(_logit(rows.proba), rows.labels, owner)
+    logit_rows = SegmentRows(_logit(rows.proba), rows.labels, owner)
     options = Options(targets="none")
-    by_segment = ChunkedSegments(of_logit, Caller())
+    by_segment = ChunkedSegments(logit_rows, Caller())
     segments = StandardizedSegments(by_segment, Coordinates(center=0.0, scale=1.0), options)
     return segments.modes(normals(_RIGHT, _SPREAD))

@@ -124,14 +124,14 @@ def compare(rows: SegmentRows, options: Options = Options()) -> "Compared | None
     at_0 = np.array([-coordinates.center * coordinates.scale, 1])
     length = np.linalg.norm(at_0)
     turn = np.array([at_0, [1, -at_0[0]]]) / length
-    of_A = Profile(segments, np.eye(2))
-    start = of_A.start(pooled, len(by_segment.keys))
+    profile_A = Profile(segments, np.eye(2))
+    start = profile_A.start(pooled, len(by_segment.keys))
     spreads = (
-        _ParameterSpread(of_A, coordinates.scale, start),
+        _ParameterSpread(profile_A, coordinates.scale, start),
         _ParameterSpread(Profile(segments, turn), float(length), start),
     )
-    largest, found, _ = of_A.likeliest(start)
-    neither, _, at = of_A.likeliest(start, _NEITHER)
+    largest, found, _ = profile_A.likeliest(start)
+    neither, _, at = profile_A.likeliest(start, _NEITHER)
     without = np.array([*(spread.held(0.0) for spread in spreads), neither])
     return Compared(
         spreads,

@@ -129,9 +129,9 @@ class UpdatedSegments(Segments):
         prior: GaussianPrior = given.original()
         to = self._coordinates.matrix
         back = np.linalg.inv(to)
-        of_prior = back.T @ prior.precision @ back
-        pull = (of_prior @ (prior.mean @ to.T)[..., None])[..., 0]
-        precision = of_prior + self.memory.precision.matrices
+        prior_precision = back.T @ prior.precision @ back
+        pull = (prior_precision @ (prior.mean @ to.T)[..., None])[..., 0]
+        precision = prior_precision + self.memory.precision.matrices
         mean = np.linalg.solve(precision, (pull + self.memory.pull)[..., None])[..., 0]
         return GaussianPrior(mean @ back.T, to.T @ precision @ to)
 
@@ -147,8 +147,8 @@ def _at(prior: GaussianPrior, fit: Fit) -> Fit:
 def remembered(population: Population, forgetting: float, walk: Walk) -> Likelihoods:
     """The likelihoods of the segments' earlier rows, discounted by `forgetting`, after a walk."""
     own = Likelihoods.from_arrays(population.likelihood_precision, population.likelihood_pull)
-    of_all = population.predictive_mean, population.predictive_covariance
-    return walk.moved_likelihoods(own.times(forgetting), *of_all)
+    predictive = population.predictive_mean, population.predictive_covariance
+    return walk.moved_likelihoods(own.times(forgetting), *predictive)
 
 
 class Updated(NamedTuple):
@@ -211,10 +211,12 @@ def _estimated(
     coordinates = segments.coordinates(options)
     to = coordinates.matrix
     alone = StandardizedSegments(segments, coordinates, options)
-    of_before = normals(to @ before.predictive_mean, to @ before.predictive_covariance @ to.T)
+    prior_of_segments = normals(
+        to @ before.predictive_mean, to @ before.predictive_covariance @ to.T
+    )
 
     def kept(status: Status) -> tuple[Fit, Population, bool]:
-        fit, likelihoods = alone.learnt(of_before, Stage.of(progress))
+        fit, likelihoods = alone.learnt(prior_of_segments, Stage.of(progress))
         own = likelihoods.transformed(np.linalg.inv(to))
         same = unchanged_population(replace(before, status=status), own)
         return fit, same, identifies_population(likelihoods)

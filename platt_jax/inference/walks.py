@@ -50,11 +50,11 @@ class Walk(NamedTuple):
         m, S, noise = to @ mean, to @ covariance @ to.T, to @ self.noise @ to.T
         P, c = own.precision.matrices, self.share
         C = np.linalg.inv(np.linalg.inv(S) + P)
-        of_all, of_each = (np.linalg.inv(c**2 * X + noise) for X in (S, C))
+        prior_precision, own_precision = (np.linalg.inv(c**2 * X + noise) for X in (S, C))
         # The difference of both inverses, without cancellation: S - C = S P C.
-        precision = c**2 * of_all @ S @ P @ C @ of_each
+        precision = c**2 * prior_precision @ S @ P @ C @ own_precision
         precision = (precision + np.swapaxes(precision, -1, -2)) / 2
-        pull = c * _times(of_each @ C, own.pull - P @ m) + precision @ m
+        pull = c * _times(own_precision @ C, own.pull - P @ m) + precision @ m
         return Likelihoods.from_arrays(precision, pull).transformed(np.linalg.inv(to))
 
 

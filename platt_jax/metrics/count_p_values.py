@@ -79,9 +79,9 @@ def _upper_tails(rows: GroupedPredictions, reached: Floats) -> Floats:
     inner = reached < most * (1 - 1e-12)
     tail[reached > most * (1 + 1e-12)] = 0
     mine = inner[group]
-    of_inner = GroupedPredictions(p[mine], w[mine], (np.cumsum(inner) - 1)[group[mine]])
+    inner_rows = GroupedPredictions(p[mine], w[mine], (np.cumsum(inner) - 1)[group[mine]])
     if inner.any():
-        tail[inner] = _saddlepoint(of_inner, reached[inner], most[inner])
+        tail[inner] = _saddlepoint(inner_rows, reached[inner], most[inner])
     return tail
 
 

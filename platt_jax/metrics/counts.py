@@ -56,9 +56,9 @@ def pieces(
     step = max(1, _AT_ONCE // rows.values.shape[1])
     for first in range(0, len(problems), step):
         some = problems[first : first + step]
-        of_each: Any = (x[some] for x in each)
-        of_classes: Any = (x[some] for x in of)
-        yield some, (rows.some(some), Binned(*of_each), Rarer(*of_classes))
+        binned: Any = (x[some] for x in each)
+        rarer: Any = (x[some] for x in of)
+        yield some, (rows.some(some), Binned(*binned), Rarer(*rarer))
 
 
 def distributions(rows: Predictions, each: Binned, of: Rarer, most: int) -> Floats:

@@ -82,17 +82,17 @@ def read_fields(
     return rows, fields_of(ids.read_rows(segments, len(flat)))
 
 
-def fields_of(of_rows: ids.Ids) -> list[Field]:
+def fields_of(row_ids: ids.Ids) -> list[Field]:
     """A field for each column of ids."""
-    if isinstance(of_rows, ids.IdColumns):
-        pairs = zip(of_rows.names, of_rows.columns, strict=True)
+    if isinstance(row_ids, ids.IdColumns):
+        pairs = zip(row_ids.names, row_ids.columns, strict=True)
         return [Field(name, factorize(column)) for name, column in pairs]
-    if isinstance(of_rows, ids.Coded) and of_rows.values.dtype.names is not None:  # tuples
+    if isinstance(row_ids, ids.Coded) and row_ids.values.dtype.names is not None:  # tuples
         return [
-            Field(name, factorize(_coded_again(of_rows.codes, of_rows.values[name])))
-            for name in of_rows.values.dtype.names
+            Field(name, factorize(_coded_again(row_ids.codes, row_ids.values[name])))
+            for name in row_ids.values.dtype.names
         ]
-    return [Field("segment", factorize(of_rows))]
+    return [Field("segment", factorize(row_ids))]
 
 
 def _coded_again(codes: NDArray[np.integer], values: NDArray[np.generic]) -> ids.Ids:
@@ -130,9 +130,9 @@ def columns(rows: Predictions, fields: list[Field], found: list[tuple[Any, ...]]
 
 def field_table(error: Any) -> Table:
     """A line for each field of a result with `fields`."""
-    of_fields = error._asdict()
-    names = of_fields.pop("fields")
-    return Table({"field": names}, **{name: np.atleast_1d(x) for name, x in of_fields.items()})
+    columns = error._asdict()
+    names = columns.pop("fields")
+    return Table({"field": names}, **{name: np.atleast_1d(x) for name, x in columns.items()})
 
 
 def _subset(rows: Predictions, which: NDArray[np.intp]) -> Predictions:

@@ -76,9 +76,9 @@ def at_later_targets(
     n = before.n_pos + before.n_neg
     # t (1 - t) = m / (m + 1)^2 and |log-odds| = log m, with m the number of rows + 1.
     then, now = n / before.kept + 1, n + jnp.where(before.n_pos > 0, n_pos, n_neg) + 1
-    of_all = precision[..., 1, 1]
-    of_rows = n * then / (then + 1) ** 2 / jnp.where(of_all > 0, of_all, 1)
-    share = jnp.where(before.one_class, jnp.minimum(of_rows, 1), 0)
+    prior_precision = precision[..., 1, 1]
+    row_share = n * then / (then + 1) ** 2 / jnp.where(prior_precision > 0, prior_precision, 1)
+    share = jnp.where(before.one_class, jnp.minimum(row_share, 1), 0)
     surer = share * jnp.log(now / then)
     shift = jnp.stack([jnp.zeros_like(surer), jnp.where(before.n_pos > 0, -surer, surer)], -1)
     left = 1 - share * (1 - now * (then + 1) ** 2 / (then * (now + 1) ** 2))

@@ -29,8 +29,8 @@ def by_target(moments: tuple[Moments, Moments], targets: Targets) -> tuple[Momen
     and 1. With 5 to 20 rows it is a tenth of a standard error off; by labels, six tenths.
     """
 
-    def mix(of_pos: jax.Array, of_neg: jax.Array) -> Moments:
-        return jax.tree.map(lambda p, n: of_pos * p + of_neg * n, *moments)
+    def mix(share_pos: jax.Array, share_neg: jax.Array) -> Moments:
+        return jax.tree.map(lambda p, n: share_pos * p + share_neg * n, *moments)
 
     return (
         mix(targets.positive, targets.negative),

@@ -41,7 +41,7 @@ def save(
     state: EvidenceState,
 ) -> None:
     """Writes a monitor; see `Monitor.save`. `known` is as in `require_successor`."""
-    layout, of_keys = ids_to_arrays("keys", state.keys)
+    layout, key_arrays = ids_to_arrays("keys", state.keys)
     header = {
         "format": _FORMAT,
         "version": _VERSION,
@@ -52,7 +52,7 @@ def save(
         "keys": layout,
     }
     named = {"named_nights": np.array(history.names, dtype=str)}
-    write_archive(path, header, {**of_keys, **named, **_arrays(state)})
+    write_archive(path, header, {**key_arrays, **named, **_arrays(state)})
 
 
 def _arrays(state: EvidenceState) -> dict[str, Any]:
@@ -82,11 +82,11 @@ def load(path: str | os.PathLike[str]) -> tuple[Settings, History, int, Evidence
         if not (0 <= settings.night_sd <= LARGEST and 0 <= known <= len(keys)):
             raise ValueError("header")
         terms = terms_of(shocks_of(settings.night_sd))
-        of_night = [f"tonight_{name}" for name in Night._fields]
-        arrays = {x: _checked(x, read(x), len(keys), terms) for x in (*COLUMNS, *of_night)}
-        tonight = Night(*(arrays.pop(name) for name in of_night))
-        of_segments = arrays["nights"].max(initial=0)
-        if not isinstance(night, int) or not of_segments <= night < np.iinfo(np.int32).max:
+        night_names = [f"tonight_{name}" for name in Night._fields]
+        arrays = {x: _checked(x, read(x), len(keys), terms) for x in (*COLUMNS, *night_names)}
+        tonight = Night(*(arrays.pop(name) for name in night_names))
+        most_nights = arrays["nights"].max(initial=0)
+        if not isinstance(night, int) or not most_nights <= night < np.iinfo(np.int32).max:
             raise ValueError("nights")
         return settings, history, known, EvidenceState(keys, **arrays, tonight=tonight)
 

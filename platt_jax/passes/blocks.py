@@ -87,7 +87,9 @@ class Blocks(DeferredRows):
 def _device_results(made: Any) -> list[Any]:
     """The results of each device, given arrays with the devices as leading axis."""
     leaves, tree = jax.tree.flatten(jax.device_get(made))
-    return [jax.tree.unflatten(tree, of_device) for of_device in zip(*leaves, strict=True)]
+    return [
+        jax.tree.unflatten(tree, leaves_of_device) for leaves_of_device in zip(*leaves, strict=True)
+    ]
 
 
 @partial(xla.jit, static_argnames=("request", "as_vectors", "mesh", "kernels"), wide=True)

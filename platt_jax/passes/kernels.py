@@ -50,14 +50,14 @@ class RowsInKernel(FoldedRows):
     ) -> Terms:
         """See `FoldedRows`."""
 
-        def of_rows(columns: Any, there: jax.Array) -> Sequence[jax.Array]:
+        def masked_terms(columns: Any, there: jax.Array) -> Sequence[jax.Array]:
             # Mosaic does not compare 8-bit numbers.
             columns = columns._replace(labels=columns.labels.astype(jnp.int32))
             how = self.standardization, self.finite, self.arithmetic
             return terms(read_vector(columns, there, *how), *per_problem)
 
         columns = Columns(self.scores, self.labels, self.weights, self.offset)
-        return fold_range(columns, self.start, self.size, of_rows, number, reduction, self.how)
+        return fold_range(columns, self.start, self.size, masked_terms, number, reduction, self.how)
 
 
 def fold_range(
@@ -97,7 +97,7 @@ def fold_range(
 
 
 def kernel(
-    of_program: Callable[..., Sequence[jax.Array]],
+    program_terms: Callable[..., Sequence[jax.Array]],
     columns: Any,
     ranges: Ranges,
     numbers: Any,
@@ -107,7 +107,7 @@ def kernel(
     """The results of a kernel, each [P].
 
     Args:
-        of_program: takes how to read, references to the columns, the program's range, and
+        program_terms: takes how to read, references to the columns, the program's range, and
             references to the numbers; returns scalars.
         columns: a pytree of flat arrays, at least as long as a vector.
         ranges: the range of each program.
@@ -119,7 +119,7 @@ def kernel(
     def body(program: jax.Array, how: KernelConfig, refs: Any, out: Any) -> None:
         columns, ranges, numbers = refs
         own = Ranges(*(x[program] for x in ranges))
-        for into, x in zip(out, of_program(how, columns, own, numbers), strict=True):
+        for into, x in zip(out, program_terms(how, columns, own, numbers), strict=True):
             into[program] = x
 
     shapes = [jax.ShapeDtypeStruct(ranges.first.shape, dtype) for dtype in dtypes]

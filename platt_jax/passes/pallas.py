@@ -47,11 +47,11 @@ class PallasRows(FoldedRows):
     ) -> Terms:
         """See `FoldedRows`. Programs of problems that are not active read no rows."""
 
-        def of_program(how: KernelConfig, columns: Any, programs: Ranges, numbers: Any) -> Terms:
+        def program_terms(how: KernelConfig, columns: Any, programs: Ranges, numbers: Any) -> Terms:
             rows, numbers = self._of_problem(how, columns, programs, numbers)
             return rows._fold(terms, number, *numbers, reduction=reduction)
 
-        def of_sums(how: KernelConfig, sums: Any, programs: Ranges, _: Any) -> Terms:
+        def sum_terms(how: KernelConfig, sums: Any, programs: Ranges, _: Any) -> Terms:
             def masked(vectors: Terms, there: jax.Array) -> Terms:
                 return [jnp.where(there, x, reduction.start) for x in vectors]
 
@@ -64,10 +64,10 @@ class PallasRows(FoldedRows):
             programs = programs._replace(size=jnp.where(going, programs.size, 0))
         dtypes = [self.scores.dtype] * number
         numbers = jax.tree.map(jnp.ravel, (per_problem, self.standardization))
-        found: Any = kernel(of_program, self._columns, programs, numbers, dtypes, self._how)
+        found: Any = kernel(program_terms, self._columns, programs, numbers, dtypes, self._how)
         if self.problem_programs is not None:
             how = KernelConfig(_FEW, self.compiler, len(programs.first))
-            found = kernel(of_sums, found, self.problem_programs, (), dtypes, how)
+            found = kernel(sum_terms, found, self.problem_programs, (), dtypes, how)
         return [x.reshape(self.size.shape) for x in found]
 
     def by_problem(self, function: Callable[..., Any], numbers: Any, dtypes: Any) -> Any:
@@ -83,14 +83,14 @@ class PallasRows(FoldedRows):
             dtypes: the dtypes of the function's results, a pytree of the same structure.
         """
 
-        def of_program(how: KernelConfig, columns: Any, programs: Ranges, numbers: Any) -> Any:
+        def program_terms(how: KernelConfig, columns: Any, programs: Ranges, numbers: Any) -> Any:
             return jax.tree.leaves(function(*self._of_problem(how, columns, programs, numbers)))
 
         start, size = self.start.ravel(), self.size.ravel()
         programs = Ranges(start, size, jnp.arange(len(size), dtype=jnp.int32))
         flat = jax.tree.map(jnp.ravel, (numbers, self.standardization))
         leaves, tree = jax.tree.flatten(dtypes)
-        found = kernel(of_program, self._columns, programs, flat, leaves, self._how)
+        found = kernel(program_terms, self._columns, programs, flat, leaves, self._how)
         return jax.tree.unflatten(tree, [x.reshape(self.size.shape) for x in found])
 
     def _of_problem(

@@ -101,8 +101,8 @@ def _shown(by_level: Levels) -> list[_DrawnLevel]:
         for what in ("", "se_")
     )
     return [
-        _DrawnLevel(_text(level, number), _effects(by_level, number), *of_level)
-        for number, (level, *of_level) in enumerate(
+        _DrawnLevel(_text(level, number), _effects(by_level, number), *spreads)
+        for number, (level, *spreads) in enumerate(
             zip(by_level.each, deviations, errors, strict=True)
         )
     ]

@@ -81,7 +81,7 @@ def segment_sigmoids(
             f"chosen: {chosen_ids[places.index(-1)]!r} was not among the segments fitted"
         )
     rows = _rows_at_places(calibrator, scores, labels, segments, weights, places)
-    of_own = axes is None
+    own_axes = axes is None
     axes = _grid_of_axes(axes, len(places))
     low, high = np.array([scores_to_draw(each)[[0, -1]] for each in rows]).T
     grid = np.linspace(low.min(), high.max(), POINTS)
@@ -97,7 +97,7 @@ def segment_sigmoids(
     lows, highs = zip(*drawn, strict=True)
     for ax in axes.flat[: len(drawn)]:
         ax.set_ylim(*probability_limits(min(lows), max(highs)))
-    if of_own:
+    if own_axes:
         _finish(axes, len(places))
     return axes
 

@@ -195,9 +195,9 @@ class _DenseCouplings(Couplings):
             with_rest = (by_rest.reshape(-1, 2 * R) @ covariance).reshape(by_rest.shape)
             spread[values] = with_rest @ by_rest.swapaxes(1, 2)
             with_average[values] = with_rest @ average.T
-            of_pairs = entries(with_rest.reshape(-1, 2, R, 2))
+            pair_entries = entries(with_rest.reshape(-1, 2, R, 2))
             rows = (layout.codes[segments] - values.start) * R
-            between[segments] = sum(of_pairs[rows + at[segments]] for at in layout.places)
+            between[segments] = sum(pair_entries[rows + at[segments]] for at in layout.places)
         return Carried(spread, with_average, between)
 
 

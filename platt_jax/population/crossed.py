@@ -99,8 +99,8 @@ class Crossed:
     def _pairs_with(self, level: int) -> _Pairs:
         size = self.sizes[level]
         both = self._codes[self._eliminated] * size + self._codes[level]
-        pairs, of_segments = np.unique(both, return_inverse=True)
-        return _Pairs(*np.divmod(pairs, size), of_segments)
+        pairs, codes = np.unique(both, return_inverse=True)
+        return _Pairs(*np.divmod(pairs, size), codes)
 
     def posteriors(
         self, likelihoods: Likelihoods, covariances: list[_Array], center: _Array
@@ -114,7 +114,7 @@ class Crossed:
         left = Symmetric.of(own).inverse().matrices  # if all else is known
         dense = self._dense(precision, priors, self._elimination(likelihoods, left))
         means = self._means(likelihoods, center, precision, priors, left, dense)
-        root, effects, of_segments = means
+        root, effects, segment_means = means
 
         spreads: list[_Array] = [np.empty(0)] * len(self.sizes)
         R = self._number
@@ -133,7 +133,7 @@ class Crossed:
         mean_curve = NormalMoments(root[None], diagonal[:1])
         with_average = left / values + carried.with_average
         centred = self._centred(mean_curve, made, dense, with_average, left.mean(0) / values)
-        return LevelPosteriors(mean_curve, made, NormalMoments(of_segments, around), *centred)
+        return LevelPosteriors(mean_curve, made, NormalMoments(segment_means, around), *centred)
 
     def _elimination(self, likelihoods: Likelihoods, left: _Array) -> _Eliminated:
         """The elimination; the latest one is kept, for the spreads of other levels leave it be."""
@@ -170,8 +170,8 @@ class Crossed:
         taken = without.reduction
         covariance = np.linalg.inv(total - taken.precision)
         covariance = (covariance + covariance.T) / 2
-        of_pairs = entries(covariance.reshape(R, 2, R, 2))
-        return _DensePart(covariance, of_pairs, without.couplings, taken.average)
+        pair_entries = entries(covariance.reshape(R, 2, R, 2))
+        return _DensePart(covariance, pair_entries, without.couplings, taken.average)
 
     def _means(
         self,
@@ -192,28 +192,28 @@ class Crossed:
             .matrices
             for level in self._others
         }
-        of_others = sum(
+        others_effect = sum(
             (self._latest[level][self._codes[level]] for level in self._others),
             np.zeros_like(likelihoods.pull),
         )
         for _ in range(_MOST_SWEEPS):
-            pull = likelihoods.pull - times(precision, of_others)
+            pull = likelihoods.pull - times(precision, others_effect)
             own = summed(eliminated, pull, values)
             passed_on = pull - times(precision, times(left, own)[eliminated])
             at: Any = sum(summed(places, passed_on, self._number) for places in self._places)
             at[0] += MEAN_PRECISION * center
             rest: Any = (dense.covariance @ np.ravel(at)).reshape(-1, 2)
-            of_rest = sum(rest[places] for places in self._places)
-            own -= summed(eliminated, times(precision, of_rest), values)
+            rest_effect = sum(rest[places] for places in self._places)
+            own -= summed(eliminated, times(precision, rest_effect), values)
             effects_here = times(left, own)
-            of_segments = of_rest + effects_here[eliminated] + of_others
+            segment_means = rest_effect + effects_here[eliminated] + others_effect
             moved = 0.0
             for level, inverse in others.items():
                 codes, before = self._codes[level], self._latest[level]
-                residual = likelihoods.pull - times(precision, of_segments - before[codes])
+                residual = likelihoods.pull - times(precision, segment_means - before[codes])
                 after = times(inverse, summed(codes, residual, self.sizes[level]))
-                of_segments += (after - before)[codes]
-                of_others = of_others + (after - before)[codes]
+                segment_means += (after - before)[codes]
+                others_effect = others_effect + (after - before)[codes]
                 self._latest[level] = after
                 moved = max(moved, np.abs(after - before).max())
             if moved <= _SETTLED:
@@ -224,7 +224,7 @@ class Crossed:
             effects[level] = rest[part]
         for level in self._others:
             effects[level] = self._latest[level]
-        return rest[0], effects, of_segments
+        return rest[0], effects, segment_means
 
     def _within_dense(self, dense: _DensePart) -> _Array:
         """(K, 2, 2), the covariance of each segment's sum over the dense part."""
@@ -283,8 +283,10 @@ class Crossed:
             average = mean.mean(0)
             total = total + average
             if level == self._eliminated:
-                of_average = with_average.mean(0)
-                covariance = covariance - with_average - with_average.swapaxes(1, 2) + of_average
+                average_covariance = with_average.mean(0)
+                covariance = (
+                    covariance - with_average - with_average.swapaxes(1, 2) + average_covariance
+                )
             elif level in self._small:
                 part = self._slices[self._small.index(level)]
                 averages[:, part] = np.eye(2)[:, None] / self.sizes[level]

@@ -21,8 +21,8 @@ class DeviceSegments(ChunkedSegments):
 
     def __init__(self, rows: DeviceSegmentRows, caller: Caller) -> None:
         self._there = rows
-        of_rows: Any = rows  # all that the other methods use
-        super().__init__(of_rows, caller)
+        segment_rows: Any = rows  # all that the other methods use
+        super().__init__(segment_rows, caller)
 
     def coordinates(self, options: Options) -> Coordinates:
         """See `Segments`."""

@@ -162,9 +162,9 @@ def _ratios(covariance: NDArray[Any], root: NDArray[Any]) -> tuple[Any, Any]:
 
 def identifies_population(likelihoods: Likelihoods) -> bool:
     """Whether likelihoods of segments, in standardized coordinates, say enough of a population."""
-    of_all = likelihoods.precision.matrices.sum(0)
+    total = likelihoods.precision.matrices.sum(0)
     informed = np.count_nonzero(likelihoods.precision.BB)
-    return bool(informed >= 2 and np.linalg.eigvalsh(of_all)[0] >= _LITTLE)
+    return bool(informed >= 2 and np.linalg.eigvalsh(total)[0] >= _LITTLE)
 
 
 def _result(

@@ -81,5 +81,5 @@ def report_search(population: Population, caller: Caller) -> None:
 
 def with_pooled_curve(each: Fit, pooled: Fit) -> Fit:
     """The fit of all rows, repeated for each segment with the segment's own row counts."""
-    alike: Fit = jax.tree.map(lambda x, of_each: np.broadcast_to(x, of_each.shape), pooled, each)
+    alike: Fit = jax.tree.map(lambda x, own: np.broadcast_to(x, own.shape), pooled, each)
     return replace(alike, n_pos=each.n_pos, n_neg=each.n_neg)

@@ -96,9 +96,11 @@ def over_populations(
     spread = square - own[:, :, None] * own[:, None, :]
     new = weights @ under.mean
     off = under.mean - new
-    of_new = np.tensordot(weights, covariance + under.mean_covariance, 1) + (weights * off.T) @ off
+    new_covariance = (
+        np.tensordot(weights, covariance + under.mean_covariance, 1) + (weights * off.T) @ off
+    )
     return PosteriorMoments(
-        own @ back.T, back @ spread @ back.T, back @ new, back @ of_new @ back.T
+        own @ back.T, back @ spread @ back.T, back @ new, back @ new_covariance @ back.T
     )
 
 
@@ -193,21 +195,21 @@ def _under(
     h' S r = (h' S h + |S| h' P* h) / D. So every sum over segments has terms divided by D.
     """
     S = Symmetric.of(covariance)
-    of_S = np.stack([np.ones_like(S.AA), S.AA, 2 * S.AB, S.BB, S.determinant])
+    S_terms = np.stack([np.ones_like(S.AA), S.AA, 2 * S.AB, S.BB, S.determinant])
 
-    def of_some(some: slice) -> NDArray[np.float64]:
+    def sums_of_some(some: slice) -> NDArray[np.float64]:
         """The sums over some segments, (13, G)."""
         P, h_A, h_B = jax.tree.map(lambda x: x[some], likelihoods)
-        of_P = np.stack([np.ones_like(h_A), *P, P.determinant])
-        D = of_S.T @ of_P
+        P_terms = np.stack([np.ones_like(h_A), *P, P.determinant])
+        D = S_terms.T @ P_terms
         q_A, q_B = P.adjugate.times(h_A, h_B)
         squares = h_A * h_A, h_A * h_B, h_B * h_B, h_A * q_A + h_B * q_B
-        terms = np.stack([*of_P[1:], h_A, h_B, q_A, q_B, *squares])
+        terms = np.stack([*P_terms[1:], h_A, h_B, q_A, q_B, *squares])
         return np.concatenate([terms @ (1 / D).T, np.log(D).sum(1)[None]])
 
     some = blocks(len(likelihoods.pull_A), len(covariance))
-    of_these = sum(ordered_map(of_some, some), start=np.zeros((13, len(covariance))))
-    AA, AB, BB, determinant, h_A, h_B, q_A, q_B, h_AA, h_AB, h_BB, hq, log_D = total(of_these)
+    some_sums = sum(ordered_map(sums_of_some, some), start=np.zeros((13, len(covariance))))
+    AA, AB, BB, determinant, h_A, h_B, q_A, q_B, h_AA, h_AB, h_BB, hq, log_D = total(some_sums)
     T = S.adjugate
     precision = Symmetric(
         AA + determinant * T.AA, AB + determinant * T.AB, BB + determinant * T.BB
@@ -235,7 +237,7 @@ def _mixture(
     S, M = (Symmetric.of(x[..., None]) for x in (covariance, under.mean_covariance))
     T, (mean_A, mean_B) = S.adjugate, under.mean.T[..., None]
 
-    def of_some(some: slice) -> NDArray[np.float64]:
+    def sums_of_some(some: slice) -> NDArray[np.float64]:
         """(5, K), the moments A, B, AA, AB and BB."""
         P, h_A, h_B = jax.tree.map(lambda x: x[some], likelihoods)
         Q = P.adjugate
@@ -255,6 +257,6 @@ def _mixture(
         BB = m_B * m_B + S.BB * over_D + within * Q.BB + K_BA * J_BA + K_BB * J_BB
         return np.stack([weights @ x for x in (m_A, m_B, AA, AB, BB)])
 
-    each = ordered_map(of_some, blocks(len(likelihoods.pull_A), len(weights)))
+    each = ordered_map(sums_of_some, blocks(len(likelihoods.pull_A), len(weights)))
     A, B, *square = np.concatenate(list(each), -1)
     return np.stack([A, B], -1), Symmetric(*square).matrices

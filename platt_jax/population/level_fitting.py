@@ -191,13 +191,13 @@ def _population(
     """The segments as a population: the mean curve with the spreads of all levels."""
     own = found.likelihoods.transformed(back)
     segments = _mapped(found.posteriors.segments, back)
-    of_mean = _mapped(found.posteriors.root, back)
+    mean_curve = _mapped(found.posteriors.root, back)
     covariance = sum((x.covariance for x in spreads), np.zeros((2, 2)))
     left = np.linalg.solve(found.cavity.covariance, found.posteriors.segments.covariance)
     return Population(
-        mean=of_mean.mean[0],
+        mean=mean_curve.mean[0],
         covariance=covariance,
-        mean_covariance=of_mean.covariance[0],
+        mean_covariance=mean_curve.covariance[0],
         covariance_errors=np.sqrt(np.nansum([x.errors**2 for x in spreads], axis=0)),
         status=found.status,
         likelihood_precision=own.precision.matrices,

@@ -135,10 +135,10 @@ def _recentred(
     moved = posteriors_around(center + np.array([0.0, 1.0]))
     by_center = moved.root.mean[0, 1] - before.root.mean[0, 1]
     response = (moved.segments.mean - before.segments.mean) / by_center
-    of_segments, total = posteriors.segments, 0.0
+    own, total = posteriors.segments, 0.0
     for _ in range(recentring.STEPS):
         off = float(posteriors.root.mean[0, 1] + total - center[1])
-        at = normals(of_segments.mean + response * total, of_segments.covariance)
+        at = normals(own.mean + response * total, own.covariance)
         total += recentring.step_of_mean(segments, COARSE, at, off, response, stage)
     part = total / by_center
 
@@ -188,8 +188,8 @@ def _around(posteriors: LevelPosteriors, likelihoods: Likelihoods) -> tuple[Norm
     rest = Symmetric(*(a - b for a, b in zip(less, least, strict=True))).positive_part()
     rest = Symmetric(*(a + b for a, b in zip(rest, least, strict=True)))
     pull = np.stack(precision.times(*mean.T), -1) - likelihoods.pull
-    of_rest = rest.inverse()
-    cavity = Normals(*of_rest.times(*pull.T), *of_rest.factor())
+    rest_covariance = rest.inverse()
+    cavity = Normals(*rest_covariance.times(*pull.T), *rest_covariance.factor())
     return Normals(mean[:, 0], mean[:, 1], *spread.factor()), cavity
 
 

@@ -134,9 +134,9 @@ def _uncertain_errors(steps: list[Scoring]) -> _Array:
 def _errors(step: Scoring) -> _Array:
     """(2,), standard errors of the log standard deviations of the effects on A and on B."""
     root = np.linalg.cholesky(step.covariance)
-    of_A, (g, h) = np.array([1.0, 0, 0]), root[1]
-    of_B = np.array([g * g, g * h, h * h]) / (g * g + h * h)
-    return np.sqrt([max(float(by @ step.spread @ by), 0.0) for by in (of_A, of_B)])
+    by_A, (g, h) = np.array([1.0, 0, 0]), root[1]
+    by_B = np.array([g * g, g * h, h * h]) / (g * g + h * h)
+    return np.sqrt([max(float(by @ step.spread @ by), 0.0) for by in (by_A, by_B)])
 
 
 def _moved(step: Scoring, moved: _Array) -> _Array:

@@ -78,12 +78,14 @@ class Nested:
 
 def _below(node: _Node, parent: NormalMoments) -> tuple[NormalMoments, NormalMoments]:
     """The posteriors of the values' effects and of their (A, B), from those of their parents."""
-    of_parent = node.left @ node.prior
+    parent_response = node.left @ node.prior
     mean = times(node.left, node.pull + parent.mean @ node.prior)
-    less = of_parent - np.eye(2)
+    less = parent_response - np.eye(2)
 
     def spread(by: _Array) -> _Array:
         made: _Array = node.left + by @ parent.covariance @ by.swapaxes(1, 2)
         return made
 
-    return NormalMoments(mean - parent.mean, spread(less)), NormalMoments(mean, spread(of_parent))
+    return NormalMoments(mean - parent.mean, spread(less)), NormalMoments(
+        mean, spread(parent_response)
+    )

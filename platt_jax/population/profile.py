@@ -60,10 +60,10 @@ class Profile(NamedTuple):
             likelihoods, here = at.likelihoods.transformed(self.turn), self._normal(at.population)
             found = likeliest(likelihoods, held, factor)
             new = found.mean, _widened(found.factor @ found.factor.T)
-            of_new = log_likelihood(likelihoods, *new)
+            new_log_likelihood = log_likelihood(likelihoods, *new)
             # Of a singular covariance, which no pass is made at.
-            narrowed = found.log_likelihood - of_new
-            if of_new - log_likelihood(likelihoods, *here) <= _CLOSE:
+            narrowed = found.log_likelihood - new_log_likelihood
+            if new_log_likelihood - log_likelihood(likelihoods, *here) <= _CLOSE:
                 break
             trial = self._moved(at, *new)
             for _ in range(_MOST_HALVINGS):

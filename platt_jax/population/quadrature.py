@@ -187,10 +187,10 @@ def posteriors(
     """
     at = _relative(nodes, population)
 
-    def of_some(some: slice) -> _FisherScoreMoments:
+    def moments_of_some(some: slice) -> _FisherScoreMoments:
         return _moments(grid, losses[some], jax.tree.map(lambda x: x[some], at))
 
-    each = list(ordered_map(of_some, blocks(len(losses), len(grid.z))))
+    each = list(ordered_map(moments_of_some, blocks(len(losses), len(grid.z))))
     mean = np.concatenate([some.mean for some in each], -1)
     sums = _FisherScoreSums(
         np.array(float(len(losses))),
@@ -276,12 +276,12 @@ def _moments(grid: Grid, losses: NDArray[Any], at: Normals) -> _FisherScoreMomen
     z, n = grid.axis[:, None], len(grid.axis)
     u1 = at.mean_A + at.factor_AA * z  # (n, K)
     u2 = (at.mean_B + at.factor_BA * z)[:, None] + at.factor_BB * z  # (n, n, K)
-    of_axis = z * z / 2 + grid.log_weight[:, None]
+    axis_terms = z * z / 2 + grid.log_weight[:, None]
     # In place: another array of this size costs more than the arithmetic.
     terms: Any = u2 * u2
     terms *= -0.5
-    terms += of_axis
-    terms += (of_axis - u1 * u1 / 2)[:, None]
+    terms += axis_terms
+    terms += (axis_terms - u1 * u1 / 2)[:, None]
     terms -= losses.T.reshape(n, n, -1)
     most = terms.max((0, 1))
     terms -= most

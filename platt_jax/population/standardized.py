@@ -73,10 +73,10 @@ class StandardizedSegments(NamedTuple):
     def losses(self, grid: Grid, nodes: Normals, stage: Stage = SILENT) -> NDArray[Any]:
         """The loss (K, J) of each segment at its nodes, in one pass over the rows."""
         segments = self.segments
-        of_each = (np.full(len(segments.keys), x, segments.dtype) for x in self.coordinates)
+        by_segment = (np.full(len(segments.keys), x, segments.dtype) for x in self.coordinates)
         placed = Nodes(
             Normals(*(x.astype(segments.dtype) for x in nodes)),
-            Standardization(*of_each),  # type: ignore[arg-type]
+            Standardization(*by_segment),  # type: ignore[arg-type]
         )
         losses = segments.node_losses(grid, placed, self.options, stage)
         # Segments with non-finite rows have a flat likelihood.

@@ -47,9 +47,9 @@ class ReportRows(NamedTuple):
             others = {_POOLED: self.before}
         if not some.any():
             return {}
-        of_rows = rows.proba[some], rows.segments[some]
+        calibrated = rows.proba[some], rows.segments[some]
         return {
-            name: measures(rows.labels[some], other[some], *of_rows)
+            name: measures(rows.labels[some], other[some], *calibrated)
             for name, other in others.items()
             if other is not None
         }

@@ -122,10 +122,10 @@ def _found(keys: jax.Array, segments: jax.Array, below: jax.Array) -> jax.Array:
 def _proba(
     scores: jax.Array, places: jax.Array, A: jax.Array, B: jax.Array, offset: jax.Array | None
 ) -> jax.Array:
-    of_rows = -(A[places] * scores.astype(A.dtype) + B[places])
+    log_odds = -(A[places] * scores.astype(A.dtype) + B[places])
     if offset is not None:
-        of_rows += offset.astype(A.dtype)
-    proba: jax.Array = expit(of_rows)
+        log_odds += offset.astype(A.dtype)
+    proba: jax.Array = expit(log_odds)
     return proba
 
 
@@ -137,10 +137,10 @@ def _mean(
     offset: jax.Array | None,
     dtype: np.dtype[Any],
 ) -> jax.Array:
-    of_rows = normal[places]
+    row_parameters = normal[places]
     if offset is not None:
-        of_rows = of_rows.at[:, 1].add(-offset.astype(normal.dtype))
-    return mean_where_rows_are(scores.astype(normal.dtype), of_rows).astype(dtype)
+        row_parameters = row_parameters.at[:, 1].add(-offset.astype(normal.dtype))
+    return mean_where_rows_are(scores.astype(normal.dtype), row_parameters).astype(dtype)
 
 
 @partial(xla.jit, static_argnames=("normalize",), wide=True)

@@ -126,16 +126,16 @@ def described(calibrator: Calibrator) -> tuple[dict[str, Any], dict[str, NDArray
     if (name := _KINDS[kind].ids) is None:
         _check_fields(arrays, arrays["A"].shape)
     else:
-        of_ids = np.asarray(getattr(calibrator, name))
-        check_ids(name, of_ids)
-        _check_fields(arrays, of_ids.shape)
-        layout, columns = ids_to_arrays(name, of_ids)
+        keys = np.asarray(getattr(calibrator, name))
+        check_ids(name, keys)
+        _check_fields(arrays, keys.shape)
+        layout, columns = ids_to_arrays(name, keys)
         if layout != ONE_PLAIN_COLUMN:
             about["ids"] = layout
         arrays.update(columns)
     if (levels := getattr(calibrator, "by_level", None)) is not None:
-        about["levels"], of_levels = level_files.described(levels)
-        arrays |= of_levels
+        about["levels"], level_arrays = level_files.described(levels)
+        arrays |= level_arrays
     if nights := getattr(calibrator, "nights", ()):
         about["nights"] = list(nights)
     return about, arrays
@@ -194,16 +194,16 @@ def assembled(
             fields += [f"population_{name}" for name in SHAPES if name not in missing]
         if about.get("shift"):
             fields.append("shift")
-    of_levels = level_files.names(about["levels"]) if "levels" in about else []
-    if set(names) != {*columns, *fields, *of_levels}:
+    level_names = level_files.names(about["levels"]) if "levels" in about else []
+    if set(names) != {*columns, *fields, *level_names}:
         raise ValueError("not the arrays of its kind")
     # Arrays in the other byte order are converted to this machine's.
     arrays = {name: _plain(name, read(name)) for name in fields}
-    of_ids = None
+    keys = None
     if kind.ids is not None:
-        of_ids = arrays_to_ids(kind.ids, layout, read)
-        check_ids(kind.ids, of_ids)
-    batch = arrays["A"].shape if of_ids is None else of_ids.shape
+        keys = arrays_to_ids(kind.ids, layout, read)
+        check_ids(kind.ids, keys)
+    batch = arrays["A"].shape if keys is None else keys.shape
     if batch == (0,):  # an empty JSON list has no shape
         arrays = {
             name: array.reshape(_shape(name, batch)) if array.shape == (0,) else array
@@ -213,10 +213,10 @@ def assembled(
         status = arrays["population_status"]
         arrays["population_status"] = np.array(_STATUS_BEFORE_5[int(status)])
     _check_fields(arrays, batch)
-    made: Any = _from_arrays(about["kind"], arrays, of_ids)
+    made: Any = _from_arrays(about["kind"], arrays, keys)
     if "multilabel" in about:
         made = replace(made, multilabel=about["multilabel"] is True)
-    if of_levels:
+    if level_names:
         made = replace(made, by_level=level_files.assembled(about["levels"], read))
     if nights := tuple(about.get("nights", ())):
         if not all(isinstance(night, str) for night in nights):
@@ -251,8 +251,8 @@ def _shape(name: str, batch: tuple[int, ...]) -> tuple[int, ...]:
     if owner == "fallback":
         return _TRAILING.get(field, ())
     if owner == "population":
-        of_each, trailing = SHAPES[field]
-        return (batch if of_each else ()) + trailing
+        per_problem, trailing = SHAPES[field]
+        return (batch if per_problem else ()) + trailing
     return batch + _TRAILING.get(name, ())
 
 
@@ -284,7 +284,7 @@ def fit_arrays(fit: Fit) -> dict[str, Any]:
     return {name: getattr(fit, name) for name in _FIT_FIELDS[_VERSION]}
 
 
-def _from_arrays(kind: str, arrays: dict[str, Any], of_ids: Any) -> Calibrator:
+def _from_arrays(kind: str, arrays: dict[str, Any], keys: Any) -> Calibrator:
     if kind == "Sigmoid":
         return Sigmoid(**arrays)
     # A field that is newer than the file is NaN.
@@ -293,7 +293,7 @@ def _from_arrays(kind: str, arrays: dict[str, Any], of_ids: Any) -> Calibrator:
     if kind == "Fit":
         return fit
     if kind == "OneVsRestCalibrator":
-        return OneVsRestCalibrator(of_ids, fit)
+        return OneVsRestCalibrator(keys, fit)
     fallback, population = Sigmoid(arrays["fallback_A"], arrays["fallback_B"]), None
     if "population_mean" in arrays:
         found = {name: arrays.get(f"population_{name}") for name in SHAPES}
@@ -301,7 +301,7 @@ def _from_arrays(kind: str, arrays: dict[str, Any], of_ids: Any) -> Calibrator:
     unknown = np.full((2, 2), np.nan, fallback.A.dtype)
     covariance = arrays.get("fallback_covariance", unknown)
     shift = arrays.get("shift")
-    return SegmentCalibrator(of_ids, fit, fallback, covariance, population, shift=shift)
+    return SegmentCalibrator(keys, fit, fallback, covariance, population, shift=shift)
 
 
 def _population(found: dict[str, Any]) -> Population:
@@ -309,11 +309,13 @@ def _population(found: dict[str, Any]) -> Population:
     if found["predictive_mean"] is None:
         # The stored posteriors are those given the population, as if it were known.
         mean, covariance = found["mean"], found["covariance"]
-        of_all = np.linalg.pinv(covariance) if np.isfinite(covariance).all() else covariance
+        prior_precision = (
+            np.linalg.pinv(covariance) if np.isfinite(covariance).all() else covariance
+        )
         precision = np.linalg.inv(found["posterior_covariance"])
-        pull = (precision @ found["posterior_mean"][..., None])[..., 0] - of_all @ mean
+        pull = (precision @ found["posterior_mean"][..., None])[..., 0] - prior_precision @ mean
         found |= {
-            "likelihood_precision": precision - of_all,
+            "likelihood_precision": precision - prior_precision,
             "likelihood_pull": pull,
             "predictive_mean": mean,
             "predictive_covariance": covariance + found["mean_covariance"],

@@ -152,9 +152,9 @@ def _fit_each(rows: tuple[jax.Array, jax.Array, jax.Array], scaler: Scaler[F]) -
 def checked(scores: Column, labels: Column, weights: Column) -> CheckedArguments:
     """The rows of a fit, checked."""
     f = validation.scores(scores)
-    of_classes = validation.a_problem_per_class("scores")
+    class_advice = validation.a_problem_per_class("scores")
     y, w, spoilt = validation.labelled_rows(
-        f, labels, weights, "scores", of_classes=of_classes
+        f, labels, weights, "scores", class_advice=class_advice
     ).flat()
     batch, f = f.shape[:-1], f.reshape(y.shape)
     bad, empty = np.any(spoilt, axis=1), np.all(w == 0, axis=1)

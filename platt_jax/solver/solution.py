@@ -98,9 +98,9 @@ def _solve_sharded(
     The compiler alone would gather the rows.
     """
     scores = columns.scores
-    *of_problems, of_rows = (*sharding.spec, *(None,) * scores.ndim)[: scores.ndim]
-    along, over = PartitionSpec(*of_problems, of_rows), PartitionSpec(*of_problems)
-    axes = of_rows if isinstance(of_rows, tuple) else (of_rows,)
+    *problem_axes, row_axes = (*sharding.spec, *(None,) * scores.ndim)[: scores.ndim]
+    along, over = PartitionSpec(*problem_axes, row_axes), PartitionSpec(*problem_axes)
+    axes = row_axes if isinstance(row_axes, tuple) else (row_axes,)
 
     def place(x: jax.Array, spec: PartitionSpec) -> jax.Array:
         """Reshards an array as explicit axes require."""
@@ -113,7 +113,7 @@ def _solve_sharded(
     others = jax.tree.map(as_scores, columns._replace(scores=None))
     given = jax.tree.map(lambda x: place(x, over), given)
     return jax.shard_map(
-        partial(run, axes=() if of_rows is None else axes),
+        partial(run, axes=() if row_axes is None else axes),
         mesh=sharding.mesh,
         in_specs=(along, over),
         out_specs=over,
@@ -305,8 +305,8 @@ def _report(
     gradient, hessian = standardization.derivatives_to_original(own, derivatives)
     covariance = standardization.covariance_to_original(own, derivatives, solution.pinned)
     if not options.intercept:
-        of_A = np.array([[True, False], [False, False]])
-        hessian, covariance = (jnp.where(of_A, matrix, 0) for matrix in (hessian, covariance))
+        is_A = np.array([[True, False], [False, False]])
+        hessian, covariance = (jnp.where(is_A, matrix, 0) for matrix in (hessian, covariance))
     return Fit(
         A=answer(A),
         B=answer(B),

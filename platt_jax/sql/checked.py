@@ -73,16 +73,16 @@ def _ascending(found: pa.Table, names: RelationColumns) -> tuple[NDArray[Any], p
     if not found.num_rows:
         return np.empty(0, np.int64), found
     columns = found.select(names.keys).rename_columns(names.segment)
-    of_rows = factorize(ids.read(columns, "segment"))
-    place = of_rows.of(slice(None))
+    numbered = factorize(ids.read(columns, "segment"))
+    place = numbered.of(slice(None))
     order = np.argsort(place, kind="stable")
     used = place[order]
     if (used[1:] == used[:-1]).any():
         raise ValueError(
             "segment: expected ids that are equal where the engine calls them equal, got "
-            f"{of_rows.named(used[:-1][used[1:] == used[:-1]])[0]!r} twice"
+            f"{numbered.named(used[:-1][used[1:] == used[:-1]])[0]!r} twice"
         )
-    return of_rows.named(used), found.take(pa.array(order))
+    return numbered.named(used), found.take(pa.array(order))
 
 
 def _check_values(found: pa.Table, names: RelationColumns) -> None:

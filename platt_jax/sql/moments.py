@@ -36,7 +36,7 @@ def standardized(
 ) -> ClassMoments:
     """The moments of the standardized scores, given those of the original scores."""
     constant = _constant_at_center(ranges, standardization)
-    pos, neg = (_moved(of_class, *standardization, constant) for of_class in plain)
+    pos, neg = (_moved(one_class, *standardization, constant) for one_class in plain)
     return pos, neg
 
 
@@ -83,22 +83,20 @@ def _constant_at_center(ranges: ScoreRanges, standardization: Standardization) -
     return (low == standardization.center) & (high == standardization.center)
 
 
-def with_all(
-    of_segments: Moments, center: NDArray[np.float64], scale: NDArray[np.float64]
-) -> Moments:
+def with_all(segments: Moments, center: NDArray[np.float64], scale: NDArray[np.float64]) -> Moments:
     """Moments of the segments and, last, of all rows, given the coordinates of both."""
-    total, first, second, rows, offset, offset_first = of_segments
+    total, first, second, rows, offset, offset_first = segments
     # A segment's score g is stretch * g + shift in the coordinates of all rows.
     stretch = scale[-1] / scale[:-1]
     shift = (np.where(rows > 0, center[:-1], center[-1]) - center[-1]) * scale[-1]
-    of_all: tuple[Any, ...] = (
+    pooled: tuple[Any, ...] = (
         total,
         stretch * first + shift * total,
         stretch * (stretch * second + 2 * shift * first) + shift * shift * total,
         rows,
     )
     if offset is not None:
-        of_all += (offset, stretch * offset_first + shift * offset)
-    each: Any = of_segments
-    both: Iterator[Any] = (np.append(x, np.sum(y)) for x, y in zip(each, of_all, strict=False))
+        pooled += (offset, stretch * offset_first + shift * offset)
+    each: Any = segments
+    both: Iterator[Any] = (np.append(x, np.sum(y)) for x, y in zip(each, pooled, strict=False))
     return Moments(*both)

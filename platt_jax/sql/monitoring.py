@@ -103,8 +103,8 @@ def monitor_sums(
 
 def _margin_points(before: BeforeNight) -> dict[str, Any]:
     covariance = before.covariance
-    of_margin = {} if covariance is None else dict(zip(_MARGIN, covariance, strict=True))
-    return {"turn": before.pivot} | of_margin
+    margin = {} if covariance is None else dict(zip(_MARGIN, covariance, strict=True))
+    return {"turn": before.pivot} | margin
 
 
 def _run(rows: CheckedRows, monitor: Monitor, points: dict[str, Any], usable: Any) -> Any:

@@ -25,8 +25,8 @@ def summary(names: RelationColumns) -> str:
     The moments are those of the original scores, over rows where no square overflows or underflows.
     """
     ends = ", ".join(
-        f"{end}(CASE WHEN kind = 1 AND y {of_class} THEN f END) AS {name}"
-        for end, of_class, name in (
+        f"{end}(CASE WHEN kind = 1 AND y {is_class} THEN f END) AS {name}"
+        for end, is_class, name in (
             ("MIN", "= 1", "low_pos"),
             ("MAX", "= 1", "high_pos"),
             ("MIN", "<> 1", "low_neg"),
@@ -60,23 +60,23 @@ def scores(names: RelationColumns) -> str:
     return f"{with_rows(names)} SELECT f, w FROM checked WHERE kind = 1"
 
 
-def moments(names: RelationColumns, of_all: PooledNumbers | None) -> str:
+def moments(names: RelationColumns, pooled: PooledNumbers | None) -> str:
     """The moments of the standardized scores by segment; those of all rows follow from them."""
     return f"""
-        {_with_scores(names, of_all)}
+        {_with_scores(names, pooled)}
         SELECT j, {_same_rows(names)}, {_moments(names, "g", "kind = 1")} FROM scores GROUP BY j
     """
 
 
-def derivatives(names: RelationColumns, of_all: PooledNumbers | None) -> str:
+def derivatives(names: RelationColumns, pooled: PooledNumbers | None) -> str:
     """The sums of `objective.analytic_derivatives`, in lower case, as some engines return names.
 
     Args:
         names: names of the columns.
-        of_all: the search's numbers for the problem of all rows; None to leave it out. Its sums
+        pooled: the search's numbers for the problem of all rows; None to leave it out. Its sums
             over the rows of each segment are columns that end in `ALL`.
     """
-    problems = _problems(of_all)
+    problems = _problems(pooled)
     exponentials = ", ".join(
         # CASE, because DuckDB is slower with LEAST and GREATEST.
         f"""EXP(CASE WHEN u{of} BETWEEN -{FAR} AND {FAR} THEN -u{of}
@@ -106,7 +106,7 @@ def derivatives(names: RelationColumns, of_all: PooledNumbers | None) -> str:
         )
     )
     return f"""
-        {_at_points(names, of_all, "")},
+        {_at_points(names, pooled, "")},
         with_e AS (SELECT *, {exponentials} FROM at_points),
         with_p AS (SELECT *, {probabilities} FROM with_e),
         terms AS (SELECT j, f{offset}, same, {terms} FROM with_p)
@@ -114,23 +114,23 @@ def derivatives(names: RelationColumns, of_all: PooledNumbers | None) -> str:
     """
 
 
-def loss(names: RelationColumns, of_all: PooledNumbers | None) -> str:
+def loss(names: RelationColumns, pooled: PooledNumbers | None) -> str:
     """The sums of `objective.loss`."""
-    sums = ", ".join(f"SUM(w * ({_loss(of, '')})) AS loss{of}" for of in _problems(of_all))
+    sums = ", ".join(f"SUM(w * ({_loss(of, '')})) AS loss{of}" for of in _problems(pooled))
     return f"""
-        {_at_points(names, of_all, "")}
+        {_at_points(names, pooled, "")}
         SELECT j, {_same_rows(names)}, {sums} FROM at_points GROUP BY j
     """
 
 
-def loss_change(names: RelationColumns, of_all: PooledNumbers | None) -> str:
+def loss_change(names: RelationColumns, pooled: PooledNumbers | None) -> str:
     """The sums of the loss at (A, B) minus that at (A_before, B_before), row by row."""
     sums = ", ".join(
         f"SUM(w * ({_loss(of, '')} - ({_loss(of, '_before')}))) AS loss_change{of}"
-        for of in _problems(of_all)
+        for of in _problems(pooled)
     )
     return f"""
-        {_at_points(names, of_all, "", "_before")}
+        {_at_points(names, pooled, "", "_before")}
         SELECT j, {_same_rows(names)}, {sums} FROM at_points GROUP BY j
     """
 
@@ -148,8 +148,8 @@ def _moments(names: RelationColumns, score: str, counted: str) -> str:
     if names.offset is not None:
         terms += ["w * o", f"w * o * {score}"]
     return ", ".join(
-        f"SUM(CASE WHEN {counted} AND y {of_class} THEN {term} ELSE 0 END) AS {name}_{suffix}"
-        for of_class, suffix in (("= 1", "pos"), ("<> 1", "neg"))
+        f"SUM(CASE WHEN {counted} AND y {is_class} THEN {term} ELSE 0 END) AS {name}_{suffix}"
+        for is_class, suffix in (("= 1", "pos"), ("<> 1", "neg"))
         for name, term in zip(Moments._fields, terms, strict=False)
     )
 
@@ -172,9 +172,9 @@ def _in_range(names: RelationColumns) -> str:
     return " AND ".join([*in_range, f"ABS(w) BETWEEN {_SMALL} AND {_LARGE}"])
 
 
-def _problems(of_all: PooledNumbers | None) -> tuple[str, ...]:
+def _problems(pooled: PooledNumbers | None) -> tuple[str, ...]:
     """The suffixes of a row's problems in column names: its segment's, and that of all rows."""
-    return ("",) if of_all is None else ("", ALL)
+    return ("",) if pooled is None else ("", ALL)
 
 
 def with_rows(names: RelationColumns) -> str:
@@ -215,11 +215,11 @@ def _number(names: RelationColumns, name: str | None) -> str:
     return f"CASE WHEN {x} THEN 1 WHEN NOT {x} THEN 0 END" if name in names.booleans else x
 
 
-def _with_scores(names: RelationColumns, of_all: PooledNumbers | None) -> str:
+def _with_scores(names: RelationColumns, pooled: PooledNumbers | None) -> str:
     """The good rows with their problems' numbers and their standardized scores."""
     on = " AND ".join(f"checked.{key} = {POINTS}.p_{key}" for key in names.keys)
-    known = "".join(f", {literal(x)} AS {name}{ALL}" for name, x in (of_all or {}).items())
-    g = ", ".join(f"(f - center{of}) * scale{of} AS g{of}" for of in _problems(of_all))
+    known = "".join(f", {literal(x)} AS {name}{ALL}" for name, x in (pooled or {}).items())
+    g = ", ".join(f"(f - center{of}) * scale{of} AS g{of}" for of in _problems(pooled))
     return f"""
         {with_rows(names)},
         joined AS (
@@ -229,9 +229,9 @@ def _with_scores(names: RelationColumns, of_all: PooledNumbers | None) -> str:
     """
 
 
-def _at_points(names: RelationColumns, of_all: PooledNumbers | None, *which: str) -> str:
+def _at_points(names: RelationColumns, pooled: PooledNumbers | None, *which: str) -> str:
     """The rows with u at the given points, gap, and side, which is 1 for label 1 and -1 for 0."""
-    problems = _problems(of_all)
+    problems = _problems(pooled)
     gaps = ", ".join(
         f"CASE WHEN y = 1 THEN gap_pos{of} ELSE gap_neg{of} END AS gap{of}" for of in problems
     )
@@ -242,7 +242,7 @@ def _at_points(names: RelationColumns, of_all: PooledNumbers | None, *which: str
         for x in which
     )
     return f"""
-        {_with_scores(names, of_all)},
+        {_with_scores(names, pooled)},
         labelled AS (
             SELECT *, CASE WHEN y = 1 THEN 1 ELSE -1 END AS side, {gaps} FROM scores
         ),

@@ -64,8 +64,8 @@ def check_columns(
         raise ValueError("segment: expected at least one column, got none")
     if len(set(segment)) < len(segment):
         raise ValueError(f"segment: expected different columns, got {list(segment)}")
-    of_ids = (("segment", column) for column in segment)
-    wanted = [*numeric.items(), *others.items(), *of_ids]
+    id_columns = (("segment", column) for column in segment)
+    wanted = [*numeric.items(), *others.items(), *id_columns]
     for role, column in wanted:
         if column is None:
             continue

@@ -77,7 +77,7 @@ class QueryRows:
             )
         if number == len(self.good):
             return found
-        pos, neg = (moments.with_all(of_class, center, scale) for of_class in found)
+        pos, neg = (moments.with_all(one_class, center, scale) for one_class in found)
         return pos, neg
 
     def standardized(self, standardization: Standardization) -> "QueryRows":
@@ -119,7 +119,7 @@ class QueryRows:
     def _sums(
         self,
         query: Callable[[RelationColumns, PooledNumbers | None], str],
-        of_problems: Iterable[tuple[str, Array]],
+        named_values: Iterable[tuple[str, Array]],
         active: Array | None = None,
     ) -> dict[str, Any]:
         """The columns of a query's result; 0 for problems that have no rows, or are not active.
@@ -133,13 +133,13 @@ class QueryRows:
         active[:segments] |= has_all  # the sums over all rows come by segment
         which = np.flatnonzero(active[:segments])
         points = self.keys.take(pa.array(which)).append_column("j", pa.array(which))
-        of_all: dict[str, float] | None = {} if has_all else None
-        for name, values in of_problems:
+        pooled: dict[str, float] | None = {} if has_all else None
+        for name, values in named_values:
             values = np.broadcast_to(np.asarray(values, float), shape)
             points = points.append_column(name, pa.array(values[which]))
-            if of_all is not None:
-                of_all[name] = values[-1]
-        found = self.engine.run(query(self.names, of_all), points)
+            if pooled is not None:
+                pooled[name] = values[-1]
+        found = self.engine.run(query(self.names, pooled), points)
         check_same_rows(found, which, self.good, self.plain_moments, self.ranges.widest_offset)
         return self._placed(found, has_all)
 

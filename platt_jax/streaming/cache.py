@@ -173,5 +173,5 @@ def _differences(old: Fingerprint, new: Fingerprint) -> str:
 
 
 def _flat(fingerprint: dict[str, Any]) -> dict[str, Any]:
-    of_files = fingerprint.get("files", {})
-    return {**{x: y for x, y in fingerprint.items() if x != "files"}, **of_files}
+    file_hashes = fingerprint.get("files", {})
+    return {**{x: y for x, y in fingerprint.items() if x != "files"}, **file_hashes}

@@ -41,14 +41,14 @@ def parquet_source(files: list[File], names: SourceColumns) -> Source:
             raise ValueError(f"source: {file} is not a Parquet file ({error})") from None
         _require_columns(names, [*there, *file.partition], str(file))
         in_files.append([name for name in _distinct(names) if name in there])
-    of_paths = _Partitions([file.partition for file in files])
+    partitions = _Partitions([file.partition for file in files])
 
     def read() -> Iterator[Batch]:
         for file, here in zip(files, in_files, strict=True):
             with parquet.ParquetFile(file.path, filesystem=file.filesystem) as opened:
                 others = [name for name in _distinct(names) if name not in here]
                 tables = opened.iter_batches(batches.BATCH_ROWS, columns=here)
-                full = (of_paths.added(table, file.partition, others) for table in tables)
+                full = (partitions.added(table, file.partition, others) for table in tables)
                 yield from _batches(full, names, str(file))
 
     def fingerprint() -> Fingerprint:

@@ -156,10 +156,10 @@ def write_manifest(
         arrays: arrays of the segments.
         checksums: by column, those of its blocks of BLOCK_ROWS rows.
     """
-    layout, of_ids = ids_to_arrays("keys", keys)
+    layout, id_arrays = ids_to_arrays("keys", keys)
     header = {"format": FORMAT, **header, "block_rows": checked_files.BLOCK_ROWS, "ids": layout}
-    of_columns = {_CHECKSUMS + name: np.array(x, np.uint64) for name, x in checksums.items()}
-    write_archive(directory / MANIFEST, header, {**of_ids, **arrays, **of_columns})
+    checksum_arrays = {_CHECKSUMS + name: np.array(x, np.uint64) for name, x in checksums.items()}
+    write_archive(directory / MANIFEST, header, {**id_arrays, **arrays, **checksum_arrays})
 
 
 def _read_manifest(directory: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

@@ -136,10 +136,10 @@ class Ids(NamedTuple):
             ValueError: the id has a type that no id here can equal.
         """
         for keys, number in ((self.judged, self.order.judged), (self.fitted, self.order.place)):
-            known, of_keys = ascending(keys)
+            known, order_of_keys = ascending(keys)
             (found,) = get_indexer(known, ids.read([id_], name), name)
             if found >= 0:
-                return int(np.flatnonzero(number == np.flatnonzero(of_keys == found)[0])[0])
+                return int(np.flatnonzero(number == np.flatnonzero(order_of_keys == found)[0])[0])
         return -1
 
     def texts(self) -> list[str]:

@@ -92,12 +92,12 @@ def contents(
     binned = bins(rows, len(judged.keys))
     position = np.empty(len(judged.keys), int)
     position[order.judged[order.judged >= 0]] = np.flatnonzero(order.judged >= 0)
-    of_bins = {
+    bin_columns = {
         "scores": Column(binned.scores, "f4", 11),
         "rows": Column(binned.rows, "u4"),
         "positives": Column(binned.positives, "u4"),
     }
-    of_binned = {
+    binned_columns = {
         "segment": Column(position[binned.segment], "u4"),
         "number": Column(binned.number, "u1"),
     }
@@ -105,7 +105,7 @@ def contents(
         packing.packed(row_columns),
         packing.packed(fit_columns),
         packing.packed_texts(ids.texts()),
-        packing.packed(of_binned | of_bins),
+        packing.packed(binned_columns | bin_columns),
     )
     pooled = np.array([calibrator.fallback.A, calibrator.fallback.B], float)
     pooled[1] += pooled[0] * (window[0] + window[1]) / 2
@@ -115,7 +115,9 @@ def contents(
     about: dict[str, Any] = {
         "number": len(order.place),
         "size": sum(map(len, blocks)),
-        "layouts": [packing.layout(x) for x in (row_columns, fit_columns, of_binned, of_bins)],
+        "layouts": [
+            packing.layout(x) for x in (row_columns, fit_columns, binned_columns, bin_columns)
+        ],
         "binned": [len(binned.segment), len(binned.rows)],
         "funnel": _funnel(rows, judged),
         "window": window,
