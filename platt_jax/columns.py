@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax.extras import needing
+from platt_jax.extras import install_hint
 
 # Users' arrays: NumPy's, JAX's, a list, or anything that this module reads.
 Column: TypeAlias = Any
@@ -55,7 +55,7 @@ def _with_nulls(values: Any) -> Any:
 
 
 def _run(values: Any) -> Any:
-    with needing(f"a {type(values).__name__} needs narwhals", "platt-jax[tables]"):
+    with install_hint(f"a {type(values).__name__} needs narwhals", "platt-jax[tables]"):
         import narwhals as nw
     table = nw.from_native(values, allow_series=True, pass_through=True)
     if isinstance(table, nw.LazyFrame):

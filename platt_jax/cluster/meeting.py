@@ -12,12 +12,11 @@ from contextlib import suppress
 from functools import partial
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-_Sums: TypeAlias = NDArray[np.float64]
+from platt_jax.arrays import Floats
 
 _HEADER = struct.Struct("<QQQ")  # number of a round, of a part and of a way to merge
 _SECONDS_TO_CLOSE = 0.2  # for which a server may go on to accept after its end
@@ -66,19 +65,19 @@ class Meeting:
         """The bytes of all parts, in the order of the parts."""
         return self._gather(mine)
 
-    def sums(self, local: Callable[[], _Sums], shape: tuple[int, ...]) -> _Sums:
+    def sums(self, local: Callable[[], Floats], shape: tuple[int, ...]) -> Floats:
         """The sum over all parts of the results of `local`: float64 of this shape."""
         return self._merged(local(), _SUM).reshape(shape)
 
-    def minima(self, local: Callable[[], _Sums], shape: tuple[int, ...]) -> _Sums:
+    def minima(self, local: Callable[[], Floats], shape: tuple[int, ...]) -> Floats:
         """The elementwise minimum; otherwise as `sums`."""
         return self._merged(local(), _MINIMUM).reshape(shape)
 
-    def total(self, mine: _Sums) -> _Sums:
+    def total(self, mine: Floats) -> Floats:
         """The sum of the arrays of all parts, of one shape."""
         return self._merged(mine, _SUM).reshape(mine.shape)
 
-    def _merged(self, mine: _Sums, merge: int) -> _Sums:
+    def _merged(self, mine: Floats, merge: int) -> Floats:
         in_bytes = np.ascontiguousarray(mine, np.float64).tobytes()
         return np.frombuffer(self._gather(in_bytes, merge)[0])
 

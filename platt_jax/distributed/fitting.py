@@ -17,7 +17,7 @@ from platt_jax.distributed.journal import Journal
 from platt_jax.distributed.segments import ProcessSegments
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.checkpoint import digest
-from platt_jax.execution.given import given_to
+from platt_jax.execution.given import problem_inputs
 from platt_jax.execution.progress import Listener, Stage
 from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.model.prior import GaussianPrior
@@ -113,7 +113,7 @@ def fit_segments(
     keys = keys_of_all(exchange, None if rows is None else rows.keys)
     call = {}
     if checkpoint is not None:
-        given = given_to(keys.shape, dtype, prior, start)
+        given = problem_inputs(keys.shape, dtype, prior, start)
         call = _call(exchange, rows, given, pooling, options)
     journal = Journal(exchange, checkpoint, call)
     everywhere = ProcessSegments(keys, dtype, rows, exchange, journal, caller, has_offset)

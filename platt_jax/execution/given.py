@@ -11,7 +11,7 @@ from platt_jax.model.prior import CenteredPrior, GaussianPrior
 from platt_jax.solver.solution import ProblemInputs
 
 
-def given_to(
+def problem_inputs(
     batch: tuple[int, ...],
     dtype: np.dtype[Any],
     prior: GaussianPrior | None = None,

@@ -7,7 +7,7 @@ import numpy as np
 from platt_jax import validation
 from platt_jax.export.curves import Curves, Exportable, curves
 from platt_jax.export.onnx_parameters import parameters_of
-from platt_jax.extras import needing
+from platt_jax.extras import install_hint
 from platt_jax.results.averages import nodes
 from platt_jax.version import __version__
 
@@ -51,7 +51,7 @@ def to_onnx(calibrator: Exportable, *, dtype: Literal["float32", "float64"] = "f
         >>> [x.name for x in model.graph.input]
         ['score', 'segment']
     """
-    with needing("to_onnx needs onnx", "platt-jax[onnx]"):
+    with install_hint("to_onnx needs onnx", "platt-jax[onnx]"):
         import onnx
         from onnx import TensorProto, helper
 

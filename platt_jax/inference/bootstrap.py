@@ -14,7 +14,7 @@ from platt_jax.arrays import Bools
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.dense_rows import DenseRows
-from platt_jax.execution.given import given_to
+from platt_jax.execution.given import problem_inputs
 from platt_jax.execution.problems import Context
 from platt_jax.execution.progress import Listener, Stage
 from platt_jax.execution.replicates import Plan, TakeClusters, fit_replicates
@@ -278,7 +278,7 @@ def bootstrap(
         if clusters is not None:
             cluster = clusters_of_segment_rows(clusters, len(rows), segments)
         original = fit_segments(rows, prior=prior, options=options, progress=progress).fit
-    given = given_to(batch, rows.dtype, prior, (original.A, original.B))
+    given = problem_inputs(batch, rows.dtype, prior, (original.A, original.B))
     plan = Plan(kind, int(seed), int(replicates), ids)
     made = fit_replicates(rows.problems, given, plan, Context(options, caller, stage), cluster)
     made = jax.tree.map(lambda x: x.reshape(-1, *batch), made)

@@ -11,7 +11,7 @@ from platt_jax import ids, validation
 from platt_jax.arrays import Bools, Floats
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
-from platt_jax.execution.given import given_to
+from platt_jax.execution.given import problem_inputs
 from platt_jax.execution.non_finite import report_non_finite
 from platt_jax.execution.problems import Context
 from platt_jax.execution.progress import Listener, Stage
@@ -254,7 +254,7 @@ def _fit(
     caller: Caller,
 ) -> Fit:
     """The fit of every segment's rows, with priors that stand for the earlier rows."""
-    given = given_to(rows.keys.shape, rows.dtype, prior)
+    given = problem_inputs(rows.keys.shape, rows.dtype, prior)
     if options.targets == "platt":
         given = given._replace(remembered=before)
     return fit_problems(rows.problems, given, Context(options, caller, stage))
@@ -293,7 +293,7 @@ def _updated_fallback(
         precision = walk._replace(noise=moved).moved_precision(precision)
         prior = GaussianPrior(np.array([sigmoid.A, sigmoid.B], float), precision)
         covariance = (covariance / forgetting + moved).astype(covariance.dtype)
-    given = given_to((1,), rows.dtype, prior)
+    given = problem_inputs((1,), rows.dtype, prior)
     options = replace(options, targets="none", non_finite="omit")
     one = fit_problems(rows.pooled, given, Context(options, caller), loss=False)
     one = jax.tree.map(lambda x: x[0, ...], one)

@@ -22,7 +22,7 @@ class ClassShape(NamedTuple):
     variance: jax.Array  # within the classes
 
 
-def by_target(moments: tuple[Moments, Moments], targets: Targets) -> tuple[Moments, Moments]:
+def target_moments(moments: tuple[Moments, Moments], targets: Targets) -> tuple[Moments, Moments]:
     """Moments with a row of target t in class 1 with weight t, and in class 0 with weight 1 - t.
 
     A start from these is near the optimum for small problems too, whose targets are far from 0

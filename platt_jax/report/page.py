@@ -8,7 +8,7 @@ from html import escape
 from typing import Literal
 
 from platt_jax.columns import Column
-from platt_jax.extras import needing
+from platt_jax.extras import install_hint
 from platt_jax.inference.verdict import verdict
 from platt_jax.plots import explorer, names
 from platt_jax.plots.explorer import JudgedSegments
@@ -76,7 +76,7 @@ def to_html(
     """
     require_segment_calibrator(calibrator, "calibrator")
     path = destination(path)
-    with needing("platt_jax.report needs matplotlib", "platt-jax[report]"):
+    with install_hint("platt_jax.report needs matplotlib", "platt-jax[report]"):
         import matplotlib  # noqa: F401 - checks that it is installed
     predicted, judged = rows.read(calibrator, scores, labels, segments, before, FDR)
     page = _page(calibrator, predicted, judged, title)

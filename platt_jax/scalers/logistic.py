@@ -92,7 +92,7 @@ def fit_logistic(
     def decrement(state: _LineSearchState) -> jax.Array:
         return jnp.sqrt(jnp.maximum(-state.slope, 0))
 
-    def wants_more(state: _LineSearchState) -> jax.Array:
+    def unfinished(state: _LineSearchState) -> jax.Array:
         within = (state.passes < _MOST_PASSES) & (state.length > _SHORTEST_STEP)
         return needed & ((state.passes == 0) | (within & (decrement(state) > tol)))
 
@@ -100,7 +100,7 @@ def fit_logistic(
     start = _LineSearchState(
         zero, unknown, zero, jnp.zeros_like(unknown), jnp.ones_like(unknown), jnp.int32(0)
     )
-    end = jax.lax.while_loop(wants_more, step, start)
+    end = jax.lax.while_loop(unfinished, step, start)
     return Optimum(end.parameters, end.loss, decrement(end) <= tol)
 
 

@@ -123,7 +123,7 @@ def step(
         status=jnp.where(at_start & ~finite, int(Status.NON_FINITE), stayed.status)
     )
     stayed = jax.tree.map(partial(jnp.where, going), stayed, state)
-    accepted = direction.once(going & finite & sufficient)
+    accepted = direction.computed_once(going & finite & sufficient)
     new: State = jax.tree.map(partial(jnp.where, accepted), moved, stayed)
     new = new._replace(passes=jnp.where(going, state.passes + 1, state.passes))
     return _pin(new) if options.monotone else new

@@ -249,7 +249,7 @@ def _coordinates_and_start(
     ranges: ScoreRanges, moments: tuple[Moments, Moments], targets: Targets, options: Options
 ) -> tuple[Standardization, Point, Point | None]:
     """The coordinates to solve in; in these the start (A, B) without offsets, and their line."""
-    classes = start.by_target(moments, targets)
+    classes = start.target_moments(moments, targets)
     if not options.intercept:
         classes = start.mirrored(*classes)
     own, shape = start.moment_standardization(_rough(ranges, options), *classes)

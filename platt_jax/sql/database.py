@@ -15,7 +15,7 @@ from platt_jax.sql.engines import POINTS, ROWS, QueryEngine, schema, with_tables
 from platt_jax.sql.expressions import quoted
 from platt_jax.sql.names import COMPUTED_ONCE
 from platt_jax.sql.points import ParameterizedQuery, as_arrays, as_json, sql_type
-from platt_jax.sql.transactions import execute, left_as_it_came, repeatable
+from platt_jax.sql.transactions import execute, repeatable, restored_transaction
 
 _SAMPLED_ROWS = 1000
 _MATERIALIZING = "sqlite", "postgres"  # dialects with AS MATERIALIZED
@@ -63,7 +63,7 @@ class Database:
         """See `QueryEngine`."""
         with (
             closing(self._connection.cursor()) as cursor,
-            left_as_it_came(self._connection, self._dialect),
+            restored_transaction(self._connection, self._dialect),
             self._sent(cursor, query, points) as sent,
         ):
             _execute(cursor, sent)
@@ -90,13 +90,13 @@ class Database:
     def extended(self, query: str, points: pa.Table) -> Any:
         """See `QueryEngine`: a cursor over the result."""
         cursor = self._connection.cursor()
-        with left_as_it_came(self._connection, self._dialect):
+        with restored_transaction(self._connection, self._dialect):
             sent = self._as_parameters(query, points)
             if sent is None:  # the table has to stay as long as the cursor
                 table = f"{POINTS}_{secrets.token_hex(8)}"
                 self._upload(cursor, points, table)
                 sent = ParameterizedQuery(self._text(query, table, points), [])
-        with left_as_it_came(self._connection, self._dialect):
+        with restored_transaction(self._connection, self._dialect):
             _execute(cursor, sent)
         return cursor
 
@@ -118,14 +118,14 @@ class Database:
             return
         table = f"{ROWS}_{secrets.token_hex(8)}"
         chosen = f"SELECT {', '.join(map(quoted, columns))} FROM {ROWS}"
-        with left_as_it_came(self._connection, self._dialect):
+        with restored_transaction(self._connection, self._dialect):
             create = self._text(f"CREATE TEMPORARY TABLE {table} AS {chosen}")
             execute(self._connection, create)
         try:
             yield Database(table, self._connection, self._dialect)
         finally:
             # After an error PostgreSQL drops the table itself, and refuses statements until then.
-            with suppress(Exception), left_as_it_came(self._connection, self._dialect):
+            with suppress(Exception), restored_transaction(self._connection, self._dialect):
                 execute(self._connection, f"DROP TABLE {table}")
 
     @contextmanager

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from platt_jax.extras import needing
+from platt_jax.extras import install_hint
 from platt_jax.sql.database import Database
 from platt_jax.sql.engines import DuckDB, QueryEngine, SparkSQL
 
@@ -84,7 +84,7 @@ def _is_numeric(kind: pa.DataType) -> bool:
 
 
 def _parquet(path: str) -> Any:
-    with needing("a Parquet path needs DuckDB", "platt-jax[sql]"):
+    with install_hint("a Parquet path needs DuckDB", "platt-jax[sql]"):
         import duckdb
     try:
         # An existing file is read as such, even if its name looks like a pattern.

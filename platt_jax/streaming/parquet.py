@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from platt_jax.extras import needing
+from platt_jax.extras import install_hint
 from platt_jax.streaming import batches
 from platt_jax.streaming.batches import (
     Batch,
@@ -29,7 +29,7 @@ def parquet_source(files: list[File], names: SourceColumns) -> Source:
         ValueError: a file is not a Parquet file, or has no such column.
         ImportError: pyarrow is missing.
     """
-    with needing("Parquet files need pyarrow", "platt-jax[streaming]"):
+    with install_hint("Parquet files need pyarrow", "platt-jax[streaming]"):
         from pyarrow import parquet
     require_names(names)
     rows, in_files = 0, []

@@ -90,7 +90,7 @@ class StoredRows(SegmentRows):
     def for_one_call(self) -> Self:
         """See SegmentRows. What the call reads again is not compared with checksums again."""
         made = copy(self)
-        made._files = {name: column.remembering() for name, column in self._files.items()}
+        made._files = {name: column.checked_once() for name, column in self._files.items()}
         return made
 
     def all(self, part: slice, space: packing.Space) -> Columns:

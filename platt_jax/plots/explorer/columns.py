@@ -12,7 +12,7 @@ from platt_jax.ids.indexing import get_indexer
 from platt_jax.inference.verdict import kinds_off
 from platt_jax.model.objective import Array
 from platt_jax.plots import names
-from platt_jax.plots.explorer.packing import Column, Columns
+from platt_jax.plots.explorer.packing import Column, NamedColumns
 from platt_jax.plots.explorer.rows import JudgedSegments
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.status import Status
@@ -59,7 +59,7 @@ def ordered(calibrator: SegmentCalibrator, judged: JudgedSegments) -> Order:
     return Order(np.where(order < number, order, -1), place[order])
 
 
-def row_columns(judged: JudgedSegments, order: Order) -> Columns:
+def row_columns(judged: JudgedSegments, order: Order) -> NamedColumns:
     """What the rows say of each segment: all that a funnel needs."""
     table = judged.table
     return {
@@ -73,7 +73,7 @@ def row_columns(judged: JudgedSegments, order: Order) -> Columns:
     }
 
 
-def fit_columns(calibrator: SegmentCalibrator, order: Order, window: list[float]) -> Columns:
+def fit_columns(calibrator: SegmentCalibrator, order: Order, window: list[float]) -> NamedColumns:
     """The fit of each segment, NaN where there is none.
 
     The log-odds of class 0 at the score f are level + A (f - middle), where `middle` is that of the
